@@ -1,0 +1,92 @@
+#pragma once
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace canopy {
+
+class Device;
+class Ops;
+
+/// A point in a stream's work. Reusable: recording again moves the point.
+/// Rule of CUDA, kept by every backend: a wait binds to the latest record made before
+/// the call. So a thread that waits on another thread's record must first know, by a
+/// host-side handshake, that the record has been made.
+class Event {
+ public:
+  virtual ~Event() = default;
+  virtual bool reached() const = 0;  // true before the first record
+  virtual void wait() const = 0;     // blocks the calling thread
+};
+
+/// An in-order queue of device work. Calls enqueue and return at once; distinct
+/// streams run concurrently unless an Event orders them. Not thread-safe.
+class Stream {
+ public:
+  virtual ~Stream() = default;
+  virtual void record(Event& event) = 0;
+  virtual void wait(const Event& event) = 0;  // later work waits; the host does not
+  virtual void synchronize() = 0;             // throws Error if queued work failed
+};
+
+/// Owns one block of device memory. Move-only.
+class Buffer {
+ public:
+  Buffer() = default;
+  Buffer(Device& device, std::byte* data, std::size_t bytes);
+  Buffer(Buffer&& other) noexcept;
+  Buffer& operator=(Buffer&& other) noexcept;
+  ~Buffer();
+  std::byte* data() const { return data_; }
+  std::size_t bytes() const { return bytes_; }
+
+ private:
+  Device* device_ = nullptr;
+  std::byte* data_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+/// Keeps host pages locked for DMA while alive. The pages are the caller's and
+/// must be anonymous and page-aligned, so that io_uring can register them too.
+class HostPin {
+ public:
+  virtual ~HostPin() = default;
+};
+
+/// One processor with its own memory and queues: the CPU, or one GPU.
+class Device {
+ public:
+  virtual ~Device() = default;
+  virtual std::string name() const = 0;
+  virtual std::size_t free_bytes() const = 0;
+  virtual bool shares_host_memory()
+      const = 0;  // true on the CPU: a slab is a slot, nothing is copied
+
+  virtual Buffer allocate(std::size_t bytes) = 0;  // 256-byte aligned; throws Error if full
+  virtual std::unique_ptr<HostPin> pin(std::span<std::byte> pages) = 0;
+  virtual std::unique_ptr<Stream> make_stream(std::string_view name) = 0;
+  virtual std::unique_ptr<Event> make_event() = 0;
+
+  virtual void upload(Stream& stream, std::byte* to, std::span<const std::byte> from) = 0;
+  virtual void download(Stream& stream, std::span<std::byte> to, const std::byte* from) = 0;
+
+  virtual Ops& ops() = 0;
+
+ private:
+  friend class Buffer;
+  virtual void release(std::byte* data, std::size_t bytes) noexcept = 0;
+};
+
+struct DeviceChoice {
+  std::string kind = "cpu";  // "cpu" | "cuda"
+  int ordinal = 0;
+  int threads = 0;        // CPU: 0 is one per physical core
+  std::vector<int> cpus;  // CPU: bind to these; empty: unbound
+};
+/// Throws Error naming the built-in kinds when the asked one is missing.
+std::unique_ptr<Device> make_device(const DeviceChoice& choice);
+
+}  // namespace canopy

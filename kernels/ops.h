@@ -1,0 +1,120 @@
+#pragma once
+#include <cstdint>
+#include <span>
+
+#include "kernels/device.h"
+#include "kernels/tensor.h"
+#include "src/base/rng.h"
+#include "src/base/types.h"
+
+namespace canopy {
+
+/// One layer's keys and values. Shapes: k, v [kv_heads, slots, head_dim]: a head's keys lie
+/// together.
+struct KvView {
+  TensorView k, v;
+};
+
+/// Attention of nodes [first_node, first_node + n) of a tree over the committed prefix and their
+/// own ancestors: a draft grows a tree level by level, so earlier levels already sit in their
+/// slots. Shapes: q, out [n, heads, head_dim]; ancestors [n, ceil((first_node + n) / 64)] u64,
+/// where bit j of row i is set when node j is node first_node + i or one of its ancestors; empty: a
+/// causal chain. Nodes are numbered parents first. Slots [0, prefix) are the committed text; node j
+/// sits in slot prefix + j.
+struct TreeAttention {
+  ConstTensorView q;
+  KvView kv;
+  ConstTensorView ancestors;
+  std::int64_t prefix = 0, first_node = 0;
+  float scale = 0.0f;  // 1 / sqrt(head_dim)
+  TensorView out;
+};
+
+enum class Accumulate : bool { kNo, kYes };
+
+/// One matrix applied to the shared input of a linear call. w may be quantised; bias may be empty.
+/// Shapes: w [m, k]; bias [m] f32; y [n, at least first_column + m] f32, so that slices of w fill
+/// one y.
+struct Projection {
+  ConstTensorView w, bias;
+  TensorView y;
+  std::int64_t first_column = 0;
+  Accumulate accumulate = Accumulate::kNo;
+};
+
+/// Rotary embedding, all variants alike: computed once when the model is loaded.
+enum class RopePairs : bool { kHalves, kAdjacent };  // Hugging Face; GGUF files of llama
+struct Rope {
+  ConstTensorView inverse_frequency;  // [head_dim / 2] f32, after linear, llama3 or yarn scaling
+  float magnitude = 1.0f;             // yarn's attention factor
+  RopePairs pairs = RopePairs::kHalves;
+};
+
+/// The largest calls a model will make: what an Ops must hold scratch for.
+struct Workload {
+  std::int64_t rows = 0;     // n of linear, attend, probabilities
+  std::int64_t columns = 0;  // widest input of linear (k)
+  std::int64_t vocab = 0;
+  std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
+  std::int64_t context = 0;  // prefix + tree nodes
+};
+
+/// The arithmetic a transformer needs, and nothing else. Every call checks shapes and
+/// dtypes on the host (throws Error), enqueues on the stream, and returns. The checks
+/// are written once, here; a backend only overrides the private do_*.
+class Ops {
+ public:
+  virtual ~Ops() = default;
+  /// Bytes of scratch that calls up to `largest` need; pure, so that a budget can be made before
+  /// anything is allocated.
+  virtual std::size_t scratch_bytes(const Workload& largest) const = 0;
+  /// Grows the scratch to that size; calls within it then allocate no device memory. One thread,
+  /// before any call.
+  virtual void reserve(const Workload& largest) = 0;
+
+  /// For each projection, y = x W^T + bias (or +=). One call for q, k, v and one for gate, up: x is
+  /// prepared once. A row of y does not depend on n (bit for bit on the CPU). Shapes: x [n, k] f32.
+  /// Sums in f32.
+  void linear(Stream&, ConstTensorView x, std::span<const Projection> projections);
+  /// y_ij = g_j x_ij / sqrt(mean_k x_ik^2 + eps). Shapes: x, y [n, dim]; g [dim].
+  void rms_norm(Stream&, ConstTensorView x, ConstTensorView g, float eps, TensorView y);
+  /// Rotates pairs in place. Shapes: qk [n, heads, head_dim]; position [n] i32.
+  void rope(Stream&, TensorView qk, ConstTensorView position, const Rope&);
+  /// y = silu(gate) * up. Shapes: all [n, hidden].
+  void swiglu(Stream&, ConstTensorView gate, ConstTensorView up, TensorView y);
+  /// y_i = table_id(i). Shapes: table [vocab, dim]; id [n] i32; y [n, dim].
+  void embed(Stream&, ConstTensorView table, ConstTensorView id, TensorView y);
+  /// Writes n new rows from first_slot on. Shapes: k, v [n, kv_heads, head_dim].
+  void store_kv(Stream&, ConstTensorView k, ConstTensorView v, std::int64_t first_slot, KvView);
+  /// Keeps rows first_slot + path(i) as rows first_slot + i. Safe in place: reads all, then writes.
+  void keep_kv(Stream&, ConstTensorView path, std::int64_t first_slot, KvView);
+  void attend(Stream&, const TreeAttention&);
+  /// p = softmax(logits / temperature), cut to top_k, then to top_p. Shapes: [n, vocab].
+  /// temperature 0: one-hot at the first maximum. Sums in f64.
+  void probabilities(Stream&, ConstTensorView logits, Sampling, TensorView p);
+  /// The `count` tokens of highest logit, best first; equal logits by lower id. Shapes: logits [n,
+  /// vocab]; token [n, count] i32.
+  void top_tokens(Stream&, ConstTensorView logits, int count, TensorView token);
+  /// Draws `count` distinct tokens per row, each from q without those before it; once the support
+  /// of q is used up, uniformly from the tokens not yet drawn, so that shapes stay fixed. Shapes: q
+  /// [n, vocab]; token [n, count] i32. Draw c of row i uses rng.uniform(kDraft, first_index + i *
+  /// count + c).
+  void draw_distinct(Stream&, ConstTensorView q, int count, StepRng, std::uint64_t first_index,
+                     TensorView token);
+
+ private:
+  virtual void do_linear(Stream&, ConstTensorView, std::span<const Projection>) = 0;
+  virtual void do_rms_norm(Stream&, ConstTensorView, ConstTensorView, float, TensorView) = 0;
+  virtual void do_rope(Stream&, TensorView, ConstTensorView, const Rope&) = 0;
+  virtual void do_swiglu(Stream&, ConstTensorView, ConstTensorView, TensorView) = 0;
+  virtual void do_embed(Stream&, ConstTensorView, ConstTensorView, TensorView) = 0;
+  virtual void do_store_kv(Stream&, ConstTensorView, ConstTensorView, std::int64_t, KvView) = 0;
+  virtual void do_keep_kv(Stream&, ConstTensorView, std::int64_t, KvView) = 0;
+  virtual void do_attend(Stream&, const TreeAttention&) = 0;
+  virtual void do_probabilities(Stream&, ConstTensorView, Sampling, TensorView) = 0;
+  virtual void do_top_tokens(Stream&, ConstTensorView, int, TensorView) = 0;
+  virtual void do_draw_distinct(Stream&, ConstTensorView, int, StepRng, std::uint64_t,
+                                TensorView) = 0;
+};
+
+}  // namespace canopy

@@ -1,0 +1,55 @@
+#pragma once
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <type_traits>
+
+namespace canopy {
+
+/// kQ*: GGUF blocks of 32 (or 256) weights along the last axis; only a weight matrix may have such
+/// a dtype.
+enum class DType : std::uint8_t {
+  kF32,
+  kF16,
+  kBF16,
+  kI32,
+  kU64,
+  kQ4_0,
+  kQ4_1,
+  kQ8_0,
+  kQ4_K,
+  kQ6_K
+};
+std::size_t row_bytes(DType dtype,
+                      std::int64_t columns);  // throws Error if columns is not whole blocks
+
+/// Non-owning, row-major, contiguous view of device (or host) memory, rank 1..4.
+/// Copying a view copies the pointer. The buffer must outlive all work queued on it.
+template <class Byte>
+class BasicView {
+ public:
+  BasicView() = default;
+  BasicView(Byte* data, DType dtype, std::initializer_list<std::int64_t> shape);
+  BasicView(const BasicView<std::remove_const_t<Byte>>& other) requires std::is_const_v<Byte>;
+
+  int rank() const { return rank_; }
+  std::int64_t dim(int axis) const { return shape_[static_cast<std::size_t>(axis)]; }
+  DType dtype() const { return dtype_; }
+  Byte* data() const { return data_; }
+  std::size_t bytes() const;
+
+  /// Rows [first, first + count) of axis 0; shares storage. Throws Error if out of range.
+  BasicView rows(std::int64_t first, std::int64_t count) const;
+
+ private:
+  Byte* data_ = nullptr;
+  std::array<std::int64_t, 4> shape_{};
+  int rank_ = 0;
+  DType dtype_ = DType::kF32;
+};
+
+using TensorView = BasicView<std::byte>;
+using ConstTensorView = BasicView<const std::byte>;
+
+}  // namespace canopy

@@ -1,0 +1,94 @@
+#pragma once
+#include <cstdint>
+#include <span>
+#include <utility>
+
+#include "kernels/device.h"
+#include "kernels/tensor.h"
+#include "src/base/types.h"
+
+namespace canopy {
+
+/// What is read, lent and given back as one: the attention or the MLP of a layer, or a slice of the
+/// head's rows. Small enough that two or three fit any budget; large enough that one read keeps the
+/// link busy.
+enum class Part : std::uint8_t { kAttention, kMlp, kHead };
+struct Unit {
+  int layer = 0;  // layer_count for the head
+  Part part = Part::kAttention;
+  std::int64_t first_row = 0, rows = 0;  // kHead only: the rows of lm_head in this slice
+};
+
+/// The weights of one unit, on the device; only its part's fields are set. w* are [out, in],
+/// perhaps quantised.
+struct UnitWeights {
+  ConstTensorView norm;                        // attention or MLP norm; final norm for the head
+  ConstTensorView wq, wk, wv, wo;              // kAttention
+  ConstTensorView bq, bk, bv, q_norm, k_norm;  // kAttention, empty where the model has none
+  ConstTensorView w_gate, w_up, w_down;        // kMlp
+  ConstTensorView head;                        // kHead: rows [first_row, first_row + rows)
+};
+
+class UnitLease;
+
+/// Gives out weights one unit at a time. A forward pass does not know, and cannot ask,
+/// whether a unit was resident or has just arrived from disk.
+class WeightSource {
+ public:
+  virtual ~WeightSource() = default;
+  /// The sweep, in order. The same at every sweep.
+  virtual std::span<const Unit> units() const = 0;
+
+  /// Makes `compute` wait for the unit's arrival and lends its weights. Units are acquired in the
+  /// order of units(), again and again: sources prefetch in that cycle, past the end of the sweep.
+  /// Throws Error if a read failed; the source is then unusable.
+  virtual UnitLease acquire(std::size_t index, Stream& compute) = 0;
+
+  /// Bytes of this source held in memory for as long as it lives (resident weights, slabs, slots).
+  virtual std::size_t held_bytes() const = 0;
+
+  /// Ends a sweep early (cancel, error): the cycle continues at unit 0, its bookkeeping intact.
+  virtual void abandon_sweep() noexcept = 0;
+
+  /// out_i = embedding row of id_i, from wherever the table rests. Shapes: out [n, dim] f32.
+  virtual void embed(std::span<const TokenId> ids, Stream& compute, TensorView out) = 0;
+
+ protected:
+  UnitLease lend(std::size_t index, const UnitWeights& weights, Stream& compute);
+
+ private:
+  friend class UnitLease;
+  virtual void give_back(std::size_t index, Stream& compute) noexcept = 0;  // records "last use"
+};
+
+/// The right to read one unit's weights; ends when destroyed. Move-only.
+class UnitLease {
+ public:
+  UnitLease(UnitLease&& other) noexcept
+      : source_(std::exchange(other.source_, nullptr)),
+        index_(other.index_),
+        weights_(other.weights_),
+        compute_(other.compute_) {}
+  UnitLease& operator=(UnitLease&&) = delete;
+  ~UnitLease() {
+    if (source_) source_->give_back(index_, *compute_);
+  }
+  const UnitWeights& operator*() const { return weights_; }
+  const UnitWeights* operator->() const { return &weights_; }
+
+ private:
+  friend class WeightSource;
+  UnitLease(WeightSource& source, std::size_t index, const UnitWeights& weights, Stream& compute)
+      : source_(&source), index_(index), weights_(weights), compute_(&compute) {}
+  WeightSource* source_;
+  std::size_t index_;
+  UnitWeights weights_;
+  Stream* compute_;
+};
+
+inline UnitLease WeightSource::lend(std::size_t index, const UnitWeights& weights,
+                                    Stream& compute) {
+  return UnitLease(*this, index, weights, compute);
+}
+
+}  // namespace canopy

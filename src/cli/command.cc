@@ -1,0 +1,90 @@
+#include "src/cli/command.h"
+
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <sstream>
+
+#include "src/base/error.h"
+
+namespace canopy::cli {
+
+namespace po = boost::program_options;
+
+std::optional<po::variables_map> parse(const std::vector<std::string>& words,
+                                       std::string_view usage, po::options_description options,
+                                       const po::positional_options_description& positional) {
+  options.add_options()("help,h", "print this and exit");
+  po::variables_map values;
+  try {
+    namespace style = po::command_line_style;
+    po::store(po::command_line_parser(words)
+                  .options(options)
+                  .positional(positional)
+                  .style(style::unix_style & ~style::allow_guessing & ~style::allow_sticky)
+                  .run(),
+              values);
+    if (values.count("help")) {
+      std::cout << usage << "\n\n" << options;
+      return std::nullopt;
+    }
+    po::notify(values);
+  } catch (const po::error& e) {
+    throw UsageError(e.what());
+  }
+  return values;
+}
+
+std::uint64_t parse_size(std::string_view flag, std::string_view text) {
+  const auto fail = [&] {
+    return UsageError(std::string(flag) + ": '" + std::string(text) +
+                      "' is not a size; write bytes or a number with K, M, G or T, e.g. 512M or "
+                      "1.5G (powers of 1024)");
+  };
+  const std::string copy(text);
+  char* end = nullptr;
+  if (copy.empty() || !(std::isdigit(static_cast<unsigned char>(copy[0])) || copy[0] == '.'))
+    throw fail();
+  const double number = std::strtod(copy.c_str(), &end);
+  std::string unit(end);
+  for (char& c : unit) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  if (unit.size() > 1 && unit.ends_with("IB"))
+    unit.resize(unit.size() - 2);
+  else if (!unit.empty() && unit.back() == 'B')
+    unit.pop_back();
+  static constexpr std::string_view kUnits = "KMGT";
+  double factor = 1;
+  if (!unit.empty()) {
+    const auto at = kUnits.find(unit);
+    if (unit.size() != 1 || at == std::string_view::npos) throw fail();
+    factor = std::ldexp(1.0, 10 * (static_cast<int>(at) + 1));
+  }
+  const double bytes = number * factor;
+  if (!(bytes >= 0 && bytes < 0x1p63)) throw fail();
+  return static_cast<std::uint64_t>(bytes);
+}
+
+std::string format_size(std::uint64_t bytes) {
+  static constexpr std::array<const char*, 5> kUnits{"B", "KiB", "MiB", "GiB", "TiB"};
+  double value = static_cast<double>(bytes);
+  std::size_t unit = 0;
+  for (; value >= 1024 && unit + 1 < kUnits.size(); ++unit) value /= 1024;
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), unit == 0 ? "%.0f %s" : "%.1f %s", value, kUnits[unit]);
+  return text.data();
+}
+
+std::string read_text(const std::string& path) {
+  if (path == "-") return {std::istreambuf_iterator<char>(std::cin), {}};
+  std::ifstream in(path, std::ios::binary);
+  if (!in) throw Error("cannot open " + path + ": " + std::strerror(errno));
+  std::string text{std::istreambuf_iterator<char>(in), {}};
+  if (in.bad()) throw Error("cannot read " + path + ": " + std::strerror(errno));
+  return text;
+}
+
+}  // namespace canopy::cli

@@ -1,0 +1,44 @@
+#pragma once
+#include <boost/program_options.hpp>
+#include <cstdint>
+#include <iosfwd>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace canopy::cli {
+
+/// The user's mistake on the command line: exit code 2. Everything else that fails is an Error:
+/// exit code 1.
+class UsageError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// One `canopy NAME ...`. run() gets the words after NAME and returns the exit code.
+struct Command {
+  std::string_view name, summary;
+  int (*run)(const std::vector<std::string>& words);
+};
+std::span<const Command> commands();  // in the order of `canopy --help`
+
+/// Parses `words` by `options` (and `positional`); adds --help, answers it on stdout with `usage`
+/// as its first lines and returns nothing then. Unknown flags, missing values and repeated ones
+/// throw UsageError. Flags are never guessed from a prefix.
+std::optional<boost::program_options::variables_map> parse(
+    const std::vector<std::string>& words, std::string_view usage,
+    boost::program_options::options_description options,
+    const boost::program_options::positional_options_description& positional = {});
+
+/// "1G", "512M", "1.5GiB", "4096": bytes; K, M, G, T are powers of 1024. Throws UsageError naming
+/// `flag`.
+std::uint64_t parse_size(std::string_view flag, std::string_view text);
+std::string format_size(std::uint64_t bytes);  // "1.2 GiB"
+
+/// All of a file, or of standard input for "-". Throws Error.
+std::string read_text(const std::string& path);
+
+}  // namespace canopy::cli

@@ -1,0 +1,62 @@
+// canopy: exact inference of language models larger than memory. One file per command beside this
+// one.
+#include <csignal>
+#include <iostream>
+#include <new>
+
+#include "src/base/error.h"
+#include "src/cli/command.h"
+
+namespace canopy::cli {
+
+std::span<const Command> commands() { return {}; }
+
+namespace {
+
+void print_help(std::ostream& out) {
+  out << "canopy: exact inference of language models far larger than memory\n\n"
+         "usage: canopy COMMAND [FLAG ...]      canopy COMMAND --help\n\n";
+  for (const Command& command : commands()) {
+    out << "  " << command.name << std::string(14 - command.name.size(), ' ') << command.summary
+        << "\n";
+  }
+  out << "\nExit codes: 0 done, 1 failed, 2 wrong usage.\n";
+}
+
+int run(const std::vector<std::string>& words) {
+  if (words.empty()) {
+    print_help(std::cerr);
+    return 2;
+  }
+  if (words[0] == "--help" || words[0] == "-h" || words[0] == "help") {
+    print_help(std::cout);
+    return 0;
+  }
+  if (words[0] == "--version") {
+    std::cout << "canopy " CANOPY_VERSION "\n";
+    return 0;
+  }
+  for (const Command& command : commands())
+    if (command.name == words[0]) return command.run({words.begin() + 1, words.end()});
+  throw UsageError("unknown command '" + words[0] + "'");
+}
+
+}  // namespace
+}  // namespace canopy::cli
+
+int main(int argc, char** argv) {
+  std::signal(SIGPIPE, SIG_IGN);  // a closed pipe is a failed write, reported like any other
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  const std::string name = words.empty() ? "canopy" : "canopy " + words[0];
+  try {
+    return canopy::cli::run(words);
+  } catch (const canopy::cli::UsageError& e) {
+    std::cerr << name << ": " << e.what() << "\nTry '" << name << " --help'.\n";
+    return 2;
+  } catch (const std::bad_alloc&) {
+    std::cerr << name << ": out of memory\n";
+  } catch (const std::exception& e) {
+    std::cerr << name << ": " << e.what() << "\n";
+  }
+  return 1;
+}

@@ -1,0 +1,59 @@
+#pragma once
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "src/base/metadata.h"
+#include "src/base/types.h"
+
+namespace canopy {
+
+/// Whether encode() adds what the model's template asks for (BOS, EOS): `add_special_tokens` of
+/// Hugging Face.
+enum class AddSpecial : bool { kNo, kYes };
+
+/// Bytes to tokens and back. Immutable after construction: any number of threads.
+class Tokenizer {
+ public:
+  virtual ~Tokenizer() = default;
+  /// Special tokens written out in the text ("<|im_start|>") are recognised, as in llama.cpp and
+  /// Hugging Face. O(n log n). Bytes that are not UTF-8 are treated as the reference library treats
+  /// U+FFFD.
+  virtual std::vector<TokenId> encode(std::string_view text, AddSpecial add) const = 0;
+  /// The raw bytes that the token stands for; may split a UTF-8 character; empty for special
+  /// tokens. Throws Error if the id is outside the vocabulary.
+  virtual std::string_view piece(TokenId token) const = 0;
+  /// All tokens at once, as the reference library's decode(skip_special_tokens=False) where
+  /// `specials` is kYes.
+  virtual std::string decode(std::span<const TokenId> tokens, AddSpecial specials) const = 0;
+  /// The token's own string in the vocabulary ("Ġthe", "<0x0A>"): what two vocabularies are
+  /// compared by. Empty if unused.
+  virtual std::string_view token_string(TokenId token) const = 0;
+  virtual bool is_special(TokenId token) const = 0;
+  virtual bool ends_text(TokenId token) const = 0;
+  virtual int vocab() const = 0;
+};
+/// From tokenizer.json in `model` when that is a directory, else from GGUF metadata
+/// ("tokenizer.ggml.*"). Throws Error naming the file and the part (normalizer, pre-tokenizer, ...)
+/// that is not supported.
+std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& model,
+                                          const Metadata& metadata);
+
+/// Joins pieces and lets through only whole UTF-8 characters; a sequence that can no longer become
+/// valid comes out as U+FFFD.
+class TextStream {
+ public:
+  explicit TextStream(const Tokenizer& tokenizer) : tokenizer_(&tokenizer) {}
+  std::string push(TokenId token);
+  std::string flush();
+
+ private:
+  const Tokenizer* tokenizer_;
+  std::string pending_;
+};
+
+}  // namespace canopy

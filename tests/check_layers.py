@@ -1,0 +1,56 @@
+#!/usr/bin/env python3
+"""Fails when an #include points up the ladder, or a vendor header leaves its room."""
+import pathlib
+import re
+import sys
+
+MAY_INCLUDE = {  # room -> what it may include besides itself (a room or one header)
+    "src/base": (),
+    "src/text": ("src/base/",),
+    "planner": ("src/base/",),
+    "kernels": ("src/base/",),
+    "kernels/cpu": ("src/base/", "kernels/"),
+    "kernels/cuda": ("src/base/", "kernels/"),
+    "offload": ("src/base/", "kernels/"),
+    "src/model": ("src/base/", "kernels/", "offload/weight_source.h"),
+    "src/spec": ("src/base/", "kernels/", "planner/tree_shape.h", "src/model/"),
+    "src/convert": ("src/base/", "src/text/", "kernels/", "offload/"),
+    "src/engine": ("src/base/", "src/text/", "src/model/", "src/spec/", "kernels/", "planner/", "offload/"),
+    "src/cli": ("src/", "kernels/", "planner/", "offload/"),
+}
+FENCED = {  # header prefix -> the only place that may include it
+    "cuda": "kernels/cuda/", "cublas": "kernels/cuda/", "nvtx3/": "kernels/cuda/",
+    "hwy/": "kernels/cpu/",
+    "liburing": "offload/uring_engine.cc", "hwloc": "offload/host_memory.cc",
+    "boost/program_options": "src/cli/",
+    "pcre2": "src/text/",
+    "kernels/cpu/": "kernels/", "kernels/cuda/": "kernels/",  # backends are reached by make_device only
+}
+FREE = ("bench/", "tests/")
+MAX_LINES = 600
+
+
+def room(path):
+    rooms = [r for r in MAY_INCLUDE if path.startswith(r + "/")]
+    return max(rooms, key=len, default=None)
+
+
+root, bad = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "."), []
+for file in sorted(p for p in root.rglob("*") if p.suffix in {".h", ".cc", ".cu", ".cuh"}):
+    path = file.relative_to(root).as_posix()
+    lines = file.read_text().splitlines()
+    if len(lines) > MAX_LINES:
+        bad.append(f"{path}: {len(lines)} lines, limit {MAX_LINES}")
+    for number, line in enumerate(lines, 1):
+        match = re.match(r'\s*#\s*include\s*[<"]([^>"]+)[>"]', line)
+        if not match or path.startswith(FREE):
+            continue
+        header, here = match[1], room(path)
+        there = room(header)
+        if here and there and there != here and not header.startswith(MAY_INCLUDE[here]) and path != "kernels/make_device.cc":
+            bad.append(f"{path}:{number}: {here} may not include {header}")
+        for prefix, home in FENCED.items():
+            if header.startswith(prefix) and not path.startswith(home):
+                bad.append(f"{path}:{number}: {header} belongs in {home}")
+print("\n".join(bad) or "layers: ok")
+sys.exit(bool(bad))
