@@ -21,28 +21,36 @@ enum class DType : std::uint8_t {
   kQ4_K,
   kQ6_K
 };
-std::size_t row_bytes(DType dtype,
-                      std::int64_t columns);  // throws Error if columns is not whole blocks
+const char* name(DType dtype);  // as safetensors and GGUF spell it: "BF16", "Q4_0"
+/// Bytes of one row. Throws Error if `columns` is negative or not whole blocks.
+std::size_t row_bytes(DType dtype, std::int64_t columns);
 
 /// Non-owning, row-major, contiguous view of device (or host) memory, rank 1..4.
 /// Copying a view copies the pointer. The buffer must outlive all work queued on it.
 template <class Byte>
 class BasicView {
  public:
-  BasicView() = default;
+  BasicView() = default;  // empty: rank 0
+  /// Throws Error if an extent is negative, the last is not whole blocks, or the size overflows.
   BasicView(Byte* data, DType dtype, std::initializer_list<std::int64_t> shape);
-  BasicView(const BasicView<std::remove_const_t<Byte>>& other) requires std::is_const_v<Byte>;
+  template <class Other>
+  requires(std::is_const_v<Byte>&& std::is_same_v<Other, std::remove_const_t<Byte>>)
+      BasicView(const BasicView<Other>& other)
+      : data_(other.data_), shape_(other.shape_), rank_(other.rank_), dtype_(other.dtype_) {}
 
   int rank() const { return rank_; }
   std::int64_t dim(int axis) const { return shape_[static_cast<std::size_t>(axis)]; }
   DType dtype() const { return dtype_; }
   Byte* data() const { return data_; }
+  bool empty() const { return rank_ == 0; }  // nothing was passed; zero rows are not empty
   std::size_t bytes() const;
 
   /// Rows [first, first + count) of axis 0; shares storage. Throws Error if out of range.
   BasicView rows(std::int64_t first, std::int64_t count) const;
 
  private:
+  template <class>
+  friend class BasicView;
   Byte* data_ = nullptr;
   std::array<std::int64_t, 4> shape_{};
   int rank_ = 0;
