@@ -12,37 +12,51 @@ namespace canopy {
 /// A prompt is the degenerate tree, a chain; so prefill and decode are one code path.
 struct TreeBatch {
   std::span<const TokenId> tokens;         // [n]: nodes [first_node, first_node + n) of the tree
-  std::span<const std::int32_t> position;  // [n], prefix length + depth
+  std::span<const std::int32_t> position;  // [n], prefix + depth
   std::span<const std::uint64_t> ancestor_bits;  // [n, ceil((first_node + n) / 64)]; empty: a chain
   int first_node = 0;  // > 0: earlier nodes already sit in the cache's scratch slots
   std::span<const std::int32_t>
-      logit_rows;  // which of the n rows need logits: few, as they are big
+      logit_rows;  // which of the n rows need logits, ascending: few, as they are big
 };
+
 /// One sequence's share of a sweep. Several sequences may share one: each layer is then read once
-/// for all.
+/// for all. Parts run in order, so a later part sees what an earlier one wrote to the same cache: a
+/// prompt and the first tree below it are two parts of one sweep, the second with the prompt as its
+/// `ahead`.
 struct SweepPart {
   TreeBatch batch;
   KvCache* kv = nullptr;
+  int ahead =
+      0;  // slots behind kv->length() that earlier parts of this sweep fill: they count as prefix
 };
 
-/// A Llama-family decoder. Draft and target are two objects of this one class;
-/// only their WeightSource differs.
+/// A Llama-family decoder. Draft and target are two objects of this one class; only their
+/// WeightSource differs. One thread at a time; all calls on the same stream.
 class Transformer {
  public:
-  /// max_batch: most nodes of one forward (all parts); larger prompts are cut inside each layer.
-  /// max_logit_rows: most rows of logits of one forward. max_context: longest prefix + tree.
   struct Limits {
-    int max_batch = 0, max_logit_rows = 0, max_context = 0;
+    int max_nodes = 0;       // most nodes of one forward, all parts together
+    int max_logit_rows = 0;  // most rows of logits of one forward
+    int max_context = 0;     // longest prefix + tree
+    int chunk = 256;         // rows worked on at once inside a layer: bounds the activations
   };
-  Transformer(Device& device, ModelConfig config, WeightSource& weights, const Limits& limits);
-  /// Device bytes a model of this shape holds beside weights and KV. Pure.
-  static std::size_t activation_bytes(const ModelConfig& config, const Limits& limits);
+  /// `weights` must outlive the model. Throws Error if the device is full.
+  Transformer(Device& device, const ModelConfig& config, WeightSource& weights,
+              const Limits& limits);
   ~Transformer();
+
+  /// Device bytes that a model of this shape holds beside weights, KV and the ops' scratch. Pure.
+  static std::size_t activation_bytes(const ModelConfig& config, const Limits& limits);
+  /// What Ops::reserve must be told for it. Pure.
+  static Workload workload(const ModelConfig& config, const Limits& limits);
+
   const ModelConfig& config() const;
+  const Limits& limits() const;
 
   /// One sweep: each unit is acquired once, however many parts and nodes. Returns logits [sum of
-  /// logit_rows, vocab], valid until the next forward. Allocates nothing. A stop request ends the
-  /// sweep at the next unit: throws Stopped.
+  /// logit_rows, vocab] f32, valid until the next forward, ready when `compute` gets there.
+  /// Allocates no device memory. A stop request ends the sweep at the next unit: throws Stopped;
+  /// the caches' committed slots are intact.
   ConstTensorView forward(std::span<const SweepPart> parts, Stream& compute,
                           std::stop_token stop = {});
 

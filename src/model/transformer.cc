@@ -1,0 +1,311 @@
+#include "src/model/transformer.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "src/base/error.h"
+
+namespace canopy {
+
+namespace {
+
+std::size_t at(int i) { return static_cast<std::size_t>(i); }
+int words_for(int bits) { return (bits + 63) / 64; }
+
+/// Buffers of one model, as byte sizes, so that the budget and the constructor cannot disagree.
+struct Sizes {
+  std::size_t residual, normed, work, logit_input, logits, position, ids, bits, rope;
+
+  Sizes(const ModelConfig& c, const Transformer::Limits& limits) {
+    const auto nodes = at(limits.max_nodes), chunk = at(std::min(limits.chunk, limits.max_nodes));
+    const auto rows = at(limits.max_logit_rows), f32 = sizeof(float);
+    const std::size_t attention =
+        at(c.head_dim) * (2 * at(c.heads) + 2 * at(c.kv_heads));  // q, out; k, v
+    residual = nodes * at(c.dim) * f32;
+    normed = chunk * at(c.dim) * f32;
+    work = chunk * std::max(attention, 2 * at(c.hidden_dim)) * f32;  // attention and MLP take turns
+    logit_input = rows * at(c.dim) * f32;
+    logits = rows * at(c.vocab) * f32;
+    position = nodes * sizeof(std::int32_t);
+    ids = rows * sizeof(std::int32_t);
+    // A tree's bits are at most max_nodes rows of max_nodes bits; chunks only shorten rows.
+    bits = nodes * at(words_for(limits.max_nodes)) * sizeof(std::uint64_t);
+    rope = at(c.head_dim / 2) * f32;
+  }
+  std::size_t total() const {
+    return residual + normed + work + logit_input + logits + position + ids + bits + rope;
+  }
+};
+
+/// Rows of one part that lie in one chunk: what attention, the cache and RoPE see at once.
+struct Segment {
+  KvCache* kv;
+  int first_row, rows;      // in the sweep's flat list of nodes
+  int prefix, first_node;   // as in TreeAttention
+  std::size_t bits_offset;  // words into the bits buffer
+  bool chain;
+};
+struct Chunk {
+  int first_row = 0, rows = 0;
+  std::vector<Segment> segments;
+};
+
+}  // namespace
+
+struct Transformer::Impl {
+  Device& device;
+  ModelConfig config;
+  WeightSource& weights;
+  Limits limits;
+
+  Buffer residual, normed, work, logit_input, logits, position, ids, bits, rope_frequency;
+  std::vector<std::int32_t> host_position, host_ids;
+  std::vector<TokenId> host_tokens;
+  std::vector<std::uint64_t> host_bits;
+  std::vector<Chunk> chunks;
+  std::unique_ptr<Event> uploaded;
+
+  Impl(Device& d, const ModelConfig& c, WeightSource& w, const Limits& l)
+      : device(d), config(c), weights(w), limits(l), uploaded(d.make_event()) {
+    require(limits.max_nodes > 0 && limits.chunk > 0, "a model needs room for at least one node");
+    const Sizes sizes(config, limits);
+    residual = device.allocate(sizes.residual);
+    normed = device.allocate(sizes.normed);
+    work = device.allocate(sizes.work);
+    logit_input = device.allocate(sizes.logit_input);
+    logits = device.allocate(sizes.logits);
+    position = device.allocate(sizes.position);
+    ids = device.allocate(sizes.ids);
+    bits = device.allocate(sizes.bits);
+    rope_frequency = device.allocate(sizes.rope);
+    device.ops().reserve(workload(config, limits));
+    const auto stream = device.make_stream("setup");
+    device.upload(*stream, rope_frequency.data(),
+                  std::as_bytes(std::span(config.rope_inverse_frequency)));
+    stream->synchronize();
+  }
+
+  TensorView rows_of(const Buffer& buffer, int first, int rows, std::int64_t columns) const {
+    return TensorView(buffer.data(), DType::kF32, {first + rows, columns}).rows(first, rows);
+  }
+
+  /// Lays the parts out as one list of nodes, cut into chunks, and sends positions and ancestor
+  /// bits to the device. Returns the number of nodes and of logit rows.
+  std::pair<int, int> lay_out(std::span<const SweepPart> parts, Stream& compute);
+  void check(const SweepPart& part) const;
+  void attention(const UnitWeights& w, int layer, Stream& compute);
+  void mlp(const UnitWeights& w, Stream& compute);
+  void sweep(int nodes, int rows, Stream& compute, const std::stop_token& stop);
+};
+
+void Transformer::Impl::check(const SweepPart& part) const {
+  const TreeBatch& b = part.batch;
+  const auto n = static_cast<int>(b.tokens.size());
+  require(part.kv != nullptr && n > 0, "a sweep part needs tokens and a KV cache");
+  require(b.position.size() == b.tokens.size(), "one position per token");
+  require(b.ancestor_bits.empty() ||
+              b.ancestor_bits.size() == b.tokens.size() * at(words_for(b.first_node + n)),
+          "ancestor bits must be [n, ceil((first_node + n) / 64)]");
+  for (const TokenId id : b.tokens)
+    if (id < 0 || id >= config.vocab)
+      throw Error("token " + std::to_string(id) + " is outside the vocabulary of " +
+                  std::to_string(config.vocab));
+  for (const std::int32_t row : b.logit_rows)
+    require(row >= 0 && row < n, "a logit row is outside the batch");
+  const int end = part.kv->length() + part.ahead + b.first_node + n;
+  if (end > part.kv->capacity())
+    throw Error("the sequence needs " + std::to_string(end) + " slots and its KV cache has " +
+                std::to_string(part.kv->capacity()));
+  if (end > limits.max_context)
+    throw Error("the sequence needs " + std::to_string(end) +
+                " slots and the model was set up for " + std::to_string(limits.max_context));
+}
+
+std::pair<int, int> Transformer::Impl::lay_out(std::span<const SweepPart> parts, Stream& compute) {
+  uploaded->wait();  // the previous sweep's copies of the vectors below
+  host_position.clear(), host_ids.clear(), host_tokens.clear(), host_bits.clear(), chunks.clear();
+  for (const SweepPart& part : parts) {
+    check(part);
+    const TreeBatch& b = part.batch;
+    const auto n = static_cast<int>(b.tokens.size());
+    const auto base = static_cast<int>(host_tokens.size());
+    for (const std::int32_t row : b.logit_rows) host_ids.push_back(base + row);
+    host_tokens.insert(host_tokens.end(), b.tokens.begin(), b.tokens.end());
+    host_position.insert(host_position.end(), b.position.begin(), b.position.end());
+    for (int i = 0; i < n;) {
+      if (chunks.empty() || chunks.back().rows == limits.chunk) chunks.push_back({base + i, 0, {}});
+      Chunk& chunk = chunks.back();
+      const int rows = std::min(n - i, limits.chunk - chunk.rows);
+      const bool chain = b.ancestor_bits.empty();
+      chunk.segments.push_back({part.kv, base + i, rows, part.kv->length() + part.ahead,
+                                b.first_node + i, host_bits.size(), chain});
+      // Parents come first, so rows [i, i + rows) have no bits beyond first_node + i + rows.
+      const auto words = at(words_for(b.first_node + n));
+      for (int r = i; !chain && r < i + rows; ++r) {
+        const auto row =
+            b.ancestor_bits.subspan(at(r) * words, at(words_for(b.first_node + i + rows)));
+        host_bits.insert(host_bits.end(), row.begin(), row.end());
+      }
+      chunk.rows += rows;
+      i += rows;
+    }
+  }
+  const auto nodes = static_cast<int>(host_tokens.size());
+  const auto rows = static_cast<int>(host_ids.size());
+  if (nodes > limits.max_nodes || rows > limits.max_logit_rows ||
+      host_bits.size() * sizeof(std::uint64_t) > bits.bytes())
+    throw Error("a sweep of " + std::to_string(nodes) + " nodes and " + std::to_string(rows) +
+                " logit rows; the model was set up for " + std::to_string(limits.max_nodes) +
+                " and " + std::to_string(limits.max_logit_rows));
+  device.upload(compute, position.data(), std::as_bytes(std::span(host_position)));
+  device.upload(compute, ids.data(), std::as_bytes(std::span(host_ids)));
+  device.upload(compute, bits.data(), std::as_bytes(std::span(host_bits)));
+  compute.record(*uploaded);
+  return {nodes, rows};
+}
+
+void Transformer::Impl::attention(const UnitWeights& w, int layer, Stream& compute) {
+  Ops& ops = device.ops();
+  const int hd = config.head_dim, heads = config.heads, kv_heads = config.kv_heads;
+  const Rope rope{ConstTensorView(rope_frequency.data(), DType::kF32, {hd / 2}),
+                  config.rope_magnitude,
+                  config.rope_adjacent_pairs ? RopePairs::kAdjacent : RopePairs::kHalves};
+  const ConstTensorView positions(position.data(), DType::kI32,
+                                  {static_cast<std::int64_t>(host_position.size())});
+  for (const Chunk& chunk : chunks) {
+    const int n = chunk.rows;
+    const TensorView x = rows_of(residual, chunk.first_row, n, config.dim);
+    const TensorView h = rows_of(normed, 0, n, config.dim);
+    std::byte* next = work.data();
+    const auto take = [&](int count) {
+      const TensorView view(next, DType::kF32, {n, count, hd});
+      next += view.bytes();
+      return view;
+    };
+    const TensorView q = take(heads), out = take(heads), k = take(kv_heads), v = take(kv_heads);
+    const auto flat = [&](const TensorView& t) {
+      return TensorView(t.data(), DType::kF32, {n, t.dim(1) * hd});
+    };
+
+    ops.rms_norm(compute, x, w.norm, config.rms_eps, h);
+    const std::array qkv{Projection{w.wq, w.bq, flat(q)}, Projection{w.wk, w.bk, flat(k)},
+                         Projection{w.wv, w.bv, flat(v)}};
+    ops.linear(compute, h, qkv);
+    if (config.qk_norm) {
+      const auto per_head = [&](const TensorView& t, const ConstTensorView& g) {
+        const TensorView rows(t.data(), DType::kF32, {n * t.dim(1), hd});
+        ops.rms_norm(compute, rows, g, config.rms_eps, rows);
+      };
+      per_head(q, w.q_norm);
+      per_head(k, w.k_norm);
+    }
+    const ConstTensorView at_rows = positions.rows(chunk.first_row, n);
+    ops.rope(compute, q, at_rows, rope);
+    ops.rope(compute, k, at_rows, rope);
+    for (const Segment& s : chunk.segments) {
+      const int skip = s.first_row - chunk.first_row;
+      const KvView kv = s.kv->layer(layer);
+      ops.store_kv(compute, k.rows(skip, s.rows), v.rows(skip, s.rows), s.prefix + s.first_node,
+                   kv);
+      ConstTensorView ancestors;
+      if (!s.chain)
+        ancestors = ConstTensorView(bits.data() + s.bits_offset * sizeof(std::uint64_t),
+                                    DType::kU64, {s.rows, words_for(s.first_node + s.rows)});
+      ops.attend(compute, {q.rows(skip, s.rows), kv, ancestors, s.prefix, s.first_node,
+                           1.0f / std::sqrt(static_cast<float>(hd)), out.rows(skip, s.rows)});
+    }
+    const std::array output{Projection{w.wo, {}, x, 0, Accumulate::kYes}};
+    ops.linear(compute, flat(out), output);
+  }
+}
+
+void Transformer::Impl::mlp(const UnitWeights& w, Stream& compute) {
+  Ops& ops = device.ops();
+  for (const Chunk& chunk : chunks) {
+    const int n = chunk.rows;
+    const TensorView x = rows_of(residual, chunk.first_row, n, config.dim);
+    const TensorView h = rows_of(normed, 0, n, config.dim);
+    const TensorView gate = rows_of(work, 0, n, config.hidden_dim);
+    const TensorView up = rows_of(work, n, n, config.hidden_dim);
+    ops.rms_norm(compute, x, w.norm, config.rms_eps, h);
+    const std::array gate_up{Projection{w.w_gate, {}, gate}, Projection{w.w_up, {}, up}};
+    ops.linear(compute, h, gate_up);
+    ops.swiglu(compute, gate, up, gate);
+    const std::array down{Projection{w.w_down, {}, x, 0, Accumulate::kYes}};
+    ops.linear(compute, gate, down);
+  }
+}
+
+void Transformer::Impl::sweep(int nodes, int rows, Stream& compute, const std::stop_token& stop) {
+  Ops& ops = device.ops();
+  weights.embed(host_tokens, compute, rows_of(residual, 0, nodes, config.dim));
+  const TensorView head_in = rows_of(logit_input, 0, rows, config.dim);
+  const TensorView out = rows_of(logits, 0, rows, config.vocab);
+  bool gathered = false;
+  const std::span<const Unit> units = weights.units();
+  for (std::size_t i = 0; i < units.size(); ++i) {
+    if (stop.stop_requested()) throw Stopped();
+    // Every unit is acquired, needed or not: sources prefetch in this order.
+    const UnitLease w = weights.acquire(i, compute);
+    switch (units[i].part) {
+      case Part::kAttention:
+        attention(*w, units[i].layer, compute);
+        break;
+      case Part::kMlp:
+        mlp(*w, compute);
+        break;
+      case Part::kHead:
+        if (rows == 0) break;
+        if (!gathered) {
+          ops.embed(compute, rows_of(residual, 0, nodes, config.dim),
+                    ConstTensorView(ids.data(), DType::kI32, {rows}), head_in);
+          ops.rms_norm(compute, head_in, w->norm, config.rms_eps, head_in);
+          gathered = true;
+        }
+        const std::array slice{Projection{w->head, {}, out, units[i].first_row}};
+        ops.linear(compute, head_in, slice);
+        break;
+    }
+  }
+}
+
+Transformer::Transformer(Device& device, const ModelConfig& config, WeightSource& weights,
+                         const Limits& limits)
+    : impl_(std::make_unique<Impl>(device, config, weights, limits)) {}
+Transformer::~Transformer() = default;
+
+const ModelConfig& Transformer::config() const { return impl_->config; }
+const Transformer::Limits& Transformer::limits() const { return impl_->limits; }
+
+std::size_t Transformer::activation_bytes(const ModelConfig& config, const Limits& limits) {
+  return Sizes(config, limits).total();
+}
+
+Workload Transformer::workload(const ModelConfig& config, const Limits& limits) {
+  Workload w;
+  w.rows = std::max(std::min(limits.chunk, limits.max_nodes), limits.max_logit_rows);
+  w.columns = std::max({config.dim, config.hidden_dim, config.heads * config.head_dim});
+  w.vocab = config.vocab;
+  w.heads = config.heads;
+  w.kv_heads = config.kv_heads;
+  w.head_dim = config.head_dim;
+  w.context = limits.max_context;
+  return w;
+}
+
+ConstTensorView Transformer::forward(std::span<const SweepPart> parts, Stream& compute,
+                                     std::stop_token stop) {
+  const auto [nodes, rows] = impl_->lay_out(parts, compute);
+  try {
+    impl_->sweep(nodes, rows, compute, stop);
+  } catch (...) {
+    impl_->weights.abandon_sweep();
+    throw;
+  }
+  return impl_->rows_of(impl_->logits, 0, rows, impl_->config.vocab);
+}
+
+}  // namespace canopy
