@@ -1,5 +1,4 @@
 #pragma once
-#include <cstddef>
 #include <span>
 #include <vector>
 
@@ -8,37 +7,48 @@
 namespace canopy {
 
 /// The form of a speculation tree, without tokens. Breadth-first: parent[i] < i,
-/// parent[0] == -1, the children of a node are consecutive.
+/// parent[0] == -1, the children of a node are consecutive. The default is the root alone.
+/// Immutable but for assignment; any thread may read.
 class TreeShape {
  public:
-  static TreeShape from_parents(std::vector<NodeId> parent);  // throws Error if not BFS
-  static TreeShape chain(int length);
+  /// Throws Error naming the first node that breaks breadth-first order.
+  static TreeShape from_parents(std::vector<NodeId> parent);
+  static TreeShape chain(int nodes);  // each node but the last has one child; throws if nodes < 1
+
   int size() const { return static_cast<int>(parent_.size()); }
-  int levels() const;  // nodes on the longest path, root included: the paper's depth
+  int levels() const {
+    return static_cast<int>(level_width_.size());
+  }  // the paper's depth: the
+     // root's level counts
+  std::span<const NodeId> parents() const { return parent_; }
   NodeId parent(NodeId node) const { return parent_[static_cast<std::size_t>(node)]; }
-  int child_count(NodeId node) const;
-  std::span<const int> level_widths() const;  // nodes per depth, root first
+  int child_count(NodeId node) const { return child_count_[static_cast<std::size_t>(node)]; }
+  std::span<const int> level_widths() const { return level_width_; }  // nodes per level, root first
 
  private:
-  std::vector<NodeId> parent_;
-  std::vector<int> child_count_, level_width_;
+  std::vector<NodeId> parent_{-1};
+  std::vector<int> child_count_{0}, level_width_{1};
 };
 
 /// accept[k]: chance that the (k+1)-th child is the one taken, given that its parent was.
 /// Unconditional on its elder siblings: the entries sum to at most 1, and only this form makes
-/// E[tokens] a sum over nodes. Measured per (draft, target, temperature). Source: arXiv:2402.12374,
-/// Sec. 3.
+/// E[tokens] a sum over nodes. A node has at most accept.size() children. Measured per (draft,
+/// target, temperature). Source: arXiv:2402.12374, Sec. 3.
 struct Acceptance {
   std::vector<double> accept;
 };
 
-/// The tree of exactly `nodes` nodes and at most `levels` levels that maximises
-///   E[tokens] = sum over nodes of the product of accept along the path to it.
-/// With non-increasing accept these are the nodes of highest path probability: a heap, O(n log n).
-/// A vector with a noisy tail is first made monotone (pool adjacent violators). Tests hold this
-/// against the paper's recursion F(n, d) = 1 + max over sum n_k = n-1 of sum_k accept_k F(n_k,
-/// d-1). Source: arXiv:2402.12374, Sec. 3.1, App. C.2.
+/// The tree of exactly `nodes` nodes and at most `levels` levels (the root's included) that
+/// maximises E[tokens]; docs/math.md, "The best tree". Built with a heap, O(n log n). A vector that
+/// is not non-increasing is first replaced by the nearest one that is. Children of probability 0
+/// are used only when nothing else is left, to make the size exact.
+/// Throws Error if no such tree exists (too few levels or ranks for so many nodes), or if the
+/// vector is not one of probabilities.
+/// Source: arXiv:2402.12374, Sec. 3.1, App. C.2, whose recursion is the tests' oracle.
 TreeShape best_tree(int nodes, int levels, const Acceptance& acceptance);
+
+/// Expected tokens of a step: the sum over nodes of the product of accept along the path to each;
+/// ranks beyond the vector count as 0. Source: arXiv:2402.12374, Proposition 3.4.
 double expected_tokens(const TreeShape& shape, const Acceptance& acceptance);
 
 }  // namespace canopy

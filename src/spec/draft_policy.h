@@ -1,47 +1,84 @@
 #pragma once
-#include <memory>
+#include <cstddef>
+#include <cstdint>
 #include <span>
 #include <stop_token>
-#include <string_view>
 #include <vector>
 
 #include "planner/tree_shape.h"
 #include "src/model/transformer.h"
-#include "src/spec/token_tree.h"
+#include "src/spec/draft.h"
 
 namespace canopy {
 
-/// How siblings were drawn. The verifier's proof depends on it, so it travels with
-/// the tree and the two are never chosen apart.
-enum class Drawing { kTopK, kWithReplacement, kWithoutReplacement };
-
-struct Draft {
-  TokenTree tree;
-  ConstTensorView q;                // [inner nodes, vocab] draft probabilities
-  std::vector<std::int32_t> q_row;  // per node: its row in q, or -1 for a leaf
-  std::vector<bool> evaluated;  // per node: its draft KV exists (a leaf may never have been run)
-  Drawing drawing = Drawing::kTopK;
-};
-
+/// One sequence's part of a step of drafting.
 struct DraftRequest {
-  std::span<const TokenId>
-      pending;  // committed tokens that the draft has not run yet; the last one is the root
-  KvCache* kv = nullptr;
+  /// Committed tokens that the draft has not run yet, at least one; the last is the root.
+  std::span<const TokenId> pending;
+  KvCache* kv = nullptr;  // the draft's, holding all text before `pending`
   Sampling sampling;
   StepRng rng;
 };
 
-/// Grows a tree below the last committed token with the draft model.
+/// Grows trees of one fixed shape below the last committed token: Sequoia's with best_tree, the
+/// classic baseline with TreeShape::chain. Level by level, one forward of the draft model for each;
+/// only inner nodes are run, as nothing hangs below a leaf. One thread at a time.
 class DraftPolicy {
  public:
-  virtual ~DraftPolicy() = default;
-  virtual std::string_view name() const = 0;
-  /// One tree per request (several sequences share each level's forward).
-  virtual std::vector<Draft> grow(Transformer& model, std::span<const DraftRequest> requests,
-                                  Stream& compute, std::stop_token stop = {}) = 0;
-};
+  struct Config {
+    TreeShape shape;  // at least two nodes; root_only() needs no policy
+    Drawing drawing = Drawing::kTopK;
+    int vocab = 0;         // tokens that both models know: the ids below the smaller vocabulary
+    int max_requests = 1;  // most sequences of one grow
+  };
+  DraftPolicy(Device& device, const Config& config);
+  /// Device bytes such a policy holds; q, a row for each inner node, is most of it. Pure.
+  static std::size_t device_bytes(const Config& config);
+  /// Most nodes, and as many rows of logits, that one level asks of the draft model, for all
+  /// requests together. Pure. (Besides, the model must take the longest `pending`.)
+  static int widest_forward(const Config& config);
 
-std::unique_ptr<DraftPolicy> make_sequoia_policy(Device& device, TreeShape shape);
-std::unique_ptr<DraftPolicy> make_chain_policy(Device& device, int length);  // the classic baseline
+  /// Runs `pending`, then the tree. Commits `pending` but its last token to the draft's KV cache;
+  /// behind it the inner nodes wait in scratch slots (Draft::row), the root in slot 0.
+  /// Tokens from Config::vocab on are never proposed. At temperature 0 prefer kTopK: drawn from a
+  /// one-hot q, all children but the first are arbitrary (and the text still exact).
+  /// Waits for the stream once a level. Throws Error or Stopped with each KV cache as it was.
+  std::vector<Draft> grow(Transformer& model, std::span<const DraftRequest> requests,
+                          Stream& stream, std::stop_token stop = {});
+
+ private:
+  /// The inner nodes of one level, in breadth-first order. Their numbers among all inner nodes are
+  /// their scratch slots and their rows of q.
+  struct Level {
+    int first = 0, count = 0;              // inner nodes [first, first + count)
+    int children = 0;                      // of the node that has most
+    std::uint64_t first_draw = 0;          // random numbers that the levels above use
+    std::vector<std::uint64_t> ancestors;  // [count, ceil((first + count) / 64)]
+    std::vector<std::int32_t> logit_rows;  // all
+  };
+  /// Everything that follows from the shape alone.
+  struct Layout {
+    explicit Layout(const TreeShape& shape);
+    std::vector<NodeId> inner;      // the nodes that have children
+    std::vector<std::int32_t> row;  // per node: its number in `inner`, or -1
+    std::vector<Level> levels;
+    int most_proposals = 0;  // largest count * children of a level
+  };
+
+  ConstTensorView run_pending(Transformer&, std::span<const DraftRequest>, Stream&,
+                              const std::stop_token&);
+  ConstTensorView run_level(Transformer&, std::span<const DraftRequest>, const Level&,
+                            std::size_t depth, std::span<const Draft>, Stream&,
+                            const std::stop_token&);
+  void propose(std::span<const DraftRequest>, const Level&, ConstTensorView logits,
+               std::span<Draft>, Stream&);
+  TensorView q_of(std::size_t request) const;  // [inner nodes, vocab]
+
+  Device* device_;
+  Config config_;
+  Layout layout_;
+  Buffer q_, proposals_;
+  std::vector<TokenId> host_proposals_;
+};
 
 }  // namespace canopy

@@ -1,33 +1,40 @@
 #pragma once
-#include <memory>
+#include <cstddef>
 #include <vector>
 
-#include "src/spec/draft_policy.h"
+#include "kernels/ops.h"
+#include "src/spec/draft.h"
+#include "src/spec/verification_rule.h"
 
 namespace canopy {
 
-/// The outcome of a step: the root, the accepted nodes below it, and one token drawn
-/// from the target. The root was already shown, so a step yields path.size() new tokens.
-struct Verdict {
-  std::vector<NodeId> path;  // starts with node 0
-  TokenId next = 0;          // becomes the next root
-};
-
-/// Walks the tree from the root, accepting or rejecting each child so that the text
-/// is distributed exactly as if sampled from the target alone.
-/// Without replacement: accept child x with chance min(1, p(x) / q(x)); on rejection
-/// p <- normalise(max(p - q, 0)) and q <- q without x, renormalised.
-/// Source: arXiv:2402.12374, Sec. 3.2.
-/// The rule itself is a pure function over doubles, walk(tree, p, q, chooser), so that tests can
-/// enumerate it exactly; this class feeds it the visited rows.
+/// Walks a draft with the rule that its drawing calls for, so that the text is distributed exactly
+/// as if sampled from the target alone. Logits stay on the device: only the rows that the walk
+/// visits become probabilities and travel to the host. One thread at a time.
 class Verifier {
  public:
-  virtual ~Verifier() = default;
-  virtual Verdict verify(const Draft& draft, ConstTensorView target_logits, Sampling sampling,
-                         const StepRng& rng, Stream& compute) = 0;
-};
+  /// vocab: columns of the target's logits.
+  Verifier(Device& device, int vocab);
+  /// Device bytes a verifier holds. Pure.
+  static std::size_t device_bytes(int vocab);
 
-/// One verifier for all drawings; it dispatches on draft.drawing.
-std::unique_ptr<Verifier> make_verifier(Device& device, int vocab, int max_nodes);
+  /// Waits for the stream. Shapes: target_logits [draft.tree.size(), vocab] f32, row i for node i.
+  /// Each uniform is keyed by (rng, purpose, node) and used once. At temperature 0, equal logits
+  /// are decided for the lower token. Throws Error if the draft has more columns than the target,
+  /// or cannot have drawn its tree from its q.
+  Verdict verify(const Draft& draft, ConstTensorView target_logits, const Sampling& sampling,
+                 const StepRng& rng, Stream& stream);
+
+ private:
+  std::span<double> target_row(ConstTensorView logits, NodeId node, const Sampling&, Stream&);
+  TokenId best_token(ConstTensorView logits, NodeId node, Stream&);
+  std::span<double> download(ConstTensorView row, std::vector<double>& to, Stream&);
+
+  Device* device_;
+  int vocab_;
+  Buffer probabilities_;               // [1, vocab] f32; its first word holds best_token's answer
+  std::vector<float> row_;             // a row on its way to doubles
+  std::vector<double> p_row_, q_row_;  // lent to the rule
+};
 
 }  // namespace canopy

@@ -1,0 +1,148 @@
+#include "planner/tree_shape.h"
+
+#include <cmath>
+#include <queue>
+#include <string>
+#include <utility>
+
+#include "src/base/error.h"
+
+namespace canopy {
+namespace {
+
+void check(const Acceptance& acceptance) {
+  double sum = 0;
+  for (const double p : acceptance.accept) {
+    require(std::isfinite(p) && p >= 0, "acceptance vector: an entry is not a probability");
+    sum += p;
+  }
+  // Measured vectors are written with six digits or so: allow their rounding.
+  require(sum <= 1 + 1e-4,
+          "acceptance vector: the entries sum to more than 1; give each child's "
+          "unconditional chance, not the chance after its elders were refused");
+}
+
+/// The nearest non-increasing vector in least squares: pools adjacent violators.
+std::vector<double> non_increasing(std::span<const double> values) {
+  struct Pool {
+    double sum;
+    std::size_t count;
+    double mean() const { return sum / static_cast<double>(count); }
+  };
+  std::vector<Pool> pools;
+  for (const double value : values) {
+    pools.push_back({value, 1});
+    while (pools.size() > 1 && pools[pools.size() - 2].mean() < pools.back().mean()) {
+      const Pool last = pools.back();
+      pools.pop_back();
+      pools.back() = {pools.back().sum + last.sum, pools.back().count + last.count};
+    }
+  }
+  std::vector<double> result;
+  for (const Pool& pool : pools) result.insert(result.end(), pool.count, pool.mean());
+  return result;
+}
+
+/// Renumbers nodes, given in any order with parents first and siblings in order, breadth-first.
+std::vector<NodeId> breadth_first(std::span<const NodeId> parent) {
+  std::vector<std::vector<NodeId>> children(parent.size());
+  for (std::size_t node = 1; node < parent.size(); ++node)
+    children[static_cast<std::size_t>(parent[node])].push_back(static_cast<NodeId>(node));
+  std::vector<NodeId> order{0}, result{-1};
+  for (std::size_t at = 0; at < order.size(); ++at)
+    for (const NodeId child : children[static_cast<std::size_t>(order[at])]) {
+      order.push_back(child);
+      result.push_back(static_cast<NodeId>(at));
+    }
+  return result;
+}
+
+}  // namespace
+
+TreeShape TreeShape::from_parents(std::vector<NodeId> parent) {
+  require(!parent.empty() && parent[0] == -1, "tree shape: node 0 must be the root, of parent -1");
+  TreeShape shape;
+  shape.parent_ = std::move(parent);
+  shape.child_count_.assign(shape.parent_.size(), 0);
+  std::vector<std::size_t> depth(shape.parent_.size(), 0);
+  shape.level_width_ = {1};
+  for (std::size_t node = 1; node < shape.parent_.size(); ++node) {
+    const NodeId up = shape.parent_[node];
+    // Parents in order and before their children: exactly the breadth-first numberings.
+    if (up < 0 || up >= static_cast<NodeId>(node) || up < shape.parent_[node - 1])
+      throw Error("tree shape: node " + std::to_string(node) + " of parent " + std::to_string(up) +
+                  " is out of breadth-first order");
+    ++shape.child_count_[static_cast<std::size_t>(up)];
+    depth[node] = depth[static_cast<std::size_t>(up)] + 1;
+    if (depth[node] == shape.level_width_.size()) shape.level_width_.push_back(0);
+    ++shape.level_width_[depth[node]];
+  }
+  return shape;
+}
+
+TreeShape TreeShape::chain(int nodes) {
+  require(nodes >= 1, "tree shape: a chain has at least one node, the root");
+  std::vector<NodeId> parent;
+  for (NodeId node = 0; node < nodes; ++node) parent.push_back(node - 1);
+  return from_parents(std::move(parent));
+}
+
+TreeShape best_tree(int nodes, int levels, const Acceptance& acceptance) {
+  require(nodes >= 1 && levels >= 1, "tree: nodes and levels must be at least 1");
+  check(acceptance);
+  const std::vector<double> accept = non_increasing(acceptance.accept);
+
+  struct Candidate {  // the next child of `parent`, not yet in the tree
+    double parent_score, score;
+    NodeId parent;
+    int level;
+    std::size_t rank;
+  };
+  const auto worse = [](const Candidate& a, const Candidate& b) {
+    // Equal scores: the shallower first, as levels cost time; then the older parent.
+    if (a.score != b.score) return a.score < b.score;
+    if (a.level != b.level) return a.level > b.level;
+    return a.parent > b.parent;
+  };
+  std::priority_queue<Candidate, std::vector<Candidate>, decltype(worse)> frontier(worse);
+  const auto offer = [&](double parent_score, NodeId parent, int level, std::size_t rank) {
+    if (level < levels && rank < accept.size())
+      frontier.push({parent_score, parent_score * accept[rank], parent, level, rank});
+  };
+
+  std::vector<NodeId> parent{-1};
+  offer(1.0, 0, 1, 0);
+  while (static_cast<int>(parent.size()) < nodes) {
+    if (frontier.empty())
+      throw Error("tree: " + std::to_string(nodes) + " nodes do not fit in " +
+                  std::to_string(levels) + " levels with " + std::to_string(accept.size()) +
+                  " children a node; the largest such tree has " + std::to_string(parent.size()) +
+                  " nodes");
+    const Candidate best = frontier.top();
+    frontier.pop();
+    const auto node = static_cast<NodeId>(parent.size());
+    parent.push_back(best.parent);
+    offer(best.parent_score, best.parent, best.level, best.rank + 1);
+    offer(best.score, node, best.level + 1, 0);
+  }
+  return TreeShape::from_parents(breadth_first(parent));
+}
+
+double expected_tokens(const TreeShape& shape, const Acceptance& acceptance) {
+  check(acceptance);
+  const auto size = static_cast<std::size_t>(shape.size());
+  std::vector<double> score(size, 1.0);
+  double sum = 1;
+  std::size_t rank = 0;
+  for (std::size_t node = 1; node < size; ++node) {
+    const NodeId parent = shape.parents()[node];
+    rank = parent == shape.parents()[node - 1] ? rank + 1 : 0;
+    score[node] = rank < acceptance.accept.size()
+                      ? score[static_cast<std::size_t>(parent)] * acceptance.accept[rank]
+                      : 0.0;
+    sum += score[node];
+  }
+  return sum;
+}
+
+}  // namespace canopy

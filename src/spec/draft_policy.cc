@@ -1,0 +1,188 @@
+#include "src/spec/draft_policy.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "src/base/error.h"
+
+namespace canopy {
+namespace {
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+/// Calls op(rows, number of the first) with the first `vocab` columns of the logits: all rows at
+/// once, or one by one where each has a tail to leave out, as views have no stride.
+template <class Op>
+void for_common_columns(ConstTensorView logits, std::int64_t vocab, const Op& op) {
+  if (logits.dim(1) == vocab) return op(logits, 0);
+  for (std::int64_t i = 0; i < logits.dim(0); ++i)
+    op(ConstTensorView(logits.rows(i, 1).data(), DType::kF32, {1, vocab}), i);
+}
+
+}  // namespace
+
+DraftPolicy::Layout::Layout(const TreeShape& shape) : row(at(shape.size()), -1) {
+  std::vector<NodeId> parents;  // of the tree of inner nodes
+  std::vector<int> depth;
+  for (NodeId node = 0; node < shape.size(); ++node) {
+    const NodeId parent = shape.parent(node);
+    depth.push_back(parent < 0 ? 0 : depth[at(parent)] + 1);
+    if (shape.child_count(node) == 0) continue;
+    const auto number = static_cast<int>(inner.size());
+    row[at(node)] = number;
+    inner.push_back(node);
+    parents.push_back(parent < 0 ? -1 : row[at(parent)]);
+    if (depth.back() == static_cast<int>(levels.size()))
+      levels.push_back({number, 0, 0, 0, {}, {}});
+    Level& level = levels.back();
+    level.logit_rows.push_back(level.count++);
+    level.children = std::max(level.children, shape.child_count(node));
+  }
+  std::uint64_t draws = 0;
+  for (Level& level : levels) {
+    const int proposals = level.count * level.children;
+    most_proposals = std::max(most_proposals, proposals);
+    level.first_draw = draws;
+    draws += static_cast<std::uint64_t>(proposals);
+    level.ancestors = ancestor_bits(parents, level.first, level.count);
+  }
+}
+
+DraftPolicy::DraftPolicy(Device& device, const Config& config)
+    : device_(&device), config_(config), layout_(config.shape) {
+  require(config.shape.size() > 1, "draft: a tree of the root alone needs no draft model");
+  require(config.max_requests > 0, "draft: max_requests must be at least 1");
+  for (const Level& level : layout_.levels)
+    require(level.children <= config.vocab,
+            "draft: a node has more children than there are tokens");
+  const std::size_t proposals = at(config.max_requests) * at(layout_.most_proposals);
+  proposals_ = device.allocate(proposals * sizeof(TokenId));
+  host_proposals_.reserve(proposals);
+  if (const std::size_t q = device_bytes(config) - proposals_.bytes(); q > 0)
+    q_ = device.allocate(q);
+}
+
+std::size_t DraftPolicy::device_bytes(const Config& config) {
+  const Layout layout(config.shape);
+  std::size_t each = at(layout.most_proposals) * sizeof(TokenId);
+  if (config.drawing == Drawing::kWithoutReplacement)
+    each += layout.inner.size() * at(config.vocab) * sizeof(float);
+  return at(config.max_requests) * each;
+}
+
+int DraftPolicy::widest_forward(const Config& config) {
+  int widest = 0;
+  for (const Level& level : Layout(config.shape).levels) widest = std::max(widest, level.count);
+  return widest * config.max_requests;
+}
+
+TensorView DraftPolicy::q_of(std::size_t request) const {
+  const TensorView one(q_.data(), DType::kF32,
+                       {static_cast<std::int64_t>(layout_.inner.size()), config_.vocab});
+  return TensorView(q_.data() + request * one.bytes(), DType::kF32, {one.dim(0), one.dim(1)});
+}
+
+std::vector<Draft> DraftPolicy::grow(Transformer& model, std::span<const DraftRequest> requests,
+                                     Stream& stream, std::stop_token stop) {
+  require(!requests.empty() && requests.size() <= at(config_.max_requests),
+          "draft: between 1 and max_requests sequences can grow together");
+  require(model.config().vocab >= config_.vocab,
+          "draft: the model has fewer tokens than the policy was made for");
+  std::vector<int> length;
+  std::vector<Draft> drafts;
+  for (std::size_t r = 0; r < requests.size(); ++r) {
+    require(!requests[r].pending.empty(), "draft: the root must be pending");
+    length.push_back(requests[r].kv->length());
+    drafts.push_back({TokenTree(requests[r].pending.back()), config_.drawing, layout_.row,
+                      config_.drawing == Drawing::kTopK ? TensorView() : q_of(r)});
+  }
+  try {
+    for (std::size_t depth = 0; depth < layout_.levels.size(); ++depth) {
+      const Level& level = layout_.levels[depth];
+      const ConstTensorView logits =
+          depth == 0 ? run_pending(model, requests, stream, stop)
+                     : run_level(model, requests, level, depth, drafts, stream, stop);
+      propose(requests, level, logits, drafts, stream);
+    }
+  } catch (...) {
+    for (std::size_t r = 0; r < requests.size(); ++r) requests[r].kv->truncate(length[r]);
+    throw;
+  }
+  return drafts;
+}
+
+ConstTensorView DraftPolicy::run_pending(Transformer& model, std::span<const DraftRequest> requests,
+                                         Stream& stream, const std::stop_token& stop) {
+  std::vector<std::vector<std::int32_t>> positions(requests.size());
+  std::vector<std::int32_t> last(requests.size());
+  std::vector<SweepPart> parts;
+  for (std::size_t r = 0; r < requests.size(); ++r) {
+    const DraftRequest& request = requests[r];
+    positions[r].resize(request.pending.size());
+    std::iota(positions[r].begin(), positions[r].end(), request.kv->length());
+    last[r] = static_cast<std::int32_t>(request.pending.size()) - 1;
+    parts.push_back({{request.pending, positions[r], {}, 0, {&last[r], 1}}, request.kv});
+  }
+  const ConstTensorView logits = model.forward(parts, stream, stop);
+  // All but the root become text, in place; the root is then the first scratch slot.
+  for (std::size_t r = 0; r < requests.size(); ++r) {
+    std::vector<NodeId> text(at(last[r]));
+    std::iota(text.begin(), text.end(), 0);
+    requests[r].kv->commit(text, stream);
+  }
+  return logits;
+}
+
+ConstTensorView DraftPolicy::run_level(Transformer& model, std::span<const DraftRequest> requests,
+                                       const Level& level, std::size_t depth,
+                                       std::span<const Draft> drafts, Stream& stream,
+                                       const std::stop_token& stop) {
+  std::vector<std::vector<TokenId>> tokens(requests.size());
+  std::vector<std::vector<std::int32_t>> positions(requests.size());
+  std::vector<SweepPart> parts;
+  for (std::size_t r = 0; r < requests.size(); ++r) {
+    for (int i = 0; i < level.count; ++i)
+      tokens[r].push_back(drafts[r].tree.token(layout_.inner[at(level.first + i)]));
+    positions[r].assign(at(level.count), requests[r].kv->length() + static_cast<int>(depth));
+    parts.push_back({{tokens[r], positions[r], level.ancestors, level.first, level.logit_rows},
+                     requests[r].kv});
+  }
+  return model.forward(parts, stream, stop);
+}
+
+void DraftPolicy::propose(std::span<const DraftRequest> requests, const Level& level,
+                          ConstTensorView logits, std::span<Draft> drafts, Stream& stream) {
+  Ops& ops = device_->ops();
+  const auto count = static_cast<std::int64_t>(requests.size()) * level.count;
+  const TensorView proposals(proposals_.data(), DType::kI32, {count, level.children});
+  for (std::size_t r = 0; r < requests.size(); ++r) {
+    const auto first = static_cast<std::int64_t>(r) * level.count;
+    const ConstTensorView scores = logits.rows(first, level.count);
+    const TensorView tokens = proposals.rows(first, level.count);
+    if (config_.drawing == Drawing::kTopK) {
+      for_common_columns(scores, config_.vocab, [&](ConstTensorView rows, std::int64_t i) {
+        ops.top_tokens(stream, rows, level.children, tokens.rows(i, rows.dim(0)));
+      });
+    } else {
+      const TensorView q = q_of(r).rows(level.first, level.count);
+      for_common_columns(scores, config_.vocab, [&](ConstTensorView rows, std::int64_t i) {
+        ops.probabilities(stream, rows, requests[r].sampling, q.rows(i, rows.dim(0)));
+      });
+      ops.draw_distinct(stream, q, level.children, requests[r].rng, level.first_draw, tokens);
+    }
+  }
+  host_proposals_.resize(at(static_cast<int>(count)) * at(level.children));
+  device_->download(stream, std::as_writable_bytes(std::span(host_proposals_)), proposals.data());
+  stream.synchronize();
+
+  // Each node keeps as many of its proposals as the shape gives it children, best or first ones.
+  auto proposed = std::span<const TokenId>(host_proposals_);
+  for (Draft& draft : drafts)
+    for (int i = 0; i < level.count; ++i) {
+      const NodeId node = layout_.inner[at(level.first + i)];
+      draft.tree.add_children(node, proposed.first(at(config_.shape.child_count(node))));
+      proposed = proposed.subspan(at(level.children));
+    }
+}
+
+}  // namespace canopy

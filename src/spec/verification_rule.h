@@ -1,0 +1,44 @@
+#pragma once
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "src/spec/token_tree.h"
+
+namespace canopy {
+
+/// The outcome of a step: the root, the accepted nodes below it, and one token drawn
+/// from the target. The root was already shown, so a step yields path.size() new tokens.
+struct Verdict {
+  std::vector<NodeId> path;  // starts with node 0
+  TokenId next = 0;          // becomes the next root
+};
+
+/// The random choices of a rule, made elsewhere, so that tests can enumerate every outcome.
+/// Each (function, node) is asked at most once in a walk.
+class Choices {
+ public:
+  virtual ~Choices() = default;
+  /// True with this chance; a chance of 0 never, of 1 or more always.
+  virtual bool accept(NodeId child, double chance) = 0;
+  /// A token drawn from p, which sums to 1; never one of p = 0.
+  virtual TokenId draw(NodeId node, std::span<const double> p) = 0;
+};
+
+/// Follows the target's own sample at each node for as long as a child carries it. Exact for any
+/// tree whose children do not depend on that sample.
+Verdict follow_samples(const TokenTree& tree, const std::function<TokenId(NodeId)>& sample);
+
+/// A row of probabilities for a node, lent to the rule, which overwrites it.
+using LendRow = std::function<std::span<double>(NodeId)>;
+
+/// Sequoia's rule for children drawn from q without replacement, uniformly once the support of q is
+/// used up: the text is distributed exactly as if sampled from the target alone (docs/math.md,
+/// "Verification"). p is asked for visited nodes, q for those of them with children; neither needs
+/// to be normalised. q may have fewer columns than p: the rest counts as 0.
+/// Throws Error if q cannot have drawn the tree.
+/// Source: arXiv:2402.12374, Algorithm 1.
+Verdict accept_or_reject(const TokenTree& tree, const LendRow& p_row, const LendRow& q_row,
+                         Choices& choices);
+
+}  // namespace canopy

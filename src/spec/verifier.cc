@@ -1,0 +1,105 @@
+#include "src/spec/verifier.h"
+
+#include <algorithm>
+
+#include "src/base/error.h"
+
+namespace canopy {
+namespace {
+
+/// Choices made by the step's keyed random numbers: no uniform serves twice.
+class KeyedChoices final : public Choices {
+ public:
+  explicit KeyedChoices(const StepRng& rng) : rng_(rng) {}
+
+  bool accept(NodeId child, double chance) override {
+    return uniform(StepRng::Purpose::kAccept, child) < chance;  // strict, and 0 < uniform < 1
+  }
+
+  TokenId draw(NodeId node, std::span<const double> p) override {
+    double left = uniform(StepRng::Purpose::kBonus, node);
+    TokenId last = 0;  // if rounding leaves a crumb: the last token that can be drawn
+    for (std::size_t t = 0; t < p.size(); ++t) {
+      if (!(p[t] > 0)) continue;
+      last = static_cast<TokenId>(t);
+      if (left < p[t]) break;
+      left -= p[t];
+    }
+    return last;
+  }
+
+ private:
+  double uniform(StepRng::Purpose purpose, NodeId node) const {
+    return rng_.uniform(purpose, static_cast<std::uint64_t>(node));
+  }
+  StepRng rng_;
+};
+
+}  // namespace
+
+Verifier::Verifier(Device& device, int vocab)
+    : device_(&device),
+      vocab_(vocab),
+      probabilities_(device.allocate(device_bytes(vocab))),
+      row_(static_cast<std::size_t>(vocab)),
+      p_row_(static_cast<std::size_t>(vocab)),
+      q_row_(static_cast<std::size_t>(vocab)) {}
+
+std::size_t Verifier::device_bytes(int vocab) {
+  return static_cast<std::size_t>(vocab) * sizeof(float);
+}
+
+std::span<double> Verifier::download(ConstTensorView row, std::vector<double>& to, Stream& stream) {
+  const auto columns = static_cast<std::size_t>(row.dim(1));
+  const std::span<float> values(row_.data(), columns);
+  device_->download(stream, std::as_writable_bytes(values), row.data());
+  stream.synchronize();
+  std::copy(values.begin(), values.end(), to.begin());
+  return {to.data(), columns};
+}
+
+std::span<double> Verifier::target_row(ConstTensorView logits, NodeId node,
+                                       const Sampling& sampling, Stream& stream) {
+  const TensorView p(probabilities_.data(), DType::kF32, {1, vocab_});
+  device_->ops().probabilities(stream, logits.rows(node, 1), sampling, p);
+  return download(p, p_row_, stream);
+}
+
+TokenId Verifier::best_token(ConstTensorView logits, NodeId node, Stream& stream) {
+  const TensorView best(probabilities_.data(), DType::kI32, {1, 1});
+  device_->ops().top_tokens(stream, logits.rows(node, 1), 1, best);
+  TokenId token = 0;
+  device_->download(stream, std::as_writable_bytes(std::span(&token, 1)), best.data());
+  stream.synchronize();
+  return token;
+}
+
+Verdict Verifier::verify(const Draft& draft, ConstTensorView target_logits,
+                         const Sampling& sampling, const StepRng& rng, Stream& stream) {
+  require(target_logits.rank() == 2 && target_logits.dim(0) == draft.tree.size() &&
+              target_logits.dim(1) == vocab_,
+          "verification: the target's logits must be [nodes of the tree, vocab]");
+  KeyedChoices choices(rng);
+  const auto p_row = [&](NodeId node) { return target_row(target_logits, node, sampling, stream); };
+  switch (draft.drawing) {
+    case Drawing::kTopK:
+      return follow_samples(draft.tree, [&](NodeId node) {
+        if (sampling.temperature == 0) return best_token(target_logits, node, stream);
+        const std::span<double> p = p_row(node);
+        return choices.draw(node, p);
+      });
+    case Drawing::kWithoutReplacement:
+      require(draft.q.rank() == 2 && draft.q.dim(1) <= vocab_,
+              "verification: the draft's q must be [inner nodes, at most the target's vocab]");
+      return accept_or_reject(
+          draft.tree, p_row,
+          [&](NodeId node) {
+            const auto row = draft.row[static_cast<std::size_t>(node)];
+            return download(draft.q.rows(row, 1), q_row_, stream);
+          },
+          choices);
+  }
+  throw Error("verification: unknown drawing");
+}
+
+}  // namespace canopy
