@@ -17,6 +17,7 @@ class Metadata {
   void set(std::string key, Value value) {
     values_.insert_or_assign(std::move(key), std::move(value));
   }
+  bool contains(std::string_view key) const { return values_.find(key) != values_.end(); }
   template <class T>
   const T* find(std::string_view key) const {  // nullptr if absent or of another type
     const auto it = values_.find(key);

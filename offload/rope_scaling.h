@@ -1,0 +1,30 @@
+#pragma once
+#include <optional>
+#include <vector>
+
+namespace canopy {
+
+/// How a model's rotary frequencies are made, as config files spell it.
+struct RopeScaling {
+  enum class Type { kDefault, kLinear, kLlama3, kYarn };
+  Type type = Type::kDefault;
+  double theta = 10000;
+  double factor = 1;              // all but kDefault
+  double original_positions = 0;  // kLlama3, kYarn: the context length before scaling
+  double low_freq_factor = 1, high_freq_factor = 4;  // kLlama3
+  double beta_fast = 32, beta_slow = 1;              // kYarn, in rotations over original_positions
+  bool truncate = true;                              // kYarn: whole pairs bound the ramp
+  std::optional<double> attention_factor, mscale, mscale_all_dim;  // kYarn
+};
+
+struct RopeTable {
+  std::vector<float> inverse_frequency;  // [head_dim / 2], radians per position
+  float magnitude = 1;                   // factor on cos and sin
+};
+
+/// Rounds to f32 where transformers' modeling_rope_utils does, so that both turn a pair by the same
+/// angle at position 100,000.   Source: arXiv:2104.09864 (default), arXiv:2309.00071 (yarn).
+/// Throws Error if head_dim is odd or the numbers give no finite frequencies.
+RopeTable rope_table(const RopeScaling& scaling, int head_dim);
+
+}  // namespace canopy
