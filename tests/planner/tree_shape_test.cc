@@ -1,0 +1,264 @@
+#include "planner/tree_shape.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <functional>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "planner/acceptance.h"
+#include "src/base/error.h"
+
+namespace canopy {
+namespace {
+
+constexpr double kNone = -std::numeric_limits<double>::infinity();
+
+/// The paper's recursion (App. C.2) as a table [levels][nodes]: kNone where there is no such tree.
+/// A child may be there only if its elders are, so vectors need not be monotone.
+std::vector<std::vector<double>> recursion(const std::vector<double>& p, int nodes, int levels) {
+  const auto n = static_cast<std::size_t>(nodes);
+  std::vector<std::vector<double>> best{std::vector<double>(n + 1, kNone)};
+  for (int level = 1; level <= levels; ++level) {
+    std::vector<double> exactly(n + 1, kNone);  // by the nodes that exactly k children share
+    exactly[0] = 0;
+    std::vector<double> shared = exactly;  // ... that any number of children share
+    for (const double chance : p) {
+      std::vector<double> next(n + 1, kNone);
+      for (std::size_t all = 1; all <= n; ++all)
+        for (std::size_t last = 1; last <= all; ++last) {
+          const double below = best.back()[last];
+          // 0 times -infinity is NaN: what cannot be stays so, whatever its chance.
+          if (below == kNone || exactly[all - last] == kNone) continue;
+          next[all] = std::max(next[all], exactly[all - last] + chance * below);
+        }
+      exactly = next;
+      for (std::size_t all = 0; all <= n; ++all) shared[all] = std::max(shared[all], exactly[all]);
+    }
+    std::vector<double> row(n + 1, kNone);
+    for (std::size_t all = 1; all <= n; ++all) row[all] = 1 + shared[all - 1];
+    best.push_back(row);
+  }
+  return best;
+}
+
+/// A vector of chances that sums to at most 1, with zeros and ties now and then.
+std::vector<double> random_vector(unsigned seed) {
+  std::mt19937 random(seed);
+  std::uniform_real_distribution<double> uniform(0.0, 1.0);
+  std::vector<double> p(1 + random() % 6);
+  double left = 1;
+  for (double& chance : p) {
+    chance = random() % 5 == 0 ? 0.0 : left * uniform(random);
+    left -= chance;
+  }
+  if (p.size() > 2 && random() % 3 == 0) p[1] = p[2] = std::min(p[1], p[2]);
+  return p;
+}
+std::vector<double> sorted(std::vector<double> p) {
+  std::sort(p.rbegin(), p.rend());
+  return p;
+}
+
+int most_children(const TreeShape& shape) {
+  int most = 0;
+  for (NodeId node = 0; node < shape.size(); ++node) most = std::max(most, shape.child_count(node));
+  return most;
+}
+
+/// Every tree shape of this size: each has exactly one breadth-first numbering.
+void for_every_shape(int nodes, const std::function<void(const TreeShape&)>& visit) {
+  std::vector<NodeId> parent{-1};
+  const std::function<void()> extend = [&] {
+    const auto size = static_cast<NodeId>(parent.size());
+    if (size == nodes) return visit(TreeShape::from_parents(parent));
+    for (NodeId up = std::max(parent.back(), 0); up < size; ++up) {
+      parent.push_back(up);
+      extend();
+      parent.pop_back();
+    }
+  };
+  extend();
+}
+
+// Sums of at most n terms of at most 1, n <= 200, added in different orders.
+constexpr double kRounding = 200 * 200 * 0x1p-53;
+
+TEST(BestTree, EqualsThePapersRecursionForMonotoneVectors) {
+  for (unsigned seed = 0; seed < 300; ++seed) {
+    SCOPED_TRACE(seed);
+    const Acceptance acceptance{sorted(random_vector(seed))};
+    constexpr int kNodes = 24, kLevels = 7;
+    const auto best = recursion(acceptance.accept, kNodes, kLevels);
+    for (int levels = 1; levels <= kLevels; ++levels)
+      for (int nodes = 1; nodes <= kNodes; ++nodes) {
+        const double expected =
+            best[static_cast<std::size_t>(levels)][static_cast<std::size_t>(nodes)];
+        if (expected == kNone) {
+          EXPECT_THROW(best_tree(nodes, levels, acceptance), Error);
+          continue;
+        }
+        const TreeShape shape = best_tree(nodes, levels, acceptance);
+        EXPECT_EQ(shape.size(), nodes);
+        EXPECT_LE(shape.levels(), levels);
+        EXPECT_LE(most_children(shape), static_cast<int>(acceptance.accept.size()));
+        EXPECT_NEAR(expected_tokens(shape, acceptance), expected, kRounding)
+            << nodes << " nodes, " << levels << " levels";
+      }
+  }
+}
+
+TEST(BestTree, EqualsExhaustiveSearchForSmallTrees) {
+  for (unsigned seed = 0; seed < 20; ++seed) {
+    SCOPED_TRACE(seed);
+    const Acceptance acceptance{sorted(random_vector(seed))};
+    for (int nodes = 1; nodes <= 8; ++nodes)
+      for (const int levels : {2, 3, 5, 8}) {
+        double best = kNone;
+        for_every_shape(nodes, [&](const TreeShape& shape) {
+          if (shape.levels() <= levels &&
+              most_children(shape) <= static_cast<int>(acceptance.accept.size()))
+            best = std::max(best, expected_tokens(shape, acceptance));
+        });
+        if (best == kNone)
+          EXPECT_THROW(best_tree(nodes, levels, acceptance), Error);
+        else
+          EXPECT_NEAR(expected_tokens(best_tree(nodes, levels, acceptance), acceptance), best,
+                      kRounding);
+      }
+  }
+}
+
+TEST(BestTree, EqualsTheStoredTablesOfTheRecursion) {
+  std::ifstream file(CANOPY_TEST_DATA "/planner/best_trees.json");
+  const auto tables = nlohmann::json::parse(file);
+  ASSERT_GE(tables.size(), 6u);
+  for (const auto& [name, table] : tables.items()) {
+    SCOPED_TRACE(name);
+    const Acceptance acceptance{table["p"].get<std::vector<double>>()};
+    for (std::size_t l = 0; l < table["levels"].size(); ++l)
+      for (std::size_t n = 0; n < table["n"].size(); ++n) {
+        const int levels = table["levels"][l], nodes = table["n"][n];
+        const auto& expected = table["best"][l][n];
+        if (expected.is_null())
+          EXPECT_THROW(best_tree(nodes, levels, acceptance), Error);
+        else
+          EXPECT_NEAR(expected_tokens(best_tree(nodes, levels, acceptance), acceptance),
+                      expected.get<double>(), kRounding)
+              << nodes << " nodes, " << levels << " levels";
+      }
+  }
+}
+
+TEST(BestTree, NeverBeatsTheRecursionForNoisyVectorsAndStaysExactInSize) {
+  for (unsigned seed = 0; seed < 200; ++seed) {
+    SCOPED_TRACE(seed);
+    const Acceptance acceptance{random_vector(seed)};
+    const auto best = recursion(acceptance.accept, 20, 6);
+    for (const int nodes : {2, 5, 11, 20}) {
+      const double bound = best[6][static_cast<std::size_t>(nodes)];
+      if (bound == kNone) continue;
+      const TreeShape shape = best_tree(nodes, 6, acceptance);
+      EXPECT_EQ(shape.size(), nodes);
+      EXPECT_LE(expected_tokens(shape, acceptance), bound + kRounding);
+    }
+  }
+}
+
+TEST(BestTree, OfAVectorThatRisesIsNotTheRecursionsWhichCostsTokensNotExactness) {
+  const Acceptance acceptance{{0.1, 0.6, 0.2}};
+  EXPECT_NEAR(recursion(acceptance.accept, 5, 5)[5][5], 2.12, kRounding);
+  EXPECT_LT(expected_tokens(best_tree(5, 5, acceptance), acceptance), 2.12);
+}
+
+TEST(BestTree, CountsTheRootAsALevelAndAsANode) {
+  const Acceptance acceptance{{0.9}};
+  EXPECT_EQ(best_tree(1, 1, acceptance).levels(), 1);
+  EXPECT_EQ(best_tree(22, 22, acceptance).levels(), 22);  // 21 edges
+  EXPECT_THROW(best_tree(23, 22, acceptance), Error);
+  EXPECT_THROW(best_tree(2, 1, acceptance), Error);
+  EXPECT_THROW(best_tree(2, 2, Acceptance{}), Error);
+  EXPECT_EQ(best_tree(1, 1, Acceptance{}).size(), 1);
+  EXPECT_THROW(best_tree(0, 1, acceptance), Error);
+  EXPECT_THROW(best_tree(1, 0, acceptance), Error);
+}
+
+TEST(BestTree, UsesChildrenOfProbabilityZeroOnlyToMakeTheSizeExact) {
+  const Acceptance acceptance{{0.5, 0.0}};
+  EXPECT_EQ(best_tree(4, 4, acceptance).levels(), 4);
+  const TreeShape wide = best_tree(7, 3, acceptance);
+  EXPECT_EQ(wide.size(), 7);
+  EXPECT_NEAR(expected_tokens(wide, acceptance), 1.75, kRounding);
+  EXPECT_THROW(best_tree(8, 3, acceptance), Error);
+}
+
+TEST(BestTree, NeverLosesTokensByMoreNodesOrMoreLevels) {
+  const Acceptance acceptance = default_acceptance(0.6);
+  double last = 0;
+  for (int nodes = 1; nodes <= 200; ++nodes) {
+    const double tokens = expected_tokens(best_tree(nodes, 200, acceptance), acceptance);
+    const double shallow = expected_tokens(best_tree(nodes, 4, acceptance), acceptance);
+    EXPECT_GE(tokens, last - kRounding);
+    EXPECT_LE(shallow, tokens + kRounding);
+    last = tokens;
+  }
+}
+
+TEST(BestTree, RefusesVectorsThatAreNotUnconditionalProbabilities) {
+  EXPECT_THROW(best_tree(3, 3, {{0.9, 0.9}}), Error);
+  EXPECT_THROW(best_tree(3, 3, {{-0.1, 0.2}}), Error);
+  EXPECT_THROW(best_tree(3, 3, {{std::nan(""), 0.2}}), Error);
+  EXPECT_THROW(expected_tokens(TreeShape::chain(3), {{1.5}}), Error);
+}
+
+TEST(BestTree, PlansAHundredThousandNodes) {  // n log n: quadratic work would meet the time limit
+  const TreeShape shape = best_tree(100'000, 64, default_acceptance(0.6));
+  EXPECT_EQ(shape.size(), 100'000);
+  EXPECT_LE(shape.levels(), 64);
+}
+
+TEST(TreeShape, KnowsItsLevelsAndChildren) {
+  const TreeShape shape = TreeShape::from_parents({-1, 0, 0, 1, 1, 1, 2, 5});
+  EXPECT_EQ(shape.levels(), 4);
+  EXPECT_EQ((std::vector<int>(shape.level_widths().begin(), shape.level_widths().end())),
+            (std::vector<int>{1, 2, 4, 1}));
+  EXPECT_EQ(shape.child_count(0), 2);
+  EXPECT_EQ(shape.child_count(1), 3);
+  EXPECT_EQ(shape.child_count(5), 1);
+  EXPECT_EQ(shape.child_count(7), 0);
+  EXPECT_EQ(TreeShape().size(), 1);
+  EXPECT_EQ(TreeShape().levels(), 1);
+}
+
+TEST(TreeShape, RefusesParentsThatAreNotBreadthFirst) {
+  for (const std::vector<NodeId>& parents :
+       {std::vector<NodeId>{}, {0}, {-1, -1}, {-1, 1}, {-1, 0, 1, 0}, {-1, 0, 3}, {-1, 0, -5}})
+    EXPECT_THROW(TreeShape::from_parents(parents), Error);
+}
+
+TEST(TreeShape, OfAChainExpectsAGeometricSum) {
+  const Acceptance acceptance{{0.8, 0.1}};
+  const TreeShape chain = TreeShape::chain(5);
+  EXPECT_EQ(chain.levels(), 5);
+  EXPECT_NEAR(expected_tokens(chain, acceptance), 1 + 0.8 + 0.64 + 0.512 + 0.4096, kRounding);
+  EXPECT_THROW(TreeShape::chain(0), Error);
+}
+
+TEST(DefaultAcceptance, PromisesWhatTheSelfDraftWasMeasuredToGive) {
+  // Sizes 64 and 256 at most 16 levels deep, from the recursion on the same measurements.
+  EXPECT_NEAR(expected_tokens(best_tree(64, 16, default_acceptance(0)), default_acceptance(0)),
+              7.266, 0.01);
+  EXPECT_NEAR(expected_tokens(best_tree(256, 16, default_acceptance(0)), default_acceptance(0)),
+              9.071, 0.01);
+  EXPECT_NEAR(expected_tokens(best_tree(64, 16, default_acceptance(0.6)), default_acceptance(0.6)),
+              5.516, 0.001);
+  EXPECT_NEAR(expected_tokens(best_tree(256, 16, default_acceptance(0.6)), default_acceptance(1)),
+              6.767, 0.001);
+}
+
+}  // namespace
+}  // namespace canopy
