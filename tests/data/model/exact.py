@@ -1,0 +1,142 @@
+"""A Llama-family decoder in float64, and what rounding to float32 may do to its logits.
+
+Written from the equations of docs/math.md, not from a library, so it also checks the library that
+makes the goldens. With a `Noise`, every operation is disturbed as float32 arithmetic in any order
+of summation may disturb it, so the spread of the logits over several noises is a tolerance.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+UNIT = 2.0**-24  # unit roundoff of float32
+
+
+class Noise:
+    """Adds to each result of an operation a normal error as large as its rounding bound.
+
+    A sum of k products is off by at most lambda sqrt(k) u sum|x_i w_i|, with high probability and
+    in any order (Higham & Mary, "A new approach to probabilistic rounding error analysis", 2019);
+    here lambda is the normal variable. An elementwise function is off by a few units: FEW.
+    """
+
+    FEW = 4.0
+
+    def __init__(self, seed=None):
+        self.rng = None if seed is None else np.random.default_rng(seed)
+
+    def relative(self, y, units=FEW):
+        if self.rng is None:
+            return y
+        return y * (1.0 + units * UNIT * self.rng.standard_normal(y.shape))
+
+    def product(self, x, w):
+        """x @ w, disturbed."""
+        y = x @ w
+        if self.rng is None:
+            return y
+        bound = np.sqrt(w.shape[-2]) * UNIT * (np.abs(x) @ np.abs(w))
+        return y + bound * self.rng.standard_normal(y.shape)
+
+
+@dataclass
+class Shape:
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    eps: float
+    inverse_frequency: np.ndarray = field(repr=False, default=None)  # [head_dim / 2]
+    magnitude: float = 1.0
+
+
+def inverse_frequencies(head_dim, theta, scaling=None):
+    """(inverse frequencies, magnitude) of rotary embedding, in float64."""
+    exponent = np.arange(0, head_dim, 2) / head_dim
+    plain = theta**-exponent
+    kind = scaling and scaling["rope_type"]
+    if not scaling or kind == "default":
+        return plain, 1.0
+    factor = scaling["factor"]
+    if kind == "linear":
+        return plain / factor, 1.0
+    original = scaling["original_max_position_embeddings"]
+    if kind == "llama3":
+        low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
+        turns = original * plain / (2 * np.pi)
+        keep = np.clip((turns - low) / (high - low), 0.0, 1.0)
+        return plain * (keep + (1 - keep) / factor), 1.0
+    assert kind == "yarn", kind
+    fast, slow = scaling.get("beta_fast", 32), scaling.get("beta_slow", 1)
+    dimension = lambda turns: (
+        head_dim * np.log(original / (turns * 2 * np.pi)) / (2 * np.log(theta)))
+    first = max(np.floor(dimension(fast)), 0)
+    last = min(np.ceil(dimension(slow)), head_dim - 1)
+    keep = 1 - np.clip((np.arange(head_dim // 2) - first) / max(last - first, 1e-3), 0.0, 1.0)
+    magnitude = scaling.get("attention_factor") or 0.1 * np.log(factor) + 1.0
+    return plain * (keep + (1 - keep) / factor), magnitude
+
+
+def rms_norm(x, g, eps, noise):
+    mean = noise.relative(np.mean(x * x, axis=-1, keepdims=True), np.sqrt(x.shape[-1]))
+    return noise.relative(x / np.sqrt(mean + eps) * g)
+
+
+def rope(x, cos, sin):
+    """Rotates the halves of each head. Shapes: x [n, heads, d]; cos, sin [n, 1, d / 2]."""
+    a, b = np.split(x, 2, axis=-1)
+    return np.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1)
+
+
+def logits(weights, shape, ids, rows, seed=None):
+    """Logits [len(rows), vocab] of the token ids, in float64.
+
+    weights: Hugging Face names to float arrays; the head is the embedding where it is missing.
+    """
+    noise = Noise(seed)
+    w = lambda name: np.asarray(weights[name], dtype=np.float64)
+    n = len(ids)
+    # A float32 table of frequencies, then a float32 angle: both rounded before the cosine.
+    angle = np.arange(n)[:, None] * noise.relative(shape.inverse_frequency, 2.0)
+    angle = noise.relative(angle, 1.0)[:, None, :]
+    cos = noise.relative(np.cos(angle) * shape.magnitude, 2.0)
+    sin = noise.relative(np.sin(angle) * shape.magnitude, 2.0)
+    future = np.triu(np.full((n, n), -np.inf), 1)
+
+    def linear(x, name):
+        y = noise.product(x, w(name + ".weight").T)
+        return y + w(name + ".bias") if name + ".bias" in weights else y
+
+    x = w("model.embed_tokens.weight")[ids]
+    for layer in range(shape.layers):
+        p = f"model.layers.{layer}."
+        h = rms_norm(x, w(p + "input_layernorm.weight"), shape.eps, noise)
+        q, k, v = (linear(h, p + f"self_attn.{c}_proj").reshape(n, -1, shape.head_dim)
+                   for c in "qkv")
+        if p + "self_attn.q_norm.weight" in weights:
+            q = rms_norm(q, w(p + "self_attn.q_norm.weight"), shape.eps, noise)
+            k = rms_norm(k, w(p + "self_attn.k_norm.weight"), shape.eps, noise)
+        q, k = (noise.relative(rope(t, cos, sin), 2.0) for t in (q, k))
+        group = shape.heads // shape.kv_heads
+        mixed = np.empty_like(q)
+        for head in range(shape.heads):
+            score = noise.product(q[:, head], k[:, head // group].T) / np.sqrt(shape.head_dim)
+            score += future
+            e = noise.relative(np.exp(score - score.max(axis=-1, keepdims=True)))
+            e /= noise.relative(e.sum(axis=-1, keepdims=True), np.sqrt(n))
+            mixed[:, head] = noise.product(e, v[:, head // group])
+        x = noise.relative(x + linear(mixed.reshape(n, -1), p + "self_attn.o_proj"), 1.0)
+        h = rms_norm(x, w(p + "post_attention_layernorm.weight"), shape.eps, noise)
+        gate, up = linear(h, p + "mlp.gate_proj"), linear(h, p + "mlp.up_proj")
+        h = noise.relative(gate / (1 + np.exp(-gate)) * up)
+        x = noise.relative(x + linear(h, p + "mlp.down_proj"), 1.0)
+    x = rms_norm(x[rows], w("model.norm.weight"), shape.eps, noise)
+    head = "lm_head.weight" if "lm_head.weight" in weights else "model.embed_tokens.weight"
+    return noise.product(x, w(head).T)
+
+
+def rounding_spread(weights, shape, ids, rows, exact, samples):
+    """The largest deviation of any logit over `samples` disturbed evaluations."""
+    return max(
+        float(np.abs(logits(weights, shape, ids, rows, seed) - exact).max())
+        for seed in range(samples))

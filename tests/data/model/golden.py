@@ -1,0 +1,97 @@
+"""What one golden file holds, and how it is measured: transformers in float32, against exact.py."""
+
+import json
+import re
+
+import numpy as np
+import torch
+import transformers
+
+import exact
+
+
+def reference_logits(model, ids, rows):
+    """transformers, float32 arithmetic, the plain attention: [len(rows), vocab]."""
+    with torch.no_grad():
+        return model(torch.tensor([ids])).logits[0, rows].numpy()
+
+
+def greedy_text(model, prompt, count):
+    model.generation_config.eos_token_id = None  # go on past the end: the tests want `count` tokens
+    model.generation_config.pad_token_id = 0
+    ids = torch.tensor([prompt])
+    with torch.no_grad():  # an explicit mask: else tokens equal to the padding would be masked
+        out = model.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False,
+                             max_new_tokens=count)
+    tokens = out[0, len(prompt):].tolist()
+    assert len(tokens) == count
+    return tokens
+
+
+def load(directory):
+    """A checkpoint directory in float32."""
+    return transformers.AutoModelForCausalLM.from_pretrained(
+        directory, dtype=torch.float32, attn_implementation="eager").eval()
+
+
+def shape_of(model):
+    """The shape, its rotary frequencies recomputed in float64 and compared with the library's."""
+    c = model.config
+    head_dim = getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads
+    rope = c.rope_parameters
+    frequency, magnitude = exact.inverse_frequencies(head_dim, rope["rope_theta"], rope)
+    rotary = model.model.rotary_emb
+    np.testing.assert_allclose(rotary.inv_freq.numpy(), frequency, rtol=1e-6)
+    np.testing.assert_allclose(rotary.attention_scaling, magnitude, rtol=1e-6)
+    return exact.Shape(c.num_hidden_layers, c.num_attention_heads, c.num_key_value_heads, head_dim,
+                       c.rms_norm_eps, frequency, magnitude)
+
+
+def measure(model, prompt, rows, new_tokens, samples):
+    """The golden of a model: reference logits of the prompt's `rows`, greedy text, tolerance.
+
+    The tolerance bounds |ours - reference| <= |ours - exact| + |reference - exact|, and each of the
+    two is a float32 evaluation, so twice what float32 rounding does to any checked logit.
+    """
+    weights = {k: v.numpy() for k, v in model.state_dict().items()}
+    shape = shape_of(model)
+    tokens = greedy_text(model, prompt, new_tokens)
+    ids = prompt + tokens[:-1]
+    steps = list(range(len(prompt) - 1, len(ids)))  # the row that chooses each greedy token
+    every = rows + steps
+    reference = reference_logits(model, ids, every)
+    truth = exact.logits(weights, shape, ids, every)
+    spread = exact.rounding_spread(weights, shape, ids, every, truth, samples)
+    error = float(np.abs(reference - truth).max())
+    assert error < spread, f"the library is off by {error}, rounding explains {spread}"
+    choice = np.sort(reference[len(rows):], axis=-1)
+    assert (np.argmax(reference[len(rows):], axis=-1) == tokens).all()
+    margins = choice[:, -1] - choice[:, -2]
+    print(f"  logit std {truth.std():.2f}, reference error {error:.1e}, tolerance {2 * spread:.1e}, "
+          f"{int((margins <= 2 * spread).sum())} of {len(margins)} greedy choices too close to test")
+    return {
+        "reference": f"transformers {transformers.__version__}, torch {torch.__version__}, float32",
+        "prompt": prompt,
+        "rows": rows,
+        "tolerance": 2 * spread,
+        "reference_error": error,
+        "rope_magnitude": shape.magnitude,
+        "inverse_frequency": model.model.rotary_emb.inv_freq.numpy(),
+        "greedy_tokens": tokens,
+        "greedy_margins": margins,
+        "logits": reference[:len(rows)],
+    }
+
+
+def save(path, golden):
+    """JSON; floats with the nine digits that give a float32 back, innermost lists on one line."""
+    def plain(value):
+        if isinstance(value, np.ndarray):
+            return [plain(v) for v in value]
+        if isinstance(value, (np.floating, float)):
+            return float(f"{value:.9g}")
+        return value
+
+    text = json.dumps({k: plain(v) for k, v in golden.items()}, indent=1)
+    text = re.sub(r"\[[^\[\]{}]*\]", lambda m: " ".join(m.group().split()), text)
+    path.write_text(text + "\n")
