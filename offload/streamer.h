@@ -5,8 +5,9 @@
 #include <stop_token>
 #include <string>
 
+#include "offload/checkpoint.h"
 #include "offload/read_engine.h"
-#include "offload/unit_layout.h"
+#include "offload/resting_weights.h"
 #include "offload/weight_source.h"
 #include "src/base/types.h"
 
@@ -18,28 +19,38 @@ struct StreamerOptions {
   bool io_uring = true;  // else the pread pool
   std::size_t read_bytes = 1u << 20;  // one read request
   std::size_t queue_depth = 16;       // most reads in flight
+  /// What stands between the streamer and the disk: tests inject faults here. Empty: nothing.
+  std::function<std::unique_ptr<ReadEngine>(std::unique_ptr<ReadEngine>)> wrap_engine = {};
 };
 
-using LoadProgress = std::function<void(std::uint64_t done_bytes, std::uint64_t all_bytes)>;
-
-/// Where the last sweep's time went. stall is host time spent blocked in acquire().
+/// Where the last whole sweep's time went, from its first acquire to its last give-back. What was
+/// read for the next sweep meanwhile counts; what was prefetched before does not.
 struct SweepStats {
   std::uint64_t disk_bytes = 0;  // as read, over-read included
-  Seconds wall{};                // from the first acquire to the last give-back
-  Seconds disk_busy{};           // time with at least one read in flight
-  Seconds stall{};               // host time spent blocked in acquire()
+  Seconds wall{};
+  Seconds disk_busy{};  // time with at least one read in flight
+  Seconds stall{};      // host time spent blocked in acquire()
 };
 
-/// Disk -> pinned slab -> device slot, in a cycle over the units that never stops:
-/// while the draft model grows a tree, the first units of the next sweep arrive.
-/// The link stays busy while free slots >= (draft + verify time) x bandwidth / unit bytes.
-/// One reader thread owns the ReadEngine and the copy stream.
+/// Disk -> slab, in a cycle over the units that never stops: while the draft model grows a tree,
+/// the first units of the next sweep arrive. The link stays busy while
+/// ring bytes - unit bytes >= (draft + verify time) x bandwidth.
+/// The ring is one slab of bytes, large enough for any `ring_units` consecutive units, so that a
+/// small unit leaves room for more of the next. Embedding table, head, norms and biases rest in
+/// memory. On a device that shares the host's memory a unit is used where it landed.
+/// One thread calls acquire, give-back, embed and abandon_sweep, and holds one lease at a time; the
+/// figures may be read from any. A reader thread of its own owns the ReadEngine.
 class Streamer final : public WeightSource {
  public:
+  /// Reads what rests in memory, then starts the reader.
+  /// Throws: Error if the device has its own memory, ring_units is below 2, memory is short or a
+  /// read fails.
   Streamer(Device& device, const Checkpoint& checkpoint, const StreamerOptions& options);
-  ~Streamer() override;  // stops the reader, drains reads, then frees slabs
+  ~Streamer() override;  // stops the reader, drains reads, waits for leased work, frees slabs
 
   std::span<const Unit> units() const override;
+  /// Blocks until the unit has arrived. Throws: Error if a read failed (naming file and byte; the
+  /// streamer is then unusable), if `index` is not the next in the cycle, or if a lease is out.
   UnitLease acquire(std::size_t index, Stream& compute) override;
   void abandon_sweep() noexcept override;
   void embed(std::span<const TokenId> ids, Stream& compute, TensorView out) override;
@@ -47,11 +58,9 @@ class Streamer final : public WeightSource {
 
   SweepStats last_sweep() const;
   std::uint64_t total_disk_bytes() const;  // since construction, prefetches included
-  std::span<const std::string> notes()
-      const;  // each fallback taken: what, why, and how to get the fast path
+  const Notes& notes() const;
 
-  /// Bytes a streamer of this many units would hold: ring, embedding table and head. Pure; opens
-  /// nothing.
+  /// held_bytes() of such a streamer. Pure: opens nothing. Throws Error as the constructor does.
   static std::size_t bytes_needed(const Checkpoint& checkpoint, int ring_units);
 
  private:
@@ -60,10 +69,12 @@ class Streamer final : public WeightSource {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Everything on the device, loaded once: the draft model's source.
+/// Everything on the device, loaded once through direct reads: the draft model's source. Notes
+/// gains each fallback taken. Throws: Error as the Streamer's constructor does; Stopped on request.
+/// The source must outlive all work queued on its leases.
 std::unique_ptr<WeightSource> load_resident(Device& device, const Checkpoint& checkpoint,
                                             const LoadProgress& progress = {},
-                                            std::stop_token stop = {});
+                                            std::stop_token stop = {}, Notes* notes = nullptr);
 std::size_t resident_bytes(const Checkpoint& checkpoint);  // what load_resident will hold
 
 }  // namespace canopy

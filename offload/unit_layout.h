@@ -1,6 +1,8 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "offload/checkpoint.h"
@@ -8,27 +10,52 @@
 
 namespace canopy {
 
-/// One read: aligned at both ends, so it may cover a few bytes that nobody asked for.
+/// One contiguous read: aligned at both ends, so it may cover a few bytes that nobody asked for and
+/// may reach past the end of the file.
 struct Extent {
   int file = 0;
   std::uint64_t offset = 0;     // bytes in the file, multiple of the alignment
   std::size_t bytes = 0;        // multiple of the alignment
-  std::size_t slab_offset = 0;  // where it lands in the unit's slab
+  std::size_t needed = 0;       // the first `needed` bytes must exist: tensors end there
+  std::size_t slab_offset = 0;  // where it lands in the slab
 };
 
-/// One unit of the sweep: what to read, where each tensor then begins in the host slab, and where
-/// it goes on a device with its own memory (tensors start at any byte of a file; a GPU wants them
-/// aligned).
+/// How a set of tensors is read: few aligned extents, in file order, packed into one slab.
+struct ReadLayout {
+  std::vector<Extent> extents;       // extents that touch or overlap are one
+  std::vector<std::size_t> slab_at;  // of each tensor, as given: its first byte in the slab; any
+                                     // residue, since tensors start at any byte of a file
+  std::size_t slab_bytes = 0;        // sum of the extents
+  std::uint64_t useful_bytes = 0;    // what was asked for; the rest is over-read
+};
+
+/// Throws Error if alignment is not a power of two. Tensors may repeat and lie in several files.
+ReadLayout lay_out(std::span<const TensorEntry* const> tensors, std::size_t alignment);
+
+/// A weight of a unit: which tensor becomes which field of its UnitWeights.
+struct UnitTensor {
+  ConstTensorView UnitWeights::*field;
+  TensorEntry tensor;
+};
+
+/// One unit of the sweep. Its matrices travel; its vectors (norms, biases) are a thousandth of them
+/// and stay in memory, as f32. The head's matrix is a whole tensor, of which the unit uses some
+/// rows.
 struct UnitLayout {
   Unit unit;
-  std::vector<Extent> extents;       // neighbours merged
-  std::vector<std::size_t> slab_at;  // byte offset in the slab, in UnitWeights order
-  std::vector<std::size_t> slot_at;  // byte offset in the device slot, 256-byte aligned
-  std::size_t slab_bytes = 0, slot_bytes = 0;
-  std::uint64_t useful_bytes = 0;  // over-read = sum of extents - useful_bytes
+  std::vector<UnitTensor> matrices, vectors;
+  ReadLayout read;  // of the matrices, in that order; empty for the head, which rests in memory
 };
 
-std::vector<UnitLayout> lay_out_units(const Checkpoint& checkpoint, std::size_t alignment,
-                                      std::size_t most_unit_bytes);
+/// The sweep: attention and MLP of each layer, then the head in slices no larger than the largest
+/// of those units (but of one row at least).
+/// Throws: Error naming a tensor that is missing, or whose shape or size is not what its dtype and
+/// the config say.
+std::vector<UnitLayout> lay_out_units(const Checkpoint& checkpoint, std::size_t alignment);
+
+/// The tensor of that name; throws Error if the checkpoint has none.
+const TensorEntry& embedding_table(const Checkpoint& checkpoint);
+
+std::string describe(const Unit& unit);  // "attention of layer 3", "head rows 0..4095"
 
 }  // namespace canopy

@@ -1,0 +1,34 @@
+#pragma once
+#include <cstddef>
+#include <span>
+#include <utility>
+
+namespace canopy {
+
+/// Anonymous, page-aligned, zeroed memory that direct reads can land in and io_uring can register.
+/// Every page is touched when it is made, so that a budget is met at construction and not in the
+/// middle of a run. Move-only; may be used from any thread.
+class HostSlab {
+ public:
+  HostSlab() = default;
+  /// Throws Error with the size when the system refuses it.
+  explicit HostSlab(std::size_t bytes);
+  HostSlab(HostSlab&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+  HostSlab& operator=(HostSlab&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  ~HostSlab();
+
+  std::byte* data() const { return data_; }
+  std::size_t size() const { return bytes_; }
+  std::span<std::byte> bytes() const { return {data_, bytes_}; }
+
+ private:
+  std::byte* data_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+}  // namespace canopy

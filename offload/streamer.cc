@@ -1,0 +1,380 @@
+#include "offload/streamer.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "offload/host_memory.h"
+#include "offload/read_pump.h"
+#include "offload/unit_layout.h"
+#include "src/base/error.h"
+
+namespace canopy {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// Bytes of the largest run of `ring_units` consecutive streamed units, around the cycle.
+std::size_t ring_bytes(std::span<const UnitLayout> layouts, std::size_t streamed, int ring_units) {
+  if (ring_units < 2)
+    throw Error("a ring of " + std::to_string(ring_units) +
+                " units cannot read one while another is in use: ask for 2 or more");
+  std::size_t most = 0;
+  for (std::size_t first = 0; first < streamed; ++first) {
+    std::size_t bytes = 0;
+    for (int i = 0; i < ring_units; ++i)
+      bytes += layouts[(first + static_cast<std::size_t>(i)) % streamed].read.slab_bytes;
+    most = std::max(most, bytes);
+  }
+  return most;
+}
+
+/// The units before the head. Throws Error if there are none.
+std::size_t streamed_units(std::span<const UnitLayout> layouts) {
+  const auto head = std::find_if(layouts.begin(), layouts.end(), [](const UnitLayout& layout) {
+    return layout.read.slab_bytes == 0;
+  });
+  const auto count = static_cast<std::size_t>(head - layouts.begin());
+  require(count > 0, "the model has no layers to stream");
+  return count;
+}
+
+std::vector<UnitLayout> checked_layouts(const Device& device, const Checkpoint& checkpoint) {
+  require(device.shares_host_memory(),
+          "weights can only be streamed to host memory so far: choose the CPU device");
+  return lay_out_units(checkpoint, kReadAlignment);
+}
+
+}  // namespace
+
+/// Slots are numbered without end: [first, taken) are lent or given back, [taken, next) are on
+/// their way or have arrived; number n lives in slots[n % slots.size()]. They are made and freed in
+/// this order, so the ring of bytes is always one stretch (around its end) of live slots.
+struct Streamer::Impl {
+  enum class State { kReading, kArrived, kLent, kReturned };
+  struct Slot {
+    std::size_t unit = 0, begin = 0, bytes = 0, missing = 0;  // bytes of the ring
+    State state = State::kReturned;
+    bool abandoned = false;           // nobody will acquire it
+    std::unique_ptr<Event> last_use;  // on the compute stream
+  };
+  struct Totals {  // since construction
+    std::uint64_t disk_bytes = 0;
+    Clock::duration busy{}, stall{};
+    Clock::time_point at;
+  };
+
+  Impl(Device& device, const Checkpoint& checkpoint, const StreamerOptions& options);
+  ~Impl();
+
+  std::unique_ptr<ReadEngine> make_engine(const Checkpoint& checkpoint,
+                                          const StreamerOptions& options);
+  // The reader's thread.
+  void read_in_cycle();
+  enum class Admission { kDone, kNoRoom, kStop };
+  Admission admit();
+  void deliver(std::span<const ReadPump::Arrival> arrivals);
+  std::optional<std::size_t> room_for(std::size_t bytes) const;
+  // The caller's thread.
+  UnitWeights take(std::size_t index);
+  void give_back(Stream& compute, std::size_t index) noexcept;
+  void abandon() noexcept;
+  // Under the lock.
+  Slot& slot(std::uint64_t number) { return slots[number % slots.size()]; }
+  const Slot& slot(std::uint64_t number) const { return slots[number % slots.size()]; }
+  void rethrow_failure(std::size_t index) const;
+  Totals totals() const;
+
+  const std::vector<UnitLayout> layouts;
+  const std::size_t streamed;  // units [0, streamed) travel, the others rest
+  std::vector<Unit> units;
+  Notes notes;
+  HostSlab ring;
+  std::unique_ptr<ReadEngine> engine;  // destroyed before the ring that it reads into
+  ReadPump pump;
+  RestingWeights resting;
+  EmbeddingLookup lookup;
+
+  mutable std::mutex mutex;  // guards what follows
+  std::condition_variable arrived, freed;
+  std::vector<Slot> slots;
+  std::uint64_t first = 0, taken = 0, next = 0;
+  std::size_t next_read = 0;      // the unit that slot `next` will hold
+  std::size_t next_acquired = 0;  // of units
+  std::optional<std::size_t> lent;
+  bool stopping = false;
+  std::exception_ptr failure;
+  Clock::duration busy{}, stall{};
+  std::optional<Clock::time_point> busy_since;
+  std::uint64_t disk_bytes = 0;
+  Totals sweep_start;
+  SweepStats last_sweep;
+
+  std::thread reader;
+};
+
+Streamer::Impl::Impl(Device& device, const Checkpoint& checkpoint, const StreamerOptions& options)
+    : layouts(checked_layouts(device, checkpoint)),
+      streamed(streamed_units(layouts)),
+      ring(ring_bytes(layouts, streamed, options.ring_units)),
+      engine(make_engine(checkpoint, options)),
+      pump(*engine, checkpoint.files(), options.read_bytes,
+           [this](std::uint64_t owner) {
+             return owner == kAtRest ? std::string("the weights that rest in memory")
+                                     : describe(units[slot(owner).unit]);
+           }),
+      resting(checkpoint, layouts, Rest::kTables, pump, {}, {}),
+      lookup(device, resting.table()) {
+  std::size_t least = ring.size();
+  for (const UnitLayout& layout : layouts) {
+    units.push_back(layout.unit);
+    if (layout.read.slab_bytes > 0) least = std::min(least, layout.read.slab_bytes);
+  }
+  slots.resize(ring.size() / least);
+  for (Slot& slot : slots) slot.last_use = device.make_event();
+  disk_bytes = pump.disk_bytes();
+  reader = std::thread([this] { read_in_cycle(); });
+}
+
+Streamer::Impl::~Impl() {
+  {
+    const std::lock_guard lock(mutex);
+    stopping = true;
+  }
+  freed.notify_all();
+  reader.join();  // it drains its reads
+  for (const Slot& slot : slots) slot.last_use->wait();
+}
+
+std::unique_ptr<ReadEngine> Streamer::Impl::make_engine(const Checkpoint& checkpoint,
+                                                        const StreamerOptions& options) {
+  const std::array slabs{ring.bytes()};
+  auto made = make_read_engine(checkpoint.files(), slabs,
+                               {options.queue_depth, options.direct, options.io_uring}, notes);
+  return options.wrap_engine ? options.wrap_engine(std::move(made)) : std::move(made);
+}
+
+void Streamer::Impl::read_in_cycle() {
+  try {
+    while (true) {
+      while (pump.wants_more()) {
+        const Admission admission = admit();
+        if (admission == Admission::kStop) return pump.drain();
+        if (admission == Admission::kNoRoom) break;
+      }
+      deliver(pump.step());
+    }
+  } catch (...) {
+    pump.drain();
+    const std::lock_guard lock(mutex);
+    failure = std::current_exception();
+    busy_since.reset();
+    arrived.notify_all();
+  }
+}
+
+/// Queues the next unit's reads if it has room. Waits for room only while nothing is being read:
+/// otherwise the next completion brings the reader back here soon.
+Streamer::Impl::Admission Streamer::Impl::admit() {
+  std::unique_lock lock(mutex);
+  while (!stopping) {
+    // The give-back told us that the event was recorded; only then may we ask whether it was
+    // reached (house rule: two locks for one slot).
+    while (first < taken && slot(first).state == State::kReturned &&
+           slot(first).last_use->reached())
+      ++first;
+    const ReadLayout& read = layouts[next_read].read;
+    if (const auto begin = room_for(read.slab_bytes)) {
+      Slot& made = slot(next);
+      made.unit = next_read;
+      made.begin = *begin;
+      made.bytes = made.missing = read.slab_bytes;
+      made.state = State::kReading;
+      made.abandoned = false;
+      pump.add(read.extents, ring.data() + *begin, next % slots.size());
+      if (!busy_since) busy_since = Clock::now();
+      next_read = (next_read + 1) % streamed;
+      ++next;
+      return Admission::kDone;
+    }
+    if (!pump.idle()) return Admission::kNoRoom;
+    const Slot& oldest = slot(first);
+    if (oldest.state == State::kReturned) {
+      lock.unlock();
+      oldest.last_use->wait();
+      lock.lock();
+    } else {
+      freed.wait(lock, [&] { return stopping || oldest.state == State::kReturned; });
+    }
+  }
+  return Admission::kStop;
+}
+
+void Streamer::Impl::deliver(std::span<const ReadPump::Arrival> arrivals) {
+  bool complete = false;
+  {
+    const std::lock_guard lock(mutex);
+    for (const ReadPump::Arrival& arrival : arrivals) {
+      Slot& slot = slots[arrival.owner];
+      slot.missing -= arrival.bytes;
+      if (slot.missing > 0) continue;
+      slot.state = slot.abandoned ? State::kReturned : State::kArrived;
+      complete = true;
+    }
+    disk_bytes = pump.disk_bytes();
+    if (pump.idle() && busy_since) {
+      busy += Clock::now() - *busy_since;
+      busy_since.reset();
+    }
+  }
+  if (complete) arrived.notify_all();
+}
+
+/// Where the next slot may begin; nothing if it must wait for the oldest slots to go.
+std::optional<std::size_t> Streamer::Impl::room_for(std::size_t bytes) const {
+  if (first == next) return 0;
+  const Slot& oldest = slot(first);
+  const Slot& newest = slot(next - 1);
+  const std::size_t end = newest.begin + newest.bytes;
+  if (newest.begin < oldest.begin)  // the live slots run around the end of the ring
+    return oldest.begin - end >= bytes ? std::optional(end) : std::nullopt;
+  if (ring.size() - end >= bytes) return end;
+  return oldest.begin >= bytes ? std::optional<std::size_t>(0) : std::nullopt;
+}
+
+UnitWeights Streamer::Impl::take(std::size_t index) {
+  std::unique_lock lock(mutex);
+  rethrow_failure(index);
+  if (index != next_acquired)
+    throw Error("unit " + std::to_string(index) + " was acquired out of turn: " +
+                std::to_string(next_acquired) + " is next in the cycle");
+  if (lent) throw Error("a unit was acquired while unit " + std::to_string(*lent) + " is on lease");
+  if (index == 0) sweep_start = totals();
+  UnitWeights weights = resting.unit(index);
+  if (index < streamed) {
+    const auto start = Clock::now();
+    arrived.wait(lock,
+                 [&] { return failure || (taken < next && slot(taken).state == State::kArrived); });
+    stall += Clock::now() - start;
+    rethrow_failure(index);
+    Slot& mine = slot(taken);
+    const UnitLayout& layout = layouts[index];
+    for (std::size_t i = 0; i < layout.matrices.size(); ++i) {
+      const TensorEntry& t = layout.matrices[i].tensor;
+      weights.*layout.matrices[i].field = ConstTensorView(
+          ring.data() + mine.begin + layout.read.slab_at[i], t.dtype, {t.shape[0], t.shape[1]});
+    }
+    mine.state = State::kLent;
+    ++taken;
+  }
+  lent = index;
+  next_acquired = (index + 1) % units.size();
+  return weights;
+}
+
+void Streamer::Impl::give_back(Stream& compute, std::size_t index) noexcept {
+  std::exception_ptr refused;
+  Slot* mine = nullptr;
+  if (index < streamed) {
+    // Only this thread changes `taken`, except for abandon(), which skips what is not lent.
+    const std::lock_guard lock(mutex);
+    for (std::uint64_t number = first; number < taken; ++number)
+      if (slot(number).state == State::kLent) mine = &slot(number);
+  }
+  if (mine) {
+    try {
+      compute.record(*mine->last_use);
+    } catch (...) {
+      refused = std::current_exception();
+    }
+  }
+  const std::lock_guard lock(mutex);
+  lent.reset();
+  if (refused) {
+    if (!failure) failure = refused;  // the slot stays lent: its memory may still be in use
+    return;
+  }
+  if (mine) mine->state = State::kReturned;
+  if (index + 1 == units.size()) {
+    const Totals now = totals();
+    last_sweep = {now.disk_bytes - sweep_start.disk_bytes, now.at - sweep_start.at,
+                  now.busy - sweep_start.busy, now.stall - sweep_start.stall};
+  }
+  freed.notify_all();
+}
+
+void Streamer::Impl::abandon() noexcept {
+  const std::lock_guard lock(mutex);
+  const bool prefetched = next_acquired == 0 || next_acquired >= streamed;
+  next_acquired = 0;
+  if (prefetched) return;  // what is on its way are units 0, 1, ... already
+  for (; taken < next; ++taken) {
+    Slot& skipped = slot(taken);
+    skipped.abandoned = true;
+    if (skipped.state == State::kArrived) skipped.state = State::kReturned;
+  }
+  next_read = 0;
+  freed.notify_all();
+}
+
+void Streamer::Impl::rethrow_failure(std::size_t index) const {
+  if (!failure) return;
+  in_context("waiting for " + describe(units.at(index)), [&] { std::rethrow_exception(failure); });
+}
+
+Streamer::Impl::Totals Streamer::Impl::totals() const {
+  const auto now = Clock::now();
+  return {disk_bytes, busy + (busy_since ? now - *busy_since : Clock::duration{}), stall, now};
+}
+
+Streamer::Streamer(Device& device, const Checkpoint& checkpoint, const StreamerOptions& options)
+    : impl_(in_context("opening " + checkpoint.root().string() + " for streaming",
+                       [&] { return std::make_unique<Impl>(device, checkpoint, options); })) {}
+
+Streamer::~Streamer() = default;
+
+std::span<const Unit> Streamer::units() const { return impl_->units; }
+
+UnitLease Streamer::acquire(std::size_t index, Stream& compute) {
+  return lend(index, impl_->take(index), compute);
+}
+
+void Streamer::give_back(std::size_t index, Stream& compute) noexcept {
+  impl_->give_back(compute, index);
+}
+
+void Streamer::abandon_sweep() noexcept { impl_->abandon(); }
+
+void Streamer::embed(std::span<const TokenId> ids, Stream& compute, TensorView out) {
+  impl_->lookup(ids, compute, out);
+}
+
+std::size_t Streamer::held_bytes() const { return impl_->ring.size() + impl_->resting.bytes(); }
+
+SweepStats Streamer::last_sweep() const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->last_sweep;
+}
+
+std::uint64_t Streamer::total_disk_bytes() const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->disk_bytes;
+}
+
+const Notes& Streamer::notes() const { return impl_->notes; }
+
+std::size_t Streamer::bytes_needed(const Checkpoint& checkpoint, int ring_units) {
+  const std::vector<UnitLayout> layouts = lay_out_units(checkpoint, kReadAlignment);
+  return ring_bytes(layouts, streamed_units(layouts), ring_units) +
+         RestingWeights::bytes_needed(checkpoint, layouts, Rest::kTables);
+}
+
+}  // namespace canopy

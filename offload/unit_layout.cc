@@ -1,0 +1,172 @@
+#include "offload/unit_layout.h"
+
+#include <algorithm>
+#include <bit>
+#include <numeric>
+
+#include "src/base/error.h"
+
+namespace canopy {
+
+namespace {
+
+const TensorEntry& entry(const Checkpoint& checkpoint, const std::string& name,
+                         std::initializer_list<std::int64_t> shape) {
+  const TensorEntry* const found = checkpoint.find(name);
+  if (!found) throw Error("tensor " + name + " is missing from " + checkpoint.root().string());
+  if (!std::equal(shape.begin(), shape.end(), found->shape.begin(), found->shape.end()))
+    throw Error("tensor " + name + " has another shape than the model's config asks for");
+  const std::size_t bytes = ConstTensorView(nullptr, found->dtype, shape).bytes();
+  if (bytes != found->bytes)
+    throw Error("tensor " + name + " has " + std::to_string(found->bytes) +
+                " bytes, but its shape (" + canopy::name(found->dtype) + ") needs " +
+                std::to_string(bytes));
+  if (static_cast<std::size_t>(found->file) >= checkpoint.files().size())
+    throw Error("tensor " + name + " lies in a file that the checkpoint does not have");
+  return *found;
+}
+
+/// Collects one unit's tensors by name.
+class UnitBuilder {
+ public:
+  UnitBuilder(const Checkpoint& checkpoint, Unit unit) : checkpoint_(checkpoint) {
+    layout_.unit = unit;
+  }
+  void matrix(ConstTensorView UnitWeights::*field, const std::string& name, std::int64_t rows,
+              std::int64_t columns) {
+    layout_.matrices.push_back({field, entry(checkpoint_, name, {rows, columns})});
+  }
+  void vector(ConstTensorView UnitWeights::*field, const std::string& name, std::int64_t size) {
+    layout_.vectors.push_back({field, entry(checkpoint_, name, {size})});
+  }
+  UnitLayout finish(std::size_t alignment) {
+    std::vector<const TensorEntry*> tensors;
+    for (const UnitTensor& matrix : layout_.matrices) tensors.push_back(&matrix.tensor);
+    layout_.read = lay_out(tensors, alignment);
+    return std::move(layout_);
+  }
+  UnitLayout finish_resting() { return std::move(layout_); }
+
+ private:
+  const Checkpoint& checkpoint_;
+  UnitLayout layout_;
+};
+
+UnitLayout attention(const Checkpoint& checkpoint, int layer, std::size_t alignment) {
+  const ModelConfig& c = checkpoint.config();
+  const std::int64_t dim = c.dim, q = std::int64_t{c.heads} * c.head_dim,
+                     kv = std::int64_t{c.kv_heads} * c.head_dim;
+  const std::string at = "model.layers." + std::to_string(layer) + ".";
+  UnitBuilder unit(checkpoint, {layer, Part::kAttention});
+  unit.vector(&UnitWeights::norm, at + "input_layernorm.weight", dim);
+  unit.matrix(&UnitWeights::wq, at + "self_attn.q_proj.weight", q, dim);
+  unit.matrix(&UnitWeights::wk, at + "self_attn.k_proj.weight", kv, dim);
+  unit.matrix(&UnitWeights::wv, at + "self_attn.v_proj.weight", kv, dim);
+  unit.matrix(&UnitWeights::wo, at + "self_attn.o_proj.weight", dim, q);
+  if (c.qkv_bias) {
+    unit.vector(&UnitWeights::bq, at + "self_attn.q_proj.bias", q);
+    unit.vector(&UnitWeights::bk, at + "self_attn.k_proj.bias", kv);
+    unit.vector(&UnitWeights::bv, at + "self_attn.v_proj.bias", kv);
+  }
+  if (c.qk_norm) {
+    unit.vector(&UnitWeights::q_norm, at + "self_attn.q_norm.weight", c.head_dim);
+    unit.vector(&UnitWeights::k_norm, at + "self_attn.k_norm.weight", c.head_dim);
+  }
+  return unit.finish(alignment);
+}
+
+UnitLayout mlp(const Checkpoint& checkpoint, int layer, std::size_t alignment) {
+  const ModelConfig& c = checkpoint.config();
+  const std::string at = "model.layers." + std::to_string(layer) + ".";
+  UnitBuilder unit(checkpoint, {layer, Part::kMlp});
+  unit.vector(&UnitWeights::norm, at + "post_attention_layernorm.weight", c.dim);
+  unit.matrix(&UnitWeights::w_gate, at + "mlp.gate_proj.weight", c.hidden_dim, c.dim);
+  unit.matrix(&UnitWeights::w_up, at + "mlp.up_proj.weight", c.hidden_dim, c.dim);
+  unit.matrix(&UnitWeights::w_down, at + "mlp.down_proj.weight", c.dim, c.hidden_dim);
+  return unit.finish(alignment);
+}
+
+void append_head(const Checkpoint& checkpoint, std::vector<UnitLayout>& units) {
+  const ModelConfig& c = checkpoint.config();
+  const std::string name = c.tied_head ? "model.embed_tokens.weight" : "lm_head.weight";
+  const TensorEntry& head = entry(checkpoint, name, {c.vocab, c.dim});
+  std::size_t most_bytes = 0;
+  for (const UnitLayout& unit : units) most_bytes = std::max(most_bytes, unit.read.slab_bytes);
+  const auto most_rows = static_cast<std::int64_t>(std::max<std::size_t>(
+      1, most_bytes / std::max<std::size_t>(1, row_bytes(head.dtype, c.dim))));
+  const std::int64_t slices = (c.vocab + most_rows - 1) / most_rows;
+  for (std::int64_t slice = 0; slice < slices; ++slice) {  // sizes differ by one row at most
+    const std::int64_t first = c.vocab * slice / slices, last = c.vocab * (slice + 1) / slices;
+    UnitBuilder unit(checkpoint, {c.layers, Part::kHead, first, last - first});
+    unit.vector(&UnitWeights::norm, "model.norm.weight", c.dim);
+    unit.matrix(&UnitWeights::head, name, c.vocab, c.dim);
+    units.push_back(unit.finish_resting());
+  }
+}
+
+}  // namespace
+
+ReadLayout lay_out(std::span<const TensorEntry* const> tensors, std::size_t alignment) {
+  require(std::has_single_bit(alignment), "the alignment of reads must be a power of two");
+  const std::uint64_t mask = alignment - 1;
+  std::vector<std::size_t> order(tensors.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return std::pair(tensors[a]->file, tensors[a]->offset) <
+           std::pair(tensors[b]->file, tensors[b]->offset);
+  });
+
+  ReadLayout layout;
+  layout.slab_at.resize(tensors.size());
+  for (const std::size_t i : order) {
+    const TensorEntry& t = *tensors[i];
+    if (t.offset > UINT64_MAX / 4 || t.bytes > UINT64_MAX / 4)
+      throw Error("tensor " + t.name + " lies beyond any file: offset " + std::to_string(t.offset));
+    const std::uint64_t begin = t.offset & ~mask, end = t.offset + t.bytes;
+    const std::uint64_t aligned_end = (end + mask) & ~mask;
+    layout.useful_bytes += t.bytes;
+    Extent* last = layout.extents.empty() ? nullptr : &layout.extents.back();
+    if (!last || last->file != t.file || begin > last->offset + last->bytes) {
+      layout.extents.push_back({t.file, begin, 0, 0, layout.slab_bytes});
+      last = &layout.extents.back();
+    }
+    const std::size_t grown = std::max<std::size_t>(last->bytes, aligned_end - last->offset);
+    layout.slab_bytes += grown - last->bytes;
+    last->bytes = grown;
+    last->needed = std::max<std::size_t>(last->needed, end - last->offset);
+    layout.slab_at[i] = last->slab_offset + static_cast<std::size_t>(t.offset - last->offset);
+  }
+  return layout;
+}
+
+std::vector<UnitLayout> lay_out_units(const Checkpoint& checkpoint, std::size_t alignment) {
+  return in_context("laying out " + checkpoint.root().string(), [&] {
+    std::vector<UnitLayout> units;
+    for (int layer = 0; layer < checkpoint.config().layers; ++layer) {
+      units.push_back(attention(checkpoint, layer, alignment));
+      units.push_back(mlp(checkpoint, layer, alignment));
+    }
+    append_head(checkpoint, units);
+    return units;
+  });
+}
+
+const TensorEntry& embedding_table(const Checkpoint& checkpoint) {
+  return entry(checkpoint, "model.embed_tokens.weight",
+               {checkpoint.config().vocab, checkpoint.config().dim});
+}
+
+std::string describe(const Unit& unit) {
+  switch (unit.part) {
+    case Part::kAttention:
+      return "attention of layer " + std::to_string(unit.layer);
+    case Part::kMlp:
+      return "MLP of layer " + std::to_string(unit.layer);
+    case Part::kHead:
+      break;
+  }
+  return "head rows " + std::to_string(unit.first_row) + " to " +
+         std::to_string(unit.first_row + unit.rows - 1);
+}
+
+}  // namespace canopy

@@ -1,0 +1,133 @@
+#include "offload/unit_layout.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "offload/read_engine.h"
+#include "src/base/error.h"
+#include "tests/offload/tiny_checkpoint.h"
+
+namespace canopy {
+namespace {
+
+using test::make_tiny;
+using test::TempDir;
+using test::TinyShape;
+
+TensorEntry at(int file, std::uint64_t offset, std::uint64_t bytes) {
+  return {"t", DType::kBF16, {}, file, offset, bytes};
+}
+
+ReadLayout lay_out_all(const std::vector<TensorEntry>& tensors, std::size_t alignment) {
+  std::vector<const TensorEntry*> pointers;
+  for (const TensorEntry& tensor : tensors) pointers.push_back(&tensor);
+  return lay_out(pointers, alignment);
+}
+
+TEST(ReadLayout, WidensAnOddTensorAndPointsInside) {
+  const ReadLayout layout = lay_out_all({at(0, 5001, 100)}, 4096);
+  ASSERT_EQ(layout.extents.size(), 1u);
+  EXPECT_EQ(layout.extents[0].offset, 4096u);
+  EXPECT_EQ(layout.extents[0].bytes, 4096u);
+  EXPECT_EQ(layout.extents[0].needed, 5101u - 4096u);
+  EXPECT_EQ(layout.slab_at[0], 5001u - 4096u);
+  EXPECT_EQ(layout.useful_bytes, 100u);
+}
+
+TEST(ReadLayout, ReadsNeighboursAsOneWhateverTheirOrder) {
+  const ReadLayout layout = lay_out_all({at(0, 9000, 5000), at(0, 100, 8900)}, 4096);
+  ASSERT_EQ(layout.extents.size(), 1u);
+  EXPECT_EQ(layout.extents[0].bytes, 16'384u);
+  EXPECT_EQ(layout.slab_at, (std::vector<std::size_t>{9000, 100}));
+}
+
+TEST(ReadLayout, KeepsDistantTensorsAndFilesApart) {
+  const ReadLayout layout = lay_out_all({at(0, 0, 10), at(0, 8192, 10), at(1, 4096, 10)}, 4096);
+  ASSERT_EQ(layout.extents.size(), 3u);
+  EXPECT_EQ(layout.slab_bytes, 3u * 4096);
+}
+
+TEST(ReadLayout, EveryTensorLiesInsideAnAlignedExtentThatReachesItsEnd) {
+  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937_64 random(seed);
+    std::vector<TensorEntry> tensors(1 + random() % 12);
+    for (TensorEntry& t : tensors)
+      t = at(static_cast<int>(random() % 3), random() % 100'000, random() % 30'000);
+    const std::size_t alignment = std::size_t{512} << random() % 4;
+    const ReadLayout layout = lay_out_all(tensors, alignment);
+    std::size_t end = 0;
+    for (const Extent& e : layout.extents) {
+      EXPECT_EQ(e.offset % alignment, 0u);
+      EXPECT_EQ(e.bytes % alignment, 0u);
+      EXPECT_EQ(e.slab_offset, end) << "extents are packed, in order";
+      EXPECT_LE(e.needed, e.bytes);
+      end += e.bytes;
+    }
+    EXPECT_EQ(layout.slab_bytes, end);
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      const TensorEntry& t = tensors[i];
+      const auto holds = [&](const Extent& e) {
+        return e.file == t.file && e.offset <= t.offset &&
+               t.offset + t.bytes <= e.offset + e.needed &&
+               layout.slab_at[i] == e.slab_offset + (t.offset - e.offset);
+      };
+      EXPECT_TRUE(std::any_of(layout.extents.begin(), layout.extents.end(), holds));
+    }
+  }
+}
+
+TEST(UnitLayout, SweepsAttentionThenMlpOfEachLayerThenTheHeadInSlicesThatCoverIt) {
+  const TempDir dir;
+  const auto tiny = make_tiny(dir.path(), {.layers = 2, .vocab = 1000});
+  const auto units = lay_out_units(tiny.checkpoint, kReadAlignment);
+  ASSERT_GT(units.size(), 5u) << "the head is larger than a unit";
+  std::size_t largest = 0;
+  for (int layer = 0; layer < 2; ++layer)
+    for (const Part part : {Part::kAttention, Part::kMlp}) {
+      const UnitLayout& u = units[static_cast<std::size_t>(layer * 2 + (part == Part::kMlp))];
+      EXPECT_EQ(u.unit.layer, layer);
+      EXPECT_EQ(u.unit.part, part);
+      largest = std::max(largest, u.read.slab_bytes);
+    }
+  std::int64_t rows = 0;
+  for (std::size_t i = 4; i < units.size(); ++i) {
+    EXPECT_EQ(units[i].unit.part, Part::kHead);
+    EXPECT_EQ(units[i].unit.layer, 2);
+    EXPECT_EQ(units[i].unit.first_row, rows);
+    EXPECT_LE(static_cast<std::size_t>(units[i].unit.rows) * row_bytes(DType::kBF16, 64), largest);
+    rows += units[i].unit.rows;
+  }
+  EXPECT_EQ(rows, 1000);
+}
+
+TEST(UnitLayout, NamesTheTensorThatIsMissingOrOfTheWrongShape) {
+  const TempDir dir;
+  const auto tiny = make_tiny(dir.path(), {});
+  const auto message = [&](std::vector<TensorEntry> tensors) -> std::string {
+    try {
+      lay_out_units(Checkpoint(dir.path(), tiny.checkpoint.files(), std::move(tensors),
+                               tiny.checkpoint.config(), {}),
+                    kReadAlignment);
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "";
+  };
+  const std::string name = "model.layers.1.mlp.up_proj.weight";
+  std::vector<TensorEntry> tensors = tiny.checkpoint.tensors();
+  const auto it = std::find_if(tensors.begin(), tensors.end(),
+                               [&](const TensorEntry& t) { return t.name == name; });
+  EXPECT_EQ(message(tensors), "");
+  it->shape = {it->shape[0], it->shape[1] / 2};
+  EXPECT_NE(message(tensors).find(name), std::string::npos);
+  it->shape[1] *= 2;
+  it->bytes -= 2;
+  EXPECT_NE(message(tensors).find(name), std::string::npos);
+  tensors.erase(it);
+  EXPECT_NE(message(tensors).find(name + " is missing"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace canopy
