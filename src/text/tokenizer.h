@@ -43,6 +43,10 @@ class Tokenizer {
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& model,
                                           const Metadata& metadata);
 
+/// Why `draft` cannot propose tokens to `target`: the first id whose strings differ, and both
+/// strings. Nothing if the vocabularies agree; unused ids (a padded tail) agree with missing ones.
+std::optional<std::string> vocabulary_mismatch(const Tokenizer& target, const Tokenizer& draft);
+
 /// Joins pieces and lets through only whole UTF-8 characters; a sequence that can no longer become
 /// valid comes out as U+FFFD.
 class TextStream {

@@ -1,0 +1,36 @@
+#include "src/text/decoder.h"
+
+#include "src/text/bpe.h"
+#include "src/text/byte_level.h"
+#include "src/text/utf8.h"
+
+namespace canopy::text {
+
+namespace {
+
+void apply(const Replace& step, std::string& piece) {
+  if (is_utf8(piece)) piece = step.pattern.replace_all(piece, step.with);
+}
+void apply(const ByteFallback&, std::string& piece) {
+  if (const auto byte = named_byte(piece)) piece = *byte;
+}
+void apply(const FromByteLevel&, std::string& piece) { piece = visible_to_bytes(piece); }
+void apply(const StripToken& step, std::string& piece) { piece = strip(step, piece); }
+
+}  // namespace
+
+std::string strip(const StripToken& step, std::string_view text) {
+  for (std::size_t i = 0; i < step.start && text.starts_with(step.character); ++i)
+    text.remove_prefix(step.character.size());
+  for (std::size_t i = 0; i < step.stop && text.ends_with(step.character); ++i)
+    text.remove_suffix(step.character.size());
+  return std::string(text);
+}
+
+std::string make_piece(const PieceSteps& steps, std::string_view token) {
+  std::string piece(token);
+  for (const auto& step : steps) std::visit([&](const auto& s) { apply(s, piece); }, step);
+  return piece;
+}
+
+}  // namespace canopy::text

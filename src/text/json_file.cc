@@ -1,0 +1,85 @@
+#include "src/text/json_file.h"
+
+#include <fstream>
+#include <limits>
+#include <system_error>
+
+#include "src/base/error.h"
+
+namespace canopy::text {
+
+using nlohmann::json;
+
+namespace {
+[[noreturn]] void refuse(std::string_view part, const char* key, const char* problem) {
+  throw Error(std::string(part) + ": '" + key + "' " + problem);
+}
+}  // namespace
+
+json read_json(const std::filesystem::path& file) {
+  std::error_code failed;
+  const std::uintmax_t bytes = std::filesystem::file_size(file, failed);
+  if (failed) throw Error("cannot read " + file.string() + ": " + failed.message());
+  if (bytes > kLargestJson) {
+    throw Error(file.string() + " has " + std::to_string(bytes) + " bytes; the limit is " +
+                std::to_string(kLargestJson));
+  }
+  std::string text(static_cast<std::size_t>(bytes), '\0');
+  std::ifstream in(file, std::ios::binary);
+  if (!in.read(text.data(), static_cast<std::streamsize>(bytes)))
+    throw Error("cannot read " + file.string());
+  // The parser keeps its own stack, but code that walks the document would not.
+  const auto bounded = [&](int depth, json::parse_event_t, json&) {
+    if (depth > kDeepestJson)
+      throw Error(file.string() + " is nested deeper than " + std::to_string(kDeepestJson));
+    return true;
+  };
+  try {
+    return json::parse(text, bounded);
+  } catch (const json::exception& e) {
+    throw Error(file.string() + " is not JSON: " + e.what());
+  }
+}
+
+const json* optional_member(const json& object, const char* key, std::string_view part) {
+  if (!object.is_object()) throw Error(std::string(part) + " is not an object");
+  const auto it = object.find(key);
+  return it == object.end() || it->is_null() ? nullptr : &*it;
+}
+
+const json& member(const json& object, const char* key, std::string_view part) {
+  const json* found = optional_member(object, key, part);
+  if (!found) refuse(part, key, "is missing");
+  return *found;
+}
+
+const std::string& string_member(const json& object, const char* key, std::string_view part) {
+  const json& value = member(object, key, part);
+  if (!value.is_string()) refuse(part, key, "is not a string");
+  return value.get_ref<const std::string&>();
+}
+
+bool bool_member(const json& object, const char* key, bool absent, std::string_view part) {
+  const json* value = optional_member(object, key, part);
+  if (!value) return absent;
+  if (!value->is_boolean()) refuse(part, key, "is neither true nor false");
+  return value->get<bool>();
+}
+
+const json& array_member(const json& object, const char* key, std::string_view part) {
+  const json& value = member(object, key, part);
+  if (!value.is_array()) refuse(part, key, "is not an array");
+  return value;
+}
+
+std::int64_t integer(const json& value, std::string_view part) {
+  // Unsigned values above the signed range would wrap to something plausible.
+  const bool fits = value.is_number_unsigned()
+                        ? value.get<std::uint64_t>() <=
+                              static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())
+                        : value.is_number_integer();
+  if (!fits) throw Error(std::string(part) + " is not an integer in range");
+  return value.get<std::int64_t>();
+}
+
+}  // namespace canopy::text

@@ -1,0 +1,86 @@
+#include "src/text/pipeline.h"
+
+#include <limits>
+#include <utility>
+
+#include "src/base/error.h"
+#include "src/text/utf8.h"
+
+namespace canopy::text {
+
+namespace {
+
+class PipelineTokenizer final : public Tokenizer {
+ public:
+  explicit PipelineTokenizer(Pipeline pipeline) : p_(std::move(pipeline)) {}
+
+  std::vector<TokenId> encode(std::string_view bytes, AddSpecial add) const override {
+    const std::string text = to_utf8(bytes);
+    // Byte-level doubles a text at most, Metaspace triples it; positions are 32 bits.
+    require(text.size() <= std::numeric_limits<std::uint32_t>::max() / 4,
+            "a text of more than 1 GiB cannot be encoded at once");
+    std::vector<TokenId> ids;
+    Bpe::Scratch scratch;
+    if (add == AddSpecial::kYes) ids = p_.before;
+    for (const Segment& raw : p_.raw_added.split(text)) {
+      if (raw.token) {
+        ids.push_back(*raw.token);
+        continue;
+      }
+      const std::string normalized = normalize(p_.normalizer, raw.text);
+      for (const Segment& segment : p_.normalized_added.split(normalized)) {
+        if (segment.token) {
+          ids.push_back(*segment.token);
+          continue;
+        }
+        const bool first =
+            raw.text.data() == text.data() && segment.text.data() == normalized.data();
+        Pieces pieces{std::string(segment.text), {{0, segment.text.size()}}, first};
+        pre_tokenize(p_.pre_tokenizer, pieces);
+        for (const Span& span : pieces.spans) {
+          p_.model.encode(std::string_view(pieces.text).substr(span.begin, span.end - span.begin),
+                          scratch, ids);
+        }
+      }
+    }
+    if (add == AddSpecial::kYes) ids.insert(ids.end(), p_.after.begin(), p_.after.end());
+    return ids;
+  }
+
+  std::string_view piece(TokenId id) const override {
+    const Token& token = p_.tokens.at(id);
+    return token.special ? std::string_view() : token.piece;
+  }
+
+  std::string decode(std::span<const TokenId> ids, AddSpecial specials) const override {
+    std::string bytes;
+    bool first = true;
+    for (const TokenId id : ids) {
+      const Token& token = p_.tokens.at(id);
+      if (token.special && specials == AddSpecial::kNo) continue;
+      const std::string& drop = p_.text_start.drop_from_first;
+      if (first && !drop.empty() && token.text.find(drop) != std::string::npos)
+        bytes += Pattern::literal(drop).replace_all(token.text, "");
+      else
+        bytes += token.piece;
+      first = false;
+    }
+    return strip(p_.text_start.strip, to_utf8(bytes));
+  }
+
+  std::string_view token_string(TokenId id) const override { return p_.tokens.at(id).text; }
+  bool is_special(TokenId id) const override { return p_.tokens.at(id).special; }
+  bool ends_text(TokenId id) const override { return p_.tokens.at(id).ends_text; }
+  int vocab() const override { return static_cast<int>(p_.tokens.size()); }
+
+ private:
+  const Pipeline p_;
+};
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> make_tokenizer(Pipeline pipeline) {
+  return std::make_unique<PipelineTokenizer>(std::move(pipeline));
+}
+
+}  // namespace canopy::text

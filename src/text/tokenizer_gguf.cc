@@ -1,0 +1,225 @@
+// Builds a tokenizer from the "tokenizer.ggml.*" metadata of a GGUF file.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <functional>
+
+#include "src/base/error.h"
+#include "src/text/pipeline.h"
+#include "src/text/utf8.h"
+
+namespace canopy::text {
+
+namespace {
+
+/// Values of tokenizer.ggml.token_type.
+enum TokenType : std::int32_t {
+  kNormal = 1,
+  kUnknown = 2,
+  kControl = 3,
+  kUserDefined = 4,
+  kUnused = 5,
+  kByte = 6
+};
+
+constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581
+
+/// The keys under "tokenizer.ggml.", checked.
+class Keys {
+ public:
+  explicit Keys(const Metadata& metadata) : metadata_(metadata) {}
+
+  template <class T>
+  const T* find(std::string_view key) const {
+    return metadata_.find<T>(std::string(kPrefix) + std::string(key));
+  }
+  template <class T>
+  const T& get(std::string_view key) const {
+    if (const T* value = find<T>(key)) return *value;
+    throw Error(std::string(kPrefix) + std::string(key) + " is missing or of another type");
+  }
+  bool flag(std::string_view key, bool absent) const {
+    const bool* value = find<bool>(key);
+    return value ? *value : absent;
+  }
+
+ private:
+  static constexpr std::string_view kPrefix = "tokenizer.ggml.";
+  const Metadata& metadata_;
+};
+
+Split isolate(std::string_view regex) { return {Pattern::regex(regex)}; }
+
+/// The pre-tokenizers, by the name that tokenizer.ggml.pre gives them. Source of the patterns: the
+/// tokenizer.json of the models that the names stand for; "default": llama.cpp.
+void set_pre_tokenizer(const std::string& name, Pipeline& pipeline) {
+  PreTokenizer& steps = pipeline.pre_tokenizer;
+  if (name == "smollm") {
+    steps.emplace_back(digit_split(Split::Behavior::kIsolated));
+    steps.emplace_back(gpt2_split());
+  } else if (name == "gpt-2") {
+    steps.emplace_back(gpt2_split());
+  } else if (name == "llama-bpe") {
+    steps.emplace_back(isolate(R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3})"
+                               R"(| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"));
+    pipeline.model.ignore_merges = true;
+  } else if (name == "qwen2") {
+    pipeline.normalizer.emplace_back(Nfc{});
+    steps.emplace_back(isolate(R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N})"
+                               R"(| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"));
+  } else if (name == "default") {
+    steps.emplace_back(isolate(R"([\p{P}\$\+<=>\^~\|]+)"));
+    steps.emplace_back(
+        isolate(R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S))"));
+    steps.emplace_back(isolate(R"(\p{N}+)"));
+    steps.emplace_back(isolate("[0-9][0-9][0-9]"));
+  } else {
+    throw Error("the pre-tokenizer '" + name +
+                "' (tokenizer.ggml.pre) is not supported; known: smollm, gpt-2, llama-bpe, qwen2, "
+                "default");
+  }
+  steps.emplace_back(ByteLevel{});
+}
+
+void read_merges(const std::vector<std::string>& merges, Bpe& bpe) {
+  std::uint32_t rank = 0;
+  for (const std::string& merge : merges) {
+    const std::string where = "tokenizer.ggml.merges[" + std::to_string(rank) + "]";
+    const std::size_t space = merge.find(' ');
+    if (space == std::string::npos || merge.find(' ', space + 1) != std::string::npos)
+      throw Error(where + " is not two tokens with a space between them: " + in_quotes(merge));
+    const std::string_view text = merge;
+    add_merge(bpe, text.substr(0, space), text.substr(space + 1), rank++, where);
+  }
+}
+
+/// SentencePiece merges any two neighbours that spell a token, the highest score first: each way to
+/// cut a token in two is a merge of that token's rank.
+void make_merges(const std::vector<std::string>& tokens, const std::vector<float>& scores,
+                 Bpe& bpe) {
+  // Bounds the work below; the longest in use are 48 bytes (runs of spaces).
+  constexpr std::size_t kLongest = 256;
+  if (scores.size() != tokens.size())
+    throw Error("tokenizer.ggml.scores has " + std::to_string(scores.size()) + " entries for " +
+                std::to_string(tokens.size()) + " tokens");
+  if (!std::all_of(scores.begin(), scores.end(), [](float s) { return std::isfinite(s); }))
+    throw Error("tokenizer.ggml.scores has an entry that is not a finite number");
+  std::vector<float> ranked(scores);
+  std::sort(ranked.begin(), ranked.end(), std::greater<>());
+  ranked.erase(std::unique(ranked.begin(), ranked.end()), ranked.end());
+  for (const auto& [token, id] : bpe.vocabulary) {
+    if (named_byte(token)) continue;
+    if (token.size() > kLongest)
+      throw Error("token " + std::to_string(id) + " has " + std::to_string(token.size()) +
+                  " bytes; the limit is " + std::to_string(kLongest));
+    const float score = scores[static_cast<std::size_t>(id)];
+    const auto rank = std::lower_bound(ranked.begin(), ranked.end(), score, std::greater<>());
+    const std::string_view text = token;
+    for (std::size_t cut = utf8_length(text[0]); cut < text.size(); cut += utf8_length(text[cut])) {
+      const auto left = find(bpe.vocabulary, text.substr(0, cut));
+      const auto right = left ? find(bpe.vocabulary, text.substr(cut)) : std::nullopt;
+      if (right)
+        bpe.merges.add(*left, *right, {static_cast<std::uint32_t>(rank - ranked.begin()), id});
+    }
+  }
+}
+
+/// Fills the table, the model's vocabulary and the added tokens; pieces by `steps`.
+void read_tokens(const Keys& keys, const PieceSteps& steps, Pipeline& pipeline) {
+  const auto& tokens = keys.get<std::vector<std::string>>("tokens");
+  const auto* types = keys.find<std::vector<std::int32_t>>("token_type");
+  if (types && types->size() != tokens.size())
+    throw Error("tokenizer.ggml.token_type has " + std::to_string(types->size()) + " entries for " +
+                std::to_string(tokens.size()) + " tokens");
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    const std::string& text = tokens[i];
+    const std::int32_t type = types ? (*types)[i] : kNormal;
+    const auto id = static_cast<TokenId>(i);
+    if (type == kUnused || text.empty()) continue;
+    const std::string where = "token " + std::to_string(i);
+    if (!is_utf8(text)) throw Error(where + " is not UTF-8: " + in_quotes(text));
+    Token& token = pipeline.tokens.add(text, id);
+    token.special = type == kControl || type == kUnknown;
+    if (token.special || type == kUserDefined) {
+      token.piece = text;
+      pipeline.raw_added.add({text, id});
+    } else if (type == kNormal || type == kByte) {
+      token.piece = make_piece(steps, text);
+      const auto [at, fresh] = pipeline.model.vocabulary.emplace(text, id);
+      if (!fresh)
+        throw Error(where + " and token " + std::to_string(at->second) + " are both " +
+                    in_quotes(text));
+    } else {
+      throw Error(where + " has the unknown type " + std::to_string(type));
+    }
+  }
+  // Unused ids at the end count: the model has rows for them.
+  if (!tokens.empty()) pipeline.tokens.add("", static_cast<std::int64_t>(tokens.size()) - 1);
+}
+
+void read_special_ids(const Keys& keys, bool bos_by_default, Pipeline& pipeline) {
+  const auto id = [&](const char* key) -> Token* {
+    const auto* value = keys.find<std::int64_t>(key);
+    return !value ? nullptr : in_context("reading tokenizer.ggml." + std::string(key), [&] {
+      return &pipeline.tokens.at(*value);
+    });
+  };
+  const auto put = [&](const char* flag, bool absent, const char* key, std::vector<TokenId>& ids) {
+    if (!keys.flag(flag, absent)) return;
+    id(key);
+    ids.push_back(static_cast<TokenId>(keys.get<std::int64_t>(key)));
+  };
+  put("add_bos_token", bos_by_default, "bos_token_id", pipeline.before);
+  put("add_eos_token", false, "eos_token_id", pipeline.after);
+
+  for (const char* key : {"eos_token_id", "eot_token_id", "eom_token_id"})
+    if (Token* token = id(key)) token->ends_text = true;
+  // Files name one end token, but a chat model may have several.
+  constexpr std::array<std::string_view, 7> kEnds{
+      "<|im_end|>",    "<|eot_id|>",    "<|eom_id|>", "<|end_of_text|>",
+      "<|endoftext|>", "<end_of_turn>", "<|end|>"};
+  for (Token& token : pipeline.tokens)
+    if (token.special && std::find(kEnds.begin(), kEnds.end(), token.text) != kEnds.end())
+      token.ends_text = true;
+}
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> tokenizer_from_gguf(const Metadata& metadata) {
+  const Keys keys(metadata);
+  const auto& model = keys.get<std::string>("model");
+  Pipeline pipeline(keys.get<std::vector<std::string>>("tokens").size());
+  PieceSteps steps;
+  if (model == "gpt2") {
+    const auto& pre = keys.get<std::string>("pre");
+    set_pre_tokenizer(pre, pipeline);
+    steps.emplace_back(FromByteLevel{});
+    read_tokens(keys, steps, pipeline);
+    read_merges(keys.get<std::vector<std::string>>("merges"), pipeline.model);
+    read_special_ids(keys, pre == "llama-bpe", pipeline);
+  } else if (model == "llama") {
+    const std::string mark(kSpaceMark);
+    steps.emplace_back(Replace{Pattern::literal(mark), " "});
+    steps.emplace_back(ByteFallback{});
+    read_tokens(keys, steps, pipeline);
+    make_merges(keys.get<std::vector<std::string>>("tokens"),
+                keys.get<std::vector<float>>("scores"), pipeline.model);
+    pipeline.model.byte_tokens = find_byte_tokens(pipeline.model);
+    const auto& bytes = *pipeline.model.byte_tokens;
+    if (std::any_of(bytes.begin(), bytes.end(), [](TokenId id) { return id < 0; }))
+      throw Error("tokenizer.ggml.tokens lacks some of the 256 byte tokens <0x00> to <0xFF>");
+    if (keys.flag("add_space_prefix", true)) {
+      pipeline.normalizer.emplace_back(Prepend{mark});
+      pipeline.text_start.strip = {" ", 1, 0};
+    }
+    pipeline.normalizer.emplace_back(Replace{Pattern::literal(" "), mark});
+    read_special_ids(keys, true, pipeline);
+  } else {
+    throw Error("the tokenizer model '" + model +
+                "' (tokenizer.ggml.model) is not supported; known: gpt2, llama");
+  }
+  return make_tokenizer(std::move(pipeline));
+}
+
+}  // namespace canopy::text

@@ -1,0 +1,301 @@
+#!/usr/bin/env python3
+"""Writes small tokenizers and what the reference library makes of hostile texts.
+
+    pip install tokenizers sentencepiece gguf
+    make_tokenizer_goldens.py [SmolLM2-135M-Instruct.Q4_1.gguf]
+
+For each tokenizer NAME: NAME/tokenizer.json and NAME/golden.json, lists beside texts.json:
+  plain     ids without special tokens
+  special   ids with them
+  decoded   the text of `special`, special tokens spelled out
+  skipped   the same without the special tokens
+A run of one id in a list is written [id, count]; a decoded text that equals its input, null; one of 500
+characters or more that does not, "long", which no test looks at. Ids come from `tokenizers` (PyPI); those of
+spm/ from `sentencepiece`; smollm2.json is made only when the GGUF file is given.
+"""
+import io
+import itertools
+import json
+import pathlib
+import sys
+
+from tokenizers import (AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors,
+                        trainers)
+
+HERE = pathlib.Path(__file__).parent
+
+GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+          r"|\s*[\r\n]+|\s+(?!\S)|\s+")
+QWEN2 = LLAMA3.replace("{1,3}", "")
+
+CORPUS = """The forest keeps its light in the canopy, and the roots keep their time below.
+Models are larger than memory; a layer is read, it is used, and it is forgotten again.
+It's what they're saying: we've seen that I'm late, you'll see, he'd know. DON'T SHOUT, WE'LL HEAR.
+Numbers such as 1, 12, 123, 1234 and 3.14159 or 2024-02-29 stand between the words.
+for (int i = 0; i < n; ++i) {\n    sum += a[i] * b[i];\n\n\treturn sum;\n}
+Über den Wäldern fliegt die Nachtigall; l'été déjà passé, mañana será otro día, señor.
+Лес хранит свой свет в кронах деревьев. 森林把光留在树冠里。森の光は樹冠にある。
+ป่าเก็บแสงไว้ในเรือนยอด 숲은 빛을 간직한다 الغابة تحفظ نورها नमस्ते दुनिया 🌲🌳👍🏽
+The canopy and the light and the layers and the memory and the words and the numbers.
+""" * 4
+
+TEXTS = [
+    "",
+    " ",
+    "a",
+    "Hello, world!",
+    "  two  spaces   and    more     ",
+    "\ttabs\t\tand \t mixed\t ",
+    "line\nbreak\n\nparagraph\n\n\n end\n",
+    "windows\r\nline\r\n\r\nends\r",
+    "\n", "\n\n \n  \n", " \n", "   \n\n   x",
+    "it's they're I'm we'll he'd you've DON'T WE'LL IT'S 'twas ''s 'ſ",
+    "1 12 123 1234 12345 1234567890 3.14 1,000,000 ²³ ½ Ⅻ ٣٤٥ 一二三 ①②",
+    "caf\u00e9 cafe\u0301 A\u030a \u00c5 \u212b q\u0323\u0307 q\u0307\u0323 \u1e69 s\u0307\u0323",
+    "\u1100\u1161\u11a8 \uac01 \u0958 \u0915\u093c \ufb01 \u2126 \u0344",
+    "e" + "\u0301\u0323" * 40,
+    "👩‍👩‍👧‍👦 👍🏽 🏳️‍🌈 🇩🇪🇫🇷 ❤️ 🌲🌳",
+    "ป่าเก็บแสงไว้ในเรือนยอด กำ น้ำ",
+    "Лес 森林 foo森bar 숲 الغابة नमस्ते mixedСкрипты123и",
+    "for(int i=0;i<n;++i){\n    a[i]+=b[i];\n}\n\n\n\t\t// done",
+    "\0", "a\0b\0\0c", "\x01\x02\x7f\x1b[0m",
+    "\u00a0nbsp\u2003em\u3000ideographic\u200bzero\u2028line\u0085next\u180evowel",
+    "\ufeffbom \ufffd replaced \ufffd\ufffd",
+    "x\u00adsoft \u202ertl\u202c \U0010ffff \U000e0001 \ue000",
+    "<|endoftext|>", "<|endoftext|><|endoftext|>", " <|endoftext|> ", "a<|endoftext|>b", "<|endoftext|", "|endoftext|>",
+    "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n",
+    "<s>one</s> <s> two </s><unk>", "<s", "▁<s>▁", "▁already▁here ▁", "a ▁b▁ c", "<0x0A><0x41>",
+    "<tool> x<tool>y <tool>", "[left]  [left]x  [right]   y[right]  ", "word wordy sword word-word _word word", "UPPER upper", "  [both]  z[both][both] q",
+    "unmergeable words unmergeable",
+    "...!!!???---===>>><<<((()))[]{}||&&$$$", "https://example.org/a?b=c&d=%20#e user@mail.example",
+    "ΑΒΓ αβγς ẞß İı Ǆǆ ﬀ", "a\u0300\u0301b", "\u0301start", "ｆｕｌｌ　ｗｉｄｔｈ",
+    {"repeat": "a", "times": 10000},
+    {"repeat": "A", "times": 1000},
+    {"repeat": " ", "times": 10000},
+    {"repeat": "\n", "times": 3000},
+    {"repeat": "the canopy ", "times": 200},
+    {"repeat": "é", "times": 2000},
+]
+
+
+def text_of(entry):
+    return entry if isinstance(entry, str) else entry["repeat"] * entry["times"]
+
+
+def runs(ids):
+    out = []
+    for value, group in itertools.groupby(ids):
+        count = len(list(group))
+        out += [[value, count]] if count > 2 else [value] * count
+    return out
+
+
+def write_json(path, document):
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(document, ensure_ascii=True, separators=(",", ":")) + "\n")
+
+
+def golden_of(tokenizer, texts):
+    golden = {"plain": [], "special": [], "decoded": [], "skipped": []}
+    for text in texts:
+        plain = tokenizer.encode(text, add_special_tokens=False).ids
+        special = tokenizer.encode(text, add_special_tokens=True).ids
+        golden["plain"].append(runs(plain))
+        golden["special"].append(runs(special))
+        decoded = tokenizer.decode(special, skip_special_tokens=False)
+        skipped = tokenizer.decode(special, skip_special_tokens=True)
+        golden["decoded"].append(None if decoded == text else decoded if len(decoded) < 500 else "long")
+        golden["skipped"].append(None if skipped == text else skipped if len(skipped) < 500 else "long")
+    return golden
+
+
+def save(name, tokenizer, edit=None):
+    document = json.loads(tokenizer.to_str())
+    if edit:
+        edit(document)
+    tokenizer = Tokenizer.from_str(json.dumps(document))  # what the edited file means to the reference
+    write_json(HERE / name / "tokenizer.json", document)
+    write_json(HERE / name / "golden.json", golden_of(tokenizer, map(text_of, TEXTS)))
+
+
+def train(tokenizer, size, special, alphabet):
+    trainer = trainers.BpeTrainer(vocab_size=size, special_tokens=special, initial_alphabet=alphabet,
+                                  show_progress=False)
+    tokenizer.train_from_iterator(CORPUS.splitlines(keepends=True), trainer)
+    return tokenizer
+
+
+def byte_level(pre, size, special, normalizer=None):
+    tokenizer = Tokenizer(models.BPE())
+    if normalizer:
+        tokenizer.normalizer = normalizer
+    tokenizer.pre_tokenizer = pre
+    tokenizer.decoder = decoders.ByteLevel()
+    return train(tokenizer, size, special, pre_tokenizers.ByteLevel.alphabet())
+
+
+def isolate(pattern):
+    return pre_tokenizers.Sequence([
+        pre_tokenizers.Split(Regex(pattern), "isolated"),
+        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+
+
+def gpt2():
+    tokenizer = byte_level(pre_tokenizers.ByteLevel(add_prefix_space=False), 420, ["<|endoftext|>"])
+    tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
+
+    def old_merges(document):
+        document["model"]["merges"] = [" ".join(pair) for pair in document["model"]["merges"]]
+
+    save("gpt2", tokenizer, old_merges)
+
+
+def gpt2_prefix_space():
+    tokenizer = byte_level(pre_tokenizers.ByteLevel(add_prefix_space=True), 380, ["<|endoftext|>"])
+    save("gpt2_prefix_space", tokenizer)
+
+
+def llama3():
+    special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+    tokenizer = byte_level(isolate(LLAMA3), 420, special)
+    tokenizer.post_processor = processors.Sequence([
+        processors.ByteLevel(trim_offsets=False),
+        processors.TemplateProcessing(single="<|im_start|> $A", special_tokens=[("<|im_start|>", 1)])])
+
+    def whole_tokens(document):
+        vocab = document["model"]["vocab"]
+        for token in ["\u0120unmergeable", "unmergeable", "world"]:
+            vocab[token] = len(vocab)
+        document["model"]["ignore_merges"] = True
+
+    save("llama3", tokenizer, whole_tokens)
+
+
+def qwen2():
+    tokenizer = byte_level(isolate(QWEN2), 420, [], normalizers.NFC())
+    tokenizer.add_special_tokens(["<|endoftext|>", "<|im_start|>", "<|im_end|>"])
+    tokenizer.add_tokens([AddedToken("<tool>", normalized=False)])
+    tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
+    save("qwen2", tokenizer)
+
+
+def smollm():
+    tokenizer = byte_level(pre_tokenizers.Sequence([
+        pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]), 400,
+        ["<|endoftext|>", "<|im_start|>", "<|im_end|>"])
+    save("smollm", tokenizer)
+
+
+def metaspace_model(size, byte_fallback=True, **options):
+    """A BPE over U+2581 words, with the 256 byte tokens of byte fallback."""
+    raw = Tokenizer(models.BPE())
+    raw.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always")
+    train(raw, size, [], [])
+    trained = json.loads(raw.to_str())["model"]
+    tokens = ["<unk>", "<s>", "</s>"] + ([f"<0x{b:02X}>" for b in range(256)] if byte_fallback else [])
+    dropped = set("éüя森")  # so that bytes, or <unk>, have work
+    tokens += [token for token in trained["vocab"] if not dropped & set(token)]
+    vocab = {token: i for i, token in enumerate(tokens)}
+    merges = [tuple(pair) for pair in trained["merges"] if not dropped & set("".join(pair))]
+    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=merges, unk_token="<unk>", byte_fallback=byte_fallback,
+                                     **options))
+    tokenizer.add_special_tokens([AddedToken(t, normalized=False, special=True) for t in ["<unk>", "<s>", "</s>"]])
+    return tokenizer
+
+
+LLAMA_DECODER = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+
+
+def llama2():
+    tokenizer = metaspace_model(400, fuse_unk=True)
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    tokenizer.decoder = decoders.Sequence(LLAMA_DECODER)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", special_tokens=[("<s>", 1), ("</s>", 2)])
+    save("llama2", tokenizer)
+
+
+def metaspace_first():
+    tokenizer = metaspace_model(400, fuse_unk=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
+    tokenizer.decoder = decoders.Sequence(LLAMA_DECODER)
+    save("metaspace_first", tokenizer)
+
+
+def metaspace_unknown():
+    for fuse in (False, True):
+        tokenizer = metaspace_model(380, byte_fallback=False, fuse_unk=fuse)
+        tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always", split=True)
+        tokenizer.decoder = decoders.Metaspace(prepend_scheme="always")
+        save("metaspace_fused" if fuse else "metaspace_unknown", tokenizer)
+
+
+def added():
+    """Every flag of added tokens, and the pre-tokenizers' other behaviours."""
+    tokenizer = byte_level(pre_tokenizers.Sequence([
+        pre_tokenizers.Split("-", "removed"),
+        pre_tokenizers.Split(Regex(r"[\s]"), "merged_with_next"),
+        pre_tokenizers.Split(Regex(r"[.!?]"), "merged_with_previous"),
+        pre_tokenizers.Split(Regex(r"\w+"), "contiguous", invert=True),
+        pre_tokenizers.Split(Regex(r"(?=\()"), "isolated"),
+        pre_tokenizers.Digits(individual_digits=False),
+        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]), 380, ["<|endoftext|>"],
+        normalizers.Sequence([normalizers.NFC(), normalizers.Replace(Regex("U[P]+ER"), "upper"),
+                              normalizers.Replace("foo", "canopy")]))
+    tokenizer.add_tokens([
+        AddedToken("[left]", lstrip=True, normalized=False), AddedToken("[right]", rstrip=True, normalized=False),
+        AddedToken("[both]", lstrip=True, rstrip=True, normalized=True), AddedToken("word", single_word=True),
+        AddedToken("UPPER", normalized=True), AddedToken("<tool>", normalized=True),
+        AddedToken("<tool> ", normalized=False), AddedToken("café", normalized=True)])
+    tokenizer.add_special_tokens([AddedToken("<|im_end|>", rstrip=True), AddedToken("<s>", lstrip=True)])
+    save("added", tokenizer)
+
+
+def spm():
+    import sentencepiece
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(CORPUS.splitlines()), model_writer=model, model_type="bpe", vocab_size=520,
+        byte_fallback=True, character_coverage=0.98, normalization_rule_name="identity",
+        remove_extra_whitespaces=False, add_dummy_prefix=True, split_digits=True, allow_whitespace_only_pieces=True,
+        minloglevel=2)
+    sp = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
+    ids = range(sp.get_piece_size())
+    kinds = [2 if sp.is_unknown(i) else 3 if sp.is_control(i) else 6 if sp.is_byte(i) else 1 for i in ids]
+    texts = [text for text in map(text_of, TEXTS) if "<" not in text and len(text) < 3000]
+    write_json(HERE / "spm.json", {
+        "tokens": [sp.id_to_piece(i) for i in ids], "scores": [sp.get_score(i) for i in ids], "token_type": kinds,
+        "cases": [{"text": t, "ids": runs(sp.encode(t)), "decoded": sp.decode(sp.encode(t))} for t in texts]})
+
+
+def smollm2(path):
+    from gguf import GGUFReader
+    fields = GGUFReader(path).fields
+    tokens = fields["tokenizer.ggml.tokens"].contents()
+    merges = [tuple(merge.split(" ")) for merge in fields["tokenizer.ggml.merges"].contents()]
+    kinds = fields["tokenizer.ggml.token_type"].contents()
+    tokenizer = Tokenizer(models.BPE(vocab={t: i for i, t in enumerate(tokens)}, merges=merges))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
+        pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)])
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([AddedToken(t, normalized=False, special=True)
+                                  for t, kind in zip(tokens, kinds) if kind == 3])
+    return tokenizer
+
+
+def main():
+    write_json(HERE / "texts.json", TEXTS)
+    for make in (gpt2, gpt2_prefix_space, llama3, qwen2, smollm, llama2, metaspace_first, metaspace_unknown, added,
+                 spm):
+        make()
+    if len(sys.argv) > 1:
+        tokenizer = smollm2(sys.argv[1])
+        texts = [text for text in map(text_of, TEXTS) if len(text) < 500] + CORPUS.splitlines()[:8]
+        write_json(HERE / "smollm2.json",
+                   [{"text": t, "ids": tokenizer.encode(t).ids,
+                     "decoded": tokenizer.decode(tokenizer.encode(t).ids, skip_special_tokens=False)} for t in texts])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+#pragma once
+// Reads the goldens of tests/data/text (make_tokenizer_goldens.py says what is in them).
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "src/base/types.h"
+
+namespace canopy::golden {
+
+inline std::filesystem::path data(const std::string& name) {
+  return std::filesystem::path(CANOPY_TEST_DATA) / "text" / name;
+}
+
+inline nlohmann::json load(const std::string& name) {
+  std::ifstream in(data(name));
+  return nlohmann::json::parse(in);
+}
+
+/// A text, or {"repeat": text, "times": n}.
+inline std::string text_of(const nlohmann::json& entry) {
+  if (entry.is_string()) return entry;
+  std::string out;
+  for (int i = 0; i < entry.at("times"); ++i) out += entry.at("repeat").get<std::string>();
+  return out;
+}
+
+/// Ids, runs of them as [id, count].
+inline std::vector<TokenId> ids_of(const nlohmann::json& list) {
+  std::vector<TokenId> ids;
+  for (const auto& item : list) {
+    if (item.is_array())
+      ids.insert(ids.end(), item.at(1).get<std::size_t>(), item.at(0).get<TokenId>());
+    else
+      ids.push_back(item);
+  }
+  return ids;
+}
+
+}  // namespace canopy::golden
