@@ -1,0 +1,35 @@
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/pool.h"
+#include "kernels/device.h"
+
+namespace canopy::cpu {
+
+/// The processor this process runs on. Any thread, once made.
+class CpuDevice final : public Device {
+ public:
+  explicit CpuDevice(const DeviceChoice& choice);
+
+  std::string name() const override;
+  std::size_t free_bytes() const override;  // of the machine: MemAvailable
+  bool shares_host_memory() const override { return true; }
+  Buffer allocate(std::size_t bytes) override;
+  std::unique_ptr<HostPin> pin(std::span<std::byte> pages) override;
+  std::unique_ptr<Stream> make_stream(std::string_view name) override;
+  std::unique_ptr<Event> make_event() override;
+  void upload(Stream& stream, std::byte* to, std::span<const std::byte> from) override;
+  void download(Stream& stream, std::span<std::byte> to, const std::byte* from) override;
+  Ops& ops() override { return ops_; }
+
+ private:
+  void release(std::byte* data, std::size_t bytes) noexcept override;
+
+  const std::vector<int> cpus_;
+  Pool pool_;
+  CpuOps ops_;
+};
+
+}  // namespace canopy::cpu

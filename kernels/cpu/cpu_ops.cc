@@ -1,0 +1,121 @@
+#include "kernels/cpu/cpu_ops.h"
+
+#include <algorithm>
+#include <array>
+
+#include "kernels/cpu/attention.h"
+#include "kernels/cpu/cpu_stream.h"
+#include "kernels/cpu/elementwise.h"
+#include "kernels/cpu/sampling.h"
+#include "src/base/error.h"
+
+namespace canopy::cpu {
+
+CpuStream& on_cpu(Stream& stream) {
+  auto* const cpu_stream = dynamic_cast<CpuStream*>(&stream);
+  require(cpu_stream != nullptr, "this stream belongs to another kind of device");
+  return *cpu_stream;
+}
+
+std::size_t CpuOps::scratch_bytes(const Workload& largest) const {
+  const std::size_t threads = pool_.size();
+  return std::max({linear_scratch_bytes(largest.rows, largest.columns, threads),
+                   attention_scratch_bytes(largest, threads),
+                   rope_scratch_bytes(largest.head_dim, threads),
+                   keep_kv_scratch_bytes(largest.rows, largest.head_dim, threads),
+                   sampling_scratch_bytes(largest.vocab, threads)});
+}
+
+std::byte* CpuOps::scratch(std::size_t bytes) {
+  if (bytes > scratch_.bytes()) {
+    scratch_ = Buffer();  // first, so that both never exist at once
+    scratch_ = device_.allocate(bytes);
+  }
+  return scratch_.data();
+}
+
+void CpuOps::reserve(const Workload& largest) {
+  const std::lock_guard lock(turn_);
+  scratch(scratch_bytes(largest));
+}
+
+template <class Body>
+void CpuOps::queue(Stream& stream, std::size_t bytes, const Body& body) {
+  on_cpu(stream).enqueue([this, bytes, body] {
+    const std::lock_guard lock(turn_);
+    body(scratch(bytes));
+  });
+}
+
+void CpuOps::do_linear(Stream& stream, ConstTensorView x, std::span<const Projection> projections) {
+  constexpr std::size_t kTogether = 4;  // fit one slot of the stream; q, k, v are 3
+  for (; !projections.empty();
+       projections = projections.subspan(std::min(kTogether, projections.size()))) {
+    std::array<Projection, kTogether> together;
+    const std::size_t count = std::min(kTogether, projections.size());
+    std::copy_n(projections.begin(), count, together.begin());
+    queue(stream, linear_scratch_bytes(x.dim(0), x.dim(1), pool_.size()),
+          [=, this](std::byte* scratch) {
+            cpu::linear(pool_, scratch, x, std::span(together).first(count));
+          });
+  }
+}
+
+void CpuOps::do_rms_norm(Stream& stream, ConstTensorView x, ConstTensorView g, float eps,
+                         TensorView y) {
+  queue(stream, 0, [=, this](std::byte*) { cpu::rms_norm(pool_, x, g, eps, y); });
+}
+
+void CpuOps::do_rope(Stream& stream, TensorView qk, ConstTensorView position, const Rope& rope) {
+  queue(stream, rope_scratch_bytes(qk.dim(2), pool_.size()),
+        [=, this](std::byte* scratch) { cpu::rope(pool_, scratch, qk, position, rope); });
+}
+
+void CpuOps::do_swiglu(Stream& stream, ConstTensorView gate, ConstTensorView up, TensorView y) {
+  queue(stream, 0, [=, this](std::byte*) { cpu::swiglu(pool_, gate, up, y); });
+}
+
+void CpuOps::do_embed(Stream& stream, ConstTensorView table, ConstTensorView id, TensorView y) {
+  queue(stream, 0, [=, this](std::byte*) { cpu::embed(pool_, table, id, y); });
+}
+
+void CpuOps::do_store_kv(Stream& stream, ConstTensorView k, ConstTensorView v,
+                         std::int64_t first_slot, KvView kv) {
+  queue(stream, 0, [=, this](std::byte*) { cpu::store_kv(pool_, k, v, first_slot, kv); });
+}
+
+void CpuOps::do_keep_kv(Stream& stream, ConstTensorView path, std::int64_t first_slot, KvView kv) {
+  queue(stream, keep_kv_scratch_bytes(path.dim(0), kv.k.dim(2), pool_.size()),
+        [=, this](std::byte* scratch) { cpu::keep_kv(pool_, scratch, path, first_slot, kv); });
+}
+
+void CpuOps::do_attend(Stream& stream, const TreeAttention& call) {
+  Workload needed;
+  needed.rows = call.q.dim(0);
+  needed.heads = call.q.dim(1);
+  needed.kv_heads = call.kv.k.dim(0);
+  needed.head_dim = call.q.dim(2);
+  needed.context = call.prefix + call.first_node + call.q.dim(0);
+  queue(stream, attention_scratch_bytes(needed, pool_.size()),
+        [=, this](std::byte* scratch) { cpu::attend(pool_, scratch, call); });
+}
+
+void CpuOps::do_probabilities(Stream& stream, ConstTensorView logits, Sampling sampling,
+                              TensorView p) {
+  queue(stream, sampling_scratch_bytes(logits.dim(1), pool_.size()),
+        [=, this](std::byte* scratch) { cpu::probabilities(pool_, scratch, logits, sampling, p); });
+}
+
+void CpuOps::do_top_tokens(Stream& stream, ConstTensorView logits, int count, TensorView token) {
+  queue(stream, sampling_scratch_bytes(logits.dim(1), pool_.size()),
+        [=, this](std::byte* scratch) { cpu::top_tokens(pool_, scratch, logits, count, token); });
+}
+
+void CpuOps::do_draw_distinct(Stream& stream, ConstTensorView q, int count, StepRng rng,
+                              std::uint64_t first_index, TensorView token) {
+  queue(stream, sampling_scratch_bytes(q.dim(1), pool_.size()), [=, this](std::byte* scratch) {
+    cpu::draw_distinct(pool_, scratch, q, count, rng, first_index, token);
+  });
+}
+
+}  // namespace canopy::cpu

@@ -1,0 +1,51 @@
+#pragma once
+#include <mutex>
+
+#include "kernels/cpu/linear.h"
+#include "kernels/cpu/pool.h"
+#include "kernels/device.h"
+#include "kernels/ops.h"
+
+namespace canopy::cpu {
+
+class CpuStream;
+
+/// The stream as this backend's own; throws Error if it belongs to another.
+CpuStream& on_cpu(Stream& stream);
+
+/// The arithmetic of the CPU. Work of several streams takes turns: the pool and the scratch serve
+/// one op at a time. Calls from any thread, each stream by one.
+class CpuOps final : public Ops {
+ public:
+  CpuOps(Device& device, Pool& pool) : device_(device), pool_(pool) {}
+
+  std::size_t scratch_bytes(const Workload& largest) const override;
+  void reserve(const Workload& largest) override;
+
+ private:
+  void do_linear(Stream&, ConstTensorView x, std::span<const Projection>) override;
+  void do_rms_norm(Stream&, ConstTensorView x, ConstTensorView g, float eps, TensorView y) override;
+  void do_rope(Stream&, TensorView qk, ConstTensorView position, const Rope&) override;
+  void do_swiglu(Stream&, ConstTensorView gate, ConstTensorView up, TensorView y) override;
+  void do_embed(Stream&, ConstTensorView table, ConstTensorView id, TensorView y) override;
+  void do_store_kv(Stream&, ConstTensorView k, ConstTensorView v, std::int64_t first_slot,
+                   KvView) override;
+  void do_keep_kv(Stream&, ConstTensorView path, std::int64_t first_slot, KvView) override;
+  void do_attend(Stream&, const TreeAttention&) override;
+  void do_probabilities(Stream&, ConstTensorView logits, Sampling, TensorView p) override;
+  void do_top_tokens(Stream&, ConstTensorView logits, int count, TensorView token) override;
+  void do_draw_distinct(Stream&, ConstTensorView q, int count, StepRng, std::uint64_t first_index,
+                        TensorView token) override;
+
+  /// Queues body(scratch), which then has the pool and `bytes` of scratch to itself.
+  template <class Body>
+  void queue(Stream& stream, std::size_t bytes, const Body& body);
+  std::byte* scratch(std::size_t bytes);  // under turn_
+
+  Device& device_;
+  Pool& pool_;
+  std::mutex turn_;
+  Buffer scratch_;
+};
+
+}  // namespace canopy::cpu

@@ -1,0 +1,163 @@
+#include "kernels/cpu/cpu_stream.h"
+
+#include <pthread.h>
+
+#include <future>
+#include <utility>
+
+#include "kernels/cpu/pool.h"
+#include "src/base/error.h"
+
+namespace canopy::cpu {
+
+namespace {
+
+template <class Ours, class Theirs>
+Ours& ours(Theirs& given, const char* what) {
+  auto* found = dynamic_cast<Ours*>(&given);
+  if (found == nullptr)
+    throw Error(std::string("this ") + what + " belongs to another kind of device");
+  return *found;
+}
+
+}  // namespace
+
+bool Timeline::reached(std::uint64_t point) const {
+  const std::lock_guard lock(mutex_);
+  return done_ >= point;
+}
+
+void Timeline::wait(std::uint64_t point) const {
+  std::unique_lock lock(mutex_);
+  moved_.wait(lock, [&] { return done_ >= point; });
+}
+
+void Timeline::advance() {
+  {
+    const std::lock_guard lock(mutex_);
+    ++done_;
+  }
+  moved_.notify_all();
+}
+
+CpuEvent::Point CpuEvent::point() const {
+  const std::lock_guard lock(mutex_);
+  return point_;
+}
+
+bool CpuEvent::reached() const {
+  const Point p = point();
+  return p.timeline == nullptr || p.timeline->reached(p.at);
+}
+
+void CpuEvent::wait() const {
+  const Point p = point();
+  if (p.timeline != nullptr) p.timeline->wait(p.at);
+}
+
+CpuStream::CpuStream(std::string_view name, std::vector<int> cpus) : name_(name) {
+  std::promise<void> bound;
+  thread_ = std::thread([this, &bound, cpus = std::move(cpus)] {
+    try {
+      bind_this_thread(cpus);
+      // Linux keeps 15 characters of a thread's name.
+      pthread_setname_np(pthread_self(), name_.substr(0, 15).c_str());
+      bound.set_value();
+    } catch (...) {
+      bound.set_exception(std::current_exception());
+      return;
+    }
+    serve();
+  });
+  try {
+    bound.get_future().get();
+  } catch (...) {
+    thread_.join();
+    throw;
+  }
+}
+
+CpuStream::~CpuStream() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  queued_.notify_one();
+  thread_.join();
+}
+
+CpuStream::Slot& CpuStream::claim() {
+  std::unique_lock lock(mutex_);
+  finished_.wait(lock, [&] { return tail_ - head_ < kSlots; });
+  return (*slots_)[tail_ % kSlots];  // the thread does not look at it before publish()
+}
+
+void CpuStream::publish() {
+  {
+    const std::lock_guard lock(mutex_);
+    ++tail_;
+  }
+  queued_.notify_one();
+}
+
+void CpuStream::record(Event& event) {
+  auto& recorded = ours<CpuEvent>(event, "event");
+  const std::lock_guard lock(recorded.mutex_);
+  recorded.point_ = {timeline_, tail_};  // only this thread moves tail_
+}
+
+void CpuStream::wait(const Event& event) {
+  CpuEvent::Point point = ours<const CpuEvent>(event, "event").point();
+  if (point.timeline == nullptr || point.timeline == timeline_) return;
+  Slot& slot = claim();
+  slot.run = nullptr;
+  slot.until = std::move(point);
+  publish();
+}
+
+void CpuStream::synchronize() {
+  std::exception_ptr error;
+  {
+    std::unique_lock lock(mutex_);
+    finished_.wait(lock, [&] { return head_ == tail_; });
+    error = std::exchange(error_, nullptr);
+  }
+  if (error)
+    in_context("running the stream '" + name_ + "'", [&] { std::rethrow_exception(error); });
+}
+
+void CpuStream::serve() {
+  for (;;) {
+    Slot* slot = nullptr;
+    bool skip = false;
+    {
+      std::unique_lock lock(mutex_);
+      queued_.wait(lock, [&] { return head_ != tail_ || stopping_; });
+      if (head_ == tail_) return;
+      slot = &(*slots_)[head_ % kSlots];
+      skip = error_ != nullptr;
+    }
+    std::exception_ptr error;
+    if (slot->run == nullptr) {  // honoured behind a failure too: points keep their meaning
+      slot->until.timeline->wait(slot->until.at);
+      slot->until = {};
+    } else if (!skip) {
+      try {
+        slot->run(slot->work.data());
+      } catch (const Error&) {
+        error = std::current_exception();
+      } catch (const std::exception& e) {
+        error = std::make_exception_ptr(Error(std::string("queued work failed: ") + e.what()));
+      }
+    }
+    timeline_->advance();
+    {
+      const std::lock_guard lock(mutex_);
+      ++head_;
+      if (error) error_ = error;
+    }
+    finished_.notify_all();
+  }
+}
+
+}  // namespace canopy::cpu

@@ -1,0 +1,101 @@
+#pragma once
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <string>
+#include <thread>
+#include <type_traits>
+#include <vector>
+
+#include "kernels/device.h"
+
+namespace canopy::cpu {
+
+/// How far a stream has come: the number of its pieces of work that are finished. Outlives the
+/// stream while an event points at it. Any thread.
+class Timeline {
+ public:
+  bool reached(std::uint64_t point) const;
+  void wait(std::uint64_t point) const;
+  void advance();  // by one; only the stream's thread
+
+ private:
+  mutable std::mutex mutex_;
+  mutable std::condition_variable moved_;
+  std::uint64_t done_ = 0;
+};
+
+/// A point on the timeline of the stream that recorded it last. Any thread; which of two
+/// unordered calls of record and wait comes first is for the callers to settle.
+class CpuEvent final : public Event {
+ public:
+  bool reached() const override;
+  void wait() const override;
+
+ private:
+  friend class CpuStream;
+  struct Point {
+    std::shared_ptr<const Timeline> timeline;  // null before the first record
+    std::uint64_t at = 0;
+  };
+  Point point() const;
+
+  mutable std::mutex mutex_;
+  Point point_;
+};
+
+/// A thread and a ring of work. Calls enqueue and return, waiting only while the ring is full:
+/// that cannot deadlock, because queued work waits only for work queued before it. One calling
+/// thread at a time; the destructor finishes what was queued.
+class CpuStream final : public Stream {
+ public:
+  /// Runs on `cpus`; empty: anywhere.
+  CpuStream(std::string_view name, std::vector<int> cpus);
+  ~CpuStream() override;
+
+  void record(Event& event) override;
+  void wait(const Event& event) override;
+  /// Throws the Error of the first work that failed since the last call. Work behind a failure is
+  /// skipped, though its events are still reached; after the throw the stream works again.
+  void synchronize() override;
+
+  /// Queues work(), a callable of plain values: it is copied into the ring, nothing is allocated.
+  template <class Work>
+  void enqueue(const Work& work) {
+    static_assert(sizeof(Work) <= kWorkBytes && std::is_trivially_copyable_v<Work>);
+    Slot& slot = claim();
+    new (slot.work.data()) Work(work);
+    slot.run = [](void* of) { (*static_cast<const Work*>(of))(); };
+    publish();
+  }
+
+ private:
+  static constexpr std::size_t kSlots = 256, kWorkBytes = 960;
+  struct Slot {
+    alignas(std::max_align_t) std::array<std::byte, kWorkBytes> work;
+    void (*run)(void*) = nullptr;  // null: wait for `until`
+    CpuEvent::Point until;
+  };
+  Slot& claim();  // waits for a free slot
+  void publish();
+  void serve();
+
+  const std::string name_;
+  const std::shared_ptr<Timeline> timeline_ = std::make_shared<Timeline>();
+  const std::unique_ptr<std::array<Slot, kSlots>> slots_ =
+      std::make_unique<std::array<Slot, kSlots>>();
+  std::mutex mutex_;
+  std::condition_variable queued_, finished_;
+  std::uint64_t head_ = 0, tail_ = 0;  // finished and queued so far
+  std::exception_ptr error_;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace canopy::cpu

@@ -1,0 +1,148 @@
+// Normalisation, activation and embedding: whatever works on one row at a time with vectors.
+#include "kernels/cpu/elementwise.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/elementwise.cc"
+#include "hwy/foreach_target.h"  // before tile-inl.h
+//
+#include <cmath>
+#include <string>
+
+#include "hwy/contrib/math/math-inl.h"
+#include "kernels/cpu/tile-inl.h"
+#include "src/base/error.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace canopy::cpu {
+namespace HWY_NAMESPACE {
+
+/// Elements [k, k + up to kLanes) of a row of n f32 at any address, zeros past its end.
+HWY_INLINE Vec load_padded(const uint8_t* row, size_t k, size_t n) {
+  if (k + kLanes <= n) return load_f32(row + k * sizeof(float));
+  uint8_t tail[kLanes * sizeof(float)] = {};
+  std::memcpy(tail, row + k * sizeof(float), (n - k) * sizeof(float));
+  return load_f32(tail);
+}
+HWY_INLINE void store_part(Vec v, float* row, size_t k, size_t n) {
+  if (k + kLanes <= n) return hn::StoreU(v, Floats(), row + k);
+  HWY_ALIGN float tail[kLanes];
+  hn::Store(v, Floats(), tail);
+  std::memcpy(row + k, tail, (n - k) * sizeof(float));
+}
+
+/// Sum of squares: element k always goes to lane k % kLanes of accumulator k / kLanes % 4, so zeros
+/// appended to a row change nothing.
+HWY_INLINE float sum_of_squares(const uint8_t* x, size_t n) {
+  Vec acc[4] = {hn::Zero(Floats()), hn::Zero(Floats()), hn::Zero(Floats()), hn::Zero(Floats())};
+  for (size_t k = 0; k < n; k += 4 * kLanes)
+    for (size_t a = 0; a < 4 && k + a * kLanes < n; ++a) {
+      const Vec v = load_padded(x, k + a * kLanes, n);
+      acc[a] = hn::MulAdd(v, v, acc[a]);
+    }
+  const auto sums = sums_of_lanes(acc[0], acc[1], acc[2], acc[3]);
+  HWY_ALIGN float four[4];
+  hn::Store(sums, hn::Full128<float>(), four);
+  return (four[0] + four[1]) + (four[2] + four[3]);
+}
+
+/// y_k = g_k (x_k r), r = 1 / sqrt(mean + eps): a width of four times with zeros appended, g / 2
+/// and eps / 4 gives r twice as large and the same bits.
+void rms_norm_row(const float* x, const uint8_t* g, DType g_dtype, float eps, size_t n, float* y) {
+  const auto* from = reinterpret_cast<const uint8_t*>(x);
+  const float r = 1.0f / std::sqrt(sum_of_squares(from, n) / static_cast<float>(n) + eps);
+  const Vec rs = hn::Set(Floats(), r);
+  HWY_ALIGN float gs[kBlock];
+  for (size_t k0 = 0; k0 < n; k0 += kBlock) {
+    const size_t count = std::min(kBlock, n - k0);
+    unpack_row(g_dtype, g, k0, count, gs, kLanes);
+    for (size_t k = 0; k < count; k += kLanes)
+      store_part(hn::Mul(hn::Load(Floats(), gs + k), hn::Mul(load_padded(from, k0 + k, n), rs)), y,
+                 k0 + k, n);
+  }
+}
+
+/// y = up * gate / (1 + exp(-gate)).
+void swiglu_row(const float* gate, const float* up, size_t n, float* y) {
+  const Floats d;
+  const Vec one = hn::Set(d, 1.0f);
+  for (size_t k = 0; k < n; k += kLanes) {
+    const Vec g = load_padded(reinterpret_cast<const uint8_t*>(gate), k, n);
+    const Vec u = load_padded(reinterpret_cast<const uint8_t*>(up), k, n);
+    // exp overflows to infinity for gates below -88.7, where silu is below 1e-36: it becomes -0.
+    const Vec silu = hn::Div(g, hn::Add(one, hn::Exp(d, hn::Neg(g))));
+    store_part(hn::Mul(silu, u), y, k, n);
+  }
+}
+
+void unpack_whole_row(const uint8_t* row, DType dtype, size_t n, float* y) {
+  HWY_ALIGN float part[kBlock];
+  for (size_t k0 = 0; k0 < n; k0 += kBlock) {
+    const size_t count = std::min(kBlock, n - k0);
+    unpack_row(dtype, row, k0, count, part, kLanes);
+    std::memcpy(y + k0, part, count * sizeof(float));
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace canopy::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace canopy::cpu {
+
+HWY_EXPORT(rms_norm_row);
+HWY_EXPORT(swiglu_row);
+HWY_EXPORT(unpack_whole_row);
+
+namespace {
+
+/// Calls body(row) for each of n rows of `width` elements; alone where waking workers costs more.
+template <class Body>
+void for_rows(Pool& pool, std::size_t n, std::size_t width, const Body& body) {
+  constexpr std::size_t kShare = 16 * 1024;  // elements worth a worker's while
+  const std::size_t rows = std::max<std::size_t>(1, kShare / std::max<std::size_t>(1, width));
+  pool.for_each((n + rows - 1) / rows, [&](std::size_t share, std::size_t) {
+    for (std::size_t i = share * rows; i < std::min(n, (share + 1) * rows); ++i) body(i);
+  });
+}
+
+std::size_t to_size(std::int64_t value) { return static_cast<std::size_t>(value); }
+
+}  // namespace
+
+void rms_norm(Pool& pool, ConstTensorView x, ConstTensorView g, float eps, TensorView y) {
+  const auto row = HWY_DYNAMIC_DISPATCH(rms_norm_row);
+  const std::size_t n = to_size(x.dim(1));
+  const auto* from = reinterpret_cast<const float*>(x.data());
+  const auto* weights = reinterpret_cast<const std::uint8_t*>(g.data());
+  auto* to = reinterpret_cast<float*>(y.data());
+  for_rows(pool, to_size(x.dim(0)), n,
+           [&](std::size_t i) { row(from + i * n, weights, g.dtype(), eps, n, to + i * n); });
+}
+
+void swiglu(Pool& pool, ConstTensorView gate, ConstTensorView up, TensorView y) {
+  const auto row = HWY_DYNAMIC_DISPATCH(swiglu_row);
+  const std::size_t n = to_size(gate.dim(1));
+  const auto* gates = reinterpret_cast<const float*>(gate.data());
+  const auto* ups = reinterpret_cast<const float*>(up.data());
+  auto* to = reinterpret_cast<float*>(y.data());
+  for_rows(pool, to_size(gate.dim(0)), n,
+           [&](std::size_t i) { row(gates + i * n, ups + i * n, n, to + i * n); });
+}
+
+void embed(Pool& pool, ConstTensorView table, ConstTensorView id, TensorView y) {
+  const auto row = HWY_DYNAMIC_DISPATCH(unpack_whole_row);
+  const std::size_t n = to_size(table.dim(1)), bytes = row_bytes(table.dtype(), table.dim(1));
+  const auto* rows = reinterpret_cast<const std::uint8_t*>(table.data());
+  const auto* ids = reinterpret_cast<const std::int32_t*>(id.data());
+  auto* to = reinterpret_cast<float*>(y.data());
+  for_rows(pool, to_size(id.dim(0)), n, [&](std::size_t i) {
+    if (ids[i] < 0 || ids[i] >= table.dim(0))
+      throw Error("embed: token id " + std::to_string(ids[i]) + " is outside a table of " +
+                  std::to_string(table.dim(0)) + " rows");
+    row(rows + to_size(ids[i]) * bytes, table.dtype(), n, to + i * n);
+  });
+}
+
+}  // namespace canopy::cpu
+#endif  // HWY_ONCE

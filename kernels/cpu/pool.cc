@@ -1,0 +1,136 @@
+#include "kernels/cpu/pool.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <fstream>
+#include <set>
+#include <string>
+
+#include "src/base/error.h"
+
+namespace canopy::cpu {
+
+namespace {
+
+std::vector<int> allowed_cpus() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  std::vector<int> cpus;
+  if (sched_getaffinity(0, sizeof set, &set) == 0)
+    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
+      if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
+  return cpus;
+}
+
+}  // namespace
+
+int physical_cores(std::span<const int> cpus) {
+  const std::vector<int> allowed = allowed_cpus();
+  if (cpus.empty()) cpus = allowed;
+  std::set<std::string> cores;  // each named by its hardware threads, or by itself where unknown
+  for (const int cpu : cpus) {
+    std::ifstream siblings("/sys/devices/system/cpu/cpu" + std::to_string(cpu) +
+                           "/topology/thread_siblings_list");
+    std::string core;
+    if (!std::getline(siblings, core)) core = "cpu " + std::to_string(cpu);
+    cores.insert(core);
+  }
+  return std::max(1, static_cast<int>(cores.size()));
+}
+
+void bind_this_thread(std::span<const int> cpus) {
+  if (cpus.empty()) return;
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (const int cpu : cpus) {
+    if (cpu < 0 || cpu >= CPU_SETSIZE)
+      throw Error("there is no CPU " + std::to_string(cpu) + " to bind to");
+    CPU_SET(cpu, &set);
+  }
+  if (pthread_setaffinity_np(pthread_self(), sizeof set, &set) != 0)
+    throw Error("cannot bind a thread to CPU " + std::to_string(cpus.front()) +
+                (cpus.size() > 1 ? " and others" : "") + ": not one this process may run on");
+}
+
+Pool::Pool(int size, std::span<const int> cpus) {
+  if (size < 1) throw Error("a pool needs at least 1 thread, not " + std::to_string(size));
+  try {
+    for (std::size_t worker = 1; worker < static_cast<std::size_t>(size); ++worker)
+      threads_.emplace_back([this, worker] { serve(worker); });
+    for (std::size_t i = 0; i < threads_.size() && !cpus.empty(); ++i) {
+      const int cpu = cpus[(i + 1) % cpus.size()];
+      cpu_set_t set;
+      CPU_ZERO(&set);
+      CPU_SET(cpu, &set);
+      if (pthread_setaffinity_np(threads_[i].native_handle(), sizeof set, &set) != 0)
+        throw Error("cannot bind a worker to CPU " + std::to_string(cpu));
+    }
+  } catch (...) {
+    stop();
+    throw;
+  }
+}
+
+Pool::~Pool() { stop(); }
+
+void Pool::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+    calls_.fetch_add(1);
+  }
+  called_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void Pool::take_turns(std::size_t worker) noexcept {
+  try {
+    for (std::size_t i; (i = next_.fetch_add(1, std::memory_order_relaxed)) < count_;)
+      work_.call(work_.body, i, worker);
+  } catch (...) {
+    next_.store(count_, std::memory_order_relaxed);
+    const std::lock_guard lock(mutex_);
+    if (!error_) error_ = std::current_exception();
+  }
+}
+
+void Pool::serve(std::size_t worker) {
+  // Ops follow each other within microseconds: look again for a while before sleeping.
+  constexpr int kLooks = 2000;
+  for (std::uint64_t seen = 0;;) {
+    for (int i = 0; i < kLooks && calls_.load(std::memory_order_acquire) == seen; ++i)
+      std::this_thread::yield();
+    if (calls_.load(std::memory_order_acquire) == seen) {
+      std::unique_lock lock(mutex_);
+      called_.wait(lock, [&] { return calls_.load() != seen; });
+    }
+    ++seen;
+    if (stopping_) return;
+    take_turns(worker);
+    if (busy_.fetch_sub(1, std::memory_order_acq_rel) == 1) busy_.notify_one();
+  }
+}
+
+void Pool::run(std::size_t count, Work work) {
+  if (count == 0) return;
+  if (threads_.empty() || count == 1) {
+    for (std::size_t i = 0; i < count; ++i) work.call(work.body, i, 0);
+    return;
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    work_ = work;
+    count_ = count;
+    next_.store(0, std::memory_order_relaxed);
+    busy_.store(threads_.size(), std::memory_order_relaxed);
+    calls_.fetch_add(1, std::memory_order_release);
+  }
+  called_.notify_all();
+  take_turns(0);
+  for (std::size_t busy; (busy = busy_.load(std::memory_order_acquire)) != 0;) busy_.wait(busy);
+  if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+}
+
+}  // namespace canopy::cpu

@@ -1,0 +1,63 @@
+#pragma once
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <mutex>
+#include <span>
+#include <thread>
+#include <vector>
+
+namespace canopy::cpu {
+
+/// Physical cores among `cpus` (empty: among those this process may run on).
+int physical_cores(std::span<const int> cpus);
+/// Binds the calling thread to `cpus`; empty: leaves it where it is. Throws Error if refused.
+void bind_this_thread(std::span<const int> cpus);
+
+/// Fork-join over the cores: the calling thread is worker 0, threads 1 .. size - 1 wait between
+/// calls. One call at a time; a body must not call the pool it runs in.
+class Pool {
+ public:
+  /// Worker i > 0 is bound to cpus[i % cpus.size()]; empty: unbound.
+  Pool(int size, std::span<const int> cpus);
+  ~Pool();
+  Pool(const Pool&) = delete;
+  Pool& operator=(const Pool&) = delete;
+
+  std::size_t size() const { return threads_.size() + 1; }
+
+  /// Calls body(index, worker) once for every index in [0, count), in any order and on any worker.
+  /// Rethrows the first exception of a body, after all bodies under way have returned; indices
+  /// not yet begun are then left out.
+  template <class Body>
+  void for_each(std::size_t count, const Body& body) {
+    run(count, {&body, [](const void* of, std::size_t index, std::size_t worker) {
+                  (*static_cast<const Body*>(of))(index, worker);
+                }});
+  }
+
+ private:
+  struct Work {
+    const void* body = nullptr;
+    void (*call)(const void*, std::size_t, std::size_t) = nullptr;
+  };
+  void run(std::size_t count, Work work);
+  void take_turns(std::size_t worker) noexcept;
+  void serve(std::size_t worker);
+  void stop();
+
+  std::mutex mutex_;
+  std::condition_variable called_;
+  std::atomic<std::uint64_t> calls_{0};  // written under mutex_
+  std::atomic<std::size_t> busy_{0};     // workers that have not finished this call
+  std::atomic<std::size_t> next_{0};
+  std::size_t count_ = 0;
+  Work work_;
+  std::exception_ptr error_;  // under mutex_
+  bool stopping_ = false;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace canopy::cpu

@@ -1,0 +1,307 @@
+// Rows of logits become probabilities and tokens. Every row is worked on by one thread, in an order
+// that depends on nothing but the row.
+#include "kernels/cpu/sampling.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/sampling.cc"
+#include "hwy/foreach_target.h"  // before highway.h
+//
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "hwy/contrib/math/math-inl.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace canopy::cpu {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using Floats = hn::CappedTag<float, 16>;
+using Vec = hn::Vec<Floats>;
+constexpr std::size_t kLanes = hn::MaxLanes(Floats());
+
+HWY_INLINE Vec load_or(const float* from, std::size_t i, std::size_t n, float filler) {
+  if (i + kLanes <= n) return hn::LoadU(Floats(), from + i);
+  HWY_ALIGN float tail[kLanes];
+  std::fill(tail, tail + kLanes, filler);
+  std::copy(from + i, from + n, tail);
+  return hn::Load(Floats(), tail);
+}
+
+float largest_of(const float* x, std::size_t n) {
+  constexpr float kNone = -std::numeric_limits<float>::infinity();
+  Vec largest = hn::Set(Floats(), kNone);
+  for (std::size_t i = 0; i < n; i += kLanes) largest = hn::Max(largest, load_or(x, i, n, kNone));
+  return hn::GetLane(hn::MaxOfLanes(Floats(), largest));
+}
+
+/// e_i = exp((x_i - largest) / temperature); returns their sum. Lane l of the f64 sums takes
+/// elements l, l + kLanes, ... in order; then the lanes are added in order.
+double exponentials(const float* x, std::size_t n, float largest, float temperature, float* e) {
+  const Floats d;
+  const hn::Half<Floats> half;
+  const hn::Repartition<double, Floats> wide;
+  const Vec shift = hn::Set(d, largest), t = hn::Set(d, temperature);
+  auto low = hn::Zero(wide), high = hn::Zero(wide);
+  for (std::size_t i = 0; i < n; i += kLanes) {
+    // The padding's logits are so low that they add exact zeros.
+    const Vec logit = load_or(x, i, n, -std::numeric_limits<float>::infinity());
+    const Vec value = hn::Exp(d, hn::Div(hn::Sub(logit, shift), t));
+    low = hn::Add(low, hn::PromoteTo(wide, hn::LowerHalf(half, value)));
+    high = hn::Add(high, hn::PromoteTo(wide, hn::UpperHalf(half, value)));
+    if (i + kLanes <= n) {
+      hn::StoreU(value, d, e + i);
+    } else {
+      HWY_ALIGN float tail[kLanes];
+      hn::Store(value, d, tail);
+      std::copy(tail, tail + (n - i), e + i);
+    }
+  }
+  HWY_ALIGN double lanes[kLanes];
+  hn::Store(low, wide, lanes);
+  hn::Store(high, wide, lanes + kLanes / 2);
+  double sum = 0;
+  for (const double lane : lanes) sum += lane;
+  return sum;
+}
+
+void scale(float* x, std::size_t n, float factor) {
+  for (std::size_t i = 0; i < n; ++i) x[i] *= factor;
+}
+
+/// First index from `i` on of a value >= bound; n if there is none.
+std::size_t find_at_least(const float* x, std::size_t i, std::size_t n, float bound) {
+  const Floats d;
+  const Vec bounds = hn::Set(d, bound);
+  for (; i + kLanes <= n; i += kLanes)
+    if (!hn::AllFalse(d, hn::Ge(hn::LoadU(d, x + i), bounds))) break;
+  while (i < n && !(x[i] >= bound)) ++i;
+  return i;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace canopy::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace canopy::cpu {
+
+HWY_EXPORT(largest_of);
+HWY_EXPORT(exponentials);
+HWY_EXPORT(scale);
+HWY_EXPORT(find_at_least);
+
+namespace {
+
+std::size_t to_size(std::int64_t value) { return static_cast<std::size_t>(value); }
+
+/// A candidate as one integer: larger is better, that is a higher logit, or the lower id among
+/// equals. -0 equals +0.
+using Key = std::uint64_t;
+Key key_of(float logit, std::size_t id) {
+  auto bits = std::bit_cast<std::uint32_t>(logit + 0.0f);
+  bits = (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;
+  return Key{bits} << 32 | (0xffffffffu - static_cast<std::uint32_t>(id));
+}
+std::size_t id_of(Key key) { return 0xffffffffu - static_cast<std::uint32_t>(key); }
+float logit_of(Key key) {
+  const auto bits = static_cast<std::uint32_t>(key >> 32);
+  return std::bit_cast<float>((bits >> 31) != 0 ? bits & 0x7fffffffu : ~bits);
+}
+
+/// The `count` best of n logits, best first, in keys[0, count); keys has room for n.
+void select_best(const float* logits, std::size_t n, std::size_t count, Key* keys) {
+  const auto find = HWY_DYNAMIC_DISPATCH(find_at_least);
+  for (std::size_t id = 0; id < count; ++id) keys[id] = key_of(logits[id], id);
+  std::make_heap(keys, keys + count, std::greater<>());  // the worst kept is at the front
+  for (std::size_t id = count; id < n; ++id) {
+    id = find(logits, id, n, logit_of(keys[0]));
+    if (id == n) break;
+    const Key key = key_of(logits[id], id);
+    if (key <= keys[0]) continue;
+    std::pop_heap(keys, keys + count, std::greater<>());
+    keys[count - 1] = key;
+    std::push_heap(keys, keys + count, std::greater<>());
+  }
+  std::sort_heap(keys, keys + count, std::greater<>());
+}
+
+/// Brings the best `count` of keys[sorted, n) into order behind keys[0, sorted).
+void sort_best(Key* keys, std::size_t sorted, std::size_t count, std::size_t n) {
+  count = std::min(count, n - sorted);
+  if (sorted + count < n)
+    std::nth_element(keys + sorted, keys + sorted + count, keys + n, std::greater<>());
+  std::sort(keys + sorted, keys + sorted + count, std::greater<>());
+}
+
+/// Which tokens survive top-k, then top-p: keys[0, result), best first. e: exp of the shifted
+/// logits, with their sum.
+std::size_t cut(const float* logits, const float* e, double sum, std::size_t n, Sampling sampling,
+                Key* keys) {
+  std::size_t candidates = 0, sorted = 0;
+  if (sampling.top_k > 0 && to_size(sampling.top_k) < n) {
+    candidates = sorted = to_size(sampling.top_k);
+    select_best(logits, n, candidates, keys);
+    if (sampling.top_p >= 1.0f) return candidates;
+    sum = 0;
+    for (std::size_t i = 0; i < candidates; ++i) sum += static_cast<double>(e[id_of(keys[i])]);
+  } else {
+    // All tokens below (1 - p) sum / n together hold less than (1 - p) of the mass, so the rest
+    // reach p without them. Half of that bound leaves room for rounding.
+    const auto find = HWY_DYNAMIC_DISPATCH(find_at_least);
+    const double rest = (1.0 - static_cast<double>(sampling.top_p)) * sum;
+    const auto bound = static_cast<float>(rest / static_cast<double>(n) / 2);
+    for (std::size_t id = find(e, 0, n, bound); id < n; id = find(e, id + 1, n, bound))
+      keys[candidates++] = key_of(logits[id], id);
+  }
+  const double enough = static_cast<double>(sampling.top_p) * sum;
+  double reached = 0;
+  for (std::size_t kept = 0; kept < candidates; ++kept) {
+    if (kept == sorted) {
+      const std::size_t more = std::max<std::size_t>(64, 3 * sorted);
+      sort_best(keys, sorted, more, candidates);
+      sorted = std::min(candidates, sorted + more);
+    }
+    reached += static_cast<double>(e[id_of(keys[kept])]);
+    if (reached >= enough) return kept + 1;
+  }
+  return candidates;
+}
+
+void probabilities_row(const float* logits, std::size_t n, Sampling sampling, Key* keys, float* p) {
+  const float largest = HWY_DYNAMIC_DISPATCH(largest_of)(logits, n);
+  if (sampling.temperature == 0.0f) {
+    const std::size_t first = HWY_DYNAMIC_DISPATCH(find_at_least)(logits, 0, n, largest);
+    std::fill(p, p + n, 0.0f);
+    if (first < n) p[first] = 1.0f;
+    return;
+  }
+  double sum = HWY_DYNAMIC_DISPATCH(exponentials)(logits, n, largest, sampling.temperature, p);
+  const bool cuts = (sampling.top_k > 0 && to_size(sampling.top_k) < n) || sampling.top_p < 1.0f;
+  if (!cuts) {
+    HWY_DYNAMIC_DISPATCH(scale)(p, n, static_cast<float>(1.0 / sum));
+    return;
+  }
+  const std::size_t kept = cut(logits, p, sum, n, sampling, keys);
+  sum = 0;
+  for (std::size_t i = 0; i < kept; ++i) {
+    const std::size_t id = id_of(keys[i]);
+    sum += static_cast<double>(p[id]);
+    keys[i] = Key{std::bit_cast<std::uint32_t>(p[id])} << 32 | id;
+  }
+  std::fill(p, p + n, 0.0f);
+  for (std::size_t i = 0; i < kept; ++i)
+    p[keys[i] & 0xffffffffu] = static_cast<float>(
+        static_cast<double>(std::bit_cast<float>(static_cast<std::uint32_t>(keys[i] >> 32))) / sum);
+}
+
+// ---- Drawing without replacement: inverse CDF over sums of parts of the row.
+
+constexpr std::size_t kPart = 256;
+
+/// Sum of a part's positive values: eight partial sums, so that the order is fixed and still fast.
+double part_sum(const float* q, std::size_t n) {
+  double lanes[8] = {};
+  std::size_t i = 0;
+  for (; i + 8 <= n; i += 8)
+    for (std::size_t l = 0; l < 8; ++l)
+      lanes[l] += q[i + l] > 0 ? static_cast<double>(q[i + l]) : 0;
+  for (; i < n; ++i) lanes[i % 8] += q[i] > 0 ? static_cast<double>(q[i]) : 0;
+  return ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) +
+         ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
+}
+
+/// The token where the running sum of what is left of q first exceeds u times its total; n if no
+/// token is left. Support is judged by tokens: rounding can end the walk early, never on a zero.
+std::size_t draw(const float* left, std::size_t n, const double* parts, double u) {
+  const std::size_t count = (n + kPart - 1) / kPart;
+  double total = 0;
+  for (std::size_t part = 0; part < count; ++part) total += parts[part];
+  const double target = u * total;
+  double below = 0;
+  std::size_t part = 0;
+  while (part + 1 < count && below + parts[part] <= target) below += parts[part++];
+  std::size_t last = n;
+  for (std::size_t i = part * kPart; i < std::min(n, (part + 1) * kPart); ++i) {
+    if (!(left[i] > 0)) continue;
+    last = i;
+    below += static_cast<double>(left[i]);
+    if (below > target) return i;
+  }
+  if (last < n) return last;
+  // The walk ran into a part without support: take the nearest token that has some.
+  for (std::size_t i = part * kPart; i-- > 0;)
+    if (left[i] > 0) return i;
+  for (std::size_t i = part * kPart; i < n; ++i)
+    if (left[i] > 0) return i;
+  return n;
+}
+
+void draw_row(const float* q, std::size_t n, std::size_t count, StepRng rng, std::uint64_t index,
+              float* left, double* parts, std::int32_t* token) {
+  for (std::size_t i = 0; i < n; ++i) left[i] = q[i] > 0 ? q[i] : 0;
+  for (std::size_t i = 0; i < n; i += kPart)
+    parts[i / kPart] = part_sum(left + i, std::min(kPart, n - i));
+  for (std::size_t c = 0; c < count; ++c) {
+    const double u = rng.uniform(StepRng::Purpose::kDraft, index + c);
+    std::size_t drawn = draw(left, n, parts, u);
+    if (drawn == n) {  // the support is used up: uniform over the n - c tokens not yet drawn
+      // Marks of what was drawn are NaN: no probability, and told apart from zero.
+      auto skip = std::min(static_cast<std::size_t>(u * static_cast<double>(n - c)), n - c - 1);
+      for (drawn = 0; std::isnan(left[drawn]) || skip-- > 0;) ++drawn;
+    }
+    left[drawn] = std::numeric_limits<float>::quiet_NaN();
+    // Summed again rather than subtracted, so that no rounding stays behind.
+    const std::size_t start = drawn / kPart * kPart;
+    parts[drawn / kPart] = part_sum(left + start, std::min(kPart, n - start));
+    token[c] = static_cast<std::int32_t>(drawn);
+  }
+}
+
+std::size_t parts_of(std::size_t vocab) { return (vocab + kPart - 1) / kPart; }
+
+}  // namespace
+
+std::size_t sampling_scratch_bytes(std::int64_t vocab, std::size_t threads) {
+  return threads * (to_size(vocab) + parts_of(to_size(vocab))) * sizeof(Key);
+}
+
+void probabilities(Pool& pool, std::byte* scratch, ConstTensorView logits, Sampling sampling,
+                   TensorView p) {
+  const std::size_t n = to_size(logits.dim(1));
+  pool.for_each(to_size(logits.dim(0)), [&](std::size_t i, std::size_t worker) {
+    probabilities_row(reinterpret_cast<const float*>(logits.data()) + i * n, n, sampling,
+                      reinterpret_cast<Key*>(scratch) + worker * n,
+                      reinterpret_cast<float*>(p.data()) + i * n);
+  });
+}
+
+void top_tokens(Pool& pool, std::byte* scratch, ConstTensorView logits, int count,
+                TensorView token) {
+  const std::size_t n = to_size(logits.dim(1)), best = to_size(count);
+  pool.for_each(to_size(logits.dim(0)), [&](std::size_t i, std::size_t worker) {
+    Key* const keys = reinterpret_cast<Key*>(scratch) + worker * n;
+    select_best(reinterpret_cast<const float*>(logits.data()) + i * n, n, best, keys);
+    auto* to = reinterpret_cast<std::int32_t*>(token.data()) + i * best;
+    for (std::size_t c = 0; c < best; ++c) to[c] = static_cast<std::int32_t>(id_of(keys[c]));
+  });
+}
+
+void draw_distinct(Pool& pool, std::byte* scratch, ConstTensorView q, int count, StepRng rng,
+                   std::uint64_t first_index, TensorView token) {
+  const std::size_t n = to_size(q.dim(1)), draws = to_size(count);
+  pool.for_each(to_size(q.dim(0)), [&](std::size_t i, std::size_t worker) {
+    auto* const parts = reinterpret_cast<double*>(scratch) + worker * (n + parts_of(n));
+    auto* const left = reinterpret_cast<float*>(parts + parts_of(n));
+    draw_row(reinterpret_cast<const float*>(q.data()) + i * n, n, draws, rng,
+             first_index + i * draws, left, parts,
+             reinterpret_cast<std::int32_t*>(token.data()) + i * draws);
+  });
+}
+
+}  // namespace canopy::cpu
+#endif  // HWY_ONCE

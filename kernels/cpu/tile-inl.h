@@ -1,0 +1,329 @@
+// The inner product of the CPU backend, compiled once per instruction set by each file that
+// includes it after hwy/foreach_target.h. math.md "Arithmetic on the CPU" states what its sums are.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "hwy/cache_control.h"
+#include "hwy/highway.h"
+#include "kernels/tensor.h"
+
+#ifndef CANOPY_KERNELS_CPU_TILE_ONCE
+#define CANOPY_KERNELS_CPU_TILE_ONCE
+namespace canopy::cpu {
+
+constexpr std::size_t kBlock = 512;      // columns per block: part of what defines a sum's bits
+constexpr std::size_t kPassRows = 96;    // rows of x per pass: kPassRows x kBlock floats fit in L2
+constexpr std::size_t kTileColumns = 4;  // weight rows per tile
+constexpr std::size_t kMaxLanes = 16;    // floats of the widest vector
+
+/// `count` rows of k weights each, at any address.
+struct WeightRows {
+  const std::uint8_t* data;
+  DType dtype;
+  std::size_t count, k;
+  std::size_t row_bytes;
+};
+
+}  // namespace canopy::cpu
+#endif  // CANOPY_KERNELS_CPU_TILE_ONCE
+
+#if defined(CANOPY_KERNELS_CPU_TILE_INL) == defined(HWY_TARGET_TOGGLE)
+#ifdef HWY_TARGET_TOGGLE
+#undef CANOPY_KERNELS_CPU_TILE_INL
+#else
+#define CANOPY_KERNELS_CPU_TILE_INL
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace canopy::cpu {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+using std::size_t;
+using std::uint8_t;
+
+using Floats = hn::CappedTag<float, kMaxLanes>;
+using Vec = hn::Vec<Floats>;
+constexpr size_t kLanes = hn::MaxLanes(Floats());
+// Rows of x per tile: as many accumulators as the registers hold (16 on AVX2 and older).
+constexpr size_t kTileRows = HWY_ARCH_X86 && HWY_TARGET >= HWY_AVX2 ? 3 : 6;
+
+// ---- Weights become f32. Loads take any address.
+
+HWY_INLINE Vec load_f32(const uint8_t* from) {
+  return hn::LoadU(Floats(), reinterpret_cast<const float*>(from));
+}
+HWY_INLINE Vec load_bf16(const uint8_t* from) {
+  const hn::Rebind<hwy::bfloat16_t, Floats> half;
+  return hn::PromoteTo(Floats(), hn::LoadU(half, reinterpret_cast<const hwy::bfloat16_t*>(from)));
+}
+HWY_INLINE Vec load_f16(const uint8_t* from) {
+  const hn::Rebind<hwy::float16_t, Floats> half;
+  return hn::PromoteTo(Floats(), hn::LoadU(half, reinterpret_cast<const hwy::float16_t*>(from)));
+}
+HWY_INLINE float scalar_f16(const uint8_t* from) {
+  const hn::CappedTag<float, 1> one;
+  const hn::Rebind<hwy::float16_t, decltype(one)> half;
+  hwy::float16_t value;
+  std::memcpy(&value, from, sizeof value);
+  return hn::GetLane(hn::PromoteTo(one, hn::LoadU(half, &value)));
+}
+
+// Blocks of 32, `at` a multiple of kLanes (0, 16 for AVX-512): 32 / kLanes vectors each.
+// {f16 d; i8 q[32]}: d q
+struct Q8_0 {
+  static constexpr size_t kBytes = 34;
+  Vec scale;
+  const uint8_t* q;
+  HWY_INLINE explicit Q8_0(const uint8_t* block)
+      : scale(hn::Set(Floats(), scalar_f16(block))), q(block + 2) {}
+  HWY_INLINE Vec operator()(size_t at) const {
+    const hn::Rebind<std::int8_t, Floats> bytes;
+    const hn::Rebind<std::int32_t, Floats> ints;
+    const auto value = hn::LoadU(bytes, reinterpret_cast<const std::int8_t*>(q + at));
+    return hn::Mul(scale, hn::ConvertTo(Floats(), hn::PromoteTo(ints, value)));
+  }
+};
+// {f16 d; u4 q[32]}: d q - 8 d, or with a minimum {f16 d; f16 m; u4 q[32]}: d q + m. The first 16
+// values are the low halves of the bytes. d q is exact in f32, so fused or not gives the same bits.
+template <bool kMinimum>
+struct Q4 {
+  static constexpr size_t kHead = kMinimum ? 4 : 2;
+  static constexpr size_t kBytes = kHead + 16;
+  Vec scale, offset;
+  const uint8_t* q;
+  HWY_INLINE explicit Q4(const uint8_t* block) : q(block + kHead) {
+    const float d = scalar_f16(block);
+    scale = hn::Set(Floats(), d);
+    offset = hn::Set(Floats(), kMinimum ? scalar_f16(block + 2) : -8.0f * d);
+  }
+  HWY_INLINE Vec operator()(size_t at) const {
+    const hn::Rebind<uint8_t, Floats> bytes;
+    const hn::Rebind<std::int32_t, Floats> ints;
+    auto value = hn::PromoteTo(ints, hn::LoadU(bytes, q + at % 16));
+    value = at < 16 ? hn::And(value, hn::Set(ints, 15)) : hn::ShiftRight<4>(value);
+    return hn::MulAdd(scale, hn::ConvertTo(Floats(), value), offset);
+  }
+};
+
+/// Columns [k0, k0 + count) of a row as f32, vector i going to out + i * step (aligned). Elements
+/// past `count`, up to a whole vector, are zeros.
+template <class Load>
+HWY_INLINE void unpack_plain(const uint8_t* row, size_t element_bytes, size_t k0, size_t count,
+                             float* out, size_t step, Load load) {
+  const uint8_t* from = row + k0 * element_bytes;
+  size_t k = 0;
+  for (; k + kLanes <= count; k += kLanes, out += step)
+    hn::Store(load(from + k * element_bytes), Floats(), out);
+  if (k < count) {
+    uint8_t tail[kLanes * sizeof(float)] = {};
+    std::memcpy(tail, from + k * element_bytes, (count - k) * element_bytes);
+    hn::Store(load(tail), Floats(), out);
+  }
+}
+
+template <class Block>
+HWY_INLINE void unpack_blocks(const uint8_t* row, size_t k0, size_t count, float* out,
+                              size_t step) {
+  const uint8_t* block = row + k0 / 32 * Block::kBytes;
+  for (size_t k = 0; k < count; k += 32, block += Block::kBytes) {
+    const Block values(block);
+    for (size_t at = 0; at < 32; at += kLanes, out += step) hn::Store(values(at), Floats(), out);
+  }
+}
+
+/// k0 and, for blocks of 32, count are multiples of 32.
+[[maybe_unused]] static void unpack_row(DType dtype, const uint8_t* row, size_t k0, size_t count,
+                                        float* out, size_t step) {
+  switch (dtype) {
+    case DType::kBF16:
+      return unpack_plain(row, 2, k0, count, out, step,
+                          [](const uint8_t* p) HWY_ATTR { return load_bf16(p); });
+    case DType::kF16:
+      return unpack_plain(row, 2, k0, count, out, step,
+                          [](const uint8_t* p) HWY_ATTR { return load_f16(p); });
+    case DType::kQ8_0:
+      return unpack_blocks<Q8_0>(row, k0, count, out, step);
+    case DType::kQ4_0:
+      return unpack_blocks<Q4<false>>(row, k0, count, out, step);
+    case DType::kQ4_1:
+      return unpack_blocks<Q4<true>>(row, k0, count, out, step);
+    default:  // ops.cc lets nothing but F32 pass besides these
+      return unpack_plain(row, 4, k0, count, out, step,
+                          [](const uint8_t* p) HWY_ATTR { return load_f32(p); });
+  }
+}
+
+// ---- The tile: R rows of x times 4 weight rows over one block of columns.
+// Lane l of an accumulator sums columns l, l + kLanes, ... in that order by fused multiply-add; the
+// lanes are then added in a fixed tree. Neither depends on R.
+
+template <class V>  // so that only the branch of this vector width is compiled
+HWY_INLINE hn::Vec128<float> fold_to_128(V v) {
+  if constexpr (kLanes == 4) {
+    return v;
+  } else if constexpr (kLanes == 8) {
+    const hn::Half<Floats> half;
+    return hn::Add(hn::LowerHalf(half, v), hn::UpperHalf(half, v));
+  } else {
+    const hn::Half<Floats> half;
+    const hn::Half<decltype(half)> quarter;
+    const auto sum = hn::Add(hn::LowerHalf(half, v), hn::UpperHalf(half, v));
+    return hn::Add(hn::LowerHalf(quarter, sum), hn::UpperHalf(quarter, sum));
+  }
+}
+HWY_INLINE hn::Vec128<float> sums_of_lanes(Vec a, Vec b, Vec c, Vec d) {
+  const hn::Full128<float> four;
+  const auto a4 = fold_to_128(a), b4 = fold_to_128(b);
+  const auto c4 = fold_to_128(c), d4 = fold_to_128(d);
+  const auto ab = hn::Add(hn::InterleaveLower(four, a4, b4), hn::InterleaveUpper(four, a4, b4));
+  const auto cd = hn::Add(hn::InterleaveLower(four, c4, d4), hn::InterleaveUpper(four, c4, d4));
+  return hn::Add(hn::ConcatLowerLower(four, cd, ab), hn::ConcatUpperUpper(four, cd, ab));
+}
+
+/// Weights unpacked and interleaved: [vector][4 rows][kLanes], aligned.
+struct Panel {
+  const float* at;
+  HWY_INLINE Vec operator()(size_t i, size_t r) const {
+    return hn::Load(Floats(), at + (i * kTileColumns + r) * kLanes);
+  }
+};
+/// bf16 rows as they lie in the read buffer.
+struct Direct {
+  const uint8_t* row[kTileColumns];
+  HWY_INLINE Vec operator()(size_t i, size_t r) const { return load_bf16(row[r] + i * kLanes * 2); }
+};
+
+enum class Sum : bool { kStart, kContinue };
+
+/// x: R rows interleaved, [vector][R][kLanes], aligned; out [R, 4] with row stride ld.
+template <int R, class W>
+HWY_INLINE void tile(const float* x, const W& w, size_t vectors, float* out, size_t ld, Sum sum) {
+  constexpr int kColumns = static_cast<int>(kTileColumns);
+  const Floats d;
+  Vec acc[R][kColumns];
+#pragma GCC unroll 8
+  for (int m = 0; m < R; ++m)
+#pragma GCC unroll 8
+    for (int r = 0; r < kColumns; ++r) acc[m][r] = hn::Zero(d);
+  for (size_t i = 0; i < vectors; ++i, x += R * kLanes) {
+    Vec xs[R];
+#pragma GCC unroll 8
+    for (int m = 0; m < R; ++m) xs[m] = hn::Load(d, x + static_cast<size_t>(m) * kLanes);
+#pragma GCC unroll 8
+    for (int r = 0; r < kColumns; ++r) {
+      const Vec ws = w(i, static_cast<size_t>(r));
+#pragma GCC unroll 8
+      for (int m = 0; m < R; ++m) acc[m][r] = hn::MulAdd(xs[m], ws, acc[m][r]);
+    }
+  }
+  const hn::Full128<float> four;
+#pragma GCC unroll 8
+  for (int m = 0; m < R; ++m) {
+    auto sums = sums_of_lanes(acc[m][0], acc[m][1], acc[m][2], acc[m][3]);
+    float* to = out + static_cast<size_t>(m) * ld;
+    if (sum == Sum::kContinue) sums = hn::Add(hn::LoadU(four, to), sums);
+    hn::StoreU(sums, four, to);
+  }
+}
+
+template <class W>
+HWY_INLINE void tile_of(size_t rows, const float* x, const W& w, size_t vectors, float* out,
+                        size_t ld, Sum sum) {
+  switch (rows) {
+    case 1:
+      return tile<1>(x, w, vectors, out, ld, sum);
+    case 2:
+      return tile<2>(x, w, vectors, out, ld, sum);
+    case 3:
+      return tile<3>(x, w, vectors, out, ld, sum);
+#if !(HWY_ARCH_X86 && HWY_TARGET >= HWY_AVX2)
+    case 4:
+      return tile<4>(x, w, vectors, out, ld, sum);
+    case 5:
+      return tile<5>(x, w, vectors, out, ld, sum);
+    case 6:
+      return tile<6>(x, w, vectors, out, ld, sum);
+#endif
+    default:
+      return;
+  }
+}
+
+HWY_INLINE size_t vectors_of(size_t count) { return (count + kLanes - 1) / kLanes; }
+
+/// Block of columns [k0, k0 + up to kBlock) of x as the tiles read it: [tile of up to kTileRows
+/// rows][vector][row][kLanes], the last vector padded with zeros. Blocks of a packed x lie at
+/// k0 * m.
+[[maybe_unused]] static void pack_block(const float* x, size_t m, size_t k, size_t k0,
+                                        float* packed) {
+  const size_t count = std::min(kBlock, k - k0), vectors = vectors_of(count);
+  float* out = packed + k0 * m;
+  for (size_t m0 = 0; m0 < m; m0 += kTileRows) {
+    const size_t rows = std::min(kTileRows, m - m0);
+    for (size_t r = 0; r < rows; ++r)
+      unpack_plain(reinterpret_cast<const uint8_t*>(x + (m0 + r) * k), sizeof(float), k0, count,
+                   out + r * kLanes, rows * kLanes,
+                   [](const uint8_t* p) HWY_ATTR { return load_f32(p); });
+    out += rows * vectors * kLanes;
+  }
+}
+
+/// out[i][j] = sum over k of x[i][k] w[j][k], for rows [m0, m1) of the m packed rows of x (m0 a
+/// multiple of kTileRows, m1 - m0 <= kPassRows) and all w.count weight rows. Writes out [m1 - m0,
+/// w.count rounded up to a multiple of 4] with row stride ld; what lies past w.count has no
+/// meaning.
+[[maybe_unused]] static void products(const float* packed, size_t m, size_t m0, size_t m1,
+                                      const WeightRows& w, float* out, size_t ld) {
+  constexpr size_t kDirectRows =
+      8;  // up to here widening bf16 in registers costs less than a panel
+  HWY_ALIGN float panel[kTileColumns * kBlock];  // stays in L1
+  const size_t block_bytes = row_bytes(w.dtype, kBlock);
+  const bool direct = w.dtype == DType::kBF16 && m1 - m0 <= kDirectRows && w.k % kLanes == 0;
+  // Four weight rows from n on, in one block of columns. The same rows' bytes at `ahead` are
+  // fetched meanwhile: unpacking reads in bursts too short for the hardware prefetcher. A prefetch
+  // past the end of the buffer does nothing.
+  const auto step = [&](size_t k0, size_t n, size_t ahead) HWY_ATTR {
+    const size_t count = std::min(kBlock, w.k - k0), vectors = vectors_of(count);
+    Direct rows{};
+    for (size_t r = 0; r < kTileColumns; ++r) {
+      const uint8_t* row = w.data + std::min(n + r, w.count - 1) * w.row_bytes;
+      if (direct) {
+        rows.row[r] = row + k0 * 2;
+        continue;
+      }
+      const uint8_t* next = row + k0 / kBlock * block_bytes + ahead;
+      for (size_t b = 0; b < block_bytes; b += 64) hwy::Prefetch(next + b);
+      unpack_row(w.dtype, row, k0, count, panel + r * kLanes, kTileColumns * kLanes);
+    }
+    const float* x = packed + k0 * m + m0 * vectors * kLanes;
+    const Sum sum = k0 == 0 ? Sum::kStart : Sum::kContinue;
+    for (size_t i = m0; i < m1; i += kTileRows) {
+      const size_t tile_rows = std::min(kTileRows, m - i);
+      float* to = out + (i - m0) * ld + n;
+      if (direct)
+        tile_of(tile_rows, x, rows, vectors, to, ld, sum);
+      else
+        tile_of(tile_rows, x, Panel{panel}, vectors, to, ld, sum);
+      x += tile_rows * vectors * kLanes;
+    }
+  };
+  // Few rows of x stay in cache whole: read whole weight rows in turn. Of many, one block of
+  // columns stays in L2 while the weight rows go by.
+  if ((m1 - m0) * w.k * sizeof(float) <= 256 * 1024) {
+    for (size_t n = 0; n < w.count; n += kTileColumns)
+      for (size_t k0 = 0; k0 < w.k; k0 += kBlock)
+        step(k0, n,
+             k0 + kBlock < w.k ? block_bytes
+                               : kTileColumns * w.row_bytes - k0 / kBlock * block_bytes);
+  } else {
+    for (size_t k0 = 0; k0 < w.k; k0 += kBlock)
+      for (size_t n = 0; n < w.count; n += kTileColumns) step(k0, n, kTileColumns * w.row_bytes);
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace canopy::cpu
+HWY_AFTER_NAMESPACE();
+#endif  // CANOPY_KERNELS_CPU_TILE_INL

@@ -1,0 +1,205 @@
+// The checks of every op, once for all backends. A backend may trust whatever passed.
+#include "kernels/ops.h"
+
+#include <cmath>
+#include <initializer_list>
+#include <string>
+
+#include "src/base/error.h"
+
+namespace canopy {
+
+namespace {
+
+std::string shape_of(ConstTensorView view) {
+  std::string text = "[";
+  for (int axis = 0; axis < view.rank(); ++axis)
+    text += (axis == 0 ? "" : ", ") + std::to_string(view.dim(axis));
+  return text + "]";
+}
+
+std::string shape_of(std::initializer_list<std::int64_t> shape) {
+  std::string text = "[";
+  for (const std::int64_t extent : shape)
+    text += (text.size() == 1 ? "" : ", ") + (extent < 0 ? "any" : std::to_string(extent));
+  return text + "]";
+}
+
+constexpr std::int64_t kAny = -1;
+
+/// Throws unless the view has this shape (kAny fits every extent) and one of these dtypes.
+void check(const char* op, const char* what, ConstTensorView view,
+           std::initializer_list<std::int64_t> shape, std::initializer_list<DType> dtypes) {
+  bool fits = view.rank() == static_cast<int>(shape.size());
+  int axis = 0;
+  for (const std::int64_t extent : shape) {
+    if (!fits) break;
+    fits = extent == kAny || view.dim(axis) == extent;
+    ++axis;
+  }
+  if (!fits)
+    throw Error(std::string(op) + ": " + what + " has shape " + shape_of(view) + ", not " +
+                shape_of(shape));
+  for (const DType dtype : dtypes)
+    if (view.dtype() == dtype) return;
+  std::string allowed;
+  for (const DType dtype : dtypes)
+    allowed += (allowed.empty() ? "" : ", ") + std::string(name(dtype));
+  throw Error(std::string(op) + ": " + what + " is " + name(view.dtype()) + ", not " + allowed);
+}
+
+/// mismatch() says what is wrong; it is called only then, because the token loop allocates nothing.
+template <class Mismatch>
+void check(bool ok, const char* op, const Mismatch& mismatch) {
+  if (!ok) throw Error(std::string(op) + ": " + mismatch());
+}
+
+constexpr auto kF32 = {DType::kF32};
+constexpr auto kFloats = {DType::kF32, DType::kBF16, DType::kF16};
+constexpr auto kWeights = {DType::kF32,  DType::kBF16, DType::kF16,
+                           DType::kQ8_0, DType::kQ4_0, DType::kQ4_1};
+
+void check_kv(const char* op, const KvView& kv, std::int64_t kv_heads, std::int64_t head_dim) {
+  check(op, "the cache of keys", kv.k, {kv_heads, kAny, head_dim}, kFloats);
+  check(op, "the cache of values", kv.v, {kv.k.dim(0), kv.k.dim(1), kv.k.dim(2)}, {kv.k.dtype()});
+}
+
+/// Throws unless slots [first, first + count) lie in the cache.
+void check_slots(const char* op, const KvView& kv, std::int64_t first, std::int64_t count) {
+  const std::int64_t slots = kv.k.dim(1);
+  check(first >= 0 && count >= 0 && count <= slots && first <= slots - count, op, [&] {
+    return "slots [" + std::to_string(first) + ", + " + std::to_string(count) +
+           ") are outside a cache of " + std::to_string(slots);
+  });
+}
+
+}  // namespace
+
+void Ops::linear(Stream& stream, ConstTensorView x, std::span<const Projection> projections) {
+  constexpr const char* kOp = "linear";
+  check(kOp, "x", x, {kAny, kAny}, kF32);
+  check(x.dim(1) > 0, kOp, [] { return "x has no columns"; });
+  for (const Projection& p : projections) {
+    check(kOp, "w", p.w, {kAny, x.dim(1)}, kWeights);
+    if (!p.bias.empty()) check(kOp, "bias", p.bias, {p.w.dim(0)}, kF32);
+    check(kOp, "y", p.y, {x.dim(0), kAny}, kF32);
+    check(p.first_column >= 0 && p.w.dim(0) <= p.y.dim(1) &&
+              p.first_column <= p.y.dim(1) - p.w.dim(0),
+          kOp, [&] {
+            return "columns [" + std::to_string(p.first_column) + ", + " +
+                   std::to_string(p.w.dim(0)) + ") are outside y of shape " + shape_of(p.y);
+          });
+  }
+  if (x.dim(0) > 0) do_linear(stream, x, projections);
+}
+
+void Ops::rms_norm(Stream& stream, ConstTensorView x, ConstTensorView g, float eps, TensorView y) {
+  constexpr const char* kOp = "rms_norm";
+  check(kOp, "x", x, {kAny, kAny}, kF32);
+  check(x.dim(1) > 0, kOp, [] { return "x has no columns"; });
+  check(kOp, "g", g, {x.dim(1)}, kFloats);
+  check(kOp, "y", y, {x.dim(0), x.dim(1)}, kF32);
+  check(eps >= 0.0f && std::isfinite(eps), kOp, [&] { return "eps is " + std::to_string(eps); });
+  if (x.dim(0) > 0) do_rms_norm(stream, x, g, eps, y);
+}
+
+void Ops::rope(Stream& stream, TensorView qk, ConstTensorView position, const Rope& rope) {
+  constexpr const char* kOp = "rope";
+  check(kOp, "qk", qk, {kAny, kAny, kAny}, kF32);
+  check(qk.dim(2) % 2 == 0, kOp,
+        [&] { return "head_dim " + std::to_string(qk.dim(2)) + " is odd"; });
+  check(kOp, "position", position, {qk.dim(0)}, {DType::kI32});
+  check(kOp, "inverse_frequency", rope.inverse_frequency, {qk.dim(2) / 2}, kF32);
+  if (qk.bytes() > 0) do_rope(stream, qk, position, rope);
+}
+
+void Ops::swiglu(Stream& stream, ConstTensorView gate, ConstTensorView up, TensorView y) {
+  constexpr const char* kOp = "swiglu";
+  check(kOp, "gate", gate, {kAny, kAny}, kF32);
+  check(kOp, "up", up, {gate.dim(0), gate.dim(1)}, kF32);
+  check(kOp, "y", y, {gate.dim(0), gate.dim(1)}, kF32);
+  if (gate.bytes() > 0) do_swiglu(stream, gate, up, y);
+}
+
+void Ops::embed(Stream& stream, ConstTensorView table, ConstTensorView id, TensorView y) {
+  constexpr const char* kOp = "embed";
+  check(kOp, "table", table, {kAny, kAny}, kWeights);
+  check(kOp, "id", id, {kAny}, {DType::kI32});
+  check(kOp, "y", y, {id.dim(0), table.dim(1)}, kF32);
+  if (y.bytes() > 0) do_embed(stream, table, id, y);
+}
+
+void Ops::store_kv(Stream& stream, ConstTensorView k, ConstTensorView v, std::int64_t first_slot,
+                   KvView kv) {
+  constexpr const char* kOp = "store_kv";
+  check(kOp, "k", k, {kAny, kAny, kAny}, kF32);
+  check(kOp, "v", v, {k.dim(0), k.dim(1), k.dim(2)}, kF32);
+  check_kv(kOp, kv, k.dim(1), k.dim(2));
+  check_slots(kOp, kv, first_slot, k.dim(0));
+  if (k.bytes() > 0) do_store_kv(stream, k, v, first_slot, kv);
+}
+
+void Ops::keep_kv(Stream& stream, ConstTensorView path, std::int64_t first_slot, KvView kv) {
+  constexpr const char* kOp = "keep_kv";
+  check(kOp, "path", path, {kAny}, {DType::kI32});
+  check_kv(kOp, kv, kAny, kAny);
+  check_slots(kOp, kv, first_slot, path.dim(0));
+  if (path.dim(0) > 0) do_keep_kv(stream, path, first_slot, kv);
+}
+
+void Ops::attend(Stream& stream, const TreeAttention& call) {
+  constexpr const char* kOp = "attend";
+  check(kOp, "q", call.q, {kAny, kAny, kAny}, kF32);
+  const std::int64_t n = call.q.dim(0), heads = call.q.dim(1);
+  check_kv(kOp, call.kv, kAny, call.q.dim(2));
+  check(kOp, "out", call.out, {n, heads, call.q.dim(2)}, kF32);
+  const std::int64_t kv_heads = call.kv.k.dim(0);
+  check(kv_heads > 0 && heads % kv_heads == 0, kOp, [&] {
+    return std::to_string(heads) + " heads cannot share " + std::to_string(kv_heads) + " kv heads";
+  });
+  check_slots(kOp, call.kv, call.prefix, 0);
+  check_slots(kOp, call.kv, call.first_node, 0);  // so that their sum cannot overflow
+  check_slots(kOp, call.kv, call.prefix + call.first_node, n);
+  if (!call.ancestors.empty())
+    check(kOp, "ancestors", call.ancestors, {n, (call.first_node + n + 63) / 64}, {DType::kU64});
+  if (call.q.bytes() > 0) do_attend(stream, call);
+}
+
+void Ops::probabilities(Stream& stream, ConstTensorView logits, Sampling sampling, TensorView p) {
+  constexpr const char* kOp = "probabilities";
+  check(kOp, "logits", logits, {kAny, kAny}, kF32);
+  check(kOp, "p", p, {logits.dim(0), logits.dim(1)}, kF32);
+  check(sampling.temperature >= 0.0f && std::isfinite(sampling.temperature), kOp, [&] {
+    return "temperature " + std::to_string(sampling.temperature) + " is not a number >= 0";
+  });
+  check(sampling.top_k >= 0, kOp,
+        [&] { return "top-k " + std::to_string(sampling.top_k) + " is negative"; });
+  check(sampling.top_p > 0.0f && sampling.top_p <= 1.0f, kOp,
+        [&] { return "top-p " + std::to_string(sampling.top_p) + " is outside (0, 1]"; });
+  if (logits.bytes() > 0) do_probabilities(stream, logits, sampling, p);
+}
+
+void Ops::top_tokens(Stream& stream, ConstTensorView logits, int count, TensorView token) {
+  constexpr const char* kOp = "top_tokens";
+  check(kOp, "logits", logits, {kAny, kAny}, kF32);
+  check(count > 0 && count <= logits.dim(1), kOp, [&] {
+    return std::to_string(count) + " tokens cannot be taken from a vocabulary of " +
+           std::to_string(logits.dim(1));
+  });
+  check(kOp, "token", token, {logits.dim(0), count}, {DType::kI32});
+  if (logits.dim(0) > 0) do_top_tokens(stream, logits, count, token);
+}
+
+void Ops::draw_distinct(Stream& stream, ConstTensorView q, int count, StepRng rng,
+                        std::uint64_t first_index, TensorView token) {
+  constexpr const char* kOp = "draw_distinct";
+  check(kOp, "q", q, {kAny, kAny}, kF32);
+  check(count > 0 && count <= q.dim(1), kOp, [&] {
+    return std::to_string(count) + " distinct tokens cannot be drawn from a vocabulary of " +
+           std::to_string(q.dim(1));
+  });
+  check(kOp, "token", token, {q.dim(0), count}, {DType::kI32});
+  if (q.dim(0) > 0) do_draw_distinct(stream, q, count, rng, first_index, token);
+}
+
+}  // namespace canopy
