@@ -1,15 +1,22 @@
 // canopy: exact inference of language models larger than memory. One file per command beside this
 // one.
+#include <array>
 #include <csignal>
 #include <iostream>
 #include <new>
 
 #include "src/base/error.h"
 #include "src/cli/command.h"
+#include "src/cli/commands.h"
 
 namespace canopy::cli {
 
-std::span<const Command> commands() { return {}; }
+std::span<const Command> commands() {
+  static constexpr std::array kCommands{
+      Command{"inflate", "write a function-preserving enlargement of a small model", run_inflate},
+  };
+  return kCommands;
+}
 
 namespace {
 

@@ -1,0 +1,11 @@
+#pragma once
+#include <string>
+#include <vector>
+
+namespace canopy::cli {
+
+/// The commands, a file each. They get the words after their name, return the exit code, throw
+/// UsageError or Error.
+int run_inflate(const std::vector<std::string>& words);
+
+}  // namespace canopy::cli

@@ -1,0 +1,43 @@
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "offload/checkpoint.h"
+#include "src/base/model_config.h"
+
+namespace canopy {
+
+/// The shape of a function-preserving enlargement of `small` whose BF16 weights take about `bytes`
+/// (docs/formats.md): dim is 4 times as wide (16 times, where 128 layers of 4 times would not be
+/// enough), heads and KV heads 4, 2 or 1 times as many, then the MLP and at last the layers grow
+/// until the size is met. Pure. Throws: Error naming the smallest size possible.
+ModelConfig enlarge(const ModelConfig& small, std::uint64_t bytes);
+
+/// Bytes of all tensors in BF16.
+std::uint64_t bf16_bytes(const ModelConfig& config);
+
+/// One tensor of an enlargement. Its first source_rows x source_columns values belong to the small
+/// model: copied from `source` (times `scale`, a power of two), or nothing where `source` is null.
+///   [ source | beside ]      beside: random, or zero where the added columns are written to the
+///   [ zero   | random ]      residual stream or are biases
+/// A vector is one row. The zeros keep added dimensions of the residual stream at zero, and added
+/// heads and neurons from reading the small model's.
+struct EnlargedTensor {
+  enum class Beside : std::uint8_t { kRandom, kZero };
+  std::string name;
+  std::vector<std::int64_t> shape;
+  const TensorEntry* source = nullptr;
+  std::int64_t source_rows = 0, source_columns = 0;
+  float scale = 1.0f;
+  Beside beside = Beside::kRandom;
+};
+/// All tensors of `big`, in the order a sweep reads them. enlarge()'s result, or the small config
+/// itself for a plain copy. Throws: Error if `small` lacks a tensor.
+std::vector<EnlargedTensor> enlarged_tensors(const Checkpoint& small, const ModelConfig& big);
+
+/// The layer of the small model that layer `layer` of the enlargement carries; -1 for an identity.
+/// The small model's layers are spread evenly.
+int source_layer(int layer, int small_layers, int big_layers);
+
+}  // namespace canopy

@@ -1,0 +1,146 @@
+#include "src/convert/hf_files.h"
+
+#include <array>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "src/base/error.h"
+#include "src/convert/output.h"
+#include "src/convert/source_rope.h"
+
+namespace canopy {
+
+namespace fs = std::filesystem;
+using nlohmann::ordered_json;
+
+namespace {
+
+std::string text_of(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(in), {}};
+  if (!in) throw Error("cannot read " + path.string());
+  return text;
+}
+
+ordered_json rope_json(const RopeScaling& s) {
+  using Type = RopeScaling::Type;
+  switch (s.type) {
+    case Type::kDefault:
+      return nullptr;
+    case Type::kLinear:
+      return {{"rope_type", "linear"}, {"factor", s.factor}};
+    case Type::kLlama3:
+      return {
+          {"rope_type", "llama3"},
+          {"factor", s.factor},
+          {"low_freq_factor", s.low_freq_factor},
+          {"high_freq_factor", s.high_freq_factor},
+          {"original_max_position_embeddings", static_cast<std::int64_t>(s.original_positions)}};
+    case Type::kYarn:
+      break;
+  }
+  return {{"rope_type", "yarn"},
+          {"factor", s.factor},
+          {"original_max_position_embeddings", static_cast<std::int64_t>(s.original_positions)},
+          {"beta_fast", s.beta_fast},
+          {"beta_slow", s.beta_slow},
+          {"attention_factor", s.attention_factor.value_or(1.0)}};
+}
+
+void set_token_ids(const Checkpoint& gguf, ordered_json& json) {
+  for (const auto& [key, from] : {std::pair{"bos_token_id", "tokenizer.ggml.bos_token_id"},
+                                  std::pair{"pad_token_id", "tokenizer.ggml.padding_token_id"}})
+    if (const auto* id = gguf.metadata().find<std::int64_t>(from)) json[key] = *id;
+  const std::vector<TokenId>& end = gguf.config().end_tokens;
+  if (end.size() == 1)
+    json["eos_token_id"] = end[0];
+  else if (!end.empty())
+    json["eos_token_id"] = end;
+}
+
+ordered_json config_from_gguf(const Checkpoint& gguf) {
+  const ModelConfig& c = gguf.config();
+  const SourceRope rope = source_rope(gguf);
+  if (!rope.frequency_factors.empty() && rope.scaling.type != RopeScaling::Type::kLlama3)
+    throw Error(gguf.root().string() +
+                ": tensor rope_freqs.weight is none of the scalings that config.json can express; "
+                "use the model's Hugging Face directory");
+  std::string class_name = "LlamaForCausalLM";
+  if (c.architecture == "qwen2") class_name = "Qwen2ForCausalLM";
+  if (c.architecture == "qwen3") class_name = "Qwen3ForCausalLM";
+  ordered_json json{{"architectures", {class_name}}, {"model_type", c.architecture}};
+  set_token_ids(gguf, json);
+  json["hidden_act"] = "silu";
+  json["vocab_size"] = c.vocab;
+  json["max_position_embeddings"] = c.max_positions;
+  json["rope_theta"] = rope.scaling.theta;
+  json["rope_scaling"] = rope_json(rope.scaling);
+  json["tie_word_embeddings"] = c.tied_head;
+  json["attention_bias"] = false;
+  json["attention_dropout"] = 0.0;
+  if (c.architecture == "llama") json["mlp_bias"] = false;
+  json["initializer_range"] = 0.02;
+  json["use_cache"] = true;
+  return json;
+}
+
+ordered_json config_json(const Checkpoint& source, const ModelConfig& target) {
+  ordered_json json;
+  if (fs::is_directory(source.root()))
+    json = ordered_json::parse(text_of(source.root() / "config.json"));
+  else
+    json = config_from_gguf(source);
+  json["hidden_size"] = target.dim;
+  json["intermediate_size"] = target.hidden_dim;
+  json["num_hidden_layers"] = target.layers;
+  json["num_attention_heads"] = target.heads;
+  json["num_key_value_heads"] = target.kv_heads;
+  json["head_dim"] = target.head_dim;
+  // The double that is exactly the float: other readers then halve and quarter it without rounding.
+  json["rms_norm_eps"] = static_cast<double>(target.rms_eps);
+  if (json.contains("layer_types"))
+    json["layer_types"] =
+        std::vector<std::string>(static_cast<std::size_t>(target.layers), "full_attention");
+  json.erase("auto_map");
+  json[json.contains("dtype") ? "dtype" : "torch_dtype"] = "bfloat16";
+  return json;
+}
+
+/// What belongs to the model's text side, wherever it is there.
+constexpr std::array kCopied{"tokenizer.json",
+                             "tokenizer_config.json",
+                             "special_tokens_map.json",
+                             "added_tokens.json",
+                             "vocab.json",
+                             "merges.txt",
+                             "tokenizer.model",
+                             "chat_template.jinja",
+                             "chat_template.json",
+                             "generation_config.json"};
+
+}  // namespace
+
+void write_hf_files(const Checkpoint& source, const ModelConfig& target,
+                    const std::optional<InflationLabel>& label, const fs::path& directory) {
+  ordered_json config = config_json(source, target);
+  config.erase("canopy_inflated");
+  if (label)
+    config["canopy_inflated"] = {{"from", label->from},
+                                 {"widen", label->widen},
+                                 {"layers", label->layers},
+                                 {"seed", label->seed}};
+  write_text_file(directory / "config.json", config.dump(2) + "\n");
+  if (fs::is_directory(source.root())) {
+    for (const char* name : kCopied)
+      if (fs::exists(source.root() / name))
+        write_text_file(directory / name, text_of(source.root() / name));
+    return;
+  }
+  ordered_json generation = ordered_json::object();
+  set_token_ids(source, generation);
+  write_text_file(directory / "generation_config.json", generation.dump(2) + "\n");
+  write_tokenizer_files(source.metadata(), directory);
+}
+
+}  // namespace canopy

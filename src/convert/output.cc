@@ -1,0 +1,174 @@
+#include "src/convert/output.h"
+
+#include <fcntl.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "src/base/error.h"
+
+namespace canopy {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::size_t kBufferBytes = std::size_t{1} << 20;
+/// How much may lie dirty in the page cache: one window under write-back, one being filled.
+constexpr std::uint64_t kWindowBytes = std::uint64_t{16} << 20;
+
+std::string reason(int error) { return std::strerror(error); }
+
+/// Bytes an ordinary process may still write where `path` (or its parent) lies.
+std::uint64_t free_bytes(const fs::path& path) {
+  struct statvfs info {};
+  if (statvfs(path.c_str(), &info) != 0)
+    throw Error("cannot ask for the free space at " + path.string() + ": " + reason(errno));
+  return static_cast<std::uint64_t>(info.f_bavail) * info.f_frsize;
+}
+
+fs::path parent_of(const fs::path& path) {
+  const fs::path parent = path.parent_path();
+  return parent.empty() ? fs::path(".") : parent;
+}
+
+fs::path without_trailing_slash(const fs::path& path) {
+  return path.has_filename() ? path : path.parent_path();
+}
+
+void sync_directory(const fs::path& path) {
+  const int descriptor = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) throw Error("cannot open " + path.string() + ": " + reason(errno));
+  const int result = fsync(descriptor), error = errno;
+  close(descriptor);
+  // Some file systems have nothing to sync in a directory and say EINVAL.
+  if (result != 0 && error != EINVAL)
+    throw Error("cannot sync " + path.string() + ": " + reason(error));
+}
+
+}  // namespace
+
+std::string megabytes(std::uint64_t bytes) {
+  return std::to_string(bytes / 1000000 + (bytes % 1000000 != 0)) + " MB";
+}
+
+StagedOutput::StagedOutput(fs::path path, Kind kind, std::uint64_t bytes)
+    : path_(without_trailing_slash(path)), partial_(path_), kind_(kind) {
+  partial_ += ".partial";
+  const fs::path parent = parent_of(path_);
+  std::error_code code;
+  if (!fs::is_directory(parent, code))
+    throw Error("cannot write " + path_.string() + ": " + parent.string() + " is not a directory");
+  const fs::file_status status = fs::symlink_status(path_, code);
+  const bool empty_directory =
+      kind_ == Kind::kDirectory && fs::is_directory(status) && fs::is_empty(path_, code);
+  if (fs::exists(status) && !empty_directory)
+    throw Error(path_.string() + " exists and is not replaced; remove it or choose another name");
+  if (fs::exists(fs::symlink_status(partial_, code)))
+    throw Error(partial_.string() + " is in the way: left by a run that was killed? Remove it");
+  const std::uint64_t free = free_bytes(parent);
+  if (free < bytes)
+    throw Error("not enough room for " + path_.string() + ": needs " + megabytes(bytes) + ", " +
+                megabytes(free) + " free on the file system of " + parent.string());
+  if (kind_ == Kind::kDirectory && !fs::create_directory(partial_, code))
+    throw Error("cannot create " + partial_.string() + ": " + code.message());
+}
+
+StagedOutput::~StagedOutput() {
+  std::error_code ignored;  // nothing better can be done while unwinding
+  if (!published_) fs::remove_all(partial_, ignored);
+}
+
+void StagedOutput::publish() {
+  if (kind_ == Kind::kDirectory) sync_directory(partial_);
+  if (std::rename(partial_.c_str(), path_.c_str()) != 0)
+    throw Error("cannot rename " + partial_.string() + " to " + path_.string() + ": " +
+                reason(errno));
+  published_ = true;
+  sync_directory(parent_of(path_));
+}
+
+OutputFile::OutputFile(fs::path path, std::uint64_t bytes)
+    : path_(std::move(path)), expected_(bytes) {
+  buffer_.reserve(kBufferBytes);
+  descriptor_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (descriptor_ < 0) throw Error("cannot create " + path_.string() + ": " + reason(errno));
+}
+
+OutputFile::~OutputFile() {
+  if (descriptor_ >= 0) close(descriptor_);
+}
+
+void OutputFile::fail(const char* what, int error) const {
+  std::string message = std::string("cannot ") + what + " " + path_.string() + " at byte " +
+                        std::to_string(flushed_) + ": " + reason(error);
+  if (error == ENOSPC || error == EDQUOT || error == EFBIG)
+    message += "; the file needs " + megabytes(expected_) + ", " +
+               megabytes(free_bytes(parent_of(path_))) + " free on its file system now";
+  throw Error(message);
+}
+
+void OutputFile::write(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const std::size_t part = std::min(bytes.size(), kBufferBytes - buffer_.size());
+    buffer_.insert(buffer_.end(), bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(part));
+    bytes = bytes.subspan(part);
+    if (buffer_.size() == kBufferBytes) flush();
+  }
+}
+
+void OutputFile::flush() {
+  std::span<const std::byte> rest = buffer_;
+  while (!rest.empty()) {
+    const ssize_t done = ::write(descriptor_, rest.data(), rest.size());
+    if (done < 0 && errno == EINTR) continue;
+    if (done < 0) fail("write", errno);
+    rest = rest.subspan(static_cast<std::size_t>(done));
+    flushed_ += static_cast<std::uint64_t>(done);
+  }
+  buffer_.clear();
+  if (flushed_ >= pushed_ + kWindowBytes) push_to_disk(flushed_);
+}
+
+/// Starts write-back of [pushed_, until), waits for the window before it and drops that from the
+/// page cache: the disk works on one window while the next is made.
+void OutputFile::push_to_disk(std::uint64_t until) {
+  const auto range = [&](std::uint64_t from, std::uint64_t bytes, unsigned flags) {
+    if (sync_file_range(descriptor_, static_cast<off64_t>(from), static_cast<off64_t>(bytes),
+                        flags) != 0 &&
+        (errno == EIO || errno == ENOSPC || errno == EDQUOT))
+      fail("write back", errno);  // else: a file system without it; fsync is what counts
+  };
+  range(pushed_, until - pushed_, SYNC_FILE_RANGE_WRITE);
+  if (pushed_ > 0) {
+    const std::uint64_t from = pushed_ > kWindowBytes ? pushed_ - kWindowBytes : 0;
+    range(from, pushed_ - from,
+          SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
+    posix_fadvise(descriptor_, static_cast<off_t>(from), static_cast<off_t>(pushed_ - from),
+                  POSIX_FADV_DONTNEED);
+  }
+  pushed_ = until;
+}
+
+void OutputFile::finish() {
+  flush();
+  if (flushed_ != expected_)
+    throw Error(path_.string() + " has " + std::to_string(flushed_) + " bytes where " +
+                std::to_string(expected_) + " were announced");
+  if (fsync(descriptor_) != 0) fail("sync", errno);
+  posix_fadvise(descriptor_, 0, 0, POSIX_FADV_DONTNEED);
+  const int descriptor = std::exchange(descriptor_, -1);
+  if (close(descriptor) != 0) fail("close", errno);
+}
+
+void write_text_file(const fs::path& path, const std::string& text) {
+  OutputFile file(path, text.size());
+  file.write(text);
+  file.finish();
+}
+
+}  // namespace canopy

@@ -1,0 +1,26 @@
+#pragma once
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace canopy {
+
+/// Values for weights that nothing depends on: finite, normal, incompressible beyond what real
+/// weights are, and cheap enough to keep up with a disk. Every value is a pure function of
+/// (seed, tensor, row, column), drawn by Philox. Any number of threads.
+///
+/// The bits are BF16: sign and the seven bits of the mantissa are uniform; the exponent has, in
+/// steps of 1/256, the distribution of that of N(0, 0.02^2), so that 2^-14 <= |value| < 2^-4.
+/// Standard deviation 0.022; 10.5 bits of entropy in 16, about what trained BF16 weights have.
+class RandomWeights {
+ public:
+  explicit RandomWeights(std::uint64_t seed) : seed_(seed) {}
+  /// `tensor`: the hash of its name. Fills columns [0, out.size()) of the row's random part.
+  void fill(std::uint64_t tensor, std::uint32_t row, std::span<std::uint16_t> out) const;
+  static std::uint64_t hash(std::string_view tensor_name);  // FNV-1a
+
+ private:
+  std::uint64_t seed_;
+};
+
+}  // namespace canopy

@@ -1,0 +1,22 @@
+#pragma once
+#include <vector>
+
+#include "offload/checkpoint.h"
+#include "offload/rope_scaling.h"
+
+namespace canopy {
+
+/// How a checkpoint's rotary frequencies are made, as another container can be told.
+struct SourceRope {
+  RopeScaling scaling;
+  /// What divides the default frequencies, where that is not a matter of `scaling.type` none,
+  /// linear or yarn: llama3's scaling, which GGUF files carry as rope_freqs.weight. [head_dim / 2]
+  /// or empty.
+  std::vector<float> frequency_factors;
+};
+
+/// Reads the keys that Checkpoint::open has checked. A GGUF file's factors are recognised as
+/// llama3's scaling where they are that (type kLlama3 then). Throws: Error.
+SourceRope source_rope(const Checkpoint& checkpoint);
+
+}  // namespace canopy
