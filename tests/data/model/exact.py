@@ -13,11 +13,11 @@ UNIT = 2.0**-24  # unit roundoff of float32
 
 
 class Noise:
-    """Adds to each result of an operation a normal error as large as its rounding bound.
+    """Disturbs each result of an operation by a normal error of the size of its rounding.
 
-    A sum of k products is off by at most lambda sqrt(k) u sum|x_i w_i|, with high probability and
-    in any order (Higham & Mary, "A new approach to probabilistic rounding error analysis", 2019);
-    here lambda is the normal variable. An elementwise function is off by a few units: FEW.
+    A sum y of k products t_j deviates by u sqrt(k (y^2 + sum t_j^2)): docs/math.md (G2). Where all
+    terms are positive no partial sum exceeds y, which leaves u sqrt(k) y. An elementwise function
+    is off by a few units: FEW.
     """
 
     FEW = 4.0
@@ -35,8 +35,8 @@ class Noise:
         y = x @ w
         if self.rng is None:
             return y
-        bound = np.sqrt(w.shape[-2]) * UNIT * (np.abs(x) @ np.abs(w))
-        return y + bound * self.rng.standard_normal(y.shape)
+        deviation = UNIT * np.sqrt(w.shape[-2] * (y**2 + x**2 @ w**2))
+        return y + deviation * self.rng.standard_normal(y.shape)
 
 
 @dataclass

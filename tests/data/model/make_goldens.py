@@ -87,7 +87,8 @@ GGUF_CONFIGS = {
     # rope_freqs.weight carries the llama3 scaling
     "llama3": family("LlamaForCausalLM", "llama", **sizes(32, 64, 2, 2, 1), rms_norm_eps=2e-4,
                      tie_word_embeddings=True,
-                     rope_parameters=dict(CONFIGS["llama3"]["rope_parameters"])),
+                     rope_parameters=dict(CONFIGS["llama3"]["rope_parameters"]))
+              | dict(max_position_embeddings=2048),
     "qwen2": family("Qwen2ForCausalLM", "qwen2", **sizes(64, 96, 2, 4, 2), rms_norm_eps=1e-4,
                     rope_theta=1000000.0, tie_word_embeddings=True),
     "qwen3": family("Qwen3ForCausalLM", "qwen3", **sizes(64, 64, 2, 4, 2, head_dim=32),

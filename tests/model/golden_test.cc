@@ -1,0 +1,249 @@
+// Logits and greedy text against the reference implementation, on one tiny checkpoint per family
+// and container, and on SmolLM2. tests/data/model/*.py made the goldens and derived each tolerance:
+// twice what rounding to float32 may do to any logit, found by disturbing every operation of a
+// float64 model (docs/math.md, G1). The mutants show that it is narrow.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "kernels/device.h"
+#include "offload/checkpoint.h"
+#include "offload/streamer.h"
+#include "src/model/transformer.h"
+
+namespace canopy {
+namespace {
+
+const std::filesystem::path kData = std::filesystem::path(CANOPY_TEST_DATA) / "model";
+
+/// What the reference says of a checkpoint. columns is empty where logits holds whole rows.
+struct Golden {
+  std::vector<TokenId> prompt, greedy;
+  std::vector<std::int32_t> rows;
+  std::vector<std::vector<std::int32_t>> columns;
+  std::vector<std::vector<float>> logits;
+  std::vector<float> margins, inverse_frequency;
+  float tolerance = 0.0f, rope_magnitude = 0.0f;
+};
+
+Golden read_golden(const std::string& name) {
+  const auto json = nlohmann::json::parse(std::ifstream(kData / (name + ".golden.json")));
+  Golden g;
+  json.at("prompt").get_to(g.prompt);
+  json.at("greedy_tokens").get_to(g.greedy);
+  json.at("greedy_margins").get_to(g.margins);
+  json.at("rows").get_to(g.rows);
+  json.at("logits").get_to(g.logits);
+  json.at("inverse_frequency").get_to(g.inverse_frequency);
+  json.at("tolerance").get_to(g.tolerance);
+  json.at("rope_magnitude").get_to(g.rope_magnitude);
+  if (json.contains("columns")) json.at("columns").get_to(g.columns);
+  return g;
+}
+
+/// A checkpoint, resident on the CPU, and one sequence.
+class Model {
+ public:
+  Model(const Checkpoint& checkpoint, const Golden& golden)
+      : device_(make_device({})),
+        compute_(device_->make_stream("compute")),
+        weights_(load_resident(*device_, checkpoint)),
+        kv_(*device_, checkpoint.config(), room(golden), {}),
+        transformer_(*device_, checkpoint.config(), *weights_,
+                     {.max_nodes = room(golden),
+                      .max_logit_rows = static_cast<int>(golden.rows.size()),
+                      .max_context = room(golden)}) {}
+
+  /// Appends the tokens to the sequence; returns the logits of `rows` of them, a row after another.
+  std::vector<float> feed(const std::vector<TokenId>& tokens,
+                          const std::vector<std::int32_t>& rows) {
+    std::vector<std::int32_t> position(tokens.size());
+    std::iota(position.begin(), position.end(), kv_.length());
+    std::vector<NodeId> path(tokens.size());
+    std::iota(path.begin(), path.end(), 0);
+    const SweepPart part{{tokens, position, {}, 0, rows}, &kv_};
+    const ConstTensorView logits = transformer_.forward({&part, 1}, *compute_);
+    std::vector<float> out(logits.bytes() / sizeof(float));
+    device_->download(*compute_, std::as_writable_bytes(std::span(out)), logits.data());
+    kv_.commit(path, *compute_);
+    compute_->synchronize();
+    return out;
+  }
+
+ private:
+  static int room(const Golden& g) { return static_cast<int>(g.prompt.size() + g.greedy.size()); }
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Stream> compute_;
+  std::unique_ptr<WeightSource> weights_;
+  KvCache kv_;
+  Transformer transformer_;
+};
+
+/// The largest difference of any checked logit of the prompt. NaN counts as infinite.
+float largest_deviation(const Checkpoint& checkpoint, const Golden& golden) {
+  Model model(checkpoint, golden);
+  const std::vector<float> ours = model.feed(golden.prompt, golden.rows);
+  const auto vocab = static_cast<std::size_t>(checkpoint.config().vocab);
+  float worst = 0.0f;
+  for (std::size_t i = 0; i < golden.rows.size(); ++i)
+    for (std::size_t j = 0; j < golden.logits[i].size(); ++j) {
+      const std::size_t column =
+          golden.columns.empty() ? j : static_cast<std::size_t>(golden.columns[i][j]);
+      const float difference = std::abs(ours[i * vocab + column] - golden.logits[i][j]);
+      worst = std::isnan(difference) ? INFINITY : std::max(worst, difference);
+    }
+  return worst;
+}
+
+/// Feeds the reference's text token by token and compares each choice whose margin allows it.
+void expect_same_greedy_text(const Checkpoint& checkpoint, const Golden& golden) {
+  Model model(checkpoint, golden);
+  const auto last = static_cast<std::int32_t>(golden.prompt.size()) - 1;
+  std::vector<float> logits = model.feed(golden.prompt, {last});
+  int compared = 0;
+  for (std::size_t i = 0; i < golden.greedy.size(); ++i) {
+    if (golden.margins[i] > golden.tolerance) {
+      const auto best = std::max_element(logits.begin(), logits.end()) - logits.begin();
+      EXPECT_EQ(best, golden.greedy[i]) << "token " << i << ", margin " << golden.margins[i];
+      ++compared;
+    }
+    logits = model.feed({golden.greedy[i]}, {0});
+  }
+  EXPECT_GE(compared, static_cast<int>(golden.greedy.size()) - 2);
+}
+
+/// An implementer's mistake: a config that differs from the file's in one point of the equations.
+struct Mutant {
+  const char* what;
+  bool (*applies)(const ModelConfig&);
+  void (*apply)(ModelConfig&);
+};
+const Mutant kMutants[] = {
+    {"the default rms_norm_eps instead of the file's",
+     [](const ModelConfig& c) { return c.rms_eps != 1e-6f; },
+     [](ModelConfig& c) { c.rms_eps = 1e-6f; }},
+    {"a rope theta that is one percent too large", [](const ModelConfig&) { return true; },
+     [](ModelConfig& c) {
+       const auto n = c.rope_inverse_frequency.size();
+       for (std::size_t i = 0; i < n; ++i)
+         c.rope_inverse_frequency[i] *=
+             std::pow(1.01f, -static_cast<float>(i) / static_cast<float>(n));
+     }},
+    {"rotated pairs of the other kind", [](const ModelConfig&) { return true; },
+     [](ModelConfig& c) { c.rope_adjacent_pairs = !c.rope_adjacent_pairs; }},
+    {"no attention factor", [](const ModelConfig& c) { return c.rope_magnitude != 1.0f; },
+     [](ModelConfig& c) { c.rope_magnitude = 1.0f; }},
+    {"no QKV bias", [](const ModelConfig& c) { return c.qkv_bias; },
+     [](ModelConfig& c) { c.qkv_bias = false; }},
+    {"no norm of queries and keys", [](const ModelConfig& c) { return c.qk_norm; },
+     [](ModelConfig& c) { c.qk_norm = false; }},
+};
+
+Checkpoint mutated(const Checkpoint& from, const Mutant& mutant) {
+  ModelConfig config = from.config();
+  mutant.apply(config);
+  std::vector<TensorEntry> tensors = from.tensors();
+  if (!config.qkv_bias)
+    std::erase_if(tensors, [](const TensorEntry& t) { return t.name.ends_with(".bias"); });
+  return Checkpoint(from.root(), from.files(), std::move(tensors), std::move(config),
+                    from.metadata());
+}
+
+void expect_mutants_exceed_tolerance(const Checkpoint& checkpoint, const Golden& golden) {
+  for (const Mutant& mutant : kMutants)
+    if (mutant.applies(checkpoint.config())) {
+      EXPECT_GT(largest_deviation(mutated(checkpoint, mutant), golden), golden.tolerance)
+          << mutant.what;
+    }
+}
+
+void expect_same_rope(const ModelConfig& config, const Golden& golden) {
+  // Both sides round powers and quotients to float32 a few times.
+  const float few_roundings = 8 * 0x1p-24f;
+  ASSERT_EQ(config.rope_inverse_frequency.size(), golden.inverse_frequency.size());
+  for (std::size_t i = 0; i < golden.inverse_frequency.size(); ++i)
+    EXPECT_NEAR(config.rope_inverse_frequency[i], golden.inverse_frequency[i],
+                few_roundings * golden.inverse_frequency[i])
+        << "pair " << i;
+  EXPECT_NEAR(config.rope_magnitude, golden.rope_magnitude, few_roundings * golden.rope_magnitude);
+}
+
+struct TinyCase {
+  const char* golden;
+  const char* checkpoint;  // inside tests/data/model
+};
+void PrintTo(const TinyCase& c, std::ostream* out) { *out << c.checkpoint; }
+
+class TinyCheckpoint : public testing::TestWithParam<TinyCase> {
+ protected:
+  Checkpoint checkpoint_ = Checkpoint::open(kData / GetParam().checkpoint);
+  Golden golden_ = read_golden(GetParam().golden);
+};
+
+TEST_P(TinyCheckpoint, GivesTheReferencesLogitsWithinRounding) {
+  const float deviation = largest_deviation(checkpoint_, golden_);
+  EXPECT_LE(deviation, golden_.tolerance);
+  RecordProperty("deviation", std::to_string(deviation));
+}
+TEST_P(TinyCheckpoint, GivesTheReferencesGreedyTextWhereItsMarginsAllow) {
+  expect_same_greedy_text(checkpoint_, golden_);
+}
+TEST_P(TinyCheckpoint, HasTheReferencesRotaryFrequencies) {
+  expect_same_rope(checkpoint_.config(), golden_);
+}
+TEST_P(TinyCheckpoint, WithOneWrongEquationExceedsTheTolerance) {
+  expect_mutants_exceed_tolerance(checkpoint_, golden_);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Families, TinyCheckpoint,
+    testing::Values(TinyCase{"llama2", "llama2"}, TinyCase{"llama2", "llama2_shards"},
+                    TinyCase{"llama2", "llama2_odd"}, TinyCase{"llama3", "llama3"},
+                    TinyCase{"llama_linear", "llama_linear"}, TinyCase{"llama_yarn", "llama_yarn"},
+                    TinyCase{"mistral", "mistral"}, TinyCase{"smollm2", "smollm2"},
+                    TinyCase{"qwen2", "qwen2"}, TinyCase{"qwen3", "qwen3"},
+                    TinyCase{"llama_gguf", "llama.gguf"}, TinyCase{"llama3_gguf", "llama3.gguf"},
+                    TinyCase{"qwen2_gguf", "qwen2.gguf"}, TinyCase{"qwen3_gguf", "qwen3.gguf"}),
+    [](const auto& info) {
+      std::string name = info.param.checkpoint;
+      std::replace(name.begin(), name.end(), '.', '_');
+      return name;
+    });
+
+/// The real model: CANOPY_SMOLLM2, or where scripts/demo puts it.
+class SmolLm2 : public testing::Test {
+ protected:
+  void SetUp() override {
+    const char* given = std::getenv("CANOPY_SMOLLM2");
+    path_ = given ? given : kData / "../../../models/SmolLM2-135M-Instruct.Q4_1.gguf";
+    if (!std::filesystem::exists(path_))
+      GTEST_SKIP() << "no " << path_ << "; run scripts/demo, or set CANOPY_SMOLLM2 to the file";
+  }
+  std::filesystem::path path_;
+  Golden golden_ = read_golden("smollm2_135m");
+};
+
+TEST_F(SmolLm2, GivesTheReferencesLogitsWithinRounding) {
+  EXPECT_LE(largest_deviation(Checkpoint::open(path_), golden_), golden_.tolerance);
+}
+TEST_F(SmolLm2, GivesTheReferencesGreedyTextWhereItsMarginsAllow) {
+  expect_same_greedy_text(Checkpoint::open(path_), golden_);
+}
+TEST_F(SmolLm2, HasTheReferencesRotaryFrequencies) {
+  expect_same_rope(Checkpoint::open(path_).config(), golden_);
+}
+TEST_F(SmolLm2, WithOneWrongEquationExceedsTheTolerance) {
+  expect_mutants_exceed_tolerance(Checkpoint::open(path_), golden_);
+}
+
+}  // namespace
+}  // namespace canopy
