@@ -61,16 +61,17 @@ void rms_norm_row(const float* x, const uint8_t* g, DType g_dtype, float eps, si
   }
 }
 
-/// y = up * gate / (1 + exp(-gate)).
+/// y = up * gate / (1 + exp(-gate)), through e = exp(-|gate|), which cannot overflow: for negative
+/// gates it is gate * e / (1 + e).
 void swiglu_row(const float* gate, const float* up, size_t n, float* y) {
   const Floats d;
-  const Vec one = hn::Set(d, 1.0f);
+  const Vec zero = hn::Zero(d), one = hn::Set(d, 1.0f);
   for (size_t k = 0; k < n; k += kLanes) {
     const Vec g = load_padded(reinterpret_cast<const uint8_t*>(gate), k, n);
     const Vec u = load_padded(reinterpret_cast<const uint8_t*>(up), k, n);
-    // exp overflows to infinity for gates below -88.7, where silu is below 1e-36: it becomes -0.
-    const Vec silu = hn::Div(g, hn::Add(one, hn::Exp(d, hn::Neg(g))));
-    store_part(hn::Mul(silu, u), y, k, n);
+    const Vec e = hn::Exp(d, hn::Neg(hn::Abs(g)));
+    const Vec top = hn::IfThenElse(hn::Lt(g, zero), hn::Mul(g, e), g);
+    store_part(hn::Mul(hn::Div(top, hn::Add(one, e)), u), y, k, n);
   }
 }
 

@@ -1,0 +1,226 @@
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <set>
+
+#include "tests/kernels/on_device.h"
+
+namespace canopy {
+namespace {
+
+std::int64_t dim(std::size_t value) { return static_cast<std::int64_t>(value); }
+
+/// Token ids by descending logit, equal logits by lower id.
+std::vector<std::size_t> ranked(const float* logits, std::size_t n) {
+  std::vector<std::size_t> ids(n);
+  std::iota(ids.begin(), ids.end(), std::size_t{0});
+  std::stable_sort(ids.begin(), ids.end(),
+                   [&](std::size_t a, std::size_t b) { return logits[a] > logits[b]; });
+  return ids;
+}
+
+/// The definition, in f64. `margin` is how far the cut of top-p was from falling elsewhere.
+std::vector<double> reference(const float* logits, std::size_t n, Sampling sampling,
+                              double& margin) {
+  const std::vector<std::size_t> ids = ranked(logits, n);
+  std::vector<double> p(n);
+  margin = 1;
+  if (sampling.temperature == 0) {
+    p[ids[0]] = 1;
+    return p;
+  }
+  std::size_t kept = sampling.top_k > 0 ? std::min(n, static_cast<std::size_t>(sampling.top_k)) : n;
+  const auto weight = [&](std::size_t rank) {
+    return std::exp((static_cast<double>(logits[ids[rank]]) - static_cast<double>(logits[ids[0]])) /
+                    static_cast<double>(sampling.temperature));
+  };
+  double total = 0;
+  for (std::size_t r = 0; r < kept; ++r) total += weight(r);
+  if (sampling.top_p < 1) {
+    double reached = 0;
+    std::size_t r = 0;
+    while (r < kept && reached < static_cast<double>(sampling.top_p) * total) {
+      reached += weight(r++);
+      margin = std::min(margin, std::abs(reached / total - static_cast<double>(sampling.top_p)));
+    }
+    kept = r;
+    total = reached;
+  }
+  for (std::size_t r = 0; r < kept; ++r) p[ids[r]] = weight(r) / total;
+  return p;
+}
+
+class SamplingOps : public OnEachDevice {
+ protected:
+  std::vector<float> probabilities(const std::vector<float>& logits, std::size_t rows,
+                                   Sampling sampling) {
+    const std::size_t n = logits.size() / rows;
+    OnDevice from = send(logits), to = send(std::vector<float>(logits.size(), -1.0f));
+    ops().probabilities(stream(), from.view(DType::kF32, {dim(rows), dim(n)}), sampling,
+                        to.view(DType::kF32, {dim(rows), dim(n)}));
+    return to.read<float>();
+  }
+  std::vector<std::int32_t> draw(const std::vector<float>& q, std::size_t rows, std::size_t count,
+                                 StepRng rng, std::uint64_t first = 0) {
+    const std::size_t n = q.size() / rows;
+    OnDevice from = send(q), to = send(std::vector<std::int32_t>(rows * count, -1));
+    ops().draw_distinct(stream(), from.view(DType::kF32, {dim(rows), dim(n)}),
+                        static_cast<int>(count), rng, first,
+                        to.view(DType::kI32, {dim(rows), dim(count)}));
+    return to.read<std::int32_t>();
+  }
+};
+
+TEST_P(SamplingOps, ProbabilitiesFollowTemperatureThenTopKThenTopP) {
+  std::mt19937 random(1);
+  on_each_instruction_set([&] {
+    for (const std::size_t n : {1, 5, 64, 1001, 20000})
+      for (const Sampling sampling :
+           {Sampling{1.0f, 0, 1.0f}, Sampling{0.6f, 0, 0.9f}, Sampling{1.0f, 40, 1.0f},
+            Sampling{0.7f, 40, 0.95f}, Sampling{5.0f, 0, 0.5f}, Sampling{0.0f, 3, 0.5f},
+            Sampling{0.05f, 0, 0.99f}, Sampling{1.0f, 1, 0.9f}}) {
+        SCOPED_TRACE(testing::Message() << "n " << n << " temperature " << sampling.temperature
+                                        << " k " << sampling.top_k << " p " << sampling.top_p);
+        const std::size_t rows = 3;
+        const std::vector<float> logits = random_floats(rows * n, random, 12.0f);
+        const std::vector<float> p = probabilities(logits, rows, sampling);
+        for (std::size_t i = 0; i < rows; ++i) {
+          double margin = 0;
+          const std::vector<double> want = reference(&logits[i * n], n, sampling, margin);
+          // f32 logits differ by at most 24; dividing by the temperature and exp lose 1 and 4 eps
+          // of their argument and value; two more roundings follow.
+          const double spread =
+              sampling.temperature > 0 ? 24 / static_cast<double>(sampling.temperature) : 0;
+          const double relative = (2 * spread + 6) * 0x1p-24;
+          if (margin < relative) continue;  // rounding may move the cut by a token
+          for (std::size_t t = 0; t < n; ++t)
+            ASSERT_NEAR(p[i * n + t], want[t], relative * want[t] + 0x1p-126) << "token " << t;
+        }
+      }
+  });
+}
+
+TEST_P(SamplingOps, EqualLogitsAreKeptByLowerId) {
+  const std::vector<float> logits = {1, 3, 2, 3, 3, 2, -0.0f, 0.0f};
+  EXPECT_EQ(probabilities(logits, 1, {0.0f, 0, 1.0f}),
+            (std::vector<float>{0, 1, 0, 0, 0, 0, 0, 0}));
+  EXPECT_EQ(probabilities(logits, 1, {1.0f, 2, 1.0f}),
+            (std::vector<float>{0, 0.5f, 0, 0.5f, 0, 0, 0, 0}));
+  // Of eight equal tokens, half the mass is four; the token that crosses p stays.
+  const std::vector<float> equal(8, 2.0f);
+  EXPECT_EQ(probabilities(equal, 1, {1.0f, 0, 0.5f}),
+            (std::vector<float>{0.25f, 0.25f, 0.25f, 0.25f, 0, 0, 0, 0}));
+  EXPECT_EQ(probabilities(equal, 1, {1.0f, 0, 0.0001f}),
+            (std::vector<float>{1, 0, 0, 0, 0, 0, 0, 0}));
+}
+
+TEST_P(SamplingOps, ARowsProbabilitiesDoNotDependOnOtherRows) {
+  std::mt19937 random(2);
+  const std::size_t rows = 9, n = 3001;
+  const std::vector<float> logits = random_floats(rows * n, random, 10.0f);
+  const std::vector<float> all = probabilities(logits, rows, {0.8f, 0, 0.9f});
+  for (std::size_t i = 0; i < rows; ++i) {
+    const auto at = logits.begin() + dim(i * n);
+    const std::vector<float> one = probabilities({at, at + dim(n)}, 1, {0.8f, 0, 0.9f});
+    ASSERT_EQ(std::memcmp(one.data(), &all[i * n], n * sizeof(float)), 0);
+  }
+}
+
+TEST_P(SamplingOps, TopTokensEqualAStableSort) {
+  std::mt19937 random(3);
+  on_each_instruction_set([&] {
+    for (const std::size_t n : {1, 7, 100, 5003})
+      for (const std::size_t count : {1, 2, 7, 64}) {
+        if (count > n) continue;
+        const std::size_t rows = 4;
+        std::vector<float> logits = random_floats(rows * n, random, 3.0f);
+        for (float& logit : logits) logit = std::round(logit * 8) / 8;  // many ties
+        OnDevice from = send(logits), to = send(std::vector<std::int32_t>(rows * count));
+        ops().top_tokens(stream(), from.view(DType::kF32, {dim(rows), dim(n)}),
+                         static_cast<int>(count), to.view(DType::kI32, {dim(rows), dim(count)}));
+        const std::vector<std::int32_t> got = to.read<std::int32_t>();
+        for (std::size_t i = 0; i < rows; ++i) {
+          const std::vector<std::size_t> want = ranked(&logits[i * n], n);
+          for (std::size_t c = 0; c < count; ++c)
+            ASSERT_EQ(got[i * count + c], static_cast<std::int32_t>(want[c]));
+        }
+      }
+  });
+}
+
+TEST_P(SamplingOps, DrawsAreDistinctAndInTheSupportUntilItIsUsedUp) {
+  std::mt19937 random(4);
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    SCOPED_TRACE(seed);
+    const std::size_t n = 700, support = 1 + random() % 6, count = 12;
+    std::vector<float> q(n);
+    std::set<std::int32_t> positive;
+    while (positive.size() < support) {
+      const std::size_t t = random() % n;
+      // Masses far apart: what is left after a draw may be 30 orders of magnitude smaller.
+      q[t] = std::ldexp(1.0f, -static_cast<int>(random() % 100));
+      positive.insert(static_cast<std::int32_t>(t));
+    }
+    const std::vector<std::int32_t> drawn = draw(q, 1, count, {seed, 0, 0});
+    const std::set<std::int32_t> distinct(drawn.begin(), drawn.end());
+    EXPECT_EQ(distinct.size(), count);
+    EXPECT_GE(*distinct.begin(), 0);
+    EXPECT_LT(*distinct.rbegin(), static_cast<std::int32_t>(n));
+    EXPECT_EQ(std::set<std::int32_t>(drawn.begin(), drawn.begin() + dim(support)), positive);
+  }
+}
+
+TEST_P(SamplingOps, AllTokensOfAVocabularyCanBeDrawn) {
+  const std::vector<std::int32_t> drawn = draw(std::vector<float>(300, 0.0f), 1, 300, {9, 0, 0});
+  EXPECT_EQ(std::set<std::int32_t>(drawn.begin(), drawn.end()).size(), 300u);
+}
+
+TEST_P(SamplingOps, DrawsFollowSequentialSamplingWithoutReplacement) {
+  // All ordered pairs of 5 tokens, one of which has no mass: P(a, b) = q_a q_b / (1 - q_a).
+  const std::vector<float> q = {0.5f, 0.0f, 0.25f, 0.125f, 0.125f};
+  constexpr std::size_t kRows = 20000;
+  std::vector<float> rows;
+  for (std::size_t i = 0; i < kRows; ++i) rows.insert(rows.end(), q.begin(), q.end());
+  const std::vector<std::int32_t> drawn = draw(rows, kRows, 2, {123, 0, 7});
+  std::vector<double> seen(25);
+  for (std::size_t i = 0; i < kRows; ++i)
+    ++seen[static_cast<std::size_t>(drawn[2 * i] * 5 + drawn[2 * i + 1])];
+  double chi_square = 0;
+  for (std::size_t a = 0; a < 5; ++a)
+    for (std::size_t b = 0; b < 5; ++b) {
+      const double qa = static_cast<double>(q[a]), qb = static_cast<double>(q[b]);
+      const double expected = a == b ? 0 : kRows * qa * qb / (1 - qa);
+      if (expected == 0) {
+        EXPECT_EQ(seen[a * 5 + b], 0) << a << " then " << b;
+      } else {
+        chi_square += std::pow(seen[a * 5 + b] - expected, 2) / expected;
+      }
+    }
+  EXPECT_LT(chi_square, 38.0);  // 12 pairs, 11 degrees of freedom: exceeded once in 10,000 seeds
+}
+
+TEST_P(SamplingOps, DrawCOfRowIUsesTheKeyOfItsIndex) {
+  std::mt19937 random(5);
+  const std::size_t n = 997, rows = 3, count = 4;
+  std::vector<float> q;
+  const std::vector<float> row = probabilities(random_floats(n, random, 5.0f), 1, {1.0f, 0, 1.0f});
+  for (std::size_t i = 0; i < rows; ++i) q.insert(q.end(), row.begin(), row.end());
+  const StepRng rng{77, 1, 5};
+  const std::vector<std::int32_t> together = draw(q, rows, count, rng, 1000);
+  for (std::size_t i = 0; i < rows; ++i) {
+    const std::vector<std::int32_t> alone = draw(row, 1, count, rng, 1000 + i * count);
+    EXPECT_TRUE(std::equal(alone.begin(), alone.end(), together.begin() + dim(i * count)));
+    // The first draw is plain inversion of the CDF.
+    const double u = rng.uniform(StepRng::Purpose::kDraft, 1000 + i * count);
+    const double total = std::accumulate(row.begin(), row.end(), 0.0);
+    double below = 0;
+    std::size_t t = 0;
+    while (below + static_cast<double>(row[t]) <= u * total) below += static_cast<double>(row[t++]);
+    EXPECT_EQ(together[i * count], static_cast<std::int32_t>(t));
+  }
+}
+
+CANOPY_ON_EACH_DEVICE(SamplingOps);
+
+}  // namespace
+}  // namespace canopy

@@ -1,0 +1,283 @@
+#include <atomic>
+#include <chrono>
+#include <limits>
+#include <thread>
+
+#include "kernels/cpu/cpu_stream.h"
+#include "kernels/cpu/pool.h"
+#include "tests/kernels/on_device.h"
+
+namespace canopy {
+namespace {
+
+using namespace std::chrono_literals;
+
+class Streams : public OnEachDevice {};
+
+TEST_P(Streams, AnEventIsReachedBeforeItsFirstRecord) {
+  const auto event = device().make_event();
+  EXPECT_TRUE(event->reached());
+  event->wait();
+  stream().wait(*event);
+  stream().synchronize();
+}
+
+TEST_P(Streams, WorkOfTwoStreamsIsOrderedByAnEvent) {
+  const auto producer = device().make_stream("producer"),
+             consumer = device().make_stream("consumer");
+  const auto written = device().make_event(), read = device().make_event();
+  OnDevice middle = send(std::vector<std::byte>(1 << 20)),
+           end = send(std::vector<std::byte>(1 << 20));
+  std::vector<std::byte> source(1 << 20), result(source.size());
+  for (int round = 0; round < 100; ++round) {
+    read->wait();  // the host may change `source` only when the last round has read it
+    std::fill(source.begin(), source.end(), static_cast<std::byte>(round));
+    producer->wait(*read);
+    device().upload(*producer, middle.data(), source);
+    producer->record(*written);
+    consumer->wait(*written);
+    device().upload(*consumer, end.data(), {middle.data(), source.size()});
+    consumer->record(*read);
+    device().download(*consumer, result, end.data());
+    consumer->synchronize();
+    ASSERT_EQ(result, source);
+  }
+  producer->synchronize();
+}
+
+TEST_P(Streams, SynchronizeOfAnIdleStreamReturns) {
+  stream().synchronize();
+  stream().synchronize();
+}
+
+CANOPY_ON_EACH_DEVICE(Streams);
+
+/// Holds a stream until opened: what the tests below need to see the order of things.
+class Gate {
+ public:
+  void open() {
+    open_.store(true);
+    open_.notify_all();
+  }
+  void pass() const { open_.wait(false); }
+
+ private:
+  std::atomic<bool> open_{false};
+};
+
+TEST(CpuStream, RunsAsynchronouslyAndKeepsOrder) {
+  cpu::CpuStream stream("order", {});
+  Gate gate;
+  std::vector<int> order;
+  const Gate* const held = &gate;
+  std::vector<int>* const list = &order;
+  stream.enqueue([held] { held->pass(); });
+  for (int i = 0; i < 200; ++i) stream.enqueue([list, i] { list->push_back(i); });
+  gate.open();
+  stream.synchronize();
+  ASSERT_EQ(order.size(), 200u);
+  for (int i = 0; i < 200; ++i) EXPECT_EQ(order[static_cast<std::size_t>(i)], i);
+}
+
+TEST(CpuStream, AWaitBindsToTheLatestRecordBeforeTheCall) {
+  cpu::CpuStream a("a", {}), b("b", {});
+  cpu::CpuEvent event;
+  Gate gate;
+  const Gate* const held = &gate;
+  a.record(event);  // nothing before it: reached at once
+  b.wait(event);    // binds to that record ...
+  a.enqueue([held] { held->pass(); });
+  a.record(event);  // ... and not to this one
+  b.synchronize();  // would hang otherwise
+  EXPECT_FALSE(event.reached());
+  gate.open();
+  event.wait();
+  EXPECT_TRUE(event.reached());
+  a.synchronize();
+}
+
+TEST(CpuStream, ALaterRecordOnAnotherStreamDoesNotReleaseAnEarlierWait) {
+  cpu::CpuStream slow("slow", {}), fast("fast", {}), waiter("waiter", {});
+  cpu::CpuEvent event, done;
+  Gate gate;
+  const Gate* const held = &gate;
+  slow.enqueue([held] { held->pass(); });
+  slow.record(event);
+  waiter.wait(event);
+  waiter.record(done);
+  fast.record(event);
+  event.wait();  // the latest record: reached, since `fast` is idle
+  std::this_thread::sleep_for(5ms);
+  EXPECT_FALSE(done.reached());
+  gate.open();
+  waiter.synchronize();
+  EXPECT_TRUE(done.reached());
+  slow.synchronize();
+}
+
+TEST(CpuStream, AMissingWaitIsVisible) {
+  // Two streams do run at once: without a wait the consumer overtakes the producer.
+  cpu::CpuStream producer("producer", {}), consumer("consumer", {});
+  Gate gate;
+  const Gate* const held = &gate;
+  std::atomic<int> value{0}, seen{-1};
+  std::atomic<int>*const to = &value, *const copy = &seen;
+  producer.enqueue([held, to] {
+    held->pass();
+    to->store(1);
+  });
+  consumer.enqueue([to, copy] { copy->store(to->load()); });
+  consumer.synchronize();
+  EXPECT_EQ(seen.load(), 0);
+  gate.open();
+  producer.synchronize();
+}
+
+TEST(CpuStream, AFailureSkipsLaterWorkReachesEventsAndIsThrownOnce) {
+  cpu::CpuStream stream("failing", {}), other("other", {});
+  cpu::CpuEvent event;
+  std::atomic<int> runs{0};
+  std::atomic<int>* const count = &runs;
+  stream.enqueue([] { throw Error("disk on fire"); });
+  stream.enqueue([count] { ++*count; });
+  stream.record(event);
+  other.wait(event);
+  other.synchronize();
+  event.wait();
+  try {
+    stream.synchronize();
+    ADD_FAILURE() << "the failure was lost";
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("disk on fire"), std::string::npos);
+    EXPECT_NE(std::string(e.what()).find("stream 'failing'"), std::string::npos);
+  }
+  EXPECT_EQ(runs.load(), 0);
+  stream.enqueue([count] { ++*count; });
+  stream.synchronize();
+  EXPECT_EQ(runs.load(), 1);
+}
+
+TEST(CpuStream, AForeignExceptionArrivesAsAnError) {
+  cpu::CpuStream stream("foreign", {});
+  stream.enqueue([] { throw std::bad_alloc(); });
+  EXPECT_THROW(stream.synchronize(), Error);
+}
+
+TEST(CpuStream, MoreWorkThanTheRingHoldsIsTakenInTurn) {
+  cpu::CpuStream stream("full", {});
+  std::atomic<int> runs{0};
+  std::atomic<int>* const count = &runs;
+  for (int i = 0; i < 5000; ++i) stream.enqueue([count] { ++*count; });
+  stream.synchronize();
+  EXPECT_EQ(runs.load(), 5000);
+}
+
+TEST(CpuStream, TheDestructorFinishesWhatWasQueued) {
+  std::atomic<int> runs{0};
+  {
+    cpu::CpuStream stream("ending", {});
+    std::atomic<int>* const count = &runs;
+    for (int i = 0; i < 100; ++i) stream.enqueue([count] { ++*count; });
+  }
+  EXPECT_EQ(runs.load(), 100);
+}
+
+TEST(CpuStream, AnEventOutlivesTheStreamThatRecordedIt) {
+  cpu::CpuEvent event;
+  {
+    cpu::CpuStream stream("gone", {});
+    stream.enqueue([] {});
+    stream.record(event);
+  }
+  EXPECT_TRUE(event.reached());
+  event.wait();
+}
+
+TEST(Pool, CallsEveryIndexOnceOnAnySize) {
+  for (const int size : {1, 2, 5}) {
+    cpu::Pool pool(size, {});
+    for (const std::size_t count : {0, 1, 2, 3, 100}) {
+      std::vector<std::atomic<int>> calls(count);
+      pool.for_each(count, [&](std::size_t i, std::size_t worker) {
+        EXPECT_LT(worker, pool.size());
+        ++calls[i];
+      });
+      for (const auto& made : calls) EXPECT_EQ(made.load(), 1);
+    }
+  }
+}
+
+TEST(Pool, RethrowsAndWorksAgain) {
+  cpu::Pool pool(3, {});
+  for (int round = 0; round < 20; ++round)
+    EXPECT_THROW(pool.for_each(50,
+                               [](std::size_t i, std::size_t) {
+                                 if (i % 10 == 3) throw Error("no");
+                               }),
+                 Error);
+  std::atomic<int> calls{0};
+  pool.for_each(50, [&](std::size_t, std::size_t) { ++calls; });
+  EXPECT_EQ(calls.load(), 50);
+}
+
+TEST(Pool, RefusesACpuItMayNotUse) {
+  const std::vector<int> none = {1023};
+  EXPECT_THROW(cpu::Pool(2, none), Error);
+  EXPECT_THROW(cpu::CpuStream("bound", none), Error);
+}
+
+TEST(CpuDevice, OpsOfTwoStreamsShareThePoolAndTheScratch) {
+  const auto device = make_device({.threads = 2});
+  std::mt19937 random(1);
+  const std::size_t n = 20, k = 512, m = 64;
+  const auto a = device->make_stream("a"), b = device->make_stream("b");
+  OnDevice x(*device, *a, bytes_of(random_floats(n * k, random)));
+  OnDevice w(*device, *a, random_weights(DType::kBF16, m, k, random));
+  OnDevice ya(*device, *a, bytes_of(std::vector<float>(n * m)));
+  OnDevice yb(*device, *b, bytes_of(std::vector<float>(n * m)));
+  for (int round = 0; round < 50; ++round)
+    for (auto* const to : {&ya, &yb}) {
+      const Projection p{w.view(DType::kBF16, {m, k}), {}, to->view(DType::kF32, {n, m})};
+      device->ops().linear(to == &ya ? *a : *b, x.view(DType::kF32, {n, k}), {&p, 1});
+    }
+  EXPECT_EQ(ya.read<float>(), yb.read<float>());
+}
+
+TEST(CpuDevice, ReservedCallsAllocateNothingMore) {
+  const auto device = make_device({.threads = 2});
+  Workload largest;
+  largest.rows = 64, largest.columns = 1024, largest.vocab = 1000;
+  largest.heads = 4, largest.kv_heads = 2, largest.head_dim = 32, largest.context = 300;
+  EXPECT_GT(device->ops().scratch_bytes(largest), 64 * 1024 * sizeof(float));
+  Workload smaller = largest;
+  smaller.context = 299, smaller.columns = 1000, smaller.rows = 63;
+  EXPECT_LE(device->ops().scratch_bytes(smaller), device->ops().scratch_bytes(largest));
+  device->ops().reserve(largest);
+}
+
+TEST(CpuDevice, AllocatesAlignedZeroedMemoryAndRefusesTheImpossible) {
+  const auto device = make_device({.threads = 1});
+  for (const std::size_t bytes :
+       {std::size_t{0}, std::size_t{1}, std::size_t{1000}, std::size_t{1} << 20}) {
+    const Buffer buffer = device->allocate(bytes);
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(buffer.data()) % 256, 0u);
+    EXPECT_EQ(buffer.bytes(), bytes);
+    for (std::size_t i = 0; i < bytes; ++i) ASSERT_EQ(buffer.data()[i], std::byte{0});
+  }
+  EXPECT_THROW(device->allocate(std::numeric_limits<std::size_t>::max() - 5), Error);
+  EXPECT_THROW(device->allocate(std::size_t{1} << 60), Error);
+  EXPECT_GT(device->free_bytes(), 0u);
+}
+
+TEST(MakeDevice, NamesTheBuiltInKindsWhenTheAskedOneIsMissing) {
+  try {
+    make_device({.kind = "abacus"});
+    ADD_FAILURE();
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("'abacus'; built in: cpu"), std::string::npos);
+  }
+  EXPECT_THROW(make_device({.threads = -1}), Error);
+}
+
+}  // namespace
+}  // namespace canopy
