@@ -64,6 +64,9 @@ InputFiles::InputFiles(std::span<const std::filesystem::path> files, bool direct
       if (!is_direct) descriptor = open_retrying(path.c_str(), 0);
       if (descriptor < 0) throw Error("cannot open " + path.string() + ": " + std::strerror(errno));
       files_.push_back({descriptor, is_direct});
+      // The reads themselves run ahead; what the kernel reads ahead would be dropped unused, or
+      // stay.
+      if (!is_direct) posix_fadvise(descriptor, 0, 0, POSIX_FADV_RANDOM);
       if (direct && !is_direct && refused++ == 0)
         first_refusal = path.string() + " refuses it (" + why + ")";
     }
