@@ -81,7 +81,7 @@ struct Streamer::Impl {
   void read_in_cycle();
   enum class Admission { kDone, kNoRoom, kStop };
   Admission admit();
-  void deliver(std::span<const ReadPump::Arrival> arrivals);
+  bool deliver(std::span<const ReadPump::Arrival> arrivals);  // false: stop
   std::optional<std::size_t> room_for(std::size_t bytes) const;
   // The caller's thread.
   UnitWeights take(std::size_t index);
@@ -170,7 +170,7 @@ void Streamer::Impl::read_in_cycle() {
         if (admission == Admission::kStop) return pump.drain();
         if (admission == Admission::kNoRoom) break;
       }
-      deliver(pump.step());
+      if (!deliver(pump.step())) return pump.drain();
     }
   } catch (...) {
     pump.drain();
@@ -218,10 +218,11 @@ Streamer::Impl::Admission Streamer::Impl::admit() {
   return Admission::kStop;
 }
 
-void Streamer::Impl::deliver(std::span<const ReadPump::Arrival> arrivals) {
-  bool complete = false;
+bool Streamer::Impl::deliver(std::span<const ReadPump::Arrival> arrivals) {
+  bool complete = false, stop = false;
   {
     const std::lock_guard lock(mutex);
+    stop = stopping;
     for (const ReadPump::Arrival& arrival : arrivals) {
       Slot& slot = slots[arrival.owner];
       slot.missing -= arrival.bytes;
@@ -236,6 +237,7 @@ void Streamer::Impl::deliver(std::span<const ReadPump::Arrival> arrivals) {
     }
   }
   if (complete) arrived.notify_all();
+  return !stop;
 }
 
 /// Where the next slot may begin; nothing if it must wait for the oldest slots to go.

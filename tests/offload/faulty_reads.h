@@ -1,5 +1,6 @@
 #pragma once
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
@@ -17,7 +18,8 @@ struct Faults {
   double shorten = 0.0;  // probability that a read brings less than asked; the rest is garbage
   double refuse = 0.0;   // probability of EAGAIN or EINTR instead of bytes
   int delay_us = 0;      // longest delay of a wait
-  std::uint64_t fail_from = UINT64_MAX;  // reads from this one on bring EIO
+  std::uint64_t fail_from = UINT64_MAX;                    // reads from this one on bring EIO
+  std::shared_ptr<std::atomic<std::uint64_t>> asked = {};  // counts the reads asked for
 };
 
 /// An engine between the reader and the disk that reorders completions, shortens, refuses, delays
@@ -31,6 +33,7 @@ class FaultyReads final : public ReadEngine {
 
   void submit(std::span<const ReadRequest> requests) override {
     inner_->submit(requests);
+    if (faults_.asked) *faults_.asked += requests.size();
     for (const ReadRequest& request : requests) inside_.push_back(request);
   }
 

@@ -253,6 +253,23 @@ TEST_F(StreamerTest, MayBeDestroyedAtAnyMoment) {
   }
 }
 
+TEST_F(StreamerTest, StopsInTheMiddleOfAUnit) {
+  const TinyCheckpoint tiny = make_tiny(dir_.path(), {.hidden = 8192});
+  const auto asked = std::make_shared<std::atomic<std::uint64_t>>(0);
+  StreamerOptions options;
+  options.read_bytes = 4096;
+  options.queue_depth = 4;
+  options.wrap_engine = with({.delay_us = 2000, .asked = asked}, 1);
+  std::uint64_t at_stop = 0;
+  {
+    Streamer streamer(*device_, tiny.checkpoint, options);
+    const std::uint64_t at_start = *asked;
+    while (*asked < at_start + 40) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    at_stop = *asked;  // in the middle of the first MLP
+  }
+  EXPECT_LE(*asked - at_stop, 64u) << "an MLP takes " << 8192 * 64 * 4 / 4096 << " reads and more";
+}
+
 TEST_F(StreamerTest, WaitsForQueuedWorkOnLentWeightsBeforeItGoes) {
   const TinyCheckpoint tiny = make_tiny(dir_.path(), {});
   const std::vector<UnitLayout> layouts = lay_out_units(tiny.checkpoint, kReadAlignment);
