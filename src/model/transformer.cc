@@ -31,8 +31,7 @@ struct Sizes {
     logits = rows * at(c.vocab) * f32;
     position = nodes * sizeof(std::int32_t);
     ids = rows * sizeof(std::int32_t);
-    // A tree's bits are at most max_nodes rows of max_nodes bits; chunks only shorten rows.
-    bits = nodes * at(words_for(limits.max_nodes)) * sizeof(std::uint64_t);
+    bits = at(limits.max_tree) * at(words_for(limits.max_tree)) * sizeof(std::uint64_t);
     rope = at(c.head_dim / 2) * f32;
   }
   std::size_t total() const {
@@ -158,8 +157,9 @@ std::pair<int, int> Transformer::Impl::lay_out(std::span<const SweepPart> parts,
   if (nodes > limits.max_nodes || rows > limits.max_logit_rows ||
       host_bits.size() * sizeof(std::uint64_t) > bits.bytes())
     throw Error("a sweep of " + std::to_string(nodes) + " nodes and " + std::to_string(rows) +
-                " logit rows; the model was set up for " + std::to_string(limits.max_nodes) +
-                " and " + std::to_string(limits.max_logit_rows));
+                " logit rows; the model was set up for " + std::to_string(limits.max_nodes) + ", " +
+                std::to_string(limits.max_tree) + " of them in trees, and " +
+                std::to_string(limits.max_logit_rows));
   device.upload(compute, position.data(), std::as_bytes(std::span(host_position)));
   device.upload(compute, ids.data(), std::as_bytes(std::span(host_ids)));
   device.upload(compute, bits.data(), std::as_bytes(std::span(host_bits)));

@@ -36,6 +36,7 @@ class Transformer {
  public:
   struct Limits {
     int max_nodes = 0;       // most nodes of one forward, all parts together
+    int max_tree = 0;        // most of them with ancestor bits; a chain needs none
     int max_logit_rows = 0;  // most rows of logits of one forward
     int max_context = 0;     // longest prefix + tree
     int chunk = 256;         // rows worked on at once inside a layer: bounds the activations

@@ -1,0 +1,109 @@
+#pragma once
+#include <cmath>
+#include <cstring>
+#include <deque>
+#include <random>
+#include <vector>
+
+#include "offload/weight_source.h"
+#include "src/base/model_config.h"
+
+namespace canopy {
+
+/// A small decoder's shape. head_dim differs from dim / heads, and heads share keys.
+inline ModelConfig tiny_config() {
+  ModelConfig c;
+  c.architecture = "llama";
+  c.layers = 3;
+  c.dim = 48;
+  c.hidden_dim = 80;
+  c.heads = 4;
+  c.kv_heads = 2;
+  c.head_dim = 16;
+  c.vocab = 61;
+  c.max_positions = 4096;
+  for (int i = 0; i < c.head_dim / 2; ++i)
+    c.rope_inverse_frequency.push_back(
+        std::pow(10000.0f, -2.0f * static_cast<float>(i) / static_cast<float>(c.head_dim)));
+  return c;
+}
+
+/// A model of seeded random f32 weights in memory, its head in two slices: a WeightSource without a
+/// disk. Large enough weights that logits differ by whole units.
+class RandomWeights final : public WeightSource {
+ public:
+  RandomWeights(Device& device, const ModelConfig& config, unsigned seed)
+      : device_(&device), config_(config), random_(seed) {
+    const int d = config.dim, q = config.heads * config.head_dim,
+              k = config.kv_heads * config.head_dim;
+    embedding_ = matrix(config.vocab, d, 1.0f);
+    for (int layer = 0; layer < config.layers; ++layer) {
+      UnitWeights a, m;
+      a.norm = vector(d, 1.0f);
+      a.wq = matrix(q, d), a.wk = matrix(k, d), a.wv = matrix(k, d), a.wo = matrix(d, q);
+      if (config.qkv_bias) a.bq = vector(q, 0.0f), a.bk = vector(k, 0.0f), a.bv = vector(k, 0.0f);
+      if (config.qk_norm)
+        a.q_norm = vector(config.head_dim, 1), a.k_norm = vector(config.head_dim, 1);
+      m.norm = vector(d, 1.0f);
+      m.w_gate = matrix(config.hidden_dim, d), m.w_up = matrix(config.hidden_dim, d);
+      m.w_down = matrix(d, config.hidden_dim);
+      add({layer, Part::kAttention, 0, 0}, a);
+      add({layer, Part::kMlp, 0, 0}, m);
+    }
+    UnitWeights head;
+    head.norm = vector(d, 1.0f);
+    const ConstTensorView all = matrix(config.vocab, d, 2.0f / std::sqrt(static_cast<float>(d)));
+    const int cut = config.vocab / 3;
+    head.head = all.rows(0, cut);
+    add({config.layers, Part::kHead, 0, cut}, head);
+    head.head = all.rows(cut, config.vocab - cut);
+    add({config.layers, Part::kHead, cut, config.vocab - cut}, head);
+  }
+
+  std::span<const Unit> units() const override { return units_; }
+  UnitLease acquire(std::size_t index, Stream& compute) override {
+    return lend(index, weights_[index], compute);
+  }
+  std::size_t held_bytes() const override { return 0; }
+  void abandon_sweep() noexcept override { ++abandoned; }
+  void embed(std::span<const TokenId> ids, Stream& compute, TensorView out) override {
+    ids_.assign(ids.begin(), ids.end());
+    device_->ops().embed(compute, embedding_,
+                         ConstTensorView(reinterpret_cast<const std::byte*>(ids_.data()),
+                                         DType::kI32, {static_cast<std::int64_t>(ids_.size())}),
+                         out);
+    compute.synchronize();
+  }
+  int abandoned = 0;
+
+ private:
+  void give_back(std::size_t, Stream&) noexcept override {}
+  void add(Unit unit, const UnitWeights& weights) {
+    units_.push_back(unit);
+    weights_.push_back(weights);
+  }
+  ConstTensorView vector(int n, float around) {
+    std::vector<float>& v = store_.emplace_back(static_cast<std::size_t>(n));
+    std::normal_distribution<float> normal(around, 0.3f);
+    for (float& x : v) x = normal(random_);
+    return {reinterpret_cast<const std::byte*>(v.data()), DType::kF32, {n}};
+  }
+  ConstTensorView matrix(int rows, int columns, float scale = 0) {
+    std::vector<float>& v = store_.emplace_back(static_cast<std::size_t>(rows * columns));
+    if (scale == 0) scale = 1.5f / std::sqrt(static_cast<float>(columns));
+    std::normal_distribution<float> normal(0.0f, scale);
+    for (float& x : v) x = normal(random_);
+    return {reinterpret_cast<const std::byte*>(v.data()), DType::kF32, {rows, columns}};
+  }
+
+  Device* device_;
+  ModelConfig config_;
+  std::mt19937 random_;
+  std::deque<std::vector<float>> store_;
+  ConstTensorView embedding_;
+  std::vector<Unit> units_;
+  std::vector<UnitWeights> weights_;
+  std::vector<TokenId> ids_;
+};
+
+}  // namespace canopy

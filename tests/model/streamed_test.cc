@@ -1,0 +1,51 @@
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "offload/streamer.h"
+#include "src/model/transformer.h"
+
+namespace canopy {
+namespace {
+
+/// A real container on disk, whose weights come once from memory and once through the ring.
+class StreamedTest : public ::testing::TestWithParam<const char*> {};
+
+std::vector<float> logits_of(Device& device, const ModelConfig& config, WeightSource& weights) {
+  constexpr int kTokens = 50;
+  Transformer model(device, config, weights, {kTokens, 0, kTokens, kTokens, 16});
+  KvCache kv(device, config, kTokens, {});
+  const auto stream = device.make_stream("compute");
+  std::vector<TokenId> tokens(kTokens);
+  std::vector<std::int32_t> position(kTokens);
+  std::iota(position.begin(), position.end(), 0);
+  for (int i = 0; i < kTokens; ++i) tokens[static_cast<std::size_t>(i)] = i * 7 % config.vocab;
+  const SweepPart part{{tokens, position, {}, 0, position}, &kv, 0};
+  std::vector<float> out;
+  for (int sweep = 0; sweep < 3; ++sweep) {  // the ring goes round
+    const ConstTensorView logits = model.forward({&part, 1}, *stream);
+    stream->synchronize();
+    const auto* first = reinterpret_cast<const float*>(logits.data());
+    out.insert(out.end(), first, first + kTokens * config.vocab);
+  }
+  return out;
+}
+
+TEST_P(StreamedTest, EqualsResidentBitForBit) {
+  const Checkpoint checkpoint =
+      Checkpoint::open(std::filesystem::path(CANOPY_TEST_DATA) / "model" / GetParam());
+  const auto device = make_device({.threads = 2});
+  const auto resident = load_resident(*device, checkpoint);
+  const std::vector<float> expected = logits_of(*device, checkpoint.config(), *resident);
+  for (const int ring : {2, 3, 100}) {
+    Streamer streamer(*device, checkpoint, {.ring_units = ring});
+    EXPECT_EQ(logits_of(*device, checkpoint.config(), streamer), expected) << "ring of " << ring;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Checkpoints, StreamedTest,
+                         ::testing::Values("llama2", "llama2_shards", "llama2_odd"),
+                         [](const auto& info) { return std::string(info.param); });
+
+}  // namespace
+}  // namespace canopy

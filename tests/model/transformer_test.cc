@@ -1,0 +1,232 @@
+#include "src/model/transformer.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "src/base/error.h"
+#include "tests/model/random_weights.h"
+
+namespace canopy {
+namespace {
+
+using Rows = std::vector<std::vector<float>>;
+
+/// A random tree, nodes numbered parents first.
+struct Tree {
+  std::vector<TokenId> tokens;
+  std::vector<int> parent, depth;
+  std::vector<std::uint64_t> bits;  // [n, ceil(n / 64)]
+
+  Tree(unsigned seed, int n, int vocab) {
+    std::mt19937 random(seed);
+    const auto words = static_cast<std::size_t>((n + 63) / 64);
+    bits.resize(static_cast<std::size_t>(n) * words);
+    for (int i = 0; i < n; ++i) {
+      tokens.push_back(static_cast<TokenId>(random() % static_cast<unsigned>(vocab)));
+      parent.push_back(i == 0 ? -1 : static_cast<int>(random() % static_cast<unsigned>(i)));
+      depth.push_back(i == 0 ? 0 : depth[static_cast<std::size_t>(parent.back())] + 1);
+      for (int j = i; j >= 0; j = parent[static_cast<std::size_t>(j)])
+        bits[static_cast<std::size_t>(i) * words + static_cast<std::size_t>(j) / 64] |=
+            std::uint64_t{1} << (j % 64);
+    }
+  }
+  std::vector<TokenId> path_to(int node) const {
+    std::vector<TokenId> path;
+    for (; node >= 0; node = parent[static_cast<std::size_t>(node)])
+      path.insert(path.begin(), tokens[static_cast<std::size_t>(node)]);
+    return path;
+  }
+};
+
+std::vector<std::int32_t> counting(int first, std::size_t n) {
+  std::vector<std::int32_t> v(n);
+  std::iota(v.begin(), v.end(), first);
+  return v;
+}
+
+class TransformerTest : public ::testing::TestWithParam<const char*> {
+ protected:
+  static constexpr int kContext = 400;
+  void SetUp() override {
+    if (std::string(GetParam()) == "qwen2") config.qkv_bias = true;
+    if (std::string(GetParam()) == "qwen3") config.qk_norm = true;
+    if (std::string(GetParam()) == "gguf") config.rope_adjacent_pairs = true;
+  }
+  Transformer make(int chunk = 64) {
+    return Transformer(*device, config, weights(), {kContext, kContext, kContext, kContext, chunk});
+  }
+  RandomWeights& weights() {
+    if (!weights_) weights_ = std::make_unique<RandomWeights>(*device, config, 5);
+    return *weights_;
+  }
+  KvCache cache(DType type = DType::kF32) {
+    return KvCache(*device, config, kContext, {type, type});
+  }
+
+  Rows run(Transformer& model, std::span<const SweepPart> parts) {
+    const ConstTensorView logits = model.forward(parts, *stream);
+    stream->synchronize();
+    Rows rows;
+    for (std::int64_t i = 0; i < logits.dim(0); ++i) {
+      const auto* row = reinterpret_cast<const float*>(logits.rows(i, 1).data());
+      rows.emplace_back(row, row + config.vocab);
+    }
+    return rows;
+  }
+  /// Logits of every position of a plain text, run as one chain.
+  Rows run_chain(Transformer& model, KvCache& kv, std::span<const TokenId> tokens) {
+    const auto position = counting(kv.length(), tokens.size()), rows = counting(0, tokens.size());
+    const SweepPart part{{tokens, position, {}, 0, rows}, &kv, 0};
+    return run(model, {&part, 1});
+  }
+
+  ModelConfig config = tiny_config();
+  std::unique_ptr<Device> device = make_device({.threads = 2});
+  std::unique_ptr<Stream> stream = device->make_stream("compute");
+  std::vector<TokenId> text = Tree(11, 150, tiny_config().vocab).tokens;
+
+ private:
+  std::unique_ptr<RandomWeights> weights_;
+};
+
+TEST_P(TransformerTest, ATokenAtATimeGivesTheBitsOfTheWholeText) {
+  Transformer model = make();
+  KvCache whole_kv = cache(), kv = cache();
+  const Rows whole = run_chain(model, whole_kv, text);
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const Rows one = run_chain(model, kv, std::span(text).subspan(i, 1));
+    kv.commit(counting(0, 1), *stream);
+    ASSERT_EQ(one[0], whole[i]) << "position " << i;
+  }
+}
+
+TEST_P(TransformerTest, ChunksInsideALayerDoNotShow) {
+  Transformer whole = make(kContext);
+  KvCache whole_kv = cache();
+  const Rows expected = run_chain(whole, whole_kv, text);
+  for (const int chunk : {1, 7, 64, 149}) {
+    Transformer model = make(chunk);
+    KvCache kv = cache();
+    ASSERT_EQ(run_chain(model, kv, text), expected) << "chunk " << chunk;
+  }
+}
+
+TEST_P(TransformerTest, ATreeNodeHasTheBitsOfItsPathDecodedAlone) {
+  for (const unsigned seed : {1u, 2u, 3u}) {
+    SCOPED_TRACE(seed);
+    const Tree tree(seed, 90, config.vocab);
+    Transformer model = make(seed == 2 ? 13 : 64);
+    KvCache kv = cache(seed == 3 ? DType::kBF16 : DType::kF32);
+    run_chain(model, kv, text);
+    kv.commit(counting(0, text.size()), *stream);
+    std::vector<std::int32_t> position;
+    for (const int d : tree.depth) position.push_back(kv.length() + d);
+    const auto rows = counting(0, tree.tokens.size());
+    const SweepPart part{{tree.tokens, position, tree.bits, 0, rows}, &kv, 0};
+    const Rows all = run(model, {&part, 1});
+    for (int node = 0; node < 90; node += 11) {
+      const std::vector<TokenId> path = tree.path_to(node);
+      ASSERT_EQ(run_chain(model, kv, path).back(), all[static_cast<std::size_t>(node)])
+          << "node " << node;
+    }
+  }
+}
+
+TEST_P(TransformerTest, ATreeGrownLevelByLevelHasTheBitsOfTheTreeAtOnce) {
+  const Tree tree(4, 70, config.vocab);
+  Transformer model = make();
+  KvCache kv = cache(), kv_levels = cache();
+  std::vector<std::int32_t> position(tree.depth.begin(), tree.depth.end());
+  const auto rows = counting(0, 70);
+  const SweepPart part{{tree.tokens, position, tree.bits, 0, rows}, &kv, 0};
+  const Rows all = run(model, {&part, 1});
+  for (int first = 0; first < 70; first += 10) {  // any cut that keeps parents first is a level
+    std::vector<std::uint64_t> bits;
+    for (int i = first; i < first + 10; ++i)
+      for (int word = 0; word < (first + 10 + 63) / 64; ++word)
+        bits.push_back(tree.bits[static_cast<std::size_t>(i * 2 + word)]);
+    const auto level_rows = counting(0, 10);
+    const SweepPart level{
+        {std::span(tree.tokens).subspan(static_cast<std::size_t>(first), 10),
+         std::span(position).subspan(static_cast<std::size_t>(first), 10), bits, first, level_rows},
+        &kv_levels,
+        0};
+    const Rows got = run(model, {&level, 1});
+    for (std::size_t i = 0; i < 10; ++i)
+      ASSERT_EQ(got[i], all[static_cast<std::size_t>(first) + i]) << "node " << first << " + " << i;
+  }
+}
+
+TEST_P(TransformerTest, CommittingAPathContinuesAsIfItHadBeenDecoded) {
+  const Tree tree(6, 80, config.vocab);
+  Transformer model = make();
+  KvCache kv = cache(), plain = cache();
+  std::vector<std::int32_t> position(tree.depth.begin(), tree.depth.end());
+  const SweepPart part{{tree.tokens, position, tree.bits, 0, {}}, &kv, 0};
+  run(model, {&part, 1});
+  const int leaf = 79;
+  std::vector<NodeId> path;
+  for (int node = leaf; node >= 0; node = tree.parent[static_cast<std::size_t>(node)])
+    path.insert(path.begin(), node);
+  kv.commit(path, *stream);
+  run_chain(model, plain, tree.path_to(leaf));
+  plain.commit(counting(0, path.size()), *stream);
+  EXPECT_EQ(run_chain(model, kv, text), run_chain(model, plain, text));
+}
+
+TEST_P(TransformerTest, APromptAndTheTreeBelowItShareASweep) {
+  const Tree tree(8, 40, config.vocab);
+  Transformer model = make(32);
+  KvCache together = cache(), apart = cache();
+  run_chain(model, apart, text);
+  apart.commit(counting(0, text.size()), *stream);
+  std::vector<std::int32_t> position;
+  for (const int d : tree.depth) position.push_back(static_cast<int>(text.size()) + d);
+  const auto rows = counting(0, 40), prompt_position = counting(0, text.size());
+  const TreeBatch batch{tree.tokens, position, tree.bits, 0, rows};
+  const SweepPart alone{batch, &apart, 0};
+  const Rows expected = run(model, {&alone, 1});
+  const SweepPart parts[] = {{{text, prompt_position, {}, 0, {}}, &together, 0},
+                             {batch, &together, static_cast<int>(text.size())}};
+  EXPECT_EQ(run(model, parts), expected);
+}
+
+TEST_P(TransformerTest, TwoSequencesShareASweepWithoutSeeingEachOther) {
+  Transformer model = make(48);
+  KvCache a = cache(), b = cache(), alone = cache();
+  const std::vector<TokenId> other = Tree(12, 77, config.vocab).tokens;
+  const auto position_a = counting(0, text.size()), position_b = counting(0, other.size());
+  const auto last_b = counting(76, 1);
+  const SweepPart parts[] = {{{text, position_a, {}, 0, {}}, &a, 0},
+                             {{other, position_b, {}, 0, last_b}, &b, 0}};
+  const Rows shared = run(model, parts);
+  EXPECT_EQ(shared[0], run_chain(model, alone, other).back());
+}
+
+TEST_P(TransformerTest, AStopRequestEndsTheSweepAndLeavesTheModelUsable) {
+  Transformer model = make();
+  KvCache kv = cache(), fresh = cache();
+  std::stop_source stop;
+  stop.request_stop();
+  const auto position = counting(0, text.size());
+  const SweepPart part{{text, position, {}, 0, {}}, &kv, 0};
+  EXPECT_THROW(model.forward({&part, 1}, *stream, stop.get_token()), Stopped);
+  EXPECT_EQ(weights().abandoned, 1);
+  EXPECT_EQ(run_chain(model, kv, text), run_chain(model, fresh, text));
+}
+
+TEST_P(TransformerTest, RefusesWhatItWasNotSetUpFor) {
+  Transformer model = make();
+  KvCache kv = cache();
+  const std::vector<TokenId> bad{1, config.vocab};
+  EXPECT_THROW(run_chain(model, kv, bad), Error);
+  const std::vector<TokenId> longer(kContext + 1, 1);
+  EXPECT_THROW(run_chain(model, kv, longer), Error);
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, TransformerTest,
+                         ::testing::Values("llama", "qwen2", "qwen3", "gguf"));
+
+}  // namespace
+}  // namespace canopy
