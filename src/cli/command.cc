@@ -15,6 +15,21 @@ namespace canopy::cli {
 
 namespace po = boost::program_options;
 
+namespace {
+
+/// llama.cpp's long flags with one dash, which Boost would take for a row of short ones.
+std::vector<std::string> spell_out(const std::vector<std::string>& words) {
+  static constexpr std::array<std::array<std::string_view, 2>, 3> kLong{
+      {{"-md", "--model-draft"}, {"-ctk", "--cache-type-k"}, {"-ctv", "--cache-type-v"}}};
+  std::vector<std::string> out = words;
+  for (std::string& word : out)
+    for (const auto& [brief, full] : kLong)
+      if (word == brief) word = full;
+  return out;
+}
+
+}  // namespace
+
 std::optional<po::variables_map> parse(const std::vector<std::string>& words,
                                        std::string_view usage, po::options_description options,
                                        const po::positional_options_description& positional) {
@@ -22,7 +37,7 @@ std::optional<po::variables_map> parse(const std::vector<std::string>& words,
   po::variables_map values;
   try {
     namespace style = po::command_line_style;
-    po::store(po::command_line_parser(words)
+    po::store(po::command_line_parser(spell_out(words))
                   .options(options)
                   .positional(positional)
                   .style(style::unix_style & ~style::allow_guessing & ~style::allow_sticky)
@@ -85,6 +100,17 @@ std::string read_text(const std::string& path) {
   std::string text{std::istreambuf_iterator<char>(in), {}};
   if (in.bad()) throw Error("cannot read " + path + ": " + std::strerror(errno));
   return text;
+}
+
+void write_text(const std::string& path, std::string_view text) {
+  const std::string partial = path + ".partial";
+  std::ofstream out(partial, std::ios::binary);
+  out << text << std::flush;
+  if (!out || std::rename(partial.c_str(), path.c_str()) != 0) {
+    const std::string why = std::strerror(errno);
+    std::remove(partial.c_str());
+    throw Error("cannot write " + path + ": " + why);
+  }
 }
 
 }  // namespace canopy::cli

@@ -41,4 +41,7 @@ std::string format_size(std::uint64_t bytes);  // "1.2 GiB"
 /// All of a file, or of standard input for "-". Throws Error.
 std::string read_text(const std::string& path);
 
+/// Writes all of a file or leaves what was there: through a temporary file beside it. Throws Error.
+void write_text(const std::string& path, std::string_view text);
+
 }  // namespace canopy::cli

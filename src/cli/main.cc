@@ -1,6 +1,4 @@
-// canopy: exact inference of language models larger than memory. One file per command beside this
-// one.
-#include <array>
+// canopy: exact inference of language models larger than memory. Beside this, a file per command.
 #include <csignal>
 #include <iostream>
 #include <new>
@@ -12,8 +10,10 @@
 namespace canopy::cli {
 
 std::span<const Command> commands() {
-  static constexpr std::array kCommands{
-      Command{"inflate", "write a function-preserving enlargement of a small model", run_inflate},
+  static constexpr Command kCommands[] = {
+      {"generate", "continue a prompt", run_generate},
+      {"inflate", "write a function-preserving enlargement of a small model", run_inflate},
+      {"perplexity", "score a text", run_perplexity},
   };
   return kCommands;
 }
@@ -28,6 +28,14 @@ void print_help(std::ostream& out) {
         << "\n";
   }
   out << "\nExit codes: 0 done, 1 failed, 2 wrong usage.\n";
+}
+
+/// Context that an Error gained on its way here stands on lines of its own; a user reads one.
+std::string on_one_line(std::string message) {
+  static constexpr std::string_view kContext = "\n  while ";
+  for (std::size_t at; (at = message.find(kContext)) != std::string::npos;)
+    message.replace(at, kContext.size(), ", while ");
+  return message;
 }
 
 int run(const std::vector<std::string>& words) {
@@ -63,7 +71,7 @@ int main(int argc, char** argv) {
   } catch (const std::bad_alloc&) {
     std::cerr << name << ": out of memory\n";
   } catch (const std::exception& e) {
-    std::cerr << name << ": " << e.what() << "\n";
+    std::cerr << name << ": " << canopy::cli::on_one_line(e.what()) << "\n";
   }
   return 1;
 }

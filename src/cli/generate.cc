@@ -1,0 +1,277 @@
+// canopy generate: continues a prompt.
+#include <algorithm>
+#include <charconv>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "src/base/error.h"
+#include "src/cli/commands.h"
+#include "src/cli/model_options.h"
+#include "src/engine/process_memory.h"
+
+namespace canopy::cli {
+
+namespace po = boost::program_options;
+using nlohmann::json;
+
+namespace {
+
+constexpr const char* kUsage =
+    "usage: canopy generate -m MODEL [-md DRAFT] (-p TEXT | -f FILE | --tokens 1,2,3) [FLAG "
+    "...]\n\n"
+    "Continues a prompt. With a draft model a tree of likely continuations is checked in each "
+    "sweep over\n"
+    "the model; the text is the model's own all the same: exactly plain decoding's at temperature "
+    "0, and\n"
+    "distributed as the model's at any other.";
+
+po::options_description flags() {
+  po::options_description all;
+  po::options_description prompt("Prompt and length");
+  prompt.add_options()  //
+      ("prompt,p", po::value<std::string>()->value_name("TEXT"),
+       "the prompt; - reads it from stdin")                                                      //
+      ("file,f", po::value<std::string>()->value_name("FILE"), "read the prompt from a file")    //
+      ("tokens", po::value<std::string>()->value_name("IDS"), "the prompt as token ids: 1,2,3")  //
+      ("n-predict,n", po::value<int>()->value_name("N")->default_value(128),
+       "most tokens to generate")  //
+      ("ignore-eos", "go on past the model's end tokens");
+  po::options_description sampling("Sampling");
+  sampling.add_options()                                                       //
+      ("temp", po::value<float>()->value_name("T")->default_value(0.0f, "0"),  //
+       "temperature; 0 takes the likeliest token")                             //
+      ("top-k", po::value<int>()->value_name("K")->default_value(0),
+       "keep the K likeliest (0: all)")                                         //
+      ("top-p", po::value<float>()->value_name("P")->default_value(1.0f, "1"),  //
+       "then keep the likeliest that make up P of the probability")             //
+      ("seed,s", po::value<std::uint64_t>()->value_name("S")->default_value(0), "random seed");
+  po::options_description speculation("Speculation");
+  speculation.add_options()                                                                     //
+      ("model-draft", po::value<std::string>()->value_name("PATH"), "-md: the draft model")     //
+      ("spec", po::value<std::string>()->value_name("HOW")->default_value("auto"),              //
+       "auto, none, chain or sequoia; auto is sequoia when there is a draft")                   //
+      ("tree-size", po::value<int>()->value_name("N"), "nodes of the tree, its root included")  //
+      ("tree-depth", po::value<int>()->value_name("LEVELS"),
+       "most levels of the tree, the root's included");
+  po::options_description output("Output");
+  output.add_options()                                                   //
+      ("json", "print one JSON object instead of the text")              //
+      ("report", po::value<std::string>()->value_name("FILE"),           //
+       "write that object to a file, beside the text")                   //
+      ("logprobs", po::value<int>()->value_name("K")->default_value(0),  //
+       "with --json or --report: each token's log probability and the K likeliest");
+  return all.add(prompt).add(sampling).add(speculation).add(model_flags()).add(output);
+}
+
+template <class T>
+T at_least(const po::variables_map& values, const char* flag, T least, T otherwise) {
+  if (!values.count(flag)) return otherwise;
+  const T value = values[flag].as<T>();
+  if (!(value >= least))
+    throw UsageError("--" + std::string(flag) + ": must be at least " + std::to_string(least));
+  return value;
+}
+
+Spec parse_spec(const std::string& text) {
+  for (const Spec spec : {Spec::kAuto, Spec::kNone, Spec::kChain, Spec::kSequoia})
+    if (text == name(spec)) return spec;
+  throw UsageError("--spec: '" + text + "' is none of auto, none, chain, sequoia");
+}
+
+std::vector<TokenId> parse_tokens(const std::string& text) {
+  std::vector<TokenId> tokens;
+  const char* at = text.data();
+  const char* end = at + text.size();
+  while (true) {
+    TokenId token = 0;
+    const auto [next, error] = std::from_chars(at, end, token);
+    if (error != std::errc() || token < 0 || (next != end && *next != ','))
+      throw UsageError("--tokens: wants ids separated by commas, e.g. 1,2,3");
+    tokens.push_back(token);
+    if (next == end) return tokens;
+    at = next + 1;
+  }
+}
+
+std::vector<TokenId> read_prompt(const po::variables_map& values, const Tokenizer& tokenizer,
+                                 int vocab) {
+  if (!values.count("tokens")) {
+    const std::string text = values.count("file") ? read_text(values["file"].as<std::string>())
+                             : values["prompt"].as<std::string>() == "-"
+                                 ? read_text("-")
+                                 : values["prompt"].as<std::string>();
+    std::vector<TokenId> tokens = tokenizer.encode(text, AddSpecial::kYes);
+    if (tokens.empty())
+      throw Error("the prompt is empty and this model has no token to begin with: give it a text");
+    return tokens;
+  }
+  std::vector<TokenId> tokens = parse_tokens(values["tokens"].as<std::string>());
+  for (const TokenId token : tokens)
+    if (token >= vocab)
+      throw UsageError("--tokens: " + std::to_string(token) + " is outside the vocabulary of " +
+                       std::to_string(vocab));
+  return tokens;
+}
+
+std::string rate(double bytes, Seconds time) {
+  return time.count() > 0 ? format_size(static_cast<std::uint64_t>(bytes / time.count())) + "/s"
+                          : "-";
+}
+
+json logprobs_json(const Tokenizer& tokenizer, const TokenReport& report) {
+  const auto entry = [&](const TokenLogprob& t) {
+    return json{
+        {"id", t.token}, {"token", tokenizer.token_string(t.token)}, {"logprob", t.logprob}};
+  };
+  json out = entry(report.chosen);
+  out["top"] = json::array();
+  for (const TokenLogprob& t : report.top) out["top"].push_back(entry(t));
+  return out;
+}
+
+json report_json(const Engine& engine, const GenerateReport& report, const std::string& text,
+                 std::size_t prompt_tokens) {
+  const Plan& plan = engine.plan();
+  const auto per = [](double sum, int count) { return count > 0 ? json(sum / count) : json(); };
+  json ledger = json::object();
+  for (const LedgerEntry& entry : plan.ledger) ledger[entry.what] = entry.bytes;
+  json out{{"text", text},
+           {"tokens", report.tokens},
+           {"prompt_tokens", prompt_tokens},
+           {"finish_reason", report.finish_reason},
+           {"steps", report.steps},
+           {"tokens_per_step", per(static_cast<double>(report.tokens.size()), report.steps)},
+           {"seconds",
+            {{"load", engine.load_time().count()},
+             {"prefill", report.prefill.count()},
+             {"decode", report.decode.count()}}},
+           {"seconds_per_token", per(report.decode.count(), report.decode_tokens)},
+           {"bytes_read", engine.disk_bytes()},
+           {"bytes_per_token", per(static_cast<double>(report.decode_bytes), report.decode_tokens)},
+           {"link_bytes_per_second",
+            report.decode.count() > 0
+                ? json(static_cast<double>(report.decode_bytes) / report.decode.count())
+                : json()},
+           {"peak_memory_bytes", peak_resident_memory()},
+           {"plan",
+            {{"spec", name(plan.spec)},
+             {"tree_size", plan.policy.shape.size()},
+             {"tree_depth", plan.policy.shape.levels()},
+             {"resident_layers", plan.resident_layers},
+             {"ring_units", plan.ring_units},
+             {"ring_layers", plan.ring_units / 2.0},
+             {"memory_bytes", plan.memory},
+             {"planned_bytes", plan.total()},
+             {"ledger", ledger}}},
+           {"notes", engine.notes()}};
+  if (const std::string& small = engine.models().target.config().inflated_from; !small.empty())
+    out["inflated_from"] = small;
+  if (!report.logprobs.empty()) {
+    out["logprobs"] = json::array();
+    for (const TokenReport& token : report.logprobs)
+      out["logprobs"].push_back(logprobs_json(*engine.models().tokenizer, token));
+  }
+  return out;
+}
+
+void check_flags(const po::variables_map& values) {
+  const auto prompts = values.count("prompt") + values.count("file") + values.count("tokens");
+  if (prompts != 1) throw UsageError("give one prompt: -p TEXT, -f FILE or --tokens IDS");
+  const float top_p = values["top-p"].as<float>();
+  if (!(top_p > 0 && top_p <= 1)) throw UsageError("--top-p: must be above 0 and at most 1");
+  if (values["logprobs"].as<int>() > 0 && values.count("json") + values.count("report") == 0)
+    throw UsageError("--logprobs: needs --json or --report FILE");
+  const Spec spec = parse_spec(values["spec"].as<std::string>());
+  const bool draft = values.count("model-draft") > 0;
+  if ((spec == Spec::kChain || spec == Spec::kSequoia) && !draft)
+    throw UsageError("--spec " + std::string(name(spec)) + ": needs a draft model, -md");
+  const bool tree = values.count("tree-size") + values.count("tree-depth") > 0;
+  if (tree && (spec == Spec::kNone || !draft))
+    throw UsageError("--tree-size, --tree-depth: there is no tree without speculation");
+  if (values.count("tree-depth") && spec == Spec::kChain)
+    throw UsageError("--tree-depth: a chain is as deep as --tree-size says");
+}
+
+}  // namespace
+
+int run_generate(const std::vector<std::string>& words) {
+  const auto parsed = parse(words, kUsage, flags());
+  if (!parsed) return 0;
+  const po::variables_map& values = *parsed;
+  check_flags(values);
+  EngineOptions options = engine_options(values);
+  GenerateRequest request;
+  request.sampling = {at_least(values, "temp", 0.0f, 0.0f), at_least(values, "top-k", 0, 0),
+                      values["top-p"].as<float>()};
+  request.seed = values["seed"].as<std::uint64_t>();
+  request.max_new_tokens = at_least(values, "n-predict", 1, 128);
+  request.ignore_end = values.count("ignore-eos") > 0;
+  request.logprobs = at_least(values, "logprobs", 0, 0);
+  options.plan.spec = parse_spec(values["spec"].as<std::string>());
+  options.plan.tree_size = at_least(values, "tree-size", 2, 0);
+  options.plan.tree_levels = at_least(values, "tree-depth", 2, 0);
+  options.plan.temperature = static_cast<double>(request.sampling.temperature);
+
+  const Interrupt interrupt;
+  const bool speculate = options.plan.spec != Spec::kNone && values.count("model-draft") > 0;
+  ModelFiles models = open_models(values["model"].as<std::string>(),
+                                  speculate ? values["model-draft"].as<std::string>() : "");
+  const std::vector<TokenId> prompt =
+      read_prompt(values, *models.tokenizer, models.target.config().vocab);
+  request.prompt = prompt;
+  options.plan.max_prompt = static_cast<int>(prompt.size());
+  const int wanted = options.plan.max_prompt + request.max_new_tokens;
+  if (options.plan.context == 0) options.plan.context = wanted;
+  if (options.plan.context <= options.plan.max_prompt)
+    throw UsageError("--ctx-size: the prompt alone has " + std::to_string(prompt.size()) +
+                     " tokens; leave room for at least one more");
+
+  ProgressLine progress(values);
+  std::optional<Engine> engine;
+  try {
+    engine.emplace(
+        std::move(models), options,
+        [&](std::uint64_t done, std::uint64_t all) {
+          progress.show("loading " + format_size(done) + " of " + format_size(all));
+        },
+        interrupt.token());
+  } catch (const Stopped&) {
+    progress.end();
+    std::cerr << "canopy generate: stopped while loading\n";
+    return 130;
+  }
+  progress.end();
+  print_notes(*engine);
+
+  const bool as_json = values.count("json") > 0;
+  TextStream stream(*engine->models().tokenizer);
+  std::string text;
+  const auto emit = [&](const std::string& piece) {
+    text += piece;
+    if (!as_json && !piece.empty()) std::cout << piece << std::flush;
+  };
+  progress.show("prefill: " + std::to_string(prompt.size()) + " tokens");
+  const GenerateReport report = engine->generate(
+      request, [&](TokenId token) { emit(stream.push(token)); },
+      [&](const StepProgress& step) {
+        progress.show("step " + std::to_string(step.step) + ": " + std::to_string(step.new_tokens) +
+                      " tokens, " + std::to_string(step.total_tokens) + " in all, " +
+                      format_size(step.disk_bytes) + " read at " +
+                      rate(static_cast<double>(step.disk_bytes), step.time));
+      },
+      interrupt.token());
+  emit(stream.flush());
+  progress.end();
+  if (as_json || values.count("report")) {
+    const std::string object = report_json(*engine, report, text, prompt.size())
+                                   .dump(2, ' ', false, json::error_handler_t::replace);
+    if (as_json) std::cout << object;
+    if (values.count("report")) write_text(values["report"].as<std::string>(), object + "\n");
+  }
+  if (!(std::cout << "\n").flush()) throw Error("cannot write to standard output");
+  if (report.finish_reason != "cancelled") return 0;
+  std::cerr << "canopy generate: stopped after " << report.tokens.size() << " tokens\n";
+  return 130;
+}
+
+}  // namespace canopy::cli

@@ -1,0 +1,114 @@
+#include "src/cli/model_options.h"
+
+#include <unistd.h>
+
+#include <csignal>
+#include <iostream>
+
+#include "src/base/error.h"
+
+namespace canopy::cli {
+
+namespace po = boost::program_options;
+
+namespace {
+
+DType parse_kv_type(const std::string& flag, const std::string& text) {
+  if (text == "f32") return DType::kF32;
+  if (text == "f16") return DType::kF16;
+  if (text == "bf16") return DType::kBF16;
+  throw UsageError(flag + ": '" + text + "' is not a KV cache type; choose f32, f16 or bf16");
+}
+
+sigset_t stop_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGINT);
+  sigaddset(&set, SIGTERM);
+  return set;
+}
+
+}  // namespace
+
+po::options_description model_flags() {
+  po::options_description flags("Model and memory");
+  flags.add_options()                                                                    //
+      ("model,m", po::value<std::string>()->value_name("PATH")->required(),              //
+       "model: a Hugging Face directory or a GGUF file")                                 //
+      ("memory", po::value<std::string>()->value_name("SIZE"),                           //
+       "bound on the whole process, e.g. 1G (default: 80% of the free memory)")          //
+      ("ctx-size,c", po::value<int>()->value_name("N"),                                  //
+       "context in tokens (default: as much as the request needs)")                      //
+      ("threads,t", po::value<int>()->value_name("N")->default_value(0),                 //
+       "compute threads (0: one per physical core)")                                     //
+      ("cache-type-k", po::value<std::string>()->value_name("T")->default_value("f32"),  //
+       "-ctk: KV cache type for K: f32, f16, bf16")                                      //
+      ("cache-type-v", po::value<std::string>()->value_name("T")->default_value("f32"),  //
+       "-ctv: KV cache type for V: f32, f16, bf16")                                      //
+      ("progress", "report progress on stderr even when it is not a terminal");
+  return flags;
+}
+
+EngineOptions engine_options(const po::variables_map& values) {
+  EngineOptions options;
+  options.device.threads = values["threads"].as<int>();
+  if (options.device.threads < 0) throw UsageError("--threads: must be 0 or more");
+  if (values.count("memory")) {
+    options.plan.memory = parse_size("--memory", values["memory"].as<std::string>());
+    if (options.plan.memory == 0) throw UsageError("--memory: must be more than 0");
+  }
+  if (values.count("ctx-size") && (options.plan.context = values["ctx-size"].as<int>()) < 1)
+    throw UsageError("--ctx-size: must be at least 1");
+  options.plan.kv = {parse_kv_type("--cache-type-k", values["cache-type-k"].as<std::string>()),
+                     parse_kv_type("--cache-type-v", values["cache-type-v"].as<std::string>())};
+  return options;
+}
+
+Interrupt::Interrupt() {
+  const sigset_t set = stop_signals();
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  watcher_ = std::jthread([this, set](const std::stop_token& over) {
+    while (!over.stop_requested()) {
+      const timespec tick{0, 50'000'000};
+      if (sigtimedwait(&set, nullptr, &tick) < 0) continue;
+      if (!source_.request_stop()) std::_Exit(130);
+    }
+  });
+}
+
+Interrupt::~Interrupt() {
+  watcher_.request_stop();
+  watcher_.join();
+  const sigset_t set = stop_signals();
+  pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+}
+
+ProgressLine::ProgressLine(const po::variables_map& values)
+    : terminal_(isatty(STDERR_FILENO) == 1), lines_(!terminal_ && values.count("progress") > 0) {}
+
+ProgressLine::~ProgressLine() { end(); }
+
+void ProgressLine::show(const std::string& text) {
+  if (lines_) std::cerr << text << "\n";
+  if (terminal_) std::cerr << "\r\x1b[2K" << text << std::flush;
+  open_ = terminal_;
+}
+
+void ProgressLine::end() {
+  if (open_) std::cerr << "\n";
+  open_ = false;
+}
+
+void print_notes(const Engine& engine) {
+  for (const std::string& note : engine.notes()) std::cerr << "note: " << note << "\n";
+  const ModelConfig& config = engine.models().target.config();
+  if (!config.inflated_from.empty())
+    std::cerr << "note: this model is inflated from " << config.inflated_from
+              << ": the same function, with more bytes to read\n";
+  const int context = engine.plan().slots - engine.plan().policy.shape.size();
+  if (config.max_positions > 0 && context > config.max_positions)
+    std::cerr << "note: a context of " << context << " tokens is beyond the "
+              << config.max_positions << " that the model was made for\n";
+}
+
+}  // namespace canopy::cli

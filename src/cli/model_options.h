@@ -1,0 +1,53 @@
+#pragma once
+#include <memory>
+#include <optional>
+#include <ostream>
+#include <stop_token>
+#include <string>
+#include <thread>
+
+#include "src/cli/command.h"
+#include "src/engine/engine.h"
+
+namespace canopy::cli {
+
+/// The flags that every command which runs a model shares: -m, --memory, -c, -t, -ctk, -ctv,
+/// --progress.
+boost::program_options::options_description model_flags();
+
+/// Those flags as options; the caller fills in what it knows of prompt and speculation.
+EngineOptions engine_options(const boost::program_options::variables_map& values);
+
+/// Turns the first Ctrl-C (or SIGTERM) into a stop request; a second one ends the process at once.
+/// Must be made before any other thread, as threads inherit its signal mask.
+class Interrupt {
+ public:
+  Interrupt();
+  ~Interrupt();
+  Interrupt(const Interrupt&) = delete;
+  Interrupt& operator=(const Interrupt&) = delete;
+  std::stop_token token() const { return source_.get_token(); }
+
+ private:
+  std::stop_source source_;
+  std::jthread watcher_;
+};
+
+/// One line on stderr that is rewritten in place on a terminal, or a line per update with
+/// --progress. Silent otherwise.
+class ProgressLine {
+ public:
+  explicit ProgressLine(const boost::program_options::variables_map& values);
+  ~ProgressLine();
+  void show(const std::string& text);
+  void end();  // leaves the last text standing
+
+ private:
+  bool terminal_, lines_, open_ = false;
+};
+
+/// Warns on stderr of what the user should know before a run: fallbacks taken, an inflated model, a
+/// context beyond the model's own.
+void print_notes(const Engine& engine);
+
+}  // namespace canopy::cli

@@ -1,0 +1,95 @@
+// canopy perplexity: how well a model predicts a text.
+#include <algorithm>
+#include <cmath>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "src/base/error.h"
+#include "src/cli/commands.h"
+#include "src/cli/model_options.h"
+#include "src/engine/process_memory.h"
+
+namespace canopy::cli {
+
+namespace po = boost::program_options;
+
+namespace {
+
+constexpr int kWindow = 512;
+constexpr const char* kUsage =
+    "usage: canopy perplexity -m MODEL -f FILE [FLAG ...]\n\n"
+    "Scores a text in windows of --ctx-size tokens (default 512), each on its own, all but a "
+    "window's\n"
+    "first token: exp(mean of -log p). One sweep over the model per window.";
+
+double perplexity(const Engine::Loss& loss) {
+  return std::exp(loss.sum / static_cast<double>(loss.tokens));
+}
+
+}  // namespace
+
+int run_perplexity(const std::vector<std::string>& words) {
+  po::options_description flags;
+  po::options_description text_flags("Text and output");
+  text_flags.add_options()  //
+      ("file,f", po::value<std::string>()->value_name("FILE")->required(),
+       "the text; - reads stdin")  //
+      ("json", "print one JSON object");
+  const auto parsed = parse(words, kUsage, flags.add(text_flags).add(model_flags()));
+  if (!parsed) return 0;
+  const po::variables_map& values = *parsed;
+  EngineOptions options = engine_options(values);
+  if (options.plan.context == 1) throw UsageError("--ctx-size: a window needs at least 2 tokens");
+
+  const Interrupt interrupt;
+  ModelFiles models = open_models(values["model"].as<std::string>(), "");
+  const std::string file = values["file"].as<std::string>();
+  const std::vector<TokenId> tokens = models.tokenizer->encode(read_text(file), AddSpecial::kYes);
+  if (tokens.size() < 2) throw Error(file + ": too short: at least 2 tokens are needed");
+  PlanRequest& plan = options.plan;
+  plan.context = static_cast<int>(std::min<std::size_t>(
+      plan.context == 0 ? kWindow : static_cast<std::size_t>(plan.context), tokens.size()));
+  plan.spec = Spec::kNone;
+  plan.max_prompt = plan.context;
+  plan.logit_rows = plan.context - 1;
+
+  ProgressLine progress(values);
+  Engine::Loss loss;
+  try {
+    Engine engine(
+        std::move(models), options,
+        [&](std::uint64_t done, std::uint64_t all) {
+          progress.show("loading " + format_size(done) + " of " + format_size(all));
+        },
+        interrupt.token());
+    progress.end();
+    print_notes(engine);
+    loss = engine.loss(
+        tokens, plan.context,
+        [&](const Engine::Loss& so_far) {
+          progress.show(std::to_string(so_far.tokens) + " of " + std::to_string(tokens.size()) +
+                        " tokens: perplexity " + std::to_string(perplexity(so_far)));
+        },
+        interrupt.token());
+  } catch (const Stopped&) {
+    progress.end();
+    std::cerr << "canopy perplexity: stopped\n";
+    return 130;
+  }
+  progress.end();
+  if (values.count("json")) {
+    std::cout << nlohmann::json{{"perplexity", perplexity(loss)},
+                                {"nll", loss.sum / static_cast<double>(loss.tokens)},
+                                {"tokens", loss.tokens},
+                                {"context", plan.context},
+                                {"peak_memory_bytes", peak_resident_memory()}}
+                     .dump(2)
+              << "\n";
+  } else {
+    std::cout << "perplexity " << perplexity(loss) << " over " << loss.tokens << " tokens\n";
+  }
+  if (!std::cout.flush()) throw Error("cannot write to standard output");
+  return 0;
+}
+
+}  // namespace canopy::cli

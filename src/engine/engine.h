@@ -1,0 +1,109 @@
+#pragma once
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/device.h"
+#include "offload/streamer.h"
+#include "src/engine/plan.h"
+#include "src/text/tokenizer.h"
+
+namespace canopy {
+
+/// What can be known of the models before any weight is read.
+struct ModelFiles {
+  Checkpoint target;
+  std::optional<Checkpoint> draft;
+  std::unique_ptr<Tokenizer> tokenizer;  // the target's
+};
+/// Throws Error if a model is refused, or if the draft's vocabulary is not the target's.
+ModelFiles open_models(const std::filesystem::path& target, const std::filesystem::path& draft);
+
+struct EngineOptions {
+  DeviceChoice device;
+  PlanRequest plan;  // plan.memory 0: a safe share of what is free
+};
+
+struct GenerateRequest {
+  std::span<const TokenId> prompt;  // at least one token
+  Sampling sampling;
+  std::uint64_t seed = 0;
+  int max_new_tokens = 0;
+  bool ignore_end = false;  // go on past the model's end tokens
+  int logprobs = 0;         // most likely alternatives to report per token; 0: none
+};
+
+struct TokenLogprob {
+  TokenId token = 0;
+  double logprob = 0;  // natural log, of the target's distribution before temperature and cuts
+};
+/// The chosen token's log probability, and those of the likeliest, best first.
+struct TokenReport {
+  TokenLogprob chosen;
+  std::vector<TokenLogprob> top;
+};
+
+/// One step as it ends: grown, swept, verified.
+struct StepProgress {
+  int step = 0, new_tokens = 0, total_tokens = 0;
+  std::uint64_t disk_bytes = 0;
+  Seconds time{};
+};
+
+/// What a generation cost.
+struct GenerateReport {
+  std::vector<TokenId> tokens;        // without the prompt
+  std::string finish_reason;          // "stop" (an end token), "length", "cancelled"
+  std::vector<TokenReport> logprobs;  // when asked: one per token
+  int steps = 0;                      // sweeps of the target
+  int decode_tokens = 0;              // tokens of the steps after the first
+  Seconds prefill{};                  // the first step: the prompt and the first tree share a sweep
+  Seconds decode{};                   // all later ones
+  std::uint64_t decode_bytes = 0;     // read from disk during decode
+};
+
+/// Owns the device, both models and the plan. One session at a time; one thread.
+class Engine {
+ public:
+  /// Plans first, then loads. Throws Error if the plan does not fit, Stopped on request.
+  Engine(ModelFiles models, const EngineOptions& options, const LoadProgress& progress = {},
+         std::stop_token stop = {});
+  ~Engine();
+
+  const Plan& plan() const;
+  const ModelFiles& models() const;
+  Seconds load_time() const;
+  std::uint64_t disk_bytes() const;              // read so far by both models
+  std::vector<std::string> notes() const;        // every fallback taken, in words for the user
+  std::optional<SweepStats> last_sweep() const;  // nothing when resident
+
+  using OnToken = std::function<void(TokenId)>;
+  using OnStep = std::function<void(const StepProgress&)>;
+  /// Continues the prompt. A stop request ends it within the ring's depth and keeps what was
+  /// accepted so far. At temperature 0 the tokens equal plain decoding's; at any other they are
+  /// distributed as the target's own.
+  GenerateReport generate(const GenerateRequest& request, const OnToken& on_token = {},
+                          const OnStep& on_step = {}, std::stop_token stop = {});
+
+  /// Sum of -log p(token | those before it in its window), and how many: each window of `context`
+  /// tokens is scored alone, all but its first token. The plan must have been made with logit_rows
+  /// >= context - 1.
+  struct Loss {
+    double sum = 0;
+    std::int64_t tokens = 0;
+  };
+  Loss loss(std::span<const TokenId> text, int context,
+            const std::function<void(const Loss&)>& on_window = {}, std::stop_token stop = {});
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace canopy

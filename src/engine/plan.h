@@ -1,0 +1,54 @@
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "offload/checkpoint.h"
+#include "src/spec/draft_policy.h"
+
+namespace canopy {
+
+/// How text is speculated. kAuto: kSequoia with a draft, kNone without.
+enum class Spec : std::uint8_t { kAuto, kNone, kChain, kSequoia };
+const char* name(Spec spec);
+
+/// One line of the memory budget.
+struct LedgerEntry {
+  std::string what;
+  std::uint64_t bytes = 0;
+};
+
+/// What the engine will do with the memory it has. Plain data: print it, compare it.
+struct Plan {
+  Spec spec = Spec::kNone;
+  DraftPolicy::Config policy;  // its shape is the root alone for kNone
+  KvTypes kv;
+  Transformer::Limits target_limits, draft_limits;
+  int slots = 0;          // of each KV cache: the text and the tree behind it
+  bool resident = false;  // the whole target stays in memory; nothing is streamed
+  int resident_layers = 0;
+  int ring_units =
+      0;  // units in transit when streamed; a unit is the attention or the MLP of a layer
+  std::uint64_t memory = 0;  // the budget
+  std::vector<LedgerEntry> ledger;
+  std::uint64_t total() const;
+};
+
+struct PlanRequest {
+  std::uint64_t memory = 0;  // bytes for the whole process
+  Spec spec = Spec::kAuto;
+  int tree_size = 0, tree_levels = 0;  // 0: chosen here
+  int max_prompt = 0, context = 0;     // tokens
+  int logit_rows = 0;                  // most rows of target logits beside the tree's (perplexity)
+  double temperature = 0;
+  KvTypes kv;
+};
+
+/// Lays the budget out before any weight is read: everything that must be there, then the ring with
+/// what is left, or the whole target if it fits. `process_bytes` is what the process holds already;
+/// `scratch` tells the ops' scratch. Throws Error with the ledger and the smallest budget that
+/// would do.
+Plan make_plan(const PlanRequest& request, const Checkpoint& target, const Checkpoint* draft,
+               std::uint64_t process_bytes, const Ops& ops);
+
+}  // namespace canopy

@@ -1,0 +1,126 @@
+"""Bad input gets one clear line, the right exit code, and leaves nothing half-written."""
+import json
+import os
+import shutil
+import subprocess
+import unittest
+
+from support import CANOPY, DATA, SMOLLM2, TempDirCase, main, run
+
+TINY = DATA / "model" / "llama2"
+
+
+class Errors(TempDirCase):
+    def fails(self, code, *words, says=()):
+        result = run(*words)
+        self.assertEqual(result.returncode, code, result.stderr)
+        self.assertEqual(result.stdout, "")
+        first = result.stderr.splitlines()[0]
+        self.assertTrue(first.startswith("canopy"), first)
+        for word in says:
+            self.assertIn(str(word), first)
+
+    def copy_of_tiny(self):
+        model = self.dir / "model"
+        shutil.copytree(TINY, model)
+        return model
+
+    def edit_config(self, **changes):
+        model = self.copy_of_tiny()
+        config = json.loads((model / "config.json").read_text())
+        (model / "config.json").write_text(json.dumps({**config, **changes}))
+        return model
+
+    def test_usage(self):
+        self.fails(2, "genrate", says=["genrate"])
+        self.fails(2, "generate", "-m", TINY, "-p", "x", "--no-such-flag", says=["no-such-flag"])
+        self.fails(2, "generate", "-p", "x", says=["model"])
+        self.fails(2, "generate", "-m", TINY, says=["prompt"])
+        self.fails(2, "generate", "-m", TINY, "-p", "x", "-f", "y", says=["prompt"])
+        self.fails(2, "generate", "-m", TINY, "-p", "x", "-n", "0", says=["n-predict"])
+        self.fails(2, "generate", "-m", TINY, "-p", "x", "-n", "ten", says=["n-predict"])
+        self.fails(2, "generate", "-m", TINY, "-p", "x", "--temp", "-1", says=["temp"])
+        self.fails(2, "generate", "-m", TINY, "-p", "x", "--temp", "nan", says=["temp"])
+        self.fails(2, "generate", "-m", TINY, "-p", "x", "--top-p", "0", says=["top-p"])
+        self.fails(2, "generate", "-m", TINY, "-p", "x", "--memory", "lots", says=["--memory", "lots"])
+        self.fails(2, "generate", "-m", TINY, "-p", "x", "--spec", "magic", says=["magic"])
+        self.fails(2, "generate", "-m", TINY, "-p", "x", "--spec", "sequoia", says=["-md"])
+        self.fails(2, "generate", "-m", TINY, "-p", "x", "--tree-size", "8", says=["tree"])
+        self.fails(2, "generate", "-m", TINY, "-p", "x", "-ctk", "q8", says=["cache-type-k"])
+        self.fails(2, "generate", "-m", TINY, "-p", "x", "--logprobs", "3", says=["--logprobs"])
+        self.assertEqual(run().returncode, 2)
+
+    def test_help(self):
+        for words in (["--help"], ["generate", "--help"], ["tokenize", "--help"], ["detokenize", "--help"],
+                      ["inspect", "--help"], ["perplexity", "--help"], ["inflate", "--help"], ["quantize", "--help"]):
+            result = run(*words)
+            self.assertEqual(result.returncode, 0)
+            self.assertIn("usage: canopy", result.stdout)
+
+    def test_missing_file(self):
+        missing = self.dir / "nothing.gguf"
+        for command in (["inspect", missing], ["generate", "-m", missing, "-p", "x"], ["tokenize", "-m", missing],
+                        ["inflate", "-m", missing, "-o", self.dir / "out", "--size", "1G"],
+                        ["quantize", "-m", missing, "-o", self.dir / "out.gguf", "--type", "q4_0"]):
+            self.fails(1, *command, says=[missing])
+        self.assertEqual(list(self.dir.iterdir()), [])
+
+    def test_directory_without_config(self):
+        self.fails(1, "inspect", self.dir, says=["config.json"])
+
+    def test_truncated_shard(self):
+        model = self.copy_of_tiny()
+        weights = model / "model.safetensors"
+        os.truncate(weights, weights.stat().st_size - 100)
+        self.fails(1, "inspect", model, says=["model.safetensors"])
+
+    def test_flipped_header_byte(self):
+        model = self.copy_of_tiny()
+        data = bytearray((model / "model.safetensors").read_bytes())
+        data[7] ^= 0x80  # the header's length
+        (model / "model.safetensors").write_bytes(data)
+        self.fails(1, "inspect", model, says=["model.safetensors"])
+
+    def test_unknown_architecture(self):
+        model = self.edit_config(architectures=["MambaForCausalLM"], model_type="mamba")
+        self.fails(1, "inspect", model, says=["mamba"])
+
+    def test_unwritable_output(self):
+        for output in ("/proc/nowhere/out", self.dir / "no" / "such" / "folder"):
+            self.fails(1, "inflate", "-m", TINY, "-o", output, "--size", "10M", says=[output])
+            self.fails(1, "quantize", "-m", TINY, "-o", output, "--type", "q8_0", says=[output])
+        self.assertEqual(list(self.dir.iterdir()), [])
+
+    @unittest.skipUnless(SMOLLM2.exists(), "the model is not here; scripts/get_model fetches it")
+    def test_budget_too_small(self):
+        self.fails(1, "generate", "-m", SMOLLM2, "-p", "x", "--memory", "20M", says=["20.0 MiB", "at least"])
+
+    @unittest.skipUnless(SMOLLM2.exists(), "the model is not here; scripts/get_model fetches it")
+    def test_draft_with_another_vocabulary(self):
+        draft = self.copy_of_tiny()
+        tokenizer = next((DATA / "text").rglob("tokenizer.json"))
+        shutil.copy(tokenizer, draft)
+        self.fails(1, "generate", "-m", SMOLLM2, "-md", draft, "-p", "x", says=["vocabular"])
+
+    @unittest.skipUnless(SMOLLM2.exists(), "the model is not here; scripts/get_model fetches it")
+    @unittest.skipUnless(os.geteuid() == 0, "mounting a small file system takes root")
+    def test_full_disk(self):
+        disk = self.dir / "disk"
+        disk.mkdir()
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "none", disk]).returncode != 0:
+            self.skipTest("file systems cannot be mounted here")
+        self.addCleanup(subprocess.run, ["umount", disk])
+        self.fails(1, "inflate", "-m", SMOLLM2, "-o", disk / "big", "--size", "1G", says=[disk])
+        self.assertEqual(list(disk.iterdir()), [])
+
+    @unittest.skipUnless(SMOLLM2.exists(), "the model is not here; scripts/get_model fetches it")
+    def test_closed_output(self):
+        with open("/dev/full", "w") as full:
+            result = subprocess.run([CANOPY, "generate", "-m", SMOLLM2, "-p", "x", "-n", "2"], stdout=full,
+                                    stderr=subprocess.PIPE, text=True)
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("standard output", result.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""canopy generate and perplexity on the real small model, as a user runs them."""
+import signal
+import subprocess
+import time
+import unittest
+
+from support import CANOPY, SMOLLM2, TempDirCase, main, run, run_json
+
+PROMPT = ("<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\n")
+
+
+@unittest.skipUnless(SMOLLM2.exists(), "the model is not here; scripts/get_model fetches it")
+class Generate(TempDirCase):
+    def test_answers_a_question(self):
+        result = run("generate", "-m", SMOLLM2, "-p", PROMPT, "-n", 40)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("Paris", result.stdout)
+
+    def test_every_way_to_give_the_prompt_is_the_same(self):
+        (self.dir / "prompt").write_text(PROMPT)
+        expected = run_json("generate", "-m", SMOLLM2, "-p", PROMPT, "-n", 12)
+        ids = run("tokenize", "-m", SMOLLM2, stdin=PROMPT).stdout.split()
+        self.assertEqual(len(ids), expected["prompt_tokens"])
+        for words, stdin in ((["-f", self.dir / "prompt"], ""), (["-p", "-"], PROMPT), (["--tokens", ",".join(ids)], "")):
+            self.assertEqual(run_json("generate", "-m", SMOLLM2, "-n", 12, *words, stdin=stdin)["tokens"], expected["tokens"])
+        plain = run("generate", "-m", SMOLLM2, "-p", PROMPT, "-n", 12)
+        self.assertEqual(plain.stdout, expected["text"] + "\n")
+
+    def test_streams_through_a_small_budget_to_the_same_text(self):
+        whole = run_json("generate", "-m", SMOLLM2, "-p", PROMPT, "-n", 16)
+        tight = run_json("generate", "-m", SMOLLM2, "-p", PROMPT, "-n", 16, "--memory", "100M")
+        self.assertEqual(whole["plan"]["ring_units"], 0)
+        self.assertGreaterEqual(tight["plan"]["ring_units"], 2)
+        self.assertEqual(tight["tokens"], whole["tokens"])
+        self.assertLessEqual(tight["peak_memory_bytes"], 100 << 20)
+
+    def test_a_tree_gives_the_same_text_in_fewer_steps(self):
+        draft = self.dir / "draft.gguf"
+        self.assertEqual(run("quantize", "-m", SMOLLM2, "-o", draft, "--type", "q4_0").returncode, 0)
+        plain = run_json("generate", "-m", SMOLLM2, "-p", PROMPT, "-n", 40, "--ignore-eos")
+        for words in (["--spec", "chain"], ["--spec", "sequoia"], ["--tree-size", 128, "--tree-depth", 8]):
+            tree = run_json("generate", "-m", SMOLLM2, "-md", draft, "-p", PROMPT, "-n", 40, "--ignore-eos", *words)
+            self.assertEqual(tree["tokens"], plain["tokens"])
+            self.assertLess(tree["steps"], plain["steps"] / 2)
+
+    def test_reports_log_probabilities(self):
+        report = run_json("generate", "-m", SMOLLM2, "-p", PROMPT, "-n", 5, "--logprobs", 3)
+        self.assertEqual(len(report["logprobs"]), len(report["tokens"]))
+        for token, entry in zip(report["tokens"], report["logprobs"]):
+            self.assertEqual(entry["id"], token)
+            self.assertEqual(entry["top"][0]["id"], token)  # greedy
+            self.assertEqual(entry["top"][0]["logprob"], entry["logprob"])
+            self.assertEqual([t["logprob"] for t in entry["top"]], sorted((t["logprob"] for t in entry["top"]), reverse=True))
+
+    def test_ctrl_c_keeps_what_was_generated(self):
+        process = subprocess.Popen([CANOPY, "generate", "-m", SMOLLM2, "-p", PROMPT, "-n", "4000", "--ignore-eos"],
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        time.sleep(3)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=20)
+        self.assertEqual(process.returncode, 130)
+        self.assertGreater(len(out), 20)
+        self.assertIn(b"stopped after", err)
+
+    def test_perplexity_of_sense_is_below_that_of_nonsense(self):
+        (self.dir / "sense").write_text("The sun rises in the east and sets in the west. " * 4)
+        (self.dir / "nonsense").write_text("West the sets sun in rises and the the east in. " * 4)
+        sense, nonsense = (run_json("perplexity", "-m", SMOLLM2, "-f", self.dir / name)["perplexity"]
+                           for name in ("sense", "nonsense"))
+        self.assertLess(sense * 2, nonsense)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""A model of 4 GB generates inside a memory cgroup of exactly 1 GB, page cache included."""
+import contextlib
+import os
+import pathlib
+import shutil
+import unittest
+
+from support import SMOLLM2, TempDirCase, main, run, run_json
+
+LIMIT = 1 << 30
+PROMPT = "<|im_start|>user\nName three rivers.<|im_end|>\n<|im_start|>assistant\n"
+
+
+@contextlib.contextmanager
+def memory_cgroup(limit):
+    """A cgroup (v1 or v2) with this limit: yields its folder, and its processes' peak as a function. None if refused."""
+    v1 = pathlib.Path("/sys/fs/cgroup/memory")
+    root, limit_file, peak_file = (v1, "memory.limit_in_bytes", "memory.max_usage_in_bytes") if v1.exists() else (
+        pathlib.Path("/sys/fs/cgroup"), "memory.max", "memory.peak")
+    group = root / f"canopy_test_{os.getpid()}"
+    try:
+        group.mkdir()
+        (group / limit_file).write_text(str(limit))
+        (group / peak_file).read_text()
+    except OSError:
+        with contextlib.suppress(OSError):
+            group.rmdir()
+        yield None
+        return
+    try:
+        yield group, lambda: int((group / peak_file).read_text())
+    finally:
+        group.rmdir()
+
+
+@unittest.skipUnless(SMOLLM2.exists(), "the model is not here; scripts/get_model fetches it")
+class Memory(TempDirCase):
+    def generate_in_cgroup(self, *words):
+        with memory_cgroup(LIMIT) as made:
+            if made is None:
+                self.skipTest("memory cgroups cannot be made here (needs root)")
+            group, peak = made
+            join = lambda: (group / "cgroup.procs").write_text(str(os.getpid()))
+            report = run_json("generate", *words, "-p", PROMPT, "--memory", LIMIT, "--ignore-eos", preexec_fn=join)
+            return report, peak()
+
+    def test_four_times_the_memory(self):
+        if shutil.disk_usage(self.dir).free < 6 << 30:
+            self.skipTest(f"needs 6 GB free in {self.dir}")
+        big, draft = self.dir / "big", self.dir / "draft.gguf"
+        made = run("inflate", "-m", SMOLLM2, "-o", big, "--size", "4G")
+        self.assertEqual(made.returncode, 0, made.stderr)
+        made = run("quantize", "-m", f"{big}-small", "-o", draft, "--type", "q4_0")
+        self.assertEqual(made.returncode, 0, made.stderr)
+
+        plain, plain_peak = self.generate_in_cgroup("-m", big, "-n", 3)
+        tree, tree_peak = self.generate_in_cgroup("-m", big, "-md", draft, "-n", 24)
+        small = run_json("generate", "-m", f"{big}-small", "-p", PROMPT, "-n", 24, "--ignore-eos")
+        self.assertEqual(tree["tokens"], small["tokens"])  # the enlargement is the same function
+        self.assertEqual(plain["tokens"], small["tokens"][:3])
+        for report, peak in ((plain, plain_peak), (tree, tree_peak)):
+            self.assertLessEqual(peak, LIMIT)
+            self.assertGreaterEqual(report["plan"]["ring_units"], 2)
+            self.assertIn("inflated_from", report)
+            print(f"peak: reported {report['peak_memory_bytes']}, cgroup {peak}")
+            self.assertLess(abs(report["peak_memory_bytes"] / peak - 1), 0.05)
+
+
+if __name__ == "__main__":
+    main()
