@@ -1,0 +1,286 @@
+#include "src/spec/draft_policy.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <set>
+
+#include "src/base/error.h"
+#include "tests/model/random_weights.h"
+#include "tests/spec/chi_square.h"
+
+namespace canopy::testing {
+namespace {
+
+using Tokens = std::vector<TokenId>;
+
+Tokens joined(Tokens text, std::span<const TokenId> more) {
+  text.insert(text.end(), more.begin(), more.end());
+  return text;
+}
+
+/// A small draft model and what it says of any text, computed as plain text.
+class DraftPolicyTest : public ::testing::Test {
+ protected:
+  DraftPolicyTest()
+      : config(tiny_config()),
+        device(make_device({"cpu", 0, 1, {}})),
+        stream(device->make_stream("test")),
+        weights(*device, config, 7),
+        model(*device, config, weights,
+              {.max_nodes = 128,
+               .max_tree = 64,
+               .max_logit_rows = 64,
+               .max_context = 256,
+               .chunk = 32}) {}
+
+  KvCache cache() { return KvCache(*device, config, 256, {}); }
+
+  std::vector<float> download(ConstTensorView view) {
+    std::vector<float> values(view.bytes() / sizeof(float));
+    device->download(*stream, std::as_writable_bytes(std::span(values)), view.data());
+    stream->synchronize();
+    return values;
+  }
+  std::vector<float> logits_after(const Tokens& text) {
+    KvCache kv = cache();
+    std::vector<std::int32_t> position(text.size());
+    std::iota(position.begin(), position.end(), 0);
+    const std::int32_t last = position.back();
+    const SweepPart part[] = {{{text, position, {}, 0, {&last, 1}}, &kv}};
+    return download(model.forward(part, *stream));
+  }
+  Draft grow(DraftPolicy& policy, KvCache& kv, const Tokens& pending, Sampling sampling = {},
+             StepRng rng = {}) {
+    const DraftRequest request{pending, &kv, sampling, rng};
+    return policy.grow(model, {&request, 1}, *stream).front();
+  }
+  Tokens path_of(const TokenTree& tree, NodeId node) {
+    Tokens path;
+    for (; node > 0; node = tree.parent(node)) path.insert(path.begin(), tree.token(node));
+    return path;
+  }
+  static Tokens tokens_of(const Draft& draft) {
+    return {draft.tree.tokens().begin(), draft.tree.tokens().end()};
+  }
+  static Tokens children_of(const TokenTree& tree, NodeId node) {
+    const TokenTree::Range range = tree.children(node);
+    const auto tokens = tree.tokens().subspan(static_cast<std::size_t>(range.first),
+                                              static_cast<std::size_t>(range.count));
+    return {tokens.begin(), tokens.end()};
+  }
+
+  ModelConfig config;
+  std::unique_ptr<Device> device;
+  std::unique_ptr<Stream> stream;
+  RandomWeights weights;
+  Transformer model;
+  const TreeShape shape = TreeShape::from_parents({-1, 0, 0, 0, 1, 1, 3, 4, 5, 6, 8, 8});
+  const Tokens prompt{3, 1, 4, 1, 5, 9, 2, 6};
+  const Sampling sampled{0.8f, 0, 1.0f};
+};
+
+TEST_F(DraftPolicyTest, FillsTheShapeWithTheBestTokensAfterEachPathAtTemperatureZero) {
+  DraftPolicy policy(*device, {shape, Drawing::kTopK, config.vocab, 1});
+  KvCache kv = cache();
+  const Draft draft = grow(policy, kv, prompt);
+  EXPECT_EQ(kv.length(), static_cast<int>(prompt.size()) - 1);
+  ASSERT_EQ(draft.tree.size(), shape.size());
+  EXPECT_EQ(draft.tree.token(0), prompt.back());
+  for (NodeId node = 0; node < shape.size(); ++node) {
+    SCOPED_TRACE(node);
+    EXPECT_EQ(draft.tree.parent(node), shape.parent(node));
+    const Tokens children = children_of(draft.tree, node);
+    ASSERT_EQ(static_cast<int>(children.size()), shape.child_count(node));
+    if (children.empty()) continue;
+    const std::vector<float> logits = logits_after(joined(prompt, path_of(draft.tree, node)));
+    Tokens order(logits.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](TokenId a, TokenId b) {
+      return logits[static_cast<std::size_t>(a)] > logits[static_cast<std::size_t>(b)];
+    });
+    order.resize(children.size());
+    EXPECT_EQ(children, order);
+  }
+}
+
+TEST_F(DraftPolicyTest, DrawsDistinctChildrenFromTheQThatItHandsOver) {
+  DraftPolicy policy(*device, {shape, Drawing::kWithoutReplacement, config.vocab, 1});
+  const Sampling sampling{0.8f, 20, 0.95f};
+  // Logits stay within 30 of each other: three roundings of their quotients, then exp and log.
+  constexpr float kRounding = 3 * 30 / 0.8f * 0x1p-23f + 8 * 0x1p-23f;
+  for (std::uint64_t step = 0; step < 20; ++step) {
+    SCOPED_TRACE(step);
+    KvCache kv = cache();
+    const Draft draft = grow(policy, kv, prompt, sampling, {1, 0, step});
+    ASSERT_EQ(draft.q.dim(1), config.vocab);
+    int inner = 0;
+    for (NodeId node = 0; node < shape.size(); ++node) {
+      const Tokens children = children_of(draft.tree, node);
+      const std::int32_t row = draft.row[static_cast<std::size_t>(node)];
+      if (children.empty()) {
+        EXPECT_EQ(row, -1);
+        continue;
+      }
+      EXPECT_EQ(row, inner++);
+      const std::vector<float> q = download(draft.q.rows(row, 1));
+      EXPECT_NEAR(std::accumulate(q.begin(), q.end(), 0.0), 1.0, 61 * 0x1p-23);
+      EXPECT_EQ(std::set<TokenId>(children.begin(), children.end()).size(), children.size());
+      for (const TokenId child : children) EXPECT_GT(q[static_cast<std::size_t>(child)], 0.0f);
+      // q is the draft's distribution after this node: ratios are those of the logits.
+      const auto logits = logits_after(joined(prompt, path_of(draft.tree, node)));
+      const auto best = static_cast<std::size_t>(std::max_element(q.begin(), q.end()) - q.begin());
+      for (std::size_t t = 0; t < q.size(); ++t)
+        if (q[t] > 0) {
+          EXPECT_NEAR(std::log(q[t] / q[best]), (logits[t] - logits[best]) / 0.8f, kRounding);
+        }
+    }
+    EXPECT_EQ(draft.q.dim(0), inner);
+  }
+}
+
+TEST_F(DraftPolicyTest, DrawsEachChildByItsProbabilityOnEveryLevel) {
+  // Grandchildren given children: as no uniform serves two levels, pairs are independent draws.
+  config.vocab = 6;
+  RandomWeights small(*device, config, 9);
+  Transformer draft_model(
+      *device, config, small,
+      {.max_nodes = 16, .max_tree = 16, .max_logit_rows = 8, .max_context = 64, .chunk = 16});
+  DraftPolicy policy(*device, {TreeShape::chain(3), Drawing::kWithoutReplacement, config.vocab, 1});
+  std::map<std::pair<TokenId, TokenId>, int> counts;
+  std::map<std::pair<TokenId, TokenId>, double> expected;
+  const Tokens pending{2};
+  for (std::uint64_t step = 0; step < 4000; ++step) {
+    KvCache kv(*device, config, 8, {});
+    const DraftRequest request{pending, &kv, {2.5f, 0, 1.0f}, {3, 0, step}};
+    const Draft draft = policy.grow(draft_model, {&request, 1}, *stream).front();
+    const std::vector<float> q = download(draft.q);
+    const TokenId child = draft.tree.token(1);
+    ++counts[{child, draft.tree.token(2)}];
+    for (std::size_t t = 0; t < 6; ++t)
+      expected[{child, static_cast<TokenId>(t)}] =
+          static_cast<double>(q[static_cast<std::size_t>(child)]) * static_cast<double>(q[6 + t]);
+  }
+  EXPECT_TRUE(fits(counts, expected));
+}
+
+TEST_F(DraftPolicyTest, GrowsTheSameTreeFromTheCacheAsFromTheWholeText) {
+  for (const Drawing drawing : {Drawing::kTopK, Drawing::kWithoutReplacement}) {
+    DraftPolicy policy(*device, {shape, drawing, config.vocab, 1});
+    KvCache kv = cache();
+    Tokens text = prompt, pending = prompt;
+    for (std::uint64_t step = 0; step < 8; ++step) {
+      SCOPED_TRACE(step);
+      const StepRng rng{2, 0, step};
+      const Draft draft = grow(policy, kv, pending, sampled, rng);
+      KvCache fresh = cache();
+      EXPECT_EQ(tokens_of(draft), tokens_of(grow(policy, fresh, text, sampled, rng)));
+      EXPECT_EQ(kv.length(), fresh.length());
+
+      // Accept the path to some node, then a token of the target.
+      std::vector<NodeId> known;
+      pending.clear();
+      const auto last = static_cast<NodeId>((5 * step + 3) % 12);
+      for (NodeId node = last; node >= 0; node = draft.tree.parent(node)) {
+        const std::int32_t row = draft.row[static_cast<std::size_t>(node)];
+        if (row >= 0)
+          known.insert(known.begin(), row);
+        else
+          pending.push_back(draft.tree.token(node));
+      }
+      EXPECT_LE(pending.size(), 1u);  // only a leaf was never run
+      kv.commit(known, *stream);
+      pending.push_back(static_cast<TokenId>(step * 7 % 61));
+      text = joined(joined(text, path_of(draft.tree, last)), {&pending.back(), 1});
+    }
+  }
+}
+
+TEST_F(DraftPolicyTest, GrowsSeveralTreesTogetherAsEachAlone) {
+  for (const Drawing drawing : {Drawing::kTopK, Drawing::kWithoutReplacement}) {
+    DraftPolicy together(*device, {shape, drawing, config.vocab, 3});
+    DraftPolicy alone(*device, {shape, drawing, config.vocab, 1});
+    const Tokens texts[] = {prompt, {8}, {2, 7, 1}};
+    std::vector<KvCache> caches;
+    for (int i = 0; i < 3; ++i) caches.push_back(cache());
+    std::vector<DraftRequest> requests;
+    for (std::uint32_t i = 0; i < 3; ++i)
+      requests.push_back({texts[i], &caches[i], sampled, {4, i, 0}});
+    const std::vector<Draft> drafts = together.grow(model, requests, *stream);
+    ASSERT_EQ(drafts.size(), 3u);
+    for (std::uint32_t i = 0; i < 3; ++i) {
+      SCOPED_TRACE(i);
+      KvCache kv = cache();
+      const Draft one = grow(alone, kv, texts[i], sampled, {4, i, 0});
+      EXPECT_EQ(tokens_of(drafts[i]), tokens_of(one));
+      EXPECT_EQ(caches[i].length(), kv.length());
+      if (drawing == Drawing::kWithoutReplacement) {
+        EXPECT_EQ(download(drafts[i].q), download(one.q));
+      }
+    }
+  }
+}
+
+TEST_F(DraftPolicyTest, NeverProposesTokensThatTheTargetDoesNotKnow) {
+  constexpr int kCommon = 10;
+  for (const Drawing drawing : {Drawing::kTopK, Drawing::kWithoutReplacement}) {
+    DraftPolicy policy(*device, {shape, drawing, kCommon, 1});
+    for (std::uint64_t step = 0; step < 20; ++step) {
+      KvCache kv = cache();
+      const Draft draft = grow(policy, kv, prompt, sampled, {5, 0, step});
+      for (const TokenId token : tokens_of(draft)) EXPECT_LT(token, kCommon);
+      if (drawing == Drawing::kTopK) continue;
+      ASSERT_EQ(draft.q.dim(1), kCommon);
+      for (std::int64_t row = 0; row < draft.q.dim(0); ++row) {
+        const std::vector<float> q = download(draft.q.rows(row, 1));
+        EXPECT_NEAR(std::accumulate(q.begin(), q.end(), 0.0), 1.0, kCommon * 0x1p-23);
+      }
+    }
+  }
+}
+
+TEST_F(DraftPolicyTest, LeavesTheCacheAsItWasWhenStopped) {
+  DraftPolicy policy(*device, {shape, Drawing::kTopK, config.vocab, 1});
+  KvCache kv = cache();
+  std::stop_source stop;
+  stop.request_stop();
+  const DraftRequest request{prompt, &kv, {}, {}};
+  EXPECT_THROW(policy.grow(model, {&request, 1}, *stream, stop.get_token()), Stopped);
+  EXPECT_EQ(kv.length(), 0);
+  // The tree does not fit behind the text: fails after the text was committed.
+  KvCache tight(*device, config, static_cast<int>(prompt.size()), {});
+  const DraftRequest deep{prompt, &tight, {}, {}};
+  EXPECT_THROW(policy.grow(model, {&deep, 1}, *stream), Error);
+  EXPECT_EQ(tight.length(), 0);
+  KvCache fresh = cache();
+  EXPECT_EQ(tokens_of(grow(policy, kv, prompt)), tokens_of(grow(policy, fresh, prompt)));
+}
+
+TEST_F(DraftPolicyTest, CountsItsBytesAndItsWidestForwardBeforehand) {
+  // Inner nodes by level: 1, 2, 3, 1. Proposals: 3, 2 x 2, 3 x 1, 1 x 2.
+  EXPECT_EQ(DraftPolicy::widest_forward({shape, Drawing::kTopK, 61, 2}), 6);
+  EXPECT_EQ(DraftPolicy::device_bytes({shape, Drawing::kTopK, 61, 2}), 2u * 4 * 4);
+  EXPECT_EQ(DraftPolicy::device_bytes({shape, Drawing::kWithoutReplacement, 61, 2}),
+            2u * (4 * 4 + 7 * 61 * 4));
+}
+
+TEST_F(DraftPolicyTest, RefusesWhatItCannotGrow) {
+  const auto make = [&](const TreeShape& form, int vocab, int requests) {
+    return DraftPolicy(*device, {form, Drawing::kTopK, vocab, requests});
+  };
+  EXPECT_THROW(make(TreeShape(), 61, 1), Error);
+  EXPECT_THROW(make(shape, 2, 1), Error);  // three children of two tokens
+  EXPECT_THROW(make(shape, 61, 0), Error);
+  DraftPolicy wide = make(shape, 62, 1);
+  DraftPolicy policy = make(shape, 61, 1);
+  KvCache kv = cache();
+  EXPECT_THROW(grow(wide, kv, prompt), Error);
+  EXPECT_THROW(grow(policy, kv, {}), Error);
+  const std::vector<DraftRequest> two(2, DraftRequest{prompt, &kv, {}, {}});
+  EXPECT_THROW(policy.grow(model, two, *stream), Error);
+}
+
+}  // namespace
+}  // namespace canopy::testing
