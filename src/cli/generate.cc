@@ -231,9 +231,7 @@ int run_generate(const std::vector<std::string>& words) {
   try {
     engine.emplace(
         std::move(models), options,
-        [&](std::uint64_t done, std::uint64_t all) {
-          progress.show("loading " + format_size(done) + " of " + format_size(all));
-        },
+        [&](std::uint64_t done, std::uint64_t all) { progress.show_loading(done, all); },
         interrupt.token());
   } catch (const Stopped&) {
     progress.end();
@@ -255,9 +253,11 @@ int run_generate(const std::vector<std::string>& words) {
       request, [&](TokenId token) { emit(stream.push(token)); },
       [&](const StepProgress& step) {
         progress.show("step " + std::to_string(step.step) + ": " + std::to_string(step.new_tokens) +
-                      " tokens, " + std::to_string(step.total_tokens) + " in all, " +
-                      format_size(step.disk_bytes) + " read at " +
-                      rate(static_cast<double>(step.disk_bytes), step.time));
+                      " tokens, " + std::to_string(step.total_tokens) + " in all" +
+                      (engine->plan().resident
+                           ? ""
+                           : ", " + format_size(step.disk_bytes) + " read at " +
+                                 rate(static_cast<double>(step.disk_bytes), step.time)));
       },
       interrupt.token());
   emit(stream.flush());

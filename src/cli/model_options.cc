@@ -94,6 +94,13 @@ void ProgressLine::show(const std::string& text) {
   open_ = terminal_;
 }
 
+void ProgressLine::show_loading(std::uint64_t done, std::uint64_t all) {
+  const auto now = std::chrono::steady_clock::now();
+  if (done < all && now - last_loading_ < std::chrono::seconds(1)) return;
+  last_loading_ = now;
+  show("loading " + format_size(done) + " of " + format_size(all));
+}
+
 void ProgressLine::end() {
   if (open_) std::cerr << "\n";
   open_ = false;

@@ -1,4 +1,5 @@
 #pragma once
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <ostream>
@@ -40,10 +41,12 @@ class ProgressLine {
   explicit ProgressLine(const boost::program_options::variables_map& values);
   ~ProgressLine();
   void show(const std::string& text);
-  void end();  // leaves the last text standing
+  void show_loading(std::uint64_t done, std::uint64_t all);  // bytes; thinned out
+  void end();                                                // leaves the last text standing
 
  private:
   bool terminal_, lines_, open_ = false;
+  std::chrono::steady_clock::time_point last_loading_{};
 };
 
 /// Warns on stderr of what the user should know before a run: fallbacks taken, an inflated model, a

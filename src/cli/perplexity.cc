@@ -58,9 +58,7 @@ int run_perplexity(const std::vector<std::string>& words) {
   try {
     Engine engine(
         std::move(models), options,
-        [&](std::uint64_t done, std::uint64_t all) {
-          progress.show("loading " + format_size(done) + " of " + format_size(all));
-        },
+        [&](std::uint64_t done, std::uint64_t all) { progress.show_loading(done, all); },
         interrupt.token());
     progress.end();
     print_notes(engine);
