@@ -9,5 +9,6 @@ namespace canopy::cli {
 int run_generate(const std::vector<std::string>& words);
 int run_inflate(const std::vector<std::string>& words);
 int run_perplexity(const std::vector<std::string>& words);
+int run_quantize(const std::vector<std::string>& words);
 
 }  // namespace canopy::cli

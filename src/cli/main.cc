@@ -14,6 +14,7 @@ std::span<const Command> commands() {
       {"generate", "continue a prompt", run_generate},
       {"inflate", "write a function-preserving enlargement of a small model", run_inflate},
       {"perplexity", "score a text", run_perplexity},
+      {"quantize", "write a GGUF of 4 or 8 bits, a draft for its own original", run_quantize},
   };
   return kCommands;
 }

@@ -3,24 +3,23 @@
 #include <chrono>
 #include <cstdint>
 
+#include "src/cli/model_options.h"
+
 namespace canopy::cli {
 
-/// What inflate and quantize show on stderr while they write: nothing in the first two seconds,
-/// then a line rewritten in place on a terminal, or a line every few seconds with --progress.
-/// One thread.
+/// What inflate and quantize show on stderr while they write, from the third second on. One thread;
+/// made before any other (Interrupt).
 class WriteProgress {
  public:
-  explicit WriteProgress(const boost::program_options::variables_map& values);
-  ~WriteProgress();  // ends a line that is still open
-  WriteProgress(const WriteProgress&) = delete;
-  WriteProgress& operator=(const WriteProgress&) = delete;
-  /// Throws Stopped after Ctrl-C or SIGTERM, so that the partial output is removed.
+  explicit WriteProgress(const boost::program_options::variables_map& values) : line_(values) {}
+  /// Bytes. Throws Stopped after Ctrl-C or SIGTERM, so that the partial output is removed.
   void operator()(std::uint64_t done, std::uint64_t total);
 
  private:
   using Clock = std::chrono::steady_clock;
-  bool terminal_, lines_, open_ = false;
-  Clock::time_point start_ = Clock::now(), next_;
+  Interrupt interrupt_;
+  ProgressLine line_;
+  Clock::time_point start_ = Clock::now(), next_ = start_ + std::chrono::seconds(2);
 };
 
 }  // namespace canopy::cli

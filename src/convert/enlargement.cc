@@ -151,8 +151,9 @@ std::vector<EnlargedTensor> enlarged_tensors(const Checkpoint& checkpoint, const
       vector(prefix + name, source(name), big.dim, small.dim, norm_scale, Beside::kRandom);
     };
     /// reads the residual stream: an identity layer has added rows only
-    const auto reads = [&](const std::string& name, std::int64_t rows, std::int64_t small_rows) {
-      add(prefix + name, source(name), {rows, big.dim}, from < 0 ? 0 : small_rows, small.dim, 1.0f,
+    const auto reads = [&](const std::string& name, std::int64_t rows, std::int64_t small_rows,
+                           float scale = 1.0f) {
+      add(prefix + name, source(name), {rows, big.dim}, from < 0 ? 0 : small_rows, small.dim, scale,
           Beside::kRandom);
     };
     /// writes to the residual stream: an identity layer has added columns only
@@ -166,8 +167,11 @@ std::vector<EnlargedTensor> enlarged_tensors(const Checkpoint& checkpoint, const
                        small_q = std::int64_t{small.heads} * small.head_dim,
                        small_kv = std::int64_t{small.kv_heads} * small.head_dim;
     norm("input_layernorm.weight");
-    reads("self_attn.q_proj.weight", q, small_q);
-    reads("self_attn.k_proj.weight", kv, small_kv);
+    // The norms of Q and K, over a head as wide as before, share the epsilon that was divided:
+    // their inputs shrink with it.
+    const float qk_scale = big.qk_norm ? norm_scale : 1.0f;
+    reads("self_attn.q_proj.weight", q, small_q, qk_scale);
+    reads("self_attn.k_proj.weight", kv, small_kv, qk_scale);
     reads("self_attn.v_proj.weight", kv, small_kv);
     if (big.qkv_bias) {
       const auto bias = [&](const std::string& name, std::int64_t size, std::int64_t source_size) {

@@ -1,12 +1,11 @@
 #include "src/convert/hf_files.h"
 
 #include <array>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "src/base/error.h"
 #include "src/convert/output.h"
+#include "src/convert/source_files.h"
 #include "src/convert/source_rope.h"
 
 namespace canopy {
@@ -15,13 +14,6 @@ namespace fs = std::filesystem;
 using nlohmann::ordered_json;
 
 namespace {
-
-std::string text_of(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(in), {}};
-  if (!in) throw Error("cannot read " + path.string());
-  return text;
-}
 
 ordered_json rope_json(const RopeScaling& s) {
   using Type = RopeScaling::Type;
@@ -88,7 +80,7 @@ ordered_json config_from_gguf(const Checkpoint& gguf) {
 ordered_json config_json(const Checkpoint& source, const ModelConfig& target) {
   ordered_json json;
   if (fs::is_directory(source.root()))
-    json = ordered_json::parse(text_of(source.root() / "config.json"));
+    json = ordered_json::parse(read_text_file(source.root() / "config.json"));
   else
     json = config_from_gguf(source);
   json["hidden_size"] = target.dim;
@@ -134,7 +126,7 @@ void write_hf_files(const Checkpoint& source, const ModelConfig& target,
   if (fs::is_directory(source.root())) {
     for (const char* name : kCopied)
       if (fs::exists(source.root() / name))
-        write_text_file(directory / name, text_of(source.root() / name));
+        write_text_file(directory / name, read_text_file(source.root() / name));
     return;
   }
   ordered_json generation = ordered_json::object();

@@ -11,6 +11,7 @@
 #include "src/convert/hf_files.h"
 #include "src/convert/random_weights.h"
 #include "src/convert/safetensors_writer.h"
+#include "src/convert/source_files.h"
 #include "src/convert/weight_rows.h"
 
 namespace canopy {
@@ -92,13 +93,6 @@ void write_weights(const Checkpoint& model, const std::vector<EnlargedTensor>& t
   writer.finish();
 }
 
-std::string name_of(const Checkpoint& model) {
-  if (const auto* name = model.metadata().find<std::string>("general.name")) return *name;
-  std::filesystem::path root = std::filesystem::absolute(model.root()).lexically_normal();
-  if (!root.has_filename()) root = root.parent_path();
-  return root.filename().string();
-}
-
 }  // namespace
 
 ModelConfig inflate(const Checkpoint& model, const InflateRequest& request,
@@ -116,7 +110,7 @@ ModelConfig inflate(const Checkpoint& model, const InflateRequest& request,
   StagedOutput small_output(request.small, StagedOutput::Kind::kDirectory,
                             small_bytes + big_bytes + kOtherFiles);
   StagedOutput big_output(request.output, StagedOutput::Kind::kDirectory, big_bytes);
-  const InflationLabel label{.from = name_of(model),
+  const InflationLabel label{.from = model_name(model),
                              .widen = big.dim / small.dim,
                              .layers = small.layers,
                              .seed = request.seed};

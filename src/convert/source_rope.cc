@@ -112,13 +112,18 @@ SourceRope source_rope(const Checkpoint& checkpoint) {
     rope.frequency_factors.push_back(default_table[i] / actual[i]);
   if (hf) return rope;
 
-  // Llama 3.1 and 3.2: the lowest frequencies are divided by the whole factor.
+  // llama3 divides the lowest frequencies by its whole factor; the context length before scaling is
+  // a power of two. Whatever else was tuned is not recognised.
   RopeScaling llama3 = scaling;
   llama3.type = Type::kLlama3;
   llama3.factor = std::round(rope.frequency_factors.back());
-  llama3.original_positions = 8192;
-  if (llama3.factor >= 1 && close(rope_table(llama3, config.head_dim).inverse_frequency, actual))
+  if (llama3.factor < 1) return rope;
+  for (int positions = 256; positions <= 1 << 17; positions *= 2) {
+    llama3.original_positions = positions;
+    if (!close(rope_table(llama3, config.head_dim).inverse_frequency, actual)) continue;
     scaling = llama3;
+    break;
+  }
   return rope;
 }
 

@@ -5,47 +5,13 @@
 #include "src/base/error.h"
 #include "src/convert/hf_files.h"
 #include "src/convert/output.h"
-#include "src/convert/token_types.h"
+#include "src/convert/pre_tokenizers.h"
 
 namespace canopy {
 
 using nlohmann::ordered_json;
 
 namespace {
-
-ordered_json split(const char* pattern) {
-  return {{"type", "Split"},
-          {"pattern", {{"Regex", pattern}}},
-          {"behavior", "Isolated"},
-          {"invert", false}};
-}
-
-ordered_json byte_level(bool use_regex) {
-  return {{"type", "ByteLevel"},
-          {"add_prefix_space", false},
-          {"trim_offsets", true},
-          {"use_regex", use_regex}};
-}
-
-ordered_json sequence(std::initializer_list<ordered_json> parts) {
-  return {{"type", "Sequence"}, {"pretokenizers", ordered_json(std::vector<ordered_json>(parts))}};
-}
-
-ordered_json pre_tokenizer(const std::string& pre) {
-  if (pre == "smollm")
-    return sequence({{{"type", "Digits"}, {"individual_digits", true}}, byte_level(true)});
-  if (pre == "llama-bpe") return sequence({split(kLlamaBpePattern), byte_level(false)});
-  if (pre == "qwen2") return sequence({split(kQwen2Pattern), byte_level(false)});
-  if (pre == "gpt-2") return byte_level(true);
-  if (pre == "default")  // each pattern cuts further what the one before left
-    return sequence({split("[\\p{P}\\$\\+<=>\\^~\\|]+"),
-                     split("'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|"
-                           "\\s+(?!\\S)"),
-                     split("\\p{N}+"), split("[0-9][0-9][0-9]"), byte_level(false)});
-  throw Error("pre-tokenizer '" + pre +
-              "' (key tokenizer.ggml.pre) cannot be written as tokenizer.json; known: smollm, "
-              "llama-bpe, qwen2, gpt-2, default");
-}
 
 /// What the template adds around one text.
 ordered_json post_processor(const std::vector<std::string>& tokens, const std::int64_t* bos,
@@ -88,10 +54,12 @@ void write_tokenizer_files(const Metadata& gguf, const std::filesystem::path& di
                 "' (key tokenizer.ggml.model) cannot be written as tokenizer.json; use the model's "
                 "Hugging Face directory");
   const auto* tokens = gguf.find<std::vector<std::string>>("tokenizer.ggml.tokens");
-  const auto* merges = gguf.find<std::vector<std::string>>("tokenizer.ggml.merges");
   const auto* types = gguf.find<std::vector<std::int32_t>>("tokenizer.ggml.token_type");
-  if (tokens == nullptr || merges == nullptr || types == nullptr || types->size() != tokens->size())
-    throw Error("the metadata lack tokenizer.ggml.tokens, .token_type or .merges");
+  if (tokens == nullptr || types == nullptr || types->size() != tokens->size())
+    throw Error("the metadata lack tokenizer.ggml.tokens or .token_type");
+  // Without merges every byte is a token.
+  const std::vector<std::string> none;
+  const auto* merges = gguf.find<std::vector<std::string>>("tokenizer.ggml.merges");
   const auto* pre = gguf.find<std::string>("tokenizer.ggml.pre");
   const std::string pre_name = pre ? *pre : "default";
 
@@ -101,6 +69,7 @@ void write_tokenizer_files(const Metadata& gguf, const std::filesystem::path& di
   pairs.reserve(tokens->size());
   for (std::size_t id = 0; id < tokens->size(); ++id) {
     const std::string& token = (*tokens)[id];
+    if (static_cast<TokenType>((*types)[id]) == TokenType::kUnused) continue;
     pairs.push_back({token, id});
     const auto type = static_cast<TokenType>((*types)[id]);
     if (type != TokenType::kControl && type != TokenType::kUserDefined) continue;
@@ -113,7 +82,7 @@ void write_tokenizer_files(const Metadata& gguf, const std::filesystem::path& di
                      {"special", type == TokenType::kControl}});
   }
   ordered_json merge_list = ordered_json::array();
-  for (const std::string& merge : *merges) {
+  for (const std::string& merge : merges ? *merges : none) {
     const auto space = merge.find(' ', 1);  // byte-level tokens hold no space
     if (space == std::string::npos)
       throw Error("tokenizer.ggml.merges holds '" + merge + "', which is not two tokens");
@@ -135,9 +104,9 @@ void write_tokenizer_files(const Metadata& gguf, const std::filesystem::path& di
   ordered_json json{{"version", "1.0"}, {"truncation", nullptr}, {"padding", nullptr}};
   json["added_tokens"] = std::move(added);
   json["normalizer"] = pre_name == "qwen2" ? ordered_json{{"type", "NFC"}} : ordered_json(nullptr);
-  json["pre_tokenizer"] = pre_tokenizer(pre_name);
+  json["pre_tokenizer"] = pre_tokenizer_json(pre_name);
   json["post_processor"] = post_processor(*tokens, bos, eos);
-  json["decoder"] = byte_level(true);
+  json["decoder"] = byte_level_json(true);
   json["model"] = {{"type", "BPE"},
                    {"dropout", nullptr},
                    {"unk_token", nullptr},

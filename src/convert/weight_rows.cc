@@ -51,7 +51,7 @@ std::int64_t WeightRows::stored_row(const TensorEntry& tensor, std::int64_t row)
              : row;
 }
 
-void WeightRows::read(const TensorEntry& tensor, std::int64_t row, std::span<float> out) {
+std::span<const std::byte> WeightRows::read_stored(const TensorEntry& tensor, std::int64_t row) {
   const auto file = static_cast<std::size_t>(tensor.file);
   const std::string& path = checkpoint_->files().at(file).native();
   int& descriptor = descriptors_[file];
@@ -69,11 +69,15 @@ void WeightRows::read(const TensorEntry& tensor, std::int64_t row, std::span<flo
                   (got < 0 ? std::strerror(errno) : "it ends there"));
     done += static_cast<std::size_t>(got);
   }
-  dequantize_row(tensor.dtype, bytes_.data(), out);
+  return bytes_;
+}
+
+void WeightRows::read(const TensorEntry& tensor, std::int64_t row, std::span<float> out) {
+  dequantize_row(tensor.dtype, read_stored(tensor, row).data(), out);
   for (const float value : out)
     if (!std::isfinite(value))
-      throw Error(path + ": tensor " + tensor.name + ", row " + std::to_string(row) +
-                  " holds a value that is not finite");
+      throw Error(checkpoint_->root().string() + ": tensor " + tensor.name + ", row " +
+                  std::to_string(row) + " holds a value that is not finite");
 }
 
 }  // namespace canopy

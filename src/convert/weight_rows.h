@@ -22,6 +22,8 @@ class WeightRows {
   static std::int64_t columns(const TensorEntry& tensor);  // the last axis
   /// out: [columns]. Throws: Error if the file cannot be read, or a value is not finite.
   void read(const TensorEntry& tensor, std::int64_t row, std::span<float> out);
+  /// The row's bytes as they are stored; valid until the next call. Throws: Error.
+  std::span<const std::byte> read_stored(const TensorEntry& tensor, std::int64_t row);
 
  private:
   std::int64_t stored_row(const TensorEntry& tensor, std::int64_t row) const;

@@ -1,0 +1,57 @@
+#include "src/convert/quantize.h"
+
+#include <functional>
+#include <iomanip>
+#include <iostream>
+
+#include "src/cli/command.h"
+#include "src/cli/commands.h"
+#include "src/cli/write_progress.h"
+
+namespace canopy::cli {
+
+namespace {
+
+DType parse_type(const std::string& text) {
+  if (text == "q4_0") return DType::kQ4_0;
+  if (text == "q4_1") return DType::kQ4_1;
+  if (text == "q8_0") return DType::kQ8_0;
+  throw UsageError("--type: '" + text + "' is not q4_0, q4_1 or q8_0");
+}
+
+}  // namespace
+
+int run_quantize(const std::vector<std::string>& words) {
+  namespace po = boost::program_options;
+  po::options_description options("flags");
+  options.add_options()("model,m", po::value<std::string>()->required(),
+                        "a Hugging Face directory or a GGUF file");
+  options.add_options()("output,o", po::value<std::string>()->required(), "GGUF file to write");
+  options.add_options()("type", po::value<std::string>()->required(), "q4_0, q4_1 or q8_0");
+  options.add_options()("progress", "report on stderr even if it is not a terminal");
+  const auto values =
+      parse(words,
+            "usage: canopy quantize -m MODEL -o FILE.gguf --type q4_0|q4_1|q8_0\n\n"
+            "Writes a model with its matrices in blocks of 32 weights, embedding and head at 8\n"
+            "bits: a draft for its own original.",
+            options);
+  if (!values) return 0;
+  const std::string output = (*values)["output"].as<std::string>(),
+                    type = (*values)["type"].as<std::string>();
+  const DType dtype = parse_type(type);
+  const Checkpoint model = Checkpoint::open((*values)["model"].as<std::string>());
+  WriteProgress progress(*values);
+  const QuantizeReport report = quantize(model, output, dtype, std::ref(progress));
+  std::cout << output << ": " << format_size(report.weight_bytes) << " of weights";
+  if (report.relative_error > 0)
+    std::cout << ", relative error of the quantised matrices " << std::setprecision(3)
+              << report.relative_error;
+  std::cout << "\n";
+  if (report.same_function)
+    std::cerr << "canopy quantize: no matrix changed (each is " << type
+              << " already, or has rows that are not whole blocks): the copy is the same function "
+                 "and proves nothing as a draft\n";
+  return 0;
+}
+
+}  // namespace canopy::cli

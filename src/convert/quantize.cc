@@ -1,0 +1,179 @@
+#include "src/convert/quantize.h"
+
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/convert.h"
+#include "src/base/error.h"
+#include "src/convert/block_quant.h"
+#include "src/convert/gguf_metadata.h"
+#include "src/convert/gguf_writer.h"
+#include "src/convert/source_rope.h"
+#include "src/convert/weight_rows.h"
+
+namespace canopy {
+
+namespace {
+
+struct Renamed {
+  const char *gguf, *canonical;
+};
+constexpr std::array kLayerTensors{
+    Renamed{"attn_norm.weight", "input_layernorm.weight"},
+    Renamed{"attn_q.weight", "self_attn.q_proj.weight"},
+    Renamed{"attn_q.bias", "self_attn.q_proj.bias"},
+    Renamed{"attn_k.weight", "self_attn.k_proj.weight"},
+    Renamed{"attn_k.bias", "self_attn.k_proj.bias"},
+    Renamed{"attn_v.weight", "self_attn.v_proj.weight"},
+    Renamed{"attn_v.bias", "self_attn.v_proj.bias"},
+    Renamed{"attn_q_norm.weight", "self_attn.q_norm.weight"},
+    Renamed{"attn_k_norm.weight", "self_attn.k_norm.weight"},
+    Renamed{"attn_output.weight", "self_attn.o_proj.weight"},
+    Renamed{"ffn_norm.weight", "post_attention_layernorm.weight"},
+    Renamed{"ffn_gate.weight", "mlp.gate_proj.weight"},
+    Renamed{"ffn_up.weight", "mlp.up_proj.weight"},
+    Renamed{"ffn_down.weight", "mlp.down_proj.weight"},
+};
+constexpr const char* kRopeFactors = "rope_freqs.weight";
+
+/// A tensor of the output and where its values come from.
+struct Plan {
+  GgufTensor out;
+  const TensorEntry* source = nullptr;
+  bool head_or_embedding = false;
+};
+
+DType output_type(const TensorEntry& source, DType wanted) {
+  if (source.shape.size() == 1) return DType::kF32;
+  if (WeightRows::columns(source) % 32 == 0) return wanted;
+  return source.dtype == DType::kF16 ? DType::kF16 : DType::kBF16;
+}
+
+std::vector<Plan> plan_tensors(const Checkpoint& model, DType type) {
+  std::vector<Plan> plans;
+  const auto add = [&](std::string gguf, const std::string& canonical, bool head_or_embedding) {
+    const TensorEntry* source = model.find(canonical);
+    if (source == nullptr) return;  // Checkpoint::open has checked that all that are needed exist
+    const DType wanted = head_or_embedding ? DType::kQ8_0 : type;
+    plans.push_back({{std::move(gguf), output_type(*source, wanted), source->shape},
+                     source,
+                     head_or_embedding});
+  };
+  add("token_embd.weight", "model.embed_tokens.weight", true);
+  add("output_norm.weight", "model.norm.weight", false);
+  if (!model.config().tied_head) add("output.weight", "lm_head.weight", true);
+  for (int layer = 0; layer < model.config().layers; ++layer)
+    for (const Renamed& tensor : kLayerTensors)
+      add("blk." + std::to_string(layer) + "." + tensor.gguf,
+          "model.layers." + std::to_string(layer) + "." + tensor.canonical, false);
+  return plans;
+}
+
+/// Rows in the output's type, and how far they are from their source.
+class RowMaker {
+ public:
+  explicit RowMaker(const Checkpoint& model)
+      : rows_(model),
+        llama_(gguf_architecture(model.config()) == "llama"),
+        head_dim_(model.config().head_dim) {}
+
+  /// Row `row` of the output's order.
+  std::span<const std::byte> make(const Plan& plan, std::int64_t row) {
+    const TensorEntry& source = *plan.source;
+    const DType type = plan.out.dtype;
+    if (llama_ && is_rotated(source.name)) row = rotated_halves_row(row, head_dim_);
+    if (type == source.dtype) return rows_.read_stored(source, row);
+    floats_.resize(static_cast<std::size_t>(WeightRows::columns(source)));
+    rows_.read(source, row, floats_);
+    bytes_.resize(row_bytes(type, WeightRows::columns(source)));
+    if (type == DType::kF32) return std::as_bytes(std::span(floats_));
+    if (type == DType::kBF16 || type == DType::kF16) {
+      for (std::size_t i = 0; i < floats_.size(); ++i) {
+        const std::uint16_t bits =
+            type == DType::kF16 ? f16_from_f32(floats_[i]) : bf16_from_f32(floats_[i]);
+        std::memcpy(bytes_.data() + 2 * i, &bits, sizeof bits);
+      }
+      return bytes_;
+    }
+    in_context("quantising tensor " + source.name, [&] { quantize_row(type, floats_, bytes_); });
+    if (!plan.head_or_embedding) measure(type);
+    return bytes_;
+  }
+  double relative_error() const { return square_ == 0 ? 0 : std::sqrt(error_ / square_); }
+
+ private:
+  void measure(DType type) {
+    back_.resize(floats_.size());
+    dequantize_row(type, bytes_.data(), back_);
+    for (std::size_t i = 0; i < floats_.size(); ++i) {
+      const double value = static_cast<double>(floats_[i]),
+                   miss = value - static_cast<double>(back_[i]);
+      error_ += miss * miss;
+      square_ += value * value;
+    }
+  }
+
+  WeightRows rows_;
+  bool llama_;
+  std::int64_t head_dim_;
+  std::vector<float> floats_, back_;
+  std::vector<std::byte> bytes_;
+  double error_ = 0, square_ = 0;
+};
+
+std::uint32_t file_type(DType type) {  // GGUF's general.file_type: "mostly" of this type
+  return type == DType::kQ4_0 ? 2 : type == DType::kQ4_1 ? 3 : 7;
+}
+
+}  // namespace
+
+QuantizeReport quantize(const Checkpoint& model, const std::filesystem::path& output, DType type,
+                        const Progress& progress) {
+  require(type == DType::kQ4_0 || type == DType::kQ4_1 || type == DType::kQ8_0,
+          "the type to quantise to is not q4_0, q4_1 or q8_0");
+  const std::vector<Plan> plans = plan_tensors(model, type);
+  GgufMetadata metadata = gguf_model_metadata(model, file_type(type));
+  for (auto& entry : gguf_tokenizer_metadata(model)) metadata.push_back(std::move(entry));
+  const std::vector<float> factors = source_rope(model).frequency_factors;
+
+  std::vector<GgufTensor> tensors;
+  if (!factors.empty())
+    tensors.push_back({kRopeFactors, DType::kF32, {static_cast<std::int64_t>(factors.size())}});
+  bool same_function = true;
+  for (const Plan& plan : plans) {
+    tensors.push_back(plan.out);
+    const bool matrix = plan.source->shape.size() > 1;
+    if (matrix && plan.out.dtype != plan.source->dtype) same_function = false;
+  }
+
+  QuantizeReport report{.weight_bytes = gguf_data_bytes(tensors),
+                        .relative_error = 0,
+                        .same_function = same_function};
+  constexpr std::uint64_t kHeader = std::uint64_t{32}
+                                    << 20;  // far beyond any vocabulary's metadata
+  StagedOutput staged(output, StagedOutput::Kind::kFile, report.weight_bytes + kHeader);
+  GgufWriter writer(staged.partial(), metadata, tensors);
+  if (!factors.empty()) writer.write(kRopeFactors, std::as_bytes(std::span(factors)));
+  RowMaker maker(model);
+  std::uint64_t done = 0;
+  for (const Plan& plan : plans) {
+    const std::int64_t rows = WeightRows::rows(*plan.source);
+    for (std::int64_t row = 0; row < rows; ++row) {
+      const std::span<const std::byte> bytes = maker.make(plan, row);
+      writer.write(plan.out.name, bytes);
+      done += bytes.size();
+      if (row % 64 == 0) progress(done, report.weight_bytes);
+    }
+  }
+  writer.finish();
+  staged.publish();
+  progress(report.weight_bytes, report.weight_bytes);
+  report.relative_error = maker.relative_error();
+  return report;
+}
+
+}  // namespace canopy

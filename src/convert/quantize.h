@@ -1,0 +1,28 @@
+#pragma once
+#include <cstdint>
+#include <filesystem>
+
+#include "kernels/tensor.h"
+#include "offload/checkpoint.h"
+#include "src/convert/output.h"
+
+namespace canopy {
+
+struct QuantizeReport {
+  std::uint64_t weight_bytes = 0;
+  /// sqrt(sum of squared errors / sum of squares) over the matrices that were quantised; 0 if all
+  /// were copied.
+  double relative_error = 0;
+  /// Every matrix was copied: it had the target's type, or rows that are not whole blocks. The
+  /// output is the same function, and as a draft proves nothing.
+  bool same_function = false;
+};
+
+/// Writes `model` as a GGUF file that llama.cpp loads, its matrices in blocks of `type` (kQ4_0,
+/// kQ4_1, kQ8_0); embedding and head in Q8_0, vectors in F32. Matrices whose rows are not whole
+/// blocks stay at 16 bits; those that have the wanted type already are copied. Streams. Throws:
+/// Error if the output exists, does not fit the disk, or GGUF cannot express the model.
+QuantizeReport quantize(const Checkpoint& model, const std::filesystem::path& output, DType type,
+                        const Progress& progress);
+
+}  // namespace canopy

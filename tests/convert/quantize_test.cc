@@ -1,0 +1,222 @@
+#include "src/convert/quantize.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "src/base/error.h"
+#include "src/convert/gguf_metadata.h"
+#include "src/convert/hf_files.h"
+#include "src/convert/safetensors_writer.h"
+#include "src/convert/source_files.h"
+#include "src/convert/weight_rows.h"
+#include "src/text/tokenizer.h"
+#include "tests/convert/tiny_outputs.h"
+
+namespace canopy {
+namespace {
+
+using test::TempDir;
+
+void ignore(std::uint64_t, std::uint64_t) {}
+
+std::vector<float> row_of(WeightRows& rows, const TensorEntry& tensor, std::int64_t row) {
+  std::vector<float> values(static_cast<std::size_t>(WeightRows::columns(tensor)));
+  rows.read(tensor, row, values);
+  return values;
+}
+
+class Quantize : public testing::TestWithParam<const char*> {
+ protected:
+  const TempDir dir_;
+  const Checkpoint source_ = test::tiny_model(GetParam());
+};
+
+TEST_P(Quantize, KeepsTheConfig) {
+  quantize(source_, dir_.path() / "q.gguf", DType::kQ8_0, ignore);
+  const ModelConfig ours = Checkpoint::open(dir_.path() / "q.gguf").config(),
+                    theirs = source_.config();
+  EXPECT_EQ(ours.architecture, theirs.architecture == "mistral" ? "llama" : theirs.architecture);
+  for (const auto member : {&ModelConfig::layers, &ModelConfig::dim, &ModelConfig::hidden_dim,
+                            &ModelConfig::heads, &ModelConfig::kv_heads, &ModelConfig::head_dim,
+                            &ModelConfig::vocab, &ModelConfig::max_positions})
+    EXPECT_EQ(ours.*member, theirs.*member);
+  for (const auto member : {&ModelConfig::tied_head, &ModelConfig::qkv_bias, &ModelConfig::qk_norm})
+    EXPECT_EQ(ours.*member, theirs.*member);
+  EXPECT_EQ(ours.rms_eps, theirs.rms_eps);
+  EXPECT_NEAR(ours.rope_magnitude, theirs.rope_magnitude, 1e-6f);
+  ASSERT_EQ(ours.rope_inverse_frequency.size(), theirs.rope_inverse_frequency.size());
+  for (std::size_t i = 0; i < ours.rope_inverse_frequency.size(); ++i)
+    // Keys are f32, and frequency factors round twice more.
+    EXPECT_NEAR(ours.rope_inverse_frequency[i], theirs.rope_inverse_frequency[i],
+                1e-6f * theirs.rope_inverse_frequency[i]);
+}
+
+TEST_P(Quantize, KeepsEveryValueToHalfAStep) {
+  const QuantizeReport report = quantize(source_, dir_.path() / "q.gguf", DType::kQ8_0, ignore);
+  // No row of this one is a multiple of 32 long: all stay at BF16.
+  EXPECT_EQ(report.same_function, GetParam() == std::string("llama3"));
+  const Checkpoint out = Checkpoint::open(dir_.path() / "q.gguf");
+  WeightRows theirs(source_), ours(out);
+  std::size_t seen = 0;
+  for (const TensorEntry& tensor : out.tensors()) {
+    const TensorEntry* source = source_.find(tensor.name);
+    if (source == nullptr) {
+      EXPECT_EQ(tensor.name, "rope_freqs.weight");
+      continue;
+    }
+    ++seen;
+    for (std::int64_t row = 0; row < WeightRows::rows(tensor); ++row) {
+      const std::vector<float> expected = row_of(theirs, *source, row),
+                               got = row_of(ours, tensor, row);
+      for (std::size_t i = 0; i < expected.size(); ++i) {
+        float bound = std::abs(expected[i]) * 0x1p-8f;  // BF16
+        if (tensor.dtype == DType::kF32 || tensor.dtype == source->dtype) bound = 0;
+        if (tensor.dtype == DType::kQ8_0 && source->dtype != DType::kQ8_0) {
+          float largest = 0;
+          for (std::size_t j = i / 32 * 32; j < i / 32 * 32 + 32; ++j)
+            largest = std::max(largest, std::abs(expected[j]));
+          bound = largest / 127 / 2 * (1 + 0x1p-10f);  // half a step, which f16 holds to 2^-11
+        }
+        ASSERT_LE(std::abs(expected[i] - got[i]), bound) << tensor.name << " row " << row;
+      }
+    }
+  }
+  // All but the head's spare copy, where the source ties it.
+  EXPECT_GE(seen + 1, source_.tensors().size() - (source_.find("rope_freqs.weight") ? 1 : 0));
+}
+
+TEST_P(Quantize, CopiesWhatAlreadyHasTheType) {
+  quantize(source_, dir_.path() / "first.gguf", DType::kQ8_0, ignore);
+  const Checkpoint first = Checkpoint::open(dir_.path() / "first.gguf");
+  const QuantizeReport report = quantize(first, dir_.path() / "second.gguf", DType::kQ8_0, ignore);
+  EXPECT_EQ(report.same_function, true);
+  EXPECT_EQ(report.relative_error, 0);
+  const Checkpoint second = Checkpoint::open(dir_.path() / "second.gguf");
+  WeightRows a(first), b(second);
+  for (const TensorEntry& tensor : first.tensors())
+    for (std::int64_t row = 0; row < WeightRows::rows(tensor); ++row)
+      ASSERT_EQ(row_of(a, tensor, row), row_of(b, *second.find(tensor.name), row)) << tensor.name;
+  quantize(first, dir_.path() / "third.gguf", DType::kQ4_0, ignore);
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, Quantize,
+                         testing::Values("llama2", "llama3", "llama_linear", "llama_yarn",
+                                         "mistral", "qwen2", "qwen3", "smollm2", "llama.gguf",
+                                         "llama3.gguf", "qwen2.gguf", "qwen3.gguf"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           for (char& c : name)
+                             if (c == '.') c = '_';
+                           return name;
+                         });
+
+TEST(QuantizeOutput, LeavesNothingBehindWhenStoppedAndReplacesNothing) {
+  const TempDir dir;
+  const Checkpoint source = test::tiny_model("llama2");
+  const auto stop = [](std::uint64_t, std::uint64_t) { throw Stopped(); };
+  EXPECT_THROW(quantize(source, dir.path() / "q.gguf", DType::kQ4_0, stop), Stopped);
+  EXPECT_TRUE(test::entries(dir.path()).empty());
+  test::write_file(dir.path() / "q.gguf", {});
+  EXPECT_THROW(quantize(source, dir.path() / "q.gguf", DType::kQ4_0, ignore), Error);
+  EXPECT_EQ(std::filesystem::file_size(dir.path() / "q.gguf"), 0u);
+}
+
+Metadata as_read(const GgufMetadata& written) {
+  Metadata metadata;
+  for (const auto& [key, value] : written)
+    std::visit(
+        [&, &name = key](const auto& v) {
+          using T = std::decay_t<decltype(v)>;
+          if constexpr (std::is_same_v<T, std::uint32_t>)
+            metadata.set(name, static_cast<std::int64_t>(v));
+          else if constexpr (std::is_same_v<T, float>)
+            metadata.set(name, static_cast<double>(v));
+          else
+            metadata.set(name, v);
+        },
+        value);
+  return metadata;
+}
+
+class TokenizerFiles : public testing::TestWithParam<const char*> {
+ protected:
+  const std::filesystem::path data_ = std::filesystem::path(CANOPY_TEST_DATA) / "text";
+  const TempDir dir_;
+  Checkpoint model() const {
+    ModelConfig config;
+    config.vocab = 512;  // padded
+    return Checkpoint(data_ / GetParam(), {}, {}, config, {});
+  }
+};
+
+TEST_P(TokenizerFiles, EncodeAlikeAfterGgufAndBack) {
+  const Metadata gguf = as_read(gguf_tokenizer_metadata(model()));
+  write_tokenizer_files(gguf, dir_.path());
+  const auto original = load_tokenizer(data_ / GetParam(), {}),
+             through = load_tokenizer(dir_.path() / "none.gguf", gguf),
+             back = load_tokenizer(dir_.path(), {});
+  for (const auto& text : nlohmann::json::parse(std::ifstream(data_ / "texts.json"))) {
+    if (!text.is_string()) continue;
+    SCOPED_TRACE(text.dump());
+    for (const AddSpecial add : {AddSpecial::kNo, AddSpecial::kYes}) {
+      const std::vector<TokenId> ids = original->encode(text.get<std::string>(), add);
+      EXPECT_EQ(through->encode(text.get<std::string>(), add), ids);
+      EXPECT_EQ(back->encode(text.get<std::string>(), add), ids);
+    }
+  }
+  for (TokenId id = 0; id < original->vocab(); ++id) {
+    EXPECT_EQ(through->token_string(id), original->token_string(id));
+    EXPECT_EQ(back->token_string(id), original->token_string(id));
+  }
+}
+INSTANTIATE_TEST_SUITE_P(ByteLevel, TokenizerFiles,
+                         testing::Values("gpt2", "llama3", "qwen2", "smollm"),
+                         [](const auto& info) { return info.param; });
+
+TEST(TokenizerMetadata, RefusesByNameWhatGgufCannotSay) {
+  const std::filesystem::path data = std::filesystem::path(CANOPY_TEST_DATA) / "text";
+  ModelConfig config;
+  config.vocab = 512;
+  for (const auto& [name, part] :
+       {std::pair{"llama2", "BPE"}, std::pair{"added", "pre_tokenizer"}}) {
+    std::string message;
+    try {
+      gguf_tokenizer_metadata(Checkpoint(data / name, {}, {}, config, {}));
+    } catch (const Error& e) {
+      message = e.what();
+    }
+    EXPECT_NE(message.find(part), std::string::npos) << name << ": " << message;
+  }
+  const TempDir dir;
+  Metadata spm;
+  spm.set("tokenizer.ggml.model", std::string("llama"));
+  EXPECT_THROW(write_tokenizer_files(spm, dir.path()), Error);
+}
+
+TEST(SafetensorsWriter, CutsShardsBetweenTensorsAndListsThem) {
+  const TempDir dir;
+  SafetensorsWriter writer(dir.path(), {{"a", {4, 8}}, {"b", {8}}, {"c", {2, 8}}}, 80);
+  const std::vector<std::uint16_t> values(32, 0x3f80);
+  writer.write("a", values);
+  EXPECT_THROW(writer.write("c", std::span(values).first(8)), Error);  // not its turn
+  writer.write("b", std::span(values).first(8));
+  EXPECT_THROW(writer.finish(), Error);  // c is missing
+  writer.write("c", std::span(values).first(16));
+  writer.finish();
+  EXPECT_EQ(writer.total_bytes(), 112u);
+  const auto index =
+      nlohmann::json::parse(read_text_file(dir.path() / "model.safetensors.index.json"));
+  EXPECT_EQ(index.at("metadata").at("total_size"), 112);
+  EXPECT_EQ(index.at("weight_map").at("a"), "model-00001-of-00002.safetensors");
+  EXPECT_EQ(index.at("weight_map").at("b"), "model-00001-of-00002.safetensors");
+  EXPECT_EQ(index.at("weight_map").at("c"), "model-00002-of-00002.safetensors");
+  EXPECT_EQ(std::filesystem::file_size(dir.path() / "model-00001-of-00002.safetensors"),
+            4096u + 80u);
+}
+
+}  // namespace
+}  // namespace canopy

@@ -1,0 +1,53 @@
+#pragma once
+#include <filesystem>
+#include <memory>
+#include <numeric>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/device.h"
+#include "offload/streamer.h"
+#include "src/model/transformer.h"
+#include "tests/offload/tiny_checkpoint.h"
+
+namespace canopy::test {
+
+/// A tiny random model of tests/data/model: a directory or a .gguf file.
+inline Checkpoint tiny_model(const std::string& name) {
+  return Checkpoint::open(std::filesystem::path(CANOPY_TEST_DATA) / "model" / name);
+}
+
+/// Logits of every position of a fixed text, on the CPU, all weights resident.
+inline std::vector<float> logits_of(const Checkpoint& checkpoint, const ModelConfig& config) {
+  constexpr int kTokens = 19;
+  const auto device = make_device({});
+  const auto compute = device->make_stream("compute");
+  const auto weights = load_resident(*device, checkpoint);
+  KvCache kv(*device, config, kTokens, {});
+  Transformer model(*device, config, *weights,
+                    {.max_nodes = kTokens, .max_logit_rows = kTokens, .max_context = kTokens});
+  std::vector<TokenId> tokens;
+  for (int i = 0; i < kTokens; ++i) tokens.push_back(i * 31 % config.vocab);
+  std::vector<std::int32_t> position(kTokens);
+  std::iota(position.begin(), position.end(), 0);
+  const SweepPart part{{tokens, position, {}, 0, position}, &kv};
+  const ConstTensorView logits = model.forward({&part, 1}, *compute);
+  std::vector<float> out(logits.bytes() / sizeof(float));
+  device->download(*compute, std::as_writable_bytes(std::span(out)), logits.data());
+  compute->synchronize();
+  return out;
+}
+inline std::vector<float> logits_of(const Checkpoint& checkpoint) {
+  return logits_of(checkpoint, checkpoint.config());
+}
+
+/// Everything that lies in a directory.
+inline std::vector<std::string> entries(const std::filesystem::path& directory) {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(directory))
+    names.push_back(entry.path().filename().string());
+  return names;
+}
+
+}  // namespace canopy::test
