@@ -177,6 +177,7 @@ TEST_P(Linear, RefusesWhatDoesNotFit) {
   const TensorView y = data.view(DType::kF32, {2, 4});
   using testing::internal::RE;
   EXPECT_EQ(message(x, {w, {}, y}), "");
+  stream().synchronize();
   EXPECT_TRUE(RE::PartialMatch(message(x, {data.view(DType::kF32, {4, 31}), {}, y}),
                                "linear: w has shape \\[4, 31\\], not \\[any, 32\\]"));
   EXPECT_TRUE(
