@@ -1,8 +1,6 @@
 #include "offload/checkpoint.h"
 
 #include <algorithm>
-#include <bit>
-#include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -34,23 +32,44 @@ std::uint64_t tensor_bytes(DType dtype, const std::vector<std::int64_t>& shape) 
   return bytes;
 }
 
+std::string in_quotes(std::string_view text) {
+  constexpr std::size_t kMost = 120;
+  static constexpr std::string_view kHex = "0123456789abcdef";
+  std::string out = "'";
+  for (const char c : text.substr(0, kMost)) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte >= 0x20 && byte != 0x7f)
+      out += c;
+    else
+      out.append("\\x").append(1, kHex[byte >> 4]).append(1, kHex[byte & 15]);
+  }
+  return out.append(text.size() > kMost ? "...'" : "'");
+}
+
 void require_disjoint(std::vector<TensorEntry>& tensors) {
   std::set<std::string_view> names;
   for (const TensorEntry& tensor : tensors)
     if (!names.insert(tensor.name).second)
-      throw Error("tensor '" + tensor.name + "' is given twice");
+      throw Error("tensor " + in_quotes(tensor.name) + " is given twice");
   std::sort(tensors.begin(), tensors.end(), [](const TensorEntry& a, const TensorEntry& b) {
     return std::tie(a.file, a.offset, a.bytes) < std::tie(b.file, b.offset, b.bytes);
   });
   for (std::size_t i = 1; i < tensors.size(); ++i) {
     const TensorEntry &before = tensors[i - 1], &tensor = tensors[i];
     if (tensor.file == before.file && tensor.offset < before.offset + before.bytes)
-      throw Error("tensors '" + before.name + "' and '" + tensor.name + "' overlap at byte " +
-                  std::to_string(tensor.offset));
+      throw Error("tensors " + in_quotes(before.name) + " and " + in_quotes(tensor.name) +
+                  " overlap at byte " + std::to_string(tensor.offset));
   }
 }
 
 namespace {
+
+/// Whether anything has this name. Paths too long or out of reach count as absent: opening them
+/// reports why.
+bool is_there(const std::filesystem::path& path) {
+  std::error_code ignored;
+  return std::filesystem::exists(path, ignored);
+}
 
 enum class Kind { kVector, kMatrix };  // norms and biases are never quantised
 
@@ -68,14 +87,14 @@ class Inventory {
         std::lower_bound(tensors_.begin(), tensors_.end(), name,
                          [](const TensorEntry& t, const auto& n) { return t.name < n; });
     if (at == tensors_.end() || at->name != name)
-      throw Error("tensor '" + name + "' " + to_string(shape) + " is missing");
+      throw Error("tensor " + in_quotes(name) + " " + to_string(shape) + " is missing");
     if (at->shape != shape)
-      throw Error("tensor '" + name + "' has shape " + to_string(at->shape) +
+      throw Error("tensor " + in_quotes(name) + " has shape " + to_string(at->shape) +
                   ", but the config asks for " + to_string(shape));
     const bool plain =
         at->dtype == DType::kF32 || at->dtype == DType::kF16 || at->dtype == DType::kBF16;
     if (!plain && kind == Kind::kVector)
-      throw Error("tensor '" + name + "' has dtype " + canopy::name(at->dtype) +
+      throw Error("tensor " + in_quotes(name) + " has dtype " + canopy::name(at->dtype) +
                   "; norms and biases must be F32, F16 or BF16");
     used_[static_cast<std::size_t>(at - tensors_.begin())] = true;
   }
@@ -94,8 +113,8 @@ class Inventory {
                             tensor.name == "rope_freqs.weight" ||
                             (config.tied_head && tensor.name == "lm_head.weight");
       if (!harmless)
-        throw Error("tensor '" + tensor.name + "' is not part of a " + config.architecture +
-                    " model of " + std::to_string(config.layers) +
+        throw Error("tensor " + in_quotes(tensor.name) + " is not part of a " +
+                    config.architecture + " model of " + std::to_string(config.layers) +
                     " layers with this config: the model may compute something else");
     }
     return result;
@@ -169,13 +188,13 @@ Checkpoint open_gguf(const std::filesystem::path& file) {
 
 Checkpoint open_directory(const std::filesystem::path& directory) {
   const auto config_file = directory / "config.json";
-  if (!std::filesystem::exists(config_file))
+  if (!is_there(config_file))
     throw Error(directory.string() +
                 " has no config.json; a model is a Hugging Face directory or a GGUF file");
   nlohmann::json json = read_json(config_file);
   // What transformers' generate() stops at, where the two differ.
   const auto generation_file = directory / "generation_config.json";
-  if (std::filesystem::exists(generation_file)) {
+  if (is_there(generation_file)) {
     const nlohmann::json generation = read_json(generation_file);
     if (json.is_object() && generation.is_object() && generation.contains("eos_token_id"))
       json["eos_token_id"] = generation["eos_token_id"];

@@ -198,8 +198,8 @@ Metadata read_metadata(HeaderReader& reader, std::uint64_t count) {
       throw Error("metadata key " + std::to_string(i) + " has " + std::to_string(key_bytes) +
                   " bytes, allowed are 1 to " + std::to_string(kMostKeyBytes));
     const std::string key = reader.text(key_bytes);
-    if (!keys.insert(key).second) throw Error("metadata key '" + key + "' is given twice");
-    in_context("reading metadata key '" + key + "'",
+    if (!keys.insert(key).second) throw Error("metadata key " + in_quotes(key) + " is given twice");
+    in_context("reading metadata key " + in_quotes(key),
                [&] { metadata.set(key, read_value(reader)); });
   }
   return metadata;
@@ -214,7 +214,7 @@ TensorEntry read_tensor_info(HeaderReader& reader, std::uint64_t index) {
                 std::to_string(name_bytes) + " bytes, allowed are 1 to " +
                 std::to_string(kMostNameBytes));
   tensor.name = reader.text(name_bytes);
-  in_context("reading the info of tensor '" + tensor.name + "'", [&] {
+  in_context("reading the info of tensor " + in_quotes(tensor.name), [&] {
     const auto axes = reader.number<std::uint32_t>();
     if (axes == 0 || axes > kMostAxes)
       throw Error(std::to_string(axes) + " axes, allowed are 1 to " + std::to_string(kMostAxes));
@@ -230,8 +230,9 @@ TensorEntry read_tensor_info(HeaderReader& reader, std::uint64_t index) {
 
 std::uint64_t data_alignment(const Metadata& metadata) {
   constexpr std::int64_t kDefault = 32, kMost = 1 << 20;
+  if (!metadata.contains("general.alignment")) return kDefault;
   const auto* alignment = metadata.find<std::int64_t>("general.alignment");
-  if (!alignment) return kDefault;
+  if (!alignment) throw Error("metadata key 'general.alignment' is not an integer");
   if (*alignment < 1 || *alignment > kMost ||
       !std::has_single_bit(static_cast<std::uint64_t>(*alignment)))
     throw Error("metadata key 'general.alignment' is " + std::to_string(*alignment) +
@@ -270,12 +271,14 @@ GgufHeader read_gguf(const std::filesystem::path& file) {
     const std::uint64_t data = (reader.position() + alignment - 1) / alignment * alignment;
     for (TensorEntry& tensor : header.tensors) {
       if (tensor.offset % alignment != 0)
-        throw Error("tensor '" + tensor.name + "' begins at byte " + std::to_string(tensor.offset) +
-                    " of the data, not a multiple of " + std::to_string(alignment));
+        throw Error("tensor " + in_quotes(tensor.name) + " begins at byte " +
+                    std::to_string(tensor.offset) + " of the data, not a multiple of " +
+                    std::to_string(alignment));
       std::uint64_t end = 0;
       if (__builtin_add_overflow(tensor.offset, data, &tensor.offset) ||
           __builtin_add_overflow(tensor.offset, tensor.bytes, &end) || end > reader.file_bytes())
-        throw Error("tensor '" + tensor.name + "' reaches past the end of the file at byte " +
+        throw Error("tensor " + in_quotes(tensor.name) +
+                    " reaches past the end of the file at byte " +
                     std::to_string(reader.file_bytes()) + ": the file is truncated or damaged");
     }
     require_disjoint(header.tensors);

@@ -107,8 +107,8 @@ RopeScaling rope_scaling(const Keys& keys, int max_positions) {
                           keys.positive("rope.scaling.yarn_attn_factor", 1.0);
     if (factor != 1) s.attention_factor = factor * (1 + 0.1 * std::log(std::max(s.factor, 1.0)));
   } else {
-    throw Error("rotary scaling of type '" + type +
-                "' is not supported; Canopy knows none, linear and yarn (and llama3 by "
+    throw Error("rotary scaling of type " + in_quotes(type) +
+                " is not supported; Canopy knows none, linear and yarn (and llama3 by "
                 "rope_freqs.weight)");
   }
   return s;
@@ -127,6 +127,10 @@ void refuse_features(const Keys& keys, int max_positions) {
       throw Error("metadata key '" + keys.name(f.key) + "' means " + f.what +
                   ", which is not supported");
   }
+  for (const char* key : {"attention.scale", "logit_scale", "residual_scale", "embedding_scale"})
+    if (keys.given(key) && keys.positive(key) != 1)
+      throw Error("metadata key '" + keys.name(key) + "' means scaling by " +
+                  std::to_string(keys.positive(key)) + ", which is not supported");
   const int window =
       keys.integer("attention.sliding_window", std::numeric_limits<int>::max(), 0, 0);
   if (window != 0 && window < max_positions)
@@ -165,7 +169,7 @@ std::string canonical_gguf_name(std::string_view name) {
   const std::string_view rest = name.substr(kPrefix.size());
   const auto dot = rest.find('.');
   const std::string_view layer = rest.substr(0, dot);
-  if (dot == rest.npos || layer.find_first_not_of("0123456789") != layer.npos)
+  if (dot == rest.npos || layer.empty() || layer.find_first_not_of("0123456789") != layer.npos)
     return std::string(name);
   for (const Renamed& renamed : kLayerNames)
     if (rest.substr(dot + 1) == renamed.gguf)
@@ -178,8 +182,8 @@ ModelConfig gguf_config(const GgufHeader& header, const std::vector<float>& freq
   const auto* architecture = header.metadata.find<std::string>("general.architecture");
   if (!architecture) throw Error("metadata key 'general.architecture' is missing");
   if (*architecture != "llama" && *architecture != "qwen2" && *architecture != "qwen3")
-    throw Error("architecture '" + *architecture +
-                "' is not supported; Canopy runs dense llama (mistral), qwen2 and qwen3 decoders");
+    throw Error("architecture " + in_quotes(*architecture) +
+                " is not supported; Canopy runs dense llama (mistral), qwen2 and qwen3 decoders");
   const Keys keys(header.metadata, *architecture);
   ModelConfig model;
   model.architecture = *architecture;

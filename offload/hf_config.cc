@@ -6,6 +6,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
 
 #include "offload/readers.h"
 #include "offload/rope_scaling.h"
@@ -117,6 +118,9 @@ constexpr std::array kRefused{
     Feature{"mlp_bias", "biases in the MLP"},
 };
 
+/// A value of the config for an error message.
+std::string shown(const json& value) { return value.dump().substr(0, 120); }
+
 [[noreturn]] void refuse(const std::string& what) {
   throw Error(what +
               " is not supported; Canopy runs dense llama, mistral, qwen2 and qwen3 decoders");
@@ -129,12 +133,12 @@ const Family& family(const Fields& config) {
     const bool off = !value || (value->is_boolean() && !value->get<bool>()) ||
                      (value->is_number() && value->get<double>() == 0);
     if (!off)
-      refuse("model type '" + type + "' has " + feature.what + " (key '" + feature.key +
+      refuse("model type " + in_quotes(type) + " has " + feature.what + " (key '" + feature.key +
              "'), which");
   }
   if (const json* quantization = config.find("quantization_config")) {
-    const std::string method =
-        quantization->is_object() ? quantization->value("quant_method", json()).dump() : "";
+    const std::string method = shown(
+        quantization->is_object() ? quantization->value("quant_method", json()) : *quantization);
     refuse("a checkpoint quantised with " + method + " (key 'quantization_config')");
   }
   if (type.empty()) throw Error("key 'model_type' is missing");
@@ -143,11 +147,11 @@ const Family& family(const Fields& config) {
     if (const json* classes = config.find("architectures")) {
       if (!classes->is_array()) throw Error("key 'architectures' is not a list");
       for (const json& name : *classes)
-        if (name != f.class_name) refuse("architecture " + name.dump());
+        if (name != f.class_name) refuse("architecture " + shown(name));
     }
     return f;
   }
-  refuse("model type '" + type + "'");
+  refuse("model type " + in_quotes(type));
 }
 
 void refuse_windows(const Fields& config, const ModelConfig& model) {
@@ -155,7 +159,7 @@ void refuse_windows(const Fields& config, const ModelConfig& model) {
   if (const json* types = config.find("layer_types")) {
     if (!types->is_array()) throw Error("key 'layer_types' is not a list");
     for (const json& type : *types)
-      if (type != "full_attention") refuse("a layer of type " + type.dump());
+      if (type != "full_attention") refuse("a layer of type " + shown(type));
   }
   bool used = false;
   if (model.architecture == "mistral") {
@@ -192,8 +196,8 @@ RopeScaling rope_scaling(const Fields& config, int max_positions) {
   else if (type == "yarn")
     s.type = Type::kYarn;
   else
-    throw Error("rotary scaling of type '" + type +
-                "' is not supported; Canopy knows default, linear, llama3 and yarn");
+    throw Error("rotary scaling of type " + in_quotes(type) +
+                " is not supported; Canopy knows default, linear, llama3 and yarn");
   if (s.type != Type::kLinear)
     s.original_positions = config.positive(
         "original_max_position_embeddings",
@@ -226,10 +230,9 @@ std::vector<TokenId> end_tokens(const json* ids, int vocab) {
   std::vector<TokenId> result;
   if (!ids) return result;
   const auto add = [&](const json& id) {
-    if (!id.is_number_integer() ||
-        (id.is_number_unsigned() && id.get<std::uint64_t>() >= static_cast<std::uint64_t>(vocab)) ||
-        id.get<std::int64_t>() < 0)
-      throw Error("key 'eos_token_id' has " + id.dump() +
+    // What does not fit 63 bits comes out negative.
+    if (!id.is_number_integer() || id.get<std::int64_t>() < 0 || id.get<std::int64_t>() >= vocab)
+      throw Error("key 'eos_token_id' has " + shown(id) +
                   ", which is no token of a vocabulary of " + std::to_string(vocab));
     result.push_back(id.get<TokenId>());
   };
@@ -276,7 +279,7 @@ ModelConfig hf_config(const json& json_config) {
   model.tied_head = config.flag("tie_word_embeddings", false);
   model.rms_eps = static_cast<float>(config.positive("rms_norm_eps", 1e-6));
   if (const std::string act = config.text("hidden_act", "silu"); act != "silu")
-    refuse("the activation '" + act + "' (key 'hidden_act')");
+    refuse("the activation " + in_quotes(act) + " (key 'hidden_act')");
   refuse_windows(config, model);
   RopeTable rope = rope_table(rope_scaling(config, model.max_positions), model.head_dim);
   model.rope_inverse_frequency = std::move(rope.inverse_frequency);
@@ -289,15 +292,19 @@ ModelConfig hf_config(const json& json_config) {
 
 namespace {
 
+/// Whether a value is an integer that T holds. Compared here, as nlohmann wraps unsigned numbers.
+template <class T>
+bool fits(const json& v) {
+  if (v.is_number_unsigned()) return std::in_range<T>(v.get<std::uint64_t>());
+  return v.is_number_integer() && std::in_range<T>(v.get<std::int64_t>());
+}
+
 std::optional<Metadata::Value> metadata_array(const json& array) {
   const auto all = [&](auto test) { return std::all_of(array.begin(), array.end(), test); };
   if (array.empty()) return {};
   if (all([](const json& v) { return v.is_string(); }))
     return array.get<std::vector<std::string>>();
-  if (all([](const json& v) {
-        return v.is_number_integer() && v >= std::numeric_limits<std::int32_t>::min() &&
-               v <= std::numeric_limits<std::int32_t>::max();
-      }))
+  if (all([](const json& v) { return fits<std::int32_t>(v); }))
     return array.get<std::vector<std::int32_t>>();
   if (all([](const json& v) { return v.is_number(); })) {
     std::vector<float> values;
@@ -313,7 +320,7 @@ void flatten_into(const json& value, const std::string& path, Metadata& metadata
       flatten_into(child, path.empty() ? key : path + "." + key, metadata);
   } else if (value.is_boolean()) {
     metadata.set(path, value.get<bool>());
-  } else if (value.is_number_integer() && value <= std::numeric_limits<std::int64_t>::max()) {
+  } else if (fits<std::int64_t>(value)) {
     metadata.set(path, value.get<std::int64_t>());
   } else if (value.is_number()) {
     metadata.set(path, value.get<double>());

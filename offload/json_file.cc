@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "offload/header_reader.h"
+#include "offload/readers.h"
 #include "src/base/error.h"
 
 namespace canopy {
@@ -34,7 +35,7 @@ nlohmann::json read_json(const std::filesystem::path& file) {
           break;
         case json::parse_event_t::key:
           if (!keys.back().insert(parsed.get<std::string>()).second)
-            throw Error("key '" + parsed.get<std::string>() + "' is given twice");
+            throw Error("key " + in_quotes(parsed.get<std::string>()) + " is given twice");
           break;
         case json::parse_event_t::value:
           break;

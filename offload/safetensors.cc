@@ -28,7 +28,8 @@ DType parse_dtype(const std::string& name) {
   if (name == "F32") return DType::kF32;
   if (name == "F16") return DType::kF16;
   if (name == "BF16") return DType::kBF16;
-  throw Error("dtype " + name + " is not supported; safetensors weights may be BF16, F16 or F32");
+  throw Error("dtype " + in_quotes(name) +
+              " is not supported; safetensors weights may be BF16, F16 or F32");
 }
 
 /// Receives the header as events, so that a hostile one never becomes a tree in memory.
@@ -58,9 +59,9 @@ class HeaderEvents final : public json::json_sax_t {
     field_ = text;
     if (in_metadata()) return true;
     if (text != "dtype" && text != "shape" && text != "data_offsets")
-      fail("unknown field '" + text + "'");
+      fail("unknown field " + in_quotes(text));
     if (std::find(seen_.begin(), seen_.end(), text) != seen_.end())
-      fail("field '" + text + "' is given twice");
+      fail("field " + in_quotes(text) + " is given twice");
     seen_.push_back(text);
     return true;
   }
@@ -126,7 +127,7 @@ class HeaderEvents final : public json::json_sax_t {
   bool in_metadata() const { return tensor_.name == "__metadata__"; }
   std::string where() const {
     return depth_ == 0 ? "reading the header"
-                       : "reading the header of tensor '" + tensor_.name + "'";
+                       : "reading the header of tensor " + in_quotes(tensor_.name);
   }
   [[noreturn]] bool fail(const std::string& what) const { throw Error(what).with(where()); }
 
@@ -159,16 +160,18 @@ std::vector<TensorEntry> read_header(const std::filesystem::path& file, int file
     std::uint64_t end = reader.position();
     for (const TensorEntry& tensor : tensors) {
       if (tensor.offset != end)
-        throw Error("tensor '" + tensor.name + "' begins at byte " + std::to_string(tensor.offset) +
-                    " and leaves a gap after byte " + std::to_string(end));
+        throw Error("tensor " + in_quotes(tensor.name) + " begins at byte " +
+                    std::to_string(tensor.offset) + " and leaves a gap after byte " +
+                    std::to_string(end));
       end += tensor.bytes;
     }
     if (end != reader.file_bytes())
-      throw Error(std::string(end > reader.file_bytes() ? "the file is truncated"
-                                                        : "the file has bytes of no tensor") +
-                  ": the header describes " + std::to_string(end) + " bytes, the file has " +
-                  std::to_string(reader.file_bytes()) +
-                  (tensors.empty() ? "" : "; the last tensor is '" + tensors.back().name + "'"));
+      throw Error(
+          std::string(end > reader.file_bytes() ? "the file is truncated"
+                                                : "the file has bytes of no tensor") +
+          ": the header describes " + std::to_string(end) + " bytes, the file has " +
+          std::to_string(reader.file_bytes()) +
+          (tensors.empty() ? "" : "; the last tensor is " + in_quotes(tensors.back().name)));
     return tensors;
   });
 }
@@ -182,12 +185,13 @@ TensorIndex read_shards(const std::filesystem::path& directory,
     std::map<std::string, int> shards;  // name -> index into files
     TensorIndex result;
     for (const auto& [tensor, shard] : index["weight_map"].items()) {
-      if (!shard.is_string()) throw Error("the shard of tensor '" + tensor + "' is not a name");
+      if (!shard.is_string())
+        throw Error("the shard of tensor " + in_quotes(tensor) + " is not a name");
       const auto& file = shard.get_ref<const std::string&>();
       if (file.empty() || file == "." || file == ".." || file.find('/') != file.npos ||
           file.find('\\') != file.npos || file.find('\0') != file.npos)
-        throw Error("tensor '" + tensor + "' is said to lie in '" + file +
-                    "'; a shard must be a file beside the index");
+        throw Error("tensor " + in_quotes(tensor) + " is said to lie in " + in_quotes(file) +
+                    "; a shard must be a file beside the index");
       if (shards.try_emplace(file, static_cast<int>(shards.size())).second) {
         result.files.push_back(directory / file);
       }
@@ -197,10 +201,10 @@ TensorIndex read_shards(const std::filesystem::path& directory,
       for (TensorEntry& tensor : read_header(result.files[i], static_cast<int>(i))) {
         const auto at = weight_map.find(tensor.name);
         if (at == weight_map.end())
-          throw Error("tensor '" + tensor.name + "' of " + result.files[i].filename().string() +
-                      " is not in the index");
+          throw Error("tensor " + in_quotes(tensor.name) + " of " +
+                      result.files[i].filename().string() + " is not in the index");
         if (shards.at(at->get<std::string>()) != tensor.file)
-          throw Error("tensor '" + tensor.name + "' lies in " +
+          throw Error("tensor " + in_quotes(tensor.name) + " lies in " +
                       result.files[i].filename().string() + ", but the index says " +
                       at->get<std::string>());
         result.tensors.push_back(std::move(tensor));
@@ -212,7 +216,7 @@ TensorIndex read_shards(const std::filesystem::path& directory,
       for (const TensorEntry& tensor : result.tensors) found[tensor.name] = 1;
       for (const auto& [tensor, shard] : weight_map.items())
         if (!found.count(tensor))
-          throw Error("tensor '" + tensor + "' is not in " + shard.get<std::string>() +
+          throw Error("tensor " + in_quotes(tensor) + " is not in " + shard.get<std::string>() +
                       ", where the index says it lies");
     }
     return result;
@@ -224,8 +228,9 @@ TensorIndex read_shards(const std::filesystem::path& directory,
 TensorIndex read_safetensors(const std::filesystem::path& directory) {
   const auto single = directory / "model.safetensors";
   const auto index = directory / "model.safetensors.index.json";
-  if (std::filesystem::exists(single)) return {{single}, read_header(single, 0)};
-  if (std::filesystem::exists(index)) return read_shards(directory, index);
+  std::error_code ignored;  // what cannot be reached counts as absent
+  if (std::filesystem::exists(single, ignored)) return {{single}, read_header(single, 0)};
+  if (std::filesystem::exists(index, ignored)) return read_shards(directory, index);
   throw Error(
       directory.string() + " has neither model.safetensors nor " +
       "model.safetensors.index.json; other weight formats must be converted to safetensors");

@@ -8,6 +8,7 @@ namespace canopy::cli {
 /// UsageError or Error.
 int run_generate(const std::vector<std::string>& words);
 int run_inflate(const std::vector<std::string>& words);
+int run_inspect(const std::vector<std::string>& words);
 int run_perplexity(const std::vector<std::string>& words);
 int run_quantize(const std::vector<std::string>& words);
 

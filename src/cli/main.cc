@@ -13,6 +13,7 @@ std::span<const Command> commands() {
   static constexpr Command kCommands[] = {
       {"generate", "continue a prompt", run_generate},
       {"inflate", "write a function-preserving enlargement of a small model", run_inflate},
+      {"inspect", "show what a model is and what running it takes", run_inspect},
       {"perplexity", "score a text", run_perplexity},
       {"quantize", "write a GGUF of 4 or 8 bits, a draft for its own original", run_quantize},
   };

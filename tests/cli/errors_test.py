@@ -48,6 +48,8 @@ class Errors(TempDirCase):
         self.fails(2, "generate", "-m", TINY, "-p", "x", "--tree-size", "8", says=["tree"])
         self.fails(2, "generate", "-m", TINY, "-p", "x", "-ctk", "q8", says=["cache-type-k"])
         self.fails(2, "generate", "-m", TINY, "-p", "x", "--logprobs", "3", says=["--logprobs"])
+        self.fails(2, "inspect", says=["model"])
+        self.fails(2, "inspect", TINY, TINY)
         self.assertEqual(run().returncode, 2)
 
     def test_help(self):

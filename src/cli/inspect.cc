@@ -1,0 +1,280 @@
+// canopy inspect: what a model on disk is, and what running it would keep in memory and stream.
+#include <algorithm>
+#include <cmath>
+#include <iomanip>
+#include <iostream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "offload/resting_weights.h"
+#include "offload/streamer.h"
+#include "src/base/error.h"
+#include "src/cli/command.h"
+#include "src/cli/commands.h"
+
+namespace canopy::cli {
+
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kUsage =
+    "usage: canopy inspect MODEL [--json]\n\n"
+    "Shows the architecture, sizes and dtypes of a model (a Hugging Face directory or a GGUF\n"
+    "file), what stays in memory when it is streamed, and what each sweep reads. Reads headers\n"
+    "only.";
+
+struct Layer {
+  std::uint64_t attention = 0, mlp = 0;  // bytes on disk, norms and biases included
+};
+
+struct Group {
+  std::uint64_t tensors = 0, bytes = 0;
+};
+
+/// All sizes in bytes.
+struct Sizes {
+  std::uint64_t parameters = 0, weights = 0;
+  std::uint64_t embedding = 0, head = 0, final_norm = 0;  // head: 0 where it is the embedding
+  std::vector<Layer> layers;
+  std::map<std::string, Group> dtypes;
+  std::uint64_t resident = 0;      // embedding, head, norms and biases of a streamed model
+  std::uint64_t ring = 0;          // two units in transit, the fewest
+  std::uint64_t sweep = 0;         // read from disk each sweep, rounded out to whole blocks
+  std::uint64_t all_resident = 0;  // the model without streaming
+};
+
+Sizes measure(const Checkpoint& model) {
+  Sizes s;
+  for (const TensorEntry& tensor : model.tensors()) {
+    std::uint64_t count = 1;
+    for (const std::int64_t extent : tensor.shape) count *= static_cast<std::uint64_t>(extent);
+    s.parameters += count;
+    s.weights += tensor.bytes;
+    Group& group = s.dtypes[name(tensor.dtype)];
+    ++group.tensors;
+    group.bytes += tensor.bytes;
+  }
+  const auto bytes_of = [&](std::string_view tensor) {
+    const TensorEntry* const found = model.find(tensor);
+    return found ? found->bytes : 0;
+  };
+  s.embedding = bytes_of("model.embed_tokens.weight");
+  s.head = bytes_of("lm_head.weight");
+  s.final_norm = bytes_of("model.norm.weight");
+
+  const std::vector<UnitLayout> units = lay_out_units(model, kReadAlignment);
+  s.layers.resize(static_cast<std::size_t>(model.config().layers));
+  for (const UnitLayout& unit : units) {
+    if (unit.unit.part == Part::kHead) continue;
+    Layer& layer = s.layers[static_cast<std::size_t>(unit.unit.layer)];
+    std::uint64_t& bytes = unit.unit.part == Part::kAttention ? layer.attention : layer.mlp;
+    for (const UnitTensor& matrix : unit.matrices) bytes += matrix.tensor.bytes;
+    for (const UnitTensor& vector : unit.vectors) bytes += vector.tensor.bytes;
+    s.sweep += unit.read.slab_bytes;
+  }
+  s.resident = RestingWeights::bytes_needed(model, units, Rest::kTables);
+  s.ring = Streamer::bytes_needed(model, 2) - s.resident;
+  s.all_resident = resident_bytes(model);
+  return s;
+}
+
+struct Rotary {
+  double base = 10000;
+  std::string scaling = "none";  // as the file names it
+  double slowdown = 1;           // of the slowest pair, against no scaling
+};
+
+Rotary rotary(const Checkpoint& model) {
+  const ModelConfig& c = model.config();
+  const Metadata& metadata = model.metadata();
+  Rotary rotary;
+  for (const std::string& key :
+       {std::string("rope_theta"), std::string("rope_parameters.rope_theta"),
+        std::string("rope_scaling.rope_theta"), c.architecture + ".rope.freq_base"}) {
+    if (const auto* real = metadata.find<double>(key)) rotary.base = *real;
+    if (const auto* whole = metadata.find<std::int64_t>(key))
+      rotary.base = static_cast<double>(*whole);
+  }
+  const std::size_t pairs = c.rope_inverse_frequency.size();
+  const double unscaled =
+      std::pow(rotary.base, -static_cast<double>(pairs - 1) / static_cast<double>(pairs));
+  rotary.slowdown = unscaled / c.rope_inverse_frequency.back();
+  if (std::abs(rotary.slowdown - 1) > 1e-5) rotary.scaling = "by tensor rope_freqs.weight";
+  for (const std::string& key :
+       {std::string("rope_scaling.type"), std::string("rope_scaling.rope_type"),
+        std::string("rope_parameters.rope_type"), c.architecture + ".rope.scaling.type"}) {
+    const auto* type = metadata.find<std::string>(key);
+    if (type && *type != "default" && *type != "none") rotary.scaling = *type;
+  }
+  return rotary;
+}
+
+bool is_gguf(const Checkpoint& model) { return model.files().front() == model.root(); }
+
+/// Text of a file, safe on a terminal.
+std::string printable(const std::string& text) {
+  return json(text).dump(-1, ' ', true, json::error_handler_t::replace);
+}
+
+json as_json(const Checkpoint& model, const Sizes& s) {
+  const ModelConfig& c = model.config();
+  const Rotary rope = rotary(model);
+  json layers = json::array(), dtypes = json::object();
+  for (const Layer& layer : s.layers)
+    layers.push_back({{"attention", layer.attention}, {"mlp", layer.mlp}});
+  for (const auto& [dtype, group] : s.dtypes)
+    dtypes[dtype] = {{"tensors", group.tensors}, {"bytes", group.bytes}};
+  return {{"model", model.root().string()},
+          {"container", is_gguf(model) ? "gguf" : "safetensors"},
+          {"files", model.files().size()},
+          {"architecture", c.architecture},
+          {"inflated_from", c.inflated_from.empty() ? json() : json(c.inflated_from)},
+          {"config",
+           {{"layers", c.layers},
+            {"dim", c.dim},
+            {"heads", c.heads},
+            {"kv_heads", c.kv_heads},
+            {"head_dim", c.head_dim},
+            {"hidden_dim", c.hidden_dim},
+            {"vocab", c.vocab},
+            {"max_positions", c.max_positions},
+            {"rms_eps", c.rms_eps},
+            {"tied_head", c.tied_head},
+            {"qkv_bias", c.qkv_bias},
+            {"qk_norm", c.qk_norm},
+            {"end_tokens", c.end_tokens},
+            {"rope",
+             {{"base", rope.base},
+              {"scaling", rope.scaling},
+              {"slowdown", rope.slowdown},
+              {"magnitude", c.rope_magnitude},
+              {"adjacent_pairs", c.rope_adjacent_pairs}}}}},
+          {"parameters", s.parameters},
+          {"weight_bytes", s.weights},
+          {"embedding_bytes", s.embedding},
+          {"head_bytes", s.head},
+          {"final_norm_bytes", s.final_norm},
+          {"layer_bytes", std::move(layers)},
+          {"dtypes", std::move(dtypes)},
+          {"resident_bytes", s.resident},
+          {"smallest_ring_bytes", s.ring},
+          {"sweep_bytes", s.sweep},
+          {"all_resident_bytes", s.all_resident}};
+}
+
+template <class T>
+std::string text(const T& value) {
+  std::ostringstream out;
+  out << value;
+  return out.str();
+}
+
+/// "1000000", not "1e+06".
+std::string whole_if_it_is(double value) {
+  return value == std::floor(value) && value < 1e15 ? text(std::llround(value)) : text(value);
+}
+
+std::string count_text(std::uint64_t count) {
+  std::ostringstream out;
+  out << std::fixed << std::setprecision(1);
+  if (count < 1'000'000)
+    out << count;
+  else if (count < 1'000'000'000)
+    out << static_cast<double>(count) / 1e6 << " million";
+  else
+    out << static_cast<double>(count) / 1e9 << " billion";
+  return out.str();
+}
+
+void line(std::string_view label, std::string_view value) {
+  std::cout << "  " << std::left << std::setw(18) << label << value << "\n";
+}
+
+void size_line(std::string_view label, std::uint64_t bytes, std::string_view note) {
+  std::cout << "  " << std::left << std::setw(18) << label << std::right << std::setw(10)
+            << format_size(bytes) << "   " << note << "\n";
+}
+
+/// The largest layer's part, and the smallest's where they differ.
+void layer_line(std::string_view label, const Sizes& s, std::uint64_t Layer::*part) {
+  const auto [least, most] =
+      std::minmax_element(s.layers.begin(), s.layers.end(),
+                          [&](const Layer& a, const Layer& b) { return a.*part < b.*part; });
+  const std::string times = "x " + std::to_string(s.layers.size()) + " layers";
+  const std::uint64_t low = (*least).*part, high = (*most).*part;
+  size_line(label, high,
+            low == high ? times : times + " at most; the smallest has " + format_size(low));
+}
+
+void print(const Checkpoint& model, const Sizes& s) {
+  const ModelConfig& c = model.config();
+  const Rotary rope = rotary(model);
+  std::cout << model.root().string() << "\n"
+            << c.architecture << ", " << count_text(s.parameters) << " parameters, "
+            << format_size(s.weights) << " in " << model.files().size()
+            << (is_gguf(model) ? " GGUF file" : " safetensors file")
+            << (model.files().size() == 1 ? "" : "s") << "\n";
+  if (!c.inflated_from.empty())
+    std::cout << "inflated from " << printable(c.inflated_from)
+              << ": a function-preserving enlargement, with the text of the small model\n";
+
+  std::cout << "\nConfig\n";
+  line("layers", text(c.layers));
+  line("dimension", text(c.dim));
+  line("heads", text(c.heads) + " of " + text(c.head_dim) + ", " + text(c.kv_heads) +
+                    " for keys and values" + (c.qkv_bias ? ", with biases" : "") +
+                    (c.qk_norm ? ", Q and K normalised" : ""));
+  line("MLP dimension", text(c.hidden_dim));
+  line("vocabulary", text(c.vocab));
+  line("head", c.tied_head ? "tied to the embedding" : "of its own");
+  line("positions", text(c.max_positions));
+  line("rotary", "base " + whole_if_it_is(rope.base) + ", pairs " +
+                     (c.rope_adjacent_pairs ? "adjacent" : "in halves") +
+                     (rope.scaling == "none" ? ", not scaled"
+                                             : ", scaled (" + rope.scaling + ") up to " +
+                                                   text(rope.slowdown) + " times"));
+  line("norm epsilon", text(c.rms_eps));
+
+  std::cout << "\nWeights\n";
+  size_line("embedding", s.embedding, c.tied_head ? "the head, too" : "");
+  if (!c.tied_head) size_line("head", s.head, "");
+  layer_line("attention", s, &Layer::attention);
+  layer_line("MLP", s, &Layer::mlp);
+  size_line("all", s.weights, text(model.tensors().size()) + " tensors");
+
+  std::cout << "\nTypes\n";
+  for (const auto& [dtype, group] : s.dtypes)
+    size_line(dtype, group.bytes,
+              text(group.tensors) + (group.tensors == 1 ? " tensor" : " tensors"));
+
+  std::cout << "\nStreamed\n";
+  size_line("in memory", s.resident, "embedding, head, norms and biases");
+  size_line("in transit", s.ring, "two units, the fewest");
+  size_line("read per sweep", s.sweep, "attention and MLP of every layer");
+  size_line("all in memory", s.all_resident, "without streaming");
+}
+
+}  // namespace
+
+int run_inspect(const std::vector<std::string>& words) {
+  namespace po = boost::program_options;
+  po::options_description options("flags");
+  options.add_options()("model,m", po::value<std::string>()->required(),
+                        "a Hugging Face directory or a GGUF file");
+  options.add_options()("json", "print one JSON object; sizes in bytes");
+  const auto values =
+      parse(words, kUsage, options, po::positional_options_description().add("model", 1));
+  if (!values) return 0;
+  const Checkpoint model = Checkpoint::open((*values)["model"].as<std::string>());
+  const Sizes sizes = measure(model);
+  if (values->count("json"))
+    std::cout << as_json(model, sizes).dump(2, ' ', false, json::error_handler_t::replace) << "\n";
+  else
+    print(model, sizes);
+  if (!std::cout.flush()) throw Error("cannot write to standard output");
+  return 0;
+}
+
+}  // namespace canopy::cli

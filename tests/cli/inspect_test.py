@@ -1,0 +1,38 @@
+"""canopy inspect adds up, and says the same in both containers."""
+import unittest
+
+from support import DATA, main, run, run_json
+
+MODELS = DATA / "model"
+
+
+class Inspect(unittest.TestCase):
+    def test_sizes_add_up(self):
+        for name in ("llama2", "llama2_shards", "llama3", "llama3.gguf", "mistral", "qwen2", "qwen3.gguf"):
+            with self.subTest(name):
+                model = run_json("inspect", MODELS / name)
+                layers = sum(layer["attention"] + layer["mlp"] for layer in model["layer_bytes"])
+                self.assertEqual(len(model["layer_bytes"]), model["config"]["layers"])
+                self.assertEqual(model["weight_bytes"], layers + model["embedding_bytes"] + model["head_bytes"]
+                                 + model["final_norm_bytes"])
+                self.assertEqual(model["weight_bytes"], sum(d["bytes"] for d in model["dtypes"].values()))
+                self.assertEqual(model["head_bytes"] == 0, model["config"]["tied_head"])
+                self.assertGreater(model["resident_bytes"], model["embedding_bytes"] + model["head_bytes"])
+                self.assertGreater(model["all_resident_bytes"], model["resident_bytes"])
+                self.assertEqual(model["sweep_bytes"] % 4096, 0)
+
+    def test_names_rotary_scaling(self):
+        rope = run_json("inspect", MODELS / "llama3")["config"]["rope"]
+        self.assertEqual((rope["base"], rope["scaling"], rope["adjacent_pairs"]), (500000, "llama3", False))
+        self.assertAlmostEqual(rope["slowdown"], 8, delta=8e-5)
+        self.assertEqual(run_json("inspect", MODELS / "llama2")["config"]["rope"]["scaling"], "none")
+
+    def test_table_names_what_matters(self):
+        result = run("inspect", MODELS / "qwen2.gguf")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        for words in ("qwen2", "1 GGUF file", "tied to the embedding", "x 2 layers", "read per sweep"):
+            self.assertIn(words, result.stdout)
+
+
+if __name__ == "__main__":
+    main()
