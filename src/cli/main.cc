@@ -11,11 +11,13 @@ namespace canopy::cli {
 
 std::span<const Command> commands() {
   static constexpr Command kCommands[] = {
+      {"detokenize", "turn token ids into text", run_detokenize},
       {"generate", "continue a prompt", run_generate},
       {"inflate", "write a function-preserving enlargement of a small model", run_inflate},
       {"inspect", "show what a model is and what running it takes", run_inspect},
       {"perplexity", "score a text", run_perplexity},
       {"quantize", "write a GGUF of 4 or 8 bits, a draft for its own original", run_quantize},
+      {"tokenize", "turn text into token ids", run_tokenize},
   };
   return kCommands;
 }

@@ -19,7 +19,7 @@ Token& TokenTable::add(std::string_view text, std::int64_t id) {
   Token& token = tokens_[index];
   if (token.text.empty()) {
     token.text = text;
-  } else if (!text.empty() && token.text != text) {
+  } else if (token.text != text) {
     throw Error("id " + std::to_string(id) + " belongs to two tokens, " + in_quotes(token.text) +
                 " and " + in_quotes(text));
   }

@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -26,6 +27,9 @@ class TokenTable {
   /// The entry for `text` at `id`, new or as it was. Throws Error if the id is out of bounds or
   /// belongs to another text.
   Token& add(std::string_view text, std::int64_t id);
+
+  /// Unused ids up to `size` belong to the vocabulary as well: the model has rows for them.
+  void pad_to(std::size_t size) { tokens_.resize(std::max(size, tokens_.size())); }
 
   std::size_t size() const { return tokens_.size(); }
   bool contains(std::int64_t id) const {

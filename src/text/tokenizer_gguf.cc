@@ -154,8 +154,7 @@ void read_tokens(const Keys& keys, const PieceSteps& steps, Pipeline& pipeline) 
       throw Error(where + " has the unknown type " + std::to_string(type));
     }
   }
-  // Unused ids at the end count: the model has rows for them.
-  if (!tokens.empty()) pipeline.tokens.add("", static_cast<std::int64_t>(tokens.size()) - 1);
+  pipeline.tokens.pad_to(tokens.size());
 }
 
 void read_special_ids(const Keys& keys, bool bos_by_default, Pipeline& pipeline) {

@@ -24,7 +24,6 @@ from tokenizers import (AddedToken, Regex, Tokenizer, decoders, models, normaliz
 
 HERE = pathlib.Path(__file__).parent
 
-GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
           r"|\s*[\r\n]+|\s+(?!\S)|\s+")
 QWEN2 = LLAMA3.replace("{1,3}", "")
@@ -187,6 +186,15 @@ def smollm():
     save("smollm", tokenizer)
 
 
+def gguf_default():
+    """How llama.cpp cuts words for the pre-tokenizer named "default", as a sequence of splits."""
+    patterns = [r"[\p{P}\$\+<=>\^~\|]+",
+                r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)", r"\p{N}+", "[0-9][0-9][0-9]"]
+    pre = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in patterns]
+    pre.append(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False))
+    save("gguf_default", byte_level(pre_tokenizers.Sequence(pre), 400, ["<|endoftext|>"]))
+
+
 def metaspace_model(size, byte_fallback=True, **options):
     """A BPE over U+2581 words, with the 256 byte tokens of byte fallback."""
     raw = Tokenizer(models.BPE())
@@ -286,8 +294,8 @@ def smollm2(path):
 
 def main():
     write_json(HERE / "texts.json", TEXTS)
-    for make in (gpt2, gpt2_prefix_space, llama3, qwen2, smollm, llama2, metaspace_first, metaspace_unknown, added,
-                 spm):
+    for make in (gpt2, gpt2_prefix_space, llama3, qwen2, smollm, gguf_default, llama2, metaspace_first, metaspace_unknown,
+                 added, spm):
         make()
     if len(sys.argv) > 1:
         tokenizer = smollm2(sys.argv[1])

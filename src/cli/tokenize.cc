@@ -1,0 +1,116 @@
+// canopy tokenize: text to token ids; canopy detokenize: back.
+#include <charconv>
+#include <iostream>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "offload/checkpoint.h"
+#include "src/base/error.h"
+#include "src/cli/command.h"
+#include "src/cli/commands.h"
+#include "src/text/tokenizer.h"
+
+namespace canopy::cli {
+
+namespace po = boost::program_options;
+
+namespace {
+
+constexpr const char* kTokenizeUsage =
+    "usage: canopy tokenize -m MODEL [--json] [--no-special] < TEXT\n\n"
+    "Prints the token ids of the text on standard input. Special tokens written in the text are\n"
+    "recognised.";
+
+constexpr const char* kDetokenizeUsage =
+    "usage: canopy detokenize -m MODEL < IDS\n\n"
+    "Prints the text of the token ids on standard input, separated by spaces or commas, or as the\n"
+    "JSON that canopy tokenize writes. Special tokens are spelled out.";
+
+po::options_description model_flag() {
+  po::options_description flags;
+  flags.add_options()("model,m", po::value<std::string>()->value_name("PATH")->required(),
+                      "model: a Hugging Face directory or a GGUF file");
+  return flags;
+}
+
+std::unique_ptr<Tokenizer> open_tokenizer(const po::variables_map& values) {
+  const Checkpoint model = Checkpoint::open(values["model"].as<std::string>());
+  return load_tokenizer(model.root(), model.metadata());
+}
+
+std::vector<TokenId> ids_from_json(const std::string& text) {
+  nlohmann::json document;
+  try {
+    document = nlohmann::json::parse(text);
+  } catch (const nlohmann::json::exception& e) {
+    throw Error(std::string("standard input is not JSON: ") + e.what());
+  }
+  const nlohmann::json& list =
+      document.is_object() && document.contains("tokens") ? document["tokens"] : document;
+  if (!list.is_array()) throw Error("standard input has no list of \"tokens\"");
+  std::vector<TokenId> ids;
+  for (const nlohmann::json& id : list) {
+    if (!id.is_number_unsigned() || id > std::numeric_limits<TokenId>::max())
+      throw Error("entry " + std::to_string(ids.size()) + " of \"tokens\" is not a token id");
+    ids.push_back(id);
+  }
+  return ids;
+}
+
+/// Ids separated by white space or commas.
+std::vector<TokenId> ids_from_list(std::string_view text) {
+  constexpr std::string_view kBetween = " \t\r\n,";
+  std::vector<TokenId> ids;
+  for (std::size_t at = 0; (at = text.find_first_not_of(kBetween, at)) != std::string_view::npos;) {
+    const std::string_view word = text.substr(at, text.find_first_of(kBetween, at) - at);
+    TokenId id = 0;
+    const auto [end, problem] = std::from_chars(word.data(), word.data() + word.size(), id);
+    if (problem != std::errc{} || end != word.data() + word.size())
+      throw Error("'" + std::string(word.substr(0, 40)) + "' (byte " + std::to_string(at) +
+                  " of standard input) is not a token id");
+    ids.push_back(id);
+    at += word.size();
+  }
+  return ids;
+}
+
+void write_out(std::string_view text) {
+  if (!(std::cout << text << std::flush)) throw Error("cannot write to standard output");
+}
+
+}  // namespace
+
+int run_tokenize(const std::vector<std::string>& words) {
+  po::options_description flags = model_flag();
+  flags.add_options()                       //
+      ("json", "print {\"tokens\":[...]}")  //
+      ("no-special", "do not add what the model expects around a text (BOS, EOS)");
+  const auto values = parse(words, kTokenizeUsage, flags);
+  if (!values) return 0;
+  const AddSpecial add = values->count("no-special") ? AddSpecial::kNo : AddSpecial::kYes;
+  const std::vector<TokenId> ids = open_tokenizer(*values)->encode(read_text("-"), add);
+  if (values->count("json")) {
+    write_out(nlohmann::json{{"tokens", ids}}.dump() + "\n");
+    return 0;
+  }
+  std::string line;
+  for (const TokenId id : ids) {
+    if (!line.empty()) line += ' ';
+    line += std::to_string(id);
+  }
+  write_out(line + "\n");
+  return 0;
+}
+
+int run_detokenize(const std::vector<std::string>& words) {
+  const auto values = parse(words, kDetokenizeUsage, model_flag());
+  if (!values) return 0;
+  const auto tokenizer = open_tokenizer(*values);
+  const std::string text = read_text("-");
+  const std::size_t first = text.find_first_not_of(" \t\r\n");
+  const bool json = first != std::string::npos && (text[first] == '{' || text[first] == '[');
+  write_out(tokenizer->decode(json ? ids_from_json(text) : ids_from_list(text), AddSpecial::kYes));
+  return 0;
+}
+
+}  // namespace canopy::cli

@@ -1,0 +1,72 @@
+#include "src/text/pattern.h"
+
+#include <gtest/gtest.h>
+
+#include "src/base/error.h"
+
+namespace canopy::text {
+namespace {
+
+std::vector<std::string> matches(const Pattern& pattern, std::string_view text) {
+  std::vector<Span> spans;
+  pattern.find_all(text, spans);
+  std::vector<std::string> out;
+  for (const Span& span : spans) out.emplace_back(text.substr(span.begin, span.end - span.begin));
+  return out;
+}
+std::vector<std::string> matches(std::string_view regex, std::string_view text) {
+  return matches(Pattern::regex(regex), text);
+}
+using Strings = std::vector<std::string>;
+
+TEST(Pattern, ReadsClassesAsOnigurumaDoes) {
+  EXPECT_EQ(matches(R"(\s+)", "a\u00a0\u2003b\u180ec"), (Strings{"\u00a0\u2003"}));
+  EXPECT_EQ(matches(R"(\w+)", "cafe\u0301 a_b a\u203fb ½"),
+            (Strings{"cafe\u0301", "a_b", "a\u203fb"}));
+  EXPECT_EQ(matches(R"([^\S\n]+)", "a \t\n b"), (Strings{" \t", " "}));
+  EXPECT_EQ(matches(R"(\d\b)", "12 3\u0301 4"), (Strings{"2", "4"}));
+  EXPECT_EQ(matches(R"(\u0041\x42[\u0043])", "ABC"), (Strings{"ABC"}));
+  EXPECT_EQ(matches("^a$", "a\nb\na"), (Strings{"a", "a"}));
+  EXPECT_EQ(matches("(?i:'s)", "'S '\u017f"), (Strings{"'S", "'\u017f"}));
+}
+
+TEST(Pattern, RefusesWhatPcre2WouldReadDifferently) {
+  for (const char* regex : {"(?m:.)", "(?s).", R"(\h)", R"(\v)", R"(\W+[\W])", R"(\Ba)", "[a[bc]]",
+                            "[a&&b]", R"(\p{N}{1,3}+)", R"(a\K)", "a\\"})
+    EXPECT_THROW(Pattern::regex(regex), Error) << regex;
+  EXPECT_EQ(matches(R"(\p{N}+)", "12"), (Strings{"12"}));  // no quantifier before this plus
+}
+
+TEST(Pattern, NamesTheBrokenPattern) {
+  try {
+    Pattern::regex("(a");
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("'(a'"), std::string::npos) << e.what();
+  }
+}
+
+TEST(Pattern, AdvancesOverEmptyMatches) {
+  std::vector<Span> spans;
+  Pattern::regex("x*").find_all("aéxx", spans);
+  EXPECT_EQ(spans, (std::vector<Span>{{0, 0}, {1, 1}, {3, 5}}));
+}
+
+TEST(Pattern, LiteralsMatchThemselvesOnly) {
+  EXPECT_EQ(Pattern::literal(".").replace_all("a.b.", "--"), "a--b--");
+  EXPECT_THROW(Pattern::literal(""), Error);
+}
+
+TEST(Pattern, GivesUpOnCatastrophicBacktracking) {
+  const Pattern pattern = Pattern::regex("(a+)+[bc]");
+  std::vector<Span> spans;
+  EXPECT_THROW(pattern.find_all(std::string(5000, 'a'), spans), Error);
+}
+
+TEST(Pattern, MatchesLongRunsWithoutASmallStack) {
+  const std::string run(1 << 20, 'a');
+  EXPECT_EQ(matches("(?:a|b)+", run).front().size(), run.size());
+}
+
+}  // namespace
+}  // namespace canopy::text

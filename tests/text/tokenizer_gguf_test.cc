@@ -1,0 +1,173 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "src/base/error.h"
+#include "src/text/tokenizer.h"
+#include "tests/text/gguf_metadata.h"
+
+namespace canopy {
+namespace {
+
+std::unique_ptr<Tokenizer> load(const Metadata& metadata) {
+  return load_tokenizer("model.gguf", metadata);
+}
+
+struct PreTokenizer {
+  const char* name;  // tokenizer.ggml.pre
+  const char* same_as;
+};
+class GgufPreTokenizer : public testing::TestWithParam<PreTokenizer> {};
+
+TEST_P(GgufPreTokenizer, EncodesAsTheReferenceLibrary) {
+  Metadata metadata = gguf_metadata(GetParam().same_as, GetParam().name);
+  metadata.set("tokenizer.ggml.bos_token_id", std::int64_t{1});
+  const auto tokenizer = load(metadata);
+  const nlohmann::json texts = golden::load("texts.json");
+  const nlohmann::json golden = golden::load(std::string(GetParam().same_as) + "/golden.json");
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    SCOPED_TRACE(texts[i].dump());
+    const std::string text = golden::text_of(texts[i]);
+    EXPECT_EQ(tokenizer->encode(text, AddSpecial::kNo), golden::ids_of(golden["plain"][i]));
+    EXPECT_EQ(tokenizer->encode(text, AddSpecial::kYes), golden::ids_of(golden["special"][i]));
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Names, GgufPreTokenizer,
+                         testing::Values(PreTokenizer{"gpt-2", "gpt2"},
+                                         PreTokenizer{"smollm", "smollm"},
+                                         PreTokenizer{"llama-bpe", "llama3"},
+                                         PreTokenizer{"qwen2", "qwen2"},
+                                         PreTokenizer{"default", "gguf_default"}),
+                         [](const auto& info) { return std::string(info.param.same_as); });
+
+TEST(SentencePiece, EncodesAndDecodesAsTheReferenceLibrary) {
+  const auto tokenizer = load(spm_metadata());
+  const nlohmann::json spm = golden::load("spm.json");
+  for (const auto& golden : spm["cases"]) {
+    SCOPED_TRACE(golden["text"].dump());
+    const std::vector<TokenId> ids = golden::ids_of(golden["ids"]);
+    EXPECT_EQ(tokenizer->encode(golden["text"].get<std::string>(), AddSpecial::kNo), ids);
+    EXPECT_EQ(tokenizer->decode(ids, AddSpecial::kNo), golden["decoded"]);
+  }
+}
+
+TEST(SentencePiece, PutsASpaceBeforeEachTextBetweenSpecialTokens) {
+  const auto tokenizer = load(spm_metadata());
+  const auto one = tokenizer->encode("the canopy", AddSpecial::kNo);
+  std::vector<TokenId> twice{1};
+  for (int i = 0; i < 2; ++i) {
+    twice.insert(twice.end(), one.begin(), one.end());
+    twice.push_back(2);
+  }
+  EXPECT_EQ(tokenizer->encode("the canopy</s>the canopy</s>", AddSpecial::kYes), twice);
+}
+
+TEST(SentencePiece, HonoursItsFlags) {
+  Metadata metadata = spm_metadata();
+  metadata.set("tokenizer.ggml.add_space_prefix", false);
+  metadata.set("tokenizer.ggml.add_bos_token", false);
+  metadata.set("tokenizer.ggml.add_eos_token", true);
+  const auto plain = load(spm_metadata()), flags = load(metadata);
+  std::vector<TokenId> expected = plain->encode(" the", AddSpecial::kNo);
+  const auto marked = flags->encode("  the", AddSpecial::kNo);
+  EXPECT_EQ(marked, expected);  // the prefix makes "  the" of " the"
+  expected.push_back(2);
+  EXPECT_EQ(flags->encode("  the", AddSpecial::kYes), expected);
+  EXPECT_EQ(flags->decode(marked, AddSpecial::kNo), "  the");
+  EXPECT_EQ(plain->decode(marked, AddSpecial::kNo), " the");
+}
+
+TEST(SentencePiece, RefusesScoresThatCannotBeOrdered) {
+  const Metadata metadata = spm_metadata();
+  auto scores = *metadata.find<std::vector<float>>("tokenizer.ggml.scores");
+  for (const float bad :
+       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    scores[7] = bad;
+    Metadata broken = metadata;
+    broken.set("tokenizer.ggml.scores", scores);
+    EXPECT_THROW(load(broken), Error);
+  }
+  scores.pop_back();
+  Metadata broken = metadata;
+  broken.set("tokenizer.ggml.scores", scores);
+  EXPECT_THROW(load(broken), Error);
+}
+
+TEST(SentencePiece, RefusesAVocabularyThatCannotSpellEveryByte) {
+  Metadata metadata = spm_metadata();
+  auto tokens = *metadata.find<std::vector<std::string>>("tokenizer.ggml.tokens");
+  *std::find(tokens.begin(), tokens.end(), "<0x80>") = "<0x80";
+  metadata.set("tokenizer.ggml.tokens", tokens);
+  EXPECT_THROW(load(metadata), Error);
+}
+
+/// Loads SmolLM-like metadata with one key changed, and expects an Error with these words.
+void expect_refusal(const char* key, const Metadata::Value& value, std::string_view words) {
+  SCOPED_TRACE(key);
+  Metadata metadata = gguf_metadata("smollm", "smollm");
+  metadata.set(std::string("tokenizer.ggml.") + key, value);
+  try {
+    load(metadata);
+    ADD_FAILURE() << "loaded";
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find(words), std::string::npos) << e.what();
+    EXPECT_NE(std::string(e.what()).find("model.gguf"), std::string::npos) << e.what();
+  }
+}
+
+TEST(GgufTokenizer, RefusesWhatItCannotTrust) {
+  using Strings = std::vector<std::string>;
+  expect_refusal("model", std::string("bert"), "'bert'");
+  expect_refusal("pre", std::string("falcon"), "'falcon'");
+  expect_refusal("pre", std::int64_t{3}, "tokenizer.ggml.pre is missing or of another type");
+  expect_refusal("tokens", std::int64_t{3}, "tokenizer.ggml.tokens is missing");
+  expect_refusal("tokens", Strings{"a", "b"}, "token_type has");
+  expect_refusal("token_type", std::vector<std::int32_t>(403, 9), "unknown type 9");
+  expect_refusal("merges", Strings{"a nowhere"}, "tokenizer.ggml.merges[0] needs");
+  expect_refusal("merges", Strings{"h e", "ab"}, "tokenizer.ggml.merges[1] is not two tokens");
+  expect_refusal("eos_token_id", std::int64_t{100000}, "outside the vocabulary");
+  expect_refusal("eot_token_id", std::int64_t{-1}, "outside the vocabulary");
+  expect_refusal("add_bos_token", true, "tokenizer.ggml.bos_token_id is missing");
+}
+
+TEST(GgufTokenizer, RefusesTokensThatAreTwiceThereOrNotText) {
+  for (const char* text : {"a", "\xC3"}) {
+    Metadata metadata = gguf_metadata("smollm", "smollm");
+    auto tokens = *metadata.find<std::vector<std::string>>("tokenizer.ggml.tokens");
+    *std::find(tokens.begin(), tokens.end(), "b") = text;
+    metadata.set("tokenizer.ggml.tokens", tokens);
+    EXPECT_THROW(load(metadata), Error);
+  }
+}
+
+TEST(GgufTokenizer, EndsTextAtItsNamedTokensAndAtTheUsualOnes) {
+  Metadata metadata = gguf_metadata("smollm", "smollm");
+  metadata.set("tokenizer.ggml.eos_token_id", std::int64_t{7});
+  const auto tokenizer = load(metadata);
+  EXPECT_TRUE(tokenizer->ends_text(7));
+  EXPECT_TRUE(tokenizer->ends_text(0));   // <|endoftext|>
+  EXPECT_FALSE(tokenizer->ends_text(1));  // <|im_start|>
+  EXPECT_TRUE(tokenizer->ends_text(2));   // <|im_end|>
+  EXPECT_FALSE(tokenizer->ends_text(8));
+}
+
+TEST(GgufTokenizer, CountsUnusedIdsAtTheEndOfTheVocabulary) {
+  Metadata metadata = gguf_metadata("smollm", "smollm");
+  auto tokens = *metadata.find<std::vector<std::string>>("tokenizer.ggml.tokens");
+  auto types = *metadata.find<std::vector<std::int32_t>>("tokenizer.ggml.token_type");
+  const auto plain = load(metadata);
+  for (int i = 0; i < 5; ++i) {
+    tokens.push_back("[PAD" + std::to_string(i) + "]");
+    types.push_back(5);
+  }
+  metadata.set("tokenizer.ggml.tokens", tokens);
+  metadata.set("tokenizer.ggml.token_type", types);
+  const auto padded = load(metadata);
+  EXPECT_EQ(padded->vocab(), plain->vocab() + 5);
+  EXPECT_EQ(vocabulary_mismatch(*padded, *plain), std::nullopt);
+  EXPECT_EQ(vocabulary_mismatch(*plain, *padded), std::nullopt);
+}
+
+}  // namespace
+}  // namespace canopy

@@ -1,0 +1,195 @@
+// What tokenizer.json may say, and what a hostile one gets for an answer.
+#include <gtest/gtest.h>
+
+#include "src/base/error.h"
+#include "src/text/json_file.h"
+#include "src/text/tokenizer.h"
+#include "tests/text/golden.h"
+#include "tests/text/temp_dir.h"
+
+namespace canopy {
+namespace {
+
+using nlohmann::json;
+
+class TokenizerJson : public testing::Test {
+ protected:
+  std::unique_ptr<Tokenizer> load(const Metadata& config = {}) {
+    dir_.write("tokenizer.json", document_.dump());
+    return load_tokenizer(dir_.path(), config);
+  }
+  /// The message of the Error that loading ends in.
+  std::string refusal(const Metadata& config = {}) {
+    try {
+      load(config);
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "loaded";
+  }
+  void expect_refusal(std::string_view words) {
+    const std::string message = refusal();
+    EXPECT_NE(message.find(words), std::string::npos) << message;
+    EXPECT_NE(message.find((dir_.path() / "tokenizer.json").string()), std::string::npos)
+        << message;
+  }
+
+  TempDir dir_;
+  json document_ = golden::load("llama3/tokenizer.json");
+};
+
+TEST_F(TokenizerJson, RefusesPartsThatItDoesNotKnowByName) {
+  const json unknown = {{"type", "Surprise"}};
+  for (const char* part : {"normalizer", "pre_tokenizer", "post_processor", "decoder"}) {
+    const json before = document_[part];
+    document_[part] = unknown;
+    expect_refusal(std::string(part) + ": the type 'Surprise' is not supported");
+    document_[part] = before;
+  }
+  document_["pre_tokenizer"]["pretokenizers"][1] = unknown;
+  expect_refusal("pre_tokenizer[1]: the type 'Surprise' is not supported");
+}
+
+TEST_F(TokenizerJson, RefusesModelsThatItWouldGetWrong) {
+  const json model = document_["model"];
+  for (const auto& [key, value] :
+       std::vector<std::pair<const char*, json>>{{"type", "Unigram"},
+                                                 {"continuing_subword_prefix", "##"},
+                                                 {"end_of_word_suffix", "</w>"},
+                                                 {"dropout", 0.1},
+                                                 {"unk_token", "<nowhere>"},
+                                                 {"ignore_merges", 1},
+                                                 {"vocab", json::array()},
+                                                 {"merges", nullptr}}) {
+    document_["model"] = model;
+    document_["model"][key] = value;
+    expect_refusal("model");
+  }
+}
+
+TEST_F(TokenizerJson, RefusesIdsThatNoVocabularyOfThisSizeHas) {
+  for (const json& id : {json(-1), json(1ull << 40), json(2000000000),
+                         json(18446744073709551615ull), json(1.5), json("7"), json(nullptr)}) {
+    document_["model"]["vocab"]["new"] = id;
+    expect_refusal("'new'");
+  }
+}
+
+TEST_F(TokenizerJson, RefusesTwoTokensOfOneId) {
+  document_["model"]["vocab"]["new"] = 5;
+  expect_refusal("id 5 belongs to two tokens");
+}
+
+TEST_F(TokenizerJson, RefusesAnAddedTokenThatContradictsTheModel) {
+  document_["added_tokens"][0]["id"] = 2;
+  expect_refusal("added_tokens[0]");
+}
+
+TEST_F(TokenizerJson, RefusesMergesOfTokensThatDoNotExist) {
+  auto& merges = document_["model"]["merges"];
+  for (const json& merge : {json({"a", "nowhere"}), json("nowhere a"), json({"!", "?"})}) {
+    merges[3] = merge;
+    expect_refusal("model.merges[3] needs");
+  }
+  for (const json& merge : {json("ab"), json("a b c"), json({"a"}), json(7), json({"a", 1})}) {
+    merges[3] = merge;
+    expect_refusal("model.merges[3] is neither");
+  }
+}
+
+TEST_F(TokenizerJson, RefusesTemplatesWithUnknownTokensOrWithoutText) {
+  auto& post = document_["post_processor"]["processors"][1];
+  const json before = post;
+  post["special_tokens"]["<|im_start|>"]["ids"] = {1000000};
+  expect_refusal("token 1000000 is outside the vocabulary");
+  post = before;
+  post["single"].erase(1);
+  expect_refusal("no place for the text");
+  post = before;
+  post["special_tokens"] = json::object();
+  expect_refusal("'<|im_start|>' is missing");
+}
+
+TEST_F(TokenizerJson, RefusesALongAddedToken) {
+  document_["added_tokens"][0]["content"] = std::string(5000, 'x');
+  document_["added_tokens"][0]["id"] = 430;
+  expect_refusal("5000 bytes long");
+}
+
+TEST_F(TokenizerJson, RefusesDeepNesting) {
+  constexpr std::size_t kLevels = 1'000'000;
+  dir_.write("tokenizer.json", std::string(kLevels, '[') + std::string(kLevels, ']'));
+  try {
+    load_tokenizer(dir_.path(), {});
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("nested deeper"), std::string::npos) << e.what();
+  }
+}
+
+TEST_F(TokenizerJson, RefusesALargeFileWithoutReadingIt) {
+  dir_.write("tokenizer.json", "{");
+  std::filesystem::resize_file(dir_.path() / "tokenizer.json", text::kLargestJson + 1);
+  try {
+    load_tokenizer(dir_.path(), {});
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("the limit is"), std::string::npos) << e.what();
+  }
+}
+
+TEST_F(TokenizerJson, RefusesEveryTruncation) {
+  const std::string whole = document_.dump();
+  for (std::size_t length = 0; length < whole.size(); length += 97) {
+    dir_.write("tokenizer.json", whole.substr(0, length));
+    EXPECT_THROW(load_tokenizer(dir_.path(), {}), Error) << length;
+  }
+}
+
+TEST_F(TokenizerJson, SurvivesEveryWrongTypeOfEveryPart) {
+  // Whatever loads must also encode: nothing may rest on a check that was not made.
+  auto& merges = document_["model"]["merges"];
+  merges.erase(merges.begin() + 3, merges.end());
+  const json original = document_.flatten();
+  for (const auto& [pointer, value] : original.items()) {
+    if (pointer.starts_with("/model/vocab/")) continue;
+    for (const json& wrong :
+         {json(nullptr), json(-7), json("\x01?"), json::array(), json::object(), json(true)}) {
+      document_ = original.unflatten();
+      document_[json::json_pointer(pointer)] = wrong;
+      try {
+        load()->encode("<|im_start|> it's 12 words", AddSpecial::kYes);
+      } catch (const Error&) {
+      }
+    }
+  }
+}
+
+TEST_F(TokenizerJson, SaysWhatADirectoryWithoutTheFileNeeds) {
+  EXPECT_THROW(load_tokenizer(dir_.path(), {}), Error);
+}
+
+TEST_F(TokenizerJson, EndsTextAtTheTokensOfAllThreeConfigs) {
+  Metadata config;
+  config.set("eos_token_id", std::vector<std::int32_t>{3, 4});
+  dir_.write("generation_config.json", R"({"eos_token_id": [4, 5]})");
+  dir_.write("tokenizer_config.json", R"({"eos_token": {"content": "<|im_end|>"}})");
+  const auto tokenizer = load(config);
+  std::vector<TokenId> ends;
+  for (TokenId id = 0; id < tokenizer->vocab(); ++id)
+    if (tokenizer->ends_text(id)) ends.push_back(id);
+  EXPECT_EQ(ends, (std::vector<TokenId>{2, 3, 4, 5}));
+}
+
+TEST_F(TokenizerJson, RefusesEndTokensOutsideTheVocabulary) {
+  Metadata config;
+  config.set("eos_token_id", std::int64_t{-1});
+  EXPECT_NE(refusal(config).find("eos_token_id"), std::string::npos);
+  dir_.write("tokenizer_config.json", R"({"eos_token": "<nowhere>"})");
+  EXPECT_NE(refusal().find("'<nowhere>' is no token"), std::string::npos);
+  dir_.write("generation_config.json", R"({"eos_token_id": 100000})");
+  EXPECT_NE(refusal().find("generation_config.json"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace canopy
