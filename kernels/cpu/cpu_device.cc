@@ -40,6 +40,7 @@ int pool_size(const DeviceChoice& choice) {
 class NoPin final : public HostPin {};
 
 void copy(Stream& stream, std::byte* to, const std::byte* from, std::size_t bytes) {
+  if (bytes == 0) return;  // an empty span may be null, which memmove must not see
   on_cpu(stream).enqueue([=] { std::memmove(to, from, bytes); });
 }
 
