@@ -33,7 +33,7 @@ struct QueryBlock {
 
 /// A thread's scratch, in floats from its start.
 struct Layout {
-  std::size_t x, packed, sums, values, scores, end;
+  std::size_t x, packed, sums, values, panels, scores, end;
   std::size_t score_ld, value_ld;
   Layout(std::size_t rows, std::size_t head_dim, std::size_t context) {
     const std::size_t padded = round_up(head_dim, kMaxLanes);
@@ -43,7 +43,8 @@ struct Layout {
     packed = x + kQueryRows * padded;
     sums = packed + kQueryRows * padded;
     values = sums + kQueryRows * value_ld;
-    scores = values + kValueRows * value_ld;
+    panels = values + kValueRows * value_ld;
+    scores = panels + kPanelFloats;
     end = scores + rows * score_ld;
   }
 };
@@ -143,7 +144,8 @@ void attend_block(const QueryBlock& block) {
   const size_t bytes = row_bytes(dtype, call.q.dim(2)), head_bytes = slots * bytes;
   const auto* keys =
       reinterpret_cast<const uint8_t*>(call.kv.k.data()) + block.kv_head * head_bytes;
-  products(packed, n, 0, n, {keys, dtype, total, hd, bytes}, scores, at.score_ld);
+  products(packed, n, 0, n, {keys, dtype, total, hd, bytes}, scores, at.score_ld,
+           block.scratch + at.panels);
   for (size_t i = 0; i < n; ++i)
     weigh_slots(scores + i * at.score_ld, total, at.score_ld, prefix,
                 (block.first + i) / block.group, call);

@@ -10,6 +10,9 @@
 #define CANOPY_KERNELS_CPU_LINEAR_ONCE
 namespace canopy::cpu {
 
+constexpr std::size_t kMaxStrip = 256;  // weight rows: kPassRows x kMaxStrip sums fit in L2
+constexpr std::size_t kStripFloats = kPanelFloats + kPassRows * kMaxStrip;
+
 /// Some weight rows of one projection, and where their sums go.
 struct Strip {
   WeightRows w;
@@ -26,12 +29,14 @@ HWY_BEFORE_NAMESPACE();
 namespace canopy::cpu {
 namespace HWY_NAMESPACE {
 
-/// y = (y +) (sums + bias) for m packed rows; sums: [kPassRows, strip.w.count rounded up to 4].
-void run_strip(const float* packed, std::size_t m, const Strip& strip, float* sums) {
+/// y = (y +) (sums + bias) for m packed rows. scratch: kStripFloats.
+void run_strip(const float* packed, std::size_t m, const Strip& strip, float* scratch) {
+  float* const panels = scratch;
+  float* const sums = scratch + kPanelFloats;  // [kPassRows, strip.w.count rounded up to 4]
   const std::size_t ld = (strip.w.count + kTileColumns - 1) / kTileColumns * kTileColumns;
   for (std::size_t m0 = 0; m0 < m; m0 += kPassRows) {
     const std::size_t m1 = std::min(m, m0 + kPassRows);
-    products(packed, m, m0, m1, strip.w, sums, ld);
+    products(packed, m, m0, m1, strip.w, sums, ld, panels);
     for (std::size_t i = m0; i < m1; ++i) {
       float* from = sums + (i - m0) * ld;
       float* to = strip.y + i * strip.ld;
@@ -70,8 +75,6 @@ namespace {
 // Rows of x packed at a time: bounds the scratch; a weight is read again from memory only every
 // kChunkRows rows, some hundred operations per byte.
 constexpr std::size_t kChunkRows = 2 * kPassRows;
-constexpr std::size_t kMaxStrip = 256;  // weight rows: kPassRows x kMaxStrip sums fit in L2
-
 std::size_t packed_floats(std::size_t rows, std::size_t columns) {
   return std::min(rows, kChunkRows) * ((columns + kMaxLanes - 1) / kMaxLanes * kMaxLanes);
 }
@@ -94,8 +97,7 @@ std::size_t strip_rows(std::size_t m, std::span<const Projection> projections,
 const char* instruction_set() { return HWY_DYNAMIC_DISPATCH(target_name)(); }
 
 std::size_t linear_scratch_bytes(std::int64_t rows, std::int64_t columns, std::size_t threads) {
-  return (packed_floats(to_size(rows), to_size(columns)) + threads * kPassRows * kMaxStrip) *
-         sizeof(float);
+  return (packed_floats(to_size(rows), to_size(columns)) + threads * kStripFloats) * sizeof(float);
 }
 
 void linear(Pool& pool, std::byte* scratch, ConstTensorView x,
@@ -104,7 +106,7 @@ void linear(Pool& pool, std::byte* scratch, ConstTensorView x,
   const auto pack_one = HWY_DYNAMIC_DISPATCH(pack);
   const std::size_t n = to_size(x.dim(0)), k = to_size(x.dim(1));
   float* const packed = reinterpret_cast<float*>(scratch);
-  float* const sums = packed + packed_floats(n, k);
+  float* const strips_scratch = packed + packed_floats(n, k);
   const std::size_t length = strip_rows(n, projections, pool.size());
   const auto strips_of = [&](const Projection& p) {
     return (to_size(p.w.dim(0)) + length - 1) / length;
@@ -136,7 +138,7 @@ void linear(Pool& pool, std::byte* scratch, ConstTensorView x,
       strip.y =
           reinterpret_cast<float*>(p->y.data()) + first * strip.ld + to_size(p->first_column) + j;
       strip.accumulate = p->accumulate;
-      run_one(packed, m, strip, sums + worker * kPassRows * kMaxStrip);
+      run_one(packed, m, strip, strips_scratch + worker * kStripFloats);
     });
   }
 }

@@ -1,5 +1,5 @@
-// The inner product of the CPU backend, compiled once per instruction set by each file that
-// includes it after hwy/foreach_target.h. math.md "Arithmetic on the CPU" states what its sums are.
+// The inner product of the CPU backend, math.md (C1), compiled once per instruction set by each
+// file that includes it after hwy/foreach_target.h.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -13,10 +13,12 @@
 #define CANOPY_KERNELS_CPU_TILE_ONCE
 namespace canopy::cpu {
 
-constexpr std::size_t kBlock = 512;      // columns per block: part of what defines a sum's bits
-constexpr std::size_t kPassRows = 96;    // rows of x per pass: kPassRows x kBlock floats fit in L2
-constexpr std::size_t kTileColumns = 4;  // weight rows per tile
-constexpr std::size_t kMaxLanes = 16;    // floats of the widest vector
+constexpr std::size_t kBlock = 512;    // columns per block: part of what defines a sum's bits
+constexpr std::size_t kPassRows = 96;  // rows of x per pass: with a group of panels they fit in L2
+constexpr std::size_t kTileColumns = 4;    // weight rows per tile
+constexpr std::size_t kMaxLanes = 16;      // floats of the widest vector
+constexpr std::size_t kGroupColumns = 64;  // weight rows unpacked together: their panels fit in L2
+constexpr std::size_t kPanelFloats = kGroupColumns * kBlock;
 
 /// `count` rows of k weights each, at any address.
 struct WeightRows {
@@ -270,57 +272,94 @@ HWY_INLINE size_t vectors_of(size_t count) { return (count + kLanes - 1) / kLane
   }
 }
 
+/// Four weight rows from n on, in one block of columns, as a panel.
+HWY_INLINE Panel unpack_panel(const WeightRows& w, size_t n, size_t k0, float* panel) {
+  for (size_t r = 0; r < kTileColumns; ++r)
+    unpack_row(w.dtype, w.data + std::min(n + r, w.count - 1) * w.row_bytes, k0,
+               std::min(kBlock, w.k - k0), panel + r * kLanes, kTileColumns * kLanes);
+  return {panel};
+}
+
+/// Few rows of x stay in cache whole: whole weight rows are read in turn, each used at once.
+/// weights(n, k0) gives four weight rows in one block of columns.
+template <class Weights>
+HWY_INLINE void products_of_few(const float* packed, size_t m, size_t m0, size_t m1,
+                                const WeightRows& w, float* out, size_t ld,
+                                const Weights& weights) {
+  for (size_t n = 0; n < w.count; n += kTileColumns)
+    for (size_t k0 = 0; k0 < w.k; k0 += kBlock) {
+      const size_t vectors = vectors_of(std::min(kBlock, w.k - k0));
+      const auto four_rows = weights(n, k0);
+      const float* x = packed + k0 * m + m0 * vectors * kLanes;
+      for (size_t i = m0; i < m1; i += kTileRows) {
+        const size_t rows = std::min(kTileRows, m - i);
+        tile_of(rows, x, four_rows, vectors, out + (i - m0) * ld + n, ld,
+                k0 == 0 ? Sum::kStart : Sum::kContinue);
+        x += rows * vectors * kLanes;
+      }
+    }
+}
+
+/// Of many rows of x, a tile stays in L1 while a group of panels goes by from L2. The group after
+/// it is fetched meanwhile, a few lines per tile: its rows are pieces too short for the hardware
+/// prefetcher, and one burst of prefetches would stall the tiles.
+HWY_INLINE void products_of_many(const float* packed, size_t m, size_t m0, size_t m1,
+                                 const WeightRows& w, float* out, size_t ld, float* panels) {
+  const size_t block_bytes = row_bytes(w.dtype, kBlock);
+  for (size_t k0 = 0; k0 < w.k; k0 += kBlock)
+    for (size_t n0 = 0; n0 < w.count; n0 += kGroupColumns) {
+      const size_t vectors = vectors_of(std::min(kBlock, w.k - k0));
+      const size_t n1 = std::min(w.count, n0 + kGroupColumns);
+      for (size_t n = n0; n < n1; n += kTileColumns)
+        unpack_panel(w, n, k0, panels + (n - n0) * kBlock);
+      const bool last = n1 == w.count;  // then the first rows follow, one block on
+      const uint8_t* next =
+          w.data + (last ? 0 : n1) * w.row_bytes + (k0 / kBlock + (last ? 1 : 0)) * block_bytes;
+      const size_t share = block_bytes * kTileRows / (m1 - m0) + 1;
+      const float* x = packed + k0 * m + m0 * vectors * kLanes;
+      size_t fetched = 0;
+      for (size_t i = m0; i < m1; i += kTileRows, fetched += share) {
+        const size_t rows = std::min(kTileRows, m - i);
+        for (size_t n = n0; n < n1; n += kTileColumns) {
+          // A prefetch past the end of the buffer does nothing.
+          for (size_t r = n - n0; r < n - n0 + kTileColumns; ++r)
+            for (size_t at = fetched / 64 * 64; at < fetched + share; at += 64)
+              hwy::Prefetch(next + r * w.row_bytes + at);
+          tile_of(rows, x, Panel{panels + (n - n0) * kBlock}, vectors, out + (i - m0) * ld + n, ld,
+                  k0 == 0 ? Sum::kStart : Sum::kContinue);
+        }
+        x += rows * vectors * kLanes;
+      }
+    }
+}
+
 /// out[i][j] = sum over k of x[i][k] w[j][k], for rows [m0, m1) of the m packed rows of x (m0 a
 /// multiple of kTileRows, m1 - m0 <= kPassRows) and all w.count weight rows. Writes out [m1 - m0,
 /// w.count rounded up to a multiple of 4] with row stride ld; what lies past w.count has no
-/// meaning.
+/// meaning. panels: kPanelFloats, aligned. Every way through here gives the same bits.
 [[maybe_unused]] static void products(const float* packed, size_t m, size_t m0, size_t m1,
-                                      const WeightRows& w, float* out, size_t ld) {
+                                      const WeightRows& w, float* out, size_t ld, float* panels) {
   constexpr size_t kDirectRows =
       8;  // up to here widening bf16 in registers costs less than a panel
-  HWY_ALIGN float panel[kTileColumns * kBlock];  // stays in L1
+  if ((m1 - m0) * w.k * sizeof(float) > 256 * 1024)
+    return products_of_many(packed, m, m0, m1, w, out, ld, panels);
+  if (w.dtype == DType::kBF16 && m1 - m0 <= kDirectRows && w.k % kLanes == 0)
+    return products_of_few(packed, m, m0, m1, w, out, ld, [&](size_t n, size_t k0) HWY_ATTR {
+      Direct rows;
+      for (size_t r = 0; r < kTileColumns; ++r)
+        rows.row[r] = w.data + std::min(n + r, w.count - 1) * w.row_bytes + k0 * 2;
+      return rows;
+    });
   const size_t block_bytes = row_bytes(w.dtype, kBlock);
-  const bool direct = w.dtype == DType::kBF16 && m1 - m0 <= kDirectRows && w.k % kLanes == 0;
-  // Four weight rows from n on, in one block of columns. The same rows' bytes at `ahead` are
-  // fetched meanwhile: unpacking reads in bursts too short for the hardware prefetcher. A prefetch
-  // past the end of the buffer does nothing.
-  const auto step = [&](size_t k0, size_t n, size_t ahead) HWY_ATTR {
-    const size_t count = std::min(kBlock, w.k - k0), vectors = vectors_of(count);
-    Direct rows{};
-    for (size_t r = 0; r < kTileColumns; ++r) {
-      const uint8_t* row = w.data + std::min(n + r, w.count - 1) * w.row_bytes;
-      if (direct) {
-        rows.row[r] = row + k0 * 2;
-        continue;
-      }
-      const uint8_t* next = row + k0 / kBlock * block_bytes + ahead;
-      for (size_t b = 0; b < block_bytes; b += 64) hwy::Prefetch(next + b);
-      unpack_row(w.dtype, row, k0, count, panel + r * kLanes, kTileColumns * kLanes);
-    }
-    const float* x = packed + k0 * m + m0 * vectors * kLanes;
-    const Sum sum = k0 == 0 ? Sum::kStart : Sum::kContinue;
-    for (size_t i = m0; i < m1; i += kTileRows) {
-      const size_t tile_rows = std::min(kTileRows, m - i);
-      float* to = out + (i - m0) * ld + n;
-      if (direct)
-        tile_of(tile_rows, x, rows, vectors, to, ld, sum);
-      else
-        tile_of(tile_rows, x, Panel{panel}, vectors, to, ld, sum);
-      x += tile_rows * vectors * kLanes;
-    }
-  };
-  // Few rows of x stay in cache whole: read whole weight rows in turn. Of many, one block of
-  // columns stays in L2 while the weight rows go by.
-  if ((m1 - m0) * w.k * sizeof(float) <= 256 * 1024) {
-    for (size_t n = 0; n < w.count; n += kTileColumns)
-      for (size_t k0 = 0; k0 < w.k; k0 += kBlock)
-        step(k0, n,
-             k0 + kBlock < w.k ? block_bytes
-                               : kTileColumns * w.row_bytes - k0 / kBlock * block_bytes);
-  } else {
-    for (size_t k0 = 0; k0 < w.k; k0 += kBlock)
-      for (size_t n = 0; n < w.count; n += kTileColumns) step(k0, n, kTileColumns * w.row_bytes);
-  }
+  return products_of_few(packed, m, m0, m1, w, out, ld, [&](size_t n, size_t k0) HWY_ATTR {
+    // What these four rows will be asked for next: their next block, or the next four rows.
+    const size_t k1 = k0 + kBlock < w.k ? k0 + kBlock : 0;
+    const uint8_t* next =
+        w.data + (n + (k1 == 0 ? kTileColumns : 0)) * w.row_bytes + k1 / kBlock * block_bytes;
+    for (size_t r = 0; r < kTileColumns; ++r)
+      for (size_t at = 0; at < block_bytes; at += 64) hwy::Prefetch(next + r * w.row_bytes + at);
+    return unpack_panel(w, n, k0, panels);
+  });
 }
 
 }  // namespace HWY_NAMESPACE

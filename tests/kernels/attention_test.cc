@@ -103,8 +103,7 @@ void compare(const Case& c, const std::vector<float>& q, const std::vector<float
         absolute[j] += std::abs(term);
       }
     }
-    // math.md (3): a score is off by (head_dim + 9) eps of its absolute dot product, twice that in
-    // the exponent; exp itself by 4 eps; then two sums over the seen slots and a division.
+    // math.md (C3)
     const double roundings =
         2 * (static_cast<double>(hd) + 9) * dot + 4 + 2 * static_cast<double>(seen.size()) + 2;
     for (std::size_t j = 0; j < hd; ++j)

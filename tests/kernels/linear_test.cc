@@ -53,7 +53,7 @@ TEST_P(Linear, EqualsPlainLoopsForEveryWeightTypeAndOddSizes) {
                 sum += term;
                 absolute += std::abs(term);
               }
-              // math.md (1): each product passes through at most k + 7 roundings of a partial sum.
+              // math.md (C2)
               const double tolerance = static_cast<double>(k + 7) * kEps * absolute;
               ASSERT_NEAR(y[i * m + j], sum, tolerance) << "row " << i << " column " << j;
             }

@@ -1,0 +1,308 @@
+// How close linear comes to this machine: its share of the FMA peak for many rows, and of the RAM's
+// read bandwidth for few. Both ceilings are measured beside every point, because a shared machine
+// changes from one second to the next. A weight type is timed only after it matched its plain
+// definition.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "bench/linear.cc"
+#include "hwy/foreach_target.h"  // before highway.h
+//
+#include <algorithm>
+#include <atomic>
+#include <boost/program_options.hpp>
+#include <cmath>
+#include <cstring>
+#include <ctime>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <thread>
+
+#include "hwy/highway.h"
+#include "kernels/convert.h"
+#include "kernels/device.h"
+#include "kernels/ops.h"
+#include "src/base/error.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace canopy::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+using Floats = hn::ScalableTag<float>;
+
+/// 12 chains of fused multiply-adds, twice as many as hide the latency; returns how many flops.
+double multiply_add(std::size_t rounds, float* out) {
+  const Floats d;
+  const auto factor = hn::Set(d, out[0]), term = hn::Set(d, out[1]);
+  hn::Vec<Floats> acc[12];
+  for (auto& a : acc) a = hn::Zero(d);
+  for (std::size_t i = 0; i < rounds; ++i)
+#pragma GCC unroll 12
+    for (auto& a : acc) a = hn::MulAdd(a, factor, term);
+  for (auto& a : acc) out[2] += hn::GetLane(a);
+  return static_cast<double>(rounds * 12 * 2 * hn::Lanes(d));
+}
+
+/// Reads n bytes, a multiple of 512.
+float read_all(const std::byte* from, std::size_t n) {
+  const Floats d;
+  const std::size_t step = hn::Lanes(d) * sizeof(float);
+  hn::Vec<Floats> acc[4];
+  for (auto& a : acc) a = hn::Zero(d);
+  for (std::size_t at = 0; at < n; at += 4 * step)
+#pragma GCC unroll 4
+    for (std::size_t i = 0; i < 4; ++i)
+      acc[i] = hn::Xor(acc[i], hn::LoadU(d, reinterpret_cast<const float*>(from + at + i * step)));
+  return hn::GetLane(hn::Xor(hn::Xor(acc[0], acc[1]), hn::Xor(acc[2], acc[3])));
+}
+
+}  // namespace canopy::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace canopy {
+
+HWY_EXPORT(multiply_add);
+HWY_EXPORT(read_all);
+
+namespace {
+
+/// Seconds of work(): on the wall, or of CPU time per thread, which other processes disturb less.
+struct Watch {
+  int threads = 1;
+  bool cpu_time = false;
+  double now() const {
+    timespec t{};
+    clock_gettime(cpu_time ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC, &t);
+    const double seconds = static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+    return cpu_time ? seconds / threads : seconds;
+  }
+  double seconds_of(const auto& work) const {
+    const double start = now();
+    work();
+    return now() - start;
+  }
+};
+
+/// body(index) for each of `count` indices, on all threads, which take turns as the pool's do.
+void on_all_threads(int threads, std::size_t count, const auto& body) {
+  std::atomic<std::size_t> next{0};
+  std::vector<std::thread> pool;
+  const auto take_turns = [&] {
+    for (std::size_t i; (i = next++) < count;) body(i);
+  };
+  for (int i = 1; i < threads; ++i) pool.emplace_back(take_turns);
+  take_turns();
+  for (std::thread& thread : pool) thread.join();
+}
+
+double peak_flops(const Watch& watch) {
+  std::atomic<double> flops{0};
+  const double seconds = watch.seconds_of([&] {
+    on_all_threads(watch.threads, 16 * static_cast<std::size_t>(watch.threads), [&](std::size_t) {
+      float values[3] = {0.5f, 1.0f, 0.0f};
+      flops += HWY_DYNAMIC_DISPATCH(multiply_add)(50000, values);
+    });
+  });
+  return flops / seconds;
+}
+
+double read_bandwidth(const Watch& watch, const Buffer& buffer) {
+  constexpr std::size_t kPart = std::size_t{1} << 20;
+  const std::size_t parts = buffer.bytes() / kPart;
+  std::atomic<float> sink{0};
+  const double seconds = watch.seconds_of([&] {
+    on_all_threads(watch.threads, parts, [&](std::size_t i) {
+      sink = HWY_DYNAMIC_DISPATCH(read_all)(buffer.data() + i * kPart, kPart);
+    });
+  });
+  return static_cast<double>(parts * kPart) / seconds;
+}
+
+/// Fills the buffer with finite weights: one random piece, repeated.
+void fill(const Buffer& buffer, DType dtype) {
+  std::mt19937 random(1);
+  std::uniform_real_distribution<float> uniform(-1.0f, 1.0f);
+  const std::size_t block = row_bytes(dtype, 32);
+  std::vector<std::byte> piece(block * 4096);
+  for (std::byte& byte : piece) byte = static_cast<std::byte>(random());
+  const auto put = [&](std::size_t at, const auto& value) {
+    std::memcpy(&piece[at], &value, sizeof value);
+  };
+  for (std::size_t b = 0; b < piece.size(); b += block) {
+    if (dtype == DType::kQ8_0 || dtype == DType::kQ4_0 || dtype == DType::kQ4_1) {
+      put(b, f16_from_f32(uniform(random)));
+      if (dtype == DType::kQ4_1) put(b + 2, f16_from_f32(uniform(random)));
+      continue;
+    }
+    for (std::size_t i = 0; i < 32; ++i) {
+      if (dtype == DType::kF32) put(b + 4 * i, uniform(random));
+      if (dtype == DType::kBF16) put(b + 2 * i, bf16_from_f32(uniform(random)));
+      if (dtype == DType::kF16) put(b + 2 * i, f16_from_f32(uniform(random)));
+    }
+  }
+  for (std::size_t at = 0; at < buffer.bytes(); at += piece.size())
+    std::memcpy(buffer.data() + at, piece.data(), std::min(piece.size(), buffer.bytes() - at));
+}
+
+struct Setup {
+  Device& device;
+  Stream& stream;
+  Watch watch;
+  std::int64_t k, m;
+  Buffer weights;  // several matrices, together larger than any cache
+  Buffer x, y;
+};
+
+/// One call per matrix index in [first, first + calls), each with another matrix.
+void run(Setup& s, DType dtype, std::int64_t n, std::size_t first, std::size_t calls) {
+  const std::size_t matrix = row_bytes(dtype, s.k) * static_cast<std::size_t>(s.m);
+  const std::size_t copies = s.weights.bytes() / matrix;
+  for (std::size_t i = first; i < first + calls; ++i) {
+    const Projection p{{s.weights.data() + i % copies * matrix, dtype, {s.m, s.k}},
+                       {},
+                       {s.y.data(), DType::kF32, {n, s.m}}};
+    s.device.ops().linear(s.stream, {s.x.data(), DType::kF32, {n, s.k}}, {&p, 1});
+  }
+  s.stream.synchronize();
+}
+
+void expect_right(Setup& s, DType dtype) {
+  run(s, dtype, 2, 0, 1);
+  const auto* x = reinterpret_cast<const float*>(s.x.data());
+  const auto* y = reinterpret_cast<const float*>(s.y.data());
+  std::vector<float> row(static_cast<std::size_t>(s.k));
+  for (const std::int64_t j : {std::int64_t{0}, s.m / 2, s.m - 1}) {
+    dequantize_row(dtype, s.weights.data() + row_bytes(dtype, s.k) * static_cast<std::size_t>(j),
+                   row);
+    double sum = 0, absolute = 0;
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      const double term = static_cast<double>(row[i]) * static_cast<double>(x[i]);
+      sum += term, absolute += std::abs(term);
+    }
+    if (!(std::abs(static_cast<double>(y[j]) - sum) <=
+          (static_cast<double>(s.k) + 7) * 0x1p-24 * absolute))
+      throw Error(std::string("linear is wrong for ") + name(dtype) + "; not timed");
+  }
+}
+
+double middle(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+void measure(Setup& s, DType dtype, std::int64_t n, int rounds, bool as_json) {
+  const double flops = 2.0 * static_cast<double>(n * s.k * s.m);
+  const double bytes = static_cast<double>(row_bytes(dtype, s.k)) * static_cast<double>(s.m);
+  std::size_t next = 0;
+  run(s, dtype, n, next++, 1);
+  const double once = s.watch.seconds_of([&] { run(s, dtype, n, next++, 1); });
+  const auto calls = static_cast<std::size_t>(std::clamp(0.03 / once, 1.0, 64.0));
+  std::vector<double> took, of_peak, of_ram;
+  for (int round = 0; round < rounds; ++round) {
+    const double peak = peak_flops(s.watch), ram = read_bandwidth(s.watch, s.weights);
+    took.push_back(s.watch.seconds_of([&] { run(s, dtype, n, next, calls); }) /
+                   static_cast<double>(calls));
+    next += calls;
+    of_peak.push_back(flops / took.back() / peak);
+    of_ram.push_back(bytes / took.back() / ram);
+  }
+  const double median = middle(took);
+  std::sort(took.begin(), took.end());
+  if (as_json) {
+    std::cout << nlohmann::json{{"name", "linear"},
+                                {"dtype", name(dtype)},
+                                {"rows", n},
+                                {"k", s.k},
+                                {"m", s.m},
+                                {"threads", s.watch.threads},
+                                {"clock", s.watch.cpu_time ? "cpu" : "wall"},
+                                {"median_s", median},
+                                {"best_s", took.front()},
+                                {"gflops", flops / median / 1e9},
+                                {"gb_per_s", bytes / median / 1e9},
+                                {"of_fma_peak", middle(of_peak)},
+                                {"of_fma_peak_best",
+                                 *std::max_element(of_peak.begin(), of_peak.end())},
+                                {"of_ram", middle(of_ram)},
+                                {"of_ram_best", *std::max_element(of_ram.begin(), of_ram.end())},
+                                {"machine", s.device.name()}}
+              << std::endl;
+  } else {
+    char line[160];
+    std::snprintf(
+        line, sizeof line,
+        "%-5s %4lld rows %8.1f GFLOP/s %6.1f GB/s   of FMA peak %3.0f %% (best %3.0f)   of "
+        "RAM %3.0f %% (best %3.0f)",
+        name(dtype), static_cast<long long>(n), flops / median / 1e9, bytes / median / 1e9,
+        100 * middle(of_peak), 100 * *std::max_element(of_peak.begin(), of_peak.end()),
+        100 * middle(of_ram), 100 * *std::max_element(of_ram.begin(), of_ram.end()));
+    std::cout << line << std::endl;
+  }
+}
+
+int run_all(int argc, char** argv) {
+  namespace po = boost::program_options;
+  std::vector<std::int64_t> rows;
+  std::vector<std::string> types;
+  std::int64_t k = 0, m = 0;
+  int threads = 0, rounds = 0;
+  po::options_description options("linear against the FMA peak and the RAM's read bandwidth");
+  options.add_options()("help", "show this")("json", "one JSON object per line")(
+      "cpu-time", "measure CPU time per thread, for a machine shared with others")(
+      "rows",
+      po::value(&rows)->multitoken()->default_value({1, 2, 4, 8, 16, 64, 128, 256},
+                                                    "1 2 4 8 16 64 128 256"),
+      "rows of x")("dtype",
+                   po::value(&types)->multitoken()->default_value(
+                       {"BF16", "F16", "Q8_0", "Q4_0", "Q4_1"}, "all but F32"),
+                   "weight types")("k", po::value(&k)->default_value(4096), "columns of w")(
+      "m", po::value(&m)->default_value(4096), "rows of w")(
+      "threads",
+      po::value(&threads)->default_value(static_cast<int>(std::thread::hardware_concurrency())),
+      "threads of the device")("rounds", po::value(&rounds)->default_value(7), "timings per point");
+  po::variables_map given;
+  po::store(po::parse_command_line(argc, argv, options), given);
+  po::notify(given);
+  if (given.count("help") != 0) {
+    std::cout << options;
+    return 0;
+  }
+  const auto device = make_device({.threads = threads});
+  const auto stream = device->make_stream("bench");
+  const std::int64_t most = *std::max_element(rows.begin(), rows.end());
+  Setup s{*device,
+          *stream,
+          {threads, given.count("cpu-time") != 0},
+          k,
+          m,
+          device->allocate(std::size_t{256} << 20),
+          device->allocate(static_cast<std::size_t>(std::max<std::int64_t>(2, most) * k) * 4),
+          device->allocate(static_cast<std::size_t>(std::max<std::int64_t>(2, most) * m) * 4)};
+  std::mt19937 random(2);
+  std::uniform_real_distribution<float> uniform(-1.0f, 1.0f);
+  for (std::size_t i = 0; i < s.x.bytes() / 4; ++i)
+    reinterpret_cast<float*>(s.x.data())[i] = uniform(random);
+  if (given.count("json") == 0)
+    std::cout << device->name() << "; w " << m << " x " << k << "; FMA peak "
+              << peak_flops(s.watch) / 1e9 << " GFLOP/s" << std::endl;
+  for (const DType dtype :
+       {DType::kF32, DType::kBF16, DType::kF16, DType::kQ8_0, DType::kQ4_0, DType::kQ4_1}) {
+    if (std::find(types.begin(), types.end(), name(dtype)) == types.end()) continue;
+    fill(s.weights, dtype);
+    expect_right(s, dtype);
+    for (const std::int64_t n : rows) measure(s, dtype, n, rounds, given.count("json") != 0);
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace canopy
+
+int main(int argc, char** argv) {
+  try {
+    return canopy::run_all(argc, argv);
+  } catch (const std::exception& e) {
+    std::cerr << "bench_linear: " << e.what() << "\n";
+    return 1;
+  }
+}
+#endif  // HWY_ONCE
