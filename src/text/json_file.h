@@ -12,9 +12,9 @@ namespace canopy::text {
 /// levels. Throws Error naming the file and, for bad syntax, the byte.
 nlohmann::json read_json(const std::filesystem::path& file);
 
-/// The largest tokenizer.json in wide use has 34 MB (a vocabulary of 262,144 tokens). A parsed
-/// document takes up to twenty times its bytes, so that a generous limit is not a safe one.
-inline constexpr std::uintmax_t kLargestJson = 128 << 20;
+/// Twice the largest tokenizer.json in wide use (34 MB for 262,144 tokens). No more: a parsed
+/// document can take twenty times its bytes.
+inline constexpr std::uintmax_t kLargestJson = 64 << 20;
 inline constexpr int kDeepestJson = 64;
 
 /// Members of an object, checked. `part` names the object in messages ("pre_tokenizer[1]").

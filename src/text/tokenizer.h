@@ -28,7 +28,8 @@ class Tokenizer {
   /// tokens. Throws Error if the id is outside the vocabulary.
   virtual std::string_view piece(TokenId token) const = 0;
   /// All tokens at once, as the reference library's decode(skip_special_tokens=False) where
-  /// `specials` is kYes.
+  /// `specials` is kYes. Always UTF-8: malformed bytes become U+FFFD as in TextStream. (For byte
+  /// fallback the reference replaces every byte of a run that has one malformed part.)
   virtual std::string decode(std::span<const TokenId> tokens, AddSpecial specials) const = 0;
   /// The token's own string in the vocabulary ("Ġthe", "<0x0A>"): what two vocabularies are
   /// compared by. Empty if unused.
@@ -48,12 +49,14 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& model,
 std::optional<std::string> vocabulary_mismatch(const Tokenizer& target, const Tokenizer& draft);
 
 /// Joins pieces and lets through only whole UTF-8 characters; a sequence that can no longer become
-/// valid comes out as U+FFFD.
+/// valid comes out as U+FFFD. All parts together are decode(tokens, kNo), except that a stream
+/// continues a text: it keeps the space that some tokenizers take from a text's start.
+/// One thread at a time.
 class TextStream {
  public:
   explicit TextStream(const Tokenizer& tokenizer) : tokenizer_(&tokenizer) {}
   std::string push(TokenId token);
-  std::string flush();
+  std::string flush();  // the end of the text: what was held back is malformed
 
  private:
   const Tokenizer* tokenizer_;
