@@ -26,7 +26,7 @@ class Event {
 /// streams run concurrently unless an Event orders them. Not thread-safe.
 class Stream {
  public:
-  virtual ~Stream() = default;
+  virtual ~Stream() = default;  // after the queued work is done
   virtual void record(Event& event) = 0;
   virtual void wait(const Event& event) = 0;  // later work waits; the host does not
   virtual void synchronize() = 0;             // throws Error if queued work failed

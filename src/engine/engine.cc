@@ -60,7 +60,6 @@ struct Engine::Impl {
   std::unique_ptr<Device> device;
   Plan plan;
   Seconds load_time{};
-  std::unique_ptr<Stream> compute;
   std::unique_ptr<WeightSource> target_weights, draft_weights;
   Streamer* streamer = nullptr;  // target_weights, when it streams
   std::unique_ptr<Transformer> target, draft;
@@ -68,6 +67,7 @@ struct Engine::Impl {
   std::optional<DraftPolicy> policy;
   std::optional<Verifier> verifier;
   std::vector<float> host_logits;
+  std::unique_ptr<Stream> compute;  // last, so that its work ends before anything above is freed
 
   Impl(ModelFiles files, const EngineOptions& options, const LoadProgress& progress,
        const std::stop_token& stop);

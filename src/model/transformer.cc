@@ -15,6 +15,14 @@ namespace {
 std::size_t at(int i) { return static_cast<std::size_t>(i); }
 int words_for(int bits) { return (bits + 63) / 64; }
 
+/// Waits for queued work while another error is on its way: that one counts.
+void drain(Stream& stream) noexcept {
+  try {
+    stream.synchronize();
+  } catch (const std::exception&) {
+  }
+}
+
 /// Buffers of one model, as byte sizes, so that the budget and the constructor cannot disagree.
 struct Sizes {
   std::size_t residual, normed, work, logit_input, logits, position, ids, bits, rope;
@@ -303,6 +311,7 @@ ConstTensorView Transformer::forward(std::span<const SweepPart> parts, Stream& c
     impl_->sweep(nodes, rows, compute, stop);
   } catch (...) {
     impl_->weights.abandon_sweep();
+    drain(compute);  // the caller may now free what queued work reads and writes
     throw;
   }
   return impl_->rows_of(impl_->logits, 0, rows, impl_->config.vocab);

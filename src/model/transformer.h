@@ -57,7 +57,7 @@ class Transformer {
   /// One sweep: each unit is acquired once, however many parts and nodes. Returns logits [sum of
   /// logit_rows, vocab] f32, valid until the next forward, ready when `compute` gets there.
   /// Allocates no device memory. A stop request ends the sweep at the next unit: throws Stopped;
-  /// the caches' committed slots are intact.
+  /// the caches' committed slots are intact. Whatever it throws, `compute` is idle by then.
   ConstTensorView forward(std::span<const SweepPart> parts, Stream& compute,
                           std::stop_token stop = {});
 

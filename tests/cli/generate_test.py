@@ -1,4 +1,5 @@
 """canopy generate and perplexity on the real small model, as a user runs them."""
+import signal
 import subprocess
 import unittest
 
@@ -35,9 +36,9 @@ class Generate(TempDirCase):
     def test_a_tree_gives_the_same_text_in_fewer_steps(self):
         draft = self.dir / "draft.gguf"
         self.assertEqual(run("quantize", "-m", SMOLLM2, "-o", draft, "--type", "q4_0").returncode, 0)
-        plain = run_json("generate", "-m", SMOLLM2, "-p", PROMPT, "-n", 40, "--ignore-eos")
-        for words in (["--spec", "chain"], ["--spec", "sequoia"], ["--tree-size", 128, "--tree-depth", 8]):
-            tree = run_json("generate", "-m", SMOLLM2, "-md", draft, "-p", PROMPT, "-n", 40, "--ignore-eos", *words)
+        plain = run_json("generate", "-m", SMOLLM2, "-p", PROMPT, "-n", 24, "--ignore-eos")
+        for words in (["--spec", "chain"], ["--spec", "sequoia"], ["--tree-size", 24, "--tree-depth", 8]):
+            tree = run_json("generate", "-m", SMOLLM2, "-md", draft, "-p", PROMPT, "-n", 24, "--ignore-eos", *words)
             self.assertEqual(tree["tokens"], plain["tokens"])
             self.assertLess(tree["steps"], plain["steps"] / 2)
 
@@ -49,6 +50,16 @@ class Generate(TempDirCase):
             self.assertEqual(entry["top"][0]["id"], token)  # greedy
             self.assertEqual(entry["top"][0]["logprob"], entry["logprob"])
             self.assertEqual([t["logprob"] for t in entry["top"]], sorted((t["logprob"] for t in entry["top"]), reverse=True))
+
+    def test_ctrl_c_keeps_what_was_generated(self):
+        process = subprocess.Popen([CANOPY, "generate", "-m", SMOLLM2, "-p", PROMPT, "-n", "4000", "--ignore-eos"],
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        first = process.stdout.read(20)  # text arrives as it is accepted
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 130, err)
+        self.assertEqual(len(first), 20)
+        self.assertIn(b"stopped after", err)
 
     def test_perplexity_of_sense_is_below_that_of_nonsense(self):
         (self.dir / "sense").write_text("The sun rises in the east and sets in the west. " * 4)

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstring>
 #include <deque>
+#include <functional>
 #include <random>
 #include <vector>
 
@@ -62,6 +63,7 @@ class RandomWeights final : public WeightSource {
 
   std::span<const Unit> units() const override { return units_; }
   UnitLease acquire(std::size_t index, Stream& compute) override {
+    if (on_acquire) on_acquire(index);
     return lend(index, weights_[index], compute);
   }
   std::size_t held_bytes() const override { return 0; }
@@ -75,6 +77,7 @@ class RandomWeights final : public WeightSource {
     compute.synchronize();
   }
   int abandoned = 0;
+  std::function<void(std::size_t)> on_acquire;
 
  private:
   void give_back(std::size_t, Stream&) noexcept override {}

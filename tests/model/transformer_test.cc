@@ -216,6 +216,21 @@ TEST_P(TransformerTest, AStopRequestEndsTheSweepAndLeavesTheModelUsable) {
   EXPECT_EQ(run_chain(model, kv, text), run_chain(model, fresh, text));
 }
 
+TEST_P(TransformerTest, AfterAStoppedSweepNothingRunsOnTheBuffersItUsed) {
+  Transformer model = make();
+  KvCache kv = cache();
+  std::stop_source stop;
+  weights().on_acquire = [&](std::size_t unit) {
+    if (unit + 2 == weights().units().size()) stop.request_stop();
+  };
+  const auto position = counting(0, text.size());
+  const SweepPart part{{text, position, {}, 0, {}}, &kv, 0};
+  EXPECT_THROW(model.forward({&part, 1}, *stream, stop.get_token()), Stopped);
+  const auto now = device->make_event();
+  stream->record(*now);
+  EXPECT_TRUE(now->reached());
+}
+
 TEST_P(TransformerTest, RefusesWhatItWasNotSetUpFor) {
   Transformer model = make();
   KvCache kv = cache();
