@@ -36,10 +36,14 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-void run(const std::filesystem::path& model, const StreamerOptions& options, int sweeps) {
+void run(const std::filesystem::path& model, StreamerOptions options, int sweeps) {
   const auto device = make_device({.kind = "cpu", .threads = 1});
   const auto compute = device->make_stream("compute");
-  Streamer streamer(*device, Checkpoint::open(model), options);
+  const Checkpoint checkpoint = Checkpoint::open(model);
+  const std::vector<UnitLayout> units = lay_out_units(checkpoint, kReadAlignment);
+  const Residency none = none_resident(units);
+  if (options.ring_bytes == 0) options.ring_bytes = least_ring(units, none);
+  Streamer streamer(*device, checkpoint, none, options);
   sweep(streamer, *compute);  // warm up: the ring is full, as in the middle of a run
   std::vector<double> rates, busy;
   const double cpu_before = cpu_seconds();
@@ -62,7 +66,7 @@ void run(const std::filesystem::path& model, const StreamerOptions& options, int
                               {"link_busy", median(busy)},
                               {"cpu_seconds_per_gb", cpu},
                               {"held_bytes", streamer.held_bytes()},
-                              {"ring_units", options.ring_units},
+                              {"ring_bytes", options.ring_bytes},
                               {"read_bytes", options.read_bytes},
                               {"queue_depth", options.queue_depth},
                               {"notes", streamer.notes()}}
@@ -80,10 +84,9 @@ int main(int argc, char** argv) {
   options.add_options()("help", "show this")("model", po::value(&model)->required(),
                                              "a Hugging Face directory or a GGUF file")(
       "sweeps", po::value(&sweeps)->default_value(sweeps), "how many")(
-      "ring-units", po::value(&streamer.ring_units)->default_value(streamer.ring_units),
-      "units in the ring")("queue-depth",
-                           po::value(&streamer.queue_depth)->default_value(streamer.queue_depth),
-                           "reads in flight")(
+      "ring-bytes", po::value(&streamer.ring_bytes), "of the ring (default: two units)")(
+      "queue-depth", po::value(&streamer.queue_depth)->default_value(streamer.queue_depth),
+      "reads in flight")(
       "read-bytes", po::value(&streamer.read_bytes)->default_value(streamer.read_bytes),
       "of one read")("direct", po::value(&streamer.direct)->default_value(true), "O_DIRECT")(
       "io-uring", po::value(&streamer.io_uring)->default_value(true), "else pread on threads");

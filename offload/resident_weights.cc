@@ -1,5 +1,6 @@
 #include <vector>
 
+#include "offload/embedding.h"
 #include "offload/resting_weights.h"
 #include "offload/streamer.h"
 #include "offload/unit_layout.h"
@@ -16,7 +17,7 @@ RestingWeights load_all(const Checkpoint& checkpoint, std::span<const UnitLayout
   const auto engine = make_read_engine(checkpoint.files(), {}, {}, notes);
   ReadPump pump(*engine, checkpoint.files(), kReadBytes,
                 [&](std::uint64_t) { return "the weights of " + checkpoint.root().string(); });
-  return {checkpoint, units, Rest::kAll, pump, progress, std::move(stop)};
+  return {checkpoint, units, all_resident(units), pump, progress, std::move(stop)};
 }
 
 /// Lends what rests in memory. One thread at a time.
@@ -55,20 +56,18 @@ class ResidentWeights final : public WeightSource {
 }  // namespace
 
 std::unique_ptr<WeightSource> load_resident(Device& device, const Checkpoint& checkpoint,
-                                            const LoadProgress& progress, std::stop_token stop,
-                                            Notes* notes) {
+                                            Notes& notes, const LoadProgress& progress,
+                                            std::stop_token stop) {
   require(device.shares_host_memory(),
           "weights can only rest in host memory so far: choose the CPU device");
-  Notes ignored;
   return in_context("loading " + checkpoint.root().string(), [&] {
-    return std::make_unique<ResidentWeights>(device, checkpoint, progress, std::move(stop),
-                                             notes ? *notes : ignored);
+    return std::make_unique<ResidentWeights>(device, checkpoint, progress, std::move(stop), notes);
   });
 }
 
 std::size_t resident_bytes(const Checkpoint& checkpoint) {
-  return RestingWeights::bytes_needed(checkpoint, lay_out_units(checkpoint, kReadAlignment),
-                                      Rest::kAll);
+  const std::vector<UnitLayout> units = lay_out_units(checkpoint, kReadAlignment);
+  return RestingWeights::bytes_needed(checkpoint, units, all_resident(units));
 }
 
 }  // namespace canopy

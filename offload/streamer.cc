@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "offload/embedding.h"
 #include "offload/host_memory.h"
 #include "offload/read_pump.h"
 #include "offload/unit_layout.h"
@@ -22,29 +23,25 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Bytes of the largest run of `ring_units` consecutive streamed units, around the cycle.
-std::size_t ring_bytes(std::span<const UnitLayout> layouts, std::size_t streamed, int ring_units) {
-  if (ring_units < 2)
-    throw Error("a ring of " + std::to_string(ring_units) +
-                " units cannot read one while another is in use: ask for 2 or more");
-  std::size_t most = 0;
-  for (std::size_t first = 0; first < streamed; ++first) {
-    std::size_t bytes = 0;
-    for (int i = 0; i < ring_units; ++i)
-      bytes += layouts[(first + static_cast<std::size_t>(i)) % streamed].read.slab_bytes;
-    most = std::max(most, bytes);
-  }
-  return most;
+/// The units that travel, in the order of the sweep.
+std::vector<std::size_t> travelling(std::span<const UnitLayout> layouts,
+                                    const Residency& residency) {
+  require(residency.unit.size() == layouts.size(), "a residency says of each unit where it is");
+  std::vector<std::size_t> indices;
+  for (std::size_t i = 0; i < layouts.size(); ++i)
+    if (!residency.unit[i]) indices.push_back(i);
+  require(!indices.empty(), "every unit rests in memory: there is nothing to stream");
+  return indices;
 }
 
-/// The units before the head. Throws Error if there are none.
-std::size_t streamed_units(std::span<const UnitLayout> layouts) {
-  const auto head = std::find_if(layouts.begin(), layouts.end(), [](const UnitLayout& layout) {
-    return layout.read.slab_bytes == 0;
-  });
-  const auto count = static_cast<std::size_t>(head - layouts.begin());
-  require(count > 0, "the model has no layers to stream");
-  return count;
+std::size_t checked_ring(std::span<const UnitLayout> layouts, const Residency& residency,
+                         std::size_t bytes) {
+  const std::size_t least = least_ring(layouts, residency);
+  if (bytes < least)
+    throw Error("a ring of " + std::to_string(bytes) +
+                " bytes cannot read one unit while another is in use: it needs " +
+                std::to_string(least));
+  return bytes / kReadAlignment * kReadAlignment;
 }
 
 std::vector<UnitLayout> checked_layouts(const Device& device, const Checkpoint& checkpoint) {
@@ -72,11 +69,13 @@ struct Streamer::Impl {
     Clock::time_point at;
   };
 
-  Impl(Device& device, const Checkpoint& checkpoint, const StreamerOptions& options);
+  Impl(Device& device, const Checkpoint& checkpoint, const Residency& residency,
+       const StreamerOptions& options, const LoadProgress& progress, const std::stop_token& stop);
   ~Impl();
 
   std::unique_ptr<ReadEngine> make_engine(const Checkpoint& checkpoint,
-                                          const StreamerOptions& options);
+                                          const StreamerOptions& options,
+                                          std::span<const std::span<std::byte>> slabs);
   // The reader's thread.
   void read_in_cycle();
   enum class Admission { kDone, kNoRoom, kStop };
@@ -90,54 +89,62 @@ struct Streamer::Impl {
   // Under the lock.
   Slot& slot(std::uint64_t number) { return slots[number % slots.size()]; }
   const Slot& slot(std::uint64_t number) const { return slots[number % slots.size()]; }
+  bool travels(std::size_t index) const {
+    return std::binary_search(travel.begin(), travel.end(), index);
+  }
   void rethrow_failure(std::size_t index) const;
   Totals totals() const;
 
   const std::vector<UnitLayout> layouts;
-  const std::size_t streamed;  // units [0, streamed) travel, the others rest
+  const std::vector<std::size_t> travel;  // the units that do, ascending; the others rest
   std::vector<Unit> units;
   Notes notes;
   HostSlab ring;
   std::unique_ptr<ReadEngine> engine;  // destroyed before the ring that it reads into
   ReadPump pump;
   RestingWeights resting;
-  EmbeddingLookup lookup;
+  std::optional<EmbeddingLookup> lookup;
+  std::optional<EmbeddingReader> row_reader;  // where the table does not rest
 
   mutable std::mutex mutex;  // guards what follows
   std::condition_variable arrived, freed;
   std::vector<Slot> slots;
   std::uint64_t first = 0, taken = 0, next = 0;
-  std::size_t next_read = 0;      // the unit that slot `next` will hold
+  std::size_t next_read = 0;      // into `travel`: the unit that slot `next` will hold
   std::size_t next_acquired = 0;  // of units
   std::optional<std::size_t> lent;
   bool stopping = false;
   std::exception_ptr failure;
   Clock::duration busy{}, stall{};
   std::optional<Clock::time_point> busy_since;
-  std::uint64_t disk_bytes = 0;
+  std::uint64_t disk_bytes = 0, row_bytes = 0;  // of weights; of embedding rows
   Totals sweep_start;
   SweepStats last_sweep;
 
   std::thread reader;
 };
 
-Streamer::Impl::Impl(Device& device, const Checkpoint& checkpoint, const StreamerOptions& options)
+Streamer::Impl::Impl(Device& device, const Checkpoint& checkpoint, const Residency& residency,
+                     const StreamerOptions& options, const LoadProgress& progress,
+                     const std::stop_token& stop)
     : layouts(checked_layouts(device, checkpoint)),
-      streamed(streamed_units(layouts)),
-      ring(ring_bytes(layouts, streamed, options.ring_units)),
-      engine(make_engine(checkpoint, options)),
+      travel(travelling(layouts, residency)),
+      ring(checked_ring(layouts, residency, options.ring_bytes)),
+      engine(make_engine(checkpoint, options, std::array{ring.bytes()})),
       pump(*engine, checkpoint.files(), options.read_bytes,
            [this](std::uint64_t owner) {
              return owner == kAtRest ? std::string("the weights that rest in memory")
                                      : describe(units[slot(owner).unit]);
            }),
-      resting(checkpoint, layouts, Rest::kTables, pump, {}, {}),
-      lookup(device, resting.table()) {
-  std::size_t least = ring.size();
-  for (const UnitLayout& layout : layouts) {
-    units.push_back(layout.unit);
-    if (layout.read.slab_bytes > 0) least = std::min(least, layout.read.slab_bytes);
+      resting(checkpoint, layouts, residency, pump, progress, stop) {
+  if (residency.table) {
+    lookup.emplace(device, resting.table());
+  } else {
+    row_reader.emplace(device, checkpoint, make_engine(checkpoint, options, {}));
   }
+  for (const UnitLayout& layout : layouts) units.push_back(layout.unit);
+  std::size_t least = ring.size();
+  for (const std::size_t i : travel) least = std::min(least, layouts[i].read.slab_bytes);
   slots.resize(ring.size() / least);
   for (Slot& slot : slots) slot.last_use = device.make_event();
   disk_bytes = pump.disk_bytes();
@@ -154,9 +161,9 @@ Streamer::Impl::~Impl() {
   for (const Slot& slot : slots) slot.last_use->wait();
 }
 
-std::unique_ptr<ReadEngine> Streamer::Impl::make_engine(const Checkpoint& checkpoint,
-                                                        const StreamerOptions& options) {
-  const std::array slabs{ring.bytes()};
+std::unique_ptr<ReadEngine> Streamer::Impl::make_engine(
+    const Checkpoint& checkpoint, const StreamerOptions& options,
+    std::span<const std::span<std::byte>> slabs) {
   auto made = make_read_engine(checkpoint.files(), slabs,
                                {options.queue_depth, options.direct, options.io_uring}, notes);
   return options.wrap_engine ? options.wrap_engine(std::move(made)) : std::move(made);
@@ -191,17 +198,17 @@ Streamer::Impl::Admission Streamer::Impl::admit() {
     while (first < taken && slot(first).state == State::kReturned &&
            slot(first).last_use->reached())
       ++first;
-    const ReadLayout& read = layouts[next_read].read;
+    const ReadLayout& read = layouts[travel[next_read]].read;
     if (const auto begin = room_for(read.slab_bytes)) {
       Slot& made = slot(next);
-      made.unit = next_read;
+      made.unit = travel[next_read];
       made.begin = *begin;
       made.bytes = made.missing = read.slab_bytes;
       made.state = State::kReading;
       made.abandoned = false;
       pump.add(read.extents, ring.data() + *begin, next % slots.size());
       if (!busy_since) busy_since = Clock::now();
-      next_read = (next_read + 1) % streamed;
+      next_read = (next_read + 1) % travel.size();
       ++next;
       return Admission::kDone;
     }
@@ -261,7 +268,7 @@ UnitWeights Streamer::Impl::take(std::size_t index) {
   if (lent) throw Error("a unit was acquired while unit " + std::to_string(*lent) + " is on lease");
   if (index == 0) sweep_start = totals();
   UnitWeights weights = resting.unit(index);
-  if (index < streamed) {
+  if (travels(index)) {
     const auto start = Clock::now();
     arrived.wait(lock,
                  [&] { return failure || (taken < next && slot(taken).state == State::kArrived); });
@@ -285,7 +292,7 @@ UnitWeights Streamer::Impl::take(std::size_t index) {
 void Streamer::Impl::give_back(Stream& compute, std::size_t index) noexcept {
   std::exception_ptr refused;
   Slot* mine = nullptr;
-  if (index < streamed) {
+  if (travels(index)) {
     // Only this thread changes `taken`, except for abandon(), which skips what is not lent.
     const std::lock_guard lock(mutex);
     for (std::uint64_t number = first; number < taken; ++number)
@@ -315,9 +322,10 @@ void Streamer::Impl::give_back(Stream& compute, std::size_t index) noexcept {
 
 void Streamer::Impl::abandon() noexcept {
   const std::lock_guard lock(mutex);
-  const bool prefetched = next_acquired == 0 || next_acquired >= streamed;
+  const auto behind = std::lower_bound(travel.begin(), travel.end(), next_acquired);
   next_acquired = 0;
-  if (prefetched) return;  // what is on its way are units 0, 1, ... already
+  // Before the first travelling unit and behind the last, what is on its way is for a whole sweep.
+  if (behind == travel.begin() || behind == travel.end()) return;
   for (; taken < next; ++taken) {
     Slot& skipped = slot(taken);
     skipped.abandoned = true;
@@ -334,12 +342,16 @@ void Streamer::Impl::rethrow_failure(std::size_t index) const {
 
 Streamer::Impl::Totals Streamer::Impl::totals() const {
   const auto now = Clock::now();
-  return {disk_bytes, busy + (busy_since ? now - *busy_since : Clock::duration{}), stall, now};
+  return {disk_bytes + row_bytes, busy + (busy_since ? now - *busy_since : Clock::duration{}),
+          stall, now};
 }
 
-Streamer::Streamer(Device& device, const Checkpoint& checkpoint, const StreamerOptions& options)
-    : impl_(in_context("opening " + checkpoint.root().string() + " for streaming",
-                       [&] { return std::make_unique<Impl>(device, checkpoint, options); })) {}
+Streamer::Streamer(Device& device, const Checkpoint& checkpoint, const Residency& residency,
+                   const StreamerOptions& options, const LoadProgress& progress,
+                   std::stop_token stop)
+    : impl_(in_context("opening " + checkpoint.root().string() + " for streaming", [&] {
+        return std::make_unique<Impl>(device, checkpoint, residency, options, progress, stop);
+      })) {}
 
 Streamer::~Streamer() = default;
 
@@ -356,10 +368,17 @@ void Streamer::give_back(std::size_t index, Stream& compute) noexcept {
 void Streamer::abandon_sweep() noexcept { impl_->abandon(); }
 
 void Streamer::embed(std::span<const TokenId> ids, Stream& compute, TensorView out) {
-  impl_->lookup(ids, compute, out);
+  if (impl_->lookup) return (*impl_->lookup)(ids, compute, out);
+  const std::uint64_t before = impl_->row_reader->disk_bytes();
+  (*impl_->row_reader)(ids, compute, out);
+  const std::lock_guard lock(impl_->mutex);
+  impl_->row_bytes += impl_->row_reader->disk_bytes() - before;
 }
 
-std::size_t Streamer::held_bytes() const { return impl_->ring.size() + impl_->resting.bytes(); }
+std::size_t Streamer::held_bytes() const {
+  return impl_->ring.size() + impl_->resting.bytes() +
+         (impl_->row_reader ? impl_->row_reader->held_bytes() : 0);
+}
 
 SweepStats Streamer::last_sweep() const {
   const std::lock_guard lock(impl_->mutex);
@@ -368,15 +387,15 @@ SweepStats Streamer::last_sweep() const {
 
 std::uint64_t Streamer::total_disk_bytes() const {
   const std::lock_guard lock(impl_->mutex);
-  return impl_->disk_bytes;
+  return impl_->disk_bytes + impl_->row_bytes;
 }
 
 const Notes& Streamer::notes() const { return impl_->notes; }
 
-std::size_t Streamer::bytes_needed(const Checkpoint& checkpoint, int ring_units) {
-  const std::vector<UnitLayout> layouts = lay_out_units(checkpoint, kReadAlignment);
-  return ring_bytes(layouts, streamed_units(layouts), ring_units) +
-         RestingWeights::bytes_needed(checkpoint, layouts, Rest::kTables);
+std::size_t Streamer::resting_bytes(const Checkpoint& checkpoint, std::span<const UnitLayout> units,
+                                    const Residency& residency) {
+  return RestingWeights::bytes_needed(checkpoint, units, residency) +
+         (residency.table ? 0 : EmbeddingReader::bytes_needed(checkpoint));
 }
 
 }  // namespace canopy

@@ -14,7 +14,8 @@
 namespace canopy {
 
 struct StreamerOptions {
-  int ring_units = 2;    // units in transit; 2 is double buffering, more hide drafting
+  /// Bytes in transit, at least least_ring(): that is double buffering, more hides drafting.
+  std::size_t ring_bytes = 0;
   bool direct = true;    // O_DIRECT; where the filesystem refuses it, the fallback is reported
   bool io_uring = true;  // else the pread pool
   std::size_t read_bytes = 1u << 20;  // one read request
@@ -35,17 +36,19 @@ struct SweepStats {
 /// Disk -> slab, in a cycle over the units that never stops: while the draft model grows a tree,
 /// the first units of the next sweep arrive. The link stays busy while
 /// ring bytes - unit bytes >= (draft + verify time) x bandwidth.
-/// The ring is one slab of bytes, large enough for any `ring_units` consecutive units, so that a
-/// small unit leaves room for more of the next. Embedding table, head, norms and biases rest in
-/// memory. On a device that shares the host's memory a unit is used where it landed.
+/// The ring is one slab of bytes, so that a small unit leaves room for more of the next. Norms and
+/// biases rest in memory, and what the residency says; an embedding table that does not is read
+/// row by row. On a device that shares the host's memory a unit is used where it landed.
 /// One thread calls acquire, give-back, embed and abandon_sweep, and holds one lease at a time; the
 /// figures may be read from any. A reader thread of its own owns the ReadEngine.
 class Streamer final : public WeightSource {
  public:
   /// Reads what rests in memory, then starts the reader.
-  /// Throws: Error if the device has its own memory, ring_units is below 2, memory is short or a
-  /// read fails.
-  Streamer(Device& device, const Checkpoint& checkpoint, const StreamerOptions& options);
+  /// Throws: Error if the device has its own memory, nothing travels, the ring is too small, memory
+  /// is short or a read fails; Stopped on request.
+  Streamer(Device& device, const Checkpoint& checkpoint, const Residency& residency,
+           const StreamerOptions& options, const LoadProgress& progress = {},
+           std::stop_token stop = {});
   ~Streamer() override;  // stops the reader, drains reads, waits for leased work, frees slabs
 
   std::span<const Unit> units() const override;
@@ -60,8 +63,9 @@ class Streamer final : public WeightSource {
   std::uint64_t total_disk_bytes() const;  // since construction, prefetches included
   const Notes& notes() const;
 
-  /// held_bytes() of such a streamer. Pure: opens nothing. Throws Error as the constructor does.
-  static std::size_t bytes_needed(const Checkpoint& checkpoint, int ring_units);
+  /// What held_bytes() is beside the ring. Pure: opens nothing.
+  static std::size_t resting_bytes(const Checkpoint& checkpoint, std::span<const UnitLayout> units,
+                                   const Residency& residency);
 
  private:
   void give_back(std::size_t index, Stream& compute) noexcept override;
@@ -73,8 +77,8 @@ class Streamer final : public WeightSource {
 /// gains each fallback taken. Throws: Error as the Streamer's constructor does; Stopped on request.
 /// The source must outlive all work queued on its leases.
 std::unique_ptr<WeightSource> load_resident(Device& device, const Checkpoint& checkpoint,
-                                            const LoadProgress& progress = {},
-                                            std::stop_token stop = {}, Notes* notes = nullptr);
+                                            Notes& notes, const LoadProgress& progress = {},
+                                            std::stop_token stop = {});
 std::size_t resident_bytes(const Checkpoint& checkpoint);  // what load_resident will hold
 
 }  // namespace canopy

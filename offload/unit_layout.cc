@@ -34,7 +34,10 @@ class UnitBuilder {
   }
   void matrix(ConstTensorView UnitWeights::*field, const std::string& name, std::int64_t rows,
               std::int64_t columns) {
-    layout_.matrices.push_back({field, entry(checkpoint_, name, {rows, columns})});
+    matrix(field, entry(checkpoint_, name, {rows, columns}));
+  }
+  void matrix(ConstTensorView UnitWeights::*field, TensorEntry found) {
+    layout_.matrices.push_back({field, std::move(found)});
   }
   void vector(ConstTensorView UnitWeights::*field, const std::string& name, std::int64_t size) {
     layout_.vectors.push_back({field, entry(checkpoint_, name, {size})});
@@ -45,7 +48,6 @@ class UnitBuilder {
     layout_.read = lay_out(tensors, alignment);
     return std::move(layout_);
   }
-  UnitLayout finish_resting() { return std::move(layout_); }
 
  private:
   const Checkpoint& checkpoint_;
@@ -86,7 +88,8 @@ UnitLayout mlp(const Checkpoint& checkpoint, int layer, std::size_t alignment) {
   return unit.finish(alignment);
 }
 
-void append_head(const Checkpoint& checkpoint, std::vector<UnitLayout>& units) {
+void append_head(const Checkpoint& checkpoint, std::size_t alignment,
+                 std::vector<UnitLayout>& units) {
   const ModelConfig& c = checkpoint.config();
   const std::string name = c.tied_head ? "model.embed_tokens.weight" : "lm_head.weight";
   const TensorEntry& head = entry(checkpoint, name, {c.vocab, c.dim});
@@ -99,8 +102,8 @@ void append_head(const Checkpoint& checkpoint, std::vector<UnitLayout>& units) {
     const std::int64_t first = c.vocab * slice / slices, last = c.vocab * (slice + 1) / slices;
     UnitBuilder unit(checkpoint, {c.layers, Part::kHead, first, last - first});
     unit.vector(&UnitWeights::norm, "model.norm.weight", c.dim);
-    unit.matrix(&UnitWeights::head, name, c.vocab, c.dim);
-    units.push_back(unit.finish_resting());
+    unit.matrix(&UnitWeights::head, rows_of(head, first, last - first));
+    units.push_back(unit.finish(alignment));
   }
 }
 
@@ -146,9 +149,18 @@ std::vector<UnitLayout> lay_out_units(const Checkpoint& checkpoint, std::size_t 
       units.push_back(attention(checkpoint, layer, alignment));
       units.push_back(mlp(checkpoint, layer, alignment));
     }
-    append_head(checkpoint, units);
+    append_head(checkpoint, alignment, units);
     return units;
   });
+}
+
+TensorEntry rows_of(const TensorEntry& matrix, std::int64_t first, std::int64_t rows) {
+  TensorEntry part = matrix;
+  const std::size_t row = row_bytes(matrix.dtype, matrix.shape[1]);
+  part.offset += static_cast<std::uint64_t>(first) * row;
+  part.bytes = static_cast<std::uint64_t>(rows) * row;
+  part.shape[0] = rows;
+  return part;
 }
 
 const TensorEntry& embedding_table(const Checkpoint& checkpoint) {

@@ -38,13 +38,13 @@ struct UnitTensor {
   TensorEntry tensor;
 };
 
-/// One unit of the sweep. Its matrices travel; its vectors (norms, biases) are a thousandth of them
-/// and stay in memory, as f32. The head's matrix is a whole tensor, of which the unit uses some
-/// rows.
+/// One unit of the sweep. Its matrices travel or rest; its vectors (norms, biases) are a thousandth
+/// of them and stay in memory, as f32. The matrix of a slice of the head is those rows of the
+/// tensor.
 struct UnitLayout {
   Unit unit;
   std::vector<UnitTensor> matrices, vectors;
-  ReadLayout read;  // of the matrices, in that order; empty for the head, which rests in memory
+  ReadLayout read;  // of the matrices, in that order
 };
 
 /// The sweep: attention and MLP of each layer, then the head in slices no larger than the largest
@@ -53,7 +53,10 @@ struct UnitLayout {
 /// the config say.
 std::vector<UnitLayout> lay_out_units(const Checkpoint& checkpoint, std::size_t alignment);
 
-/// The tensor of that name; throws Error if the checkpoint has none.
+/// Rows [first, first + rows) of a matrix, as a tensor of its own.
+TensorEntry rows_of(const TensorEntry& matrix, std::int64_t first, std::int64_t rows);
+
+/// Throws Error if the checkpoint has none.
 const TensorEntry& embedding_table(const Checkpoint& checkpoint);
 
 std::string describe(const Unit& unit);  // "attention of layer 3", "head rows 0..4095"

@@ -7,7 +7,6 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "offload/resting_weights.h"
 #include "offload/streamer.h"
 #include "src/base/error.h"
 #include "src/cli/command.h"
@@ -39,8 +38,9 @@ struct Sizes {
   std::uint64_t embedding = 0, head = 0, final_norm = 0;  // head: 0 where it is the embedding
   std::vector<Layer> layers;
   std::map<std::string, Group> dtypes;
-  std::uint64_t resident = 0;      // embedding, head, norms and biases of a streamed model
-  std::uint64_t ring = 0;          // two units in transit, the fewest
+  // With as little memory as can be:
+  std::uint64_t resident = 0;      // norms, biases, room for some rows of the embedding
+  std::uint64_t ring = 0;          // two units in transit
   std::uint64_t sweep = 0;         // read from disk each sweep, rounded out to whole blocks
   std::uint64_t all_resident = 0;  // the model without streaming
 };
@@ -72,10 +72,11 @@ Sizes measure(const Checkpoint& model) {
     std::uint64_t& bytes = unit.unit.part == Part::kAttention ? layer.attention : layer.mlp;
     for (const UnitTensor& matrix : unit.matrices) bytes += matrix.tensor.bytes;
     for (const UnitTensor& vector : unit.vectors) bytes += vector.tensor.bytes;
-    s.sweep += unit.read.slab_bytes;
   }
-  s.resident = RestingWeights::bytes_needed(model, units, Rest::kTables);
-  s.ring = Streamer::bytes_needed(model, 2) - s.resident;
+  const Residency none = none_resident(units);
+  s.resident = Streamer::resting_bytes(model, units, none);
+  s.ring = least_ring(units, none);
+  s.sweep = travelling_bytes(units, none);
   s.all_resident = resident_bytes(model);
   return s;
 }
@@ -250,9 +251,10 @@ void print(const Checkpoint& model, const Sizes& s) {
               text(group.tensors) + (group.tensors == 1 ? " tensor" : " tensors"));
 
   std::cout << "\nStreamed\n";
-  size_line("in memory", s.resident, "embedding, head, norms and biases");
+  size_line("in memory", s.resident,
+            "norms, biases, room for rows of the embedding; more where there is more");
   size_line("in transit", s.ring, "two units, the fewest");
-  size_line("read per sweep", s.sweep, "attention and MLP of every layer");
+  size_line("read per sweep", s.sweep, "every layer and the head, less what rests in memory");
   size_line("all in memory", s.all_resident, "without streaming");
 }
 

@@ -37,6 +37,9 @@ po::options_description model_flags() {
        "model: a Hugging Face directory or a GGUF file")                                 //
       ("memory", po::value<std::string>()->value_name("SIZE"),                           //
        "bound on the whole process, e.g. 1G (default: 80% of the free memory)")          //
+      ("resident", po::value<std::string>()->value_name("SIZE")->default_value("auto"),  //
+       "weights of the model that stay in memory: auto, none, or a size; the rest of the "
+       "budget is the ring that they stream through")                                    //
       ("ctx-size,c", po::value<int>()->value_name("N"),                                  //
        "context in tokens (default: as much as the request needs)")                      //
       ("threads,t", po::value<int>()->value_name("N")->default_value(0),                 //
@@ -57,6 +60,10 @@ EngineOptions engine_options(const po::variables_map& values) {
     options.plan.memory = parse_size("--memory", values["memory"].as<std::string>());
     if (options.plan.memory == 0) throw UsageError("--memory: must be more than 0");
   }
+  if (const std::string resident = values["resident"].as<std::string>(); resident == "none")
+    options.plan.resident = 0;
+  else if (resident != "auto")
+    options.plan.resident = parse_size("--resident", resident);
   if (values.count("ctx-size") && (options.plan.context = values["ctx-size"].as<int>()) < 1)
     throw UsageError("--ctx-size: must be at least 1");
   options.plan.kv = {parse_kv_type("--cache-type-k", values["cache-type-k"].as<std::string>()),

@@ -59,6 +59,7 @@ struct Engine::Impl {
   ModelFiles models;
   std::unique_ptr<Device> device;
   Plan plan;
+  Notes notes;
   Seconds load_time{};
   std::unique_ptr<WeightSource> target_weights, draft_weights;
   Streamer* streamer = nullptr;  // target_weights, when it streams
@@ -104,20 +105,23 @@ Engine::Impl::Impl(ModelFiles files, const EngineOptions& options, const LoadPro
   const ModelConfig& t = models.target.config();
 
   // The streamer first: its ring fills while the draft loads.
-  if (!plan.resident) {
-    auto source = std::make_unique<Streamer>(*device, models.target,
-                                             StreamerOptions{.ring_units = plan.ring_units});
+  if (plan.resident) {
+    target_weights = load_resident(*device, models.target, notes, progress, stop);
+  } else {
+    auto source =
+        std::make_unique<Streamer>(*device, models.target, plan.residency,
+                                   StreamerOptions{.ring_bytes = plan.ring_bytes}, progress, stop);
+    notes.insert(notes.end(), source->notes().begin(), source->notes().end());
     streamer = source.get();
     target_weights = std::move(source);
   }
   if (plan.spec != Spec::kNone) {
     const ModelConfig& d = models.draft->config();
-    draft_weights = load_resident(*device, *models.draft, progress, stop);
+    draft_weights = load_resident(*device, *models.draft, notes, progress, stop);
     draft = std::make_unique<Transformer>(*device, d, *draft_weights, plan.draft_limits);
     draft_kv = std::make_unique<KvCache>(*device, d, plan.slots, plan.kv);
     policy.emplace(*device, plan.policy);
   }
-  if (plan.resident) target_weights = load_resident(*device, models.target, progress, stop);
   target = std::make_unique<Transformer>(*device, t, *target_weights, plan.target_limits);
   target_kv = std::make_unique<KvCache>(*device, t, plan.slots, plan.kv);
   verifier.emplace(*device, t.vocab);
@@ -200,11 +204,7 @@ std::uint64_t Engine::disk_bytes() const {
   return bytes;
 }
 
-std::vector<std::string> Engine::notes() const {
-  if (impl_->streamer == nullptr) return {};
-  const std::span<const std::string> notes = impl_->streamer->notes();
-  return {notes.begin(), notes.end()};
-}
+const Notes& Engine::notes() const { return impl_->notes; }
 
 std::optional<SweepStats> Engine::last_sweep() const {
   if (impl_->streamer == nullptr) return std::nullopt;

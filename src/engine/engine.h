@@ -80,7 +80,7 @@ class Engine {
   const ModelFiles& models() const;
   Seconds load_time() const;
   std::uint64_t disk_bytes() const;              // read so far by both models
-  std::vector<std::string> notes() const;        // every fallback taken, in words for the user
+  const Notes& notes() const;                    // every fallback taken, in words for the user
   std::optional<SweepStats> last_sweep() const;  // nothing when resident
 
   using OnToken = std::function<void(TokenId)>;

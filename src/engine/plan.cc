@@ -42,12 +42,73 @@ TreeShape choose_shape(const PlanRequest& request, Spec spec) {
   }
 }
 
+// Units in transit where the budget is better spent on weights at rest: enough to read on while the
+// host is between two sweeps and while one unit's compute is slow.
+constexpr std::size_t kSmoothUnits = 4;
+
 [[noreturn]] void refuse(const Plan& plan, const std::string& what) {
   std::string message = "a memory budget of " + mebibytes(plan.memory) + " is too small for " +
                         what + ": at least " + mebibytes(plan.total()) + " are needed";
   for (const LedgerEntry& entry : plan.ledger)
     message += "\n  " + mebibytes(entry.bytes) + "  " + entry.what;
   throw Error(message);
+}
+
+/// What is left holds the whole target, or weights at rest and a ring.
+void place_target(Plan& plan, const PlanRequest& request, const Checkpoint& target) {
+  auto& ledger = plan.ledger;
+  const std::uint64_t fixed = plan.total();
+  const std::vector<UnitLayout> units = lay_out_units(target, kReadAlignment);
+  const Residency all = all_resident(units), none = none_resident(units);
+  const std::uint64_t model = travelling_bytes(units, none);
+  double layer = 0;
+  for (const UnitLayout& unit : units)
+    if (unit.unit.part != Part::kHead) layer += static_cast<double>(unit.read.slab_bytes);
+  layer /= target.config().layers;
+
+  const std::uint64_t whole = RestingWeights::bytes_needed(target, units, all);
+  if (request.resident.value_or(whole) >= whole && fixed + whole <= plan.memory) {
+    plan.resident = true;
+    plan.resident_bytes = whole;
+    plan.resident_layers = target.config().layers;
+    ledger.push_back({"target weights, all resident", whole});
+    return;
+  }
+  const std::uint64_t least =
+      least_ring(units, none) + Streamer::resting_bytes(target, units, none);
+  const std::uint64_t left = plan.memory > fixed ? plan.memory - fixed : 0;
+  if (left < least) {
+    ledger.push_back({"target: a ring of two units, norms, rows of the embedding", least});
+    refuse(plan, target.root().string());
+  }
+
+  // Spread what may rest, then hand back what the embedding table, if it rests too, takes beside.
+  const std::uint64_t smooth = least_ring(units, none) / 2 * kSmoothUnits;
+  const std::uint64_t small_ring = std::min<std::uint64_t>(smooth, left);
+  if (request.resident && *request.resident > left - least)
+    throw Error("cannot keep " + mebibytes(*request.resident) +
+                " of weights resident: beside what must be there, " + mebibytes(left - least) +
+                " are left of the budget of " + mebibytes(plan.memory) +
+                "; give more memory, or --resident auto");
+  std::uint64_t may_rest = request.resident.value_or(left - std::max(small_ring, least));
+  const auto beside_ring = [&] { return Streamer::resting_bytes(target, units, plan.residency); };
+  do {
+    plan.residency = spread_resident(target, units, may_rest);
+    const std::uint64_t over = beside_ring() + least_ring(units, plan.residency);
+    if (over <= left) break;
+    may_rest -= std::min(may_rest, over - left);
+  } while (true);
+
+  plan.sweep_bytes = travelling_bytes(units, plan.residency);
+  plan.resident_bytes = model - plan.sweep_bytes;
+  // A ring that holds a whole sweep has nothing left to read ahead.
+  plan.ring_bytes =
+      std::min(left - beside_ring(),
+               std::max<std::uint64_t>(plan.sweep_bytes, least_ring(units, plan.residency)));
+  plan.resident_layers = static_cast<double>(plan.resident_bytes) / layer;
+  plan.ring_layers = static_cast<double>(plan.ring_bytes) / layer;
+  ledger.push_back({"target weights at rest", beside_ring()});
+  ledger.push_back({"target ring", plan.ring_bytes});
 }
 
 }  // namespace
@@ -115,24 +176,7 @@ Plan make_plan(const PlanRequest& request, const Checkpoint& target, const Check
   ledger.push_back({"verification", Verifier::device_bytes(t.vocab)});
   ledger.push_back({"scratch of the kernels", scratch});
 
-  const std::uint64_t fixed = plan.total();
-  const std::uint64_t all = resident_bytes(target);
-  if (fixed + all <= plan.memory) {
-    plan.resident = true;
-    plan.resident_layers = t.layers;
-    ledger.push_back({"target weights, all resident", all});
-    return plan;
-  }
-  const std::uint64_t two = Streamer::bytes_needed(target, 2);
-  const std::uint64_t unit = Streamer::bytes_needed(target, 3) - two;
-  plan.ring_units = 2;
-  if (fixed + two < plan.memory)
-    plan.ring_units += static_cast<int>(std::min<std::uint64_t>(
-        (plan.memory - fixed - two) / unit, static_cast<std::uint64_t>(2 * t.layers)));
-  const std::uint64_t ring = unit * static_cast<std::uint64_t>(plan.ring_units);
-  ledger.push_back({"target embedding, head and norms, resident", two - 2 * unit});
-  ledger.push_back({"ring of " + std::to_string(plan.ring_units) + " units", ring});
-  if (plan.total() > plan.memory) refuse(plan, target.root().string());
+  place_target(plan, request, target);
   return plan;
 }
 

@@ -1,9 +1,11 @@
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "offload/checkpoint.h"
+#include "offload/residency.h"
 #include "src/spec/draft_policy.h"
 
 namespace canopy {
@@ -24,12 +26,14 @@ struct Plan {
   DraftPolicy::Config policy;  // its shape is the root alone for kNone
   KvTypes kv;
   Transformer::Limits target_limits, draft_limits;
-  int slots = 0;          // of each KV cache: the text and the tree behind it
-  bool resident = false;  // the whole target stays in memory; nothing is streamed
-  int resident_layers = 0;
-  int ring_units =
-      0;  // units in transit when streamed; a unit is the attention or the MLP of a layer
-  std::uint64_t memory = 0;  // the budget
+  int slots = 0;                     // of each KV cache: the text and the tree behind it
+  bool resident = false;             // the whole target stays in memory; nothing is streamed
+  Residency residency;               // of the target's units otherwise
+  std::uint64_t resident_bytes = 0;  // target weights that stay in memory
+  std::uint64_t sweep_bytes = 0;     // target weights that are read in every sweep
+  std::uint64_t ring_bytes = 0;      // in transit
+  double resident_layers = 0, ring_layers = 0;  // the same, in layers of this model
+  std::uint64_t memory = 0;                     // the budget
   std::vector<LedgerEntry> ledger;
   std::uint64_t total() const;
 };
@@ -42,12 +46,16 @@ struct PlanRequest {
   int logit_rows = 0;                  // most rows of target logits beside the tree's (perplexity)
   double temperature = 0;
   KvTypes kv;
+  /// Bytes of target weights that stay in memory; without a value as many as fit beside a small
+  /// ring: a byte at rest saves its reading in every sweep, a byte of the ring at most as much, and
+  /// only while the ring can fill (docs/math.md, "A byte at rest or a byte in the ring").
+  std::optional<std::uint64_t> resident;
 };
 
-/// Lays the budget out before any weight is read: everything that must be there, then the ring with
-/// what is left, or the whole target if it fits. `process_bytes` is what the process holds already;
-/// `scratch` tells the ops' scratch. Throws Error with the ledger and the smallest budget that
-/// would do.
+/// Lays the budget out before any weight is read: everything that must be there, then the whole
+/// target if it fits, else weights at rest and a ring for the others. `process_bytes` is what the
+/// process holds already; `ops` tells its scratch. Throws Error with the ledger and the smallest
+/// budget that would do.
 Plan make_plan(const PlanRequest& request, const Checkpoint& target, const Checkpoint* draft,
                std::uint64_t process_bytes, const Ops& ops);
 

@@ -17,9 +17,12 @@ class Inspect(unittest.TestCase):
                                  + model["final_norm_bytes"])
                 self.assertEqual(model["weight_bytes"], sum(d["bytes"] for d in model["dtypes"].values()))
                 self.assertEqual(model["head_bytes"] == 0, model["config"]["tied_head"])
-                self.assertGreater(model["resident_bytes"], model["embedding_bytes"] + model["head_bytes"])
-                self.assertGreater(model["all_resident_bytes"], model["resident_bytes"])
+                table = 0 if model["config"]["tied_head"] else model["embedding_bytes"]
+                self.assertGreater(model["sweep_bytes"], 0.98 * (model["weight_bytes"] - table))
                 self.assertEqual(model["sweep_bytes"] % 4096, 0)
+                unit = max(max(layer["attention"], layer["mlp"]) for layer in model["layer_bytes"])
+                self.assertGreater(model["smallest_ring_bytes"], 1.9 * unit)
+                self.assertGreaterEqual(model["all_resident_bytes"], model["weight_bytes"])
 
     def test_names_rotary_scaling(self):
         rope = run_json("inspect", MODELS / "llama3")["config"]["rope"]

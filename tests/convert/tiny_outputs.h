@@ -23,7 +23,8 @@ inline std::vector<float> logits_of(const Checkpoint& checkpoint, const ModelCon
   constexpr int kTokens = 19;
   const auto device = make_device({});
   const auto compute = device->make_stream("compute");
-  const auto weights = load_resident(*device, checkpoint);
+  Notes notes;
+  const auto weights = load_resident(*device, checkpoint, notes);
   KvCache kv(*device, config, kTokens, {});
   Transformer model(*device, config, *weights,
                     {.max_nodes = kTokens, .max_logit_rows = kTokens, .max_context = kTokens});

@@ -56,7 +56,7 @@ class Model {
   Model(const Checkpoint& checkpoint, const Golden& golden)
       : device_(make_device({})),
         compute_(device_->make_stream("compute")),
-        weights_(load_resident(*device_, checkpoint)),
+        weights_(load_resident(*device_, checkpoint, notes_)),
         kv_(*device_, checkpoint.config(), room(golden), {}),
         transformer_(*device_, checkpoint.config(), *weights_,
                      {.max_nodes = room(golden),
@@ -83,6 +83,7 @@ class Model {
   static int room(const Golden& g) { return static_cast<int>(g.prompt.size() + g.greedy.size()); }
   std::unique_ptr<Device> device_;
   std::unique_ptr<Stream> compute_;
+  Notes notes_;
   std::unique_ptr<WeightSource> weights_;
   KvCache kv_;
   Transformer transformer_;

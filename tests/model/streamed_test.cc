@@ -35,11 +35,19 @@ TEST_P(StreamedTest, EqualsResidentBitForBit) {
   const Checkpoint checkpoint =
       Checkpoint::open(std::filesystem::path(CANOPY_TEST_DATA) / "model" / GetParam());
   const auto device = make_device({.threads = 2});
-  const auto resident = load_resident(*device, checkpoint);
+  Notes notes;
+  const auto resident = load_resident(*device, checkpoint, notes);
   const std::vector<float> expected = logits_of(*device, checkpoint.config(), *resident);
-  for (const int ring : {2, 3, 100}) {
-    Streamer streamer(*device, checkpoint, {.ring_units = ring});
-    EXPECT_EQ(logits_of(*device, checkpoint.config(), streamer), expected) << "ring of " << ring;
+  const std::vector<UnitLayout> units = lay_out_units(checkpoint, kReadAlignment);
+  const std::size_t model = travelling_bytes(units, none_resident(units));
+  for (const std::size_t rests : {std::size_t{0}, model / 3, model / 2, model}) {
+    const Residency residency = spread_resident(checkpoint, units, rests);
+    for (const std::size_t ring : {2, 3, 100}) {
+      const std::size_t bytes = least_ring(units, residency) / 2 * ring;
+      Streamer streamer(*device, checkpoint, residency, {.ring_bytes = bytes});
+      EXPECT_EQ(logits_of(*device, checkpoint.config(), streamer), expected)
+          << rests << " bytes at rest, a ring of " << ring;
+    }
   }
 }
 

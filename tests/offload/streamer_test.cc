@@ -117,15 +117,39 @@ class Sweeper {
   std::vector<std::vector<std::byte>> expected_, received_;
 };
 
+/// Any units at rest but one (seed 0: none), the table by chance, room for `units` of the largest.
+struct Place {
+  Residency residency;
+  std::size_t ring_bytes = 0;
+
+  Place(const TinyCheckpoint& tiny, std::uint64_t seed, std::size_t units) {
+    const std::vector<UnitLayout> layouts = lay_out_units(tiny.checkpoint, kReadAlignment);
+    residency = none_resident(layouts);
+    std::mt19937_64 random(seed);
+    for (std::size_t i = 0; i < layouts.size(); ++i)
+      residency.unit[i] = seed != 0 && random() % 3 == 0;
+    residency.unit[random() % layouts.size()] = false;
+    residency.table = random() % 2 == 0;
+    ring_bytes = least_ring(layouts, residency) / 2 * units;
+  }
+};
+
 class StreamerTest : public testing::Test {
  protected:
+  std::unique_ptr<Streamer> make(const TinyCheckpoint& tiny, StreamerOptions options = {},
+                                 std::uint64_t residency = 0, std::size_t units = 2) {
+    const Place place(tiny, residency, units);
+    options.ring_bytes = place.ring_bytes;
+    return std::make_unique<Streamer>(*device_, tiny.checkpoint, place.residency, options);
+  }
+
   const std::unique_ptr<Device> device_ = make_device({.kind = "cpu", .threads = 1});
   const TempDir dir_;
 };
 
 TEST_F(StreamerTest, DeliversTheSameBytesForEveryRingReadSizeAndShape) {
   std::uint64_t seed = 0;
-  for (const int ring_units : {2, 3, 5, 40})
+  for (const std::size_t ring_units : {2u, 3u, 5u, 40u})
     for (const std::size_t read_bytes :
          {std::size_t{4096}, std::size_t{20'000}, std::size_t{1} << 20})
       for (const bool rich : {false, true}) {
@@ -139,13 +163,17 @@ TEST_F(StreamerTest, DeliversTheSameBytesForEveryRingReadSizeAndShape) {
                               .seed = seed};
         const TinyCheckpoint tiny = make_tiny(dir_.path(), shape);
         StreamerOptions options;
-        options.ring_units = ring_units;
         options.read_bytes = read_bytes;
         options.queue_depth = 1 + seed % 7;
         options.io_uring = seed % 3 != 0;
-        Streamer streamer(*device_, tiny.checkpoint, options);
-        EXPECT_EQ(streamer.held_bytes(), Streamer::bytes_needed(tiny.checkpoint, ring_units));
-        Sweeper sweeper(*device_, tiny, streamer);
+        const Place place(tiny, seed % 3, ring_units);
+        const auto streamer = make(tiny, options, seed % 3, ring_units);
+        EXPECT_EQ(streamer->held_bytes(),
+                  place.ring_bytes +
+                      Streamer::resting_bytes(tiny.checkpoint,
+                                              lay_out_units(tiny.checkpoint, kReadAlignment),
+                                              place.residency));
+        Sweeper sweeper(*device_, tiny, *streamer);
         for (int sweep = 0; sweep < 5; ++sweep) sweeper.sweep();
       }
 }
@@ -156,12 +184,11 @@ TEST_F(StreamerTest, DeliversTheRightBytesWhenReadsComeReorderedShortRefusedAndL
     const TinyCheckpoint tiny = make_tiny(
         dir_.path(), {.layers = 3, .files = 1 + static_cast<int>(seed % 3), .seed = seed});
     StreamerOptions options;
-    options.ring_units = 2 + static_cast<int>(seed % 4);
     options.read_bytes = 4096u << seed % 4;
     options.queue_depth = 1 + seed % 9;
     options.wrap_engine = with({.shorten = 0.4, .refuse = 0.1, .delay_us = 50}, seed);
-    Streamer streamer(*device_, tiny.checkpoint, options);
-    Sweeper sweeper(*device_, tiny, streamer, seed);
+    const auto streamer = make(tiny, options, seed, 2 + seed % 4);
+    Sweeper sweeper(*device_, tiny, *streamer, seed);
     for (int sweep = 0; sweep < 5; ++sweep) sweeper.sweep(true);
   }
 }
@@ -171,7 +198,8 @@ TEST_F(StreamerTest, RunsThousandsOfSweepsWithRandomTiming) {
   StreamerOptions options;
   options.read_bytes = 4096;
   options.wrap_engine = with({.shorten = 0.2, .refuse = 0.01}, 7);
-  Streamer streamer(*device_, tiny.checkpoint, options);
+  const auto made = make(tiny, options);
+  Streamer& streamer = *made;
   Sweeper sweeper(*device_, tiny, streamer, 7);
   for (int sweep = 0; sweep < 3000; ++sweep) sweeper.sweep(true);
 }
@@ -185,8 +213,7 @@ TEST_F(StreamerTest, ReportsAFailedReadWithUnitFileAndByteFromThenOn) {
     options.read_bytes = 4096;
     options.wrap_engine = with({.fail_from = good_reads}, good_reads);
     std::unique_ptr<Streamer> streamer;
-    const std::string at_start = error_of(
-        [&] { streamer = std::make_unique<Streamer>(*device_, tiny.checkpoint, options); });
+    const std::string at_start = error_of([&] { streamer = make(tiny, options, good_reads); });
     std::string message = at_start;
     if (streamer) {
       Sweeper sweeper(*device_, tiny, *streamer);
@@ -205,7 +232,8 @@ TEST_F(StreamerTest, ReportsAFailedReadWithUnitFileAndByteFromThenOn) {
 TEST_F(StreamerTest, ReportsAFileThatShrinksDuringTheRun) {
   const TinyCheckpoint tiny = make_tiny(dir_.path(), {});
   const std::filesystem::path file = tiny.checkpoint.files()[0];
-  Streamer streamer(*device_, tiny.checkpoint, {});
+  const auto made = make(tiny);
+  Streamer& streamer = *made;
   Sweeper sweeper(*device_, tiny, streamer);
   sweeper.sweep();
   std::filesystem::resize_file(file, std::filesystem::file_size(file) / 2);
@@ -223,16 +251,15 @@ TEST_F(StreamerTest, StartsOverAtUnitZeroWhereverASweepIsAbandoned) {
     SCOPED_TRACE(seed);
     const TinyCheckpoint tiny = make_tiny(dir_.path(), {.layers = 4, .seed = seed});
     StreamerOptions options;
-    options.ring_units = 2 + static_cast<int>(seed % 5);
     options.read_bytes = 8192;
     options.wrap_engine = with({.shorten = 0.1, .delay_us = 20}, seed);
-    Streamer streamer(*device_, tiny.checkpoint, options);
-    Sweeper sweeper(*device_, tiny, streamer, seed);
+    const auto streamer = make(tiny, options, seed, 2 + seed % 5);
+    Sweeper sweeper(*device_, tiny, *streamer, seed);
     std::mt19937_64 random(seed);
     for (int round = 0; round < 60; ++round) {
       sweeper.run(random() % (sweeper.units() + 1), true);
-      for (std::uint64_t times = random() % 3; times > 0; --times) streamer.abandon_sweep();
-      streamer.abandon_sweep();
+      for (std::uint64_t times = random() % 3; times > 0; --times) streamer->abandon_sweep();
+      streamer->abandon_sweep();
       if (round % 8 == 0) sweeper.sweep(true);
     }
   }
@@ -243,12 +270,11 @@ TEST_F(StreamerTest, MayBeDestroyedAtAnyMoment) {
   for (std::uint64_t seed = 1; seed <= 60; ++seed) {
     SCOPED_TRACE(seed);
     StreamerOptions options;
-    options.ring_units = 2 + static_cast<int>(seed % 3);
     options.read_bytes = 16'384;
     options.io_uring = seed % 2 == 0;
     if (seed % 3 == 0) options.wrap_engine = with({.shorten = 0.2, .delay_us = 100}, seed);
-    Streamer streamer(*device_, tiny.checkpoint, options);
-    Sweeper sweeper(*device_, tiny, streamer, seed);
+    const auto streamer = make(tiny, options, seed, 2 + seed % 3);
+    Sweeper sweeper(*device_, tiny, *streamer, seed);
     sweeper.run(seed % (sweeper.units() + 1), true);
   }
 }
@@ -262,7 +288,7 @@ TEST_F(StreamerTest, StopsInTheMiddleOfAUnit) {
   options.wrap_engine = with({.delay_us = 2000, .asked = asked}, 1);
   std::uint64_t at_stop = 0;
   {
-    Streamer streamer(*device_, tiny.checkpoint, options);
+    const auto made = make(tiny, options);
     const std::uint64_t at_start = *asked;
     while (*asked < at_start + 40) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     at_stop = *asked;  // in the middle of the first MLP
@@ -277,7 +303,8 @@ TEST_F(StreamerTest, WaitsForQueuedWorkOnLentWeightsBeforeItGoes) {
   std::vector<std::byte> ballast(1 << 24), scratch(1 << 24), received(wq.tensor.bytes);
   const auto compute = device_->make_stream("compute");
   {
-    Streamer streamer(*device_, tiny.checkpoint, {});
+    const auto made = make(tiny);
+    Streamer& streamer = *made;
     const UnitLease lease = streamer.acquire(0, *compute);
     device_->download(*compute, scratch, ballast.data());
     device_->download(*compute, received, lease->wq.data());
@@ -287,7 +314,8 @@ TEST_F(StreamerTest, WaitsForQueuedWorkOnLentWeightsBeforeItGoes) {
 
 TEST_F(StreamerTest, RefusesUnitsOutOfTurnAndASecondLease) {
   const TinyCheckpoint tiny = make_tiny(dir_.path(), {});
-  Streamer streamer(*device_, tiny.checkpoint, {});
+  const auto made = make(tiny);
+  Streamer& streamer = *made;
   const auto compute = device_->make_stream("compute");
   EXPECT_THROW(streamer.acquire(1, *compute), Error);
   {
@@ -300,17 +328,20 @@ TEST_F(StreamerTest, RefusesUnitsOutOfTurnAndASecondLease) {
 
 TEST_F(StreamerTest, RefusesARingOfOneUnit) {
   const TinyCheckpoint tiny = make_tiny(dir_.path(), {});
-  EXPECT_THROW(Streamer::bytes_needed(tiny.checkpoint, 1), Error);
-  StreamerOptions options;
-  options.ring_units = 1;
-  EXPECT_THROW(Streamer(*device_, tiny.checkpoint, options), Error);
+  EXPECT_THROW(make(tiny, {}, 0, 1), Error);
+}
+
+TEST_F(StreamerTest, RefusesAModelThatAllRests) {
+  const TinyCheckpoint tiny = make_tiny(dir_.path(), {});
+  const Residency all = all_resident(lay_out_units(tiny.checkpoint, kReadAlignment));
+  EXPECT_THROW(Streamer(*device_, tiny.checkpoint, all, {.ring_bytes = 1 << 20}), Error);
 }
 
 TEST_F(StreamerTest, PrefetchesTheNextSweepWhileNobodyAsksAndNoMoreThanTheRingHolds) {
   const TinyCheckpoint tiny = make_tiny(dir_.path(), {.layers = 4});
   StreamerOptions options;
-  options.ring_units = 3;
-  Streamer streamer(*device_, tiny.checkpoint, options);
+  const auto made = make(tiny, options, 0, 3);
+  Streamer& streamer = *made;
   Sweeper sweeper(*device_, tiny, streamer);
   sweeper.sweep();
   const std::vector<UnitLayout> layouts = lay_out_units(tiny.checkpoint, kReadAlignment);
@@ -332,7 +363,8 @@ TEST_F(StreamerTest, CountsWhatASweepReadAndWhereItsTimeWent) {
   const TinyCheckpoint tiny = make_tiny(dir_.path(), {.layers = 6});
   StreamerOptions options;
   options.wrap_engine = with({.delay_us = 500}, 1);
-  Streamer streamer(*device_, tiny.checkpoint, options);
+  const auto made = make(tiny, options);
+  Streamer& streamer = *made;
   Sweeper sweeper(*device_, tiny, streamer);
   std::uint64_t once = 0;
   for (const UnitLayout& layout : lay_out_units(tiny.checkpoint, kReadAlignment))
@@ -384,7 +416,8 @@ TEST_F(StreamerTest, LeavesThePageCacheAsItWas) {
     StreamerOptions options;
     options.direct = direct;
     {
-      Streamer streamer(*device_, tiny.checkpoint, options);
+      const auto made = make(tiny, options);
+      Streamer& streamer = *made;
       Sweeper sweeper(*device_, tiny, streamer);
       for (int sweep = 0; sweep < 3; ++sweep) sweeper.sweep();
       if (direct && !streamer.notes().empty()) GTEST_SKIP() << streamer.notes()[0];
@@ -397,7 +430,7 @@ TEST_F(StreamerTest, NotesEachFallbackAndNothingElse) {
   const TinyCheckpoint tiny = make_tiny(dir_.path(), {});
   StreamerOptions options;
   options.direct = options.io_uring = false;
-  EXPECT_EQ(Streamer(*device_, tiny.checkpoint, options).notes().size(), 2u);
+  EXPECT_EQ(make(tiny, options, 1)->notes().size(), 2u);
 }
 
 TEST_F(StreamerTest, LendsResidentWeightsThatEqualTheStreamedOnes) {
@@ -405,7 +438,8 @@ TEST_F(StreamerTest, LendsResidentWeightsThatEqualTheStreamedOnes) {
     const TinyCheckpoint tiny =
         make_tiny(dir_.path(), {.files = 2, .tied = tied, .bias = true, .qk_norm = true});
     std::uint64_t done = 0, all = 1;
-    const auto resident = load_resident(*device_, tiny.checkpoint, [&](auto d, auto a) {
+    Notes notes;
+    const auto resident = load_resident(*device_, tiny.checkpoint, notes, [&](auto d, auto a) {
       EXPECT_LE(d, a);
       done = d;
       all = a;
@@ -430,21 +464,34 @@ TEST_F(StreamerTest, KeepsATiedTableOnce) {
 TEST_F(StreamerTest, StopsLoadingOnRequest) {
   const TinyCheckpoint tiny = make_tiny(dir_.path(), {});
   std::stop_source stop;
+  Notes notes;
   stop.request_stop();
-  EXPECT_THROW(load_resident(*device_, tiny.checkpoint, {}, stop.get_token()), Stopped);
+  EXPECT_THROW(load_resident(*device_, tiny.checkpoint, notes, {}, stop.get_token()), Stopped);
 }
 
-TEST_F(StreamerTest, GathersEmbeddingRowsAndRefusesTokensOutsideTheTable) {
+TEST_F(StreamerTest, LooksEmbeddingRowsUpWhereverTheTableIsAndRefusesTokensOutsideIt) {
   const TinyCheckpoint tiny = make_tiny(dir_.path(), {});
-  Streamer streamer(*device_, tiny.checkpoint, {});
-  const auto resident = load_resident(*device_, tiny.checkpoint);
+  StreamerOptions options;
+  options.read_bytes = 4096;
+  options.wrap_engine = with({.shorten = 0.4, .refuse = 0.1, .delay_us = 50}, 5);
+  const std::vector<UnitLayout> layouts = lay_out_units(tiny.checkpoint, kReadAlignment);
+  Residency at_rest = none_resident(layouts), on_disk = at_rest;
+  at_rest.table = true;
+  options.ring_bytes = least_ring(layouts, at_rest);
+  Streamer lookup(*device_, tiny.checkpoint, at_rest, options);
+  Streamer reader(*device_, tiny.checkpoint, on_disk, options);
+  Notes notes;
+  const auto resident = load_resident(*device_, tiny.checkpoint, notes);
   const auto compute = device_->make_stream("compute");
-  const std::vector<TokenId> ids{96, 0, 5, 5};
+  std::vector<TokenId> ids{96, 0, 5, 5};
+  for (TokenId id = 0; id < 97; ++id) ids.push_back(96 - id);  // more than one batch
+  const auto count = static_cast<std::int64_t>(ids.size());
   const std::vector<std::byte>& table = tiny.content.at("model.embed_tokens.weight");
-  for (WeightSource* source : {static_cast<WeightSource*>(&streamer), resident.get()}) {
+  for (WeightSource* source :
+       {static_cast<WeightSource*>(&lookup), static_cast<WeightSource*>(&reader), resident.get()}) {
     std::vector<float> got(ids.size() * 64), expected(64);
     source->embed(ids, *compute,
-                  TensorView(reinterpret_cast<std::byte*>(got.data()), DType::kF32, {4, 64}));
+                  TensorView(reinterpret_cast<std::byte*>(got.data()), DType::kF32, {count, 64}));
     compute->synchronize();
     for (std::size_t i = 0; i < ids.size(); ++i) {
       dequantize_row(DType::kBF16, table.data() + static_cast<std::size_t>(ids[i]) * 128, expected);
@@ -455,6 +502,7 @@ TEST_F(StreamerTest, GathersEmbeddingRowsAndRefusesTokensOutsideTheTable) {
       EXPECT_THROW(source->embed(std::array{bad}, *compute, out), Error);
     }
   }
+  EXPECT_GT(reader.total_disk_bytes(), 0u);
 }
 
 }  // namespace

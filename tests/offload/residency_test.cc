@@ -1,0 +1,70 @@
+#include "offload/residency.h"
+
+#include <gtest/gtest.h>
+
+#include "offload/read_engine.h"
+#include "tests/offload/tiny_checkpoint.h"
+
+namespace canopy {
+namespace {
+
+using test::make_tiny;
+using test::TempDir;
+using test::TinyCheckpoint;
+
+class ResidencyTest : public testing::TestWithParam<bool> {
+ protected:
+  TempDir dir_;
+  const TinyCheckpoint tiny_ = make_tiny(dir_.path(), {.layers = 12, .tied = GetParam()});
+  const std::vector<UnitLayout> units_ = lay_out_units(tiny_.checkpoint, kReadAlignment);
+  const std::size_t model_ = travelling_bytes(units_, none_resident(units_));
+
+  std::size_t largest() const { return least_ring(units_, none_resident(units_)) / 2; }
+};
+
+TEST_P(ResidencyTest, UsesWhatItIsGivenToWithinAUnitAndNeverMore) {
+  for (std::size_t bytes = 0; bytes <= model_; bytes += 4096) {
+    const Residency residency = spread_resident(tiny_.checkpoint, units_, bytes);
+    const std::size_t used = model_ - travelling_bytes(units_, residency);
+    EXPECT_LE(used, bytes);
+    EXPECT_GT(used + largest() + 1, bytes);
+  }
+}
+
+TEST_P(ResidencyTest, SpreadsEvenlyOverTheLayers) {
+  for (const double share : {0.2, 0.5, 0.8}) {
+    const auto bytes = static_cast<std::size_t>(share * static_cast<double>(model_));
+    const Residency residency = spread_resident(tiny_.checkpoint, units_, bytes);
+    std::size_t run = 0, longest = 0, layers = 0, at_rest = 0, before = 0;
+    for (std::size_t i = 0; i < units_.size() && units_[i].unit.part != Part::kHead; ++i) {
+      layers += units_[i].read.slab_bytes;
+      if (residency.unit[i]) at_rest += units_[i].read.slab_bytes;
+    }
+    const double of_layers = static_cast<double>(at_rest) / static_cast<double>(layers);
+    std::size_t seen = 0;
+    for (std::size_t i = 0; i < units_.size() && units_[i].unit.part != Part::kHead; ++i) {
+      seen += units_[i].read.slab_bytes;
+      if (residency.unit[i]) before += units_[i].read.slab_bytes;
+      run = residency.unit[i] ? run + 1 : 0;
+      longest = std::max(longest, run);
+      EXPECT_NEAR(static_cast<double>(before), of_layers * static_cast<double>(seen),
+                  2.0 * static_cast<double>(largest()))
+          << "after unit " << i;
+    }
+    EXPECT_LE(static_cast<double>(longest), 2 / (1 - share) + 2);
+  }
+}
+
+TEST_P(ResidencyTest, KeepsATiedHeadWithItsTableAndAlwaysLetsAUnitTravel) {
+  const Residency half = spread_resident(tiny_.checkpoint, units_, model_ / 2);
+  EXPECT_EQ(half.table, GetParam());
+  const Residency all = spread_resident(tiny_.checkpoint, units_, 2 * model_);
+  EXPECT_GT(travelling_bytes(units_, all), 0u);
+  EXPECT_EQ(travelling_bytes(units_, all_resident(units_)), 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Heads, ResidencyTest, testing::Bool(),
+                         [](const auto& info) { return info.param ? "tied" : "apart"; });
+
+}  // namespace
+}  // namespace canopy
