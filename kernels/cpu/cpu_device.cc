@@ -12,6 +12,7 @@
 
 #include "kernels/cpu/cpu_stream.h"
 #include "src/base/error.h"
+#include "src/base/process_memory.h"
 
 namespace canopy::cpu {
 
@@ -61,16 +62,7 @@ std::string CpuDevice::name() const {
          (pool_.size() == 1 ? " thread, " : " threads, ") + instruction_set();
 }
 
-std::size_t CpuDevice::free_bytes() const {
-  std::ifstream info("/proc/meminfo");
-  for (std::string key, unit; info >> key;) {
-    std::size_t kibibytes = 0;
-    if (!(info >> kibibytes)) break;
-    if (key == "MemAvailable:") return kibibytes * 1024;
-    std::getline(info, unit);
-  }
-  throw Error("/proc/meminfo does not state MemAvailable");
-}
+std::size_t CpuDevice::free_bytes() const { return system_memory().free(); }
 
 Buffer CpuDevice::allocate(std::size_t bytes) {
   void* data = nullptr;

@@ -14,7 +14,7 @@ class CpuDevice final : public Device {
   explicit CpuDevice(const DeviceChoice& choice);
 
   std::string name() const override;
-  std::size_t free_bytes() const override;  // of the machine: MemAvailable
+  std::size_t free_bytes() const override;  // of the machine and of this process's cgroups
   bool shares_host_memory() const override { return true; }
   Buffer allocate(std::size_t bytes) override;
   std::unique_ptr<HostPin> pin(std::span<std::byte> pages) override;

@@ -5,9 +5,9 @@
 #include <nlohmann/json.hpp>
 
 #include "src/base/error.h"
+#include "src/base/process_memory.h"
 #include "src/cli/commands.h"
 #include "src/cli/model_options.h"
-#include "src/engine/process_memory.h"
 
 namespace canopy::cli {
 

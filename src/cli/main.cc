@@ -4,6 +4,7 @@
 #include <new>
 
 #include "src/base/error.h"
+#include "src/base/process_memory.h"
 #include "src/cli/command.h"
 #include "src/cli/commands.h"
 
@@ -64,7 +65,8 @@ int run(const std::vector<std::string>& words) {
 }  // namespace canopy::cli
 
 int main(int argc, char** argv) {
-  std::signal(SIGPIPE, SIG_IGN);  // a closed pipe is a failed write, reported like any other
+  canopy::volunteer_for_oom_kill();  // nobody else's program should go for our weights
+  std::signal(SIGPIPE, SIG_IGN);     // a closed pipe is a failed write, reported like any other
   const std::vector<std::string> words(argv + 1, argv + argc);
   const std::string name = words.empty() ? "canopy" : "canopy " + words[0];
   try {

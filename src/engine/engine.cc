@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "src/base/error.h"
-#include "src/engine/process_memory.h"
+#include "src/base/process_memory.h"
 #include "src/spec/draft_policy.h"
 #include "src/spec/verifier.h"
 
@@ -99,8 +99,14 @@ Engine::Impl::Impl(ModelFiles files, const EngineOptions& options, const LoadPro
     request.memory =
         resident_memory() +
         static_cast<std::uint64_t>(kSafeShare * static_cast<double>(device->free_bytes()));
-  plan = make_plan(request, models.target, models.draft ? &*models.draft : nullptr,
-                   resident_memory(), device->ops());
+  const std::uint64_t held = resident_memory();
+  plan = make_plan(request, models.target, models.draft ? &*models.draft : nullptr, held,
+                   device->ops());
+  if (const std::uint64_t free = device->free_bytes(); plan.total() > held + free)
+    throw Error("the plan takes " + std::to_string((plan.total() - held) >> 20) +
+                " MiB more, but this machine, or a memory cgroup of this process, has only " +
+                std::to_string(free >> 20) + " MiB free: give a --memory of at most " +
+                std::to_string((held + free) >> 20) + "M, or free some");
   compute = device->make_stream("compute");
   const ModelConfig& t = models.target.config();
 

@@ -22,7 +22,6 @@ namespace canopy {
 namespace {
 
 namespace fs = std::filesystem;
-using test::TempDir;
 
 constexpr std::uint64_t kSize = 6'000'000;  // of the tiny models: more layers than they have
 

@@ -19,8 +19,6 @@
 namespace canopy {
 namespace {
 
-using test::TempDir;
-
 void ignore(std::uint64_t, std::uint64_t) {}
 
 std::vector<float> row_of(WeightRows& rows, const TensorEntry& tensor, std::int64_t row) {

@@ -10,22 +10,9 @@
 
 #include "kernels/convert.h"
 #include "src/engine/engine.h"
+#include "tests/temp_dir.h"
 
 namespace canopy {
-
-/// A folder that goes with the test.
-class TempDir {
- public:
-  TempDir() {
-    std::string name = (std::filesystem::temp_directory_path() / "canopy_test_XXXXXX").string();
-    path_ = mkdtemp(name.data());
-  }
-  ~TempDir() { std::filesystem::remove_all(path_); }
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
 
 /// Token 17 is "t17": enough for an engine that is given ids.
 class NumberTokenizer final : public Tokenizer {

@@ -20,29 +20,9 @@
 #include "kernels/convert.h"
 #include "kernels/tensor.h"
 #include "src/base/error.h"
+#include "tests/temp_dir.h"
 
 namespace canopy::testing {
-
-/// A directory of this test alone, removed with the object.
-class TempDir {
- public:
-  explicit TempDir(const std::filesystem::path& parent = std::filesystem::temp_directory_path()) {
-    std::string pattern = (parent / "canopy-XXXXXX").string();
-    if (!mkdtemp(pattern.data())) throw Error("cannot make a temporary directory");
-    path_ = pattern;
-  }
-  TempDir(const TempDir&) = delete;
-  TempDir& operator=(const TempDir&) = delete;
-  ~TempDir() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  const std::filesystem::path& path() const { return path_; }
-  std::filesystem::path operator/(std::string_view name) const { return path_ / name; }
-
- private:
-  std::filesystem::path path_;
-};
 
 inline void write_file(const std::filesystem::path& file, std::string_view bytes) {
   std::ofstream out(file, std::ios::binary | std::ios::trunc);

@@ -24,7 +24,6 @@ namespace canopy {
 namespace {
 
 using test::random_bytes;
-using test::TempDir;
 using test::write_file;
 
 class Engines : public testing::TestWithParam<ReadEngineOptions> {};

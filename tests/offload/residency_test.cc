@@ -9,7 +9,6 @@ namespace canopy {
 namespace {
 
 using test::make_tiny;
-using test::TempDir;
 using test::TinyCheckpoint;
 
 class ResidencyTest : public testing::TestWithParam<bool> {

@@ -20,7 +20,6 @@ namespace {
 using test::Faults;
 using test::FaultyReads;
 using test::make_tiny;
-using test::TempDir;
 using test::TinyCheckpoint;
 using test::TinyShape;
 

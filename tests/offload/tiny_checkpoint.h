@@ -10,28 +10,9 @@
 
 #include "offload/checkpoint.h"
 #include "src/base/error.h"
+#include "tests/temp_dir.h"
 
 namespace canopy::test {
-
-/// A directory of its own, removed with all in it.
-class TempDir {
- public:
-  explicit TempDir(const std::filesystem::path& parent = std::filesystem::temp_directory_path()) {
-    std::string name = (parent / "canopy-test-XXXXXX").string();
-    if (!mkdtemp(name.data())) throw Error("cannot make a directory in " + parent.string());
-    path_ = name;
-  }
-  ~TempDir() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  TempDir(const TempDir&) = delete;
-  TempDir& operator=(const TempDir&) = delete;
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
 
 inline std::vector<std::byte> random_bytes(std::size_t count, std::uint64_t seed) {
   std::mt19937_64 random(seed);

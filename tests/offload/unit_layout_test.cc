@@ -12,7 +12,6 @@ namespace canopy {
 namespace {
 
 using test::make_tiny;
-using test::TempDir;
 using test::TinyShape;
 
 TensorEntry at(int file, std::uint64_t offset, std::uint64_t bytes) {

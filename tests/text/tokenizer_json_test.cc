@@ -4,8 +4,8 @@
 #include "src/base/error.h"
 #include "src/text/json_file.h"
 #include "src/text/tokenizer.h"
+#include "tests/temp_dir.h"
 #include "tests/text/golden.h"
-#include "tests/text/temp_dir.h"
 
 namespace canopy {
 namespace {
