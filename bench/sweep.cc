@@ -26,9 +26,8 @@ double cpu_seconds() {
   return static_cast<double>(used.tv_sec) + static_cast<double>(used.tv_nsec) * 1e-9;
 }
 
-SweepStats sweep(Streamer& streamer, Stream& compute) {
+void sweep(Streamer& streamer, Stream& compute) {
   for (std::size_t i = 0; i < streamer.units().size(); ++i) streamer.acquire(i, compute);
-  return streamer.last_sweep();
 }
 
 double median(std::vector<double> values) {
@@ -47,13 +46,17 @@ void run(const std::filesystem::path& model, StreamerOptions options, int sweeps
   sweep(streamer, *compute);  // warm up: the ring is full, as in the middle of a run
   std::vector<double> rates, busy;
   const double cpu_before = cpu_seconds();
-  const std::uint64_t bytes_before = streamer.total_disk_bytes();
+  const std::uint64_t bytes_before = streamer.totals().disk_bytes;
   for (int i = 0; i < sweeps; ++i) {
-    const SweepStats stats = sweep(streamer, *compute);
-    rates.push_back(static_cast<double>(stats.disk_bytes) / stats.wall.count());
-    busy.push_back(stats.disk_busy / stats.wall);
+    const auto start = std::chrono::steady_clock::now();
+    const LinkTotals before = streamer.totals();
+    sweep(streamer, *compute);
+    const LinkTotals after = streamer.totals();
+    const Seconds wall = std::chrono::steady_clock::now() - start;
+    rates.push_back(static_cast<double>(after.disk_bytes - before.disk_bytes) / wall.count());
+    busy.push_back((after.busy - before.busy) / wall);
   }
-  const double gigabytes = static_cast<double>(streamer.total_disk_bytes() - bytes_before) / 1e9;
+  const double gigabytes = static_cast<double>(streamer.totals().disk_bytes - bytes_before) / 1e9;
   const double cpu = (cpu_seconds() - cpu_before) / gigabytes;
   for (const std::string& note : streamer.notes()) std::cerr << "note: " << note << '\n';
   std::cout << median(rates) / 1e9 << " GB/s, link busy " << median(busy) * 100 << " %, " << cpu

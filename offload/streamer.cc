@@ -63,11 +63,6 @@ struct Streamer::Impl {
     bool abandoned = false;           // nobody will acquire it
     std::unique_ptr<Event> last_use;  // on the compute stream
   };
-  struct Totals {  // since construction
-    std::uint64_t disk_bytes = 0;
-    Clock::duration busy{}, stall{};
-    Clock::time_point at;
-  };
 
   Impl(Device& device, const Checkpoint& checkpoint, const Residency& residency,
        const StreamerOptions& options, const LoadProgress& progress, const std::stop_token& stop);
@@ -93,7 +88,7 @@ struct Streamer::Impl {
     return std::binary_search(travel.begin(), travel.end(), index);
   }
   void rethrow_failure(std::size_t index) const;
-  Totals totals() const;
+  LinkTotals totals() const;
 
   const std::vector<UnitLayout> layouts;
   const std::vector<std::size_t> travel;  // the units that do, ascending; the others rest
@@ -118,8 +113,6 @@ struct Streamer::Impl {
   Clock::duration busy{}, stall{};
   std::optional<Clock::time_point> busy_since;
   std::uint64_t disk_bytes = 0, row_bytes = 0;  // of weights; of embedding rows
-  Totals sweep_start;
-  SweepStats last_sweep;
 
   std::thread reader;
 };
@@ -266,7 +259,6 @@ UnitWeights Streamer::Impl::take(std::size_t index) {
     throw Error("unit " + std::to_string(index) + " was acquired out of turn: " +
                 std::to_string(next_acquired) + " is next in the cycle");
   if (lent) throw Error("a unit was acquired while unit " + std::to_string(*lent) + " is on lease");
-  if (index == 0) sweep_start = totals();
   UnitWeights weights = resting.unit(index);
   if (travels(index)) {
     const auto start = Clock::now();
@@ -312,11 +304,6 @@ void Streamer::Impl::give_back(Stream& compute, std::size_t index) noexcept {
     return;
   }
   if (mine) mine->state = State::kReturned;
-  if (index + 1 == units.size()) {
-    const Totals now = totals();
-    last_sweep = {now.disk_bytes - sweep_start.disk_bytes, now.at - sweep_start.at,
-                  now.busy - sweep_start.busy, now.stall - sweep_start.stall};
-  }
   freed.notify_all();
 }
 
@@ -340,10 +327,9 @@ void Streamer::Impl::rethrow_failure(std::size_t index) const {
   in_context("waiting for " + describe(units.at(index)), [&] { std::rethrow_exception(failure); });
 }
 
-Streamer::Impl::Totals Streamer::Impl::totals() const {
-  const auto now = Clock::now();
-  return {disk_bytes + row_bytes, busy + (busy_since ? now - *busy_since : Clock::duration{}),
-          stall, now};
+LinkTotals Streamer::Impl::totals() const {
+  return {disk_bytes + row_bytes,
+          busy + (busy_since ? Clock::now() - *busy_since : Clock::duration{}), stall};
 }
 
 Streamer::Streamer(Device& device, const Checkpoint& checkpoint, const Residency& residency,
@@ -380,14 +366,9 @@ std::size_t Streamer::held_bytes() const {
          (impl_->row_reader ? impl_->row_reader->held_bytes() : 0);
 }
 
-SweepStats Streamer::last_sweep() const {
+LinkTotals Streamer::totals() const {
   const std::lock_guard lock(impl_->mutex);
-  return impl_->last_sweep;
-}
-
-std::uint64_t Streamer::total_disk_bytes() const {
-  const std::lock_guard lock(impl_->mutex);
-  return impl_->disk_bytes + impl_->row_bytes;
+  return impl_->totals();
 }
 
 const Notes& Streamer::notes() const { return impl_->notes; }

@@ -24,13 +24,11 @@ struct StreamerOptions {
   std::function<std::unique_ptr<ReadEngine>(std::unique_ptr<ReadEngine>)> wrap_engine = {};
 };
 
-/// Where the last whole sweep's time went, from its first acquire to its last give-back. What was
-/// read for the next sweep meanwhile counts; what was prefetched before does not.
-struct SweepStats {
-  std::uint64_t disk_bytes = 0;  // as read, over-read included
-  Seconds wall{};
-  Seconds disk_busy{};  // time with at least one read in flight
-  Seconds stall{};      // host time spent blocked in acquire()
+/// What the link has done since the streamer was made: take differences.
+struct LinkTotals {
+  std::uint64_t disk_bytes = 0;  // as read: over-read, prefetches and embedding rows included
+  Seconds busy{};                // with at least one read of weights in flight
+  Seconds stall{};               // host time spent blocked in acquire()
 };
 
 /// Disk -> slab, in a cycle over the units that never stops: while the draft model grows a tree,
@@ -59,8 +57,7 @@ class Streamer final : public WeightSource {
   void embed(std::span<const TokenId> ids, Stream& compute, TensorView out) override;
   std::size_t held_bytes() const override;
 
-  SweepStats last_sweep() const;
-  std::uint64_t total_disk_bytes() const;  // since construction, prefetches included
+  LinkTotals totals() const;
   const Notes& notes() const;
 
   /// What held_bytes() is beside the ring. Pure: opens nothing.

@@ -8,9 +8,6 @@ using TokenId = std::int32_t;
 using NodeId = std::int32_t;  // index into a TokenTree; 0 is the root
 using Seconds = std::chrono::duration<double>;
 
-/// Where a unit's weights rest between sweeps.
-enum class Tier : std::uint8_t { kDevice, kHost, kDisk };
-
 /// How tokens are drawn from logits, in this order: temperature, top-k, top-p. temperature 0 means
 /// greedy.
 struct Sampling {

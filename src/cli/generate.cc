@@ -133,39 +133,45 @@ json report_json(const Engine& engine, const GenerateReport& report, const std::
                  std::size_t prompt_tokens) {
   const Plan& plan = engine.plan();
   const auto per = [](double sum, int count) { return count > 0 ? json(sum / count) : json(); };
+  const auto per_decode = [&](Seconds time) {
+    return report.decode.count() > 0 && !plan.resident ? json(time / report.decode) : json();
+  };
   json ledger = json::object();
   for (const LedgerEntry& entry : plan.ledger) ledger[entry.what] = entry.bytes;
-  json out{{"text", text},
-           {"tokens", report.tokens},
-           {"prompt_tokens", prompt_tokens},
-           {"finish_reason", report.finish_reason},
-           {"steps", report.steps},
-           {"tokens_per_step", per(static_cast<double>(report.tokens.size()), report.steps)},
-           {"seconds",
-            {{"load", engine.load_time().count()},
-             {"prefill", report.prefill.count()},
-             {"decode", report.decode.count()}}},
-           {"seconds_per_token", per(report.decode.count(), report.decode_tokens)},
-           {"bytes_read", engine.disk_bytes()},
-           {"bytes_per_token", per(static_cast<double>(report.decode_bytes), report.decode_tokens)},
-           {"link_bytes_per_second",
-            report.decode.count() > 0
-                ? json(static_cast<double>(report.decode_bytes) / report.decode.count())
-                : json()},
-           {"peak_memory_bytes", peak_resident_memory()},
-           {"plan",
-            {{"spec", name(plan.spec)},
-             {"tree_size", plan.policy.shape.size()},
-             {"tree_depth", plan.policy.shape.levels()},
-             {"resident_layers", plan.resident_layers},
-             {"resident_bytes", plan.resident_bytes},
-             {"ring_layers", plan.ring_layers},
-             {"ring_bytes", plan.ring_bytes},
-             {"sweep_bytes", plan.sweep_bytes},
-             {"memory_bytes", plan.memory},
-             {"planned_bytes", plan.total()},
-             {"ledger", ledger}}},
-           {"notes", engine.notes()}};
+  json out{
+      {"text", text},
+      {"tokens", report.tokens},
+      {"prompt_tokens", prompt_tokens},
+      {"finish_reason", report.finish_reason},
+      {"steps", report.steps},
+      {"tokens_per_step", per(static_cast<double>(report.tokens.size()), report.steps)},
+      {"seconds",
+       {{"load", engine.load_time().count()},
+        {"prefill", report.prefill.count()},
+        {"decode", report.decode.count()}}},
+      {"seconds_per_token", per(report.decode.count(), report.decode_tokens)},
+      {"bytes_read", engine.disk_bytes()},
+      {"bytes_per_token", per(static_cast<double>(report.link.disk_bytes), report.decode_tokens)},
+      {"link_bytes_per_second",
+       report.decode.count() > 0
+           ? json(static_cast<double>(report.link.disk_bytes) / report.decode.count())
+           : json()},
+      {"link_busy", per_decode(report.link.busy)},
+      {"stalled", per_decode(report.link.stall)},
+      {"peak_memory_bytes", peak_resident_memory()},
+      {"plan",
+       {{"spec", name(plan.spec)},
+        {"tree_size", plan.policy.shape.size()},
+        {"tree_depth", plan.policy.shape.levels()},
+        {"resident_layers", plan.resident_layers},
+        {"resident_bytes", plan.resident_bytes},
+        {"ring_layers", plan.ring_layers},
+        {"ring_bytes", plan.ring_bytes},
+        {"sweep_bytes", plan.sweep_bytes},
+        {"memory_bytes", plan.memory},
+        {"planned_bytes", plan.total()},
+        {"ledger", ledger}}},
+      {"notes", engine.notes()}};
   if (const std::string& small = engine.models().target.config().inflated_from; !small.empty())
     out["inflated_from"] = small;
   if (!report.logprobs.empty()) {

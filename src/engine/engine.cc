@@ -78,7 +78,7 @@ struct Engine::Impl {
     device->download(*compute, std::as_writable_bytes(std::span(host_logits)), view.data());
     compute->synchronize();
   }
-  std::uint64_t streamed() const { return streamer ? streamer->total_disk_bytes() : 0; }
+  LinkTotals link() const { return streamer ? streamer->totals() : LinkTotals{}; }
 
   struct Step {
     std::vector<TokenId> tokens;
@@ -204,18 +204,13 @@ const ModelFiles& Engine::models() const { return impl_->models; }
 Seconds Engine::load_time() const { return impl_->load_time; }
 
 std::uint64_t Engine::disk_bytes() const {
-  std::uint64_t bytes = impl_->streamed();
+  std::uint64_t bytes = impl_->link().disk_bytes;
   if (impl_->draft_weights) bytes += resident_bytes(*impl_->models.draft);
   if (impl_->plan.resident) bytes += resident_bytes(impl_->models.target);
   return bytes;
 }
 
 const Notes& Engine::notes() const { return impl_->notes; }
-
-std::optional<SweepStats> Engine::last_sweep() const {
-  if (impl_->streamer == nullptr) return std::nullopt;
-  return impl_->streamer->last_sweep();
-}
 
 GenerateReport Engine::generate(const GenerateRequest& request, const OnToken& on_token,
                                 const OnStep& on_step, std::stop_token stop) {
@@ -234,7 +229,7 @@ GenerateReport Engine::generate(const GenerateRequest& request, const OnToken& o
   report.finish_reason = "length";
   std::vector<TokenId> behind(request.prompt.begin(), request.prompt.end() - 1);
   std::vector<TokenId> pending(request.prompt.begin(), request.prompt.end());
-  std::uint64_t bytes = m.streamed();
+  LinkTotals link = m.link();
   bool ended = false;
   while (!ended && static_cast<int>(report.tokens.size()) < most) {
     const auto start = Clock::now();
@@ -247,7 +242,8 @@ GenerateReport Engine::generate(const GenerateRequest& request, const OnToken& o
       break;
     }
     const Seconds time = since(start);
-    const std::uint64_t step_bytes = m.streamed() - std::exchange(bytes, m.streamed());
+    const LinkTotals before = std::exchange(link, m.link());
+    const std::uint64_t step_bytes = link.disk_bytes - before.disk_bytes;
     int kept = 0;
     for (; kept < static_cast<int>(step.tokens.size()) && !ended &&
            static_cast<int>(report.tokens.size()) < most;
@@ -264,7 +260,9 @@ GenerateReport Engine::generate(const GenerateRequest& request, const OnToken& o
     } else {
       report.decode += time;
       report.decode_tokens += kept;
-      report.decode_bytes += step_bytes;
+      report.link.disk_bytes += step_bytes;
+      report.link.busy += link.busy - before.busy;
+      report.link.stall += link.stall - before.stall;
     }
     if (on_step)
       on_step({report.steps, kept, static_cast<int>(report.tokens.size()), step_bytes, time});

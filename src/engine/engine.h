@@ -65,7 +65,7 @@ struct GenerateReport {
   int decode_tokens = 0;              // tokens of the steps after the first
   Seconds prefill{};                  // the first step: the prompt and the first tree share a sweep
   Seconds decode{};                   // all later ones
-  std::uint64_t decode_bytes = 0;     // read from disk during decode
+  LinkTotals link;                    // of decode: what was read, how long the link was busy
 };
 
 /// Owns the device, both models and the plan. One session at a time; one thread.
@@ -79,9 +79,8 @@ class Engine {
   const Plan& plan() const;
   const ModelFiles& models() const;
   Seconds load_time() const;
-  std::uint64_t disk_bytes() const;              // read so far by both models
-  const Notes& notes() const;                    // every fallback taken, in words for the user
-  std::optional<SweepStats> last_sweep() const;  // nothing when resident
+  std::uint64_t disk_bytes() const;  // read so far by both models
+  const Notes& notes() const;        // every fallback taken, in words for the user
 
   using OnToken = std::function<void(TokenId)>;
   using OnStep = std::function<void(const StepProgress&)>;

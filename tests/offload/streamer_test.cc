@@ -347,11 +347,11 @@ TEST_F(StreamerTest, PrefetchesTheNextSweepWhileNobodyAsksAndNoMoreThanTheRingHo
   std::uint64_t once = 0;
   for (const UnitLayout& layout : layouts) once += layout.read.useful_bytes;
   const auto idle_after = [&](std::uint64_t bytes) {
-    for (std::uint64_t last = 0; last < bytes || last != streamer.total_disk_bytes();) {
-      last = streamer.total_disk_bytes();
+    for (std::uint64_t last = 0; last < bytes || last != streamer.totals().disk_bytes;) {
+      last = streamer.totals().disk_bytes;
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
     }
-    return streamer.total_disk_bytes();
+    return streamer.totals().disk_bytes;
   };
   const std::uint64_t ahead = idle_after(once + layouts[0].read.useful_bytes);  // else: time-out
   EXPECT_LE(ahead, once + 2 * streamer.held_bytes()) << "tables, one sweep, one ring";
@@ -368,21 +368,21 @@ TEST_F(StreamerTest, CountsWhatASweepReadAndWhereItsTimeWent) {
   std::uint64_t once = 0;
   for (const UnitLayout& layout : lay_out_units(tiny.checkpoint, kReadAlignment))
     once += layout.read.slab_bytes;
-  const std::uint64_t before = streamer.total_disk_bytes();
-  std::uint64_t sum = 0;
+  const std::uint64_t before = streamer.totals().disk_bytes;
   for (int sweep = 0; sweep < 8; ++sweep) {
+    const auto start = std::chrono::steady_clock::now();
+    const LinkTotals earlier = streamer.totals();
     sweeper.sweep();
-    const SweepStats stats = streamer.last_sweep();
-    sum += stats.disk_bytes;
-    EXPECT_GT(stats.wall.count(), 0.0);
-    EXPECT_LE(stats.disk_busy, stats.wall);
-    EXPECT_LE(stats.stall, stats.wall);
+    const LinkTotals now = streamer.totals();
+    const Seconds wall = std::chrono::steady_clock::now() - start;
+    EXPECT_GT(now.busy, earlier.busy);
+    EXPECT_LE(now.busy - earlier.busy, wall);
+    EXPECT_LE(now.stall - earlier.stall, wall);
   }
-  EXPECT_LE(sum, streamer.total_disk_bytes() - before);
   // A sweep reads itself or ahead, so over many only the ring's content is open at either end, and
   // the blocks past the end of the file.
   const std::uint64_t slack = streamer.held_bytes() + 8 * kReadAlignment;
-  EXPECT_GE(streamer.total_disk_bytes() - before + slack, 8 * once);
+  EXPECT_GE(streamer.totals().disk_bytes - before + slack, 8 * once);
 }
 
 /// The share of a file's pages in the page cache.
@@ -501,7 +501,7 @@ TEST_F(StreamerTest, LooksEmbeddingRowsUpWhereverTheTableIsAndRefusesTokensOutsi
       EXPECT_THROW(source->embed(std::array{bad}, *compute, out), Error);
     }
   }
-  EXPECT_GT(reader.total_disk_bytes(), 0u);
+  EXPECT_GT(reader.totals().disk_bytes, 0u);
 }
 
 }  // namespace
