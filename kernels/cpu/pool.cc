@@ -24,6 +24,18 @@ std::vector<int> allowed_cpus() {
   return cpus;
 }
 
+// Ops follow each other within microseconds: look again for some tens of them before sleeping. To
+// yield instead would hand a loaded machine's core to another process for whole milliseconds.
+constexpr int kLooks = 1000;
+
+void relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
 }  // namespace
 
 int physical_cores(std::span<const int> cpus) {
@@ -97,11 +109,8 @@ void Pool::take_turns(std::size_t worker) noexcept {
 }
 
 void Pool::serve(std::size_t worker) {
-  // Ops follow each other within microseconds: look again for a while before sleeping.
-  constexpr int kLooks = 2000;
   for (std::uint64_t seen = 0;;) {
-    for (int i = 0; i < kLooks && calls_.load(std::memory_order_acquire) == seen; ++i)
-      std::this_thread::yield();
+    for (int i = 0; i < kLooks && calls_.load(std::memory_order_acquire) == seen; ++i) relax();
     if (calls_.load(std::memory_order_acquire) == seen) {
       std::unique_lock lock(mutex_);
       called_.wait(lock, [&] { return calls_.load() != seen; });
@@ -129,6 +138,7 @@ void Pool::run(std::size_t count, Work work) {
   }
   called_.notify_all();
   take_turns(0);
+  for (int i = 0; i < kLooks && busy_.load(std::memory_order_acquire) != 0; ++i) relax();
   for (std::size_t busy; (busy = busy_.load(std::memory_order_acquire)) != 0;) busy_.wait(busy);
   if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
 }
