@@ -30,6 +30,9 @@ class Stream {
   virtual void record(Event& event) = 0;
   virtual void wait(const Event& event) = 0;  // later work waits; the host does not
   virtual void synchronize() = 0;             // throws Error if queued work failed
+  /// Calls call(context) on some host thread when the work before it is done, and before the work
+  /// behind it begins. It must be quick, must not throw, and must not touch this or any stream.
+  virtual void host_call(void (*call)(void*), void* context) = 0;
 };
 
 /// Owns one block of device memory. Move-only.

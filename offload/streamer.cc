@@ -52,6 +52,18 @@ std::vector<UnitLayout> checked_layouts(const Device& device, const Checkpoint& 
 
 }  // namespace
 
+LinkTotals& LinkTotals::operator+=(const LinkTotals& more) {
+  disk_bytes += more.disk_bytes;
+  busy += more.busy;
+  stall += more.stall;
+  return *this;
+}
+
+LinkTotals operator-(const LinkTotals& later, const LinkTotals& earlier) {
+  return {later.disk_bytes - earlier.disk_bytes, later.busy - earlier.busy,
+          later.stall - earlier.stall};
+}
+
 /// Slots are numbered without end: [first, taken) are lent or given back, [taken, next) are on
 /// their way or have arrived; number n lives in slots[n % slots.size()]. They are made and freed in
 /// this order, so the ring of bytes is always one stretch (around its end) of live slots.
@@ -59,6 +71,7 @@ struct Streamer::Impl {
   enum class State { kReading, kArrived, kLent, kReturned };
   struct Slot {
     std::size_t unit = 0, begin = 0, bytes = 0, missing = 0;  // bytes of the ring
+    Clock::time_point asked;
     State state = State::kReturned;
     bool abandoned = false;           // nobody will acquire it
     std::unique_ptr<Event> last_use;  // on the compute stream
@@ -77,6 +90,7 @@ struct Streamer::Impl {
   Admission admit();
   bool deliver(std::span<const ReadPump::Arrival> arrivals);  // false: stop
   std::optional<std::size_t> room_for(std::size_t bytes) const;
+  void trace_read(const Slot& slot);
   // The caller's thread.
   UnitWeights take(std::size_t index);
   void give_back(Stream& compute, std::size_t index) noexcept;
@@ -114,6 +128,8 @@ struct Streamer::Impl {
   std::optional<Clock::time_point> busy_since;
   std::uint64_t disk_bytes = 0, row_bytes = 0;  // of weights; of embedding rows
 
+  Trace* const trace;
+  Clock::time_point traced;  // the end of the last span; the reader's thread
   std::thread reader;
 };
 
@@ -129,7 +145,8 @@ Streamer::Impl::Impl(Device& device, const Checkpoint& checkpoint, const Residen
              return owner == kAtRest ? std::string("the weights that rest in memory")
                                      : describe(units[slot(owner).unit]);
            }),
-      resting(checkpoint, layouts, residency, pump, progress, stop) {
+      resting(checkpoint, layouts, residency, pump, progress, stop),
+      trace(options.trace) {
   if (residency.table) {
     lookup.emplace(device, resting.table());
   } else {
@@ -199,8 +216,9 @@ Streamer::Impl::Admission Streamer::Impl::admit() {
       made.bytes = made.missing = read.slab_bytes;
       made.state = State::kReading;
       made.abandoned = false;
+      made.asked = Clock::now();
       pump.add(read.extents, ring.data() + *begin, next % slots.size());
-      if (!busy_since) busy_since = Clock::now();
+      if (!busy_since) busy_since = made.asked;
       next_read = (next_read + 1) % travel.size();
       ++next;
       return Admission::kDone;
@@ -227,6 +245,7 @@ bool Streamer::Impl::deliver(std::span<const ReadPump::Arrival> arrivals) {
       Slot& slot = slots[arrival.owner];
       slot.missing -= arrival.bytes;
       if (slot.missing > 0) continue;
+      if (trace) trace_read(slot);
       slot.state = slot.abandoned ? State::kReturned : State::kArrived;
       complete = true;
     }
@@ -238,6 +257,14 @@ bool Streamer::Impl::deliver(std::span<const ReadPump::Arrival> arrivals) {
   }
   if (complete) arrived.notify_all();
   return !stop;
+}
+
+/// Units overlap in flight: on the timeline one begins where the one before it ended.
+void Streamer::Impl::trace_read(const Slot& slot) {
+  const auto now = Clock::now();
+  trace->span(Trace::Lane::kLink, describe(units[slot.unit]), std::max(slot.asked, traced), now,
+              slot.bytes);
+  traced = now;
 }
 
 /// Where the next slot may begin; nothing if it must wait for the oldest slots to go.

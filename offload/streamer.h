@@ -9,6 +9,7 @@
 #include "offload/read_engine.h"
 #include "offload/resting_weights.h"
 #include "offload/weight_source.h"
+#include "src/base/trace.h"
 #include "src/base/types.h"
 
 namespace canopy {
@@ -20,6 +21,7 @@ struct StreamerOptions {
   bool io_uring = true;  // else the pread pool
   std::size_t read_bytes = 1u << 20;  // one read request
   std::size_t queue_depth = 16;       // most reads in flight
+  Trace* trace = nullptr;             // gains a span per unit read; must outlive the streamer
   /// What stands between the streamer and the disk: tests inject faults here. Empty: nothing.
   std::function<std::unique_ptr<ReadEngine>(std::unique_ptr<ReadEngine>)> wrap_engine = {};
 };
@@ -29,6 +31,9 @@ struct LinkTotals {
   std::uint64_t disk_bytes = 0;  // as read: over-read, prefetches and embedding rows included
   Seconds busy{};                // with at least one read of weights in flight
   Seconds stall{};               // host time spent blocked in acquire()
+
+  LinkTotals& operator+=(const LinkTotals& more);
+  friend LinkTotals operator-(const LinkTotals& later, const LinkTotals& earlier);
 };
 
 /// Disk -> slab, in a cycle over the units that never stops: while the draft model grows a tree,

@@ -64,6 +64,9 @@ class CpuStream final : public Stream {
   /// Throws the Error of the first work that failed since the last call. Work behind a failure is
   /// skipped, though its events are still reached; after the throw the stream works again.
   void synchronize() override;
+  void host_call(void (*call)(void*), void* context) override {
+    enqueue([=] { call(context); });
+  }
 
   /// Queues work(), a callable of plain values: it is copied into the ring, nothing is allocated.
   template <class Work>

@@ -1,8 +1,10 @@
 // canopy generate: continues a prompt.
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "src/base/error.h"
 #include "src/base/process_memory.h"
@@ -54,11 +56,13 @@ po::options_description flags() {
       ("tree-depth", po::value<int>()->value_name("LEVELS"),
        "most levels of the tree, the root's included");
   po::options_description output("Output");
-  output.add_options()                                                   //
-      ("json", "print one JSON object instead of the text")              //
-      ("report", po::value<std::string>()->value_name("FILE"),           //
-       "write that object to a file, beside the text")                   //
-      ("logprobs", po::value<int>()->value_name("K")->default_value(0),  //
+  output.add_options()                                          //
+      ("json", "print one JSON object instead of the text")     //
+      ("report", po::value<std::string>()->value_name("FILE"),  //
+       "write that object to a file, beside the text")          //
+      ("trace", po::value<std::string>()->value_name("FILE"),
+       "write what happened when: Chrome trace-event JSON, for Perfetto")  //
+      ("logprobs", po::value<int>()->value_name("K")->default_value(0),    //
        "with --json or --report: each token's log probability and the K likeliest");
   return all.add(prompt).add(sampling).add(speculation).add(model_flags()).add(output);
 }
@@ -200,6 +204,20 @@ void check_flags(const po::variables_map& values) {
     throw UsageError("--tree-depth: a chain is as deep as --tree-size says");
 }
 
+/// The live line: what the step gave, how the link fared, how long the rest will take at this pace.
+std::string describe(const StepProgress& step, const Plan& plan, int wanted) {
+  std::ostringstream line;
+  line << "step " << step.step << ": " << step.new_tokens << " tokens, " << step.total_tokens
+       << " in all";
+  if (!plan.resident)
+    line << ", " << format_size(step.link.disk_bytes) << " at "
+         << rate(static_cast<double>(step.link.disk_bytes), step.time) << ", link busy "
+         << std::lround(100 * (step.link.busy / step.time)) << "%";
+  const double left = step.since_start.count() / step.total_tokens * (wanted - step.total_tokens);
+  if (left >= 1) line << ", about " << std::lround(left) << " s left";
+  return line.str();
+}
+
 }  // namespace
 
 int run_generate(const std::vector<std::string>& words) {
@@ -235,6 +253,8 @@ int run_generate(const std::vector<std::string>& words) {
                      " tokens; leave room for at least one more");
 
   ProgressLine progress(values);
+  std::optional<Trace> trace;
+  if (values.count("trace")) options.trace = &trace.emplace(values["trace"].as<std::string>());
   std::optional<Engine> engine;
   try {
     engine.emplace(
@@ -260,16 +280,12 @@ int run_generate(const std::vector<std::string>& words) {
   const GenerateReport report = engine->generate(
       request, [&](TokenId token) { emit(stream.push(token)); },
       [&](const StepProgress& step) {
-        progress.show("step " + std::to_string(step.step) + ": " + std::to_string(step.new_tokens) +
-                      " tokens, " + std::to_string(step.total_tokens) + " in all" +
-                      (engine->plan().resident
-                           ? ""
-                           : ", " + format_size(step.disk_bytes) + " read at " +
-                                 rate(static_cast<double>(step.disk_bytes), step.time)));
+        progress.show(describe(step, engine->plan(), request.max_new_tokens));
       },
       interrupt.token());
   emit(stream.flush());
   progress.end();
+  if (trace) trace->close();
   if (as_json || values.count("report")) {
     const std::string object = report_json(*engine, report, text, prompt.size())
                                    .dump(2, ' ', false, json::error_handler_t::replace);

@@ -9,6 +9,7 @@
 
 #include "src/base/error.h"
 #include "src/base/process_memory.h"
+#include "src/engine/traced_weights.h"
 #include "src/spec/draft_policy.h"
 #include "src/spec/verifier.h"
 
@@ -58,6 +59,7 @@ ModelFiles open_models(const std::filesystem::path& target, const std::filesyste
 struct Engine::Impl {
   ModelFiles models;
   std::unique_ptr<Device> device;
+  Trace* const trace;
   Plan plan;
   Notes notes;
   Seconds load_time{};
@@ -92,7 +94,7 @@ struct Engine::Impl {
 
 Engine::Impl::Impl(ModelFiles files, const EngineOptions& options, const LoadProgress& progress,
                    const std::stop_token& stop)
-    : models(std::move(files)), device(make_device(options.device)) {
+    : models(std::move(files)), device(make_device(options.device)), trace(options.trace) {
   const auto start = Clock::now();
   PlanRequest request = options.plan;
   if (request.memory == 0)
@@ -114,9 +116,9 @@ Engine::Impl::Impl(ModelFiles files, const EngineOptions& options, const LoadPro
   if (plan.resident) {
     target_weights = load_resident(*device, models.target, notes, progress, stop);
   } else {
-    auto source =
-        std::make_unique<Streamer>(*device, models.target, plan.residency,
-                                   StreamerOptions{.ring_bytes = plan.ring_bytes}, progress, stop);
+    auto source = std::make_unique<Streamer>(
+        *device, models.target, plan.residency,
+        StreamerOptions{.ring_bytes = plan.ring_bytes, .trace = trace}, progress, stop);
     notes.insert(notes.end(), source->notes().begin(), source->notes().end());
     streamer = source.get();
     target_weights = std::move(source);
@@ -124,10 +126,16 @@ Engine::Impl::Impl(ModelFiles files, const EngineOptions& options, const LoadPro
   if (plan.spec != Spec::kNone) {
     const ModelConfig& d = models.draft->config();
     draft_weights = load_resident(*device, *models.draft, notes, progress, stop);
+    if (trace)
+      draft_weights =
+          std::make_unique<TracedWeights>(std::move(draft_weights), *trace, Trace::Lane::kDraft);
     draft = std::make_unique<Transformer>(*device, d, *draft_weights, plan.draft_limits);
     draft_kv = std::make_unique<KvCache>(*device, d, plan.slots, plan.kv);
     policy.emplace(*device, plan.policy);
   }
+  if (trace)
+    target_weights =
+        std::make_unique<TracedWeights>(std::move(target_weights), *trace, Trace::Lane::kTarget);
   target = std::make_unique<Transformer>(*device, t, *target_weights, plan.target_limits);
   target_kv = std::make_unique<KvCache>(*device, t, plan.slots, plan.kv);
   verifier.emplace(*device, t.vocab);
@@ -139,12 +147,14 @@ Engine::Impl::Step Engine::Impl::step(const GenerateRequest& request, const Step
                                       std::vector<TokenId>& behind, std::vector<TokenId>& pending,
                                       const std::stop_token& stop) {
   const TokenId root = pending.back();
+  const auto begun = Clock::now();
   Draft draft_tree = root_only(root);
   if (policy) {
     const DraftRequest grow{pending, draft_kv.get(), request.sampling, rng};
     draft_tree = std::move(policy->grow(*draft, {&grow, 1}, *compute, stop).front());
   }
   const TokenTree& tree = draft_tree.tree;
+  const auto grown = Clock::now();
 
   // The prompt rides on the first sweep: its chain first, then the tree below it.
   const auto ahead = static_cast<int>(behind.size());
@@ -191,6 +201,13 @@ Engine::Impl::Step Engine::Impl::step(const GenerateRequest& request, const Step
     }
   }
   compute->synchronize();
+  if (trace) {
+    const auto now = Clock::now();
+    trace->span(Trace::Lane::kHost, "step: " + std::to_string(step.tokens.size()) + " tokens",
+                begun, now);
+    if (policy) trace->span(Trace::Lane::kHost, "grow the tree", begun, grown);
+    trace->span(Trace::Lane::kHost, "sweep and verify", grown, now);
+  }
   return step;
 }
 
@@ -242,8 +259,7 @@ GenerateReport Engine::generate(const GenerateRequest& request, const OnToken& o
       break;
     }
     const Seconds time = since(start);
-    const LinkTotals before = std::exchange(link, m.link());
-    const std::uint64_t step_bytes = link.disk_bytes - before.disk_bytes;
+    const LinkTotals now = m.link(), of_step = now - std::exchange(link, now);
     int kept = 0;
     for (; kept < static_cast<int>(step.tokens.size()) && !ended &&
            static_cast<int>(report.tokens.size()) < most;
@@ -260,12 +276,11 @@ GenerateReport Engine::generate(const GenerateRequest& request, const OnToken& o
     } else {
       report.decode += time;
       report.decode_tokens += kept;
-      report.link.disk_bytes += step_bytes;
-      report.link.busy += link.busy - before.busy;
-      report.link.stall += link.stall - before.stall;
+      report.link += of_step;
     }
     if (on_step)
-      on_step({report.steps, kept, static_cast<int>(report.tokens.size()), step_bytes, time});
+      on_step({report.steps, kept, static_cast<int>(report.tokens.size()), of_step, time,
+               report.prefill + report.decode});
   }
   if (ended) report.finish_reason = "stop";
   return report;

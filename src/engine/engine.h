@@ -27,7 +27,8 @@ ModelFiles open_models(const std::filesystem::path& target, const std::filesyste
 
 struct EngineOptions {
   DeviceChoice device;
-  PlanRequest plan;  // plan.memory 0: a safe share of what is free
+  PlanRequest plan;        // plan.memory 0: a safe share of what is free
+  Trace* trace = nullptr;  // gains what happens when; must outlive the engine
 };
 
 struct GenerateRequest {
@@ -52,8 +53,8 @@ struct TokenReport {
 /// One step as it ends: grown, swept, verified.
 struct StepProgress {
   int step = 0, new_tokens = 0, total_tokens = 0;
-  std::uint64_t disk_bytes = 0;
-  Seconds time{};
+  LinkTotals link;  // of this step
+  Seconds time{}, since_start{};
 };
 
 /// What a generation cost.

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "src/base/error.h"
 #include "tests/engine/tiny_engine.h"
@@ -213,6 +214,38 @@ TEST_F(EngineTest, StopsAtAnEndTokenUnlessAskedNotTo) {
     EXPECT_EQ(report.tokens, std::vector<TokenId>(text.begin(), at + 1));
     EXPECT_EQ(report.finish_reason, "stop");
   }
+}
+
+TEST_F(EngineTest, ATraceShowsEachUnitAndStepAndChangesNothing) {
+  const std::vector<TokenId> p = prompt(5);
+  const std::filesystem::path file = dir_->path() / "trace.json";
+  EngineOptions o = options(Spec::kSequoia, 8);
+  o.plan.resident = 0;  // all of the target travels
+  std::vector<TokenId> tokens;
+  int steps = 0;
+  {
+    Trace trace(file);
+    o.trace = &trace;
+    Engine engine(models(true), o);
+    const GenerateReport report = engine.generate(request(p));
+    tokens = report.tokens;
+    steps = report.steps;
+  }
+  EXPECT_EQ(tokens, make(Spec::kNone).generate(request(p)).tokens);
+  std::map<int, int> spans;  // by lane
+  int whole_steps = 0;
+  std::ifstream in(file);
+  for (const auto& event : nlohmann::json::parse(in)) {
+    if (event.at("ph") != "X") continue;
+    ++spans[event.at("tid").get<int>()];
+    whole_steps += event.at("name").get<std::string>().starts_with("step");
+  }
+  const auto units =
+      static_cast<int>(lay_out_units(Checkpoint::open(kTarget), kReadAlignment).size());
+  EXPECT_EQ(whole_steps, steps);
+  EXPECT_EQ(spans[static_cast<int>(Trace::Lane::kTarget)], steps * units);
+  EXPECT_GE(spans[static_cast<int>(Trace::Lane::kLink)], steps * units);
+  EXPECT_GT(spans[static_cast<int>(Trace::Lane::kDraft)], steps * units);
 }
 
 TEST_F(EngineTest, CancelledAnywhereItKeepsWhatItHasAndGoesOnWorking) {
