@@ -137,6 +137,7 @@ json report_json(const Engine& engine, const GenerateReport& report, const std::
                  std::size_t prompt_tokens) {
   const Plan& plan = engine.plan();
   const auto per = [](double sum, int count) { return count > 0 ? json(sum / count) : json(); };
+  const LinkSample& probe = engine.link_probe();
   const auto per_decode = [&](Seconds time) {
     return report.decode.count() > 0 && !plan.resident ? json(time / report.decode) : json();
   };
@@ -160,6 +161,10 @@ json report_json(const Engine& engine, const GenerateReport& report, const std::
        report.decode.count() > 0
            ? json(static_cast<double>(report.link.disk_bytes) / report.decode.count())
            : json()},
+      {"link_probe",
+       {{"bytes_per_second", probe.bytes > 0 ? json(probe.bytes_per_second()) : json()},
+        {"read_bytes", probe.read_bytes},
+        {"queue_depth", probe.queue_depth}}},
       {"link_busy", per_decode(report.link.busy)},
       {"stalled", per_decode(report.link.stall)},
       {"peak_memory_bytes", peak_resident_memory()},

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <utility>
 
+#include "offload/link_probe.h"
 #include "src/base/error.h"
 #include "src/base/process_memory.h"
 #include "src/engine/traced_weights.h"
@@ -23,6 +24,18 @@ Seconds since(Clock::time_point start) { return Clock::now() - start; }
 // Of what is free when nobody names a budget: the rest is for the page cache and for other
 // programs.
 constexpr double kSafeShare = 0.8;
+
+// How the link is best read is tried out on models that are not read in a moment anyway.
+constexpr std::uint64_t kProbeFrom = 256u << 20;
+constexpr int kProbeRounds = 3;
+constexpr Seconds kProbeRound{0.2};
+
+std::filesystem::path largest_file(const Checkpoint& checkpoint) {
+  const auto& files = checkpoint.files();
+  return *std::max_element(files.begin(), files.end(), [](const auto& a, const auto& b) {
+    return std::filesystem::file_size(a) < std::filesystem::file_size(b);
+  });
+}
 
 /// The chosen token's log probability and the `count` likeliest, from one row of logits.
 TokenReport report_token(std::span<const float> logits, TokenId chosen, int count) {
@@ -61,6 +74,7 @@ struct Engine::Impl {
   std::unique_ptr<Device> device;
   Trace* const trace;
   Plan plan;
+  LinkSample link_probe;
   Notes notes;
   Seconds load_time{};
   std::unique_ptr<WeightSource> target_weights, draft_weights;
@@ -116,9 +130,16 @@ Engine::Impl::Impl(ModelFiles files, const EngineOptions& options, const LoadPro
   if (plan.resident) {
     target_weights = load_resident(*device, models.target, notes, progress, stop);
   } else {
-    auto source = std::make_unique<Streamer>(
-        *device, models.target, plan.residency,
-        StreamerOptions{.ring_bytes = plan.ring_bytes, .trace = trace}, progress, stop);
+    StreamerOptions reads{.ring_bytes = plan.ring_bytes, .trace = trace};
+    const std::filesystem::path file = largest_file(models.target);
+    if (std::filesystem::file_size(file) > kProbeFrom) {
+      Notes known;  // the streamer's own engine says the same
+      link_probe = best_link(file, reads.direct, reads.io_uring, kProbeRounds, kProbeRound, known);
+      reads.read_bytes = link_probe.read_bytes;
+      reads.queue_depth = link_probe.queue_depth;
+    }
+    auto source =
+        std::make_unique<Streamer>(*device, models.target, plan.residency, reads, progress, stop);
     notes.insert(notes.end(), source->notes().begin(), source->notes().end());
     streamer = source.get();
     target_weights = std::move(source);
@@ -228,6 +249,7 @@ std::uint64_t Engine::disk_bytes() const {
 }
 
 const Notes& Engine::notes() const { return impl_->notes; }
+const LinkSample& Engine::link_probe() const { return impl_->link_probe; }
 
 GenerateReport Engine::generate(const GenerateRequest& request, const OnToken& on_token,
                                 const OnStep& on_step, std::stop_token stop) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kernels/device.h"
+#include "offload/link_probe.h"
 #include "offload/streamer.h"
 #include "src/engine/plan.h"
 #include "src/text/tokenizer.h"
@@ -82,6 +83,10 @@ class Engine {
   Seconds load_time() const;
   std::uint64_t disk_bytes() const;  // read so far by both models
   const Notes& notes() const;        // every fallback taken, in words for the user
+
+  /// How the link is read, and what that gave when it was tried out: 0 bytes where nothing streams
+  /// or the model is small.
+  const LinkSample& link_probe() const;
 
   using OnToken = std::function<void(TokenId)>;
   using OnStep = std::function<void(const StepProgress&)>;
