@@ -161,27 +161,36 @@ HWY_INLINE void unpack_blocks(const uint8_t* row, size_t k0, size_t count, float
 // Lane l of an accumulator sums columns l, l + kLanes, ... in that order by fused multiply-add; the
 // lanes are then added in a fixed tree. Neither depends on R.
 
+/// The sums over the lanes of a, b, c, d: always lane l with l + 8, then + 4, + 2, + 1, as far as
+/// there are so many.
 template <class V>  // so that only the branch of this vector width is compiled
-HWY_INLINE hn::Vec128<float> fold_to_128(V v) {
-  if constexpr (kLanes == 4) {
-    return v;
-  } else if constexpr (kLanes == 8) {
-    const hn::Half<Floats> half;
-    return hn::Add(hn::LowerHalf(half, v), hn::UpperHalf(half, v));
-  } else {
-    const hn::Half<Floats> half;
-    const hn::Half<decltype(half)> quarter;
-    const auto sum = hn::Add(hn::LowerHalf(half, v), hn::UpperHalf(half, v));
-    return hn::Add(hn::LowerHalf(quarter, sum), hn::UpperHalf(quarter, sum));
-  }
-}
-HWY_INLINE hn::Vec128<float> sums_of_lanes(Vec a, Vec b, Vec c, Vec d) {
+HWY_INLINE hn::Vec128<float> sums_of_lanes(V a, V b, V c, V d) {
   const hn::Full128<float> four;
-  const auto a4 = fold_to_128(a), b4 = fold_to_128(b);
-  const auto c4 = fold_to_128(c), d4 = fold_to_128(d);
-  const auto ab = hn::Add(hn::InterleaveLower(four, a4, b4), hn::InterleaveUpper(four, a4, b4));
-  const auto cd = hn::Add(hn::InterleaveLower(four, c4, d4), hn::InterleaveUpper(four, c4, d4));
-  return hn::Add(hn::ConcatLowerLower(four, cd, ab), hn::ConcatUpperUpper(four, cd, ab));
+  if constexpr (kLanes == 16) {
+    const Floats all;
+    const auto ab = hn::Add(hn::ConcatLowerLower(all, b, a), hn::ConcatUpperUpper(all, b, a));
+    const auto cd = hn::Add(hn::ConcatLowerLower(all, d, c), hn::ConcatUpperUpper(all, d, c));
+    const auto acbd = hn::Add(hn::OddEvenBlocks(hn::SwapAdjacentBlocks(cd), ab),
+                              hn::OddEvenBlocks(cd, hn::SwapAdjacentBlocks(ab)));
+    const auto pairs = hn::Add(acbd, hn::Shuffle1032(acbd));
+    const auto sums = hn::Add(pairs, hn::Shuffle2301(pairs));
+    alignas(64) static constexpr std::int32_t kPick[16] = {0, 8, 4, 12};
+    return hn::LowerHalf(
+        four, hn::LowerHalf(hn::TableLookupLanes(sums, hn::SetTableIndices(all, kPick))));
+  } else {
+    const auto four_of = [](V v) HWY_ATTR {
+      if constexpr (kLanes == 4) {
+        return v;
+      } else {
+        const hn::Half<Floats> half;
+        return hn::Add(hn::LowerHalf(half, v), hn::UpperHalf(half, v));
+      }
+    };
+    const auto a4 = four_of(a), b4 = four_of(b), c4 = four_of(c), d4 = four_of(d);
+    const auto ab = hn::Add(hn::InterleaveLower(four, a4, b4), hn::InterleaveUpper(four, a4, b4));
+    const auto cd = hn::Add(hn::InterleaveLower(four, c4, d4), hn::InterleaveUpper(four, c4, d4));
+    return hn::Add(hn::ConcatLowerLower(four, cd, ab), hn::ConcatUpperUpper(four, cd, ab));
+  }
 }
 
 /// Weights unpacked and interleaved: [vector][4 rows][kLanes], aligned.
