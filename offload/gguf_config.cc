@@ -1,10 +1,10 @@
 // GGUF metadata and names -> ModelConfig and canonical names.
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
 #include <optional>
 
+#include "offload/gguf_names.h"
 #include "offload/readers.h"
 #include "offload/rope_scaling.h"
 #include "src/base/error.h"
@@ -12,31 +12,6 @@
 namespace canopy {
 
 namespace {
-
-struct Renamed {
-  std::string_view gguf, canonical;
-};
-constexpr std::array kGlobalNames{
-    Renamed{"token_embd.weight", "model.embed_tokens.weight"},
-    Renamed{"output_norm.weight", "model.norm.weight"},
-    Renamed{"output.weight", "lm_head.weight"},
-};
-constexpr std::array kLayerNames{
-    Renamed{"attn_norm.weight", "input_layernorm.weight"},
-    Renamed{"attn_q.weight", "self_attn.q_proj.weight"},
-    Renamed{"attn_k.weight", "self_attn.k_proj.weight"},
-    Renamed{"attn_v.weight", "self_attn.v_proj.weight"},
-    Renamed{"attn_q.bias", "self_attn.q_proj.bias"},
-    Renamed{"attn_k.bias", "self_attn.k_proj.bias"},
-    Renamed{"attn_v.bias", "self_attn.v_proj.bias"},
-    Renamed{"attn_q_norm.weight", "self_attn.q_norm.weight"},
-    Renamed{"attn_k_norm.weight", "self_attn.k_norm.weight"},
-    Renamed{"attn_output.weight", "self_attn.o_proj.weight"},
-    Renamed{"ffn_norm.weight", "post_attention_layernorm.weight"},
-    Renamed{"ffn_gate.weight", "mlp.gate_proj.weight"},
-    Renamed{"ffn_up.weight", "mlp.up_proj.weight"},
-    Renamed{"ffn_down.weight", "mlp.down_proj.weight"},
-};
 
 /// The keys "<architecture>.<key>" of the metadata.
 class Keys {
@@ -162,7 +137,7 @@ const TensorEntry* find_tensor(const GgufHeader& header, std::string_view name) 
 }  // namespace
 
 std::string canonical_gguf_name(std::string_view name) {
-  for (const Renamed& renamed : kGlobalNames)
+  for (const GgufName& renamed : kGgufGlobalNames)
     if (name == renamed.gguf) return std::string(renamed.canonical);
   constexpr std::string_view kPrefix = "blk.";
   if (!name.starts_with(kPrefix)) return std::string(name);
@@ -171,7 +146,7 @@ std::string canonical_gguf_name(std::string_view name) {
   const std::string_view layer = rest.substr(0, dot);
   if (dot == rest.npos || layer.empty() || layer.find_first_not_of("0123456789") != layer.npos)
     return std::string(name);
-  for (const Renamed& renamed : kLayerNames)
+  for (const GgufName& renamed : kGgufLayerNames)
     if (rest.substr(dot + 1) == renamed.gguf)
       return "model.layers." + std::string(layer) + "." + std::string(renamed.canonical);
   return std::string(name);

@@ -1,6 +1,5 @@
 #include "src/convert/quantize.h"
 
-#include <array>
 #include <cmath>
 #include <cstring>
 #include <string>
@@ -8,6 +7,7 @@
 #include <vector>
 
 #include "kernels/convert.h"
+#include "offload/gguf_names.h"
 #include "src/base/error.h"
 #include "src/convert/block_quant.h"
 #include "src/convert/gguf_metadata.h"
@@ -19,25 +19,6 @@ namespace canopy {
 
 namespace {
 
-struct Renamed {
-  const char *gguf, *canonical;
-};
-constexpr std::array kLayerTensors{
-    Renamed{"attn_norm.weight", "input_layernorm.weight"},
-    Renamed{"attn_q.weight", "self_attn.q_proj.weight"},
-    Renamed{"attn_q.bias", "self_attn.q_proj.bias"},
-    Renamed{"attn_k.weight", "self_attn.k_proj.weight"},
-    Renamed{"attn_k.bias", "self_attn.k_proj.bias"},
-    Renamed{"attn_v.weight", "self_attn.v_proj.weight"},
-    Renamed{"attn_v.bias", "self_attn.v_proj.bias"},
-    Renamed{"attn_q_norm.weight", "self_attn.q_norm.weight"},
-    Renamed{"attn_k_norm.weight", "self_attn.k_norm.weight"},
-    Renamed{"attn_output.weight", "self_attn.o_proj.weight"},
-    Renamed{"ffn_norm.weight", "post_attention_layernorm.weight"},
-    Renamed{"ffn_gate.weight", "mlp.gate_proj.weight"},
-    Renamed{"ffn_up.weight", "mlp.up_proj.weight"},
-    Renamed{"ffn_down.weight", "mlp.down_proj.weight"},
-};
 constexpr const char* kRopeFactors = "rope_freqs.weight";
 
 /// A tensor of the output and where its values come from.
@@ -63,13 +44,16 @@ std::vector<Plan> plan_tensors(const Checkpoint& model, DType type) {
                      source,
                      head_or_embedding});
   };
-  add("token_embd.weight", "model.embed_tokens.weight", true);
-  add("output_norm.weight", "model.norm.weight", false);
-  if (!model.config().tied_head) add("output.weight", "lm_head.weight", true);
+  for (const GgufName& tensor : kGgufGlobalNames)
+    if (tensor.gguf != "output.weight" || !model.config().tied_head)
+      add(std::string(tensor.gguf), std::string(tensor.canonical),
+          tensor.gguf != "output_norm.weight");
   for (int layer = 0; layer < model.config().layers; ++layer)
-    for (const Renamed& tensor : kLayerTensors)
-      add("blk." + std::to_string(layer) + "." + tensor.gguf,
-          "model.layers." + std::to_string(layer) + "." + tensor.canonical, false);
+    for (const GgufName& tensor : kGgufLayerNames) {
+      const std::string number = std::to_string(layer) + ".";
+      add(("blk." + number).append(tensor.gguf),
+          ("model.layers." + number).append(tensor.canonical), false);
+    }
   return plans;
 }
 

@@ -1,20 +1,10 @@
 #include "src/engine/traced_weights.h"
 
+#include "offload/unit_layout.h"
+
 namespace canopy {
 
 namespace {
-
-std::string short_name(const Unit& unit) {
-  switch (unit.part) {
-    case Part::kAttention:
-      return "attention " + std::to_string(unit.layer);
-    case Part::kMlp:
-      return "MLP " + std::to_string(unit.layer);
-    case Part::kHead:
-      break;
-  }
-  return "head";
-}
 
 // A wait shorter than this is none.
 constexpr std::chrono::microseconds kLeastWait{50};
@@ -23,7 +13,7 @@ constexpr std::chrono::microseconds kLeastWait{50};
 
 TracedWeights::TracedWeights(std::unique_ptr<WeightSource> source, Trace& trace, Trace::Lane lane)
     : source_(std::move(source)), trace_(trace) {
-  for (const Unit& unit : source_->units()) spans_.push_back({&trace, lane, short_name(unit), {}});
+  for (const Unit& unit : source_->units()) spans_.push_back({&trace, lane, describe(unit), {}});
 }
 
 UnitLease TracedWeights::acquire(std::size_t index, Stream& compute) {
