@@ -13,6 +13,7 @@ namespace canopy::cli {
 std::span<const Command> commands() {
   static constexpr Command kCommands[] = {
       {"detokenize", "turn token ids into text", run_detokenize},
+      {"doctor", "measure this machine, and say what stands in the way", run_doctor},
       {"generate", "continue a prompt", run_generate},
       {"inflate", "write a function-preserving enlargement of a small model", run_inflate},
       {"inspect", "show what a model is and what running it takes", run_inspect},

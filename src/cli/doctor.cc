@@ -1,0 +1,261 @@
+// canopy doctor: what this machine gives to a model that streams, and what stands in its way.
+#include <sys/resource.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iomanip>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <random>
+#include <sstream>
+
+#include "kernels/device.h"
+#include "kernels/ops.h"
+#include "offload/checkpoint.h"
+#include "offload/host_memory.h"
+#include "offload/link_probe.h"
+#include "src/base/error.h"
+#include "src/base/process_memory.h"
+#include "src/cli/command.h"
+#include "src/cli/commands.h"
+
+namespace canopy::cli {
+
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr const char* kUsage =
+    "usage: canopy doctor [MODEL] [--json]\n\n"
+    "Measures what this machine gives to a model that streams (a few seconds), says what stands "
+    "in\n"
+    "its way, and how to mend it. With MODEL the disk under it is measured too.";
+
+/// One line of the table. `fix` is empty where nothing is wrong; else what to do, a command where
+/// there is one.
+struct Finding {
+  std::string name, text;
+  json value;
+  std::string fix;
+};
+
+std::string gigabytes_per_second(double rate) {
+  std::ostringstream out;
+  out << std::fixed << std::setprecision(2) << rate / 1e9 << " GB/s";
+  return out.str();
+}
+
+Finding kernel() {
+  utsname system{};
+  uname(&system);
+  int major = 0, minor = 0;
+  std::sscanf(system.release, "%d.%d", &major, &minor);
+  const bool old = major < 5 || (major == 5 && minor < 11);
+  return {"kernel", system.release, system.release,
+          old ? "use Linux 5.11 or later: io_uring is older or missing here" : ""};
+}
+
+/// What the read engine says when it is opened for nothing but a registered page.
+Finding io_uring() {
+  Notes notes;
+  const HostSlab slab(1 << 20);
+  const std::array slabs{slab.bytes()};
+  const auto engine = make_uring_engine({}, slabs, {}, notes);
+  const std::string note = notes.empty() ? "" : notes.front();
+  return {"io_uring", engine ? (notes.empty() ? "works" : "works, unregistered") : "refused",
+          engine != nullptr, note};
+}
+
+Finding locked_memory() {
+  rlimit limit{};
+  getrlimit(RLIMIT_MEMLOCK, &limit);
+  const bool unlimited = limit.rlim_cur == RLIM_INFINITY;
+  // Privileged processes are not held to it; others cannot register more than this.
+  const bool short_of_it = !unlimited && limit.rlim_cur < (1u << 30) && geteuid() != 0;
+  return {"memlock limit", unlimited ? "unlimited" : format_size(limit.rlim_cur),
+          unlimited ? json() : json(limit.rlim_cur),
+          short_of_it ? "buffers cannot be registered beyond it, which costs a little CPU time: "
+                        "ulimit -l unlimited (or memlock in /etc/security/limits.conf)"
+                      : ""};
+}
+
+std::vector<Finding> memory() {
+  const SystemMemory memory = system_memory();
+  std::vector<Finding> findings{
+      {"memory",
+       format_size(memory.available) + " free of " + format_size(memory.total),
+       {{"total", memory.total}, {"available", memory.available}},
+       ""}};
+  for (const CgroupMemory& group : memory.cgroups)
+    findings.push_back(
+        {"memory cgroup",
+         format_size(group.used) + " used of " + format_size(group.limit) + ", " + group.path,
+         {{"path", group.path}, {"limit", group.limit}, {"used", group.used}},
+         ""});
+  return findings;
+}
+
+Finding numa() {
+  int nodes = 0;
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator("/sys/devices/system/node", none)) {
+    const std::string name = entry.path().filename();
+    nodes += name.starts_with("node") && name.size() > 4 && name[4] >= '0' && name[4] <= '9';
+  }
+  nodes = std::max(nodes, 1);
+  return {
+      "NUMA nodes", std::to_string(nodes), nodes,
+      nodes > 1 ? "run on the disk's node: numactl --cpunodebind=N --membind=N canopy ..." : ""};
+}
+
+/// Products with a matrix too large for the caches, as a sweep makes them: with one row they run at
+/// the speed of the RAM, with many at that of the multiply-add units.
+class Products {
+ public:
+  Products() : device_(make_device({})), stream_(device_->make_stream("doctor")) {
+    w_ = device_->allocate(static_cast<std::size_t>(kRows * kColumns) * 2);
+    x_ = device_->allocate(static_cast<std::size_t>(kMany * kColumns) * sizeof(float));
+    y_ = device_->allocate(static_cast<std::size_t>(kMany * kRows) * sizeof(float));
+    device_->ops().reserve({.rows = kMany, .columns = kColumns});
+    fill(w_);
+    fill(x_);
+  }
+  std::string device() const { return device_->name(); }
+  double bytes_per_second() { return static_cast<double>(w_.bytes()) / seconds(1); }
+  double flops() { return 2.0 * kMany * kRows * kColumns / seconds(kMany); }
+
+ private:
+  static constexpr std::int64_t kRows = 8192, kColumns = 8192, kMany = 64;
+
+  /// Small numbers: 16 bits of a bf16 near one, twice.
+  void fill(const Buffer& buffer) {
+    std::mt19937 random(1);
+    std::vector<std::uint32_t> words(buffer.bytes() / 4);
+    for (std::uint32_t& word : words) word = 0x3f003f00u | (random() & 0x00ff00ffu);
+    device_->upload(*stream_, buffer.data(), std::as_bytes(std::span(words)));
+    stream_->synchronize();
+  }
+  /// Of one product, the median.
+  double seconds(std::int64_t rows) {
+    std::vector<double> times;
+    for (int i = 0; i < 9; ++i) {
+      const auto start = std::chrono::steady_clock::now();
+      const TensorView y(y_.data(), DType::kF32, {rows, kRows});
+      const std::array product{
+          Projection{ConstTensorView(w_.data(), DType::kBF16, {kRows, kColumns}), {}, y}};
+      device_->ops().linear(*stream_, {x_.data(), DType::kF32, {rows, kColumns}}, product);
+      stream_->synchronize();
+      times.push_back(Seconds(std::chrono::steady_clock::now() - start).count());
+    }
+    std::nth_element(times.begin(), times.begin() + 4, times.end());
+    return times[4];
+  }
+
+  std::unique_ptr<Device> device_;
+  Buffer w_, x_, y_;
+  std::unique_ptr<Stream> stream_;
+};
+
+std::vector<Finding> processor() {
+  Products products;
+  const double ram = products.bytes_per_second(), gemm = products.flops();
+  std::ostringstream rate;
+  rate << std::fixed << std::setprecision(0) << gemm / 1e9 << " GFLOP/s, 64 rows by BF16";
+  return {{"CPU", products.device(), products.device(), ""},
+          {"RAM, read", gigabytes_per_second(ram), ram, ""},
+          {"products", rate.str(), gemm, ""},
+          {"GPU", "none: this build has no CUDA backend", json(), ""}};
+}
+
+/// The mount that a file lies on: its type and device.
+std::pair<std::string, std::string> mount_of(const fs::path& file) {
+  const std::string path = fs::canonical(file);
+  std::ifstream mounts("/proc/self/mounts");
+  std::pair<std::string, std::string> best{"unknown", ""};
+  std::size_t longest = 0;
+  for (std::string device, point, type, line; mounts >> device >> point >> type;) {
+    std::getline(mounts, line);
+    const bool inside = point == "/" || path == point || path.starts_with(point + "/");
+    if (!inside || point.size() < longest) continue;
+    longest = point.size();
+    best = {type, device};
+  }
+  return best;
+}
+
+std::vector<Finding> disk(const Checkpoint& model) {
+  const fs::path file = *std::max_element(
+      model.files().begin(), model.files().end(),
+      [](const auto& a, const auto& b) { return fs::file_size(a) < fs::file_size(b); });
+  const auto [type, device] = mount_of(file);
+  Notes notes;
+  const LinkSample link = best_link(file, true, true, 5, Seconds(0.8), notes);
+  std::string fix;
+  for (const std::string& note : notes) fix += (fix.empty() ? "" : "; ") + note;
+  Finding read{"disk, read", "not measured: the model is too small", json(), fix};
+  if (link.bytes > 0) {
+    read.text = gigabytes_per_second(link.bytes_per_second()) + ", " +
+                std::to_string(link.queue_depth) + " reads of " + format_size(link.read_bytes) +
+                " in flight";
+    read.value = {{"bytes_per_second", link.bytes_per_second()},
+                  {"read_bytes", link.read_bytes},
+                  {"queue_depth", link.queue_depth}};
+  }
+  return {{"filesystem", type + " on " + device, {{"type", type}, {"device", device}}, ""}, read};
+}
+
+}  // namespace
+
+int run_doctor(const std::vector<std::string>& words) {
+  namespace po = boost::program_options;
+  po::options_description options("flags");
+  options.add_options()("model,m", po::value<std::string>(),
+                        "a Hugging Face directory or a GGUF file");
+  options.add_options()("json", "print one JSON object; bytes, bytes or operations per second");
+  const auto values =
+      parse(words, kUsage, options, po::positional_options_description().add("model", 1));
+  if (!values) return 0;
+  std::optional<Checkpoint> model;  // a wrong path is told before the seconds of measuring
+  if (values->count("model")) model = Checkpoint::open((*values)["model"].as<std::string>());
+
+  std::vector<Finding> findings{kernel(), io_uring(), locked_memory()};
+  const auto add = [&](std::vector<Finding> more) {
+    std::move(more.begin(), more.end(), std::back_inserter(findings));
+  };
+  add(memory());
+  findings.push_back(numa());
+  add(processor());
+  if (model) add(disk(*model));
+
+  json out = json::array();
+  std::string fixes;
+  for (const Finding& f : findings) {
+    if (values->count("json"))
+      out.push_back({{"name", f.name},
+                     {"value", f.value},
+                     {"ok", f.fix.empty()},
+                     {"fix", f.fix.empty() ? json() : json(f.fix)}});
+    else
+      std::cout << (f.fix.empty() ? "  " : "! ") << std::left << std::setw(16) << f.name << f.text
+                << "\n";
+    if (!f.fix.empty()) fixes += "  " + f.name + ": " + f.fix + "\n";
+  }
+  if (values->count("json"))
+    std::cout << json{{"findings", std::move(out)}}.dump(2, ' ', false,
+                                                         json::error_handler_t::replace)
+              << "\n";
+  else
+    std::cout << (fixes.empty() ? "\nNothing stands in the way.\n" : "\nTo mend:\n" + fixes);
+  if (!std::cout.flush()) throw Error("cannot write to standard output");
+  return 0;
+}
+
+}  // namespace canopy::cli
