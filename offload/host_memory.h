@@ -3,6 +3,8 @@
 #include <span>
 #include <utility>
 
+#include "offload/topology.h"
+
 namespace canopy {
 
 /// Anonymous, page-aligned, zeroed memory that direct reads can land in and io_uring can register.
@@ -11,8 +13,8 @@ namespace canopy {
 class HostSlab {
  public:
   HostSlab() = default;
-  /// Throws Error with the size when the system refuses it.
-  explicit HostSlab(std::size_t bytes);
+  /// On that NUMA node while it has room. Throws Error with the size when the system refuses it.
+  explicit HostSlab(std::size_t bytes, const MemoryNode& on = {});
   HostSlab(HostSlab&& other) noexcept
       : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
   HostSlab& operator=(HostSlab&& other) noexcept {

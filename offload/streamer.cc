@@ -15,6 +15,7 @@
 #include "offload/host_memory.h"
 #include "offload/read_pump.h"
 #include "offload/unit_layout.h"
+#include "src/base/cpus.h"
 #include "src/base/error.h"
 
 namespace canopy {
@@ -128,6 +129,7 @@ struct Streamer::Impl {
   std::optional<Clock::time_point> busy_since;
   std::uint64_t disk_bytes = 0, row_bytes = 0;  // of weights; of embedding rows
 
+  const std::vector<int> reader_cpus;
   Trace* const trace;
   Clock::time_point traced;  // the end of the last span; the reader's thread
   std::thread reader;
@@ -138,7 +140,7 @@ Streamer::Impl::Impl(Device& device, const Checkpoint& checkpoint, const Residen
                      const std::stop_token& stop)
     : layouts(checked_layouts(device, checkpoint)),
       travel(travelling(layouts, residency)),
-      ring(checked_ring(layouts, residency, options.ring_bytes)),
+      ring(checked_ring(layouts, residency, options.ring_bytes), options.ring_node),
       engine(make_engine(checkpoint, options, std::array{ring.bytes()})),
       pump(*engine, checkpoint.files(), options.read_bytes,
            [this](std::uint64_t owner) {
@@ -146,6 +148,7 @@ Streamer::Impl::Impl(Device& device, const Checkpoint& checkpoint, const Residen
                                      : describe(units[slot(owner).unit]);
            }),
       resting(checkpoint, layouts, residency, pump, progress, stop),
+      reader_cpus(options.reader_cpus),
       trace(options.trace) {
   if (residency.table) {
     lookup.emplace(device, resting.table());
@@ -159,6 +162,7 @@ Streamer::Impl::Impl(Device& device, const Checkpoint& checkpoint, const Residen
   for (Slot& slot : slots) slot.last_use = device.make_event();
   disk_bytes = pump.disk_bytes();
   reader = std::thread([this] { read_in_cycle(); });
+  pthread_setname_np(reader.native_handle(), "reader");
 }
 
 Streamer::Impl::~Impl() {
@@ -181,6 +185,7 @@ std::unique_ptr<ReadEngine> Streamer::Impl::make_engine(
 
 void Streamer::Impl::read_in_cycle() {
   try {
+    bind_thread(pthread_self(), reader_cpus);
     while (true) {
       while (pump.wants_more()) {
         const Admission admission = admit();

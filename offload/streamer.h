@@ -4,10 +4,12 @@
 #include <span>
 #include <stop_token>
 #include <string>
+#include <vector>
 
 #include "offload/checkpoint.h"
 #include "offload/read_engine.h"
 #include "offload/resting_weights.h"
+#include "offload/topology.h"
 #include "offload/weight_source.h"
 #include "src/base/trace.h"
 #include "src/base/types.h"
@@ -21,6 +23,8 @@ struct StreamerOptions {
   bool io_uring = true;  // else the pread pool
   std::size_t read_bytes = 1u << 20;  // one read request
   std::size_t queue_depth = 16;       // most reads in flight
+  MemoryNode ring_node = {};          // where the ring lies; the topology must outlive the making
+  std::vector<int> reader_cpus = {};  // the reader's thread is bound to these; empty: unbound
   Trace* trace = nullptr;             // gains a span per unit read; must outlive the streamer
   /// What stands between the streamer and the disk: tests inject faults here. Empty: nothing.
   std::function<std::unique_ptr<ReadEngine>(std::unique_ptr<ReadEngine>)> wrap_engine = {};

@@ -21,7 +21,7 @@ MAY_INCLUDE = {  # room -> what it may include besides itself (a room or one hea
 FENCED = {  # header prefix -> the only place that may include it
     "cuda": "kernels/cuda/", "cublas": "kernels/cuda/", "nvtx3/": "kernels/cuda/",
     "hwy/": "kernels/cpu/",
-    "liburing": "offload/uring_engine.cc", "hwloc": "offload/host_memory.cc",
+    "liburing": "offload/uring_engine.cc", "hwloc": "offload/topology.cc",
     "boost/program_options": "src/cli/",
     "pcre2": "src/text/",
     "kernels/cpu/": "kernels/", "kernels/cuda/": "kernels/",  # backends are reached by make_device only

@@ -1,0 +1,125 @@
+#include "offload/placement.h"
+
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+
+#include "offload/host_memory.h"
+#include "src/base/error.h"
+
+namespace canopy {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+/// The devices that a device of sysfs is put together from: an array's or a mapping's are in its
+/// folder `slaves`; a multipath NVMe disk lies under a subsystem that links to its controllers.
+std::vector<fs::path> parts_of(const fs::path& device) {
+  const bool subsystem = device.filename().string().starts_with("nvme-subsys");
+  std::vector<fs::path> parts;
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator(subsystem ? device : device / "slaves", none))
+    if (entry.is_symlink() && (!subsystem || entry.path().filename().string().starts_with("nvme")))
+      parts.push_back(fs::canonical(entry.path()));
+  return parts;
+}
+
+/// Upwards from a device to the first that has a node, or to one put together from others.
+std::optional<int> node_of_device(fs::path device, const fs::path& sys) {
+  for (; device != sys && device.has_relative_path(); device = device.parent_path()) {
+    if (int node = -1; std::ifstream(device / "numa_node") >> node)
+      return node >= 0 ? std::optional(node) : std::nullopt;
+    const std::vector<fs::path> parts = parts_of(device);
+    if (parts.empty()) continue;
+    const std::optional<int> node = node_of_device(parts.front(), sys);
+    const bool alike = std::all_of(parts.begin() + 1, parts.end(), [&](const fs::path& part) {
+      return node_of_device(part, sys) == node;
+    });
+    return alike ? node : std::nullopt;
+  }
+  return std::nullopt;
+}
+
+std::string text(const std::vector<int>& numbers) {
+  std::string out;
+  for (const int n : numbers) out += (out.empty() ? "" : ", ") + std::to_string(n);
+  return out;
+}
+
+/// Puts ring and reader on the disk's node where there is a choice and the kernel lets us.
+void choose_node(Placement& p, const Topology& topology, std::optional<int> disk_node) {
+  const std::vector<int> nodes = topology.nodes();
+  if (nodes.size() < 2) {
+    p.note = "one NUMA node: memory is not bound";
+    return;
+  }
+  p.note = "NUMA nodes " + text(nodes) + ", ";
+  if (!disk_node) {
+    p.note += "but which is nearest to the disk is unknown: memory is not bound";
+    return;
+  }
+  const std::string node = std::to_string(*disk_node);
+  if (std::find(nodes.begin(), nodes.end(), *disk_node) == nodes.end()) {
+    p.note += "but this process may not use the disk's, " + node + ": memory is not bound";
+    return;
+  }
+  const HostSlab probe(1);
+  if (const auto refusal = topology.prefer(*disk_node, probe.bytes())) {
+    p.refused = true;
+    p.note += "but the ring cannot be placed on the disk's, " + node + ": " + *refusal;
+    return;
+  }
+  p.numa_node = disk_node;
+  std::vector<int> near = topology.cpus_near(*disk_node);
+  if (!p.reader_cpus.empty())
+    std::erase_if(near, [&](int cpu) {
+      return std::find(p.reader_cpus.begin(), p.reader_cpus.end(), cpu) == p.reader_cpus.end();
+    });
+  if (!near.empty()) p.reader_cpus = near;
+  p.note +=
+      "the ring is on the disk's, " + node +
+      (near.empty() ? "; none of its CPUs may be used by the reader" : ", and so is the reader");
+}
+
+}  // namespace
+
+std::optional<int> node_of_disk(const fs::path& file, const fs::path& sys) {
+  struct stat status {};
+  if (stat(file.c_str(), &status) != 0)
+    throw Error("cannot find " + file.string() + ": " + std::strerror(errno));
+  std::error_code none;
+  const fs::path device = fs::canonical(
+      sys / "dev" / "block" /
+          (std::to_string(major(status.st_dev)) + ":" + std::to_string(minor(status.st_dev))),
+      none);
+  if (none) return std::nullopt;
+  return node_of_device(device, fs::canonical(sys));
+}
+
+Placement choose_placement(const Topology& topology, int threads, const std::vector<int>& cpus,
+                           std::optional<int> disk_node) {
+  Placement p;
+  p.threads = threads;
+  if (cpus.empty()) {
+    if (threads == 0) p.threads = static_cast<int>(topology.one_per_core(topology.cpus()).size());
+  } else {
+    p.cpus = topology.one_per_core(cpus);
+    if (threads == 0) p.threads = static_cast<int>(p.cpus.size());
+    for (const int cpu : cpus)
+      if (std::find(p.cpus.begin(), p.cpus.end(), cpu) == p.cpus.end()) p.cpus.push_back(cpu);
+    if (static_cast<std::size_t>(p.threads) > p.cpus.size())
+      throw Error(std::to_string(threads) + " threads cannot be bound one to each of " +
+                  std::to_string(p.cpus.size()) + " CPUs");
+    p.cpus.resize(static_cast<std::size_t>(p.threads));
+    p.reader_cpus = cpus;
+  }
+  choose_node(p, topology, disk_node);
+  return p;
+}
+
+}  // namespace canopy
