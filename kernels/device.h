@@ -86,8 +86,8 @@ class Device {
 struct DeviceChoice {
   std::string kind = "cpu";  // "cpu" | "cuda"
   int ordinal = 0;
-  int threads = 0;             // CPU: 0 is one per physical core
-  std::vector<int> cpus = {};  // CPU: bind to these; empty: unbound
+  int threads = 0;             // CPU: 0 is one per CPU of `cpus`, or that this process may use
+  std::vector<int> cpus = {};  // CPU: thread i is bound to cpus[i % size]; empty: unbound
 };
 /// Throws Error naming the built-in kinds when the asked one is missing.
 std::unique_ptr<Device> make_device(const DeviceChoice& choice);

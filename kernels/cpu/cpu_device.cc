@@ -11,6 +11,7 @@
 #include <string>
 
 #include "kernels/cpu/cpu_stream.h"
+#include "src/base/cpus.h"
 #include "src/base/error.h"
 #include "src/base/process_memory.h"
 
@@ -33,8 +34,9 @@ std::size_t page_bytes() { return static_cast<std::size_t>(sysconf(_SC_PAGESIZE)
 int pool_size(const DeviceChoice& choice) {
   if (choice.threads < 0 || choice.threads > 4096)
     throw Error("a CPU device takes 0 to 4096 threads, not " + std::to_string(choice.threads) +
-                "; 0 is one per physical core");
-  return choice.threads > 0 ? choice.threads : physical_cores(choice.cpus);
+                "; 0 is one per CPU");
+  if (choice.threads > 0) return choice.threads;
+  return static_cast<int>(choice.cpus.empty() ? allowed_cpus().size() : choice.cpus.size());
 }
 
 /// On the CPU nothing moves pages by DMA.
@@ -96,7 +98,9 @@ std::unique_ptr<HostPin> CpuDevice::pin(std::span<std::byte> pages) {
 }
 
 std::unique_ptr<Stream> CpuDevice::make_stream(std::string_view name) {
-  return std::make_unique<CpuStream>(name, cpus_);
+  // Its thread is worker 0 of the pool in every op that it runs.
+  return std::make_unique<CpuStream>(
+      name, std::vector<int>(cpus_.begin(), cpus_.begin() + (cpus_.empty() ? 0 : 1)));
 }
 
 std::unique_ptr<Event> CpuDevice::make_event() { return std::make_unique<CpuEvent>(); }

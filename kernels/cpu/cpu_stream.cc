@@ -5,7 +5,7 @@
 #include <future>
 #include <utility>
 
-#include "kernels/cpu/pool.h"
+#include "src/base/cpus.h"
 #include "src/base/error.h"
 
 namespace canopy::cpu {
@@ -59,7 +59,7 @@ CpuStream::CpuStream(std::string_view name, std::vector<int> cpus) : name_(name)
   std::promise<void> bound;
   thread_ = std::thread([this, &bound, cpus = std::move(cpus)] {
     try {
-      bind_this_thread(cpus);
+      bind_thread(pthread_self(), cpus);
       // Linux keeps 15 characters of a thread's name.
       pthread_setname_np(pthread_self(), name_.substr(0, 15).c_str());
       bound.set_value();

@@ -55,7 +55,7 @@ class CpuEvent final : public Event {
 /// thread at a time; the destructor finishes what was queued.
 class CpuStream final : public Stream {
  public:
-  /// Runs on `cpus`; empty: anywhere.
+  /// Its thread is bound to `cpus`; empty: unbound.
   CpuStream(std::string_view name, std::vector<int> cpus);
   ~CpuStream() override;
 

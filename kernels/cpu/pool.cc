@@ -1,28 +1,13 @@
 #include "kernels/cpu/pool.h"
 
-#include <pthread.h>
-#include <sched.h>
-
-#include <algorithm>
-#include <fstream>
-#include <set>
 #include <string>
 
+#include "src/base/cpus.h"
 #include "src/base/error.h"
 
 namespace canopy::cpu {
 
 namespace {
-
-std::vector<int> allowed_cpus() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  std::vector<int> cpus;
-  if (sched_getaffinity(0, sizeof set, &set) == 0)
-    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
-      if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
-  return cpus;
-}
 
 // Ops follow each other within microseconds: look again for some tens of them before sleeping. To
 // yield instead would hand a loaded machine's core to another process for whole milliseconds.
@@ -38,47 +23,13 @@ void relax() {
 
 }  // namespace
 
-int physical_cores(std::span<const int> cpus) {
-  const std::vector<int> allowed = allowed_cpus();
-  if (cpus.empty()) cpus = allowed;
-  std::set<std::string> cores;  // each named by its hardware threads, or by itself where unknown
-  for (const int cpu : cpus) {
-    std::ifstream siblings("/sys/devices/system/cpu/cpu" + std::to_string(cpu) +
-                           "/topology/thread_siblings_list");
-    std::string core;
-    if (!std::getline(siblings, core)) core = "cpu " + std::to_string(cpu);
-    cores.insert(core);
-  }
-  return std::max(1, static_cast<int>(cores.size()));
-}
-
-void bind_this_thread(std::span<const int> cpus) {
-  if (cpus.empty()) return;
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  for (const int cpu : cpus) {
-    if (cpu < 0 || cpu >= CPU_SETSIZE)
-      throw Error("there is no CPU " + std::to_string(cpu) + " to bind to");
-    CPU_SET(cpu, &set);
-  }
-  if (pthread_setaffinity_np(pthread_self(), sizeof set, &set) != 0)
-    throw Error("cannot bind a thread to CPU " + std::to_string(cpus.front()) +
-                (cpus.size() > 1 ? " and others" : "") + ": not one this process may run on");
-}
-
 Pool::Pool(int size, std::span<const int> cpus) {
   if (size < 1) throw Error("a pool needs at least 1 thread, not " + std::to_string(size));
   try {
     for (std::size_t worker = 1; worker < static_cast<std::size_t>(size); ++worker)
       threads_.emplace_back([this, worker] { serve(worker); });
-    for (std::size_t i = 0; i < threads_.size() && !cpus.empty(); ++i) {
-      const int cpu = cpus[(i + 1) % cpus.size()];
-      cpu_set_t set;
-      CPU_ZERO(&set);
-      CPU_SET(cpu, &set);
-      if (pthread_setaffinity_np(threads_[i].native_handle(), sizeof set, &set) != 0)
-        throw Error("cannot bind a worker to CPU " + std::to_string(cpu));
-    }
+    for (std::size_t i = 0; i < threads_.size() && !cpus.empty(); ++i)
+      bind_thread(threads_[i].native_handle(), cpus.subspan((i + 1) % cpus.size(), 1));
   } catch (...) {
     stop();
     throw;

@@ -11,16 +11,12 @@
 
 namespace canopy::cpu {
 
-/// Physical cores among `cpus` (empty: among those this process may run on).
-int physical_cores(std::span<const int> cpus);
-/// Binds the calling thread to `cpus`; empty: leaves it where it is. Throws Error if refused.
-void bind_this_thread(std::span<const int> cpus);
-
 /// Fork-join over the cores: the calling thread is worker 0, threads 1 .. size - 1 wait between
 /// calls. One call at a time; a body must not call the pool it runs in.
 class Pool {
  public:
-  /// Worker i > 0 is bound to cpus[i % cpus.size()]; empty: unbound.
+  /// Worker i > 0 is bound to cpus[i % cpus.size()]; empty: unbound. Worker 0 is the caller's
+  /// affair.
   Pool(int size, std::span<const int> cpus);
   ~Pool();
   Pool(const Pool&) = delete;

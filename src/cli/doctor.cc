@@ -21,6 +21,7 @@
 #include "offload/checkpoint.h"
 #include "offload/host_memory.h"
 #include "offload/link_probe.h"
+#include "offload/placement.h"
 #include "src/base/error.h"
 #include "src/base/process_memory.h"
 #include "src/cli/command.h"
@@ -103,24 +104,24 @@ std::vector<Finding> memory() {
   return findings;
 }
 
-Finding numa() {
-  int nodes = 0;
-  std::error_code none;
-  for (const auto& entry : fs::directory_iterator("/sys/devices/system/node", none)) {
-    const std::string name = entry.path().filename();
-    nodes += name.starts_with("node") && name.size() > 4 && name[4] >= '0' && name[4] <= '9';
+/// Nodes, and whether memory can be placed on one where there are several.
+Finding numa(const Topology& topology) {
+  const std::vector<int> nodes = topology.nodes();
+  std::string fix;
+  if (nodes.size() > 1) {
+    const HostSlab probe(1);
+    if (const auto refusal = topology.prefer(nodes.front(), probe.bytes()))
+      fix = "memory cannot be placed on a node: " + *refusal;
   }
-  nodes = std::max(nodes, 1);
-  return {
-      "NUMA nodes", std::to_string(nodes), nodes,
-      nodes > 1 ? "run on the disk's node: numactl --cpunodebind=N --membind=N canopy ..." : ""};
+  return {"NUMA nodes", std::to_string(nodes.size()), nodes.size(), fix};
 }
 
 /// Products with a matrix too large for the caches, as a sweep makes them: with one row they run at
 /// the speed of the RAM, with many at that of the multiply-add units.
 class Products {
  public:
-  Products() : device_(make_device({})), stream_(device_->make_stream("doctor")) {
+  explicit Products(int threads)
+      : device_(make_device({.threads = threads})), stream_(device_->make_stream("doctor")) {
     w_ = device_->allocate(static_cast<std::size_t>(kRows * kColumns) * 2);
     x_ = device_->allocate(static_cast<std::size_t>(kMany * kColumns) * sizeof(float));
     y_ = device_->allocate(static_cast<std::size_t>(kMany * kRows) * sizeof(float));
@@ -164,8 +165,8 @@ class Products {
   std::unique_ptr<Stream> stream_;
 };
 
-std::vector<Finding> processor() {
-  Products products;
+std::vector<Finding> processor(const Topology& topology) {
+  Products products(static_cast<int>(topology.one_per_core(topology.cpus()).size()));
   const double ram = products.bytes_per_second(), gemm = products.flops();
   std::ostringstream rate;
   rate << std::fixed << std::setprecision(0) << gemm / 1e9 << " GFLOP/s, 64 rows by BF16";
@@ -209,7 +210,11 @@ std::vector<Finding> disk(const Checkpoint& model) {
                   {"read_bytes", link.read_bytes},
                   {"queue_depth", link.queue_depth}};
   }
-  return {{"filesystem", type + " on " + device, {{"type", type}, {"device", device}}, ""}, read};
+  const std::optional<int> node = node_of_disk(file);
+  return {{"filesystem", type + " on " + device, {{"type", type}, {"device", device}}, ""},
+          {"disk, NUMA node", node ? std::to_string(*node) : "unknown", node ? json(*node) : json(),
+           ""},
+          read};
 }
 
 }  // namespace
@@ -231,8 +236,9 @@ int run_doctor(const std::vector<std::string>& words) {
     std::move(more.begin(), more.end(), std::back_inserter(findings));
   };
   add(memory());
-  findings.push_back(numa());
-  add(processor());
+  const Topology topology;
+  findings.push_back(numa(topology));
+  add(processor(topology));
   if (model) add(disk(*model));
 
   json out = json::array();

@@ -133,6 +133,13 @@ json logprobs_json(const Tokenizer& tokenizer, const TokenReport& report) {
   return out;
 }
 
+json placement_json(const Placement& placement) {
+  return {{"threads", placement.threads},
+          {"cpus", placement.cpus.empty() ? json() : json(placement.cpus)},
+          {"numa_node", placement.numa_node ? json(*placement.numa_node) : json()},
+          {"note", placement.note}};
+}
+
 json report_json(const Engine& engine, const GenerateReport& report, const std::string& text,
                  std::size_t prompt_tokens) {
   const Plan& plan = engine.plan();
@@ -179,6 +186,7 @@ json report_json(const Engine& engine, const GenerateReport& report, const std::
         {"sweep_bytes", plan.sweep_bytes},
         {"memory_bytes", plan.memory},
         {"planned_bytes", plan.total()},
+        {"placement", placement_json(engine.placement())},
         {"ledger", ledger}}},
       {"notes", engine.notes()}};
   if (const std::string& small = engine.models().target.config().inflated_from; !small.empty())

@@ -2,9 +2,12 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <charconv>
 #include <csignal>
 #include <iostream>
 
+#include "src/base/cpus.h"
 #include "src/base/error.h"
 
 namespace canopy::cli {
@@ -18,6 +21,39 @@ DType parse_kv_type(const std::string& flag, const std::string& text) {
   if (text == "f16") return DType::kF16;
   if (text == "bf16") return DType::kBF16;
   throw UsageError(flag + ": '" + text + "' is not a KV cache type; choose f32, f16 or bf16");
+}
+
+/// "0-3,8,16-31:2" as taskset takes it: CPUs, ranges, ranges with a stride; each CPU once, in the
+/// order given.
+std::vector<int> parse_cpu_list(const std::string& flag, const std::string& text) {
+  const UsageError malformed(flag + ": '" + text +
+                             "' is not a list of CPUs; write e.g. 0-3,8 or 0-31:2");
+  const std::vector<int> allowed = allowed_cpus();
+  std::vector<int> cpus;
+  const char* at = text.data();
+  const char* const end = at + text.size();
+  const auto number = [&](const char* from) {
+    int value = 0;
+    const auto [next, error] = std::from_chars(from, end, value);
+    if (error != std::errc() || value < 0) throw malformed;
+    at = next;
+    return value;
+  };
+  while (true) {
+    const int first = number(at);
+    const int last = at != end && *at == '-' ? number(at + 1) : first;
+    const int stride = at != end && *at == ':' ? number(at + 1) : 1;
+    if (last < first || stride == 0) throw malformed;
+    for (std::int64_t cpu = first; cpu <= last; cpu += stride) {
+      const int here = static_cast<int>(cpu);
+      if (!std::binary_search(allowed.begin(), allowed.end(), here))
+        throw UsageError(flag + ": this process may not use CPU " + std::to_string(here));
+      if (std::find(cpus.begin(), cpus.end(), here) == cpus.end()) cpus.push_back(here);
+    }
+    if (at == end) return cpus;
+    if (*at != ',') throw malformed;
+    ++at;
+  }
 }
 
 sigset_t stop_signals() {
@@ -39,11 +75,14 @@ po::options_description model_flags() {
        "bound on the whole process, e.g. 1G (default: 80% of the free memory)")          //
       ("resident", po::value<std::string>()->value_name("SIZE")->default_value("auto"),  //
        "weights of the model that stay in memory: auto, none, or a size; the rest of the "
-       "budget is the ring that they stream through")                                    //
-      ("ctx-size,c", po::value<int>()->value_name("N"),                                  //
-       "context in tokens (default: as much as the request needs)")                      //
-      ("threads,t", po::value<int>()->value_name("N")->default_value(0),                 //
-       "compute threads (0: one per physical core)")                                     //
+       "budget is the ring that they stream through")                     //
+      ("ctx-size,c", po::value<int>()->value_name("N"),                   //
+       "context in tokens (default: as much as the request needs)")       //
+      ("threads,t", po::value<int>()->value_name("N")->default_value(0),  //
+       "compute threads (0: one per physical core)")                      //
+      ("cpu-list", po::value<std::string>()->value_name("LIST"),          //
+       "CPUs to compute and read on, e.g. 0-3,8 or 0-31:2: a thread bound to each, one of each "
+       "core first (default: any)")                                                      //
       ("cache-type-k", po::value<std::string>()->value_name("T")->default_value("f32"),  //
        "-ctk: KV cache type for K: f32, f16, bf16")                                      //
       ("cache-type-v", po::value<std::string>()->value_name("T")->default_value("f32"),  //
@@ -56,6 +95,13 @@ EngineOptions engine_options(const po::variables_map& values) {
   EngineOptions options;
   options.device.threads = values["threads"].as<int>();
   if (options.device.threads < 0) throw UsageError("--threads: must be 0 or more");
+  if (values.count("cpu-list")) {
+    auto& cpus = options.device.cpus;
+    cpus = parse_cpu_list("--cpu-list", values["cpu-list"].as<std::string>());
+    if (options.device.threads > std::ssize(cpus))
+      throw UsageError("--threads: " + std::to_string(options.device.threads) +
+                       " are more than the CPUs of --cpu-list, " + std::to_string(cpus.size()));
+  }
   if (values.count("memory")) {
     options.plan.memory = parse_size("--memory", values["memory"].as<std::string>());
     if (options.plan.memory == 0) throw UsageError("--memory: must be more than 0");

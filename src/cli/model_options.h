@@ -12,8 +12,8 @@
 
 namespace canopy::cli {
 
-/// The flags that every command which runs a model shares: -m, --memory, -c, -t, -ctk, -ctv,
-/// --progress.
+/// The flags that every command which runs a model shares: -m, --memory, --resident, -c, -t,
+/// --cpu-list, -ctk, -ctv, --progress.
 boost::program_options::options_description model_flags();
 
 /// Those flags as options; the caller fills in what it knows of prompt and speculation.

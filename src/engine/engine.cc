@@ -71,6 +71,8 @@ ModelFiles open_models(const std::filesystem::path& target, const std::filesyste
 
 struct Engine::Impl {
   ModelFiles models;
+  const Topology topology;
+  Placement placement;
   std::unique_ptr<Device> device;
   Trace* const trace;
   Plan plan;
@@ -108,7 +110,12 @@ struct Engine::Impl {
 
 Engine::Impl::Impl(ModelFiles files, const EngineOptions& options, const LoadProgress& progress,
                    const std::stop_token& stop)
-    : models(std::move(files)), device(make_device(options.device)), trace(options.trace) {
+    : models(std::move(files)),
+      placement(choose_placement(topology, options.device.threads, options.device.cpus,
+                                 node_of_disk(largest_file(models.target)))),
+      device(make_device(
+          {options.device.kind, options.device.ordinal, placement.threads, placement.cpus})),
+      trace(options.trace) {
   const auto start = Clock::now();
   PlanRequest request = options.plan;
   if (request.memory == 0)
@@ -128,9 +135,15 @@ Engine::Impl::Impl(ModelFiles files, const EngineOptions& options, const LoadPro
 
   // The streamer first: its ring fills while the draft loads.
   if (plan.resident) {
+    if (placement.numa_node)
+      placement.note = "everything rests in memory: there is no ring to place";
+    placement.numa_node.reset();
     target_weights = load_resident(*device, models.target, notes, progress, stop);
   } else {
-    StreamerOptions reads{.ring_bytes = plan.ring_bytes, .trace = trace};
+    StreamerOptions reads{
+        .ring_bytes = plan.ring_bytes, .reader_cpus = placement.reader_cpus, .trace = trace};
+    if (placement.numa_node) reads.ring_node = {&topology, *placement.numa_node};
+    if (placement.refused) notes.push_back(placement.note);
     const std::filesystem::path file = largest_file(models.target);
     if (std::filesystem::file_size(file) > kProbeFrom) {
       Notes known;  // the streamer's own engine says the same
@@ -238,6 +251,7 @@ Engine::Engine(ModelFiles models, const EngineOptions& options, const LoadProgre
 Engine::~Engine() = default;
 
 const Plan& Engine::plan() const { return impl_->plan; }
+const Placement& Engine::placement() const { return impl_->placement; }
 const ModelFiles& Engine::models() const { return impl_->models; }
 Seconds Engine::load_time() const { return impl_->load_time; }
 

@@ -11,6 +11,7 @@
 
 #include "kernels/device.h"
 #include "offload/link_probe.h"
+#include "offload/placement.h"
 #include "offload/streamer.h"
 #include "src/engine/plan.h"
 #include "src/text/tokenizer.h"
@@ -27,7 +28,7 @@ struct ModelFiles {
 ModelFiles open_models(const std::filesystem::path& target, const std::filesystem::path& draft);
 
 struct EngineOptions {
-  DeviceChoice device;
+  DeviceChoice device;     // threads 0: one per physical core; cpus: all that may be used
   PlanRequest plan;        // plan.memory 0: a safe share of what is free
   Trace* trace = nullptr;  // gains what happens when; must outlive the engine
 };
@@ -79,6 +80,7 @@ class Engine {
   ~Engine();
 
   const Plan& plan() const;
+  const Placement& placement() const;
   const ModelFiles& models() const;
   Seconds load_time() const;
   std::uint64_t disk_bytes() const;  // read so far by both models

@@ -15,6 +15,7 @@ class Doctor(TempDirCase):
         self.assertGreater(found["memory"]["value"]["total"], found["memory"]["value"]["available"])
         self.assertGreater(found["RAM, read"]["value"], 1e8)
         self.assertGreater(found["products"]["value"], 1e8)
+        self.assertGreaterEqual(found["NUMA nodes"]["value"], 1)
         self.assertNotIn("disk, read", found)
         for finding in found.values():
             self.assertEqual(finding["ok"], finding["fix"] is None)
@@ -29,6 +30,7 @@ class Doctor(TempDirCase):
             (model / name).write_bytes((TINY / name).read_bytes())
         found = {f["name"]: f for f in run_json("doctor", model)["findings"]}
         self.assertEqual(found["filesystem"]["value"]["type"], "tmpfs")
+        self.assertIsNone(found["disk, NUMA node"]["value"])
         self.assertIsNone(found["disk, read"]["value"])  # too small to measure
 
     @unittest.skipUnless(SMOLLM2.exists(), "the model is not here; scripts/get_model fetches it")

@@ -48,6 +48,12 @@ class Errors(TempDirCase):
         self.fails(2, "generate", "-m", TINY, "-p", "x", "--tree-size", "8", says=["tree"])
         self.fails(2, "generate", "-m", TINY, "-p", "x", "-ctk", "q8", says=["cache-type-k"])
         self.fails(2, "generate", "-m", TINY, "-p", "x", "--logprobs", "3", says=["--logprobs"])
+        for cpus in ("", "x", "0-", "3-1", "0,,0", "0:0", "-1", "0 ", "99999999999"):
+            self.fails(2, "generate", "-m", TINY, "-p", "x", "--cpu-list", cpus, says=["--cpu-list", f"'{cpus}'"])
+        mine = max(os.sched_getaffinity(0))
+        for cpus in (f"{mine + 1}", f"{mine}-2000000000", f"{mine},{mine + 1}-{mine + 9}:4"):
+            self.fails(2, "generate", "-m", TINY, "-p", "x", "--cpu-list", cpus, says=["--cpu-list", f"CPU {mine + 1}"])
+        self.fails(2, "generate", "-m", TINY, "-p", "x", "--cpu-list", mine, "-t", 2, says=["--threads", "--cpu-list"])
         self.fails(2, "inspect", says=["model"])
         self.fails(2, "inspect", TINY, TINY)
         self.assertEqual(run().returncode, 2)

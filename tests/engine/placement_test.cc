@@ -1,0 +1,64 @@
+#include <gtest/gtest.h>
+
+#include "src/base/cpus.h"
+#include "tests/engine/tiny_engine.h"
+#include "tests/thread_cpus.h"
+
+namespace canopy {
+namespace {
+
+const std::filesystem::path kTarget = std::filesystem::path(CANOPY_TEST_DATA) / "model" / "llama2";
+
+/// An engine that streams all it can.
+Engine make(const DeviceChoice& device) {
+  ModelFiles files{Checkpoint::open(kTarget), std::nullopt, nullptr};
+  files.tokenizer = std::make_unique<NumberTokenizer>(files.target.config().vocab,
+                                                      files.target.config().end_tokens);
+  EngineOptions options;
+  options.device = device;
+  options.plan.resident = 0;
+  options.plan.max_prompt = 4;
+  options.plan.context = 8;
+  return Engine(std::move(files), options);
+}
+
+GenerateReport run(Engine& engine) {
+  const std::vector<TokenId> prompt{5, 6, 7};
+  GenerateRequest request;
+  request.prompt = prompt;
+  request.max_new_tokens = 3;
+  request.ignore_end = true;
+  return engine.generate(request);
+}
+
+TEST(EnginePlacement, CpusOfTheUserBindComputeAndReader) {
+  const int cpu = allowed_cpus().back();
+  Engine engine = make({.cpus = {cpu}});
+  EXPECT_EQ(engine.placement().threads, 1);
+  EXPECT_EQ(engine.placement().cpus, std::vector{cpu});
+  run(engine);
+  for (const char* const name : {"compute", "reader"}) {
+    const auto cpus = test::thread_cpus(name);
+    ASSERT_EQ(cpus.size(), 1) << name;
+    EXPECT_EQ(cpus.begin()->second, std::to_string(cpu)) << name;
+  }
+}
+
+TEST(EnginePlacement, IsFreeWithoutThemOnOneNodeAndSaysSo) {
+  if (Topology().nodes().size() > 1) GTEST_SKIP() << "several NUMA nodes";
+  const std::string all = test::thread_cpus().begin()->second;
+  Engine engine = make({});
+  EXPECT_EQ(engine.placement().cpus, std::vector<int>{});
+  EXPECT_EQ(engine.placement().numa_node, std::nullopt);
+  EXPECT_NE(engine.placement().note.find("one NUMA node"), std::string::npos);
+  run(engine);
+  for (const auto& [id, cpus] : test::thread_cpus()) EXPECT_EQ(cpus, all);
+}
+
+TEST(EnginePlacement, TheTextIsTheSameWhereverItIsComputed) {
+  Engine anywhere = make({}), bound = make({.cpus = {allowed_cpus().front()}});
+  EXPECT_EQ(run(anywhere).tokens, run(bound).tokens);
+}
+
+}  // namespace
+}  // namespace canopy
