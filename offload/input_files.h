@@ -2,12 +2,17 @@
 #include <cstdint>
 #include <filesystem>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "offload/read_engine.h"
 #include "src/base/error.h"
 
 namespace canopy {
+
+/// Why direct reads of this file will not do, in a few words; empty if they will. A file that
+/// cannot be opened at all has nothing against them.
+std::string why_not_direct(const std::filesystem::path& file);
 
 /// The open files of a read engine: with O_DIRECT where the filesystem allows it, else through the
 /// page cache, whose pages are then dropped behind each read so that the cache does not grow.

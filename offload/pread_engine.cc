@@ -114,10 +114,11 @@ std::unique_ptr<ReadEngine> make_pread_engine(std::span<const std::filesystem::p
 std::unique_ptr<ReadEngine> make_read_engine(std::span<const std::filesystem::path> files,
                                              std::span<const std::span<std::byte>> slabs,
                                              const ReadEngineOptions& options, Notes& notes) {
-  if (options.io_uring) {
+  const auto refuses_direct = [](const auto& file) { return !why_not_direct(file).empty(); };
+  if (!options.io_uring) {
+    add_note(notes, "reads use pread on threads instead of io_uring, as asked");
+  } else if (!options.direct || std::none_of(files.begin(), files.end(), refuses_direct)) {
     if (auto engine = make_uring_engine(files, slabs, options, notes)) return engine;
-  } else {
-    notes.push_back("reads use pread on threads instead of io_uring, as asked");
   }
   return make_pread_engine(files, options, notes);
 }

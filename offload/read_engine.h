@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -46,11 +47,18 @@ struct ReadEngineOptions {
   bool io_uring = true;  // else pread on threads
 };
 
-/// Each fallback taken: what, why, and how to get the fast path.
+/// Each fallback taken: what was refused, the path taken, its cost, and how to get the fast one.
+/// What the costs were is in docs/results/fallbacks.md.
 using Notes = std::vector<std::string>;
+/// Several engines of one run meet the same refusal: it is told once.
+inline void add_note(Notes& notes, std::string note) {
+  if (std::find(notes.begin(), notes.end(), note) == notes.end()) notes.push_back(std::move(note));
+}
 
-/// The fastest engine this system allows. Reads may land anywhere; those inside one of `slabs` skip
-/// the pinning of pages, because io_uring registers them once (they must outlive the engine).
+/// The fastest engine this system allows: io_uring with direct reads; pread on threads where
+/// io_uring is refused, or direct reads are (through the page cache io_uring is the slower of the
+/// two: docs/results/fallbacks.md). Reads may land anywhere; those inside one of `slabs` skip the
+/// pinning of pages, because io_uring registers them once (they must outlive the engine).
 /// Throws: Error naming a file that cannot be opened or read.
 std::unique_ptr<ReadEngine> make_read_engine(std::span<const std::filesystem::path> files,
                                              std::span<const std::span<std::byte>> slabs,

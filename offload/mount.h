@@ -1,0 +1,17 @@
+#pragma once
+#include <filesystem>
+#include <string>
+
+namespace canopy {
+
+/// The mount that a file lies on, as /proc/self/mounts names it.
+struct Mount {
+  std::string device, point, type = "unknown", options;
+  /// Files there are memory themselves, no disk behind them.
+  bool in_memory() const { return type == "tmpfs" || type == "ramfs"; }
+};
+
+/// Unknown where /proc is missing or the file is not there.
+Mount mount_of(const std::filesystem::path& file);
+
+}  // namespace canopy
