@@ -46,7 +46,7 @@ std::optional<std::uint64_t> read_number(const fs::path& path) {
 /// What the two versions call the same things.
 struct Hierarchy {
   fs::path mount;
-  const char *limit, *used;
+  const char *limit, *unlimited, *used;
   std::vector<std::string> reclaimable;  // of memory.stat
 };
 
@@ -66,7 +66,10 @@ void add_limits(const Hierarchy& hierarchy, const std::string& path, std::uint64
       std::uint64_t cache = 0;
       for (const std::string& key : hierarchy.reclaimable)
         if (const auto found = fields.find(key); found != fields.end()) cache += found->second;
-      out.push_back({(fs::path("/") / group).string(), *limit, *used - std::min(cache, *used)});
+      out.push_back({(fs::path("/") / group).string(),
+                     std::string("echo ") + hierarchy.unlimited + " > " +
+                         (directory / hierarchy.limit).string(),
+                     *limit, *used - std::min(cache, *used)});
     }
     if (group.empty()) break;
     group = group.parent_path();
@@ -79,7 +82,7 @@ std::uint64_t resident_memory() { return kibibytes("/proc/self/status", "VmRSS")
 std::uint64_t peak_resident_memory() { return kibibytes("/proc/self/status", "VmHWM"); }
 
 std::uint64_t SystemMemory::free() const {
-  std::uint64_t least = available;
+  std::uint64_t least = std::min(available, promised);
   for (const CgroupMemory& group : cgroups)
     least = std::min(least, group.limit - std::min(group.limit, group.used));
   return least;
@@ -89,13 +92,19 @@ SystemMemory system_memory(const fs::path& root) {
   SystemMemory memory;
   memory.total = kibibytes(root / "proc/meminfo", "MemTotal");
   memory.available = kibibytes(root / "proc/meminfo", "MemAvailable");
+  if (read_number(root / "proc/sys/vm/overcommit_memory") == 2) {
+    const std::uint64_t limit = kibibytes(root / "proc/meminfo", "CommitLimit");
+    memory.promised = limit - std::min(limit, kibibytes(root / "proc/meminfo", "Committed_AS"));
+  }
   const fs::path mounts = root / "sys/fs/cgroup";
   const Hierarchy one{mounts / "memory",
                       "memory.limit_in_bytes",
+                      "-1",
                       "memory.usage_in_bytes",
                       {"total_inactive_file", "total_active_file"}};
   const Hierarchy two{fs::exists(mounts / "unified") ? mounts / "unified" : mounts,
                       "memory.max",
+                      "max",
                       "memory.current",
                       {"inactive_file", "active_file"}};
   std::ifstream groups(root / "proc/self/cgroup");

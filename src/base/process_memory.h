@@ -14,6 +14,7 @@ std::uint64_t peak_resident_memory();
 /// A memory cgroup, of version 1 or 2, that this process is in and that has a limit. Bytes.
 struct CgroupMemory {
   std::string path;  // as /proc/self/cgroup names it, or one above
+  std::string lift;  // the command that takes the limit away, for root
   std::uint64_t limit = 0;
   std::uint64_t used = 0;  // page cache that the kernel would give back is not counted
 };
@@ -22,7 +23,9 @@ struct CgroupMemory {
 struct SystemMemory {
   std::uint64_t total = 0, available = 0;  // of the machine: MemTotal, MemAvailable
   std::vector<CgroupMemory> cgroups;       // its own and those above it
-  /// The least of what the machine and each cgroup have left.
+  /// What the kernel still promises to anybody; no limit unless vm.overcommit_memory is 2.
+  std::uint64_t promised = UINT64_MAX;
+  /// The least of what the machine, each cgroup and the kernel's promises have left.
   std::uint64_t free() const;
 };
 

@@ -8,7 +8,6 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <iomanip>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -18,9 +17,12 @@
 
 #include "kernels/device.h"
 #include "kernels/ops.h"
+#include "offload/advice.h"
 #include "offload/checkpoint.h"
 #include "offload/host_memory.h"
+#include "offload/input_files.h"
 #include "offload/link_probe.h"
+#include "offload/mount.h"
 #include "offload/placement.h"
 #include "src/base/error.h"
 #include "src/base/process_memory.h"
@@ -48,6 +50,27 @@ struct Finding {
   std::string fix;
 };
 
+constexpr std::uint64_t kRegistered = 64u << 20;  // as a small ring
+constexpr std::uint64_t kProducts = 320u << 20;   // of weights, twice while they are made
+
+/// For a probe that would be killed otherwise. Throws Error.
+void require_free(std::uint64_t bytes) {
+  const std::uint64_t free = system_memory().free();
+  if (free < bytes)
+    throw Error("this probe takes " + format_size(bytes) + " of memory and only " +
+                format_size(free) + " is free: free some, or raise the limit of the memory cgroup");
+}
+
+/// A probe's findings, or one that says why it was not possible.
+template <class Probe>
+std::vector<Finding> attempt(const char* name, const Probe& probe) {
+  try {
+    return probe();
+  } catch (const std::exception& e) {
+    return {{name, "not measured", json(), e.what()}};
+  }
+}
+
 std::string gigabytes_per_second(double rate) {
   std::ostringstream out;
   out << std::fixed << std::setprecision(2) << rate / 1e9 << " GB/s";
@@ -64,43 +87,67 @@ Finding kernel() {
           old ? "use Linux 5.11 or later: io_uring is older or missing here" : ""};
 }
 
-/// What the read engine says when it is opened for nothing but a registered page.
-Finding io_uring() {
+/// What the read engine says when it is opened for nothing.
+std::vector<Finding> io_uring() {
   Notes notes;
-  const HostSlab slab(1 << 20);
-  const std::array slabs{slab.bytes()};
-  const auto engine = make_uring_engine({}, slabs, {}, notes);
-  const std::string note = notes.empty() ? "" : notes.front();
-  return {"io_uring", engine ? (notes.empty() ? "works" : "works, unregistered") : "refused",
-          engine != nullptr, note};
+  const auto engine = make_uring_engine({}, {}, {}, notes);
+  return {{"io_uring", engine ? "works" : "refused", engine != nullptr,
+           notes.empty() ? "" : notes.front()}};
 }
 
-Finding locked_memory() {
+/// Whether a ring can be registered is tried: the limit counts only for those without privilege.
+std::vector<Finding> locked_memory() {
   rlimit limit{};
   getrlimit(RLIMIT_MEMLOCK, &limit);
   const bool unlimited = limit.rlim_cur == RLIM_INFINITY;
-  // Privileged processes are not held to it; others cannot register more than this.
-  const bool short_of_it = !unlimited && limit.rlim_cur < (1u << 30) && geteuid() != 0;
-  return {"memlock limit", unlimited ? "unlimited" : format_size(limit.rlim_cur),
-          unlimited ? json() : json(limit.rlim_cur),
-          short_of_it ? "buffers cannot be registered beyond it, which costs a little CPU time: "
-                        "ulimit -l unlimited (or memlock in /etc/security/limits.conf)"
-                      : ""};
+  Finding found{"memlock limit", unlimited ? "unlimited" : format_size(limit.rlim_cur),
+                unlimited ? json() : json(limit.rlim_cur), ""};
+  require_free(kRegistered);
+  const HostSlab slab(kRegistered);
+  const std::array slabs{slab.bytes()};
+  Notes notes;
+  if (!make_uring_engine({}, slabs, {}, notes)) {
+    found.text += "; without io_uring it does not matter";
+    return {found};
+  }
+  found.text +=
+      "; registering " + format_size(kRegistered) + (notes.empty() ? " works" : " is refused");
+  if (!notes.empty()) found.fix = notes.front();
+  return {found};
 }
 
-std::vector<Finding> memory() {
+/// Strict accounting refuses memory that is free.
+std::string overcommit_fix(const SystemMemory& memory) {
+  if (memory.promised >= memory.available) return "";
+  return "the kernel promises only " + format_size(memory.promised) +
+         " more; as root: sysctl vm.overcommit_memory=0";
+}
+
+std::uint64_t bytes_of(const Checkpoint& model) {
+  std::uint64_t bytes = 0;
+  for (const auto& file : model.files()) bytes += fs::file_size(file);
+  return bytes;
+}
+
+/// A cgroup is in the way of a model that it, and not the machine, keeps out of memory.
+std::vector<Finding> memory(const Checkpoint* model) {
   const SystemMemory memory = system_memory();
   std::vector<Finding> findings{
       {"memory",
        format_size(memory.available) + " free of " + format_size(memory.total),
        {{"total", memory.total}, {"available", memory.available}},
-       ""}};
-  for (const CgroupMemory& group : memory.cgroups)
+       overcommit_fix(memory)}};
+  for (const CgroupMemory& group : memory.cgroups) {
+    const std::uint64_t left = group.limit - std::min(group.limit, group.used);
+    const bool in_the_way = model && left < std::min(bytes_of(*model), memory.available);
     findings.push_back(
         {"memory cgroup",
          format_size(group.used) + " used of " + format_size(group.limit) + ", " + group.path,
          {{"path", group.path}, {"limit", group.limit}, {"used", group.used}},
-         ""});
+         in_the_way ? "more of the model could rest in memory without this limit; as root: " +
+                          group.lift + "; of a container: docker run --memory=SIZE"
+                    : ""});
+  }
   return findings;
 }
 
@@ -166,55 +213,52 @@ class Products {
 };
 
 std::vector<Finding> processor(const Topology& topology) {
+  require_free(kProducts);
   Products products(static_cast<int>(topology.one_per_core(topology.cpus()).size()));
   const double ram = products.bytes_per_second(), gemm = products.flops();
   std::ostringstream rate;
   rate << std::fixed << std::setprecision(0) << gemm / 1e9 << " GFLOP/s, 64 rows by BF16";
   return {{"CPU", products.device(), products.device(), ""},
           {"RAM, read", gigabytes_per_second(ram), ram, ""},
-          {"products", rate.str(), gemm, ""},
-          {"GPU", "none: this build has no CUDA backend", json(), ""}};
+          {"products", rate.str(), gemm, ""}};
 }
 
-/// The mount that a file lies on: its type and device.
-std::pair<std::string, std::string> mount_of(const fs::path& file) {
-  const std::string path = fs::canonical(file);
-  std::ifstream mounts("/proc/self/mounts");
-  std::pair<std::string, std::string> best{"unknown", ""};
-  std::size_t longest = 0;
-  for (std::string device, point, type, line; mounts >> device >> point >> type;) {
-    std::getline(mounts, line);
-    const bool inside = point == "/" || path == point || path.starts_with(point + "/");
-    if (!inside || point.size() < longest) continue;
-    longest = point.size();
-    best = {type, device};
-  }
-  return best;
+Finding direct_reads(const Checkpoint& model) {
+  for (const fs::path& file : model.files())
+    if (const std::string why = why_not_direct(file); !why.empty())
+      return {"O_DIRECT", "refused: " + why, false, file.string() + ": " + direct_advice(file)};
+  return {"O_DIRECT", "works", true, ""};
 }
 
-std::vector<Finding> disk(const Checkpoint& model) {
+/// What the notes would say here, io_uring() and direct_reads() have said.
+std::vector<Finding> disk(const fs::path& file) {
+  Notes notes;
+  const LinkSample link = best_link(file, true, true, 5, Seconds(0.8), notes);
+  if (link.bytes == 0) return {{"disk, read", "not measured: the model is too small", json(), ""}};
+  return {{"disk, read",
+           gigabytes_per_second(link.bytes_per_second()) + ", " + std::to_string(link.queue_depth) +
+               " reads of " + format_size(link.read_bytes) + " in flight" +
+               (notes.empty() ? "" : ", by the path that is left"),
+           {{"bytes_per_second", link.bytes_per_second()},
+            {"read_bytes", link.read_bytes},
+            {"queue_depth", link.queue_depth}},
+           ""}};
+}
+
+std::vector<Finding> link(const Checkpoint& model) {
   const fs::path file = *std::max_element(
       model.files().begin(), model.files().end(),
       [](const auto& a, const auto& b) { return fs::file_size(a) < fs::file_size(b); });
-  const auto [type, device] = mount_of(file);
-  Notes notes;
-  const LinkSample link = best_link(file, true, true, 5, Seconds(0.8), notes);
-  std::string fix;
-  for (const std::string& note : notes) fix += (fix.empty() ? "" : "; ") + note;
-  Finding read{"disk, read", "not measured: the model is too small", json(), fix};
-  if (link.bytes > 0) {
-    read.text = gigabytes_per_second(link.bytes_per_second()) + ", " +
-                std::to_string(link.queue_depth) + " reads of " + format_size(link.read_bytes) +
-                " in flight";
-    read.value = {{"bytes_per_second", link.bytes_per_second()},
-                  {"read_bytes", link.read_bytes},
-                  {"queue_depth", link.queue_depth}};
-  }
+  const Mount mount = mount_of(file);
   const std::optional<int> node = node_of_disk(file);
-  return {{"filesystem", type + " on " + device, {{"type", type}, {"device", device}}, ""},
+  return {{"filesystem",
+           mount.type + " on " + mount.device,
+           {{"type", mount.type}, {"device", mount.device}},
+           ""},
           {"disk, NUMA node", node ? std::to_string(*node) : "unknown", node ? json(*node) : json(),
            ""},
-          read};
+          direct_reads(model),
+          attempt("disk, read", [&] { return disk(file); }).front()};
 }
 
 }  // namespace
@@ -231,15 +275,18 @@ int run_doctor(const std::vector<std::string>& words) {
   std::optional<Checkpoint> model;  // a wrong path is told before the seconds of measuring
   if (values->count("model")) model = Checkpoint::open((*values)["model"].as<std::string>());
 
-  std::vector<Finding> findings{kernel(), io_uring(), locked_memory()};
+  std::vector<Finding> findings{kernel()};
   const auto add = [&](std::vector<Finding> more) {
     std::move(more.begin(), more.end(), std::back_inserter(findings));
   };
-  add(memory());
+  add(attempt("io_uring", io_uring));
+  add(attempt("memlock limit", locked_memory));
+  add(attempt("memory", [&] { return memory(model ? &*model : nullptr); }));
   const Topology topology;
   findings.push_back(numa(topology));
-  add(processor(topology));
-  if (model) add(disk(*model));
+  add(attempt("CPU", [&] { return processor(topology); }));
+  findings.push_back({"GPU", "none: this build has no CUDA backend", json(), ""});
+  if (model) add(attempt("disk", [&] { return link(*model); }));
 
   json out = json::array();
   std::string fixes;

@@ -35,6 +35,8 @@ TEST_F(SystemMemoryTest, ALimitOfVersionTwoAnywhereAboveCounts) {
   write("sys/fs/cgroup/a/memory.stat", "anon 1\ninactive_file 500000\nactive_file 200000\n");
   ASSERT_EQ(read().cgroups.size(), 1u);
   EXPECT_EQ(read().cgroups[0].path, "/a");
+  EXPECT_EQ(read().cgroups[0].lift,
+            "echo max > " + (dir_.path() / "sys/fs/cgroup/a/memory.max").string());
   EXPECT_EQ(read().cgroups[0].used, 2'300'000u) << "page cache can be given back";
   EXPECT_EQ(read().free(), 2'700'000u);
 }
@@ -54,6 +56,17 @@ TEST_F(SystemMemoryTest, InAContainerTheMountIsTheGroup) {
   write("sys/fs/cgroup/memory.max", "2000000\n");
   write("sys/fs/cgroup/memory.current", "2500000\n");
   EXPECT_EQ(read().free(), 0u) << "above its limit";
+}
+
+TEST_F(SystemMemoryTest, UnderStrictAccountingThePromisesOfTheKernelCount) {
+  write("proc/meminfo",
+        "MemTotal: 16000 kB\nMemAvailable: 9000 kB\nCommitLimit: 8000 kB\nCommitted_AS: 3000 kB\n");
+  for (const char* heuristic : {"0\n", "1\n"}) {
+    write("proc/sys/vm/overcommit_memory", heuristic);
+    EXPECT_EQ(read().free(), 9000u * 1024);
+  }
+  write("proc/sys/vm/overcommit_memory", "2\n");
+  EXPECT_EQ(read().free(), 5000u * 1024);
 }
 
 TEST_F(SystemMemoryTest, WithoutProcItSaysSo) {
