@@ -1,36 +1,12 @@
 """A model of 4 GB generates inside a memory cgroup of exactly 1 GB, page cache included."""
-import contextlib
 import os
-import pathlib
 import shutil
 import unittest
 
-from support import SMOLLM2, TempDirCase, main, run, run_json
+from support import SMOLLM2, TempDirCase, main, memory_cgroup, run, run_json
 
 LIMIT = 1 << 30
 PROMPT = "<|im_start|>user\nName three rivers.<|im_end|>\n<|im_start|>assistant\n"
-
-
-@contextlib.contextmanager
-def memory_cgroup(limit):
-    """A cgroup (v1 or v2) with this limit: yields its folder, and its processes' peak as a function. None if refused."""
-    v1 = pathlib.Path("/sys/fs/cgroup/memory")
-    root, limit_file, peak_file = (v1, "memory.limit_in_bytes", "memory.max_usage_in_bytes") if v1.exists() else (
-        pathlib.Path("/sys/fs/cgroup"), "memory.max", "memory.peak")
-    group = root / f"canopy_test_{os.getpid()}"
-    try:
-        group.mkdir()
-        (group / limit_file).write_text(str(limit))
-        (group / peak_file).read_text()
-    except OSError:
-        with contextlib.suppress(OSError):
-            group.rmdir()
-        yield None
-        return
-    try:
-        yield group, lambda: int((group / peak_file).read_text())
-    finally:
-        group.rmdir()
 
 
 @unittest.skipUnless(SMOLLM2.exists(), "the model is not here; scripts/get_model fetches it")

@@ -1,4 +1,5 @@
 """What the command-line tests share: the program, models to run it on, and a way to run it."""
+import contextlib
 import json
 import os
 import pathlib
@@ -25,6 +26,28 @@ def run_json(*words, **options):
     if result.returncode != 0:
         raise AssertionError(f"exit code {result.returncode}: {result.stderr}")
     return json.loads(result.stdout)
+
+
+@contextlib.contextmanager
+def memory_cgroup(limit):
+    """A cgroup (v1 or v2) with this limit: yields its folder, and its processes' peak as a function. None if refused."""
+    v1 = pathlib.Path("/sys/fs/cgroup/memory")
+    root, limit_file, peak_file = (v1, "memory.limit_in_bytes", "memory.max_usage_in_bytes") if v1.exists() else (
+        pathlib.Path("/sys/fs/cgroup"), "memory.max", "memory.peak")
+    group = root / f"canopy_test_{os.getpid()}"
+    try:
+        group.mkdir()
+        (group / limit_file).write_text(str(limit))
+        (group / peak_file).read_text()
+    except OSError:
+        with contextlib.suppress(OSError):
+            group.rmdir()
+        yield None
+        return
+    try:
+        yield group, lambda: int((group / peak_file).read_text())
+    finally:
+        group.rmdir()
 
 
 class TempDirCase(unittest.TestCase):
