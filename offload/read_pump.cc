@@ -44,7 +44,7 @@ std::span<const ReadPump::Arrival> ReadPump::step() {
     Piece& piece = pieces_[done.tag];
     if (done.result > 0) disk_bytes_ += static_cast<std::uint64_t>(done.result);
     if (finish(piece, done.result)) {
-      arrivals_.push_back({piece.owner, piece.whole_bytes});
+      arrivals_.push_back(piece.whole);
       free_.push_back(done.tag);
     } else {
       retries_.push_back(done.tag);
@@ -84,15 +84,16 @@ void ReadPump::cut_piece(std::size_t tag) {
   Queued& front = queue_[next_];
   Extent& rest = front.extent;
   const std::size_t bytes = std::min(read_bytes_, rest.bytes);
-  pieces_[tag] = {{rest.file, rest.offset, {front.to, bytes}, tag},
-                  std::min(bytes, rest.needed),
-                  front.owner,
-                  bytes,
+  const std::size_t needed = std::min(bytes, rest.needed);
+  const std::span to(front.to, bytes);
+  pieces_[tag] = {{rest.file, rest.offset, to, tag},
+                  needed,
+                  {front.owner, rest.file, rest.offset, to, needed},
                   0};
   front.to += bytes;
   rest.offset += bytes;
   rest.bytes -= bytes;
-  rest.needed -= std::min(bytes, rest.needed);
+  rest.needed -= needed;
   if (rest.bytes == 0) ++next_;
 }
 
@@ -102,7 +103,7 @@ bool ReadPump::finish(Piece& piece, std::int64_t result) {
     if ((error == EAGAIN || error == EINTR) && ++piece.refusals < kMostRefusals) return false;
     throw Error("reading " + place(piece) + " failed: " + std::strerror(error) +
                 "; check the disk (dmesg) and the file")
-        .with("reading " + describe_(piece.owner));
+        .with("reading " + describe_(piece.whole.owner));
   }
   const auto got = static_cast<std::size_t>(result);
   if (got >= piece.needed) return true;
@@ -111,7 +112,7 @@ bool ReadPump::finish(Piece& piece, std::int64_t result) {
     throw Error("the file ends inside the weights: " + std::to_string(got) + " of " +
                 std::to_string(piece.needed) + " bytes read of " + place(piece) +
                 "; it was truncated or replaced, so fetch it again")
-        .with("reading " + describe_(piece.owner));
+        .with("reading " + describe_(piece.whole.owner));
   ReadRequest& rest = piece.request;
   rest.offset += whole;
   rest.into = rest.into.subspan(whole);
@@ -130,7 +131,7 @@ void read_all(ReadPump& pump, const ReadLayout& layout, std::byte* slab,
     pump.add(layout.extents, slab, kAtRest);
     std::size_t done = 0;
     while (!pump.idle()) {
-      for (const ReadPump::Arrival& arrival : pump.step()) done += arrival.bytes;
+      for (const ReadPump::Arrival& arrival : pump.step()) done += arrival.bytes.size();
       progress(done);
     }
   } catch (...) {

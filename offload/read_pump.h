@@ -19,9 +19,13 @@ class ReadPump {
  public:
   /// describe(owner) names the work in errors: "attention of layer 3".
   using Describe = std::function<std::string(std::uint64_t owner)>;
+  /// One request's worth of an owner's extent.
   struct Arrival {
     std::uint64_t owner = 0;
-    std::size_t bytes = 0;  // of an extent of this owner; over-read included
+    int file = 0;
+    std::uint64_t offset = 0;          // in the file
+    std::span<const std::byte> bytes;  // over-read included
+    std::size_t needed = 0;            // the first of them, which the file does have
   };
 
   /// `files` are those of the engine. read_bytes: the size of one request.
@@ -50,8 +54,7 @@ class ReadPump {
   struct Piece {  // what a request in flight has still to bring
     ReadRequest request;
     std::size_t needed = 0;
-    std::uint64_t owner = 0;
-    std::size_t whole_bytes = 0;  // of the request as first made
+    Arrival whole;  // as first asked for
     int refusals = 0;
   };
   void submit();

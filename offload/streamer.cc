@@ -13,6 +13,7 @@
 
 #include "offload/embedding.h"
 #include "offload/host_memory.h"
+#include "offload/integrity.h"
 #include "offload/read_pump.h"
 #include "offload/unit_layout.h"
 #include "src/base/cpus.h"
@@ -57,12 +58,13 @@ LinkTotals& LinkTotals::operator+=(const LinkTotals& more) {
   disk_bytes += more.disk_bytes;
   busy += more.busy;
   stall += more.stall;
+  checksums += more.checksums;
   return *this;
 }
 
 LinkTotals operator-(const LinkTotals& later, const LinkTotals& earlier) {
   return {later.disk_bytes - earlier.disk_bytes, later.busy - earlier.busy,
-          later.stall - earlier.stall};
+          later.stall - earlier.stall, later.checksums - earlier.checksums};
 }
 
 /// Slots are numbered without end: [first, taken) are lent or given back, [taken, next) are on
@@ -72,6 +74,7 @@ struct Streamer::Impl {
   enum class State { kReading, kArrived, kLent, kReturned };
   struct Slot {
     std::size_t unit = 0, begin = 0, bytes = 0, missing = 0;  // bytes of the ring
+    std::uint64_t checksum = 0;                               // of what has arrived
     Clock::time_point asked;
     State state = State::kReturned;
     bool abandoned = false;           // nobody will acquire it
@@ -90,6 +93,7 @@ struct Streamer::Impl {
   enum class Admission { kDone, kNoRoom, kStop };
   Admission admit();
   bool deliver(std::span<const ReadPump::Arrival> arrivals);  // false: stop
+  void expect_unchanged(const Slot& slot);
   std::optional<std::size_t> room_for(std::size_t bytes) const;
   void trace_read(const Slot& slot);
   // The caller's thread.
@@ -105,10 +109,13 @@ struct Streamer::Impl {
   void rethrow_failure(std::size_t index) const;
   LinkTotals totals() const;
 
+  const std::vector<std::filesystem::path> files;
   const std::vector<UnitLayout> layouts;
   const std::vector<std::size_t> travel;  // the units that do, ascending; the others rest
   std::vector<Unit> units;
   Notes notes;
+  FileWatch watch;                                      // from before the first read
+  std::vector<std::optional<std::uint64_t>> checksums;  // by unit, once read; empty: not asked for
   HostSlab ring;
   std::unique_ptr<ReadEngine> engine;  // destroyed before the ring that it reads into
   ReadPump pump;
@@ -125,7 +132,7 @@ struct Streamer::Impl {
   std::optional<std::size_t> lent;
   bool stopping = false;
   std::exception_ptr failure;
-  Clock::duration busy{}, stall{};
+  Clock::duration busy{}, stall{}, checking{};
   std::optional<Clock::time_point> busy_since;
   std::uint64_t disk_bytes = 0, row_bytes = 0;  // of weights; of embedding rows
 
@@ -138,11 +145,13 @@ struct Streamer::Impl {
 Streamer::Impl::Impl(Device& device, const Checkpoint& checkpoint, const Residency& residency,
                      const StreamerOptions& options, const LoadProgress& progress,
                      const std::stop_token& stop)
-    : layouts(checked_layouts(device, checkpoint)),
+    : files(checkpoint.files()),
+      layouts(checked_layouts(device, checkpoint)),
       travel(travelling(layouts, residency)),
+      watch(files),
       ring(checked_ring(layouts, residency, options.ring_bytes), options.ring_node),
       engine(make_engine(checkpoint, options, std::array{ring.bytes()})),
-      pump(*engine, checkpoint.files(), options.read_bytes,
+      pump(*engine, files, options.read_bytes,
            [this](std::uint64_t owner) {
              return owner == kAtRest ? std::string("the weights that rest in memory")
                                      : describe(units[slot(owner).unit]);
@@ -160,6 +169,7 @@ Streamer::Impl::Impl(Device& device, const Checkpoint& checkpoint, const Residen
   for (const std::size_t i : travel) least = std::min(least, layouts[i].read.slab_bytes);
   slots.resize(ring.size() / least);
   for (Slot& slot : slots) slot.last_use = device.make_event();
+  if (options.checksums) checksums.resize(units.size());
   disk_bytes = pump.disk_bytes();
   reader = std::thread([this] { read_in_cycle(); });
   pthread_setname_np(reader.native_handle(), "reader");
@@ -221,6 +231,7 @@ Streamer::Impl::Admission Streamer::Impl::admit() {
       made.bytes = made.missing = read.slab_bytes;
       made.state = State::kReading;
       made.abandoned = false;
+      made.checksum = 0;
       made.asked = Clock::now();
       pump.add(read.extents, ring.data() + *begin, next % slots.size());
       if (!busy_since) busy_since = made.asked;
@@ -242,14 +253,23 @@ Streamer::Impl::Admission Streamer::Impl::admit() {
 }
 
 bool Streamer::Impl::deliver(std::span<const ReadPump::Arrival> arrivals) {
+  const auto begun = Clock::now();
+  // Which unit a slot is for, and what it misses, are this thread's own affair.
+  for (const ReadPump::Arrival& arrival : arrivals) {
+    Slot& slot = slots[arrival.owner];
+    slot.missing -= arrival.bytes.size();
+    if (!checksums.empty()) slot.checksum += checksum(arrival);
+    if (slot.missing == 0) expect_unchanged(slot);
+  }
+  const auto checked = Clock::now();
   bool complete = false, stop = false;
   {
     const std::lock_guard lock(mutex);
     stop = stopping;
+    if (!checksums.empty()) checking += checked - begun;
     for (const ReadPump::Arrival& arrival : arrivals) {
       Slot& slot = slots[arrival.owner];
-      slot.missing -= arrival.bytes;
-      if (slot.missing > 0) continue;
+      if (slot.missing > 0 || slot.state != State::kReading) continue;
       if (trace) trace_read(slot);
       slot.state = slot.abandoned ? State::kReturned : State::kArrived;
       complete = true;
@@ -262,6 +282,24 @@ bool Streamer::Impl::deliver(std::span<const ReadPump::Arrival> arrivals) {
   }
   if (complete) arrived.notify_all();
   return !stop;
+}
+
+/// Throws unless the bytes of a unit that has just arrived are those of the start.
+void Streamer::Impl::expect_unchanged(const Slot& slot) {
+  const std::vector<Extent>& extents = layouts[slot.unit].read.extents;
+  for (const Extent& extent : extents) watch.check(extent.file);
+  if (checksums.empty()) return;
+  std::optional<std::uint64_t>& first = checksums[slot.unit];
+  if (!first) first = slot.checksum;
+  if (*first == slot.checksum) return;
+  std::string places;
+  for (const Extent& extent : extents)
+    places += (places.empty() ? "" : ", ") + files[static_cast<std::size_t>(extent.file)].string() +
+              " bytes " + std::to_string(extent.offset) + " to " +
+              std::to_string(extent.offset + extent.needed);
+  throw Error(describe(units[slot.unit]) + " is not what it was when it was first read (" + places +
+              "): the disk or the memory is failing, or the file was overwritten; see dmesg, and "
+              "compare the file with its published checksum");
 }
 
 /// Units overlap in flight: on the timeline one begins where the one before it ended.
@@ -361,7 +399,7 @@ void Streamer::Impl::rethrow_failure(std::size_t index) const {
 
 LinkTotals Streamer::Impl::totals() const {
   return {disk_bytes + row_bytes,
-          busy + (busy_since ? Clock::now() - *busy_since : Clock::duration{}), stall};
+          busy + (busy_since ? Clock::now() - *busy_since : Clock::duration{}), stall, checking};
 }
 
 Streamer::Streamer(Device& device, const Checkpoint& checkpoint, const Residency& residency,

@@ -25,6 +25,7 @@ struct StreamerOptions {
   std::size_t queue_depth = 16;       // most reads in flight
   MemoryNode ring_node = {};          // where the ring lies; the topology must outlive the making
   std::vector<int> reader_cpus = {};  // the reader's thread is bound to these; empty: unbound
+  bool checksums = false;             // compare each unit with what it was when first read
   Trace* trace = nullptr;             // gains a span per unit read; must outlive the streamer
   /// What stands between the streamer and the disk: tests inject faults here. Empty: nothing.
   std::function<std::unique_ptr<ReadEngine>(std::unique_ptr<ReadEngine>)> wrap_engine = {};
@@ -35,6 +36,7 @@ struct LinkTotals {
   std::uint64_t disk_bytes = 0;  // as read: over-read, prefetches and embedding rows included
   Seconds busy{};                // with at least one read of weights in flight
   Seconds stall{};               // host time spent blocked in acquire()
+  Seconds checksums{};           // the reader's time spent on them
 
   LinkTotals& operator+=(const LinkTotals& more);
   friend LinkTotals operator-(const LinkTotals& later, const LinkTotals& earlier);
@@ -59,8 +61,9 @@ class Streamer final : public WeightSource {
   ~Streamer() override;  // stops the reader, drains reads, waits for leased work, frees slabs
 
   std::span<const Unit> units() const override;
-  /// Blocks until the unit has arrived. Throws: Error if a read failed (naming file and byte; the
-  /// streamer is then unusable), if `index` is not the next in the cycle, or if a lease is out.
+  /// Blocks until the unit has arrived. Throws: Error if a read failed (naming file and byte), if
+  /// the file was written to since the start or the unit's checksum differs: the streamer is then
+  /// unusable; if `index` is not the next in the cycle, or if a lease is out.
   UnitLease acquire(std::size_t index, Stream& compute) override;
   void abandon_sweep() noexcept override;
   void embed(std::span<const TokenId> ids, Stream& compute, TensorView out) override;

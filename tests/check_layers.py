@@ -22,6 +22,7 @@ FENCED = {  # header prefix -> the only place that may include it
     "cuda": "kernels/cuda/", "cublas": "kernels/cuda/", "nvtx3/": "kernels/cuda/",
     "hwy/": "kernels/cpu/",
     "liburing": "offload/uring_engine.cc", "hwloc": "offload/topology.cc",
+    "xxhash": "offload/integrity.cc",
     "boost/program_options": "src/cli/",
     "pcre2": "src/text/",
     "kernels/cpu/": "kernels/", "kernels/cuda/": "kernels/",  # backends are reached by make_device only

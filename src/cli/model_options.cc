@@ -75,12 +75,14 @@ po::options_description model_flags() {
        "bound on the whole process, e.g. 1G (default: 80% of the free memory)")          //
       ("resident", po::value<std::string>()->value_name("SIZE")->default_value("auto"),  //
        "weights of the model that stay in memory: auto, none, or a size; the rest of the "
-       "budget is the ring that they stream through")                     //
-      ("ctx-size,c", po::value<int>()->value_name("N"),                   //
-       "context in tokens (default: as much as the request needs)")       //
-      ("threads,t", po::value<int>()->value_name("N")->default_value(0),  //
-       "compute threads (0: one per physical core)")                      //
-      ("cpu-list", po::value<std::string>()->value_name("LIST"),          //
+       "budget is the ring that they stream through")                                  //
+      ("verify-weights",                                                               //
+       "stop if a layer is not, by its checksum, what it was when it was first read")  //
+      ("ctx-size,c", po::value<int>()->value_name("N"),                                //
+       "context in tokens (default: as much as the request needs)")                    //
+      ("threads,t", po::value<int>()->value_name("N")->default_value(0),               //
+       "compute threads (0: one per physical core)")                                   //
+      ("cpu-list", po::value<std::string>()->value_name("LIST"),                       //
        "CPUs to compute and read on, e.g. 0-3,8 or 0-31:2: a thread bound to each, one of each "
        "core first (default: any)")                                                      //
       ("cache-type-k", po::value<std::string>()->value_name("T")->default_value("f32"),  //
@@ -110,6 +112,7 @@ EngineOptions engine_options(const po::variables_map& values) {
     options.plan.resident = 0;
   else if (resident != "auto")
     options.plan.resident = parse_size("--resident", resident);
+  options.verify_weights = values.count("verify-weights") > 0;
   if (values.count("ctx-size") && (options.plan.context = values["ctx-size"].as<int>()) < 1)
     throw UsageError("--ctx-size: must be at least 1");
   options.plan.kv = {parse_kv_type("--cache-type-k", values["cache-type-k"].as<std::string>()),

@@ -139,9 +139,13 @@ Engine::Impl::Impl(ModelFiles files, const EngineOptions& options, const LoadPro
       placement.note = "everything rests in memory: there is no ring to place";
     placement.numa_node.reset();
     target_weights = load_resident(*device, models.target, notes, progress, stop);
+    if (options.verify_weights)
+      notes.push_back("weights are not verified: the model rests in memory, nothing is read twice");
   } else {
-    StreamerOptions reads{
-        .ring_bytes = plan.ring_bytes, .reader_cpus = placement.reader_cpus, .trace = trace};
+    StreamerOptions reads{.ring_bytes = plan.ring_bytes,
+                          .reader_cpus = placement.reader_cpus,
+                          .checksums = options.verify_weights,
+                          .trace = trace};
     if (placement.numa_node) reads.ring_node = {&topology, *placement.numa_node};
     if (placement.refused) notes.push_back(placement.note);
     const std::filesystem::path file = largest_file(models.target);

@@ -28,9 +28,10 @@ struct ModelFiles {
 ModelFiles open_models(const std::filesystem::path& target, const std::filesystem::path& draft);
 
 struct EngineOptions {
-  DeviceChoice device;     // threads 0: one per physical core; cpus: all that may be used
-  PlanRequest plan;        // plan.memory 0: a safe share of what is free
-  Trace* trace = nullptr;  // gains what happens when; must outlive the engine
+  DeviceChoice device;          // threads 0: one per physical core; cpus: all that may be used
+  PlanRequest plan;             // plan.memory 0: a safe share of what is free
+  bool verify_weights = false;  // each streamed unit by a checksum, on every sweep but the first
+  Trace* trace = nullptr;       // gains what happens when; must outlive the engine
 };
 
 struct GenerateRequest {

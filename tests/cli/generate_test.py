@@ -33,6 +33,13 @@ class Generate(TempDirCase):
         self.assertEqual(tight["tokens"], whole["tokens"])
         self.assertLessEqual(tight["peak_memory_bytes"], 100 << 20)
 
+    def test_verifies_what_it_reads_again_and_says_where_there_is_nothing_to_verify(self):
+        words = ["-m", SMOLLM2, "-p", PROMPT, "-n", 8, "--verify-weights"]
+        streamed, resident = run_json("generate", *words, "--memory", "100M"), run_json("generate", *words)
+        self.assertEqual(streamed["tokens"], resident["tokens"])
+        self.assertGreater(streamed["checksums"], 0)
+        self.assertIn("not verified", " ".join(resident["notes"]))
+
     def test_a_tree_gives_the_same_text_in_fewer_steps(self):
         draft = self.dir / "draft.gguf"
         self.assertEqual(run("quantize", "-m", SMOLLM2, "-o", draft, "--type", "q4_0").returncode, 0)

@@ -18,7 +18,10 @@ struct Faults {
   double shorten = 0.0;  // probability that a read brings less than asked; the rest is garbage
   double refuse = 0.0;   // probability of EAGAIN or EINTR instead of bytes
   int delay_us = 0;      // longest delay of a wait
-  std::uint64_t fail_from = UINT64_MAX;                    // reads from this one on bring EIO
+  std::uint64_t fail_from = UINT64_MAX;  // reads from this one on bring EIO
+  std::uint64_t flip = UINT64_MAX;       // this read brings one wrong bit
+  std::uint64_t hang = UINT64_MAX;       // this read takes hang_ms
+  int hang_ms = 0;
   std::shared_ptr<std::atomic<std::uint64_t>> asked = {};  // counts the reads asked for
 };
 
@@ -72,7 +75,11 @@ class FaultyReads final : public ReadEngine {
     inside_.erase(it);
     if (done.result < 0) return done;
     auto kept = static_cast<std::size_t>(done.result);
-    if (reads_++ >= faults_.fail_from) {
+    const std::uint64_t number = reads_++;
+    if (number == faults_.hang)
+      std::this_thread::sleep_for(std::chrono::milliseconds(faults_.hang_ms));
+    if (number == faults_.flip) request.into[below(kept)] ^= std::byte{1};
+    if (number >= faults_.fail_from) {
       kept = 0;
       done.result = -EIO;
     } else if (happens(faults_.refuse)) {

@@ -1,0 +1,295 @@
+// Whatever the disk, the file or the caller does: the right bytes, or the right error; never a
+// hang.
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <thread>
+
+#include "kernels/cpu/cpu_stream.h"
+#include "src/base/error.h"
+#include "tests/offload/sweeper.h"
+
+namespace canopy {
+namespace {
+
+using namespace test;
+using StreamerFaults = StreamerFixture;
+
+TEST_F(StreamerFaults, DeliversTheRightBytesWhenReadsComeReorderedShortRefusedAndLate) {
+  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+    SCOPED_TRACE(seed);
+    const TinyCheckpoint tiny = make_tiny(
+        dir_.path(), {.layers = 3, .files = 1 + static_cast<int>(seed % 3), .seed = seed});
+    StreamerOptions options;
+    options.read_bytes = 4096u << seed % 4;
+    options.queue_depth = 1 + seed % 9;
+    options.wrap_engine = with({.shorten = 0.4, .refuse = 0.1, .delay_us = 50}, seed);
+    const auto streamer = make(tiny, options, seed, 2 + seed % 4);
+    Sweeper sweeper(*device_, tiny, *streamer, seed);
+    for (int sweep = 0; sweep < 5; ++sweep) sweeper.sweep(true);
+  }
+}
+
+/// Every ring, residency and kind of fault by seed; some sweeps end early, some streamers too.
+TEST_F(StreamerFaults, LosesNothingInTenThousandFaultedSweeps) {
+  int sweeps = 0;
+  for (std::uint64_t seed = 1; seed <= 50; ++seed) {
+    SCOPED_TRACE(seed);
+    const TinyCheckpoint tiny = make_tiny(dir_.path(), {.layers = 1 + static_cast<int>(seed % 2),
+                                                        .dim = 32,
+                                                        .hidden = 32,
+                                                        .files = 1 + static_cast<int>(seed % 2),
+                                                        .seed = seed});
+    StreamerOptions options;
+    options.read_bytes = 4096u << seed % 2;
+    options.queue_depth = 1 + seed % 9;
+    options.io_uring = seed % 4 != 0;
+    options.checksums = seed % 3 == 0;
+    options.wrap_engine = with({.shorten = 0.2, .refuse = 0.02}, seed);
+    const auto streamer = make(tiny, options, seed, 2 + seed % 4);
+    Sweeper sweeper(*device_, tiny, *streamer, seed);
+    std::mt19937_64 random(seed);
+    for (int i = 0; i < 200; ++i, ++sweeps) {
+      if (random() % 16 != 0) {
+        ASSERT_NO_FATAL_FAILURE(sweeper.sweep(true));
+        continue;
+      }
+      ASSERT_NO_FATAL_FAILURE(sweeper.run(random() % (sweeper.units() + 1), true));
+      streamer->abandon_sweep();
+    }
+  }
+  EXPECT_EQ(sweeps, 10'000);
+}
+
+TEST_F(StreamerFaults, ReportsAFailedReadWithUnitFileAndByteFromThenOn) {
+  const TinyCheckpoint tiny = make_tiny(dir_.path(), {});
+  const std::string file = tiny.checkpoint.files()[0].string();
+  for (std::uint64_t good_reads = 0; good_reads < 120; good_reads += 7) {
+    SCOPED_TRACE(good_reads);
+    StreamerOptions options;
+    options.read_bytes = 4096;
+    options.wrap_engine = with({.fail_from = good_reads}, good_reads);
+    std::unique_ptr<Streamer> streamer;
+    const std::string at_start = error_of([&] { streamer = make(tiny, options, good_reads); });
+    std::string message = at_start;
+    if (streamer) {
+      Sweeper sweeper(*device_, tiny, *streamer);
+      message = error_of([&] {
+        for (;;) sweeper.sweep();
+      });
+      EXPECT_NE(message.find("waiting for"), std::string::npos) << message;
+      streamer->abandon_sweep();
+      EXPECT_NE(error_of([&] { streamer->acquire(0, sweeper.compute()); }), "") << "still broken";
+    }
+    EXPECT_NE(message.find(file + " at byte "), std::string::npos) << message;
+    EXPECT_NE(message.find("Input/output error"), std::string::npos) << message;
+  }
+}
+
+TEST_F(StreamerFaults, ReportsAFileThatShrinksDuringTheRun) {
+  const TinyCheckpoint tiny = make_tiny(dir_.path(), {});
+  const std::filesystem::path file = tiny.checkpoint.files()[0];
+  const auto made = make(tiny);
+  Streamer& streamer = *made;
+  Sweeper sweeper(*device_, tiny, streamer);
+  sweeper.sweep();
+  std::filesystem::resize_file(file, std::filesystem::file_size(file) / 2);
+  const std::string message = error_of([&] {
+    const auto compute = device_->make_stream("compute");  // what is read by now may be anything
+    for (;;)
+      for (std::size_t i = 0; i < streamer.units().size(); ++i) streamer.acquire(i, *compute);
+  });
+  // By the read that misses bytes, or by the size, whichever is seen first.
+  EXPECT_TRUE(message.find("the file ends inside the weights") != std::string::npos ||
+              message.find("was written to") != std::string::npos)
+      << message;
+  EXPECT_NE(message.find(file.string()), std::string::npos) << message;
+}
+
+TEST_F(StreamerFaults, MayBeDestroyedAtAnyMoment) {
+  const TinyCheckpoint tiny = make_tiny(dir_.path(), {.layers = 4, .hidden = 1024, .files = 2});
+  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    SCOPED_TRACE(seed);
+    StreamerOptions options;
+    options.read_bytes = 16'384;
+    options.io_uring = seed % 2 == 0;
+    if (seed % 3 == 0) options.wrap_engine = with({.shorten = 0.2, .delay_us = 100}, seed);
+    const auto streamer = make(tiny, options, seed, 2 + seed % 3);
+    Sweeper sweeper(*device_, tiny, *streamer, seed);
+    sweeper.run(seed % (sweeper.units() + 1), true);
+  }
+}
+
+TEST_F(StreamerFaults, StartsOverAtUnitZeroWhereverASweepIsAbandoned) {
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+    SCOPED_TRACE(seed);
+    const TinyCheckpoint tiny = make_tiny(dir_.path(), {.layers = 4, .seed = seed});
+    StreamerOptions options;
+    options.read_bytes = 8192;
+    options.wrap_engine = with({.shorten = 0.1, .delay_us = 20}, seed);
+    const auto streamer = make(tiny, options, seed, 2 + seed % 5);
+    Sweeper sweeper(*device_, tiny, *streamer, seed);
+    std::mt19937_64 random(seed);
+    for (int round = 0; round < 60; ++round) {
+      sweeper.run(random() % (sweeper.units() + 1), true);
+      for (std::uint64_t times = random() % 3; times > 0; --times) streamer->abandon_sweep();
+      streamer->abandon_sweep();
+      if (round % 8 == 0) sweeper.sweep(true);
+    }
+  }
+}
+
+TEST_F(StreamerFaults, StopsInTheMiddleOfAUnit) {
+  const TinyCheckpoint tiny = make_tiny(dir_.path(), {.hidden = 8192});
+  const auto asked = std::make_shared<std::atomic<std::uint64_t>>(0);
+  StreamerOptions options;
+  options.read_bytes = 4096;
+  options.queue_depth = 4;
+  options.wrap_engine = with({.delay_us = 2000, .asked = asked}, 1);
+  std::uint64_t at_stop = 0;
+  {
+    const auto made = make(tiny, options);
+    const std::uint64_t at_start = *asked;
+    while (*asked < at_start + 40) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    at_stop = *asked;  // in the middle of the first MLP
+  }
+  EXPECT_LE(*asked - at_stop, 64u) << "an MLP takes " << 8192 * 64 * 4 / 4096 << " reads and more";
+}
+
+/// Sweeps until something is wrong, for a minute at most; the error's text.
+std::string first_error(Sweeper& sweeper) {
+  const auto start = std::chrono::steady_clock::now();
+  return error_of([&] {
+    while (std::chrono::steady_clock::now() - start < std::chrono::minutes(1)) sweeper.sweep();
+  });
+}
+
+/// Changes one byte in the middle of a file; without a trace in its times unless `seen`.
+void overwrite(const std::filesystem::path& file, bool seen) {
+  struct stat before {};
+  stat(file.c_str(), &before);
+  const int descriptor = open(file.c_str(), O_RDWR);
+  const auto middle = static_cast<off_t>(std::filesystem::file_size(file) / 2);
+  unsigned char byte = 0;
+  EXPECT_EQ(pread(descriptor, &byte, 1, middle), 1);
+  byte ^= 1;
+  EXPECT_EQ(pwrite(descriptor, &byte, 1, middle), 1);
+  fsync(descriptor);
+  const timespec times[2] = {before.st_atim, before.st_mtim};
+  if (!seen) futimens(descriptor, times);
+  close(descriptor);
+}
+
+TEST_F(StreamerFaults, AReadOfFiveSecondsOnlyTakesFiveSeconds) {
+  const TinyCheckpoint tiny = make_tiny(dir_.path(), {});
+  StreamerOptions options;
+  options.read_bytes = 4096;
+  options.wrap_engine = with({.hang = 30, .hang_ms = 5000}, 1);
+  const auto streamer = make(tiny, options);
+  Sweeper sweeper(*device_, tiny, *streamer);
+  const auto start = std::chrono::steady_clock::now();
+  for (int sweep = 0; sweep < 5; ++sweep) sweeper.sweep();
+  EXPECT_GE(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(4500));
+  EXPECT_GE(streamer->totals().stall.count(), 4.0) << "and it is said where the time went";
+}
+
+TEST_F(StreamerFaults, GoesOnWithTheOldFileWhenAnotherTakesItsName) {
+  const TinyCheckpoint tiny = make_tiny(dir_.path(), {});
+  const auto streamer = make(tiny);
+  Sweeper sweeper(*device_, tiny, *streamer);
+  sweeper.sweep();
+  const std::filesystem::path file = tiny.checkpoint.files()[0], other = dir_.path() / "other";
+  write_file(other, random_bytes(std::filesystem::file_size(file), 99));
+  std::filesystem::rename(other, file);
+  for (int sweep = 0; sweep < 5; ++sweep) sweeper.sweep();
+}
+
+TEST_F(StreamerFaults, ReportsAFileThatIsWrittenToDuringTheRun) {
+  const TinyCheckpoint tiny = make_tiny(dir_.path(), {});
+  const std::filesystem::path file = tiny.checkpoint.files()[0];
+  const auto streamer = make(tiny);
+  Sweeper sweeper(*device_, tiny, *streamer);
+  sweeper.sweep();
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // file times are that coarse
+  overwrite(file, true);
+  const std::string message = first_error(sweeper);
+  EXPECT_NE(message.find(file.string() + " was written to while it was in use"), std::string::npos)
+      << message;
+}
+
+TEST_F(StreamerFaults, ChecksumsFindBytesThatChangeUnseen) {
+  const TinyCheckpoint tiny = make_tiny(dir_.path(), {.layers = 2});
+  const std::filesystem::path file = tiny.checkpoint.files()[0];
+  StreamerOptions options;
+  options.checksums = true;
+  const auto streamer = make(tiny, options);
+  Sweeper sweeper(*device_, tiny, *streamer);
+  for (int sweep = 0; sweep < 3; ++sweep) sweeper.sweep();
+  EXPECT_GT(streamer->totals().checksums.count(), 0);
+  // Once the ring is full nothing is read, so nobody sees the time while it is wrong.
+  for (std::uint64_t last = 0; last != streamer->totals().disk_bytes;) {
+    last = streamer->totals().disk_bytes;
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  overwrite(file, false);
+  const auto compute = device_->make_stream("compute");
+  const std::string message = error_of([&] {
+    for (;;)
+      for (std::size_t i = 0; i < sweeper.units(); ++i) streamer->acquire(i, *compute);
+  });
+  EXPECT_NE(message.find("is not what it was when it was first read"), std::string::npos)
+      << message;
+  EXPECT_NE(message.find(file.string() + " bytes "), std::string::npos) << message;
+}
+
+TEST_F(StreamerFaults, ChecksumsFindOneWrongBitFromTheDisk) {
+  const TinyCheckpoint tiny = make_tiny(dir_.path(), {.layers = 2});
+  for (std::uint64_t flip = 200; flip < 210; ++flip) {
+    StreamerOptions options;
+    options.read_bytes = 4096;
+    options.checksums = true;
+    options.wrap_engine = with({.flip = flip}, flip);
+    const auto streamer = make(tiny, options);
+    const auto compute = device_->make_stream("compute");
+    const std::string message = error_of([&] {
+      for (int sweep = 0; sweep < 50; ++sweep)
+        for (std::size_t i = 0; i < streamer->units().size(); ++i) streamer->acquire(i, *compute);
+    });
+    EXPECT_NE(message.find("is not what it was"), std::string::npos) << message;
+  }
+}
+
+TEST_F(StreamerFaults, AnExceptionInComputeLeavesItUsable) {
+  const TinyCheckpoint tiny = make_tiny(dir_.path(), {.layers = 4});
+  const auto streamer = make(tiny);
+  Sweeper sweeper(*device_, tiny, *streamer);
+  for (std::size_t at = 0; at < sweeper.units(); ++at) {
+    sweeper.sweep();
+    // On the device: the work behind it is skipped, its memory is free all the same.
+    auto& compute = dynamic_cast<cpu::CpuStream&>(sweeper.compute());
+    for (std::size_t i = 0; i < sweeper.units(); ++i) {
+      const UnitLease lease = streamer->acquire(i, compute);
+      if (i == at) compute.enqueue([] { throw Error("the product failed"); });
+    }
+    const std::string failed = error_of([&] { compute.synchronize(); });
+    EXPECT_NE(failed.find("the product failed"), std::string::npos) << failed;
+    sweeper.sweep();
+    // On the host, with a lease in hand.
+    const std::string message = error_of([&] {
+      for (std::size_t i = 0;; ++i) {
+        const UnitLease lease = streamer->acquire(i, compute);
+        if (i == at) throw Error("the host failed");
+      }
+    });
+    EXPECT_NE(message.find("the host failed"), std::string::npos) << message;
+    streamer->abandon_sweep();
+    sweeper.sweep();
+  }
+}
+
+}  // namespace
+}  // namespace canopy
