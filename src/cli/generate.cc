@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <iomanip>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -10,6 +11,7 @@
 #include "src/base/process_memory.h"
 #include "src/cli/commands.h"
 #include "src/cli/model_options.h"
+#include "src/cli/progress_line.h"
 
 namespace canopy::cli {
 
@@ -218,17 +220,30 @@ void check_flags(const po::variables_map& values) {
     throw UsageError("--tree-depth: a chain is as deep as --tree-size says");
 }
 
-/// The live line: what the step gave, how the link fared, how long the rest will take at this pace.
-std::string describe(const StepProgress& step, const Plan& plan, int wanted) {
+/// The live line: how far the step is or what it gave, how long the rest will take at this pace,
+/// how the link fares. What matters most comes first: a narrow terminal cuts the end.
+std::string describe(const StepProgress& step, const Engine& engine, int wanted) {
+  const auto percent = [](double share) { return std::to_string(std::lround(100 * share)) + "%"; };
   std::ostringstream line;
-  line << "step " << step.step << ": " << step.new_tokens << " tokens, " << step.total_tokens
-       << " in all";
-  if (!plan.resident)
-    line << ", " << format_size(step.link.disk_bytes) << " at "
-         << rate(static_cast<double>(step.link.disk_bytes), step.time) << ", link busy "
-         << std::lround(100 * (step.link.busy / step.time)) << "%";
-  const double left = step.since_start.count() / step.total_tokens * (wanted - step.total_tokens);
-  if (left >= 1) line << ", about " << std::lround(left) << " s left";
+  line << std::fixed << std::setprecision(1) << "step " << step.step;
+  if (step.new_tokens > 0)
+    line << ": " << step.new_tokens << " tokens, " << step.total_tokens << " in all";
+  else
+    line << ", layer " << std::min(step.layer + 1, step.layers) << "/" << step.layers;
+  if (step.total_tokens > 0) {
+    const double left = step.since_start.count() / step.total_tokens * (wanted - step.total_tokens);
+    if (left >= 1) line << ", " << std::lround(left) << " s left";
+    const int sweeps = step.new_tokens > 0 ? step.step : step.step - 1;
+    line << ", " << static_cast<double>(step.total_tokens) / sweeps << " tokens/sweep";
+  }
+  if (!engine.plan().resident) {
+    const auto bytes = static_cast<double>(step.link.disk_bytes);
+    line << ", " << format_size(step.link.disk_bytes) << " at " << rate(bytes, step.time);
+    if (const LinkSample& probe = engine.link_probe(); probe.bytes > 0)
+      line << " (" << percent(bytes / step.time.count() / probe.bytes_per_second()) << " of disk)";
+    line << ", link busy " << percent(step.link.busy / step.time) << ", stalled "
+         << percent(step.link.stall / step.time);
+  }
   return line.str();
 }
 
@@ -288,25 +303,28 @@ int run_generate(const std::vector<std::string>& words) {
   std::string text;
   const auto emit = [&](const std::string& piece) {
     text += piece;
-    if (!as_json && !piece.empty()) std::cout << piece << std::flush;
+    if (!as_json) progress.write(piece);
   };
+  if (!as_json) progress.make_way_for_text();
   progress.show("prefill: " + std::to_string(prompt.size()) + " tokens");
   const GenerateReport report = engine->generate(
       request, [&](TokenId token) { emit(stream.push(token)); },
       [&](const StepProgress& step) {
-        progress.show(describe(step, engine->plan(), request.max_new_tokens));
+        if (step.new_tokens > 0 || progress.wants_glimpse())
+          progress.show(describe(step, *engine, request.max_new_tokens));
       },
       interrupt.token());
   emit(stream.flush());
+  if (!as_json) progress.write("\n");
   progress.end();
   if (trace) trace->close();
   if (as_json || values.count("report")) {
     const std::string object = report_json(*engine, report, text, prompt.size())
                                    .dump(2, ' ', false, json::error_handler_t::replace);
-    if (as_json) std::cout << object;
+    if (as_json) std::cout << object << "\n";
     if (values.count("report")) write_text(values["report"].as<std::string>(), object + "\n");
   }
-  if (!(std::cout << "\n").flush()) throw Error("cannot write to standard output");
+  if (!std::cout.flush()) throw Error("cannot write to standard output");
   if (report.finish_reason != "cancelled") return 0;
   std::cerr << "canopy generate: stopped after " << report.tokens.size() << " tokens\n";
   return 130;

@@ -139,29 +139,6 @@ Interrupt::~Interrupt() {
   pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
 }
 
-ProgressLine::ProgressLine(const po::variables_map& values)
-    : terminal_(isatty(STDERR_FILENO) == 1), lines_(!terminal_ && values.count("progress") > 0) {}
-
-ProgressLine::~ProgressLine() { end(); }
-
-void ProgressLine::show(const std::string& text) {
-  if (lines_) std::cerr << text << "\n";
-  if (terminal_) std::cerr << "\r\x1b[2K" << text << std::flush;
-  open_ = terminal_;
-}
-
-void ProgressLine::show_loading(std::uint64_t done, std::uint64_t all) {
-  const auto now = std::chrono::steady_clock::now();
-  if (done < all && now - last_loading_ < std::chrono::seconds(1)) return;
-  last_loading_ = now;
-  show("loading " + format_size(done) + " of " + format_size(all));
-}
-
-void ProgressLine::end() {
-  if (open_) std::cerr << "\n";
-  open_ = false;
-}
-
 void print_notes(const Engine& engine) {
   for (const std::string& note : engine.notes()) std::cerr << "note: " << note << "\n";
   const ModelConfig& config = engine.models().target.config();

@@ -1,8 +1,6 @@
 #pragma once
-#include <chrono>
 #include <memory>
 #include <optional>
-#include <ostream>
 #include <stop_token>
 #include <string>
 #include <thread>
@@ -32,21 +30,6 @@ class Interrupt {
  private:
   std::stop_source source_;
   std::jthread watcher_;
-};
-
-/// One line on stderr that is rewritten in place on a terminal, or a line per update with
-/// --progress. Silent otherwise.
-class ProgressLine {
- public:
-  explicit ProgressLine(const boost::program_options::variables_map& values);
-  ~ProgressLine();
-  void show(const std::string& text);
-  void show_loading(std::uint64_t done, std::uint64_t all);  // bytes; thinned out
-  void end();                                                // leaves the last text standing
-
- private:
-  bool terminal_, lines_, open_ = false;
-  std::chrono::steady_clock::time_point last_loading_{};
 };
 
 /// Warns on stderr of what the user should know before a run: fallbacks taken, an inflated model, a

@@ -8,6 +8,7 @@
 #include "src/base/process_memory.h"
 #include "src/cli/commands.h"
 #include "src/cli/model_options.h"
+#include "src/cli/progress_line.h"
 
 namespace canopy::cli {
 
@@ -67,6 +68,12 @@ int run_perplexity(const std::vector<std::string>& words) {
         [&](const Engine::Loss& so_far) {
           progress.show(std::to_string(so_far.tokens) + " of " + std::to_string(tokens.size()) +
                         " tokens: perplexity " + std::to_string(perplexity(so_far)));
+          loss = so_far;
+        },
+        [&](const Unit& unit) {
+          if (progress.wants_glimpse())
+            progress.show(std::to_string(loss.tokens) + " of " + std::to_string(tokens.size()) +
+                          " tokens, layer " + std::to_string(unit.layer + 1));
         },
         interrupt.token());
   } catch (const Stopped&) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "src/cli/model_options.h"
+#include "src/cli/progress_line.h"
 
 namespace canopy::cli {
 

@@ -70,6 +70,8 @@ ModelFiles open_models(const std::filesystem::path& target, const std::filesyste
 }
 
 struct Engine::Impl {
+  using OnUnit = Transformer::OnUnit;
+
   ModelFiles models;
   const Topology topology;
   Placement placement;
@@ -105,7 +107,7 @@ struct Engine::Impl {
   /// Grow, sweep, verify. `behind` are committed tokens that the target has not run (the prompt,
   /// once); `pending` those that the draft has not, the root last; both are brought up to date.
   Step step(const GenerateRequest& request, const StepRng& rng, std::vector<TokenId>& behind,
-            std::vector<TokenId>& pending, const std::stop_token& stop);
+            std::vector<TokenId>& pending, const OnUnit& on_unit, const std::stop_token& stop);
 };
 
 Engine::Impl::Impl(ModelFiles files, const EngineOptions& options, const LoadProgress& progress,
@@ -183,7 +185,7 @@ Engine::Impl::Impl(ModelFiles files, const EngineOptions& options, const LoadPro
 
 Engine::Impl::Step Engine::Impl::step(const GenerateRequest& request, const StepRng& rng,
                                       std::vector<TokenId>& behind, std::vector<TokenId>& pending,
-                                      const std::stop_token& stop) {
+                                      const OnUnit& on_unit, const std::stop_token& stop) {
   const TokenId root = pending.back();
   const auto begun = Clock::now();
   Draft draft_tree = root_only(root);
@@ -206,7 +208,7 @@ Engine::Impl::Step Engine::Impl::step(const GenerateRequest& request, const Step
   std::vector<SweepPart> parts;
   if (ahead > 0) parts.push_back({{behind, chain_position, {}, 0, {}}, target_kv.get(), 0});
   parts.push_back({{tree.tokens(), position, bits, 0, rows}, target_kv.get(), ahead});
-  const ConstTensorView logits = target->forward(parts, *compute, stop);
+  const ConstTensorView logits = target->forward(parts, *compute, stop, on_unit);
   const Verdict verdict = verifier->verify(draft_tree, logits, request.sampling, rng, *compute);
 
   std::vector<NodeId> prompt_nodes(behind.size());
@@ -287,13 +289,20 @@ GenerateReport Engine::generate(const GenerateRequest& request, const OnToken& o
   std::vector<TokenId> behind(request.prompt.begin(), request.prompt.end() - 1);
   std::vector<TokenId> pending(request.prompt.begin(), request.prompt.end());
   LinkTotals link = m.link();
+  const int layers = m.models.target.config().layers;
   bool ended = false;
   while (!ended && static_cast<int>(report.tokens.size()) < most) {
     const auto start = Clock::now();
     Impl::Step step;
     try {
       const StepRng rng{request.seed, 0, static_cast<std::uint64_t>(report.steps)};
-      step = m.step(request, rng, behind, pending, stop);
+      const auto on_unit = [&](const Unit& unit) {
+        const Seconds time = since(start);
+        if (on_step)
+          on_step({report.steps + 1, 0, static_cast<int>(report.tokens.size()), unit.layer, layers,
+                   m.link() - link, time, report.prefill + report.decode + time});
+      };
+      step = m.step(request, rng, behind, pending, on_unit, stop);
     } catch (const Stopped&) {
       report.finish_reason = "cancelled";
       break;
@@ -319,15 +328,16 @@ GenerateReport Engine::generate(const GenerateRequest& request, const OnToken& o
       report.link += of_step;
     }
     if (on_step)
-      on_step({report.steps, kept, static_cast<int>(report.tokens.size()), of_step, time,
-               report.prefill + report.decode});
+      on_step({report.steps, kept, static_cast<int>(report.tokens.size()), layers, layers, of_step,
+               time, report.prefill + report.decode});
   }
   if (ended) report.finish_reason = "stop";
   return report;
 }
 
 Engine::Loss Engine::loss(std::span<const TokenId> text, int context,
-                          const std::function<void(const Loss&)>& on_window, std::stop_token stop) {
+                          const std::function<void(const Loss&)>& on_window, const OnUnit& on_unit,
+                          std::stop_token stop) {
   Impl& m = *impl_;
   require(context >= 2 && context - 1 <= m.plan.target_limits.max_logit_rows,
           "the plan has no room for the logits of a window");
@@ -340,7 +350,7 @@ Engine::Loss Engine::loss(std::span<const TokenId> text, int context,
     m.target_kv->truncate(0);
     const auto all = std::span(position).first(window.size());
     const SweepPart part{{window, all, {}, 0, all.first(window.size() - 1)}, m.target_kv.get(), 0};
-    const ConstTensorView logits = m.target->forward({&part, 1}, *m.compute, stop);
+    const ConstTensorView logits = m.target->forward({&part, 1}, *m.compute, stop, on_unit);
     for (std::size_t i = 1; i < window.size(); ++i) {
       m.read_logits(logits, static_cast<std::int64_t>(i) - 1);
       loss.sum -= report_token(m.host_logits, window[i], 0).chosen.logprob;

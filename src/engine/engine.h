@@ -14,6 +14,7 @@
 #include "offload/placement.h"
 #include "offload/streamer.h"
 #include "src/engine/plan.h"
+#include "src/model/transformer.h"
 #include "src/text/tokenizer.h"
 
 namespace canopy {
@@ -53,11 +54,12 @@ struct TokenReport {
   std::vector<TokenLogprob> top;
 };
 
-/// One step as it ends: grown, swept, verified.
+/// A step on its way (no new tokens yet), or as it ends: grown, swept, verified.
 struct StepProgress {
   int step = 0, new_tokens = 0, total_tokens = 0;
-  LinkTotals link;  // of this step
-  Seconds time{}, since_start{};
+  int layer = 0, layers = 0;      // of the target's sweep; the head is behind the last layer
+  LinkTotals link;                // of this step so far
+  Seconds time{}, since_start{};  // likewise; of the generation
 };
 
 /// What a generation cost.
@@ -93,9 +95,10 @@ class Engine {
 
   using OnToken = std::function<void(TokenId)>;
   using OnStep = std::function<void(const StepProgress&)>;
-  /// Continues the prompt. A stop request ends it within the ring's depth and keeps what was
-  /// accepted so far. At temperature 0 the tokens equal plain decoding's; at any other they are
-  /// distributed as the target's own.
+  using OnUnit = Transformer::OnUnit;
+  /// Continues the prompt; on_step is called for each layer of the target and each step. A stop
+  /// request ends it within the ring's depth and keeps what was accepted so far. At temperature 0
+  /// the tokens equal plain decoding's; at any other they are distributed as the target's own.
   GenerateReport generate(const GenerateRequest& request, const OnToken& on_token = {},
                           const OnStep& on_step = {}, std::stop_token stop = {});
 
@@ -107,7 +110,8 @@ class Engine {
     std::int64_t tokens = 0;
   };
   Loss loss(std::span<const TokenId> text, int context,
-            const std::function<void(const Loss&)>& on_window = {}, std::stop_token stop = {});
+            const std::function<void(const Loss&)>& on_window = {}, const OnUnit& on_unit = {},
+            std::stop_token stop = {});
 
  private:
   struct Impl;

@@ -105,7 +105,8 @@ struct Transformer::Impl {
   void check(const SweepPart& part) const;
   void attention(const UnitWeights& w, int layer, Stream& compute);
   void mlp(const UnitWeights& w, Stream& compute);
-  void sweep(int nodes, int rows, Stream& compute, const std::stop_token& stop);
+  void sweep(int nodes, int rows, Stream& compute, const std::stop_token& stop,
+             const OnUnit& on_unit);
 };
 
 void Transformer::Impl::check(const SweepPart& part) const {
@@ -247,7 +248,8 @@ void Transformer::Impl::mlp(const UnitWeights& w, Stream& compute) {
   }
 }
 
-void Transformer::Impl::sweep(int nodes, int rows, Stream& compute, const std::stop_token& stop) {
+void Transformer::Impl::sweep(int nodes, int rows, Stream& compute, const std::stop_token& stop,
+                              const OnUnit& on_unit) {
   Ops& ops = device.ops();
   weights.embed(host_tokens, compute, rows_of(residual, 0, nodes, config.dim));
   const TensorView head_in = rows_of(logit_input, 0, rows, config.dim);
@@ -258,6 +260,7 @@ void Transformer::Impl::sweep(int nodes, int rows, Stream& compute, const std::s
     if (stop.stop_requested()) throw Stopped();
     // Every unit is acquired, needed or not: sources prefetch in this order.
     const UnitLease w = weights.acquire(i, compute);
+    if (on_unit) on_unit(units[i]);
     switch (units[i].part) {
       case Part::kAttention:
         attention(*w, units[i].layer, compute);
@@ -305,10 +308,10 @@ Workload Transformer::workload(const ModelConfig& config, const Limits& limits) 
 }
 
 ConstTensorView Transformer::forward(std::span<const SweepPart> parts, Stream& compute,
-                                     std::stop_token stop) {
+                                     std::stop_token stop, const OnUnit& on_unit) {
   const auto [nodes, rows] = impl_->lay_out(parts, compute);
   try {
-    impl_->sweep(nodes, rows, compute, stop);
+    impl_->sweep(nodes, rows, compute, stop, on_unit);
   } catch (...) {
     impl_->weights.abandon_sweep();
     drain(compute);  // the caller may now free what queued work reads and writes

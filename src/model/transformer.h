@@ -1,4 +1,5 @@
 #pragma once
+#include <functional>
 #include <memory>
 #include <span>
 #include <stop_token>
@@ -54,12 +55,15 @@ class Transformer {
   const ModelConfig& config() const;
   const Limits& limits() const;
 
+  using OnUnit = std::function<void(const Unit&)>;
   /// One sweep: each unit is acquired once, however many parts and nodes. Returns logits [sum of
   /// logit_rows, vocab] f32, valid until the next forward, ready when `compute` gets there.
-  /// Allocates no device memory. A stop request ends the sweep at the next unit: throws Stopped;
-  /// the caches' committed slots are intact. Whatever it throws, `compute` is idle by then.
+  /// Allocates no device memory. on_unit is told of each unit whose work is about to be queued: for
+  /// a streamed model, of each that has arrived. A stop request ends the sweep at the next unit:
+  /// throws Stopped; the caches' committed slots are intact. Whatever it throws, `compute` is idle
+  /// by then.
   ConstTensorView forward(std::span<const SweepPart> parts, Stream& compute,
-                          std::stop_token stop = {});
+                          std::stop_token stop = {}, const OnUnit& on_unit = {});
 
  private:
   struct Impl;

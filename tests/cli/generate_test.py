@@ -1,4 +1,8 @@
 """canopy generate and perplexity on the real small model, as a user runs them."""
+import contextlib
+import os
+import pty
+import re
 import signal
 import subprocess
 import unittest
@@ -39,6 +43,22 @@ class Generate(TempDirCase):
         self.assertEqual(streamed["tokens"], resident["tokens"])
         self.assertGreater(streamed["checksums"], 0)
         self.assertIn("not verified", " ".join(resident["notes"]))
+
+    def test_draws_the_live_line_below_the_text(self):
+        words = ["generate", "-m", SMOLLM2, "-p", PROMPT, "-n", 16, "--memory", "100M"]
+        main_end, program_end = pty.openpty()
+        with subprocess.Popen([CANOPY, *map(str, words)], stdout=program_end, stderr=program_end) as program:
+            os.close(program_end)
+            shown = b""
+            with contextlib.suppress(OSError):  # EIO: the program has ended
+                while piece := os.read(main_end, 1 << 16):
+                    shown += piece
+        os.close(main_end)
+        self.assertEqual(program.returncode, 0)
+        self.assertRegex(shown, rb"step 2: 1 tokens, 2 in all, .* tokens/sweep, .* at .*/s, link busy \d+%, stalled \d+%")
+        live = re.compile(rb"\x1bD\x1b\[A\x1b7\x1b\[B\r\x1b\[2K[^\x1b]*\x1b8")  # down, wipe, draw, and back
+        text = run(*words).stdout
+        self.assertIn(text.replace("\n", "\r\n").encode(), live.sub(b"", shown))
 
     def test_a_tree_gives_the_same_text_in_fewer_steps(self):
         draft = self.dir / "draft.gguf"
