@@ -179,6 +179,29 @@ TEST(Placement, SaysSoWhereTheKernelWillNotPlaceTheRing) {
   EXPECT_NE(p.note.find("cannot be placed"), std::string::npos) << p.note;
 }
 
+TEST(Placement, PutsRingAndReaderOnTheDisksNode) {
+  // A made-up machine that hwloc takes for this one: the kernel has at least its node 0.
+  setenv("HWLOC_SYNTHETIC", "node:2 core:1 pu:1", 1);
+  setenv("HWLOC_THISSYSTEM", "1", 1);
+  const Topology two;
+  unsetenv("HWLOC_SYNTHETIC");
+  unsetenv("HWLOC_THISSYSTEM");
+  if (const auto refusal = two.prefer(0, HostSlab(1).bytes()))
+    GTEST_SKIP() << "memory cannot be placed here: " << *refusal;
+  if (two.cpus() != Cpus{0, 1}) GTEST_SKIP() << "this process may not use CPUs 0 and 1";
+  const Placement p = choose_placement(two, 0, {}, 0);
+  EXPECT_EQ(p.numa_node, 0);
+  EXPECT_FALSE(p.refused);
+  EXPECT_EQ(p.reader_cpus, Cpus{0});
+  EXPECT_EQ(p.threads, 2);
+  EXPECT_EQ(p.cpus, Cpus{});
+  EXPECT_EQ(choose_placement(two, 0, {1, 0}, 0).reader_cpus, Cpus{0});
+  const Placement far = choose_placement(two, 0, {1}, 0);
+  EXPECT_EQ(far.reader_cpus, Cpus{1});
+  EXPECT_EQ(far.numa_node, 0);
+  EXPECT_NE(far.note.find("none of its CPUs"), std::string::npos) << far.note;
+}
+
 TEST(Placement, TakesOneCpuOfEachCoreFirst) {
   const Topology two(kTwoNodes);
   EXPECT_EQ(choose_placement(two, 0, {0, 1, 2, 3}, {}).cpus, (Cpus{0, 2}));
