@@ -37,8 +37,10 @@ class ReadPump {
   /// The engine would idle soon unless something is added.
   bool wants_more() const { return next_ == queue_.size() && !free_.empty(); }
   bool idle() const { return next_ == queue_.size() && free_.size() == pieces_.size(); }
-  /// Submits what fits, waits for some reads, returns what is complete (maybe nothing); the span is
-  /// valid until the next call. Throws: Error naming owner, file and byte if a read failed or the
+  /// Submits what fits.
+  void submit();
+  /// submit(), then waits for some reads, returns what is complete (maybe nothing); the span is
+  /// valid until the next step. Throws: Error naming owner, file and byte if a read failed or the
   /// file ends too early.
   std::span<const Arrival> step();
   /// Forgets what is queued, waits for what is in flight.
@@ -57,7 +59,6 @@ class ReadPump {
     Arrival whole;  // as first asked for
     int refusals = 0;
   };
-  void submit();
   void cut_piece(std::size_t tag);
   bool finish(Piece& piece, std::int64_t result);  // false: ask again
   std::string place(const Piece& piece) const;

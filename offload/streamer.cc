@@ -202,7 +202,9 @@ void Streamer::Impl::read_in_cycle() {
         if (admission == Admission::kStop) return pump.drain();
         if (admission == Admission::kNoRoom) break;
       }
-      if (!deliver(pump.step())) return pump.drain();
+      const auto arrivals = pump.step();
+      pump.submit();  // the link does not wait for checksums
+      if (!deliver(arrivals)) return pump.drain();
     }
   } catch (...) {
     pump.drain();
