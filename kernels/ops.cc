@@ -190,16 +190,16 @@ void Ops::top_tokens(Stream& stream, ConstTensorView logits, int count, TensorVi
   if (logits.dim(0) > 0) do_top_tokens(stream, logits, count, token);
 }
 
-void Ops::draw_distinct(Stream& stream, ConstTensorView q, int count, StepRng rng,
-                        std::uint64_t first_index, TensorView token) {
-  constexpr const char* kOp = "draw_distinct";
+void Ops::draw_tokens(Stream& stream, ConstTensorView q, int count, Replacement replacement,
+                      StepRng rng, std::uint64_t first_index, TensorView token) {
+  constexpr const char* kOp = "draw_tokens";
   check(kOp, "q", q, {kAny, kAny}, kF32);
-  check(count > 0 && count <= q.dim(1), kOp, [&] {
+  check(count > 0 && (replacement == Replacement::kYes || count <= q.dim(1)), kOp, [&] {
     return std::to_string(count) + " distinct tokens cannot be drawn from a vocabulary of " +
            std::to_string(q.dim(1));
   });
   check(kOp, "token", token, {q.dim(0), count}, {DType::kI32});
-  if (q.dim(0) > 0) do_draw_distinct(stream, q, count, rng, first_index, token);
+  if (q.dim(0) > 0) do_draw_tokens(stream, q, count, replacement, rng, first_index, token);
 }
 
 }  // namespace canopy

@@ -50,6 +50,8 @@ struct Rope {
   RopePairs pairs = RopePairs::kHalves;
 };
 
+enum class Replacement : bool { kNo, kYes };
+
 /// The largest calls a model will make: what an Ops must hold scratch for.
 struct Workload {
   std::int64_t rows = 0;     // n of linear, attend, probabilities
@@ -95,12 +97,12 @@ class Ops {
   /// The `count` tokens of highest logit, best first; equal logits by lower id. Shapes: logits [n,
   /// vocab]; token [n, count] i32.
   void top_tokens(Stream&, ConstTensorView logits, int count, TensorView token);
-  /// Draws `count` distinct tokens per row, each from q without those before it; once the support
-  /// of q is used up, uniformly from the tokens not yet drawn, so that shapes stay fixed. Shapes: q
-  /// [n, vocab]; token [n, count] i32. Draw c of row i uses rng.uniform(kDraft, first_index + i *
-  /// count + c).
-  void draw_distinct(Stream&, ConstTensorView q, int count, StepRng, std::uint64_t first_index,
-                     TensorView token);
+  /// Draws `count` tokens per row from q. Without replacement each from what the draws before it
+  /// left of q; once the support of q is used up, uniformly from the tokens not yet drawn, so that
+  /// shapes stay fixed. Shapes: q [n, vocab]; token [n, count] i32. Draw c of row i uses
+  /// rng.uniform(kDraft, first_index + i * count + c).
+  void draw_tokens(Stream&, ConstTensorView q, int count, Replacement, StepRng,
+                   std::uint64_t first_index, TensorView token);
 
  private:
   virtual void do_linear(Stream&, ConstTensorView, std::span<const Projection>) = 0;
@@ -113,8 +115,8 @@ class Ops {
   virtual void do_attend(Stream&, const TreeAttention&) = 0;
   virtual void do_probabilities(Stream&, ConstTensorView, Sampling, TensorView) = 0;
   virtual void do_top_tokens(Stream&, ConstTensorView, int, TensorView) = 0;
-  virtual void do_draw_distinct(Stream&, ConstTensorView, int, StepRng, std::uint64_t,
-                                TensorView) = 0;
+  virtual void do_draw_tokens(Stream&, ConstTensorView, int, Replacement, StepRng, std::uint64_t,
+                              TensorView) = 0;
 };
 
 }  // namespace canopy

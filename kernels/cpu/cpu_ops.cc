@@ -111,10 +111,10 @@ void CpuOps::do_top_tokens(Stream& stream, ConstTensorView logits, int count, Te
         [=, this](std::byte* scratch) { cpu::top_tokens(pool_, scratch, logits, count, token); });
 }
 
-void CpuOps::do_draw_distinct(Stream& stream, ConstTensorView q, int count, StepRng rng,
-                              std::uint64_t first_index, TensorView token) {
+void CpuOps::do_draw_tokens(Stream& stream, ConstTensorView q, int count, Replacement replacement,
+                            StepRng rng, std::uint64_t first_index, TensorView token) {
   queue(stream, sampling_scratch_bytes(q.dim(1), pool_.size()), [=, this](std::byte* scratch) {
-    cpu::draw_distinct(pool_, scratch, q, count, rng, first_index, token);
+    cpu::draw_tokens(pool_, scratch, q, count, replacement, rng, first_index, token);
   });
 }
 

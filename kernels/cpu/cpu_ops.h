@@ -34,8 +34,8 @@ class CpuOps final : public Ops {
   void do_attend(Stream&, const TreeAttention&) override;
   void do_probabilities(Stream&, ConstTensorView logits, Sampling, TensorView p) override;
   void do_top_tokens(Stream&, ConstTensorView logits, int count, TensorView token) override;
-  void do_draw_distinct(Stream&, ConstTensorView q, int count, StepRng, std::uint64_t first_index,
-                        TensorView token) override;
+  void do_draw_tokens(Stream&, ConstTensorView q, int count, Replacement, StepRng,
+                      std::uint64_t first_index, TensorView token) override;
 
   /// Queues body(scratch), which then has the pool and `bytes` of scratch to itself.
   template <class Body>

@@ -199,7 +199,7 @@ void probabilities_row(const float* logits, std::size_t n, Sampling sampling, Ke
         static_cast<double>(std::bit_cast<float>(static_cast<std::uint32_t>(keys[i] >> 32))) / sum);
 }
 
-// ---- Drawing without replacement: inverse CDF over sums of parts of the row.
+// ---- Drawing: inverse CDF over sums of parts of the row.
 
 constexpr std::size_t kPart = 256;
 
@@ -241,24 +241,27 @@ std::size_t draw(const float* left, std::size_t n, const double* parts, double u
   return n;
 }
 
-void draw_row(const float* q, std::size_t n, std::size_t count, StepRng rng, std::uint64_t index,
-              float* left, double* parts, std::int32_t* token) {
+void draw_row(const float* q, std::size_t n, std::size_t count, Replacement replacement,
+              StepRng rng, std::uint64_t index, float* left, double* parts, std::int32_t* token) {
   for (std::size_t i = 0; i < n; ++i) left[i] = q[i] > 0 ? q[i] : 0;
   for (std::size_t i = 0; i < n; i += kPart)
     parts[i / kPart] = part_sum(left + i, std::min(kPart, n - i));
+  std::size_t undrawn = n;
   for (std::size_t c = 0; c < count; ++c) {
     const double u = rng.uniform(StepRng::Purpose::kDraft, index + c);
     std::size_t drawn = draw(left, n, parts, u);
-    if (drawn == n) {  // the support is used up: uniform over the n - c tokens not yet drawn
+    if (drawn == n) {  // the support is used up: uniform over the tokens not yet drawn
       // Marks of what was drawn are NaN: no probability, and told apart from zero.
-      auto skip = std::min(static_cast<std::size_t>(u * static_cast<double>(n - c)), n - c - 1);
+      auto skip = std::min(static_cast<std::size_t>(u * static_cast<double>(undrawn)), undrawn - 1);
       for (drawn = 0; std::isnan(left[drawn]) || skip-- > 0;) ++drawn;
     }
+    token[c] = static_cast<std::int32_t>(drawn);
+    if (replacement == Replacement::kYes) continue;
     left[drawn] = std::numeric_limits<float>::quiet_NaN();
+    --undrawn;
     // Summed again rather than subtracted, so that no rounding stays behind.
     const std::size_t start = drawn / kPart * kPart;
     parts[drawn / kPart] = part_sum(left + start, std::min(kPart, n - start));
-    token[c] = static_cast<std::int32_t>(drawn);
   }
 }
 
@@ -291,13 +294,14 @@ void top_tokens(Pool& pool, std::byte* scratch, ConstTensorView logits, int coun
   });
 }
 
-void draw_distinct(Pool& pool, std::byte* scratch, ConstTensorView q, int count, StepRng rng,
-                   std::uint64_t first_index, TensorView token) {
+void draw_tokens(Pool& pool, std::byte* scratch, ConstTensorView q, int count,
+                 Replacement replacement, StepRng rng, std::uint64_t first_index,
+                 TensorView token) {
   const std::size_t n = to_size(q.dim(1)), draws = to_size(count);
   pool.for_each(to_size(q.dim(0)), [&](std::size_t i, std::size_t worker) {
     auto* const parts = reinterpret_cast<double*>(scratch) + worker * (n + parts_of(n));
     auto* const left = reinterpret_cast<float*>(parts + parts_of(n));
-    draw_row(reinterpret_cast<const float*>(q.data()) + i * n, n, draws, rng,
+    draw_row(reinterpret_cast<const float*>(q.data()) + i * n, n, draws, replacement, rng,
              first_index + i * draws, left, parts,
              reinterpret_cast<std::int32_t*>(token.data()) + i * draws);
   });

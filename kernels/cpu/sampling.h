@@ -15,7 +15,7 @@ void probabilities(Pool& pool, std::byte* scratch, ConstTensorView logits, Sampl
                    TensorView p);
 void top_tokens(Pool& pool, std::byte* scratch, ConstTensorView logits, int count,
                 TensorView token);
-void draw_distinct(Pool& pool, std::byte* scratch, ConstTensorView q, int count, StepRng rng,
-                   std::uint64_t first_index, TensorView token);
+void draw_tokens(Pool& pool, std::byte* scratch, ConstTensorView q, int count,
+                 Replacement replacement, StepRng rng, std::uint64_t first_index, TensorView token);
 
 }  // namespace canopy::cpu

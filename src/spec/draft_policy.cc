@@ -168,7 +168,8 @@ void DraftPolicy::propose(std::span<const DraftRequest> requests, const Level& l
       for_common_columns(scores, config_.vocab, [&](ConstTensorView rows, std::int64_t i) {
         ops.probabilities(stream, rows, requests[r].sampling, q.rows(i, rows.dim(0)));
       });
-      ops.draw_distinct(stream, q, level.children, requests[r].rng, level.first_draw, tokens);
+      ops.draw_tokens(stream, q, level.children, Replacement::kNo, requests[r].rng,
+                      level.first_draw, tokens);
     }
   }
   host_proposals_.resize(at(static_cast<int>(count)) * at(level.children));

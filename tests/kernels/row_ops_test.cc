@@ -269,9 +269,15 @@ TEST_P(RowOps, ChecksNameTheOpAndTheMismatch) {
        }),
        "top_tokens: 10 tokens"},
       {message([&] {
-         ops().draw_distinct(s, f32({1, 9}), 2, {}, 0, data.view(DType::kI32, {1, 3}));
+         ops().draw_tokens(s, f32({1, 9}), 10, Replacement::kNo, {}, 0,
+                           data.view(DType::kI32, {1, 10}));
        }),
-       "draw_distinct: token has shape [1, 3], not [1, 2]"}};
+       "draw_tokens: 10 distinct tokens"},
+      {message([&] {
+         ops().draw_tokens(s, f32({1, 9}), 2, Replacement::kYes, {}, 0,
+                           data.view(DType::kI32, {1, 3}));
+       }),
+       "draw_tokens: token has shape [1, 3], not [1, 2]"}};
   for (const auto& [got, want] : cases) EXPECT_EQ(got.substr(0, want.size()), want);
 }
 

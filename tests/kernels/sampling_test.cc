@@ -60,13 +60,14 @@ class SamplingOps : public OnEachDevice {
                         to.view(DType::kF32, {dim(rows), dim(n)}));
     return to.read<float>();
   }
-  std::vector<std::int32_t> draw(const std::vector<float>& q, std::size_t rows, std::size_t count,
-                                 StepRng rng, std::uint64_t first = 0) {
+  std::vector<std::int32_t> draw(Replacement replacement, const std::vector<float>& q,
+                                 std::size_t rows, std::size_t count, StepRng rng,
+                                 std::uint64_t first = 0) {
     const std::size_t n = q.size() / rows;
     OnDevice from = send(q), to = send(std::vector<std::int32_t>(rows * count, -1));
-    ops().draw_distinct(stream(), from.view(DType::kF32, {dim(rows), dim(n)}),
-                        static_cast<int>(count), rng, first,
-                        to.view(DType::kI32, {dim(rows), dim(count)}));
+    ops().draw_tokens(stream(), from.view(DType::kF32, {dim(rows), dim(n)}),
+                      static_cast<int>(count), replacement, rng, first,
+                      to.view(DType::kI32, {dim(rows), dim(count)}));
     return to.read<std::int32_t>();
   }
 };
@@ -161,7 +162,7 @@ TEST_P(SamplingOps, DrawsAreDistinctAndInTheSupportUntilItIsUsedUp) {
       q[t] = std::ldexp(1.0f, -static_cast<int>(random() % 100));
       positive.insert(static_cast<std::int32_t>(t));
     }
-    const std::vector<std::int32_t> drawn = draw(q, 1, count, {seed, 0, 0});
+    const std::vector<std::int32_t> drawn = draw(Replacement::kNo, q, 1, count, {seed, 0, 0});
     const std::set<std::int32_t> distinct(drawn.begin(), drawn.end());
     EXPECT_EQ(distinct.size(), count);
     EXPECT_GE(*distinct.begin(), 0);
@@ -171,32 +172,39 @@ TEST_P(SamplingOps, DrawsAreDistinctAndInTheSupportUntilItIsUsedUp) {
 }
 
 TEST_P(SamplingOps, AllTokensOfAVocabularyCanBeDrawn) {
-  const std::vector<std::int32_t> drawn = draw(std::vector<float>(300, 0.0f), 1, 300, {9, 0, 0});
+  const std::vector<std::int32_t> drawn =
+      draw(Replacement::kNo, std::vector<float>(300, 0.0f), 1, 300, {9, 0, 0});
   EXPECT_EQ(std::set<std::int32_t>(drawn.begin(), drawn.end()).size(), 300u);
 }
 
-TEST_P(SamplingOps, DrawsFollowSequentialSamplingWithoutReplacement) {
-  // All ordered pairs of 5 tokens, one of which has no mass: P(a, b) = q_a q_b / (1 - q_a).
+TEST_P(SamplingOps, PairsOfDrawsFollowTheirLaw) {
+  // All ordered pairs of 5 tokens, one of which has no mass: with replacement P(a, b) = q_a q_b,
+  // without q_a q_b / (1 - q_a).
   const std::vector<float> q = {0.5f, 0.0f, 0.25f, 0.125f, 0.125f};
   constexpr std::size_t kRows = 20000;
   std::vector<float> rows;
   for (std::size_t i = 0; i < kRows; ++i) rows.insert(rows.end(), q.begin(), q.end());
-  const std::vector<std::int32_t> drawn = draw(rows, kRows, 2, {123, 0, 7});
-  std::vector<double> seen(25);
-  for (std::size_t i = 0; i < kRows; ++i)
-    ++seen[static_cast<std::size_t>(drawn[2 * i] * 5 + drawn[2 * i + 1])];
-  double chi_square = 0;
-  for (std::size_t a = 0; a < 5; ++a)
-    for (std::size_t b = 0; b < 5; ++b) {
-      const double qa = static_cast<double>(q[a]), qb = static_cast<double>(q[b]);
-      const double expected = a == b ? 0 : kRows * qa * qb / (1 - qa);
-      if (expected == 0) {
-        EXPECT_EQ(seen[a * 5 + b], 0) << a << " then " << b;
-      } else {
-        chi_square += std::pow(seen[a * 5 + b] - expected, 2) / expected;
+  for (const Replacement replacement : {Replacement::kNo, Replacement::kYes}) {
+    const bool twice = replacement == Replacement::kYes;
+    SCOPED_TRACE(twice ? "with replacement" : "without replacement");
+    const std::vector<std::int32_t> drawn = draw(replacement, rows, kRows, 2, {123, 0, 7});
+    std::vector<double> seen(25);
+    for (std::size_t i = 0; i < kRows; ++i)
+      ++seen[static_cast<std::size_t>(drawn[2 * i] * 5 + drawn[2 * i + 1])];
+    double chi_square = 0;
+    for (std::size_t a = 0; a < 5; ++a)
+      for (std::size_t b = 0; b < 5; ++b) {
+        const double qa = static_cast<double>(q[a]), qb = static_cast<double>(q[b]);
+        const double chance = twice ? qa * qb : a == b ? 0 : qa * qb / (1 - qa);
+        if (chance == 0) {
+          EXPECT_EQ(seen[a * 5 + b], 0) << a << " then " << b;
+        } else {
+          chi_square += std::pow(seen[a * 5 + b] - kRows * chance, 2) / (kRows * chance);
+        }
       }
-    }
-  EXPECT_LT(chi_square, 38.0);  // 12 pairs, 11 degrees of freedom: exceeded once in 10,000 seeds
+    // Exceeded once in 10,000 seeds: 16 pairs with replacement, 12 without.
+    EXPECT_LT(chi_square, twice ? 44.3 : 37.4);
+  }
 }
 
 TEST_P(SamplingOps, DrawCOfRowIUsesTheKeyOfItsIndex) {
@@ -206,17 +214,27 @@ TEST_P(SamplingOps, DrawCOfRowIUsesTheKeyOfItsIndex) {
   const std::vector<float> row = probabilities(random_floats(n, random, 5.0f), 1, {1.0f, 0, 1.0f});
   for (std::size_t i = 0; i < rows; ++i) q.insert(q.end(), row.begin(), row.end());
   const StepRng rng{77, 1, 5};
-  const std::vector<std::int32_t> together = draw(q, rows, count, rng, 1000);
-  for (std::size_t i = 0; i < rows; ++i) {
-    const std::vector<std::int32_t> alone = draw(row, 1, count, rng, 1000 + i * count);
-    EXPECT_TRUE(std::equal(alone.begin(), alone.end(), together.begin() + dim(i * count)));
-    // The first draw is plain inversion of the CDF.
-    const double u = rng.uniform(StepRng::Purpose::kDraft, 1000 + i * count);
-    const double total = std::accumulate(row.begin(), row.end(), 0.0);
+  // Plain inversion of the CDF by the uniform of that index.
+  const double total = std::accumulate(row.begin(), row.end(), 0.0);
+  const auto invert = [&](std::uint64_t index) {
+    const double u = rng.uniform(StepRng::Purpose::kDraft, index);
     double below = 0;
-    std::size_t t = 0;
-    while (below + static_cast<double>(row[t]) <= u * total) below += static_cast<double>(row[t++]);
-    EXPECT_EQ(together[i * count], static_cast<std::int32_t>(t));
+    std::int32_t t = 0;
+    for (; below + static_cast<double>(row[static_cast<std::size_t>(t)]) <= u * total; ++t)
+      below += static_cast<double>(row[static_cast<std::size_t>(t)]);
+    return t;
+  };
+  for (const Replacement replacement : {Replacement::kNo, Replacement::kYes}) {
+    const std::vector<std::int32_t> together = draw(replacement, q, rows, count, rng, 1000);
+    for (std::size_t i = 0; i < rows; ++i) {
+      const std::vector<std::int32_t> alone =
+          draw(replacement, row, 1, count, rng, 1000 + i * count);
+      EXPECT_TRUE(std::equal(alone.begin(), alone.end(), together.begin() + dim(i * count)));
+      // Without replacement only the first draw is from q itself.
+      const std::size_t plain = replacement == Replacement::kYes ? count : 1;
+      for (std::size_t c = 0; c < plain; ++c)
+        EXPECT_EQ(together[i * count + c], invert(1000 + i * count + c));
+    }
   }
 }
 

@@ -41,8 +41,8 @@ class VerifierTest : public ::testing::Test {
   }
   std::vector<TokenId> draw_distinct(ConstTensorView q, int count, const StepRng& rng) {
     std::vector<TokenId> tokens(static_cast<std::size_t>(count));
-    device->ops().draw_distinct(*stream, q, count, rng, 0,
-                                {proposals.data(), DType::kI32, {1, count}});
+    device->ops().draw_tokens(*stream, q, count, Replacement::kNo, rng, 0,
+                              {proposals.data(), DType::kI32, {1, count}});
     device->download(*stream, std::as_writable_bytes(std::span(tokens)), proposals.data());
     stream->synchronize();
     return tokens;
