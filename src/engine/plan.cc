@@ -144,7 +144,7 @@ Plan make_plan(const PlanRequest& request, const Checkpoint& target, const Check
     throw Error("speculation (" + std::string(name(plan.spec)) + ") needs a draft model");
   const ModelConfig& t = target.config();
   plan.policy.shape = choose_shape(request, plan.spec);
-  plan.policy.drawing = request.temperature == 0 ? Drawing::kTopK : Drawing::kWithoutReplacement;
+  plan.policy.drawing = request.temperature == 0 ? Drawing::kTopK : Drawing::kSequoia;
   const int nodes = plan.policy.shape.size();
   plan.slots = request.context + nodes;
   plan.target_limits.max_nodes = request.max_prompt + nodes;

@@ -3,16 +3,10 @@
 #include <vector>
 
 #include "kernels/tensor.h"
+#include "src/spec/drawing.h"
 #include "src/spec/token_tree.h"
 
 namespace canopy {
-
-/// How siblings were drawn. The verifier's proof depends on it, so it travels with
-/// the tree and the two are never chosen apart.
-enum class Drawing : std::uint8_t {
-  kTopK,                // the draft's best tokens; the target's own sample decides
-  kWithoutReplacement,  // drawn from q, never one twice; Sequoia's rule decides
-};
 
 /// A tree of guesses, as the verifier needs it. Plain data.
 struct Draft {

@@ -65,8 +65,7 @@ DraftPolicy::DraftPolicy(Device& device, const Config& config)
 std::size_t DraftPolicy::device_bytes(const Config& config) {
   const Layout layout(config.shape);
   std::size_t each = at(layout.most_proposals) * sizeof(TokenId);
-  if (config.drawing == Drawing::kWithoutReplacement)
-    each += layout.inner.size() * at(config.vocab) * sizeof(float);
+  if (uses_q(config.drawing)) each += layout.inner.size() * at(config.vocab) * sizeof(float);
   return at(config.max_requests) * each;
 }
 
@@ -94,7 +93,7 @@ std::vector<Draft> DraftPolicy::grow(Transformer& model, std::span<const DraftRe
     require(!requests[r].pending.empty(), "draft: the root must be pending");
     length.push_back(requests[r].kv->length());
     drafts.push_back({TokenTree(requests[r].pending.back()), config_.drawing, layout_.row,
-                      config_.drawing == Drawing::kTopK ? TensorView() : q_of(r)});
+                      uses_q(config_.drawing) ? q_of(r) : TensorView()});
   }
   try {
     for (std::size_t depth = 0; depth < layout_.levels.size(); ++depth) {
@@ -159,7 +158,7 @@ void DraftPolicy::propose(std::span<const DraftRequest> requests, const Level& l
     const auto first = static_cast<std::int64_t>(r) * level.count;
     const ConstTensorView scores = logits.rows(first, level.count);
     const TensorView tokens = proposals.rows(first, level.count);
-    if (config_.drawing == Drawing::kTopK) {
+    if (!uses_q(config_.drawing)) {
       for_common_columns(scores, config_.vocab, [&](ConstTensorView rows, std::int64_t i) {
         ops.top_tokens(stream, rows, level.children, tokens.rows(i, rows.dim(0)));
       });
@@ -168,8 +167,9 @@ void DraftPolicy::propose(std::span<const DraftRequest> requests, const Level& l
       for_common_columns(scores, config_.vocab, [&](ConstTensorView rows, std::int64_t i) {
         ops.probabilities(stream, rows, requests[r].sampling, q.rows(i, rows.dim(0)));
       });
-      ops.draw_tokens(stream, q, level.children, Replacement::kNo, requests[r].rng,
-                      level.first_draw, tokens);
+      ops.draw_tokens(stream, q, level.children,
+                      config_.drawing == Drawing::kSequoia ? Replacement::kNo : Replacement::kYes,
+                      requests[r].rng, level.first_draw, tokens);
     }
   }
   host_proposals_.resize(at(static_cast<int>(count)) * at(level.children));

@@ -3,6 +3,7 @@
 #include <span>
 #include <vector>
 
+#include "src/spec/drawing.h"
 #include "src/spec/token_tree.h"
 
 namespace canopy {
@@ -25,20 +26,20 @@ class Choices {
   virtual TokenId draw(NodeId node, std::span<const double> p) = 0;
 };
 
-/// Follows the target's own sample at each node for as long as a child carries it. Exact for any
-/// tree whose children do not depend on that sample.
+/// Follows the target's own sample at each node for as long as a child carries it (the first that
+/// does). Exact for any tree whose children do not depend on that sample.
 Verdict follow_samples(const TokenTree& tree, const std::function<TokenId(NodeId)>& sample);
 
 /// A row of probabilities for a node, lent to the rule, which overwrites it.
 using LendRow = std::function<std::span<double>(NodeId)>;
 
-/// Sequoia's rule for children drawn from q without replacement, uniformly once the support of q is
-/// used up: the text is distributed exactly as if sampled from the target alone (docs/math.md,
-/// "Verification"). p is asked for visited nodes, q for those of them with children; neither needs
-/// to be normalised. q may have fewer columns than p: the rest counts as 0.
-/// Throws Error if q cannot have drawn the tree.
-/// Source: arXiv:2402.12374, Algorithm 1.
-Verdict accept_or_reject(const TokenTree& tree, const LendRow& p_row, const LendRow& q_row,
-                         Choices& choices);
+/// Verifies a tree by the rule of its drawing: the text is distributed exactly as if sampled from
+/// the target alone (docs/math.md, "Verification"). p is asked for visited nodes, q for those of
+/// them with children, unless the target decides; neither needs to be normalised. q may have fewer
+/// columns than p: the rest counts as 0.
+/// Throws Error if q cannot have drawn the tree, or a row of p is not one of probabilities.
+/// Source: see Drawing.
+Verdict verify_tree(const TokenTree& tree, Drawing drawing, const LendRow& p_row,
+                    const LendRow& q_row, Choices& choices);
 
 }  // namespace canopy

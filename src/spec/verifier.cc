@@ -79,27 +79,20 @@ Verdict Verifier::verify(const Draft& draft, ConstTensorView target_logits,
   require(target_logits.rank() == 2 && target_logits.dim(0) == draft.tree.size() &&
               target_logits.dim(1) == vocab_,
           "verification: the target's logits must be [nodes of the tree, vocab]");
+  if (sampling.temperature == 0 && target_decides(draft.drawing))
+    return follow_samples(draft.tree,
+                          [&](NodeId node) { return best_token(target_logits, node, stream); });
+  require(target_decides(draft.drawing) || (draft.q.rank() == 2 && draft.q.dim(1) <= vocab_),
+          "verification: the draft's q must be [inner nodes, at most the target's vocab]");
   KeyedChoices choices(rng);
-  const auto p_row = [&](NodeId node) { return target_row(target_logits, node, sampling, stream); };
-  switch (draft.drawing) {
-    case Drawing::kTopK:
-      return follow_samples(draft.tree, [&](NodeId node) {
-        if (sampling.temperature == 0) return best_token(target_logits, node, stream);
-        const std::span<double> p = p_row(node);
-        return choices.draw(node, p);
-      });
-    case Drawing::kWithoutReplacement:
-      require(draft.q.rank() == 2 && draft.q.dim(1) <= vocab_,
-              "verification: the draft's q must be [inner nodes, at most the target's vocab]");
-      return accept_or_reject(
-          draft.tree, p_row,
-          [&](NodeId node) {
-            const auto row = draft.row[static_cast<std::size_t>(node)];
-            return download(draft.q.rows(row, 1), q_row_, stream);
-          },
-          choices);
-  }
-  throw Error("verification: unknown drawing");
+  return verify_tree(
+      draft.tree, draft.drawing,
+      [&](NodeId node) { return target_row(target_logits, node, sampling, stream); },
+      [&](NodeId node) {
+        const auto row = draft.row[static_cast<std::size_t>(node)];
+        return download(draft.q.rows(row, 1), q_row_, stream);
+      },
+      choices);
 }
 
 }  // namespace canopy

@@ -107,7 +107,7 @@ TEST_F(DraftPolicyTest, FillsTheShapeWithTheBestTokensAfterEachPathAtTemperature
 }
 
 TEST_F(DraftPolicyTest, DrawsDistinctChildrenFromTheQThatItHandsOver) {
-  DraftPolicy policy(*device, {shape, Drawing::kWithoutReplacement, config.vocab, 1});
+  DraftPolicy policy(*device, {shape, Drawing::kSequoia, config.vocab, 1});
   const Sampling sampling{0.8f, 20, 0.95f};
   // Logits stay within 30 of each other: three roundings of their quotients, then exp and log.
   constexpr float kRounding = 3 * 30 / 0.8f * 0x1p-23f + 8 * 0x1p-23f;
@@ -148,7 +148,7 @@ TEST_F(DraftPolicyTest, DrawsEachChildByItsProbabilityOnEveryLevel) {
   Transformer draft_model(
       *device, config, small,
       {.max_nodes = 16, .max_tree = 16, .max_logit_rows = 8, .max_context = 64, .chunk = 16});
-  DraftPolicy policy(*device, {TreeShape::chain(3), Drawing::kWithoutReplacement, config.vocab, 1});
+  DraftPolicy policy(*device, {TreeShape::chain(3), Drawing::kSequoia, config.vocab, 1});
   std::map<std::pair<TokenId, TokenId>, int> counts;
   std::map<std::pair<TokenId, TokenId>, double> expected;
   const Tokens pending{2};
@@ -166,8 +166,42 @@ TEST_F(DraftPolicyTest, DrawsEachChildByItsProbabilityOnEveryLevel) {
   EXPECT_TRUE(fits(counts, expected));
 }
 
+TEST_F(DraftPolicyTest, DrawsSiblingsAsTheDrawingSays) {
+  config.vocab = 6;
+  RandomWeights small(*device, config, 9);
+  Transformer draft_model(
+      *device, config, small,
+      {.max_nodes = 16, .max_tree = 16, .max_logit_rows = 8, .max_context = 64, .chunk = 16});
+  const Tokens pending{2};
+  for (const Drawing drawing :
+       {Drawing::kNaive, Drawing::kSequoia, Drawing::kSpecInfer, Drawing::kSpecTr}) {
+    SCOPED_TRACE(static_cast<int>(drawing));
+    DraftPolicy policy(*device, {TreeShape::from_parents({-1, 0, 0}), drawing, config.vocab, 1});
+    std::map<std::pair<TokenId, TokenId>, int> counts;
+    std::vector<float> q;  // the same in each step
+    for (std::uint64_t step = 0; step < 4000; ++step) {
+      KvCache kv(*device, config, 8, {});
+      const DraftRequest request{pending, &kv, {2.5f, 0, 1.0f}, {3, 0, step}};
+      const Draft draft = policy.grow(draft_model, {&request, 1}, *stream).front();
+      EXPECT_EQ(draft.drawing, drawing);
+      ++counts[{draft.tree.token(1), draft.tree.token(2)}];
+      q = download(draft.q);
+    }
+    std::map<std::pair<TokenId, TokenId>, double> expected;
+    for (std::size_t a = 0; a < 6; ++a)
+      for (std::size_t b = 0; b < 6; ++b) {
+        const double qa = static_cast<double>(q[a]), qb = static_cast<double>(q[b]);
+        expected[{static_cast<TokenId>(a), static_cast<TokenId>(b)}] =
+            drawing != Drawing::kSequoia ? qa * qb
+            : a == b                     ? 0
+                                         : qa * qb / (1 - qa);
+      }
+    EXPECT_TRUE(fits(counts, expected));
+  }
+}
+
 TEST_F(DraftPolicyTest, GrowsTheSameTreeFromTheCacheAsFromTheWholeText) {
-  for (const Drawing drawing : {Drawing::kTopK, Drawing::kWithoutReplacement}) {
+  for (const Drawing drawing : {Drawing::kTopK, Drawing::kSequoia, Drawing::kSpecInfer}) {
     DraftPolicy policy(*device, {shape, drawing, config.vocab, 1});
     KvCache kv = cache();
     Tokens text = prompt, pending = prompt;
@@ -199,7 +233,7 @@ TEST_F(DraftPolicyTest, GrowsTheSameTreeFromTheCacheAsFromTheWholeText) {
 }
 
 TEST_F(DraftPolicyTest, GrowsSeveralTreesTogetherAsEachAlone) {
-  for (const Drawing drawing : {Drawing::kTopK, Drawing::kWithoutReplacement}) {
+  for (const Drawing drawing : {Drawing::kTopK, Drawing::kSequoia, Drawing::kSpecInfer}) {
     DraftPolicy together(*device, {shape, drawing, config.vocab, 3});
     DraftPolicy alone(*device, {shape, drawing, config.vocab, 1});
     const Tokens texts[] = {prompt, {8}, {2, 7, 1}};
@@ -216,7 +250,7 @@ TEST_F(DraftPolicyTest, GrowsSeveralTreesTogetherAsEachAlone) {
       const Draft one = grow(alone, kv, texts[i], sampled, {4, i, 0});
       EXPECT_EQ(tokens_of(drafts[i]), tokens_of(one));
       EXPECT_EQ(caches[i].length(), kv.length());
-      if (drawing == Drawing::kWithoutReplacement) {
+      if (uses_q(drawing)) {
         EXPECT_EQ(download(drafts[i].q), download(one.q));
       }
     }
@@ -225,7 +259,7 @@ TEST_F(DraftPolicyTest, GrowsSeveralTreesTogetherAsEachAlone) {
 
 TEST_F(DraftPolicyTest, NeverProposesTokensThatTheTargetDoesNotKnow) {
   constexpr int kCommon = 10;
-  for (const Drawing drawing : {Drawing::kTopK, Drawing::kWithoutReplacement}) {
+  for (const Drawing drawing : {Drawing::kTopK, Drawing::kSequoia, Drawing::kSpecInfer}) {
     DraftPolicy policy(*device, {shape, drawing, kCommon, 1});
     for (std::uint64_t step = 0; step < 20; ++step) {
       KvCache kv = cache();
@@ -262,7 +296,7 @@ TEST_F(DraftPolicyTest, CountsItsBytesAndItsWidestForwardBeforehand) {
   // Inner nodes by level: 1, 2, 3, 1. Proposals: 3, 2 x 2, 3 x 1, 1 x 2.
   EXPECT_EQ(DraftPolicy::widest_forward({shape, Drawing::kTopK, 61, 2}), 6);
   EXPECT_EQ(DraftPolicy::device_bytes({shape, Drawing::kTopK, 61, 2}), 2u * 4 * 4);
-  EXPECT_EQ(DraftPolicy::device_bytes({shape, Drawing::kWithoutReplacement, 61, 2}),
+  EXPECT_EQ(DraftPolicy::device_bytes({shape, Drawing::kSequoia, 61, 2}),
             2u * (4 * 4 + 7 * 61 * 4));
 }
 

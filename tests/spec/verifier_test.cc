@@ -39,10 +39,16 @@ class VerifierTest : public ::testing::Test {
     stream->synchronize();
     return values;
   }
-  std::vector<TokenId> draw_distinct(ConstTensorView q, int count, const StepRng& rng) {
+  /// Children of a node as the policy proposes them.
+  std::vector<TokenId> propose(Drawing drawing, ConstTensorView q, int count, const StepRng& rng) {
     std::vector<TokenId> tokens(static_cast<std::size_t>(count));
-    device->ops().draw_tokens(*stream, q, count, Replacement::kNo, rng, 0,
-                              {proposals.data(), DType::kI32, {1, count}});
+    const TensorView to(proposals.data(), DType::kI32, {1, count});
+    if (drawing == Drawing::kTopK)
+      device->ops().top_tokens(*stream, q, count, to);
+    else
+      device->ops().draw_tokens(*stream, q, count,
+                                drawing == Drawing::kSequoia ? Replacement::kNo : Replacement::kYes,
+                                rng, 0, to);
     device->download(*stream, std::as_writable_bytes(std::span(tokens)), proposals.data());
     stream->synchronize();
     return tokens;
@@ -124,13 +130,13 @@ TEST_P(SampledText, HasTheTargetsDistribution) {
   std::mt19937 alone(3);
   std::map<std::pair<TokenId, TokenId>, int> counts;
   for (std::uint64_t step = 0; step < kSteps; ++step) {
-    const StepRng rng{11, 0, step};
+    const StepRng rng{13, 0, step};
     Draft draft{TokenTree(0), drawing, {0, 1, 2, -1, -1}, q};
     for (const NodeId node : {0, 1, 2}) {
       const TensorView row = q_of_token.rows(draft.tree.token(node), 1);
       StepRng of_node = rng;
       of_node.sequence = static_cast<std::uint32_t>(node);
-      draft.tree.add_children(node, draw_distinct(row, node == 0 ? 2 : 1, of_node));
+      draft.tree.add_children(node, propose(drawing, row, node == 0 ? 2 : 1, of_node));
       std::memcpy(q.rows(node, 1).data(), row.data(), row.bytes());  // host memory on this device
     }
     for (NodeId node = 0; node < 5; ++node)
@@ -165,7 +171,8 @@ TEST_P(SampledText, HasTheTargetsDistribution) {
 
 INSTANTIATE_TEST_SUITE_P(
     Everywhere, SampledText,
-    ::testing::Combine(::testing::Values(Drawing::kWithoutReplacement, Drawing::kTopK),
+    ::testing::Combine(::testing::Values(Drawing::kTopK, Drawing::kNaive, Drawing::kSequoia,
+                                         Drawing::kSpecInfer, Drawing::kSpecTr),
                        ::testing::Values(Sampling{1.0f, 0, 1.0f}, Sampling{0.6f, 0, 1.0f},
                                          Sampling{1.0f, 0, 0.9f}, Sampling{0.6f, 4, 0.9f}),
                        ::testing::Values(kVocab, 4)));
@@ -192,7 +199,7 @@ TEST_F(VerifierTest, RefusesLogitsAndDraftsOfTheWrongShape) {
   const TensorView narrow = upload(std::vector<float>(kVocab - 1), kVocab - 1);
   EXPECT_THROW(verifier.verify(root_only(0), narrow, sampling, {}, *stream), Error);
   Draft draft = root_only(0);
-  draft.drawing = Drawing::kWithoutReplacement;  // without a q
+  draft.drawing = Drawing::kSequoia;  // without a q
   EXPECT_THROW(verifier.verify(draft, two.rows(0, 1), sampling, {}, *stream), Error);
 }
 

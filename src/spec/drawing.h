@@ -1,0 +1,25 @@
+#pragma once
+#include <cstdint>
+
+namespace canopy {
+
+/// How siblings are drawn and, by that, the rule that verifies them. Each proof (docs/math.md,
+/// "Verification") is of such a pair, so the pair has one name, which travels with the tree. The
+/// rejection rule for a single sequence (arXiv:2211.17192) is kSequoia on a chain.
+enum class Drawing : std::uint8_t {
+  kTopK,       // the draft's best tokens; the target's own sample decides
+  kNaive,      // drawn from q independently; the target's own sample decides
+  kSequoia,    // drawn from q, never one twice; refuse and owe (arXiv:2402.12374, Algorithm 1)
+  kSpecInfer,  // drawn from q independently; refuse and owe (arXiv:2305.09781)
+  kSpecTr,     // drawn from q independently; k-sequential selection (arXiv:2310.15141)
+};
+
+/// Whether siblings are drawn at random, from probabilities that the policy must make.
+constexpr bool uses_q(Drawing drawing) { return drawing != Drawing::kTopK; }
+
+/// Whether the target's own sample decides, whatever the children are.
+constexpr bool target_decides(Drawing drawing) {
+  return drawing == Drawing::kTopK || drawing == Drawing::kNaive;
+}
+
+}  // namespace canopy
