@@ -87,6 +87,30 @@ TreeShape TreeShape::chain(int nodes) {
   return from_parents(std::move(parent));
 }
 
+TreeShape TreeShape::branching(std::span<const int> children) {
+  constexpr std::size_t kMost = 1'000'000;
+  std::vector<NodeId> parent{-1};
+  std::size_t level = 0;  // its first node
+  for (const int count : children) {
+    require(count >= 1, "tree shape: a node that has children has at least 1");
+    const std::size_t end = parent.size();
+    require(static_cast<std::size_t>(count) <= kMost / (end - level) &&
+                end + (end - level) * static_cast<std::size_t>(count) <= kMost,
+            "tree shape: more than a million nodes");
+    for (; level < end; ++level)
+      parent.insert(parent.end(), static_cast<std::size_t>(count), static_cast<NodeId>(level));
+  }
+  return from_parents(std::move(parent));
+}
+
+TreeShape TreeShape::sequences(int count, int length) {
+  require(length >= 1, "tree shape: a sequence has at least one node");
+  require(length <= 1'000'000, "tree shape: more than a million nodes");
+  std::vector<int> children(static_cast<std::size_t>(length), 1);
+  children.front() = count;
+  return branching(children);
+}
+
 TreeShape best_tree(int nodes, int levels, const Acceptance& acceptance) {
   require(nodes >= 1 && levels >= 1, "tree: nodes and levels must be at least 1");
   check(acceptance);

@@ -14,6 +14,12 @@ class TreeShape {
   /// Throws Error naming the first node that breaks breadth-first order.
   static TreeShape from_parents(std::vector<NodeId> parent);
   static TreeShape chain(int nodes);  // each node but the last has one child; throws if nodes < 1
+  /// Each node of level l has children[l], the root being level 0; throws if one is less than 1, or
+  /// there are more than a million nodes. {k, k, ...} is the complete k-ary tree.
+  /// Source: arXiv:2310.15141, (k_1, ..., k_t).
+  static TreeShape branching(std::span<const int> children);
+  /// `count` independent sequences of `length` nodes below the root: count * length + 1 nodes.
+  static TreeShape sequences(int count, int length);
 
   int size() const { return static_cast<int>(parent_.size()); }
   int levels() const {

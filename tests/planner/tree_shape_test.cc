@@ -3,11 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <fstream>
 #include <functional>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <random>
 
 #include "planner/acceptance.h"
@@ -154,6 +156,63 @@ TEST(BestTree, EqualsTheStoredTablesOfTheRecursion) {
   }
 }
 
+TEST(BestTree, EqualsTheRecursionOfOthersOnMonotoneVectorsAndStaysBelowItOnTheRawOne) {
+  std::ifstream file(CANOPY_TEST_DATA "/planner/paper_recursion.json");
+  const auto tables = nlohmann::json::parse(file);
+  ASSERT_EQ(tables.size(), 8u);
+  int monotone = 0;
+  for (const auto& [name, table] : tables.items()) {
+    SCOPED_TRACE(name);
+    const Acceptance acceptance{table["p"].get<std::vector<double>>()};
+    const bool falls = std::is_sorted(acceptance.accept.rbegin(), acceptance.accept.rend());
+    monotone += falls;
+    const auto check = [&](int nodes, int levels, const nlohmann::json& expected) {
+      SCOPED_TRACE(testing::Message() << nodes << " nodes, " << levels << " levels");
+      if (expected.is_null()) {
+        EXPECT_THROW(best_tree(nodes, levels, acceptance), Error);
+        return;
+      }
+      const TreeShape shape = best_tree(nodes, levels, acceptance);
+      EXPECT_EQ(shape.size(), nodes);
+      const double tokens = expected_tokens(shape, acceptance), best = expected.get<double>();
+      // At most n terms of at most 1, added in different orders.
+      const double rounding = static_cast<double>(nodes) * nodes * 0x1p-53;
+      EXPECT_LE(tokens, best + rounding);
+      EXPECT_GE(tokens, falls ? best - rounding : best * 0.995);
+    };
+    for (std::size_t n = 0; n < table["n"].size(); ++n) {
+      const int nodes = table["n"][n];
+      check(nodes, nodes, table["unbounded"][n]);
+      for (std::size_t l = 0; l < table["levels"].size(); ++l)
+        check(nodes, table["levels"][l], table["bounded"][l][n]);
+    }
+  }
+  EXPECT_EQ(monotone, 7);  // the published vector has a noisy tail
+}
+
+TEST(Recursion, OfTheTestsEqualsThatOfOthersWithZerosInTheTailToo) {
+  std::ifstream file(CANOPY_TEST_DATA "/planner/paper_recursion.json");
+  const auto tables = nlohmann::json::parse(file);
+  const auto raw = tables["sequoia-repo-raw"]["p"].get<std::vector<double>>();
+  EXPECT_NE(std::find(raw.begin(), raw.end(), 0.0), raw.end());
+  EXPECT_FALSE(std::is_sorted(raw.rbegin(), raw.rend()));
+  constexpr int kNodes = 128, kLevels = 12;
+  for (const auto& [name, table] : tables.items()) {
+    SCOPED_TRACE(name);
+    const auto best = recursion(table["p"].get<std::vector<double>>(), kNodes, kLevels);
+    for (std::size_t l = 0; l < table["levels"].size(); ++l)
+      for (std::size_t n = 0; n < table["n"].size(); ++n) {
+        const std::size_t levels = table["levels"][l], nodes = table["n"][n];
+        if (levels > kLevels || nodes > kNodes) continue;
+        const auto& expected = table["bounded"][l][n];
+        if (expected.is_null())
+          EXPECT_EQ(best[levels][nodes], kNone);
+        else
+          EXPECT_NEAR(best[levels][nodes], expected.get<double>(), kRounding);
+      }
+  }
+}
+
 TEST(BestTree, NeverBeatsTheRecursionForNoisyVectorsAndStaysExactInSize) {
   for (unsigned seed = 0; seed < 200; ++seed) {
     SCOPED_TRACE(seed);
@@ -230,6 +289,16 @@ TEST(BestTree, PlansAHundredThousandNodes) {  // n log n: quadratic work would m
   EXPECT_LE(shape.levels(), 64);
 }
 
+TEST(BestTree, PlansAThousandNodesInMilliseconds) {
+  Seconds fastest{1e9};
+  for (int run = 0; run < 5; ++run) {
+    const auto start = std::chrono::steady_clock::now();
+    EXPECT_EQ(best_tree(1024, 24, default_acceptance(0.6)).size(), 1024);
+    fastest = std::min<Seconds>(fastest, std::chrono::steady_clock::now() - start);
+  }
+  EXPECT_LT(fastest.count(), 0.01);  // 0.1 ms; sanitizers take ten times as long
+}
+
 TEST(TreeShape, KnowsItsLevelsAndChildren) {
   const TreeShape shape = TreeShape::from_parents({-1, 0, 0, 1, 1, 1, 2, 5});
   EXPECT_EQ(shape.levels(), 4);
@@ -255,6 +324,86 @@ TEST(TreeShape, OfAChainExpectsAGeometricSum) {
   EXPECT_EQ(chain.levels(), 5);
   EXPECT_NEAR(expected_tokens(chain, acceptance), 1 + 0.8 + 0.64 + 0.512 + 0.4096, kRounding);
   EXPECT_THROW(TreeShape::chain(0), Error);
+}
+
+/// P_k: the chance that one of k children is accepted.
+double any_of(int k, const Acceptance& acceptance) {
+  return std::accumulate(acceptance.accept.begin(), acceptance.accept.begin() + k, 0.0);
+}
+
+// arXiv:2402.12374, Table 1; docs/math.md, "Shapes that stop growing".
+TEST(TreeShape, OfAFixedFormIsBoundedAndReachesItsBound) {
+  // A sum of n terms, against a formula that divides by 1 - P >= 0.2.
+  const auto rounding = [](const TreeShape& shape, double tokens) {
+    return (shape.size() + 50) * tokens * 0x1p-52;
+  };
+  for (unsigned seed = 0; seed < 50; ++seed) {
+    SCOPED_TRACE(seed);
+    Acceptance acceptance{sorted(random_vector(seed))};
+    acceptance.accept.resize(4);
+    for (double& p : acceptance.accept) p *= 0.8;  // so that the geometric sums below converge
+    const double p1 = any_of(1, acceptance);
+    for (int k = 1; k <= 4; ++k) {
+      const double pk = any_of(k, acceptance);
+      // A chain, a binary tree, k-ary trees.
+      for (int levels = 1; levels <= (k == 1 ? 200 : k == 2 ? 10 : 5); ++levels) {
+        const std::vector<int> counts(static_cast<std::size_t>(levels), k);
+        const TreeShape shape = TreeShape::branching(counts);
+        const double tokens = expected_tokens(shape, acceptance);
+        EXPECT_NEAR(tokens, (1 - std::pow(pk, levels + 1)) / (1 - pk), rounding(shape, tokens));
+        EXPECT_LE(tokens, 1 / (1 - pk) + rounding(shape, tokens));
+      }
+      for (const int length : {1, 2, 8, 40, 200}) {
+        const TreeShape shape = TreeShape::sequences(k, length);
+        const double tokens = expected_tokens(shape, acceptance);
+        const double bound = 1 + pk / (1 - p1), missing = pk * std::pow(p1, length) / (1 - p1);
+        EXPECT_NEAR(tokens, bound - missing, rounding(shape, tokens));
+        EXPECT_LE(tokens, bound + rounding(shape, tokens));
+      }
+    }
+  }
+}
+
+TEST(BestTree, GrowsBeyondTheBoundsOfFixedForms) {
+  // The chance that none of k children is accepted falls as 1 / (k + 1).
+  Acceptance acceptance;
+  for (int k = 1; k <= 1000; ++k) acceptance.accept.push_back(1.0 / (k * (k + 1.0)));
+  double last = 1;
+  for (int nodes = 4; nodes <= 1 << 16; nodes *= 4) {
+    const double tokens = expected_tokens(best_tree(nodes, nodes, acceptance), acceptance);
+    EXPECT_GT(tokens, last + 0.4) << nodes;
+    last = tokens;
+  }
+  EXPECT_GT(last, 1 / (1 - any_of(1, acceptance)));                           // 2: any chain
+  EXPECT_GT(last, 1 + any_of(16, acceptance) / (1 - any_of(1, acceptance)));  // 2.9: 16 sequences
+  EXPECT_GT(last, 1 / (1 - any_of(2, acceptance)));                           // 3: binary
+  EXPECT_GT(last, 1 / (1 - any_of(3, acceptance)));                           // 4: ternary
+}
+
+TEST(TreeShape, BranchesAsToldOnEachLevel) {
+  const int children[] = {3, 1, 2};
+  const TreeShape shape = TreeShape::branching(children);
+  EXPECT_EQ((std::vector<NodeId>(shape.parents().begin(), shape.parents().end())),
+            (std::vector<NodeId>{-1, 0, 0, 0, 1, 2, 3, 4, 4, 5, 5, 6, 6}));
+  EXPECT_EQ(TreeShape::branching({}).size(), 1);
+  EXPECT_EQ(TreeShape::sequences(5, 8).size(), 41);  // the root is not one of a sequence
+  EXPECT_EQ(TreeShape::sequences(16, 48).size(), 769);
+  EXPECT_EQ(TreeShape::sequences(16, 48).levels(), 49);
+  const TreeShape chain = TreeShape::sequences(1, 7);
+  EXPECT_TRUE(std::ranges::equal(chain.parents(), TreeShape::chain(8).parents()));
+}
+
+TEST(TreeShape, OfTooManyOrTooFewNodesIsRefusedBeforeItIsBuilt) {
+  for (const std::vector<int>& children : {std::vector<int>{0},
+                                           {2, 0},
+                                           {-1},
+                                           {1'000'000},
+                                           {1000, 1000},
+                                           {2'000'000'000, 2'000'000'000}})
+    EXPECT_THROW(TreeShape::branching(children), Error);
+  EXPECT_THROW(TreeShape::sequences(2, 0), Error);
+  EXPECT_THROW(TreeShape::sequences(0, 2), Error);
+  EXPECT_THROW(TreeShape::sequences(1, 2'000'000'000), Error);
 }
 
 TEST(DefaultAcceptance, PromisesWhatTheSelfDraftWasMeasuredToGive) {
