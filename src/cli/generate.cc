@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "planner/shape_text.h"
 #include "src/base/error.h"
 #include "src/base/process_memory.h"
 #include "src/cli/commands.h"
@@ -50,10 +51,14 @@ po::options_description flags() {
        "then keep the likeliest that make up P of the probability")             //
       ("seed,s", po::value<std::uint64_t>()->value_name("S")->default_value(0), "random seed");
   po::options_description speculation("Speculation");
-  speculation.add_options()                                                                     //
-      ("model-draft", po::value<std::string>()->value_name("PATH"), "-md: the draft model")     //
-      ("spec", po::value<std::string>()->value_name("HOW")->default_value("auto"),              //
-       "auto, none, chain or sequoia; auto is sequoia when there is a draft")                   //
+  speculation.add_options()                                                                  //
+      ("model-draft", po::value<std::string>()->value_name("PATH"), "-md: the draft model")  //
+      ("spec", po::value<std::string>()->value_name("HOW")->default_value("auto"),           //
+       "auto (sequoia with a draft, else none), none, sequoia, chain, specinfer, spectr, naive or "
+       "topk: how children are drawn and verified; all are exact")  //
+      ("tree", po::value<std::string>()->value_name("SHAPE"),
+       "the tree's shape, instead of the method's own: 5x8 (5 sequences of 8 tokens), 4,2,1 "
+       "(children on each level), or a JSON file with the parents: [-1, 0, 0, 1]")              //
       ("tree-size", po::value<int>()->value_name("N"), "nodes of the tree, its root included")  //
       ("tree-depth", po::value<int>()->value_name("LEVELS"),
        "most levels of the tree, the root's included");
@@ -79,9 +84,24 @@ T at_least(const po::variables_map& values, const char* flag, T least, T otherwi
 }
 
 Spec parse_spec(const std::string& text) {
-  for (const Spec spec : {Spec::kAuto, Spec::kNone, Spec::kChain, Spec::kSequoia})
+  std::string known;
+  for (const Spec spec : {Spec::kAuto, Spec::kNone, Spec::kSequoia, Spec::kChain, Spec::kSpecInfer,
+                          Spec::kSpecTr, Spec::kNaive, Spec::kTopK}) {
     if (text == name(spec)) return spec;
-  throw UsageError("--spec: '" + text + "' is none of auto, none, chain, sequoia");
+    known += (known.empty() ? "" : ", ") + std::string(name(spec));
+  }
+  throw UsageError("--spec: '" + text + "' is none of " + known);
+}
+
+TreeShape parse_tree(const std::string& text) {
+  try {
+    const std::optional<TreeShape> written = parse_shape(text);
+    TreeShape shape = written ? *written : shape_from_json(read_text(text));
+    require(shape.size() > 1, "the root alone speculates nothing: use --spec none");
+    return shape;
+  } catch (const Error& e) {
+    throw UsageError("--tree " + text + ": " + e.what());
+  }
 }
 
 std::vector<TokenId> parse_tokens(const std::string& text) {
@@ -211,11 +231,18 @@ void check_flags(const po::variables_map& values) {
     throw UsageError("--logprobs: needs --json or --report FILE");
   const Spec spec = parse_spec(values["spec"].as<std::string>());
   const bool draft = values.count("model-draft") > 0;
-  if ((spec == Spec::kChain || spec == Spec::kSequoia) && !draft)
+  if (spec != Spec::kAuto && spec != Spec::kNone && !draft)
     throw UsageError("--spec " + std::string(name(spec)) + ": needs a draft model, -md");
-  const bool tree = values.count("tree-size") + values.count("tree-depth") > 0;
-  if (tree && (spec == Spec::kNone || !draft))
-    throw UsageError("--tree-size, --tree-depth: there is no tree without speculation");
+  const bool sized = values.count("tree-size") + values.count("tree-depth") > 0;
+  if ((sized || values.count("tree")) && (spec == Spec::kNone || !draft))
+    throw UsageError("--tree, --tree-size, --tree-depth: there is no tree without speculation");
+  if (sized && values.count("tree"))
+    throw UsageError("--tree: a shape has its size and depth; leave out --tree-size, --tree-depth");
+  if (sized && (spec == Spec::kSpecInfer || spec == Spec::kSpecTr || spec == Spec::kNaive))
+    throw UsageError("--tree-size, --tree-depth: " + std::string(name(spec)) +
+                     " has no best tree; give --tree 5x8, say");
+  if (values.count("tree") && spec == Spec::kChain)
+    throw UsageError("--tree: a chain has its shape; its length is --tree-size");
   if (values.count("tree-depth") && spec == Spec::kChain)
     throw UsageError("--tree-depth: a chain is as deep as --tree-size says");
 }
@@ -263,6 +290,7 @@ int run_generate(const std::vector<std::string>& words) {
   request.ignore_end = values.count("ignore-eos") > 0;
   request.logprobs = at_least(values, "logprobs", 0, 0);
   options.plan.spec = parse_spec(values["spec"].as<std::string>());
+  if (values.count("tree")) options.plan.shape = parse_tree(values["tree"].as<std::string>());
   options.plan.tree_size = at_least(values, "tree-size", 2, 0);
   options.plan.tree_levels = at_least(values, "tree-depth", 2, 0);
   options.plan.temperature = static_cast<double>(request.sampling.temperature);

@@ -18,6 +18,9 @@ namespace {
 // 2.5 GB/s, measured; a self-draft has 5 tokens of it accepted, and each level costs one pass of
 // it.
 constexpr int kTreeSize = 40, kTreeLevels = 12, kChainSize = 8;
+// The shape that SpecInfer is measured with on models in memory (arXiv:2402.12374, Table 4); it has
+// about as many nodes.
+constexpr int kSequences = 5, kSequenceLength = 8;
 
 // What comes on top of everything counted: thread stacks, page tables, the rings of the kernel,
 // allocator slack, the text itself. Held against a cgroup's own figure by tests/engine/memory_test.
@@ -30,16 +33,40 @@ std::string mebibytes(std::uint64_t bytes) {
 }
 
 TreeShape choose_shape(const PlanRequest& request, Spec spec) {
+  if (request.shape && spec != Spec::kNone) return *request.shape;
   switch (spec) {
     case Spec::kChain:
       return TreeShape::chain(request.tree_size != 0 ? request.tree_size : kChainSize);
-    case Spec::kSequoia: {
+    case Spec::kSequoia:
+    case Spec::kTopK: {
       const int size = request.tree_size != 0 ? request.tree_size : kTreeSize;
       const int levels = request.tree_levels != 0 ? request.tree_levels : kTreeLevels;
       return best_tree(size, std::min(levels, size), default_acceptance(request.temperature));
     }
+    case Spec::kSpecInfer:
+    case Spec::kSpecTr:
+    case Spec::kNaive:
+      return TreeShape::sequences(kSequences, kSequenceLength);
     default:
       return TreeShape::chain(1);
+  }
+}
+
+/// At temperature 0 independent draws would all be the same token, and draws without replacement
+/// arbitrary after the first: the draft's best tokens are every method's children.
+Drawing choose_drawing(Spec spec, double temperature) {
+  if (temperature == 0) return Drawing::kTopK;
+  switch (spec) {
+    case Spec::kSpecInfer:
+      return Drawing::kSpecInfer;
+    case Spec::kSpecTr:
+      return Drawing::kSpecTr;
+    case Spec::kNaive:
+      return Drawing::kNaive;
+    case Spec::kTopK:
+      return Drawing::kTopK;
+    default:
+      return Drawing::kSequoia;
   }
 }
 
@@ -124,6 +151,14 @@ const char* name(Spec spec) {
       return "chain";
     case Spec::kSequoia:
       return "sequoia";
+    case Spec::kSpecInfer:
+      return "specinfer";
+    case Spec::kSpecTr:
+      return "spectr";
+    case Spec::kNaive:
+      return "naive";
+    case Spec::kTopK:
+      return "topk";
   }
   return "?";
 }
@@ -144,7 +179,7 @@ Plan make_plan(const PlanRequest& request, const Checkpoint& target, const Check
     throw Error("speculation (" + std::string(name(plan.spec)) + ") needs a draft model");
   const ModelConfig& t = target.config();
   plan.policy.shape = choose_shape(request, plan.spec);
-  plan.policy.drawing = request.temperature == 0 ? Drawing::kTopK : Drawing::kSequoia;
+  plan.policy.drawing = choose_drawing(plan.spec, request.temperature);
   const int nodes = plan.policy.shape.size();
   plan.slots = request.context + nodes;
   plan.target_limits.max_nodes = request.max_prompt + nodes;

@@ -10,8 +10,18 @@
 
 namespace canopy {
 
-/// How text is speculated. kAuto: kSequoia with a draft, kNone without.
-enum class Spec : std::uint8_t { kAuto, kNone, kChain, kSequoia };
+/// How text is speculated: a drawing with its rule, and the shape that goes with it if none is
+/// given. kAuto: kSequoia with a draft, kNone without. kChain: kSequoia's drawing on a chain.
+enum class Spec : std::uint8_t {
+  kAuto,
+  kNone,
+  kChain,
+  kSequoia,
+  kSpecInfer,
+  kSpecTr,
+  kNaive,
+  kTopK
+};
 const char* name(Spec spec);
 
 /// One line of the memory budget.
@@ -41,7 +51,8 @@ struct Plan {
 struct PlanRequest {
   std::uint64_t memory = 0;  // bytes for the whole process
   Spec spec = Spec::kAuto;
-  int tree_size = 0, tree_levels = 0;  // 0: chosen here
+  std::optional<TreeShape> shape;      // the tree, if it is not to be chosen here;
+  int tree_size = 0, tree_levels = 0;  // by these numbers, where they are not 0
   int max_prompt = 0, context = 0;     // tokens
   int logit_rows = 0;                  // most rows of target logits beside the tree's (perplexity)
   double temperature = 0;

@@ -20,9 +20,9 @@ struct DraftRequest {
   StepRng rng;
 };
 
-/// Grows trees of one fixed shape below the last committed token: Sequoia's with best_tree, the
-/// classic baseline with TreeShape::chain. Level by level, one forward of the draft model for each;
-/// only inner nodes are run, as nothing hangs below a leaf. One thread at a time.
+/// Grows trees of one fixed shape, and by one drawing, below the last committed token. Level by
+/// level, one forward of the draft model for each; only inner nodes are run, as nothing hangs below
+/// a leaf. One thread at a time.
 class DraftPolicy {
  public:
   struct Config {
@@ -40,8 +40,8 @@ class DraftPolicy {
 
   /// Runs `pending`, then the tree. Commits `pending` but its last token to the draft's KV cache;
   /// behind it the inner nodes wait in scratch slots (Draft::row), the root in slot 0.
-  /// Tokens from Config::vocab on are never proposed. At temperature 0 prefer kTopK: drawn from a
-  /// one-hot q, all children but the first are arbitrary (and the text still exact).
+  /// Tokens from Config::vocab on are never proposed. At temperature 0 prefer kTopK: from a
+  /// one-hot q all children but the first are arbitrary, or the same (and the text still exact).
   /// Waits for the stream once a level. Throws Error or Stopped with each KV cache as it was.
   std::vector<Draft> grow(Transformer& model, std::span<const DraftRequest> requests,
                           Stream& stream, std::stop_token stop = {});

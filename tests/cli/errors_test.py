@@ -46,6 +46,19 @@ class Errors(TempDirCase):
         self.fails(2, "generate", "-m", TINY, "-p", "x", "--spec", "magic", says=["magic"])
         self.fails(2, "generate", "-m", TINY, "-p", "x", "--spec", "sequoia", says=["-md"])
         self.fails(2, "generate", "-m", TINY, "-p", "x", "--tree-size", "8", says=["tree"])
+        for spec in ("chain", "specinfer", "spectr", "naive", "topk"):
+            self.fails(2, "generate", "-m", TINY, "-p", "x", "--spec", spec, says=[spec, "-md"])
+        self.fails(2, "generate", "-m", TINY, "-p", "x", "--tree", "5x8", says=["--tree"])
+        drafted = ("generate", "-m", TINY, "-md", TINY, "-p", "x")
+        self.fails(2, *drafted, "--tree", "5x8", "--spec", "none", says=["--tree"])
+        self.fails(2, *drafted, "--tree", "5x8", "--spec", "chain", says=["--tree-size"])
+        self.fails(2, *drafted, "--tree", "5x8", "--tree-size", "8", says=["--tree-size"])
+        self.fails(2, *drafted, "--tree-size", "8", "--spec", "specinfer", says=["--tree 5x8"])
+        self.fails(2, *drafted, "--tree", "0x8", says=["--tree 0x8"])
+        self.fails(2, *drafted, "--tree", self.dir / "nothing", says=["nothing", "No such file"])
+        for text, says in (("[-1, 0", "JSON"), ("{}", "parents"), ("[-1]", "root alone"), ("[-1, 0, 1, 0]", "node 3")):
+            (self.dir / "tree.json").write_text(text)
+            self.fails(2, *drafted, "--tree", self.dir / "tree.json", says=["tree.json", says])
         self.fails(2, "generate", "-m", TINY, "-p", "x", "-ctk", "q8", says=["cache-type-k"])
         self.fails(2, "generate", "-m", TINY, "-p", "x", "--logprobs", "3", says=["--logprobs"])
         for cpus in ("", "x", "0-", "3-1", "0,,0", "0:0", "-1", "0 ", "99999999999"):

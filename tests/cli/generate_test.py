@@ -64,10 +64,16 @@ class Generate(TempDirCase):
         draft = self.dir / "draft.gguf"
         self.assertEqual(run("quantize", "-m", SMOLLM2, "-o", draft, "--type", "q4_0").returncode, 0)
         plain = run_json("generate", "-m", SMOLLM2, "-p", PROMPT, "-n", 24, "--ignore-eos")
-        for words in (["--spec", "chain"], ["--spec", "sequoia"], ["--tree-size", 24, "--tree-depth", 8]):
+        (self.dir / "tree.json").write_text('{"parents": [-1, 0, 0, 0, 1, 1, 4, 6, 7]}')
+        for words in (["--spec", "chain"], ["--spec", "sequoia"], ["--tree-size", 24, "--tree-depth", 8],
+                      ["--spec", "specinfer"], ["--spec", "topk", "--tree", "3,2,1,1"],
+                      ["--tree", self.dir / "tree.json"]):
             tree = run_json("generate", "-m", SMOLLM2, "-md", draft, "-p", PROMPT, "-n", 24, "--ignore-eos", *words)
             self.assertEqual(tree["tokens"], plain["tokens"])
             self.assertLess(tree["steps"], plain["steps"] / 2)
+            self.assertEqual(tree["plan"]["spec"], words[1] if words[0] == "--spec" else "sequoia")
+        self.assertEqual(tree["plan"]["tree_size"], 9)
+        self.assertEqual(tree["plan"]["tree_depth"], 6)
 
     def test_reports_log_probabilities(self):
         report = run_json("generate", "-m", SMOLLM2, "-p", PROMPT, "-n", 5, "--logprobs", 3)

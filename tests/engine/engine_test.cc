@@ -88,6 +88,25 @@ TEST_F(EngineTest, GreedyTextOfAnyTreeIsPlainGreedyText) {
   EXPECT_LT(tokens, steps * 20);
 }
 
+TEST_F(EngineTest, GreedyTextOfEveryMethodIsPlainGreedyTextOnItsOwnShapeAndOnAGivenOne) {
+  Engine plain = make(Spec::kNone);
+  const std::vector<TokenId> p = prompt(5);
+  const std::vector<TokenId> expected = plain.generate(request(p)).tokens;
+  for (const Spec spec :
+       {Spec::kSequoia, Spec::kSpecInfer, Spec::kSpecTr, Spec::kNaive, Spec::kTopK}) {
+    SCOPED_TRACE(name(spec));
+    Engine own = make(spec);
+    EXPECT_EQ(own.plan().policy.drawing, Drawing::kTopK);
+    EXPECT_GE(own.plan().policy.shape.size(), 40);
+    EXPECT_EQ(own.generate(request(p)).tokens, expected);
+    EngineOptions given = options(spec);
+    given.plan.shape = TreeShape::from_parents({-1, 0, 0, 0, 1, 3, 3});
+    Engine on_given(models(true), given);
+    EXPECT_EQ(on_given.plan().policy.shape.size(), 7);
+    EXPECT_EQ(on_given.generate(request(p)).tokens, expected);
+  }
+}
+
 /// Exact log probabilities of the next token after `text`, from the model itself.
 std::vector<double> next_logprobs(Engine& engine, std::vector<TokenId> text) {
   GenerateRequest r;
@@ -119,16 +138,18 @@ std::vector<double> warped(std::vector<double> p, double temperature, double top
   return p;
 }
 
-struct Warp {
+struct Sampled {
+  Spec spec;
   double temperature, top_p;
 };
-class SampledText : public EngineTest, public ::testing::WithParamInterface<Warp> {};
+class SampledText : public EngineTest, public ::testing::WithParamInterface<Sampled> {};
 
 TEST_P(SampledText, OfATreeHasTheTargetsDistribution) {
-  const auto [temperature, top_p] = GetParam();
+  const auto [spec, temperature, top_p] = GetParam();
   const std::vector<TokenId> start = prompt(2);
   Engine plain = make(Spec::kNone);
-  EngineOptions tree_options = options(Spec::kSequoia, 6, 3, temperature);
+  EngineOptions tree_options = options(spec, 0, 0, temperature);
+  tree_options.plan.shape = TreeShape::from_parents({-1, 0, 0, 0, 1, 1});
   tree_options.device.threads = 1;  // thousands of steps of a few microseconds each
   Engine tree(models(true), tree_options);
 
@@ -181,9 +202,15 @@ TEST_P(SampledText, OfATreeHasTheTargetsDistribution) {
   EXPECT_LT(statistic, k * std::pow(1 - spread + 4 * std::sqrt(spread), 3)) << cells << " cells";
 }
 
-INSTANTIATE_TEST_SUITE_P(Warps, SampledText,
-                         ::testing::Values(Warp{1.0, 1.0}, Warp{0.6, 1.0}, Warp{1.0, 0.9}),
-                         [](const auto& info) { return std::to_string(info.index); });
+INSTANTIATE_TEST_SUITE_P(
+    Methods, SampledText,
+    ::testing::Values(Sampled{Spec::kSequoia, 1.0, 1.0}, Sampled{Spec::kSequoia, 0.6, 1.0},
+                      Sampled{Spec::kSequoia, 1.0, 0.9}, Sampled{Spec::kSpecInfer, 1.0, 0.9},
+                      Sampled{Spec::kSpecTr, 1.0, 0.9}, Sampled{Spec::kNaive, 0.6, 1.0},
+                      Sampled{Spec::kTopK, 1.0, 0.9}),
+    [](const auto& info) {
+      return std::string(name(info.param.spec)) + std::to_string(info.index);
+    });
 
 TEST_F(EngineTest, TheSameSeedGivesTheSameTextAndAnotherSeedAnother) {
   Engine engine = make(Spec::kSequoia, 12, 4, 1.0);
