@@ -102,14 +102,14 @@ std::optional<int> node_of_disk(const fs::path& file, const fs::path& sys) {
 }
 
 Placement choose_placement(const Topology& topology, int threads, const std::vector<int>& cpus,
-                           std::optional<int> disk_node) {
+                           std::optional<int> disk_node, std::optional<double> quota) {
   Placement p;
-  p.threads = threads;
-  if (cpus.empty()) {
-    if (threads == 0) p.threads = static_cast<int>(topology.one_per_core(topology.cpus()).size());
-  } else {
-    p.cpus = topology.one_per_core(cpus);
-    if (threads == 0) p.threads = static_cast<int>(p.cpus.size());
+  const std::vector<int> cores = topology.one_per_core(cpus.empty() ? topology.cpus() : cpus);
+  const auto most = static_cast<double>(cores.size());
+  const int granted = std::max(1, static_cast<int>(std::min(quota.value_or(most), most)));
+  p.threads = threads > 0 ? threads : granted;
+  if (!cpus.empty()) {
+    p.cpus = cores;
     for (const int cpu : cpus)
       if (std::find(p.cpus.begin(), p.cpus.end(), cpu) == p.cpus.end()) p.cpus.push_back(cpu);
     if (static_cast<std::size_t>(p.threads) > p.cpus.size())
@@ -119,6 +119,9 @@ Placement choose_placement(const Topology& topology, int threads, const std::vec
     p.reader_cpus = cpus;
   }
   choose_node(p, topology, disk_node);
+  if (threads == 0 && granted < std::ssize(cores))
+    p.note += "; a cgroup grants less time than " + std::to_string(cores.size()) +
+              " cores have: threads as it grants";
   return p;
 }
 

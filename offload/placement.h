@@ -26,10 +26,11 @@ struct Placement {
   bool refused = false;          // the ring belongs on a node, but the kernel will not place it
 };
 
-/// `threads` 0: one per physical core. `cpus`, if any, are all that may be used; they are taken one
-/// of each core first. On several nodes the ring goes to the disk's, and so does the reader.
-/// Throws Error if there are fewer CPUs than threads in `cpus`.
+/// `threads` 0: one per physical core, but no more than `quota`, the CPUs' worth of time that the
+/// process is granted: what waits in turn for the others would spend it. `cpus`, if any, are all
+/// that may be used; they are taken one of each core first. On several nodes the ring goes to the
+/// disk's, and so does the reader. Throws Error if there are fewer CPUs than threads in `cpus`.
 Placement choose_placement(const Topology& topology, int threads, const std::vector<int>& cpus,
-                           std::optional<int> disk_node);
+                           std::optional<int> disk_node, std::optional<double> quota = {});
 
 }  // namespace canopy

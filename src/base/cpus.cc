@@ -2,8 +2,11 @@
 
 #include <sched.h>
 
+#include <algorithm>
+#include <fstream>
 #include <string>
 
+#include "src/base/cgroups.h"
 #include "src/base/error.h"
 
 namespace canopy {
@@ -18,6 +21,21 @@ std::vector<int> allowed_cpus() {
   for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
     if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
   return cpus;
+}
+
+std::optional<double> cpu_quota(const std::filesystem::path& root) {
+  std::optional<double> least;
+  for (const Cgroup& group : cgroups_of("cpu", root)) {
+    double quota = 0, period = 0;  // microseconds; unlimited is "max" or -1
+    if (group.version == 1) {
+      std::ifstream(group.directory / "cpu.cfs_quota_us") >> quota;
+      std::ifstream(group.directory / "cpu.cfs_period_us") >> period;
+    } else {
+      std::ifstream(group.directory / "cpu.max") >> quota >> period;
+    }
+    if (quota > 0 && period > 0) least = std::min(least.value_or(quota / period), quota / period);
+  }
+  return least;
 }
 
 void bind_thread(pthread_t thread, std::span<const int> cpus) {

@@ -5,7 +5,9 @@
 #include <map>
 #include <optional>
 #include <sstream>
+#include <utility>
 
+#include "src/base/cgroups.h"
 #include "src/base/error.h"
 
 namespace canopy {
@@ -44,36 +46,24 @@ std::optional<std::uint64_t> read_number(const fs::path& path) {
 }
 
 /// What the two versions call the same things.
-struct Hierarchy {
-  fs::path mount;
+struct Names {
   const char *limit, *unlimited, *used;
   std::vector<std::string> reclaimable;  // of memory.stat
 };
 
-/// The groups from `path` up to the mount that limit less than the machine has.
-void add_limits(const Hierarchy& hierarchy, const std::string& path, std::uint64_t total,
-                std::vector<CgroupMemory>& out) {
-  // In a container the path may be one of the host's, which is not mounted here: then the mount
-  // itself is the group.
-  fs::path group = fs::path(path).relative_path();
-  if (!fs::exists(hierarchy.mount / group / hierarchy.used)) group.clear();
-  while (true) {
-    const fs::path directory = hierarchy.mount / group;
-    const auto limit = read_number(directory / hierarchy.limit);
-    const auto used = read_number(directory / hierarchy.used);
-    if (limit && used && *limit < total) {
-      const auto fields = read_fields(directory / "memory.stat");
-      std::uint64_t cache = 0;
-      for (const std::string& key : hierarchy.reclaimable)
-        if (const auto found = fields.find(key); found != fields.end()) cache += found->second;
-      out.push_back({(fs::path("/") / group).string(),
-                     std::string("echo ") + hierarchy.unlimited + " > " +
-                         (directory / hierarchy.limit).string(),
-                     *limit, *used - std::min(cache, *used)});
-    }
-    if (group.empty()) break;
-    group = group.parent_path();
-  }
+/// Nothing where the group limits no less than the machine does.
+std::optional<CgroupMemory> limit_of(const Cgroup& group, const Names& names, std::uint64_t total) {
+  const auto limit = read_number(group.directory / names.limit);
+  const auto used = read_number(group.directory / names.used);
+  if (!limit || !used || *limit >= total) return std::nullopt;
+  const auto fields = read_fields(group.directory / "memory.stat");
+  std::uint64_t cache = 0;
+  for (const std::string& key : names.reclaimable)
+    if (const auto found = fields.find(key); found != fields.end()) cache += found->second;
+  return CgroupMemory{
+      group.path,
+      std::string("echo ") + names.unlimited + " > " + (group.directory / names.limit).string(),
+      *limit, *used - std::min(cache, *used)};
 }
 
 }  // namespace
@@ -96,28 +86,14 @@ SystemMemory system_memory(const fs::path& root) {
     const std::uint64_t limit = kibibytes(root / "proc/meminfo", "CommitLimit");
     memory.promised = limit - std::min(limit, kibibytes(root / "proc/meminfo", "Committed_AS"));
   }
-  const fs::path mounts = root / "sys/fs/cgroup";
-  const Hierarchy one{mounts / "memory",
-                      "memory.limit_in_bytes",
-                      "-1",
-                      "memory.usage_in_bytes",
-                      {"total_inactive_file", "total_active_file"}};
-  const Hierarchy two{fs::exists(mounts / "unified") ? mounts / "unified" : mounts,
-                      "memory.max",
-                      "max",
-                      "memory.current",
-                      {"inactive_file", "active_file"}};
-  std::ifstream groups(root / "proc/self/cgroup");
-  for (std::string line; std::getline(groups, line);) {  // id:controllers:path
-    const auto first = line.find(':'), second = line.find(':', first + 1);
-    if (second == std::string::npos) continue;
-    std::string controllers = line.substr(first, second - first + 1);  // ":cpu,memory:"
-    std::replace(controllers.begin(), controllers.end(), ':', ',');
-    const std::string path = line.substr(second + 1);
-    if (controllers == ",,") add_limits(two, path, memory.total, memory.cgroups);
-    if (controllers.find(",memory,") != std::string::npos)
-      add_limits(one, path, memory.total, memory.cgroups);
-  }
+  const Names one{"memory.limit_in_bytes",
+                  "-1",
+                  "memory.usage_in_bytes",
+                  {"total_inactive_file", "total_active_file"}};
+  const Names two{"memory.max", "max", "memory.current", {"inactive_file", "active_file"}};
+  for (const Cgroup& group : cgroups_of("memory", root))
+    if (auto limit = limit_of(group, group.version == 1 ? one : two, memory.total))
+      memory.cgroups.push_back(std::move(*limit));
   return memory;
 }
 

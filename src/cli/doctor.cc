@@ -24,6 +24,7 @@
 #include "offload/link_probe.h"
 #include "offload/mount.h"
 #include "offload/placement.h"
+#include "src/base/cpus.h"
 #include "src/base/error.h"
 #include "src/base/process_memory.h"
 #include "src/cli/command.h"
@@ -214,7 +215,7 @@ class Products {
 
 std::vector<Finding> processor(const Topology& topology) {
   require_free(kProducts);
-  Products products(static_cast<int>(topology.one_per_core(topology.cpus()).size()));
+  Products products(choose_placement(topology, 0, {}, {}, cpu_quota()).threads);
   const double ram = products.bytes_per_second(), gemm = products.flops();
   std::ostringstream rate;
   rate << std::fixed << std::setprecision(0) << gemm / 1e9 << " GFLOP/s, 64 rows by BF16";

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "offload/link_probe.h"
+#include "src/base/cpus.h"
 #include "src/base/error.h"
 #include "src/base/process_memory.h"
 #include "src/engine/traced_weights.h"
@@ -114,7 +115,7 @@ Engine::Impl::Impl(ModelFiles files, const EngineOptions& options, const LoadPro
                    const std::stop_token& stop)
     : models(std::move(files)),
       placement(choose_placement(topology, options.device.threads, options.device.cpus,
-                                 node_of_disk(largest_file(models.target)))),
+                                 node_of_disk(largest_file(models.target)), cpu_quota())),
       device(make_device(
           {options.device.kind, options.device.ordinal, placement.threads, placement.cpus})),
       trace(options.trace) {

@@ -161,6 +161,16 @@ TEST(Placement, ComputesOnePerCoreAndBindsNothingOnOneNode) {
   EXPECT_EQ(choose_placement(Topology("node:1 core:4 pu:2"), 7, {}, 0).threads, 7);
 }
 
+TEST(Placement, TakesNoMoreThreadsThanACgroupGrantsTime) {
+  const Topology four("node:1 core:4 pu:2");
+  EXPECT_EQ(choose_placement(four, 0, {}, 0, 2.5).threads, 2);
+  EXPECT_NE(choose_placement(four, 0, {}, 0, 2.5).note.find("cgroup"), std::string::npos);
+  EXPECT_EQ(choose_placement(four, 0, {}, 0, 0.5).threads, 1);
+  EXPECT_EQ(choose_placement(four, 0, {}, 0, 64).threads, 4);
+  EXPECT_EQ(choose_placement(four, 0, {0, 2, 4}, 0, 2).cpus, (Cpus{0, 2}));
+  EXPECT_EQ(choose_placement(four, 3, {}, 0, 1).threads, 3) << "asked for";
+}
+
 TEST(Placement, ComputesOnAllNodesWhereTheDisksIsUnknown) {
   const Placement p = choose_placement(Topology(kTwoNodes), 0, {}, std::nullopt);
   EXPECT_EQ(p.threads, 8);
