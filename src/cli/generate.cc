@@ -85,10 +85,9 @@ T at_least(const po::variables_map& values, const char* flag, T least, T otherwi
 
 Spec parse_spec(const std::string& text) {
   std::string known;
-  for (const Spec spec : {Spec::kAuto, Spec::kNone, Spec::kSequoia, Spec::kChain, Spec::kSpecInfer,
-                          Spec::kSpecTr, Spec::kNaive, Spec::kTopK}) {
-    if (text == name(spec)) return spec;
-    known += (known.empty() ? "" : ", ") + std::string(name(spec));
+  for (const auto& [spec, name] : kSpecNames) {
+    if (text == name) return spec;
+    known += (known.empty() ? "" : ", ") + std::string(name);
   }
   throw UsageError("--spec: '" + text + "' is none of " + known);
 }

@@ -142,25 +142,9 @@ void place_target(Plan& plan, const PlanRequest& request, const Checkpoint& targ
 }  // namespace
 
 const char* name(Spec spec) {
-  switch (spec) {
-    case Spec::kAuto:
-      return "auto";
-    case Spec::kNone:
-      return "none";
-    case Spec::kChain:
-      return "chain";
-    case Spec::kSequoia:
-      return "sequoia";
-    case Spec::kSpecInfer:
-      return "specinfer";
-    case Spec::kSpecTr:
-      return "spectr";
-    case Spec::kNaive:
-      return "naive";
-    case Spec::kTopK:
-      return "topk";
-  }
-  return "?";
+  const auto* const named = std::find_if(kSpecNames.begin(), kSpecNames.end(),
+                                         [&](const auto& entry) { return entry.first == spec; });
+  return named->second;
 }
 
 std::uint64_t Plan::total() const {

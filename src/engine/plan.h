@@ -1,7 +1,9 @@
 #pragma once
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "offload/checkpoint.h"
@@ -22,6 +24,16 @@ enum class Spec : std::uint8_t {
   kNaive,
   kTopK
 };
+/// All of them, as a user names them.
+inline constexpr std::array<std::pair<Spec, const char*>, 8> kSpecNames{
+    {{Spec::kAuto, "auto"},
+     {Spec::kNone, "none"},
+     {Spec::kSequoia, "sequoia"},
+     {Spec::kChain, "chain"},
+     {Spec::kSpecInfer, "specinfer"},
+     {Spec::kSpecTr, "spectr"},
+     {Spec::kNaive, "naive"},
+     {Spec::kTopK, "topk"}}};
 const char* name(Spec spec);
 
 /// One line of the memory budget.

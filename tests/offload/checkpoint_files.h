@@ -20,6 +20,7 @@
 #include "kernels/convert.h"
 #include "kernels/tensor.h"
 #include "src/base/error.h"
+#include "tests/error_of.h"
 #include "tests/temp_dir.h"
 
 namespace canopy::testing {
@@ -396,17 +397,6 @@ inline GgufWriter gguf_writer(const TinyModel& model) {
     out.tensor(tensor);
   }
   return out;
-}
-
-/// The message of the Error that `body` throws; "" if it throws none. Other exceptions pass.
-template <class Body>
-std::string error_of(Body&& body) {
-  try {
-    body();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "";
 }
 
 /// Whether an error's message contains `words`; "" is no error at all.

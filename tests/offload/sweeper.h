@@ -13,6 +13,7 @@
 #include "kernels/device.h"
 #include "offload/streamer.h"
 #include "src/base/error.h"
+#include "tests/error_of.h"
 #include "tests/offload/faulty_reads.h"
 #include "tests/offload/tiny_checkpoint.h"
 
@@ -23,16 +24,6 @@ inline std::function<std::unique_ptr<ReadEngine>(std::unique_ptr<ReadEngine>)> w
   return [=](std::unique_ptr<ReadEngine> engine) {
     return std::make_unique<FaultyReads>(std::move(engine), faults, seed);
   };
-}
-
-template <class Body>
-std::string error_of(Body&& body) {
-  try {
-    body();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "";
 }
 
 /// Plays the forward pass: copies each unit's weights out on the compute stream, gives the lease
