@@ -153,7 +153,8 @@ std::vector<Finding> memory(const Checkpoint* model) {
 }
 
 /// Nodes, and whether memory can be placed on one where there are several.
-Finding numa(const Topology& topology) {
+std::vector<Finding> numa() {
+  const Topology topology;
   const std::vector<int> nodes = topology.nodes();
   std::string fix;
   if (nodes.size() > 1) {
@@ -161,7 +162,7 @@ Finding numa(const Topology& topology) {
     if (const auto refusal = topology.prefer(nodes.front(), probe.bytes()))
       fix = "memory cannot be placed on a node: " + *refusal;
   }
-  return {"NUMA nodes", std::to_string(nodes.size()), nodes.size(), fix};
+  return {{"NUMA nodes", std::to_string(nodes.size()), nodes.size(), fix}};
 }
 
 /// Products with a matrix too large for the caches, as a sweep makes them: with one row they run at
@@ -213,9 +214,9 @@ class Products {
   std::unique_ptr<Stream> stream_;
 };
 
-std::vector<Finding> processor(const Topology& topology) {
+std::vector<Finding> processor() {
   require_free(kProducts);
-  Products products(choose_placement(topology, 0, {}, {}, cpu_quota()).threads);
+  Products products(choose_placement(Topology(), 0, {}, {}, cpu_quota()).threads);
   const double ram = products.bytes_per_second(), gemm = products.flops();
   std::ostringstream rate;
   rate << std::fixed << std::setprecision(0) << gemm / 1e9 << " GFLOP/s, 64 rows by BF16";
@@ -283,9 +284,8 @@ int run_doctor(const std::vector<std::string>& words) {
   add(attempt("io_uring", io_uring));
   add(attempt("memlock limit", locked_memory));
   add(attempt("memory", [&] { return memory(model ? &*model : nullptr); }));
-  const Topology topology;
-  findings.push_back(numa(topology));
-  add(attempt("CPU", [&] { return processor(topology); }));
+  add(attempt("NUMA nodes", numa));
+  add(attempt("CPU", processor));
   findings.push_back({"GPU", "none: this build has no CUDA backend", json(), ""});
   if (model) add(attempt("disk", [&] { return link(*model); }));
 

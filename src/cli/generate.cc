@@ -195,7 +195,7 @@ json report_json(const Engine& engine, const GenerateReport& report, const std::
         {"queue_depth", probe.queue_depth}}},
       {"link_busy", per_decode(report.link.busy)},
       {"stalled", per_decode(report.link.stall)},
-      {"checksums", per_decode(report.link.checksums)},
+      {"checksums", report.link.checksums.count() > 0 ? per_decode(report.link.checksums) : json()},
       {"peak_memory_bytes", peak_resident_memory()},
       {"plan",
        {{"spec", name(plan.spec)},

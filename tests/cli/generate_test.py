@@ -43,6 +43,7 @@ class Generate(TempDirCase):
         self.assertEqual(streamed["tokens"], resident["tokens"])
         self.assertGreater(streamed["checksums"], 0)
         self.assertIn("not verified", " ".join(resident["notes"]))
+        self.assertIsNone(resident["checksums"])
 
     def test_draws_the_live_line_below_the_text(self):
         words = ["generate", "-m", SMOLLM2, "-p", PROMPT, "-n", 16, "--memory", "100M"]
