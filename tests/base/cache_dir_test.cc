@@ -1,0 +1,30 @@
+#include "src/base/cache_dir.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include "tests/error_of.h"
+
+namespace canopy {
+namespace {
+
+TEST(CacheDir, IsTheUsersCacheDirectoryElseOneBelowHome) {
+  setenv("HOME", "/home/somebody", 1);
+  setenv("XDG_CACHE_HOME", "/var/caches", 1);
+  EXPECT_EQ(cache_dir(), "/var/caches/canopy");
+  unsetenv("XDG_CACHE_HOME");
+  EXPECT_EQ(cache_dir(), "/home/somebody/.cache/canopy");
+  for (const char* not_absolute : {"", "caches"}) {
+    setenv("XDG_CACHE_HOME", not_absolute, 1);
+    EXPECT_EQ(cache_dir(), "/home/somebody/.cache/canopy");
+  }
+}
+
+TEST(CacheDir, IsAskedForWhereTheUserHasNoHome) {
+  unsetenv("XDG_CACHE_HOME");
+  unsetenv("HOME");
+  EXPECT_NE(error_of([] { cache_dir(); }).find("XDG_CACHE_HOME or HOME"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace canopy
