@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "planner/isotonic.h"
 #include "src/base/error.h"
 
 namespace canopy {
@@ -20,27 +21,6 @@ void check(const Acceptance& acceptance) {
   require(sum <= 1 + 1e-4,
           "acceptance vector: the entries sum to more than 1; give each child's "
           "unconditional chance, not the chance after its elders were refused");
-}
-
-/// The nearest non-increasing vector in least squares: pools adjacent violators.
-std::vector<double> non_increasing(std::span<const double> values) {
-  struct Pool {
-    double sum;
-    std::size_t count;
-    double mean() const { return sum / static_cast<double>(count); }
-  };
-  std::vector<Pool> pools;
-  for (const double value : values) {
-    pools.push_back({value, 1});
-    while (pools.size() > 1 && pools[pools.size() - 2].mean() < pools.back().mean()) {
-      const Pool last = pools.back();
-      pools.pop_back();
-      pools.back() = {pools.back().sum + last.sum, pools.back().count + last.count};
-    }
-  }
-  std::vector<double> result;
-  for (const Pool& pool : pools) result.insert(result.end(), pool.count, pool.mean());
-  return result;
 }
 
 /// Renumbers nodes, given in any order with parents first and siblings in order, breadth-first.
