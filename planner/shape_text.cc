@@ -12,25 +12,27 @@
 namespace canopy {
 namespace {
 
-/// Numbers with this one character between them; nothing if the text is not that.
-std::optional<std::vector<int>> numbers(std::string_view text, char between) {
+/// Numbers with just this text between them; nothing if the text is not that.
+std::optional<std::vector<int>> numbers(std::string_view text, std::string_view between) {
   std::vector<int> values;
   const char *at = text.data(), *const end = at + text.size();
   while (true) {
     const auto [stop, error] = std::from_chars(at, end, values.emplace_back());
     if (error != std::errc() || *at == '-') return std::nullopt;
     if (stop == end) return values;
-    if (*stop != between) return std::nullopt;
-    at = stop + 1;
+    if (!std::string_view(stop, end).starts_with(between)) return std::nullopt;
+    at = stop + between.size();
   }
 }
 
 }  // namespace
 
 std::optional<TreeShape> parse_shape(std::string_view text) {
-  if (const auto kl = numbers(text, 'x'); kl && kl->size() == 2)
+  if (const auto kl = numbers(text, "x"); kl && kl->size() == 2)
     return TreeShape::sequences(kl->front(), kl->back());
-  if (const auto children = numbers(text, ',')) return TreeShape::branching(*children);
+  if (const auto kn = numbers(text, "-ary:"); kn && kn->size() == 2)
+    return TreeShape::k_ary(kn->front(), kn->back());
+  if (const auto children = numbers(text, ",")) return TreeShape::branching(*children);
   return std::nullopt;
 }
 

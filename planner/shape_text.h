@@ -6,8 +6,9 @@
 
 namespace canopy {
 
-/// A shape as a user writes it: "8x4", eight independent sequences of four tokens, or "4,2,1",
-/// the children that each node of a level has. Nothing for other text, which may name a file.
+/// A shape as a user writes it: "8x4", eight independent sequences of four tokens; "4,2,1", the
+/// children that each node of a level has; "2-ary:64", the binary tree of 64 nodes, the root's
+/// included, filled level by level. Nothing for other text, which may name a file.
 /// Throws Error if there is no such tree.
 std::optional<TreeShape> parse_shape(std::string_view text);
 

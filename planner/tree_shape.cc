@@ -11,6 +11,9 @@
 namespace canopy {
 namespace {
 
+constexpr int kMostNodes = 1'000'000;  // of a shape that a user names by a formula
+constexpr const char* kTooManyNodes = "tree shape: more than a million nodes";
+
 void check(const Acceptance& acceptance) {
   double sum = 0;
   for (const double p : acceptance.accept) {
@@ -68,7 +71,7 @@ TreeShape TreeShape::chain(int nodes) {
 }
 
 TreeShape TreeShape::branching(std::span<const int> children) {
-  constexpr std::size_t kMost = 1'000'000;
+  constexpr std::size_t kMost = kMostNodes;
   std::vector<NodeId> parent{-1};
   std::size_t level = 0;  // its first node
   for (const int count : children) {
@@ -76,16 +79,25 @@ TreeShape TreeShape::branching(std::span<const int> children) {
     const std::size_t end = parent.size();
     require(static_cast<std::size_t>(count) <= kMost / (end - level) &&
                 end + (end - level) * static_cast<std::size_t>(count) <= kMost,
-            "tree shape: more than a million nodes");
+            kTooManyNodes);
     for (; level < end; ++level)
       parent.insert(parent.end(), static_cast<std::size_t>(count), static_cast<NodeId>(level));
   }
   return from_parents(std::move(parent));
 }
 
+TreeShape TreeShape::k_ary(int k, int nodes) {
+  require(k >= 1, "tree shape: a node that has children has at least 1");
+  require(nodes >= 1, "tree shape: there is at least one node, the root");
+  require(nodes <= kMostNodes, kTooManyNodes);
+  std::vector<NodeId> parent{-1};
+  for (NodeId node = 1; node < nodes; ++node) parent.push_back((node - 1) / k);
+  return from_parents(std::move(parent));
+}
+
 TreeShape TreeShape::sequences(int count, int length) {
   require(length >= 1, "tree shape: a sequence has at least one node");
-  require(length <= 1'000'000, "tree shape: more than a million nodes");
+  require(length <= kMostNodes, kTooManyNodes);
   std::vector<int> children(static_cast<std::size_t>(length), 1);
   children.front() = count;
   return branching(children);

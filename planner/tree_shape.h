@@ -15,17 +15,17 @@ class TreeShape {
   static TreeShape from_parents(std::vector<NodeId> parent);
   static TreeShape chain(int nodes);  // each node but the last has one child; throws if nodes < 1
   /// Each node of level l has children[l], the root being level 0; throws if one is less than 1, or
-  /// there are more than a million nodes. {k, k, ...} is the complete k-ary tree.
-  /// Source: arXiv:2310.15141, (k_1, ..., k_t).
+  /// there are more than a million nodes. Source: arXiv:2310.15141, (k_1, ..., k_t).
   static TreeShape branching(std::span<const int> children);
+  /// The first `nodes` nodes, breadth-first, of the tree in which each has k children (k = 2:
+  /// binary); throws if k or nodes is less than 1, or there are more than a million nodes.
+  static TreeShape k_ary(int k, int nodes);
   /// `count` independent sequences of `length` nodes below the root: count * length + 1 nodes.
   static TreeShape sequences(int count, int length);
 
   int size() const { return static_cast<int>(parent_.size()); }
-  int levels() const {
-    return static_cast<int>(level_width_.size());
-  }  // the paper's depth: the
-     // root's level counts
+  /// The paper's depth: the root's level counts.
+  int levels() const { return static_cast<int>(level_width_.size()); }
   std::span<const NodeId> parents() const { return parent_; }
   NodeId parent(NodeId node) const { return parent_[static_cast<std::size_t>(node)]; }
   int child_count(NodeId node) const { return child_count_[static_cast<std::size_t>(node)]; }

@@ -58,7 +58,8 @@ po::options_description flags() {
        "topk: how children are drawn and verified; all are exact")  //
       ("tree", po::value<std::string>()->value_name("SHAPE"),
        "the tree's shape, instead of the method's own: 5x8 (5 sequences of 8 tokens), 4,2,1 "
-       "(children on each level), or a JSON file with the parents: [-1, 0, 0, 1]")              //
+       "(children on each level), 2-ary:64 (binary, cut to 64 nodes), or a JSON file with the "
+       "parents: [-1, 0, 0, 1]")                                                                //
       ("tree-size", po::value<int>()->value_name("N"), "nodes of the tree, its root included")  //
       ("tree-depth", po::value<int>()->value_name("LEVELS"),
        "most levels of the tree, the root's included");

@@ -33,9 +33,21 @@ TEST(ShapeText, NumbersAreTheChildrenOnEachLevel) {
   EXPECT_THROW(parse_shape("4,0"), Error);
 }
 
+TEST(ShapeText, KAryIsWrittenWithItsChildrenAndItsNodes) {
+  ASSERT_TRUE(parse_shape("2-ary:64"));
+  EXPECT_TRUE(equal(*parse_shape("2-ary:64"), TreeShape::k_ary(2, 64)));
+  EXPECT_TRUE(equal(*parse_shape("5-ary:6"), *parse_shape("5")));
+  EXPECT_THROW(parse_shape("0-ary:8"), Error);
+  EXPECT_THROW(parse_shape("2-ary:0"), Error);
+  EXPECT_THROW(parse_shape("2-ary:1000001"), Error);
+}
+
 TEST(ShapeText, OtherTextMayNameAFile) {
-  for (const char* text : {"", "x", "8x", "x8", "8x8x8", "4,", ",4", "4, 2", "-4", "4,-2", "8x-8",
-                           "tree.json", "8x8.json", "1e3", "99999999999x2"})
+  for (const char* text : {"",         "x",         "8x",          "x8",        "8x8x8",
+                           "4,",       ",4",        "4, 2",        "-4",        "4,-2",
+                           "8x-8",     "tree.json", "8x8.json",    "1e3",       "99999999999x2",
+                           "2-ary",    "2-ary:",    "-ary:8",      "2-ary:8:8", "2-ary:-8",
+                           "-2-ary:8", "2-ary 8",   "2-ary:8.json"})
     EXPECT_FALSE(parse_shape(text)) << text;
 }
 

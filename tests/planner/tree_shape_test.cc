@@ -393,6 +393,19 @@ TEST(TreeShape, BranchesAsToldOnEachLevel) {
   EXPECT_TRUE(std::ranges::equal(chain.parents(), TreeShape::chain(8).parents()));
 }
 
+TEST(TreeShape, OfKChildrenIsTheCompleteTreeCutBreadthFirst) {
+  for (const int k : {1, 2, 3, 7}) {
+    const std::vector<int> counts(k == 1 ? 40 : 4, k);
+    const TreeShape complete = TreeShape::branching(counts);
+    for (int nodes = 1; nodes <= complete.size(); ++nodes) {
+      const TreeShape cut = TreeShape::k_ary(k, nodes);
+      ASSERT_EQ(cut.size(), nodes);
+      EXPECT_TRUE(std::ranges::equal(cut.parents(),
+                                     complete.parents().first(static_cast<std::size_t>(nodes))));
+    }
+  }
+}
+
 TEST(TreeShape, OfTooManyOrTooFewNodesIsRefusedBeforeItIsBuilt) {
   for (const std::vector<int>& children : {std::vector<int>{0},
                                            {2, 0},
@@ -404,6 +417,9 @@ TEST(TreeShape, OfTooManyOrTooFewNodesIsRefusedBeforeItIsBuilt) {
   EXPECT_THROW(TreeShape::sequences(2, 0), Error);
   EXPECT_THROW(TreeShape::sequences(0, 2), Error);
   EXPECT_THROW(TreeShape::sequences(1, 2'000'000'000), Error);
+  EXPECT_THROW(TreeShape::k_ary(0, 2), Error);
+  EXPECT_THROW(TreeShape::k_ary(2, 0), Error);
+  EXPECT_THROW(TreeShape::k_ary(2, 2'000'000'000), Error);
 }
 
 TEST(DefaultAcceptance, PromisesWhatTheSelfDraftWasMeasuredToGive) {
