@@ -162,8 +162,9 @@ json placement_json(const Placement& placement) {
           {"note", placement.note}};
 }
 
-json report_json(const Engine& engine, const GenerateReport& report, const std::string& text,
+json report_json(const Engine& engine, const BatchReport& report, const std::string& text,
                  std::size_t prompt_tokens) {
+  const GenerateReport& only = report.texts.front();
   const Plan& plan = engine.plan();
   const auto per = [](double sum, int count) { return count > 0 ? json(sum / count) : json(); };
   const LinkSample& probe = engine.link_probe();
@@ -174,11 +175,11 @@ json report_json(const Engine& engine, const GenerateReport& report, const std::
   for (const LedgerEntry& entry : plan.ledger) ledger[entry.what] = entry.bytes;
   json out{
       {"text", text},
-      {"tokens", report.tokens},
+      {"tokens", only.tokens},
       {"prompt_tokens", prompt_tokens},
-      {"finish_reason", report.finish_reason},
-      {"steps", report.steps},
-      {"tokens_per_step", per(static_cast<double>(report.tokens.size()), report.steps)},
+      {"finish_reason", only.finish_reason},
+      {"steps", report.sweeps},
+      {"tokens_per_step", per(report.tokens, report.sweeps)},
       {"seconds",
        {{"load", engine.load_time().count()},
         {"prefill", report.prefill.count()},
@@ -214,9 +215,9 @@ json report_json(const Engine& engine, const GenerateReport& report, const std::
       {"notes", engine.notes()}};
   if (const std::string& small = engine.models().target.config().inflated_from; !small.empty())
     out["inflated_from"] = small;
-  if (!report.logprobs.empty()) {
+  if (!only.logprobs.empty()) {
     out["logprobs"] = json::array();
-    for (const TokenReport& token : report.logprobs)
+    for (const TokenReport& token : only.logprobs)
       out["logprobs"].push_back(logprobs_json(*engine.models().tokenizer, token));
   }
   return out;
@@ -335,13 +336,15 @@ int run_generate(const std::vector<std::string>& words) {
   };
   if (!as_json) progress.make_way_for_text();
   progress.show("prefill: " + std::to_string(prompt.size()) + " tokens");
-  const GenerateReport report = engine->generate(
-      request, [&](TokenId token) { emit(stream.push(token)); },
-      [&](const StepProgress& step) {
-        if (step.new_tokens > 0 || progress.wants_glimpse())
-          progress.show(describe(step, *engine, request.max_new_tokens));
-      },
-      interrupt.token());
+  const GenerateEvents events{
+      .on_token = [&](std::size_t, TokenId token) { emit(stream.push(token)); },
+      .on_text = {},
+      .on_step =
+          [&](const StepProgress& step) {
+            if (step.new_tokens > 0 || progress.wants_glimpse())
+              progress.show(describe(step, *engine, request.max_new_tokens));
+          }};
+  const BatchReport report = engine->generate({&request, 1}, events, interrupt.token());
   emit(stream.flush());
   if (!as_json) progress.write("\n");
   progress.end();
@@ -353,8 +356,8 @@ int run_generate(const std::vector<std::string>& words) {
     if (values.count("report")) write_text(values["report"].as<std::string>(), object + "\n");
   }
   if (!std::cout.flush()) throw Error("cannot write to standard output");
-  if (report.finish_reason != "cancelled") return 0;
-  std::cerr << "canopy generate: stopped after " << report.tokens.size() << " tokens\n";
+  if (report.texts.front().finish_reason != "cancelled") return 0;
+  std::cerr << "canopy generate: stopped after " << report.tokens << " tokens\n";
   return 130;
 }
 

@@ -7,6 +7,7 @@
 #include <stop_token>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "kernels/device.h"
@@ -39,6 +40,8 @@ struct GenerateRequest {
   std::span<const TokenId> prompt;  // at least one token
   Sampling sampling;
   std::uint64_t seed = 0;
+  std::uint32_t sequence =
+      0;  // which continuation of this seed: each has random numbers of its own
   int max_new_tokens = 0;
   bool ignore_end = false;  // go on past the model's end tokens
   int logprobs = 0;         // most likely alternatives to report per token; 0: none
@@ -54,24 +57,39 @@ struct TokenReport {
   std::vector<TokenLogprob> top;
 };
 
+/// One generated text.
+struct GenerateReport {
+  std::vector<TokenId> tokens;        // without the prompt
+  std::string finish_reason;          // "stop" (an end token), "length", "cancelled"
+  std::vector<TokenReport> logprobs;  // when asked: one per token
+  int steps = 0;                      // sweeps of the target that it took part in
+};
+
+/// All texts of one call and what they cost together.
+struct BatchReport {
+  std::vector<GenerateReport> texts;  // one per request, in their order
+  int sweeps = 0;                     // of the target
+  int tokens = 0;                     // of all texts
+  int decode_tokens = 0;              // those of the sweeps after the first
+  Seconds prefill{};                  // the first sweep: prompts and first trees share it
+  Seconds decode{};                   // all later ones
+  LinkTotals link;                    // of decode: what was read, how long the link was busy
+};
+
 /// A step on its way (no new tokens yet), or as it ends: grown, swept, verified.
 struct StepProgress {
   int step = 0, new_tokens = 0, total_tokens = 0;
+  int texts_done = 0;
   int layer = 0, layers = 0;      // of the target's sweep; the head is behind the last layer
   LinkTotals link;                // of this step so far
   Seconds time{}, since_start{};  // likewise; of the generation
 };
 
-/// What a generation cost.
-struct GenerateReport {
-  std::vector<TokenId> tokens;        // without the prompt
-  std::string finish_reason;          // "stop" (an end token), "length", "cancelled"
-  std::vector<TokenReport> logprobs;  // when asked: one per token
-  int steps = 0;                      // sweeps of the target
-  int decode_tokens = 0;              // tokens of the steps after the first
-  Seconds prefill{};                  // the first step: the prompt and the first tree share a sweep
-  Seconds decode{};                   // all later ones
-  LinkTotals link;                    // of decode: what was read, how long the link was busy
+/// What a caller may watch. `request`: the text's place among the requests.
+struct GenerateEvents {
+  std::function<void(std::size_t request, TokenId)> on_token;
+  std::function<void(std::size_t request, const GenerateReport&)> on_text;  // it is complete
+  std::function<void(const StepProgress&)> on_step;  // for each layer of the target and each step
 };
 
 /// Owns the device, both models and the plan. One session at a time; one thread.
@@ -93,15 +111,19 @@ class Engine {
   /// or the model is small.
   const LinkSample& link_probe() const;
 
-  using OnToken = std::function<void(TokenId)>;
-  using OnStep = std::function<void(const StepProgress&)>;
-  using OnUnit = Transformer::OnUnit;
-  /// Continues the prompt; on_step is called for each layer of the target and each step. A stop
-  /// request ends it within the ring's depth and keeps what was accepted so far. At temperature 0
-  /// the tokens equal plain decoding's; at any other they are distributed as the target's own.
-  GenerateReport generate(const GenerateRequest& request, const OnToken& on_token = {},
-                          const OnStep& on_step = {}, std::stop_token stop = {});
+  /// Continues each prompt. As many texts as the plan has caches for share each sweep; when one
+  /// ends, the next request takes its place. A stop request ends all within the ring's depth and
+  /// keeps what was accepted so far. At temperature 0 the tokens equal plain decoding's; at any
+  /// other they are distributed as the target's own. A text depends on its own request alone, where
+  /// the device computes a row alike whatever else shares the sweep, as the CPU does. Throws Error
+  /// if a prompt does not fit the plan, before anything is run.
+  BatchReport generate(std::span<const GenerateRequest> requests, const GenerateEvents& events = {},
+                       std::stop_token stop = {});
+  GenerateReport generate(const GenerateRequest& request) {
+    return std::move(generate({&request, 1}).texts.front());
+  }
 
+  using OnUnit = Transformer::OnUnit;
   /// Sum of -log p(token | those before it in its window), and how many: each window of `context`
   /// tokens is scored alone, all but its first token. The plan must have been made with logit_rows
   /// >= context - 1.

@@ -165,6 +165,7 @@ Plan make_plan(const PlanRequest& request, const Checkpoint& target, const Check
   plan.policy.shape = choose_shape(request, plan.spec);
   plan.policy.drawing = choose_drawing(plan.spec, request.temperature);
   const int nodes = plan.policy.shape.size();
+  plan.max_prompt = request.max_prompt;
   plan.slots = request.context + nodes;
   plan.target_limits.max_nodes = request.max_prompt + nodes;
   plan.target_limits.max_tree = nodes;

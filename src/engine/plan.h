@@ -48,6 +48,8 @@ struct Plan {
   DraftPolicy::Config policy;  // its shape is the root alone for kNone
   KvTypes kv;
   Transformer::Limits target_limits, draft_limits;
+  int max_sequences = 1;             // that share a sweep, each with KV caches of its own
+  int max_prompt = 0;                // tokens
   int slots = 0;                     // of each KV cache: the text and the tree behind it
   bool resident = false;             // the whole target stays in memory; nothing is streamed
   Residency residency;               // of the target's units otherwise

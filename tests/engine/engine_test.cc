@@ -283,12 +283,12 @@ TEST_F(EngineTest, CancelledAnywhereItKeepsWhatItHasAndGoesOnWorking) {
     std::stop_source stop;
     if (after == 0) stop.request_stop();
     int seen = 0;
-    const GenerateReport report = engine.generate(
-        request(p),
-        [&](TokenId) {
-          if (++seen == after) stop.request_stop();
-        },
-        {}, stop.get_token());
+    const GenerateRequest r = request(p);
+    const auto on_token = [&](std::size_t, TokenId) {
+      if (++seen == after) stop.request_stop();
+    };
+    const GenerateReport report =
+        engine.generate({&r, 1}, {on_token, {}, {}}, stop.get_token()).texts.front();
     EXPECT_EQ(report.finish_reason, "cancelled");
     EXPECT_GE(static_cast<int>(report.tokens.size()), after);
     EXPECT_TRUE(std::equal(report.tokens.begin(), report.tokens.end(), whole.begin()));

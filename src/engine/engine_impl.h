@@ -1,0 +1,83 @@
+#pragma once
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "src/engine/engine.h"
+#include "src/spec/draft_policy.h"
+#include "src/spec/verifier.h"
+
+namespace canopy {
+
+using Clock = std::chrono::steady_clock;
+inline Seconds since(Clock::time_point start) { return Clock::now() - start; }
+
+/// The two caches of one sequence; those that a batch has are made once and used in turn.
+struct SequenceCaches {
+  std::unique_ptr<KvCache> target, draft;  // no draft's without speculation
+};
+
+/// A text in the making: what an engine must know of it from step to step.
+struct Sequence {
+  const GenerateRequest* request = nullptr;
+  GenerateReport* report = nullptr;
+  SequenceCaches* caches = nullptr;
+  int most = 0;                  // tokens to generate
+  std::vector<TokenId> behind;   // committed tokens that the target has not run: the prompt, once
+  std::vector<TokenId> pending;  // those that the draft has not; the root last
+  bool ended = false;
+
+  StepRng rng() const {
+    return {request->seed, request->sequence, static_cast<std::uint64_t>(report->steps)};
+  }
+};
+
+/// What the parts of Engine share; one thread.
+struct Engine::Impl {
+  ModelFiles models;
+  const Topology topology;
+  Placement placement;
+  std::unique_ptr<Device> device;
+  Trace* const trace;
+  Plan plan;
+  LinkSample link_probe;
+  Notes notes;
+  Seconds load_time{};
+  std::unique_ptr<WeightSource> target_weights, draft_weights;
+  Streamer* streamer = nullptr;  // target_weights, when it streams
+  std::unique_ptr<Transformer> target, draft;
+  std::vector<SequenceCaches> caches;  // one for each sequence of a batch
+  std::optional<DraftPolicy> policy;
+  std::optional<Verifier> verifier;
+  std::vector<float> host_logits;
+  std::unique_ptr<Stream> compute;  // last, so that its work ends before anything above is freed
+
+  Impl(ModelFiles files, const EngineOptions& options, const LoadProgress& progress,
+       const std::stop_token& stop);
+
+  LinkTotals link() const { return streamer ? streamer->totals() : LinkTotals{}; }
+
+  /// `chosen`'s log probability and the `count` likeliest, from one row of the target's logits.
+  /// Waits for the stream.
+  TokenReport report_token(const ConstTensorView& logits, std::int64_t row, TokenId chosen,
+                           int count);
+
+  /// Tokens that a request may generate. Throws Error if its prompt does not fit the plan.
+  int most_tokens(const GenerateRequest& request) const;
+  Sequence begin(const GenerateRequest& request, GenerateReport& report, SequenceCaches& caches);
+
+  /// Grow, sweep, verify: one sweep for all `sequences`, between 1 and as many as there are caches.
+  /// Each gains at least one token beyond its `behind` and `pending`, which are brought up to date:
+  /// steps[i] for sequences[i]. Throws Error or Stopped; the sequences cannot go on after that.
+  struct Step {
+    std::vector<TokenId> tokens;
+    std::vector<TokenReport> logprobs;  // when asked: one per token
+  };
+  std::vector<Step> step(std::span<Sequence> sequences, const OnUnit& on_unit,
+                         const std::stop_token& stop);
+  Step conclude(Sequence& sequence, const Draft& draft, const ConstTensorView& logits);
+};
+
+}  // namespace canopy

@@ -1,0 +1,215 @@
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "src/base/error.h"
+#include "src/engine/engine_impl.h"
+
+namespace canopy {
+
+namespace {
+
+std::vector<std::int32_t> counting(int first, std::size_t count) {
+  std::vector<std::int32_t> numbers(count);
+  std::iota(numbers.begin(), numbers.end(), first);
+  return numbers;
+}
+
+/// One sequence's parts of a sweep and what they point to: its prompt first, if that has not been
+/// run, then the tree below it.
+struct SequenceParts {
+  std::vector<std::int32_t> chain_position, position, rows;
+  std::vector<std::uint64_t> bits;
+
+  SequenceParts(const Sequence& sequence, const TokenTree& tree, std::vector<SweepPart>& parts) {
+    KvCache* const kv = sequence.caches->target.get();
+    const auto ahead = static_cast<int>(sequence.behind.size());
+    const int base = kv->length();
+    chain_position = counting(base, sequence.behind.size());
+    rows = counting(0, static_cast<std::size_t>(tree.size()));
+    for (NodeId i = 0; i < tree.size(); ++i) position.push_back(base + ahead + tree.depth(i));
+    bits = tree.ancestor_bits();
+    if (ahead > 0) parts.push_back({{sequence.behind, chain_position, {}, 0, {}}, kv, 0});
+    parts.push_back({{tree.tokens(), position, bits, 0, rows}, kv, ahead});
+  }
+};
+
+}  // namespace
+
+int Engine::Impl::most_tokens(const GenerateRequest& request) const {
+  require(!request.prompt.empty(), "the prompt is empty");
+  const int context = plan.slots - plan.policy.shape.size();
+  const auto prompt = static_cast<int>(request.prompt.size());
+  const int most = std::min(request.max_new_tokens, context - prompt);
+  if (prompt > plan.max_prompt || most < 1)
+    throw Error("a prompt of " + std::to_string(prompt) + " tokens does not fit the context of " +
+                std::to_string(context));
+  return most;
+}
+
+Sequence Engine::Impl::begin(const GenerateRequest& request, GenerateReport& report,
+                             SequenceCaches& with) {
+  with.target->truncate(0);
+  if (with.draft) with.draft->truncate(0);
+  const auto prompt = request.prompt;
+  return {&request,
+          &report,
+          &with,
+          most_tokens(request),
+          {prompt.begin(), prompt.end() - 1},
+          {prompt.begin(), prompt.end()}};
+}
+
+std::vector<Engine::Impl::Step> Engine::Impl::step(std::span<Sequence> sequences,
+                                                   const OnUnit& on_unit,
+                                                   const std::stop_token& stop) {
+  const auto begun = Clock::now();
+  std::vector<Draft> drafts;
+  if (policy) {
+    std::vector<DraftRequest> grow;
+    for (const Sequence& s : sequences)
+      grow.push_back({s.pending, s.caches->draft.get(), s.request->sampling, s.rng()});
+    drafts = policy->grow(*draft, grow, *compute, stop);
+  } else {
+    for (const Sequence& s : sequences) drafts.push_back(root_only(s.pending.back()));
+  }
+  const auto grown = Clock::now();
+
+  std::vector<SweepPart> parts;
+  std::vector<SequenceParts> storage;
+  storage.reserve(sequences.size());  // parts point into it
+  for (std::size_t i = 0; i < sequences.size(); ++i)
+    storage.emplace_back(sequences[i], drafts[i].tree, parts);
+  const ConstTensorView logits = target->forward(parts, *compute, stop, on_unit);
+
+  std::vector<Step> steps;
+  std::size_t tokens = 0;
+  std::int64_t row = 0;
+  for (std::size_t i = 0; i < sequences.size(); ++i) {
+    const int nodes = drafts[i].tree.size();
+    steps.push_back(conclude(sequences[i], drafts[i], logits.rows(row, nodes)));
+    tokens += steps.back().tokens.size();
+    row += nodes;
+  }
+  compute->synchronize();
+  if (trace) {
+    const auto now = Clock::now();
+    trace->span(Trace::Lane::kHost, "step: " + std::to_string(tokens) + " tokens", begun, now);
+    if (policy) trace->span(Trace::Lane::kHost, "grow the tree", begun, grown);
+    trace->span(Trace::Lane::kHost, "sweep and verify", grown, now);
+  }
+  return steps;
+}
+
+/// Verifies one sequence's tree and commits what the walk accepted. `logits`: its nodes' rows.
+Engine::Impl::Step Engine::Impl::conclude(Sequence& sequence, const Draft& grown,
+                                          const ConstTensorView& logits) {
+  const GenerateRequest& request = *sequence.request;
+  const Verdict verdict =
+      verifier->verify(grown, logits, request.sampling, sequence.rng(), *compute);
+  sequence.caches->target->commit(counting(0, sequence.behind.size()), *compute);
+  sequence.caches->target->commit(verdict.path, *compute);
+  sequence.behind.clear();
+
+  // The draft keeps what it has run of the path; a leaf that it never ran is still to come.
+  std::vector<NodeId> known;
+  sequence.pending.clear();
+  for (const NodeId node : verdict.path) {
+    if (const std::int32_t row = grown.row[static_cast<std::size_t>(node)]; row >= 0)
+      known.push_back(row);
+    else
+      sequence.pending.push_back(grown.tree.token(node));
+  }
+  if (policy) sequence.caches->draft->commit(known, *compute);
+  sequence.pending.push_back(verdict.next);
+
+  Step step;
+  for (std::size_t i = 1; i < verdict.path.size(); ++i)
+    step.tokens.push_back(grown.tree.token(verdict.path[i]));
+  step.tokens.push_back(verdict.next);
+  for (std::size_t i = 0; request.logprobs > 0 && i < step.tokens.size(); ++i)
+    step.logprobs.push_back(
+        report_token(logits, verdict.path[i], step.tokens[i], request.logprobs));
+  return step;
+}
+
+BatchReport Engine::generate(std::span<const GenerateRequest> requests,
+                             const GenerateEvents& events, std::stop_token stop) {
+  Impl& m = *impl_;
+  for (const GenerateRequest& request : requests) m.most_tokens(request);
+  BatchReport batch;
+  batch.texts.resize(requests.size());
+  for (GenerateReport& text : batch.texts) text.finish_reason = "cancelled";  // until it is done
+
+  std::vector<Sequence> running;
+  std::size_t next = 0;
+  for (SequenceCaches& caches : m.caches) {
+    if (next == requests.size()) break;
+    running.push_back(m.begin(requests[next], batch.texts[next], caches));
+    ++next;
+  }
+  StepProgress progress;
+  progress.layers = m.models.target.config().layers;
+  LinkTotals link = m.link();
+  while (!running.empty()) {
+    const auto start = Clock::now();
+    const auto tell = [&](int layer, int new_tokens, Seconds time, const LinkTotals& of_step) {
+      if (!events.on_step) return;
+      progress.step = batch.sweeps + 1;
+      progress.new_tokens = new_tokens;
+      progress.total_tokens = batch.tokens;
+      progress.layer = layer;
+      progress.link = of_step;
+      progress.time = time;
+      progress.since_start = batch.prefill + batch.decode + time;
+      events.on_step(progress);
+    };
+    std::vector<Impl::Step> steps;
+    try {
+      steps = m.step(
+          running, [&](const Unit& unit) { tell(unit.layer, 0, since(start), m.link() - link); },
+          stop);
+    } catch (const Stopped&) {
+      break;
+    }
+    const Seconds time = since(start);
+    const LinkTotals now = m.link(), of_step = now - std::exchange(link, now);
+
+    const int before = batch.tokens;
+    for (std::size_t i = 0; i < running.size(); ++i) {
+      Sequence& sequence = running[i];
+      GenerateReport& text = *sequence.report;
+      const auto index = static_cast<std::size_t>(&text - batch.texts.data());
+      ++text.steps;
+      for (std::size_t k = 0; k < steps[i].tokens.size() && !sequence.ended; ++k) {
+        const TokenId token = steps[i].tokens[k];
+        text.tokens.push_back(token);
+        ++batch.tokens;
+        if (sequence.request->logprobs > 0)
+          text.logprobs.push_back(std::move(steps[i].logprobs[k]));
+        const bool end = !sequence.request->ignore_end && m.models.tokenizer->ends_text(token);
+        sequence.ended = end || std::ssize(text.tokens) == sequence.most;
+        if (sequence.ended) text.finish_reason = end ? "stop" : "length";
+        if (events.on_token) events.on_token(index, token);
+      }
+      if (!sequence.ended) continue;
+      ++progress.texts_done;
+      if (events.on_text) events.on_text(index, text);
+      if (next == requests.size()) continue;
+      sequence = m.begin(requests[next], batch.texts[next], *sequence.caches);
+      ++next;
+    }
+    std::erase_if(running, [](const Sequence& sequence) { return sequence.ended; });
+    tell(progress.layers, batch.tokens - before, time, of_step);
+    if (batch.sweeps++ == 0) {
+      batch.prefill = time;
+    } else {
+      batch.decode += time;
+      batch.decode_tokens += batch.tokens - before;
+      batch.link += of_step;
+    }
+  }
+  return batch;
+}
+
+}  // namespace canopy
