@@ -1,0 +1,122 @@
+#include "planner/cost_model.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+
+#include "src/base/error.h"
+
+namespace canopy {
+
+std::uint64_t WeightPlan::sweep_bytes() const {
+  std::uint64_t sum = 0;
+  for (const SweepUnit& unit : units) sum += unit.bytes;
+  return sum;
+}
+
+const char* name(Bottleneck bottleneck) {
+  switch (bottleneck) {
+    case Bottleneck::kLink:
+      return "link";
+    case Bottleneck::kCompute:
+      return "compute";
+    default:
+      return "drafting";
+  }
+}
+
+Seconds ring_period(std::span<const std::uint64_t> bytes, std::span<const Seconds> compute,
+                    Seconds between, std::uint64_t ring_bytes, double bandwidth) {
+  // Rhythms found by playing: enough sweeps to fill the ring, then the mean of a few.
+  constexpr int kWarmUp = 3, kMeasured = 3;
+  struct Done {  // a unit that travelled: where its bytes end in the stream, when they are free
+    double end, at;
+  };
+  std::vector<Done> done;
+  std::size_t freed = 0;  // done[0 .. freed) are out of the ring
+  double position = 0;    // bytes asked for so far, of all sweeps
+  double link_at = 0;     // when the last of them arrived
+  double now = 0, measured_from = 0;
+  for (int sweep = 0; sweep < kWarmUp + kMeasured; ++sweep) {
+    if (sweep == kWarmUp) measured_from = now;
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+      if (bytes[i] > 0) {
+        const double end = position + static_cast<double>(bytes[i]);
+        while (true) {
+          const double room = (freed > 0 ? done[freed - 1].end : 0.0) +
+                              static_cast<double>(ring_bytes);  // up to here it may read
+          const double to = std::min(end, room);
+          if (to > position) link_at += (to - position) / bandwidth;
+          position = std::max(position, to);
+          if (position >= end) break;
+          require(freed < done.size(), "cost model: the ring does not hold its largest unit");
+          link_at = std::max(link_at, done[freed++].at);
+        }
+        now = std::max(now, link_at);
+      }
+      now += compute[i].count();
+      if (bytes[i] > 0) done.push_back({position, now});
+    }
+    now += between.count();
+  }
+  return Seconds((now - measured_from) / kMeasured);
+}
+
+CostModel::CostModel(HardwareProfile profile) : profile_(std::move(profile)) {}
+
+Seconds CostModel::draft(const StepQuery& query) const {
+  const TreeShape& shape = *query.shape;
+  if (shape.size() == 1) return Seconds(0);
+  require(profile_.drafting.has_value(),
+          "cost model: this profile was measured without a draft model");
+  const auto& costs = *profile_.drafting;
+  const Curve& level = query.sampled ? costs.level_sampled : costs.level_greedy;
+  std::vector<int> inner(static_cast<std::size_t>(shape.levels()), 0);  // nodes that are run
+  NodeId node = 0;
+  for (std::size_t l = 0; l < inner.size(); ++l)
+    for (int i = 0; i < shape.level_widths()[l]; ++i, ++node)
+      if (shape.child_count(node) > 0) ++inner[l];
+  Seconds sum{};
+  for (const int count : inner) {
+    const double rows = count * query.sequences;
+    if (count > 0) sum += level.at(rows) + rows * query.context * costs.context;
+  }
+  return sum;
+}
+
+StepCost CostModel::step(const StepQuery& query, const WeightPlan& weights) const {
+  const double rows = query.shape->size() * query.sequences;
+  StepCost cost;
+  cost.draft = draft(query);
+  cost.verify = query.tokens * query.sequences * profile_.verify;
+
+  const Seconds attention = profile_.attention.at(rows) + rows * query.context * profile_.context;
+  const Seconds mlp = profile_.mlp.at(rows), head = profile_.head.at(rows);
+  const Seconds embed = profile_.embed.at(rows);
+  std::vector<Seconds> compute;
+  std::vector<std::uint64_t> bytes;
+  for (const SweepUnit& unit : weights.units) {
+    const Seconds of_part = unit.part == SweepUnit::Part::kAttention ? attention
+                            : unit.part == SweepUnit::Part::kMlp     ? mlp
+                                                                     : unit.share * head;
+    compute.push_back(of_part);
+    bytes.push_back(unit.bytes);
+    cost.compute += of_part;
+  }
+  cost.compute += embed;
+  const auto sweep_bytes = static_cast<double>(weights.sweep_bytes());
+  if (sweep_bytes > 0) {
+    require(profile_.link_bytes_per_second > 0,
+            "cost model: this profile has no speed of the link, which the weights must travel");
+    cost.link = Seconds(sweep_bytes / profile_.link_bytes_per_second);
+  }
+  const Seconds between = cost.draft + cost.verify + embed;
+  cost.step = ring_period(bytes, compute, between, weights.ring_bytes,
+                          std::max(profile_.link_bytes_per_second, 1.0));
+  cost.bottleneck = cost.link >= cost.compute + cost.draft ? Bottleneck::kLink
+                    : cost.compute >= cost.draft           ? Bottleneck::kCompute
+                                                           : Bottleneck::kDrafting;
+  return cost;
+}
+
+}  // namespace canopy

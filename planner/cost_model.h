@@ -1,0 +1,71 @@
+#pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "planner/hardware_profile.h"
+#include "planner/tree_shape.h"
+
+namespace canopy {
+
+/// One unit of the target's sweep, as the planner sees it.
+struct SweepUnit {
+  enum class Part : std::uint8_t { kAttention, kMlp, kHead };
+  Part part = Part::kAttention;
+  double share = 1;         // kHead: of the head's rows
+  std::uint64_t bytes = 0;  // that travel in every sweep; 0: the unit rests in memory
+};
+
+/// Where the target's weights are to be: what travels, through how large a ring.
+struct WeightPlan {
+  std::vector<SweepUnit> units;
+  std::uint64_t ring_bytes = 0, resident_bytes = 0;
+  std::uint64_t sweep_bytes() const;
+};
+
+enum class Bottleneck : std::uint8_t { kLink, kCompute, kDrafting };
+const char* name(Bottleneck bottleneck);
+
+/// What a step takes, and what its parts would take alone.
+struct StepCost {
+  Seconds step{};
+  Seconds link{};                             // the sweep's bytes
+  Seconds compute{};                          // the target's arithmetic
+  Seconds draft{}, verify{};                  // while the target asks for nothing
+  Bottleneck bottleneck = Bottleneck::kLink;  // what would shorten the step most, were it free
+};
+
+/// A step to be predicted: `sequences` trees of one shape share the sweep.
+struct StepQuery {
+  const TreeShape* shape = nullptr;
+  double tokens = 1;  // that one sequence is expected to gain: so many nodes are verified
+  int sequences = 1;
+  double context = 0;   // tokens of text behind each tree
+  bool sampled = true;  // children are drawn from q: not at temperature 0
+};
+
+/// Seconds of a step, from a profile. The ring of travelling weights is played through, unit by
+/// unit, until its rhythm is steady: bytes arrive at the link's speed while there is room, a unit's
+/// arithmetic begins when it is there and the one before is done, its room is free when that ends;
+/// between two sweeps trees are grown and verified, and the ring fills. So with a deep ring a step
+/// takes max(link, compute + draft + verify), and more where the ring is shallow or its units are
+/// unlike. Pure; any thread.
+class CostModel {
+ public:
+  explicit CostModel(HardwareProfile profile);
+  /// Throws Error if the ring does not hold its largest unit, or the tree has more than its root
+  /// and the profile no draft.
+  StepCost step(const StepQuery& query, const WeightPlan& weights) const;
+  const HardwareProfile& profile() const { return profile_; }
+
+ private:
+  Seconds draft(const StepQuery& query) const;
+  HardwareProfile profile_;
+};
+
+/// The period of the ring, see CostModel: `compute` per unit, `between` the last unit of a sweep
+/// and the first of the next. Bandwidth in bytes per second.
+Seconds ring_period(std::span<const std::uint64_t> bytes, std::span<const Seconds> compute,
+                    Seconds between, std::uint64_t ring_bytes, double bandwidth);
+
+}  // namespace canopy

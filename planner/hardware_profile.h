@@ -1,0 +1,36 @@
+#pragma once
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "planner/curve.h"
+
+namespace canopy {
+
+/// What one pair of models costs on one machine, as measured on real sweeps; rows are tokens that a
+/// forward runs over. Plain data, kept between runs as JSON.
+struct HardwareProfile {
+  std::string machine;        // device, threads, cores
+  std::string target, draft;  // fingerprints of the models; draft empty without one
+  std::string version, date;  // of the program, of the measurement
+
+  double link_bytes_per_second = 0;  // from where the weights lie, while compute goes on
+  Curve embed = {};                  // rows -> s, fetching their embeddings
+  Curve attention = {}, mlp = {};    // rows -> s of one unit's arithmetic, a short text behind them
+  Curve head = {};                   // rows -> s, final norm and all slices
+  Seconds context{};                 // more per row of one attention unit and token of text
+  Seconds verify{};                  // per accepted node: its probabilities, the draw
+
+  /// The draft: rows -> s of one level, its children drawn and brought to the host.
+  struct DraftCosts {
+    Curve level_greedy, level_sampled;
+    Seconds context{};  // more per row of a level and token of text, all layers
+  };
+  std::optional<DraftCosts> drafting = {};
+};
+
+/// The profile as a JSON text, and back. Throws Error naming the member that is missing or wrong.
+std::string to_json(const HardwareProfile& profile);
+HardwareProfile hardware_profile_from_json(std::string_view json);
+
+}  // namespace canopy

@@ -1,0 +1,122 @@
+#include "planner/cost_model.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <vector>
+
+#include "src/base/error.h"
+#include "tests/planner/made_up.h"
+
+namespace canopy {
+namespace {
+
+using testing::made_up_profile;
+using testing::made_up_weights;
+
+double period(const std::vector<std::uint64_t>& bytes, const std::vector<Seconds>& compute,
+              double between, std::uint64_t ring, double bandwidth) {
+  return ring_period(bytes, compute, Seconds(between), ring, bandwidth).count();
+}
+
+TEST(RingPeriod, ADeepRingHidesEverythingBehindTheSlowestResource) {
+  const std::vector<std::uint64_t> bytes(10, 100);
+  const std::vector<Seconds> quick(10, Seconds(0.1)), slow(10, Seconds(2));
+  EXPECT_NEAR(period(bytes, quick, 5, 10'000, 100), 10, 1e-9);  // 1,000 bytes at 100 a second
+  EXPECT_NEAR(period(bytes, slow, 5, 10'000, 100), 25, 1e-9);   // 10 units of 2, and 5 between
+}
+
+TEST(RingPeriod, AShallowRingFillsWhileTheTreeGrowsAndTheRestComesAfterwards) {
+  // docs/math.md, "A byte at rest or a byte in the ring": T + (S - min(R, b T)) / b.
+  const std::vector<std::uint64_t> bytes(10, 100);
+  const std::vector<Seconds> nothing(10, Seconds(0));
+  EXPECT_NEAR(period(bytes, nothing, 8, 300, 100), 8 + (1000 - 300) / 100.0, 1e-9);
+  EXPECT_NEAR(period(bytes, nothing, 2, 300, 100), 2 + (1000 - 200) / 100.0, 1e-9);
+}
+
+TEST(RingPeriod, TwoUnitsOfRoomOverlapReadingAndArithmetic) {
+  const std::vector<std::uint64_t> bytes(10, 100);
+  const std::vector<Seconds> compute(10, Seconds(0.5));
+  EXPECT_NEAR(period(bytes, compute, 0, 200, 100), 10, 1e-9);
+  EXPECT_NEAR(period(bytes, compute, 0, 100, 100), 15, 1e-9);  // one unit of room: in turn
+}
+
+TEST(RingPeriod, UnitsAtRestAreComputedWhileOthersArrive) {
+  std::vector<std::uint64_t> bytes(10, 0);
+  const std::vector<Seconds> compute(10, Seconds(1));
+  EXPECT_NEAR(period(bytes, compute, 1, 0, 1), 11, 1e-9);
+  bytes[4] = 100;
+  EXPECT_NEAR(period(bytes, compute, 1, 100, 100), 11, 1e-9);
+}
+
+TEST(RingPeriod, ARingBelowItsLargestUnitIsAnError) {
+  EXPECT_THROW(period({100, 300}, {Seconds(0), Seconds(0)}, 0, 200, 1), Error);
+}
+
+TEST(RingPeriod, MoreBandwidthOrMoreRoomNeverCostsTime) {
+  std::mt19937 random(3);
+  const auto upto = [&](int n) { return std::uniform_int_distribution<int>(0, n)(random); };
+  for (int round = 0; round < 300; ++round) {
+    std::vector<std::uint64_t> bytes;
+    std::vector<Seconds> compute;
+    std::uint64_t largest = 0;
+    for (int i = 0; i < 2 + upto(20); ++i) {
+      bytes.push_back(static_cast<std::uint64_t>(upto(3) * upto(100)));
+      compute.push_back(Seconds(0.01 * upto(100)));
+      largest = std::max(largest, bytes.back());
+    }
+    const double between = 0.1 * upto(50), bandwidth = 20 + upto(200);
+    const std::uint64_t ring = largest + static_cast<std::uint64_t>(upto(500));
+    const double now = period(bytes, compute, between, ring, bandwidth);
+    EXPECT_LE(period(bytes, compute, between, ring, 2 * bandwidth), now + 1e-9) << round;
+    EXPECT_LE(period(bytes, compute, between, 2 * ring + 1, bandwidth), now + 1e-9) << round;
+  }
+}
+
+TEST(CostModel, DraftingCountsTheLevelsThatAreRunAndNoLeaves) {
+  const CostModel model(made_up_profile());
+  const WeightPlan weights = made_up_weights(1000);
+  const auto draft = [&](const TreeShape& shape) {
+    return model.step({.shape = &shape}, weights).draft.count();
+  };
+  const Curve& level = model.profile().drafting->level_sampled;
+  EXPECT_DOUBLE_EQ(draft(TreeShape()), 0);
+  EXPECT_NEAR(draft(TreeShape::chain(5)), 4 * level.at(1).count(), 1e-12);
+  // 3 sequences of 4: the root, then 3 rows for each level but the last.
+  EXPECT_NEAR(draft(TreeShape::sequences(3, 4)), level.at(1).count() + 3 * level.at(3).count(),
+              1e-12);
+}
+
+TEST(CostModel, SequencesShareTheSweepButNotTheArithmetic) {
+  const CostModel model(made_up_profile());
+  const WeightPlan weights = made_up_weights(1'000'000'000);
+  const TreeShape shape = TreeShape::chain(4);
+  const StepCost one = model.step({.shape = &shape}, weights);
+  const StepCost four = model.step({.shape = &shape, .sequences = 4}, weights);
+  EXPECT_EQ(one.link, four.link);
+  EXPECT_GT(four.compute, one.compute);
+}
+
+TEST(CostModel, ALongerTextCostsAttention) {
+  const CostModel model(made_up_profile());
+  const WeightPlan weights = made_up_weights(1000);
+  const TreeShape shape = TreeShape::chain(4);
+  const StepCost near = model.step({.shape = &shape, .context = 10}, weights);
+  const StepCost far = model.step({.shape = &shape, .context = 1010}, weights);
+  const auto& profile = model.profile();
+  EXPECT_NEAR((far.compute - near.compute).count(),
+              testing::kLayers * 4 * 1000 * profile.context.count(), 1e-9);
+  EXPECT_NEAR((far.draft - near.draft).count(), 3 * 1000 * profile.drafting->context.count(), 1e-9);
+}
+
+TEST(CostModel, ATreeNeedsAProfileWithADraft) {
+  HardwareProfile profile = made_up_profile();
+  profile.drafting.reset();
+  const CostModel model(profile);
+  const TreeShape shape = TreeShape::chain(2);
+  EXPECT_THROW(model.step({.shape = &shape}, made_up_weights(1)), Error);
+}
+
+}  // namespace
+}  // namespace canopy
