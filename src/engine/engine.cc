@@ -10,7 +10,7 @@
 #include "src/base/error.h"
 #include "src/base/process_memory.h"
 #include "src/engine/engine_impl.h"
-#include "src/engine/traced_weights.h"
+#include "src/engine/timed_weights.h"
 
 namespace canopy {
 
@@ -103,15 +103,19 @@ Engine::Impl::Impl(ModelFiles files, const EngineOptions& options, const LoadPro
   if (plan.spec != Spec::kNone) {
     const ModelConfig& d = models.draft->config();
     draft_weights = load_resident(*device, *models.draft, notes, progress, stop);
-    if (trace)
-      draft_weights =
-          std::make_unique<TracedWeights>(std::move(draft_weights), *trace, Trace::Lane::kDraft);
+    if (trace) draft_weights = traced(std::move(draft_weights), *trace, Trace::Lane::kDraft);
     draft = std::make_unique<Transformer>(*device, d, *draft_weights, plan.draft_limits);
     policy.emplace(*device, plan.policy);
   }
-  if (trace)
-    target_weights =
-        std::make_unique<TracedWeights>(std::move(target_weights), *trace, Trace::Lane::kTarget);
+  sweep_times.unit.resize(target_weights->units().size());
+  target_weights = std::make_unique<TimedWeights>(
+      std::move(target_weights),
+      TimedWeights::Watch{
+          .computed = [this](std::size_t unit, Clock::time_point begin,
+                             Clock::time_point end) { sweep_times.unit[unit] = end - begin; },
+          .embedded = [this](Clock::time_point begin,
+                             Clock::time_point end) { sweep_times.embed = end - begin; }});
+  if (trace) target_weights = traced(std::move(target_weights), *trace, Trace::Lane::kTarget);
   target = std::make_unique<Transformer>(*device, t, *target_weights, plan.target_limits);
   for (SequenceCaches& cache : caches) {
     cache.target = std::make_unique<KvCache>(*device, t, plan.slots, plan.kv);

@@ -136,6 +136,7 @@ class Engine {
             std::stop_token stop = {});
 
  private:
+  friend class Measurement;  // of the hardware
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };

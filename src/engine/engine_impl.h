@@ -1,6 +1,7 @@
 #pragma once
 #include <chrono>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <span>
 #include <vector>
@@ -34,6 +35,14 @@ struct Sequence {
   }
 };
 
+/// What the last sweep's arithmetic took. Written by the device's thread, to be read when the
+/// stream is idle.
+struct SweepTimes {
+  std::vector<Seconds> unit;
+  Seconds embed{};
+  Seconds total() const { return std::accumulate(unit.begin(), unit.end(), embed); }
+};
+
 /// What the parts of Engine share; one thread.
 struct Engine::Impl {
   ModelFiles models;
@@ -45,6 +54,7 @@ struct Engine::Impl {
   LinkSample link_probe;
   Notes notes;
   Seconds load_time{};
+  SweepTimes sweep_times;  // of the target
   std::unique_ptr<WeightSource> target_weights, draft_weights;
   Streamer* streamer = nullptr;  // target_weights, when it streams
   std::unique_ptr<Transformer> target, draft;

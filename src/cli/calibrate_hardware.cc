@@ -1,0 +1,102 @@
+// canopy calibrate hardware: what a step costs on this machine.
+#include <cstdio>
+#include <iostream>
+#include <map>
+
+#include "src/base/error.h"
+#include "src/cli/commands.h"
+#include "src/cli/model_options.h"
+#include "src/cli/profile.h"
+
+namespace canopy::cli {
+
+namespace po = boost::program_options;
+
+namespace {
+
+constexpr const char* kUsage =
+    "usage: canopy calibrate hardware -m MODEL [-md DRAFT] [FLAG ...]\n\n"
+    "Times what a step is made of, on real sweeps over the first layers of the model: the link, "
+    "arithmetic\n"
+    "by the tokens of a sweep, levels of the draft, verification. Plans are made from these "
+    "figures;\n"
+    "generate measures them by itself when they are missing.";
+
+void print(const HardwareProfile& p) {
+  std::printf("%s, %s\n", p.machine.c_str(), p.date.c_str());
+  std::printf("link %.2f GB/s, verification %.2f ms per accepted token\n",
+              p.link_bytes_per_second / 1e9, 1e3 * p.verify.count());
+  std::printf("milliseconds, by tokens:\n  %7s %10s %10s %10s", "tokens", "attention", "MLP",
+              "head");
+  if (p.drafting) std::printf(" %14s %14s", "draft, greedy", "draft, sampled");
+  std::printf("\n");
+  std::map<double, int> rows;
+  for (const Sample& s : p.attention.knots()) rows[s.x];
+  if (p.drafting)
+    for (const Sample& s : p.drafting->level_greedy.knots()) rows[s.x];
+  const auto ms = [](const Curve& curve, double x) {
+    return x <= curve.knots().back().x ? curve.at(x).count() * 1e3 : -1;
+  };
+  const auto column = [](int width, double value) {
+    if (value < 0)
+      std::printf(" %*s", width, "-");
+    else
+      std::printf(" %*.2f", width, value);
+  };
+  for (const auto& [x, unused] : rows) {
+    std::printf("  %7.0f", x);
+    column(10, ms(p.attention, x));
+    column(10, ms(p.mlp, x));
+    column(10, ms(p.head, x));
+    if (p.drafting) {
+      column(14, ms(p.drafting->level_greedy, x));
+      column(14, ms(p.drafting->level_sampled, x));
+    }
+    std::printf("\n");
+  }
+}
+
+}  // namespace
+
+int run_calibrate_hardware(const std::vector<std::string>& words) {
+  po::options_description flags;
+  po::options_description own("Measurement");
+  own.add_options()  //
+      ("model-draft", po::value<std::string>()->value_name("PATH"),
+       "-md: the draft model; without one, plain decoding alone can be planned")  //
+      ("output,o", po::value<std::string>()->value_name("FILE"),
+       "where to write the profile (default: the user's cache)")  //
+      ("json", "print the profile itself");
+  const auto parsed = parse(words, kUsage, flags.add(own).add(model_flags()));
+  if (!parsed) return 0;
+  const po::variables_map& values = *parsed;
+  const EngineOptions options = engine_options(values);
+
+  const Interrupt interrupt;
+  const ModelFiles models =
+      open_models(values["model"].as<std::string>(),
+                  values.count("model-draft") ? values["model-draft"].as<std::string>() : "");
+  ProgressLine progress(values);
+  HardwareProfile profile;
+  try {
+    profile = measure_profile(models, options,
+                              values.count("output") ? values["output"].as<std::string>() : "",
+                              progress, interrupt.token());
+  } catch (const Stopped&) {
+    progress.end();
+    std::cerr << "canopy calibrate hardware: stopped, nothing was written\n";
+    return 130;
+  }
+  if (values.count("json"))
+    std::cout << to_json(profile);
+  else
+    print(profile);
+  std::cerr << "kept in "
+            << (values.count("output") ? values["output"].as<std::string>()
+                                       : profile_file(profile).string())
+            << "\n";
+  if (!std::cout.flush()) throw Error("cannot write to standard output");
+  return 0;
+}
+
+}  // namespace canopy::cli

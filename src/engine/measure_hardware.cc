@@ -1,0 +1,318 @@
+// What a step is made of, measured on real sweeps over the first layers of the target.
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <ctime>
+#include <numeric>
+#include <utility>
+
+#include "offload/integrity.h"
+#include "src/base/cache_dir.h"
+#include "src/base/cpus.h"
+#include "src/base/error.h"
+#include "src/engine/engine_impl.h"
+#include "src/engine/hardware.h"
+
+namespace canopy {
+
+namespace {
+
+constexpr int kLayers = 2;           // of the target: their units count as repetitions
+constexpr int kText = 1024;          // tokens behind which attention is measured a second time
+constexpr int kRowsBehindText = 16;  // that attend to them
+constexpr std::array kRows{1, 2, 4, 8, 16, 32, 64, 128, 256, 512};
+// A tree whose arithmetic takes so many times the link's and the single row's is never the best.
+constexpr double kEnough = 4;
+constexpr Seconds kLinkTime{1};
+constexpr int kRounds = 3;  // of everything that is over in a moment
+
+/// The models as they are, but for all layers of the target behind the first.
+ModelFiles first_layers(const ModelFiles& models) {
+  const Checkpoint& t = models.target;
+  ModelConfig config = t.config();
+  config.layers = std::min(config.layers, kLayers);
+  std::vector<TensorEntry> tensors;
+  for (const TensorEntry& tensor : t.tensors()) {
+    constexpr std::string_view kPrefix = "model.layers.";
+    if (tensor.name.starts_with(kPrefix) &&
+        std::stoi(tensor.name.substr(kPrefix.size())) >= config.layers)
+      continue;
+    tensors.push_back(tensor);
+  }
+  return {Checkpoint(t.root(), t.files(), std::move(tensors), config, t.metadata()), models.draft,
+          nullptr};
+}
+
+/// A root, so many children, a child of each: a level of one row and one of `width`.
+TreeShape two_levels(int width) { return TreeShape::sequences(width, 2); }
+
+std::string today() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  gmtime_r(&now, &utc);
+  std::array<char, 16> text{};
+  std::strftime(text.data(), text.size(), "%Y-%m-%d", &utc);
+  return text.data();
+}
+
+Seconds median(std::vector<Seconds> times) {
+  const auto middle = times.begin() + std::ssize(times) / 2;
+  std::nth_element(times.begin(), middle, times.end());
+  return *middle;
+}
+
+}  // namespace
+
+/// The measurements, in the order in which they are made, on an engine of the first layers.
+class Measurement {
+ public:
+  Measurement(Engine& engine, int all_layers, const OnMeasure& on_measure, std::stop_token stop)
+      : m_(*engine.impl_),
+        all_layers_(all_layers),
+        on_measure_(on_measure),
+        stop_(std::move(stop)) {}
+
+  void link(HardwareProfile& profile) {
+    say("the link");
+    sweep(1, 0);  // the ring is full, as in the middle of a run
+    const LinkTotals before = m_.link();
+    const auto start = Clock::now();
+    for (int i = 0; i < kRounds || since(start) < kLinkTime; ++i) sweep(1, 0);
+    const LinkTotals link = m_.link() - before;
+    profile.link_bytes_per_second = static_cast<double>(link.disk_bytes) / link.busy.count();
+  }
+
+  void sweeps(HardwareProfile& profile) {
+    Samples samples;
+    Seconds of_one{};
+    for (const int rows : kRows) {
+      if (rows > m_.plan.target_limits.max_logit_rows) break;
+      say("a sweep of " + std::to_string(rows) + " tokens");
+      Seconds arithmetic{};
+      for (int i = 0; i < rounds_of(rows); ++i) arithmetic = sweep(rows, 0, &samples);
+      most_rows_ = rows;
+      if (rows == 1) of_one = arithmetic;
+      const double bytes = static_cast<double>(m_.plan.sweep_bytes);
+      if (arithmetic > kEnough * std::max(of_one, Seconds(bytes / profile.link_bytes_per_second)))
+        break;
+    }
+    profile.embed = Curve::fit(samples.embed);
+    profile.attention = Curve::fit(samples.attention);
+    profile.mlp = Curve::fit(samples.mlp);
+    profile.head = Curve::fit(samples.head);
+    say("attention to a long text");
+    profile.context = slope([&](int text) {
+      Samples one;
+      sweep(kRowsBehindText, text, &one);
+      std::vector<Seconds> times;
+      for (const Sample& s : one.attention) times.push_back(s.t);
+      return median(times);
+    });
+  }
+
+  void drafting(HardwareProfile& profile) {
+    HardwareProfile::DraftCosts costs;
+    costs.level_greedy = levels(Drawing::kTopK);
+    costs.level_sampled = levels(Drawing::kSequoia);
+    const DraftPolicy::Config config = config_of(kRowsBehindText, Drawing::kTopK);
+    m_.policy.emplace(*m_.device, config);
+    costs.context = slope([&](int text) { return grow(text, Drawing::kTopK); });
+    profile.drafting = costs;
+  }
+
+  void verification(HardwareProfile& profile) {
+    say("verification");
+    const ConstTensorView logits = forward(1, 0);
+    std::vector<Seconds> times;
+    for (int i = 0; i < kRounds; ++i) {
+      const auto start = Clock::now();
+      m_.verifier->verify(root_only(0), logits, kSampling, {.seed = 1}, *m_.compute);
+      times.push_back(since(start));
+    }
+    profile.verify = median(times);
+  }
+
+ private:
+  struct Samples {
+    std::vector<Sample> embed, attention, mlp, head;
+  };
+  static constexpr Sampling kSampling{.temperature = 0.6f};
+
+  static int rounds_of(int rows) { return rows <= 32 ? kRounds : 1; }
+
+  void say(const std::string& what) const {
+    if (stop_.stop_requested()) throw Stopped();
+    if (on_measure_) on_measure_(what);
+  }
+
+  /// As if the cache held `text` tokens. (What they are is no matter of time.)
+  void pretend(KvCache& kv, int text) const {
+    std::vector<NodeId> path(static_cast<std::size_t>(text));
+    std::iota(path.begin(), path.end(), 0);
+    kv.truncate(0);
+    kv.commit(path, *m_.compute);
+  }
+
+  ConstTensorView forward(int rows, int text) {
+    std::vector<TokenId> tokens(static_cast<std::size_t>(rows));
+    std::vector<std::int32_t> position(tokens.size()), all(tokens.size());
+    for (int i = 0; i < rows; ++i) {
+      const auto at = static_cast<std::size_t>(i);
+      tokens[at] = i * 7919 % m_.models.target.config().vocab;  // rows from all over the table
+      position[at] = text + i;
+      all[at] = i;
+    }
+    KvCache& kv = *m_.caches.front().target;
+    pretend(kv, text);
+    const SweepPart part{{tokens, position, {}, 0, all}, &kv, 0};
+    const ConstTensorView logits = m_.target->forward({&part, 1}, *m_.compute, stop_);
+    m_.compute->synchronize();
+    return logits;
+  }
+
+  /// One sweep of a chain; its arithmetic, for all layers of the model.
+  Seconds sweep(int rows, int text, Samples* samples = nullptr) {
+    forward(rows, text);
+    const SweepTimes& times = m_.sweep_times;
+    const auto units = m_.target_weights->units();
+    Seconds layers{}, head{};
+    for (std::size_t i = 0; i < units.size(); ++i) {
+      const Seconds t = times.unit[i];
+      if (units[i].part == Part::kHead) {
+        head += t;
+        continue;
+      }
+      layers += t;
+      if (samples)
+        (units[i].part == Part::kMlp ? samples->mlp : samples->attention)
+            .push_back({static_cast<double>(rows), t});
+    }
+    if (samples) {
+      samples->head.push_back({static_cast<double>(rows), head});
+      samples->embed.push_back({static_cast<double>(rows), times.embed});
+    }
+    return head + layers * (static_cast<double>(all_layers_) / m_.models.target.config().layers);
+  }
+
+  /// Seconds per row and token of text, from time(text).
+  template <class Time>
+  Seconds slope(Time time) const {
+    std::vector<Seconds> near, far;
+    for (int i = 0; i < kRounds; ++i) {
+      near.push_back(time(0));
+      far.push_back(time(kText));
+    }
+    return std::max(Seconds(0), median(far) - median(near)) / (kRowsBehindText * kText);
+  }
+
+  DraftPolicy::Config config_of(int width, Drawing drawing) const {
+    return {two_levels(width), drawing, m_.plan.policy.vocab, 1};
+  }
+
+  Seconds grow(int text, Drawing drawing) {
+    KvCache& kv = *m_.caches.front().draft;
+    pretend(kv, text);
+    const TokenId root = 1;
+    const Sampling sampling = drawing == Drawing::kTopK ? Sampling{} : kSampling;
+    const DraftRequest request{{&root, 1}, &kv, sampling, {.seed = 1}};
+    m_.compute->synchronize();
+    const auto start = Clock::now();
+    m_.policy->grow(*m_.draft, {&request, 1}, *m_.compute, stop_);
+    return since(start);
+  }
+
+  /// Of a level of the draft by its width: a tree of two levels, less its root's.
+  Curve levels(Drawing drawing) {
+    std::vector<Sample> samples;
+    Seconds of_one{};
+    for (const int width : kRows) {
+      if (width > most_rows_ || two_levels(width).size() > m_.plan.policy.shape.size()) break;
+      say("a level of " + std::to_string(width) + " tokens");
+      m_.policy.reset();
+      m_.policy.emplace(*m_.device, config_of(width, drawing));
+      grow(0, drawing);
+      std::vector<Seconds> times;
+      for (int i = 0; i < rounds_of(width); ++i) times.push_back(grow(0, drawing));
+      if (width == 1) of_one = median(times) / 2;
+      samples.push_back({static_cast<double>(width), std::max(Seconds(0), median(times) - of_one)});
+    }
+    return Curve::fit(samples);
+  }
+
+  Engine::Impl& m_;
+  const int all_layers_;
+  const OnMeasure& on_measure_;
+  std::stop_token stop_;
+  int most_rows_ = 0;  // of the widest sweep measured
+};
+
+std::string machine_of(const ModelFiles& models, const EngineOptions& options) {
+  const Topology topology;
+  const Placement placement = choose_placement(topology, options.device.threads,
+                                               options.device.cpus, std::nullopt, cpu_quota());
+  const auto device =
+      make_device({options.device.kind, options.device.ordinal, placement.threads, placement.cpus});
+  struct stat status {};
+  const bool known = ::stat(models.target.files().front().c_str(), &status) == 0;
+  return device->name() + ", disk " +
+         (known ? std::to_string(major(status.st_dev)) + ":" + std::to_string(minor(status.st_dev))
+                : "unknown");
+}
+
+HardwareProfile measure_hardware(const ModelFiles& models, const EngineOptions& options,
+                                 const OnMeasure& on_measure, std::stop_token stop) {
+  EngineOptions probe = options;
+  probe.trace = nullptr;
+  probe.plan.resident = 0;
+  probe.plan.temperature = 0.6;
+  probe.plan.spec = models.draft ? Spec::kSequoia : Spec::kNone;
+  std::optional<Engine> engine;
+  for (int rows = kRows.back(); !engine; rows /= 2) {
+    probe.plan.shape = two_levels(std::max(1, rows / 2));
+    probe.plan.max_prompt = probe.plan.logit_rows = rows;
+    probe.plan.context = kText + rows;
+    try {
+      engine.emplace(first_layers(models), probe, LoadProgress(), stop);
+    } catch (const Error&) {
+      if (rows == 1) throw;  // it says what is too small
+    }
+  }
+  HardwareProfile profile;
+  profile.machine = machine_of(models, options);
+  profile.target = fingerprint(models.target);
+  if (models.draft) profile.draft = fingerprint(*models.draft);
+  profile.date = today();
+  Measurement measurement(*engine, models.target.config().layers, on_measure, std::move(stop));
+  measurement.link(profile);
+  measurement.sweeps(profile);
+  measurement.verification(profile);
+  if (models.draft) measurement.drafting(profile);
+  return profile;
+}
+
+namespace {
+
+std::filesystem::path profile_file(const std::string& target, const std::string& draft,
+                                   std::string machine) {
+  for (char& c : machine)
+    if (std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '.') c = '_';
+  return cache_dir() /
+         ("hardware-" + target + (draft.empty() ? "" : "-" + draft) + "-" + machine + ".json");
+}
+
+}  // namespace
+
+std::filesystem::path profile_file(const HardwareProfile& profile) {
+  return profile_file(profile.target, profile.draft, profile.machine);
+}
+
+std::filesystem::path profile_file(const ModelFiles& models, const EngineOptions& options) {
+  return profile_file(fingerprint(models.target),
+                      models.draft ? fingerprint(*models.draft) : std::string(),
+                      machine_of(models, options));
+}
+
+}  // namespace canopy
