@@ -5,6 +5,7 @@
 #include <numeric>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "src/base/error.h"
 
@@ -104,6 +105,19 @@ class Siblings {
   double division_ = 1;  // rho
 };
 
+/// Refuses every child that can be refused, and keeps the chances on the way.
+class RefuseAll final : public Choices {
+ public:
+  bool accept(NodeId child, double chance) override {
+    const double yes = std::min(chance, 1.0);
+    chances.accept[static_cast<std::size_t>(child) - 1] = chances.none * yes;
+    chances.none *= 1 - yes;
+    return chances.none == 0;
+  }
+  TokenId draw(NodeId, std::span<const double>) override { return 0; }
+  SiblingChances chances;
+};
+
 /// From the root down. visit(node, next) names the child to go to, or none and sets the last token.
 template <class Visit>
 Verdict walk(const Visit& visit) {
@@ -156,6 +170,23 @@ Verdict verify_tree(const TokenTree& tree, Drawing drawing, const LendRow& p_row
     next = choices.draw(node, residual);
     return std::nullopt;
   });
+}
+
+SiblingChances sibling_chances(Drawing drawing, std::span<const TokenId> children,
+                               std::span<double> p, std::span<double> q) {
+  TokenTree tree(0);
+  tree.add_children(0, children);
+  RefuseAll refuse;
+  refuse.chances.accept.assign(children.size(), 0.0);
+  verify_tree(
+      tree, drawing, [&](NodeId) { return p; }, [&](NodeId) { return q; }, refuse);
+  if (!target_decides(drawing)) return std::move(refuse.chances);
+
+  for (std::size_t k = 0; k < children.size(); ++k)  // of equal children the first is taken
+    refuse.chances.accept[k] = std::exchange(p[static_cast<std::size_t>(children[k])], 0.0);
+  refuse.chances.none = sum(p);
+  if (refuse.chances.none > 0) divide(p, refuse.chances.none);
+  return std::move(refuse.chances);
 }
 
 }  // namespace canopy

@@ -42,4 +42,15 @@ using LendRow = std::function<std::span<double>(NodeId)>;
 Verdict verify_tree(const TokenTree& tree, Drawing drawing, const LendRow& p_row,
                     const LendRow& q_row, Choices& choices);
 
+/// What the rule makes of siblings, with none of its choices made.
+struct SiblingChances {
+  std::vector<double> accept;  // per child: that it is the accepted one, given that its parent was
+  double none = 1;             // that none is; then the next token is drawn from what is left of p
+};
+/// Of the children of one node, in the order of their drawing. p and q are its rows, as above (q
+/// may be empty where the target decides); p is left as the distribution of the token that follows
+/// if none is accepted, unless none == 0. Throws Error like verify_tree.
+SiblingChances sibling_chances(Drawing drawing, std::span<const TokenId> children,
+                               std::span<double> p, std::span<double> q);
+
 }  // namespace canopy
