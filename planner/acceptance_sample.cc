@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <map>
 
 #include "src/base/error.h"
@@ -17,6 +16,11 @@ struct Sums {
   explicit Sums(std::size_t texts) : value(texts), count(texts) {}
   std::vector<double> value, count;
 
+  /// Texts with a position that counts: the independent ones.
+  int groups() const {
+    return static_cast<int>(
+        std::count_if(count.begin(), count.end(), [](double n) { return n > 0; }));
+  }
   double values() const { return total(value); }
   double counts() const { return total(count); }
   double mean() const { return counts() > 0 ? values() / counts() : 0; }
@@ -33,27 +37,25 @@ struct Sums {
   }
 };
 
-/// Of sum(pull(g)), g independent.
-double standard_error(std::size_t groups, const std::function<double(std::size_t)>& pull) {
+/// Of the sum of pull(g) over all texts, of which `groups` have any.
+template <class Pull>
+Estimate estimate(double mean, int groups, std::size_t texts, const Pull& pull) {
   double squares = 0;
-  for (std::size_t g = 0; g < groups; ++g) squares += pull(g) * pull(g);
-  const auto n = static_cast<double>(groups);
-  return std::sqrt(n / (n - 1) * squares);
+  for (std::size_t g = 0; g < texts; ++g) squares += pull(g) * pull(g);
+  return {mean, groups < 2 ? 0 : std::sqrt(groups / (groups - 1.0) * squares), groups};
 }
 
 Estimate estimate(const Sums& sums) {
-  const std::size_t groups = sums.count.size();
-  return {sums.mean(), standard_error(groups, [&](std::size_t g) { return sums.pull(g); }),
-          static_cast<int>(groups)};
+  return estimate(sums.mean(), sums.groups(), sums.count.size(),
+                  [&](std::size_t g) { return sums.pull(g); });
 }
 
 bool differ(const Sums& a, const Sums& b) {
-  const std::size_t groups = a.count.size();
-  const Estimate difference{
-      a.mean() - b.mean(),
-      standard_error(groups, [&](std::size_t g) { return a.pull(g) - b.pull(g); }),
-      static_cast<int>(groups)};
-  return std::abs(difference.mean) > difference.half_width();
+  constexpr int kEnough = 10;  // texts: the linearised error of fewer is too small
+  const int groups = std::min(a.groups(), b.groups());
+  const Estimate difference = estimate(a.mean() - b.mean(), groups, a.count.size(),
+                                       [&](std::size_t g) { return a.pull(g) - b.pull(g); });
+  return groups >= kEnough && std::abs(difference.mean) > difference.half_width();
 }
 
 struct Line {

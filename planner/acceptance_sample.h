@@ -44,8 +44,10 @@ struct PowerLaw {
 struct AcceptanceAfter {
   int depth = 0;
   std::int64_t positions = 0;
-  Estimate first, any;                            // of the first child, of one of them
-  bool first_is_off = false, any_is_off = false;  // from depth 0, by more than its 95% interval
+  Estimate first, any;  // of the first child, of one of them
+  bool first_is_off = false,
+       any_is_off = false;  // from depth 0, by more than its 95% interval; not
+                            // judged where fewer than ten texts get so far
 };
 
 /// What a sample says of a pair of models. docs/math.md, "Measuring acceptance".
