@@ -25,11 +25,12 @@ constexpr std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> c
 /// Key: (seed, sequence, step, purpose, index). Same bits on host and device.
 struct StepRng {
   enum class Purpose : std::uint32_t { kDraft, kAccept, kBonus };
+  static constexpr std::uint32_t kSequences = 1u << 24;
   std::uint64_t seed = 0;
   std::uint32_t sequence = 0;  // which of several continuations: two of them never share a draw
   std::uint64_t step = 0;
 
-  /// 53 random bits in (0, 1): never 0, never 1. index < 2^32, step < 2^32, sequence < 2^24.
+  /// 53 random bits in (0, 1): never 0, never 1. index < 2^32, step < 2^32, sequence < kSequences.
   constexpr double uniform(Purpose purpose, std::uint64_t index) const {
     const auto bits =
         philox4x32({static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(step),

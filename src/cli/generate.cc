@@ -9,8 +9,8 @@
 
 #include "planner/shape_text.h"
 #include "src/base/error.h"
-#include "src/base/process_memory.h"
 #include "src/cli/commands.h"
+#include "src/cli/generation_json.h"
 #include "src/cli/model_options.h"
 #include "src/cli/progress_line.h"
 
@@ -30,6 +30,9 @@ constexpr const char* kUsage =
     "0, and\n"
     "distributed as the model's at any other.";
 
+// Their texts wait in memory for the report.
+constexpr int kMostSamples = 100'000;
+
 po::options_description flags() {
   po::options_description all;
   po::options_description prompt("Prompt and length");
@@ -39,7 +42,10 @@ po::options_description flags() {
       ("file,f", po::value<std::string>()->value_name("FILE"), "read the prompt from a file")    //
       ("tokens", po::value<std::string>()->value_name("IDS"), "the prompt as token ids: 1,2,3")  //
       ("n-predict,n", po::value<int>()->value_name("N")->default_value(128),
-       "most tokens to generate")  //
+       "most tokens to generate, of each sample")  //
+      ("num-samples", po::value<int>()->value_name("K")->default_value(1),
+       "continue the prompt K times, all in the same sweeps as far as memory goes: a JSON line for "
+       "each, in order. Sample 0 is the text without this flag")  //
       ("ignore-eos", "go on past the model's end tokens");
   po::options_description sampling("Sampling");
   sampling.add_options()                                                       //
@@ -67,11 +73,12 @@ po::options_description flags() {
   output.add_options()                                          //
       ("json", "print one JSON object instead of the text")     //
       ("report", po::value<std::string>()->value_name("FILE"),  //
-       "write that object to a file, beside the text")          //
+       "write that object to a file, beside the text; with --num-samples the totals, and all "
+       "samples")  //
       ("trace", po::value<std::string>()->value_name("FILE"),
        "write what happened when: Chrome trace-event JSON, for Perfetto")  //
       ("logprobs", po::value<int>()->value_name("K")->default_value(0),    //
-       "with --json or --report: each token's log probability and the K likeliest");
+       "with --json, --report or --num-samples: each token's log probability and the K likeliest");
   return all.add(prompt).add(sampling).add(speculation).add(model_flags()).add(output);
 }
 
@@ -144,92 +151,24 @@ std::string rate(double bytes, Seconds time) {
                           : "-";
 }
 
-json logprobs_json(const Tokenizer& tokenizer, const TokenReport& report) {
-  const auto entry = [&](const TokenLogprob& t) {
-    return json{
-        {"id", t.token}, {"token", tokenizer.token_string(t.token)}, {"logprob", t.logprob}};
-  };
-  json out = entry(report.chosen);
-  out["top"] = json::array();
-  for (const TokenLogprob& t : report.top) out["top"].push_back(entry(t));
-  return out;
-}
-
-json placement_json(const Placement& placement) {
-  return {{"threads", placement.threads},
-          {"cpus", placement.cpus.empty() ? json() : json(placement.cpus)},
-          {"numa_node", placement.numa_node ? json(*placement.numa_node) : json()},
-          {"note", placement.note}};
-}
-
-json report_json(const Engine& engine, const BatchReport& report, const std::string& text,
-                 std::size_t prompt_tokens) {
-  const GenerateReport& only = report.texts.front();
-  const Plan& plan = engine.plan();
-  const auto per = [](double sum, int count) { return count > 0 ? json(sum / count) : json(); };
-  const LinkSample& probe = engine.link_probe();
-  const auto per_decode = [&](Seconds time) {
-    return report.decode.count() > 0 && !plan.resident ? json(time / report.decode) : json();
-  };
-  json ledger = json::object();
-  for (const LedgerEntry& entry : plan.ledger) ledger[entry.what] = entry.bytes;
-  json out{
-      {"text", text},
-      {"tokens", only.tokens},
-      {"prompt_tokens", prompt_tokens},
-      {"finish_reason", only.finish_reason},
-      {"steps", report.sweeps},
-      {"tokens_per_step", per(report.tokens, report.sweeps)},
-      {"seconds",
-       {{"load", engine.load_time().count()},
-        {"prefill", report.prefill.count()},
-        {"decode", report.decode.count()}}},
-      {"seconds_per_token", per(report.decode.count(), report.decode_tokens)},
-      {"bytes_read", engine.disk_bytes()},
-      {"bytes_per_token", per(static_cast<double>(report.link.disk_bytes), report.decode_tokens)},
-      {"link_bytes_per_second",
-       report.decode.count() > 0
-           ? json(static_cast<double>(report.link.disk_bytes) / report.decode.count())
-           : json()},
-      {"link_probe",
-       {{"bytes_per_second", probe.bytes > 0 ? json(probe.bytes_per_second()) : json()},
-        {"read_bytes", probe.read_bytes},
-        {"queue_depth", probe.queue_depth}}},
-      {"link_busy", per_decode(report.link.busy)},
-      {"stalled", per_decode(report.link.stall)},
-      {"checksums", report.link.checksums.count() > 0 ? per_decode(report.link.checksums) : json()},
-      {"peak_memory_bytes", peak_resident_memory()},
-      {"plan",
-       {{"spec", name(plan.spec)},
-        {"tree_size", plan.policy.shape.size()},
-        {"tree_depth", plan.policy.shape.levels()},
-        {"resident_layers", plan.resident_layers},
-        {"resident_bytes", plan.resident_bytes},
-        {"ring_layers", plan.ring_layers},
-        {"ring_bytes", plan.ring_bytes},
-        {"sweep_bytes", plan.sweep_bytes},
-        {"memory_bytes", plan.memory},
-        {"planned_bytes", plan.total()},
-        {"placement", placement_json(engine.placement())},
-        {"ledger", ledger}}},
-      {"notes", engine.notes()}};
-  if (const std::string& small = engine.models().target.config().inflated_from; !small.empty())
-    out["inflated_from"] = small;
-  if (!only.logprobs.empty()) {
-    out["logprobs"] = json::array();
-    for (const TokenReport& token : only.logprobs)
-      out["logprobs"].push_back(logprobs_json(*engine.models().tokenizer, token));
-  }
-  return out;
-}
-
 void check_flags(const po::variables_map& values) {
   const auto prompts = values.count("prompt") + values.count("file") + values.count("tokens");
   if (prompts != 1) throw UsageError("give one prompt: -p TEXT, -f FILE or --tokens IDS");
   const float top_p = values["top-p"].as<float>();
   if (!(top_p > 0 && top_p <= 1)) throw UsageError("--top-p: must be above 0 and at most 1");
-  if (values["logprobs"].as<int>() > 0 && values.count("json") + values.count("report") == 0)
-    throw UsageError("--logprobs: needs --json or --report FILE");
+  const int samples = values["num-samples"].as<int>();
+  if (samples < 1 || samples > kMostSamples)
+    throw UsageError("--num-samples: must be between 1 and " + std::to_string(kMostSamples));
+  if (samples > 1 && values["temp"].as<float>() == 0)
+    throw UsageError(
+        "--num-samples: at temperature 0 all samples are the same; give --temp 1, say");
+  if (samples > 1 && values.count("json"))
+    throw UsageError(
+        "--json: --num-samples prints a JSON line for each sample already; the totals "
+        "go to --report FILE");
+  if (values["logprobs"].as<int>() > 0 && samples == 1 &&
+      values.count("json") + values.count("report") == 0)
+    throw UsageError("--logprobs: needs --json, --report FILE or --num-samples");
   const Spec spec = parse_spec(values["spec"].as<std::string>());
   const bool draft = values.count("model-draft") > 0;
   if (spec != Spec::kAuto && spec != Spec::kNone && !draft)
@@ -248,9 +187,13 @@ void check_flags(const po::variables_map& values) {
     throw UsageError("--tree-depth: a chain is as deep as --tree-size says");
 }
 
+struct Wanted {
+  int samples = 1, tokens = 0;  // tokens of each
+};
+
 /// The live line: how far the step is or what it gave, how long the rest will take at this pace,
 /// how the link fares. What matters most comes first: a narrow terminal cuts the end.
-std::string describe(const StepProgress& step, const Engine& engine, int wanted) {
+std::string describe(const StepProgress& step, const Engine& engine, const Wanted& wanted) {
   const auto percent = [](double share) { return std::to_string(std::lround(100 * share)) + "%"; };
   std::ostringstream line;
   line << std::fixed << std::setprecision(1) << "step " << step.step;
@@ -258,8 +201,10 @@ std::string describe(const StepProgress& step, const Engine& engine, int wanted)
     line << ": " << step.new_tokens << " tokens, " << step.total_tokens << " in all";
   else
     line << ", layer " << std::min(step.layer + 1, step.layers) << "/" << step.layers;
+  if (wanted.samples > 1) line << ", " << step.texts_done << "/" << wanted.samples << " samples";
   if (step.total_tokens > 0) {
-    const double left = step.since_start.count() / step.total_tokens * (wanted - step.total_tokens);
+    const double all = static_cast<double>(wanted.samples) * wanted.tokens;
+    const double left = step.since_start.count() / step.total_tokens * (all - step.total_tokens);
     if (left >= 1) line << ", " << std::lround(left) << " s left";
     const int sweeps = step.new_tokens > 0 ? step.step : step.step - 1;
     line << ", " << static_cast<double>(step.total_tokens) / sweeps << " tokens/sweep";
@@ -273,6 +218,48 @@ std::string describe(const StepProgress& step, const Engine& engine, int wanted)
          << percent(step.link.stall / step.time);
   }
   return line.str();
+}
+
+/// Writes a JSON line for each sample, in their order: as soon as it and all before it are there.
+class SampleLines {
+ public:
+  SampleLines(ProgressLine& out, int samples)
+      : out_(&out), lines_(static_cast<std::size_t>(samples)) {}
+
+  void add(std::size_t sample, const Tokenizer& tokenizer, const GenerateReport& report) {
+    json line = text_json(tokenizer, report);
+    line["index"] = sample;
+    lines_[sample] = dump(line, false) + "\n";
+    for (; next_ < lines_.size() && !lines_[next_].empty(); ++next_) write(next_);
+  }
+  /// Those that wait for one that will not come.
+  void flush() {
+    for (; next_ < lines_.size(); ++next_) write(next_);
+  }
+
+ private:
+  void write(std::size_t sample) { out_->write(std::exchange(lines_[sample], {})); }
+
+  ProgressLine* out_;
+  std::vector<std::string> lines_;
+  std::size_t next_ = 0;
+};
+
+json report_json(const Engine& engine, const BatchReport& report, std::size_t prompt_tokens) {
+  const Tokenizer& tokenizer = *engine.models().tokenizer;
+  json out = costs_json(engine, report);
+  out["prompt_tokens"] = prompt_tokens;
+  if (report.texts.size() == 1) {
+    out.update(text_json(tokenizer, report.texts.front()));
+    return out;
+  }
+  out["samples"] = json::array();
+  for (std::size_t i = 0; i < report.texts.size(); ++i) {
+    if (report.texts[i].finish_reason == "cancelled") continue;
+    out["samples"].push_back(text_json(tokenizer, report.texts[i]));
+    out["samples"].back()["index"] = i;
+  }
+  return out;
 }
 
 }  // namespace
@@ -290,6 +277,8 @@ int run_generate(const std::vector<std::string>& words) {
   request.max_new_tokens = at_least(values, "n-predict", 1, 128);
   request.ignore_end = values.count("ignore-eos") > 0;
   request.logprobs = at_least(values, "logprobs", 0, 0);
+  const int samples = values["num-samples"].as<int>();
+  options.plan.max_sequences = samples;
   options.plan.spec = parse_spec(values["spec"].as<std::string>());
   if (values.count("tree")) options.plan.shape = parse_tree(values["tree"].as<std::string>());
   options.plan.tree_size = at_least(values, "tree-size", 2, 0);
@@ -328,36 +317,45 @@ int run_generate(const std::vector<std::string>& words) {
   print_notes(*engine);
 
   const bool as_json = values.count("json") > 0;
-  TextStream stream(*engine->models().tokenizer);
-  std::string text;
-  const auto emit = [&](const std::string& piece) {
-    text += piece;
-    if (!as_json) progress.write(piece);
+  const Tokenizer& tokenizer = *engine->models().tokenizer;
+  TextStream stream(tokenizer);
+  SampleLines lines(progress, samples);
+  GenerateEvents events;
+  events.on_step = [&](const StepProgress& step) {
+    if (step.new_tokens > 0 || progress.wants_glimpse())
+      progress.show(describe(step, *engine, {samples, request.max_new_tokens}));
   };
+  if (samples > 1)
+    events.on_text = [&](std::size_t sample, const GenerateReport& text) {
+      lines.add(sample, tokenizer, text);
+    };
+  else if (!as_json)
+    events.on_token = [&](std::size_t, TokenId token) { progress.write(stream.push(token)); };
+  std::vector<GenerateRequest> requests(static_cast<std::size_t>(samples), request);
+  for (std::size_t i = 0; i < requests.size(); ++i)
+    requests[i].sequence = static_cast<std::uint32_t>(i);
+
   if (!as_json) progress.make_way_for_text();
   progress.show("prefill: " + std::to_string(prompt.size()) + " tokens");
-  const GenerateEvents events{
-      .on_token = [&](std::size_t, TokenId token) { emit(stream.push(token)); },
-      .on_text = {},
-      .on_step =
-          [&](const StepProgress& step) {
-            if (step.new_tokens > 0 || progress.wants_glimpse())
-              progress.show(describe(step, *engine, request.max_new_tokens));
-          }};
-  const BatchReport report = engine->generate({&request, 1}, events, interrupt.token());
-  emit(stream.flush());
-  if (!as_json) progress.write("\n");
+  const BatchReport report = engine->generate(requests, events, interrupt.token());
+  lines.flush();
+  if (samples == 1 && !as_json) progress.write(stream.flush() + "\n");
   progress.end();
   if (trace) trace->close();
   if (as_json || values.count("report")) {
-    const std::string object = report_json(*engine, report, text, prompt.size())
-                                   .dump(2, ' ', false, json::error_handler_t::replace);
-    if (as_json) std::cout << object << "\n";
-    if (values.count("report")) write_text(values["report"].as<std::string>(), object + "\n");
+    const std::string object = dump(report_json(*engine, report, prompt.size()), true) + "\n";
+    if (as_json) std::cout << object;
+    if (values.count("report")) write_text(values["report"].as<std::string>(), object);
   }
   if (!std::cout.flush()) throw Error("cannot write to standard output");
-  if (report.texts.front().finish_reason != "cancelled") return 0;
-  std::cerr << "canopy generate: stopped after " << report.tokens << " tokens\n";
+  const auto cancelled =
+      std::count_if(report.texts.begin(), report.texts.end(),
+                    [](const GenerateReport& text) { return text.finish_reason == "cancelled"; });
+  if (cancelled == 0) return 0;
+  std::cerr << "canopy generate: stopped after " << report.tokens << " tokens";
+  if (samples > 1)
+    std::cerr << ": " << samples - cancelled << " of " << samples << " samples are complete";
+  std::cerr << "\n";
   return 130;
 }
 

@@ -38,6 +38,7 @@ struct SequenceParts {
 
 int Engine::Impl::most_tokens(const GenerateRequest& request) const {
   require(!request.prompt.empty(), "the prompt is empty");
+  require(request.sequence < StepRng::kSequences, "there are no random numbers for so many texts");
   const int context = plan.slots - plan.policy.shape.size();
   const auto prompt = static_cast<int>(request.prompt.size());
   const int most = std::min(request.max_new_tokens, context - prompt);

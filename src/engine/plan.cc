@@ -32,21 +32,39 @@ std::string mebibytes(std::uint64_t bytes) {
   return text.data();
 }
 
-TreeShape choose_shape(const PlanRequest& request, Spec spec) {
+// Rows of a sweep that trees of a given size may fill together, where several sequences share it:
+// what a model works on at once (Transformer::Limits::chunk).
+constexpr int kGivenRows = 256;
+
+/// How many sequences share a sweep if memory allows. Trees that are chosen here split the nodes
+/// that one sequence would have had, down to a root and a child each; given ones are as large as
+/// they are.
+int choose_sequences(const PlanRequest& request, Spec spec) {
+  const int given = request.shape ? request.shape->size() : request.tree_size;
+  int fit = kTreeSize;
+  if (spec != Spec::kNone) fit = given != 0 ? kGivenRows / given : kTreeSize / 2;
+  return std::clamp(fit, 1, request.max_sequences);
+}
+
+/// The tree of each of `sequences` that share a sweep.
+TreeShape choose_shape(const PlanRequest& request, Spec spec, int sequences) {
   if (request.shape && spec != Spec::kNone) return *request.shape;
+  const int share = std::max(2, kTreeSize / sequences);
   switch (spec) {
     case Spec::kChain:
-      return TreeShape::chain(request.tree_size != 0 ? request.tree_size : kChainSize);
+      return TreeShape::chain(request.tree_size != 0 ? request.tree_size
+                                                     : std::min(kChainSize, share));
     case Spec::kSequoia:
     case Spec::kTopK: {
-      const int size = request.tree_size != 0 ? request.tree_size : kTreeSize;
+      const int size = request.tree_size != 0 ? request.tree_size : share;
       const int levels = request.tree_levels != 0 ? request.tree_levels : kTreeLevels;
       return best_tree(size, std::min(levels, size), default_acceptance(request.temperature));
     }
     case Spec::kSpecInfer:
     case Spec::kSpecTr:
     case Spec::kNaive:
-      return TreeShape::sequences(kSequences, kSequenceLength);
+      return TreeShape::sequences(std::max(1, kSequences / sequences),
+                                  std::min(kSequenceLength, share - 1));
     default:
       return TreeShape::chain(1);
   }
@@ -82,19 +100,29 @@ constexpr std::size_t kSmoothUnits = 4;
   throw Error(message);
 }
 
+/// The target's own part of the budget: where its weights lie.
+struct TargetMemory {
+  const Checkpoint& target;
+  std::vector<UnitLayout> units = lay_out_units(target, kReadAlignment);
+  std::uint64_t whole = RestingWeights::bytes_needed(target, units, all_resident(units));
+  /// A ring of two units and what never travels.
+  std::uint64_t least = least_ring(units, none_resident(units)) +
+                        Streamer::resting_bytes(target, units, none_resident(units));
+
+  void place(Plan& plan, const PlanRequest& request) const;
+};
+
 /// What is left holds the whole target, or weights at rest and a ring.
-void place_target(Plan& plan, const PlanRequest& request, const Checkpoint& target) {
+void TargetMemory::place(Plan& plan, const PlanRequest& request) const {
   auto& ledger = plan.ledger;
   const std::uint64_t fixed = plan.total();
-  const std::vector<UnitLayout> units = lay_out_units(target, kReadAlignment);
-  const Residency all = all_resident(units), none = none_resident(units);
+  const Residency none = none_resident(units);
   const std::uint64_t model = travelling_bytes(units, none);
   double layer = 0;
   for (const UnitLayout& unit : units)
     if (unit.unit.part != Part::kHead) layer += static_cast<double>(unit.read.slab_bytes);
   layer /= target.config().layers;
 
-  const std::uint64_t whole = RestingWeights::bytes_needed(target, units, all);
   if (request.resident.value_or(whole) >= whole && fixed + whole <= plan.memory) {
     plan.resident = true;
     plan.resident_bytes = whole;
@@ -102,8 +130,6 @@ void place_target(Plan& plan, const PlanRequest& request, const Checkpoint& targ
     ledger.push_back({"target weights, all resident", whole});
     return;
   }
-  const std::uint64_t least =
-      least_ring(units, none) + Streamer::resting_bytes(target, units, none);
   const std::uint64_t left = plan.memory > fixed ? plan.memory - fixed : 0;
   if (left < least) {
     ledger.push_back({"target: a ring of two units, norms, rows of the embedding", least});
@@ -139,6 +165,58 @@ void place_target(Plan& plan, const PlanRequest& request, const Checkpoint& targ
   ledger.push_back({"target ring", plan.ring_bytes});
 }
 
+/// Everything but the target's weights, for `sequences` that share a sweep.
+Plan lay_out(const PlanRequest& request, Spec spec, int sequences, const ModelConfig& t,
+             const Checkpoint* draft, std::uint64_t process_bytes, const Ops& ops) {
+  Plan plan;
+  plan.memory = request.memory;
+  plan.kv = request.kv;
+  plan.spec = spec;
+  plan.max_sequences = sequences;
+  plan.max_prompt = request.max_prompt;
+  plan.policy.shape = choose_shape(request, plan.spec, sequences);
+  plan.policy.drawing = choose_drawing(plan.spec, request.temperature);
+  plan.policy.max_requests = sequences;
+  const int nodes = plan.policy.shape.size();
+  plan.slots = request.context + nodes;
+  plan.target_limits.max_nodes = sequences * (request.max_prompt + nodes);
+  plan.target_limits.max_tree = sequences * nodes;
+  plan.target_limits.max_logit_rows = std::max(sequences * nodes, request.logit_rows);
+  plan.target_limits.max_context = plan.slots;
+
+  const auto caches = [&](const char* whose) {
+    const std::string slots = std::to_string(plan.slots) + " slots";
+    return std::string(whose) + (sequences == 1
+                                     ? " KV cache, " + slots
+                                     : " KV caches, " + std::to_string(sequences) + " of " + slots);
+  };
+  const auto each = static_cast<std::uint64_t>(sequences);
+  auto& ledger = plan.ledger;
+  ledger.push_back({"the process as it stands: code, libraries, tokenizer", process_bytes});
+  ledger.push_back({"allowance: thread stacks, page tables, text", kAllowance});
+  std::size_t scratch = ops.scratch_bytes(Transformer::workload(t, plan.target_limits));
+  if (plan.spec != Spec::kNone) {
+    const ModelConfig& d = draft->config();
+    plan.policy.vocab = std::min(t.vocab, d.vocab);
+    plan.draft_limits.max_logit_rows = DraftPolicy::widest_forward(plan.policy);
+    plan.draft_limits.max_nodes = sequences * std::max(request.max_prompt, nodes);
+    plan.draft_limits.max_tree = sequences * nodes;
+    plan.draft_limits.max_context = plan.slots;
+    ledger.push_back({"draft weights", resident_bytes(*draft)});
+    ledger.push_back({caches("draft"), each * KvCache::bytes_needed(d, plan.slots, plan.kv)});
+    ledger.push_back(
+        {"draft activations and logits", Transformer::activation_bytes(d, plan.draft_limits)});
+    ledger.push_back({"draft probabilities", DraftPolicy::device_bytes(plan.policy)});
+    scratch = std::max(scratch, ops.scratch_bytes(Transformer::workload(d, plan.draft_limits)));
+  }
+  ledger.push_back({caches("target"), each * KvCache::bytes_needed(t, plan.slots, plan.kv)});
+  ledger.push_back(
+      {"target activations and logits", Transformer::activation_bytes(t, plan.target_limits)});
+  ledger.push_back({"verification", Verifier::device_bytes(t.vocab)});
+  ledger.push_back({"scratch of the kernels", scratch});
+  return plan;
+}
+
 }  // namespace
 
 const char* name(Spec spec) {
@@ -155,49 +233,21 @@ std::uint64_t Plan::total() const {
 
 Plan make_plan(const PlanRequest& request, const Checkpoint& target, const Checkpoint* draft,
                std::uint64_t process_bytes, const Ops& ops) {
-  Plan plan;
-  plan.memory = request.memory;
-  plan.kv = request.kv;
-  plan.spec = request.spec != Spec::kAuto ? request.spec : draft ? Spec::kSequoia : Spec::kNone;
-  if (plan.spec != Spec::kNone && draft == nullptr)
-    throw Error("speculation (" + std::string(name(plan.spec)) + ") needs a draft model");
-  const ModelConfig& t = target.config();
-  plan.policy.shape = choose_shape(request, plan.spec);
-  plan.policy.drawing = choose_drawing(plan.spec, request.temperature);
-  const int nodes = plan.policy.shape.size();
-  plan.max_prompt = request.max_prompt;
-  plan.slots = request.context + nodes;
-  plan.target_limits.max_nodes = request.max_prompt + nodes;
-  plan.target_limits.max_tree = nodes;
-  plan.target_limits.max_logit_rows = std::max(nodes, request.logit_rows);
-  plan.target_limits.max_context = plan.slots;
-
-  auto& ledger = plan.ledger;
-  ledger.push_back({"the process as it stands: code, libraries, tokenizer", process_bytes});
-  ledger.push_back({"allowance: thread stacks, page tables, text", kAllowance});
-  std::size_t scratch = ops.scratch_bytes(Transformer::workload(t, plan.target_limits));
-  if (plan.spec != Spec::kNone) {
-    const ModelConfig& d = draft->config();
-    plan.policy.vocab = std::min(t.vocab, d.vocab);
-    plan.draft_limits.max_logit_rows = DraftPolicy::widest_forward(plan.policy);
-    plan.draft_limits.max_nodes = std::max(request.max_prompt, nodes);
-    plan.draft_limits.max_tree = nodes;
-    plan.draft_limits.max_context = plan.slots;
-    ledger.push_back({"draft weights", resident_bytes(*draft)});
-    ledger.push_back({"draft KV cache", KvCache::bytes_needed(d, plan.slots, plan.kv)});
-    ledger.push_back(
-        {"draft activations and logits", Transformer::activation_bytes(d, plan.draft_limits)});
-    ledger.push_back({"draft probabilities", DraftPolicy::device_bytes(plan.policy)});
-    scratch = std::max(scratch, ops.scratch_bytes(Transformer::workload(d, plan.draft_limits)));
-  }
-  ledger.push_back({"target KV cache, " + std::to_string(plan.slots) + " slots",
-                    KvCache::bytes_needed(t, plan.slots, plan.kv)});
-  ledger.push_back(
-      {"target activations and logits", Transformer::activation_bytes(t, plan.target_limits)});
-  ledger.push_back({"verification", Verifier::device_bytes(t.vocab)});
-  ledger.push_back({"scratch of the kernels", scratch});
-
-  place_target(plan, request, target);
+  require(request.max_sequences >= 1, "a plan is for at least one sequence");
+  const Spec spec = request.spec != Spec::kAuto ? request.spec
+                    : draft                     ? Spec::kSequoia
+                                                : Spec::kNone;
+  if (spec != Spec::kNone && draft == nullptr)
+    throw Error("speculation (" + std::string(name(spec)) + ") needs a draft model");
+  const TargetMemory weights{target};
+  const std::uint64_t least = std::min(weights.whole, weights.least + request.resident.value_or(0));
+  int sequences = choose_sequences(request, spec);
+  const auto lay_out_for = [&](int count) {
+    return lay_out(request, spec, count, target.config(), draft, process_bytes, ops);
+  };
+  Plan plan = lay_out_for(sequences);
+  while (sequences > 1 && plan.total() + least > plan.memory) plan = lay_out_for(--sequences);
+  weights.place(plan, request);
   return plan;
 }
 

@@ -48,7 +48,7 @@ struct Plan {
   DraftPolicy::Config policy;  // its shape is the root alone for kNone
   KvTypes kv;
   Transformer::Limits target_limits, draft_limits;
-  int max_sequences = 1;             // that share a sweep, each with KV caches of its own
+  int max_sequences = 1;             // that can share a sweep, each with KV caches of its own
   int max_prompt = 0;                // tokens
   int slots = 0;                     // of each KV cache: the text and the tree behind it
   bool resident = false;             // the whole target stays in memory; nothing is streamed
@@ -70,6 +70,7 @@ struct PlanRequest {
   int max_prompt = 0, context = 0;     // tokens
   int logit_rows = 0;                  // most rows of target logits beside the tree's (perplexity)
   double temperature = 0;
+  int max_sequences = 1;  // that may share a sweep; the plan may have room for fewer
   KvTypes kv;
   /// Bytes of target weights that stay in memory; without a value as many as fit beside a small
   /// ring: a byte at rest saves its reading in every sweep, a byte of the ring at most as much, and
@@ -77,10 +78,11 @@ struct PlanRequest {
   std::optional<std::uint64_t> resident;
 };
 
-/// Lays the budget out before any weight is read: everything that must be there, then the whole
-/// target if it fits, else weights at rest and a ring for the others. `process_bytes` is what the
-/// process holds already; `ops` tells its scratch. Throws Error with the ledger and the smallest
-/// budget that would do.
+/// Lays the budget out before any weight is read: everything that must be there, for as many
+/// sequences as fit beside the least that the target can do with, then the whole target if it fits,
+/// else weights at rest and a ring for the others. `process_bytes` is what the process holds
+/// already; `ops` tells its scratch. Throws Error with the ledger and the smallest budget that
+/// would do.
 Plan make_plan(const PlanRequest& request, const Checkpoint& target, const Checkpoint* draft,
                std::uint64_t process_bytes, const Ops& ops);
 

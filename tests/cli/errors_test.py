@@ -61,6 +61,11 @@ class Errors(TempDirCase):
             self.fails(2, *drafted, "--tree", self.dir / "tree.json", says=["tree.json", says])
         self.fails(2, "generate", "-m", TINY, "-p", "x", "-ctk", "q8", says=["cache-type-k"])
         self.fails(2, "generate", "-m", TINY, "-p", "x", "--logprobs", "3", says=["--logprobs"])
+        sampled = ("generate", "-m", TINY, "-p", "x", "--temp", "1", "--num-samples")
+        for count in ("0", "-3", "100001"):
+            self.fails(2, *sampled, count, says=["--num-samples"])
+        self.fails(2, *sampled, "2", "--json", says=["--json", "--report"])
+        self.fails(2, "generate", "-m", TINY, "-p", "x", "--num-samples", "2", says=["--num-samples", "--temp"])
         for cpus in ("", "x", "0-", "3-1", "0,,0", "0:0", "-1", "0 ", "99999999999"):
             self.fails(2, "generate", "-m", TINY, "-p", "x", "--cpu-list", cpus, says=["--cpu-list", f"'{cpus}'"])
         mine = max(os.sched_getaffinity(0))

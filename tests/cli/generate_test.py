@@ -1,5 +1,7 @@
 """canopy generate and perplexity on the real small model, as a user runs them."""
 import contextlib
+import json
+import math
 import os
 import pty
 import re
@@ -94,6 +96,53 @@ class Generate(TempDirCase):
         self.assertEqual(process.returncode, 130, err)
         self.assertEqual(len(first), 20)
         self.assertIn(b"stopped after", err)
+
+    def samples(self, count, *words, prompt=PROMPT):
+        result = run("generate", "-m", SMOLLM2, "-p", prompt, "--temp", 1, "--num-samples", count, *words)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return self.parse_lines(result.stdout)
+
+    @staticmethod
+    def parse_lines(text):  # not splitlines: a text may hold other characters that end a line
+        return [json.loads(line) for line in text.split("\n")[:-1]]
+
+    def test_samples_are_lines_of_json_and_the_first_is_the_text_alone(self):
+        words = ["-n", 6, "--seed", 3, "--logprobs", 1]
+        report = self.dir / "report.json"
+        alone = run_json("generate", "-m", SMOLLM2, "-p", PROMPT, "--temp", 1, *words)
+        samples = self.samples(4, *words, "--report", report)
+        self.assertEqual([sample["index"] for sample in samples], [0, 1, 2, 3])
+        for key in ("text", "tokens", "finish_reason", "logprobs"):
+            self.assertEqual(samples[0][key], alone[key])
+        self.assertEqual(samples[:2], self.samples(2, *words))
+        self.assertGreater(len({sample["text"] for sample in samples}), 1)
+        whole = json.loads(report.read_text())
+        self.assertEqual(whole["samples"], samples)
+        self.assertEqual(whole["plan"]["max_sequences"], 4)
+        self.assertLessEqual(whole["steps"], 6)
+        self.assertEqual(whole["tokens_per_step"], sum(len(s["tokens"]) for s in samples) / whole["steps"])
+
+    def test_samples_have_the_models_own_distribution(self):
+        samples = self.samples(400, "-n", 1, "--top-k", 2, "--logprobs", 2, prompt="The")
+        top = samples[0]["logprobs"][0]["top"]
+        ratio = math.exp(top[1]["logprob"] - top[0]["logprob"])
+        chance = 1 / (1 + ratio)
+        first = sum(sample["tokens"][0] == top[0]["id"] for sample in samples)
+        # Of a binomial count: 4 standard deviations, and one for its steps.
+        self.assertLess(abs(first - 400 * chance), 1 + 4 * math.sqrt(400 * chance * (1 - chance)))
+
+    def test_ctrl_c_keeps_the_samples_that_are_complete(self):
+        with subprocess.Popen([CANOPY, "generate", "-m", SMOLLM2, "-p", "The", "-n", "8", "--ignore-eos", "--temp", "1",
+                               "--num-samples", "2000"],
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            out = process.stdout.readline()
+            process.send_signal(signal.SIGINT)
+            out += process.stdout.read()
+            err = process.stderr.read()
+        self.assertEqual(process.returncode, 130, err)
+        complete = self.parse_lines(out)
+        self.assertTrue(all(len(sample["tokens"]) == 8 for sample in complete))
+        self.assertIn(f": {len(complete)} of 2000 samples are complete", err)
 
     def test_perplexity_of_sense_is_below_that_of_nonsense(self):
         (self.dir / "sense").write_text("The sun rises in the east and sets in the west. " * 4)

@@ -1,9 +1,12 @@
 #pragma once
+#include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -58,5 +61,58 @@ inline std::filesystem::path write_noisy_copy(const std::filesystem::path& model
   std::ofstream(to / "model.safetensors", std::ios::binary) << bytes;
   return to;
 }
+
+/// A tiny model, alone or with a noisy copy of itself as the draft.
+class TinyEngine : public ::testing::Test {
+ protected:
+  static inline const std::filesystem::path kTarget =
+      std::filesystem::path(CANOPY_TEST_DATA) / "model" / "llama2";
+  static constexpr int kNew = 40;
+
+  static void SetUpTestSuite() {
+    dir_ = std::make_unique<TempDir>();
+    draft_ = write_noisy_copy(kTarget, dir_->path() / "draft", 0.08f);
+  }
+  static void TearDownTestSuite() { dir_.reset(); }
+
+  static ModelFiles models(bool with_draft) {
+    ModelFiles files{Checkpoint::open(kTarget), std::nullopt, nullptr};
+    if (with_draft) files.draft = Checkpoint::open(draft_);
+    files.tokenizer = std::make_unique<NumberTokenizer>(files.target.config().vocab,
+                                                        files.target.config().end_tokens);
+    return files;
+  }
+  static EngineOptions options(Spec spec, int tree = 0, int levels = 0, double temperature = 0) {
+    EngineOptions o;
+    o.device.threads = 2;
+    o.plan.spec = spec;
+    o.plan.tree_size = tree;
+    o.plan.tree_levels = levels;
+    o.plan.temperature = temperature;
+    o.plan.max_prompt = 32;
+    o.plan.context = 32 + kNew;
+    return o;
+  }
+  static Engine make(Spec spec, int tree = 0, int levels = 0, double temperature = 0) {
+    return Engine(models(spec != Spec::kNone), options(spec, tree, levels, temperature));
+  }
+  static std::vector<TokenId> prompt(unsigned seed, int tokens = 20) {
+    std::mt19937 random(seed);
+    const auto vocab = static_cast<unsigned>(Checkpoint::open(kTarget).config().vocab);
+    std::vector<TokenId> ids;
+    for (int i = 0; i < tokens; ++i) ids.push_back(static_cast<TokenId>(random() % vocab));
+    return ids;
+  }
+  static GenerateRequest request(std::span<const TokenId> prompt) {
+    GenerateRequest r;
+    r.prompt = prompt;
+    r.max_new_tokens = kNew;
+    r.ignore_end = true;
+    return r;
+  }
+
+  static inline std::unique_ptr<TempDir> dir_;
+  static inline std::filesystem::path draft_;
+};
 
 }  // namespace canopy

@@ -1,0 +1,106 @@
+#include "src/cli/generation_json.h"
+
+#include <nlohmann/json.hpp>
+
+#include "src/base/process_memory.h"
+
+namespace canopy::cli {
+
+using nlohmann::json;
+
+namespace {
+
+json logprobs_json(const Tokenizer& tokenizer, const TokenReport& report) {
+  const auto entry = [&](const TokenLogprob& t) {
+    return json{
+        {"id", t.token}, {"token", tokenizer.token_string(t.token)}, {"logprob", t.logprob}};
+  };
+  json out = entry(report.chosen);
+  out["top"] = json::array();
+  for (const TokenLogprob& t : report.top) out["top"].push_back(entry(t));
+  return out;
+}
+
+json placement_json(const Placement& placement) {
+  return {{"threads", placement.threads},
+          {"cpus", placement.cpus.empty() ? json() : json(placement.cpus)},
+          {"numa_node", placement.numa_node ? json(*placement.numa_node) : json()},
+          {"note", placement.note}};
+}
+
+}  // namespace
+
+std::string text_of(const Tokenizer& tokenizer, std::span<const TokenId> tokens) {
+  TextStream stream(tokenizer);
+  std::string text;
+  for (const TokenId token : tokens) text += stream.push(token);
+  return text + stream.flush();
+}
+
+json text_json(const Tokenizer& tokenizer, const GenerateReport& report) {
+  json out{{"text", text_of(tokenizer, report.tokens)},
+           {"tokens", report.tokens},
+           {"finish_reason", report.finish_reason}};
+  if (report.logprobs.empty()) return out;
+  out["logprobs"] = json::array();
+  for (const TokenReport& token : report.logprobs)
+    out["logprobs"].push_back(logprobs_json(tokenizer, token));
+  return out;
+}
+
+json costs_json(const Engine& engine, const BatchReport& report) {
+  const Plan& plan = engine.plan();
+  const auto per = [](double sum, int count) { return count > 0 ? json(sum / count) : json(); };
+  const LinkSample& probe = engine.link_probe();
+  const auto per_decode = [&](Seconds time) {
+    return report.decode.count() > 0 && !plan.resident ? json(time / report.decode) : json();
+  };
+  json ledger = json::object();
+  for (const LedgerEntry& entry : plan.ledger) ledger[entry.what] = entry.bytes;
+  json out{
+      {"steps", report.sweeps},
+      {"tokens_per_step", per(report.tokens, report.sweeps)},
+      {"seconds",
+       {{"load", engine.load_time().count()},
+        {"prefill", report.prefill.count()},
+        {"decode", report.decode.count()}}},
+      {"seconds_per_token", per(report.decode.count(), report.decode_tokens)},
+      {"bytes_read", engine.disk_bytes()},
+      {"bytes_per_token", per(static_cast<double>(report.link.disk_bytes), report.decode_tokens)},
+      {"link_bytes_per_second",
+       report.decode.count() > 0
+           ? json(static_cast<double>(report.link.disk_bytes) / report.decode.count())
+           : json()},
+      {"link_probe",
+       {{"bytes_per_second", probe.bytes > 0 ? json(probe.bytes_per_second()) : json()},
+        {"read_bytes", probe.read_bytes},
+        {"queue_depth", probe.queue_depth}}},
+      {"link_busy", per_decode(report.link.busy)},
+      {"stalled", per_decode(report.link.stall)},
+      {"checksums", report.link.checksums.count() > 0 ? per_decode(report.link.checksums) : json()},
+      {"peak_memory_bytes", peak_resident_memory()},
+      {"plan",
+       {{"spec", name(plan.spec)},
+        {"max_sequences", plan.max_sequences},
+        {"tree_size", plan.policy.shape.size()},
+        {"tree_depth", plan.policy.shape.levels()},
+        {"resident_layers", plan.resident_layers},
+        {"resident_bytes", plan.resident_bytes},
+        {"ring_layers", plan.ring_layers},
+        {"ring_bytes", plan.ring_bytes},
+        {"sweep_bytes", plan.sweep_bytes},
+        {"memory_bytes", plan.memory},
+        {"planned_bytes", plan.total()},
+        {"placement", placement_json(engine.placement())},
+        {"ledger", ledger}}},
+      {"notes", engine.notes()}};
+  if (const std::string& small = engine.models().target.config().inflated_from; !small.empty())
+    out["inflated_from"] = small;
+  return out;
+}
+
+std::string dump(const json& value, bool indented) {
+  return value.dump(indented ? 2 : -1, ' ', false, json::error_handler_t::replace);
+}
+
+}  // namespace canopy::cli

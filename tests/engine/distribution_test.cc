@@ -1,0 +1,182 @@
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "tests/engine/tiny_engine.h"
+#include "tests/spec/chi_square.h"
+
+namespace canopy {
+namespace {
+
+constexpr int kVocab = 6, kTokens = 3, kSamples = 20'000;
+using Text = std::array<TokenId, kTokens>;
+
+/// A copy of a checkpoint of one safetensors file that knows only the first `vocab` tokens.
+void write_with_vocabulary(const std::filesystem::path& model, const std::filesystem::path& to,
+                           int vocab) {
+  using nlohmann::json;
+  std::filesystem::create_directories(to);
+  std::ifstream config_file(model / "config.json");
+  json config = json::parse(config_file);
+  config["vocab_size"] = vocab;
+  std::ofstream(to / "config.json") << config;
+
+  std::ifstream in(model / "model.safetensors", std::ios::binary);
+  const std::string bytes{std::istreambuf_iterator<char>(in), {}};
+  std::uint64_t size = 0;
+  std::memcpy(&size, bytes.data(), sizeof size);
+  json header = json::parse(bytes.substr(8, size));
+  std::string data;
+  for (const auto& [name, tensor] : header.items()) {
+    if (name == "__metadata__") continue;
+    const auto begin = tensor["data_offsets"][0].get<std::size_t>();
+    auto length = tensor["data_offsets"][1].get<std::size_t>() - begin;
+    if (name == "model.embed_tokens.weight" || name == "lm_head.weight") {
+      length = length / tensor["shape"][0].get<std::size_t>() * static_cast<std::size_t>(vocab);
+      tensor["shape"][0] = vocab;
+    }
+    tensor["data_offsets"] = {data.size(), data.size() + length};
+    data += bytes.substr(8 + size + begin, length);
+  }
+  const std::string text = header.dump();
+  size = text.size();
+  std::ofstream out(to / "model.safetensors", std::ios::binary);
+  out.write(reinterpret_cast<const char*>(&size), sizeof size);
+  out << text << data;
+}
+
+struct Sampled {
+  Spec spec;
+  double temperature, top_p;
+};
+/// A model of six tokens and a draft that is often wrong about them, so that every text of three
+/// tokens comes up often enough to be counted.
+class SampledText : public ::testing::TestWithParam<Sampled> {
+ protected:
+  static void SetUpTestSuite() {
+    dir_ = std::make_unique<TempDir>();
+    write_with_vocabulary(std::filesystem::path(CANOPY_TEST_DATA) / "model" / "llama2", target(),
+                          kVocab);
+    write_noisy_copy(target(), draft(), 0.6f);
+  }
+  static void TearDownTestSuite() { dir_.reset(); }
+  static std::filesystem::path target() { return dir_->path() / "target"; }
+  static std::filesystem::path draft() { return dir_->path() / "draft"; }
+
+  static Engine make(Spec spec, double temperature) {
+    ModelFiles files{Checkpoint::open(target()), std::nullopt, nullptr};
+    if (spec != Spec::kNone) files.draft = Checkpoint::open(draft());
+    files.tokenizer = std::make_unique<NumberTokenizer>(kVocab, std::vector<TokenId>{});
+    EngineOptions options;
+    options.device.threads = 1;  // many steps of a few microseconds each
+    options.plan.spec = spec;
+    options.plan.temperature = temperature;
+    options.plan.max_prompt = 1 + kTokens;
+    options.plan.context = 1 + 2 * kTokens;
+    options.plan.max_sequences = 64;
+    if (spec == Spec::kChain)
+      options.plan.tree_size = 4;
+    else if (spec != Spec::kNone)
+      options.plan.shape = TreeShape::from_parents({-1, 0, 0, 0, 1, 1});
+    return Engine(std::move(files), options);
+  }
+
+  static inline std::unique_ptr<TempDir> dir_;
+};
+
+/// What sampling makes of log probabilities: temperature, then the smallest set of at least top_p.
+std::vector<double> warped(std::vector<double> p, double temperature, double top_p) {
+  double sum = 0;
+  for (double& x : p) sum += x = std::exp(x / temperature);
+  std::vector<std::size_t> order(p.size());
+  for (std::size_t i = 0; i < p.size(); ++i) p[i] /= sum, order[i] = i;
+  std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return p[a] > p[b]; });
+  double mass = 0, kept = 0;
+  for (const std::size_t i : order) {
+    if (mass >= top_p) p[i] = 0;
+    mass += p[i];
+    kept += p[i];
+  }
+  for (double& x : p) x /= kept;
+  return p;
+}
+
+/// The target's own distribution of the token after `text`, from its logits.
+std::vector<double> next_token(Engine& plain, const std::vector<TokenId>& text,
+                               const Sampled& how) {
+  GenerateRequest request;
+  request.prompt = text;
+  request.max_new_tokens = 1;
+  request.logprobs = kVocab;
+  std::vector<double> logprobs(kVocab);
+  const GenerateReport report = plain.generate(request);
+  for (const TokenLogprob& t : report.logprobs.front().top)
+    logprobs[static_cast<std::size_t>(t.token)] = t.logprob;
+  return warped(logprobs, how.temperature, how.top_p);
+}
+
+void enumerate(Engine& plain, const Sampled& how, std::vector<TokenId>& text, double chance,
+               std::map<Text, double>& out) {
+  if (text.size() == 1 + kTokens) {
+    out[{text[1], text[2], text[3]}] = chance;
+    return;
+  }
+  const std::vector<double> p = next_token(plain, text, how);
+  for (TokenId t = 0; t < kVocab; ++t) {
+    if (!(p[static_cast<std::size_t>(t)] > 0)) continue;
+    text.push_back(t);
+    enumerate(plain, how, text, chance * p[static_cast<std::size_t>(t)], out);
+    text.pop_back();
+  }
+}
+
+TEST_P(SampledText, OfEveryMethodHasTheTargetsDistribution) {
+  const Sampled how = GetParam();
+  std::vector<TokenId> prompt{3};
+  std::map<Text, double> exact;
+  Engine plain = make(Spec::kNone, how.temperature);
+  enumerate(plain, how, prompt, 1.0, exact);
+
+  Engine engine = make(how.spec, how.temperature);
+  GenerateRequest request;
+  request.prompt = prompt;
+  request.sampling = {static_cast<float>(how.temperature), 0, static_cast<float>(how.top_p)};
+  request.seed = 5;
+  request.max_new_tokens = kTokens;
+  std::vector<GenerateRequest> requests(kSamples, request);
+  for (std::size_t i = 0; i < requests.size(); ++i)
+    requests[i].sequence = static_cast<std::uint32_t>(i);
+  const BatchReport report = engine.generate(requests);
+
+  std::map<Text, int> counts;
+  int in_one_step = 0;
+  for (const GenerateReport& text : report.texts) {
+    ASSERT_EQ(text.tokens.size(), static_cast<std::size_t>(kTokens));
+    ++counts[{text.tokens[0], text.tokens[1], text.tokens[2]}];
+    in_one_step += text.steps == 1;
+  }
+  EXPECT_TRUE(canopy::testing::fits(counts, exact));
+  // The test would be weak if the target had few texts, or if the draft were always or never right.
+  EXPECT_GT(std::count_if(exact.begin(), exact.end(),
+                          [](const auto& text) { return text.second * kSamples >= 8; }),
+            100);
+  if (how.spec == Spec::kNone) return;
+  EXPECT_GT(in_one_step, kSamples / 20);
+  EXPECT_LT(in_one_step, kSamples - kSamples / 20);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Methods, SampledText,
+    ::testing::Values(Sampled{Spec::kNone, 2.0, 1.0}, Sampled{Spec::kSequoia, 2.0, 1.0},
+                      Sampled{Spec::kSequoia, 1.5, 0.9}, Sampled{Spec::kChain, 2.0, 1.0},
+                      Sampled{Spec::kSpecInfer, 2.0, 0.9}, Sampled{Spec::kSpecTr, 2.0, 1.0},
+                      Sampled{Spec::kNaive, 1.5, 1.0}, Sampled{Spec::kTopK, 2.0, 0.9}),
+    [](const auto& info) {
+      return std::string(name(info.param.spec)) + std::to_string(info.index);
+    });
+
+}  // namespace
+}  // namespace canopy
