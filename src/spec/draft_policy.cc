@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "src/base/error.h"
 
@@ -40,39 +41,77 @@ DraftPolicy::Layout::Layout(const TreeShape& shape) : row(at(shape.size()), -1) 
   }
   std::uint64_t draws = 0;
   for (Level& level : levels) {
-    const int proposals = level.count * level.children;
-    most_proposals = std::max(most_proposals, proposals);
     level.first_draw = draws;
-    draws += static_cast<std::uint64_t>(proposals);
+    draws += static_cast<std::uint64_t>(level.count * level.children);
     level.ancestors = ancestor_bits(parents, level.first, level.count);
   }
 }
 
+DraftPolicy::Needs DraftPolicy::needs(const TreeShape& shape) {
+  Needs needs{.nodes = shape.size()};
+  NodeId node = 0;
+  for (const int width : shape.level_widths()) {
+    int inner = 0, children = 0;
+    for (const NodeId end = node + width; node < end; ++node) {
+      inner += shape.child_count(node) > 0 ? 1 : 0;
+      children = std::max(children, shape.child_count(node));
+    }
+    needs.inner += inner;
+    needs.widest = std::max(needs.widest, inner);
+    needs.proposals = std::max(needs.proposals, inner * children);
+  }
+  return needs;
+}
+
+namespace {
+
+/// What the buffers must hold: for the first shape and for those to come.
+DraftPolicy::Needs room_of(const DraftPolicy::Config& config) {
+  const DraftPolicy::Needs own = DraftPolicy::needs(config.shape), &room = config.room;
+  return {std::max(own.nodes, room.nodes), std::max(own.inner, room.inner),
+          std::max(own.widest, room.widest), std::max(own.proposals, room.proposals)};
+}
+
+}  // namespace
+
 DraftPolicy::DraftPolicy(Device& device, const Config& config)
-    : device_(&device), config_(config), layout_(config.shape) {
-  require(config.shape.size() > 1, "draft: a tree of the root alone needs no draft model");
+    : device_(&device), config_(config), layout_(TreeShape()) {
   require(config.max_requests > 0, "draft: max_requests must be at least 1");
-  for (const Level& level : layout_.levels)
-    require(level.children <= config.vocab,
-            "draft: a node has more children than there are tokens");
-  const std::size_t proposals = at(config.max_requests) * at(layout_.most_proposals);
+  config_.room = room_of(config);
+  const std::size_t proposals = at(config.max_requests) * at(config_.room.proposals);
   proposals_ = device.allocate(proposals * sizeof(TokenId));
   host_proposals_.reserve(proposals);
   if (const std::size_t q = device_bytes(config) - proposals_.bytes(); q > 0)
     q_ = device.allocate(q);
+  reshape(config.shape);
 }
 
 std::size_t DraftPolicy::device_bytes(const Config& config) {
-  const Layout layout(config.shape);
-  std::size_t each = at(layout.most_proposals) * sizeof(TokenId);
-  if (uses_q(config.drawing)) each += layout.inner.size() * at(config.vocab) * sizeof(float);
+  const Needs room = room_of(config);
+  std::size_t each = at(room.proposals) * sizeof(TokenId);
+  if (uses_q(config.drawing)) each += at(room.inner) * at(config.vocab) * sizeof(float);
   return at(config.max_requests) * each;
 }
 
 int DraftPolicy::widest_forward(const Config& config) {
-  int widest = 0;
-  for (const Level& level : Layout(config.shape).levels) widest = std::max(widest, level.count);
-  return widest * config.max_requests;
+  return room_of(config).widest * config.max_requests;
+}
+
+bool DraftPolicy::has_room(const TreeShape& shape) const {
+  const Needs needs = DraftPolicy::needs(shape);
+  return needs.nodes <= config_.room.nodes && needs.inner <= config_.room.inner &&
+         needs.widest <= config_.room.widest && needs.proposals <= config_.room.proposals;
+}
+
+void DraftPolicy::reshape(TreeShape shape) {
+  require(shape.size() > 1, "draft: a tree of the root alone needs no draft model");
+  require(has_room(shape), "draft: no room was made for so large a tree");
+  Layout layout(shape);
+  for (const Level& level : layout.levels)
+    require(level.children <= config_.vocab,
+            "draft: a node has more children than there are tokens");
+  config_.shape = std::move(shape);
+  layout_ = std::move(layout);
 }
 
 TensorView DraftPolicy::q_of(std::size_t request) const {

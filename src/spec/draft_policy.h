@@ -20,23 +20,38 @@ struct DraftRequest {
   StepRng rng;
 };
 
-/// Grows trees of one fixed shape, and by one drawing, below the last committed token. Level by
+/// Grows trees of one shape, and by one drawing, below the last committed token. Level by
 /// level, one forward of the draft model for each; only inner nodes are run, as nothing hangs below
 /// a leaf. One thread at a time.
 class DraftPolicy {
  public:
+  /// What a shape takes of the buffers, for one sequence.
+  struct Needs {
+    int nodes = 0, inner = 0;  // inner: those with children
+    int widest = 0;            // most inner nodes of a level
+    int proposals = 0;         // most of a level: as many for each node as any has children
+  };
+  static Needs needs(const TreeShape& shape);
+
   struct Config {
     TreeShape shape;  // at least two nodes; root_only() needs no policy
     Drawing drawing = Drawing::kTopK;
     int vocab = 0;         // tokens that both models know: the ids below the smaller vocabulary
     int max_requests = 1;  // most sequences of one grow
+    Needs room = {};       // for shapes to come, where they need more than the first
   };
   DraftPolicy(Device& device, const Config& config);
   /// Device bytes such a policy holds; q, a row for each inner node, is most of it. Pure.
   static std::size_t device_bytes(const Config& config);
-  /// Most nodes, and as many rows of logits, that one level asks of the draft model, for all
+  /// Most nodes, and as many rows of logits, that a level asks of the draft model, for all
   /// requests together. Pure. (Besides, the model must take the longest `pending`.)
   static int widest_forward(const Config& config);
+
+  const TreeShape& shape() const { return config_.shape; }
+  const Needs& room() const { return config_.room; }
+  bool has_room(const TreeShape& shape) const;
+  /// Trees have this shape from now on. Throws Error if there is no room for it.
+  void reshape(TreeShape shape);
 
   /// Runs `pending`, then the tree. Commits `pending` but its last token to the draft's KV cache;
   /// behind it the inner nodes wait in scratch slots (Draft::row), the root in slot 0.
@@ -62,7 +77,6 @@ class DraftPolicy {
     std::vector<NodeId> inner;      // the nodes that have children
     std::vector<std::int32_t> row;  // per node: its number in `inner`, or -1
     std::vector<Level> levels;
-    int most_proposals = 0;  // largest count * children of a level
   };
 
   ConstTensorView run_pending(Transformer&, std::span<const DraftRequest>, Stream&,
