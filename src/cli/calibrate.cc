@@ -9,6 +9,7 @@ namespace canopy::cli {
 namespace {
 
 constexpr Command kMeasurements[] = {
+    {"acceptance", "how many of a draft's guesses the model accepts", run_calibrate_acceptance},
     {"hardware", "what a step costs on this machine", run_calibrate_hardware},
 };
 

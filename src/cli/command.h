@@ -33,6 +33,17 @@ std::optional<boost::program_options::variables_map> parse(
     boost::program_options::options_description options,
     const boost::program_options::positional_options_description& positional = {});
 
+/// The value of a flag, `otherwise` if it was not given. Throws UsageError if it is below `least`.
+template <class T>
+T at_least(const boost::program_options::variables_map& values, const std::string& flag, T least,
+           T otherwise) {
+  if (!values.count(flag)) return otherwise;
+  const T value = values[flag].as<T>();
+  if (!(value >= least))
+    throw UsageError("--" + flag + ": must be at least " + std::to_string(least));
+  return value;
+}
+
 /// "1G", "512M", "1.5GiB", "4096": bytes; K, M, G, T are powers of 1024. Throws UsageError naming
 /// `flag`.
 std::uint64_t parse_size(std::string_view flag, std::string_view text);

@@ -7,6 +7,7 @@ namespace canopy::cli {
 /// The commands, a file each. They get the words after their name, return the exit code, throw
 /// UsageError or Error.
 int run_calibrate(const std::vector<std::string>& words);
+int run_calibrate_acceptance(const std::vector<std::string>& words);
 int run_calibrate_hardware(const std::vector<std::string>& words);
 int run_detokenize(const std::vector<std::string>& words);
 int run_doctor(const std::vector<std::string>& words);

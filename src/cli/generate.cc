@@ -13,6 +13,7 @@
 #include "src/cli/generation_json.h"
 #include "src/cli/model_options.h"
 #include "src/cli/progress_line.h"
+#include "src/cli/sampling_flags.h"
 
 namespace canopy::cli {
 
@@ -47,15 +48,6 @@ po::options_description flags() {
        "continue the prompt K times, all in the same sweeps as far as memory goes: a JSON line for "
        "each, in order. Sample 0 is the text without this flag")  //
       ("ignore-eos", "go on past the model's end tokens");
-  po::options_description sampling("Sampling");
-  sampling.add_options()                                                       //
-      ("temp", po::value<float>()->value_name("T")->default_value(0.0f, "0"),  //
-       "temperature; 0 takes the likeliest token")                             //
-      ("top-k", po::value<int>()->value_name("K")->default_value(0),
-       "keep the K likeliest (0: all)")                                         //
-      ("top-p", po::value<float>()->value_name("P")->default_value(1.0f, "1"),  //
-       "then keep the likeliest that make up P of the probability")             //
-      ("seed,s", po::value<std::uint64_t>()->value_name("S")->default_value(0), "random seed");
   po::options_description speculation("Speculation");
   speculation.add_options()                                                                  //
       ("model-draft", po::value<std::string>()->value_name("PATH"), "-md: the draft model")  //
@@ -79,16 +71,7 @@ po::options_description flags() {
        "write what happened when: Chrome trace-event JSON, for Perfetto")  //
       ("logprobs", po::value<int>()->value_name("K")->default_value(0),    //
        "with --json, --report or --num-samples: each token's log probability and the K likeliest");
-  return all.add(prompt).add(sampling).add(speculation).add(model_flags()).add(output);
-}
-
-template <class T>
-T at_least(const po::variables_map& values, const char* flag, T least, T otherwise) {
-  if (!values.count(flag)) return otherwise;
-  const T value = values[flag].as<T>();
-  if (!(value >= least))
-    throw UsageError("--" + std::string(flag) + ": must be at least " + std::to_string(least));
-  return value;
+  return all.add(prompt).add(sampling_flags()).add(speculation).add(model_flags()).add(output);
 }
 
 Spec parse_spec(const std::string& text) {
@@ -154,8 +137,6 @@ std::string rate(double bytes, Seconds time) {
 void check_flags(const po::variables_map& values) {
   const auto prompts = values.count("prompt") + values.count("file") + values.count("tokens");
   if (prompts != 1) throw UsageError("give one prompt: -p TEXT, -f FILE or --tokens IDS");
-  const float top_p = values["top-p"].as<float>();
-  if (!(top_p > 0 && top_p <= 1)) throw UsageError("--top-p: must be above 0 and at most 1");
   const int samples = values["num-samples"].as<int>();
   if (samples < 1 || samples > kMostSamples)
     throw UsageError("--num-samples: must be between 1 and " + std::to_string(kMostSamples));
@@ -271,9 +252,8 @@ int run_generate(const std::vector<std::string>& words) {
   check_flags(values);
   EngineOptions options = engine_options(values);
   GenerateRequest request;
-  request.sampling = {at_least(values, "temp", 0.0f, 0.0f), at_least(values, "top-k", 0, 0),
-                      values["top-p"].as<float>()};
-  request.seed = values["seed"].as<std::uint64_t>();
+  request.sampling = sampling_of(values);
+  request.seed = seed_of(values);
   request.max_new_tokens = at_least(values, "n-predict", 1, 128);
   request.ignore_end = values.count("ignore-eos") > 0;
   request.logprobs = at_least(values, "logprobs", 0, 0);

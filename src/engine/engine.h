@@ -14,6 +14,8 @@
 #include "offload/link_probe.h"
 #include "offload/placement.h"
 #include "offload/streamer.h"
+#include "planner/acceptance_sample.h"
+#include "src/engine/calibration_prompts.h"
 #include "src/engine/plan.h"
 #include "src/model/transformer.h"
 #include "src/text/tokenizer.h"
@@ -92,6 +94,21 @@ struct GenerateEvents {
   std::function<void(const StepProgress&)> on_step;  // for each layer of the target and each step
 };
 
+/// A measurement of acceptance. Prompts whose cuts are of one text count as one in its errors.
+struct AcceptanceRequest {
+  std::span<const PromptCut> prompts;
+  Sampling sampling;
+  std::uint64_t seed = 0;
+  int new_tokens = 0;  // of each continuation, unless the model ends it before
+};
+struct AcceptanceProgress {
+  int runs_done = 0;
+  std::int64_t positions = 0;  // of all runs
+  int sweeps = 0;              // done
+  int layer = 0, layers = 0;   // of the one on its way
+  Seconds since_start{};
+};
+
 /// Owns the device, both models and the plan. One session at a time; one thread.
 class Engine {
  public:
@@ -122,6 +139,15 @@ class Engine {
   GenerateReport generate(const GenerateRequest& request) {
     return std::move(generate({&request, 1}).texts.front());
   }
+
+  /// Continues each prompt by the target's own text, and tells at each position what the rule makes
+  /// of the draft's best or drawn children: one for each prompt, in their order. As many share each
+  /// sweep as the plan has caches for, a row of the target each. The plan must have been made with
+  /// `children`. Throws Stopped on request, Error if a prompt does not fit.
+  std::vector<AcceptanceRun> measure_acceptance(
+      const AcceptanceRequest& request,
+      const std::function<void(const AcceptanceProgress&)>& on_progress = {},
+      std::stop_token stop = {});
 
   using OnUnit = Transformer::OnUnit;
   /// Sum of -log p(token | those before it in its window), and how many: each window of `context`

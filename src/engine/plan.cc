@@ -40,6 +40,7 @@ constexpr int kGivenRows = 256;
 /// that one sequence would have had, down to a root and a child each; given ones are as large as
 /// they are.
 int choose_sequences(const PlanRequest& request, Spec spec) {
+  if (request.probe) return request.max_sequences;
   const int given = request.shape ? request.shape->size() : request.tree_size;
   int fit = kTreeSize;
   if (spec != Spec::kNone) fit = given != 0 ? kGivenRows / given : kTreeSize / 2;
@@ -174,10 +175,14 @@ Plan lay_out(const PlanRequest& request, Spec spec, int sequences, const ModelCo
   plan.spec = spec;
   plan.max_sequences = sequences;
   plan.max_prompt = request.max_prompt;
+  plan.probe = request.probe;
   plan.policy.shape = choose_shape(request, plan.spec, sequences);
+  if (request.probe)
+    plan.policy.shape = TreeShape::branching(
+        std::array{std::min({kProbeChildren, t.vocab, draft->config().vocab})});
   plan.policy.drawing = choose_drawing(plan.spec, request.temperature);
   plan.policy.max_requests = sequences;
-  const int nodes = plan.policy.shape.size();
+  const int nodes = request.probe ? 1 : plan.policy.shape.size();  // that a model runs
   plan.slots = request.context + nodes;
   plan.target_limits.max_nodes = sequences * (request.max_prompt + nodes);
   plan.target_limits.max_tree = sequences * nodes;
@@ -239,6 +244,7 @@ Plan make_plan(const PlanRequest& request, const Checkpoint& target, const Check
                                                 : Spec::kNone;
   if (spec != Spec::kNone && draft == nullptr)
     throw Error("speculation (" + std::string(name(spec)) + ") needs a draft model");
+  require(!request.probe || spec != Spec::kNone, "acceptance is measured of a draft and a target");
   const TargetMemory weights{target};
   const std::uint64_t least = std::min(weights.whole, weights.least + request.resident.value_or(0));
   int sequences = choose_sequences(request, spec);

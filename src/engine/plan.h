@@ -36,6 +36,9 @@ inline constexpr std::array<std::pair<Spec, const char*>, 8> kSpecNames{
      {Spec::kTopK, "topk"}}};
 const char* name(Spec spec);
 
+/// The paper's figures of acceptance go up to about as many.
+inline constexpr int kProbeChildren = 32;
+
 /// One line of the memory budget.
 struct LedgerEntry {
   std::string what;
@@ -50,6 +53,7 @@ struct Plan {
   Transformer::Limits target_limits, draft_limits;
   int max_sequences = 1;             // that can share a sweep, each with KV caches of its own
   int max_prompt = 0;                // tokens
+  bool probe = false;                // acceptance is measured: the target runs roots alone
   int slots = 0;                     // of each KV cache: the text and the tree behind it
   bool resident = false;             // the whole target stays in memory; nothing is streamed
   Residency residency;               // of the target's units otherwise
@@ -68,7 +72,10 @@ struct PlanRequest {
   std::optional<TreeShape> shape;      // the tree, if it is not to be chosen here;
   int tree_size = 0, tree_levels = 0;  // by these numbers, where they are not 0
   int max_prompt = 0, context = 0;     // tokens
-  int logit_rows = 0;                  // most rows of target logits beside the tree's (perplexity)
+  /// To measure acceptance: the draft proposes kProbeChildren at each position, or as many tokens
+  /// as both models know, and the target runs none of them.
+  bool probe = false;
+  int logit_rows = 0;  // most rows of target logits beside the tree's (perplexity)
   double temperature = 0;
   int max_sequences = 1;  // that may share a sweep; the plan may have room for fewer
   KvTypes kv;

@@ -95,4 +95,27 @@ Verdict Verifier::verify(const Draft& draft, ConstTensorView target_logits,
       choices);
 }
 
+Trial Verifier::try_children(const Draft& draft, ConstTensorView target_logits,
+                             const Sampling& sampling, const StepRng& rng, Stream& stream) {
+  require(target_logits.rank() == 2 && target_logits.dim(0) == 1 && target_logits.dim(1) == vocab_,
+          "verification: the root's logits must be [1, vocab]");
+  const std::span<double> p = target_row(target_logits, 0, sampling, stream);
+  std::span<double> q;
+  if (!target_decides(draft.drawing)) q = download(draft.q.rows(draft.row[0], 1), q_row_, stream);
+  const TokenTree::Range range = draft.tree.children(0);
+  const auto children = draft.tree.tokens().subspan(static_cast<std::size_t>(range.first),
+                                                    static_cast<std::size_t>(range.count));
+  Trial trial{sibling_chances(draft.drawing, children, p, q), -1, 0};
+
+  const std::vector<double>& accept = trial.chances.accept;
+  double left = rng.uniform(StepRng::Purpose::kAccept, 0);
+  for (std::size_t k = 0; k < accept.size() && left >= 0; ++k)
+    // The last that can be accepted, if one must be: rounding may leave a crumb.
+    if ((left -= accept[k]) < 0 || (trial.chances.none == 0 && accept[k] > 0))
+      trial.taken = static_cast<int>(k);
+  trial.token = trial.taken >= 0 ? children[static_cast<std::size_t>(trial.taken)]
+                                 : KeyedChoices(rng).draw(0, p);
+  return trial;
+}
+
 }  // namespace canopy

@@ -8,6 +8,13 @@
 
 namespace canopy {
 
+/// One level of verification, with the chances that it had.
+struct Trial {
+  SiblingChances chances;  // of the root's children
+  int taken = -1;          // the child that was accepted; -1: none
+  TokenId token = 0;       // its token, or the one drawn instead
+};
+
 /// Walks a draft with the rule that its drawing calls for, so that the text is distributed exactly
 /// as if sampled from the target alone. Logits stay on the device: only the rows that the walk
 /// visits become probabilities and travel to the host. One thread at a time.
@@ -24,6 +31,12 @@ class Verifier {
   /// or cannot have drawn its tree from its q.
   Verdict verify(const Draft& draft, ConstTensorView target_logits, const Sampling& sampling,
                  const StepRng& rng, Stream& stream);
+
+  /// What the rule makes of the root's children, and the token that it ends with: distributed as
+  /// the target's own. Waits for the stream. Shapes: target_logits [1, vocab] f32, the root's.
+  /// Throws like verify.
+  Trial try_children(const Draft& draft, ConstTensorView target_logits, const Sampling& sampling,
+                     const StepRng& rng, Stream& stream);
 
  private:
   std::span<double> target_row(ConstTensorView logits, NodeId node, const Sampling&, Stream&);

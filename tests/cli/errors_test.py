@@ -72,20 +72,27 @@ class Errors(TempDirCase):
         for cpus in (f"{mine + 1}", f"{mine}-2000000000", f"{mine},{mine + 1}-{mine + 9}:4"):
             self.fails(2, "generate", "-m", TINY, "-p", "x", "--cpu-list", cpus, says=["--cpu-list", f"CPU {mine + 1}"])
         self.fails(2, "generate", "-m", TINY, "-p", "x", "--cpu-list", mine, "-t", 2, says=["--threads", "--cpu-list"])
+        self.fails(2, "calibrate", "everything", says=["everything"])
+        acceptance = ("calibrate", "acceptance", "-m", TINY)
+        self.fails(2, *acceptance, says=["-md"])
+        for flag, value in (("temp", -1), ("top-p", 0), ("top-k", -1), ("examples", 1), ("prompt-tokens", 0),
+                            ("n-predict", 0), ("ctx-size", 255)):
+            self.fails(2, *acceptance, "-md", TINY, f"--{flag}", value, says=[flag])
         self.fails(2, "inspect", says=["model"])
         self.fails(2, "inspect", TINY, TINY)
         self.assertEqual(run().returncode, 2)
 
     def test_help(self):
         for words in (["--help"], ["generate", "--help"], ["tokenize", "--help"], ["detokenize", "--help"],
-                      ["inspect", "--help"], ["perplexity", "--help"], ["inflate", "--help"], ["quantize", "--help"]):
+                      ["inspect", "--help"], ["perplexity", "--help"], ["inflate", "--help"], ["quantize", "--help"],
+                      ["calibrate", "--help"], ["calibrate", "acceptance", "--help"]):
             result = run(*words)
             self.assertEqual(result.returncode, 0)
             self.assertIn("usage: canopy", result.stdout)
 
     def test_missing_file(self):
         missing = self.dir / "nothing.gguf"
-        for command in (["inspect", missing], ["generate", "-m", missing, "-p", "x"], ["tokenize", "-m", missing],
+        for command in (["inspect", missing], ["calibrate", "acceptance", "-m", missing, "-md", missing], ["generate", "-m", missing, "-p", "x"], ["tokenize", "-m", missing],
                         ["inflate", "-m", missing, "-o", self.dir / "out", "--size", "1G"],
                         ["quantize", "-m", missing, "-o", self.dir / "out.gguf", "--type", "q4_0"]):
             self.fails(1, *command, says=[missing])

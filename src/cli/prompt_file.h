@@ -1,0 +1,11 @@
+#pragma once
+#include <string>
+#include <vector>
+
+namespace canopy::cli {
+
+/// The prompts of a file: JSON lines with a "text" each, or plain text, one a line; blank lines do
+/// not count. "-" is standard input. Throws Error naming the file and the line.
+std::vector<std::string> read_prompt_file(const std::string& path);
+
+}  // namespace canopy::cli

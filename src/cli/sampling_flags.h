@@ -1,0 +1,15 @@
+#pragma once
+#include <cstdint>
+
+#include "src/base/types.h"
+#include "src/cli/command.h"
+
+namespace canopy::cli {
+
+/// --temp, --top-k, --top-p, --seed.
+boost::program_options::options_description sampling_flags();
+/// Throws UsageError for numbers that are none of a sampling.
+Sampling sampling_of(const boost::program_options::variables_map& values);
+std::uint64_t seed_of(const boost::program_options::variables_map& values);
+
+}  // namespace canopy::cli

@@ -1,0 +1,119 @@
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "src/base/error.h"
+#include "src/engine/engine_impl.h"
+
+namespace canopy {
+namespace {
+
+/// A continuation in the making.
+struct Probe {
+  std::size_t index = 0;  // of its prompt and its run
+  SequenceCaches* caches = nullptr;
+  std::vector<TokenId> text;
+  std::size_t run = 0;  // tokens of it that the models have run
+
+  std::span<const TokenId> pending() const { return std::span(text).subspan(run); }
+};
+
+/// Every node is scratch until it is committed; a prompt's or a root's simply stay where they are.
+std::vector<std::int32_t> counting(std::size_t count, int first = 0) {
+  std::vector<std::int32_t> numbers(count);
+  std::iota(numbers.begin(), numbers.end(), first);
+  return numbers;
+}
+
+}  // namespace
+
+std::vector<AcceptanceRun> Engine::measure_acceptance(
+    const AcceptanceRequest& request,
+    const std::function<void(const AcceptanceProgress&)>& on_progress, std::stop_token stop) {
+  Impl& m = *impl_;
+  require(m.plan.probe && m.policy, "the plan was not made to measure acceptance");
+  for (const PromptCut& prompt : request.prompts)
+    if (prompt.tokens.empty() || std::ssize(prompt.tokens) > m.plan.max_prompt)
+      throw Error("a prompt of " + std::to_string(prompt.tokens.size()) +
+                  " tokens does not fit a plan for 1 to " + std::to_string(m.plan.max_prompt));
+  require(request.new_tokens >= 1 && m.plan.max_prompt + request.new_tokens <= m.plan.slots,
+          "the plan has no room for continuations of this length");
+
+  std::vector<AcceptanceRun> runs(request.prompts.size());
+  std::size_t next = 0;
+  const auto begin = [&](SequenceCaches& caches) {
+    caches.target->truncate(0);
+    caches.draft->truncate(0);
+    const PromptCut& prompt = request.prompts[next];
+    runs[next].text = prompt.text;
+    return Probe{next++, &caches, prompt.tokens, 0};
+  };
+  std::vector<Probe> probes;
+  for (SequenceCaches& caches : m.caches)
+    if (next < runs.size()) probes.push_back(begin(caches));
+
+  AcceptanceProgress progress;
+  progress.layers = m.models.target.config().layers;
+  const auto start = Clock::now();
+  const auto tell = [&](int layer) {
+    progress.layer = layer;
+    progress.since_start = since(start);
+    if (on_progress) on_progress(progress);
+  };
+  while (!probes.empty()) {
+    const auto rng = [&](const Probe& probe) {
+      return StepRng{request.seed, static_cast<std::uint32_t>(probe.index),
+                     runs[probe.index].positions.size()};
+    };
+    std::vector<DraftRequest> grow;
+    for (const Probe& probe : probes)
+      grow.push_back({probe.pending(), probe.caches->draft.get(), request.sampling, rng(probe)});
+    const std::vector<Draft> drafts = m.policy->grow(*m.draft, grow, *m.compute, stop);
+
+    std::vector<std::vector<std::int32_t>> positions;
+    std::vector<std::int32_t> last(probes.size());
+    std::vector<SweepPart> parts;
+    for (std::size_t i = 0; i < probes.size(); ++i) {
+      const auto pending = probes[i].pending();
+      positions.push_back(counting(pending.size(), static_cast<int>(probes[i].run)));
+      last[i] = static_cast<std::int32_t>(pending.size()) - 1;
+      parts.push_back(
+          {{pending, positions[i], {}, 0, {&last[i], 1}}, probes[i].caches->target.get(), 0});
+    }
+    const ConstTensorView logits =
+        m.target->forward(parts, *m.compute, stop, [&](const Unit& unit) { tell(unit.layer); });
+
+    for (std::size_t i = 0; i < probes.size(); ++i) {
+      Probe& probe = probes[i];
+      Trial trial =
+          m.verifier->try_children(drafts[i], logits.rows(static_cast<std::int64_t>(i), 1),
+                                   request.sampling, rng(probe), *m.compute);
+      probe.caches->target->commit(counting(probe.pending().size()), *m.compute);
+      probe.caches->draft->commit(counting(1), *m.compute);  // the root: grow kept what is before
+      probe.run = probe.text.size();
+      probe.text.push_back(trial.token);
+      runs[probe.index].positions.push_back({std::move(trial.chances.accept), trial.taken, false});
+      ++progress.positions;
+    }
+    ++progress.sweeps;
+
+    for (Probe& probe : probes) {
+      AcceptanceRun& run = runs[probe.index];
+      if (std::ssize(run.positions) < request.new_tokens &&
+          !m.models.tokenizer->ends_text(probe.text.back()))
+        continue;
+      const std::vector<bool> loops = find_loops(probe.text);
+      const std::size_t prompt = request.prompts[probe.index].tokens.size();
+      for (std::size_t k = 0; k < run.positions.size(); ++k)
+        run.positions[k].in_loop = loops[prompt + k];
+      ++progress.runs_done;
+      SequenceCaches& caches = *probe.caches;
+      probe = next < runs.size() ? begin(caches) : Probe{};
+    }
+    std::erase_if(probes, [](const Probe& probe) { return probe.caches == nullptr; });
+    tell(progress.layers);
+  }
+  return runs;
+}
+
+}  // namespace canopy
