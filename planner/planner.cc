@@ -42,6 +42,7 @@ class Search {
     if (candidate.sweep_bytes == 0 || covers <= candidate.ring_bytes) return candidate;
     if (const auto deep = in_.lay_out(candidate.shape, sequences, covers)) {
       Candidate other = candidate;
+      other.ring_wish = covers;
       price(other, *deep);
       if (other.cost.step < candidate.cost.step) return other;
     }
@@ -50,7 +51,7 @@ class Search {
 
   Choice run() {
     std::vector<int> batches;
-    for (int b = 1; b < in_.sequences; b *= 2) batches.push_back(b);
+    for (int b = in_.least_sequences; b < in_.sequences; b *= 2) batches.push_back(b);
     batches.push_back(in_.sequences);
     for (const int sequences : batches) {
       if (in_.plain) offer(evaluate(TreeShape(), sequences));
@@ -117,6 +118,10 @@ class Search {
 };
 
 }  // namespace
+
+std::optional<Candidate> predict(const PlannerInput& input, const TreeShape& shape, int sequences) {
+  return Search(input).evaluate(shape, sequences);
+}
 
 std::optional<Choice> choose(const PlannerInput& input) {
   Choice choice = Search(input).run();

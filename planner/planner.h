@@ -15,6 +15,7 @@ struct Candidate {
   int sequences = 1;             // that share a sweep, a tree each
   double tokens = 1;             // expected per step and sequence
   StepCost cost;                 // of the step
+  std::uint64_t ring_wish = 0;   // what the layout was asked for
   std::uint64_t ring_bytes = 0;  // of the weights' layout
   std::uint64_t resident_bytes = 0, sweep_bytes = 0;
   Seconds per_token() const { return cost.step / (tokens * sequences); }
@@ -24,12 +25,13 @@ struct Candidate {
 struct PlannerInput {
   const CostModel* cost = nullptr;
   Acceptance acceptance;
-  bool sampled = true;   // StepQuery::sampled
-  double context = 0;    // tokens of text behind a tree in the middle of the request
-  int sequences = 1;     // most that may share a sweep
-  int max_nodes = 1024;  // of all trees of a step together
-  int max_levels = 32;   // of a tree
-  int nodes = 0;         // of each tree, where it is not to be chosen
+  bool sampled = true;  // StepQuery::sampled
+  double context = 0;   // tokens of text behind a tree in the middle of the request
+  int sequences = 1;    // most that may share a sweep
+  int least_sequences = 1;
+  int max_nodes = 1024;                            // of all trees of a step together
+  int max_levels = 32;                             // of a tree
+  int nodes = 0;                                   // of each tree, where it is not to be chosen
   bool plain = true, chains = true, trees = true;  // which kinds take part
   /// How the weights would lie beside all that these trees need, with a ring of at least this many
   /// bytes where there is a choice; nothing if that does not fit the budget.
@@ -43,6 +45,9 @@ struct Choice {
   /// rising size.
   std::vector<Candidate> table;
 };
+
+/// What is predicted of so many trees of this shape, in the best layout; nothing if none fits.
+std::optional<Candidate> predict(const PlannerInput& input, const TreeShape& shape, int sequences);
 
 /// The candidate of fewest predicted seconds per token, over tree sizes, depths, numbers of
 /// sequences and layouts of the weights. Where two are within a thousandth, the smaller tree.

@@ -54,6 +54,29 @@ std::optional<po::variables_map> parse(const std::vector<std::string>& words,
   return values;
 }
 
+int run_one_of(std::string_view group, std::string_view summary, std::span<const Command> commands,
+               const std::vector<std::string>& words) {
+  const auto print_usage = [&](std::ostream& out) {
+    out << "usage: canopy " << group << " WHAT [FLAG ...]      canopy " << group
+        << " WHAT --help\n\n"
+        << summary << "\n\n";
+    for (const Command& what : commands)
+      out << "  " << what.name << std::string(12 - what.name.size(), ' ') << what.summary << "\n";
+  };
+  if (words.empty()) {
+    print_usage(std::cerr);
+    return 2;
+  }
+  if (words[0] == "--help" || words[0] == "-h") {
+    print_usage(std::cout);
+    return 0;
+  }
+  for (const Command& what : commands)
+    if (what.name == words[0]) return what.run({words.begin() + 1, words.end()});
+  throw UsageError("unknown '" + std::string(group) + " " + words[0] + "'; see canopy " +
+                   std::string(group) + " --help");
+}
+
 std::uint64_t parse_size(std::string_view flag, std::string_view text) {
   const auto fail = [&] {
     return UsageError(std::string(flag) + ": '" + std::string(text) +

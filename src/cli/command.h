@@ -33,6 +33,10 @@ std::optional<boost::program_options::variables_map> parse(
     boost::program_options::options_description options,
     const boost::program_options::positional_options_description& positional = {});
 
+/// The command whose name is words[0]; a page of their names for --help.
+int run_one_of(std::string_view group, std::string_view summary, std::span<const Command> commands,
+               const std::vector<std::string>& words);
+
 /// The value of a flag, `otherwise` if it was not given. Throws UsageError if it is below `least`.
 template <class T>
 T at_least(const boost::program_options::variables_map& values, const std::string& flag, T least,

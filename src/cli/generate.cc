@@ -7,13 +7,13 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "planner/shape_text.h"
 #include "src/base/error.h"
 #include "src/cli/commands.h"
 #include "src/cli/generation_json.h"
 #include "src/cli/model_options.h"
 #include "src/cli/progress_line.h"
 #include "src/cli/sampling_flags.h"
+#include "src/cli/speculation_options.h"
 
 namespace canopy::cli {
 
@@ -46,21 +46,8 @@ po::options_description flags() {
        "most tokens to generate, of each sample")  //
       ("num-samples", po::value<int>()->value_name("K")->default_value(1),
        "continue the prompt K times, all in the same sweeps as far as memory goes: a JSON line for "
-       "each, in order. Sample 0 is the text without this flag")  //
+       "each, in order. Sample 0 is the text without this flag, given the same tree")  //
       ("ignore-eos", "go on past the model's end tokens");
-  po::options_description speculation("Speculation");
-  speculation.add_options()                                                                  //
-      ("model-draft", po::value<std::string>()->value_name("PATH"), "-md: the draft model")  //
-      ("spec", po::value<std::string>()->value_name("HOW")->default_value("auto"),           //
-       "auto (sequoia with a draft, else none), none, sequoia, chain, specinfer, spectr, naive or "
-       "topk: how children are drawn and verified; all are exact")  //
-      ("tree", po::value<std::string>()->value_name("SHAPE"),
-       "the tree's shape, instead of the method's own: 5x8 (5 sequences of 8 tokens), 4,2,1 "
-       "(children on each level), 2-ary:64 (binary, cut to 64 nodes), or a JSON file with the "
-       "parents: [-1, 0, 0, 1]")                                                                //
-      ("tree-size", po::value<int>()->value_name("N"), "nodes of the tree, its root included")  //
-      ("tree-depth", po::value<int>()->value_name("LEVELS"),
-       "most levels of the tree, the root's included");
   po::options_description output("Output");
   output.add_options()                                          //
       ("json", "print one JSON object instead of the text")     //
@@ -71,27 +58,11 @@ po::options_description flags() {
        "write what happened when: Chrome trace-event JSON, for Perfetto")  //
       ("logprobs", po::value<int>()->value_name("K")->default_value(0),    //
        "with --json, --report or --num-samples: each token's log probability and the K likeliest");
-  return all.add(prompt).add(sampling_flags()).add(speculation).add(model_flags()).add(output);
-}
-
-Spec parse_spec(const std::string& text) {
-  std::string known;
-  for (const auto& [spec, name] : kSpecNames) {
-    if (text == name) return spec;
-    known += (known.empty() ? "" : ", ") + std::string(name);
-  }
-  throw UsageError("--spec: '" + text + "' is none of " + known);
-}
-
-TreeShape parse_tree(const std::string& text) {
-  try {
-    const std::optional<TreeShape> written = parse_shape(text);
-    TreeShape shape = written ? *written : shape_from_json(read_text(text));
-    require(shape.size() > 1, "the root alone speculates nothing: use --spec none");
-    return shape;
-  } catch (const Error& e) {
-    throw UsageError("--tree " + text + ": " + e.what());
-  }
+  return all.add(prompt)
+      .add(sampling_flags())
+      .add(speculation_flags())
+      .add(model_flags())
+      .add(output);
 }
 
 std::vector<TokenId> parse_tokens(const std::string& text) {
@@ -150,22 +121,6 @@ void check_flags(const po::variables_map& values) {
   if (values["logprobs"].as<int>() > 0 && samples == 1 &&
       values.count("json") + values.count("report") == 0)
     throw UsageError("--logprobs: needs --json, --report FILE or --num-samples");
-  const Spec spec = parse_spec(values["spec"].as<std::string>());
-  const bool draft = values.count("model-draft") > 0;
-  if (spec != Spec::kAuto && spec != Spec::kNone && !draft)
-    throw UsageError("--spec " + std::string(name(spec)) + ": needs a draft model, -md");
-  const bool sized = values.count("tree-size") + values.count("tree-depth") > 0;
-  if ((sized || values.count("tree")) && (spec == Spec::kNone || !draft))
-    throw UsageError("--tree, --tree-size, --tree-depth: there is no tree without speculation");
-  if (sized && values.count("tree"))
-    throw UsageError("--tree: a shape has its size and depth; leave out --tree-size, --tree-depth");
-  if (sized && (spec == Spec::kSpecInfer || spec == Spec::kSpecTr || spec == Spec::kNaive))
-    throw UsageError("--tree-size, --tree-depth: " + std::string(name(spec)) +
-                     " has no best tree; give --tree 5x8, say");
-  if (values.count("tree") && spec == Spec::kChain)
-    throw UsageError("--tree: a chain has its shape; its length is --tree-size");
-  if (values.count("tree-depth") && spec == Spec::kChain)
-    throw UsageError("--tree-depth: a chain is as deep as --tree-size says");
 }
 
 struct Wanted {
@@ -259,16 +214,10 @@ int run_generate(const std::vector<std::string>& words) {
   request.logprobs = at_least(values, "logprobs", 0, 0);
   const int samples = values["num-samples"].as<int>();
   options.plan.max_sequences = samples;
-  options.plan.spec = parse_spec(values["spec"].as<std::string>());
-  if (values.count("tree")) options.plan.shape = parse_tree(values["tree"].as<std::string>());
-  options.plan.tree_size = at_least(values, "tree-size", 2, 0);
-  options.plan.tree_levels = at_least(values, "tree-depth", 2, 0);
-  options.plan.temperature = static_cast<double>(request.sampling.temperature);
+  set_speculation(values, options);
 
   const Interrupt interrupt;
-  const bool speculate = options.plan.spec != Spec::kNone && values.count("model-draft") > 0;
-  ModelFiles models = open_models(values["model"].as<std::string>(),
-                                  speculate ? values["model-draft"].as<std::string>() : "");
+  ModelFiles models = open_speculating_models(values, options);
   const std::vector<TokenId> prompt =
       read_prompt(values, *models.tokenizer, models.target.config().vocab);
   request.prompt = prompt;
@@ -282,15 +231,18 @@ int run_generate(const std::vector<std::string>& words) {
   ProgressLine progress(values);
   std::optional<Trace> trace;
   if (values.count("trace")) options.trace = &trace.emplace(values["trace"].as<std::string>());
+  std::optional<CostModel> cost;
   std::optional<Engine> engine;
   try {
+    cost.emplace(find_assumptions(values, models, options, progress, interrupt.token()).profile);
+    options.plan.cost = &*cost;
     engine.emplace(
         std::move(models), options,
         [&](std::uint64_t done, std::uint64_t all) { progress.show_loading(done, all); },
         interrupt.token());
   } catch (const Stopped&) {
     progress.end();
-    std::cerr << "canopy generate: stopped while loading\n";
+    std::cerr << "canopy generate: stopped before the first token\n";
     return 130;
   }
   progress.end();

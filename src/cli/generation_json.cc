@@ -48,6 +48,38 @@ json text_json(const Tokenizer& tokenizer, const GenerateReport& report) {
   return out;
 }
 
+/// A step's parts as they were predicted, and as they were on the mean of those after the first.
+json prediction_json(const Plan& plan, const BatchReport& report) {
+  if (!plan.prediction) return json();
+  const Candidate& c = plan.prediction->best;
+  json out{{"predicted",
+            {{"seconds_per_token", c.per_token().count()},
+             {"seconds_per_step", c.cost.step.count()},
+             {"tokens_per_step", c.tokens * c.sequences},
+             {"link_seconds", c.cost.link.count()},
+             {"compute_seconds", c.cost.compute.count()},
+             {"draft_seconds", c.cost.draft.count()},
+             {"bottleneck", name(c.cost.bottleneck)}}}};
+  if (const int steps = report.sweeps - 1; steps > 0)
+    out["measured"] = {
+        {"seconds_per_token", report.decode.count() / std::max(1, report.decode_tokens)},
+        {"seconds_per_step", report.decode.count() / steps},
+        {"tokens_per_step", static_cast<double>(report.decode_tokens) / steps},
+        {"link_seconds", report.link.busy.count() / steps},
+        {"compute_seconds", report.compute.count() / steps},
+        {"draft_seconds", report.drafting.count() / steps}};
+  return out;
+}
+
+json shapes_json(const BatchReport& report) {
+  json out = json::array();
+  for (const ShapeUsed& shape : report.shapes)
+    out.push_back({{"from_sweep", shape.from_sweep},
+                   {"tree_size", shape.size},
+                   {"tree_depth", shape.levels}});
+  return out;
+}
+
 json costs_json(const Engine& engine, const BatchReport& report) {
   const Plan& plan = engine.plan();
   const auto per = [](double sum, int count) { return count > 0 ? json(sum / count) : json(); };
@@ -93,6 +125,8 @@ json costs_json(const Engine& engine, const BatchReport& report) {
         {"planned_bytes", plan.total()},
         {"placement", placement_json(engine.placement())},
         {"ledger", ledger}}},
+      {"step", prediction_json(plan, report)},
+      {"shapes", shapes_json(report)},
       {"notes", engine.notes()}};
   if (const std::string& small = engine.models().target.config().inflated_from; !small.empty())
     out["inflated_from"] = small;

@@ -19,6 +19,7 @@ std::span<const Command> commands() {
       {"inflate", "write a function-preserving enlargement of a small model", run_inflate},
       {"inspect", "show what a model is and what running it takes", run_inspect},
       {"perplexity", "score a text", run_perplexity},
+      {"plan", "show what generate would do with a budget, and why", run_plan},
       {"quantize", "write a GGUF of 4 or 8 bits, a draft for its own original", run_quantize},
       {"tokenize", "turn text into token ids", run_tokenize},
   };

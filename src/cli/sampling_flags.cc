@@ -13,7 +13,8 @@ po::options_description sampling_flags() {
        "keep the K likeliest (0: all)")                                         //
       ("top-p", po::value<float>()->value_name("P")->default_value(1.0f, "1"),  //
        "then keep the likeliest that make up P of the probability")             //
-      ("seed,s", po::value<std::uint64_t>()->value_name("S")->default_value(0), "random seed");
+      ("seed,s", po::value<std::uint64_t>()->value_name("S")->default_value(0),
+       "random seed; the same seed gives the same text for the same tree");
   return flags;
 }
 

@@ -16,10 +16,6 @@ namespace canopy {
 
 namespace {
 
-// Of what is free when nobody names a budget: the rest is for the page cache and for other
-// programs.
-constexpr double kSafeShare = 0.8;
-
 // How the link is best read is tried out on models that are not read in a moment anyway.
 constexpr std::uint64_t kProbeFrom = 256u << 20;
 constexpr int kProbeRounds = 3;
@@ -56,10 +52,7 @@ Engine::Impl::Impl(ModelFiles files, const EngineOptions& options, const LoadPro
       trace(options.trace) {
   const auto start = Clock::now();
   PlanRequest request = options.plan;
-  if (request.memory == 0)
-    request.memory =
-        resident_memory() +
-        static_cast<std::uint64_t>(kSafeShare * static_cast<double>(device->free_bytes()));
+  if (request.memory == 0) request.memory = safe_memory(*device);
   const std::uint64_t held = resident_memory();
   plan = make_plan(request, models.target, models.draft ? &*models.draft : nullptr, held,
                    device->ops());
@@ -106,6 +99,9 @@ Engine::Impl::Impl(ModelFiles files, const EngineOptions& options, const LoadPro
     if (trace) draft_weights = traced(std::move(draft_weights), *trace, Trace::Lane::kDraft);
     draft = std::make_unique<Transformer>(*device, d, *draft_weights, plan.draft_limits);
     policy.emplace(*device, plan.policy);
+    cost = request.cost;
+    sampled = request.temperature > 0;
+    if (plan.adaptive) replanner.emplace(*cost, plan, sampled);
   }
   sweep_times.unit.resize(target_weights->units().size());
   target_weights = std::make_unique<TimedWeights>(

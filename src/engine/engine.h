@@ -65,6 +65,12 @@ struct GenerateReport {
   std::string finish_reason;          // "stop" (an end token), "length", "cancelled"
   std::vector<TokenReport> logprobs;  // when asked: one per token
   int steps = 0;                      // sweeps of the target that it took part in
+  std::vector<int> step_tokens;       // what each gained; the last may be more than was kept
+};
+
+/// A shape that trees had from some sweep on.
+struct ShapeUsed {
+  int from_sweep = 0, size = 0, levels = 0;
 };
 
 /// All texts of one call and what they cost together.
@@ -76,6 +82,8 @@ struct BatchReport {
   Seconds prefill{};                  // the first sweep: prompts and first trees share it
   Seconds decode{};                   // all later ones
   LinkTotals link;                    // of decode: what was read, how long the link was busy
+  Seconds compute{}, drafting{};      // of decode: the target's arithmetic, growing trees
+  std::vector<ShapeUsed> shapes;      // in their order; none for plain decoding
 };
 
 /// A step on its way (no new tokens yet), or as it ends: grown, swept, verified.

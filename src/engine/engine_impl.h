@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "src/engine/engine.h"
+#include "src/engine/replanner.h"
 #include "src/spec/draft_policy.h"
 #include "src/spec/verifier.h"
 
@@ -29,6 +30,7 @@ struct Sequence {
   std::vector<TokenId> behind;   // committed tokens that the target has not run: the prompt, once
   std::vector<TokenId> pending;  // those that the draft has not; the root last
   bool ended = false;
+  std::optional<AcceptanceTracker> tracker;  // where the plan follows the text
 
   StepRng rng() const {
     return {request->seed, request->sequence, static_cast<std::uint64_t>(report->steps)};
@@ -55,11 +57,15 @@ struct Engine::Impl {
   Notes notes;
   Seconds load_time{};
   SweepTimes sweep_times;  // of the target
+  Seconds drafting{};      // growing the trees of the last step
   std::unique_ptr<WeightSource> target_weights, draft_weights;
   Streamer* streamer = nullptr;  // target_weights, when it streams
   std::unique_ptr<Transformer> target, draft;
   std::vector<SequenceCaches> caches;  // one for each sequence of a batch
   std::optional<DraftPolicy> policy;
+  const CostModel* cost = nullptr;
+  bool sampled = false;                // by the plan
+  std::optional<Replanner> replanner;  // where the plan is adaptive
   std::optional<Verifier> verifier;
   std::vector<float> host_logits;
   std::unique_ptr<Stream> compute;  // last, so that its work ends before anything above is freed
@@ -87,6 +93,8 @@ struct Engine::Impl {
   };
   std::vector<Step> step(std::span<Sequence> sequences, const OnUnit& on_unit,
                          const std::stop_token& stop);
+  /// Looks whether the sequences, those of the next sweep, should have trees of another shape.
+  void replan(std::span<const Sequence> sequences);
   Step conclude(Sequence& sequence, const Draft& draft, const ConstTensorView& logits);
 };
 

@@ -58,7 +58,21 @@ Sequence Engine::Impl::begin(const GenerateRequest& request, GenerateReport& rep
           &with,
           most_tokens(request),
           {prompt.begin(), prompt.end() - 1},
-          {prompt.begin(), prompt.end()}};
+          {prompt.begin(), prompt.end()},
+          false,
+          replanner ? std::optional(replanner->tracker()) : std::nullopt};
+}
+
+void Engine::Impl::replan(std::span<const Sequence> sequences) {
+  std::vector<const AcceptanceTracker*> texts;
+  double context = 0;
+  for (const Sequence& sequence : sequences) {
+    texts.push_back(&*sequence.tracker);
+    context += sequence.caches->target->length();
+  }
+  if (texts.empty()) return;
+  context /= static_cast<double>(texts.size());
+  if (auto shape = replanner->after_sweep(texts, context, *policy)) policy->reshape(*shape);
 }
 
 std::vector<Engine::Impl::Step> Engine::Impl::step(std::span<Sequence> sequences,
@@ -75,6 +89,7 @@ std::vector<Engine::Impl::Step> Engine::Impl::step(std::span<Sequence> sequences
     for (const Sequence& s : sequences) drafts.push_back(root_only(s.pending.back()));
   }
   const auto grown = Clock::now();
+  drafting = grown - begun;
 
   std::vector<SweepPart> parts;
   std::vector<SequenceParts> storage;
@@ -123,6 +138,14 @@ Engine::Impl::Step Engine::Impl::conclude(Sequence& sequence, const Draft& grown
   }
   if (policy) sequence.caches->draft->commit(known, *compute);
   sequence.pending.push_back(verdict.next);
+  if (sequence.tracker) {
+    for (std::size_t i = 0; i < verdict.path.size(); ++i) {
+      const TokenTree::Range children = grown.tree.children(verdict.path[i]);
+      if (children.count == 0) continue;
+      const bool last = i + 1 == verdict.path.size();
+      sequence.tracker->observe(children.count, last ? -1 : verdict.path[i + 1] - children.first);
+    }
+  }
 
   Step step;
   for (std::size_t i = 1; i < verdict.path.size(); ++i)
@@ -141,6 +164,19 @@ BatchReport Engine::generate(std::span<const GenerateRequest> requests,
   BatchReport batch;
   batch.texts.resize(requests.size());
   for (GenerateReport& text : batch.texts) text.finish_reason = "cancelled";  // until it is done
+
+  if (m.replanner) {  // a text depends on nothing that was written before it
+    m.replanner.emplace(*m.cost, m.plan, m.sampled);
+    m.policy->reshape(m.plan.policy.shape);
+  }
+  const auto note_shape = [&] {
+    if (!m.policy) return;
+    const TreeShape& shape = m.policy->shape();
+    const ShapeUsed used{batch.sweeps, shape.size(), shape.levels()};
+    if (batch.shapes.empty() || batch.shapes.back().size != used.size ||
+        batch.shapes.back().levels != used.levels)
+      batch.shapes.push_back(used);
+  };
 
   std::vector<Sequence> running;
   std::size_t next = 0;
@@ -165,6 +201,7 @@ BatchReport Engine::generate(std::span<const GenerateRequest> requests,
       progress.since_start = batch.prefill + batch.decode + time;
       events.on_step(progress);
     };
+    note_shape();
     std::vector<Impl::Step> steps;
     try {
       steps = m.step(
@@ -182,6 +219,7 @@ BatchReport Engine::generate(std::span<const GenerateRequest> requests,
       GenerateReport& text = *sequence.report;
       const auto index = static_cast<std::size_t>(&text - batch.texts.data());
       ++text.steps;
+      text.step_tokens.push_back(static_cast<int>(steps[i].tokens.size()));
       for (std::size_t k = 0; k < steps[i].tokens.size() && !sequence.ended; ++k) {
         const TokenId token = steps[i].tokens[k];
         text.tokens.push_back(token);
@@ -208,7 +246,10 @@ BatchReport Engine::generate(std::span<const GenerateRequest> requests,
       batch.decode += time;
       batch.decode_tokens += batch.tokens - before;
       batch.link += of_step;
+      batch.compute += m.sweep_times.total();
+      batch.drafting += m.drafting;
     }
+    if (m.replanner) m.replan(running);
   }
   return batch;
 }

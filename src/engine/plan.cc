@@ -1,23 +1,18 @@
 #include "src/engine/plan.h"
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 
 #include "offload/streamer.h"
 #include "planner/acceptance.h"
 #include "src/base/error.h"
+#include "src/base/process_memory.h"
+#include "src/engine/target_memory.h"
 #include "src/spec/verifier.h"
 
 namespace canopy {
 
 namespace {
 
-// Until a plan is made from measurements (a later command), a tree whose arithmetic hides behind
-// most disks: 40 rows cost two AVX-512 cores about as long as reading their 16-bit weights at
-// 2.5 GB/s, measured; a self-draft has 5 tokens of it accepted, and each level costs one pass of
-// it.
-constexpr int kTreeSize = 40, kTreeLevels = 12, kChainSize = 8;
 // The shape that SpecInfer is measured with on models in memory (arXiv:2402.12374, Table 4); it has
 // about as many nodes.
 constexpr int kSequences = 5, kSequenceLength = 8;
@@ -26,49 +21,26 @@ constexpr int kSequences = 5, kSequenceLength = 8;
 // allocator slack, the text itself. Held against a cgroup's own figure by tests/engine/memory_test.
 constexpr std::uint64_t kAllowance = 24u << 20;
 
-std::string mebibytes(std::uint64_t bytes) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.1f MiB", static_cast<double>(bytes) / 0x1p20);
-  return text.data();
-}
-
 // Rows of a sweep that trees of a given size may fill together, where several sequences share it:
 // what a model works on at once (Transformer::Limits::chunk).
 constexpr int kGivenRows = 256;
 
-/// How many sequences share a sweep if memory allows. Trees that are chosen here split the nodes
-/// that one sequence would have had, down to a root and a child each; given ones are as large as
-/// they are.
-int choose_sequences(const PlanRequest& request, Spec spec) {
-  if (request.probe) return request.max_sequences;
-  const int given = request.shape ? request.shape->size() : request.tree_size;
-  int fit = kTreeSize;
-  if (spec != Spec::kNone) fit = given != 0 ? kGivenRows / given : kTreeSize / 2;
-  return std::clamp(fit, 1, request.max_sequences);
+Acceptance acceptance_of(const PlanRequest& request) {
+  return request.acceptance.value_or(default_acceptance(request.temperature));
 }
 
-/// The tree of each of `sequences` that share a sweep.
-TreeShape choose_shape(const PlanRequest& request, Spec spec, int sequences) {
-  if (request.shape && spec != Spec::kNone) return *request.shape;
-  const int share = std::max(2, kTreeSize / sequences);
-  switch (spec) {
-    case Spec::kChain:
-      return TreeShape::chain(request.tree_size != 0 ? request.tree_size
-                                                     : std::min(kChainSize, share));
-    case Spec::kSequoia:
-    case Spec::kTopK: {
-      const int size = request.tree_size != 0 ? request.tree_size : share;
-      const int levels = request.tree_levels != 0 ? request.tree_levels : kTreeLevels;
-      return best_tree(size, std::min(levels, size), default_acceptance(request.temperature));
-    }
-    case Spec::kSpecInfer:
-    case Spec::kSpecTr:
-    case Spec::kNaive:
-      return TreeShape::sequences(std::max(1, kSequences / sequences),
-                                  std::min(kSequenceLength, share - 1));
-    default:
-      return TreeShape::chain(1);
-  }
+/// The tree, where nothing is left to choose: a given one, none, or the one shape of a method.
+/// `vocab`: tokens that both models know.
+std::optional<TreeShape> given_shape(const PlanRequest& request, Spec spec, int vocab) {
+  if (request.probe) return TreeShape::branching(std::array{std::min(kProbeChildren, vocab)});
+  if (spec == Spec::kNone) return TreeShape();
+  if (request.shape) return request.shape;
+  if (spec == Spec::kChain && request.tree_size != 0) return TreeShape::chain(request.tree_size);
+  if (spec == Spec::kSpecInfer || spec == Spec::kSpecTr || spec == Spec::kNaive)
+    return TreeShape::sequences(kSequences, kSequenceLength);
+  if (request.tree_size != 0 && request.tree_levels != 0)
+    return best_tree(request.tree_size, request.tree_levels, acceptance_of(request));
+  return std::nullopt;
 }
 
 /// At temperature 0 independent draws would all be the same token, and draws without replacement
@@ -89,86 +61,10 @@ Drawing choose_drawing(Spec spec, double temperature) {
   }
 }
 
-// Units in transit where the budget is better spent on weights at rest: enough to read on while the
-// host is between two sweeps and while one unit's compute is slow.
-constexpr std::size_t kSmoothUnits = 4;
-
-[[noreturn]] void refuse(const Plan& plan, const std::string& what) {
-  std::string message = "a memory budget of " + mebibytes(plan.memory) + " is too small for " +
-                        what + ": at least " + mebibytes(plan.total()) + " are needed";
-  for (const LedgerEntry& entry : plan.ledger)
-    message += "\n  " + mebibytes(entry.bytes) + "  " + entry.what;
-  throw Error(message);
-}
-
-/// The target's own part of the budget: where its weights lie.
-struct TargetMemory {
-  const Checkpoint& target;
-  std::vector<UnitLayout> units = lay_out_units(target, kReadAlignment);
-  std::uint64_t whole = RestingWeights::bytes_needed(target, units, all_resident(units));
-  /// A ring of two units and what never travels.
-  std::uint64_t least = least_ring(units, none_resident(units)) +
-                        Streamer::resting_bytes(target, units, none_resident(units));
-
-  void place(Plan& plan, const PlanRequest& request) const;
-};
-
-/// What is left holds the whole target, or weights at rest and a ring.
-void TargetMemory::place(Plan& plan, const PlanRequest& request) const {
-  auto& ledger = plan.ledger;
-  const std::uint64_t fixed = plan.total();
-  const Residency none = none_resident(units);
-  const std::uint64_t model = travelling_bytes(units, none);
-  double layer = 0;
-  for (const UnitLayout& unit : units)
-    if (unit.unit.part != Part::kHead) layer += static_cast<double>(unit.read.slab_bytes);
-  layer /= target.config().layers;
-
-  if (request.resident.value_or(whole) >= whole && fixed + whole <= plan.memory) {
-    plan.resident = true;
-    plan.resident_bytes = whole;
-    plan.resident_layers = target.config().layers;
-    ledger.push_back({"target weights, all resident", whole});
-    return;
-  }
-  const std::uint64_t left = plan.memory > fixed ? plan.memory - fixed : 0;
-  if (left < least) {
-    ledger.push_back({"target: a ring of two units, norms, rows of the embedding", least});
-    refuse(plan, target.root().string());
-  }
-
-  // Spread what may rest, then hand back what the embedding table, if it rests too, takes beside.
-  const std::uint64_t smooth = least_ring(units, none) / 2 * kSmoothUnits;
-  const std::uint64_t small_ring = std::min<std::uint64_t>(smooth, left);
-  if (request.resident && *request.resident > left - least)
-    throw Error("cannot keep " + mebibytes(*request.resident) +
-                " of weights resident: beside what must be there, " + mebibytes(left - least) +
-                " are left of the budget of " + mebibytes(plan.memory) +
-                "; give more memory, or --resident auto");
-  std::uint64_t may_rest = request.resident.value_or(left - std::max(small_ring, least));
-  const auto beside_ring = [&] { return Streamer::resting_bytes(target, units, plan.residency); };
-  do {
-    plan.residency = spread_resident(target, units, may_rest);
-    const std::uint64_t over = beside_ring() + least_ring(units, plan.residency);
-    if (over <= left) break;
-    may_rest -= std::min(may_rest, over - left);
-  } while (true);
-
-  plan.sweep_bytes = travelling_bytes(units, plan.residency);
-  plan.resident_bytes = model - plan.sweep_bytes;
-  // A ring that holds a whole sweep has nothing left to read ahead.
-  plan.ring_bytes =
-      std::min(left - beside_ring(),
-               std::max<std::uint64_t>(plan.sweep_bytes, least_ring(units, plan.residency)));
-  plan.resident_layers = static_cast<double>(plan.resident_bytes) / layer;
-  plan.ring_layers = static_cast<double>(plan.ring_bytes) / layer;
-  ledger.push_back({"target weights at rest", beside_ring()});
-  ledger.push_back({"target ring", plan.ring_bytes});
-}
-
-/// Everything but the target's weights, for `sequences` that share a sweep.
-Plan lay_out(const PlanRequest& request, Spec spec, int sequences, const ModelConfig& t,
-             const Checkpoint* draft, std::uint64_t process_bytes, const Ops& ops) {
+/// Everything but the target's weights, for `sequences` trees that share a sweep.
+Plan lay_out(const PlanRequest& request, Spec spec, bool adaptive, const TreeShape& shape,
+             int sequences, const ModelConfig& t, const Checkpoint* draft,
+             std::uint64_t process_bytes, const Ops& ops) {
   Plan plan;
   plan.memory = request.memory;
   plan.kv = request.kv;
@@ -176,12 +72,16 @@ Plan lay_out(const PlanRequest& request, Spec spec, int sequences, const ModelCo
   plan.max_sequences = sequences;
   plan.max_prompt = request.max_prompt;
   plan.probe = request.probe;
-  plan.policy.shape = choose_shape(request, plan.spec, sequences);
-  if (request.probe)
-    plan.policy.shape = TreeShape::branching(
-        std::array{std::min({kProbeChildren, t.vocab, draft->config().vocab})});
+  plan.policy.shape = shape;
   plan.policy.drawing = choose_drawing(plan.spec, request.temperature);
   plan.policy.max_requests = sequences;
+  if (adaptive && shape.size() > 1) {
+    // For trees of other depths that the text may ask for later.
+    const auto more = [](int count) { return count + count / 4 + 4; };
+    const DraftPolicy::Needs own = DraftPolicy::needs(shape);
+    plan.policy.room = {own.nodes, std::min(own.nodes, more(own.inner)),
+                        std::min(own.nodes, more(own.widest)), 4 * own.nodes};
+  }
   const int nodes = request.probe ? 1 : plan.policy.shape.size();  // that a model runs
   plan.slots = request.context + nodes;
   plan.target_limits.max_nodes = sequences * (request.max_prompt + nodes);
@@ -236,24 +136,84 @@ std::uint64_t Plan::total() const {
   return sum;
 }
 
+std::uint64_t safe_memory(const Device& device) {
+  constexpr double kSafeShare = 0.8;  // the rest is for the page cache and for other programs
+  return resident_memory() +
+         static_cast<std::uint64_t>(kSafeShare * static_cast<double>(device.free_bytes()));
+}
+
 Plan make_plan(const PlanRequest& request, const Checkpoint& target, const Checkpoint* draft,
                std::uint64_t process_bytes, const Ops& ops) {
   require(request.max_sequences >= 1, "a plan is for at least one sequence");
-  const Spec spec = request.spec != Spec::kAuto ? request.spec
-                    : draft                     ? Spec::kSequoia
-                                                : Spec::kNone;
-  if (spec != Spec::kNone && draft == nullptr)
-    throw Error("speculation (" + std::string(name(spec)) + ") needs a draft model");
-  require(!request.probe || spec != Spec::kNone, "acceptance is measured of a draft and a target");
-  const TargetMemory weights{target};
-  const std::uint64_t least = std::min(weights.whole, weights.least + request.resident.value_or(0));
-  int sequences = choose_sequences(request, spec);
-  const auto lay_out_for = [&](int count) {
-    return lay_out(request, spec, count, target.config(), draft, process_bytes, ops);
+  const Spec asked = request.spec == Spec::kAuto && draft == nullptr ? Spec::kNone : request.spec;
+  if (asked != Spec::kNone && draft == nullptr)
+    throw Error("speculation (" + std::string(name(asked)) + ") needs a draft model");
+  require(!request.probe || asked != Spec::kNone, "acceptance is measured of a draft and a target");
+  const TargetMemory weights(target);
+  const std::optional<TreeShape> given = given_shape(
+      request, asked, draft ? std::min(target.config().vocab, draft->config().vocab) : 0);
+  const auto spec_of = [&](const TreeShape& shape) {
+    if (asked != Spec::kAuto) return asked;
+    return shape.size() == 1                ? Spec::kNone
+           : shape.levels() == shape.size() ? Spec::kChain
+                                            : Spec::kSequoia;
   };
-  Plan plan = lay_out_for(sequences);
-  while (sequences > 1 && plan.total() + least > plan.memory) plan = lay_out_for(--sequences);
-  weights.place(plan, request);
+  const auto beside = [&](const TreeShape& shape, int sequences) {
+    return lay_out(request, spec_of(shape), !given && request.tree_size == 0, shape, sequences,
+                   target.config(), draft, process_bytes, ops);
+  };
+  const auto place = [&](const Plan& plan, std::uint64_t ring) {
+    const std::uint64_t fixed = plan.total();
+    return fixed > plan.memory ? std::nullopt
+                               : weights.place(plan.memory - fixed, request.resident, ring);
+  };
+
+  PlannerInput input;
+  input.cost = request.cost;
+  input.acceptance = acceptance_of(request);
+  input.sampled = request.temperature > 0;
+  input.context = 0.5 * (request.max_prompt + request.context);
+  input.sequences = request.max_sequences;
+  input.nodes = request.tree_size;
+  if (request.tree_levels != 0) input.max_levels = request.tree_levels;
+  input.plain = asked == Spec::kAuto;
+  input.chains = asked == Spec::kAuto || asked == Spec::kChain;
+  input.trees = asked != Spec::kChain;
+  input.lay_out = [&](const TreeShape& shape, int sequences,
+                      std::uint64_t ring) -> std::optional<WeightPlan> {
+    const auto placed = place(beside(shape, sequences), ring);
+    if (!placed) return std::nullopt;
+    return weights.seen(*placed);
+  };
+
+  std::optional<Choice> choice;
+  TreeShape shape;
+  int sequences = 1;
+  if (given) {
+    shape = *given;
+    sequences = request.probe ? request.max_sequences
+                              : std::clamp(kGivenRows / shape.size(), 1, request.max_sequences);
+    while (sequences > 1 && !place(beside(shape, sequences), 0)) --sequences;
+    if (input.cost != nullptr)
+      if (auto candidate = predict(input, shape, sequences)) choice = {{std::move(*candidate)}, {}};
+  } else {
+    require(input.cost != nullptr, "to choose a tree takes a profile of the machine");
+    choice = choose(input);
+    if (choice) {
+      shape = choice->best.shape;
+      sequences = choice->best.sequences;
+    } else if (asked != Spec::kAuto) {
+      shape = TreeShape::chain(2);  // the least there is; it says what is missing
+    }
+  }
+  Plan plan = beside(shape, sequences);
+  const auto placed = place(plan, choice ? choice->best.ring_wish : 0);
+  if (!placed) weights.refuse(std::move(plan), request.resident);
+  weights.enter(plan, *placed);
+  plan.acceptance = input.acceptance;
+  plan.weights = weights.seen(*placed);
+  plan.adaptive = !given && request.tree_size == 0 && shape.size() > 1;
+  plan.prediction = std::move(choice);
   return plan;
 }
 

@@ -8,12 +8,14 @@
 
 #include "offload/checkpoint.h"
 #include "offload/residency.h"
+#include "planner/planner.h"
 #include "src/spec/draft_policy.h"
 
 namespace canopy {
 
 /// How text is speculated: a drawing with its rule, and the shape that goes with it if none is
-/// given. kAuto: kSequoia with a draft, kNone without. kChain: kSequoia's drawing on a chain.
+/// given. kChain: kSequoia's drawing on a chain. kAuto: of kSequoia, kChain and kNone what the
+/// planner predicts to be the fastest.
 enum class Spec : std::uint8_t {
   kAuto,
   kNone,
@@ -64,14 +66,24 @@ struct Plan {
   std::uint64_t memory = 0;                     // the budget
   std::vector<LedgerEntry> ledger;
   std::uint64_t total() const;
+  Acceptance acceptance;  // that it was made with
+  WeightPlan weights;     // where the target's units lie, as the planner sees it
+  bool adaptive = false;  // the tree was chosen, with room for others: it may follow the text
+  /// What is predicted of it, and what else was considered, if a tree was to be chosen. Nothing
+  /// without a cost model.
+  std::optional<Choice> prediction;
 };
 
 struct PlanRequest {
   std::uint64_t memory = 0;  // bytes for the whole process
   Spec spec = Spec::kAuto;
-  std::optional<TreeShape> shape;      // the tree, if it is not to be chosen here;
-  int tree_size = 0, tree_levels = 0;  // by these numbers, where they are not 0
-  int max_prompt = 0, context = 0;     // tokens
+  std::optional<TreeShape> shape;  // the tree, if the planner is not to choose it
+  int tree_size = 0;               // its nodes likewise, where not 0
+  int tree_levels = 0;             // its most levels
+  /// Of these models on this machine, to choose a tree. Must outlive the plan's engine.
+  const CostModel* cost = nullptr;
+  std::optional<Acceptance> acceptance;  // measured; else what a self-draft has
+  int max_prompt = 0, context = 0;       // tokens
   /// To measure acceptance: the draft proposes kProbeChildren at each position, or as many tokens
   /// as both models know, and the target runs none of them.
   bool probe = false;
@@ -85,11 +97,15 @@ struct PlanRequest {
   std::optional<std::uint64_t> resident;
 };
 
+/// What a process may take when nobody names a budget: what it holds and most of what is free.
+std::uint64_t safe_memory(const Device& device);
+
 /// Lays the budget out before any weight is read: everything that must be there, for as many
 /// sequences as fit beside the least that the target can do with, then the whole target if it fits,
-/// else weights at rest and a ring for the others. `process_bytes` is what the process holds
-/// already; `ops` tells its scratch. Throws Error with the ledger and the smallest budget that
-/// would do.
+/// else weights at rest and a ring for the others. What the request leaves open, tree, sequences
+/// and ring, is chosen for the fewest predicted seconds per token. `process_bytes` is what the
+/// process holds already; `ops` tells its scratch. Throws Error with the ledger and the smallest
+/// budget that would do, or if a tree is to be chosen and there is no cost model.
 Plan make_plan(const PlanRequest& request, const Checkpoint& target, const Checkpoint* draft,
                std::uint64_t process_bytes, const Ops& ops);
 

@@ -68,13 +68,15 @@ class Generate(TempDirCase):
         self.assertEqual(run("quantize", "-m", SMOLLM2, "-o", draft, "--type", "q4_0").returncode, 0)
         plain = run_json("generate", "-m", SMOLLM2, "-p", PROMPT, "-n", 24, "--ignore-eos")
         (self.dir / "tree.json").write_text('{"parents": [-1, 0, 0, 0, 1, 1, 4, 6, 7]}')
-        for words in (["--spec", "chain"], ["--spec", "sequoia"], ["--tree-size", 24, "--tree-depth", 8],
-                      ["--spec", "specinfer"], ["--spec", "topk", "--tree", "3,2,1,1"],
-                      ["--tree", self.dir / "tree.json"]):
+        for most, words in ((1, ["--spec", "chain"]), (1, ["--spec", "sequoia"]), (.5, ["--tree-size", 24, "--tree-depth", 8]),
+                            (.5, ["--spec", "specinfer"]), (.5, ["--spec", "topk", "--tree", "3,2,1,1"]),
+                            (.5, ["--tree", self.dir / "tree.json"])):
             tree = run_json("generate", "-m", SMOLLM2, "-md", draft, "-p", PROMPT, "-n", 24, "--ignore-eos", *words)
             self.assertEqual(tree["tokens"], plain["tokens"])
-            self.assertLess(tree["steps"], plain["steps"] / 2)
+            self.assertLess(tree["steps"], most * plain["steps"])
             self.assertEqual(tree["plan"]["spec"], words[1] if words[0] == "--spec" else "sequoia")
+            self.assertEqual(tree["step"]["predicted"].keys() - tree["step"]["measured"].keys(), {"bottleneck"})
+            self.assertEqual(tree["shapes"][0]["tree_size"], tree["plan"]["tree_size"])
         self.assertEqual(tree["plan"]["tree_size"], 9)
         self.assertEqual(tree["plan"]["tree_depth"], 6)
 

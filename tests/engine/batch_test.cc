@@ -221,20 +221,30 @@ class BatchPlan : public Batch {
   }
 };
 
-TEST_F(BatchPlan, SharesTheNodesOfOneTreeAmongTheSequences) {
+TEST_F(BatchPlan, HasRoomForAsManySequencesAsPayAndAreAskedFor) {
   for (const auto& [spec, spec_name] : kSpecNames) {
     SCOPED_TRACE(spec_name);
-    const int alone = spec == Spec::kNone ? 40 : plan(spec, 1).policy.shape.size();
     for (const int sequences : {1, 2, 3, 7, 20, 1000}) {
       const Plan p = plan(spec, sequences);
       const int nodes = p.policy.shape.size();
-      EXPECT_EQ(p.max_sequences, std::min(sequences, spec == Spec::kNone ? 40 : 20));
-      EXPECT_GE(nodes, spec == Spec::kNone ? 1 : 2);
-      EXPECT_LE(nodes * p.max_sequences, std::max(alone, 41));
+      EXPECT_GE(p.max_sequences, std::min(sequences, 2));
+      EXPECT_LE(p.max_sequences, sequences);
+      EXPECT_LE(nodes * p.max_sequences, 1024);
       EXPECT_EQ(p.policy.max_requests, p.max_sequences);
     }
   }
   EXPECT_EQ(plan(Spec::kSequoia, 4, 1u << 30, 16).policy.shape.size(), 16);
+}
+
+TEST_F(BatchPlan, AGivenTreeIsAsLargeAsItIsSoFewerShareASweep) {
+  PlanRequest request = options(Spec::kSequoia).plan;
+  request.shape = TreeShape::sequences(7, 9);  // 64 nodes
+  request.max_sequences = 1000;
+  request.memory = 1u << 30;
+  const ModelFiles files = models(true);
+  const Plan p = make_plan(request, files.target, &*files.draft, 0, make_device({})->ops());
+  EXPECT_EQ(p.max_sequences, 4);
+  EXPECT_FALSE(p.adaptive);
 }
 
 TEST_F(BatchPlan, HasFewerSequencesWhereMemoryIsShortAndRefusesOnlyWhereOneDoesNotFit) {

@@ -221,7 +221,9 @@ TEST_F(MeasureAcceptance, RefusesWhatItsPlanHasNoRoomFor) {
   EXPECT_THROW(engine.measure_acceptance(request(cuts, 0)), Error);
   cuts[1].tokens.clear();
   EXPECT_THROW(engine.measure_acceptance(request(cuts, 0)), Error);
-  Engine other(models(), options(0));
+  EngineOptions speculating = options(0);
+  speculating.plan.shape = TreeShape::chain(2);
+  Engine other(models(), speculating);
   const auto fit = prompts(2);
   EXPECT_THROW(other.measure_acceptance(request(fit, 0)), Error);
 }

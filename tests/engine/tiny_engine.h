@@ -13,6 +13,7 @@
 
 #include "kernels/convert.h"
 #include "src/engine/engine.h"
+#include "tests/planner/made_up.h"
 #include "tests/temp_dir.h"
 
 namespace canopy {
@@ -82,6 +83,18 @@ class TinyEngine : public ::testing::Test {
                                                         files.target.config().end_tokens);
     return files;
   }
+  /// Of a machine that never was, on which trees of some 50 nodes pay for this small model.
+  static const CostModel& made_up_cost() {
+    static const CostModel cost([] {
+      HardwareProfile p = testing::made_up_profile();
+      p.link_bytes_per_second = 1e9;
+      p.attention = p.mlp = testing::line(1e-3, 3e-6);
+      p.head = testing::line(3e-3, 1e-5);
+      p.drafting = {testing::line(1e-4, 1e-6), testing::line(1e-4, 1e-6), Seconds(0)};
+      return p;
+    }());
+    return cost;
+  }
   static EngineOptions options(Spec spec, int tree = 0, int levels = 0, double temperature = 0) {
     EngineOptions o;
     o.device.threads = 2;
@@ -89,6 +102,7 @@ class TinyEngine : public ::testing::Test {
     o.plan.tree_size = tree;
     o.plan.tree_levels = levels;
     o.plan.temperature = temperature;
+    o.plan.cost = &made_up_cost();
     o.plan.max_prompt = 32;
     o.plan.context = 32 + kNew;
     return o;

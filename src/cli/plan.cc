@@ -1,0 +1,193 @@
+// canopy plan: what generate would do, and why.
+#include <cstdio>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "src/base/error.h"
+#include "src/base/process_memory.h"
+#include "src/cli/commands.h"
+#include "src/cli/model_options.h"
+#include "src/cli/profile.h"
+#include "src/cli/sampling_flags.h"
+#include "src/cli/speculation_options.h"
+
+namespace canopy::cli {
+
+namespace po = boost::program_options;
+using nlohmann::json;
+
+namespace {
+
+constexpr const char* kUsage =
+    "usage: canopy plan -m MODEL [-md DRAFT] [--memory SIZE] [FLAG ...]\n\n"
+    "Shows what generate would do with this budget, and why: the trees that were considered, the\n"
+    "predicted seconds per token, what limits them and what would help. Reads headers only, if "
+    "the\n"
+    "machine has been measured before; with --profile it plans for another machine.";
+
+/// One thing that somebody could buy.
+struct Remedy {
+  std::string what;
+  std::optional<Candidate> best;  // nothing: no plan fits, or none is made from measurements
+};
+
+std::string kind(const Candidate& c) {
+  if (c.shape.size() == 1) return "plain";
+  return c.shape.levels() == c.shape.size() ? "chain" : "tree";
+}
+
+json candidate_json(const Candidate& c) {
+  return {{"kind", kind(c)},
+          {"tree_size", c.shape.size()},
+          {"tree_depth", c.shape.levels()},
+          {"sequences", c.sequences},
+          {"tokens_per_step", c.tokens},
+          {"seconds_per_step", c.cost.step.count()},
+          {"seconds_per_token", c.per_token().count()},
+          {"link_seconds", c.cost.link.count()},
+          {"compute_seconds", c.cost.compute.count()},
+          {"draft_seconds", c.cost.draft.count()},
+          {"verify_seconds", c.cost.verify.count()},
+          {"bottleneck", name(c.cost.bottleneck)},
+          {"ring_bytes", c.ring_bytes},
+          {"resident_bytes", c.resident_bytes},
+          {"sweep_bytes", c.sweep_bytes}};
+}
+
+void print_candidate(const Candidate& c, char mark) {
+  std::printf("%c %-5s %5d %5d %4d %8.2f %9.3f %9.3f %9.3f %9.3f %9.3f  %-9s %8s %8s\n", mark,
+              kind(c).c_str(), c.shape.size(), c.shape.levels(), c.sequences, c.tokens,
+              c.cost.link.count(), c.cost.compute.count(), c.cost.draft.count(),
+              c.cost.step.count(), c.per_token().count(), name(c.cost.bottleneck),
+              format_size(c.resident_bytes).c_str(), format_size(c.ring_bytes).c_str());
+}
+
+void print(const Plan& plan, const HardwareProfile& profile, const std::string& acceptance,
+           const std::vector<Remedy>& remedies) {
+  const Choice& choice = *plan.prediction;
+  const Candidate& best = choice.best;
+  std::printf("measured on %s, %s\nacceptance: %s\nbudget %s, of which %s are planned\n\n",
+              profile.machine.c_str(), profile.date.c_str(), acceptance.c_str(),
+              format_size(plan.memory).c_str(), format_size(plan.total()).c_str());
+  std::printf("  %-5s %5s %5s %4s %8s %9s %9s %9s %9s %9s  %-9s %8s %8s\n", "kind", "nodes",
+              "depth", "seqs", "tok/step", "link s", "compute s", "draft s", "step s", "s/token",
+              "limit", "resident", "ring");
+  bool marked = false;
+  for (const Candidate& c : choice.table) {
+    // Beyond the best, trees only grow worse; the JSON has them all.
+    if (c.shape.size() > best.shape.size() && c.per_token() > 2 * best.per_token()) continue;
+    const bool chosen = !marked && c.shape.size() == best.shape.size() &&
+                        c.shape.levels() == best.shape.levels() && c.sequences == best.sequences;
+    print_candidate(c, chosen ? '*' : ' ');
+    marked = marked || chosen;
+  }
+  if (!marked) print_candidate(best, '*');
+  std::printf(
+      "\npredicted: %.3f s per token, %.2f tokens per step of %.3f s; the limit is the %s\n",
+      best.per_token().count(), best.tokens, best.cost.step.count(), name(best.cost.bottleneck));
+  for (const Remedy& remedy : remedies) {
+    if (!remedy.best) continue;
+    const double now = best.per_token().count(), then = remedy.best->per_token().count();
+    std::printf("  with %-34s %.3f s per token (%+.0f %%)\n", (remedy.what + ":").c_str(), then,
+                100 * (then / now - 1));
+  }
+}
+
+/// Each rank refuses half as often as before.
+Acceptance better_draft(const Acceptance& acceptance) {
+  Acceptance better;
+  double refused = 1, refused_better = 1;  // up to the rank at hand
+  for (const double p : acceptance.accept) {
+    const double refusal = refused > 0 ? 1 - std::min(1.0, p / refused) : 1;
+    better.accept.push_back(refused_better * (1 - refusal / 2));
+    refused_better *= refusal / 2;
+    refused -= p;
+  }
+  return better;
+}
+
+}  // namespace
+
+int run_plan(const std::vector<std::string>& words) {
+  constexpr int kContext = 256, kGiB = 1 << 30;
+  po::options_description flags;
+  po::options_description own("Request and output");
+  own.add_options()  //
+      ("num-samples", po::value<int>()->value_name("K")->default_value(1),
+       "plan for K continuations that share sweeps")  //
+      ("json", "print one JSON object");
+  const auto parsed =
+      parse(words, kUsage,
+            flags.add(sampling_flags()).add(speculation_flags()).add(model_flags()).add(own));
+  if (!parsed) return 0;
+  const po::variables_map& values = *parsed;
+  EngineOptions options = engine_options(values);
+  set_speculation(values, options);
+  options.plan.max_sequences = at_least(values, "num-samples", 1, 1);
+
+  const Interrupt interrupt;
+  const ModelFiles models = open_speculating_models(values, options);
+  PlanRequest& request = options.plan;
+  if (request.context == 0) request.context = kContext;
+  request.max_prompt = request.context / 2;
+  ProgressLine progress(values);
+  Assumptions assumed;
+  try {
+    assumed = find_assumptions(values, models, options, progress, interrupt.token());
+  } catch (const Stopped&) {
+    std::cerr << "canopy plan: stopped while measuring\n";
+    return 130;
+  }
+  const std::uint64_t process = resident_memory();
+  const auto device = make_device(options.device);
+  if (request.memory == 0) request.memory = safe_memory(*device);
+  const CostModel cost(assumed.profile);
+  request.cost = &cost;
+  const Checkpoint* draft = models.draft ? &*models.draft : nullptr;
+  const auto plan_for = [&](const PlanRequest& changed) {
+    return make_plan(changed, models.target, draft, process, device->ops());
+  };
+  const Plan plan = plan_for(request);
+
+  std::vector<Remedy> remedies;
+  const auto consider = [&](const std::string& what, const PlanRequest& changed) {
+    const Plan other = plan_for(changed);
+    remedies.push_back(
+        {what, other.prediction ? std::optional(other.prediction->best) : std::nullopt});
+  };
+  PlanRequest changed = request;
+  changed.memory += kGiB;
+  consider("1 GiB more memory", changed);
+  changed = request;
+  HardwareProfile faster = assumed.profile;
+  faster.link_bytes_per_second *= 2;
+  const CostModel fast_link(faster);
+  changed.cost = &fast_link;
+  consider("a link twice as fast", changed);
+  if (draft != nullptr) {
+    changed = request;
+    changed.acceptance = better_draft(plan.acceptance);
+    consider("a draft refused half as often", changed);
+  }
+
+  if (values.count("json") == 0) {
+    print(plan, assumed.profile, assumed.acceptance_from, remedies);
+  } else {
+    json out{{"plan", candidate_json(plan.prediction->best)},
+             {"spec", name(plan.spec)},
+             {"memory_bytes", plan.memory},
+             {"planned_bytes", plan.total()},
+             {"machine", assumed.profile.machine},
+             {"acceptance", assumed.acceptance_from}};
+    for (const Candidate& c : plan.prediction->table)
+      out["candidates"].push_back(candidate_json(c));
+    for (const Remedy& remedy : remedies)
+      if (remedy.best) out["with"][remedy.what] = candidate_json(*remedy.best);
+    for (const LedgerEntry& entry : plan.ledger) out["ledger"][entry.what] = entry.bytes;
+    std::cout << out.dump(2) << "\n";
+  }
+  if (!std::cout.flush()) throw Error("cannot write to standard output");
+  return 0;
+}
+
+}  // namespace canopy::cli

@@ -1,0 +1,123 @@
+#include "src/cli/speculation_options.h"
+
+#include <filesystem>
+#include <iostream>
+
+#include "offload/integrity.h"
+#include "planner/acceptance_file.h"
+#include "planner/shape_text.h"
+#include "src/base/cache_dir.h"
+#include "src/base/error.h"
+#include "src/cli/profile.h"
+#include "src/cli/sampling_flags.h"
+
+namespace canopy::cli {
+
+namespace po = boost::program_options;
+
+Spec parse_spec(std::string_view flag, const std::string& text) {
+  std::string known;
+  for (const auto& [spec, name] : kSpecNames) {
+    if (text == name) return spec;
+    known += (known.empty() ? "" : ", ") + std::string(name);
+  }
+  throw UsageError(std::string(flag) + ": '" + text + "' is none of " + known);
+}
+
+bool has_fixed_shape(Spec spec) {
+  return spec == Spec::kSpecInfer || spec == Spec::kSpecTr || spec == Spec::kNaive;
+}
+
+namespace {
+
+TreeShape parse_tree(const std::string& text) {
+  try {
+    const std::optional<TreeShape> written = parse_shape(text);
+    TreeShape shape = written ? *written : shape_from_json(read_text(text));
+    require(shape.size() > 1, "the root alone speculates nothing: use --spec none");
+    return shape;
+  } catch (const Error& e) {
+    throw UsageError("--tree " + text + ": " + e.what());
+  }
+}
+
+}  // namespace
+
+po::options_description speculation_flags() {
+  po::options_description flags("Speculation");
+  flags.add_options()                                                                        //
+      ("model-draft", po::value<std::string>()->value_name("PATH"), "-md: the draft model")  //
+      ("spec", po::value<std::string>()->value_name("HOW")->default_value("auto"),           //
+       "auto (what is predicted to be the fastest: a tree, a chain or none), none, sequoia, chain, "
+       "specinfer, spectr, naive or topk: how children are drawn and verified; all are exact")  //
+      ("tree", po::value<std::string>()->value_name("SHAPE"),
+       "the tree's shape, instead of the one chosen: 5x8 (5 sequences of 8 tokens), 4,2,1 "
+       "(children on each level), 2-ary:64 (64 nodes with 2 children each, level by level), or a "
+       "JSON file with the parents: [-1, 0, 0, 1]")                                             //
+      ("tree-size", po::value<int>()->value_name("N"), "nodes of the tree, its root included")  //
+      ("tree-depth", po::value<int>()->value_name("LEVELS"),
+       "most levels of the tree, the root's included")  //
+      ("profile", po::value<std::string>()->value_name("FILE"),
+       "plan with the figures that canopy calibrate hardware -o FILE measured (default: those kept "
+       "for these models on this machine, measured once)");
+  return flags;
+}
+
+void set_speculation(const po::variables_map& values, EngineOptions& options) {
+  PlanRequest& plan = options.plan;
+  const Spec spec = plan.spec = parse_spec("--spec", values["spec"].as<std::string>());
+  const bool draft = values.count("model-draft") > 0;
+  if (spec != Spec::kAuto && spec != Spec::kNone && !draft)
+    throw UsageError("--spec " + std::string(name(spec)) + ": needs a draft model, -md");
+  const bool sized = values.count("tree-size") + values.count("tree-depth") > 0;
+  if ((sized || values.count("tree")) && (spec == Spec::kNone || !draft))
+    throw UsageError("--tree, --tree-size, --tree-depth: there is no tree without speculation");
+  if (sized && values.count("tree"))
+    throw UsageError("--tree: a shape has its size and depth; leave out --tree-size, --tree-depth");
+  if (sized && has_fixed_shape(spec))
+    throw UsageError("--tree-size, --tree-depth: " + std::string(name(spec)) +
+                     " has no best tree; give --tree 5x8, say");
+  if (values.count("tree") && spec == Spec::kChain)
+    throw UsageError("--tree: a chain has its shape; its length is --tree-size");
+  if (values.count("tree-depth") && spec == Spec::kChain)
+    throw UsageError("--tree-depth: a chain is as deep as --tree-size says");
+  // A tree that is asked for is grown, whatever is predicted of it.
+  if (spec == Spec::kAuto && (sized || values.count("tree"))) plan.spec = Spec::kSequoia;
+  if (values.count("tree")) plan.shape = parse_tree(values["tree"].as<std::string>());
+  plan.tree_size = at_least(values, "tree-size", 2, 0);
+  plan.tree_levels = at_least(values, "tree-depth", 2, 0);
+  plan.temperature = static_cast<double>(sampling_of(values).temperature);
+}
+
+ModelFiles open_speculating_models(const po::variables_map& values, const EngineOptions& options) {
+  const bool speculate = options.plan.spec != Spec::kNone && values.count("model-draft") > 0;
+  return open_models(values["model"].as<std::string>(),
+                     speculate ? values["model-draft"].as<std::string>() : "");
+}
+
+Assumptions find_assumptions(const po::variables_map& values, const ModelFiles& models,
+                             EngineOptions& options, ProgressLine& progress,
+                             const std::stop_token& stop) {
+  Assumptions found{find_profile(values, models, options, progress, stop),
+                    "there is no draft to accept"};
+  if (!models.draft) return found;
+  if (!found.profile.drafting)
+    throw Error(values["profile"].as<std::string>() +
+                ": measured without a draft model; measure again with -md");
+  const std::filesystem::path kept =
+      cache_dir() / acceptance_file_name(fingerprint(models.target), fingerprint(*models.draft),
+                                         sampling_of(values));
+  found.acceptance_from =
+      "assumed to be a self-draft's; canopy calibrate acceptance would measure it";
+  if (!std::filesystem::exists(kept)) return found;
+  try {
+    const MeasuredAcceptance measured = acceptance_from_json(read_text(kept.string()));
+    options.plan.acceptance = measured.acceptance;
+    found.acceptance_from = "measured, " + kept.string();
+  } catch (const Error& e) {
+    throw Error(kept.string() + ": " + e.what());
+  }
+  return found;
+}
+
+}  // namespace canopy::cli
