@@ -12,6 +12,7 @@ namespace canopy::cli {
 
 std::span<const Command> commands() {
   static constexpr Command kCommands[] = {
+      {"bench", "measure whole runs", run_bench},
       {"calibrate", "measure what plans are made from", run_calibrate},
       {"detokenize", "turn token ids into text", run_detokenize},
       {"doctor", "measure this machine, and say what stands in the way", run_doctor},

@@ -1,0 +1,16 @@
+// canopy bench: measurements of whole runs.
+#include <iostream>
+
+#include "src/cli/command.h"
+#include "src/cli/commands.h"
+
+namespace canopy::cli {
+
+int run_bench(const std::vector<std::string>& words) {
+  static constexpr Command kBenches[] = {
+      {"decode", "all methods of speculation on the same prompts", run_bench_decode},
+  };
+  return run_one_of("bench", "Measures whole runs.", kBenches, words);
+}
+
+}  // namespace canopy::cli

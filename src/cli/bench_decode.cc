@@ -1,0 +1,349 @@
+// canopy bench decode: every method of speculation on the same prompts, in one table.
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "planner/acceptance_sample.h"
+#include "src/base/error.h"
+#include "src/cli/commands.h"
+#include "src/cli/model_options.h"
+#include "src/cli/progress_line.h"
+#include "src/cli/prompt_file.h"
+#include "src/cli/sampling_flags.h"
+#include "src/cli/speculation_options.h"
+
+namespace canopy::cli {
+
+namespace po = boost::program_options;
+using nlohmann::json;
+
+namespace {
+
+constexpr const char* kUsage =
+    "usage: canopy bench decode -m MODEL -md DRAFT [--temp T] [--tree-size N] [FLAG ...]\n\n"
+    "Continues the same prompts by every method and prints what each gains: tokens per step with\n"
+    "their 95% interval, seconds per token as predicted and as measured, bytes per token. Without\n"
+    "--tree-size or --tree each method has the tree that generate would give it.";
+
+po::options_description flags() {
+  po::options_description what("What to measure");
+  what.add_options()  //
+      ("methods", po::value<std::string>()->value_name("LIST")->default_value("all"),
+       "of none, chain, sequoia, specinfer, spectr, naive, topk, with commas between")  //
+      ("prompts", po::value<std::string>()->value_name("FILE"),
+       "prompts: JSON lines with a \"text\" each, or one prompt a line; - reads stdin (default: a "
+       "set that comes with the program)")  //
+      ("examples", po::value<int>()->value_name("N")->default_value(8),
+       "prompts to continue; texts are cut at several places where there are fewer")  //
+      ("prompt-tokens", po::value<int>()->value_name("N")->default_value(128),
+       "tokens of each prompt; a shorter text is taken whole")  //
+      ("n-predict,n", po::value<int>()->value_name("N")->default_value(128),
+       "tokens of each continuation; end tokens do not end it")  //
+      ("num-sequences", po::value<int>()->value_name("B")->default_value(1),
+       "prompts that share sweeps: more tokens in the same time, but no longer the time of one");
+  po::options_description output("Output");
+  output.add_options()                                      //
+      ("json", "print a JSON object instead of the table")  //
+      ("csv", po::value<std::string>()->value_name("FILE"), "write the table as CSV, too");
+  po::options_description all;
+  return all.add(what)
+      .add(sampling_flags())
+      .add(speculation_flags())
+      .add(model_flags())
+      .add(output);
+}
+
+/// Tokens and steps of one prompt.
+struct Tally {
+  double tokens = 0, steps = 0;
+};
+
+/// The ratio of their sums; its error from how the prompts differ.
+Estimate ratio(const std::vector<Tally>& tallies) {
+  Tally sum;
+  for (const Tally& t : tallies) sum.tokens += t.tokens, sum.steps += t.steps;
+  Estimate estimate{.groups = static_cast<int>(tallies.size())};
+  if (sum.steps == 0) return estimate;
+  estimate.mean = sum.tokens / sum.steps;
+  double squares = 0;
+  for (const Tally& t : tallies) squares += std::pow(t.tokens - estimate.mean * t.steps, 2);
+  const double n = estimate.groups;
+  estimate.error = n > 1 ? std::sqrt(n / (n - 1) * squares) / sum.steps : 0;
+  return estimate;
+}
+
+/// A method's line of the table.
+struct Row {
+  Spec spec;
+  int tree_size = 1, tree_depth = 1, sequences = 1;
+  Estimate tokens = {}, outside_loops = {};  // per step
+  double predicted_tokens = 0;               // 0: the acceptance vector says nothing of this method
+  double seconds = 0, predicted_seconds = 0;                                        // per token
+  double bytes = 0;                                                                 // per token
+  double compute = 0, predicted_compute = 0, drafting = 0, predicted_drafting = 0;  // s per step
+  double step = 0, predicted_step = 0;                                              // seconds
+};
+
+json row_json(const Row& r) {
+  const auto known = [](double value) { return value > 0 ? json(value) : json(); };
+  return {{"method", name(r.spec)},
+          {"tree_size", r.tree_size},
+          {"tree_depth", r.tree_depth},
+          {"sequences", r.sequences},
+          {"tokens_per_step", r.tokens.mean},
+          {"tokens_per_step_half_width", r.tokens.half_width()},
+          {"tokens_per_step_outside_loops", known(r.outside_loops.mean)},
+          {"predicted_tokens_per_step", known(r.predicted_tokens)},
+          {"seconds_per_token", r.seconds},
+          {"predicted_seconds_per_token", known(r.predicted_seconds)},
+          {"bytes_per_token", r.bytes},
+          {"seconds_per_step", r.step},
+          {"predicted_seconds_per_step", r.predicted_step},
+          {"compute_seconds", r.compute},
+          {"predicted_compute_seconds", r.predicted_compute},
+          {"draft_seconds", r.drafting},
+          {"predicted_draft_seconds", r.predicted_drafting}};
+}
+
+std::string csv(const std::vector<Row>& rows) {
+  std::ostringstream out;
+  const json first = row_json(rows.front());
+  const auto line = [&](const auto& cell) {
+    bool begun = false;
+    for (const auto& [key, unused] : first.items()) {
+      out << (begun ? "," : "") << cell(key);
+      begun = true;
+    }
+    out << "\n";
+  };
+  line([](const std::string& key) { return key; });
+  for (const Row& row : rows) {
+    const json values = row_json(row);
+    line([&](const std::string& key) {
+      const json& value = values[key];
+      return value.is_null() ? "" : value.is_string() ? value.get<std::string>() : value.dump();
+    });
+  }
+  return out.str();
+}
+
+void print(const std::vector<Row>& rows) {
+  std::printf("%-10s %5s %5s  %-15s %9s %9s  %9s %9s %7s  %10s\n", "method", "nodes", "depth",
+              "tokens/step", "no loops", "predicted", "s/token", "predicted", "ratio",
+              "read/token");
+  const auto or_dash = [](double value, int places) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%.*f", places, value);
+    return value > 0 ? std::string(text) : std::string("-");
+  };
+  for (const Row& r : rows)
+    std::printf("%-10s %5d %5d  %5.2f +- %-5.2f %9s %9s  %9.4f %9s %7s  %10s\n", name(r.spec),
+                r.tree_size, r.tree_depth, r.tokens.mean, r.tokens.half_width(),
+                or_dash(r.outside_loops.mean, 2).c_str(), or_dash(r.predicted_tokens, 2).c_str(),
+                r.seconds, or_dash(r.predicted_seconds, 4).c_str(),
+                r.predicted_seconds > 0 ? or_dash(r.seconds / r.predicted_seconds, 2).c_str() : "-",
+                format_size(static_cast<std::uint64_t>(r.bytes)).c_str());
+}
+
+std::vector<Spec> parse_methods(const std::string& text) {
+  std::vector<Spec> methods;
+  if (text == "all") {
+    for (const auto& [spec, unused] : kSpecNames)
+      if (spec != Spec::kAuto) methods.push_back(spec);
+    return methods;
+  }
+  std::istringstream in(text);
+  for (std::string word; std::getline(in, word, ',');)
+    methods.push_back(parse_spec("--methods", word));
+  if (methods.empty()) throw UsageError("--methods: names none");
+  return methods;
+}
+
+/// What one method is asked for, so that all have trees of about one size where a size is given.
+PlanRequest request_for(const PlanRequest& common, Spec spec) {
+  constexpr int kLength = 8;  // of a sequence, as SpecInfer's (arXiv:2402.12374, Sec. 4)
+  PlanRequest request = common;
+  request.spec = spec;
+  if (spec == Spec::kNone || spec == Spec::kChain) {
+    request.shape.reset();
+    request.tree_size = request.tree_levels = 0;
+  } else if (has_fixed_shape(spec) && !request.shape && request.tree_size > 0) {
+    request.shape = TreeShape::sequences(std::max(1, (request.tree_size - 1) / kLength),
+                                         std::min(kLength, request.tree_size - 1));
+  }
+  return request;
+}
+
+class Bench {
+ public:
+  Bench(const po::variables_map& values, EngineOptions options, const Interrupt& interrupt)
+      : values_(values), options_(std::move(options)), stop_(interrupt.token()), progress_(values) {
+    options_.plan.max_prompt = at_least(values, "prompt-tokens", 1, 0);
+    options_.plan.max_sequences = at_least(values, "num-sequences", 1, 1);
+    new_tokens_ = at_least(values, "n-predict", 2, 0);
+    if (options_.plan.context == 0) options_.plan.context = options_.plan.max_prompt + new_tokens_;
+    if (options_.plan.context < options_.plan.max_prompt + new_tokens_)
+      throw UsageError("--ctx-size: prompt and continuation have " +
+                       std::to_string(options_.plan.max_prompt + new_tokens_) + " tokens");
+    const ModelFiles models = open();
+    Assumptions assumed = find_assumptions(values, models, options_, progress_, stop_);
+    cost_.emplace(std::move(assumed.profile));
+    options_.plan.cost = &*cost_;
+    acceptance_from_ = std::move(assumed.acceptance_from);
+    const std::vector<std::string> texts =
+        values.count("prompts") ? read_prompt_file(values["prompts"].as<std::string>())
+                                : default_prompts();
+    prompts_ = cut_prompts(*models.tokenizer, texts, at_least(values, "examples", 1, 1),
+                           options_.plan.max_prompt);
+    if (prompts_.empty()) throw Error("there is no prompt of any token");
+  }
+
+  const std::string& acceptance_from() const { return acceptance_from_; }
+  std::size_t prompts() const { return prompts_.size(); }
+
+  Row measure(Spec spec) {
+    EngineOptions options = options_;
+    options.plan = request_for(options_.plan, spec);
+    Engine engine(
+        open(), options,
+        [&](std::uint64_t done, std::uint64_t all) { progress_.show_loading(done, all); }, stop_);
+    const Plan& plan = engine.plan();
+    Row row{.spec = spec,
+            .tree_size = plan.policy.shape.size(),
+            .tree_depth = plan.policy.shape.levels(),
+            .sequences = plan.max_sequences};
+    std::vector<Tally> all, outside;
+    Seconds decode{}, compute{}, drafting{};
+    double tokens = 0, steps = 0, bytes = 0;
+    const auto together = static_cast<std::size_t>(plan.max_sequences);
+    for (std::size_t first = 0; first < prompts_.size(); first += together) {
+      const std::size_t count = std::min(together, prompts_.size() - first);
+      const BatchReport report = run(engine, spec, first, count);
+      for (const GenerateReport& text : report.texts) add(text, all, outside);
+      decode += report.decode;
+      compute += report.compute;
+      drafting += report.drafting;
+      tokens += report.decode_tokens;
+      steps += report.sweeps - 1;
+      bytes += static_cast<double>(report.link.disk_bytes);
+    }
+    row.tokens = ratio(all);
+    row.outside_loops = ratio(outside);
+    steps = std::max(1.0, steps);
+    tokens = std::max(1.0, tokens);
+    row.seconds = decode.count() / tokens;
+    row.bytes = bytes / tokens;
+    row.step = decode.count() / steps;
+    row.compute = compute.count() / steps;
+    row.drafting = drafting.count() / steps;
+    const Candidate& predicted = plan.prediction->best;
+    row.predicted_step = predicted.cost.step.count();
+    row.predicted_compute = predicted.cost.compute.count();
+    row.predicted_drafting = predicted.cost.draft.count();
+    // The vector was measured with Sequoia's drawing, at temperature 0 with the draft's best.
+    const bool known = options.plan.temperature == 0 || spec == Spec::kSequoia ||
+                       spec == Spec::kChain || spec == Spec::kNone;
+    if (known) {
+      row.predicted_tokens = predicted.tokens;
+      row.predicted_seconds = predicted.per_token().count();
+    }
+    return row;
+  }
+
+  void end() { progress_.end(); }
+
+ private:
+  ModelFiles open() const { return open_speculating_models(values_, options_); }
+
+  BatchReport run(Engine& engine, Spec spec, std::size_t first, std::size_t count) {
+    std::vector<GenerateRequest> requests(count);
+    for (std::size_t i = 0; i < count; ++i) {
+      GenerateRequest& r = requests[i];
+      r.prompt = prompts_[first + i].tokens;
+      r.sampling = sampling_of(values_);
+      r.seed = seed_of(values_);
+      r.sequence = static_cast<std::uint32_t>(first + i);
+      r.max_new_tokens = new_tokens_;
+      r.ignore_end = true;
+    }
+    GenerateEvents events;
+    events.on_step = [&](const StepProgress& step) {
+      if (step.new_tokens > 0 || progress_.wants_glimpse())
+        progress_.show(std::string(name(spec)) + ": prompt " + std::to_string(first + 1) + " of " +
+                       std::to_string(prompts_.size()) + ", " + std::to_string(step.total_tokens) +
+                       " tokens in " + std::to_string(step.step) + " steps");
+    };
+    BatchReport report = engine.generate(requests, events, stop_);
+    if (stop_.stop_requested()) throw Stopped();
+    return report;
+  }
+
+  /// A text's steps; and those of them that do not begin inside a loop.
+  static void add(const GenerateReport& text, std::vector<Tally>& all,
+                  std::vector<Tally>& outside) {
+    const std::vector<bool> loops = find_loops(text.tokens);
+    Tally whole, rest;
+    std::size_t at = 0;
+    for (const int tokens : text.step_tokens) {
+      whole.tokens += tokens;
+      whole.steps += 1;
+      if (at < loops.size() && !loops[at]) rest.tokens += tokens, rest.steps += 1;
+      at += static_cast<std::size_t>(tokens);
+    }
+    all.push_back(whole);
+    outside.push_back(rest);
+  }
+
+  const po::variables_map& values_;
+  EngineOptions options_;
+  std::stop_token stop_;
+  ProgressLine progress_;
+  int new_tokens_ = 0;
+  std::optional<CostModel> cost_;
+  std::string acceptance_from_;
+  std::vector<PromptCut> prompts_;
+};
+
+}  // namespace
+
+int run_bench_decode(const std::vector<std::string>& words) {
+  const auto parsed = parse(words, kUsage, flags());
+  if (!parsed) return 0;
+  const po::variables_map& values = *parsed;
+  if (!values.count("model-draft")) throw UsageError("bench decode: give a draft model with -md");
+  if (!values["spec"].defaulted()) throw UsageError("--spec: bench decode takes --methods");
+  EngineOptions options = engine_options(values);
+  set_speculation(values, options);
+  const std::vector<Spec> methods = parse_methods(values["methods"].as<std::string>());
+
+  const Interrupt interrupt;
+  std::vector<Row> rows;
+  std::size_t prompts = 0;
+  std::string acceptance;
+  try {
+    Bench bench(values, options, interrupt);
+    prompts = bench.prompts();
+    acceptance = bench.acceptance_from();
+    for (const Spec spec : methods) rows.push_back(bench.measure(spec));
+    bench.end();
+  } catch (const Stopped&) {
+    std::cerr << "\ncanopy bench decode: stopped\n";
+    return 130;
+  }
+  if (values.count("json")) {
+    json out{{"prompts", prompts}, {"acceptance", acceptance}, {"rows", json::array()}};
+    for (const Row& row : rows) out["rows"].push_back(row_json(row));
+    std::cout << out.dump(2) << "\n";
+  } else {
+    std::cout << prompts << " prompts; acceptance: " << acceptance << "\n";
+    print(rows);
+  }
+  if (values.count("csv")) write_text(values["csv"].as<std::string>(), csv(rows));
+  if (!std::cout.flush()) throw Error("cannot write to standard output");
+  return 0;
+}
+
+}  // namespace canopy::cli
