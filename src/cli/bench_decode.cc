@@ -323,6 +323,7 @@ int run_bench_decode(const std::vector<std::string>& words) {
   std::vector<Row> rows;
   std::size_t prompts = 0;
   std::string acceptance;
+  bool stopped = false;
   try {
     Bench bench(values, options, interrupt);
     prompts = bench.prompts();
@@ -330,8 +331,10 @@ int run_bench_decode(const std::vector<std::string>& words) {
     for (const Spec spec : methods) rows.push_back(bench.measure(spec));
     bench.end();
   } catch (const Stopped&) {
-    std::cerr << "\ncanopy bench decode: stopped\n";
-    return 130;
+    std::cerr << "\ncanopy bench decode: stopped; " << rows.size() << " of " << methods.size()
+              << " methods are done\n";
+    if (rows.empty()) return 130;
+    stopped = true;
   }
   if (values.count("json")) {
     json out{{"prompts", prompts}, {"acceptance", acceptance}, {"rows", json::array()}};
@@ -343,7 +346,7 @@ int run_bench_decode(const std::vector<std::string>& words) {
   }
   if (values.count("csv")) write_text(values["csv"].as<std::string>(), csv(rows));
   if (!std::cout.flush()) throw Error("cannot write to standard output");
-  return 0;
+  return stopped ? 130 : 0;
 }
 
 }  // namespace canopy::cli
