@@ -7,6 +7,7 @@
 #include <cctype>
 #include <ctime>
 #include <numeric>
+#include <thread>
 #include <utility>
 
 #include "offload/integrity.h"
@@ -62,6 +63,16 @@ Seconds median(std::vector<Seconds> times) {
   const auto middle = times.begin() + std::ssize(times) / 2;
   std::nth_element(times.begin(), middle, times.end());
   return *middle;
+}
+
+/// The kernel gives back what reads had pinned a moment after they are over: whoever plans next
+/// should find the memory that there was.
+void wait_until_free(const Device& device, std::size_t bytes) {
+  constexpr Seconds kMost{2};
+  constexpr std::size_t kSlack = 64u << 20;  // others come and go
+  const auto start = Clock::now();
+  while (device.free_bytes() + kSlack < bytes && since(start) < kMost)
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
 }
 
 }  // namespace
@@ -275,6 +286,8 @@ HardwareProfile measure_hardware(const ModelFiles& models, const EngineOptions& 
   probe.plan.resident = 0;
   probe.plan.temperature = 0.6;
   probe.plan.spec = models.draft ? Spec::kSequoia : Spec::kNone;
+  const auto device = make_device({options.device.kind, options.device.ordinal, 1, {}});
+  const std::size_t free = device->free_bytes();
   std::optional<Engine> engine;
   for (int rows = kRows.back(); !engine; rows /= 2) {
     probe.plan.shape = two_levels(std::max(1, rows / 2));
@@ -296,6 +309,8 @@ HardwareProfile measure_hardware(const ModelFiles& models, const EngineOptions& 
   measurement.sweeps(profile);
   measurement.verification(profile);
   if (models.draft) measurement.drafting(profile);
+  engine.reset();
+  wait_until_free(*device, free);
   return profile;
 }
 

@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import pwd
+import re
 import resource
 import shutil
 import struct
@@ -86,6 +87,7 @@ class Fallbacks(TempDirCase):
         self.assertEqual(report["tokens"], self.plain["tokens"])
         self.assertEqual(report["text"], self.plain["text"])
         told = [line.removeprefix("note: ") for line in result.stderr.splitlines() if line.startswith("note: ")]
+        told = [note for note in told if not re.match("these models have not run|measured, and kept", note)]
         self.assertEqual(told, report["notes"])
         self.assertEqual(len(told), len(set(told)))
         return report

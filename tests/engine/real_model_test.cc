@@ -32,7 +32,7 @@ class RealModel : public ::testing::Test {
   Engine make(Spec spec, int tree) const {
     EngineOptions options;
     options.plan.spec = spec;
-    options.plan.tree_size = tree;
+    options.plan.tree_size = options.plan.tree_levels = tree;
     options.plan.max_prompt = 128;
     options.plan.context = 128 + kNew;
     return Engine(open_models(model_, spec == Spec::kNone ? "" : draft_), options);
