@@ -13,8 +13,7 @@ namespace canopy {
 
 namespace {
 
-// The shape that SpecInfer is measured with on models in memory (arXiv:2402.12374, Table 4); it has
-// about as many nodes.
+// The shape that SpecInfer is measured with on models in memory (arXiv:2402.12374, Table 4).
 constexpr int kSequences = 5, kSequenceLength = 8;
 
 // What comes on top of everything counted: thread stacks, page tables, the rings of the kernel,
