@@ -6,7 +6,6 @@
 #include <cerrno>
 #include <cmath>
 #include <cstring>
-#include <ctime>
 #include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -80,15 +79,6 @@ fs::path where_to_keep(const po::variables_map& values, const MeasuredAcceptance
   }
   check_writable(file);
   return file;
-}
-
-std::string today() {
-  const std::time_t now = std::time(nullptr);
-  std::tm day{};
-  gmtime_r(&now, &day);
-  char text[16];
-  std::strftime(text, sizeof text, "%Y-%m-%d", &day);
-  return text;
 }
 
 std::string model_name(const Checkpoint& model) {

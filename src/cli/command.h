@@ -53,6 +53,8 @@ T at_least(const boost::program_options::variables_map& values, const std::strin
 std::uint64_t parse_size(std::string_view flag, std::string_view text);
 std::string format_size(std::uint64_t bytes);  // "1.2 GiB"
 
+std::string today();  // "2026-01-31", UTC
+
 /// All of a file, or of standard input for "-". Throws Error.
 std::string read_text(const std::string& path);
 

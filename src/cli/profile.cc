@@ -24,6 +24,7 @@ HardwareProfile measure_profile(const ModelFiles& models, const EngineOptions& o
       [&](std::string_view what) { progress.show("measuring " + std::string(what)); }, stop);
   progress.end();
   profile.version = CANOPY_VERSION;
+  profile.date = today();
   const std::filesystem::path to =
       file.empty() ? profile_file(profile) : std::filesystem::path(file);
   std::error_code ignored;  // write_text says what is wrong

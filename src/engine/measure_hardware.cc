@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <ctime>
 #include <numeric>
 #include <thread>
 #include <utility>
@@ -49,15 +48,6 @@ ModelFiles first_layers(const ModelFiles& models) {
 
 /// A root, so many children, a child of each: a level of one row and one of `width`.
 TreeShape two_levels(int width) { return TreeShape::sequences(width, 2); }
-
-std::string today() {
-  const std::time_t now = std::time(nullptr);
-  std::tm utc{};
-  gmtime_r(&now, &utc);
-  std::array<char, 16> text{};
-  std::strftime(text.data(), text.size(), "%Y-%m-%d", &utc);
-  return text.data();
-}
 
 Seconds median(std::vector<Seconds> times) {
   const auto middle = times.begin() + std::ssize(times) / 2;
@@ -303,7 +293,6 @@ HardwareProfile measure_hardware(const ModelFiles& models, const EngineOptions& 
   profile.machine = machine_of(models, options);
   profile.target = fingerprint(models.target);
   if (models.draft) profile.draft = fingerprint(*models.draft);
-  profile.date = today();
   Measurement measurement(*engine, models.target.config().layers, on_measure, std::move(stop));
   measurement.link(profile);
   measurement.sweeps(profile);
