@@ -27,31 +27,6 @@ int nibble(const std::byte* block, std::size_t i) {
 
 }  // namespace
 
-float f32_from_f16(std::uint16_t bits) {
-  const std::uint32_t sign = (bits & 0x8000u) << 16;
-  const std::uint32_t exponent = bits >> 10 & 31u, fraction = bits & 1023u;
-  if (exponent == 31) return std::bit_cast<float>(sign | 0x7f800000u | fraction << 13);
-  if (exponent != 0) return std::bit_cast<float>(sign | (exponent + 112) << 23 | fraction << 13);
-  const float magnitude = static_cast<float>(fraction) * 0x1p-24f;  // exact: 10 bits
-  return sign != 0 ? -magnitude : magnitude;
-}
-
-std::uint16_t f16_from_f32(float value) {
-  const auto bits = std::bit_cast<std::uint32_t>(value);
-  const std::uint32_t sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7fffffffu;
-  std::uint32_t half = 0;
-  if (magnitude > 0x7f800000u) {
-    half = 0x7e00u | (magnitude >> 13 & 0x1ffu);
-  } else if (magnitude >= 0x477ff000u) {  // 65520, halfway from the largest f16 to the next step
-    half = 0x7c00u;
-  } else if (magnitude < 0x38800000u) {  // below 2^-14: a multiple of 2^-24, or zero
-    half = static_cast<std::uint32_t>(std::nearbyint(std::bit_cast<float>(magnitude) * 0x1p24f));
-  } else {  // a carry out of the fraction steps the exponent, as it should
-    half = (magnitude - 0x38000000u + 0xfffu + (magnitude >> 13 & 1u)) >> 13;
-  }
-  return static_cast<std::uint16_t>(sign | half);
-}
-
 void dequantize_row(DType dtype, const std::byte* row, std::span<float> out) {
   row_bytes(dtype, static_cast<std::int64_t>(out.size()));  // throws unless whole blocks
   for (std::size_t i = 0; i < out.size(); ++i) {

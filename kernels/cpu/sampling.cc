@@ -14,6 +14,7 @@
 
 #include "hwy/contrib/math/math-inl.h"
 #include "hwy/highway.h"
+#include "kernels/draw.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace canopy::cpu {
@@ -199,78 +200,31 @@ void probabilities_row(const float* logits, std::size_t n, Sampling sampling, Ke
         static_cast<double>(std::bit_cast<float>(static_cast<std::uint32_t>(keys[i] >> 32))) / sum);
 }
 
-// ---- Drawing: inverse CDF over sums of parts of the row.
-
-constexpr std::size_t kPart = 256;
-
-/// Sum of a part's positive values: eight partial sums, so that the order is fixed and still fast.
-double part_sum(const float* q, std::size_t n) {
-  double lanes[8] = {};
-  std::size_t i = 0;
-  for (; i + 8 <= n; i += 8)
-    for (std::size_t l = 0; l < 8; ++l)
-      lanes[l] += q[i + l] > 0 ? static_cast<double>(q[i + l]) : 0;
-  for (; i < n; ++i) lanes[i % 8] += q[i] > 0 ? static_cast<double>(q[i]) : 0;
-  return ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) +
-         ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
-}
-
-/// The token where the running sum of what is left of q first exceeds u times its total; n if no
-/// token is left. Support is judged by tokens: rounding can end the walk early, never on a zero.
-std::size_t draw(const float* left, std::size_t n, const double* parts, double u) {
-  const std::size_t count = (n + kPart - 1) / kPart;
-  double total = 0;
-  for (std::size_t part = 0; part < count; ++part) total += parts[part];
-  const double target = u * total;
-  double below = 0;
-  std::size_t part = 0;
-  while (part + 1 < count && below + parts[part] <= target) below += parts[part++];
-  std::size_t last = n;
-  for (std::size_t i = part * kPart; i < std::min(n, (part + 1) * kPart); ++i) {
-    if (!(left[i] > 0)) continue;
-    last = i;
-    below += static_cast<double>(left[i]);
-    if (below > target) return i;
-  }
-  if (last < n) return last;
-  // The walk ran into a part without support: take the nearest token that has some.
-  for (std::size_t i = part * kPart; i-- > 0;)
-    if (left[i] > 0) return i;
-  for (std::size_t i = part * kPart; i < n; ++i)
-    if (left[i] > 0) return i;
-  return n;
-}
-
 void draw_row(const float* q, std::size_t n, std::size_t count, Replacement replacement,
               StepRng rng, std::uint64_t index, float* left, double* parts, std::int32_t* token) {
+  const auto of = [&](std::size_t i) { return left[i]; };
+  const auto sum_part = [&](std::size_t part) {
+    parts[part] = draw_part_sum(of, part * kDrawPart, std::min(n, (part + 1) * kDrawPart));
+  };
   for (std::size_t i = 0; i < n; ++i) left[i] = q[i] > 0 ? q[i] : 0;
-  for (std::size_t i = 0; i < n; i += kPart)
-    parts[i / kPart] = part_sum(left + i, std::min(kPart, n - i));
+  for (std::size_t part = 0; part < draw_parts(n); ++part) sum_part(part);
   std::size_t undrawn = n;
   for (std::size_t c = 0; c < count; ++c) {
     const double u = rng.uniform(StepRng::Purpose::kDraft, index + c);
-    std::size_t drawn = draw(left, n, parts, u);
-    if (drawn == n) {  // the support is used up: uniform over the tokens not yet drawn
-      // Marks of what was drawn are NaN: no probability, and told apart from zero.
-      auto skip = std::min(static_cast<std::size_t>(u * static_cast<double>(undrawn)), undrawn - 1);
-      for (drawn = 0; std::isnan(left[drawn]) || skip-- > 0;) ++drawn;
-    }
+    std::size_t drawn = draw_token(of, n, parts, u);
+    if (drawn == n) drawn = draw_any(of, undrawn, u);
     token[c] = static_cast<std::int32_t>(drawn);
     if (replacement == Replacement::kYes) continue;
-    left[drawn] = std::numeric_limits<float>::quiet_NaN();
+    left[drawn] = -1;
     --undrawn;
-    // Summed again rather than subtracted, so that no rounding stays behind.
-    const std::size_t start = drawn / kPart * kPart;
-    parts[drawn / kPart] = part_sum(left + start, std::min(kPart, n - start));
+    sum_part(drawn / kDrawPart);  // summed again, so that no rounding stays behind
   }
 }
-
-std::size_t parts_of(std::size_t vocab) { return (vocab + kPart - 1) / kPart; }
 
 }  // namespace
 
 std::size_t sampling_scratch_bytes(std::int64_t vocab, std::size_t threads) {
-  return threads * (to_size(vocab) + parts_of(to_size(vocab))) * sizeof(Key);
+  return threads * (to_size(vocab) + draw_parts(to_size(vocab))) * sizeof(Key);
 }
 
 void probabilities(Pool& pool, std::byte* scratch, ConstTensorView logits, Sampling sampling,
@@ -299,8 +253,8 @@ void draw_tokens(Pool& pool, std::byte* scratch, ConstTensorView q, int count,
                  TensorView token) {
   const std::size_t n = to_size(q.dim(1)), draws = to_size(count);
   pool.for_each(to_size(q.dim(0)), [&](std::size_t i, std::size_t worker) {
-    auto* const parts = reinterpret_cast<double*>(scratch) + worker * (n + parts_of(n));
-    auto* const left = reinterpret_cast<float*>(parts + parts_of(n));
+    auto* const parts = reinterpret_cast<double*>(scratch) + worker * (n + draw_parts(n));
+    auto* const left = reinterpret_cast<float*>(parts + draw_parts(n));
     draw_row(reinterpret_cast<const float*>(q.data()) + i * n, n, draws, replacement, rng,
              first_index + i * draws, left, parts,
              reinterpret_cast<std::int32_t*>(token.data()) + i * draws);
