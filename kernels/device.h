@@ -88,6 +88,7 @@ struct DeviceChoice {
   int ordinal = 0;
   int threads = 0;             // CPU: 0 is one per CPU of `cpus`, or that this process may use
   std::vector<int> cpus = {};  // CPU: thread i is bound to cpus[i % size]; empty: unbound
+  std::size_t gpu_memory = 0;  // GPU: bytes of it that may be used; 0: all
 };
 /// Throws Error naming the built-in kinds when the asked one is missing.
 std::unique_ptr<Device> make_device(const DeviceChoice& choice);

@@ -1,12 +1,20 @@
 #include "kernels/cpu/cpu_device.h"
 #include "kernels/device.h"
 #include "src/base/error.h"
+#ifdef CANOPY_CUDA
+#include "kernels/cuda/cuda_device.h"
+#endif
 
 namespace canopy {
 
 std::unique_ptr<Device> make_device(const DeviceChoice& choice) {
   if (choice.kind == "cpu") return std::make_unique<cpu::CpuDevice>(choice);
+#ifdef CANOPY_CUDA
+  if (choice.kind == "cuda") return cuda::make_cuda_device(choice);
+  throw Error("there are no devices of kind '" + choice.kind + "', only cpu and cuda");
+#else
   throw Error("this build has no device of kind '" + choice.kind + "'; built in: cpu");
+#endif
 }
 
 }  // namespace canopy

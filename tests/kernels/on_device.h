@@ -15,6 +15,7 @@
 #include "kernels/device.h"
 #include "kernels/ops.h"
 #include "src/base/error.h"
+#include "tests/kernels/emulated_cuda.h"
 
 namespace canopy {
 
@@ -66,7 +67,8 @@ std::vector<std::byte> bytes_of(const std::vector<T>& values) {
   return bytes;
 }
 
-/// Runs every test on "cpu" and "cuda"; without the second, that half skips and says why.
+/// Runs every test on "cpu", on "emulated", which has the kernels of "cuda", and on "cuda" itself;
+/// without a GPU, that third skips and says why.
 class OnEachDevice : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
@@ -76,6 +78,8 @@ class OnEachDevice : public testing::TestWithParam<std::string> {
       } catch (const Error& e) {
         GTEST_SKIP() << e.what();
       }
+    } else if (GetParam() == "emulated") {
+      device_ = std::make_unique<EmulatedCuda>();
     } else {
       device_ = make_device({.kind = GetParam(), .threads = 3});
     }
@@ -85,9 +89,10 @@ class OnEachDevice : public testing::TestWithParam<std::string> {
   Stream& stream() { return *stream_; }
   Ops& ops() { return device_->ops(); }
 
+  /// A GPU's weights are laid out at whole elements when they are sent there: no shift.
   template <class T>
   OnDevice send(const std::vector<T>& values, std::size_t shift = 0) {
-    return {*device_, *stream_, bytes_of(values), shift};
+    return {*device_, *stream_, bytes_of(values), device_->shares_host_memory() ? shift : 0};
   }
 
   /// Calls body once per instruction set this machine has; once on a GPU.
@@ -107,8 +112,8 @@ class OnEachDevice : public testing::TestWithParam<std::string> {
   std::unique_ptr<Stream> stream_;
 };
 
-#define CANOPY_ON_EACH_DEVICE(Suite)                                       \
-  INSTANTIATE_TEST_SUITE_P(Devices, Suite, testing::Values("cpu", "cuda"), \
+#define CANOPY_ON_EACH_DEVICE(Suite)                                                   \
+  INSTANTIATE_TEST_SUITE_P(Devices, Suite, testing::Values("cpu", "emulated", "cuda"), \
                            [](const auto& info) { return info.param; })
 
 inline std::vector<float> random_floats(std::size_t n, std::mt19937& random, float spread = 1.0f) {

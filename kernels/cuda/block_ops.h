@@ -1,0 +1,271 @@
+#pragma once
+#include <algorithm>
+#include <mutex>
+#include <string>
+
+#include "kernels/cuda/attention.h"
+#include "kernels/cuda/block.h"
+#include "kernels/cuda/positions.h"
+#include "kernels/cuda/rows.h"
+#include "kernels/cuda/sampling.h"
+#include "kernels/device.h"
+#include "kernels/ops.h"
+#include "src/base/error.h"
+
+namespace canopy::cuda {
+
+/// What is left of a linear call for the matrix units: y[i, first_column + j] = or += the dot
+/// product of rows i of x and j of w. Shapes: x [n, k] of w's dtype, w [m, k] F32, BF16 or F16,
+/// y [n, stride] f32. Sums in f32.
+struct MatrixProduct {
+  const std::byte *x, *w;
+  DType dtype;
+  std::int64_t n, m, k;
+  float* y;  // its first column
+  std::int64_t stride;
+  bool accumulate;
+};
+
+/// Ops by the kernels of this folder. Launch is how a kernel is run: launch(stream, kernel, grid).
+/// Scratch is one buffer for all streams: each call that uses it waits for the one before.
+template <class Launch>
+class BlockOps : public Ops {
+ public:
+  BlockOps(Device& device, Launch launch, Fault* fault)
+      : device_(device), launch_(launch), fault_(fault), scratch_free_(device.make_event()) {}
+
+  std::size_t scratch_bytes(const Workload& largest) const override {
+    const auto rows = static_cast<std::size_t>(largest.rows);
+    const auto columns = static_cast<std::size_t>(largest.columns);
+    const auto row = static_cast<std::size_t>(largest.kv_heads * largest.head_dim);
+    return std::max(rows * columns * sizeof(std::uint16_t) + kAlignment + kSliceBytes,
+                    rows * row * sizeof(float));
+  }
+  void reserve(const Workload& largest) override {
+    const std::lock_guard lock(turn_);
+    grow_scratch(scratch_bytes(largest));
+  }
+
+ protected:
+  virtual void multiply(Stream& stream, const MatrixProduct& product) = 0;
+
+ private:
+  static constexpr std::size_t kAlignment = 256;
+  static constexpr std::size_t kSliceBytes = std::size_t{32} << 20;  // of expanded weights
+
+  /// Lends the scratch to body(scratch), in the order of the calls.
+  template <class Body>
+  void with_scratch(Stream& stream, std::size_t bytes, const Body& body) {
+    const std::lock_guard lock(turn_);
+    grow_scratch(bytes);
+    stream.wait(*scratch_free_);
+    body(scratch_.data());
+    stream.record(*scratch_free_);
+  }
+  void grow_scratch(std::size_t bytes) {
+    if (bytes <= scratch_.bytes()) return;
+    scratch_free_->wait();
+    scratch_ = Buffer();  // first, so that both never exist at once
+    scratch_ = device_.allocate(bytes);
+  }
+
+  static bool packed(DType dtype) { return dtype >= DType::kQ4_0; }
+  template <class T = float>
+  static T* at(const TensorView& view) {
+    return reinterpret_cast<T*>(view.data());
+  }
+  template <class T = float>
+  static const T* at(const ConstTensorView& view) {
+    return reinterpret_cast<const T*>(view.data());
+  }
+  template <class Kernel>
+  void launch_over(Stream& stream, const Kernel& kernel, std::int64_t count) {
+    launch_(stream, kernel,
+            Grid{ceil_div<std::int64_t>(count, Kernel::kThreads), Kernel::kThreads});
+  }
+  static Grid row_grid(std::int64_t rows, std::int64_t columns) {
+    return {rows, threads_for(columns, 256)};
+  }
+
+  void do_linear(Stream& stream, ConstTensorView x,
+                 std::span<const Projection> projections) override {
+    const std::int64_t n = x.dim(0), k = x.dim(1);
+    const auto rounded_bytes = static_cast<std::size_t>(n * k) * sizeof(std::uint16_t);
+    const std::size_t slice_at = ceil_div(rounded_bytes, kAlignment) * kAlignment;
+    const std::int64_t slice_rows =
+        std::max<std::int64_t>(1, static_cast<std::int64_t>(kSliceBytes) / (2 * k));
+    with_scratch(
+        stream, slice_at + static_cast<std::size_t>(slice_rows * 2 * k), [&](std::byte* scratch) {
+          DType rounded = DType::kF32;  // what the scratch holds x as; F32: nothing yet
+          for (const Projection& p : projections) {
+            const DType dtype = p.w.dtype();
+            const std::int64_t m = p.w.dim(0), stride = p.y.dim(1);
+            const float* const bias = p.bias.empty() ? nullptr : at(p.bias);
+            const bool accumulate = p.accumulate == Accumulate::kYes;
+            if (packed(dtype) && n <= FewRows::kMostRows) {
+              launch_(stream,
+                      FewRows{at(x), n, k, p.w.data(), dtype, m, bias, at(p.y), stride,
+                              p.first_column, accumulate},
+                      Grid{ceil_div<std::int64_t>(m, FewRows::kWarps), 32 * FewRows::kWarps});
+              continue;
+            }
+            const DType as = packed(dtype) ? DType::kF16 : dtype;
+            if (as != DType::kF32 && as != rounded) {
+              launch_over(stream, RoundInput{at(x), n * k, as, scratch}, n * k);
+              rounded = as;
+            }
+            MatrixProduct product{as == DType::kF32 ? x.data() : scratch,
+                                  p.w.data(),
+                                  as,
+                                  n,
+                                  m,
+                                  k,
+                                  at(p.y) + p.first_column,
+                                  stride,
+                                  accumulate};
+            if (!packed(dtype)) {
+              multiply(stream, product);
+            } else {
+              product.w = scratch + slice_at;
+              for (std::int64_t first = 0; first < m; first += slice_rows) {
+                product.m = std::min(slice_rows, m - first);
+                product.y = at(p.y) + p.first_column + first;
+                launch_(stream,
+                        Dequantize{p.w.rows(first, product.m).data(), dtype, k, scratch + slice_at},
+                        row_grid(product.m, k));
+                multiply(stream, product);
+              }
+            }
+            if (bias != nullptr)
+              launch_(stream, AddBias{bias, m, at(p.y), stride, p.first_column}, row_grid(n, m));
+          }
+        });
+  }
+
+  void do_rms_norm(Stream& stream, ConstTensorView x, ConstTensorView g, float eps,
+                   TensorView y) override {
+    launch_(stream, RmsNorm{at(x), g.data(), g.dtype(), eps, x.dim(1), at(y)},
+            row_grid(x.dim(0), x.dim(1)));
+  }
+
+  void do_rope(Stream& stream, TensorView qk, ConstTensorView position, const Rope& rope) override {
+    launch_(
+        stream,
+        RotatePairs{at(qk), qk.dim(1), qk.dim(2), at<std::int32_t>(position),
+                    at(rope.inverse_frequency), rope.magnitude, rope.pairs == RopePairs::kAdjacent},
+        row_grid(qk.dim(0), qk.dim(1) * qk.dim(2) / 2));
+  }
+
+  void do_swiglu(Stream& stream, ConstTensorView gate, ConstTensorView up, TensorView y) override {
+    const std::int64_t count = gate.dim(0) * gate.dim(1);
+    launch_over(stream, Swiglu{at(gate), at(up), at(y), count}, count);
+  }
+
+  void do_embed(Stream& stream, ConstTensorView table, ConstTensorView id, TensorView y) override {
+    launch_(stream,
+            Embed{table.data(), table.dtype(), table.dim(0), table.dim(1), at<std::int32_t>(id),
+                  at(y), fault_},
+            row_grid(id.dim(0), table.dim(1)));
+  }
+
+  void do_store_kv(Stream& stream, ConstTensorView k, ConstTensorView v, std::int64_t first_slot,
+                   KvView kv) override {
+    const auto store = [&](const ConstTensorView& from, const TensorView& to) {
+      launch_(stream,
+              StoreRows{at(from), from.dim(1), from.dim(2), to.dim(1), first_slot, to.dtype(),
+                        to.data()},
+              row_grid(from.dim(0) * from.dim(1), from.dim(2)));
+    };
+    store(k, kv.k);
+    store(v, kv.v);
+  }
+
+  void do_keep_kv(Stream& stream, ConstTensorView path, std::int64_t first_slot,
+                  KvView kv) override {
+    const std::int64_t rows = path.dim(0), heads = kv.k.dim(0);
+    const std::size_t row = row_bytes(kv.k.dtype(), kv.k.dim(2));
+    const std::size_t bytes = static_cast<std::size_t>(rows * heads) * row;
+    with_scratch(stream, bytes, [&](std::byte* scratch) {
+      for (const TensorView& cache : {kv.k, kv.v}) {
+        MoveRows move{MoveRows::Way::kOut,
+                      at<std::int32_t>(path),
+                      rows,
+                      cache.dim(1),
+                      first_slot,
+                      static_cast<std::int64_t>(row / sizeof(std::uint16_t)),
+                      at<std::uint16_t>(cache),
+                      reinterpret_cast<std::uint16_t*>(scratch),
+                      fault_};
+        const Grid grid = row_grid(rows * heads, move.row_halves);
+        launch_(stream, move, grid);
+        move.way = MoveRows::Way::kBack;
+        launch_(stream, move, grid);
+      }
+    });
+  }
+
+  void do_attend(Stream& stream, const TreeAttention& call) override {
+    const std::int64_t columns = call.q.dim(2);
+    if (columns <= 4 * 16) return attend<4>(stream, call);
+    if (columns <= 6 * 16) return attend<6>(stream, call);
+    if (columns <= 8 * 16) return attend<8>(stream, call);
+    if (columns <= 16 * 16) return attend<16>(stream, call);
+    throw Error("attend: heads of " + std::to_string(columns) +
+                " columns; on a GPU at most 256 are supported");
+  }
+  template <int kDims>
+  void attend(Stream& stream, const TreeAttention& call) {
+    const std::int64_t kv_heads = call.kv.k.dim(0);
+    TreeMask mask{nullptr, 0, call.prefix, call.first_node};
+    if (!call.ancestors.empty()) {
+      mask.ancestors = at<std::uint64_t>(call.ancestors);
+      mask.words = call.ancestors.dim(1);
+    }
+    const Attend<kDims> kernel{at(call.q),       call.kv.k.data(),
+                               call.kv.v.data(), call.kv.k.dtype(),
+                               call.q.dim(0),    call.q.dim(1) / kv_heads,
+                               kv_heads,         call.q.dim(2),
+                               call.kv.k.dim(1), mask,
+                               call.scale,       at(call.out)};
+    launch_(stream, kernel, kernel.grid());
+  }
+
+  void do_probabilities(Stream& stream, ConstTensorView logits, Sampling sampling,
+                        TensorView p) override {
+    launch_(stream, Probabilities{at(logits), logits.dim(1), sampling, at(p)},
+            Probabilities::grid(logits.dim(0)));
+  }
+
+  void do_top_tokens(Stream& stream, ConstTensorView logits, int count, TensorView token) override {
+    if (count > TopTokens::kMost)
+      throw Error("top_tokens: " + std::to_string(count) + " tokens of a row; on a GPU at most " +
+                  std::to_string(TopTokens::kMost) + " can be taken");
+    const TopTokens kernel{at(logits), logits.dim(1), count, at<std::int32_t>(token)};
+    launch_(stream, kernel, kernel.grid(logits.dim(0)));
+  }
+
+  void do_draw_tokens(Stream& stream, ConstTensorView q, int count, Replacement replacement,
+                      StepRng rng, std::uint64_t first_index, TensorView token) override {
+    const DrawTokens kernel{
+        at(q), q.dim(1), count, replacement, rng, first_index, at<std::int32_t>(token)};
+    launch_(stream, kernel, kernel.grid(q.dim(0)));
+  }
+
+  Device& device_;
+  Launch launch_;
+  Fault* const fault_;
+  std::mutex turn_;  // guards the scratch
+  Buffer scratch_;
+  std::unique_ptr<Event> scratch_free_;
+};
+
+/// What a fault says, as the CPU's kernels do.
+inline Error error_of(const Fault& fault) {
+  const std::string value = std::to_string(fault.value), limit = std::to_string(fault.limit);
+  return fault.kind == Fault::kTokenId
+             ? Error("embed: token id " + value + " is outside a table of " + limit + " rows")
+             : Error("keep_kv: row " + value + " is outside the " + limit +
+                     " slots that the cache has behind the first");
+}
+
+}  // namespace canopy::cuda

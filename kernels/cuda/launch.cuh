@@ -1,0 +1,109 @@
+#pragma once
+// A block of threads on the GPU: what kernels/cuda/block.h promises, and how a kernel is launched.
+#include "kernels/cuda/block.h"
+#include "kernels/cuda/check.h"
+
+namespace canopy::cuda {
+
+class CudaBlock {
+ public:
+  template <class T>
+  class Each {
+   public:
+    __device__ T& operator[](int) { return value_; }
+
+   private:
+    T value_{};
+  };
+
+  __device__ std::int64_t index() const { return blockIdx.x; }
+  __device__ int threads() const { return static_cast<int>(blockDim.x); }
+  template <class Body>
+  __device__ void step(const Body& body) {
+    body(static_cast<int>(threadIdx.x));
+    __syncthreads();
+  }
+  template <class T>
+  __device__ Each<T> each() const {
+    return {};
+  }
+  template <class T>
+  __device__ T* shared(int count) {
+    extern __shared__ __align__(16) unsigned char memory[];
+    used_ = (used_ + alignof(T) - 1) / alignof(T) * alignof(T);
+    auto* const at = reinterpret_cast<T*>(memory + used_);
+    used_ += static_cast<std::size_t>(count) * sizeof(T);
+    return at;
+  }
+  template <class T>
+  __device__ T sum(Each<T>& x) const {
+    return combine(x[0], [](T a, T b) { return a + b; });
+  }
+  template <class T>
+  __device__ T most(Each<T>& x) const {
+    return combine(x[0], [](T a, T b) { return a < b ? b : a; });
+  }
+  template <class T>
+  __device__ void lanes_sum(Each<T>& x) const {
+    x[0] = combine_lanes(x[0], [](T a, T b) { return a + b; });
+  }
+  template <class T>
+  __device__ T uniform(T value) const {
+    __syncthreads();  // all have read before anyone writes again
+    return value;
+  }
+  __device__ std::uint64_t add(std::uint64_t* to, std::uint64_t n) const {
+    return atomicAdd(reinterpret_cast<unsigned long long*>(to), static_cast<unsigned long long>(n));
+  }
+
+ private:
+  /// In a fixed order, so that the same input has the same sum.
+  template <class T, class Two>
+  static __device__ T combine_lanes(T value, const Two& two) {
+    for (int apart = 16; apart > 0; apart /= 2)
+      value = two(value, __shfl_xor_sync(0xffffffffu, value, apart));
+    return value;
+  }
+  template <class T, class Two>
+  __device__ T combine(T value, const Two& two) const {
+    __shared__ T of_warp[32];
+    value = combine_lanes(value, two);
+    if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = value;
+    __syncthreads();
+    T all = of_warp[0];
+    for (unsigned warp = 1; warp < blockDim.x / 32; ++warp) all = two(all, of_warp[warp]);
+    __syncthreads();
+    return all;
+  }
+
+  std::size_t used_ = 0;
+};
+
+template <class Kernel>
+constexpr int most_threads() {
+  if constexpr (requires { Kernel::kThreads; })
+    return Kernel::kThreads;
+  else
+    return 256;
+}
+
+template <class Kernel>
+__global__ void __launch_bounds__(most_threads<Kernel>()) run(const Kernel kernel) {
+  CudaBlock block;
+  kernel(block);
+}
+
+template <class Kernel>
+void launch(cudaStream_t stream, const Kernel& kernel, const Grid& grid) {
+  if (grid.blocks == 0) return;
+  constexpr std::size_t kWithoutAsking = 48u << 10;  // bytes; more must be asked for
+  if (grid.shared_bytes > kWithoutAsking)
+    check(cudaFuncSetAttribute(run<Kernel>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               static_cast<int>(grid.shared_bytes)),
+          "asking for shared memory");
+  run<<<static_cast<unsigned>(grid.blocks), static_cast<unsigned>(grid.threads), grid.shared_bytes,
+        stream>>>(kernel);
+  check(cudaGetLastError(), "launching a kernel");
+}
+
+}  // namespace canopy::cuda

@@ -1,0 +1,87 @@
+#pragma once
+// Kernels of what depends on where a token stands: rotary embedding, and rows of the KV cache.
+#include "kernels/cuda/block.h"
+
+namespace canopy::cuda {
+
+/// Ops::rope. One block per token. Each product of the rotation is rounded before they are added,
+/// as in the reference implementation and on the CPU.
+struct RotatePairs {
+  float* qk;
+  std::int64_t heads, head_dim;
+  const std::int32_t* position;
+  const float* frequency;
+  float magnitude;
+  bool adjacent;
+
+  template <class Block>
+  CANOPY_KERNEL void operator()(Block& block) const {
+    const std::int64_t half = head_dim / 2;
+    float* const row = qk + block.index() * heads * head_dim;
+    const auto at = static_cast<float>(position[block.index()]);
+    block.step([&](int t) {
+      for (std::int64_t i = t; i < heads * half; i += block.threads()) {
+        const std::int64_t p = i % half;
+        float* const a = row + i / half * head_dim + (adjacent ? 2 * p : p);
+        float* const b = a + (adjacent ? 1 : half);
+        const float angle = at * frequency[p];
+        const float cosine = cosf(angle) * magnitude, sine = sinf(angle) * magnitude;
+        const float rotated = *a * cosine - *b * sine;
+        *b = *b * cosine + *a * sine;
+        *a = rotated;
+      }
+    });
+  }
+};
+
+/// Ops::store_kv, for the keys or the values. One block per row and head.
+struct StoreRows {
+  const float* from;  // [rows, heads, head_dim]
+  std::int64_t heads, head_dim, slots, first_slot;
+  DType dtype;
+  std::byte* cache;  // [heads, slots, head_dim]
+
+  template <class Block>
+  CANOPY_KERNEL void operator()(Block& block) const {
+    const std::int64_t row = block.index() / heads, head = block.index() % heads;
+    const float* const values = from + block.index() * head_dim;
+    const std::int64_t to = (head * slots + first_slot + row) * head_dim;
+    block.step([&](int t) {
+      for (std::int64_t k = t; k < head_dim; k += block.threads())
+        store_float(dtype, cache, to + k, values[k]);
+    });
+  }
+};
+
+/// Ops::keep_kv in two halves, so that all is read before anything is written: rows named by `path`
+/// out of the cache into `kept`, then back to where they belong. Two bytes at a time: the least
+/// that a row is made of. One block per row and head.
+struct MoveRows {
+  enum class Way : bool { kOut, kBack };
+  Way way;
+  const std::int32_t* path;  // [rows]
+  std::int64_t rows, slots, first_slot, row_halves;
+  std::uint16_t *cache, *kept;  // [heads, slots, row_halves], [heads, rows, row_halves]
+  Fault* fault;
+
+  template <class Block>
+  CANOPY_KERNEL void operator()(Block& block) const {
+    const std::int64_t row = block.index() % rows, head = block.index() / rows;
+    const std::int64_t slot = way == Way::kOut ? path[row] : row;
+    block.step([&](int t) {
+      if (slot < 0 || slot >= slots - first_slot) {
+        if (t == 0) report(fault, Fault::kCacheRow, slot, slots - first_slot);
+        return;
+      }
+      std::uint16_t* const in_cache = cache + (head * slots + first_slot + slot) * row_halves;
+      std::uint16_t* const aside = kept + (head * rows + row) * row_halves;
+      for (std::int64_t k = t; k < row_halves; k += block.threads())
+        if (way == Way::kOut)
+          aside[k] = in_cache[k];
+        else
+          in_cache[k] = aside[k];
+    });
+  }
+};
+
+}  // namespace canopy::cuda

@@ -1,0 +1,180 @@
+#pragma once
+// Kernels that work on one row at a time: normalisation, activation, embedding, and the preparation
+// of matrix products.
+#include "kernels/cuda/block.h"
+
+namespace canopy::cuda {
+
+/// Ops::rms_norm. One block per row.
+struct RmsNorm {
+  const float* x;
+  const std::byte* g;
+  DType g_dtype;
+  float eps;
+  std::int64_t columns;
+  float* y;  // may be x
+
+  template <class Block>
+  CANOPY_KERNEL void operator()(Block& block) const {
+    const float* const from = x + block.index() * columns;
+    float* const to = y + block.index() * columns;
+    auto squares = block.template each<float>();
+    block.step([&](int t) {
+      for (std::int64_t k = t; k < columns; k += block.threads()) squares[t] += from[k] * from[k];
+    });
+    const float mean = block.sum(squares) / static_cast<float>(columns);
+    const float r = 1.0f / sqrtf(mean + eps);
+    block.step([&](int t) {
+      for (std::int64_t k = t; k < columns; k += block.threads())
+        to[k] = weight_at(g_dtype, g, k) * (from[k] * r);
+    });
+  }
+};
+
+/// Ops::swiglu over all elements; any grid covers them.
+struct Swiglu {
+  static constexpr int kThreads = 256;
+  const float *gate, *up;
+  float* y;  // may be gate or up
+  std::int64_t count;
+
+  template <class Block>
+  CANOPY_KERNEL void operator()(Block& block) const {
+    block.step([&](int t) {
+      const std::int64_t i = block.index() * kThreads + t;
+      if (i >= count) return;
+      // Through exp(-|gate|), which cannot overflow.
+      const float g = gate[i], e = expf(-fabsf(g));
+      y[i] = (g < 0 ? g * e : g) / (1.0f + e) * up[i];
+    });
+  }
+};
+
+/// Ops::embed. One block per id.
+struct Embed {
+  const std::byte* table;
+  DType dtype;
+  std::int64_t vocab, columns;
+  const std::int32_t* id;
+  float* y;
+  Fault* fault;
+
+  template <class Block>
+  CANOPY_KERNEL void operator()(Block& block) const {
+    const std::int32_t row = id[block.index()];
+    block.step([&](int t) {
+      if (row < 0 || row >= vocab) {
+        if (t == 0) report(fault, Fault::kTokenId, row, vocab);
+        return;
+      }
+      const std::byte* const from = table + row * bytes_of_row(dtype, columns);
+      for (std::int64_t k = t; k < columns; k += block.threads())
+        y[block.index() * columns + k] = weight_at(dtype, from, k);
+    });
+  }
+};
+
+/// Activations as the matrix units take them. F16 saturates instead of overflowing: a single large
+/// activation must not turn a row into NaN.
+struct RoundInput {
+  static constexpr int kThreads = 256;
+  const float* x;
+  std::int64_t count;
+  DType to;
+  std::byte* out;
+
+  template <class Block>
+  CANOPY_KERNEL void operator()(Block& block) const {
+    constexpr float kLargestF16 = 65504.0f;
+    block.step([&](int t) {
+      const std::int64_t i = block.index() * kThreads + t;
+      if (i >= count) return;
+      float value = x[i];
+      if (to == DType::kF16) value = fminf(fmaxf(value, -kLargestF16), kLargestF16);
+      store_float(to, out, i, value);
+    });
+  }
+};
+
+/// Rows of quantised weights as F16. One block per row.
+struct Dequantize {
+  const std::byte* w;
+  DType dtype;
+  std::int64_t columns;
+  std::byte* out;
+
+  template <class Block>
+  CANOPY_KERNEL void operator()(Block& block) const {
+    const std::byte* const from = w + block.index() * bytes_of_row(dtype, columns);
+    std::byte* const to = out + block.index() * columns * 2;
+    block.step([&](int t) {
+      for (std::int64_t k = t; k < columns; k += block.threads())
+        store_float(DType::kF16, to, k, weight_at(dtype, from, k));
+    });
+  }
+};
+
+/// y = (Accumulate: y +) x W^T + bias for few rows of x and quantised W: nothing is expanded, so W
+/// is read once, packed. A warp per row of W, kWarps of them per block.
+struct FewRows {
+  static constexpr int kWarps = 4, kMostRows = 8;
+  const float* x;
+  std::int64_t rows, columns;
+  const std::byte* w;
+  DType dtype;
+  std::int64_t outputs;
+  const float* bias;  // or null
+  float* y;
+  std::int64_t stride, first_column;
+  bool accumulate;
+
+  template <class Block>
+  CANOPY_KERNEL void operator()(Block& block) const {
+    struct Sums {
+      float of[kMostRows] = {};
+    };
+    auto sums = block.template each<Sums>();
+    block.step([&](int t) {
+      const std::int64_t output = block.index() * kWarps + t / 32;
+      if (output >= outputs) return;
+      const std::byte* const row = w + output * bytes_of_row(dtype, columns);
+      for (std::int64_t k = t % 32; k < columns; k += 32) {
+        const float weight = weight_at(dtype, row, k);
+        CANOPY_UNROLL
+        for (int i = 0; i < kMostRows; ++i)
+          if (i < rows) sums[t].of[i] += x[i * columns + k] * weight;
+      }
+    });
+    CANOPY_UNROLL
+    for (int i = 0; i < kMostRows; ++i) {
+      auto one = block.template each<float>();
+      block.step([&](int t) { one[t] = sums[t].of[i]; });
+      block.lanes_sum(one);
+      block.step([&](int t) {
+        const std::int64_t output = block.index() * kWarps + t / 32;
+        if (t % 32 != 0 || i >= rows || output >= outputs) return;
+        const float value = one[t] + (bias != nullptr ? bias[output] : 0.0f);
+        float& to = y[i * stride + first_column + output];
+        to = accumulate ? to + value : value;
+      });
+    }
+  }
+};
+
+/// Adds a bias to columns [first_column, + outputs) of y. One block per row.
+struct AddBias {
+  const float* bias;
+  std::int64_t outputs;
+  float* y;
+  std::int64_t stride, first_column;
+
+  template <class Block>
+  CANOPY_KERNEL void operator()(Block& block) const {
+    float* const row = y + block.index() * stride + first_column;
+    block.step([&](int t) {
+      for (std::int64_t k = t; k < outputs; k += block.threads()) row[k] += bias[k];
+    });
+  }
+};
+
+}  // namespace canopy::cuda

@@ -1,0 +1,245 @@
+#pragma once
+// Rows of logits become probabilities and tokens. One block per row.
+#include "kernels/cuda/block.h"
+#include "kernels/draw.h"
+#include "kernels/ops.h"
+
+namespace canopy::cuda {
+
+/// A token of a row as one integer: larger is better, that is a higher logit, or the lower id among
+/// equals. -0 equals +0.
+using Key = std::uint64_t;
+CANOPY_KERNEL inline Key key_of(float logit, std::int64_t id) {
+  std::uint32_t bits = 0;
+  const float value = logit + 0.0f;
+  memcpy(&bits, &value, sizeof bits);
+  bits = (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;
+  return Key{bits} << 32 | (0xffffffffu - static_cast<std::uint32_t>(id));
+}
+CANOPY_KERNEL inline std::int64_t id_of(Key key) {
+  return 0xffffffffu - static_cast<std::uint32_t>(key);
+}
+
+/// Finds the key at which the weights of a row, taken from its best key downwards, first add up to
+/// `wanted`, one byte of the key after the other: a histogram of weights by that byte, and a walk
+/// down its 256 bins. Weights are integers, so that their sums do not depend on the order of
+/// atomics. keys(i), weights(i) of token i; wanted > 0; if all weights together are less, the least
+/// key. Shared memory: 256 counts.
+struct RadixSelect {
+  static constexpr int kBins = 256;
+
+  template <class Block, class Keys, class Weights>
+  CANOPY_KERNEL static Key find(Block& block, std::uint64_t* bins, std::int64_t n, const Keys& keys,
+                                const Weights& weights, std::uint64_t wanted) {
+    Key prefix = 0;
+    for (int shift = 56; shift >= 0; shift -= 8) {
+      const Key above = shift == 56 ? 0 : ~Key{0} << (shift + 8);
+      block.step([&](int t) {
+        for (int b = t; b < kBins; b += block.threads()) bins[b] = 0;
+      });
+      block.step([&](int t) {
+        for (std::int64_t i = t; i < n; i += block.threads()) {
+          const Key key = keys(i);
+          if ((key & above) != prefix) continue;
+          if (const std::uint64_t weight = weights(i); weight != 0)
+            block.add(&bins[key >> shift & 0xff], weight);
+        }
+      });
+      int bin = kBins - 1, least = -1;  // the walk; the lowest bin with any weight
+      for (; bin >= 0; --bin) {
+        const std::uint64_t weight = bins[bin];
+        if (weight == 0) continue;
+        least = bin;
+        if (weight >= wanted) break;
+        wanted -= weight;
+      }
+      const int chosen = block.uniform(bin >= 0 ? bin : least);
+      if (chosen < 0) return 0;                 // no weight at all
+      if (bin < 0) wanted = ~std::uint64_t{0};  // less than wanted: the least key from here on
+      prefix |= static_cast<Key>(chosen) << shift;
+    }
+    return prefix;
+  }
+};
+
+/// Ops::probabilities.
+struct Probabilities {
+  static constexpr int kThreads = 1024;
+  static constexpr float kUnit = 0x1p44f;  // of integer weights: a vocabulary's sum fits 64 bits
+  const float* logits;
+  std::int64_t vocab;
+  Sampling sampling;
+  float* p;
+
+  static Grid grid(std::int64_t rows) {
+    return {rows, kThreads, RadixSelect::kBins * sizeof(std::uint64_t)};
+  }
+
+  template <class Block>
+  CANOPY_KERNEL void operator()(Block& block) const {
+    const float* const row = logits + block.index() * vocab;
+    float* const to = p + block.index() * vocab;
+    auto* const bins = block.template shared<std::uint64_t>(RadixSelect::kBins);
+    const auto key = [&](std::int64_t i) { return key_of(row[i], i); };
+
+    auto best = block.template each<Key>();
+    block.step([&](int t) {
+      for (std::int64_t i = t; i < vocab; i += block.threads())
+        if (key(i) > best[t]) best[t] = key(i);
+    });
+    const std::int64_t first = id_of(block.most(best));
+    const float largest = row[first], temperature = sampling.temperature;
+    if (temperature == 0.0f) {
+      block.step([&](int t) {
+        for (std::int64_t i = t; i < vocab; i += block.threads()) to[i] = i == first ? 1.0f : 0.0f;
+      });
+      return;
+    }
+    const auto weight = [&](std::int64_t i) { return expf((row[i] - largest) / temperature); };
+
+    Key least = 0;  // of what survives
+    if (sampling.top_k > 0 && sampling.top_k < vocab)
+      least = RadixSelect::find(
+          block, bins, vocab, key, [](std::int64_t) { return std::uint64_t{1}; },
+          static_cast<std::uint64_t>(sampling.top_k));
+    if (sampling.top_p < 1.0f) {
+      const auto whole = [&](std::int64_t i) {
+        return key(i) >= least ? static_cast<std::uint64_t>(weight(i) * kUnit) : 0;
+      };
+      auto sums = block.template each<std::uint64_t>();
+      block.step([&](int t) {
+        for (std::int64_t i = t; i < vocab; i += block.threads()) sums[t] += whole(i);
+      });
+      const auto enough =
+          static_cast<double>(sampling.top_p) * static_cast<double>(block.sum(sums));
+      const auto wanted = static_cast<std::uint64_t>(ceil(enough));
+      const Key cut = RadixSelect::find(block, bins, vocab, key, whole, wanted > 0 ? wanted : 1);
+      if (cut > least) least = cut;
+    }
+
+    auto sums = block.template each<double>();
+    block.step([&](int t) {
+      for (std::int64_t i = t; i < vocab; i += block.threads())
+        if (key(i) >= least) sums[t] += static_cast<double>(weight(i));
+    });
+    const double sum = block.sum(sums);
+    block.step([&](int t) {
+      for (std::int64_t i = t; i < vocab; i += block.threads())
+        to[i] = key(i) >= least ? static_cast<float>(static_cast<double>(weight(i)) / sum) : 0.0f;
+    });
+  }
+};
+
+/// Ops::top_tokens.
+struct TopTokens {
+  static constexpr int kThreads = 1024, kMost = 4096;  // of a row, because they share memory
+  const float* logits;
+  std::int64_t vocab;
+  int count;
+  std::int32_t* token;
+
+  Grid grid(std::int64_t rows) const {
+    return {rows, kThreads,
+            (RadixSelect::kBins + 1 + static_cast<std::size_t>(count)) * sizeof(Key)};
+  }
+
+  template <class Block>
+  CANOPY_KERNEL void operator()(Block& block) const {
+    const float* const row = logits + block.index() * vocab;
+    std::int32_t* const to = token + block.index() * count;
+    const auto key = [&](std::int64_t i) { return key_of(row[i], i); };
+    if (count == 1) {
+      auto best = block.template each<Key>();
+      block.step([&](int t) {
+        for (std::int64_t i = t; i < vocab; i += block.threads())
+          if (key(i) > best[t]) best[t] = key(i);
+      });
+      const Key most = block.most(best);
+      block.step([&](int t) {
+        if (t == 0) *to = static_cast<std::int32_t>(id_of(most));
+      });
+      return;
+    }
+    auto* const bins = block.template shared<std::uint64_t>(RadixSelect::kBins);
+    auto* const found = block.template shared<std::uint64_t>(1);
+    auto* const kept = block.template shared<Key>(count);
+    const Key least = RadixSelect::find(
+        block, bins, vocab, key, [](std::int64_t) { return std::uint64_t{1}; },
+        static_cast<std::uint64_t>(count));
+    block.step([&](int t) {
+      if (t == 0) *found = 0;
+    });
+    block.step([&](int t) {
+      for (std::int64_t i = t; i < vocab; i += block.threads())
+        if (key(i) >= least) kept[block.add(found, std::uint64_t{1})] = key(i);
+    });
+    block.step([&](int t) {  // a key's place is the number of better ones
+      for (int i = t; i < count; i += block.threads()) {
+        int better = 0;
+        for (int j = 0; j < count; ++j) better += kept[j] > kept[i] ? 1 : 0;
+        to[better] = static_cast<std::int32_t>(id_of(kept[i]));
+      }
+    });
+  }
+};
+
+/// Ops::draw_tokens: the parts' sums by all threads, each draw by one.
+struct DrawTokens {
+  static constexpr int kThreads = 256;
+  const float* q;
+  std::int64_t vocab;
+  int count;
+  Replacement replacement;
+  StepRng rng;
+  std::uint64_t first_index;
+  std::int32_t* token;
+
+  /// Sums of the parts, and marks of what was drawn.
+  Grid grid(std::int64_t rows) const {
+    const auto n = static_cast<std::size_t>(vocab);
+    return {rows, kThreads, (draw_parts(n) + (n + 63) / 64) * sizeof(double)};
+  }
+
+  template <class Block>
+  CANOPY_KERNEL void operator()(Block& block) const {
+    const auto n = static_cast<std::size_t>(vocab);
+    const std::size_t words = (n + 63) / 64;
+    const float* const row = q + block.index() * vocab;
+    std::int32_t* const to = token + block.index() * count;
+    const std::uint64_t index =
+        first_index + static_cast<std::uint64_t>(block.index()) * static_cast<std::uint64_t>(count);
+    auto* const parts = block.template shared<double>(static_cast<int>(draw_parts(n)));
+    auto* const drawn = block.template shared<std::uint64_t>(static_cast<int>(words));
+    const auto left = [&](std::size_t i) {
+      return (drawn[i / 64] >> (i % 64) & 1u) != 0 ? -1.0f : row[i] > 0 ? row[i] : 0.0f;
+    };
+    const auto sum_part = [&](std::size_t part) {
+      const std::size_t end = (part + 1) * kDrawPart;
+      parts[part] = draw_part_sum(left, part * kDrawPart, end < n ? end : n);
+    };
+    const auto stride = static_cast<std::size_t>(kThreads);
+    block.step([&](int t) {
+      for (auto i = static_cast<std::size_t>(t); i < words; i += stride) drawn[i] = 0;
+    });
+    block.step([&](int t) {
+      for (auto i = static_cast<std::size_t>(t); i < draw_parts(n); i += stride) sum_part(i);
+    });
+    block.step([&](int t) {
+      if (t != 0) return;
+      std::size_t undrawn = n;
+      for (int c = 0; c < count; ++c) {
+        const double u =
+            rng.uniform(StepRng::Purpose::kDraft, index + static_cast<std::uint64_t>(c));
+        std::size_t one = draw_token(left, n, parts, u);
+        if (one == n) one = draw_any(left, undrawn, u);
+        to[c] = static_cast<std::int32_t>(one);
+        if (replacement == Replacement::kYes) continue;
+        drawn[one / 64] |= std::uint64_t{1} << (one % 64);
+        --undrawn;
+        sum_part(one / kDrawPart);  // summed again, so that no rounding stays behind
+      }
+    });
+  }
+};
+
+}  // namespace canopy::cuda
