@@ -10,7 +10,7 @@ namespace canopy {
 
 namespace {
 
-constexpr std::size_t kBatch = 64;  // rows read at once: as many as keep a disk busy
+constexpr std::size_t kIds = 4096;  // that a lookup has room for at once
 
 void check_ids(std::span<const TokenId> ids, std::int64_t vocab) {
   for (const TokenId id : ids)
@@ -22,17 +22,27 @@ void check_ids(std::span<const TokenId> ids, std::int64_t vocab) {
 /// The most that the aligned reads of a batch of rows can take.
 std::size_t staging_bytes(const TensorEntry& table) {
   const std::size_t row = row_bytes(table.dtype, table.shape[1]);
-  return kBatch * ((row + kReadAlignment - 1) / kReadAlignment + 1) * kReadAlignment;
+  return EmbeddingUpload::kBatch * ((row + kReadAlignment - 1) / kReadAlignment + 1) *
+         kReadAlignment;
 }
 
-std::size_t float_bytes(const TensorEntry& table) {
-  return kBatch * row_bytes(DType::kF32, table.shape[1]);
+/// Calls body(part of ids, rows of out) for at most `most` at a time.
+template <class Body>
+void in_batches(std::span<const TokenId> ids, const TensorView& out, std::size_t most,
+                const Body& body) {
+  for (std::size_t first = 0; first < ids.size(); first += most) {
+    const auto batch = ids.subspan(first, std::min(most, ids.size() - first));
+    body(batch, out.rows(static_cast<std::int64_t>(first), std::ssize(batch)));
+  }
 }
 
 }  // namespace
 
 EmbeddingLookup::EmbeddingLookup(Device& device, ConstTensorView table)
-    : ops_(device.ops()), table_(table), read_(device.make_event()) {}
+    : device_(device),
+      table_(table),
+      on_device_(device.allocate(kIds * sizeof(TokenId))),
+      read_(device.make_event()) {}
 
 EmbeddingLookup::~EmbeddingLookup() { read_->wait(); }
 
@@ -41,52 +51,78 @@ void EmbeddingLookup::operator()(std::span<const TokenId> ids, Stream& compute, 
   check_ids(ids, table_.dim(0));
   read_->wait();
   ids_.assign(ids.begin(), ids.end());
-  const auto* const data = reinterpret_cast<const std::byte*>(ids_.data());
-  ops_.embed(compute, table_,
-             ConstTensorView(data, DType::kI32, {static_cast<std::int64_t>(ids_.size())}), out);
+  in_batches(ids_, out, kIds, [&](std::span<const TokenId> batch, const TensorView& rows) {
+    device_.upload(compute, on_device_.data(), std::as_bytes(batch));
+    device_.ops().embed(compute, table_,
+                        ConstTensorView(on_device_.data(), DType::kI32, {std::ssize(batch)}), rows);
+  });
   compute.record(*read_);
+}
+
+EmbeddingUpload::EmbeddingUpload(Device& device, const TensorEntry& table)
+    : device_(device),
+      dtype_(table.dtype),
+      columns_(static_cast<std::size_t>(table.shape[1])),
+      rows_(bytes_needed(table)),
+      copied_(device.make_event()) {}
+
+EmbeddingUpload::~EmbeddingUpload() { copied_->wait(); }
+
+std::size_t EmbeddingUpload::bytes_needed(const TensorEntry& table) {
+  return kBatch * row_bytes(DType::kF32, table.shape[1]);
+}
+
+void EmbeddingUpload::operator()(std::span<const std::byte* const> rows, Stream& compute,
+                                 TensorView out) {
+  copied_->wait();  // the batch before has left rows_
+  auto* const values = reinterpret_cast<float*>(rows_.data());
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    dequantize_row(dtype_, rows[i], {values + i * columns_, columns_});
+  device_.upload(compute, out.data(), rows_.bytes().first(rows.size() * columns_ * sizeof(float)));
+  compute.record(*copied_);
+}
+
+HostEmbedding::HostEmbedding(Device& device, const Checkpoint& checkpoint, ConstTensorView table)
+    : table_(table), upload_(device, embedding_table(checkpoint)) {}
+
+void HostEmbedding::operator()(std::span<const TokenId> ids, Stream& compute, TensorView out) {
+  check_ids(ids, table_.dim(0));
+  in_batches(ids, out, EmbeddingUpload::kBatch,
+             [&](std::span<const TokenId> batch, const TensorView& to) {
+               std::vector<const std::byte*> rows;
+               for (const TokenId id : batch) rows.push_back(table_.rows(id, 1).data());
+               upload_(rows, compute, to);
+             });
 }
 
 EmbeddingReader::EmbeddingReader(Device& device, const Checkpoint& checkpoint,
                                  std::unique_ptr<ReadEngine> engine)
-    : device_(device),
-      table_(embedding_table(checkpoint)),
+    : table_(embedding_table(checkpoint)),
       engine_(std::move(engine)),
-      pump_(*engine_, checkpoint.files(), staging_bytes(table_) / kBatch,
+      pump_(*engine_, checkpoint.files(), staging_bytes(table_) / EmbeddingUpload::kBatch,
             [](std::uint64_t) { return std::string("rows of the embedding table"); }),
       staging_(staging_bytes(table_)),
-      rows_(float_bytes(table_)),
-      copied_(device.make_event()) {}
-
-EmbeddingReader::~EmbeddingReader() { copied_->wait(); }
+      upload_(device, table_) {}
 
 std::size_t EmbeddingReader::bytes_needed(const Checkpoint& checkpoint) {
   const TensorEntry& table = embedding_table(checkpoint);
-  return staging_bytes(table) + float_bytes(table);
+  return staging_bytes(table) + EmbeddingUpload::bytes_needed(table);
 }
 
 void EmbeddingReader::operator()(std::span<const TokenId> ids, Stream& compute, TensorView out) {
   check_ids(ids, table_.shape[0]);
-  const auto columns = static_cast<std::size_t>(table_.shape[1]);
-  for (std::size_t first = 0; first < ids.size(); first += kBatch) {
-    const auto batch = ids.subspan(first, std::min(kBatch, ids.size() - first));
-    std::vector<TensorEntry> rows;
-    for (const TokenId id : batch) rows.push_back(canopy::rows_of(table_, id, 1));
-    std::vector<const TensorEntry*> wanted;
-    for (const TensorEntry& row : rows) wanted.push_back(&row);
-    const ReadLayout layout = lay_out(wanted, kReadAlignment);
-    read_all(pump_, layout, staging_.data(), [](std::size_t) {});
-
-    copied_->wait();  // the batch before has left rows_
-    auto* const values = reinterpret_cast<float*>(rows_.data());
-    for (std::size_t i = 0; i < batch.size(); ++i)
-      dequantize_row(table_.dtype, staging_.data() + layout.slab_at[i],
-                     {values + i * columns, columns});
-    const auto count = static_cast<std::int64_t>(batch.size());
-    device_.upload(compute, out.rows(static_cast<std::int64_t>(first), count).data(),
-                   rows_.bytes().first(batch.size() * columns * sizeof(float)));
-    compute.record(*copied_);
-  }
+  in_batches(ids, out, EmbeddingUpload::kBatch,
+             [&](std::span<const TokenId> batch, const TensorView& to) {
+               std::vector<TensorEntry> entries;
+               for (const TokenId id : batch) entries.push_back(canopy::rows_of(table_, id, 1));
+               std::vector<const TensorEntry*> wanted;
+               for (const TensorEntry& entry : entries) wanted.push_back(&entry);
+               const ReadLayout layout = lay_out(wanted, kReadAlignment);
+               read_all(pump_, layout, staging_.data(), [](std::size_t) {});
+               std::vector<const std::byte*> rows;
+               for (const std::size_t at : layout.slab_at) rows.push_back(staging_.data() + at);
+               upload_(rows, compute, to);
+             });
 }
 
 }  // namespace canopy

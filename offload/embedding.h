@@ -12,7 +12,7 @@
 
 namespace canopy {
 
-/// Looks rows up in an embedding table that rests in memory. One thread at a time.
+/// Looks rows up in an embedding table in memory that the device reads. One thread at a time.
 class EmbeddingLookup {
  public:
   EmbeddingLookup(Device& device, ConstTensorView table);
@@ -23,34 +23,67 @@ class EmbeddingLookup {
   void operator()(std::span<const TokenId> ids, Stream& compute, TensorView out);
 
  private:
-  Ops& ops_;
+  Device& device_;
   const ConstTensorView table_;
   std::vector<TokenId> ids_;  // of the last lookup, until `read_` is reached
+  Buffer on_device_;          // those of one batch
   std::unique_ptr<Event> read_;
 };
 
-/// The same from a table that stays on disk: reads the rows it is asked for, a batch at a time,
-/// and brings them to the device as f32. Bit for bit what the lookup gives. One thread at a time.
+/// Brings rows to the device as f32, a batch at a time. One thread at a time.
+class EmbeddingUpload {
+ public:
+  /// Of a table like this one. Throws Error if memory is short.
+  EmbeddingUpload(Device& device, const TensorEntry& table);
+  ~EmbeddingUpload();  // waits for the last copy
+
+  static constexpr std::size_t kBatch = 64;  // rows: as many reads as keep a disk busy
+  /// rows[i] is the row, as the table has it, that becomes row i of out [n, dim] f32; n <= kBatch.
+  void operator()(std::span<const std::byte* const> rows, Stream& compute, TensorView out);
+
+  std::size_t held_bytes() const { return rows_.size(); }
+  static std::size_t bytes_needed(const TensorEntry& table);  // what held_bytes() will be
+
+ private:
+  Device& device_;
+  const DType dtype_;
+  const std::size_t columns_;
+  HostSlab rows_;  // as f32
+  std::unique_ptr<Event> copied_;
+};
+
+/// The lookup for a table in host memory that the device does not read. Bit for bit the same. One
+/// thread at a time.
+class HostEmbedding {
+ public:
+  HostEmbedding(Device& device, const Checkpoint& checkpoint, ConstTensorView table);
+  void operator()(std::span<const TokenId> ids, Stream& compute, TensorView out);
+
+ private:
+  const ConstTensorView table_;
+  EmbeddingUpload upload_;
+};
+
+/// The lookup for a table that stays on disk: reads the rows it is asked for. Bit for bit the same.
+/// One thread at a time.
 class EmbeddingReader {
  public:
   /// `engine` was opened on the checkpoint's files. Throws Error if memory is short.
   EmbeddingReader(Device& device, const Checkpoint& checkpoint, std::unique_ptr<ReadEngine> engine);
-  ~EmbeddingReader();  // waits for the last copy to the device
 
   /// As EmbeddingLookup's; blocks until the rows were read. Throws Error if a read failed.
   void operator()(std::span<const TokenId> ids, Stream& compute, TensorView out);
 
   std::uint64_t disk_bytes() const { return pump_.disk_bytes(); }  // since construction
-  std::size_t held_bytes() const { return staging_.size() + rows_.size(); }
+  std::size_t held_bytes() const { return staging_.size() + upload_.held_bytes(); }
   static std::size_t bytes_needed(const Checkpoint& checkpoint);  // what held_bytes() will be
 
  private:
-  Device& device_;
   const TensorEntry table_;
   std::unique_ptr<ReadEngine> engine_;
   ReadPump pump_;
-  HostSlab staging_, rows_;  // as read; as f32
-  std::unique_ptr<Event> copied_;
+  HostSlab staging_;  // rows as read
+  EmbeddingUpload upload_;
 };
 
 }  // namespace canopy

@@ -9,15 +9,16 @@ namespace {
 /// Rests a unit wherever the bytes at rest lag behind `share` of those that `open` units had so
 /// far: the error never exceeds half a unit. Returns the bytes at rest.
 std::size_t spread(std::span<const UnitLayout> units, const std::vector<bool>& open, double share,
-                   std::vector<bool>& rests) {
+                   std::vector<Tier>& tiers) {
   std::size_t at_rest = 0, seen = 0;
   for (std::size_t i = 0; i < units.size(); ++i) {
     if (!open[i]) continue;
     const std::size_t bytes = units[i].read.slab_bytes;
     seen += bytes;
-    rests[i] = static_cast<double>(at_rest) + static_cast<double>(bytes) / 2 <=
-               share * static_cast<double>(seen);
-    if (rests[i]) at_rest += bytes;
+    const bool rests = static_cast<double>(at_rest) + static_cast<double>(bytes) / 2 <=
+                       share * static_cast<double>(seen);
+    tiers[i] = rests ? Tier::kHost : Tier::kDisk;
+    if (rests) at_rest += bytes;
   }
   return at_rest;
 }
@@ -25,11 +26,11 @@ std::size_t spread(std::span<const UnitLayout> units, const std::vector<bool>& o
 }  // namespace
 
 Residency none_resident(std::span<const UnitLayout> units) {
-  return {std::vector<bool>(units.size(), false), false};
+  return {std::vector<Tier>(units.size(), Tier::kDisk), false};
 }
 
 Residency all_resident(std::span<const UnitLayout> units) {
-  return {std::vector<bool>(units.size(), true), true};
+  return {std::vector<Tier>(units.size(), Tier::kHost), true};
 }
 
 Residency spread_resident(const Checkpoint& checkpoint, std::span<const UnitLayout> units,
@@ -43,7 +44,7 @@ Residency spread_resident(const Checkpoint& checkpoint, std::span<const UnitLayo
     if (head <= bytes / 2) {
       for (std::size_t i = 0; i < units.size(); ++i)
         if (units[i].unit.part == Part::kHead) {
-          residency.unit[i] = true;
+          residency.unit[i] = Tier::kHost;
           open[i] = false;
         }
       residency.table = true;
@@ -52,7 +53,7 @@ Residency spread_resident(const Checkpoint& checkpoint, std::span<const UnitLayo
   }
   // The largest share that fits, by bisection: the bytes at rest grow with it, up to rounding.
   double low = 0, high = 1;
-  std::vector<bool> attempt = residency.unit;
+  std::vector<Tier> attempt = residency.unit;
   for (int step = 0; step < 40; ++step) {
     const double share = (low + high) / 2;
     if (spread(units, open, share, attempt) <= bytes) {
@@ -62,22 +63,22 @@ Residency spread_resident(const Checkpoint& checkpoint, std::span<const UnitLayo
       high = share;
     }
   }
-  if (std::find(residency.unit.begin(), residency.unit.end(), false) == residency.unit.end())
-    residency.unit.front() = false;
+  if (std::find(residency.unit.begin(), residency.unit.end(), Tier::kDisk) == residency.unit.end())
+    residency.unit.front() = Tier::kDisk;
   return residency;
 }
 
 std::size_t travelling_bytes(std::span<const UnitLayout> units, const Residency& residency) {
   std::size_t bytes = 0;
   for (std::size_t i = 0; i < units.size(); ++i)
-    if (!residency.unit[i]) bytes += units[i].read.slab_bytes;
+    if (residency.unit[i] == Tier::kDisk) bytes += units[i].read.slab_bytes;
   return bytes;
 }
 
 std::size_t least_ring(std::span<const UnitLayout> units, const Residency& residency) {
   std::size_t largest = 0;
   for (std::size_t i = 0; i < units.size(); ++i)
-    if (!residency.unit[i]) largest = std::max(largest, units[i].read.slab_bytes);
+    if (residency.unit[i] == Tier::kDisk) largest = std::max(largest, units[i].read.slab_bytes);
   return 2 * largest;
 }
 

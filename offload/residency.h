@@ -1,5 +1,6 @@
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -7,15 +8,18 @@
 
 namespace canopy {
 
-/// Which weights stay in memory for a whole run; the others travel, once a sweep.
+/// Where a unit's matrices are between two sweeps. On a device that shares the host's memory only
+/// those of kDisk travel; on another those of kHost do, too, and those of kDisk through the host.
+enum class Tier : std::uint8_t { kDisk, kHost, kDevice };
+
 struct Residency {
-  std::vector<bool> unit;  // of the sweep: its matrices rest
+  std::vector<Tier> unit;  // of the sweep
   bool table = false;      // the embedding table rests; else its rows are read when they are needed
 };
 
-/// Nothing rests but the vectors.
+/// All on disk but the vectors.
 Residency none_resident(std::span<const UnitLayout> units);
-/// Everything rests.
+/// Everything in memory.
 Residency all_resident(std::span<const UnitLayout> units);
 /// As many bytes of units as `bytes` can hold (to within one unit), spread evenly over the sweep:
 /// while units that rest are computed, others must be arriving, and a ring holds few of them. A
@@ -24,9 +28,9 @@ Residency all_resident(std::span<const UnitLayout> units);
 Residency spread_resident(const Checkpoint& checkpoint, std::span<const UnitLayout> units,
                           std::size_t bytes);
 
-/// Bytes that travel in one sweep, as read.
+/// Bytes that are read in one sweep.
 std::size_t travelling_bytes(std::span<const UnitLayout> units, const Residency& residency);
-/// The least ring that reads one travelling unit while another is in use: twice the largest.
+/// The least ring that reads one such unit while another is in use: twice the largest.
 std::size_t least_ring(std::span<const UnitLayout> units, const Residency& residency);
 
 }  // namespace canopy

@@ -20,7 +20,7 @@ std::vector<const TensorEntry*> resting_matrices(const Checkpoint& checkpoint,
                                                  const Residency& residency) {
   std::vector<const TensorEntry*> tensors;
   for (std::size_t i = 0; i < units.size(); ++i)
-    if (residency.unit[i])
+    if (residency.unit[i] == Tier::kHost)
       for (const UnitTensor& matrix : units[i].matrices) tensors.push_back(&matrix.tensor);
   if (residency.table) tensors.push_back(&embedding_table(checkpoint));
   return tensors;
@@ -79,7 +79,7 @@ RestingWeights::RestingWeights(const Checkpoint& checkpoint, std::span<const Uni
     return ConstTensorView(data, t.dtype, {t.shape[0], t.shape[1]});
   };
   for (std::size_t i = 0; i < units.size(); ++i)
-    if (residency.unit[i])
+    if (residency.unit[i] == Tier::kHost)
       for (const UnitTensor& of_unit : units[i].matrices) units_[i].*of_unit.field = next_matrix();
   if (residency.table) table_ = next_matrix();
 

@@ -15,6 +15,7 @@
 #include "offload/host_memory.h"
 #include "offload/integrity.h"
 #include "offload/read_pump.h"
+#include "offload/ring.h"
 #include "offload/unit_layout.h"
 #include "src/base/cpus.h"
 #include "src/base/error.h"
@@ -31,7 +32,7 @@ std::vector<std::size_t> travelling(std::span<const UnitLayout> layouts,
   require(residency.unit.size() == layouts.size(), "a residency says of each unit where it is");
   std::vector<std::size_t> indices;
   for (std::size_t i = 0; i < layouts.size(); ++i)
-    if (!residency.unit[i]) indices.push_back(i);
+    if (residency.unit[i] == Tier::kDisk) indices.push_back(i);
   require(!indices.empty(), "every unit rests in memory: there is nothing to stream");
   return indices;
 }
@@ -73,8 +74,9 @@ LinkTotals operator-(const LinkTotals& later, const LinkTotals& earlier) {
 struct Streamer::Impl {
   enum class State { kReading, kArrived, kLent, kReturned };
   struct Slot {
-    std::size_t unit = 0, begin = 0, bytes = 0, missing = 0;  // bytes of the ring
-    std::uint64_t checksum = 0;                               // of what has arrived
+    std::size_t unit = 0, missing = 0;  // bytes
+    Stretch at;                         // of the ring
+    std::uint64_t checksum = 0;         // of what has arrived
     Clock::time_point asked;
     State state = State::kReturned;
     bool abandoned = false;           // nobody will acquire it
@@ -120,8 +122,10 @@ struct Streamer::Impl {
   std::unique_ptr<ReadEngine> engine;  // destroyed before the ring that it reads into
   ReadPump pump;
   RestingWeights resting;
+  // The embedding: from a table at rest that the device reads, or does not, or from disk.
   std::optional<EmbeddingLookup> lookup;
-  std::optional<EmbeddingReader> row_reader;  // where the table does not rest
+  std::optional<HostEmbedding> host_lookup;
+  std::optional<EmbeddingReader> row_reader;
 
   mutable std::mutex mutex;  // guards what follows
   std::condition_variable arrived, freed;
@@ -159,8 +163,10 @@ Streamer::Impl::Impl(Device& device, const Checkpoint& checkpoint, const Residen
       resting(checkpoint, layouts, residency, pump, progress, stop),
       reader_cpus(options.reader_cpus),
       trace(options.trace) {
-  if (residency.table) {
+  if (residency.table && device.shares_host_memory()) {
     lookup.emplace(device, resting.table());
+  } else if (residency.table) {
+    host_lookup.emplace(device, checkpoint, resting.table());
   } else {
     row_reader.emplace(device, checkpoint, make_engine(checkpoint, options, {}));
   }
@@ -229,8 +235,8 @@ Streamer::Impl::Admission Streamer::Impl::admit() {
     if (const auto begin = room_for(read.slab_bytes)) {
       Slot& made = slot(next);
       made.unit = travel[next_read];
-      made.begin = *begin;
-      made.bytes = made.missing = read.slab_bytes;
+      made.at = {*begin, read.slab_bytes};
+      made.missing = read.slab_bytes;
       made.state = State::kReading;
       made.abandoned = false;
       made.checksum = 0;
@@ -308,20 +314,15 @@ void Streamer::Impl::expect_unchanged(const Slot& slot) {
 void Streamer::Impl::trace_read(const Slot& slot) {
   const auto now = Clock::now();
   trace->span(Trace::Lane::kLink, describe(units[slot.unit]), std::max(slot.asked, traced), now,
-              slot.bytes);
+              slot.at.bytes);
   traced = now;
 }
 
 /// Where the next slot may begin; nothing if it must wait for the oldest slots to go.
 std::optional<std::size_t> Streamer::Impl::room_for(std::size_t bytes) const {
-  if (first == next) return 0;
-  const Slot& oldest = slot(first);
-  const Slot& newest = slot(next - 1);
-  const std::size_t end = newest.begin + newest.bytes;
-  if (newest.begin < oldest.begin)  // the live slots run around the end of the ring
-    return oldest.begin - end >= bytes ? std::optional(end) : std::nullopt;
-  if (ring.size() - end >= bytes) return end;
-  return oldest.begin >= bytes ? std::optional<std::size_t>(0) : std::nullopt;
+  const bool none = first == next;
+  return room_in_ring(ring.size(), none ? nullptr : &slot(first).at,
+                      none ? nullptr : &slot(next - 1).at, bytes);
 }
 
 UnitWeights Streamer::Impl::take(std::size_t index) {
@@ -343,7 +344,7 @@ UnitWeights Streamer::Impl::take(std::size_t index) {
     for (std::size_t i = 0; i < layout.matrices.size(); ++i) {
       const TensorEntry& t = layout.matrices[i].tensor;
       weights.*layout.matrices[i].field = ConstTensorView(
-          ring.data() + mine.begin + layout.read.slab_at[i], t.dtype, {t.shape[0], t.shape[1]});
+          ring.data() + mine.at.begin + layout.read.slab_at[i], t.dtype, {t.shape[0], t.shape[1]});
     }
     mine.state = State::kLent;
     ++taken;
@@ -427,6 +428,7 @@ void Streamer::abandon_sweep() noexcept { impl_->abandon(); }
 
 void Streamer::embed(std::span<const TokenId> ids, Stream& compute, TensorView out) {
   if (impl_->lookup) return (*impl_->lookup)(ids, compute, out);
+  if (impl_->host_lookup) return (*impl_->host_lookup)(ids, compute, out);
   const std::uint64_t before = impl_->row_reader->disk_bytes();
   (*impl_->row_reader)(ids, compute, out);
   const std::lock_guard lock(impl_->mutex);

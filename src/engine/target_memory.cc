@@ -83,7 +83,8 @@ WeightPlan TargetMemory::seen(const WeightPlace& place) const {
                : unit.part == Part::kMlp     ? SweepUnit::Part::kMlp
                                              : SweepUnit::Part::kHead;
     if (unit.part == Part::kHead) one.share = static_cast<double>(unit.rows) / head_rows_;
-    if (!place.resident && !place.residency.unit[i]) one.bytes = units_[i].read.slab_bytes;
+    if (!place.resident && place.residency.unit[i] == Tier::kDisk)
+      one.bytes = units_[i].read.slab_bytes;
     seen.units.push_back(one);
   }
   return seen;

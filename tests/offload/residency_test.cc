@@ -37,14 +37,14 @@ TEST_P(ResidencyTest, SpreadsEvenlyOverTheLayers) {
     std::size_t run = 0, longest = 0, layers = 0, at_rest = 0, before = 0;
     for (std::size_t i = 0; i < units_.size() && units_[i].unit.part != Part::kHead; ++i) {
       layers += units_[i].read.slab_bytes;
-      if (residency.unit[i]) at_rest += units_[i].read.slab_bytes;
+      if (residency.unit[i] == Tier::kHost) at_rest += units_[i].read.slab_bytes;
     }
     const double of_layers = static_cast<double>(at_rest) / static_cast<double>(layers);
     std::size_t seen = 0;
     for (std::size_t i = 0; i < units_.size() && units_[i].unit.part != Part::kHead; ++i) {
       seen += units_[i].read.slab_bytes;
-      if (residency.unit[i]) before += units_[i].read.slab_bytes;
-      run = residency.unit[i] ? run + 1 : 0;
+      if (residency.unit[i] == Tier::kHost) before += units_[i].read.slab_bytes;
+      run = residency.unit[i] == Tier::kHost ? run + 1 : 0;
       longest = std::max(longest, run);
       EXPECT_NEAR(static_cast<double>(before), of_layers * static_cast<double>(seen),
                   2.0 * static_cast<double>(largest()))

@@ -112,8 +112,8 @@ struct Place {
     residency = none_resident(layouts);
     std::mt19937_64 random(seed);
     for (std::size_t i = 0; i < layouts.size(); ++i)
-      residency.unit[i] = seed != 0 && random() % 3 == 0;
-    residency.unit[random() % layouts.size()] = false;
+      if (seed != 0 && random() % 3 == 0) residency.unit[i] = Tier::kHost;
+    residency.unit[random() % layouts.size()] = Tier::kDisk;
     residency.table = random() % 2 == 0;
     ring_bytes = least_ring(layouts, residency) / 2 * units;
   }
