@@ -57,4 +57,15 @@ HostSlab::~HostSlab() {
   if (data_) munmap(data_, bytes_);
 }
 
+std::unique_ptr<HostPin> pin(Device& device, std::span<std::byte> pages, Notes& notes) {
+  if (pages.empty()) return nullptr;
+  try {
+    return device.pin(pages);
+  } catch (const Error& refused) {
+    add_note(notes, std::string(refused.what()) +
+                        ". Weights go through the driver's own buffers instead, which is slower");
+    return nullptr;
+  }
+}
+
 }  // namespace canopy

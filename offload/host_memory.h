@@ -1,8 +1,11 @@
 #pragma once
 #include <cstddef>
+#include <memory>
 #include <span>
 #include <utility>
 
+#include "kernels/device.h"
+#include "offload/read_engine.h"
 #include "offload/topology.h"
 
 namespace canopy {
@@ -32,5 +35,9 @@ class HostSlab {
   std::byte* data_ = nullptr;
   std::size_t bytes_ = 0;
 };
+
+/// Locks the pages for copies to the device; where that is refused copies are slower, and Notes
+/// says so. Destroy it before the pages.
+std::unique_ptr<HostPin> pin(Device& device, std::span<std::byte> pages, Notes& notes);
 
 }  // namespace canopy

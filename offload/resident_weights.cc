@@ -1,5 +1,7 @@
+#include <optional>
 #include <vector>
 
+#include "offload/device_weights.h"
 #include "offload/embedding.h"
 #include "offload/resting_weights.h"
 #include "offload/streamer.h"
@@ -10,23 +12,30 @@ namespace canopy {
 
 namespace {
 
-constexpr std::size_t kReadBytes = 1u << 20;
+/// Reads a checkpoint once.
+class Reading {
+ public:
+  Reading(const Checkpoint& checkpoint, Notes& notes)
+      : engine_(make_read_engine(checkpoint.files(), {}, {}, notes)),
+        pump_(*engine_, checkpoint.files(), std::size_t{1} << 20,
+              [&](std::uint64_t) { return "the weights of " + checkpoint.root().string(); }) {}
+  ReadPump& pump() { return pump_; }
 
-RestingWeights load_all(const Checkpoint& checkpoint, std::span<const UnitLayout> units,
-                        const LoadProgress& progress, std::stop_token stop, Notes& notes) {
-  const auto engine = make_read_engine(checkpoint.files(), {}, {}, notes);
-  ReadPump pump(*engine, checkpoint.files(), kReadBytes,
-                [&](std::uint64_t) { return "the weights of " + checkpoint.root().string(); });
-  return {checkpoint, units, all_resident(units), pump, progress, std::move(stop)};
-}
+ private:
+  std::unique_ptr<ReadEngine> engine_;
+  ReadPump pump_;
+};
 
-/// Lends what rests in memory. One thread at a time.
+/// Lends what rests: Weights are RestingWeights or DeviceWeights, Lookup finds rows of the
+/// embedding. One thread at a time.
+template <class Weights, class Lookup>
 class ResidentWeights final : public WeightSource {
  public:
-  ResidentWeights(Device& device, const Checkpoint& checkpoint, const LoadProgress& progress,
-                  std::stop_token stop, Notes& notes)
-      : ResidentWeights(device, lay_out_units(checkpoint, kReadAlignment), checkpoint, progress,
-                        std::move(stop), notes) {}
+  template <class MakeLookup>
+  ResidentWeights(std::span<const UnitLayout> layouts, Weights weights, const MakeLookup& lookup)
+      : weights_(std::move(weights)), lookup_(lookup(weights_.table())) {
+    for (const UnitLayout& layout : layouts) units_.push_back(layout.unit);
+  }
 
   std::span<const Unit> units() const override { return units_; }
   UnitLease acquire(std::size_t index, Stream& compute) override {
@@ -39,35 +48,75 @@ class ResidentWeights final : public WeightSource {
   }
 
  private:
-  ResidentWeights(Device& device, const std::vector<UnitLayout>& layouts,
-                  const Checkpoint& checkpoint, const LoadProgress& progress, std::stop_token stop,
-                  Notes& notes)
-      : weights_(load_all(checkpoint, layouts, progress, std::move(stop), notes)),
-        lookup_(device, weights_.table()) {
-    for (const UnitLayout& layout : layouts) units_.push_back(layout.unit);
-  }
   void give_back(std::size_t, Stream&) noexcept override {}
 
   std::vector<Unit> units_;
-  RestingWeights weights_;
-  EmbeddingLookup lookup_;
+  Weights weights_;
+  Lookup lookup_;
 };
+
+template <class Lookup, class Weights, class MakeLookup>
+std::unique_ptr<WeightSource> resident(std::span<const UnitLayout> layouts, Weights weights,
+                                       const MakeLookup& lookup) {
+  return std::make_unique<ResidentWeights<Weights, Lookup>>(layouts, std::move(weights), lookup);
+}
+
+Residency all_on_device(std::span<const UnitLayout> units) {
+  return {std::vector<Tier>(units.size(), Tier::kDevice), false};
+}
 
 }  // namespace
 
 std::unique_ptr<WeightSource> load_resident(Device& device, const Checkpoint& checkpoint,
                                             Notes& notes, const LoadProgress& progress,
                                             std::stop_token stop) {
-  require(device.shares_host_memory(),
-          "weights can only rest in host memory so far: choose the CPU device");
   return in_context("loading " + checkpoint.root().string(), [&] {
-    return std::make_unique<ResidentWeights>(device, checkpoint, progress, std::move(stop), notes);
+    const std::vector<UnitLayout> units = lay_out_units(checkpoint, kReadAlignment);
+    Reading reading(checkpoint, notes);
+    const auto lookup = [&](ConstTensorView table) { return EmbeddingLookup(device, table); };
+    if (device.shares_host_memory())
+      return resident<EmbeddingLookup>(
+          units,
+          RestingWeights(device, checkpoint, units, all_resident(units), reading.pump(), progress,
+                         std::move(stop), notes),
+          lookup);
+    return resident<EmbeddingLookup>(units,
+                                     DeviceWeights(device, checkpoint, units, all_on_device(units),
+                                                   true, reading.pump(), notes, progress, stop),
+                                     lookup);
   });
 }
 
 std::size_t resident_bytes(const Checkpoint& checkpoint) {
   const std::vector<UnitLayout> units = lay_out_units(checkpoint, kReadAlignment);
   return RestingWeights::bytes_needed(checkpoint, units, all_resident(units));
+}
+
+std::size_t device_resident_bytes(const Checkpoint& checkpoint) {
+  const std::vector<UnitLayout> units = lay_out_units(checkpoint, kReadAlignment);
+  return DeviceWeights::bytes_needed(checkpoint, units, all_on_device(units), true);
+}
+
+std::unique_ptr<WeightSource> load_on_host(Device& device, const Checkpoint& checkpoint,
+                                           const Residency& residency, Notes& notes,
+                                           const LoadProgress& progress, std::stop_token stop) {
+  return in_context("loading " + checkpoint.root().string(), [&] {
+    const std::vector<UnitLayout> units = lay_out_units(checkpoint, kReadAlignment);
+    require(travelling_bytes(units, residency) == 0 && residency.table,
+            "units on disk take a streamer");
+    Reading reading(checkpoint, notes);
+    return resident<HostEmbedding>(
+        units,
+        RestingWeights(device, checkpoint, units, residency, reading.pump(), progress,
+                       std::move(stop), notes),
+        [&](ConstTensorView table) { return HostEmbedding(device, checkpoint, table); });
+  });
+}
+
+std::size_t host_bytes(const Checkpoint& checkpoint, const Residency& residency) {
+  const std::vector<UnitLayout> units = lay_out_units(checkpoint, kReadAlignment);
+  return RestingWeights::bytes_needed(checkpoint, units, residency) +
+         EmbeddingUpload::bytes_needed(embedding_table(checkpoint));
 }
 
 }  // namespace canopy

@@ -17,15 +17,16 @@ namespace canopy {
 
 using LoadProgress = std::function<void(std::uint64_t done_bytes, std::uint64_t all_bytes)>;
 
-/// The weights that stay in memory for a whole run, in memory that the device reads directly.
+/// The weights that stay in host memory for a whole run.
 /// Immutable once loaded.
 class RestingWeights {
  public:
   /// Reads them through the pump, in file order; beside them, one unit's vectors are held for a
-  /// moment. Throws: Error as the pump does; Stopped on request.
-  RestingWeights(const Checkpoint& checkpoint, std::span<const UnitLayout> units,
+  /// moment. The matrices are locked for copies to the device. Throws: Error as the pump does;
+  /// Stopped on request.
+  RestingWeights(Device& device, const Checkpoint& checkpoint, std::span<const UnitLayout> units,
                  const Residency& residency, ReadPump& pump, const LoadProgress& progress,
-                 std::stop_token stop);
+                 std::stop_token stop, Notes& notes);
 
   /// Of unit i: its vectors [n] f32, and its matrices if they rest; other fields are empty.
   const UnitWeights& unit(std::size_t i) const { return units_[i]; }
@@ -38,6 +39,7 @@ class RestingWeights {
 
  private:
   HostSlab matrices_, vectors_;
+  std::unique_ptr<HostPin> pin_;  // of the matrices
   std::vector<UnitWeights> units_;
   ConstTensorView table_;
 };

@@ -47,12 +47,6 @@ std::size_t checked_ring(std::span<const UnitLayout> layouts, const Residency& r
   return bytes / kReadAlignment * kReadAlignment;
 }
 
-std::vector<UnitLayout> checked_layouts(const Device& device, const Checkpoint& checkpoint) {
-  require(device.shares_host_memory(),
-          "weights can only be streamed to host memory so far: choose the CPU device");
-  return lay_out_units(checkpoint, kReadAlignment);
-}
-
 }  // namespace
 
 LinkTotals& LinkTotals::operator+=(const LinkTotals& more) {
@@ -119,6 +113,7 @@ struct Streamer::Impl {
   FileWatch watch;                                      // from before the first read
   std::vector<std::optional<std::uint64_t>> checksums;  // by unit, once read; empty: not asked for
   HostSlab ring;
+  std::unique_ptr<HostPin> pinned;     // the ring
   std::unique_ptr<ReadEngine> engine;  // destroyed before the ring that it reads into
   ReadPump pump;
   RestingWeights resting;
@@ -150,17 +145,18 @@ Streamer::Impl::Impl(Device& device, const Checkpoint& checkpoint, const Residen
                      const StreamerOptions& options, const LoadProgress& progress,
                      const std::stop_token& stop)
     : files(checkpoint.files()),
-      layouts(checked_layouts(device, checkpoint)),
+      layouts(lay_out_units(checkpoint, kReadAlignment)),
       travel(travelling(layouts, residency)),
       watch(files),
       ring(checked_ring(layouts, residency, options.ring_bytes), options.ring_node),
+      pinned(pin(device, ring.bytes(), notes)),
       engine(make_engine(checkpoint, options, std::array{ring.bytes()})),
       pump(*engine, files, options.read_bytes,
            [this](std::uint64_t owner) {
              return owner == kAtRest ? std::string("the weights that rest in memory")
                                      : describe(units[slot(owner).unit]);
            }),
-      resting(checkpoint, layouts, residency, pump, progress, stop),
+      resting(device, checkpoint, layouts, residency, pump, progress, stop, notes),
       reader_cpus(options.reader_cpus),
       trace(options.trace) {
   if (residency.table && device.shares_host_memory()) {

@@ -47,14 +47,16 @@ struct LinkTotals {
 /// ring bytes - unit bytes >= (draft + verify time) x bandwidth.
 /// The ring is one slab of bytes, so that a small unit leaves room for more of the next. Norms and
 /// biases rest in memory, and what the residency says; an embedding table that does not is read
-/// row by row. On a device that shares the host's memory a unit is used where it landed.
-/// One thread calls acquire, give-back, embed and abandon_sweep, and holds one lease at a time; the
-/// figures may be read from any. A reader thread of its own owns the ReadEngine.
+/// row by row. A unit is lent where it landed: for a device with memory of its own, UploadedWeights
+/// (offload/device_weights.h) takes it from there.
+/// One thread calls acquire, give-back and abandon_sweep, and holds one lease at a time; embed is
+/// called by one thread, maybe another; the figures may be read from any. A reader thread of its
+/// own owns the ReadEngine.
 class Streamer final : public WeightSource {
  public:
   /// Reads what rests in memory, then starts the reader.
-  /// Throws: Error if the device has its own memory, nothing travels, the ring is too small, memory
-  /// is short or a read fails; Stopped on request.
+  /// Throws: Error if nothing is read from disk, the ring is too small, memory is short or a read
+  /// fails; Stopped on request.
   Streamer(Device& device, const Checkpoint& checkpoint, const Residency& residency,
            const StreamerOptions& options, const LoadProgress& progress = {},
            std::stop_token stop = {});
@@ -82,12 +84,21 @@ class Streamer final : public WeightSource {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Everything on the device, loaded once through direct reads: the draft model's source. Notes
-/// gains each fallback taken. Throws: Error as the Streamer's constructor does; Stopped on request.
-/// The source must outlive all work queued on its leases.
+/// Everything where the device computes on it, loaded once through direct reads: the draft model's
+/// source. Notes gains each fallback taken. Throws: Error as the Streamer's constructor does;
+/// Stopped on request. The source must outlive all work queued on its leases.
 std::unique_ptr<WeightSource> load_resident(Device& device, const Checkpoint& checkpoint,
                                             Notes& notes, const LoadProgress& progress = {},
                                             std::stop_token stop = {});
-std::size_t resident_bytes(const Checkpoint& checkpoint);  // what load_resident will hold
+std::size_t resident_bytes(const Checkpoint& checkpoint);  // what load_resident holds on a CPU
+std::size_t device_resident_bytes(const Checkpoint& checkpoint);  // and on other devices
+
+/// For a device with memory of its own: lends from host memory what the residency does not keep on
+/// the device, which nothing of may be on disk. As load_resident in all else.
+std::unique_ptr<WeightSource> load_on_host(Device& device, const Checkpoint& checkpoint,
+                                           const Residency& residency, Notes& notes,
+                                           const LoadProgress& progress = {},
+                                           std::stop_token stop = {});
+std::size_t host_bytes(const Checkpoint& checkpoint, const Residency& residency);  // what it holds
 
 }  // namespace canopy

@@ -29,6 +29,8 @@
 //   add(to, n)             atomic, integers only: their sum does not depend on the order
 // Rules: what stands between steps runs in every thread alike, so it writes nothing and reads
 // shared memory through uniform() alone; loops around steps go round equally often in all threads.
+#include <math.h>  // sqrtf and its like by the names that nvcc and g++ share
+
 #include <cstddef>
 #include <cstdint>
 #include <cstring>

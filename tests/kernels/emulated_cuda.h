@@ -1,7 +1,11 @@
 #pragma once
 // A GPU played by the CPU: memory of its own, streams that keep CUDA's rules, and the kernels of
 // kernels/cuda with the threads of a block taking turns.
+#include <gtest/gtest.h>
+
+#include <algorithm>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "kernels/cpu/cpu_device.h"

@@ -2,8 +2,10 @@
 
 #include <numeric>
 
+#include "offload/device_weights.h"
 #include "offload/streamer.h"
 #include "src/model/transformer.h"
+#include "tests/kernels/emulated_cuda.h"
 
 namespace canopy {
 namespace {
@@ -24,9 +26,10 @@ std::vector<float> logits_of(Device& device, const ModelConfig& config, WeightSo
   std::vector<float> out;
   for (int sweep = 0; sweep < 3; ++sweep) {  // the ring goes round
     const ConstTensorView logits = model.forward({&part, 1}, *stream);
+    std::vector<float> values(logits.bytes() / sizeof(float));
+    device.download(*stream, std::as_writable_bytes(std::span(values)), logits.data());
     stream->synchronize();
-    const auto* first = reinterpret_cast<const float*>(logits.data());
-    out.insert(out.end(), first, first + kTokens * config.vocab);
+    out.insert(out.end(), values.begin(), values.end());
   }
   return out;
 }
@@ -49,6 +52,24 @@ TEST_P(StreamedTest, EqualsResidentBitForBit) {
           << rests << " bytes at rest, a ring of " << ring;
     }
   }
+}
+
+TEST_P(StreamedTest, EqualsResidentOnADeviceWithMemoryOfItsOwn) {
+  const Checkpoint checkpoint =
+      Checkpoint::open(std::filesystem::path(CANOPY_TEST_DATA) / "model" / GetParam());
+  EmulatedCuda device;
+  Notes notes;
+  const auto resident = load_resident(device, checkpoint, notes);
+  const std::vector<float> expected = logits_of(device, checkpoint.config(), *resident);
+  const std::vector<UnitLayout> units = lay_out_units(checkpoint, kReadAlignment);
+  Residency residency = none_resident(units);
+  for (std::size_t i = 0; i < units.size(); ++i) residency.unit[i] = static_cast<Tier>(i % 3);
+  const std::size_t ring = least_ring(units, residency);
+  UploadedWeights uploaded(device, checkpoint, residency,
+                           std::make_unique<Streamer>(device, checkpoint, residency,
+                                                      StreamerOptions{.ring_bytes = ring}),
+                           least_device_ring(units, residency), notes);
+  EXPECT_EQ(logits_of(device, checkpoint.config(), uploaded), expected);
 }
 
 INSTANTIATE_TEST_SUITE_P(Checkpoints, StreamedTest,

@@ -1,0 +1,198 @@
+#include "offload/device_weights.h"
+
+#include <algorithm>
+#include <array>
+
+#include "offload/host_memory.h"
+#include "src/base/error.h"
+
+namespace canopy {
+
+namespace {
+
+constexpr std::size_t kAlignment = 256;
+
+std::size_t aligned(std::size_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+std::size_t matrix_bytes(const TensorEntry& t) {
+  return row_bytes(t.dtype, t.shape[1]) * static_cast<std::size_t>(t.shape[0]);
+}
+
+/// The table in pieces that a staging slab can hold.
+std::vector<TensorEntry> slices(const TensorEntry& table) {
+  constexpr std::size_t kSlice = std::size_t{32} << 20;
+  const std::size_t row = row_bytes(table.dtype, table.shape[1]);
+  const auto rows = static_cast<std::int64_t>(std::max<std::size_t>(1, kSlice / row));
+  std::vector<TensorEntry> pieces;
+  for (std::int64_t first = 0; first < table.shape[0]; first += rows)
+    pieces.push_back(rows_of(table, first, std::min(rows, table.shape[0] - first)));
+  return pieces;
+}
+
+/// Tensors that are read as one and where they go.
+struct Load {
+  std::vector<const TensorEntry*> tensors;
+  std::vector<std::size_t> at;  // on the device
+};
+
+/// Disk -> pinned slab -> device, one slab being read while the other is copied.
+class Loader {
+ public:
+  Loader(Device& device, ReadPump& pump, std::size_t slab_bytes, Notes& notes)
+      : device_(device), pump_(pump), stream_(device.make_stream("load")) {
+    for (Half& half : halves_) {
+      half.slab = HostSlab(slab_bytes);
+      half.pinned = pin(device, half.slab.bytes(), notes);
+      half.copied = device.make_event();
+    }
+  }
+  ~Loader() { stream_->synchronize(); }
+
+  void run(const Load& load, std::byte* memory, const std::function<void(std::size_t)>& progress) {
+    Half& half = halves_[turn_];
+    turn_ = 1 - turn_;
+    half.copied->wait();
+    const ReadLayout read = lay_out(load.tensors, kReadAlignment);
+    read_all(pump_, read, half.slab.data(), progress);
+    for (std::size_t i = 0; i < load.tensors.size(); ++i)
+      device_.upload(*stream_, memory + load.at[i],
+                     {half.slab.data() + read.slab_at[i], matrix_bytes(*load.tensors[i])});
+    stream_->record(*half.copied);
+  }
+  void finish() { stream_->synchronize(); }
+
+ private:
+  struct Half {
+    HostSlab slab;
+    std::unique_ptr<HostPin> pinned;
+    std::unique_ptr<Event> copied;
+  };
+  Device& device_;
+  ReadPump& pump_;
+  std::array<Half, 2> halves_;
+  std::size_t turn_ = 0;
+  std::unique_ptr<Stream> stream_;
+};
+
+std::size_t vector_bytes(std::span<const UnitLayout> units) {
+  std::size_t bytes = 0;
+  for (const UnitLayout& unit : units)
+    for (const UnitTensor& vector : unit.vectors)
+      bytes += aligned(row_bytes(DType::kF32, vector.tensor.shape[0]));
+  return bytes;
+}
+
+}  // namespace
+
+SlotLayout lay_out_slot(const UnitLayout& unit) {
+  SlotLayout slot;
+  for (const UnitTensor& matrix : unit.matrices) {
+    slot.at.push_back(slot.bytes);
+    slot.bytes += aligned(matrix_bytes(matrix.tensor));
+  }
+  return slot;
+}
+
+void place_matrices(const UnitLayout& unit, const SlotLayout& slot, const std::byte* data,
+                    UnitWeights& weights) {
+  for (std::size_t i = 0; i < unit.matrices.size(); ++i) {
+    const TensorEntry& t = unit.matrices[i].tensor;
+    weights.*unit.matrices[i].field =
+        ConstTensorView(data + slot.at[i], t.dtype, {t.shape[0], t.shape[1]});
+  }
+}
+
+std::size_t DeviceWeights::bytes_needed(const Checkpoint& checkpoint,
+                                        std::span<const UnitLayout> units,
+                                        const Residency& residency, bool table) {
+  std::size_t bytes = vector_bytes(units);
+  for (std::size_t i = 0; i < units.size(); ++i)
+    if (residency.unit[i] == Tier::kDevice) bytes += lay_out_slot(units[i]).bytes;
+  return bytes + (table ? aligned(matrix_bytes(embedding_table(checkpoint))) : 0);
+}
+
+DeviceWeights::DeviceWeights(Device& device, const Checkpoint& checkpoint,
+                             std::span<const UnitLayout> units, const Residency& residency,
+                             bool table, ReadPump& pump, Notes& notes, const LoadProgress& progress,
+                             const std::stop_token& stop)
+    : memory_(device.allocate(bytes_needed(checkpoint, units, residency, table))),
+      units_(units.size()) {
+  // Where everything goes: what is read as one, then the vectors.
+  std::vector<Load> loads;
+  std::size_t end = 0, slab_bytes = 0;
+  const auto add = [&](Load load) {
+    slab_bytes = std::max(slab_bytes, lay_out(load.tensors, kReadAlignment).slab_bytes);
+    loads.push_back(std::move(load));
+  };
+  for (std::size_t i = 0; i < units.size(); ++i) {
+    if (residency.unit[i] != Tier::kDevice) continue;
+    const SlotLayout slot = lay_out_slot(units[i]);
+    place_matrices(units[i], slot, memory_.data() + end, units_[i]);
+    Load load;
+    for (std::size_t m = 0; m < slot.at.size(); ++m) {
+      load.tensors.push_back(&units[i].matrices[m].tensor);
+      load.at.push_back(end + slot.at[m]);
+    }
+    add(std::move(load));
+    end += slot.bytes;
+  }
+  std::vector<TensorEntry> pieces;
+  if (table) {
+    const TensorEntry& whole = embedding_table(checkpoint);
+    table_ = ConstTensorView(memory_.data() + end, whole.dtype, {whole.shape[0], whole.shape[1]});
+    pieces = slices(whole);
+    for (const TensorEntry& piece : pieces) {
+      add({{&piece}, {end}});
+      end += matrix_bytes(piece);
+    }
+    end = aligned(end);
+  }
+
+  const std::uint64_t all = memory_.bytes();
+  std::uint64_t done = 0;
+  const auto check_in = [&](std::uint64_t bytes) {
+    if (stop.stop_requested()) throw Stopped();
+    if (progress) progress(std::min(bytes, all), all);
+  };
+  {
+    Loader loader(device, pump, slab_bytes, notes);
+    for (const Load& load : loads) {
+      loader.run(load, memory_.data(), [&](std::size_t read) { check_in(done + read); });
+      for (const TensorEntry* tensor : load.tensors) done += matrix_bytes(*tensor);
+    }
+    loader.finish();
+  }
+
+  // The vectors come through host memory as f32.
+  const Residency nothing{std::vector<Tier>(units.size(), Tier::kDevice), false};
+  const RestingWeights vectors(device, checkpoint, units, nothing, pump, {}, stop, notes);
+  const auto stream = device.make_stream("load");
+  for (std::size_t i = 0; i < units.size(); ++i)
+    for (const UnitTensor& vector : units[i].vectors) {
+      const ConstTensorView from = vectors.unit(i).*vector.field;
+      device.upload(*stream, memory_.data() + end, {from.data(), from.bytes()});
+      units_[i].*vector.field = ConstTensorView(memory_.data() + end, DType::kF32, {from.dim(0)});
+      end += aligned(from.bytes());
+    }
+  stream->synchronize();
+  check_in(all);
+}
+
+std::size_t uploaded_bytes(std::span<const UnitLayout> units, const Residency& residency) {
+  std::size_t bytes = 0;
+  for (std::size_t i = 0; i < units.size(); ++i)
+    if (residency.unit[i] != Tier::kDevice) bytes += lay_out_slot(units[i]).bytes;
+  return bytes;
+}
+
+std::size_t least_device_ring(std::span<const UnitLayout> units, const Residency& residency) {
+  std::size_t largest = 0;
+  for (std::size_t i = 0; i < units.size(); ++i)
+    if (residency.unit[i] != Tier::kDevice)
+      largest = std::max(largest, lay_out_slot(units[i]).bytes);
+  return 2 * largest;
+}
+
+}  // namespace canopy

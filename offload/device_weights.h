@@ -1,0 +1,98 @@
+#pragma once
+#include <memory>
+#include <span>
+#include <stop_token>
+#include <vector>
+
+#include "offload/embedding.h"
+#include "offload/read_pump.h"
+#include "offload/residency.h"
+#include "offload/resting_weights.h"
+#include "offload/unit_layout.h"
+#include "offload/weight_source.h"
+
+namespace canopy {
+
+/// Where a unit's matrices lie on a device with memory of its own: one behind the other, without
+/// what was read beside them, each at a multiple of 256 bytes.
+struct SlotLayout {
+  std::vector<std::size_t> at;  // of each matrix, in the order of the unit's
+  std::size_t bytes = 0;
+};
+SlotLayout lay_out_slot(const UnitLayout& unit);
+
+/// Sets the fields of a unit's matrices to a slot's memory.
+void place_matrices(const UnitLayout& unit, const SlotLayout& slot, const std::byte* data,
+                    UnitWeights& weights);
+
+/// What stays in the memory of a device that has its own: the matrices of the units of
+/// Tier::kDevice, every unit's vectors, and the embedding table if asked for. Immutable once
+/// loaded.
+class DeviceWeights {
+ public:
+  /// Reads through the pump into two slabs of pinned memory, one of which is on its way to the
+  /// device while the other is read. Throws: Error as the pump does, or if the device is full;
+  /// Stopped on request.
+  DeviceWeights(Device& device, const Checkpoint& checkpoint, std::span<const UnitLayout> units,
+                const Residency& residency, bool table, ReadPump& pump, Notes& notes,
+                const LoadProgress& progress, const std::stop_token& stop);
+
+  /// Of unit i: its vectors [n] f32, and its matrices if they rest here; other fields are empty.
+  const UnitWeights& unit(std::size_t i) const { return units_[i]; }
+  ConstTensorView table() const { return table_; }  // [vocab, dim]; empty unless it rests here
+  std::size_t bytes() const { return memory_.bytes(); }
+
+  /// What bytes() will be. Pure.
+  static std::size_t bytes_needed(const Checkpoint& checkpoint, std::span<const UnitLayout> units,
+                                  const Residency& residency, bool table);
+
+ private:
+  Buffer memory_;
+  std::vector<UnitWeights> units_;
+  ConstTensorView table_;
+};
+
+/// Host memory -> device, in the same free-running cycle as a Streamer's: while a draft grows its
+/// tree, the first units of the next sweep arrive. The link stays busy while ring bytes - unit
+/// bytes
+/// >= (draft + verify time) x its bandwidth. Compute waits for a unit's arrival by event, the copy
+/// waits for a slot's last use by event; the host waits only until a copy is queued.
+/// One thread calls acquire, give-back, embed and abandon_sweep, and holds one lease at a time; the
+/// figures may be read from any. A thread of its own takes leases of `host`.
+class UploadedWeights final : public WeightSource {
+ public:
+  /// `host` lends host memory of the same checkpoint: its units of Tier::kDevice are never asked
+  /// for matrices. ring_bytes: at least least_device_ring().
+  UploadedWeights(Device& device, const Checkpoint& checkpoint, const Residency& residency,
+                  std::unique_ptr<WeightSource> host, std::size_t ring_bytes, Notes& notes,
+                  const LoadProgress& progress = {}, const std::stop_token& stop = {});
+  ~UploadedWeights() override;
+
+  std::span<const Unit> units() const override;
+  /// Blocks until the unit's copy is queued. Throws: what `host` threw: the source is then
+  /// unusable; Error if `index` is not the next in the cycle, or if a lease is out.
+  UnitLease acquire(std::size_t index, Stream& compute) override;
+  void abandon_sweep() noexcept override;
+  void embed(std::span<const TokenId> ids, Stream& compute, TensorView out) override;
+  std::size_t held_bytes() const override;  // of the device
+
+  /// Bytes copied since the start, and the time with a copy under way.
+  struct Totals {
+    std::uint64_t bytes = 0;
+    Seconds busy{};
+    Seconds stall{};  // host time spent blocked in acquire()
+  };
+  Totals totals() const;
+
+ private:
+  void give_back(std::size_t index, Stream& compute) noexcept override;
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Bytes that go to the device in one sweep.
+std::size_t uploaded_bytes(std::span<const UnitLayout> units, const Residency& residency);
+/// The least device ring that brings one unit while another is in use.
+std::size_t least_device_ring(std::span<const UnitLayout> units, const Residency& residency);
+
+}  // namespace canopy

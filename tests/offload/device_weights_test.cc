@@ -1,0 +1,162 @@
+#include "offload/device_weights.h"
+
+#include "tests/kernels/emulated_cuda.h"
+#include "tests/offload/sweeper.h"
+
+namespace canopy {
+namespace {
+
+using test::make_tiny;
+using test::Sweeper;
+using test::TinyCheckpoint;
+
+/// Any tier for each unit; at least one goes to the device in each sweep, and with `disk` one is
+/// read.
+Residency scatter(std::span<const UnitLayout> units, std::uint64_t seed, bool disk) {
+  std::mt19937_64 random(seed);
+  Residency residency = all_resident(units);
+  for (Tier& tier : residency.unit)
+    tier = static_cast<Tier>(disk ? random() % 3 : 1 + random() % 2);
+  residency.unit[random() % units.size()] = disk ? Tier::kDisk : Tier::kHost;
+  residency.table = !disk || random() % 2 == 0;
+  return residency;
+}
+
+class DeviceWeightsTest : public testing::TestWithParam<bool> {
+ protected:
+  /// A ring of `units` of the largest unit.
+  std::unique_ptr<UploadedWeights> make(const TinyCheckpoint& tiny, const Residency& residency,
+                                        std::size_t units, StreamerOptions options = {}) {
+    std::unique_ptr<WeightSource> host;
+    if (travelling_bytes(layouts(tiny), residency) > 0) {
+      options.ring_bytes = least_ring(layouts(tiny), residency) / 2 * units;
+      host = std::make_unique<Streamer>(device_, tiny.checkpoint, residency, options);
+    } else {
+      host = load_on_host(device_, tiny.checkpoint, residency, notes_);
+    }
+    return std::make_unique<UploadedWeights>(
+        device_, tiny.checkpoint, residency, std::move(host),
+        least_device_ring(layouts(tiny), residency) / 2 * units, notes_);
+  }
+  static std::vector<UnitLayout> layouts(const TinyCheckpoint& tiny) {
+    return lay_out_units(tiny.checkpoint, kReadAlignment);
+  }
+
+  EmulatedCuda device_;
+  const TempDir dir_;
+  Notes notes_;
+};
+
+TEST_P(DeviceWeightsTest, RightBytesInEverySweepWhereverTheyRest) {
+  for (const std::uint64_t seed : {1, 2, 3, 4, 5, 6}) {
+    const TinyCheckpoint tiny = make_tiny(
+        dir_.path(), {.layers = 4, .files = 2, .tied = seed % 2 == 0, .bias = true, .seed = seed});
+    const Residency residency = scatter(layouts(tiny), seed, GetParam());
+    for (const std::size_t ring : {2, 3, 50}) {
+      SCOPED_TRACE(testing::Message() << "seed " << seed << " ring " << ring);
+      const auto source = make(tiny, residency, ring);
+      Sweeper sweeper(device_, tiny, *source, seed);
+      for (int sweep = 0; sweep < 4; ++sweep) sweeper.run(source->units().size(), sweep % 2 == 1);
+      const UploadedWeights::Totals totals = source->totals();
+      EXPECT_GE(totals.bytes, 4 * uploaded_bytes(layouts(tiny), residency));
+      EXPECT_LE(totals.bytes,
+                4 * uploaded_bytes(layouts(tiny), residency) + ring * 2 * source->held_bytes());
+      EXPECT_GT(totals.busy.count(), 0);
+    }
+  }
+  EXPECT_EQ(notes_, Notes{});
+}
+
+TEST_P(DeviceWeightsTest, ASweepThatIsAbandonedAnywhereIsFollowedByAWholeOne) {
+  const TinyCheckpoint tiny = make_tiny(dir_.path(), {.layers = 4});
+  const Residency residency = scatter(layouts(tiny), 11, GetParam());
+  for (const std::size_t ring : {2, 7}) {
+    const auto source = make(tiny, residency, ring);
+    Sweeper sweeper(device_, tiny, *source, 3);
+    for (std::size_t count = 0; count <= source->units().size(); ++count) {
+      sweeper.run(count % (source->units().size() + 1));
+      source->abandon_sweep();
+      sweeper.run(source->units().size(), count % 3 == 0);
+    }
+  }
+}
+
+TEST_P(DeviceWeightsTest, HoldsWhatWasPlanned) {
+  const TinyCheckpoint tiny = make_tiny(dir_.path(), {.layers = 3});
+  const Residency residency = scatter(layouts(tiny), 5, GetParam());
+  const auto source = make(tiny, residency, 2);
+  EXPECT_EQ(source->held_bytes(),
+            DeviceWeights::bytes_needed(tiny.checkpoint, layouts(tiny), residency, false) +
+                least_device_ring(layouts(tiny), residency));
+  const auto whole = load_resident(device_, tiny.checkpoint, notes_);
+  EXPECT_EQ(whole->held_bytes(), device_resident_bytes(tiny.checkpoint));
+  Sweeper sweeper(device_, tiny, *whole);
+  sweeper.run(whole->units().size());
+}
+
+TEST_P(DeviceWeightsTest, EmbedsTheSameRowsFromEveryTier) {
+  const TinyCheckpoint tiny = make_tiny(dir_.path(), {});
+  const auto cpu = make_device({.threads = 1});
+  const std::vector<TokenId> ids{3, 0, 96, 3};
+  const auto rows_of = [&](Device& device, WeightSource& source) {
+    const auto stream = device.make_stream("test");
+    const Buffer out = device.allocate(ids.size() * 64 * sizeof(float));
+    source.embed(ids, *stream, TensorView(out.data(), DType::kF32, {std::ssize(ids), 64}));
+    std::vector<float> values(ids.size() * 64);
+    device.download(*stream, std::as_writable_bytes(std::span(values)), out.data());
+    stream->synchronize();
+    return values;
+  };
+  const auto expected = rows_of(*cpu, *load_resident(*cpu, tiny.checkpoint, notes_));
+  for (const std::uint64_t seed : {1, 2, 3, 4})
+    EXPECT_EQ(rows_of(device_, *make(tiny, scatter(layouts(tiny), seed, GetParam()), 2)), expected);
+  EXPECT_EQ(rows_of(device_, *load_resident(device_, tiny.checkpoint, notes_)), expected);
+}
+
+TEST_P(DeviceWeightsTest, EndsAtAnyMoment) {
+  const TinyCheckpoint tiny = make_tiny(dir_.path(), {.layers = 5});
+  for (std::uint64_t seed = 1; seed <= 12; ++seed) {
+    const auto source = make(tiny, scatter(layouts(tiny), seed, GetParam()), 2 + seed % 3);
+    Sweeper sweeper(device_, tiny, *source, seed);
+    sweeper.run(seed % (source->units().size() + 1));
+  }
+}
+
+TEST_P(DeviceWeightsTest, SaysWhatIsWrong) {
+  const TinyCheckpoint tiny = make_tiny(dir_.path(), {});
+  const Residency residency = scatter(layouts(tiny), 7, GetParam());
+  EXPECT_NE(error_of([&] { make(tiny, residency, 1); }).find("one unit while another is in use"),
+            std::string::npos);
+  const auto source = make(tiny, residency, 2);
+  const auto stream = device_.make_stream("test");
+  EXPECT_NE(error_of([&] { source->acquire(2, *stream); }).find("out of turn: 0 is next"),
+            std::string::npos);
+}
+
+TEST(DeviceWeights, AReadThatFailsIsToldWhereItIsWaitedFor) {
+  EmulatedCuda device;
+  const TempDir dir;
+  const TinyCheckpoint tiny = make_tiny(dir.path(), {});
+  const std::vector<UnitLayout> units = lay_out_units(tiny.checkpoint, kReadAlignment);
+  const Residency residency = none_resident(units);
+  Notes notes;
+  auto streamer =
+      std::make_unique<Streamer>(device, tiny.checkpoint, residency,
+                                 StreamerOptions{.ring_bytes = least_ring(units, residency)});
+  UploadedWeights source(device, tiny.checkpoint, residency, std::move(streamer),
+                         least_device_ring(units, residency), notes);
+  std::filesystem::resize_file(tiny.checkpoint.files().front(), 4096);
+  const auto stream = device.make_stream("test");
+  const std::string why = error_of([&] {
+    for (int sweep = 0; sweep < 100; ++sweep)
+      for (std::size_t i = 0; i < units.size(); ++i) source.acquire(i, *stream);
+  });
+  EXPECT_NE(why.find(tiny.checkpoint.files().front().string()), std::string::npos) << why;
+}
+
+INSTANTIATE_TEST_SUITE_P(Tiers, DeviceWeightsTest, testing::Bool(), [](const auto& info) {
+  return std::string(info.param ? "DiskHostDevice" : "HostDevice");
+});
+
+}  // namespace
+}  // namespace canopy
