@@ -10,14 +10,8 @@ namespace canopy {
 
 namespace {
 
-constexpr std::size_t kAlignment = 256;
-
 std::size_t aligned(std::size_t bytes) {
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
-
-std::size_t matrix_bytes(const TensorEntry& t) {
-  return row_bytes(t.dtype, t.shape[1]) * static_cast<std::size_t>(t.shape[0]);
+  return (bytes + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment;
 }
 
 /// The table in pieces that a staging slab can hold.
@@ -85,24 +79,6 @@ std::size_t vector_bytes(std::span<const UnitLayout> units) {
 }
 
 }  // namespace
-
-SlotLayout lay_out_slot(const UnitLayout& unit) {
-  SlotLayout slot;
-  for (const UnitTensor& matrix : unit.matrices) {
-    slot.at.push_back(slot.bytes);
-    slot.bytes += aligned(matrix_bytes(matrix.tensor));
-  }
-  return slot;
-}
-
-void place_matrices(const UnitLayout& unit, const SlotLayout& slot, const std::byte* data,
-                    UnitWeights& weights) {
-  for (std::size_t i = 0; i < unit.matrices.size(); ++i) {
-    const TensorEntry& t = unit.matrices[i].tensor;
-    weights.*unit.matrices[i].field =
-        ConstTensorView(data + slot.at[i], t.dtype, {t.shape[0], t.shape[1]});
-  }
-}
 
 std::size_t DeviceWeights::bytes_needed(const Checkpoint& checkpoint,
                                         std::span<const UnitLayout> units,
@@ -178,21 +154,6 @@ DeviceWeights::DeviceWeights(Device& device, const Checkpoint& checkpoint,
     }
   stream->synchronize();
   check_in(all);
-}
-
-std::size_t uploaded_bytes(std::span<const UnitLayout> units, const Residency& residency) {
-  std::size_t bytes = 0;
-  for (std::size_t i = 0; i < units.size(); ++i)
-    if (residency.unit[i] != Tier::kDevice) bytes += lay_out_slot(units[i]).bytes;
-  return bytes;
-}
-
-std::size_t least_device_ring(std::span<const UnitLayout> units, const Residency& residency) {
-  std::size_t largest = 0;
-  for (std::size_t i = 0; i < units.size(); ++i)
-    if (residency.unit[i] != Tier::kDevice)
-      largest = std::max(largest, lay_out_slot(units[i]).bytes);
-  return 2 * largest;
 }
 
 }  // namespace canopy

@@ -13,18 +13,6 @@
 
 namespace canopy {
 
-/// Where a unit's matrices lie on a device with memory of its own: one behind the other, without
-/// what was read beside them, each at a multiple of 256 bytes.
-struct SlotLayout {
-  std::vector<std::size_t> at;  // of each matrix, in the order of the unit's
-  std::size_t bytes = 0;
-};
-SlotLayout lay_out_slot(const UnitLayout& unit);
-
-/// Sets the fields of a unit's matrices to a slot's memory.
-void place_matrices(const UnitLayout& unit, const SlotLayout& slot, const std::byte* data,
-                    UnitWeights& weights);
-
 /// What stays in the memory of a device that has its own: the matrices of the units of
 /// Tier::kDevice, every unit's vectors, and the embedding table if asked for. Immutable once
 /// loaded.
@@ -89,10 +77,5 @@ class UploadedWeights final : public WeightSource {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
-
-/// Bytes that go to the device in one sweep.
-std::size_t uploaded_bytes(std::span<const UnitLayout> units, const Residency& residency);
-/// The least device ring that brings one unit while another is in use.
-std::size_t least_device_ring(std::span<const UnitLayout> units, const Residency& residency);
 
 }  // namespace canopy

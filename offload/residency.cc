@@ -6,21 +6,49 @@ namespace canopy {
 
 namespace {
 
-/// Rests a unit wherever the bytes at rest lag behind `share` of those that `open` units had so
-/// far: the error never exceeds half a unit. Returns the bytes at rest.
-std::size_t spread(std::span<const UnitLayout> units, const std::vector<bool>& open, double share,
-                   std::vector<Tier>& tiers) {
-  std::size_t at_rest = 0, seen = 0;
-  for (std::size_t i = 0; i < units.size(); ++i) {
-    if (!open[i]) continue;
-    const std::size_t bytes = units[i].read.slab_bytes;
-    seen += bytes;
-    const bool rests = static_cast<double>(at_rest) + static_cast<double>(bytes) / 2 <=
-                       share * static_cast<double>(seen);
-    tiers[i] = rests ? Tier::kHost : Tier::kDisk;
-    if (rests) at_rest += bytes;
+/// Keeps a unit in `tier` wherever the bytes there lag behind `share` of those that the open units
+/// had so far: the error never exceeds half a unit. The others go to `below`. Returns the bytes
+/// kept.
+struct Spread {
+  std::span<const std::size_t> bytes;  // of each unit
+  const std::vector<bool>& open;
+  Tier tier, below;
+
+  std::size_t operator()(double share, std::vector<Tier>& tiers) const {
+    std::size_t kept = 0, seen = 0;
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+      if (!open[i]) continue;
+      seen += bytes[i];
+      const bool keep = static_cast<double>(kept) + static_cast<double>(bytes[i]) / 2 <=
+                        share * static_cast<double>(seen);
+      tiers[i] = keep ? tier : below;
+      if (keep) kept += bytes[i];
+    }
+    return kept;
   }
-  return at_rest;
+
+  /// The largest share that fits, by bisection: the bytes kept grow with it, up to rounding.
+  void fill(std::size_t most, std::vector<Tier>& tiers) const {
+    double low = 0, high = 1;
+    std::vector<Tier> attempt = tiers;
+    (*this)(0, tiers);
+    for (int step = 0; step < 40; ++step) {
+      const double share = (low + high) / 2;
+      if ((*this)(share, attempt) <= most) {
+        low = share;
+        tiers = attempt;
+      } else {
+        high = share;
+      }
+    }
+  }
+};
+
+/// One open unit must stay in `below`.
+void keep_one_below(const Spread& spread, std::vector<Tier>& tiers) {
+  if (std::find(tiers.begin(), tiers.end(), spread.below) != tiers.end()) return;
+  const auto first = std::find(spread.open.begin(), spread.open.end(), true);
+  tiers[static_cast<std::size_t>(first - spread.open.begin())] = spread.below;
 }
 
 }  // namespace
@@ -34,16 +62,21 @@ Residency all_resident(std::span<const UnitLayout> units) {
 }
 
 Residency spread_resident(const Checkpoint& checkpoint, std::span<const UnitLayout> units,
-                          std::size_t bytes) {
+                          std::size_t bytes, std::span<const Tier> on_device) {
   Residency residency = none_resident(units);
   std::vector<bool> open(units.size(), true);
+  for (std::size_t i = 0; i < on_device.size(); ++i)
+    if (on_device[i] == Tier::kDevice) {
+      residency.unit[i] = Tier::kDevice;
+      open[i] = false;
+    }
   if (checkpoint.config().tied_head) {
     std::size_t head = 0;
     for (const UnitLayout& unit : units)
       if (unit.unit.part == Part::kHead) head += unit.read.slab_bytes;
     if (head <= bytes / 2) {
       for (std::size_t i = 0; i < units.size(); ++i)
-        if (units[i].unit.part == Part::kHead) {
+        if (units[i].unit.part == Part::kHead && open[i]) {
           residency.unit[i] = Tier::kHost;
           open[i] = false;
         }
@@ -51,20 +84,22 @@ Residency spread_resident(const Checkpoint& checkpoint, std::span<const UnitLayo
       bytes -= head;
     }
   }
-  // The largest share that fits, by bisection: the bytes at rest grow with it, up to rounding.
-  double low = 0, high = 1;
-  std::vector<Tier> attempt = residency.unit;
-  for (int step = 0; step < 40; ++step) {
-    const double share = (low + high) / 2;
-    if (spread(units, open, share, attempt) <= bytes) {
-      low = share;
-      residency.unit = attempt;
-    } else {
-      high = share;
-    }
-  }
-  if (std::find(residency.unit.begin(), residency.unit.end(), Tier::kDisk) == residency.unit.end())
-    residency.unit.front() = Tier::kDisk;
+  std::vector<std::size_t> sizes;
+  for (const UnitLayout& unit : units) sizes.push_back(unit.read.slab_bytes);
+  const Spread spread{sizes, open, Tier::kHost, Tier::kDisk};
+  spread.fill(bytes, residency.unit);
+  keep_one_below(spread, residency.unit);
+  return residency;
+}
+
+Residency spread_on_device(std::span<const UnitLayout> units, std::size_t bytes) {
+  Residency residency = all_resident(units);
+  const std::vector<bool> open(units.size(), true);
+  std::vector<std::size_t> sizes;
+  for (const UnitLayout& unit : units) sizes.push_back(lay_out_slot(unit).bytes);
+  const Spread spread{sizes, open, Tier::kDevice, Tier::kHost};
+  spread.fill(bytes, residency.unit);
+  keep_one_below(spread, residency.unit);
   return residency;
 }
 
@@ -79,6 +114,21 @@ std::size_t least_ring(std::span<const UnitLayout> units, const Residency& resid
   std::size_t largest = 0;
   for (std::size_t i = 0; i < units.size(); ++i)
     if (residency.unit[i] == Tier::kDisk) largest = std::max(largest, units[i].read.slab_bytes);
+  return 2 * largest;
+}
+
+std::size_t uploaded_bytes(std::span<const UnitLayout> units, const Residency& residency) {
+  std::size_t bytes = 0;
+  for (std::size_t i = 0; i < units.size(); ++i)
+    if (residency.unit[i] != Tier::kDevice) bytes += lay_out_slot(units[i]).bytes;
+  return bytes;
+}
+
+std::size_t least_device_ring(std::span<const UnitLayout> units, const Residency& residency) {
+  std::size_t largest = 0;
+  for (std::size_t i = 0; i < units.size(); ++i)
+    if (residency.unit[i] != Tier::kDevice)
+      largest = std::max(largest, lay_out_slot(units[i]).bytes);
   return 2 * largest;
 }
 

@@ -181,4 +181,27 @@ std::string describe(const Unit& unit) {
          std::to_string(unit.first_row + unit.rows - 1);
 }
 
+std::size_t matrix_bytes(const TensorEntry& matrix) {
+  return row_bytes(matrix.dtype, matrix.shape[1]) * static_cast<std::size_t>(matrix.shape[0]);
+}
+
+SlotLayout lay_out_slot(const UnitLayout& unit) {
+  SlotLayout slot;
+  for (const UnitTensor& matrix : unit.matrices) {
+    slot.at.push_back(slot.bytes);
+    slot.bytes +=
+        (matrix_bytes(matrix.tensor) + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment;
+  }
+  return slot;
+}
+
+void place_matrices(const UnitLayout& unit, const SlotLayout& slot, const std::byte* data,
+                    UnitWeights& weights) {
+  for (std::size_t i = 0; i < unit.matrices.size(); ++i) {
+    const TensorEntry& t = unit.matrices[i].tensor;
+    weights.*unit.matrices[i].field =
+        ConstTensorView(data + slot.at[i], t.dtype, {t.shape[0], t.shape[1]});
+  }
+}
+
 }  // namespace canopy

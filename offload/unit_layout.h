@@ -53,8 +53,23 @@ struct UnitLayout {
 /// the config say.
 std::vector<UnitLayout> lay_out_units(const Checkpoint& checkpoint, std::size_t alignment);
 
+inline constexpr std::size_t kSlotAlignment = 256;  // bytes: what kernels like
+/// Where a unit's matrices lie on a device with memory of its own: one behind the other, without
+/// what was read beside them, each at a multiple of kSlotAlignment.
+struct SlotLayout {
+  std::vector<std::size_t> at;  // of each matrix, in the order of the unit's
+  std::size_t bytes = 0;
+};
+SlotLayout lay_out_slot(const UnitLayout& unit);
+
+/// Sets the fields of a unit's matrices to a slot's memory.
+void place_matrices(const UnitLayout& unit, const SlotLayout& slot, const std::byte* data,
+                    UnitWeights& weights);
+
 /// Rows [first, first + rows) of a matrix, as a tensor of its own.
 TensorEntry rows_of(const TensorEntry& matrix, std::int64_t first, std::int64_t rows);
+
+std::size_t matrix_bytes(const TensorEntry& matrix);
 
 /// Throws Error if the checkpoint has none.
 const TensorEntry& embedding_table(const Checkpoint& checkpoint);
