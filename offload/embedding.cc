@@ -10,8 +10,6 @@ namespace canopy {
 
 namespace {
 
-constexpr std::size_t kIds = 4096;  // that a lookup has room for at once
-
 void check_ids(std::span<const TokenId> ids, std::int64_t vocab) {
   for (const TokenId id : ids)
     if (id < 0 || id >= vocab)
@@ -41,7 +39,7 @@ void in_batches(std::span<const TokenId> ids, const TensorView& out, std::size_t
 EmbeddingLookup::EmbeddingLookup(Device& device, ConstTensorView table)
     : device_(device),
       table_(table),
-      on_device_(device.allocate(kIds * sizeof(TokenId))),
+      on_device_(device.allocate(bytes_needed())),
       read_(device.make_event()) {}
 
 EmbeddingLookup::~EmbeddingLookup() { read_->wait(); }

@@ -22,7 +22,11 @@ class EmbeddingLookup {
   /// Throws Error if an id is outside the table.
   void operator()(std::span<const TokenId> ids, Stream& compute, TensorView out);
 
+  std::size_t held_bytes() const { return on_device_.bytes(); }
+  static std::size_t bytes_needed() { return kIds * sizeof(TokenId); }  // what held_bytes() will be
+
  private:
+  static constexpr std::size_t kIds = 4096;  // that there is room for at once
   Device& device_;
   const ConstTensorView table_;
   std::vector<TokenId> ids_;  // of the last lookup, until `read_` is reached
@@ -58,6 +62,7 @@ class HostEmbedding {
  public:
   HostEmbedding(Device& device, const Checkpoint& checkpoint, ConstTensorView table);
   void operator()(std::span<const TokenId> ids, Stream& compute, TensorView out);
+  std::size_t held_bytes() const { return upload_.held_bytes(); }
 
  private:
   const ConstTensorView table_;

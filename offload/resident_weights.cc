@@ -41,7 +41,7 @@ class ResidentWeights final : public WeightSource {
   UnitLease acquire(std::size_t index, Stream& compute) override {
     return lend(index, weights_.unit(index), compute);
   }
-  std::size_t held_bytes() const override { return weights_.bytes(); }
+  std::size_t held_bytes() const override { return weights_.bytes() + lookup_.held_bytes(); }
   void abandon_sweep() noexcept override {}
   void embed(std::span<const TokenId> ids, Stream& compute, TensorView out) override {
     lookup_(ids, compute, out);
@@ -89,12 +89,14 @@ std::unique_ptr<WeightSource> load_resident(Device& device, const Checkpoint& ch
 
 std::size_t resident_bytes(const Checkpoint& checkpoint) {
   const std::vector<UnitLayout> units = lay_out_units(checkpoint, kReadAlignment);
-  return RestingWeights::bytes_needed(checkpoint, units, all_resident(units));
+  return RestingWeights::bytes_needed(checkpoint, units, all_resident(units)) +
+         EmbeddingLookup::bytes_needed();
 }
 
 std::size_t device_resident_bytes(const Checkpoint& checkpoint) {
   const std::vector<UnitLayout> units = lay_out_units(checkpoint, kReadAlignment);
-  return DeviceWeights::bytes_needed(checkpoint, units, all_on_device(units), true);
+  return DeviceWeights::bytes_needed(checkpoint, units, all_on_device(units), true) +
+         EmbeddingLookup::bytes_needed();
 }
 
 std::unique_ptr<WeightSource> load_on_host(Device& device, const Checkpoint& checkpoint,

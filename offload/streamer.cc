@@ -432,8 +432,10 @@ void Streamer::embed(std::span<const TokenId> ids, Stream& compute, TensorView o
 }
 
 std::size_t Streamer::held_bytes() const {
-  return impl_->ring.size() + impl_->resting.bytes() +
-         (impl_->row_reader ? impl_->row_reader->held_bytes() : 0);
+  const std::size_t embedding = impl_->lookup        ? impl_->lookup->held_bytes()
+                                : impl_->host_lookup ? impl_->host_lookup->held_bytes()
+                                                     : impl_->row_reader->held_bytes();
+  return impl_->ring.size() + impl_->resting.bytes() + embedding;
 }
 
 LinkTotals Streamer::totals() const {
@@ -446,7 +448,8 @@ const Notes& Streamer::notes() const { return impl_->notes; }
 std::size_t Streamer::resting_bytes(const Checkpoint& checkpoint, std::span<const UnitLayout> units,
                                     const Residency& residency) {
   return RestingWeights::bytes_needed(checkpoint, units, residency) +
-         (residency.table ? 0 : EmbeddingReader::bytes_needed(checkpoint));
+         (residency.table ? EmbeddingLookup::bytes_needed()
+                          : EmbeddingReader::bytes_needed(checkpoint));
 }
 
 }  // namespace canopy

@@ -84,6 +84,15 @@ Seconds CostModel::draft(const StepQuery& query) const {
   return sum;
 }
 
+double CostModel::bandwidth(const WeightPlan& weights) const {
+  if (weights.sweep_bytes() == 0) return 1;  // nothing asks for it
+  const double speed =
+      weights.uploaded ? profile_.upload_bytes_per_second : profile_.link_bytes_per_second;
+  require(speed > 0,
+          "cost model: this profile has no speed of the link, which the weights must travel");
+  return speed;
+}
+
 StepCost CostModel::step(const StepQuery& query, const WeightPlan& weights) const {
   const double rows = query.shape->size() * query.sequences;
   StepCost cost;
@@ -104,15 +113,17 @@ StepCost CostModel::step(const StepQuery& query, const WeightPlan& weights) cons
     cost.compute += of_part;
   }
   cost.compute += embed;
-  const auto sweep_bytes = static_cast<double>(weights.sweep_bytes());
-  if (sweep_bytes > 0) {
-    require(profile_.link_bytes_per_second > 0,
-            "cost model: this profile has no speed of the link, which the weights must travel");
-    cost.link = Seconds(sweep_bytes / profile_.link_bytes_per_second);
-  }
+  const double speed = bandwidth(weights);
+  cost.link = Seconds(static_cast<double>(weights.sweep_bytes()) / speed);
   const Seconds between = cost.draft + cost.verify + embed;
-  cost.step = ring_period(bytes, compute, between, weights.ring_bytes,
-                          std::max(profile_.link_bytes_per_second, 1.0));
+  cost.step = ring_period(bytes, compute, between, weights.ring_bytes, speed);
+  if (weights.disk_bytes > 0) {
+    require(profile_.link_bytes_per_second > 0,
+            "cost model: this profile has no speed of the disk, from which the weights must come");
+    cost.link = std::max(cost.link, Seconds(static_cast<double>(weights.disk_bytes) /
+                                            profile_.link_bytes_per_second));
+    cost.step = std::max(cost.step, cost.link);
+  }
   cost.bottleneck = cost.link >= cost.compute + cost.draft ? Bottleneck::kLink
                     : cost.compute >= cost.draft           ? Bottleneck::kCompute
                                                            : Bottleneck::kDrafting;

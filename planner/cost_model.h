@@ -13,13 +13,17 @@ struct SweepUnit {
   enum class Part : std::uint8_t { kAttention, kMlp, kHead };
   Part part = Part::kAttention;
   double share = 1;         // kHead: of the head's rows
-  std::uint64_t bytes = 0;  // that travel in every sweep; 0: the unit rests in memory
+  std::uint64_t bytes = 0;  // that travel through the ring in every sweep; 0: none
 };
 
-/// Where the target's weights are to be: what travels, through how large a ring.
+/// Where the target's weights are to be: what travels, through how large a ring. On a device with
+/// memory of its own the ring is there, and of what travels to it `disk_bytes` come from disk,
+/// through a ring of the host that is deep enough for the slower of the two links to set the pace.
 struct WeightPlan {
   std::vector<SweepUnit> units;
   std::uint64_t ring_bytes = 0, resident_bytes = 0;
+  bool uploaded = false;
+  std::uint64_t disk_bytes = 0;  // of each sweep, where uploaded
   std::uint64_t sweep_bytes() const;
 };
 
@@ -57,6 +61,8 @@ class CostModel {
   /// and the profile no draft.
   StepCost step(const StepQuery& query, const WeightPlan& weights) const;
   const HardwareProfile& profile() const { return profile_; }
+  /// Of the link that fills the ring, bytes per second. Throws Error if the profile has none.
+  double bandwidth(const WeightPlan& weights) const;
 
  private:
   Seconds draft(const StepQuery& query) const;

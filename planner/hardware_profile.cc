@@ -75,6 +75,7 @@ std::string to_json(const HardwareProfile& p) {
            {"head", curve_json(p.head)},
            {"context", p.context.count()},
            {"verify", p.verify.count()}};
+  if (p.upload_bytes_per_second > 0) out["upload_bytes_per_second"] = p.upload_bytes_per_second;
   if (p.drafting)
     out["drafting"] = {{"level_greedy", curve_json(p.drafting->level_greedy)},
                        {"level_sampled", curve_json(p.drafting->level_sampled)},
@@ -94,6 +95,8 @@ HardwareProfile hardware_profile_from_json(std::string_view text_of_it) {
   p.version = text(in, "version");
   p.date = text(in, "date");
   p.link_bytes_per_second = number(in, "link_bytes_per_second");
+  if (in.contains("upload_bytes_per_second"))
+    p.upload_bytes_per_second = number(in, "upload_bytes_per_second");
   p.embed = curve(in, "embed");
   p.attention = curve(in, "attention");
   p.mlp = curve(in, "mlp");

@@ -14,12 +14,13 @@ struct HardwareProfile {
   std::string target, draft;  // fingerprints of the models; draft empty without one
   std::string version, date;  // of the program, of the measurement
 
-  double link_bytes_per_second = 0;  // from where the weights lie, while compute goes on
-  Curve embed = {};                  // rows -> s, fetching their embeddings
-  Curve attention = {}, mlp = {};    // rows -> s of one unit's arithmetic, a short text behind them
-  Curve head = {};                   // rows -> s, final norm and all slices
-  Seconds context{};                 // more per row of one attention unit and token of text
-  Seconds verify{};                  // per accepted node: its probabilities, the draw
+  double link_bytes_per_second = 0;    // from disk, while compute goes on
+  double upload_bytes_per_second = 0;  // likewise to a device with memory of its own; 0: none such
+  Curve embed = {};                    // rows -> s, fetching their embeddings
+  Curve attention = {}, mlp = {};  // rows -> s of one unit's arithmetic, a short text behind them
+  Curve head = {};                 // rows -> s, final norm and all slices
+  Seconds context{};               // more per row of one attention unit and token of text
+  Seconds verify{};                // per accepted node: its probabilities, the draw
 
   /// The draft: rows -> s of one level, its children drawn and brought to the host.
   struct DraftCosts {

@@ -36,9 +36,8 @@ class Search {
     if (!small) return std::nullopt;
     price(candidate, *small);
     // A ring that covers drafting, where that is not the least one anyway.
-    const double bandwidth = in_.cost->profile().link_bytes_per_second;
     const auto covers = static_cast<std::uint64_t>(
-        bandwidth * (candidate.cost.draft + candidate.cost.verify).count());
+        in_.cost->bandwidth(*small) * (candidate.cost.draft + candidate.cost.verify).count());
     if (candidate.sweep_bytes == 0 || covers <= candidate.ring_bytes) return candidate;
     if (const auto deep = in_.lay_out(candidate.shape, sequences, covers)) {
       Candidate other = candidate;

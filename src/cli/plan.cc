@@ -140,7 +140,7 @@ int run_plan(const std::vector<std::string>& words) {
   }
   const std::uint64_t process = resident_memory();
   const auto device = make_device(options.device);
-  if (request.memory == 0) request.memory = safe_memory(*device);
+  request = on_device(request, *device);
   const CostModel cost(assumed.profile);
   request.cost = &cost;
   const Checkpoint* draft = models.draft ? &*models.draft : nullptr;

@@ -42,21 +42,43 @@ ModelFiles open_models(const std::filesystem::path& target, const std::filesyste
   return models;
 }
 
+std::unique_ptr<Device> open_device(const EngineOptions& options, const Placement& placement) {
+  if (options.make_device) return options.make_device();
+  DeviceChoice choice = options.device;
+  choice.threads = placement.threads;
+  choice.cpus = placement.cpus;
+  return make_device(choice);
+}
+
+LinkReport& LinkReport::operator+=(const LinkReport& more) {
+  LinkTotals::operator+=(more);
+  upload_bytes += more.upload_bytes;
+  upload_busy += more.upload_busy;
+  return *this;
+}
+
+LinkReport operator-(const LinkReport& later, const LinkReport& earlier) {
+  LinkReport difference;
+  static_cast<LinkTotals&>(difference) =
+      static_cast<const LinkTotals&>(later) - static_cast<const LinkTotals&>(earlier);
+  difference.upload_bytes = later.upload_bytes - earlier.upload_bytes;
+  difference.upload_busy = later.upload_busy - earlier.upload_busy;
+  return difference;
+}
+
 Engine::Impl::Impl(ModelFiles files, const EngineOptions& options, const LoadProgress& progress,
                    const std::stop_token& stop)
     : models(std::move(files)),
       placement(choose_placement(topology, options.device.threads, options.device.cpus,
                                  node_of_disk(largest_file(models.target)), cpu_quota())),
-      device(make_device(
-          {options.device.kind, options.device.ordinal, placement.threads, placement.cpus})),
+      device(open_device(options, placement)),
       trace(options.trace) {
   const auto start = Clock::now();
-  PlanRequest request = options.plan;
-  if (request.memory == 0) request.memory = safe_memory(*device);
+  const PlanRequest request = on_device(options.plan, *device);
   const std::uint64_t held = resident_memory();
   plan = make_plan(request, models.target, models.draft ? &*models.draft : nullptr, held,
                    device->ops());
-  if (const std::uint64_t free = device->free_bytes(); plan.total() > held + free)
+  if (const std::uint64_t free = system_memory().free(); plan.total() > held + free)
     throw Error("the plan takes " + std::to_string((plan.total() - held) >> 20) +
                 " MiB more, but this machine, or a memory cgroup of this process, has only " +
                 std::to_string(free >> 20) + " MiB free: give a --memory of at most " +
@@ -64,35 +86,7 @@ Engine::Impl::Impl(ModelFiles files, const EngineOptions& options, const LoadPro
   compute = device->make_stream("compute");
   caches.resize(static_cast<std::size_t>(plan.max_sequences));
   const ModelConfig& t = models.target.config();
-
-  // The streamer first: its ring fills while the draft loads.
-  if (plan.resident) {
-    if (placement.numa_node)
-      placement.note = "everything rests in memory: there is no ring to place";
-    placement.numa_node.reset();
-    target_weights = load_resident(*device, models.target, notes, progress, stop);
-    if (options.verify_weights)
-      notes.push_back("weights are not verified: the model rests in memory, nothing is read twice");
-  } else {
-    StreamerOptions reads{.ring_bytes = plan.ring_bytes,
-                          .reader_cpus = placement.reader_cpus,
-                          .checksums = options.verify_weights,
-                          .trace = trace};
-    if (placement.numa_node) reads.ring_node = {&topology, *placement.numa_node};
-    if (placement.refused) notes.push_back(placement.note);
-    const std::filesystem::path file = largest_file(models.target);
-    if (std::filesystem::file_size(file) > kProbeFrom) {
-      Notes known;  // the streamer's own engine says the same
-      link_probe = best_link(file, reads.direct, reads.io_uring, kProbeRounds, kProbeRound, known);
-      reads.read_bytes = link_probe.read_bytes;
-      reads.queue_depth = link_probe.queue_depth;
-    }
-    auto source =
-        std::make_unique<Streamer>(*device, models.target, plan.residency, reads, progress, stop);
-    notes.insert(notes.end(), source->notes().begin(), source->notes().end());
-    streamer = source.get();
-    target_weights = std::move(source);
-  }
+  target_weights = make_target_weights(options, progress, stop);  // first: its ring fills meanwhile
   if (plan.spec != Spec::kNone) {
     const ModelConfig& d = models.draft->config();
     draft_weights = load_resident(*device, *models.draft, notes, progress, stop);
@@ -121,6 +115,65 @@ Engine::Impl::Impl(ModelFiles files, const EngineOptions& options, const LoadPro
   verifier.emplace(*device, t.vocab);
   host_logits.resize(static_cast<std::size_t>(t.vocab));
   load_time = since(start);
+}
+
+StreamerOptions Engine::Impl::reads(const EngineOptions& options) {
+  StreamerOptions reads{.ring_bytes = plan.device ? plan.device->host_ring_bytes : plan.ring_bytes,
+                        .reader_cpus = placement.reader_cpus,
+                        .checksums = options.verify_weights,
+                        .trace = trace};
+  if (placement.numa_node) reads.ring_node = {&topology, *placement.numa_node};
+  if (placement.refused) notes.push_back(placement.note);
+  const std::filesystem::path file = largest_file(models.target);
+  if (std::filesystem::file_size(file) > kProbeFrom) {
+    Notes known;  // the streamer's own engine says the same
+    link_probe = best_link(file, reads.direct, reads.io_uring, kProbeRounds, kProbeRound, known);
+    reads.read_bytes = link_probe.read_bytes;
+    reads.queue_depth = link_probe.queue_depth;
+  }
+  return reads;
+}
+
+std::unique_ptr<WeightSource> Engine::Impl::make_target_weights(const EngineOptions& options,
+                                                                const LoadProgress& progress,
+                                                                const std::stop_token& stop) {
+  const bool from_disk = !plan.resident && plan.sweep_bytes > 0;
+  if (!from_disk) {
+    if (placement.numa_node)
+      placement.note = "everything rests in memory: there is no ring to place";
+    placement.numa_node.reset();
+    if (options.verify_weights)
+      notes.push_back("weights are not verified: the model rests in memory, nothing is read twice");
+  }
+  if (plan.resident) return load_resident(*device, models.target, notes, progress, stop);
+  std::unique_ptr<WeightSource> source;
+  if (from_disk) {
+    auto made = std::make_unique<Streamer>(*device, models.target, plan.residency, reads(options),
+                                           progress, stop);
+    notes.insert(notes.end(), made->notes().begin(), made->notes().end());
+    streamer = made.get();
+    source = std::move(made);
+  } else {
+    source = load_on_host(*device, models.target, plan.residency, notes, progress, stop);
+  }
+  if (!plan.device) return source;
+  auto made =
+      std::make_unique<UploadedWeights>(*device, models.target, plan.residency, std::move(source),
+                                        plan.ring_bytes, notes, progress, stop);
+  uploads = made.get();
+  return made;
+}
+
+LinkReport Engine::Impl::link() const {
+  LinkReport report;
+  if (streamer) static_cast<LinkTotals&>(report) = streamer->totals();
+  if (uploads) {
+    const UploadedWeights::Totals totals = uploads->totals();
+    report.upload_bytes = totals.bytes;
+    report.upload_busy = totals.busy;
+    report.stall = totals.stall;  // the compute thread's; the streamer's is the uploader's
+  }
+  return report;
 }
 
 TokenReport Engine::Impl::report_token(const ConstTensorView& logits, std::int64_t row,
@@ -158,6 +211,7 @@ std::uint64_t Engine::disk_bytes() const {
   std::uint64_t bytes = impl_->link().disk_bytes;
   if (impl_->draft_weights) bytes += resident_bytes(*impl_->models.draft);
   if (impl_->plan.resident) bytes += resident_bytes(impl_->models.target);
+  if (impl_->plan.device) bytes += impl_->plan.device->host_bytes;
   return bytes;
 }
 

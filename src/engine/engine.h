@@ -32,7 +32,9 @@ struct ModelFiles {
 ModelFiles open_models(const std::filesystem::path& target, const std::filesystem::path& draft);
 
 struct EngineOptions {
-  DeviceChoice device;          // threads 0: one per physical core; cpus: all that may be used
+  DeviceChoice device;  // threads 0: one per physical core; cpus: all that may be used
+  /// Makes another device than make_device() would: tests put one of their own here.
+  std::function<std::unique_ptr<Device>()> make_device = {};
   PlanRequest plan;             // plan.memory 0: a safe share of what is free
   bool verify_weights = false;  // each streamed unit by a checksum, on every sweep but the first
   Trace* trace = nullptr;       // gains what happens when; must outlive the engine
@@ -73,6 +75,15 @@ struct ShapeUsed {
   int from_sweep = 0, size = 0, levels = 0;
 };
 
+/// What both links have moved: from disk, and to a device with memory of its own.
+struct LinkReport : LinkTotals {
+  std::uint64_t upload_bytes = 0;
+  Seconds upload_busy{};  // with a copy under way
+
+  LinkReport& operator+=(const LinkReport& more);
+  friend LinkReport operator-(const LinkReport& later, const LinkReport& earlier);
+};
+
 /// All texts of one call and what they cost together.
 struct BatchReport {
   std::vector<GenerateReport> texts;  // one per request, in their order
@@ -81,7 +92,7 @@ struct BatchReport {
   int decode_tokens = 0;              // those of the sweeps after the first
   Seconds prefill{};                  // the first sweep: prompts and first trees share it
   Seconds decode{};                   // all later ones
-  LinkTotals link;                    // of decode: what was read, how long the link was busy
+  LinkReport link;                    // of decode: what travelled, how long the links were busy
   Seconds compute{}, drafting{};      // of decode: the target's arithmetic, growing trees
   std::vector<ShapeUsed> shapes;      // in their order; none for plain decoding
 };
@@ -91,7 +102,7 @@ struct StepProgress {
   int step = 0, new_tokens = 0, total_tokens = 0;
   int texts_done = 0;
   int layer = 0, layers = 0;      // of the target's sweep; the head is behind the last layer
-  LinkTotals link;                // of this step so far
+  LinkReport link;                // of this step so far
   Seconds time{}, since_start{};  // likewise; of the generation
 };
 

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "offload/device_weights.h"
 #include "src/engine/engine.h"
 #include "src/engine/replanner.h"
 #include "src/spec/draft_policy.h"
@@ -15,6 +16,9 @@ namespace canopy {
 
 using Clock = std::chrono::steady_clock;
 inline Seconds since(Clock::time_point start) { return Clock::now() - start; }
+
+/// The device that the options name, with the threads of this placement.
+std::unique_ptr<Device> open_device(const EngineOptions& options, const Placement& placement);
 
 /// The two caches of one sequence; those that a batch has are made once and used in turn.
 struct SequenceCaches {
@@ -59,7 +63,8 @@ struct Engine::Impl {
   SweepTimes sweep_times;  // of the target
   Seconds drafting{};      // growing the trees of the last step
   std::unique_ptr<WeightSource> target_weights, draft_weights;
-  Streamer* streamer = nullptr;  // target_weights, when it streams
+  Streamer* streamer = nullptr;        // of the target, when weights come from disk
+  UploadedWeights* uploads = nullptr;  // and when they go to a device with memory of its own
   std::unique_ptr<Transformer> target, draft;
   std::vector<SequenceCaches> caches;  // one for each sequence of a batch
   std::optional<DraftPolicy> policy;
@@ -73,7 +78,12 @@ struct Engine::Impl {
   Impl(ModelFiles files, const EngineOptions& options, const LoadProgress& progress,
        const std::stop_token& stop);
 
-  LinkTotals link() const { return streamer ? streamer->totals() : LinkTotals{}; }
+  LinkReport link() const;
+  /// The target's weights by the plan; `notes` gains each fallback taken.
+  std::unique_ptr<WeightSource> make_target_weights(const EngineOptions& options,
+                                                    const LoadProgress& progress,
+                                                    const std::stop_token& stop);
+  StreamerOptions reads(const EngineOptions& options);
 
   /// `chosen`'s log probability and the `count` likeliest, from one row of the target's logits.
   /// Waits for the stream.

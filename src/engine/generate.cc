@@ -187,10 +187,10 @@ BatchReport Engine::generate(std::span<const GenerateRequest> requests,
   }
   StepProgress progress;
   progress.layers = m.models.target.config().layers;
-  LinkTotals link = m.link();
+  LinkReport link = m.link();
   while (!running.empty()) {
     const auto start = Clock::now();
-    const auto tell = [&](int layer, int new_tokens, Seconds time, const LinkTotals& of_step) {
+    const auto tell = [&](int layer, int new_tokens, Seconds time, const LinkReport& of_step) {
       if (!events.on_step) return;
       progress.step = batch.sweeps + 1;
       progress.new_tokens = new_tokens;
@@ -211,7 +211,7 @@ BatchReport Engine::generate(std::span<const GenerateRequest> requests,
       break;
     }
     const Seconds time = since(start);
-    const LinkTotals now = m.link(), of_step = now - std::exchange(link, now);
+    const LinkReport now = m.link(), of_step = now - std::exchange(link, now);
 
     const int before = batch.tokens;
     for (std::size_t i = 0; i < running.size(); ++i) {

@@ -13,6 +13,7 @@
 #include "src/base/cache_dir.h"
 #include "src/base/cpus.h"
 #include "src/base/error.h"
+#include "src/base/process_memory.h"
 #include "src/engine/engine_impl.h"
 #include "src/engine/hardware.h"
 
@@ -57,11 +58,11 @@ Seconds median(std::vector<Seconds> times) {
 
 /// The kernel gives back what reads had pinned a moment after they are over: whoever plans next
 /// should find the memory that there was.
-void wait_until_free(const Device& device, std::size_t bytes) {
+void wait_until_free(std::size_t bytes) {
   constexpr Seconds kMost{2};
   constexpr std::size_t kSlack = 64u << 20;  // others come and go
   const auto start = Clock::now();
-  while (device.free_bytes() + kSlack < bytes && since(start) < kMost)
+  while (system_memory().free() + kSlack < bytes && since(start) < kMost)
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
 }
 
@@ -79,11 +80,14 @@ class Measurement {
   void link(HardwareProfile& profile) {
     say("the link");
     sweep(1, 0);  // the ring is full, as in the middle of a run
-    const LinkTotals before = m_.link();
+    const LinkReport before = m_.link();
     const auto start = Clock::now();
     for (int i = 0; i < kRounds || since(start) < kLinkTime; ++i) sweep(1, 0);
-    const LinkTotals link = m_.link() - before;
+    const LinkReport link = m_.link() - before;
     profile.link_bytes_per_second = static_cast<double>(link.disk_bytes) / link.busy.count();
+    if (m_.uploads)
+      profile.upload_bytes_per_second =
+          static_cast<double>(link.upload_bytes) / link.upload_busy.count();
   }
 
   void sweeps(HardwareProfile& profile) {
@@ -260,8 +264,7 @@ std::string machine_of(const ModelFiles& models, const EngineOptions& options) {
   const Topology topology;
   const Placement placement = choose_placement(topology, options.device.threads,
                                                options.device.cpus, std::nullopt, cpu_quota());
-  const auto device =
-      make_device({options.device.kind, options.device.ordinal, placement.threads, placement.cpus});
+  const auto device = open_device(options, placement);
   struct stat status {};
   const bool known = ::stat(models.target.files().front().c_str(), &status) == 0;
   return device->name() + ", disk " +
@@ -274,10 +277,10 @@ HardwareProfile measure_hardware(const ModelFiles& models, const EngineOptions& 
   EngineOptions probe = options;
   probe.trace = nullptr;
   probe.plan.resident = 0;
+  probe.plan.from_disk = true;
   probe.plan.temperature = 0.6;
   probe.plan.spec = models.draft ? Spec::kSequoia : Spec::kNone;
-  const auto device = make_device({options.device.kind, options.device.ordinal, 1, {}});
-  const std::size_t free = device->free_bytes();
+  const std::size_t free = system_memory().free();
   std::optional<Engine> engine;
   for (int rows = kRows.back(); !engine; rows /= 2) {
     probe.plan.shape = two_levels(std::max(1, rows / 2));
@@ -299,7 +302,7 @@ HardwareProfile measure_hardware(const ModelFiles& models, const EngineOptions& 
   measurement.verification(profile);
   if (models.draft) measurement.drafting(profile);
   engine.reset();
-  wait_until_free(*device, free);
+  wait_until_free(free);
   return profile;
 }
 

@@ -42,6 +42,12 @@ std::optional<TreeShape> given_shape(const PlanRequest& request, Spec spec, int 
   return std::nullopt;
 }
 
+std::uint64_t sum_of(const std::vector<LedgerEntry>& ledger) {
+  std::uint64_t sum = 0;
+  for (const LedgerEntry& entry : ledger) sum += entry.bytes;
+  return sum;
+}
+
 /// At temperature 0 independent draws would all be the same token, and draws without replacement
 /// arbitrary after the first: the draft's best tokens are every method's children.
 Drawing choose_drawing(Spec spec, double temperature) {
@@ -95,9 +101,10 @@ Plan lay_out(const PlanRequest& request, Spec spec, bool adaptive, const TreeSha
                                      : " KV caches, " + std::to_string(sequences) + " of " + slots);
   };
   const auto each = static_cast<std::uint64_t>(sequences);
-  auto& ledger = plan.ledger;
-  ledger.push_back({"the process as it stands: code, libraries, tokenizer", process_bytes});
-  ledger.push_back({"allowance: thread stacks, page tables, text", kAllowance});
+  plan.ledger.push_back({"the process as it stands: code, libraries, tokenizer", process_bytes});
+  plan.ledger.push_back({"allowance: thread stacks, page tables, text", kAllowance});
+  if (request.device_memory) plan.device.emplace().memory = *request.device_memory;
+  auto& ledger = plan.device ? plan.device->ledger : plan.ledger;
   std::size_t scratch = ops.scratch_bytes(Transformer::workload(t, plan.target_limits));
   if (plan.spec != Spec::kNone) {
     const ModelConfig& d = draft->config();
@@ -106,7 +113,8 @@ Plan lay_out(const PlanRequest& request, Spec spec, bool adaptive, const TreeSha
     plan.draft_limits.max_nodes = sequences * std::max(request.max_prompt, nodes);
     plan.draft_limits.max_tree = sequences * nodes;
     plan.draft_limits.max_context = plan.slots;
-    ledger.push_back({"draft weights", resident_bytes(*draft)});
+    ledger.push_back(
+        {"draft weights", plan.device ? device_resident_bytes(*draft) : resident_bytes(*draft)});
     ledger.push_back({caches("draft"), each * KvCache::bytes_needed(d, plan.slots, plan.kv)});
     ledger.push_back(
         {"draft activations and logits", Transformer::activation_bytes(d, plan.draft_limits)});
@@ -129,16 +137,20 @@ const char* name(Spec spec) {
   return named->second;
 }
 
-std::uint64_t Plan::total() const {
-  std::uint64_t sum = 0;
-  for (const LedgerEntry& entry : ledger) sum += entry.bytes;
-  return sum;
-}
+std::uint64_t Plan::total() const { return sum_of(ledger); }
+std::uint64_t Plan::DevicePart::total() const { return sum_of(ledger); }
 
-std::uint64_t safe_memory(const Device& device) {
+std::uint64_t safe_memory() {
   constexpr double kSafeShare = 0.8;  // the rest is for the page cache and for other programs
   return resident_memory() +
-         static_cast<std::uint64_t>(kSafeShare * static_cast<double>(device.free_bytes()));
+         static_cast<std::uint64_t>(kSafeShare * static_cast<double>(system_memory().free()));
+}
+
+PlanRequest on_device(PlanRequest request, const Device& device) {
+  if (request.memory == 0) request.memory = safe_memory();
+  if (!device.shares_host_memory() && !request.device_memory)
+    request.device_memory = device.free_bytes();
+  return request;
 }
 
 Plan make_plan(const PlanRequest& request, const Checkpoint& target, const Checkpoint* draft,
@@ -162,9 +174,7 @@ Plan make_plan(const PlanRequest& request, const Checkpoint& target, const Check
                    target.config(), draft, process_bytes, ops);
   };
   const auto place = [&](const Plan& plan, std::uint64_t ring) {
-    const std::uint64_t fixed = plan.total();
-    return fixed > plan.memory ? std::nullopt
-                               : weights.place(plan.memory - fixed, request.resident, ring);
+    return weights.place(plan, request, ring);
   };
 
   PlannerInput input;
@@ -182,7 +192,7 @@ Plan make_plan(const PlanRequest& request, const Checkpoint& target, const Check
                       std::uint64_t ring) -> std::optional<WeightPlan> {
     const auto placed = place(beside(shape, sequences), ring);
     if (!placed) return std::nullopt;
-    return weights.seen(*placed);
+    return weights.seen(*placed, request.device_memory.has_value());
   };
 
   std::optional<Choice> choice;
@@ -207,10 +217,10 @@ Plan make_plan(const PlanRequest& request, const Checkpoint& target, const Check
   }
   Plan plan = beside(shape, sequences);
   const auto placed = place(plan, choice ? choice->best.ring_wish : 0);
-  if (!placed) weights.refuse(std::move(plan), request.resident);
+  if (!placed) weights.refuse(std::move(plan), request);
   weights.enter(plan, *placed);
   plan.acceptance = input.acceptance;
-  plan.weights = weights.seen(*placed);
+  plan.weights = weights.seen(*placed, plan.device.has_value());
   plan.adaptive = !given && request.tree_size == 0 && shape.size() > 1;
   plan.prediction = std::move(choice);
   return plan;

@@ -59,13 +59,24 @@ struct Plan {
   int slots = 0;                     // of each KV cache: the text and the tree behind it
   bool resident = false;             // the whole target stays in memory; nothing is streamed
   Residency residency;               // of the target's units otherwise
-  std::uint64_t resident_bytes = 0;  // target weights that stay in memory
-  std::uint64_t sweep_bytes = 0;     // target weights that are read in every sweep
-  std::uint64_t ring_bytes = 0;      // in transit
+  std::uint64_t resident_bytes = 0;  // target weights that stay where they are computed with
+  std::uint64_t sweep_bytes = 0;     // target weights that are read from disk in every sweep
+  std::uint64_t ring_bytes = 0;      // in transit to where they are computed with
   double resident_layers = 0, ring_layers = 0;  // the same, in layers of this model
-  std::uint64_t memory = 0;                     // the budget
+  std::uint64_t memory = 0;                     // the budget of the process
   std::vector<LedgerEntry> ledger;
   std::uint64_t total() const;
+  /// On a device with memory of its own: that budget, and what weights take there; the ring above
+  /// is there, and the host has its own where some are read from disk.
+  struct DevicePart {
+    std::uint64_t memory = 0;
+    std::vector<LedgerEntry> ledger;
+    std::uint64_t total() const;
+    std::uint64_t upload_bytes = 0;  // target weights that go to the device in every sweep
+    std::uint64_t host_bytes = 0;    // of those, what rests in host memory
+    std::uint64_t host_ring_bytes = 0;
+  };
+  std::optional<DevicePart> device;
   Acceptance acceptance;  // that it was made with
   WeightPlan weights;     // where the target's units lie, as the planner sees it
   bool adaptive = false;  // the tree was chosen, with room for others: it may follow the text
@@ -75,7 +86,8 @@ struct Plan {
 };
 
 struct PlanRequest {
-  std::uint64_t memory = 0;  // bytes for the whole process
+  std::uint64_t memory = 0;                    // bytes for the whole process
+  std::optional<std::uint64_t> device_memory;  // bytes of a device that has memory of its own
   Spec spec = Spec::kAuto;
   std::optional<TreeShape> shape;  // the tree, if the planner is not to choose it
   int tree_size = 0;               // its nodes likewise, where not 0
@@ -91,14 +103,18 @@ struct PlanRequest {
   double temperature = 0;
   int max_sequences = 1;  // that may share a sweep; the plan may have room for fewer
   KvTypes kv;
-  /// Bytes of target weights that stay in memory; without a value as many as fit beside a small
-  /// ring: a byte at rest saves its reading in every sweep, a byte of the ring at most as much, and
-  /// only while the ring can fill (docs/math.md, "A byte at rest or a byte in the ring").
+  /// Bytes of target weights that stay where they are computed with; without a value as many as fit
+  /// beside a small ring: a byte at rest saves its reading in every sweep, a byte of the ring at
+  /// most as much, and only while the ring can fill (docs/math.md, "A byte at rest or a byte in the
+  /// ring"). Of the others as many as fit rest in host memory; none, to measure the disk.
   std::optional<std::uint64_t> resident;
+  bool from_disk = false;
 };
 
 /// What a process may take when nobody names a budget: what it holds and most of what is free.
-std::uint64_t safe_memory(const Device& device);
+std::uint64_t safe_memory();
+/// The request on this device: budgets that nobody named are what is safe, or all of a GPU.
+PlanRequest on_device(PlanRequest request, const Device& device);
 
 /// Lays the budget out before any weight is read: everything that must be there, for as many
 /// sequences as fit beside the least that the target can do with, then the whole target if it fits,

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "offload/device_weights.h"
 #include "offload/streamer.h"
 #include "src/base/error.h"
 
@@ -28,9 +29,14 @@ std::string mebibytes(std::uint64_t bytes) {
 TargetMemory::TargetMemory(const Checkpoint& target)
     : target_(target), units_(lay_out_units(target, kReadAlignment)) {
   const Residency none = none_resident(units_);
-  whole_ = RestingWeights::bytes_needed(target, units_, all_resident(units_));
+  whole_ = resident_bytes(target);
   least_ = least_ring(units_, none) + Streamer::resting_bytes(target, units_, none);
+  whole_on_device_ = device_resident_bytes(target);
+  least_on_device_ =
+      least_device_ring(units_, none) + DeviceWeights::bytes_needed(target, units_, none, false);
+  least_beside_device_ = least_ + staging_bytes();
   travelling_ = travelling_bytes(units_, none);
+  uploaded_ = uploaded_bytes(units_, none);
   for (const UnitLayout& unit : units_) {
     if (unit.unit.part == Part::kHead)
       head_rows_ += static_cast<double>(unit.unit.rows);
@@ -39,9 +45,32 @@ TargetMemory::TargetMemory(const Checkpoint& target)
   }
 }
 
-std::optional<WeightPlace> TargetMemory::place(std::uint64_t left,
-                                               std::optional<std::uint64_t> resident,
+std::uint64_t TargetMemory::staging_bytes() const {
+  return least_ring(units_, none_resident(units_)) +
+         EmbeddingUpload::bytes_needed(embedding_table(target_));
+}
+
+std::optional<TargetMemory::Left> TargetMemory::left_of(const Plan& plan) {
+  if (plan.total() > plan.memory) return std::nullopt;
+  Left left{plan.memory - plan.total(), 0};
+  if (plan.device) {
+    if (plan.device->total() > plan.device->memory) return std::nullopt;
+    left.device = plan.device->memory - plan.device->total();
+  }
+  return left;
+}
+
+std::optional<WeightPlace> TargetMemory::place(const Plan& plan, const PlanRequest& request,
                                                std::uint64_t ring_wish) const {
+  const auto left = left_of(plan);
+  if (!left) return std::nullopt;
+  return plan.device ? place_on_device(*left, request, ring_wish)
+                     : place_on_host(left->host, request.resident, ring_wish);
+}
+
+std::optional<WeightPlace> TargetMemory::place_on_host(std::uint64_t left,
+                                                       std::optional<std::uint64_t> resident,
+                                                       std::uint64_t ring_wish) const {
   WeightPlace place;
   if (resident.value_or(whole_) >= whole_ && whole_ <= left) {
     place.resident = true;
@@ -72,10 +101,76 @@ std::optional<WeightPlace> TargetMemory::place(std::uint64_t left,
   return place;
 }
 
-WeightPlan TargetMemory::seen(const WeightPlace& place) const {
+std::optional<WeightPlace> TargetMemory::place_on_device(const Left& left,
+                                                         const PlanRequest& request,
+                                                         std::uint64_t ring_wish) const {
+  WeightPlace place;
+  const std::optional<std::uint64_t> resident = request.resident;
+  if (!request.from_disk && resident.value_or(whole_on_device_) >= whole_on_device_ &&
+      whole_on_device_ <= left.device) {
+    if (staging_bytes() > left.host) return std::nullopt;
+    place.resident = true;
+    place.at_rest = whole_on_device_;
+    place.host_at_rest = staging_bytes();
+    return place;
+  }
+  const Residency none = none_resident(units_);
+  if (left.device < least_on_device_ || resident.value_or(0) > left.device - least_on_device_)
+    return std::nullopt;
+  const std::uint64_t least = least_device_ring(units_, none);
+  const std::uint64_t vectors = least_on_device_ - least;
+  const std::uint64_t ring = std::clamp<std::uint64_t>(
+      std::max(least / 2 * kSmoothUnits, ring_wish), least, left.device - vectors);
+  place.residency = spread_on_device(units_, resident.value_or(left.device - vectors - ring));
+  place.at_rest = DeviceWeights::bytes_needed(target_, units_, place.residency, false);
+  place.upload = uploaded_bytes(units_, place.residency);
+  // A ring that holds a whole sweep has nothing left to bring ahead.
+  place.ring =
+      std::min(left.device - place.at_rest,
+               std::max<std::uint64_t>(place.upload, least_device_ring(units_, place.residency)));
+  if (!fill_host(left.host, request, place)) return std::nullopt;
+  return place;
+}
+
+/// What is not on the device rests in host memory, all of it or as much as fits beside a ring.
+bool TargetMemory::fill_host(std::uint64_t left, const PlanRequest& request,
+                             WeightPlace& place) const {
+  const std::uint64_t staging = staging_bytes();
+  if (left < staging) return false;
+  left -= staging;
+  const std::uint64_t all = RestingWeights::bytes_needed(target_, units_, place.residency);
+  if (!request.from_disk && all <= left) {
+    place.host_at_rest = all + staging;
+    return true;
+  }
+  const std::vector<Tier> on_device = place.residency.unit;
+  const Residency none = none_resident(units_);
+  const std::uint64_t ring = least_ring(units_, none) / 2 * kSmoothUnits;
+  std::uint64_t may_rest = request.from_disk ? 0 : left - std::min(left, ring);
+  while (true) {
+    place.residency = spread_resident(target_, units_, may_rest, on_device);
+    const std::uint64_t at_rest = Streamer::resting_bytes(target_, units_, place.residency);
+    const std::uint64_t needed = at_rest + least_ring(units_, place.residency);
+    if (needed <= left) {
+      place.host_at_rest = at_rest + staging;
+      place.sweep = travelling_bytes(units_, place.residency);
+      place.host_ring =
+          std::min(left - at_rest,
+                   std::max<std::uint64_t>(place.sweep, least_ring(units_, place.residency)));
+      return true;
+    }
+    if (may_rest == 0) return false;
+    may_rest -= std::min(may_rest, needed - left);
+  }
+}
+
+WeightPlan TargetMemory::seen(const WeightPlace& place, bool on_device) const {
   WeightPlan seen;
   seen.ring_bytes = place.ring;
-  seen.resident_bytes = travelling_ - place.sweep;
+  seen.uploaded = on_device;
+  seen.resident_bytes = on_device ? uploaded_ - place.upload : travelling_ - place.sweep;
+  if (place.resident) seen.resident_bytes = on_device ? uploaded_ : travelling_;
+  if (on_device) seen.disk_bytes = place.sweep;
   for (std::size_t i = 0; i < units_.size(); ++i) {
     const Unit& unit = units_[i].unit;
     SweepUnit one;
@@ -83,8 +178,11 @@ WeightPlan TargetMemory::seen(const WeightPlace& place) const {
                : unit.part == Part::kMlp     ? SweepUnit::Part::kMlp
                                              : SweepUnit::Part::kHead;
     if (unit.part == Part::kHead) one.share = static_cast<double>(unit.rows) / head_rows_;
-    if (!place.resident && place.residency.unit[i] == Tier::kDisk)
-      one.bytes = units_[i].read.slab_bytes;
+    if (!place.resident) {
+      const Tier tier = place.residency.unit[i];
+      if (on_device && tier != Tier::kDevice) one.bytes = lay_out_slot(units_[i]).bytes;
+      if (!on_device && tier == Tier::kDisk) one.bytes = units_[i].read.slab_bytes;
+    }
     seen.units.push_back(one);
   }
   return seen;
@@ -92,23 +190,44 @@ WeightPlan TargetMemory::seen(const WeightPlace& place) const {
 
 void TargetMemory::enter(Plan& plan, const WeightPlace& place) const {
   plan.resident = place.resident;
+  auto& ledger = plan.device ? plan.device->ledger : plan.ledger;
   if (place.resident) {
-    plan.resident_bytes = whole_;
+    plan.resident_bytes = place.at_rest;
     plan.resident_layers = target_.config().layers;
-    plan.ledger.push_back({"target weights, all resident", whole_});
-    return;
+    ledger.push_back({"target weights, all resident", place.at_rest});
+  } else {
+    plan.residency = place.residency;
+    plan.sweep_bytes = place.sweep;
+    plan.resident_bytes = plan.device ? uploaded_ - place.upload : travelling_ - place.sweep;
+    plan.ring_bytes = place.ring;
+    plan.resident_layers = static_cast<double>(plan.resident_bytes) / layer_bytes_;
+    plan.ring_layers = static_cast<double>(plan.ring_bytes) / layer_bytes_;
+    ledger.push_back({"target weights at rest", place.at_rest});
+    ledger.push_back({"target ring", place.ring});
   }
-  plan.residency = place.residency;
-  plan.sweep_bytes = place.sweep;
-  plan.resident_bytes = travelling_ - place.sweep;
-  plan.ring_bytes = place.ring;
-  plan.resident_layers = static_cast<double>(plan.resident_bytes) / layer_bytes_;
-  plan.ring_layers = static_cast<double>(plan.ring_bytes) / layer_bytes_;
-  plan.ledger.push_back({"target weights at rest", place.at_rest});
-  plan.ledger.push_back({"target ring", place.ring});
+  if (!plan.device) return;
+  plan.device->upload_bytes = place.upload;
+  plan.device->host_bytes = place.upload - std::min(place.upload, place.sweep);
+  plan.device->host_ring_bytes = place.host_ring;
+  plan.ledger.push_back({"target weights in host memory, and while loading", place.host_at_rest});
+  if (place.host_ring > 0) plan.ledger.push_back({"target ring from disk", place.host_ring});
 }
 
-void TargetMemory::refuse(Plan plan, std::optional<std::uint64_t> resident) const {
+void TargetMemory::refuse(Plan plan, const PlanRequest& request) const {
+  const auto& resident = request.resident;
+  if (plan.device) {
+    auto& device = *plan.device;
+    device.ledger.push_back({"target: a ring of two units, norms", least_on_device_});
+    plan.ledger.push_back({"target: a ring of two units, norms, buffers", least_beside_device_});
+    if (device.total() > device.memory)
+      throw too_small("a GPU memory budget", device.memory, device.total(), device.ledger);
+    if (plan.total() > plan.memory)
+      throw too_small("a memory budget", plan.memory, plan.total(), plan.ledger);
+    throw Error("cannot keep " + mebibytes(resident.value_or(0)) +
+                " of weights on the GPU: beside what must be there, " +
+                mebibytes(device.memory - device.total()) + " are left of " +
+                mebibytes(device.memory) + "; give more, or --resident auto");
+  }
   const std::uint64_t fixed = plan.total();
   if (plan.memory >= fixed + least_ && resident)
     throw Error("cannot keep " + mebibytes(*resident) +
@@ -116,12 +235,16 @@ void TargetMemory::refuse(Plan plan, std::optional<std::uint64_t> resident) cons
                 mebibytes(plan.memory - fixed - least_) + " are left of the budget of " +
                 mebibytes(plan.memory) + "; give more memory, or --resident auto");
   plan.ledger.push_back({"target: a ring of two units, norms, rows of the embedding", least_});
-  std::string message = "a memory budget of " + mebibytes(plan.memory) + " is too small for " +
-                        target_.root().string() + ": at least " + mebibytes(plan.total()) +
-                        " are needed";
-  for (const LedgerEntry& entry : plan.ledger)
+  throw too_small("a memory budget", plan.memory, plan.total(), plan.ledger);
+}
+
+Error TargetMemory::too_small(const char* what, std::uint64_t budget, std::uint64_t least,
+                              const std::vector<LedgerEntry>& ledger) const {
+  std::string message = std::string(what) + " of " + mebibytes(budget) + " is too small for " +
+                        target_.root().string() + ": at least " + mebibytes(least) + " are needed";
+  for (const LedgerEntry& entry : ledger)
     message += "\n  " + mebibytes(entry.bytes) + "  " + entry.what;
-  throw Error(message);
+  return Error(message);
 }
 
 }  // namespace canopy

@@ -6,15 +6,20 @@
 
 #include "offload/residency.h"
 #include "planner/cost_model.h"
+#include "src/base/error.h"
 #include "src/engine/plan.h"
 
 namespace canopy {
 
 /// Where the target's weights lie.
 struct WeightPlace {
-  bool resident = false;                           // all of them
-  Residency residency;                             // else
-  std::uint64_t at_rest = 0, ring = 0, sweep = 0;  // bytes
+  bool resident = false;  // all of them, where they are computed with
+  Residency residency;    // else
+  // Bytes where they are computed with, and those that are read from disk in every sweep.
+  std::uint64_t at_rest = 0, ring = 0, sweep = 0;
+  // Where that is a device with memory of its own: bytes on the host beside it, and those that go
+  // to the device in every sweep.
+  std::uint64_t host_at_rest = 0, host_ring = 0, upload = 0;
 };
 
 /// The target's own part of the budget.
@@ -22,22 +27,40 @@ class TargetMemory {
  public:
   explicit TargetMemory(const Checkpoint& target);
 
-  /// What `left` bytes hold: the whole target, or weights at rest and a ring of at least
-  /// `ring_wish` bytes if that can be; `resident` are the weights that shall rest, if somebody says
-  /// so. Nothing if it does not fit.
-  std::optional<WeightPlace> place(std::uint64_t left, std::optional<std::uint64_t> resident,
+  /// What the plan's budget leaves room for beside what it has: the whole target, or weights at
+  /// rest and a ring of at least `ring_wish` bytes if that can be. Nothing if it does not fit.
+  std::optional<WeightPlace> place(const Plan& plan, const PlanRequest& request,
                                    std::uint64_t ring_wish) const;
   /// The same as the planner sees it.
-  WeightPlan seen(const WeightPlace& place) const;
-  /// The chosen one, in the plan and its ledger.
+  WeightPlan seen(const WeightPlace& place, bool on_device) const;
+  /// The chosen one, in the plan and its ledgers.
   void enter(Plan& plan, const WeightPlace& place) const;
   /// Why nothing fits.
-  [[noreturn]] void refuse(Plan plan, std::optional<std::uint64_t> resident) const;
+  [[noreturn]] void refuse(Plan plan, const PlanRequest& request) const;
 
  private:
+  struct Left {
+    std::uint64_t host = 0, device = 0;
+  };
+  static std::optional<Left> left_of(const Plan& plan);
+  std::optional<WeightPlace> place_on_host(std::uint64_t left,
+                                           std::optional<std::uint64_t> resident,
+                                           std::uint64_t ring_wish) const;
+  std::optional<WeightPlace> place_on_device(const Left& left, const PlanRequest& request,
+                                             std::uint64_t ring_wish) const;
+  /// Slabs of two units while weights go to a device, and rows of the embedding later.
+  std::uint64_t staging_bytes() const;
+  Error too_small(const char* what, std::uint64_t budget, std::uint64_t least,
+                  const std::vector<LedgerEntry>& ledger) const;
+  bool fill_host(std::uint64_t left, const PlanRequest& request, WeightPlace& place) const;
+
   const Checkpoint& target_;
   const std::vector<UnitLayout> units_;
-  std::uint64_t whole_ = 0, least_ = 0, travelling_ = 0;
+  // Of everything where it is computed with: on the host, on a device of its own.
+  std::uint64_t whole_ = 0, whole_on_device_ = 0;
+  // The least that the target can do with: on the host; on a device, and then on its host.
+  std::uint64_t least_ = 0, least_on_device_ = 0, least_beside_device_ = 0;
+  std::uint64_t travelling_ = 0, uploaded_ = 0;
   double layer_bytes_ = 0, head_rows_ = 0;
 };
 

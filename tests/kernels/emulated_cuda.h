@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cstdlib>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -121,12 +123,22 @@ class EmulatedOps final : public cuda::BlockOps<SerialLaunch> {
 
 class EmulatedCuda final : public Device {
  public:
-  EmulatedCuda() : host_({.threads = 1}), ops_(*this, &fault_) {}
+  /// With so many bytes of memory.
+  explicit EmulatedCuda(std::size_t memory = std::size_t{4} << 30)
+      : host_({.threads = 1}), memory_(memory), ops_(*this, &fault_) {}
 
   std::string name() const override { return "an emulated GPU"; }
-  std::size_t free_bytes() const override { return host_.free_bytes(); }
+  std::size_t free_bytes() const override { return memory_ - held_; }
+  std::size_t most_held() const { return most_held_; }  // since it was made
   bool shares_host_memory() const override { return false; }
-  Buffer allocate(std::size_t bytes) override { return host_.allocate(bytes); }
+  Buffer allocate(std::size_t bytes) override {
+    if (bytes > free_bytes()) throw Error("the emulated GPU is full");
+    held_ += bytes;
+    most_held_ = std::max<std::size_t>(most_held_, held_);
+    auto* const data = static_cast<std::byte*>(std::aligned_alloc(256, (bytes + 511) / 256 * 256));
+    std::fill_n(data, bytes, std::byte{0});
+    return Buffer(*this, data, bytes);
+  }
   std::unique_ptr<HostPin> pin(std::span<std::byte> pages) override { return host_.pin(pages); }
   std::unique_ptr<Stream> make_stream(std::string_view name) override {
     return host_.make_stream(name);
@@ -141,9 +153,15 @@ class EmulatedCuda final : public Device {
   Ops& ops() override { return ops_; }
 
  private:
-  void release(std::byte*, std::size_t) noexcept override {}  // buffers are the host's
+  void release(std::byte* data, std::size_t bytes) noexcept override {
+    std::free(data);
+    held_ -= bytes;
+  }
 
   cpu::CpuDevice host_;
+  const std::size_t memory_;
+  std::atomic<std::size_t> held_ = 0;
+  std::size_t most_held_ = 0;
   cuda::Fault fault_;
   EmulatedOps ops_;
 };
