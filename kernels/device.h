@@ -1,5 +1,6 @@
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -92,5 +93,17 @@ struct DeviceChoice {
 };
 /// Throws Error naming the built-in kinds when the asked one is missing.
 std::unique_ptr<Device> make_device(const DeviceChoice& choice);
+
+struct Gpu {
+  std::string name;
+  std::uint64_t memory = 0, free = 0;  // bytes
+  std::string pci_address;             // as /sys/bus/pci/devices has it
+};
+/// The GPUs that make_device() would find, by their ordinals; or why there are none.
+struct Gpus {
+  std::vector<Gpu> all;
+  std::string why_none;
+};
+Gpus find_gpus();
 
 }  // namespace canopy

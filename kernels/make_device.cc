@@ -17,4 +17,12 @@ std::unique_ptr<Device> make_device(const DeviceChoice& choice) {
 #endif
 }
 
+Gpus find_gpus() {
+#ifdef CANOPY_CUDA
+  return cuda::find_gpus();
+#else
+  return {{}, "this build has no CUDA backend"};
+#endif
+}
+
 }  // namespace canopy

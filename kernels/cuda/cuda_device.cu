@@ -1,6 +1,7 @@
 // One GPU: its memory, its streams, and Ops by the kernels of this folder and cuBLAS.
 #include <algorithm>
 #include <atomic>
+#include <cctype>
 #include <optional>
 #include <string>
 #include <utility>
@@ -248,13 +249,27 @@ class CudaDevice final : public Device {
 
 }  // namespace
 
-int device_count() {
-  int count = 0;
-  if (cudaGetDeviceCount(&count) != cudaSuccess) {
-    cudaGetLastError();
-    return 0;
+Gpus find_gpus() {
+  Gpus found;
+  try {
+    int count = 0;
+    check(cudaGetDeviceCount(&count), "no GPU can be used");
+    for (int i = 0; i < count; ++i) {
+      cudaDeviceProp properties{};
+      check(cudaGetDeviceProperties(&properties, i), "reading a GPU's properties");
+      use(i);
+      std::size_t free = 0, total = 0;
+      check(cudaMemGetInfo(&free, &total), "reading a GPU's free memory");
+      char address[32] = {};
+      check(cudaDeviceGetPCIBusId(address, sizeof address, i), "reading a GPU's address");
+      std::string lower = address;  // as the kernel spells it
+      for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+      found.all.push_back({properties.name, total, free, lower});
+    }
+  } catch (const Error& why) {
+    found.why_none = why.what();
   }
-  return count;
+  return found;
 }
 
 std::unique_ptr<Device> make_cuda_device(const DeviceChoice& choice) {

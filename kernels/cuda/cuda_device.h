@@ -5,8 +5,7 @@
 
 namespace canopy::cuda {
 
-/// How many GPUs this process may use: 0 without a driver, too.
-int device_count();
+Gpus find_gpus();  // see kernels/device.h
 
 /// The GPU `choice.ordinal`. Throws Error if there is none such, or if its driver, or cuBLAS,
 /// cannot be used.

@@ -20,8 +20,11 @@ namespace {
 
 /// llama.cpp's long flags with one dash, which Boost would take for a row of short ones.
 std::vector<std::string> spell_out(const std::vector<std::string>& words) {
-  static constexpr std::array<std::array<std::string_view, 2>, 3> kLong{
-      {{"-md", "--model-draft"}, {"-ctk", "--cache-type-k"}, {"-ctv", "--cache-type-v"}}};
+  static constexpr std::array<std::array<std::string_view, 2>, 4> kLong{
+      {{"-md", "--model-draft"},
+       {"-ctk", "--cache-type-k"},
+       {"-ctv", "--cache-type-v"},
+       {"-ngl", "--n-gpu-layers"}}};
   std::vector<std::string> out = words;
   for (std::string& word : out)
     for (const auto& [brief, full] : kLong)

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <iomanip>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -64,7 +65,7 @@ void require_free(std::uint64_t bytes) {
 
 /// A probe's findings, or one that says why it was not possible.
 template <class Probe>
-std::vector<Finding> attempt(const char* name, const Probe& probe) {
+std::vector<Finding> attempt(const std::string& name, const Probe& probe) {
   try {
     return probe();
   } catch (const std::exception& e) {
@@ -225,6 +226,98 @@ std::vector<Finding> processor() {
           {"products", rate.str(), gemm, ""}};
 }
 
+/// What the kernel knows of a GPU's place: "16.0 GT/s PCIe", lanes, NUMA node; "" where it does not.
+std::string pci_attribute(const Gpu& gpu, const std::string& name) {
+  std::ifstream in("/sys/bus/pci/devices/" + gpu.pci_address + "/" + name);
+  std::string value;
+  std::getline(in, value);
+  return value;
+}
+
+/// Bytes per second of copies between host and GPU, the best of some.
+class Copies {
+ public:
+  explicit Copies(int ordinal)
+      : device_(make_device({.kind = "cuda", .ordinal = ordinal})),
+        stream_(device_->make_stream("doctor")),
+        on_gpu_(device_->allocate(kBytes)),
+        slab_(kBytes) {}
+
+  double up() { return best([&] { device_->upload(*stream_, on_gpu_.data(), slab_.bytes()); }); }
+  double down() {
+    return best([&] { device_->download(*stream_, slab_.bytes(), on_gpu_.data()); });
+  }
+  /// From here on through locked memory; why not, if that is refused.
+  std::string pin() {
+    Notes notes;
+    pinned_ = canopy::pin(*device_, slab_.bytes(), notes);
+    return notes.empty() ? "" : notes.front();
+  }
+
+ private:
+  static constexpr std::size_t kBytes = std::size_t{256} << 20;
+
+  template <class Copy>
+  double best(const Copy& copy) {
+    Seconds least = Seconds::max();
+    for (int i = 0; i < 5; ++i) {
+      const auto start = std::chrono::steady_clock::now();
+      copy();
+      stream_->synchronize();
+      least = std::min(least, Seconds(std::chrono::steady_clock::now() - start));
+    }
+    return static_cast<double>(kBytes) / least.count();
+  }
+
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Stream> stream_;
+  Buffer on_gpu_;
+  HostSlab slab_;
+  std::unique_ptr<HostPin> pinned_;
+};
+
+std::vector<Finding> gpus() {
+  const Gpus found = find_gpus();
+  if (found.all.empty()) return {{"GPU", "none: " + found.why_none, json(), ""}};
+  std::vector<Finding> findings;
+  for (std::size_t i = 0; i < found.all.size(); ++i) {
+    const Gpu& gpu = found.all[i];
+    const std::string name = "GPU " + std::to_string(i);
+    const std::string speed = pci_attribute(gpu, "current_link_speed");
+    const std::string lanes = pci_attribute(gpu, "current_link_width");
+    const std::string node = pci_attribute(gpu, "numa_node");
+    findings.push_back({name,
+                        gpu.name + ", " + format_size(gpu.free) + " free of " +
+                            format_size(gpu.memory),
+                        {{"name", gpu.name}, {"memory", gpu.memory}, {"free", gpu.free}},
+                        ""});
+    findings.push_back({name + ", PCIe",
+                        speed.empty() ? "unknown" : speed + ", " + lanes + " lanes",
+                        {{"speed", speed}, {"lanes", lanes}},
+                        ""});
+    findings.push_back({name + ", NUMA node", node.empty() || node == "-1" ? "unknown" : node,
+                        node.empty() || node == "-1" ? json() : json(std::stoi(node)), ""});
+    const auto copies = attempt(name + ", copies", [&] {
+      Copies copy(static_cast<int>(i));
+      const double pageable_up = copy.up(), pageable_down = copy.down();
+      const std::string refused = copy.pin();
+      const double up = copy.up(), down = copy.down();
+      return std::vector<Finding>{
+          {name + ", copies",
+           gigabytes_per_second(up) + " to it, " + gigabytes_per_second(down) +
+               " from it; pageable " + gigabytes_per_second(pageable_up) + " and " +
+               gigabytes_per_second(pageable_down),
+           {{"to", up},
+            {"from", down},
+            {"pageable_to", pageable_up},
+            {"pageable_from", pageable_down}},
+           refused}};
+    });
+    findings.insert(findings.end(), copies.begin(), copies.end());
+  }
+  return findings;
+}
+
 Finding direct_reads(const Checkpoint& model) {
   for (const fs::path& file : model.files())
     if (const std::string why = why_not_direct(file); !why.empty())
@@ -286,7 +379,7 @@ int run_doctor(const std::vector<std::string>& words) {
   add(attempt("memory", [&] { return memory(model ? &*model : nullptr); }));
   add(attempt("NUMA nodes", numa));
   add(attempt("CPU", processor));
-  findings.push_back({"GPU", "none: this build has no CUDA backend", json(), ""});
+  add(attempt("GPU", gpus));
   if (model) add(attempt("disk", [&] { return link(*model); }));
 
   json out = json::array();

@@ -146,11 +146,14 @@ std::string describe(const StepProgress& step, const Engine& engine, const Wante
     line << ", " << static_cast<double>(step.total_tokens) / sweeps << " tokens/sweep";
   }
   if (!engine.plan().resident) {
-    const auto bytes = static_cast<double>(step.link.disk_bytes);
-    line << ", " << format_size(step.link.disk_bytes) << " at " << rate(bytes, step.time);
-    if (const LinkSample& probe = engine.link_probe(); probe.bytes > 0)
+    const bool uploads = engine.plan().device.has_value();
+    const std::uint64_t moved = uploads ? step.link.upload_bytes : step.link.disk_bytes;
+    const auto bytes = static_cast<double>(moved);
+    line << ", " << format_size(moved) << " at " << rate(bytes, step.time);
+    if (const LinkSample& probe = engine.link_probe(); probe.bytes > 0 && !uploads)
       line << " (" << percent(bytes / step.time.count() / probe.bytes_per_second()) << " of disk)";
-    line << ", link busy " << percent(step.link.busy / step.time) << ", stalled "
+    line << ", link busy "
+         << percent((uploads ? step.link.upload_busy : step.link.busy) / step.time) << ", stalled "
          << percent(step.link.stall / step.time);
   }
   return line.str();

@@ -87,9 +87,13 @@ json costs_json(const Engine& engine, const BatchReport& report) {
   const auto per_decode = [&](Seconds time) {
     return report.decode.count() > 0 && !plan.resident ? json(time / report.decode) : json();
   };
-  json ledger = json::object();
-  for (const LedgerEntry& entry : plan.ledger) ledger[entry.what] = entry.bytes;
+  const auto ledger_json = [](const std::vector<LedgerEntry>& entries) {
+    json ledger = json::object();
+    for (const LedgerEntry& entry : entries) ledger[entry.what] = entry.bytes;
+    return ledger;
+  };
   json out{
+      {"device", engine.device_name()},
       {"steps", report.sweeps},
       {"tokens_per_step", per(report.tokens, report.sweeps)},
       {"seconds",
@@ -124,10 +128,24 @@ json costs_json(const Engine& engine, const BatchReport& report) {
         {"memory_bytes", plan.memory},
         {"planned_bytes", plan.total()},
         {"placement", placement_json(engine.placement())},
-        {"ledger", ledger}}},
+        {"ledger", ledger_json(plan.ledger)}}},
       {"step", prediction_json(plan, report)},
       {"shapes", shapes_json(report)},
       {"notes", engine.notes()}};
+  if (plan.device) {
+    out["gpu"] = {{"memory_bytes", plan.device->memory},
+                  {"planned_bytes", plan.device->total()},
+                  {"ledger", ledger_json(plan.device->ledger)},
+                  {"upload_bytes", plan.device->upload_bytes},
+                  {"host_bytes", plan.device->host_bytes},
+                  {"bytes_per_token",
+                   per(static_cast<double>(report.link.upload_bytes), report.decode_tokens)},
+                  {"bytes_per_second", report.link.upload_busy.count() > 0
+                                           ? json(static_cast<double>(report.link.upload_bytes) /
+                                                  report.link.upload_busy.count())
+                                           : json()},
+                  {"link_busy", per_decode(report.link.upload_busy)}};
+  }
   if (const std::string& small = engine.models().target.config().inflated_from; !small.empty())
     out["inflated_from"] = small;
   return out;

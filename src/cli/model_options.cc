@@ -56,6 +56,38 @@ std::vector<int> parse_cpu_list(const std::string& flag, const std::string& text
   }
 }
 
+std::uint64_t size_above_zero(const po::variables_map& values, const std::string& flag) {
+  const std::uint64_t size = parse_size("--" + flag, values[flag].as<std::string>());
+  if (size == 0) throw UsageError("--" + flag + ": must be more than 0");
+  return size;
+}
+
+int parse_count(const std::string& flag, const std::string& text) {
+  int value = 0;
+  const char* const end = text.data() + text.size();
+  const auto [next, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc() || next != end || value < 0)
+    throw UsageError(flag + ": '" + text + "' is not a whole number of 0 or more");
+  return value;
+}
+
+void choose_device(const po::variables_map& values, DeviceChoice& device) {
+  const std::string name = values["device"].as<std::string>();
+  if (name == "auto") {
+    device.kind = find_gpus().all.empty() ? "cpu" : "cuda";
+  } else if (name.starts_with("cuda:")) {
+    device.kind = "cuda";
+    device.ordinal = parse_count("--device", name.substr(5));
+  } else if (name == "cpu" || name == "cuda") {
+    device.kind = name;
+  } else {
+    throw UsageError("--device: '" + name + "' is none of auto, cpu, cuda, cuda:N");
+  }
+  if (!values.count("gpu-memory")) return;
+  if (device.kind == "cpu") throw UsageError("--gpu-memory: no GPU is used; see canopy doctor");
+  device.gpu_memory = size_above_zero(values, "gpu-memory");
+}
+
 sigset_t stop_signals() {
   sigset_t set;
   sigemptyset(&set);
@@ -71,18 +103,25 @@ po::options_description model_flags() {
   flags.add_options()                                                                    //
       ("model,m", po::value<std::string>()->value_name("PATH")->required(),              //
        "model: a Hugging Face directory or a GGUF file")                                 //
+      ("device", po::value<std::string>()->value_name("D")->default_value("auto"),       //
+       "auto (a GPU, if there is one), cpu, cuda or cuda:N")                             //
       ("memory", po::value<std::string>()->value_name("SIZE"),                           //
        "bound on the whole process, e.g. 1G (default: 80% of the free memory)")          //
+      ("host-memory", po::value<std::string>()->value_name("SIZE"), "the same")          //
+      ("gpu-memory", po::value<std::string>()->value_name("SIZE"),                       //
+       "bound on what is used of the GPU's memory (default: all that is free)")          //
       ("resident", po::value<std::string>()->value_name("SIZE")->default_value("auto"),  //
-       "weights of the model that stay in memory: auto, none, or a size; the rest of the "
-       "budget is the ring that they stream through")                                  //
-      ("verify-weights",                                                               //
-       "stop if a layer is not, by its checksum, what it was when it was first read")  //
-      ("ctx-size,c", po::value<int>()->value_name("N"),                                //
-       "context in tokens (default: as much as the request needs)")                    //
-      ("threads,t", po::value<int>()->value_name("N")->default_value(0),               //
-       "compute threads (0: one per physical core)")                                   //
-      ("cpu-list", po::value<std::string>()->value_name("LIST"),                       //
+       "weights of the model that stay where they are computed with, in memory or on the GPU: "
+       "auto, none, or a size; the rest of the budget is the ring that they stream through")  //
+      ("n-gpu-layers", po::value<std::string>()->value_name("N"),                             //
+       "-ngl: the same in layers: auto or a number")                                          //
+      ("verify-weights",                                                                      //
+       "stop if a layer is not, by its checksum, what it was when it was first read")         //
+      ("ctx-size,c", po::value<int>()->value_name("N"),                                       //
+       "context in tokens (default: as much as the request needs)")                           //
+      ("threads,t", po::value<int>()->value_name("N")->default_value(0),                      //
+       "compute threads (0: one per physical core)")                                          //
+      ("cpu-list", po::value<std::string>()->value_name("LIST"),                              //
        "CPUs to compute and read on, e.g. 0-3,8 or 0-31:2: a thread bound to each, one of each "
        "core first (default: any)")                                                      //
       ("cache-type-k", po::value<std::string>()->value_name("T")->default_value("f32"),  //
@@ -104,9 +143,16 @@ EngineOptions engine_options(const po::variables_map& values) {
       throw UsageError("--threads: " + std::to_string(options.device.threads) +
                        " are more than the CPUs of --cpu-list, " + std::to_string(cpus.size()));
   }
-  if (values.count("memory")) {
-    options.plan.memory = parse_size("--memory", values["memory"].as<std::string>());
-    if (options.plan.memory == 0) throw UsageError("--memory: must be more than 0");
+  choose_device(values, options.device);
+  if (values.count("memory") && values.count("host-memory"))
+    throw UsageError("--host-memory: is the same as --memory; give one of them");
+  for (const char* flag : {"memory", "host-memory"})
+    if (values.count(flag)) options.plan.memory = size_above_zero(values, flag);
+  if (values.count("n-gpu-layers")) {
+    const std::string layers = values["n-gpu-layers"].as<std::string>();
+    if (!values["resident"].defaulted())
+      throw UsageError("--n-gpu-layers: says the same as --resident; give one of them");
+    if (layers != "auto") options.plan.resident_layers = parse_count("--n-gpu-layers", layers);
   }
   if (const std::string resident = values["resident"].as<std::string>(); resident == "none")
     options.plan.resident = 0;

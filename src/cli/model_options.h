@@ -10,8 +10,8 @@
 
 namespace canopy::cli {
 
-/// The flags that every command which runs a model shares: -m, --memory, --resident, -c, -t,
-/// --cpu-list, -ctk, -ctv, --progress.
+/// The flags that every command which runs a model shares: -m, --device, --memory, --gpu-memory,
+/// --resident, -c, -t, --cpu-list, -ctk, -ctv, --progress.
 boost::program_options::options_description model_flags();
 
 /// Those flags as options; the caller fills in what it knows of prompt and speculation.

@@ -206,6 +206,7 @@ const Plan& Engine::plan() const { return impl_->plan; }
 const Placement& Engine::placement() const { return impl_->placement; }
 const ModelFiles& Engine::models() const { return impl_->models; }
 Seconds Engine::load_time() const { return impl_->load_time; }
+std::string Engine::device_name() const { return impl_->device->name(); }
 
 std::uint64_t Engine::disk_bytes() const {
   std::uint64_t bytes = impl_->link().disk_bytes;

@@ -140,6 +140,7 @@ class Engine {
   const Placement& placement() const;
   const ModelFiles& models() const;
   Seconds load_time() const;
+  std::string device_name() const;
   std::uint64_t disk_bytes() const;  // read so far by both models
   const Notes& notes() const;        // every fallback taken, in words for the user
 

@@ -277,6 +277,7 @@ HardwareProfile measure_hardware(const ModelFiles& models, const EngineOptions& 
   EngineOptions probe = options;
   probe.trace = nullptr;
   probe.plan.resident = 0;
+  probe.plan.resident_layers.reset();
   probe.plan.from_disk = true;
   probe.plan.temperature = 0.6;
   probe.plan.spec = models.draft ? Spec::kSequoia : Spec::kNone;

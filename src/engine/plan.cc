@@ -153,14 +153,16 @@ PlanRequest on_device(PlanRequest request, const Device& device) {
   return request;
 }
 
-Plan make_plan(const PlanRequest& request, const Checkpoint& target, const Checkpoint* draft,
+Plan make_plan(const PlanRequest& asked_for, const Checkpoint& target, const Checkpoint* draft,
                std::uint64_t process_bytes, const Ops& ops) {
+  const TargetMemory weights(target);
+  PlanRequest request = asked_for;
+  if (request.resident_layers) request.resident = weights.bytes_of_layers(*request.resident_layers);
   require(request.max_sequences >= 1, "a plan is for at least one sequence");
   const Spec asked = request.spec == Spec::kAuto && draft == nullptr ? Spec::kNone : request.spec;
   if (asked != Spec::kNone && draft == nullptr)
     throw Error("speculation (" + std::string(name(asked)) + ") needs a draft model");
   require(!request.probe || asked != Spec::kNone, "acceptance is measured of a draft and a target");
-  const TargetMemory weights(target);
   const std::optional<TreeShape> given = given_shape(
       request, asked, draft ? std::min(target.config().vocab, draft->config().vocab) : 0);
   const auto spec_of = [&](const TreeShape& shape) {

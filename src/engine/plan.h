@@ -108,6 +108,7 @@ struct PlanRequest {
   /// most as much, and only while the ring can fill (docs/math.md, "A byte at rest or a byte in the
   /// ring"). Of the others as many as fit rest in host memory; none, to measure the disk.
   std::optional<std::uint64_t> resident;
+  std::optional<int> resident_layers;  // the same, in layers of this model
   bool from_disk = false;
 };
 

@@ -45,6 +45,11 @@ TargetMemory::TargetMemory(const Checkpoint& target)
   }
 }
 
+std::uint64_t TargetMemory::bytes_of_layers(int layers) const {
+  if (layers >= target_.config().layers) return std::max(whole_, whole_on_device_);
+  return static_cast<std::uint64_t>(layers * layer_bytes_);
+}
+
 std::uint64_t TargetMemory::staging_bytes() const {
   return least_ring(units_, none_resident(units_)) +
          EmbeddingUpload::bytes_needed(embedding_table(target_));

@@ -15,6 +15,7 @@
 #include "src/engine/engine.h"
 #include "tests/planner/made_up.h"
 #include "tests/temp_dir.h"
+#include "tests/test_data.h"
 
 namespace canopy {
 
@@ -66,8 +67,7 @@ inline std::filesystem::path write_noisy_copy(const std::filesystem::path& model
 /// A tiny model, alone or with a noisy copy of itself as the draft.
 class TinyEngine : public ::testing::Test {
  protected:
-  static inline const std::filesystem::path kTarget =
-      std::filesystem::path(CANOPY_TEST_DATA) / "model" / "llama2";
+  static inline const std::filesystem::path kTarget = test_data() / "model" / "llama2";
   static constexpr int kNew = 40;
 
   static void SetUpTestSuite() {
