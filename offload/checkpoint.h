@@ -48,4 +48,7 @@ class Checkpoint {
   Metadata metadata_;
 };
 
+/// The shape that a config.json describes. Throws Error naming the key.
+ModelConfig shape_from_config(std::string_view config_json);
+
 }  // namespace canopy

@@ -339,4 +339,10 @@ Metadata flatten_config(const json& config) {
   return metadata;
 }
 
+ModelConfig shape_from_config(std::string_view config_json) {
+  const nlohmann::json config = nlohmann::json::parse(config_json, nullptr, false);
+  if (!config.is_object()) throw Error("config.json: this is not a JSON object");
+  return hf_config(config);
+}
+
 }  // namespace canopy

@@ -9,6 +9,7 @@ namespace canopy::cli {
 int run_bench(const std::vector<std::string>& words) {
   static constexpr Command kBenches[] = {
       {"decode", "all methods of speculation on the same prompts", run_bench_decode},
+      {"offload", "steps of a model's shape, without its weights, on a GPU", run_bench_offload},
   };
   return run_one_of("bench", "Measures whole runs.", kBenches, words);
 }

@@ -72,7 +72,8 @@ Engine::Impl::Impl(ModelFiles files, const EngineOptions& options, const LoadPro
       placement(choose_placement(topology, options.device.threads, options.device.cpus,
                                  node_of_disk(largest_file(models.target)), cpu_quota())),
       device(open_device(options, placement)),
-      trace(options.trace) {
+      trace(options.trace),
+      synthetic_acceptance(options.synthetic_acceptance) {
   const auto start = Clock::now();
   const PlanRequest request = on_device(options.plan, *device);
   const std::uint64_t held = resident_memory();

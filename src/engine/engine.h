@@ -38,6 +38,9 @@ struct EngineOptions {
   PlanRequest plan;             // plan.memory 0: a safe share of what is free
   bool verify_weights = false;  // each streamed unit by a checksum, on every sweep but the first
   Trace* trace = nullptr;       // gains what happens when; must outlive the engine
+  /// Instead of what verification says, the walk down each tree is drawn from this vector: to
+  /// measure what steps of models with random weights would cost. The text is then no model's.
+  std::optional<Acceptance> synthetic_acceptance = {};
 };
 
 struct GenerateRequest {

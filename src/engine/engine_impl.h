@@ -72,6 +72,7 @@ struct Engine::Impl {
   bool sampled = false;                // by the plan
   std::optional<Replanner> replanner;  // where the plan is adaptive
   std::optional<Verifier> verifier;
+  std::optional<Acceptance> synthetic_acceptance;
   std::vector<float> host_logits;
   std::unique_ptr<Stream> compute;  // last, so that its work ends before anything above is freed
 

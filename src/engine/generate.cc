@@ -117,12 +117,32 @@ std::vector<Engine::Impl::Step> Engine::Impl::step(std::span<Sequence> sequences
   return steps;
 }
 
+namespace {
+
+/// Down the tree as the vector has it: child k is the accepted one with chance p_k.
+Verdict draw_walk(const TokenTree& tree, const Acceptance& acceptance, const StepRng& rng) {
+  Verdict verdict{{0}, tree.token(0)};
+  while (true) {
+    const NodeId node = verdict.path.back();
+    const TokenTree::Range children = tree.children(node);
+    double left = rng.uniform(StepRng::Purpose::kAccept, static_cast<std::uint64_t>(node));
+    int k = 0;
+    const auto& p = acceptance.accept;
+    for (; k < children.count && k < std::ssize(p); ++k)
+      if ((left -= p[static_cast<std::size_t>(k)]) < 0) break;
+    if (k == children.count || k == std::ssize(p)) return verdict;
+    verdict.path.push_back(children.first + k);
+  }
+}
+
+}  // namespace
+
 /// Verifies one sequence's tree and commits what the walk accepted. `logits`: its nodes' rows.
 Engine::Impl::Step Engine::Impl::conclude(Sequence& sequence, const Draft& grown,
                                           const ConstTensorView& logits) {
   const GenerateRequest& request = *sequence.request;
-  const Verdict verdict =
-      verifier->verify(grown, logits, request.sampling, sequence.rng(), *compute);
+  Verdict verdict = verifier->verify(grown, logits, request.sampling, sequence.rng(), *compute);
+  if (synthetic_acceptance) verdict = draw_walk(grown.tree, *synthetic_acceptance, sequence.rng());
   sequence.caches->target->commit(counting(0, sequence.behind.size()), *compute);
   sequence.caches->target->commit(verdict.path, *compute);
   sequence.behind.clear();
