@@ -4,6 +4,7 @@
 #include <map>
 
 #include "src/base/error.h"
+#include "src/convert/random_checkpoint.h"
 #include "tests/engine/tiny_engine.h"
 #include "tests/error_of.h"
 #include "tests/kernels/emulated_cuda.h"
@@ -130,6 +131,29 @@ TEST_P(DeviceTest, SaysWhichBudgetIsTooSmallAndTheLeastThatWouldDo) {
   o.plan.memory = 1 << 20;
   const std::string host = error_of([&] { make_on(std::size_t{1} << 30, o); });
   EXPECT_NE(host.find("a memory budget of 1.0 MiB is too small"), std::string::npos) << host;
+}
+
+TEST_P(DeviceTest, RunsRandomWeightsOfAShapeWhoseLayersShareTheirBytes) {
+  ModelConfig shape = Checkpoint::open(kTarget).config();
+  shape.layers = 12;
+  ModelFiles files{write_random_checkpoint(shape, dir_->path() / "random"), std::nullopt, nullptr};
+  files.draft = Checkpoint::open(draft_);
+  files.tokenizer = std::make_unique<NumberTokenizer>(shape.vocab, std::vector<TokenId>{});
+  EngineOptions o = options(Spec::kChain, 5);
+  o.plan.cost = &cost();
+  o.plan.resident = 0;
+  o.synthetic_acceptance = Acceptance{{1.0}};
+  o.make_device = [] {
+    return GetParam() == "cuda" ? make_device({.kind = "cuda"}) : std::make_unique<EmulatedCuda>();
+  };
+  Engine engine(std::move(files), o);
+  std::uint64_t host = 0;
+  for (const LedgerEntry& entry : engine.plan().ledger)
+    if (entry.what.starts_with("target weights")) host = entry.bytes;
+  EXPECT_GT(engine.plan().device->upload_bytes, 2 * host);
+  const std::vector<TokenId> p = prompt(4);
+  const BatchReport report = engine.generate(std::vector{request(p)});
+  for (const int tokens : report.texts.front().step_tokens) EXPECT_EQ(tokens, 5);
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, DeviceTest, ::testing::Values("emulated", "cuda"),
