@@ -51,38 +51,40 @@ std::string text(const std::vector<int>& numbers) {
   return out;
 }
 
-/// Puts ring and reader on the disk's node where there is a choice and the kernel lets us.
-void choose_node(Placement& p, const Topology& topology, std::optional<int> disk_node) {
+/// Puts ring and reader on the device's node where there is a choice and the kernel lets us.
+void choose_node(Placement& p, const Topology& topology, std::optional<int> device_node,
+                 const std::string& device) {
   const std::vector<int> nodes = topology.nodes();
   if (nodes.size() < 2) {
     p.note = "one NUMA node: memory is not bound";
     return;
   }
   p.note = "NUMA nodes " + text(nodes) + ", ";
-  if (!disk_node) {
-    p.note += "but which is nearest to the disk is unknown: memory is not bound";
+  if (!device_node) {
+    p.note += "but which is nearest to the " + device + " is unknown: memory is not bound";
     return;
   }
-  const std::string node = std::to_string(*disk_node);
-  if (std::find(nodes.begin(), nodes.end(), *disk_node) == nodes.end()) {
-    p.note += "but this process may not use the disk's, " + node + ": memory is not bound";
+  const std::string node = std::to_string(*device_node);
+  if (std::find(nodes.begin(), nodes.end(), *device_node) == nodes.end()) {
+    p.note +=
+        "but this process may not use the " + device + "'s, " + node + ": memory is not bound";
     return;
   }
   const HostSlab probe(1);
-  if (const auto refusal = topology.prefer(*disk_node, probe.bytes())) {
+  if (const auto refusal = topology.prefer(*device_node, probe.bytes())) {
     p.refused = true;
-    p.note += "but the ring cannot be placed on the disk's, " + node + ": " + *refusal;
+    p.note += "but the ring cannot be placed on the " + device + "'s, " + node + ": " + *refusal;
     return;
   }
-  p.numa_node = disk_node;
-  std::vector<int> near = topology.cpus_near(*disk_node);
+  p.numa_node = device_node;
+  std::vector<int> near = topology.cpus_near(*device_node);
   if (!p.reader_cpus.empty())
     std::erase_if(near, [&](int cpu) {
       return std::find(p.reader_cpus.begin(), p.reader_cpus.end(), cpu) == p.reader_cpus.end();
     });
   if (!near.empty()) p.reader_cpus = near;
   p.note +=
-      "the ring is on the disk's, " + node +
+      "the ring is on the " + device + "'s, " + node +
       (near.empty() ? "; none of its CPUs may be used by the reader" : ", and so is the reader");
 }
 
@@ -101,8 +103,15 @@ std::optional<int> node_of_disk(const fs::path& file, const fs::path& sys) {
   return node_of_device(device, fs::canonical(sys));
 }
 
+std::optional<int> node_of_pci(const std::string& address, const fs::path& sys) {
+  int node = -1;
+  std::ifstream(sys / "bus" / "pci" / "devices" / address / "numa_node") >> node;
+  return node >= 0 ? std::optional(node) : std::nullopt;
+}
+
 Placement choose_placement(const Topology& topology, int threads, const std::vector<int>& cpus,
-                           std::optional<int> disk_node, std::optional<double> quota) {
+                           std::optional<int> node, std::optional<double> quota,
+                           const char* device) {
   Placement p;
   const std::vector<int> cores = topology.one_per_core(cpus.empty() ? topology.cpus() : cpus);
   const auto most = static_cast<double>(cores.size());
@@ -118,7 +127,7 @@ Placement choose_placement(const Topology& topology, int threads, const std::vec
     p.cpus.resize(static_cast<std::size_t>(p.threads));
     p.reader_cpus = cpus;
   }
-  choose_node(p, topology, disk_node);
+  choose_node(p, topology, node, device);
   if (threads == 0 && granted < std::ssize(cores))
     p.note += "; a cgroup grants less time than " + std::to_string(cores.size()) +
               " cores have: threads as it grants";

@@ -101,7 +101,8 @@ std::size_t device_resident_bytes(const Checkpoint& checkpoint) {
 
 std::unique_ptr<WeightSource> load_on_host(Device& device, const Checkpoint& checkpoint,
                                            const Residency& residency, Notes& notes,
-                                           const LoadProgress& progress, std::stop_token stop) {
+                                           const MemoryNode& on, const LoadProgress& progress,
+                                           std::stop_token stop) {
   return in_context("loading " + checkpoint.root().string(), [&] {
     const std::vector<UnitLayout> units = lay_out_units(checkpoint, kReadAlignment);
     require(travelling_bytes(units, residency) == 0 && residency.table,
@@ -110,15 +111,9 @@ std::unique_ptr<WeightSource> load_on_host(Device& device, const Checkpoint& che
     return resident<HostEmbedding>(
         units,
         RestingWeights(device, checkpoint, units, residency, reading.pump(), progress,
-                       std::move(stop), notes),
+                       std::move(stop), notes, on),
         [&](ConstTensorView table) { return HostEmbedding(device, checkpoint, table); });
   });
-}
-
-std::size_t host_bytes(const Checkpoint& checkpoint, const Residency& residency) {
-  const std::vector<UnitLayout> units = lay_out_units(checkpoint, kReadAlignment);
-  return RestingWeights::bytes_needed(checkpoint, units, residency) +
-         EmbeddingUpload::bytes_needed(embedding_table(checkpoint));
 }
 
 }  // namespace canopy

@@ -59,11 +59,11 @@ std::size_t RestingWeights::bytes_needed(const Checkpoint& checkpoint,
 RestingWeights::RestingWeights(Device& device, const Checkpoint& checkpoint,
                                std::span<const UnitLayout> units, const Residency& residency,
                                ReadPump& pump, const LoadProgress& progress, std::stop_token stop,
-                               Notes& notes)
+                               Notes& notes, const MemoryNode& on)
     : units_(units.size()) {
   const std::vector<const TensorEntry*> matrices = resting_matrices(checkpoint, units, residency);
   const ReadLayout layout = lay_out(matrices, kReadAlignment);
-  matrices_ = HostSlab(layout.slab_bytes);
+  matrices_ = HostSlab(layout.slab_bytes, on);
   pin_ = pin(device, matrices_.bytes(), notes);
   const VectorPlan vectors = plan_vectors(units);
   vectors_ = HostSlab(vectors.bytes);

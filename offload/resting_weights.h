@@ -22,11 +22,12 @@ using LoadProgress = std::function<void(std::uint64_t done_bytes, std::uint64_t 
 class RestingWeights {
  public:
   /// Reads them through the pump, in file order; beside them, one unit's vectors are held for a
-  /// moment. The matrices are locked for copies to the device. Throws: Error as the pump does;
+  /// moment. The matrices are locked for copies to the device, and lie `on` a NUMA
+  /// node while it has room. Throws: Error as the pump does;
   /// Stopped on request.
   RestingWeights(Device& device, const Checkpoint& checkpoint, std::span<const UnitLayout> units,
                  const Residency& residency, ReadPump& pump, const LoadProgress& progress,
-                 std::stop_token stop, Notes& notes);
+                 std::stop_token stop, Notes& notes, const MemoryNode& on = {});
 
   /// Of unit i: its vectors [n] f32, and its matrices if they rest; other fields are empty.
   const UnitWeights& unit(std::size_t i) const { return units_[i]; }

@@ -14,6 +14,7 @@
 #include "offload/embedding.h"
 #include "offload/host_memory.h"
 #include "offload/integrity.h"
+#include "offload/lease_turn.h"
 #include "offload/read_pump.h"
 #include "offload/ring.h"
 #include "offload/unit_layout.h"
@@ -126,9 +127,8 @@ struct Streamer::Impl {
   std::condition_variable arrived, freed;
   std::vector<Slot> slots;
   std::uint64_t first = 0, taken = 0, next = 0;
-  std::size_t next_read = 0;      // into `travel`: the unit that slot `next` will hold
-  std::size_t next_acquired = 0;  // of units
-  std::optional<std::size_t> lent;
+  std::size_t next_read = 0;  // into `travel`: the unit that slot `next` will hold
+  LeaseTurn turn{layouts.size()};
   bool stopping = false;
   std::exception_ptr failure;
   Clock::duration busy{}, stall{}, checking{};
@@ -156,7 +156,8 @@ Streamer::Impl::Impl(Device& device, const Checkpoint& checkpoint, const Residen
              return owner == kAtRest ? std::string("the weights that rest in memory")
                                      : describe(units[slot(owner).unit]);
            }),
-      resting(device, checkpoint, layouts, residency, pump, progress, stop, notes),
+      resting(device, checkpoint, layouts, residency, pump, progress, stop, notes,
+              device.shares_host_memory() ? MemoryNode() : options.ring_node),
       reader_cpus(options.reader_cpus),
       trace(options.trace) {
   if (residency.table && device.shares_host_memory()) {
@@ -324,10 +325,7 @@ std::optional<std::size_t> Streamer::Impl::room_for(std::size_t bytes) const {
 UnitWeights Streamer::Impl::take(std::size_t index) {
   std::unique_lock lock(mutex);
   rethrow_failure(index);
-  if (index != next_acquired)
-    throw Error("unit " + std::to_string(index) + " was acquired out of turn: " +
-                std::to_string(next_acquired) + " is next in the cycle");
-  if (lent) throw Error("a unit was acquired while unit " + std::to_string(*lent) + " is on lease");
+  turn.expect(index);
   UnitWeights weights = resting.unit(index);
   if (travels(index)) {
     const auto start = Clock::now();
@@ -345,8 +343,7 @@ UnitWeights Streamer::Impl::take(std::size_t index) {
     mine.state = State::kLent;
     ++taken;
   }
-  lent = index;
-  next_acquired = (index + 1) % units.size();
+  turn.lend(index);
   return weights;
 }
 
@@ -367,7 +364,7 @@ void Streamer::Impl::give_back(Stream& compute, std::size_t index) noexcept {
     }
   }
   const std::lock_guard lock(mutex);
-  lent.reset();
+  turn.give_back();
   if (refused) {
     if (!failure) failure = refused;  // the slot stays lent: its memory may still be in use
     return;
@@ -378,8 +375,8 @@ void Streamer::Impl::give_back(Stream& compute, std::size_t index) noexcept {
 
 void Streamer::Impl::abandon() noexcept {
   const std::lock_guard lock(mutex);
-  const auto behind = std::lower_bound(travel.begin(), travel.end(), next_acquired);
-  next_acquired = 0;
+  const auto behind = std::lower_bound(travel.begin(), travel.end(), turn.next());
+  turn.restart();
   // Before the first travelling unit and behind the last, what is on its way is for a whole sweep.
   if (behind == travel.begin() || behind == travel.end()) return;
   for (; taken < next; ++taken) {

@@ -23,7 +23,8 @@ struct StreamerOptions {
   bool io_uring = true;  // else the pread pool
   std::size_t read_bytes = 1u << 20;  // one read request
   std::size_t queue_depth = 16;       // most reads in flight
-  MemoryNode ring_node = {};          // where the ring lies; the topology must outlive the making
+  MemoryNode ring_node = {};          // where the ring lies, and what rests beside it for a device
+                              // with memory of its own; the topology must outlive the making
   std::vector<int> reader_cpus = {};  // the reader's thread is bound to these; empty: unbound
   bool checksums = false;             // compare each unit with what it was when first read
   Trace* trace = nullptr;             // gains a span per unit read; must outlive the streamer
@@ -94,11 +95,12 @@ std::size_t resident_bytes(const Checkpoint& checkpoint);  // what load_resident
 std::size_t device_resident_bytes(const Checkpoint& checkpoint);  // and on other devices
 
 /// For a device with memory of its own: lends from host memory what the residency does not keep on
-/// the device, which nothing of may be on disk. As load_resident in all else.
+/// the device, which nothing of may be on disk; it lies `on` a NUMA node while that has room. As
+/// load_resident in all else.
 std::unique_ptr<WeightSource> load_on_host(Device& device, const Checkpoint& checkpoint,
                                            const Residency& residency, Notes& notes,
+                                           const MemoryNode& on = {},
                                            const LoadProgress& progress = {},
                                            std::stop_token stop = {});
-std::size_t host_bytes(const Checkpoint& checkpoint, const Residency& residency);  // what it holds
 
 }  // namespace canopy

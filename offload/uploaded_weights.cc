@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "offload/device_weights.h"
+#include "offload/lease_turn.h"
 #include "offload/ring.h"
 #include "src/base/error.h"
 
@@ -77,9 +78,9 @@ struct UploadedWeights::Impl {
   std::condition_variable queued, freed;
   std::deque<Slot> live;      // [0, taken) are lent or given back
   std::vector<Events> spare;  // of slots that are gone
-  std::size_t taken = 0, next_acquired = 0;
+  std::size_t taken = 0;
+  LeaseTurn turn{layouts.size()};
   std::uint64_t cycle = 0;  // how often the cycle was begun anew
-  std::optional<std::size_t> lent;
   bool stopping = false;
   std::exception_ptr failure;
   std::uint64_t bytes = 0;
@@ -224,10 +225,7 @@ void UploadedWeights::Impl::end_copy() {
 UnitWeights UploadedWeights::Impl::take(std::size_t index, Stream& compute) {
   std::unique_lock lock(mutex);
   if (failure) std::rethrow_exception(failure);
-  if (index != next_acquired)
-    throw Error("unit " + std::to_string(index) + " was acquired out of turn: " +
-                std::to_string(next_acquired) + " is next in the cycle");
-  if (lent) throw Error("a unit was acquired while unit " + std::to_string(*lent) + " is on lease");
+  turn.expect(index);
   UnitWeights weights = resting.unit(index);
   if (travels(index)) {
     const auto start = Clock::now();
@@ -241,14 +239,13 @@ UnitWeights UploadedWeights::Impl::take(std::size_t index, Stream& compute) {
     compute.wait(*slot.events.arrived);
     place_matrices(layouts[index], slot_layouts[index], ring.data() + slot.at.begin, weights);
   }
-  lent = index;
-  next_acquired = (index + 1) % layouts.size();
+  turn.lend(index);
   return weights;
 }
 
 void UploadedWeights::Impl::give_back(std::size_t index, Stream& compute) noexcept {
   const std::lock_guard lock(mutex);
-  lent.reset();
+  turn.give_back();
   if (!travels(index)) return;
   const auto slot =
       std::find_if(live.begin(), live.end(), [](const Slot& s) { return s.state == State::kLent; });
@@ -265,8 +262,8 @@ void UploadedWeights::Impl::give_back(std::size_t index, Stream& compute) noexce
 
 void UploadedWeights::Impl::abandon() noexcept {
   const std::lock_guard lock(mutex);
-  if (next_acquired == 0) return;  // what is on its way is for a whole sweep
-  next_acquired = 0;
+  if (turn.next() == 0) return;  // what is on its way is for a whole sweep
+  turn.restart();
   for (; taken < live.size(); ++taken) {
     Slot& slot = live[taken];
     slot.abandoned = true;

@@ -206,14 +206,13 @@ class BlockOps : public Ops {
 
   void do_attend(Stream& stream, const TreeAttention& call) override {
     const std::int64_t columns = call.q.dim(2);
-    if (columns <= 4 * 16) return attend<4>(stream, call);
-    if (columns <= 6 * 16) return attend<6>(stream, call);
-    if (columns <= 8 * 16) return attend<8>(stream, call);
-    if (columns <= 16 * 16) return attend<16>(stream, call);
+    if (columns <= 64) return attend<1>(stream, call);
+    if (columns <= 128) return attend<2>(stream, call);
+    if (columns <= 256) return attend<4>(stream, call);
     throw Error("attend: heads of " + std::to_string(columns) +
                 " columns; on a GPU at most 256 are supported");
   }
-  template <int kDims>
+  template <int kQuads>
   void attend(Stream& stream, const TreeAttention& call) {
     const std::int64_t kv_heads = call.kv.k.dim(0);
     TreeMask mask{nullptr, 0, call.prefix, call.first_node};
@@ -221,12 +220,12 @@ class BlockOps : public Ops {
       mask.ancestors = at<std::uint64_t>(call.ancestors);
       mask.words = call.ancestors.dim(1);
     }
-    const Attend<kDims> kernel{at(call.q),       call.kv.k.data(),
-                               call.kv.v.data(), call.kv.k.dtype(),
-                               call.q.dim(0),    call.q.dim(1) / kv_heads,
-                               kv_heads,         call.q.dim(2),
-                               call.kv.k.dim(1), mask,
-                               call.scale,       at(call.out)};
+    const Attend<kQuads> kernel{at(call.q),       call.kv.k.data(),
+                                call.kv.v.data(), call.kv.k.dtype(),
+                                call.q.dim(0),    call.q.dim(1) / kv_heads,
+                                kv_heads,         call.q.dim(2),
+                                call.kv.k.dim(1), mask,
+                                call.scale,       at(call.out)};
     launch_(stream, kernel, kernel.grid());
   }
 

@@ -24,8 +24,10 @@ constexpr const char* kUsage =
 
 void print(const HardwareProfile& p) {
   std::printf("%s, %s\n", p.machine.c_str(), p.date.c_str());
-  std::printf("link %.2f GB/s, verification %.2f ms per accepted token\n",
-              p.link_bytes_per_second / 1e9, 1e3 * p.verify.count());
+  std::printf("link %.2f GB/s, ", p.link_bytes_per_second / 1e9);
+  if (p.upload_bytes_per_second > 0)
+    std::printf("to the GPU %.2f GB/s, ", p.upload_bytes_per_second / 1e9);
+  std::printf("verification %.2f ms per accepted token\n", 1e3 * p.verify.count());
   std::printf("milliseconds, by tokens:\n  %7s %10s %10s %10s", "tokens", "attention", "MLP",
               "head");
   if (p.drafting) std::printf(" %14s %14s", "draft, greedy", "draft, sampled");

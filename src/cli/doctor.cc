@@ -226,7 +226,8 @@ std::vector<Finding> processor() {
           {"products", rate.str(), gemm, ""}};
 }
 
-/// What the kernel knows of a GPU's place: "16.0 GT/s PCIe", lanes, NUMA node; "" where it does not.
+/// What the kernel knows of a GPU's place: "16.0 GT/s PCIe", lanes, NUMA node; "" where it does
+/// not.
 std::string pci_attribute(const Gpu& gpu, const std::string& name) {
   std::ifstream in("/sys/bus/pci/devices/" + gpu.pci_address + "/" + name);
   std::string value;
@@ -243,7 +244,9 @@ class Copies {
         on_gpu_(device_->allocate(kBytes)),
         slab_(kBytes) {}
 
-  double up() { return best([&] { device_->upload(*stream_, on_gpu_.data(), slab_.bytes()); }); }
+  double up() {
+    return best([&] { device_->upload(*stream_, on_gpu_.data(), slab_.bytes()); });
+  }
   double down() {
     return best([&] { device_->download(*stream_, slab_.bytes(), on_gpu_.data()); });
   }
@@ -286,11 +289,11 @@ std::vector<Finding> gpus() {
     const std::string speed = pci_attribute(gpu, "current_link_speed");
     const std::string lanes = pci_attribute(gpu, "current_link_width");
     const std::string node = pci_attribute(gpu, "numa_node");
-    findings.push_back({name,
-                        gpu.name + ", " + format_size(gpu.free) + " free of " +
-                            format_size(gpu.memory),
-                        {{"name", gpu.name}, {"memory", gpu.memory}, {"free", gpu.free}},
-                        ""});
+    findings.push_back(
+        {name,
+         gpu.name + ", " + format_size(gpu.free) + " free of " + format_size(gpu.memory),
+         {{"name", gpu.name}, {"memory", gpu.memory}, {"free", gpu.free}},
+         ""});
     findings.push_back({name + ", PCIe",
                         speed.empty() ? "unknown" : speed + ", " + lanes + " lanes",
                         {{"speed", speed}, {"lanes", lanes}},
@@ -302,16 +305,16 @@ std::vector<Finding> gpus() {
       const double pageable_up = copy.up(), pageable_down = copy.down();
       const std::string refused = copy.pin();
       const double up = copy.up(), down = copy.down();
-      return std::vector<Finding>{
-          {name + ", copies",
-           gigabytes_per_second(up) + " to it, " + gigabytes_per_second(down) +
-               " from it; pageable " + gigabytes_per_second(pageable_up) + " and " +
-               gigabytes_per_second(pageable_down),
-           {{"to", up},
-            {"from", down},
-            {"pageable_to", pageable_up},
-            {"pageable_from", pageable_down}},
-           refused}};
+      return std::vector<Finding>{{name + ", copies",
+                                   gigabytes_per_second(up) + " to it, " +
+                                       gigabytes_per_second(down) + " from it; pageable " +
+                                       gigabytes_per_second(pageable_up) + " and " +
+                                       gigabytes_per_second(pageable_down),
+                                   {{"to", up},
+                                    {"from", down},
+                                    {"pageable_to", pageable_up},
+                                    {"pageable_from", pageable_down}},
+                                   refused}};
     });
     findings.insert(findings.end(), copies.begin(), copies.end());
   }

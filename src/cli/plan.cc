@@ -66,9 +66,14 @@ void print(const Plan& plan, const HardwareProfile& profile, const std::string& 
            const std::vector<Remedy>& remedies) {
   const Choice& choice = *plan.prediction;
   const Candidate& best = choice.best;
-  std::printf("measured on %s, %s\nacceptance: %s\nbudget %s, of which %s are planned\n\n",
+  std::printf("measured on %s, %s\nacceptance: %s\nbudget %s, of which %s are planned\n",
               profile.machine.c_str(), profile.date.c_str(), acceptance.c_str(),
               format_size(plan.memory).c_str(), format_size(plan.total()).c_str());
+  if (plan.device)
+    std::printf("on the GPU %s, of which %s are planned\n",
+                format_size(plan.device->memory).c_str(),
+                format_size(plan.device->total()).c_str());
+  std::printf("\n");
   std::printf("  %-5s %5s %5s %4s %8s %9s %9s %9s %9s %9s  %-9s %8s %8s\n", "kind", "nodes",
               "depth", "seqs", "tok/step", "link s", "compute s", "draft s", "step s", "s/token",
               "limit", "resident", "ring");
@@ -158,9 +163,15 @@ int run_plan(const std::vector<std::string>& words) {
   PlanRequest changed = request;
   changed.memory += kGiB;
   consider("1 GiB more memory", changed);
+  if (request.device_memory) {
+    changed = request;
+    *changed.device_memory += kGiB;
+    consider("1 GiB more GPU memory", changed);
+  }
   changed = request;
   HardwareProfile faster = assumed.profile;
   faster.link_bytes_per_second *= 2;
+  faster.upload_bytes_per_second *= 2;
   const CostModel fast_link(faster);
   changed.cost = &fast_link;
   consider("a link twice as fast", changed);
@@ -184,6 +195,11 @@ int run_plan(const std::vector<std::string>& words) {
     for (const Remedy& remedy : remedies)
       if (remedy.best) out["with"][remedy.what] = candidate_json(*remedy.best);
     for (const LedgerEntry& entry : plan.ledger) out["ledger"][entry.what] = entry.bytes;
+    if (plan.device) {
+      out["gpu"] = {{"memory_bytes", plan.device->memory}, {"planned_bytes", plan.device->total()}};
+      for (const LedgerEntry& entry : plan.device->ledger)
+        out["gpu"]["ledger"][entry.what] = entry.bytes;
+    }
     std::cout << out.dump(2) << "\n";
   }
   if (!std::cout.flush()) throw Error("cannot write to standard output");

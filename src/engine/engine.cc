@@ -28,6 +28,16 @@ std::filesystem::path largest_file(const Checkpoint& checkpoint) {
   });
 }
 
+bool on_gpu(const EngineOptions& options) { return options.device.kind == "cuda"; }
+
+/// Of the device that host memory in transit should be near to: a GPU's link is the faster one.
+std::optional<int> node_near(const EngineOptions& options, const Checkpoint& target) {
+  if (!on_gpu(options)) return node_of_disk(largest_file(target));
+  const Gpus gpus = find_gpus();
+  const auto ordinal = static_cast<std::size_t>(options.device.ordinal);
+  return ordinal < gpus.all.size() ? node_of_pci(gpus.all[ordinal].pci_address) : std::nullopt;
+}
+
 }  // namespace
 
 ModelFiles open_models(const std::filesystem::path& target, const std::filesystem::path& draft) {
@@ -70,7 +80,8 @@ Engine::Impl::Impl(ModelFiles files, const EngineOptions& options, const LoadPro
                    const std::stop_token& stop)
     : models(std::move(files)),
       placement(choose_placement(topology, options.device.threads, options.device.cpus,
-                                 node_of_disk(largest_file(models.target)), cpu_quota())),
+                                 node_near(options, models.target), cpu_quota(),
+                                 on_gpu(options) ? "GPU" : "disk")),
       device(open_device(options, placement)),
       trace(options.trace),
       synthetic_acceptance(options.synthetic_acceptance) {
@@ -123,7 +134,7 @@ StreamerOptions Engine::Impl::reads(const EngineOptions& options) {
                         .reader_cpus = placement.reader_cpus,
                         .checksums = options.verify_weights,
                         .trace = trace};
-  if (placement.numa_node) reads.ring_node = {&topology, *placement.numa_node};
+  reads.ring_node = ring_node();
   if (placement.refused) notes.push_back(placement.note);
   const std::filesystem::path file = largest_file(models.target);
   if (std::filesystem::file_size(file) > kProbeFrom) {
@@ -140,9 +151,9 @@ std::unique_ptr<WeightSource> Engine::Impl::make_target_weights(const EngineOpti
                                                                 const std::stop_token& stop) {
   const bool from_disk = !plan.resident && plan.sweep_bytes > 0;
   if (!from_disk) {
-    if (placement.numa_node)
+    if (placement.numa_node && !plan.device)
       placement.note = "everything rests in memory: there is no ring to place";
-    placement.numa_node.reset();
+    if (!plan.device) placement.numa_node.reset();
     if (options.verify_weights)
       notes.push_back("weights are not verified: the model rests in memory, nothing is read twice");
   }
@@ -155,7 +166,8 @@ std::unique_ptr<WeightSource> Engine::Impl::make_target_weights(const EngineOpti
     streamer = made.get();
     source = std::move(made);
   } else {
-    source = load_on_host(*device, models.target, plan.residency, notes, progress, stop);
+    source =
+        load_on_host(*device, models.target, plan.residency, notes, ring_node(), progress, stop);
   }
   if (!plan.device) return source;
   auto made =

@@ -85,6 +85,9 @@ struct Engine::Impl {
                                                     const LoadProgress& progress,
                                                     const std::stop_token& stop);
   StreamerOptions reads(const EngineOptions& options);
+  MemoryNode ring_node() const {
+    return placement.numa_node ? MemoryNode{&topology, *placement.numa_node} : MemoryNode();
+  }
 
   /// `chosen`'s log probability and the `count` likeliest, from one row of the target's logits.
   /// Waits for the stream.

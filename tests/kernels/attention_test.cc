@@ -116,7 +116,7 @@ void compare(const Case& c, const std::vector<float>& q, const std::vector<float
 TEST_P(Attention, EqualsPlainLoopsAndATreeNodeHasTheBitsOfItsPathAlone) {
   std::mt19937 random(3);
   std::vector<Case> cases;
-  for (const std::size_t head_dim : {8, 24, 64, 80, 128})
+  for (const std::size_t head_dim : {8, 24, 64, 80, 128, 160})
     for (const auto& [kv_heads, group] : {std::pair{1, 1}, {2, 3}, {1, 8}})
       for (const auto& [prefix, first, n] :
            {std::tuple{0, 0, 1}, {1, 0, 7}, {37, 5, 2}, {300, 60, 11}, {0, 0, 70}})

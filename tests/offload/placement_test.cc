@@ -290,6 +290,16 @@ TEST_F(FakeSysfs, IsUnknownWithoutANodeOrADevice) {
   EXPECT_THROW(node_of_disk(dir_.path() / "nothing", sys()), Error);
 }
 
+TEST_F(FakeSysfs, TellsTheNodeOfAPciDevice) {
+  const fs::path gpu = sys() / "bus" / "pci" / "devices" / "0000:3b:00.0";
+  EXPECT_EQ(node_of_pci("0000:3b:00.0", sys()), std::nullopt);
+  fs::create_directories(gpu);
+  std::ofstream(gpu / "numa_node") << 1;
+  EXPECT_EQ(node_of_pci("0000:3b:00.0", sys()), 1);
+  std::ofstream(gpu / "numa_node") << -1;
+  EXPECT_EQ(node_of_pci("0000:3b:00.0", sys()), std::nullopt);
+}
+
 TEST(NodeOfDisk, AsksTheRealSysfsWithoutFailing) {
   const auto node = node_of_disk("/proc/self/exe");
   EXPECT_GE(node.value_or(0), 0);
