@@ -4,14 +4,21 @@
 // A kernel is a small struct of arguments. Its call operator says what one block of threads does,
 // as a row of steps; between two steps all threads meet:
 //
-//   struct Scale {
-//     float* row; int columns; float factor;
+// clang-format off
+//   struct Normalize {
+//     float* row; int columns;
 //     template <class Block> CANOPY_KERNEL void operator()(Block& block) const {
-//       auto mine = block.template each<float>();             // one per thread, kept between steps
-//       block.step([&](int t) { for (int k = t; k < columns; k += block.threads()) mine[t] +=
-//       row[k]; }); const float sum = block.sum(mine);                     // the same in every
-//       thread
-//       ...
+//       auto mine = block.template each<float>();           // one per thread, kept between steps
+//       block.step([&](int t) {
+//         for (int k = t; k < columns; k += block.threads()) mine[t] += row[k];
+//       });
+//       const float sum = block.sum(mine);                   // the same in every thread
+//       block.step([&](int t) {
+//         for (int k = t; k < columns; k += block.threads()) row[k] /= sum;
+//       });
+//     }
+//   };
+// clang-format on
 //
 // On a GPU the block is CudaBlock (launch.cuh): a step is the body and a barrier. Everywhere else
 // it is a block whose threads take turns (tests/kernels/emulated_cuda.h), so that every kernel is

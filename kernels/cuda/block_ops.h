@@ -102,17 +102,17 @@ class BlockOps : public Ops {
             const std::int64_t m = p.w.dim(0), stride = p.y.dim(1);
             const float* const bias = p.bias.empty() ? nullptr : at(p.bias);
             const bool accumulate = p.accumulate == Accumulate::kYes;
-            if (packed(dtype) && n <= FewRows::kMostRows) {
-              launch_(stream,
-                      FewRows{at(x), n, k, p.w.data(), dtype, m, bias, at(p.y), stride,
-                              p.first_column, accumulate},
-                      Grid{ceil_div<std::int64_t>(m, FewRows::kWarps), 32 * FewRows::kWarps});
-              continue;
-            }
             const DType as = packed(dtype) ? DType::kF16 : dtype;
             if (as != DType::kF32 && as != rounded) {
               launch_over(stream, RoundInput{at(x), n * k, as, scratch}, n * k);
               rounded = as;
+            }
+            if (packed(dtype) && n <= FewRows::kMostRows) {
+              launch_(stream,
+                      FewRows{scratch, n, k, p.w.data(), dtype, m, bias, at(p.y), stride,
+                              p.first_column, accumulate},
+                      Grid{ceil_div<std::int64_t>(m, FewRows::kWarps), 32 * FewRows::kWarps});
+              continue;
             }
             MatrixProduct product{as == DType::kF32 ? x.data() : scratch,
                                   p.w.data(),

@@ -115,10 +115,12 @@ struct Dequantize {
 };
 
 /// y = (Accumulate: y +) x W^T + bias for few rows of x and quantised W: nothing is expanded, so W
-/// is read once, packed. A warp per row of W, kWarps of them per block.
+/// is read once, packed. x is F16, and weights are rounded to it, as the matrix units would have
+/// them: the sums of few rows and of many differ by their order alone. A warp per row of W, kWarps
+/// of them per block.
 struct FewRows {
   static constexpr int kWarps = 4, kMostRows = 8;
-  const float* x;
+  const std::byte* x;
   std::int64_t rows, columns;
   const std::byte* w;
   DType dtype;
@@ -139,10 +141,10 @@ struct FewRows {
       if (output >= outputs) return;
       const std::byte* const row = w + output * bytes_of_row(dtype, columns);
       for (std::int64_t k = t % 32; k < columns; k += 32) {
-        const float weight = weight_at(dtype, row, k);
+        const float weight = f32_from_f16(f16_from_f32(weight_at(dtype, row, k)));
         CANOPY_UNROLL
         for (int i = 0; i < kMostRows; ++i)
-          if (i < rows) sums[t].of[i] += x[i * columns + k] * weight;
+          if (i < rows) sums[t].of[i] += weight_at(DType::kF16, x, i * columns + k) * weight;
       }
     });
     CANOPY_UNROLL
