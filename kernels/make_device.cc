@@ -11,10 +11,11 @@ std::unique_ptr<Device> make_device(const DeviceChoice& choice) {
   if (choice.kind == "cpu") return std::make_unique<cpu::CpuDevice>(choice);
 #ifdef CANOPY_CUDA
   if (choice.kind == "cuda") return cuda::make_cuda_device(choice);
-  throw Error("there are no devices of kind '" + choice.kind + "', only cpu and cuda");
+  constexpr const char* kBuiltIn = "cpu, cuda";
 #else
-  throw Error("this build has no device of kind '" + choice.kind + "'; built in: cpu");
+  constexpr const char* kBuiltIn = "cpu";
 #endif
+  throw Error("this build has no device of kind '" + choice.kind + "'; built in: " + kBuiltIn);
 }
 
 Gpus find_gpus() {

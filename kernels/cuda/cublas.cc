@@ -33,7 +33,7 @@ struct Cublas::Library {
     if (handle == nullptr)
       throw Error("cannot load cuBLAS, which every matrix product on a GPU needs; install CUDA " +
                   std::to_string(CUDART_VERSION / 1000) + " or name its folder in " +
-                  "LD_LIBRARY_PATH:" + tried);
+                  "LD_LIBRARY_PATH, or do without the GPU (--device cpu):" + tried);
     find(create, "cublasCreate_v2");
     find(destroy, "cublasDestroy_v2");
     find(set_stream, "cublasSetStream_v2");
