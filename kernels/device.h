@@ -96,10 +96,11 @@ std::unique_ptr<Device> make_device(const DeviceChoice& choice);
 
 struct Gpu {
   std::string name;
-  std::uint64_t memory = 0, free = 0;  // bytes
-  std::string pci_address;             // as /sys/bus/pci/devices has it
+  std::uint64_t memory = 0;  // bytes
+  std::string pci_address;   // as /sys/bus/pci/devices has it
 };
-/// The GPUs that make_device() would find, by their ordinals; or why there are none.
+/// The GPUs that make_device() would find, by their ordinals; or why there are none. Opens none of
+/// them: that would take memory on each.
 struct Gpus {
   std::vector<Gpu> all;
   std::string why_none;

@@ -14,11 +14,10 @@ std::size_t aligned(std::size_t bytes) {
   return (bytes + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment;
 }
 
-/// The table in pieces that a staging slab can hold.
-std::vector<TensorEntry> slices(const TensorEntry& table) {
-  constexpr std::size_t kSlice = std::size_t{32} << 20;
+/// The table in pieces of so many bytes, or of a row.
+std::vector<TensorEntry> slices(const TensorEntry& table, std::size_t bytes) {
   const std::size_t row = row_bytes(table.dtype, table.shape[1]);
-  const auto rows = static_cast<std::int64_t>(std::max<std::size_t>(1, kSlice / row));
+  const auto rows = static_cast<std::int64_t>(std::max<std::size_t>(1, bytes / row));
   std::vector<TensorEntry> pieces;
   for (std::int64_t first = 0; first < table.shape[0]; first += rows)
     pieces.push_back(rows_of(table, first, std::min(rows, table.shape[0] - first)));
@@ -118,7 +117,7 @@ DeviceWeights::DeviceWeights(Device& device, const Checkpoint& checkpoint,
   if (table) {
     const TensorEntry& whole = embedding_table(checkpoint);
     table_ = ConstTensorView(memory_.data() + end, whole.dtype, {whole.shape[0], whole.shape[1]});
-    pieces = slices(whole);
+    pieces = slices(whole, slab_bytes);  // a staging slab is planned to hold a unit
     for (const TensorEntry& piece : pieces) {
       add({{&piece}, {end}});
       end += matrix_bytes(piece);

@@ -257,14 +257,11 @@ Gpus find_gpus() {
     for (int i = 0; i < count; ++i) {
       cudaDeviceProp properties{};
       check(cudaGetDeviceProperties(&properties, i), "reading a GPU's properties");
-      use(i);
-      std::size_t free = 0, total = 0;
-      check(cudaMemGetInfo(&free, &total), "reading a GPU's free memory");
       char address[32] = {};
       check(cudaDeviceGetPCIBusId(address, sizeof address, i), "reading a GPU's address");
       std::string lower = address;  // as the kernel spells it
       for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-      found.all.push_back({properties.name, total, free, lower});
+      found.all.push_back({properties.name, properties.totalGlobalMem, lower});
     }
   } catch (const Error& why) {
     found.why_none = why.what();

@@ -241,9 +241,11 @@ class Copies {
   explicit Copies(int ordinal)
       : device_(make_device({.kind = "cuda", .ordinal = ordinal})),
         stream_(device_->make_stream("doctor")),
+        free_(device_->free_bytes()),
         on_gpu_(device_->allocate(kBytes)),
         slab_(kBytes) {}
 
+  std::size_t free_bytes() const { return free_; }
   double up() {
     return best([&] { device_->upload(*stream_, on_gpu_.data(), slab_.bytes()); });
   }
@@ -274,6 +276,7 @@ class Copies {
 
   std::unique_ptr<Device> device_;
   std::unique_ptr<Stream> stream_;
+  std::size_t free_;  // of the GPU, before the copies
   Buffer on_gpu_;
   HostSlab slab_;
   std::unique_ptr<HostPin> pinned_;
@@ -289,11 +292,10 @@ std::vector<Finding> gpus() {
     const std::string speed = pci_attribute(gpu, "current_link_speed");
     const std::string lanes = pci_attribute(gpu, "current_link_width");
     const std::string node = pci_attribute(gpu, "numa_node");
-    findings.push_back(
-        {name,
-         gpu.name + ", " + format_size(gpu.free) + " free of " + format_size(gpu.memory),
-         {{"name", gpu.name}, {"memory", gpu.memory}, {"free", gpu.free}},
-         ""});
+    findings.push_back({name,
+                        gpu.name + ", " + format_size(gpu.memory),
+                        {{"name", gpu.name}, {"memory", gpu.memory}},
+                        ""});
     findings.push_back({name + ", PCIe",
                         speed.empty() ? "unknown" : speed + ", " + lanes + " lanes",
                         {{"speed", speed}, {"lanes", lanes}},
@@ -305,16 +307,17 @@ std::vector<Finding> gpus() {
       const double pageable_up = copy.up(), pageable_down = copy.down();
       const std::string refused = copy.pin();
       const double up = copy.up(), down = copy.down();
-      return std::vector<Finding>{{name + ", copies",
-                                   gigabytes_per_second(up) + " to it, " +
-                                       gigabytes_per_second(down) + " from it; pageable " +
-                                       gigabytes_per_second(pageable_up) + " and " +
-                                       gigabytes_per_second(pageable_down),
-                                   {{"to", up},
-                                    {"from", down},
-                                    {"pageable_to", pageable_up},
-                                    {"pageable_from", pageable_down}},
-                                   refused}};
+      return std::vector<Finding>{
+          {name + ", free", format_size(copy.free_bytes()), copy.free_bytes(), ""},
+          {name + ", copies",
+           gigabytes_per_second(up) + " to it, " + gigabytes_per_second(down) +
+               " from it; pageable " + gigabytes_per_second(pageable_up) + " and " +
+               gigabytes_per_second(pageable_down),
+           {{"to", up},
+            {"from", down},
+            {"pageable_to", pageable_up},
+            {"pageable_from", pageable_down}},
+           refused}};
     });
     findings.insert(findings.end(), copies.begin(), copies.end());
   }
