@@ -10,24 +10,19 @@ Needs a release build (scripts/build release); `link` needs fio, `budgets` the r
 A disk drifts, so everything runs in turns, --rounds of them, and each figure is a median beside its range.
 """
 import argparse
-import contextlib
 import json
-import os
 import pathlib
 import statistics
 import subprocess
 import sys
 import tempfile
 
+from measuring import FIO_WAYS, fio, memory_cgroup, weight_files
+
 REPO = pathlib.Path(__file__).resolve().parents[1]
 CANOPY = REPO / "build/release/canopy"
 BENCH_SWEEP = REPO / "build/release/bench/bench_sweep"
 PROMPT = "<|im_start|>user\nName three rivers.<|im_end|>\n<|im_start|>assistant\n"
-FIO_WAYS = [("256k", 32), ("1M", 16), ("2M", 8), ("4M", 4)]  # size of a read, reads in flight
-
-sys.path.insert(0, str(REPO / "tests/cli"))
-os.environ.setdefault("CANOPY", str(CANOPY))
-from support import memory_cgroup  # noqa: E402
 
 
 def generate(model, *flags, **options):
@@ -36,20 +31,6 @@ def generate(model, *flags, **options):
     if done.returncode != 0:
         sys.exit(done.stderr)
     return json.loads(done.stdout)
-
-
-def weight_files(model):
-    model = pathlib.Path(model)
-    return sorted(model.glob("*.safetensors")) if model.is_dir() else [model]
-
-
-def fio(files, size, depth, seconds=2):
-    """Bytes per second of sequential direct reads."""
-    words = ["fio", "--name=link", f"--filename={':'.join(map(str, files))}", "--rw=read", "--readonly", "--direct=1",
-             "--ioengine=io_uring", "--fixedbufs", f"--bs={size}", f"--iodepth={depth}", f"--runtime={seconds}", "--time_based",
-             "--output-format=json"]
-    done = json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
-    return done["jobs"][0]["read"]["bw_bytes"]
 
 
 def middle(values, form="{:.2f}"):
@@ -125,24 +106,14 @@ def busy(args):
     table(*rows)
 
 
-@contextlib.contextmanager
-def within(limit):
-    """A way into a memory cgroup of this size, and its peak."""
-    with memory_cgroup(limit) as made:
-        if made is None:
-            sys.exit("memory cgroups cannot be made here (needs root)")
-        group, peak = made
-        yield (lambda: (group / "cgroup.procs").write_text(str(os.getpid()))), peak
-
-
 def budgets(args):
     sizes = [512 << 20, 768 << 20, 1 << 30, 3 << 29, 2 << 30, 3 << 30]
     runs = {size: [] for size in sizes}
     for _ in range(args.rounds):
         for size in sizes:
-            with within(size) as (join, peak):
-                run = generate(args.models[0], "--spec", "none", "-n", 4, "--memory", size, preexec_fn=join)
-                runs[size].append((run, peak()))
+            with memory_cgroup("canopy_budgets", size) as group:
+                run = generate(args.models[0], "--spec", "none", "-n", 4, "--memory", size, preexec_fn=group.join)
+                runs[size].append((run, group.peak()))
     rows = [("budget, MiB", "peak of its cgroup, MiB", "resident, MiB", "read per sweep, MiB", "model less resident, MiB",
              "s per sweep", "GB/s")]
     for size, done in runs.items():
