@@ -190,6 +190,7 @@ json report_json(const Engine& engine, const BatchReport& report, std::size_t pr
   out["prompt_tokens"] = prompt_tokens;
   if (report.texts.size() == 1) {
     out.update(text_json(tokenizer, report.texts.front()));
+    out.update(steps_json(report.texts.front()));
     return out;
   }
   out["samples"] = json::array();

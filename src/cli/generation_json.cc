@@ -48,6 +48,12 @@ json text_json(const Tokenizer& tokenizer, const GenerateReport& report) {
   return out;
 }
 
+json steps_json(const GenerateReport& report) {
+  json out{{"step_tokens", report.step_tokens}, {"step_seconds", json::array()}};
+  for (const Seconds end : report.step_ends) out["step_seconds"].push_back(end.count());
+  return out;
+}
+
 /// A step's parts as they were predicted, and as they were on the mean of those after the first.
 json prediction_json(const Plan& plan, const BatchReport& report) {
   if (!plan.prediction) return json();

@@ -12,6 +12,9 @@ std::string text_of(const Tokenizer& tokenizer, std::span<const TokenId> tokens)
 /// A generated text: "text", "tokens", "finish_reason", and "logprobs" when asked for.
 nlohmann::json text_json(const Tokenizer& tokenizer, const GenerateReport& report);
 
+/// What each of a text's steps gained, and when it was over, in seconds since the generation began.
+nlohmann::json steps_json(const GenerateReport& report);
+
 /// What a generation cost, in all and per token, and the plan that it followed.
 nlohmann::json costs_json(const Engine& engine, const BatchReport& report);
 

@@ -71,6 +71,7 @@ struct GenerateReport {
   std::vector<TokenReport> logprobs;  // when asked: one per token
   int steps = 0;                      // sweeps of the target that it took part in
   std::vector<int> step_tokens;       // what each gained; the last may be more than was kept
+  std::vector<Seconds> step_ends;     // when each was over, since the generation began
 };
 
 /// A shape that trees had from some sweep on.

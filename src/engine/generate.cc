@@ -240,6 +240,7 @@ BatchReport Engine::generate(std::span<const GenerateRequest> requests,
       const auto index = static_cast<std::size_t>(&text - batch.texts.data());
       ++text.steps;
       text.step_tokens.push_back(static_cast<int>(steps[i].tokens.size()));
+      text.step_ends.push_back(batch.prefill + batch.decode + time);
       for (std::size_t k = 0; k < steps[i].tokens.size() && !sequence.ended; ++k) {
         const TokenId token = steps[i].tokens[k];
         text.tokens.push_back(token);
