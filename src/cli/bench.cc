@@ -1,4 +1,4 @@
-// canopy bench: measurements of whole runs.
+// canopy bench: a model's speed, or one of several other measurements, by its name.
 #include <iostream>
 
 #include "src/cli/command.h"
@@ -7,6 +7,7 @@
 namespace canopy::cli {
 
 int run_bench(const std::vector<std::string>& words) {
+  if (!words.empty() && words[0].starts_with("-")) return run_bench_model(words);
   static constexpr Command kBenches[] = {
       {"decode", "all methods of speculation on the same prompts", run_bench_decode},
       {"offload", "steps of a model's shape, without its weights, on a GPU", run_bench_offload},

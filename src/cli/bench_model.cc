@@ -1,0 +1,307 @@
+// canopy bench: prefill and decoding speed of a model, in the habit of llama-bench.
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <functional>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <sstream>
+
+#include "src/base/error.h"
+#include "src/base/process_memory.h"
+#include "src/cli/commands.h"
+#include "src/cli/model_options.h"
+#include "src/cli/progress_line.h"
+#include "src/cli/sampling_flags.h"
+#include "src/cli/speculation_options.h"
+
+namespace canopy::cli {
+
+namespace po = boost::program_options;
+using nlohmann::json;
+
+namespace {
+
+constexpr int kGenerationPrompt = 32;  // tokens that a tg test continues
+constexpr const char* kUsage =
+    "usage: canopy bench -m MODEL [-md DRAFT] [-p 512] [-n 128] [-r 5] [FLAG ...]\n"
+    "       canopy bench WHAT [FLAG ...]      canopy bench WHAT --help\n\n"
+    "Measures tokens per second: ppN takes a prompt of N tokens up to its first new token, tgN\n"
+    "generates N tokens after a prompt of 32, the first step left out. Prompts are of the texts\n"
+    "that come with the program, another for each repetition; tests take turns. WHAT is decode "
+    "(all\n"
+    "methods of speculation on the same prompts) or offload (steps of a model's shape, without "
+    "its\n"
+    "weights, on a GPU).";
+
+po::options_description flags() {
+  po::options_description what("What to measure");
+  what.add_options()  //
+      ("n-prompt,p", po::value<std::string>()->value_name("LIST")->default_value("512"),
+       "prompt lengths, with commas between; 0: none")  //
+      ("n-gen,n", po::value<std::string>()->value_name("LIST")->default_value("128"),
+       "numbers of tokens to generate; 0: none")                                                //
+      ("repetitions,r", po::value<int>()->value_name("N")->default_value(5), "times for each")  //
+      ("no-warmup", "leave out the run before the first that is measured");
+  po::options_description output("Output");
+  output.add_options()  //
+      ("output,o", po::value<std::string>()->value_name("FORMAT")->default_value("md"),
+       "md, csv, json or jsonl");
+  po::options_description all;
+  return all.add(what)
+      .add(sampling_flags())
+      .add(speculation_flags())
+      .add(model_flags())
+      .add(output);
+}
+
+std::vector<int> parse_lengths(const std::string& flag, const std::string& text) {
+  std::vector<int> lengths;
+  std::istringstream in(text);
+  for (std::string word; std::getline(in, word, ',');) {
+    if (word.empty() || word.size() > 7 ||
+        word.find_first_not_of("0123456789") != std::string::npos)
+      throw UsageError("--" + flag + ": wants numbers of tokens with commas between, not '" + text +
+                       "'");
+    if (const int length = std::stoi(word); length > 0) lengths.push_back(length);
+  }
+  return lengths;
+}
+
+/// One test: its samples in tokens per second, and what they cost.
+struct Test {
+  bool prefill;
+  int tokens;
+  std::vector<double> rates = {}, seconds = {};
+  double steps = 0, decoded = 0, bytes = 0, busy = 0, time = 0;
+
+  std::string name() const { return (prefill ? "pp" : "tg") + std::to_string(tokens); }
+};
+
+double mean(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+double deviation(const std::vector<double>& values) {
+  if (values.size() < 2) return 0;
+  double squares = 0;
+  for (const double value : values) squares += std::pow(value - mean(values), 2);
+  return std::sqrt(squares / static_cast<double>(values.size() - 1));
+}
+
+class Bench {
+ public:
+  Bench(const po::variables_map& values, EngineOptions options, std::vector<Test>& tests,
+        const Interrupt& interrupt)
+      : values_(values), tests_(tests), stop_(interrupt.token()), progress_(values) {
+    int longest = 0, context = 0;
+    for (const Test& test : tests) {
+      const int prompt = test.prefill ? test.tokens : kGenerationPrompt;
+      longest = std::max(longest, prompt);
+      context = std::max(context, prompt + generated(test));
+    }
+    options.plan.max_prompt = longest;
+    if (options.plan.context == 0) options.plan.context = context;
+    if (options.plan.context < context)
+      throw UsageError("--ctx-size: the longest test takes " + std::to_string(context) + " tokens");
+    ModelFiles models = open_speculating_models(values, options);
+    for (const std::string& text : default_prompts()) {
+      starts_.push_back(text_.size());
+      const std::vector<TokenId> ids = models.tokenizer->encode(text, AddSpecial::kNo);
+      text_.insert(text_.end(), ids.begin(), ids.end());
+    }
+    if (text_.empty()) throw Error("the tokenizer makes no token of any text");
+    Assumptions assumed = find_assumptions(values, models, options, progress_, stop_);
+    cost_.emplace(std::move(assumed.profile));
+    options.plan.cost = &*cost_;
+    engine_.emplace(
+        std::move(models), options,
+        [&](std::uint64_t done, std::uint64_t all) { progress_.show_loading(done, all); }, stop_);
+    progress_.end();
+    print_notes(*engine_);
+  }
+
+  const Engine& engine() const { return *engine_; }
+
+  void run(int repetitions, bool warm_up) {
+    if (warm_up) run(tests_.front(), -1);
+    for (int i = 0; i < repetitions; ++i)
+      for (Test& test : tests_) {
+        progress_.show(test.name() + ", " + std::to_string(i + 1) + " of " +
+                       std::to_string(repetitions));
+        run(test, i);
+      }
+    progress_.end();
+  }
+
+ private:
+  static int generated(const Test& test) { return test.prefill ? 1 : 1 + test.tokens; }
+
+  /// Tokens from the start of another text for each repetition, running on into the next texts.
+  std::vector<TokenId> prompt(int length, int repetition) const {
+    std::size_t at = starts_[static_cast<std::size_t>(repetition) % starts_.size()];
+    std::vector<TokenId> tokens;
+    for (; std::ssize(tokens) < length; ++at) tokens.push_back(text_[at % text_.size()]);
+    return tokens;
+  }
+
+  /// A repetition below 0 counts for nothing.
+  void run(Test& test, int repetition) {
+    const std::vector<TokenId> tokens =
+        prompt(test.prefill ? test.tokens : kGenerationPrompt, std::max(0, repetition));
+    GenerateRequest request;
+    request.prompt = tokens;
+    request.sampling = sampling_of(values_);
+    request.seed = seed_of(values_);
+    request.max_new_tokens = generated(test);
+    request.ignore_end = true;
+    GenerateEvents events;
+    events.on_step = [&](const StepProgress& step) {
+      if (step.new_tokens > 0 || progress_.wants_glimpse())
+        progress_.show(test.name() +
+                       (repetition < 0 ? ", warm-up" : ", " + std::to_string(repetition + 1)) +
+                       ": " + std::to_string(step.total_tokens) + " tokens in " +
+                       std::to_string(step.step) + " steps");
+    };
+    const BatchReport report = engine_->generate({&request, 1}, events, stop_);
+    if (stop_.stop_requested()) throw Stopped();
+    if (repetition < 0) return;
+    const Seconds time = test.prefill ? report.prefill : report.decode;
+    const double tokens_done = test.prefill ? test.tokens : report.decode_tokens;
+    test.seconds.push_back(time.count());
+    test.rates.push_back(tokens_done / time.count());
+    if (test.prefill) return;
+    test.steps += report.sweeps - 1;
+    test.decoded += report.decode_tokens;
+    test.bytes += static_cast<double>(report.link.disk_bytes);
+    test.busy += report.link.busy.count();
+    test.time += report.decode.count();
+  }
+
+  const po::variables_map& values_;
+  std::vector<Test>& tests_;
+  std::stop_token stop_;
+  ProgressLine progress_;
+  std::vector<TokenId> text_;
+  std::vector<std::size_t> starts_;
+  std::optional<CostModel> cost_;
+  std::optional<Engine> engine_;
+};
+
+json row_json(const Test& test, const Engine& engine, const std::string& model) {
+  const Plan& plan = engine.plan();
+  std::uint64_t parameters = 0, size = 0;
+  for (const TensorEntry& tensor : engine.models().target.tensors()) {
+    parameters += static_cast<std::uint64_t>(std::accumulate(
+        tensor.shape.begin(), tensor.shape.end(), std::int64_t{1}, std::multiplies<>()));
+    size += tensor.bytes;
+  }
+  json row{{"build_version", CANOPY_VERSION},
+           {"cpu_info", engine.device_name()},
+           {"model_filename", model},
+           {"model_type", engine.models().target.config().architecture},
+           {"model_size", size},
+           {"model_n_params", parameters},
+           {"n_threads", engine.placement().threads},
+           {"memory_bytes", plan.memory},
+           {"resident_bytes", plan.resident_bytes},
+           {"sweep_bytes", plan.sweep_bytes},
+           {"spec", name(plan.spec)},
+           {"tree_size", plan.policy.shape.size()},
+           {"tree_depth", plan.policy.shape.levels()},
+           {"n_prompt", test.prefill ? test.tokens : 0},
+           {"n_gen", test.prefill ? 0 : test.tokens},
+           {"test_date", today()},
+           {"avg_seconds", mean(test.seconds)},
+           {"stddev_seconds", deviation(test.seconds)},
+           {"avg_ts", mean(test.rates)},
+           {"stddev_ts", deviation(test.rates)},
+           {"samples_ts", test.rates}};
+  const auto per = [](double sum, double count) { return count > 0 ? json(sum / count) : json(); };
+  row["tokens_per_step"] = per(test.decoded, test.steps);
+  row["bytes_per_token"] = per(test.bytes, test.decoded);
+  row["link_busy"] = plan.resident ? json() : per(test.busy, test.time);
+  return row;
+}
+
+void print_markdown(const std::vector<json>& rows) {
+  std::printf(
+      "| model | size | params | budget | threads | spec | nodes | test | t/s | tokens/step | link "
+      "busy |\n|---|--:|--:|--:|--:|---|--:|--:|--:|--:|--:|\n");
+  for (const json& r : rows) {
+    const auto number = [&](const char* key, double scale, const char* unit) {
+      char text[32];
+      if (r[key].is_null()) return std::string("-");
+      std::snprintf(text, sizeof text, "%.*f%s", scale == 1 ? 2 : 0, scale * r[key].get<double>(),
+                    unit);
+      return std::string(text);
+    };
+    const bool prefill = r["n_prompt"].get<int>() > 0;
+    std::printf("| %s | %s | %.2f B | %s | %d | %s | %d | %s%d | %.2f ± %.2f | %s | %s |\n",
+                std::filesystem::path(r["model_filename"].get<std::string>()).filename().c_str(),
+                format_size(r["model_size"]).c_str(), r["model_n_params"].get<double>() / 1e9,
+                format_size(r["memory_bytes"]).c_str(), r["n_threads"].get<int>(),
+                r["spec"].get<std::string>().c_str(), r["tree_size"].get<int>(),
+                prefill ? "pp" : "tg", r[prefill ? "n_prompt" : "n_gen"].get<int>(),
+                r["avg_ts"].get<double>(), r["stddev_ts"].get<double>(),
+                number("tokens_per_step", 1, "").c_str(), number("link_busy", 100, " %").c_str());
+  }
+}
+
+void print_csv(const std::vector<json>& rows) {
+  const auto line = [&](const json& row, bool keys) {
+    bool begun = false;
+    for (const auto& [key, value] : row.items()) {
+      if (value.is_array()) continue;
+      std::cout << (begun ? "," : "")
+                << (keys              ? "\"" + key + "\""
+                    : value.is_null() ? ""
+                                      : value.dump());
+      begun = true;
+    }
+    std::cout << "\n";
+  };
+  line(rows.front(), true);
+  for (const json& row : rows) line(row, false);
+}
+
+}  // namespace
+
+int run_bench_model(const std::vector<std::string>& words) {
+  const auto parsed = parse(words, kUsage, flags());
+  if (!parsed) return 0;
+  const po::variables_map& values = *parsed;
+  const std::string format = values["output"].as<std::string>();
+  if (format != "md" && format != "csv" && format != "json" && format != "jsonl")
+    throw UsageError("--output: wants md, csv, json or jsonl, not '" + format + "'");
+  const int repetitions = at_least(values, "repetitions", 1, 1);
+  std::vector<Test> tests;
+  for (const int length : parse_lengths("n-prompt", values["n-prompt"].as<std::string>()))
+    tests.push_back({.prefill = true, .tokens = length});
+  for (const int length : parse_lengths("n-gen", values["n-gen"].as<std::string>()))
+    tests.push_back({.prefill = false, .tokens = length});
+  if (tests.empty()) throw UsageError("--n-prompt, --n-gen: both are 0: nothing to measure");
+  EngineOptions options = engine_options(values);
+  set_speculation(values, options);
+
+  const Interrupt interrupt;
+  std::vector<json> rows;
+  try {
+    Bench bench(values, options, tests, interrupt);
+    bench.run(repetitions, values.count("no-warmup") == 0);
+    for (const Test& test : tests)
+      rows.push_back(row_json(test, bench.engine(), values["model"].as<std::string>()));
+  } catch (const Stopped&) {
+    std::cerr << "\ncanopy bench: stopped\n";
+    return 130;
+  }
+  if (format == "md") print_markdown(rows);
+  if (format == "csv") print_csv(rows);
+  if (format == "json") std::cout << json(rows).dump(2) << "\n";
+  if (format == "jsonl")
+    for (const json& row : rows) std::cout << row.dump() << "\n";
+  if (!std::cout.flush()) throw Error("cannot write to standard output");
+  return 0;
+}
+
+}  // namespace canopy::cli
