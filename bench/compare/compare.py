@@ -1,0 +1,351 @@
+#!/usr/bin/env python3
+"""Canopy against Accelerate, DeepSpeed, AirLLM and llama.cpp: same model, same memory, same disk.
+
+  bench/compare/run             sets up what is missing, then this script: the headline table, under an hour
+  bench/compare/run --quick     a 2 GB model, about 10 minutes
+  bench/compare/run --full      also over model size, memory and 4 bits; hours; resumes where it was
+
+One system at a time, each run in a memory cgroup of the budget (page cache included), caches dropped before it, the raw disk
+measured before and after it; systems take turns within a round. A run is one prompt: it ends when its tokens are there,
+or --limit seconds after its first token (three times that with a draft), because systems that take 20 s for each would take
+hours for what others do in a minute; what they did until then counts. One line of JSON per run goes to --out, and runs that are in it are not repeated.
+Needs root (cgroups, caches) and fio.
+"""
+import argparse
+import datetime
+import json
+import os
+import pathlib
+import queue
+import signal
+import statistics
+import subprocess
+import sys
+import threading
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+REPO = HERE.parents[1]
+sys.path.insert(0, str(REPO / "bench"))
+import measuring  # noqa: E402
+
+CANOPY = REPO / "build/release/canopy"
+WORK = REPO / "build/compare"
+MODELS = REPO / "models"
+GIB = 1 << 30
+SEED = 1
+QUESTION = ("<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n"
+            "<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n")
+TOGETHER = 0.01  # seconds: tokens that come closer than this are of one step
+FEWEST = 3  # tokens, where they come one by one, whatever the limit
+PATIENCE = 900  # seconds for loading and the first token
+SPECULATING_LONGER = 3  # times the limit: how fast these are depends on the text, so more of it is needed
+
+# adapter, its settings, and what it needs: the model as GGUF, a read-ahead in KB (else the machine's), the cap only when it has
+# loaded; whether it speculates.
+SYSTEMS = {
+    "canopy": ("canopy", {"flags": []}, {"speculates"}),
+    "canopy-chain": ("canopy", {"flags": ["--spec", "chain"]}, {"speculates"}),
+    "canopy-none": ("canopy", {"flags": ["--spec", "none"]}, set()),
+    "llama.cpp": ("llama_cpp", {}, {"gguf"}),
+    "llama.cpp-128k": ("llama_cpp", {}, {"gguf", "read-ahead 128"}),
+    "llama.cpp-chain": ("llama_cpp", {"speculation": {"spec-type": "draft-simple", "spec-draft-n-max": 8}}, {"gguf", "speculates"}),
+    "accelerate": ("hf_accelerate", {}, set()),
+    "deepspeed": ("zero_inference", {}, {"cap when loaded"}),
+    "airllm": ("air_llm", {}, set()),
+}
+
+
+def canopy(*words, **options):
+    return subprocess.run([CANOPY, *map(str, words)], check=True, text=True, **options)
+
+
+class Model:
+    """A SmolLM2-135M-Instruct of about so many GB, in 16 or 4 bits, and its other forms, made when first asked for."""
+
+    def __init__(self, gigabytes, bits=16):
+        self.gigabytes, self.bits = gigabytes, bits
+        self.name = f"SmolLM2-{gigabytes}G" + ("" if bits == 16 else "-q4_0")
+        self.checkpoint = MODELS / f"SmolLM2-{gigabytes}G"
+        self.draft = MODELS / "SmolLM2-draft-q4_0.gguf"
+
+    def path(self, gguf=False):
+        small = MODELS / "SmolLM2-135M-Instruct.Q4_1.gguf"
+        if not self.checkpoint.exists():
+            canopy("inflate", "-m", small, "-o", self.checkpoint, "--size", f"{self.gigabytes}G", "--progress")
+        if not self.draft.exists():
+            canopy("quantize", "-m", f"{self.checkpoint}-small", "-o", self.draft, "--type", "q4_0")
+        if self.bits == 4:
+            packed = MODELS / f"{self.name}.gguf"
+            if not packed.exists():
+                canopy("quantize", "-m", self.checkpoint, "-o", packed, "--type", "q4_0", "--progress")
+            return packed
+        if not gguf:
+            return self.checkpoint
+        converted = MODELS / f"{self.name}-bf16.gguf"
+        if not converted.exists():  # with llama.cpp's own converter
+            part = converted.with_suffix(".part")
+            subprocess.run([WORK / "venv/bin/python", WORK / "llama.cpp/convert_hf_to_gguf.py", self.checkpoint, "--outtype",
+                            "bf16", "--outfile", part], check=True, stdout=subprocess.DEVNULL)
+            part.rename(converted)
+        return converted
+
+    def tokens(self, prompt):
+        """A question as the model's chat template puts it, or a text as it is."""
+        text = QUESTION.format(prompt["question"]) if "question" in prompt else prompt["text"]
+        done = canopy("tokenize", "-m", self.checkpoint, "--json", input=text, stdout=subprocess.PIPE)
+        return json.loads(done.stdout)["tokens"]
+
+
+def text_of(model, tokens):
+    from tokenizers import Tokenizer
+    return Tokenizer.from_file(str(model.checkpoint / "tokenizer.json")).decode(tokens)
+
+
+def calibrate(model, memory):
+    """What the first canopy generate would do by itself, and keep: some seconds, once for models and machine."""
+    begin = time.monotonic()
+    canopy("calibrate", "hardware", "-m", model.path(), "-md", model.draft, "--memory", memory, stdout=subprocess.DEVNULL)
+    print(f"canopy calibrate hardware, {model.name}, {memory >> 20} MiB: {time.monotonic() - begin:.0f} s", flush=True)
+
+
+class Disk:
+    """The raw disk, by the best of several ways, measured between runs."""
+
+    def __init__(self, path):
+        self.files = measuring.weight_files(path)
+        rates = {way: measuring.fio(self.files, *way) for way in measuring.FIO_WAYS}
+        self.way = max(rates, key=rates.get)
+        self.last = rates[self.way]
+
+    def measure(self):
+        self.last = measuring.fio(self.files, *self.way)
+        return self.last
+
+
+def follow(process, limit, cgroup, memory):
+    """The adapter's lines, and how it ended: by itself, or stopped `limit` seconds after the first token."""
+    lines = queue.Queue()
+
+    def pump():
+        for line in process.stdout:
+            lines.put(json.loads(line))
+        lines.put(None)
+
+    threading.Thread(target=pump, daemon=True).start()
+    got, deadline, first = [], time.monotonic() + PATIENCE, None
+    stopped = "done"
+    while True:
+        try:
+            line = lines.get(timeout=max(0.01, deadline - time.monotonic()))
+        except queue.Empty:
+            if stopped != "done":  # it had its time to stop by itself
+                os.killpg(process.pid, signal.SIGKILL)
+                deadline = time.monotonic() + 60
+                continue
+            counted = sum("token" in line for line in got)
+            if 0 < counted < FEWEST and time.monotonic() - first < PATIENCE:
+                deadline = time.monotonic() + limit
+                continue
+            stopped = "limit" if first else "too slow: no token in time"
+            os.killpg(process.pid, signal.SIGINT)
+            deadline = time.monotonic() + 60
+            continue
+        if line is None:
+            return got, stopped
+        if "loaded" in line and memory:
+            try:
+                cgroup.limit(memory)
+            except OSError:
+                return got, f"does not fit: {cgroup.now() >> 20} MiB in use when loaded"
+        if first is None and ("token" in line or "first" in line):
+            first = time.monotonic()
+            deadline = first + limit
+        got.append(line)
+
+
+def steps_of(times):
+    """Arrivals as (time, tokens) of each step: what came together is of one."""
+    steps = []
+    for when in times:
+        if steps and when - steps[-1][0] < TOGETHER:
+            steps[-1] = (when, steps[-1][1] + 1)
+        else:
+            steps.append((when, 1))
+    return steps
+
+
+def measure(system, model, work, disk):
+    """One run; its record."""
+    adapter, settings, needs = SYSTEMS[system]
+    path = model.path("gguf" in needs)
+    job = {"model": str(path), "draft": str(model.draft), "prompt": work["prompt_tokens"], "new_tokens": work["new_tokens"],
+           "temperature": work["temperature"], "seed": SEED + work["round"], "memory": work["memory_bytes"],
+           "threads": len(os.sched_getaffinity(0)), "folder": str(WORK / "offloaded" / f"{adapter}-{model.name}"),
+           "settings": {**settings, **work["settings"]}}
+    environment = {**os.environ, "CANOPY": str(CANOPY), "LLAMA_SERVER": str(WORK / "llama.cpp/build/bin/llama-server"),
+                   "LLAMA_CPP_PYTHON": (WORK / "llama.cpp/PYTHON_VERSION").read_text().strip(), "TOKENIZERS_PARALLELISM": "false"}
+    python = WORK / "venv/bin/python"
+    record = {"system": system, "model": model.name, "temperature": work["temperature"], "memory_bytes": work["memory_bytes"],
+              "prompt": work["prompt"], "round": work["round"], "model_bytes": sum(f.stat().st_size for f in
+                                                                                measuring.weight_files(path)),
+              "prompt_tokens": len(job["prompt"]), "new_tokens": job["new_tokens"], "read_ahead_kb": None}
+    before = disk.last
+    late_cap = "cap when loaded" in needs
+    limit = work["limit"] * (SPECULATING_LONGER if "speculates" in needs else 1)
+    with measuring.memory_cgroup("canopy_compare", None if late_cap else work["memory_bytes"]) as cgroup, \
+            measuring.read_ahead(path, 128 if "read-ahead 128" in needs else None) as kilobytes, measuring.Counters(path) as counters:
+        measuring.drop_caches()
+        record["read_ahead_kb"] = kilobytes
+        begin = time.monotonic()
+        log = open(WORK / "logs" / f"{system}.log", "w")
+        process = subprocess.Popen([python, HERE / "systems" / f"{adapter}.py"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                   stderr=log, text=True, env=environment,
+                                   preexec_fn=lambda: (os.setpgid(0, 0), cgroup.join()))
+        try:
+            process.stdin.write(json.dumps(job))
+            process.stdin.close()
+            lines, stopped = follow(process, limit, cgroup, work["memory_bytes"] if late_cap else None)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+            code = process.wait()
+        record["peak_memory_bytes"] = cgroup.peak()
+    after = disk.measure()
+    tokens = [line for line in lines if "token" in line]
+    failed = next((line["failed"] for line in lines if "failed" in line), None)
+    if failed is None and len(tokens) < 2:
+        failed = f"ended with {code} after {len(tokens)} tokens" if stopped in ("done", "limit") else stopped
+    steps = steps_of([t["time"] for t in tokens])
+    record.update(stopped=stopped, failed=failed, cap_when_loaded=late_cap, tokens=[t["token"] for t in tokens],
+                  text=text_of(model, [t["token"] for t in tokens]), disk_bytes_per_second=(before + after) / 2)
+    for line in lines:
+        if "loaded" in line:
+            record.update(versions=line["versions"], settings=line["settings"], load_seconds=line["loaded"] - begin)
+            if steps:
+                record["first_token_seconds"] = steps[0][0] - line["loaded"]
+    # The first step's tokens belong to the time to the first token: all later ones are paid for by the time after it.
+    later = sum(count for _, count in steps[1:])
+    if later:
+        seconds = steps[-1][0] - steps[0][0]
+        read, cpu, joules = counters.between(steps[0][0], steps[-1][0])
+        gaps = sorted((b - a) / count for (a, _), (b, count) in zip(steps, steps[1:]))
+        at = lambda share: gaps[min(int(share * len(gaps)), len(gaps) - 1)]
+        record.update(decode_tokens=later, tokens_per_step=later / (len(steps) - 1), seconds_per_token=seconds / later,
+                      step_seconds_per_token={"p10": at(0.1), "median": at(0.5), "p90": at(0.9)},
+                      bytes_per_token=read / later, share_of_disk=read / seconds / record["disk_bytes_per_second"],
+                      cpu_seconds_per_token=cpu / later, joules_per_token=None if joules is None else joules / later)
+    return record
+
+
+def compare_texts(records, model, memory):
+    """Each system's greedy text on each prompt against Canopy's plain one; where they part, by how much the target prefers the
+    token of the latter."""
+    greedy = [r for r in records if r["temperature"] == 0 and r["model"] == model.name and r["tokens"] and not r["failed"]]
+    for record in greedy:
+        plain = [r for r in greedy if r["system"] == "canopy-none" and r["prompt"] == record["prompt"]]
+        if not plain or record["system"] == "canopy-none":
+            continue
+        ours, theirs = max((r["tokens"] for r in plain), key=len), record["tokens"]
+        compared = min(len(ours), len(theirs))
+        common = next((i for i in range(compared) if ours[i] != theirs[i]), compared)
+        margin = None
+        if common < compared:
+            tokens = ",".join(map(str, model.tokens(record["prompt"]) + ours[:common]))
+            done = canopy("generate", "-m", model.path(), "--tokens", tokens, "-n", 1, "--ignore-eos", "--logprobs", 20, "--json",
+                          "--memory", memory, stdout=subprocess.PIPE)
+            logprobs = {t["id"]: t["logprob"] for t in json.loads(done.stdout)["logprobs"][0]["top"]}
+            margin = logprobs[ours[common]] - logprobs.get(theirs[common], min(logprobs.values()))
+        yield {"group": "texts", "system": record["system"], "model": model.name, "prompt": record["prompt"]["id"],
+               "compared": compared, "common": common, "margin": margin}
+
+
+def plan(args):
+    """What to run: (system, model, work) in order."""
+    prompts = [json.loads(line) for line in args.prompts.read_text().splitlines() if line.strip()]
+    systems = args.systems or list(SYSTEMS)
+
+    def rounds(group, model, memory, temperatures, count, systems, limit, new_tokens):
+        for turn in range(count):
+            for temperature in temperatures:
+                for system in systems[turn % len(systems):] + systems[:turn % len(systems)]:
+                    yield system, model, {"group": group, "temperature": temperature, "memory_bytes": memory, "round": turn,
+                                          "prompt": prompts[turn % len(prompts)], "limit": limit, "new_tokens": new_tokens,
+                                          "settings": args.settings}
+
+    if args.quick:
+        yield from rounds("quick", Model(2), GIB, args.temp, 1, systems, args.limit or 10, 64)
+        return
+    yield from rounds("headline", Model(8), 3 * GIB, args.temp, args.rounds, systems, args.limit or 30, args.tokens)
+    if not args.full:
+        return
+    plain = [s for s in ("canopy", "canopy-none", "llama.cpp-128k", "llama.cpp-chain", "accelerate") if s in systems]
+    for bits, memory in ((4, GIB),):
+        yield from rounds("4-bit", Model(8, bits), memory, args.temp, 2,
+                          [s for s in systems if SYSTEMS[s][0] in ("canopy", "llama_cpp")], 30, args.tokens)
+    for size in (1, 2, 4, 8, 16):
+        yield from rounds("size", Model(size), GIB, (0,), 2, plain, 30, args.tokens)
+    for memory in (GIB // 2, GIB, 2 * GIB, 3 * GIB, 4 * GIB, 6 * GIB):
+        yield from rounds("memory", Model(4), memory, (0,), 2, plain, 30, args.tokens)
+
+
+def describe(record):
+    if record["failed"]:
+        return f"failed: {record['failed'][:150]}"
+    return (f"{record['seconds_per_token']:.2f} s per token ({record['decode_tokens']} tokens, {record['tokens_per_step']:.2f} "
+            f"per step), first after {record['first_token_seconds']:.1f} s, {record['share_of_disk']:.0%} of the disk at "
+            f"{record['disk_bytes_per_second'] / 1e9:.2f} GB/s, peak {record['peak_memory_bytes'] >> 20} MiB")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="a 2 GB model, one round")
+    parser.add_argument("--full", action="store_true", help="also 4 bits, and sweeps over size and memory")
+    parser.add_argument("--systems", type=lambda text: text.split(","), help=f"of {','.join(SYSTEMS)}")
+    parser.add_argument("--rounds", type=int, default=2, help="runs of each system, each with another prompt")
+    parser.add_argument("--temp", type=float, nargs="+", default=[0, 0.6], help="temperatures")
+    parser.add_argument("--tokens", type=int, default=96, help="tokens of each run")
+    parser.add_argument("--limit", type=float, help="seconds after the first token that a run may take")
+    parser.add_argument("--prompts", type=pathlib.Path, default=HERE / "prompts.jsonl", help="JSON lines with id and text")
+    parser.add_argument("--settings", type=json.loads, default={}, help="JSON: other settings for the --systems, to a new --out")
+    parser.add_argument("--out", type=pathlib.Path, default=WORK / "results.jsonl")
+    args = parser.parse_args()
+    if unknown := [s for s in args.systems or [] if s not in SYSTEMS]:
+        parser.error(f"--systems: {unknown[0]} is none of {', '.join(SYSTEMS)}")
+    (WORK / "logs").mkdir(parents=True, exist_ok=True)
+    os.environ["XDG_CACHE_HOME"] = str(WORK / "cache")  # Canopy's measurements: of this comparison, not of the user
+    key = lambda record: [record[k] for k in ("system", "model", "temperature", "memory_bytes", "round")] + [
+        record["prompt"]["id"]]
+    done = [json.loads(line) for line in args.out.read_text().splitlines()] if args.out.exists() else []
+    commit = subprocess.run(["git", "-C", REPO, "describe", "--always", "--dirty"], capture_output=True, text=True).stdout.strip()
+    facts = {"commit": commit, "machine": measuring.machine()}
+    disk, calibrated = None, set()
+    for system, model, work in plan(args):
+        record = {"system": system, "model": model.name, **work}
+        if any(key(record) == key(other) for other in done if other["group"] != "texts"):
+            continue
+        model.path("gguf" in SYSTEMS[system][2])
+        if disk is None or disk.files != measuring.weight_files(model.path()):
+            disk = Disk(model.path())
+        if SYSTEMS[system][0] == "canopy" and (model.name, work["memory_bytes"]) not in calibrated:
+            calibrate(model, work["memory_bytes"])
+            calibrated.add((model.name, work["memory_bytes"]))
+        work["prompt_tokens"] = model.tokens(work["prompt"])
+        print(f"{system}, {model.name}, {work['memory_bytes'] >> 20} MiB, temperature {work['temperature']}, "
+              f"{work['prompt']['id']}: ", end="", flush=True)
+        record = {"group": work["group"], "date": datetime.date.today().isoformat(), **facts,
+                  **measure(system, model, work, disk)}
+        print(describe(record), flush=True)
+        with open(args.out, "a") as out:
+            out.write(json.dumps(record) + "\n")
+        done.append(record)
+    runs = [r for r in done if r["group"] != "texts"]
+    models = {model.name: (model, work["memory_bytes"]) for _, model, work in plan(args)}
+    texts = [text for model, memory in models.values() for text in compare_texts(runs, model, memory)]
+    partial = args.out.with_suffix(".partial")
+    partial.write_text("".join(json.dumps(line) + "\n" for line in runs + texts))
+    partial.rename(args.out)
+
+
+if __name__ == "__main__":
+    main()
