@@ -77,6 +77,11 @@ class Generate(TempDirCase):
             self.assertEqual(tree["plan"]["spec"], words[1] if words[0] == "--spec" else "sequoia")
             self.assertEqual(tree["step"]["predicted"].keys() - tree["step"]["measured"].keys(), {"bottleneck"})
             self.assertEqual(tree["shapes"][0]["tree_size"], tree["plan"]["tree_size"])
+            self.assertEqual(len(tree["step_seconds"]), tree["steps"])
+            self.assertGreaterEqual(sum(tree["step_tokens"]), 24)  # the last may gain more than is wanted
+            self.assertLess(sum(tree["step_tokens"][:-1]), 24)
+            self.assertEqual(tree["step_seconds"], sorted(tree["step_seconds"]))
+            self.assertAlmostEqual(tree["step_seconds"][-1], tree["seconds"]["prefill"] + tree["seconds"]["decode"], places=5)
         self.assertEqual(tree["plan"]["tree_size"], 9)
         self.assertEqual(tree["plan"]["tree_depth"], 6)
 
