@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 """Canopy against Accelerate, DeepSpeed, AirLLM and llama.cpp: same model, same memory, same disk.
 
-  bench/compare/run             sets up what is missing, then this script: the headline table, under an hour
-  bench/compare/run --quick     a 2 GB model, about 10 minutes
+  bench/compare/run             sets up what is missing, then this script: the headline table, a good hour
+  bench/compare/run --quick     a 2 GB model, one round
   bench/compare/run --full      also over model size, memory and 4 bits; hours; resumes where it was
 
 One system at a time, each run in a memory cgroup of the budget (page cache included), caches dropped before it, the raw disk
 measured before and after it; systems take turns within a round. A run is one prompt: it ends when its tokens are there,
 or --limit seconds after its first token (three times that with a draft), because systems that take 20 s for each would take
 hours for what others do in a minute; what they did until then counts. One line of JSON per run goes to --out, and runs that are in it are not repeated.
-Needs root (cgroups, caches) and fio.
+Needs root (cgroups, caches), fio, and for the 8 GB model 35 GB of disk, as each system wants it in a form of its own.
 """
 import argparse
 import datetime
@@ -216,10 +216,12 @@ def measure(system, model, work, disk):
         record["peak_memory_bytes"] = cgroup.peak()
     after = disk.measure()
     tokens = [line for line in lines if "token" in line]
-    failed = next((line["failed"] for line in lines if "failed" in line), None)
-    if failed is None and len(tokens) < 2:
-        failed = f"ended with {code} after {len(tokens)} tokens" if stopped in ("done", "limit") else stopped
     steps = steps_of([t["time"] for t in tokens])
+    # The first step's tokens belong to the time to the first token: all later ones are paid for by the time after it.
+    later = sum(count for _, count in steps[1:])
+    failed = next((line["failed"] for line in lines if "failed" in line), None)
+    if failed is None and later == 0:
+        failed = f"ended with {code} after {len(tokens)} tokens" if stopped in ("done", "limit") else stopped
     record.update(stopped=stopped, failed=failed, cap_when_loaded=late_cap, tokens=[t["token"] for t in tokens],
                   text=text_of(model, [t["token"] for t in tokens]), disk_bytes_per_second=(before + after) / 2)
     for line in lines:
@@ -227,9 +229,7 @@ def measure(system, model, work, disk):
             record.update(versions=line["versions"], settings=line["settings"], load_seconds=line["loaded"] - begin)
             if steps:
                 record["first_token_seconds"] = steps[0][0] - line["loaded"]
-    # The first step's tokens belong to the time to the first token: all later ones are paid for by the time after it.
-    later = sum(count for _, count in steps[1:])
-    if later:
+    if not failed:
         seconds = steps[-1][0] - steps[0][0]
         read, cpu, joules = counters.between(steps[0][0], steps[-1][0])
         gaps = sorted((b - a) / count for (a, _), (b, count) in zip(steps, steps[1:]))
@@ -242,14 +242,15 @@ def measure(system, model, work, disk):
 
 
 def compare_texts(records, model, memory):
-    """Each system's greedy text on each prompt against Canopy's plain one; where they part, by how much the target prefers the
-    token of the latter."""
+    """Each system's greedy text on each prompt against the longest of Canopy's; where they part, by how much the target prefers
+    the token of the latter."""
     greedy = [r for r in records if r["temperature"] == 0 and r["model"] == model.name and r["tokens"] and not r["failed"]]
     for record in greedy:
-        plain = [r for r in greedy if r["system"] == "canopy-none" and r["prompt"] == record["prompt"]]
-        if not plain or record["system"] == "canopy-none":
+        of_canopy = [r for r in greedy if r["system"].startswith("canopy") and r["prompt"] == record["prompt"]]
+        longest = max(of_canopy, key=lambda r: len(r["tokens"]), default=record)
+        if record is longest:
             continue
-        ours, theirs = max((r["tokens"] for r in plain), key=len), record["tokens"]
+        ours, theirs = longest["tokens"], record["tokens"]
         compared = min(len(ours), len(theirs))
         common = next((i for i in range(compared) if ours[i] != theirs[i]), compared)
         margin = None
@@ -283,9 +284,8 @@ def plan(args):
     if not args.full:
         return
     plain = [s for s in ("canopy", "canopy-none", "llama.cpp-128k", "llama.cpp-chain", "accelerate") if s in systems]
-    for bits, memory in ((4, GIB),):
-        yield from rounds("4-bit", Model(8, bits), memory, args.temp, 2,
-                          [s for s in systems if SYSTEMS[s][0] in ("canopy", "llama_cpp")], 30, args.tokens)
+    yield from rounds("4-bit", Model(8, 4), GIB, args.temp, 2,
+                      [s for s in systems if SYSTEMS[s][0] in ("canopy", "llama_cpp")], 30, args.tokens)
     for size in (1, 2, 4, 8, 16):
         yield from rounds("size", Model(size), GIB, (0,), 2, plain, 30, args.tokens)
     for memory in (GIB // 2, GIB, 2 * GIB, 3 * GIB, 4 * GIB, 6 * GIB):
@@ -309,16 +309,17 @@ def main():
     parser.add_argument("--temp", type=float, nargs="+", default=[0, 0.6], help="temperatures")
     parser.add_argument("--tokens", type=int, default=96, help="tokens of each run")
     parser.add_argument("--limit", type=float, help="seconds after the first token that a run may take")
-    parser.add_argument("--prompts", type=pathlib.Path, default=HERE / "prompts.jsonl", help="JSON lines with id and text")
+    parser.add_argument("--prompts", type=pathlib.Path, default=HERE / "prompts.jsonl", help="JSON lines: an id, and a question or a text")
     parser.add_argument("--settings", type=json.loads, default={}, help="JSON: other settings for the --systems, to a new --out")
     parser.add_argument("--out", type=pathlib.Path, default=WORK / "results.jsonl")
     args = parser.parse_args()
     if unknown := [s for s in args.systems or [] if s not in SYSTEMS]:
         parser.error(f"--systems: {unknown[0]} is none of {', '.join(SYSTEMS)}")
+    if os.geteuid() != 0:
+        parser.error("needs root, to make memory cgroups and to drop caches")
     (WORK / "logs").mkdir(parents=True, exist_ok=True)
     os.environ["XDG_CACHE_HOME"] = str(WORK / "cache")  # Canopy's measurements: of this comparison, not of the user
-    key = lambda record: [record[k] for k in ("system", "model", "temperature", "memory_bytes", "round")] + [
-        record["prompt"]["id"]]
+    key = lambda record: [record[k] for k in ("group", "system", "model", "temperature", "memory_bytes", "round", "prompt")]
     done = [json.loads(line) for line in args.out.read_text().splitlines()] if args.out.exists() else []
     commit = subprocess.run(["git", "-C", REPO, "describe", "--always", "--dirty"], capture_output=True, text=True).stdout.strip()
     facts = {"commit": commit, "machine": measuring.machine()}
