@@ -8,7 +8,8 @@
 One system at a time, each run in a memory cgroup of the budget (page cache included), caches dropped before it, the raw disk
 measured before and after it; systems take turns within a round. A run is one prompt: it ends when its tokens are there,
 or --limit seconds after its first token (three times that with a draft), because systems that take 20 s for each would take
-hours for what others do in a minute; what they did until then counts. One line of JSON per run goes to --out, and runs that are in it are not repeated.
+hours for what others do in a minute; what they did until then counts. One line of JSON per run goes to --out, and runs that are in it are not repeated; in the end
+bench/report makes a page of it.
 Needs root (cgroups, caches), fio, and for the 8 GB model 35 GB of disk, as each system wants it in a form of its own.
 """
 import argparse
@@ -349,6 +350,7 @@ def main():
     partial = args.out.with_suffix(".partial")
     partial.write_text("".join(json.dumps(line) + "\n" for line in runs + texts))
     partial.rename(args.out)
+    subprocess.run([sys.executable, REPO / "bench/report", args.out], check=True)
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ with Channel().failures() as channel:
         raise RuntimeError(f"canopy generate ended with {process.returncode}")
     report = json.loads(open(report.name).read())  # the file may be a new one by this name
     begun = started + report["seconds"]["load"]
-    version = subprocess.run([CANOPY, "--version"], stdout=subprocess.PIPE, text=True).stdout.strip()
+    version = subprocess.run([CANOPY, "--version"], stdout=subprocess.PIPE, text=True).stdout.split()[-1]
     plan = {key: report["plan"][key] for key in ("spec", "tree_size", "tree_depth", "resident_bytes", "sweep_bytes")}
     channel.loaded({"canopy": version}, {**job["settings"], **plan, "step": report["step"]}, begun)
     tokens = iter(report["tokens"])
