@@ -7,9 +7,9 @@
 
 One system at a time, each run in a memory cgroup of the budget (page cache included), caches dropped before it, the raw disk
 measured before and after it; systems take turns within a round. A run is one prompt: it ends when its tokens are there,
-or --limit seconds after its first token (three times that with a draft), because systems that take 20 s for each would take
-hours for what others do in a minute; what they did until then counts. One line of JSON per run goes to --out, and runs that are in it are not repeated; in the end
-bench/report makes a page of it.
+or --limit seconds after its first token (four times that with a draft), because systems that take 20 s for each would take
+hours for what others do in a minute; what they did until then counts. One line of JSON per run goes to --out, and runs that
+are in it are not repeated; in the end bench/report makes a page of it.
 Needs root (cgroups, caches), fio, and for the 8 GB model 35 GB of disk, as each system wants it in a form of its own.
 """
 import argparse
@@ -40,7 +40,7 @@ QUESTION = ("<|im_start|>system\nYou are a helpful AI assistant named SmolLM, tr
 TOGETHER = 0.01  # seconds: tokens that come closer than this are of one step
 FEWEST = 3  # tokens, where they come one by one, whatever the limit
 PATIENCE = 900  # seconds for loading and the first token
-SPECULATING_LONGER = 3  # times the limit: how fast these are depends on the text, so more of it is needed
+SPECULATING_LONGER = 4  # times the limit: how fast these are depends on the text, so more of it is needed
 
 # adapter, its settings, and what it needs: the model as GGUF, a read-ahead in KB (else the machine's), the cap only when it has
 # loaded; whether it speculates.
@@ -196,7 +196,7 @@ def measure(system, model, work, disk):
               "prompt_tokens": len(job["prompt"]), "new_tokens": job["new_tokens"], "read_ahead_kb": None}
     before = disk.last
     late_cap = "cap when loaded" in needs
-    limit = work["limit"] * (SPECULATING_LONGER if "speculates" in needs else 1)
+    limit = record["limit_seconds"] = work["limit"] * (SPECULATING_LONGER if "speculates" in needs else 1)
     with measuring.memory_cgroup("canopy_compare", None if late_cap else work["memory_bytes"]) as cgroup, \
             measuring.read_ahead(path, 128 if "read-ahead 128" in needs else None) as kilobytes, measuring.Counters(path) as counters:
         measuring.drop_caches()
@@ -270,27 +270,27 @@ def plan(args):
     prompts = [json.loads(line) for line in args.prompts.read_text().splitlines() if line.strip()]
     systems = args.systems or list(SYSTEMS)
 
-    def rounds(group, model, memory, temperatures, count, systems, limit, new_tokens):
-        for turn in range(count):
+    def rounds(group, model, memory, temperatures, systems, new_tokens=args.tokens):
+        for turn in range(args.rounds):
             for temperature in temperatures:
                 for system in systems[turn % len(systems):] + systems[:turn % len(systems)]:
                     yield system, model, {"group": group, "temperature": temperature, "memory_bytes": memory, "round": turn,
-                                          "prompt": prompts[turn % len(prompts)], "limit": limit, "new_tokens": new_tokens,
-                                          "settings": args.settings}
+                                          "prompt": prompts[turn % len(prompts)], "limit": args.limit,
+                                          "new_tokens": new_tokens, "settings": args.settings}
 
     if args.quick:
-        yield from rounds("quick", Model(2), GIB, args.temp, 1, systems, args.limit or 10, 64)
+        yield from rounds("quick", Model(2), GIB, args.temp, systems, new_tokens=64)
         return
-    yield from rounds("headline", Model(8), 3 * GIB, args.temp, args.rounds, systems, args.limit or 30, args.tokens)
+    yield from rounds("headline", Model(8), 3 * GIB, args.temp, systems)
     if not args.full:
         return
-    plain = [s for s in ("canopy", "canopy-none", "llama.cpp-128k", "llama.cpp-chain", "accelerate") if s in systems]
-    yield from rounds("4-bit", Model(8, 4), GIB, args.temp, 2,
-                      [s for s in systems if SYSTEMS[s][0] in ("canopy", "llama_cpp")], 30, args.tokens)
+    packed = [s for s in systems if SYSTEMS[s][0] in ("canopy", "llama_cpp")]
+    yield from rounds("4-bit", Model(8, 4), GIB, args.temp, packed)
+    swept = [s for s in ("canopy", "canopy-none", "llama.cpp-128k", "llama.cpp-chain", "accelerate") if s in systems]
     for size in (1, 2, 4, 8, 16):
-        yield from rounds("size", Model(size), GIB, (0,), 2, plain, 30, args.tokens)
+        yield from rounds("size", Model(size), GIB, (0,), swept)
     for memory in (GIB // 2, GIB, 2 * GIB, 3 * GIB, 4 * GIB, 6 * GIB):
-        yield from rounds("memory", Model(4), memory, (0,), 2, plain, 30, args.tokens)
+        yield from rounds("memory", Model(4), memory, (0,), swept)
 
 
 def describe(record):
@@ -306,14 +306,16 @@ def main():
     parser.add_argument("--quick", action="store_true", help="a 2 GB model, one round")
     parser.add_argument("--full", action="store_true", help="also 4 bits, and sweeps over size and memory")
     parser.add_argument("--systems", type=lambda text: text.split(","), help=f"of {','.join(SYSTEMS)}")
-    parser.add_argument("--rounds", type=int, default=2, help="runs of each system, each with another prompt")
+    parser.add_argument("--rounds", type=int, help="runs of each system, each with another prompt; 2, or 1 with --quick")
     parser.add_argument("--temp", type=float, nargs="+", default=[0, 0.6], help="temperatures")
     parser.add_argument("--tokens", type=int, default=96, help="tokens of each run")
-    parser.add_argument("--limit", type=float, help="seconds after the first token that a run may take")
+    parser.add_argument("--limit", type=float, help="seconds after the first token that a run may take; 15, or 10 with --quick")
     parser.add_argument("--prompts", type=pathlib.Path, default=HERE / "prompts.jsonl", help="JSON lines: an id, and a question or a text")
     parser.add_argument("--settings", type=json.loads, default={}, help="JSON: other settings for the --systems, to a new --out")
     parser.add_argument("--out", type=pathlib.Path, default=WORK / "results.jsonl")
     args = parser.parse_args()
+    args.rounds = args.rounds or (1 if args.quick else 2)
+    args.limit = args.limit or (10 if args.quick else 15)
     if unknown := [s for s in args.systems or [] if s not in SYSTEMS]:
         parser.error(f"--systems: {unknown[0]} is none of {', '.join(SYSTEMS)}")
     if os.geteuid() != 0:
