@@ -6,7 +6,6 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <numeric>
-#include <sstream>
 
 #include "src/base/error.h"
 #include "src/base/process_memory.h"
@@ -56,17 +55,11 @@ po::options_description flags() {
       .add(output);
 }
 
-std::vector<int> parse_lengths(const std::string& flag, const std::string& text) {
-  std::vector<int> lengths;
-  std::istringstream in(text);
-  for (std::string word; std::getline(in, word, ',');) {
-    if (word.empty() || word.size() > 7 ||
-        word.find_first_not_of("0123456789") != std::string::npos)
-      throw UsageError("--" + flag + ": wants numbers of tokens with commas between, not '" + text +
-                       "'");
-    if (const int length = std::stoi(word); length > 0) lengths.push_back(length);
-  }
-  return lengths;
+std::vector<int> lengths(const po::variables_map& values, const std::string& flag) {
+  constexpr int kMost = 10'000'000;
+  std::vector<int> given = parse_numbers("--" + flag, values[flag].as<std::string>(), 0, kMost);
+  std::erase(given, 0);
+  return given;
 }
 
 /// One test: its samples in tokens per second, and what they cost.
@@ -276,9 +269,9 @@ int run_bench_model(const std::vector<std::string>& words) {
     throw UsageError("--output: wants md, csv, json or jsonl, not '" + format + "'");
   const int repetitions = at_least(values, "repetitions", 1, 1);
   std::vector<Test> tests;
-  for (const int length : parse_lengths("n-prompt", values["n-prompt"].as<std::string>()))
+  for (const int length : lengths(values, "n-prompt"))
     tests.push_back({.prefill = true, .tokens = length});
-  for (const int length : parse_lengths("n-gen", values["n-gen"].as<std::string>()))
+  for (const int length : lengths(values, "n-gen"))
     tests.push_back({.prefill = false, .tokens = length});
   if (tests.empty()) throw UsageError("--n-prompt, --n-gen: both are 0: nothing to measure");
   EngineOptions options = engine_options(values);

@@ -160,20 +160,6 @@ Acceptance acceptance_of(const po::variables_map& values) {
   return acceptance;
 }
 
-std::vector<int> sizes_of(const po::variables_map& values) {
-  std::vector<int> sizes;
-  std::istringstream in(values["tree-sizes"].as<std::string>());
-  for (std::string word; std::getline(in, word, ',');) {
-    char* end = nullptr;
-    const long size = std::strtol(word.c_str(), &end, 10);
-    if (word.empty() || *end != '\0' || size < 1 || size > 1024)
-      throw UsageError("--tree-sizes: '" + word + "' is not a size from 1 to 1024");
-    sizes.push_back(static_cast<int>(size));
-  }
-  if (sizes.empty()) throw UsageError("--tree-sizes: names none");
-  return sizes;
-}
-
 class Bench {
  public:
   Bench(const po::variables_map& values, const Interrupt& interrupt)
@@ -344,7 +330,8 @@ int run_bench_offload(const std::vector<std::string>& words) {
   at_least(values, "steps", 1, 1);
   at_least(values, "prompt-tokens", 1, 1);
   at_least(values, "tree-depth", 1, 1);
-  const std::vector<int> sizes = sizes_of(values);
+  const std::vector<int> sizes =
+      parse_numbers("--tree-sizes", values["tree-sizes"].as<std::string>(), 1, 1024);
   if (values.count("dry-run"))
     for (const char* flag : {"profile", "gpu-memory", "host-memory"})
       if (!values.count(flag)) throw UsageError(std::string("--dry-run: needs --") + flag);

@@ -1,6 +1,7 @@
 #include "src/cli/command.h"
 
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -108,6 +109,23 @@ std::uint64_t parse_size(std::string_view flag, std::string_view text) {
   const double bytes = number * factor;
   if (!(bytes >= 0 && bytes < 0x1p63)) throw fail();
   return static_cast<std::uint64_t>(bytes);
+}
+
+std::vector<int> parse_numbers(std::string_view flag, const std::string& text, int least,
+                               int most) {
+  std::vector<int> numbers;
+  std::istringstream in(text);
+  for (std::string word; std::getline(in, word, ',');) {
+    int number = 0;
+    const char* const end = word.data() + word.size();
+    const auto [next, error] = std::from_chars(word.data(), end, number);
+    if (error != std::errc() || next != end || number < least || number > most)
+      throw UsageError(std::string(flag) + ": '" + word + "' is not a number from " +
+                       std::to_string(least) + " to " + std::to_string(most));
+    numbers.push_back(number);
+  }
+  if (numbers.empty()) throw UsageError(std::string(flag) + ": names no number");
+  return numbers;
 }
 
 std::string format_size(std::uint64_t bytes) {

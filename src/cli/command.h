@@ -51,6 +51,9 @@ T at_least(const boost::program_options::variables_map& values, const std::strin
 /// "1G", "512M", "1.5GiB", "4096": bytes; K, M, G, T are powers of 1024. Throws UsageError naming
 /// `flag`.
 std::uint64_t parse_size(std::string_view flag, std::string_view text);
+/// "1,16,64": numbers with commas between, at least one. Throws UsageError naming `flag` if one is
+/// not from `least` to `most`.
+std::vector<int> parse_numbers(std::string_view flag, const std::string& text, int least, int most);
 std::string format_size(std::uint64_t bytes);  // "1.2 GiB"
 
 std::string today();  // "2026-01-31", UTC
