@@ -21,7 +21,6 @@ from measuring import FIO_WAYS, fio, memory_cgroup, weight_files
 
 REPO = pathlib.Path(__file__).resolve().parents[1]
 CANOPY = REPO / "build/release/canopy"
-BENCH_SWEEP = REPO / "build/release/bench/bench_sweep"
 PROMPT = "<|im_start|>user\nName three rivers.<|im_end|>\n<|im_start|>assistant\n"
 
 
@@ -54,8 +53,8 @@ def link(args):
         before = raw()
         for _ in range(args.rounds):
             run = generate(model, "--spec", "none", "-n", 6, "--memory", args.memory)
-            cpu = json.loads(subprocess.run([BENCH_SWEEP, model, "--sweeps", "2"], capture_output=True, text=True,
-                                            check=True).stdout.splitlines()[-1])["cpu_seconds_per_gb"]
+            alone = subprocess.run([CANOPY, "bench", "link", model, "-r", "2", "--json"], capture_output=True, text=True, check=True)
+            cpu = json.loads(alone.stdout)["cpu_seconds_per_gb"]["median"]
             after = raw()
             disk = (before + after) / 2
             rows.append((run["link_bytes_per_second"], disk, run["link_bytes_per_second"] / disk, run["link_busy"], cpu))

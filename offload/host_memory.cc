@@ -39,7 +39,7 @@ HostSlab::HostSlab(std::size_t bytes, const MemoryNode& on) : bytes_(bytes) {
   if (pages == MAP_FAILED) refused(bytes, errno);
   data_ = static_cast<std::byte*>(pages);
   // Advice only. A read into huge pages reaches the disk as a few long segments instead of hundreds
-  // of short ones: bench_link measured 0.84 to 0.96 GB/s so, and 0.59 to 0.76 GB/s without.
+  // of short ones: raw reads measured 0.84 to 0.96 GB/s so, and 0.59 to 0.76 GB/s without.
   madvise(data_, bytes, MADV_HUGEPAGE);
   if (on.topology) {
     if (const auto refusal = on.topology->prefer(on.node, {data_, bytes})) {

@@ -22,6 +22,13 @@ constexpr double kClearlyFaster = 1.05;
 
 }  // namespace
 
+std::filesystem::path largest_file(const Checkpoint& checkpoint) {
+  const auto size = [](const auto& file) { return std::filesystem::file_size(file); };
+  const auto& files = checkpoint.files();
+  return *std::max_element(files.begin(), files.end(),
+                           [&](const auto& a, const auto& b) { return size(a) < size(b); });
+}
+
 LinkSample probe_link(const std::filesystem::path& file, LinkSample how, bool direct, bool io_uring,
                       Seconds duration, std::uint64_t& position, Notes& notes) {
   require(how.read_bytes > 0 && how.read_bytes % kReadAlignment == 0,

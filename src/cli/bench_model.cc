@@ -30,9 +30,9 @@ constexpr const char* kUsage =
     "generates N tokens after a prompt of 32, the first step left out. Prompts are of the texts\n"
     "that come with the program, another for each repetition; tests take turns. WHAT is decode "
     "(all\n"
-    "methods of speculation on the same prompts) or offload (steps of a model's shape, without "
-    "its\n"
-    "weights, on a GPU).";
+    "methods of speculation on the same prompts), link (sweeps without computing, beside raw "
+    "reads)\n"
+    "or offload (steps of a model's shape, without its weights, on a GPU).";
 
 po::options_description flags() {
   po::options_description what("What to measure");

@@ -7,6 +7,7 @@ namespace canopy::cli {
 /// The commands, a file each. They get the words after their name, return the exit code, throw
 /// UsageError or Error.
 int run_bench(const std::vector<std::string>& words);
+int run_bench_link(const std::vector<std::string>& words);
 int run_bench_model(const std::vector<std::string>& words);
 int run_bench_offload(const std::vector<std::string>& words);
 int run_bench_decode(const std::vector<std::string>& words);

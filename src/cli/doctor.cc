@@ -347,9 +347,7 @@ std::vector<Finding> disk(const fs::path& file) {
 }
 
 std::vector<Finding> link(const Checkpoint& model) {
-  const fs::path file = *std::max_element(
-      model.files().begin(), model.files().end(),
-      [](const auto& a, const auto& b) { return fs::file_size(a) < fs::file_size(b); });
+  const fs::path file = largest_file(model);
   const Mount mount = mount_of(file);
   const std::optional<int> node = node_of_disk(file);
   return {{"filesystem",

@@ -21,13 +21,6 @@ constexpr std::uint64_t kProbeFrom = 256u << 20;
 constexpr int kProbeRounds = 3;
 constexpr Seconds kProbeRound{0.2};
 
-std::filesystem::path largest_file(const Checkpoint& checkpoint) {
-  const auto& files = checkpoint.files();
-  return *std::max_element(files.begin(), files.end(), [](const auto& a, const auto& b) {
-    return std::filesystem::file_size(a) < std::filesystem::file_size(b);
-  });
-}
-
 bool on_gpu(const EngineOptions& options) { return options.device.kind == "cuda"; }
 
 /// Of the device that host memory in transit should be near to: a GPU's link is the faster one.

@@ -1,0 +1,226 @@
+// canopy bench link: sweeps in which nobody computes, in turns with raw reads from the same disk.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <ctime>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "kernels/device.h"
+#include "offload/checkpoint.h"
+#include "offload/link_probe.h"
+#include "offload/streamer.h"
+#include "src/base/error.h"
+#include "src/cli/commands.h"
+#include "src/cli/model_options.h"
+#include "src/cli/progress_line.h"
+
+namespace canopy::cli {
+
+namespace po = boost::program_options;
+using nlohmann::json;
+
+namespace {
+
+constexpr const char* kUsage =
+    "usage: canopy bench link MODEL [FLAG ...]\n\n"
+    "Sweeps over a model without computing, in turns with raw reads of its largest file: how much "
+    "of the\n"
+    "disk a run can use at best. Both read as generate would, unless flags say otherwise.";
+constexpr Seconds kRawTurn{1.0};
+constexpr Seconds kTrial{0.8};  // of the ways to read, in each of
+constexpr int kTrials = 3;      // rounds
+
+po::options_description flags() {
+  const StreamerOptions usual;
+  po::options_description flags("Flags");
+  flags.add_options()  //
+      ("model,m", po::value<std::string>()->value_name("PATH")->required(),
+       "a Hugging Face directory or a GGUF file")  //
+      ("repetitions,r", po::value<int>()->value_name("N")->default_value(5),
+       "turns: a second of raw reads, then a sweep")  //
+      ("ring", po::value<std::string>()->value_name("SIZE"),
+       "memory that the sweep streams through (default: the least, two units)")  //
+      ("read-size", po::value<std::string>()->value_name("SIZE"),
+       "of one read, a multiple of 4K (default: the fastest of some)")  //
+      ("queue-depth", po::value<int>()->value_name("N"),
+       "reads in flight (default: the fastest of some)")   //
+      ("no-direct-io", "read through the page cache")      //
+      ("no-io-uring", "read by pread on several threads")  //
+      ("json", "print a JSON object")                      //
+      ("progress", "report progress on stderr even when it is not a terminal");
+  return flags;
+}
+
+double cpu_seconds() {
+  timespec used{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+  return static_cast<double>(used.tv_sec) + static_cast<double>(used.tv_nsec) * 1e-9;
+}
+
+/// The median of a turn's figures, and their range.
+struct Figures {
+  std::vector<double> values;
+
+  double at(double share) const {
+    std::vector<double> sorted = values;
+    std::sort(sorted.begin(), sorted.end());
+    return sorted[static_cast<std::size_t>(share * static_cast<double>(sorted.size() - 1))];
+  }
+  json as_json() const { return {{"median", at(0.5)}, {"least", at(0)}, {"most", at(1)}}; }
+  void print(const char* name, double unit, const char* format, const std::string& remark) const {
+    std::printf("%-10s ", name);
+    std::printf(format, at(0.5) / unit, at(0) / unit, at(1) / unit);
+    std::printf("  %s\n", remark.c_str());
+  }
+};
+
+class Bench {
+ public:
+  Bench(const po::variables_map& values, const Interrupt& interrupt)
+      : stop_(interrupt.token()),
+        progress_(values),
+        model_(Checkpoint::open(values["model"].as<std::string>())),
+        file_(largest_file(model_)),
+        units_(lay_out_units(model_, kReadAlignment)),
+        nothing_(none_resident(units_)),
+        device_(make_device({.kind = "cpu", .threads = 1})),
+        compute_(device_->make_stream("compute")) {
+    options_.direct = !values.count("no-direct-io");
+    options_.io_uring = !values.count("no-io-uring");
+    options_.ring_bytes = least_ring(units_, nothing_);
+    if (values.count("ring")) {
+      const std::uint64_t ring = parse_size("--ring", values["ring"].as<std::string>());
+      if (ring < options_.ring_bytes)
+        throw UsageError("--ring: this model needs " + std::to_string(options_.ring_bytes) +
+                         " bytes, two of its units");
+      options_.ring_bytes = ring;
+    }
+    choose_reads(values);
+  }
+
+  void turn(const std::string& name) {
+    if (stop_.stop_requested()) throw Stopped();
+    progress_.show(name + ": raw reads");
+    Notes same;  // as the streamer's
+    raw_.values.push_back(probe_link(file_, {options_.read_bytes, options_.queue_depth},
+                                     options_.direct, options_.io_uring, kRawTurn, position_, same)
+                              .bytes_per_second());
+    sweep(name);
+    share_.values.push_back(rate_.values.back() / raw_.values.back());
+  }
+
+  void end() { progress_.end(); }
+
+  void print() const {
+    for (const std::string& note : notes_) std::cerr << "note: " << note << "\n";
+    raw_.print("raw reads", 1e9, "%.2f GB/s (%.2f to %.2f)",
+               std::to_string(options_.queue_depth) + " reads of " +
+                   format_size(options_.read_bytes) + " in flight, " + file_.string());
+    rate_.print("sweeps", 1e9, "%.2f GB/s (%.2f to %.2f)",
+                "through a ring of " + format_size(options_.ring_bytes));
+    share_.print("share", 0.01, "%.0f %% (%.0f to %.0f)", "of the raw reads before the sweep");
+    busy_.print("link busy", 0.01, "%.0f %% (%.0f to %.0f)", "of a sweep");
+    cpu_.print("processor", 1, "%.3f s per GB (%.3f to %.3f)", "in a sweep");
+  }
+
+  json as_json() const {
+    return {{"file", file_.string()},
+            {"read_bytes", options_.read_bytes},
+            {"queue_depth", options_.queue_depth},
+            {"direct", options_.direct},
+            {"io_uring", options_.io_uring},
+            {"ring_bytes", options_.ring_bytes},
+            {"repetitions", raw_.values.size()},
+            {"raw_bytes_per_second", raw_.as_json()},
+            {"sweep_bytes_per_second", rate_.as_json()},
+            {"share", share_.as_json()},
+            {"link_busy", busy_.as_json()},
+            {"cpu_seconds_per_gb", cpu_.as_json()},
+            {"notes", notes_}};
+  }
+
+ private:
+  void choose_reads(const po::variables_map& values) {
+    if (!values.count("read-size") || !values.count("queue-depth")) {
+      progress_.show("trying sizes and depths of reads");
+      Notes same;
+      const LinkSample best =
+          best_link(file_, options_.direct, options_.io_uring, kTrials, kTrial, same);
+      options_.read_bytes = best.read_bytes;
+      options_.queue_depth = best.queue_depth;
+    }
+    if (values.count("read-size")) {
+      options_.read_bytes = parse_size("--read-size", values["read-size"].as<std::string>());
+      if (options_.read_bytes == 0 || options_.read_bytes % kReadAlignment != 0)
+        throw UsageError("--read-size: must be a multiple of 4K");
+    }
+    if (values.count("queue-depth"))
+      options_.queue_depth = static_cast<std::size_t>(at_least(values, "queue-depth", 1, 1));
+  }
+
+  void sweep(const std::string& name) {
+    progress_.show(name + ": a sweep");
+    Streamer streamer(*device_, model_, nothing_, options_, {}, stop_);
+    const double cpu_before = cpu_seconds();
+    const LinkTotals before = streamer.totals();
+    const auto start = std::chrono::steady_clock::now();
+    for (std::size_t i = 0; i < units_.size(); ++i) {
+      if (stop_.stop_requested()) throw Stopped();
+      streamer.acquire(i, *compute_);
+      if (progress_.wants_glimpse())
+        progress_.show(name + ": a sweep, " + std::to_string(i + 1) + " of " +
+                       std::to_string(units_.size()) + " units");
+    }
+    const LinkTotals done = streamer.totals() - before;
+    const Seconds took = std::chrono::steady_clock::now() - start;
+    const auto bytes = static_cast<double>(done.disk_bytes);
+    rate_.values.push_back(bytes / took.count());
+    busy_.values.push_back(done.busy / took);
+    cpu_.values.push_back((cpu_seconds() - cpu_before) / (bytes / 1e9));
+    notes_ = streamer.notes();
+  }
+
+  std::stop_token stop_;
+  ProgressLine progress_;
+  Checkpoint model_;
+  std::filesystem::path file_;
+  std::vector<UnitLayout> units_;
+  Residency nothing_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Stream> compute_;
+  StreamerOptions options_;
+  std::uint64_t position_ = 0;  // of the raw reads
+  Notes notes_;
+  Figures raw_, rate_, share_, busy_, cpu_;
+};
+
+}  // namespace
+
+int run_bench_link(const std::vector<std::string>& words) {
+  const auto parsed =
+      parse(words, kUsage, flags(), po::positional_options_description().add("model", 1));
+  if (!parsed) return 0;
+  const po::variables_map& values = *parsed;
+  const int repetitions = at_least(values, "repetitions", 1, 1);
+
+  const Interrupt interrupt;
+  try {
+    Bench bench(values, interrupt);
+    for (int i = 0; i < repetitions; ++i)
+      bench.turn(std::to_string(i + 1) + " of " + std::to_string(repetitions));
+    bench.end();
+    if (values.count("json"))
+      std::cout << bench.as_json().dump(2) << "\n";
+    else
+      bench.print();
+  } catch (const Stopped&) {
+    std::cerr << "\ncanopy bench link: stopped\n";
+    return 130;
+  }
+  if (!std::cout.flush()) throw Error("cannot write to standard output");
+  return 0;
+}
+
+}  // namespace canopy::cli
