@@ -23,16 +23,18 @@ using nlohmann::json;
 namespace {
 
 constexpr const char* kUsage =
-    "usage: canopy bench decode -m MODEL -md DRAFT [--temp T] [--tree-size N] [FLAG ...]\n\n"
+    "usage: canopy bench decode -m MODEL -md DRAFT [--temp T] [--tree-sizes LIST] [FLAG ...]\n\n"
     "Continues the same prompts by every method and prints what each gains: tokens per step with\n"
     "their 95% interval, seconds per token as predicted and as measured, bytes per token. Without\n"
-    "--tree-size or --tree each method has the tree that generate would give it.";
+    "--tree-size(s) or --tree each method has the tree that generate would give it.";
 
 po::options_description flags() {
   po::options_description what("What to measure");
   what.add_options()  //
       ("methods", po::value<std::string>()->value_name("LIST")->default_value("all"),
        "of none, chain, sequoia, specinfer, spectr, naive, topk, with commas between")  //
+      ("tree-sizes", po::value<std::string>()->value_name("LIST"),
+       "trees of these sizes, one after another, for the methods that grow trees")  //
       ("prompts", po::value<std::string>()->value_name("FILE"),
        "prompts: JSON lines with a \"text\" each, or one prompt a line; - reads stdin (default: a "
        "set that comes with the program)")  //
@@ -162,12 +164,14 @@ std::vector<Spec> parse_methods(const std::string& text) {
   return methods;
 }
 
+bool is_tree(Spec spec) { return spec != Spec::kNone && spec != Spec::kChain; }
+
 /// What one method is asked for, so that all have trees of about one size where a size is given.
 PlanRequest request_for(const PlanRequest& common, Spec spec) {
   constexpr int kLength = 8;  // of a sequence, as SpecInfer's (arXiv:2402.12374, Sec. 4)
   PlanRequest request = common;
   request.spec = spec;
-  if (spec == Spec::kNone || spec == Spec::kChain) {
+  if (!is_tree(spec)) {
     request.shape.reset();
     request.tree_size = request.tree_levels = 0;
   } else if (has_fixed_shape(spec) && !request.shape && request.tree_size > 0) {
@@ -204,9 +208,10 @@ class Bench {
   const std::string& acceptance_from() const { return acceptance_from_; }
   std::size_t prompts() const { return prompts_.size(); }
 
-  Row measure(Spec spec) {
+  Row measure(Spec spec, int tree_size) {
     EngineOptions options = options_;
-    options.plan = request_for(options_.plan, spec);
+    options.plan.tree_size = tree_size;
+    options.plan = request_for(options.plan, spec);
     Engine engine(
         open(), options,
         [&](std::uint64_t done, std::uint64_t all) { progress_.show_loading(done, all); }, stop_);
@@ -318,6 +323,15 @@ int run_bench_decode(const std::vector<std::string>& words) {
   EngineOptions options = engine_options(values);
   set_speculation(values, options);
   const std::vector<Spec> methods = parse_methods(values["methods"].as<std::string>());
+  std::vector<int> sizes{options.plan.tree_size};
+  if (values.count("tree-sizes")) {
+    if (values.count("tree-size") + values.count("tree"))
+      throw UsageError("--tree-sizes: says the same as --tree-size and --tree; give one of them");
+    sizes = parse_numbers("--tree-sizes", values["tree-sizes"].as<std::string>(), 2, 1024);
+  }
+  std::vector<std::pair<Spec, int>> runs;
+  for (const Spec spec : methods)
+    for (const int size : is_tree(spec) ? sizes : std::vector{0}) runs.emplace_back(spec, size);
 
   const Interrupt interrupt;
   std::vector<Row> rows;
@@ -328,11 +342,11 @@ int run_bench_decode(const std::vector<std::string>& words) {
     Bench bench(values, options, interrupt);
     prompts = bench.prompts();
     acceptance = bench.acceptance_from();
-    for (const Spec spec : methods) rows.push_back(bench.measure(spec));
+    for (const auto& [spec, size] : runs) rows.push_back(bench.measure(spec, size));
     bench.end();
   } catch (const Stopped&) {
-    std::cerr << "\ncanopy bench decode: stopped; " << rows.size() << " of " << methods.size()
-              << " methods are done\n";
+    std::cerr << "\ncanopy bench decode: stopped; " << rows.size() << " of " << runs.size()
+              << " rows are done\n";
     if (rows.empty()) return 130;
     stopped = true;
   }
