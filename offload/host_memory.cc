@@ -32,7 +32,7 @@ bool populate(std::byte* data, std::size_t bytes) {
 
 }  // namespace
 
-HostSlab::HostSlab(std::size_t bytes, const MemoryNode& on) : bytes_(bytes) {
+HostSlab::HostSlab(std::size_t bytes, const MemoryNode& on, Touch touch) : bytes_(bytes) {
   if (bytes == 0) return;
   void* const pages =
       mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -48,7 +48,7 @@ HostSlab::HostSlab(std::size_t bytes, const MemoryNode& on) : bytes_(bytes) {
                   *refusal);
     }
   }
-  if (populate(data_, bytes)) return;
+  if (touch == Touch::kAsFilled || populate(data_, bytes)) return;
   const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   for (std::size_t at = 0; at < bytes; at += page) data_[at] = std::byte{0};
 }

@@ -10,14 +10,17 @@
 
 namespace canopy {
 
+/// When a slab takes its pages from the system: when it is made, so that a budget is met then and
+/// not in the middle of a run; or as it is filled, for a long load that can be watched and stopped.
+enum class Touch { kNow, kAsFilled };
+
 /// Anonymous, page-aligned, zeroed memory that direct reads can land in and io_uring can register.
-/// Every page is touched when it is made, so that a budget is met at construction and not in the
-/// middle of a run. Move-only; may be used from any thread.
+/// Move-only; may be used from any thread.
 class HostSlab {
  public:
   HostSlab() = default;
   /// On that NUMA node while it has room. Throws Error with the size when the system refuses it.
-  explicit HostSlab(std::size_t bytes, const MemoryNode& on = {});
+  explicit HostSlab(std::size_t bytes, const MemoryNode& on = {}, Touch touch = Touch::kNow);
   HostSlab(HostSlab&& other) noexcept
       : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
   HostSlab& operator=(HostSlab&& other) noexcept {

@@ -63,8 +63,7 @@ RestingWeights::RestingWeights(Device& device, const Checkpoint& checkpoint,
     : units_(units.size()) {
   const std::vector<const TensorEntry*> matrices = resting_matrices(checkpoint, units, residency);
   const ReadLayout layout = lay_out(matrices, kReadAlignment);
-  matrices_ = HostSlab(layout.slab_bytes, on);
-  pin_ = pin(device, matrices_.bytes(), notes);
+  matrices_ = HostSlab(layout.slab_bytes, on, Touch::kAsFilled);
   const VectorPlan vectors = plan_vectors(units);
   vectors_ = HostSlab(vectors.bytes);
 
@@ -74,6 +73,8 @@ RestingWeights::RestingWeights(Device& device, const Checkpoint& checkpoint,
     if (progress) progress(done, all);
   };
   read_all(pump, layout, matrices_.data(), check_in);
+  // One call that cannot be stopped: after the reads, the pages are there and it has least to do.
+  pin_ = pin(device, matrices_.bytes(), notes);
   std::size_t matrix = 0;  // in the order of resting_matrices()
   const auto next_matrix = [&] {
     const TensorEntry& t = *matrices[matrix];
