@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
 """Canopy against Accelerate, DeepSpeed, AirLLM and llama.cpp: same model, same memory, same disk.
 
-  bench/compare/run             sets up what is missing, then this script: the headline table, a good hour
+  bench/compare/run             sets up what is missing, then this script: the headline table, an hour
   bench/compare/run --quick     a 2 GB model, one round
-  bench/compare/run --full      also over model size, memory and 4 bits; hours; resumes where it was
+  bench/compare/run --full      also 4 bits, and over memory and model size; hours; resumes where it was
 
 One system at a time, each run in a memory cgroup of the budget (page cache included), caches dropped before it, the raw disk
 measured before and after it; systems take turns within a round. A run is one prompt: it ends when its tokens are there,
 or --limit seconds after its first token (four times that with a draft), because systems that take 20 s for each would take
 hours for what others do in a minute; what they did until then counts. One line of JSON per run goes to --out, and runs that
 are in it are not repeated; in the end bench/report makes a page of it.
-Needs root (cgroups, caches), fio, and for the 8 GB model 35 GB of disk, as each system wants it in a form of its own.
+Needs root (cgroups, caches), fio, and disk: 35 GB for the 8 GB model, as each system wants it in a form of its own; 45 GB more
+with --full.
 """
 import argparse
 import datetime
@@ -287,10 +288,10 @@ def plan(args):
     packed = [s for s in systems if SYSTEMS[s][0] in ("canopy", "llama_cpp")]
     yield from rounds("4-bit", Model(8, 4), GIB, args.temp, packed)
     swept = [s for s in ("canopy", "canopy-none", "llama.cpp-128k", "llama.cpp-chain", "accelerate") if s in systems]
-    for size in (1, 2, 4, 8, 16):
-        yield from rounds("size", Model(size), GIB, (0,), swept)
     for memory in (GIB // 2, GIB, 2 * GIB, 3 * GIB, 4 * GIB, 6 * GIB):
         yield from rounds("memory", Model(4), memory, (0,), swept)
+    for size in (1, 2, 4, 8, 16):
+        yield from rounds("size", Model(size), GIB, (0,), swept)
 
 
 def describe(record):
