@@ -4,6 +4,7 @@
 #include <iomanip>
 #include <iostream>
 
+#include "src/base/cpus.h"
 #include "src/cli/command.h"
 #include "src/cli/commands.h"
 #include "src/cli/write_progress.h"
@@ -28,6 +29,8 @@ int run_quantize(const std::vector<std::string>& words) {
                         "a Hugging Face directory or a GGUF file");
   options.add_options()("output,o", po::value<std::string>()->required(), "GGUF file to write");
   options.add_options()("type", po::value<std::string>()->required(), "q4_0, q4_1 or q8_0");
+  options.add_options()("threads,t", po::value<int>()->default_value(0),
+                        "threads that quantise (0: one per CPU)");
   options.add_options()("progress", "report on stderr even if it is not a terminal");
   const auto values =
       parse(words,
@@ -39,9 +42,12 @@ int run_quantize(const std::vector<std::string>& words) {
   const std::string output = (*values)["output"].as<std::string>(),
                     type = (*values)["type"].as<std::string>();
   const DType dtype = parse_type(type);
+  const int threads = at_least(*values, "threads", 0, 0);
   const Checkpoint model = Checkpoint::open((*values)["model"].as<std::string>());
   WriteProgress progress(*values);
-  const QuantizeReport report = quantize(model, output, dtype, std::ref(progress));
+  const QuantizeReport report =
+      quantize(model, output, dtype, std::ref(progress),
+               threads > 0 ? threads : static_cast<int>(allowed_cpus().size()));
   std::cout << output << ": " << format_size(report.weight_bytes) << " of weights";
   if (report.relative_error > 0)
     std::cout << ", relative error of the quantised matrices " << std::setprecision(3)

@@ -1,8 +1,12 @@
 #include "src/convert/quantize.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <deque>
+#include <exception>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -87,7 +91,8 @@ class RowMaker {
     if (!plan.head_or_embedding) measure(type);
     return bytes_;
   }
-  double relative_error() const { return square_ == 0 ? 0 : std::sqrt(error_ / square_); }
+  double error() const { return error_; }    // sums over the rows that were quantised: of the
+  double square() const { return square_; }  // squared misses, and of the squares
 
  private:
   void measure(DType type) {
@@ -109,6 +114,52 @@ class RowMaker {
   double error_ = 0, square_ = 0;
 };
 
+/// Rows that several threads make.
+class RowMakers {
+ public:
+  RowMakers(const Checkpoint& model, int threads) {
+    for (int i = 0; i < threads; ++i) makers_.emplace_back(model);
+  }
+  /// As many rows as make() should be asked for at once.
+  std::int64_t batch() const { return 64 * std::ssize(makers_); }
+
+  /// Rows [first, first + count) of the output's order, one behind another; valid until the next
+  /// call.
+  std::span<const std::byte> make(const Plan& plan, std::int64_t first, std::int64_t count) {
+    const std::size_t row = row_bytes(plan.out.dtype, WeightRows::columns(*plan.source));
+    const auto all = static_cast<std::size_t>(count), makers = std::min(makers_.size(), all);
+    bytes_.resize(all * row);
+    std::vector<std::exception_ptr> failures(makers);
+    const auto work = [&](std::size_t maker) noexcept {
+      try {
+        for (std::size_t i = maker; i < all; i += makers)
+          std::ranges::copy(makers_[maker].make(plan, first + static_cast<std::int64_t>(i)),
+                            bytes_.begin() + static_cast<std::ptrdiff_t>(i * row));
+      } catch (...) {
+        failures[maker] = std::current_exception();
+      }
+    };
+    {
+      std::vector<std::jthread> others;
+      for (std::size_t maker = 1; maker < makers; ++maker) others.emplace_back(work, maker);
+      work(0);
+    }
+    for (const std::exception_ptr& failure : failures)
+      if (failure) std::rethrow_exception(failure);
+    return bytes_;
+  }
+
+  double relative_error() const {
+    double error = 0, square = 0;
+    for (const RowMaker& maker : makers_) error += maker.error(), square += maker.square();
+    return square == 0 ? 0 : std::sqrt(error / square);
+  }
+
+ private:
+  std::deque<RowMaker> makers_;  // a thread's each
+  std::vector<std::byte> bytes_;
+};
+
 std::uint32_t file_type(DType type) {  // GGUF's general.file_type: "mostly" of this type
   return type == DType::kQ4_0 ? 2 : type == DType::kQ4_1 ? 3 : 7;
 }
@@ -116,7 +167,8 @@ std::uint32_t file_type(DType type) {  // GGUF's general.file_type: "mostly" of 
 }  // namespace
 
 QuantizeReport quantize(const Checkpoint& model, const std::filesystem::path& output, DType type,
-                        const Progress& progress) {
+                        const Progress& progress, int threads) {
+  require(threads > 0, "quantize: needs a thread");
   require(type == DType::kQ4_0 || type == DType::kQ4_1 || type == DType::kQ8_0,
           "the type to quantise to is not q4_0, q4_1 or q8_0");
   const std::vector<Plan> plans = plan_tensors(model, type);
@@ -142,21 +194,22 @@ QuantizeReport quantize(const Checkpoint& model, const std::filesystem::path& ou
   StagedOutput staged(output, StagedOutput::Kind::kFile, report.weight_bytes + kHeader);
   GgufWriter writer(staged.partial(), metadata, tensors);
   if (!factors.empty()) writer.write(kRopeFactors, std::as_bytes(std::span(factors)));
-  RowMaker maker(model);
+  RowMakers makers(model, threads);
   std::uint64_t done = 0;
   for (const Plan& plan : plans) {
     const std::int64_t rows = WeightRows::rows(*plan.source);
-    for (std::int64_t row = 0; row < rows; ++row) {
-      const std::span<const std::byte> bytes = maker.make(plan, row);
+    for (std::int64_t row = 0; row < rows; row += makers.batch()) {
+      const std::span<const std::byte> bytes =
+          makers.make(plan, row, std::min(makers.batch(), rows - row));
       writer.write(plan.out.name, bytes);
       done += bytes.size();
-      if (row % 64 == 0) progress(done, report.weight_bytes);
+      progress(done, report.weight_bytes);
     }
   }
   writer.finish();
   staged.publish();
   progress(report.weight_bytes, report.weight_bytes);
-  report.relative_error = maker.relative_error();
+  report.relative_error = makers.relative_error();
   return report;
 }
 

@@ -15,11 +15,18 @@
 #include "src/convert/weight_rows.h"
 #include "src/text/tokenizer.h"
 #include "tests/convert/tiny_outputs.h"
+#include "tests/error_of.h"
+#include "tests/test_data.h"
 
 namespace canopy {
 namespace {
 
 void ignore(std::uint64_t, std::uint64_t) {}
+
+std::string bytes_of(const std::filesystem::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
 
 std::vector<float> row_of(WeightRows& rows, const TensorEntry& tensor, std::int64_t row) {
   std::vector<float> values(static_cast<std::size_t>(WeightRows::columns(tensor)));
@@ -101,6 +108,15 @@ TEST_P(Quantize, CopiesWhatAlreadyHasTheType) {
   quantize(first, dir_.path() / "third.gguf", DType::kQ4_0, ignore);
 }
 
+TEST_P(Quantize, WritesTheSameBytesWithAnyNumberOfThreads) {
+  const std::filesystem::path one = dir_.path() / "one.gguf", five = dir_.path() / "five.gguf";
+  const QuantizeReport alone = quantize(source_, one, DType::kQ4_0, ignore, 1);
+  const QuantizeReport together = quantize(source_, five, DType::kQ4_0, ignore, 5);
+  EXPECT_EQ(bytes_of(one), bytes_of(five));
+  EXPECT_NEAR(alone.relative_error, together.relative_error, 1e-9);
+  EXPECT_EQ(alone.same_function, together.same_function);
+}
+
 INSTANTIATE_TEST_SUITE_P(Families, Quantize,
                          testing::Values("llama2", "llama3", "llama_linear", "llama_yarn",
                                          "mistral", "qwen2", "qwen3", "smollm2", "llama.gguf",
@@ -121,6 +137,21 @@ TEST(QuantizeOutput, LeavesNothingBehindWhenStoppedAndReplacesNothing) {
   test::write_file(dir.path() / "q.gguf", {});
   EXPECT_THROW(quantize(source, dir.path() / "q.gguf", DType::kQ4_0, ignore), Error);
   EXPECT_EQ(std::filesystem::file_size(dir.path() / "q.gguf"), 0u);
+}
+
+TEST(QuantizeOutput, WhatFailsInAThreadIsSaid) {
+  const TempDir dir;
+  std::filesystem::copy(test_data() / "model/llama2", dir.path() / "model");
+  const std::filesystem::path weights = dir.path() / "model/model.safetensors";
+  std::fstream file(weights, std::ios::binary | std::ios::in | std::ios::out);
+  file.seekp(static_cast<std::streamoff>(std::filesystem::file_size(weights) / 4 * 2));
+  file.write("\x80\x7f", 2);  // infinity, in bf16
+  file.close();
+  const Checkpoint source = Checkpoint::open(dir.path() / "model");
+  const std::string error =
+      error_of([&] { quantize(source, dir.path() / "q.gguf", DType::kQ4_0, ignore, 4); });
+  EXPECT_NE(error.find("not finite"), std::string::npos) << error;
+  EXPECT_FALSE(std::filesystem::exists(dir.path() / "q.gguf"));
 }
 
 Metadata as_read(const GgufMetadata& written) {
