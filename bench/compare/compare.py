@@ -349,7 +349,8 @@ def main():
         done.append(record)
     runs = [r for r in done if r["group"] != "texts"]
     models = {model.name: (model, work["memory_bytes"]) for _, model, work in plan(args)}
-    texts = [text for model, memory in models.values() for text in compare_texts(runs, model, memory)]
+    texts = [r for r in done if r["group"] == "texts" and r["model"] not in models]
+    texts += [text for model, memory in models.values() for text in compare_texts(runs, model, memory)]
     partial = args.out.with_suffix(".partial")
     partial.write_text("".join(json.dumps(line) + "\n" for line in runs + texts))
     partial.rename(args.out)
