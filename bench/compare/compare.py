@@ -183,6 +183,8 @@ def steps_of(times):
 def measure(system, model, work, disk):
     """One run; its record."""
     adapter, settings, needs = SYSTEMS[system]
+    if adapter == "llama_cpp" and model.bits == 4:
+        settings = {**settings, "flags": ["--no-repack"]}  # else it copies the whole model into memory of its own
     path = model.path("gguf" in needs)
     job = {"model": str(path), "draft": str(model.draft), "prompt": work["prompt_tokens"], "new_tokens": work["new_tokens"],
            "temperature": work["temperature"], "seed": SEED + work["round"], "memory": work["memory_bytes"],

@@ -1,7 +1,7 @@
 """llama.cpp: llama-server on the model as GGUF, mapped into memory, with or without a draft model.
 
 Settings tried: see docs/results/compare.md. `read_ahead_kb` is the block device's, set by compare.py; `speculation` holds
-llama-server's own flags, {} for none. Nothing is kept between prompts, and the draft is the one that Canopy uses.
+llama-server's own flags, {} for none, `flags` any others. Nothing is kept between prompts, and the draft is the one that Canopy uses.
 """
 import json
 import os
@@ -28,9 +28,9 @@ def wait_until_ready(server):
 
 with Channel().failures() as channel:
     job = channel.job
-    settings = {"speculation": {}, **job["settings"]}
+    settings = {"speculation": {}, "flags": [], **job["settings"]}
     flags = ["-m", job["model"], "-t", job["threads"], "-c", len(job["prompt"]) + job["new_tokens"] + 64, "--port", PORT,
-             "-np", 1, "--no-warmup", "--fit", "off", "--cache-ram", 0]
+             "-np", 1, "--no-warmup", "--fit", "off", "--cache-ram", 0, *settings["flags"]]
     if settings["speculation"]:
         flags += ["-md", job["draft"], "-td", job["threads"]]
         for name, value in settings["speculation"].items():
