@@ -33,7 +33,6 @@ constexpr Seconds kTrial{0.8};  // of the ways to read, in each of
 constexpr int kTrials = 3;      // rounds
 
 po::options_description flags() {
-  const StreamerOptions usual;
   po::options_description flags("Flags");
   flags.add_options()  //
       ("model,m", po::value<std::string>()->value_name("PATH")->required(),

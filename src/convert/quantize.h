@@ -20,9 +20,9 @@ struct QuantizeReport {
 
 /// Writes `model` as a GGUF file that llama.cpp loads, its matrices in blocks of `type` (kQ4_0,
 /// kQ4_1, kQ8_0); embedding and head in Q8_0, vectors in F32. Matrices whose rows are not whole
-/// blocks stay at 16 bits; those that have the wanted type already are copied. Streams; the bytes do
-/// not depend on the number of threads. Throws: Error if the output exists, does not fit the disk,
-/// or GGUF cannot express the model.
+/// blocks stay at 16 bits; those that have the wanted type already are copied. Streams; the bytes
+/// do not depend on the number of threads. Throws: Error if the output exists, does not fit the
+/// disk, or GGUF cannot express the model.
 QuantizeReport quantize(const Checkpoint& model, const std::filesystem::path& output, DType type,
                         const Progress& progress, int threads = 1);
 
