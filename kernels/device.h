@@ -1,6 +1,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -23,6 +24,13 @@ class Event {
   virtual void wait() const = 0;     // blocks the calling thread
 };
 
+/// Work that a stream has kept instead of running it, to be launched as one; a CUDA graph on a GPU.
+/// Belongs to the device of that stream, and must not outlive it.
+class Graph {
+ public:
+  virtual ~Graph() = default;
+};
+
 /// An in-order queue of device work. Calls enqueue and return at once; distinct
 /// streams run concurrently unless an Event orders them. Not thread-safe.
 class Stream {
@@ -34,6 +42,13 @@ class Stream {
   /// Calls call(context) on some host thread when the work before it is done, and before the work
   /// behind it begins. It must be quick, must not throw, and must not touch this or any stream.
   virtual void host_call(void (*call)(void*), void* context) = 0;
+  /// Keeps what work() queues on this stream. Nothing of it runs yet, so work() must not wait for
+  /// it; on other streams it queues nothing. Memory that the calls name must outlive the graph; what
+  /// they read in it (and so Live arguments) may differ at each launch. Events are recorded and
+  /// waited for at each launch. Throws what work() throws, or Error if the device cannot make a graph
+  /// of this; the stream is then as before.
+  virtual std::unique_ptr<Graph> capture(const std::function<void()>& work) = 0;
+  virtual void launch(const Graph& graph) = 0;
 };
 
 /// Owns one block of device memory. Move-only.

@@ -73,6 +73,14 @@ void check_slots(const char* op, const KvView& kv, std::int64_t first, std::int6
   });
 }
 
+/// Throws unless nodes [first_node, first_node + count) behind the prefix do.
+void check_nodes(const char* op, const KvView& kv, std::int64_t prefix, std::int64_t first_node,
+                 std::int64_t count) {
+  check_slots(op, kv, prefix, 0);
+  check_slots(op, kv, first_node, 0);  // so that their sum cannot overflow
+  check_slots(op, kv, prefix + first_node, count);
+}
+
 }  // namespace
 
 void Ops::linear(Stream& stream, ConstTensorView x, std::span<const Projection> projections) {
@@ -129,14 +137,14 @@ void Ops::embed(Stream& stream, ConstTensorView table, ConstTensorView id, Tenso
   if (y.bytes() > 0) do_embed(stream, table, id, y);
 }
 
-void Ops::store_kv(Stream& stream, ConstTensorView k, ConstTensorView v, std::int64_t first_slot,
-                   KvView kv) {
+void Ops::store_kv(Stream& stream, ConstTensorView k, ConstTensorView v, Live<std::int64_t> prefix,
+                   std::int64_t first_node, KvView kv) {
   constexpr const char* kOp = "store_kv";
   check(kOp, "k", k, {kAny, kAny, kAny}, kF32);
   check(kOp, "v", v, {k.dim(0), k.dim(1), k.dim(2)}, kF32);
   check_kv(kOp, kv, k.dim(1), k.dim(2));
-  check_slots(kOp, kv, first_slot, k.dim(0));
-  if (k.bytes() > 0) do_store_kv(stream, k, v, first_slot, kv);
+  check_nodes(kOp, kv, prefix.value, first_node, k.dim(0));
+  if (k.bytes() > 0) do_store_kv(stream, k, v, prefix, first_node, kv);
 }
 
 void Ops::keep_kv(Stream& stream, ConstTensorView path, std::int64_t first_slot, KvView kv) {
@@ -157,9 +165,7 @@ void Ops::attend(Stream& stream, const TreeAttention& call) {
   check(kv_heads > 0 && heads % kv_heads == 0, kOp, [&] {
     return std::to_string(heads) + " heads cannot share " + std::to_string(kv_heads) + " kv heads";
   });
-  check_slots(kOp, call.kv, call.prefix, 0);
-  check_slots(kOp, call.kv, call.first_node, 0);  // so that their sum cannot overflow
-  check_slots(kOp, call.kv, call.prefix + call.first_node, n);
+  check_nodes(kOp, call.kv, call.prefix.value, call.first_node, n);
   if (!call.ancestors.empty())
     check(kOp, "ancestors", call.ancestors, {n, (call.first_node + n + 63) / 64}, {DType::kU64});
   if (call.q.bytes() > 0) do_attend(stream, call);
@@ -191,7 +197,7 @@ void Ops::top_tokens(Stream& stream, ConstTensorView logits, int count, TensorVi
 }
 
 void Ops::draw_tokens(Stream& stream, ConstTensorView q, int count, Replacement replacement,
-                      StepRng rng, std::uint64_t first_index, TensorView token) {
+                      Live<StepRng> rng, std::uint64_t first_index, TensorView token) {
   constexpr const char* kOp = "draw_tokens";
   check(kOp, "q", q, {kAny, kAny}, kF32);
   check(count > 0 && (replacement == Replacement::kYes || count <= q.dim(1)), kOp, [&] {

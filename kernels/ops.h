@@ -15,6 +15,17 @@ struct KvView {
   TensorView k, v;
 };
 
+/// An argument that a call takes as it is, or reads in the device's memory when it runs: a captured
+/// call can then be launched again with another. `value` is what the call's checks go by.
+template <class T>
+struct Live {
+  T value{};
+  const T* at = nullptr;  // on the device
+  constexpr Live() = default;
+  constexpr Live(T as_it_is, const T* on_device = nullptr) : value(as_it_is), at(on_device) {}
+  constexpr T now() const { return at == nullptr ? value : *at; }  // of code that runs there
+};
+
 /// Attention of nodes [first_node, first_node + n) of a tree over the committed prefix and their
 /// own ancestors: a draft grows a tree level by level, so earlier levels already sit in their
 /// slots. Shapes: q, out [n, heads, head_dim]; ancestors [n, ceil((first_node + n) / 64)] u64,
@@ -25,7 +36,8 @@ struct TreeAttention {
   ConstTensorView q;
   KvView kv;
   ConstTensorView ancestors;
-  std::int64_t prefix = 0, first_node = 0;
+  Live<std::int64_t> prefix;
+  std::int64_t first_node = 0;
   float scale = 0.0f;  // 1 / sqrt(head_dim)
   TensorView out;
 };
@@ -86,8 +98,10 @@ class Ops {
   void swiglu(Stream&, ConstTensorView gate, ConstTensorView up, TensorView y);
   /// y_i = table_id(i). Shapes: table [vocab, dim]; id [n] i32; y [n, dim].
   void embed(Stream&, ConstTensorView table, ConstTensorView id, TensorView y);
-  /// Writes n new rows from first_slot on. Shapes: k, v [n, kv_heads, head_dim].
-  void store_kv(Stream&, ConstTensorView k, ConstTensorView v, std::int64_t first_slot, KvView);
+  /// Writes the rows of nodes [first_node, first_node + n), as TreeAttention has them. Shapes: k, v
+  /// [n, kv_heads, head_dim].
+  void store_kv(Stream&, ConstTensorView k, ConstTensorView v, Live<std::int64_t> prefix,
+                std::int64_t first_node, KvView);
   /// Keeps rows first_slot + path(i) as rows first_slot + i. Safe in place: reads all, then writes.
   void keep_kv(Stream&, ConstTensorView path, std::int64_t first_slot, KvView);
   void attend(Stream&, const TreeAttention&);
@@ -101,7 +115,7 @@ class Ops {
   /// left of q; once the support of q is used up, uniformly from the tokens not yet drawn, so that
   /// shapes stay fixed. Shapes: q [n, vocab]; token [n, count] i32. Draw c of row i uses
   /// rng.uniform(kDraft, first_index + i * count + c).
-  void draw_tokens(Stream&, ConstTensorView q, int count, Replacement, StepRng,
+  void draw_tokens(Stream&, ConstTensorView q, int count, Replacement, Live<StepRng>,
                    std::uint64_t first_index, TensorView token);
 
  private:
@@ -110,13 +124,14 @@ class Ops {
   virtual void do_rope(Stream&, TensorView, ConstTensorView, const Rope&) = 0;
   virtual void do_swiglu(Stream&, ConstTensorView, ConstTensorView, TensorView) = 0;
   virtual void do_embed(Stream&, ConstTensorView, ConstTensorView, TensorView) = 0;
-  virtual void do_store_kv(Stream&, ConstTensorView, ConstTensorView, std::int64_t, KvView) = 0;
+  virtual void do_store_kv(Stream&, ConstTensorView, ConstTensorView, Live<std::int64_t>,
+                           std::int64_t, KvView) = 0;
   virtual void do_keep_kv(Stream&, ConstTensorView, std::int64_t, KvView) = 0;
   virtual void do_attend(Stream&, const TreeAttention&) = 0;
   virtual void do_probabilities(Stream&, ConstTensorView, Sampling, TensorView) = 0;
   virtual void do_top_tokens(Stream&, ConstTensorView, int, TensorView) = 0;
-  virtual void do_draw_tokens(Stream&, ConstTensorView, int, Replacement, StepRng, std::uint64_t,
-                              TensorView) = 0;
+  virtual void do_draw_tokens(Stream&, ConstTensorView, int, Replacement, Live<StepRng>,
+                              std::uint64_t, TensorView) = 0;
 };
 
 }  // namespace canopy

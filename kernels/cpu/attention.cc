@@ -120,7 +120,7 @@ void attend_block(const QueryBlock& block) {
   const TreeAttention& call = *block.call;
   const size_t hd = static_cast<size_t>(call.q.dim(2)), heads = static_cast<size_t>(call.q.dim(1));
   const size_t slots = static_cast<size_t>(call.kv.k.dim(1));
-  const size_t prefix = static_cast<size_t>(call.prefix), n = block.count;
+  const size_t prefix = static_cast<size_t>(call.prefix.value), n = block.count;
   // The block's last node sees no later one: nodes are numbered parents first.
   const size_t last_node = (block.first + n - 1) / block.group;
   const size_t total = prefix + static_cast<size_t>(call.first_node) + last_node + 1;
@@ -208,7 +208,7 @@ void attend(Pool& pool, std::byte* scratch, const TreeAttention& call) {
   const auto run = HWY_DYNAMIC_DISPATCH(attend_block);
   const std::size_t n = to_size(call.q.dim(0)), kv_heads = to_size(call.kv.k.dim(0));
   const std::size_t group = to_size(call.q.dim(1)) / kv_heads, rows = n * group;
-  const std::size_t context = to_size(call.prefix + call.first_node) + n;
+  const std::size_t context = to_size(call.prefix.value + call.first_node) + n;
   const std::size_t floats = thread_floats(rows, to_size(call.q.dim(2)), context);
   // Rows per block change no bits: as many as share keys well, fit in the scratch, and leave work
   // for every thread.

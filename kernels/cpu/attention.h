@@ -11,7 +11,7 @@ namespace canopy::cpu {
 /// MB of scores, or one row of them where the context is longer than that.
 std::size_t attention_scratch_bytes(const Workload& largest, std::size_t threads);
 
-/// Ops::attend, now, on the pool. scratch: 256-byte aligned.
+/// Ops::attend, now, on the pool, with the prefix by value. scratch: 256-byte aligned.
 void attend(Pool& pool, std::byte* scratch, const TreeAttention& call);
 
 }  // namespace canopy::cpu

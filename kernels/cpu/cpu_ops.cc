@@ -80,8 +80,10 @@ void CpuOps::do_embed(Stream& stream, ConstTensorView table, ConstTensorView id,
 }
 
 void CpuOps::do_store_kv(Stream& stream, ConstTensorView k, ConstTensorView v,
-                         std::int64_t first_slot, KvView kv) {
-  queue(stream, 0, [=, this](std::byte*) { cpu::store_kv(pool_, k, v, first_slot, kv); });
+                         Live<std::int64_t> prefix, std::int64_t first_node, KvView kv) {
+  queue(stream, 0, [=, this](std::byte*) {
+    cpu::store_kv(pool_, k, v, prefix.now() + first_node, kv);
+  });
 }
 
 void CpuOps::do_keep_kv(Stream& stream, ConstTensorView path, std::int64_t first_slot, KvView kv) {
@@ -90,14 +92,18 @@ void CpuOps::do_keep_kv(Stream& stream, ConstTensorView path, std::int64_t first
 }
 
 void CpuOps::do_attend(Stream& stream, const TreeAttention& call) {
-  Workload needed;
-  needed.rows = call.q.dim(0);
-  needed.heads = call.q.dim(1);
-  needed.kv_heads = call.kv.k.dim(0);
-  needed.head_dim = call.q.dim(2);
-  needed.context = call.prefix + call.first_node + call.q.dim(0);
-  queue(stream, attention_scratch_bytes(needed, pool_.size()),
-        [=, this](std::byte* scratch) { cpu::attend(pool_, scratch, call); });
+  on_cpu(stream).enqueue([this, call] {
+    TreeAttention now = call;
+    now.prefix = call.prefix.now();
+    Workload needed;
+    needed.rows = call.q.dim(0);
+    needed.heads = call.q.dim(1);
+    needed.kv_heads = call.kv.k.dim(0);
+    needed.head_dim = call.q.dim(2);
+    needed.context = now.prefix.value + call.first_node + call.q.dim(0);
+    const std::lock_guard lock(turn_);
+    cpu::attend(pool_, scratch(attention_scratch_bytes(needed, pool_.size())), now);
+  });
 }
 
 void CpuOps::do_probabilities(Stream& stream, ConstTensorView logits, Sampling sampling,
@@ -112,9 +118,9 @@ void CpuOps::do_top_tokens(Stream& stream, ConstTensorView logits, int count, Te
 }
 
 void CpuOps::do_draw_tokens(Stream& stream, ConstTensorView q, int count, Replacement replacement,
-                            StepRng rng, std::uint64_t first_index, TensorView token) {
+                            Live<StepRng> rng, std::uint64_t first_index, TensorView token) {
   queue(stream, sampling_scratch_bytes(q.dim(1), pool_.size()), [=, this](std::byte* scratch) {
-    cpu::draw_tokens(pool_, scratch, q, count, replacement, rng, first_index, token);
+    cpu::draw_tokens(pool_, scratch, q, count, replacement, rng.now(), first_index, token);
   });
 }
 

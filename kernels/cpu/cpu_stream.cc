@@ -101,21 +101,57 @@ void CpuStream::publish() {
 }
 
 void CpuStream::record(Event& event) {
+  if (capturing_ != nullptr) {
+    capturing_->pieces_.emplace_back().record = &event;
+    return;
+  }
   auto& recorded = ours<CpuEvent>(event, "event");
   const std::lock_guard lock(recorded.mutex_);
   recorded.point_ = {timeline_, tail_};  // only this thread moves tail_
 }
 
 void CpuStream::wait(const Event& event) {
+  if (capturing_ != nullptr) {
+    capturing_->pieces_.emplace_back().wait = &event;
+    return;
+  }
   CpuEvent::Point point = ours<const CpuEvent>(event, "event").point();
   if (point.timeline == nullptr || point.timeline == timeline_) return;
   Slot& slot = claim();
-  slot.run = nullptr;
+  slot.work.clear();
   slot.until = std::move(point);
   publish();
 }
 
+std::unique_ptr<Graph> CpuStream::capture(const std::function<void()>& work) {
+  require(capturing_ == nullptr, "this stream is capturing already");
+  auto graph = std::make_unique<CpuGraph>();
+  capturing_ = graph.get();
+  try {
+    work();
+  } catch (...) {
+    capturing_ = nullptr;
+    throw;
+  }
+  capturing_ = nullptr;
+  return graph;
+}
+
+void CpuStream::launch(const Graph& graph) {
+  for (const CpuGraph::Piece& piece : ours<const CpuGraph>(graph, "graph").pieces_) {
+    if (piece.record != nullptr) {
+      record(*piece.record);
+    } else if (piece.wait != nullptr) {
+      wait(*piece.wait);
+    } else {
+      claim().work = piece.work;
+      publish();
+    }
+  }
+}
+
 void CpuStream::synchronize() {
+  require(capturing_ == nullptr, "captured work has not run, so it cannot be waited for");
   std::exception_ptr error;
   {
     std::unique_lock lock(mutex_);
@@ -138,12 +174,12 @@ void CpuStream::serve() {
       skip = error_ != nullptr;
     }
     std::exception_ptr error;
-    if (slot->run == nullptr) {  // honoured behind a failure too: points keep their meaning
+    if (!slot->work) {  // honoured behind a failure too: points keep their meaning
       slot->until.timeline->wait(slot->until.at);
       slot->until = {};
     } else if (!skip) {
       try {
-        slot->run(slot->work.data());
+        slot->work();
       } catch (const Error&) {
         error = std::current_exception();
       } catch (const std::exception& e) {

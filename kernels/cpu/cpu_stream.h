@@ -17,6 +17,25 @@
 
 namespace canopy::cpu {
 
+/// A callable of plain values, copied into place. Plain itself, so that it can be copied on.
+class Work {
+ public:
+  template <class Callable>
+  void set(const Callable& work) {
+    static_assert(sizeof(Callable) <= kBytes && std::is_trivially_copyable_v<Callable>);
+    new (bytes_.data()) Callable(work);
+    run_ = [](void* of) { (*static_cast<const Callable*>(of))(); };
+  }
+  void clear() { run_ = nullptr; }
+  explicit operator bool() const { return run_ != nullptr; }
+  void operator()() { run_(bytes_.data()); }
+
+ private:
+  static constexpr std::size_t kBytes = 960;
+  alignas(std::max_align_t) std::array<std::byte, kBytes> bytes_;
+  void (*run_)(void*) = nullptr;
+};
+
 /// How far a stream has come: the number of its pieces of work that are finished. Outlives the
 /// stream while an event points at it. Any thread.
 class Timeline {
@@ -50,6 +69,18 @@ class CpuEvent final : public Event {
   Point point_;
 };
 
+/// What a stream has captured, piece by piece.
+class CpuGraph final : public Graph {
+ private:
+  friend class CpuStream;
+  struct Piece {
+    Work work;
+    Event* record = nullptr;      // or one of these two instead of work
+    const Event* wait = nullptr;
+  };
+  std::vector<Piece> pieces_;
+};
+
 /// A thread and a ring of work. Calls enqueue and return, waiting only while the ring is full:
 /// that cannot deadlock, because queued work waits only for work queued before it. One calling
 /// thread at a time; the destructor finishes what was queued.
@@ -69,20 +100,22 @@ class CpuStream final : public Stream {
   }
 
   /// Queues work(), a callable of plain values: it is copied into the ring, nothing is allocated.
-  template <class Work>
-  void enqueue(const Work& work) {
-    static_assert(sizeof(Work) <= kWorkBytes && std::is_trivially_copyable_v<Work>);
-    Slot& slot = claim();
-    new (slot.work.data()) Work(work);
-    slot.run = [](void* of) { (*static_cast<const Work*>(of))(); };
+  template <class Callable>
+  void enqueue(const Callable& work) {
+    if (capturing_ != nullptr) {
+      capturing_->pieces_.emplace_back().work.set(work);
+      return;
+    }
+    claim().work.set(work);
     publish();
   }
+  std::unique_ptr<Graph> capture(const std::function<void()>& work) override;
+  void launch(const Graph& graph) override;
 
  private:
-  static constexpr std::size_t kSlots = 256, kWorkBytes = 960;
+  static constexpr std::size_t kSlots = 256;
   struct Slot {
-    alignas(std::max_align_t) std::array<std::byte, kWorkBytes> work;
-    void (*run)(void*) = nullptr;  // null: wait for `until`
+    Work work;  // nothing: wait for `until`
     CpuEvent::Point until;
   };
   Slot& claim();  // waits for a free slot
@@ -96,6 +129,7 @@ class CpuStream final : public Stream {
   std::mutex mutex_;
   std::condition_variable queued_, finished_;
   std::uint64_t head_ = 0, tail_ = 0;  // finished and queued so far
+  CpuGraph* capturing_ = nullptr;      // only the calling thread looks
   std::exception_ptr error_;
   bool stopping_ = false;
   std::thread thread_;

@@ -5,6 +5,7 @@
 // Sources: Milakov and Gimelshein, "Online normalizer calculation for softmax" (arXiv:1805.02867);
 // Dao et al., "FlashAttention" (arXiv:2205.14135), Algorithm 1.
 #include "kernels/cuda/block.h"
+#include "kernels/ops.h"
 
 namespace canopy::cuda {
 
@@ -12,13 +13,17 @@ namespace canopy::cuda {
 /// n).
 struct TreeMask {
   const std::uint64_t* ancestors;  // [n, words]; null: a causal chain
-  std::int64_t words, prefix, first_node;
+  std::int64_t words;
+  Live<std::int64_t> prefix;
+  std::int64_t first_node;
 
   /// Slots that row `row` may see lie below this.
-  CANOPY_KERNEL std::int64_t end(std::int64_t row) const { return prefix + first_node + row + 1; }
+  CANOPY_KERNEL std::int64_t end(std::int64_t row) const {
+    return prefix.value + first_node + row + 1;
+  }
   CANOPY_KERNEL bool sees(std::int64_t row, std::int64_t slot) const {
-    if (slot < prefix) return true;
-    const std::int64_t node = slot - prefix;
+    if (slot < prefix.value) return true;
+    const std::int64_t node = slot - prefix.value;
     if (node > first_node + row) return false;
     return ancestors == nullptr ||
            (ancestors[row * words + node / 64] >> (node % 64) & std::uint64_t{1}) != 0;
@@ -48,7 +53,7 @@ struct Attend {
   const std::byte *k, *v;  // [kv_heads, slots, head_dim]
   DType dtype;
   std::int64_t n, group, kv_heads, head_dim, slots;
-  TreeMask mask;
+  TreeMask tree;
   float scale;
   float* out;  // [n, heads, head_dim]
 
@@ -60,6 +65,8 @@ struct Attend {
 
   template <class Block>
   CANOPY_KERNEL void operator()(Block& block) const {
+    TreeMask mask = tree;
+    mask.prefix = tree.prefix.now();  // once
     const std::int64_t kv_head = block.index() / tiles(), first = block.index() % tiles() * kRows;
     const auto count = static_cast<int>(n * group - first < kRows ? n * group - first : kRows);
     const int row_floats = stride();
@@ -86,7 +93,7 @@ struct Attend {
     for (std::int64_t key = 0; key < end; key += kKeys) {
       const auto keys = static_cast<int>(end - key < kKeys ? end - key : kKeys);
       block.step([&](int t) { fetch(k, kv_head, key, keys, tile, t); });
-      block.step([&](int t) { score(first, count, key, keys, queries, tile, scores, t); });
+      block.step([&](int t) { score(mask, first, count, key, keys, queries, tile, scores, t); });
       block.step([&](int t) {
         for (int r = t; r < kRows; r += kThreads) {
           float* const of_row = scores + r * (kKeys + 1);
@@ -158,8 +165,8 @@ struct Attend {
     }
   }
 
-  CANOPY_KERNEL void score(std::int64_t first, int count, std::int64_t key, int keys,
-                           const float* queries, const float* tile, float* scores, int t) const {
+  CANOPY_KERNEL void score(const TreeMask& mask, std::int64_t first, int count, std::int64_t key,
+                           int keys, const float* queries, const float* tile, float* scores, int t) const {
     const int column = t % kKeyThreads, row = t / kKeyThreads, row_floats = stride();
     float dots[kScoreRows][4] = {};
     for (int d = 0; d < row_floats - 4; d += 4) {

@@ -168,12 +168,12 @@ class BlockOps : public Ops {
             row_grid(id.dim(0), table.dim(1)));
   }
 
-  void do_store_kv(Stream& stream, ConstTensorView k, ConstTensorView v, std::int64_t first_slot,
-                   KvView kv) override {
+  void do_store_kv(Stream& stream, ConstTensorView k, ConstTensorView v, Live<std::int64_t> prefix,
+                   std::int64_t first_node, KvView kv) override {
     const auto store = [&](const ConstTensorView& from, const TensorView& to) {
       launch_(stream,
-              StoreRows{at(from), from.dim(1), from.dim(2), to.dim(1), first_slot, to.dtype(),
-                        to.data()},
+              StoreRows{at(from), from.dim(1), from.dim(2), to.dim(1), prefix, first_node,
+                        to.dtype(), to.data()},
               row_grid(from.dim(0) * from.dim(1), from.dim(2)));
     };
     store(k, kv.k);
@@ -244,7 +244,7 @@ class BlockOps : public Ops {
   }
 
   void do_draw_tokens(Stream& stream, ConstTensorView q, int count, Replacement replacement,
-                      StepRng rng, std::uint64_t first_index, TensorView token) override {
+                      Live<StepRng> rng, std::uint64_t first_index, TensorView token) override {
     const DrawTokens kernel{
         at(q), q.dim(1), count, replacement, rng, first_index, at<std::int32_t>(token)};
     launch_(stream, kernel, kernel.grid(q.dim(0)));

@@ -73,6 +73,20 @@ cudaEvent_t on_gpu(const Event& event) {
   return ours->get();
 }
 
+class CudaGraph final : public Graph {
+ public:
+  explicit CudaGraph(cudaGraph_t graph) {
+    check(cudaGraphInstantiate(&graph_, graph, 0), "making a CUDA graph");
+  }
+  ~CudaGraph() override { cudaGraphExecDestroy(graph_); }
+  CudaGraph(const CudaGraph&) = delete;
+  CudaGraph& operator=(const CudaGraph&) = delete;
+  cudaGraphExec_t get() const { return graph_; }
+
+ private:
+  cudaGraphExec_t graph_ = nullptr;
+};
+
 class CudaStream final : public Stream {
  public:
   CudaStream(int ordinal, const FaultPage& fault) : ordinal_(ordinal), fault_(fault) {
@@ -88,11 +102,16 @@ class CudaStream final : public Stream {
 
   void record(Event& event) override {
     use(ordinal_);
-    check(cudaEventRecord(on_gpu(event), stream_), "recording an event");
+    check(cudaEventRecordWithFlags(
+              on_gpu(event), stream_,
+              capturing_ ? cudaEventRecordExternal : cudaEventRecordDefault),
+          "recording an event");
   }
   void wait(const Event& event) override {
     use(ordinal_);
-    check(cudaStreamWaitEvent(stream_, on_gpu(event), 0), "making a stream wait");
+    check(cudaStreamWaitEvent(stream_, on_gpu(event),
+                              capturing_ ? cudaEventWaitExternal : cudaEventWaitDefault),
+          "making a stream wait");
   }
   void synchronize() override {
     use(ordinal_);
@@ -103,12 +122,42 @@ class CudaStream final : public Stream {
     use(ordinal_);
     check(cudaLaunchHostFunc(stream_, call, context), "queueing a call");
   }
+  std::unique_ptr<Graph> capture(const std::function<void()>& work) override {
+    use(ordinal_);
+    check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal),
+          "beginning a CUDA graph");
+    capturing_ = true;
+    cudaGraph_t captured = nullptr;
+    const auto end = [&] {
+      capturing_ = false;
+      return cudaStreamEndCapture(stream_, &captured);
+    };
+    try {
+      work();
+    } catch (...) {
+      end();
+      if (captured != nullptr) cudaGraphDestroy(captured);
+      cudaGetLastError();
+      throw;
+    }
+    check(end(), "capturing a CUDA graph");
+    const std::unique_ptr<CUgraph_st, decltype(&cudaGraphDestroy)> owner(captured,
+                                                                         &cudaGraphDestroy);
+    return std::make_unique<CudaGraph>(captured);
+  }
+  void launch(const Graph& graph) override {
+    use(ordinal_);
+    const auto* const ours = dynamic_cast<const CudaGraph*>(&graph);
+    require(ours != nullptr, "this graph belongs to another kind of device");
+    check(cudaGraphLaunch(ours->get(), stream_), "launching a CUDA graph");
+  }
   cudaStream_t get() const { return stream_; }
 
  private:
   const int ordinal_;
   const FaultPage& fault_;
   cudaStream_t stream_ = nullptr;
+  bool capturing_ = false;
 };
 
 cudaStream_t on_gpu(Stream& stream) {

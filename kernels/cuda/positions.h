@@ -1,6 +1,7 @@
 #pragma once
 // Kernels of what depends on where a token stands: rotary embedding, and rows of the KV cache.
 #include "kernels/cuda/block.h"
+#include "kernels/ops.h"
 
 namespace canopy::cuda {
 
@@ -37,7 +38,9 @@ struct RotatePairs {
 /// Ops::store_kv, for the keys or the values. One block per row and head.
 struct StoreRows {
   const float* from;  // [rows, heads, head_dim]
-  std::int64_t heads, head_dim, slots, first_slot;
+  std::int64_t heads, head_dim, slots;
+  Live<std::int64_t> prefix;
+  std::int64_t first_node;
   DType dtype;
   std::byte* cache;  // [heads, slots, head_dim]
 
@@ -45,7 +48,7 @@ struct StoreRows {
   CANOPY_KERNEL void operator()(Block& block) const {
     const std::int64_t row = block.index() / heads, head = block.index() % heads;
     const float* const values = from + block.index() * head_dim;
-    const std::int64_t to = (head * slots + first_slot + row) * head_dim;
+    const std::int64_t to = (head * slots + prefix.now() + first_node + row) * head_dim;
     block.step([&](int t) {
       for (std::int64_t k = t; k < head_dim; k += block.threads())
         store_float(dtype, cache, to + k, values[k]);

@@ -190,7 +190,7 @@ struct DrawTokens {
   std::int64_t vocab;
   int count;
   Replacement replacement;
-  StepRng rng;
+  Live<StepRng> rng;
   std::uint64_t first_index;
   std::int32_t* token;
 
@@ -226,10 +226,11 @@ struct DrawTokens {
     });
     block.step([&](int t) {
       if (t != 0) return;
+      const StepRng now = rng.now();
       std::size_t undrawn = n;
       for (int c = 0; c < count; ++c) {
         const double u =
-            rng.uniform(StepRng::Purpose::kDraft, index + static_cast<std::uint64_t>(c));
+            now.uniform(StepRng::Purpose::kDraft, index + static_cast<std::uint64_t>(c));
         std::size_t one = draw_token(left, n, parts, u);
         if (one == n) one = draw_any(left, undrawn, u);
         to[c] = static_cast<std::int32_t>(one);

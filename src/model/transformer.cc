@@ -217,8 +217,7 @@ void Transformer::Impl::attention(const UnitWeights& w, int layer, Stream& compu
     for (const Segment& s : chunk.segments) {
       const int skip = s.first_row - chunk.first_row;
       const KvView kv = s.kv->layer(layer);
-      ops.store_kv(compute, k.rows(skip, s.rows), v.rows(skip, s.rows), s.prefix + s.first_node,
-                   kv);
+      ops.store_kv(compute, k.rows(skip, s.rows), v.rows(skip, s.rows), s.prefix, s.first_node, kv);
       ConstTensorView ancestors;
       if (!s.chain)
         ancestors = ConstTensorView(bits.data() + s.bits_offset * sizeof(std::uint64_t),

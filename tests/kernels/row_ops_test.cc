@@ -165,15 +165,15 @@ TEST_P(RowOps, AnIdOutsideTheTableIsReportedWhenTheStreamIsSynchronized) {
 TEST_P(RowOps, StoredRowsAreRoundedToTheCacheAndTouchNothingElse) {
   std::mt19937 random(6);
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
-    const std::size_t n = 5, heads = 3, hd = 24, slots = 17, first = 4;
+    const std::size_t n = 5, heads = 3, hd = 24, slots = 17, prefix = 3, first = 4;
     const std::vector<float> k = random_floats(n * heads * hd, random);
     const std::vector<float> v = random_floats(n * heads * hd, random);
     const std::vector<std::byte> before = random_weights(dtype, heads * slots, hd, random);
     OnDevice ks = send(k), vs = send(v), keys = send(before), values = send(before);
     const auto cache = {dim(heads), dim(slots), dim(hd)};
     const auto rows = {dim(n), dim(heads), dim(hd)};
-    ops().store_kv(stream(), ks.view(DType::kF32, rows), vs.view(DType::kF32, rows), first,
-                   {keys.view(dtype, cache), values.view(dtype, cache)});
+    ops().store_kv(stream(), ks.view(DType::kF32, rows), vs.view(DType::kF32, rows), prefix,
+                   first - prefix, {keys.view(dtype, cache), values.view(dtype, cache)});
     for (const bool is_key : {true, false}) {
       const std::vector<std::byte> after = (is_key ? keys : values).read<std::byte>();
       std::vector<float> got(heads * slots * hd), old(got.size());
@@ -249,7 +249,7 @@ TEST_P(RowOps, ChecksNameTheOpAndTheMismatch) {
        }),
        "embed: id is F32"},
       {message([&] {
-         ops().store_kv(s, f32({3, 2, 16}), f32({3, 2, 16}), 6, kv);
+         ops().store_kv(s, f32({3, 2, 16}), f32({3, 2, 16}), 4, 2, kv);
        }),
        "store_kv: slots [6, + 3) are outside a cache of 8"},
       {message([&] { ops().keep_kv(s, data.view(DType::kI32, {9}), 0, kv); }), "keep_kv: slots"},
