@@ -43,10 +43,10 @@ class Stream {
   /// behind it begins. It must be quick, must not throw, and must not touch this or any stream.
   virtual void host_call(void (*call)(void*), void* context) = 0;
   /// Keeps what work() queues on this stream. Nothing of it runs yet, so work() must not wait for
-  /// it; on other streams it queues nothing. Memory that the calls name must outlive the graph; what
-  /// they read in it (and so Live arguments) may differ at each launch. Events are recorded and
-  /// waited for at each launch. Throws what work() throws, or Error if the device cannot make a graph
-  /// of this; the stream is then as before.
+  /// it; on other streams it queues nothing. Memory that the calls name must outlive the graph;
+  /// what they read in it (and so Live arguments) may differ at each launch. Events are recorded
+  /// and waited for at each launch. Throws what work() throws, or Error if the device cannot make a
+  /// graph of this; the stream is then as before.
   virtual std::unique_ptr<Graph> capture(const std::function<void()>& work) = 0;
   virtual void launch(const Graph& graph) = 0;
 };

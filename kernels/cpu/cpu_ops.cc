@@ -81,9 +81,8 @@ void CpuOps::do_embed(Stream& stream, ConstTensorView table, ConstTensorView id,
 
 void CpuOps::do_store_kv(Stream& stream, ConstTensorView k, ConstTensorView v,
                          Live<std::int64_t> prefix, std::int64_t first_node, KvView kv) {
-  queue(stream, 0, [=, this](std::byte*) {
-    cpu::store_kv(pool_, k, v, prefix.now() + first_node, kv);
-  });
+  queue(stream, 0,
+        [=, this](std::byte*) { cpu::store_kv(pool_, k, v, prefix.now() + first_node, kv); });
 }
 
 void CpuOps::do_keep_kv(Stream& stream, ConstTensorView path, std::int64_t first_slot, KvView kv) {

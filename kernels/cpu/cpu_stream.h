@@ -75,7 +75,7 @@ class CpuGraph final : public Graph {
   friend class CpuStream;
   struct Piece {
     Work work;
-    Event* record = nullptr;      // or one of these two instead of work
+    Event* record = nullptr;  // or one of these two instead of work
     const Event* wait = nullptr;
   };
   std::vector<Piece> pieces_;

@@ -166,7 +166,8 @@ struct Attend {
   }
 
   CANOPY_KERNEL void score(const TreeMask& mask, std::int64_t first, int count, std::int64_t key,
-                           int keys, const float* queries, const float* tile, float* scores, int t) const {
+                           int keys, const float* queries, const float* tile, float* scores,
+                           int t) const {
     const int column = t % kKeyThreads, row = t / kKeyThreads, row_floats = stride();
     float dots[kScoreRows][4] = {};
     for (int d = 0; d < row_floats - 4; d += 4) {

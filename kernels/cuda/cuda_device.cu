@@ -102,9 +102,8 @@ class CudaStream final : public Stream {
 
   void record(Event& event) override {
     use(ordinal_);
-    check(cudaEventRecordWithFlags(
-              on_gpu(event), stream_,
-              capturing_ ? cudaEventRecordExternal : cudaEventRecordDefault),
+    check(cudaEventRecordWithFlags(on_gpu(event), stream_,
+                                   capturing_ ? cudaEventRecordExternal : cudaEventRecordDefault),
           "recording an event");
   }
   void wait(const Event& event) override {

@@ -14,6 +14,7 @@ struct Sampling {
   float temperature = 0.0f;
   int top_k = 0;  // 0: all
   float top_p = 1.0f;
+  bool operator==(const Sampling&) const = default;
 };
 
 }  // namespace canopy

@@ -129,6 +129,8 @@ po::options_description flags() {
        "cuda or cuda:N")                                                                     //
       ("gpu-memory", po::value<std::string>()->value_name("SIZE"),                           //
        "the run behaves as on a GPU of this size (default: all that is free)")               //
+      ("enforce-eager",                                                                      //
+       "launch the draft's kernels one by one, instead of a CUDA graph for each level")      //
       ("host-memory", po::value<std::string>()->value_name("SIZE"), "bound on the process")  //
       ("resident", po::value<std::string>()->value_name("SIZE"),
        "target weights that stay on the GPU (default: what fits)")  //
@@ -257,6 +259,7 @@ class Bench {
       if (!device.starts_with("cuda:")) throw UsageError("--device: a GPU is measured: cuda:N");
       options.device.ordinal = std::atoi(device.c_str() + 5);
     }
+    options.graphs = values_.count("enforce-eager") == 0;
     PlanRequest& plan = options.plan;
     plan.temperature = static_cast<double>(values_["temp"].as<float>());
     plan.acceptance = options.synthetic_acceptance = acceptance_;

@@ -83,9 +83,10 @@ void choose_device(const po::variables_map& values, DeviceChoice& device) {
   } else {
     throw UsageError("--device: '" + name + "' is none of auto, cpu, cuda, cuda:N");
   }
-  if (!values.count("gpu-memory")) return;
-  if (device.kind == "cpu") throw UsageError("--gpu-memory: no GPU is used; see canopy doctor");
-  device.gpu_memory = size_above_zero(values, "gpu-memory");
+  for (const char* flag : {"gpu-memory", "enforce-eager"})
+    if (values.count(flag) && device.kind == "cpu")
+      throw UsageError("--" + std::string(flag) + ": no GPU is used; see canopy doctor");
+  if (values.count("gpu-memory")) device.gpu_memory = size_above_zero(values, "gpu-memory");
 }
 
 sigset_t stop_signals() {
@@ -100,16 +101,19 @@ sigset_t stop_signals() {
 
 po::options_description model_flags() {
   po::options_description flags("Model and memory");
-  flags.add_options()                                                                    //
-      ("model,m", po::value<std::string>()->value_name("PATH")->required(),              //
-       "model: a Hugging Face directory or a GGUF file")                                 //
-      ("device", po::value<std::string>()->value_name("D")->default_value("auto"),       //
-       "auto (a GPU, if there is one), cpu, cuda or cuda:N")                             //
-      ("memory", po::value<std::string>()->value_name("SIZE"),                           //
-       "bound on the whole process, e.g. 1G (default: 80% of the free memory)")          //
-      ("host-memory", po::value<std::string>()->value_name("SIZE"), "the same")          //
-      ("gpu-memory", po::value<std::string>()->value_name("SIZE"),                       //
-       "bound on what is used of the GPU's memory (default: all that is free)")          //
+  flags.add_options()                                                               //
+      ("model,m", po::value<std::string>()->value_name("PATH")->required(),         //
+       "model: a Hugging Face directory or a GGUF file")                            //
+      ("device", po::value<std::string>()->value_name("D")->default_value("auto"),  //
+       "auto (a GPU, if there is one), cpu, cuda or cuda:N")                        //
+      ("memory", po::value<std::string>()->value_name("SIZE"),                      //
+       "bound on the whole process, e.g. 1G (default: 80% of the free memory)")     //
+      ("host-memory", po::value<std::string>()->value_name("SIZE"), "the same")     //
+      ("gpu-memory", po::value<std::string>()->value_name("SIZE"),                  //
+       "bound on what is used of the GPU's memory (default: all that is free)")     //
+      ("enforce-eager",                                                             //
+       "launch the draft's kernels one by one, instead of a CUDA graph for each level of a tree; a "
+       "--trace does that, too")                                                         //
       ("resident", po::value<std::string>()->value_name("SIZE")->default_value("auto"),  //
        "weights of the model that stay where they are computed with, in memory or on the GPU: "
        "auto, none, or a size; the rest of the budget is the ring that they stream through")  //
@@ -158,6 +162,7 @@ EngineOptions engine_options(const po::variables_map& values) {
     options.plan.resident = 0;
   else if (resident != "auto")
     options.plan.resident = parse_size("--resident", resident);
+  options.graphs = values.count("enforce-eager") == 0;
   options.verify_weights = values.count("verify-weights") > 0;
   if (values.count("ctx-size") && (options.plan.context = values["ctx-size"].as<int>()) < 1)
     throw UsageError("--ctx-size: must be at least 1");

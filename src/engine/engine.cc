@@ -97,6 +97,8 @@ Engine::Impl::Impl(ModelFiles files, const EngineOptions& options, const LoadPro
     draft_weights = load_resident(*device, *models.draft, notes, progress, stop);
     if (trace) draft_weights = traced(std::move(draft_weights), *trace, Trace::Lane::kDraft);
     draft = std::make_unique<Transformer>(*device, d, *draft_weights, plan.draft_limits);
+    // A trace tells of each unit, so it takes them one by one; on the CPU there is nothing to gain.
+    plan.policy.graphs = options.graphs && !trace && !device->shares_host_memory();
     policy.emplace(*device, plan.policy);
     cost = request.cost;
     sampled = request.temperature > 0;

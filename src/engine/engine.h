@@ -36,6 +36,7 @@ struct EngineOptions {
   /// Makes another device than make_device() would: tests put one of their own here.
   std::function<std::unique_ptr<Device>()> make_device = {};
   PlanRequest plan;             // plan.memory 0: a safe share of what is free
+  bool graphs = true;           // on a GPU: the draft's levels are launched as one each
   bool verify_weights = false;  // each streamed unit by a checksum, on every sweep but the first
   Trace* trace = nullptr;       // gains what happens when; must outlive the engine
   /// Instead of what verification says, the walk down each tree is drawn from this vector: to

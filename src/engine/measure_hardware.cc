@@ -214,7 +214,10 @@ class Measurement {
   }
 
   DraftPolicy::Config config_of(int width, Drawing drawing) const {
-    return {two_levels(width), drawing, m_.plan.policy.vocab, 1};
+    return {.shape = two_levels(width),
+            .drawing = drawing,
+            .vocab = m_.plan.policy.vocab,
+            .graphs = m_.plan.policy.graphs};
   }
 
   /// While the ring fills again, as it does in a step: reading takes its share of the memory.

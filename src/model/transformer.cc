@@ -25,7 +25,7 @@ void drain(Stream& stream) noexcept {
 
 /// Buffers of one model, as byte sizes, so that the budget and the constructor cannot disagree.
 struct Sizes {
-  std::size_t residual, normed, work, logit_input, logits, position, ids, bits, rope;
+  std::size_t residual, normed, work, logit_input, logits, position, prefix, ids, bits, rope;
 
   Sizes(const ModelConfig& c, const Transformer::Limits& limits) {
     const auto nodes = at(limits.max_nodes), chunk = at(std::min(limits.chunk, limits.max_nodes));
@@ -38,20 +38,22 @@ struct Sizes {
     logit_input = rows * at(c.dim) * f32;
     logits = rows * at(c.vocab) * f32;
     position = nodes * sizeof(std::int32_t);
+    prefix = nodes * sizeof(std::int64_t);  // of each part, which has a node at least
     ids = rows * sizeof(std::int32_t);
     bits = at(limits.max_tree) * at(words_for(limits.max_tree)) * sizeof(std::uint64_t);
     rope = at(c.head_dim / 2) * f32;
   }
   std::size_t total() const {
-    return residual + normed + work + logit_input + logits + position + ids + bits + rope;
+    return residual + normed + work + logit_input + logits + position + prefix + ids + bits + rope;
   }
 };
 
 /// Rows of one part that lie in one chunk: what attention, the cache and RoPE see at once.
 struct Segment {
   KvCache* kv;
-  int first_row, rows;      // in the sweep's flat list of nodes
-  int prefix, first_node;   // as in TreeAttention
+  int first_row, rows;  // in the sweep's flat list of nodes
+  Live<std::int64_t> prefix;
+  int first_node;           // as in TreeAttention
   std::size_t bits_offset;  // words into the bits buffer
   bool chain;
 };
@@ -68,8 +70,9 @@ struct Transformer::Impl {
   WeightSource& weights;
   Limits limits;
 
-  Buffer residual, normed, work, logit_input, logits, position, ids, bits, rope_frequency;
+  Buffer residual, normed, work, logit_input, logits, position, prefix, ids, bits, rope_frequency;
   std::vector<std::int32_t> host_position, host_ids;
+  std::vector<std::int64_t> host_prefix;
   std::vector<TokenId> host_tokens;
   std::vector<std::uint64_t> host_bits;
   std::vector<Chunk> chunks;
@@ -85,6 +88,7 @@ struct Transformer::Impl {
     logit_input = device.allocate(sizes.logit_input);
     logits = device.allocate(sizes.logits);
     position = device.allocate(sizes.position);
+    prefix = device.allocate(sizes.prefix);
     ids = device.allocate(sizes.ids);
     bits = device.allocate(sizes.bits);
     rope_frequency = device.allocate(sizes.rope);
@@ -99,14 +103,17 @@ struct Transformer::Impl {
     return TensorView(buffer.data(), DType::kF32, {first + rows, columns}).rows(first, rows);
   }
 
-  /// Lays the parts out as one list of nodes, cut into chunks, and sends positions and ancestor
-  /// bits to the device. Returns the number of nodes and of logit rows.
-  std::pair<int, int> lay_out(std::span<const SweepPart> parts, Stream& compute);
+  /// Lays the parts out as one list of nodes, cut into chunks, and sends what is known of them to
+  /// the device.
+  void lay_out(std::span<const SweepPart> parts, Stream& compute);
   void check(const SweepPart& part) const;
   void attention(const UnitWeights& w, int layer, Stream& compute);
   void mlp(const UnitWeights& w, Stream& compute);
-  void sweep(int nodes, int rows, Stream& compute, const std::stop_token& stop,
-             const OnUnit& on_unit);
+  void embed(Stream& compute);
+  ConstTensorView sweep(Stream& compute, const std::stop_token& stop, const OnUnit& on_unit);
+  /// Calls body(), which uses the weights and `compute`, and leaves both in order if it throws.
+  template <class Body>
+  auto or_abandon(Stream& compute, const Body& body);
 };
 
 void Transformer::Impl::check(const SweepPart& part) const {
@@ -132,14 +139,19 @@ void Transformer::Impl::check(const SweepPart& part) const {
                 " slots and the model was set up for " + std::to_string(limits.max_context));
 }
 
-std::pair<int, int> Transformer::Impl::lay_out(std::span<const SweepPart> parts, Stream& compute) {
+void Transformer::Impl::lay_out(std::span<const SweepPart> parts, Stream& compute) {
   uploaded->wait();  // the previous sweep's copies of the vectors below
-  host_position.clear(), host_ids.clear(), host_tokens.clear(), host_bits.clear(), chunks.clear();
+  host_position.clear(), host_prefix.clear(), host_ids.clear(), host_tokens.clear();
+  host_bits.clear(), chunks.clear();
   for (const SweepPart& part : parts) {
     check(part);
     const TreeBatch& b = part.batch;
     const auto n = static_cast<int>(b.tokens.size());
     const auto base = static_cast<int>(host_tokens.size());
+    const Live<std::int64_t> prefix_of_part(
+        part.kv->length() + part.ahead,
+        reinterpret_cast<const std::int64_t*>(prefix.data()) + host_prefix.size());
+    host_prefix.push_back(prefix_of_part.value);
     for (const std::int32_t row : b.logit_rows) host_ids.push_back(base + row);
     host_tokens.insert(host_tokens.end(), b.tokens.begin(), b.tokens.end());
     host_position.insert(host_position.end(), b.position.begin(), b.position.end());
@@ -148,8 +160,8 @@ std::pair<int, int> Transformer::Impl::lay_out(std::span<const SweepPart> parts,
       Chunk& chunk = chunks.back();
       const int rows = std::min(n - i, limits.chunk - chunk.rows);
       const bool chain = b.ancestor_bits.empty();
-      chunk.segments.push_back({part.kv, base + i, rows, part.kv->length() + part.ahead,
-                                b.first_node + i, host_bits.size(), chain});
+      chunk.segments.push_back(
+          {part.kv, base + i, rows, prefix_of_part, b.first_node + i, host_bits.size(), chain});
       // Parents come first, so rows [i, i + rows) have no bits beyond first_node + i + rows.
       const auto words = at(words_for(b.first_node + n));
       for (int r = i; !chain && r < i + rows; ++r) {
@@ -170,10 +182,10 @@ std::pair<int, int> Transformer::Impl::lay_out(std::span<const SweepPart> parts,
                 std::to_string(limits.max_tree) + " of them in trees, and " +
                 std::to_string(limits.max_logit_rows));
   device.upload(compute, position.data(), std::as_bytes(std::span(host_position)));
+  device.upload(compute, prefix.data(), std::as_bytes(std::span(host_prefix)));
   device.upload(compute, ids.data(), std::as_bytes(std::span(host_ids)));
   device.upload(compute, bits.data(), std::as_bytes(std::span(host_bits)));
   compute.record(*uploaded);
-  return {nodes, rows};
 }
 
 void Transformer::Impl::attention(const UnitWeights& w, int layer, Stream& compute) {
@@ -247,10 +259,16 @@ void Transformer::Impl::mlp(const UnitWeights& w, Stream& compute) {
   }
 }
 
-void Transformer::Impl::sweep(int nodes, int rows, Stream& compute, const std::stop_token& stop,
-                              const OnUnit& on_unit) {
-  Ops& ops = device.ops();
+void Transformer::Impl::embed(Stream& compute) {
+  const auto nodes = static_cast<int>(host_tokens.size());
   weights.embed(host_tokens, compute, rows_of(residual, 0, nodes, config.dim));
+}
+
+ConstTensorView Transformer::Impl::sweep(Stream& compute, const std::stop_token& stop,
+                                         const OnUnit& on_unit) {
+  Ops& ops = device.ops();
+  const auto nodes = static_cast<int>(host_tokens.size());
+  const auto rows = static_cast<int>(host_ids.size());
   const TensorView head_in = rows_of(logit_input, 0, rows, config.dim);
   const TensorView out = rows_of(logits, 0, rows, config.vocab);
   bool gathered = false;
@@ -280,6 +298,18 @@ void Transformer::Impl::sweep(int nodes, int rows, Stream& compute, const std::s
         break;
     }
   }
+  return out;
+}
+
+template <class Body>
+auto Transformer::Impl::or_abandon(Stream& compute, const Body& body) {
+  try {
+    return body();
+  } catch (...) {
+    weights.abandon_sweep();
+    drain(compute);  // the caller may now free what queued work reads and writes
+    throw;
+  }
 }
 
 Transformer::Transformer(Device& device, const ModelConfig& config, WeightSource& weights,
@@ -308,15 +338,17 @@ Workload Transformer::workload(const ModelConfig& config, const Limits& limits) 
 
 ConstTensorView Transformer::forward(std::span<const SweepPart> parts, Stream& compute,
                                      std::stop_token stop, const OnUnit& on_unit) {
-  const auto [nodes, rows] = impl_->lay_out(parts, compute);
-  try {
-    impl_->sweep(nodes, rows, compute, stop, on_unit);
-  } catch (...) {
-    impl_->weights.abandon_sweep();
-    drain(compute);  // the caller may now free what queued work reads and writes
-    throw;
-  }
-  return impl_->rows_of(impl_->logits, 0, rows, impl_->config.vocab);
+  prepare(parts, compute);
+  return run(compute, std::move(stop), on_unit);
+}
+
+void Transformer::prepare(std::span<const SweepPart> parts, Stream& compute) {
+  impl_->lay_out(parts, compute);
+  impl_->or_abandon(compute, [&] { impl_->embed(compute); });
+}
+
+ConstTensorView Transformer::run(Stream& compute, std::stop_token stop, const OnUnit& on_unit) {
+  return impl_->or_abandon(compute, [&] { return impl_->sweep(compute, stop, on_unit); });
 }
 
 }  // namespace canopy

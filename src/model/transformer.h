@@ -65,6 +65,12 @@ class Transformer {
   ConstTensorView forward(std::span<const SweepPart> parts, Stream& compute,
                           std::stop_token stop = {}, const OnUnit& on_unit = {});
 
+  /// forward() in two halves, the second of which can be captured (Stream::capture) where weights
+  /// rest: run() queues the same work after each prepare() of parts that differ in no more than
+  /// their tokens, positions, bits and lengths of text.
+  void prepare(std::span<const SweepPart> parts, Stream& compute);
+  ConstTensorView run(Stream& compute, std::stop_token stop = {}, const OnUnit& on_unit = {});
+
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;

@@ -72,6 +72,11 @@ DraftPolicy::Needs room_of(const DraftPolicy::Config& config) {
           std::max(own.widest, room.widest), std::max(own.proposals, room.proposals)};
 }
 
+std::size_t q_bytes(const DraftPolicy::Config& config) {
+  if (!uses_q(config.drawing)) return 0;
+  return at(config.max_requests) * at(room_of(config).inner) * at(config.vocab) * sizeof(float);
+}
+
 }  // namespace
 
 DraftPolicy::DraftPolicy(Device& device, const Config& config)
@@ -81,16 +86,17 @@ DraftPolicy::DraftPolicy(Device& device, const Config& config)
   const std::size_t proposals = at(config.max_requests) * at(config_.room.proposals);
   proposals_ = device.allocate(proposals * sizeof(TokenId));
   host_proposals_.reserve(proposals);
-  if (const std::size_t q = device_bytes(config) - proposals_.bytes(); q > 0)
+  if (const std::size_t q = q_bytes(config_); q > 0) {
     q_ = device.allocate(q);
+    rngs_ = device.allocate(at(config.max_requests) * sizeof(StepRng));
+  }
   reshape(config.shape);
 }
 
 std::size_t DraftPolicy::device_bytes(const Config& config) {
-  const Needs room = room_of(config);
-  std::size_t each = at(room.proposals) * sizeof(TokenId);
-  if (uses_q(config.drawing)) each += at(room.inner) * at(config.vocab) * sizeof(float);
-  return at(config.max_requests) * each;
+  std::size_t each = at(room_of(config).proposals) * sizeof(TokenId);
+  if (uses_q(config.drawing)) each += sizeof(StepRng);
+  return at(config.max_requests) * each + q_bytes(config);
 }
 
 int DraftPolicy::widest_forward(const Config& config) {
@@ -112,6 +118,8 @@ void DraftPolicy::reshape(TreeShape shape) {
             "draft: a node has more children than there are tokens");
   config_.shape = std::move(shape);
   layout_ = std::move(layout);
+  captured_for_ = {};
+  graphs_.clear();
 }
 
 TensorView DraftPolicy::q_of(std::size_t request) const {
@@ -134,14 +142,25 @@ std::vector<Draft> DraftPolicy::grow(Transformer& model, std::span<const DraftRe
     drafts.push_back({TokenTree(requests[r].pending.back()), config_.drawing, layout_.row,
                       uses_q(config_.drawing) ? q_of(r) : TensorView()});
   }
+  if (uses_q(config_.drawing)) {
+    host_rngs_.clear();
+    for (const DraftRequest& request : requests) host_rngs_.push_back(request.rng);
+    device_->upload(stream, rngs_.data(), std::as_bytes(std::span(host_rngs_)));
+  }
+  if (config_.graphs) forget_graphs_of_others(model, requests, stream);
   try {
     for (std::size_t depth = 0; depth < layout_.levels.size(); ++depth) {
       const Level& level = layout_.levels[depth];
-      const ConstTensorView logits =
-          depth == 0 ? run_pending(model, requests, stream, stop)
-                     : run_level(model, requests, level, depth, drafts, stream, stop);
-      propose(requests, level, logits, drafts, stream);
+      if (depth == 0) {
+        propose(requests, level, run_pending(model, requests, stream, stop), stream);
+      } else {
+        if (stop.stop_requested()) throw Stopped();  // a graph does not look
+        prepare_level(model, requests, level, depth, drafts, stream);
+        run_level(model, requests, depth, stream, stop);
+      }
+      add_children(level, drafts, stream);
     }
+    warm_ = true;
   } catch (...) {
     for (std::size_t r = 0; r < requests.size(); ++r) requests[r].kv->truncate(length[r]);
     throw;
@@ -171,10 +190,22 @@ ConstTensorView DraftPolicy::run_pending(Transformer& model, std::span<const Dra
   return logits;
 }
 
-ConstTensorView DraftPolicy::run_level(Transformer& model, std::span<const DraftRequest> requests,
-                                       const Level& level, std::size_t depth,
-                                       std::span<const Draft> drafts, Stream& stream,
-                                       const std::stop_token& stop) {
+void DraftPolicy::forget_graphs_of_others(const Transformer& model,
+                                          std::span<const DraftRequest> requests,
+                                          const Stream& stream) {
+  CapturedFor wanted{&model, &stream, {}};
+  for (const DraftRequest& request : requests)
+    wanted.requests.push_back(
+        {request.kv->layer(0).k.data(), request.kv->capacity(), request.sampling});
+  if (wanted == captured_for_) return;
+  captured_for_ = std::move(wanted);
+  warm_ = false;
+  graphs_.clear();
+}
+
+void DraftPolicy::prepare_level(Transformer& model, std::span<const DraftRequest> requests,
+                                const Level& level, std::size_t depth,
+                                std::span<const Draft> drafts, Stream& stream) {
   std::vector<std::vector<TokenId>> tokens(requests.size());
   std::vector<std::vector<std::int32_t>> positions(requests.size());
   std::vector<SweepPart> parts;
@@ -185,11 +216,23 @@ ConstTensorView DraftPolicy::run_level(Transformer& model, std::span<const Draft
     parts.push_back({{tokens[r], positions[r], level.ancestors, level.first, level.logit_rows},
                      requests[r].kv});
   }
-  return model.forward(parts, stream, stop);
+  model.prepare(parts, stream);
+}
+
+void DraftPolicy::run_level(Transformer& model, std::span<const DraftRequest> requests,
+                            std::size_t depth, Stream& stream, const std::stop_token& stop) {
+  const auto run = [&](const std::stop_token& until) {
+    propose(requests, layout_.levels[depth], model.run(stream, until), stream);
+  };
+  if (!config_.graphs || !warm_) return run(stop);
+  if (graphs_.size() < depth)
+    in_context("capturing a level of the draft as a graph (--enforce-eager does without)",
+               [&] { graphs_.push_back(stream.capture([&] { run({}); })); });
+  stream.launch(*graphs_[depth - 1]);
 }
 
 void DraftPolicy::propose(std::span<const DraftRequest> requests, const Level& level,
-                          ConstTensorView logits, std::span<Draft> drafts, Stream& stream) {
+                          ConstTensorView logits, Stream& stream) {
   Ops& ops = device_->ops();
   const auto count = static_cast<std::int64_t>(requests.size()) * level.count;
   const TensorView proposals(proposals_.data(), DType::kI32, {count, level.children});
@@ -208,11 +251,15 @@ void DraftPolicy::propose(std::span<const DraftRequest> requests, const Level& l
       });
       ops.draw_tokens(stream, q, level.children,
                       config_.drawing == Drawing::kSequoia ? Replacement::kNo : Replacement::kYes,
-                      requests[r].rng, level.first_draw, tokens);
+                      {requests[r].rng, reinterpret_cast<const StepRng*>(rngs_.data()) + r},
+                      level.first_draw, tokens);
     }
   }
-  host_proposals_.resize(at(static_cast<int>(count)) * at(level.children));
-  device_->download(stream, std::as_writable_bytes(std::span(host_proposals_)), proposals.data());
+}
+
+void DraftPolicy::add_children(const Level& level, std::span<Draft> drafts, Stream& stream) {
+  host_proposals_.resize(drafts.size() * at(level.count) * at(level.children));
+  device_->download(stream, std::as_writable_bytes(std::span(host_proposals_)), proposals_.data());
   stream.synchronize();
 
   // Each node keeps as many of its proposals as the shape gives it children, best or first ones.

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <stop_token>
 #include <vector>
@@ -39,6 +40,7 @@ class DraftPolicy {
     int vocab = 0;         // tokens that both models know: the ids below the smaller vocabulary
     int max_requests = 1;  // most sequences of one grow
     Needs room = {};       // for shapes to come, where they need more than the first
+    bool graphs = false;   // each level is captured once and then launched as one
   };
   DraftPolicy(Device& device, const Config& config);
   /// Device bytes such a policy holds; q, a row for each inner node, is most of it. Pure.
@@ -50,6 +52,9 @@ class DraftPolicy {
   const TreeShape& shape() const { return config_.shape; }
   const Needs& room() const { return config_.room; }
   bool has_room(const TreeShape& shape) const;
+  /// Levels that have been captured, of these that can be: all but the root's, whose `pending`
+  /// differs in length.
+  int captured_levels() const { return static_cast<int>(graphs_.size()); }
   /// Trees have this shape from now on. Throws Error if there is no room for it.
   void reshape(TreeShape shape);
 
@@ -81,18 +86,40 @@ class DraftPolicy {
 
   ConstTensorView run_pending(Transformer&, std::span<const DraftRequest>, Stream&,
                               const std::stop_token&);
-  ConstTensorView run_level(Transformer&, std::span<const DraftRequest>, const Level&,
-                            std::size_t depth, std::span<const Draft>, Stream&,
-                            const std::stop_token&);
-  void propose(std::span<const DraftRequest>, const Level&, ConstTensorView logits,
-               std::span<Draft>, Stream&);
+  void prepare_level(Transformer&, std::span<const DraftRequest>, const Level&, std::size_t depth,
+                     std::span<const Draft>, Stream&);
+  /// Runs a prepared level and its proposals: kernel by kernel the first time, which also loads
+  /// what a device loads late, then as a graph.
+  void run_level(Transformer&, std::span<const DraftRequest>, std::size_t depth, Stream&,
+                 const std::stop_token&);
+  void propose(std::span<const DraftRequest>, const Level&, ConstTensorView logits, Stream&);
+  void add_children(const Level&, std::span<Draft>, Stream&);
+  void forget_graphs_of_others(const Transformer&, std::span<const DraftRequest>, const Stream&);
   TensorView q_of(std::size_t request) const;  // [inner nodes, vocab]
 
   Device* device_;
   Config config_;
   Layout layout_;
-  Buffer q_, proposals_;
+  Buffer q_, proposals_, rngs_;
   std::vector<TokenId> host_proposals_;
+  std::vector<StepRng> host_rngs_;  // of the requests
+
+  /// What a captured level has in it besides the shape.
+  struct CapturedFor {
+    struct Request {
+      const std::byte* cache;  // the memory: another of this size may take its place there
+      int capacity;
+      Sampling sampling;
+      bool operator==(const Request&) const = default;
+    };
+    const Transformer* model = nullptr;
+    const Stream* stream = nullptr;
+    std::vector<Request> requests;
+    bool operator==(const CapturedFor&) const = default;
+  };
+  CapturedFor captured_for_;
+  bool warm_ = false;                           // all levels have run for it
+  std::vector<std::unique_ptr<Graph>> graphs_;  // of levels 1, 2, ...
 };
 
 }  // namespace canopy

@@ -77,20 +77,23 @@ TEST_P(DeviceTest, TheTextIsTheSameWhereverWeightsRestAndWhateverTheTree) {
     }
 }
 
-TEST_P(DeviceTest, SampledTextIsTheSameWhereverWeightsRest) {
+TEST_P(DeviceTest, SampledTextIsTheSameWhereverWeightsRestAndHoweverKernelsAreLaunched) {
   std::vector<TokenId> expected;
   const std::vector<TokenId> p = prompt(2);
   for (const Way& way : kWays) {
     SCOPED_TRACE(way.name);
-    EngineOptions o = options(Spec::kSequoia, 12, 4, 0.8);
-    o.plan.resident = way.resident;
-    o.plan.from_disk = way.from_disk;
-    Engine engine = make_on(std::size_t{1} << 30, o);
-    GenerateRequest r = request(p);
-    r.sampling.temperature = 0.8f;
-    const std::vector<TokenId> text = engine.generate(r).tokens;
-    if (expected.empty()) expected = text;
-    EXPECT_EQ(text, expected);
+    for (const bool graphs : {true, false}) {
+      EngineOptions o = options(Spec::kSequoia, 12, 4, 0.8);
+      o.plan.resident = way.resident;
+      o.plan.from_disk = way.from_disk;
+      o.graphs = graphs;
+      Engine engine = make_on(std::size_t{1} << 30, o);
+      GenerateRequest r = request(p);
+      r.sampling.temperature = 0.8f;
+      const std::vector<TokenId> text = engine.generate(r).tokens;
+      if (expected.empty()) expected = text;
+      EXPECT_EQ(text, expected) << (graphs ? "graphs" : "kernel by kernel");
+    }
   }
 }
 

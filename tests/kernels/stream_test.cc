@@ -50,6 +50,51 @@ TEST_P(Streams, SynchronizeOfAnIdleStreamReturns) {
   stream().synchronize();
 }
 
+TEST_P(Streams, AGraphRunsAtEachLaunchWithWhatItsArgumentsAreThen) {
+  const std::int64_t slots = 12, rows = 2, width = 4;
+  const auto view = [](OnDevice& array, std::initializer_list<std::int64_t> shape) {
+    return array.view(DType::kF32, shape);
+  };
+  OnDevice values = send(std::vector<float>(8, 1.0f));
+  OnDevice keys = send(std::vector<float>(48)), more = send(std::vector<float>(48));
+  OnDevice prefix = send(std::vector<std::int64_t>{0});
+  OnDevice q = send(std::vector<float>(61, 1.0f / 61)), rng = send(std::vector<StepRng>(1));
+  OnDevice drawn = send(std::vector<std::int32_t>(5));
+  OnDevice expected = send(std::vector<std::int32_t>(5));
+  const KvView kv{view(keys, {1, slots, width}), view(more, {1, slots, width})};
+  const auto event = device().make_event();
+  const std::unique_ptr<Graph> graph = stream().capture([&] {
+    const TensorView row = view(values, {rows, 1, width});
+    ops().store_kv(stream(), row, row, {0, reinterpret_cast<const std::int64_t*>(prefix.data())}, 1,
+                   kv);
+    ops().draw_tokens(stream(), view(q, {1, 61}), 5, Replacement::kNo,
+                      {{}, reinterpret_cast<const StepRng*>(rng.data())}, 0,
+                      drawn.view(DType::kI32, {1, 5}));
+    stream().record(*event);
+  });
+  EXPECT_EQ(keys.read<float>(), std::vector<float>(48));  // nothing has run yet
+  std::vector<float> stored(48);
+  for (const std::int64_t at : {2, 7}) {
+    const StepRng now{3, 1, static_cast<std::uint64_t>(at)};
+    device().upload(stream(), prefix.data(), std::as_bytes(std::span(&at, 1)));
+    device().upload(stream(), rng.data(), std::as_bytes(std::span(&now, 1)));
+    stream().launch(*graph);
+    event->wait();
+    std::fill_n(stored.begin() + (at + 1) * width, rows * width, 1.0f);
+    EXPECT_EQ(keys.read<float>(), stored);
+    ops().draw_tokens(stream(), view(q, {1, 61}), 5, Replacement::kNo, now, 0,
+                      expected.view(DType::kI32, {1, 5}));
+    EXPECT_EQ(drawn.read<std::int32_t>(), expected.read<std::int32_t>());
+  }
+}
+
+TEST_P(Streams, ACaptureThatFailsLeavesTheStreamAsItWas) {
+  const auto fail = [&] { stream().capture([] { throw Error("no such work"); }); };
+  EXPECT_THROW(fail(), Error);
+  OnDevice array = send(std::vector<std::byte>(16));  // uploads and waits
+  EXPECT_EQ(array.read<std::byte>(), std::vector<std::byte>(16));
+}
+
 CANOPY_ON_EACH_DEVICE(Streams);
 
 /// Holds a stream until opened: what the tests below need to see the order of things.
@@ -77,6 +122,12 @@ TEST(CpuStream, RunsAsynchronouslyAndKeepsOrder) {
   stream.synchronize();
   ASSERT_EQ(order.size(), 200u);
   for (int i = 0; i < 200; ++i) EXPECT_EQ(order[static_cast<std::size_t>(i)], i);
+}
+
+TEST(CpuStream, CapturedWorkCannotBeWaitedFor) {
+  cpu::CpuStream stream("capturing", {});
+  EXPECT_THROW(stream.capture([&] { stream.synchronize(); }), Error);
+  stream.synchronize();
 }
 
 TEST(CpuStream, AWaitBindsToTheLatestRecordBeforeTheCall) {

@@ -62,6 +62,22 @@ class DraftPolicyTest : public ::testing::Test {
     for (; node > 0; node = tree.parent(node)) path.insert(path.begin(), tree.token(node));
     return path;
   }
+  /// Accepts the path to a node: into the draft's cache what the draft has run of it. Returns what
+  /// it has not.
+  Tokens accept(const Draft& draft, NodeId last, KvCache& kv) {
+    std::vector<NodeId> known;
+    Tokens pending;
+    for (NodeId node = last; node >= 0; node = draft.tree.parent(node)) {
+      const std::int32_t row = draft.row[static_cast<std::size_t>(node)];
+      if (row >= 0)
+        known.insert(known.begin(), row);
+      else
+        pending.push_back(draft.tree.token(node));
+    }
+    EXPECT_LE(pending.size(), 1u);  // only a leaf was never run
+    kv.commit(known, *stream);
+    return pending;
+  }
   static Tokens tokens_of(const Draft& draft) {
     return {draft.tree.tokens().begin(), draft.tree.tokens().end()};
   }
@@ -214,21 +230,54 @@ TEST_F(DraftPolicyTest, GrowsTheSameTreeFromTheCacheAsFromTheWholeText) {
       EXPECT_EQ(kv.length(), fresh.length());
 
       // Accept the path to some node, then a token of the target.
-      std::vector<NodeId> known;
-      pending.clear();
       const auto last = static_cast<NodeId>((5 * step + 3) % 12);
-      for (NodeId node = last; node >= 0; node = draft.tree.parent(node)) {
-        const std::int32_t row = draft.row[static_cast<std::size_t>(node)];
-        if (row >= 0)
-          known.insert(known.begin(), row);
-        else
-          pending.push_back(draft.tree.token(node));
-      }
-      EXPECT_LE(pending.size(), 1u);  // only a leaf was never run
-      kv.commit(known, *stream);
+      pending = accept(draft, last, kv);
       pending.push_back(static_cast<TokenId>(step * 7 % 61));
       text = joined(joined(text, path_of(draft.tree, last)), {&pending.back(), 1});
     }
+  }
+}
+
+TEST_F(DraftPolicyTest, GrowsTheSameTreesFromCapturedLevels) {
+  for (const Drawing drawing : {Drawing::kTopK, Drawing::kSequoia, Drawing::kSpecInfer}) {
+    SCOPED_TRACE(static_cast<int>(drawing));
+    DraftPolicy::Config of{shape, drawing, config.vocab, 2};
+    DraftPolicy plain(*device, of);
+    of.graphs = true;
+    DraftPolicy captured(*device, of);
+    std::vector<KvCache> caches;
+    for (int i = 0; i < 4; ++i) caches.push_back(cache());  // two of each policy
+    Tokens pending[] = {prompt, {8}};
+    const auto step = [&](std::uint64_t number, Sampling sampling) {
+      SCOPED_TRACE(number);
+      std::vector<DraftRequest> requests[2];
+      for (std::uint32_t i = 0; i < 4; ++i)
+        requests[i / 2].push_back({pending[i % 2], &caches[i], sampling, {6, i % 2, number}});
+      const std::vector<Draft> expected = plain.grow(model, requests[0], *stream);
+      const std::vector<Draft> drafts = captured.grow(model, requests[1], *stream);
+      for (std::size_t i = 0; i < 2; ++i) {
+        EXPECT_EQ(tokens_of(drafts[i]), tokens_of(expected[i]));
+        if (uses_q(drawing)) {
+          EXPECT_EQ(download(drafts[i].q), download(expected[i].q));
+        }
+        const auto last = static_cast<NodeId>((5 * number + 3) % shape.size());
+        accept(expected[i], last, caches[i]);
+        pending[i] = accept(drafts[i], last, caches[2 + i]);
+        pending[i].push_back(static_cast<TokenId>((number * 7 + i) % 61));
+      }
+    };
+    const int levels = shape.levels() - 2;  // but for the root's and that of the leaves
+    for (std::uint64_t number = 0; number < 6; ++number) {
+      step(number, sampled);
+      EXPECT_EQ(captured.captured_levels(), number == 0 ? 0 : levels);
+    }
+    // What a graph has in it is not what the next step asks for: it is made anew.
+    step(6, {0.5f, 0, 1.0f});
+    EXPECT_EQ(captured.captured_levels(), 0);
+    step(7, {0.5f, 0, 1.0f});
+    EXPECT_EQ(captured.captured_levels(), levels);
+    for (DraftPolicy* policy : {&plain, &captured}) policy->reshape(TreeShape::chain(4));
+    EXPECT_EQ(captured.captured_levels(), 0);
   }
 }
 
@@ -297,7 +346,7 @@ TEST_F(DraftPolicyTest, CountsItsBytesAndItsWidestForwardBeforehand) {
   EXPECT_EQ(DraftPolicy::widest_forward({shape, Drawing::kTopK, 61, 2}), 6);
   EXPECT_EQ(DraftPolicy::device_bytes({shape, Drawing::kTopK, 61, 2}), 2u * 4 * 4);
   EXPECT_EQ(DraftPolicy::device_bytes({shape, Drawing::kSequoia, 61, 2}),
-            2u * (4 * 4 + 7 * 61 * 4));
+            2u * (4 * 4 + 24 + 7 * 61 * 4));  // a random key is 24 bytes
 }
 
 TEST_F(DraftPolicyTest, RefusesWhatItCannotGrow) {
