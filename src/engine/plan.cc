@@ -66,9 +66,15 @@ Drawing choose_drawing(Spec spec, double temperature) {
   }
 }
 
+/// The draft, as every plan that has one sees it.
+struct DraftModel {
+  const ModelConfig& config;
+  std::uint64_t weight_bytes;
+};
+
 /// Everything but the target's weights, for `sequences` trees that share a sweep.
 Plan lay_out(const PlanRequest& request, Spec spec, bool adaptive, const TreeShape& shape,
-             int sequences, const ModelConfig& t, const Checkpoint* draft,
+             int sequences, const ModelConfig& t, const std::optional<DraftModel>& draft,
              std::uint64_t process_bytes, const Ops& ops) {
   Plan plan;
   plan.memory = request.memory;
@@ -107,14 +113,13 @@ Plan lay_out(const PlanRequest& request, Spec spec, bool adaptive, const TreeSha
   auto& ledger = plan.device ? plan.device->ledger : plan.ledger;
   std::size_t scratch = ops.scratch_bytes(Transformer::workload(t, plan.target_limits));
   if (plan.spec != Spec::kNone) {
-    const ModelConfig& d = draft->config();
+    const ModelConfig& d = draft->config;
     plan.policy.vocab = std::min(t.vocab, d.vocab);
     plan.draft_limits.max_logit_rows = DraftPolicy::widest_forward(plan.policy);
     plan.draft_limits.max_nodes = sequences * std::max(request.max_prompt, nodes);
     plan.draft_limits.max_tree = sequences * nodes;
     plan.draft_limits.max_context = plan.slots;
-    ledger.push_back(
-        {"draft weights", plan.device ? device_resident_bytes(*draft) : resident_bytes(*draft)});
+    ledger.push_back({"draft weights", draft->weight_bytes});
     ledger.push_back({caches("draft"), each * KvCache::bytes_needed(d, plan.slots, plan.kv)});
     ledger.push_back(
         {"draft activations and logits", Transformer::activation_bytes(d, plan.draft_limits)});
@@ -171,9 +176,14 @@ Plan make_plan(const PlanRequest& asked_for, const Checkpoint& target, const Che
            : shape.levels() == shape.size() ? Spec::kChain
                                             : Spec::kSequoia;
   };
+  std::optional<DraftModel> draft_model;  // once: the planner tries hundreds of shapes
+  if (draft)
+    draft_model.emplace(DraftModel{draft->config(), request.device_memory
+                                                        ? device_resident_bytes(*draft)
+                                                        : resident_bytes(*draft)});
   const auto beside = [&](const TreeShape& shape, int sequences) {
     return lay_out(request, spec_of(shape), !given && request.tree_size == 0, shape, sequences,
-                   target.config(), draft, process_bytes, ops);
+                   target.config(), draft_model, process_bytes, ops);
   };
   const auto place = [&](const Plan& plan, std::uint64_t ring) {
     return weights.place(plan, request, ring);
