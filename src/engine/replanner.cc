@@ -1,12 +1,16 @@
 #include "src/engine/replanner.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstddef>
 
 namespace canopy {
 
 namespace {
 
-constexpr int kInterval = 16;           // sweeps between two looks: what one costs hides among them
+// A look takes some milliseconds: one in so long costs nothing.
+constexpr Seconds kBetweenLooks{2.0};
+constexpr int kMostSweeps = 16;         // between two looks
 constexpr double kWorthAChange = 0.97;  // of the predicted seconds per token
 
 Acceptance mean(std::span<const AcceptanceTracker* const> texts) {
@@ -19,14 +23,24 @@ Acceptance mean(std::span<const AcceptanceTracker* const> texts) {
   return sum;
 }
 
+/// By the predicted step, not by a clock: a sampled text must not depend on how fast this run is.
+int sweeps_between_looks(const Plan& plan) {
+  const double sweeps = kBetweenLooks / plan.prediction->best.cost.step;
+  return std::clamp(static_cast<int>(std::ceil(sweeps)), 1, kMostSweeps);
+}
+
 }  // namespace
 
 Replanner::Replanner(const CostModel& cost, const Plan& plan, bool sampled)
-    : cost_(&cost), planned_(plan.acceptance), weights_(plan.weights), sampled_(sampled) {}
+    : cost_(&cost),
+      planned_(plan.acceptance),
+      weights_(plan.weights),
+      sampled_(sampled),
+      interval_(sweeps_between_looks(plan)) {}
 
 std::optional<TreeShape> Replanner::after_sweep(std::span<const AcceptanceTracker* const> texts,
                                                 double context, const DraftPolicy& policy) {
-  if (++sweeps_ % kInterval != 0 || texts.empty()) return std::nullopt;
+  if (++sweeps_ % interval_ != 0 || texts.empty()) return std::nullopt;
   const auto sequences = static_cast<int>(texts.size());
   PlannerInput input;
   input.cost = cost_;

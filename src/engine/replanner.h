@@ -19,7 +19,8 @@ class Replanner {
   /// For a text that begins.
   AcceptanceTracker tracker() const { return AcceptanceTracker(planned_); }
 
-  /// After every sweep: the next shape, if it should be another. The texts that share the sweep are
+  /// After every sweep: the next shape, if it should be another; looks every few seconds, as
+  /// predicted, 16 sweeps at most. The texts that share the sweep are
   /// given by what was accepted of each; `context`: mean tokens of them.
   std::optional<TreeShape> after_sweep(std::span<const AcceptanceTracker* const> texts,
                                        double context, const DraftPolicy& policy);
@@ -29,6 +30,7 @@ class Replanner {
   Acceptance planned_;
   WeightPlan weights_;
   bool sampled_;
+  int interval_;  // sweeps between two looks
   int sweeps_ = 0;
 };
 

@@ -46,6 +46,25 @@ TEST_F(ReplannerTest, GivesATextThatTheDraftKnowsADeeperTreeAndAStrangeOneAShall
   EXPECT_LT(levels_after(-1), planned.policy.shape.levels());
 }
 
+TEST_F(ReplannerTest, LooksMoreOftenTheLongerAStepIsPredictedToTake) {
+  Plan planned = plan(asked(0.6));
+  const auto device = make_device({});
+  const DraftPolicy policy(*device, planned.policy);
+  const auto first_look = [&](double step) {
+    planned.prediction->best.cost.step = Seconds(step);
+    Replanner replanner(made_up_cost(), planned, true);
+    AcceptanceTracker text = replanner.tracker();
+    for (int i = 0; i < 2000; ++i) text.observe(8, 0);
+    const AcceptanceTracker* one = &text;
+    int sweeps = 1;
+    while (sweeps < 100 && !replanner.after_sweep({&one, 1}, 50, policy)) ++sweeps;
+    return sweeps;
+  };
+  EXPECT_EQ(first_look(5), 1);
+  EXPECT_EQ(first_look(0.5), 4);
+  EXPECT_EQ(first_look(0.001), 16);
+}
+
 TEST_F(ReplannerTest, LeavesATreeAloneThatIsAlmostTheBest) {
   const Plan planned = plan(asked(0.6));
   const auto device = make_device({});
