@@ -19,6 +19,7 @@ import json
 import os
 import pathlib
 import queue
+import shutil
 import signal
 import statistics
 import subprocess
@@ -85,7 +86,11 @@ class Model:
         if not gguf:
             return self.checkpoint
         converted = MODELS / f"{self.name}-bf16.gguf"
-        if not converted.exists():  # with llama.cpp's own converter
+        if not converted.exists():  # with llama.cpp's own converter, which does not look at the disk first
+            size = sum(f.stat().st_size for f in measuring.weight_files(self.checkpoint))
+            if (free := shutil.disk_usage(MODELS).free) < size:
+                sys.exit(f"compare: {converted} would take {size / 1e9:.1f} GB and {free / 1e9:.1f} GB are free: delete models "
+                         "that are done with, and run this again; it goes on where it was")
             part = converted.with_suffix(".part")
             subprocess.run([WORK / "venv/bin/python", WORK / "llama.cpp/convert_hf_to_gguf.py", self.checkpoint, "--outtype",
                             "bf16", "--outfile", part], check=True, stdout=subprocess.DEVNULL)
