@@ -138,6 +138,7 @@ std::unique_ptr<Graph> CpuStream::capture(const std::function<void()>& work) {
 }
 
 void CpuStream::launch(const Graph& graph) {
+  require(capturing_ == nullptr, "a graph cannot be captured in another");
   for (const CpuGraph::Piece& piece : ours<const CpuGraph>(graph, "graph").pieces_) {
     if (piece.record != nullptr) {
       record(*piece.record);
