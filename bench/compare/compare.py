@@ -91,9 +91,12 @@ class Model:
             if (free := shutil.disk_usage(MODELS).free) < size:
                 sys.exit(f"compare: {converted} would take {size / 1e9:.1f} GB and {free / 1e9:.1f} GB are free: delete models "
                          "that are done with, and run this again; it goes on where it was")
-            part = converted.with_suffix(".part")
-            subprocess.run([WORK / "venv/bin/python", WORK / "llama.cpp/convert_hf_to_gguf.py", self.checkpoint, "--outtype",
-                            "bf16", "--outfile", part], check=True, stdout=subprocess.DEVNULL)
+            part, log = converted.with_suffix(".part"), WORK / "logs/convert.log"
+            print(f"making {converted}", flush=True)
+            done = subprocess.run([WORK / "venv/bin/python", WORK / "llama.cpp/convert_hf_to_gguf.py", self.checkpoint,
+                                   "--outtype", "bf16", "--outfile", part], stdout=log.open("w"), stderr=subprocess.STDOUT)
+            if done.returncode != 0:
+                sys.exit(f"compare: llama.cpp's converter failed: {log}")
             part.rename(converted)
         return converted
 
