@@ -146,7 +146,8 @@ def follow(process, limit, cgroup, memory):
         lines.put(None)
 
     threading.Thread(target=pump, daemon=True).start()
-    got, deadline, first = [], time.monotonic() + PATIENCE, None
+    begun = time.monotonic()
+    got, deadline, first = [], begun + PATIENCE, None
     stopped = "done"
     while True:
         try:
@@ -173,7 +174,8 @@ def follow(process, limit, cgroup, memory):
                 return got, f"does not fit: {cgroup.now() >> 20} MiB in use when loaded"
         if first is None and ("token" in line or "first" in line):
             first = time.monotonic()
-            deadline = first + limit
+            # What it gives after that is not seen until it ends: time enough for a few tokens, where each takes as long.
+            deadline = first + (limit if "token" in line else max(limit, FEWEST * (first - begun)))
         got.append(line)
 
 
