@@ -142,17 +142,14 @@ std::vector<Draft> DraftPolicy::grow(Transformer& model, std::span<const DraftRe
     drafts.push_back({TokenTree(requests[r].pending.back()), config_.drawing, layout_.row,
                       uses_q(config_.drawing) ? q_of(r) : TensorView()});
   }
-  if (uses_q(config_.drawing)) {
-    host_rngs_.clear();
-    for (const DraftRequest& request : requests) host_rngs_.push_back(request.rng);
-    device_->upload(stream, rngs_.data(), std::as_bytes(std::span(host_rngs_)));
-  }
   if (config_.graphs) forget_graphs_of_others(model, requests, stream);
   try {
     for (std::size_t depth = 0; depth < layout_.levels.size(); ++depth) {
       const Level& level = layout_.levels[depth];
       if (depth == 0) {
-        propose(requests, level, run_pending(model, requests, stream, stop), stream);
+        const ConstTensorView logits = run_pending(model, requests, stream, stop);
+        send_rngs(requests, stream);
+        propose(requests, level, logits, stream);
       } else {
         if (stop.stop_requested()) throw Stopped();  // a graph does not look
         prepare_level(model, requests, level, depth, drafts, stream);
@@ -201,6 +198,13 @@ void DraftPolicy::forget_graphs_of_others(const Transformer& model,
   captured_for_ = std::move(wanted);
   warm_ = false;
   graphs_.clear();
+}
+
+void DraftPolicy::send_rngs(std::span<const DraftRequest> requests, Stream& stream) {
+  if (!uses_q(config_.drawing)) return;
+  host_rngs_.clear();  // since the last upload the host has waited for the stream
+  for (const DraftRequest& request : requests) host_rngs_.push_back(request.rng);
+  device_->upload(stream, rngs_.data(), std::as_bytes(std::span(host_rngs_)));
 }
 
 void DraftPolicy::prepare_level(Transformer& model, std::span<const DraftRequest> requests,

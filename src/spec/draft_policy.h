@@ -86,6 +86,7 @@ class DraftPolicy {
 
   ConstTensorView run_pending(Transformer&, std::span<const DraftRequest>, Stream&,
                               const std::stop_token&);
+  void send_rngs(std::span<const DraftRequest>, Stream&);
   void prepare_level(Transformer&, std::span<const DraftRequest>, const Level&, std::size_t depth,
                      std::span<const Draft>, Stream&);
   /// Runs a prepared level and its proposals: kernel by kernel the first time, which also loads
