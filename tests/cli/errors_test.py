@@ -43,6 +43,8 @@ class Errors(TempDirCase):
         self.fails(2, "generate", "-m", TINY, "-p", "x", "--temp", "nan", says=["temp"])
         self.fails(2, "generate", "-m", TINY, "-p", "x", "--top-p", "0", says=["top-p"])
         self.fails(2, "generate", "-m", TINY, "-p", "x", "--memory", "lots", says=["--memory", "lots"])
+        for flag in (["--gpu-memory", "1G"], ["--enforce-eager"]):
+            self.fails(2, "generate", "-m", TINY, "-p", "x", "--device", "cpu", *flag, says=[flag[0], "no GPU"])
         self.fails(2, "generate", "-m", TINY, "-p", "x", "--spec", "magic", says=["magic"])
         self.fails(2, "generate", "-m", TINY, "-p", "x", "--spec", "sequoia", says=["-md"])
         self.fails(2, "generate", "-m", TINY, "-p", "x", "--tree-size", "8", says=["tree"])
