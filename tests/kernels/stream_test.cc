@@ -124,9 +124,12 @@ TEST(CpuStream, RunsAsynchronouslyAndKeepsOrder) {
   for (int i = 0; i < 200; ++i) EXPECT_EQ(order[static_cast<std::size_t>(i)], i);
 }
 
-TEST(CpuStream, CapturedWorkCannotBeWaitedFor) {
+TEST(CpuStream, CapturedWorkCannotBeWaitedForNorHoldAnotherGraph) {
   cpu::CpuStream stream("capturing", {});
   EXPECT_THROW(stream.capture([&] { stream.synchronize(); }), Error);
+  const std::unique_ptr<Graph> graph = stream.capture([] {});
+  EXPECT_THROW(stream.capture([&] { stream.launch(*graph); }), Error);
+  EXPECT_THROW(stream.capture([&] { stream.capture([] {}); }), Error);
   stream.synchronize();
 }
 
