@@ -11,7 +11,8 @@ int run_bench(const std::vector<std::string>& words) {
   static constexpr Command kBenches[] = {
       {"decode", "all methods of speculation on the same prompts", run_bench_decode},
       {"link", "sweeps without computing, beside raw reads of the same disk", run_bench_link},
-      {"offload", "steps of a model's shape, without its weights, on a GPU", run_bench_offload},
+      {"offload", "steps of a model's shape that does not fit, without its weights",
+       run_bench_offload},
   };
   return run_one_of("bench", "Measures whole runs.", kBenches, words);
 }

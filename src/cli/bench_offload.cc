@@ -1,11 +1,15 @@
-// canopy bench offload: what steps of a model's shape cost on a GPU, without its weights.
+// canopy bench offload: what steps of a model's shape cost where it does not fit, without its
+// weights.
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
 #include <utility>
 
 #include "planner/acceptance.h"
@@ -14,9 +18,9 @@
 #include "src/base/process_memory.h"
 #include "src/cli/commands.h"
 #include "src/cli/model_options.h"
+#include "src/cli/model_shape.h"
 #include "src/cli/profile.h"
 #include "src/cli/progress_line.h"
-#include "src/convert/random_checkpoint.h"
 
 namespace canopy::cli {
 
@@ -27,67 +31,17 @@ using nlohmann::json;
 namespace {
 
 constexpr const char* kUsage =
-    "usage: canopy bench offload -m SHAPE -md SHAPE [--gpu-memory SIZE] [FLAG ...]\n\n"
-    "SYNTHETIC. Runs steps of models with random weights on a GPU: what is copied and computed is\n"
-    "what the real ones would need, the text is noise, and the accepted tokens are drawn from an\n"
-    "acceptance vector. All layers share one layer's bytes of host memory; each travels by "
-    "itself.\n"
-    "A SHAPE is llama-2-7b, llama-2-70b, llama-3.2-1b, llama-3.1-8b, llama-3.1-70b, or a\n"
-    "config.json.";
-
-struct NamedShape {
-  const char *name, *config;
-};
-constexpr std::array kShapes{
-    NamedShape{"llama-2-7b",
-               R"({"model_type": "llama", "num_hidden_layers": 32, "hidden_size": 4096,
-    "intermediate_size": 11008, "num_attention_heads": 32, "num_key_value_heads": 32,
-    "vocab_size": 32000, "rms_norm_eps": 1e-5, "max_position_embeddings": 4096})"},
-    NamedShape{"llama-2-70b",
-               R"({"model_type": "llama", "num_hidden_layers": 80, "hidden_size": 8192,
-    "intermediate_size": 28672, "num_attention_heads": 64, "num_key_value_heads": 8,
-    "vocab_size": 32000, "rms_norm_eps": 1e-5, "max_position_embeddings": 4096})"},
-    NamedShape{"llama-3.2-1b",
-               R"({"model_type": "llama", "num_hidden_layers": 16, "hidden_size": 2048,
-    "intermediate_size": 8192, "num_attention_heads": 32, "num_key_value_heads": 8,
-    "head_dim": 64, "vocab_size": 128256, "rms_norm_eps": 1e-5, "rope_theta": 500000,
-    "max_position_embeddings": 131072, "tie_word_embeddings": true})"},
-    NamedShape{"llama-3.1-8b",
-               R"({"model_type": "llama", "num_hidden_layers": 32, "hidden_size": 4096,
-    "intermediate_size": 14336, "num_attention_heads": 32, "num_key_value_heads": 8,
-    "vocab_size": 128256, "rms_norm_eps": 1e-5, "rope_theta": 500000,
-    "max_position_embeddings": 131072})"},
-    NamedShape{"llama-3.1-70b",
-               R"({"model_type": "llama", "num_hidden_layers": 80, "hidden_size": 8192,
-    "intermediate_size": 28672, "num_attention_heads": 64, "num_key_value_heads": 8,
-    "vocab_size": 128256, "rms_norm_eps": 1e-5, "rope_theta": 500000,
-    "max_position_embeddings": 131072})"}};
-
-ModelConfig shape_of(const std::string& name) {
-  for (const NamedShape& known : kShapes)
-    if (name == known.name) return shape_from_config(known.config);
-  try {
-    return shape_from_config(read_text(name));
-  } catch (const Error& e) {
-    throw Error(name + ": " + e.what());
-  }
-}
-
-/// There is no text: only ids go round.
-class NoTokenizer final : public Tokenizer {
- public:
-  explicit NoTokenizer(int vocab) : vocab_(vocab) {}
-  std::vector<TokenId> encode(std::string_view, AddSpecial) const override { return {}; }
-  std::string decode(std::span<const TokenId>, AddSpecial) const override { return ""; }
-  std::string_view piece(TokenId) const override { return ""; }
-  std::string_view token_string(TokenId) const override { return ""; }
-  bool is_special(TokenId) const override { return false; }
-  bool ends_text(TokenId) const override { return false; }
-  int vocab() const override { return vocab_; }
-
- private:
-  int vocab_;
-};
+    "usage: canopy bench offload [-m SHAPE -md SHAPE] [FLAG ...]\n\n"
+    "SYNTHETIC. Runs steps of models with random weights that do not fit: what is moved and "
+    "computed "
+    "is\n"
+    "what the real ones would need, the text is noise, and the accepted tokens are those expected "
+    "of "
+    "an\n"
+    "acceptance vector. On a GPU weights come from host memory, on the CPU from disk. All layers "
+    "share\n"
+    "one layer's bytes of host memory, or of a file in --dir; each travels by itself.\n"
+    "A row is printed when it ends; one that fails says why, the others run all the same.";
 
 /// Where the random weights lie while they are needed.
 class Folder {
@@ -111,37 +65,50 @@ class Folder {
 
 po::options_description flags() {
   po::options_description all("Flags");
-  all.add_options()                                                                         //
-      ("model,m", po::value<std::string>()->value_name("SHAPE")->required(), "the target")  //
-      ("model-draft", po::value<std::string>()->value_name("SHAPE")->required(),            //
-       "-md: the draft")                                                                    //
-      ("tree-sizes", po::value<std::string>()->value_name("LIST")->default_value("1,64,256,768"),
-       "trees to run, 1 being plain offloading; each has the best depth for the vector")  //
-      ("tree-depth", po::value<int>()->value_name("LEVELS")->default_value(22),           //
-       "most levels of a tree, the root's included")                                      //
-      ("steps", po::value<int>()->value_name("N")->default_value(5),
+  const std::string shapes = "the target: " + shape_names() +
+                             ", or a config.json; with :q8_0, :q4_0 or :q4_1 behind it, packed "
+                             "(default: llama-2-70b on a GPU, smollm2-1.7b on the CPU)";
+  all.add_options()                                                               //
+      ("model,m", po::value<std::string>()->value_name("SHAPE"), shapes.c_str())  //
+      ("model-draft", po::value<std::string>()->value_name("SHAPE"),              //
+       "-md: the draft (default: llama-2-7b on a GPU, smollm2-135m on the CPU)")  //
+      ("tree-sizes", po::value<std::string>()->value_name("LIST"),                //
+       "trees to run, 1 being plain offloading; each has the best depth for the vector (default: "
+       "1,64,256,768 on a GPU, 1,16,64 on the CPU)")                                             //
+      ("tree-depth", po::value<int>()->value_name("LEVELS")->default_value(22),                  //
+       "most levels of a tree, the root's included")                                             //
+      ("steps", po::value<int>()->value_name("N")->default_value(5),                             //
        "of each, after the prompt")                                                              //
       ("prompt-tokens", po::value<int>()->value_name("N")->default_value(128), "of the prompt")  //
-      ("temp", po::value<float>()->value_name("T")->default_value(0.6f), "temperature")          //
+      ("temp", po::value<float>()->value_name("T")->default_value(0.6f, "0.6"), "temperature")   //
       ("acceptance", po::value<std::string>()->value_name("FILE"),
-       "an acceptance file, or a JSON list p(1), p(2), ... (default: a self-draft's)")       //
-      ("device", po::value<std::string>()->value_name("D")->default_value("cuda"),           //
-       "cuda or cuda:N")                                                                     //
-      ("gpu-memory", po::value<std::string>()->value_name("SIZE"),                           //
-       "the run behaves as on a GPU of this size (default: all that is free)")               //
-      ("enforce-eager",                                                                      //
-       "launch the draft's kernels one by one, instead of a CUDA graph for each level")      //
-      ("host-memory", po::value<std::string>()->value_name("SIZE"), "bound on the process")  //
+       "an acceptance file, or a JSON list p(1), p(2), ... (default: a self-draft's)")   //
+      ("device", po::value<std::string>()->value_name("D")->default_value("auto"),       //
+       "auto (a GPU, if there is one), cpu, cuda or cuda:N")                             //
+      ("gpu-memory", po::value<std::string>()->value_name("SIZE"),                       //
+       "the run behaves as on a GPU of this size (default: all that is free)")           //
+      ("enforce-eager",                                                                  //
+       "launch the draft's kernels one by one, instead of a CUDA graph for each level")  //
+      ("memory", po::value<std::string>()->value_name("SIZE"),                           //
+       "bound on the process (default: 80% of the free memory)")                         //
+      ("host-memory", po::value<std::string>()->value_name("SIZE"), "the same")          //
       ("resident", po::value<std::string>()->value_name("SIZE"),
-       "target weights that stay on the GPU (default: what fits)")  //
+       "target weights that stay where they are computed with (default: on a GPU what fits, on the "
+       "CPU none)")  //
+      ("from-disk",
+       "what does not stay is read from disk in every sweep, even where host memory would hold it; "
+       "always so on the CPU")  //
+      ("threads,t", po::value<int>()->value_name("N")->default_value(0),
+       "compute threads (0: one per physical core)")  //
       ("profile", po::value<std::string>()->value_name("FILE"),
        "predict by this profile, too")                                                          //
       ("dry-run", "predict only; needs --profile, --gpu-memory and --host-memory, but no GPU")  //
       ("dir",
        po::value<std::string>()->value_name("FOLDER")->default_value(
            fs::temp_directory_path().string()),
-       "where a layer's weights, the embedding and the head lie while this runs")  //
-      ("json", "print one JSON object");
+       "where a layer's weights, the embedding and the head lie while this runs")      //
+      ("jsonl", "print a JSON object per row, with every step, in a line of its own")  //
+      ("progress", "report progress on stderr even when it is not a terminal");
   return all;
 }
 
@@ -162,90 +129,149 @@ Acceptance acceptance_of(const po::variables_map& values) {
   return acceptance;
 }
 
+struct Pair {
+  std::string target, draft;
+};
+
+/// What every row has in common. Throws UsageError before anything is written or run.
+struct Request {
+  Pair names;
+  std::vector<int> sizes;
+  EngineOptions options;
+  bool dry_run = false;
+
+  explicit Request(const po::variables_map& values) : dry_run(values.count("dry-run") > 0) {
+    options.device.threads = at_least(values, "threads", 0, 0);
+    if (dry_run)
+      options.device.kind = "cuda";
+    else
+      choose_device(values, options.device);
+    const bool gpu = options.device.kind == "cuda";
+    if (values.count("model") != values.count("model-draft"))
+      throw UsageError("--model, --model-draft: one shape needs the other");
+    names = gpu ? Pair{"llama-2-70b", "llama-2-7b"} : Pair{"smollm2-1.7b", "smollm2-135m"};
+    if (values.count("model"))
+      names = {values["model"].as<std::string>(), values["model-draft"].as<std::string>()};
+    const std::string trees = values.count("tree-sizes") ? values["tree-sizes"].as<std::string>()
+                              : gpu                      ? "1,64,256,768"
+                                                         : "1,16,64";
+    sizes = parse_numbers("--tree-sizes", trees, 1, 1024);
+    options.graphs = values.count("enforce-eager") == 0;
+
+    PlanRequest& plan = options.plan;
+    plan.temperature = static_cast<double>(values["temp"].as<float>());
+    plan.max_prompt = at_least(values, "prompt-tokens", 1, 1);
+    plan.context = plan.max_prompt + (at_least(values, "steps", 1, 1) + 2) * 32;
+    plan.from_disk = !gpu || values.count("from-disk") > 0;
+    const auto size = [&](const char* flag) {
+      return parse_size("--" + std::string(flag), values[flag].as<std::string>());
+    };
+    if (values.count("memory") && values.count("host-memory"))
+      throw UsageError("--host-memory: is the same as --memory; give one of them");
+    for (const char* flag : {"memory", "host-memory"})
+      if (values.count(flag)) plan.memory = size(flag);
+    if (!gpu) plan.resident = 0;
+    if (values.count("resident")) plan.resident = size("resident");
+    if (!dry_run) return;
+    for (const char* flag : {"profile", "gpu-memory"})
+      if (!values.count(flag)) throw UsageError(std::string("--dry-run: needs --") + flag);
+    if (plan.memory == 0) throw UsageError("--dry-run: needs --host-memory");
+    plan.device_memory = size("gpu-memory");
+  }
+};
+
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + std::ssize(values) / 2;
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
 class Bench {
  public:
   Bench(const po::variables_map& values, const Interrupt& interrupt)
-      : values_(values),
+      : request_(values),
+        steps_(values["steps"].as<int>()),
+        depth_(at_least(values, "tree-depth", 1, 1)),
+        temperature_(values["temp"].as<float>()),
         stop_(interrupt.token()),
         progress_(values),
-        folder_(values["dir"].as<std::string>()),
         acceptance_(acceptance_of(values)),
-        target_(write("target", values["model"].as<std::string>())),
-        draft_(write("draft", values["model-draft"].as<std::string>())) {
-    if (target_.config().vocab != draft_.config().vocab)
-      throw Error("the shapes have vocabularies of " + std::to_string(target_.config().vocab) +
-                  " and " + std::to_string(draft_.config().vocab) + ": no draft for this target");
+        vector_(values.count("acceptance") ? values["acceptance"].as<std::string>()
+                                           : "a self-draft's (SmolLM2-135M, Q4_0)"),
+        shapes_{parse_model_shape(request_.names.target), parse_model_shape(request_.names.draft)} {
+    const int target = shapes_[0].shape.vocab, draft = shapes_[1].shape.vocab;
+    if (target != draft)
+      throw Error("the shapes have vocabularies of " + std::to_string(target) + " and " +
+                  std::to_string(draft) + ": no draft for this target");
     if (values.count("profile")) cost_.emplace(read_profile(values["profile"].as<std::string>()));
+    folder_.emplace(values["dir"].as<std::string>());
+    const auto make = [&](std::size_t which, const char* name) {
+      const fs::path file = folder_->path() / name;
+      if (request_.dry_run) return lay_out_random_checkpoint(shapes_[which], file);
+      return write(shapes_[which], file);
+    };
+    target_.emplace(make(0, "target"));
+    draft_.emplace(make(1, "draft"));
   }
 
-  json run(int size) {
-    EngineOptions options = options_for(size);
-    const TreeShape shape = *options.plan.shape;
-    json row{{"tree_size", shape.size()}, {"tree_depth", shape.levels()}};
-    if (values_.count("dry-run")) {
-      const auto ops_of = make_device({});  // for the size of its scratch, near enough
-      add_plan(row, make_plan(options.plan, target_, &draft_, resident_memory(), ops_of->ops()));
-      return row;
-    }
-    Engine engine(
-        {target_, draft_, std::make_unique<NoTokenizer>(target_.config().vocab)}, options,
-        [&](std::uint64_t done, std::uint64_t all) { progress_.show_loading(done, all); }, stop_);
-    progress_.end();
-    print_notes(engine);
-    add_plan(row, engine.plan());
-    std::vector<TokenId> prompt;
-    for (int i = 0; i < options.plan.max_prompt; ++i)
-      prompt.push_back(i * 7919 % target_.config().vocab);
-    GenerateRequest request;
-    request.prompt = prompt;
-    request.sampling.temperature = values_["temp"].as<float>();
-    request.max_new_tokens = options.plan.context - options.plan.max_prompt;
-    request.ignore_end = true;
-    // Steps, not tokens, are wanted: it is stopped behind the last.
-    std::stop_source enough;
-    const std::stop_callback forward(stop_, [&] { enough.request_stop(); });
-    const int steps = values_["steps"].as<int>();
-    GenerateEvents events;
-    events.on_step = [&](const StepProgress& step) {
-      progress_.show("trees of " + std::to_string(shape.size()) + " nodes: step " +
-                     std::to_string(step.step) + " of " + std::to_string(steps + 1));
-      if (step.new_tokens > 0 && step.step > steps) enough.request_stop();
-    };
-    const BatchReport report = engine.generate({&request, 1}, events, enough.get_token());
-    progress_.end();
-    if (stop_.stop_requested()) throw Stopped();
-    const double n = std::max(1, report.sweeps - 1);
-    const LinkReport& link = report.link;
-    row["steps"] = report.sweeps - 1;
-    row["seconds_per_step"] = report.decode.count() / n;
-    row["tokens_per_step"] = report.decode_tokens / n;
-    row["seconds_per_token"] = report.decode.count() / std::max(1, report.decode_tokens);
-    row["upload_bytes_per_step"] = static_cast<double>(link.upload_bytes) / n;
-    row["upload_bytes_per_second"] =
-        link.upload_busy.count() > 0
-            ? json(static_cast<double>(link.upload_bytes) / link.upload_busy.count())
-            : json();
-    row["link_busy"] = link.upload_busy / report.decode;
-    row["disk_bytes_per_step"] = static_cast<double>(link.disk_bytes) / n;
-    row["compute_seconds"] = report.compute.count() / n;
-    row["draft_seconds"] = report.drafting.count() / n;
-    row["prefill_seconds"] = report.prefill.count();
+  const std::vector<int>& sizes() const { return request_.sizes; }
+
+  std::string label() const {
+    const bool gpu = request_.options.device.kind == "cuda";
+    return std::string("SYNTHETIC: random weights, every layer the same bytes of ") +
+           (gpu && !request_.options.plan.from_disk
+                ? "host memory"
+                : "a file (a drive with a cache of its own may hold them)") +
+           "; tokens per step expected of " + vector_ +
+           (request_.dry_run ? "; PREDICTED, not run" : "");
+  }
+
+  /// What was run, and where: in every row, so that a row stands by itself.
+  json facts() const {
+    return {{"label", label()},
+            {"target", request_.names.target},
+            {"draft", request_.names.draft},
+            {"temperature", temperature_},
+            {"prompt_tokens", request_.options.plan.max_prompt},
+            {"date", today()},
+            {"version", CANOPY_VERSION}};
+  }
+
+  /// What is known before it runs: a failed row has this, and the reason.
+  json row_of(int size) const {
+    json row = facts();
+    row["tree_size"] = size;
     return row;
   }
 
-  std::string vector() const {
-    return values_.count("acceptance") ? values_["acceptance"].as<std::string>()
-                                       : "a self-draft's (SmolLM2-135M, Q4_0)";
+  void run(int size, json& row) {
+    const EngineOptions options = options_for(size);
+    const TreeShape& shape = *options.plan.shape;
+    row["tree_depth"] = shape.levels();
+    row["tokens_per_step"] = expected_tokens(shape, acceptance_);
+    if (request_.dry_run) {
+      const auto ops_of = make_device({});  // for the size of its scratch, near enough
+      add_plan(row, make_plan(options.plan, *target_, &*draft_, resident_memory(), ops_of->ops()));
+      return;
+    }
+    Engine engine(
+        {*target_, *draft_, no_tokenizer(target_->config().vocab)}, options,
+        [&](std::uint64_t done, std::uint64_t all) { progress_.show_loading(done, all); }, stop_);
+    progress_.end();
+    print_notes(engine);
+    row["device"] = engine.device_name();
+    add_plan(row, engine.plan());
+    add_steps(row, engine, run_steps(engine, options, shape.size()));
   }
 
  private:
-  Checkpoint write(const std::string& name, const std::string& shape) {
+  Checkpoint write(const RandomModel& shape, const fs::path& file) {
     Checkpoint made = write_random_checkpoint(
-        shape_of(shape), folder_.path() / name,
+        shape, file,
         [&](std::uint64_t done, std::uint64_t all) {
           if (progress_.wants_glimpse() || done == all)
-            progress_.show("random weights of " + shape + ": " + format_size(done) + " of " +
-                           format_size(all));
+            progress_.show("random weights: " + format_size(done) + " of " + format_size(all));
         },
         stop_);
     progress_.end();
@@ -253,37 +279,85 @@ class Bench {
   }
 
   EngineOptions options_for(int size) const {
-    EngineOptions options;
-    options.device.kind = "cuda";
-    if (const std::string device = values_["device"].as<std::string>(); device != "cuda") {
-      if (!device.starts_with("cuda:")) throw UsageError("--device: a GPU is measured: cuda:N");
-      options.device.ordinal = std::atoi(device.c_str() + 5);
-    }
-    options.graphs = values_.count("enforce-eager") == 0;
+    EngineOptions options = request_.options;
     PlanRequest& plan = options.plan;
-    plan.temperature = static_cast<double>(values_["temp"].as<float>());
     plan.acceptance = options.synthetic_acceptance = acceptance_;
-    plan.shape = best_tree(size, std::min(size, values_["tree-depth"].as<int>()), acceptance_);
+    plan.shape = best_tree(size, std::min(size, depth_), acceptance_);
     plan.spec = size == 1 ? Spec::kNone : Spec::kSequoia;
-    plan.max_prompt = values_["prompt-tokens"].as<int>();
-    plan.context = plan.max_prompt + (values_["steps"].as<int>() + 2) * 32;
     if (cost_) plan.cost = &*cost_;
-    const auto size_flag = [&](const char* flag) {
-      return parse_size("--" + std::string(flag), values_[flag].as<std::string>());
-    };
-    if (values_.count("gpu-memory")) {
-      options.device.gpu_memory = size_flag("gpu-memory");
-      if (values_.count("dry-run")) plan.device_memory = size_flag("gpu-memory");
-    }
-    if (values_.count("host-memory")) plan.memory = size_flag("host-memory");
-    if (values_.count("resident")) plan.resident = size_flag("resident");
     return options;
+  }
+
+  /// The steps behind the prompt's, each as it ended.
+  std::vector<StepProgress> run_steps(Engine& engine, const EngineOptions& options, int nodes) {
+    std::vector<TokenId> prompt;
+    for (int i = 0; i < options.plan.max_prompt; ++i)
+      prompt.push_back(i * 7919 % target_->config().vocab);
+    GenerateRequest request;
+    request.prompt = prompt;
+    request.sampling.temperature = temperature_;
+    request.max_new_tokens = options.plan.context - options.plan.max_prompt;
+    request.ignore_end = true;
+    // Steps, not tokens, are wanted: it is stopped behind the last.
+    std::stop_source enough;
+    const std::stop_callback forward(stop_, [&] { enough.request_stop(); });
+    std::vector<StepProgress> done;
+    GenerateEvents events;
+    events.on_step = [&](const StepProgress& step) {
+      progress_.show("trees of " + std::to_string(nodes) + " nodes: step " +
+                     std::to_string(step.step) + " of " + std::to_string(steps_ + 1));
+      if (step.new_tokens == 0) return;
+      done.push_back(step);
+      if (step.step > steps_) enough.request_stop();
+    };
+    engine.generate({&request, 1}, events, enough.get_token());
+    progress_.end();
+    if (stop_.stop_requested()) throw Stopped();
+    return done;
+  }
+
+  /// Medians over the steps; the first one, with the prompt, stands apart.
+  static void add_steps(json& row, const Engine& engine, const std::vector<StepProgress>& steps) {
+    const bool uploads = engine.plan().device.has_value();
+    row["link"] = uploads ? "to the GPU" : "from disk";
+    row["prefill_seconds"] = steps.front().time.count();
+    std::vector<double> seconds, compute, drafting;
+    double bytes = 0, busy = 0, disk = 0, all = 0;
+    row["steps"] = json::array();
+    for (const StepProgress& step : std::span(steps).subspan(1)) {
+      const LinkReport& link = step.link;
+      const double moved = static_cast<double>(uploads ? link.upload_bytes : link.disk_bytes);
+      const double moving = (uploads ? link.upload_busy : link.busy).count();
+      seconds.push_back(step.time.count());
+      compute.push_back(step.compute.count());
+      drafting.push_back(step.drafting.count());
+      row["steps"].push_back({{"seconds", step.time.count()},
+                              {"compute_seconds", step.compute.count()},
+                              {"draft_seconds", step.drafting.count()},
+                              {"link_bytes", moved},
+                              {"link_busy_seconds", moving},
+                              {"stall_seconds", link.stall.count()},
+                              {"drawn_tokens", step.new_tokens}});
+      bytes += moved;
+      busy += moving;
+      disk += static_cast<double>(link.disk_bytes);
+      all += step.time.count();
+    }
+    const double n = std::max(1.0, static_cast<double>(seconds.size()));
+    row["seconds_per_step"] = median(seconds);
+    row["seconds_per_token"] = median(seconds) / row["tokens_per_step"].get<double>();
+    row["compute_seconds"] = median(compute);
+    row["draft_seconds"] = median(drafting);
+    row["link_bytes_per_step"] = bytes / n;
+    row["link_bytes_per_second"] = busy > 0 ? json(bytes / busy) : json();
+    row["link_busy"] = busy / all;
+    row["disk_bytes_per_step"] = disk / n;
   }
 
   static void add_plan(json& row, const Plan& plan) {
     row["resident_layers"] = plan.resident_layers;
     row["ring_layers"] = plan.ring_layers;
-    row["planned_gpu_bytes"] = plan.device->total();
+    if (plan.device) row["planned_gpu_bytes"] = plan.device->total();
     row["planned_host_bytes"] = plan.total();
     if (!plan.prediction) return;
     const Candidate& best = plan.prediction->best;
@@ -296,32 +370,49 @@ class Bench {
                         {"bottleneck", name(best.cost.bottleneck)}};
   }
 
-  const po::variables_map& values_;
+  const Request request_;
+  const int steps_, depth_;
+  const float temperature_;
   const std::stop_token stop_;
   ProgressLine progress_;
-  const Folder folder_;
   const Acceptance acceptance_;
-  const Checkpoint target_, draft_;
+  const std::string vector_;
+  const std::array<RandomModel, 2> shapes_;  // target, draft
+  std::optional<Folder> folder_;
+  std::optional<Checkpoint> target_, draft_;
   std::optional<CostModel> cost_;
 };
 
-void print(const json& rows) {
-  std::printf("%6s %6s %9s %10s %9s %9s %6s %9s %9s %9s  %9s\n", "nodes", "depth", "resident",
+void print_head() {
+  std::printf("%6s %6s %9s %9s %9s %9s %6s %7s %10s %8s %10s\n", "nodes", "depth", "resident",
               "tok/step", "s/step", "s/token", "busy", "GB/s", "compute s", "draft s", "predicted");
-  for (const json& row : rows) {
-    const auto number = [&](const json& of, const char* key, double scale = 1) {
-      return of.contains(key) && of[key].is_number() ? of[key].get<double>() * scale : 0.0;
-    };
-    const json predicted = row.value("predicted", json::object());
-    const json& shown = row.contains("seconds_per_step") ? row : predicted;
-    std::printf("%6d %6d %9.1f %10.2f %9.3f %9.3f %6.2f %9.2f %9.3f %9.3f  %9.3f\n",
-                row["tree_size"].get<int>(), row["tree_depth"].get<int>(),
-                number(row, "resident_layers"), number(shown, "tokens_per_step"),
-                number(shown, "seconds_per_step"), number(shown, "seconds_per_token"),
-                number(row, "link_busy"), number(row, "upload_bytes_per_second", 1e-9),
-                number(shown, "compute_seconds"), number(shown, "draft_seconds"),
-                number(predicted, "seconds_per_token"));
+}
+
+void print(const json& row) {
+  if (row.contains("error")) {
+    std::printf("%6d  failed: %s\n", row["tree_size"].get<int>(),
+                row["error"].get<std::string>().c_str());
+    return;
   }
+  const auto cell = [&](const json& of, const char* key, int width, int digits, double scale = 1) {
+    if (of.contains(key) && of[key].is_number())
+      std::printf(" %*.*f", width, digits, of[key].get<double>() * scale);
+    else
+      std::printf(" %*s", width, "-");
+  };
+  const json predicted = row.value("predicted", json::object());
+  const json& shown = row.contains("seconds_per_step") ? row : predicted;
+  std::printf("%6d %6d", row["tree_size"].get<int>(), row["tree_depth"].get<int>());
+  cell(row, "resident_layers", 9, 1);
+  cell(row, "tokens_per_step", 9, 2);
+  cell(shown, "seconds_per_step", 9, 3);
+  cell(shown, "seconds_per_token", 9, 3);
+  cell(row, "link_busy", 6, 2);
+  cell(row, "link_bytes_per_second", 7, 2, 1e-9);
+  cell(shown, "compute_seconds", 10, 3);
+  cell(shown, "draft_seconds", 8, 3);
+  cell(predicted, "seconds_per_token", 10, 3);
+  std::printf("\n");
 }
 
 }  // namespace
@@ -330,48 +421,39 @@ int run_bench_offload(const std::vector<std::string>& words) {
   const auto parsed = parse(words, kUsage, flags());
   if (!parsed) return 0;
   const po::variables_map& values = *parsed;
-  at_least(values, "steps", 1, 1);
-  at_least(values, "prompt-tokens", 1, 1);
-  at_least(values, "tree-depth", 1, 1);
-  const std::vector<int> sizes =
-      parse_numbers("--tree-sizes", values["tree-sizes"].as<std::string>(), 1, 1024);
-  if (values.count("dry-run"))
-    for (const char* flag : {"profile", "gpu-memory", "host-memory"})
-      if (!values.count(flag)) throw UsageError(std::string("--dry-run: needs --") + flag);
-  if (const Gpus gpus = find_gpus(); gpus.all.empty() && !values.count("dry-run"))
-    throw Error("there is no GPU to measure: " + gpus.why_none);
-
+  const bool lines = values.count("jsonl") > 0;
   const Interrupt interrupt;
-  json rows = json::array();
-  std::string vector;
+  int failed = 0;
+  bool begun = false;
   try {
     Bench bench(values, interrupt);
-    vector = bench.vector();
-    for (const int size : sizes) rows.push_back(bench.run(size));
+    for (const int size : bench.sizes()) {
+      json row = bench.row_of(size);
+      try {
+        bench.run(size, row);
+      } catch (const Stopped&) {
+        throw;
+      } catch (const std::exception& e) {
+        row["error"] = e.what();
+        ++failed;
+      }
+      if (lines) {
+        std::cout << row.dump() << "\n" << std::flush;
+      } else {
+        if (!begun) std::printf("%s\n", bench.label().c_str());
+        if (!begun) print_head();
+        print(row);
+        std::fflush(stdout);
+      }
+      begun = true;
+      if (!std::cout || std::ferror(stdout)) throw Error("cannot write to standard output");
+    }
   } catch (const Stopped&) {
     std::cerr << "\ncanopy bench offload: stopped\n";
-    if (rows.empty()) return 130;
+    return 130;
   }
-  const std::string label =
-      std::string(
-          "SYNTHETIC: random weights, every layer the same bytes of host memory; accepted "
-          "tokens drawn from ") +
-      vector + (values.count("dry-run") ? "; PREDICTED, not run" : "");
-  if (values.count("json"))
-    std::cout << json{{"label", label},
-                      {"target", values["model"].as<std::string>()},
-                      {"draft", values["model-draft"].as<std::string>()},
-                      {"date", today()},
-                      {"version", CANOPY_VERSION},
-                      {"rows", rows}}
-                     .dump(2)
-              << "\n";
-  else {
-    std::cout << label << "\n";
-    print(rows);
-  }
-  if (!std::cout.flush()) throw Error("cannot write to standard output");
-  return rows.size() == sizes.size() ? 0 : 130;
+  if (failed > 0) std::cerr << "canopy bench offload: " << failed << " of the rows failed\n";
+  return failed > 0 ? 1 : 0;
 }
 
 }  // namespace canopy::cli

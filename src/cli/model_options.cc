@@ -71,24 +71,6 @@ int parse_count(const std::string& flag, const std::string& text) {
   return value;
 }
 
-void choose_device(const po::variables_map& values, DeviceChoice& device) {
-  const std::string name = values["device"].as<std::string>();
-  if (name == "auto") {
-    device.kind = find_gpus().all.empty() ? "cpu" : "cuda";
-  } else if (name.starts_with("cuda:")) {
-    device.kind = "cuda";
-    device.ordinal = parse_count("--device", name.substr(5));
-  } else if (name == "cpu" || name == "cuda") {
-    device.kind = name;
-  } else {
-    throw UsageError("--device: '" + name + "' is none of auto, cpu, cuda, cuda:N");
-  }
-  for (const char* flag : {"gpu-memory", "enforce-eager"})
-    if (values.count(flag) && device.kind == "cpu")
-      throw UsageError("--" + std::string(flag) + ": no GPU is used; see canopy doctor");
-  if (values.count("gpu-memory")) device.gpu_memory = size_above_zero(values, "gpu-memory");
-}
-
 sigset_t stop_signals() {
   sigset_t set;
   sigemptyset(&set);
@@ -134,6 +116,24 @@ po::options_description model_flags() {
        "-ctv: KV cache type for V: f32, f16, bf16")                                      //
       ("progress", "report progress on stderr even when it is not a terminal");
   return flags;
+}
+
+void choose_device(const po::variables_map& values, DeviceChoice& device) {
+  const std::string name = values["device"].as<std::string>();
+  if (name == "auto") {
+    device.kind = find_gpus().all.empty() ? "cpu" : "cuda";
+  } else if (name.starts_with("cuda:")) {
+    device.kind = "cuda";
+    device.ordinal = parse_count("--device", name.substr(5));
+  } else if (name == "cpu" || name == "cuda") {
+    device.kind = name;
+  } else {
+    throw UsageError("--device: '" + name + "' is none of auto, cpu, cuda, cuda:N");
+  }
+  for (const char* flag : {"gpu-memory", "enforce-eager"})
+    if (values.count(flag) && device.kind == "cpu")
+      throw UsageError("--" + std::string(flag) + ": no GPU is used; see canopy doctor");
+  if (values.count("gpu-memory")) device.gpu_memory = size_above_zero(values, "gpu-memory");
 }
 
 EngineOptions engine_options(const po::variables_map& values) {

@@ -14,6 +14,9 @@ namespace canopy::cli {
 /// --resident, -c, -t, --cpu-list, -ctk, -ctv, --progress.
 boost::program_options::options_description model_flags();
 
+/// What --device, --gpu-memory and --enforce-eager say. Throws UsageError.
+void choose_device(const boost::program_options::variables_map& values, DeviceChoice& device);
+
 /// Those flags as options; the caller fills in what it knows of prompt and speculation.
 EngineOptions engine_options(const boost::program_options::variables_map& values);
 

@@ -3,7 +3,9 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "src/base/error.h"
@@ -44,50 +46,78 @@ std::vector<Shaped> other_tensors(const ModelConfig& c) {
   return tensors;
 }
 
+bool is_norm(const TensorEntry& tensor) { return tensor.name.find("norm") != std::string::npos; }
+
 /// Norms are ones: the values of a real model's layers stay finite on their way.
 void fill_row(const RandomWeights& random, const TensorEntry& tensor, std::int64_t row,
-              std::span<std::uint16_t> out) {
-  if (tensor.name.find("norm") != std::string::npos)
-    std::fill(out.begin(), out.end(), std::uint16_t{0x3f80});
-  else
-    random.fill(RandomWeights::hash(tensor.name), static_cast<std::uint32_t>(row), out);
+              std::vector<std::byte>& out) {
+  const std::uint64_t seed = RandomWeights::hash(tensor.name);
+  const auto at = static_cast<std::uint32_t>(row);
+  if (tensor.dtype != DType::kBF16) {
+    random.fill_blocks(seed, at, tensor.dtype, out);
+    return;
+  }
+  std::vector<std::uint16_t> values(out.size() / 2, 0x3f80);
+  if (!is_norm(tensor)) random.fill(seed, at, values);
+  std::memcpy(out.data(), values.data(), out.size());
 }
 
 }  // namespace
 
-Checkpoint write_random_checkpoint(
-    const ModelConfig& shape, const std::filesystem::path& file,
-    const std::function<void(std::uint64_t, std::uint64_t)>& progress,
-    const std::stop_token& stop) {
+Checkpoint lay_out_random_checkpoint(const RandomModel& model, const std::filesystem::path& file) {
+  const ModelConfig& shape = model.shape;
   require(shape.layers > 0 && shape.dim > 0 && shape.hidden_dim > 0 && shape.vocab > 0 &&
               shape.kv_heads > 0 && shape.head_dim > 0 && shape.heads % shape.kv_heads == 0,
           "a shape needs layers, dimensions, heads and a vocabulary");
-  std::vector<TensorEntry> written;
+  std::vector<TensorEntry> tensors;
   std::uint64_t end = 0;
-  const auto add = [&](const Shaped& tensor) {
-    std::uint64_t bytes = 2;
-    for (const std::int64_t extent : tensor.shape) bytes *= static_cast<std::uint64_t>(extent);
-    written.push_back({tensor.name, DType::kBF16, tensor.shape, 0, end, bytes});
+  const auto add = [&](const Shaped& tensor, DType packed) {
+    const DType dtype = tensor.shape.size() == 1 ? DType::kBF16 : packed;
+    const std::uint64_t rows =
+        tensor.shape.size() == 1 ? 1 : static_cast<std::uint64_t>(tensor.shape.front());
+    const std::uint64_t bytes = rows * row_bytes(dtype, tensor.shape.back());
+    tensors.push_back({tensor.name, dtype, tensor.shape, 0, end, bytes});
     end += bytes;
   };
-  for (const Shaped& tensor : layer_tensors(shape)) add(tensor);
-  const std::size_t of_layer = written.size();
-  for (const Shaped& tensor : other_tensors(shape)) add(tensor);
+  for (const Shaped& tensor : layer_tensors(shape)) {
+    add({"model.layers.0." + tensor.name, tensor.shape}, model.type);
+  }
+  const std::size_t of_layer = tensors.size();
+  const DType outside = model.type == DType::kBF16 ? DType::kBF16 : DType::kQ8_0;
+  for (const Shaped& tensor : other_tensors(shape)) add(tensor, outside);
+  for (int layer = 1; layer < shape.layers; ++layer)
+    for (std::size_t i = 0; i < of_layer; ++i) {
+      TensorEntry same = tensors[i];
+      same.name.replace(std::string_view("model.layers.").size(), 1, std::to_string(layer));
+      tensors.push_back(std::move(same));
+    }
+  return {file, {file}, std::move(tensors), shape, Metadata()};
+}
 
+Checkpoint write_random_checkpoint(
+    const RandomModel& model, const std::filesystem::path& file,
+    const std::function<void(std::uint64_t, std::uint64_t)>& progress,
+    const std::stop_token& stop) {
+  Checkpoint made = lay_out_random_checkpoint(model, file);
+  std::map<std::uint64_t, const TensorEntry*> once;  // by offset: each layer's are the same
+  std::uint64_t all = 0;
+  for (const TensorEntry& tensor : made.tensors())
+    if (once.emplace(tensor.offset, &tensor).second) all += tensor.bytes;
   std::ofstream out(file, std::ios::binary);
   const RandomWeights random(1);
-  std::vector<std::uint16_t> row;
+  std::vector<std::byte> row;
   std::uint64_t done = 0;
   try {
-    for (const TensorEntry& tensor : written) {
+    for (const auto& [offset, entry] : once) {
+      const TensorEntry& tensor = *entry;
       const std::int64_t rows = tensor.shape.size() == 2 ? tensor.shape[0] : 1;
-      row.resize(static_cast<std::size_t>(tensor.shape.back()));
+      row.resize(row_bytes(tensor.dtype, tensor.shape.back()));
       for (std::int64_t r = 0; r < rows; ++r) {
         fill_row(random, tensor, r, row);
-        out.write(reinterpret_cast<const char*>(row.data()), std::ssize(row) * 2);
-        done += row.size() * 2;
+        out.write(reinterpret_cast<const char*>(row.data()), std::ssize(row));
+        done += row.size();
         if (stop.stop_requested()) throw Stopped();
-        if (progress) progress(done, end);
+        if (progress) progress(done, all);
       }
     }
     if (!out.flush()) throw Error("cannot write " + file.string() + ": " + std::strerror(errno));
@@ -96,15 +126,7 @@ Checkpoint write_random_checkpoint(
     std::filesystem::remove(file);
     throw;
   }
-
-  std::vector<TensorEntry> tensors(written.begin() + static_cast<std::ptrdiff_t>(of_layer),
-                                   written.end());
-  for (int layer = 0; layer < shape.layers; ++layer)
-    for (std::size_t i = 0; i < of_layer; ++i) {
-      tensors.push_back(written[i]);
-      tensors.back().name = "model.layers." + std::to_string(layer) + "." + written[i].name;
-    }
-  return {file, {file}, std::move(tensors), shape, Metadata()};
+  return made;
 }
 
 }  // namespace canopy

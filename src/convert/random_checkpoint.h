@@ -8,13 +8,24 @@
 
 namespace canopy {
 
-/// A model of this shape with random BF16 weights, for measuring what its bytes and its arithmetic
-/// cost: one layer, the embedding and the head are written to `file`, and all layers are that one.
-/// So it takes a layer's room on disk and, where nothing else is said, in host memory; over a link
-/// to a device each layer goes by itself. progress(bytes written, of all). Throws Error if the file
-/// cannot be written, or if the shape is none; Stopped on request, without a file.
+/// A shape and the type of its matrices: kBF16, or kQ8_0, kQ4_0, kQ4_1, which leave embedding and
+/// head in Q8_0, as canopy quantize does. Norms and biases are BF16.
+struct RandomModel {
+  ModelConfig shape;
+  DType type = DType::kBF16;
+};
+
+/// Where the tensors of such a model would lie in `file`, which need not exist: one layer, the
+/// embedding and the head are there once, and all layers are that one. So it takes a layer's room
+/// on disk and, where nothing else is said, in host memory; over a link each layer goes by itself.
+/// Throws Error if the shape is none, or if its rows are not whole blocks of the type.
+Checkpoint lay_out_random_checkpoint(const RandomModel& model, const std::filesystem::path& file);
+
+/// That file, with random weights, for measuring what a model's bytes and arithmetic cost.
+/// progress(bytes written, of all). Throws Error if the file cannot be written; Stopped on request,
+/// without a file.
 Checkpoint write_random_checkpoint(
-    const ModelConfig& shape, const std::filesystem::path& file,
+    const RandomModel& model, const std::filesystem::path& file,
     const std::function<void(std::uint64_t, std::uint64_t)>& progress = {},
     const std::stop_token& stop = {});
 

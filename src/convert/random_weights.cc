@@ -1,8 +1,10 @@
 #include "src/convert/random_weights.h"
 
 #include <array>
-#include <cstddef>
+#include <cstring>
 
+#include "kernels/convert.h"
+#include "src/base/error.h"
 #include "src/base/rng.h"
 
 namespace canopy {
@@ -51,26 +53,47 @@ std::uint64_t RandomWeights::hash(std::string_view tensor_name) {
   return hash;
 }
 
+std::array<std::uint32_t, 4> RandomWeights::draw(std::uint64_t tensor, std::uint32_t row,
+                                                 std::size_t index) const {
+  return philox4x32({static_cast<std::uint32_t>(index), row, static_cast<std::uint32_t>(tensor),
+                     static_cast<std::uint32_t>(tensor >> 32)},
+                    {static_cast<std::uint32_t>(seed_), static_cast<std::uint32_t>(seed_ >> 32)});
+}
+
 void RandomWeights::fill(std::uint64_t tensor, std::uint32_t row,
                          std::span<std::uint16_t> out) const {
   constexpr std::size_t kPerBlock = 8;
-  const auto block = [&](std::size_t index) {
-    return philox4x32({static_cast<std::uint32_t>(index), row, static_cast<std::uint32_t>(tensor),
-                       static_cast<std::uint32_t>(tensor >> 32)},
-                      {static_cast<std::uint32_t>(seed_), static_cast<std::uint32_t>(seed_ >> 32)});
-  };
   const auto value = [](const std::array<std::uint32_t, 4>& bits, std::size_t i) {
     return value_from(bits[i / 2] >> (16 * (i % 2)) & 0xffffu);
   };
   const std::size_t whole = out.size() / kPerBlock;
   for (std::size_t b = 0; b < whole; ++b) {
-    const auto bits = block(b);
+    const auto bits = draw(tensor, row, b);
     for (std::size_t i = 0; i < kPerBlock; ++i) out[b * kPerBlock + i] = value(bits, i);
   }
   if (whole * kPerBlock == out.size()) return;
-  const auto bits = block(whole);
+  const auto bits = draw(tensor, row, whole);
   for (std::size_t i = 0; whole * kPerBlock + i < out.size(); ++i)
     out[whole * kPerBlock + i] = value(bits, i);
+}
+
+void RandomWeights::fill_blocks(std::uint64_t tensor, std::uint32_t row, DType type,
+                                std::span<std::byte> out) const {
+  require(type == DType::kQ8_0 || type == DType::kQ4_0 || type == DType::kQ4_1,
+          "random blocks are of Q8_0, Q4_0 or Q4_1");
+  // Standard deviation 0.022 of uniform codes: theirs is 74 for 8 bits and 4.6 for 4.
+  const float scale = type == DType::kQ8_0 ? 0.0003f : 0.0048f;
+  const std::uint16_t d = f16_from_f32(scale), m = f16_from_f32(-7.5f * scale);
+  const std::size_t block = row_bytes(type, 32), head = type == DType::kQ4_1 ? 4 : 2;
+  std::size_t index = 0;
+  for (std::size_t at = 0; at + block <= out.size(); at += block) {
+    std::memcpy(&out[at], &d, sizeof d);
+    if (head == 4) std::memcpy(&out[at + 2], &m, sizeof m);
+    for (std::size_t code = head; code < block; code += 16) {
+      const auto bits = draw(tensor, row, index++);
+      std::memcpy(&out[at + code], bits.data(), sizeof bits);
+    }
+  }
 }
 
 }  // namespace canopy

@@ -1,7 +1,11 @@
 #pragma once
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string_view>
+
+#include "kernels/tensor.h"
 
 namespace canopy {
 
@@ -17,9 +21,15 @@ class RandomWeights {
   explicit RandomWeights(std::uint64_t seed) : seed_(seed) {}
   /// `tensor`: the hash of its name. Fills columns [0, out.size()) of the row's random part.
   void fill(std::uint64_t tensor, std::uint32_t row, std::span<std::uint16_t> out) const;
+  /// The row as blocks of 32 of `type` (kQ8_0, kQ4_0, kQ4_1): uniform codes, and the same scale in
+  /// all blocks, so that the values have about the spread of those above.
+  void fill_blocks(std::uint64_t tensor, std::uint32_t row, DType type,
+                   std::span<std::byte> out) const;
   static std::uint64_t hash(std::string_view tensor_name);  // FNV-1a
 
  private:
+  std::array<std::uint32_t, 4> draw(std::uint64_t tensor, std::uint32_t row,
+                                    std::size_t index) const;
   std::uint64_t seed_;
 };
 

@@ -109,6 +109,7 @@ struct StepProgress {
   int layer = 0, layers = 0;      // of the target's sweep; the head is behind the last layer
   LinkReport link;                // of this step so far
   Seconds time{}, since_start{};  // likewise; of the generation
+  Seconds compute{}, drafting{};  // of the step, once it ends: the target's arithmetic, the trees
 };
 
 /// What a caller may watch. `request`: the text's place among the requests.

@@ -260,7 +260,10 @@ BatchReport Engine::generate(std::span<const GenerateRequest> requests,
       ++next;
     }
     std::erase_if(running, [](const Sequence& sequence) { return sequence.ended; });
+    progress.compute = m.sweep_times.total();
+    progress.drafting = m.drafting;
     tell(progress.layers, batch.tokens - before, time, of_step);
+    progress.compute = progress.drafting = Seconds(0);
     if (batch.sweeps++ == 0) {
       batch.prefill = time;
     } else {

@@ -1,4 +1,4 @@
-"""canopy bench offload as far as a machine without a GPU goes."""
+"""canopy bench offload on the CPU and the disk, which is the benchmark that a GPU gets; and predictions for a GPU."""
 import json
 
 from support import TempDirCase, main, run
@@ -17,44 +17,82 @@ class BenchOffloadTest(TempDirCase):
         (self.dir / "config.json").write_text(json.dumps(CONFIG))
         (self.dir / "profile.json").write_text(json.dumps(PROFILE))
 
-    def bench(self, *words, shape="config.json"):
-        return run("bench", "offload", "-m", self.dir / shape, "-md", self.dir / "config.json", "--dir", self.dir, *words)
+    def bench(self, *words, shape="config.json", draft="config.json"):
+        return run("bench", "offload", "-m", self.dir / shape, "-md", self.dir / draft, "--dir", self.dir, *words)
+
+    def on_cpu(self, *words, **shapes):
+        return self.bench("--device", "cpu", "--jsonl", "--steps", "3", "--prompt-tokens", "16", *words, **shapes)
 
     def dry(self, *words):
         return self.bench("--dry-run", "--profile", self.dir / "profile.json", "--gpu-memory", "200M", "--host-memory", "2G", *words)
 
-    def test_predicts_and_says_that_it_is_synthetic(self):
-        done = self.dry("--json", "--tree-sizes", "1,8", "--resident", "0")
+    def rows(self, done):
         self.assertEqual(done.returncode, 0, done.stderr)
-        out = json.loads(done.stdout)
-        self.assertIn("SYNTHETIC", out["label"])
-        self.assertIn("PREDICTED", out["label"])
-        plain, tree = out["rows"]
+        self.assertEqual([f.name for f in self.dir.iterdir() if f.is_dir()], [])  # nothing is left behind
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    def test_streams_every_layer_from_disk_in_every_step(self):
+        plain, tree = self.rows(self.on_cpu("--tree-sizes", "1,8", "--temp", "0"))
+        matrices = 6 * 2 * (64 * 64 * 2 + 64 * 32 * 2 + 3 * 64 * 128)
+        for row in (plain, tree):
+            self.assertIn("SYNTHETIC", row["label"])
+            self.assertEqual((row["link"], row["resident_layers"], len(row["steps"])), ("from disk", 0, 3))
+            self.assertGreater(row["link_bytes_per_step"], matrices)
+            self.assertGreater(row["link_bytes_per_second"], 0)
+            times = sorted(step["seconds"] for step in row["steps"])
+            self.assertEqual(row["seconds_per_step"], times[1])
+            self.assertAlmostEqual(row["seconds_per_token"], row["seconds_per_step"] / row["tokens_per_step"])
+        self.assertEqual((plain["tree_size"], plain["tokens_per_step"]), (1, 1))
+        self.assertGreater(tree["tokens_per_step"], 2)
+        self.assertGreater(tree["draft_seconds"], plain["draft_seconds"])
+
+    def test_packed_weights_are_fewer_bytes(self):
+        plain, = self.rows(self.on_cpu("--tree-sizes", "1"))
+        packed, = self.rows(self.on_cpu("--tree-sizes", "1", shape="config.json:q4_0", draft="config.json:q8_0"))
+        self.assertLess(packed["link_bytes_per_step"], 0.6 * plain["link_bytes_per_step"])
+
+    def test_a_row_that_fails_says_why_and_the_others_run(self):
+        (self.dir / "long.json").write_text("[0.9]")  # no tree of 8 nodes in 4 levels
+        done = self.on_cpu("--tree-sizes", "8,4", "--tree-depth", "4", "--acceptance", self.dir / "long.json")
+        self.assertEqual(done.returncode, 1)
+        failed, run = [json.loads(line) for line in done.stdout.splitlines()]
+        self.assertEqual(failed["tree_size"], 8)
+        self.assertIn("8", failed["error"])
+        self.assertNotIn("seconds_per_step", failed)
+        self.assertEqual((run["tree_size"], len(run["steps"])), (4, 3))
+        self.assertIn("1 of the rows failed", done.stderr)
+        table = self.bench("--device", "cpu", "--tree-sizes", "1,2", "--memory", "1M")
+        self.assertEqual(table.returncode, 1)
+        self.assertEqual(table.stdout.count("failed: a memory budget of 1.0 MiB is too small"), 2)
+
+    def test_predicts_and_says_that_it_is_synthetic(self):
+        plain, tree = self.rows(self.dry("--jsonl", "--tree-sizes", "1,8", "--resident", "0"))
+        self.assertIn("PREDICTED", plain["label"])
         self.assertEqual((plain["tree_size"], tree["tree_size"]), (1, 8))
         self.assertEqual(plain["predicted"]["tokens_per_step"], 1)
         self.assertGreater(tree["predicted"]["tokens_per_step"], 2)
         layers = 6 * 2 * (64 * 64 * 2 + 64 * 32 * 2 + 3 * 64 * 128)
         self.assertGreater(plain["predicted"]["link_seconds"], layers / 1e8)
-        self.assertEqual([f.name for f in self.dir.iterdir() if f.is_dir()], [])  # nothing is left behind
         self.assertIn("SYNTHETIC", self.dry("--tree-sizes", "1").stdout)
 
     def test_says_what_is_wrong(self):
-        for words, what, code in [((), "there is no GPU to measure", 1), (("--dry-run",), "--dry-run: needs --profile", 2),
-                                  (("--tree-sizes", "0"), "--tree-sizes: '0'", 2)]:
+        for words, what in [(("--dry-run",), "--dry-run: needs --profile"), (("--tree-sizes", "0"), "--tree-sizes: '0'"),
+                            (("--device", "gpu"), "--device: 'gpu'"), (("--device", "cpu", "--gpu-memory", "1G"), "no GPU is used"),
+                            (("--memory", "1G", "--host-memory", "1G"), "give one of them"), (("--steps", "0"), "--steps")]:
             done = self.bench(*words)
-            if code == 1 and done.returncode == 0:
-                self.skipTest("this machine has a GPU")
-            self.assertEqual(done.returncode, code, done.stderr)
+            self.assertEqual(done.returncode, 2, done.stderr)
             self.assertIn(what, done.stderr)
+        done = run("bench", "offload", "-m", self.dir / "config.json")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("one shape needs the other", done.stderr)
         (self.dir / "list.json").write_text("[0.9, 0.2]")
-        done = self.dry("--acceptance", self.dir / "list.json")
-        self.assertEqual(done.returncode, 1)
-        self.assertIn("add up to 1", done.stderr)
         (self.dir / "bad.json").write_text("{}")
-        done = self.bench("--dry-run", "--profile", self.dir / "profile.json", "--gpu-memory", "1G", "--host-memory", "2G",
-                          shape="bad.json")
-        self.assertEqual(done.returncode, 1)
-        self.assertIn("bad.json", done.stderr)
+        (self.dir / "other.json").write_text(json.dumps(CONFIG | {"vocab_size": 600}))
+        for done, what in [(self.on_cpu("--acceptance", self.dir / "list.json"), "add up to 1"),
+                           (self.on_cpu(shape="bad.json"), "bad.json"), (self.on_cpu(draft="other.json"), "vocabularies of 500 and 600"),
+                           (self.on_cpu(shape="config.json:q3"), "config.json:q3"), (self.bench("--threads", "1", shape="none.json"), "none.json")]:
+            self.assertEqual(done.returncode, 1, done.stderr)
+            self.assertIn(what, done.stderr)
 
 
 if __name__ == "__main__":

@@ -139,24 +139,30 @@ TEST_P(DeviceTest, SaysWhichBudgetIsTooSmallAndTheLeastThatWouldDo) {
 TEST_P(DeviceTest, RunsRandomWeightsOfAShapeWhoseLayersShareTheirBytes) {
   ModelConfig shape = Checkpoint::open(kTarget).config();
   shape.layers = 12;
-  ModelFiles files{write_random_checkpoint(shape, dir_->path() / "random"), std::nullopt, nullptr};
-  files.draft = Checkpoint::open(draft_);
-  files.tokenizer = std::make_unique<NumberTokenizer>(shape.vocab, std::vector<TokenId>{});
-  EngineOptions o = options(Spec::kChain, 5);
-  o.plan.cost = &cost();
-  o.plan.resident = 0;
-  o.synthetic_acceptance = Acceptance{{1.0}};
-  o.make_device = [] {
-    return GetParam() == "cuda" ? make_device({.kind = "cuda"}) : std::make_unique<EmulatedCuda>();
-  };
-  Engine engine(std::move(files), o);
-  std::uint64_t host = 0;
-  for (const LedgerEntry& entry : engine.plan().ledger)
-    if (entry.what.starts_with("target weights")) host = entry.bytes;
-  EXPECT_GT(engine.plan().device->upload_bytes, 2 * host);
-  const std::vector<TokenId> p = prompt(4);
-  const BatchReport report = engine.generate(std::vector{request(p)});
-  for (const int tokens : report.texts.front().step_tokens) EXPECT_EQ(tokens, 5);
+  shape.hidden_dim = 96;  // whole blocks of packed weights
+  for (const DType type : {DType::kBF16, DType::kQ4_0}) {
+    SCOPED_TRACE(name(type));
+    ModelFiles files{write_random_checkpoint({shape, type}, dir_->path() / "random"), std::nullopt,
+                     nullptr};
+    files.draft = Checkpoint::open(draft_);
+    files.tokenizer = std::make_unique<NumberTokenizer>(shape.vocab, std::vector<TokenId>{});
+    EngineOptions o = options(Spec::kChain, 5);
+    o.plan.cost = &cost();
+    o.plan.resident = 0;
+    o.synthetic_acceptance = Acceptance{{1.0}};
+    o.make_device = [] {
+      return GetParam() == "cuda" ? make_device({.kind = "cuda"})
+                                  : std::make_unique<EmulatedCuda>();
+    };
+    Engine engine(std::move(files), o);
+    std::uint64_t host = 0;
+    for (const LedgerEntry& entry : engine.plan().ledger)
+      if (entry.what.starts_with("target weights")) host = entry.bytes;
+    EXPECT_GT(engine.plan().device->upload_bytes, 2 * host);
+    const std::vector<TokenId> p = prompt(4);
+    const BatchReport report = engine.generate(std::vector{request(p)});
+    for (const int tokens : report.texts.front().step_tokens) EXPECT_EQ(tokens, 5);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, DeviceTest, ::testing::Values("emulated", "cuda"),

@@ -1,0 +1,18 @@
+#pragma once
+#include <memory>
+#include <string>
+
+#include "src/convert/random_checkpoint.h"
+#include "src/text/tokenizer.h"
+
+namespace canopy::cli {
+
+/// "llama-2-70b", or another name of shape_names(), or a config.json; with ":q8_0", ":q4_0" or
+/// ":q4_1" behind it the weights are packed. Throws Error naming what is wrong.
+RandomModel parse_model_shape(const std::string& text);
+std::string shape_names();  // for a usage text, in words
+
+/// For models that are shapes alone: only ids go round, and none ends a text.
+std::unique_ptr<Tokenizer> no_tokenizer(int vocab);
+
+}  // namespace canopy::cli
