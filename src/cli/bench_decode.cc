@@ -345,9 +345,9 @@ int run_bench_decode(const std::vector<std::string>& words) {
     for (const auto& [spec, size] : runs) rows.push_back(bench.measure(spec, size));
     bench.end();
   } catch (const Stopped&) {
-    std::cerr << "\ncanopy bench decode: stopped; " << rows.size() << " of " << runs.size()
+    std::cerr << "canopy bench decode: stopped; " << rows.size() << " of " << runs.size()
               << " rows are done\n";
-    if (rows.empty()) return 130;
+    if (rows.empty()) return Interrupt::exit_code();
     stopped = true;
   }
   if (values.count("json")) {
@@ -359,7 +359,6 @@ int run_bench_decode(const std::vector<std::string>& words) {
     print(rows);
   }
   if (values.count("csv")) write_text(values["csv"].as<std::string>(), csv(rows));
-  if (!std::cout.flush()) throw Error("cannot write to standard output");
   return stopped ? 130 : 0;
 }
 

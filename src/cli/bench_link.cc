@@ -205,20 +205,14 @@ int run_bench_link(const std::vector<std::string>& words) {
   const int repetitions = at_least(values, "repetitions", 1, 1);
 
   const Interrupt interrupt;
-  try {
-    Bench bench(values, interrupt);
-    for (int i = 0; i < repetitions; ++i)
-      bench.turn(std::to_string(i + 1) + " of " + std::to_string(repetitions));
-    bench.end();
-    if (values.count("json"))
-      std::cout << bench.as_json().dump(2) << "\n";
-    else
-      bench.print();
-  } catch (const Stopped&) {
-    std::cerr << "\ncanopy bench link: stopped\n";
-    return 130;
-  }
-  if (!std::cout.flush()) throw Error("cannot write to standard output");
+  Bench bench(values, interrupt);
+  for (int i = 0; i < repetitions; ++i)
+    bench.turn(std::to_string(i + 1) + " of " + std::to_string(repetitions));
+  bench.end();
+  if (values.count("json"))
+    std::cout << bench.as_json().dump(2) << "\n";
+  else
+    bench.print();
   return 0;
 }
 

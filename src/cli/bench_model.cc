@@ -278,22 +278,16 @@ int run_bench_model(const std::vector<std::string>& words) {
   set_speculation(values, options);
 
   const Interrupt interrupt;
+  Bench bench(values, options, tests, interrupt);
+  bench.run(repetitions, values.count("no-warmup") == 0);
   std::vector<json> rows;
-  try {
-    Bench bench(values, options, tests, interrupt);
-    bench.run(repetitions, values.count("no-warmup") == 0);
-    for (const Test& test : tests)
-      rows.push_back(row_json(test, bench.engine(), values["model"].as<std::string>()));
-  } catch (const Stopped&) {
-    std::cerr << "\ncanopy bench: stopped\n";
-    return 130;
-  }
+  for (const Test& test : tests)
+    rows.push_back(row_json(test, bench.engine(), values["model"].as<std::string>()));
   if (format == "md") print_markdown(rows);
   if (format == "csv") print_csv(rows);
   if (format == "json") std::cout << json(rows).dump(2) << "\n";
   if (format == "jsonl")
     for (const json& row : rows) std::cout << row.dump() << "\n";
-  if (!std::cout.flush()) throw Error("cannot write to standard output");
   return 0;
 }
 

@@ -19,6 +19,7 @@
 #include "src/cli/commands.h"
 #include "src/cli/model_options.h"
 #include "src/cli/model_shape.h"
+#include "src/cli/output.h"
 #include "src/cli/profile.h"
 #include "src/cli/progress_line.h"
 
@@ -425,32 +426,26 @@ int run_bench_offload(const std::vector<std::string>& words) {
   const Interrupt interrupt;
   int failed = 0;
   bool begun = false;
-  try {
-    Bench bench(values, interrupt);
-    for (const int size : bench.sizes()) {
-      json row = bench.row_of(size);
-      try {
-        bench.run(size, row);
-      } catch (const Stopped&) {
-        throw;
-      } catch (const std::exception& e) {
-        row["error"] = e.what();
-        ++failed;
-      }
-      if (lines) {
-        std::cout << row.dump() << "\n" << std::flush;
-      } else {
-        if (!begun) std::printf("%s\n", bench.label().c_str());
-        if (!begun) print_head();
-        print(row);
-        std::fflush(stdout);
-      }
-      begun = true;
-      if (!std::cout || std::ferror(stdout)) throw Error("cannot write to standard output");
+  Bench bench(values, interrupt);
+  for (const int size : bench.sizes()) {
+    json row = bench.row_of(size);
+    try {
+      bench.run(size, row);
+    } catch (const Stopped&) {
+      throw;
+    } catch (const std::exception& e) {
+      row["error"] = e.what();
+      ++failed;
     }
-  } catch (const Stopped&) {
-    std::cerr << "\ncanopy bench offload: stopped\n";
-    return 130;
+    if (lines) {
+      std::cout << row.dump() << "\n";
+    } else {
+      if (!begun) std::printf("%s\n", bench.label().c_str());
+      if (!begun) print_head();
+      print(row);
+    }
+    begun = true;
+    flush_out();
   }
   if (failed > 0) std::cerr << "canopy bench offload: " << failed << " of the rows failed\n";
   return failed > 0 ? 1 : 0;

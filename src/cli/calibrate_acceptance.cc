@@ -302,7 +302,7 @@ int run_calibrate_acceptance(const std::vector<std::string>& words) {
   } catch (const Stopped&) {
     progress.end();
     std::cerr << "canopy calibrate acceptance: stopped; nothing was kept\n";
-    return 130;
+    return Interrupt::exit_code();
   }
   progress.end();
 
@@ -337,7 +337,6 @@ int run_calibrate_acceptance(const std::vector<std::string>& words) {
   } else {
     print_for_people(with, without, measured, kept);
   }
-  if (!std::cout.flush()) throw Error("cannot write to standard output");
   return 0;
 }
 

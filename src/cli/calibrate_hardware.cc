@@ -87,7 +87,7 @@ int run_calibrate_hardware(const std::vector<std::string>& words) {
   } catch (const Stopped&) {
     progress.end();
     std::cerr << "canopy calibrate hardware: stopped, nothing was written\n";
-    return 130;
+    return Interrupt::exit_code();
   }
   if (values.count("json"))
     std::cout << to_json(profile);
@@ -97,7 +97,6 @@ int run_calibrate_hardware(const std::vector<std::string>& words) {
             << (values.count("output") ? values["output"].as<std::string>()
                                        : profile_file(profile).string())
             << "\n";
-  if (!std::cout.flush()) throw Error("cannot write to standard output");
   return 0;
 }
 

@@ -247,7 +247,7 @@ int run_generate(const std::vector<std::string>& words) {
   } catch (const Stopped&) {
     progress.end();
     std::cerr << "canopy generate: stopped before the first token\n";
-    return 130;
+    return Interrupt::exit_code();
   }
   progress.end();
   print_notes(*engine);
@@ -283,7 +283,6 @@ int run_generate(const std::vector<std::string>& words) {
     if (as_json) std::cout << object;
     if (values.count("report")) write_text(values["report"].as<std::string>(), object);
   }
-  if (!std::cout.flush()) throw Error("cannot write to standard output");
   const auto cancelled =
       std::count_if(report.texts.begin(), report.texts.end(),
                     [](const GenerateReport& text) { return text.finish_reason == "cancelled"; });
@@ -292,7 +291,7 @@ int run_generate(const std::vector<std::string>& words) {
   if (samples > 1)
     std::cerr << ": " << samples - cancelled << " of " << samples << " samples are complete";
   std::cerr << "\n";
-  return 130;
+  return Interrupt::exit_code();
 }
 
 }  // namespace canopy::cli

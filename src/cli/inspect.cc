@@ -275,7 +275,6 @@ int run_inspect(const std::vector<std::string>& words) {
     std::cout << as_json(model, sizes).dump(2, ' ', false, json::error_handler_t::replace) << "\n";
   else
     print(model, sizes);
-  if (!std::cout.flush()) throw Error("cannot write to standard output");
   return 0;
 }
 

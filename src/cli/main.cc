@@ -1,5 +1,4 @@
 // canopy: exact inference of language models larger than memory. Beside this, a file per command.
-#include <csignal>
 #include <iostream>
 #include <new>
 
@@ -7,6 +6,8 @@
 #include "src/base/process_memory.h"
 #include "src/cli/command.h"
 #include "src/cli/commands.h"
+#include "src/cli/interrupt.h"
+#include "src/cli/output.h"
 
 namespace canopy::cli {
 
@@ -36,7 +37,7 @@ void print_help(std::ostream& out) {
     out << "  " << command.name << std::string(14 - command.name.size(), ' ') << command.summary
         << "\n";
   }
-  out << "\nExit codes: 0 done, 1 failed, 2 wrong usage.\n";
+  out << "\nExit codes: 0 done, 1 failed, 2 wrong usage, 130 stopped by Ctrl-C, 143 by SIGTERM.\n";
 }
 
 /// Context that an Error gained on its way here stands on lines of its own; a user reads one.
@@ -70,14 +71,22 @@ int run(const std::vector<std::string>& words) {
 
 int main(int argc, char** argv) {
   canopy::volunteer_for_oom_kill();  // nobody else's program should go for our weights
-  std::signal(SIGPIPE, SIG_IGN);     // a closed pipe is a failed write, reported like any other
+  canopy::cli::prepare_standard_streams();
   const std::vector<std::string> words(argv + 1, argv + argc);
   const std::string name = words.empty() ? "canopy" : "canopy " + words[0];
   try {
-    return canopy::cli::run(words);
+    const int code = canopy::cli::run(words);
+    canopy::cli::flush_out();
+    return code;
   } catch (const canopy::cli::UsageError& e) {
     std::cerr << name << ": " << e.what() << "\nTry '" << name << " --help'.\n";
     return 2;
+  } catch (const canopy::Stopped&) {
+    std::cerr << name << ": stopped\n";
+    return canopy::cli::Interrupt::exit_code();
+  } catch (const canopy::cli::OutputError& e) {
+    if (e.reader_gone()) canopy::cli::die_of_closed_pipe();
+    std::cerr << name << ": " << e.what() << "\n";
   } catch (const std::bad_alloc&) {
     std::cerr << name << ": out of memory\n";
   } catch (const std::exception& e) {

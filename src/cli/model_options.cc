@@ -1,10 +1,7 @@
 #include "src/cli/model_options.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <charconv>
-#include <csignal>
 #include <iostream>
 
 #include "src/base/cpus.h"
@@ -69,14 +66,6 @@ int parse_count(const std::string& flag, const std::string& text) {
   if (error != std::errc() || next != end || value < 0)
     throw UsageError(flag + ": '" + text + "' is not a whole number of 0 or more");
   return value;
-}
-
-sigset_t stop_signals() {
-  sigset_t set;
-  sigemptyset(&set);
-  sigaddset(&set, SIGINT);
-  sigaddset(&set, SIGTERM);
-  return set;
 }
 
 }  // namespace
@@ -169,25 +158,6 @@ EngineOptions engine_options(const po::variables_map& values) {
   options.plan.kv = {parse_kv_type("--cache-type-k", values["cache-type-k"].as<std::string>()),
                      parse_kv_type("--cache-type-v", values["cache-type-v"].as<std::string>())};
   return options;
-}
-
-Interrupt::Interrupt() {
-  const sigset_t set = stop_signals();
-  pthread_sigmask(SIG_BLOCK, &set, nullptr);
-  watcher_ = std::jthread([this, set](const std::stop_token& over) {
-    while (!over.stop_requested()) {
-      const timespec tick{0, 50'000'000};
-      if (sigtimedwait(&set, nullptr, &tick) < 0) continue;
-      if (!source_.request_stop()) std::_Exit(130);
-    }
-  });
-}
-
-Interrupt::~Interrupt() {
-  watcher_.request_stop();
-  watcher_.join();
-  const sigset_t set = stop_signals();
-  pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
 }
 
 void print_notes(const Engine& engine) {

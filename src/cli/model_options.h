@@ -1,11 +1,6 @@
 #pragma once
-#include <memory>
-#include <optional>
-#include <stop_token>
-#include <string>
-#include <thread>
-
 #include "src/cli/command.h"
+#include "src/cli/interrupt.h"
 #include "src/engine/engine.h"
 
 namespace canopy::cli {
@@ -19,21 +14,6 @@ void choose_device(const boost::program_options::variables_map& values, DeviceCh
 
 /// Those flags as options; the caller fills in what it knows of prompt and speculation.
 EngineOptions engine_options(const boost::program_options::variables_map& values);
-
-/// Turns the first Ctrl-C (or SIGTERM) into a stop request; a second one ends the process at once.
-/// Must be made before any other thread, as threads inherit its signal mask.
-class Interrupt {
- public:
-  Interrupt();
-  ~Interrupt();
-  Interrupt(const Interrupt&) = delete;
-  Interrupt& operator=(const Interrupt&) = delete;
-  std::stop_token token() const { return source_.get_token(); }
-
- private:
-  std::stop_source source_;
-  std::jthread watcher_;
-};
 
 /// Warns on stderr of what the user should know before a run: fallbacks taken, an inflated model, a
 /// context beyond the model's own.

@@ -56,31 +56,25 @@ int run_perplexity(const std::vector<std::string>& words) {
 
   ProgressLine progress(values);
   Engine::Loss loss;
-  try {
-    Engine engine(
-        std::move(models), options,
-        [&](std::uint64_t done, std::uint64_t all) { progress.show_loading(done, all); },
-        interrupt.token());
-    progress.end();
-    print_notes(engine);
-    loss = engine.loss(
-        tokens, plan.context,
-        [&](const Engine::Loss& so_far) {
-          progress.show(std::to_string(so_far.tokens) + " of " + std::to_string(tokens.size()) +
-                        " tokens: perplexity " + std::to_string(perplexity(so_far)));
-          loss = so_far;
-        },
-        [&](const Unit& unit) {
-          if (progress.wants_glimpse())
-            progress.show(std::to_string(loss.tokens) + " of " + std::to_string(tokens.size()) +
-                          " tokens, layer " + std::to_string(unit.layer + 1));
-        },
-        interrupt.token());
-  } catch (const Stopped&) {
-    progress.end();
-    std::cerr << "canopy perplexity: stopped\n";
-    return 130;
-  }
+  Engine engine(
+      std::move(models), options,
+      [&](std::uint64_t done, std::uint64_t all) { progress.show_loading(done, all); },
+      interrupt.token());
+  progress.end();
+  print_notes(engine);
+  loss = engine.loss(
+      tokens, plan.context,
+      [&](const Engine::Loss& so_far) {
+        progress.show(std::to_string(so_far.tokens) + " of " + std::to_string(tokens.size()) +
+                      " tokens: perplexity " + std::to_string(perplexity(so_far)));
+        loss = so_far;
+      },
+      [&](const Unit& unit) {
+        if (progress.wants_glimpse())
+          progress.show(std::to_string(loss.tokens) + " of " + std::to_string(tokens.size()) +
+                        " tokens, layer " + std::to_string(unit.layer + 1));
+      },
+      interrupt.token());
   progress.end();
   if (values.count("json")) {
     std::cout << nlohmann::json{{"perplexity", perplexity(loss)},
@@ -93,7 +87,6 @@ int run_perplexity(const std::vector<std::string>& words) {
   } else {
     std::cout << "perplexity " << perplexity(loss) << " over " << loss.tokens << " tokens\n";
   }
-  if (!std::cout.flush()) throw Error("cannot write to standard output");
   return 0;
 }
 

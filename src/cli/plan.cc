@@ -137,12 +137,7 @@ int run_plan(const std::vector<std::string>& words) {
   request.max_prompt = request.context / 2;
   ProgressLine progress(values);
   Assumptions assumed;
-  try {
-    assumed = find_assumptions(values, models, options, progress, interrupt.token());
-  } catch (const Stopped&) {
-    std::cerr << "canopy plan: stopped while measuring\n";
-    return 130;
-  }
+  assumed = find_assumptions(values, models, options, progress, interrupt.token());
   const std::uint64_t process = resident_memory();
   const auto device = make_device(options.device);
   request = on_device(request, *device);
@@ -202,7 +197,6 @@ int run_plan(const std::vector<std::string>& words) {
     }
     std::cout << out.dump(2) << "\n";
   }
-  if (!std::cout.flush()) throw Error("cannot write to standard output");
   return 0;
 }
 

@@ -5,6 +5,8 @@
 
 #include <iostream>
 
+#include "src/cli/output.h"
+
 namespace canopy::cli {
 
 namespace {
@@ -67,7 +69,7 @@ void ProgressLine::wipe() {
 void ProgressLine::write(const std::string& text) {
   if (text.empty()) return;
   wipe();
-  std::cout << text << std::flush;
+  write_out(text);
   text_line_ended_ = text.back() == '\n';
 }
 

@@ -8,6 +8,7 @@
 #include "src/base/error.h"
 #include "src/cli/command.h"
 #include "src/cli/commands.h"
+#include "src/cli/output.h"
 #include "src/text/tokenizer.h"
 
 namespace canopy::cli {
@@ -72,10 +73,6 @@ std::vector<TokenId> ids_from_list(std::string_view text) {
     at += word.size();
   }
   return ids;
-}
-
-void write_out(std::string_view text) {
-  if (!(std::cout << text << std::flush)) throw Error("cannot write to standard output");
 }
 
 }  // namespace

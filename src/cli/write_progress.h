@@ -3,7 +3,7 @@
 #include <chrono>
 #include <cstdint>
 
-#include "src/cli/model_options.h"
+#include "src/cli/interrupt.h"
 #include "src/cli/progress_line.h"
 
 namespace canopy::cli {

@@ -30,6 +30,14 @@ def run_json(*words, **options):
     return json.loads(result.stdout)
 
 
+def tiny_model(folder):
+    """A directory in there with a model that runs in no time. Its text is noise; prompts are ids below 97."""
+    model = folder / "tiny"
+    shutil.copytree(DATA / "model" / "llama3", model)
+    shutil.copy(DATA / "text" / "llama3" / "tokenizer.json", model)
+    return model
+
+
 @contextlib.contextmanager
 def memory_cgroup(limit):
     """A cgroup (v1 or v2) with this limit: yields its folder, and its processes' peak as a function. None if refused."""

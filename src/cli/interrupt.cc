@@ -1,0 +1,46 @@
+#include "src/cli/interrupt.h"
+
+#include <atomic>
+#include <csignal>
+#include <cstdlib>
+
+namespace canopy::cli {
+
+namespace {
+
+std::atomic<int> stopped_by = SIGINT;  // a process has one set of signals
+
+sigset_t stop_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGINT);
+  sigaddset(&set, SIGTERM);
+  return set;
+}
+
+}  // namespace
+
+Interrupt::Interrupt() {
+  const sigset_t set = stop_signals();
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  watcher_ = std::jthread([this, set](const std::stop_token& over) {
+    while (!over.stop_requested()) {
+      const timespec tick{0, 50'000'000};
+      const int signal = sigtimedwait(&set, nullptr, &tick);
+      if (signal < 0) continue;
+      stopped_by = signal;
+      if (!source_.request_stop()) std::_Exit(exit_code());
+    }
+  });
+}
+
+Interrupt::~Interrupt() {
+  watcher_.request_stop();
+  watcher_.join();
+  const sigset_t set = stop_signals();
+  pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+}
+
+int Interrupt::exit_code() { return 128 + stopped_by; }
+
+}  // namespace canopy::cli

@@ -1,0 +1,26 @@
+#pragma once
+#include <stop_token>
+#include <thread>
+
+namespace canopy::cli {
+
+/// Turns the first Ctrl-C (or SIGTERM) into a stop request; a second one ends the process at once.
+/// Must be made before any other thread, as threads inherit its signal mask.
+class Interrupt {
+ public:
+  Interrupt();
+  ~Interrupt();
+  Interrupt(const Interrupt&) = delete;
+  Interrupt& operator=(const Interrupt&) = delete;
+  std::stop_token token() const { return source_.get_token(); }
+
+  /// Of a command that was stopped, by the signal that came: 130 for Ctrl-C, 143 for SIGTERM, as a
+  /// shell names a death by them.
+  static int exit_code();
+
+ private:
+  std::stop_source source_;
+  std::jthread watcher_;
+};
+
+}  // namespace canopy::cli
