@@ -1,16 +1,17 @@
+#include <unistd.h>
+
 #include <atomic>
-#include <chrono>
 #include <limits>
-#include <thread>
 
 #include "kernels/cpu/cpu_stream.h"
 #include "kernels/cpu/pool.h"
+#include "tests/handshake.h"
 #include "tests/kernels/on_device.h"
 
 namespace canopy {
 namespace {
 
-using namespace std::chrono_literals;
+using test::Gate;
 
 class Streams : public OnEachDevice {};
 
@@ -97,24 +98,11 @@ TEST_P(Streams, ACaptureThatFailsLeavesTheStreamAsItWas) {
 
 CANOPY_ON_EACH_DEVICE(Streams);
 
-/// Holds a stream until opened: what the tests below need to see the order of things.
-class Gate {
- public:
-  void open() {
-    open_.store(true);
-    open_.notify_all();
-  }
-  void pass() const { open_.wait(false); }
-
- private:
-  std::atomic<bool> open_{false};
-};
-
 TEST(CpuStream, RunsAsynchronouslyAndKeepsOrder) {
   cpu::CpuStream stream("order", {});
   Gate gate;
   std::vector<int> order;
-  const Gate* const held = &gate;
+  Gate* const held = &gate;
   std::vector<int>* const list = &order;
   stream.enqueue([held] { held->pass(); });
   for (int i = 0; i < 200; ++i) stream.enqueue([list, i] { list->push_back(i); });
@@ -137,7 +125,7 @@ TEST(CpuStream, AWaitBindsToTheLatestRecordBeforeTheCall) {
   cpu::CpuStream a("a", {}), b("b", {});
   cpu::CpuEvent event;
   Gate gate;
-  const Gate* const held = &gate;
+  Gate* const held = &gate;
   a.record(event);  // nothing before it: reached at once
   b.wait(event);    // binds to that record ...
   a.enqueue([held] { held->pass(); });
@@ -154,14 +142,21 @@ TEST(CpuStream, ALaterRecordOnAnotherStreamDoesNotReleaseAnEarlierWait) {
   cpu::CpuStream slow("slow", {}), fast("fast", {}), waiter("waiter", {});
   cpu::CpuEvent event, done;
   Gate gate;
-  const Gate* const held = &gate;
+  Gate* const held = &gate;
+  std::atomic<int> waiting{0};
+  std::atomic<int>* const thread = &waiting;
   slow.enqueue([held] { held->pass(); });
   slow.record(event);
+  waiter.enqueue([thread] {
+    thread->store(gettid());
+    thread->notify_all();
+  });
   waiter.wait(event);
   waiter.record(done);
   fast.record(event);
   event.wait();  // the latest record: reached, since `fast` is idle
-  std::this_thread::sleep_for(5ms);
+  waiting.wait(0);
+  test::wait_until_asleep(waiting);  // in the wait; were it released, with its work done
   EXPECT_FALSE(done.reached());
   gate.open();
   waiter.synchronize();
@@ -173,7 +168,7 @@ TEST(CpuStream, AMissingWaitIsVisible) {
   // Two streams do run at once: without a wait the consumer overtakes the producer.
   cpu::CpuStream producer("producer", {}), consumer("consumer", {});
   Gate gate;
-  const Gate* const held = &gate;
+  Gate* const held = &gate;
   std::atomic<int> value{0}, seen{-1};
   std::atomic<int>*const to = &value, *const copy = &seen;
   producer.enqueue([held, to] {

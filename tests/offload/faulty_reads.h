@@ -11,8 +11,14 @@
 #include <vector>
 
 #include "offload/read_engine.h"
+#include "tests/handshake.h"
 
 namespace canopy::test {
+
+/// Of an engine's reads. Any thread.
+struct ReadCount {
+  std::atomic<std::uint64_t> asked{0}, answered{0};
+};
 
 struct Faults {
   double shorten = 0.0;  // probability that a read brings less than asked; the rest is garbage
@@ -20,9 +26,9 @@ struct Faults {
   int delay_us = 0;      // longest delay of a wait
   std::uint64_t fail_from = UINT64_MAX;  // reads from this one on bring EIO
   std::uint64_t flip = UINT64_MAX;       // this read brings one wrong bit
-  std::uint64_t hang = UINT64_MAX;       // this read takes hang_ms
-  int hang_ms = 0;
-  std::shared_ptr<std::atomic<std::uint64_t>> asked = {};  // counts the reads asked for
+  std::uint64_t hang = UINT64_MAX;       // this read hangs until the gate is open
+  std::shared_ptr<Gate> gate = {};
+  std::shared_ptr<ReadCount> count = {};
 };
 
 /// An engine between the reader and the disk that reorders completions, shortens, refuses, delays
@@ -36,7 +42,7 @@ class FaultyReads final : public ReadEngine {
 
   void submit(std::span<const ReadRequest> requests) override {
     inner_->submit(requests);
-    if (faults_.asked) *faults_.asked += requests.size();
+    if (faults_.count) faults_.count->asked += requests.size();
     for (const ReadRequest& request : requests) inside_.push_back(request);
   }
 
@@ -56,6 +62,7 @@ class FaultyReads final : public ReadEngine {
       done[i] = held_.back();
       held_.pop_back();
     }
+    if (faults_.count) faults_.count->answered += count;
     return count;
   }
 
@@ -76,8 +83,7 @@ class FaultyReads final : public ReadEngine {
     if (done.result < 0) return done;
     auto kept = static_cast<std::size_t>(done.result);
     const std::uint64_t number = reads_++;
-    if (number == faults_.hang)
-      std::this_thread::sleep_for(std::chrono::milliseconds(faults_.hang_ms));
+    if (number == faults_.hang) faults_.gate->pass();
     // Of the first byte: the last ones may be over-read, which nobody uses or sums.
     if (number == faults_.flip && kept > 0) request.into.front() ^= std::byte{1};
     if (number >= faults_.fail_from) {

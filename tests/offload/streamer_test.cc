@@ -93,7 +93,9 @@ TEST_F(StreamerTest, RefusesAModelThatAllRests) {
 
 TEST_F(StreamerTest, PrefetchesTheNextSweepWhileNobodyAsksAndNoMoreThanTheRingHolds) {
   const TinyCheckpoint tiny = make_tiny(dir_.path(), {.layers = 4});
+  const auto reads = std::make_shared<ReadCount>();
   StreamerOptions options;
+  options.wrap_engine = with({.count = reads}, 1);
   const auto made = make(tiny, options, 0, 3);
   Streamer& streamer = *made;
   Sweeper sweeper(*device_, tiny, streamer);
@@ -101,15 +103,10 @@ TEST_F(StreamerTest, PrefetchesTheNextSweepWhileNobodyAsksAndNoMoreThanTheRingHo
   const std::vector<UnitLayout> layouts = lay_out_units(tiny.checkpoint, kReadAlignment);
   std::uint64_t once = 0;
   for (const UnitLayout& layout : layouts) once += layout.read.useful_bytes;
-  const auto idle_after = [&](std::uint64_t bytes) {
-    for (std::uint64_t last = 0; last < bytes || last != streamer.totals().disk_bytes;) {
-      last = streamer.totals().disk_bytes;
-      std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    }
-    return streamer.totals().disk_bytes;
-  };
-  const std::uint64_t ahead = idle_after(once + layouts[0].read.useful_bytes);  // else: time-out
-  EXPECT_LE(ahead, once + 2 * streamer.held_bytes()) << "tables, one sweep, one ring";
+  wait_until_full(*reads);
+  EXPECT_GE(streamer.totals().disk_bytes, once + layouts[0].read.useful_bytes);
+  EXPECT_LE(streamer.totals().disk_bytes, once + 2 * streamer.held_bytes())
+      << "tables, one sweep, one ring";
   sweeper.sweep();
 }
 

@@ -119,6 +119,17 @@ struct Place {
   }
 };
 
+/// Returns once a streamer's reader waits for room, with all its reads answered. Its name is the
+/// thread's: one streamer at a time.
+inline void wait_until_full(const ReadCount& reads) {
+  const int reader = thread_named("reader");
+  for (std::uint64_t asked = reads.asked + 1; asked != reads.asked;) {
+    asked = reads.asked;
+    while (reads.answered != asked && reads.asked == asked) std::this_thread::yield();
+    wait_until_asleep(reader);
+  }
+}
+
 class StreamerFixture : public testing::Test {
  protected:
   std::unique_ptr<Streamer> make(const TinyCheckpoint& tiny, StreamerOptions options = {},

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <fstream>
 #include <functional>
@@ -283,20 +282,10 @@ TEST(BestTree, RefusesVectorsThatAreNotUnconditionalProbabilities) {
   EXPECT_THROW(expected_tokens(TreeShape::chain(3), {{1.5}}), Error);
 }
 
-TEST(BestTree, PlansAHundredThousandNodes) {  // n log n: quadratic work would meet the time limit
-  const TreeShape shape = best_tree(100'000, 64, default_acceptance(0.6));
-  EXPECT_EQ(shape.size(), 100'000);
+TEST(BestTree, PlansAMillionNodes) {  // n log n; of quadratic work nobody would see the end
+  const TreeShape shape = best_tree(1'000'000, 64, default_acceptance(0.6));
+  EXPECT_EQ(shape.size(), 1'000'000);
   EXPECT_LE(shape.levels(), 64);
-}
-
-TEST(BestTree, PlansAThousandNodesInMilliseconds) {
-  Seconds fastest{1e9};
-  for (int run = 0; run < 5; ++run) {
-    const auto start = std::chrono::steady_clock::now();
-    EXPECT_EQ(best_tree(1024, 24, default_acceptance(0.6)).size(), 1024);
-    fastest = std::min<Seconds>(fastest, std::chrono::steady_clock::now() - start);
-  }
-  EXPECT_LT(fastest.count(), 0.01);  // 0.1 ms; sanitizers take ten times as long
 }
 
 TEST(TreeShape, KnowsItsLevelsAndChildren) {
