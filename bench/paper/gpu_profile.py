@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A hardware profile of a GPU that is not at hand, from its data sheet: for canopy bench offload --dry-run.
 
-  bench/paper/gpu_profile.py L40|H200 70b|8b... 7b|1b... > FILE     shapes as in SHAPES below
+  bench/paper/gpu_profile.py L40|4090|H100|H200 70b|8b... 7b|1b... > FILE     shapes as in SHAPES below
 
 ESTIMATED, not measured, and marked so in the profile. A unit takes the longer of reading its weights and multiplying them,
 at the shares of the peaks below, and the launches of its kernels; attention to the text runs at the share of f32.
@@ -12,6 +12,8 @@ import sys
 GB = 1e9
 GPUS = {  # memory and copies in bytes/s, bf16 without sparsity and f32 in FLOP/s
     "L40": {"memory": 864 * GB, "bf16": 181e12, "f32": 90.5e12, "copy": 24.6 * GB},  # copy: the paper's 5.6 s for 70B
+    "4090": {"memory": 1008 * GB, "bf16": 165e12, "f32": 82.6e12, "copy": 24.6 * GB},
+    "H100": {"memory": 3350 * GB, "bf16": 989e12, "f32": 67e12, "copy": 55 * GB},
     "H200": {"memory": 4800 * GB, "bf16": 989e12, "f32": 67e12, "copy": 55 * GB},
 }
 OF_MEMORY, OF_BF16, OF_F32 = 0.8, 0.6, 0.2  # shares that large kernels commonly reach
