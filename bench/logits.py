@@ -29,8 +29,7 @@ def write_model(folder, shape, layers):
     config = transformers.LlamaConfig(**SHAPES[shape] | ({"num_hidden_layers": layers} if layers else {}), vocab_size=VOCAB,
                                       max_position_embeddings=4096, tie_word_embeddings=False, bos_token_id=None, eos_token_id=None)
     torch.manual_seed(1)
-    model = transformers.LlamaForCausalLM(config).to(torch.bfloat16)
-    model.save_pretrained(folder)
+    transformers.LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(folder)
     vocab = {f"<{i}>": i for i in range(VOCAB)}
     (folder / "tokenizer.json").write_text(json.dumps({
         "version": "1.0", "added_tokens": [], "normalizer": None, "post_processor": None, "pre_tokenizer": {
@@ -38,7 +37,6 @@ def write_model(folder, shape, layers):
         "decoder": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
         "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None, "end_of_word_suffix": None,
                   "fuse_unk": False, "byte_fallback": False, "vocab": vocab, "merges": []}}))
-    return model
 
 
 def main():
@@ -48,25 +46,26 @@ def main():
     parser.add_argument("--layers", type=int, default=0)
     parser.add_argument("--shape", choices=SHAPES, default="1b")
     args = parser.parse_args()
+    transformers.utils.logging.disable_progress_bar()
     with tempfile.TemporaryDirectory() as folder:
-        model = write_model(pathlib.Path(folder), args.shape, args.layers)
+        write_model(pathlib.Path(folder), args.shape, args.layers)
         prompt = [i * 7919 % VOCAB for i in range(1, PROMPT + 1)]
         done = subprocess.run([args.canopy.resolve(), "generate", "-m", folder, "--device", args.device, "--tokens",
                                ",".join(map(str, prompt)), "-n", str(TOKENS), "--ignore-eos", "--logprobs", "20", "--json"],
                               capture_output=True, text=True)
         if done.returncode != 0:
             sys.exit(f"canopy failed: {done.stderr}")
-    said = json.loads(done.stdout)
-    said = said.get("samples", [said])[0]
-    text = prompt + said["tokens"]
+        said = json.loads(done.stdout)
+        text = prompt + said["tokens"]
 
-    def log_probabilities(dtype):
-        with torch.inference_mode():
-            logits = model.to(device=args.device, dtype=dtype)(torch.tensor([text[:-1]], device=args.device)).logits
-        return torch.log_softmax(logits[0, PROMPT - 1:].float(), -1).cpu()
+        def log_probabilities(dtype):
+            # Loaded anew: a model that is cast has its rotary frequencies rounded, too.
+            model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).to(args.device)
+            with torch.inference_mode():
+                logits = model(torch.tensor([text[:-1]], device=args.device)).logits
+            return torch.log_softmax(logits[0, PROMPT - 1:].float(), -1).cpu()
 
-    rounded = log_probabilities(torch.bfloat16)
-    exact = log_probabilities(torch.float32)  # of the same BF16 weights
+        rounded, exact = log_probabilities(torch.bfloat16), log_probabilities(torch.float32)
     ours, theirs, same = [], [], 0
     for position, report in enumerate(said["logprobs"]):
         for token in report["top"]:
