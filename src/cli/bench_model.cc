@@ -10,6 +10,7 @@
 #include "src/base/error.h"
 #include "src/base/process_memory.h"
 #include "src/cli/commands.h"
+#include "src/cli/energy_json.h"
 #include "src/cli/model_options.h"
 #include "src/cli/progress_line.h"
 #include "src/cli/sampling_flags.h"
@@ -68,6 +69,8 @@ struct Test {
   int tokens;
   std::vector<double> rates = {}, seconds = {};
   double steps = 0, decoded = 0, bytes = 0, busy = 0, time = 0;
+  double paid = 0;  // tokens that the joules were used for
+  Joules joules = {};
 
   std::string name() const { return (prefill ? "pp" : "tg") + std::to_string(tokens); }
 };
@@ -107,14 +110,17 @@ class Bench {
     Assumptions assumed = find_assumptions(values, models, options, progress_, stop_);
     cost_.emplace(std::move(assumed.profile));
     options.plan.cost = &*cost_;
+    options.energy = &energy_;
     engine_.emplace(
         std::move(models), options,
         [&](std::uint64_t done, std::uint64_t all) { progress_.show_loading(done, all); }, stop_);
     progress_.end();
     print_notes(*engine_);
+    print_energy_note(energy_);
   }
 
   const Engine& engine() const { return *engine_; }
+  const EnergyMeter& energy() const { return energy_; }
 
   void run(int repetitions, bool warm_up) {
     if (warm_up) run(tests_.front(), -1);
@@ -163,6 +169,8 @@ class Bench {
     const double tokens_done = test.prefill ? test.tokens : report.decode_tokens;
     test.seconds.push_back(time.count());
     test.rates.push_back(tokens_done / time.count());
+    test.joules += test.prefill ? report.prefill_energy : report.decode_energy;
+    test.paid += tokens_done;
     if (test.prefill) return;
     test.steps += report.sweeps - 1;
     test.decoded += report.decode_tokens;
@@ -175,13 +183,15 @@ class Bench {
   std::vector<Test>& tests_;
   std::stop_token stop_;
   ProgressLine progress_;
+  EnergyMeter energy_;
   std::vector<TokenId> text_;
   std::vector<std::size_t> starts_;
   std::optional<CostModel> cost_;
   std::optional<Engine> engine_;
 };
 
-json row_json(const Test& test, const Engine& engine, const std::string& model) {
+json row_json(const Test& test, const Bench& bench, const std::string& model) {
+  const Engine& engine = bench.engine();
   const Plan& plan = engine.plan();
   std::uint64_t parameters = 0, size = 0;
   for (const TensorEntry& tensor : engine.models().target.tensors()) {
@@ -213,14 +223,16 @@ json row_json(const Test& test, const Engine& engine, const std::string& model) 
   const auto per = [](double sum, double count) { return count > 0 ? json(sum / count) : json(); };
   row["tokens_per_step"] = per(test.decoded, test.steps);
   row["bytes_per_token"] = per(test.bytes, test.decoded);
+  row["joules_per_token"] = joules_per_token(test.joules, test.paid);
+  row["energy_missing"] = bench.energy().missing();
   row["link_busy"] = plan.resident ? json() : per(test.busy, test.time);
   return row;
 }
 
 void print_markdown(const std::vector<json>& rows) {
   std::printf(
-      "| model | size | params | budget | threads | spec | nodes | test | t/s | tokens/step | link "
-      "busy |\n|---|--:|--:|--:|--:|---|--:|--:|--:|--:|--:|\n");
+      "| model | size | params | budget | threads | spec | nodes | test | t/s | tokens/step | "
+      "J/token | link busy |\n|---|--:|--:|--:|--:|---|--:|--:|--:|--:|--:|--:|\n");
   for (const json& r : rows) {
     const auto number = [&](const char* key, double scale, const char* unit) {
       char text[32];
@@ -230,14 +242,15 @@ void print_markdown(const std::vector<json>& rows) {
       return std::string(text);
     };
     const bool prefill = r["n_prompt"].get<int>() > 0;
-    std::printf("| %s | %s | %.2f B | %s | %d | %s | %d | %s%d | %.2f ± %.2f | %s | %s |\n",
+    std::printf("| %s | %s | %.2f B | %s | %d | %s | %d | %s%d | %.2f ± %.2f | %s | %s | %s |\n",
                 std::filesystem::path(r["model_filename"].get<std::string>()).filename().c_str(),
                 format_size(r["model_size"]).c_str(), r["model_n_params"].get<double>() / 1e9,
                 format_size(r["memory_bytes"]).c_str(), r["n_threads"].get<int>(),
                 r["spec"].get<std::string>().c_str(), r["tree_size"].get<int>(),
                 prefill ? "pp" : "tg", r[prefill ? "n_prompt" : "n_gen"].get<int>(),
                 r["avg_ts"].get<double>(), r["stddev_ts"].get<double>(),
-                number("tokens_per_step", 1, "").c_str(), number("link_busy", 100, " %").c_str());
+                number("tokens_per_step", 1, "").c_str(), number("joules_per_token", 1, "").c_str(),
+                number("link_busy", 100, " %").c_str());
   }
 }
 
@@ -282,7 +295,7 @@ int run_bench_model(const std::vector<std::string>& words) {
   bench.run(repetitions, values.count("no-warmup") == 0);
   std::vector<json> rows;
   for (const Test& test : tests)
-    rows.push_back(row_json(test, bench.engine(), values["model"].as<std::string>()));
+    rows.push_back(row_json(test, bench, values["model"].as<std::string>()));
   if (format == "md") print_markdown(rows);
   if (format == "csv") print_csv(rows);
   if (format == "json") std::cout << json(rows).dump(2) << "\n";

@@ -9,6 +9,7 @@
 
 #include "src/base/error.h"
 #include "src/cli/commands.h"
+#include "src/cli/energy_json.h"
 #include "src/cli/generation_json.h"
 #include "src/cli/model_options.h"
 #include "src/cli/progress_line.h"
@@ -235,6 +236,8 @@ int run_generate(const std::vector<std::string>& words) {
   ProgressLine progress(values);
   std::optional<Trace> trace;
   if (values.count("trace")) options.trace = &trace.emplace(values["trace"].as<std::string>());
+  std::optional<EnergyMeter> energy;
+  if (values.count("json") || values.count("report")) options.energy = &energy.emplace();
   std::optional<CostModel> cost;
   std::optional<Engine> engine;
   try {
@@ -279,7 +282,9 @@ int run_generate(const std::vector<std::string>& words) {
   progress.end();
   if (trace) trace->close();
   if (as_json || values.count("report")) {
-    const std::string object = dump(report_json(*engine, report, prompt.size()), true) + "\n";
+    json costs = report_json(*engine, report, prompt.size());
+    costs["energy"] = energy_json(*energy, report);
+    const std::string object = dump(costs, true) + "\n";
     if (as_json) std::cout << object;
     if (values.count("report")) write_text(values["report"].as<std::string>(), object);
   }

@@ -77,6 +77,7 @@ Engine::Impl::Impl(ModelFiles files, const EngineOptions& options, const LoadPro
                                  on_gpu(options) ? "GPU" : "disk")),
       device(open_device(options, placement)),
       trace(options.trace),
+      energy(options.energy),
       synthetic_acceptance(options.synthetic_acceptance) {
   const auto start = Clock::now();
   const PlanRequest request = on_device(options.plan, *device);

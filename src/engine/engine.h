@@ -15,6 +15,7 @@
 #include "offload/placement.h"
 #include "offload/streamer.h"
 #include "planner/acceptance_sample.h"
+#include "src/base/energy.h"
 #include "src/engine/calibration_prompts.h"
 #include "src/engine/plan.h"
 #include "src/model/transformer.h"
@@ -35,10 +36,11 @@ struct EngineOptions {
   DeviceChoice device;  // threads 0: one per physical core; cpus: all that may be used
   /// Makes another device than make_device() would: tests put one of their own here.
   std::function<std::unique_ptr<Device>()> make_device = {};
-  PlanRequest plan;             // plan.memory 0: a safe share of what is free
-  bool graphs = true;           // on a GPU: the draft's levels are launched as one each
-  bool verify_weights = false;  // each streamed unit by a checksum, on every sweep but the first
-  Trace* trace = nullptr;       // gains what happens when; must outlive the engine
+  PlanRequest plan;               // plan.memory 0: a safe share of what is free
+  bool graphs = true;             // on a GPU: the draft's levels are launched as one each
+  bool verify_weights = false;    // each streamed unit by a checksum, on every sweep but the first
+  Trace* trace = nullptr;         // gains what happens when; must outlive the engine
+  EnergyMeter* energy = nullptr;  // is read around prefill and decode; must outlive the engine
   /// Instead of what verification says, the walk down each tree is drawn from this vector: to
   /// measure what steps of models with random weights would cost. The text is then no model's.
   std::optional<Acceptance> synthetic_acceptance = {};
@@ -91,15 +93,16 @@ struct LinkReport : LinkTotals {
 
 /// All texts of one call and what they cost together.
 struct BatchReport {
-  std::vector<GenerateReport> texts;  // one per request, in their order
-  int sweeps = 0;                     // of the target
-  int tokens = 0;                     // of all texts
-  int decode_tokens = 0;              // those of the sweeps after the first
-  Seconds prefill{};                  // the first sweep: prompts and first trees share it
-  Seconds decode{};                   // all later ones
-  LinkReport link;                    // of decode: what travelled, how long the links were busy
-  Seconds compute{}, drafting{};      // of decode: the target's arithmetic, growing trees
-  std::vector<ShapeUsed> shapes;      // in their order; none for plain decoding
+  std::vector<GenerateReport> texts;     // one per request, in their order
+  int sweeps = 0;                        // of the target
+  int tokens = 0;                        // of all texts
+  int decode_tokens = 0;                 // those of the sweeps after the first
+  Seconds prefill{};                     // the first sweep: prompts and first trees share it
+  Seconds decode{};                      // all later ones
+  LinkReport link;                       // of decode: what travelled, how long the links were busy
+  Seconds compute{}, drafting{};         // of decode: the target's arithmetic, growing trees
+  Joules prefill_energy, decode_energy;  // by the meter's counters; empty without one
+  std::vector<ShapeUsed> shapes;         // in their order; none for plain decoding
 };
 
 /// A step on its way (no new tokens yet), or as it ends: grown, swept, verified.

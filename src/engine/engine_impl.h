@@ -56,6 +56,7 @@ struct Engine::Impl {
   Placement placement;
   std::unique_ptr<Device> device;
   Trace* const trace;
+  EnergyMeter* const energy;
   Plan plan;
   LinkSample link_probe;
   Notes notes;

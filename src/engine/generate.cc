@@ -208,6 +208,8 @@ BatchReport Engine::generate(std::span<const GenerateRequest> requests,
   StepProgress progress;
   progress.layers = m.models.target.config().layers;
   LinkReport link = m.link();
+  const auto joules = [&] { return m.energy != nullptr ? m.energy->read() : Joules(); };
+  Joules energy = joules();
   while (!running.empty()) {
     const auto start = Clock::now();
     const auto tell = [&](int layer, int new_tokens, Seconds time, const LinkReport& of_step) {
@@ -264,8 +266,11 @@ BatchReport Engine::generate(std::span<const GenerateRequest> requests,
     progress.drafting = m.drafting;
     tell(progress.layers, batch.tokens - before, time, of_step);
     progress.compute = progress.drafting = Seconds(0);
+    if (m.energy != nullptr) m.energy->keep_up();
     if (batch.sweeps++ == 0) {
       batch.prefill = time;
+      const Joules used = joules();
+      batch.prefill_energy = used - std::exchange(energy, used);
     } else {
       batch.decode += time;
       batch.decode_tokens += batch.tokens - before;
@@ -275,6 +280,7 @@ BatchReport Engine::generate(std::span<const GenerateRequest> requests,
     }
     if (m.replanner) m.replan(running);
   }
+  (batch.sweeps == 0 ? batch.prefill_energy : batch.decode_energy) = joules() - energy;
   return batch;
 }
 

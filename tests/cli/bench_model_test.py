@@ -2,9 +2,10 @@
 import csv
 import io
 import json
+import os
 import unittest
 
-from support import SMOLLM2, main, run
+from support import SMOLLM2, machine_with_a_gpu_that_counts, main, run
 
 QUICK = ("-m", SMOLLM2, "-p", "16,48", "-n", "8", "-r", "2")
 
@@ -30,6 +31,18 @@ class BenchModelTest(unittest.TestCase):
         table = list(csv.DictReader(io.StringIO(outputs["csv"])))
         self.assertEqual([row["n_gen"] for row in table], ["0", "0", "8"])
         self.assertEqual([line.split("|")[8].strip() for line in outputs["md"].splitlines()], ["test", "--:", "pp16", "pp48", "tg8"])
+
+    def test_counts_energy_where_there_are_counters_and_says_what_is_missing(self):
+        for env in machine_with_a_gpu_that_counts(self), os.environ:
+            done = run("bench", "-m", SMOLLM2, "-p", "0", "-n", "8", "-r", "1", "--no-warmup", "-o", "json", env=env)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            row, = json.loads(done.stdout)
+            if row["joules_per_token"] is None:
+                self.assertIs(env, os.environ)
+                self.assertIn("no energy is counted; ", done.stderr)
+                self.assertTrue(row["energy_missing"])
+            else:
+                self.assertGreaterEqual(row["joules_per_token"], 2 / 8 if env is not os.environ else 0)
 
     def test_speculates_with_a_draft(self):
         done = run("bench", "-m", SMOLLM2, "-md", SMOLLM2, "-p", "0", "-n", "24", "-r", "1", "--no-warmup", "--spec", "sequoia",

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import unittest
 
-from support import CANOPY, SMOLLM2, TempDirCase, main, run, run_json
+from support import CANOPY, SMOLLM2, TempDirCase, machine_with_a_gpu_that_counts, main, run, run_json
 
 PROMPT = ("<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\n")
 
@@ -84,6 +84,15 @@ class Generate(TempDirCase):
             self.assertAlmostEqual(tree["step_seconds"][-1], tree["seconds"]["prefill"] + tree["seconds"]["decode"], places=5)
         self.assertEqual(tree["plan"]["tree_size"], 9)
         self.assertEqual(tree["plan"]["tree_depth"], 6)
+
+    def test_reports_joules_of_prefill_and_decoding(self):
+        report = run_json("generate", "-m", SMOLLM2, "-p", PROMPT, "-n", 5, env=machine_with_a_gpu_that_counts(self))
+        energy = report["energy"]
+        self.assertEqual(energy["counters"]["GPU 0, Fake H100"], 2)
+        self.assertEqual(energy["decode_joules"], sum(energy["counters"].values()))  # this machine's own are among them
+        self.assertEqual(energy["joules_per_token"], energy["decode_joules"] / 4)
+        self.assertGreaterEqual(energy["prefill_joules"], 2)
+        self.assertIn("GPU 1, Fake K80: Not Supported", energy["missing"])
 
     def test_reports_log_probabilities(self):
         report = run_json("generate", "-m", SMOLLM2, "-p", PROMPT, "-n", 5, "--logprobs", 3)

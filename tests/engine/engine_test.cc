@@ -56,6 +56,32 @@ TEST_F(EngineTest, GreedyTextOfEveryMethodIsPlainGreedyTextOnItsOwnShapeAndOnAGi
   }
 }
 
+TEST_F(EngineTest, SaysWhatEnergyPrefillAndDecodingUsedApart) {
+  const TempDir machine;  // whose counter goes up with each step
+  const std::filesystem::path package = machine / "sys/class/powercap/intel-rapl:0";
+  std::filesystem::create_directories(package);
+  std::ofstream(package / "name") << "package-0";
+  std::ofstream(package / "max_energy_range_uj") << 1'000'000'000;
+  const auto count = [&](int joules) {
+    std::ofstream(package / "energy_uj") << joules * 1'000'000;
+  };
+  count(100);
+  EnergyMeter meter(machine.path(), "no such library");
+  EngineOptions with = options(Spec::kNone);
+  with.energy = &meter;
+  Engine engine(models(false), with);
+  GenerateEvents events;
+  events.on_step = [&](const StepProgress& step) {
+    if (step.new_tokens > 0) count(step.step == 1 ? 107 : 107 + 2 * (step.step - 1));
+  };
+  const std::vector<TokenId> p = prompt(1);
+  GenerateRequest four = request(p);
+  four.max_new_tokens = 4;
+  const BatchReport report = engine.generate({&four, 1}, events);
+  EXPECT_EQ(report.prefill_energy, Joules{7});
+  EXPECT_EQ(report.decode_energy, Joules{6});
+}
+
 TEST_F(EngineTest, TheSameSeedGivesTheSameTextAndAnotherSeedAnother) {
   Engine engine = make(Spec::kSequoia, 12, 4, 1.0);
   GenerateRequest r = request({});
