@@ -9,6 +9,7 @@
 #include "planner/acceptance_sample.h"
 #include "src/base/error.h"
 #include "src/cli/commands.h"
+#include "src/cli/energy_json.h"
 #include "src/cli/model_options.h"
 #include "src/cli/progress_line.h"
 #include "src/cli/prompt_file.h"
@@ -25,8 +26,11 @@ namespace {
 constexpr const char* kUsage =
     "usage: canopy bench decode -m MODEL -md DRAFT [--temp T] [--tree-sizes LIST] [FLAG ...]\n\n"
     "Continues the same prompts by every method and prints what each gains: tokens per step with\n"
-    "their 95% interval, seconds per token as predicted and as measured, bytes per token. Without\n"
-    "--tree-size(s) or --tree each method has the tree that generate would give it.";
+    "their 95% interval, seconds per token as predicted and as measured, joules and bytes per "
+    "token. Without\n"
+    "--tree-size(s) or --tree each method has the tree that generate would give it; with one there "
+    "are\n"
+    "chains of as many nodes, too.";
 
 po::options_description flags() {
   po::options_description what("What to measure");
@@ -34,7 +38,8 @@ po::options_description flags() {
       ("methods", po::value<std::string>()->value_name("LIST")->default_value("all"),
        "of none, chain, sequoia, specinfer, spectr, naive, topk, with commas between")  //
       ("tree-sizes", po::value<std::string>()->value_name("LIST"),
-       "trees of these sizes, one after another, for the methods that grow trees")  //
+       "trees and chains of these sizes, one after another, beside the chain that generate would "
+       "take")  //
       ("prompts", po::value<std::string>()->value_name("FILE"),
        "prompts: JSON lines with a \"text\" each, or one prompt a line; - reads stdin (default: a "
        "set that comes with the program)")  //
@@ -87,6 +92,8 @@ struct Row {
   double bytes = 0;                                                                 // per token
   double compute = 0, predicted_compute = 0, drafting = 0, predicted_drafting = 0;  // s per step
   double step = 0, predicted_step = 0;                                              // seconds
+  Joules joules = {};                                                               // of `paid`
+  double paid = 0;                                                                  // tokens
 };
 
 json row_json(const Row& r) {
@@ -101,6 +108,7 @@ json row_json(const Row& r) {
           {"predicted_tokens_per_step", known(r.predicted_tokens)},
           {"seconds_per_token", r.seconds},
           {"predicted_seconds_per_token", known(r.predicted_seconds)},
+          {"joules_per_token", joules_per_token(r.joules, r.paid)},
           {"bytes_per_token", r.bytes},
           {"seconds_per_step", r.step},
           {"predicted_seconds_per_step", r.predicted_step},
@@ -133,21 +141,25 @@ std::string csv(const std::vector<Row>& rows) {
 }
 
 void print(const std::vector<Row>& rows) {
-  std::printf("%-10s %5s %5s  %-15s %9s %9s  %9s %9s %7s  %10s\n", "method", "nodes", "depth",
-              "tokens/step", "no loops", "predicted", "s/token", "predicted", "ratio",
+  std::printf("%-10s %5s %5s  %-15s %9s %9s  %9s %9s %7s  %8s %10s\n", "method", "nodes", "depth",
+              "tokens/step", "no loops", "predicted", "s/token", "predicted", "ratio", "J/token",
               "read/token");
   const auto or_dash = [](double value, int places) {
     char text[32];
     std::snprintf(text, sizeof text, "%.*f", places, value);
     return value > 0 ? std::string(text) : std::string("-");
   };
+  const auto joules = [&](const Row& r) {
+    const json known = joules_per_token(r.joules, r.paid);
+    return or_dash(known.is_null() ? 0 : known.get<double>(), 2);
+  };
   for (const Row& r : rows)
-    std::printf("%-10s %5d %5d  %5.2f +- %-5.2f %9s %9s  %9.4f %9s %7s  %10s\n", name(r.spec),
+    std::printf("%-10s %5d %5d  %5.2f +- %-5.2f %9s %9s  %9.4f %9s %7s  %8s %10s\n", name(r.spec),
                 r.tree_size, r.tree_depth, r.tokens.mean, r.tokens.half_width(),
                 or_dash(r.outside_loops.mean, 2).c_str(), or_dash(r.predicted_tokens, 2).c_str(),
                 r.seconds, or_dash(r.predicted_seconds, 4).c_str(),
                 r.predicted_seconds > 0 ? or_dash(r.seconds / r.predicted_seconds, 2).c_str() : "-",
-                format_size(static_cast<std::uint64_t>(r.bytes)).c_str());
+                joules(r).c_str(), format_size(static_cast<std::uint64_t>(r.bytes)).c_str());
 }
 
 std::vector<Spec> parse_methods(const std::string& text) {
@@ -166,14 +178,16 @@ std::vector<Spec> parse_methods(const std::string& text) {
 
 bool is_tree(Spec spec) { return spec != Spec::kNone && spec != Spec::kChain; }
 
-/// What one method is asked for, so that all have trees of about one size where a size is given.
+/// What one method is asked for, so that all have about as many nodes where a size is given: a
+/// chain exactly as many, without a size the length that generate would take.
 PlanRequest request_for(const PlanRequest& common, Spec spec) {
   constexpr int kLength = 8;  // of a sequence, as SpecInfer's (arXiv:2402.12374, Sec. 4)
   PlanRequest request = common;
   request.spec = spec;
   if (!is_tree(spec)) {
     request.shape.reset();
-    request.tree_size = request.tree_levels = 0;
+    request.tree_levels = 0;
+    if (spec == Spec::kNone) request.tree_size = 0;
   } else if (has_fixed_shape(spec) && !request.shape && request.tree_size > 0) {
     request.shape = TreeShape::sequences(std::max(1, (request.tree_size - 1) / kLength),
                                          std::min(kLength, request.tree_size - 1));
@@ -196,6 +210,7 @@ class Bench {
     Assumptions assumed = find_assumptions(values, models, options_, progress_, stop_);
     cost_.emplace(std::move(assumed.profile));
     options_.plan.cost = &*cost_;
+    options_.energy = &energy_;
     acceptance_from_ = std::move(assumed.acceptance_from);
     const std::vector<std::string> texts =
         values.count("prompts") ? read_prompt_file(values["prompts"].as<std::string>())
@@ -207,6 +222,7 @@ class Bench {
 
   const std::string& acceptance_from() const { return acceptance_from_; }
   std::size_t prompts() const { return prompts_.size(); }
+  const EnergyMeter& energy() const { return energy_; }
 
   Row measure(Spec spec, int tree_size) {
     EngineOptions options = options_;
@@ -234,7 +250,9 @@ class Bench {
       tokens += report.decode_tokens;
       steps += report.sweeps - 1;
       bytes += static_cast<double>(report.link.disk_bytes);
+      row.joules += report.decode_energy;
     }
+    row.paid = tokens;
     row.tokens = ratio(all);
     row.outside_loops = ratio(outside);
     steps = std::max(1.0, steps);
@@ -306,6 +324,7 @@ class Bench {
   EngineOptions options_;
   std::stop_token stop_;
   ProgressLine progress_;
+  EnergyMeter energy_;
   int new_tokens_ = 0;
   std::optional<CostModel> cost_;
   std::string acceptance_from_;
@@ -330,19 +349,31 @@ int run_bench_decode(const std::vector<std::string>& words) {
     sizes = parse_numbers("--tree-sizes", values["tree-sizes"].as<std::string>(), 2, 1024);
   }
   std::vector<std::pair<Spec, int>> runs;
-  for (const Spec spec : methods)
-    for (const int size : is_tree(spec) ? sizes : std::vector{0}) runs.emplace_back(spec, size);
+  for (const Spec spec : methods) {
+    if (!is_tree(spec)) runs.emplace_back(spec, 0);
+    if (spec == Spec::kNone) continue;
+    for (const int size : sizes) {
+      const bool shaped = spec == Spec::kChain && options.plan.shape;
+      const int nodes = shaped ? options.plan.shape->size() : size;
+      if (is_tree(spec) || nodes > 0) runs.emplace_back(spec, nodes);
+    }
+  }
 
   const Interrupt interrupt;
   std::vector<Row> rows;
   std::size_t prompts = 0;
   std::string acceptance;
+  std::vector<std::string> missing;
   bool stopped = false;
   try {
     Bench bench(values, options, interrupt);
     prompts = bench.prompts();
     acceptance = bench.acceptance_from();
-    for (const auto& [spec, size] : runs) rows.push_back(bench.measure(spec, size));
+    print_energy_note(bench.energy());
+    for (const auto& [spec, size] : runs) {
+      rows.push_back(bench.measure(spec, size));
+      missing = bench.energy().missing();
+    }
     bench.end();
   } catch (const Stopped&) {
     std::cerr << "canopy bench decode: stopped; " << rows.size() << " of " << runs.size()
@@ -351,7 +382,10 @@ int run_bench_decode(const std::vector<std::string>& words) {
     stopped = true;
   }
   if (values.count("json")) {
-    json out{{"prompts", prompts}, {"acceptance", acceptance}, {"rows", json::array()}};
+    json out{{"prompts", prompts},
+             {"acceptance", acceptance},
+             {"energy_missing", missing},
+             {"rows", json::array()}};
     for (const Row& row : rows) out["rows"].push_back(row_json(row));
     std::cout << out.dump(2) << "\n";
   } else {

@@ -185,6 +185,8 @@ int run_plan(const std::vector<std::string>& words) {
              {"planned_bytes", plan.total()},
              {"machine", assumed.profile.machine},
              {"acceptance", assumed.acceptance_from}};
+    const std::span<const NodeId> parents = plan.prediction->best.shape.parents();
+    out["plan"]["parents"] = std::vector(parents.begin(), parents.end());  // --tree takes them
     for (const Candidate& c : plan.prediction->table)
       out["candidates"].push_back(candidate_json(c));
     for (const Remedy& remedy : remedies)

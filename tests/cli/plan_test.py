@@ -40,6 +40,13 @@ class Plan(support.TempDirCase):
             self.assertLessEqual(better["seconds_per_token"], 1.002 * plan["plan"]["seconds_per_token"])
         self.assertLessEqual(plan["planned_bytes"], 700 << 20)
 
+    def test_the_tree_that_it_prints_is_one_that_tree_takes(self):
+        tree = run_json("plan", *self.models, "--tree", "3,2")["plan"]["parents"]
+        self.assertEqual(tree, [-1, 0, 0, 0, 1, 1, 2, 2, 3, 3])
+        file = self.dir / "tree.json"
+        file.write_text(json.dumps(tree))
+        self.assertEqual(run_json("plan", *self.models, "--tree", file)["plan"]["parents"], tree)
+
     def test_it_plans_for_another_machine(self):
         here = self.dir / "here.json"
         made = run("calibrate", "hardware", *self.models, "-o", here)
