@@ -3,10 +3,11 @@
 
   bench/speculation.py growth MODEL DRAFT              tokens per step against G(n, d), both on the same prompts
   bench/speculation.py methods MODEL DRAFT             every method of --spec at about the same number of nodes
-  bench/speculation.py robustness MODEL DRAFT          Sequoia, SpecInfer and top-k over temperature and top-p
+  bench/speculation.py robustness MODEL DRAFT          Sequoia, SpecInfer and top-k over temperature and top-p, on one tree
+  bench/speculation.py rejection MODEL DRAFT           every method's chance to refuse k children, over temperature
   bench/speculation.py choice MODEL DRAFT --small M    the planner's tree against other sizes and depths, on this machine
 
-Each writes docs/results/speculation/NAME.csv; `plot` draws what lies there (pip install matplotlib). The first three
+Each writes docs/results/speculation/NAME.csv; `plot` draws what lies there (pip install matplotlib). All but `choice`
 count tokens, so MODEL should be one that fits in memory; `choice` measures time, so nothing else should run. Needs a
 release build (scripts/build release).
 """
@@ -77,13 +78,29 @@ def methods(flags):
 
 
 def robustness(flags):
-    """Temperatures without a cut, cuts at temperature 1, as in the paper (arXiv:2402.12374, Sec. 4.2)."""
+    """Temperatures without a cut, cuts at temperature 1, the tree held fixed: Sequoia's for temperature 0.6 (arXiv:2402.12374,
+    Sec. 4.2)."""
     grid = [(temperature, "1") for temperature in ("0.2", "0.4", "0.6", "0.8", "1")] + [("1", "0.9"), ("1", "0.8")]
-    for temperature, top_p in grid:
-        for row in decode(flags, flags.model, "sequoia,specinfer,topk", "--temp", temperature, "--top-p", top_p,
-                          "--tree-size", 65, "--tree-depth", LEVELS, *examples(flags)):
-            yield {"temperature": temperature, "top_p": top_p, "method": row["method"], "nodes": row["tree_size"],
-                   "levels": row["tree_depth"], **tokens_of(row)}
+    plan = canopy("plan", "-m", flags.model, "-md", flags.draft, "--spec", "sequoia", "--temp", 0.6, "--tree-size", 65,
+                  "--tree-depth", LEVELS, "--json")["plan"]
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as tree:
+        tree.write(json.dumps(plan["parents"]))
+        tree.flush()
+        for temperature, top_p in grid:
+            for row in decode(flags, flags.model, "sequoia,specinfer,topk", "--temp", temperature, "--top-p", top_p,
+                              "--tree", tree.name, *examples(flags)):
+                yield {"temperature": temperature, "top_p": top_p, "method": row["method"], "nodes": row["tree_size"],
+                       "levels": row["tree_depth"], **tokens_of(row)}
+
+
+def rejection(flags):
+    """Trees of k children of the root alone: a step gains one token more where one of them is accepted (Figure 3 there)."""
+    for temperature in ("0.2", "0.6", "1"):
+        for k in (1, 2, 4, 8, 16):
+            for row in decode(flags, flags.model, "sequoia,specinfer,spectr,naive,topk", "--temp", temperature, "--tree", k,
+                              *examples(flags)):
+                yield {"temperature": temperature, "method": row["method"], "children": k,
+                       "rejected": f"{2 - row['tokens_per_step']:.4f}", "half_width": f"{row['tokens_per_step_half_width']:.4f}"}
 
 
 def choice(flags):
@@ -160,6 +177,21 @@ def draw_robustness(rows, pyplot):
     return figure
 
 
+def draw_rejection(rows, pyplot):
+    temperatures = list(dict.fromkeys(row["temperature"] for row in rows))
+    figure, axes = pyplot.subplots(1, len(temperatures), figsize=(11, 4), sharey=True)
+    for axis, temperature in zip(axes, temperatures):
+        for method in dict.fromkeys(row["method"] for row in rows):
+            of = [row for row in rows if (row["temperature"], row["method"]) == (temperature, method)]
+            axis.errorbar(numbers(of, "children"), numbers(of, "rejected"), numbers(of, "half_width"), marker="o", capsize=3,
+                          label=method)
+        axis.set(title=f"temperature {temperature}", xscale="log", yscale="log", xlabel="children k", ylim=(0.003, 1))
+        mark_nodes(axis, numbers(rows, "children"))
+    axes[0].set_ylabel("chance that all are refused")
+    axes[0].legend(frameon=False)
+    return figure
+
+
 def draw_choice(rows, pyplot):
     figure, axis = pyplot.subplots(figsize=(6, 4))
     for levels in sorted({int(row["levels"]) for row in rows}):
@@ -180,7 +212,7 @@ def draw(out):
     matplotlib.rcParams.update({"svg.hashsalt": "canopy", "svg.fonttype": "none", "axes.spines.top": False,
                                 "axes.spines.right": False})
     from matplotlib import pyplot
-    for name, plot in {"growth": draw_growth, "robustness": draw_robustness, "choice": draw_choice}.items():
+    for name, plot in {"growth": draw_growth, "robustness": draw_robustness, "rejection": draw_rejection, "choice": draw_choice}.items():
         file = out / f"{name}.csv"
         if not file.exists():
             continue
@@ -190,7 +222,7 @@ def draw(out):
 
 
 def main():
-    questions = {question.__name__: question for question in (growth, methods, robustness, choice)}
+    questions = {question.__name__: question for question in (growth, methods, robustness, rejection, choice)}
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("question", choices=[*questions, "plot"])
     parser.add_argument("model", nargs="?")

@@ -1,6 +1,7 @@
 // The Sequoia paper's theory and tables (arXiv:2402.12374), worked out by this project's planner.
 // Each question prints one CSV; docs/results/sequoia.md shows and explains them.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdio>
 #include <exception>
@@ -12,6 +13,7 @@
 #include <limits>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -152,6 +154,162 @@ void step_costs() {
   }
 }
 
+/// SpecInfer's shape of `count` sequences, as Tables 4 and 7 have it beside Sequoia's.
+struct Sequences {
+  const char* name;
+  int count;
+  double speedup, tokens;
+  TreeShape shape() const { return TreeShape::sequences(count, 8); }
+};
+std::array<Sequences, 2> specinfer_of(const paper::OnChip& row) {
+  return {
+      {{"5x8", 5, row.speedup_5x8, row.tokens_5x8}, {"8x8", 8, row.speedup_8x8, row.tokens_8x8}}};
+}
+
+/// Where `f`, which grows, is 0 between `low` and `high`; nothing if it is not.
+std::optional<double> root_of(double low, double high, const std::function<double(double)>& f) {
+  if (!(f(low) <= 0 && f(high) >= 0)) return std::nullopt;
+  for (int i = 0; i < 60; ++i) {
+    const double middle = (low + high) / 2;
+    (f(middle) < 0 ? low : high) = middle;
+  }
+  return (low + high) / 2;
+}
+
+/// The vector r(k) = (1 - p1) k^-b of which the row's two shapes, Sequoia's and 5x8, gain their
+/// tokens: FITTED to them. Nothing where there is none.
+std::optional<Acceptance> fitted_to(const paper::OnChip& row) {
+  const TreeShape five = TreeShape::sequences(5, 8);
+  const auto vector = [](double p1, double b) {
+    return paper::from_rejection(32, [=](int k) { return (1 - p1) * std::pow(k, -b); });
+  };
+  const auto p1_of = [&](double b) {
+    return root_of(0.01, 0.99, [&](double p1) {
+      return expected_tokens(five, vector(p1, b)) - row.tokens_5x8;
+    });
+  };
+  const auto b = root_of(0.05, 3, [&](double exponent) {
+    const auto p1 = p1_of(exponent);  // smaller as the exponent grows
+    return p1 ? best_tokens(row.nodes, row.levels, vector(*p1, exponent)) - row.tokens : -1;
+  });
+  if (!b) return std::nullopt;
+  return vector(*p1_of(*b), *b);
+}
+
+/// Tables 4 and 7, SpecInfer's columns: the speedup that equation (1) makes of its tokens with t(n)
+/// and c of Sequoia's rows, and the tokens of 8x8 under a vector fitted to the two other shapes.
+void specinfer() {
+  line("gpu", "target", "draft", "temperature", "text", "shape", "nodes", "levels", "paper_speedup",
+       "paper_tokens", "derived_step_cost", "its_rounding_error", "step_cost_of_equation",
+       "our_speedup", "our_over_paper", "paper_sequoia_over_this", "tokens_sequoia_over_this",
+       "fitted_tokens", "acceptance");
+  const auto costs = system_costs();
+  for (const auto& row : kOnChip) {
+    const SystemCost& of = costs.at(system_of(row));
+    const Sample t[] = {{1, Seconds(1)}, {static_cast<double>(row.nodes), Seconds(of.t)}};
+    const PaperCost equation{Curve::fit(t), Seconds(of.c)};
+    const auto fit = fitted_to(row);
+    for (const Sequences& s : specinfer_of(row)) {
+      const TreeShape shape = s.shape();
+      const double cost = s.tokens / s.speedup;
+      const double ours = s.tokens / equation.step(shape.size(), shape.levels()).count();
+      line(row.gpu, row.target, row.draft, row.temperature, row.text, s.name, shape.size(),
+           shape.levels(), s.speedup, s.tokens, cost, cost * 0.005 * (1 / s.tokens + 1 / s.speedup),
+           s.tokens / ours, ours, ours / s.speedup, row.speedup / s.speedup, row.tokens / s.tokens,
+           fit ? expected_tokens(shape, *fit) : std::nan(""),
+           "FITTED to this row's tokens of Sequoia and of 5x8");
+    }
+  }
+}
+
+/// Table 2: what the speedup of each form is made of, under one vector.
+void components() {
+  line("nodes_drafted", "form", "tokens", "tokens_by_formula", "bound_of_table_2",
+       "bound_of_table_1", "levels_drafted", "acceptance");
+  const Acceptance acceptance = paper::published();
+  const double p1 = any_of(1, acceptance), none = std::nan("");
+  for (const int n : {16, 64, 256, 1024}) {
+    const TreeShape best = best_tree(n + 1, kUnlimited, acceptance);
+    line(n, "sequoia", expected_tokens(best, acceptance), none, none, none, best.levels() - 1,
+         kPublishedLabel);
+    line(n, "1 sequence", expected_tokens(TreeShape::chain(n + 1), acceptance),
+         (1 - std::pow(p1, n + 1)) / (1 - p1), none, 1 / (1 - p1), n, kPublishedLabel);
+    for (const int k : {4, 16}) {
+      const double any = any_of(static_cast<std::size_t>(k), acceptance);
+      const int length = n / k;
+      line(n, std::to_string(k) + " sequences",
+           expected_tokens(TreeShape::sequences(k, length), acceptance),
+           1 + any * (1 - std::pow(p1, length)) / (1 - p1), 1 + 1 / (1 - any), 1 + any / (1 - p1),
+           length, kPublishedLabel);
+    }
+  }
+}
+
+/// Figure 3: the chance that k children are all refused, by rule and temperature.
+void rejection() {
+  line("temperature", "method", "children", "rejected", "power_law_b");
+  const auto print = [](double temperature, const std::string& method,
+                        const Acceptance& acceptance) {
+    // b of r_k ~ k^-b: least squares of log r_k over log k.
+    double x = 0, y = 0, xx = 0, xy = 0;
+    const int most = static_cast<int>(acceptance.accept.size());
+    std::vector<double> r;
+    for (int k = 1; k <= most; ++k) {
+      r.push_back(1 - any_of(static_cast<std::size_t>(k), acceptance));
+      const double lx = std::log(k), ly = std::log(r.back());
+      x += lx, y += ly, xx += lx * lx, xy += lx * ly;
+    }
+    const double b = -(most * xy - x * y) / (most * xx - x * x);
+    for (int k = 1; k <= most; ++k)
+      line(temperature, method, k, r[static_cast<std::size_t>(k - 1)], b);
+  };
+  const auto vector = [](const auto& values) {
+    return Acceptance{{std::begin(values), std::end(values)}};
+  };
+  print(0.6, "sequoia", default_acceptance(0.6));
+  print(0.6, "specinfer", vector(paper::kSpecInferAt06));
+  print(1, "sequoia", vector(paper::kSequoiaAt1));
+  print(1, "specinfer", vector(paper::kSpecInferAt1));
+}
+
+/// Figure 4: forwards of n tokens, in forwards of one, wherever the tables imply them.
+void forward_times() {
+  line("gpu", "target", "draft", "temperature", "nodes", "t_of_n", "rounding_error", "from");
+  const auto costs = system_costs();
+  for (const auto& [system, of] : costs) {
+    const auto print = [&](int nodes, double t, double error, const std::string& from) {
+      line(system.gpu, system.target, system.draft, system.temperature, nodes, t, error, from);
+    };
+    const std::string table = system.gpu == "L40" ? "Table 7" : "Table 4";
+    int nodes = 0;
+    std::array<double, 2> sums{}, errors{};
+    double rows = 0;
+    for (const auto& row : kOnChip) {
+      if (system_of(row) != system) continue;
+      nodes = row.nodes;
+      rows += 1;
+      const auto shapes = specinfer_of(row);
+      for (std::size_t i = 0; i < shapes.size(); ++i) {
+        const double cost = shapes[i].tokens / shapes[i].speedup;
+        sums[i] += cost - shapes[i].shape().levels() * of.c;
+        errors[i] += cost * 0.005 * (1 / shapes[i].tokens + 1 / shapes[i].speedup);
+      }
+    }
+    print(41, sums[0] / rows, errors[0] / rows, table + ": 5x8 less 9 c");
+    print(65, sums[1] / rows, errors[1] / rows, table + ": 8x8 less 9 c");
+    print(nodes, of.t, std::nan(""), table + ": Sequoia's rows by least squares");
+  }
+  for (const auto& row : kHardwareAware)
+    for (const paper::Size& size : row.fixed) {
+      const int levels = best_tree(size.nodes, kUnlimited, paper::published()).levels();
+      const double cost = size.tokens / size.speedup;
+      line(row.gpu, row.target, row.draft, "", size.nodes,
+           cost - levels * costs.at({row.gpu, row.target, row.draft, 0}).c,
+           cost * 0.005 * (1 / size.tokens + 1 / size.speedup),
+           "Table 3 less c of our " + std::to_string(levels) + " levels");
+    }
+}
+
 /// Table 3: a fixed number of nodes against the choice for the hardware.
 void hardware_aware() {
   line("gpu", "target", "draft", "size", "nodes", "levels", "paper_speedup", "paper_tokens",
@@ -277,14 +435,19 @@ int run(const std::vector<std::string>& arguments) {
       {"growth", growth},
       {"growth_rate", growth_rate},
       {"step_costs", step_costs},
+      {"specinfer", specinfer},
+      {"components", components},
+      {"rejection", rejection},
+      {"forward_times", forward_times},
       {"hardware_aware", hardware_aware},
       {"offloading", offloading},
       {"offloading_levels", offloading_levels},
       {"shapes", [&] { shapes(arguments.at(1)); }}};
   const auto question = arguments.empty() ? questions.end() : questions.find(arguments[0]);
   if (question == questions.end() || arguments.size() != (arguments[0] == "shapes" ? 2u : 1u)) {
-    std::cerr << "usage: bench_paper growth|growth_rate|step_costs|hardware_aware|offloading|"
-                 "offloading_levels\n       bench_paper shapes FOLDER\n";
+    std::cerr << "usage: bench_paper growth|growth_rate|step_costs|specinfer|components|rejection|"
+                 "forward_times|hardware_aware|offloading|offloading_levels\n       bench_paper "
+                 "shapes FOLDER\n";
     return 2;
   }
   question->second();

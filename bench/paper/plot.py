@@ -15,7 +15,8 @@ import sys
 
 REPO = pathlib.Path(__file__).resolve().parents[2]
 PROGRAM = REPO / "build/release/bench/bench_paper"
-QUESTIONS = ("growth", "growth_rate", "step_costs", "hardware_aware", "offloading", "offloading_levels", "shapes")
+QUESTIONS = ("growth", "growth_rate", "step_costs", "specinfer", "components", "rejection", "forward_times", "hardware_aware",
+             "offloading", "offloading_levels", "shapes")
 
 
 def growth(rows, plt):
@@ -43,6 +44,31 @@ def growth_rate(rows, plt):
     axis.set(title="Synthetic acceptance: $r_k = (k+1)^{-b}$", xscale="log", xlabel="nodes n", ylim=(0, None),
              ylabel="G(n) / (b log n / log log n)")
     axis.legend(frameon=False)
+    return figure
+
+
+def rejection(rows, plt):
+    figure, axes = plt.subplots(1, 2, figsize=(9, 4.2), sharey=True)
+    for axis, temperature in zip(axes, unique(rows, "temperature")):
+        for method in unique(rows, "method"):
+            of = [r for r in rows if (r["temperature"], r["method"]) == (temperature, method)]
+            axis.plot(numbers(of, "children"), numbers(of, "rejected"), marker=".", label=f"{method}: b = {float(of[0]['power_law_b']):.2f}")
+        axis.set(title=f"T={temperature}", xscale="log", yscale="log", xlabel="children k")
+        axis.legend(frameon=False)
+    axes[0].set_ylabel("chance that all are refused, $r_k \\sim k^{-b}$")
+    return figure
+
+
+def forward_times(rows, plt):
+    figure, axes = plt.subplots(1, 2, figsize=(10, 4.2), sharey=True)
+    for axis, gpu in zip(axes, unique(rows, "gpu")):
+        for pair in dict.fromkeys((r["target"], r["draft"]) for r in rows if r["gpu"] == gpu):
+            of = [r for r in rows if (r["gpu"], r["target"], r["draft"]) == (gpu, *pair) and r["temperature"] in ("0", "")]
+            of = sorted(of, key=lambda r: float(r["nodes"]))
+            axis.plot([1, *numbers(of, "nodes")], [1, *numbers(of, "t_of_n")], marker=".", label=" / ".join(pair))
+        axis.set(title=gpu, xscale="log", xlabel="tokens n of a forward")
+        axis.legend(frameon=False, fontsize=8)
+    axes[0].set(ylabel="t(n), in forwards of one token", ylim=(0, 1.05 * max(numbers(rows, "t_of_n"))))
     return figure
 
 
@@ -91,7 +117,7 @@ def main():
     matplotlib.rcParams.update({"svg.hashsalt": "canopy", "svg.fonttype": "none", "axes.spines.top": False,
                                 "axes.spines.right": False})
     from matplotlib import pyplot
-    for plot in (growth, growth_rate, offloading_levels):
+    for plot in (growth, growth_rate, rejection, forward_times, offloading_levels):
         figure = plot(rows[plot.__name__], pyplot)
         figure.tight_layout()
         figure.savefig(flags.out / f"{plot.__name__}.svg", metadata={"Date": None})
