@@ -1,6 +1,7 @@
 """What the measuring scripts see from outside: memory cgroups, the kernel's counters, the raw disk."""
 import bisect
 import contextlib
+import ctypes
 import json
 import os
 import pathlib
@@ -8,6 +9,8 @@ import platform
 import subprocess
 import threading
 import time
+
+from energy import EnergyMeter
 
 FIO_WAYS = [("256k", 32), ("1M", 16), ("2M", 8), ("4M", 4)]  # size of a read, reads in flight
 
@@ -64,7 +67,7 @@ class Counters:
     def __init__(self, path):
         device = os.stat(path).st_dev
         self._stat = pathlib.Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}/stat")
-        self._energy = sorted(pathlib.Path("/sys/class/powercap").glob("intel-rapl:*/energy_uj"))
+        self._energy = EnergyMeter()
         self._times, self._values = [], []
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run)
@@ -72,10 +75,8 @@ class Counters:
     def _sample(self):
         sectors = int(self._stat.read_text().split()[2])
         user, nice, system, _, _, irq, softirq, *_ = map(int, open("/proc/stat").readline().split()[1:])
-        joules = None
-        with contextlib.suppress(OSError):
-            joules = sum(int(file.read_text()) for file in self._energy) / 1e6 if self._energy else None
-        self._values.append((512 * sectors, (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK"), joules))
+        self._values.append((512 * sectors, (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK"),
+                             self._energy.joules()))
         self._times.append(time.monotonic())
 
     def _run(self):
@@ -92,10 +93,15 @@ class Counters:
         self._thread.join()
         self._sample()
 
+    @property
+    def energy_missing(self):
+        """What energy could not be read, and why."""
+        return self._energy.missing
+
     def between(self, begin, end):
         """Bytes read from the device, CPU seconds, joules (None where they cannot be read)."""
         at = lambda when: self._values[min(bisect.bisect_left(self._times, when), len(self._times) - 1)]
-        return [None if a is None else b - a for a, b in zip(at(begin), at(end))]
+        return [None if a is None or b is None else b - a for a, b in zip(at(begin), at(end))]
 
 
 def weight_files(model):
@@ -103,13 +109,50 @@ def weight_files(model):
     return sorted(model.glob("*.safetensors")) if model.is_dir() else [model]
 
 
-def fio(files, size, depth, seconds=2):
-    """Bytes per second of sequential direct reads."""
+PR_SET_THP_DISABLE = 41  # linux/prctl.h
+
+
+def fio(files, size, depth, huge_pages=False, seconds=2):
+    """Bytes per second of sequential direct reads into small pages or huge ones, as Canopy's ring has. A read reaches the disk as
+    a few long segments where pages are huge. None where the kernel gives no huge pages."""
     words = ["fio", "--name=link", f"--filename={':'.join(map(str, files))}", "--rw=read", "--readonly", "--direct=1",
              "--ioengine=io_uring", "--fixedbufs", f"--bs={size}", f"--iodepth={depth}", f"--runtime={seconds}", "--time_based",
-             "--output-format=json"]
-    done = json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
-    return done["jobs"][0]["read"]["bw_bytes"]
+             "--thread", "--iomem_align=2097152", "--output-format=json"]
+    environment = {**os.environ, "GLIBC_TUNABLES": f"glibc.malloc.hugetlb={int(huge_pages)}"}  # 1: madvise for huge pages
+    prctl = ctypes.CDLL(None).prctl
+    small = None if huge_pages else lambda: prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0)  # whatever the machine's default is
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=environment, preexec_fn=small)
+    time.sleep(seconds / 2)
+    huge = 0
+    with contextlib.suppress(OSError):  # it has failed
+        facts = (line.split() for line in open(f"/proc/{process.pid}/smaps_rollup"))
+        huge = next(int(line[1]) for line in facts if line[0] == "AnonHugePages:")
+    output, _ = process.communicate()
+    if process.returncode != 0:
+        raise subprocess.CalledProcessError(process.returncode, words, output)
+    if huge_pages and huge == 0:
+        return None
+    return json.loads(output)["jobs"][0]["read"]["bw_bytes"]
+
+
+class RawDisk:
+    """What fio reads at its best, into small pages and into huge ones: the best ways are found once, then measured again and
+    again, as a disk drifts."""
+
+    def __init__(self, path):
+        self.files = weight_files(path)
+        self._ways, self.last = {}, {}
+        for pages in ("small", "huge"):
+            rates = {way: fio(self.files, *way, pages == "huge") for way in FIO_WAYS}
+            rates = {way: rate for way, rate in rates.items() if rate is not None}
+            if rates:
+                self._ways[pages] = max(rates, key=rates.get)
+                self.last[pages] = rates[self._ways[pages]]
+
+    def measure(self):
+        """Bytes per second by kind of page; without "huge" where the kernel has none."""
+        self.last = {pages: fio(self.files, *way, pages == "huge") for pages, way in self._ways.items()}
+        return self.last
 
 
 def drop_caches():

@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 """Canopy against Accelerate, DeepSpeed, AirLLM and llama.cpp: same model, same memory, same disk.
 
-  bench/compare/run             sets up what is missing, then this script: the headline table, an hour
+  bench/compare/run             sets up what is missing, then this script: settings are tried, then the headline table; 1.5 hours
   bench/compare/run --quick     a 2 GB model, one round
   bench/compare/run --full      also 4 bits, and over memory and model size; hours; resumes where it was
 
 One system at a time, each run in a memory cgroup of the budget (page cache included), caches dropped before it, the raw disk
-measured before and after it; systems take turns within a round. A run is one prompt: it ends when its tokens are there,
-or --limit seconds after its first token (four times that with a draft), because systems that take 20 s for each would take
-hours for what others do in a minute; what they did until then counts. One line of JSON per run goes to --out, and runs that
-are in it are not repeated; in the end bench/report makes a page of it.
+measured before and after it with fio, into small pages and into huge ones (the better is what shares are of); systems take
+turns within a round. A run is one prompt: it ends when its tokens are there, or --limit seconds after its first token (four
+times that with a draft), because systems that take 20 s for each would take hours for what others do in a minute; what they did
+until then counts. Before that, but not with --quick, the settings of TRIED below are tried on a 2 GB model and other prompts,
+and the fastest of each system is taken. What is measured is a commit: a tree with changes is refused. One line of JSON per run
+goes to --out, and runs that are in it are not repeated; in the end bench/report makes a page of it.
 Needs root (cgroups, caches), fio, and disk: 35 GB for the 8 GB model, as each system wants it in a form of its own; 45 GB more
 with --full.
 """
@@ -57,6 +59,16 @@ SYSTEMS = {
     "deepspeed": ("zero_inference", {}, {"cap when loaded"}),
     "airllm": ("air_llm", {}, set()),
 }
+# What is tried of each before it is measured, {} being the adapter's own; the fastest is taken. Canopy's planner tunes itself.
+TRIED = {
+    "llama.cpp-chain": [{"speculation": {"spec-type": "draft-simple", "spec-draft-n-max": n}} for n in (4, 8, 16)],
+    "accelerate": [{}, *({"resident": share} for share in (0.05, 0.2, 0.6, 0.75))],
+    "deepspeed": [{}, {"prefetch": 0}, {"prefetch": 3.2e8, "live": 8e8}, {"block_size": 1 << 18, "queue_depth": 64},
+                  {"block_size": 1 << 23, "queue_depth": 32}, {"buffer_count": 10}],
+    "airllm": [{}, {"prefetching": False}],
+}
+TUNING_PROMPTS = [{"id": "tuning-rivers", "question": "Name three long rivers and say what each is known for."},
+                  {"id": "tuning-harbour", "text": "The harbour was quiet that morning. Two boats lay at the pier, and"}]
 
 
 def canopy(*words, **options):
@@ -120,20 +132,6 @@ def calibrate(model, memory):
                stderr=subprocess.DEVNULL)
     print(f"canopy calibrate hardware, {model.name}, {memory >> 20} MiB, with the draft and without: "
           f"{time.monotonic() - begin:.0f} s", flush=True)
-
-
-class Disk:
-    """The raw disk, by the best of several ways, measured between runs."""
-
-    def __init__(self, path):
-        self.files = measuring.weight_files(path)
-        rates = {way: measuring.fio(self.files, *way) for way in measuring.FIO_WAYS}
-        self.way = max(rates, key=rates.get)
-        self.last = rates[self.way]
-
-    def measure(self):
-        self.last = measuring.fio(self.files, *self.way)
-        return self.last
 
 
 def follow(process, limit, cgroup, memory):
@@ -204,7 +202,7 @@ def measure(system, model, work, disk):
                    "LLAMA_CPP_PYTHON": (WORK / "llama.cpp/PYTHON_VERSION").read_text().strip(), "TOKENIZERS_PARALLELISM": "false"}
     python = WORK / "venv/bin/python"
     record = {"system": system, "model": model.name, "temperature": work["temperature"], "memory_bytes": work["memory_bytes"],
-              "prompt": work["prompt"], "round": work["round"], "model_bytes": sum(f.stat().st_size for f in
+              "prompt": work["prompt"], "round": work["round"], "asked": work["settings"], "model_bytes": sum(f.stat().st_size for f in
                                                                                 measuring.weight_files(path)),
               "prompt_tokens": len(job["prompt"]), "new_tokens": job["new_tokens"], "read_ahead_kb": None}
     before = disk.last
@@ -229,6 +227,7 @@ def measure(system, model, work, disk):
             code = process.wait()
         record["peak_memory_bytes"] = cgroup.peak()
     after = disk.measure()
+    raw = {pages: (before[pages] + rate) / 2 for pages, rate in after.items()}
     tokens = [line for line in lines if "token" in line]
     steps = steps_of([t["time"] for t in tokens])
     # The first step's tokens belong to the time to the first token: all later ones are paid for by the time after it.
@@ -237,7 +236,7 @@ def measure(system, model, work, disk):
     if failed is None and later == 0:
         failed = f"ended with {code} after {len(tokens)} tokens" if stopped in ("done", "limit") else stopped
     record.update(stopped=stopped, failed=failed, cap_when_loaded=late_cap, tokens=[t["token"] for t in tokens],
-                  text=text_of(model, [t["token"] for t in tokens]), disk_bytes_per_second=(before + after) / 2)
+                  text=text_of(model, [t["token"] for t in tokens]), raw_disk=raw, disk_bytes_per_second=max(raw.values()))
     for line in lines:
         if "loaded" in line:
             record.update(versions=line["versions"], settings=line["settings"], load_seconds=line["loaded"] - begin)
@@ -251,7 +250,8 @@ def measure(system, model, work, disk):
         record.update(decode_tokens=later, tokens_per_step=later / (len(steps) - 1), seconds_per_token=seconds / later,
                       step_seconds_per_token={"p10": at(0.1), "median": at(0.5), "p90": at(0.9)},
                       bytes_per_token=read / later, share_of_disk=read / seconds / record["disk_bytes_per_second"],
-                      cpu_seconds_per_token=cpu / later, joules_per_token=None if joules is None else joules / later)
+                      cpu_seconds_per_token=cpu / later, joules_per_token=None if joules is None else joules / later,
+                      energy_missing=counters.energy_missing)
     return record
 
 
@@ -278,8 +278,15 @@ def compare_texts(records, model, memory):
                "compared": compared, "common": common, "margin": margin}
 
 
-def plan(args):
-    """What to run: (system, model, work) in order."""
+def best_settings(done, system):
+    """Those that gave the least seconds per token on the prompts for tuning; {} where nothing was tried."""
+    tried = [r for r in done if r["group"] == "tuning" and r["system"] == system and not r["failed"]]
+    of = lambda settings: statistics.fmean(r["seconds_per_token"] for r in tried if r["asked"] == settings)
+    return min((r["asked"] for r in tried), key=of, default={})
+
+
+def plan(args, done):
+    """What to run: (system, model, work) in order. `done` grows meanwhile."""
     prompts = [json.loads(line) for line in args.prompts.read_text().splitlines() if line.strip()]
     systems = args.systems or list(SYSTEMS)
 
@@ -289,11 +296,22 @@ def plan(args):
                 for system in systems[turn % len(systems):] + systems[:turn % len(systems)]:
                     yield system, model, {"group": group, "temperature": temperature, "memory_bytes": memory, "round": turn,
                                           "prompt": prompts[turn % len(prompts)], "limit": args.limit,
-                                          "new_tokens": new_tokens, "settings": args.settings}
+                                          "new_tokens": new_tokens, "settings": args.settings or best_settings(done, system)}
+
+    def tuning():
+        """On a small model and prompts that nothing else is measured on, at temperature 0; DeepSpeed does not fit in less."""
+        for turn, prompt in enumerate(TUNING_PROMPTS):
+            for system in (s for s in systems if s in TRIED):
+                for settings in TRIED[system]:
+                    yield system, Model(2), {"group": "tuning", "temperature": 0, "round": turn, "prompt": prompt, "limit": 10,
+                                             "memory_bytes": 3 * GIB if system == "deepspeed" else GIB, "new_tokens": 64,
+                                             "settings": settings}
 
     if args.quick:
         yield from rounds("quick", Model(2), GIB, args.temp, systems, new_tokens=64)
         return
+    if not args.settings:
+        yield from tuning()
     yield from rounds("headline", Model(8), 3 * GIB, args.temp, systems)
     if not args.full:
         return
@@ -304,6 +322,14 @@ def plan(args):
         yield from rounds("memory", Model(4), memory, (0,), swept)
     for size in (1, 2, 4, 8, 16):
         yield from rounds("size", Model(size), GIB, (0,), swept)
+
+
+def clean_commit():
+    """The commit that is measured; ends the program if the tree holds anything else."""
+    git = lambda *words: subprocess.run(["git", "-C", REPO, *words], capture_output=True, text=True, check=True).stdout
+    if changes := git("status", "--porcelain"):
+        sys.exit(f"compare: what is measured must be a commit, and this tree has changes:\n{changes}commit them, or put them away")
+    return git("describe", "--always").strip()
 
 
 def describe(record):
@@ -335,18 +361,18 @@ def main():
         parser.error("needs root, to make memory cgroups and to drop caches")
     (WORK / "logs").mkdir(parents=True, exist_ok=True)
     os.environ["XDG_CACHE_HOME"] = str(WORK / "cache")  # Canopy's measurements: of this comparison, not of the user
-    key = lambda record: [record[k] for k in ("group", "system", "model", "temperature", "memory_bytes", "round", "prompt")]
+    same = ("group", "system", "model", "temperature", "memory_bytes", "round", "prompt")
+    key = lambda record: [record[k] for k in same] + [record.get("asked") if record["group"] == "tuning" else None]
     done = [json.loads(line) for line in args.out.read_text().splitlines()] if args.out.exists() else []
-    commit = subprocess.run(["git", "-C", REPO, "describe", "--always", "--dirty"], capture_output=True, text=True).stdout.strip()
-    facts = {"commit": commit, "machine": measuring.machine()}
+    facts = {"commit": clean_commit(), "machine": measuring.machine()}
     disk, calibrated = None, set()
-    for system, model, work in plan(args):
-        record = {"system": system, "model": model.name, **work}
+    for system, model, work in plan(args, done):
+        record = {"system": system, "model": model.name, "asked": work["settings"], **work}
         if any(key(record) == key(other) for other in done if other["group"] != "texts"):
             continue
         model.path("gguf" in SYSTEMS[system][2])
         if disk is None or disk.files != measuring.weight_files(model.path()):
-            disk = Disk(model.path())
+            disk = measuring.RawDisk(model.path())
         if SYSTEMS[system][0] == "canopy" and (model.name, work["memory_bytes"]) not in calibrated:
             calibrate(model, work["memory_bytes"])
             calibrated.add((model.name, work["memory_bytes"]))
@@ -360,7 +386,7 @@ def main():
             out.write(json.dumps(record) + "\n")
         done.append(record)
     runs = [r for r in done if r["group"] != "texts"]
-    models = {model.name: (model, work["memory_bytes"]) for _, model, work in plan(args)}
+    models = {model.name: (model, work["memory_bytes"]) for _, model, work in plan(args, done) if work["group"] != "tuning"}
     texts = [r for r in done if r["group"] == "texts" and r["model"] not in models]
     texts += [text for model, memory in models.values() for text in compare_texts(runs, model, memory)]
     partial = args.out.with_suffix(".partial")

@@ -1,6 +1,6 @@
 """AirLLM on the CPU: one layer at a time, from a copy of the model split by layers.
 
-Settings tried: `prefetching` of the next layer on and off. Its compression would change the weights, so it is off.
+Settings: `prefetching` of the next layer; compare.py tries it on and off. Its compression would change the weights, so it is off.
 """
 import os
 

@@ -1,8 +1,8 @@
 """Hugging Face transformers with Accelerate's disk offload.
 
-Settings tried: how much of the budget may hold layers (the device map's `max_memory` for the CPU; the rest of the layers
-stay on disk), as `resident`, a share of the budget; offloading from the checkpoint itself, without a copy, which is what
-transformers does with safetensors.
+Settings: how much of the budget may hold layers (the device map's `max_memory` for the CPU; the rest of the layers stay on
+disk), as `resident`, a share of the budget. Which shares are tried stands in compare.py. It offloads from the checkpoint itself,
+without a copy, which is what transformers does with safetensors.
 """
 from protocol import Channel, transformers_generate
 

@@ -1,7 +1,7 @@
 """llama.cpp: llama-server on the model as GGUF, mapped into memory, with or without a draft model.
 
-Settings tried: see docs/results/compare.md. `read_ahead_kb` is the block device's, set by compare.py; `speculation` holds
-llama-server's own flags, {} for none, `flags` any others. Nothing is kept between prompts, and the draft is the one that Canopy uses.
+Settings: `speculation` holds llama-server's own flags, {} for none, `flags` any others; which are tried stands in compare.py, which
+also sets the block device's read-ahead. Nothing is kept between prompts, and the draft is the one that Canopy uses.
 """
 import json
 import os

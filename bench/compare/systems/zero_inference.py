@@ -1,7 +1,7 @@
 """DeepSpeed ZeRO-Inference: ZeRO stage 3, parameters on NVMe, on the CPU.
 
-Settings tried: number of parameter buffers (each must hold the largest tensor, the embedding), prefetch bucket, live
-parameters, AIO block size and depth.
+Settings: number of parameter buffers (each must hold the largest tensor, the embedding), prefetch bucket and live parameters
+(in elements), AIO block size and depth. Which values are tried stands in compare.py.
 """
 import os
 
