@@ -195,6 +195,23 @@ PlanRequest request_for(const PlanRequest& common, Spec spec) {
   return request;
 }
 
+/// Each method with the numbers of nodes that it runs with, one after another; 0: as generate has
+/// it. A chain has those of the trees beside its own.
+std::vector<std::pair<Spec, int>> runs_of(const std::vector<Spec>& methods,
+                                          const std::vector<int>& sizes,
+                                          const std::optional<TreeShape>& shape) {
+  std::vector<std::pair<Spec, int>> runs;
+  for (const Spec spec : methods) {
+    if (!is_tree(spec)) runs.emplace_back(spec, 0);
+    if (spec == Spec::kNone) continue;
+    for (const int size : sizes) {
+      const int nodes = spec == Spec::kChain && shape ? shape->size() : size;
+      if (is_tree(spec) || nodes > 0) runs.emplace_back(spec, nodes);
+    }
+  }
+  return runs;
+}
+
 class Bench {
  public:
   Bench(const po::variables_map& values, EngineOptions options, const Interrupt& interrupt)
@@ -348,17 +365,7 @@ int run_bench_decode(const std::vector<std::string>& words) {
       throw UsageError("--tree-sizes: says the same as --tree-size and --tree; give one of them");
     sizes = parse_numbers("--tree-sizes", values["tree-sizes"].as<std::string>(), 2, 1024);
   }
-  std::vector<std::pair<Spec, int>> runs;
-  for (const Spec spec : methods) {
-    if (!is_tree(spec)) runs.emplace_back(spec, 0);
-    if (spec == Spec::kNone) continue;
-    for (const int size : sizes) {
-      const bool shaped = spec == Spec::kChain && options.plan.shape;
-      const int nodes = shaped ? options.plan.shape->size() : size;
-      if (is_tree(spec) || nodes > 0) runs.emplace_back(spec, nodes);
-    }
-  }
-
+  const auto runs = runs_of(methods, sizes, options.plan.shape);
   const Interrupt interrupt;
   std::vector<Row> rows;
   std::size_t prompts = 0;
