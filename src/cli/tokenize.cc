@@ -36,7 +36,7 @@ po::options_description model_flag() {
 
 std::unique_ptr<Tokenizer> open_tokenizer(const po::variables_map& values) {
   const Checkpoint model = Checkpoint::open(values["model"].as<std::string>());
-  return load_tokenizer(model.root(), model.metadata());
+  return load_tokenizer(model.root(), model.metadata(), model.config().vocab);
 }
 
 std::vector<TokenId> ids_from_json(const std::string& text) {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "offload/link_probe.h"
+#include "src/base/counting.h"
 #include "src/base/cpus.h"
 #include "src/base/error.h"
 #include "src/base/process_memory.h"
@@ -35,10 +36,10 @@ std::optional<int> node_near(const EngineOptions& options, const Checkpoint& tar
 
 ModelFiles open_models(const std::filesystem::path& target, const std::filesystem::path& draft) {
   ModelFiles models{Checkpoint::open(target), std::nullopt, nullptr};
-  models.tokenizer = load_tokenizer(target, models.target.metadata());
+  models.tokenizer = load_tokenizer(target, models.target.metadata(), models.target.config().vocab);
   if (draft.empty()) return models;
   models.draft = Checkpoint::open(draft);
-  const auto theirs = load_tokenizer(draft, models.draft->metadata());
+  const auto theirs = load_tokenizer(draft, models.draft->metadata(), models.draft->config().vocab);
   if (const auto difference = vocabulary_mismatch(*models.tokenizer, *theirs))
     throw Error("the draft " + draft.string() + " cannot speak for " + target.string() +
                 ": their vocabularies differ: " + *difference);
@@ -236,8 +237,7 @@ Engine::Loss Engine::loss(std::span<const TokenId> text, int context,
           "the plan has no room for the logits of a window");
   KvCache& kv = *m.caches.front().target;
   Loss loss;
-  std::vector<std::int32_t> position(static_cast<std::size_t>(context));
-  std::iota(position.begin(), position.end(), 0);
+  const std::vector<std::int32_t> position = counting(0, static_cast<std::size_t>(context));
   while (text.size() > 1) {
     const std::span<const TokenId> window = text.first(std::min(text.size(), position.size()));
     text = text.subspan(window.size());

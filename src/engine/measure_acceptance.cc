@@ -1,7 +1,7 @@
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
+#include "src/base/counting.h"
 #include "src/base/error.h"
 #include "src/engine/engine_impl.h"
 
@@ -17,13 +17,6 @@ struct Probe {
 
   std::span<const TokenId> pending() const { return std::span(text).subspan(run); }
 };
-
-/// Every node is scratch until it is committed; a prompt's or a root's simply stay where they are.
-std::vector<std::int32_t> counting(std::size_t count, int first = 0) {
-  std::vector<std::int32_t> numbers(count);
-  std::iota(numbers.begin(), numbers.end(), first);
-  return numbers;
-}
 
 }  // namespace
 
@@ -75,7 +68,7 @@ std::vector<AcceptanceRun> Engine::measure_acceptance(
     std::vector<SweepPart> parts;
     for (std::size_t i = 0; i < probes.size(); ++i) {
       const auto pending = probes[i].pending();
-      positions.push_back(counting(pending.size(), static_cast<int>(probes[i].run)));
+      positions.push_back(counting(static_cast<int>(probes[i].run), pending.size()));
       last[i] = static_cast<std::int32_t>(pending.size()) - 1;
       parts.push_back(
           {{pending, positions[i], {}, 0, {&last[i], 1}}, probes[i].caches->target.get(), 0});
@@ -88,8 +81,9 @@ std::vector<AcceptanceRun> Engine::measure_acceptance(
       Trial trial =
           m.verifier->try_children(drafts[i], logits.rows(static_cast<std::int64_t>(i), 1),
                                    request.sampling, rng(probe), *m.compute);
-      probe.caches->target->commit(counting(probe.pending().size()), *m.compute);
-      probe.caches->draft->commit(counting(1), *m.compute);  // the root: grow kept what is before
+      // Every node is scratch until it is committed; these stay where they are.
+      probe.caches->target->commit(counting(0, probe.pending().size()), *m.compute);
+      probe.caches->draft->commit(counting(0, 1), *m.compute);  // the root: grow kept what is before
       probe.run = probe.text.size();
       probe.text.push_back(trial.token);
       runs[probe.index].positions.push_back({std::move(trial.chances.accept), trial.taken, false});

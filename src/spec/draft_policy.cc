@@ -1,15 +1,19 @@
 #include "src/spec/draft_policy.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
+#include "src/base/counting.h"
 #include "src/base/error.h"
 
 namespace canopy {
 namespace {
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+/// What the draft runs for a token that only the target's embedding has (a longer padded tail). The
+/// rows it proposes from are then of another text, which costs acceptance and never exactness.
+constexpr TokenId kStandIn = 0;
 
 /// Calls op(rows, number of the first) with the first `vocab` columns of the logits: all rows at
 /// once, or one by one where each has a tail to leave out, as views have no stride.
@@ -144,10 +148,11 @@ std::vector<Draft> DraftPolicy::grow(Transformer& model, std::span<const DraftRe
   }
   if (config_.graphs) forget_graphs_of_others(model, requests, stream);
   try {
+    const std::vector<std::vector<TokenId>> pending = catch_up(model, requests, stream, stop);
     for (std::size_t depth = 0; depth < layout_.levels.size(); ++depth) {
       const Level& level = layout_.levels[depth];
       if (depth == 0) {
-        const ConstTensorView logits = run_pending(model, requests, stream, stop);
+        const ConstTensorView logits = run_pending(model, requests, pending, stream, stop);
         send_rngs(requests, stream);
         propose(requests, level, logits, stream);
       } else {
@@ -165,25 +170,52 @@ std::vector<Draft> DraftPolicy::grow(Transformer& model, std::span<const DraftRe
   return drafts;
 }
 
+std::vector<std::vector<TokenId>> DraftPolicy::catch_up(Transformer& model,
+                                                        std::span<const DraftRequest> requests,
+                                                        Stream& stream,
+                                                        const std::stop_token& stop) {
+  std::vector<std::vector<TokenId>> pending;
+  for (const DraftRequest& request : requests)
+    for (auto& to = pending.emplace_back(); const TokenId token : request.pending)
+      to.push_back(token < model.config().vocab ? token : kStandIn);
+  const std::size_t share = at(model.limits().max_nodes) / requests.size();
+  require(share > 0, "draft: the model was set up for fewer nodes than there are sequences");
+  while (true) {
+    std::vector<std::size_t> behind;  // requests with more than the last forward takes
+    for (std::size_t r = 0; r < requests.size(); ++r)
+      if (pending[r].size() > share) behind.push_back(r);
+    if (behind.empty()) return pending;
+    std::vector<std::vector<std::int32_t>> positions;
+    std::vector<SweepPart> parts;
+    positions.reserve(behind.size());  // parts point into it
+    for (const std::size_t r : behind) {
+      positions.push_back(counting(requests[r].kv->length(), share));
+      parts.push_back(
+          {{std::span(pending[r]).first(share), positions.back(), {}, 0, {}}, requests[r].kv});
+    }
+    model.forward(parts, stream, stop);
+    for (const std::size_t r : behind) {
+      requests[r].kv->commit(counting(0, share), stream);
+      pending[r].erase(pending[r].begin(), pending[r].begin() + std::ssize(positions.front()));
+    }
+  }
+}
+
 ConstTensorView DraftPolicy::run_pending(Transformer& model, std::span<const DraftRequest> requests,
+                                         std::span<const std::vector<TokenId>> pending,
                                          Stream& stream, const std::stop_token& stop) {
   std::vector<std::vector<std::int32_t>> positions(requests.size());
   std::vector<std::int32_t> last(requests.size());
   std::vector<SweepPart> parts;
   for (std::size_t r = 0; r < requests.size(); ++r) {
-    const DraftRequest& request = requests[r];
-    positions[r].resize(request.pending.size());
-    std::iota(positions[r].begin(), positions[r].end(), request.kv->length());
-    last[r] = static_cast<std::int32_t>(request.pending.size()) - 1;
-    parts.push_back({{request.pending, positions[r], {}, 0, {&last[r], 1}}, request.kv});
+    positions[r] = counting(requests[r].kv->length(), pending[r].size());
+    last[r] = static_cast<std::int32_t>(pending[r].size()) - 1;
+    parts.push_back({{pending[r], positions[r], {}, 0, {&last[r], 1}}, requests[r].kv});
   }
   const ConstTensorView logits = model.forward(parts, stream, stop);
   // All but the root become text, in place; the root is then the first scratch slot.
-  for (std::size_t r = 0; r < requests.size(); ++r) {
-    std::vector<NodeId> text(at(last[r]));
-    std::iota(text.begin(), text.end(), 0);
-    requests[r].kv->commit(text, stream);
-  }
+  for (std::size_t r = 0; r < requests.size(); ++r)
+    requests[r].kv->commit(counting(0, at(last[r])), stream);
   return logits;
 }
 

@@ -60,7 +60,8 @@ class DraftPolicy {
 
   /// Runs `pending`, then the tree. Commits `pending` but its last token to the draft's KV cache;
   /// behind it the inner nodes wait in scratch slots (Draft::row), the root in slot 0.
-  /// Tokens from Config::vocab on are never proposed. At temperature 0 prefer kTopK: from a
+  /// Tokens from Config::vocab on are never proposed; those of `pending` that the draft has no row
+  /// for are run as another. At temperature 0 prefer kTopK: from a
   /// one-hot q all children but the first are arbitrary, or the same (and the text still exact).
   /// Waits for the stream once a level. Throws Error or Stopped with each KV cache as it was.
   std::vector<Draft> grow(Transformer& model, std::span<const DraftRequest> requests,
@@ -84,7 +85,13 @@ class DraftPolicy {
     std::vector<Level> levels;
   };
 
-  ConstTensorView run_pending(Transformer&, std::span<const DraftRequest>, Stream&,
+  /// Runs and commits the beginnings of what is pending where that is more than one forward takes:
+  /// a draft that plain decoding has left behind. Returns what remains, in tokens that the draft
+  /// has.
+  std::vector<std::vector<TokenId>> catch_up(Transformer&, std::span<const DraftRequest>, Stream&,
+                                             const std::stop_token&);
+  ConstTensorView run_pending(Transformer&, std::span<const DraftRequest>,
+                              std::span<const std::vector<TokenId>> pending, Stream&,
                               const std::stop_token&);
   void send_rngs(std::span<const DraftRequest>, Stream&);
   void prepare_level(Transformer&, std::span<const DraftRequest>, const Level&, std::size_t depth,

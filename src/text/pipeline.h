@@ -29,9 +29,9 @@ struct Pipeline {
 };
 std::unique_ptr<Tokenizer> make_tokenizer(Pipeline pipeline);
 
-/// The readers. Both throw Error naming the part.
+/// The readers, as load_tokenizer() has them. Both throw Error naming the part.
 std::unique_ptr<Tokenizer> tokenizer_from_json(const std::filesystem::path& directory,
-                                               const Metadata& config);
-std::unique_ptr<Tokenizer> tokenizer_from_gguf(const Metadata& metadata);
+                                               const Metadata& config, std::size_t model_vocab);
+std::unique_ptr<Tokenizer> tokenizer_from_gguf(const Metadata& metadata, std::size_t model_vocab);
 
 }  // namespace canopy::text

@@ -25,7 +25,8 @@ class Tokenizer {
   /// U+FFFD.
   virtual std::vector<TokenId> encode(std::string_view text, AddSpecial add) const = 0;
   /// The raw bytes that the token stands for; may split a UTF-8 character; empty for special
-  /// tokens. Throws Error if the id is outside the vocabulary.
+  /// tokens, and for ids that only the model's embedding has. Throws Error if the id is outside the
+  /// vocabulary.
   virtual std::string_view piece(TokenId token) const = 0;
   /// All tokens at once, as the reference library's decode(skip_special_tokens=False) where
   /// `specials` is kYes. Always UTF-8: malformed bytes become U+FFFD as in TextStream. (For byte
@@ -39,10 +40,11 @@ class Tokenizer {
   virtual int vocab() const = 0;
 };
 /// From tokenizer.json in `model` when that is a directory, else from GGUF metadata
-/// ("tokenizer.ggml.*"). Throws Error naming the file and the part (normalizer, pre-tokenizer, ...)
-/// that is not supported.
+/// ("tokenizer.ggml.*"). `model_vocab`: rows of the model's embedding; ids up to there that the
+/// files do not name belong to the vocabulary too, without a text. Throws Error naming the file and
+/// the part (normalizer, pre-tokenizer, ...) that is not supported.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& model,
-                                          const Metadata& metadata);
+                                          const Metadata& metadata, int model_vocab = 0);
 
 /// Why `draft` cannot propose tokens to `target`: the first id whose strings differ, and both
 /// strings. Nothing if the vocabularies agree; unused ids (a padded tail) agree with missing ones.

@@ -154,7 +154,6 @@ void read_tokens(const Keys& keys, const PieceSteps& steps, Pipeline& pipeline) 
       throw Error(where + " has the unknown type " + std::to_string(type));
     }
   }
-  pipeline.tokens.pad_to(tokens.size());
 }
 
 void read_special_ids(const Keys& keys, bool bos_by_default, Pipeline& pipeline) {
@@ -185,10 +184,12 @@ void read_special_ids(const Keys& keys, bool bos_by_default, Pipeline& pipeline)
 
 }  // namespace
 
-std::unique_ptr<Tokenizer> tokenizer_from_gguf(const Metadata& metadata) {
+std::unique_ptr<Tokenizer> tokenizer_from_gguf(const Metadata& metadata, std::size_t model_vocab) {
   const Keys keys(metadata);
   const auto& model = keys.get<std::string>("model");
-  Pipeline pipeline(keys.get<std::vector<std::string>>("tokens").size());
+  const std::size_t named = keys.get<std::vector<std::string>>("tokens").size();
+  Pipeline pipeline(named);
+  pipeline.tokens.pad_to(std::max(named, model_vocab));
   PieceSteps steps;
   if (model == "gpt2") {
     const auto& pre = keys.get<std::string>("pre");

@@ -340,7 +340,7 @@ void read_ends(const std::filesystem::path& directory, const Metadata& config, T
 }  // namespace
 
 std::unique_ptr<Tokenizer> tokenizer_from_json(const std::filesystem::path& directory,
-                                               const Metadata& config) {
+                                               const Metadata& config, std::size_t model_vocab) {
   const auto file = directory / "tokenizer.json";
   if (!std::filesystem::exists(file)) {
     throw Error(directory.string() +
@@ -349,6 +349,7 @@ std::unique_ptr<Tokenizer> tokenizer_from_json(const std::filesystem::path& dire
   }
   Pipeline pipeline =
       in_context("reading " + file.string(), [&] { return read_pipeline(read_json(file)); });
+  pipeline.tokens.pad_to(model_vocab);
   read_ends(directory, config, pipeline.tokens);
   return make_tokenizer(std::move(pipeline));
 }

@@ -324,6 +324,49 @@ TEST_F(DraftPolicyTest, NeverProposesTokensThatTheTargetDoesNotKnow) {
   }
 }
 
+TEST_F(DraftPolicyTest, RunsAnotherTokenWhereItHasNoRowForOneThatTheTargetHas) {
+  DraftPolicy policy(*device, {shape, Drawing::kTopK, config.vocab, 1});
+  Tokens strange = prompt, tame = prompt;
+  strange[2] = config.vocab + 5;
+  tame[2] = 0;
+  KvCache one = cache(), other = cache();
+  EXPECT_EQ(tokens_of(grow(policy, one, strange)), tokens_of(grow(policy, other, tame)));
+  strange.back() = config.vocab;  // the root keeps its own name
+  KvCache third = cache();
+  EXPECT_EQ(grow(policy, third, strange).tree.token(0), config.vocab);
+}
+
+TEST_F(DraftPolicyTest, CatchesUpInPiecesWhereMoreIsPendingThanTheModelTakes) {
+  DraftPolicy policy(*device, {shape, Drawing::kSequoia, config.vocab, 2});
+  const auto text = [&](int count, int seed) {
+    Tokens tokens;
+    for (int i = 0; i < count; ++i) tokens.push_back((i * 7 + seed) % config.vocab);
+    return tokens;
+  };
+  const Tokens longer = text(231, 1), shorter = text(70, 2);  // the model takes 128 at once
+  const StepRng rng{9, 0, 1};
+  std::vector<KvCache> caches;
+  caches.push_back(cache());
+  caches.push_back(cache());
+  const std::vector<DraftRequest> requests{{longer, &caches[0], sampled, rng},
+                                           {shorter, &caches[1], sampled, rng}};
+  const std::vector<Draft> drafts = policy.grow(model, requests, *stream);
+  const std::vector<float> q = download(drafts[0].q), q_of_shorter = download(drafts[1].q);
+  EXPECT_EQ(caches[0].length(), 230);
+  EXPECT_EQ(caches[1].length(), 69);
+
+  KvCache kv = cache();
+  for (int begin = 0; begin < 200; begin += 100) {  // never more than the model takes
+    grow(policy, kv, {longer.begin() + begin, longer.begin() + begin + 101}, sampled, rng);
+    ASSERT_EQ(kv.length(), begin + 100);
+  }
+  const Draft draft = grow(policy, kv, {longer.begin() + 200, longer.end()}, sampled, rng);
+  EXPECT_EQ(tokens_of(draft), tokens_of(drafts[0]));
+  EXPECT_EQ(download(draft.q), q);
+  KvCache fresh = cache();
+  EXPECT_EQ(download(grow(policy, fresh, shorter, sampled, rng).q), q_of_shorter);
+}
+
 TEST_F(DraftPolicyTest, LeavesTheCacheAsItWasWhenStopped) {
   DraftPolicy policy(*device, {shape, Drawing::kTopK, config.vocab, 1});
   KvCache kv = cache();

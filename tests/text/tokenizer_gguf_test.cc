@@ -14,6 +14,14 @@ std::unique_ptr<Tokenizer> load(const Metadata& metadata) {
   return load_tokenizer("model.gguf", metadata);
 }
 
+TEST(GgufTokenizer, GivesIdsThatOnlyTheModelHasNoText) {
+  const Metadata metadata = gguf_metadata("smollm", "smollm");
+  const int named = load(metadata)->vocab();
+  const auto tokenizer = load_tokenizer("model.gguf", metadata, named + 60);
+  EXPECT_EQ(tokenizer->vocab(), named + 60);
+  EXPECT_EQ(tokenizer->piece(named + 59), "");
+}
+
 struct PreTokenizer {
   const char* name;  // tokenizer.ggml.pre
   const char* same_as;

@@ -108,6 +108,22 @@ TEST(Tokenizer, RefusesIdsOutsideTheVocabulary) {
   }
 }
 
+TEST(Tokenizer, GivesIdsThatOnlyTheModelHasNoText) {
+  const auto plain = load("gpt2");
+  const int named = plain->vocab();
+  const auto tokenizer = load_tokenizer(golden::data("gpt2"), {}, named + 60);
+  EXPECT_EQ(tokenizer->vocab(), named + 60);
+  for (const TokenId id : {named, named + 59}) {
+    EXPECT_EQ(tokenizer->piece(id), "");
+    EXPECT_EQ(tokenizer->token_string(id), "");
+    EXPECT_FALSE(tokenizer->ends_text(id));
+    EXPECT_EQ(tokenizer->decode(std::vector<TokenId>{id}, AddSpecial::kYes), "");
+  }
+  EXPECT_THROW(tokenizer->piece(named + 60), Error);
+  EXPECT_EQ(vocabulary_mismatch(*tokenizer, *plain), std::nullopt);
+  EXPECT_EQ(load_tokenizer(golden::data("gpt2"), {}, named - 1)->vocab(), named);
+}
+
 // The test's time limit is its assertion: 2^38 steps take longer.
 TEST(Tokenizer, EncodesLongRunsWithoutAQuadraticStep) {
   constexpr std::size_t kBytes = 1 << 19;
