@@ -37,4 +37,12 @@ Acceptance AcceptanceTracker::estimate() const {
   return estimate;
 }
 
+void AcceptanceTracker::fade_to(double nodes) {
+  for (Rank& rank : ranks_) {
+    const double share = std::min(1.0, nodes / rank.asked);
+    rank.accepted *= share;
+    rank.asked *= share;
+  }
+}
+
 }  // namespace canopy

@@ -16,6 +16,8 @@ class AcceptanceTracker {
   /// that was accepted; -1 if none was.
   void observe(int children, int accepted);
   Acceptance estimate() const;
+  /// Lets all that came before count for at most so many nodes.
+  void fade_to(double nodes);
 
  private:
   struct Rank {

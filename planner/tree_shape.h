@@ -30,6 +30,7 @@ class TreeShape {
   NodeId parent(NodeId node) const { return parent_[static_cast<std::size_t>(node)]; }
   int child_count(NodeId node) const { return child_count_[static_cast<std::size_t>(node)]; }
   std::span<const int> level_widths() const { return level_width_; }  // nodes per level, root first
+  bool operator==(const TreeShape&) const = default;
 
  private:
   std::vector<NodeId> parent_{-1};

@@ -77,7 +77,7 @@ struct GenerateReport {
   std::vector<Seconds> step_ends;     // when each was over, since the generation began
 };
 
-/// A shape that trees had from some sweep on.
+/// A shape that trees had from some sweep on; of size 1 where decoding was plain meanwhile.
 struct ShapeUsed {
   int from_sweep = 0, size = 0, levels = 0;
 };

@@ -108,8 +108,10 @@ struct Engine::Impl {
   };
   std::vector<Step> step(std::span<Sequence> sequences, const OnUnit& on_unit,
                          const std::stop_token& stop);
+  /// Whether the next sweep checks trees. (The replanner may have turned to plain decoding.)
+  bool grows_trees() const { return policy && !(replanner && replanner->shape().size() == 1); }
   /// Looks whether the sequences, those of the next sweep, should have trees of another shape.
-  void replan(std::span<const Sequence> sequences);
+  void replan(std::span<Sequence> sequences);
   Step conclude(Sequence& sequence, const Draft& draft, const ConstTensorView& logits);
 };
 

@@ -1,19 +1,13 @@
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
+#include "src/base/counting.h"
 #include "src/base/error.h"
 #include "src/engine/engine_impl.h"
 
 namespace canopy {
 
 namespace {
-
-std::vector<std::int32_t> counting(int first, std::size_t count) {
-  std::vector<std::int32_t> numbers(count);
-  std::iota(numbers.begin(), numbers.end(), first);
-  return numbers;
-}
 
 /// One sequence's parts of a sweep and what they point to: its prompt first, if that has not been
 /// run, then the tree below it.
@@ -63,16 +57,17 @@ Sequence Engine::Impl::begin(const GenerateRequest& request, GenerateReport& rep
           replanner ? std::optional(replanner->tracker()) : std::nullopt};
 }
 
-void Engine::Impl::replan(std::span<const Sequence> sequences) {
-  std::vector<const AcceptanceTracker*> texts;
+void Engine::Impl::replan(std::span<Sequence> sequences) {
+  std::vector<AcceptanceTracker*> texts;
   double context = 0;
-  for (const Sequence& sequence : sequences) {
+  for (Sequence& sequence : sequences) {
     texts.push_back(&*sequence.tracker);
     context += sequence.caches->target->length();
   }
   if (texts.empty()) return;
   context /= static_cast<double>(texts.size());
-  if (auto shape = replanner->after_sweep(texts, context, *policy)) policy->reshape(*shape);
+  if (replanner->after_sweep(texts, context, *policy) && grows_trees())
+    policy->reshape(replanner->shape());
 }
 
 std::vector<Engine::Impl::Step> Engine::Impl::step(std::span<Sequence> sequences,
@@ -80,13 +75,17 @@ std::vector<Engine::Impl::Step> Engine::Impl::step(std::span<Sequence> sequences
                                                    const std::stop_token& stop) {
   const auto begun = Clock::now();
   std::vector<Draft> drafts;
-  if (policy) {
+  if (grows_trees()) {
     std::vector<DraftRequest> grow;
     for (const Sequence& s : sequences)
       grow.push_back({s.pending, s.caches->draft.get(), s.request->sampling, s.rng()});
     drafts = policy->grow(*draft, grow, *compute, stop);
+    for (Sequence& s : sequences) s.pending.clear();
   } else {
-    for (const Sequence& s : sequences) drafts.push_back(root_only(s.pending.back()));
+    for (Sequence& s : sequences) {
+      drafts.push_back(root_only(s.pending.back()));
+      s.pending.pop_back();  // conclude() puts it back: the draft has not run it
+    }
   }
   const auto grown = Clock::now();
   drafting = grown - begun;
@@ -149,7 +148,6 @@ Engine::Impl::Step Engine::Impl::conclude(Sequence& sequence, const Draft& grown
 
   // The draft keeps what it has run of the path; a leaf that it never ran is still to come.
   std::vector<NodeId> known;
-  sequence.pending.clear();
   for (const NodeId node : verdict.path) {
     if (const std::int32_t row = grown.row[static_cast<std::size_t>(node)]; row >= 0)
       known.push_back(row);
@@ -191,7 +189,7 @@ BatchReport Engine::generate(std::span<const GenerateRequest> requests,
   }
   const auto note_shape = [&] {
     if (!m.policy) return;
-    const TreeShape& shape = m.policy->shape();
+    const TreeShape& shape = m.replanner ? m.replanner->shape() : m.policy->shape();
     const ShapeUsed used{batch.sweeps, shape.size(), shape.levels()};
     if (batch.shapes.empty() || batch.shapes.back().size != used.size ||
         batch.shapes.back().levels != used.levels)

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <utility>
 
 namespace canopy {
 
@@ -13,7 +14,15 @@ constexpr Seconds kBetweenLooks{2.0};
 constexpr int kMostSweeps = 16;         // between two looks
 constexpr double kWorthAChange = 0.97;  // of the predicted seconds per token
 
-Acceptance mean(std::span<const AcceptanceTracker* const> texts) {
+// While decoding is plain, a chain is tried: after so many sweeps at first, after twice as many
+// each time that it did not pay. A text that the draft never knows costs about log2(sweeps) trials.
+constexpr int kFirstTrial = 16;
+constexpr int kTrialNodes = 4, kTrialSweeps = 4;
+// Observed nodes that what came before a trial then counts for: fewer than a trial brings where the
+// draft is good, so that it can turn the estimate.
+constexpr double kBeforeTrial = 8;
+
+Acceptance mean(std::span<AcceptanceTracker* const> texts) {
   Acceptance sum = texts.front()->estimate();
   for (const AcceptanceTracker* text : texts.subspan(1)) {
     const Acceptance one = text->estimate();
@@ -36,11 +45,33 @@ Replanner::Replanner(const CostModel& cost, const Plan& plan, bool sampled)
       planned_(plan.acceptance),
       weights_(plan.weights),
       sampled_(sampled),
-      interval_(sweeps_between_looks(plan)) {}
+      interval_(sweeps_between_looks(plan)),
+      shape_(plan.policy.shape),
+      until_look_(interval_),
+      plain_sweeps_(kFirstTrial) {}
 
-std::optional<TreeShape> Replanner::after_sweep(std::span<const AcceptanceTracker* const> texts,
-                                                double context, const DraftPolicy& policy) {
-  if (++sweeps_ % interval_ != 0 || texts.empty()) return std::nullopt;
+bool Replanner::after_sweep(std::span<AcceptanceTracker* const> texts, double context,
+                            const DraftPolicy& policy) {
+  if (texts.empty() || --until_look_ > 0) return false;
+  if (shape_.size() == 1) {
+    for (AcceptanceTracker* text : texts) text->fade_to(kBeforeTrial);
+    trying_ = true;
+    until_look_ = kTrialSweeps;
+    return change_to(TreeShape::chain(std::min(kTrialNodes, policy.room().nodes)));
+  }
+  TreeShape next = best_shape(texts, context, policy, trying_ ? TreeShape() : shape_);
+  if (next.size() == 1) {
+    plain_sweeps_ = trying_ ? 2 * plain_sweeps_ : kFirstTrial;
+    until_look_ = plain_sweeps_;
+  } else {
+    until_look_ = interval_;
+  }
+  trying_ = false;
+  return change_to(std::move(next));
+}
+
+TreeShape Replanner::best_shape(std::span<AcceptanceTracker* const> texts, double context,
+                                const DraftPolicy& policy, const TreeShape& kept) const {
   const auto sequences = static_cast<int>(texts.size());
   PlannerInput input;
   input.cost = cost_;
@@ -49,16 +80,20 @@ std::optional<TreeShape> Replanner::after_sweep(std::span<const AcceptanceTracke
   input.context = context;
   input.least_sequences = input.sequences = sequences;
   input.max_nodes = sequences * policy.room().nodes;
-  input.plain = false;
   input.lay_out = [&](const TreeShape& shape, int, std::uint64_t) -> std::optional<WeightPlan> {
     if (!policy.has_room(shape)) return std::nullopt;
     return weights_;
   };
-  const auto now = predict(input, policy.shape(), sequences);
+  const auto now = predict(input, kept, sequences);
   const auto choice = choose(input);
-  if (!now || !choice || choice->best.per_token() > kWorthAChange * now->per_token())
-    return std::nullopt;
+  if (!now || !choice || choice->best.per_token() > kWorthAChange * now->per_token()) return kept;
   return choice->best.shape;
+}
+
+bool Replanner::change_to(TreeShape shape) {
+  if (shape == shape_) return false;
+  shape_ = std::move(shape);
+  return true;
 }
 
 }  // namespace canopy

@@ -9,8 +9,10 @@
 namespace canopy {
 
 /// Follows what is accepted while a text is written, and gives the trees to come another shape when
-/// that is predicted to be worth it. A shape is never changed within a step, nor by the tokens of
-/// its own step: exactness is untouched. One thread.
+/// that is predicted to be worth it; none at all where plain decoding is. Plain decoding teaches
+/// nothing about the draft, so a short chain is tried from time to time: if it pays, trees come
+/// back. A shape is never changed within a step, nor by the tokens of its own step: exactness is
+/// untouched. One thread.
 class Replanner {
  public:
   /// For a plan whose tree was chosen. The cost model must outlive it.
@@ -18,20 +20,30 @@ class Replanner {
 
   /// For a text that begins.
   AcceptanceTracker tracker() const { return AcceptanceTracker(planned_); }
+  /// What the next trees look like; the root alone: plain decoding.
+  const TreeShape& shape() const { return shape_; }
 
-  /// After every sweep: the next shape, if it should be another; looks every few seconds, as
-  /// predicted, 16 sweeps at most. The texts that share the sweep are
-  /// given by what was accepted of each; `context`: mean tokens of them.
-  std::optional<TreeShape> after_sweep(std::span<const AcceptanceTracker* const> texts,
-                                       double context, const DraftPolicy& policy);
+  /// After every sweep; true if shape() has changed. Looks every few seconds, as predicted, 16
+  /// sweeps at most. The texts that share the sweep are given by what was accepted of each;
+  /// `context`: mean tokens of them.
+  bool after_sweep(std::span<AcceptanceTracker* const> texts, double context,
+                   const DraftPolicy& policy);
 
  private:
+  /// The best shape by what the texts have shown, or `kept` if no other is clearly better.
+  TreeShape best_shape(std::span<AcceptanceTracker* const> texts, double context,
+                       const DraftPolicy& policy, const TreeShape& kept) const;
+  bool change_to(TreeShape shape);
+
   const CostModel* cost_;
   Acceptance planned_;
   WeightPlan weights_;
   bool sampled_;
   int interval_;  // sweeps between two looks
-  int sweeps_ = 0;
+  TreeShape shape_;
+  int until_look_;       // sweeps
+  bool trying_ = false;  // a chain, from plain decoding
+  int plain_sweeps_;     // from a decision for plain decoding to the next trial
 };
 
 }  // namespace canopy

@@ -33,14 +33,10 @@ TEST_F(ReplannerTest, GivesATextThatTheDraftKnowsADeeperTreeAndAStrangeOneAShall
     Replanner replanner(made_up_cost(), planned, true);
     AcceptanceTracker text = replanner.tracker();
     for (int i = 0; i < 2000; ++i) text.observe(8, i % 10 < 9 ? accepted : 7);
-    const AcceptanceTracker* one = &text;
-    int levels = planned.policy.shape.levels();
-    for (int sweep = 0; sweep < 16; ++sweep)
-      if (const auto shape = replanner.after_sweep({&one, 1}, 50, policy)) {
-        EXPECT_TRUE(policy.has_room(*shape));
-        levels = shape->levels();
-      }
-    return levels;
+    AcceptanceTracker* one = &text;
+    for (int sweep = 0; sweep < 16; ++sweep) replanner.after_sweep({&one, 1}, 50, policy);
+    EXPECT_TRUE(policy.has_room(replanner.shape()));
+    return replanner.shape().levels();
   };
   EXPECT_GT(levels_after(0), planned.policy.shape.levels());
   EXPECT_LT(levels_after(-1), planned.policy.shape.levels());
@@ -55,7 +51,7 @@ TEST_F(ReplannerTest, LooksMoreOftenTheLongerAStepIsPredictedToTake) {
     Replanner replanner(made_up_cost(), planned, true);
     AcceptanceTracker text = replanner.tracker();
     for (int i = 0; i < 2000; ++i) text.observe(8, 0);
-    const AcceptanceTracker* one = &text;
+    AcceptanceTracker* one = &text;
     int sweeps = 1;
     while (sweeps < 100 && !replanner.after_sweep({&one, 1}, 50, policy)) ++sweeps;
     return sweeps;
@@ -70,10 +66,116 @@ TEST_F(ReplannerTest, LeavesATreeAloneThatIsAlmostTheBest) {
   const auto device = make_device({});
   const DraftPolicy policy(*device, planned.policy);
   Replanner replanner(made_up_cost(), planned, true);
-  const AcceptanceTracker text = replanner.tracker();  // as planned
-  const AcceptanceTracker* one = &text;
+  AcceptanceTracker text = replanner.tracker();  // as planned
+  AcceptanceTracker* one = &text;
   for (int sweep = 0; sweep < 64; ++sweep)
-    EXPECT_FALSE(replanner.after_sweep({&one, 1}, 50, policy).has_value());
+    EXPECT_FALSE(replanner.after_sweep({&one, 1}, 50, policy));
+}
+
+/// A machine on which a tree must gain something to pay: its draft is slow.
+class ReplannerWithASlowDraft : public ReplannerTest {
+ protected:
+  static const CostModel& cost() {
+    static const CostModel slow([] {
+      HardwareProfile p = made_up_cost().profile();
+      p.drafting = {testing::line(2e-3, 1e-6), testing::line(2e-3, 1e-6), Seconds(0)};
+      return p;
+    }());
+    return slow;
+  }
+  static PlanRequest asked_of_it() {
+    PlanRequest request = asked(0.6);
+    request.cost = &cost();
+    request.acceptance = Acceptance{{0.9, 0.05, 0.02}};  // what nobody should have promised
+    return request;
+  }
+  /// The tiny model with a draft that agrees with it by chance alone.
+  static ModelFiles with_a_bad_draft() {
+    ModelFiles files = models(false);
+    const auto path = dir_->path() / "bad draft";
+    if (!std::filesystem::exists(path)) write_noisy_copy(kTarget, path, 3.0f);
+    files.draft = Checkpoint::open(path);
+    return files;
+  }
+  /// The shapes of so many sweeps, of a text whose draft is right where `knows` says so.
+  template <class Knows>
+  static std::vector<int> sizes(const Plan& planned, int sweeps, const Knows& knows) {
+    const auto device = make_device({});
+    DraftPolicy policy(*device, planned.policy);
+    Replanner replanner(cost(), planned, true);
+    AcceptanceTracker text = replanner.tracker();
+    AcceptanceTracker* one = &text;
+    std::vector<int> sizes;
+    for (int sweep = 0; sweep < sweeps; ++sweep) {
+      const TreeShape shape = replanner.shape();
+      sizes.push_back(shape.size());
+      const bool right = knows(sweep);
+      for (int level = 1; level < shape.levels(); ++level) {
+        text.observe(1, right ? 0 : -1);
+        if (!right) break;
+      }
+      replanner.after_sweep({&one, 1}, 50, policy);
+    }
+    return sizes;
+  }
+  static std::vector<int> plain_runs(const std::vector<int>& sizes) {
+    std::vector<int> runs;
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+      if (sizes[i] != 1) continue;
+      if (i == 0 || sizes[i - 1] != 1) runs.push_back(0);
+      ++runs.back();
+    }
+    return runs;
+  }
+};
+
+TEST_F(ReplannerWithASlowDraft, TurnsToPlainDecodingAndTriesAChainAfterLongerAndLongerTimes) {
+  const Plan planned = plan(asked_of_it());
+  ASSERT_TRUE(planned.adaptive);
+  const std::vector<int> all = sizes(planned, 400, [](int) { return false; });
+  const std::vector<int> runs = plain_runs(all);
+  ASSERT_GE(runs.size(), 4u);
+  EXPECT_EQ((std::vector<int>{runs.begin(), runs.begin() + 4}), (std::vector{16, 32, 64, 128}));
+  const auto first_plain = std::find(all.begin(), all.end(), 1);
+  for (auto at = first_plain; at != all.end(); ++at) EXPECT_TRUE(*at == 1 || *at == 4);
+}
+
+TEST_F(ReplannerWithASlowDraft, ComesBackToTreesWhereTheDraftKnowsTheTextAgain) {
+  const Plan planned = plan(asked_of_it());
+  const std::vector<int> all = sizes(planned, 600, [](int sweep) { return sweep >= 150; });
+  EXPECT_NE(std::find(all.begin(), all.begin() + 150, 1), all.begin() + 150);
+  EXPECT_GT(all.back(), 4);
+}
+
+TEST_F(ReplannerWithASlowDraft, TheTextIsPlainDecodingsThroughoutPlainStretchesAndTrials) {
+  for (const double temperature : {0.0, 0.6}) {
+    EngineOptions o = options(Spec::kAuto, 0, 0, temperature);
+    o.plan.context = 32 + 400;
+    o.plan.max_prompt = 8;  // so that the draft catches up in pieces
+    o.plan.cost = &cost();
+    o.plan.acceptance = Acceptance{{0.9, 0.05, 0.02}};
+    o.plan.memory = 1u << 30;
+    Engine engine(with_a_bad_draft(), o);
+    const std::vector<TokenId> p = prompt(3, 8);
+    GenerateRequest r = request(p);
+    r.max_new_tokens = 400;
+    r.sampling.temperature = static_cast<float>(temperature);
+    const BatchReport report = engine.generate({&r, 1});
+    int plain = 0, chains = 0;
+    for (const ShapeUsed& shape : report.shapes) (shape.size == 1 ? plain : chains) += 1;
+    EXPECT_GE(plain, 1);
+    EXPECT_GE(chains, 2) << "the chain was tried";
+    if (temperature == 0) {
+      EngineOptions plain_options = options(Spec::kNone);
+      plain_options.plan.context = o.plan.context;
+      Engine alone(models(false), plain_options);
+      EXPECT_EQ(report.texts.front().tokens, alone.generate(r).tokens);
+    }
+    // The next text begins anew, and is the same.
+    const BatchReport again = engine.generate({&r, 1});
+    EXPECT_EQ(again.texts.front().tokens, report.texts.front().tokens);
+    EXPECT_EQ(again.shapes.size(), report.shapes.size());
+  }
 }
 
 TEST_F(ReplannerTest, TheTextIsPlainDecodingsWhateverShapesItHad) {
