@@ -68,6 +68,7 @@ std::string to_json(const HardwareProfile& p) {
            {"draft", p.draft},
            {"version", p.version},
            {"date", p.date},
+           {"code", p.code},
            {"link_bytes_per_second", p.link_bytes_per_second},
            {"embed", curve_json(p.embed)},
            {"attention", curve_json(p.attention)},
@@ -94,6 +95,7 @@ HardwareProfile hardware_profile_from_json(std::string_view text_of_it) {
   p.draft = text(in, "draft");
   p.version = text(in, "version");
   p.date = text(in, "date");
+  if (in.contains("code")) p.code = text(in, "code");
   p.link_bytes_per_second = number(in, "link_bytes_per_second");
   if (in.contains("upload_bytes_per_second"))
     p.upload_bytes_per_second = number(in, "upload_bytes_per_second");

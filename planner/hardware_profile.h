@@ -13,6 +13,7 @@ struct HardwareProfile {
   std::string machine;        // device, threads, cores
   std::string target, draft;  // fingerprints of the models; draft empty without one
   std::string version, date;  // of the program, of the measurement
+  std::string code = {};      // a hash of the sources that were measured; empty: nobody says
 
   double link_bytes_per_second = 0;    // from disk, while compute goes on
   double upload_bytes_per_second = 0;  // likewise to a device with memory of its own; 0: none such

@@ -41,9 +41,9 @@ HardwareProfile find_profile(const boost::program_options::variables_map& values
   if (std::filesystem::exists(kept)) {
     try {
       HardwareProfile profile = read_profile(kept.string());
-      if (profile.version == CANOPY_VERSION) return profile;
-      std::cerr << "note: the profile of this machine is of version " << profile.version
-                << ": measuring again\n";
+      if (profile.code == measured_code()) return profile;
+      std::cerr << "note: the profile of this machine was measured with other code, of "
+                << profile.date << ": measuring again\n";
     } catch (const Error& e) {
       std::cerr << "note: " << e.what() << "\n";
     }

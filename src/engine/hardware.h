@@ -15,6 +15,10 @@ namespace canopy {
 /// the target.
 std::string machine_of(const ModelFiles& models, const EngineOptions& options);
 
+/// A hash of the sources of everything that is measured, and of how: a profile made by other code
+/// says nothing of this program's steps.
+std::string_view measured_code();
+
 using OnMeasure = std::function<void(std::string_view what)>;  // is about to be measured
 /// Times what a step is made of: the link, and arithmetic by rows, on sweeps over the first layers
 /// of the target, streamed within options.plan.memory; levels of the draft; verification. Seconds,

@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <numeric>
 #include <thread>
 #include <utility>
 
 #include "offload/integrity.h"
 #include "src/base/cache_dir.h"
+#include "src/base/counting.h"
 #include "src/base/cpus.h"
 #include "src/base/error.h"
 #include "src/base/process_memory.h"
@@ -155,10 +155,8 @@ class Measurement {
 
   /// As if the cache held `text` tokens. (What they are is no matter of time.)
   void pretend(KvCache& kv, int text) const {
-    std::vector<NodeId> path(static_cast<std::size_t>(text));
-    std::iota(path.begin(), path.end(), 0);
     kv.truncate(0);
-    kv.commit(path, *m_.compute);
+    kv.commit(counting(0, static_cast<std::size_t>(text)), *m_.compute);
   }
 
   ConstTensorView forward(int rows, int text) {
@@ -275,6 +273,13 @@ std::string machine_of(const ModelFiles& models, const EngineOptions& options) {
                 : "unknown");
 }
 
+std::string_view measured_code() {
+  static constexpr std::string_view kCode =
+#include "measured_code.inc"  // made when building
+      ;
+  return kCode;
+}
+
 HardwareProfile measure_hardware(const ModelFiles& models, const EngineOptions& options,
                                  const OnMeasure& on_measure, std::stop_token stop) {
   EngineOptions probe = options;
@@ -297,6 +302,7 @@ HardwareProfile measure_hardware(const ModelFiles& models, const EngineOptions& 
     }
   }
   HardwareProfile profile;
+  profile.code = measured_code();
   profile.machine = machine_of(models, options);
   profile.target = fingerprint(models.target);
   if (models.draft) profile.draft = fingerprint(*models.draft);

@@ -21,7 +21,8 @@ inline HardwareProfile made_up_profile() {
                     .target = "target",
                     .draft = "draft",
                     .version = "version",
-                    .date = "2026-01-01"};
+                    .date = "2026-01-01",
+                    .code = "code"};
   p.link_bytes_per_second = 1e9;
   p.embed = line(1e-4, 1e-6);
   p.attention = line(5e-4, 5e-5);

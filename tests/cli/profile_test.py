@@ -1,0 +1,59 @@
+"""Which kept profile of the machine holds: one that the same code measured, whatever the program's version says."""
+import json
+import os
+import pathlib
+import subprocess
+import unittest
+
+from support import REPO, SMOLLM2, TempDirCase, main, run
+
+
+class SourceHash(TempDirCase):
+    def hash_of(self, flags="Release"):
+        out = self.dir / "hash.inc"
+        sources = sorted(str(f.relative_to(self.dir / "root")) for f in (self.dir / "root").rglob("*.cc"))
+        subprocess.run(["cmake", f"-DROOT={self.dir / 'root'}", f"-DSOURCES={';'.join(sources)}", f"-DFLAGS={flags}",
+                        f"-DOUT={out}", "-P", REPO / "cmake" / "hash_sources.cmake"], check=True)
+        return out.read_text()
+
+    def test_changes_with_any_source_its_name_and_the_flags_and_with_nothing_else(self):
+        root = self.dir / "root" / "kernels"
+        root.mkdir(parents=True)
+        (root / "a.cc").write_text("int a;\n")
+        (root / "b.cc").write_text("int b;\n")
+        first = self.hash_of()
+        self.assertRegex(first, r'^"[0-9a-f]{16}"\n$')
+        (root / "notes.md").write_text("none of it")
+        self.assertEqual(self.hash_of(), first)
+        self.assertNotEqual(self.hash_of("Debug"), first)
+        (root / "b.cc").write_text("int b = 1;\n")
+        second = self.hash_of()
+        self.assertNotEqual(second, first)
+        (root / "b.cc").write_text("int b;\n")
+        self.assertEqual(self.hash_of(), first)
+        (root / "b.cc").rename(root / "c.cc")
+        self.assertNotEqual(self.hash_of(), first)
+
+
+@unittest.skipUnless(SMOLLM2.exists(), "the model is not here; scripts/get_model fetches it")
+class KeptProfiles(TempDirCase):
+    def plan(self):
+        environment = {**os.environ, "XDG_CACHE_HOME": str(self.dir / "cache")}
+        result = run("plan", "-m", SMOLLM2, "--memory", "400M", env=environment)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return result.stderr
+
+    def test_hold_for_the_code_that_measured_them(self):
+        self.assertIn("measuring", self.plan())
+        kept, = (self.dir / "cache" / "canopy").glob("hardware-*.json")
+        profile = json.loads(kept.read_text())
+        kept.write_text(json.dumps(dict(profile, version="another")))
+        self.assertNotIn("measuring", self.plan())
+        for other in (dict(profile, code="0123456789abcdef"), {k: v for k, v in profile.items() if k != "code"}):
+            kept.write_text(json.dumps(other))
+            self.assertIn("measured with other code", self.plan())
+            self.assertEqual(json.loads(kept.read_text())["code"], profile["code"])
+
+
+if __name__ == "__main__":
+    main()
