@@ -27,6 +27,16 @@ ReadPump::ReadPump(ReadEngine& engine, std::vector<std::filesystem::path> files,
   arrivals_.reserve(pieces_.size());
 }
 
+std::size_t ReadPump::cut_before(std::span<const Extent> extents, std::size_t limit) const {
+  std::size_t cut = 0;
+  for (const Extent& extent : extents) {
+    if (extent.slab_offset >= limit) break;
+    const std::size_t bytes = std::min(extent.bytes, limit - extent.slab_offset);
+    cut = extent.slab_offset + (bytes == extent.bytes ? bytes : bytes / read_bytes_ * read_bytes_);
+  }
+  return cut;
+}
+
 void ReadPump::add(std::span<const Extent> extents, std::byte* slab, std::uint64_t owner) {
   if (next_ == queue_.size()) {
     queue_.clear();

@@ -32,6 +32,9 @@ class ReadPump {
   ReadPump(ReadEngine& engine, std::vector<std::filesystem::path> files, std::size_t read_bytes,
            Describe describe);
 
+  /// The last place of a slab, at `limit` bytes or before, where requests for these extents are cut
+  /// in two anyway: who queues up to there and the rest later asks for the same pieces.
+  std::size_t cut_before(std::span<const Extent> extents, std::size_t limit) const;
   /// Queues all extents, to land at slab + slab_offset; nothing is submitted yet.
   void add(std::span<const Extent> extents, std::byte* slab, std::uint64_t owner);
   /// The engine would idle soon unless something is added.

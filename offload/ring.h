@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <cstddef>
 #include <optional>
 
@@ -21,6 +22,24 @@ inline std::optional<std::size_t> room_in_ring(std::size_t ring, const Stretch* 
     return oldest->begin - end >= bytes ? std::optional(end) : std::nullopt;
   if (ring - end >= bytes) return end;
   return oldest->begin >= bytes ? std::optional<std::size_t>(0) : std::nullopt;
+}
+
+/// Where the next stretch lies if it need not be free yet: behind the newest, or at the ring's
+/// start where it would run over the end. Nothing where live stretches already run around the end
+/// and it would have to as well.
+inline std::optional<std::size_t> place_in_ring(std::size_t ring, const Stretch* oldest,
+                                                const Stretch* newest, std::size_t bytes) {
+  if (oldest == nullptr) return bytes <= ring ? std::optional<std::size_t>(0) : std::nullopt;
+  if (ring - newest->end() >= bytes) return newest->end();
+  const bool around = newest->begin < oldest->begin;
+  return !around && bytes <= ring ? std::optional<std::size_t>(0) : std::nullopt;
+}
+
+/// The first bytes of a stretch so placed that no older one has any more. `oldest`: of those before
+/// it; null: there are none.
+inline std::size_t free_of(const Stretch& placed, const Stretch* oldest) {
+  if (oldest == nullptr || oldest->begin < placed.begin) return placed.bytes;
+  return std::min(placed.bytes, oldest->begin - placed.begin);
 }
 
 }  // namespace canopy

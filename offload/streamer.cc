@@ -65,16 +65,19 @@ LinkTotals operator-(const LinkTotals& later, const LinkTotals& earlier) {
 
 /// Slots are numbered without end: [first, taken) are lent or given back, [taken, next) are on
 /// their way or have arrived; number n lives in slots[n % slots.size()]. They are made and freed in
-/// this order, so the ring of bytes is always one stretch (around its end) of live slots.
+/// this order, so the ring of bytes is always one stretch (around its end) of live slots. The
+/// newest may still wait for a part of its memory: what is free of it is read into meanwhile.
 struct Streamer::Impl {
   enum class State { kReading, kArrived, kLent, kReturned };
   struct Slot {
     std::size_t unit = 0, missing = 0;  // bytes
+    std::size_t queued = 0;             // the first of them, which have been asked for
     Stretch at;                         // of the ring
     std::uint64_t checksum = 0;         // of what has arrived
     Clock::time_point asked;
     State state = State::kReturned;
     bool abandoned = false;           // nobody will acquire it
+    bool cut = false;                 // abandoned before all of it was asked for
     std::unique_ptr<Event> last_use;  // on the compute stream
   };
 
@@ -89,9 +92,10 @@ struct Streamer::Impl {
   void read_in_cycle();
   enum class Admission { kDone, kNoRoom, kStop };
   Admission admit();
+  bool make_slot();
+  bool queue_reads(Slot& slot);
   bool deliver(std::span<const ReadPump::Arrival> arrivals);  // false: stop
   void expect_unchanged(const Slot& slot);
-  std::optional<std::size_t> room_for(std::size_t bytes) const;
   void trace_read(const Slot& slot);
   // The caller's thread.
   UnitWeights take(std::size_t index);
@@ -170,7 +174,7 @@ Streamer::Impl::Impl(Device& device, const Checkpoint& checkpoint, const Residen
   for (const UnitLayout& layout : layouts) units.push_back(layout.unit);
   std::size_t least = ring.size();
   for (const std::size_t i : travel) least = std::min(least, layouts[i].read.slab_bytes);
-  slots.resize(ring.size() / least);
+  slots.resize(ring.size() / least + 1);  // the newest may lie over older ones
   for (Slot& slot : slots) slot.last_use = device.make_event();
   if (options.checksums) checksums.resize(units.size());
   disk_bytes = pump.disk_bytes();
@@ -218,8 +222,9 @@ void Streamer::Impl::read_in_cycle() {
   }
 }
 
-/// Queues the next unit's reads if it has room. Waits for room only while nothing is being read:
-/// otherwise the next completion brings the reader back here soon.
+/// Queues more reads, of the newest unit or of the next, if there is room for any. Waits for room
+/// only while nothing is being read: otherwise the next completion brings the reader back here
+/// soon.
 Streamer::Impl::Admission Streamer::Impl::admit() {
   std::unique_lock lock(mutex);
   while (!stopping) {
@@ -228,22 +233,8 @@ Streamer::Impl::Admission Streamer::Impl::admit() {
     while (first < taken && slot(first).state == State::kReturned &&
            slot(first).last_use->reached())
       ++first;
-    const ReadLayout& read = layouts[travel[next_read]].read;
-    if (const auto begin = room_for(read.slab_bytes)) {
-      Slot& made = slot(next);
-      made.unit = travel[next_read];
-      made.at = {*begin, read.slab_bytes};
-      made.missing = read.slab_bytes;
-      made.state = State::kReading;
-      made.abandoned = false;
-      made.checksum = 0;
-      made.asked = Clock::now();
-      pump.add(read.extents, ring.data() + *begin, next % slots.size());
-      if (!busy_since) busy_since = made.asked;
-      next_read = (next_read + 1) % travel.size();
-      ++next;
-      return Admission::kDone;
-    }
+    const bool whole = first == next || slot(next - 1).queued == slot(next - 1).at.bytes;
+    if ((!whole || make_slot()) && queue_reads(slot(next - 1))) return Admission::kDone;
     if (!pump.idle()) return Admission::kNoRoom;
     const Slot& oldest = slot(first);
     if (oldest.state == State::kReturned) {
@@ -257,6 +248,48 @@ Streamer::Impl::Admission Streamer::Impl::admit() {
   return Admission::kStop;
 }
 
+/// The next unit gets its place, which older ones may still hold; false if it has none yet.
+bool Streamer::Impl::make_slot() {
+  const std::size_t bytes = layouts[travel[next_read]].read.slab_bytes;
+  const bool none = first == next;
+  const auto begin = place_in_ring(ring.size(), none ? nullptr : &slot(first).at,
+                                   none ? nullptr : &slot(next - 1).at, bytes);
+  if (!begin || next - first == slots.size()) return false;
+  Slot& made = slot(next);
+  made.unit = travel[next_read];
+  made.at = {*begin, bytes};
+  made.missing = bytes;
+  made.queued = 0;
+  made.state = State::kReading;
+  made.abandoned = made.cut = false;
+  made.checksum = 0;
+  made.asked = Clock::now();
+  next_read = (next_read + 1) % travel.size();
+  ++next;
+  return true;
+}
+
+/// Asks for what has become free of the newest slot's memory; false if nothing has. What nobody
+/// will acquire is cut off instead.
+bool Streamer::Impl::queue_reads(Slot& newest) {
+  if (newest.abandoned) {
+    newest.missing -= newest.at.bytes - newest.queued;
+    newest.at.bytes = newest.queued;
+    newest.cut = true;
+    if (newest.missing == 0) newest.state = State::kReturned;
+    return true;
+  }
+  const ReadLayout& read = layouts[newest.unit].read;
+  const std::size_t ready = pump.cut_before(
+      read.extents, free_of(newest.at, first + 1 == next ? nullptr : &slot(first).at));
+  if (ready == newest.queued) return false;
+  pump.add(part_of(read.extents, newest.queued, ready), ring.data() + newest.at.begin,
+           (next - 1) % slots.size());
+  newest.queued = ready;
+  if (!busy_since) busy_since = Clock::now();
+  return true;
+}
+
 bool Streamer::Impl::deliver(std::span<const ReadPump::Arrival> arrivals) {
   const auto begun = Clock::now();
   // Which unit a slot is for, and what it misses, are this thread's own affair.
@@ -264,7 +297,7 @@ bool Streamer::Impl::deliver(std::span<const ReadPump::Arrival> arrivals) {
     Slot& slot = slots[arrival.owner];
     slot.missing -= arrival.bytes.size();
     if (!checksums.empty()) slot.checksum += checksum(arrival);
-    if (slot.missing == 0) expect_unchanged(slot);
+    if (slot.missing == 0 && !slot.cut) expect_unchanged(slot);
   }
   const auto checked = Clock::now();
   bool complete = false, stop = false;
@@ -313,13 +346,6 @@ void Streamer::Impl::trace_read(const Slot& slot) {
   trace->span(Trace::Lane::kLink, describe(units[slot.unit]), std::max(slot.asked, traced), now,
               slot.at.bytes);
   traced = now;
-}
-
-/// Where the next slot may begin; nothing if it must wait for the oldest slots to go.
-std::optional<std::size_t> Streamer::Impl::room_for(std::size_t bytes) const {
-  const bool none = first == next;
-  return room_in_ring(ring.size(), none ? nullptr : &slot(first).at,
-                      none ? nullptr : &slot(next - 1).at, bytes);
 }
 
 UnitWeights Streamer::Impl::take(std::size_t index) {

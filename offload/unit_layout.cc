@@ -142,6 +142,22 @@ ReadLayout lay_out(std::span<const TensorEntry* const> tensors, std::size_t alig
   return layout;
 }
 
+std::vector<Extent> part_of(std::span<const Extent> extents, std::size_t begin, std::size_t end) {
+  std::vector<Extent> parts;
+  for (Extent part : extents) {
+    const std::size_t from = std::clamp(begin, part.slab_offset, part.slab_offset + part.bytes);
+    const std::size_t to = std::clamp(end, part.slab_offset, part.slab_offset + part.bytes);
+    const std::size_t skipped = from - part.slab_offset;
+    if (from == to) continue;
+    part.offset += skipped;
+    part.slab_offset = from;
+    part.bytes = to - from;
+    part.needed = std::min(part.needed - std::min(part.needed, skipped), part.bytes);
+    parts.push_back(part);
+  }
+  return parts;
+}
+
 std::vector<UnitLayout> lay_out_units(const Checkpoint& checkpoint, std::size_t alignment) {
   return in_context("laying out " + checkpoint.root().string(), [&] {
     std::vector<UnitLayout> units;

@@ -32,6 +32,10 @@ struct ReadLayout {
 /// Throws Error if alignment is not a power of two. Tensors may repeat and lie in several files.
 ReadLayout lay_out(std::span<const TensorEntry* const> tensors, std::size_t alignment);
 
+/// What of the extents lands in bytes [begin, end) of the slab; both are multiples of the
+/// alignment.
+std::vector<Extent> part_of(std::span<const Extent> extents, std::size_t begin, std::size_t end);
+
 /// A weight of a unit: which tensor becomes which field of its UnitWeights.
 struct UnitTensor {
   ConstTensorView UnitWeights::*field;

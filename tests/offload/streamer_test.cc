@@ -110,6 +110,30 @@ TEST_F(StreamerTest, PrefetchesTheNextSweepWhileNobodyAsksAndNoMoreThanTheRingHo
   sweeper.sweep();
 }
 
+TEST_F(StreamerTest, ReadsThePartOfAUnitThatHasRoomWhileTheOneBeforeIsInUse) {
+  const TinyCheckpoint tiny = make_tiny(dir_.path(), {.layers = 4, .dim = 256, .hidden = 640});
+  const std::vector<UnitLayout> layouts = lay_out_units(tiny.checkpoint, kReadAlignment);
+  const std::size_t attention = layouts[2].read.slab_bytes, mlp = layouts[3].read.slab_bytes;
+  ASSERT_LT(attention, mlp / 2);
+  StreamerOptions options;
+  options.read_bytes = kReadAlignment;
+  const auto made = make(tiny, options, 0, 2);  // room for two of the largest
+  Streamer& streamer = *made;
+  const auto compute = device_->make_stream("compute");
+  streamer.acquire(0, *compute);
+  {
+    const UnitLease lease = streamer.acquire(1, *compute);
+    // The next MLP lies over this one and the attention before it, which has gone.
+    const std::uint64_t vectors = (2 * 4 + 1) * 2 * kReadAlignment;  // norms at rest, at most
+    const std::uint64_t whole_units = layouts[0].read.slab_bytes + mlp + attention;
+    ASSERT_LT(vectors, attention);
+    while (streamer.totals().disk_bytes <= whole_units + vectors)  // else: time-out
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  for (std::size_t i = 2; i < layouts.size(); ++i) streamer.acquire(i, *compute);
+  Sweeper(*device_, tiny, streamer).sweep();
+}
+
 TEST_F(StreamerTest, CountsWhatASweepReadAndWhereItsTimeWent) {
   const TinyCheckpoint tiny = make_tiny(dir_.path(), {.layers = 6});
   StreamerOptions options;

@@ -47,6 +47,46 @@ TEST(ReadLayout, KeepsDistantTensorsAndFilesApart) {
   EXPECT_EQ(layout.slab_bytes, 3u * 4096);
 }
 
+TEST(ReadLayout, PartsOfItsExtentsAreTheWhole) {
+  for (unsigned seed = 1; seed <= 200; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937 random(seed);
+    std::vector<TensorEntry> tensors;
+    for (int i = 0; i < 6; ++i)
+      tensors.push_back(at(static_cast<int>(random() % 2), random() % 200'000, random() % 60'000));
+    const ReadLayout whole = lay_out_all(tensors, 4096);
+    std::vector<Extent> joined;
+    for (std::size_t begin = 0; begin < whole.slab_bytes;) {
+      const std::size_t end = std::min(whole.slab_bytes, begin + 4096 * (1 + random() % 8));
+      for (const Extent& part : part_of(whole.extents, begin, end)) {
+        EXPECT_GE(part.slab_offset, begin);
+        EXPECT_LE(part.slab_offset + part.bytes, end);
+        Extent* last = joined.empty() ? nullptr : &joined.back();
+        const bool same = last && last->file == part.file &&
+                          last->offset + last->bytes == part.offset &&
+                          last->slab_offset + last->bytes == part.slab_offset;
+        if (!same) {
+          joined.push_back(part);
+          continue;
+        }
+        if (part.needed > 0) {
+          EXPECT_EQ(last->needed, last->bytes);
+        }
+        last->bytes += part.bytes;
+        last->needed += part.needed;
+      }
+      begin = end;
+    }
+    ASSERT_EQ(joined.size(), whole.extents.size());
+    for (std::size_t i = 0; i < joined.size(); ++i) {
+      EXPECT_EQ(joined[i].offset, whole.extents[i].offset);
+      EXPECT_EQ(joined[i].bytes, whole.extents[i].bytes);
+      EXPECT_EQ(joined[i].needed, whole.extents[i].needed);
+      EXPECT_EQ(joined[i].slab_offset, whole.extents[i].slab_offset);
+    }
+  }
+}
+
 TEST(ReadLayout, EveryTensorLiesInsideAnAlignedExtentThatReachesItsEnd) {
   for (std::uint64_t seed = 1; seed <= 300; ++seed) {
     SCOPED_TRACE(seed);
