@@ -83,7 +83,8 @@ std::vector<AcceptanceRun> Engine::measure_acceptance(
                                    request.sampling, rng(probe), *m.compute);
       // Every node is scratch until it is committed; these stay where they are.
       probe.caches->target->commit(counting(0, probe.pending().size()), *m.compute);
-      probe.caches->draft->commit(counting(0, 1), *m.compute);  // the root: grow kept what is before
+      probe.caches->draft->commit(counting(0, 1),
+                                  *m.compute);  // the root: grow kept what is before
       probe.run = probe.text.size();
       probe.text.push_back(trial.token);
       runs[probe.index].positions.push_back({std::move(trial.chances.accept), trial.taken, false});
