@@ -36,6 +36,14 @@ double number(const json& object, const std::string& name) {
   return value.get<double>();
 }
 
+/// 0 where it is missing.
+std::uint64_t bytes(const json& object, const std::string& name) {
+  if (!object.contains(name)) return 0;
+  const double value = number(object, name);
+  if (value >= 0x1p63) refuse(name, "less than 2^63");
+  return static_cast<std::uint64_t>(value);
+}
+
 std::string text(const json& object, const std::string& name) {
   const json& value = member(object, name);
   if (!value.is_string()) refuse(name, "a text");
@@ -76,6 +84,9 @@ std::string to_json(const HardwareProfile& p) {
            {"head", curve_json(p.head)},
            {"context", p.context.count()},
            {"verify", p.verify.count()}};
+  if (p.modelled) out["modelled"] = true;
+  if (p.memory_bytes > 0) out["memory_bytes"] = p.memory_bytes;
+  if (p.gpu_memory_bytes > 0) out["gpu_memory_bytes"] = p.gpu_memory_bytes;
   if (p.upload_bytes_per_second > 0) out["upload_bytes_per_second"] = p.upload_bytes_per_second;
   if (p.drafting)
     out["drafting"] = {{"level_greedy", curve_json(p.drafting->level_greedy)},
@@ -99,6 +110,12 @@ HardwareProfile hardware_profile_from_json(std::string_view text_of_it) {
   p.link_bytes_per_second = number(in, "link_bytes_per_second");
   if (in.contains("upload_bytes_per_second"))
     p.upload_bytes_per_second = number(in, "upload_bytes_per_second");
+  if (const auto modelled = in.find("modelled"); modelled != in.end()) {
+    if (!modelled->is_boolean()) refuse("modelled", "true or false");
+    p.modelled = modelled->get<bool>();
+  }
+  p.memory_bytes = bytes(in, "memory_bytes");
+  p.gpu_memory_bytes = bytes(in, "gpu_memory_bytes");
   p.embed = curve(in, "embed");
   p.attention = curve(in, "attention");
   p.mlp = curve(in, "mlp");

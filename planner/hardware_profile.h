@@ -1,4 +1,5 @@
 #pragma once
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -7,13 +8,17 @@
 
 namespace canopy {
 
-/// What one pair of models costs on one machine, as measured on real sweeps; rows are tokens that a
-/// forward runs over. Plain data, kept between runs as JSON.
+/// What one pair of models costs on one machine, as measured on real sweeps, or modelled; rows are
+/// tokens that a forward runs over. Plain data, kept between runs as JSON.
 struct HardwareProfile {
   std::string machine;        // device, threads, cores
   std::string target, draft;  // fingerprints of the models; draft empty without one
   std::string version, date;  // of the program, of the measurement
   std::string code = {};      // a hash of the sources that were measured; empty: nobody says
+
+  bool modelled = false;           // from data sheets: nothing of it was measured
+  std::uint64_t memory_bytes = 0;  // of the machine, and of its GPU; 0: nobody says
+  std::uint64_t gpu_memory_bytes = 0;
 
   double link_bytes_per_second = 0;    // from disk, while compute goes on
   double upload_bytes_per_second = 0;  // likewise to a device with memory of its own; 0: none such
@@ -29,6 +34,8 @@ struct HardwareProfile {
     Seconds context{};  // more per row of a level and token of text, all layers
   };
   std::optional<DraftCosts> drafting = {};
+
+  bool of_gpu() const { return upload_bytes_per_second > 0; }
 };
 
 /// The profile as a JSON text, and back. Throws Error naming the member that is missing or wrong.

@@ -1,20 +1,24 @@
 #!/usr/bin/env python3
-"""A hardware profile of a GPU that is not at hand, from its data sheet: for canopy bench offload --dry-run.
+"""A hardware profile of a GPU that is not at hand, from its data sheet: for canopy plan --profile.
 
-  bench/paper/gpu_profile.py L40|4090|H100|H200 70b|8b... 7b|1b... > FILE     shapes as in SHAPES below
+  bench/paper/gpu_profile.py GPU TARGET DRAFT [--host-memory GB] [--disk GB/S] > FILE      GPU: L40, 4090, H100 or H200
 
-ESTIMATED, not measured, and marked so in the profile. A unit takes the longer of reading its weights and multiplying them,
-at the shares of the peaks below, and the launches of its kernels; attention to the text runs at the share of f32.
+TARGET and DRAFT are shapes as canopy plan names them, a draft's packed weights too: llama-2-7b:q4_0.
+MODELLED, not measured, and marked so in the profile. A unit takes the longer of reading its weights and multiplying them,
+at the shares of the peaks below, and the launches of its kernels; packed weights are unpacked into memory first; attention
+to the text runs at a share of f32. The host is an assumption: how much memory, how fast its disk.
 """
+import argparse
+import datetime
 import json
 import sys
 
 GB = 1e9
-GPUS = {  # memory and copies in bytes/s, bf16 without sparsity and f32 in FLOP/s
-    "L40": {"memory": 864 * GB, "bf16": 181e12, "f32": 90.5e12, "copy": 24.6 * GB},  # copy: the paper's 5.6 s for 70B
-    "4090": {"memory": 1008 * GB, "bf16": 165e12, "f32": 82.6e12, "copy": 24.6 * GB},
-    "H100": {"memory": 3350 * GB, "bf16": 989e12, "f32": 67e12, "copy": 55 * GB},
-    "H200": {"memory": 4800 * GB, "bf16": 989e12, "f32": 67e12, "copy": 55 * GB},
+GPUS = {  # bytes; memory and copies in bytes/s; bf16 without sparsity and f32 in FLOP/s
+    "L40": {"bytes": 48 << 30, "memory": 864 * GB, "bf16": 181e12, "f32": 90.5e12, "copy": 24.6 * GB},  # as in the paper's 5.6 s
+    "4090": {"bytes": 24 << 30, "memory": 1008 * GB, "bf16": 165e12, "f32": 82.6e12, "copy": 24.6 * GB},
+    "H100": {"bytes": 80 << 30, "memory": 3350 * GB, "bf16": 989e12, "f32": 67e12, "copy": 55 * GB},
+    "H200": {"bytes": 141 * 10**9, "memory": 4800 * GB, "bf16": 989e12, "f32": 67e12, "copy": 55 * GB},
 }
 OF_MEMORY, OF_BF16, OF_F32 = 0.8, 0.6, 0.2  # shares that large kernels commonly reach
 LAUNCH, VERIFY, SYNC = 5e-6, 1e-3, 5e-5     # seconds: a kernel; an accepted node's row to the host; a level's proposals
@@ -25,33 +29,49 @@ SHAPES = {  # layers, dim, hidden, heads, kv heads, head dim, vocab
     "llama-3.1-8b": (32, 4096, 14336, 32, 8, 128, 128256),
     "llama-3.2-1b": (16, 2048, 8192, 32, 8, 64, 128256),
 }
+# Bytes of the GPU's memory that a weight costs in a product: read; or read, unpacked to 16 bits and read again.
+BYTES = {"": 2, "q8_0": 34 / 32 + 4, "q4_0": 18 / 32 + 4, "q4_1": 20 / 32 + 4}
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
 def main():
-    if len(sys.argv) != 4 or sys.argv[1] not in GPUS or not {sys.argv[2], sys.argv[3]} <= set(SHAPES):
-        sys.exit(__doc__)
-    gpu = GPUS[sys.argv[1]]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("gpu", choices=GPUS)
+    parser.add_argument("target")
+    parser.add_argument("draft")
+    parser.add_argument("--host-memory", type=float, default=256, metavar="GB", help="of the machine, in GiB (256)")
+    parser.add_argument("--disk", type=float, default=5, metavar="GB/S", help="rate of its disk (5)")
+    args = parser.parse_args()
+    gpu = GPUS[args.gpu]
 
-    def product(parameters, kernels):
-        return [[n, max(2 * parameters / (OF_MEMORY * gpu["memory"]), 2 * n * parameters / (OF_BF16 * gpu["bf16"]))
+    def shape_of(text):
+        name, _, packed = text.partition(":")
+        if name not in SHAPES or packed not in BYTES:
+            parser.error(f"{text} is none of {', '.join(SHAPES)}, with :q8_0, :q4_0 or :q4_1 behind it or nothing")
+        return SHAPES[name], packed
+
+    def product(parameters, packed, kernels):
+        return [[n, max(BYTES[packed] * parameters / (OF_MEMORY * gpu["memory"]), 2 * n * parameters / (OF_BF16 * gpu["bf16"]))
                  + kernels * LAUNCH] for n in ROWS]
 
-    def parts(shape):
-        layers, dim, hidden, heads, kv, head_dim, vocab = SHAPES[shape]
+    def parts(text):
+        (layers, dim, hidden, heads, kv, head_dim, vocab), packed = shape_of(text)
         attention = dim * head_dim * (2 * heads + 2 * kv)
-        return layers, product(attention, 12), product(3 * dim * hidden, 8), product(vocab * dim, 4), \
+        head_type = "q8_0" if packed else ""
+        return layers, product(attention, packed, 12), product(3 * dim * hidden, packed, 8), product(vocab * dim, head_type, 4), \
             4 * heads * head_dim / (OF_F32 * gpu["f32"])
 
-    _, attention, mlp, head, context = parts(sys.argv[2])
-    draft_layers, draft_attention, draft_mlp, draft_head, draft_context = parts(sys.argv[3])
+    _, attention, mlp, head, context = parts(args.target)
+    draft_layers, draft_attention, draft_mlp, draft_head, draft_context = parts(args.draft)
     level = [[a[0], draft_layers * (a[1] + m[1]) + h[1] + SYNC] for a, m, h in zip(draft_attention, draft_mlp, draft_head)]
-    json.dump({"canopy_hardware": 1, "machine": f"{sys.argv[1]}, ESTIMATED from its data sheet", "target": sys.argv[2],
-               "draft": sys.argv[3], "version": "estimate", "date": "2026-11-21", "link_bytes_per_second": 0,
-               "upload_bytes_per_second": gpu["copy"], "embed": [[n, 1e-4] for n in ROWS], "attention": attention, "mlp": mlp,
-               "head": head, "context": context, "verify": VERIFY,
-               "drafting": {"level_greedy": level, "level_sampled": level, "context": draft_layers * draft_context}},
+    json.dump({"canopy_hardware": 1, "modelled": True, "machine": f"{args.gpu}, by its data sheet", "target": args.target,
+               "draft": args.draft, "version": "model", "date": datetime.date.today().isoformat(),
+               "memory_bytes": int(args.host_memory * 2**30), "gpu_memory_bytes": gpu["bytes"],
+               "link_bytes_per_second": args.disk * GB, "upload_bytes_per_second": gpu["copy"],
+               "embed": [[n, 1e-4] for n in ROWS], "attention": attention, "mlp": mlp, "head": head, "context": context,
+               "verify": VERIFY, "drafting": {"level_greedy": level, "level_sampled": level, "context": draft_layers * draft_context}},
               sys.stdout, indent=1)
+    print()
 
 
 if __name__ == "__main__":

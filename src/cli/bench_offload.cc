@@ -15,7 +15,6 @@
 #include "planner/acceptance.h"
 #include "planner/acceptance_file.h"
 #include "src/base/error.h"
-#include "src/base/process_memory.h"
 #include "src/cli/commands.h"
 #include "src/cli/model_options.h"
 #include "src/cli/model_shape.h"
@@ -102,8 +101,7 @@ po::options_description flags() {
       ("threads,t", po::value<int>()->value_name("N")->default_value(0),
        "compute threads (0: one per physical core)")  //
       ("profile", po::value<std::string>()->value_name("FILE"),
-       "predict by this profile, too")                                                          //
-      ("dry-run", "predict only; needs --profile, --gpu-memory and --host-memory, but no GPU")  //
+       "predict by this profile, too")  //
       ("dir",
        po::value<std::string>()->value_name("FOLDER")->default_value(
            fs::temp_directory_path().string()),
@@ -139,14 +137,10 @@ struct Request {
   Pair names;
   std::vector<int> sizes;
   EngineOptions options;
-  bool dry_run = false;
 
-  explicit Request(const po::variables_map& values) : dry_run(values.count("dry-run") > 0) {
+  explicit Request(const po::variables_map& values) {
     options.device.threads = at_least(values, "threads", 0, 0);
-    if (dry_run)
-      options.device.kind = "cuda";
-    else
-      choose_device(values, options.device);
+    choose_device(values, options.device);
     const bool gpu = options.device.kind == "cuda";
     if (values.count("model") != values.count("model-draft"))
       throw UsageError("--model, --model-draft: one shape needs the other");
@@ -173,11 +167,6 @@ struct Request {
       if (values.count(flag)) plan.memory = size(flag);
     if (!gpu) plan.resident = 0;
     if (values.count("resident")) plan.resident = size("resident");
-    if (!dry_run) return;
-    for (const char* flag : {"profile", "gpu-memory"})
-      if (!values.count(flag)) throw UsageError(std::string("--dry-run: needs --") + flag);
-    if (plan.memory == 0) throw UsageError("--dry-run: needs --host-memory");
-    plan.device_memory = size("gpu-memory");
   }
 };
 
@@ -201,19 +190,11 @@ class Bench {
         vector_(values.count("acceptance") ? values["acceptance"].as<std::string>()
                                            : "a self-draft's (SmolLM2-135M, Q4_0)"),
         shapes_{parse_model_shape(request_.names.target), parse_model_shape(request_.names.draft)} {
-    const int target = shapes_[0].shape.vocab, draft = shapes_[1].shape.vocab;
-    if (target != draft)
-      throw Error("the shapes have vocabularies of " + std::to_string(target) + " and " +
-                  std::to_string(draft) + ": no draft for this target");
+    require_same_vocabulary(shapes_[0].shape, shapes_[1].shape);
     if (values.count("profile")) cost_.emplace(read_profile(values["profile"].as<std::string>()));
     folder_.emplace(values["dir"].as<std::string>());
-    const auto make = [&](std::size_t which, const char* name) {
-      const fs::path file = folder_->path() / name;
-      if (request_.dry_run) return lay_out_random_checkpoint(shapes_[which], file);
-      return write(shapes_[which], file);
-    };
-    target_.emplace(make(0, "target"));
-    draft_.emplace(make(1, "draft"));
+    target_.emplace(write(shapes_[0], folder_->path() / "target"));
+    draft_.emplace(write(shapes_[1], folder_->path() / "draft"));
   }
 
   const std::vector<int>& sizes() const { return request_.sizes; }
@@ -224,8 +205,7 @@ class Bench {
            (gpu && !request_.options.plan.from_disk
                 ? "host memory"
                 : "a file (a drive with a cache of its own may hold them)") +
-           "; tokens per step expected of " + vector_ +
-           (request_.dry_run ? "; PREDICTED, not run" : "");
+           "; tokens per step expected of " + vector_;
   }
 
   /// What was run, and where: in every row, so that a row stands by itself.
@@ -251,11 +231,6 @@ class Bench {
     const TreeShape& shape = *options.plan.shape;
     row["tree_depth"] = shape.levels();
     row["tokens_per_step"] = expected_tokens(shape, acceptance_);
-    if (request_.dry_run) {
-      const auto ops_of = make_device({});  // for the size of its scratch, near enough
-      add_plan(row, make_plan(options.plan, *target_, &*draft_, resident_memory(), ops_of->ops()));
-      return;
-    }
     Engine engine(
         {*target_, *draft_, no_tokenizer(target_->config().vocab)}, options,
         [&](std::uint64_t done, std::uint64_t all) { progress_.show_loading(done, all); }, stop_);

@@ -107,10 +107,11 @@ po::options_description model_flags() {
   return flags;
 }
 
-void choose_device(const po::variables_map& values, DeviceChoice& device) {
+void choose_device(const po::variables_map& values, DeviceChoice& device,
+                   const std::optional<Gpus>& gpus) {
   const std::string name = values["device"].as<std::string>();
   if (name == "auto") {
-    device.kind = find_gpus().all.empty() ? "cpu" : "cuda";
+    device.kind = (gpus ? *gpus : find_gpus()).all.empty() ? "cpu" : "cuda";
   } else if (name.starts_with("cuda:")) {
     device.kind = "cuda";
     device.ordinal = parse_count("--device", name.substr(5));
@@ -125,7 +126,7 @@ void choose_device(const po::variables_map& values, DeviceChoice& device) {
   if (values.count("gpu-memory")) device.gpu_memory = size_above_zero(values, "gpu-memory");
 }
 
-EngineOptions engine_options(const po::variables_map& values) {
+EngineOptions engine_options(const po::variables_map& values, const std::optional<Gpus>& gpus) {
   EngineOptions options;
   options.device.threads = values["threads"].as<int>();
   if (options.device.threads < 0) throw UsageError("--threads: must be 0 or more");
@@ -136,7 +137,7 @@ EngineOptions engine_options(const po::variables_map& values) {
       throw UsageError("--threads: " + std::to_string(options.device.threads) +
                        " are more than the CPUs of --cpu-list, " + std::to_string(cpus.size()));
   }
-  choose_device(values, options.device);
+  choose_device(values, options.device, gpus);
   if (values.count("memory") && values.count("host-memory"))
     throw UsageError("--host-memory: is the same as --memory; give one of them");
   for (const char* flag : {"memory", "host-memory"})

@@ -1,6 +1,8 @@
 #include "src/cli/model_shape.h"
 
+#include <algorithm>
 #include <array>
+#include <filesystem>
 #include <utility>
 
 #include "src/base/error.h"
@@ -65,6 +67,13 @@ class NoTokenizer final : public Tokenizer {
   int vocab_;
 };
 
+std::pair<std::string, DType> split(const std::string& text) {
+  for (const auto& [ending, type] : kTypes)
+    if (text.ends_with(ending))
+      return {text.substr(0, text.size() - std::string_view(ending).size()), type};
+  return {text, DType::kBF16};
+}
+
 ModelConfig config_of(const std::string& name) {
   for (const NamedShape& known : kShapes)
     if (name == known.name) return shape_from_config(known.config);
@@ -78,10 +87,15 @@ ModelConfig config_of(const std::string& name) {
 }  // namespace
 
 RandomModel parse_model_shape(const std::string& text) {
-  for (const auto& [ending, type] : kTypes)
-    if (text.ends_with(ending))
-      return {config_of(text.substr(0, text.size() - std::string_view(ending).size())), type};
-  return {config_of(text), DType::kBF16};
+  const auto [name, type] = split(text);
+  return {config_of(name), type};
+}
+
+bool names_model_shape(const std::string& text) {
+  const std::string name = split(text).first;
+  const auto known = [&](const NamedShape& shape) { return name == shape.name; };
+  return name.ends_with(".json") ||
+         (std::any_of(kShapes.begin(), kShapes.end(), known) && !std::filesystem::exists(text));
 }
 
 std::string shape_names() {
@@ -89,6 +103,12 @@ std::string shape_names() {
   for (const NamedShape& shape : kShapes)
     names.append(names.empty() ? "" : ", ").append(shape.name);
   return names;
+}
+
+void require_same_vocabulary(const ModelConfig& target, const ModelConfig& draft) {
+  if (target.vocab != draft.vocab)
+    throw Error("the shapes have vocabularies of " + std::to_string(target.vocab) + " and " +
+                std::to_string(draft.vocab) + ": no draft for this target");
 }
 
 std::unique_ptr<Tokenizer> no_tokenizer(int vocab) { return std::make_unique<NoTokenizer>(vocab); }

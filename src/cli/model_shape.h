@@ -10,7 +10,13 @@ namespace canopy::cli {
 /// "llama-2-70b", or another name of shape_names(), or a config.json; with ":q8_0", ":q4_0" or
 /// ":q4_1" behind it the weights are packed. Throws Error naming what is wrong.
 RandomModel parse_model_shape(const std::string& text);
+/// Whether a word that could be a path to a model is a shape instead: a name that no file has, or a
+/// config.json.
+bool names_model_shape(const std::string& text);
 std::string shape_names();  // for a usage text, in words
+
+/// Throws Error if the draft cannot be one for this target.
+void require_same_vocabulary(const ModelConfig& target, const ModelConfig& draft);
 
 /// For models that are shapes alone: only ids go round, and none ends a text.
 std::unique_ptr<Tokenizer> no_tokenizer(int vocab);

@@ -7,6 +7,7 @@
 #include "src/base/process_memory.h"
 #include "src/cli/commands.h"
 #include "src/cli/model_options.h"
+#include "src/cli/model_shape.h"
 #include "src/cli/profile.h"
 #include "src/cli/sampling_flags.h"
 #include "src/cli/speculation_options.h"
@@ -23,7 +24,11 @@ constexpr const char* kUsage =
     "Shows what generate would do with this budget, and why: the trees that were considered, the\n"
     "predicted seconds per token, what limits them and what would help. Reads headers only, if "
     "the\n"
-    "machine has been measured before; with --profile it plans for another machine.";
+    "machine has been measured before; with --profile it plans for the machine of that profile, "
+    "which\n"
+    "may have a GPU where this one has none. With a profile MODEL and DRAFT may be shapes, without "
+    "any\n"
+    "weights: ";
 
 /// One thing that somebody could buy.
 struct Remedy {
@@ -66,9 +71,10 @@ void print(const Plan& plan, const HardwareProfile& profile, const std::string& 
            const std::vector<Remedy>& remedies) {
   const Choice& choice = *plan.prediction;
   const Candidate& best = choice.best;
-  std::printf("measured on %s, %s\nacceptance: %s\nbudget %s, of which %s are planned\n",
-              profile.machine.c_str(), profile.date.c_str(), acceptance.c_str(),
-              format_size(plan.memory).c_str(), format_size(plan.total()).c_str());
+  std::printf("%s %s, %s\nacceptance: %s\nbudget %s, of which %s are planned\n",
+              profile.modelled ? "MODELLED, not measured:" : "measured on", profile.machine.c_str(),
+              profile.date.c_str(), acceptance.c_str(), format_size(plan.memory).c_str(),
+              format_size(plan.total()).c_str());
   if (plan.device)
     std::printf("on the GPU %s, of which %s are planned\n",
                 format_size(plan.device->memory).c_str(),
@@ -111,6 +117,45 @@ Acceptance better_draft(const Acceptance& acceptance) {
   return better;
 }
 
+/// The models, or shapes, which are laid out and never read.
+ModelFiles open_planned(const po::variables_map& values, const EngineOptions& options) {
+  const std::string target = values["model"].as<std::string>();
+  const std::string draft =
+      values.count("model-draft") ? values["model-draft"].as<std::string>() : "";
+  const bool shape = names_model_shape(target);
+  if (!draft.empty() && names_model_shape(draft) != shape)
+    throw UsageError("--model, --model-draft: one is a shape and one is not; give two of a kind");
+  if (!shape) return open_speculating_models(values, options);
+  if (!values.count("profile"))
+    throw UsageError("--profile: is needed, as a shape cannot be measured");
+  const auto laid_out = [](const std::string& name) {
+    return lay_out_random_checkpoint(parse_model_shape(name), LayerBytes::kOwn, name);
+  };
+  ModelFiles models{laid_out(target), std::nullopt, nullptr};
+  if (options.plan.spec != Spec::kNone && !draft.empty()) models.draft = laid_out(draft);
+  if (models.draft) require_same_vocabulary(models.target.config(), models.draft->config());
+  return models;
+}
+
+/// --profile's, if it is given.
+std::optional<HardwareProfile> given_profile(const po::variables_map& values) {
+  if (!values.count("profile")) return std::nullopt;
+  return read_profile(values["profile"].as<std::string>());
+}
+
+EngineOptions options_for(const po::variables_map& values,
+                          const std::optional<HardwareProfile>& there) {
+  if (!there) return engine_options(values);
+  Gpus gpus;
+  if (there->of_gpu()) gpus.all.push_back({there->machine, there->gpu_memory_bytes, ""});
+  EngineOptions options = engine_options(values, gpus);
+  if ((options.device.kind == "cuda") != there->of_gpu())
+    throw UsageError(std::string("--device: the profile is of a machine ") +
+                     (there->of_gpu() ? "with" : "without") + " a GPU");
+  if (options.device.gpu_memory > 0) options.plan.device_memory = options.device.gpu_memory;
+  return options;
+}
+
 }  // namespace
 
 int run_plan(const std::vector<std::string>& words) {
@@ -122,25 +167,32 @@ int run_plan(const std::vector<std::string>& words) {
        "plan for K continuations that share sweeps")  //
       ("json", "print one JSON object");
   const auto parsed =
-      parse(words, kUsage,
+      parse(words,
+            std::string(kUsage) + shape_names() +
+                ";\na config.json; with :q8_0, :q4_0 or :q4_1 behind it, packed.",
             flags.add(sampling_flags()).add(speculation_flags()).add(model_flags()).add(own));
   if (!parsed) return 0;
   const po::variables_map& values = *parsed;
-  EngineOptions options = engine_options(values);
+  const std::optional<HardwareProfile> there = given_profile(values);
+  EngineOptions options = options_for(values, there);
   set_speculation(values, options);
   options.plan.max_sequences = at_least(values, "num-samples", 1, 1);
 
   const Interrupt interrupt;
-  const ModelFiles models = open_speculating_models(values, options);
+  const ModelFiles models = open_planned(values, options);
   PlanRequest& request = options.plan;
   if (request.context == 0) request.context = kContext;
   request.max_prompt = request.context / 2;
   ProgressLine progress(values);
-  Assumptions assumed;
-  assumed = find_assumptions(values, models, options, progress, interrupt.token());
+  const Assumptions assumed =
+      models.tokenizer ? find_assumptions(values, models, options, progress, interrupt.token())
+                       : Assumptions{*there, "assumed to be a self-draft's (SmolLM2-135M, Q4_0)"};
   const std::uint64_t process = resident_memory();
+  // Of a GPU that is not here the scratch is taken to be the CPU's: near enough, a thousandth of
+  // it.
+  if (there) options.device.kind = "cpu";
   const auto device = make_device(options.device);
-  request = on_device(request, *device);
+  request = there ? on_machine(request, *there) : on_device(request, *device);
   const CostModel cost(assumed.profile);
   request.cost = &cost;
   const Checkpoint* draft = models.draft ? &*models.draft : nullptr;
@@ -184,6 +236,9 @@ int run_plan(const std::vector<std::string>& words) {
              {"memory_bytes", plan.memory},
              {"planned_bytes", plan.total()},
              {"machine", assumed.profile.machine},
+             {"modelled", assumed.profile.modelled},
+             {"resident_layers", plan.resident_layers},
+             {"ring_layers", plan.ring_layers},
              {"acceptance", assumed.acceptance_from}};
     const std::span<const NodeId> parents = plan.prediction->best.shape.parents();
     out["plan"]["parents"] = std::vector(parents.begin(), parents.end());  // --tree takes them

@@ -64,7 +64,8 @@ void fill_row(const RandomWeights& random, const TensorEntry& tensor, std::int64
 
 }  // namespace
 
-Checkpoint lay_out_random_checkpoint(const RandomModel& model, const std::filesystem::path& file) {
+Checkpoint lay_out_random_checkpoint(const RandomModel& model, LayerBytes layers,
+                                     const std::filesystem::path& file) {
   const ModelConfig& shape = model.shape;
   require(shape.layers > 0 && shape.dim > 0 && shape.hidden_dim > 0 && shape.vocab > 0 &&
               shape.kv_heads > 0 && shape.head_dim > 0 && shape.heads % shape.kv_heads == 0,
@@ -87,9 +88,13 @@ Checkpoint lay_out_random_checkpoint(const RandomModel& model, const std::filesy
   for (const Shaped& tensor : other_tensors(shape)) add(tensor, outside);
   for (int layer = 1; layer < shape.layers; ++layer)
     for (std::size_t i = 0; i < of_layer; ++i) {
-      TensorEntry same = tensors[i];
-      same.name.replace(std::string_view("model.layers.").size(), 1, std::to_string(layer));
-      tensors.push_back(std::move(same));
+      TensorEntry next = tensors[i];
+      next.name.replace(std::string_view("model.layers.").size(), 1, std::to_string(layer));
+      if (layers == LayerBytes::kOwn) {
+        next.offset = end;
+        end += next.bytes;
+      }
+      tensors.push_back(std::move(next));
     }
   return {file, {file}, std::move(tensors), shape, Metadata()};
 }
@@ -98,7 +103,7 @@ Checkpoint write_random_checkpoint(
     const RandomModel& model, const std::filesystem::path& file,
     const std::function<void(std::uint64_t, std::uint64_t)>& progress,
     const std::stop_token& stop) {
-  Checkpoint made = lay_out_random_checkpoint(model, file);
+  Checkpoint made = lay_out_random_checkpoint(model, LayerBytes::kShared, file);
   std::map<std::uint64_t, const TensorEntry*> once;  // by offset: each layer's are the same
   std::uint64_t all = 0;
   for (const TensorEntry& tensor : made.tensors())

@@ -304,6 +304,10 @@ HardwareProfile measure_hardware(const ModelFiles& models, const EngineOptions& 
   HardwareProfile profile;
   profile.code = measured_code();
   profile.machine = machine_of(models, options);
+  profile.memory_bytes = system_memory().total;
+  if (const auto ordinal = static_cast<std::size_t>(options.device.ordinal);
+      options.device.kind == "cuda")
+    profile.gpu_memory_bytes = find_gpus().all.at(ordinal).memory;
   profile.target = fingerprint(models.target);
   if (models.draft) profile.draft = fingerprint(*models.draft);
   Measurement measurement(*engine, models.target.config().layers, on_measure, std::move(stop));

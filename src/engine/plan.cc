@@ -24,6 +24,8 @@ constexpr std::uint64_t kAllowance = 24u << 20;
 // what a model works on at once (Transformer::Limits::chunk).
 constexpr int kGivenRows = 256;
 
+constexpr double kSafeShare = 0.8;  // the rest is for the page cache and for other programs
+
 Acceptance acceptance_of(const PlanRequest& request) {
   return request.acceptance.value_or(default_acceptance(request.temperature));
 }
@@ -146,7 +148,6 @@ std::uint64_t Plan::total() const { return sum_of(ledger); }
 std::uint64_t Plan::DevicePart::total() const { return sum_of(ledger); }
 
 std::uint64_t safe_memory() {
-  constexpr double kSafeShare = 0.8;  // the rest is for the page cache and for other programs
   return resident_memory() +
          static_cast<std::uint64_t>(kSafeShare * static_cast<double>(system_memory().free()));
 }
@@ -155,6 +156,21 @@ PlanRequest on_device(PlanRequest request, const Device& device) {
   if (request.memory == 0) request.memory = safe_memory();
   if (!device.shares_host_memory() && !request.device_memory)
     request.device_memory = device.free_bytes();
+  return request;
+}
+
+PlanRequest on_machine(PlanRequest request, const HardwareProfile& machine) {
+  const auto known = [](std::uint64_t bytes, const char* what, const char* flag) {
+    if (bytes == 0)
+      throw Error(std::string("the profile does not say how much memory its ") + what +
+                  " has: give " + flag);
+    return bytes;
+  };
+  if (request.memory == 0)
+    request.memory = static_cast<std::uint64_t>(
+        kSafeShare * static_cast<double>(known(machine.memory_bytes, "machine", "--memory")));
+  if (machine.of_gpu() && !request.device_memory)
+    request.device_memory = known(machine.gpu_memory_bytes, "GPU", "--gpu-memory");
   return request;
 }
 

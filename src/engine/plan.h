@@ -116,6 +116,9 @@ struct PlanRequest {
 std::uint64_t safe_memory();
 /// The request on this device: budgets that nobody named are what is safe, or all of a GPU.
 PlanRequest on_device(PlanRequest request, const Device& device);
+/// The same on a machine that only its profile tells of. Throws Error if that does not say how much
+/// memory there is where the request leaves it open.
+PlanRequest on_machine(PlanRequest request, const HardwareProfile& machine);
 
 /// Lays the budget out before any weight is read: everything that must be there, for as many
 /// sequences as fit beside the least that the target can do with, then the whole target if it fits,

@@ -1,6 +1,8 @@
 """canopy calibrate hardware and canopy plan: what is measured is kept, and what is planned is explained."""
 import json
 import os
+import subprocess
+import sys
 
 import support
 from support import SMOLLM2, main, run, run_json
@@ -52,6 +54,8 @@ class Plan(support.TempDirCase):
         made = run("calibrate", "hardware", *self.models, "-o", here)
         self.assertEqual(made.returncode, 0, made.stderr)
         profile = json.loads(here.read_text())
+        self.assertGreater(profile["memory_bytes"], 1 << 28)
+        self.assertNotIn("modelled", profile)
         there = self.dir / "there.json"
 
         def spec_with(**changes):
@@ -76,6 +80,62 @@ class Plan(support.TempDirCase):
         self.assertEqual(run("plan", *self.models, "--profile", self.dir / "none.json").returncode, 1)
         self.assertEqual(run("calibrate", "weather").returncode, 2)
         self.assertEqual(run("calibrate").returncode, 2)
+
+
+class PlanForAGpuThatIsNotHere(support.TempDirCase):
+    def setUp(self):
+        super().setUp()
+        self.profile = self.dir / "profile.json"
+        self.models = ["-m", "llama-2-70b", "-md", "llama-2-7b"]
+
+    def model(self, gpu, draft="llama-2-7b", **changes):
+        """The profile of such a GPU, modelled from its data sheet."""
+        made = subprocess.run([sys.executable, support.REPO / "bench/paper/gpu_profile.py", gpu, "llama-2-70b", draft],
+                              capture_output=True, text=True)
+        self.assertEqual(made.returncode, 0, made.stderr)
+        profile = json.loads(made.stdout) | changes
+        self.profile.write_text(json.dumps({key: value for key, value in profile.items() if value is not None}))
+        return ["--profile", self.profile]
+
+    def test_a_shape_is_planned_for_a_gpu_without_either_being_here(self):
+        plan = run_json("plan", *self.models, *self.model("L40"))
+        self.assertTrue(plan["modelled"])
+        self.assertEqual((plan["plan"]["kind"], plan["plan"]["bottleneck"]), ("tree", "link"))
+        self.assertEqual(plan["gpu"]["memory_bytes"], 48 << 30)
+        self.assertLessEqual(plan["gpu"]["planned_bytes"], 48 << 30)
+        self.assertEqual(plan["memory_bytes"], int(0.8 * (256 << 30)))
+        layer = 2 * (8192 * (2 * 8192 + 2 * 1024) + 3 * 8192 * 28672)
+        self.assertAlmostEqual(plan["plan"]["sweep_bytes"] / ((80 - plan["resident_layers"]) * layer), 1, delta=0.02)
+        self.assertAlmostEqual(plan["plan"]["link_seconds"], plan["plan"]["sweep_bytes"] / 24.6e9, delta=0.01)
+        words = run("plan", *self.models, "--profile", self.profile)
+        self.assertIn("MODELLED, not measured: L40", words.stdout)
+
+    def test_a_budget_bounds_the_gpu_and_a_packed_draft_leaves_room_for_layers(self):
+        half = run_json("plan", *self.models, *self.model("H200"), "--gpu-memory", "48G", "--tree-size", "768")
+        self.assertEqual(half["gpu"]["memory_bytes"], 48 << 30)
+        packed = run_json("plan", "-m", "llama-2-70b", "-md", "llama-2-7b:q4_0", *self.model("H200", "llama-2-7b:q4_0"),
+                          "--gpu-memory", "48G", "--tree-size", "768")
+        self.assertGreater(packed["resident_layers"], half["resident_layers"] + 3)
+
+    def test_host_memory_that_is_short_makes_the_disk_the_limit(self):
+        small = run_json("plan", *self.models, *self.model("L40"), "--memory", "64G", "--tree-size", "768")
+        large = run_json("plan", *self.models, "--profile", self.profile, "--tree-size", "768")
+        self.assertGreater(small["plan"]["seconds_per_step"], 2 * large["plan"]["seconds_per_step"])
+        self.assertLessEqual(small["planned_bytes"], 64 << 30)
+
+    def test_says_what_is_missing_or_does_not_fit_together(self):
+        for words, what, code in [
+                (self.models, "a shape cannot be measured", 2),
+                (["-m", "llama-2-70b", "-md", "draft.gguf", *self.model("L40")], "one is a shape and one is not", 2),
+                ([*self.models, "--device", "cpu", "--profile", self.profile], "the profile is of a machine with a GPU", 2),
+                (["-m", "llama-2-70b", "-md", "llama-3.2-1b", "--profile", self.profile], "no draft for this target", 1)]:
+            done = run("plan", *words)
+            self.assertEqual(done.returncode, code, done.stderr)
+            self.assertIn(what, done.stderr)
+        for missing, flag in (("memory_bytes", "give --memory"), ("gpu_memory_bytes", "give --gpu-memory")):
+            done = run("plan", *self.models, *self.model("L40", **{missing: None}))
+            self.assertEqual(done.returncode, 1)
+            self.assertIn(flag, done.stderr)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 
 #include "src/base/error.h"
 #include "tests/error_of.h"
@@ -17,9 +18,30 @@ using testing::made_up_profile;
 TEST(HardwareProfile, ComesBackFromItsTextAsItWas) {
   const std::string text = to_json(made_up_profile());
   EXPECT_EQ(to_json(hardware_profile_from_json(text)), text);
+  HardwareProfile there = made_up_profile();
+  there.modelled = true;
+  there.memory_bytes = 160ull << 30;
+  there.gpu_memory_bytes = 48ull << 30;
+  const HardwareProfile back = hardware_profile_from_json(to_json(there));
+  EXPECT_TRUE(back.modelled);
+  EXPECT_EQ(back.memory_bytes, there.memory_bytes);
+  EXPECT_EQ(back.gpu_memory_bytes, there.gpu_memory_bytes);
+  EXPECT_FALSE(hardware_profile_from_json(text).modelled);
   HardwareProfile alone = made_up_profile();
   alone.drafting.reset();
   EXPECT_FALSE(hardware_profile_from_json(to_json(alone)).drafting.has_value());
+}
+
+TEST(HardwareProfile, WrongMembersThatMayBeMissingAreNamedToo) {
+  const auto whole = nlohmann::json::parse(to_json(made_up_profile()));
+  for (const auto& [member, value] : {std::pair<std::string, nlohmann::json>{"modelled", 1},
+                                      {"memory_bytes", "160G"},
+                                      {"gpu_memory_bytes", 1e30}}) {
+    auto broken = whole;
+    broken[member] = value;
+    EXPECT_NE(error_of([&] { hardware_profile_from_json(broken.dump()); }).find(member),
+              std::string::npos);
+  }
 }
 
 TEST(HardwareProfile, EveryMissingOrWrongMemberIsNamed) {
