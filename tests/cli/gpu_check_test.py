@@ -87,6 +87,12 @@ class GpuCheck(TempDirCase):
         self.assertLess(done.stdout.index("attend"), done.stdout.index("linear"))
         self.assertEqual(done.stdout.count("check kernels_"), 6)
 
+    def test_the_fifth_call_runs_the_other_systems_and_says_which_are_missing(self):
+        done = self.call(5)
+        self.assertIn("  canopy: ", done.stdout)
+        self.assertIn("  accelerate-cpu: ", done.stdout)
+        self.assertIn("compare.jsonl", self.archived(5))
+
     def test_a_failure_is_a_line_and_the_rest_runs(self):
         self.program(self.folder / "kernels_attention_test", "echo wrong; exit 3")
         done = self.call(4)
@@ -115,7 +121,7 @@ class GpuCheck(TempDirCase):
         done = subprocess.run([SCRIPT, "1", self.dir / "none"], capture_output=True, text=True)
         self.assertEqual(done.returncode, 1)
         self.assertIn("run scripts/gpu_check pack first", done.stderr)
-        self.assertEqual(subprocess.run([SCRIPT, "7"], capture_output=True).returncode, 2)
+        self.assertEqual(subprocess.run([SCRIPT, "9"], capture_output=True).returncode, 2)
 
 
 if __name__ == "__main__":
