@@ -4,9 +4,10 @@
 #include <array>
 #include <chrono>
 #include <cstring>
+#include <deque>
+#include <utility>
 #include <vector>
 
-#include "offload/host_memory.h"
 #include "src/base/error.h"
 
 namespace canopy {
@@ -15,7 +16,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// None holds more than 16 MiB: a probe fits wherever a ring does.
+// None has more than 16 MiB in flight: a probe fits wherever a ring does.
 constexpr std::array kWays{LinkSample{1u << 20, 16}, LinkSample{256u << 10, 32},
                            LinkSample{2u << 20, 8}, LinkSample{4u << 20, 4}};
 constexpr double kClearlyFaster = 1.05;
@@ -29,52 +30,60 @@ std::filesystem::path largest_file(const Checkpoint& checkpoint) {
                            [&](const auto& a, const auto& b) { return size(a) < size(b); });
 }
 
-LinkSample probe_link(const std::filesystem::path& file, LinkSample how, bool direct, bool io_uring,
-                      Seconds duration, std::uint64_t& position, Notes& notes) {
+LinkProbe::LinkProbe(std::filesystem::path file, std::span<std::byte> memory, bool direct,
+                     bool io_uring)
+    : file_(std::move(file)), memory_(memory), direct_(direct), io_uring_(io_uring) {}
+
+LinkSample LinkProbe::run(LinkSample how, Seconds duration, Notes& notes) {
   require(how.read_bytes > 0 && how.read_bytes % kReadAlignment == 0,
           "one read must ask for a multiple of 4096 bytes");
-  const std::uint64_t requests = std::filesystem::file_size(file) / how.read_bytes;
-  if (requests == 0) throw Error(file.string() + " is smaller than one read");
-  const HostSlab slab(how.queue_depth * how.read_bytes);
-  const std::array files{file};
-  const std::array slabs{slab.bytes()};
-  const auto engine = make_read_engine(files, slabs, {how.queue_depth, direct, io_uring}, notes);
+  const std::uint64_t requests = std::filesystem::file_size(file_) / how.read_bytes;
+  if (requests == 0) throw Error(file_.string() + " is smaller than one read");
+  const std::size_t places = memory_.size() / how.read_bytes;
+  require(places > 0, "the memory of a probe is smaller than one read");
+  how.queue_depth = std::min(how.queue_depth, places);
+  const std::array files{file_};
+  const std::array slabs{memory_};
+  const auto engine = make_read_engine(files, slabs, {how.queue_depth, direct_, io_uring_}, notes);
 
+  std::deque<std::size_t> unused;  // places, the one that was read into the longest ago first
+  for (std::size_t place = 0; place < places; ++place) unused.push_back(place);
   std::vector<ReadDone> done(engine->depth());
-  std::uint64_t next = position / how.read_bytes;
-  const auto submit = [&](std::uint64_t place) {
+  std::uint64_t next = position_ / how.read_bytes;
+  const auto submit = [&] {
+    const std::size_t place = unused.front();
+    unused.pop_front();
     const ReadRequest request{0, next++ % requests * how.read_bytes,
-                              slab.bytes().subspan(place * how.read_bytes, how.read_bytes), place};
+                              memory_.subspan(place * how.read_bytes, how.read_bytes), place};
     engine->submit({&request, 1});
   };
   how.bytes = 0;
   const auto start = Clock::now();
-  for (std::uint64_t place = 0; place < engine->depth(); ++place) submit(place);
+  for (std::size_t i = 0; i < std::min(engine->depth(), places); ++i) submit();
   while (const std::size_t count = engine->wait(done)) {
     const bool more = Clock::now() - start < duration;
     for (std::size_t i = 0; i < count; ++i) {
       if (done[i].result < 0)
-        throw Error("reading " + file.string() +
+        throw Error("reading " + file_.string() +
                     " failed: " + std::strerror(static_cast<int>(-done[i].result)));
       how.bytes += static_cast<std::uint64_t>(done[i].result);
-      if (more) submit(done[i].tag);
+      unused.push_back(done[i].tag);
     }
+    for (std::size_t i = 0; more && i < count; ++i) submit();
   }
   how.time = Clock::now() - start;
-  position = next % requests * how.read_bytes;
+  position_ = next % requests * how.read_bytes;
   return how;
 }
 
-LinkSample best_link(const std::filesystem::path& file, bool direct, bool io_uring, int rounds,
-                     Seconds round, Notes& notes) {
+LinkSample LinkProbe::best(int rounds, Seconds round, Notes& notes) {
   std::array<std::vector<LinkSample>, kWays.size()> samples;
-  std::uint64_t position = 0;
   for (int i = 0; i < rounds; ++i)
     for (std::size_t way = 0; way < kWays.size(); ++way) {
-      if (std::filesystem::file_size(file) < kWays[way].read_bytes) continue;
+      const std::size_t bytes = kWays[way].read_bytes;
+      if (std::filesystem::file_size(file_) < bytes || memory_.size() < bytes) continue;
       Notes again;  // the same in every round
-      samples[way].push_back(probe_link(file, kWays[way], direct, io_uring, round / kWays.size(),
-                                        position, i + way == 0 ? notes : again));
+      samples[way].push_back(run(kWays[way], round / kWays.size(), i + way == 0 ? notes : again));
     }
   LinkSample best = kWays[0];
   for (auto& of_way : samples) {

@@ -24,15 +24,27 @@ struct LinkSample {
 std::filesystem::path largest_file(const Checkpoint& checkpoint);
 
 /// Reads one file sequentially through a read engine, as the streamer does, into memory that nobody
-/// looks at: the ceiling of every sweep. `position` (bytes) is where to begin and where it ended,
-/// so that the next call reads something else; it wraps at the end of the file. Reads for
-/// `duration` at least. Throws Error if the file is smaller than one request or a read fails.
-LinkSample probe_link(const std::filesystem::path& file, LinkSample how, bool direct, bool io_uring,
-                      Seconds duration, std::uint64_t& position, Notes& notes);
+/// looks at: the ceiling of every sweep. Each read goes on where the last one ended, around the end
+/// of the file. One thread.
+class LinkProbe {
+ public:
+  /// Reads land all over `memory` in turn, as they do in a ring: what is small enough to stay in
+  /// the CPU's caches is filled faster than a ring can be. The memory must outlive the probe.
+  LinkProbe(std::filesystem::path file, std::span<std::byte> memory, bool direct, bool io_uring);
 
-/// The fastest of a few sizes and depths of reads, each tried in turn in every round of about
-/// `round`; the first, which serves most disks, is kept unless another is faster by a twentieth.
-LinkSample best_link(const std::filesystem::path& file, bool direct, bool io_uring, int rounds,
-                     Seconds round, Notes& notes);
+  /// Reads for `duration` at least; with fewer in flight than `how` says if the memory does not
+  /// hold as many. Throws Error if the file or the memory is smaller than one request or a read
+  /// fails.
+  LinkSample run(LinkSample how, Seconds duration, Notes& notes);
+  /// The fastest of a few sizes and depths of reads, each tried in turn in every round of about
+  /// `round`; the first, which serves most disks, is kept unless another is faster by a twentieth.
+  LinkSample best(int rounds, Seconds round, Notes& notes);
+
+ private:
+  std::filesystem::path file_;
+  std::span<std::byte> memory_;
+  bool direct_, io_uring_;
+  std::uint64_t position_ = 0;  // of the next read in the file
+};
 
 }  // namespace canopy

@@ -85,6 +85,7 @@ struct Streamer::Impl {
        const StreamerOptions& options, const LoadProgress& progress, const std::stop_token& stop);
   ~Impl();
 
+  LinkSample choose_way(const Checkpoint& checkpoint, const StreamerOptions& options) const;
   std::unique_ptr<ReadEngine> make_engine(const Checkpoint& checkpoint,
                                           const StreamerOptions& options,
                                           std::span<const std::span<std::byte>> slabs);
@@ -118,6 +119,7 @@ struct Streamer::Impl {
   FileWatch watch;                                      // from before the first read
   std::vector<std::optional<std::uint64_t>> checksums;  // by unit, once read; empty: not asked for
   HostSlab ring;
+  const LinkSample way;                // of reading
   std::unique_ptr<HostPin> pinned;     // the ring
   std::unique_ptr<ReadEngine> engine;  // destroyed before the ring that it reads into
   ReadPump pump;
@@ -153,9 +155,10 @@ Streamer::Impl::Impl(Device& device, const Checkpoint& checkpoint, const Residen
       travel(travelling(layouts, residency)),
       watch(files),
       ring(checked_ring(layouts, residency, options.ring_bytes), options.ring_node),
+      way(choose_way(checkpoint, options)),
       pinned(pin(device, ring.bytes(), notes)),
       engine(make_engine(checkpoint, options, std::array{ring.bytes()})),
-      pump(*engine, files, options.read_bytes,
+      pump(*engine, files, way.read_bytes,
            [this](std::uint64_t owner) {
              return owner == kAtRest ? std::string("the weights that rest in memory")
                                      : describe(units[slot(owner).unit]);
@@ -192,11 +195,19 @@ Streamer::Impl::~Impl() {
   for (const Slot& slot : slots) slot.last_use->wait();
 }
 
+LinkSample Streamer::Impl::choose_way(const Checkpoint& checkpoint,
+                                      const StreamerOptions& options) const {
+  if (!options.trial) return {options.read_bytes, options.queue_depth};
+  Notes same;  // the engine that reads weights says it again
+  return LinkProbe(largest_file(checkpoint), ring.bytes(), options.direct, options.io_uring)
+      .best(options.trial->rounds, options.trial->round, same);
+}
+
 std::unique_ptr<ReadEngine> Streamer::Impl::make_engine(
     const Checkpoint& checkpoint, const StreamerOptions& options,
     std::span<const std::span<std::byte>> slabs) {
   auto made = make_read_engine(checkpoint.files(), slabs,
-                               {options.queue_depth, options.direct, options.io_uring}, notes);
+                               {way.queue_depth, options.direct, options.io_uring}, notes);
   return options.wrap_engine ? options.wrap_engine(std::move(made)) : std::move(made);
 }
 
@@ -466,6 +477,7 @@ LinkTotals Streamer::totals() const {
   return impl_->totals();
 }
 
+const LinkSample& Streamer::way() const { return impl_->way; }
 const Notes& Streamer::notes() const { return impl_->notes; }
 
 std::size_t Streamer::resting_bytes(const Checkpoint& checkpoint, std::span<const UnitLayout> units,

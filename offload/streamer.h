@@ -1,12 +1,14 @@
 #pragma once
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <stop_token>
 #include <string>
 #include <vector>
 
 #include "offload/checkpoint.h"
+#include "offload/link_probe.h"
 #include "offload/read_engine.h"
 #include "offload/resting_weights.h"
 #include "offload/topology.h"
@@ -27,7 +29,14 @@ struct StreamerOptions {
                               // with memory of its own; the topology must outlive the making
   std::vector<int> reader_cpus = {};  // the reader's thread is bound to these; empty: unbound
   bool checksums = false;             // compare each unit with what it was when first read
-  Trace* trace = nullptr;             // gains a span per unit read; must outlive the streamer
+  /// How the link is best read is tried out first, into the ring, in `rounds` of so long:
+  /// read_bytes and queue_depth are then what that found.
+  struct Trial {
+    int rounds = 0;
+    Seconds round{};
+  };
+  std::optional<Trial> trial = {};
+  Trace* trace = nullptr;  // gains a span per unit read; must outlive the streamer
   /// What stands between the streamer and the disk: tests inject faults here. Empty: nothing.
   std::function<std::unique_ptr<ReadEngine>(std::unique_ptr<ReadEngine>)> wrap_engine = {};
 };
@@ -73,6 +82,8 @@ class Streamer final : public WeightSource {
   std::size_t held_bytes() const override;
 
   LinkTotals totals() const;
+  /// How weights are read, and what that gave in the trial: 0 bytes without one.
+  const LinkSample& way() const;
   const Notes& notes() const;
 
   /// What held_bytes() is beside the ring. Pure: opens nothing.

@@ -55,6 +55,17 @@ void Topology::Destroy::operator()(hwloc_topology* topology) const noexcept {
   hwloc_topology_destroy(topology);
 }
 
+std::size_t Topology::last_level_cache() const {
+  for (const hwloc_obj_type_t type : {HWLOC_OBJ_L3CACHE, HWLOC_OBJ_L2CACHE}) {
+    std::size_t bytes = 0;
+    for (hwloc_obj_t cache = nullptr;
+         (cache = hwloc_get_next_obj_by_type(topology_.get(), type, cache)) != nullptr;)
+      bytes += cache->attr->cache.size;
+    if (bytes > 0) return bytes;
+  }
+  return 0;
+}
+
 Topology::Topology() : topology_(load(nullptr)) {}
 Topology::Topology(const std::string& synthetic) : topology_(load(synthetic.c_str())) {}
 

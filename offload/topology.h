@@ -26,6 +26,9 @@ class Topology {
   /// The first of each physical core, in the order given. A CPU that is not there is its own core.
   std::vector<int> one_per_core(std::span<const int> cpus) const;
 
+  /// Bytes of the last level of caches, all of them together; 0 where the machine does not tell.
+  std::size_t last_level_cache() const;
+
   /// Asks that pages not touched so far come from that node while it has room, and from the others
   /// then. Returns why not if that is refused; nothing where it is granted.
   [[nodiscard]] std::optional<std::string> prefer(int node, std::span<std::byte> pages) const;

@@ -1,6 +1,7 @@
 // canopy bench link: sweeps in which nobody computes, in turns with raw reads from the same disk.
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <ctime>
 #include <iostream>
@@ -9,9 +10,12 @@
 
 #include "kernels/device.h"
 #include "offload/checkpoint.h"
+#include "offload/host_memory.h"
 #include "offload/link_probe.h"
 #include "offload/streamer.h"
+#include "offload/topology.h"
 #include "src/base/error.h"
+#include "src/base/process_memory.h"
 #include "src/cli/commands.h"
 #include "src/cli/model_options.h"
 #include "src/cli/progress_line.h"
@@ -31,6 +35,7 @@ constexpr const char* kUsage =
 constexpr Seconds kRawTurn{1.0};
 constexpr Seconds kTrial{0.8};  // of the ways to read, in each of
 constexpr int kTrials = 3;      // rounds
+constexpr double kDiffers = 0.05;
 
 po::options_description flags() {
   po::options_description flags("Flags");
@@ -102,10 +107,8 @@ class Bench {
   void turn(const std::string& name) {
     if (stop_.stop_requested()) throw Stopped();
     progress_.show(name + ": raw reads");
-    Notes same;  // as the streamer's
-    raw_.values.push_back(probe_link(file_, {options_.read_bytes, options_.queue_depth},
-                                     options_.direct, options_.io_uring, kRawTurn, position_, same)
-                              .bytes_per_second());
+    raw_.values.push_back(raw_reads(options_.ring_bytes));
+    if (beyond_caches_ > options_.ring_bytes) beyond_.values.push_back(raw_reads(beyond_caches_));
     sweep(name);
     share_.values.push_back(rate_.values.back() / raw_.values.back());
   }
@@ -116,7 +119,11 @@ class Bench {
     for (const std::string& note : notes_) std::cerr << "note: " << note << "\n";
     raw_.print("raw reads", 1e9, "%.2f GB/s (%.2f to %.2f)",
                std::to_string(options_.queue_depth) + " reads of " +
-                   format_size(options_.read_bytes) + " in flight, " + file_.string());
+                   format_size(options_.read_bytes) + " in flight, into " +
+                   format_size(options_.ring_bytes) + ", " + file_.string());
+    if (!beyond_.values.empty() && std::abs(beyond_.at(0.5) / raw_.at(0.5) - 1) > kDiffers)
+      beyond_.print("", 1e9, "%.2f GB/s (%.2f to %.2f)",
+                    "into " + format_size(beyond_caches_) + ", more than the CPU's caches hold");
     rate_.print("sweeps", 1e9, "%.2f GB/s (%.2f to %.2f)",
                 "through a ring of " + format_size(options_.ring_bytes));
     share_.print("share", 0.01, "%.0f %% (%.0f to %.0f)", "of the raw reads before the sweep");
@@ -125,28 +132,40 @@ class Bench {
   }
 
   json as_json() const {
-    return {{"file", file_.string()},
-            {"read_bytes", options_.read_bytes},
-            {"queue_depth", options_.queue_depth},
-            {"direct", options_.direct},
-            {"io_uring", options_.io_uring},
-            {"ring_bytes", options_.ring_bytes},
-            {"repetitions", raw_.values.size()},
-            {"raw_bytes_per_second", raw_.as_json()},
-            {"sweep_bytes_per_second", rate_.as_json()},
-            {"share", share_.as_json()},
-            {"link_busy", busy_.as_json()},
-            {"cpu_seconds_per_gb", cpu_.as_json()},
-            {"notes", notes_}};
+    return {
+        {"file", file_.string()},
+        {"read_bytes", options_.read_bytes},
+        {"queue_depth", options_.queue_depth},
+        {"direct", options_.direct},
+        {"io_uring", options_.io_uring},
+        {"ring_bytes", options_.ring_bytes},
+        {"repetitions", raw_.values.size()},
+        {"raw_bytes_per_second", raw_.as_json()},
+        {"raw_bytes_per_second_beyond_caches", beyond_.values.empty() ? json() : beyond_.as_json()},
+        {"sweep_bytes_per_second", rate_.as_json()},
+        {"share", share_.as_json()},
+        {"link_busy", busy_.as_json()},
+        {"cpu_seconds_per_gb", cpu_.as_json()},
+        {"notes", notes_}};
   }
 
  private:
+  /// Bytes per second into so much memory.
+  double raw_reads(std::size_t bytes) {
+    const HostSlab memory(bytes);
+    Notes same;  // as the streamer's
+    return LinkProbe(file_, memory.bytes(), options_.direct, options_.io_uring)
+        .run({options_.read_bytes, options_.queue_depth}, kRawTurn, same)
+        .bytes_per_second();
+  }
+
   void choose_reads(const po::variables_map& values) {
     if (!values.count("read-size") || !values.count("queue-depth")) {
       progress_.show("trying sizes and depths of reads");
+      const HostSlab memory(options_.ring_bytes);
       Notes same;
-      const LinkSample best =
-          best_link(file_, options_.direct, options_.io_uring, kTrials, kTrial, same);
+      const LinkSample best = LinkProbe(file_, memory.bytes(), options_.direct, options_.io_uring)
+                                  .best(kTrials, kTrial, same);
       options_.read_bytes = best.read_bytes;
       options_.queue_depth = best.queue_depth;
     }
@@ -190,9 +209,10 @@ class Bench {
   std::unique_ptr<Device> device_;
   std::unique_ptr<Stream> compute_;
   StreamerOptions options_;
-  std::uint64_t position_ = 0;  // of the raw reads
+  const std::size_t beyond_caches_ =
+      std::min<std::size_t>(4 * Topology().last_level_cache(), system_memory().free() / 4);
   Notes notes_;
-  Figures raw_, rate_, share_, busy_, cpu_;
+  Figures raw_, beyond_, rate_, share_, busy_, cpu_;
 };
 
 }  // namespace

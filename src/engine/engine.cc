@@ -133,13 +133,8 @@ StreamerOptions Engine::Impl::reads(const EngineOptions& options) {
                         .trace = trace};
   reads.ring_node = ring_node();
   if (placement.refused) notes.push_back(placement.note);
-  const std::filesystem::path file = largest_file(models.target);
-  if (std::filesystem::file_size(file) > kProbeFrom) {
-    Notes known;  // the streamer's own engine says the same
-    link_probe = best_link(file, reads.direct, reads.io_uring, kProbeRounds, kProbeRound, known);
-    reads.read_bytes = link_probe.read_bytes;
-    reads.queue_depth = link_probe.queue_depth;
-  }
+  if (std::filesystem::file_size(largest_file(models.target)) > kProbeFrom)
+    reads.trial = {kProbeRounds, kProbeRound};
   return reads;
 }
 
@@ -160,6 +155,7 @@ std::unique_ptr<WeightSource> Engine::Impl::make_target_weights(const EngineOpti
     auto made = std::make_unique<Streamer>(*device, models.target, plan.residency, reads(options),
                                            progress, stop);
     notes.insert(notes.end(), made->notes().begin(), made->notes().end());
+    if (made->way().bytes > 0) link_probe = made->way();
     streamer = made.get();
     source = std::move(made);
   } else {

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
+#include "offload/host_memory.h"
 #include "src/base/error.h"
 #include "tests/offload/tiny_checkpoint.h"
 
@@ -10,34 +13,61 @@ namespace {
 
 TEST(LinkProbe, ReadsOnWhereTheLastOneEndedAndAroundTheEnd) {
   const TempDir dir;
-  const auto file = test::write_file(dir / "file", test::random_bytes(10 * 4096 + 100, 1));
-  std::uint64_t position = 0;
+  const auto content = test::random_bytes(10 * 4096 + 100, 1);
+  const auto file = test::write_file(dir / "file", content);
+  const HostSlab memory(8 * 4096);
   Notes notes;
-  const LinkSample one = probe_link(file, {.read_bytes = 4096, .queue_depth = 3}, false, false,
-                                    Seconds(0), position, notes);
+  LinkProbe probe(file, memory.bytes(), false, false);
+  const LinkSample one = probe.run({.read_bytes = 4096, .queue_depth = 3}, Seconds(0), notes);
   EXPECT_EQ(one.bytes, 3u * 4096) << "the queue was filled once";
-  EXPECT_EQ(position, 3u * 4096);
-  probe_link(file, {.read_bytes = 4096, .queue_depth = 8}, false, false, Seconds(0), position,
-             notes);
-  EXPECT_EQ(position, 4096u);
   EXPECT_GT(one.bytes_per_second(), 0);
+  EXPECT_TRUE(std::equal(memory.data(), memory.data() + 3 * 4096, content.begin()));
+  // Reads 3 to 10, of which the last is the file's first again.
+  const LinkSample two = probe.run({.read_bytes = 4096, .queue_depth = 8}, Seconds(0), notes);
+  EXPECT_EQ(two.bytes, 8u * 4096);
+  EXPECT_TRUE(std::equal(memory.data(), memory.data() + 7 * 4096, content.begin() + 3 * 4096));
+  EXPECT_TRUE(std::equal(memory.data() + 7 * 4096, memory.data() + 8 * 4096, content.begin()));
 }
 
-TEST(LinkProbe, ChoosesAWayThatFitsTheFile) {
+TEST(LinkProbe, FillsAllOfTheMemoryAndHasNoMoreInFlightThanItHolds) {
+  const TempDir dir;
+  const auto file = test::write_file(dir / "file", std::vector<std::byte>(1 << 20, std::byte{7}));
+  const HostSlab memory(64 * 4096);
+  Notes notes;
+  LinkProbe probe(file, memory.bytes(), false, false);
+  for (std::uint64_t bytes = 0; bytes < 2 * memory.size();)
+    bytes += probe.run({.read_bytes = 4096, .queue_depth = 4}, Seconds(0.002), notes).bytes;
+  std::size_t filled = 0;
+  for (const std::byte b : memory.bytes()) filled += b == std::byte{7};
+  EXPECT_GE(filled, 5u * 4096) << "reads land beyond the first four places";
+  const LinkSample few = LinkProbe(file, memory.bytes().first(3 * 4096), false, true)
+                             .run({.read_bytes = 4096, .queue_depth = 16}, Seconds(0), notes);
+  EXPECT_EQ(few.queue_depth, 3u);
+  EXPECT_EQ(few.bytes, 3u * 4096);
+}
+
+TEST(LinkProbe, ChoosesAWayThatFitsTheFileAndTheMemory) {
   const TempDir dir;
   const auto file = test::write_file(dir / "file", test::random_bytes(3 << 20, 1));
+  const HostSlab memory(8u << 20), small(1u << 20);
   Notes notes;
-  const LinkSample best = best_link(file, false, true, 2, Seconds(0.02), notes);
+  const LinkSample best =
+      LinkProbe(file, memory.bytes(), false, true).best(2, Seconds(0.02), notes);
   EXPECT_GT(best.bytes, 0u);
   EXPECT_LE(best.read_bytes, 3u << 20);
+  EXPECT_LE(LinkProbe(file, small.bytes(), false, true).best(1, Seconds(0.02), notes).read_bytes,
+            1u << 20);
 }
 
-TEST(LinkProbe, RefusesAFileSmallerThanARead) {
+TEST(LinkProbe, RefusesAFileOrAMemorySmallerThanARead) {
   const TempDir dir;
   const auto file = test::write_file(dir / "file", test::random_bytes(100, 1));
-  std::uint64_t position = 0;
+  const auto large = test::write_file(dir / "large", test::random_bytes(2 << 20, 1));
+  const HostSlab memory(2u << 20);
   Notes notes;
-  EXPECT_THROW(probe_link(file, {}, true, true, Seconds(0), position, notes), Error);
+  EXPECT_THROW(LinkProbe(file, memory.bytes(), true, true).run({}, Seconds(0), notes), Error);
+  EXPECT_THROW(LinkProbe(large, memory.bytes().first(4096), true, true).run({}, Seconds(0), notes),
+               Error);
 }
 
 }  // namespace
