@@ -159,10 +159,14 @@ EngineOptions options_for(const po::variables_map& values,
 }  // namespace
 
 int run_plan(const std::vector<std::string>& words) {
-  constexpr int kContext = 256, kGiB = 1 << 30;
+  constexpr int kGiB = 1 << 30;
   po::options_description flags;
   po::options_description own("Request and output");
   own.add_options()  //
+      ("prompt-tokens", po::value<int>()->value_name("N")->default_value(128),
+       "plan for a prompt of so many tokens")  //
+      ("n-predict,n", po::value<int>()->value_name("N")->default_value(128),
+       "most tokens to generate, of each sample")  //
       ("num-samples", po::value<int>()->value_name("K")->default_value(1),
        "plan for K continuations that share sweeps")  //
       ("json", "print one JSON object");
@@ -181,17 +185,22 @@ int run_plan(const std::vector<std::string>& words) {
   const Interrupt interrupt;
   const ModelFiles models = open_planned(values, options);
   PlanRequest& request = options.plan;
-  if (request.context == 0) request.context = kContext;
-  request.max_prompt = request.context / 2;
+  request.max_prompt = at_least(values, "prompt-tokens", 1, 1);
+  if (request.context == 0)
+    request.context = request.max_prompt + at_least(values, "n-predict", 1, 1);
+  if (request.context <= request.max_prompt)
+    throw UsageError("--ctx-size: --prompt-tokens alone are " + std::to_string(request.max_prompt) +
+                     "; leave room for at least one more");
   ProgressLine progress(values);
   const Assumptions assumed =
       models.tokenizer ? find_assumptions(values, models, options, progress, interrupt.token())
                        : Assumptions{*there, "assumed to be a self-draft's (SmolLM2-135M, Q4_0)"};
-  const std::uint64_t process = resident_memory();
   // Of a GPU that is not here the scratch is taken to be the CPU's: near enough, a thousandth of
   // it.
-  if (there) options.device.kind = "cpu";
-  const auto device = make_device(options.device);
+  const auto device = there
+                          ? make_device({.kind = "cpu", .threads = options.device.threads})
+                          : open_device(options, place_engine(Topology(), models.target, options));
+  const std::uint64_t process = resident_memory();
   request = there ? on_machine(request, *there) : on_device(request, *device);
   const CostModel cost(assumed.profile);
   request.cost = &cost;
@@ -200,6 +209,7 @@ int run_plan(const std::vector<std::string>& words) {
     return make_plan(changed, models.target, draft, process, device->ops());
   };
   const Plan plan = plan_for(request);
+  if (!there) require_free(plan, process);
 
   std::vector<Remedy> remedies;
   const auto consider = [&](const std::string& what, const PlanRequest& changed) {

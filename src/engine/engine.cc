@@ -46,6 +46,13 @@ ModelFiles open_models(const std::filesystem::path& target, const std::filesyste
   return models;
 }
 
+Placement place_engine(const Topology& topology, const Checkpoint& target,
+                       const EngineOptions& options) {
+  return choose_placement(topology, options.device.threads, options.device.cpus,
+                          node_near(options, target), cpu_quota(),
+                          on_gpu(options) ? "GPU" : "disk");
+}
+
 std::unique_ptr<Device> open_device(const EngineOptions& options, const Placement& placement) {
   if (options.make_device) return options.make_device();
   DeviceChoice choice = options.device;
@@ -73,9 +80,7 @@ LinkReport operator-(const LinkReport& later, const LinkReport& earlier) {
 Engine::Impl::Impl(ModelFiles files, const EngineOptions& options, const LoadProgress& progress,
                    const std::stop_token& stop)
     : models(std::move(files)),
-      placement(choose_placement(topology, options.device.threads, options.device.cpus,
-                                 node_near(options, models.target), cpu_quota(),
-                                 on_gpu(options) ? "GPU" : "disk")),
+      placement(place_engine(topology, models.target, options)),
       device(open_device(options, placement)),
       trace(options.trace),
       energy(options.energy),
@@ -85,11 +90,7 @@ Engine::Impl::Impl(ModelFiles files, const EngineOptions& options, const LoadPro
   const std::uint64_t held = resident_memory();
   plan = make_plan(request, models.target, models.draft ? &*models.draft : nullptr, held,
                    device->ops());
-  if (const std::uint64_t free = system_memory().free(); plan.total() > held + free)
-    throw Error("the plan takes " + std::to_string((plan.total() - held) >> 20) +
-                " MiB more, but this machine, or a memory cgroup of this process, has only " +
-                std::to_string(free >> 20) + " MiB free: give a --memory of at most " +
-                std::to_string((held + free) >> 20) + "M, or free some");
+  require_free(plan, held);
   compute = device->make_stream("compute");
   caches.resize(static_cast<std::size_t>(plan.max_sequences));
   const ModelConfig& t = models.target.config();

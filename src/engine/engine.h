@@ -46,6 +46,12 @@ struct EngineOptions {
   std::optional<Acceptance> synthetic_acceptance = {};
 };
 
+/// Where an engine with these options computes, of the CPUs that `topology` has.
+Placement place_engine(const Topology& topology, const Checkpoint& target,
+                       const EngineOptions& options);
+/// The device that it computes on, with the threads of that placement.
+std::unique_ptr<Device> open_device(const EngineOptions& options, const Placement& placement);
+
 struct GenerateRequest {
   std::span<const TokenId> prompt;  // at least one token
   Sampling sampling;

@@ -17,9 +17,6 @@ namespace canopy {
 using Clock = std::chrono::steady_clock;
 inline Seconds since(Clock::time_point start) { return Clock::now() - start; }
 
-/// The device that the options name, with the threads of this placement.
-std::unique_ptr<Device> open_device(const EngineOptions& options, const Placement& placement);
-
 /// The two caches of one sequence; those that a batch has are made once and used in turn.
 struct SequenceCaches {
   std::unique_ptr<KvCache> target, draft;  // no draft's without speculation

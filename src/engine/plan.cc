@@ -174,6 +174,15 @@ PlanRequest on_machine(PlanRequest request, const HardwareProfile& machine) {
   return request;
 }
 
+void require_free(const Plan& plan, std::uint64_t process_bytes) {
+  const std::uint64_t free = system_memory().free();
+  if (plan.total() <= process_bytes + free) return;
+  throw Error("the plan takes " + std::to_string((plan.total() - process_bytes) >> 20) +
+              " MiB more, but this machine, or a memory cgroup of this process, has only " +
+              std::to_string(free >> 20) + " MiB free: give a --memory of at most " +
+              std::to_string((process_bytes + free) >> 20) + "M, or free some");
+}
+
 Plan make_plan(const PlanRequest& asked_for, const Checkpoint& target, const Checkpoint* draft,
                std::uint64_t process_bytes, const Ops& ops) {
   const TargetMemory weights(target);

@@ -120,6 +120,10 @@ PlanRequest on_device(PlanRequest request, const Device& device);
 /// memory there is where the request leaves it open.
 PlanRequest on_machine(PlanRequest request, const HardwareProfile& machine);
 
+/// Throws Error, with what is free, if this machine has not what the plan takes beyond what the
+/// process holds already.
+void require_free(const Plan& plan, std::uint64_t process_bytes);
+
 /// Lays the budget out before any weight is read: everything that must be there, for as many
 /// sequences as fit beside the least that the target can do with, then the whole target if it fits,
 /// else weights at rest and a ring for the others. What the request leaves open, tree, sequences

@@ -49,6 +49,39 @@ class Plan(support.TempDirCase):
         file.write_text(json.dumps(tree))
         self.assertEqual(run_json("plan", *self.models, "--tree", file)["plan"]["parents"], tree)
 
+    def test_generate_does_what_was_planned_over_budgets_and_drafts(self):
+        prompt, new = 24, 6
+        ids = ",".join(str(100 + i) for i in range(prompt))
+        request = ("-n", new, "--ctx-size", 400)
+        for draft, budgets in ((), ("170M", "600M")), (("-md", self.draft), ("400M", "1G")):
+            for budget in budgets:
+                for flags in ((), ("--resident", "none")):
+                    words = ("-m", SMOLLM2, *draft, "--memory", budget, *flags, *request)
+                    planned = run_json("plan", *words, "--prompt-tokens", prompt)
+                    done = run_json("generate", *words, "--tokens", ids)["plan"]
+                    with self.subTest(words=words):
+                        self.assertEqual((planned["spec"], planned["plan"]["tree_size"], planned["plan"]["tree_depth"]),
+                                         (done["spec"], done["tree_size"], done["tree_depth"]))
+                        self.assertEqual(planned["plan"]["sweep_bytes"], done["sweep_bytes"])
+                        self.assertEqual(planned["memory_bytes"], done["memory_bytes"])
+                        # The two processes are not the same to the byte.
+                        self.assertLess(abs(planned["planned_bytes"] - done["planned_bytes"]), 2 << 20)
+
+    def test_it_refuses_the_budget_that_generate_refuses(self):
+        words = ("-m", SMOLLM2, "--prompt-tokens", 4), ("-m", SMOLLM2, "-p", "Three rivers are", "-n", 2)
+        for command, flags in zip(("plan", "generate"), words):
+            few = run(command, *flags, "--memory", "40M", "--resident", "none")
+            self.assertEqual(few.returncode, 1)
+            self.assertIn("at least", few.stderr)
+        with support.memory_cgroup(96 << 20) as made:  # the model has 98 MB
+            if made is None:
+                self.skipTest("memory cgroups cannot be made here (needs root)")
+            join = lambda: (made[0] / "cgroup.procs").write_text(str(os.getpid()))
+            for command, flags in zip(("plan", "generate"), words):
+                many = run(command, *flags, "--memory", "1000T", preexec_fn=join)
+                self.assertEqual(many.returncode, 1, many.stderr)
+                self.assertRegex(many.stderr, r"has only \d+ MiB free: give a --memory of at most \d+M")
+
     def test_it_plans_for_another_machine(self):
         here = self.dir / "here.json"
         made = run("calibrate", "hardware", *self.models, "-o", here)
