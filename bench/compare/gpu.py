@@ -52,7 +52,8 @@ def run_canopy(args, system, folder):
     return words, "", lambda row: {
         "seconds_per_token": row["seconds_per_token"], "seconds_per_step": row["seconds_per_step"],
         "tokens_per_step": row["tokens_per_step"], "prefill_seconds": row["prefill_seconds"], "gpu_bytes": row.get("planned_gpu_bytes"),
-        "link_bytes_per_second": row["link_bytes_per_second"], "settings": {"resident_layers": row["resident_layers"]},
+        "link_bytes_per_second": row["link_bytes_per_second"], "joules_per_token": row["joules_per_token"],
+        "energy_missing": row["energy_missing"], "settings": {"resident_layers": row["resident_layers"]},
         "versions": {"canopy": row["version"]}}
 
 

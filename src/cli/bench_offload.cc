@@ -16,6 +16,7 @@
 #include "planner/acceptance_file.h"
 #include "src/base/error.h"
 #include "src/cli/commands.h"
+#include "src/cli/energy_json.h"
 #include "src/cli/model_options.h"
 #include "src/cli/model_shape.h"
 #include "src/cli/output.h"
@@ -238,7 +239,13 @@ class Bench {
     print_notes(engine);
     row["device"] = engine.device_name();
     add_plan(row, engine.plan());
-    add_steps(row, engine, run_steps(engine, options, shape.size()));
+    Joules used;  // by all steps but the first
+    const std::vector<StepProgress> steps = run_steps(engine, options, shape.size(), used);
+    add_steps(row, engine, steps);
+    const double tokens =
+        static_cast<double>(steps.size() - 1) * expected_tokens(shape, acceptance_);
+    row["joules_per_token"] = joules_per_token(used, tokens);
+    row["energy_missing"] = energy_.missing();
   }
 
  private:
@@ -254,18 +261,20 @@ class Bench {
     return made;
   }
 
-  EngineOptions options_for(int size) const {
+  EngineOptions options_for(int size) {
     EngineOptions options = request_.options;
     PlanRequest& plan = options.plan;
     plan.acceptance = options.synthetic_acceptance = acceptance_;
     plan.shape = best_tree(size, std::min(size, depth_), acceptance_);
     plan.spec = size == 1 ? Spec::kNone : Spec::kSequoia;
     if (cost_) plan.cost = &*cost_;
+    options.energy = &energy_;
     return options;
   }
 
   /// The steps behind the prompt's, each as it ended.
-  std::vector<StepProgress> run_steps(Engine& engine, const EngineOptions& options, int nodes) {
+  std::vector<StepProgress> run_steps(Engine& engine, const EngineOptions& options, int nodes,
+                                      Joules& used) {
     std::vector<TokenId> prompt;
     for (int i = 0; i < options.plan.max_prompt; ++i)
       prompt.push_back(i * 7919 % target_->config().vocab);
@@ -286,7 +295,7 @@ class Bench {
       done.push_back(step);
       if (step.step > steps_) enough.request_stop();
     };
-    engine.generate({&request, 1}, events, enough.get_token());
+    used = engine.generate({&request, 1}, events, enough.get_token()).decode_energy;
     progress_.end();
     if (stop_.stop_requested()) throw Stopped();
     return done;
@@ -357,6 +366,7 @@ class Bench {
   std::optional<Folder> folder_;
   std::optional<Checkpoint> target_, draft_;
   std::optional<CostModel> cost_;
+  EnergyMeter energy_;
 };
 
 void print_head() {

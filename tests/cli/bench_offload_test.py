@@ -1,7 +1,7 @@
 """canopy bench offload on the CPU and the disk, which is the benchmark that a GPU gets."""
 import json
 
-from support import TempDirCase, main, run
+from support import TempDirCase, machine_with_a_gpu_that_counts, main, run
 
 CONFIG = {"model_type": "llama", "num_hidden_layers": 6, "hidden_size": 64, "intermediate_size": 128,
           "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 500, "rms_norm_eps": 1e-5, "max_position_embeddings": 2048}
@@ -17,11 +17,11 @@ class BenchOffloadTest(TempDirCase):
         (self.dir / "config.json").write_text(json.dumps(CONFIG))
         (self.dir / "profile.json").write_text(json.dumps(PROFILE))
 
-    def bench(self, *words, shape="config.json", draft="config.json"):
-        return run("bench", "offload", "-m", self.dir / shape, "-md", self.dir / draft, "--dir", self.dir, *words)
+    def bench(self, *words, shape="config.json", draft="config.json", **options):
+        return run("bench", "offload", "-m", self.dir / shape, "-md", self.dir / draft, "--dir", self.dir, *words, **options)
 
-    def on_cpu(self, *words, **shapes):
-        return self.bench("--device", "cpu", "--jsonl", "--steps", "3", "--prompt-tokens", "16", *words, **shapes)
+    def on_cpu(self, *words, **options):
+        return self.bench("--device", "cpu", "--jsonl", "--steps", "3", "--prompt-tokens", "16", *words, **options)
 
     def rows(self, done):
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -42,6 +42,11 @@ class BenchOffloadTest(TempDirCase):
         self.assertEqual((plain["tree_size"], plain["tokens_per_step"]), (1, 1))
         self.assertGreater(tree["tokens_per_step"], 2)
         self.assertGreater(tree["draft_seconds"], plain["draft_seconds"])
+
+    def test_counts_the_energy_of_the_steps(self):
+        row, = self.rows(self.on_cpu("--tree-sizes", "1", env=machine_with_a_gpu_that_counts(self)))
+        self.assertGreaterEqual(row["joules_per_token"], 2 / 3)  # three steps; this machine's own counters are in it
+        self.assertIn("GPU 1, Fake K80: Not Supported", row["energy_missing"])
 
     def test_packed_weights_are_fewer_bytes(self):
         plain, = self.rows(self.on_cpu("--tree-sizes", "1"))

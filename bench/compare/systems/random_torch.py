@@ -10,6 +10,7 @@ With Accelerate all layers share one layer's bytes, as with canopy bench offload
 """
 import json
 import os
+import pathlib
 import re
 import resource
 import sys
@@ -17,6 +18,9 @@ import time
 
 import torch
 import transformers
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+from energy import EnergyMeter  # noqa: E402
 
 ACTIVATIONS = 2 << 30  # bytes, with the allocator's slack
 job = json.load(sys.stdin)
@@ -91,7 +95,8 @@ def with_deepspeed():
 
 
 def decode(model):
-    """Seconds of the prompt and of each token behind it."""
+    """Seconds of the prompt and of each token behind it; joules of all these tokens, None where none are counted."""
+    meter, used = EnergyMeter(), []
     ids, cache, seconds = torch.arange(job["prompt_tokens"], device=device)[None] * 7919 % config.vocab_size, None, []
     with torch.inference_mode():
         for _ in range(job["tokens"] + 1):
@@ -100,16 +105,18 @@ def decode(model):
             ids, cache = out.logits[:, -1:].argmax(-1), out.past_key_values
             ids.item()  # waits for the device
             seconds.append(time.monotonic() - begin)
-    return seconds
+            used.append(meter.joules())  # a counter may begin again within minutes
+    return seconds, None if used[-1] is None else used[-1] - used[0], meter.missing
 
 
 begin = time.monotonic()
 how, _, tier = job["how"].partition("-")
 model, versions, settings = with_deepspeed() if how == "deepspeed" else with_accelerate(tier)
 loaded = time.monotonic() - begin
-seconds = decode(model)
+seconds, joules, missing = decode(model)
 print(json.dumps({
     "load_seconds": loaded, "prefill_seconds": seconds[0], "token_seconds": seconds[1:], "settings": settings,
+    "joules_per_token": None if joules is None else joules / job["tokens"], "energy_missing": missing,
     "versions": versions | {"torch": torch.__version__, "transformers": transformers.__version__},
     "gpu_bytes": torch.cuda.max_memory_reserved(device) if device.type == "cuda" else None,
     "host_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10}), flush=True)
