@@ -59,7 +59,8 @@ def run_canopy(args, system, folder):
 
 def run_torch(args, system, folder):
     job = {"how": system, "shape": args.shape, "device": args.device, "gpu_memory": args.gpu_memory if args.device == "cuda" else None,
-           "prompt_tokens": args.prompt_tokens, "tokens": args.tokens, "folder": str(folder / "offloaded")}
+           "prompt_tokens": args.prompt_tokens, "tokens": args.tokens, "folder": str(folder / "offloaded"),
+           "packages": args.packages and str(args.packages.resolve())}
     return [args.python, TORCH], json.dumps(job), lambda row: {
         "seconds_per_token": statistics.median(row["token_seconds"]), "tokens_per_step": 1, **row}
 
@@ -107,6 +108,7 @@ def main():
     parser.add_argument("--systems", type=lambda text: text.split(","), default=list(SYSTEMS), help=",".join(SYSTEMS))
     parser.add_argument("--canopy", type=pathlib.Path, default=REPO / "build/release/canopy")
     parser.add_argument("--python", default=sys.executable, help="that has torch and the others")
+    parser.add_argument("--packages", type=pathlib.Path, help="a folder with those that this Python lacks")
     parser.add_argument("--dir", type=pathlib.Path, help="for the weights while a run lasts (the temporary folder)")
     parser.add_argument("--out", type=pathlib.Path, default=REPO / "build/compare/gpu.jsonl")
     args = parser.parse_args()

@@ -1,7 +1,7 @@
 """Accelerate or DeepSpeed ZeRO-Inference on a model with random weights that does not fit the device: seconds of each token.
 
 One JSON job on stdin: `how` (accelerate-cpu, accelerate-disk or deepspeed-cpu), `shape` (of a transformers.LlamaConfig),
-`device` (cuda or cpu), `gpu_memory` (bytes, or null), `prompt_tokens`, `tokens`, `folder` (for what is offloaded to disk).
+`device` (cuda or cpu), `gpu_memory` (bytes, or null), `prompt_tokens`, `tokens`, `folder` (for what is offloaded to disk), `packages` (a folder, or null).
 One JSON object on the last line of stdout. Needs torch, transformers and the system itself.
 
 Settings: as many layers stay on the device as its budget has room for beside embedding, head, two travelling layers and a
@@ -16,14 +16,17 @@ import resource
 import sys
 import time
 
-import torch
-import transformers
+job = json.load(sys.stdin)
+if job["packages"]:
+    sys.path.append(job["packages"])  # behind this Python's own
+
+import torch  # noqa: E402
+import transformers  # noqa: E402
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 from energy import EnergyMeter  # noqa: E402
 
 ACTIVATIONS = 2 << 30  # bytes, with the allocator's slack
-job = json.load(sys.stdin)
 device = torch.device(job["device"])
 config = transformers.LlamaConfig(**job["shape"])
 if device.type == "cuda" and job["gpu_memory"]:
