@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "src/base/size_text.h"
+
 namespace canopy::cli {
 
 /// The user's mistake on the command line: exit code 2. Everything else that fails is an Error:
@@ -54,7 +56,6 @@ std::uint64_t parse_size(std::string_view flag, std::string_view text);
 /// "1,16,64": numbers with commas between, at least one. Throws UsageError naming `flag` if one is
 /// not from `least` to `most`.
 std::vector<int> parse_numbers(std::string_view flag, const std::string& text, int least, int most);
-std::string format_size(std::uint64_t bytes);  // "1.2 GiB"
 
 std::string today();  // "2026-01-31", UTC
 

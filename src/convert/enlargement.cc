@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "src/base/error.h"
+#include "src/base/size_text.h"
 #include "src/convert/output.h"
 
 namespace canopy {
@@ -74,8 +75,8 @@ ModelConfig enlarge(const ModelConfig& small, std::uint64_t bytes) {
   const ModelConfig smallest = widened(small, kWidths[0], 1);
   const std::uint64_t least = bf16_bytes(smallest);
   if (bytes < least - least / 50)
-    throw Error("the smallest enlargement of this model takes " + megabytes(least) + "; " +
-                megabytes(bytes) + " were asked for");
+    throw Error("the smallest enlargement of this model takes " + format_size(least) + "; " +
+                format_size(bytes) + " were asked for");
   for (const int width : kWidths) {
     for (const int heads : kHeadFactors) {
       ModelConfig big = widened(small, width, heads);
@@ -102,8 +103,8 @@ ModelConfig enlarge(const ModelConfig& small, std::uint64_t bytes) {
   ModelConfig largest = widened(small, kWidths.back(), kHeadFactors.front());
   largest.hidden_dim = static_cast<int>(widest_mlp(small, largest));
   largest.layers = std::max(kMostLayers, small.layers);
-  throw Error("the largest enlargement of this model takes " + megabytes(bf16_bytes(largest)) +
-              "; " + megabytes(bytes) + " were asked for");
+  throw Error("the largest enlargement of this model takes " + format_size(bf16_bytes(largest)) +
+              "; " + format_size(bytes) + " were asked for");
 }
 
 int source_layer(int layer, int small_layers, int big_layers) {

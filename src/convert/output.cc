@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "src/base/error.h"
+#include "src/base/size_text.h"
 
 namespace canopy {
 
@@ -52,10 +53,6 @@ void sync_directory(const fs::path& path) {
 
 }  // namespace
 
-std::string megabytes(std::uint64_t bytes) {
-  return std::to_string(bytes / 1000000 + (bytes % 1000000 != 0)) + " MB";
-}
-
 StagedOutput::StagedOutput(fs::path path, Kind kind, std::uint64_t bytes)
     : path_(without_trailing_slash(path)), partial_(path_), kind_(kind) {
   partial_ += ".partial";
@@ -72,8 +69,8 @@ StagedOutput::StagedOutput(fs::path path, Kind kind, std::uint64_t bytes)
     throw Error(partial_.string() + " is in the way: left by a run that was killed? Remove it");
   const std::uint64_t free = free_bytes(parent);
   if (free < bytes)
-    throw Error("not enough room for " + path_.string() + ": needs " + megabytes(bytes) + ", " +
-                megabytes(free) + " free on the file system of " + parent.string());
+    throw Error("not enough room for " + path_.string() + ": needs " + format_size(bytes) + ", " +
+                format_size(free) + " free on the file system of " + parent.string());
   if (kind_ == Kind::kDirectory && !fs::create_directory(partial_, code))
     throw Error("cannot create " + partial_.string() + ": " + code.message());
 }
@@ -107,8 +104,8 @@ void OutputFile::fail(const char* what, int error) const {
   std::string message = std::string("cannot ") + what + " " + path_.string() + " at byte " +
                         std::to_string(flushed_) + ": " + reason(error);
   if (error == ENOSPC || error == EDQUOT || error == EFBIG)
-    message += "; the file needs " + megabytes(expected_) + ", " +
-               megabytes(free_bytes(parent_of(path_))) + " free on its file system now";
+    message += "; the file needs " + format_size(expected_) + ", " +
+               format_size(free_bytes(parent_of(path_))) + " free on its file system now";
   throw Error(message);
 }
 

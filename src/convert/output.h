@@ -68,7 +68,4 @@ class OutputFile {
 /// A small file, whole and fsynced. Throws: Error.
 void write_text_file(const std::filesystem::path& path, const std::string& text);
 
-/// "4295 MB" (decimal, rounded up): how messages speak of sizes on disk.
-std::string megabytes(std::uint64_t bytes);
-
 }  // namespace canopy
