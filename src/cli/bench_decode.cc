@@ -293,7 +293,7 @@ class Bench {
     return row;
   }
 
-  void end() { progress_.end(); }
+  void end() { progress_.clear(); }
 
  private:
   ModelFiles open() const { return open_speculating_models(values_, options_); }

@@ -113,7 +113,7 @@ class Bench {
     share_.values.push_back(rate_.values.back() / raw_.values.back());
   }
 
-  void end() { progress_.end(); }
+  void end() { progress_.clear(); }
 
   void print() const {
     for (const std::string& note : notes_) std::cerr << "note: " << note << "\n";

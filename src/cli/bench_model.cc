@@ -114,7 +114,7 @@ class Bench {
     engine_.emplace(
         std::move(models), options,
         [&](std::uint64_t done, std::uint64_t all) { progress_.show_loading(done, all); }, stop_);
-    progress_.end();
+    progress_.clear();
     print_notes(*engine_);
     print_energy_note(energy_);
   }
@@ -130,7 +130,7 @@ class Bench {
                        std::to_string(repetitions));
         run(test, i);
       }
-    progress_.end();
+    progress_.clear();
   }
 
  private:

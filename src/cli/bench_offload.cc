@@ -235,7 +235,7 @@ class Bench {
     Engine engine(
         {*target_, *draft_, no_tokenizer(target_->config().vocab)}, options,
         [&](std::uint64_t done, std::uint64_t all) { progress_.show_loading(done, all); }, stop_);
-    progress_.end();
+    progress_.clear();
     print_notes(engine);
     row["device"] = engine.device_name();
     add_plan(row, engine.plan());
@@ -257,7 +257,7 @@ class Bench {
             progress_.show("random weights: " + format_size(done) + " of " + format_size(all));
         },
         stop_);
-    progress_.end();
+    progress_.clear();
     return made;
   }
 
@@ -296,7 +296,7 @@ class Bench {
       if (step.step > steps_) enough.request_stop();
     };
     used = engine.generate({&request, 1}, events, enough.get_token()).decode_energy;
-    progress_.end();
+    progress_.clear();
     if (stop_.stop_requested()) throw Stopped();
     return done;
   }

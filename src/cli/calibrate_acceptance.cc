@@ -287,7 +287,7 @@ int run_calibrate_acceptance(const std::vector<std::string>& words) {
         std::move(models), options,
         [&](std::uint64_t done, std::uint64_t all) { progress.show_loading(done, all); },
         interrupt.token());
-    progress.end();
+    progress.clear();
     print_notes(engine);
     measured.drawing = in_words(engine.plan().policy.drawing);
     int shown = 0;
@@ -300,11 +300,11 @@ int run_calibrate_acceptance(const std::vector<std::string>& words) {
         },
         interrupt.token());
   } catch (const Stopped&) {
-    progress.end();
+    progress.clear();
     std::cerr << "canopy calibrate acceptance: stopped; nothing was kept\n";
     return Interrupt::exit_code();
   }
-  progress.end();
+  progress.clear();
 
   const AcceptanceEstimate with = estimate_acceptance(runs, Loops::kWith);
   std::optional<AcceptanceEstimate> without;

@@ -85,7 +85,7 @@ int run_calibrate_hardware(const std::vector<std::string>& words) {
                               values.count("output") ? values["output"].as<std::string>() : "",
                               progress, interrupt.token());
   } catch (const Stopped&) {
-    progress.end();
+    progress.clear();
     std::cerr << "canopy calibrate hardware: stopped, nothing was written\n";
     return Interrupt::exit_code();
   }

@@ -248,11 +248,11 @@ int run_generate(const std::vector<std::string>& words) {
         [&](std::uint64_t done, std::uint64_t all) { progress.show_loading(done, all); },
         interrupt.token());
   } catch (const Stopped&) {
-    progress.end();
+    progress.clear();
     std::cerr << "canopy generate: stopped before the first token\n";
     return Interrupt::exit_code();
   }
-  progress.end();
+  progress.clear();
   print_notes(*engine);
 
   const bool as_json = values.count("json") > 0;

@@ -60,7 +60,7 @@ int run_perplexity(const std::vector<std::string>& words) {
       std::move(models), options,
       [&](std::uint64_t done, std::uint64_t all) { progress.show_loading(done, all); },
       interrupt.token());
-  progress.end();
+  progress.clear();
   print_notes(engine);
   loss = engine.loss(
       tokens, plan.context,
@@ -75,7 +75,7 @@ int run_perplexity(const std::vector<std::string>& words) {
                         " tokens, layer " + std::to_string(unit.layer + 1));
       },
       interrupt.token());
-  progress.end();
+  progress.clear();
   if (values.count("json")) {
     std::cout << nlohmann::json{{"perplexity", perplexity(loss)},
                                 {"nll", loss.sum / static_cast<double>(loss.tokens)},

@@ -22,7 +22,7 @@ HardwareProfile measure_profile(const ModelFiles& models, const EngineOptions& o
   HardwareProfile profile = measure_hardware(
       models, options,
       [&](std::string_view what) { progress.show("measuring " + std::string(what)); }, stop);
-  progress.end();
+  progress.clear();
   profile.version = CANOPY_VERSION;
   profile.date = today();
   const std::filesystem::path to =
@@ -56,7 +56,7 @@ HardwareProfile find_profile(const boost::program_options::variables_map& values
     std::cerr << "note: measured, and kept in " << profile_file(profile).string() << "\n";
     return profile;
   } catch (const Stopped&) {
-    progress.end();
+    progress.clear();
     throw;
   }
 }

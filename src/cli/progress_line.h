@@ -4,6 +4,7 @@
 #include <string>
 
 #include "src/cli/command.h"
+#include "src/cli/text_cursor.h"
 
 namespace canopy::cli {
 
@@ -13,6 +14,8 @@ class ProgressLine {
  public:
   explicit ProgressLine(const boost::program_options::variables_map& values);
   ~ProgressLine();
+  ProgressLine(const ProgressLine&) = delete;
+  ProgressLine& operator=(const ProgressLine&) = delete;
   void show(const std::string& text);
   /// A line that the next will replace soon: drawn on a terminal only, a few times a second.
   bool wants_glimpse() const;
@@ -21,17 +24,21 @@ class ProgressLine {
   /// From here on text goes to stdout, through write(): the line is drawn below it if both share a
   /// terminal.
   void make_way_for_text();
+  /// UTF-8, whole characters. Throws OutputError. A character that fills the terminal's last column
+  /// waits for the next: no cursor that has been moved finds its place behind it again.
   void write(const std::string& text);
-  void end();  // leaves the last line standing, below the text
+  void end();    // leaves the last line standing, below the text
+  void clear();  // takes it away: what it told of is over
 
  private:
   using Clock = std::chrono::steady_clock;
-  void draw(const std::string& text);
-
+  void draw();
   void wipe();
+  void write_waiting();
 
   bool terminal_, lines_, below_text_ = false, drawn_ = false;
-  bool text_line_ended_ = true;
+  TextCursor cursor_;    // of the text
+  std::string waiting_;  // its end, not written yet
   std::string last_;
   Clock::time_point shown_{}, loading_{};
 };

@@ -48,6 +48,7 @@ int run_quantize(const std::vector<std::string>& words) {
   const QuantizeReport report =
       quantize(model, output, dtype, std::ref(progress),
                threads > 0 ? threads : static_cast<int>(allowed_cpus().size()));
+  progress.clear();
   std::cout << output << ": " << format_size(report.weight_bytes) << " of weights";
   if (report.relative_error > 0)
     std::cout << ", relative error of the quantised matrices " << std::setprecision(3)

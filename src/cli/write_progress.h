@@ -15,6 +15,7 @@ class WriteProgress {
   explicit WriteProgress(const boost::program_options::variables_map& values) : line_(values) {}
   /// Bytes. Throws Stopped after Ctrl-C or SIGTERM, so that the partial output is removed.
   void operator()(std::uint64_t done, std::uint64_t total);
+  void clear() { line_.clear(); }  // before anything else is printed
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -59,7 +59,7 @@ class Generate(TempDirCase):
         os.close(main_end)
         self.assertEqual(program.returncode, 0)
         self.assertRegex(shown, rb"step 2: 1 tokens, 2 in all, .* tokens/sweep, .* at .*/s, link busy \d+%, stalled \d+%")
-        live = re.compile(rb"\x1bD\x1b\[A\x1b7\x1b\[B\r\x1b\[2K[^\x1b]*\x1b8")  # down, wipe, draw, and back
+        live = re.compile(rb"\x1bD\x1b\[A\x1b7\x1b\[B\r\x1b\[J[^\x1b]*\x1b8")  # down, wipe, draw, and back
         text = run(*words).stdout
         self.assertIn(text.replace("\n", "\r\n").encode(), live.sub(b"", shown))
 
