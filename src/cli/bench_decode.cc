@@ -47,7 +47,7 @@ po::options_description flags() {
        "prompts to continue; texts are cut at several places where there are fewer")  //
       ("prompt-tokens", po::value<int>()->value_name("N")->default_value(128),
        "tokens of each prompt; a shorter text is taken whole")  //
-      ("n-predict,n", po::value<int>()->value_name("N")->default_value(128),
+      (kLengthFlag, po::value<int>()->value_name("N")->default_value(128),
        "tokens of each continuation; end tokens do not end it")  //
       ("num-sequences", po::value<int>()->value_name("B")->default_value(1),
        "prompts that share sweeps: more tokens in the same time, but no longer the time of one");

@@ -41,7 +41,7 @@ po::options_description flags() {
   po::options_description flags("Flags");
   flags.add_options()  //
       ("model,m", po::value<std::string>()->value_name("PATH")->required(),
-       "a Hugging Face directory or a GGUF file")  //
+       kModelHelp)  //
       ("repetitions,r", po::value<int>()->value_name("N")->default_value(5),
        "turns: a second of raw reads, then a sweep")  //
       ("ring", po::value<std::string>()->value_name("SIZE"),
@@ -97,8 +97,8 @@ class Bench {
     if (values.count("ring")) {
       const std::uint64_t ring = parse_size("--ring", values["ring"].as<std::string>());
       if (ring < options_.ring_bytes)
-        throw UsageError("--ring: this model needs " + std::to_string(options_.ring_bytes) +
-                         " bytes, two of its units");
+        throw UsageError("--ring: this model needs " + format_size(options_.ring_bytes) + " (" +
+                         std::to_string(options_.ring_bytes) + " bytes), two of its units");
       options_.ring_bytes = ring;
     }
     choose_reads(values);
@@ -218,8 +218,7 @@ class Bench {
 }  // namespace
 
 int run_bench_link(const std::vector<std::string>& words) {
-  const auto parsed =
-      parse(words, kUsage, flags(), po::positional_options_description().add("model", 1));
+  const auto parsed = parse(words, kUsage, flags());
   if (!parsed) return 0;
   const po::variables_map& values = *parsed;
   const int repetitions = at_least(values, "repetitions", 1, 1);

@@ -49,7 +49,7 @@ po::options_description flags() {
        "continuations; texts are cut at several places where there are fewer")  //
       ("prompt-tokens", po::value<int>()->value_name("N")->default_value(128),  //
        "tokens of each prompt; a shorter text is taken whole")                  //
-      ("n-predict,n", po::value<int>()->value_name("N")->default_value(128),    //
+      (kLengthFlag, po::value<int>()->value_name("N")->default_value(128),      //
        "tokens of each continuation, unless the model ends it");
   po::options_description output("Output");
   output.add_options()                                            //

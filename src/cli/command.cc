@@ -17,71 +17,6 @@ namespace canopy::cli {
 
 namespace po = boost::program_options;
 
-namespace {
-
-/// llama.cpp's long flags with one dash, which Boost would take for a row of short ones.
-std::vector<std::string> spell_out(const std::vector<std::string>& words) {
-  static constexpr std::array<std::array<std::string_view, 2>, 4> kLong{
-      {{"-md", "--model-draft"},
-       {"-ctk", "--cache-type-k"},
-       {"-ctv", "--cache-type-v"},
-       {"-ngl", "--n-gpu-layers"}}};
-  std::vector<std::string> out = words;
-  for (std::string& word : out)
-    for (const auto& [brief, full] : kLong)
-      if (word == brief) word = full;
-  return out;
-}
-
-}  // namespace
-
-std::optional<po::variables_map> parse(const std::vector<std::string>& words,
-                                       std::string_view usage, po::options_description options,
-                                       const po::positional_options_description& positional) {
-  options.add_options()("help,h", "print this and exit");
-  po::variables_map values;
-  try {
-    namespace style = po::command_line_style;
-    po::store(po::command_line_parser(spell_out(words))
-                  .options(options)
-                  .positional(positional)
-                  .style(style::unix_style & ~style::allow_guessing & ~style::allow_sticky)
-                  .run(),
-              values);
-    if (values.count("help")) {
-      std::cout << usage << "\n\n" << options;
-      return std::nullopt;
-    }
-    po::notify(values);
-  } catch (const po::error& e) {
-    throw UsageError(e.what());
-  }
-  return values;
-}
-
-int run_one_of(std::string_view group, std::string_view summary, std::span<const Command> commands,
-               const std::vector<std::string>& words) {
-  const auto print_usage = [&](std::ostream& out) {
-    out << "usage: canopy " << group << " WHAT [FLAG ...]      canopy " << group
-        << " WHAT --help\n\n"
-        << summary << "\n\n";
-    for (const Command& what : commands)
-      out << "  " << what.name << std::string(12 - what.name.size(), ' ') << what.summary << "\n";
-  };
-  if (words.empty()) {
-    print_usage(std::cerr);
-    return 2;
-  }
-  if (words[0] == "--help" || words[0] == "-h") {
-    print_usage(std::cout);
-    return 0;
-  }
-  for (const Command& what : commands)
-    if (what.name == words[0]) return what.run({words.begin() + 1, words.end()});
-  throw UsageError("unknown '" + std::string(group) + " " + words[0] + "'; see canopy " +
-                   std::string(group) + " --help");
-}
-
 std::uint64_t parse_size(std::string_view flag, std::string_view text) {
   const auto fail = [&] {
     return UsageError(std::string(flag) + ": '" + std::string(text) +
@@ -109,6 +44,11 @@ std::uint64_t parse_size(std::string_view flag, std::string_view text) {
   const double bytes = number * factor;
   if (!(bytes >= 0 && bytes < 0x1p63)) throw fail();
   return static_cast<std::uint64_t>(bytes);
+}
+
+std::string lower_case(std::string text) {
+  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return text;
 }
 
 std::vector<int> parse_numbers(std::string_view flag, const std::string& text, int least,

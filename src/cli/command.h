@@ -25,19 +25,22 @@ struct Command {
   std::string_view name, summary;
   int (*run)(const std::vector<std::string>& words);
 };
-std::span<const Command> commands();  // in the order of `canopy --help`
+/// What a first word chooses from: canopy itself (no name), or one of its commands.
+struct CommandGroup {
+  std::string_view name, summary;
+  std::span<const Command> commands;
+  std::string_view remark = {};  // the end of its help
+};
+/// The command whose name is words[0]; a page of their names for --help. Throws UsageError if there
+/// is none.
+int run_one_of(const CommandGroup& group, const std::vector<std::string>& words);
 
-/// Parses `words` by `options` (and `positional`); adds --help, answers it on stdout with `usage`
-/// as its first lines and returns nothing then. Unknown flags, missing values and repeated ones
-/// throw UsageError. Flags are never guessed from a prefix.
+/// Parses `words` by `options`; adds --help, answers it on stdout with `usage` as its first lines
+/// and returns nothing then. Where "model" is an option, a word without a flag is it. Unknown
+/// flags, missing values and repeated ones throw UsageError. Flags are never guessed from a prefix.
 std::optional<boost::program_options::variables_map> parse(
     const std::vector<std::string>& words, std::string_view usage,
-    boost::program_options::options_description options,
-    const boost::program_options::positional_options_description& positional = {});
-
-/// The command whose name is words[0]; a page of their names for --help.
-int run_one_of(std::string_view group, std::string_view summary, std::span<const Command> commands,
-               const std::vector<std::string>& words);
+    boost::program_options::options_description options);
 
 /// The value of a flag, `otherwise` if it was not given. Throws UsageError if it is below `least`.
 template <class T>
@@ -53,6 +56,8 @@ T at_least(const boost::program_options::variables_map& values, const std::strin
 /// "1G", "512M", "1.5GiB", "4096": bytes; K, M, G, T are powers of 1024. Throws UsageError naming
 /// `flag`.
 std::uint64_t parse_size(std::string_view flag, std::string_view text);
+std::string lower_case(std::string text);  // of ASCII letters
+
 /// "1,16,64": numbers with commas between, at least one. Throws UsageError naming `flag` if one is
 /// not from `least` to `most`.
 std::vector<int> parse_numbers(std::string_view flag, const std::string& text, int least, int most);

@@ -31,6 +31,7 @@
 #include "src/base/process_memory.h"
 #include "src/cli/command.h"
 #include "src/cli/commands.h"
+#include "src/cli/model_options.h"
 
 namespace canopy::cli {
 
@@ -384,11 +385,9 @@ std::vector<Finding> link(const Checkpoint& model) {
 int run_doctor(const std::vector<std::string>& words) {
   namespace po = boost::program_options;
   po::options_description options("flags");
-  options.add_options()("model,m", po::value<std::string>(),
-                        "a Hugging Face directory or a GGUF file");
+  options.add_options()("model,m", po::value<std::string>(), kModelHelp);
   options.add_options()("json", "print one JSON object; bytes, bytes or operations per second");
-  const auto values =
-      parse(words, kUsage, options, po::positional_options_description().add("model", 1));
+  const auto values = parse(words, kUsage, options);
   if (!values) return 0;
   std::optional<Checkpoint> model;  // a wrong path is told before the seconds of measuring
   if (values->count("model")) model = Checkpoint::open((*values)["model"].as<std::string>());

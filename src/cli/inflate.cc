@@ -5,6 +5,7 @@
 
 #include "src/cli/command.h"
 #include "src/cli/commands.h"
+#include "src/cli/model_options.h"
 #include "src/cli/write_progress.h"
 #include "src/convert/enlargement.h"
 
@@ -13,8 +14,7 @@ namespace canopy::cli {
 int run_inflate(const std::vector<std::string>& words) {
   namespace po = boost::program_options;
   po::options_description options("flags");
-  options.add_options()("model,m", po::value<std::string>()->required(),
-                        "the small model: a Hugging Face directory or a GGUF file");
+  options.add_options()("model,m", po::value<std::string>()->required(), kModelHelp);
   options.add_options()("output,o", po::value<std::string>()->required(),
                         "directory to write; the small model in BF16 goes to DIR-small");
   options.add_options()("size", po::value<std::string>()->required(),

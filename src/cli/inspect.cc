@@ -11,6 +11,7 @@
 #include "src/base/error.h"
 #include "src/cli/command.h"
 #include "src/cli/commands.h"
+#include "src/cli/model_options.h"
 
 namespace canopy::cli {
 
@@ -263,11 +264,9 @@ void print(const Checkpoint& model, const Sizes& s) {
 int run_inspect(const std::vector<std::string>& words) {
   namespace po = boost::program_options;
   po::options_description options("flags");
-  options.add_options()("model,m", po::value<std::string>()->required(),
-                        "a Hugging Face directory or a GGUF file");
+  options.add_options()("model,m", po::value<std::string>()->required(), kModelHelp);
   options.add_options()("json", "print one JSON object; sizes in bytes");
-  const auto values =
-      parse(words, kUsage, options, po::positional_options_description().add("model", 1));
+  const auto values = parse(words, kUsage, options);
   if (!values) return 0;
   const Checkpoint model = Checkpoint::open((*values)["model"].as<std::string>());
   const Sizes sizes = measure(model);

@@ -11,33 +11,30 @@
 
 namespace canopy::cli {
 
-std::span<const Command> commands() {
-  static constexpr Command kCommands[] = {
-      {"bench", "measure whole runs", run_bench},
-      {"calibrate", "measure what plans are made from", run_calibrate},
-      {"detokenize", "turn token ids into text", run_detokenize},
-      {"doctor", "measure this machine, and say what stands in the way", run_doctor},
-      {"generate", "continue a prompt", run_generate},
-      {"inflate", "write a function-preserving enlargement of a small model", run_inflate},
-      {"inspect", "show what a model is and what running it takes", run_inspect},
-      {"perplexity", "score a text", run_perplexity},
-      {"plan", "show what generate would do with a budget, and why", run_plan},
-      {"quantize", "write a GGUF of 4 or 8 bits, a draft for its own original", run_quantize},
-      {"tokenize", "turn text into token ids", run_tokenize},
-  };
-  return kCommands;
-}
-
 namespace {
 
-void print_help(std::ostream& out) {
-  out << "canopy: exact inference of language models far larger than memory\n\n"
-         "usage: canopy COMMAND [FLAG ...]      canopy COMMAND --help\n\n";
-  for (const Command& command : commands()) {
-    out << "  " << command.name << std::string(14 - command.name.size(), ' ') << command.summary
-        << "\n";
-  }
-  out << "\nExit codes: 0 done, 1 failed, 2 wrong usage, 130 stopped by Ctrl-C, 143 by SIGTERM.\n";
+constexpr Command kCommands[] = {
+    {"bench", "measure whole runs", run_bench},
+    {"calibrate", "measure what plans are made from", run_calibrate},
+    {"detokenize", "turn token ids into text", run_detokenize},
+    {"doctor", "measure this machine, and say what stands in the way", run_doctor},
+    {"generate", "continue a prompt", run_generate},
+    {"inflate", "write a function-preserving enlargement of a small model", run_inflate},
+    {"inspect", "show what a model is and what running it takes", run_inspect},
+    {"perplexity", "score a text", run_perplexity},
+    {"plan", "show what generate would do with a budget, and why", run_plan},
+    {"quantize", "write a GGUF of 4 or 8 bits, a draft for its own original", run_quantize},
+    {"tokenize", "turn text into token ids", run_tokenize},
+};
+constexpr CommandGroup kCanopy{
+    "", "Exact inference of language models far larger than memory.", kCommands,
+    "\nExit codes: 0 done, 1 failed, 2 wrong usage, 130 stopped by Ctrl-C, 143 by SIGTERM.\n"};
+
+/// "canopy generate", or "canopy" if the first word is no command.
+std::string name_of(const std::vector<std::string>& words) {
+  for (const Command& command : kCommands)
+    if (!words.empty() && command.name == words[0]) return "canopy " + words[0];
+  return "canopy";
 }
 
 /// Context that an Error gained on its way here stands on lines of its own; a user reads one.
@@ -49,21 +46,9 @@ std::string on_one_line(std::string message) {
 }
 
 int run(const std::vector<std::string>& words) {
-  if (words.empty()) {
-    print_help(std::cerr);
-    return 2;
-  }
-  if (words[0] == "--help" || words[0] == "-h" || words[0] == "help") {
-    print_help(std::cout);
-    return 0;
-  }
-  if (words[0] == "--version") {
-    std::cout << "canopy " CANOPY_VERSION "\n";
-    return 0;
-  }
-  for (const Command& command : commands())
-    if (command.name == words[0]) return command.run({words.begin() + 1, words.end()});
-  throw UsageError("unknown command '" + words[0] + "'");
+  if (words.empty() || words[0] != "--version") return run_one_of(kCanopy, words);
+  std::cout << "canopy " CANOPY_VERSION "\n";
+  return 0;
 }
 
 }  // namespace
@@ -73,7 +58,7 @@ int main(int argc, char** argv) {
   canopy::volunteer_for_oom_kill();  // nobody else's program should go for our weights
   canopy::cli::prepare_standard_streams();
   const std::vector<std::string> words(argv + 1, argv + argc);
-  const std::string name = words.empty() ? "canopy" : "canopy " + words[0];
+  const std::string name = canopy::cli::name_of(words);
   try {
     const int code = canopy::cli::run(words);
     canopy::cli::flush_out();

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <charconv>
 #include <iostream>
+#include <optional>
+#include <utility>
 
 #include "src/base/cpus.h"
 #include "src/base/error.h"
@@ -14,10 +16,22 @@ namespace po = boost::program_options;
 namespace {
 
 DType parse_kv_type(const std::string& flag, const std::string& text) {
-  if (text == "f32") return DType::kF32;
-  if (text == "f16") return DType::kF16;
-  if (text == "bf16") return DType::kBF16;
+  const std::string name = lower_case(text);
+  if (name == "f32") return DType::kF32;
+  if (name == "f16") return DType::kF16;
+  if (name == "bf16") return DType::kBF16;
   throw UsageError(flag + ": '" + text + "' is not a KV cache type; choose f32, f16 or bf16");
+}
+
+KvTypes kv_types(const po::variables_map& values) {
+  std::optional<DType> k, v;
+  for (auto& [flag, type] : {std::pair("cache-type-k", &k), std::pair("cache-type-v", &v)})
+    if (values.count(flag))
+      *type = parse_kv_type("--" + std::string(flag), values[flag].as<std::string>());
+  if (k && v && *k != *v)
+    throw UsageError("--cache-type-k, --cache-type-v: both halves of the KV cache have one type");
+  const DType type = k.value_or(v.value_or(DType::kF32));
+  return {type, type};
 }
 
 /// "0-3,8,16-31:2" as taskset takes it: CPUs, ranges, ranges with a stride; each CPU once, in the
@@ -74,14 +88,13 @@ po::options_description model_flags() {
   po::options_description flags("Model and memory");
   flags.add_options()                                                               //
       ("model,m", po::value<std::string>()->value_name("PATH")->required(),         //
-       "model: a Hugging Face directory or a GGUF file")                            //
+       kModelHelp)                                                                  //
       ("device", po::value<std::string>()->value_name("D")->default_value("auto"),  //
        "auto (a GPU, if there is one), cpu, cuda or cuda:N")                        //
-      ("memory", po::value<std::string>()->value_name("SIZE"),                      //
-       "bound on the whole process, e.g. 1G (default: 80% of the free memory)")     //
-      ("host-memory", po::value<std::string>()->value_name("SIZE"), "the same")     //
-      ("gpu-memory", po::value<std::string>()->value_name("SIZE"),                  //
-       "bound on what is used of the GPU's memory (default: all that is free)")     //
+      ("memory,host-memory", po::value<std::string>()->value_name("SIZE"),          //
+       "bound on the whole process, e.g. 1G (default: 80% of the free memory); also --host-memory")(
+          "gpu-memory", po::value<std::string>()->value_name("SIZE"),               //
+          "bound on what is used of the GPU's memory (default: all that is free)")  //
       ("enforce-eager",                                                             //
        "launch the draft's kernels one by one, instead of a CUDA graph for each level of a tree; a "
        "--trace does that, too")                                                         //
@@ -95,14 +108,14 @@ po::options_description model_flags() {
       ("ctx-size,c", po::value<int>()->value_name("N"),                                       //
        "context in tokens (default: as much as the request needs)")                           //
       ("threads,t", po::value<int>()->value_name("N")->default_value(0),                      //
-       "compute threads (0: one per physical core)")                                          //
+       "compute threads, at most one per CPU (0: one per physical core)")                     //
       ("cpu-list", po::value<std::string>()->value_name("LIST"),                              //
        "CPUs to compute and read on, e.g. 0-3,8 or 0-31:2: a thread bound to each, one of each "
-       "core first (default: any)")                                                      //
-      ("cache-type-k", po::value<std::string>()->value_name("T")->default_value("f32"),  //
-       "-ctk: KV cache type for K: f32, f16, bf16")                                      //
-      ("cache-type-v", po::value<std::string>()->value_name("T")->default_value("f32"),  //
-       "-ctv: KV cache type for V: f32, f16, bf16")                                      //
+       "core first (default: any)")                                           //
+      ("cache-type-k", po::value<std::string>()->value_name("T"),             //
+       "-ctk: type of the KV cache, of V as of K: f32 (default), f16, bf16")  //
+      ("cache-type-v", po::value<std::string>()->value_name("T"),             //
+       "-ctv: the same")                                                      //
       ("progress", "report progress on stderr even when it is not a terminal");
   return flags;
 }
@@ -126,10 +139,18 @@ void choose_device(const po::variables_map& values, DeviceChoice& device,
   if (values.count("gpu-memory")) device.gpu_memory = size_above_zero(values, "gpu-memory");
 }
 
+int threads_of(const po::variables_map& values) {
+  const int wanted = at_least(values, "threads", 0, 0);
+  const auto cpus = static_cast<int>(allowed_cpus().size());
+  if (wanted > cpus)
+    std::cerr << "note: --threads " << wanted << ": this process may use " << cpus
+              << (cpus == 1 ? " CPU" : " CPUs") << ", and takes as many threads\n";
+  return std::min(wanted, cpus);
+}
+
 EngineOptions engine_options(const po::variables_map& values, const std::optional<Gpus>& gpus) {
   EngineOptions options;
-  options.device.threads = values["threads"].as<int>();
-  if (options.device.threads < 0) throw UsageError("--threads: must be 0 or more");
+  options.device.threads = threads_of(values);
   if (values.count("cpu-list")) {
     auto& cpus = options.device.cpus;
     cpus = parse_cpu_list("--cpu-list", values["cpu-list"].as<std::string>());
@@ -138,10 +159,7 @@ EngineOptions engine_options(const po::variables_map& values, const std::optiona
                        " are more than the CPUs of --cpu-list, " + std::to_string(cpus.size()));
   }
   choose_device(values, options.device, gpus);
-  if (values.count("memory") && values.count("host-memory"))
-    throw UsageError("--host-memory: is the same as --memory; give one of them");
-  for (const char* flag : {"memory", "host-memory"})
-    if (values.count(flag)) options.plan.memory = size_above_zero(values, flag);
+  if (values.count("memory")) options.plan.memory = size_above_zero(values, "memory");
   if (values.count("n-gpu-layers")) {
     const std::string layers = values["n-gpu-layers"].as<std::string>();
     if (!values["resident"].defaulted())
@@ -154,10 +172,10 @@ EngineOptions engine_options(const po::variables_map& values, const std::optiona
     options.plan.resident = parse_size("--resident", resident);
   options.graphs = values.count("enforce-eager") == 0;
   options.verify_weights = values.count("verify-weights") > 0;
-  if (values.count("ctx-size") && (options.plan.context = values["ctx-size"].as<int>()) < 1)
-    throw UsageError("--ctx-size: must be at least 1");
-  options.plan.kv = {parse_kv_type("--cache-type-k", values["cache-type-k"].as<std::string>()),
-                     parse_kv_type("--cache-type-v", values["cache-type-v"].as<std::string>())};
+  options.plan.context = at_least(values, "ctx-size", 1, 0);
+  if (options.plan.context > kMostTokens)
+    throw UsageError("--ctx-size: must be at most " + std::to_string(kMostTokens));
+  options.plan.kv = kv_types(values);
   return options;
 }
 

@@ -5,6 +5,12 @@
 
 namespace canopy::cli {
 
+/// What help says of -m.
+inline constexpr const char* kModelHelp =
+    "model: a Hugging Face directory or a GGUF file; -m may be left out";
+/// Longer texts than any model's, but their sums are numbers still.
+inline constexpr int kMostTokens = 10'000'000;
+
 /// The flags that every command which runs a model shares: -m, --device, --memory, --gpu-memory,
 /// --resident, -c, -t, --cpu-list, -ctk, -ctv, --progress.
 boost::program_options::options_description model_flags();
@@ -13,6 +19,9 @@ boost::program_options::options_description model_flags();
 /// `gpus`: those of another machine that is planned for; without them, this one's.
 void choose_device(const boost::program_options::variables_map& values, DeviceChoice& device,
                    const std::optional<Gpus>& gpus = std::nullopt);
+
+/// -t: at most the CPUs that this process may use; a note on stderr where it asks for more.
+int threads_of(const boost::program_options::variables_map& values);
 
 /// Those flags as options; the caller fills in what it knows of prompt and speculation.
 EngineOptions engine_options(const boost::program_options::variables_map& values,

@@ -7,17 +7,19 @@
 #include "src/base/cpus.h"
 #include "src/cli/command.h"
 #include "src/cli/commands.h"
+#include "src/cli/model_options.h"
 #include "src/cli/write_progress.h"
 
 namespace canopy::cli {
 
 namespace {
 
-DType parse_type(const std::string& text) {
+DType parse_type(const std::string& given) {
+  const std::string text = lower_case(given);
   if (text == "q4_0") return DType::kQ4_0;
   if (text == "q4_1") return DType::kQ4_1;
   if (text == "q8_0") return DType::kQ8_0;
-  throw UsageError("--type: '" + text + "' is not q4_0, q4_1 or q8_0");
+  throw UsageError("--type: '" + given + "' is not q4_0, q4_1 or q8_0");
 }
 
 }  // namespace
@@ -25,8 +27,7 @@ DType parse_type(const std::string& text) {
 int run_quantize(const std::vector<std::string>& words) {
   namespace po = boost::program_options;
   po::options_description options("flags");
-  options.add_options()("model,m", po::value<std::string>()->required(),
-                        "a Hugging Face directory or a GGUF file");
+  options.add_options()("model,m", po::value<std::string>()->required(), kModelHelp);
   options.add_options()("output,o", po::value<std::string>()->required(), "GGUF file to write");
   options.add_options()("type", po::value<std::string>()->required(), "q4_0, q4_1 or q8_0");
   options.add_options()("threads,t", po::value<int>()->default_value(0),
@@ -42,7 +43,7 @@ int run_quantize(const std::vector<std::string>& words) {
   const std::string output = (*values)["output"].as<std::string>(),
                     type = (*values)["type"].as<std::string>();
   const DType dtype = parse_type(type);
-  const int threads = at_least(*values, "threads", 0, 0);
+  const int threads = threads_of(*values);
   const Checkpoint model = Checkpoint::open((*values)["model"].as<std::string>());
   WriteProgress progress(*values);
   const QuantizeReport report =

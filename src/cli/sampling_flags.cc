@@ -6,9 +6,9 @@ namespace po = boost::program_options;
 
 po::options_description sampling_flags() {
   po::options_description flags("Sampling");
-  flags.add_options()                                                          //
-      ("temp", po::value<float>()->value_name("T")->default_value(0.0f, "0"),  //
-       "temperature; 0 takes the likeliest token")                             //
+  flags.add_options()                                                                      //
+      ("temp,temperature", po::value<float>()->value_name("T")->default_value(0.0f, "0"),  //
+       "temperature; 0 takes the likeliest token; also --temperature")                     //
       ("top-k", po::value<int>()->value_name("K")->default_value(0),
        "keep the K likeliest (0: all)")                                         //
       ("top-p", po::value<float>()->value_name("P")->default_value(1.0f, "1"),  //

@@ -6,6 +6,9 @@
 
 namespace canopy::cli {
 
+/// The names of -n.
+inline constexpr const char* kLengthFlag = "n-predict,max-tokens,max-new-tokens,n";
+
 /// --temp, --top-k, --top-p, --seed.
 boost::program_options::options_description sampling_flags();
 /// Throws UsageError for numbers that are none of a sampling.

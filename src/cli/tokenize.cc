@@ -8,6 +8,7 @@
 #include "src/base/error.h"
 #include "src/cli/command.h"
 #include "src/cli/commands.h"
+#include "src/cli/model_options.h"
 #include "src/cli/output.h"
 #include "src/text/tokenizer.h"
 
@@ -30,7 +31,7 @@ constexpr const char* kDetokenizeUsage =
 po::options_description model_flag() {
   po::options_description flags;
   flags.add_options()("model,m", po::value<std::string>()->value_name("PATH")->required(),
-                      "model: a Hugging Face directory or a GGUF file");
+                      kModelHelp);
   return flags;
 }
 

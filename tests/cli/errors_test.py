@@ -32,12 +32,24 @@ class Errors(TempDirCase):
         return model
 
     def test_usage(self):
-        self.fails(2, "genrate", says=["genrate"])
+        self.fails(2, "genrate", says=["'genrate'", "did you mean generate?"])
+        self.fails(2, "frobnicate", says=["'frobnicate'", "there are bench,", "tokenize"])
+        self.fails(2, "calibrate", "accept", says=["did you mean acceptance?"])
+        self.fails(2, "bench", "decoed", says=["'bench decoed'", "did you mean decode?"])
         self.fails(2, "generate", "-m", TINY, "-p", "x", "--no-such-flag", says=["no-such-flag"])
+        for flag, says in (("-cnv", "did you mean -ctv?"), ("-no-cnv", "unknown flag -no-cnv"), ("-hf", "did you mean -"),
+                           ("-fa", "did you mean -"), ("-sys", "unknown flag -sys"), ("-temp", "did you mean --temp?"),
+                           ("--max-tokes", "unknown flag"), ("--n_predict=4", "did you mean --n-predict?"),
+                           ("-n128", "did you mean -n 128?"), ("-nfoo", "unknown flag -nfoo")):
+            self.fails(2, "generate", "-m", TINY, "-p", "x", flag, says=[f"unknown flag {flag.split('=')[0]}", says])
+        self.fails(2, "generate", "-m", TINY, "-p", "once", "upon", says=["'upon'", "quotes"])
+        self.fails(2, "generate", TINY, "-p", "once", "upon", says=["'upon'", "quotes"])
         self.fails(2, "generate", "-p", "x", says=["model"])
         self.fails(2, "generate", "-m", TINY, says=["prompt"])
         self.fails(2, "generate", "-m", TINY, "-p", "x", "-f", "y", says=["prompt"])
         self.fails(2, "generate", "-m", TINY, "-p", "x", "-n", "0", says=["n-predict"])
+        for count in ("0", "2147483647"):
+            self.fails(2, "generate", "-m", TINY, "-p", "x", "-c", count, says=["ctx-size"])
         self.fails(2, "generate", "-m", TINY, "-p", "x", "-n", "ten", says=["n-predict"])
         self.fails(2, "generate", "-m", TINY, "-p", "x", "--temp", "-1", says=["temp"])
         self.fails(2, "generate", "-m", TINY, "-p", "x", "--temp", "nan", says=["temp"])
@@ -62,6 +74,8 @@ class Errors(TempDirCase):
             (self.dir / "tree.json").write_text(text)
             self.fails(2, *drafted, "--tree", self.dir / "tree.json", says=["tree.json", says])
         self.fails(2, "generate", "-m", TINY, "-p", "x", "-ctk", "q8", says=["cache-type-k"])
+        self.fails(2, "generate", "-m", TINY, "-p", "x", "-ctk", "f16", "-ctv", "bf16",
+                   says=["--cache-type-k", "--cache-type-v"])
         self.fails(2, "generate", "-m", TINY, "-p", "x", "--logprobs", "3", says=["--logprobs"])
         sampled = ("generate", "-m", TINY, "-p", "x", "--temp", "1", "--num-samples")
         for count in ("0", "-3", "100001"):
@@ -81,8 +95,20 @@ class Errors(TempDirCase):
                             ("n-predict", 0), ("ctx-size", 255)):
             self.fails(2, *acceptance, "-md", TINY, f"--{flag}", value, says=[flag])
         self.fails(2, "inspect", says=["model"])
-        self.fails(2, "inspect", TINY, TINY)
+        self.fails(2, "inspect", TINY, TINY, says=["model is given already"])
         self.assertEqual(run().returncode, 2)
+
+    def test_help_by_word(self):
+        for words, flag in ((["generate"], ["generate"]), (["bench"], ["bench"]), (["bench", "decode"], ["bench", "decode"]),
+                            (["inspect"], ["inspect"]), (["calibrate", "hardware"], ["calibrate", "hardware"])):
+            expected = run(*flag, "--help").stdout
+            self.assertIn("usage: canopy " + words[0], expected)
+            for asked in (["help", *words], [*words, "help"]):
+                result = run(*asked)
+                self.assertEqual((result.returncode, result.stdout), (0, expected), asked)
+        self.assertEqual(run("calibrate", "help").stdout, run("calibrate", "--help").stdout)
+        self.assertEqual(run("help").stdout, run("--help").stdout)
+        self.fails(2, "help", "genrate", says=["did you mean generate?"])
 
     def test_help(self):
         for words in (["--help"], ["generate", "--help"], ["tokenize", "--help"], ["detokenize", "--help"],

@@ -1,0 +1,117 @@
+// How the words of a command line become flags.
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <iostream>
+
+#include "src/cli/command.h"
+#include "src/cli/spelling.h"
+
+namespace canopy::cli {
+
+namespace po = boost::program_options;
+
+namespace {
+
+namespace style = po::command_line_style;
+constexpr int kStyle = style::allow_long | style::long_allow_adjacent | style::long_allow_next |
+                       style::allow_short | style::allow_dash_for_short | style::short_allow_next;
+
+/// llama.cpp's long flags with one dash, and what they are called here.
+constexpr std::array<std::array<std::string_view, 2>, 4> kOneDash{{{"-md", "model-draft"},
+                                                                   {"-ctk", "cache-type-k"},
+                                                                   {"-ctv", "cache-type-v"},
+                                                                   {"-ngl", "n-gpu-layers"}}};
+
+/// Boost's parsers would take "-cnv" for -c with the value "nv". Here a word of one dash and
+/// several letters is a flag of its own, one of the above or unknown.
+std::vector<po::option> parse_one_dash(std::vector<std::string>& words) {
+  const std::string word = words.front();
+  if (word.size() < 3 || word[0] != '-' || !std::isalpha(static_cast<unsigned char>(word[1])))
+    return {};
+  po::option flag;
+  flag.string_key = word;
+  for (const auto& [brief, full] : kOneDash)
+    if (word == brief) flag.string_key = full;
+  flag.original_tokens.push_back(word);
+  words.erase(words.begin());
+  return {flag};
+}
+
+std::vector<std::string> names_of(const po::options_description& options) {
+  std::vector<std::string> names;
+  for (const auto& option : options.options()) {
+    const auto [long_names, count] = option->long_names();
+    for (std::size_t i = 0; i < count; ++i) names.push_back("--" + long_names[i]);
+    if (const std::string brief = option->canonical_display_name(style::allow_dash_for_short);
+        brief.size() == 2)
+      names.push_back(brief);
+    for (const auto& [brief, full] : kOneDash)
+      if (count > 0 && full == long_names[0]) names.emplace_back(brief);
+  }
+  return names;
+}
+
+UsageError unknown_flag(std::string flag, const po::options_description& options) {
+  flag.resize(std::min(flag.find('='), flag.size()));
+  const std::vector<std::string> known = names_of(options);
+  const bool value_inside = flag.size() > 2 && std::isdigit(static_cast<unsigned char>(flag[2])) &&
+                            std::find(known.begin(), known.end(), flag.substr(0, 2)) != known.end();
+  return UsageError("unknown flag " + flag +
+                    (value_inside
+                         ? "; did you mean " + flag.substr(0, 2) + " " + flag.substr(2) + "?"
+                         : did_you_mean(flag, known)));
+}
+
+/// One word without a flag is the model, where a command takes one.
+void check_words(const po::parsed_options& parsed) {
+  bool model = false;
+  for (const po::option& option : parsed.options) {
+    if (option.string_key != "model") continue;
+    if (model && option.position_key >= 0)
+      throw UsageError("'" + option.value.front() +
+                       "' belongs to no flag, and the model is given already; a text of several "
+                       "words needs quotes");
+    model = true;
+  }
+}
+
+}  // namespace
+
+std::optional<po::variables_map> parse(const std::vector<std::string>& words,
+                                       std::string_view usage, po::options_description options) {
+  options.add_options()("help,h", "print this and exit");
+  const auto print_help = [&] { std::cout << usage << "\n\n" << options; };
+  if (words == std::vector<std::string>{"help"}) {
+    print_help();
+    return std::nullopt;
+  }
+  po::positional_options_description positional;
+  if (options.find_nothrow("model", false) != nullptr) positional.add("model", -1);
+  po::variables_map values;
+  try {
+    const po::parsed_options parsed = po::command_line_parser(words)
+                                          .options(options)
+                                          .positional(positional)
+                                          .extra_style_parser(parse_one_dash)
+                                          .style(kStyle)
+                                          .run();
+    const auto asks = [](const po::option& option) { return option.string_key == "help"; };
+    if (std::any_of(parsed.options.begin(), parsed.options.end(), asks)) {
+      print_help();
+      return std::nullopt;
+    }
+    check_words(parsed);
+    po::store(parsed, values);
+    po::notify(values);
+  } catch (const po::unknown_option& e) {
+    throw unknown_flag(e.get_option_name(), options);
+  } catch (const po::too_many_positional_options_error&) {
+    throw UsageError("takes no word without a flag");
+  } catch (const po::error& e) {
+    throw UsageError(e.what());
+  }
+  return values;
+}
+
+}  // namespace canopy::cli
