@@ -68,10 +68,10 @@ def main():
         rounded, exact = log_probabilities(torch.bfloat16), log_probabilities(torch.float32)
     ours, theirs, same = [], [], 0
     for position, report in enumerate(said["logprobs"]):
-        for token in report["top"]:
+        for token in report["top_logprobs"]:
             ours.append(token["logprob"] - exact[position, token["id"]].item())
             theirs.append(rounded[position, token["id"]].item() - exact[position, token["id"]].item())
-        same += report["top"][0]["id"] == exact[position].argmax().item()
+        same += report["top_logprobs"][0]["id"] == exact[position].argmax().item()
     off = lambda errors: (statistics.fmean(e * e for e in errors)) ** 0.5
     print(f"{TOKENS} positions behind {PROMPT} tokens, 20 log probabilities each, against f32: canopy is off by {off(ours):.2e} "
           f"(at most {max(map(abs, ours)):.2e}), PyTorch in bf16 by {off(theirs):.2e} (at most {max(map(abs, theirs)):.2e}); "

@@ -272,7 +272,7 @@ def compare_texts(records, model, memory):
             tokens = ",".join(map(str, model.tokens(record["prompt"]) + ours[:common]))
             done = canopy("generate", "-m", model.path(), "--tokens", tokens, "-n", 1, "--ignore-eos", "--logprobs", 20, "--json",
                           "--memory", memory, stdout=subprocess.PIPE)
-            logprobs = {t["id"]: t["logprob"] for t in json.loads(done.stdout)["logprobs"][0]["top"]}
+            logprobs = {t["id"]: t["logprob"] for t in json.loads(done.stdout)["logprobs"][0]["top_logprobs"]}
             margin = logprobs[ours[common]] - logprobs.get(theirs[common], min(logprobs.values()))
         yield {"group": "texts", "system": record["system"], "model": model.name, "prompt": record["prompt"]["id"],
                "compared": compared, "common": common, "margin": margin}

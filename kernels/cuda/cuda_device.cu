@@ -298,10 +298,15 @@ class CudaDevice final : public Device {
 }  // namespace
 
 Gpus find_gpus() {
+  int driver = 0;
+  if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0)
+    return {{}, "no NVIDIA driver is installed"};
   Gpus found;
   try {
     int count = 0;
-    check(cudaGetDeviceCount(&count), "no GPU can be used");
+    const cudaError_t answer = cudaGetDeviceCount(&count);
+    if (answer == cudaErrorNoDevice) return {{}, "the NVIDIA driver finds no GPU"};
+    check(answer, "no GPU can be used");
     for (int i = 0; i < count; ++i) {
       cudaDeviceProp properties{};
       check(cudaGetDeviceProperties(&properties, i), "reading a GPU's properties");

@@ -286,7 +286,8 @@ class Copies {
 
 std::vector<Finding> gpus() {
   const Gpus found = find_gpus();
-  if (found.all.empty()) return {{"GPU", "none: " + found.why_none, json(), ""}};
+  if (found.all.empty())
+    return {{"GPU", "none (" + found.why_none + "); all is computed on the CPU", json(), ""}};
   std::vector<Finding> findings;
   for (std::size_t i = 0; i < found.all.size(); ++i) {
     const Gpu& gpu = found.all[i];

@@ -1,10 +1,13 @@
 // canopy generate: continues a prompt.
+#include <unistd.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <iomanip>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <sstream>
 
 #include "src/base/error.h"
@@ -25,12 +28,12 @@ namespace {
 
 constexpr const char* kUsage =
     "usage: canopy generate -m MODEL [-md DRAFT] (-p TEXT | -f FILE | --tokens 1,2,3) [FLAG "
-    "...]\n\n"
-    "Continues a prompt. With a draft model a tree of likely continuations is checked in each "
-    "sweep over\n"
-    "the model; the text is the model's own all the same: exactly plain decoding's at temperature "
-    "0, and\n"
-    "distributed as the model's at any other.";
+    "...]\n"
+    "       ... | canopy generate -m MODEL [FLAG ...]\n\n"
+    "Continues a prompt, which is read from stdin where no flag gives one. With a draft model a\n"
+    "tree of likely continuations is checked in each sweep over the model; the text is the\n"
+    "model's own all the same: exactly plain decoding's at temperature 0, and distributed as the\n"
+    "model's at any other.";
 
 // Their texts wait in memory for the report.
 constexpr int kMostSamples = 100'000;
@@ -40,11 +43,14 @@ po::options_description flags() {
   po::options_description prompt("Prompt and length");
   prompt.add_options()  //
       ("prompt,p", po::value<std::string>()->value_name("TEXT"),
-       "the prompt; - reads it from stdin")                                                      //
-      ("file,f", po::value<std::string>()->value_name("FILE"), "read the prompt from a file")    //
+       "the prompt; - reads it from stdin")                     //
+      ("file,f", po::value<std::string>()->value_name("FILE"),  //
+       "read the prompt from a file. One newline at the end of a file or of stdin does not belong "
+       "to the prompt")                                                                          //
       ("tokens", po::value<std::string>()->value_name("IDS"), "the prompt as token ids: 1,2,3")  //
-      ("n-predict,n", po::value<int>()->value_name("N")->default_value(128),
-       "most tokens to generate, of each sample")  //
+      (kLengthFlag, po::value<int>()->value_name("N")->default_value(128),
+       "most tokens to generate, of each sample; -1: until the model ends the text or the context "
+       "is full; also --max-tokens, --max-new-tokens")  //
       ("num-samples", po::value<int>()->value_name("K")->default_value(1),
        "continue the prompt K times, all in the same sweeps as far as memory goes: a JSON line for "
        "each, in order. Sample 0 is the text without this flag, given the same tree")  //
@@ -81,18 +87,28 @@ std::vector<TokenId> parse_tokens(const std::string& text) {
   }
 }
 
-std::vector<TokenId> read_prompt(const po::variables_map& values, const Tokenizer& tokenizer,
-                                 int vocab) {
-  if (!values.count("tokens")) {
-    const std::string text = values.count("file") ? read_text(values["file"].as<std::string>())
-                             : values["prompt"].as<std::string>() == "-"
-                                 ? read_text("-")
-                                 : values["prompt"].as<std::string>();
-    std::vector<TokenId> tokens = tokenizer.encode(text, AddSpecial::kYes);
+/// Nothing where the prompt is given as tokens. Reads standard input before anything turns Ctrl-C
+/// into a request.
+std::optional<std::string> prompt_text(const po::variables_map& values) {
+  if (values.count("tokens")) return std::nullopt;
+  const bool given = values.count("prompt") > 0;
+  if (given && values["prompt"].as<std::string>() != "-") return values["prompt"].as<std::string>();
+  std::string text = read_text(values.count("file") ? values["file"].as<std::string>() : "-");
+  if (text.empty() && !given && !values.count("file"))
+    throw UsageError("standard input is empty, and no flag gives a prompt: -p, -f or --tokens");
+  if (text.ends_with('\n')) text.pop_back();
+  return text;
+}
+
+std::vector<TokenId> encode_prompt(const std::optional<std::string>& text,
+                                   const po::variables_map& values, const ModelFiles& models) {
+  if (text) {
+    std::vector<TokenId> tokens = models.tokenizer->encode(*text, AddSpecial::kYes);
     if (tokens.empty())
       throw Error("the prompt is empty and this model has no token to begin with: give it a text");
     return tokens;
   }
+  const int vocab = models.target.config().vocab;
   std::vector<TokenId> tokens = parse_tokens(values["tokens"].as<std::string>());
   for (const TokenId token : tokens)
     if (token >= vocab)
@@ -108,7 +124,8 @@ std::string rate(double bytes, Seconds time) {
 
 void check_flags(const po::variables_map& values) {
   const auto prompts = values.count("prompt") + values.count("file") + values.count("tokens");
-  if (prompts != 1) throw UsageError("give one prompt: -p TEXT, -f FILE or --tokens IDS");
+  if (prompts > 1 || (prompts == 0 && isatty(STDIN_FILENO) == 1))
+    throw UsageError("give one prompt: -p TEXT, -f FILE, --tokens IDS, or a text on stdin");
   const int samples = values["num-samples"].as<int>();
   if (samples < 1 || samples > kMostSamples)
     throw UsageError("--num-samples: must be between 1 and " + std::to_string(kMostSamples));
@@ -124,13 +141,59 @@ void check_flags(const po::variables_map& values) {
     throw UsageError("--logprobs: needs --json, --report FILE or --num-samples");
 }
 
+/// -n: nothing for -1.
+std::optional<int> wanted_tokens(const po::variables_map& values) {
+  const int wanted = values["n-predict"].as<int>();
+  if (wanted == -1) return std::nullopt;
+  if (wanted < 1 || wanted > kMostTokens)
+    throw UsageError("--n-predict: must be from 1 to " + std::to_string(kMostTokens) +
+                     ", or -1 for as many as there are");
+  return wanted;
+}
+
+/// The context where no flag gives one: what the request needs, or all that the model was made for.
+void fit_context(std::optional<int> wanted, const ModelConfig& model, PlanRequest& plan) {
+  if (plan.context == 0 && !wanted && model.max_positions <= 0)
+    throw UsageError("--n-predict -1: this model does not say how long a text may be: give -c N");
+  if (plan.context == 0) plan.context = wanted ? plan.max_prompt + *wanted : model.max_positions;
+  if (plan.context <= plan.max_prompt)
+    throw UsageError("--ctx-size: the prompt alone has " + std::to_string(plan.max_prompt) +
+                     " tokens, and the context " + std::to_string(plan.context) +
+                     "; leave room for at least one more");
+}
+
 struct Wanted {
-  int samples = 1, tokens = 0;  // tokens of each
+  int samples = 1;
+  std::optional<int> tokens;  // of each; nothing: until the model ends them
 };
 
-/// The live line: how far the step is or what it gave, how long the rest will take at this pace,
-/// how the link fares. What matters most comes first: a narrow terminal cuts the end.
-std::string describe(const StepProgress& step, const Engine& engine, const Wanted& wanted) {
+/// How long the rest will take, at the pace of all steps but the first: that one runs the prompt.
+class Eta {
+ public:
+  void after(const StepProgress& step) {
+    last_ = {step.since_start, step.total_tokens};
+    if (step.step == 1) first_ = last_;
+  }
+  /// Nothing before the second step is over.
+  std::optional<Seconds> left(const StepProgress& now, double tokens) const {
+    if (last_.tokens == first_.tokens) return std::nullopt;
+    const Seconds per_token = (last_.time - first_.time) / (last_.tokens - first_.tokens);
+    return std::max(Seconds{},
+                    per_token * (tokens - last_.tokens) - (now.since_start - last_.time));
+  }
+
+ private:
+  struct Point {
+    Seconds time{};
+    int tokens = 0;
+  };
+  Point first_, last_;
+};
+
+/// The live line: how far the step is or what it gave, how long the rest will take, how the link
+/// fares. What matters most comes first: a narrow terminal cuts the end.
+std::string describe(const StepProgress& step, const Engine& engine, const Wanted& wanted,
+                     const Eta& eta) {
   const auto percent = [](double share) { return std::to_string(std::lround(100 * share)) + "%"; };
   std::ostringstream line;
   line << std::fixed << std::setprecision(1) << "step " << step.step;
@@ -139,10 +202,11 @@ std::string describe(const StepProgress& step, const Engine& engine, const Wante
   else
     line << ", layer " << std::min(step.layer + 1, step.layers) << "/" << step.layers;
   if (wanted.samples > 1) line << ", " << step.texts_done << "/" << wanted.samples << " samples";
+  if (wanted.tokens)
+    if (const auto left = eta.left(step, double{1} * wanted.samples * *wanted.tokens);
+        left && left->count() >= 1)
+      line << ", " << std::lround(left->count()) << " s left";
   if (step.total_tokens > 0) {
-    const double all = static_cast<double>(wanted.samples) * wanted.tokens;
-    const double left = step.since_start.count() / step.total_tokens * (all - step.total_tokens);
-    if (left >= 1) line << ", " << std::lround(left) << " s left";
     const int sweeps = step.new_tokens > 0 ? step.step : step.step - 1;
     line << ", " << static_cast<double>(step.total_tokens) / sweeps << " tokens/sweep";
   }
@@ -154,8 +218,7 @@ std::string describe(const StepProgress& step, const Engine& engine, const Wante
     if (const LinkSample& probe = engine.link_probe(); probe.bytes > 0 && !uploads)
       line << " (" << percent(bytes / step.time.count() / probe.bytes_per_second()) << " of disk)";
     line << ", link busy "
-         << percent((uploads ? step.link.upload_busy : step.link.busy) / step.time) << ", stalled "
-         << percent(step.link.stall / step.time);
+         << percent((uploads ? step.link.upload_busy : step.link.busy) / step.time);
   }
   return line.str();
 }
@@ -203,6 +266,27 @@ json report_json(const Engine& engine, const BatchReport& report, std::size_t pr
   return out;
 }
 
+/// Why the text is not longer, where the user may wonder; the exit code. `room`: tokens that fit
+/// the context behind the prompt.
+int tell_the_end(const BatchReport& report, const Wanted& wanted, int context, int room) {
+  const auto cancelled =
+      std::count_if(report.texts.begin(), report.texts.end(),
+                    [](const GenerateReport& text) { return text.finish_reason == "cancelled"; });
+  const bool full = std::any_of(report.texts.begin(), report.texts.end(), [&](const auto& one) {
+    return one.finish_reason == "length" && std::ssize(one.tokens) == room;
+  });
+  if (full && wanted.tokens != room)
+    std::cerr << "note: the text ends where the context of " << context
+              << " tokens is full; -c N makes room for more\n";
+  if (cancelled == 0) return 0;
+  std::cerr << "canopy generate: stopped after " << report.tokens << " tokens";
+  if (wanted.samples > 1)
+    std::cerr << ": " << wanted.samples - cancelled << " of " << wanted.samples
+              << " samples are complete";
+  std::cerr << "\n";
+  return Interrupt::exit_code();
+}
+
 }  // namespace
 
 int run_generate(const std::vector<std::string>& words) {
@@ -214,24 +298,22 @@ int run_generate(const std::vector<std::string>& words) {
   GenerateRequest request;
   request.sampling = sampling_of(values);
   request.seed = seed_of(values);
-  request.max_new_tokens = at_least(values, "n-predict", 1, 128);
+  const std::optional<int> wanted = wanted_tokens(values);
   request.ignore_end = values.count("ignore-eos") > 0;
   request.logprobs = at_least(values, "logprobs", 0, 0);
   const int samples = values["num-samples"].as<int>();
   options.plan.max_sequences = samples;
   set_speculation(values, options);
+  const std::optional<std::string> text = prompt_text(values);
 
   const Interrupt interrupt;
   ModelFiles models = open_speculating_models(values, options);
-  const std::vector<TokenId> prompt =
-      read_prompt(values, *models.tokenizer, models.target.config().vocab);
+  const std::vector<TokenId> prompt = encode_prompt(text, values, models);
   request.prompt = prompt;
   options.plan.max_prompt = static_cast<int>(prompt.size());
-  const int wanted = options.plan.max_prompt + request.max_new_tokens;
-  if (options.plan.context == 0) options.plan.context = wanted;
-  if (options.plan.context <= options.plan.max_prompt)
-    throw UsageError("--ctx-size: the prompt alone has " + std::to_string(prompt.size()) +
-                     " tokens; leave room for at least one more");
+  fit_context(wanted, models.target.config(), options.plan);
+  const int room = options.plan.context - options.plan.max_prompt;
+  request.max_new_tokens = wanted.value_or(room);
 
   ProgressLine progress(values);
   std::optional<Trace> trace;
@@ -260,13 +342,15 @@ int run_generate(const std::vector<std::string>& words) {
   TextStream stream(tokenizer);
   SampleLines lines(progress, samples);
   GenerateEvents events;
+  Eta eta;
   events.on_step = [&](const StepProgress& step) {
+    if (step.new_tokens > 0) eta.after(step);
     if (step.new_tokens > 0 || progress.wants_glimpse())
-      progress.show(describe(step, *engine, {samples, request.max_new_tokens}));
+      progress.show(describe(step, *engine, {samples, wanted}, eta));
   };
   if (samples > 1)
-    events.on_text = [&](std::size_t sample, const GenerateReport& text) {
-      lines.add(sample, tokenizer, text);
+    events.on_text = [&](std::size_t sample, const GenerateReport& done) {
+      lines.add(sample, tokenizer, done);
     };
   else if (!as_json)
     events.on_token = [&](std::size_t, TokenId token) { progress.write(stream.push(token)); };
@@ -278,7 +362,7 @@ int run_generate(const std::vector<std::string>& words) {
   progress.show("prefill: " + std::to_string(prompt.size()) + " tokens");
   const BatchReport report = engine->generate(requests, events, interrupt.token());
   lines.flush();
-  if (samples == 1 && !as_json) progress.write(stream.flush() + "\n");
+  if (samples == 1 && !as_json) progress.write(end_of_text(stream, report.texts.front()) + "\n");
   progress.end();
   if (trace) trace->close();
   if (as_json || values.count("report")) {
@@ -288,15 +372,7 @@ int run_generate(const std::vector<std::string>& words) {
     if (as_json) std::cout << object;
     if (values.count("report")) write_text(values["report"].as<std::string>(), object);
   }
-  const auto cancelled =
-      std::count_if(report.texts.begin(), report.texts.end(),
-                    [](const GenerateReport& text) { return text.finish_reason == "cancelled"; });
-  if (cancelled == 0) return 0;
-  std::cerr << "canopy generate: stopped after " << report.tokens << " tokens";
-  if (samples > 1)
-    std::cerr << ": " << samples - cancelled << " of " << samples << " samples are complete";
-  std::cerr << "\n";
-  return Interrupt::exit_code();
+  return tell_the_end(report, {samples, wanted}, options.plan.context, room);
 }
 
 }  // namespace canopy::cli

@@ -12,12 +12,21 @@ namespace {
 
 json logprobs_json(const Tokenizer& tokenizer, const TokenReport& report) {
   const auto entry = [&](const TokenLogprob& t) {
-    return json{
-        {"id", t.token}, {"token", tokenizer.token_string(t.token)}, {"logprob", t.logprob}};
+    json out{{"id", t.token}, {"logprob", t.logprob}};
+    if (tokenizer.is_special(t.token)) {  // it has a name, and no text
+      out["token"] = tokenizer.token_string(t.token);
+      out["bytes"] = nullptr;
+      return out;
+    }
+    const std::string_view piece = tokenizer.piece(t.token);
+    out["token"] = piece;
+    out["bytes"] = json::array();
+    for (const char byte : piece) out["bytes"].push_back(static_cast<unsigned char>(byte));
+    return out;
   };
   json out = entry(report.chosen);
-  out["top"] = json::array();
-  for (const TokenLogprob& t : report.top) out["top"].push_back(entry(t));
+  out["top_logprobs"] = json::array();
+  for (const TokenLogprob& t : report.top) out["top_logprobs"].push_back(entry(t));
   return out;
 }
 
@@ -30,15 +39,16 @@ json placement_json(const Placement& placement) {
 
 }  // namespace
 
-std::string text_of(const Tokenizer& tokenizer, std::span<const TokenId> tokens) {
-  TextStream stream(tokenizer);
-  std::string text;
-  for (const TokenId token : tokens) text += stream.push(token);
-  return text + stream.flush();
+std::string end_of_text(TextStream& stream, const GenerateReport& report) {
+  const std::string rest = stream.flush();
+  return report.finish_reason == "stop" ? rest : "";
 }
 
 json text_json(const Tokenizer& tokenizer, const GenerateReport& report) {
-  json out{{"text", text_of(tokenizer, report.tokens)},
+  TextStream stream(tokenizer);
+  std::string text;
+  for (const TokenId token : report.tokens) text += stream.push(token);
+  json out{{"text", text + end_of_text(stream, report)},
            {"tokens", report.tokens},
            {"finish_reason", report.finish_reason}};
   if (report.logprobs.empty()) return out;

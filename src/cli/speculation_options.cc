@@ -1,5 +1,6 @@
 #include "src/cli/speculation_options.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <iostream>
 
@@ -91,8 +92,17 @@ void set_speculation(const po::variables_map& values, EngineOptions& options) {
 
 ModelFiles open_speculating_models(const po::variables_map& values, const EngineOptions& options) {
   const bool speculate = options.plan.spec != Spec::kNone && values.count("model-draft") > 0;
-  return open_models(values["model"].as<std::string>(),
-                     speculate ? values["model-draft"].as<std::string>() : "");
+  ModelFiles models = open_models(values["model"].as<std::string>(),
+                                  speculate ? values["model-draft"].as<std::string>() : "");
+  if (!models.draft || !options.plan.shape) return models;
+  const TreeShape& shape = *options.plan.shape;
+  const int vocab = std::min(models.target.config().vocab, models.draft->config().vocab);
+  for (NodeId node = 0; node < shape.size(); ++node)
+    if (shape.child_count(node) > vocab)
+      throw UsageError("--tree " + values["tree"].as<std::string>() + ": node " +
+                       std::to_string(node) + " has " + std::to_string(shape.child_count(node)) +
+                       " children, and the models have " + std::to_string(vocab) + " tokens");
+  return models;
 }
 
 Assumptions find_assumptions(const po::variables_map& values, const ModelFiles& models,

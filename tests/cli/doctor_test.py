@@ -20,6 +20,12 @@ class Doctor(TempDirCase):
         for finding in found.values():
             self.assertEqual(finding["ok"], finding["fix"] is None)
 
+    def test_says_plainly_that_there_is_no_gpu(self):
+        line = next(line for line in run("doctor").stdout.splitlines() if line[2:].startswith("GPU"))
+        if not line[2:].startswith("GPU  "):
+            self.skipTest("there is a GPU")
+        self.assertRegex(line, r"none \(.*\); all is computed on the CPU$")
+
     def test_names_the_filesystem_under_a_model(self):
         if not pathlib.Path("/dev/shm").is_dir():
             self.skipTest("no tmpfs at /dev/shm")

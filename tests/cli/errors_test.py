@@ -5,7 +5,7 @@ import shutil
 import subprocess
 import unittest
 
-from support import DATA, SMOLLM2, TempDirCase, main, run
+from support import DATA, SMOLLM2, TempDirCase, main, run, tiny_model
 
 TINY = DATA / "model" / "llama2"
 
@@ -39,7 +39,7 @@ class Errors(TempDirCase):
         self.fails(2, "generate", "-m", TINY, "-p", "x", "--no-such-flag", says=["no-such-flag"])
         for flag, says in (("-cnv", "did you mean -ctv?"), ("-no-cnv", "unknown flag -no-cnv"), ("-hf", "did you mean -"),
                            ("-fa", "did you mean -"), ("-sys", "unknown flag -sys"), ("-temp", "did you mean --temp?"),
-                           ("--max-tokes", "unknown flag"), ("--n_predict=4", "did you mean --n-predict?"),
+                           ("--max-tokes", "did you mean --max-tokens?"), ("--n_predict=4", "did you mean --n-predict?"),
                            ("-n128", "did you mean -n 128?"), ("-nfoo", "unknown flag -nfoo")):
             self.fails(2, "generate", "-m", TINY, "-p", "x", flag, says=[f"unknown flag {flag.split('=')[0]}", says])
         self.fails(2, "generate", "-m", TINY, "-p", "once", "upon", says=["'upon'", "quotes"])
@@ -47,7 +47,8 @@ class Errors(TempDirCase):
         self.fails(2, "generate", "-p", "x", says=["model"])
         self.fails(2, "generate", "-m", TINY, says=["prompt"])
         self.fails(2, "generate", "-m", TINY, "-p", "x", "-f", "y", says=["prompt"])
-        self.fails(2, "generate", "-m", TINY, "-p", "x", "-n", "0", says=["n-predict"])
+        for count in ("0", "-2", "10000001", "2147483647"):
+            self.fails(2, "generate", "-m", TINY, "-p", "x", "-n", count, says=["n-predict"])
         for count in ("0", "2147483647"):
             self.fails(2, "generate", "-m", TINY, "-p", "x", "-c", count, says=["ctx-size"])
         self.fails(2, "generate", "-m", TINY, "-p", "x", "-n", "ten", says=["n-predict"])
@@ -76,6 +77,9 @@ class Errors(TempDirCase):
         self.fails(2, "generate", "-m", TINY, "-p", "x", "-ctk", "q8", says=["cache-type-k"])
         self.fails(2, "generate", "-m", TINY, "-p", "x", "-ctk", "f16", "-ctv", "bf16",
                    says=["--cache-type-k", "--cache-type-v"])
+        tiny = tiny_model(self.dir)
+        self.fails(2, "generate", "-m", tiny, "-md", tiny, "--tokens", "1,2", "--tree", "98,2",
+                   says=["--tree 98,2", "node 0", "98 children", "97 tokens"])
         self.fails(2, "generate", "-m", TINY, "-p", "x", "--logprobs", "3", says=["--logprobs"])
         sampled = ("generate", "-m", TINY, "-p", "x", "--temp", "1", "--num-samples")
         for count in ("0", "-3", "100001"):
@@ -125,6 +129,9 @@ class Errors(TempDirCase):
                         ["quantize", "-m", missing, "-o", self.dir / "out.gguf", "--type", "q4_0"]):
             self.fails(1, *command, says=[missing])
         self.assertEqual(list(self.dir.iterdir()), [])
+
+    def test_sizes_are_said_as_they_were_asked_for(self):
+        self.fails(1, "inflate", TINY, "-o", self.dir / "big", "--size", "5K", says=["KiB; 5.0 KiB were asked for"])
 
     def test_directory_without_config(self):
         self.fails(1, "inspect", self.dir, says=["config.json"])
