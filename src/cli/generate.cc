@@ -14,6 +14,7 @@
 #include "src/cli/commands.h"
 #include "src/cli/energy_json.h"
 #include "src/cli/generation_json.h"
+#include "src/cli/length_flag.h"
 #include "src/cli/model_options.h"
 #include "src/cli/progress_line.h"
 #include "src/cli/sampling_flags.h"
@@ -139,27 +140,6 @@ void check_flags(const po::variables_map& values) {
   if (values["logprobs"].as<int>() > 0 && samples == 1 &&
       values.count("json") + values.count("report") == 0)
     throw UsageError("--logprobs: needs --json, --report FILE or --num-samples");
-}
-
-/// -n: nothing for -1.
-std::optional<int> wanted_tokens(const po::variables_map& values) {
-  const int wanted = values["n-predict"].as<int>();
-  if (wanted == -1) return std::nullopt;
-  if (wanted < 1 || wanted > kMostTokens)
-    throw UsageError("--n-predict: must be from 1 to " + std::to_string(kMostTokens) +
-                     ", or -1 for as many as there are");
-  return wanted;
-}
-
-/// The context where no flag gives one: what the request needs, or all that the model was made for.
-void fit_context(std::optional<int> wanted, const ModelConfig& model, PlanRequest& plan) {
-  if (plan.context == 0 && !wanted && model.max_positions <= 0)
-    throw UsageError("--n-predict -1: this model does not say how long a text may be: give -c N");
-  if (plan.context == 0) plan.context = wanted ? plan.max_prompt + *wanted : model.max_positions;
-  if (plan.context <= plan.max_prompt)
-    throw UsageError("--ctx-size: the prompt alone has " + std::to_string(plan.max_prompt) +
-                     " tokens, and the context " + std::to_string(plan.context) +
-                     "; leave room for at least one more");
 }
 
 struct Wanted {

@@ -6,6 +6,7 @@
 #include "src/base/error.h"
 #include "src/base/process_memory.h"
 #include "src/cli/commands.h"
+#include "src/cli/length_flag.h"
 #include "src/cli/model_options.h"
 #include "src/cli/model_shape.h"
 #include "src/cli/profile.h"
@@ -165,8 +166,8 @@ int run_plan(const std::vector<std::string>& words) {
   own.add_options()  //
       ("prompt-tokens", po::value<int>()->value_name("N")->default_value(128),
        "plan for a prompt of so many tokens")  //
-      ("n-predict,n", po::value<int>()->value_name("N")->default_value(128),
-       "most tokens to generate, of each sample")  //
+      (kLengthFlag, po::value<int>()->value_name("N")->default_value(128),
+       "most tokens to generate, of each sample; -1: until the context is full")  //
       ("num-samples", po::value<int>()->value_name("K")->default_value(1),
        "plan for K continuations that share sweeps")  //
       ("json", "print one JSON object");
@@ -186,11 +187,9 @@ int run_plan(const std::vector<std::string>& words) {
   const ModelFiles models = open_planned(values, options);
   PlanRequest& request = options.plan;
   request.max_prompt = at_least(values, "prompt-tokens", 1, 1);
-  if (request.context == 0)
-    request.context = request.max_prompt + at_least(values, "n-predict", 1, 1);
-  if (request.context <= request.max_prompt)
-    throw UsageError("--ctx-size: --prompt-tokens alone are " + std::to_string(request.max_prompt) +
-                     "; leave room for at least one more");
+  if (request.max_prompt > kMostTokens)
+    throw UsageError("--prompt-tokens: must be at most " + std::to_string(kMostTokens));
+  fit_context(wanted_tokens(values), models.target.config(), request);
   ProgressLine progress(values);
   const Assumptions assumed =
       models.tokenizer ? find_assumptions(values, models, options, progress, interrupt.token())

@@ -80,6 +80,8 @@ class Errors(TempDirCase):
         tiny = tiny_model(self.dir)
         self.fails(2, "generate", "-m", tiny, "-md", tiny, "--tokens", "1,2", "--tree", "98,2",
                    says=["--tree 98,2", "node 0", "98 children", "97 tokens"])
+        for count in ("0", "-2", "2147483647"):
+            self.fails(2, "plan", tiny, "-n", count, says=["n-predict"])
         self.fails(2, "generate", "-m", TINY, "-p", "x", "--logprobs", "3", says=["--logprobs"])
         sampled = ("generate", "-m", TINY, "-p", "x", "--temp", "1", "--num-samples")
         for count in ("0", "-3", "100001"):

@@ -1,0 +1,30 @@
+#include "src/cli/length_flag.h"
+
+#include <string>
+
+#include "src/cli/model_options.h"
+
+namespace canopy::cli {
+
+namespace po = boost::program_options;
+
+std::optional<int> wanted_tokens(const po::variables_map& values) {
+  const int wanted = values["n-predict"].as<int>();
+  if (wanted == -1) return std::nullopt;
+  if (wanted < 1 || wanted > kMostTokens)
+    throw UsageError("--n-predict: must be from 1 to " + std::to_string(kMostTokens) +
+                     ", or -1 for as many as there are");
+  return wanted;
+}
+
+void fit_context(std::optional<int> wanted, const ModelConfig& model, PlanRequest& plan) {
+  if (plan.context == 0 && !wanted && model.max_positions <= 0)
+    throw UsageError("--n-predict -1: this model does not say how long a text may be: give -c N");
+  if (plan.context == 0) plan.context = wanted ? plan.max_prompt + *wanted : model.max_positions;
+  if (plan.context <= plan.max_prompt)
+    throw UsageError("--ctx-size: the prompt alone has " + std::to_string(plan.max_prompt) +
+                     " tokens, and the context " + std::to_string(plan.context) +
+                     "; leave room for at least one more");
+}
+
+}  // namespace canopy::cli
