@@ -15,7 +15,7 @@ class Errors(TempDirCase):
         result = run(*words)
         self.assertEqual(result.returncode, code, result.stderr)
         self.assertEqual(result.stdout, "")
-        first = result.stderr.splitlines()[0]
+        first = next(line for line in result.stderr.splitlines() if not line.startswith("note: "))
         self.assertTrue(first.startswith("canopy"), first)
         for word in says:
             self.assertIn(str(word), first)
