@@ -3,9 +3,9 @@
 #include <dlfcn.h>
 
 #include <string>
-#include <vector>
 
 #include "kernels/cuda/check.h"
+#include "kernels/library_places.h"
 
 namespace canopy::cuda {
 
@@ -22,18 +22,15 @@ struct Cublas::Library {
                          cublasComputeType_t, cublasGemmAlgo_t) = nullptr;
   decltype(&cublasGetStatusString) describe = nullptr;
 
+  /// The one that all use. It stays for as long as the program runs: it does not survive being
+  /// closed and loaded again, as each engine would do.
+  static const Library& loaded() {
+    static const Library* const one = new Library;
+    return *one;
+  }
+
   Library() {
-    const std::string name = "libcublas.so." + std::to_string(CUDART_VERSION / 1000);
-    const std::vector<std::string> places{name, "/usr/local/cuda/lib64/" + name};
-    std::string tried;
-    for (const std::string& place : places) {
-      if ((handle = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL)) != nullptr) break;
-      tried += "\n  " + std::string(dlerror());
-    }
-    if (handle == nullptr)
-      throw Error("cannot load cuBLAS, which every matrix product on a GPU needs; install CUDA " +
-                  std::to_string(CUDART_VERSION / 1000) + " or name its folder in " +
-                  "LD_LIBRARY_PATH, or do without the GPU (--device cpu):" + tried);
+    open();
     find(create, "cublasCreate_v2");
     find(destroy, "cublasDestroy_v2");
     find(set_stream, "cublasSetStream_v2");
@@ -41,8 +38,28 @@ struct Cublas::Library {
     find(gemm, "cublasGemmEx");
     find(describe, "cublasGetStatusString");
   }
-  ~Library() { dlclose(handle); }
 
+  void open() {
+    constexpr int kMajor = CUDART_VERSION / 1000;
+    const auto library = [](const char* name) {
+      return std::string("lib") + name + ".so." + std::to_string(kMajor);
+    };
+    std::string tried;
+    const auto load = [&](const std::string& file) {
+      handle = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+      if (handle == nullptr) tried += "\n  " + std::string(dlerror());
+      return handle != nullptr;
+    };
+    if (load(library("cublas"))) return;
+    for (const auto& folder : cuda_library_places(library_hints(), kMajor)) {
+      // It needs another one, which the loader looks for in its own paths alone, or has already.
+      dlopen((folder / library("cublasLt")).c_str(), RTLD_NOW | RTLD_LOCAL);
+      if (load(folder / library("cublas"))) return;
+    }
+    throw Error("cannot load cuBLAS, which every matrix product on a GPU needs; install CUDA " +
+                std::to_string(kMajor) + " or pip's nvidia-cublas, or name its folder in " +
+                "LD_LIBRARY_PATH, or do without the GPU (--device cpu); tried:" + tried);
+  }
   template <class Function>
   void find(Function& function, const char* name) const {
     function = reinterpret_cast<Function>(dlsym(handle, name));
@@ -54,15 +71,15 @@ struct Cublas::Library {
   }
 };
 
-Cublas::Cublas(std::byte* workspace)
-    : library_(std::make_unique<Library>()), workspace_(workspace) {
-  library_->check(library_->create(&handle_), "starting");
+Cublas::Cublas(std::byte* workspace) : workspace_(workspace) {
+  const Library& library = Library::loaded();
+  library.check(library.create(&handle_), "starting");
 }
 
-Cublas::~Cublas() { library_->destroy(handle_); }
+Cublas::~Cublas() { Library::loaded().destroy(handle_); }
 
 void Cublas::multiply(cudaStream_t stream, const MatrixProduct& p) {
-  const Library& library = *library_;
+  const Library& library = Library::loaded();
   library.check(library.set_stream(handle_, stream), "choosing a stream");
   // Choosing a stream puts the library's own workspace back.
   library.check(library.set_workspace(handle_, workspace_, kWorkspaceBytes),

@@ -1,8 +1,6 @@
 #pragma once
 #include <cublas_v2.h>
 
-#include <memory>
-
 #include "kernels/cuda/block_ops.h"
 
 namespace canopy::cuda {
@@ -24,7 +22,6 @@ class Cublas {
 
  private:
   struct Library;
-  std::unique_ptr<Library> library_;
   cublasHandle_t handle_ = nullptr;
   std::byte* workspace_;
 };
