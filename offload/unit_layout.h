@@ -51,8 +51,9 @@ struct UnitLayout {
   ReadLayout read;  // of the matrices, in that order
 };
 
+inline constexpr std::int64_t kHeadBlock = 128;  // rows
 /// The sweep: attention and MLP of each layer, then the head in slices no larger than the largest
-/// of those units (but of one row at least).
+/// of those units (but of one row at least), cut between blocks of kHeadBlock rows where one fits.
 /// Throws: Error naming a tensor that is missing, or whose shape or size is not what its dtype and
 /// the config say.
 std::vector<UnitLayout> lay_out_units(const Checkpoint& checkpoint, std::size_t alignment);

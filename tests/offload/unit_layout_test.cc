@@ -117,6 +117,24 @@ TEST(ReadLayout, EveryTensorLiesInsideAnAlignedExtentThatReachesItsEnd) {
   }
 }
 
+TEST(UnitLayout, CutsTheHeadBetweenBlocksOfRowsWhereAUnitHoldsOne) {
+  const TempDir dir;
+  for (const int vocab : {1000, 1024, 5003}) {
+    const test::TinyCheckpoint tiny =
+        test::make_tiny(dir.path(), {.layers = 1, .dim = 64, .hidden = 192, .vocab = vocab});
+    std::int64_t next = 0, slices = 0;
+    for (const UnitLayout& unit : lay_out_units(tiny.checkpoint, kReadAlignment)) {
+      if (unit.unit.part != Part::kHead) continue;
+      EXPECT_EQ(unit.unit.first_row, next);
+      EXPECT_EQ(unit.unit.first_row % kHeadBlock, 0);
+      next += unit.unit.rows;
+      ++slices;
+    }
+    EXPECT_EQ(next, vocab);
+    EXPECT_GT(slices, 1);
+  }
+}
+
 TEST(UnitLayout, SweepsAttentionThenMlpOfEachLayerThenTheHeadInSlicesThatCoverIt) {
   const TempDir dir;
   const auto tiny = make_tiny(dir.path(), {.layers = 2, .vocab = 1000});
