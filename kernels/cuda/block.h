@@ -90,6 +90,15 @@ inline int threads_for(std::int64_t columns, int most) {
   return ceil_div(wanted > 0 ? wanted : 1, 32) * 32;
 }
 
+/// a * b, rounded: nvcc would merge a plain product with the sum that it is a term of.
+CANOPY_KERNEL inline float rounded_product(float a, float b) {
+#if defined(__CUDA_ARCH__)
+  return __fmul_rn(a, b);
+#else
+  return a * b;
+#endif
+}
+
 /// A T at an address that is a multiple of its size.
 template <class T>
 CANOPY_KERNEL T load(const std::byte* from) {

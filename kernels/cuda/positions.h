@@ -27,8 +27,8 @@ struct RotatePairs {
         float* const b = a + (adjacent ? 1 : half);
         const float angle = at * frequency[p];
         const float cosine = cosf(angle) * magnitude, sine = sinf(angle) * magnitude;
-        const float rotated = *a * cosine - *b * sine;
-        *b = *b * cosine + *a * sine;
+        const float rotated = rounded_product(*a, cosine) - rounded_product(*b, sine);
+        *b = rounded_product(*b, cosine) + rounded_product(*a, sine);
         *a = rotated;
       }
     });
