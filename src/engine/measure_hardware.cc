@@ -261,14 +261,27 @@ class Measurement {
   int most_rows_ = 0;  // of the widest sweep measured
 };
 
-std::string machine_of(const ModelFiles& models, const EngineOptions& options) {
+namespace {
+
+/// What the device calls itself. A GPU is not opened for that: it would take memory there.
+std::string name_of_device(const EngineOptions& options) {
+  if (options.device.kind == "cuda" && !options.make_device) {
+    const Gpus gpus = find_gpus();
+    const auto ordinal = static_cast<std::size_t>(options.device.ordinal);
+    if (ordinal < gpus.all.size()) return gpus.all[ordinal].name;
+  }  // else opening it says what is wrong
   const Topology topology;
   const Placement placement = choose_placement(topology, options.device.threads,
                                                options.device.cpus, std::nullopt, cpu_quota());
-  const auto device = open_device(options, placement);
+  return open_device(options, placement)->name();
+}
+
+}  // namespace
+
+std::string machine_of(const ModelFiles& models, const EngineOptions& options) {
   struct stat status {};
   const bool known = ::stat(models.target.files().front().c_str(), &status) == 0;
-  return device->name() + ", disk " +
+  return name_of_device(options) + ", disk " +
          (known ? std::to_string(major(status.st_dev)) + ":" + std::to_string(minor(status.st_dev))
                 : "unknown");
 }
