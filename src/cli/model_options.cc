@@ -23,15 +23,15 @@ DType parse_kv_type(const std::string& flag, const std::string& text) {
   throw UsageError(flag + ": '" + text + "' is not a KV cache type; choose f32, f16 or bf16");
 }
 
-KvTypes kv_types(const po::variables_map& values) {
+/// Nothing: what the plan has for the device.
+std::optional<DType> kv_type(const po::variables_map& values) {
   std::optional<DType> k, v;
   for (auto& [flag, type] : {std::pair("cache-type-k", &k), std::pair("cache-type-v", &v)})
     if (values.count(flag))
       *type = parse_kv_type("--" + std::string(flag), values[flag].as<std::string>());
   if (k && v && *k != *v)
     throw UsageError("--cache-type-k, --cache-type-v: both halves of the KV cache have one type");
-  const DType type = k.value_or(v.value_or(DType::kF32));
-  return {type, type};
+  return k ? k : v;
 }
 
 /// "0-3,8,16-31:2" as taskset takes it: CPUs, ranges, ranges with a stride; each CPU once, in the
@@ -111,11 +111,11 @@ po::options_description model_flags() {
        "compute threads, at most one per CPU (0: one per physical core)")                     //
       ("cpu-list", po::value<std::string>()->value_name("LIST"),                              //
        "CPUs to compute and read on, e.g. 0-3,8 or 0-31:2: a thread bound to each, one of each "
-       "core first (default: any)")                                           //
-      ("cache-type-k", po::value<std::string>()->value_name("T"),             //
-       "-ctk: type of the KV cache, of V as of K: f32 (default), f16, bf16")  //
-      ("cache-type-v", po::value<std::string>()->value_name("T"),             //
-       "-ctv: the same")                                                      //
+       "core first (default: any)")                                                              //
+      ("cache-type-k", po::value<std::string>()->value_name("T"),                                //
+       "-ctk: type of the KV cache, of V as of K: f32, f16, bf16 (default: f32; f16 on a GPU)")  //
+      ("cache-type-v", po::value<std::string>()->value_name("T"),                                //
+       "-ctv: the same")                                                                         //
       ("progress", "report progress on stderr even when it is not a terminal");
   return flags;
 }
@@ -175,7 +175,7 @@ EngineOptions engine_options(const po::variables_map& values, const std::optiona
   options.plan.context = at_least(values, "ctx-size", 1, 0);
   if (options.plan.context > kMostTokens)
     throw UsageError("--ctx-size: must be at most " + std::to_string(kMostTokens));
-  options.plan.kv = kv_types(values);
+  options.plan.kv = kv_type(values);
   return options;
 }
 

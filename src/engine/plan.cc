@@ -80,7 +80,8 @@ Plan lay_out(const PlanRequest& request, Spec spec, bool adaptive, const TreeSha
              std::uint64_t process_bytes, const Ops& ops) {
   Plan plan;
   plan.memory = request.memory;
-  plan.kv = request.kv;
+  const DType kv = request.kv.value_or(request.device_memory ? DType::kF16 : DType::kF32);
+  plan.kv = {kv, kv};
   plan.spec = spec;
   plan.max_sequences = sequences;
   plan.max_prompt = request.max_prompt;

@@ -102,7 +102,9 @@ struct PlanRequest {
   int logit_rows = 0;  // most rows of target logits beside the tree's (perplexity)
   double temperature = 0;
   int max_sequences = 1;  // that may share a sweep; the plan may have room for fewer
-  KvTypes kv;
+  /// Without a value f32, or f16 on a device with memory of its own: there a cache takes the place
+  /// of weights that would stay, and reading it is what attention waits for.
+  std::optional<DType> kv;
   /// Bytes of target weights that stay where they are computed with; without a value as many as fit
   /// beside a small ring: a byte at rest saves its reading in every sweep, a byte of the ring at
   /// most as much, and only while the ring can fill (docs/math.md, "A byte at rest or a byte in the

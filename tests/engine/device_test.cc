@@ -136,6 +136,14 @@ TEST_P(DeviceTest, SaysWhichBudgetIsTooSmallAndTheLeastThatWouldDo) {
   EXPECT_NE(host.find("a memory budget of 1.0 MiB is too small"), std::string::npos) << host;
 }
 
+TEST_P(DeviceTest, KeepsKeysAndValuesIn16BitsUnlessToldOtherwise) {
+  EngineOptions o = options(Spec::kNone);
+  EXPECT_EQ(make_on(std::size_t{1} << 30, o).plan().kv.k, DType::kF16);
+  EXPECT_EQ(make_on(std::size_t{1} << 30, o).plan().kv.v, DType::kF16);
+  o.plan.kv = DType::kF32;
+  EXPECT_EQ(make_on(std::size_t{1} << 30, o).plan().kv.v, DType::kF32);
+}
+
 TEST_P(DeviceTest, RunsRandomWeightsOfAShapeWhoseLayersShareTheirBytes) {
   ModelConfig shape = Checkpoint::open(kTarget).config();
   shape.layers = 12;
