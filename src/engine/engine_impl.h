@@ -107,6 +107,7 @@ struct Engine::Impl {
                          const std::stop_token& stop);
   /// Whether the next sweep checks trees. (The replanner may have turned to plain decoding.)
   bool grows_trees() const { return policy && !(replanner && replanner->shape().size() == 1); }
+  void note_refused_graphs();  // by the device, once a text was generated
   /// Looks whether the sequences, those of the next sweep, should have trees of another shape.
   void replan(std::span<Sequence> sequences);
   Step conclude(Sequence& sequence, const Draft& draft, const ConstTensorView& logits);

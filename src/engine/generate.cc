@@ -57,6 +57,13 @@ Sequence Engine::Impl::begin(const GenerateRequest& request, GenerateReport& rep
           replanner ? std::optional(replanner->tracker()) : std::nullopt};
 }
 
+void Engine::Impl::note_refused_graphs() {
+  if (policy && !policy->why_no_graphs().empty())
+    add_note(notes, "the draft's levels could not be launched as CUDA graphs (" +
+                        policy->why_no_graphs() +
+                        "); its kernels are launched one by one, as with --enforce-eager");
+}
+
 void Engine::Impl::replan(std::span<Sequence> sequences) {
   std::vector<AcceptanceTracker*> texts;
   double context = 0;
@@ -279,6 +286,7 @@ BatchReport Engine::generate(std::span<const GenerateRequest> requests,
     if (m.replanner) m.replan(running);
   }
   (batch.sweeps == 0 ? batch.prefill_energy : batch.decode_energy) = joules() - energy;
+  m.note_refused_graphs();
   return batch;
 }
 

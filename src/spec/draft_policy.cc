@@ -261,10 +261,15 @@ void DraftPolicy::run_level(Transformer& model, std::span<const DraftRequest> re
     propose(requests, layout_.levels[depth], model.run(stream, until), stream);
   };
   if (!config_.graphs || !warm_) return run(stop);
-  if (graphs_.size() < depth)
-    in_context("capturing a level of the draft as a graph (--enforce-eager does without)",
-               [&] { graphs_.push_back(stream.capture([&] { run({}); })); });
-  stream.launch(*graphs_[depth - 1]);
+  try {
+    if (graphs_.size() < depth) graphs_.push_back(stream.capture([&] { run({}); }));
+    return stream.launch(*graphs_[depth - 1]);
+  } catch (const Error& refused) {  // of a device that has failed, the next call says so, too
+    why_no_graphs_ = refused.what();
+    config_.graphs = false;
+    graphs_.clear();
+  }
+  run(stop);
 }
 
 void DraftPolicy::propose(std::span<const DraftRequest> requests, const Level& level,

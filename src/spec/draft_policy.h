@@ -4,6 +4,7 @@
 #include <memory>
 #include <span>
 #include <stop_token>
+#include <string>
 #include <vector>
 
 #include "planner/tree_shape.h"
@@ -55,6 +56,8 @@ class DraftPolicy {
   /// Levels that have been captured, of these that can be: all but the root's, whose `pending`
   /// differs in length.
   int captured_levels() const { return static_cast<int>(graphs_.size()); }
+  /// Why no graphs are made any more, though they were asked for; "" while they are.
+  const std::string& why_no_graphs() const { return why_no_graphs_; }
   /// Trees have this shape from now on. Throws Error if there is no room for it.
   void reshape(TreeShape shape);
 
@@ -126,6 +129,7 @@ class DraftPolicy {
     bool operator==(const CapturedFor&) const = default;
   };
   CapturedFor captured_for_;
+  std::string why_no_graphs_;
   bool warm_ = false;                           // all levels have run for it
   std::vector<std::unique_ptr<Graph>> graphs_;  // of levels 1, 2, ...
 };
