@@ -37,7 +37,8 @@ class Loader {
       : device_(device), pump_(pump), stream_(device.make_stream("load")) {
     for (Half& half : halves_) {
       half.slab = HostSlab(slab_bytes);
-      half.pinned = pin(device, half.slab.bytes(), notes);
+      half.pins = SlabPins(device, half.slab.bytes());
+      half.pins.lock_all(notes);
       half.copied = device.make_event();
     }
   }
@@ -59,7 +60,7 @@ class Loader {
  private:
   struct Half {
     HostSlab slab;
-    std::unique_ptr<HostPin> pinned;
+    SlabPins pins;
     std::unique_ptr<Event> copied;
   };
   Device& device_;

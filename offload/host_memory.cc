@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <string>
@@ -57,15 +58,18 @@ HostSlab::~HostSlab() {
   if (data_) munmap(data_, bytes_);
 }
 
-std::unique_ptr<HostPin> pin(Device& device, std::span<std::byte> pages, Notes& notes) {
-  if (pages.empty()) return nullptr;
+bool SlabPins::lock_next(std::size_t end, Notes& notes) {
+  if (locked_ >= std::min(end, pages_.size())) return false;
+  const auto piece = pages_.subspan(locked_, std::min(piece_, pages_.size() - locked_));
+  locked_ += piece.size();
   try {
-    return device.pin(pages);
+    pins_.push_back(device_->pin(piece));
   } catch (const Error& refused) {
+    locked_ = pages_.size();
     add_note(notes, std::string(refused.what()) +
                         ". Weights go through the driver's own buffers instead, which is slower");
-    return nullptr;
   }
+  return true;
 }
 
 }  // namespace canopy

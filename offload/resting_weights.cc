@@ -72,9 +72,14 @@ RestingWeights::RestingWeights(Device& device, const Checkpoint& checkpoint,
     if (stop.stop_requested()) throw Stopped();
     if (progress) progress(done, all);
   };
-  read_all(pump, layout, matrices_.data(), check_in);
-  // One call that cannot be stopped: after the reads, the pages are there and it has least to do.
-  pin_ = pin(device, matrices_.bytes(), notes);
+  // Locked as they are filled: the pages are there, and who waits sees both go on.
+  pins_ = SlabPins(device, matrices_.bytes());
+  const auto lock_up_to = [&](std::size_t done) {
+    check_in(done);
+    while (pins_.lock_next(done, notes)) check_in(done);
+  };
+  read_all(pump, layout, matrices_.data(), lock_up_to);
+  lock_up_to(matrices_.size());
   std::size_t matrix = 0;  // in the order of resting_matrices()
   const auto next_matrix = [&] {
     const TensorEntry& t = *matrices[matrix];

@@ -40,7 +40,7 @@ class RestingWeights {
 
  private:
   HostSlab matrices_, vectors_;
-  std::unique_ptr<HostPin> pin_;  // of the matrices
+  SlabPins pins_;  // of the matrices
   std::vector<UnitWeights> units_;
   ConstTensorView table_;
 };

@@ -120,7 +120,7 @@ struct Streamer::Impl {
   std::vector<std::optional<std::uint64_t>> checksums;  // by unit, once read; empty: not asked for
   HostSlab ring;
   const LinkSample way;                // of reading
-  std::unique_ptr<HostPin> pinned;     // the ring
+  SlabPins pins;                       // of the ring
   std::unique_ptr<ReadEngine> engine;  // destroyed before the ring that it reads into
   ReadPump pump;
   RestingWeights resting;
@@ -156,7 +156,7 @@ Streamer::Impl::Impl(Device& device, const Checkpoint& checkpoint, const Residen
       watch(files),
       ring(checked_ring(layouts, residency, options.ring_bytes), options.ring_node),
       way(choose_way(checkpoint, options)),
-      pinned(pin(device, ring.bytes(), notes)),
+      pins(device, ring.bytes()),
       engine(make_engine(checkpoint, options, std::array{ring.bytes()})),
       pump(*engine, files, way.read_bytes,
            [this](std::uint64_t owner) {
@@ -167,6 +167,8 @@ Streamer::Impl::Impl(Device& device, const Checkpoint& checkpoint, const Residen
               device.shares_host_memory() ? MemoryNode() : options.ring_node),
       reader_cpus(options.reader_cpus),
       trace(options.trace) {
+  while (pins.lock_next(ring.size(), notes))
+    if (stop.stop_requested()) throw Stopped();
   if (residency.table && device.shares_host_memory()) {
     lookup.emplace(device, resting.table());
   } else if (residency.table) {

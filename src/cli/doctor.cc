@@ -257,7 +257,8 @@ class Copies {
   /// From here on through locked memory; why not, if that is refused.
   std::string pin() {
     Notes notes;
-    pinned_ = canopy::pin(*device_, slab_.bytes(), notes);
+    pins_ = SlabPins(*device_, slab_.bytes());
+    pins_.lock_all(notes);
     return notes.empty() ? "" : notes.front();
   }
 
@@ -281,7 +282,7 @@ class Copies {
   std::size_t free_;  // of the GPU, before the copies
   Buffer on_gpu_;
   HostSlab slab_;
-  std::unique_ptr<HostPin> pinned_;
+  SlabPins pins_;
 };
 
 std::vector<Finding> gpus() {
