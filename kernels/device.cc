@@ -1,8 +1,23 @@
 #include "kernels/device.h"
 
+#include <exception>
 #include <utility>
 
 namespace canopy {
+
+void wait_quietly(const Event& event) noexcept {
+  try {
+    event.wait();
+  } catch (const std::exception&) {
+  }
+}
+
+void finish_quietly(Stream& stream) noexcept {
+  try {
+    stream.synchronize();
+  } catch (const std::exception&) {
+  }
+}
 
 Buffer::Buffer(Device& device, std::byte* data, std::size_t bytes)
     : device_(&device), data_(data), bytes_(bytes) {}

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "src/base/types.h"
+
 namespace canopy {
 
 class Device;
@@ -24,6 +26,20 @@ class Event {
   virtual void wait() const = 0;     // blocks the calling thread
 };
 
+/// An event that knows when it was reached. Outlives the work queued before its records.
+class Timer : public Event {
+ public:
+  /// On the device's own clock, from the latest record of `earlier`, a timer of the same device, to
+  /// this one's. Both must have been reached, and be recorded anew only afterwards.
+  virtual Seconds since(const Timer& earlier) const = 0;
+};
+
+/// For destructors, and where another error is on its way: that one counts, these drop theirs. A
+/// device that has failed fails in every call from then on.
+void wait_quietly(const Event& event) noexcept;
+class Stream;
+void finish_quietly(Stream& stream) noexcept;
+
 /// Work that a stream has kept instead of running it, to be launched as one; a CUDA graph on a GPU.
 /// Belongs to the device of that stream, and must not outlive it.
 class Graph {
@@ -39,15 +55,13 @@ class Stream {
   virtual void record(Event& event) = 0;
   virtual void wait(const Event& event) = 0;  // later work waits; the host does not
   virtual void synchronize() = 0;             // throws Error if queued work failed
-  /// Calls call(context) on some host thread when the work before it is done, and before the work
-  /// behind it begins. It must be quick, must not throw, and must not touch this or any stream.
-  virtual void host_call(void (*call)(void*), void* context) = 0;
   /// Keeps what work() queues on this stream. Nothing of it runs yet, so work() must not wait for
   /// it; on other streams it queues nothing. Memory that the calls name must outlive the graph;
   /// what they read in it (and so Live arguments) may differ at each launch. Events are recorded
   /// and waited for at each launch. Throws what work() throws, or Error if the device cannot make a
   /// graph of this; the stream is then as before.
   virtual std::unique_ptr<Graph> capture(const std::function<void()>& work) = 0;
+  virtual bool capturing() const = 0;  // in the middle of capture()
   virtual void launch(const Graph& graph) = 0;
 };
 
@@ -75,6 +89,22 @@ class HostPin {
   virtual ~HostPin() = default;
 };
 
+/// What the driver of a device with memory of its own takes of it beside what is allocated.
+struct DriverShare {
+  std::size_t unit = 1;   // bytes: an allocation takes whole ones
+  std::size_t fixed = 0;  // kernels, which are loaded when they first run, libraries, stacks
+  std::size_t graph = 0;  // of each graph
+  double of_pinned = 0;   // of each byte of host memory that is locked: its page tables
+
+  std::uint64_t whole_units(std::uint64_t bytes) const { return (bytes + unit - 1) / unit * unit; }
+};
+/// A GPU's. Pages of 2 MiB and 8 bytes of table for each 4 KiB are the driver's; the others are a
+/// guess on the safe side that bench/gpu_probe.cu checks.
+inline constexpr DriverShare kGpuDriver{.unit = std::size_t{2} << 20,
+                                        .fixed = std::size_t{512} << 20,
+                                        .graph = std::size_t{1} << 20,
+                                        .of_pinned = 0.0025};
+
 /// One processor with its own memory and queues: the CPU, or one GPU.
 class Device {
  public:
@@ -84,10 +114,13 @@ class Device {
   virtual bool shares_host_memory()
       const = 0;  // true on the CPU: a slab is a slot, nothing is copied
 
+  virtual DriverShare driver_share() const = 0;  // nothing on the CPU
+
   virtual Buffer allocate(std::size_t bytes) = 0;  // 256-byte aligned; throws Error if full
   virtual std::unique_ptr<HostPin> pin(std::span<std::byte> pages) = 0;
   virtual std::unique_ptr<Stream> make_stream(std::string_view name) = 0;
   virtual std::unique_ptr<Event> make_event() = 0;
+  virtual std::unique_ptr<Timer> make_timer() = 0;
 
   virtual void upload(Stream& stream, std::byte* to, std::span<const std::byte> from) = 0;
   virtual void download(Stream& stream, std::span<std::byte> to, const std::byte* from) = 0;

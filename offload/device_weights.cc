@@ -42,7 +42,7 @@ class Loader {
       half.copied = device.make_event();
     }
   }
-  ~Loader() { stream_->synchronize(); }
+  ~Loader() { finish_quietly(*stream_); }
 
   void run(const Load& load, std::byte* memory, const std::function<void(std::size_t)>& progress) {
     Half& half = halves_[turn_];

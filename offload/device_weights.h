@@ -10,6 +10,7 @@
 #include "offload/resting_weights.h"
 #include "offload/unit_layout.h"
 #include "offload/weight_source.h"
+#include "src/base/trace.h"
 
 namespace canopy {
 
@@ -49,12 +50,18 @@ class DeviceWeights {
 /// figures may be read from any. A thread of its own takes leases of `host`.
 class UploadedWeights final : public WeightSource {
  public:
-  /// `host` lends host memory of the same checkpoint: its units of Tier::kDevice are never asked
-  /// for matrices. ring_bytes: at least least_device_ring().
+  /// Loads what rests on the device. `host` lends host memory of the same checkpoint: its units of
+  /// Tier::kDevice are never asked for matrices. The trace, if any, gains a span for each unit's
+  /// copy, and must outlive the source.
   UploadedWeights(Device& device, const Checkpoint& checkpoint, const Residency& residency,
-                  std::unique_ptr<WeightSource> host, std::size_t ring_bytes, Notes& notes,
+                  std::unique_ptr<WeightSource> host, Notes& notes, Trace* trace = nullptr,
                   const LoadProgress& progress = {}, const std::stop_token& stop = {});
   ~UploadedWeights() override;
+  /// Makes the ring, and begins to fill it: once, when all else that is to be on the device is
+  /// there. ring_bytes: at least least_device_ring(). Where the device has less left, after all,
+  /// the ring is smaller, and Notes says so. Throws Error if even the least does not fit.
+  void begin(std::size_t ring_bytes, Notes& notes);
+  std::size_t ring_bytes() const;
 
   std::span<const Unit> units() const override;
   /// Blocks until the unit's copy is queued. Throws: what `host` threw: the source is then

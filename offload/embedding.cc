@@ -42,7 +42,7 @@ EmbeddingLookup::EmbeddingLookup(Device& device, ConstTensorView table)
       on_device_(device.allocate(bytes_needed())),
       read_(device.make_event()) {}
 
-EmbeddingLookup::~EmbeddingLookup() { read_->wait(); }
+EmbeddingLookup::~EmbeddingLookup() { wait_quietly(*read_); }
 
 void EmbeddingLookup::operator()(std::span<const TokenId> ids, Stream& compute, TensorView out) {
   if (ids.empty()) return;
@@ -64,7 +64,7 @@ EmbeddingUpload::EmbeddingUpload(Device& device, const TensorEntry& table)
       rows_(bytes_needed(table)),
       copied_(device.make_event()) {}
 
-EmbeddingUpload::~EmbeddingUpload() { copied_->wait(); }
+EmbeddingUpload::~EmbeddingUpload() { wait_quietly(*copied_); }
 
 std::size_t EmbeddingUpload::bytes_needed(const TensorEntry& table) {
   return kBatch * row_bytes(DType::kF32, table.shape[1]);

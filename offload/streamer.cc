@@ -194,7 +194,7 @@ Streamer::Impl::~Impl() {
   }
   freed.notify_all();
   reader.join();  // it drains its reads
-  for (const Slot& slot : slots) slot.last_use->wait();
+  for (const Slot& slot : slots) wait_quietly(*slot.last_use);
 }
 
 LinkSample Streamer::Impl::choose_way(const Checkpoint& checkpoint,

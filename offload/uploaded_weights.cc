@@ -7,6 +7,7 @@
 #include <optional>
 #include <thread>
 
+#include "kernels/stream_clock.h"
 #include "offload/device_weights.h"
 #include "offload/lease_turn.h"
 #include "offload/ring.h"
@@ -35,32 +36,40 @@ DeviceWeights load(Device& device, const Checkpoint& checkpoint, std::span<const
 struct UploadedWeights::Impl {
   enum class State { kFilling, kQueued, kLent, kReturned };
   struct Events {
-    std::unique_ptr<Event> arrived, last_use;  // on the copy stream; on compute
+    std::unique_ptr<Timer> begun, arrived;  // on the copy stream
+    std::unique_ptr<Event> last_use;        // on compute
+    bool timed = false;                     // the copy between the first two
+  };
+  struct Copy {
+    Events* events = nullptr;
+    std::size_t unit = 0;
   };
   struct Slot {
     Stretch at;  // of the ring
-    Events events;
+    std::unique_ptr<Events> events;
     State state = State::kFilling;
     bool abandoned = false;  // nobody will acquire it
     bool used = false;       // last_use says until when
   };
 
   Impl(Device& d, const Checkpoint& checkpoint, const Residency& residency,
-       std::unique_ptr<WeightSource> source, std::size_t ring_bytes, Notes& notes,
+       std::unique_ptr<WeightSource> source, Notes& notes, Trace* trace,
        const LoadProgress& progress, const std::stop_token& stop);
   ~Impl();
+  void begin(std::size_t ring_bytes, Notes& notes);
 
   // The uploader's thread.
   void upload_in_cycle();
   Slot* make_slot(std::size_t slot_bytes, std::uint64_t of_cycle);  // null: stop, or another cycle
   void copy_unit(std::size_t unit, const UnitWeights& from, const Slot& slot);
-  // Called by the copy stream, around each copy.
-  void begin_copy();
-  void end_copy();
+  void compare_clocks();  // for the trace
   // The caller's thread.
   UnitWeights take(std::size_t index, Stream& compute);
   void give_back(std::size_t index, Stream& compute) noexcept;
   void abandon() noexcept;
+  // Under the lock.
+  std::unique_ptr<Events> spare_events();
+  void time_copies();
 
   bool travels(std::size_t unit) const { return tiers[unit] != Tier::kDevice; }
 
@@ -72,12 +81,15 @@ struct UploadedWeights::Impl {
   const DeviceWeights resting;
   Buffer ring;
   const std::unique_ptr<WeightSource> host;
+  Trace* const trace;
   const std::unique_ptr<Stream> copy;  // before the host's slabs, which it reads, are freed
 
-  mutable std::mutex mutex;  // guards what follows
+  std::mutex mutex;  // guards what follows
   std::condition_variable queued, freed;
-  std::deque<Slot> live;      // [0, taken) are lent or given back
-  std::vector<Events> spare;  // of slots that are gone
+  std::deque<Slot> live;                     // [0, taken) are lent or given back
+  std::deque<std::unique_ptr<Events>> gone;  // of slots that are, to be used again once timed
+  std::deque<Copy> copies;                   // not yet timed, in their order
+  std::optional<StreamClock> clock;          // with a trace
   std::size_t taken = 0;
   LeaseTurn turn{layouts.size()};
   std::uint64_t cycle = 0;  // how often the cycle was begun anew
@@ -85,34 +97,48 @@ struct UploadedWeights::Impl {
   std::exception_ptr failure;
   std::uint64_t bytes = 0;
   Clock::duration stall{};
-
-  // Of the copy stream's callbacks, which must never wait for a thread that waits for that stream.
-  mutable std::mutex busy_mutex;
-  Clock::duration busy{};
-  Clock::time_point copy_begun;
+  Seconds busy{};
 
   std::thread uploader;
 };
 
 UploadedWeights::Impl::Impl(Device& d, const Checkpoint& checkpoint, const Residency& residency,
-                            std::unique_ptr<WeightSource> source, std::size_t ring_bytes,
-                            Notes& notes, const LoadProgress& progress, const std::stop_token& stop)
+                            std::unique_ptr<WeightSource> source, Notes& notes, Trace* t,
+                            const LoadProgress& progress, const std::stop_token& stop)
     : device(d),
       layouts(lay_out_units(checkpoint, kReadAlignment)),
       tiers(residency.unit),
       resting(load(device, checkpoint, layouts, residency, notes, progress, stop)),
       host(std::move(source)),
+      trace(t),
       copy(device.make_stream("upload")) {
-  const std::size_t least = least_device_ring(layouts, residency);
-  if (ring_bytes < least)
-    throw Error("a device ring of " + std::to_string(ring_bytes) +
-                " bytes cannot bring one unit while another is in use: it needs " +
-                std::to_string(least));
-  ring = device.allocate(ring_bytes);
+  if (trace) clock.emplace(device);
   for (const UnitLayout& layout : layouts) {
     units.push_back(layout.unit);
     slot_layouts.push_back(lay_out_slot(layout));
   }
+}
+
+void UploadedWeights::Impl::begin(std::size_t ring_bytes, Notes& notes) {
+  const std::size_t least = least_device_ring(layouts, {tiers, false});
+  if (ring_bytes < least)
+    throw Error("a device ring of " + std::to_string(ring_bytes) +
+                " bytes cannot bring one unit while another is in use: it needs " +
+                std::to_string(least));
+  for (std::size_t size = ring_bytes; ring.bytes() == 0;) {
+    try {
+      ring = device.allocate(size);
+    } catch (const Error& full) {
+      if (size == least) throw full.with("making room for two units at least");
+      size = std::max(least, size - std::max<std::size_t>(1, size / 16));
+    }
+  }
+  if (ring.bytes() < ring_bytes)
+    add_note(notes,
+             "the GPU had less memory left than it told: " + std::to_string(ring.bytes() >> 20) +
+                 " MiB of weights can be in transit, "
+                 "not " +
+                 std::to_string(ring_bytes >> 20));
   uploader = std::thread([this] { upload_in_cycle(); });
   pthread_setname_np(uploader.native_handle(), "uploader");
 }
@@ -123,14 +149,10 @@ UploadedWeights::Impl::~Impl() {
     stopping = true;
   }
   freed.notify_all();
-  uploader.join();
-  try {
-    copy->synchronize();
-    for (const Slot& slot : live)
-      if (slot.used) slot.events.last_use->wait();
-  } catch (const std::exception&) {
-    // The device failed; whoever computes on it is told by its own stream.
-  }
+  if (uploader.joinable()) uploader.join();
+  finish_quietly(*copy);
+  for (const Slot& slot : live)
+    if (slot.used) wait_quietly(*slot.events->last_use);
 }
 
 void UploadedWeights::Impl::upload_in_cycle() {
@@ -146,6 +168,7 @@ void UploadedWeights::Impl::upload_in_cycle() {
           host->abandon_sweep();
         }
       }
+      if (trace && unit == 0) compare_clocks();
       Slot* slot = nullptr;
       if (travels(unit)) {
         slot = make_slot(slot_layouts[unit].bytes, seen);
@@ -160,6 +183,7 @@ void UploadedWeights::Impl::upload_in_cycle() {
         const std::lock_guard lock(mutex);
         slot->state = slot->abandoned ? State::kReturned : State::kQueued;
         bytes += slot_layouts[unit].bytes;
+        copies.push_back({slot->events.get(), unit});
         queued.notify_all();
       }
       unit = (unit + 1) % layouts.size();
@@ -180,8 +204,8 @@ UploadedWeights::Impl::Slot* UploadedWeights::Impl::make_slot(std::size_t slot_b
     while (!live.empty() && live.front().state == State::kReturned) {
       // The give-back told us that the event was recorded; only then may a stream wait for it
       // (house rule: two locks for one slot).
-      if (live.front().used) copy->wait(*live.front().events.last_use);
-      spare.push_back(std::move(live.front().events));
+      if (live.front().used) copy->wait(*live.front().events->last_use);
+      gone.push_back(std::move(live.front().events));
       live.pop_front();
       --taken;
     }
@@ -192,39 +216,53 @@ UploadedWeights::Impl::Slot* UploadedWeights::Impl::make_slot(std::size_t slot_b
   if (!begin) return nullptr;
   Slot& slot = live.emplace_back();
   slot.at = {*begin, slot_bytes};
-  if (spare.empty()) {
-    slot.events = {device.make_event(), device.make_event()};
-  } else {
-    slot.events = std::move(spare.back());
-    spare.pop_back();
-  }
+  slot.events = spare_events();
   return &slot;
 }
 
+std::unique_ptr<UploadedWeights::Impl::Events> UploadedWeights::Impl::spare_events() {
+  time_copies();
+  if (gone.empty() || !gone.front()->timed)
+    return std::make_unique<Events>(
+        Events{device.make_timer(), device.make_timer(), device.make_event()});
+  std::unique_ptr<Events> spare = std::move(gone.front());
+  gone.pop_front();
+  spare->timed = false;
+  return spare;
+}
+
+void UploadedWeights::Impl::time_copies() {
+  for (; !copies.empty() && copies.front().events->arrived->reached(); copies.pop_front()) {
+    const auto [events, unit] = copies.front();
+    busy += events->arrived->since(*events->begun);
+    events->timed = true;
+    if (trace)
+      trace->span(Trace::Lane::kUpload, describe(units[unit]), clock->when(*events->begun),
+                  clock->when(*events->arrived), slot_layouts[unit].bytes);
+  }
+}
+
+void UploadedWeights::Impl::compare_clocks() {
+  copy->synchronize();
+  const std::lock_guard lock(mutex);
+  time_copies();
+  clock->set(*copy);
+}
+
 void UploadedWeights::Impl::copy_unit(std::size_t unit, const UnitWeights& from, const Slot& slot) {
-  copy->host_call([](void* self) { static_cast<Impl*>(self)->begin_copy(); }, this);
+  copy->record(*slot.events->begun);
   for (std::size_t i = 0; i < layouts[unit].matrices.size(); ++i) {
     const ConstTensorView matrix = from.*layouts[unit].matrices[i].field;
     device.upload(*copy, ring.data() + slot.at.begin + slot_layouts[unit].at[i],
                   {matrix.data(), matrix.bytes()});
   }
-  copy->host_call([](void* self) { static_cast<Impl*>(self)->end_copy(); }, this);
-  copy->record(*slot.events.arrived);
-}
-
-void UploadedWeights::Impl::begin_copy() {
-  const std::lock_guard lock(busy_mutex);
-  copy_begun = Clock::now();
-}
-
-void UploadedWeights::Impl::end_copy() {
-  const std::lock_guard lock(busy_mutex);
-  busy += Clock::now() - copy_begun;
+  copy->record(*slot.events->arrived);
 }
 
 UnitWeights UploadedWeights::Impl::take(std::size_t index, Stream& compute) {
   std::unique_lock lock(mutex);
   if (failure) std::rethrow_exception(failure);
+  require(ring.bytes() > 0, "weights are uploaded once there is a ring for them");
   turn.expect(index);
   UnitWeights weights = resting.unit(index);
   if (travels(index)) {
@@ -236,7 +274,7 @@ UnitWeights UploadedWeights::Impl::take(std::size_t index, Stream& compute) {
     if (failure) std::rethrow_exception(failure);
     Slot& slot = live[taken++];
     slot.state = State::kLent;
-    compute.wait(*slot.events.arrived);
+    compute.wait(*slot.events->arrived);
     place_matrices(layouts[index], slot_layouts[index], ring.data() + slot.at.begin, weights);
   }
   turn.lend(index);
@@ -250,7 +288,7 @@ void UploadedWeights::Impl::give_back(std::size_t index, Stream& compute) noexce
   const auto slot =
       std::find_if(live.begin(), live.end(), [](const Slot& s) { return s.state == State::kLent; });
   try {
-    compute.record(*slot->events.last_use);
+    compute.record(*slot->events->last_use);
   } catch (...) {
     if (!failure) failure = std::current_exception();
     return;  // the slot stays lent: its memory may still be in use
@@ -275,14 +313,20 @@ void UploadedWeights::Impl::abandon() noexcept {
 
 UploadedWeights::UploadedWeights(Device& device, const Checkpoint& checkpoint,
                                  const Residency& residency, std::unique_ptr<WeightSource> host,
-                                 std::size_t ring_bytes, Notes& notes, const LoadProgress& progress,
+                                 Notes& notes, Trace* trace, const LoadProgress& progress,
                                  const std::stop_token& stop)
     : impl_(in_context("bringing " + checkpoint.root().string() + " to " + device.name(), [&] {
-        return std::make_unique<Impl>(device, checkpoint, residency, std::move(host), ring_bytes,
-                                      notes, progress, stop);
+        return std::make_unique<Impl>(device, checkpoint, residency, std::move(host), notes, trace,
+                                      progress, stop);
       })) {}
 
 UploadedWeights::~UploadedWeights() = default;
+
+void UploadedWeights::begin(std::size_t ring_bytes, Notes& notes) {
+  impl_->begin(ring_bytes, notes);
+}
+
+std::size_t UploadedWeights::ring_bytes() const { return impl_->ring.bytes(); }
 
 std::span<const Unit> UploadedWeights::units() const { return impl_->units; }
 
@@ -305,7 +349,8 @@ std::size_t UploadedWeights::held_bytes() const {
 }
 
 UploadedWeights::Totals UploadedWeights::totals() const {
-  const std::scoped_lock lock(impl_->mutex, impl_->busy_mutex);
+  const std::lock_guard lock(impl_->mutex);
+  impl_->time_copies();
   return {impl_->bytes, impl_->busy, impl_->stall};
 }
 

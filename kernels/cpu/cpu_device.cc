@@ -105,6 +105,10 @@ std::unique_ptr<Stream> CpuDevice::make_stream(std::string_view name) {
 
 std::unique_ptr<Event> CpuDevice::make_event() { return std::make_unique<CpuEvent>(); }
 
+std::unique_ptr<Timer> CpuDevice::make_timer() {
+  return std::make_unique<CpuEvent>(CpuEvent::Timed::kYes);
+}
+
 void CpuDevice::upload(Stream& stream, std::byte* to, std::span<const std::byte> from) {
   copy(stream, to, from.data(), from.size());
 }

@@ -16,10 +16,12 @@ class CpuDevice final : public Device {
   std::string name() const override;
   std::size_t free_bytes() const override;  // of the machine and of this process's cgroups
   bool shares_host_memory() const override { return true; }
+  DriverShare driver_share() const override { return {}; }
   Buffer allocate(std::size_t bytes) override;
   std::unique_ptr<HostPin> pin(std::span<std::byte> pages) override;
   std::unique_ptr<Stream> make_stream(std::string_view name) override;
   std::unique_ptr<Event> make_event() override;
+  std::unique_ptr<Timer> make_timer() override;
   void upload(Stream& stream, std::byte* to, std::span<const std::byte> from) override;
   void download(Stream& stream, std::span<std::byte> to, const std::byte* from) override;
   Ops& ops() override { return ops_; }

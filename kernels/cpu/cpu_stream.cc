@@ -55,6 +55,12 @@ void CpuEvent::wait() const {
   if (p.timeline != nullptr) p.timeline->wait(p.at);
 }
 
+Seconds CpuEvent::since(const Timer& earlier) const {
+  const auto& from = ours<const CpuEvent>(earlier, "timer");
+  require(timed_ && from.timed_, "only a timer knows when it was reached");
+  return when_ - from.when_;
+}
+
 CpuStream::CpuStream(std::string_view name, std::vector<int> cpus) : name_(name) {
   std::promise<void> bound;
   thread_ = std::thread([this, &bound, cpus = std::move(cpus)] {
@@ -106,6 +112,10 @@ void CpuStream::record(Event& event) {
     return;
   }
   auto& recorded = ours<CpuEvent>(event, "event");
+  if (recorded.timed_) {
+    auto* const when = &recorded.when_;
+    enqueue([when] { *when = std::chrono::steady_clock::now(); });
+  }
   const std::lock_guard lock(recorded.mutex_);
   recorded.point_ = {timeline_, tail_};  // only this thread moves tail_
 }

@@ -1,6 +1,7 @@
 #pragma once
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -52,10 +53,13 @@ class Timeline {
 
 /// A point on the timeline of the stream that recorded it last. Any thread; which of two
 /// unordered calls of record and wait comes first is for the callers to settle.
-class CpuEvent final : public Event {
+class CpuEvent final : public Timer {
  public:
+  enum class Timed : bool { kNo, kYes };
+  explicit CpuEvent(Timed timed = Timed::kNo) : timed_(timed == Timed::kYes) {}
   bool reached() const override;
   void wait() const override;
+  Seconds since(const Timer& earlier) const override;
 
  private:
   friend class CpuStream;
@@ -65,6 +69,8 @@ class CpuEvent final : public Event {
   };
   Point point() const;
 
+  const bool timed_;
+  std::chrono::steady_clock::time_point when_;  // written by the stream's thread
   mutable std::mutex mutex_;
   Point point_;
 };
@@ -95,9 +101,6 @@ class CpuStream final : public Stream {
   /// Throws the Error of the first work that failed since the last call. Work behind a failure is
   /// skipped, though its events are still reached; after the throw the stream works again.
   void synchronize() override;
-  void host_call(void (*call)(void*), void* context) override {
-    enqueue([=] { call(context); });
-  }
 
   /// Queues work(), a callable of plain values: it is copied into the ring, nothing is allocated.
   template <class Callable>
@@ -110,6 +113,7 @@ class CpuStream final : public Stream {
     publish();
   }
   std::unique_ptr<Graph> capture(const std::function<void()>& work) override;
+  bool capturing() const override { return capturing_ != nullptr; }
   void launch(const Graph& graph) override;
 
  private:

@@ -27,7 +27,9 @@ struct MatrixProduct {
 };
 
 /// Ops by the kernels of this folder. Launch is how a kernel is run: launch(stream, kernel, grid).
-/// Scratch is one buffer for all streams: each call that uses it waits for the one before.
+/// Scratch is one buffer for all streams: each call that uses it waits for the one before, by an
+/// event where that was another stream's. A graph has no such events, which it would record and
+/// wait for hundreds of times: once calls were captured, no other stream may use the scratch.
 template <class Launch>
 class BlockOps : public Ops {
  public:
@@ -58,9 +60,14 @@ class BlockOps : public Ops {
   void with_scratch(Stream& stream, std::size_t bytes, const Body& body) {
     const std::lock_guard lock(turn_);
     grow_scratch(bytes);
-    stream.wait(*scratch_free_);
+    const bool another = last_user_ != nullptr && last_user_ != &stream;
+    if (stream.capturing()) captured_on_ = &stream;
+    if (another && captured_on_ != nullptr)
+      throw Error("kernels that were captured as a graph share their scratch with no other stream");
+    if (another) stream.wait(*scratch_free_);
+    last_user_ = &stream;
     body(scratch_.data());
-    stream.record(*scratch_free_);
+    if (!stream.capturing()) stream.record(*scratch_free_);
   }
   void grow_scratch(std::size_t bytes) {
     if (bytes <= scratch_.bytes()) return;
@@ -256,6 +263,8 @@ class BlockOps : public Ops {
   std::mutex turn_;  // guards the scratch
   Buffer scratch_;
   std::unique_ptr<Event> scratch_free_;
+  const Stream* last_user_ = nullptr;    // by address: a stream that is gone has finished its work
+  const Stream* captured_on_ = nullptr;  // likewise: its graphs may run at any time
 };
 
 /// What a fault says, as the CPU's kernels do.

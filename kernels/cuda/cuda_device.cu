@@ -10,160 +10,13 @@
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/cublas.h"
 #include "kernels/cuda/cuda_device.h"
+#include "kernels/cuda/cuda_stream.h"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/pinned_ranges.h"
 
 namespace canopy::cuda {
 
 namespace {
-
-/// Makes the calling thread's CUDA calls go to this GPU.
-void use(int ordinal) { check(cudaSetDevice(ordinal), "choosing the GPU"); }
-
-/// A Fault that kernels write and the host reads.
-class FaultPage {
- public:
-  FaultPage() {
-    check(cudaHostAlloc(reinterpret_cast<void**>(&fault_), sizeof(Fault), cudaHostAllocMapped),
-          "allocating memory that GPU and host share");
-    *fault_ = {};
-  }
-  ~FaultPage() { cudaFreeHost(fault_); }
-  FaultPage(const FaultPage&) = delete;
-  FaultPage& operator=(const FaultPage&) = delete;
-
-  Fault* on_device() const { return fault_; }  // one address space for both
-  void throw_if_any() const {
-    if (*const_cast<volatile int*>(&fault_->kind) == Fault::kNone) return;
-    throw error_of(std::exchange(*fault_, Fault()));
-  }
-
- private:
-  Fault* fault_ = nullptr;
-};
-
-class CudaEvent final : public Event {
- public:
-  CudaEvent() {
-    check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming | cudaEventBlockingSync),
-          "making an event");
-  }
-  ~CudaEvent() override { cudaEventDestroy(event_); }
-  CudaEvent(const CudaEvent&) = delete;
-  CudaEvent& operator=(const CudaEvent&) = delete;
-
-  bool reached() const override {
-    const cudaError_t status = cudaEventQuery(event_);
-    if (status == cudaErrorNotReady) {
-      cudaGetLastError();
-      return false;
-    }
-    check(status, "asking for an event");
-    return true;
-  }
-  void wait() const override { check(cudaEventSynchronize(event_), "waiting for an event"); }
-  cudaEvent_t get() const { return event_; }
-
- private:
-  cudaEvent_t event_ = nullptr;
-};
-
-cudaEvent_t on_gpu(const Event& event) {
-  const auto* const ours = dynamic_cast<const CudaEvent*>(&event);
-  require(ours != nullptr, "this event belongs to another kind of device");
-  return ours->get();
-}
-
-class CudaGraph final : public Graph {
- public:
-  explicit CudaGraph(cudaGraph_t graph) {
-    check(cudaGraphInstantiate(&graph_, graph, 0), "making a CUDA graph");
-  }
-  ~CudaGraph() override { cudaGraphExecDestroy(graph_); }
-  CudaGraph(const CudaGraph&) = delete;
-  CudaGraph& operator=(const CudaGraph&) = delete;
-  cudaGraphExec_t get() const { return graph_; }
-
- private:
-  cudaGraphExec_t graph_ = nullptr;
-};
-
-class CudaStream final : public Stream {
- public:
-  CudaStream(int ordinal, const FaultPage& fault) : ordinal_(ordinal), fault_(fault) {
-    check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "making a stream");
-  }
-  ~CudaStream() override {
-    cudaSetDevice(ordinal_);
-    cudaStreamSynchronize(stream_);
-    cudaStreamDestroy(stream_);
-  }
-  CudaStream(const CudaStream&) = delete;
-  CudaStream& operator=(const CudaStream&) = delete;
-
-  void record(Event& event) override {
-    use(ordinal_);
-    check(cudaEventRecordWithFlags(on_gpu(event), stream_,
-                                   capturing_ ? cudaEventRecordExternal : cudaEventRecordDefault),
-          "recording an event");
-  }
-  void wait(const Event& event) override {
-    use(ordinal_);
-    check(cudaStreamWaitEvent(stream_, on_gpu(event),
-                              capturing_ ? cudaEventWaitExternal : cudaEventWaitDefault),
-          "making a stream wait");
-  }
-  void synchronize() override {
-    use(ordinal_);
-    check(cudaStreamSynchronize(stream_), "waiting for the GPU");
-    fault_.throw_if_any();
-  }
-  void host_call(void (*call)(void*), void* context) override {
-    use(ordinal_);
-    check(cudaLaunchHostFunc(stream_, call, context), "queueing a call");
-  }
-  std::unique_ptr<Graph> capture(const std::function<void()>& work) override {
-    use(ordinal_);
-    check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal),
-          "beginning a CUDA graph");
-    capturing_ = true;
-    cudaGraph_t captured = nullptr;
-    const auto end = [&] {
-      capturing_ = false;
-      return cudaStreamEndCapture(stream_, &captured);
-    };
-    try {
-      work();
-    } catch (...) {
-      end();
-      if (captured != nullptr) cudaGraphDestroy(captured);
-      cudaGetLastError();
-      throw;
-    }
-    check(end(), "capturing a CUDA graph");
-    const std::unique_ptr<CUgraph_st, decltype(&cudaGraphDestroy)> owner(captured,
-                                                                         &cudaGraphDestroy);
-    return std::make_unique<CudaGraph>(captured);
-  }
-  void launch(const Graph& graph) override {
-    use(ordinal_);
-    const auto* const ours = dynamic_cast<const CudaGraph*>(&graph);
-    require(ours != nullptr, "this graph belongs to another kind of device");
-    check(cudaGraphLaunch(ours->get(), stream_), "launching a CUDA graph");
-  }
-  cudaStream_t get() const { return stream_; }
-
- private:
-  const int ordinal_;
-  const FaultPage& fault_;
-  cudaStream_t stream_ = nullptr;
-  bool capturing_ = false;
-};
-
-cudaStream_t on_gpu(Stream& stream) {
-  auto* const ours = dynamic_cast<CudaStream*>(&stream);
-  require(ours != nullptr, "this stream belongs to another kind of device");
-  return ours->get();
-}
 
 struct CudaLaunch {
   int ordinal;
@@ -178,48 +31,47 @@ class CudaOps final : public BlockOps<CudaLaunch> {
  public:
   CudaOps(Device& device, int ordinal, Fault* fault)
       : BlockOps<CudaLaunch>(device, CudaLaunch{ordinal}, fault),
+        ordinal_(ordinal),
         workspace_(device.allocate(Cublas::kWorkspaceBytes)),
         cublas_(workspace_.data()) {}
 
  private:
   void multiply(Stream& stream, const MatrixProduct& product) override {
+    use(ordinal_);
     cublas_.multiply(on_gpu(stream), product);
   }
+  const int ordinal_;
   Buffer workspace_;
   Cublas cublas_;
 };
 
-class Pin final : public HostPin {
+/// A lock that copies know of while it holds.
+class KnownPin final : public HostPin {
  public:
-  explicit Pin(std::span<std::byte> pages) : pages_(pages) {
-    const cudaError_t status =
-        cudaHostRegister(pages.data(), pages.size(), cudaHostRegisterPortable);
-    if (status == cudaSuccess) return;
-    cudaGetLastError();
-    throw Error("cannot lock " + std::to_string(pages.size() >> 20) +
-                " MiB of host memory for the GPU: " + cudaGetErrorString(status) +
-                "; raise the limit of locked memory (ulimit -l) and of the container's memory");
+  KnownPin(int ordinal, std::span<std::byte> pages, PinnedRanges& known)
+      : known_(known), begin_(pages.data()), pin_(ordinal, pages) {
+    known_.add(pages);
   }
-  ~Pin() override { cudaHostUnregister(pages_.data()); }
-  Pin(const Pin&) = delete;
-  Pin& operator=(const Pin&) = delete;
+  ~KnownPin() override { known_.remove(begin_); }
+  KnownPin(const KnownPin&) = delete;
+  KnownPin& operator=(const KnownPin&) = delete;
 
  private:
-  std::span<std::byte> pages_;
+  PinnedRanges& known_;
+  std::byte* const begin_;
+  const CudaPin pin_;
 };
 
 class CudaDevice final : public Device {
  public:
-  explicit CudaDevice(const DeviceChoice& choice) : ordinal_(choice.ordinal) {
-    use(ordinal_);
-    fault_.emplace();
+  explicit CudaDevice(const DeviceChoice& choice) : ordinal_(choice.ordinal), fault_(ordinal_) {
     check(cudaGetDeviceProperties(&properties_, ordinal_), "reading the GPU's properties");
-    std::size_t free = 0, total = 0;
-    check(cudaMemGetInfo(&free, &total), "reading the GPU's free memory");
-    cap_ = choice.gpu_memory == 0 ? total : std::min(choice.gpu_memory, total);
-    held_ = total - free;  // by the driver for this process, and by other processes
-    stream_.emplace(ordinal_, *fault_);
-    ops_.emplace(*this, ordinal_, fault_->on_device());
+    cap_ = properties_.totalGlobalMem;
+    stream_.emplace(ordinal_, fault_);
+    ops_.emplace(*this, ordinal_, fault_.on_device());
+    const auto [free, total] = memory();
+    held_ = total - free;  // by other processes, and by the driver and the libraries for this one
+    if (choice.gpu_memory != 0) cap_ = std::min(choice.gpu_memory, total);
   }
   ~CudaDevice() override {
     cudaSetDevice(ordinal_);
@@ -229,68 +81,90 @@ class CudaDevice final : public Device {
 
   std::string name() const override { return properties_.name; }
   std::size_t free_bytes() const override {
-    use(ordinal_);
-    std::size_t free = 0, total = 0;
-    check(cudaMemGetInfo(&free, &total), "reading the GPU's free memory");
     const std::size_t held = held_;
-    return std::min(free, cap_ - std::min(cap_, held));
+    return std::min(memory().first, cap_ - std::min(cap_, held));
   }
   bool shares_host_memory() const override { return false; }
+  DriverShare driver_share() const override { return kGpuDriver; }
 
   Buffer allocate(std::size_t bytes) override {
     use(ordinal_);
-    const std::size_t size = std::max<std::size_t>(bytes, 1);
-    if (held_ + size > cap_)
+    const std::size_t size = taken_by(bytes);
+    const auto refuse = [&](const std::string& why) {
       throw Error("cannot allocate " + std::to_string(size >> 20) +
                   " MiB on the GPU: " + std::to_string(free_bytes() >> 20) + " MiB of its " +
-                  std::to_string(cap_ >> 20) + " MiB are free");
+                  std::to_string(cap_ >> 20) + " MiB are free" + why);
+    };
+    if (held_ + size > cap_) refuse("");
     void* data = nullptr;
-    check(cudaMalloc(&data, size), "allocating GPU memory");
+    if (const cudaError_t status = cudaMalloc(&data, std::max<std::size_t>(bytes, 1));
+        status == cudaErrorMemoryAllocation) {
+      cudaGetLastError();
+      refuse(", but not to be had: the driver, or another process, has taken some");
+    } else {
+      check(status, "allocating GPU memory");
+    }
     held_ += size;
-    Buffer buffer(*this, static_cast<std::byte*>(data), size);
+    Buffer buffer(*this, static_cast<std::byte*>(data), bytes);
     // Zeros, as fresh host pages are: unwritten cache slots may be multiplied by zero.
-    check(cudaMemsetAsync(data, 0, size, stream_->get()), "clearing GPU memory");
+    check(cudaMemsetAsync(data, 0, std::max<std::size_t>(bytes, 1), stream_->get()),
+          "clearing GPU memory");
     stream_->synchronize();
     return buffer;
   }
   std::unique_ptr<HostPin> pin(std::span<std::byte> pages) override {
-    use(ordinal_);
-    return std::make_unique<Pin>(pages);
+    return std::make_unique<KnownPin>(ordinal_, pages, pinned_);
   }
   std::unique_ptr<Stream> make_stream(std::string_view) override {
-    use(ordinal_);
-    return std::make_unique<CudaStream>(ordinal_, *fault_);
+    return std::make_unique<CudaStream>(ordinal_, fault_);
   }
   std::unique_ptr<Event> make_event() override {
-    use(ordinal_);
-    return std::make_unique<CudaEvent>();
+    return std::make_unique<CudaEvent>(ordinal_, CudaEvent::Timed::kNo);
+  }
+  std::unique_ptr<Timer> make_timer() override {
+    return std::make_unique<CudaEvent>(ordinal_, CudaEvent::Timed::kYes);
   }
   void upload(Stream& stream, std::byte* to, std::span<const std::byte> from) override {
     use(ordinal_);
-    if (from.empty()) return;
-    check(cudaMemcpyAsync(to, from.data(), from.size(), cudaMemcpyHostToDevice, on_gpu(stream)),
-          "copying to the GPU");
+    pinned_.cut(from, [&](std::span<const std::byte> piece) {
+      check(cudaMemcpyAsync(to + (piece.data() - from.data()), piece.data(), piece.size(),
+                            cudaMemcpyHostToDevice, on_gpu(stream)),
+            "copying to the GPU");
+    });
   }
   void download(Stream& stream, std::span<std::byte> to, const std::byte* from) override {
     use(ordinal_);
-    if (to.empty()) return;
-    check(cudaMemcpyAsync(to.data(), from, to.size(), cudaMemcpyDeviceToHost, on_gpu(stream)),
-          "copying from the GPU");
+    pinned_.cut(to, [&](std::span<const std::byte> piece) {
+      const std::ptrdiff_t at = piece.data() - to.data();
+      check(cudaMemcpyAsync(to.data() + at, from + at, piece.size(), cudaMemcpyDeviceToHost,
+                            on_gpu(stream)),
+            "copying from the GPU");
+    });
   }
   Ops& ops() override { return *ops_; }
 
  private:
+  static std::size_t taken_by(std::size_t bytes) {
+    return kGpuDriver.whole_units(std::max<std::size_t>(bytes, 1));
+  }
+  std::pair<std::size_t, std::size_t> memory() const {  // free, in all
+    use(ordinal_);
+    std::size_t free = 0, total = 0;
+    check(cudaMemGetInfo(&free, &total), "reading the GPU's free memory");
+    return {free, total};
+  }
   void release(std::byte* data, std::size_t bytes) noexcept override {
     cudaSetDevice(ordinal_);
     cudaFree(data);
-    held_ -= bytes;
+    held_ -= taken_by(bytes);
   }
 
   const int ordinal_;
+  const FaultPage fault_;
   cudaDeviceProp properties_{};
   std::size_t cap_ = 0;
   std::atomic<std::size_t> held_ = 0;
-  std::optional<FaultPage> fault_;
+  PinnedRanges pinned_;
   std::optional<CudaStream> stream_;  // of allocate()
   std::optional<CudaOps> ops_;
 };

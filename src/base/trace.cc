@@ -11,8 +11,9 @@ namespace canopy {
 
 namespace {
 
-constexpr std::array kLanes{"link: disk to ring", "target: compute", "draft: compute",
-                            "host: steps and waits"};
+constexpr std::array kLanes{"link: disk to ring", "target: compute",
+                            "draft: compute",     "host: steps and waits",
+                            "link: host to GPU",  "target: waits for the link"};
 
 double microseconds(Trace::Clock::duration time) {
   return std::chrono::duration<double, std::micro>(time).count();

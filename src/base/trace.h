@@ -15,7 +15,7 @@ class Trace {
  public:
   using Clock = std::chrono::steady_clock;
   /// One line of the timeline each. Spans of one lane must not overlap, but may nest.
-  enum class Lane : std::uint8_t { kLink, kTarget, kDraft, kHost };
+  enum class Lane : std::uint8_t { kLink, kTarget, kDraft, kHost, kUpload, kUploadWait };
 
   /// Throws Error if the file cannot be made.
   explicit Trace(const std::filesystem::path& path);

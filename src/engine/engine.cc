@@ -11,7 +11,6 @@
 #include "src/base/error.h"
 #include "src/base/process_memory.h"
 #include "src/engine/engine_impl.h"
-#include "src/engine/timed_weights.h"
 
 namespace canopy {
 
@@ -98,7 +97,7 @@ Engine::Impl::Impl(ModelFiles files, const EngineOptions& options, const LoadPro
   if (plan.spec != Spec::kNone) {
     const ModelConfig& d = models.draft->config();
     draft_weights = load_resident(*device, *models.draft, notes, progress, stop);
-    if (trace) draft_weights = traced(std::move(draft_weights), *trace, Trace::Lane::kDraft);
+    if (trace) draft_times = &time(draft_weights, Trace::Lane::kDraft);
     draft = std::make_unique<Transformer>(*device, d, *draft_weights, plan.draft_limits);
     // A trace tells of each unit, so it takes them one by one; on the CPU there is nothing to gain.
     plan.policy.graphs = options.graphs && !trace && !device->shares_host_memory();
@@ -107,15 +106,7 @@ Engine::Impl::Impl(ModelFiles files, const EngineOptions& options, const LoadPro
     sampled = request.temperature > 0;
     if (plan.adaptive) replanner.emplace(*cost, plan, sampled);
   }
-  sweep_times.unit.resize(target_weights->units().size());
-  target_weights = std::make_unique<TimedWeights>(
-      std::move(target_weights),
-      TimedWeights::Watch{
-          .computed = [this](std::size_t unit, Clock::time_point begin,
-                             Clock::time_point end) { sweep_times.unit[unit] = end - begin; },
-          .embedded = [this](Clock::time_point begin,
-                             Clock::time_point end) { sweep_times.embed = end - begin; }});
-  if (trace) target_weights = traced(std::move(target_weights), *trace, Trace::Lane::kTarget);
+  target_times = &time(target_weights, Trace::Lane::kTarget);
   target = std::make_unique<Transformer>(*device, t, *target_weights, plan.target_limits);
   for (SequenceCaches& cache : caches) {
     cache.target = std::make_unique<KvCache>(*device, t, plan.slots, plan.kv);
@@ -124,7 +115,26 @@ Engine::Impl::Impl(ModelFiles files, const EngineOptions& options, const LoadPro
   }
   verifier.emplace(*device, t.vocab);
   host_logits.resize(static_cast<std::size_t>(t.vocab));
+  if (uploads) begin_uploads();
   load_time = since(start);
+}
+
+TimedWeights& Engine::Impl::time(std::unique_ptr<WeightSource>& source, Trace::Lane lane) {
+  auto timed = std::make_unique<TimedWeights>(*device, std::move(source), trace, lane);
+  TimedWeights& times = *timed;
+  source = std::move(timed);
+  return times;
+}
+
+/// Last of all that takes memory of the device: it is the one thing that can do with less.
+void Engine::Impl::begin_uploads() {
+  uploads->begin(plan.ring_bytes, notes);
+  if (uploads->ring_bytes() == plan.ring_bytes) return;
+  plan.ring_layers *=
+      static_cast<double>(uploads->ring_bytes()) / static_cast<double>(plan.ring_bytes);
+  plan.ring_bytes = plan.weights.ring_bytes = uploads->ring_bytes();
+  for (LedgerEntry& entry : plan.device->ledger)
+    if (entry.what == kRingEntry) entry.bytes = plan.ring_bytes;
 }
 
 StreamerOptions Engine::Impl::reads(const EngineOptions& options) {
@@ -164,9 +174,8 @@ std::unique_ptr<WeightSource> Engine::Impl::make_target_weights(const EngineOpti
         load_on_host(*device, models.target, plan.residency, notes, ring_node(), progress, stop);
   }
   if (!plan.device) return source;
-  auto made =
-      std::make_unique<UploadedWeights>(*device, models.target, plan.residency, std::move(source),
-                                        plan.ring_bytes, notes, progress, stop);
+  auto made = std::make_unique<UploadedWeights>(*device, models.target, plan.residency,
+                                                std::move(source), notes, trace, progress, stop);
   uploads = made.get();
   return made;
 }

@@ -1,7 +1,6 @@
 #pragma once
 #include <chrono>
 #include <memory>
-#include <numeric>
 #include <optional>
 #include <span>
 #include <vector>
@@ -9,6 +8,7 @@
 #include "offload/device_weights.h"
 #include "src/engine/engine.h"
 #include "src/engine/replanner.h"
+#include "src/engine/timed_weights.h"
 #include "src/spec/draft_policy.h"
 #include "src/spec/verifier.h"
 
@@ -38,14 +38,6 @@ struct Sequence {
   }
 };
 
-/// What the last sweep's arithmetic took. Written by the device's thread, to be read when the
-/// stream is idle.
-struct SweepTimes {
-  std::vector<Seconds> unit;
-  Seconds embed{};
-  Seconds total() const { return std::accumulate(unit.begin(), unit.end(), embed); }
-};
-
 /// What the parts of Engine share; one thread.
 struct Engine::Impl {
   ModelFiles models;
@@ -58,9 +50,9 @@ struct Engine::Impl {
   LinkSample link_probe;
   Notes notes;
   Seconds load_time{};
-  SweepTimes sweep_times;  // of the target
-  Seconds drafting{};      // growing the trees of the last step
+  Seconds drafting{};  // growing the trees of the last step
   std::unique_ptr<WeightSource> target_weights, draft_weights;
+  TimedWeights *target_times = nullptr, *draft_times = nullptr;  // the draft's with a trace alone
   Streamer* streamer = nullptr;        // of the target, when weights come from disk
   UploadedWeights* uploads = nullptr;  // and when they go to a device with memory of its own
   std::unique_ptr<Transformer> target, draft;
@@ -83,6 +75,8 @@ struct Engine::Impl {
                                                     const LoadProgress& progress,
                                                     const std::stop_token& stop);
   StreamerOptions reads(const EngineOptions& options);
+  TimedWeights& time(std::unique_ptr<WeightSource>& source, Trace::Lane lane);  // wraps it
+  void begin_uploads();
   MemoryNode ring_node() const {
     return placement.numa_node ? MemoryNode{&topology, *placement.numa_node} : MemoryNode();
   }

@@ -114,6 +114,8 @@ std::vector<Engine::Impl::Step> Engine::Impl::step(std::span<Sequence> sequences
     row += nodes;
   }
   compute->synchronize();
+  target_times->times();
+  if (draft_times) draft_times->times();
   if (trace) {
     const auto now = Clock::now();
     trace->span(Trace::Lane::kHost, "step: " + std::to_string(tokens) + " tokens", begun, now);
@@ -267,7 +269,7 @@ BatchReport Engine::generate(std::span<const GenerateRequest> requests,
       ++next;
     }
     std::erase_if(running, [](const Sequence& sequence) { return sequence.ended; });
-    progress.compute = m.sweep_times.total();
+    progress.compute = m.target_times->times().total();
     progress.drafting = m.drafting;
     tell(progress.layers, batch.tokens - before, time, of_step);
     progress.compute = progress.drafting = Seconds(0);
@@ -280,7 +282,7 @@ BatchReport Engine::generate(std::span<const GenerateRequest> requests,
       batch.decode += time;
       batch.decode_tokens += batch.tokens - before;
       batch.link += of_step;
-      batch.compute += m.sweep_times.total();
+      batch.compute += m.target_times->times().total();
       batch.drafting += m.drafting;
     }
     if (m.replanner) m.replan(running);

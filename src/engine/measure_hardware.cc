@@ -179,7 +179,7 @@ class Measurement {
   /// One sweep of a chain; its arithmetic, for all layers of the model.
   Seconds sweep(int rows, int text, Samples* samples = nullptr) {
     forward(rows, text);
-    const SweepTimes& times = m_.sweep_times;
+    const SweepTimes& times = m_.target_times->times();
     const auto units = m_.target_weights->units();
     Seconds layers{}, head{};
     for (std::size_t i = 0; i < units.size(); ++i) {

@@ -41,6 +41,7 @@ const char* name(Spec spec);
 /// The paper's figures of acceptance go up to about as many.
 inline constexpr int kProbeChildren = 32;
 
+inline constexpr const char* kRingEntry = "target ring";  // of the ledger
 /// One line of the memory budget.
 struct LedgerEntry {
   std::string what;

@@ -208,7 +208,7 @@ void TargetMemory::enter(Plan& plan, const WeightPlace& place) const {
     plan.resident_layers = static_cast<double>(plan.resident_bytes) / layer_bytes_;
     plan.ring_layers = static_cast<double>(plan.ring_bytes) / layer_bytes_;
     ledger.push_back({"target weights at rest", place.at_rest});
-    ledger.push_back({"target ring", place.ring});
+    ledger.push_back({kRingEntry, place.ring});
   }
   if (!plan.device) return;
   plan.device->upload_bytes = place.upload;

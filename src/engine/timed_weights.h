@@ -1,31 +1,38 @@
 #pragma once
 #include <chrono>
 #include <cstddef>
-#include <deque>
-#include <functional>
+#include <exception>
 #include <memory>
+#include <numeric>
 #include <optional>
-#include <utility>
+#include <string>
+#include <vector>
 
+#include "kernels/stream_clock.h"
 #include "offload/weight_source.h"
 #include "src/base/trace.h"
 
 namespace canopy {
 
-/// Another source's weights, with a watch on them. Whoever uses it must let the stream finish
-/// before it goes.
+/// What the arithmetic of a sweep took.
+struct SweepTimes {
+  std::vector<Seconds> unit;
+  Seconds embed{};
+  Seconds total() const { return std::accumulate(unit.begin(), unit.end(), embed); }
+};
+
+/// Another source's weights, and how long each unit is computed with, by the stream's own time: two
+/// timers a unit, so that nothing holds the stream up. One thread; whoever uses it must let the
+/// stream finish before it goes.
 class TimedWeights final : public WeightSource {
  public:
-  using Clock = Trace::Clock;
-  using OnSpan =
-      std::function<void(std::size_t unit, Clock::time_point begin, Clock::time_point end)>;
-  /// What is told of each unit: must be quick and must not throw. Empty: nothing.
-  struct Watch {
-    OnSpan computed;     // on the stream's own time; called from a thread of the device
-    OnSpan waited = {};  // of the host, for the unit to arrive
-    std::function<void(Clock::time_point begin, Clock::time_point end)> embedded = {};
-  };
-  TimedWeights(std::unique_ptr<WeightSource> source, Watch watch);
+  /// With a trace: a span for each unit's compute in `lane`, one for each wait of the stream for a
+  /// unit, and of the host. The trace must outlive it.
+  TimedWeights(Device& device, std::unique_ptr<WeightSource> source, Trace* trace,
+               Trace::Lane lane);
+
+  /// Of the last sweep, once the stream is idle; what it ended before is as it was.
+  const SweepTimes& times();
 
   std::span<const Unit> units() const override { return source_->units(); }
   UnitLease acquire(std::size_t index, Stream& compute) override;
@@ -34,22 +41,22 @@ class TimedWeights final : public WeightSource {
   void embed(std::span<const TokenId> ids, Stream& compute, TensorView out) override;
 
  private:
-  struct UnitSpan {
-    const Watch* watch;
-    std::size_t unit;
-    Clock::time_point begin;
+  struct UnitTimers {
+    std::unique_ptr<Timer> asked, begun, ended;
+    std::string name;    // with a trace, as `asked`
+    bool fresh = false;  // both ends are recorded, and not yet read
   };
   void give_back(std::size_t index, Stream& compute) noexcept override;
+  void begin_trace_of_sweep(Stream& compute);
 
-  std::unique_ptr<WeightSource> source_;
-  Watch watch_;
-  std::deque<UnitSpan> spans_;  // by unit; a stream reaches them in order, a sweep after another
+  const std::unique_ptr<WeightSource> source_;
+  Trace* const trace_;
+  const Trace::Lane lane_;
+  std::optional<StreamClock> clock_;  // with a trace
+  std::vector<UnitTimers> timers_;    // by unit
+  SweepTimes times_;
   std::optional<UnitLease> lent_;
+  std::exception_ptr failure_;  // of a lease given back: there nothing can be thrown
 };
-
-/// A span in the trace for each unit's compute, and one for each wait of the host. The trace must
-/// outlive it.
-std::unique_ptr<WeightSource> traced(std::unique_ptr<WeightSource> source, Trace& trace,
-                                     Trace::Lane lane);
 
 }  // namespace canopy

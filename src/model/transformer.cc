@@ -15,14 +15,6 @@ namespace {
 std::size_t at(int i) { return static_cast<std::size_t>(i); }
 int words_for(int bits) { return (bits + 63) / 64; }
 
-/// Waits for queued work while another error is on its way: that one counts.
-void drain(Stream& stream) noexcept {
-  try {
-    stream.synchronize();
-  } catch (const std::exception&) {
-  }
-}
-
 /// Buffers of one model, as byte sizes, so that the budget and the constructor cannot disagree.
 struct Sizes {
   std::size_t residual, normed, work, logit_input, logits, position, prefix, ids, bits, rope;
@@ -307,7 +299,7 @@ auto Transformer::Impl::or_abandon(Stream& compute, const Body& body) {
     return body();
   } catch (...) {
     weights.abandon_sweep();
-    drain(compute);  // the caller may now free what queued work reads and writes
+    finish_quietly(compute);  // the caller may now free what queued work reads and writes
     throw;
   }
 }

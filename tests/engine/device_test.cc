@@ -44,7 +44,7 @@ class DeviceTest : public TinyEngine, public ::testing::WithParamInterface<std::
     o.plan.cost = &cost();
     o.make_device = [=]() -> std::unique_ptr<Device> {
       if (GetParam() == "cuda") return make_device({.kind = "cuda", .gpu_memory = kRoom + memory});
-      auto made = std::make_unique<EmulatedCuda>(memory);
+      auto made = std::make_unique<EmulatedCuda>(EmulatedCuda::Options{.memory = memory});
       if (device) *device = made.get();
       return made;
     };
@@ -118,7 +118,7 @@ TEST_P(DeviceTest, TakesNoMoreOfTheDeviceThanPlannedOnAnyBudget) {
     EXPECT_EQ(plan.device->memory, least + more);
     EXPECT_LE(plan.device->total(), plan.device->memory);
     engine.generate(request(p));
-    EXPECT_LE(device->most_held(), plan.device->total());
+    EXPECT_LE(device->card().most_held(), plan.device->total());
     EXPECT_LE(plan.device->upload_bytes, uploaded_before);
     uploaded_before = plan.device->upload_bytes;
   }

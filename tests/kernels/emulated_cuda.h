@@ -1,18 +1,25 @@
 #pragma once
-// A GPU played by the CPU: memory of its own, streams that keep CUDA's rules, and the kernels of
-// kernels/cuda with the threads of a block taking turns.
+// A GPU played by the CPU: memory of its own, which a driver takes its share of, streams that keep
+// CUDA's rules, and the kernels of kernels/cuda with the threads of a block taking turns. On
+// request it is full, makes no graphs, or fails for good.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <limits>
+#include <map>
+#include <mutex>
 #include <numeric>
+#include <shared_mutex>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "kernels/cpu/cpu_device.h"
 #include "kernels/cpu/cpu_stream.h"
 #include "kernels/cuda/block_ops.h"
+#include "kernels/pinned_ranges.h"
 
 namespace canopy {
 
@@ -82,13 +89,162 @@ class SerialBlock {
   std::size_t used_ = 0;
 };
 
-/// Queues a kernel as one piece of a CPU stream's work, which fails if the kernel found a fault.
+/// The card's memory and its health, which streams, events and graphs share.
+class EmulatedCard {
+ public:
+  EmulatedCard(std::size_t memory, const DriverShare& driver) : driver(driver), memory_(memory) {}
+  const DriverShare driver;
+
+  std::size_t free_bytes() const { return memory_ - held_; }
+  std::size_t most_held() const { return most_held_; }
+  /// Throws Error if there is no room.
+  void take(std::size_t bytes, const char* what) {
+    const std::lock_guard lock(mutex_);
+    if (bytes > memory_ - held_)
+      throw Error(std::string("CUDA: ") + what + ": out of memory (cudaErrorMemoryAllocation)");
+    held_ += bytes;
+    most_held_ = std::max<std::size_t>(most_held_, held_);
+  }
+  void give_back(std::size_t bytes) { held_ -= bytes; }
+
+  /// What loads late is loaded by the first kernel, which must not be one that is captured.
+  void load_kernels(bool capturing) {
+    const std::lock_guard lock(loading_);
+    if (loaded_) return;
+    if (capturing) throw Error("CUDA: a kernel is loaded in the middle of a capture");
+    take(driver.fixed, "loading kernels");
+    loaded_ = true;
+  }
+
+  /// Of each call to the driver. From call number `fail_at` on all of them fail.
+  void call() {
+    if (++calls_ >= fail_at_ && !broken_) {
+      const std::unique_lock lock(running_);  // what runs ends first; nothing runs afterwards
+      broken_ = true;
+    }
+    if (broken_) throw Error(kFailure);
+  }
+  static constexpr const char* kFailure =
+      "CUDA: an illegal memory access was encountered (cudaErrorIllegalAddress)";
+  void fail_at(std::int64_t number) { fail_at_ = number; }
+  std::int64_t calls() const { return calls_; }
+  template <class Work>
+  void run(const Work& work) {
+    const std::shared_lock lock(running_);
+    if (!broken_) work();
+  }
+
+ private:
+  const std::size_t memory_;
+  std::mutex mutex_, loading_;
+  std::atomic<std::size_t> held_ = 0, most_held_ = 0;
+  bool loaded_ = false;
+  std::shared_mutex running_;
+  std::atomic<std::int64_t> calls_ = 0, fail_at_ = std::numeric_limits<std::int64_t>::max();
+  std::atomic<bool> broken_ = false;
+};
+
+class EmulatedEvent final : public Timer {
+ public:
+  enum class Timed : bool { kNo, kYes };
+  EmulatedEvent(EmulatedCard& card, Timed timed) : card_(card), timed_(timed == Timed::kYes) {}
+  bool reached() const override {
+    card_.call();
+    return event_.reached();
+  }
+  void wait() const override {
+    card_.call();
+    event_.wait();
+    card_.call();
+  }
+  Seconds since(const Timer& earlier) const override {
+    card_.call();
+    EXPECT_TRUE(reached()) << "a timer was read before it was reached";
+    const auto& from = dynamic_cast<const EmulatedEvent&>(earlier);
+    EXPECT_TRUE(timed_ && from.timed_) << "this event keeps no time";
+    return when_ - from.when_;
+  }
+
+ private:
+  friend class EmulatedStream;
+  EmulatedCard& card_;
+  const bool timed_;
+  std::chrono::steady_clock::time_point when_;  // written by the stream, unless the card has failed
+  cpu::CpuEvent event_;
+};
+
+class EmulatedGraph final : public Graph {
+ public:
+  EmulatedGraph(EmulatedCard& card, std::unique_ptr<Graph> graph)
+      : card_(card), graph_(std::move(graph)) {
+    card_.take(card_.driver.graph, "making a CUDA graph");
+  }
+  ~EmulatedGraph() override { card_.give_back(card_.driver.graph); }
+  const Graph& get() const { return *graph_; }
+
+ private:
+  EmulatedCard& card_;
+  const std::unique_ptr<Graph> graph_;
+};
+
+class EmulatedStream final : public Stream {
+ public:
+  EmulatedStream(EmulatedCard& card, std::string_view name, bool makes_graphs)
+      : card_(card), stream_(name, {}), makes_graphs_(makes_graphs) {}
+  void record(Event& event) override {
+    card_.call();
+    auto& ours = dynamic_cast<EmulatedEvent&>(event);
+    if (ours.timed_)
+      stream_.enqueue([card = &card_, when = &ours.when_] {
+        card->run([when] { *when = std::chrono::steady_clock::now(); });
+      });
+    stream_.record(ours.event_);
+  }
+  void wait(const Event& event) override {
+    card_.call();
+    stream_.wait(dynamic_cast<const EmulatedEvent&>(event).event_);
+  }
+  void synchronize() override {
+    card_.call();
+    stream_.synchronize();
+    card_.call();
+  }
+  std::unique_ptr<Graph> capture(const std::function<void()>& work) override {
+    card_.call();
+    return std::make_unique<EmulatedGraph>(card_, stream_.capture([&] {
+      work();
+      if (!makes_graphs_)
+        throw Error(
+            "CUDA: capturing a CUDA graph: operation not permitted when stream is capturing");
+    }));
+  }
+  bool capturing() const override { return stream_.capturing(); }
+  void launch(const Graph& graph) override {
+    card_.call();
+    stream_.launch(dynamic_cast<const EmulatedGraph&>(graph).get());
+  }
+  template <class Work>
+  void enqueue(const Work& work) {
+    card_.call();
+    stream_.enqueue([card = &card_, work] { card->run(work); });
+  }
+  void load_kernels() { card_.load_kernels(capturing()); }
+
+ private:
+  EmulatedCard& card_;
+  cpu::CpuStream stream_;
+  const bool makes_graphs_;
+};
+
+/// Queues a kernel as one piece of a stream's work, which fails if the kernel found a fault.
 struct SerialLaunch {
   cuda::Fault* fault;
 
   template <class Kernel>
   void operator()(Stream& stream, const Kernel& kernel, const cuda::Grid& grid) const {
-    cpu::on_cpu(stream).enqueue([=, fault = fault] {
+    auto& ours = dynamic_cast<EmulatedStream&>(stream);
+    ours.load_kernels();
+    ours.enqueue([=, fault = fault] {
       for (std::int64_t index = 0; index < grid.blocks; ++index) {
         SerialBlock block(index, grid);
         kernel(block);
@@ -106,7 +262,7 @@ class EmulatedOps final : public cuda::BlockOps<SerialLaunch> {
 
  private:
   void multiply(Stream& stream, const cuda::MatrixProduct& p) override {
-    cpu::on_cpu(stream).enqueue([=] {
+    dynamic_cast<EmulatedStream&>(stream).enqueue([=] {
       const std::int64_t row = cuda::bytes_of_row(p.dtype, p.k);
       for (std::int64_t i = 0; i < p.n; ++i)
         for (std::int64_t j = 0; j < p.m; ++j) {
@@ -123,47 +279,127 @@ class EmulatedOps final : public cuda::BlockOps<SerialLaunch> {
 
 class EmulatedCuda final : public Device {
  public:
-  /// With so many bytes of memory.
-  explicit EmulatedCuda(std::size_t memory = std::size_t{4} << 30)
-      : host_({.threads = 1}), memory_(memory), ops_(*this, &fault_) {}
+  struct Options {
+    std::size_t memory = std::size_t{4} << 30;
+    DriverShare driver = {.unit = 256};
+    std::size_t unseen = 0;  // bytes that are not to be had, though they are told as free
+    bool graphs = true;      // else each capture fails
+    std::size_t most_pinned = std::numeric_limits<std::size_t>::max();  // bytes; more is refused
+  };
+  explicit EmulatedCuda(const Options& options)
+      : options_(options), card_(options.memory - options.unseen, options.driver) {}
+  EmulatedCuda() : EmulatedCuda(Options()) {}
 
   std::string name() const override { return "an emulated GPU"; }
-  std::size_t free_bytes() const override { return memory_ - held_; }
-  std::size_t most_held() const { return most_held_; }  // since it was made
+  std::size_t free_bytes() const override { return card_.free_bytes() + options_.unseen; }
+  EmulatedCard& card() { return card_; }
+  std::size_t pins() const { return pins_; }  // that were ever made
   bool shares_host_memory() const override { return false; }
+  DriverShare driver_share() const override { return options_.driver; }
+
   Buffer allocate(std::size_t bytes) override {
-    if (bytes > free_bytes()) throw Error("the emulated GPU is full");
-    held_ += bytes;
-    most_held_ = std::max<std::size_t>(most_held_, held_);
+    card_.call();
+    card_.take(taken_by(bytes), "allocating GPU memory");
     auto* const data = static_cast<std::byte*>(std::aligned_alloc(256, (bytes + 511) / 256 * 256));
     std::fill_n(data, bytes, std::byte{0});
+    const std::lock_guard lock(mutex_);
+    allocated_[data] = data + bytes;
     return Buffer(*this, data, bytes);
   }
-  std::unique_ptr<HostPin> pin(std::span<std::byte> pages) override { return host_.pin(pages); }
-  std::unique_ptr<Stream> make_stream(std::string_view name) override {
-    return host_.make_stream(name);
+  std::unique_ptr<HostPin> pin(std::span<std::byte> pages) override {
+    card_.call();
+    return std::make_unique<Pin>(*this, pages);
   }
-  std::unique_ptr<Event> make_event() override { return host_.make_event(); }
+  std::unique_ptr<Stream> make_stream(std::string_view name) override {
+    card_.call();
+    return std::make_unique<EmulatedStream>(card_, name, options_.graphs);
+  }
+  std::unique_ptr<Event> make_event() override {
+    card_.call();
+    return std::make_unique<EmulatedEvent>(card_, EmulatedEvent::Timed::kNo);
+  }
+  std::unique_ptr<Timer> make_timer() override {
+    card_.call();
+    return std::make_unique<EmulatedEvent>(card_, EmulatedEvent::Timed::kYes);
+  }
   void upload(Stream& stream, std::byte* to, std::span<const std::byte> from) override {
-    host_.upload(stream, to, from);
+    expect_kinds(from.data(), to, from.size());
+    pinned_.cut(from, [&](std::span<const std::byte> piece) {
+      copy(stream, to + (piece.data() - from.data()), piece.data(), piece.size());
+    });
   }
   void download(Stream& stream, std::span<std::byte> to, const std::byte* from) override {
-    host_.download(stream, to, from);
+    expect_kinds(to.data(), from, to.size());
+    pinned_.cut(to, [&](std::span<const std::byte> piece) {
+      const std::ptrdiff_t at = piece.data() - to.data();
+      copy(stream, to.data() + at, from + at, piece.size());
+    });
   }
   Ops& ops() override { return ops_; }
 
  private:
+  /// Takes memory of the device for its page tables.
+  class Pin final : public HostPin {
+   public:
+    Pin(EmulatedCuda& device, std::span<std::byte> pages) : device_(device), pages_(pages) {
+      if (pages.size() > device.options_.most_pinned - device.pinned_bytes_)
+        throw Error("cannot lock " + std::to_string(pages.size()) + " bytes");
+      device_.card_.take(tables(), "locking host memory");
+      device_.pinned_bytes_ += pages.size();
+      device_.pinned_.add(pages);
+      ++device_.pins_;
+    }
+    ~Pin() override {
+      device_.pinned_.remove(pages_.data());
+      device_.pinned_bytes_ -= pages_.size();
+      device_.card_.give_back(tables());
+    }
+    Pin(const Pin&) = delete;
+    Pin& operator=(const Pin&) = delete;
+
+   private:
+    std::size_t tables() const {
+      return static_cast<std::size_t>(device_.options_.driver.of_pinned *
+                                      static_cast<double>(pages_.size()));
+    }
+    EmulatedCuda& device_;
+    const std::span<std::byte> pages_;
+  };
+
+  std::size_t taken_by(std::size_t bytes) const {
+    return options_.driver.whole_units(std::max<std::size_t>(bytes, 1));
+  }
+  static void copy(Stream& stream, std::byte* to, const std::byte* from, std::size_t bytes) {
+    dynamic_cast<EmulatedStream&>(stream).enqueue([=] { std::copy_n(from, bytes, to); });
+  }
+  bool on_device(const std::byte* at, std::size_t bytes) const {
+    const std::lock_guard lock(mutex_);
+    const auto behind = allocated_.upper_bound(at);
+    return behind != allocated_.begin() && at + bytes <= std::prev(behind)->second;
+  }
+  /// As CUDA's copies do, whose kind is given.
+  void expect_kinds(const std::byte* host, const std::byte* device, std::size_t bytes) const {
+    if (bytes == 0) return;
+    if (on_device(host, bytes) || !on_device(device, bytes))
+      throw Error("CUDA: copying: invalid argument (cudaErrorInvalidValue)");
+  }
   void release(std::byte* data, std::size_t bytes) noexcept override {
+    {
+      const std::lock_guard lock(mutex_);
+      allocated_.erase(data);
+    }
     std::free(data);
-    held_ -= bytes;
+    card_.give_back(taken_by(bytes));
   }
 
-  cpu::CpuDevice host_;
-  const std::size_t memory_;
-  std::atomic<std::size_t> held_ = 0;
-  std::size_t most_held_ = 0;
+  const Options options_;
+  EmulatedCard card_;
+  PinnedRanges pinned_;
+  std::atomic<std::size_t> pinned_bytes_ = 0, pins_ = 0;
+  mutable std::mutex mutex_;  // guards what follows
+  std::map<const std::byte*, const std::byte*> allocated_;
   cuda::Fault fault_;
-  EmulatedOps ops_;
+  EmulatedOps ops_{*this, &fault_};
 };
 
 }  // namespace canopy

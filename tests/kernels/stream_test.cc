@@ -1,6 +1,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <limits>
 
 #include "kernels/cpu/cpu_stream.h"
@@ -27,19 +28,17 @@ TEST_P(Streams, WorkOfTwoStreamsIsOrderedByAnEvent) {
   const auto producer = device().make_stream("producer"),
              consumer = device().make_stream("consumer");
   const auto written = device().make_event(), read = device().make_event();
-  OnDevice middle = send(std::vector<std::byte>(1 << 20)),
-           end = send(std::vector<std::byte>(1 << 20));
+  OnDevice middle = send(std::vector<std::byte>(1 << 20));
   std::vector<std::byte> source(1 << 20), result(source.size());
   for (int round = 0; round < 100; ++round) {
-    read->wait();  // the host may change `source` only when the last round has read it
+    read->wait();  // the host may change `source` only when the last round has passed it on
     std::fill(source.begin(), source.end(), static_cast<std::byte>(round));
     producer->wait(*read);
     device().upload(*producer, middle.data(), source);
     producer->record(*written);
     consumer->wait(*written);
-    device().upload(*consumer, end.data(), {middle.data(), source.size()});
+    device().download(*consumer, result, middle.data());
     consumer->record(*read);
-    device().download(*consumer, result, end.data());
     consumer->synchronize();
     ASSERT_EQ(result, source);
   }
@@ -64,7 +63,7 @@ TEST_P(Streams, AGraphRunsAtEachLaunchWithWhatItsArgumentsAreThen) {
   OnDevice expected = send(std::vector<std::int32_t>(5));
   const KvView kv{view(keys, {1, slots, width}), view(more, {1, slots, width})};
   const auto event = device().make_event();
-  const std::unique_ptr<Graph> graph = stream().capture([&] {
+  const auto work = [&] {
     const TensorView row = view(values, {rows, 1, width});
     ops().store_kv(stream(), row, row, {0, reinterpret_cast<const std::int64_t*>(prefix.data())}, 1,
                    kv);
@@ -72,9 +71,15 @@ TEST_P(Streams, AGraphRunsAtEachLaunchWithWhatItsArgumentsAreThen) {
                       {{}, reinterpret_cast<const StepRng*>(rng.data())}, 0,
                       drawn.view(DType::kI32, {1, 5}));
     stream().record(*event);
-  });
-  EXPECT_EQ(keys.read<float>(), std::vector<float>(48));  // nothing has run yet
+  };
+  work();  // once without a graph: a device may load kernels when they first run
   std::vector<float> stored(48);
+  std::fill_n(stored.begin() + width, rows * width, 1.0f);
+  EXPECT_EQ(keys.read<float>(), stored);
+  stored.assign(48, 0.0f);
+  device().upload(stream(), keys.data(), std::as_bytes(std::span(stored)));
+  const std::unique_ptr<Graph> graph = stream().capture(work);
+  EXPECT_EQ(keys.read<float>(), stored);  // nothing has run yet
   for (const std::int64_t at : {2, 7}) {
     const StepRng now{3, 1, static_cast<std::uint64_t>(at)};
     device().upload(stream(), prefix.data(), std::as_bytes(std::span(&at, 1)));
@@ -94,6 +99,42 @@ TEST_P(Streams, ACaptureThatFailsLeavesTheStreamAsItWas) {
   EXPECT_THROW(fail(), Error);
   OnDevice array = send(std::vector<std::byte>(16));  // uploads and waits
   EXPECT_EQ(array.read<std::byte>(), std::vector<std::byte>(16));
+}
+
+TEST_P(Streams, AGraphMayHoldEveryOpThatUsesScratch) {
+  std::mt19937 random(1);
+  const std::int64_t n = 5, k = 64, m = 32;
+  OnDevice x = send(random_floats(static_cast<std::size_t>(n * k), random));
+  OnDevice w = send(random_weights(DType::kBF16, static_cast<std::size_t>(m),
+                                   static_cast<std::size_t>(k), random));
+  OnDevice y = send(std::vector<float>(static_cast<std::size_t>(n * m)));
+  const Projection p{w.view(DType::kBF16, {m, k}), {}, y.view(DType::kF32, {n, m})};
+  const auto work = [&] {
+    for (int i = 0; i < 3; ++i) ops().linear(stream(), x.view(DType::kF32, {n, k}), {&p, 1});
+  };
+  work();
+  const std::vector<float> expected = y.read<float>();
+  const std::unique_ptr<Graph> graph = stream().capture(work);
+  for (int i = 0; i < 2; ++i) {
+    const std::vector<float> zeros(expected.size());
+    device().upload(stream(), y.data(), std::as_bytes(std::span(zeros)));
+    stream().launch(*graph);
+    EXPECT_EQ(y.read<float>(), expected);
+  }
+}
+
+TEST_P(Streams, TimersTellTheTimeBetweenThem) {
+  const auto first = device().make_timer(), second = device().make_timer();
+  const auto start = std::chrono::steady_clock::now();
+  std::vector<std::byte> source(1 << 20);
+  OnDevice to = send(source);
+  stream().record(*first);
+  for (int i = 0; i < 20; ++i) device().upload(stream(), to.data(), source);
+  stream().record(*second);
+  stream().synchronize();
+  EXPECT_GT(second->since(*first).count(), 0);
+  EXPECT_LE(second->since(*first), Seconds(std::chrono::steady_clock::now() - start));
+  EXPECT_EQ(first->since(*first).count(), 0);
 }
 
 CANOPY_ON_EACH_DEVICE(Streams);

@@ -34,9 +34,10 @@ class DeviceWeightsTest : public testing::TestWithParam<bool> {
     } else {
       host = load_on_host(device_, tiny.checkpoint, residency, notes_);
     }
-    return std::make_unique<UploadedWeights>(
-        device_, tiny.checkpoint, residency, std::move(host),
-        least_device_ring(layouts(tiny), residency) / 2 * units, notes_);
+    auto made = std::make_unique<UploadedWeights>(device_, tiny.checkpoint, residency,
+                                                  std::move(host), notes_);
+    made->begin(least_device_ring(layouts(tiny), residency) / 2 * units, notes_);
+    return made;
   }
   static std::vector<UnitLayout> layouts(const TinyCheckpoint& tiny) {
     return lay_out_units(tiny.checkpoint, kReadAlignment);
@@ -143,8 +144,8 @@ TEST(DeviceWeights, AReadThatFailsIsToldWhereItIsWaitedFor) {
   auto streamer =
       std::make_unique<Streamer>(device, tiny.checkpoint, residency,
                                  StreamerOptions{.ring_bytes = least_ring(units, residency)});
-  UploadedWeights source(device, tiny.checkpoint, residency, std::move(streamer),
-                         least_device_ring(units, residency), notes);
+  UploadedWeights source(device, tiny.checkpoint, residency, std::move(streamer), notes);
+  source.begin(least_device_ring(units, residency), notes);
   std::filesystem::resize_file(tiny.checkpoint.files().front(), 4096);
   const auto stream = device.make_stream("test");
   const std::string why = error_of([&] {

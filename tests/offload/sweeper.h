@@ -36,7 +36,7 @@ class Sweeper {
         layouts_(lay_out_units(tiny.checkpoint, kReadAlignment)),
         compute_(device.make_stream("compute")),
         random_(seed),
-        ballast_(1 << 20),
+        ballast_(device.allocate(1 << 20)),
         scratch_(1 << 20) {
     for (const UnitLayout& layout : layouts_) {
       const Unit& unit = layout.unit;
@@ -98,7 +98,8 @@ class Sweeper {
   const std::vector<UnitLayout> layouts_;
   const std::unique_ptr<Stream> compute_;
   std::mt19937_64 random_;
-  std::vector<std::byte> ballast_, scratch_;
+  Buffer ballast_;
+  std::vector<std::byte> scratch_;
   std::vector<std::vector<std::byte>> expected_, received_;
 };
 

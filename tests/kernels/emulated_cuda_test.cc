@@ -1,0 +1,107 @@
+// What the emulated GPU refuses, as a GPU does; and what stands between the two and their callers.
+#include "tests/kernels/emulated_cuda.h"
+
+#include "kernels/pinned_ranges.h"
+#include "tests/error_of.h"
+
+namespace canopy {
+namespace {
+
+using Pieces = std::vector<std::pair<std::ptrdiff_t, std::size_t>>;
+
+TEST(PinnedRanges, ACopyIsCutWhereLocksBeginAndEnd) {
+  std::vector<std::byte> memory(100);
+  PinnedRanges ranges;
+  const auto part = [&](std::size_t begin, std::size_t bytes) {
+    return std::span<const std::byte>(memory).subspan(begin, bytes);
+  };
+  const auto cut = [&](std::size_t begin, std::size_t bytes) {
+    Pieces pieces;
+    ranges.cut(part(begin, bytes), [&](std::span<const std::byte> piece) {
+      pieces.emplace_back(piece.data() - memory.data(), piece.size());
+    });
+    return pieces;
+  };
+  EXPECT_EQ(cut(0, 100), (Pieces{{0, 100}}));
+  ranges.add(part(20, 20));
+  ranges.add(part(40, 20));
+  ranges.add(part(70, 10));
+  EXPECT_EQ(cut(0, 100), (Pieces{{0, 20}, {20, 20}, {40, 20}, {60, 10}, {70, 10}, {80, 20}}));
+  EXPECT_EQ(cut(21, 19), (Pieces{{21, 19}}));
+  EXPECT_EQ(cut(39, 2), (Pieces{{39, 1}, {40, 1}}));
+  EXPECT_EQ(cut(60, 10), (Pieces{{60, 10}}));
+  EXPECT_EQ(cut(5, 0), Pieces{});
+  ranges.remove(memory.data() + 40);
+  EXPECT_EQ(cut(20, 50), (Pieces{{20, 20}, {40, 30}}));
+}
+
+TEST(EmulatedCuda, CopiesCrossLocksAtAnyAddress) {
+  EmulatedCuda device;
+  constexpr std::size_t kPage = 4096;
+  auto* const memory = static_cast<std::byte*>(std::aligned_alloc(kPage, 4 * kPage));
+  for (std::size_t i = 0; i < 4 * kPage; ++i) memory[i] = static_cast<std::byte>(i * 7);
+  {
+    const auto first = device.pin({memory, kPage}), second = device.pin({memory + kPage, kPage});
+    const auto stream = device.make_stream("copies");
+    const Buffer on_device = device.allocate(4 * kPage);
+    for (const std::size_t offset : {0, 1, 2, 3, 7, 8, 64, 4095}) {
+      const std::span<const std::byte> from(memory + offset, 2 * kPage + 5);
+      device.upload(*stream, on_device.data(), from);
+      std::vector<std::byte> back(from.size());
+      device.download(*stream, back, on_device.data());
+      stream->synchronize();
+      EXPECT_TRUE(std::equal(back.begin(), back.end(), from.begin())) << offset;
+    }
+  }
+  std::free(memory);
+}
+
+TEST(EmulatedCuda, RefusesACopyOfTheWrongKind) {
+  EmulatedCuda device;
+  const auto stream = device.make_stream("copies");
+  const Buffer a = device.allocate(64), b = device.allocate(64);
+  std::vector<std::byte> host(64);
+  EXPECT_NE(error_of([&] {
+              device.upload(*stream, a.data(), {b.data(), 64});
+            }).find("invalid"),
+            std::string::npos);
+  EXPECT_NE(error_of([&] { device.upload(*stream, host.data(), host); }).find("invalid"),
+            std::string::npos);
+  EXPECT_NE(error_of([&] {
+              device.download(*stream, {a.data(), 64}, b.data());
+            }).find("invalid"),
+            std::string::npos);
+}
+
+TEST(EmulatedCuda, GivesWholeUnitsAndNoMoreThanItHas) {
+  EmulatedCuda device({.memory = 10'000, .driver = {.unit = 1000, .fixed = 0}});
+  const Buffer a = device.allocate(1);
+  EXPECT_EQ(device.free_bytes(), 9000u);
+  const Buffer b = device.allocate(8001);
+  EXPECT_EQ(device.free_bytes(), 0u);
+  EXPECT_THROW(device.allocate(1), Error);
+}
+
+TEST(EmulatedCuda, FailsInEveryCallOnceItHasFailed) {
+  EmulatedCuda device;
+  const auto stream = device.make_stream("work");
+  const auto event = device.make_event();
+  Buffer buffer = device.allocate(8);
+  std::vector<std::byte> host(8);
+  device.card().fail_at(device.card().calls() + 2);
+  stream->record(*event);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(error_of([&] { event->wait(); }).find(EmulatedCard::kFailure), 0u);
+    EXPECT_THROW(event->reached(), Error);
+    EXPECT_THROW(stream->synchronize(), Error);
+    EXPECT_THROW(stream->record(*event), Error);
+    EXPECT_THROW(stream->wait(*event), Error);
+    EXPECT_THROW(device.upload(*stream, buffer.data(), host), Error);
+    EXPECT_THROW(device.allocate(1), Error);
+  }
+  wait_quietly(*event);
+  finish_quietly(*stream);
+}
+
+}  // namespace
+}  // namespace canopy
