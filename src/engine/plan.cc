@@ -114,6 +114,12 @@ Plan lay_out(const PlanRequest& request, Spec spec, bool adaptive, const TreeSha
   plan.ledger.push_back({"allowance: thread stacks, page tables, text", kAllowance});
   if (request.device_memory) plan.device.emplace().memory = *request.device_memory;
   auto& ledger = plan.device ? plan.device->ledger : plan.ledger;
+  // A device gives whole units of its memory to each of so many allocations.
+  const auto enter = [&](std::string what, std::uint64_t bytes, std::uint64_t allocations) {
+    if (plan.device)
+      bytes = request.driver.whole_units(bytes) + (allocations - 1) * request.driver.unit;
+    ledger.push_back({std::move(what), bytes});
+  };
   std::size_t scratch = ops.scratch_bytes(Transformer::workload(t, plan.target_limits));
   if (plan.spec != Spec::kNone) {
     const ModelConfig& d = draft->config;
@@ -122,18 +128,20 @@ Plan lay_out(const PlanRequest& request, Spec spec, bool adaptive, const TreeSha
     plan.draft_limits.max_nodes = sequences * std::max(request.max_prompt, nodes);
     plan.draft_limits.max_tree = sequences * nodes;
     plan.draft_limits.max_context = plan.slots;
-    ledger.push_back({"draft weights", draft->weight_bytes});
-    ledger.push_back({caches("draft"), each * KvCache::bytes_needed(d, plan.slots, plan.kv)});
-    ledger.push_back(
-        {"draft activations and logits", Transformer::activation_bytes(d, plan.draft_limits)});
-    ledger.push_back({"draft probabilities", DraftPolicy::device_bytes(plan.policy)});
+    enter("draft weights", draft->weight_bytes, 2);
+    enter(caches("draft"), each * KvCache::bytes_needed(d, plan.slots, plan.kv),
+          each * KvCache::kAllocations);
+    enter("draft activations and logits", Transformer::activation_bytes(d, plan.draft_limits),
+          Transformer::kAllocations);
+    enter("draft probabilities", DraftPolicy::device_bytes(plan.policy), DraftPolicy::kAllocations);
     scratch = std::max(scratch, ops.scratch_bytes(Transformer::workload(d, plan.draft_limits)));
   }
-  ledger.push_back({caches("target"), each * KvCache::bytes_needed(t, plan.slots, plan.kv)});
-  ledger.push_back(
-      {"target activations and logits", Transformer::activation_bytes(t, plan.target_limits)});
-  ledger.push_back({"verification", Verifier::device_bytes(t.vocab)});
-  ledger.push_back({"scratch of the kernels", scratch});
+  enter(caches("target"), each * KvCache::bytes_needed(t, plan.slots, plan.kv),
+        each * KvCache::kAllocations);
+  enter("target activations and logits", Transformer::activation_bytes(t, plan.target_limits),
+        Transformer::kAllocations);
+  enter("verification", Verifier::device_bytes(t.vocab), Verifier::kAllocations);
+  enter("scratch of the kernels", scratch, 1);
   return plan;
 }
 
@@ -155,8 +163,10 @@ std::uint64_t safe_memory() {
 
 PlanRequest on_device(PlanRequest request, const Device& device) {
   if (request.memory == 0) request.memory = safe_memory();
-  if (!device.shares_host_memory() && !request.device_memory)
-    request.device_memory = device.free_bytes();
+  if (!device.shares_host_memory()) {
+    if (!request.device_memory) request.device_memory = device.free_bytes();
+    request.driver = device.driver_share();
+  }
   return request;
 }
 
@@ -208,8 +218,10 @@ Plan make_plan(const PlanRequest& asked_for, const Checkpoint& target, const Che
                                                         ? device_resident_bytes(*draft)
                                                         : resident_bytes(*draft)});
   const auto beside = [&](const TreeShape& shape, int sequences) {
-    return lay_out(request, spec_of(shape), !given && request.tree_size == 0, shape, sequences,
-                   target.config(), draft_model, process_bytes, ops);
+    Plan plan = lay_out(request, spec_of(shape), !given && request.tree_size == 0, shape, sequences,
+                        target.config(), draft_model, process_bytes, ops);
+    if (plan.device) weights.enter_driver(plan, request);
+    return plan;
   };
   const auto place = [&](const Plan& plan, std::uint64_t ring) {
     return weights.place(plan, request, ring);

@@ -89,6 +89,7 @@ struct Plan {
 struct PlanRequest {
   std::uint64_t memory = 0;                    // bytes for the whole process
   std::optional<std::uint64_t> device_memory;  // bytes of a device that has memory of its own
+  DriverShare driver = kGpuDriver;             // what its driver takes of them
   Spec spec = Spec::kAuto;
   std::optional<TreeShape> shape;  // the tree, if the planner is not to choose it
   int tree_size = 0;               // its nodes likewise, where not 0

@@ -106,33 +106,47 @@ std::optional<WeightPlace> TargetMemory::place_on_host(std::uint64_t left,
   return place;
 }
 
+void TargetMemory::enter_driver(Plan& plan, const PlanRequest& request) const {
+  // Of the draft's levels all but the first, and more where the tree may change its shape.
+  const int levels = plan.policy.shape.levels();
+  const auto graphs = static_cast<std::uint64_t>(plan.policy.room.nodes > 0 ? 2 * levels : levels);
+  const std::uint64_t pinned = std::min(request.memory, travelling_ + staging_bytes());
+  plan.device->ledger.push_back(
+      {"driver: kernels, graphs, tables of locked memory",
+       request.driver.whole_units(
+           request.driver.fixed + graphs * request.driver.graph +
+           static_cast<std::uint64_t>(request.driver.of_pinned * static_cast<double>(pinned)))});
+}
+
 std::optional<WeightPlace> TargetMemory::place_on_device(const Left& left,
                                                          const PlanRequest& request,
                                                          std::uint64_t ring_wish) const {
   WeightPlace place;
   const std::optional<std::uint64_t> resident = request.resident;
+  const auto whole = [&](std::uint64_t bytes) { return request.driver.whole_units(bytes); };
+  const std::uint64_t whole_with_ids = whole(whole_on_device_) + request.driver.unit;
+  const std::uint64_t room = left.device / request.driver.unit * request.driver.unit;
   if (!request.from_disk && resident.value_or(whole_on_device_) >= whole_on_device_ &&
-      whole_on_device_ <= left.device) {
+      whole_with_ids <= room) {
     if (staging_bytes() > left.host) return std::nullopt;
     place.resident = true;
-    place.at_rest = whole_on_device_;
+    place.at_rest = whole_with_ids;
     place.host_at_rest = staging_bytes();
     return place;
   }
   const Residency none = none_resident(units_);
-  if (left.device < least_on_device_ || resident.value_or(0) > left.device - least_on_device_)
-    return std::nullopt;
-  const std::uint64_t least = least_device_ring(units_, none);
-  const std::uint64_t vectors = least_on_device_ - least;
+  const std::uint64_t least = whole(least_device_ring(units_, none));
+  const std::uint64_t vectors = whole(DeviceWeights::bytes_needed(target_, units_, none, false));
+  if (room < least + vectors || resident.value_or(0) > room - least - vectors) return std::nullopt;
   const std::uint64_t ring = std::clamp<std::uint64_t>(
-      std::max(least / 2 * kSmoothUnits, ring_wish), least, left.device - vectors);
-  place.residency = spread_on_device(units_, resident.value_or(left.device - vectors - ring));
-  place.at_rest = DeviceWeights::bytes_needed(target_, units_, place.residency, false);
+      whole(std::max(least / 2 * kSmoothUnits, ring_wish)), least, room - vectors);
+  place.residency = spread_on_device(units_, resident.value_or(room - vectors - ring));
+  place.at_rest = whole(DeviceWeights::bytes_needed(target_, units_, place.residency, false));
   place.upload = uploaded_bytes(units_, place.residency);
   // A ring that holds a whole sweep has nothing left to bring ahead.
-  place.ring =
-      std::min(left.device - place.at_rest,
-               std::max<std::uint64_t>(place.upload, least_device_ring(units_, place.residency)));
+  place.ring = std::min(
+      room - place.at_rest,
+      whole(std::max<std::uint64_t>(place.upload, least_device_ring(units_, place.residency))));
   if (!fill_host(left.host, request, place)) return std::nullopt;
   return place;
 }
@@ -222,7 +236,8 @@ void TargetMemory::refuse(Plan plan, const PlanRequest& request) const {
   const auto& resident = request.resident;
   if (plan.device) {
     auto& device = *plan.device;
-    device.ledger.push_back({"target: a ring of two units, norms", least_on_device_});
+    device.ledger.push_back({"target: a ring of two units, norms",
+                             request.driver.whole_units(least_on_device_) + request.driver.unit});
     plan.ledger.push_back({"target: a ring of two units, norms, buffers", least_beside_device_});
     if (device.total() > device.memory)
       throw too_small("a GPU memory budget", device.memory, device.total(), device.ledger);

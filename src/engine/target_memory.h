@@ -35,6 +35,9 @@ class TargetMemory {
                                    std::uint64_t ring_wish) const;
   /// The same as the planner sees it.
   WeightPlan seen(const WeightPlace& place, bool on_device) const;
+  /// The driver's share of a device with memory of its own, in its ledger: for a plan that has
+  /// everything but the weights.
+  void enter_driver(Plan& plan, const PlanRequest& request) const;
   /// The chosen one, in the plan and its ledgers.
   void enter(Plan& plan, const WeightPlace& place) const;
   /// Why nothing fits.

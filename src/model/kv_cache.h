@@ -24,6 +24,7 @@ class KvCache {
   KvCache(Device& device, const ModelConfig& config, int capacity, KvTypes types);
   /// What the constructor will hold. Pure.
   static std::size_t bytes_needed(const ModelConfig& config, int capacity, KvTypes types);
+  static constexpr int kAllocations = 2;  // that hold it
 
   int length() const { return length_; }
   int capacity() const { return capacity_; }

@@ -49,6 +49,7 @@ class Transformer {
 
   /// Device bytes that a model of this shape holds beside weights, KV and the ops' scratch. Pure.
   static std::size_t activation_bytes(const ModelConfig& config, const Limits& limits);
+  static constexpr int kAllocations = 10;  // that hold them
   /// What Ops::reserve must be told for it. Pure.
   static Workload workload(const ModelConfig& config, const Limits& limits);
 

@@ -46,6 +46,7 @@ class DraftPolicy {
   DraftPolicy(Device& device, const Config& config);
   /// Device bytes such a policy holds; q, a row for each inner node, is most of it. Pure.
   static std::size_t device_bytes(const Config& config);
+  static constexpr int kAllocations = 3;  // that hold them
   /// Most nodes, and as many rows of logits, that a level asks of the draft model, for all
   /// requests together. Pure. (Besides, the model must take the longest `pending`.)
   static int widest_forward(const Config& config);
@@ -100,7 +101,7 @@ class DraftPolicy {
   void prepare_level(Transformer&, std::span<const DraftRequest>, const Level&, std::size_t depth,
                      std::span<const Draft>, Stream&);
   /// Runs a prepared level and its proposals: kernel by kernel the first time, which also loads
-  /// what a device loads late, then as a graph.
+  /// what a device loads late, then as a graph, or, where one cannot be made, as before.
   void run_level(Transformer&, std::span<const DraftRequest>, std::size_t depth, Stream&,
                  const std::stop_token&);
   void propose(std::span<const DraftRequest>, const Level&, ConstTensorView logits, Stream&);

@@ -24,6 +24,7 @@ class Verifier {
   Verifier(Device& device, int vocab);
   /// Device bytes a verifier holds. Pure.
   static std::size_t device_bytes(int vocab);
+  static constexpr int kAllocations = 1;  // that holds them
 
   /// Waits for the stream. Shapes: target_logits [draft.tree.size(), vocab] f32, row i for node i.
   /// Each uniform is keyed by (rng, purpose, node) and used once. At temperature 0, equal logits

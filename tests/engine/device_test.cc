@@ -1,7 +1,9 @@
 // The engine on a device with memory of its own.
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "src/base/error.h"
 #include "src/convert/random_checkpoint.h"
@@ -12,8 +14,21 @@
 namespace canopy {
 namespace {
 
+class WithUploads : public TinyEngine {
+ protected:
+  /// The made-up machine with such a device.
+  static const CostModel& cost() {
+    static const CostModel with_uploads([] {
+      HardwareProfile p = made_up_cost().profile();
+      p.upload_bytes_per_second = 2e10;
+      return p;
+    }());
+    return with_uploads;
+  }
+};
+
 /// On the emulated device, and on a GPU where there is one.
-class DeviceTest : public TinyEngine, public ::testing::WithParamInterface<std::string> {
+class DeviceTest : public WithUploads, public ::testing::WithParamInterface<std::string> {
  protected:
   void SetUp() override {
     if (GetParam() == "cuda" && find_gpus().all.empty()) GTEST_SKIP() << find_gpus().why_none;
@@ -30,15 +45,6 @@ class DeviceTest : public TinyEngine, public ::testing::WithParamInterface<std::
                                   {"some on the device, the others on disk", 40'000, true},
                                   {"all on disk", 0, true}};
 
-  /// The made-up machine with such a device.
-  static const CostModel& cost() {
-    static const CostModel with_uploads([] {
-      HardwareProfile p = made_up_cost().profile();
-      p.upload_bytes_per_second = 2e10;
-      return p;
-    }());
-    return with_uploads;
-  }
   /// An engine on a GPU of so many bytes; the GPU is the engine's.
   static Engine make_on(std::size_t memory, EngineOptions o, EmulatedCuda** device = nullptr) {
     o.plan.cost = &cost();
@@ -171,6 +177,155 @@ TEST_P(DeviceTest, RunsRandomWeightsOfAShapeWhoseLayersShareTheirBytes) {
     const BatchReport report = engine.generate(std::vector{request(p)});
     for (const int tokens : report.texts.front().step_tokens) EXPECT_EQ(tokens, 5);
   }
+}
+
+/// What a GPU's driver does to an engine, on the emulated device.
+class DriverTest : public WithUploads {
+ protected:
+  /// A driver that is as greedy, for a tiny model, as a GPU's is for a large one.
+  static constexpr DriverShare kGreedy{
+      .unit = 4096, .fixed = 300'000, .graph = 9'000, .of_pinned = 0.05};
+
+  static Engine make_with(const EmulatedCuda::Options& card, EngineOptions o,
+                          EmulatedCuda** device = nullptr, std::int64_t fail_at = 0) {
+    o.plan.cost = &cost();
+    o.make_device = [=] {
+      auto made = std::make_unique<EmulatedCuda>(card);
+      if (fail_at > 0) made->card().fail_at(fail_at);
+      if (device) *device = made.get();
+      return made;
+    };
+    return Engine(models(o.plan.spec != Spec::kNone), o);
+  }
+  /// What must be on such a card beside the ring.
+  static std::uint64_t least_of(EngineOptions o, const DriverShare& driver) {
+    o.plan.resident = 0;
+    const Engine engine = make_with({.memory = std::size_t{1} << 30, .driver = driver}, o);
+    std::uint64_t least = 0;
+    for (const LedgerEntry& entry : engine.plan().device->ledger)
+      if (entry.what != kRingEntry) least += entry.bytes;
+    return least;
+  }
+  static EngineOptions with_graphs() {
+    EngineOptions o = options(Spec::kSequoia, 12, 4, 0.8);
+    o.graphs = true;
+    return o;
+  }
+  static std::vector<TokenId> text_of(Engine& engine) {
+    const std::vector<TokenId> p = prompt(2);
+    GenerateRequest r = request(p);
+    r.sampling.temperature = 0.8f;
+    return engine.generate(r).tokens;
+  }
+};
+
+TEST_F(DriverTest, AFullCardHasRoomForKernelsGraphsAndTablesThatTheDriverMakesLater) {
+  const EngineOptions o = with_graphs();
+  const std::uint64_t least = least_of(o, kGreedy);
+  std::vector<TokenId> expected;
+  for (const std::uint64_t more : {200'000u, 260'000u, 500'000u, 5'000'000u}) {
+    SCOPED_TRACE(more);
+    EmulatedCuda* device = nullptr;
+    Engine engine = make_with({.memory = least + more, .driver = kGreedy}, o, &device);
+    const Plan& plan = engine.plan();
+    const std::vector<TokenId> text = text_of(engine);
+    if (expected.empty()) expected = text;
+    EXPECT_EQ(text, expected);
+    EXPECT_EQ(engine.notes(), Notes{});
+    EXPECT_LE(plan.device->total(), plan.device->memory);
+    EXPECT_LE(device->card().most_held(), plan.device->total());
+    if (plan.resident) continue;
+    EXPECT_GT(device->card().most_held() + kGreedy.unit + kGreedy.fixed, plan.device->memory)
+        << "the card is not full";
+  }
+}
+
+TEST_F(DriverTest, ARingThatDoesNotFitAfterAllIsSmallerAndANoteSaysSo) {
+  EngineOptions o = with_graphs();
+  EmulatedCuda::Options card{.memory = least_of(o, kGreedy) + 400'000, .driver = kGreedy};
+  o.plan.resident = 0;
+  EmulatedCuda* device = nullptr;
+  std::uint64_t planned = 0;
+  {
+    const Engine engine = make_with(card, o, &device);
+    planned = engine.plan().ring_bytes;
+    card.unseen = device->card().free_bytes() + planned / 6;
+  }
+  const Engine smaller = make_with(card, o);
+  EXPECT_LT(smaller.plan().ring_bytes, planned);
+  ASSERT_EQ(smaller.notes().size(), 1u);
+  EXPECT_NE(smaller.notes().front().find("less memory left than it told"), std::string::npos);
+  card.unseen = card.memory / 2;
+  const std::string why = error_of([&] { make_with(card, o); });
+  EXPECT_NE(why.find("out of memory"), std::string::npos) << why;
+}
+
+TEST_F(DriverTest, WhereGraphsAreRefusedTheDraftGoesOnWithoutThemAndANoteSaysSo) {
+  const EngineOptions o = with_graphs();
+  Engine engine = make_with({}, o), without = make_with({.graphs = false}, o);
+  EXPECT_EQ(text_of(without), text_of(engine));
+  EXPECT_EQ(engine.notes(), Notes{});
+  ASSERT_EQ(without.notes().size(), 1u);
+  EXPECT_NE(without.notes().front().find("launched one by one"), std::string::npos);
+}
+
+TEST_F(DriverTest, AFailureAtAnyCallIsThrownAsItWas) {
+  for (const bool from_disk : {false, true}) {
+    EngineOptions o = with_graphs();
+    o.plan.resident = 40'000;
+    o.plan.from_disk = from_disk;
+    EmulatedCuda* device = nullptr;
+    std::int64_t calls = 0;
+    {
+      Engine engine = make_with({}, o, &device);
+      text_of(engine);
+      calls = device->card().calls();
+    }
+    ASSERT_GT(calls, 1000);
+    // Half of them: how often a stream is asked whether it is done differs from run to run.
+    for (std::int64_t call = 1; call < calls / 2; call += call < 90 ? 5 : 1 + calls / 61) {
+      SCOPED_TRACE(::testing::Message()
+                   << "call " << call << " of " << calls << ", from disk " << from_disk);
+      const std::string why = error_of([&] {
+        Engine engine = make_with({}, o, nullptr, call);
+        text_of(engine);
+      });
+      EXPECT_EQ(why.find(EmulatedCard::kFailure), 0u) << why;
+    }
+  }
+}
+
+TEST_F(DriverTest, ATraceShowsEachUpload) {
+  EngineOptions o = options(Spec::kSequoia, 9, 0);
+  o.plan.resident = 0;
+  const std::filesystem::path file = dir_->path() / "uploads.json";
+  int steps = 0, units = 0;
+  std::uint64_t bytes = 0;
+  {
+    Trace trace(file);
+    o.trace = &trace;
+    Engine engine = make_with({}, o);
+    const std::vector<TokenId> p = prompt(3);
+    steps = engine.generate(request(p)).steps;
+    for (const Tier tier : engine.plan().residency.unit) units += tier != Tier::kDevice ? 1 : 0;
+    bytes = engine.plan().device->upload_bytes;
+  }
+  int uploads = 0;
+  std::uint64_t uploaded = 0;
+  double end = 0;
+  std::ifstream in(file);
+  for (const auto& event : nlohmann::json::parse(in)) {
+    if (event.at("ph") != "X") continue;
+    const auto lane = static_cast<Trace::Lane>(event.at("tid").get<int>());
+    EXPECT_GE(event.at("dur").get<double>(), 0);
+    if (lane != Trace::Lane::kUpload) continue;
+    ++uploads;
+    uploaded += event.at("args").at("bytes").get<std::uint64_t>();
+    EXPECT_GE(event.at("ts").get<double>(), end - 1) << "two copies of one stream overlap";
+    end = event.at("ts").get<double>() + event.at("dur").get<double>();
+  }
+  EXPECT_GE(uploads, steps * units);
+  EXPECT_GE(uploaded, static_cast<std::uint64_t>(steps) * bytes);
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, DeviceTest, ::testing::Values("emulated", "cuda"),
