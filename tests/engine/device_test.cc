@@ -283,7 +283,7 @@ TEST_F(DriverTest, AFailureAtAnyCallIsThrownAsItWas) {
     }
     ASSERT_GT(calls, 1000);
     // Half of them: how often a stream is asked whether it is done differs from run to run.
-    for (std::int64_t call = 1; call < calls / 2; call += call < 90 ? 5 : 1 + calls / 61) {
+    for (std::int64_t call = 1; call < calls / 2; call += call < 90 ? 9 : 1 + calls / 23) {
       SCOPED_TRACE(::testing::Message()
                    << "call " << call << " of " << calls << ", from disk " << from_disk);
       const std::string why = error_of([&] {
