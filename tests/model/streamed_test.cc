@@ -68,7 +68,8 @@ TEST_P(StreamedTest, EqualsResidentOnADeviceWithMemoryOfItsOwn) {
   UploadedWeights uploaded(device, checkpoint, residency,
                            std::make_unique<Streamer>(device, checkpoint, residency,
                                                       StreamerOptions{.ring_bytes = ring}),
-                           least_device_ring(units, residency), notes);
+                           notes);
+  uploaded.begin(least_device_ring(units, residency), notes);
   EXPECT_EQ(logits_of(device, checkpoint.config(), uploaded), expected);
 }
 
