@@ -23,7 +23,8 @@ class BenchLinkTest(unittest.TestCase):
     def test_table(self):
         done = run("bench", "link", SMOLLM2, "-r", "1", "--ring", "64M", "--no-direct-io", "--no-io-uring")
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertEqual([line.split("  ")[0].strip() for line in done.stdout.splitlines()],
+        # A line without a name has the raw reads into more memory, where those are faster or slower.
+        self.assertEqual([name for line in done.stdout.splitlines() if (name := line.split("  ")[0].strip())],
                          ["raw reads", "sweeps", "share", "link busy", "processor"])
         self.assertIn("64.0 MiB", done.stdout)
 
