@@ -7,9 +7,10 @@
 #include <tuple>
 
 #include "offload/header_reader.h"
-#include "offload/json_file.h"
 #include "offload/readers.h"
 #include "src/base/error.h"
+#include "src/base/json.h"
+#include "src/base/utf8.h"
 
 namespace canopy {
 
@@ -30,20 +31,6 @@ std::uint64_t tensor_bytes(DType dtype, const std::vector<std::int64_t>& shape) 
   if (bytes > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()))
     throw Error("shape " + to_string(shape) + " overflows");
   return bytes;
-}
-
-std::string in_quotes(std::string_view text) {
-  constexpr std::size_t kMost = 120;
-  static constexpr std::string_view kHex = "0123456789abcdef";
-  std::string out = "'";
-  for (const char c : text.substr(0, kMost)) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte >= 0x20 && byte != 0x7f)
-      out += c;
-    else
-      out.append("\\x").append(1, kHex[byte >> 4]).append(1, kHex[byte & 15]);
-  }
-  return out.append(text.size() > kMost ? "...'" : "'");
 }
 
 void require_disjoint(std::vector<TensorEntry>& tensors) {
@@ -191,11 +178,12 @@ Checkpoint open_directory(const std::filesystem::path& directory) {
   if (!is_there(config_file))
     throw Error(directory.string() +
                 " has no config.json; a model is a Hugging Face directory or a GGUF file");
-  nlohmann::json json = read_json(config_file);
+  nlohmann::json json = read_json(config_file, kMostConfigBytes, FileKind::kOfModel);
   // What transformers' generate() stops at, where the two differ.
   const auto generation_file = directory / "generation_config.json";
   if (is_there(generation_file)) {
-    const nlohmann::json generation = read_json(generation_file);
+    const nlohmann::json generation =
+        read_json(generation_file, kMostConfigBytes, FileKind::kOfModel);
     if (json.is_object() && generation.is_object() && generation.contains("eos_token_id"))
       json["eos_token_id"] = generation["eos_token_id"];
   }

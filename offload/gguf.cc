@@ -11,6 +11,7 @@
 #include "offload/header_reader.h"
 #include "offload/readers.h"
 #include "src/base/error.h"
+#include "src/base/utf8.h"
 
 namespace canopy {
 

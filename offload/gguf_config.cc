@@ -8,6 +8,7 @@
 #include "offload/readers.h"
 #include "offload/rope_scaling.h"
 #include "src/base/error.h"
+#include "src/base/utf8.h"
 
 namespace canopy {
 

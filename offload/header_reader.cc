@@ -1,34 +1,28 @@
 #include "offload/header_reader.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cerrno>
 #include <cstring>
 
 #include "src/base/error.h"
+#include "src/base/file.h"
 
 namespace canopy {
 
 static_assert(std::endian::native == std::endian::little,
               "headers and weights are little-endian on disk");
 
-std::uint64_t regular_file_bytes(const std::filesystem::path& file) {
-  std::error_code error;
-  const auto status = std::filesystem::status(file, error);
-  if (status.type() == std::filesystem::file_type::not_found)
-    throw Error("there is no file " + file.string());
-  if (error) throw Error("cannot look at " + file.string() + ": " + error.message());
-  if (status.type() != std::filesystem::file_type::regular)
-    throw Error(file.string() + " is not a regular file");
-  const auto bytes = std::filesystem::file_size(file, error);
-  if (error) throw Error("cannot look at " + file.string() + ": " + error.message());
-  return bytes;
-}
-
 HeaderReader::HeaderReader(const std::filesystem::path& file, std::uint64_t most_bytes)
-    : file_bytes_(regular_file_bytes(file)), most_bytes_(most_bytes) {
+    : file_bytes_(regular_file_bytes(open_file(file).get(), file)), most_bytes_(most_bytes) {
   in_.open(file, std::ios::binary);
   if (!in_) throw Error("cannot open " + file.string() + ": " + std::strerror(errno));
+  std::array<char, kLfsPointer.size()> first{};
+  in_.read(first.data(), first.size());
+  refuse_lfs_pointer({first.data(), static_cast<std::size_t>(in_.gcount())});
+  in_.clear();
+  in_.seekg(0);
 }
 
 void HeaderReader::require_left(std::uint64_t count, std::uint64_t item_bytes) const {

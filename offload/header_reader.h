@@ -34,7 +34,4 @@ class HeaderReader {
   std::uint64_t file_bytes_ = 0, most_bytes_ = 0, position_ = 0;
 };
 
-/// Throws Error unless `file` is a regular file (a pipe would hang its reader); returns its size.
-std::uint64_t regular_file_bytes(const std::filesystem::path& file);
-
 }  // namespace canopy

@@ -11,6 +11,8 @@
 #include "offload/readers.h"
 #include "offload/rope_scaling.h"
 #include "src/base/error.h"
+#include "src/base/json.h"
+#include "src/base/utf8.h"
 
 namespace canopy {
 
@@ -340,9 +342,7 @@ Metadata flatten_config(const json& config) {
 }
 
 ModelConfig shape_from_config(std::string_view config_json) {
-  const nlohmann::json config = nlohmann::json::parse(config_json, nullptr, false);
-  if (!config.is_object()) throw Error("config.json: this is not a JSON object");
-  return hf_config(config);
+  return hf_config(parse_json(config_json));
 }
 
 }  // namespace canopy

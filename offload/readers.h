@@ -48,9 +48,6 @@ Metadata flatten_config(const nlohmann::json& config);
 std::uint64_t tensor_bytes(DType dtype, const std::vector<std::int64_t>& shape);
 std::string to_string(const std::vector<std::int64_t>& shape);  // "[49152, 576]"
 
-/// 'text' for an error message: one line however hostile, at most 120 bytes of it.
-std::string in_quotes(std::string_view text);
-
 /// Throws Error if two tensors have one name or share a byte of a file. A tensor without bytes may
 /// sit between others, not inside one. Sorts by place.
 void require_disjoint(std::vector<TensorEntry>& tensors);

@@ -9,9 +9,10 @@
 #include <utility>
 
 #include "offload/header_reader.h"
-#include "offload/json_file.h"
 #include "offload/readers.h"
 #include "src/base/error.h"
+#include "src/base/json.h"
+#include "src/base/utf8.h"
 
 namespace canopy {
 
@@ -178,7 +179,7 @@ std::vector<TensorEntry> read_header(const std::filesystem::path& file, int file
 
 TensorIndex read_shards(const std::filesystem::path& directory,
                         const std::filesystem::path& index_file) {
-  const json index = read_json(index_file);
+  const json index = read_json(index_file, kMostConfigBytes, FileKind::kOfModel);
   return in_context("reading " + index_file.string(), [&] {
     if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object())
       throw Error("no object 'weight_map'");

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "src/base/error.h"
+#include "src/base/json.h"
 
 namespace canopy {
 namespace {
@@ -98,8 +99,7 @@ std::string to_json(const MeasuredAcceptance& m) {
 }
 
 MeasuredAcceptance acceptance_from_json(std::string_view text) {
-  const json object = json::parse(text, nullptr, false);
-  require(!object.is_discarded(), "acceptance: this is not JSON");
+  const json object = in_context("reading an acceptance file", [&] { return parse_json(text); });
   require(object.is_object() && object.contains(kVersionKey),
           "acceptance: this is not what `canopy calibrate acceptance` writes");
   const Fields fields(object);

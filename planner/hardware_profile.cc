@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "src/base/error.h"
+#include "src/base/json.h"
 
 namespace canopy {
 namespace {
@@ -96,7 +97,7 @@ std::string to_json(const HardwareProfile& p) {
 }
 
 HardwareProfile hardware_profile_from_json(std::string_view text_of_it) {
-  const json in = json::parse(text_of_it, nullptr, false);
+  const json in = in_context("reading a hardware profile", [&] { return parse_json(text_of_it); });
   if (!in.is_object()) throw Error("hardware profile: this is not a JSON object");
   if (const json& format = member(in, "canopy_hardware"); format != kFormat)
     refuse("canopy_hardware", std::to_string(kFormat) + ", the format of this version");

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "src/base/error.h"
+#include "src/base/json.h"
 
 namespace canopy {
 namespace {
@@ -37,8 +38,7 @@ std::optional<TreeShape> parse_shape(std::string_view text) {
 }
 
 TreeShape shape_from_json(std::string_view json) {
-  const auto parsed = nlohmann::json::parse(json, nullptr, false);
-  require(!parsed.is_discarded(), "tree shape: this is not JSON");
+  const nlohmann::json parsed = parse_json(json);
   const auto list = parsed.is_object() ? parsed.value("parents", nlohmann::json()) : parsed;
   require(list.is_array(),
           "tree shape: write an array of parents, [-1, 0, 0, 1], or {\"parents\": [...]}");

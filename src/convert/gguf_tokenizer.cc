@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "src/base/error.h"
+#include "src/base/json.h"
 #include "src/convert/gguf_metadata.h"
 #include "src/convert/pre_tokenizers.h"
 #include "src/convert/source_files.h"
@@ -171,16 +172,17 @@ GgufMetadata gguf_tokenizer_metadata(const Checkpoint& model) {
   const fs::path file = model.root() / "tokenizer.json";
   if (!fs::exists(file)) return {};
   try {
-    GgufMetadata metadata = in_context("reading " + file.string(), [&] {
-      return made_from(json::parse(read_text_file(file)), model.config());
-    });
+    const json document = read_json(file, kMostTokenizerBytes, FileKind::kOfModel);
+    GgufMetadata metadata =
+        in_context("reading " + file.string(), [&] { return made_from(document, model.config()); });
     add_special_ids(model, metadata);
     const fs::path chat = model.root() / "chat_template.jinja",
                    config = model.root() / "tokenizer_config.json";
     if (fs::exists(chat)) {
-      metadata.emplace_back("tokenizer.chat_template", read_text_file(chat));
+      metadata.emplace_back("tokenizer.chat_template",
+                            read_file(chat, kMostConfigBytes, FileKind::kOfModel));
     } else if (fs::exists(config)) {
-      const json tokens = json::parse(read_text_file(config));
+      const json tokens = read_json(config, kMostConfigBytes, FileKind::kOfModel);
       if (tokens.contains("chat_template") && tokens["chat_template"].is_string())
         metadata.emplace_back("tokenizer.chat_template",
                               tokens["chat_template"].get<std::string>());

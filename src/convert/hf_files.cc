@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "src/base/error.h"
+#include "src/base/json.h"
 #include "src/convert/output.h"
 #include "src/convert/source_files.h"
 #include "src/convert/source_rope.h"
@@ -80,7 +81,8 @@ ordered_json config_from_gguf(const Checkpoint& gguf) {
 ordered_json config_json(const Checkpoint& source, const ModelConfig& target) {
   ordered_json json;
   if (fs::is_directory(source.root()))
-    json = ordered_json::parse(read_text_file(source.root() / "config.json"));
+    json = parse_ordered_json(
+        read_file(source.root() / "config.json", kMostConfigBytes, FileKind::kOfModel));
   else
     json = config_from_gguf(source);
   json["hidden_size"] = target.dim;
@@ -126,7 +128,8 @@ void write_hf_files(const Checkpoint& source, const ModelConfig& target,
   if (fs::is_directory(source.root())) {
     for (const char* name : kCopied)
       if (fs::exists(source.root() / name))
-        write_text_file(directory / name, read_text_file(source.root() / name));
+        write_text_file(directory / name,
+                        read_file(source.root() / name, kMostTokenizerBytes, FileKind::kOfModel));
     return;
   }
   ordered_json generation = ordered_json::object();

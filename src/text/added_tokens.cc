@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "src/base/error.h"
+#include "src/base/utf8.h"
 #include "src/text/token_table.h"
-#include "src/text/utf8.h"
 
 namespace canopy::text {
 

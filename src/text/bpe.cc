@@ -6,8 +6,8 @@
 #include <limits>
 
 #include "src/base/error.h"
+#include "src/base/utf8.h"
 #include "src/text/token_table.h"
-#include "src/text/utf8.h"
 
 namespace canopy::text {
 

@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "src/text/utf8.h"
+#include "src/base/utf8.h"
 
 namespace canopy::text {
 

@@ -1,8 +1,8 @@
 #include "src/text/decoder.h"
 
+#include "src/base/utf8.h"
 #include "src/text/bpe.h"
 #include "src/text/byte_level.h"
-#include "src/text/utf8.h"
 
 namespace canopy::text {
 

@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "src/base/error.h"
-#include "src/text/utf8.h"
+#include "src/base/utf8.h"
 
 namespace canopy::text {
 

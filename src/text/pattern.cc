@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "src/base/error.h"
-#include "src/text/utf8.h"
+#include "src/base/utf8.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "src/base/error.h"
-#include "src/text/utf8.h"
+#include "src/base/utf8.h"
 
 namespace canopy::text {
 

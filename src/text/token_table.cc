@@ -1,10 +1,7 @@
 #include "src/text/token_table.h"
 
-#include <array>
-#include <cstdio>
-
 #include "src/base/error.h"
-#include "src/text/utf8.h"
+#include "src/base/utf8.h"
 
 namespace canopy::text {
 
@@ -32,21 +29,6 @@ Token& TokenTable::at(std::int64_t id) {
                 std::to_string(tokens_.size()) + " tokens");
   }
   return tokens_[static_cast<std::size_t>(id)];
-}
-
-std::string in_quotes(std::string_view text) {
-  constexpr std::size_t kShown = 60;
-  std::string out = "'";
-  for (const char c : to_utf8(text.substr(0, kShown))) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) {
-      std::array<char, 8> hex{};
-      std::snprintf(hex.data(), hex.size(), "\\x%02X", static_cast<unsigned>(c));
-      out += hex.data();
-    } else {
-      out += c;
-    }
-  }
-  return out + (text.size() > kShown ? "...'" : "'");
 }
 
 }  // namespace canopy::text

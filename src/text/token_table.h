@@ -47,7 +47,4 @@ class TokenTable {
   std::vector<Token> tokens_;
 };
 
-/// `text` between quotes, shortened and with control characters made visible: for messages.
-std::string in_quotes(std::string_view text);
-
 }  // namespace canopy::text

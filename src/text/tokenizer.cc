@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "src/base/error.h"
+#include "src/base/utf8.h"
 #include "src/text/pipeline.h"
-#include "src/text/utf8.h"
 
 namespace canopy {
 
@@ -20,7 +20,7 @@ std::optional<std::string> vocabulary_mismatch(const Tokenizer& target, const To
   const auto string_of = [](const Tokenizer& tokenizer, TokenId id) {
     return id < tokenizer.vocab() ? tokenizer.token_string(id) : std::string_view();
   };
-  const auto shown = [](std::string_view s) { return s.empty() ? "unused" : text::in_quotes(s); };
+  const auto shown = [](std::string_view s) { return s.empty() ? "unused" : in_quotes(s); };
   for (TokenId id = 0; id < std::max(target.vocab(), draft.vocab()); ++id) {
     const std::string_view here = string_of(target, id), there = string_of(draft, id);
     if (here != there)
@@ -33,10 +33,10 @@ std::optional<std::string> vocabulary_mismatch(const Tokenizer& target, const To
 std::string TextStream::push(TokenId token) {
   pending_ += tokenizer_->piece(token);
   std::string out;
-  pending_.erase(0, text::append_whole(out, pending_));
+  pending_.erase(0, append_whole(out, pending_));
   return out;
 }
 
-std::string TextStream::flush() { return text::to_utf8(std::exchange(pending_, {})); }
+std::string TextStream::flush() { return to_utf8(std::exchange(pending_, {})); }
 
 }  // namespace canopy

@@ -6,8 +6,8 @@
 #include <functional>
 
 #include "src/base/error.h"
+#include "src/base/utf8.h"
 #include "src/text/pipeline.h"
-#include "src/text/utf8.h"
 
 namespace canopy::text {
 

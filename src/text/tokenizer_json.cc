@@ -3,9 +3,10 @@
 #include <functional>
 
 #include "src/base/error.h"
-#include "src/text/json_file.h"
+#include "src/base/json.h"
+#include "src/base/utf8.h"
+#include "src/text/json_members.h"
 #include "src/text/pipeline.h"
-#include "src/text/utf8.h"
 
 namespace canopy::text {
 
@@ -298,6 +299,11 @@ Pipeline read_pipeline(const json& document) {
   return pipeline;
 }
 
+Pipeline read_pipeline(const std::filesystem::path& file) {
+  const json document = read_json(file, kMostTokenizerBytes, FileKind::kOfModel);
+  return in_context("reading " + file.string(), [&] { return read_pipeline(document); });
+}
+
 /// Marks the ids of an "eos_token_id": one, or a list, or none (null).
 void mark_ends(const json& ids, TokenTable& tokens) {
   const auto mark = [&](const json& id) {
@@ -316,15 +322,15 @@ void read_ends(const std::filesystem::path& directory, const Metadata& config, T
       for (const std::int32_t id : *ids) tokens.at(id).ends_text = true;
   });
   if (const auto file = directory / "generation_config.json"; std::filesystem::exists(file)) {
+    const json document = read_json(file, kMostConfigBytes, FileKind::kOfModel);
     in_context("reading " + file.string(), [&] {
-      const json document = read_json(file);
       if (const json* ids = optional_member(document, "eos_token_id", "the document"))
         mark_ends(*ids, tokens);
     });
   }
   if (const auto file = directory / "tokenizer_config.json"; std::filesystem::exists(file)) {
+    const json document = read_json(file, kMostConfigBytes, FileKind::kOfModel);
     in_context("reading " + file.string(), [&] {
-      const json document = read_json(file);
       const json* eos = optional_member(document, "eos_token", "the document");
       if (!eos) return;
       const std::string& text = eos->is_string() ? eos->get_ref<const std::string&>()
@@ -347,8 +353,7 @@ std::unique_ptr<Tokenizer> tokenizer_from_json(const std::filesystem::path& dire
                 " has no tokenizer.json; save one with transformers' AutoTokenizer(...)"
                 ".save_pretrained()");
   }
-  Pipeline pipeline =
-      in_context("reading " + file.string(), [&] { return read_pipeline(read_json(file)); });
+  Pipeline pipeline = read_pipeline(file);
   pipeline.tokens.pad_to(model_vocab);
   read_ends(directory, config, pipeline.tokens);
   return make_tokenizer(std::move(pipeline));

@@ -35,7 +35,7 @@ class Tokenize(TempDirCase):
                              ("99999", "outside the vocabulary"), ("99999999999", "is not a token id"),
                              ('{"tokens":[1,-2]}', 'entry 1 of "tokens"'), ('{"tokens":[1e9]}', "entry 0"),
                              ('{"tokens":3}', 'no list of "tokens"'), ('{"ids":[1]}', 'no list of "tokens"'),
-                             ('{"tokens":[1,', "is not JSON")):
+                             ('{"tokens":[1,', "not JSON")):
             with self.subTest(stdin):
                 result = run("detokenize", "-m", self.model, stdin=stdin)
                 self.assertEqual((result.returncode, result.stdout), (1, ""))

@@ -14,7 +14,6 @@
 #include "src/base/error.h"
 #include "src/convert/enlargement.h"
 #include "src/convert/random_weights.h"
-#include "src/convert/source_files.h"
 #include "src/convert/weight_rows.h"
 #include "tests/convert/tiny_outputs.h"
 
@@ -118,7 +117,7 @@ TEST(InflateOutput, IsTheSameBytesForTheSameSeedOnly) {
   inflate(source, request_in(again, 5), ignore);
   inflate(source, request_in(other, 6), ignore);
   const auto bytes = [](const TempDir& dir, const char* model) {
-    return read_text_file(dir.path() / model / "model.safetensors");
+    return test::contents(dir.path() / model / "model.safetensors");
   };
   EXPECT_EQ(bytes(first, "big"), bytes(again, "big"));
   EXPECT_NE(bytes(first, "big"), bytes(other, "big"));
@@ -160,11 +159,11 @@ TEST(InflateOutput, ReplacesNothing) {
   fs::create_directory(dir.path() / "big");  // empty: taken
   inflate(source, request_in(dir), ignore);
   const fs::path weights = dir.path() / "big" / "model.safetensors";
-  const std::string before = read_text_file(weights);
+  const std::string before = test::contents(weights);
   EXPECT_THROW(inflate(source, request_in(dir, 2), ignore), Error);
   fs::remove_all(dir.path() / "small");
   EXPECT_THROW(inflate(source, request_in(dir, 2), ignore), Error);
-  EXPECT_EQ(read_text_file(weights), before);
+  EXPECT_EQ(test::contents(weights), before);
   EXPECT_EQ(test::entries(dir.path()), std::vector<std::string>{"big"});
 }
 

@@ -11,7 +11,6 @@
 #include "src/convert/gguf_metadata.h"
 #include "src/convert/hf_files.h"
 #include "src/convert/safetensors_writer.h"
-#include "src/convert/source_files.h"
 #include "src/convert/weight_rows.h"
 #include "src/text/tokenizer.h"
 #include "tests/convert/tiny_outputs.h"
@@ -22,11 +21,6 @@ namespace canopy {
 namespace {
 
 void ignore(std::uint64_t, std::uint64_t) {}
-
-std::string bytes_of(const std::filesystem::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
 
 std::vector<float> row_of(WeightRows& rows, const TensorEntry& tensor, std::int64_t row) {
   std::vector<float> values(static_cast<std::size_t>(WeightRows::columns(tensor)));
@@ -112,7 +106,7 @@ TEST_P(Quantize, WritesTheSameBytesWithAnyNumberOfThreads) {
   const std::filesystem::path one = dir_.path() / "one.gguf", five = dir_.path() / "five.gguf";
   const QuantizeReport alone = quantize(source_, one, DType::kQ4_0, ignore, 1);
   const QuantizeReport together = quantize(source_, five, DType::kQ4_0, ignore, 5);
-  EXPECT_EQ(bytes_of(one), bytes_of(five));
+  EXPECT_EQ(test::contents(one), test::contents(five));
   EXPECT_NEAR(alone.relative_error, together.relative_error, 1e-9);
   EXPECT_EQ(alone.same_function, together.same_function);
 }
@@ -238,7 +232,7 @@ TEST(SafetensorsWriter, CutsShardsBetweenTensorsAndListsThem) {
   writer.finish();
   EXPECT_EQ(writer.total_bytes(), 112u);
   const auto index =
-      nlohmann::json::parse(read_text_file(dir.path() / "model.safetensors.index.json"));
+      nlohmann::json::parse(test::contents(dir.path() / "model.safetensors.index.json"));
   EXPECT_EQ(index.at("metadata").at("total_size"), 112);
   EXPECT_EQ(index.at("weight_map").at("a"), "model-00001-of-00002.safetensors");
   EXPECT_EQ(index.at("weight_map").at("b"), "model-00001-of-00002.safetensors");

@@ -8,6 +8,7 @@
 
 #include "kernels/device.h"
 #include "offload/streamer.h"
+#include "src/base/file.h"
 #include "src/model/transformer.h"
 #include "tests/offload/tiny_checkpoint.h"
 
@@ -16,6 +17,10 @@ namespace canopy::test {
 /// A tiny random model of tests/data/model: a directory or a .gguf file.
 inline Checkpoint tiny_model(const std::string& name) {
   return Checkpoint::open(std::filesystem::path(CANOPY_TEST_DATA) / "model" / name);
+}
+
+inline std::string contents(const std::filesystem::path& file) {
+  return read_file(file, std::filesystem::file_size(file), FileKind::kOfModel);
 }
 
 /// Logits of every position of a fixed text, on the CPU, all weights resident.

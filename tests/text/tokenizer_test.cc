@@ -7,7 +7,7 @@
 #include <random>
 
 #include "src/base/error.h"
-#include "src/text/utf8.h"
+#include "src/base/utf8.h"
 #include "tests/text/gguf_metadata.h"
 #include "tests/text/golden.h"
 
@@ -26,19 +26,19 @@ std::string random_text(Random& random) {
   for (auto n = random() % 80; n > 0; --n) {
     switch (random() % 6) {
       case 0:
-        text::append_utf8(text, static_cast<char32_t>(random() % 0x20));
+        append_utf8(text, static_cast<char32_t>(random() % 0x20));
         break;
       case 1:
         text += ' ';
         break;
       case 2:
-        text::append_utf8(text, static_cast<char32_t>(random() % 0xD800));
+        append_utf8(text, static_cast<char32_t>(random() % 0xD800));
         break;
       case 3:
-        text::append_utf8(text, static_cast<char32_t>(0xE000 + random() % (0x110000 - 0xE000)));
+        append_utf8(text, static_cast<char32_t>(0xE000 + random() % (0x110000 - 0xE000)));
         break;
       default:
-        text::append_utf8(text, static_cast<char32_t>('a' + random() % 26));
+        append_utf8(text, static_cast<char32_t>('a' + random() % 26));
     }
   }
   return text;
@@ -56,7 +56,7 @@ std::string streamed(const Tokenizer& tokenizer, const std::vector<TokenId>& ids
   std::string text;
   for (const TokenId id : ids) {
     const std::string part = stream.push(id);
-    EXPECT_TRUE(text::is_utf8(part));
+    EXPECT_TRUE(is_utf8(part));
     text += part;
   }
   return text + stream.flush();
@@ -94,7 +94,7 @@ TEST(Tokenizer, TreatsBytesThatAreNotUtf8AsReplacementCharacters) {
       Random random(seed);
       const std::string bytes = random_bytes(random);
       EXPECT_EQ(tokenizer->encode(bytes, AddSpecial::kNo),
-                tokenizer->encode(text::to_utf8(bytes), AddSpecial::kNo));
+                tokenizer->encode(to_utf8(bytes), AddSpecial::kNo));
     }
   }
 }
@@ -208,14 +208,14 @@ TEST(VocabularyMismatch, SeesATokenThatOneSideLacks) {
 }
 
 TEST(Utf8, ReplacesEachMaximalPrefixOnce) {  // Unicode 15, table 3-8 and its neighbours
-  EXPECT_EQ(text::to_utf8("a\xF1\x80\x80\xE1\x80\xC2"
-                          "b\x80"
-                          "c\x80\xBF"
-                          "d"),
+  EXPECT_EQ(to_utf8("a\xF1\x80\x80\xE1\x80\xC2"
+                    "b\x80"
+                    "c\x80\xBF"
+                    "d"),
             "a\uFFFD\uFFFD\uFFFDb\uFFFDc\uFFFD\uFFFDd");
-  EXPECT_EQ(text::to_utf8("\xC0\xAF\xE0\x80\xBF\xED\xA0\x80\xF4\x90\x80\x80"),
+  EXPECT_EQ(to_utf8("\xC0\xAF\xE0\x80\xBF\xED\xA0\x80\xF4\x90\x80\x80"),
             "\uFFFD\uFFFD\uFFFD\uFFFD\uFFFD\uFFFD\uFFFD\uFFFD\uFFFD\uFFFD\uFFFD\uFFFD");
-  EXPECT_EQ(text::to_utf8("\xF0\x9F\x8C"), "\uFFFD");
+  EXPECT_EQ(to_utf8("\xF0\x9F\x8C"), "\uFFFD");
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
-#include "src/text/utf8.h"
+#include "src/base/utf8.h"
 
-namespace canopy::text {
+namespace canopy {
 
 namespace {
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
@@ -73,4 +73,18 @@ std::string to_utf8(std::string_view bytes) {
   return out;
 }
 
-}  // namespace canopy::text
+std::string in_quotes(std::string_view text) {
+  constexpr std::size_t kMost = 120;
+  static constexpr std::string_view kHex = "0123456789abcdef";
+  std::string out = "'";
+  for (const char c : to_utf8(text.substr(0, kMost))) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte >= 0x20 && byte != 0x7f)
+      out += c;
+    else
+      out.append("\\x").append(1, kHex[byte >> 4]).append(1, kHex[byte & 15]);
+  }
+  return out.append(text.size() > kMost ? "...'" : "'");
+}
+
+}  // namespace canopy

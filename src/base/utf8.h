@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-namespace canopy::text {
+namespace canopy {
 
 /// What stands at the front of some bytes (Unicode 15, table 3-7).
 struct Utf8Step {
@@ -31,4 +31,8 @@ std::size_t append_whole(std::string& out, std::string_view bytes);
 /// The same, where nothing follows: an unfinished character is malformed too.
 std::string to_utf8(std::string_view bytes);
 
-}  // namespace canopy::text
+/// 'text' for a message: one line of valid UTF-8 however hostile the text, of at most 120 bytes of
+/// it.
+std::string in_quotes(std::string_view text);
+
+}  // namespace canopy

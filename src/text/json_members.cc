@@ -1,8 +1,6 @@
-#include "src/text/json_file.h"
+#include "src/text/json_members.h"
 
-#include <fstream>
 #include <limits>
-#include <system_error>
 
 #include "src/base/error.h"
 
@@ -15,31 +13,6 @@ namespace {
   throw Error(std::string(part) + ": '" + key + "' " + problem);
 }
 }  // namespace
-
-json read_json(const std::filesystem::path& file) {
-  std::error_code failed;
-  const std::uintmax_t bytes = std::filesystem::file_size(file, failed);
-  if (failed) throw Error("cannot read " + file.string() + ": " + failed.message());
-  if (bytes > kLargestJson) {
-    throw Error(file.string() + " has " + std::to_string(bytes) + " bytes; the limit is " +
-                std::to_string(kLargestJson));
-  }
-  std::string text(static_cast<std::size_t>(bytes), '\0');
-  std::ifstream in(file, std::ios::binary);
-  if (!in.read(text.data(), static_cast<std::streamsize>(bytes)))
-    throw Error("cannot read " + file.string());
-  // The parser keeps its own stack, but code that walks the document would not.
-  const auto bounded = [&](int depth, json::parse_event_t, json&) {
-    if (depth > kDeepestJson)
-      throw Error(file.string() + " is nested deeper than " + std::to_string(kDeepestJson));
-    return true;
-  };
-  try {
-    return json::parse(text, bounded);
-  } catch (const json::exception& e) {
-    throw Error(file.string() + " is not JSON: " + e.what());
-  }
-}
 
 const json* optional_member(const json& object, const char* key, std::string_view part) {
   if (!object.is_object()) throw Error(std::string(part) + " is not an object");

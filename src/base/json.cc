@@ -1,0 +1,106 @@
+#include "src/base/json.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "src/base/error.h"
+#include "src/base/utf8.h"
+
+namespace canopy {
+
+namespace {
+
+using nlohmann::json;
+
+/// Builds a document from the parser's events.
+template <class Json>
+class Builder final : public nlohmann::json_sax<Json> {
+ public:
+  using typename nlohmann::json_sax<Json>::number_integer_t;
+  using typename nlohmann::json_sax<Json>::number_unsigned_t;
+  using typename nlohmann::json_sax<Json>::number_float_t;
+  using typename nlohmann::json_sax<Json>::string_t;
+  using typename nlohmann::json_sax<Json>::binary_t;
+
+  Json take() && { return std::move(root_); }
+
+  bool null() override { return put(nullptr); }
+  bool boolean(bool value) override { return put(value); }
+  bool number_integer(number_integer_t value) override { return put(value); }
+  bool number_unsigned(number_unsigned_t value) override { return put(value); }
+  bool number_float(number_float_t value, const string_t&) override { return put(value); }
+  bool string(string_t& value) override { return put(std::move(value)); }
+  bool binary(binary_t& value) override { return put(std::move(value)); }
+  bool start_object(std::size_t) override { return open(Json::object()); }
+  bool start_array(std::size_t) override { return open(Json::array()); }
+  bool end_object() override { return close(); }
+  bool end_array() override { return close(); }
+  bool key(string_t& key) override {
+    auto [at, fresh] = open_.back()->emplace(key, nullptr);
+    if (!fresh) throw Error("the key " + in_quotes(key) + " is given twice");
+    member_ = &*at;
+    return true;
+  }
+  bool parse_error(std::size_t byte, const std::string&, const json::exception& e) override {
+    // "[json.exception.parse_error.101] parse error at line 1, column 2: what is wrong", or
+    // "[json.exception.out_of_range.406] what is wrong"
+    std::string_view what = e.what();
+    for (const std::string_view until : {"] parse error at ", "] ", ": "})
+      if (const std::size_t at = what.find(until); at < 60) what.remove_prefix(at + until.size());
+    throw Error("this is not JSON, at byte " + std::to_string(byte) + ": " + in_quotes(what));
+  }
+
+ private:
+  template <class Value>
+  bool put(Value&& value) {
+    place() = std::forward<Value>(value);
+    return true;
+  }
+  bool open(Json empty) {
+    if (open_.size() == kMostJsonDepth)
+      throw Error("this JSON is nested deeper than " + std::to_string(kMostJsonDepth) + " levels");
+    Json& at = place();
+    at = std::move(empty);
+    open_.push_back(&at);
+    return true;
+  }
+  bool close() {
+    open_.pop_back();
+    return true;
+  }
+  /// Where the next value belongs.
+  Json& place() {
+    if (open_.empty()) return root_;
+    if (open_.back()->is_object()) return *member_;
+    open_.back()->push_back(nullptr);
+    return open_.back()->back();
+  }
+
+  Json root_;
+  std::vector<Json*> open_;  // each is the last child of the one before: it stays where it is
+  Json* member_ = nullptr;
+};
+
+template <class Json>
+Json parse(std::string_view text) {
+  Builder<Json> builder;
+  Json::sax_parse(text, &builder);
+  return std::move(builder).take();
+}
+
+}  // namespace
+
+nlohmann::json parse_json(std::string_view text) { return parse<nlohmann::json>(text); }
+
+nlohmann::ordered_json parse_ordered_json(std::string_view text) {
+  return parse<nlohmann::ordered_json>(text);
+}
+
+nlohmann::json read_json(const std::filesystem::path& file, std::uint64_t most_bytes, FileKind kind,
+                         const std::stop_token& stop) {
+  const std::string text = read_file(file, most_bytes, kind, stop);
+  return in_context("reading " + file.string(), [&] { return parse_json(text); });
+}
+
+}  // namespace canopy

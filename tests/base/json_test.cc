@@ -1,0 +1,78 @@
+#include "src/base/json.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/error_of.h"
+#include "tests/temp_dir.h"
+
+namespace canopy {
+namespace {
+
+using nlohmann::json;
+
+bool mentions(const std::string& message, std::string_view words) {
+  return message.find(words) != std::string::npos;
+}
+std::string refusal(const std::string& text) {
+  return error_of([&] { parse_json(text); });
+}
+std::string repeated(std::string_view part, int times) {
+  std::string text;
+  for (int i = 0; i < times; ++i) text += part;
+  return text;
+}
+
+TEST(Json, IsReadAsTheLibraryReadsIt) {
+  for (const char* text :
+       {"null", "true", "-3", "18446744073709551615", "0.5", "1e300", R"("a\u0000é")", "[]", "{}",
+        R"([1,[2,[3,{"a":[4]}],5],{}])", R"({"b":{"c":[{"d":null}]},"a":"x"})", " [ 1 , 2 ] "}) {
+    EXPECT_EQ(parse_json(text), json::parse(text)) << text;
+    EXPECT_EQ(parse_ordered_json(text).dump(), nlohmann::ordered_json::parse(text).dump()) << text;
+  }
+}
+
+TEST(Json, AnOrderedObjectKeepsItsOrder) {
+  const std::string text = R"({"z":1,"a":{"y":2,"b":3},"m":[]})";
+  EXPECT_EQ(parse_ordered_json(text).dump(), text);
+}
+
+TEST(Json, ThatIsNestedAMillionDeepIsRefused) {
+  for (const char* open : {"[", R"({"a":)", R"([{"a":)"})
+    EXPECT_TRUE(mentions(refusal(repeated(open, 1'000'000)), "nested deeper than 64 levels"));
+  const int most = kMostJsonDepth;
+  EXPECT_EQ(refusal(repeated("[", most) + repeated("]", most)), "");
+  EXPECT_TRUE(mentions(refusal(repeated("[", most + 1) + repeated("]", most + 1)), "64 levels"));
+}
+
+TEST(Json, ThatIsMalformedIsRefusedAtItsByteInOneLineOfText) {
+  for (const auto& [text, says] : {std::pair{std::string(), "at byte 1"},
+                                   {"[1,", "at byte 4"},
+                                   {"[1] 2", "at byte 5"},
+                                   {"{\"a\" 1}", "at byte 6"},
+                                   {"[\"\xff\"]", "at byte 3"},
+                                   {"[1e999]", "number overflow"},
+                                   {std::string(1, '\0'), "at byte 1"},
+                                   {"[\"" + std::string(1'000'000, 'x') + "\n\"]", "not JSON"}}) {
+    const std::string message = refusal(text);
+    EXPECT_TRUE(mentions(message, says)) << message;
+    EXPECT_TRUE(mentions(message, "not JSON")) << message;
+    EXPECT_FALSE(mentions(message, "\n")) << message;
+    EXPECT_LT(message.size(), 300u);
+  }
+}
+
+TEST(Json, AKeyThatIsGivenTwiceIsRefused) {
+  EXPECT_TRUE(mentions(refusal(R"([{"a":1,"b":2,"a":1}])"), "'a' is given twice"));
+  EXPECT_EQ(refusal(R"([{"a":1},{"a":{"a":1}}])"), "");
+}
+
+TEST(Json, AFileIsNamedInWhatIsWrongWithIt) {
+  const TempDir dir;
+  dir.write("x.json", "[1,");
+  const std::string message = error_of([&] { read_json(dir / "x.json", 100, FileKind::kOfModel); });
+  EXPECT_TRUE(mentions(message, "not JSON") && mentions(message, (dir / "x.json").string()))
+      << message;
+}
+
+}  // namespace
+}  // namespace canopy
