@@ -55,7 +55,9 @@ constexpr std::array kTypes{std::pair{":q8_0", DType::kQ8_0}, std::pair{":q4_0",
 class NoTokenizer final : public Tokenizer {
  public:
   explicit NoTokenizer(int vocab) : vocab_(vocab) {}
-  std::vector<TokenId> encode(std::string_view, AddSpecial) const override { return {}; }
+  std::vector<TokenId> encode(std::string_view, AddSpecial, const std::stop_token&) const override {
+    return {};
+  }
   std::string decode(std::span<const TokenId>, AddSpecial) const override { return ""; }
   std::string_view piece(TokenId) const override { return ""; }
   std::string_view token_string(TokenId) const override { return ""; }

@@ -76,7 +76,7 @@ const AddedToken* AddedTokens::match(std::string_view text) const {
 bool AddedTokens::inside_word(std::string_view before, std::string_view after) const {
   std::vector<Span> found;
   for (const std::string_view character : {last_character(before), first_character(after)}) {
-    word_character_.find_all(character, found);
+    word_character_.find_all(character, found, Bounds(character.size()));
     if (!found.empty()) return true;
   }
   return false;

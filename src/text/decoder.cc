@@ -8,14 +8,18 @@ namespace canopy::text {
 
 namespace {
 
-void apply(const Replace& step, std::string& piece) {
-  if (is_utf8(piece)) piece = step.pattern.replace_all(piece, step.with);
+void apply(const Replace& step, std::string& piece, const Bounds& bounds) {
+  if (is_utf8(piece)) piece = step.pattern.replace_all(piece, step.with, bounds);
 }
-void apply(const ByteFallback&, std::string& piece) {
+void apply(const ByteFallback&, std::string& piece, const Bounds&) {
   if (const auto byte = named_byte(piece)) piece = *byte;
 }
-void apply(const FromByteLevel&, std::string& piece) { piece = visible_to_bytes(piece); }
-void apply(const StripToken& step, std::string& piece) { piece = strip(step, piece); }
+void apply(const FromByteLevel&, std::string& piece, const Bounds&) {
+  piece = visible_to_bytes(piece);
+}
+void apply(const StripToken& step, std::string& piece, const Bounds&) {
+  piece = strip(step, piece);
+}
 
 }  // namespace
 
@@ -29,7 +33,8 @@ std::string strip(const StripToken& step, std::string_view text) {
 
 std::string make_piece(const PieceSteps& steps, std::string_view token) {
   std::string piece(token);
-  for (const auto& step : steps) std::visit([&](const auto& s) { apply(s, piece); }, step);
+  const Bounds bounds(token.size());
+  for (const auto& step : steps) std::visit([&](const auto& s) { apply(s, piece, bounds); }, step);
   return piece;
 }
 

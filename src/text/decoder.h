@@ -21,7 +21,8 @@ struct StripToken {
 };
 std::string strip(const StripToken& step, std::string_view text);
 
-/// What a token's text goes through to become its bytes, in order.
+/// What a token's text goes through to become its bytes, in order. Throws Error if they grow too
+/// long (Bounds).
 using PieceSteps = std::vector<std::variant<Replace, ByteFallback, FromByteLevel, StripToken>>;
 std::string make_piece(const PieceSteps& steps, std::string_view token);
 

@@ -13,20 +13,22 @@ namespace canopy::text {
 
 namespace {
 
-std::string apply(const Nfc&, std::string text) { return to_nfc(text); }
-std::string apply(const Prepend& step, std::string text) {
+std::string apply(const Nfc&, std::string text, const Bounds&) { return to_nfc(text); }
+std::string apply(const Prepend& step, std::string text, const Bounds&) {
   return text.empty() ? text : step.text + text;
 }
-std::string apply(const Replace& step, std::string text) {
-  return step.pattern.replace_all(text, step.with);
+std::string apply(const Replace& step, std::string text, const Bounds& bounds) {
+  return step.pattern.replace_all(text, step.with, bounds);
 }
 
 }  // namespace
 
-std::string normalize(const Normalizer& normalizer, std::string_view text) {
+std::string normalize(const Normalizer& normalizer, std::string_view text, const Bounds& bounds) {
   std::string out(text);
-  for (const auto& step : normalizer)
-    out = std::visit([&](const auto& s) { return apply(s, std::move(out)); }, step);
+  for (const auto& step : normalizer) {
+    out = std::visit([&](const auto& s) { return apply(s, std::move(out), bounds); }, step);
+    bounds.check(out.size());
+  }
   return out;
 }
 

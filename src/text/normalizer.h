@@ -21,7 +21,7 @@ struct Replace {
 
 /// The steps of tokenizer.json's "normalizer", in order. Input and output are valid UTF-8.
 using Normalizer = std::vector<std::variant<Nfc, Prepend, Replace>>;
-std::string normalize(const Normalizer& normalizer, std::string_view text);
+std::string normalize(const Normalizer& normalizer, std::string_view text, const Bounds& bounds);
 
 /// O(n log n), also for text that is one long run of combining marks.
 std::string to_nfc(std::string_view text);

@@ -160,8 +160,8 @@ Pattern Pattern::literal(std::string_view text) {
   return Pattern(text, text, PCRE2_LITERAL);
 }
 
-void Pattern::find_all(std::string_view text, std::vector<Span>& matches) const {
-  matches.clear();
+template <class Found>
+void Pattern::for_each_match(std::string_view text, const Found& found_match) const {
   const std::unique_ptr<pcre2_match_data, FreeMatch> data(pcre2_match_data_create(1, nullptr));
   if (!data) throw std::bad_alloc();
   const auto subject = reinterpret_cast<PCRE2_SPTR>(text.data());
@@ -179,28 +179,38 @@ void Pattern::find_all(std::string_view text, std::vector<Span>& matches) const 
     const std::size_t* ends = pcre2_get_ovector_pointer(data.get());
     const Span match{ends[0], ends[1]};
     if (match.begin == match.end) {
-      if (match.begin != covered) matches.push_back(match);
+      if (match.begin != covered) found_match(match);
       if (match.end == text.size()) return;
       from = match.end + utf8_length(text[match.end]);
     } else {
-      matches.push_back(match);
+      found_match(match);
       from = covered = match.end;
     }
   }
 }
 
-std::string Pattern::replace_all(std::string_view text, std::string_view with) const {
-  std::vector<Span> matches;
-  find_all(text, matches);
+void Pattern::find_all(std::string_view text, std::vector<Span>& matches,
+                       const Bounds& bounds) const {
+  matches.clear();
+  for_each_match(text, [&](const Span& match) {
+    bounds.check(0);
+    matches.push_back(match);
+  });
+}
+
+std::string Pattern::replace_all(std::string_view text, std::string_view with,
+                                 const Bounds& bounds) const {
   std::string out;
   out.reserve(text.size());
   std::size_t from = 0;
-  for (const Span& match : matches) {
+  for_each_match(text, [&](const Span& match) {
     out += text.substr(from, match.begin - from);
     out += with;
     from = match.end;
-  }
+    bounds.check(out.size());
+  });
   out += text.substr(from);
+  bounds.check(out.size());
   return out;
 }
 

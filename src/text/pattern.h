@@ -5,6 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include "src/text/bounds.h"
+
 struct pcre2_real_code_8;
 
 namespace canopy::text {
@@ -24,11 +26,15 @@ class Pattern {
   static Pattern literal(std::string_view text);
 
   /// Appends the matches in `text` (valid UTF-8) from left to right, none overlapping, and clears
-  /// `matches` first. Throws Error if the pattern needs more steps than PCRE2 allows.
-  void find_all(std::string_view text, std::vector<Span>& matches) const;
-  std::string replace_all(std::string_view text, std::string_view with) const;
+  /// `matches` first. Throws Error if the pattern needs more steps than PCRE2 allows; Stopped.
+  void find_all(std::string_view text, std::vector<Span>& matches, const Bounds& bounds) const;
+  /// Throws like find_all, and as `bounds` has it if the result is too long.
+  std::string replace_all(std::string_view text, std::string_view with, const Bounds& bounds) const;
 
  private:
+  /// Calls found(match) for each, from left to right.
+  template <class Found>
+  void for_each_match(std::string_view text, const Found& found) const;
   struct Free {
     void operator()(pcre2_real_code_8* code) const noexcept;
   };

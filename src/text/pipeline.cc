@@ -14,20 +14,22 @@ class PipelineTokenizer final : public Tokenizer {
  public:
   explicit PipelineTokenizer(Pipeline pipeline) : p_(std::move(pipeline)) {}
 
-  std::vector<TokenId> encode(std::string_view bytes, AddSpecial add) const override {
+  std::vector<TokenId> encode(std::string_view bytes, AddSpecial add,
+                              const std::stop_token& stop) const override {
     const std::string text = to_utf8(bytes);
     // Byte-level doubles a text at most, Metaspace triples it; positions are 32 bits.
     require(text.size() <= std::numeric_limits<std::uint32_t>::max() / 4,
             "a text of more than 1 GiB cannot be encoded at once");
     std::vector<TokenId> ids;
     Bpe::Scratch scratch;
+    const Bounds bounds(text.size(), stop);
     if (add == AddSpecial::kYes) ids = p_.before;
     for (const Segment& raw : p_.raw_added.split(text)) {
       if (raw.token) {
         ids.push_back(*raw.token);
         continue;
       }
-      const std::string normalized = normalize(p_.normalizer, raw.text);
+      const std::string normalized = normalize(p_.normalizer, raw.text, bounds);
       for (const Segment& segment : p_.normalized_added.split(normalized)) {
         if (segment.token) {
           ids.push_back(*segment.token);
@@ -36,8 +38,9 @@ class PipelineTokenizer final : public Tokenizer {
         const bool first =
             raw.text.data() == text.data() && segment.text.data() == normalized.data();
         Pieces pieces{std::string(segment.text), {{0, segment.text.size()}}, first};
-        pre_tokenize(p_.pre_tokenizer, pieces);
+        pre_tokenize(p_.pre_tokenizer, pieces, bounds);
         for (const Span& span : pieces.spans) {
+          bounds.check(0);
           p_.model.encode(std::string_view(pieces.text).substr(span.begin, span.end - span.begin),
                           scratch, ids);
         }
@@ -60,7 +63,7 @@ class PipelineTokenizer final : public Tokenizer {
       if (token.special && specials == AddSpecial::kNo) continue;
       const std::string& drop = p_.text_start.drop_from_first;
       if (first && !drop.empty() && token.text.find(drop) != std::string::npos)
-        bytes += Pattern::literal(drop).replace_all(token.text, "");
+        bytes += Pattern::literal(drop).replace_all(token.text, "", Bounds(token.text.size()));
       else
         bytes += token.piece;
       first = false;

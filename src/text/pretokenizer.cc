@@ -61,13 +61,14 @@ void arrange(Split::Behavior behavior, std::vector<Part>& parts) {
   parts = std::move(out);
 }
 
-void apply(const Split& split, Pieces& pieces) {
+void apply(const Split& split, Pieces& pieces, const Bounds& bounds) {
   std::vector<Span> out, matches;
   std::vector<Part> parts;
   out.reserve(pieces.spans.size());
   for (const Span& piece : pieces.spans) {
     split.pattern.find_all(
-        std::string_view(pieces.text).substr(piece.begin, piece.end - piece.begin), matches);
+        std::string_view(pieces.text).substr(piece.begin, piece.end - piece.begin), matches,
+        bounds);
     cover(matches, piece.end - piece.begin, split.invert, parts);
     arrange(split.behavior, parts);
     for (const Part& part : parts)
@@ -79,31 +80,32 @@ void apply(const Split& split, Pieces& pieces) {
 
 /// Rewrites each piece with rewrite(piece, out), which appends to a new text.
 template <class Rewrite>
-void rewrite_each(Pieces& pieces, Rewrite rewrite) {
+void rewrite_each(Pieces& pieces, const Bounds& bounds, Rewrite rewrite) {
   std::string text;
   text.reserve(pieces.text.size() + pieces.text.size() / 4);
   for (Span& piece : pieces.spans) {
     const std::size_t begin = text.size();
     rewrite(std::string_view(pieces.text).substr(piece.begin, piece.end - piece.begin), text);
     piece = {begin, text.size()};
+    bounds.check(text.size());
   }
   pieces.text = std::move(text);
 }
 
-void apply(const PrefixSpace&, Pieces& pieces) {
-  rewrite_each(pieces, [](std::string_view piece, std::string& out) {
+void apply(const PrefixSpace&, Pieces& pieces, const Bounds& bounds) {
+  rewrite_each(pieces, bounds, [](std::string_view piece, std::string& out) {
     if (piece[0] != ' ') out += ' ';
     out += piece;
   });
 }
 
-void apply(const ByteLevel&, Pieces& pieces) {
-  rewrite_each(pieces, [](std::string_view piece, std::string& out) {
+void apply(const ByteLevel&, Pieces& pieces, const Bounds& bounds) {
+  rewrite_each(pieces, bounds, [](std::string_view piece, std::string& out) {
     for (const char c : piece) out += byte_to_visible(static_cast<unsigned char>(c));
   });
 }
 
-void apply(const Metaspace& step, Pieces& pieces) {
+void apply(const Metaspace& step, Pieces& pieces, const Bounds& bounds) {
   std::string text;
   std::vector<Span> out;
   text.reserve(pieces.text.size() + pieces.text.size() / 4);
@@ -127,6 +129,7 @@ void apply(const Metaspace& step, Pieces& pieces) {
         text += word[i];
     }
     out.push_back({begin, text.size()});
+    bounds.check(text.size());
   }
   pieces.text = std::move(text);
   pieces.spans = std::move(out);
@@ -134,8 +137,8 @@ void apply(const Metaspace& step, Pieces& pieces) {
 
 }  // namespace
 
-void pre_tokenize(const PreTokenizer& steps, Pieces& pieces) {
-  for (const auto& step : steps) std::visit([&](const auto& s) { apply(s, pieces); }, step);
+void pre_tokenize(const PreTokenizer& steps, Pieces& pieces, const Bounds& bounds) {
+  for (const auto& step : steps) std::visit([&](const auto& s) { apply(s, pieces, bounds); }, step);
 }
 
 Split gpt2_split() {

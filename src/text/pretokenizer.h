@@ -42,7 +42,7 @@ struct Metaspace {
 
 /// The steps of tokenizer.json's "pre_tokenizer", in order.
 using PreTokenizer = std::vector<std::variant<Split, PrefixSpace, ByteLevel, Metaspace>>;
-void pre_tokenize(const PreTokenizer& steps, Pieces& pieces);
+void pre_tokenize(const PreTokenizer& steps, Pieces& pieces, const Bounds& bounds);
 
 /// How GPT-2 cuts words; what "ByteLevel" means by "use_regex".
 Split gpt2_split();

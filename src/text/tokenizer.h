@@ -3,6 +3,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,8 +23,10 @@ class Tokenizer {
   virtual ~Tokenizer() = default;
   /// Special tokens written out in the text ("<|im_start|>") are recognised, as in llama.cpp and
   /// Hugging Face. O(n log n). Bytes that are not UTF-8 are treated as the reference library treats
-  /// U+FFFD.
-  virtual std::vector<TokenId> encode(std::string_view text, AddSpecial add) const = 0;
+  /// U+FFFD. Throws Stopped on request; Error if the tokenizer's own steps make the text more than
+  /// eight times as long.
+  virtual std::vector<TokenId> encode(std::string_view text, AddSpecial add,
+                                      const std::stop_token& stop = {}) const = 0;
   /// The raw bytes that the token stands for; may split a UTF-8 character; empty for special
   /// tokens, and for ids that only the model's embedding has. Throws Error if the id is outside the
   /// vocabulary.

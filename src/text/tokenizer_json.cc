@@ -14,16 +14,24 @@ using nlohmann::json;
 
 namespace {
 
+/// The tokenizers in use have ten at most; each takes its time of every text.
+constexpr std::size_t kMostSteps = 64;
+
 /// A part of the pipeline that is one step, or a "Sequence" of them under `list`. Calls read(step,
-/// type, part) for each.
+/// type, part) for each. Throws Error if they are more than kMostSteps.
 using ReadStep = std::function<void(const json&, const std::string&, const std::string&)>;
 void for_each_step(const json& document, const char* key, const char* list, const ReadStep& read) {
   const json* root = optional_member(document, key, "the document");
   if (!root) return;
+  std::size_t steps = 0;
   const std::function<void(const json&, const std::string&)> visit = [&](const json& step,
                                                                          const std::string& part) {
     const std::string& type = string_member(step, "type", part);
-    if (type != "Sequence") return read(step, type, part);
+    if (type != "Sequence") {
+      if (++steps > kMostSteps)
+        throw Error(std::string(key) + ": more than " + std::to_string(kMostSteps) + " steps");
+      return read(step, type, part);
+    }
     std::size_t index = 0;
     for (const json& inner : array_member(step, list, part))
       visit(inner, part + "[" + std::to_string(index++) + "]");
@@ -269,7 +277,7 @@ void read_added_tokens(const json& document, Pipeline& pipeline) {
     token.special = bool_member(entry, "special", false, part);
     const bool normalized = bool_member(entry, "normalized", !token.special, part);
     // The reference library decodes it as it is matched (0.23; older ones as it is written).
-    token.piece = normalized ? normalize(pipeline.normalizer, text) : text;
+    token.piece = normalized ? normalize(pipeline.normalizer, text, Bounds(text.size())) : text;
     AddedToken added{
         token.piece, static_cast<TokenId>(id), bool_member(entry, "lstrip", false, part),
         bool_member(entry, "rstrip", false, part), bool_member(entry, "single_word", false, part)};

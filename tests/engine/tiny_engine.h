@@ -25,7 +25,9 @@ class NumberTokenizer final : public Tokenizer {
   NumberTokenizer(int vocab, std::vector<TokenId> ends) : ends_(std::move(ends)) {
     for (int i = 0; i < vocab; ++i) pieces_.push_back(std::string("t").append(std::to_string(i)));
   }
-  std::vector<TokenId> encode(std::string_view, AddSpecial) const override { return {}; }
+  std::vector<TokenId> encode(std::string_view, AddSpecial, const std::stop_token&) const override {
+    return {};
+  }
   std::string_view piece(TokenId token) const override {
     return pieces_[static_cast<std::size_t>(token)];
   }

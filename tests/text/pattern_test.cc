@@ -9,7 +9,7 @@ namespace {
 
 std::vector<std::string> matches(const Pattern& pattern, std::string_view text) {
   std::vector<Span> spans;
-  pattern.find_all(text, spans);
+  pattern.find_all(text, spans, Bounds(text.size()));
   std::vector<std::string> out;
   for (const Span& span : spans) out.emplace_back(text.substr(span.begin, span.end - span.begin));
   return out;
@@ -48,19 +48,19 @@ TEST(Pattern, NamesTheBrokenPattern) {
 
 TEST(Pattern, AdvancesOverEmptyMatches) {
   std::vector<Span> spans;
-  Pattern::regex("x*").find_all("aéxx", spans);
+  Pattern::regex("x*").find_all("aéxx", spans, Bounds(5));
   EXPECT_EQ(spans, (std::vector<Span>{{0, 0}, {1, 1}, {3, 5}}));
 }
 
 TEST(Pattern, LiteralsMatchThemselvesOnly) {
-  EXPECT_EQ(Pattern::literal(".").replace_all("a.b.", "--"), "a--b--");
+  EXPECT_EQ(Pattern::literal(".").replace_all("a.b.", "--", Bounds(4)), "a--b--");
   EXPECT_THROW(Pattern::literal(""), Error);
 }
 
 TEST(Pattern, GivesUpOnCatastrophicBacktracking) {
   const Pattern pattern = Pattern::regex("(a+)+[bc]");
   std::vector<Span> spans;
-  EXPECT_THROW(pattern.find_all(std::string(5000, 'a'), spans), Error);
+  EXPECT_THROW(pattern.find_all(std::string(5000, 'a'), spans, Bounds(5000)), Error);
 }
 
 TEST(Pattern, MatchesLongRunsWithoutASmallStack) {
