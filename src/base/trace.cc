@@ -1,9 +1,8 @@
 #include "src/base/trace.h"
 
 #include <array>
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
+#include <string>
 
 #include "src/base/error.h"
 
@@ -21,37 +20,39 @@ double microseconds(Trace::Clock::duration time) {
 
 }  // namespace
 
-Trace::Trace(const std::filesystem::path& path) : path_(path), file_(path) {
-  if (!file_) throw Error("cannot write the trace " + path.string() + ": " + std::strerror(errno));
-  file_ << "[";
+Trace::Trace(const std::filesystem::path& path) : file_(path) {
+  std::string text = "[";
   for (std::size_t lane = 0; lane < kLanes.size(); ++lane)
-    file_ << (lane == 0 ? "\n" : ",\n") << R"({"ph":"M","name":"thread_name","pid":1,"tid":)"
-          << lane << R"(,"args":{"name":")" << kLanes[lane] << R"("}})";
+    text += (lane == 0 ? "\n" : ",\n") +
+            (R"({"ph":"M","name":"thread_name","pid":1,"tid":)" + std::to_string(lane)) +
+            R"(,"args":{"name":")" + kLanes[lane] + R"("}})";
+  file_.write(text);
 }
 
 Trace::~Trace() {
-  if (file_.is_open()) file_ << "\n]\n";
+  try {
+    close();
+  } catch (const Error&) {  // whoever wants to know calls close()
+  }
 }
 
 void Trace::span(Lane lane, std::string_view name, Clock::time_point begin, Clock::time_point end,
                  std::uint64_t bytes) {
-  std::array<char, 96> times{};
-  std::snprintf(times.data(), times.size(), R"(,"ts":%.3f,"dur":%.3f)",
-                microseconds(begin - start_), microseconds(end - begin));
+  std::array<char, 128> rest{};
+  std::snprintf(rest.data(), rest.size(), R"(","pid":1,"tid":%d,"ts":%.3f,"dur":%.3f)",
+                static_cast<int>(lane), microseconds(begin - start_), microseconds(end - begin));
+  std::string event = ",\n{\"ph\":\"X\",\"name\":\"" + std::string(name) + rest.data();
+  if (bytes > 0) event += R"(,"args":{"bytes":)" + std::to_string(bytes) + "}";
   const std::lock_guard lock(mutex_);
-  if (!file_.is_open()) return;
-  file_ << R"(,
-{"ph":"X","name":")"
-        << name << R"(","pid":1,"tid":)" << static_cast<int>(lane) << times.data();
-  if (bytes > 0) file_ << R"(,"args":{"bytes":)" << bytes << "}";
-  file_ << "}";
+  if (open_) file_.write(event + "}");
 }
 
 void Trace::close() {
   const std::lock_guard lock(mutex_);
-  file_ << "\n]\n";
-  file_.close();
-  if (!file_) throw Error("cannot write the trace " + path_.string() + ": is the disk full?");
+  if (!open_) return;
+  open_ = false;
+  file_.write("\n]\n");
+  file_.finish();
 }
 
 }  // namespace canopy

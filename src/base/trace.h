@@ -2,15 +2,16 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <mutex>
 #include <string>
 #include <string_view>
 
+#include "src/base/file_writer.h"
+
 namespace canopy {
 
 /// Writes what happened when, as Chrome trace-event JSON: open it in Perfetto or chrome://tracing.
-/// Events go to the file as they come. Any thread.
+/// The file appears when it is complete. Any thread.
 class Trace {
  public:
   using Clock = std::chrono::steady_clock;
@@ -19,7 +20,7 @@ class Trace {
 
   /// Throws Error if the file cannot be made.
   explicit Trace(const std::filesystem::path& path);
-  ~Trace();  // completes the file
+  ~Trace();  // completes the file, if it can
   Trace(const Trace&) = delete;
   Trace& operator=(const Trace&) = delete;
 
@@ -30,10 +31,10 @@ class Trace {
   void close();
 
  private:
-  std::filesystem::path path_;
   const Clock::time_point start_ = Clock::now();
   std::mutex mutex_;
-  std::ofstream file_;
+  FileWriter file_;
+  bool open_ = true;
 };
 
 }  // namespace canopy

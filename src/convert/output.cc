@@ -42,62 +42,51 @@ fs::path without_trailing_slash(const fs::path& path) {
 }
 
 void sync_directory(const fs::path& path) {
-  const int descriptor = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (descriptor < 0) throw Error("cannot open " + path.string() + ": " + reason(errno));
-  const int result = fsync(descriptor), error = errno;
-  close(descriptor);
+  const UniqueFd descriptor(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!descriptor.is_open()) throw Error("cannot open " + path.string() + ": " + reason(errno));
   // Some file systems have nothing to sync in a directory and say EINVAL.
-  if (result != 0 && error != EINVAL)
-    throw Error("cannot sync " + path.string() + ": " + reason(error));
+  if (fsync(descriptor.get()) != 0 && errno != EINVAL)
+    throw Error("cannot sync " + path.string() + ": " + reason(errno));
+}
+
+/// `path`, if an output of this kind may be made there. Throws Error.
+fs::path checked(fs::path path, Partial::Kind kind) {
+  const fs::path parent = parent_of(path);
+  std::error_code code;
+  if (!fs::is_directory(parent, code))
+    throw Error("cannot write " + path.string() + ": " + parent.string() + " is not a directory");
+  const fs::file_status status = fs::symlink_status(path, code);
+  const bool empty_directory =
+      kind == Partial::Kind::kDirectory && fs::is_directory(status) && fs::is_empty(path, code);
+  if (fs::exists(status) && !empty_directory)
+    throw Error(path.string() + " exists and is not replaced; remove it or choose another name");
+  return path;
 }
 
 }  // namespace
 
-StagedOutput::StagedOutput(fs::path path, Kind kind, std::uint64_t bytes)
-    : path_(without_trailing_slash(path)), partial_(path_), kind_(kind) {
-  partial_ += ".partial";
-  const fs::path parent = parent_of(path_);
-  std::error_code code;
-  if (!fs::is_directory(parent, code))
-    throw Error("cannot write " + path_.string() + ": " + parent.string() + " is not a directory");
-  const fs::file_status status = fs::symlink_status(path_, code);
-  const bool empty_directory =
-      kind_ == Kind::kDirectory && fs::is_directory(status) && fs::is_empty(path_, code);
-  if (fs::exists(status) && !empty_directory)
-    throw Error(path_.string() + " exists and is not replaced; remove it or choose another name");
-  if (fs::exists(fs::symlink_status(partial_, code)))
-    throw Error(partial_.string() + " is in the way: left by a run that was killed? Remove it");
-  const std::uint64_t free = free_bytes(parent);
-  if (free < bytes)
-    throw Error("not enough room for " + path_.string() + ": needs " + format_size(bytes) + ", " +
-                format_size(free) + " free on the file system of " + parent.string());
-  if (kind_ == Kind::kDirectory && !fs::create_directory(partial_, code))
-    throw Error("cannot create " + partial_.string() + ": " + code.message());
-}
-
-StagedOutput::~StagedOutput() {
-  std::error_code ignored;  // nothing better can be done while unwinding
-  if (!published_) fs::remove_all(partial_, ignored);
+StagedOutput::StagedOutput(const fs::path& path, Kind kind, std::uint64_t bytes)
+    : kind_(kind), partial_(checked(without_trailing_slash(path), kind), kind) {
+  const fs::path parent = parent_of(partial_.path());
+  if (const std::uint64_t free = free_bytes(parent);
+      free < bytes)  // a leftover has made room by now
+    throw Error("not enough room for " + partial_.path().string() + ": needs " +
+                format_size(bytes) + ", " + format_size(free) + " free on the file system of " +
+                parent.string());
 }
 
 void StagedOutput::publish() {
-  if (kind_ == Kind::kDirectory) sync_directory(partial_);
-  if (std::rename(partial_.c_str(), path_.c_str()) != 0)
-    throw Error("cannot rename " + partial_.string() + " to " + path_.string() + ": " +
-                reason(errno));
-  published_ = true;
-  sync_directory(parent_of(path_));
+  if (kind_ == Kind::kDirectory) sync_directory(partial_.name());
+  partial_.publish();
+  sync_directory(parent_of(partial_.path()));
 }
 
 OutputFile::OutputFile(fs::path path, std::uint64_t bytes)
-    : path_(std::move(path)), expected_(bytes) {
+    : path_(std::move(path)),
+      expected_(bytes),
+      descriptor_(open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) {
   buffer_.reserve(kBufferBytes);
-  descriptor_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (descriptor_ < 0) throw Error("cannot create " + path_.string() + ": " + reason(errno));
-}
-
-OutputFile::~OutputFile() {
-  if (descriptor_ >= 0) close(descriptor_);
+  if (!descriptor_.is_open()) throw Error("cannot create " + path_.string() + ": " + reason(errno));
 }
 
 void OutputFile::fail(const char* what, int error) const {
@@ -121,7 +110,7 @@ void OutputFile::write(std::span<const std::byte> bytes) {
 void OutputFile::flush() {
   std::span<const std::byte> rest = buffer_;
   while (!rest.empty()) {
-    const ssize_t done = ::write(descriptor_, rest.data(), rest.size());
+    const ssize_t done = ::write(descriptor_.get(), rest.data(), rest.size());
     if (done < 0 && errno == EINTR) continue;
     if (done < 0) fail("write", errno);
     rest = rest.subspan(static_cast<std::size_t>(done));
@@ -135,7 +124,7 @@ void OutputFile::flush() {
 /// page cache: the disk works on one window while the next is made.
 void OutputFile::push_to_disk(std::uint64_t until) {
   const auto range = [&](std::uint64_t from, std::uint64_t bytes, unsigned flags) {
-    if (sync_file_range(descriptor_, static_cast<off64_t>(from), static_cast<off64_t>(bytes),
+    if (sync_file_range(descriptor_.get(), static_cast<off64_t>(from), static_cast<off64_t>(bytes),
                         flags) != 0 &&
         (errno == EIO || errno == ENOSPC || errno == EDQUOT))
       fail("write back", errno);  // else: a file system without it; fsync is what counts
@@ -145,7 +134,7 @@ void OutputFile::push_to_disk(std::uint64_t until) {
     const std::uint64_t from = pushed_ > kWindowBytes ? pushed_ - kWindowBytes : 0;
     range(from, pushed_ - from,
           SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
-    posix_fadvise(descriptor_, static_cast<off_t>(from), static_cast<off_t>(pushed_ - from),
+    posix_fadvise(descriptor_.get(), static_cast<off_t>(from), static_cast<off_t>(pushed_ - from),
                   POSIX_FADV_DONTNEED);
   }
   pushed_ = until;
@@ -156,10 +145,9 @@ void OutputFile::finish() {
   if (flushed_ != expected_)
     throw Error(path_.string() + " has " + std::to_string(flushed_) + " bytes where " +
                 std::to_string(expected_) + " were announced");
-  if (fsync(descriptor_) != 0) fail("sync", errno);
-  posix_fadvise(descriptor_, 0, 0, POSIX_FADV_DONTNEED);
-  const int descriptor = std::exchange(descriptor_, -1);
-  if (close(descriptor) != 0) fail("close", errno);
+  if (fsync(descriptor_.get()) != 0) fail("sync", errno);
+  posix_fadvise(descriptor_.get(), 0, 0, POSIX_FADV_DONTNEED);
+  descriptor_ = UniqueFd();
 }
 
 void write_text_file(const fs::path& path, const std::string& text) {

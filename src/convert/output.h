@@ -7,33 +7,30 @@
 #include <string>
 #include <vector>
 
+#include "src/base/partial.h"
+
 namespace canopy {
 
 /// Called now and then while an output is written: bytes done, bytes in all. May throw to end the
 /// work; nothing is left behind then.
 using Progress = std::function<void(std::uint64_t done, std::uint64_t total)>;
 
-/// An output that exists whole or not at all: it is written beside its place, as PATH.partial, and
-/// takes its name when it is complete. One thread.
+/// An output that exists whole or not at all: it is written beside its place (Partial), and takes
+/// its name when it is complete. One thread.
 class StagedOutput {
  public:
-  enum class Kind { kFile, kDirectory };
+  using Kind = Partial::Kind;
   /// Refuses to replace a file or a directory that is not empty, a place that cannot be written,
   /// and a file system with less than `bytes` free. Throws: Error.
-  StagedOutput(std::filesystem::path path, Kind kind, std::uint64_t bytes);
-  ~StagedOutput();  // removes the partial output unless published
-  StagedOutput(const StagedOutput&) = delete;
-  StagedOutput& operator=(const StagedOutput&) = delete;
+  StagedOutput(const std::filesystem::path& path, Kind kind, std::uint64_t bytes);
 
-  const std::filesystem::path& path() const { return path_; }
-  const std::filesystem::path& partial() const { return partial_; }
+  const std::filesystem::path& partial() const { return partial_.name(); }
   /// Gives the output its name, durably: its files must have been finished. Throws: Error.
   void publish();
 
  private:
-  std::filesystem::path path_, partial_;
   Kind kind_;
-  bool published_ = false;
+  Partial partial_;  // removed unless published
 };
 
 /// A file written once, front to back, through a buffer. Written pages are pushed to the disk and
@@ -42,11 +39,8 @@ class StagedOutput {
 class OutputFile {
  public:
   /// `bytes`: how long the file will be, for the message when the disk is full. Throws: Error if it
-  /// cannot be created or exists.
+  /// cannot be created.
   OutputFile(std::filesystem::path path, std::uint64_t bytes);
-  ~OutputFile();  // closes; whoever staged it removes it
-  OutputFile(const OutputFile&) = delete;
-  OutputFile& operator=(const OutputFile&) = delete;
 
   void write(std::span<const std::byte> bytes);  // throws Error: full disk, short write, ...
   void write(const std::string& text) { write(std::as_bytes(std::span(text))); }
@@ -62,7 +56,7 @@ class OutputFile {
   std::filesystem::path path_;
   std::uint64_t expected_ = 0, flushed_ = 0, pushed_ = 0;
   std::vector<std::byte> buffer_;
-  int descriptor_ = -1;
+  UniqueFd descriptor_;
 };
 
 /// A small file, whole and fsynced. Throws: Error.

@@ -139,7 +139,7 @@ TEST(InflateOutput, LeavesNothingBehindWhenTheDiskRefuses) {
     message = e.what();
   }
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
-  EXPECT_NE(message.find("big.partial/model.safetensors"), std::string::npos) << message;
+  EXPECT_NE(message.find("big.canopy-partial/model.safetensors"), std::string::npos) << message;
   EXPECT_NE(message.find("needs 5."), std::string::npos) << message;
   EXPECT_TRUE(test::entries(dir.path()).empty());
 }

@@ -1,0 +1,33 @@
+#pragma once
+#include <cstdint>
+#include <filesystem>
+
+#include "src/base/file.h"
+
+namespace canopy {
+
+/// An output until it is complete: PATH.canopy-partial, beside the place that it will take. What
+/// lies under that name is a killed run's, and is replaced; a run that still writes it holds a
+/// lock. One thread.
+class Partial {
+ public:
+  enum class Kind : std::uint8_t { kFile, kDirectory };
+  /// Makes it, empty. Throws Error if it cannot be made, or another run is writing it.
+  Partial(std::filesystem::path path, Kind kind);
+  ~Partial();  // removes it unless it was published
+  Partial(const Partial&) = delete;
+  Partial& operator=(const Partial&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+  const std::filesystem::path& name() const { return name_; }
+  int descriptor() const { return lock_.get(); }  // a file's is open for writing
+  /// Gives the output its own name, in place of what has that. Throws Error.
+  void publish();
+
+ private:
+  std::filesystem::path path_, name_;
+  UniqueFd lock_;
+  bool published_ = false;
+};
+
+}  // namespace canopy
