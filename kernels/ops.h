@@ -106,10 +106,11 @@ class Ops {
   void keep_kv(Stream&, ConstTensorView path, std::int64_t first_slot, KvView);
   void attend(Stream&, const TreeAttention&);
   /// p = softmax(logits / temperature), cut to top_k, then to top_p. Shapes: [n, vocab].
-  /// temperature 0: one-hot at the first maximum. Sums in f64.
+  /// temperature 0: one-hot at the first maximum. Sums in f64. A row of logits that are not all
+  /// finite gives a row of NaN.
   void probabilities(Stream&, ConstTensorView logits, Sampling, TensorView p);
-  /// The `count` tokens of highest logit, best first; equal logits by lower id. Shapes: logits [n,
-  /// vocab]; token [n, count] i32.
+  /// The `count` tokens of highest logit, best first; equal logits by lower id; -1 in a row of
+  /// logits that are not all finite. Shapes: logits [n, vocab]; token [n, count] i32.
   void top_tokens(Stream&, ConstTensorView logits, int count, TensorView token);
   /// Draws `count` tokens per row from q. Without replacement each from what the draws before it
   /// left of q; once the support of q is used up, uniformly from the tokens not yet drawn, so that

@@ -33,11 +33,17 @@ HWY_INLINE Vec load_or(const float* from, std::size_t i, std::size_t n, float fi
   return hn::Load(Floats(), tail);
 }
 
+/// NaN if any value is not finite.
 float largest_of(const float* x, std::size_t n) {
-  constexpr float kNone = -std::numeric_limits<float>::infinity();
-  Vec largest = hn::Set(Floats(), kNone);
-  for (std::size_t i = 0; i < n; i += kLanes) largest = hn::Max(largest, load_or(x, i, n, kNone));
-  return hn::GetLane(hn::MaxOfLanes(Floats(), largest));
+  const Floats d;
+  Vec largest = hn::Set(d, x[0]), poison = hn::Zero(d);
+  for (std::size_t i = 0; i < n; i += kLanes) {
+    const Vec value = load_or(x, i, n, x[0]);
+    largest = hn::Max(largest, value);
+    poison = hn::MulAdd(value, hn::Zero(d), poison);  // 0 but for what is not finite
+  }
+  const float none = hn::GetLane(hn::SumOfLanes(d, poison));
+  return none == 0.0f ? hn::GetLane(hn::MaxOfLanes(d, largest)) : none;
 }
 
 /// e_i = exp((x_i - largest) / temperature); returns their sum. Lane l of the f64 sums takes
@@ -74,13 +80,16 @@ void scale(float* x, std::size_t n, float factor) {
   for (std::size_t i = 0; i < n; ++i) x[i] *= factor;
 }
 
-/// First index from `i` on of a value >= bound; n if there is none.
+/// First index from `i` on of a value that is >= bound or not finite; n if there is none.
 std::size_t find_at_least(const float* x, std::size_t i, std::size_t n, float bound) {
+  constexpr float kLeast = std::numeric_limits<float>::lowest();
   const Floats d;
-  const Vec bounds = hn::Set(d, bound);
-  for (; i + kLanes <= n; i += kLanes)
-    if (!hn::AllFalse(d, hn::Ge(hn::LoadU(d, x + i), bounds))) break;
-  while (i < n && !(x[i] >= bound)) ++i;
+  const Vec bounds = hn::Set(d, bound), least = hn::Set(d, kLeast);
+  for (; i + kLanes <= n; i += kLanes) {
+    const Vec value = hn::LoadU(d, x + i);
+    if (!hn::AllTrue(d, hn::And(hn::Lt(value, bounds), hn::Ge(value, least)))) break;
+  }
+  while (i < n && x[i] < bound && x[i] >= kLeast) ++i;
   return i;
 }
 
@@ -101,11 +110,13 @@ namespace {
 std::size_t to_size(std::int64_t value) { return static_cast<std::size_t>(value); }
 
 /// A candidate as one integer: larger is better, that is a higher logit, or the lower id among
-/// equals. -0 equals +0.
+/// equals. -0 equals +0. What is not finite is better than all that is, so that it is found.
 using Key = std::uint64_t;
+constexpr Key kNotFinite = Key{0xffffffffu} << 32;
 Key key_of(float logit, std::size_t id) {
   auto bits = std::bit_cast<std::uint32_t>(logit + 0.0f);
   bits = (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;
+  if (!std::isfinite(logit)) bits = kNotFinite >> 32;
   return Key{bits} << 32 | (0xffffffffu - static_cast<std::uint32_t>(id));
 }
 std::size_t id_of(Key key) { return 0xffffffffu - static_cast<std::uint32_t>(key); }
@@ -175,6 +186,10 @@ std::size_t cut(const float* logits, const float* e, double sum, std::size_t n, 
 
 void probabilities_row(const float* logits, std::size_t n, Sampling sampling, Key* keys, float* p) {
   const float largest = HWY_DYNAMIC_DISPATCH(largest_of)(logits, n);
+  if (std::isnan(largest)) {
+    std::fill(p, p + n, largest);
+    return;
+  }
   if (sampling.temperature == 0.0f) {
     const std::size_t first = HWY_DYNAMIC_DISPATCH(find_at_least)(logits, 0, n, largest);
     std::fill(p, p + n, 0.0f);
@@ -244,7 +259,8 @@ void top_tokens(Pool& pool, std::byte* scratch, ConstTensorView logits, int coun
     Key* const keys = reinterpret_cast<Key*>(scratch) + worker * n;
     select_best(reinterpret_cast<const float*>(logits.data()) + i * n, n, best, keys);
     auto* to = reinterpret_cast<std::int32_t*>(token.data()) + i * best;
-    for (std::size_t c = 0; c < best; ++c) to[c] = static_cast<std::int32_t>(id_of(keys[c]));
+    for (std::size_t c = 0; c < best; ++c)
+      to[c] = keys[0] >= kNotFinite ? -1 : static_cast<std::int32_t>(id_of(keys[c]));
   });
 }
 

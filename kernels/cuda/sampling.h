@@ -7,13 +7,15 @@
 namespace canopy::cuda {
 
 /// A token of a row as one integer: larger is better, that is a higher logit, or the lower id among
-/// equals. -0 equals +0.
+/// equals. -0 equals +0. What is not finite is better than all that is, so that it is found.
 using Key = std::uint64_t;
+inline constexpr Key kNotFinite = Key{0xffffffffu} << 32;
 CANOPY_KERNEL inline Key key_of(float logit, std::int64_t id) {
   std::uint32_t bits = 0;
   const float value = logit + 0.0f;
   memcpy(&bits, &value, sizeof bits);
   bits = (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;
+  if (!isfinite(logit)) bits = kNotFinite >> 32;
   return Key{bits} << 32 | (0xffffffffu - static_cast<std::uint32_t>(id));
 }
 CANOPY_KERNEL inline std::int64_t id_of(Key key) {
@@ -87,7 +89,14 @@ struct Probabilities {
       for (std::int64_t i = t; i < vocab; i += block.threads())
         if (key(i) > best[t]) best[t] = key(i);
     });
-    const std::int64_t first = id_of(block.most(best));
+    const Key most = block.most(best);
+    if (most >= kNotFinite) {
+      block.step([&](int t) {
+        for (std::int64_t i = t; i < vocab; i += block.threads()) to[i] = NAN;
+      });
+      return;
+    }
+    const std::int64_t first = id_of(most);
     const float largest = row[first], temperature = sampling.temperature;
     if (temperature == 0.0f) {
       block.step([&](int t) {
@@ -156,7 +165,7 @@ struct TopTokens {
       });
       const Key most = block.most(best);
       block.step([&](int t) {
-        if (t == 0) *to = static_cast<std::int32_t>(id_of(most));
+        if (t == 0) *to = most >= kNotFinite ? -1 : static_cast<std::int32_t>(id_of(most));
       });
       return;
     }
@@ -176,8 +185,12 @@ struct TopTokens {
     block.step([&](int t) {  // a key's place is the number of better ones
       for (int i = t; i < count; i += block.threads()) {
         int better = 0;
-        for (int j = 0; j < count; ++j) better += kept[j] > kept[i] ? 1 : 0;
-        to[better] = static_cast<std::int32_t>(id_of(kept[i]));
+        bool finite = true;
+        for (int j = 0; j < count; ++j) {
+          better += kept[j] > kept[i] ? 1 : 0;
+          finite = finite && kept[j] < kNotFinite;
+        }
+        to[better] = finite ? static_cast<std::int32_t>(id_of(kept[i])) : -1;
       }
     });
   }

@@ -199,7 +199,12 @@ TokenReport Engine::Impl::report_token(const ConstTensorView& logits, std::int64
   compute->synchronize();
   const float top = *std::max_element(host_logits.begin(), host_logits.end());
   double sum = 0;
-  for (const float x : host_logits) sum += std::exp(static_cast<double>(x) - top);
+  bool finite = true;
+  for (const float x : host_logits) {
+    finite = finite && std::isfinite(x);
+    sum += std::exp(static_cast<double>(x) - top);
+  }
+  if (!finite) throw NotFinite();
   const double log_sum = top + std::log(sum);
   std::vector<TokenId> order(host_logits.size());
   std::iota(order.begin(), order.end(), 0);
@@ -251,10 +256,14 @@ Engine::Loss Engine::loss(std::span<const TokenId> text, int context,
     const auto all = std::span(position).first(window.size());
     const SweepPart part{{window, all, {}, 0, all.first(window.size() - 1)}, &kv, 0};
     const ConstTensorView logits = m.target->forward({&part, 1}, *m.compute, stop, on_unit);
-    for (std::size_t i = 1; i < window.size(); ++i) {
-      const auto row = static_cast<std::int64_t>(i) - 1;
-      loss.sum -= m.report_token(logits, row, window[i], 0).chosen.logprob;
-      ++loss.tokens;
+    try {
+      for (std::size_t i = 1; i < window.size(); ++i) {
+        const auto row = static_cast<std::int64_t>(i) - 1;
+        loss.sum -= m.report_token(logits, row, window[i], 0).chosen.logprob;
+        ++loss.tokens;
+      }
+    } catch (const NotFinite&) {
+      m.refuse_not_finite({&part, 1}, stop);
     }
     if (on_window) on_window(loss);
   }

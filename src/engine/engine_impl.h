@@ -82,7 +82,7 @@ struct Engine::Impl {
   }
 
   /// `chosen`'s log probability and the `count` likeliest, from one row of the target's logits.
-  /// Waits for the stream.
+  /// Waits for the stream. Throws NotFinite.
   TokenReport report_token(const ConstTensorView& logits, std::int64_t row, TokenId chosen,
                            int count);
 
@@ -102,6 +102,10 @@ struct Engine::Impl {
   /// Whether the next sweep checks trees. (The replanner may have turned to plain decoding.)
   bool grows_trees() const { return policy && !(replanner && replanner->shape().size() == 1); }
   void note_refused_graphs();  // by the device, once a text was generated
+  /// Runs the sweep again and says in which unit the target's values cease to be finite. Always
+  /// throws: Error, or Stopped.
+  [[noreturn]] void refuse_not_finite(std::span<const SweepPart> parts,
+                                      const std::stop_token& stop);
   /// Looks whether the sequences, those of the next sweep, should have trees of another shape.
   void replan(std::span<Sequence> sequences);
   Step conclude(Sequence& sequence, const Draft& draft, const ConstTensorView& logits);

@@ -109,7 +109,13 @@ std::vector<Engine::Impl::Step> Engine::Impl::step(std::span<Sequence> sequences
   std::int64_t row = 0;
   for (std::size_t i = 0; i < sequences.size(); ++i) {
     const int nodes = drafts[i].tree.size();
-    steps.push_back(conclude(sequences[i], drafts[i], logits.rows(row, nodes)));
+    try {
+      steps.push_back(conclude(sequences[i], drafts[i], logits.rows(row, nodes)));
+    } catch (const NotFinite&) {  // nothing of this sequence is committed yet
+      std::vector<SweepPart> own;
+      const SequenceParts again(sequences[i], drafts[i].tree, own);
+      refuse_not_finite(own, stop);
+    }
     tokens += steps.back().tokens.size();
     row += nodes;
   }

@@ -78,9 +78,13 @@ std::vector<AcceptanceRun> Engine::measure_acceptance(
 
     for (std::size_t i = 0; i < probes.size(); ++i) {
       Probe& probe = probes[i];
-      Trial trial =
-          m.verifier->try_children(drafts[i], logits.rows(static_cast<std::int64_t>(i), 1),
-                                   request.sampling, rng(probe), *m.compute);
+      Trial trial;
+      try {
+        trial = m.verifier->try_children(drafts[i], logits.rows(static_cast<std::int64_t>(i), 1),
+                                         request.sampling, rng(probe), *m.compute);
+      } catch (const NotFinite&) {
+        m.refuse_not_finite({&parts[i], 1}, stop);
+      }
       // Every node is scratch until it is committed; these stay where they are.
       probe.caches->target->commit(counting(0, probe.pending().size()), *m.compute);
       probe.caches->draft->commit(counting(0, 1),

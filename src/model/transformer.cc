@@ -334,6 +334,11 @@ ConstTensorView Transformer::forward(std::span<const SweepPart> parts, Stream& c
   return run(compute, std::move(stop), on_unit);
 }
 
+ConstTensorView Transformer::hidden() const {
+  return impl_->rows_of(impl_->residual, 0, static_cast<int>(impl_->host_tokens.size()),
+                        impl_->config.dim);
+}
+
 void Transformer::prepare(std::span<const SweepPart> parts, Stream& compute) {
   impl_->lay_out(parts, compute);
   impl_->or_abandon(compute, [&] { impl_->embed(compute); });

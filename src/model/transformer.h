@@ -66,6 +66,11 @@ class Transformer {
   ConstTensorView forward(std::span<const SweepPart> parts, Stream& compute,
                           std::stop_token stop = {}, const OnUnit& on_unit = {});
 
+  /// What enters the next unit: while a forward runs on_unit, the result of the units before; after
+  /// it, of the last layer. Shapes: [nodes of the forward, dim] f32. Ready when `compute` gets
+  /// there.
+  ConstTensorView hidden() const;
+
   /// forward() in two halves, the second of which can be captured (Stream::capture) where weights
   /// rest: run() queues the same work after each prepare() of parts that differ in no more than
   /// their tokens, positions, bits and lengths of text.

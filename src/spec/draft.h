@@ -8,6 +8,10 @@
 
 namespace canopy {
 
+/// What a draft model that is damaged, or overflows, ends in.
+inline constexpr const char* kDraftNotFinite =
+    "the draft's logits are not all finite numbers: its file is damaged, or it overflows";
+
 /// A tree of guesses, as the verifier needs it. Plain data.
 struct Draft {
   TokenTree tree;

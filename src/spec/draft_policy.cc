@@ -305,6 +305,7 @@ void DraftPolicy::add_children(const Level& level, std::span<Draft> drafts, Stre
 
   // Each node keeps as many of its proposals as the shape gives it children, best or first ones.
   auto proposed = std::span<const TokenId>(host_proposals_);
+  require(*std::min_element(proposed.begin(), proposed.end()) >= 0, kDraftNotFinite);
   for (Draft& draft : drafts)
     for (int i = 0; i < level.count; ++i) {
       const NodeId node = layout_.inner[at(level.first + i)];

@@ -1,8 +1,7 @@
 #include "src/spec/verifier.h"
 
 #include <algorithm>
-
-#include "src/base/error.h"
+#include <cmath>
 
 namespace canopy {
 namespace {
@@ -62,7 +61,16 @@ std::span<double> Verifier::target_row(ConstTensorView logits, NodeId node,
                                        const Sampling& sampling, Stream& stream) {
   const TensorView p(probabilities_.data(), DType::kF32, {1, vocab_});
   device_->ops().probabilities(stream, logits.rows(node, 1), sampling, p);
-  return download(p, p_row_, stream);
+  const std::span<double> row = download(p, p_row_, stream);
+  if (std::isnan(row.front())) throw NotFinite();
+  return row;
+}
+
+std::span<double> Verifier::draft_row(const Draft& draft, NodeId node, Stream& stream) {
+  const auto row = draft.row[static_cast<std::size_t>(node)];
+  const std::span<double> q = download(draft.q.rows(row, 1), q_row_, stream);
+  require(!std::isnan(q.front()), kDraftNotFinite);
+  return q;
 }
 
 TokenId Verifier::best_token(ConstTensorView logits, NodeId node, Stream& stream) {
@@ -71,6 +79,7 @@ TokenId Verifier::best_token(ConstTensorView logits, NodeId node, Stream& stream
   TokenId token = 0;
   device_->download(stream, std::as_writable_bytes(std::span(&token, 1)), best.data());
   stream.synchronize();
+  if (token < 0) throw NotFinite();
   return token;
 }
 
@@ -88,11 +97,7 @@ Verdict Verifier::verify(const Draft& draft, ConstTensorView target_logits,
   return verify_tree(
       draft.tree, draft.drawing,
       [&](NodeId node) { return target_row(target_logits, node, sampling, stream); },
-      [&](NodeId node) {
-        const auto row = draft.row[static_cast<std::size_t>(node)];
-        return download(draft.q.rows(row, 1), q_row_, stream);
-      },
-      choices);
+      [&](NodeId node) { return draft_row(draft, node, stream); }, choices);
 }
 
 Trial Verifier::try_children(const Draft& draft, ConstTensorView target_logits,
@@ -101,7 +106,7 @@ Trial Verifier::try_children(const Draft& draft, ConstTensorView target_logits,
           "verification: the root's logits must be [1, vocab]");
   const std::span<double> p = target_row(target_logits, 0, sampling, stream);
   std::span<double> q;
-  if (!target_decides(draft.drawing)) q = download(draft.q.rows(draft.row[0], 1), q_row_, stream);
+  if (!target_decides(draft.drawing)) q = draft_row(draft, 0, stream);
   const TokenTree::Range range = draft.tree.children(0);
   const auto children = draft.tree.tokens().subspan(static_cast<std::size_t>(range.first),
                                                     static_cast<std::size_t>(range.count));

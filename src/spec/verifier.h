@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "kernels/ops.h"
+#include "src/base/error.h"
 #include "src/spec/draft.h"
 #include "src/spec/verification_rule.h"
 
@@ -13,6 +14,12 @@ struct Trial {
   SiblingChances chances;  // of the root's children
   int taken = -1;          // the child that was accepted; -1: none
   TokenId token = 0;       // its token, or the one drawn instead
+};
+
+/// Thrown where the target's logits of a node are not all finite: there is no token to take then.
+class NotFinite : public Error {
+ public:
+  NotFinite() : Error("the model's logits are not all finite numbers") {}
 };
 
 /// Walks a draft with the rule that its drawing calls for, so that the text is distributed exactly
@@ -28,8 +35,8 @@ class Verifier {
 
   /// Waits for the stream. Shapes: target_logits [draft.tree.size(), vocab] f32, row i for node i.
   /// Each uniform is keyed by (rng, purpose, node) and used once. At temperature 0, equal logits
-  /// are decided for the lower token. Throws Error if the draft has more columns than the target,
-  /// or cannot have drawn its tree from its q.
+  /// are decided for the lower token. Throws NotFinite; Error if the draft has more columns than
+  /// the target, has logits that are not finite, or cannot have drawn its tree from its q.
   Verdict verify(const Draft& draft, ConstTensorView target_logits, const Sampling& sampling,
                  const StepRng& rng, Stream& stream);
 
@@ -41,6 +48,7 @@ class Verifier {
 
  private:
   std::span<double> target_row(ConstTensorView logits, NodeId node, const Sampling&, Stream&);
+  std::span<double> draft_row(const Draft& draft, NodeId node, Stream&);
   TokenId best_token(ConstTensorView logits, NodeId node, Stream&);
   std::span<double> download(ConstTensorView row, std::vector<double>& to, Stream&);
 
