@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "src/base/error.h"
+#include "src/base/utf8.h"
 #include "src/convert/hf_files.h"
 #include "src/convert/output.h"
 #include "src/convert/pre_tokenizers.h"
@@ -44,6 +45,11 @@ bool flag(const Metadata& metadata, std::string_view key, bool otherwise) {
   return value ? *value : otherwise;
 }
 
+/// What JSON can hold.
+void require_utf8(const std::string& text, const std::string& what) {
+  if (!is_utf8(text)) throw Error(what + " is not UTF-8: " + in_quotes(text));
+}
+
 }  // namespace
 
 void write_tokenizer_files(const Metadata& gguf, const std::filesystem::path& directory) {
@@ -69,6 +75,7 @@ void write_tokenizer_files(const Metadata& gguf, const std::filesystem::path& di
   pairs.reserve(tokens->size());
   for (std::size_t id = 0; id < tokens->size(); ++id) {
     const std::string& token = (*tokens)[id];
+    require_utf8(token, "tokenizer.ggml.tokens[" + std::to_string(id) + "]");
     if (static_cast<TokenType>((*types)[id]) == TokenType::kUnused) continue;
     pairs.push_back({token, id});
     const auto type = static_cast<TokenType>((*types)[id]);
@@ -83,6 +90,7 @@ void write_tokenizer_files(const Metadata& gguf, const std::filesystem::path& di
   }
   ordered_json merge_list = ordered_json::array();
   for (const std::string& merge : merges ? *merges : none) {
+    require_utf8(merge, "tokenizer.ggml.merges");
     const auto space = merge.find(' ', 1);  // byte-level tokens hold no space
     if (space == std::string::npos)
       throw Error("tokenizer.ggml.merges holds '" + merge + "', which is not two tokens");
@@ -130,7 +138,7 @@ void write_tokenizer_files(const Metadata& gguf, const std::filesystem::path& di
   config["tokenizer_class"] = "PreTrainedTokenizerFast";
   config["clean_up_tokenization_spaces"] = false;
   if (const auto* chat = gguf.find<std::string>("tokenizer.chat_template"))
-    config["chat_template"] = *chat;
+    config["chat_template"] = to_utf8(*chat);
   write_text_file(directory / "tokenizer_config.json", config.dump(2) + "\n");
 }
 
