@@ -58,6 +58,13 @@ bool is_there(const std::filesystem::path& path) {
   return std::filesystem::exists(path, ignored);
 }
 
+/// "Qwen/Qwen2.5-7B": two names, and none of them one of a file.
+bool is_hub_id(const std::filesystem::path& model) {
+  return model.is_relative() && std::distance(model.begin(), model.end()) == 2 &&
+         model.has_filename() && *model.begin() != "." && *model.begin() != ".." &&
+         model.extension() != ".gguf" && model.extension() != ".safetensors";
+}
+
 enum class Kind { kVector, kMatrix };  // norms and biases are never quantised
 
 /// Holds the tensors found against those the config asks for.
@@ -219,6 +226,12 @@ const TensorEntry* Checkpoint::find(std::string_view name) const {
 Checkpoint Checkpoint::open(const std::filesystem::path& model) {
   std::error_code error;
   if (std::filesystem::is_directory(model, error)) return open_directory(model);
+  if (!is_there(model))
+    throw Error("there is no model " + model.string() +
+                (is_hub_id(model)
+                     ? ": to download it from the Hugging Face Hub: hf download " + model.string() +
+                           " --local-dir " + model.filename().string() + "; then give that folder"
+                     : ": a model is a Hugging Face directory or a GGUF file"));
   if (model.extension() == ".safetensors")
     throw Error(model.string() + " alone lacks a config; give the directory that holds it");
   return open_gguf(model);

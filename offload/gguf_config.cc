@@ -40,8 +40,9 @@ class Keys {
     if (!given(key) && fallback) return *fallback;
     const auto* value = metadata_.find<double>(name(key));
     if (!value) throw Error("metadata key '" + name(key) + "' is missing or not a float");
-    if (!(*value > 0) || !std::isfinite(*value))
-      throw Error("metadata key '" + name(key) + "' is not a positive number");
+    constexpr auto kMost = std::numeric_limits<float>::max();  // arithmetic is in floats
+    if (!(*value > 0 && *value <= static_cast<double>(kMost)))
+      throw Error("metadata key '" + name(key) + "' is not a positive number up to 3.4e38");
     return *value;
   }
   std::string text(const char* key, const char* fallback) const {

@@ -64,8 +64,9 @@ class Fields {
     const auto value = number(key);
     if (!value && !fallback) throw Error("key " + name(key) + " is missing");
     const double result = value.value_or(fallback.value_or(0));
-    if (!(result > 0) || !std::isfinite(result))
-      throw Error("key " + name(key) + " is not a positive number");
+    constexpr auto kMost = std::numeric_limits<float>::max();  // arithmetic is in floats
+    if (!(result > 0 && result <= static_cast<double>(kMost)))
+      throw Error("key " + name(key) + " is not a positive number up to 3.4e38");
     return result;
   }
   bool flag(const char* key, bool fallback) const {
