@@ -26,5 +26,14 @@ TEST(CacheDir, IsAskedForWhereTheUserHasNoHome) {
   EXPECT_NE(error_of([] { cache_dir(); }).find("XDG_CACHE_HOME or HOME"), std::string::npos);
 }
 
+TEST(CacheDir, ThatIsRelativeIsSaidToBeIgnored) {
+  setenv("XDG_CACHE_HOME", "caches", 1);
+  EXPECT_NE(ignored_cache_dir().find("'caches'"), std::string::npos);
+  for (const char* fine : {"", "/var/caches"}) {
+    setenv("XDG_CACHE_HOME", fine, 1);
+    EXPECT_EQ(ignored_cache_dir(), "");
+  }
+}
+
 }  // namespace
 }  // namespace canopy

@@ -52,6 +52,15 @@ TEST(Trace, IsCompleteWithoutAClose) {
   EXPECT_TRUE(read(dir / "trace.json").is_array());
 }
 
+TEST(Trace, LeavesWhatWasThereUntilItIsComplete) {
+  const TempDir dir;
+  dir.write("trace.json", "[1]");
+  Trace trace(dir / "trace.json");
+  EXPECT_EQ(read(dir / "trace.json").size(), 1u);
+  trace.close();
+  EXPECT_GT(read(dir / "trace.json").size(), 1u);
+}
+
 TEST(Trace, SaysWhenItCannotBeWritten) { EXPECT_THROW(Trace("/no/such/folder/trace.json"), Error); }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include "src/base/error.h"
 #include "src/base/file.h"
 #include "src/text/tokenizer.h"
+#include "tests/error_of.h"
 #include "tests/temp_dir.h"
 #include "tests/text/golden.h"
 
@@ -48,6 +49,35 @@ TEST_F(TokenizerJson, RefusesPartsThatItDoesNotKnowByName) {
   }
   document_["pre_tokenizer"]["pretokenizers"][1] = unknown;
   expect_refusal("pre_tokenizer[1]: the type 'Surprise' is not supported");
+}
+
+TEST_F(TokenizerJson, RefusesToMakeATextManyTimesAsLong) {
+  const auto sequence = [](const char* list, const json& step, int times) {
+    return json{{"type", "Sequence"},
+                {list, std::vector<json>(static_cast<std::size_t>(times), step)}};
+  };
+  const json twice = {{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", "aa"}};
+  const json bytes = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}};
+  const auto growing = [&](const char* part, const char* list, const json& step) {
+    const json before = document_[part];
+    document_[part] = sequence(list, step, 40);
+    const std::string message = error_of([&] {
+      load()->encode(std::string(1000, 'a') + std::string(1000, '\x01'), AddSpecial::kNo);
+    });
+    EXPECT_NE(message.find("eight times as long"), std::string::npos) << part << ": " << message;
+    document_[part] = before;
+  };
+  growing("normalizer", "normalizers", twice);
+  growing("pre_tokenizer", "pretokenizers", bytes);
+  growing("decoder", "decoders", twice);
+  document_["normalizer"] = sequence("normalizers", {{"type", "NFC"}}, 65);
+  expect_refusal("normalizer: more than 64 steps");
+}
+
+TEST_F(TokenizerJson, EncodingStopsOnRequest) {
+  std::stop_source stop;
+  stop.request_stop();
+  EXPECT_THROW(load()->encode("some text", AddSpecial::kNo, stop.get_token()), Stopped);
 }
 
 TEST_F(TokenizerJson, RefusesModelsThatItWouldGetWrong) {
