@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <set>
 
@@ -146,6 +147,35 @@ TEST_P(SamplingOps, TopTokensEqualAStableSort) {
             ASSERT_EQ(got[i * count + c], static_cast<std::int32_t>(want[c]));
         }
       }
+  });
+}
+
+TEST_P(SamplingOps, ARowThatIsNotAllFiniteHasNoTokenAndNoProbability) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  std::mt19937 random(4);
+  on_each_instruction_set([&] {
+    for (const std::size_t n : {1, 7, 100, 5003})
+      for (const float bad : {std::nanf(""), -std::nanf(""), kInfinity, -kInfinity})
+        for (const std::size_t at : {std::size_t{0}, n / 2, n - 1}) {
+          SCOPED_TRACE(testing::Message() << n << " logits, number " << at << " is " << bad);
+          const std::size_t rows = 3;  // the second is bad
+          std::vector<float> logits = random_floats(rows * n, random, 3.0f);
+          logits[n + at] = bad;
+          for (const std::size_t count : {std::size_t{1}, std::min<std::size_t>(n, 5)}) {
+            OnDevice from = send(logits), to = send(std::vector<std::int32_t>(rows * count));
+            ops().top_tokens(stream(), from.view(DType::kF32, {dim(rows), dim(n)}),
+                             static_cast<int>(count),
+                             to.view(DType::kI32, {dim(rows), dim(count)}));
+            const auto tokens = to.read<std::int32_t>();
+            for (std::size_t i = 0; i < tokens.size(); ++i)
+              EXPECT_EQ(tokens[i] == -1, i / count == 1) << tokens[i];
+          }
+          for (const Sampling sampling : {Sampling{0.0f, 0, 1.0f}, Sampling{1.0f, 0, 1.0f},
+                                          Sampling{0.6f, 2, 1.0f}, Sampling{0.6f, 0, 0.5f}}) {
+            const std::vector<float> p = probabilities(logits, rows, sampling);
+            for (std::size_t i = 0; i < p.size(); ++i) ASSERT_EQ(std::isnan(p[i]), i / n == 1);
+          }
+        }
   });
 }
 

@@ -1,0 +1,89 @@
+// Weights that are not numbers: an error that says where, on every device, by every way to a token.
+#include <gtest/gtest.h>
+
+#include "src/base/error.h"
+#include "tests/engine/tiny_engine.h"
+#include "tests/error_of.h"
+#include "tests/kernels/emulated_cuda.h"
+
+namespace canopy {
+namespace {
+
+class NotFiniteWeights : public TinyEngine, public ::testing::WithParamInterface<std::string> {
+ protected:
+  /// A copy of the model, one weight of `tensor` replaced by these bits of a BF16.
+  std::filesystem::path damaged(const std::string& tensor, std::uint16_t bits) {
+    const auto to = copies_.path() / (tensor + "-" + std::to_string(bits));
+    if (std::filesystem::exists(to)) return to;
+    std::filesystem::copy(kTarget, to);
+    const std::uint64_t at = Checkpoint::open(to).find(tensor)->offset;
+    std::fstream file(to / "model.safetensors", std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(static_cast<std::streamoff>(at));
+    file.write(reinterpret_cast<const char*>(&bits), sizeof bits);
+    return to;
+  }
+  Engine make(ModelFiles files, Spec spec, double temperature) {
+    files.tokenizer = models(false).tokenizer;
+    EngineOptions o =
+        options(spec, spec == Spec::kNone ? 0 : 8, spec == Spec::kNone ? 0 : 4, temperature);
+    o.plan.logit_rows = 15;
+    if (GetParam() == "emulated")
+      o.make_device = [] { return std::make_unique<EmulatedCuda>(std::size_t{1} << 30); };
+    return Engine(std::move(files), o);
+  }
+  std::string message_of(Engine engine, float temperature) {
+    const std::vector<TokenId> p = prompt(1);
+    GenerateRequest r = request(p);
+    r.sampling.temperature = temperature;
+    return error_of([&] { engine.generate({&r, 1}, {}, {}); });
+  }
+
+  TempDir copies_;
+};
+
+TEST_P(NotFiniteWeights, StopTheTextAndNameTheLayerAtEveryTemperature) {
+  struct Case {
+    const char *tensor, *place;
+  };
+  for (const Case& c : {Case{"model.layers.1.mlp.down_proj.weight", "the MLP of layer 1"},
+                        Case{"model.layers.0.self_attn.o_proj.weight", "the attention of layer 0"},
+                        Case{"lm_head.weight", "the head"}})
+    for (const std::uint16_t bits : {0x7fc0, 0xffc0, 0x7f80, 0xff80})  // NaN, -NaN, inf, -inf
+      for (const float temperature : {0.0f, 1.0f})
+        for (const Spec spec : {Spec::kNone, Spec::kSequoia}) {
+          SCOPED_TRACE(testing::Message()
+                       << c.tensor << " " << bits << " at " << temperature << " " << name(spec));
+          ModelFiles files{Checkpoint::open(damaged(c.tensor, bits)), std::nullopt, nullptr};
+          if (spec != Spec::kNone) files.draft = Checkpoint::open(draft_);
+          const std::string message = message_of(
+              make(std::move(files), spec, static_cast<double>(temperature)), temperature);
+          EXPECT_NE(message.find(c.place), std::string::npos) << message;
+          EXPECT_NE(message.find(c.tensor), std::string::npos) << message;  // the file's name
+        }
+}
+
+TEST_P(NotFiniteWeights, StopTheScoringOfAText) {
+  Engine engine = make({Checkpoint::open(damaged("model.layers.1.mlp.down_proj.weight", 0x7fc0)),
+                        std::nullopt, nullptr},
+                       Spec::kNone, 0);
+  const std::vector<TokenId> text = prompt(1, 16);
+  const std::string message = error_of([&] { engine.loss(text, 16, {}, {}, {}); });
+  EXPECT_NE(message.find("the MLP of layer 1"), std::string::npos) << message;
+}
+
+TEST_P(NotFiniteWeights, OfADraftAreItsOwn) {
+  for (const float temperature : {0.0f, 1.0f}) {
+    ModelFiles files{Checkpoint::open(kTarget),
+                     Checkpoint::open(damaged("model.layers.0.mlp.down_proj.weight", 0x7fc0)),
+                     nullptr};
+    const std::string message = message_of(
+        make(std::move(files), Spec::kSequoia, static_cast<double>(temperature)), temperature);
+    EXPECT_NE(message.find("the draft's logits"), std::string::npos) << message;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, NotFiniteWeights, ::testing::Values("cpu", "emulated"),
+                         [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace canopy
