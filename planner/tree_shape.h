@@ -6,6 +6,10 @@
 
 namespace canopy {
 
+/// The most nodes of a tree that is run: four times the most that is ever chosen. Its masks take
+/// 2 MB, and a GPU finds no more children of a node than this at once.
+inline constexpr int kMostTreeNodes = 4096;
+
 /// The form of a speculation tree, without tokens. Breadth-first: parent[i] < i,
 /// parent[0] == -1, the children of a node are consecutive. The default is the root alone.
 /// Immutable but for assignment; any thread may read.

@@ -363,7 +363,7 @@ int run_bench_decode(const std::vector<std::string>& words) {
   if (values.count("tree-sizes")) {
     if (values.count("tree-size") + values.count("tree"))
       throw UsageError("--tree-sizes: says the same as --tree-size and --tree; give one of them");
-    sizes = parse_numbers("--tree-sizes", values["tree-sizes"].as<std::string>(), 2, 1024);
+    sizes = parse_numbers("--tree-sizes", values["tree-sizes"].as<std::string>(), 2, kMostTreeNodes);
   }
   const auto runs = runs_of(methods, sizes, options.plan.shape);
   const Interrupt interrupt;

@@ -36,6 +36,9 @@ TreeShape parse_tree(const std::string& text) {
     const std::optional<TreeShape> written = parse_shape(text);
     TreeShape shape = written ? *written : shape_from_json(read_text(text));
     require(shape.size() > 1, "the root alone speculates nothing: use --spec none");
+    if (shape.size() > kMostTreeNodes)
+      throw Error("a tree of " + std::to_string(shape.size()) + " nodes; the most is " +
+                  std::to_string(kMostTreeNodes));
     return shape;
   } catch (const Error& e) {
     throw UsageError("--tree " + text + ": " + e.what());
@@ -85,6 +88,10 @@ void set_speculation(const po::variables_map& values, EngineOptions& options) {
   // A tree that is asked for is grown, whatever is predicted of it.
   if (spec == Spec::kAuto && (sized || values.count("tree"))) plan.spec = Spec::kSequoia;
   if (values.count("tree")) plan.shape = parse_tree(values["tree"].as<std::string>());
+  for (const char* flag : {"tree-size", "tree-depth"})
+    if (values.count(flag) && values[flag].as<int>() > kMostTreeNodes)
+      throw UsageError("--" + std::string(flag) + ": must be at most " +
+                       std::to_string(kMostTreeNodes));
   plan.tree_size = at_least(values, "tree-size", 2, 0);
   plan.tree_levels = at_least(values, "tree-depth", 2, 0);
   plan.temperature = static_cast<double>(sampling_of(values).temperature);
@@ -121,7 +128,8 @@ Assumptions find_assumptions(const po::variables_map& values, const ModelFiles& 
       "assumed to be a self-draft's; canopy calibrate acceptance would measure it";
   if (!std::filesystem::exists(kept)) return found;
   try {
-    const MeasuredAcceptance measured = acceptance_from_json(read_text(kept.string()));
+    const MeasuredAcceptance measured =
+        acceptance_from_json(read_text(kept.string()));
     options.plan.acceptance = measured.acceptance;
     found.acceptance_from = "measured, " + kept.string();
   } catch (const Error& e) {
