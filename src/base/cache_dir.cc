@@ -3,13 +3,17 @@
 #include <cstdlib>
 
 #include "src/base/error.h"
+#include "src/base/utf8.h"
 
 namespace canopy {
 namespace {
 
-std::filesystem::path absolute_path_in(const char* variable) {
+std::filesystem::path path_in(const char* variable) {
   const char* value = std::getenv(variable);
-  const std::filesystem::path path = value ? value : "";
+  return value ? value : "";
+}
+std::filesystem::path absolute_path_in(const char* variable) {
+  const std::filesystem::path path = path_in(variable);
   return path.is_absolute() ? path : std::filesystem::path();
 }
 
@@ -20,6 +24,13 @@ std::filesystem::path cache_dir() {
     return cache / "canopy";
   if (const auto home = absolute_path_in("HOME"); !home.empty()) return home / ".cache" / "canopy";
   throw Error("there is no place for measurements: set XDG_CACHE_HOME or HOME to a directory");
+}
+
+std::string ignored_cache_dir() {
+  const std::filesystem::path cache = path_in("XDG_CACHE_HOME");
+  if (cache.empty() || cache.is_absolute()) return "";
+  return "XDG_CACHE_HOME is " + in_quotes(cache.string()) +
+         ", not an absolute path, and is ignored";
 }
 
 }  // namespace canopy

@@ -1,5 +1,6 @@
 #pragma once
 #include <filesystem>
+#include <string>
 
 namespace canopy {
 
@@ -7,5 +8,7 @@ namespace canopy {
 /// exist. Throws Error if neither variable names an absolute path.
 /// Source: XDG Base Directory Specification, by which a relative path counts as unset.
 std::filesystem::path cache_dir();
+/// What of these variables is ignored, for the user to know; empty if nothing is.
+std::string ignored_cache_dir();
 
 }  // namespace canopy

@@ -11,6 +11,7 @@
 #include "src/cli/commands.h"
 #include "src/cli/energy_json.h"
 #include "src/cli/model_options.h"
+#include "src/cli/output.h"
 #include "src/cli/progress_line.h"
 #include "src/cli/prompt_file.h"
 #include "src/cli/sampling_flags.h"
@@ -230,7 +231,7 @@ class Bench {
     options_.energy = &energy_;
     acceptance_from_ = std::move(assumed.acceptance_from);
     const std::vector<std::string> texts =
-        values.count("prompts") ? read_prompt_file(values["prompts"].as<std::string>())
+        values.count("prompts") ? read_prompt_file(values["prompts"].as<std::string>(), stop_)
                                 : default_prompts();
     prompts_ = cut_prompts(*models.tokenizer, texts, at_least(values, "examples", 1, 1),
                            options_.plan.max_prompt);
@@ -363,9 +364,13 @@ int run_bench_decode(const std::vector<std::string>& words) {
   if (values.count("tree-sizes")) {
     if (values.count("tree-size") + values.count("tree"))
       throw UsageError("--tree-sizes: says the same as --tree-size and --tree; give one of them");
-    sizes = parse_numbers("--tree-sizes", values["tree-sizes"].as<std::string>(), 2, kMostTreeNodes);
+    sizes =
+        parse_numbers("--tree-sizes", values["tree-sizes"].as<std::string>(), 2, kMostTreeNodes);
   }
   const auto runs = runs_of(methods, sizes, options.plan.shape);
+  std::optional<TextOutput> table;
+  if (values.count("csv")) table.emplace(values["csv"].as<std::string>());
+
   const Interrupt interrupt;
   std::vector<Row> rows;
   std::size_t prompts = 0;
@@ -399,7 +404,7 @@ int run_bench_decode(const std::vector<std::string>& words) {
     std::cout << prompts << " prompts; acceptance: " << acceptance << "\n";
     print(rows);
   }
-  if (values.count("csv")) write_text(values["csv"].as<std::string>(), csv(rows));
+  if (table) table->write(csv(rows));
   return stopped ? 130 : 0;
 }
 

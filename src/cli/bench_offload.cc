@@ -15,6 +15,7 @@
 #include "planner/acceptance.h"
 #include "planner/acceptance_file.h"
 #include "src/base/error.h"
+#include "src/base/json.h"
 #include "src/cli/commands.h"
 #include "src/cli/energy_json.h"
 #include "src/cli/model_options.h"
@@ -115,9 +116,11 @@ po::options_description flags() {
 Acceptance acceptance_of(const po::variables_map& values) {
   if (!values.count("acceptance"))
     return default_acceptance(static_cast<double>(values["temp"].as<float>()));
-  const std::string text = read_text(values["acceptance"].as<std::string>());
-  const json list = json::parse(text, nullptr, false);
-  if (!list.is_array()) return acceptance_from_json(text).acceptance;
+  const std::string file = values["acceptance"].as<std::string>();
+  const std::string text = read_text(file, kMostSettingsBytes);
+  const json list = in_context("reading " + file, [&] { return parse_json(text); });
+  if (!list.is_array())
+    return in_context("reading " + file, [&] { return acceptance_from_json(text).acceptance; });
   Acceptance acceptance;
   double sum = 0;
   for (const json& p : list) {

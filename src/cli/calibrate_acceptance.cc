@@ -1,11 +1,7 @@
 // canopy calibrate acceptance: the acceptance vector of a draft and a target, by the paper's
 // procedure.
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
-#include <cstring>
 #include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -18,6 +14,7 @@
 #include "src/base/error.h"
 #include "src/cli/commands.h"
 #include "src/cli/model_options.h"
+#include "src/cli/profile.h"
 #include "src/cli/progress_line.h"
 #include "src/cli/prompt_file.h"
 #include "src/cli/sampling_flags.h"
@@ -60,25 +57,9 @@ po::options_description flags() {
   return all.add(what).add(sampling_flags()).add(model_flags()).add(output);
 }
 
-/// Throws Error unless a file can be made there: better now than after an hour.
-void check_writable(const fs::path& file) {
-  const fs::path dir = file.has_parent_path() ? file.parent_path() : ".";
-  if (access(dir.c_str(), W_OK | X_OK) != 0)
-    throw Error("cannot write " + file.string() + ": " + std::strerror(errno));
-}
-
 fs::path where_to_keep(const po::variables_map& values, const MeasuredAcceptance& measured) {
-  fs::path file;
-  if (values.count("output")) {
-    file = values["output"].as<std::string>();
-  } else {
-    file = cache_dir() / acceptance_file_name(measured.target, measured.draft, measured.sampling);
-    std::error_code failed;
-    fs::create_directories(file.parent_path(), failed);
-    if (failed) throw Error("cannot make " + file.parent_path().string() + ": " + failed.message());
-  }
-  check_writable(file);
-  return file;
+  if (values.count("output")) return values["output"].as<std::string>();
+  return cache_dir() / acceptance_file_name(measured.target, measured.draft, measured.sampling);
 }
 
 std::string model_name(const Checkpoint& model) {
@@ -267,8 +248,9 @@ int run_calibrate_acceptance(const std::vector<std::string>& words) {
       values.count("prompts") ? values["prompts"].as<std::string>() : "the default set";
   measured.date = today();
   measured.version = CANOPY_VERSION;
-  const std::vector<std::string> texts =
-      values.count("prompts") ? read_prompt_file(measured.prompts) : default_prompts();
+  const std::vector<std::string> texts = values.count("prompts")
+                                             ? read_prompt_file(measured.prompts, interrupt.token())
+                                             : default_prompts();
   if (texts.size() < 2)
     throw Error(measured.prompts + ": at least two texts are needed, to see how far they differ");
   const std::vector<PromptCut> prompts =
@@ -279,6 +261,7 @@ int run_calibrate_acceptance(const std::vector<std::string>& words) {
   request.prompts = prompts;
   plan.max_sequences = static_cast<int>(prompts.size());
   const fs::path kept = where_to_keep(values, measured);
+  TextOutput output = open_to_keep(kept);
 
   ProgressLine progress(values);
   std::vector<AcceptanceRun> runs;
@@ -322,7 +305,7 @@ int run_calibrate_acceptance(const std::vector<std::string>& words) {
   measured.positions = with.positions;
   measured.examples = with.runs;
   measured.texts = with.texts;
-  write_text(kept.string(), to_json(measured));
+  output.write(to_json(measured));
 
   if (values.count("json")) {
     ordered_json object = ordered_json::parse(to_json(measured));

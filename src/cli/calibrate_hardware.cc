@@ -80,23 +80,23 @@ int run_calibrate_hardware(const std::vector<std::string>& words) {
                   values.count("model-draft") ? values["model-draft"].as<std::string>() : "");
   ProgressLine progress(values);
   HardwareProfile profile;
+  const std::filesystem::path kept = values.count("output")
+                                         ? std::filesystem::path(values["output"].as<std::string>())
+                                         : profile_file(models, options);
+  TextOutput output = open_to_keep(kept);
   try {
-    profile = measure_profile(models, options,
-                              values.count("output") ? values["output"].as<std::string>() : "",
-                              progress, interrupt.token());
+    profile = measure_profile(models, options, progress, interrupt.token());
   } catch (const Stopped&) {
     progress.clear();
     std::cerr << "canopy calibrate hardware: stopped, nothing was written\n";
     return Interrupt::exit_code();
   }
+  output.write(to_json(profile));
   if (values.count("json"))
     std::cout << to_json(profile);
   else
     print(profile);
-  std::cerr << "kept in "
-            << (values.count("output") ? values["output"].as<std::string>()
-                                       : profile_file(profile).string())
-            << "\n";
+  if (kept != "-") std::cerr << "kept in " << kept.string() << "\n";
   return 0;
 }
 

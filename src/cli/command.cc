@@ -77,24 +77,10 @@ std::string today() {
   return text.data();
 }
 
-std::string read_text(const std::string& path) {
-  if (path == "-") return {std::istreambuf_iterator<char>(std::cin), {}};
-  std::ifstream in(path, std::ios::binary);
-  if (!in) throw Error("cannot open " + path + ": " + std::strerror(errno));
-  std::string text{std::istreambuf_iterator<char>(in), {}};
-  if (in.bad()) throw Error("cannot read " + path + ": " + std::strerror(errno));
-  return text;
-}
-
-void write_text(const std::string& path, std::string_view text) {
-  const std::string partial = path + ".partial";
-  std::ofstream out(partial, std::ios::binary);
-  out << text << std::flush;
-  if (!out || std::rename(partial.c_str(), path.c_str()) != 0) {
-    const std::string why = std::strerror(errno);
-    std::remove(partial.c_str());
-    throw Error("cannot write " + path + ": " + why);
-  }
+std::string read_text(const std::string& path, std::uint64_t most_bytes,
+                      const std::stop_token& stop) {
+  return path == "-" ? read_standard_input(most_bytes, stop)
+                     : read_file(path, most_bytes, FileKind::kOfUser, stop);
 }
 
 }  // namespace canopy::cli

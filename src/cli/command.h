@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "src/base/file.h"
 #include "src/base/size_text.h"
 
 namespace canopy::cli {
@@ -64,10 +65,8 @@ std::vector<int> parse_numbers(std::string_view flag, const std::string& text, i
 
 std::string today();  // "2026-01-31", UTC
 
-/// All of a file, or of standard input for "-". Throws Error.
-std::string read_text(const std::string& path);
-
-/// Writes all of a file or leaves what was there: through a temporary file beside it. Throws Error.
-void write_text(const std::string& path, std::string_view text);
+/// All of a file that a flag names, or of standard input for "-": read_file().
+std::string read_text(const std::string& path, std::uint64_t most_bytes = kMostTextBytes,
+                      const std::stop_token& stop = {});
 
 }  // namespace canopy::cli

@@ -16,6 +16,7 @@
 #include "src/cli/generation_json.h"
 #include "src/cli/length_flag.h"
 #include "src/cli/model_options.h"
+#include "src/cli/output.h"
 #include "src/cli/progress_line.h"
 #include "src/cli/sampling_flags.h"
 #include "src/cli/speculation_options.h"
@@ -60,7 +61,8 @@ po::options_description flags() {
   output.add_options()                                          //
       ("json", "print one JSON object instead of the text")     //
       ("report", po::value<std::string>()->value_name("FILE"),  //
-       "write that object to a file, beside the text; with --num-samples the totals, and all "
+       "write that object to a file, beside the text (-: after it, on standard output); with "
+       "--num-samples the totals, and all "
        "samples")  //
       ("trace", po::value<std::string>()->value_name("FILE"),
        "write what happened when: Chrome trace-event JSON, for Perfetto")  //
@@ -102,9 +104,10 @@ std::optional<std::string> prompt_text(const po::variables_map& values) {
 }
 
 std::vector<TokenId> encode_prompt(const std::optional<std::string>& text,
-                                   const po::variables_map& values, const ModelFiles& models) {
+                                   const po::variables_map& values, const ModelFiles& models,
+                                   const std::stop_token& stop) {
   if (text) {
-    std::vector<TokenId> tokens = models.tokenizer->encode(*text, AddSpecial::kYes);
+    std::vector<TokenId> tokens = models.tokenizer->encode(*text, AddSpecial::kYes, stop);
     if (tokens.empty())
       throw Error("the prompt is empty and this model has no token to begin with: give it a text");
     return tokens;
@@ -137,6 +140,10 @@ void check_flags(const po::variables_map& values) {
     throw UsageError(
         "--json: --num-samples prints a JSON line for each sample already; the totals "
         "go to --report FILE");
+  if (values.count("json") && values.count("report") && values["report"].as<std::string>() == "-")
+    throw UsageError("--report -: --json prints the same object; leave one of them out");
+  if (values.count("trace") && values["trace"].as<std::string>() == "-")
+    throw UsageError("--trace -: standard output is for the text; give a file");
   if (values["logprobs"].as<int>() > 0 && samples == 1 &&
       values.count("json") + values.count("report") == 0)
     throw UsageError("--logprobs: needs --json, --report FILE or --num-samples");
@@ -288,7 +295,7 @@ int run_generate(const std::vector<std::string>& words) {
 
   const Interrupt interrupt;
   ModelFiles models = open_speculating_models(values, options);
-  const std::vector<TokenId> prompt = encode_prompt(text, values, models);
+  const std::vector<TokenId> prompt = encode_prompt(text, values, models, interrupt.token());
   request.prompt = prompt;
   options.plan.max_prompt = static_cast<int>(prompt.size());
   fit_context(wanted, models.target.config(), options.plan);
@@ -296,6 +303,8 @@ int run_generate(const std::vector<std::string>& words) {
   request.max_new_tokens = wanted.value_or(room);
 
   ProgressLine progress(values);
+  std::optional<TextOutput> report_file;
+  if (values.count("report")) report_file.emplace(values["report"].as<std::string>());
   std::optional<Trace> trace;
   if (values.count("trace")) options.trace = &trace.emplace(values["trace"].as<std::string>());
   std::optional<EnergyMeter> energy;
@@ -345,12 +354,12 @@ int run_generate(const std::vector<std::string>& words) {
   if (samples == 1 && !as_json) progress.write(end_of_text(stream, report.texts.front()) + "\n");
   progress.end();
   if (trace) trace->close();
-  if (as_json || values.count("report")) {
+  if (as_json || report_file) {
     json costs = report_json(*engine, report, prompt.size());
     costs["energy"] = energy_json(*energy, report);
     const std::string object = dump(costs, true) + "\n";
     if (as_json) std::cout << object;
-    if (values.count("report")) write_text(values["report"].as<std::string>(), object);
+    if (report_file) report_file->write(object);
   }
   return tell_the_end(report, {samples, wanted}, options.plan.context, room);
 }

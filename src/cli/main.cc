@@ -1,6 +1,7 @@
 // canopy: exact inference of language models larger than memory. Beside this, a file per command.
 #include <iostream>
 #include <new>
+#include <system_error>
 
 #include "src/base/error.h"
 #include "src/base/process_memory.h"
@@ -45,6 +46,14 @@ std::string on_one_line(std::string message) {
   return message;
 }
 
+/// The library says of a thread that cannot be started only that a resource is not available.
+std::string_view advice_on(const std::exception& e) {
+  const auto* const system = dynamic_cast<const std::system_error*>(&e);
+  if (system == nullptr || system->code() != std::errc::resource_unavailable_try_again) return "";
+  return ": cannot start a thread; is there a limit on memory (ulimit -v) or processes (ulimit "
+         "-u)?";
+}
+
 int run(const std::vector<std::string>& words) {
   if (words.empty() || words[0] != "--version") return run_one_of(kCanopy, words);
   std::cout << "canopy " CANOPY_VERSION "\n";
@@ -75,7 +84,8 @@ int main(int argc, char** argv) {
   } catch (const std::bad_alloc&) {
     std::cerr << name << ": out of memory\n";
   } catch (const std::exception& e) {
-    std::cerr << name << ": " << canopy::cli::on_one_line(e.what()) << "\n";
+    std::cerr << name << ": " << canopy::cli::on_one_line(e.what()) << canopy::cli::advice_on(e)
+              << "\n";
   }
   return 1;
 }

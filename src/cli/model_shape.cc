@@ -80,7 +80,7 @@ ModelConfig config_of(const std::string& name) {
   for (const NamedShape& known : kShapes)
     if (name == known.name) return shape_from_config(known.config);
   try {
-    return shape_from_config(read_text(name));
+    return shape_from_config(read_text(name, kMostConfigBytes));
   } catch (const Error& e) {
     throw Error(name + ": " + e.what());
   }

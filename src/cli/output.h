@@ -1,6 +1,10 @@
 #pragma once
+#include <optional>
 #include <stdexcept>
+#include <string>
 #include <string_view>
+
+#include "src/base/file_writer.h"
 
 namespace canopy::cli {
 
@@ -24,6 +28,17 @@ void prepare_standard_streams();
 void write_out(std::string_view text);
 /// Flushes what std::cout and printf hold. Throws OutputError, also for a write that failed before.
 void flush_out();
+
+/// The file of a flag, where "-" is standard output. Opened at once, so that what cannot be written
+/// is known before the work. Throws Error.
+class TextOutput {
+ public:
+  explicit TextOutput(const std::string& path);
+  void write(std::string_view text);  // all there is
+
+ private:
+  std::optional<FileWriter> file_;
+};
 
 /// Dies of SIGPIPE, as programs do whose reader has gone; returns if the caller ignores the signal.
 void die_of_closed_pipe();

@@ -45,7 +45,8 @@ int run_perplexity(const std::vector<std::string>& words) {
   const Interrupt interrupt;
   ModelFiles models = open_models(values["model"].as<std::string>(), "");
   const std::string file = values["file"].as<std::string>();
-  const std::vector<TokenId> tokens = models.tokenizer->encode(read_text(file), AddSpecial::kYes);
+  const std::vector<TokenId> tokens = models.tokenizer->encode(
+      read_text(file, kMostTextBytes, interrupt.token()), AddSpecial::kYes, interrupt.token());
   if (tokens.size() < 2) throw Error(file + ": too short: at least 2 tokens are needed");
   PlanRequest& plan = options.plan;
   plan.context = static_cast<int>(std::min<std::size_t>(

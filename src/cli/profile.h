@@ -2,6 +2,7 @@
 #include <optional>
 #include <stop_token>
 
+#include "src/cli/output.h"
 #include "src/cli/progress_line.h"
 #include "src/engine/hardware.h"
 
@@ -10,13 +11,14 @@ namespace canopy::cli {
 /// The profile in a file. Throws Error naming the file.
 HardwareProfile read_profile(const std::string& file);
 
-/// Measures, saying so on stderr, and keeps the result for the next time: in `file`, or in the
-/// user's cache if that is empty. Throws Stopped on request; nothing is written then.
+/// Measures, saying so on stderr. Throws Stopped on request.
 HardwareProfile measure_profile(const ModelFiles& models, const EngineOptions& options,
-                                const std::string& file, ProgressLine& progress,
-                                const std::stop_token& stop);
+                                ProgressLine& progress, const std::stop_token& stop);
+/// What will keep what is measured; folders on the way are made. Throws Error.
+TextOutput open_to_keep(const std::filesystem::path& file);
 
-/// --profile's, else what the cache keeps of these models on this machine, else measured now.
+/// --profile's, else what the cache keeps of these models on this machine, else measured now, and
+/// kept there if it can be: if not, a note says so.
 HardwareProfile find_profile(const boost::program_options::variables_map& values,
                              const ModelFiles& models, const EngineOptions& options,
                              ProgressLine& progress, const std::stop_token& stop);

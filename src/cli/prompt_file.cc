@@ -1,16 +1,33 @@
 #include "src/cli/prompt_file.h"
 
-#include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "src/base/error.h"
+#include "src/base/json.h"
 #include "src/cli/command.h"
 
 namespace canopy::cli {
 
-std::vector<std::string> read_prompt_file(const std::string& path) {
+namespace {
+
+/// A parsed object may take thirty times its line; a megabyte of prompt is beyond any context.
+constexpr std::size_t kMostLine = 1 << 20;
+
+std::string text_of(std::string_view line) {
+  if (line.size() > kMostLine)
+    throw Error("this line has more than " + std::to_string(kMostLine) + " bytes");
+  const nlohmann::json object = parse_json(line);
+  const auto text = object.is_object() ? object.find("text") : object.end();
+  if (text == object.end() || !text->is_string() || text->get_ref<const std::string&>().empty())
+    throw Error("a prompt is an object with a \"text\" that is not empty");
+  return text->get<std::string>();
+}
+
+}  // namespace
+
+std::vector<std::string> read_prompt_file(const std::string& path, const std::stop_token& stop) {
   constexpr std::string_view kBlank = " \t\r";
-  const std::string all = read_text(path);
+  const std::string all = read_text(path, kMostTextBytes, stop);
   std::vector<std::string> prompts;
   int number = 0;
   bool as_json = false;
@@ -25,13 +42,8 @@ std::vector<std::string> read_prompt_file(const std::string& path) {
       prompts.emplace_back(line.substr(0, line.find_last_not_of('\r') + 1));
       continue;
     }
-    const auto object = nlohmann::json::parse(line, nullptr, false);
-    const auto where = path + " line " + std::to_string(number) + ": ";
-    if (object.is_discarded()) throw Error(where + "this is not JSON, but the first prompt is");
-    const auto text = object.is_object() ? object.value("text", nlohmann::json()) : object;
-    if (!object.is_object() || !text.is_string() || text.get<std::string>().empty())
-      throw Error(where + "a prompt is an object with a \"text\" that is not empty");
-    prompts.push_back(text.get<std::string>());
+    prompts.push_back(in_context("reading " + path + " line " + std::to_string(number),
+                                 [&] { return text_of(line); }));
   }
   if (prompts.empty()) throw Error(path + ": there is no prompt in it");
   return prompts;

@@ -1,11 +1,12 @@
 #pragma once
+#include <stop_token>
 #include <string>
 #include <vector>
 
 namespace canopy::cli {
 
 /// The prompts of a file: JSON lines with a "text" each, or plain text, one a line; blank lines do
-/// not count. "-" is standard input. Throws Error naming the file and the line.
-std::vector<std::string> read_prompt_file(const std::string& path);
+/// not count. "-" is standard input. Throws Error naming the file and the line; Stopped.
+std::vector<std::string> read_prompt_file(const std::string& path, const std::stop_token& stop);
 
 }  // namespace canopy::cli

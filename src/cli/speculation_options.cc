@@ -34,7 +34,7 @@ namespace {
 TreeShape parse_tree(const std::string& text) {
   try {
     const std::optional<TreeShape> written = parse_shape(text);
-    TreeShape shape = written ? *written : shape_from_json(read_text(text));
+    TreeShape shape = written ? *written : shape_from_json(read_text(text, kMostSettingsBytes));
     require(shape.size() > 1, "the root alone speculates nothing: use --spec none");
     if (shape.size() > kMostTreeNodes)
       throw Error("a tree of " + std::to_string(shape.size()) + " nodes; the most is " +
@@ -121,15 +121,20 @@ Assumptions find_assumptions(const po::variables_map& values, const ModelFiles& 
   if (!found.profile.drafting)
     throw Error(values["profile"].as<std::string>() +
                 ": measured without a draft model; measure again with -md");
-  const std::filesystem::path kept =
-      cache_dir() / acceptance_file_name(fingerprint(models.target), fingerprint(*models.draft),
-                                         sampling_of(values));
   found.acceptance_from =
       "assumed to be a self-draft's; canopy calibrate acceptance would measure it";
-  if (!std::filesystem::exists(kept)) return found;
+  std::filesystem::path kept;
+  try {
+    kept = cache_dir() / acceptance_file_name(fingerprint(models.target),
+                                              fingerprint(*models.draft), sampling_of(values));
+  } catch (const Error&) {
+    return found;  // without a place for measurements there are none
+  }
+  std::error_code out_of_reach;
+  if (!std::filesystem::exists(kept, out_of_reach)) return found;
   try {
     const MeasuredAcceptance measured =
-        acceptance_from_json(read_text(kept.string()));
+        acceptance_from_json(read_text(kept.string(), kMostSettingsBytes));
     options.plan.acceptance = measured.acceptance;
     found.acceptance_from = "measured, " + kept.string();
   } catch (const Error& e) {

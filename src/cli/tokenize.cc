@@ -2,10 +2,10 @@
 #include <charconv>
 #include <iostream>
 #include <limits>
-#include <nlohmann/json.hpp>
 
 #include "offload/checkpoint.h"
 #include "src/base/error.h"
+#include "src/base/json.h"
 #include "src/cli/command.h"
 #include "src/cli/commands.h"
 #include "src/cli/model_options.h"
@@ -41,14 +41,10 @@ std::unique_ptr<Tokenizer> open_tokenizer(const po::variables_map& values) {
 }
 
 std::vector<TokenId> ids_from_json(const std::string& text) {
-  nlohmann::json document;
-  try {
-    document = nlohmann::json::parse(text);
-  } catch (const nlohmann::json::exception& e) {
-    throw Error(std::string("standard input is not JSON: ") + e.what());
-  }
+  const nlohmann::json document =
+      in_context("reading standard input", [&] { return parse_json(text); });
   const nlohmann::json& list =
-      document.is_object() && document.contains("tokens") ? document["tokens"] : document;
+      document.is_object() && document.contains("tokens") ? document.at("tokens") : document;
   if (!list.is_array()) throw Error("standard input has no list of \"tokens\"");
   std::vector<TokenId> ids;
   for (const nlohmann::json& id : list) {

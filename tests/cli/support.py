@@ -15,12 +15,28 @@ DATA = REPO / "tests" / "data"
 SMOLLM2 = pathlib.Path(os.environ.get("CANOPY_SMOLLM2", REPO / "models" / "SmolLM2-135M-Instruct.Q4_1.gguf"))
 # Measurements of these models on this machine are made once, and not among the user's own.
 os.environ["XDG_CACHE_HOME"] = str(pathlib.Path(tempfile.gettempdir()) / f"canopy_test_cache_{os.getuid()}")
+TINY = DATA / "model" / "llama2"
+# A byte-level tokenizer of as many tokens as that model has, the least that all commands take.
+TOKENIZER = {
+    "version": "1.0", "truncation": None, "padding": None, "added_tokens": [], "normalizer": None,
+    "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
+    "post_processor": None, "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True},
+    "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
+              "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "merges": [],
+              "vocab": {chr(c): i for i, c in enumerate([0x120, *range(0x21, 0x7f), 0x10a, 0x109])}}}
 SKIPPED = 77  # CTest shows a program that returns this as skipped
 
 
 def run(*words, stdin="", timeout=300, **options):
     return subprocess.run([CANOPY, *map(str, words)], input=stdin, capture_output=True, text=True,
                           timeout=timeout, **options)
+
+
+def bytes_model(to):
+    """A copy of a random model of two layers, with a tokenizer."""
+    shutil.copytree(TINY, to)
+    (to / "tokenizer.json").write_text(json.dumps(TOKENIZER))
+    return to
 
 
 def run_json(*words, **options):
