@@ -51,7 +51,7 @@ TEST_P(NotFiniteWeights, StopTheTextAndNameTheLayerAtEveryTemperature) {
     for (const std::uint16_t bits : {0x7fc0, 0xffc0, 0x7f80, 0xff80})  // NaN, -NaN, inf, -inf
       for (const float temperature : {0.0f, 1.0f})
         for (const Spec spec : {Spec::kNone, Spec::kSequoia}) {
-          SCOPED_TRACE(testing::Message()
+          SCOPED_TRACE(::testing::Message()
                        << c.tensor << " " << bits << " at " << temperature << " " << name(spec));
           ModelFiles files{Checkpoint::open(damaged(c.tensor, bits)), std::nullopt, nullptr};
           if (spec != Spec::kNone) files.draft = Checkpoint::open(draft_);
