@@ -6,9 +6,9 @@
 #include <iostream>
 #include <utility>
 
+#include "src/base/utf8.h"
 #include "src/cli/output.h"
 #include "src/text/display_width.h"
-#include "src/text/utf8.h"
 
 namespace canopy::cli {
 
@@ -34,7 +34,7 @@ std::string cut_to(int columns, std::string_view text) {
   std::string out;
   int at = 0;
   while (!text.empty()) {
-    const text::Utf8Step step = text::utf8_step(text);
+    const Utf8Step step = utf8_step(text);
     at += text::display_width(step.value);
     if (at >= columns) break;
     out += text.substr(0, step.bytes);
@@ -114,7 +114,7 @@ void ProgressLine::write(const std::string& text) {
   TextCursor behind = cursor_;
   std::size_t end = 0, bytes = 0;
   for (int characters = 1; end < waiting_.size(); ++characters) {
-    const text::Utf8Step step = text::utf8_step(std::string_view(waiting_).substr(end));
+    const Utf8Step step = utf8_step(std::string_view(waiting_).substr(end));
     end += step.bytes;
     behind.advance(step.value);
     if (behind.may_wrap() && characters <= kMostWaiting) continue;
