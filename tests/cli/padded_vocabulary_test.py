@@ -62,7 +62,7 @@ class PaddedVocabulary(TempDirCase):
         ids = {t for t in plain["tokens"] if t >= NAMED}
         self.assertTrue(any(t >= NAMED + 3 for t in ids), "the model never left its tokenizer's ids")
         self.assertEqual([t["id"] for t in plain["logprobs"]], plain["tokens"])
-        self.assertTrue(any(top["id"] >= NAMED for t in plain["logprobs"] for top in t["top"]))
+        self.assertTrue(any(top["id"] >= NAMED for t in plain["logprobs"] for top in t["top_logprobs"]))
         for how in (("--spec", "sequoia", "--tree", "4,2,1"), ("--spec", "chain", "--tree-size", 4), ("--spec", "auto")):
             for draft in (self.model, self.short):
                 drafted = run_json("generate", *self.words("-n", 48, "-md", draft, *how))
