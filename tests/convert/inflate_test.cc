@@ -14,6 +14,7 @@
 #include "src/base/error.h"
 #include "src/convert/enlargement.h"
 #include "src/convert/random_weights.h"
+#include "src/convert/source_files.h"
 #include "src/convert/weight_rows.h"
 #include "tests/convert/tiny_outputs.h"
 
