@@ -27,8 +27,7 @@ class NotFiniteWeights : public TinyEngine, public ::testing::WithParamInterface
     EngineOptions o =
         options(spec, spec == Spec::kNone ? 0 : 8, spec == Spec::kNone ? 0 : 4, temperature);
     o.plan.logit_rows = 15;
-    if (GetParam() == "emulated")
-      o.make_device = [] { return std::make_unique<EmulatedCuda>(std::size_t{1} << 30); };
+    if (GetParam() == "emulated") o.make_device = [] { return std::make_unique<EmulatedCuda>(); };
     return Engine(std::move(files), o);
   }
   std::string message_of(Engine engine, float temperature) {
@@ -48,12 +47,13 @@ TEST_P(NotFiniteWeights, StopTheTextAndNameTheLayerAtEveryTemperature) {
   for (const Case& c : {Case{"model.layers.1.mlp.down_proj.weight", "the MLP of layer 1"},
                         Case{"model.layers.0.self_attn.o_proj.weight", "the attention of layer 0"},
                         Case{"lm_head.weight", "the head"}})
-    for (const std::uint16_t bits : {0x7fc0, 0xffc0, 0x7f80, 0xff80})  // NaN, -NaN, inf, -inf
+    for (const unsigned bits : {0x7fc0u, 0xffc0u, 0x7f80u, 0xff80u})  // NaN, -NaN, inf, -inf
       for (const float temperature : {0.0f, 1.0f})
         for (const Spec spec : {Spec::kNone, Spec::kSequoia}) {
           SCOPED_TRACE(::testing::Message()
                        << c.tensor << " " << bits << " at " << temperature << " " << name(spec));
-          ModelFiles files{Checkpoint::open(damaged(c.tensor, bits)), std::nullopt, nullptr};
+          ModelFiles files{Checkpoint::open(damaged(c.tensor, static_cast<std::uint16_t>(bits))),
+                           std::nullopt, nullptr};
           if (spec != Spec::kNone) files.draft = Checkpoint::open(draft_);
           const std::string message = message_of(
               make(std::move(files), spec, static_cast<double>(temperature)), temperature);
