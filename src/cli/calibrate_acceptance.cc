@@ -261,7 +261,7 @@ int run_calibrate_acceptance(const std::vector<std::string>& words) {
   request.prompts = prompts;
   plan.max_sequences = static_cast<int>(prompts.size());
   const fs::path kept = where_to_keep(values, measured);
-  TextOutput output = open_to_keep(kept);
+  TextOutput output = values.count("output") ? TextOutput(kept.string()) : open_in_cache(kept);
 
   ProgressLine progress(values);
   std::vector<AcceptanceRun> runs;

@@ -83,7 +83,7 @@ int run_calibrate_hardware(const std::vector<std::string>& words) {
   const std::filesystem::path kept = values.count("output")
                                          ? std::filesystem::path(values["output"].as<std::string>())
                                          : profile_file(models, options);
-  TextOutput output = open_to_keep(kept);
+  TextOutput output = values.count("output") ? TextOutput(kept.string()) : open_in_cache(kept);
   try {
     profile = measure_profile(models, options, progress, interrupt.token());
   } catch (const Stopped&) {

@@ -28,9 +28,9 @@ HardwareProfile measure_profile(const ModelFiles& models, const EngineOptions& o
   return profile;
 }
 
-TextOutput open_to_keep(const std::filesystem::path& file) {
+TextOutput open_in_cache(const std::filesystem::path& file) {
   std::error_code ignored;  // the writer says what is wrong
-  if (file.has_parent_path()) std::filesystem::create_directories(file.parent_path(), ignored);
+  std::filesystem::create_directories(file.parent_path(), ignored);
   return TextOutput(file.string());
 }
 
@@ -80,7 +80,7 @@ HardwareProfile find_profile(const boost::program_options::variables_map& values
   }
   if (!kept) return profile;
   try {
-    open_to_keep(*kept).write(to_json(profile));
+    open_in_cache(*kept).write(to_json(profile));
     std::cerr << "note: measured, and kept in " << kept->string() << "\n";
   } catch (const Error& e) {
     std::cerr << "note: measured, but not kept for the next time: " << e.what() << "\n";

@@ -14,8 +14,8 @@ HardwareProfile read_profile(const std::string& file);
 /// Measures, saying so on stderr. Throws Stopped on request.
 HardwareProfile measure_profile(const ModelFiles& models, const EngineOptions& options,
                                 ProgressLine& progress, const std::stop_token& stop);
-/// What will keep what is measured; folders on the way are made. Throws Error.
-TextOutput open_to_keep(const std::filesystem::path& file);
+/// A file of the user's cache, whose folder is made if it is not there. Throws Error.
+TextOutput open_in_cache(const std::filesystem::path& file);
 
 /// --profile's, else what the cache keeps of these models on this machine, else measured now, and
 /// kept there if it can be: if not, a note says so.
