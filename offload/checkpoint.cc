@@ -226,14 +226,14 @@ const TensorEntry* Checkpoint::find(std::string_view name) const {
 Checkpoint Checkpoint::open(const std::filesystem::path& model) {
   std::error_code error;
   if (std::filesystem::is_directory(model, error)) return open_directory(model);
-  if (!is_there(model))
+  if (model.extension() == ".safetensors")
+    throw Error(model.string() + " alone lacks a config; give the directory that holds it");
+  if (std::filesystem::status(model, error).type() == std::filesystem::file_type::not_found)
     throw Error("there is no model " + model.string() +
                 (is_hub_id(model)
                      ? ": to download it from the Hugging Face Hub: hf download " + model.string() +
                            " --local-dir " + model.filename().string() + "; then give that folder"
                      : ": a model is a Hugging Face directory or a GGUF file"));
-  if (model.extension() == ".safetensors")
-    throw Error(model.string() + " alone lacks a config; give the directory that holds it");
   return open_gguf(model);
 }
 
