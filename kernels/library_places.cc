@@ -38,7 +38,7 @@ class Places {
     add(home / "targets" / "x86_64-linux" / "lib");
     add(home / "lib");
   }
-  /// Of the Python that is installed below `prefix`.
+  /// Adds the places of the Python that is installed below `prefix`.
   void python(const fs::path& prefix) {
     if (prefix.empty()) return;
     for (const char* lib : {"lib", "lib64"})

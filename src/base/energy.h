@@ -21,7 +21,7 @@ Joules& operator+=(Joules& sum, const Joules& more);  // an empty sum becomes `m
 /// Source: Linux, Documentation/power/powercap; NVML API reference.
 class EnergyMeter {
  public:
-  /// Of the files under root and of a library by its name, which tests replace.
+  /// Reads the files under root and loads a library by its name: tests replace both.
   explicit EnergyMeter(const std::filesystem::path& root = "/",
                        const std::string& nvml = "libnvidia-ml.so.1");
 

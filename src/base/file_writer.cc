@@ -31,8 +31,9 @@ fs::path folder_of(const fs::path& file) {
   return file.has_parent_path() ? file.parent_path() : fs::path(".");
 }
 
-/// Where the links of `file` lead, also to what is not there yet; nothing if they lead to what is
-/// open already (/dev/stdout): that has its readers, and must not be replaced under them.
+/// Follows the links of `file` to where they lead, also to what is not there yet; nothing if they
+/// lead to what is open already (/dev/stdout): that has its readers, and must not be replaced under
+/// them.
 std::optional<fs::path> follow(fs::path file) {
   constexpr int kMostLinks = 40;  // as the kernel has it
   for (int links = 0; links < kMostLinks; ++links) {

@@ -116,7 +116,7 @@ class EmulatedCard {
     loaded_ = true;
   }
 
-  /// Of each call to the driver. From call number `fail_at` on all of them fail.
+  /// Counts each call to the driver. From call number `fail_at` on all of them fail.
   void call() {
     if (++calls_ >= fail_at_ && !broken_) {
       const std::unique_lock lock(running_);  // what runs ends first; nothing runs afterwards

@@ -15,7 +15,7 @@
 
 namespace canopy::test {
 
-/// Of an engine's reads. Any thread.
+/// Counts an engine's reads. Any thread.
 struct ReadCount {
   std::atomic<std::uint64_t> asked{0}, answered{0};
 };
