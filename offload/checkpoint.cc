@@ -237,4 +237,11 @@ Checkpoint Checkpoint::open(const std::filesystem::path& model) {
   return open_gguf(model);
 }
 
+std::filesystem::path largest_file(const Checkpoint& checkpoint) {
+  const auto size = [](const auto& file) { return std::filesystem::file_size(file); };
+  const auto& files = checkpoint.files();
+  return *std::max_element(files.begin(), files.end(),
+                           [&](const auto& a, const auto& b) { return size(a) < size(b); });
+}
+
 }  // namespace canopy

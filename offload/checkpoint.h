@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "kernels/tensor.h"
+#include "src/base/dtype.h"
 #include "src/base/metadata.h"
 #include "src/base/model_config.h"
 
@@ -47,6 +47,9 @@ class Checkpoint {
   ModelConfig config_;
   Metadata metadata_;
 };
+
+/// The file that most of a model is read from.
+std::filesystem::path largest_file(const Checkpoint& checkpoint);
 
 /// The shape that a config.json describes. Throws Error naming the key.
 ModelConfig shape_from_config(std::string_view config_json);

@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <array>
 
-#include "offload/host_memory.h"
+#include "offload/host_slab.h"
+#include "offload/slab_pins.h"
 #include "src/base/error.h"
 
 namespace canopy {

@@ -6,7 +6,7 @@
 #include "kernels/device.h"
 #include "kernels/ops.h"
 #include "offload/checkpoint.h"
-#include "offload/host_memory.h"
+#include "offload/host_slab.h"
 #include "offload/read_engine.h"
 #include "offload/read_pump.h"
 

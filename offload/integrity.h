@@ -3,10 +3,8 @@
 #include <ctime>
 #include <filesystem>
 #include <span>
-#include <string>
 #include <vector>
 
-#include "offload/checkpoint.h"
 #include "offload/read_pump.h"
 
 namespace canopy {
@@ -42,11 +40,5 @@ class FileWatch {
 /// A checksum (XXH3, 64 bits) of a piece of a unit. Their sum over a unit's pieces, in any order
 /// but cut alike each time, is the unit's.
 std::uint64_t checksum(const ReadPump::Arrival& piece);
-
-/// What a model is, wherever it lies and whatever it is called: 16 hexadecimal digits (XXH3) of its
-/// config, its tensors' names, types and shapes, and 64 bytes from the middle of each. A copy has
-/// the same, a fine-tuned or rounded one another. Measurements are kept under it. Cheap: the bytes
-/// between are not read. Throws: Error naming a file that cannot be read.
-std::string fingerprint(const Checkpoint& model);
 
 }  // namespace canopy

@@ -23,13 +23,6 @@ constexpr double kClearlyFaster = 1.05;
 
 }  // namespace
 
-std::filesystem::path largest_file(const Checkpoint& checkpoint) {
-  const auto size = [](const auto& file) { return std::filesystem::file_size(file); };
-  const auto& files = checkpoint.files();
-  return *std::max_element(files.begin(), files.end(),
-                           [&](const auto& a, const auto& b) { return size(a) < size(b); });
-}
-
 LinkProbe::LinkProbe(std::filesystem::path file, std::span<std::byte> memory, bool direct,
                      bool io_uring)
     : file_(std::move(file)), memory_(memory), direct_(direct), io_uring_(io_uring) {}

@@ -3,8 +3,8 @@
 #include <filesystem>
 #include <span>
 
-#include "offload/checkpoint.h"
 #include "offload/read_engine.h"
+#include "src/base/notes.h"
 #include "src/base/types.h"
 
 namespace canopy {
@@ -19,9 +19,6 @@ struct LinkSample {
     return time.count() > 0 ? static_cast<double>(bytes) / time.count() : 0;
   }
 };
-
-/// What to probe of a model: the file that most of it is read from.
-std::filesystem::path largest_file(const Checkpoint& checkpoint);
 
 /// Reads one file sequentially through a read engine, as the streamer does, into memory that nobody
 /// looks at: the ceiling of every sweep. Each read goes on where the last one ended, around the end

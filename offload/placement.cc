@@ -8,7 +8,7 @@
 #include <cstring>
 #include <fstream>
 
-#include "offload/host_memory.h"
+#include "offload/host_slab.h"
 #include "src/base/error.h"
 
 namespace canopy {

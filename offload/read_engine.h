@@ -1,12 +1,12 @@
 #pragma once
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <span>
-#include <string>
 #include <vector>
+
+#include "src/base/notes.h"
 
 namespace canopy {
 
@@ -46,14 +46,6 @@ struct ReadEngineOptions {
   bool direct = true;    // O_DIRECT: past the page cache
   bool io_uring = true;  // else pread on threads
 };
-
-/// Each fallback taken: what was refused, the path taken, its cost, and how to get the fast one.
-/// What the costs were is in docs/results/fallbacks.md.
-using Notes = std::vector<std::string>;
-/// Several engines of one run meet the same refusal: it is told once.
-inline void add_note(Notes& notes, std::string note) {
-  if (std::find(notes.begin(), notes.end(), note) == notes.end()) notes.push_back(std::move(note));
-}
 
 /// The fastest engine this system allows: io_uring with direct reads; pread on threads where
 /// io_uring is refused, or direct reads are (through the page cache io_uring is the slower of the

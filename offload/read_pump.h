@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "offload/read_engine.h"
-#include "offload/unit_layout.h"
+#include "offload/read_layout.h"
 
 namespace canopy {
 

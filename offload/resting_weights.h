@@ -7,7 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "offload/host_memory.h"
+#include "offload/host_slab.h"
+#include "offload/slab_pins.h"
 #include "offload/read_pump.h"
 #include "offload/residency.h"
 #include "offload/unit_layout.h"

@@ -12,7 +12,8 @@
 #include <vector>
 
 #include "offload/embedding.h"
-#include "offload/host_memory.h"
+#include "offload/host_slab.h"
+#include "offload/slab_pins.h"
 #include "offload/integrity.h"
 #include "offload/lease_turn.h"
 #include "offload/read_pump.h"

@@ -10,7 +10,7 @@
 
 #include "kernels/device.h"
 #include "offload/checkpoint.h"
-#include "offload/host_memory.h"
+#include "offload/host_slab.h"
 #include "offload/link_probe.h"
 #include "offload/streamer.h"
 #include "offload/topology.h"

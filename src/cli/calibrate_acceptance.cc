@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "offload/integrity.h"
+#include "offload/fingerprint.h"
 #include "planner/acceptance_file.h"
 #include "planner/acceptance_sample.h"
 #include "src/base/cache_dir.h"

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <iostream>
 
-#include "offload/integrity.h"
+#include "offload/fingerprint.h"
 #include "planner/acceptance_file.h"
 #include "planner/shape_text.h"
 #include "src/base/cache_dir.h"

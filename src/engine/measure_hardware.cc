@@ -8,7 +8,7 @@
 #include <thread>
 #include <utility>
 
-#include "offload/integrity.h"
+#include "offload/fingerprint.h"
 #include "src/base/cache_dir.h"
 #include "src/base/counting.h"
 #include "src/base/cpus.h"

@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "offload/integrity.h"
+#include "offload/fingerprint.h"
 #include "tests/error_of.h"
 #include "tests/temp_dir.h"
 

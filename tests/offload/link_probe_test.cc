@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "offload/host_memory.h"
+#include "offload/host_slab.h"
 #include "src/base/error.h"
 #include "tests/offload/tiny_checkpoint.h"
 

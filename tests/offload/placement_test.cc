@@ -15,7 +15,7 @@
 #include <thread>
 
 #include "kernels/device.h"
-#include "offload/host_memory.h"
+#include "offload/host_slab.h"
 #include "offload/residency.h"
 #include "offload/streamer.h"
 #include "src/base/cpus.h"

@@ -16,7 +16,7 @@
 #include <set>
 #include <thread>
 
-#include "offload/host_memory.h"
+#include "offload/host_slab.h"
 #include "src/base/error.h"
 #include "tests/offload/tiny_checkpoint.h"
 

@@ -1,4 +1,5 @@
-#include "offload/host_memory.h"
+#include "offload/host_slab.h"
+#include "offload/slab_pins.h"
 #include "tests/kernels/emulated_cuda.h"
 
 namespace canopy {

@@ -1,9 +1,8 @@
-#include "offload/host_memory.h"
+#include "offload/host_slab.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <string>
@@ -56,20 +55,6 @@ HostSlab::HostSlab(std::size_t bytes, const MemoryNode& on, Touch touch) : bytes
 
 HostSlab::~HostSlab() {
   if (data_) munmap(data_, bytes_);
-}
-
-bool SlabPins::lock_next(std::size_t end, Notes& notes) {
-  if (locked_ >= std::min(end, pages_.size())) return false;
-  const auto piece = pages_.subspan(locked_, std::min(piece_, pages_.size() - locked_));
-  locked_ += piece.size();
-  try {
-    pins_.push_back(device_->pin(piece));
-  } catch (const Error& refused) {
-    locked_ = pages_.size();
-    add_note(notes, std::string(refused.what()) +
-                        ". Weights go through the driver's own buffers instead, which is slower");
-  }
-  return true;
 }
 
 }  // namespace canopy
