@@ -1,4 +1,4 @@
-"""The machine's energy counters, by the rules of src/base/energy.h: for programs that do not report their own."""
+"""The machine's energy counters, by the rules of src/machine/energy.h: for programs that do not report their own."""
 import ctypes
 import pathlib
 

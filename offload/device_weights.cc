@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <array>
 
-#include "offload/host_slab.h"
-#include "offload/slab_pins.h"
+#include "offload/io/slab_pins.h"
 #include "src/base/error.h"
+#include "src/machine/host_slab.h"
 
 namespace canopy {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "offload/embedding.h"
-#include "offload/read_pump.h"
+#include "offload/io/read_pump.h"
 #include "offload/residency.h"
 #include "offload/resting_weights.h"
 #include "offload/unit_layout.h"

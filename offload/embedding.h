@@ -5,10 +5,10 @@
 
 #include "kernels/device.h"
 #include "kernels/ops.h"
-#include "offload/checkpoint.h"
-#include "offload/host_slab.h"
-#include "offload/read_engine.h"
-#include "offload/read_pump.h"
+#include "offload/io/read_engine.h"
+#include "offload/io/read_pump.h"
+#include "src/checkpoint/checkpoint.h"
+#include "src/machine/host_slab.h"
 
 namespace canopy {
 

@@ -7,12 +7,12 @@
 #include <utility>
 #include <vector>
 
-#include "offload/host_slab.h"
-#include "offload/slab_pins.h"
-#include "offload/read_pump.h"
+#include "offload/io/read_pump.h"
+#include "offload/io/slab_pins.h"
 #include "offload/residency.h"
 #include "offload/unit_layout.h"
 #include "offload/weight_source.h"
+#include "src/machine/host_slab.h"
 
 namespace canopy {
 

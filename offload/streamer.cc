@@ -12,15 +12,15 @@
 #include <vector>
 
 #include "offload/embedding.h"
-#include "offload/host_slab.h"
-#include "offload/slab_pins.h"
-#include "offload/integrity.h"
+#include "offload/io/integrity.h"
+#include "offload/io/read_pump.h"
+#include "offload/io/slab_pins.h"
 #include "offload/lease_turn.h"
-#include "offload/read_pump.h"
 #include "offload/ring.h"
 #include "offload/unit_layout.h"
-#include "src/base/cpus.h"
 #include "src/base/error.h"
+#include "src/machine/cpus.h"
+#include "src/machine/host_slab.h"
 
 namespace canopy {
 

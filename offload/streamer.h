@@ -7,14 +7,14 @@
 #include <string>
 #include <vector>
 
-#include "offload/checkpoint.h"
-#include "offload/link_probe.h"
-#include "offload/read_engine.h"
+#include "offload/io/link_probe.h"
+#include "offload/io/read_engine.h"
 #include "offload/resting_weights.h"
-#include "offload/topology.h"
 #include "offload/weight_source.h"
 #include "src/base/trace.h"
 #include "src/base/types.h"
+#include "src/checkpoint/checkpoint.h"
+#include "src/machine/topology.h"
 
 namespace canopy {
 

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "offload/checkpoint.h"
-#include "offload/read_layout.h"
+#include "offload/io/read_layout.h"
 #include "offload/weight_source.h"
+#include "src/checkpoint/checkpoint.h"
 
 namespace canopy {
 

@@ -11,9 +11,9 @@
 #include <string>
 
 #include "kernels/cpu/cpu_stream.h"
-#include "src/base/cpus.h"
 #include "src/base/error.h"
-#include "src/base/process_memory.h"
+#include "src/machine/cpus.h"
+#include "src/machine/process_memory.h"
 
 namespace canopy::cpu {
 

@@ -5,8 +5,8 @@
 #include <future>
 #include <utility>
 
-#include "src/base/cpus.h"
 #include "src/base/error.h"
+#include "src/machine/cpus.h"
 
 namespace canopy::cpu {
 

@@ -2,8 +2,8 @@
 
 #include <string>
 
-#include "src/base/cpus.h"
 #include "src/base/error.h"
+#include "src/machine/cpus.h"
 
 namespace canopy::cpu {
 

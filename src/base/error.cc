@@ -3,7 +3,7 @@
 namespace canopy {
 
 namespace {
-/// "/build/x/offload/uring_engine.cc" -> "offload/uring_engine.cc": the room and the file are
+/// "/build/x/offload/io/uring_engine.cc" -> "offload/io/uring_engine.cc": the room and the file are
 /// enough.
 std::string_view short_path(std::string_view path) {
   const auto last = path.rfind('/');

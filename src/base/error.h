@@ -8,7 +8,7 @@
 namespace canopy {
 
 /// The one exception type of the project; what() reads from cause to context:
-///   "short read: 512 of 4096 bytes (offload/uring_engine.cc:88)
+///   "short read: 512 of 4096 bytes (offload/io/uring_engine.cc:88)
 ///      while reading layer 12 of model-00002.safetensors
 ///      while sweeping the target model"
 /// File and line come from builtins: std::source_location is missing under clang 14.

@@ -9,16 +9,16 @@
 #include <vector>
 
 #include "kernels/device.h"
-#include "offload/checkpoint.h"
-#include "offload/host_slab.h"
-#include "offload/link_probe.h"
+#include "offload/io/link_probe.h"
 #include "offload/streamer.h"
-#include "offload/topology.h"
 #include "src/base/error.h"
-#include "src/base/process_memory.h"
+#include "src/checkpoint/checkpoint.h"
 #include "src/cli/commands.h"
 #include "src/cli/model_options.h"
 #include "src/cli/progress_line.h"
+#include "src/machine/host_slab.h"
+#include "src/machine/process_memory.h"
+#include "src/machine/topology.h"
 
 namespace canopy::cli {
 

@@ -8,13 +8,13 @@
 #include <numeric>
 
 #include "src/base/error.h"
-#include "src/base/process_memory.h"
 #include "src/cli/commands.h"
 #include "src/cli/energy_json.h"
 #include "src/cli/model_options.h"
 #include "src/cli/progress_line.h"
 #include "src/cli/sampling_flags.h"
 #include "src/cli/speculation_options.h"
+#include "src/machine/process_memory.h"
 
 namespace canopy::cli {
 

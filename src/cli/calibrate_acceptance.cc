@@ -7,11 +7,11 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "offload/fingerprint.h"
 #include "planner/acceptance_file.h"
 #include "planner/acceptance_sample.h"
 #include "src/base/cache_dir.h"
 #include "src/base/error.h"
+#include "src/checkpoint/fingerprint.h"
 #include "src/cli/commands.h"
 #include "src/cli/model_options.h"
 #include "src/cli/profile.h"

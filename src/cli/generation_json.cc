@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "src/base/process_memory.h"
+#include "src/machine/process_memory.h"
 
 namespace canopy::cli {
 

@@ -4,11 +4,11 @@
 #include <system_error>
 
 #include "src/base/error.h"
-#include "src/base/process_memory.h"
 #include "src/cli/command.h"
 #include "src/cli/commands.h"
 #include "src/cli/interrupt.h"
 #include "src/cli/output.h"
+#include "src/machine/process_memory.h"
 
 namespace canopy::cli {
 

@@ -6,8 +6,8 @@
 #include <optional>
 #include <utility>
 
-#include "src/base/cpus.h"
 #include "src/base/error.h"
+#include "src/machine/cpus.h"
 
 namespace canopy::cli {
 

@@ -5,10 +5,10 @@
 #include <nlohmann/json.hpp>
 
 #include "src/base/error.h"
-#include "src/base/process_memory.h"
 #include "src/cli/commands.h"
 #include "src/cli/model_options.h"
 #include "src/cli/progress_line.h"
+#include "src/machine/process_memory.h"
 
 namespace canopy::cli {
 

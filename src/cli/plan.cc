@@ -4,7 +4,6 @@
 #include <nlohmann/json.hpp>
 
 #include "src/base/error.h"
-#include "src/base/process_memory.h"
 #include "src/cli/commands.h"
 #include "src/cli/length_flag.h"
 #include "src/cli/model_options.h"
@@ -12,6 +11,7 @@
 #include "src/cli/profile.h"
 #include "src/cli/sampling_flags.h"
 #include "src/cli/speculation_options.h"
+#include "src/machine/process_memory.h"
 
 namespace canopy::cli {
 

@@ -4,11 +4,11 @@
 #include <iomanip>
 #include <iostream>
 
-#include "src/base/cpus.h"
 #include "src/cli/command.h"
 #include "src/cli/commands.h"
 #include "src/cli/model_options.h"
 #include "src/cli/write_progress.h"
+#include "src/machine/cpus.h"
 
 namespace canopy::cli {
 

@@ -4,11 +4,11 @@
 #include <filesystem>
 #include <iostream>
 
-#include "offload/fingerprint.h"
 #include "planner/acceptance_file.h"
 #include "planner/shape_text.h"
 #include "src/base/cache_dir.h"
 #include "src/base/error.h"
+#include "src/checkpoint/fingerprint.h"
 #include "src/cli/profile.h"
 #include "src/cli/sampling_flags.h"
 

@@ -3,9 +3,9 @@
 #include <iostream>
 #include <limits>
 
-#include "offload/checkpoint.h"
 #include "src/base/error.h"
 #include "src/base/json.h"
+#include "src/checkpoint/checkpoint.h"
 #include "src/cli/command.h"
 #include "src/cli/commands.h"
 #include "src/cli/model_options.h"

@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "offload/checkpoint.h"
-#include "src/base/model_config.h"
+#include "src/checkpoint/checkpoint.h"
+#include "src/checkpoint/model_config.h"
 
 namespace canopy {
 

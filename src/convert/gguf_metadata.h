@@ -2,7 +2,7 @@
 #include <filesystem>
 #include <string>
 
-#include "offload/checkpoint.h"
+#include "src/checkpoint/checkpoint.h"
 #include "src/convert/gguf_writer.h"
 
 namespace canopy {

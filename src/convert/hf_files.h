@@ -4,8 +4,8 @@
 #include <optional>
 #include <string>
 
-#include "offload/checkpoint.h"
-#include "src/base/model_config.h"
+#include "src/checkpoint/checkpoint.h"
+#include "src/checkpoint/model_config.h"
 
 namespace canopy {
 

@@ -2,7 +2,7 @@
 #include <cstdint>
 #include <filesystem>
 
-#include "offload/checkpoint.h"
+#include "src/checkpoint/checkpoint.h"
 #include "src/convert/output.h"
 
 namespace canopy {

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "kernels/convert.h"
-#include "offload/gguf_names.h"
 #include "src/base/error.h"
+#include "src/checkpoint/gguf_names.h"
 #include "src/convert/block_quant.h"
 #include "src/convert/gguf_metadata.h"
 #include "src/convert/gguf_writer.h"

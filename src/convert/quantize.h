@@ -3,7 +3,7 @@
 #include <filesystem>
 
 #include "kernels/tensor.h"
-#include "offload/checkpoint.h"
+#include "src/checkpoint/checkpoint.h"
 #include "src/convert/output.h"
 
 namespace canopy {

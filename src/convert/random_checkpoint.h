@@ -4,7 +4,7 @@
 #include <functional>
 #include <stop_token>
 
-#include "offload/checkpoint.h"
+#include "src/checkpoint/checkpoint.h"
 
 namespace canopy {
 

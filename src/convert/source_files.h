@@ -1,7 +1,7 @@
 #pragma once
 #include <string>
 
-#include "offload/checkpoint.h"
+#include "src/checkpoint/checkpoint.h"
 
 namespace canopy {
 

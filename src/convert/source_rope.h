@@ -1,8 +1,8 @@
 #pragma once
 #include <vector>
 
-#include "offload/checkpoint.h"
-#include "offload/rope_scaling.h"
+#include "src/checkpoint/checkpoint.h"
+#include "src/checkpoint/rope_scaling.h"
 
 namespace canopy {
 

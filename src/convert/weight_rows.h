@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "offload/checkpoint.h"
+#include "src/checkpoint/checkpoint.h"
 
 namespace canopy {
 

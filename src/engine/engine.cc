@@ -5,12 +5,12 @@
 #include <numeric>
 #include <utility>
 
-#include "offload/link_probe.h"
+#include "offload/io/link_probe.h"
 #include "src/base/counting.h"
-#include "src/base/cpus.h"
 #include "src/base/error.h"
-#include "src/base/process_memory.h"
 #include "src/engine/engine_impl.h"
+#include "src/machine/cpus.h"
+#include "src/machine/process_memory.h"
 
 namespace canopy {
 

@@ -11,13 +11,13 @@
 #include <vector>
 
 #include "kernels/device.h"
-#include "offload/link_probe.h"
-#include "offload/placement.h"
+#include "offload/io/link_probe.h"
 #include "offload/streamer.h"
 #include "planner/acceptance_sample.h"
-#include "src/base/energy.h"
 #include "src/engine/calibration_prompts.h"
 #include "src/engine/plan.h"
+#include "src/machine/energy.h"
+#include "src/machine/placement.h"
 #include "src/model/transformer.h"
 #include "src/text/tokenizer.h"
 

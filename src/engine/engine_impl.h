@@ -9,8 +9,8 @@
 #include "src/engine/engine.h"
 #include "src/engine/replanner.h"
 #include "src/engine/timed_weights.h"
-#include "src/spec/draft_policy.h"
-#include "src/spec/verifier.h"
+#include "src/speculation/draft_policy.h"
+#include "src/speculation/verifier.h"
 
 namespace canopy {
 

@@ -8,14 +8,14 @@
 #include <thread>
 #include <utility>
 
-#include "offload/fingerprint.h"
 #include "src/base/cache_dir.h"
 #include "src/base/counting.h"
-#include "src/base/cpus.h"
 #include "src/base/error.h"
-#include "src/base/process_memory.h"
+#include "src/checkpoint/fingerprint.h"
 #include "src/engine/engine_impl.h"
 #include "src/engine/hardware.h"
+#include "src/machine/cpus.h"
+#include "src/machine/process_memory.h"
 
 namespace canopy {
 

@@ -5,9 +5,9 @@
 #include "offload/streamer.h"
 #include "planner/acceptance.h"
 #include "src/base/error.h"
-#include "src/base/process_memory.h"
 #include "src/engine/target_memory.h"
-#include "src/spec/verifier.h"
+#include "src/machine/process_memory.h"
+#include "src/speculation/verifier.h"
 
 namespace canopy {
 

@@ -6,10 +6,10 @@
 #include <utility>
 #include <vector>
 
-#include "offload/checkpoint.h"
 #include "offload/residency.h"
 #include "planner/planner.h"
-#include "src/spec/draft_policy.h"
+#include "src/checkpoint/checkpoint.h"
+#include "src/speculation/draft_policy.h"
 
 namespace canopy {
 

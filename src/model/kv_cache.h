@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "kernels/ops.h"
-#include "src/base/model_config.h"
+#include "src/checkpoint/model_config.h"
 
 namespace canopy {
 

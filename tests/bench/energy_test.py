@@ -1,4 +1,4 @@
-"""bench/energy.py has the rules of src/base/energy.h: the same machines as tests/base/energy_test.cc."""
+"""bench/energy.py has the rules of src/machine/energy.h: the same machines as tests/machine/energy_test.cc."""
 import os
 import pathlib
 import sys

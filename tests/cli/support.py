@@ -77,7 +77,7 @@ def memory_cgroup(limit):
 
 
 def machine_with_a_gpu_that_counts(test):
-    """An environment in which NVML is that of tests/base/fake_nvml.cc: 2 J at each reading."""
+    """An environment in which NVML is that of tests/machine/fake_nvml.cc: 2 J at each reading."""
     folder = pathlib.Path(tempfile.mkdtemp(prefix="canopy_test_"))
     test.addCleanup(shutil.rmtree, folder, ignore_errors=True)
     shutil.copy(os.environ["CANOPY_FAKE_NVML"], folder / "libnvidia-ml.so.1")

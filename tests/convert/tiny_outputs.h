@@ -10,7 +10,7 @@
 #include "offload/streamer.h"
 #include "src/base/file.h"
 #include "src/model/transformer.h"
-#include "tests/offload/tiny_checkpoint.h"
+#include "tests/checkpoint/tiny_checkpoint.h"
 
 namespace canopy::test {
 

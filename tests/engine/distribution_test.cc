@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/engine/tiny_engine.h"
-#include "tests/spec/chi_square.h"
+#include "tests/speculation/chi_square.h"
 
 namespace canopy {
 namespace {

@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "src/base/cpus.h"
+#include "src/machine/cpus.h"
 #include "tests/engine/tiny_engine.h"
 #include "tests/thread_cpus.h"
 

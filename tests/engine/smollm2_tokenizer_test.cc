@@ -3,7 +3,7 @@
 
 #include <cstdlib>
 
-#include "offload/checkpoint.h"
+#include "src/checkpoint/checkpoint.h"
 #include "src/text/tokenizer.h"
 #include "tests/text/golden.h"
 

@@ -4,8 +4,8 @@
 #include <thread>
 
 #include "kernels/device.h"
-#include "src/base/cpus.h"
 #include "src/base/error.h"
+#include "src/machine/cpus.h"
 #include "tests/thread_cpus.h"
 
 namespace canopy {

@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "kernels/device.h"
-#include "offload/checkpoint.h"
 #include "offload/streamer.h"
+#include "src/checkpoint/checkpoint.h"
 #include "src/model/transformer.h"
 #include "tests/kernels/emulated_cuda.h"
 #include "tests/test_data.h"

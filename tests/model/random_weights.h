@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "offload/weight_source.h"
-#include "src/base/model_config.h"
+#include "src/checkpoint/model_config.h"
 
 namespace canopy {
 

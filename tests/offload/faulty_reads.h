@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "offload/read_engine.h"
+#include "offload/io/read_engine.h"
 #include "tests/handshake.h"
 
 namespace canopy::test {

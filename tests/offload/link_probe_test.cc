@@ -1,12 +1,12 @@
-#include "offload/link_probe.h"
+#include "offload/io/link_probe.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "offload/host_slab.h"
 #include "src/base/error.h"
-#include "tests/offload/tiny_checkpoint.h"
+#include "src/machine/host_slab.h"
+#include "tests/checkpoint/tiny_checkpoint.h"
 
 namespace canopy {
 namespace {

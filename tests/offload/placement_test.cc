@@ -1,4 +1,4 @@
-#include "offload/placement.h"
+#include "src/machine/placement.h"
 
 #include <gtest/gtest.h>
 #include <linux/filter.h>
@@ -15,12 +15,12 @@
 #include <thread>
 
 #include "kernels/device.h"
-#include "offload/host_slab.h"
 #include "offload/residency.h"
 #include "offload/streamer.h"
-#include "src/base/cpus.h"
 #include "src/base/error.h"
-#include "tests/offload/tiny_checkpoint.h"
+#include "src/machine/cpus.h"
+#include "src/machine/host_slab.h"
+#include "tests/checkpoint/tiny_checkpoint.h"
 #include "tests/temp_dir.h"
 #include "tests/thread_cpus.h"
 

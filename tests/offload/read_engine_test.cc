@@ -1,4 +1,4 @@
-#include "offload/read_engine.h"
+#include "offload/io/read_engine.h"
 
 #include <gtest/gtest.h>
 #include <linux/audit.h>
@@ -16,9 +16,9 @@
 #include <set>
 #include <thread>
 
-#include "offload/host_slab.h"
 #include "src/base/error.h"
-#include "tests/offload/tiny_checkpoint.h"
+#include "src/machine/host_slab.h"
+#include "tests/checkpoint/tiny_checkpoint.h"
 
 namespace canopy {
 namespace {

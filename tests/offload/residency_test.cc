@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "offload/read_engine.h"
-#include "tests/offload/tiny_checkpoint.h"
+#include "offload/io/read_engine.h"
+#include "tests/checkpoint/tiny_checkpoint.h"
 
 namespace canopy {
 namespace {

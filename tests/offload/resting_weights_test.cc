@@ -4,8 +4,8 @@
 
 #include "kernels/device.h"
 #include "offload/streamer.h"
-#include "src/base/process_memory.h"
-#include "tests/offload/tiny_checkpoint.h"
+#include "src/machine/process_memory.h"
+#include "tests/checkpoint/tiny_checkpoint.h"
 
 namespace canopy {
 namespace {

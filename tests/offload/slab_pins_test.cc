@@ -1,5 +1,6 @@
-#include "offload/host_slab.h"
-#include "offload/slab_pins.h"
+#include "offload/io/slab_pins.h"
+
+#include "src/machine/host_slab.h"
 #include "tests/kernels/emulated_cuda.h"
 
 namespace canopy {

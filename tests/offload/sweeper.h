@@ -13,9 +13,9 @@
 #include "kernels/device.h"
 #include "offload/streamer.h"
 #include "src/base/error.h"
+#include "tests/checkpoint/tiny_checkpoint.h"
 #include "tests/error_of.h"
 #include "tests/offload/faulty_reads.h"
-#include "tests/offload/tiny_checkpoint.h"
 
 namespace canopy::test {
 

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 
-#include "offload/read_engine.h"
+#include "offload/io/read_engine.h"
 #include "src/base/error.h"
-#include "tests/offload/tiny_checkpoint.h"
+#include "tests/checkpoint/tiny_checkpoint.h"
 
 namespace canopy {
 namespace {

@@ -1,0 +1,247 @@
+#include "src/checkpoint/checkpoint.h"
+
+#include <algorithm>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <tuple>
+
+#include "src/base/error.h"
+#include "src/base/json.h"
+#include "src/base/utf8.h"
+#include "src/checkpoint/header_reader.h"
+#include "src/checkpoint/readers.h"
+
+namespace canopy {
+
+std::string to_string(const std::vector<std::int64_t>& shape) {
+  std::string text = "[";
+  for (std::size_t axis = 0; axis < shape.size(); ++axis)
+    text += (axis ? ", " : "") + std::to_string(shape[axis]);
+  return text + "]";
+}
+
+std::uint64_t tensor_bytes(DType dtype, const std::vector<std::int64_t>& shape) {
+  std::uint64_t bytes = row_bytes(dtype, shape.empty() ? 1 : shape.back());
+  for (std::size_t axis = 0; axis + 1 < shape.size(); ++axis) {
+    if (shape[axis] < 0 ||
+        __builtin_mul_overflow(bytes, static_cast<std::uint64_t>(shape[axis]), &bytes))
+      throw Error("shape " + to_string(shape) + " overflows");
+  }
+  if (bytes > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()))
+    throw Error("shape " + to_string(shape) + " overflows");
+  return bytes;
+}
+
+void require_disjoint(std::vector<TensorEntry>& tensors) {
+  std::set<std::string_view> names;
+  for (const TensorEntry& tensor : tensors)
+    if (!names.insert(tensor.name).second)
+      throw Error("tensor " + in_quotes(tensor.name) + " is given twice");
+  std::sort(tensors.begin(), tensors.end(), [](const TensorEntry& a, const TensorEntry& b) {
+    return std::tie(a.file, a.offset, a.bytes) < std::tie(b.file, b.offset, b.bytes);
+  });
+  for (std::size_t i = 1; i < tensors.size(); ++i) {
+    const TensorEntry &before = tensors[i - 1], &tensor = tensors[i];
+    if (tensor.file == before.file && tensor.offset < before.offset + before.bytes)
+      throw Error("tensors " + in_quotes(before.name) + " and " + in_quotes(tensor.name) +
+                  " overlap at byte " + std::to_string(tensor.offset));
+  }
+}
+
+namespace {
+
+/// Whether anything has this name. Paths too long or out of reach count as absent: opening them
+/// reports why.
+bool is_there(const std::filesystem::path& path) {
+  std::error_code ignored;
+  return std::filesystem::exists(path, ignored);
+}
+
+/// "Qwen/Qwen2.5-7B": two names, and none of them one of a file.
+bool is_hub_id(const std::filesystem::path& model) {
+  return model.is_relative() && std::distance(model.begin(), model.end()) == 2 &&
+         model.has_filename() && *model.begin() != "." && *model.begin() != ".." &&
+         model.extension() != ".gguf" && model.extension() != ".safetensors";
+}
+
+enum class Kind { kVector, kMatrix };  // norms and biases are never quantised
+
+/// Holds the tensors found against those the config asks for.
+class Inventory {
+ public:
+  explicit Inventory(std::vector<TensorEntry> tensors) : tensors_(std::move(tensors)) {
+    std::sort(tensors_.begin(), tensors_.end(),
+              [](const TensorEntry& a, const TensorEntry& b) { return a.name < b.name; });
+    used_.resize(tensors_.size());
+  }
+
+  void need(const std::string& name, Kind kind, std::vector<std::int64_t> shape) {
+    const auto at =
+        std::lower_bound(tensors_.begin(), tensors_.end(), name,
+                         [](const TensorEntry& t, const auto& n) { return t.name < n; });
+    if (at == tensors_.end() || at->name != name)
+      throw Error("tensor " + in_quotes(name) + " " + to_string(shape) + " is missing");
+    if (at->shape != shape)
+      throw Error("tensor " + in_quotes(name) + " has shape " + to_string(at->shape) +
+                  ", but the config asks for " + to_string(shape));
+    const bool plain =
+        at->dtype == DType::kF32 || at->dtype == DType::kF16 || at->dtype == DType::kBF16;
+    if (!plain && kind == Kind::kVector)
+      throw Error("tensor " + in_quotes(name) + " has dtype " + canopy::name(at->dtype) +
+                  "; norms and biases must be F32, F16 or BF16");
+    used_[static_cast<std::size_t>(at - tensors_.begin())] = true;
+  }
+
+  /// The tensors that were asked for. Throws Error on any other that might be part of the function.
+  std::vector<TensorEntry> take(const ModelConfig& config) && {
+    std::vector<TensorEntry> result;
+    for (std::size_t i = 0; i < tensors_.size(); ++i) {
+      TensorEntry& tensor = tensors_[i];
+      if (used_[i]) {
+        result.push_back(std::move(tensor));
+        continue;
+      }
+      // Tables that old exporters stored, and the head that a tied model does not use.
+      const bool harmless = tensor.name.ends_with("rotary_emb.inv_freq") ||
+                            tensor.name == "rope_freqs.weight" ||
+                            (config.tied_head && tensor.name == "lm_head.weight");
+      if (!harmless)
+        throw Error("tensor " + in_quotes(tensor.name) + " is not part of a " +
+                    config.architecture + " model of " + std::to_string(config.layers) +
+                    " layers with this config: the model may compute something else");
+    }
+    return result;
+  }
+
+ private:
+  std::vector<TensorEntry> tensors_;  // by name
+  std::vector<bool> used_;
+};
+
+std::vector<TensorEntry> take_inventory(const ModelConfig& c, std::vector<TensorEntry> tensors) {
+  Inventory inventory(std::move(tensors));
+  const std::int64_t dim = c.dim, hidden = c.hidden_dim, vocab = c.vocab, head_dim = c.head_dim;
+  const std::int64_t q = c.heads * head_dim, kv = c.kv_heads * head_dim;
+  inventory.need("model.embed_tokens.weight", Kind::kMatrix, {vocab, dim});
+  for (int layer = 0; layer < c.layers; ++layer) {
+    const std::string at = "model.layers." + std::to_string(layer) + ".";
+    inventory.need(at + "input_layernorm.weight", Kind::kVector, {dim});
+    inventory.need(at + "self_attn.q_proj.weight", Kind::kMatrix, {q, dim});
+    inventory.need(at + "self_attn.k_proj.weight", Kind::kMatrix, {kv, dim});
+    inventory.need(at + "self_attn.v_proj.weight", Kind::kMatrix, {kv, dim});
+    inventory.need(at + "self_attn.o_proj.weight", Kind::kMatrix, {dim, q});
+    if (c.qkv_bias) {
+      inventory.need(at + "self_attn.q_proj.bias", Kind::kVector, {q});
+      inventory.need(at + "self_attn.k_proj.bias", Kind::kVector, {kv});
+      inventory.need(at + "self_attn.v_proj.bias", Kind::kVector, {kv});
+    }
+    if (c.qk_norm) {
+      inventory.need(at + "self_attn.q_norm.weight", Kind::kVector, {head_dim});
+      inventory.need(at + "self_attn.k_norm.weight", Kind::kVector, {head_dim});
+    }
+    inventory.need(at + "post_attention_layernorm.weight", Kind::kVector, {dim});
+    inventory.need(at + "mlp.gate_proj.weight", Kind::kMatrix, {hidden, dim});
+    inventory.need(at + "mlp.up_proj.weight", Kind::kMatrix, {hidden, dim});
+    inventory.need(at + "mlp.down_proj.weight", Kind::kMatrix, {dim, hidden});
+  }
+  inventory.need("model.norm.weight", Kind::kVector, {dim});
+  if (!c.tied_head) inventory.need("lm_head.weight", Kind::kMatrix, {vocab, dim});
+  return std::move(inventory).take(c);
+}
+
+/// The few values of rope_freqs.weight; empty if the file has none.
+std::vector<float> read_frequency_factors(const std::filesystem::path& file,
+                                          const GgufHeader& header) {
+  constexpr std::uint64_t kMostBytes = 64 << 10;
+  for (const TensorEntry& tensor : header.tensors) {
+    if (tensor.name != "rope_freqs.weight") continue;
+    if (tensor.dtype != DType::kF32 || tensor.shape.size() != 1 || tensor.bytes > kMostBytes)
+      throw Error("tensor 'rope_freqs.weight' must be a short F32 vector, not " +
+                  std::string(name(tensor.dtype)) + " " + to_string(tensor.shape));
+    HeaderReader reader(file, tensor.offset + tensor.bytes);
+    reader.skip_to(tensor.offset);
+    std::vector<float> factors(static_cast<std::size_t>(tensor.shape[0]));
+    reader.read(factors.data(), tensor.bytes);
+    return factors;
+  }
+  return {};
+}
+
+Checkpoint open_gguf(const std::filesystem::path& file) {
+  GgufHeader header = read_gguf(file);
+  ModelConfig config = in_context("reading " + file.string(), [&] {
+    return gguf_config(header, read_frequency_factors(file, header));
+  });
+  auto tensors = in_context("checking the tensors of " + file.string(), [&] {
+    for (TensorEntry& tensor : header.tensors) tensor.name = canonical_gguf_name(tensor.name);
+    return take_inventory(config, std::move(header.tensors));
+  });
+  return {file, {file}, std::move(tensors), std::move(config), std::move(header.metadata)};
+}
+
+Checkpoint open_directory(const std::filesystem::path& directory) {
+  const auto config_file = directory / "config.json";
+  if (!is_there(config_file))
+    throw Error(directory.string() +
+                " has no config.json; a model is a Hugging Face directory or a GGUF file");
+  nlohmann::json json = read_json(config_file, kMostConfigBytes, FileKind::kOfModel);
+  // What transformers' generate() stops at, where the two differ.
+  const auto generation_file = directory / "generation_config.json";
+  if (is_there(generation_file)) {
+    const nlohmann::json generation =
+        read_json(generation_file, kMostConfigBytes, FileKind::kOfModel);
+    if (json.is_object() && generation.is_object() && generation.contains("eos_token_id"))
+      json["eos_token_id"] = generation["eos_token_id"];
+  }
+  ModelConfig config =
+      in_context("reading " + config_file.string(), [&] { return hf_config(json); });
+  TensorIndex index = read_safetensors(directory);
+  auto tensors = in_context("checking the tensors of " + directory.string(),
+                            [&] { return take_inventory(config, std::move(index.tensors)); });
+  return {directory, std::move(index.files), std::move(tensors), std::move(config),
+          flatten_config(json)};
+}
+
+}  // namespace
+
+Checkpoint::Checkpoint(std::filesystem::path root, std::vector<std::filesystem::path> files,
+                       std::vector<TensorEntry> tensors, ModelConfig config, Metadata metadata)
+    : root_(std::move(root)),
+      files_(std::move(files)),
+      tensors_(std::move(tensors)),
+      config_(std::move(config)),
+      metadata_(std::move(metadata)) {
+  std::sort(tensors_.begin(), tensors_.end(),
+            [](const TensorEntry& a, const TensorEntry& b) { return a.name < b.name; });
+}
+
+const TensorEntry* Checkpoint::find(std::string_view name) const {
+  const auto at = std::lower_bound(
+      tensors_.begin(), tensors_.end(), name,
+      [](const TensorEntry& tensor, std::string_view n) { return tensor.name < n; });
+  return at == tensors_.end() || at->name != name ? nullptr : &*at;
+}
+
+Checkpoint Checkpoint::open(const std::filesystem::path& model) {
+  std::error_code error;
+  if (std::filesystem::is_directory(model, error)) return open_directory(model);
+  if (model.extension() == ".safetensors")
+    throw Error(model.string() + " alone lacks a config; give the directory that holds it");
+  if (std::filesystem::status(model, error).type() == std::filesystem::file_type::not_found)
+    throw Error("there is no model " + model.string() +
+                (is_hub_id(model)
+                     ? ": to download it from the Hugging Face Hub: hf download " + model.string() +
+                           " --local-dir " + model.filename().string() + "; then give that folder"
+                     : ": a model is a Hugging Face directory or a GGUF file"));
+  return open_gguf(model);
+}
+
+std::filesystem::path largest_file(const Checkpoint& checkpoint) {
+  const auto size = [](const auto& file) { return std::filesystem::file_size(file); };
+  const auto& files = checkpoint.files();
+  return *std::max_element(files.begin(), files.end(),
+                           [&](const auto& a, const auto& b) { return size(a) < size(b); });
+}
+
+}  // namespace canopy

@@ -1,0 +1,57 @@
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "src/base/dtype.h"
+#include "src/base/metadata.h"
+#include "src/checkpoint/model_config.h"
+
+namespace canopy {
+
+/// Where one tensor lies on disk. Nothing may be assumed about offset: safetensors files
+/// in the wild start bf16 tensors at odd bytes.
+struct TensorEntry {
+  std::string name;  // canonical (Hugging Face) name, whatever the container calls it
+  DType dtype;
+  std::vector<std::int64_t> shape;
+  int file = 0;              // index into Checkpoint::files()
+  std::uint64_t offset = 0;  // bytes from the start of the file
+  std::uint64_t bytes = 0;
+};
+
+/// The index of a model on disk: a Hugging Face directory (one or many safetensors shards) or a
+/// GGUF file. Holds no weights and no open descriptor. open() checks every name, shape, dtype and
+/// extent against the file sizes and the config it read. Throws: Error naming the file and the
+/// tensor.
+class Checkpoint {
+ public:
+  static Checkpoint open(const std::filesystem::path& model);
+  /// From parts already checked; for readers and tests.
+  Checkpoint(std::filesystem::path root, std::vector<std::filesystem::path> files,
+             std::vector<TensorEntry> tensors, ModelConfig config, Metadata metadata);
+
+  const std::filesystem::path& root() const { return root_; }  // as given to open()
+  const std::vector<std::filesystem::path>& files() const { return files_; }
+  const std::vector<TensorEntry>& tensors() const { return tensors_; }
+  const TensorEntry* find(std::string_view name) const;  // nullptr if absent
+  const ModelConfig& config() const { return config_; }
+  const Metadata& metadata() const { return metadata_; }
+
+ private:
+  std::filesystem::path root_;
+  std::vector<std::filesystem::path> files_;
+  std::vector<TensorEntry> tensors_;
+  ModelConfig config_;
+  Metadata metadata_;
+};
+
+/// The file that most of a model is read from.
+std::filesystem::path largest_file(const Checkpoint& checkpoint);
+
+/// The shape that a config.json describes. Throws Error naming the key.
+ModelConfig shape_from_config(std::string_view config_json);
+
+}  // namespace canopy

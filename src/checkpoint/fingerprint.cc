@@ -1,0 +1,78 @@
+#include "src/checkpoint/fingerprint.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <fstream>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "src/base/error.h"
+
+namespace canopy {
+namespace {
+
+/// XXH3 over fields; what has no fixed size goes in behind its size, so that no two lists of fields
+/// look alike.
+class Fingerprint {
+ public:
+  template <class Number>
+  requires std::is_arithmetic_v<Number>
+  void add(Number value) { add_bytes(&value, sizeof value); }
+  void add(std::string_view text) {
+    add(text.size());
+    add_bytes(text.data(), text.size());
+  }
+  template <class Number>
+  void add(const std::vector<Number>& list) {
+    add(list.size());
+    for (const Number value : list) add(value);
+  }
+  std::string digits() const {
+    std::array<char, 17> text{};
+    std::snprintf(text.data(), text.size(), "%016llx",
+                  static_cast<unsigned long long>(XXH3_64bits(said_.data(), said_.size())));
+    return text.data();
+  }
+
+ private:
+  void add_bytes(const void* data, std::size_t size) {
+    said_.append(static_cast<const char*>(data), size);
+  }
+  std::string said_;
+};
+
+}  // namespace
+
+std::string fingerprint(const Checkpoint& model) {
+  Fingerprint all;
+  const ModelConfig& c = model.config();
+  all.add(c.architecture);
+  for (const int extent : {c.layers, c.dim, c.hidden_dim, c.heads, c.kv_heads, c.head_dim, c.vocab})
+    all.add(extent);
+  for (const bool has : {c.tied_head, c.qkv_bias, c.qk_norm, c.rope_adjacent_pairs}) all.add(has);
+  all.add(c.rms_eps);
+  all.add(c.rope_inverse_frequency);
+  all.add(c.rope_magnitude);
+
+  std::vector<std::ifstream> files;
+  for (const auto& file : model.files()) files.emplace_back(file, std::ios::binary);
+  for (const TensorEntry& tensor : model.tensors()) {
+    all.add(tensor.name);
+    all.add(name(tensor.dtype));
+    all.add(tensor.shape);
+    std::string sample(std::min<std::uint64_t>(tensor.bytes, 64), '\0');
+    auto& in = files.at(static_cast<std::size_t>(tensor.file));
+    in.seekg(static_cast<std::streamoff>(tensor.offset + (tensor.bytes - sample.size()) / 2));
+    if (!in.read(sample.data(), static_cast<std::streamsize>(sample.size())))
+      throw Error("cannot read " + tensor.name + " in " +
+                  model.files()[static_cast<std::size_t>(tensor.file)].string());
+    all.add(sample);
+  }
+  return all.digits();
+}
+
+}  // namespace canopy

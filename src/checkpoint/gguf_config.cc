@@ -1,0 +1,218 @@
+// GGUF metadata and names -> ModelConfig and canonical names.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <optional>
+
+#include "src/base/error.h"
+#include "src/base/utf8.h"
+#include "src/checkpoint/gguf_names.h"
+#include "src/checkpoint/readers.h"
+#include "src/checkpoint/rope_scaling.h"
+
+namespace canopy {
+
+namespace {
+
+/// The keys "<architecture>.<key>" of the metadata.
+class Keys {
+ public:
+  Keys(const Metadata& metadata, std::string architecture)
+      : metadata_(metadata), architecture_(std::move(architecture)) {}
+  std::string name(const char* key) const { return architecture_ + "." + key; }
+  bool given(const char* key) const { return metadata_.contains(name(key)); }
+
+  int integer(const char* key, int most, std::optional<int> fallback = {}, int least = 1) const {
+    if (!given(key)) {
+      if (fallback) return *fallback;
+      throw Error("metadata key '" + name(key) + "' is missing");
+    }
+    const auto* value = metadata_.find<std::int64_t>(name(key));
+    if (!value)
+      throw Error("metadata key '" + name(key) +
+                  "' is not one integer; layers that differ are not supported");
+    if (*value < least || *value > most)
+      throw Error("metadata key '" + name(key) + "' is " + std::to_string(*value) + ", outside " +
+                  std::to_string(least) + " to " + std::to_string(most));
+    return static_cast<int>(*value);
+  }
+  double positive(const char* key, std::optional<double> fallback = {}) const {
+    if (!given(key) && fallback) return *fallback;
+    const auto* value = metadata_.find<double>(name(key));
+    if (!value) throw Error("metadata key '" + name(key) + "' is missing or not a float");
+    constexpr auto kMost = std::numeric_limits<float>::max();  // arithmetic is in floats
+    if (!(*value > 0 && *value <= static_cast<double>(kMost)))
+      throw Error("metadata key '" + name(key) + "' is not a positive number up to 3.4e38");
+    return *value;
+  }
+  std::string text(const char* key, const char* fallback) const {
+    if (!given(key)) return fallback;
+    const auto* value = metadata_.find<std::string>(name(key));
+    if (!value) throw Error("metadata key '" + name(key) + "' is not a string");
+    return *value;
+  }
+
+ private:
+  const Metadata& metadata_;
+  std::string architecture_;
+};
+
+RopeScaling rope_scaling(const Keys& keys, int max_positions) {
+  RopeScaling s;
+  s.theta = keys.positive("rope.freq_base", 10000.0);
+  const std::string type = keys.text("rope.scaling.type", "none");
+  // Files from before rope.scaling.type have the factor of a linear scaling alone.
+  const double old_factor = keys.positive("rope.scale_linear", 1.0);
+  if (type == "none") {
+    if (old_factor != 1) s.type = RopeScaling::Type::kLinear;
+    s.factor = old_factor;
+    return s;
+  }
+  s.factor = keys.positive("rope.scaling.factor", old_factor);
+  if (type == "linear") {
+    s.type = RopeScaling::Type::kLinear;
+  } else if (type == "yarn") {
+    s.type = RopeScaling::Type::kYarn;
+    s.original_positions = keys.integer("rope.scaling.original_context_length",
+                                        std::numeric_limits<int>::max(), max_positions);
+    s.beta_fast = keys.positive("rope.scaling.yarn_beta_fast", 32.0);
+    s.beta_slow = keys.positive("rope.scaling.yarn_beta_slow", 1.0);
+    if (keys.positive("rope.scaling.yarn_ext_factor", 1.0) != 1)
+      throw Error("metadata key '" + keys.name("rope.scaling.yarn_ext_factor") +
+                  "' differs from 1, which is not supported");
+    const double factor = keys.positive("rope.scaling.attn_factor", 1.0) *
+                          keys.positive("rope.scaling.yarn_attn_factor", 1.0);
+    if (factor != 1) s.attention_factor = factor * (1 + 0.1 * std::log(std::max(s.factor, 1.0)));
+  } else {
+    throw Error("rotary scaling of type " + in_quotes(type) +
+                " is not supported; Canopy knows none, linear and yarn (and llama3 by "
+                "rope_freqs.weight)");
+  }
+  return s;
+}
+
+void refuse_features(const Keys& keys, int max_positions) {
+  struct Feature {
+    const char* key;
+    const char* what;
+  };
+  for (const Feature& f : {Feature{"expert_count", "a mixture of experts"},
+                           Feature{"attention.kv_lora_rank", "latent attention"},
+                           Feature{"attention.q_lora_rank", "latent attention"},
+                           Feature{"ssm.state_size", "linear attention"}}) {
+    if (keys.given(f.key) && keys.integer(f.key, std::numeric_limits<int>::max(), 0, 0) != 0)
+      throw Error("metadata key '" + keys.name(f.key) + "' means " + f.what +
+                  ", which is not supported");
+  }
+  for (const char* key : {"attention.scale", "logit_scale", "residual_scale", "embedding_scale"})
+    if (keys.given(key) && keys.positive(key) != 1)
+      throw Error("metadata key '" + keys.name(key) + "' means scaling by " +
+                  std::to_string(keys.positive(key)) + ", which is not supported");
+  const int window =
+      keys.integer("attention.sliding_window", std::numeric_limits<int>::max(), 0, 0);
+  if (window != 0 && window < max_positions)
+    throw Error("metadata key '" + keys.name("attention.sliding_window") +
+                "' means a sliding attention window, which is not supported");
+}
+
+std::vector<TokenId> end_tokens(const Metadata& metadata, int vocab) {
+  std::vector<TokenId> result;
+  for (const char* key : {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
+                          "tokenizer.ggml.eom_token_id"}) {
+    const auto* id = metadata.find<std::int64_t>(key);
+    if (!id) continue;
+    if (*id < 0 || *id >= vocab)
+      throw Error(std::string("metadata key '") + key + "' is " + std::to_string(*id) +
+                  ", which is no token of a vocabulary of " + std::to_string(vocab));
+    const auto token = static_cast<TokenId>(*id);
+    if (std::find(result.begin(), result.end(), token) == result.end()) result.push_back(token);
+  }
+  return result;
+}
+
+const TensorEntry* find_tensor(const GgufHeader& header, std::string_view name) {
+  for (const TensorEntry& tensor : header.tensors)
+    if (tensor.name == name) return &tensor;
+  return nullptr;
+}
+
+}  // namespace
+
+std::string canonical_gguf_name(std::string_view name) {
+  for (const GgufName& renamed : kGgufGlobalNames)
+    if (name == renamed.gguf) return std::string(renamed.canonical);
+  constexpr std::string_view kPrefix = "blk.";
+  if (!name.starts_with(kPrefix)) return std::string(name);
+  const std::string_view rest = name.substr(kPrefix.size());
+  const auto dot = rest.find('.');
+  const std::string_view layer = rest.substr(0, dot);
+  if (dot == rest.npos || layer.empty() || layer.find_first_not_of("0123456789") != layer.npos)
+    return std::string(name);
+  for (const GgufName& renamed : kGgufLayerNames)
+    if (rest.substr(dot + 1) == renamed.gguf)
+      return "model.layers." + std::string(layer) + "." + std::string(renamed.canonical);
+  return std::string(name);
+}
+
+ModelConfig gguf_config(const GgufHeader& header, const std::vector<float>& frequency_factors) {
+  constexpr int kMostLayers = 1 << 14, kMostHeads = 1 << 16, kMostDim = 1 << 24;
+  const auto* architecture = header.metadata.find<std::string>("general.architecture");
+  if (!architecture) throw Error("metadata key 'general.architecture' is missing");
+  if (*architecture != "llama" && *architecture != "qwen2" && *architecture != "qwen3")
+    throw Error("architecture " + in_quotes(*architecture) +
+                " is not supported; Canopy runs dense llama (mistral), qwen2 and qwen3 decoders");
+  const Keys keys(header.metadata, *architecture);
+  ModelConfig model;
+  model.architecture = *architecture;
+  model.qkv_bias = *architecture == "qwen2";
+  model.qk_norm = *architecture == "qwen3";
+  // Converters reorder the rows of llama's Q and K so that a pair's two halves are neighbours.
+  model.rope_adjacent_pairs = *architecture == "llama";
+  model.max_positions = keys.integer("context_length", std::numeric_limits<int>::max());
+  refuse_features(keys, model.max_positions);
+  model.layers = keys.integer("block_count", kMostLayers);
+  model.dim = keys.integer("embedding_length", kMostDim);
+  model.hidden_dim = keys.integer("feed_forward_length", kMostDim);
+  model.heads = keys.integer("attention.head_count", kMostHeads);
+  model.kv_heads = keys.integer("attention.head_count_kv", kMostHeads, model.heads);
+  if (model.heads % model.kv_heads != 0)
+    throw Error("metadata key '" + keys.name("attention.head_count") + "' is not a multiple of '" +
+                keys.name("attention.head_count_kv") + "'");
+  if (!keys.given("attention.key_length") && model.dim % model.heads != 0)
+    throw Error("metadata key '" + keys.name("embedding_length") + "' is not a multiple of '" +
+                keys.name("attention.head_count") + "'");
+  model.head_dim = keys.integer("attention.key_length", 1 << 13, model.dim / model.heads);
+  if (keys.integer("attention.value_length", 1 << 13, model.dim / model.heads) != model.head_dim)
+    throw Error("metadata keys '" + keys.name("attention.key_length") +
+                "' and 'attention.value_length' differ, which is not supported");
+  if (keys.integer("rope.dimension_count", kMostDim, model.head_dim) != model.head_dim)
+    throw Error("metadata key '" + keys.name("rope.dimension_count") +
+                "' means a partial rotary embedding, which is not supported");
+  model.rms_eps = static_cast<float>(keys.positive("attention.layer_norm_rms_epsilon"));
+
+  const TensorEntry* embedding = find_tensor(header, "token_embd.weight");
+  if (!embedding || embedding->shape.size() != 2)
+    throw Error("tensor 'token_embd.weight' is missing or not a matrix");
+  if (embedding->shape[0] < 1 || embedding->shape[0] > kMostDim)
+    throw Error("tensor 'token_embd.weight' has " + std::to_string(embedding->shape[0]) + " rows");
+  model.vocab = static_cast<int>(embedding->shape[0]);
+  model.tied_head = !find_tensor(header, "output.weight");
+
+  RopeTable rope = rope_table(rope_scaling(keys, model.max_positions), model.head_dim);
+  if (!frequency_factors.empty() && frequency_factors.size() != rope.inverse_frequency.size())
+    throw Error("tensor 'rope_freqs.weight' has " + std::to_string(frequency_factors.size()) +
+                " values for " + std::to_string(rope.inverse_frequency.size()) + " pairs");
+  for (std::size_t i = 0; i < frequency_factors.size(); ++i) {
+    if (!(frequency_factors[i] > 0) || !std::isfinite(frequency_factors[i]))
+      throw Error("tensor 'rope_freqs.weight' has a value that is not positive");
+    rope.inverse_frequency[i] /= frequency_factors[i];
+  }
+  model.rope_inverse_frequency = std::move(rope.inverse_frequency);
+  model.rope_magnitude = rope.magnitude;
+  model.end_tokens = end_tokens(header.metadata, model.vocab);
+  if (const auto* from = header.metadata.find<std::string>("canopy.inflated_from"))
+    model.inflated_from = *from;
+  return model;
+}
+
+}  // namespace canopy

@@ -1,0 +1,349 @@
+// config.json -> ModelConfig. Both generations of transformers' keys: v4 (rope_theta, rope_scaling)
+// and v5 (rope_parameters). What the decoder class cannot express is refused by name.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "src/base/error.h"
+#include "src/base/json.h"
+#include "src/base/utf8.h"
+#include "src/checkpoint/readers.h"
+#include "src/checkpoint/rope_scaling.h"
+
+namespace canopy {
+
+namespace {
+
+using nlohmann::json;
+
+/// Typed access to one object of the config; null counts as absent, as it does in transformers.
+class Fields {
+ public:
+  explicit Fields(const json& object, std::string path = "")
+      : object_(object), path_(std::move(path)) {
+    if (!object_.is_object())
+      throw Error((path_.empty() ? "the config" : "'" + path_ + "'") + " is not a JSON object");
+  }
+  const json* find(const char* key) const {
+    const auto at = object_.find(key);
+    return at == object_.end() || at->is_null() ? nullptr : &*at;
+  }
+  bool given(const char* key) const { return object_.contains(key); }
+  std::string name(const char* key) const {
+    std::string text(1, '\'');  // appended: g++ 12 warns wrongly about sums of strings here
+    if (!path_.empty()) text.append(path_).append(".");
+    return text.append(key).append("'");
+  }
+
+  /// An integer in [least, most]; without it `fallback`, or an Error if there is none.
+  int integer(const char* key, int most, std::optional<int> fallback = {}, int least = 1) const {
+    const json* value = find(key);
+    if (!value) {
+      if (fallback) return *fallback;
+      throw Error("key " + name(key) + " is missing");
+    }
+    if (!value->is_number_integer()) throw Error("key " + name(key) + " is not an integer");
+    const bool too_large = value->is_number_unsigned() &&
+                           value->get<std::uint64_t>() > static_cast<std::uint64_t>(most);
+    if (too_large || value->get<std::int64_t>() < least || value->get<std::int64_t>() > most)
+      throw Error("key " + name(key) + " is " + value->dump() + ", outside " +
+                  std::to_string(least) + " to " + std::to_string(most));
+    return value->get<int>();
+  }
+  std::optional<double> number(const char* key) const {
+    const json* value = find(key);
+    if (!value) return {};
+    if (!value->is_number()) throw Error("key " + name(key) + " is not a number");
+    return value->get<double>();
+  }
+  double positive(const char* key, std::optional<double> fallback = {}) const {
+    const auto value = number(key);
+    if (!value && !fallback) throw Error("key " + name(key) + " is missing");
+    const double result = value.value_or(fallback.value_or(0));
+    constexpr auto kMost = std::numeric_limits<float>::max();  // arithmetic is in floats
+    if (!(result > 0 && result <= static_cast<double>(kMost)))
+      throw Error("key " + name(key) + " is not a positive number up to 3.4e38");
+    return result;
+  }
+  bool flag(const char* key, bool fallback) const {
+    const json* value = find(key);
+    if (!value) return fallback;
+    if (!value->is_boolean()) throw Error("key " + name(key) + " is not true or false");
+    return value->get<bool>();
+  }
+  std::string text(const char* key, const char* fallback = "") const {
+    const json* value = find(key);
+    if (!value) return fallback;
+    if (!value->is_string()) throw Error("key " + name(key) + " is not a string");
+    return value->get<std::string>();
+  }
+
+ private:
+  const json& object_;
+  std::string path_;
+};
+
+struct Family {
+  const char* model_type;
+  const char* class_name;
+  bool qkv_bias, qk_norm;
+};
+constexpr std::array kFamilies{
+    Family{"llama", "LlamaForCausalLM", false, false},
+    Family{"mistral", "MistralForCausalLM", false, false},
+    Family{"qwen2", "Qwen2ForCausalLM", true, false},
+    Family{"qwen3", "Qwen3ForCausalLM", false, true},
+};
+
+/// Keys that mean a part which the decoder class does not have.
+struct Feature {
+  const char* key;
+  const char* what;
+};
+constexpr std::array kRefused{
+    Feature{"num_experts", "a mixture of experts"},
+    Feature{"num_local_experts", "a mixture of experts"},
+    Feature{"n_routed_experts", "a mixture of experts"},
+    Feature{"moe_intermediate_size", "a mixture of experts"},
+    Feature{"kv_lora_rank", "latent attention"},
+    Feature{"q_lora_rank", "latent attention"},
+    Feature{"linear_num_key_heads", "gated-delta (linear) attention"},
+    Feature{"linear_num_value_heads", "gated-delta (linear) attention"},
+    Feature{"linear_conv_kernel_dim", "gated-delta (linear) attention"},
+    Feature{"vision_config", "an image encoder"},
+    Feature{"audio_config", "an audio encoder"},
+    Feature{"text_config", "a text model inside another"},
+    Feature{"attention_bias", "biases in the attention output"},
+    Feature{"mlp_bias", "biases in the MLP"},
+};
+
+/// A value of the config for an error message.
+std::string shown(const json& value) { return value.dump().substr(0, 120); }
+
+[[noreturn]] void refuse(const std::string& what) {
+  throw Error(what +
+              " is not supported; Canopy runs dense llama, mistral, qwen2 and qwen3 decoders");
+}
+
+const Family& family(const Fields& config) {
+  const std::string type = config.text("model_type");
+  for (const Feature& feature : kRefused) {
+    const json* value = config.find(feature.key);
+    const bool off = !value || (value->is_boolean() && !value->get<bool>()) ||
+                     (value->is_number() && value->get<double>() == 0);
+    if (!off)
+      refuse("model type " + in_quotes(type) + " has " + feature.what + " (key '" + feature.key +
+             "'), which");
+  }
+  if (const json* quantization = config.find("quantization_config")) {
+    const std::string method = shown(
+        quantization->is_object() ? quantization->value("quant_method", json()) : *quantization);
+    refuse("a checkpoint quantised with " + method + " (key 'quantization_config')");
+  }
+  if (type.empty()) throw Error("key 'model_type' is missing");
+  for (const Family& f : kFamilies) {
+    if (type != f.model_type) continue;
+    if (const json* classes = config.find("architectures")) {
+      if (!classes->is_array()) throw Error("key 'architectures' is not a list");
+      for (const json& name : *classes)
+        if (name != f.class_name) refuse("architecture " + shown(name));
+    }
+    return f;
+  }
+  refuse("model type " + in_quotes(type));
+}
+
+void refuse_windows(const Fields& config, const ModelConfig& model) {
+  constexpr int kMost = std::numeric_limits<int>::max();
+  if (const json* types = config.find("layer_types")) {
+    if (!types->is_array()) throw Error("key 'layer_types' is not a list");
+    for (const json& type : *types)
+      if (type != "full_attention") refuse("a layer of type " + shown(type));
+  }
+  bool used = false;
+  if (model.architecture == "mistral") {
+    // transformers' default where the key is absent; null switches the window off.
+    const bool on = config.find("sliding_window") || !config.given("sliding_window");
+    used = on && config.integer("sliding_window", kMost, 4096) < model.max_positions;
+  } else if (model.architecture != "llama" && config.flag("use_sliding_window", false)) {
+    used = config.integer("max_window_layers", kMost, 28, 0) < model.layers;
+  }
+  if (used) refuse("a sliding attention window (key 'sliding_window')");
+}
+
+RopeScaling rope_scaling(const Fields& config, int max_positions) {
+  using Type = RopeScaling::Type;
+  RopeScaling s;
+  const char* key = config.find("rope_parameters") ? "rope_parameters" : "rope_scaling";
+  const json empty = json::object();
+  const json* given = config.find(key);
+  const Fields rope(given ? *given : empty, key);
+  for (const char* layer_type : {"full_attention", "sliding_attention"})
+    if (rope.find(layer_type))
+      refuse("rotary positions that differ by layer (key " + rope.name(layer_type) + ")");
+  s.theta = rope.positive("rope_theta", config.positive("rope_theta", 10000.0));
+  for (const Fields* fields : {&rope, &config})
+    if (fields->number("partial_rotary_factor").value_or(1) != 1)
+      refuse("a partial rotary embedding (key " + fields->name("partial_rotary_factor") + ")");
+
+  const std::string type = rope.text("rope_type", rope.text("type", "default").c_str());
+  if (type == "default") return s;
+  if (type == "linear")
+    s.type = Type::kLinear;
+  else if (type == "llama3")
+    s.type = Type::kLlama3;
+  else if (type == "yarn")
+    s.type = Type::kYarn;
+  else
+    throw Error("rotary scaling of type " + in_quotes(type) +
+                " is not supported; Canopy knows default, linear, llama3 and yarn");
+  if (s.type != Type::kLinear)
+    s.original_positions = config.positive(
+        "original_max_position_embeddings",
+        rope.positive("original_max_position_embeddings", static_cast<double>(max_positions)));
+  if (s.type == Type::kYarn && rope.given("factor") && !rope.find("factor"))
+    s.factor = max_positions / s.original_positions;  // a null factor, as transformers reads it
+  else
+    s.factor = rope.positive("factor");
+  if (s.type == Type::kLlama3) {
+    s.low_freq_factor = rope.positive("low_freq_factor");
+    s.high_freq_factor = rope.positive("high_freq_factor");
+    if (s.high_freq_factor <= s.low_freq_factor)
+      throw Error("key " + rope.name("high_freq_factor") + " does not exceed 'low_freq_factor'");
+  }
+  if (s.type == Type::kYarn) {
+    s.attention_factor = rope.number("attention_factor");
+    s.mscale = rope.number("mscale");
+    s.mscale_all_dim = rope.number("mscale_all_dim");
+    const auto or_default = [](double value, double otherwise) {
+      return value == 0 ? otherwise : value;
+    };
+    s.beta_fast = or_default(rope.number("beta_fast").value_or(0), 32);
+    s.beta_slow = or_default(rope.number("beta_slow").value_or(0), 1);
+    s.truncate = rope.flag("truncate", true);
+  }
+  return s;
+}
+
+std::vector<TokenId> end_tokens(const json* ids, int vocab) {
+  std::vector<TokenId> result;
+  if (!ids) return result;
+  const auto add = [&](const json& id) {
+    // What does not fit 63 bits comes out negative.
+    if (!id.is_number_integer() || id.get<std::int64_t>() < 0 || id.get<std::int64_t>() >= vocab)
+      throw Error("key 'eos_token_id' has " + shown(id) +
+                  ", which is no token of a vocabulary of " + std::to_string(vocab));
+    result.push_back(id.get<TokenId>());
+  };
+  if (ids->is_array())
+    for (const json& id : *ids) add(id);
+  else
+    add(*ids);
+  return result;
+}
+
+}  // namespace
+
+ModelConfig hf_config(const json& json_config) {
+  // Larger than any model by far; products of two stay far below 2^63.
+  constexpr int kMostLayers = 1 << 14, kMostHeads = 1 << 16, kMostDim = 1 << 24;
+  const Fields config(json_config);
+  const Family& f = family(config);
+  const bool llama = std::string_view(f.model_type) == "llama";
+  ModelConfig model;
+  model.architecture = f.model_type;
+  model.qkv_bias = f.qkv_bias;
+  model.qk_norm = f.qk_norm;
+  model.layers = config.integer("num_hidden_layers", kMostLayers);
+  model.dim = config.integer("hidden_size", kMostDim);
+  model.hidden_dim = config.integer("intermediate_size", kMostDim);
+  model.heads = config.integer("num_attention_heads", kMostHeads);
+  // Null means one per query head; transformers' other defaults would be a guess about the file.
+  if (!llama && !config.given("num_key_value_heads"))
+    throw Error("key 'num_key_value_heads' is missing");
+  model.kv_heads = config.integer("num_key_value_heads", kMostHeads, model.heads);
+  if (model.heads % model.kv_heads != 0)
+    throw Error("key 'num_attention_heads' (" + std::to_string(model.heads) +
+                ") is not a multiple of 'num_key_value_heads' (" + std::to_string(model.kv_heads) +
+                ")");
+  if (!config.find("head_dim") && model.architecture == "qwen3")
+    throw Error("key 'head_dim' is missing");
+  if (!config.find("head_dim") && model.dim % model.heads != 0)
+    throw Error("key 'hidden_size' (" + std::to_string(model.dim) +
+                ") is not a multiple of 'num_attention_heads' (" + std::to_string(model.heads) +
+                "), and there is no 'head_dim'");
+  model.head_dim = config.integer("head_dim", 1 << 13, model.dim / model.heads);
+  model.vocab = config.integer("vocab_size", kMostDim);
+  model.max_positions = config.integer("max_position_embeddings", std::numeric_limits<int>::max());
+  model.tied_head = config.flag("tie_word_embeddings", false);
+  model.rms_eps = static_cast<float>(config.positive("rms_norm_eps", 1e-6));
+  if (const std::string act = config.text("hidden_act", "silu"); act != "silu")
+    refuse("the activation " + in_quotes(act) + " (key 'hidden_act')");
+  refuse_windows(config, model);
+  RopeTable rope = rope_table(rope_scaling(config, model.max_positions), model.head_dim);
+  model.rope_inverse_frequency = std::move(rope.inverse_frequency);
+  model.rope_magnitude = rope.magnitude;
+  model.end_tokens = end_tokens(config.find("eos_token_id"), model.vocab);
+  if (const nlohmann::json* label = config.find("canopy_inflated"))
+    model.inflated_from = Fields(*label, "canopy_inflated").text("from", "an unnamed model");
+  return model;
+}
+
+namespace {
+
+/// Whether a value is an integer that T holds. Compared here, as nlohmann wraps unsigned numbers.
+template <class T>
+bool fits(const json& v) {
+  if (v.is_number_unsigned()) return std::in_range<T>(v.get<std::uint64_t>());
+  return v.is_number_integer() && std::in_range<T>(v.get<std::int64_t>());
+}
+
+std::optional<Metadata::Value> metadata_array(const json& array) {
+  const auto all = [&](auto test) { return std::all_of(array.begin(), array.end(), test); };
+  if (array.empty()) return {};
+  if (all([](const json& v) { return v.is_string(); }))
+    return array.get<std::vector<std::string>>();
+  if (all([](const json& v) { return fits<std::int32_t>(v); }))
+    return array.get<std::vector<std::int32_t>>();
+  if (all([](const json& v) { return v.is_number(); })) {
+    std::vector<float> values;
+    for (const json& v : array) values.push_back(static_cast<float>(v.get<double>()));
+    return values;
+  }
+  return {};
+}
+
+void flatten_into(const json& value, const std::string& path, Metadata& metadata) {
+  if (value.is_object()) {  // read_json bounds the depth
+    for (const auto& [key, child] : value.items())
+      flatten_into(child, path.empty() ? key : path + "." + key, metadata);
+  } else if (value.is_boolean()) {
+    metadata.set(path, value.get<bool>());
+  } else if (fits<std::int64_t>(value)) {
+    metadata.set(path, value.get<std::int64_t>());
+  } else if (value.is_number()) {
+    metadata.set(path, value.get<double>());
+  } else if (value.is_string()) {
+    metadata.set(path, value.get<std::string>());
+  } else if (value.is_array()) {
+    if (auto array = metadata_array(value)) metadata.set(path, std::move(*array));
+  }
+}
+
+}  // namespace
+
+Metadata flatten_config(const json& config) {
+  Metadata metadata;
+  flatten_into(config, "", metadata);
+  return metadata;
+}
+
+ModelConfig shape_from_config(std::string_view config_json) {
+  return hf_config(parse_json(config_json));
+}
+
+}  // namespace canopy

@@ -1,0 +1,55 @@
+#pragma once
+// Private to the checkpoint readers: what Checkpoint::open() is made of.
+#include <cstdint>
+#include <filesystem>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "src/checkpoint/checkpoint.h"
+
+namespace canopy {
+
+/// The tensors of a checkpoint's containers. Every extent lies inside its file, has the size that
+/// its dtype and shape ask for, and shares no byte with another; no name occurs twice.
+struct TensorIndex {
+  std::vector<std::filesystem::path> files;
+  std::vector<TensorEntry> tensors;
+};
+
+/// A Hugging Face directory's model.safetensors, or else the shards that
+/// model.safetensors.index.json names. Reads headers only. Throws Error naming file and tensor.
+TensorIndex read_safetensors(const std::filesystem::path& directory);
+
+/// A GGUF header (version 2 or 3), tensors under the names GGUF gives them and shapes reversed into
+/// row-major order. Throws Error naming the file and the key or tensor.
+struct GgufHeader {
+  Metadata metadata;
+  std::vector<TensorEntry> tensors;
+};
+GgufHeader read_gguf(const std::filesystem::path& file);
+
+/// "blk.3.attn_q.weight" -> "model.layers.3.self_attn.q_proj.weight"; names that no supported
+/// architecture uses come back unchanged.
+std::string canonical_gguf_name(std::string_view gguf_name);
+
+/// The config of a GGUF file from its metadata and tensor shapes. `frequency_factors`: the values
+/// of its rope_freqs.weight, empty without one. Throws Error naming the key.
+ModelConfig gguf_config(const GgufHeader& header, const std::vector<float>& frequency_factors);
+
+/// The config of a Hugging Face model from config.json. Throws Error naming the key and what to do;
+/// what the decoder class cannot express is refused here.
+ModelConfig hf_config(const nlohmann::json& config);
+/// config.json flattened with dots; null, empty and mixed arrays are left out.
+Metadata flatten_config(const nlohmann::json& config);
+
+/// Bytes of a tensor. Throws Error if they overflow 63 bits or a row is not whole blocks.
+std::uint64_t tensor_bytes(DType dtype, const std::vector<std::int64_t>& shape);
+std::string to_string(const std::vector<std::int64_t>& shape);  // "[49152, 576]"
+
+/// Throws Error if two tensors have one name or share a byte of a file. A tensor without bytes may
+/// sit between others, not inside one. Sorts by place.
+void require_disjoint(std::vector<TensorEntry>& tensors);
+
+}  // namespace canopy

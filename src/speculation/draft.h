@@ -1,0 +1,31 @@
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "kernels/tensor.h"
+#include "src/speculation/drawing.h"
+#include "src/speculation/token_tree.h"
+
+namespace canopy {
+
+/// What a draft model that is damaged, or overflows, ends in.
+inline constexpr const char* kDraftNotFinite =
+    "the draft's logits are not all finite numbers: its file is damaged, or it overflows";
+
+/// A tree of guesses, as the verifier needs it. Plain data.
+struct Draft {
+  TokenTree tree;
+  Drawing drawing = Drawing::kTopK;
+  /// Per node: its scratch slot in the draft's KV cache and its row of q; -1: a leaf, which the
+  /// draft never ran.
+  std::vector<std::int32_t> row;
+  /// [inner nodes, vocab both models share] f32, what siblings were drawn from; empty for kTopK.
+  /// Target tokens beyond its columns had no chance to be drawn. Lives in the policy until its next
+  /// grow.
+  ConstTensorView q;
+};
+
+/// The draft of plain decoding: only the root.
+inline Draft root_only(TokenId root) { return {TokenTree(root), Drawing::kTopK, {-1}, {}}; }
+
+}  // namespace canopy

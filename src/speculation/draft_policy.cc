@@ -1,0 +1,317 @@
+#include "src/speculation/draft_policy.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "src/base/counting.h"
+#include "src/base/error.h"
+
+namespace canopy {
+namespace {
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+/// What the draft runs for a token that only the target's embedding has (a longer padded tail). The
+/// rows it proposes from are then of another text, which costs acceptance and never exactness.
+constexpr TokenId kStandIn = 0;
+
+/// Calls op(rows, number of the first) with the first `vocab` columns of the logits: all rows at
+/// once, or one by one where each has a tail to leave out, as views have no stride.
+template <class Op>
+void for_common_columns(ConstTensorView logits, std::int64_t vocab, const Op& op) {
+  if (logits.dim(1) == vocab) return op(logits, 0);
+  for (std::int64_t i = 0; i < logits.dim(0); ++i)
+    op(ConstTensorView(logits.rows(i, 1).data(), DType::kF32, {1, vocab}), i);
+}
+
+}  // namespace
+
+DraftPolicy::Layout::Layout(const TreeShape& shape) : row(at(shape.size()), -1) {
+  std::vector<NodeId> parents;  // of the tree of inner nodes
+  std::vector<int> depth;
+  for (NodeId node = 0; node < shape.size(); ++node) {
+    const NodeId parent = shape.parent(node);
+    depth.push_back(parent < 0 ? 0 : depth[at(parent)] + 1);
+    if (shape.child_count(node) == 0) continue;
+    const auto number = static_cast<int>(inner.size());
+    row[at(node)] = number;
+    inner.push_back(node);
+    parents.push_back(parent < 0 ? -1 : row[at(parent)]);
+    if (depth.back() == static_cast<int>(levels.size()))
+      levels.push_back({number, 0, 0, 0, {}, {}});
+    Level& level = levels.back();
+    level.logit_rows.push_back(level.count++);
+    level.children = std::max(level.children, shape.child_count(node));
+  }
+  std::uint64_t draws = 0;
+  for (Level& level : levels) {
+    level.first_draw = draws;
+    draws += static_cast<std::uint64_t>(level.count * level.children);
+    level.ancestors = ancestor_bits(parents, level.first, level.count);
+  }
+}
+
+DraftPolicy::Needs DraftPolicy::needs(const TreeShape& shape) {
+  Needs needs{.nodes = shape.size()};
+  NodeId node = 0;
+  for (const int width : shape.level_widths()) {
+    int inner = 0, children = 0;
+    for (const NodeId end = node + width; node < end; ++node) {
+      inner += shape.child_count(node) > 0 ? 1 : 0;
+      children = std::max(children, shape.child_count(node));
+    }
+    needs.inner += inner;
+    needs.widest = std::max(needs.widest, inner);
+    needs.proposals = std::max(needs.proposals, inner * children);
+  }
+  return needs;
+}
+
+namespace {
+
+/// What the buffers must hold: for the first shape and for those to come.
+DraftPolicy::Needs room_of(const DraftPolicy::Config& config) {
+  const DraftPolicy::Needs own = DraftPolicy::needs(config.shape), &room = config.room;
+  return {std::max(own.nodes, room.nodes), std::max(own.inner, room.inner),
+          std::max(own.widest, room.widest), std::max(own.proposals, room.proposals)};
+}
+
+std::size_t q_bytes(const DraftPolicy::Config& config) {
+  if (!uses_q(config.drawing)) return 0;
+  return at(config.max_requests) * at(room_of(config).inner) * at(config.vocab) * sizeof(float);
+}
+
+}  // namespace
+
+DraftPolicy::DraftPolicy(Device& device, const Config& config)
+    : device_(&device), config_(config), layout_(TreeShape()) {
+  require(config.max_requests > 0, "draft: max_requests must be at least 1");
+  config_.room = room_of(config);
+  const std::size_t proposals = at(config.max_requests) * at(config_.room.proposals);
+  proposals_ = device.allocate(proposals * sizeof(TokenId));
+  host_proposals_.reserve(proposals);
+  if (const std::size_t q = q_bytes(config_); q > 0) {
+    q_ = device.allocate(q);
+    rngs_ = device.allocate(at(config.max_requests) * sizeof(StepRng));
+  }
+  reshape(config.shape);
+}
+
+std::size_t DraftPolicy::device_bytes(const Config& config) {
+  std::size_t each = at(room_of(config).proposals) * sizeof(TokenId);
+  if (uses_q(config.drawing)) each += sizeof(StepRng);
+  return at(config.max_requests) * each + q_bytes(config);
+}
+
+int DraftPolicy::widest_forward(const Config& config) {
+  return room_of(config).widest * config.max_requests;
+}
+
+bool DraftPolicy::has_room(const TreeShape& shape) const {
+  const Needs needs = DraftPolicy::needs(shape);
+  return needs.nodes <= config_.room.nodes && needs.inner <= config_.room.inner &&
+         needs.widest <= config_.room.widest && needs.proposals <= config_.room.proposals;
+}
+
+void DraftPolicy::reshape(TreeShape shape) {
+  require(shape.size() > 1, "draft: a tree of the root alone needs no draft model");
+  require(has_room(shape), "draft: no room was made for so large a tree");
+  Layout layout(shape);
+  for (const Level& level : layout.levels)
+    require(level.children <= config_.vocab,
+            "draft: a node has more children than there are tokens");
+  config_.shape = std::move(shape);
+  layout_ = std::move(layout);
+  captured_for_ = {};
+  graphs_.clear();
+}
+
+TensorView DraftPolicy::q_of(std::size_t request) const {
+  const TensorView one(q_.data(), DType::kF32,
+                       {static_cast<std::int64_t>(layout_.inner.size()), config_.vocab});
+  return TensorView(q_.data() + request * one.bytes(), DType::kF32, {one.dim(0), one.dim(1)});
+}
+
+std::vector<Draft> DraftPolicy::grow(Transformer& model, std::span<const DraftRequest> requests,
+                                     Stream& stream, std::stop_token stop) {
+  require(!requests.empty() && requests.size() <= at(config_.max_requests),
+          "draft: between 1 and max_requests sequences can grow together");
+  require(model.config().vocab >= config_.vocab,
+          "draft: the model has fewer tokens than the policy was made for");
+  std::vector<int> length;
+  std::vector<Draft> drafts;
+  for (std::size_t r = 0; r < requests.size(); ++r) {
+    require(!requests[r].pending.empty(), "draft: the root must be pending");
+    length.push_back(requests[r].kv->length());
+    drafts.push_back({TokenTree(requests[r].pending.back()), config_.drawing, layout_.row,
+                      uses_q(config_.drawing) ? q_of(r) : TensorView()});
+  }
+  if (config_.graphs) forget_graphs_of_others(model, requests, stream);
+  try {
+    const std::vector<std::vector<TokenId>> pending = catch_up(model, requests, stream, stop);
+    for (std::size_t depth = 0; depth < layout_.levels.size(); ++depth) {
+      const Level& level = layout_.levels[depth];
+      if (depth == 0) {
+        const ConstTensorView logits = run_pending(model, requests, pending, stream, stop);
+        send_rngs(requests, stream);
+        propose(requests, level, logits, stream);
+      } else {
+        if (stop.stop_requested()) throw Stopped();  // a graph does not look
+        prepare_level(model, requests, level, depth, drafts, stream);
+        run_level(model, requests, depth, stream, stop);
+      }
+      add_children(level, drafts, stream);
+    }
+    warm_ = true;
+  } catch (...) {
+    for (std::size_t r = 0; r < requests.size(); ++r) requests[r].kv->truncate(length[r]);
+    throw;
+  }
+  return drafts;
+}
+
+std::vector<std::vector<TokenId>> DraftPolicy::catch_up(Transformer& model,
+                                                        std::span<const DraftRequest> requests,
+                                                        Stream& stream,
+                                                        const std::stop_token& stop) {
+  std::vector<std::vector<TokenId>> pending;
+  for (const DraftRequest& request : requests)
+    for (auto& to = pending.emplace_back(); const TokenId token : request.pending)
+      to.push_back(token < model.config().vocab ? token : kStandIn);
+  const std::size_t share = at(model.limits().max_nodes) / requests.size();
+  require(share > 0, "draft: the model was set up for fewer nodes than there are sequences");
+  while (true) {
+    std::vector<std::size_t> behind;  // requests with more than the last forward takes
+    for (std::size_t r = 0; r < requests.size(); ++r)
+      if (pending[r].size() > share) behind.push_back(r);
+    if (behind.empty()) return pending;
+    std::vector<std::vector<std::int32_t>> positions;
+    std::vector<SweepPart> parts;
+    positions.reserve(behind.size());  // parts point into it
+    for (const std::size_t r : behind) {
+      positions.push_back(counting(requests[r].kv->length(), share));
+      parts.push_back(
+          {{std::span(pending[r]).first(share), positions.back(), {}, 0, {}}, requests[r].kv});
+    }
+    model.forward(parts, stream, stop);
+    for (const std::size_t r : behind) {
+      requests[r].kv->commit(counting(0, share), stream);
+      pending[r].erase(pending[r].begin(), pending[r].begin() + std::ssize(positions.front()));
+    }
+  }
+}
+
+ConstTensorView DraftPolicy::run_pending(Transformer& model, std::span<const DraftRequest> requests,
+                                         std::span<const std::vector<TokenId>> pending,
+                                         Stream& stream, const std::stop_token& stop) {
+  std::vector<std::vector<std::int32_t>> positions(requests.size());
+  std::vector<std::int32_t> last(requests.size());
+  std::vector<SweepPart> parts;
+  for (std::size_t r = 0; r < requests.size(); ++r) {
+    positions[r] = counting(requests[r].kv->length(), pending[r].size());
+    last[r] = static_cast<std::int32_t>(pending[r].size()) - 1;
+    parts.push_back({{pending[r], positions[r], {}, 0, {&last[r], 1}}, requests[r].kv});
+  }
+  const ConstTensorView logits = model.forward(parts, stream, stop);
+  // All but the root become text, in place; the root is then the first scratch slot.
+  for (std::size_t r = 0; r < requests.size(); ++r)
+    requests[r].kv->commit(counting(0, at(last[r])), stream);
+  return logits;
+}
+
+void DraftPolicy::forget_graphs_of_others(const Transformer& model,
+                                          std::span<const DraftRequest> requests,
+                                          const Stream& stream) {
+  CapturedFor wanted{&model, &stream, {}};
+  for (const DraftRequest& request : requests)
+    wanted.requests.push_back(
+        {request.kv->layer(0).k.data(), request.kv->capacity(), request.sampling});
+  if (wanted == captured_for_) return;
+  captured_for_ = std::move(wanted);
+  warm_ = false;
+  graphs_.clear();
+}
+
+void DraftPolicy::send_rngs(std::span<const DraftRequest> requests, Stream& stream) {
+  if (!uses_q(config_.drawing)) return;
+  host_rngs_.clear();  // since the last upload the host has waited for the stream
+  for (const DraftRequest& request : requests) host_rngs_.push_back(request.rng);
+  device_->upload(stream, rngs_.data(), std::as_bytes(std::span(host_rngs_)));
+}
+
+void DraftPolicy::prepare_level(Transformer& model, std::span<const DraftRequest> requests,
+                                const Level& level, std::size_t depth,
+                                std::span<const Draft> drafts, Stream& stream) {
+  std::vector<std::vector<TokenId>> tokens(requests.size());
+  std::vector<std::vector<std::int32_t>> positions(requests.size());
+  std::vector<SweepPart> parts;
+  for (std::size_t r = 0; r < requests.size(); ++r) {
+    for (int i = 0; i < level.count; ++i)
+      tokens[r].push_back(drafts[r].tree.token(layout_.inner[at(level.first + i)]));
+    positions[r].assign(at(level.count), requests[r].kv->length() + static_cast<int>(depth));
+    parts.push_back({{tokens[r], positions[r], level.ancestors, level.first, level.logit_rows},
+                     requests[r].kv});
+  }
+  model.prepare(parts, stream);
+}
+
+void DraftPolicy::run_level(Transformer& model, std::span<const DraftRequest> requests,
+                            std::size_t depth, Stream& stream, const std::stop_token& stop) {
+  const auto run = [&](const std::stop_token& until) {
+    propose(requests, layout_.levels[depth], model.run(stream, until), stream);
+  };
+  if (!config_.graphs || !warm_) return run(stop);
+  try {
+    if (graphs_.size() < depth) graphs_.push_back(stream.capture([&] { run({}); }));
+    return stream.launch(*graphs_[depth - 1]);
+  } catch (const Error& refused) {  // of a device that has failed, the next call says so, too
+    why_no_graphs_ = refused.what();
+    config_.graphs = false;
+    graphs_.clear();
+  }
+  run(stop);
+}
+
+void DraftPolicy::propose(std::span<const DraftRequest> requests, const Level& level,
+                          ConstTensorView logits, Stream& stream) {
+  Ops& ops = device_->ops();
+  const auto count = static_cast<std::int64_t>(requests.size()) * level.count;
+  const TensorView proposals(proposals_.data(), DType::kI32, {count, level.children});
+  for (std::size_t r = 0; r < requests.size(); ++r) {
+    const auto first = static_cast<std::int64_t>(r) * level.count;
+    const ConstTensorView scores = logits.rows(first, level.count);
+    const TensorView tokens = proposals.rows(first, level.count);
+    if (!uses_q(config_.drawing)) {
+      for_common_columns(scores, config_.vocab, [&](ConstTensorView rows, std::int64_t i) {
+        ops.top_tokens(stream, rows, level.children, tokens.rows(i, rows.dim(0)));
+      });
+    } else {
+      const TensorView q = q_of(r).rows(level.first, level.count);
+      for_common_columns(scores, config_.vocab, [&](ConstTensorView rows, std::int64_t i) {
+        ops.probabilities(stream, rows, requests[r].sampling, q.rows(i, rows.dim(0)));
+      });
+      ops.draw_tokens(stream, q, level.children,
+                      config_.drawing == Drawing::kSequoia ? Replacement::kNo : Replacement::kYes,
+                      {requests[r].rng, reinterpret_cast<const StepRng*>(rngs_.data()) + r},
+                      level.first_draw, tokens);
+    }
+  }
+}
+
+void DraftPolicy::add_children(const Level& level, std::span<Draft> drafts, Stream& stream) {
+  host_proposals_.resize(drafts.size() * at(level.count) * at(level.children));
+  device_->download(stream, std::as_writable_bytes(std::span(host_proposals_)), proposals_.data());
+  stream.synchronize();
+
+  // Each node keeps as many of its proposals as the shape gives it children, best or first ones.
+  auto proposed = std::span<const TokenId>(host_proposals_);
+  require(*std::min_element(proposed.begin(), proposed.end()) >= 0, kDraftNotFinite);
+  for (Draft& draft : drafts)
+    for (int i = 0; i < level.count; ++i) {
+      const NodeId node = layout_.inner[at(level.first + i)];
+      draft.tree.add_children(node, proposed.first(at(config_.shape.child_count(node))));
+      proposed = proposed.subspan(at(level.children));
+    }
+}
+
+}  // namespace canopy

@@ -1,0 +1,138 @@
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "planner/tree_shape.h"
+#include "src/model/transformer.h"
+#include "src/speculation/draft.h"
+
+namespace canopy {
+
+/// One sequence's part of a step of drafting.
+struct DraftRequest {
+  /// Committed tokens that the draft has not run yet, at least one; the last is the root.
+  std::span<const TokenId> pending;
+  KvCache* kv = nullptr;  // the draft's, holding all text before `pending`
+  Sampling sampling;
+  StepRng rng;
+};
+
+/// Grows trees of one shape, and by one drawing, below the last committed token. Level by
+/// level, one forward of the draft model for each; only inner nodes are run, as nothing hangs below
+/// a leaf. One thread at a time.
+class DraftPolicy {
+ public:
+  /// What a shape takes of the buffers, for one sequence.
+  struct Needs {
+    int nodes = 0, inner = 0;  // inner: those with children
+    int widest = 0;            // most inner nodes of a level
+    int proposals = 0;         // most of a level: as many for each node as any has children
+  };
+  static Needs needs(const TreeShape& shape);
+
+  struct Config {
+    TreeShape shape;  // at least two nodes; root_only() needs no policy
+    Drawing drawing = Drawing::kTopK;
+    int vocab = 0;         // tokens that both models know: the ids below the smaller vocabulary
+    int max_requests = 1;  // most sequences of one grow
+    Needs room = {};       // for shapes to come, where they need more than the first
+    bool graphs = false;   // each level is captured once and then launched as one
+  };
+  DraftPolicy(Device& device, const Config& config);
+  /// Device bytes such a policy holds; q, a row for each inner node, is most of it. Pure.
+  static std::size_t device_bytes(const Config& config);
+  static constexpr int kAllocations = 3;  // that hold them
+  /// Most nodes, and as many rows of logits, that a level asks of the draft model, for all
+  /// requests together. Pure. (Besides, the model must take the longest `pending`.)
+  static int widest_forward(const Config& config);
+
+  const TreeShape& shape() const { return config_.shape; }
+  const Needs& room() const { return config_.room; }
+  bool has_room(const TreeShape& shape) const;
+  /// Levels that have been captured, of these that can be: all but the root's, whose `pending`
+  /// differs in length.
+  int captured_levels() const { return static_cast<int>(graphs_.size()); }
+  /// Why no graphs are made any more, though they were asked for; "" while they are.
+  const std::string& why_no_graphs() const { return why_no_graphs_; }
+  /// Trees have this shape from now on. Throws Error if there is no room for it.
+  void reshape(TreeShape shape);
+
+  /// Runs `pending`, then the tree. Commits `pending` but its last token to the draft's KV cache;
+  /// behind it the inner nodes wait in scratch slots (Draft::row), the root in slot 0.
+  /// Tokens from Config::vocab on are never proposed; those of `pending` that the draft has no row
+  /// for are run as another. At temperature 0 prefer kTopK: from a
+  /// one-hot q all children but the first are arbitrary, or the same (and the text still exact).
+  /// Waits for the stream once a level. Throws Error or Stopped with each KV cache as it was.
+  std::vector<Draft> grow(Transformer& model, std::span<const DraftRequest> requests,
+                          Stream& stream, std::stop_token stop = {});
+
+ private:
+  /// The inner nodes of one level, in breadth-first order. Their numbers among all inner nodes are
+  /// their scratch slots and their rows of q.
+  struct Level {
+    int first = 0, count = 0;              // inner nodes [first, first + count)
+    int children = 0;                      // of the node that has most
+    std::uint64_t first_draw = 0;          // random numbers that the levels above use
+    std::vector<std::uint64_t> ancestors;  // [count, ceil((first + count) / 64)]
+    std::vector<std::int32_t> logit_rows;  // all
+  };
+  /// Everything that follows from the shape alone.
+  struct Layout {
+    explicit Layout(const TreeShape& shape);
+    std::vector<NodeId> inner;      // the nodes that have children
+    std::vector<std::int32_t> row;  // per node: its number in `inner`, or -1
+    std::vector<Level> levels;
+  };
+
+  /// Runs and commits the beginnings of what is pending where that is more than one forward takes:
+  /// a draft that plain decoding has left behind. Returns what remains, in tokens that the draft
+  /// has.
+  std::vector<std::vector<TokenId>> catch_up(Transformer&, std::span<const DraftRequest>, Stream&,
+                                             const std::stop_token&);
+  ConstTensorView run_pending(Transformer&, std::span<const DraftRequest>,
+                              std::span<const std::vector<TokenId>> pending, Stream&,
+                              const std::stop_token&);
+  void send_rngs(std::span<const DraftRequest>, Stream&);
+  void prepare_level(Transformer&, std::span<const DraftRequest>, const Level&, std::size_t depth,
+                     std::span<const Draft>, Stream&);
+  /// Runs a prepared level and its proposals: kernel by kernel the first time, which also loads
+  /// what a device loads late, then as a graph, or, where one cannot be made, as before.
+  void run_level(Transformer&, std::span<const DraftRequest>, std::size_t depth, Stream&,
+                 const std::stop_token&);
+  void propose(std::span<const DraftRequest>, const Level&, ConstTensorView logits, Stream&);
+  void add_children(const Level&, std::span<Draft>, Stream&);
+  void forget_graphs_of_others(const Transformer&, std::span<const DraftRequest>, const Stream&);
+  TensorView q_of(std::size_t request) const;  // [inner nodes, vocab]
+
+  Device* device_;
+  Config config_;
+  Layout layout_;
+  Buffer q_, proposals_, rngs_;
+  std::vector<TokenId> host_proposals_;
+  std::vector<StepRng> host_rngs_;  // of the requests
+
+  /// What a captured level has in it besides the shape.
+  struct CapturedFor {
+    struct Request {
+      const std::byte* cache;  // the memory: another of this size may take its place there
+      int capacity;
+      Sampling sampling;
+      bool operator==(const Request&) const = default;
+    };
+    const Transformer* model = nullptr;
+    const Stream* stream = nullptr;
+    std::vector<Request> requests;
+    bool operator==(const CapturedFor&) const = default;
+  };
+  CapturedFor captured_for_;
+  std::string why_no_graphs_;
+  bool warm_ = false;                           // all levels have run for it
+  std::vector<std::unique_ptr<Graph>> graphs_;  // of levels 1, 2, ...
+};
+
+}  // namespace canopy

@@ -1,0 +1,126 @@
+#include "src/speculation/verifier.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace canopy {
+namespace {
+
+/// Choices made by the step's keyed random numbers: no uniform serves twice.
+class KeyedChoices final : public Choices {
+ public:
+  explicit KeyedChoices(const StepRng& rng) : rng_(rng) {}
+
+  bool accept(NodeId child, double chance) override {
+    return uniform(StepRng::Purpose::kAccept, child) < chance;  // strict, and 0 < uniform < 1
+  }
+
+  TokenId draw(NodeId node, std::span<const double> p) override {
+    double left = uniform(StepRng::Purpose::kBonus, node);
+    TokenId last = 0;  // if rounding leaves a crumb: the last token that can be drawn
+    for (std::size_t t = 0; t < p.size(); ++t) {
+      if (!(p[t] > 0)) continue;
+      last = static_cast<TokenId>(t);
+      if (left < p[t]) break;
+      left -= p[t];
+    }
+    return last;
+  }
+
+ private:
+  double uniform(StepRng::Purpose purpose, NodeId node) const {
+    return rng_.uniform(purpose, static_cast<std::uint64_t>(node));
+  }
+  StepRng rng_;
+};
+
+}  // namespace
+
+Verifier::Verifier(Device& device, int vocab)
+    : device_(&device),
+      vocab_(vocab),
+      probabilities_(device.allocate(device_bytes(vocab))),
+      row_(static_cast<std::size_t>(vocab)),
+      p_row_(static_cast<std::size_t>(vocab)),
+      q_row_(static_cast<std::size_t>(vocab)) {}
+
+std::size_t Verifier::device_bytes(int vocab) {
+  return static_cast<std::size_t>(vocab) * sizeof(float);
+}
+
+std::span<double> Verifier::download(ConstTensorView row, std::vector<double>& to, Stream& stream) {
+  const auto columns = static_cast<std::size_t>(row.dim(1));
+  const std::span<float> values(row_.data(), columns);
+  device_->download(stream, std::as_writable_bytes(values), row.data());
+  stream.synchronize();
+  std::copy(values.begin(), values.end(), to.begin());
+  return {to.data(), columns};
+}
+
+std::span<double> Verifier::target_row(ConstTensorView logits, NodeId node,
+                                       const Sampling& sampling, Stream& stream) {
+  const TensorView p(probabilities_.data(), DType::kF32, {1, vocab_});
+  device_->ops().probabilities(stream, logits.rows(node, 1), sampling, p);
+  const std::span<double> row = download(p, p_row_, stream);
+  if (std::isnan(row.front())) throw NotFinite();
+  return row;
+}
+
+std::span<double> Verifier::draft_row(const Draft& draft, NodeId node, Stream& stream) {
+  const auto row = draft.row[static_cast<std::size_t>(node)];
+  const std::span<double> q = download(draft.q.rows(row, 1), q_row_, stream);
+  require(!std::isnan(q.front()), kDraftNotFinite);
+  return q;
+}
+
+TokenId Verifier::best_token(ConstTensorView logits, NodeId node, Stream& stream) {
+  const TensorView best(probabilities_.data(), DType::kI32, {1, 1});
+  device_->ops().top_tokens(stream, logits.rows(node, 1), 1, best);
+  TokenId token = 0;
+  device_->download(stream, std::as_writable_bytes(std::span(&token, 1)), best.data());
+  stream.synchronize();
+  if (token < 0) throw NotFinite();
+  return token;
+}
+
+Verdict Verifier::verify(const Draft& draft, ConstTensorView target_logits,
+                         const Sampling& sampling, const StepRng& rng, Stream& stream) {
+  require(target_logits.rank() == 2 && target_logits.dim(0) == draft.tree.size() &&
+              target_logits.dim(1) == vocab_,
+          "verification: the target's logits must be [nodes of the tree, vocab]");
+  if (sampling.temperature == 0 && target_decides(draft.drawing))
+    return follow_samples(draft.tree,
+                          [&](NodeId node) { return best_token(target_logits, node, stream); });
+  require(target_decides(draft.drawing) || (draft.q.rank() == 2 && draft.q.dim(1) <= vocab_),
+          "verification: the draft's q must be [inner nodes, at most the target's vocab]");
+  KeyedChoices choices(rng);
+  return verify_tree(
+      draft.tree, draft.drawing,
+      [&](NodeId node) { return target_row(target_logits, node, sampling, stream); },
+      [&](NodeId node) { return draft_row(draft, node, stream); }, choices);
+}
+
+Trial Verifier::try_children(const Draft& draft, ConstTensorView target_logits,
+                             const Sampling& sampling, const StepRng& rng, Stream& stream) {
+  require(target_logits.rank() == 2 && target_logits.dim(0) == 1 && target_logits.dim(1) == vocab_,
+          "verification: the root's logits must be [1, vocab]");
+  const std::span<double> p = target_row(target_logits, 0, sampling, stream);
+  std::span<double> q;
+  if (!target_decides(draft.drawing)) q = draft_row(draft, 0, stream);
+  const TokenTree::Range range = draft.tree.children(0);
+  const auto children = draft.tree.tokens().subspan(static_cast<std::size_t>(range.first),
+                                                    static_cast<std::size_t>(range.count));
+  Trial trial{sibling_chances(draft.drawing, children, p, q), -1, 0};
+
+  const std::vector<double>& accept = trial.chances.accept;
+  double left = rng.uniform(StepRng::Purpose::kAccept, 0);
+  for (std::size_t k = 0; k < accept.size() && left >= 0; ++k)
+    // The last that can be accepted, if one must be: rounding may leave a crumb.
+    if ((left -= accept[k]) < 0 || (trial.chances.none == 0 && accept[k] > 0))
+      trial.taken = static_cast<int>(k);
+  trial.token = trial.taken >= 0 ? children[static_cast<std::size_t>(trial.taken)]
+                                 : KeyedChoices(rng).draw(0, p);
+  return trial;
+}
+
+}  // namespace canopy

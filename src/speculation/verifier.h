@@ -1,0 +1,62 @@
+#pragma once
+#include <cstddef>
+#include <vector>
+
+#include "kernels/ops.h"
+#include "src/base/error.h"
+#include "src/speculation/draft.h"
+#include "src/speculation/verification_rule.h"
+
+namespace canopy {
+
+/// One level of verification, with the chances that it had.
+struct Trial {
+  SiblingChances chances;  // of the root's children
+  int taken = -1;          // the child that was accepted; -1: none
+  TokenId token = 0;       // its token, or the one drawn instead
+};
+
+/// Thrown where the target's logits of a node are not all finite: there is no token to take then.
+class NotFinite : public Error {
+ public:
+  NotFinite() : Error("the model's logits are not all finite numbers") {}
+};
+
+/// Walks a draft with the rule that its drawing calls for, so that the text is distributed exactly
+/// as if sampled from the target alone. Logits stay on the device: only the rows that the walk
+/// visits become probabilities and travel to the host. One thread at a time.
+class Verifier {
+ public:
+  /// vocab: columns of the target's logits.
+  Verifier(Device& device, int vocab);
+  /// Device bytes a verifier holds. Pure.
+  static std::size_t device_bytes(int vocab);
+  static constexpr int kAllocations = 1;  // that holds them
+
+  /// Waits for the stream. Shapes: target_logits [draft.tree.size(), vocab] f32, row i for node i.
+  /// Each uniform is keyed by (rng, purpose, node) and used once. At temperature 0, equal logits
+  /// are decided for the lower token. Throws NotFinite; Error if the draft has more columns than
+  /// the target, has logits that are not finite, or cannot have drawn its tree from its q.
+  Verdict verify(const Draft& draft, ConstTensorView target_logits, const Sampling& sampling,
+                 const StepRng& rng, Stream& stream);
+
+  /// What the rule makes of the root's children, and the token that it ends with: distributed as
+  /// the target's own. Waits for the stream. Shapes: target_logits [1, vocab] f32, the root's.
+  /// Throws like verify.
+  Trial try_children(const Draft& draft, ConstTensorView target_logits, const Sampling& sampling,
+                     const StepRng& rng, Stream& stream);
+
+ private:
+  std::span<double> target_row(ConstTensorView logits, NodeId node, const Sampling&, Stream&);
+  std::span<double> draft_row(const Draft& draft, NodeId node, Stream&);
+  TokenId best_token(ConstTensorView logits, NodeId node, Stream&);
+  std::span<double> download(ConstTensorView row, std::vector<double>& to, Stream&);
+
+  Device* device_;
+  int vocab_;
+  Buffer probabilities_;               // [1, vocab] f32; its first word holds best_token's answer
+  std::vector<float> row_;             // a row on its way to doubles
+  std::vector<double> p_row_, q_row_;  // lent to the rule
+};
+
+}  // namespace canopy

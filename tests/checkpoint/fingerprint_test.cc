@@ -1,0 +1,75 @@
+#include "src/checkpoint/fingerprint.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "tests/error_of.h"
+#include "tests/temp_dir.h"
+
+namespace canopy {
+namespace {
+
+namespace fs = std::filesystem;
+const fs::path kModels = fs::path(CANOPY_TEST_DATA) / "model";
+
+/// Adds one to the byte in the middle of a tensor.
+void change(const Checkpoint& model, const TensorEntry& tensor) {
+  std::fstream file(model.files()[static_cast<std::size_t>(tensor.file)],
+                    std::ios::binary | std::ios::in | std::ios::out);
+  const auto at = static_cast<std::streamoff>(tensor.offset + tensor.bytes / 2);
+  const int byte = file.seekg(at).get();
+  file.seekp(at).put(static_cast<char>(byte + 1));
+  ASSERT_TRUE(file.flush().good());
+}
+
+TEST(Fingerprint, IsTheSameForACopyAndForOneCutIntoShards) {
+  const std::string original = fingerprint(Checkpoint::open(kModels / "llama2"));
+  EXPECT_EQ(original.size(), 16u);
+  const TempDir dir;
+  fs::copy(kModels / "llama2", dir / "another name", fs::copy_options::recursive);
+  EXPECT_EQ(fingerprint(Checkpoint::open(dir / "another name")), original);
+  EXPECT_EQ(fingerprint(Checkpoint::open(kModels / "llama2_shards")), original);
+}
+
+TEST(Fingerprint, ChangesWithEveryTensor) {
+  const TempDir dir;
+  fs::copy(kModels / "llama2", dir / "tuned", fs::copy_options::recursive);
+  const Checkpoint model = Checkpoint::open(dir / "tuned");
+  std::string last = fingerprint(model);
+  for (const TensorEntry& tensor : model.tensors()) {
+    change(model, tensor);
+    const std::string now = fingerprint(model);
+    EXPECT_NE(now, last) << tensor.name;
+    last = now;
+  }
+}
+
+TEST(Fingerprint, ChangesWithTheConfigOfTheSameWeights) {
+  const Checkpoint model = Checkpoint::open(kModels / "llama2");
+  const auto with = [&](const auto& edit) {
+    ModelConfig config = model.config();
+    edit(config);
+    return fingerprint(
+        Checkpoint(model.root(), model.files(), model.tensors(), config, model.metadata()));
+  };
+  const std::string same = with([](ModelConfig&) {});
+  EXPECT_EQ(same, fingerprint(model));
+  EXPECT_NE(same, with([](ModelConfig& c) { c.rms_eps *= 2; }));
+  EXPECT_NE(same, with([](ModelConfig& c) { c.rope_inverse_frequency.back() *= 2; }));
+  EXPECT_NE(same, with([](ModelConfig& c) { c.rope_magnitude = 2; }));
+  EXPECT_NE(same, with([](ModelConfig& c) { c.architecture = "mistral"; }));
+}
+
+TEST(Fingerprint, NamesAFileThatIsGone) {
+  const TempDir dir;
+  fs::copy(kModels / "llama2", dir / "gone", fs::copy_options::recursive);
+  const Checkpoint model = Checkpoint::open(dir / "gone");
+  fs::remove(model.files().front());
+  EXPECT_NE(error_of([&] { fingerprint(model); }).find(model.files().front().string()),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace canopy

@@ -1,0 +1,252 @@
+// config.json -> ModelConfig: both generations of keys, and what is refused by name. Rotary tables
+// are compared with transformers in tests/model/golden_test.cc.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "src/checkpoint/readers.h"
+#include "tests/checkpoint/checkpoint_files.h"
+
+namespace canopy::testing {
+namespace {
+
+using nlohmann::json;
+
+json tiny_config(const std::string& family = "llama") {
+  TinyOptions options;
+  options.family = family;
+  return tiny_model(options).config;
+}
+
+/// The error of a llama config with `changes` merged in (null erases nothing: it is a value).
+std::string error_with(const json& changes, const std::string& family = "llama") {
+  json config = tiny_config(family);
+  config.update(changes);
+  return error_of([&] { hf_config(config); });
+}
+
+std::string error_without(const char* key, const std::string& family = "llama") {
+  json config = tiny_config(family);
+  config.erase(key);
+  return error_of([&] { hf_config(config); });
+}
+
+TEST(HfConfig, ReadsTheShapeOfEveryFamily) {
+  for (const std::string family : {"llama", "mistral", "qwen2", "qwen3"}) {
+    const ModelConfig c = hf_config(tiny_config(family));
+    EXPECT_EQ(c.architecture, family);
+    EXPECT_EQ(c.layers, 2);
+    EXPECT_EQ(c.dim, 64);
+    EXPECT_EQ(c.hidden_dim, 96);
+    EXPECT_EQ(c.heads, 4);
+    EXPECT_EQ(c.kv_heads, 2);
+    EXPECT_EQ(c.head_dim, 16);
+    EXPECT_EQ(c.vocab, 96);
+    EXPECT_EQ(c.max_positions, 128);
+    EXPECT_EQ(c.rms_eps, 1e-5f);
+    EXPECT_FALSE(c.tied_head);
+    EXPECT_FALSE(c.rope_adjacent_pairs);
+    EXPECT_EQ(c.qkv_bias, family == "qwen2");
+    EXPECT_EQ(c.qk_norm, family == "qwen3");
+    EXPECT_EQ(c.end_tokens, std::vector<TokenId>{2});
+    EXPECT_EQ(c.inflated_from, "");
+  }
+}
+
+TEST(HfConfig, BothGenerationsOfRotaryKeysMeanTheSame) {
+  const json scaling = {{"factor", 8.0},
+                        {"low_freq_factor", 1.0},
+                        {"high_freq_factor", 4.0},
+                        {"original_max_position_embeddings", 64}};
+  json v4 = tiny_config(), v4_type = tiny_config(), v5 = tiny_config();
+  v4["rope_theta"] = v4_type["rope_theta"] = 500000.0;
+  v4["rope_scaling"] = v4_type["rope_scaling"] = v5["rope_parameters"] = scaling;
+  v4["rope_scaling"]["rope_type"] = v5["rope_parameters"]["rope_type"] = "llama3";
+  v4_type["rope_scaling"]["type"] = "llama3";
+  v5.erase("rope_theta");
+  v5["rope_parameters"]["rope_theta"] = 500000.0;
+  const auto frequencies = hf_config(v4).rope_inverse_frequency;
+  EXPECT_EQ(hf_config(v5).rope_inverse_frequency, frequencies);
+  EXPECT_EQ(hf_config(v4_type).rope_inverse_frequency, frequencies);
+  EXPECT_NE(hf_config(tiny_config()).rope_inverse_frequency, frequencies);
+}
+
+TEST(HfConfig, PairITurnsByThetaToMinusTwoIOverHeadDim) {
+  const ModelConfig plain = hf_config(tiny_config());
+  ASSERT_EQ(plain.rope_inverse_frequency.size(), 8u);
+  // f32 rounds the exponent and the power: a few units in the last place.
+  for (int i = 0; i < 8; ++i) {
+    const double expected = std::pow(10000.0, -2.0 * i / 16);
+    EXPECT_NEAR(plain.rope_inverse_frequency[static_cast<std::size_t>(i)], expected,
+                4 * 0x1p-23 * expected);
+  }
+  json linear = tiny_config();
+  linear["rope_scaling"] = {{"rope_type", "linear"}, {"factor", 4.0}};
+  const ModelConfig slow = hf_config(linear);
+  for (std::size_t i = 0; i < 8; ++i)  // division by a power of two is exact
+    EXPECT_EQ(slow.rope_inverse_frequency[i], plain.rope_inverse_frequency[i] / 4);
+}
+
+TEST(HfConfig, NullAndAbsentKeysMeanTransformersDefaults) {
+  json config = tiny_config();
+  config["num_key_value_heads"] = nullptr;
+  config["head_dim"] = nullptr;
+  config["rope_scaling"] = nullptr;
+  config["eos_token_id"] = nullptr;
+  config["quantization_config"] = nullptr;
+  config["attention_bias"] = false;
+  config.erase("hidden_act");
+  config.erase("architectures");
+  config.erase("rope_theta");
+  config.erase("tie_word_embeddings");
+  const ModelConfig c = hf_config(config);
+  EXPECT_EQ(c.kv_heads, 4);
+  EXPECT_EQ(c.head_dim, 16);
+  EXPECT_TRUE(c.end_tokens.empty());
+  EXPECT_EQ(c.rope_inverse_frequency, hf_config(tiny_config()).rope_inverse_frequency);
+}
+
+TEST(HfConfig, NamesTheKeyThatIsMissing) {
+  for (const char* key : {"model_type", "hidden_size", "intermediate_size", "num_hidden_layers",
+                          "num_attention_heads", "vocab_size", "max_position_embeddings"})
+    EXPECT_TRUE(mentions(error_without(key), std::string("'") + key + "' is missing"));
+  EXPECT_TRUE(mentions(error_without("head_dim", "qwen3"), "'head_dim' is missing"));
+  EXPECT_TRUE(mentions(error_without("num_key_value_heads", "qwen2"), "'num_key_value_heads'"));
+}
+
+TEST(HfConfig, RefusesValuesOfAnotherTypeOrOutsideTheirRange) {
+  for (const char* key :
+       {"hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
+        "num_key_value_heads", "head_dim", "vocab_size", "max_position_embeddings"}) {
+    for (const json& value :
+         {json(0), json(-1), json(1.5), json("8"), json(true), json::array({8}), json::object(),
+          json(std::int64_t{1} << 31), json(~std::uint64_t{0}), json(INT64_MIN), json(1e300)})
+      EXPECT_TRUE(mentions(error_with({{key, value}}), std::string("'") + key + "'")) << value;
+  }
+  for (const json& value : {json(0), json(-1e-5), json("x"), json(INFINITY), json(NAN)})
+    EXPECT_TRUE(mentions(error_with({{"rms_norm_eps", value}}), "'rms_norm_eps'")) << value;
+  for (const json& value : {json(0), json(-1), json("x"), json::array()})
+    EXPECT_TRUE(mentions(error_with({{"rope_theta", value}}), "'rope_theta'")) << value;
+  EXPECT_TRUE(mentions(error_with({{"tie_word_embeddings", 1}}), "'tie_word_embeddings'"));
+  EXPECT_TRUE(mentions(error_with({{"model_type", 1}}), "'model_type'"));
+  EXPECT_TRUE(mentions(error_with({{"architectures", "LlamaForCausalLM"}}), "'architectures'"));
+  EXPECT_TRUE(mentions(error_with({{"rope_scaling", 2}}), "'rope_scaling'"));
+  EXPECT_TRUE(mentions(error_with({{"num_key_value_heads", 3}}), "not a multiple"));
+  EXPECT_TRUE(mentions(error_with({{"head_dim", nullptr}, {"hidden_size", 66}}), "'hidden_size'"));
+  EXPECT_TRUE(mentions(error_with({{"head_dim", 15}}), "15"));
+  for (const json& config : {json(), json(1), json("x"), json::array()})
+    EXPECT_TRUE(mentions(error_of([&] { hf_config(config); }), "not a JSON object"));
+}
+
+TEST(HfConfig, RefusesEndTokensOutsideTheVocabulary) {
+  for (const json& ids : {json(96), json(-1), json("2"), json(2.0), json::array({2, 96}),
+                          json(~std::uint64_t{0}), json::array({json::array({2})}), json::object()})
+    EXPECT_TRUE(mentions(error_with({{"eos_token_id", ids}}), "'eos_token_id'")) << ids;
+  json config = tiny_config();
+  config["eos_token_id"] = {95, 0};
+  EXPECT_EQ(hf_config(config).end_tokens, (std::vector<TokenId>{95, 0}));
+}
+
+TEST(HfConfig, RefusesByNameWhatTheDecoderCannotExpress) {
+  struct Case {
+    json changes;
+    const char* error;
+  };
+  for (const Case& c : {
+           Case{{{"num_experts", 8}}, "a mixture of experts (key 'num_experts')"},
+           Case{{{"num_local_experts", 8}}, "a mixture of experts"},
+           Case{{{"n_routed_experts", 64}}, "a mixture of experts"},
+           Case{{{"moe_intermediate_size", 64}}, "a mixture of experts"},
+           Case{{{"kv_lora_rank", 512}}, "latent attention"},
+           Case{{{"q_lora_rank", 1536}}, "latent attention"},
+           Case{{{"linear_num_key_heads", 16}}, "gated-delta"},
+           Case{{{"linear_conv_kernel_dim", 4}}, "gated-delta"},
+           Case{{{"vision_config", json::object()}}, "an image encoder"},
+           Case{{{"audio_config", json::object()}}, "an audio encoder"},
+           Case{{{"text_config", json::object()}}, "a text model inside another"},
+           Case{{{"attention_bias", true}}, "biases in the attention output"},
+           Case{{{"mlp_bias", true}}, "biases in the MLP"},
+           Case{{{"hidden_act", "gelu"}}, "the activation 'gelu'"},
+           Case{{{"model_type", "mamba"}}, "model type 'mamba'"},
+           Case{{{"model_type", "qwen3_moe"}}, "model type 'qwen3_moe'"},
+           Case{{{"model_type", "llama\n"}}, R"(model type 'llama\x0a')"},
+           Case{{{"architectures", {"LlamaForSequenceClassification"}}},
+                "\"LlamaForSequenceClassification\""},
+           Case{{{"architectures", {"MambaForCausalLM"}}}, "\"MambaForCausalLM\""},
+           Case{{{"quantization_config", {{"quant_method", "gptq"}}}}, "\"gptq\""},
+           Case{{{"quantization_config", {{"quant_method", 4}}}}, "quantization_config"},
+           Case{{{"quantization_config", json::object()}}, "quantization_config"},
+           Case{{{"quantization_config", true}}, "quantization_config"},
+           Case{{{"layer_types", {"full_attention", "sliding_attention"}}}, "sliding_attention"},
+           Case{{{"layer_types", {"linear_attention"}}}, "linear_attention"},
+           Case{{{"layer_types", 3}}, "'layer_types' is not a list"},
+           Case{{{"partial_rotary_factor", 0.5}}, "a partial rotary embedding"},
+           Case{{{"rope_parameters", {{"partial_rotary_factor", 0.5}}}}, "a partial rotary"},
+           Case{{{"rope_parameters", {{"full_attention", json::object()}}}}, "differ by layer"},
+           Case{{{"rope_scaling", {{"rope_type", "dynamic"}, {"factor", 2.0}}}}, "'dynamic'"},
+           Case{{{"rope_scaling", {{"rope_type", "longrope"}}}}, "'longrope'"},
+           Case{{{"rope_scaling", {{"type", "su"}}}}, "'su'"},
+           Case{{{"rope_scaling", {{"rope_type", "linear"}}}}, "'rope_scaling.factor'"},
+           Case{{{"rope_scaling", {{"rope_type", "linear"}, {"factor", 0}}}},
+                "'rope_scaling.factor'"},
+           Case{{{"rope_scaling",
+                  {{"rope_type", "llama3"},
+                   {"factor", 8},
+                   {"low_freq_factor", 4},
+                   {"high_freq_factor", 4}}}},
+                "does not exceed 'low_freq_factor'"},
+           Case{{{"canopy_inflated", 3}}, "'canopy_inflated'"},
+       })
+    EXPECT_TRUE(mentions(error_with(c.changes), c.error)) << c.changes;
+}
+
+TEST(HfConfig, RefusesSlidingWindowsOnlyWhereTheyAreInUse) {
+  constexpr const char* kWindow = "a sliding attention window";
+  EXPECT_TRUE(mentions(error_with({{"sliding_window", 64}}, "mistral"), kWindow));
+  EXPECT_EQ(error_with({{"sliding_window", 128}}, "mistral"), "");
+  EXPECT_EQ(error_with({{"sliding_window", nullptr}}, "mistral"), "");
+  EXPECT_EQ(error_without("sliding_window", "mistral"), "");  // 4096 by default, 128 positions
+  json long_context = tiny_config("mistral");
+  long_context.erase("sliding_window");
+  long_context["max_position_embeddings"] = 32768;
+  EXPECT_TRUE(mentions(error_of([&] { hf_config(long_context); }), kWindow));
+  for (const std::string family : {"qwen2", "qwen3"}) {
+    const json used = {
+        {"use_sliding_window", true}, {"sliding_window", 64}, {"max_window_layers", 1}};
+    EXPECT_TRUE(mentions(error_with(used, family), kWindow));
+    json unused = used;
+    unused["max_window_layers"] = 2;
+    EXPECT_EQ(error_with(unused, family), "");
+    EXPECT_EQ(error_with({{"use_sliding_window", false}, {"sliding_window", 64}}, family), "");
+  }
+}
+
+TEST(HfConfig, CarriesTheLabelOfAnEnlargement) {
+  json config = tiny_config();
+  config["canopy_inflated"] = {{"from", "small"}};
+  EXPECT_EQ(hf_config(config).inflated_from, "small");
+  config["canopy_inflated"] = json::object();
+  EXPECT_EQ(hf_config(config).inflated_from, "an unnamed model");
+}
+
+TEST(HfConfig, FlattensIntoMetadataWithDots) {
+  const Metadata m = flatten_config(json::parse(R"({
+      "a": {"b": {"c": "text"}, "flag": true}, "whole": -3, "real": 0.5, "huge": 18446744073709551615,
+      "none": null, "empty": [], "mixed": [1, "x"], "ints": [1, -2], "reals": [1, 0.5],
+      "wide": [4294967296], "unsigned": [18446744073709551615], "texts": ["x", "y"]})"));
+  EXPECT_EQ(*m.find<std::string>("a.b.c"), "text");
+  EXPECT_EQ(*m.find<bool>("a.flag"), true);
+  EXPECT_EQ(*m.find<std::int64_t>("whole"), -3);
+  EXPECT_EQ(*m.find<double>("real"), 0.5);
+  EXPECT_EQ(*m.find<double>("huge"), 0x1p64);
+  EXPECT_EQ(*m.find<std::vector<std::int32_t>>("ints"), (std::vector<std::int32_t>{1, -2}));
+  EXPECT_EQ(*m.find<std::vector<float>>("reals"), (std::vector<float>{1, 0.5f}));
+  EXPECT_EQ(*m.find<std::vector<float>>("unsigned"), (std::vector<float>{0x1p64f}));
+  EXPECT_EQ(*m.find<std::vector<float>>("wide"), (std::vector<float>{0x1p32f}));
+  EXPECT_EQ(*m.find<std::vector<std::string>>("texts"), (std::vector<std::string>{"x", "y"}));
+  for (const char* key : {"none", "empty", "mixed", "a", "a.b"}) EXPECT_FALSE(m.contains(key));
+}
+
+}  // namespace
+}  // namespace canopy::testing

@@ -1,0 +1,412 @@
+#include "src/speculation/draft_policy.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <set>
+
+#include "src/base/error.h"
+#include "tests/model/random_weights.h"
+#include "tests/speculation/chi_square.h"
+
+namespace canopy::testing {
+namespace {
+
+using Tokens = std::vector<TokenId>;
+
+Tokens joined(Tokens text, std::span<const TokenId> more) {
+  text.insert(text.end(), more.begin(), more.end());
+  return text;
+}
+
+/// A small draft model and what it says of any text, computed as plain text.
+class DraftPolicyTest : public ::testing::Test {
+ protected:
+  DraftPolicyTest()
+      : config(tiny_config()),
+        device(make_device({"cpu", 0, 1, {}})),
+        stream(device->make_stream("test")),
+        weights(*device, config, 7),
+        model(*device, config, weights,
+              {.max_nodes = 128,
+               .max_tree = 64,
+               .max_logit_rows = 64,
+               .max_context = 256,
+               .chunk = 32}) {}
+
+  KvCache cache() { return KvCache(*device, config, 256, {}); }
+
+  std::vector<float> download(ConstTensorView view) {
+    std::vector<float> values(view.bytes() / sizeof(float));
+    device->download(*stream, std::as_writable_bytes(std::span(values)), view.data());
+    stream->synchronize();
+    return values;
+  }
+  std::vector<float> logits_after(const Tokens& text) {
+    KvCache kv = cache();
+    std::vector<std::int32_t> position(text.size());
+    std::iota(position.begin(), position.end(), 0);
+    const std::int32_t last = position.back();
+    const SweepPart part[] = {{{text, position, {}, 0, {&last, 1}}, &kv}};
+    return download(model.forward(part, *stream));
+  }
+  Draft grow(DraftPolicy& policy, KvCache& kv, const Tokens& pending, Sampling sampling = {},
+             StepRng rng = {}) {
+    const DraftRequest request{pending, &kv, sampling, rng};
+    return policy.grow(model, {&request, 1}, *stream).front();
+  }
+  Tokens path_of(const TokenTree& tree, NodeId node) {
+    Tokens path;
+    for (; node > 0; node = tree.parent(node)) path.insert(path.begin(), tree.token(node));
+    return path;
+  }
+  /// Accepts the path to a node: into the draft's cache what the draft has run of it. Returns what
+  /// it has not.
+  Tokens accept(const Draft& draft, NodeId last, KvCache& kv) {
+    std::vector<NodeId> known;
+    Tokens pending;
+    for (NodeId node = last; node >= 0; node = draft.tree.parent(node)) {
+      const std::int32_t row = draft.row[static_cast<std::size_t>(node)];
+      if (row >= 0)
+        known.insert(known.begin(), row);
+      else
+        pending.push_back(draft.tree.token(node));
+    }
+    EXPECT_LE(pending.size(), 1u);  // only a leaf was never run
+    kv.commit(known, *stream);
+    return pending;
+  }
+  static Tokens tokens_of(const Draft& draft) {
+    return {draft.tree.tokens().begin(), draft.tree.tokens().end()};
+  }
+  static Tokens children_of(const TokenTree& tree, NodeId node) {
+    const TokenTree::Range range = tree.children(node);
+    const auto tokens = tree.tokens().subspan(static_cast<std::size_t>(range.first),
+                                              static_cast<std::size_t>(range.count));
+    return {tokens.begin(), tokens.end()};
+  }
+
+  ModelConfig config;
+  std::unique_ptr<Device> device;
+  std::unique_ptr<Stream> stream;
+  RandomWeights weights;
+  Transformer model;
+  const TreeShape shape = TreeShape::from_parents({-1, 0, 0, 0, 1, 1, 3, 4, 5, 6, 8, 8});
+  const Tokens prompt{3, 1, 4, 1, 5, 9, 2, 6};
+  const Sampling sampled{0.8f, 0, 1.0f};
+};
+
+TEST_F(DraftPolicyTest, FillsTheShapeWithTheBestTokensAfterEachPathAtTemperatureZero) {
+  DraftPolicy policy(*device, {shape, Drawing::kTopK, config.vocab, 1});
+  KvCache kv = cache();
+  const Draft draft = grow(policy, kv, prompt);
+  EXPECT_EQ(kv.length(), static_cast<int>(prompt.size()) - 1);
+  ASSERT_EQ(draft.tree.size(), shape.size());
+  EXPECT_EQ(draft.tree.token(0), prompt.back());
+  for (NodeId node = 0; node < shape.size(); ++node) {
+    SCOPED_TRACE(node);
+    EXPECT_EQ(draft.tree.parent(node), shape.parent(node));
+    const Tokens children = children_of(draft.tree, node);
+    ASSERT_EQ(static_cast<int>(children.size()), shape.child_count(node));
+    if (children.empty()) continue;
+    const std::vector<float> logits = logits_after(joined(prompt, path_of(draft.tree, node)));
+    Tokens order(logits.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](TokenId a, TokenId b) {
+      return logits[static_cast<std::size_t>(a)] > logits[static_cast<std::size_t>(b)];
+    });
+    order.resize(children.size());
+    EXPECT_EQ(children, order);
+  }
+}
+
+TEST_F(DraftPolicyTest, DrawsDistinctChildrenFromTheQThatItHandsOver) {
+  DraftPolicy policy(*device, {shape, Drawing::kSequoia, config.vocab, 1});
+  const Sampling sampling{0.8f, 20, 0.95f};
+  // Logits stay within 30 of each other: three roundings of their quotients, then exp and log.
+  constexpr float kRounding = 3 * 30 / 0.8f * 0x1p-23f + 8 * 0x1p-23f;
+  for (std::uint64_t step = 0; step < 20; ++step) {
+    SCOPED_TRACE(step);
+    KvCache kv = cache();
+    const Draft draft = grow(policy, kv, prompt, sampling, {1, 0, step});
+    ASSERT_EQ(draft.q.dim(1), config.vocab);
+    int inner = 0;
+    for (NodeId node = 0; node < shape.size(); ++node) {
+      const Tokens children = children_of(draft.tree, node);
+      const std::int32_t row = draft.row[static_cast<std::size_t>(node)];
+      if (children.empty()) {
+        EXPECT_EQ(row, -1);
+        continue;
+      }
+      EXPECT_EQ(row, inner++);
+      const std::vector<float> q = download(draft.q.rows(row, 1));
+      EXPECT_NEAR(std::accumulate(q.begin(), q.end(), 0.0), 1.0, 61 * 0x1p-23);
+      EXPECT_EQ(std::set<TokenId>(children.begin(), children.end()).size(), children.size());
+      for (const TokenId child : children) EXPECT_GT(q[static_cast<std::size_t>(child)], 0.0f);
+      // q is the draft's distribution after this node: ratios are those of the logits.
+      const auto logits = logits_after(joined(prompt, path_of(draft.tree, node)));
+      const auto best = static_cast<std::size_t>(std::max_element(q.begin(), q.end()) - q.begin());
+      for (std::size_t t = 0; t < q.size(); ++t)
+        if (q[t] > 0) {
+          EXPECT_NEAR(std::log(q[t] / q[best]), (logits[t] - logits[best]) / 0.8f, kRounding);
+        }
+    }
+    EXPECT_EQ(draft.q.dim(0), inner);
+  }
+}
+
+TEST_F(DraftPolicyTest, DrawsEachChildByItsProbabilityOnEveryLevel) {
+  // Grandchildren given children: as no uniform serves two levels, pairs are independent draws.
+  config.vocab = 6;
+  RandomWeights small(*device, config, 9);
+  Transformer draft_model(
+      *device, config, small,
+      {.max_nodes = 16, .max_tree = 16, .max_logit_rows = 8, .max_context = 64, .chunk = 16});
+  DraftPolicy policy(*device, {TreeShape::chain(3), Drawing::kSequoia, config.vocab, 1});
+  std::map<std::pair<TokenId, TokenId>, int> counts;
+  std::map<std::pair<TokenId, TokenId>, double> expected;
+  const Tokens pending{2};
+  for (std::uint64_t step = 0; step < 4000; ++step) {
+    KvCache kv(*device, config, 8, {});
+    const DraftRequest request{pending, &kv, {2.5f, 0, 1.0f}, {3, 0, step}};
+    const Draft draft = policy.grow(draft_model, {&request, 1}, *stream).front();
+    const std::vector<float> q = download(draft.q);
+    const TokenId child = draft.tree.token(1);
+    ++counts[{child, draft.tree.token(2)}];
+    for (std::size_t t = 0; t < 6; ++t)
+      expected[{child, static_cast<TokenId>(t)}] =
+          static_cast<double>(q[static_cast<std::size_t>(child)]) * static_cast<double>(q[6 + t]);
+  }
+  EXPECT_TRUE(fits(counts, expected));
+}
+
+TEST_F(DraftPolicyTest, DrawsSiblingsAsTheDrawingSays) {
+  config.vocab = 6;
+  RandomWeights small(*device, config, 9);
+  Transformer draft_model(
+      *device, config, small,
+      {.max_nodes = 16, .max_tree = 16, .max_logit_rows = 8, .max_context = 64, .chunk = 16});
+  const Tokens pending{2};
+  for (const Drawing drawing :
+       {Drawing::kNaive, Drawing::kSequoia, Drawing::kSpecInfer, Drawing::kSpecTr}) {
+    SCOPED_TRACE(static_cast<int>(drawing));
+    DraftPolicy policy(*device, {TreeShape::from_parents({-1, 0, 0}), drawing, config.vocab, 1});
+    std::map<std::pair<TokenId, TokenId>, int> counts;
+    std::vector<float> q;  // the same in each step
+    for (std::uint64_t step = 0; step < 4000; ++step) {
+      KvCache kv(*device, config, 8, {});
+      const DraftRequest request{pending, &kv, {2.5f, 0, 1.0f}, {3, 0, step}};
+      const Draft draft = policy.grow(draft_model, {&request, 1}, *stream).front();
+      EXPECT_EQ(draft.drawing, drawing);
+      ++counts[{draft.tree.token(1), draft.tree.token(2)}];
+      q = download(draft.q);
+    }
+    std::map<std::pair<TokenId, TokenId>, double> expected;
+    for (std::size_t a = 0; a < 6; ++a)
+      for (std::size_t b = 0; b < 6; ++b) {
+        const double qa = static_cast<double>(q[a]), qb = static_cast<double>(q[b]);
+        expected[{static_cast<TokenId>(a), static_cast<TokenId>(b)}] =
+            drawing != Drawing::kSequoia ? qa * qb
+            : a == b                     ? 0
+                                         : qa * qb / (1 - qa);
+      }
+    EXPECT_TRUE(fits(counts, expected));
+  }
+}
+
+TEST_F(DraftPolicyTest, GrowsTheSameTreeFromTheCacheAsFromTheWholeText) {
+  for (const Drawing drawing : {Drawing::kTopK, Drawing::kSequoia, Drawing::kSpecInfer}) {
+    DraftPolicy policy(*device, {shape, drawing, config.vocab, 1});
+    KvCache kv = cache();
+    Tokens text = prompt, pending = prompt;
+    for (std::uint64_t step = 0; step < 8; ++step) {
+      SCOPED_TRACE(step);
+      const StepRng rng{2, 0, step};
+      const Draft draft = grow(policy, kv, pending, sampled, rng);
+      KvCache fresh = cache();
+      EXPECT_EQ(tokens_of(draft), tokens_of(grow(policy, fresh, text, sampled, rng)));
+      EXPECT_EQ(kv.length(), fresh.length());
+
+      // Accept the path to some node, then a token of the target.
+      const auto last = static_cast<NodeId>((5 * step + 3) % 12);
+      pending = accept(draft, last, kv);
+      pending.push_back(static_cast<TokenId>(step * 7 % 61));
+      text = joined(joined(text, path_of(draft.tree, last)), {&pending.back(), 1});
+    }
+  }
+}
+
+TEST_F(DraftPolicyTest, GrowsTheSameTreesFromCapturedLevels) {
+  for (const Drawing drawing : {Drawing::kTopK, Drawing::kSequoia, Drawing::kSpecInfer}) {
+    SCOPED_TRACE(static_cast<int>(drawing));
+    DraftPolicy::Config of{shape, drawing, config.vocab, 2};
+    DraftPolicy plain(*device, of);
+    of.graphs = true;
+    DraftPolicy captured(*device, of);
+    std::vector<KvCache> caches;
+    for (int i = 0; i < 4; ++i) caches.push_back(cache());  // two of each policy
+    Tokens pending[] = {prompt, {8}};
+    const auto step = [&](std::uint64_t number, Sampling sampling) {
+      SCOPED_TRACE(number);
+      std::vector<DraftRequest> requests[2];
+      for (std::uint32_t i = 0; i < 4; ++i)
+        requests[i / 2].push_back({pending[i % 2], &caches[i], sampling, {6, i % 2, number}});
+      const std::vector<Draft> expected = plain.grow(model, requests[0], *stream);
+      const std::vector<Draft> drafts = captured.grow(model, requests[1], *stream);
+      for (std::size_t i = 0; i < 2; ++i) {
+        EXPECT_EQ(tokens_of(drafts[i]), tokens_of(expected[i]));
+        if (uses_q(drawing)) {
+          EXPECT_EQ(download(drafts[i].q), download(expected[i].q));
+        }
+        const auto last = static_cast<NodeId>((5 * number + 3) % shape.size());
+        accept(expected[i], last, caches[i]);
+        pending[i] = accept(drafts[i], last, caches[2 + i]);
+        pending[i].push_back(static_cast<TokenId>((number * 7 + i) % 61));
+      }
+    };
+    const int levels = shape.levels() - 2;  // but for the root's and that of the leaves
+    for (std::uint64_t number = 0; number < 6; ++number) {
+      step(number, sampled);
+      EXPECT_EQ(captured.captured_levels(), number == 0 ? 0 : levels);
+    }
+    // What a graph has in it is not what the next step asks for: it is made anew.
+    step(6, {0.5f, 0, 1.0f});
+    EXPECT_EQ(captured.captured_levels(), 0);
+    step(7, {0.5f, 0, 1.0f});
+    EXPECT_EQ(captured.captured_levels(), levels);
+    for (DraftPolicy* policy : {&plain, &captured}) policy->reshape(TreeShape::chain(4));
+    EXPECT_EQ(captured.captured_levels(), 0);
+  }
+}
+
+TEST_F(DraftPolicyTest, GrowsSeveralTreesTogetherAsEachAlone) {
+  for (const Drawing drawing : {Drawing::kTopK, Drawing::kSequoia, Drawing::kSpecInfer}) {
+    DraftPolicy together(*device, {shape, drawing, config.vocab, 3});
+    DraftPolicy alone(*device, {shape, drawing, config.vocab, 1});
+    const Tokens texts[] = {prompt, {8}, {2, 7, 1}};
+    std::vector<KvCache> caches;
+    for (int i = 0; i < 3; ++i) caches.push_back(cache());
+    std::vector<DraftRequest> requests;
+    for (std::uint32_t i = 0; i < 3; ++i)
+      requests.push_back({texts[i], &caches[i], sampled, {4, i, 0}});
+    const std::vector<Draft> drafts = together.grow(model, requests, *stream);
+    ASSERT_EQ(drafts.size(), 3u);
+    for (std::uint32_t i = 0; i < 3; ++i) {
+      SCOPED_TRACE(i);
+      KvCache kv = cache();
+      const Draft one = grow(alone, kv, texts[i], sampled, {4, i, 0});
+      EXPECT_EQ(tokens_of(drafts[i]), tokens_of(one));
+      EXPECT_EQ(caches[i].length(), kv.length());
+      if (uses_q(drawing)) {
+        EXPECT_EQ(download(drafts[i].q), download(one.q));
+      }
+    }
+  }
+}
+
+TEST_F(DraftPolicyTest, NeverProposesTokensThatTheTargetDoesNotKnow) {
+  constexpr int kCommon = 10;
+  for (const Drawing drawing : {Drawing::kTopK, Drawing::kSequoia, Drawing::kSpecInfer}) {
+    DraftPolicy policy(*device, {shape, drawing, kCommon, 1});
+    for (std::uint64_t step = 0; step < 20; ++step) {
+      KvCache kv = cache();
+      const Draft draft = grow(policy, kv, prompt, sampled, {5, 0, step});
+      for (const TokenId token : tokens_of(draft)) EXPECT_LT(token, kCommon);
+      if (drawing == Drawing::kTopK) continue;
+      ASSERT_EQ(draft.q.dim(1), kCommon);
+      for (std::int64_t row = 0; row < draft.q.dim(0); ++row) {
+        const std::vector<float> q = download(draft.q.rows(row, 1));
+        EXPECT_NEAR(std::accumulate(q.begin(), q.end(), 0.0), 1.0, kCommon * 0x1p-23);
+      }
+    }
+  }
+}
+
+TEST_F(DraftPolicyTest, RunsAnotherTokenWhereItHasNoRowForOneThatTheTargetHas) {
+  DraftPolicy policy(*device, {shape, Drawing::kTopK, config.vocab, 1});
+  Tokens strange = prompt, tame = prompt;
+  strange[2] = config.vocab + 5;
+  tame[2] = 0;
+  KvCache one = cache(), other = cache();
+  EXPECT_EQ(tokens_of(grow(policy, one, strange)), tokens_of(grow(policy, other, tame)));
+  strange.back() = config.vocab;  // the root keeps its own name
+  KvCache third = cache();
+  EXPECT_EQ(grow(policy, third, strange).tree.token(0), config.vocab);
+}
+
+TEST_F(DraftPolicyTest, CatchesUpInPiecesWhereMoreIsPendingThanTheModelTakes) {
+  DraftPolicy policy(*device, {shape, Drawing::kSequoia, config.vocab, 2});
+  const auto text = [&](int count, int seed) {
+    Tokens tokens;
+    for (int i = 0; i < count; ++i) tokens.push_back((i * 7 + seed) % config.vocab);
+    return tokens;
+  };
+  const Tokens longer = text(231, 1), shorter = text(70, 2);  // the model takes 128 at once
+  const StepRng rng{9, 0, 1};
+  std::vector<KvCache> caches;
+  caches.push_back(cache());
+  caches.push_back(cache());
+  const std::vector<DraftRequest> requests{{longer, &caches[0], sampled, rng},
+                                           {shorter, &caches[1], sampled, rng}};
+  const std::vector<Draft> drafts = policy.grow(model, requests, *stream);
+  const std::vector<float> q = download(drafts[0].q), q_of_shorter = download(drafts[1].q);
+  EXPECT_EQ(caches[0].length(), 230);
+  EXPECT_EQ(caches[1].length(), 69);
+
+  KvCache kv = cache();
+  for (int begin = 0; begin < 200; begin += 100) {  // never more than the model takes
+    grow(policy, kv, {longer.begin() + begin, longer.begin() + begin + 101}, sampled, rng);
+    ASSERT_EQ(kv.length(), begin + 100);
+  }
+  const Draft draft = grow(policy, kv, {longer.begin() + 200, longer.end()}, sampled, rng);
+  EXPECT_EQ(tokens_of(draft), tokens_of(drafts[0]));
+  EXPECT_EQ(download(draft.q), q);
+  KvCache fresh = cache();
+  EXPECT_EQ(download(grow(policy, fresh, shorter, sampled, rng).q), q_of_shorter);
+}
+
+TEST_F(DraftPolicyTest, LeavesTheCacheAsItWasWhenStopped) {
+  DraftPolicy policy(*device, {shape, Drawing::kTopK, config.vocab, 1});
+  KvCache kv = cache();
+  std::stop_source stop;
+  stop.request_stop();
+  const DraftRequest request{prompt, &kv, {}, {}};
+  EXPECT_THROW(policy.grow(model, {&request, 1}, *stream, stop.get_token()), Stopped);
+  EXPECT_EQ(kv.length(), 0);
+  // The tree does not fit behind the text: fails after the text was committed.
+  KvCache tight(*device, config, static_cast<int>(prompt.size()), {});
+  const DraftRequest deep{prompt, &tight, {}, {}};
+  EXPECT_THROW(policy.grow(model, {&deep, 1}, *stream), Error);
+  EXPECT_EQ(tight.length(), 0);
+  KvCache fresh = cache();
+  EXPECT_EQ(tokens_of(grow(policy, kv, prompt)), tokens_of(grow(policy, fresh, prompt)));
+}
+
+TEST_F(DraftPolicyTest, CountsItsBytesAndItsWidestForwardBeforehand) {
+  // Inner nodes by level: 1, 2, 3, 1. Proposals: 3, 2 x 2, 3 x 1, 1 x 2.
+  EXPECT_EQ(DraftPolicy::widest_forward({shape, Drawing::kTopK, 61, 2}), 6);
+  EXPECT_EQ(DraftPolicy::device_bytes({shape, Drawing::kTopK, 61, 2}), 2u * 4 * 4);
+  EXPECT_EQ(DraftPolicy::device_bytes({shape, Drawing::kSequoia, 61, 2}),
+            2u * (4 * 4 + 24 + 7 * 61 * 4));  // a random key is 24 bytes
+}
+
+TEST_F(DraftPolicyTest, RefusesWhatItCannotGrow) {
+  const auto make = [&](const TreeShape& form, int vocab, int requests) {
+    return DraftPolicy(*device, {form, Drawing::kTopK, vocab, requests});
+  };
+  EXPECT_THROW(make(TreeShape(), 61, 1), Error);
+  EXPECT_THROW(make(shape, 2, 1), Error);  // three children of two tokens
+  EXPECT_THROW(make(shape, 61, 0), Error);
+  DraftPolicy wide = make(shape, 62, 1);
+  DraftPolicy policy = make(shape, 61, 1);
+  KvCache kv = cache();
+  EXPECT_THROW(grow(wide, kv, prompt), Error);
+  EXPECT_THROW(grow(policy, kv, {}), Error);
+  const std::vector<DraftRequest> two(2, DraftRequest{prompt, &kv, {}, {}});
+  EXPECT_THROW(policy.grow(model, two, *stream), Error);
+}
+
+}  // namespace
+}  // namespace canopy::testing

@@ -1,0 +1,207 @@
+#include "src/speculation/verifier.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <random>
+
+#include "src/base/error.h"
+#include "tests/speculation/chi_square.h"
+
+namespace canopy::testing {
+namespace {
+
+constexpr int kVocab = 7;
+
+/// A CPU device with some rows of logits on it.
+class VerifierTest : public ::testing::Test {
+ protected:
+  VerifierTest() {
+    Workload largest;
+    largest.rows = 64;
+    largest.columns = largest.vocab = kVocab;
+    device->ops().reserve(largest);
+  }
+  /// Rows of f32 on the device; valid until the test ends.
+  TensorView upload(const std::vector<float>& values, std::int64_t columns) {
+    buffers.push_back(device->allocate(values.size() * sizeof(float)));
+    device->upload(*stream, buffers.back().data(), std::as_bytes(std::span(values)));
+    stream->synchronize();
+    return {buffers.back().data(),
+            DType::kF32,
+            {static_cast<std::int64_t>(values.size()) / columns, columns}};
+  }
+  std::vector<float> download(ConstTensorView view) {
+    std::vector<float> values(view.bytes() / sizeof(float));
+    device->download(*stream, std::as_writable_bytes(std::span(values)), view.data());
+    stream->synchronize();
+    return values;
+  }
+  /// Children of a node as the policy proposes them.
+  std::vector<TokenId> propose(Drawing drawing, ConstTensorView q, int count, const StepRng& rng) {
+    std::vector<TokenId> tokens(static_cast<std::size_t>(count));
+    const TensorView to(proposals.data(), DType::kI32, {1, count});
+    if (drawing == Drawing::kTopK)
+      device->ops().top_tokens(*stream, q, count, to);
+    else
+      device->ops().draw_tokens(*stream, q, count,
+                                drawing == Drawing::kSequoia ? Replacement::kNo : Replacement::kYes,
+                                rng, 0, to);
+    device->download(*stream, std::as_writable_bytes(std::span(tokens)), proposals.data());
+    stream->synchronize();
+    return tokens;
+  }
+
+  std::unique_ptr<Device> device = make_device({"cpu", 0, 1, {}});
+  std::unique_ptr<Stream> stream = device->make_stream("test");
+  Buffer proposals = device->allocate(kVocab * sizeof(TokenId));
+  std::vector<Buffer> buffers;
+};
+
+std::vector<float> random_logits(int rows, int columns, unsigned seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal(0.0f, 1.5f);
+  std::vector<float> logits(static_cast<std::size_t>(rows * columns));
+  for (float& logit : logits) logit = normal(random);
+  return logits;
+}
+
+TEST_F(VerifierTest, FollowsTheBestTokensAtTemperatureZeroTheLowerAmongEqualOnes) {
+  Verifier verifier(*device, kVocab);
+  for (unsigned seed = 0; seed < 100; ++seed) {
+    SCOPED_TRACE(seed);
+    Draft draft = root_only(0);
+    std::mt19937 random(seed);
+    for (NodeId node = 0; draft.tree.size() < 40; ++node) {
+      std::vector<TokenId> tokens{0, 1, 2, 3, 4, 5, 6};
+      std::shuffle(tokens.begin(), tokens.end(), random);
+      tokens.resize(1 + random() % 5);
+      draft.tree.add_children(node, tokens);
+    }
+    std::vector<float> logits = random_logits(draft.tree.size(), kVocab, seed);
+    for (float& logit : logits) logit = std::round(logit);  // many ties
+    const Verdict verdict =
+        verifier.verify(draft, upload(logits, kVocab), {}, {seed, 0, 0}, *stream);
+
+    NodeId node = 0;
+    for (std::size_t i = 0;; ++i) {
+      ASSERT_LT(i, verdict.path.size());
+      ASSERT_EQ(verdict.path[i], node);
+      const auto row = logits.begin() + node * kVocab;
+      const auto best = static_cast<TokenId>(std::max_element(row, row + kVocab) - row);
+      NodeId next = 0;
+      const TokenTree::Range children = draft.tree.children(node);
+      for (NodeId child = children.first; child < children.first + children.count; ++child)
+        if (draft.tree.token(child) == best) next = child;
+      if (next == 0) {
+        EXPECT_EQ(i + 1, verdict.path.size());
+        EXPECT_EQ(verdict.next, best);
+        break;
+      }
+      node = next;
+    }
+  }
+}
+
+/// Two tokens of text, by steps of a tree with two children that have one child each, over models
+/// whose logits depend on the last token alone.
+class SampledText : public VerifierTest,
+                    public ::testing::WithParamInterface<std::tuple<Drawing, Sampling, int>> {};
+
+TEST_P(SampledText, HasTheTargetsDistribution) {
+  const auto [drawing, sampling, draft_vocab] = GetParam();
+  constexpr int kSteps = 8000;
+  const std::vector<float> target_logits = random_logits(kVocab, kVocab, 1);
+  const TensorView target = upload(target_logits, kVocab), p = upload(target_logits, kVocab);
+  const TensorView draft_logits = upload(random_logits(kVocab, draft_vocab, 2), draft_vocab);
+  const TensorView q_of_token = upload(random_logits(kVocab, draft_vocab, 2), draft_vocab);
+  device->ops().probabilities(*stream, target, sampling, p);
+  device->ops().probabilities(*stream, draft_logits, sampling, q_of_token);
+  const std::vector<float> p_rows = download(p);
+  const auto p_row = [&](TokenId token) { return p_rows.data() + token * kVocab; };
+  const std::vector<float> q_rows = download(q_of_token);
+
+  const TensorView logits = upload(std::vector<float>(5 * kVocab), kVocab);
+  const TensorView q =
+      upload(std::vector<float>(static_cast<std::size_t>(3 * draft_vocab)), draft_vocab);
+  Verifier verifier(*device, kVocab);
+  std::mt19937 alone(3);
+  std::map<std::pair<TokenId, TokenId>, int> counts;
+  for (std::uint64_t step = 0; step < kSteps; ++step) {
+    const StepRng rng{13, 0, step};
+    Draft draft{TokenTree(0), drawing, {0, 1, 2, -1, -1}, q};
+    for (const NodeId node : {0, 1, 2}) {
+      const TensorView row = q_of_token.rows(draft.tree.token(node), 1);
+      StepRng of_node = rng;
+      of_node.sequence = static_cast<std::uint32_t>(node);
+      draft.tree.add_children(node, propose(drawing, row, node == 0 ? 2 : 1, of_node));
+      std::memcpy(q.rows(node, 1).data(), row.data(), row.bytes());  // host memory on this device
+    }
+    for (NodeId node = 0; node < 5; ++node)
+      std::memcpy(logits.rows(node, 1).data(), target.rows(draft.tree.token(node), 1).data(),
+                  kVocab * sizeof(float));
+    const Verdict verdict = verifier.verify(draft, logits, sampling, rng, *stream);
+    const TokenId first =
+        verdict.path.size() > 1 ? draft.tree.token(verdict.path[1]) : verdict.next;
+    TokenId second = verdict.path.size() > 2 ? draft.tree.token(verdict.path[2]) : verdict.next;
+    if (verdict.path.size() == 1)
+      second = std::discrete_distribution<TokenId>(p_row(first), p_row(first) + kVocab)(alone);
+    ++counts[{first, second}];
+  }
+  std::map<std::pair<TokenId, TokenId>, double> expected;
+  for (TokenId first = 0; first < kVocab; ++first)
+    for (TokenId second = 0; second < kVocab; ++second)
+      expected[{first, second}] =
+          static_cast<double>(p_row(0)[first]) * static_cast<double>(p_row(first)[second]);
+  EXPECT_TRUE(fits(counts, expected));
+  // The test can fail: the draft's text does not fit.
+  expected.clear();
+  for (TokenId first = 0; first < kVocab; ++first)
+    for (TokenId second = 0; second < kVocab; ++second)
+      expected[{first, second}] =
+          first < draft_vocab && second < draft_vocab
+              ? static_cast<double>(q_rows[static_cast<std::size_t>(first)]) *
+                    static_cast<double>(
+                        q_rows[static_cast<std::size_t>(first * draft_vocab + second)])
+              : 0.0;
+  EXPECT_FALSE(fits(counts, expected));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Everywhere, SampledText,
+    ::testing::Combine(::testing::Values(Drawing::kTopK, Drawing::kNaive, Drawing::kSequoia,
+                                         Drawing::kSpecInfer, Drawing::kSpecTr),
+                       ::testing::Values(Sampling{1.0f, 0, 1.0f}, Sampling{0.6f, 0, 1.0f},
+                                         Sampling{1.0f, 0, 0.9f}, Sampling{0.6f, 4, 0.9f}),
+                       ::testing::Values(kVocab, 4)));
+
+TEST_F(VerifierTest, AnswersTheSameForTheSameKeyAndDiffersFromStepToStep) {
+  Verifier verifier(*device, kVocab);
+  const TensorView logits = upload(std::vector<float>(kVocab, 0.0f), kVocab);
+  std::map<TokenId, int> seen;
+  for (std::uint64_t step = 0; step < 100; ++step) {
+    const StepRng rng{5, 0, step};
+    const Sampling sampling{1.0f, 0, 1.0f};
+    const TokenId next = verifier.verify(root_only(0), logits, sampling, rng, *stream).next;
+    EXPECT_EQ(verifier.verify(root_only(0), logits, sampling, rng, *stream).next, next);
+    ++seen[next];
+  }
+  EXPECT_EQ(seen.size(), static_cast<std::size_t>(kVocab));
+}
+
+TEST_F(VerifierTest, RefusesLogitsAndDraftsOfTheWrongShape) {
+  Verifier verifier(*device, kVocab);
+  const Sampling sampling{1.0f, 0, 1.0f};
+  const TensorView two = upload(std::vector<float>(2 * kVocab), kVocab);
+  EXPECT_THROW(verifier.verify(root_only(0), two, sampling, {}, *stream), Error);
+  const TensorView narrow = upload(std::vector<float>(kVocab - 1), kVocab - 1);
+  EXPECT_THROW(verifier.verify(root_only(0), narrow, sampling, {}, *stream), Error);
+  Draft draft = root_only(0);
+  draft.drawing = Drawing::kSequoia;  // without a q
+  EXPECT_THROW(verifier.verify(draft, two.rows(0, 1), sampling, {}, *stream), Error);
+}
+
+}  // namespace
+}  // namespace canopy::testing
