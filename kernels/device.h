@@ -57,9 +57,9 @@ class Stream {
   virtual void synchronize() = 0;             // throws Error if queued work failed
   /// Keeps what work() queues on this stream. Nothing of it runs yet, so work() must not wait for
   /// it; on other streams it queues nothing. Memory that the calls name must outlive the graph;
-  /// what they read in it (and so Live arguments) may differ at each launch. Events are recorded
-  /// and waited for at each launch. Throws what work() throws, or Error if the device cannot make a
-  /// graph of this; the stream is then as before.
+  /// what they read in it (and so DeviceScalar arguments) may differ at each launch. Events are
+  /// recorded and waited for at each launch. Throws what work() throws, or Error if the device
+  /// cannot make a graph of this; the stream is then as before.
   virtual std::unique_ptr<Graph> capture(const std::function<void()>& work) = 0;
   virtual bool capturing() const = 0;  // in the middle of capture()
   virtual void launch(const Graph& graph) = 0;

@@ -137,8 +137,8 @@ void Ops::embed(Stream& stream, ConstTensorView table, ConstTensorView id, Tenso
   if (y.bytes() > 0) do_embed(stream, table, id, y);
 }
 
-void Ops::store_kv(Stream& stream, ConstTensorView k, ConstTensorView v, Live<std::int64_t> prefix,
-                   std::int64_t first_node, KvView kv) {
+void Ops::store_kv(Stream& stream, ConstTensorView k, ConstTensorView v,
+                   DeviceScalar<std::int64_t> prefix, std::int64_t first_node, KvView kv) {
   constexpr const char* kOp = "store_kv";
   check(kOp, "k", k, {kAny, kAny, kAny}, kF32);
   check(kOp, "v", v, {k.dim(0), k.dim(1), k.dim(2)}, kF32);
@@ -197,7 +197,7 @@ void Ops::top_tokens(Stream& stream, ConstTensorView logits, int count, TensorVi
 }
 
 void Ops::draw_tokens(Stream& stream, ConstTensorView q, int count, Replacement replacement,
-                      Live<StepRng> rng, std::uint64_t first_index, TensorView token) {
+                      DeviceScalar<StepRng> rng, std::uint64_t first_index, TensorView token) {
   constexpr const char* kOp = "draw_tokens";
   check(kOp, "q", q, {kAny, kAny}, kF32);
   check(count > 0 && (replacement == Replacement::kYes || count <= q.dim(1)), kOp, [&] {

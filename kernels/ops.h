@@ -18,11 +18,12 @@ struct KvView {
 /// An argument that a call takes as it is, or reads in the device's memory when it runs: a captured
 /// call can then be launched again with another. `value` is what the call's checks go by.
 template <class T>
-struct Live {
+struct DeviceScalar {
   T value{};
   const T* at = nullptr;  // on the device
-  constexpr Live() = default;
-  constexpr Live(T as_it_is, const T* on_device = nullptr) : value(as_it_is), at(on_device) {}
+  constexpr DeviceScalar() = default;
+  constexpr DeviceScalar(T as_it_is, const T* on_device = nullptr)
+      : value(as_it_is), at(on_device) {}
   constexpr T now() const { return at == nullptr ? value : *at; }  // of code that runs there
 };
 
@@ -36,7 +37,7 @@ struct TreeAttention {
   ConstTensorView q;
   KvView kv;
   ConstTensorView ancestors;
-  Live<std::int64_t> prefix;
+  DeviceScalar<std::int64_t> prefix;
   std::int64_t first_node = 0;
   float scale = 0.0f;  // 1 / sqrt(head_dim)
   TensorView out;
@@ -100,7 +101,7 @@ class Ops {
   void embed(Stream&, ConstTensorView table, ConstTensorView id, TensorView y);
   /// Writes the rows of nodes [first_node, first_node + n), as TreeAttention has them. Shapes: k, v
   /// [n, kv_heads, head_dim].
-  void store_kv(Stream&, ConstTensorView k, ConstTensorView v, Live<std::int64_t> prefix,
+  void store_kv(Stream&, ConstTensorView k, ConstTensorView v, DeviceScalar<std::int64_t> prefix,
                 std::int64_t first_node, KvView);
   /// Keeps rows first_slot + path(i) as rows first_slot + i. Safe in place: reads all, then writes.
   void keep_kv(Stream&, ConstTensorView path, std::int64_t first_slot, KvView);
@@ -116,7 +117,7 @@ class Ops {
   /// left of q; once the support of q is used up, uniformly from the tokens not yet drawn, so that
   /// shapes stay fixed. Shapes: q [n, vocab]; token [n, count] i32. Draw c of row i uses
   /// rng.uniform(kDraft, first_index + i * count + c).
-  void draw_tokens(Stream&, ConstTensorView q, int count, Replacement, Live<StepRng>,
+  void draw_tokens(Stream&, ConstTensorView q, int count, Replacement, DeviceScalar<StepRng>,
                    std::uint64_t first_index, TensorView token);
 
  private:
@@ -125,13 +126,13 @@ class Ops {
   virtual void do_rope(Stream&, TensorView, ConstTensorView, const Rope&) = 0;
   virtual void do_swiglu(Stream&, ConstTensorView, ConstTensorView, TensorView) = 0;
   virtual void do_embed(Stream&, ConstTensorView, ConstTensorView, TensorView) = 0;
-  virtual void do_store_kv(Stream&, ConstTensorView, ConstTensorView, Live<std::int64_t>,
+  virtual void do_store_kv(Stream&, ConstTensorView, ConstTensorView, DeviceScalar<std::int64_t>,
                            std::int64_t, KvView) = 0;
   virtual void do_keep_kv(Stream&, ConstTensorView, std::int64_t, KvView) = 0;
   virtual void do_attend(Stream&, const TreeAttention&) = 0;
   virtual void do_probabilities(Stream&, ConstTensorView, Sampling, TensorView) = 0;
   virtual void do_top_tokens(Stream&, ConstTensorView, int, TensorView) = 0;
-  virtual void do_draw_tokens(Stream&, ConstTensorView, int, Replacement, Live<StepRng>,
+  virtual void do_draw_tokens(Stream&, ConstTensorView, int, Replacement, DeviceScalar<StepRng>,
                               std::uint64_t, TensorView) = 0;
 };
 

@@ -80,7 +80,7 @@ void CpuOps::do_embed(Stream& stream, ConstTensorView table, ConstTensorView id,
 }
 
 void CpuOps::do_store_kv(Stream& stream, ConstTensorView k, ConstTensorView v,
-                         Live<std::int64_t> prefix, std::int64_t first_node, KvView kv) {
+                         DeviceScalar<std::int64_t> prefix, std::int64_t first_node, KvView kv) {
   queue(stream, 0,
         [=, this](std::byte*) { cpu::store_kv(pool_, k, v, prefix.now() + first_node, kv); });
 }
@@ -117,7 +117,8 @@ void CpuOps::do_top_tokens(Stream& stream, ConstTensorView logits, int count, Te
 }
 
 void CpuOps::do_draw_tokens(Stream& stream, ConstTensorView q, int count, Replacement replacement,
-                            Live<StepRng> rng, std::uint64_t first_index, TensorView token) {
+                            DeviceScalar<StepRng> rng, std::uint64_t first_index,
+                            TensorView token) {
   queue(stream, sampling_scratch_bytes(q.dim(1), pool_.size()), [=, this](std::byte* scratch) {
     cpu::draw_tokens(pool_, scratch, q, count, replacement, rng.now(), first_index, token);
   });

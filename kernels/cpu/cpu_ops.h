@@ -28,13 +28,13 @@ class CpuOps final : public Ops {
   void do_rope(Stream&, TensorView qk, ConstTensorView position, const Rope&) override;
   void do_swiglu(Stream&, ConstTensorView gate, ConstTensorView up, TensorView y) override;
   void do_embed(Stream&, ConstTensorView table, ConstTensorView id, TensorView y) override;
-  void do_store_kv(Stream&, ConstTensorView k, ConstTensorView v, Live<std::int64_t> prefix,
+  void do_store_kv(Stream&, ConstTensorView k, ConstTensorView v, DeviceScalar<std::int64_t> prefix,
                    std::int64_t first_node, KvView) override;
   void do_keep_kv(Stream&, ConstTensorView path, std::int64_t first_slot, KvView) override;
   void do_attend(Stream&, const TreeAttention&) override;
   void do_probabilities(Stream&, ConstTensorView logits, Sampling, TensorView p) override;
   void do_top_tokens(Stream&, ConstTensorView logits, int count, TensorView token) override;
-  void do_draw_tokens(Stream&, ConstTensorView q, int count, Replacement, Live<StepRng>,
+  void do_draw_tokens(Stream&, ConstTensorView q, int count, Replacement, DeviceScalar<StepRng>,
                       std::uint64_t first_index, TensorView token) override;
 
   /// Queues body(scratch), which then has the pool and `bytes` of scratch to itself.

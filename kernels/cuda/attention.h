@@ -14,7 +14,7 @@ namespace canopy::cuda {
 struct TreeMask {
   const std::uint64_t* ancestors;  // [n, words]; null: a causal chain
   std::int64_t words;
-  Live<std::int64_t> prefix;
+  DeviceScalar<std::int64_t> prefix;
   std::int64_t first_node;
 
   /// Slots that row `row` may see lie below this.

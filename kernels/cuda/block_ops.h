@@ -175,8 +175,8 @@ class BlockOps : public Ops {
             row_grid(id.dim(0), table.dim(1)));
   }
 
-  void do_store_kv(Stream& stream, ConstTensorView k, ConstTensorView v, Live<std::int64_t> prefix,
-                   std::int64_t first_node, KvView kv) override {
+  void do_store_kv(Stream& stream, ConstTensorView k, ConstTensorView v,
+                   DeviceScalar<std::int64_t> prefix, std::int64_t first_node, KvView kv) override {
     const auto store = [&](const ConstTensorView& from, const TensorView& to) {
       launch_(stream,
               StoreRows{at(from), from.dim(1), from.dim(2), to.dim(1), prefix, first_node,
@@ -251,7 +251,8 @@ class BlockOps : public Ops {
   }
 
   void do_draw_tokens(Stream& stream, ConstTensorView q, int count, Replacement replacement,
-                      Live<StepRng> rng, std::uint64_t first_index, TensorView token) override {
+                      DeviceScalar<StepRng> rng, std::uint64_t first_index,
+                      TensorView token) override {
     const DrawTokens kernel{
         at(q), q.dim(1), count, replacement, rng, first_index, at<std::int32_t>(token)};
     launch_(stream, kernel, kernel.grid(q.dim(0)));

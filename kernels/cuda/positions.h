@@ -39,7 +39,7 @@ struct RotatePairs {
 struct StoreRows {
   const float* from;  // [rows, heads, head_dim]
   std::int64_t heads, head_dim, slots;
-  Live<std::int64_t> prefix;
+  DeviceScalar<std::int64_t> prefix;
   std::int64_t first_node;
   DType dtype;
   std::byte* cache;  // [heads, slots, head_dim]

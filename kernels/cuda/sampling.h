@@ -203,7 +203,7 @@ struct DrawTokens {
   std::int64_t vocab;
   int count;
   Replacement replacement;
-  Live<StepRng> rng;
+  DeviceScalar<StepRng> rng;
   std::uint64_t first_index;
   std::int32_t* token;
 

@@ -85,7 +85,7 @@ Estimate ratio(const std::vector<Tally>& tallies) {
 
 /// A method's line of the table.
 struct Row {
-  Spec spec;
+  SpeculationMethod method;
   int tree_size = 1, tree_depth = 1, sequences = 1;
   Estimate tokens = {}, outside_loops = {};  // per step
   double predicted_tokens = 0;               // 0: the acceptance vector says nothing of this method
@@ -99,7 +99,7 @@ struct Row {
 
 json row_json(const Row& r) {
   const auto known = [](double value) { return value > 0 ? json(value) : json(); };
-  return {{"method", name(r.spec)},
+  return {{"method", name(r.method)},
           {"tree_size", r.tree_size},
           {"tree_depth", r.tree_depth},
           {"sequences", r.sequences},
@@ -155,7 +155,7 @@ void print(const std::vector<Row>& rows) {
     return or_dash(known.is_null() ? 0 : known.get<double>(), 2);
   };
   for (const Row& r : rows)
-    std::printf("%-10s %5d %5d  %5.2f +- %-5.2f %9s %9s  %9.4f %9s %7s  %8s %10s\n", name(r.spec),
+    std::printf("%-10s %5d %5d  %5.2f +- %-5.2f %9s %9s  %9.4f %9s %7s  %8s %10s\n", name(r.method),
                 r.tree_size, r.tree_depth, r.tokens.mean, r.tokens.half_width(),
                 or_dash(r.outside_loops.mean, 2).c_str(), or_dash(r.predicted_tokens, 2).c_str(),
                 r.seconds, or_dash(r.predicted_seconds, 4).c_str(),
@@ -163,33 +163,35 @@ void print(const std::vector<Row>& rows) {
                 joules(r).c_str(), format_size(static_cast<std::uint64_t>(r.bytes)).c_str());
 }
 
-std::vector<Spec> parse_methods(const std::string& text) {
-  std::vector<Spec> methods;
+std::vector<SpeculationMethod> parse_methods(const std::string& text) {
+  std::vector<SpeculationMethod> methods;
   if (text == "all") {
-    for (const auto& [spec, unused] : kSpecNames)
-      if (spec != Spec::kAuto) methods.push_back(spec);
+    for (const auto& [method, unused] : kSpeculationMethodNames)
+      if (method != SpeculationMethod::kAuto) methods.push_back(method);
     return methods;
   }
   std::istringstream in(text);
   for (std::string word; std::getline(in, word, ',');)
-    methods.push_back(parse_spec("--methods", word));
+    methods.push_back(parse_method("--methods", word));
   if (methods.empty()) throw UsageError("--methods: names none");
   return methods;
 }
 
-bool is_tree(Spec spec) { return spec != Spec::kNone && spec != Spec::kChain; }
+bool is_tree(SpeculationMethod method) {
+  return method != SpeculationMethod::kNone && method != SpeculationMethod::kChain;
+}
 
 /// What one method is asked for, so that all have about as many nodes where a size is given: a
 /// chain exactly as many, without a size the length that generate would take.
-PlanRequest request_for(const PlanRequest& common, Spec spec) {
+PlanRequest request_for(const PlanRequest& common, SpeculationMethod method) {
   constexpr int kLength = 8;  // of a sequence, as SpecInfer's (arXiv:2402.12374, Sec. 4)
   PlanRequest request = common;
-  request.spec = spec;
-  if (!is_tree(spec)) {
+  request.method = method;
+  if (!is_tree(method)) {
     request.shape.reset();
     request.tree_levels = 0;
-    if (spec == Spec::kNone) request.tree_size = 0;
-  } else if (has_fixed_shape(spec) && !request.shape && request.tree_size > 0) {
+    if (method == SpeculationMethod::kNone) request.tree_size = 0;
+  } else if (has_fixed_shape(method) && !request.shape && request.tree_size > 0) {
     request.shape = TreeShape::sequences(std::max(1, (request.tree_size - 1) / kLength),
                                          std::min(kLength, request.tree_size - 1));
   }
@@ -198,16 +200,16 @@ PlanRequest request_for(const PlanRequest& common, Spec spec) {
 
 /// Each method with the numbers of nodes that it runs with, one after another; 0: as generate has
 /// it. A chain has those of the trees beside its own.
-std::vector<std::pair<Spec, int>> runs_of(const std::vector<Spec>& methods,
-                                          const std::vector<int>& sizes,
-                                          const std::optional<TreeShape>& shape) {
-  std::vector<std::pair<Spec, int>> runs;
-  for (const Spec spec : methods) {
-    if (!is_tree(spec)) runs.emplace_back(spec, 0);
-    if (spec == Spec::kNone) continue;
+std::vector<std::pair<SpeculationMethod, int>> runs_of(
+    const std::vector<SpeculationMethod>& methods, const std::vector<int>& sizes,
+    const std::optional<TreeShape>& shape) {
+  std::vector<std::pair<SpeculationMethod, int>> runs;
+  for (const SpeculationMethod method : methods) {
+    if (!is_tree(method)) runs.emplace_back(method, 0);
+    if (method == SpeculationMethod::kNone) continue;
     for (const int size : sizes) {
-      const int nodes = spec == Spec::kChain && shape ? shape->size() : size;
-      if (is_tree(spec) || nodes > 0) runs.emplace_back(spec, nodes);
+      const int nodes = method == SpeculationMethod::kChain && shape ? shape->size() : size;
+      if (is_tree(method) || nodes > 0) runs.emplace_back(method, nodes);
     }
   }
   return runs;
@@ -242,15 +244,15 @@ class Bench {
   std::size_t prompts() const { return prompts_.size(); }
   const EnergyMeter& energy() const { return energy_; }
 
-  Row measure(Spec spec, int tree_size) {
+  Row measure(SpeculationMethod method, int tree_size) {
     EngineOptions options = options_;
     options.plan.tree_size = tree_size;
-    options.plan = request_for(options.plan, spec);
+    options.plan = request_for(options.plan, method);
     Engine engine(
         open(), options,
         [&](std::uint64_t done, std::uint64_t all) { progress_.show_loading(done, all); }, stop_);
     const Plan& plan = engine.plan();
-    Row row{.spec = spec,
+    Row row{.method = method,
             .tree_size = plan.policy.shape.size(),
             .tree_depth = plan.policy.shape.levels(),
             .sequences = plan.max_sequences};
@@ -260,7 +262,7 @@ class Bench {
     const auto together = static_cast<std::size_t>(plan.max_sequences);
     for (std::size_t first = 0; first < prompts_.size(); first += together) {
       const std::size_t count = std::min(together, prompts_.size() - first);
-      const BatchReport report = run(engine, spec, first, count);
+      const BatchReport report = run(engine, method, first, count);
       for (const GenerateReport& text : report.texts) add(text, all, outside);
       decode += report.decode;
       compute += report.compute;
@@ -285,8 +287,8 @@ class Bench {
     row.predicted_compute = predicted.cost.compute.count();
     row.predicted_drafting = predicted.cost.draft.count();
     // The vector was measured with Sequoia's drawing, at temperature 0 with the draft's best.
-    const bool known = options.plan.temperature == 0 || spec == Spec::kSequoia ||
-                       spec == Spec::kChain || spec == Spec::kNone;
+    const bool known = options.plan.temperature == 0 || method == SpeculationMethod::kSequoia ||
+                       method == SpeculationMethod::kChain || method == SpeculationMethod::kNone;
     if (known) {
       row.predicted_tokens = predicted.tokens;
       row.predicted_seconds = predicted.per_token().count();
@@ -299,7 +301,7 @@ class Bench {
  private:
   ModelFiles open() const { return open_speculating_models(values_, options_); }
 
-  BatchReport run(Engine& engine, Spec spec, std::size_t first, std::size_t count) {
+  BatchReport run(Engine& engine, SpeculationMethod method, std::size_t first, std::size_t count) {
     std::vector<GenerateRequest> requests(count);
     for (std::size_t i = 0; i < count; ++i) {
       GenerateRequest& r = requests[i];
@@ -313,9 +315,10 @@ class Bench {
     GenerateEvents events;
     events.on_step = [&](const StepProgress& step) {
       if (step.new_tokens > 0 || progress_.wants_glimpse())
-        progress_.show(std::string(name(spec)) + ": prompt " + std::to_string(first + 1) + " of " +
-                       std::to_string(prompts_.size()) + ", " + std::to_string(step.total_tokens) +
-                       " tokens in " + std::to_string(step.step) + " steps");
+        progress_.show(std::string(name(method)) + ": prompt " + std::to_string(first + 1) +
+                       " of " + std::to_string(prompts_.size()) + ", " +
+                       std::to_string(step.total_tokens) + " tokens in " +
+                       std::to_string(step.step) + " steps");
     };
     BatchReport report = engine.generate(requests, events, stop_);
     if (stop_.stop_requested()) throw Stopped();
@@ -359,7 +362,7 @@ int run_bench_decode(const std::vector<std::string>& words) {
   if (!values["spec"].defaulted()) throw UsageError("--spec: bench decode takes --methods");
   EngineOptions options = engine_options(values);
   set_speculation(values, options);
-  const std::vector<Spec> methods = parse_methods(values["methods"].as<std::string>());
+  const std::vector<SpeculationMethod> methods = parse_methods(values["methods"].as<std::string>());
   std::vector<int> sizes{options.plan.tree_size};
   if (values.count("tree-sizes")) {
     if (values.count("tree-size") + values.count("tree"))
@@ -382,8 +385,8 @@ int run_bench_decode(const std::vector<std::string>& words) {
     prompts = bench.prompts();
     acceptance = bench.acceptance_from();
     print_energy_note(bench.energy());
-    for (const auto& [spec, size] : runs) {
-      rows.push_back(bench.measure(spec, size));
+    for (const auto& [method, size] : runs) {
+      rows.push_back(bench.measure(method, size));
       missing = bench.energy().missing();
     }
     bench.end();

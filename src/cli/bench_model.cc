@@ -209,7 +209,7 @@ json row_json(const Test& test, const Bench& bench, const std::string& model) {
            {"memory_bytes", plan.memory},
            {"resident_bytes", plan.resident_bytes},
            {"sweep_bytes", plan.sweep_bytes},
-           {"spec", name(plan.spec)},
+           {"spec", name(plan.method)},
            {"tree_size", plan.policy.shape.size()},
            {"tree_depth", plan.policy.shape.levels()},
            {"n_prompt", test.prefill ? test.tokens : 0},
@@ -231,7 +231,7 @@ json row_json(const Test& test, const Bench& bench, const std::string& model) {
 
 void print_markdown(const std::vector<json>& rows) {
   std::printf(
-      "| model | size | params | budget | threads | spec | nodes | test | t/s | tokens/step | "
+      "| model | size | params | budget | threads | method | nodes | test | t/s | tokens/step | "
       "J/token | link busy |\n|---|--:|--:|--:|--:|---|--:|--:|--:|--:|--:|--:|\n");
   for (const json& r : rows) {
     const auto number = [&](const char* key, double scale, const char* unit) {

@@ -269,7 +269,7 @@ class Bench {
     PlanRequest& plan = options.plan;
     plan.acceptance = options.synthetic_acceptance = acceptance_;
     plan.shape = best_tree(size, std::min(size, depth_), acceptance_);
-    plan.spec = size == 1 ? Spec::kNone : Spec::kSequoia;
+    plan.method = size == 1 ? SpeculationMethod::kNone : SpeculationMethod::kSequoia;
     if (cost_) plan.cost = &*cost_;
     options.energy = &energy_;
     return options;

@@ -132,7 +132,7 @@ json costs_json(const Engine& engine, const BatchReport& report) {
       {"checksums", report.link.checksums.count() > 0 ? per_decode(report.link.checksums) : json()},
       {"peak_memory_bytes", peak_resident_memory()},
       {"plan",
-       {{"spec", name(plan.spec)},
+       {{"spec", name(plan.method)},
         {"max_sequences", plan.max_sequences},
         {"tree_size", plan.policy.shape.size()},
         {"tree_depth", plan.policy.shape.levels()},

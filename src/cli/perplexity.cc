@@ -51,7 +51,7 @@ int run_perplexity(const std::vector<std::string>& words) {
   PlanRequest& plan = options.plan;
   plan.context = static_cast<int>(std::min<std::size_t>(
       plan.context == 0 ? kWindow : static_cast<std::size_t>(plan.context), tokens.size()));
-  plan.spec = Spec::kNone;
+  plan.method = SpeculationMethod::kNone;
   plan.max_prompt = plan.context;
   plan.logit_rows = plan.context - 1;
 

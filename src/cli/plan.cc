@@ -133,7 +133,8 @@ ModelFiles open_planned(const po::variables_map& values, const EngineOptions& op
     return lay_out_random_checkpoint(parse_model_shape(name), LayerBytes::kOwn, name);
   };
   ModelFiles models{laid_out(target), std::nullopt, nullptr};
-  if (options.plan.spec != Spec::kNone && !draft.empty()) models.draft = laid_out(draft);
+  if (options.plan.method != SpeculationMethod::kNone && !draft.empty())
+    models.draft = laid_out(draft);
   if (models.draft) require_same_vocabulary(models.target.config(), models.draft->config());
   return models;
 }
@@ -241,7 +242,7 @@ int run_plan(const std::vector<std::string>& words) {
     print(plan, assumed.profile, assumed.acceptance_from, remedies);
   } else {
     json out{{"plan", candidate_json(plan.prediction->best)},
-             {"spec", name(plan.spec)},
+             {"spec", name(plan.method)},
              {"memory_bytes", plan.memory},
              {"planned_bytes", plan.total()},
              {"machine", assumed.profile.machine},

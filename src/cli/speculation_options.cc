@@ -16,17 +16,18 @@ namespace canopy::cli {
 
 namespace po = boost::program_options;
 
-Spec parse_spec(std::string_view flag, const std::string& text) {
+SpeculationMethod parse_method(std::string_view flag, const std::string& text) {
   std::string known;
-  for (const auto& [spec, name] : kSpecNames) {
-    if (text == name) return spec;
+  for (const auto& [method, name] : kSpeculationMethodNames) {
+    if (text == name) return method;
     known += (known.empty() ? "" : ", ") + std::string(name);
   }
   throw UsageError(std::string(flag) + ": '" + text + "' is none of " + known);
 }
 
-bool has_fixed_shape(Spec spec) {
-  return spec == Spec::kSpecInfer || spec == Spec::kSpecTr || spec == Spec::kNaive;
+bool has_fixed_shape(SpeculationMethod method) {
+  return method == SpeculationMethod::kSpecInfer || method == SpeculationMethod::kSpecTr ||
+         method == SpeculationMethod::kNaive;
 }
 
 namespace {
@@ -69,24 +70,26 @@ po::options_description speculation_flags() {
 
 void set_speculation(const po::variables_map& values, EngineOptions& options) {
   PlanRequest& plan = options.plan;
-  const Spec spec = plan.spec = parse_spec("--spec", values["spec"].as<std::string>());
+  const SpeculationMethod method = plan.method =
+      parse_method("--spec", values["spec"].as<std::string>());
   const bool draft = values.count("model-draft") > 0;
-  if (spec != Spec::kAuto && spec != Spec::kNone && !draft)
-    throw UsageError("--spec " + std::string(name(spec)) + ": needs a draft model, -md");
+  if (method != SpeculationMethod::kAuto && method != SpeculationMethod::kNone && !draft)
+    throw UsageError("--spec " + std::string(name(method)) + ": needs a draft model, -md");
   const bool sized = values.count("tree-size") + values.count("tree-depth") > 0;
-  if ((sized || values.count("tree")) && (spec == Spec::kNone || !draft))
+  if ((sized || values.count("tree")) && (method == SpeculationMethod::kNone || !draft))
     throw UsageError("--tree, --tree-size, --tree-depth: there is no tree without speculation");
   if (sized && values.count("tree"))
     throw UsageError("--tree: a shape has its size and depth; leave out --tree-size, --tree-depth");
-  if (sized && has_fixed_shape(spec))
-    throw UsageError("--tree-size, --tree-depth: " + std::string(name(spec)) +
+  if (sized && has_fixed_shape(method))
+    throw UsageError("--tree-size, --tree-depth: " + std::string(name(method)) +
                      " has no best tree; give --tree 5x8, say");
-  if (values.count("tree") && spec == Spec::kChain)
+  if (values.count("tree") && method == SpeculationMethod::kChain)
     throw UsageError("--tree: a chain has its shape; its length is --tree-size");
-  if (values.count("tree-depth") && spec == Spec::kChain)
+  if (values.count("tree-depth") && method == SpeculationMethod::kChain)
     throw UsageError("--tree-depth: a chain is as deep as --tree-size says");
   // A tree that is asked for is grown, whatever is predicted of it.
-  if (spec == Spec::kAuto && (sized || values.count("tree"))) plan.spec = Spec::kSequoia;
+  if (method == SpeculationMethod::kAuto && (sized || values.count("tree")))
+    plan.method = SpeculationMethod::kSequoia;
   if (values.count("tree")) plan.shape = parse_tree(values["tree"].as<std::string>());
   for (const char* flag : {"tree-size", "tree-depth"})
     if (values.count(flag) && values[flag].as<int>() > kMostTreeNodes)
@@ -98,7 +101,8 @@ void set_speculation(const po::variables_map& values, EngineOptions& options) {
 }
 
 ModelFiles open_speculating_models(const po::variables_map& values, const EngineOptions& options) {
-  const bool speculate = options.plan.spec != Spec::kNone && values.count("model-draft") > 0;
+  const bool speculate =
+      options.plan.method != SpeculationMethod::kNone && values.count("model-draft") > 0;
   ModelFiles models = open_models(values["model"].as<std::string>(),
                                   speculate ? values["model-draft"].as<std::string>() : "");
   if (!models.draft || !options.plan.shape) return models;

@@ -94,7 +94,7 @@ Engine::Impl::Impl(ModelFiles files, const EngineOptions& options, const LoadPro
   caches.resize(static_cast<std::size_t>(plan.max_sequences));
   const ModelConfig& t = models.target.config();
   target_weights = make_target_weights(options, progress, stop);  // first: its ring fills meanwhile
-  if (plan.spec != Spec::kNone) {
+  if (plan.method != SpeculationMethod::kNone) {
     const ModelConfig& d = models.draft->config();
     draft_weights = load_resident(*device, *models.draft, notes, progress, stop);
     if (trace) draft_times = &time(draft_weights, Trace::Lane::kDraft);
@@ -254,7 +254,7 @@ Engine::Loss Engine::loss(std::span<const TokenId> text, int context,
     text = text.subspan(window.size());
     kv.truncate(0);
     const auto all = std::span(position).first(window.size());
-    const SweepPart part{{window, all, {}, 0, all.first(window.size() - 1)}, &kv, 0};
+    const SequenceRows part{{window, all, {}, 0, all.first(window.size() - 1)}, &kv, 0};
     const ConstTensorView logits = m.target->forward({&part, 1}, *m.compute, stop, on_unit);
     try {
       for (std::size_t i = 1; i < window.size(); ++i) {

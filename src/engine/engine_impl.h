@@ -104,7 +104,7 @@ struct Engine::Impl {
   void note_refused_graphs();  // by the device, once a text was generated
   /// Runs the sweep again and says in which unit the target's values cease to be finite. Always
   /// throws: Error, or Stopped.
-  [[noreturn]] void refuse_not_finite(std::span<const SweepPart> parts,
+  [[noreturn]] void refuse_not_finite(std::span<const SequenceRows> parts,
                                       const std::stop_token& stop);
   /// Looks whether the sequences, those of the next sweep, should have trees of another shape.
   void replan(std::span<Sequence> sequences);

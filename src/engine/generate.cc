@@ -11,11 +11,11 @@ namespace {
 
 /// One sequence's parts of a sweep and what they point to: its prompt first, if that has not been
 /// run, then the tree below it.
-struct SequenceParts {
+struct SequenceSweep {
   std::vector<std::int32_t> chain_position, position, rows;
   std::vector<std::uint64_t> bits;
 
-  SequenceParts(const Sequence& sequence, const TokenTree& tree, std::vector<SweepPart>& parts) {
+  SequenceSweep(const Sequence& sequence, const TokenTree& tree, std::vector<SequenceRows>& parts) {
     KvCache* const kv = sequence.caches->target.get();
     const auto ahead = static_cast<int>(sequence.behind.size());
     const int base = kv->length();
@@ -97,8 +97,8 @@ std::vector<Engine::Impl::Step> Engine::Impl::step(std::span<Sequence> sequences
   const auto grown = Clock::now();
   drafting = grown - begun;
 
-  std::vector<SweepPart> parts;
-  std::vector<SequenceParts> storage;
+  std::vector<SequenceRows> parts;
+  std::vector<SequenceSweep> storage;
   storage.reserve(sequences.size());  // parts point into it
   for (std::size_t i = 0; i < sequences.size(); ++i)
     storage.emplace_back(sequences[i], drafts[i].tree, parts);
@@ -112,8 +112,8 @@ std::vector<Engine::Impl::Step> Engine::Impl::step(std::span<Sequence> sequences
     try {
       steps.push_back(conclude(sequences[i], drafts[i], logits.rows(row, nodes)));
     } catch (const NotFinite&) {  // nothing of this sequence is committed yet
-      std::vector<SweepPart> own;
-      const SequenceParts again(sequences[i], drafts[i].tree, own);
+      std::vector<SequenceRows> own;
+      const SequenceSweep again(sequences[i], drafts[i].tree, own);
       refuse_not_finite(own, stop);
     }
     tokens += steps.back().tokens.size();

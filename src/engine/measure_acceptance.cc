@@ -65,7 +65,7 @@ std::vector<AcceptanceRun> Engine::measure_acceptance(
 
     std::vector<std::vector<std::int32_t>> positions;
     std::vector<std::int32_t> last(probes.size());
-    std::vector<SweepPart> parts;
+    std::vector<SequenceRows> parts;
     for (std::size_t i = 0; i < probes.size(); ++i) {
       const auto pending = probes[i].pending();
       positions.push_back(counting(static_cast<int>(probes[i].run), pending.size()));

@@ -170,7 +170,7 @@ class Measurement {
     }
     KvCache& kv = *m_.caches.front().target;
     pretend(kv, text);
-    const SweepPart part{{tokens, position, {}, 0, all}, &kv, 0};
+    const SequenceRows part{{tokens, position, {}, 0, all}, &kv, 0};
     const ConstTensorView logits = m_.target->forward({&part, 1}, *m_.compute, stop_);
     m_.compute->synchronize();
     return logits;
@@ -301,7 +301,7 @@ HardwareProfile measure_hardware(const ModelFiles& models, const EngineOptions& 
   probe.plan.resident_layers.reset();
   probe.plan.from_disk = true;
   probe.plan.temperature = 0.6;
-  probe.plan.spec = models.draft ? Spec::kSequoia : Spec::kNone;
+  probe.plan.method = models.draft ? SpeculationMethod::kSequoia : SpeculationMethod::kNone;
   const std::size_t free = system_memory().free();
   std::optional<Engine> engine;
   for (int rows = kRows.back(); !engine; rows /= 2) {

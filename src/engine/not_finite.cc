@@ -24,7 +24,7 @@ std::string name(const Unit& unit) {
 
 }  // namespace
 
-void Engine::Impl::refuse_not_finite(std::span<const SweepPart> parts,
+void Engine::Impl::refuse_not_finite(std::span<const SequenceRows> parts,
                                      const std::stop_token& stop) {
   std::vector<float> values;
   const auto all_finite = [&] {

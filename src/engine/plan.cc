@@ -32,12 +32,15 @@ Acceptance acceptance_of(const PlanRequest& request) {
 
 /// The tree, where nothing is left to choose: a given one, none, or the one shape of a method.
 /// `vocab`: tokens that both models know.
-std::optional<TreeShape> given_shape(const PlanRequest& request, Spec spec, int vocab) {
+std::optional<TreeShape> given_shape(const PlanRequest& request, SpeculationMethod method,
+                                     int vocab) {
   if (request.probe) return TreeShape::branching(std::array{std::min(kProbeChildren, vocab)});
-  if (spec == Spec::kNone) return TreeShape();
+  if (method == SpeculationMethod::kNone) return TreeShape();
   if (request.shape) return request.shape;
-  if (spec == Spec::kChain && request.tree_size != 0) return TreeShape::chain(request.tree_size);
-  if (spec == Spec::kSpecInfer || spec == Spec::kSpecTr || spec == Spec::kNaive)
+  if (method == SpeculationMethod::kChain && request.tree_size != 0)
+    return TreeShape::chain(request.tree_size);
+  if (method == SpeculationMethod::kSpecInfer || method == SpeculationMethod::kSpecTr ||
+      method == SpeculationMethod::kNaive)
     return TreeShape::sequences(kSequences, kSequenceLength);
   if (request.tree_size != 0 && request.tree_levels != 0)
     return best_tree(request.tree_size, request.tree_levels, acceptance_of(request));
@@ -52,16 +55,16 @@ std::uint64_t sum_of(const std::vector<LedgerEntry>& ledger) {
 
 /// At temperature 0 independent draws would all be the same token, and draws without replacement
 /// arbitrary after the first: the draft's best tokens are every method's children.
-Drawing choose_drawing(Spec spec, double temperature) {
+Drawing choose_drawing(SpeculationMethod method, double temperature) {
   if (temperature == 0) return Drawing::kTopK;
-  switch (spec) {
-    case Spec::kSpecInfer:
+  switch (method) {
+    case SpeculationMethod::kSpecInfer:
       return Drawing::kSpecInfer;
-    case Spec::kSpecTr:
+    case SpeculationMethod::kSpecTr:
       return Drawing::kSpecTr;
-    case Spec::kNaive:
+    case SpeculationMethod::kNaive:
       return Drawing::kNaive;
-    case Spec::kTopK:
+    case SpeculationMethod::kTopK:
       return Drawing::kTopK;
     default:
       return Drawing::kSequoia;
@@ -75,19 +78,19 @@ struct DraftModel {
 };
 
 /// Everything but the target's weights, for `sequences` trees that share a sweep.
-Plan lay_out(const PlanRequest& request, Spec spec, bool adaptive, const TreeShape& shape,
-             int sequences, const ModelConfig& t, const std::optional<DraftModel>& draft,
-             std::uint64_t process_bytes, const Ops& ops) {
+Plan lay_out(const PlanRequest& request, SpeculationMethod method, bool adaptive,
+             const TreeShape& shape, int sequences, const ModelConfig& t,
+             const std::optional<DraftModel>& draft, std::uint64_t process_bytes, const Ops& ops) {
   Plan plan;
   plan.memory = request.memory;
   const DType kv = request.kv.value_or(request.device_memory ? DType::kF16 : DType::kF32);
   plan.kv = {kv, kv};
-  plan.spec = spec;
+  plan.method = method;
   plan.max_sequences = sequences;
   plan.max_prompt = request.max_prompt;
   plan.probe = request.probe;
   plan.policy.shape = shape;
-  plan.policy.drawing = choose_drawing(plan.spec, request.temperature);
+  plan.policy.drawing = choose_drawing(plan.method, request.temperature);
   plan.policy.max_requests = sequences;
   if (adaptive && shape.size() > 1) {
     // For trees of other depths that the text may ask for later.
@@ -121,7 +124,7 @@ Plan lay_out(const PlanRequest& request, Spec spec, bool adaptive, const TreeSha
     ledger.push_back({std::move(what), bytes});
   };
   std::size_t scratch = ops.scratch_bytes(Transformer::workload(t, plan.target_limits));
-  if (plan.spec != Spec::kNone) {
+  if (plan.method != SpeculationMethod::kNone) {
     const ModelConfig& d = draft->config;
     plan.policy.vocab = std::min(t.vocab, d.vocab);
     plan.draft_limits.max_logit_rows = DraftPolicy::widest_forward(plan.policy);
@@ -147,9 +150,10 @@ Plan lay_out(const PlanRequest& request, Spec spec, bool adaptive, const TreeSha
 
 }  // namespace
 
-const char* name(Spec spec) {
-  const auto* const named = std::find_if(kSpecNames.begin(), kSpecNames.end(),
-                                         [&](const auto& entry) { return entry.first == spec; });
+const char* name(SpeculationMethod method) {
+  const auto* const named =
+      std::find_if(kSpeculationMethodNames.begin(), kSpeculationMethodNames.end(),
+                   [&](const auto& entry) { return entry.first == method; });
   return named->second;
 }
 
@@ -200,17 +204,20 @@ Plan make_plan(const PlanRequest& asked_for, const Checkpoint& target, const Che
   PlanRequest request = asked_for;
   if (request.resident_layers) request.resident = weights.bytes_of_layers(*request.resident_layers);
   require(request.max_sequences >= 1, "a plan is for at least one sequence");
-  const Spec asked = request.spec == Spec::kAuto && draft == nullptr ? Spec::kNone : request.spec;
-  if (asked != Spec::kNone && draft == nullptr)
+  const SpeculationMethod asked = request.method == SpeculationMethod::kAuto && draft == nullptr
+                                      ? SpeculationMethod::kNone
+                                      : request.method;
+  if (asked != SpeculationMethod::kNone && draft == nullptr)
     throw Error("speculation (" + std::string(name(asked)) + ") needs a draft model");
-  require(!request.probe || asked != Spec::kNone, "acceptance is measured of a draft and a target");
+  require(!request.probe || asked != SpeculationMethod::kNone,
+          "acceptance is measured of a draft and a target");
   const std::optional<TreeShape> given = given_shape(
       request, asked, draft ? std::min(target.config().vocab, draft->config().vocab) : 0);
   const auto spec_of = [&](const TreeShape& shape) {
-    if (asked != Spec::kAuto) return asked;
-    return shape.size() == 1                ? Spec::kNone
-           : shape.levels() == shape.size() ? Spec::kChain
-                                            : Spec::kSequoia;
+    if (asked != SpeculationMethod::kAuto) return asked;
+    return shape.size() == 1                ? SpeculationMethod::kNone
+           : shape.levels() == shape.size() ? SpeculationMethod::kChain
+                                            : SpeculationMethod::kSequoia;
   };
   std::optional<DraftModel> draft_model;  // once: the planner tries hundreds of shapes
   if (draft)
@@ -235,9 +242,9 @@ Plan make_plan(const PlanRequest& asked_for, const Checkpoint& target, const Che
   input.sequences = request.max_sequences;
   input.nodes = request.tree_size;
   if (request.tree_levels != 0) input.max_levels = request.tree_levels;
-  input.plain = asked == Spec::kAuto;
-  input.chains = asked == Spec::kAuto || asked == Spec::kChain;
-  input.trees = asked != Spec::kChain;
+  input.plain = asked == SpeculationMethod::kAuto;
+  input.chains = asked == SpeculationMethod::kAuto || asked == SpeculationMethod::kChain;
+  input.trees = asked != SpeculationMethod::kChain;
   input.lay_out = [&](const TreeShape& shape, int sequences,
                       std::uint64_t ring) -> std::optional<WeightPlan> {
     const auto placed = place(beside(shape, sequences), ring);
@@ -261,7 +268,7 @@ Plan make_plan(const PlanRequest& asked_for, const Checkpoint& target, const Che
     if (choice) {
       shape = choice->best.shape;
       sequences = choice->best.sequences;
-    } else if (asked != Spec::kAuto) {
+    } else if (asked != SpeculationMethod::kAuto) {
       shape = TreeShape::chain(2);  // the least there is; it says what is missing
     }
   }

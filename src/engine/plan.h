@@ -16,7 +16,7 @@ namespace canopy {
 /// How text is speculated: a drawing with its rule, and the shape that goes with it if none is
 /// given. kChain: kSequoia's drawing on a chain. kAuto: of kSequoia, kChain and kNone what the
 /// planner predicts to be the fastest.
-enum class Spec : std::uint8_t {
+enum class SpeculationMethod : std::uint8_t {
   kAuto,
   kNone,
   kChain,
@@ -27,16 +27,16 @@ enum class Spec : std::uint8_t {
   kTopK
 };
 /// All of them, as a user names them.
-inline constexpr std::array<std::pair<Spec, const char*>, 8> kSpecNames{
-    {{Spec::kAuto, "auto"},
-     {Spec::kNone, "none"},
-     {Spec::kSequoia, "sequoia"},
-     {Spec::kChain, "chain"},
-     {Spec::kSpecInfer, "specinfer"},
-     {Spec::kSpecTr, "spectr"},
-     {Spec::kNaive, "naive"},
-     {Spec::kTopK, "topk"}}};
-const char* name(Spec spec);
+inline constexpr std::array<std::pair<SpeculationMethod, const char*>, 8> kSpeculationMethodNames{
+    {{SpeculationMethod::kAuto, "auto"},
+     {SpeculationMethod::kNone, "none"},
+     {SpeculationMethod::kSequoia, "sequoia"},
+     {SpeculationMethod::kChain, "chain"},
+     {SpeculationMethod::kSpecInfer, "specinfer"},
+     {SpeculationMethod::kSpecTr, "spectr"},
+     {SpeculationMethod::kNaive, "naive"},
+     {SpeculationMethod::kTopK, "topk"}}};
+const char* name(SpeculationMethod method);
 
 /// The paper's figures of acceptance go up to about as many.
 inline constexpr int kProbeChildren = 32;
@@ -50,7 +50,7 @@ struct LedgerEntry {
 
 /// What the engine will do with the memory it has. Plain data: print it, compare it.
 struct Plan {
-  Spec spec = Spec::kNone;
+  SpeculationMethod method = SpeculationMethod::kNone;
   DraftPolicy::Config policy;  // its shape is the root alone for kNone
   KvTypes kv;
   Transformer::Limits target_limits, draft_limits;
@@ -90,7 +90,7 @@ struct PlanRequest {
   std::uint64_t memory = 0;                    // bytes for the whole process
   std::optional<std::uint64_t> device_memory;  // bytes of a device that has memory of its own
   DriverShare driver = kGpuDriver;             // what its driver takes of them
-  Spec spec = Spec::kAuto;
+  SpeculationMethod method = SpeculationMethod::kAuto;
   std::optional<TreeShape> shape;  // the tree, if the planner is not to choose it
   int tree_size = 0;               // its nodes likewise, where not 0
   int tree_levels = 0;             // its most levels

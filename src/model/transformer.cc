@@ -44,7 +44,7 @@ struct Sizes {
 struct Segment {
   KvCache* kv;
   int first_row, rows;  // in the sweep's flat list of nodes
-  Live<std::int64_t> prefix;
+  DeviceScalar<std::int64_t> prefix;
   int first_node;           // as in TreeAttention
   std::size_t bits_offset;  // words into the bits buffer
   bool chain;
@@ -97,8 +97,8 @@ struct Transformer::Impl {
 
   /// Lays the parts out as one list of nodes, cut into chunks, and sends what is known of them to
   /// the device.
-  void lay_out(std::span<const SweepPart> parts, Stream& compute);
-  void check(const SweepPart& part) const;
+  void lay_out(std::span<const SequenceRows> parts, Stream& compute);
+  void check(const SequenceRows& part) const;
   void attention(const UnitWeights& w, int layer, Stream& compute);
   void mlp(const UnitWeights& w, Stream& compute);
   void embed(Stream& compute);
@@ -108,7 +108,7 @@ struct Transformer::Impl {
   auto or_abandon(Stream& compute, const Body& body);
 };
 
-void Transformer::Impl::check(const SweepPart& part) const {
+void Transformer::Impl::check(const SequenceRows& part) const {
   const TreeBatch& b = part.batch;
   const auto n = static_cast<int>(b.tokens.size());
   require(part.kv != nullptr && n > 0, "a sweep part needs tokens and a KV cache");
@@ -122,7 +122,7 @@ void Transformer::Impl::check(const SweepPart& part) const {
                   std::to_string(config.vocab));
   for (const std::int32_t row : b.logit_rows)
     require(row >= 0 && row < n, "a logit row is outside the batch");
-  const int end = part.kv->length() + part.ahead + b.first_node + n;
+  const int end = part.kv->length() + part.first_scratch_slot + b.first_node + n;
   if (end > part.kv->capacity())
     throw Error("the sequence needs " + std::to_string(end) + " slots and its KV cache has " +
                 std::to_string(part.kv->capacity()));
@@ -131,17 +131,17 @@ void Transformer::Impl::check(const SweepPart& part) const {
                 " slots and the model was set up for " + std::to_string(limits.max_context));
 }
 
-void Transformer::Impl::lay_out(std::span<const SweepPart> parts, Stream& compute) {
+void Transformer::Impl::lay_out(std::span<const SequenceRows> parts, Stream& compute) {
   uploaded->wait();  // the previous sweep's copies of the vectors below
   host_position.clear(), host_prefix.clear(), host_ids.clear(), host_tokens.clear();
   host_bits.clear(), chunks.clear();
-  for (const SweepPart& part : parts) {
+  for (const SequenceRows& part : parts) {
     check(part);
     const TreeBatch& b = part.batch;
     const auto n = static_cast<int>(b.tokens.size());
     const auto base = static_cast<int>(host_tokens.size());
-    const Live<std::int64_t> prefix_of_part(
-        part.kv->length() + part.ahead,
+    const DeviceScalar<std::int64_t> prefix_of_part(
+        part.kv->length() + part.first_scratch_slot,
         reinterpret_cast<const std::int64_t*>(prefix.data()) + host_prefix.size());
     host_prefix.push_back(prefix_of_part.value);
     for (const std::int32_t row : b.logit_rows) host_ids.push_back(base + row);
@@ -328,7 +328,7 @@ Workload Transformer::workload(const ModelConfig& config, const Limits& limits) 
   return w;
 }
 
-ConstTensorView Transformer::forward(std::span<const SweepPart> parts, Stream& compute,
+ConstTensorView Transformer::forward(std::span<const SequenceRows> parts, Stream& compute,
                                      std::stop_token stop, const OnUnit& on_unit) {
   prepare(parts, compute);
   return run(compute, std::move(stop), on_unit);
@@ -339,7 +339,7 @@ ConstTensorView Transformer::hidden() const {
                         impl_->config.dim);
 }
 
-void Transformer::prepare(std::span<const SweepPart> parts, Stream& compute) {
+void Transformer::prepare(std::span<const SequenceRows> parts, Stream& compute) {
   impl_->lay_out(parts, compute);
   impl_->or_abandon(compute, [&] { impl_->embed(compute); });
 }

@@ -23,11 +23,11 @@ struct TreeBatch {
 /// One sequence's share of a sweep. Several sequences may share one: each layer is then read once
 /// for all. Parts run in order, so a later part sees what an earlier one wrote to the same cache: a
 /// prompt and the first tree below it are two parts of one sweep, the second with the prompt as its
-/// `ahead`.
-struct SweepPart {
+/// `first_scratch_slot`.
+struct SequenceRows {
   TreeBatch batch;
   KvCache* kv = nullptr;
-  int ahead =
+  int first_scratch_slot =
       0;  // slots behind kv->length() that earlier parts of this sweep fill: they count as prefix
 };
 
@@ -63,7 +63,7 @@ class Transformer {
   /// a streamed model, of each that has arrived. A stop request ends the sweep at the next unit:
   /// throws Stopped; the caches' committed slots are intact. Whatever it throws, `compute` is idle
   /// by then.
-  ConstTensorView forward(std::span<const SweepPart> parts, Stream& compute,
+  ConstTensorView forward(std::span<const SequenceRows> parts, Stream& compute,
                           std::stop_token stop = {}, const OnUnit& on_unit = {});
 
   /// What enters the next unit: while a forward runs on_unit, the result of the units before; after
@@ -74,7 +74,7 @@ class Transformer {
   /// forward() in two halves, the second of which can be captured (Stream::capture) where weights
   /// rest: run() queues the same work after each prepare() of parts that differ in no more than
   /// their tokens, positions, bits and lengths of text.
-  void prepare(std::span<const SweepPart> parts, Stream& compute);
+  void prepare(std::span<const SequenceRows> parts, Stream& compute);
   ConstTensorView run(Stream& compute, std::stop_token stop = {}, const OnUnit& on_unit = {});
 
  private:

@@ -186,7 +186,7 @@ std::vector<std::vector<TokenId>> DraftPolicy::catch_up(Transformer& model,
       if (pending[r].size() > share) behind.push_back(r);
     if (behind.empty()) return pending;
     std::vector<std::vector<std::int32_t>> positions;
-    std::vector<SweepPart> parts;
+    std::vector<SequenceRows> parts;
     positions.reserve(behind.size());  // parts point into it
     for (const std::size_t r : behind) {
       positions.push_back(counting(requests[r].kv->length(), share));
@@ -206,7 +206,7 @@ ConstTensorView DraftPolicy::run_pending(Transformer& model, std::span<const Dra
                                          Stream& stream, const std::stop_token& stop) {
   std::vector<std::vector<std::int32_t>> positions(requests.size());
   std::vector<std::int32_t> last(requests.size());
-  std::vector<SweepPart> parts;
+  std::vector<SequenceRows> parts;
   for (std::size_t r = 0; r < requests.size(); ++r) {
     positions[r] = counting(requests[r].kv->length(), pending[r].size());
     last[r] = static_cast<std::int32_t>(pending[r].size()) - 1;
@@ -244,7 +244,7 @@ void DraftPolicy::prepare_level(Transformer& model, std::span<const DraftRequest
                                 std::span<const Draft> drafts, Stream& stream) {
   std::vector<std::vector<TokenId>> tokens(requests.size());
   std::vector<std::vector<std::int32_t>> positions(requests.size());
-  std::vector<SweepPart> parts;
+  std::vector<SequenceRows> parts;
   for (std::size_t r = 0; r < requests.size(); ++r) {
     for (int i = 0; i < level.count; ++i)
       tokens[r].push_back(drafts[r].tree.token(layout_.inner[at(level.first + i)]));

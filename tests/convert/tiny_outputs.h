@@ -37,7 +37,7 @@ inline std::vector<float> logits_of(const Checkpoint& checkpoint, const ModelCon
   for (int i = 0; i < kTokens; ++i) tokens.push_back(i * 31 % config.vocab);
   std::vector<std::int32_t> position(kTokens);
   std::iota(position.begin(), position.end(), 0);
-  const SweepPart part{{tokens, position, {}, 0, position}, &kv};
+  const SequenceRows part{{tokens, position, {}, 0, position}, &kv};
   const ConstTensorView logits = model.forward({&part, 1}, *compute);
   std::vector<float> out(logits.bytes() / sizeof(float));
   device->download(*compute, std::as_writable_bytes(std::span(out)), logits.data());

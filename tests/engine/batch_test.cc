@@ -15,14 +15,14 @@ constexpr int kTexts = 5;
 /// same however many share the sweep.
 class Batch : public TinyEngine {
  protected:
-  static Engine make(Spec spec, double temperature, int sequences) {
-    EngineOptions o = options(spec, 0, 0, temperature);
+  static Engine make(SpeculationMethod method, double temperature, int sequences) {
+    EngineOptions o = options(method, 0, 0, temperature);
     o.plan.max_sequences = sequences;
-    if (spec == Spec::kChain)
+    if (method == SpeculationMethod::kChain)
       o.plan.tree_size = 5;
-    else if (spec != Spec::kNone)
+    else if (method != SpeculationMethod::kNone)
       o.plan.shape = TreeShape::from_parents({-1, 0, 0, 0, 1, 1, 2, 4});
-    return Engine(models(spec != Spec::kNone), o);
+    return Engine(models(method != SpeculationMethod::kNone), o);
   }
   Batch() {
     for (unsigned i = 0; i < 12; ++i)
@@ -40,9 +40,9 @@ class Batch : public TinyEngine {
     }
     return all;
   }
-  static std::vector<GenerateReport> each_alone(Spec spec, double temperature,
+  static std::vector<GenerateReport> each_alone(SpeculationMethod method, double temperature,
                                                 std::span<const GenerateRequest> requests) {
-    Engine engine = make(spec, temperature, 1);
+    Engine engine = make(method, temperature, 1);
     std::vector<GenerateReport> texts;
     for (const GenerateRequest& r : requests) texts.push_back(engine.generate(r));
     return texts;
@@ -60,14 +60,14 @@ class Batch : public TinyEngine {
 };
 
 TEST_F(Batch, GivesEachPromptTheTextThatItHasAloneBitForBitWithEveryMethod) {
-  for (const auto& [spec, spec_name] : kSpecNames) {
-    if (spec == Spec::kAuto) continue;
+  for (const auto& [method, spec_name] : kSpeculationMethodNames) {
+    if (method == SpeculationMethod::kAuto) continue;
     for (const double temperature : {0.0, 1.0}) {
       SCOPED_TRACE(spec_name + std::string(" at temperature ") + std::to_string(temperature));
       std::vector<GenerateRequest> all = requests(kTexts, temperature);
       for (GenerateRequest& r : all) r.logprobs = 2;
-      const std::vector<GenerateReport> alone = each_alone(spec, temperature, all);
-      const BatchReport together = make(spec, temperature, kTexts).generate(all);
+      const std::vector<GenerateReport> alone = each_alone(method, temperature, all);
+      const BatchReport together = make(method, temperature, kTexts).generate(all);
       int most = 0, tokens = 0;
       for (std::size_t i = 0; i < all.size(); ++i) {
         EXPECT_EQ(together.texts[i].tokens, alone[i].tokens) << "text " << i;
@@ -85,12 +85,12 @@ TEST_F(Batch, GivesEachPromptTheTextThatItHasAloneBitForBitWithEveryMethod) {
 
 TEST_F(Batch, OfMoreTextsThanShareASweepLetsTheNextTakeTheCachesOfOneThatEnded) {
   const std::vector<GenerateRequest> all = requests(12, 1.0);
-  const std::vector<GenerateReport> alone = each_alone(Spec::kSequoia, 1.0, all);
+  const std::vector<GenerateReport> alone = each_alone(SpeculationMethod::kSequoia, 1.0, all);
   int steps = 0;
   for (const GenerateReport& text : alone) steps += text.steps;
   for (const int sequences : {2, 3, 11}) {
     SCOPED_TRACE(sequences);
-    Engine engine = make(Spec::kSequoia, 1.0, sequences);
+    Engine engine = make(SpeculationMethod::kSequoia, 1.0, sequences);
     EXPECT_EQ(engine.plan().max_sequences, sequences);
     std::vector<std::size_t> done;
     GenerateEvents events;
@@ -115,12 +115,12 @@ TEST_F(Batch, OfMoreTextsThanShareASweepLetsTheNextTakeTheCachesOfOneThatEnded) 
 
 TEST_F(Batch, ATextThatEndsEarlyDoesNotDisturbTheOthers) {
   std::vector<GenerateRequest> all = requests(kTexts, 0.0);
-  const std::vector<GenerateReport> whole = each_alone(Spec::kSequoia, 0.0, all);
+  const std::vector<GenerateReport> whole = each_alone(SpeculationMethod::kSequoia, 0.0, all);
   const TokenId end = whole[2].tokens[3];
   ModelFiles files = models(true);
   files.tokenizer =
       std::make_unique<NumberTokenizer>(files.target.config().vocab, std::vector{end});
-  EngineOptions o = options(Spec::kSequoia, 8);
+  EngineOptions o = options(SpeculationMethod::kSequoia, 8);
   o.plan.max_sequences = kTexts;
   Engine engine(std::move(files), o);
   all[2].ignore_end = false;
@@ -136,7 +136,7 @@ TEST_F(Batch, ATextThatEndsEarlyDoesNotDisturbTheOthers) {
 }
 
 TEST_F(Batch, StoppedAnywhereKeepsWhatIsThereAndGoesOnWorking) {
-  Engine engine = make(Spec::kSequoia, 1.0, 3);
+  Engine engine = make(SpeculationMethod::kSequoia, 1.0, 3);
   const std::vector<GenerateRequest> all = requests(7, 1.0);
   const BatchReport whole = engine.generate(all);
   int units = 0;
@@ -174,8 +174,9 @@ TEST_F(Batch, StoppedAnywhereKeepsWhatIsThereAndGoesOnWorking) {
 TEST_F(Batch, SamplesOfOnePromptDifferAndDoNotDependOnHowManyThereAre) {
   std::vector<GenerateRequest> all(9, requests(1, 1.0).front());
   for (std::size_t i = 0; i < all.size(); ++i) all[i].sequence = static_cast<std::uint32_t>(i);
-  const BatchReport nine = make(Spec::kSequoia, 1.0, 9).generate(all);
-  const BatchReport four = make(Spec::kSequoia, 1.0, 2).generate(std::span(all).first(4));
+  const BatchReport nine = make(SpeculationMethod::kSequoia, 1.0, 9).generate(all);
+  const BatchReport four =
+      make(SpeculationMethod::kSequoia, 1.0, 2).generate(std::span(all).first(4));
   std::set<std::vector<TokenId>> texts;
   for (std::size_t i = 0; i < all.size(); ++i) texts.insert(nine.texts[i].tokens);
   EXPECT_EQ(texts.size(), all.size());
@@ -184,7 +185,7 @@ TEST_F(Batch, SamplesOfOnePromptDifferAndDoNotDependOnHowManyThereAre) {
 }
 
 TEST_F(Batch, ReadsTheWeightsOncePerSweepForAllOfIt) {
-  EngineOptions o = options(Spec::kNone);
+  EngineOptions o = options(SpeculationMethod::kNone);
   o.plan.resident = 0;
   o.plan.max_sequences = kTexts;
   Engine engine(models(false), o);
@@ -197,7 +198,7 @@ TEST_F(Batch, ReadsTheWeightsOncePerSweepForAllOfIt) {
 }
 
 TEST_F(Batch, RefusesAPromptThatDoesNotFitBeforeAnythingIsRun) {
-  Engine engine = make(Spec::kSequoia, 0.0, 2);
+  Engine engine = make(SpeculationMethod::kSequoia, 0.0, 2);
   std::vector<GenerateRequest> all = requests(3, 0.0);
   const std::vector<TokenId> long_prompt = prompt(0, 33);
   all[2].prompt = long_prompt;
@@ -211,21 +212,22 @@ TEST_F(Batch, RefusesAPromptThatDoesNotFitBeforeAnythingIsRun) {
 
 class BatchPlan : public Batch {
  protected:
-  static Plan plan(Spec spec, int sequences, std::uint64_t memory = 1u << 30, int tree = 0) {
-    PlanRequest request = options(spec, tree).plan;
+  static Plan plan(SpeculationMethod method, int sequences, std::uint64_t memory = 1u << 30,
+                   int tree = 0) {
+    PlanRequest request = options(method, tree).plan;
     request.max_sequences = sequences;
     request.memory = memory;
-    const ModelFiles files = models(spec != Spec::kNone);
+    const ModelFiles files = models(method != SpeculationMethod::kNone);
     return make_plan(request, files.target, files.draft ? &*files.draft : nullptr, 0,
                      make_device({})->ops());
   }
 };
 
 TEST_F(BatchPlan, HasRoomForAsManySequencesAsPayAndAreAskedFor) {
-  for (const auto& [spec, spec_name] : kSpecNames) {
+  for (const auto& [method, spec_name] : kSpeculationMethodNames) {
     SCOPED_TRACE(spec_name);
     for (const int sequences : {1, 2, 3, 7, 20, 1000}) {
-      const Plan p = plan(spec, sequences);
+      const Plan p = plan(method, sequences);
       const int nodes = p.policy.shape.size();
       EXPECT_GE(p.max_sequences, std::min(sequences, 2));
       EXPECT_LE(p.max_sequences, sequences);
@@ -233,11 +235,11 @@ TEST_F(BatchPlan, HasRoomForAsManySequencesAsPayAndAreAskedFor) {
       EXPECT_EQ(p.policy.max_requests, p.max_sequences);
     }
   }
-  EXPECT_EQ(plan(Spec::kSequoia, 4, 1u << 30, 16).policy.shape.size(), 16);
+  EXPECT_EQ(plan(SpeculationMethod::kSequoia, 4, 1u << 30, 16).policy.shape.size(), 16);
 }
 
 TEST_F(BatchPlan, AGivenTreeIsAsLargeAsItIsSoFewerShareASweep) {
-  PlanRequest request = options(Spec::kSequoia).plan;
+  PlanRequest request = options(SpeculationMethod::kSequoia).plan;
   request.shape = TreeShape::sequences(7, 9);  // 64 nodes
   request.max_sequences = 1000;
   request.memory = 1u << 30;
@@ -248,14 +250,15 @@ TEST_F(BatchPlan, AGivenTreeIsAsLargeAsItIsSoFewerShareASweep) {
 }
 
 TEST_F(BatchPlan, HasFewerSequencesWhereMemoryIsShortAndRefusesOnlyWhereOneDoesNotFit) {
-  const Plan one = plan(Spec::kSequoia, 1), many = plan(Spec::kSequoia, 8, 1u << 30, 16);
+  const Plan one = plan(SpeculationMethod::kSequoia, 1),
+             many = plan(SpeculationMethod::kSequoia, 8, 1u << 30, 16);
   EXPECT_EQ(many.max_sequences, 8);
   int before = 9;
   bool refused = false;
   std::set<int> seen;
   for (std::uint64_t memory = many.total(); !refused; memory -= 64 << 10) {
     const std::string why = error_of([&] {
-      const Plan p = plan(Spec::kSequoia, 8, memory, 16);
+      const Plan p = plan(SpeculationMethod::kSequoia, 8, memory, 16);
       EXPECT_LE(p.total(), memory);
       EXPECT_LE(p.max_sequences, before);
       seen.insert(before = p.max_sequences);

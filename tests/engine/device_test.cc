@@ -54,20 +54,22 @@ class DeviceTest : public WithUploads, public ::testing::WithParamInterface<std:
       if (device) *device = made.get();
       return made;
     };
-    return Engine(models(o.plan.spec != Spec::kNone), o);
+    return Engine(models(o.plan.method != SpeculationMethod::kNone), o);
   }
 };
 
 TEST_P(DeviceTest, TheTextIsTheSameWhereverWeightsRestAndWhateverTheTree) {
-  std::map<Spec, std::vector<TokenId>> texts;
+  std::map<SpeculationMethod, std::vector<TokenId>> texts;
   const std::vector<TokenId> p = prompt(1);
   for (const Way& way : kWays)
-    for (const Spec spec : {Spec::kNone, Spec::kChain, Spec::kSequoia}) {
+    for (const SpeculationMethod method :
+         {SpeculationMethod::kNone, SpeculationMethod::kChain, SpeculationMethod::kSequoia}) {
       // A GPU's products depend on the number of rows in their last bits, so that trees of another
       // size may turn a tie.
-      std::vector<TokenId>& expected = texts[GetParam() == "cuda" ? spec : Spec::kAuto];
-      SCOPED_TRACE(std::string(way.name) + ", " + name(spec));
-      EngineOptions o = options(spec, spec == Spec::kNone ? 0 : 9, 0);
+      std::vector<TokenId>& expected =
+          texts[GetParam() == "cuda" ? method : SpeculationMethod::kAuto];
+      SCOPED_TRACE(std::string(way.name) + ", " + name(method));
+      EngineOptions o = options(method, method == SpeculationMethod::kNone ? 0 : 9, 0);
       o.plan.resident = way.resident;
       o.plan.from_disk = way.from_disk;
       Engine engine = make_on(std::size_t{1} << 30, o);
@@ -89,7 +91,7 @@ TEST_P(DeviceTest, SampledTextIsTheSameWhereverWeightsRestAndHoweverKernelsAreLa
   for (const Way& way : kWays) {
     SCOPED_TRACE(way.name);
     for (const bool graphs : {true, false}) {
-      EngineOptions o = options(Spec::kSequoia, 12, 4, 0.8);
+      EngineOptions o = options(SpeculationMethod::kSequoia, 12, 4, 0.8);
       o.plan.resident = way.resident;
       o.plan.from_disk = way.from_disk;
       o.graphs = graphs;
@@ -106,7 +108,7 @@ TEST_P(DeviceTest, SampledTextIsTheSameWhereverWeightsRestAndHoweverKernelsAreLa
 TEST_P(DeviceTest, TakesNoMoreOfTheDeviceThanPlannedOnAnyBudget) {
   if (GetParam() == "cuda") GTEST_SKIP() << "the device does not tell what it held";
   EmulatedCuda* device = nullptr;
-  EngineOptions o = options(Spec::kSequoia, 9, 0);
+  EngineOptions o = options(SpeculationMethod::kSequoia, 9, 0);
   std::uint64_t least = 0;
   {
     o.plan.resident = 0;
@@ -133,7 +135,7 @@ TEST_P(DeviceTest, TakesNoMoreOfTheDeviceThanPlannedOnAnyBudget) {
 
 TEST_P(DeviceTest, SaysWhichBudgetIsTooSmallAndTheLeastThatWouldDo) {
   if (GetParam() == "cuda") GTEST_SKIP() << "a driver takes more than these budgets";
-  EngineOptions o = options(Spec::kNone);
+  EngineOptions o = options(SpeculationMethod::kNone);
   const std::string why = error_of([&] { make_on(100'000, o); });
   EXPECT_NE(why.find("a GPU memory budget of 0.1 MiB is too small"), std::string::npos) << why;
   EXPECT_NE(why.find("target: a ring of two units"), std::string::npos) << why;
@@ -143,7 +145,7 @@ TEST_P(DeviceTest, SaysWhichBudgetIsTooSmallAndTheLeastThatWouldDo) {
 }
 
 TEST_P(DeviceTest, KeepsKeysAndValuesIn16BitsUnlessToldOtherwise) {
-  EngineOptions o = options(Spec::kNone);
+  EngineOptions o = options(SpeculationMethod::kNone);
   EXPECT_EQ(make_on(std::size_t{1} << 30, o).plan().kv.k, DType::kF16);
   EXPECT_EQ(make_on(std::size_t{1} << 30, o).plan().kv.v, DType::kF16);
   o.plan.kv = DType::kF32;
@@ -160,7 +162,7 @@ TEST_P(DeviceTest, RunsRandomWeightsOfAShapeWhoseLayersShareTheirBytes) {
                      nullptr};
     files.draft = Checkpoint::open(draft_);
     files.tokenizer = std::make_unique<NumberTokenizer>(shape.vocab, std::vector<TokenId>{});
-    EngineOptions o = options(Spec::kChain, 5);
+    EngineOptions o = options(SpeculationMethod::kChain, 5);
     o.plan.cost = &cost();
     o.plan.resident = 0;
     o.synthetic_acceptance = Acceptance{{1.0}};
@@ -195,7 +197,7 @@ class DriverTest : public WithUploads {
       if (device) *device = made.get();
       return made;
     };
-    return Engine(models(o.plan.spec != Spec::kNone), o);
+    return Engine(models(o.plan.method != SpeculationMethod::kNone), o);
   }
   /// What must be on such a card beside the ring.
   static std::uint64_t least_of(EngineOptions o, const DriverShare& driver) {
@@ -207,7 +209,7 @@ class DriverTest : public WithUploads {
     return least;
   }
   static EngineOptions with_graphs() {
-    EngineOptions o = options(Spec::kSequoia, 12, 4, 0.8);
+    EngineOptions o = options(SpeculationMethod::kSequoia, 12, 4, 0.8);
     o.graphs = true;
     return o;
   }
@@ -296,7 +298,7 @@ TEST_F(DriverTest, AFailureAtAnyCallIsThrownAsItWas) {
 }
 
 TEST_F(DriverTest, ATraceShowsEachUpload) {
-  EngineOptions o = options(Spec::kSequoia, 9, 0);
+  EngineOptions o = options(SpeculationMethod::kSequoia, 9, 0);
   o.plan.resident = 0;
   const std::filesystem::path file = dir_->path() / "uploads.json";
   int steps = 0, units = 0;

@@ -49,7 +49,7 @@ void write_with_vocabulary(const std::filesystem::path& model, const std::filesy
 }
 
 struct Sampled {
-  Spec spec;
+  SpeculationMethod method;
   double temperature, top_p;
 };
 /// A model of six tokens and a draft that is often wrong about them, so that every text of three
@@ -66,20 +66,20 @@ class SampledText : public ::testing::TestWithParam<Sampled> {
   static std::filesystem::path target() { return dir_->path() / "target"; }
   static std::filesystem::path draft() { return dir_->path() / "draft"; }
 
-  static Engine make(Spec spec, double temperature) {
+  static Engine make(SpeculationMethod method, double temperature) {
     ModelFiles files{Checkpoint::open(target()), std::nullopt, nullptr};
-    if (spec != Spec::kNone) files.draft = Checkpoint::open(draft());
+    if (method != SpeculationMethod::kNone) files.draft = Checkpoint::open(draft());
     files.tokenizer = std::make_unique<NumberTokenizer>(kVocab, std::vector<TokenId>{});
     EngineOptions options;
     options.device.threads = 1;  // many steps of a few microseconds each
-    options.plan.spec = spec;
+    options.plan.method = method;
     options.plan.temperature = temperature;
     options.plan.max_prompt = 1 + kTokens;
     options.plan.context = 1 + 2 * kTokens;
     options.plan.max_sequences = 64;
-    if (spec == Spec::kChain)
+    if (method == SpeculationMethod::kChain)
       options.plan.tree_size = 4;
-    else if (spec != Spec::kNone)
+    else if (method != SpeculationMethod::kNone)
       options.plan.shape = TreeShape::from_parents({-1, 0, 0, 0, 1, 1});
     return Engine(std::move(files), options);
   }
@@ -137,10 +137,10 @@ TEST_P(SampledText, OfEveryMethodHasTheTargetsDistribution) {
   const Sampled how = GetParam();
   std::vector<TokenId> prompt{3};
   std::map<Text, double> exact;
-  Engine plain = make(Spec::kNone, how.temperature);
+  Engine plain = make(SpeculationMethod::kNone, how.temperature);
   enumerate(plain, how, prompt, 1.0, exact);
 
-  Engine engine = make(how.spec, how.temperature);
+  Engine engine = make(how.method, how.temperature);
   GenerateRequest request;
   request.prompt = prompt;
   request.sampling = {static_cast<float>(how.temperature), 0, static_cast<float>(how.top_p)};
@@ -163,20 +163,23 @@ TEST_P(SampledText, OfEveryMethodHasTheTargetsDistribution) {
   EXPECT_GT(std::count_if(exact.begin(), exact.end(),
                           [](const auto& text) { return text.second * kSamples >= 8; }),
             100);
-  if (how.spec == Spec::kNone) return;
+  if (how.method == SpeculationMethod::kNone) return;
   EXPECT_GT(in_one_step, kSamples / 20);
   EXPECT_LT(in_one_step, kSamples - kSamples / 20);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Methods, SampledText,
-    ::testing::Values(Sampled{Spec::kNone, 2.0, 1.0}, Sampled{Spec::kSequoia, 2.0, 1.0},
-                      Sampled{Spec::kSequoia, 1.5, 0.9}, Sampled{Spec::kChain, 2.0, 1.0},
-                      Sampled{Spec::kSpecInfer, 2.0, 0.9}, Sampled{Spec::kSpecTr, 2.0, 1.0},
-                      Sampled{Spec::kNaive, 1.5, 1.0}, Sampled{Spec::kTopK, 2.0, 0.9}),
-    [](const auto& info) {
-      return std::string(name(info.param.spec)) + std::to_string(info.index);
-    });
+INSTANTIATE_TEST_SUITE_P(Methods, SampledText,
+                         ::testing::Values(Sampled{SpeculationMethod::kNone, 2.0, 1.0},
+                                           Sampled{SpeculationMethod::kSequoia, 2.0, 1.0},
+                                           Sampled{SpeculationMethod::kSequoia, 1.5, 0.9},
+                                           Sampled{SpeculationMethod::kChain, 2.0, 1.0},
+                                           Sampled{SpeculationMethod::kSpecInfer, 2.0, 0.9},
+                                           Sampled{SpeculationMethod::kSpecTr, 2.0, 1.0},
+                                           Sampled{SpeculationMethod::kNaive, 1.5, 1.0},
+                                           Sampled{SpeculationMethod::kTopK, 2.0, 0.9}),
+                         [](const auto& info) {
+                           return std::string(name(info.param.method)) + std::to_string(info.index);
+                         });
 
 }  // namespace
 }  // namespace canopy

@@ -14,15 +14,16 @@ namespace {
 using EngineTest = TinyEngine;
 
 TEST_F(EngineTest, GreedyTextOfAnyTreeIsPlainGreedyText) {
-  Engine plain = make(Spec::kNone);
+  Engine plain = make(SpeculationMethod::kNone);
   std::vector<std::vector<TokenId>> expected;
   for (unsigned p = 0; p < 4; ++p) expected.push_back(plain.generate(request(prompt(p))).tokens);
   int tokens = 0, steps = 0;
   for (const int size : {2, 3, 8, 31, 64, 130}) {
-    for (const Spec spec : {Spec::kChain, Spec::kSequoia}) {
-      if (spec == Spec::kChain && size > 31) continue;
-      SCOPED_TRACE(std::string(name(spec)) + " " + std::to_string(size));
-      Engine engine = make(spec, size);
+    for (const SpeculationMethod method :
+         {SpeculationMethod::kChain, SpeculationMethod::kSequoia}) {
+      if (method == SpeculationMethod::kChain && size > 31) continue;
+      SCOPED_TRACE(std::string(name(method)) + " " + std::to_string(size));
+      Engine engine = make(method, size);
       for (unsigned p = 0; p < 4; ++p) {
         const GenerateReport report = engine.generate(request(prompt(p)));
         ASSERT_EQ(report.tokens, expected[p]) << "prompt " << p;
@@ -38,17 +39,18 @@ TEST_F(EngineTest, GreedyTextOfAnyTreeIsPlainGreedyText) {
 }
 
 TEST_F(EngineTest, GreedyTextOfEveryMethodIsPlainGreedyTextOnItsOwnShapeAndOnAGivenOne) {
-  Engine plain = make(Spec::kNone);
+  Engine plain = make(SpeculationMethod::kNone);
   const std::vector<TokenId> p = prompt(5);
   const std::vector<TokenId> expected = plain.generate(request(p)).tokens;
-  for (const Spec spec :
-       {Spec::kSequoia, Spec::kSpecInfer, Spec::kSpecTr, Spec::kNaive, Spec::kTopK}) {
-    SCOPED_TRACE(name(spec));
-    Engine own = make(spec);
+  for (const SpeculationMethod method :
+       {SpeculationMethod::kSequoia, SpeculationMethod::kSpecInfer, SpeculationMethod::kSpecTr,
+        SpeculationMethod::kNaive, SpeculationMethod::kTopK}) {
+    SCOPED_TRACE(name(method));
+    Engine own = make(method);
     EXPECT_EQ(own.plan().policy.drawing, Drawing::kTopK);
     EXPECT_GE(own.plan().policy.shape.size(), 40);
     EXPECT_EQ(own.generate(request(p)).tokens, expected);
-    EngineOptions given = options(spec);
+    EngineOptions given = options(method);
     given.plan.shape = TreeShape::from_parents({-1, 0, 0, 0, 1, 3, 3});
     Engine on_given(models(true), given);
     EXPECT_EQ(on_given.plan().policy.shape.size(), 7);
@@ -67,7 +69,7 @@ TEST_F(EngineTest, SaysWhatEnergyPrefillAndDecodingUsedApart) {
   };
   count(100);
   EnergyMeter meter(machine.path(), "no such library");
-  EngineOptions with = options(Spec::kNone);
+  EngineOptions with = options(SpeculationMethod::kNone);
   with.energy = &meter;
   Engine engine(models(false), with);
   GenerateEvents events;
@@ -83,7 +85,7 @@ TEST_F(EngineTest, SaysWhatEnergyPrefillAndDecodingUsedApart) {
 }
 
 TEST_F(EngineTest, TheSameSeedGivesTheSameTextAndAnotherSeedAnother) {
-  Engine engine = make(Spec::kSequoia, 12, 4, 1.0);
+  Engine engine = make(SpeculationMethod::kSequoia, 12, 4, 1.0);
   GenerateRequest r = request({});
   const std::vector<TokenId> p = prompt(3);
   r.prompt = p;
@@ -96,13 +98,13 @@ TEST_F(EngineTest, TheSameSeedGivesTheSameTextAndAnotherSeedAnother) {
 
 TEST_F(EngineTest, StopsAtAnEndTokenUnlessAskedNotTo) {
   const std::vector<TokenId> p = prompt(0);
-  const std::vector<TokenId> text = make(Spec::kNone).generate(request(p)).tokens;
-  for (const Spec spec : {Spec::kNone, Spec::kSequoia}) {
-    ModelFiles files = models(spec != Spec::kNone);
+  const std::vector<TokenId> text = make(SpeculationMethod::kNone).generate(request(p)).tokens;
+  for (const SpeculationMethod method : {SpeculationMethod::kNone, SpeculationMethod::kSequoia}) {
+    ModelFiles files = models(method != SpeculationMethod::kNone);
     const TokenId end = text[7];
     files.tokenizer =
         std::make_unique<NumberTokenizer>(files.target.config().vocab, std::vector{end});
-    Engine engine(std::move(files), options(spec, 16));
+    Engine engine(std::move(files), options(method, 16));
     GenerateRequest r = request(p);
     EXPECT_EQ(engine.generate(r).tokens, text);
     r.ignore_end = false;
@@ -116,7 +118,7 @@ TEST_F(EngineTest, StopsAtAnEndTokenUnlessAskedNotTo) {
 TEST_F(EngineTest, ATraceShowsEachUnitAndStepAndChangesNothing) {
   const std::vector<TokenId> p = prompt(5);
   const std::filesystem::path file = dir_->path() / "trace.json";
-  EngineOptions o = options(Spec::kSequoia, 8);
+  EngineOptions o = options(SpeculationMethod::kSequoia, 8);
   o.plan.resident = 0;  // all of the target travels
   std::vector<TokenId> tokens;
   int steps = 0;
@@ -128,7 +130,7 @@ TEST_F(EngineTest, ATraceShowsEachUnitAndStepAndChangesNothing) {
     tokens = report.tokens;
     steps = report.steps;
   }
-  EXPECT_EQ(tokens, make(Spec::kNone).generate(request(p)).tokens);
+  EXPECT_EQ(tokens, make(SpeculationMethod::kNone).generate(request(p)).tokens);
   std::map<int, int> spans;  // by lane
   int whole_steps = 0;
   std::ifstream in(file);
@@ -146,7 +148,7 @@ TEST_F(EngineTest, ATraceShowsEachUnitAndStepAndChangesNothing) {
 }
 
 TEST_F(EngineTest, CancelledAnywhereItKeepsWhatItHasAndGoesOnWorking) {
-  Engine engine = make(Spec::kSequoia, 8);
+  Engine engine = make(SpeculationMethod::kSequoia, 8);
   const std::vector<TokenId> p = prompt(4);
   const std::vector<TokenId> whole = engine.generate(request(p)).tokens;
   for (int after = 0; after < 12; ++after) {
@@ -167,7 +169,7 @@ TEST_F(EngineTest, CancelledAnywhereItKeepsWhatItHasAndGoesOnWorking) {
 }
 
 TEST_F(EngineTest, ABudgetTooSmallIsRefusedWithTheSmallestThatWouldDo) {
-  EngineOptions o = options(Spec::kSequoia, 16);
+  EngineOptions o = options(SpeculationMethod::kSequoia, 16);
   o.plan.memory = 1u << 20;
   try {
     Engine engine(models(true), o);
@@ -195,11 +197,11 @@ std::vector<double> next_logprobs(Engine& engine, std::vector<TokenId> text) {
 }
 
 TEST_F(EngineTest, LossIsTheMeanOfTheLogProbabilitiesThatGenerateReports) {
-  EngineOptions o = options(Spec::kNone);
+  EngineOptions o = options(SpeculationMethod::kNone);
   o.plan.max_prompt = o.plan.context = 16;
   o.plan.logit_rows = 15;
   Engine engine(models(false), o);
-  Engine plain = make(Spec::kNone);
+  Engine plain = make(SpeculationMethod::kNone);
   const std::vector<TokenId> text = prompt(5, 24);
   double sum = 0;
   for (const auto& [first, last] : {std::pair{0, 16}, std::pair{16, 24}})

@@ -180,7 +180,7 @@ TEST_F(MeasureAcceptance, EndsARunWhereTheModelEndsItsText) {
   const std::vector<PromptCut> cuts = prompts(5);
   Engine plain(models(), [] {
     EngineOptions o = options(0);
-    o.plan.spec = Spec::kNone;
+    o.plan.method = SpeculationMethod::kNone;
     return o;
   }());
   GenerateRequest r;

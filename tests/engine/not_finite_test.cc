@@ -22,10 +22,10 @@ class NotFiniteWeights : public TinyEngine, public ::testing::WithParamInterface
     file.write(reinterpret_cast<const char*>(&bits), sizeof bits);
     return to;
   }
-  Engine make(ModelFiles files, Spec spec, double temperature) {
+  Engine make(ModelFiles files, SpeculationMethod method, double temperature) {
     files.tokenizer = models(false).tokenizer;
-    EngineOptions o =
-        options(spec, spec == Spec::kNone ? 0 : 8, spec == Spec::kNone ? 0 : 4, temperature);
+    EngineOptions o = options(method, method == SpeculationMethod::kNone ? 0 : 8,
+                              method == SpeculationMethod::kNone ? 0 : 4, temperature);
     o.plan.logit_rows = 15;
     if (GetParam() == "emulated") o.make_device = [] { return std::make_unique<EmulatedCuda>(); };
     return Engine(std::move(files), o);
@@ -49,14 +49,15 @@ TEST_P(NotFiniteWeights, StopTheTextAndNameTheLayerAtEveryTemperature) {
                         Case{"lm_head.weight", "the head"}})
     for (const unsigned bits : {0x7fc0u, 0xffc0u, 0x7f80u, 0xff80u})  // NaN, -NaN, inf, -inf
       for (const float temperature : {0.0f, 1.0f})
-        for (const Spec spec : {Spec::kNone, Spec::kSequoia}) {
+        for (const SpeculationMethod method :
+             {SpeculationMethod::kNone, SpeculationMethod::kSequoia}) {
           SCOPED_TRACE(::testing::Message()
-                       << c.tensor << " " << bits << " at " << temperature << " " << name(spec));
+                       << c.tensor << " " << bits << " at " << temperature << " " << name(method));
           ModelFiles files{Checkpoint::open(damaged(c.tensor, static_cast<std::uint16_t>(bits))),
                            std::nullopt, nullptr};
-          if (spec != Spec::kNone) files.draft = Checkpoint::open(draft_);
+          if (method != SpeculationMethod::kNone) files.draft = Checkpoint::open(draft_);
           const std::string message = message_of(
-              make(std::move(files), spec, static_cast<double>(temperature)), temperature);
+              make(std::move(files), method, static_cast<double>(temperature)), temperature);
           EXPECT_NE(message.find(c.place), std::string::npos) << message;
           EXPECT_NE(message.find(c.tensor), std::string::npos) << message;  // the file's name
         }
@@ -65,7 +66,7 @@ TEST_P(NotFiniteWeights, StopTheTextAndNameTheLayerAtEveryTemperature) {
 TEST_P(NotFiniteWeights, StopTheScoringOfAText) {
   Engine engine = make({Checkpoint::open(damaged("model.layers.1.mlp.down_proj.weight", 0x7fc0)),
                         std::nullopt, nullptr},
-                       Spec::kNone, 0);
+                       SpeculationMethod::kNone, 0);
   const std::vector<TokenId> text = prompt(1, 16);
   const std::string message = error_of([&] { engine.loss(text, 16, {}, {}, {}); });
   EXPECT_NE(message.find("the MLP of layer 1"), std::string::npos) << message;
@@ -77,7 +78,8 @@ TEST_P(NotFiniteWeights, OfADraftAreItsOwn) {
                      Checkpoint::open(damaged("model.layers.0.mlp.down_proj.weight", 0x7fc0)),
                      nullptr};
     const std::string message = message_of(
-        make(std::move(files), Spec::kSequoia, static_cast<double>(temperature)), temperature);
+        make(std::move(files), SpeculationMethod::kSequoia, static_cast<double>(temperature)),
+        temperature);
     EXPECT_NE(message.find("the draft's logits"), std::string::npos) << message;
   }
 }

@@ -28,13 +28,13 @@ class RealModel : public ::testing::Test {
     ASSERT_EQ(prompts_.size(), 8u);
   }
 
-  Engine make(Spec spec, int tree) const {
+  Engine make(SpeculationMethod method, int tree) const {
     EngineOptions options;
-    options.plan.spec = spec;
+    options.plan.method = method;
     options.plan.tree_size = options.plan.tree_levels = tree;
     options.plan.max_prompt = 128;
     options.plan.context = 128 + kNew;
-    return Engine(open_models(model_, spec == Spec::kNone ? "" : draft_), options);
+    return Engine(open_models(model_, method == SpeculationMethod::kNone ? "" : draft_), options);
   }
   static GenerateReport run(Engine& engine, std::span<const TokenId> prompt) {
     GenerateRequest request;
@@ -48,7 +48,7 @@ class RealModel : public ::testing::Test {
 
   /// The text of each prompt without a draft.
   std::vector<std::vector<TokenId>> plain_texts() const {
-    Engine plain = make(Spec::kNone, 0);
+    Engine plain = make(SpeculationMethod::kNone, 0);
     std::vector<std::vector<TokenId>> texts;
     for (const auto& prompt : prompts_) {
       EXPECT_EQ(prompt.size(), 128u);

@@ -11,7 +11,7 @@ TEST_F(RealModel, GreedyTextOfATreeIsPlainGreedyText) {
   constexpr std::array kSizes{4, 16, 64, 200};
   int steps = 0, texts = 0;
   for (std::size_t s = 0; s < kSizes.size(); ++s) {
-    Engine engine = make(Spec::kSequoia, kSizes[s]);
+    Engine engine = make(SpeculationMethod::kSequoia, kSizes[s]);
     for (std::size_t i = s; i < prompts().size(); i += kSizes.size()) {
       const GenerateReport report = run(engine, prompts()[i]);
       EXPECT_EQ(report.tokens, expected[i]) << "prompt " << i << ", a tree of " << kSizes[s];

@@ -13,7 +13,7 @@ namespace {
 class ReplannerTest : public TinyEngine {
  protected:
   static PlanRequest asked(double temperature) {
-    PlanRequest request = options(Spec::kAuto, 0, 0, temperature).plan;
+    PlanRequest request = options(SpeculationMethod::kAuto, 0, 0, temperature).plan;
     request.memory = 1u << 30;
     request.resident = 0;
     return request;
@@ -149,7 +149,7 @@ TEST_F(ReplannerWithASlowDraft, ComesBackToTreesWhereTheDraftKnowsTheTextAgain) 
 
 TEST_F(ReplannerWithASlowDraft, TheTextIsPlainDecodingsThroughoutPlainStretchesAndTrials) {
   for (const double temperature : {0.0, 0.6}) {
-    EngineOptions o = options(Spec::kAuto, 0, 0, temperature);
+    EngineOptions o = options(SpeculationMethod::kAuto, 0, 0, temperature);
     o.plan.context = 32 + 400;
     o.plan.max_prompt = 8;  // so that the draft catches up in pieces
     o.plan.cost = &cost();
@@ -166,7 +166,7 @@ TEST_F(ReplannerWithASlowDraft, TheTextIsPlainDecodingsThroughoutPlainStretchesA
     EXPECT_GE(plain, 1);
     EXPECT_GE(chains, 2) << "the chain was tried";
     if (temperature == 0) {
-      EngineOptions plain_options = options(Spec::kNone);
+      EngineOptions plain_options = options(SpeculationMethod::kNone);
       plain_options.plan.context = o.plan.context;
       Engine alone(models(false), plain_options);
       EXPECT_EQ(report.texts.front().tokens, alone.generate(r).tokens);
@@ -179,11 +179,11 @@ TEST_F(ReplannerWithASlowDraft, TheTextIsPlainDecodingsThroughoutPlainStretchesA
 }
 
 TEST_F(ReplannerTest, TheTextIsPlainDecodingsWhateverShapesItHad) {
-  EngineOptions o = options(Spec::kAuto);
+  EngineOptions o = options(SpeculationMethod::kAuto);
   o.plan.context = 32 + 400;
   o.plan.acceptance = Acceptance{{0.99, 0.004, 0.001}};  // this draft is far from that good
   Engine engine(models(true), o);
-  EngineOptions plain_options = options(Spec::kNone);
+  EngineOptions plain_options = options(SpeculationMethod::kNone);
   plain_options.plan.context = o.plan.context;
   Engine plain(models(false), plain_options);
   const std::vector<TokenId> p = prompt(3);

@@ -97,10 +97,11 @@ class TinyEngine : public ::testing::Test {
     }());
     return cost;
   }
-  static EngineOptions options(Spec spec, int tree = 0, int levels = 0, double temperature = 0) {
+  static EngineOptions options(SpeculationMethod method, int tree = 0, int levels = 0,
+                               double temperature = 0) {
     EngineOptions o;
     o.device.threads = 2;
-    o.plan.spec = spec;
+    o.plan.method = method;
     o.plan.tree_size = tree;
     o.plan.tree_levels = levels;
     o.plan.temperature = temperature;
@@ -109,8 +110,10 @@ class TinyEngine : public ::testing::Test {
     o.plan.context = 32 + kNew;
     return o;
   }
-  static Engine make(Spec spec, int tree = 0, int levels = 0, double temperature = 0) {
-    return Engine(models(spec != Spec::kNone), options(spec, tree, levels, temperature));
+  static Engine make(SpeculationMethod method, int tree = 0, int levels = 0,
+                     double temperature = 0) {
+    return Engine(models(method != SpeculationMethod::kNone),
+                  options(method, tree, levels, temperature));
   }
   static std::vector<TokenId> prompt(unsigned seed, int tokens = 20) {
     std::mt19937 random(seed);

@@ -77,7 +77,7 @@ class Model {
     std::iota(position.begin(), position.end(), kv_.length());
     std::vector<NodeId> path(tokens.size());
     std::iota(path.begin(), path.end(), 0);
-    const SweepPart part{{tokens, position, {}, 0, rows}, &kv_};
+    const SequenceRows part{{tokens, position, {}, 0, rows}, &kv_};
     const ConstTensorView logits = transformer_.forward({&part, 1}, *compute_);
     std::vector<float> out(logits.bytes() / sizeof(float));
     device_->download(*compute_, std::as_writable_bytes(std::span(out)), logits.data());

@@ -22,7 +22,7 @@ std::vector<float> logits_of(Device& device, const ModelConfig& config, WeightSo
   std::vector<std::int32_t> position(kTokens);
   std::iota(position.begin(), position.end(), 0);
   for (int i = 0; i < kTokens; ++i) tokens[static_cast<std::size_t>(i)] = i * 7 % config.vocab;
-  const SweepPart part{{tokens, position, {}, 0, position}, &kv, 0};
+  const SequenceRows part{{tokens, position, {}, 0, position}, &kv, 0};
   std::vector<float> out;
   for (int sweep = 0; sweep < 3; ++sweep) {  // the ring goes round
     const ConstTensorView logits = model.forward({&part, 1}, *stream);

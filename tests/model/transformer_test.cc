@@ -64,7 +64,7 @@ class TransformerTest : public ::testing::TestWithParam<const char*> {
     return KvCache(*device, config, kContext, {type, type});
   }
 
-  Rows run(Transformer& model, std::span<const SweepPart> parts) {
+  Rows run(Transformer& model, std::span<const SequenceRows> parts) {
     const ConstTensorView logits = model.forward(parts, *stream);
     stream->synchronize();
     Rows rows;
@@ -77,7 +77,7 @@ class TransformerTest : public ::testing::TestWithParam<const char*> {
   /// Logits of every position of a plain text, run as one chain.
   Rows run_chain(Transformer& model, KvCache& kv, std::span<const TokenId> tokens) {
     const auto position = counting(kv.length(), tokens.size()), rows = counting(0, tokens.size());
-    const SweepPart part{{tokens, position, {}, 0, rows}, &kv, 0};
+    const SequenceRows part{{tokens, position, {}, 0, rows}, &kv, 0};
     return run(model, {&part, 1});
   }
 
@@ -123,7 +123,7 @@ TEST_P(TransformerTest, ATreeNodeHasTheBitsOfItsPathDecodedAlone) {
     std::vector<std::int32_t> position;
     for (const int d : tree.depth) position.push_back(kv.length() + d);
     const auto rows = counting(0, tree.tokens.size());
-    const SweepPart part{{tree.tokens, position, tree.bits, 0, rows}, &kv, 0};
+    const SequenceRows part{{tree.tokens, position, tree.bits, 0, rows}, &kv, 0};
     const Rows all = run(model, {&part, 1});
     for (int node = 0; node < 90; node += 11) {
       const std::vector<TokenId> path = tree.path_to(node);
@@ -139,7 +139,7 @@ TEST_P(TransformerTest, ATreeGrownLevelByLevelHasTheBitsOfTheTreeAtOnce) {
   KvCache kv = cache(), kv_levels = cache();
   std::vector<std::int32_t> position(tree.depth.begin(), tree.depth.end());
   const auto rows = counting(0, 70);
-  const SweepPart part{{tree.tokens, position, tree.bits, 0, rows}, &kv, 0};
+  const SequenceRows part{{tree.tokens, position, tree.bits, 0, rows}, &kv, 0};
   const Rows all = run(model, {&part, 1});
   for (int first = 0; first < 70; first += 10) {  // any cut that keeps parents first is a level
     std::vector<std::uint64_t> bits;
@@ -147,7 +147,7 @@ TEST_P(TransformerTest, ATreeGrownLevelByLevelHasTheBitsOfTheTreeAtOnce) {
       for (int word = 0; word < (first + 10 + 63) / 64; ++word)
         bits.push_back(tree.bits[static_cast<std::size_t>(i * 2 + word)]);
     const auto level_rows = counting(0, 10);
-    const SweepPart level{
+    const SequenceRows level{
         {std::span(tree.tokens).subspan(static_cast<std::size_t>(first), 10),
          std::span(position).subspan(static_cast<std::size_t>(first), 10), bits, first, level_rows},
         &kv_levels,
@@ -163,7 +163,7 @@ TEST_P(TransformerTest, CommittingAPathContinuesAsIfItHadBeenDecoded) {
   Transformer model = make();
   KvCache kv = cache(), plain = cache();
   std::vector<std::int32_t> position(tree.depth.begin(), tree.depth.end());
-  const SweepPart part{{tree.tokens, position, tree.bits, 0, {}}, &kv, 0};
+  const SequenceRows part{{tree.tokens, position, tree.bits, 0, {}}, &kv, 0};
   run(model, {&part, 1});
   const int leaf = 79;
   std::vector<NodeId> path;
@@ -185,10 +185,10 @@ TEST_P(TransformerTest, APromptAndTheTreeBelowItShareASweep) {
   for (const int d : tree.depth) position.push_back(static_cast<int>(text.size()) + d);
   const auto rows = counting(0, 40), prompt_position = counting(0, text.size());
   const TreeBatch batch{tree.tokens, position, tree.bits, 0, rows};
-  const SweepPart alone{batch, &apart, 0};
+  const SequenceRows alone{batch, &apart, 0};
   const Rows expected = run(model, {&alone, 1});
-  const SweepPart parts[] = {{{text, prompt_position, {}, 0, {}}, &together, 0},
-                             {batch, &together, static_cast<int>(text.size())}};
+  const SequenceRows parts[] = {{{text, prompt_position, {}, 0, {}}, &together, 0},
+                                {batch, &together, static_cast<int>(text.size())}};
   EXPECT_EQ(run(model, parts), expected);
 }
 
@@ -198,8 +198,8 @@ TEST_P(TransformerTest, TwoSequencesShareASweepWithoutSeeingEachOther) {
   const std::vector<TokenId> other = Tree(12, 77, config.vocab).tokens;
   const auto position_a = counting(0, text.size()), position_b = counting(0, other.size());
   const auto last_b = counting(76, 1);
-  const SweepPart parts[] = {{{text, position_a, {}, 0, {}}, &a, 0},
-                             {{other, position_b, {}, 0, last_b}, &b, 0}};
+  const SequenceRows parts[] = {{{text, position_a, {}, 0, {}}, &a, 0},
+                                {{other, position_b, {}, 0, last_b}, &b, 0}};
   const Rows shared = run(model, parts);
   EXPECT_EQ(shared[0], run_chain(model, alone, other).back());
 }
@@ -210,7 +210,7 @@ TEST_P(TransformerTest, AStopRequestEndsTheSweepAndLeavesTheModelUsable) {
   std::stop_source stop;
   stop.request_stop();
   const auto position = counting(0, text.size());
-  const SweepPart part{{text, position, {}, 0, {}}, &kv, 0};
+  const SequenceRows part{{text, position, {}, 0, {}}, &kv, 0};
   EXPECT_THROW(model.forward({&part, 1}, *stream, stop.get_token()), Stopped);
   EXPECT_EQ(weights().abandoned, 1);
   EXPECT_EQ(run_chain(model, kv, text), run_chain(model, fresh, text));
@@ -224,7 +224,7 @@ TEST_P(TransformerTest, AfterAStoppedSweepNothingRunsOnTheBuffersItUsed) {
     if (unit + 2 == weights().units().size()) stop.request_stop();
   };
   const auto position = counting(0, text.size());
-  const SweepPart part{{text, position, {}, 0, {}}, &kv, 0};
+  const SequenceRows part{{text, position, {}, 0, {}}, &kv, 0};
   EXPECT_THROW(model.forward({&part, 1}, *stream, stop.get_token()), Stopped);
   const auto now = device->make_event();
   stream->record(*now);

@@ -7,7 +7,7 @@ class EveryTree : public RealModel, public ::testing::WithParamInterface<int> {}
 
 TEST_P(EveryTree, GivesThePlainGreedyTextOfEveryPrompt) {
   const std::vector<std::vector<TokenId>> expected = plain_texts();
-  Engine engine = make(Spec::kSequoia, GetParam());
+  Engine engine = make(SpeculationMethod::kSequoia, GetParam());
   int steps = 0;
   for (std::size_t i = 0; i < prompts().size(); ++i) {
     const GenerateReport report = run(engine, prompts()[i]);

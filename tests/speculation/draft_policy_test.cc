@@ -49,7 +49,7 @@ class DraftPolicyTest : public ::testing::Test {
     std::vector<std::int32_t> position(text.size());
     std::iota(position.begin(), position.end(), 0);
     const std::int32_t last = position.back();
-    const SweepPart part[] = {{{text, position, {}, 0, {&last, 1}}, &kv}};
+    const SequenceRows part[] = {{{text, position, {}, 0, {&last, 1}}, &kv}};
     return download(model.forward(part, *stream));
   }
   Draft grow(DraftPolicy& policy, KvCache& kv, const Tokens& pending, Sampling sampling = {},
