@@ -166,8 +166,8 @@ void print(const std::vector<Row>& rows) {
 std::vector<SpeculationMethod> parse_methods(const std::string& text) {
   std::vector<SpeculationMethod> methods;
   if (text == "all") {
-    for (const auto& [method, unused] : kSpeculationMethodNames)
-      if (method != SpeculationMethod::kAuto) methods.push_back(method);
+    for (const Method& method : kMethods)
+      if (method.id != SpeculationMethod::kAuto) methods.push_back(method.id);
     return methods;
   }
   std::istringstream in(text);
@@ -178,7 +178,8 @@ std::vector<SpeculationMethod> parse_methods(const std::string& text) {
 }
 
 bool is_tree(SpeculationMethod method) {
-  return method != SpeculationMethod::kNone && method != SpeculationMethod::kChain;
+  const TreeForm form = row_of(method).form;
+  return form != TreeForm::kNone && form != TreeForm::kChain;
 }
 
 /// What one method is asked for, so that all have about as many nodes where a size is given: a
@@ -191,7 +192,8 @@ PlanRequest request_for(const PlanRequest& common, SpeculationMethod method) {
     request.shape.reset();
     request.tree_levels = 0;
     if (method == SpeculationMethod::kNone) request.tree_size = 0;
-  } else if (has_fixed_shape(method) && !request.shape && request.tree_size > 0) {
+  } else if (row_of(method).form == TreeForm::kSequences && !request.shape &&
+             request.tree_size > 0) {
     request.shape = TreeShape::sequences(std::max(1, (request.tree_size - 1) / kLength),
                                          std::min(kLength, request.tree_size - 1));
   }
@@ -287,9 +289,7 @@ class Bench {
     row.predicted_compute = predicted.cost.compute.count();
     row.predicted_drafting = predicted.cost.draft.count();
     // The vector was measured with Sequoia's drawing, at temperature 0 with the draft's best.
-    const bool known = options.plan.temperature == 0 || method == SpeculationMethod::kSequoia ||
-                       method == SpeculationMethod::kChain || method == SpeculationMethod::kNone;
-    if (known) {
+    if (options.plan.temperature == 0 || row_of(method).drawing == Drawing::kSequoia) {
       row.predicted_tokens = predicted.tokens;
       row.predicted_seconds = predicted.per_token().count();
     }

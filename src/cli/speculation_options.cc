@@ -18,16 +18,11 @@ namespace po = boost::program_options;
 
 SpeculationMethod parse_method(std::string_view flag, const std::string& text) {
   std::string known;
-  for (const auto& [method, name] : kSpeculationMethodNames) {
-    if (text == name) return method;
-    known += (known.empty() ? "" : ", ") + std::string(name);
+  for (const Method& method : kMethods) {
+    if (text == method.name) return method.id;
+    known += (known.empty() ? "" : ", ") + std::string(method.name);
   }
   throw UsageError(std::string(flag) + ": '" + text + "' is none of " + known);
-}
-
-bool has_fixed_shape(SpeculationMethod method) {
-  return method == SpeculationMethod::kSpecInfer || method == SpeculationMethod::kSpecTr ||
-         method == SpeculationMethod::kNaive;
 }
 
 namespace {
@@ -80,12 +75,13 @@ void set_speculation(const po::variables_map& values, EngineOptions& options) {
     throw UsageError("--tree, --tree-size, --tree-depth: there is no tree without speculation");
   if (sized && values.count("tree"))
     throw UsageError("--tree: a shape has its size and depth; leave out --tree-size, --tree-depth");
-  if (sized && has_fixed_shape(method))
+  const TreeForm form = row_of(method).form;
+  if (sized && form == TreeForm::kSequences)
     throw UsageError("--tree-size, --tree-depth: " + std::string(name(method)) +
                      " has no best tree; give --tree 5x8, say");
-  if (values.count("tree") && method == SpeculationMethod::kChain)
+  if (values.count("tree") && form == TreeForm::kChain)
     throw UsageError("--tree: a chain has its shape; its length is --tree-size");
-  if (values.count("tree-depth") && method == SpeculationMethod::kChain)
+  if (values.count("tree-depth") && form == TreeForm::kChain)
     throw UsageError("--tree-depth: a chain is as deep as --tree-size says");
   // A tree that is asked for is grown, whatever is predicted of it.
   if (method == SpeculationMethod::kAuto && (sized || values.count("tree")))

@@ -14,8 +14,6 @@ boost::program_options::options_description speculation_flags();
 
 /// Throws UsageError naming the flag.
 SpeculationMethod parse_method(std::string_view flag, const std::string& text);
-/// Whether the method has a shape of its own, and no best one.
-bool has_fixed_shape(SpeculationMethod method);
 
 /// Those flags, checked against each other. Throws UsageError.
 void set_speculation(const boost::program_options::variables_map& values, EngineOptions& options);

@@ -35,13 +35,12 @@ Acceptance acceptance_of(const PlanRequest& request) {
 std::optional<TreeShape> given_shape(const PlanRequest& request, SpeculationMethod method,
                                      int vocab) {
   if (request.probe) return TreeShape::branching(std::array{std::min(kProbeChildren, vocab)});
-  if (method == SpeculationMethod::kNone) return TreeShape();
+  const TreeForm form = row_of(method).form;
+  if (form == TreeForm::kNone) return TreeShape();
   if (request.shape) return request.shape;
-  if (method == SpeculationMethod::kChain && request.tree_size != 0)
+  if (form == TreeForm::kChain && request.tree_size != 0)
     return TreeShape::chain(request.tree_size);
-  if (method == SpeculationMethod::kSpecInfer || method == SpeculationMethod::kSpecTr ||
-      method == SpeculationMethod::kNaive)
-    return TreeShape::sequences(kSequences, kSequenceLength);
+  if (form == TreeForm::kSequences) return TreeShape::sequences(kSequences, kSequenceLength);
   if (request.tree_size != 0 && request.tree_levels != 0)
     return best_tree(request.tree_size, request.tree_levels, acceptance_of(request));
   return std::nullopt;
@@ -56,19 +55,7 @@ std::uint64_t sum_of(const std::vector<LedgerEntry>& ledger) {
 /// At temperature 0 independent draws would all be the same token, and draws without replacement
 /// arbitrary after the first: the draft's best tokens are every method's children.
 Drawing choose_drawing(SpeculationMethod method, double temperature) {
-  if (temperature == 0) return Drawing::kTopK;
-  switch (method) {
-    case SpeculationMethod::kSpecInfer:
-      return Drawing::kSpecInfer;
-    case SpeculationMethod::kSpecTr:
-      return Drawing::kSpecTr;
-    case SpeculationMethod::kNaive:
-      return Drawing::kNaive;
-    case SpeculationMethod::kTopK:
-      return Drawing::kTopK;
-    default:
-      return Drawing::kSequoia;
-  }
+  return temperature == 0 ? Drawing::kTopK : row_of(method).drawing;
 }
 
 /// The draft, as every plan that has one sees it.
@@ -149,13 +136,6 @@ Plan lay_out(const PlanRequest& request, SpeculationMethod method, bool adaptive
 }
 
 }  // namespace
-
-const char* name(SpeculationMethod method) {
-  const auto* const named =
-      std::find_if(kSpeculationMethodNames.begin(), kSpeculationMethodNames.end(),
-                   [&](const auto& entry) { return entry.first == method; });
-  return named->second;
-}
 
 std::uint64_t Plan::total() const { return sum_of(ledger); }
 std::uint64_t Plan::DevicePart::total() const { return sum_of(ledger); }

@@ -1,5 +1,4 @@
 #pragma once
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -10,33 +9,9 @@
 #include "planner/planner.h"
 #include "src/checkpoint/checkpoint.h"
 #include "src/speculation/draft_policy.h"
+#include "src/speculation/method.h"
 
 namespace canopy {
-
-/// How text is speculated: a drawing with its rule, and the shape that goes with it if none is
-/// given. kChain: kSequoia's drawing on a chain. kAuto: of kSequoia, kChain and kNone what the
-/// planner predicts to be the fastest.
-enum class SpeculationMethod : std::uint8_t {
-  kAuto,
-  kNone,
-  kChain,
-  kSequoia,
-  kSpecInfer,
-  kSpecTr,
-  kNaive,
-  kTopK
-};
-/// All of them, as a user names them.
-inline constexpr std::array<std::pair<SpeculationMethod, const char*>, 8> kSpeculationMethodNames{
-    {{SpeculationMethod::kAuto, "auto"},
-     {SpeculationMethod::kNone, "none"},
-     {SpeculationMethod::kSequoia, "sequoia"},
-     {SpeculationMethod::kChain, "chain"},
-     {SpeculationMethod::kSpecInfer, "specinfer"},
-     {SpeculationMethod::kSpecTr, "spectr"},
-     {SpeculationMethod::kNaive, "naive"},
-     {SpeculationMethod::kTopK, "topk"}}};
-const char* name(SpeculationMethod method);
 
 /// The paper's figures of acceptance go up to about as many.
 inline constexpr int kProbeChildren = 32;

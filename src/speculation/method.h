@@ -1,0 +1,58 @@
+#pragma once
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+#include "src/speculation/drawing.h"
+
+namespace canopy {
+
+/// How a text is speculated.
+enum class SpeculationMethod : std::uint8_t {
+  kAuto,
+  kNone,
+  kSequoia,
+  kChain,
+  kSpecInfer,
+  kSpecTr,
+  kNaive,
+  kTopK
+};
+
+/// The trees that a method can use, and the one that it gets where no shape is asked for.
+enum class TreeForm : std::uint8_t {
+  kNone,       // the root alone
+  kChain,      // one token after another; its length is chosen
+  kSequences,  // any tree; by default several independent sequences, since none is known to be best
+  kBest,       // any tree; by default the one of most expected tokens (arXiv:2402.12374, 3.1)
+};
+
+/// A row of the table of methods: the command line, the planner and the benches read it. All
+/// methods are exact.
+struct Method {
+  SpeculationMethod id;
+  const char* name;  // as a user writes it
+  TreeForm form;
+  Drawing drawing;  // of siblings at a temperature above 0
+};
+
+/// kAuto: of kSequoia, kChain and kNone what the planner predicts to be the fastest.
+inline constexpr std::array kMethods{
+    Method{SpeculationMethod::kAuto, "auto", TreeForm::kBest, Drawing::kSequoia},
+    Method{SpeculationMethod::kNone, "none", TreeForm::kNone, Drawing::kSequoia},
+    Method{SpeculationMethod::kSequoia, "sequoia", TreeForm::kBest, Drawing::kSequoia},
+    Method{SpeculationMethod::kChain, "chain", TreeForm::kChain, Drawing::kSequoia},
+    Method{SpeculationMethod::kSpecInfer, "specinfer", TreeForm::kSequences, Drawing::kSpecInfer},
+    Method{SpeculationMethod::kSpecTr, "spectr", TreeForm::kSequences, Drawing::kSpecTr},
+    Method{SpeculationMethod::kNaive, "naive", TreeForm::kSequences, Drawing::kNaive},
+    Method{SpeculationMethod::kTopK, "topk", TreeForm::kBest, Drawing::kTopK},
+};
+
+constexpr const Method& row_of(SpeculationMethod id) {
+  for (const Method& method : kMethods)
+    if (method.id == id) return method;
+  return kMethods.front();
+}
+constexpr const char* name(SpeculationMethod id) { return row_of(id).name; }
+
+}  // namespace canopy
