@@ -20,6 +20,8 @@ MAY_INCLUDE = {  # room -> what it may include besides itself (a room or one hea
     "src/convert": ("src/base/", "src/text/", "src/checkpoint/", "kernels/"),
     "src/engine": ("src/base/", "src/machine/", "src/text/", "src/checkpoint/", "src/model/", "src/speculation/",
                    "kernels/", "planner/", "offload/"),
+    "src/measure": ("src/base/", "src/machine/", "src/text/", "src/checkpoint/", "src/model/", "src/speculation/",
+                    "src/engine/", "kernels/", "planner/", "offload/"),
     "src/cli": ("src/", "kernels/", "planner/", "offload/"),
 }
 FENCED = {  # header prefix -> the only place that may include it

@@ -16,6 +16,7 @@
 #include "src/cli/prompt_file.h"
 #include "src/cli/sampling_flags.h"
 #include "src/cli/speculation_options.h"
+#include "src/measure/calibration_prompts.h"
 
 namespace canopy::cli {
 
@@ -230,8 +231,7 @@ class Bench {
                        std::to_string(options_.plan.max_prompt + new_tokens_) + " tokens");
     const ModelFiles models = open();
     Assumptions assumed = find_assumptions(values, models, options_, progress_, stop_);
-    cost_.emplace(std::move(assumed.profile));
-    options_.plan.cost = &*cost_;
+    options_.plan.cost = std::make_shared<CostModel>(std::move(assumed.profile));
     options_.energy = &energy_;
     acceptance_from_ = std::move(assumed.acceptance_from);
     const std::vector<std::string> texts =
@@ -265,7 +265,7 @@ class Bench {
     for (std::size_t first = 0; first < prompts_.size(); first += together) {
       const std::size_t count = std::min(together, prompts_.size() - first);
       const BatchReport report = run(engine, method, first, count);
-      for (const GenerateReport& text : report.texts) add(text, all, outside);
+      for (const TextReport& text : report.texts) add(text, all, outside);
       decode += report.decode;
       compute += report.compute;
       drafting += report.drafting;
@@ -302,9 +302,9 @@ class Bench {
   ModelFiles open() const { return open_speculating_models(values_, options_); }
 
   BatchReport run(Engine& engine, SpeculationMethod method, std::size_t first, std::size_t count) {
-    std::vector<GenerateRequest> requests(count);
+    std::vector<Request> requests(count);
     for (std::size_t i = 0; i < count; ++i) {
-      GenerateRequest& r = requests[i];
+      Request& r = requests[i];
       r.prompt = prompts_[first + i].tokens;
       r.sampling = sampling_of(values_);
       r.seed = seed_of(values_);
@@ -326,8 +326,7 @@ class Bench {
   }
 
   /// A text's steps; and those of them that do not begin inside a loop.
-  static void add(const GenerateReport& text, std::vector<Tally>& all,
-                  std::vector<Tally>& outside) {
+  static void add(const TextReport& text, std::vector<Tally>& all, std::vector<Tally>& outside) {
     const std::vector<bool> loops = find_loops(text.tokens);
     Tally whole, rest;
     std::size_t at = 0;
@@ -347,7 +346,6 @@ class Bench {
   ProgressLine progress_;
   EnergyMeter energy_;
   int new_tokens_ = 0;
-  std::optional<CostModel> cost_;
   std::string acceptance_from_;
   std::vector<PromptCut> prompts_;
 };

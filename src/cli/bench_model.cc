@@ -15,6 +15,7 @@
 #include "src/cli/sampling_flags.h"
 #include "src/cli/speculation_options.h"
 #include "src/machine/process_memory.h"
+#include "src/measure/calibration_prompts.h"
 
 namespace canopy::cli {
 
@@ -108,8 +109,7 @@ class Bench {
     }
     if (text_.empty()) throw Error("the tokenizer makes no token of any text");
     Assumptions assumed = find_assumptions(values, models, options, progress_, stop_);
-    cost_.emplace(std::move(assumed.profile));
-    options.plan.cost = &*cost_;
+    options.plan.cost = std::make_shared<CostModel>(std::move(assumed.profile));
     options.energy = &energy_;
     engine_.emplace(
         std::move(models), options,
@@ -148,7 +148,7 @@ class Bench {
   void run(Test& test, int repetition) {
     const std::vector<TokenId> tokens =
         prompt(test.prefill ? test.tokens : kGenerationPrompt, std::max(0, repetition));
-    GenerateRequest request;
+    Request request;
     request.prompt = tokens;
     request.sampling = sampling_of(values_);
     request.seed = seed_of(values_);
@@ -186,7 +186,6 @@ class Bench {
   EnergyMeter energy_;
   std::vector<TokenId> text_;
   std::vector<std::size_t> starts_;
-  std::optional<CostModel> cost_;
   std::optional<Engine> engine_;
 };
 

@@ -137,12 +137,12 @@ struct Pair {
 };
 
 /// What every row has in common. Throws UsageError before anything is written or run.
-struct Request {
+struct Wanted {
   Pair names;
   std::vector<int> sizes;
   EngineOptions options;
 
-  explicit Request(const po::variables_map& values) {
+  explicit Wanted(const po::variables_map& values) {
     options.device.threads = at_least(values, "threads", 0, 0);
     choose_device(values, options.device);
     const bool gpu = options.device.kind == "cuda";
@@ -195,7 +195,8 @@ class Bench {
                                            : "a self-draft's (SmolLM2-135M, Q4_0)"),
         shapes_{parse_model_shape(request_.names.target), parse_model_shape(request_.names.draft)} {
     require_same_vocabulary(shapes_[0].shape, shapes_[1].shape);
-    if (values.count("profile")) cost_.emplace(read_profile(values["profile"].as<std::string>()));
+    if (values.count("profile"))
+      cost_ = std::make_shared<CostModel>(read_profile(values["profile"].as<std::string>()));
     folder_.emplace(values["dir"].as<std::string>());
     target_.emplace(write(shapes_[0], folder_->path() / "target"));
     draft_.emplace(write(shapes_[1], folder_->path() / "draft"));
@@ -267,10 +268,10 @@ class Bench {
   EngineOptions options_for(int size) {
     EngineOptions options = request_.options;
     PlanRequest& plan = options.plan;
-    plan.acceptance = options.synthetic_acceptance = acceptance_;
+    plan.acceptance = acceptance_;
     plan.shape = best_tree(size, std::min(size, depth_), acceptance_);
     plan.method = size == 1 ? SpeculationMethod::kNone : SpeculationMethod::kSequoia;
-    if (cost_) plan.cost = &*cost_;
+    plan.cost = cost_;
     options.energy = &energy_;
     return options;
   }
@@ -281,7 +282,7 @@ class Bench {
     std::vector<TokenId> prompt;
     for (int i = 0; i < options.plan.max_prompt; ++i)
       prompt.push_back(i * 7919 % target_->config().vocab);
-    GenerateRequest request;
+    Request request;
     request.prompt = prompt;
     request.sampling.temperature = temperature_;
     request.max_new_tokens = options.plan.context - options.plan.max_prompt;
@@ -298,7 +299,8 @@ class Bench {
       done.push_back(step);
       if (step.step > steps_) enough.request_stop();
     };
-    used = engine.generate({&request, 1}, events, enough.get_token()).decode_energy;
+    used = run_batch(engine.runtime(), {&request, 1}, events, enough.get_token(), acceptance_)
+               .decode_energy;
     progress_.clear();
     if (stop_.stop_requested()) throw Stopped();
     return done;
@@ -358,7 +360,7 @@ class Bench {
                         {"bottleneck", name(best.cost.bottleneck)}};
   }
 
-  const Request request_;
+  const Wanted request_;
   const int steps_, depth_;
   const float temperature_;
   const std::stop_token stop_;
@@ -368,7 +370,7 @@ class Bench {
   const std::array<RandomModel, 2> shapes_;  // target, draft
   std::optional<Folder> folder_;
   std::optional<Checkpoint> target_, draft_;
-  std::optional<CostModel> cost_;
+  std::shared_ptr<const CostModel> cost_;
   EnergyMeter energy_;
 };
 

@@ -18,6 +18,7 @@
 #include "src/cli/progress_line.h"
 #include "src/cli/prompt_file.h"
 #include "src/cli/sampling_flags.h"
+#include "src/measure/acceptance.h"
 
 namespace canopy::cli {
 
@@ -274,8 +275,8 @@ int run_calibrate_acceptance(const std::vector<std::string>& words) {
     print_notes(engine);
     measured.drawing = in_words(engine.plan().policy.drawing);
     int shown = 0;
-    runs = engine.measure_acceptance(
-        request,
+    runs = measure_acceptance(
+        engine, request,
         [&](const AcceptanceProgress& p) {
           if (p.sweeps == shown && !progress.wants_glimpse()) return;
           shown = p.sweeps;

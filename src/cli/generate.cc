@@ -216,7 +216,7 @@ class SampleLines {
   SampleLines(ProgressLine& out, int samples)
       : out_(&out), lines_(static_cast<std::size_t>(samples)) {}
 
-  void add(std::size_t sample, const Tokenizer& tokenizer, const GenerateReport& report) {
+  void add(std::size_t sample, const Tokenizer& tokenizer, const TextReport& report) {
     json line = text_json(tokenizer, report);
     line["index"] = sample;
     lines_[sample] = dump(line, false) + "\n";
@@ -258,7 +258,7 @@ json report_json(const Engine& engine, const BatchReport& report, std::size_t pr
 int tell_the_end(const BatchReport& report, const Wanted& wanted, int context, int room) {
   const auto cancelled =
       std::count_if(report.texts.begin(), report.texts.end(),
-                    [](const GenerateReport& text) { return text.finish_reason == "cancelled"; });
+                    [](const TextReport& text) { return text.finish_reason == "cancelled"; });
   const bool full = std::any_of(report.texts.begin(), report.texts.end(), [&](const auto& one) {
     return one.finish_reason == "length" && std::ssize(one.tokens) == room;
   });
@@ -282,7 +282,7 @@ int run_generate(const std::vector<std::string>& words) {
   const po::variables_map& values = *parsed;
   check_flags(values);
   EngineOptions options = engine_options(values);
-  GenerateRequest request;
+  Request request;
   request.sampling = sampling_of(values);
   request.seed = seed_of(values);
   const std::optional<int> wanted = wanted_tokens(values);
@@ -309,11 +309,10 @@ int run_generate(const std::vector<std::string>& words) {
   if (values.count("trace")) options.trace = &trace.emplace(values["trace"].as<std::string>());
   std::optional<EnergyMeter> energy;
   if (values.count("json") || values.count("report")) options.energy = &energy.emplace();
-  std::optional<CostModel> cost;
   std::optional<Engine> engine;
   try {
-    cost.emplace(find_assumptions(values, models, options, progress, interrupt.token()).profile);
-    options.plan.cost = &*cost;
+    options.plan.cost = std::make_shared<CostModel>(
+        find_assumptions(values, models, options, progress, interrupt.token()).profile);
     engine.emplace(
         std::move(models), options,
         [&](std::uint64_t done, std::uint64_t all) { progress.show_loading(done, all); },
@@ -338,12 +337,12 @@ int run_generate(const std::vector<std::string>& words) {
       progress.show(describe(step, *engine, {samples, wanted}, eta));
   };
   if (samples > 1)
-    events.on_text = [&](std::size_t sample, const GenerateReport& done) {
+    events.on_text = [&](std::size_t sample, const TextReport& done) {
       lines.add(sample, tokenizer, done);
     };
   else if (!as_json)
     events.on_token = [&](std::size_t, TokenId token) { progress.write(stream.push(token)); };
-  std::vector<GenerateRequest> requests(static_cast<std::size_t>(samples), request);
+  std::vector<Request> requests(static_cast<std::size_t>(samples), request);
   for (std::size_t i = 0; i < requests.size(); ++i)
     requests[i].sequence = static_cast<std::uint32_t>(i);
 

@@ -39,12 +39,12 @@ json placement_json(const Placement& placement) {
 
 }  // namespace
 
-std::string end_of_text(TextStream& stream, const GenerateReport& report) {
+std::string end_of_text(TextStream& stream, const TextReport& report) {
   const std::string rest = stream.flush();
   return report.finish_reason == "stop" ? rest : "";
 }
 
-json text_json(const Tokenizer& tokenizer, const GenerateReport& report) {
+json text_json(const Tokenizer& tokenizer, const TextReport& report) {
   TextStream stream(tokenizer);
   std::string text;
   for (const TokenId token : report.tokens) text += stream.push(token);
@@ -58,7 +58,7 @@ json text_json(const Tokenizer& tokenizer, const GenerateReport& report) {
   return out;
 }
 
-json steps_json(const GenerateReport& report) {
+json steps_json(const TextReport& report) {
   json out{{"step_tokens", report.step_tokens}, {"step_seconds", json::array()}};
   for (const Seconds end : report.step_ends) out["step_seconds"].push_back(end.count());
   return out;

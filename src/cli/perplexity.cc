@@ -1,4 +1,6 @@
 // canopy perplexity: how well a model predicts a text.
+#include "src/measure/perplexity.h"
+
 #include <algorithm>
 #include <cmath>
 #include <iostream>
@@ -23,7 +25,7 @@ constexpr const char* kUsage =
     "window's\n"
     "first token: exp(mean of -log p). One sweep over the model per window.";
 
-double perplexity(const Engine::Loss& loss) {
+double perplexity(const Loss& loss) {
   return std::exp(loss.sum / static_cast<double>(loss.tokens));
 }
 
@@ -56,26 +58,25 @@ int run_perplexity(const std::vector<std::string>& words) {
   plan.logit_rows = plan.context - 1;
 
   ProgressLine progress(values);
-  Engine::Loss loss;
+  Loss loss;
   Engine engine(
       std::move(models), options,
       [&](std::uint64_t done, std::uint64_t all) { progress.show_loading(done, all); },
       interrupt.token());
   progress.clear();
   print_notes(engine);
-  loss = engine.loss(
-      tokens, plan.context,
-      [&](const Engine::Loss& so_far) {
-        progress.show(std::to_string(so_far.tokens) + " of " + std::to_string(tokens.size()) +
-                      " tokens: perplexity " + std::to_string(perplexity(so_far)));
-        loss = so_far;
-      },
-      [&](const Unit& unit) {
-        if (progress.wants_glimpse())
-          progress.show(std::to_string(loss.tokens) + " of " + std::to_string(tokens.size()) +
-                        " tokens, layer " + std::to_string(unit.layer + 1));
-      },
-      interrupt.token());
+  LossEvents events;
+  events.on_window = [&](const Loss& so_far) {
+    progress.show(std::to_string(so_far.tokens) + " of " + std::to_string(tokens.size()) +
+                  " tokens: perplexity " + std::to_string(perplexity(so_far)));
+    loss = so_far;
+  };
+  events.on_unit = [&](const Unit& unit) {
+    if (progress.wants_glimpse())
+      progress.show(std::to_string(loss.tokens) + " of " + std::to_string(tokens.size()) +
+                    " tokens, layer " + std::to_string(unit.layer + 1));
+  };
+  loss = measure_loss(engine, tokens, plan.context, events, interrupt.token());
   progress.clear();
   if (values.count("json")) {
     std::cout << nlohmann::json{{"perplexity", perplexity(loss)},

@@ -202,8 +202,7 @@ int run_plan(const std::vector<std::string>& words) {
                           : open_device(options, place_engine(Topology(), models.target, options));
   const std::uint64_t process = resident_memory();
   request = there ? on_machine(request, *there) : on_device(request, *device);
-  const CostModel cost(assumed.profile);
-  request.cost = &cost;
+  request.cost = std::make_shared<CostModel>(assumed.profile);
   const Checkpoint* draft = models.draft ? &*models.draft : nullptr;
   const auto plan_for = [&](const PlanRequest& changed) {
     return make_plan(changed, models.target, draft, process, device->ops());
@@ -229,8 +228,7 @@ int run_plan(const std::vector<std::string>& words) {
   HardwareProfile faster = assumed.profile;
   faster.link_bytes_per_second *= 2;
   faster.upload_bytes_per_second *= 2;
-  const CostModel fast_link(faster);
-  changed.cost = &fast_link;
+  changed.cost = std::make_shared<CostModel>(faster);
   consider("a link twice as fast", changed);
   if (draft != nullptr) {
     changed = request;

@@ -4,7 +4,7 @@
 
 #include "src/cli/command.h"
 #include "src/cli/progress_line.h"
-#include "src/engine/hardware.h"
+#include "src/measure/hardware.h"
 
 namespace canopy::cli {
 

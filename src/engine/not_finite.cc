@@ -3,7 +3,7 @@
 #include <optional>
 #include <vector>
 
-#include "src/engine/engine_impl.h"
+#include "src/engine/runtime.h"
 
 namespace canopy {
 
@@ -24,8 +24,7 @@ std::string name(const Unit& unit) {
 
 }  // namespace
 
-void Engine::Impl::refuse_not_finite(std::span<const SequenceRows> parts,
-                                     const std::stop_token& stop) {
+void Runtime::refuse_not_finite(std::span<const SequenceRows> rows, const std::stop_token& stop) {
   std::vector<float> values;
   const auto all_finite = [&] {
     const ConstTensorView hidden = target->hidden();
@@ -36,7 +35,7 @@ void Engine::Impl::refuse_not_finite(std::span<const SequenceRows> parts,
   };
   std::string before = "the embedding of a token";  // what has just been computed
   std::optional<std::string> first;
-  target->forward(parts, *compute, stop, [&](const Unit& unit) {
+  target->forward(rows, *compute, stop, [&](const Unit& unit) {
     if (!first && !all_finite()) first = before;
     before = name(unit);
   });

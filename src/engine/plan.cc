@@ -79,6 +79,7 @@ Plan lay_out(const PlanRequest& request, SpeculationMethod method, bool adaptive
   plan.policy.shape = shape;
   plan.policy.drawing = choose_drawing(plan.method, request.temperature);
   plan.policy.max_requests = sequences;
+  plan.policy.graphs = request.graphs;
   if (adaptive && shape.size() > 1) {
     // For trees of other depths that the text may ask for later.
     const auto more = [](int count) { return count + count / 4 + 4; };
@@ -169,6 +170,14 @@ PlanRequest on_machine(PlanRequest request, const HardwareProfile& machine) {
   return request;
 }
 
+Plan with_ring(Plan plan, std::uint64_t bytes) {
+  plan.ring_layers *= static_cast<double>(bytes) / static_cast<double>(plan.ring_bytes);
+  plan.ring_bytes = plan.weights.ring_bytes = bytes;
+  for (LedgerEntry& entry : plan.device->ledger)
+    if (entry.what == kRingEntry) entry.bytes = bytes;
+  return plan;
+}
+
 void require_free(const Plan& plan, std::uint64_t process_bytes) {
   const std::uint64_t free = system_memory().free();
   if (plan.total() <= process_bytes + free) return;
@@ -215,7 +224,7 @@ Plan make_plan(const PlanRequest& asked_for, const Checkpoint& target, const Che
   };
 
   PlannerInput input;
-  input.cost = request.cost;
+  input.cost = request.cost.get();
   input.acceptance = acceptance_of(request);
   input.sampled = request.temperature > 0;
   input.context = 0.5 * (request.max_prompt + request.context);
@@ -257,6 +266,7 @@ Plan make_plan(const PlanRequest& asked_for, const Checkpoint& target, const Che
   if (!placed) weights.refuse(std::move(plan), request);
   weights.enter(plan, *placed);
   plan.acceptance = input.acceptance;
+  plan.cost = request.cost;
   plan.weights = weights.seen(*placed, plan.device.has_value());
   plan.adaptive = !given && request.tree_size == 0 && shape.size() > 1;
   plan.prediction = std::move(choice);

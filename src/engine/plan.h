@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -56,6 +57,7 @@ struct Plan {
   Acceptance acceptance;  // that it was made with
   WeightPlan weights;     // where the target's units lie, as the planner sees it
   bool adaptive = false;  // the tree was chosen, with room for others: it may follow the text
+  std::shared_ptr<const CostModel> cost;  // likewise; may be none
   /// What is predicted of it, and what else was considered, if a tree was to be chosen. Nothing
   /// without a cost model.
   std::optional<Choice> prediction;
@@ -66,19 +68,19 @@ struct PlanRequest {
   std::optional<std::uint64_t> device_memory;  // bytes of a device that has memory of its own
   DriverShare driver = kGpuDriver;             // what its driver takes of them
   SpeculationMethod method = SpeculationMethod::kAuto;
-  std::optional<TreeShape> shape;  // the tree, if the planner is not to choose it
-  int tree_size = 0;               // its nodes likewise, where not 0
-  int tree_levels = 0;             // its most levels
-  /// Of these models on this machine, to choose a tree. Must outlive the plan's engine.
-  const CostModel* cost = nullptr;
-  std::optional<Acceptance> acceptance;  // measured; else what a self-draft has
-  int max_prompt = 0, context = 0;       // tokens
+  std::optional<TreeShape> shape;         // the tree, if the planner is not to choose it
+  int tree_size = 0;                      // its nodes likewise, where not 0
+  int tree_levels = 0;                    // its most levels
+  std::shared_ptr<const CostModel> cost;  // of these models on this machine, to choose a tree
+  std::optional<Acceptance> acceptance;   // measured; else what a self-draft has
+  int max_prompt = 0, context = 0;        // tokens
   /// To measure acceptance: the draft proposes kProbeChildren at each position, or as many tokens
   /// as both models know, and the target runs none of them.
   bool probe = false;
   int logit_rows = 0;  // most rows of target logits beside the tree's (perplexity)
   double temperature = 0;
   int max_sequences = 1;  // that may share a sweep; the plan may have room for fewer
+  bool graphs = false;    // the draft's levels are captured and launched as one each
   /// Without a value f32, or f16 on a device with memory of its own: there a cache takes the place
   /// of weights that would stay, and reading it is what attention waits for.
   std::optional<DType> kv;
@@ -98,6 +100,9 @@ PlanRequest on_device(PlanRequest request, const Device& device);
 /// The same on a machine that only its profile tells of. Throws Error if that does not say how much
 /// memory there is where the request leaves it open.
 PlanRequest on_machine(PlanRequest request, const HardwareProfile& machine);
+
+/// The plan with a smaller ring on the device: where its driver leaves less than it told.
+Plan with_ring(Plan plan, std::uint64_t bytes);
 
 /// Throws Error, with what is free, if this machine has not what the plan takes beyond what the
 /// process holds already.

@@ -40,8 +40,8 @@ int sweeps_between_looks(const Plan& plan) {
 
 }  // namespace
 
-Replanner::Replanner(const CostModel& cost, const Plan& plan, bool sampled)
-    : cost_(&cost),
+Replanner::Replanner(const Plan& plan, bool sampled)
+    : cost_(plan.cost),
       planned_(plan.acceptance),
       weights_(plan.weights),
       sampled_(sampled),
@@ -74,7 +74,7 @@ TreeShape Replanner::best_shape(std::span<AcceptanceTracker* const> texts, doubl
                                 const DraftPolicy& policy, const TreeShape& kept) const {
   const auto sequences = static_cast<int>(texts.size());
   PlannerInput input;
-  input.cost = cost_;
+  input.cost = cost_.get();
   input.acceptance = mean(texts);
   input.sampled = sampled_;
   input.context = context;

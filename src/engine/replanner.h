@@ -1,5 +1,5 @@
 #pragma once
-#include <optional>
+#include <memory>
 #include <span>
 
 #include "planner/acceptance_tracker.h"
@@ -15,8 +15,8 @@ namespace canopy {
 /// untouched. One thread.
 class Replanner {
  public:
-  /// For a plan whose tree was chosen. The cost model must outlive it.
-  Replanner(const CostModel& cost, const Plan& plan, bool sampled);
+  /// For a plan whose tree was chosen.
+  Replanner(const Plan& plan, bool sampled);
 
   /// For a text that begins.
   AcceptanceTracker tracker() const { return AcceptanceTracker(planned_); }
@@ -35,7 +35,7 @@ class Replanner {
                        const DraftPolicy& policy, const TreeShape& kept) const;
   bool change_to(TreeShape shape);
 
-  const CostModel* cost_;
+  std::shared_ptr<const CostModel> cost_;
   Acceptance planned_;
   WeightPlan weights_;
   bool sampled_;

@@ -28,10 +28,10 @@ class Batch : public TinyEngine {
     for (unsigned i = 0; i < 12; ++i)
       prompts_.push_back(prompt(i, 1 + 7 * static_cast<int>(i) % 30));
   }
-  std::vector<GenerateRequest> requests(int count, double temperature) const {
-    std::vector<GenerateRequest> all;
+  std::vector<Request> requests(int count, double temperature) const {
+    std::vector<Request> all;
     for (int i = 0; i < count; ++i) {
-      GenerateRequest r = request(prompts_[static_cast<std::size_t>(i)]);
+      Request r = request(prompts_[static_cast<std::size_t>(i)]);
       r.sampling.temperature = static_cast<float>(temperature);
       r.seed = 7;
       r.sequence = static_cast<std::uint32_t>(i);
@@ -40,14 +40,14 @@ class Batch : public TinyEngine {
     }
     return all;
   }
-  static std::vector<GenerateReport> each_alone(SpeculationMethod method, double temperature,
-                                                std::span<const GenerateRequest> requests) {
+  static std::vector<TextReport> each_alone(SpeculationMethod method, double temperature,
+                                            std::span<const Request> requests) {
     Engine engine = make(method, temperature, 1);
-    std::vector<GenerateReport> texts;
-    for (const GenerateRequest& r : requests) texts.push_back(engine.generate(r));
+    std::vector<TextReport> texts;
+    for (const Request& r : requests) texts.push_back(engine.generate(r));
     return texts;
   }
-  static std::vector<double> logprobs(const GenerateReport& report) {
+  static std::vector<double> logprobs(const TextReport& report) {
     std::vector<double> all;
     for (const TokenReport& token : report.logprobs) {
       all.push_back(token.chosen.logprob);
@@ -60,13 +60,14 @@ class Batch : public TinyEngine {
 };
 
 TEST_F(Batch, GivesEachPromptTheTextThatItHasAloneBitForBitWithEveryMethod) {
-  for (const auto& [method, spec_name] : kSpeculationMethodNames) {
+  for (const Method& row : kMethods) {
+    const SpeculationMethod method = row.id;
     if (method == SpeculationMethod::kAuto) continue;
     for (const double temperature : {0.0, 1.0}) {
-      SCOPED_TRACE(spec_name + std::string(" at temperature ") + std::to_string(temperature));
-      std::vector<GenerateRequest> all = requests(kTexts, temperature);
-      for (GenerateRequest& r : all) r.logprobs = 2;
-      const std::vector<GenerateReport> alone = each_alone(method, temperature, all);
+      SCOPED_TRACE(row.name + std::string(" at temperature ") + std::to_string(temperature));
+      std::vector<Request> all = requests(kTexts, temperature);
+      for (Request& r : all) r.logprobs = 2;
+      const std::vector<TextReport> alone = each_alone(method, temperature, all);
       const BatchReport together = make(method, temperature, kTexts).generate(all);
       int most = 0, tokens = 0;
       for (std::size_t i = 0; i < all.size(); ++i) {
@@ -84,17 +85,17 @@ TEST_F(Batch, GivesEachPromptTheTextThatItHasAloneBitForBitWithEveryMethod) {
 }
 
 TEST_F(Batch, OfMoreTextsThanShareASweepLetsTheNextTakeTheCachesOfOneThatEnded) {
-  const std::vector<GenerateRequest> all = requests(12, 1.0);
-  const std::vector<GenerateReport> alone = each_alone(SpeculationMethod::kSequoia, 1.0, all);
+  const std::vector<Request> all = requests(12, 1.0);
+  const std::vector<TextReport> alone = each_alone(SpeculationMethod::kSequoia, 1.0, all);
   int steps = 0;
-  for (const GenerateReport& text : alone) steps += text.steps;
+  for (const TextReport& text : alone) steps += text.steps;
   for (const int sequences : {2, 3, 11}) {
     SCOPED_TRACE(sequences);
     Engine engine = make(SpeculationMethod::kSequoia, 1.0, sequences);
     EXPECT_EQ(engine.plan().max_sequences, sequences);
     std::vector<std::size_t> done;
     GenerateEvents events;
-    events.on_text = [&](std::size_t i, const GenerateReport& text) {
+    events.on_text = [&](std::size_t i, const TextReport& text) {
       EXPECT_EQ(text.tokens, alone[i].tokens);
       done.push_back(i);
     };
@@ -114,8 +115,8 @@ TEST_F(Batch, OfMoreTextsThanShareASweepLetsTheNextTakeTheCachesOfOneThatEnded) 
 }
 
 TEST_F(Batch, ATextThatEndsEarlyDoesNotDisturbTheOthers) {
-  std::vector<GenerateRequest> all = requests(kTexts, 0.0);
-  const std::vector<GenerateReport> whole = each_alone(SpeculationMethod::kSequoia, 0.0, all);
+  std::vector<Request> all = requests(kTexts, 0.0);
+  const std::vector<TextReport> whole = each_alone(SpeculationMethod::kSequoia, 0.0, all);
   const TokenId end = whole[2].tokens[3];
   ModelFiles files = models(true);
   files.tokenizer =
@@ -137,7 +138,7 @@ TEST_F(Batch, ATextThatEndsEarlyDoesNotDisturbTheOthers) {
 
 TEST_F(Batch, StoppedAnywhereKeepsWhatIsThereAndGoesOnWorking) {
   Engine engine = make(SpeculationMethod::kSequoia, 1.0, 3);
-  const std::vector<GenerateRequest> all = requests(7, 1.0);
+  const std::vector<Request> all = requests(7, 1.0);
   const BatchReport whole = engine.generate(all);
   int units = 0;
   GenerateEvents count;
@@ -154,7 +155,7 @@ TEST_F(Batch, StoppedAnywhereKeepsWhatIsThereAndGoesOnWorking) {
     events.on_step = [&](const StepProgress&) {
       if (++seen == after) stop.request_stop();
     };
-    events.on_text = [&](std::size_t i, const GenerateReport&) { done.insert(i); };
+    events.on_text = [&](std::size_t i, const TextReport&) { done.insert(i); };
     const BatchReport report = engine.generate(all, events, stop.get_token());
     EXPECT_LT(done.size(), all.size());
     some_done |= !done.empty();
@@ -172,7 +173,7 @@ TEST_F(Batch, StoppedAnywhereKeepsWhatIsThereAndGoesOnWorking) {
 }
 
 TEST_F(Batch, SamplesOfOnePromptDifferAndDoNotDependOnHowManyThereAre) {
-  std::vector<GenerateRequest> all(9, requests(1, 1.0).front());
+  std::vector<Request> all(9, requests(1, 1.0).front());
   for (std::size_t i = 0; i < all.size(); ++i) all[i].sequence = static_cast<std::uint32_t>(i);
   const BatchReport nine = make(SpeculationMethod::kSequoia, 1.0, 9).generate(all);
   const BatchReport four =
@@ -199,7 +200,7 @@ TEST_F(Batch, ReadsTheWeightsOncePerSweepForAllOfIt) {
 
 TEST_F(Batch, RefusesAPromptThatDoesNotFitBeforeAnythingIsRun) {
   Engine engine = make(SpeculationMethod::kSequoia, 0.0, 2);
-  std::vector<GenerateRequest> all = requests(3, 0.0);
+  std::vector<Request> all = requests(3, 0.0);
   const std::vector<TokenId> long_prompt = prompt(0, 33);
   all[2].prompt = long_prompt;
   GenerateEvents events;
@@ -224,8 +225,9 @@ class BatchPlan : public Batch {
 };
 
 TEST_F(BatchPlan, HasRoomForAsManySequencesAsPayAndAreAskedFor) {
-  for (const auto& [method, spec_name] : kSpeculationMethodNames) {
-    SCOPED_TRACE(spec_name);
+  for (const Method& row : kMethods) {
+    const SpeculationMethod method = row.id;
+    SCOPED_TRACE(row.name);
     for (const int sequences : {1, 2, 3, 7, 20, 1000}) {
       const Plan p = plan(method, sequences);
       const int nodes = p.policy.shape.size();

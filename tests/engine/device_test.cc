@@ -17,9 +17,9 @@ namespace {
 class WithUploads : public TinyEngine {
  protected:
   /// The made-up machine with such a device.
-  static const CostModel& cost() {
-    static const CostModel with_uploads([] {
-      HardwareProfile p = made_up_cost().profile();
+  static std::shared_ptr<const CostModel> cost() {
+    static const auto with_uploads = std::make_shared<const CostModel>([] {
+      HardwareProfile p = made_up_cost()->profile();
       p.upload_bytes_per_second = 2e10;
       return p;
     }());
@@ -47,7 +47,7 @@ class DeviceTest : public WithUploads, public ::testing::WithParamInterface<std:
 
   /// An engine on a GPU of so many bytes; the GPU is the engine's.
   static Engine make_on(std::size_t memory, EngineOptions o, EmulatedCuda** device = nullptr) {
-    o.plan.cost = &cost();
+    o.plan.cost = cost();
     o.make_device = [=]() -> std::unique_ptr<Device> {
       if (GetParam() == "cuda") return make_device({.kind = "cuda", .gpu_memory = kRoom + memory});
       auto made = std::make_unique<EmulatedCuda>(EmulatedCuda::Options{.memory = memory});
@@ -96,7 +96,7 @@ TEST_P(DeviceTest, SampledTextIsTheSameWhereverWeightsRestAndHoweverKernelsAreLa
       o.plan.from_disk = way.from_disk;
       o.graphs = graphs;
       Engine engine = make_on(std::size_t{1} << 30, o);
-      GenerateRequest r = request(p);
+      Request r = request(p);
       r.sampling.temperature = 0.8f;
       const std::vector<TokenId> text = engine.generate(r).tokens;
       if (expected.empty()) expected = text;
@@ -163,9 +163,8 @@ TEST_P(DeviceTest, RunsRandomWeightsOfAShapeWhoseLayersShareTheirBytes) {
     files.draft = Checkpoint::open(draft_);
     files.tokenizer = std::make_unique<NumberTokenizer>(shape.vocab, std::vector<TokenId>{});
     EngineOptions o = options(SpeculationMethod::kChain, 5);
-    o.plan.cost = &cost();
+    o.plan.cost = cost();
     o.plan.resident = 0;
-    o.synthetic_acceptance = Acceptance{{1.0}};
     o.make_device = [] {
       return GetParam() == "cuda" ? make_device({.kind = "cuda"})
                                   : std::make_unique<EmulatedCuda>();
@@ -176,7 +175,8 @@ TEST_P(DeviceTest, RunsRandomWeightsOfAShapeWhoseLayersShareTheirBytes) {
       if (entry.what.starts_with("target weights")) host = entry.bytes;
     EXPECT_GT(engine.plan().device->upload_bytes, 2 * host);
     const std::vector<TokenId> p = prompt(4);
-    const BatchReport report = engine.generate(std::vector{request(p)});
+    const BatchReport report =
+        run_batch(engine.runtime(), std::vector{request(p)}, {}, {}, Acceptance{{1.0}});
     for (const int tokens : report.texts.front().step_tokens) EXPECT_EQ(tokens, 5);
   }
 }
@@ -190,7 +190,7 @@ class DriverTest : public WithUploads {
 
   static Engine make_with(const EmulatedCuda::Options& card, EngineOptions o,
                           EmulatedCuda** device = nullptr, std::int64_t fail_at = 0) {
-    o.plan.cost = &cost();
+    o.plan.cost = cost();
     o.make_device = [=] {
       auto made = std::make_unique<EmulatedCuda>(card);
       if (fail_at > 0) made->card().fail_at(fail_at);
@@ -215,7 +215,7 @@ class DriverTest : public WithUploads {
   }
   static std::vector<TokenId> text_of(Engine& engine) {
     const std::vector<TokenId> p = prompt(2);
-    GenerateRequest r = request(p);
+    Request r = request(p);
     r.sampling.temperature = 0.8f;
     return engine.generate(r).tokens;
   }

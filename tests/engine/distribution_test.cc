@@ -107,12 +107,12 @@ std::vector<double> warped(std::vector<double> p, double temperature, double top
 /// The target's own distribution of the token after `text`, from its logits.
 std::vector<double> next_token(Engine& plain, const std::vector<TokenId>& text,
                                const Sampled& how) {
-  GenerateRequest request;
+  Request request;
   request.prompt = text;
   request.max_new_tokens = 1;
   request.logprobs = kVocab;
   std::vector<double> logprobs(kVocab);
-  const GenerateReport report = plain.generate(request);
+  const TextReport report = plain.generate(request);
   for (const TokenLogprob& t : report.logprobs.front().top)
     logprobs[static_cast<std::size_t>(t.token)] = t.logprob;
   return warped(logprobs, how.temperature, how.top_p);
@@ -141,19 +141,19 @@ TEST_P(SampledText, OfEveryMethodHasTheTargetsDistribution) {
   enumerate(plain, how, prompt, 1.0, exact);
 
   Engine engine = make(how.method, how.temperature);
-  GenerateRequest request;
+  Request request;
   request.prompt = prompt;
   request.sampling = {static_cast<float>(how.temperature), 0, static_cast<float>(how.top_p)};
   request.seed = 5;
   request.max_new_tokens = kTokens;
-  std::vector<GenerateRequest> requests(kSamples, request);
+  std::vector<Request> requests(kSamples, request);
   for (std::size_t i = 0; i < requests.size(); ++i)
     requests[i].sequence = static_cast<std::uint32_t>(i);
   const BatchReport report = engine.generate(requests);
 
   std::map<Text, int> counts;
   int in_one_step = 0;
-  for (const GenerateReport& text : report.texts) {
+  for (const TextReport& text : report.texts) {
     ASSERT_EQ(text.tokens.size(), static_cast<std::size_t>(kTokens));
     ++counts[{text.tokens[0], text.tokens[1], text.tokens[2]}];
     in_one_step += text.steps == 1;

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "src/base/error.h"
+#include "src/measure/perplexity.h"
 #include "tests/engine/tiny_engine.h"
 
 namespace canopy {
@@ -25,7 +26,7 @@ TEST_F(EngineTest, GreedyTextOfAnyTreeIsPlainGreedyText) {
       SCOPED_TRACE(std::string(name(method)) + " " + std::to_string(size));
       Engine engine = make(method, size);
       for (unsigned p = 0; p < 4; ++p) {
-        const GenerateReport report = engine.generate(request(prompt(p)));
+        const TextReport report = engine.generate(request(prompt(p)));
         ASSERT_EQ(report.tokens, expected[p]) << "prompt " << p;
         tokens += static_cast<int>(report.tokens.size());
         steps += report.steps;
@@ -77,7 +78,7 @@ TEST_F(EngineTest, SaysWhatEnergyPrefillAndDecodingUsedApart) {
     if (step.new_tokens > 0) count(step.step == 1 ? 107 : 107 + 2 * (step.step - 1));
   };
   const std::vector<TokenId> p = prompt(1);
-  GenerateRequest four = request(p);
+  Request four = request(p);
   four.max_new_tokens = 4;
   const BatchReport report = engine.generate({&four, 1}, events);
   EXPECT_EQ(report.prefill_energy, Joules{7});
@@ -86,7 +87,7 @@ TEST_F(EngineTest, SaysWhatEnergyPrefillAndDecodingUsedApart) {
 
 TEST_F(EngineTest, TheSameSeedGivesTheSameTextAndAnotherSeedAnother) {
   Engine engine = make(SpeculationMethod::kSequoia, 12, 4, 1.0);
-  GenerateRequest r = request({});
+  Request r = request({});
   const std::vector<TokenId> p = prompt(3);
   r.prompt = p;
   r.sampling.temperature = 1.0f;
@@ -105,10 +106,10 @@ TEST_F(EngineTest, StopsAtAnEndTokenUnlessAskedNotTo) {
     files.tokenizer =
         std::make_unique<NumberTokenizer>(files.target.config().vocab, std::vector{end});
     Engine engine(std::move(files), options(method, 16));
-    GenerateRequest r = request(p);
+    Request r = request(p);
     EXPECT_EQ(engine.generate(r).tokens, text);
     r.ignore_end = false;
-    const GenerateReport report = engine.generate(r);
+    const TextReport report = engine.generate(r);
     const auto at = std::find(text.begin(), text.end(), end);
     EXPECT_EQ(report.tokens, std::vector<TokenId>(text.begin(), at + 1));
     EXPECT_EQ(report.finish_reason, "stop");
@@ -126,7 +127,7 @@ TEST_F(EngineTest, ATraceShowsEachUnitAndStepAndChangesNothing) {
     Trace trace(file);
     o.trace = &trace;
     Engine engine(models(true), o);
-    const GenerateReport report = engine.generate(request(p));
+    const TextReport report = engine.generate(request(p));
     tokens = report.tokens;
     steps = report.steps;
   }
@@ -155,11 +156,11 @@ TEST_F(EngineTest, CancelledAnywhereItKeepsWhatItHasAndGoesOnWorking) {
     std::stop_source stop;
     if (after == 0) stop.request_stop();
     int seen = 0;
-    const GenerateRequest r = request(p);
+    const Request r = request(p);
     const auto on_token = [&](std::size_t, TokenId) {
       if (++seen == after) stop.request_stop();
     };
-    const GenerateReport report =
+    const TextReport report =
         engine.generate({&r, 1}, {on_token, {}, {}}, stop.get_token()).texts.front();
     EXPECT_EQ(report.finish_reason, "cancelled");
     EXPECT_GE(static_cast<int>(report.tokens.size()), after);
@@ -184,13 +185,13 @@ TEST_F(EngineTest, ABudgetTooSmallIsRefusedWithTheSmallestThatWouldDo) {
 
 /// Exact log probabilities of the next token after `text`, from the model itself.
 std::vector<double> next_logprobs(Engine& engine, std::vector<TokenId> text) {
-  GenerateRequest r;
+  Request r;
   r.prompt = text;
   r.max_new_tokens = 1;
   r.ignore_end = true;
   r.logprobs = engine.models().target.config().vocab;
   std::vector<double> out(static_cast<std::size_t>(r.logprobs));
-  const GenerateReport report = engine.generate(r);
+  const TextReport report = engine.generate(r);
   for (const TokenLogprob& t : report.logprobs[0].top)
     out[static_cast<std::size_t>(t.token)] = t.logprob;
   return out;
@@ -209,7 +210,7 @@ TEST_F(EngineTest, LossIsTheMeanOfTheLogProbabilitiesThatGenerateReports) {
       sum -= next_logprobs(
           plain, {text.begin() + first,
                   text.begin() + i})[static_cast<std::size_t>(text[static_cast<std::size_t>(i)])];
-  const Engine::Loss loss = engine.loss(text, 16);
+  const Loss loss = measure_loss(engine, text, 16);
   EXPECT_EQ(loss.tokens, 22);
   EXPECT_DOUBLE_EQ(loss.sum, sum);
 }

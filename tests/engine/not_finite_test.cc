@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "src/base/error.h"
+#include "src/measure/perplexity.h"
 #include "tests/engine/tiny_engine.h"
 #include "tests/error_of.h"
 #include "tests/kernels/emulated_cuda.h"
@@ -32,7 +33,7 @@ class NotFiniteWeights : public TinyEngine, public ::testing::WithParamInterface
   }
   std::string message_of(Engine engine, float temperature) {
     const std::vector<TokenId> p = prompt(1);
-    GenerateRequest r = request(p);
+    Request r = request(p);
     r.sampling.temperature = temperature;
     return error_of([&] { engine.generate({&r, 1}, {}, {}); });
   }
@@ -68,7 +69,7 @@ TEST_P(NotFiniteWeights, StopTheScoringOfAText) {
                         std::nullopt, nullptr},
                        SpeculationMethod::kNone, 0);
   const std::vector<TokenId> text = prompt(1, 16);
-  const std::string message = error_of([&] { engine.loss(text, 16, {}, {}, {}); });
+  const std::string message = error_of([&] { measure_loss(engine, text, 16); });
   EXPECT_NE(message.find("the MLP of layer 1"), std::string::npos) << message;
 }
 

@@ -22,9 +22,9 @@ Engine make(const DeviceChoice& device) {
   return Engine(std::move(files), options);
 }
 
-GenerateReport run(Engine& engine) {
+TextReport run(Engine& engine) {
   const std::vector<TokenId> prompt{5, 6, 7};
-  GenerateRequest request;
+  Request request;
   request.prompt = prompt;
   request.max_new_tokens = 3;
   request.ignore_end = true;

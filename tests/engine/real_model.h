@@ -36,9 +36,9 @@ class RealModel : public ::testing::Test {
     options.plan.context = 128 + kNew;
     return Engine(open_models(model_, method == SpeculationMethod::kNone ? "" : draft_), options);
   }
-  static GenerateReport run(Engine& engine, std::span<const TokenId> prompt) {
-    GenerateRequest request;
-    request.prompt = prompt;
+  static TextReport run(Engine& engine, std::span<const TokenId> prompt) {
+    Request request;
+    request.prompt = {prompt.begin(), prompt.end()};
     request.max_new_tokens = kNew;
     request.ignore_end = true;
     return engine.generate(request);

@@ -13,7 +13,7 @@ TEST_F(RealModel, GreedyTextOfATreeIsPlainGreedyText) {
   for (std::size_t s = 0; s < kSizes.size(); ++s) {
     Engine engine = make(SpeculationMethod::kSequoia, kSizes[s]);
     for (std::size_t i = s; i < prompts().size(); i += kSizes.size()) {
-      const GenerateReport report = run(engine, prompts()[i]);
+      const TextReport report = run(engine, prompts()[i]);
       EXPECT_EQ(report.tokens, expected[i]) << "prompt " << i << ", a tree of " << kSizes[s];
       steps += report.steps;
       ++texts;

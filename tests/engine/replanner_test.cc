@@ -30,7 +30,7 @@ TEST_F(ReplannerTest, GivesATextThatTheDraftKnowsADeeperTreeAndAStrangeOneAShall
   const auto device = make_device({});
   DraftPolicy policy(*device, planned.policy);
   const auto levels_after = [&](int accepted) {
-    Replanner replanner(made_up_cost(), planned, true);
+    Replanner replanner(planned, true);
     AcceptanceTracker text = replanner.tracker();
     for (int i = 0; i < 2000; ++i) text.observe(8, i % 10 < 9 ? accepted : 7);
     AcceptanceTracker* one = &text;
@@ -48,7 +48,7 @@ TEST_F(ReplannerTest, LooksMoreOftenTheLongerAStepIsPredictedToTake) {
   const DraftPolicy policy(*device, planned.policy);
   const auto first_look = [&](double step) {
     planned.prediction->best.cost.step = Seconds(step);
-    Replanner replanner(made_up_cost(), planned, true);
+    Replanner replanner(planned, true);
     AcceptanceTracker text = replanner.tracker();
     for (int i = 0; i < 2000; ++i) text.observe(8, 0);
     AcceptanceTracker* one = &text;
@@ -65,7 +65,7 @@ TEST_F(ReplannerTest, LeavesATreeAloneThatIsAlmostTheBest) {
   const Plan planned = plan(asked(0.6));
   const auto device = make_device({});
   const DraftPolicy policy(*device, planned.policy);
-  Replanner replanner(made_up_cost(), planned, true);
+  Replanner replanner(planned, true);
   AcceptanceTracker text = replanner.tracker();  // as planned
   AcceptanceTracker* one = &text;
   for (int sweep = 0; sweep < 64; ++sweep)
@@ -75,9 +75,9 @@ TEST_F(ReplannerTest, LeavesATreeAloneThatIsAlmostTheBest) {
 /// A machine on which a tree must gain something to pay: its draft is slow.
 class ReplannerWithASlowDraft : public ReplannerTest {
  protected:
-  static const CostModel& cost() {
-    static const CostModel slow([] {
-      HardwareProfile p = made_up_cost().profile();
+  static std::shared_ptr<const CostModel> cost() {
+    static const auto slow = std::make_shared<const CostModel>([] {
+      HardwareProfile p = made_up_cost()->profile();
       p.drafting = {testing::line(2e-3, 1e-6), testing::line(2e-3, 1e-6), Seconds(0)};
       return p;
     }());
@@ -85,7 +85,7 @@ class ReplannerWithASlowDraft : public ReplannerTest {
   }
   static PlanRequest asked_of_it() {
     PlanRequest request = asked(0.6);
-    request.cost = &cost();
+    request.cost = cost();
     request.acceptance = Acceptance{{0.9, 0.05, 0.02}};  // what nobody should have promised
     return request;
   }
@@ -102,7 +102,7 @@ class ReplannerWithASlowDraft : public ReplannerTest {
   static std::vector<int> sizes(const Plan& planned, int sweeps, const Knows& knows) {
     const auto device = make_device({});
     DraftPolicy policy(*device, planned.policy);
-    Replanner replanner(cost(), planned, true);
+    Replanner replanner(planned, true);
     AcceptanceTracker text = replanner.tracker();
     AcceptanceTracker* one = &text;
     std::vector<int> sizes;
@@ -152,12 +152,12 @@ TEST_F(ReplannerWithASlowDraft, TheTextIsPlainDecodingsThroughoutPlainStretchesA
     EngineOptions o = options(SpeculationMethod::kAuto, 0, 0, temperature);
     o.plan.context = 32 + 400;
     o.plan.max_prompt = 8;  // so that the draft catches up in pieces
-    o.plan.cost = &cost();
+    o.plan.cost = cost();
     o.plan.acceptance = Acceptance{{0.9, 0.05, 0.02}};
     o.plan.memory = 1u << 30;
     Engine engine(with_a_bad_draft(), o);
     const std::vector<TokenId> p = prompt(3, 8);
-    GenerateRequest r = request(p);
+    Request r = request(p);
     r.max_new_tokens = 400;
     r.sampling.temperature = static_cast<float>(temperature);
     const BatchReport report = engine.generate({&r, 1});
@@ -187,7 +187,7 @@ TEST_F(ReplannerTest, TheTextIsPlainDecodingsWhateverShapesItHad) {
   plain_options.plan.context = o.plan.context;
   Engine plain(models(false), plain_options);
   const std::vector<TokenId> p = prompt(3);
-  GenerateRequest r = request(p);
+  Request r = request(p);
   r.max_new_tokens = 400;
   const BatchReport report = engine.generate({&r, 1});
   EXPECT_EQ(report.texts.front().tokens, plain.generate(r).tokens);

@@ -86,8 +86,8 @@ class TinyEngine : public ::testing::Test {
     return files;
   }
   /// Of a machine that never was, on which trees of some 50 nodes pay for this small model.
-  static const CostModel& made_up_cost() {
-    static const CostModel cost([] {
+  static std::shared_ptr<const CostModel> made_up_cost() {
+    static const auto cost = std::make_shared<const CostModel>([] {
       HardwareProfile p = testing::made_up_profile();
       p.link_bytes_per_second = 1e9;
       p.attention = p.mlp = testing::line(1e-3, 3e-6);
@@ -105,7 +105,7 @@ class TinyEngine : public ::testing::Test {
     o.plan.tree_size = tree;
     o.plan.tree_levels = levels;
     o.plan.temperature = temperature;
-    o.plan.cost = &made_up_cost();
+    o.plan.cost = made_up_cost();
     o.plan.max_prompt = 32;
     o.plan.context = 32 + kNew;
     return o;
@@ -122,9 +122,9 @@ class TinyEngine : public ::testing::Test {
     for (int i = 0; i < tokens; ++i) ids.push_back(static_cast<TokenId>(random() % vocab));
     return ids;
   }
-  static GenerateRequest request(std::span<const TokenId> prompt) {
-    GenerateRequest r;
-    r.prompt = prompt;
+  static Request request(std::span<const TokenId> prompt) {
+    Request r;
+    r.prompt = {prompt.begin(), prompt.end()};
     r.max_new_tokens = kNew;
     r.ignore_end = true;
     return r;

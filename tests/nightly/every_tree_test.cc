@@ -10,7 +10,7 @@ TEST_P(EveryTree, GivesThePlainGreedyTextOfEveryPrompt) {
   Engine engine = make(SpeculationMethod::kSequoia, GetParam());
   int steps = 0;
   for (std::size_t i = 0; i < prompts().size(); ++i) {
-    const GenerateReport report = run(engine, prompts()[i]);
+    const TextReport report = run(engine, prompts()[i]);
     EXPECT_EQ(report.tokens, expected[i]) << "prompt " << i;
     steps += report.steps;
   }

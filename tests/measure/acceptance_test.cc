@@ -1,3 +1,5 @@
+#include "src/measure/acceptance.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -35,6 +37,9 @@ class MeasureAcceptance : public ::testing::Test {
     o.plan.max_prompt = kPrompt;
     o.plan.context = kPrompt + kNew;
     return o;
+  }
+  static std::vector<AcceptanceRun> measured_by(Engine engine, const AcceptanceRequest& request) {
+    return measure_acceptance(engine, request);
   }
   static Engine prober(int sequences, double temperature, std::vector<TokenId> ends = {},
                        std::optional<std::uint64_t> resident = {}) {
@@ -86,7 +91,7 @@ int steps_of(const TreeShape& shape, const AcceptanceRun& run) {
 
 TEST_F(MeasureAcceptance, GreedyRunsTellExactlyHowManyStepsAnyTreeTakes) {
   const std::vector<PromptCut> cuts = prompts(6);
-  const auto runs = prober(6, 0).measure_acceptance(request(cuts, 0));
+  const auto runs = measured_by(prober(6, 0), request(cuts, 0));
   int fewest = kNew, most = 0;
   for (const TreeShape& shape :
        {TreeShape::chain(5), TreeShape::branching(std::vector{4, 3, 2, 1, 1}),
@@ -95,10 +100,10 @@ TEST_F(MeasureAcceptance, GreedyRunsTellExactlyHowManyStepsAnyTreeTakes) {
     o.plan.shape = shape;
     Engine engine(models(), o);
     for (std::size_t i = 0; i < cuts.size(); ++i) {
-      GenerateRequest r;
+      Request r;
       r.prompt = cuts[i].tokens;
       r.max_new_tokens = kNew;
-      const GenerateReport report = engine.generate(r);
+      const TextReport report = engine.generate(r);
       ASSERT_EQ(runs[i].positions.size(), std::size_t{kNew});
       EXPECT_EQ(steps_of(shape, runs[i]), report.steps) << "prompt " << i;
       fewest = std::min(fewest, report.steps);
@@ -115,7 +120,7 @@ TEST_F(MeasureAcceptance, ChancesAreHowOftenGenerationAcceptsSoManyChildren) {
   cuts.resize(400, cuts[0]);  // the same prompt, with other random numbers
   AcceptanceRequest probe = request(cuts, kTemperature);
   probe.new_tokens = 1;
-  const auto runs = prober(50, kTemperature).measure_acceptance(probe);
+  const auto runs = measured_by(prober(50, kTemperature), probe);
   for (const int children : {1, 2, 5}) {
     double mean = 0, squares = 0;
     int taken = 0;
@@ -130,7 +135,7 @@ TEST_F(MeasureAcceptance, ChancesAreHowOftenGenerationAcceptsSoManyChildren) {
     o.plan.shape = TreeShape::branching(std::vector{children});
     o.plan.max_sequences = 40;
     Engine engine(models(), o);
-    std::vector<GenerateRequest> requests(kTexts);
+    std::vector<Request> requests(kTexts);
     for (std::size_t i = 0; i < requests.size(); ++i) {
       requests[i].prompt = cuts[0].tokens;
       requests[i].sampling.temperature = kTemperature;
@@ -139,7 +144,7 @@ TEST_F(MeasureAcceptance, ChancesAreHowOftenGenerationAcceptsSoManyChildren) {
       requests[i].max_new_tokens = 2;
     }
     int accepted = 0;  // two tokens of one step
-    for (const GenerateReport& text : engine.generate(requests).texts) accepted += text.steps == 1;
+    for (const TextReport& text : engine.generate(requests).texts) accepted += text.steps == 1;
     const double error = std::sqrt(mean * (1 - mean) / kTexts) +
                          std::sqrt((squares - mean * mean) / static_cast<double>(runs.size()));
     EXPECT_NEAR(accepted / double{kTexts}, mean, 4 * error) << children << " children";
@@ -164,15 +169,15 @@ TEST_F(MeasureAcceptance, DoesNotDependOnHowManySequencesShareASweepNorOnWhereWe
   const std::vector<PromptCut> cuts = prompts(7);
   for (const float temperature : {0.0f, 1.0f}) {
     const AcceptanceRequest r = request(cuts, temperature);
-    const auto alone = prober(1, temperature).measure_acceptance(r);
-    EXPECT_TRUE(same(alone, prober(3, temperature).measure_acceptance(r)));
+    const auto alone = measured_by(prober(1, temperature), r);
+    EXPECT_TRUE(same(alone, measured_by(prober(3, temperature), r)));
     Engine streamed = prober(7, temperature, {}, 0);
     EXPECT_FALSE(streamed.plan().resident);
-    EXPECT_TRUE(same(alone, streamed.measure_acceptance(r)));
+    EXPECT_TRUE(same(alone, measure_acceptance(streamed, r)));
     Engine all = prober(7, temperature);
     EXPECT_TRUE(all.plan().resident);
-    EXPECT_TRUE(same(alone, all.measure_acceptance(r)));
-    EXPECT_TRUE(same(alone, all.measure_acceptance(r))) << "a second time";
+    EXPECT_TRUE(same(alone, measure_acceptance(all, r)));
+    EXPECT_TRUE(same(alone, measure_acceptance(all, r))) << "a second time";
   }
 }
 
@@ -183,11 +188,11 @@ TEST_F(MeasureAcceptance, EndsARunWhereTheModelEndsItsText) {
     o.plan.method = SpeculationMethod::kNone;
     return o;
   }());
-  GenerateRequest r;
+  Request r;
   r.prompt = cuts[2].tokens;
   r.max_new_tokens = kNew;
   const TokenId end = plain.generate(r).tokens[10];
-  const auto runs = prober(2, 0, {end}).measure_acceptance(request(cuts, 0));
+  const auto runs = measured_by(prober(2, 0, {end}), request(cuts, 0));
   EXPECT_LE(runs[2].positions.size(), 11u);
   for (const AcceptanceRun& run : runs) EXPECT_GE(run.positions.size(), 1u);
 }
@@ -196,11 +201,11 @@ TEST_F(MeasureAcceptance, StopsAtOnceAndCanBeAskedAgain) {
   const std::vector<PromptCut> cuts = prompts(4);
   const AcceptanceRequest r = request(cuts, 1);
   Engine engine = prober(2, 1);
-  const auto runs = engine.measure_acceptance(r);
+  const auto runs = measure_acceptance(engine, r);
   std::stop_source stop;
   int told = 0;
-  EXPECT_THROW(engine.measure_acceptance(
-                   r,
+  EXPECT_THROW(measure_acceptance(
+                   engine, r,
                    [&](const AcceptanceProgress& p) {
                      told += p.positions == 7 * 2;
                      if (p.positions >= 7 * 2) stop.request_stop();
@@ -208,7 +213,7 @@ TEST_F(MeasureAcceptance, StopsAtOnceAndCanBeAskedAgain) {
                    stop.get_token()),
                Stopped);
   EXPECT_GT(told, 0);
-  EXPECT_TRUE(same(runs, engine.measure_acceptance(r)));
+  EXPECT_TRUE(same(runs, measure_acceptance(engine, r)));
 }
 
 TEST_F(MeasureAcceptance, RefusesWhatItsPlanHasNoRoomFor) {
@@ -216,16 +221,16 @@ TEST_F(MeasureAcceptance, RefusesWhatItsPlanHasNoRoomFor) {
   Engine engine = prober(2, 0);
   AcceptanceRequest r = request(cuts, 0);
   r.new_tokens = kNew + 2;
-  EXPECT_THROW(engine.measure_acceptance(r), Error);
+  EXPECT_THROW(measure_acceptance(engine, r), Error);
   cuts[1].tokens.resize(kPrompt + 1);
-  EXPECT_THROW(engine.measure_acceptance(request(cuts, 0)), Error);
+  EXPECT_THROW(measure_acceptance(engine, request(cuts, 0)), Error);
   cuts[1].tokens.clear();
-  EXPECT_THROW(engine.measure_acceptance(request(cuts, 0)), Error);
+  EXPECT_THROW(measure_acceptance(engine, request(cuts, 0)), Error);
   EngineOptions speculating = options(0);
   speculating.plan.shape = TreeShape::chain(2);
   Engine other(models(), speculating);
   const auto fit = prompts(2);
-  EXPECT_THROW(other.measure_acceptance(request(fit, 0)), Error);
+  EXPECT_THROW(measure_acceptance(other, request(fit, 0)), Error);
 }
 
 }  // namespace

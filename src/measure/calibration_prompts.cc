@@ -1,4 +1,4 @@
-#include "src/engine/calibration_prompts.h"
+#include "src/measure/calibration_prompts.h"
 
 #include <algorithm>
 #include <string_view>

@@ -1,4 +1,4 @@
-#include "src/engine/hardware.h"
+#include "src/measure/hardware.h"
 
 #include <gtest/gtest.h>
 

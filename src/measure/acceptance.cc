@@ -1,9 +1,11 @@
+#include "src/measure/acceptance.h"
+
 #include <algorithm>
 #include <utility>
 
 #include "src/base/counting.h"
 #include "src/base/error.h"
-#include "src/engine/engine_impl.h"
+#include "src/engine/runtime.h"
 
 namespace canopy {
 namespace {
@@ -20,10 +22,10 @@ struct Probe {
 
 }  // namespace
 
-std::vector<AcceptanceRun> Engine::measure_acceptance(
-    const AcceptanceRequest& request,
+std::vector<AcceptanceRun> measure_acceptance(
+    Engine& engine, const AcceptanceRequest& request,
     const std::function<void(const AcceptanceProgress&)>& on_progress, std::stop_token stop) {
-  Impl& m = *impl_;
+  Runtime& m = engine.runtime();
   require(m.plan.probe && m.policy, "the plan was not made to measure acceptance");
   for (const PromptCut& prompt : request.prompts)
     if (prompt.tokens.empty() || std::ssize(prompt.tokens) > m.plan.max_prompt)

@@ -1,4 +1,6 @@
 // What a step is made of, measured on real sweeps over the first layers of the target.
+#include "src/measure/hardware.h"
+
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
@@ -12,8 +14,7 @@
 #include "src/base/counting.h"
 #include "src/base/error.h"
 #include "src/checkpoint/fingerprint.h"
-#include "src/engine/engine_impl.h"
-#include "src/engine/hardware.h"
+#include "src/engine/runtime.h"
 #include "src/machine/cpus.h"
 #include "src/machine/process_memory.h"
 
@@ -72,7 +73,7 @@ void wait_until_free(std::size_t bytes) {
 class Measurement {
  public:
   Measurement(Engine& engine, int all_layers, const OnMeasure& on_measure, std::stop_token stop)
-      : m_(*engine.impl_),
+      : m_(engine.runtime()),
         all_layers_(all_layers),
         on_measure_(on_measure),
         stop_(std::move(stop)) {}
@@ -254,7 +255,7 @@ class Measurement {
     return Curve::fit(samples);
   }
 
-  Engine::Impl& m_;
+  Runtime& m_;
   const int all_layers_;
   const OnMeasure& on_measure_;
   std::stop_token stop_;

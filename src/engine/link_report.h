@@ -1,0 +1,29 @@
+#pragma once
+#include <cstdint>
+
+#include "offload/streamer.h"
+
+namespace canopy {
+
+/// What both links have moved: from disk, and to a device with memory of its own.
+struct LinkReport : LinkTotals {
+  std::uint64_t upload_bytes = 0;
+  Seconds upload_busy{};  // with a copy under way
+
+  LinkReport& operator+=(const LinkReport& more) {
+    LinkTotals::operator+=(more);
+    upload_bytes += more.upload_bytes;
+    upload_busy += more.upload_busy;
+    return *this;
+  }
+  friend LinkReport operator-(const LinkReport& later, const LinkReport& earlier) {
+    LinkReport difference;
+    static_cast<LinkTotals&>(difference) =
+        static_cast<const LinkTotals&>(later) - static_cast<const LinkTotals&>(earlier);
+    difference.upload_bytes = later.upload_bytes - earlier.upload_bytes;
+    difference.upload_busy = later.upload_busy - earlier.upload_busy;
+    return difference;
+  }
+};
+
+}  // namespace canopy

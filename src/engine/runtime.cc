@@ -1,0 +1,172 @@
+#include "src/engine/runtime.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <utility>
+
+#include "src/base/error.h"
+#include "src/machine/process_memory.h"
+
+namespace canopy {
+
+namespace {
+
+// How the link is best read is tried out on models that are not read in a moment anyway.
+constexpr std::uint64_t kProbeFrom = 256u << 20;
+constexpr int kProbeRounds = 3;
+constexpr Seconds kProbeRound{0.2};
+
+}  // namespace
+
+Runtime::Runtime(ModelFiles files, const EngineOptions& options, const LoadProgress& progress,
+                 const std::stop_token& stop)
+    : models(std::move(files)),
+      placement(place_engine(topology, models.target, options)),
+      device(open_device(options, placement)),
+      trace(options.trace),
+      energy(options.energy) {
+  const auto start = Clock::now();
+  PlanRequest request = on_device(options.plan, *device);
+  // A trace tells of each unit, so it takes them one by one; on the CPU there is nothing to gain.
+  request.graphs = options.graphs && !trace && !device->shares_host_memory();
+  const std::uint64_t held = resident_memory();
+  plan = make_plan(request, models.target, models.draft ? &*models.draft : nullptr, held,
+                   device->ops());
+  require_free(plan, held);
+  compute = device->make_stream("compute");
+  caches.resize(static_cast<std::size_t>(plan.max_sequences));
+  const ModelConfig& t = models.target.config();
+  target_weights = make_target_weights(options, progress, stop);  // first: its ring fills meanwhile
+  if (plan.method != SpeculationMethod::kNone) {
+    const ModelConfig& d = models.draft->config();
+    draft_weights = load_resident(*device, *models.draft, notes, progress, stop);
+    if (trace) draft_times = &time(draft_weights, Trace::Lane::kDraft);
+    draft = std::make_unique<Transformer>(*device, d, *draft_weights, plan.draft_limits);
+    policy.emplace(*device, plan.policy);
+    sampled = request.temperature > 0;
+  }
+  target_times = &time(target_weights, Trace::Lane::kTarget);
+  target = std::make_unique<Transformer>(*device, t, *target_weights, plan.target_limits);
+  for (SequenceCaches& cache : caches) {
+    cache.target = std::make_unique<KvCache>(*device, t, plan.slots, plan.kv);
+    if (draft)
+      cache.draft = std::make_unique<KvCache>(*device, models.draft->config(), plan.slots, plan.kv);
+  }
+  verifier.emplace(*device, t.vocab);
+  host_logits.resize(static_cast<std::size_t>(t.vocab));
+  if (uploads) begin_uploads();
+  load_time = since(start);
+}
+
+TimedWeights& Runtime::time(std::unique_ptr<WeightSource>& source, Trace::Lane lane) {
+  auto timed = std::make_unique<TimedWeights>(*device, std::move(source), trace, lane);
+  TimedWeights& times = *timed;
+  source = std::move(timed);
+  return times;
+}
+
+/// Last of all that takes memory of the device: it is the one thing that can do with less.
+void Runtime::begin_uploads() {
+  uploads->begin(plan.ring_bytes, notes);
+  if (uploads->ring_bytes() != plan.ring_bytes)
+    plan = with_ring(std::move(plan), uploads->ring_bytes());
+}
+
+StreamerOptions Runtime::reads(const EngineOptions& options) {
+  StreamerOptions reads{.ring_bytes = plan.device ? plan.device->host_ring_bytes : plan.ring_bytes,
+                        .reader_cpus = placement.reader_cpus,
+                        .checksums = options.verify_weights,
+                        .trace = trace};
+  reads.ring_node = ring_node();
+  if (placement.refused) notes.push_back(placement.note);
+  if (std::filesystem::file_size(largest_file(models.target)) > kProbeFrom)
+    reads.trial = {kProbeRounds, kProbeRound};
+  return reads;
+}
+
+std::unique_ptr<WeightSource> Runtime::make_target_weights(const EngineOptions& options,
+                                                           const LoadProgress& progress,
+                                                           const std::stop_token& stop) {
+  const bool from_disk = !plan.resident && plan.sweep_bytes > 0;
+  if (!from_disk) {
+    if (placement.numa_node && !plan.device)
+      placement.note = "everything rests in memory: there is no ring to place";
+    if (!plan.device) placement.numa_node.reset();
+    if (options.verify_weights)
+      notes.push_back("weights are not verified: the model rests in memory, nothing is read twice");
+  }
+  if (plan.resident) return load_resident(*device, models.target, notes, progress, stop);
+  std::unique_ptr<WeightSource> source;
+  if (from_disk) {
+    auto made = std::make_unique<Streamer>(*device, models.target, plan.residency, reads(options),
+                                           progress, stop);
+    notes.insert(notes.end(), made->notes().begin(), made->notes().end());
+    if (made->way().bytes > 0) link_probe = made->way();
+    streamer = made.get();
+    source = std::move(made);
+  } else {
+    source =
+        load_on_host(*device, models.target, plan.residency, notes, ring_node(), progress, stop);
+  }
+  if (!plan.device) return source;
+  auto made = std::make_unique<UploadedWeights>(*device, models.target, plan.residency,
+                                                std::move(source), notes, trace, progress, stop);
+  uploads = made.get();
+  return made;
+}
+
+LinkReport Runtime::link() const {
+  LinkReport report;
+  if (streamer) static_cast<LinkTotals&>(report) = streamer->totals();
+  if (uploads) {
+    const UploadedWeights::Totals totals = uploads->totals();
+    report.upload_bytes = totals.bytes;
+    report.upload_busy = totals.busy;
+    report.stall = totals.stall;  // the compute thread's; the streamer's is the uploader's
+  }
+  return report;
+}
+
+std::uint64_t Runtime::disk_bytes() const {
+  std::uint64_t bytes = link().disk_bytes;
+  if (draft_weights) bytes += resident_bytes(*models.draft);
+  if (plan.resident) bytes += resident_bytes(models.target);
+  if (plan.device) bytes += plan.device->host_bytes;
+  return bytes;
+}
+
+void Runtime::note_refused_graphs() {
+  if (policy && !policy->why_no_graphs().empty())
+    add_note(notes, "the draft's levels could not be launched as CUDA graphs (" +
+                        policy->why_no_graphs() +
+                        "); its kernels are launched one by one, as with --enforce-eager");
+}
+
+TokenReport Runtime::report_token(const ConstTensorView& logits, std::int64_t row, TokenId chosen,
+                                  int count) {
+  const ConstTensorView view = logits.rows(row, 1);
+  device->download(*compute, std::as_writable_bytes(std::span(host_logits)), view.data());
+  compute->synchronize();
+  const float top = *std::max_element(host_logits.begin(), host_logits.end());
+  double sum = 0;
+  bool finite = true;
+  for (const float x : host_logits) {
+    finite = finite && std::isfinite(x);
+    sum += std::exp(static_cast<double>(x) - top);
+  }
+  if (!finite) throw NotFinite();
+  const double log_sum = top + std::log(sum);
+  std::vector<TokenId> order(host_logits.size());
+  std::iota(order.begin(), order.end(), 0);
+  const auto logit = [&](TokenId id) { return host_logits[static_cast<std::size_t>(id)]; };
+  const auto best = order.begin() + std::min<std::ptrdiff_t>(count, std::ssize(order));
+  std::partial_sort(order.begin(), best, order.end(), [&](TokenId a, TokenId b) {
+    return logit(a) != logit(b) ? logit(a) > logit(b) : a < b;
+  });
+  TokenReport report{{chosen, logit(chosen) - log_sum}, {}};
+  for (auto id = order.begin(); id != best; ++id) report.top.push_back({*id, logit(*id) - log_sum});
+  return report;
+}
+
+}  // namespace canopy

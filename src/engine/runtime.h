@@ -1,0 +1,79 @@
+#pragma once
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <span>
+#include <stop_token>
+#include <vector>
+
+#include "offload/device_weights.h"
+#include "src/engine/engine.h"
+#include "src/engine/timed_weights.h"
+#include "src/speculation/draft_policy.h"
+#include "src/speculation/verifier.h"
+
+namespace canopy {
+
+using Clock = std::chrono::steady_clock;
+inline Seconds since(Clock::time_point start) { return Clock::now() - start; }
+
+/// The two caches of one sequence; those that a batch has are made once and used in turn.
+struct SequenceCaches {
+  std::unique_ptr<KvCache> target, draft;  // no draft's without speculation
+};
+
+/// What an engine has loaded by its plan, and what every sweep is made of: sessions and
+/// measurements use it in turn. One thread.
+struct Runtime {
+  ModelFiles models;
+  const Topology topology;
+  Placement placement;
+  std::unique_ptr<Device> device;
+  Trace* const trace;
+  EnergyMeter* const energy;
+  Plan plan;
+  LinkSample link_probe;
+  Notes notes;
+  Seconds load_time{};
+  std::unique_ptr<WeightSource> target_weights, draft_weights;
+  TimedWeights *target_times = nullptr, *draft_times = nullptr;  // the draft's with a trace alone
+  Streamer* streamer = nullptr;        // of the target, when weights come from disk
+  UploadedWeights* uploads = nullptr;  // and when they go to a device with memory of its own
+  std::unique_ptr<Transformer> target, draft;
+  std::vector<SequenceCaches> caches;  // one for each sequence that can share a sweep
+  std::optional<DraftPolicy> policy;
+  bool sampled = false;  // by the plan
+  std::optional<Verifier> verifier;
+  std::vector<float> host_logits;   // a row on its way to a report
+  std::unique_ptr<Stream> compute;  // last, so that its work ends before anything above is freed
+
+  /// Plans first, then loads. Throws Error if the plan does not fit, Stopped on request.
+  Runtime(ModelFiles files, const EngineOptions& options, const LoadProgress& progress,
+          const std::stop_token& stop);
+
+  LinkReport link() const;           // since it was loaded
+  std::uint64_t disk_bytes() const;  // likewise, of both models
+  /// `chosen`'s log probability and the `count` likeliest, from one row of the target's logits.
+  /// Waits for the stream. Throws NotFinite.
+  TokenReport report_token(const ConstTensorView& logits, std::int64_t row, TokenId chosen,
+                           int count);
+  void note_refused_graphs();  // by the device, once a text was generated
+  /// Runs the sweep again and says in which unit the target's values cease to be finite. Always
+  /// throws: Error, or Stopped.
+  [[noreturn]] void refuse_not_finite(std::span<const SequenceRows> rows,
+                                      const std::stop_token& stop);
+
+ private:
+  /// The target's weights by the plan; `notes` gains each fallback taken.
+  std::unique_ptr<WeightSource> make_target_weights(const EngineOptions& options,
+                                                    const LoadProgress& progress,
+                                                    const std::stop_token& stop);
+  StreamerOptions reads(const EngineOptions& options);
+  TimedWeights& time(std::unique_ptr<WeightSource>& source, Trace::Lane lane);  // wraps it
+  void begin_uploads();
+  MemoryNode ring_node() const {
+    return placement.numa_node ? MemoryNode{&topology, *placement.numa_node} : MemoryNode();
+  }
+};
+
+}  // namespace canopy

@@ -1,0 +1,410 @@
+#include "src/engine/session.h"
+
+#include <algorithm>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "src/base/counting.h"
+#include "src/base/error.h"
+#include "src/engine/replanner.h"
+#include "src/engine/runtime.h"
+
+namespace canopy {
+
+namespace {
+
+/// A text in the making: what a session must know of it from sweep to sweep.
+struct Sequence {
+  Ticket ticket = 0;
+  Request request;
+  RequestEvents events;
+  Clock::time_point admitted;
+  int most = 0;                              // tokens to generate
+  SequenceCaches* caches = nullptr;          // while it runs
+  std::vector<TokenId> text;                 // prompt and what was gained; the last is the root
+  std::optional<AcceptanceTracker> tracker;  // where the plan follows the text
+  TextReport report;
+  std::vector<TokenId> gained;  // by the last sweep, not yet told
+  std::vector<TokenReport> logprobs;
+  std::string error;
+  bool ended = false;
+
+  StepRng rng() const {
+    return {request.seed, request.sequence, static_cast<std::uint64_t>(report.steps)};
+  }
+  /// Tokens before the root that the target has not run: the prompt, once.
+  std::span<const TokenId> behind() const {
+    return std::span(text)
+        .first(text.size() - 1)
+        .subspan(static_cast<std::size_t>(caches->target->length()));
+  }
+  /// Tokens that the draft has not run; the root is the last.
+  std::span<const TokenId> pending() const {
+    return std::span(text).subspan(static_cast<std::size_t>(caches->draft->length()));
+  }
+};
+
+/// One sequence's rows of a sweep and what they point to: what the target has not run of its text,
+/// then the tree below it.
+struct RowsOfSequence {
+  std::vector<std::int32_t> chain_position, position, logit_rows;
+  std::vector<std::uint64_t> bits;
+
+  RowsOfSequence(const Sequence& sequence, const TokenTree& tree, std::vector<SequenceRows>& rows) {
+    KvCache* const kv = sequence.caches->target.get();
+    const std::span<const TokenId> behind = sequence.behind();
+    const auto chain = static_cast<int>(behind.size());
+    const int base = kv->length();
+    chain_position = counting(base, behind.size());
+    logit_rows = counting(0, static_cast<std::size_t>(tree.size()));
+    for (NodeId i = 0; i < tree.size(); ++i) position.push_back(base + chain + tree.depth(i));
+    bits = tree.ancestor_bits();
+    if (chain > 0) rows.push_back({{behind, chain_position, {}, 0, {}}, kv, 0});
+    rows.push_back({{tree.tokens(), position, bits, 0, logit_rows}, kv, chain});
+  }
+};
+
+/// Down the tree as the vector has it: child k is the accepted one with chance p_k.
+Verdict draw_walk(const TokenTree& tree, const Acceptance& acceptance, const StepRng& rng) {
+  Verdict verdict{{0}, tree.token(0)};
+  while (true) {
+    const NodeId node = verdict.path.back();
+    const TokenTree::Range children = tree.children(node);
+    double left = rng.uniform(StepRng::Purpose::kAccept, static_cast<std::uint64_t>(node));
+    int k = 0;
+    const auto& p = acceptance.accept;
+    for (; k < children.count && k < std::ssize(p); ++k)
+      if ((left -= p[static_cast<std::size_t>(k)]) < 0) break;
+    if (k == children.count || k == std::ssize(p)) return verdict;
+    verdict.path.push_back(children.first + k);
+  }
+}
+
+/// What a verdict shows of the draft: at each node that had children, which one was accepted.
+void observe(AcceptanceTracker& tracker, const TokenTree& tree, const Verdict& verdict) {
+  for (std::size_t i = 0; i < verdict.path.size(); ++i) {
+    const TokenTree::Range children = tree.children(verdict.path[i]);
+    if (children.count == 0) continue;
+    const bool last = i + 1 == verdict.path.size();
+    tracker.observe(children.count, last ? -1 : verdict.path[i + 1] - children.first);
+  }
+}
+
+}  // namespace
+
+struct Session::Impl {
+  Runtime& m;
+  const std::optional<Acceptance> synthetic;
+  std::optional<Replanner> replanner;  // where the plan is adaptive
+  std::vector<Sequence> running;
+  std::vector<SequenceCaches*> free_caches;
+  SweepReport last;
+  bool swept = false;  // once
+
+  std::mutex mutex;  // of what follows, which other threads touch
+  std::deque<Sequence> waiting;
+  std::vector<Ticket> in_sweep, cancelled;  // tickets of `running`, and of those that should go
+  std::stop_source nobody_left;             // ends the sweep that is on its way
+  Ticket next_ticket = 1;
+  std::string over;  // why the session has ended
+
+  Impl(Runtime& runtime, std::optional<Acceptance> acceptance)
+      : m(runtime), synthetic(std::move(acceptance)) {
+    for (auto cache = m.caches.rbegin(); cache != m.caches.rend(); ++cache)
+      free_caches.push_back(&*cache);
+    if (m.policy) m.policy->reshape(m.plan.policy.shape);
+    if (m.plan.adaptive) replanner.emplace(m.plan, m.sampled);
+  }
+
+  /// Tokens that a request may generate. Throws Error if its prompt does not fit the plan.
+  int most_tokens(const Request& request) const;
+  /// Lets go who has ended or was cancelled; those who wait take the caches that are free.
+  void take_turns();
+  void begin(Sequence& sequence);
+
+  /// Whether the next sweep checks trees. (The replanner may have turned to plain decoding.)
+  bool grows_trees() const { return m.policy && !(replanner && replanner->shape().size() == 1); }
+  /// Looks whether those of the next sweep should have trees of another shape.
+  void replan();
+  /// Grow, sweep, verify: one sweep for all that run. Each gains a token at least, or an error.
+  void run(const std::stop_token& stop, const Transformer::OnUnit& on_unit);
+  std::vector<Draft> grow(const std::stop_token& stop);
+  /// Verifies one sequence's tree and commits what the walk accepted. `logits`: its nodes' rows.
+  /// Returns how many tokens that is. Throws NotFinite with nothing committed.
+  std::size_t conclude(Sequence& sequence, const Draft& draft, const ConstTensorView& logits);
+  /// Finds out where the sequence's values cease to be finite: that is its error.
+  void fail(Sequence& sequence, const Draft& draft, const std::stop_token& stop);
+
+  /// Tells of what the sequence gained, up to the text's end.
+  void tell(Sequence& sequence);
+  void end_for_all(const std::string& why);
+  bool is_cancelled(Ticket ticket) {
+    const std::lock_guard lock(mutex);
+    return std::find(cancelled.begin(), cancelled.end(), ticket) != cancelled.end();
+  }
+};
+
+int Session::Impl::most_tokens(const Request& request) const {
+  require(!request.prompt.empty(), "the prompt is empty");
+  require(request.sequence < StepRng::kSequences, "there are no random numbers for so many texts");
+  const int context = m.plan.slots - m.plan.policy.shape.size();
+  const auto prompt = static_cast<int>(request.prompt.size());
+  const int most = std::min(request.max_new_tokens, context - prompt);
+  if (prompt > m.plan.max_prompt || most < 1)
+    throw Error("a prompt of " + std::to_string(prompt) + " tokens does not fit the context of " +
+                std::to_string(context));
+  return most;
+}
+
+void Session::Impl::begin(Sequence& sequence) {
+  sequence.caches = free_caches.back();
+  free_caches.pop_back();
+  sequence.caches->target->truncate(0);
+  if (sequence.caches->draft) sequence.caches->draft->truncate(0);
+  sequence.text = sequence.request.prompt;
+  if (replanner) sequence.tracker = replanner->tracker();
+}
+
+void Session::Impl::take_turns() {
+  const std::lock_guard lock(mutex);
+  const auto was_cancelled = [&](const Sequence& sequence) {
+    return std::find(cancelled.begin(), cancelled.end(), sequence.ticket) != cancelled.end();
+  };
+  for (Sequence& sequence : running) {
+    if (!sequence.ended && !was_cancelled(sequence)) continue;
+    free_caches.push_back(sequence.caches);
+    sequence.ended = true;
+    if (waiting.empty()) continue;
+    sequence = std::move(waiting.front());  // in its place, so that the others keep theirs
+    waiting.pop_front();
+    begin(sequence);
+  }
+  std::erase_if(running, [](const Sequence& sequence) { return sequence.ended; });
+  while (!waiting.empty() && !free_caches.empty()) {
+    running.push_back(std::move(waiting.front()));
+    waiting.pop_front();
+    begin(running.back());
+  }
+  cancelled.clear();
+  nobody_left = std::stop_source();
+  in_sweep.clear();
+  for (const Sequence& sequence : running) in_sweep.push_back(sequence.ticket);
+}
+
+void Session::Impl::replan() {
+  std::vector<AcceptanceTracker*> texts;
+  double context = 0;
+  for (Sequence& sequence : running) {
+    texts.push_back(&*sequence.tracker);
+    context += sequence.caches->target->length();
+  }
+  context /= static_cast<double>(texts.size());
+  if (replanner->after_sweep(texts, context, *m.policy) && grows_trees())
+    m.policy->reshape(replanner->shape());
+}
+
+std::vector<Draft> Session::Impl::grow(const std::stop_token& stop) {
+  std::vector<Draft> drafts;
+  if (!grows_trees()) {
+    for (const Sequence& s : running) drafts.push_back(root_only(s.text.back()));
+    return drafts;
+  }
+  std::vector<DraftRequest> requests;
+  for (const Sequence& s : running)
+    requests.push_back({s.pending(), s.caches->draft.get(), s.request.sampling, s.rng()});
+  return m.policy->grow(*m.draft, requests, *m.compute, stop);
+}
+
+void Session::Impl::run(const std::stop_token& stop, const Transformer::OnUnit& on_unit) {
+  const auto begun = Clock::now();
+  const LinkReport before = m.link();
+  const std::vector<Draft> drafts = grow(stop);
+  const auto grown = Clock::now();
+
+  std::vector<SequenceRows> rows;
+  std::vector<RowsOfSequence> storage;
+  storage.reserve(running.size());  // rows point into it
+  for (std::size_t i = 0; i < running.size(); ++i)
+    storage.emplace_back(running[i], drafts[i].tree, rows);
+  const ConstTensorView logits = m.target->forward(rows, *m.compute, stop, on_unit);
+
+  std::vector<std::size_t> failed;
+  std::int64_t row = 0;
+  std::size_t gained = 0;
+  for (std::size_t i = 0; i < running.size(); ++i) {
+    const int nodes = drafts[i].tree.size();
+    try {
+      gained += conclude(running[i], drafts[i], logits.rows(row, nodes));
+    } catch (const NotFinite&) {
+      failed.push_back(i);
+    }
+    row += nodes;
+  }
+  m.compute->synchronize();
+
+  const auto ended = Clock::now();
+  last = {.texts = static_cast<int>(running.size()),
+          .tree_nodes = drafts.front().tree.size(),
+          .tree_levels = grows_trees() ? m.policy->shape().levels() : 1,
+          .time = ended - begun,
+          .compute = m.target_times->times().total(),
+          .drafting = grown - begun,
+          .link = m.link() - before};
+  if (m.draft_times) m.draft_times->times();
+  if (m.trace) {
+    m.trace->span(Trace::Lane::kHost, "step: " + std::to_string(gained) + " tokens", begun, ended);
+    if (m.policy) m.trace->span(Trace::Lane::kHost, "grow the tree", begun, grown);
+    m.trace->span(Trace::Lane::kHost, "sweep and verify", grown, ended);
+  }
+  for (const std::size_t i : failed) fail(running[i], drafts[i], stop);
+}
+
+std::size_t Session::Impl::conclude(Sequence& sequence, const Draft& draft,
+                                    const ConstTensorView& logits) {
+  const Request& request = sequence.request;
+  Verdict verdict = m.verifier->verify(draft, logits, request.sampling, sequence.rng(), *m.compute);
+  if (synthetic) verdict = draw_walk(draft.tree, *synthetic, sequence.rng());
+  std::vector<TokenId>& gained = sequence.gained;
+  for (std::size_t i = 1; i < verdict.path.size(); ++i)
+    gained.push_back(draft.tree.token(verdict.path[i]));
+  gained.push_back(verdict.next);
+  for (std::size_t i = 0; request.logprobs > 0 && i < gained.size(); ++i)
+    sequence.logprobs.push_back(
+        m.report_token(logits, verdict.path[i], gained[i], request.logprobs));
+
+  KvCache& kv = *sequence.caches->target;
+  kv.commit(counting(0, sequence.behind().size()), *m.compute);
+  kv.commit(verdict.path, *m.compute);
+  if (m.policy && grows_trees()) {  // the draft keeps what it has run of the path: not a last leaf
+    std::vector<NodeId> known;
+    for (const NodeId node : verdict.path)
+      if (const std::int32_t slot = draft.row[static_cast<std::size_t>(node)]; slot >= 0)
+        known.push_back(slot);
+    sequence.caches->draft->commit(known, *m.compute);
+  }
+  if (sequence.tracker) observe(*sequence.tracker, draft.tree, verdict);
+  sequence.text.insert(sequence.text.end(), gained.begin(), gained.end());
+  return gained.size();
+}
+
+void Session::Impl::fail(Sequence& sequence, const Draft& draft, const std::stop_token& stop) {
+  std::vector<SequenceRows> rows;
+  const RowsOfSequence again(sequence, draft.tree, rows);
+  try {
+    m.refuse_not_finite(rows, stop);
+  } catch (const Stopped&) {
+    throw;
+  } catch (const Error& error) {
+    sequence.error = error.what();
+  }
+}
+
+void Session::Impl::tell(Sequence& sequence) {
+  TextReport& report = sequence.report;
+  if (!sequence.error.empty()) {
+    sequence.ended = true;
+    if (sequence.events.on_error && !is_cancelled(sequence.ticket))
+      sequence.events.on_error(sequence.error);
+    return;
+  }
+  ++report.steps;
+  report.step_tokens.push_back(static_cast<int>(sequence.gained.size()));
+  report.step_ends.push_back(since(sequence.admitted));
+  for (std::size_t k = 0; k < sequence.gained.size() && !sequence.ended; ++k) {
+    const TokenId token = sequence.gained[k];
+    report.tokens.push_back(token);
+    ++last.tokens;
+    const bool asked = !sequence.logprobs.empty();
+    if (asked) report.logprobs.push_back(std::move(sequence.logprobs[k]));
+    const bool end = !sequence.request.ignore_end && m.models.tokenizer->ends_text(token);
+    sequence.ended = end || std::ssize(report.tokens) == sequence.most;
+    if (sequence.ended) report.finish_reason = end ? "stop" : "length";
+    if (sequence.events.on_token && !is_cancelled(sequence.ticket))
+      sequence.events.on_token(token, asked ? &report.logprobs.back() : nullptr);
+  }
+  sequence.gained.clear();
+  sequence.logprobs.clear();
+  if (sequence.ended && sequence.events.on_end && !is_cancelled(sequence.ticket))
+    sequence.events.on_end(report);
+}
+
+void Session::Impl::end_for_all(const std::string& why) {
+  std::vector<Sequence> told = std::exchange(running, {});
+  {
+    const std::lock_guard lock(mutex);
+    over = why;
+    for (Sequence& sequence : waiting) told.push_back(std::move(sequence));
+    waiting.clear();
+    std::erase_if(told, [&](const Sequence& sequence) {
+      return std::find(cancelled.begin(), cancelled.end(), sequence.ticket) != cancelled.end();
+    });
+  }
+  for (const Sequence& sequence : told)
+    if (sequence.events.on_error) sequence.events.on_error(why);
+}
+
+Session::Session(Runtime& runtime, std::optional<Acceptance> synthetic)
+    : impl_(std::make_unique<Impl>(runtime, std::move(synthetic))) {}
+Session::~Session() = default;
+
+Ticket Session::admit(Request request, RequestEvents events) {
+  Sequence sequence;
+  sequence.most = impl_->most_tokens(request);
+  sequence.request = std::move(request);
+  sequence.events = std::move(events);
+  sequence.report.finish_reason = "cancelled";  // until it ends
+  sequence.admitted = Clock::now();
+  const std::lock_guard lock(impl_->mutex);
+  if (!impl_->over.empty()) throw Error("the session has ended: " + impl_->over);
+  const Ticket ticket = sequence.ticket = impl_->next_ticket++;
+  impl_->waiting.push_back(std::move(sequence));
+  return ticket;
+}
+
+void Session::cancel(Ticket ticket) {
+  Impl& s = *impl_;
+  const std::lock_guard lock(s.mutex);
+  if (std::erase_if(s.waiting, [&](const Sequence& one) { return one.ticket == ticket; }) > 0)
+    return;
+  if (std::find(s.in_sweep.begin(), s.in_sweep.end(), ticket) == s.in_sweep.end()) return;
+  s.cancelled.push_back(ticket);
+  const bool last = std::all_of(s.in_sweep.begin(), s.in_sweep.end(), [&](Ticket one) {
+    return std::find(s.cancelled.begin(), s.cancelled.end(), one) != s.cancelled.end();
+  });
+  if (last && s.waiting.empty()) s.nobody_left.request_stop();
+}
+
+bool Session::step(std::stop_token stop, const Transformer::OnUnit& on_unit) {
+  Impl& s = *impl_;
+  s.take_turns();
+  if (s.running.empty()) return false;
+  if (s.replanner && s.swept) s.replan();
+  const std::stop_callback pass_on(stop, [&] { s.nobody_left.request_stop(); });
+  try {
+    s.run(s.nobody_left.get_token(), on_unit);
+  } catch (const Stopped&) {
+    if (stop.stop_requested()) throw;
+    return true;  // everybody was cancelled
+  } catch (const Error& error) {
+    s.end_for_all(error.what());
+    throw;
+  }
+  s.swept = true;
+  for (Sequence& sequence : s.running) s.tell(sequence);
+  return true;
+}
+
+const SweepReport& Session::last_sweep() const { return impl_->last; }
+
+const TextReport* Session::so_far(Ticket ticket) const {
+  for (const Sequence& sequence : impl_->running)
+    if (sequence.ticket == ticket && !sequence.ended) return &sequence.report;
+  const std::lock_guard lock(impl_->mutex);
+  for (const Sequence& sequence : impl_->waiting)
+    if (sequence.ticket == ticket) return &sequence.report;
+  return nullptr;
+}
+
+}  // namespace canopy

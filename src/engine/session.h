@@ -1,0 +1,104 @@
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "planner/acceptance.h"
+#include "src/engine/link_report.h"
+#include "src/model/transformer.h"
+
+namespace canopy {
+
+/// A text that is asked for. It owns its prompt and its options.
+struct Request {
+  std::vector<TokenId> prompt;  // at least one token
+  Sampling sampling;
+  std::uint64_t seed = 0;
+  std::uint32_t sequence =
+      0;  // which continuation of this seed: each has random numbers of its own
+  int max_new_tokens = 0;
+  bool ignore_end = false;  // go on past the model's end tokens
+  int logprobs = 0;         // most likely alternatives to report per token; 0: none
+};
+
+struct TokenLogprob {
+  TokenId token = 0;
+  double logprob = 0;  // natural log, of the target's distribution before temperature and cuts
+};
+/// The chosen token's log probability, and those of the likeliest, best first.
+struct TokenReport {
+  TokenLogprob chosen;
+  std::vector<TokenLogprob> top;
+};
+
+/// One generated text.
+struct TextReport {
+  std::vector<TokenId> tokens;        // without the prompt
+  std::string finish_reason;          // "stop" (an end token), "length"; "cancelled" until it ends
+  std::vector<TokenReport> logprobs;  // when asked: one per token
+  int steps = 0;                      // sweeps of the target that checked a tree of it
+  std::vector<int> step_tokens;       // what each gained; the last may be more than was kept
+  std::vector<Seconds> step_ends;     // when each was over, since the text was admitted
+};
+
+/// What is told of a request, by the thread that calls step(). One of the last two ends it.
+struct RequestEvents {
+  std::function<void(TokenId token, const TokenReport* logprobs)> on_token;  // null: not asked for
+  std::function<void(const TextReport&)> on_end;
+  std::function<void(const std::string& what)> on_error;
+};
+
+/// What a sweep did for all that shared it.
+struct SweepReport {
+  int texts = 0;       // that shared it
+  int tokens = 0;      // that they gained and kept
+  int tree_nodes = 0;  // of each tree; 1: decoding was plain
+  int tree_levels = 0;
+  Seconds time{};
+  Seconds compute{}, drafting{};  // the target's arithmetic; growing the trees
+  LinkReport link;                // what travelled meanwhile
+};
+
+using Ticket = std::uint64_t;
+struct Runtime;
+
+/// Texts that share the sweeps of one engine. They come and go between sweeps: each is admitted
+/// when one of the plan's caches is free, in the order of admit(). At temperature 0 its tokens
+/// equal plain decoding's; at any other they are distributed as the target's own. A text depends
+/// on its own request alone, where the device computes a row alike whatever else shares the sweep,
+/// as the CPU does.
+///
+/// One thread calls step(); admit() and cancel() may be called from any, also from events.
+class Session {
+ public:
+  /// Instead of what verification says, the walk down each tree is drawn from `synthetic`, to
+  /// measure what steps of models with random weights would cost. The text is then no model's.
+  explicit Session(Runtime& runtime, std::optional<Acceptance> synthetic = {});
+  ~Session();
+
+  /// Throws Error if the request can never fit the plan.
+  Ticket admit(Request request, RequestEvents events = {});
+  /// Nothing more is told of it. Its rows run to the end of the sweep, unless nobody else is left:
+  /// then the sweep ends with the unit that it is at.
+  void cancel(Ticket ticket);
+
+  /// One sweep for all that are admitted; false: there was nothing to do. Throws Stopped on
+  /// request: nothing of that sweep is kept, and step() may be called again. Throws Error where a
+  /// read or the device fails: everybody was told, and the session is over.
+  bool step(std::stop_token stop = {}, const Transformer::OnUnit& on_unit = {});
+
+  /// For the thread that steps. Of the last sweep that ended; of a text that has not ended, null if
+  /// there is none.
+  const SweepReport& last_sweep() const;
+  const TextReport* so_far(Ticket ticket) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace canopy
