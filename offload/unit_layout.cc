@@ -63,12 +63,12 @@ UnitLayout attention(const Checkpoint& checkpoint, int layer, std::size_t alignm
   unit.matrix(&UnitWeights::wk, at + "self_attn.k_proj.weight", kv, dim);
   unit.matrix(&UnitWeights::wv, at + "self_attn.v_proj.weight", kv, dim);
   unit.matrix(&UnitWeights::wo, at + "self_attn.o_proj.weight", dim, q);
-  if (c.qkv_bias) {
+  if (c.layer(layer).qkv_bias) {
     unit.vector(&UnitWeights::bq, at + "self_attn.q_proj.bias", q);
     unit.vector(&UnitWeights::bk, at + "self_attn.k_proj.bias", kv);
     unit.vector(&UnitWeights::bv, at + "self_attn.v_proj.bias", kv);
   }
-  if (c.qk_norm) {
+  if (c.layer(layer).qk_norm) {
     unit.vector(&UnitWeights::q_norm, at + "self_attn.q_norm.weight", c.head_dim);
     unit.vector(&UnitWeights::k_norm, at + "self_attn.k_norm.weight", c.head_dim);
   }

@@ -131,12 +131,12 @@ std::vector<TensorEntry> take_inventory(const ModelConfig& c, std::vector<Tensor
     inventory.need(at + "self_attn.k_proj.weight", Kind::kMatrix, {kv, dim});
     inventory.need(at + "self_attn.v_proj.weight", Kind::kMatrix, {kv, dim});
     inventory.need(at + "self_attn.o_proj.weight", Kind::kMatrix, {dim, q});
-    if (c.qkv_bias) {
+    if (c.layer(layer).qkv_bias) {
       inventory.need(at + "self_attn.q_proj.bias", Kind::kVector, {q});
       inventory.need(at + "self_attn.k_proj.bias", Kind::kVector, {kv});
       inventory.need(at + "self_attn.v_proj.bias", Kind::kVector, {kv});
     }
-    if (c.qk_norm) {
+    if (c.layer(layer).qk_norm) {
       inventory.need(at + "self_attn.q_norm.weight", Kind::kVector, {head_dim});
       inventory.need(at + "self_attn.k_norm.weight", Kind::kVector, {head_dim});
     }

@@ -53,7 +53,12 @@ std::string fingerprint(const Checkpoint& model) {
   all.add(c.architecture);
   for (const int extent : {c.layers, c.dim, c.hidden_dim, c.heads, c.kv_heads, c.head_dim, c.vocab})
     all.add(extent);
-  for (const bool has : {c.tied_head, c.qkv_bias, c.qk_norm, c.rope_adjacent_pairs}) all.add(has);
+  for (const bool has :
+       {c.tied_head, c.layer(0).qkv_bias, c.layer(0).qk_norm, c.rope_adjacent_pairs})
+    all.add(has);
+  // Measurements of models whose layers are alike were kept before there were kinds of layers.
+  for (std::size_t kind = 1; kind < c.layer_kinds.size(); ++kind)
+    for (const bool has : {c.layer_kinds[kind].qkv_bias, c.layer_kinds[kind].qk_norm}) all.add(has);
   all.add(c.rms_eps);
   all.add(c.rope_inverse_frequency);
   all.add(c.rope_magnitude);

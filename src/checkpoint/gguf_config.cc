@@ -164,8 +164,7 @@ ModelConfig gguf_config(const GgufHeader& header, const std::vector<float>& freq
   const Keys keys(header.metadata, *architecture);
   ModelConfig model;
   model.architecture = *architecture;
-  model.qkv_bias = *architecture == "qwen2";
-  model.qk_norm = *architecture == "qwen3";
+  model.layer_kinds = {{.qkv_bias = *architecture == "qwen2", .qk_norm = *architecture == "qwen3"}};
   // Converters reorder the rows of llama's Q and K so that a pair's two halves are neighbours.
   model.rope_adjacent_pairs = *architecture == "llama";
   model.max_positions = keys.integer("context_length", std::numeric_limits<int>::max());

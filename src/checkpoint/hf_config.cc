@@ -90,13 +90,13 @@ class Fields {
 struct Family {
   const char* model_type;
   const char* class_name;
-  bool qkv_bias, qk_norm;
+  LayerConfig layer;
 };
 constexpr std::array kFamilies{
-    Family{"llama", "LlamaForCausalLM", false, false},
-    Family{"mistral", "MistralForCausalLM", false, false},
-    Family{"qwen2", "Qwen2ForCausalLM", true, false},
-    Family{"qwen3", "Qwen3ForCausalLM", false, true},
+    Family{"llama", "LlamaForCausalLM", {}},
+    Family{"mistral", "MistralForCausalLM", {}},
+    Family{"qwen2", "Qwen2ForCausalLM", {.qkv_bias = true}},
+    Family{"qwen3", "Qwen3ForCausalLM", {.qk_norm = true}},
 };
 
 /// Keys that mean a part which the decoder class does not have.
@@ -256,8 +256,7 @@ ModelConfig hf_config(const json& json_config) {
   const bool llama = std::string_view(f.model_type) == "llama";
   ModelConfig model;
   model.architecture = f.model_type;
-  model.qkv_bias = f.qkv_bias;
-  model.qk_norm = f.qk_norm;
+  model.layer_kinds = {f.layer};
   model.layers = config.integer("num_hidden_layers", kMostLayers);
   model.dim = config.integer("hidden_size", kMostDim);
   model.hidden_dim = config.integer("intermediate_size", kMostDim);

@@ -144,8 +144,8 @@ json as_json(const Checkpoint& model, const Sizes& s) {
             {"max_positions", c.max_positions},
             {"rms_eps", c.rms_eps},
             {"tied_head", c.tied_head},
-            {"qkv_bias", c.qkv_bias},
-            {"qk_norm", c.qk_norm},
+            {"qkv_bias", c.any_layer(&LayerConfig::qkv_bias)},
+            {"qk_norm", c.any_layer(&LayerConfig::qk_norm)},
             {"end_tokens", c.end_tokens},
             {"rope",
              {{"base", rope.base},
@@ -226,8 +226,9 @@ void print(const Checkpoint& model, const Sizes& s) {
   line("layers", text(c.layers));
   line("dimension", text(c.dim));
   line("heads", text(c.heads) + " of " + text(c.head_dim) + ", " + text(c.kv_heads) +
-                    " for keys and values" + (c.qkv_bias ? ", with biases" : "") +
-                    (c.qk_norm ? ", Q and K normalised" : ""));
+                    " for keys and values" +
+                    (c.any_layer(&LayerConfig::qkv_bias) ? ", with biases" : "") +
+                    (c.any_layer(&LayerConfig::qk_norm) ? ", Q and K normalised" : ""));
   line("MLP dimension", text(c.hidden_dim));
   line("vocabulary", text(c.vocab));
   line("head", c.tied_head ? "tied to the embedding" : "of its own");

@@ -26,8 +26,8 @@ std::uint64_t layer_bytes(const ModelConfig& c) {
   const auto q = static_cast<std::uint64_t>(c.heads) * static_cast<std::uint64_t>(c.head_dim);
   const auto kv = static_cast<std::uint64_t>(c.kv_heads) * static_cast<std::uint64_t>(c.head_dim);
   std::uint64_t values = dim * (2 * q + 2 * kv + 3 * hidden) + 2 * dim;
-  if (c.qkv_bias) values += q + 2 * kv;
-  if (c.qk_norm) values += 2 * static_cast<std::uint64_t>(c.head_dim);
+  if (c.layer(0).qkv_bias) values += q + 2 * kv;
+  if (c.layer(0).qk_norm) values += 2 * static_cast<std::uint64_t>(c.head_dim);
   return 2 * values;
 }
 
@@ -170,11 +170,11 @@ std::vector<EnlargedTensor> enlarged_tensors(const Checkpoint& checkpoint, const
     norm("input_layernorm.weight");
     // The norms of Q and K, over a head as wide as before, share the epsilon that was divided:
     // their inputs shrink with it.
-    const float qk_scale = big.qk_norm ? norm_scale : 1.0f;
+    const float qk_scale = big.layer(l).qk_norm ? norm_scale : 1.0f;
     reads("self_attn.q_proj.weight", q, small_q, qk_scale);
     reads("self_attn.k_proj.weight", kv, small_kv, qk_scale);
     reads("self_attn.v_proj.weight", kv, small_kv);
-    if (big.qkv_bias) {
+    if (big.layer(l).qkv_bias) {
       const auto bias = [&](const std::string& name, std::int64_t size, std::int64_t source_size) {
         vector(prefix + name, source(name), size, source_size, 1.0f, Beside::kZero);
       };
@@ -182,7 +182,7 @@ std::vector<EnlargedTensor> enlarged_tensors(const Checkpoint& checkpoint, const
       bias("self_attn.k_proj.bias", kv, small_kv);
       bias("self_attn.v_proj.bias", kv, small_kv);
     }
-    if (big.qk_norm) {  // shared by all heads
+    if (big.layer(l).qk_norm) {  // shared by all heads
       for (const std::string name : {"self_attn.q_norm.weight", "self_attn.k_norm.weight"})
         vector(prefix + name, source(name), big.head_dim, small.head_dim, 1.0f, Beside::kRandom);
     }

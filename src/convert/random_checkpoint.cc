@@ -30,10 +30,10 @@ std::vector<Shaped> layer_tensors(const ModelConfig& c) {
       {"self_attn.o_proj.weight", {dim, q}},   {"post_attention_layernorm.weight", {dim}},
       {"mlp.gate_proj.weight", {hidden, dim}}, {"mlp.up_proj.weight", {hidden, dim}},
       {"mlp.down_proj.weight", {dim, hidden}}};
-  if (c.qkv_bias)
+  if (c.layer(0).qkv_bias)
     for (const auto& [name, rows] : {std::pair{"q", q}, {"k", kv}, {"v", kv}})
       tensors.push_back({"self_attn." + std::string(name) + "_proj.bias", {rows}});
-  if (c.qk_norm)
+  if (c.layer(0).qk_norm)
     for (const char* name : {"self_attn.q_norm.weight", "self_attn.k_norm.weight"})
       tensors.push_back({name, {c.head_dim}});
   return tensors;

@@ -29,7 +29,8 @@ bool is_rotated(const std::string& tensor_name) {
 
 WeightRows::WeightRows(const Checkpoint& checkpoint)
     : checkpoint_(&checkpoint), descriptors_(checkpoint.files().size(), -1) {
-  require(!(checkpoint.config().rope_adjacent_pairs && checkpoint.config().qkv_bias),
+  require(!(checkpoint.config().rope_adjacent_pairs &&
+            checkpoint.config().any_layer(&LayerConfig::qkv_bias)),
           "biases of Q and K in the order of adjacent pairs are not supported");
 }
 

@@ -207,7 +207,7 @@ void Transformer::Impl::attention(const UnitWeights& w, int layer, Stream& compu
     const std::array qkv{Projection{w.wq, w.bq, flat(q)}, Projection{w.wk, w.bk, flat(k)},
                          Projection{w.wv, w.bv, flat(v)}};
     ops.linear(compute, h, qkv);
-    if (config.qk_norm) {
+    if (config.layer(layer).qk_norm) {
       const auto per_head = [&](const TensorView& t, const ConstTensorView& g) {
         const TensorView rows(t.data(), DType::kF32, {n * t.dim(1), hd});
         ops.rms_norm(compute, rows, g, config.rms_eps, rows);

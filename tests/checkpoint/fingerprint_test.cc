@@ -60,6 +60,19 @@ TEST(Fingerprint, ChangesWithTheConfigOfTheSameWeights) {
   EXPECT_NE(same, with([](ModelConfig& c) { c.rope_inverse_frequency.back() *= 2; }));
   EXPECT_NE(same, with([](ModelConfig& c) { c.rope_magnitude = 2; }));
   EXPECT_NE(same, with([](ModelConfig& c) { c.architecture = "mistral"; }));
+  EXPECT_NE(same, with([](ModelConfig& c) { c.layer_kinds.front().qk_norm = true; }));
+  EXPECT_NE(same, with([](ModelConfig& c) { c.layer_kinds.push_back({.qk_norm = true}); }));
+}
+
+/// Profiles and measured acceptance are kept under these.
+TEST(Fingerprint, OfAModelNeverChanges) {
+  for (const auto& [model, digits] : {std::pair{"llama2", "5ad6187d091cc4d6"},
+                                      {"mistral", "6e4bebb6f3313fd3"},
+                                      {"qwen2", "efa887e58d24e2b8"},
+                                      {"qwen3", "5ed4834202f0ed6b"},
+                                      {"llama3.gguf", "ce48a82a5e35b422"},
+                                      {"qwen2.gguf", "4d775f3fa83a8741"}})
+    EXPECT_EQ(fingerprint(Checkpoint::open(kModels / model)), digits) << model;
 }
 
 TEST(Fingerprint, NamesAFileThatIsGone) {

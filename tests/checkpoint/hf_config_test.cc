@@ -47,8 +47,8 @@ TEST(HfConfig, ReadsTheShapeOfEveryFamily) {
     EXPECT_EQ(c.rms_eps, 1e-5f);
     EXPECT_FALSE(c.tied_head);
     EXPECT_FALSE(c.rope_adjacent_pairs);
-    EXPECT_EQ(c.qkv_bias, family == "qwen2");
-    EXPECT_EQ(c.qk_norm, family == "qwen3");
+    EXPECT_EQ(c.layer(0).qkv_bias, family == "qwen2");
+    EXPECT_EQ(c.layer(0).qk_norm, family == "qwen3");
     EXPECT_EQ(c.end_tokens, std::vector<TokenId>{2});
     EXPECT_EQ(c.inflated_from, "");
   }

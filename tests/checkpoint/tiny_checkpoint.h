@@ -56,8 +56,7 @@ inline TinyCheckpoint make_tiny(const std::filesystem::path& directory, const Ti
   config.head_dim = 16;
   config.vocab = shape.vocab;
   config.tied_head = shape.tied;
-  config.qkv_bias = shape.bias;
-  config.qk_norm = shape.qk_norm;
+  config.layer_kinds = {{.qkv_bias = shape.bias, .qk_norm = shape.qk_norm}};
 
   std::vector<TensorEntry> tensors;
   const auto add = [&](std::string name, DType dtype, std::vector<std::int64_t> extents) {

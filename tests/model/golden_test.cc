@@ -181,17 +181,17 @@ const Mutant kMutants[] = {
      [](ModelConfig& c) { c.rope_adjacent_pairs = !c.rope_adjacent_pairs; }},
     {"no attention factor", [](const ModelConfig& c) { return c.rope_magnitude != 1.0f; },
      [](ModelConfig& c) { c.rope_magnitude = 1.0f; }},
-    {"no QKV bias", [](const ModelConfig& c) { return c.qkv_bias; },
-     [](ModelConfig& c) { c.qkv_bias = false; }},
-    {"no norm of queries and keys", [](const ModelConfig& c) { return c.qk_norm; },
-     [](ModelConfig& c) { c.qk_norm = false; }},
+    {"no QKV bias", [](const ModelConfig& c) { return c.layer(0).qkv_bias; },
+     [](ModelConfig& c) { c.layer_kinds = {LayerConfig()}; }},
+    {"no norm of queries and keys", [](const ModelConfig& c) { return c.layer(0).qk_norm; },
+     [](ModelConfig& c) { c.layer_kinds = {LayerConfig()}; }},
 };
 
 Checkpoint mutated(const Checkpoint& from, const Mutant& mutant) {
   ModelConfig config = from.config();
   mutant.apply(config);
   std::vector<TensorEntry> tensors = from.tensors();
-  if (!config.qkv_bias)
+  if (!config.layer(0).qkv_bias)
     std::erase_if(tensors, [](const TensorEntry& t) { return t.name.ends_with(".bias"); });
   return Checkpoint(from.root(), from.files(), std::move(tensors), std::move(config),
                     from.metadata());

@@ -42,8 +42,9 @@ class RandomWeights final : public WeightSource {
       UnitWeights a, m;
       a.norm = vector(d, 1.0f);
       a.wq = matrix(q, d), a.wk = matrix(k, d), a.wv = matrix(k, d), a.wo = matrix(d, q);
-      if (config.qkv_bias) a.bq = vector(q, 0.0f), a.bk = vector(k, 0.0f), a.bv = vector(k, 0.0f);
-      if (config.qk_norm)
+      if (config.layer(layer).qkv_bias)
+        a.bq = vector(q, 0.0f), a.bk = vector(k, 0.0f), a.bv = vector(k, 0.0f);
+      if (config.layer(layer).qk_norm)
         a.q_norm = vector(config.head_dim, 1), a.k_norm = vector(config.head_dim, 1);
       m.norm = vector(d, 1.0f);
       m.w_gate = matrix(config.hidden_dim, d), m.w_up = matrix(config.hidden_dim, d);

@@ -49,8 +49,8 @@ class TransformerTest : public ::testing::TestWithParam<const char*> {
  protected:
   static constexpr int kContext = 400;
   void SetUp() override {
-    if (std::string(GetParam()) == "qwen2") config.qkv_bias = true;
-    if (std::string(GetParam()) == "qwen3") config.qk_norm = true;
+    if (std::string(GetParam()) == "qwen2") config.layer_kinds = {{.qkv_bias = true}};
+    if (std::string(GetParam()) == "qwen3") config.layer_kinds = {{.qk_norm = true}};
     if (std::string(GetParam()) == "gguf") config.rope_adjacent_pairs = true;
   }
   Transformer make(int chunk = 64) {
