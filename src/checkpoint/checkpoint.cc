@@ -10,6 +10,7 @@
 #include "src/base/json.h"
 #include "src/base/utf8.h"
 #include "src/checkpoint/header_reader.h"
+#include "src/checkpoint/model_tensors.h"
 #include "src/checkpoint/readers.h"
 
 namespace canopy {
@@ -65,8 +66,6 @@ bool is_hub_id(const std::filesystem::path& model) {
          model.extension() != ".gguf" && model.extension() != ".safetensors";
 }
 
-enum class Kind { kVector, kMatrix };  // norms and biases are never quantised
-
 /// Holds the tensors found against those the config asks for.
 class Inventory {
  public:
@@ -76,7 +75,7 @@ class Inventory {
     used_.resize(tensors_.size());
   }
 
-  void need(const std::string& name, Kind kind, std::vector<std::int64_t> shape) {
+  void need(const std::string& name, TensorKind kind, const std::vector<std::int64_t>& shape) {
     const auto at =
         std::lower_bound(tensors_.begin(), tensors_.end(), name,
                          [](const TensorEntry& t, const auto& n) { return t.name < n; });
@@ -87,7 +86,7 @@ class Inventory {
                   ", but the config asks for " + to_string(shape));
     const bool plain =
         at->dtype == DType::kF32 || at->dtype == DType::kF16 || at->dtype == DType::kBF16;
-    if (!plain && kind == Kind::kVector)
+    if (!plain && kind != TensorKind::kMatrix)
       throw Error("tensor " + in_quotes(name) + " has dtype " + canopy::name(at->dtype) +
                   "; norms and biases must be F32, F16 or BF16");
     used_[static_cast<std::size_t>(at - tensors_.begin())] = true;
@@ -105,7 +104,7 @@ class Inventory {
       // Tables that old exporters stored, and the head that a tied model does not use.
       const bool harmless = tensor.name.ends_with("rotary_emb.inv_freq") ||
                             tensor.name == "rope_freqs.weight" ||
-                            (config.tied_head && tensor.name == "lm_head.weight");
+                            (config.tied_head && tensor.name == tensor_name(TensorRole::kHead));
       if (!harmless)
         throw Error("tensor " + in_quotes(tensor.name) + " is not part of a " +
                     config.architecture + " model of " + std::to_string(config.layers) +
@@ -119,35 +118,13 @@ class Inventory {
   std::vector<bool> used_;
 };
 
-std::vector<TensorEntry> take_inventory(const ModelConfig& c, std::vector<TensorEntry> tensors) {
+std::vector<TensorEntry> take_inventory(const ModelConfig& config,
+                                        std::vector<TensorEntry> tensors) {
   Inventory inventory(std::move(tensors));
-  const std::int64_t dim = c.dim, hidden = c.hidden_dim, vocab = c.vocab, head_dim = c.head_dim;
-  const std::int64_t q = c.heads * head_dim, kv = c.kv_heads * head_dim;
-  inventory.need("model.embed_tokens.weight", Kind::kMatrix, {vocab, dim});
-  for (int layer = 0; layer < c.layers; ++layer) {
-    const std::string at = "model.layers." + std::to_string(layer) + ".";
-    inventory.need(at + "input_layernorm.weight", Kind::kVector, {dim});
-    inventory.need(at + "self_attn.q_proj.weight", Kind::kMatrix, {q, dim});
-    inventory.need(at + "self_attn.k_proj.weight", Kind::kMatrix, {kv, dim});
-    inventory.need(at + "self_attn.v_proj.weight", Kind::kMatrix, {kv, dim});
-    inventory.need(at + "self_attn.o_proj.weight", Kind::kMatrix, {dim, q});
-    if (c.layer(layer).qkv_bias) {
-      inventory.need(at + "self_attn.q_proj.bias", Kind::kVector, {q});
-      inventory.need(at + "self_attn.k_proj.bias", Kind::kVector, {kv});
-      inventory.need(at + "self_attn.v_proj.bias", Kind::kVector, {kv});
-    }
-    if (c.layer(layer).qk_norm) {
-      inventory.need(at + "self_attn.q_norm.weight", Kind::kVector, {head_dim});
-      inventory.need(at + "self_attn.k_norm.weight", Kind::kVector, {head_dim});
-    }
-    inventory.need(at + "post_attention_layernorm.weight", Kind::kVector, {dim});
-    inventory.need(at + "mlp.gate_proj.weight", Kind::kMatrix, {hidden, dim});
-    inventory.need(at + "mlp.up_proj.weight", Kind::kMatrix, {hidden, dim});
-    inventory.need(at + "mlp.down_proj.weight", Kind::kMatrix, {dim, hidden});
-  }
-  inventory.need("model.norm.weight", Kind::kVector, {dim});
-  if (!c.tied_head) inventory.need("lm_head.weight", Kind::kMatrix, {vocab, dim});
-  return std::move(inventory).take(c);
+  for_each_tensor(config, [&](const ModelTensor& tensor) {
+    inventory.need(tensor.name(), tensor.spec->kind, tensor.shape(config));
+  });
+  return std::move(inventory).take(config);
 }
 
 /// The few values of rope_freqs.weight; empty if the file has none.

@@ -22,6 +22,10 @@ struct TensorEntry {
   std::uint64_t bytes = 0;
 };
 
+/// Bytes of a tensor. Throws Error if they overflow 63 bits or a row is not whole blocks.
+std::uint64_t tensor_bytes(DType dtype, const std::vector<std::int64_t>& shape);
+std::string to_string(const std::vector<std::int64_t>& shape);  // "[49152, 576]"
+
 /// The index of a model on disk: a Hugging Face directory (one or many safetensors shards) or a
 /// GGUF file. Holds no weights and no open descriptor. open() checks every name, shape, dtype and
 /// extent against the file sizes and the config it read. Throws: Error naming the file and the

@@ -6,7 +6,7 @@
 
 #include "src/base/error.h"
 #include "src/base/utf8.h"
-#include "src/checkpoint/gguf_names.h"
+#include "src/checkpoint/model_tensors.h"
 #include "src/checkpoint/readers.h"
 #include "src/checkpoint/rope_scaling.h"
 
@@ -130,29 +130,13 @@ std::vector<TokenId> end_tokens(const Metadata& metadata, int vocab) {
   return result;
 }
 
-const TensorEntry* find_tensor(const GgufHeader& header, std::string_view name) {
+const TensorEntry* find_entry(const GgufHeader& header, TensorRole role) {
   for (const TensorEntry& tensor : header.tensors)
-    if (tensor.name == name) return &tensor;
+    if (tensor.name == spec_of(role).gguf) return &tensor;
   return nullptr;
 }
 
 }  // namespace
-
-std::string canonical_gguf_name(std::string_view name) {
-  for (const GgufName& renamed : kGgufGlobalNames)
-    if (name == renamed.gguf) return std::string(renamed.canonical);
-  constexpr std::string_view kPrefix = "blk.";
-  if (!name.starts_with(kPrefix)) return std::string(name);
-  const std::string_view rest = name.substr(kPrefix.size());
-  const auto dot = rest.find('.');
-  const std::string_view layer = rest.substr(0, dot);
-  if (dot == rest.npos || layer.empty() || layer.find_first_not_of("0123456789") != layer.npos)
-    return std::string(name);
-  for (const GgufName& renamed : kGgufLayerNames)
-    if (rest.substr(dot + 1) == renamed.gguf)
-      return "model.layers." + std::string(layer) + "." + std::string(renamed.canonical);
-  return std::string(name);
-}
 
 ModelConfig gguf_config(const GgufHeader& header, const std::vector<float>& frequency_factors) {
   constexpr int kMostLayers = 1 << 14, kMostHeads = 1 << 16, kMostDim = 1 << 24;
@@ -189,13 +173,13 @@ ModelConfig gguf_config(const GgufHeader& header, const std::vector<float>& freq
                 "' means a partial rotary embedding, which is not supported");
   model.rms_eps = static_cast<float>(keys.positive("attention.layer_norm_rms_epsilon"));
 
-  const TensorEntry* embedding = find_tensor(header, "token_embd.weight");
+  const TensorEntry* embedding = find_entry(header, TensorRole::kEmbedding);
   if (!embedding || embedding->shape.size() != 2)
     throw Error("tensor 'token_embd.weight' is missing or not a matrix");
   if (embedding->shape[0] < 1 || embedding->shape[0] > kMostDim)
     throw Error("tensor 'token_embd.weight' has " + std::to_string(embedding->shape[0]) + " rows");
   model.vocab = static_cast<int>(embedding->shape[0]);
-  model.tied_head = !find_tensor(header, "output.weight");
+  model.tied_head = !find_entry(header, TensorRole::kHead);
 
   RopeTable rope = rope_table(rope_scaling(keys, model.max_positions), model.head_dim);
   if (!frequency_factors.empty() && frequency_factors.size() != rope.inverse_frequency.size())

@@ -30,10 +30,6 @@ struct GgufHeader {
 };
 GgufHeader read_gguf(const std::filesystem::path& file);
 
-/// "blk.3.attn_q.weight" -> "model.layers.3.self_attn.q_proj.weight"; names that no supported
-/// architecture uses come back unchanged.
-std::string canonical_gguf_name(std::string_view gguf_name);
-
 /// The config of a GGUF file from its metadata and tensor shapes. `frequency_factors`: the values
 /// of its rope_freqs.weight, empty without one. Throws Error naming the key.
 ModelConfig gguf_config(const GgufHeader& header, const std::vector<float>& frequency_factors);
@@ -43,10 +39,6 @@ ModelConfig gguf_config(const GgufHeader& header, const std::vector<float>& freq
 ModelConfig hf_config(const nlohmann::json& config);
 /// config.json flattened with dots; null, empty and mixed arrays are left out.
 Metadata flatten_config(const nlohmann::json& config);
-
-/// Bytes of a tensor. Throws Error if they overflow 63 bits or a row is not whole blocks.
-std::uint64_t tensor_bytes(DType dtype, const std::vector<std::int64_t>& shape);
-std::string to_string(const std::vector<std::int64_t>& shape);  // "[49152, 576]"
 
 /// Throws Error if two tensors have one name or share a byte of a file. A tensor without bytes may
 /// sit between others, not inside one. Sorts by place.

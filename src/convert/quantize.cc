@@ -12,7 +12,7 @@
 
 #include "kernels/convert.h"
 #include "src/base/error.h"
-#include "src/checkpoint/gguf_names.h"
+#include "src/checkpoint/model_tensors.h"
 #include "src/convert/block_quant.h"
 #include "src/convert/gguf_metadata.h"
 #include "src/convert/gguf_writer.h"
@@ -32,32 +32,26 @@ struct Plan {
   bool head_or_embedding = false;
 };
 
-DType output_type(const TensorEntry& source, DType wanted) {
-  if (source.shape.size() == 1) return DType::kF32;
-  if (WeightRows::columns(source) % 32 == 0) return wanted;
-  return source.dtype == DType::kF16 ? DType::kF16 : DType::kBF16;
+/// Matrices of whole blocks become blocks. Of embedding and head, rounding shows most.
+DType output_type(const TensorSpec& spec, const TensorEntry& source, DType wanted) {
+  if (spec.kind != TensorKind::kMatrix) return DType::kF32;
+  if (WeightRows::columns(source) % 32 != 0)
+    return source.dtype == DType::kF16 ? DType::kF16 : DType::kBF16;
+  return spec.rows == Length::kVocab ? DType::kQ8_0 : wanted;
 }
 
 std::vector<Plan> plan_tensors(const Checkpoint& model, DType type) {
   std::vector<Plan> plans;
-  const auto add = [&](std::string gguf, const std::string& canonical, bool head_or_embedding) {
-    const TensorEntry* source = model.find(canonical);
-    if (source == nullptr) return;  // Checkpoint::open has checked that all that are needed exist
-    const DType wanted = head_or_embedding ? DType::kQ8_0 : type;
-    plans.push_back({{std::move(gguf), output_type(*source, wanted), source->shape},
+  for_each_tensor(model.config(), [&](const ModelTensor& tensor) {
+    const TensorEntry* const source = model.find(tensor.name());
+    if (!source) throw Error(model.root().string() + " lacks the tensor " + tensor.name());
+    plans.push_back({{tensor.gguf_name(), output_type(*tensor.spec, *source, type), source->shape},
                      source,
-                     head_or_embedding});
-  };
-  for (const GgufName& tensor : kGgufGlobalNames)
-    if (tensor.gguf != "output.weight" || !model.config().tied_head)
-      add(std::string(tensor.gguf), std::string(tensor.canonical),
-          tensor.gguf != "output_norm.weight");
-  for (int layer = 0; layer < model.config().layers; ++layer)
-    for (const GgufName& tensor : kGgufLayerNames) {
-      const std::string number = std::to_string(layer) + ".";
-      add(("blk." + number).append(tensor.gguf),
-          ("model.layers." + number).append(tensor.canonical), false);
-    }
+                     tensor.spec->rows == Length::kVocab});
+  });
+  // As other converters do: what the model has once, then its layers.
+  std::stable_partition(plans.begin(), plans.end(),
+                        [](const Plan& plan) { return !plan.out.name.starts_with("blk."); });
   return plans;
 }
 

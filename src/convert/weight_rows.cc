@@ -9,6 +9,7 @@
 
 #include "kernels/convert.h"
 #include "src/base/error.h"
+#include "src/checkpoint/model_tensors.h"
 
 namespace canopy {
 
@@ -23,8 +24,8 @@ std::int64_t rotated_halves_row(std::int64_t row, std::int64_t head_dim) {
 }
 
 bool is_rotated(const std::string& tensor_name) {
-  return tensor_name.ends_with(".self_attn.q_proj.weight") ||
-         tensor_name.ends_with(".self_attn.k_proj.weight");
+  return number_in(spec_of(TensorRole::kQuery).name, tensor_name) ||
+         number_in(spec_of(TensorRole::kKey).name, tensor_name);
 }
 
 WeightRows::WeightRows(const Checkpoint& checkpoint)

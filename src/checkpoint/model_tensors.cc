@@ -1,0 +1,166 @@
+#include "src/checkpoint/model_tensors.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+
+namespace canopy {
+
+namespace {
+
+constexpr auto kModelTensors = [] {
+  using enum TensorRole;
+  using enum TensorKind;
+  using enum Length;
+  constexpr auto kEmbeds = TensorUnit::kEmbedding, kAttends = TensorUnit::kAttention,
+                 kMlps = TensorUnit::kMlp, kEnds = TensorUnit::kHead;
+  constexpr auto kBiased = &LayerConfig::qkv_bias, kNormed = &LayerConfig::qk_norm;
+  return std::to_array<TensorSpec>({
+      {kEmbedding, kEmbeds, kMatrix, kVocab, kDim, "model.embed_tokens.weight",
+       "token_embd.weight"},
+
+      {kAttentionNorm, kAttends, kNorm, kOne, kDim, "model.layers.#.input_layernorm.weight",
+       "blk.#.attn_norm.weight"},
+      {kQuery, kAttends, kMatrix, kQueries, kDim, "model.layers.#.self_attn.q_proj.weight",
+       "blk.#.attn_q.weight"},
+      {kKey, kAttends, kMatrix, kKeys, kDim, "model.layers.#.self_attn.k_proj.weight",
+       "blk.#.attn_k.weight"},
+      {kValue, kAttends, kMatrix, kKeys, kDim, "model.layers.#.self_attn.v_proj.weight",
+       "blk.#.attn_v.weight"},
+      {kQueryBias, kAttends, kBias, kOne, kQueries, "model.layers.#.self_attn.q_proj.bias",
+       "blk.#.attn_q.bias", kBiased},
+      {kKeyBias, kAttends, kBias, kOne, kKeys, "model.layers.#.self_attn.k_proj.bias",
+       "blk.#.attn_k.bias", kBiased},
+      {kValueBias, kAttends, kBias, kOne, kKeys, "model.layers.#.self_attn.v_proj.bias",
+       "blk.#.attn_v.bias", kBiased},
+      {kQueryNorm, kAttends, kNorm, kOne, kHeadDim, "model.layers.#.self_attn.q_norm.weight",
+       "blk.#.attn_q_norm.weight", kNormed},
+      {kKeyNorm, kAttends, kNorm, kOne, kHeadDim, "model.layers.#.self_attn.k_norm.weight",
+       "blk.#.attn_k_norm.weight", kNormed},
+      {kOutput, kAttends, kMatrix, kDim, kQueries, "model.layers.#.self_attn.o_proj.weight",
+       "blk.#.attn_output.weight"},
+
+      {kMlpNorm, kMlps, kNorm, kOne, kDim, "model.layers.#.post_attention_layernorm.weight",
+       "blk.#.ffn_norm.weight"},
+      {kGate, kMlps, kMatrix, kHidden, kDim, "model.layers.#.mlp.gate_proj.weight",
+       "blk.#.ffn_gate.weight"},
+      {kUp, kMlps, kMatrix, kHidden, kDim, "model.layers.#.mlp.up_proj.weight",
+       "blk.#.ffn_up.weight"},
+      {kDown, kMlps, kMatrix, kDim, kHidden, "model.layers.#.mlp.down_proj.weight",
+       "blk.#.ffn_down.weight"},
+
+      {kFinalNorm, kEnds, kNorm, kOne, kDim, "model.norm.weight", "output_norm.weight"},
+      {kHead, kEnds, kMatrix, kVocab, kDim, "lm_head.weight", "output.weight", nullptr,
+       &ModelConfig::tied_head},
+  });
+}();
+
+constexpr bool in_order_of_roles() {
+  for (std::size_t i = 0; i < kModelTensors.size(); ++i)
+    if (static_cast<std::size_t>(kModelTensors[i].role) != i) return false;
+  return static_cast<std::size_t>(TensorRole::kHead) + 1 == kModelTensors.size();
+}
+static_assert(in_order_of_roles(), "each role has one row, at its own index");
+
+std::string numbered(std::string_view pattern, int layer) {
+  return with_number(pattern, layer < 0 ? "" : std::to_string(layer));
+}
+
+}  // namespace
+
+std::span<const TensorSpec> model_tensors() { return kModelTensors; }
+
+const TensorSpec& spec_of(TensorRole role) { return kModelTensors[static_cast<std::size_t>(role)]; }
+
+std::int64_t length(Length of, const ModelConfig& config) {
+  switch (of) {
+    case Length::kOne:
+      break;
+    case Length::kDim:
+      return config.dim;
+    case Length::kHidden:
+      return config.hidden_dim;
+    case Length::kVocab:
+      return config.vocab;
+    case Length::kQueries:
+      return std::int64_t{config.heads} * config.head_dim;
+    case Length::kKeys:
+      return std::int64_t{config.kv_heads} * config.head_dim;
+    case Length::kHeadDim:
+      return config.head_dim;
+  }
+  return 1;
+}
+
+std::string ModelTensor::name() const { return numbered(spec->name, layer); }
+std::string ModelTensor::gguf_name() const { return numbered(spec->gguf, layer); }
+
+std::vector<std::int64_t> ModelTensor::shape(const ModelConfig& config) const {
+  if (spec->kind != TensorKind::kMatrix) return {length(spec->columns, config)};
+  return {length(spec->rows, config), length(spec->columns, config)};
+}
+
+bool ModelTensor::is_in(const ModelConfig& config) const {
+  if (spec->only_with && !(config.layer(layer).*spec->only_with)) return false;
+  return !(spec->unless && config.*spec->unless);
+}
+
+void for_each_tensor(const ModelConfig& config,
+                     const std::function<void(const ModelTensor&)>& visit) {
+  const auto visit_all = [&](auto first, auto last, int layer) {
+    for (; first != last; ++first)
+      if (const ModelTensor tensor{&*first, layer}; tensor.is_in(config)) visit(tensor);
+  };
+  const auto of_layers = [](const TensorSpec& spec) { return spec.of_layers(); };
+  const auto begin = kModelTensors.begin(), end = kModelTensors.end();
+  const auto layers = std::find_if(begin, end, of_layers);
+  const auto behind = std::find_if_not(layers, end, of_layers);
+  visit_all(begin, layers, -1);
+  for (int layer = 0; layer < config.layers; ++layer) visit_all(layers, behind, layer);
+  visit_all(behind, end, -1);
+}
+
+std::string tensor_name(TensorRole role, int layer) {
+  return ModelTensor{&spec_of(role), layer}.name();
+}
+
+std::optional<ModelTensor> find_tensor(std::string_view canonical_name) {
+  for (const TensorSpec& spec : kModelTensors) {
+    const auto digits = number_in(spec.name, canonical_name);
+    if (!digits) continue;
+    int layer = -1;
+    const auto parsed = std::from_chars(digits->data(), digits->data() + digits->size(), layer);
+    if (!digits->empty() && parsed.ec != std::errc()) return {};
+    return ModelTensor{&spec, layer};
+  }
+  return {};
+}
+
+std::string canonical_gguf_name(std::string_view gguf_name) {
+  for (const TensorSpec& spec : kModelTensors)
+    if (const auto layer = number_in(spec.gguf, gguf_name)) return with_number(spec.name, *layer);
+  return std::string(gguf_name);
+}
+
+std::optional<std::string_view> number_in(std::string_view pattern, std::string_view name) {
+  const auto mark = pattern.find('#');
+  if (mark == pattern.npos) {
+    if (name != pattern) return {};
+    return "";
+  }
+  const std::string_view head = pattern.substr(0, mark), tail = pattern.substr(mark + 1);
+  if (name.size() <= head.size() + tail.size() || !name.starts_with(head) || !name.ends_with(tail))
+    return {};
+  const auto digits = name.substr(head.size(), name.size() - head.size() - tail.size());
+  if (digits.find_first_not_of("0123456789") != digits.npos) return {};
+  return digits;
+}
+
+std::string with_number(std::string_view pattern, std::string_view layer) {
+  const auto mark = pattern.find('#');
+  std::string name(pattern.substr(0, mark));
+  if (mark != pattern.npos) name.append(layer).append(pattern.substr(mark + 1));
+  return name;
+}
+
+}  // namespace canopy

@@ -1,0 +1,88 @@
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "src/checkpoint/model_config.h"
+
+namespace canopy {
+
+/// What a tensor is to the decoder, whatever a container calls it.
+enum class TensorRole : std::uint8_t {
+  kEmbedding,
+  kAttentionNorm,
+  kQuery,
+  kKey,
+  kValue,
+  kQueryBias,
+  kKeyBias,
+  kValueBias,
+  kQueryNorm,
+  kKeyNorm,
+  kOutput,
+  kMlpNorm,
+  kGate,
+  kUp,
+  kDown,
+  kFinalNorm,
+  kHead
+};
+/// What a tensor is read and lent together with. The embedding is looked up row by row.
+enum class TensorUnit : std::uint8_t { kEmbedding, kAttention, kMlp, kHead };
+/// Matrices may be quantised. Norms and biases are vectors, and never are.
+enum class TensorKind : std::uint8_t { kMatrix, kNorm, kBias };
+/// A length that follows from the config.
+enum class Length : std::uint8_t { kOne, kDim, kHidden, kVocab, kQueries, kKeys, kHeadDim };
+std::int64_t length(Length of, const ModelConfig& config);
+
+/// One row of the table: a tensor of the model, or one of each layer.
+struct TensorSpec {
+  TensorRole role;
+  TensorUnit unit;
+  TensorKind kind;
+  Length rows, columns;  // a vector is one row
+  /// What Hugging Face's files call it, which is the canonical name, and what GGUF files do. A '#'
+  /// stands for the number of the layer.
+  std::string_view name, gguf;
+  bool LayerConfig::*only_with = nullptr;  // a layer has the tensor where it has this property
+  bool ModelConfig::*unless = nullptr;     // a model has it where it has not this one
+
+  bool of_layers() const { return name.find('#') != name.npos; }
+};
+/// All tensors of a decoder, in the order of a sweep. Whoever checks, reads, makes or converts the
+/// tensors of a model finds them here.
+std::span<const TensorSpec> model_tensors();
+const TensorSpec& spec_of(TensorRole role);
+
+/// A tensor of one model. `layer`: -1 for those that a model has once.
+struct ModelTensor {
+  const TensorSpec* spec = nullptr;
+  int layer = -1;
+
+  std::string name() const;  // canonical
+  std::string gguf_name() const;
+  std::vector<std::int64_t> shape(const ModelConfig& config) const;  // of a vector: [columns]
+  bool is_in(const ModelConfig& config) const;
+};
+/// Those that a model of this config has, in the order of a sweep.
+void for_each_tensor(const ModelConfig& config,
+                     const std::function<void(const ModelTensor&)>& visit);
+
+std::string tensor_name(TensorRole role, int layer = -1);  // canonical
+/// Which tensor has this canonical name.
+std::optional<ModelTensor> find_tensor(std::string_view canonical_name);
+/// "blk.3.attn_q.weight" -> "model.layers.3.self_attn.q_proj.weight". Names that are not in the
+/// table come back unchanged.
+std::string canonical_gguf_name(std::string_view gguf_name);
+
+/// The digits that a name has where the pattern has its '#', "" for a pattern without one. Nothing
+/// if the name is another.
+std::optional<std::string_view> number_in(std::string_view pattern, std::string_view name);
+/// The pattern with `layer` in the place of its '#', if it has one.
+std::string with_number(std::string_view pattern, std::string_view layer);
+
+}  // namespace canopy

@@ -1,0 +1,96 @@
+// The table of a model's tensors, against itself and against the checkpoints in the repository.
+#include "src/checkpoint/model_tensors.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <set>
+
+#include "src/checkpoint/checkpoint.h"
+
+namespace canopy {
+namespace {
+
+namespace fs = std::filesystem;
+
+ModelConfig two_kinds_of_layers() {
+  ModelConfig config;
+  config.layers = 3;
+  config.dim = 48;
+  config.hidden_dim = 80;
+  config.heads = 4;
+  config.kv_heads = 2;
+  config.head_dim = 16;
+  config.vocab = 61;
+  config.layer_kinds = {{.qkv_bias = true}, {.qk_norm = true}};
+  return config;
+}
+
+TEST(ModelTensors, EachHasARoleAndANameOfItsOwnInBothContainers) {
+  std::set<TensorRole> roles;
+  std::set<std::string_view> names, gguf_names;
+  for (const TensorSpec& spec : model_tensors()) {
+    SCOPED_TRACE(spec.name);
+    EXPECT_EQ(&spec_of(spec.role), &spec);
+    EXPECT_EQ(spec.gguf.find('#') != spec.gguf.npos, spec.of_layers());
+    EXPECT_EQ(spec.kind != TensorKind::kMatrix, spec.rows == Length::kOne);
+    EXPECT_FALSE(spec.only_with && !spec.of_layers());
+    roles.insert(spec.role);
+    names.insert(spec.name);
+    gguf_names.insert(spec.gguf);
+  }
+  for (const std::size_t distinct : {roles.size(), names.size(), gguf_names.size()})
+    EXPECT_EQ(distinct, model_tensors().size());
+}
+
+TEST(ModelTensors, AreFoundByEitherName) {
+  for (const TensorSpec& spec : model_tensors())
+    for (const int layer : {0, 7, 79}) {
+      const ModelTensor tensor{&spec, spec.of_layers() ? layer : -1};
+      SCOPED_TRACE(tensor.name());
+      const auto found = find_tensor(tensor.name());
+      ASSERT_TRUE(found);
+      EXPECT_EQ(found->spec, &spec);
+      EXPECT_EQ(found->layer, tensor.layer);
+      EXPECT_EQ(canonical_gguf_name(tensor.gguf_name()), tensor.name());
+    }
+  for (const char* other :
+       {"", "model.layers.#.input_layernorm.weight", "model.norm.weight ",
+        "model.layers..input_layernorm.weight", "model.layers.1.1.input_layernorm.weight",
+        "model.layers.99999999999.input_layernorm.weight"})
+    EXPECT_FALSE(find_tensor(other)) << other;
+}
+
+TEST(ModelTensors, AreThoseOfEveryCheckpointInTheRepository) {
+  int models = 0;
+  for (const fs::directory_entry& entry : fs::directory_iterator(CANOPY_TEST_DATA "/model")) {
+    if (!fs::is_directory(entry) && entry.path().extension() != ".gguf") continue;
+    SCOPED_TRACE(entry.path());
+    const Checkpoint model = Checkpoint::open(entry.path());
+    std::set<std::string> named;
+    for_each_tensor(model.config(), [&](const ModelTensor& tensor) {
+      named.insert(tensor.name());
+      const TensorEntry* const stored = model.find(tensor.name());
+      ASSERT_TRUE(stored) << tensor.name();
+      EXPECT_EQ(stored->shape, tensor.shape(model.config())) << tensor.name();
+    });
+    for (const TensorEntry& stored : model.tensors()) EXPECT_TRUE(named.contains(stored.name));
+    ++models;
+  }
+  EXPECT_GE(models, 13);
+}
+
+TEST(ModelTensors, EachLayerHasThoseOfItsKind) {
+  std::vector<std::vector<TensorRole>> extras(3);
+  for_each_tensor(two_kinds_of_layers(), [&](const ModelTensor& tensor) {
+    if (tensor.spec->only_with)
+      extras.at(static_cast<std::size_t>(tensor.layer)).push_back(tensor.spec->role);
+  });
+  using enum TensorRole;
+  EXPECT_EQ(extras[0], (std::vector{kQueryBias, kKeyBias, kValueBias}));
+  EXPECT_EQ(extras[1], (std::vector{kQueryNorm, kKeyNorm}));
+  EXPECT_EQ(extras[2], extras[0]);
+}
+
+}  // namespace
+}  // namespace canopy
