@@ -3,94 +3,94 @@
 #include <algorithm>
 
 #include "src/base/error.h"
+#include "src/checkpoint/model_tensors.h"
 
 namespace canopy {
 
 namespace {
 
-const TensorEntry& entry(const Checkpoint& checkpoint, const std::string& name,
-                         std::initializer_list<std::int64_t> shape) {
+/// A tensor of the checkpoint, checked: what builds one need not have opened its files.
+const TensorEntry& entry(const Checkpoint& checkpoint, const ModelTensor& tensor) {
+  const std::string name = tensor.name();
   const TensorEntry* const found = checkpoint.find(name);
   if (!found) throw Error("tensor " + name + " is missing from " + checkpoint.root().string());
-  if (!std::equal(shape.begin(), shape.end(), found->shape.begin(), found->shape.end()))
-    throw Error("tensor " + name + " has another shape than the model's config asks for");
-  const std::size_t bytes = ConstTensorView(nullptr, found->dtype, shape).bytes();
+  const std::vector<std::int64_t> shape = tensor.shape(checkpoint.config());
+  if (found->shape != shape)
+    throw Error("tensor " + name + " has shape " + to_string(found->shape) +
+                ", but the model's config asks for " + to_string(shape));
+  const std::size_t bytes = tensor_bytes(found->dtype, shape);
   if (bytes != found->bytes)
     throw Error("tensor " + name + " has " + std::to_string(found->bytes) +
-                " bytes, but its shape (" + canopy::name(found->dtype) + ") needs " +
-                std::to_string(bytes));
+                " bytes, but its shape " + to_string(shape) + " of " + canopy::name(found->dtype) +
+                " needs " + std::to_string(bytes));
   if (static_cast<std::size_t>(found->file) >= checkpoint.files().size())
     throw Error("tensor " + name + " lies in a file that the checkpoint does not have");
   return *found;
 }
 
-/// Collects one unit's tensors by name.
-class UnitBuilder {
- public:
-  UnitBuilder(const Checkpoint& checkpoint, Unit unit) : checkpoint_(checkpoint) {
-    layout_.unit = unit;
+ConstTensorView UnitWeights::*field_of(TensorRole role) {
+  switch (role) {
+    case TensorRole::kAttentionNorm:
+    case TensorRole::kMlpNorm:
+    case TensorRole::kFinalNorm:
+      return &UnitWeights::norm;
+    case TensorRole::kQuery:
+      return &UnitWeights::wq;
+    case TensorRole::kKey:
+      return &UnitWeights::wk;
+    case TensorRole::kValue:
+      return &UnitWeights::wv;
+    case TensorRole::kOutput:
+      return &UnitWeights::wo;
+    case TensorRole::kQueryBias:
+      return &UnitWeights::bq;
+    case TensorRole::kKeyBias:
+      return &UnitWeights::bk;
+    case TensorRole::kValueBias:
+      return &UnitWeights::bv;
+    case TensorRole::kQueryNorm:
+      return &UnitWeights::q_norm;
+    case TensorRole::kKeyNorm:
+      return &UnitWeights::k_norm;
+    case TensorRole::kGate:
+      return &UnitWeights::w_gate;
+    case TensorRole::kUp:
+      return &UnitWeights::w_up;
+    case TensorRole::kDown:
+      return &UnitWeights::w_down;
+    case TensorRole::kEmbedding:  // as a head that is tied to it
+    case TensorRole::kHead:
+      break;
   }
-  void matrix(ConstTensorView UnitWeights::*field, const std::string& name, std::int64_t rows,
-              std::int64_t columns) {
-    matrix(field, entry(checkpoint_, name, {rows, columns}));
-  }
-  void matrix(ConstTensorView UnitWeights::*field, TensorEntry found) {
-    layout_.matrices.push_back({field, std::move(found)});
-  }
-  void vector(ConstTensorView UnitWeights::*field, const std::string& name, std::int64_t size) {
-    layout_.vectors.push_back({field, entry(checkpoint_, name, {size})});
-  }
-  UnitLayout finish(std::size_t alignment) {
-    std::vector<const TensorEntry*> tensors;
-    for (const UnitTensor& matrix : layout_.matrices) tensors.push_back(&matrix.tensor);
-    layout_.read = lay_out(tensors, alignment);
-    return std::move(layout_);
-  }
-
- private:
-  const Checkpoint& checkpoint_;
-  UnitLayout layout_;
-};
-
-UnitLayout attention(const Checkpoint& checkpoint, int layer, std::size_t alignment) {
-  const ModelConfig& c = checkpoint.config();
-  const std::int64_t dim = c.dim, q = std::int64_t{c.heads} * c.head_dim,
-                     kv = std::int64_t{c.kv_heads} * c.head_dim;
-  const std::string at = "model.layers." + std::to_string(layer) + ".";
-  UnitBuilder unit(checkpoint, {layer, Part::kAttention});
-  unit.vector(&UnitWeights::norm, at + "input_layernorm.weight", dim);
-  unit.matrix(&UnitWeights::wq, at + "self_attn.q_proj.weight", q, dim);
-  unit.matrix(&UnitWeights::wk, at + "self_attn.k_proj.weight", kv, dim);
-  unit.matrix(&UnitWeights::wv, at + "self_attn.v_proj.weight", kv, dim);
-  unit.matrix(&UnitWeights::wo, at + "self_attn.o_proj.weight", dim, q);
-  if (c.layer(layer).qkv_bias) {
-    unit.vector(&UnitWeights::bq, at + "self_attn.q_proj.bias", q);
-    unit.vector(&UnitWeights::bk, at + "self_attn.k_proj.bias", kv);
-    unit.vector(&UnitWeights::bv, at + "self_attn.v_proj.bias", kv);
-  }
-  if (c.layer(layer).qk_norm) {
-    unit.vector(&UnitWeights::q_norm, at + "self_attn.q_norm.weight", c.head_dim);
-    unit.vector(&UnitWeights::k_norm, at + "self_attn.k_norm.weight", c.head_dim);
-  }
-  return unit.finish(alignment);
+  return &UnitWeights::head;
 }
 
-UnitLayout mlp(const Checkpoint& checkpoint, int layer, std::size_t alignment) {
-  const ModelConfig& c = checkpoint.config();
-  const std::string at = "model.layers." + std::to_string(layer) + ".";
-  UnitBuilder unit(checkpoint, {layer, Part::kMlp});
-  unit.vector(&UnitWeights::norm, at + "post_attention_layernorm.weight", c.dim);
-  unit.matrix(&UnitWeights::w_gate, at + "mlp.gate_proj.weight", c.hidden_dim, c.dim);
-  unit.matrix(&UnitWeights::w_up, at + "mlp.up_proj.weight", c.hidden_dim, c.dim);
-  unit.matrix(&UnitWeights::w_down, at + "mlp.down_proj.weight", c.dim, c.hidden_dim);
-  return unit.finish(alignment);
+void read_as_one(UnitLayout& unit, std::size_t alignment) {
+  std::vector<const TensorEntry*> tensors;
+  for (const UnitTensor& matrix : unit.matrices) tensors.push_back(&matrix.tensor);
+  unit.read = lay_out(tensors, alignment);
+}
+
+/// A unit of a layer: what the table has of it.
+UnitLayout lay_out_unit(const Checkpoint& checkpoint, const Unit& unit, TensorUnit of,
+                        std::size_t alignment) {
+  UnitLayout layout{unit, {}, {}, {}};
+  for (const TensorSpec& spec : model_tensors()) {
+    const ModelTensor tensor{&spec, unit.layer};
+    if (spec.unit != of || !tensor.is_in(checkpoint.config())) continue;
+    auto& to = spec.kind == TensorKind::kMatrix ? layout.matrices : layout.vectors;
+    to.push_back({field_of(spec.role), entry(checkpoint, tensor)});
+  }
+  read_as_one(layout, alignment);
+  return layout;
 }
 
 void append_head(const Checkpoint& checkpoint, std::size_t alignment,
                  std::vector<UnitLayout>& units) {
   const ModelConfig& c = checkpoint.config();
-  const std::string name = c.tied_head ? "model.embed_tokens.weight" : "lm_head.weight";
-  const TensorEntry& head = entry(checkpoint, name, {c.vocab, c.dim});
+  const TensorEntry& head =
+      entry(checkpoint, {&spec_of(c.tied_head ? TensorRole::kEmbedding : TensorRole::kHead)});
+  const TensorEntry& norm = entry(checkpoint, {&spec_of(TensorRole::kFinalNorm)});
   std::size_t most_bytes = 0;
   for (const UnitLayout& unit : units) most_bytes = std::max(most_bytes, unit.read.slab_bytes);
   const auto most_rows = static_cast<std::int64_t>(std::max<std::size_t>(
@@ -104,10 +104,11 @@ void append_head(const Checkpoint& checkpoint, std::size_t alignment,
     const std::int64_t first = blocks * slice / slices * block;
     const std::int64_t last =
         std::min<std::int64_t>(c.vocab, blocks * (slice + 1) / slices * block);
-    UnitBuilder unit(checkpoint, {c.layers, Part::kHead, first, last - first});
-    unit.vector(&UnitWeights::norm, "model.norm.weight", c.dim);
-    unit.matrix(&UnitWeights::head, rows_of(head, first, last - first));
-    units.push_back(unit.finish(alignment));
+    UnitLayout unit{{c.layers, Part::kHead, first, last - first}, {}, {}, {}};
+    unit.vectors.push_back({field_of(TensorRole::kFinalNorm), norm});
+    unit.matrices.push_back({field_of(TensorRole::kHead), rows_of(head, first, last - first)});
+    read_as_one(unit, alignment);
+    units.push_back(std::move(unit));
   }
 }
 
@@ -117,8 +118,9 @@ std::vector<UnitLayout> lay_out_units(const Checkpoint& checkpoint, std::size_t 
   return in_context("laying out " + checkpoint.root().string(), [&] {
     std::vector<UnitLayout> units;
     for (int layer = 0; layer < checkpoint.config().layers; ++layer) {
-      units.push_back(attention(checkpoint, layer, alignment));
-      units.push_back(mlp(checkpoint, layer, alignment));
+      units.push_back(
+          lay_out_unit(checkpoint, {layer, Part::kAttention}, TensorUnit::kAttention, alignment));
+      units.push_back(lay_out_unit(checkpoint, {layer, Part::kMlp}, TensorUnit::kMlp, alignment));
     }
     append_head(checkpoint, alignment, units);
     return units;
@@ -135,8 +137,7 @@ TensorEntry rows_of(const TensorEntry& matrix, std::int64_t first, std::int64_t 
 }
 
 const TensorEntry& embedding_table(const Checkpoint& checkpoint) {
-  return entry(checkpoint, "model.embed_tokens.weight",
-               {checkpoint.config().vocab, checkpoint.config().dim});
+  return entry(checkpoint, {&spec_of(TensorRole::kEmbedding)});
 }
 
 std::string describe(const Unit& unit) {

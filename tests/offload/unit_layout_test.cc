@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
 
 #include "offload/io/read_engine.h"
 #include "src/base/error.h"
+#include "src/checkpoint/model_tensors.h"
 #include "tests/checkpoint/tiny_checkpoint.h"
 
 namespace canopy {
@@ -159,6 +161,40 @@ TEST(UnitLayout, SweepsAttentionThenMlpOfEachLayerThenTheHeadInSlicesThatCoverIt
   EXPECT_EQ(rows, 1000);
 }
 
+TEST(UnitLayout, EachTensorOfTheTableIsAFieldOfItsUnitOnce) {
+  const TempDir dir;
+  for (const bool tied : {false, true}) {
+    const auto tiny = make_tiny(dir.path(), {.tied = tied, .bias = true, .qk_norm = true});
+    std::multiset<std::string> laid_out, named;
+    for (const UnitLayout& unit : lay_out_units(tiny.checkpoint, kReadAlignment)) {
+      if (unit.unit.first_row > 0) continue;  // a further slice of the head
+      for (const auto* tensors : {&unit.matrices, &unit.vectors}) {
+        for (const UnitTensor& tensor : *tensors) laid_out.insert(tensor.tensor.name);
+        for (std::size_t i = 0; i < tensors->size(); ++i)
+          for (std::size_t j = 0; j < i; ++j) EXPECT_NE((*tensors)[i].field, (*tensors)[j].field);
+      }
+    }
+    for_each_tensor(tiny.checkpoint.config(), [&](const ModelTensor& tensor) {
+      if (tensor.spec->unit != TensorUnit::kEmbedding || tied) named.insert(tensor.name());
+    });
+    EXPECT_EQ(laid_out, named);
+  }
+}
+
+TEST(UnitLayout, EachLayerHasTheVectorsOfItsKind) {
+  const TempDir dir;
+  const auto tiny = make_tiny(dir.path(), {.layers = 3, .bias = true, .qk_norm = true});
+  ModelConfig config = tiny.checkpoint.config();
+  config.layer_kinds = {{.qkv_bias = true}, {.qk_norm = true}};
+  const Checkpoint& all = tiny.checkpoint;
+  const auto units =
+      lay_out_units(Checkpoint(all.root(), all.files(), all.tensors(), config, {}), kReadAlignment);
+  const std::size_t norm = 1, biases = 3, norms_of_heads = 2;
+  EXPECT_EQ(units[0].vectors.size(), norm + biases);
+  EXPECT_EQ(units[2].vectors.size(), norm + norms_of_heads);
+  EXPECT_EQ(units[4].vectors.size(), norm + biases);
+}
+
 TEST(UnitLayout, NamesTheTensorThatIsMissingOrOfTheWrongShape) {
   const TempDir dir;
   const auto tiny = make_tiny(dir.path(), {});
@@ -178,7 +214,8 @@ TEST(UnitLayout, NamesTheTensorThatIsMissingOrOfTheWrongShape) {
                                [&](const TensorEntry& t) { return t.name == name; });
   EXPECT_EQ(message(tensors), "");
   it->shape = {it->shape[0], it->shape[1] / 2};
-  EXPECT_NE(message(tensors).find(name), std::string::npos);
+  EXPECT_NE(message(tensors).find(name + " has shape [160, 32], but the model's config asks for"),
+            std::string::npos);
   it->shape[1] *= 2;
   it->bytes -= 2;
   EXPECT_NE(message(tensors).find(name), std::string::npos);
