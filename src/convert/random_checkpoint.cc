@@ -5,48 +5,25 @@
 #include <fstream>
 #include <map>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "src/base/error.h"
+#include "src/checkpoint/model_tensors.h"
 #include "src/convert/random_weights.h"
 
 namespace canopy {
 
 namespace {
 
-struct Shaped {
-  std::string name;
-  std::vector<std::int64_t> shape;
-};
-
-/// Of one layer, without its number.
-std::vector<Shaped> layer_tensors(const ModelConfig& c) {
-  const std::int64_t dim = c.dim, q = std::int64_t{c.heads} * c.head_dim,
-                     kv = std::int64_t{c.kv_heads} * c.head_dim, hidden = c.hidden_dim;
-  std::vector<Shaped> tensors{
-      {"input_layernorm.weight", {dim}},       {"self_attn.q_proj.weight", {q, dim}},
-      {"self_attn.k_proj.weight", {kv, dim}},  {"self_attn.v_proj.weight", {kv, dim}},
-      {"self_attn.o_proj.weight", {dim, q}},   {"post_attention_layernorm.weight", {dim}},
-      {"mlp.gate_proj.weight", {hidden, dim}}, {"mlp.up_proj.weight", {hidden, dim}},
-      {"mlp.down_proj.weight", {dim, hidden}}};
-  if (c.layer(0).qkv_bias)
-    for (const auto& [name, rows] : {std::pair{"q", q}, {"k", kv}, {"v", kv}})
-      tensors.push_back({"self_attn." + std::string(name) + "_proj.bias", {rows}});
-  if (c.layer(0).qk_norm)
-    for (const char* name : {"self_attn.q_norm.weight", "self_attn.k_norm.weight"})
-      tensors.push_back({name, {c.head_dim}});
-  return tensors;
+bool is_norm(const TensorEntry& tensor) {
+  const auto found = find_tensor(tensor.name);
+  return found && found->spec->kind == TensorKind::kNorm;
 }
 
-std::vector<Shaped> other_tensors(const ModelConfig& c) {
-  std::vector<Shaped> tensors{{"model.norm.weight", {c.dim}},
-                              {"model.embed_tokens.weight", {c.vocab, c.dim}}};
-  if (!c.tied_head) tensors.push_back({"lm_head.weight", {c.vocab, c.dim}});
-  return tensors;
+DType type_of(const TensorSpec& spec, DType matrices) {
+  if (spec.kind != TensorKind::kMatrix || matrices == DType::kBF16) return DType::kBF16;
+  return spec.rows == Length::kVocab ? DType::kQ8_0 : matrices;
 }
-
-bool is_norm(const TensorEntry& tensor) { return tensor.name.find("norm") != std::string::npos; }
 
 /// Norms are ones: the values of a real model's layers stay finite on their way.
 void fill_row(const RandomWeights& random, const TensorEntry& tensor, std::int64_t row,
@@ -71,31 +48,17 @@ Checkpoint lay_out_random_checkpoint(const RandomModel& model, LayerBytes layers
               shape.kv_heads > 0 && shape.head_dim > 0 && shape.heads % shape.kv_heads == 0,
           "a shape needs layers, dimensions, heads and a vocabulary");
   std::vector<TensorEntry> tensors;
+  std::map<TensorRole, std::uint64_t> shared;  // where the first layer's are that has them
   std::uint64_t end = 0;
-  const auto add = [&](const Shaped& tensor, DType packed) {
-    const DType dtype = tensor.shape.size() == 1 ? DType::kBF16 : packed;
-    const std::uint64_t rows =
-        tensor.shape.size() == 1 ? 1 : static_cast<std::uint64_t>(tensor.shape.front());
-    const std::uint64_t bytes = rows * row_bytes(dtype, tensor.shape.back());
-    tensors.push_back({tensor.name, dtype, tensor.shape, 0, end, bytes});
-    end += bytes;
-  };
-  for (const Shaped& tensor : layer_tensors(shape)) {
-    add({"model.layers.0." + tensor.name, tensor.shape}, model.type);
-  }
-  const std::size_t of_layer = tensors.size();
-  const DType outside = model.type == DType::kBF16 ? DType::kBF16 : DType::kQ8_0;
-  for (const Shaped& tensor : other_tensors(shape)) add(tensor, outside);
-  for (int layer = 1; layer < shape.layers; ++layer)
-    for (std::size_t i = 0; i < of_layer; ++i) {
-      TensorEntry next = tensors[i];
-      next.name.replace(std::string_view("model.layers.").size(), 1, std::to_string(layer));
-      if (layers == LayerBytes::kOwn) {
-        next.offset = end;
-        end += next.bytes;
-      }
-      tensors.push_back(std::move(next));
-    }
+  for_each_tensor(shape, [&](const ModelTensor& tensor) {
+    const DType dtype = type_of(*tensor.spec, model.type);
+    const std::vector<std::int64_t> extents = tensor.shape(shape);
+    const std::uint64_t bytes = tensor_bytes(dtype, extents);
+    const auto [at, is_first] = shared.emplace(tensor.spec->role, end);
+    const bool own = is_first || layers == LayerBytes::kOwn;
+    tensors.push_back({tensor.name(), dtype, extents, 0, own ? end : at->second, bytes});
+    if (own) end += bytes;
+  });
   return {file, {file}, std::move(tensors), shape, Metadata()};
 }
 

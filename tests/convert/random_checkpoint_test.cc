@@ -1,0 +1,55 @@
+#include "src/convert/random_checkpoint.h"
+
+#include <gtest/gtest.h>
+
+#include "offload/io/read_engine.h"
+#include "offload/unit_layout.h"
+#include "src/checkpoint/model_tensors.h"
+
+namespace canopy {
+namespace {
+
+ModelConfig shape_with(std::vector<LayerConfig> kinds, bool tied) {
+  ModelConfig shape;
+  shape.layers = 5;
+  shape.dim = 64;
+  shape.hidden_dim = 96;
+  shape.heads = 4;
+  shape.kv_heads = 2;
+  shape.head_dim = 32;
+  shape.vocab = 96;
+  shape.tied_head = tied;
+  shape.layer_kinds = std::move(kinds);
+  return shape;
+}
+
+TEST(RandomCheckpoint, HasTheTensorsThatASweepReads) {
+  for (const std::vector<LayerConfig>& kinds : std::vector<std::vector<LayerConfig>>{
+           {{}}, {{.qkv_bias = true}}, {{}, {.qkv_bias = true, .qk_norm = true}}})
+    for (const bool tied : {false, true})
+      for (const DType type : {DType::kBF16, DType::kQ4_0})
+        for (const LayerBytes layers : {LayerBytes::kShared, LayerBytes::kOwn}) {
+          const ModelConfig shape = shape_with(kinds, tied);
+          const Checkpoint model = lay_out_random_checkpoint({shape, type}, layers, "unwritten");
+          std::size_t tensors = 0;
+          for_each_tensor(shape, [&](const ModelTensor&) { ++tensors; });
+          EXPECT_EQ(model.tensors().size(), tensors);
+          lay_out_units(model, kReadAlignment);  // throws where a tensor is missing or misshapen
+        }
+}
+
+TEST(RandomCheckpoint, KeepsTheBytesOfALayerOnceWhereLayersShareThem) {
+  const ModelConfig shape = shape_with({{}, {.qk_norm = true}}, false);
+  const auto offset = [&](LayerBytes layers, TensorRole role, int layer) {
+    const Checkpoint model = lay_out_random_checkpoint({shape, DType::kBF16}, layers, "unwritten");
+    return model.find(tensor_name(role, layer))->offset;
+  };
+  for (const auto& [role, layer] : {std::pair{TensorRole::kQuery, 1}, {TensorRole::kKeyNorm, 3}}) {
+    const int first = layer == 3 ? 1 : 0;
+    EXPECT_EQ(offset(LayerBytes::kShared, role, layer), offset(LayerBytes::kShared, role, first));
+    EXPECT_NE(offset(LayerBytes::kOwn, role, layer), offset(LayerBytes::kOwn, role, first));
+  }
+}
+
+}  // namespace
+}  // namespace canopy
