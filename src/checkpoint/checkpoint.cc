@@ -145,10 +145,10 @@ std::vector<float> read_frequency_factors(const std::filesystem::path& file,
   return {};
 }
 
-Checkpoint open_gguf(const std::filesystem::path& file) {
+Checkpoint open_gguf(const std::filesystem::path& file, std::span<const Family> families) {
   GgufHeader header = read_gguf(file);
   ModelConfig config = in_context("reading " + file.string(), [&] {
-    return gguf_config(header, read_frequency_factors(file, header));
+    return gguf_config(header, read_frequency_factors(file, header), families);
   });
   auto tensors = in_context("checking the tensors of " + file.string(), [&] {
     for (TensorEntry& tensor : header.tensors) tensor.name = canonical_gguf_name(tensor.name);
@@ -157,7 +157,8 @@ Checkpoint open_gguf(const std::filesystem::path& file) {
   return {file, {file}, std::move(tensors), std::move(config), std::move(header.metadata)};
 }
 
-Checkpoint open_directory(const std::filesystem::path& directory) {
+Checkpoint open_directory(const std::filesystem::path& directory,
+                          std::span<const Family> families) {
   const auto config_file = directory / "config.json";
   if (!is_there(config_file))
     throw Error(directory.string() +
@@ -172,8 +173,11 @@ Checkpoint open_directory(const std::filesystem::path& directory) {
       json["eos_token_id"] = generation["eos_token_id"];
   }
   ModelConfig config =
-      in_context("reading " + config_file.string(), [&] { return hf_config(json); });
+      in_context("reading " + config_file.string(), [&] { return hf_config(json, families); });
   TensorIndex index = read_safetensors(directory);
+  const Family* const family = find_family(families, config.architecture);
+  require(family != nullptr, "the reader of a family's config.json leaves the family's name");
+  for (TensorEntry& tensor : index.tensors) tensor.name = canonical_name(*family, tensor.name);
   auto tensors = in_context("checking the tensors of " + directory.string(),
                             [&] { return take_inventory(config, std::move(index.tensors)); });
   return {directory, std::move(index.files), std::move(tensors), std::move(config),
@@ -201,8 +205,12 @@ const TensorEntry* Checkpoint::find(std::string_view name) const {
 }
 
 Checkpoint Checkpoint::open(const std::filesystem::path& model) {
+  return open(model, known_families());
+}
+
+Checkpoint Checkpoint::open(const std::filesystem::path& model, std::span<const Family> families) {
   std::error_code error;
-  if (std::filesystem::is_directory(model, error)) return open_directory(model);
+  if (std::filesystem::is_directory(model, error)) return open_directory(model, families);
   if (model.extension() == ".safetensors")
     throw Error(model.string() + " alone lacks a config; give the directory that holds it");
   if (std::filesystem::status(model, error).type() == std::filesystem::file_type::not_found)
@@ -211,7 +219,7 @@ Checkpoint Checkpoint::open(const std::filesystem::path& model) {
                      ? ": to download it from the Hugging Face Hub: hf download " + model.string() +
                            " --local-dir " + model.filename().string() + "; then give that folder"
                      : ": a model is a Hugging Face directory or a GGUF file"));
-  return open_gguf(model);
+  return open_gguf(model, families);
 }
 
 std::filesystem::path largest_file(const Checkpoint& checkpoint) {

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,6 +11,8 @@
 #include "src/checkpoint/model_config.h"
 
 namespace canopy {
+
+struct Family;
 
 /// Where one tensor lies on disk. Nothing may be assumed about offset: safetensors files
 /// in the wild start bf16 tensors at odd bytes.
@@ -33,6 +36,8 @@ std::string to_string(const std::vector<std::int64_t>& shape);  // "[49152, 576]
 class Checkpoint {
  public:
   static Checkpoint open(const std::filesystem::path& model);
+  /// Of one of these families instead of those that Canopy knows.
+  static Checkpoint open(const std::filesystem::path& model, std::span<const Family> families);
   /// From parts already checked; for readers and tests.
   Checkpoint(std::filesystem::path root, std::vector<std::filesystem::path> files,
              std::vector<TensorEntry> tensors, ModelConfig config, Metadata metadata);

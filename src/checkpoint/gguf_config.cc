@@ -138,19 +138,21 @@ const TensorEntry* find_entry(const GgufHeader& header, TensorRole role) {
 
 }  // namespace
 
-ModelConfig gguf_config(const GgufHeader& header, const std::vector<float>& frequency_factors) {
+ModelConfig gguf_config(const GgufHeader& header, const std::vector<float>& frequency_factors,
+                        std::span<const Family> families) {
   constexpr int kMostLayers = 1 << 14, kMostHeads = 1 << 16, kMostDim = 1 << 24;
   const auto* architecture = header.metadata.find<std::string>("general.architecture");
   if (!architecture) throw Error("metadata key 'general.architecture' is missing");
-  if (*architecture != "llama" && *architecture != "qwen2" && *architecture != "qwen3")
+  const auto family = std::find_if(families.begin(), families.end(),
+                                   [&](const Family& f) { return f.gguf == *architecture; });
+  if (family == families.end())
     throw Error("architecture " + in_quotes(*architecture) +
-                " is not supported; Canopy runs dense llama (mistral), qwen2 and qwen3 decoders");
+                " is not supported; Canopy runs dense " + family_names() + " decoders");
   const Keys keys(header.metadata, *architecture);
   ModelConfig model;
-  model.architecture = *architecture;
-  model.layer_kinds = {{.qkv_bias = *architecture == "qwen2", .qk_norm = *architecture == "qwen3"}};
-  // Converters reorder the rows of llama's Q and K so that a pair's two halves are neighbours.
-  model.rope_adjacent_pairs = *architecture == "llama";
+  model.architecture = family->name;
+  model.layer_kinds.assign(family->layer_kinds.begin(), family->layer_kinds.end());
+  model.rope_adjacent_pairs = family->gguf_adjacent_pairs;
   model.max_positions = keys.integer("context_length", std::numeric_limits<int>::max());
   refuse_features(keys, model.max_positions);
   model.layers = keys.integer("block_count", kMostLayers);

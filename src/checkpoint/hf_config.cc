@@ -20,6 +20,8 @@ namespace {
 
 using nlohmann::json;
 
+constexpr int kMostPositions = std::numeric_limits<int>::max();
+
 /// Typed access to one object of the config; null counts as absent, as it does in transformers.
 class Fields {
  public:
@@ -87,18 +89,6 @@ class Fields {
   std::string path_;
 };
 
-struct Family {
-  const char* model_type;
-  const char* class_name;
-  LayerConfig layer;
-};
-constexpr std::array kFamilies{
-    Family{"llama", "LlamaForCausalLM", {}},
-    Family{"mistral", "MistralForCausalLM", {}},
-    Family{"qwen2", "Qwen2ForCausalLM", {.qkv_bias = true}},
-    Family{"qwen3", "Qwen3ForCausalLM", {.qk_norm = true}},
-};
-
 /// Keys that mean a part which the decoder class does not have.
 struct Feature {
   const char* key;
@@ -125,11 +115,10 @@ constexpr std::array kRefused{
 std::string shown(const json& value) { return value.dump().substr(0, 120); }
 
 [[noreturn]] void refuse(const std::string& what) {
-  throw Error(what +
-              " is not supported; Canopy runs dense llama, mistral, qwen2 and qwen3 decoders");
+  throw Error(what + " is not supported; Canopy runs dense " + family_names() + " decoders");
 }
 
-const Family& family(const Fields& config) {
+const Family& choose_family(const Fields& config, std::span<const Family> families) {
   const std::string type = config.text("model_type");
   for (const Feature& feature : kRefused) {
     const json* value = config.find(feature.key);
@@ -145,34 +134,29 @@ const Family& family(const Fields& config) {
     refuse("a checkpoint quantised with " + method + " (key 'quantization_config')");
   }
   if (type.empty()) throw Error("key 'model_type' is missing");
-  for (const Family& f : kFamilies) {
-    if (type != f.model_type) continue;
-    if (const json* classes = config.find("architectures")) {
-      if (!classes->is_array()) throw Error("key 'architectures' is not a list");
-      for (const json& name : *classes)
-        if (name != f.class_name) refuse("architecture " + shown(name));
-    }
-    return f;
+  const Family* const family = find_family(families, type);
+  if (!family) refuse("model type " + in_quotes(type));
+  if (const json* classes = config.find("architectures")) {
+    if (!classes->is_array()) throw Error("key 'architectures' is not a list");
+    for (const json& name : *classes)
+      if (name != family->hf_class) refuse("architecture " + shown(name));
   }
-  refuse("model type " + in_quotes(type));
+  return *family;
 }
 
-void refuse_windows(const Fields& config, const ModelConfig& model) {
-  constexpr int kMost = std::numeric_limits<int>::max();
-  if (const json* types = config.find("layer_types")) {
-    if (!types->is_array()) throw Error("key 'layer_types' is not a list");
-    for (const json& type : *types)
-      if (type != "full_attention") refuse("a layer of type " + shown(type));
-  }
-  bool used = false;
-  if (model.architecture == "mistral") {
-    // transformers' default where the key is absent; null switches the window off.
-    const bool on = config.find("sliding_window") || !config.given("sliding_window");
-    used = on && config.integer("sliding_window", kMost, 4096) < model.max_positions;
-  } else if (model.architecture != "llama" && config.flag("use_sliding_window", false)) {
-    used = config.integer("max_window_layers", kMost, 28, 0) < model.layers;
-  }
-  if (used) refuse("a sliding attention window (key 'sliding_window')");
+void refuse_layer_types(const Fields& config) {
+  const json* const types = config.find("layer_types");
+  if (!types) return;
+  if (!types->is_array()) throw Error("key 'layer_types' is not a list");
+  for (const json& type : *types)
+    if (type != "full_attention") refuse("a layer of type " + shown(type));
+}
+
+[[noreturn]] void refuse_window() { refuse("a sliding attention window (key 'sliding_window')"); }
+
+/// Null means one head of keys per query head; transformers' other defaults would be a guess.
+void require_kv_heads(const Fields& config) {
+  if (!config.given("num_key_value_heads")) throw Error("key 'num_key_value_heads' is missing");
 }
 
 RopeScaling rope_scaling(const Fields& config, int max_positions) {
@@ -248,41 +232,65 @@ std::vector<TokenId> end_tokens(const json* ids, int vocab) {
 
 }  // namespace
 
-ModelConfig hf_config(const json& json_config) {
+ModelConfig hf_config(const json& config, std::span<const Family> families) {
+  const Family& family = choose_family(Fields(config), families);
+  return family.read_config(config, family);
+}
+
+ModelConfig read_mistral_config(const json& json_config, const Family& family) {
+  const Fields config(json_config);
+  require_kv_heads(config);
+  ModelConfig model = read_decoder_config(json_config, family);
+  // transformers' default where the key is absent; null switches the window off.
+  const bool on = config.find("sliding_window") || !config.given("sliding_window");
+  if (on && config.integer("sliding_window", kMostPositions, 4096) < model.max_positions)
+    refuse_window();
+  return model;
+}
+
+ModelConfig read_qwen_config(const json& json_config, const Family& family) {
+  const Fields config(json_config);
+  require_kv_heads(config);
+  ModelConfig model = read_decoder_config(json_config, family);
+  if (config.flag("use_sliding_window", false) &&
+      config.integer("max_window_layers", kMostPositions, 28, 0) < model.layers)
+    refuse_window();
+  return model;
+}
+
+ModelConfig read_qwen3_config(const json& config, const Family& family) {
+  if (!Fields(config).find("head_dim")) throw Error("key 'head_dim' is missing");
+  return read_qwen_config(config, family);
+}
+
+ModelConfig read_decoder_config(const json& json_config, const Family& family) {
   // Larger than any model by far; products of two stay far below 2^63.
   constexpr int kMostLayers = 1 << 14, kMostHeads = 1 << 16, kMostDim = 1 << 24;
   const Fields config(json_config);
-  const Family& f = family(config);
-  const bool llama = std::string_view(f.model_type) == "llama";
   ModelConfig model;
-  model.architecture = f.model_type;
-  model.layer_kinds = {f.layer};
+  model.architecture = family.name;
+  model.layer_kinds.assign(family.layer_kinds.begin(), family.layer_kinds.end());
   model.layers = config.integer("num_hidden_layers", kMostLayers);
   model.dim = config.integer("hidden_size", kMostDim);
   model.hidden_dim = config.integer("intermediate_size", kMostDim);
   model.heads = config.integer("num_attention_heads", kMostHeads);
-  // Null means one per query head; transformers' other defaults would be a guess about the file.
-  if (!llama && !config.given("num_key_value_heads"))
-    throw Error("key 'num_key_value_heads' is missing");
   model.kv_heads = config.integer("num_key_value_heads", kMostHeads, model.heads);
   if (model.heads % model.kv_heads != 0)
     throw Error("key 'num_attention_heads' (" + std::to_string(model.heads) +
                 ") is not a multiple of 'num_key_value_heads' (" + std::to_string(model.kv_heads) +
                 ")");
-  if (!config.find("head_dim") && model.architecture == "qwen3")
-    throw Error("key 'head_dim' is missing");
   if (!config.find("head_dim") && model.dim % model.heads != 0)
     throw Error("key 'hidden_size' (" + std::to_string(model.dim) +
                 ") is not a multiple of 'num_attention_heads' (" + std::to_string(model.heads) +
                 "), and there is no 'head_dim'");
   model.head_dim = config.integer("head_dim", 1 << 13, model.dim / model.heads);
   model.vocab = config.integer("vocab_size", kMostDim);
-  model.max_positions = config.integer("max_position_embeddings", std::numeric_limits<int>::max());
+  model.max_positions = config.integer("max_position_embeddings", kMostPositions);
   model.tied_head = config.flag("tie_word_embeddings", false);
   model.rms_eps = static_cast<float>(config.positive("rms_norm_eps", 1e-6));
   if (const std::string act = config.text("hidden_act", "silu"); act != "silu")
     refuse("the activation " + in_quotes(act) + " (key 'hidden_act')");
-  refuse_windows(config, model);
+  refuse_layer_types(config);
   RopeTable rope = rope_table(rope_scaling(config, model.max_positions), model.head_dim);
   model.rope_inverse_frequency = std::move(rope.inverse_frequency);
   model.rope_magnitude = rope.magnitude;

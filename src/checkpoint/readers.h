@@ -3,11 +3,13 @@
 #include <cstdint>
 #include <filesystem>
 #include <nlohmann/json_fwd.hpp>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "src/checkpoint/checkpoint.h"
+#include "src/checkpoint/families.h"
 
 namespace canopy {
 
@@ -32,11 +34,17 @@ GgufHeader read_gguf(const std::filesystem::path& file);
 
 /// The config of a GGUF file from its metadata and tensor shapes. `frequency_factors`: the values
 /// of its rope_freqs.weight, empty without one. Throws Error naming the key.
-ModelConfig gguf_config(const GgufHeader& header, const std::vector<float>& frequency_factors);
+ModelConfig gguf_config(const GgufHeader& header, const std::vector<float>& frequency_factors,
+                        std::span<const Family> families = known_families());
 
 /// The config of a Hugging Face model from config.json. Throws Error naming the key and what to do;
 /// what the decoder class cannot express is refused here.
-ModelConfig hf_config(const nlohmann::json& config);
+ModelConfig hf_config(const nlohmann::json& config,
+                      std::span<const Family> families = known_families());
+/// Of families whose configs say more than read_decoder_config() reads.
+ModelConfig read_mistral_config(const nlohmann::json& config, const Family& family);
+ModelConfig read_qwen_config(const nlohmann::json& config, const Family& family);
+ModelConfig read_qwen3_config(const nlohmann::json& config, const Family& family);
 /// config.json flattened with dots; null, empty and mixed arrays are left out.
 Metadata flatten_config(const nlohmann::json& config);
 

@@ -3,18 +3,16 @@
 #include <cmath>
 
 #include "src/base/error.h"
+#include "src/checkpoint/families.h"
 #include "src/convert/source_files.h"
 #include "src/convert/source_rope.h"
 
 namespace canopy {
 
-std::string gguf_architecture(const ModelConfig& config) {
-  return config.architecture == "mistral" ? "llama" : config.architecture;
-}
-
 GgufMetadata gguf_model_metadata(const Checkpoint& model, std::uint32_t file_type) {
   const ModelConfig& c = model.config();
-  const std::string architecture = gguf_architecture(c);
+  const Family& family = family_of(c);
+  const std::string architecture(family.gguf);
   GgufMetadata metadata;
   const auto general = [&](const char* key, GgufValue value) {
     metadata.emplace_back(std::string("general.") + key, std::move(value));
@@ -47,7 +45,7 @@ GgufMetadata gguf_model_metadata(const Checkpoint& model, std::uint32_t file_typ
   const SourceRope rope = source_rope(model);
   const RopeScaling& s = rope.scaling;
   real("rope.freq_base", s.theta);
-  if (!rope.frequency_factors.empty() && architecture != "llama")
+  if (!rope.frequency_factors.empty() && !family.gguf_frequency_factors)
     throw Error(model.root().string() + ": GGUF has no llama3 rotary scaling for " + architecture);
   const bool yarn = s.type == RopeScaling::Type::kYarn;
   if (!yarn && s.type != RopeScaling::Type::kLinear) return metadata;

@@ -7,9 +7,6 @@
 
 namespace canopy {
 
-/// The architecture's name in GGUF: llama (also mistral), qwen2 or qwen3.
-std::string gguf_architecture(const ModelConfig& config);
-
 /// general.*, the architecture's sizes and rotary keys. `file_type` is GGUF's general.file_type.
 /// Throws: Error if GGUF cannot express the rotary scaling.
 GgufMetadata gguf_model_metadata(const Checkpoint& model, std::uint32_t file_type);

@@ -5,6 +5,7 @@
 
 #include "src/base/error.h"
 #include "src/base/json.h"
+#include "src/checkpoint/families.h"
 #include "src/convert/output.h"
 #include "src/convert/source_files.h"
 #include "src/convert/source_rope.h"
@@ -59,9 +60,7 @@ ordered_json config_from_gguf(const Checkpoint& gguf) {
     throw Error(gguf.root().string() +
                 ": tensor rope_freqs.weight is none of the scalings that config.json can express; "
                 "use the model's Hugging Face directory");
-  std::string class_name = "LlamaForCausalLM";
-  if (c.architecture == "qwen2") class_name = "Qwen2ForCausalLM";
-  if (c.architecture == "qwen3") class_name = "Qwen3ForCausalLM";
+  const std::string class_name(family_of(c).hf_class);
   ordered_json json{{"architectures", {class_name}}, {"model_type", c.architecture}};
   set_token_ids(gguf, json);
   json["hidden_act"] = "silu";
@@ -72,7 +71,6 @@ ordered_json config_from_gguf(const Checkpoint& gguf) {
   json["tie_word_embeddings"] = c.tied_head;
   json["attention_bias"] = false;
   json["attention_dropout"] = 0.0;
-  if (c.architecture == "llama") json["mlp_bias"] = false;
   json["initializer_range"] = 0.02;
   json["use_cache"] = true;
   return json;

@@ -12,7 +12,7 @@
 
 #include "kernels/convert.h"
 #include "src/base/error.h"
-#include "src/checkpoint/model_tensors.h"
+#include "src/checkpoint/families.h"
 #include "src/convert/block_quant.h"
 #include "src/convert/gguf_metadata.h"
 #include "src/convert/gguf_writer.h"
@@ -60,14 +60,14 @@ class RowMaker {
  public:
   explicit RowMaker(const Checkpoint& model)
       : rows_(model),
-        llama_(gguf_architecture(model.config()) == "llama"),
+        adjacent_pairs_(family_of(model.config()).gguf_adjacent_pairs),
         head_dim_(model.config().head_dim) {}
 
   /// Row `row` of the output's order.
   std::span<const std::byte> make(const Plan& plan, std::int64_t row) {
     const TensorEntry& source = *plan.source;
     const DType type = plan.out.dtype;
-    if (llama_ && is_rotated(source.name)) row = rotated_halves_row(row, head_dim_);
+    if (adjacent_pairs_ && is_rotated(source.name)) row = rotated_halves_row(row, head_dim_);
     if (type == source.dtype) return rows_.read_stored(source, row);
     floats_.resize(static_cast<std::size_t>(WeightRows::columns(source)));
     rows_.read(source, row, floats_);
@@ -101,7 +101,7 @@ class RowMaker {
   }
 
   WeightRows rows_;
-  bool llama_;
+  bool adjacent_pairs_;
   std::int64_t head_dim_;
   std::vector<float> floats_, back_;
   std::vector<std::byte> bytes_;

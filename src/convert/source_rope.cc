@@ -5,8 +5,10 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "src/base/error.h"
+#include "src/checkpoint/families.h"
 
 namespace canopy {
 
@@ -67,8 +69,8 @@ RopeScaling from_hf(const Keys& keys, int max_positions) {
   return s;
 }
 
-RopeScaling from_gguf(const Keys& keys, const std::string& architecture, int max_positions) {
-  const std::string rope = architecture + ".rope.";
+RopeScaling from_gguf(const Keys& keys, std::string_view architecture, int max_positions) {
+  const std::string rope = std::string(architecture) + ".rope.";
   RopeScaling s;
   s.type = type_named(keys.text({rope + "scaling.type"}, "none"));
   s.theta = keys.number({rope + "freq_base"}).value_or(s.theta);
@@ -95,7 +97,7 @@ SourceRope source_rope(const Checkpoint& checkpoint) {
   const bool hf = std::filesystem::is_directory(checkpoint.root());
   SourceRope rope;
   rope.scaling = hf ? from_hf(keys, config.max_positions)
-                    : from_gguf(keys, config.architecture, config.max_positions);
+                    : from_gguf(keys, family_of(config).gguf, config.max_positions);
   RopeScaling& scaling = rope.scaling;
   if (scaling.type == Type::kYarn) scaling.attention_factor = config.rope_magnitude;
 

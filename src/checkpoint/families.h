@@ -1,0 +1,54 @@
+#pragma once
+#include <array>
+#include <nlohmann/json_fwd.hpp>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "src/checkpoint/model_config.h"
+#include "src/checkpoint/model_tensors.h"
+
+namespace canopy {
+
+struct Family;
+/// Reads a family's config.json. Throws Error naming the key and what to do; what the decoder class
+/// cannot express is refused here.
+using ConfigReader = ModelConfig (*)(const nlohmann::json& config, const Family& family);
+/// The reader of a decoder whose config.json has the usual keys. One with others, or with more to
+/// say, wraps it.
+ModelConfig read_decoder_config(const nlohmann::json& config, const Family& family);
+
+/// What a family's files call a tensor, where that is not the table's name. A '#' stands for the
+/// number of the layer.
+struct StoredName {
+  TensorRole role;
+  std::string_view name;
+};
+
+inline constexpr std::array kPlainLayers{LayerConfig{}};
+
+/// A family of models as data: with its row here and, where its config.json has something of its
+/// own, a reader, it is known to every command.
+struct Family {
+  std::string_view name;      // model_type of config.json, and ModelConfig::architecture
+  std::string_view hf_class;  // in the architectures of config.json
+  std::string_view gguf;  // general.architecture; of families that share one, the first is meant
+  std::span<const LayerConfig> layer_kinds = kPlainLayers;  // as in ModelConfig
+  bool gguf_adjacent_pairs = false;     // converters reorder the rows of Q and K (docs/formats.md)
+  bool gguf_frequency_factors = false;  // GGUF files may have rope_freqs.weight
+  ConfigReader read_config = read_decoder_config;
+  std::span<const StoredName> stored_names = {};  // in safetensors; GGUF's names are one list
+};
+
+/// Those that Canopy runs.
+std::span<const Family> known_families();
+/// "llama, mistral, qwen2 and qwen3", for messages.
+std::string family_names();
+const Family* find_family(std::span<const Family> families, std::string_view name);
+/// The known family of a model. Throws Error if it has none.
+const Family& family_of(const ModelConfig& config);
+
+/// The canonical name of a tensor of a family's safetensors file.
+std::string canonical_name(const Family& family, std::string_view stored_name);
+
+}  // namespace canopy

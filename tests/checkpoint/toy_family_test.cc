@@ -1,0 +1,53 @@
+// A family that Canopy does not know, brought by a row of data and a reader of its config.
+#include "tests/checkpoint/toy_family.h"
+
+#include <gtest/gtest.h>
+
+#include "offload/unit_layout.h"
+#include "src/checkpoint/checkpoint.h"
+
+namespace canopy::testing {
+namespace {
+
+class ToyFamily : public ::testing::Test {
+ protected:
+  ToyFamily() { write_hugging_face(dir_.path(), stored_toy()); }
+  const TempDir dir_;
+};
+
+TEST_F(ToyFamily, OpensUnderTheUsualNamesWithTheTensorsOfEachLayersKind) {
+  const Checkpoint toy = Checkpoint::open(dir_.path(), kToyFamilies);
+  EXPECT_EQ(toy.config().architecture, "toy");
+  EXPECT_EQ(toy.config().layers, 4);
+  const TinyModel usual = usual_toy();
+  EXPECT_EQ(toy.tensors().size(), usual.tensors.size());
+  for (const FileTensor& tensor : usual.tensors) {
+    const TensorEntry* const entry = toy.find(tensor.name);
+    ASSERT_TRUE(entry) << tensor.name;
+    const std::string file = read_file(toy.files()[static_cast<std::size_t>(entry->file)]);
+    EXPECT_EQ(file.substr(entry->offset, entry->bytes), tensor.bytes) << tensor.name;
+  }
+  lay_out_units(toy, 4096);  // throws where a tensor is missing or misshapen
+}
+
+TEST_F(ToyFamily, OpensFromGgufAlike) {
+  write_toy_gguf(dir_ / "toy.gguf");
+  const Checkpoint toy = Checkpoint::open(dir_.path(), kToyFamilies),
+                   gguf = Checkpoint::open(dir_ / "toy.gguf", kToyFamilies);
+  EXPECT_EQ(gguf.config().architecture, "toy");
+  EXPECT_TRUE(gguf.config().layer_kinds == toy.config().layer_kinds);
+  ASSERT_EQ(gguf.tensors().size(), toy.tensors().size());
+  for (std::size_t i = 0; i < toy.tensors().size(); ++i) {
+    EXPECT_EQ(gguf.tensors()[i].name, toy.tensors()[i].name);
+    EXPECT_EQ(gguf.tensors()[i].shape, toy.tensors()[i].shape);
+  }
+}
+
+TEST_F(ToyFamily, IsRefusedByNameWhereNobodyBringsIt) {
+  EXPECT_TRUE(mentions(error_of([&] { Checkpoint::open(dir_.path()); }),
+                       "model type 'toy' is not supported; Canopy runs dense llama, mistral, "
+                       "qwen2 and qwen3 decoders"));
+}
+
+}  // namespace
+}  // namespace canopy::testing
