@@ -9,6 +9,7 @@
 
 #include "offload/streamer.h"
 #include "src/base/error.h"
+#include "src/checkpoint/families.h"
 #include "src/cli/command.h"
 #include "src/cli/commands.h"
 #include "src/cli/model_options.h"
@@ -57,13 +58,13 @@ Sizes measure(const Checkpoint& model) {
     ++group.tensors;
     group.bytes += tensor.bytes;
   }
-  const auto bytes_of = [&](std::string_view tensor) {
-    const TensorEntry* const found = model.find(tensor);
+  const auto bytes_of = [&](TensorRole role) {
+    const TensorEntry* const found = model.find(tensor_name(role));
     return found ? found->bytes : 0;
   };
-  s.embedding = bytes_of("model.embed_tokens.weight");
-  s.head = bytes_of("lm_head.weight");
-  s.final_norm = bytes_of("model.norm.weight");
+  s.embedding = bytes_of(TensorRole::kEmbedding);
+  s.head = bytes_of(TensorRole::kHead);
+  s.final_norm = bytes_of(TensorRole::kFinalNorm);
 
   const std::vector<UnitLayout> units = lay_out_units(model, kReadAlignment);
   s.layers.resize(static_cast<std::size_t>(model.config().layers));
@@ -92,9 +93,10 @@ Rotary rotary(const Checkpoint& model) {
   const ModelConfig& c = model.config();
   const Metadata& metadata = model.metadata();
   Rotary rotary;
+  const std::string gguf(family_of(c).gguf);
   for (const std::string& key :
        {std::string("rope_theta"), std::string("rope_parameters.rope_theta"),
-        std::string("rope_scaling.rope_theta"), c.architecture + ".rope.freq_base"}) {
+        std::string("rope_scaling.rope_theta"), gguf + ".rope.freq_base"}) {
     if (const auto* real = metadata.find<double>(key)) rotary.base = *real;
     if (const auto* whole = metadata.find<std::int64_t>(key))
       rotary.base = static_cast<double>(*whole);
@@ -106,7 +108,7 @@ Rotary rotary(const Checkpoint& model) {
   if (std::abs(rotary.slowdown - 1) > 1e-5) rotary.scaling = "by tensor rope_freqs.weight";
   for (const std::string& key :
        {std::string("rope_scaling.type"), std::string("rope_scaling.rope_type"),
-        std::string("rope_parameters.rope_type"), c.architecture + ".rope.scaling.type"}) {
+        std::string("rope_parameters.rope_type"), gguf + ".rope.scaling.type"}) {
     const auto* type = metadata.find<std::string>(key);
     if (type && *type != "default" && *type != "none") rotary.scaling = *type;
   }

@@ -14,6 +14,7 @@
 #include "src/base/counting.h"
 #include "src/base/error.h"
 #include "src/checkpoint/fingerprint.h"
+#include "src/checkpoint/model_tensors.h"
 #include "src/engine/runtime.h"
 #include "src/machine/cpus.h"
 #include "src/machine/process_memory.h"
@@ -38,11 +39,8 @@ ModelFiles first_layers(const ModelFiles& models) {
   config.layers = std::min(config.layers, kLayers);
   std::vector<TensorEntry> tensors;
   for (const TensorEntry& tensor : t.tensors()) {
-    constexpr std::string_view kPrefix = "model.layers.";
-    if (tensor.name.starts_with(kPrefix) &&
-        std::stoi(tensor.name.substr(kPrefix.size())) >= config.layers)
-      continue;
-    tensors.push_back(tensor);
+    const auto known = find_tensor(tensor.name);
+    if (!known || known->layer < config.layers) tensors.push_back(tensor);
   }
   return {Checkpoint(t.root(), t.files(), std::move(tensors), config, t.metadata()), models.draft,
           nullptr};
