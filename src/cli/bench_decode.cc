@@ -307,7 +307,7 @@ class Bench {
       Request& r = requests[i];
       r.prompt = prompts_[first + i].tokens;
       r.sampling = sampling_of(values_);
-      r.seed = seed_of(values_);
+      r.seed = seed_of(values_).value_or(0);
       r.sequence = static_cast<std::uint32_t>(first + i);
       r.max_new_tokens = new_tokens_;
       r.ignore_end = true;

@@ -151,7 +151,7 @@ class Bench {
     Request request;
     request.prompt = tokens;
     request.sampling = sampling_of(values_);
-    request.seed = seed_of(values_);
+    request.seed = seed_of(values_).value_or(0);
     request.max_new_tokens = generated(test);
     request.ignore_end = true;
     GenerateEvents events;

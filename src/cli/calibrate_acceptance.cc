@@ -225,7 +225,7 @@ int run_calibrate_acceptance(const std::vector<std::string>& words) {
   MeasuredAcceptance measured;
   AcceptanceRequest request;
   request.sampling = measured.sampling = sampling_of(values);
-  request.seed = seed_of(values);
+  request.seed = seed_of(values).value_or(0);
   request.new_tokens = at_least(values, "n-predict", 1, 0);
   const int examples = at_least(values, "examples", 2, 0);
   PlanRequest& plan = options.plan;

@@ -235,10 +235,12 @@ class SampleLines {
   std::size_t next_ = 0;
 };
 
-json report_json(const Engine& engine, const BatchReport& report, std::size_t prompt_tokens) {
+json report_json(const Engine& engine, const BatchReport& report, const Request& request) {
   const Tokenizer& tokenizer = *engine.models().tokenizer;
   json out = costs_json(engine, report);
-  out["prompt_tokens"] = prompt_tokens;
+  out["prompt_tokens"] = request.prompt.size();
+  out["seed"] = request.seed;
+  out["reproducible"] = request.reproducible || request.sampling.temperature == 0;
   if (report.texts.size() == 1) {
     out.update(text_json(tokenizer, report.texts.front()));
     out.update(steps_json(report.texts.front()));
@@ -284,7 +286,9 @@ int run_generate(const std::vector<std::string>& words) {
   EngineOptions options = engine_options(values);
   Request request;
   request.sampling = sampling_of(values);
-  request.seed = seed_of(values);
+  const std::optional<std::uint64_t> seed = seed_of(values);
+  request.reproducible = seed.has_value();
+  request.seed = seed ? *seed : any_seed();
   const std::optional<int> wanted = wanted_tokens(values);
   request.ignore_end = values.count("ignore-eos") > 0;
   request.logprobs = at_least(values, "logprobs", 0, 0);
@@ -354,7 +358,7 @@ int run_generate(const std::vector<std::string>& words) {
   progress.end();
   if (trace) trace->close();
   if (as_json || report_file) {
-    json costs = report_json(*engine, report, prompt.size());
+    json costs = report_json(*engine, report, request);
     costs["energy"] = energy_json(*energy, report);
     const std::string object = dump(costs, true) + "\n";
     if (as_json) std::cout << object;

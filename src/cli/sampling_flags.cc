@@ -1,5 +1,7 @@
 #include "src/cli/sampling_flags.h"
 
+#include <random>
+
 namespace canopy::cli {
 
 namespace po = boost::program_options;
@@ -13,8 +15,10 @@ po::options_description sampling_flags() {
        "keep the K likeliest (0: all)")                                         //
       ("top-p", po::value<float>()->value_name("P")->default_value(1.0f, "1"),  //
        "then keep the likeliest that make up P of the probability")             //
-      ("seed,s", po::value<std::uint64_t>()->value_name("S")->default_value(0),
-       "random seed; the same seed gives the same text for the same tree");
+      ("seed,s", po::value<std::uint64_t>()->value_name("S"),
+       "random seed. With it generate writes the text that plain sampling has for this seed, "
+       "whatever the draft and the tree are, which takes more sweeps a token; without it the text "
+       "is another each time");
   return flags;
 }
 
@@ -24,8 +28,14 @@ Sampling sampling_of(const po::variables_map& values) {
   return {at_least(values, "temp", 0.0f, 0.0f), at_least(values, "top-k", 0, 0), top_p};
 }
 
-std::uint64_t seed_of(const po::variables_map& values) {
+std::optional<std::uint64_t> seed_of(const po::variables_map& values) {
+  if (values.count("seed") == 0) return std::nullopt;
   return values["seed"].as<std::uint64_t>();
+}
+
+std::uint64_t any_seed() {
+  std::random_device entropy;
+  return std::uint64_t{entropy()} << 32 | entropy();
 }
 
 }  // namespace canopy::cli

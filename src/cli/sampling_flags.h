@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <optional>
 
 #include "src/base/types.h"
 #include "src/cli/command.h"
@@ -13,6 +14,10 @@ inline constexpr const char* kLengthFlag = "n-predict,max-tokens,max-new-tokens,
 boost::program_options::options_description sampling_flags();
 /// Throws UsageError for numbers that are none of a sampling.
 Sampling sampling_of(const boost::program_options::variables_map& values);
-std::uint64_t seed_of(const boost::program_options::variables_map& values);
+/// Nothing where the user leaves it open.
+std::optional<std::uint64_t> seed_of(const boost::program_options::variables_map& values);
+
+/// One that nobody has used.
+std::uint64_t any_seed();
 
 }  // namespace canopy::cli

@@ -90,7 +90,7 @@ BatchReport run_batch(Runtime& m, std::span<const Request> requests, const Gener
     }
     if (!texts.error().empty()) throw Error(texts.error());
     const SweepReport& sweep = session.last_sweep();
-    if (m.policy) note_shape(sweep, batch);
+    if (m.drafter) note_shape(sweep, batch);
     batch.tokens += sweep.tokens;
     progress.new_tokens = sweep.tokens;
     progress.compute = sweep.compute;
@@ -112,7 +112,7 @@ BatchReport run_batch(Runtime& m, std::span<const Request> requests, const Gener
     batch.drafting += sweep.drafting;
   }
   (batch.sweeps == 0 ? batch.prefill_energy : batch.decode_energy) = joules() - energy;
-  m.note_refused_graphs();
+  if (m.drafter && !m.drafter->note().empty()) add_note(m.notes, m.drafter->note());
   return batch;
 }
 

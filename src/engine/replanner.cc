@@ -51,15 +51,15 @@ Replanner::Replanner(const Plan& plan, bool sampled)
       plain_sweeps_(kFirstTrial) {}
 
 bool Replanner::after_sweep(std::span<AcceptanceTracker* const> texts, double context,
-                            const DraftPolicy& policy) {
+                            const Drafter& drafter) {
   if (texts.empty() || --until_look_ > 0) return false;
   if (shape_.size() == 1) {
     for (AcceptanceTracker* text : texts) text->fade_to(kBeforeTrial);
     trying_ = true;
     until_look_ = kTrialSweeps;
-    return change_to(TreeShape::chain(std::min(kTrialNodes, policy.room().nodes)));
+    return change_to(TreeShape::chain(std::min(kTrialNodes, drafter.most_nodes())));
   }
-  TreeShape next = best_shape(texts, context, policy, trying_ ? TreeShape() : shape_);
+  TreeShape next = best_shape(texts, context, drafter, trying_ ? TreeShape() : shape_);
   if (next.size() == 1) {
     plain_sweeps_ = trying_ ? 2 * plain_sweeps_ : kFirstTrial;
     until_look_ = plain_sweeps_;
@@ -71,7 +71,7 @@ bool Replanner::after_sweep(std::span<AcceptanceTracker* const> texts, double co
 }
 
 TreeShape Replanner::best_shape(std::span<AcceptanceTracker* const> texts, double context,
-                                const DraftPolicy& policy, const TreeShape& kept) const {
+                                const Drafter& drafter, const TreeShape& kept) const {
   const auto sequences = static_cast<int>(texts.size());
   PlannerInput input;
   input.cost = cost_.get();
@@ -79,9 +79,9 @@ TreeShape Replanner::best_shape(std::span<AcceptanceTracker* const> texts, doubl
   input.sampled = sampled_;
   input.context = context;
   input.least_sequences = input.sequences = sequences;
-  input.max_nodes = sequences * policy.room().nodes;
+  input.max_nodes = sequences * drafter.most_nodes();
   input.lay_out = [&](const TreeShape& shape, int, std::uint64_t) -> std::optional<WeightPlan> {
-    if (!policy.has_room(shape)) return std::nullopt;
+    if (!drafter.has_room(shape)) return std::nullopt;
     return weights_;
   };
   const auto now = predict(input, kept, sequences);

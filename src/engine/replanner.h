@@ -5,6 +5,7 @@
 #include "planner/acceptance_tracker.h"
 #include "planner/planner.h"
 #include "src/engine/plan.h"
+#include "src/speculation/drafter.h"
 
 namespace canopy {
 
@@ -27,12 +28,12 @@ class Replanner {
   /// sweeps at most. The texts that share the sweep are given by what was accepted of each;
   /// `context`: mean tokens of them.
   bool after_sweep(std::span<AcceptanceTracker* const> texts, double context,
-                   const DraftPolicy& policy);
+                   const Drafter& drafter);
 
  private:
   /// The best shape by what the texts have shown, or `kept` if no other is clearly better.
   TreeShape best_shape(std::span<AcceptanceTracker* const> texts, double context,
-                       const DraftPolicy& policy, const TreeShape& kept) const;
+                       const Drafter& drafter, const TreeShape& kept) const;
   bool change_to(TreeShape shape);
 
   std::shared_ptr<const CostModel> cost_;

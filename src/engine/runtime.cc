@@ -7,6 +7,7 @@
 
 #include "src/base/error.h"
 #include "src/machine/process_memory.h"
+#include "src/speculation/model_drafter.h"
 
 namespace canopy {
 
@@ -43,16 +44,12 @@ Runtime::Runtime(ModelFiles files, const EngineOptions& options, const LoadProgr
     draft_weights = load_resident(*device, *models.draft, notes, progress, stop);
     if (trace) draft_times = &time(draft_weights, Trace::Lane::kDraft);
     draft = std::make_unique<Transformer>(*device, d, *draft_weights, plan.draft_limits);
-    policy.emplace(*device, plan.policy);
+    drafter = std::make_unique<ModelDrafter>(*device, *draft, plan.policy, plan.slots, plan.kv);
     sampled = request.temperature > 0;
   }
   target_times = &time(target_weights, Trace::Lane::kTarget);
   target = std::make_unique<Transformer>(*device, t, *target_weights, plan.target_limits);
-  for (SequenceCaches& cache : caches) {
-    cache.target = std::make_unique<KvCache>(*device, t, plan.slots, plan.kv);
-    if (draft)
-      cache.draft = std::make_unique<KvCache>(*device, models.draft->config(), plan.slots, plan.kv);
-  }
+  for (auto& cache : caches) cache = std::make_unique<KvCache>(*device, t, plan.slots, plan.kv);
   verifier.emplace(*device, t.vocab);
   host_logits.resize(static_cast<std::size_t>(t.vocab));
   if (uploads) begin_uploads();
@@ -134,13 +131,6 @@ std::uint64_t Runtime::disk_bytes() const {
   if (plan.resident) bytes += resident_bytes(models.target);
   if (plan.device) bytes += plan.device->host_bytes;
   return bytes;
-}
-
-void Runtime::note_refused_graphs() {
-  if (policy && !policy->why_no_graphs().empty())
-    add_note(notes, "the draft's levels could not be launched as CUDA graphs (" +
-                        policy->why_no_graphs() +
-                        "); its kernels are launched one by one, as with --enforce-eager");
 }
 
 TokenReport Runtime::report_token(const ConstTensorView& logits, std::int64_t row, TokenId chosen,

@@ -9,18 +9,13 @@
 #include "offload/device_weights.h"
 #include "src/engine/engine.h"
 #include "src/engine/timed_weights.h"
-#include "src/speculation/draft_policy.h"
+#include "src/speculation/drafter.h"
 #include "src/speculation/verifier.h"
 
 namespace canopy {
 
 using Clock = std::chrono::steady_clock;
 inline Seconds since(Clock::time_point start) { return Clock::now() - start; }
-
-/// The two caches of one sequence; those that a batch has are made once and used in turn.
-struct SequenceCaches {
-  std::unique_ptr<KvCache> target, draft;  // no draft's without speculation
-};
 
 /// What an engine has loaded by its plan, and what every sweep is made of: sessions and
 /// measurements use it in turn. One thread.
@@ -40,9 +35,9 @@ struct Runtime {
   Streamer* streamer = nullptr;        // of the target, when weights come from disk
   UploadedWeights* uploads = nullptr;  // and when they go to a device with memory of its own
   std::unique_ptr<Transformer> target, draft;
-  std::vector<SequenceCaches> caches;  // one for each sequence that can share a sweep
-  std::optional<DraftPolicy> policy;
-  bool sampled = false;  // by the plan
+  std::vector<std::unique_ptr<KvCache>> caches;  // the target's, one for each text of a sweep
+  std::unique_ptr<Drafter> drafter;              // none without speculation
+  bool sampled = false;                          // by the plan
   std::optional<Verifier> verifier;
   std::vector<float> host_logits;   // a row on its way to a report
   std::unique_ptr<Stream> compute;  // last, so that its work ends before anything above is freed
@@ -57,7 +52,6 @@ struct Runtime {
   /// Waits for the stream. Throws NotFinite.
   TokenReport report_token(const ConstTensorView& logits, std::int64_t row, TokenId chosen,
                            int count);
-  void note_refused_graphs();  // by the device, once a text was generated
   /// Runs the sweep again and says in which unit the target's values cease to be finite. Always
   /// throws: Error, or Stopped.
   [[noreturn]] void refuse_not_finite(std::span<const SequenceRows> rows,

@@ -22,7 +22,8 @@ struct Sequence {
   RequestEvents events;
   Clock::time_point admitted;
   int most = 0;                              // tokens to generate
-  SequenceCaches* caches = nullptr;          // while it runs
+  KvCache* kv = nullptr;                     // the target's, while it runs
+  std::unique_ptr<DraftState> draft;         // likewise, where there is a drafter
   std::vector<TokenId> text;                 // prompt and what was gained; the last is the root
   std::optional<AcceptanceTracker> tracker;  // where the plan follows the text
   TextReport report;
@@ -34,15 +35,17 @@ struct Sequence {
   StepRng rng() const {
     return {request.seed, request.sequence, static_cast<std::uint64_t>(report.steps)};
   }
+  /// Of the token behind the root, for a reproducible text: keyed by its place alone.
+  StepRng rng_of_token() const {
+    return {request.seed, request.sequence, static_cast<std::uint64_t>(report.tokens.size())};
+  }
+  /// Where the target's own sample decides, nothing is gained by drawing the draft's tokens.
+  bool takes_best_tokens() const {
+    return request.sampling.temperature == 0 || request.reproducible;
+  }
   /// Tokens before the root that the target has not run: the prompt, once.
   std::span<const TokenId> behind() const {
-    return std::span(text)
-        .first(text.size() - 1)
-        .subspan(static_cast<std::size_t>(caches->target->length()));
-  }
-  /// Tokens that the draft has not run; the root is the last.
-  std::span<const TokenId> pending() const {
-    return std::span(text).subspan(static_cast<std::size_t>(caches->draft->length()));
+    return std::span(text).first(text.size() - 1).subspan(static_cast<std::size_t>(kv->length()));
   }
 };
 
@@ -53,7 +56,7 @@ struct RowsOfSequence {
   std::vector<std::uint64_t> bits;
 
   RowsOfSequence(const Sequence& sequence, const TokenTree& tree, std::vector<SequenceRows>& rows) {
-    KvCache* const kv = sequence.caches->target.get();
+    KvCache* const kv = sequence.kv;
     const std::span<const TokenId> behind = sequence.behind();
     const auto chain = static_cast<int>(behind.size());
     const int base = kv->length();
@@ -99,7 +102,7 @@ struct Session::Impl {
   const std::optional<Acceptance> synthetic;
   std::optional<Replanner> replanner;  // where the plan is adaptive
   std::vector<Sequence> running;
-  std::vector<SequenceCaches*> free_caches;
+  std::vector<KvCache*> free_caches;
   SweepReport last;
   bool swept = false;  // once
 
@@ -113,8 +116,7 @@ struct Session::Impl {
   Impl(Runtime& runtime, std::optional<Acceptance> acceptance)
       : m(runtime), synthetic(std::move(acceptance)) {
     for (auto cache = m.caches.rbegin(); cache != m.caches.rend(); ++cache)
-      free_caches.push_back(&*cache);
-    if (m.policy) m.policy->reshape(m.plan.policy.shape);
+      free_caches.push_back(cache->get());
     if (m.plan.adaptive) replanner.emplace(m.plan, m.sampled);
   }
 
@@ -125,7 +127,8 @@ struct Session::Impl {
   void begin(Sequence& sequence);
 
   /// Whether the next sweep checks trees. (The replanner may have turned to plain decoding.)
-  bool grows_trees() const { return m.policy && !(replanner && replanner->shape().size() == 1); }
+  bool grows_trees() const { return m.drafter && shape().size() > 1; }
+  const TreeShape& shape() const { return replanner ? replanner->shape() : m.plan.policy.shape; }
   /// Looks whether those of the next sweep should have trees of another shape.
   void replan();
   /// Grow, sweep, verify: one sweep for all that run. Each gains a token at least, or an error.
@@ -159,10 +162,10 @@ int Session::Impl::most_tokens(const Request& request) const {
 }
 
 void Session::Impl::begin(Sequence& sequence) {
-  sequence.caches = free_caches.back();
+  sequence.kv = free_caches.back();
   free_caches.pop_back();
-  sequence.caches->target->truncate(0);
-  if (sequence.caches->draft) sequence.caches->draft->truncate(0);
+  sequence.kv->truncate(0);
+  if (m.drafter) sequence.draft = m.drafter->open();
   sequence.text = sequence.request.prompt;
   if (replanner) sequence.tracker = replanner->tracker();
 }
@@ -174,7 +177,8 @@ void Session::Impl::take_turns() {
   };
   for (Sequence& sequence : running) {
     if (!sequence.ended && !was_cancelled(sequence)) continue;
-    free_caches.push_back(sequence.caches);
+    free_caches.push_back(sequence.kv);
+    sequence.draft.reset();
     sequence.ended = true;
     if (waiting.empty()) continue;
     sequence = std::move(waiting.front());  // in its place, so that the others keep theirs
@@ -198,11 +202,10 @@ void Session::Impl::replan() {
   double context = 0;
   for (Sequence& sequence : running) {
     texts.push_back(&*sequence.tracker);
-    context += sequence.caches->target->length();
+    context += sequence.kv->length();
   }
   context /= static_cast<double>(texts.size());
-  if (replanner->after_sweep(texts, context, *m.policy) && grows_trees())
-    m.policy->reshape(replanner->shape());
+  replanner->after_sweep(texts, context, *m.drafter);
 }
 
 std::vector<Draft> Session::Impl::grow(const std::stop_token& stop) {
@@ -213,8 +216,8 @@ std::vector<Draft> Session::Impl::grow(const std::stop_token& stop) {
   }
   std::vector<DraftRequest> requests;
   for (const Sequence& s : running)
-    requests.push_back({s.pending(), s.caches->draft.get(), s.request.sampling, s.rng()});
-  return m.policy->grow(*m.draft, requests, *m.compute, stop);
+    requests.push_back({s.draft.get(), s.text, s.request.sampling, s.rng(), s.takes_best_tokens()});
+  return m.drafter->grow(requests, shape(), *m.compute, stop);
 }
 
 void Session::Impl::run(const std::stop_token& stop, const Transformer::OnUnit& on_unit) {
@@ -247,7 +250,7 @@ void Session::Impl::run(const std::stop_token& stop, const Transformer::OnUnit& 
   const auto ended = Clock::now();
   last = {.texts = static_cast<int>(running.size()),
           .tree_nodes = drafts.front().tree.size(),
-          .tree_levels = grows_trees() ? m.policy->shape().levels() : 1,
+          .tree_levels = grows_trees() ? shape().levels() : 1,
           .time = ended - begun,
           .compute = m.target_times->times().total(),
           .drafting = grown - begun,
@@ -255,7 +258,7 @@ void Session::Impl::run(const std::stop_token& stop, const Transformer::OnUnit& 
   if (m.draft_times) m.draft_times->times();
   if (m.trace) {
     m.trace->span(Trace::Lane::kHost, "step: " + std::to_string(gained) + " tokens", begun, ended);
-    if (m.policy) m.trace->span(Trace::Lane::kHost, "grow the tree", begun, grown);
+    if (m.drafter) m.trace->span(Trace::Lane::kHost, "grow the tree", begun, grown);
     m.trace->span(Trace::Lane::kHost, "sweep and verify", grown, ended);
   }
   for (const std::size_t i : failed) fail(running[i], drafts[i], stop);
@@ -274,16 +277,9 @@ std::size_t Session::Impl::conclude(Sequence& sequence, const Draft& draft,
     sequence.logprobs.push_back(
         m.report_token(logits, verdict.path[i], gained[i], request.logprobs));
 
-  KvCache& kv = *sequence.caches->target;
-  kv.commit(counting(0, sequence.behind().size()), *m.compute);
-  kv.commit(verdict.path, *m.compute);
-  if (m.policy && grows_trees()) {  // the draft keeps what it has run of the path: not a last leaf
-    std::vector<NodeId> known;
-    for (const NodeId node : verdict.path)
-      if (const std::int32_t slot = draft.row[static_cast<std::size_t>(node)]; slot >= 0)
-        known.push_back(slot);
-    sequence.caches->draft->commit(known, *m.compute);
-  }
+  sequence.kv->commit(counting(0, sequence.behind().size()), *m.compute);
+  sequence.kv->commit(verdict.path, *m.compute);
+  if (grows_trees()) m.drafter->conclude(*sequence.draft, draft, verdict, *m.compute);
   if (sequence.tracker) observe(*sequence.tracker, draft.tree, verdict);
   sequence.text.insert(sequence.text.end(), gained.begin(), gained.end());
   return gained.size();

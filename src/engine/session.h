@@ -18,6 +18,11 @@ struct Request {
   std::vector<TokenId> prompt;  // at least one token
   Sampling sampling;
   std::uint64_t seed = 0;
+  /// The target's own sample decides each token, by random numbers that are keyed by the seed, the
+  /// sequence and the token's place: the text is plain sampling's whatever the draft, the tree and
+  /// the other texts are. Without it fewer sweeps make the text (docs/math.md, "Verification"), and
+  /// only its distribution is promised.
+  bool reproducible = false;
   std::uint32_t sequence =
       0;  // which continuation of this seed: each has random numbers of its own
   int max_new_tokens = 0;

@@ -13,7 +13,8 @@ namespace {
 /// A continuation in the making.
 struct Probe {
   std::size_t index = 0;  // of its prompt and its run
-  SequenceCaches* caches = nullptr;
+  KvCache* kv = nullptr;  // the target's
+  std::unique_ptr<DraftState> draft;
   std::vector<TokenId> text;
   std::size_t run = 0;  // tokens of it that the models have run
 
@@ -26,7 +27,7 @@ std::vector<AcceptanceRun> measure_acceptance(
     Engine& engine, const AcceptanceRequest& request,
     const std::function<void(const AcceptanceProgress&)>& on_progress, std::stop_token stop) {
   Runtime& m = engine.runtime();
-  require(m.plan.probe && m.policy, "the plan was not made to measure acceptance");
+  require(m.plan.probe && m.drafter, "the plan was not made to measure acceptance");
   for (const PromptCut& prompt : request.prompts)
     if (prompt.tokens.empty() || std::ssize(prompt.tokens) > m.plan.max_prompt)
       throw Error("a prompt of " + std::to_string(prompt.tokens.size()) +
@@ -36,16 +37,15 @@ std::vector<AcceptanceRun> measure_acceptance(
 
   std::vector<AcceptanceRun> runs(request.prompts.size());
   std::size_t next = 0;
-  const auto begin = [&](SequenceCaches& caches) {
-    caches.target->truncate(0);
-    caches.draft->truncate(0);
+  const auto begin = [&](KvCache& kv) {
+    kv.truncate(0);
     const PromptCut& prompt = request.prompts[next];
     runs[next].text = prompt.text;
-    return Probe{next++, &caches, prompt.tokens, 0};
+    return Probe{next++, &kv, m.drafter->open(), prompt.tokens, 0};
   };
   std::vector<Probe> probes;
-  for (SequenceCaches& caches : m.caches)
-    if (next < runs.size()) probes.push_back(begin(caches));
+  for (const auto& kv : m.caches)
+    if (next < runs.size()) probes.push_back(begin(*kv));
 
   AcceptanceProgress progress;
   progress.layers = m.models.target.config().layers;
@@ -62,8 +62,8 @@ std::vector<AcceptanceRun> measure_acceptance(
     };
     std::vector<DraftRequest> grow;
     for (const Probe& probe : probes)
-      grow.push_back({probe.pending(), probe.caches->draft.get(), request.sampling, rng(probe)});
-    const std::vector<Draft> drafts = m.policy->grow(*m.draft, grow, *m.compute, stop);
+      grow.push_back({probe.draft.get(), probe.text, request.sampling, rng(probe)});
+    const std::vector<Draft> drafts = m.drafter->grow(grow, m.plan.policy.shape, *m.compute, stop);
 
     std::vector<std::vector<std::int32_t>> positions;
     std::vector<std::int32_t> last(probes.size());
@@ -72,8 +72,7 @@ std::vector<AcceptanceRun> measure_acceptance(
       const auto pending = probes[i].pending();
       positions.push_back(counting(static_cast<int>(probes[i].run), pending.size()));
       last[i] = static_cast<std::int32_t>(pending.size()) - 1;
-      parts.push_back(
-          {{pending, positions[i], {}, 0, {&last[i], 1}}, probes[i].caches->target.get(), 0});
+      parts.push_back({{pending, positions[i], {}, 0, {&last[i], 1}}, probes[i].kv, 0});
     }
     const ConstTensorView logits =
         m.target->forward(parts, *m.compute, stop, [&](const Unit& unit) { tell(unit.layer); });
@@ -88,9 +87,8 @@ std::vector<AcceptanceRun> measure_acceptance(
         m.refuse_not_finite({&parts[i], 1}, stop);
       }
       // Every node is scratch until it is committed; these stay where they are.
-      probe.caches->target->commit(counting(0, probe.pending().size()), *m.compute);
-      probe.caches->draft->commit(counting(0, 1),
-                                  *m.compute);  // the root: grow kept what is before
+      probe.kv->commit(counting(0, probe.pending().size()), *m.compute);
+      m.drafter->conclude(*probe.draft, drafts[i], {{0}, trial.token}, *m.compute);
       probe.run = probe.text.size();
       probe.text.push_back(trial.token);
       runs[probe.index].positions.push_back({std::move(trial.chances.accept), trial.taken, false});
@@ -108,10 +106,11 @@ std::vector<AcceptanceRun> measure_acceptance(
       for (std::size_t k = 0; k < run.positions.size(); ++k)
         run.positions[k].in_loop = loops[prompt + k];
       ++progress.runs_done;
-      SequenceCaches& caches = *probe.caches;
-      probe = next < runs.size() ? begin(caches) : Probe{};
+      KvCache& kv = *probe.kv;
+      probe = Probe{};  // its draft's cache is free again
+      if (next < runs.size()) probe = begin(kv);
     }
-    std::erase_if(probes, [](const Probe& probe) { return probe.caches == nullptr; });
+    std::erase_if(probes, [](const Probe& probe) { return probe.kv == nullptr; });
     tell(progress.layers);
   }
   return runs;

@@ -18,6 +18,7 @@
 #include "src/engine/runtime.h"
 #include "src/machine/cpus.h"
 #include "src/machine/process_memory.h"
+#include "src/speculation/draft_policy.h"
 
 namespace canopy {
 
@@ -118,11 +119,13 @@ class Measurement {
   }
 
   void drafting(HardwareProfile& profile) {
+    m_.drafter.reset();  // what follows takes its place in the plan
+    draft_kv_.emplace(*m_.device, m_.models.draft->config(), m_.plan.slots, m_.plan.kv);
     HardwareProfile::DraftCosts costs;
     costs.level_greedy = levels(Drawing::kTopK);
     costs.level_sampled = levels(Drawing::kSequoia);
     const DraftPolicy::Config config = config_of(kRowsBehindText, Drawing::kTopK);
-    m_.policy.emplace(*m_.device, config);
+    policy_.emplace(*m_.device, config);
     costs.context = slope([&](int text) { return grow(text, Drawing::kTopK); });
     profile.drafting = costs;
   }
@@ -167,7 +170,7 @@ class Measurement {
       position[at] = text + i;
       all[at] = i;
     }
-    KvCache& kv = *m_.caches.front().target;
+    KvCache& kv = *m_.caches.front();
     pretend(kv, text);
     const SequenceRows part{{tokens, position, {}, 0, all}, &kv, 0};
     const ConstTensorView logits = m_.target->forward({&part, 1}, *m_.compute, stop_);
@@ -224,14 +227,14 @@ class Measurement {
   }
 
   Seconds grow(int text, Drawing drawing) {
-    KvCache& kv = *m_.caches.front().draft;
+    KvCache& kv = *draft_kv_;
     pretend(kv, text);
     const TokenId root = 1;
     const Sampling sampling = drawing == Drawing::kTopK ? Sampling{} : kSampling;
-    const DraftRequest request{{&root, 1}, &kv, sampling, {.seed = 1}};
+    const DraftPolicy::Request request{{&root, 1}, &kv, sampling, {.seed = 1}};
     m_.compute->synchronize();
     const auto start = Clock::now();
-    m_.policy->grow(*m_.draft, {&request, 1}, *m_.compute, stop_);
+    policy_->grow(*m_.draft, {&request, 1}, *m_.compute, stop_);
     return since(start);
   }
 
@@ -242,8 +245,8 @@ class Measurement {
     for (const int width : kRows) {
       if (width > most_rows_ || two_levels(width).size() > m_.plan.policy.shape.size()) break;
       say("a level of " + std::to_string(width) + " tokens");
-      m_.policy.reset();
-      m_.policy.emplace(*m_.device, config_of(width, drawing));
+      policy_.reset();
+      policy_.emplace(*m_.device, config_of(width, drawing));
       grow(0, drawing);
       std::vector<Seconds> times;
       for (int i = 0; i < rounds_of(width); ++i) times.push_back(grow_while_reading(drawing));
@@ -258,6 +261,8 @@ class Measurement {
   const OnMeasure& on_measure_;
   std::stop_token stop_;
   int most_rows_ = 0;  // of the widest sweep measured
+  std::optional<KvCache> draft_kv_;
+  std::optional<DraftPolicy> policy_;
 };
 
 namespace {

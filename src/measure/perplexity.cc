@@ -14,7 +14,7 @@ Loss measure_loss(Engine& engine, std::span<const TokenId> text, int context,
   Runtime& m = engine.runtime();
   require(context >= 2 && context - 1 <= m.plan.target_limits.max_logit_rows,
           "the plan has no room for the logits of a window");
-  KvCache& kv = *m.caches.front().target;
+  KvCache& kv = *m.caches.front();
   Loss loss;
   const std::vector<std::int32_t> position = counting(0, static_cast<std::size_t>(context));
   while (text.size() > 1) {

@@ -132,7 +132,7 @@ TensorView DraftPolicy::q_of(std::size_t request) const {
   return TensorView(q_.data() + request * one.bytes(), DType::kF32, {one.dim(0), one.dim(1)});
 }
 
-std::vector<Draft> DraftPolicy::grow(Transformer& model, std::span<const DraftRequest> requests,
+std::vector<Draft> DraftPolicy::grow(Transformer& model, std::span<const Request> requests,
                                      Stream& stream, std::stop_token stop) {
   require(!requests.empty() && requests.size() <= at(config_.max_requests),
           "draft: between 1 and max_requests sequences can grow together");
@@ -143,8 +143,9 @@ std::vector<Draft> DraftPolicy::grow(Transformer& model, std::span<const DraftRe
   for (std::size_t r = 0; r < requests.size(); ++r) {
     require(!requests[r].pending.empty(), "draft: the root must be pending");
     length.push_back(requests[r].kv->length());
-    drafts.push_back({TokenTree(requests[r].pending.back()), config_.drawing, layout_.row,
-                      uses_q(config_.drawing) ? q_of(r) : TensorView()});
+    const Drawing drawing = drawing_of(requests[r]);
+    drafts.push_back({TokenTree(requests[r].pending.back()), drawing, layout_.row,
+                      uses_q(drawing) ? q_of(r) : TensorView()});
   }
   if (config_.graphs) forget_graphs_of_others(model, requests, stream);
   try {
@@ -171,11 +172,11 @@ std::vector<Draft> DraftPolicy::grow(Transformer& model, std::span<const DraftRe
 }
 
 std::vector<std::vector<TokenId>> DraftPolicy::catch_up(Transformer& model,
-                                                        std::span<const DraftRequest> requests,
+                                                        std::span<const Request> requests,
                                                         Stream& stream,
                                                         const std::stop_token& stop) {
   std::vector<std::vector<TokenId>> pending;
-  for (const DraftRequest& request : requests)
+  for (const Request& request : requests)
     for (auto& to = pending.emplace_back(); const TokenId token : request.pending)
       to.push_back(token < model.config().vocab ? token : kStandIn);
   const std::size_t share = at(model.limits().max_nodes) / requests.size();
@@ -201,7 +202,7 @@ std::vector<std::vector<TokenId>> DraftPolicy::catch_up(Transformer& model,
   }
 }
 
-ConstTensorView DraftPolicy::run_pending(Transformer& model, std::span<const DraftRequest> requests,
+ConstTensorView DraftPolicy::run_pending(Transformer& model, std::span<const Request> requests,
                                          std::span<const std::vector<TokenId>> pending,
                                          Stream& stream, const std::stop_token& stop) {
   std::vector<std::vector<std::int32_t>> positions(requests.size());
@@ -220,26 +221,25 @@ ConstTensorView DraftPolicy::run_pending(Transformer& model, std::span<const Dra
 }
 
 void DraftPolicy::forget_graphs_of_others(const Transformer& model,
-                                          std::span<const DraftRequest> requests,
-                                          const Stream& stream) {
+                                          std::span<const Request> requests, const Stream& stream) {
   CapturedFor wanted{&model, &stream, {}};
-  for (const DraftRequest& request : requests)
-    wanted.requests.push_back(
-        {request.kv->layer(0).k.data(), request.kv->capacity(), request.sampling});
+  for (const Request& request : requests)
+    wanted.requests.push_back({request.kv->layer(0).k.data(), request.kv->capacity(),
+                               request.sampling, drawing_of(request)});
   if (wanted == captured_for_) return;
   captured_for_ = std::move(wanted);
   warm_ = false;
   graphs_.clear();
 }
 
-void DraftPolicy::send_rngs(std::span<const DraftRequest> requests, Stream& stream) {
+void DraftPolicy::send_rngs(std::span<const Request> requests, Stream& stream) {
   if (!uses_q(config_.drawing)) return;
   host_rngs_.clear();  // since the last upload the host has waited for the stream
-  for (const DraftRequest& request : requests) host_rngs_.push_back(request.rng);
+  for (const Request& request : requests) host_rngs_.push_back(request.rng);
   device_->upload(stream, rngs_.data(), std::as_bytes(std::span(host_rngs_)));
 }
 
-void DraftPolicy::prepare_level(Transformer& model, std::span<const DraftRequest> requests,
+void DraftPolicy::prepare_level(Transformer& model, std::span<const Request> requests,
                                 const Level& level, std::size_t depth,
                                 std::span<const Draft> drafts, Stream& stream) {
   std::vector<std::vector<TokenId>> tokens(requests.size());
@@ -255,7 +255,7 @@ void DraftPolicy::prepare_level(Transformer& model, std::span<const DraftRequest
   model.prepare(parts, stream);
 }
 
-void DraftPolicy::run_level(Transformer& model, std::span<const DraftRequest> requests,
+void DraftPolicy::run_level(Transformer& model, std::span<const Request> requests,
                             std::size_t depth, Stream& stream, const std::stop_token& stop) {
   const auto run = [&](const std::stop_token& until) {
     propose(requests, layout_.levels[depth], model.run(stream, until), stream);
@@ -272,7 +272,7 @@ void DraftPolicy::run_level(Transformer& model, std::span<const DraftRequest> re
   run(stop);
 }
 
-void DraftPolicy::propose(std::span<const DraftRequest> requests, const Level& level,
+void DraftPolicy::propose(std::span<const Request> requests, const Level& level,
                           ConstTensorView logits, Stream& stream) {
   Ops& ops = device_->ops();
   const auto count = static_cast<std::int64_t>(requests.size()) * level.count;
@@ -281,7 +281,8 @@ void DraftPolicy::propose(std::span<const DraftRequest> requests, const Level& l
     const auto first = static_cast<std::int64_t>(r) * level.count;
     const ConstTensorView scores = logits.rows(first, level.count);
     const TensorView tokens = proposals.rows(first, level.count);
-    if (!uses_q(config_.drawing)) {
+    const Drawing drawing = drawing_of(requests[r]);
+    if (!uses_q(drawing)) {
       for_common_columns(scores, config_.vocab, [&](ConstTensorView rows, std::int64_t i) {
         ops.top_tokens(stream, rows, level.children, tokens.rows(i, rows.dim(0)));
       });
@@ -291,7 +292,7 @@ void DraftPolicy::propose(std::span<const DraftRequest> requests, const Level& l
         ops.probabilities(stream, rows, requests[r].sampling, q.rows(i, rows.dim(0)));
       });
       ops.draw_tokens(stream, q, level.children,
-                      config_.drawing == Drawing::kSequoia ? Replacement::kNo : Replacement::kYes,
+                      drawing == Drawing::kSequoia ? Replacement::kNo : Replacement::kYes,
                       {requests[r].rng, reinterpret_cast<const StepRng*>(rngs_.data()) + r},
                       level.first_draw, tokens);
     }

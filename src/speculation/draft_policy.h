@@ -13,20 +13,21 @@
 
 namespace canopy {
 
-/// One sequence's part of a step of drafting.
-struct DraftRequest {
-  /// Committed tokens that the draft has not run yet, at least one; the last is the root.
-  std::span<const TokenId> pending;
-  KvCache* kv = nullptr;  // the draft's, holding all text before `pending`
-  Sampling sampling;
-  StepRng rng;
-};
-
 /// Grows trees of one shape, and by one drawing, below the last committed token. Level by
 /// level, one forward of the draft model for each; only inner nodes are run, as nothing hangs below
 /// a leaf. One thread at a time.
 class DraftPolicy {
  public:
+  /// One sequence's part of a step of drafting.
+  struct Request {
+    /// Committed tokens that the draft has not run yet, at least one; the last is the root.
+    std::span<const TokenId> pending;
+    KvCache* kv = nullptr;  // the draft's, holding all text before `pending`
+    Sampling sampling;
+    StepRng rng;
+    bool best_tokens = false;  // its tree is of kTopK, whatever the policy draws
+  };
+
   /// What a shape takes of the buffers, for one sequence.
   struct Needs {
     int nodes = 0, inner = 0;  // inner: those with children
@@ -68,8 +69,8 @@ class DraftPolicy {
   /// for are run as another. At temperature 0 prefer kTopK: from a
   /// one-hot q all children but the first are arbitrary, or the same (and the text still exact).
   /// Waits for the stream once a level. Throws Error or Stopped with each KV cache as it was.
-  std::vector<Draft> grow(Transformer& model, std::span<const DraftRequest> requests,
-                          Stream& stream, std::stop_token stop = {});
+  std::vector<Draft> grow(Transformer& model, std::span<const Request> requests, Stream& stream,
+                          std::stop_token stop = {});
 
  private:
   /// The inner nodes of one level, in breadth-first order. Their numbers among all inner nodes are
@@ -92,22 +93,25 @@ class DraftPolicy {
   /// Runs and commits the beginnings of what is pending where that is more than one forward takes:
   /// a draft that plain decoding has left behind. Returns what remains, in tokens that the draft
   /// has.
-  std::vector<std::vector<TokenId>> catch_up(Transformer&, std::span<const DraftRequest>, Stream&,
+  std::vector<std::vector<TokenId>> catch_up(Transformer&, std::span<const Request>, Stream&,
                                              const std::stop_token&);
-  ConstTensorView run_pending(Transformer&, std::span<const DraftRequest>,
+  ConstTensorView run_pending(Transformer&, std::span<const Request>,
                               std::span<const std::vector<TokenId>> pending, Stream&,
                               const std::stop_token&);
-  void send_rngs(std::span<const DraftRequest>, Stream&);
-  void prepare_level(Transformer&, std::span<const DraftRequest>, const Level&, std::size_t depth,
+  void send_rngs(std::span<const Request>, Stream&);
+  void prepare_level(Transformer&, std::span<const Request>, const Level&, std::size_t depth,
                      std::span<const Draft>, Stream&);
   /// Runs a prepared level and its proposals: kernel by kernel the first time, which also loads
   /// what a device loads late, then as a graph, or, where one cannot be made, as before.
-  void run_level(Transformer&, std::span<const DraftRequest>, std::size_t depth, Stream&,
+  void run_level(Transformer&, std::span<const Request>, std::size_t depth, Stream&,
                  const std::stop_token&);
-  void propose(std::span<const DraftRequest>, const Level&, ConstTensorView logits, Stream&);
+  void propose(std::span<const Request>, const Level&, ConstTensorView logits, Stream&);
   void add_children(const Level&, std::span<Draft>, Stream&);
-  void forget_graphs_of_others(const Transformer&, std::span<const DraftRequest>, const Stream&);
+  void forget_graphs_of_others(const Transformer&, std::span<const Request>, const Stream&);
   TensorView q_of(std::size_t request) const;  // [inner nodes, vocab]
+  Drawing drawing_of(const Request& request) const {
+    return request.best_tokens ? Drawing::kTopK : config_.drawing;
+  }
 
   Device* device_;
   Config config_;
@@ -118,15 +122,16 @@ class DraftPolicy {
 
   /// What a captured level has in it besides the shape.
   struct CapturedFor {
-    struct Request {
+    struct Cached {
       const std::byte* cache;  // the memory: another of this size may take its place there
       int capacity;
       Sampling sampling;
-      bool operator==(const Request&) const = default;
+      Drawing drawing;
+      bool operator==(const Cached&) const = default;
     };
     const Transformer* model = nullptr;
     const Stream* stream = nullptr;
-    std::vector<Request> requests;
+    std::vector<Cached> requests;
     bool operator==(const CapturedFor&) const = default;
   };
   CapturedFor captured_for_;

@@ -6,6 +6,18 @@
 namespace canopy {
 namespace {
 
+/// The token that a uniform draws from p, which sums to 1.
+TokenId draw_by(double uniform, std::span<const double> p) {
+  TokenId last = 0;  // if rounding leaves a crumb: the last token that can be drawn
+  for (std::size_t t = 0; t < p.size(); ++t) {
+    if (!(p[t] > 0)) continue;
+    last = static_cast<TokenId>(t);
+    if (uniform < p[t]) break;
+    uniform -= p[t];
+  }
+  return last;
+}
+
 /// Choices made by the step's keyed random numbers: no uniform serves twice.
 class KeyedChoices final : public Choices {
  public:
@@ -16,15 +28,7 @@ class KeyedChoices final : public Choices {
   }
 
   TokenId draw(NodeId node, std::span<const double> p) override {
-    double left = uniform(StepRng::Purpose::kBonus, node);
-    TokenId last = 0;  // if rounding leaves a crumb: the last token that can be drawn
-    for (std::size_t t = 0; t < p.size(); ++t) {
-      if (!(p[t] > 0)) continue;
-      last = static_cast<TokenId>(t);
-      if (left < p[t]) break;
-      left -= p[t];
-    }
-    return last;
+    return draw_by(uniform(StepRng::Purpose::kBonus, node), p);
   }
 
  private:
@@ -98,6 +102,20 @@ Verdict Verifier::verify(const Draft& draft, ConstTensorView target_logits,
       draft.tree, draft.drawing,
       [&](NodeId node) { return target_row(target_logits, node, sampling, stream); },
       [&](NodeId node) { return draft_row(draft, node, stream); }, choices);
+}
+
+Verdict Verifier::verify_by_sample(const TokenTree& tree, ConstTensorView target_logits,
+                                   const Sampling& sampling, const StepRng& rng, Stream& stream) {
+  require(target_logits.rank() == 2 && target_logits.dim(0) == tree.size() &&
+              target_logits.dim(1) == vocab_,
+          "verification: the target's logits must be [nodes of the tree, vocab]");
+  return follow_samples(tree, [&](NodeId node) {
+    if (sampling.temperature == 0) return best_token(target_logits, node, stream);
+    StepRng of_token = rng;
+    of_token.step += static_cast<std::uint64_t>(tree.depth(node));
+    return draw_by(of_token.uniform(StepRng::Purpose::kBonus, 0),
+                   target_row(target_logits, node, sampling, stream));
+  });
 }
 
 Trial Verifier::try_children(const Draft& draft, ConstTensorView target_logits,

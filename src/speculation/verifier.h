@@ -40,6 +40,12 @@ class Verifier {
   Verdict verify(const Draft& draft, ConstTensorView target_logits, const Sampling& sampling,
                  const StepRng& rng, Stream& stream);
 
+  /// The same, but the target's own sample decides, whatever the tree is: the text is plain
+  /// sampling's for any draft. rng.step is the place of the root's next token in the text; the
+  /// token behind a node `depth` levels below the root has the uniform of step + depth.
+  Verdict verify_by_sample(const TokenTree& tree, ConstTensorView target_logits,
+                           const Sampling& sampling, const StepRng& rng, Stream& stream);
+
   /// What the rule makes of the root's children, and the token that it ends with: distributed as
   /// the target's own. Waits for the stream. Shapes: target_logits [1, vocab] f32, the root's.
   /// Throws like verify.

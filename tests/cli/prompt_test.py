@@ -31,10 +31,10 @@ class Prompt(TempDirCase):
         self.assertIn("give one prompt", result.stderr)
 
     def test_the_names_of_a_flag_are_one_flag(self):
-        expected = self.generate("-n", 5, "--temp", 1)
+        expected = self.generate("-n", 5, "--seed", 0, "--temp", 1)
         for length in ("--n-predict", "--max-tokens", "--max-new-tokens"):
             for heat in ("--temp", "--temperature"):
-                self.assertEqual(self.generate(length, 5, heat, 1)["tokens"], expected["tokens"])
+                self.assertEqual(self.generate(length, 5, "--seed", 0, heat, 1)["tokens"], expected["tokens"])
         twice = run("generate", self.model, *PROMPT, "-n", 5, "--max-tokens", 6)
         self.assertEqual(twice.returncode, 2)
         self.assertIn("more than once", twice.stderr)
@@ -92,9 +92,9 @@ class Prompt(TempDirCase):
             letter, lead = chr(ord("A") + i), chr(0xC3 + i)
             vocab[letter], vocab[lead] = vocab[lead], vocab[letter]
         tokenizer.write_text(json.dumps(changed))
-        report = self.generate("-n", 200, "--temp", 1, "--logprobs", 1)
+        report = self.generate("-n", 200, "--seed", 0, "--temp", 1, "--logprobs", 1)
         lead = next(i for i, entry in enumerate(report["logprobs"]) if entry["bytes"] and entry["bytes"][-1] >= 0xC3)
-        cut = self.generate("-n", lead + 1, "--temp", 1)
+        cut = self.generate("-n", lead + 1, "--seed", 0, "--temp", 1)
         self.assertEqual(cut["tokens"], report["tokens"][:lead + 1])
         self.assertNotEqual(cut["text"][-1:], "\ufffd")
 

@@ -5,10 +5,29 @@
 #include <algorithm>
 #include <vector>
 
+#include "src/speculation/draft_policy.h"
 #include "tests/engine/tiny_engine.h"
 
 namespace canopy {
 namespace {
+
+/// Grows nothing: it knows what a plan has room for.
+class RoomOf final : public Drafter {
+ public:
+  explicit RoomOf(const Plan& plan) : device_(make_device({})), policy_(*device_, plan.policy) {}
+  std::unique_ptr<DraftState> open() override { return nullptr; }
+  std::vector<Draft> grow(std::span<const DraftRequest>, const TreeShape&, Stream&,
+                          std::stop_token) override {
+    return {};
+  }
+  void conclude(DraftState&, const Draft&, const Verdict&, Stream&) override {}
+  bool has_room(const TreeShape& shape) const override { return policy_.has_room(shape); }
+  int most_nodes() const override { return policy_.room().nodes; }
+
+ private:
+  std::unique_ptr<Device> device_;
+  DraftPolicy policy_;
+};
 
 class ReplannerTest : public TinyEngine {
  protected:
@@ -27,15 +46,14 @@ class ReplannerTest : public TinyEngine {
 TEST_F(ReplannerTest, GivesATextThatTheDraftKnowsADeeperTreeAndAStrangeOneAShallowerOne) {
   const Plan planned = plan(asked(0.6));
   ASSERT_TRUE(planned.adaptive);
-  const auto device = make_device({});
-  DraftPolicy policy(*device, planned.policy);
+  const RoomOf drafter(planned);
   const auto levels_after = [&](int accepted) {
     Replanner replanner(planned, true);
     AcceptanceTracker text = replanner.tracker();
     for (int i = 0; i < 2000; ++i) text.observe(8, i % 10 < 9 ? accepted : 7);
     AcceptanceTracker* one = &text;
-    for (int sweep = 0; sweep < 16; ++sweep) replanner.after_sweep({&one, 1}, 50, policy);
-    EXPECT_TRUE(policy.has_room(replanner.shape()));
+    for (int sweep = 0; sweep < 16; ++sweep) replanner.after_sweep({&one, 1}, 50, drafter);
+    EXPECT_TRUE(drafter.has_room(replanner.shape()));
     return replanner.shape().levels();
   };
   EXPECT_GT(levels_after(0), planned.policy.shape.levels());
@@ -44,8 +62,7 @@ TEST_F(ReplannerTest, GivesATextThatTheDraftKnowsADeeperTreeAndAStrangeOneAShall
 
 TEST_F(ReplannerTest, LooksMoreOftenTheLongerAStepIsPredictedToTake) {
   Plan planned = plan(asked(0.6));
-  const auto device = make_device({});
-  const DraftPolicy policy(*device, planned.policy);
+  const RoomOf drafter(planned);
   const auto first_look = [&](double step) {
     planned.prediction->best.cost.step = Seconds(step);
     Replanner replanner(planned, true);
@@ -53,7 +70,7 @@ TEST_F(ReplannerTest, LooksMoreOftenTheLongerAStepIsPredictedToTake) {
     for (int i = 0; i < 2000; ++i) text.observe(8, 0);
     AcceptanceTracker* one = &text;
     int sweeps = 1;
-    while (sweeps < 100 && !replanner.after_sweep({&one, 1}, 50, policy)) ++sweeps;
+    while (sweeps < 100 && !replanner.after_sweep({&one, 1}, 50, drafter)) ++sweeps;
     return sweeps;
   };
   EXPECT_EQ(first_look(5), 1);
@@ -63,13 +80,12 @@ TEST_F(ReplannerTest, LooksMoreOftenTheLongerAStepIsPredictedToTake) {
 
 TEST_F(ReplannerTest, LeavesATreeAloneThatIsAlmostTheBest) {
   const Plan planned = plan(asked(0.6));
-  const auto device = make_device({});
-  const DraftPolicy policy(*device, planned.policy);
+  const RoomOf drafter(planned);
   Replanner replanner(planned, true);
   AcceptanceTracker text = replanner.tracker();  // as planned
   AcceptanceTracker* one = &text;
   for (int sweep = 0; sweep < 64; ++sweep)
-    EXPECT_FALSE(replanner.after_sweep({&one, 1}, 50, policy));
+    EXPECT_FALSE(replanner.after_sweep({&one, 1}, 50, drafter));
 }
 
 /// A machine on which a tree must gain something to pay: its draft is slow.
@@ -100,8 +116,7 @@ class ReplannerWithASlowDraft : public ReplannerTest {
   /// The shapes of so many sweeps, of a text whose draft is right where `knows` says so.
   template <class Knows>
   static std::vector<int> sizes(const Plan& planned, int sweeps, const Knows& knows) {
-    const auto device = make_device({});
-    DraftPolicy policy(*device, planned.policy);
+    const RoomOf drafter(planned);
     Replanner replanner(planned, true);
     AcceptanceTracker text = replanner.tracker();
     AcceptanceTracker* one = &text;
@@ -114,7 +129,7 @@ class ReplannerWithASlowDraft : public ReplannerTest {
         text.observe(1, right ? 0 : -1);
         if (!right) break;
       }
-      replanner.after_sweep({&one, 1}, 50, policy);
+      replanner.after_sweep({&one, 1}, 50, drafter);
     }
     return sizes;
   }

@@ -54,7 +54,7 @@ class DraftPolicyTest : public ::testing::Test {
   }
   Draft grow(DraftPolicy& policy, KvCache& kv, const Tokens& pending, Sampling sampling = {},
              StepRng rng = {}) {
-    const DraftRequest request{pending, &kv, sampling, rng};
+    const DraftPolicy::Request request{pending, &kv, sampling, rng};
     return policy.grow(model, {&request, 1}, *stream).front();
   }
   Tokens path_of(const TokenTree& tree, NodeId node) {
@@ -170,7 +170,7 @@ TEST_F(DraftPolicyTest, DrawsEachChildByItsProbabilityOnEveryLevel) {
   const Tokens pending{2};
   for (std::uint64_t step = 0; step < 4000; ++step) {
     KvCache kv(*device, config, 8, {});
-    const DraftRequest request{pending, &kv, {2.5f, 0, 1.0f}, {3, 0, step}};
+    const DraftPolicy::Request request{pending, &kv, {2.5f, 0, 1.0f}, {3, 0, step}};
     const Draft draft = policy.grow(draft_model, {&request, 1}, *stream).front();
     const std::vector<float> q = download(draft.q);
     const TokenId child = draft.tree.token(1);
@@ -197,7 +197,7 @@ TEST_F(DraftPolicyTest, DrawsSiblingsAsTheDrawingSays) {
     std::vector<float> q;  // the same in each step
     for (std::uint64_t step = 0; step < 4000; ++step) {
       KvCache kv(*device, config, 8, {});
-      const DraftRequest request{pending, &kv, {2.5f, 0, 1.0f}, {3, 0, step}};
+      const DraftPolicy::Request request{pending, &kv, {2.5f, 0, 1.0f}, {3, 0, step}};
       const Draft draft = policy.grow(draft_model, {&request, 1}, *stream).front();
       EXPECT_EQ(draft.drawing, drawing);
       ++counts[{draft.tree.token(1), draft.tree.token(2)}];
@@ -250,7 +250,7 @@ TEST_F(DraftPolicyTest, GrowsTheSameTreesFromCapturedLevels) {
     Tokens pending[] = {prompt, {8}};
     const auto step = [&](std::uint64_t number, Sampling sampling) {
       SCOPED_TRACE(number);
-      std::vector<DraftRequest> requests[2];
+      std::vector<DraftPolicy::Request> requests[2];
       for (std::uint32_t i = 0; i < 4; ++i)
         requests[i / 2].push_back({pending[i % 2], &caches[i], sampling, {6, i % 2, number}});
       const std::vector<Draft> expected = plain.grow(model, requests[0], *stream);
@@ -288,7 +288,7 @@ TEST_F(DraftPolicyTest, GrowsSeveralTreesTogetherAsEachAlone) {
     const Tokens texts[] = {prompt, {8}, {2, 7, 1}};
     std::vector<KvCache> caches;
     for (int i = 0; i < 3; ++i) caches.push_back(cache());
-    std::vector<DraftRequest> requests;
+    std::vector<DraftPolicy::Request> requests;
     for (std::uint32_t i = 0; i < 3; ++i)
       requests.push_back({texts[i], &caches[i], sampled, {4, i, 0}});
     const std::vector<Draft> drafts = together.grow(model, requests, *stream);
@@ -348,8 +348,8 @@ TEST_F(DraftPolicyTest, CatchesUpInPiecesWhereMoreIsPendingThanTheModelTakes) {
   std::vector<KvCache> caches;
   caches.push_back(cache());
   caches.push_back(cache());
-  const std::vector<DraftRequest> requests{{longer, &caches[0], sampled, rng},
-                                           {shorter, &caches[1], sampled, rng}};
+  const std::vector<DraftPolicy::Request> requests{{longer, &caches[0], sampled, rng},
+                                                   {shorter, &caches[1], sampled, rng}};
   const std::vector<Draft> drafts = policy.grow(model, requests, *stream);
   const std::vector<float> q = download(drafts[0].q), q_of_shorter = download(drafts[1].q);
   EXPECT_EQ(caches[0].length(), 230);
@@ -372,12 +372,12 @@ TEST_F(DraftPolicyTest, LeavesTheCacheAsItWasWhenStopped) {
   KvCache kv = cache();
   std::stop_source stop;
   stop.request_stop();
-  const DraftRequest request{prompt, &kv, {}, {}};
+  const DraftPolicy::Request request{prompt, &kv, {}, {}};
   EXPECT_THROW(policy.grow(model, {&request, 1}, *stream, stop.get_token()), Stopped);
   EXPECT_EQ(kv.length(), 0);
   // The tree does not fit behind the text: fails after the text was committed.
   KvCache tight(*device, config, static_cast<int>(prompt.size()), {});
-  const DraftRequest deep{prompt, &tight, {}, {}};
+  const DraftPolicy::Request deep{prompt, &tight, {}, {}};
   EXPECT_THROW(policy.grow(model, {&deep, 1}, *stream), Error);
   EXPECT_EQ(tight.length(), 0);
   KvCache fresh = cache();
@@ -404,7 +404,7 @@ TEST_F(DraftPolicyTest, RefusesWhatItCannotGrow) {
   KvCache kv = cache();
   EXPECT_THROW(grow(wide, kv, prompt), Error);
   EXPECT_THROW(grow(policy, kv, {}), Error);
-  const std::vector<DraftRequest> two(2, DraftRequest{prompt, &kv, {}, {}});
+  const std::vector<DraftPolicy::Request> two(2, DraftPolicy::Request{prompt, &kv, {}, {}});
   EXPECT_THROW(policy.grow(model, two, *stream), Error);
 }
 

@@ -1,0 +1,56 @@
+#pragma once
+#include <memory>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "planner/tree_shape.h"
+#include "src/base/rng.h"
+#include "src/speculation/draft.h"
+#include "src/speculation/verification_rule.h"
+
+namespace canopy {
+
+class Stream;
+
+/// What a drafter keeps of one text: a draft model's KV cache, counts of n-grams. Made and given
+/// back by Drafter alone; used with the text that it was opened for.
+class DraftState {
+ public:
+  virtual ~DraftState() = default;
+};
+
+/// One text's part of a step of drafting.
+struct DraftRequest {
+  DraftState* state = nullptr;
+  std::span<const TokenId> text;  // all that is committed; the last token is the root
+  Sampling sampling;
+  StepRng rng;
+  bool best_tokens = false;  // siblings are the draft's best tokens, whatever the method draws
+};
+
+/// Proposes trees of tokens. One thread at a time, always with the same stream.
+class Drafter {
+ public:
+  virtual ~Drafter() = default;
+
+  /// For a text that begins. Throws Error if the drafter was made for no more texts at a time.
+  virtual std::unique_ptr<DraftState> open() = 0;
+
+  /// A tree of this shape below the last token of each text. Reads of a text what it has not seen.
+  /// Throws Error or Stopped; the states are then as good as before.
+  virtual std::vector<Draft> grow(std::span<const DraftRequest> requests, const TreeShape& shape,
+                                  Stream& stream, std::stop_token stop) = 0;
+  /// The text of a draft goes on by this verdict's path and its next token.
+  virtual void conclude(DraftState& state, const Draft& draft, const Verdict& verdict,
+                        Stream& stream) = 0;
+
+  /// What shapes it can grow, of those that it was made for.
+  virtual bool has_room(const TreeShape& shape) const = 0;
+  virtual int most_nodes() const = 0;
+  /// Every fallback that it has taken, in words for the user; "" for none.
+  virtual std::string note() const { return {}; }
+};
+
+}  // namespace canopy
