@@ -267,7 +267,11 @@ void Session::Impl::run(const std::stop_token& stop, const Transformer::OnUnit& 
 std::size_t Session::Impl::conclude(Sequence& sequence, const Draft& draft,
                                     const ConstTensorView& logits) {
   const Request& request = sequence.request;
-  Verdict verdict = m.verifier->verify(draft, logits, request.sampling, sequence.rng(), *m.compute);
+  Verdict verdict =
+      request.reproducible
+          ? m.verifier->verify_by_sample(draft.tree, logits, request.sampling,
+                                         sequence.rng_of_token(), *m.compute)
+          : m.verifier->verify(draft, logits, request.sampling, sequence.rng(), *m.compute);
   if (synthetic) verdict = draw_walk(draft.tree, *synthetic, sequence.rng());
   std::vector<TokenId>& gained = sequence.gained;
   for (std::size_t i = 1; i < verdict.path.size(); ++i)

@@ -2,11 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 namespace canopy {
 namespace {
 
-/// The token that a uniform draws from p, which sums to 1.
+/// The token that a number below the sum of p draws from it.
 TokenId draw_by(double uniform, std::span<const double> p) {
   TokenId last = 0;  // if rounding leaves a crumb: the last token that can be drawn
   for (std::size_t t = 0; t < p.size(); ++t) {
@@ -113,8 +114,9 @@ Verdict Verifier::verify_by_sample(const TokenTree& tree, ConstTensorView target
     if (sampling.temperature == 0) return best_token(target_logits, node, stream);
     StepRng of_token = rng;
     of_token.step += static_cast<std::uint64_t>(tree.depth(node));
-    return draw_by(of_token.uniform(StepRng::Purpose::kBonus, 0),
-                   target_row(target_logits, node, sampling, stream));
+    const std::span<double> p = target_row(target_logits, node, sampling, stream);
+    const double total = std::accumulate(p.begin(), p.end(), 0.0);
+    return draw_by(of_token.uniform(StepRng::Purpose::kBonus, 0) * total, p);
   });
 }
 

@@ -1,0 +1,231 @@
+#include "src/engine/session.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "src/base/error.h"
+#include "src/engine/runtime.h"
+#include "tests/engine/tiny_engine.h"
+#include "tests/error_of.h"
+
+namespace canopy {
+namespace {
+
+/// What a request was told.
+struct Told {
+  std::vector<TokenId> tokens;
+  int ends = 0;
+  std::string finish_reason, error;
+
+  RequestEvents events() {
+    RequestEvents e;
+    e.on_token = [this](TokenId token, const TokenReport*) { tokens.push_back(token); };
+    e.on_end = [this](const TextReport& report) {
+      ++ends;
+      finish_reason = report.finish_reason;
+      EXPECT_EQ(report.tokens, tokens);
+    };
+    e.on_error = [this](const std::string& what) {
+      ++ends;
+      error = what;
+    };
+    return e;
+  }
+};
+
+class SessionTest : public TinyEngine {
+ protected:
+  static Engine make(SpeculationMethod method, double temperature, int sequences,
+                     bool streamed = false) {
+    EngineOptions o = options(method, 16, 5, temperature);
+    if (method == SpeculationMethod::kNone) o.plan.tree_size = 0;
+    if (streamed) o.plan.resident = 0;
+    o.plan.max_sequences = sequences;
+    return Engine(models(method != SpeculationMethod::kNone), o);
+  }
+  static Request sampled(unsigned number, float temperature, bool reproducible) {
+    Request r = request(prompt(number));
+    r.sampling.temperature = temperature;
+    r.seed = 11;
+    r.sequence = number;
+    r.reproducible = reproducible;
+    return r;
+  }
+  static void run(Session& session) {
+    while (session.step()) {
+    }
+  }
+};
+
+TEST_F(SessionTest, TextsThatAreAdmittedAtDifferentTimesShareSweepsAndStayAsTheyAreAlone) {
+  for (const float temperature : {0.0f, 1.0f}) {
+    Engine engine = make(SpeculationMethod::kSequoia, static_cast<double>(temperature), 3);
+    std::vector<std::vector<TokenId>> alone;
+    for (unsigned i = 0; i < 3; ++i)
+      alone.push_back(engine.generate(sampled(i, temperature, false)).tokens);
+    Session session(engine.runtime());
+    std::vector<Told> told(3);
+    int most = 0;
+    for (unsigned i = 0; i < 3; ++i) {
+      session.admit(sampled(i, temperature, false), told[i].events());
+      for (int sweep = 0; sweep < 2; ++sweep) {
+        ASSERT_TRUE(session.step());
+        most = std::max(most, session.last_sweep().texts);
+      }
+    }
+    run(session);
+    EXPECT_EQ(most, 3);
+    for (unsigned i = 0; i < 3; ++i) {
+      EXPECT_EQ(told[i].tokens, alone[i]) << "text " << i << " at " << temperature;
+      EXPECT_EQ(told[i].ends, 1);
+      EXPECT_EQ(told[i].finish_reason, "length");
+    }
+    EXPECT_FALSE(session.step());
+  }
+}
+
+TEST_F(SessionTest, TwoTextsThatShareSweepsReadHalfTheBytesOfTwoThatDoNot) {
+  Engine engine = make(SpeculationMethod::kNone, 0, 2, true);
+  const auto bytes_of = [&](bool together) {
+    const std::uint64_t before = engine.runtime().link().disk_bytes;
+    Session session(engine.runtime());
+    session.admit(request(prompt(1)));
+    if (!together) run(session);
+    session.admit(request(prompt(2)));
+    run(session);
+    return static_cast<double>(engine.runtime().link().disk_bytes - before);
+  };
+  EXPECT_NEAR(bytes_of(true) / bytes_of(false), 0.5, 0.05);
+}
+
+TEST_F(SessionTest, ACancelledTextIsToldNothingMoreAndTheOthersAreUntouched) {
+  Engine engine = make(SpeculationMethod::kSequoia, 1.0, 3);
+  const std::vector<TokenId> expected[] = {engine.generate(sampled(0, 1.0f, false)).tokens,
+                                           engine.generate(sampled(1, 1.0f, false)).tokens};
+  const auto all = static_cast<int>(engine.runtime().target_weights->units().size());
+  for (int at = 0; at < all; ++at) {
+    SCOPED_TRACE(at);
+    Session session(engine.runtime());
+    std::vector<Told> told(3);
+    Ticket third = 0;
+    for (unsigned i = 0; i < 3; ++i)
+      third = session.admit(sampled(i, 1.0f, false), told[i].events());
+    session.step();
+    const std::size_t before = told[2].tokens.size();
+    int units = 0;
+    session.step({}, [&](const Unit&) {
+      if (units++ == at) session.cancel(third);  // in the middle of a sweep
+    });
+    run(session);
+    EXPECT_EQ(told[2].tokens.size(), before);
+    EXPECT_EQ(told[2].ends, 0);
+    for (unsigned i = 0; i < 2; ++i) EXPECT_EQ(told[i].tokens, expected[i]);
+  }
+}
+
+TEST_F(SessionTest, TheSweepEndsEarlyWhenItsLastTextIsCancelledAndTheSessionGoesOn) {
+  Engine engine = make(SpeculationMethod::kNone, 0, 1);
+  const std::vector<TokenId> expected = engine.generate(request(prompt(2))).tokens;
+  Session session(engine.runtime());
+  Told first, second;
+  const Ticket ticket = session.admit(request(prompt(1)), first.events());
+  int units = 0;
+  EXPECT_TRUE(session.step({}, [&](const Unit&) {
+    if (++units == 2) session.cancel(ticket);
+  }));
+  EXPECT_EQ(units, 2);
+  EXPECT_TRUE(first.tokens.empty());
+  EXPECT_FALSE(session.step());
+  session.admit(request(prompt(2)), second.events());
+  run(session);
+  EXPECT_EQ(second.tokens, expected);
+}
+
+TEST_F(SessionTest, AStoppedSweepCanBeMadeAgain) {
+  Engine engine = make(SpeculationMethod::kSequoia, 1.0, 2);
+  const std::vector<TokenId> expected = engine.generate(sampled(0, 1.0f, false)).tokens;
+  Session session(engine.runtime());
+  Told told;
+  session.admit(sampled(0, 1.0f, false), told.events());
+  bool more = true;
+  for (int sweep = 0; more; ++sweep) {
+    std::stop_source stop;
+    int units = 0;
+    EXPECT_THROW(session.step(stop.get_token(),
+                              [&](const Unit&) {
+                                if (units++ == sweep % 3) stop.request_stop();
+                              }),
+                 Stopped);
+    more = session.step();
+    if (told.ends > 0) break;
+  }
+  EXPECT_EQ(told.tokens, expected);
+}
+
+TEST_F(SessionTest, AReproducibleTextIsPlainSamplingsAloneBesideOthersAndWithAnyDraft) {
+  std::vector<TokenId> expected;
+  for (const SpeculationMethod method : {SpeculationMethod::kNone, SpeculationMethod::kSequoia,
+                                         SpeculationMethod::kChain, SpeculationMethod::kTopK}) {
+    Engine engine = make(method, 0.9, 3);
+    for (const bool beside : {false, true}) {
+      SCOPED_TRACE(std::string(name(method)) + (beside ? " beside others" : " alone"));
+      Session session(engine.runtime());
+      Told told, other;
+      if (beside) {
+        session.admit(sampled(5, 0.9f, false), other.events());
+        session.step();
+      }
+      session.admit(sampled(3, 0.9f, true), told.events());
+      run(session);
+      if (expected.empty()) expected = told.tokens;
+      EXPECT_EQ(told.tokens, expected);
+      EXPECT_EQ(told.tokens.size(), static_cast<std::size_t>(kNew));
+    }
+  }
+}
+
+TEST_F(SessionTest, RefusesWhatCanNeverFitAndKeepsTheOthersWaitingInTheirOrder) {
+  Engine engine = make(SpeculationMethod::kNone, 0, 1);
+  Session session(engine.runtime());
+  EXPECT_NE(error_of([&] { session.admit(request(prompt(0, 33))); }).find("33 tokens"),
+            std::string::npos);
+  std::vector<int> ended;
+  for (int i = 0; i < 3; ++i) {
+    RequestEvents events;
+    events.on_end = [&ended, i](const TextReport&) { ended.push_back(i); };
+    session.admit(request(prompt(static_cast<unsigned>(i))), events);
+  }
+  run(session);
+  EXPECT_EQ(ended, (std::vector{0, 1, 2}));
+}
+
+TEST_F(SessionTest, AdmitsAndCancelsFromOtherThreadsWhileItSweeps) {
+  Engine engine = make(SpeculationMethod::kSequoia, 0, 3);
+  Session session(engine.runtime());
+  constexpr int kThreads = 4, kEach = 6;
+  std::atomic<int> ends = 0, callers = kThreads;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t)
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < kEach; ++i) {
+        RequestEvents events;
+        events.on_end = [&](const TextReport&) { ++ends; };
+        Request r = request(prompt(static_cast<unsigned>(t * kEach + i)));
+        r.max_new_tokens = 6;
+        const Ticket ticket = session.admit(std::move(r), std::move(events));
+        if (i % 2 == 1) session.cancel(ticket);
+      }
+      --callers;
+    });
+  while (callers > 0 || session.step()) session.step();
+  for (std::thread& thread : threads) thread.join();
+  run(session);
+  EXPECT_GE(ends, kThreads * kEach / 2);
+  EXPECT_LE(ends, kThreads * kEach);
+}
+
+}  // namespace
+}  // namespace canopy
