@@ -93,37 +93,55 @@ double CostModel::bandwidth(const WeightPlan& weights) const {
   return speed;
 }
 
+CostModel::Arithmetic CostModel::arithmetic(double rows, double context,
+                                            const WeightPlan& weights) const {
+  const Seconds attention = profile_.attention.at(rows) + rows * context * profile_.context;
+  const Seconds mlp = profile_.mlp.at(rows), head = profile_.head.at(rows);
+  Arithmetic all;
+  for (const SweepUnit& unit : weights.units) {
+    all.unit.push_back(unit.part == SweepUnit::Part::kAttention ? attention
+                       : unit.part == SweepUnit::Part::kMlp     ? mlp
+                                                                : unit.share * head);
+    all.total += all.unit.back();
+  }
+  all.embed = profile_.embed.at(rows);
+  all.total += all.embed;
+  return all;
+}
+
+Seconds CostModel::link(const WeightPlan& weights) const {
+  const Seconds pace(static_cast<double>(weights.sweep_bytes()) / bandwidth(weights));
+  if (weights.disk_bytes == 0) return pace;
+  require(profile_.link_bytes_per_second > 0,
+          "cost model: this profile has no speed of the disk, from which the weights must come");
+  return std::max(
+      pace, Seconds(static_cast<double>(weights.disk_bytes) / profile_.link_bytes_per_second));
+}
+
+std::optional<int> CostModel::rows_behind_link(const WeightPlan& weights, double context) const {
+  if (weights.sweep_bytes() == 0) return std::nullopt;
+  const Seconds most = link(weights);
+  int below = 1, above = 2 * kMostTreeNodes;  // arithmetic grows with its rows
+  while (above - below > 1) {
+    const int rows = (below + above) / 2;
+    (arithmetic(rows, context, weights).total <= most ? below : above) = rows;
+  }
+  return below;
+}
+
 StepCost CostModel::step(const StepQuery& query, const WeightPlan& weights) const {
-  const double rows = query.shape->size() * query.sequences;
   StepCost cost;
   cost.draft = draft(query);
   cost.verify = query.tokens * query.sequences * profile_.verify;
-
-  const Seconds attention = profile_.attention.at(rows) + rows * query.context * profile_.context;
-  const Seconds mlp = profile_.mlp.at(rows), head = profile_.head.at(rows);
-  const Seconds embed = profile_.embed.at(rows);
-  std::vector<Seconds> compute;
+  const Arithmetic target =
+      arithmetic(query.shape->size() * query.sequences, query.context, weights);
+  cost.compute = target.total;
+  cost.link = link(weights);
   std::vector<std::uint64_t> bytes;
-  for (const SweepUnit& unit : weights.units) {
-    const Seconds of_part = unit.part == SweepUnit::Part::kAttention ? attention
-                            : unit.part == SweepUnit::Part::kMlp     ? mlp
-                                                                     : unit.share * head;
-    compute.push_back(of_part);
-    bytes.push_back(unit.bytes);
-    cost.compute += of_part;
-  }
-  cost.compute += embed;
-  const double speed = bandwidth(weights);
-  cost.link = Seconds(static_cast<double>(weights.sweep_bytes()) / speed);
-  const Seconds between = cost.draft + cost.verify + embed;
-  cost.step = ring_period(bytes, compute, between, weights.ring_bytes, speed);
-  if (weights.disk_bytes > 0) {
-    require(profile_.link_bytes_per_second > 0,
-            "cost model: this profile has no speed of the disk, from which the weights must come");
-    cost.link = std::max(cost.link, Seconds(static_cast<double>(weights.disk_bytes) /
-                                            profile_.link_bytes_per_second));
-    cost.step = std::max(cost.step, cost.link);
-  }
+  for (const SweepUnit& unit : weights.units) bytes.push_back(unit.bytes);
+  cost.step = ring_period(bytes, target.unit, cost.draft + cost.verify + target.embed,
+                          weights.ring_bytes, bandwidth(weights));
+  if (weights.disk_bytes > 0) cost.step = std::max(cost.step, cost.link);
   cost.bottleneck = cost.link >= cost.compute + cost.draft ? Bottleneck::kLink
                     : cost.compute >= cost.draft           ? Bottleneck::kCompute
                                                            : Bottleneck::kDrafting;

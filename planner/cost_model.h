@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -60,12 +61,22 @@ class CostModel {
   /// Throws Error if the ring does not hold its largest unit, or the tree has more than its root
   /// and the profile no draft.
   StepCost step(const StepQuery& query, const WeightPlan& weights) const;
+  /// The most rows of a sweep whose arithmetic takes no longer than its bytes travel; at least 1.
+  /// Nothing where no weights travel. `context`: tokens of text behind each row.
+  std::optional<int> rows_behind_link(const WeightPlan& weights, double context) const;
   const HardwareProfile& profile() const { return profile_; }
   /// Of the link that fills the ring, bytes per second. Throws Error if the profile has none.
   double bandwidth(const WeightPlan& weights) const;
 
  private:
   Seconds draft(const StepQuery& query) const;
+  Seconds link(const WeightPlan& weights) const;
+  /// Of each unit, and of the embedding before them.
+  struct Arithmetic {
+    std::vector<Seconds> unit;
+    Seconds embed{}, total{};
+  };
+  Arithmetic arithmetic(double rows, double context, const WeightPlan& weights) const;
   HardwareProfile profile_;
 };
 

@@ -1,6 +1,8 @@
 #include "planner/tree_shape.h"
 
+#include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <queue>
 #include <string>
 #include <utility>
@@ -142,6 +144,37 @@ TreeShape best_tree(int nodes, int levels, const Acceptance& acceptance) {
     offer(best.score, node, best.level + 1, 0);
   }
   return TreeShape::from_parents(breadth_first(parent));
+}
+
+TreeShape pruned(const TreeShape& shape, int nodes, const Acceptance& acceptance) {
+  require(nodes >= 1, "a tree has at least its root");
+  if (nodes >= shape.size()) return shape;
+  const auto size = static_cast<std::size_t>(shape.size());
+  std::vector<double> reach(size, 1.0);
+  std::vector<std::size_t> rank(size, 0), order(size);
+  for (std::size_t node = 1; node < size; ++node) {
+    const auto parent = static_cast<std::size_t>(shape.parent(static_cast<NodeId>(node)));
+    const bool eldest =
+        shape.parent(static_cast<NodeId>(node) - 1) != shape.parent(static_cast<NodeId>(node));
+    rank[node] = eldest ? 0 : rank[node - 1] + 1;
+    const double chance =
+        rank[node] < acceptance.accept.size() ? acceptance.accept[rank[node]] : 0.0;
+    reach[node] = reach[parent] * chance;
+    if (!eldest) reach[node] = std::min(reach[node], reach[node - 1]);
+  }
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  // No child is likelier than its parent or its elder sibling, so what comes first is a tree.
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return reach[a] > reach[b]; });
+  order.resize(static_cast<std::size_t>(nodes));
+  std::sort(order.begin(), order.end());
+  std::vector<NodeId> parents, number(size, -1);
+  for (const std::size_t node : order) {
+    number[node] = static_cast<NodeId>(parents.size());
+    const NodeId parent = shape.parent(static_cast<NodeId>(node));
+    parents.push_back(parent < 0 ? -1 : number[static_cast<std::size_t>(parent)]);
+  }
+  return TreeShape::from_parents(std::move(parents));
 }
 
 double expected_tokens(const TreeShape& shape, const Acceptance& acceptance) {

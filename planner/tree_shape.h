@@ -58,6 +58,11 @@ struct Acceptance {
 /// Source: arXiv:2402.12374, Sec. 3.1, App. C.2, whose recursion is the tests' oracle.
 TreeShape best_tree(int nodes, int levels, const Acceptance& acceptance);
 
+/// The `nodes` nodes of a tree that are most likely to be reached; all if it has no more. Ranks
+/// beyond the vector count as 0, and a vector that rises is cut off where it does. Throws Error if
+/// nodes < 1.
+TreeShape pruned(const TreeShape& shape, int nodes, const Acceptance& acceptance);
+
 /// Expected tokens of a step: the sum over nodes of the product of accept along the path to each;
 /// ranks beyond the vector count as 0. Source: arXiv:2402.12374, Proposition 3.4.
 double expected_tokens(const TreeShape& shape, const Acceptance& acceptance);

@@ -268,6 +268,10 @@ Plan make_plan(const PlanRequest& asked_for, const Checkpoint& target, const Che
   plan.acceptance = input.acceptance;
   plan.cost = request.cost;
   plan.weights = weights.seen(*placed, plan.device.has_value());
+  plan.rows_behind_link = kGivenRows;  // where nothing travels, or nothing was measured
+  if (plan.cost)
+    plan.rows_behind_link =
+        plan.cost->rows_behind_link(plan.weights, input.context).value_or(kGivenRows);
   plan.adaptive = !given && request.tree_size == 0 && shape.size() > 1;
   plan.prediction = std::move(choice);
   return plan;

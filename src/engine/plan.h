@@ -32,6 +32,7 @@ struct Plan {
   Transformer::Limits target_limits, draft_limits;
   int max_sequences = 1;             // that can share a sweep, each with KV caches of its own
   int max_prompt = 0;                // tokens
+  int rows_behind_link = 0;          // of a sweep: more than so many hold it up
   bool probe = false;                // acceptance is measured: the target runs roots alone
   int slots = 0;                     // of each KV cache: the text and the tree behind it
   bool resident = false;             // the whole target stays in memory; nothing is streamed

@@ -9,6 +9,7 @@
 #include "src/base/counting.h"
 #include "src/base/error.h"
 #include "src/engine/replanner.h"
+#include "src/engine/row_budget.h"
 #include "src/engine/runtime.h"
 
 namespace canopy {
@@ -30,6 +31,8 @@ struct Sequence {
   std::vector<TokenId> gained;  // by the last sweep, not yet told
   std::vector<TokenReport> logprobs;
   std::string error;
+  int reads = 0;         // rows of its prompt in the next sweep
+  bool has_tree = true;  // the whole prompt has been read behind them: its tree is checked, too
   bool ended = false;
 
   StepRng rng() const {
@@ -50,10 +53,17 @@ struct Sequence {
 };
 
 /// One sequence's rows of a sweep and what they point to: what the target has not run of its text,
-/// then the tree below it.
+/// then the tree below it; or a part of a prompt alone.
 struct RowsOfSequence {
   std::vector<std::int32_t> chain_position, position, logit_rows;
   std::vector<std::uint64_t> bits;
+
+  RowsOfSequence(const Sequence& sequence, int of_prompt, std::vector<SequenceRows>& rows)
+      : chain_position(counting(sequence.kv->length(), static_cast<std::size_t>(of_prompt))) {
+    rows.push_back({{sequence.behind().first(chain_position.size()), chain_position, {}, 0, {}},
+                    sequence.kv,
+                    0});
+  }
 
   RowsOfSequence(const Sequence& sequence, const TokenTree& tree, std::vector<SequenceRows>& rows) {
     KvCache* const kv = sequence.kv;
@@ -126,14 +136,16 @@ struct Session::Impl {
   void take_turns();
   void begin(Sequence& sequence);
 
-  /// Whether the next sweep checks trees. (The replanner may have turned to plain decoding.)
-  bool grows_trees() const { return m.drafter && shape().size() > 1; }
   const TreeShape& shape() const { return replanner ? replanner->shape() : m.plan.policy.shape; }
   /// Looks whether those of the next sweep should have trees of another shape.
   void replan();
-  /// Grow, sweep, verify: one sweep for all that run. Each gains a token at least, or an error.
+  /// Says who reads how much of a prompt in the next sweep, and who has a tree; returns its shape.
+  TreeShape share_sweep();
+  /// Grow, sweep, verify: one sweep for all that run. Each gains a token at least or an error,
+  /// unless it reads a part of its prompt.
   void run(const std::stop_token& stop, const Transformer::OnUnit& on_unit);
-  std::vector<Draft> grow(const std::stop_token& stop);
+  /// A draft for each that has a tree; the others' prompts are read.
+  std::vector<Draft> grow(const TreeShape& shape, const std::stop_token& stop);
   /// Verifies one sequence's tree and commits what the walk accepted. `logits`: its nodes' rows.
   /// Returns how many tokens that is. Throws NotFinite with nothing committed.
   std::size_t conclude(Sequence& sequence, const Draft& draft, const ConstTensorView& logits);
@@ -208,60 +220,101 @@ void Session::Impl::replan() {
   replanner->after_sweep(texts, context, *m.drafter);
 }
 
-std::vector<Draft> Session::Impl::grow(const std::stop_token& stop) {
-  std::vector<Draft> drafts;
-  if (!grows_trees()) {
-    for (const Sequence& s : running) drafts.push_back(root_only(s.text.back()));
-    return drafts;
+TreeShape Session::Impl::share_sweep() {
+  int trees = 0, prompts = 0;
+  for (Sequence& sequence : running) {
+    sequence.reads = static_cast<int>(sequence.behind().size());
+    sequence.has_tree = true;
+    ++(sequence.reads == 0 ? trees : prompts);
   }
+  if (trees == 0 || prompts == 0) return shape();  // nobody waits for a prompt of another
+  int asked = 0;
+  for (const Sequence& sequence : running) asked += sequence.reads;
+  const RowShare share = share_rows(m.plan.rows_behind_link, trees, shape().size(), asked);
+  int left = share.prompt_rows;
+  for (Sequence& sequence : running) {  // those who came first are read first
+    const int wanted = sequence.reads;
+    sequence.reads = std::min(wanted, left);
+    sequence.has_tree = sequence.reads == wanted;
+    left -= sequence.reads;
+  }
+  return share.tree_nodes < shape().size() ? pruned(shape(), share.tree_nodes, m.plan.acceptance)
+                                           : shape();
+}
+
+std::vector<Draft> Session::Impl::grow(const TreeShape& shape, const std::stop_token& stop) {
+  std::vector<Draft> drafts;
   std::vector<DraftRequest> requests;
-  for (const Sequence& s : running)
-    requests.push_back({s.draft.get(), s.text, s.request.sampling, s.rng(), s.takes_best_tokens()});
-  return m.drafter->grow(requests, shape(), *m.compute, stop);
+  for (const Sequence& s : running) {
+    if (s.has_tree) {
+      drafts.push_back(root_only(s.text.back()));
+      requests.push_back(
+          {s.draft.get(), s.text, s.request.sampling, s.rng(), s.takes_best_tokens()});
+    } else if (s.draft && s.reads > 0) {
+      const auto read = static_cast<std::size_t>(s.kv->length() + s.reads);
+      m.drafter->read(*s.draft, std::span(s.text).first(read), *m.compute, stop);
+    }
+  }
+  if (shape.size() == 1) return drafts;
+  return m.drafter->grow(requests, shape, *m.compute, stop);
 }
 
 void Session::Impl::run(const std::stop_token& stop, const Transformer::OnUnit& on_unit) {
   const auto begun = Clock::now();
   const LinkReport before = m.link();
-  const std::vector<Draft> drafts = grow(stop);
+  const TreeShape swept_shape = share_sweep();
+  const std::vector<Draft> drafts = grow(swept_shape, stop);
   const auto grown = Clock::now();
 
+  last = {};
+  last.texts = static_cast<int>(running.size());
+  last.tree_nodes = swept_shape.size();
+  last.tree_levels = swept_shape.levels();
   std::vector<SequenceRows> rows;
   std::vector<RowsOfSequence> storage;
   storage.reserve(running.size());  // rows point into it
-  for (std::size_t i = 0; i < running.size(); ++i)
-    storage.emplace_back(running[i], drafts[i].tree, rows);
+  auto draft = drafts.begin();
+  for (const Sequence& sequence : running) {
+    last.prompt_rows += sequence.reads;
+    if (sequence.has_tree)
+      storage.emplace_back(sequence, draft++->tree, rows);
+    else if (sequence.reads > 0)
+      storage.emplace_back(sequence, sequence.reads, rows);
+  }
   const ConstTensorView logits = m.target->forward(rows, *m.compute, stop, on_unit);
 
-  std::vector<std::size_t> failed;
+  std::vector<std::pair<Sequence*, const Draft*>> failed;
   std::int64_t row = 0;
   std::size_t gained = 0;
-  for (std::size_t i = 0; i < running.size(); ++i) {
-    const int nodes = drafts[i].tree.size();
+  draft = drafts.begin();
+  for (Sequence& sequence : running) {
+    if (!sequence.has_tree) {
+      sequence.kv->commit(counting(0, static_cast<std::size_t>(sequence.reads)), *m.compute);
+      continue;
+    }
+    const int nodes = draft->tree.size();
     try {
-      gained += conclude(running[i], drafts[i], logits.rows(row, nodes));
+      gained += conclude(sequence, *draft, logits.rows(row, nodes));
     } catch (const NotFinite&) {
-      failed.push_back(i);
+      failed.emplace_back(&sequence, &*draft);
     }
     row += nodes;
+    ++draft;
   }
   m.compute->synchronize();
 
   const auto ended = Clock::now();
-  last = {.texts = static_cast<int>(running.size()),
-          .tree_nodes = drafts.front().tree.size(),
-          .tree_levels = grows_trees() ? shape().levels() : 1,
-          .time = ended - begun,
-          .compute = m.target_times->times().total(),
-          .drafting = grown - begun,
-          .link = m.link() - before};
+  last.time = ended - begun;
+  last.compute = m.target_times->times().total();
+  last.drafting = grown - begun;
+  last.link = m.link() - before;
   if (m.draft_times) m.draft_times->times();
   if (m.trace) {
     m.trace->span(Trace::Lane::kHost, "step: " + std::to_string(gained) + " tokens", begun, ended);
     if (m.drafter) m.trace->span(Trace::Lane::kHost, "grow the tree", begun, grown);
     m.trace->span(Trace::Lane::kHost, "sweep and verify", grown, ended);
   }
-  for (const std::size_t i : failed) fail(running[i], drafts[i], stop);
+  for (const auto& [sequence, tree] : failed) fail(*sequence, *tree, stop);
 }
 
 std::size_t Session::Impl::conclude(Sequence& sequence, const Draft& draft,
@@ -283,7 +336,7 @@ std::size_t Session::Impl::conclude(Sequence& sequence, const Draft& draft,
 
   sequence.kv->commit(counting(0, sequence.behind().size()), *m.compute);
   sequence.kv->commit(verdict.path, *m.compute);
-  if (grows_trees()) m.drafter->conclude(*sequence.draft, draft, verdict, *m.compute);
+  if (draft.tree.size() > 1) m.drafter->conclude(*sequence.draft, draft, verdict, *m.compute);
   if (sequence.tracker) observe(*sequence.tracker, draft.tree, verdict);
   sequence.text.insert(sequence.text.end(), gained.begin(), gained.end());
   return gained.size();
@@ -309,6 +362,7 @@ void Session::Impl::tell(Sequence& sequence) {
       sequence.events.on_error(sequence.error);
     return;
   }
+  if (!sequence.has_tree) return;  // a part of its prompt was read
   ++report.steps;
   report.step_tokens.push_back(static_cast<int>(sequence.gained.size()));
   report.step_ends.push_back(since(sequence.admitted));

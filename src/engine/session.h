@@ -59,9 +59,10 @@ struct RequestEvents {
 
 /// What a sweep did for all that shared it.
 struct SweepReport {
-  int texts = 0;       // that shared it
-  int tokens = 0;      // that they gained and kept
-  int tree_nodes = 0;  // of each tree; 1: decoding was plain
+  int texts = 0;        // that shared it
+  int tokens = 0;       // that they gained and kept
+  int prompt_rows = 0;  // of texts that were not read before
+  int tree_nodes = 0;   // of each tree; 1: decoding was plain
   int tree_levels = 0;
   Seconds time{};
   Seconds compute{}, drafting{};  // the target's arithmetic; growing the trees
@@ -72,10 +73,12 @@ using Ticket = std::uint64_t;
 struct Runtime;
 
 /// Texts that share the sweeps of one engine. They come and go between sweeps: each is admitted
-/// when one of the plan's caches is free, in the order of admit(). At temperature 0 its tokens
-/// equal plain decoding's; at any other they are distributed as the target's own. A text depends
-/// on its own request alone, where the device computes a row alike whatever else shares the sweep,
-/// as the CPU does.
+/// when one of the plan's caches is free, in the order of admit(). A prompt that nobody waits
+/// beside is read in one sweep; beside others it is spread over sweeps, so that they wait little
+/// longer, and their trees may be smaller meanwhile (row_budget.h). At temperature 0 the tokens
+/// equal plain decoding's; at any other they are distributed as the target's own. Where the device
+/// computes a row alike whatever else shares the sweep, as the CPU does, greedy and reproducible
+/// texts depend on their own requests alone.
 ///
 /// One thread calls step(); admit() and cancel() may be called from any, also from events.
 class Session {

@@ -15,6 +15,13 @@ std::size_t at(int index) { return static_cast<std::size_t>(index); }
 /// rows it proposes from are then of another text, which costs acceptance and never exactness.
 constexpr TokenId kStandIn = 0;
 
+std::vector<TokenId> known_to(const Transformer& model, std::span<const TokenId> tokens) {
+  std::vector<TokenId> known(tokens.begin(), tokens.end());
+  for (TokenId& token : known)
+    if (token >= model.config().vocab) token = kStandIn;
+  return known;
+}
+
 /// Calls op(rows, number of the first) with the first `vocab` columns of the logits: all rows at
 /// once, or one by one where each has a tail to leave out, as views have no stride.
 template <class Op>
@@ -171,35 +178,32 @@ std::vector<Draft> DraftPolicy::grow(Transformer& model, std::span<const Request
   return drafts;
 }
 
+void DraftPolicy::read(Transformer& model, std::span<const TokenId> tokens, KvCache& kv,
+                       Stream& stream, const std::stop_token& stop) const {
+  const std::vector<TokenId> known = known_to(model, tokens);
+  const std::size_t most = at(model.limits().max_nodes);
+  for (std::size_t first = 0; first < known.size(); first += most) {
+    const auto part = std::span(known).subspan(first, std::min(most, known.size() - first));
+    const std::vector<std::int32_t> position = counting(kv.length(), part.size());
+    const SequenceRows rows{{part, position, {}, 0, {}}, &kv, 0};
+    model.forward({&rows, 1}, stream, stop);
+    kv.commit(counting(0, part.size()), stream);
+  }
+}
+
 std::vector<std::vector<TokenId>> DraftPolicy::catch_up(Transformer& model,
                                                         std::span<const Request> requests,
                                                         Stream& stream,
-                                                        const std::stop_token& stop) {
-  std::vector<std::vector<TokenId>> pending;
-  for (const Request& request : requests)
-    for (auto& to = pending.emplace_back(); const TokenId token : request.pending)
-      to.push_back(token < model.config().vocab ? token : kStandIn);
+                                                        const std::stop_token& stop) const {
   const std::size_t share = at(model.limits().max_nodes) / requests.size();
   require(share > 0, "draft: the model was set up for fewer nodes than there are sequences");
-  while (true) {
-    std::vector<std::size_t> behind;  // requests with more than the last forward takes
-    for (std::size_t r = 0; r < requests.size(); ++r)
-      if (pending[r].size() > share) behind.push_back(r);
-    if (behind.empty()) return pending;
-    std::vector<std::vector<std::int32_t>> positions;
-    std::vector<SequenceRows> parts;
-    positions.reserve(behind.size());  // parts point into it
-    for (const std::size_t r : behind) {
-      positions.push_back(counting(requests[r].kv->length(), share));
-      parts.push_back(
-          {{std::span(pending[r]).first(share), positions.back(), {}, 0, {}}, requests[r].kv});
-    }
-    model.forward(parts, stream, stop);
-    for (const std::size_t r : behind) {
-      requests[r].kv->commit(counting(0, share), stream);
-      pending[r].erase(pending[r].begin(), pending[r].begin() + std::ssize(positions.front()));
-    }
+  std::vector<std::vector<TokenId>> pending;
+  for (const Request& request : requests) {
+    const std::size_t early = request.pending.size() - std::min(request.pending.size(), share);
+    read(model, request.pending.first(early), *request.kv, stream, stop);
+    pending.push_back(known_to(model, request.pending.subspan(early)));
   }
+  return pending;
 }
 
 ConstTensorView DraftPolicy::run_pending(Transformer& model, std::span<const Request> requests,

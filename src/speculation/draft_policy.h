@@ -71,6 +71,10 @@ class DraftPolicy {
   /// Waits for the stream once a level. Throws Error or Stopped with each KV cache as it was.
   std::vector<Draft> grow(Transformer& model, std::span<const Request> requests, Stream& stream,
                           std::stop_token stop = {});
+  /// Runs tokens and commits them, as much at once as the model was set up for. Throws Error or
+  /// Stopped; what was run by then stays.
+  void read(Transformer& model, std::span<const TokenId> tokens, KvCache& kv, Stream& stream,
+            const std::stop_token& stop) const;
 
  private:
   /// The inner nodes of one level, in breadth-first order. Their numbers among all inner nodes are
@@ -90,11 +94,10 @@ class DraftPolicy {
     std::vector<Level> levels;
   };
 
-  /// Runs and commits the beginnings of what is pending where that is more than one forward takes:
-  /// a draft that plain decoding has left behind. Returns what remains, in tokens that the draft
-  /// has.
+  /// Reads the beginnings of what is pending where that is more than one forward takes: a draft
+  /// that plain decoding has left behind. Returns what remains, in tokens that the draft has.
   std::vector<std::vector<TokenId>> catch_up(Transformer&, std::span<const Request>, Stream&,
-                                             const std::stop_token&);
+                                             const std::stop_token&) const;
   ConstTensorView run_pending(Transformer&, std::span<const Request>,
                               std::span<const std::vector<TokenId>> pending, Stream&,
                               const std::stop_token&);

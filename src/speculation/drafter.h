@@ -42,6 +42,9 @@ class Drafter {
   /// Throws Error or Stopped; the states are then as good as before.
   virtual std::vector<Draft> grow(std::span<const DraftRequest> requests, const TreeShape& shape,
                                   Stream& stream, std::stop_token stop) = 0;
+  /// Reads a part of a prompt, up to the end of `text`, for drafts to come.
+  virtual void read(DraftState& state, std::span<const TokenId> text, Stream& stream,
+                    std::stop_token stop) = 0;
   /// The text of a draft goes on by this verdict's path and its next token.
   virtual void conclude(DraftState& state, const Draft& draft, const Verdict& verdict,
                         Stream& stream) = 0;

@@ -1,5 +1,6 @@
 #include "src/speculation/model_drafter.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "src/base/error.h"
@@ -49,6 +50,13 @@ std::vector<Draft> ModelDrafter::grow(std::span<const DraftRequest> requests,
                        request.sampling, request.rng, request.best_tokens});
   }
   return policy_.grow(model_, growing, stream, std::move(stop));
+}
+
+void ModelDrafter::read(DraftState& state, std::span<const TokenId> text, Stream& stream,
+                        std::stop_token stop) {
+  KvCache& cache = static_cast<State&>(state).cache();
+  const auto known = static_cast<std::size_t>(cache.length());  // more than `text`: after a stop
+  policy_.read(model_, text.subspan(std::min(known, text.size())), cache, stream, stop);
 }
 
 void ModelDrafter::conclude(DraftState& state, const Draft& draft, const Verdict& verdict,

@@ -18,6 +18,8 @@ class ModelDrafter final : public Drafter {
   std::unique_ptr<DraftState> open() override;
   std::vector<Draft> grow(std::span<const DraftRequest> requests, const TreeShape& shape,
                           Stream& stream, std::stop_token stop) override;
+  void read(DraftState& state, std::span<const TokenId> text, Stream& stream,
+            std::stop_token stop) override;
   void conclude(DraftState& state, const Draft& draft, const Verdict& verdict,
                 Stream& stream) override;
   bool has_room(const TreeShape& shape) const override { return policy_.has_room(shape); }

@@ -20,6 +20,7 @@ class RoomOf final : public Drafter {
                           std::stop_token) override {
     return {};
   }
+  void read(DraftState&, std::span<const TokenId>, Stream&, std::stop_token) override {}
   void conclude(DraftState&, const Draft&, const Verdict&, Stream&) override {}
   bool has_room(const TreeShape& shape) const override { return policy_.has_room(shape); }
   int most_nodes() const override { return policy_.room().nodes; }

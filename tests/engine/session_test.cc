@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "src/base/error.h"
+#include "src/engine/row_budget.h"
 #include "src/engine/runtime.h"
 #include "tests/engine/tiny_engine.h"
 #include "tests/error_of.h"
@@ -225,6 +226,64 @@ TEST_F(SessionTest, AdmitsAndCancelsFromOtherThreadsWhileItSweeps) {
   run(session);
   EXPECT_GE(ends, kThreads * kEach / 2);
   EXPECT_LE(ends, kThreads * kEach);
+}
+
+TEST(RowShare, APromptHasHalfTheRowsAtLeastAndTakesAtMostThreeTimesWhatItTakesAlone) {
+  constexpr int kPrompt = 2000;
+  for (int behind_link = 1; behind_link < 3000; behind_link += 7)
+    for (const int trees : {1, 2, 5, 16})
+      for (const int nodes : {1, 8, 64, 300}) {
+        SCOPED_TRACE(::testing::Message() << behind_link << " rows, " << trees << " x " << nodes);
+        double swept = 0, sweeps = 0;
+        int left = kPrompt;
+        while (left > 0) {
+          const RowShare share = share_rows(behind_link, trees, nodes, left);
+          const int rows = share.prompt_rows + trees * share.tree_nodes;
+          ASSERT_GE(share.tree_nodes, 1);
+          ASSERT_LE(share.tree_nodes, nodes);
+          ASSERT_LE(rows, std::max(2 * trees, behind_link + behind_link / 4));
+          ASSERT_GE(share.prompt_rows, std::min(left, rows / 2));
+          left -= share.prompt_rows;
+          // A sweep takes what its bytes take, or its rows where they are more.
+          swept += std::max(1.0, static_cast<double>(rows) / behind_link);
+          ++sweeps;
+        }
+        const double alone = std::max(1.0, static_cast<double>(kPrompt) / behind_link);
+        EXPECT_LE(swept, 3 * alone) << sweeps;
+      }
+}
+
+TEST_F(SessionTest, ALongPromptIsSpreadOverTheSweepsOfThoseWhoWait) {
+  for (const bool speculate : {false, true})
+    for (const float temperature : {0.0f, 0.9f}) {
+      SCOPED_TRACE(::testing::Message() << speculate << " at " << temperature);
+      Engine engine = make(speculate ? SpeculationMethod::kSequoia : SpeculationMethod::kNone,
+                           static_cast<double>(temperature), 3, true);
+      const int behind_link = engine.plan().rows_behind_link;
+      ASSERT_LT(behind_link, 10);  // this machine is slow
+      const std::vector<TokenId> alone[] = {engine.generate(sampled(0, temperature, true)).tokens,
+                                            engine.generate(sampled(1, temperature, true)).tokens,
+                                            engine.generate(sampled(2, temperature, true)).tokens};
+      Session session(engine.runtime());
+      std::vector<Told> told(3);
+      session.admit(sampled(0, temperature, true), told[0].events());
+      session.step();
+      EXPECT_EQ(session.last_sweep().prompt_rows, 19);  // alone: in one sweep
+      for (unsigned i : {1u, 2u}) session.admit(sampled(i, temperature, true), told[i].events());
+      int sweeps = 0, prompt_rows = 0;
+      for (std::size_t before = told[0].tokens.size(); told[2].tokens.empty();
+           before = told[0].tokens.size(), ++sweeps) {
+        ASSERT_TRUE(session.step());
+        const SweepReport& sweep = session.last_sweep();
+        EXPECT_LE(sweep.prompt_rows + sweep.tree_nodes * 2, std::max(6, 2 * behind_link));
+        EXPECT_TRUE(told[0].ends > 0 || told[0].tokens.size() > before);  // nobody stands still
+        prompt_rows += sweep.prompt_rows;
+      }
+      EXPECT_GT(sweeps, 5);
+      EXPECT_EQ(prompt_rows, 38);
+      run(session);
+      for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(told[i].tokens, alone[i]) << i;
+    }
 }
 
 }  // namespace

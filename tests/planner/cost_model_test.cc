@@ -118,5 +118,22 @@ TEST(CostModel, ATreeNeedsAProfileWithADraft) {
   EXPECT_THROW(model.step({.shape = &shape}, made_up_weights(1)), Error);
 }
 
+TEST(CostModel, KnowsHowManyRowsHideBehindTheLink) {
+  const CostModel model(made_up_profile());
+  const WeightPlan weights = made_up_weights(1u << 30);
+  for (const double context : {0.0, 500.0, 4000.0}) {
+    const int rows = model.rows_behind_link(weights, context).value();
+    const auto compute_of = [&](int nodes) {
+      const TreeShape shape = TreeShape::chain(nodes);
+      return model.step({.shape = &shape, .context = context}, weights);
+    };
+    EXPECT_LE(compute_of(rows).compute, compute_of(rows).link) << rows;
+    EXPECT_GT(compute_of(rows + 1).compute, compute_of(rows + 1).link);
+  }
+  WeightPlan resting = weights;
+  for (SweepUnit& unit : resting.units) unit.bytes = 0;
+  EXPECT_FALSE(model.rows_behind_link(resting, 0));
+}
+
 }  // namespace
 }  // namespace canopy
