@@ -69,7 +69,7 @@ class UploadedWeights final : public WeightSource {
   UnitLease acquire(std::size_t index, Stream& compute) override;
   void abandon_sweep() noexcept override;
   void embed(std::span<const TokenId> ids, Stream& compute, TensorView out) override;
-  std::size_t held_bytes() const override;  // of the device
+  std::size_t held_bytes() const;  // of the device
 
   /// Bytes copied since the start, and the time with a copy under way.
   struct Totals {

@@ -41,7 +41,6 @@ class ResidentWeights final : public WeightSource {
   UnitLease acquire(std::size_t index, Stream& compute) override {
     return lend(index, weights_.unit(index), compute);
   }
-  std::size_t held_bytes() const override { return weights_.bytes() + lookup_.held_bytes(); }
   void abandon_sweep() noexcept override {}
   void embed(std::span<const TokenId> ids, Stream& compute, TensorView out) override {
     lookup_(ids, compute, out);

@@ -79,7 +79,8 @@ class Streamer final : public WeightSource {
   UnitLease acquire(std::size_t index, Stream& compute) override;
   void abandon_sweep() noexcept override;
   void embed(std::span<const TokenId> ids, Stream& compute, TensorView out) override;
-  std::size_t held_bytes() const override;
+
+  std::size_t held_bytes() const;  // in memory: the ring, and what rests
 
   LinkTotals totals() const;
   /// How weights are read, and what that gave in the trial: 0 bytes without one.

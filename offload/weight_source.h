@@ -44,9 +44,6 @@ class WeightSource {
   /// Throws Error if a read failed; the source is then unusable.
   virtual UnitLease acquire(std::size_t index, Stream& compute) = 0;
 
-  /// Bytes of this source held in memory for as long as it lives (resident weights, slabs, slots).
-  virtual std::size_t held_bytes() const = 0;
-
   /// Ends a sweep early (cancel, error): the cycle continues at unit 0, its bookkeeping intact.
   virtual void abandon_sweep() noexcept = 0;
 

@@ -27,7 +27,6 @@ ReadLayout lay_out(std::span<const TensorEntry* const> tensors, std::size_t alig
       throw Error("tensor " + t.name + " lies beyond any file: offset " + std::to_string(t.offset));
     const std::uint64_t begin = t.offset & ~mask, end = t.offset + t.bytes;
     const std::uint64_t aligned_end = (end + mask) & ~mask;
-    layout.useful_bytes += t.bytes;
     Extent* last = layout.extents.empty() ? nullptr : &layout.extents.back();
     if (!last || last->file != t.file || begin > last->offset + last->bytes) {
       layout.extents.push_back({t.file, begin, 0, 0, layout.slab_bytes});

@@ -24,7 +24,6 @@ struct ReadLayout {
   std::vector<std::size_t> slab_at;  // of each tensor, as given: its first byte in the slab; any
                                      // residue, since tensors start at any byte of a file
   std::size_t slab_bytes = 0;        // sum of the extents
-  std::uint64_t useful_bytes = 0;    // what was asked for; the rest is over-read
 };
 
 /// Throws Error if alignment is not a power of two. Tensors may repeat and lie in several files.

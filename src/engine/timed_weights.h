@@ -36,7 +36,6 @@ class TimedWeights final : public WeightSource {
 
   std::span<const Unit> units() const override { return source_->units(); }
   UnitLease acquire(std::size_t index, Stream& compute) override;
-  std::size_t held_bytes() const override { return source_->held_bytes(); }
   void abandon_sweep() noexcept override { source_->abandon_sweep(); }
   void embed(std::span<const TokenId> ids, Stream& compute, TensorView out) override;
 

@@ -67,7 +67,6 @@ class RandomWeights final : public WeightSource {
     if (on_acquire) on_acquire(index);
     return lend(index, weights_[index], compute);
   }
-  std::size_t held_bytes() const override { return 0; }
   void abandon_sweep() noexcept override { ++abandoned; }
   void embed(std::span<const TokenId> ids, Stream& compute, TensorView out) override {
     ids_.assign(ids.begin(), ids.end());
