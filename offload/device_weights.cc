@@ -81,21 +81,17 @@ std::size_t vector_bytes(std::span<const UnitLayout> units) {
 
 }  // namespace
 
-std::size_t DeviceWeights::bytes_needed(const Checkpoint& checkpoint,
-                                        std::span<const UnitLayout> units,
-                                        const Residency& residency, bool table) {
-  std::size_t bytes = vector_bytes(units);
-  for (std::size_t i = 0; i < units.size(); ++i)
-    if (residency.unit[i] == Tier::kDevice) bytes += lay_out_slot(units[i]).bytes;
-  return bytes + (table ? aligned(matrix_bytes(embedding_table(checkpoint))) : 0);
+std::size_t DeviceWeights::bytes_needed(const SweepLayout& sweep, const Residency& residency) {
+  std::size_t bytes = vector_bytes(sweep.units);
+  for (std::size_t i = 0; i < sweep.units.size(); ++i)
+    if (residency.unit[i] == Tier::kDevice) bytes += sweep.units[i].slot.bytes;
+  return bytes + (residency.table == Tier::kDevice ? aligned(matrix_bytes(sweep.embedding)) : 0);
 }
 
-DeviceWeights::DeviceWeights(Device& device, const Checkpoint& checkpoint,
-                             std::span<const UnitLayout> units, const Residency& residency,
-                             bool table, ReadPump& pump, Notes& notes, const LoadProgress& progress,
-                             const std::stop_token& stop)
-    : memory_(device.allocate(bytes_needed(checkpoint, units, residency, table))),
-      units_(units.size()) {
+DeviceWeights::DeviceWeights(Device& device, const SweepLayout& sweep, const Residency& residency,
+                             ReadPump& pump, const Loading& loading)
+    : memory_(device.allocate(bytes_needed(sweep, residency))), units_(sweep.units.size()) {
+  const std::vector<UnitLayout>& units = sweep.units;
   // Where everything goes: what is read as one, then the vectors.
   std::vector<Load> loads;
   std::size_t end = 0, slab_bytes = 0;
@@ -105,8 +101,8 @@ DeviceWeights::DeviceWeights(Device& device, const Checkpoint& checkpoint,
   };
   for (std::size_t i = 0; i < units.size(); ++i) {
     if (residency.unit[i] != Tier::kDevice) continue;
-    const SlotLayout slot = lay_out_slot(units[i]);
-    place_matrices(units[i], slot, memory_.data() + end, units_[i]);
+    const SlotLayout& slot = units[i].slot;
+    place_matrices(units[i], memory_.data() + end, units_[i]);
     Load load;
     for (std::size_t m = 0; m < slot.at.size(); ++m) {
       load.tensors.push_back(&units[i].matrices[m].tensor);
@@ -116,8 +112,8 @@ DeviceWeights::DeviceWeights(Device& device, const Checkpoint& checkpoint,
     end += slot.bytes;
   }
   std::vector<TensorEntry> pieces;
-  if (table) {
-    const TensorEntry& whole = embedding_table(checkpoint);
+  if (residency.table == Tier::kDevice) {
+    const TensorEntry& whole = sweep.embedding;
     table_ = ConstTensorView(memory_.data() + end, whole.dtype, {whole.shape[0], whole.shape[1]});
     pieces = slices(whole, slab_bytes);  // a staging slab is planned to hold a unit
     for (const TensorEntry& piece : pieces) {
@@ -129,12 +125,9 @@ DeviceWeights::DeviceWeights(Device& device, const Checkpoint& checkpoint,
 
   const std::uint64_t all = memory_.bytes();
   std::uint64_t done = 0;
-  const auto check_in = [&](std::uint64_t bytes) {
-    if (stop.stop_requested()) throw Stopped();
-    if (progress) progress(std::min(bytes, all), all);
-  };
+  const auto check_in = [&](std::uint64_t bytes) { loading.check_in(std::min(bytes, all), all); };
   {
-    Loader loader(device, pump, slab_bytes, notes);
+    Loader loader(device, pump, slab_bytes, loading.notes);
     for (const Load& load : loads) {
       loader.run(load, memory_.data(), [&](std::size_t read) { check_in(done + read); });
       for (const TensorEntry* tensor : load.tensors) done += matrix_bytes(*tensor);
@@ -143,8 +136,8 @@ DeviceWeights::DeviceWeights(Device& device, const Checkpoint& checkpoint,
   }
 
   // The vectors come through host memory as f32.
-  const Residency nothing{std::vector<Tier>(units.size(), Tier::kDevice), false};
-  const RestingWeights vectors(device, checkpoint, units, nothing, pump, {}, stop, notes);
+  const RestingWeights vectors(device, sweep, all_resident(sweep, Tier::kDevice), pump,
+                               {loading.notes, {}, loading.stop});
   const auto stream = device.make_stream("load");
   for (std::size_t i = 0; i < units.size(); ++i)
     for (const UnitTensor& vector : units[i].vectors) {

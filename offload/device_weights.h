@@ -15,16 +15,15 @@
 namespace canopy {
 
 /// What stays in the memory of a device that has its own: the matrices of the units of
-/// Tier::kDevice, every unit's vectors, and the embedding table if asked for. Immutable once
-/// loaded.
+/// Tier::kDevice, every unit's vectors, and the embedding table if that is of this tier. Immutable
+/// once loaded.
 class DeviceWeights {
  public:
   /// Reads through the pump into two slabs of pinned memory, one of which is on its way to the
   /// device while the other is read. Throws: Error as the pump does, or if the device is full;
   /// Stopped on request.
-  DeviceWeights(Device& device, const Checkpoint& checkpoint, std::span<const UnitLayout> units,
-                const Residency& residency, bool table, ReadPump& pump, Notes& notes,
-                const LoadProgress& progress, const std::stop_token& stop);
+  DeviceWeights(Device& device, const SweepLayout& sweep, const Residency& residency,
+                ReadPump& pump, const Loading& loading);
 
   /// Of unit i: its vectors [n] f32, and its matrices if they rest here; other fields are empty.
   const UnitWeights& unit(std::size_t i) const { return units_[i]; }
@@ -32,8 +31,7 @@ class DeviceWeights {
   std::size_t bytes() const { return memory_.bytes(); }
 
   /// What bytes() will be. Pure.
-  static std::size_t bytes_needed(const Checkpoint& checkpoint, std::span<const UnitLayout> units,
-                                  const Residency& residency, bool table);
+  static std::size_t bytes_needed(const SweepLayout& sweep, const Residency& residency);
 
  private:
   Buffer memory_;
@@ -50,12 +48,12 @@ class DeviceWeights {
 /// figures may be read from any. A thread of its own takes leases of `host`.
 class UploadedWeights final : public WeightSource {
  public:
-  /// Loads what rests on the device. `host` lends host memory of the same checkpoint: its units of
-  /// Tier::kDevice are never asked for matrices. The trace, if any, gains a span for each unit's
-  /// copy, and must outlive the source.
-  UploadedWeights(Device& device, const Checkpoint& checkpoint, const Residency& residency,
-                  std::unique_ptr<WeightSource> host, Notes& notes, Trace* trace = nullptr,
-                  const LoadProgress& progress = {}, const std::stop_token& stop = {});
+  /// Loads what rests on the device. `host` lends host memory of the same sweep: its units of
+  /// Tier::kDevice are never asked for matrices, and rows of the embedding come from it. The trace,
+  /// if any, gains a span for each unit's copy. It and the sweep must outlive the source.
+  UploadedWeights(Device& device, const SweepLayout& sweep, const Residency& residency,
+                  std::unique_ptr<WeightSource> host, const Loading& loading,
+                  Trace* trace = nullptr);
   ~UploadedWeights() override;
   /// Makes the ring, and begins to fill it: once, when all else that is to be on the device is
   /// there. ring_bytes: at least least_device_ring(). Where the device has less left, after all,

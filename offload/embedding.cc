@@ -80,8 +80,8 @@ void EmbeddingUpload::operator()(std::span<const std::byte* const> rows, Stream&
   compute.record(*copied_);
 }
 
-HostEmbedding::HostEmbedding(Device& device, const Checkpoint& checkpoint, ConstTensorView table)
-    : table_(table), upload_(device, embedding_table(checkpoint)) {}
+HostEmbedding::HostEmbedding(Device& device, const TensorEntry& entry, ConstTensorView table)
+    : table_(table), upload_(device, entry) {}
 
 void HostEmbedding::operator()(std::span<const TokenId> ids, Stream& compute, TensorView out) {
   check_ids(ids, table_.dim(0));
@@ -93,17 +93,16 @@ void HostEmbedding::operator()(std::span<const TokenId> ids, Stream& compute, Te
              });
 }
 
-EmbeddingReader::EmbeddingReader(Device& device, const Checkpoint& checkpoint,
+EmbeddingReader::EmbeddingReader(Device& device, const SweepLayout& sweep,
                                  std::unique_ptr<ReadEngine> engine)
-    : table_(embedding_table(checkpoint)),
+    : table_(sweep.embedding),
       engine_(std::move(engine)),
-      pump_(*engine_, checkpoint.files(), staging_bytes(table_) / EmbeddingUpload::kBatch,
+      pump_(*engine_, sweep.files, staging_bytes(table_) / EmbeddingUpload::kBatch,
             [](std::uint64_t) { return std::string("rows of the embedding table"); }),
       staging_(staging_bytes(table_)),
       upload_(device, table_) {}
 
-std::size_t EmbeddingReader::bytes_needed(const Checkpoint& checkpoint) {
-  const TensorEntry& table = embedding_table(checkpoint);
+std::size_t EmbeddingReader::bytes_needed(const TensorEntry& table) {
   return staging_bytes(table) + EmbeddingUpload::bytes_needed(table);
 }
 

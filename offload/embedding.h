@@ -7,7 +7,7 @@
 #include "kernels/ops.h"
 #include "offload/io/read_engine.h"
 #include "offload/io/read_pump.h"
-#include "src/checkpoint/checkpoint.h"
+#include "offload/unit_layout.h"
 #include "src/machine/host_slab.h"
 
 namespace canopy {
@@ -60,7 +60,7 @@ class EmbeddingUpload {
 /// thread at a time.
 class HostEmbedding {
  public:
-  HostEmbedding(Device& device, const Checkpoint& checkpoint, ConstTensorView table);
+  HostEmbedding(Device& device, const TensorEntry& entry, ConstTensorView table);
   void operator()(std::span<const TokenId> ids, Stream& compute, TensorView out);
   std::size_t held_bytes() const { return upload_.held_bytes(); }
 
@@ -73,15 +73,15 @@ class HostEmbedding {
 /// One thread at a time.
 class EmbeddingReader {
  public:
-  /// `engine` was opened on the checkpoint's files. Throws Error if memory is short.
-  EmbeddingReader(Device& device, const Checkpoint& checkpoint, std::unique_ptr<ReadEngine> engine);
+  /// `engine` was opened on the sweep's files. Throws Error if memory is short.
+  EmbeddingReader(Device& device, const SweepLayout& sweep, std::unique_ptr<ReadEngine> engine);
 
   /// As EmbeddingLookup's; blocks until the rows were read. Throws Error if a read failed.
   void operator()(std::span<const TokenId> ids, Stream& compute, TensorView out);
 
   std::uint64_t disk_bytes() const { return pump_.disk_bytes(); }  // since construction
   std::size_t held_bytes() const { return staging_.size() + upload_.held_bytes(); }
-  static std::size_t bytes_needed(const Checkpoint& checkpoint);  // what held_bytes() will be
+  static std::size_t bytes_needed(const TensorEntry& table);  // what held_bytes() will be
 
  private:
   const TensorEntry table_;

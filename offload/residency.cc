@@ -53,24 +53,25 @@ void keep_one_below(const Spread& spread, std::vector<Tier>& tiers) {
 
 }  // namespace
 
-Residency none_resident(std::span<const UnitLayout> units) {
-  return {std::vector<Tier>(units.size(), Tier::kDisk), false};
+Residency none_resident(const SweepLayout& sweep) {
+  return {std::vector<Tier>(sweep.units.size(), Tier::kDisk), Tier::kDisk};
 }
 
-Residency all_resident(std::span<const UnitLayout> units) {
-  return {std::vector<Tier>(units.size(), Tier::kHost), true};
+Residency all_resident(const SweepLayout& sweep, Tier tier) {
+  return {std::vector<Tier>(sweep.units.size(), tier), tier};
 }
 
-Residency spread_resident(const Checkpoint& checkpoint, std::span<const UnitLayout> units,
-                          std::size_t bytes, std::span<const Tier> on_device) {
-  Residency residency = none_resident(units);
+Residency spread_resident(const SweepLayout& sweep, std::size_t bytes,
+                          std::span<const Tier> on_device) {
+  const std::vector<UnitLayout>& units = sweep.units;
+  Residency residency = none_resident(sweep);
   std::vector<bool> open(units.size(), true);
   for (std::size_t i = 0; i < on_device.size(); ++i)
     if (on_device[i] == Tier::kDevice) {
       residency.unit[i] = Tier::kDevice;
       open[i] = false;
     }
-  if (checkpoint.config().tied_head) {
+  if (sweep.config.tied_head) {
     std::size_t head = 0;
     for (const UnitLayout& unit : units)
       if (unit.unit.part == Part::kHead) head += unit.read.slab_bytes;
@@ -80,7 +81,7 @@ Residency spread_resident(const Checkpoint& checkpoint, std::span<const UnitLayo
           residency.unit[i] = Tier::kHost;
           open[i] = false;
         }
-      residency.table = true;
+      residency.table = Tier::kHost;
       bytes -= head;
     }
   }
@@ -92,43 +93,47 @@ Residency spread_resident(const Checkpoint& checkpoint, std::span<const UnitLayo
   return residency;
 }
 
-Residency spread_on_device(std::span<const UnitLayout> units, std::size_t bytes) {
-  Residency residency = all_resident(units);
+Residency spread_on_device(const SweepLayout& sweep, std::size_t bytes) {
+  const std::vector<UnitLayout>& units = sweep.units;
+  Residency residency = all_resident(sweep);
   const std::vector<bool> open(units.size(), true);
   std::vector<std::size_t> sizes;
-  for (const UnitLayout& unit : units) sizes.push_back(lay_out_slot(unit).bytes);
+  for (const UnitLayout& unit : units) sizes.push_back(unit.slot.bytes);
   const Spread spread{sizes, open, Tier::kDevice, Tier::kHost};
   spread.fill(bytes, residency.unit);
   keep_one_below(spread, residency.unit);
   return residency;
 }
 
-std::size_t travelling_bytes(std::span<const UnitLayout> units, const Residency& residency) {
+std::size_t travelling_bytes(const SweepLayout& sweep, const Residency& residency) {
+  const std::vector<UnitLayout>& units = sweep.units;
   std::size_t bytes = 0;
   for (std::size_t i = 0; i < units.size(); ++i)
     if (residency.unit[i] == Tier::kDisk) bytes += units[i].read.slab_bytes;
   return bytes;
 }
 
-std::size_t least_ring(std::span<const UnitLayout> units, const Residency& residency) {
+std::size_t least_ring(const SweepLayout& sweep, const Residency& residency) {
+  const std::vector<UnitLayout>& units = sweep.units;
   std::size_t largest = 0;
   for (std::size_t i = 0; i < units.size(); ++i)
     if (residency.unit[i] == Tier::kDisk) largest = std::max(largest, units[i].read.slab_bytes);
   return 2 * largest;
 }
 
-std::size_t uploaded_bytes(std::span<const UnitLayout> units, const Residency& residency) {
+std::size_t uploaded_bytes(const SweepLayout& sweep, const Residency& residency) {
+  const std::vector<UnitLayout>& units = sweep.units;
   std::size_t bytes = 0;
   for (std::size_t i = 0; i < units.size(); ++i)
-    if (residency.unit[i] != Tier::kDevice) bytes += lay_out_slot(units[i]).bytes;
+    if (residency.unit[i] != Tier::kDevice) bytes += units[i].slot.bytes;
   return bytes;
 }
 
-std::size_t least_device_ring(std::span<const UnitLayout> units, const Residency& residency) {
+std::size_t least_device_ring(const SweepLayout& sweep, const Residency& residency) {
+  const std::vector<UnitLayout>& units = sweep.units;
   std::size_t largest = 0;
   for (std::size_t i = 0; i < units.size(); ++i)
-    if (residency.unit[i] != Tier::kDevice)
-      largest = std::max(largest, lay_out_slot(units[i]).bytes);
+    if (residency.unit[i] != Tier::kDevice) largest = std::max(largest, units[i].slot.bytes);
   return 2 * largest;
 }
 

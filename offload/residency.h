@@ -13,33 +13,33 @@ namespace canopy {
 enum class Tier : std::uint8_t { kDisk, kHost, kDevice };
 
 struct Residency {
-  std::vector<Tier> unit;  // of the sweep
-  bool table = false;      // the embedding table rests; else its rows are read when they are needed
+  std::vector<Tier> unit;    // of the sweep
+  Tier table = Tier::kDisk;  // of the embedding: from disk, rows are read when they are needed
 };
 
 /// All on disk but the vectors.
-Residency none_resident(std::span<const UnitLayout> units);
-/// Everything in memory.
-Residency all_resident(std::span<const UnitLayout> units);
+Residency none_resident(const SweepLayout& sweep);
+/// Everything in host memory, or in that of the device.
+Residency all_resident(const SweepLayout& sweep, Tier tier = Tier::kHost);
 /// As many bytes of units as `bytes` can hold (to within one unit), spread evenly over the sweep:
 /// while units that rest are computed, others must be arriving, and a ring holds few of them. A
 /// head that is also the embedding table rests first, where it takes no more than half: its rows
 /// are then at hand too. Units that are `on_device` stay there. One of the others is read in any
 /// case.
-Residency spread_resident(const Checkpoint& checkpoint, std::span<const UnitLayout> units,
-                          std::size_t bytes, std::span<const Tier> on_device = {});
+Residency spread_resident(const SweepLayout& sweep, std::size_t bytes,
+                          std::span<const Tier> on_device = {});
 /// As many bytes of units on a device with memory of its own as `bytes` can hold, spread likewise;
 /// all others, and the table, in host memory. One unit travels in any case.
-Residency spread_on_device(std::span<const UnitLayout> units, std::size_t bytes);
+Residency spread_on_device(const SweepLayout& sweep, std::size_t bytes);
 
 /// Bytes that are read in one sweep.
-std::size_t travelling_bytes(std::span<const UnitLayout> units, const Residency& residency);
+std::size_t travelling_bytes(const SweepLayout& sweep, const Residency& residency);
 /// The least ring that reads one such unit while another is in use: twice the largest.
-std::size_t least_ring(std::span<const UnitLayout> units, const Residency& residency);
+std::size_t least_ring(const SweepLayout& sweep, const Residency& residency);
 
 /// Bytes that go to the device in one sweep.
-std::size_t uploaded_bytes(std::span<const UnitLayout> units, const Residency& residency);
+std::size_t uploaded_bytes(const SweepLayout& sweep, const Residency& residency);
 /// The least device ring that brings one unit while another is in use.
-std::size_t least_device_ring(std::span<const UnitLayout> units, const Residency& residency);
+std::size_t least_device_ring(const SweepLayout& sweep, const Residency& residency);
 
 }  // namespace canopy

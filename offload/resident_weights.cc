@@ -12,13 +12,13 @@ namespace canopy {
 
 namespace {
 
-/// Reads a checkpoint once.
+/// Reads a model once.
 class Reading {
  public:
-  Reading(const Checkpoint& checkpoint, Notes& notes)
-      : engine_(make_read_engine(checkpoint.files(), {}, {}, notes)),
-        pump_(*engine_, checkpoint.files(), std::size_t{1} << 20,
-              [&](std::uint64_t) { return "the weights of " + checkpoint.root().string(); }) {}
+  Reading(const SweepLayout& sweep, Notes& notes)
+      : engine_(make_read_engine(sweep.files, {}, {}, notes)),
+        pump_(*engine_, sweep.files, std::size_t{1} << 20,
+              [&](std::uint64_t) { return "the weights of " + sweep.root.string(); }) {}
   ReadPump& pump() { return pump_; }
 
  private:
@@ -32,9 +32,9 @@ template <class Weights, class Lookup>
 class ResidentWeights final : public WeightSource {
  public:
   template <class MakeLookup>
-  ResidentWeights(std::span<const UnitLayout> layouts, Weights weights, const MakeLookup& lookup)
+  ResidentWeights(const SweepLayout& sweep, Weights weights, const MakeLookup& lookup)
       : weights_(std::move(weights)), lookup_(lookup(weights_.table())) {
-    for (const UnitLayout& layout : layouts) units_.push_back(layout.unit);
+    for (const UnitLayout& layout : sweep.units) units_.push_back(layout.unit);
   }
 
   std::span<const Unit> units() const override { return units_; }
@@ -55,63 +55,48 @@ class ResidentWeights final : public WeightSource {
 };
 
 template <class Lookup, class Weights, class MakeLookup>
-std::unique_ptr<WeightSource> resident(std::span<const UnitLayout> layouts, Weights weights,
+std::unique_ptr<WeightSource> resident(const SweepLayout& sweep, Weights weights,
                                        const MakeLookup& lookup) {
-  return std::make_unique<ResidentWeights<Weights, Lookup>>(layouts, std::move(weights), lookup);
-}
-
-Residency all_on_device(std::span<const UnitLayout> units) {
-  return {std::vector<Tier>(units.size(), Tier::kDevice), false};
+  return std::make_unique<ResidentWeights<Weights, Lookup>>(sweep, std::move(weights), lookup);
 }
 
 }  // namespace
 
-std::unique_ptr<WeightSource> load_resident(Device& device, const Checkpoint& checkpoint,
-                                            Notes& notes, const LoadProgress& progress,
-                                            std::stop_token stop) {
-  return in_context("loading " + checkpoint.root().string(), [&] {
-    const std::vector<UnitLayout> units = lay_out_units(checkpoint, kReadAlignment);
-    Reading reading(checkpoint, notes);
+std::unique_ptr<WeightSource> load_resident(Device& device, const SweepLayout& sweep,
+                                            const Loading& loading) {
+  return in_context("loading " + sweep.root.string(), [&] {
+    Reading reading(sweep, loading.notes);
     const auto lookup = [&](ConstTensorView table) { return EmbeddingLookup(device, table); };
     if (device.shares_host_memory())
       return resident<EmbeddingLookup>(
-          units,
-          RestingWeights(device, checkpoint, units, all_resident(units), reading.pump(), progress,
-                         std::move(stop), notes),
+          sweep, RestingWeights(device, sweep, all_resident(sweep), reading.pump(), loading),
           lookup);
-    return resident<EmbeddingLookup>(units,
-                                     DeviceWeights(device, checkpoint, units, all_on_device(units),
-                                                   true, reading.pump(), notes, progress, stop),
-                                     lookup);
+    return resident<EmbeddingLookup>(
+        sweep,
+        DeviceWeights(device, sweep, all_resident(sweep, Tier::kDevice), reading.pump(), loading),
+        lookup);
   });
 }
 
-std::size_t resident_bytes(const Checkpoint& checkpoint) {
-  const std::vector<UnitLayout> units = lay_out_units(checkpoint, kReadAlignment);
-  return RestingWeights::bytes_needed(checkpoint, units, all_resident(units)) +
+std::size_t resident_bytes(const SweepLayout& sweep) {
+  return RestingWeights::bytes_needed(sweep, all_resident(sweep)) + EmbeddingLookup::bytes_needed();
+}
+
+std::size_t device_resident_bytes(const SweepLayout& sweep) {
+  return DeviceWeights::bytes_needed(sweep, all_resident(sweep, Tier::kDevice)) +
          EmbeddingLookup::bytes_needed();
 }
 
-std::size_t device_resident_bytes(const Checkpoint& checkpoint) {
-  const std::vector<UnitLayout> units = lay_out_units(checkpoint, kReadAlignment);
-  return DeviceWeights::bytes_needed(checkpoint, units, all_on_device(units), true) +
-         EmbeddingLookup::bytes_needed();
-}
-
-std::unique_ptr<WeightSource> load_on_host(Device& device, const Checkpoint& checkpoint,
-                                           const Residency& residency, Notes& notes,
-                                           const MemoryNode& on, const LoadProgress& progress,
-                                           std::stop_token stop) {
-  return in_context("loading " + checkpoint.root().string(), [&] {
-    const std::vector<UnitLayout> units = lay_out_units(checkpoint, kReadAlignment);
-    require(travelling_bytes(units, residency) == 0 && residency.table,
+std::unique_ptr<WeightSource> load_on_host(Device& device, const SweepLayout& sweep,
+                                           const Residency& residency, const Loading& loading,
+                                           const MemoryNode& on) {
+  return in_context("loading " + sweep.root.string(), [&] {
+    require(travelling_bytes(sweep, residency) == 0 && residency.table == Tier::kHost,
             "units on disk take a streamer");
-    Reading reading(checkpoint, notes);
+    Reading reading(sweep, loading.notes);
     return resident<HostEmbedding>(
-        units,
-        RestingWeights(device, checkpoint, units, residency, reading.pump(), progress,
-                       std::move(stop), notes, on),
-        [&](ConstTensorView table) { return HostEmbedding(device, checkpoint, table); });
+        sweep, RestingWeights(device, sweep, residency, reading.pump(), loading, on),
+        [&](ConstTensorView table) { return HostEmbedding(device, sweep.embedding, table); });
   });
 }
 

@@ -15,14 +15,14 @@ constexpr std::size_t kVectorAlignment = 64;  // a cache line
 
 /// Matrices of the units that rest, in sweep order, then the embedding table if it does: a tied
 /// head shares its bytes, because extents that overlap are read as one.
-std::vector<const TensorEntry*> resting_matrices(const Checkpoint& checkpoint,
-                                                 std::span<const UnitLayout> units,
+std::vector<const TensorEntry*> resting_matrices(const SweepLayout& sweep,
                                                  const Residency& residency) {
+  const std::vector<UnitLayout>& units = sweep.units;
   std::vector<const TensorEntry*> tensors;
   for (std::size_t i = 0; i < units.size(); ++i)
     if (residency.unit[i] == Tier::kHost)
       for (const UnitTensor& matrix : units[i].matrices) tensors.push_back(&matrix.tensor);
-  if (residency.table) tensors.push_back(&embedding_table(checkpoint));
+  if (residency.table == Tier::kHost) tensors.push_back(&sweep.embedding);
   return tensors;
 }
 
@@ -49,34 +49,28 @@ VectorPlan plan_vectors(std::span<const UnitLayout> units) {
 
 }  // namespace
 
-std::size_t RestingWeights::bytes_needed(const Checkpoint& checkpoint,
-                                         std::span<const UnitLayout> units,
-                                         const Residency& residency) {
-  return lay_out(resting_matrices(checkpoint, units, residency), kReadAlignment).slab_bytes +
-         plan_vectors(units).bytes;
+std::size_t RestingWeights::bytes_needed(const SweepLayout& sweep, const Residency& residency) {
+  return lay_out(resting_matrices(sweep, residency), kReadAlignment).slab_bytes +
+         plan_vectors(sweep.units).bytes;
 }
 
-RestingWeights::RestingWeights(Device& device, const Checkpoint& checkpoint,
-                               std::span<const UnitLayout> units, const Residency& residency,
-                               ReadPump& pump, const LoadProgress& progress, std::stop_token stop,
-                               Notes& notes, const MemoryNode& on)
-    : units_(units.size()) {
-  const std::vector<const TensorEntry*> matrices = resting_matrices(checkpoint, units, residency);
+RestingWeights::RestingWeights(Device& device, const SweepLayout& sweep, const Residency& residency,
+                               ReadPump& pump, const Loading& loading, const MemoryNode& on)
+    : units_(sweep.units.size()) {
+  const std::vector<UnitLayout>& units = sweep.units;
+  const std::vector<const TensorEntry*> matrices = resting_matrices(sweep, residency);
   const ReadLayout layout = lay_out(matrices, kReadAlignment);
   matrices_ = HostSlab(layout.slab_bytes, on, Touch::kAsFilled);
   const VectorPlan vectors = plan_vectors(units);
   vectors_ = HostSlab(vectors.bytes);
 
   const std::uint64_t all = layout.slab_bytes + vectors.bytes;
-  const auto check_in = [&](std::size_t done) {
-    if (stop.stop_requested()) throw Stopped();
-    if (progress) progress(done, all);
-  };
+  const auto check_in = [&](std::size_t done) { loading.check_in(done, all); };
   // Locked as they are filled: the pages are there, and who waits sees both go on.
   pins_ = SlabPins(device, matrices_.bytes());
   const auto lock_up_to = [&](std::size_t done) {
     check_in(done);
-    while (pins_.lock_next(done, notes)) check_in(done);
+    while (pins_.lock_next(done, loading.notes)) check_in(done);
   };
   read_all(pump, layout, matrices_.data(), lock_up_to);
   lock_up_to(matrices_.size());
@@ -89,7 +83,7 @@ RestingWeights::RestingWeights(Device& device, const Checkpoint& checkpoint,
   for (std::size_t i = 0; i < units.size(); ++i)
     if (residency.unit[i] == Tier::kHost)
       for (const UnitTensor& of_unit : units[i].matrices) units_[i].*of_unit.field = next_matrix();
-  if (residency.table) table_ = next_matrix();
+  if (residency.table == Tier::kHost) table_ = next_matrix();
 
   // Vectors are small and far apart. Staging a few at a time keeps the detour small.
   constexpr std::size_t kBatch = 64;

@@ -1,14 +1,10 @@
 #pragma once
 #include <cstddef>
-#include <functional>
-#include <span>
-#include <stop_token>
-#include <string>
-#include <utility>
 #include <vector>
 
 #include "offload/io/read_pump.h"
 #include "offload/io/slab_pins.h"
+#include "offload/loading.h"
 #include "offload/residency.h"
 #include "offload/unit_layout.h"
 #include "offload/weight_source.h"
@@ -16,19 +12,15 @@
 
 namespace canopy {
 
-using LoadProgress = std::function<void(std::uint64_t done_bytes, std::uint64_t all_bytes)>;
-
 /// The weights that stay in host memory for a whole run.
 /// Immutable once loaded.
 class RestingWeights {
  public:
   /// Reads them through the pump, in file order; beside them, one unit's vectors are held for a
-  /// moment. The matrices are locked for copies to the device, and lie `on` a NUMA
-  /// node while it has room. Throws: Error as the pump does;
-  /// Stopped on request.
-  RestingWeights(Device& device, const Checkpoint& checkpoint, std::span<const UnitLayout> units,
-                 const Residency& residency, ReadPump& pump, const LoadProgress& progress,
-                 std::stop_token stop, Notes& notes, const MemoryNode& on = {});
+  /// moment. The matrices are locked for copies to the device, and lie `on` a NUMA node while it
+  /// has room. Throws: Error as the pump does; Stopped on request.
+  RestingWeights(Device& device, const SweepLayout& sweep, const Residency& residency,
+                 ReadPump& pump, const Loading& loading, const MemoryNode& on = {});
 
   /// Of unit i: its vectors [n] f32, and its matrices if they rest; other fields are empty.
   const UnitWeights& unit(std::size_t i) const { return units_[i]; }
@@ -36,8 +28,7 @@ class RestingWeights {
   std::size_t bytes() const { return matrices_.size() + vectors_.size(); }
 
   /// What bytes() will be. Pure.
-  static std::size_t bytes_needed(const Checkpoint& checkpoint, std::span<const UnitLayout> units,
-                                  const Residency& residency);
+  static std::size_t bytes_needed(const SweepLayout& sweep, const Residency& residency);
 
  private:
   HostSlab matrices_, vectors_;

@@ -29,19 +29,17 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 /// The units that travel, in the order of the sweep.
-std::vector<std::size_t> travelling(std::span<const UnitLayout> layouts,
-                                    const Residency& residency) {
-  require(residency.unit.size() == layouts.size(), "a residency says of each unit where it is");
+std::vector<std::size_t> travelling(const SweepLayout& sweep, const Residency& residency) {
+  require(residency.unit.size() == sweep.units.size(), "a residency says of each unit where it is");
   std::vector<std::size_t> indices;
-  for (std::size_t i = 0; i < layouts.size(); ++i)
+  for (std::size_t i = 0; i < sweep.units.size(); ++i)
     if (residency.unit[i] == Tier::kDisk) indices.push_back(i);
   require(!indices.empty(), "every unit rests in memory: there is nothing to stream");
   return indices;
 }
 
-std::size_t checked_ring(std::span<const UnitLayout> layouts, const Residency& residency,
-                         std::size_t bytes) {
-  const std::size_t least = least_ring(layouts, residency);
+std::size_t checked_ring(const SweepLayout& sweep, const Residency& residency, std::size_t bytes) {
+  const std::size_t least = least_ring(sweep, residency);
   if (bytes < least)
     throw Error("a ring of " + std::to_string(bytes) +
                 " bytes cannot read one unit while another is in use: it needs " +
@@ -82,13 +80,12 @@ struct Streamer::Impl {
     std::unique_ptr<Event> last_use;  // on the compute stream
   };
 
-  Impl(Device& device, const Checkpoint& checkpoint, const Residency& residency,
+  Impl(Device& device, const SweepLayout& swept, const Residency& residency,
        const StreamerOptions& options, const LoadProgress& progress, const std::stop_token& stop);
   ~Impl();
 
-  LinkSample choose_way(const Checkpoint& checkpoint, const StreamerOptions& options) const;
-  std::unique_ptr<ReadEngine> make_engine(const Checkpoint& checkpoint,
-                                          const StreamerOptions& options,
+  LinkSample choose_way(const StreamerOptions& options) const;
+  std::unique_ptr<ReadEngine> make_engine(const StreamerOptions& options,
                                           std::span<const std::span<std::byte>> slabs);
   // The reader's thread.
   void read_in_cycle();
@@ -112,8 +109,7 @@ struct Streamer::Impl {
   void rethrow_failure(std::size_t index) const;
   LinkTotals totals() const;
 
-  const std::vector<std::filesystem::path> files;
-  const std::vector<UnitLayout> layouts;
+  const SweepLayout& sweep;
   const std::vector<std::size_t> travel;  // the units that do, ascending; the others rest
   std::vector<Unit> units;
   Notes notes;
@@ -135,7 +131,7 @@ struct Streamer::Impl {
   std::vector<Slot> slots;
   std::uint64_t first = 0, taken = 0, next = 0;
   std::size_t next_read = 0;  // into `travel`: the unit that slot `next` will hold
-  LeaseTurn turn{layouts.size()};
+  LeaseTurn turn{sweep.units.size()};
   bool stopping = false;
   std::exception_ptr failure;
   Clock::duration busy{}, stall{}, checking{};
@@ -148,38 +144,37 @@ struct Streamer::Impl {
   std::thread reader;
 };
 
-Streamer::Impl::Impl(Device& device, const Checkpoint& checkpoint, const Residency& residency,
+Streamer::Impl::Impl(Device& device, const SweepLayout& swept, const Residency& residency,
                      const StreamerOptions& options, const LoadProgress& progress,
                      const std::stop_token& stop)
-    : files(checkpoint.files()),
-      layouts(lay_out_units(checkpoint, kReadAlignment)),
-      travel(travelling(layouts, residency)),
-      watch(files),
-      ring(checked_ring(layouts, residency, options.ring_bytes), options.ring_node),
-      way(choose_way(checkpoint, options)),
+    : sweep(swept),
+      travel(travelling(sweep, residency)),
+      watch(sweep.files),
+      ring(checked_ring(sweep, residency, options.ring_bytes), options.ring_node),
+      way(choose_way(options)),
       pins(device, ring.bytes()),
-      engine(make_engine(checkpoint, options, std::array{ring.bytes()})),
-      pump(*engine, files, way.read_bytes,
+      engine(make_engine(options, std::array{ring.bytes()})),
+      pump(*engine, sweep.files, way.read_bytes,
            [this](std::uint64_t owner) {
              return owner == kAtRest ? std::string("the weights that rest in memory")
                                      : describe(units[slot(owner).unit]);
            }),
-      resting(device, checkpoint, layouts, residency, pump, progress, stop, notes,
+      resting(device, sweep, residency, pump, {notes, progress, stop},
               device.shares_host_memory() ? MemoryNode() : options.ring_node),
       reader_cpus(options.reader_cpus),
       trace(options.trace) {
   while (pins.lock_next(ring.size(), notes))
     if (stop.stop_requested()) throw Stopped();
-  if (residency.table && device.shares_host_memory()) {
+  if (residency.table != Tier::kHost) {
+    row_reader.emplace(device, sweep, make_engine(options, {}));
+  } else if (device.shares_host_memory()) {
     lookup.emplace(device, resting.table());
-  } else if (residency.table) {
-    host_lookup.emplace(device, checkpoint, resting.table());
   } else {
-    row_reader.emplace(device, checkpoint, make_engine(checkpoint, options, {}));
+    host_lookup.emplace(device, sweep.embedding, resting.table());
   }
-  for (const UnitLayout& layout : layouts) units.push_back(layout.unit);
+  for (const UnitLayout& layout : sweep.units) units.push_back(layout.unit);
   std::size_t least = ring.size();
-  for (const std::size_t i : travel) least = std::min(least, layouts[i].read.slab_bytes);
+  for (const std::size_t i : travel) least = std::min(least, sweep.units[i].read.slab_bytes);
   slots.resize(ring.size() / least + 1);  // the newest may lie over older ones
   for (Slot& slot : slots) slot.last_use = device.make_event();
   if (options.checksums) checksums.resize(units.size());
@@ -198,18 +193,16 @@ Streamer::Impl::~Impl() {
   for (const Slot& slot : slots) wait_quietly(*slot.last_use);
 }
 
-LinkSample Streamer::Impl::choose_way(const Checkpoint& checkpoint,
-                                      const StreamerOptions& options) const {
+LinkSample Streamer::Impl::choose_way(const StreamerOptions& options) const {
   if (!options.trial) return {options.read_bytes, options.queue_depth};
   Notes same;  // the engine that reads weights says it again
-  return LinkProbe(largest_file(checkpoint), ring.bytes(), options.direct, options.io_uring)
+  return LinkProbe(largest_file(sweep.files), ring.bytes(), options.direct, options.io_uring)
       .best(options.trial->rounds, options.trial->round, same);
 }
 
 std::unique_ptr<ReadEngine> Streamer::Impl::make_engine(
-    const Checkpoint& checkpoint, const StreamerOptions& options,
-    std::span<const std::span<std::byte>> slabs) {
-  auto made = make_read_engine(checkpoint.files(), slabs,
+    const StreamerOptions& options, std::span<const std::span<std::byte>> slabs) {
+  auto made = make_read_engine(sweep.files, slabs,
                                {way.queue_depth, options.direct, options.io_uring}, notes);
   return options.wrap_engine ? options.wrap_engine(std::move(made)) : std::move(made);
 }
@@ -264,7 +257,7 @@ Streamer::Impl::Admission Streamer::Impl::admit() {
 
 /// The next unit gets its place, which older ones may still hold; false if it has none yet.
 bool Streamer::Impl::make_slot() {
-  const std::size_t bytes = layouts[travel[next_read]].read.slab_bytes;
+  const std::size_t bytes = sweep.units[travel[next_read]].read.slab_bytes;
   const bool none = first == next;
   const auto begin = place_in_ring(ring.size(), none ? nullptr : &slot(first).at,
                                    none ? nullptr : &slot(next - 1).at, bytes);
@@ -293,7 +286,7 @@ bool Streamer::Impl::queue_reads(Slot& newest) {
     if (newest.missing == 0) newest.state = State::kReturned;
     return true;
   }
-  const ReadLayout& read = layouts[newest.unit].read;
+  const ReadLayout& read = sweep.units[newest.unit].read;
   const std::size_t ready = pump.cut_before(
       read.extents, free_of(newest.at, first + 1 == next ? nullptr : &slot(first).at));
   if (ready == newest.queued) return false;
@@ -338,7 +331,7 @@ bool Streamer::Impl::deliver(std::span<const ReadPump::Arrival> arrivals) {
 
 /// Throws unless the bytes of a unit that has just arrived are those of the start.
 void Streamer::Impl::expect_unchanged(const Slot& slot) {
-  const std::vector<Extent>& extents = layouts[slot.unit].read.extents;
+  const std::vector<Extent>& extents = sweep.units[slot.unit].read.extents;
   for (const Extent& extent : extents) watch.check(extent.file);
   if (checksums.empty()) return;
   std::optional<std::uint64_t>& first = checksums[slot.unit];
@@ -346,8 +339,9 @@ void Streamer::Impl::expect_unchanged(const Slot& slot) {
   if (*first == slot.checksum) return;
   std::string places;
   for (const Extent& extent : extents)
-    places += (places.empty() ? "" : ", ") + files[static_cast<std::size_t>(extent.file)].string() +
-              " bytes " + std::to_string(extent.offset) + " to " +
+    places += (places.empty() ? "" : ", ") +
+              sweep.files[static_cast<std::size_t>(extent.file)].string() + " bytes " +
+              std::to_string(extent.offset) + " to " +
               std::to_string(extent.offset + extent.needed);
   throw Error(describe(units[slot.unit]) + " is not what it was when it was first read (" + places +
               "): the disk or the memory is failing, or the file was overwritten; see dmesg, and "
@@ -374,7 +368,7 @@ UnitWeights Streamer::Impl::take(std::size_t index) {
     stall += Clock::now() - start;
     rethrow_failure(index);
     Slot& mine = slot(taken);
-    const UnitLayout& layout = layouts[index];
+    const UnitLayout& layout = sweep.units[index];
     for (std::size_t i = 0; i < layout.matrices.size(); ++i) {
       const TensorEntry& t = layout.matrices[i].tensor;
       weights.*layout.matrices[i].field = ConstTensorView(
@@ -438,11 +432,11 @@ LinkTotals Streamer::Impl::totals() const {
           busy + (busy_since ? Clock::now() - *busy_since : Clock::duration{}), stall, checking};
 }
 
-Streamer::Streamer(Device& device, const Checkpoint& checkpoint, const Residency& residency,
+Streamer::Streamer(Device& device, const SweepLayout& sweep, const Residency& residency,
                    const StreamerOptions& options, const LoadProgress& progress,
                    std::stop_token stop)
-    : impl_(in_context("opening " + checkpoint.root().string() + " for streaming", [&] {
-        return std::make_unique<Impl>(device, checkpoint, residency, options, progress, stop);
+    : impl_(in_context("opening " + sweep.root.string() + " for streaming", [&] {
+        return std::make_unique<Impl>(device, sweep, residency, options, progress, stop);
       })) {}
 
 Streamer::~Streamer() = default;
@@ -483,11 +477,10 @@ LinkTotals Streamer::totals() const {
 const LinkSample& Streamer::way() const { return impl_->way; }
 const Notes& Streamer::notes() const { return impl_->notes; }
 
-std::size_t Streamer::resting_bytes(const Checkpoint& checkpoint, std::span<const UnitLayout> units,
-                                    const Residency& residency) {
-  return RestingWeights::bytes_needed(checkpoint, units, residency) +
-         (residency.table ? EmbeddingLookup::bytes_needed()
-                          : EmbeddingReader::bytes_needed(checkpoint));
+std::size_t Streamer::resting_bytes(const SweepLayout& sweep, const Residency& residency) {
+  return RestingWeights::bytes_needed(sweep, residency) +
+         (residency.table == Tier::kHost ? EmbeddingLookup::bytes_needed()
+                                         : EmbeddingReader::bytes_needed(sweep.embedding));
 }
 
 }  // namespace canopy

@@ -13,7 +13,6 @@
 #include "offload/weight_source.h"
 #include "src/base/trace.h"
 #include "src/base/types.h"
-#include "src/checkpoint/checkpoint.h"
 #include "src/machine/topology.h"
 
 namespace canopy {
@@ -64,10 +63,10 @@ struct LinkTotals {
 /// own owns the ReadEngine.
 class Streamer final : public WeightSource {
  public:
-  /// Reads what rests in memory, then starts the reader.
+  /// Reads what rests in memory, then starts the reader. The sweep must outlive the streamer.
   /// Throws: Error if nothing is read from disk, the ring is too small, memory is short or a read
   /// fails; Stopped on request.
-  Streamer(Device& device, const Checkpoint& checkpoint, const Residency& residency,
+  Streamer(Device& device, const SweepLayout& sweep, const Residency& residency,
            const StreamerOptions& options, const LoadProgress& progress = {},
            std::stop_token stop = {});
   ~Streamer() override;  // stops the reader, drains reads, waits for leased work, frees slabs
@@ -88,8 +87,7 @@ class Streamer final : public WeightSource {
   const Notes& notes() const;
 
   /// What held_bytes() is beside the ring. Pure: opens nothing.
-  static std::size_t resting_bytes(const Checkpoint& checkpoint, std::span<const UnitLayout> units,
-                                   const Residency& residency);
+  static std::size_t resting_bytes(const SweepLayout& sweep, const Residency& residency);
 
  private:
   void give_back(std::size_t index, Stream& compute) noexcept override;
@@ -98,21 +96,18 @@ class Streamer final : public WeightSource {
 };
 
 /// Everything where the device computes on it, loaded once through direct reads: the draft model's
-/// source. Notes gains each fallback taken. Throws: Error as the Streamer's constructor does;
-/// Stopped on request. The source must outlive all work queued on its leases.
-std::unique_ptr<WeightSource> load_resident(Device& device, const Checkpoint& checkpoint,
-                                            Notes& notes, const LoadProgress& progress = {},
-                                            std::stop_token stop = {});
-std::size_t resident_bytes(const Checkpoint& checkpoint);  // what load_resident holds on a CPU
-std::size_t device_resident_bytes(const Checkpoint& checkpoint);  // and on other devices
+/// source. Throws: Error as the Streamer's constructor does; Stopped on request. The source must
+/// outlive all work queued on its leases.
+std::unique_ptr<WeightSource> load_resident(Device& device, const SweepLayout& sweep,
+                                            const Loading& loading);
+std::size_t resident_bytes(const SweepLayout& sweep);         // what load_resident holds on a CPU
+std::size_t device_resident_bytes(const SweepLayout& sweep);  // and on other devices
 
 /// For a device with memory of its own: lends from host memory what the residency does not keep on
 /// the device, which nothing of may be on disk; it lies `on` a NUMA node while that has room. As
 /// load_resident in all else.
-std::unique_ptr<WeightSource> load_on_host(Device& device, const Checkpoint& checkpoint,
-                                           const Residency& residency, Notes& notes,
-                                           const MemoryNode& on = {},
-                                           const LoadProgress& progress = {},
-                                           std::stop_token stop = {});
+std::unique_ptr<WeightSource> load_on_host(Device& device, const SweepLayout& sweep,
+                                           const Residency& residency, const Loading& loading,
+                                           const MemoryNode& on = {});
 
 }  // namespace canopy

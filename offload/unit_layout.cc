@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "offload/io/read_engine.h"
 #include "src/base/error.h"
 #include "src/checkpoint/model_tensors.h"
 
@@ -65,28 +66,32 @@ ConstTensorView UnitWeights::*field_of(TensorRole role) {
   return &UnitWeights::head;
 }
 
-void read_as_one(UnitLayout& unit, std::size_t alignment) {
+/// Lays the unit's matrices out where they are read and where they are copied.
+void place(UnitLayout& unit) {
   std::vector<const TensorEntry*> tensors;
-  for (const UnitTensor& matrix : unit.matrices) tensors.push_back(&matrix.tensor);
-  unit.read = lay_out(tensors, alignment);
+  for (const auto& [field, tensor] : unit.matrices) {
+    tensors.push_back(&tensor);
+    unit.slot.at.push_back(unit.slot.bytes);
+    unit.slot.bytes +=
+        (matrix_bytes(tensor) + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment;
+  }
+  unit.read = lay_out(tensors, kReadAlignment);
 }
 
 /// A unit of a layer: what the table has of it.
-UnitLayout lay_out_unit(const Checkpoint& checkpoint, const Unit& unit, TensorUnit of,
-                        std::size_t alignment) {
-  UnitLayout layout{unit, {}, {}, {}};
+UnitLayout lay_out_unit(const Checkpoint& checkpoint, const Unit& unit, TensorUnit of) {
+  UnitLayout layout{unit, {}, {}, {}, {}};
   for (const TensorSpec& spec : model_tensors()) {
     const ModelTensor tensor{&spec, unit.layer};
     if (spec.unit != of || !tensor.is_in(checkpoint.config())) continue;
     auto& to = spec.kind == TensorKind::kMatrix ? layout.matrices : layout.vectors;
     to.push_back({field_of(spec.role), entry(checkpoint, tensor)});
   }
-  read_as_one(layout, alignment);
+  place(layout);
   return layout;
 }
 
-void append_head(const Checkpoint& checkpoint, std::size_t alignment,
-                 std::vector<UnitLayout>& units) {
+void append_head(const Checkpoint& checkpoint, std::vector<UnitLayout>& units) {
   const ModelConfig& c = checkpoint.config();
   const TensorEntry& head =
       entry(checkpoint, {&spec_of(c.tied_head ? TensorRole::kEmbedding : TensorRole::kHead)});
@@ -104,26 +109,30 @@ void append_head(const Checkpoint& checkpoint, std::size_t alignment,
     const std::int64_t first = blocks * slice / slices * block;
     const std::int64_t last =
         std::min<std::int64_t>(c.vocab, blocks * (slice + 1) / slices * block);
-    UnitLayout unit{{c.layers, Part::kHead, first, last - first}, {}, {}, {}};
+    UnitLayout unit{{c.layers, Part::kHead, first, last - first}, {}, {}, {}, {}};
     unit.vectors.push_back({field_of(TensorRole::kFinalNorm), norm});
     unit.matrices.push_back({field_of(TensorRole::kHead), rows_of(head, first, last - first)});
-    read_as_one(unit, alignment);
+    place(unit);
     units.push_back(std::move(unit));
   }
 }
 
 }  // namespace
 
-std::vector<UnitLayout> lay_out_units(const Checkpoint& checkpoint, std::size_t alignment) {
+SweepLayout lay_out_sweep(const Checkpoint& checkpoint) {
   return in_context("laying out " + checkpoint.root().string(), [&] {
-    std::vector<UnitLayout> units;
-    for (int layer = 0; layer < checkpoint.config().layers; ++layer) {
-      units.push_back(
-          lay_out_unit(checkpoint, {layer, Part::kAttention}, TensorUnit::kAttention, alignment));
-      units.push_back(lay_out_unit(checkpoint, {layer, Part::kMlp}, TensorUnit::kMlp, alignment));
+    SweepLayout sweep{checkpoint.root(),
+                      checkpoint.files(),
+                      checkpoint.config(),
+                      entry(checkpoint, {&spec_of(TensorRole::kEmbedding)}),
+                      {}};
+    for (int layer = 0; layer < sweep.config.layers; ++layer) {
+      sweep.units.push_back(
+          lay_out_unit(checkpoint, {layer, Part::kAttention}, TensorUnit::kAttention));
+      sweep.units.push_back(lay_out_unit(checkpoint, {layer, Part::kMlp}, TensorUnit::kMlp));
     }
-    append_head(checkpoint, alignment, units);
-    return units;
+    append_head(checkpoint, sweep.units);
+    return sweep;
   });
 }
 
@@ -134,10 +143,6 @@ TensorEntry rows_of(const TensorEntry& matrix, std::int64_t first, std::int64_t 
   part.bytes = static_cast<std::uint64_t>(rows) * row;
   part.shape[0] = rows;
   return part;
-}
-
-const TensorEntry& embedding_table(const Checkpoint& checkpoint) {
-  return entry(checkpoint, {&spec_of(TensorRole::kEmbedding)});
 }
 
 std::string describe(const Unit& unit) {
@@ -157,22 +162,11 @@ std::size_t matrix_bytes(const TensorEntry& matrix) {
   return row_bytes(matrix.dtype, matrix.shape[1]) * static_cast<std::size_t>(matrix.shape[0]);
 }
 
-SlotLayout lay_out_slot(const UnitLayout& unit) {
-  SlotLayout slot;
-  for (const UnitTensor& matrix : unit.matrices) {
-    slot.at.push_back(slot.bytes);
-    slot.bytes +=
-        (matrix_bytes(matrix.tensor) + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment;
-  }
-  return slot;
-}
-
-void place_matrices(const UnitLayout& unit, const SlotLayout& slot, const std::byte* data,
-                    UnitWeights& weights) {
+void place_matrices(const UnitLayout& unit, const std::byte* slot, UnitWeights& weights) {
   for (std::size_t i = 0; i < unit.matrices.size(); ++i) {
     const TensorEntry& t = unit.matrices[i].tensor;
     weights.*unit.matrices[i].field =
-        ConstTensorView(data + slot.at[i], t.dtype, {t.shape[0], t.shape[1]});
+        ConstTensorView(slot + unit.slot.at[i], t.dtype, {t.shape[0], t.shape[1]});
   }
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <span>
 #include <string>
 #include <vector>
@@ -17,22 +18,6 @@ struct UnitTensor {
   TensorEntry tensor;
 };
 
-/// One unit of the sweep. Its matrices travel or rest; its vectors (norms, biases) are a thousandth
-/// of them and stay in memory, as f32. The matrix of a slice of the head is those rows of the
-/// tensor.
-struct UnitLayout {
-  Unit unit;
-  std::vector<UnitTensor> matrices, vectors;
-  ReadLayout read;  // of the matrices, in that order
-};
-
-inline constexpr std::int64_t kHeadBlock = 128;  // rows
-/// The sweep: attention and MLP of each layer, then the head in slices no larger than the largest
-/// of those units (but of one row at least), cut between blocks of kHeadBlock rows where one fits.
-/// Throws: Error naming a tensor that is missing, or whose shape or size is not what its dtype and
-/// the config say.
-std::vector<UnitLayout> lay_out_units(const Checkpoint& checkpoint, std::size_t alignment);
-
 inline constexpr std::size_t kSlotAlignment = 256;  // bytes: what kernels like
 /// Where a unit's matrices lie on a device with memory of its own: one behind the other, without
 /// what was read beside them, each at a multiple of kSlotAlignment.
@@ -40,19 +25,41 @@ struct SlotLayout {
   std::vector<std::size_t> at;  // of each matrix, in the order of the unit's
   std::size_t bytes = 0;
 };
-SlotLayout lay_out_slot(const UnitLayout& unit);
+
+/// One unit of the sweep. Its matrices travel or rest; its vectors (norms, biases) are a thousandth
+/// of them and stay in memory, as f32. The matrix of a slice of the head is those rows of the
+/// tensor.
+struct UnitLayout {
+  Unit unit;
+  std::vector<UnitTensor> matrices, vectors;
+  ReadLayout read;  // of the matrices, in that order
+  SlotLayout slot;  // likewise
+};
+
+/// A model as it is swept: all that sources of weights, and who plans for them, know of it. Made
+/// once, when a model is opened, and shared by all of them. Plain data.
+struct SweepLayout {
+  std::filesystem::path root;  // as the checkpoint was opened, for messages
+  std::vector<std::filesystem::path> files;
+  ModelConfig config;
+  TensorEntry embedding;  // the table, whose rows are looked up
+  std::vector<UnitLayout> units;
+};
+
+inline constexpr std::int64_t kHeadBlock = 128;  // rows
+/// The sweep: attention and MLP of each layer, then the head in slices no larger than the largest
+/// of those units (but of one row at least), cut between blocks of kHeadBlock rows where one fits.
+/// Throws: Error naming a tensor that is missing, or whose shape or size is not what its dtype and
+/// the config say.
+SweepLayout lay_out_sweep(const Checkpoint& checkpoint);
 
 /// Sets the fields of a unit's matrices to a slot's memory.
-void place_matrices(const UnitLayout& unit, const SlotLayout& slot, const std::byte* data,
-                    UnitWeights& weights);
+void place_matrices(const UnitLayout& unit, const std::byte* slot, UnitWeights& weights);
 
 /// Rows [first, first + rows) of a matrix, as a tensor of its own.
 TensorEntry rows_of(const TensorEntry& matrix, std::int64_t first, std::int64_t rows);
 
 std::size_t matrix_bytes(const TensorEntry& matrix);
-
-/// Throws Error if the checkpoint has none.
-const TensorEntry& embedding_table(const Checkpoint& checkpoint);
 
 std::string describe(const Unit& unit);  // "attention of layer 3", "head rows 0..4095"
 

@@ -19,14 +19,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-DeviceWeights load(Device& device, const Checkpoint& checkpoint, std::span<const UnitLayout> units,
-                   const Residency& residency, Notes& notes, const LoadProgress& progress,
-                   const std::stop_token& stop) {
+DeviceWeights load(Device& device, const SweepLayout& sweep, const Residency& residency,
+                   const Loading& loading) {
   constexpr std::size_t kReadBytes = 1u << 20;
-  const auto engine = make_read_engine(checkpoint.files(), {}, {}, notes);
-  ReadPump pump(*engine, checkpoint.files(), kReadBytes,
-                [&](std::uint64_t) { return "the weights of " + checkpoint.root().string(); });
-  return {device, checkpoint, units, residency, false, pump, notes, progress, stop};
+  const auto engine = make_read_engine(sweep.files, {}, {}, loading.notes);
+  ReadPump pump(*engine, sweep.files, kReadBytes,
+                [&](std::uint64_t) { return "the weights of " + sweep.root.string(); });
+  return {device, sweep, residency, pump, loading};
 }
 
 }  // namespace
@@ -52,9 +51,8 @@ struct UploadedWeights::Impl {
     bool used = false;       // last_use says until when
   };
 
-  Impl(Device& d, const Checkpoint& checkpoint, const Residency& residency,
-       std::unique_ptr<WeightSource> source, Notes& notes, Trace* trace,
-       const LoadProgress& progress, const std::stop_token& stop);
+  Impl(Device& d, const SweepLayout& swept, const Residency& residency,
+       std::unique_ptr<WeightSource> source, const Loading& loading, Trace* trace);
   ~Impl();
   void begin(std::size_t ring_bytes, Notes& notes);
 
@@ -74,10 +72,9 @@ struct UploadedWeights::Impl {
   bool travels(std::size_t unit) const { return tiers[unit] != Tier::kDevice; }
 
   Device& device;
-  const std::vector<UnitLayout> layouts;
+  const SweepLayout& sweep;
   const std::vector<Tier> tiers;
   std::vector<Unit> units;
-  std::vector<SlotLayout> slot_layouts;  // by unit
   const DeviceWeights resting;
   Buffer ring;
   const std::unique_ptr<WeightSource> host;
@@ -91,7 +88,7 @@ struct UploadedWeights::Impl {
   std::deque<Copy> copies;                   // not yet timed, in their order
   std::optional<StreamClock> clock;          // with a trace
   std::size_t taken = 0;
-  LeaseTurn turn{layouts.size()};
+  LeaseTurn turn{sweep.units.size()};
   std::uint64_t cycle = 0;  // how often the cycle was begun anew
   bool stopping = false;
   std::exception_ptr failure;
@@ -102,25 +99,21 @@ struct UploadedWeights::Impl {
   std::thread uploader;
 };
 
-UploadedWeights::Impl::Impl(Device& d, const Checkpoint& checkpoint, const Residency& residency,
-                            std::unique_ptr<WeightSource> source, Notes& notes, Trace* t,
-                            const LoadProgress& progress, const std::stop_token& stop)
+UploadedWeights::Impl::Impl(Device& d, const SweepLayout& swept, const Residency& residency,
+                            std::unique_ptr<WeightSource> source, const Loading& loading, Trace* t)
     : device(d),
-      layouts(lay_out_units(checkpoint, kReadAlignment)),
+      sweep(swept),
       tiers(residency.unit),
-      resting(load(device, checkpoint, layouts, residency, notes, progress, stop)),
+      resting(load(device, sweep, residency, loading)),
       host(std::move(source)),
       trace(t),
       copy(device.make_stream("upload")) {
   if (trace) clock.emplace(device);
-  for (const UnitLayout& layout : layouts) {
-    units.push_back(layout.unit);
-    slot_layouts.push_back(lay_out_slot(layout));
-  }
+  for (const UnitLayout& layout : sweep.units) units.push_back(layout.unit);
 }
 
 void UploadedWeights::Impl::begin(std::size_t ring_bytes, Notes& notes) {
-  const std::size_t least = least_device_ring(layouts, {tiers, false});
+  const std::size_t least = least_device_ring(sweep, {tiers, Tier::kHost});
   if (ring_bytes < least)
     throw Error("a device ring of " + std::to_string(ring_bytes) +
                 " bytes cannot bring one unit while another is in use: it needs " +
@@ -171,7 +164,7 @@ void UploadedWeights::Impl::upload_in_cycle() {
       if (trace && unit == 0) compare_clocks();
       Slot* slot = nullptr;
       if (travels(unit)) {
-        slot = make_slot(slot_layouts[unit].bytes, seen);
+        slot = make_slot(sweep.units[unit].slot.bytes, seen);
         if (slot == nullptr) continue;
       }
       {
@@ -182,11 +175,11 @@ void UploadedWeights::Impl::upload_in_cycle() {
       if (slot != nullptr) {
         const std::lock_guard lock(mutex);
         slot->state = slot->abandoned ? State::kReturned : State::kQueued;
-        bytes += slot_layouts[unit].bytes;
+        bytes += sweep.units[unit].slot.bytes;
         copies.push_back({slot->events.get(), unit});
         queued.notify_all();
       }
-      unit = (unit + 1) % layouts.size();
+      unit = (unit + 1) % sweep.units.size();
     }
   } catch (...) {
     const std::lock_guard lock(mutex);
@@ -238,7 +231,7 @@ void UploadedWeights::Impl::time_copies() {
     events->timed = true;
     if (trace)
       trace->span(Trace::Lane::kUpload, describe(units[unit]), clock->when(*events->begun),
-                  clock->when(*events->arrived), slot_layouts[unit].bytes);
+                  clock->when(*events->arrived), sweep.units[unit].slot.bytes);
   }
 }
 
@@ -251,9 +244,10 @@ void UploadedWeights::Impl::compare_clocks() {
 
 void UploadedWeights::Impl::copy_unit(std::size_t unit, const UnitWeights& from, const Slot& slot) {
   copy->record(*slot.events->begun);
-  for (std::size_t i = 0; i < layouts[unit].matrices.size(); ++i) {
-    const ConstTensorView matrix = from.*layouts[unit].matrices[i].field;
-    device.upload(*copy, ring.data() + slot.at.begin + slot_layouts[unit].at[i],
+  const UnitLayout& layout = sweep.units[unit];
+  for (std::size_t i = 0; i < layout.matrices.size(); ++i) {
+    const ConstTensorView matrix = from.*layout.matrices[i].field;
+    device.upload(*copy, ring.data() + slot.at.begin + layout.slot.at[i],
                   {matrix.data(), matrix.bytes()});
   }
   copy->record(*slot.events->arrived);
@@ -275,7 +269,7 @@ UnitWeights UploadedWeights::Impl::take(std::size_t index, Stream& compute) {
     Slot& slot = live[taken++];
     slot.state = State::kLent;
     compute.wait(*slot.events->arrived);
-    place_matrices(layouts[index], slot_layouts[index], ring.data() + slot.at.begin, weights);
+    place_matrices(sweep.units[index], ring.data() + slot.at.begin, weights);
   }
   turn.lend(index);
   return weights;
@@ -311,13 +305,11 @@ void UploadedWeights::Impl::abandon() noexcept {
   freed.notify_all();
 }
 
-UploadedWeights::UploadedWeights(Device& device, const Checkpoint& checkpoint,
+UploadedWeights::UploadedWeights(Device& device, const SweepLayout& sweep,
                                  const Residency& residency, std::unique_ptr<WeightSource> host,
-                                 Notes& notes, Trace* trace, const LoadProgress& progress,
-                                 const std::stop_token& stop)
-    : impl_(in_context("bringing " + checkpoint.root().string() + " to " + device.name(), [&] {
-        return std::make_unique<Impl>(device, checkpoint, residency, std::move(host), notes, trace,
-                                      progress, stop);
+                                 const Loading& loading, Trace* trace)
+    : impl_(in_context("bringing " + sweep.root.string() + " to " + device.name(), [&] {
+        return std::make_unique<Impl>(device, sweep, residency, std::move(host), loading, trace);
       })) {}
 
 UploadedWeights::~UploadedWeights() = default;

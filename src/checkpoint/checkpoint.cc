@@ -222,9 +222,8 @@ Checkpoint Checkpoint::open(const std::filesystem::path& model, std::span<const 
   return open_gguf(model, families);
 }
 
-std::filesystem::path largest_file(const Checkpoint& checkpoint) {
+std::filesystem::path largest_file(const std::vector<std::filesystem::path>& files) {
   const auto size = [](const auto& file) { return std::filesystem::file_size(file); };
-  const auto& files = checkpoint.files();
   return *std::max_element(files.begin(), files.end(),
                            [&](const auto& a, const auto& b) { return size(a) < size(b); });
 }

@@ -57,8 +57,8 @@ class Checkpoint {
   Metadata metadata_;
 };
 
-/// The file that most of a model is read from.
-std::filesystem::path largest_file(const Checkpoint& checkpoint);
+/// Of a model's files the one that most of it is read from.
+std::filesystem::path largest_file(const std::vector<std::filesystem::path>& files);
 
 /// The shape that a config.json describes. Throws Error naming the key.
 ModelConfig shape_from_config(std::string_view config_json);

@@ -86,14 +86,14 @@ class Bench {
       : stop_(interrupt.token()),
         progress_(values),
         model_(Checkpoint::open(values["model"].as<std::string>())),
-        file_(largest_file(model_)),
-        units_(lay_out_units(model_, kReadAlignment)),
-        nothing_(none_resident(units_)),
+        file_(largest_file(model_.files())),
+        layout_(lay_out_sweep(model_)),
+        nothing_(none_resident(layout_)),
         device_(make_device({.kind = "cpu", .threads = 1})),
         compute_(device_->make_stream("compute")) {
     options_.direct = !values.count("no-direct-io");
     options_.io_uring = !values.count("no-io-uring");
-    options_.ring_bytes = least_ring(units_, nothing_);
+    options_.ring_bytes = least_ring(layout_, nothing_);
     if (values.count("ring")) {
       const std::uint64_t ring = parse_size("--ring", values["ring"].as<std::string>());
       if (ring < options_.ring_bytes)
@@ -180,16 +180,16 @@ class Bench {
 
   void sweep(const std::string& name) {
     progress_.show(name + ": a sweep");
-    Streamer streamer(*device_, model_, nothing_, options_, {}, stop_);
+    Streamer streamer(*device_, layout_, nothing_, options_, {}, stop_);
     const double cpu_before = cpu_seconds();
     const LinkTotals before = streamer.totals();
     const auto start = std::chrono::steady_clock::now();
-    for (std::size_t i = 0; i < units_.size(); ++i) {
+    for (std::size_t i = 0; i < layout_.units.size(); ++i) {
       if (stop_.stop_requested()) throw Stopped();
       streamer.acquire(i, *compute_);
       if (progress_.wants_glimpse())
         progress_.show(name + ": a sweep, " + std::to_string(i + 1) + " of " +
-                       std::to_string(units_.size()) + " units");
+                       std::to_string(layout_.units.size()) + " units");
     }
     const LinkTotals done = streamer.totals() - before;
     const Seconds took = std::chrono::steady_clock::now() - start;
@@ -204,7 +204,7 @@ class Bench {
   ProgressLine progress_;
   Checkpoint model_;
   std::filesystem::path file_;
-  std::vector<UnitLayout> units_;
+  SweepLayout layout_;
   Residency nothing_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Stream> compute_;

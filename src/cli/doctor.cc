@@ -370,7 +370,7 @@ std::vector<Finding> disk(const fs::path& file) {
 }
 
 std::vector<Finding> link(const Checkpoint& model) {
-  const fs::path file = largest_file(model);
+  const fs::path file = largest_file(model.files());
   const Mount mount = mount_of(file);
   const std::optional<int> node = node_of_disk(file);
   return {{"filesystem",

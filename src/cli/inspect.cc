@@ -66,20 +66,20 @@ Sizes measure(const Checkpoint& model) {
   s.head = bytes_of(TensorRole::kHead);
   s.final_norm = bytes_of(TensorRole::kFinalNorm);
 
-  const std::vector<UnitLayout> units = lay_out_units(model, kReadAlignment);
+  const SweepLayout sweep = lay_out_sweep(model);
   s.layers.resize(static_cast<std::size_t>(model.config().layers));
-  for (const UnitLayout& unit : units) {
+  for (const UnitLayout& unit : sweep.units) {
     if (unit.unit.part == Part::kHead) continue;
     Layer& layer = s.layers[static_cast<std::size_t>(unit.unit.layer)];
     std::uint64_t& bytes = unit.unit.part == Part::kAttention ? layer.attention : layer.mlp;
     for (const UnitTensor& matrix : unit.matrices) bytes += matrix.tensor.bytes;
     for (const UnitTensor& vector : unit.vectors) bytes += vector.tensor.bytes;
   }
-  const Residency none = none_resident(units);
-  s.resident = Streamer::resting_bytes(model, units, none);
-  s.ring = least_ring(units, none);
-  s.sweep = travelling_bytes(units, none);
-  s.all_resident = resident_bytes(model);
+  const Residency none = none_resident(sweep);
+  s.resident = Streamer::resting_bytes(sweep, none);
+  s.ring = least_ring(sweep, none);
+  s.sweep = travelling_bytes(sweep, none);
+  s.all_resident = resident_bytes(sweep);
   return s;
 }
 

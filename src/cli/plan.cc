@@ -203,9 +203,9 @@ int run_plan(const std::vector<std::string>& words) {
   const std::uint64_t process = resident_memory();
   request = there ? on_machine(request, *there) : on_device(request, *device);
   request.cost = std::make_shared<CostModel>(assumed.profile);
-  const Checkpoint* draft = models.draft ? &*models.draft : nullptr;
+  const ModelSweeps sweeps = lay_out_models(models.target, models.draft);
   const auto plan_for = [&](const PlanRequest& changed) {
-    return make_plan(changed, models.target, draft, process, device->ops());
+    return make_plan(changed, sweeps, process, device->ops());
   };
   const Plan plan = plan_for(request);
   if (!there) require_free(plan, process);
@@ -230,7 +230,7 @@ int run_plan(const std::vector<std::string>& words) {
   faster.upload_bytes_per_second *= 2;
   changed.cost = std::make_shared<CostModel>(faster);
   consider("a link twice as fast", changed);
-  if (draft != nullptr) {
+  if (sweeps.draft) {
     changed = request;
     changed.acceptance = better_draft(plan.acceptance);
     consider("a draft refused half as often", changed);

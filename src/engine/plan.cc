@@ -187,21 +187,29 @@ void require_free(const Plan& plan, std::uint64_t process_bytes) {
               std::to_string((process_bytes + free) >> 20) + "M, or free some");
 }
 
-Plan make_plan(const PlanRequest& asked_for, const Checkpoint& target, const Checkpoint* draft,
-               std::uint64_t process_bytes, const Ops& ops) {
+ModelSweeps lay_out_models(const Checkpoint& target, const std::optional<Checkpoint>& draft) {
+  ModelSweeps models{lay_out_sweep(target), std::nullopt};
+  if (draft) models.draft = lay_out_sweep(*draft);
+  return models;
+}
+
+Plan make_plan(const PlanRequest& asked_for, const ModelSweeps& models, std::uint64_t process_bytes,
+               const Ops& ops) {
+  const SweepLayout& target = models.target;
+  const std::optional<SweepLayout>& draft = models.draft;
   const TargetMemory weights(target);
   PlanRequest request = asked_for;
   if (request.resident_layers) request.resident = weights.bytes_of_layers(*request.resident_layers);
   require(request.max_sequences >= 1, "a plan is for at least one sequence");
-  const SpeculationMethod asked = request.method == SpeculationMethod::kAuto && draft == nullptr
+  const SpeculationMethod asked = request.method == SpeculationMethod::kAuto && !draft
                                       ? SpeculationMethod::kNone
                                       : request.method;
-  if (asked != SpeculationMethod::kNone && draft == nullptr)
+  if (asked != SpeculationMethod::kNone && !draft)
     throw Error("speculation (" + std::string(name(asked)) + ") needs a draft model");
   require(!request.probe || asked != SpeculationMethod::kNone,
           "acceptance is measured of a draft and a target");
-  const std::optional<TreeShape> given = given_shape(
-      request, asked, draft ? std::min(target.config().vocab, draft->config().vocab) : 0);
+  const std::optional<TreeShape> given =
+      given_shape(request, asked, draft ? std::min(target.config.vocab, draft->config.vocab) : 0);
   const auto spec_of = [&](const TreeShape& shape) {
     if (asked != SpeculationMethod::kAuto) return asked;
     return shape.size() == 1                ? SpeculationMethod::kNone
@@ -210,12 +218,12 @@ Plan make_plan(const PlanRequest& asked_for, const Checkpoint& target, const Che
   };
   std::optional<DraftModel> draft_model;  // once: the planner tries hundreds of shapes
   if (draft)
-    draft_model.emplace(DraftModel{draft->config(), request.device_memory
-                                                        ? device_resident_bytes(*draft)
-                                                        : resident_bytes(*draft)});
+    draft_model.emplace(DraftModel{draft->config, request.device_memory
+                                                      ? device_resident_bytes(*draft)
+                                                      : resident_bytes(*draft)});
   const auto beside = [&](const TreeShape& shape, int sequences) {
     Plan plan = lay_out(request, spec_of(shape), !given && request.tree_size == 0, shape, sequences,
-                        target.config(), draft_model, process_bytes, ops);
+                        target.config, draft_model, process_bytes, ops);
     if (plan.device) weights.enter_driver(plan, request);
     return plan;
   };

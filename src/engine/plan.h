@@ -94,6 +94,13 @@ struct PlanRequest {
   bool from_disk = false;
 };
 
+/// Both models as they are swept: laid out once, for the plan, the sources of weights and sizes.
+struct ModelSweeps {
+  SweepLayout target;
+  std::optional<SweepLayout> draft;
+};
+ModelSweeps lay_out_models(const Checkpoint& target, const std::optional<Checkpoint>& draft);
+
 /// What a process may take when nobody names a budget: what it holds and most of what is free.
 std::uint64_t safe_memory();
 /// The request on this device: budgets that nobody named are what is safe, or all of a GPU.
@@ -115,7 +122,7 @@ void require_free(const Plan& plan, std::uint64_t process_bytes);
 /// and ring, is chosen for the fewest predicted seconds per token. `process_bytes` is what the
 /// process holds already; `ops` tells its scratch. Throws Error with the ledger and the smallest
 /// budget that would do, or if a tree is to be chosen and there is no cost model.
-Plan make_plan(const PlanRequest& request, const Checkpoint& target, const Checkpoint* draft,
-               std::uint64_t process_bytes, const Ops& ops);
+Plan make_plan(const PlanRequest& request, const ModelSweeps& models, std::uint64_t process_bytes,
+               const Ops& ops);
 
 }  // namespace canopy

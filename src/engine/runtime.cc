@@ -24,6 +24,7 @@ Runtime::Runtime(ModelFiles files, const EngineOptions& options, const LoadProgr
                  const std::stop_token& stop)
     : models(std::move(files)),
       placement(place_engine(topology, models.target, options)),
+      sweeps(lay_out_models(models.target, models.draft)),
       device(open_device(options, placement)),
       trace(options.trace),
       energy(options.energy) {
@@ -32,8 +33,7 @@ Runtime::Runtime(ModelFiles files, const EngineOptions& options, const LoadProgr
   // A trace tells of each unit, so it takes them one by one; on the CPU there is nothing to gain.
   request.graphs = options.graphs && !trace && !device->shares_host_memory();
   const std::uint64_t held = resident_memory();
-  plan = make_plan(request, models.target, models.draft ? &*models.draft : nullptr, held,
-                   device->ops());
+  plan = make_plan(request, sweeps, held, device->ops());
   require_free(plan, held);
   compute = device->make_stream("compute");
   caches.resize(static_cast<std::size_t>(plan.max_sequences));
@@ -41,7 +41,7 @@ Runtime::Runtime(ModelFiles files, const EngineOptions& options, const LoadProgr
   target_weights = make_target_weights(options, progress, stop);  // first: its ring fills meanwhile
   if (plan.method != SpeculationMethod::kNone) {
     const ModelConfig& d = models.draft->config();
-    draft_weights = load_resident(*device, *models.draft, notes, progress, stop);
+    draft_weights = load_resident(*device, *sweeps.draft, {notes, progress, stop});
     if (trace) draft_times = &time(draft_weights, Trace::Lane::kDraft);
     draft = std::make_unique<Transformer>(*device, d, *draft_weights, plan.draft_limits);
     drafter = std::make_unique<ModelDrafter>(*device, *draft, plan.policy, plan.slots, plan.kv);
@@ -77,7 +77,7 @@ StreamerOptions Runtime::reads(const EngineOptions& options) {
                         .trace = trace};
   reads.ring_node = ring_node();
   if (placement.refused) notes.push_back(placement.note);
-  if (std::filesystem::file_size(largest_file(models.target)) > kProbeFrom)
+  if (std::filesystem::file_size(largest_file(models.target.files())) > kProbeFrom)
     reads.trial = {kProbeRounds, kProbeRound};
   return reads;
 }
@@ -93,22 +93,22 @@ std::unique_ptr<WeightSource> Runtime::make_target_weights(const EngineOptions& 
     if (options.verify_weights)
       notes.push_back("weights are not verified: the model rests in memory, nothing is read twice");
   }
-  if (plan.resident) return load_resident(*device, models.target, notes, progress, stop);
+  const Loading loading{notes, progress, stop};
+  if (plan.resident) return load_resident(*device, sweeps.target, loading);
   std::unique_ptr<WeightSource> source;
   if (from_disk) {
-    auto made = std::make_unique<Streamer>(*device, models.target, plan.residency, reads(options),
+    auto made = std::make_unique<Streamer>(*device, sweeps.target, plan.residency, reads(options),
                                            progress, stop);
     notes.insert(notes.end(), made->notes().begin(), made->notes().end());
     if (made->way().bytes > 0) link_probe = made->way();
     streamer = made.get();
     source = std::move(made);
   } else {
-    source =
-        load_on_host(*device, models.target, plan.residency, notes, ring_node(), progress, stop);
+    source = load_on_host(*device, sweeps.target, plan.residency, loading, ring_node());
   }
   if (!plan.device) return source;
-  auto made = std::make_unique<UploadedWeights>(*device, models.target, plan.residency,
-                                                std::move(source), notes, trace, progress, stop);
+  auto made = std::make_unique<UploadedWeights>(*device, sweeps.target, plan.residency,
+                                                std::move(source), loading, trace);
   uploads = made.get();
   return made;
 }
@@ -127,8 +127,8 @@ LinkReport Runtime::link() const {
 
 std::uint64_t Runtime::disk_bytes() const {
   std::uint64_t bytes = link().disk_bytes;
-  if (draft_weights) bytes += resident_bytes(*models.draft);
-  if (plan.resident) bytes += resident_bytes(models.target);
+  if (draft_weights) bytes += resident_bytes(*sweeps.draft);
+  if (plan.resident) bytes += resident_bytes(sweeps.target);
   if (plan.device) bytes += plan.device->host_bytes;
   return bytes;
 }

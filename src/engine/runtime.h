@@ -23,6 +23,7 @@ struct Runtime {
   ModelFiles models;
   const Topology topology;
   Placement placement;
+  const ModelSweeps sweeps;
   std::unique_ptr<Device> device;
   Trace* const trace;
   EnergyMeter* const energy;

@@ -26,33 +26,31 @@ std::string mebibytes(std::uint64_t bytes) {
 
 }  // namespace
 
-TargetMemory::TargetMemory(const Checkpoint& target)
-    : target_(target), units_(lay_out_units(target, kReadAlignment)) {
-  const Residency none = none_resident(units_);
-  whole_ = resident_bytes(target);
-  least_ = least_ring(units_, none) + Streamer::resting_bytes(target, units_, none);
-  whole_on_device_ = device_resident_bytes(target);
-  least_on_device_ =
-      least_device_ring(units_, none) + DeviceWeights::bytes_needed(target, units_, none, false);
+TargetMemory::TargetMemory(const SweepLayout& sweep) : sweep_(sweep) {
+  const Residency none = none_resident(sweep_);
+  whole_ = resident_bytes(sweep_);
+  least_ = least_ring(sweep_, none) + Streamer::resting_bytes(sweep_, none);
+  whole_on_device_ = device_resident_bytes(sweep_);
+  least_on_device_ = least_device_ring(sweep_, none) + DeviceWeights::bytes_needed(sweep_, none);
   least_beside_device_ = least_ + staging_bytes();
-  travelling_ = travelling_bytes(units_, none);
-  uploaded_ = uploaded_bytes(units_, none);
-  for (const UnitLayout& unit : units_) {
+  travelling_ = travelling_bytes(sweep_, none);
+  uploaded_ = uploaded_bytes(sweep_, none);
+  for (const UnitLayout& unit : sweep_.units) {
     if (unit.unit.part == Part::kHead)
       head_rows_ += static_cast<double>(unit.unit.rows);
     else
-      layer_bytes_ += static_cast<double>(unit.read.slab_bytes) / target.config().layers;
+      layer_bytes_ += static_cast<double>(unit.read.slab_bytes) / sweep_.config.layers;
   }
 }
 
 std::uint64_t TargetMemory::bytes_of_layers(int layers) const {
-  if (layers >= target_.config().layers) return std::max(whole_, whole_on_device_);
+  if (layers >= sweep_.config.layers) return std::max(whole_, whole_on_device_);
   return static_cast<std::uint64_t>(layers * layer_bytes_);
 }
 
 std::uint64_t TargetMemory::staging_bytes() const {
-  return least_ring(units_, none_resident(units_)) +
-         EmbeddingUpload::bytes_needed(embedding_table(target_));
+  return least_ring(sweep_, none_resident(sweep_)) +
+         EmbeddingUpload::bytes_needed(sweep_.embedding);
 }
 
 std::optional<TargetMemory::Left> TargetMemory::left_of(const Plan& plan) {
@@ -85,24 +83,22 @@ std::optional<WeightPlace> TargetMemory::place_on_host(std::uint64_t left,
   if (left < least_ || resident.value_or(0) > left - least_) return std::nullopt;
 
   // Spread what may rest, then hand back what the embedding table, if it rests too, takes beside.
-  const Residency none = none_resident(units_);
-  const std::uint64_t smooth = least_ring(units_, none) / 2 * kSmoothUnits;
+  const Residency none = none_resident(sweep_);
+  const std::uint64_t smooth = least_ring(sweep_, none) / 2 * kSmoothUnits;
   const std::uint64_t ring = std::min(std::max(smooth, ring_wish), left);
   std::uint64_t may_rest = resident.value_or(left - std::max(ring, least_));
-  const auto beside_ring = [&] {
-    return Streamer::resting_bytes(target_, units_, place.residency);
-  };
+  const auto beside_ring = [&] { return Streamer::resting_bytes(sweep_, place.residency); };
   while (true) {
-    place.residency = spread_resident(target_, units_, may_rest);
+    place.residency = spread_resident(sweep_, may_rest);
     place.at_rest = beside_ring();
-    const std::uint64_t over = place.at_rest + least_ring(units_, place.residency);
+    const std::uint64_t over = place.at_rest + least_ring(sweep_, place.residency);
     if (over <= left) break;
     may_rest -= std::min(may_rest, over - left);
   }
-  place.sweep = travelling_bytes(units_, place.residency);
+  place.sweep = travelling_bytes(sweep_, place.residency);
   // A ring that holds a whole sweep has nothing left to read ahead.
   place.ring = std::min(left - place.at_rest,
-                        std::max<std::uint64_t>(place.sweep, least_ring(units_, place.residency)));
+                        std::max<std::uint64_t>(place.sweep, least_ring(sweep_, place.residency)));
   return place;
 }
 
@@ -134,19 +130,19 @@ std::optional<WeightPlace> TargetMemory::place_on_device(const Left& left,
     place.host_at_rest = staging_bytes();
     return place;
   }
-  const Residency none = none_resident(units_);
-  const std::uint64_t least = whole(least_device_ring(units_, none));
-  const std::uint64_t vectors = whole(DeviceWeights::bytes_needed(target_, units_, none, false));
+  const Residency none = none_resident(sweep_);
+  const std::uint64_t least = whole(least_device_ring(sweep_, none));
+  const std::uint64_t vectors = whole(DeviceWeights::bytes_needed(sweep_, none));
   if (room < least + vectors || resident.value_or(0) > room - least - vectors) return std::nullopt;
   const std::uint64_t ring = std::clamp<std::uint64_t>(
       whole(std::max(least / 2 * kSmoothUnits, ring_wish)), least, room - vectors);
-  place.residency = spread_on_device(units_, resident.value_or(room - vectors - ring));
-  place.at_rest = whole(DeviceWeights::bytes_needed(target_, units_, place.residency, false));
-  place.upload = uploaded_bytes(units_, place.residency);
+  place.residency = spread_on_device(sweep_, resident.value_or(room - vectors - ring));
+  place.at_rest = whole(DeviceWeights::bytes_needed(sweep_, place.residency));
+  place.upload = uploaded_bytes(sweep_, place.residency);
   // A ring that holds a whole sweep has nothing left to bring ahead.
   place.ring = std::min(
       room - place.at_rest,
-      whole(std::max<std::uint64_t>(place.upload, least_device_ring(units_, place.residency))));
+      whole(std::max<std::uint64_t>(place.upload, least_device_ring(sweep_, place.residency))));
   if (!fill_host(left.host, request, place)) return std::nullopt;
   return place;
 }
@@ -157,25 +153,25 @@ bool TargetMemory::fill_host(std::uint64_t left, const PlanRequest& request,
   const std::uint64_t staging = staging_bytes();
   if (left < staging) return false;
   left -= staging;
-  const std::uint64_t all = RestingWeights::bytes_needed(target_, units_, place.residency);
+  const std::uint64_t all = RestingWeights::bytes_needed(sweep_, place.residency);
   if (!request.from_disk && all <= left) {
     place.host_at_rest = all + staging;
     return true;
   }
   const std::vector<Tier> on_device = place.residency.unit;
-  const Residency none = none_resident(units_);
-  const std::uint64_t ring = least_ring(units_, none) / 2 * kSmoothUnits;
+  const Residency none = none_resident(sweep_);
+  const std::uint64_t ring = least_ring(sweep_, none) / 2 * kSmoothUnits;
   std::uint64_t may_rest = request.from_disk ? 0 : left - std::min(left, ring);
   while (true) {
-    place.residency = spread_resident(target_, units_, may_rest, on_device);
-    const std::uint64_t at_rest = Streamer::resting_bytes(target_, units_, place.residency);
-    const std::uint64_t needed = at_rest + least_ring(units_, place.residency);
+    place.residency = spread_resident(sweep_, may_rest, on_device);
+    const std::uint64_t at_rest = Streamer::resting_bytes(sweep_, place.residency);
+    const std::uint64_t needed = at_rest + least_ring(sweep_, place.residency);
     if (needed <= left) {
       place.host_at_rest = at_rest + staging;
-      place.sweep = travelling_bytes(units_, place.residency);
+      place.sweep = travelling_bytes(sweep_, place.residency);
       place.host_ring =
           std::min(left - at_rest,
-                   std::max<std::uint64_t>(place.sweep, least_ring(units_, place.residency)));
+                   std::max<std::uint64_t>(place.sweep, least_ring(sweep_, place.residency)));
       return true;
     }
     if (may_rest == 0) return false;
@@ -190,8 +186,8 @@ WeightPlan TargetMemory::seen(const WeightPlace& place, bool on_device) const {
   seen.resident_bytes = on_device ? uploaded_ - place.upload : travelling_ - place.sweep;
   if (place.resident) seen.resident_bytes = on_device ? uploaded_ : travelling_;
   if (on_device) seen.disk_bytes = place.sweep;
-  for (std::size_t i = 0; i < units_.size(); ++i) {
-    const Unit& unit = units_[i].unit;
+  for (std::size_t i = 0; i < sweep_.units.size(); ++i) {
+    const Unit& unit = sweep_.units[i].unit;
     SweepUnit one;
     one.part = unit.part == Part::kAttention ? SweepUnit::Part::kAttention
                : unit.part == Part::kMlp     ? SweepUnit::Part::kMlp
@@ -199,8 +195,8 @@ WeightPlan TargetMemory::seen(const WeightPlace& place, bool on_device) const {
     if (unit.part == Part::kHead) one.share = static_cast<double>(unit.rows) / head_rows_;
     if (!place.resident) {
       const Tier tier = place.residency.unit[i];
-      if (on_device && tier != Tier::kDevice) one.bytes = lay_out_slot(units_[i]).bytes;
-      if (!on_device && tier == Tier::kDisk) one.bytes = units_[i].read.slab_bytes;
+      if (on_device && tier != Tier::kDevice) one.bytes = sweep_.units[i].slot.bytes;
+      if (!on_device && tier == Tier::kDisk) one.bytes = sweep_.units[i].read.slab_bytes;
     }
     seen.units.push_back(one);
   }
@@ -212,7 +208,7 @@ void TargetMemory::enter(Plan& plan, const WeightPlace& place) const {
   auto& ledger = plan.device ? plan.device->ledger : plan.ledger;
   if (place.resident) {
     plan.resident_bytes = place.at_rest;
-    plan.resident_layers = target_.config().layers;
+    plan.resident_layers = sweep_.config.layers;
     ledger.push_back({"target weights, all resident", place.at_rest});
   } else {
     plan.residency = place.residency;
@@ -261,7 +257,7 @@ void TargetMemory::refuse(Plan plan, const PlanRequest& request) const {
 Error TargetMemory::too_small(const char* what, std::uint64_t budget, std::uint64_t least,
                               const std::vector<LedgerEntry>& ledger) const {
   std::string message = std::string(what) + " of " + mebibytes(budget) + " is too small for " +
-                        target_.root().string() + ": at least " + mebibytes(least) + " are needed";
+                        sweep_.root.string() + ": at least " + mebibytes(least) + " are needed";
   for (const LedgerEntry& entry : ledger)
     message += "\n  " + mebibytes(entry.bytes) + "  " + entry.what;
   return Error(message);

@@ -25,7 +25,7 @@ struct WeightPlace {
 /// The target's own part of the budget.
 class TargetMemory {
  public:
-  explicit TargetMemory(const Checkpoint& target);
+  explicit TargetMemory(const SweepLayout& sweep);  // must outlive this
 
   /// Of so many layers; of everything where there are no more.
   std::uint64_t bytes_of_layers(int layers) const;
@@ -59,8 +59,7 @@ class TargetMemory {
                   const std::vector<LedgerEntry>& ledger) const;
   bool fill_host(std::uint64_t left, const PlanRequest& request, WeightPlace& place) const;
 
-  const Checkpoint& target_;
-  const std::vector<UnitLayout> units_;
+  const SweepLayout& sweep_;
   // Of everything where it is computed with: on the host, on a device of its own.
   std::uint64_t whole_ = 0, whole_on_device_ = 0;
   // The least that the target can do with: on the host; on a device, and then on its host.

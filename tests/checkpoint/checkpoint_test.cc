@@ -58,7 +58,7 @@ void expect_consistent(const Checkpoint& model) {
   ASSERT_EQ(c.rope_inverse_frequency.size(), static_cast<std::size_t>(c.head_dim / 2));
   for (const float frequency : c.rope_inverse_frequency) ASSERT_TRUE(std::isfinite(frequency));
   for (const TokenId id : c.end_tokens) ASSERT_TRUE(id >= 0 && id < c.vocab);
-  lay_out_units(model, 4096);  // throws where a tensor that the sweep needs is missing or misshapen
+  lay_out_sweep(model);  // throws where a tensor that the sweep needs is missing or misshapen
 }
 
 TEST(Checkpoint, OpensEveryFamilyAlikeFromDirectoriesShardsAndGguf) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "offload/unit_layout.h"
 #include "src/base/error.h"
 #include "src/checkpoint/checkpoint.h"
 #include "tests/temp_dir.h"
@@ -39,10 +40,12 @@ struct TinyShape {
   std::uint64_t seed = 1;
 };
 
-/// A model of random bytes, its tensors scattered over files at odd offsets; and what is in them.
+/// A model of random bytes, its tensors scattered over files at odd offsets; what is in them, and
+/// how they are swept.
 struct TinyCheckpoint {
   Checkpoint checkpoint;
   std::map<std::string, std::vector<std::byte>> content;
+  SweepLayout sweep;
 };
 
 inline TinyCheckpoint make_tiny(const std::filesystem::path& directory, const TinyShape& shape) {
@@ -106,8 +109,9 @@ inline TinyCheckpoint make_tiny(const std::filesystem::path& directory, const Ti
   std::vector<std::filesystem::path> files;
   for (std::size_t i = 0; i < data.size(); ++i)
     files.push_back(write_file(directory / ("shard" + std::to_string(i)), data[i]));
-  return {Checkpoint(directory, std::move(files), std::move(tensors), std::move(config), {}),
-          std::move(content)};
+  Checkpoint checkpoint(directory, std::move(files), std::move(tensors), std::move(config), {});
+  SweepLayout sweep = lay_out_sweep(checkpoint);
+  return {std::move(checkpoint), std::move(content), std::move(sweep)};
 }
 
 }  // namespace canopy::test

@@ -27,7 +27,7 @@ TEST_F(ToyFamily, OpensUnderTheUsualNamesWithTheTensorsOfEachLayersKind) {
     const std::string file = read_file(toy.files()[static_cast<std::size_t>(entry->file)]);
     EXPECT_EQ(file.substr(entry->offset, entry->bytes), tensor.bytes) << tensor.name;
   }
-  lay_out_units(toy, 4096);  // throws where a tensor is missing or misshapen
+  lay_out_sweep(toy);  // throws where a tensor is missing or misshapen
 }
 
 TEST_F(ToyFamily, OpensFromGgufAlike) {

@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include "offload/io/read_engine.h"
 #include "offload/unit_layout.h"
 #include "src/checkpoint/model_tensors.h"
 
@@ -34,7 +33,7 @@ TEST(RandomCheckpoint, HasTheTensorsThatASweepReads) {
           std::size_t tensors = 0;
           for_each_tensor(shape, [&](const ModelTensor&) { ++tensors; });
           EXPECT_EQ(model.tensors().size(), tensors);
-          lay_out_units(model, kReadAlignment);  // throws where a tensor is missing or misshapen
+          lay_out_sweep(model);  // throws where a tensor is missing or misshapen
         }
 }
 

@@ -29,7 +29,7 @@ inline std::vector<float> logits_of(const Checkpoint& checkpoint, const ModelCon
   const auto device = make_device({});
   const auto compute = device->make_stream("compute");
   Notes notes;
-  const auto weights = load_resident(*device, checkpoint, notes);
+  const auto weights = load_resident(*device, lay_out_sweep(checkpoint), {notes});
   KvCache kv(*device, config, kTokens, {});
   Transformer model(*device, config, *weights,
                     {.max_nodes = kTokens, .max_logit_rows = kTokens, .max_context = kTokens});

@@ -219,8 +219,7 @@ class BatchPlan : public Batch {
     request.max_sequences = sequences;
     request.memory = memory;
     const ModelFiles files = models(method != SpeculationMethod::kNone);
-    return make_plan(request, files.target, files.draft ? &*files.draft : nullptr, 0,
-                     make_device({})->ops());
+    return make_plan(request, lay_out_models(files.target, files.draft), 0, make_device({})->ops());
   }
 };
 
@@ -246,7 +245,8 @@ TEST_F(BatchPlan, AGivenTreeIsAsLargeAsItIsSoFewerShareASweep) {
   request.max_sequences = 1000;
   request.memory = 1u << 30;
   const ModelFiles files = models(true);
-  const Plan p = make_plan(request, files.target, &*files.draft, 0, make_device({})->ops());
+  const Plan p =
+      make_plan(request, lay_out_models(files.target, files.draft), 0, make_device({})->ops());
   EXPECT_EQ(p.max_sequences, 4);
   EXPECT_FALSE(p.adaptive);
 }

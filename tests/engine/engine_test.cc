@@ -140,8 +140,7 @@ TEST_F(EngineTest, ATraceShowsEachUnitAndStepAndChangesNothing) {
     ++spans[event.at("tid").get<int>()];
     whole_steps += event.at("name").get<std::string>().starts_with("step");
   }
-  const auto units =
-      static_cast<int>(lay_out_units(Checkpoint::open(kTarget), kReadAlignment).size());
+  const auto units = static_cast<int>(lay_out_sweep(Checkpoint::open(kTarget)).units.size());
   EXPECT_EQ(whole_steps, steps);
   EXPECT_EQ(spans[static_cast<int>(Trace::Lane::kTarget)], steps * units);
   EXPECT_GE(spans[static_cast<int>(Trace::Lane::kLink)], steps * units);

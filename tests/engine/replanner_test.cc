@@ -40,7 +40,7 @@ class ReplannerTest : public TinyEngine {
   }
   static Plan plan(const PlanRequest& request) {
     const ModelFiles files = models(true);
-    return make_plan(request, files.target, &*files.draft, 0, make_device({})->ops());
+    return make_plan(request, lay_out_models(files.target, files.draft), 0, make_device({})->ops());
   }
 };
 

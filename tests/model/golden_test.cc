@@ -63,7 +63,7 @@ class Model {
   Model(const Checkpoint& checkpoint, const Golden& golden, const std::string& device)
       : device_(device_of(device)),
         compute_(device_->make_stream("compute")),
-        weights_(load_resident(*device_, checkpoint, notes_)),
+        weights_(load_resident(*device_, lay_out_sweep(checkpoint), {notes_})),
         kv_(*device_, checkpoint.config(), room(golden), {}),
         transformer_(*device_, checkpoint.config(), *weights_,
                      {.max_nodes = room(golden),

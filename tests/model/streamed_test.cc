@@ -39,15 +39,15 @@ TEST_P(StreamedTest, EqualsResidentBitForBit) {
       Checkpoint::open(std::filesystem::path(CANOPY_TEST_DATA) / "model" / GetParam());
   const auto device = make_device({.threads = 2});
   Notes notes;
-  const auto resident = load_resident(*device, checkpoint, notes);
+  const SweepLayout layout = lay_out_sweep(checkpoint);
+  const auto resident = load_resident(*device, layout, {notes});
   const std::vector<float> expected = logits_of(*device, checkpoint.config(), *resident);
-  const std::vector<UnitLayout> units = lay_out_units(checkpoint, kReadAlignment);
-  const std::size_t model = travelling_bytes(units, none_resident(units));
+  const std::size_t model = travelling_bytes(layout, none_resident(layout));
   for (const std::size_t rests : {std::size_t{0}, model / 3, model / 2, model}) {
-    const Residency residency = spread_resident(checkpoint, units, rests);
+    const Residency residency = spread_resident(layout, rests);
     for (const std::size_t ring : {2, 3, 100}) {
-      const std::size_t bytes = least_ring(units, residency) / 2 * ring;
-      Streamer streamer(*device, checkpoint, residency, {.ring_bytes = bytes});
+      const std::size_t bytes = least_ring(layout, residency) / 2 * ring;
+      Streamer streamer(*device, layout, residency, {.ring_bytes = bytes});
       EXPECT_EQ(logits_of(*device, checkpoint.config(), streamer), expected)
           << rests << " bytes at rest, a ring of " << ring;
     }
@@ -59,17 +59,18 @@ TEST_P(StreamedTest, EqualsResidentOnADeviceWithMemoryOfItsOwn) {
       Checkpoint::open(std::filesystem::path(CANOPY_TEST_DATA) / "model" / GetParam());
   EmulatedCuda device;
   Notes notes;
-  const auto resident = load_resident(device, checkpoint, notes);
+  const SweepLayout layout = lay_out_sweep(checkpoint);
+  const auto resident = load_resident(device, layout, {notes});
   const std::vector<float> expected = logits_of(device, checkpoint.config(), *resident);
-  const std::vector<UnitLayout> units = lay_out_units(checkpoint, kReadAlignment);
-  Residency residency = none_resident(units);
-  for (std::size_t i = 0; i < units.size(); ++i) residency.unit[i] = static_cast<Tier>(i % 3);
-  const std::size_t ring = least_ring(units, residency);
-  UploadedWeights uploaded(device, checkpoint, residency,
-                           std::make_unique<Streamer>(device, checkpoint, residency,
-                                                      StreamerOptions{.ring_bytes = ring}),
-                           notes);
-  uploaded.begin(least_device_ring(units, residency), notes);
+  Residency residency = none_resident(layout);
+  for (std::size_t i = 0; i < layout.units.size(); ++i)
+    residency.unit[i] = static_cast<Tier>(i % 3);
+  const std::size_t ring = least_ring(layout, residency);
+  UploadedWeights uploaded(
+      device, layout, residency,
+      std::make_unique<Streamer>(device, layout, residency, StreamerOptions{.ring_bytes = ring}),
+      {notes});
+  uploaded.begin(least_device_ring(layout, residency), notes);
   EXPECT_EQ(logits_of(device, checkpoint.config(), uploaded), expected);
 }
 

@@ -15,7 +15,7 @@ std::vector<float> logits_of(const Checkpoint& checkpoint, const ModelConfig& co
   constexpr int kTokens = 20;
   const auto device = make_device({.threads = 1});
   Notes notes;
-  const auto weights = load_resident(*device, checkpoint, notes);
+  const auto weights = load_resident(*device, lay_out_sweep(checkpoint), {notes});
   Transformer model(*device, config, *weights,
                     {.max_nodes = kTokens, .max_logit_rows = kTokens, .max_context = kTokens});
   KvCache kv(*device, config, kTokens, {});

@@ -12,13 +12,13 @@ using test::TinyCheckpoint;
 
 /// Any tier for each unit; at least one goes to the device in each sweep, and with `disk` one is
 /// read.
-Residency scatter(std::span<const UnitLayout> units, std::uint64_t seed, bool disk) {
+Residency scatter(const SweepLayout& sweep, std::uint64_t seed, bool disk) {
   std::mt19937_64 random(seed);
-  Residency residency = all_resident(units);
+  Residency residency = all_resident(sweep);
   for (Tier& tier : residency.unit)
     tier = static_cast<Tier>(disk ? random() % 3 : 1 + random() % 2);
-  residency.unit[random() % units.size()] = disk ? Tier::kDisk : Tier::kHost;
-  residency.table = !disk || random() % 2 == 0;
+  residency.unit[random() % sweep.units.size()] = disk ? Tier::kDisk : Tier::kHost;
+  residency.table = !disk || random() % 2 == 0 ? Tier::kHost : Tier::kDisk;
   return residency;
 }
 
@@ -28,19 +28,16 @@ class DeviceWeightsTest : public testing::TestWithParam<bool> {
   std::unique_ptr<UploadedWeights> make(const TinyCheckpoint& tiny, const Residency& residency,
                                         std::size_t units, StreamerOptions options = {}) {
     std::unique_ptr<WeightSource> host;
-    if (travelling_bytes(layouts(tiny), residency) > 0) {
-      options.ring_bytes = least_ring(layouts(tiny), residency) / 2 * units;
-      host = std::make_unique<Streamer>(device_, tiny.checkpoint, residency, options);
+    if (travelling_bytes(tiny.sweep, residency) > 0) {
+      options.ring_bytes = least_ring(tiny.sweep, residency) / 2 * units;
+      host = std::make_unique<Streamer>(device_, tiny.sweep, residency, options);
     } else {
-      host = load_on_host(device_, tiny.checkpoint, residency, notes_);
+      host = load_on_host(device_, tiny.sweep, residency, {notes_});
     }
-    auto made = std::make_unique<UploadedWeights>(device_, tiny.checkpoint, residency,
-                                                  std::move(host), notes_);
-    made->begin(least_device_ring(layouts(tiny), residency) / 2 * units, notes_);
+    auto made = std::make_unique<UploadedWeights>(device_, tiny.sweep, residency, std::move(host),
+                                                  Loading{notes_});
+    made->begin(least_device_ring(tiny.sweep, residency) / 2 * units, notes_);
     return made;
-  }
-  static std::vector<UnitLayout> layouts(const TinyCheckpoint& tiny) {
-    return lay_out_units(tiny.checkpoint, kReadAlignment);
   }
 
   EmulatedCuda device_;
@@ -52,16 +49,16 @@ TEST_P(DeviceWeightsTest, RightBytesInEverySweepWhereverTheyRest) {
   for (const std::uint64_t seed : {1, 2, 3, 4, 5, 6}) {
     const TinyCheckpoint tiny = make_tiny(
         dir_.path(), {.layers = 4, .files = 2, .tied = seed % 2 == 0, .bias = true, .seed = seed});
-    const Residency residency = scatter(layouts(tiny), seed, GetParam());
+    const Residency residency = scatter(tiny.sweep, seed, GetParam());
     for (const std::size_t ring : {2, 3, 50}) {
       SCOPED_TRACE(testing::Message() << "seed " << seed << " ring " << ring);
       const auto source = make(tiny, residency, ring);
       Sweeper sweeper(device_, tiny, *source, seed);
       for (int sweep = 0; sweep < 4; ++sweep) sweeper.run(source->units().size(), sweep % 2 == 1);
       const UploadedWeights::Totals totals = source->totals();
-      EXPECT_GE(totals.bytes, 4 * uploaded_bytes(layouts(tiny), residency));
+      EXPECT_GE(totals.bytes, 4 * uploaded_bytes(tiny.sweep, residency));
       EXPECT_LE(totals.bytes,
-                4 * uploaded_bytes(layouts(tiny), residency) + ring * 2 * source->held_bytes());
+                4 * uploaded_bytes(tiny.sweep, residency) + ring * 2 * source->held_bytes());
       EXPECT_GT(totals.busy.count(), 0);
     }
   }
@@ -70,7 +67,7 @@ TEST_P(DeviceWeightsTest, RightBytesInEverySweepWhereverTheyRest) {
 
 TEST_P(DeviceWeightsTest, ASweepThatIsAbandonedAnywhereIsFollowedByAWholeOne) {
   const TinyCheckpoint tiny = make_tiny(dir_.path(), {.layers = 4});
-  const Residency residency = scatter(layouts(tiny), 11, GetParam());
+  const Residency residency = scatter(tiny.sweep, 11, GetParam());
   for (const std::size_t ring : {2, 7}) {
     const auto source = make(tiny, residency, ring);
     Sweeper sweeper(device_, tiny, *source, 3);
@@ -84,15 +81,14 @@ TEST_P(DeviceWeightsTest, ASweepThatIsAbandonedAnywhereIsFollowedByAWholeOne) {
 
 TEST_P(DeviceWeightsTest, HoldsWhatWasPlanned) {
   const TinyCheckpoint tiny = make_tiny(dir_.path(), {.layers = 3});
-  const Residency residency = scatter(layouts(tiny), 5, GetParam());
+  const Residency residency = scatter(tiny.sweep, 5, GetParam());
   const auto source = make(tiny, residency, 2);
-  EXPECT_EQ(source->held_bytes(),
-            DeviceWeights::bytes_needed(tiny.checkpoint, layouts(tiny), residency, false) +
-                least_device_ring(layouts(tiny), residency));
+  EXPECT_EQ(source->held_bytes(), DeviceWeights::bytes_needed(tiny.sweep, residency) +
+                                      least_device_ring(tiny.sweep, residency));
   std::uint64_t all = 0;
-  const auto whole = load_resident(device_, tiny.checkpoint, notes_,
-                                   [&](std::uint64_t, std::uint64_t a) { all = a; });
-  EXPECT_EQ(all + EmbeddingLookup::bytes_needed(), device_resident_bytes(tiny.checkpoint));
+  const auto whole = load_resident(device_, tiny.sweep,
+                                   {notes_, [&](std::uint64_t, std::uint64_t a) { all = a; }});
+  EXPECT_EQ(all + EmbeddingLookup::bytes_needed(), device_resident_bytes(tiny.sweep));
   Sweeper sweeper(device_, tiny, *whole);
   sweeper.run(whole->units().size());
 }
@@ -110,16 +106,16 @@ TEST_P(DeviceWeightsTest, EmbedsTheSameRowsFromEveryTier) {
     stream->synchronize();
     return values;
   };
-  const auto expected = rows_of(*cpu, *load_resident(*cpu, tiny.checkpoint, notes_));
+  const auto expected = rows_of(*cpu, *load_resident(*cpu, tiny.sweep, {notes_}));
   for (const std::uint64_t seed : {1, 2, 3, 4})
-    EXPECT_EQ(rows_of(device_, *make(tiny, scatter(layouts(tiny), seed, GetParam()), 2)), expected);
-  EXPECT_EQ(rows_of(device_, *load_resident(device_, tiny.checkpoint, notes_)), expected);
+    EXPECT_EQ(rows_of(device_, *make(tiny, scatter(tiny.sweep, seed, GetParam()), 2)), expected);
+  EXPECT_EQ(rows_of(device_, *load_resident(device_, tiny.sweep, {notes_})), expected);
 }
 
 TEST_P(DeviceWeightsTest, EndsAtAnyMoment) {
   const TinyCheckpoint tiny = make_tiny(dir_.path(), {.layers = 5});
   for (std::uint64_t seed = 1; seed <= 12; ++seed) {
-    const auto source = make(tiny, scatter(layouts(tiny), seed, GetParam()), 2 + seed % 3);
+    const auto source = make(tiny, scatter(tiny.sweep, seed, GetParam()), 2 + seed % 3);
     Sweeper sweeper(device_, tiny, *source, seed);
     sweeper.run(seed % (source->units().size() + 1));
   }
@@ -127,7 +123,7 @@ TEST_P(DeviceWeightsTest, EndsAtAnyMoment) {
 
 TEST_P(DeviceWeightsTest, SaysWhatIsWrong) {
   const TinyCheckpoint tiny = make_tiny(dir_.path(), {});
-  const Residency residency = scatter(layouts(tiny), 7, GetParam());
+  const Residency residency = scatter(tiny.sweep, 7, GetParam());
   EXPECT_NE(error_of([&] { make(tiny, residency, 1); }).find("one unit while another is in use"),
             std::string::npos);
   const auto source = make(tiny, residency, 2);
@@ -140,19 +136,18 @@ TEST(DeviceWeights, AReadThatFailsIsToldWhereItIsWaitedFor) {
   EmulatedCuda device;
   const TempDir dir;
   const TinyCheckpoint tiny = make_tiny(dir.path(), {});
-  const std::vector<UnitLayout> units = lay_out_units(tiny.checkpoint, kReadAlignment);
-  const Residency residency = none_resident(units);
+  const Residency residency = none_resident(tiny.sweep);
   Notes notes;
   auto streamer =
-      std::make_unique<Streamer>(device, tiny.checkpoint, residency,
-                                 StreamerOptions{.ring_bytes = least_ring(units, residency)});
-  UploadedWeights source(device, tiny.checkpoint, residency, std::move(streamer), notes);
-  source.begin(least_device_ring(units, residency), notes);
+      std::make_unique<Streamer>(device, tiny.sweep, residency,
+                                 StreamerOptions{.ring_bytes = least_ring(tiny.sweep, residency)});
+  UploadedWeights source(device, tiny.sweep, residency, std::move(streamer), {notes});
+  source.begin(least_device_ring(tiny.sweep, residency), notes);
   std::filesystem::resize_file(tiny.checkpoint.files().front(), 4096);
   const auto stream = device.make_stream("test");
   const std::string why = error_of([&] {
     for (int sweep = 0; sweep < 100; ++sweep)
-      for (std::size_t i = 0; i < units.size(); ++i) source.acquire(i, *stream);
+      for (std::size_t i = 0; i < tiny.sweep.units.size(); ++i) source.acquire(i, *stream);
   });
   EXPECT_NE(why.find(tiny.checkpoint.files().front().string()), std::string::npos) << why;
 }

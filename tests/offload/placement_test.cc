@@ -105,12 +105,11 @@ TEST(Streamer, PutsItsRingAndItsReaderWhereItIsTold) {
   const TempDir dir;
   const auto tiny = test::make_tiny(dir.path(), {});
   const auto device = make_device({.threads = 1});
-  const auto layouts = lay_out_units(tiny.checkpoint, kReadAlignment);
-  const Residency none = none_resident(layouts);
-  StreamerOptions options{.ring_bytes = least_ring(layouts, none),
+  const Residency none = none_resident(tiny.sweep);
+  StreamerOptions options{.ring_bytes = least_ring(tiny.sweep, none),
                           .reader_cpus = {allowed_cpus().back()}};
   if (places) options.ring_node = node;
-  Streamer streamer(*device, tiny.checkpoint, none, options);
+  Streamer streamer(*device, tiny.sweep, none, options);
   const auto compute = device->make_stream("compute");
   streamer.acquire(0, *compute);  // now the reader is bound: it has read
   ASSERT_EQ(test::thread_cpus("reader").size(), 1);

@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include "offload/io/read_engine.h"
 #include "tests/checkpoint/tiny_checkpoint.h"
 
 namespace canopy {
@@ -15,16 +14,17 @@ class ResidencyTest : public testing::TestWithParam<bool> {
  protected:
   TempDir dir_;
   const TinyCheckpoint tiny_ = make_tiny(dir_.path(), {.layers = 12, .tied = GetParam()});
-  const std::vector<UnitLayout> units_ = lay_out_units(tiny_.checkpoint, kReadAlignment);
-  const std::size_t model_ = travelling_bytes(units_, none_resident(units_));
+  const SweepLayout& sweep_ = tiny_.sweep;
+  const std::vector<UnitLayout>& units_ = sweep_.units;
+  const std::size_t model_ = travelling_bytes(sweep_, none_resident(sweep_));
 
-  std::size_t largest() const { return least_ring(units_, none_resident(units_)) / 2; }
+  std::size_t largest() const { return least_ring(sweep_, none_resident(sweep_)) / 2; }
 };
 
 TEST_P(ResidencyTest, UsesWhatItIsGivenToWithinAUnitAndNeverMore) {
   for (std::size_t bytes = 0; bytes <= model_; bytes += 4096) {
-    const Residency residency = spread_resident(tiny_.checkpoint, units_, bytes);
-    const std::size_t used = model_ - travelling_bytes(units_, residency);
+    const Residency residency = spread_resident(sweep_, bytes);
+    const std::size_t used = model_ - travelling_bytes(sweep_, residency);
     EXPECT_LE(used, bytes);
     EXPECT_GT(used + largest() + 1, bytes);
   }
@@ -33,7 +33,7 @@ TEST_P(ResidencyTest, UsesWhatItIsGivenToWithinAUnitAndNeverMore) {
 TEST_P(ResidencyTest, SpreadsEvenlyOverTheLayers) {
   for (const double share : {0.2, 0.5, 0.8}) {
     const auto bytes = static_cast<std::size_t>(share * static_cast<double>(model_));
-    const Residency residency = spread_resident(tiny_.checkpoint, units_, bytes);
+    const Residency residency = spread_resident(sweep_, bytes);
     std::size_t run = 0, longest = 0, layers = 0, at_rest = 0, before = 0;
     for (std::size_t i = 0; i < units_.size() && units_[i].unit.part != Part::kHead; ++i) {
       layers += units_[i].read.slab_bytes;
@@ -55,11 +55,11 @@ TEST_P(ResidencyTest, SpreadsEvenlyOverTheLayers) {
 }
 
 TEST_P(ResidencyTest, KeepsATiedHeadWithItsTableAndAlwaysLetsAUnitTravel) {
-  const Residency half = spread_resident(tiny_.checkpoint, units_, model_ / 2);
-  EXPECT_EQ(half.table, GetParam());
-  const Residency all = spread_resident(tiny_.checkpoint, units_, 2 * model_);
-  EXPECT_GT(travelling_bytes(units_, all), 0u);
-  EXPECT_EQ(travelling_bytes(units_, all_resident(units_)), 0u);
+  const Residency half = spread_resident(sweep_, model_ / 2);
+  EXPECT_EQ(half.table, GetParam() ? Tier::kHost : Tier::kDisk);
+  const Residency all = spread_resident(sweep_, 2 * model_);
+  EXPECT_GT(travelling_bytes(sweep_, all), 0u);
+  EXPECT_EQ(travelling_bytes(sweep_, all_resident(sweep_)), 0u);
 }
 
 INSTANTIATE_TEST_SUITE_P(Heads, ResidencyTest, testing::Bool(),

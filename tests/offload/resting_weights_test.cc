@@ -23,12 +23,13 @@ class RestingWeightsTest : public testing::Test {
 TEST_F(RestingWeightsTest, TakeMemoryAsTheyAreRead) {
   const std::uint64_t before = resident_memory();
   std::uint64_t at_first = 0, last = 0, bytes = 0;
-  const auto weights = load_resident(*device_, model_.checkpoint, notes_,
-                                     [&](std::uint64_t done, std::uint64_t all) {
-                                       EXPECT_GE(done, last);
-                                       if (bytes == 0) at_first = resident_memory() - before;
-                                       last = done, bytes = all;
-                                     });
+  const auto weights =
+      load_resident(*device_, model_.sweep, {notes_, [&](std::uint64_t done, std::uint64_t all) {
+                                               EXPECT_GE(done, last);
+                                               if (bytes == 0)
+                                                 at_first = resident_memory() - before;
+                                               last = done, bytes = all;
+                                             }});
   EXPECT_EQ(last, bytes);
   EXPECT_GT(bytes, 64u << 20);
   EXPECT_LT(at_first, bytes / 2);
@@ -39,13 +40,13 @@ TEST_F(RestingWeightsTest, StopWhileTheyAreRead) {
   std::stop_source stop;
   std::uint64_t last = 0;
   const auto load = [&] {
-    const auto weights = load_resident(
-        *device_, model_.checkpoint, notes_,
-        [&](std::uint64_t done, std::uint64_t) {
-          last = done;
-          stop.request_stop();
-        },
-        stop.get_token());
+    const auto weights = load_resident(*device_, model_.sweep,
+                                       {notes_,
+                                        [&](std::uint64_t done, std::uint64_t) {
+                                          last = done;
+                                          stop.request_stop();
+                                        },
+                                        stop.get_token()});
   };
   EXPECT_THROW(load(), Stopped);
   EXPECT_LT(last, 64u << 20);

@@ -42,10 +42,7 @@ TEST_F(StreamerTest, DeliversTheSameBytesForEveryRingReadSizeAndShape) {
         const Place place(tiny, seed % 3, ring_units);
         const auto streamer = make(tiny, options, seed % 3, ring_units);
         EXPECT_EQ(streamer->held_bytes(),
-                  place.ring_bytes +
-                      Streamer::resting_bytes(tiny.checkpoint,
-                                              lay_out_units(tiny.checkpoint, kReadAlignment),
-                                              place.residency));
+                  place.ring_bytes + Streamer::resting_bytes(tiny.sweep, place.residency));
         Sweeper sweeper(*device_, tiny, *streamer);
         for (int sweep = 0; sweep < 5; ++sweep) sweeper.sweep();
       }
@@ -53,7 +50,7 @@ TEST_F(StreamerTest, DeliversTheSameBytesForEveryRingReadSizeAndShape) {
 
 TEST_F(StreamerTest, WaitsForQueuedWorkOnLentWeightsBeforeItGoes) {
   const TinyCheckpoint tiny = make_tiny(dir_.path(), {});
-  const std::vector<UnitLayout> layouts = lay_out_units(tiny.checkpoint, kReadAlignment);
+  const std::vector<UnitLayout>& layouts = tiny.sweep.units;
   const UnitTensor& wq = layouts[0].matrices[0];
   std::vector<std::byte> ballast(1 << 24), scratch(1 << 24), received(wq.tensor.bytes);
   const auto compute = device_->make_stream("compute");
@@ -88,8 +85,8 @@ TEST_F(StreamerTest, RefusesARingOfOneUnit) {
 
 TEST_F(StreamerTest, RefusesAModelThatAllRests) {
   const TinyCheckpoint tiny = make_tiny(dir_.path(), {});
-  const Residency all = all_resident(lay_out_units(tiny.checkpoint, kReadAlignment));
-  EXPECT_THROW(Streamer(*device_, tiny.checkpoint, all, {.ring_bytes = 1 << 20}), Error);
+  const Residency all = all_resident(tiny.sweep);
+  EXPECT_THROW(Streamer(*device_, tiny.sweep, all, {.ring_bytes = 1 << 20}), Error);
 }
 
 /// Without what is read beside it.
@@ -108,7 +105,7 @@ TEST_F(StreamerTest, PrefetchesTheNextSweepWhileNobodyAsksAndNoMoreThanTheRingHo
   Streamer& streamer = *made;
   Sweeper sweeper(*device_, tiny, streamer);
   sweeper.sweep();
-  const std::vector<UnitLayout> layouts = lay_out_units(tiny.checkpoint, kReadAlignment);
+  const std::vector<UnitLayout>& layouts = tiny.sweep.units;
   std::uint64_t once = 0;
   for (const UnitLayout& layout : layouts) once += asked_for(layout);
   wait_until_full(*reads);
@@ -120,7 +117,7 @@ TEST_F(StreamerTest, PrefetchesTheNextSweepWhileNobodyAsksAndNoMoreThanTheRingHo
 
 TEST_F(StreamerTest, ReadsThePartOfAUnitThatHasRoomWhileTheOneBeforeIsInUse) {
   const TinyCheckpoint tiny = make_tiny(dir_.path(), {.layers = 4, .dim = 256, .hidden = 640});
-  const std::vector<UnitLayout> layouts = lay_out_units(tiny.checkpoint, kReadAlignment);
+  const std::vector<UnitLayout>& layouts = tiny.sweep.units;
   const std::size_t attention = layouts[2].read.slab_bytes, mlp = layouts[3].read.slab_bytes;
   ASSERT_LT(attention, mlp / 2);
   StreamerOptions options;
@@ -150,8 +147,7 @@ TEST_F(StreamerTest, CountsWhatASweepReadAndWhereItsTimeWent) {
   Streamer& streamer = *made;
   Sweeper sweeper(*device_, tiny, streamer);
   std::uint64_t once = 0;
-  for (const UnitLayout& layout : lay_out_units(tiny.checkpoint, kReadAlignment))
-    once += layout.read.slab_bytes;
+  for (const UnitLayout& layout : tiny.sweep.units) once += layout.read.slab_bytes;
   const std::uint64_t before = streamer.totals().disk_bytes;
   for (int sweep = 0; sweep < 8; ++sweep) {
     const auto start = std::chrono::steady_clock::now();
@@ -222,13 +218,14 @@ TEST_F(StreamerTest, LendsResidentWeightsThatEqualTheStreamedOnes) {
         make_tiny(dir_.path(), {.files = 2, .tied = tied, .bias = true, .qk_norm = true});
     std::uint64_t done = 0, all = 1;
     Notes notes;
-    const auto resident = load_resident(*device_, tiny.checkpoint, notes, [&](auto d, auto a) {
+    const auto told = [&](std::uint64_t d, std::uint64_t a) {
       EXPECT_LE(d, a);
       done = d;
       all = a;
-    });
+    };
+    const auto resident = load_resident(*device_, tiny.sweep, {notes, told});
     EXPECT_EQ(done, all);
-    EXPECT_EQ(all + EmbeddingLookup::bytes_needed(), resident_bytes(tiny.checkpoint));
+    EXPECT_EQ(all + EmbeddingLookup::bytes_needed(), resident_bytes(tiny.sweep));
     Sweeper sweeper(*device_, tiny, *resident);
     sweeper.sweep();
     sweeper.run(2);
@@ -239,9 +236,9 @@ TEST_F(StreamerTest, LendsResidentWeightsThatEqualTheStreamedOnes) {
 
 TEST_F(StreamerTest, KeepsATiedTableOnce) {
   const TinyCheckpoint apart = make_tiny(dir_.path(), {.vocab = 3000});
-  const std::size_t apart_bytes = resident_bytes(apart.checkpoint);
+  const std::size_t apart_bytes = resident_bytes(apart.sweep);
   const TinyCheckpoint tied = make_tiny(dir_.path(), {.vocab = 3000, .tied = true});
-  EXPECT_LE(resident_bytes(tied.checkpoint) + 3000 * 64 * 2 - 4 * kReadAlignment, apart_bytes);
+  EXPECT_LE(resident_bytes(tied.sweep) + 3000 * 64 * 2 - 4 * kReadAlignment, apart_bytes);
 }
 
 TEST_F(StreamerTest, StopsLoadingOnRequest) {
@@ -249,7 +246,7 @@ TEST_F(StreamerTest, StopsLoadingOnRequest) {
   std::stop_source stop;
   Notes notes;
   stop.request_stop();
-  EXPECT_THROW(load_resident(*device_, tiny.checkpoint, notes, {}, stop.get_token()), Stopped);
+  EXPECT_THROW(load_resident(*device_, tiny.sweep, {notes, {}, stop.get_token()}), Stopped);
 }
 
 TEST_F(StreamerTest, LooksEmbeddingRowsUpWhereverTheTableIsAndRefusesTokensOutsideIt) {
@@ -257,14 +254,13 @@ TEST_F(StreamerTest, LooksEmbeddingRowsUpWhereverTheTableIsAndRefusesTokensOutsi
   StreamerOptions options;
   options.read_bytes = 4096;
   options.wrap_engine = with({.shorten = 0.4, .refuse = 0.1, .delay_us = 50}, 5);
-  const std::vector<UnitLayout> layouts = lay_out_units(tiny.checkpoint, kReadAlignment);
-  Residency at_rest = none_resident(layouts), on_disk = at_rest;
-  at_rest.table = true;
-  options.ring_bytes = least_ring(layouts, at_rest);
-  Streamer lookup(*device_, tiny.checkpoint, at_rest, options);
-  Streamer reader(*device_, tiny.checkpoint, on_disk, options);
+  Residency at_rest = none_resident(tiny.sweep), on_disk = at_rest;
+  at_rest.table = Tier::kHost;
+  options.ring_bytes = least_ring(tiny.sweep, at_rest);
+  Streamer lookup(*device_, tiny.sweep, at_rest, options);
+  Streamer reader(*device_, tiny.sweep, on_disk, options);
   Notes notes;
-  const auto resident = load_resident(*device_, tiny.checkpoint, notes);
+  const auto resident = load_resident(*device_, tiny.sweep, {notes});
   const auto compute = device_->make_stream("compute");
   std::vector<TokenId> ids{96, 0, 5, 5};
   for (TokenId id = 0; id < 97; ++id) ids.push_back(96 - id);  // more than one batch

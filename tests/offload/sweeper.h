@@ -33,7 +33,7 @@ class Sweeper {
   Sweeper(Device& device, const TinyCheckpoint& tiny, WeightSource& source, std::uint64_t seed = 0)
       : device_(device),
         source_(source),
-        layouts_(lay_out_units(tiny.checkpoint, kReadAlignment)),
+        layouts_(tiny.sweep.units),
         compute_(device.make_stream("compute")),
         random_(seed),
         ballast_(device.allocate(1 << 20)),
@@ -109,14 +109,14 @@ struct Place {
   std::size_t ring_bytes = 0;
 
   Place(const TinyCheckpoint& tiny, std::uint64_t seed, std::size_t units) {
-    const std::vector<UnitLayout> layouts = lay_out_units(tiny.checkpoint, kReadAlignment);
-    residency = none_resident(layouts);
+    const std::vector<UnitLayout>& layouts = tiny.sweep.units;
+    residency = none_resident(tiny.sweep);
     std::mt19937_64 random(seed);
     for (std::size_t i = 0; i < layouts.size(); ++i)
       if (seed != 0 && random() % 3 == 0) residency.unit[i] = Tier::kHost;
     residency.unit[random() % layouts.size()] = Tier::kDisk;
-    residency.table = random() % 2 == 0;
-    ring_bytes = least_ring(layouts, residency) / 2 * units;
+    residency.table = random() % 2 == 0 ? Tier::kHost : Tier::kDisk;
+    ring_bytes = least_ring(tiny.sweep, residency) / 2 * units;
   }
 };
 
@@ -133,11 +133,12 @@ inline void wait_until_full(const ReadCount& reads) {
 
 class StreamerFixture : public testing::Test {
  protected:
+  /// `tiny` must outlive it.
   std::unique_ptr<Streamer> make(const TinyCheckpoint& tiny, StreamerOptions options = {},
                                  std::uint64_t residency = 0, std::size_t units = 2) {
     const Place place(tiny, residency, units);
     options.ring_bytes = place.ring_bytes;
-    return std::make_unique<Streamer>(*device_, tiny.checkpoint, place.residency, options);
+    return std::make_unique<Streamer>(*device_, tiny.sweep, place.residency, options);
   }
 
   const std::unique_ptr<Device> device_ = make_device({.kind = "cpu", .threads = 1});

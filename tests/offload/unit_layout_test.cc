@@ -124,7 +124,7 @@ TEST(UnitLayout, CutsTheHeadBetweenBlocksOfRowsWhereAUnitHoldsOne) {
     const test::TinyCheckpoint tiny =
         test::make_tiny(dir.path(), {.layers = 1, .dim = 64, .hidden = 192, .vocab = vocab});
     std::int64_t next = 0, slices = 0;
-    for (const UnitLayout& unit : lay_out_units(tiny.checkpoint, kReadAlignment)) {
+    for (const UnitLayout& unit : tiny.sweep.units) {
       if (unit.unit.part != Part::kHead) continue;
       EXPECT_EQ(unit.unit.first_row, next);
       EXPECT_EQ(unit.unit.first_row % kHeadBlock, 0);
@@ -139,7 +139,7 @@ TEST(UnitLayout, CutsTheHeadBetweenBlocksOfRowsWhereAUnitHoldsOne) {
 TEST(UnitLayout, SweepsAttentionThenMlpOfEachLayerThenTheHeadInSlicesThatCoverIt) {
   const TempDir dir;
   const auto tiny = make_tiny(dir.path(), {.layers = 2, .vocab = 1000});
-  const auto units = lay_out_units(tiny.checkpoint, kReadAlignment);
+  const std::vector<UnitLayout>& units = tiny.sweep.units;
   ASSERT_GT(units.size(), 5u) << "the head is larger than a unit";
   std::size_t largest = 0;
   for (int layer = 0; layer < 2; ++layer)
@@ -165,7 +165,7 @@ TEST(UnitLayout, EachTensorOfTheTableIsAFieldOfItsUnitOnce) {
   for (const bool tied : {false, true}) {
     const auto tiny = make_tiny(dir.path(), {.tied = tied, .bias = true, .qk_norm = true});
     std::multiset<std::string> laid_out, named;
-    for (const UnitLayout& unit : lay_out_units(tiny.checkpoint, kReadAlignment)) {
+    for (const UnitLayout& unit : tiny.sweep.units) {
       if (unit.unit.first_row > 0) continue;  // a further slice of the head
       for (const auto* tensors : {&unit.matrices, &unit.vectors}) {
         for (const UnitTensor& tensor : *tensors) laid_out.insert(tensor.tensor.name);
@@ -187,7 +187,7 @@ TEST(UnitLayout, EachLayerHasTheVectorsOfItsKind) {
   config.layer_kinds = {{.qkv_bias = true}, {.qk_norm = true}};
   const Checkpoint& all = tiny.checkpoint;
   const auto units =
-      lay_out_units(Checkpoint(all.root(), all.files(), all.tensors(), config, {}), kReadAlignment);
+      lay_out_sweep(Checkpoint(all.root(), all.files(), all.tensors(), config, {})).units;
   const std::size_t norm = 1, biases = 3, norms_of_heads = 2;
   EXPECT_EQ(units[0].vectors.size(), norm + biases);
   EXPECT_EQ(units[2].vectors.size(), norm + norms_of_heads);
@@ -199,9 +199,8 @@ TEST(UnitLayout, NamesTheTensorThatIsMissingOrOfTheWrongShape) {
   const auto tiny = make_tiny(dir.path(), {});
   const auto message = [&](std::vector<TensorEntry> tensors) -> std::string {
     try {
-      lay_out_units(Checkpoint(dir.path(), tiny.checkpoint.files(), std::move(tensors),
-                               tiny.checkpoint.config(), {}),
-                    kReadAlignment);
+      lay_out_sweep(Checkpoint(dir.path(), tiny.checkpoint.files(), std::move(tensors),
+                               tiny.checkpoint.config(), {}));
     } catch (const Error& e) {
       return e.what();
     }
