@@ -19,10 +19,11 @@
 #include <thread>
 
 #include "hwy/highway.h"
-#include "kernels/convert.h"
 #include "kernels/device.h"
 #include "kernels/ops.h"
 #include "src/base/error.h"
+#include "src/base/half.h"
+#include "src/base/weight_format.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace canopy::HWY_NAMESPACE {

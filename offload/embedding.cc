@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "kernels/convert.h"
 #include "offload/unit_layout.h"
 #include "src/base/error.h"
+#include "src/base/weight_format.h"
 
 namespace canopy {
 

@@ -4,8 +4,8 @@
 #include <map>
 #include <string_view>
 
-#include "kernels/convert.h"
 #include "src/base/error.h"
+#include "src/base/weight_format.h"
 
 namespace canopy {
 

@@ -4,9 +4,9 @@
 #include <cstring>
 #include <string>
 
-#include "kernels/convert.h"
 #include "kernels/cpu/elementwise.h"
 #include "src/base/error.h"
+#include "src/base/half.h"
 
 namespace canopy::cpu {
 

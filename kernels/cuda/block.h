@@ -42,8 +42,8 @@
 #include <cstdint>
 #include <cstring>
 
-#include "kernels/convert.h"
 #include "kernels/tensor.h"
+#include "src/base/half.h"
 
 #if defined(__CUDACC__)
 #define CANOPY_KERNEL __host__ __device__
@@ -136,7 +136,7 @@ CANOPY_KERNEL inline std::int64_t bytes_of_row(DType dtype, std::int64_t columns
   return columns / 32 * block_bytes(dtype) + columns % 32 * (block_bytes(dtype) / 32);
 }
 
-/// Column k of a row of weights: as dequantize_row() has it (kernels/convert.h).
+/// Column k of a row of weights: as dequantize_row() has it (src/base/weight_format.h).
 CANOPY_KERNEL inline float weight_at(DType dtype, const std::byte* row, std::int64_t k) {
   const std::byte* const block = row + k / 32 * block_bytes(dtype);
   const auto i = static_cast<int>(k % 32);

@@ -8,8 +8,8 @@
 #include <cstring>
 #include <limits>
 
-#include "kernels/convert.h"
 #include "src/base/error.h"
+#include "src/base/half.h"
 
 namespace canopy {
 

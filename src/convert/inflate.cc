@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/convert.h"
 #include "src/base/error.h"
+#include "src/base/half.h"
 #include "src/convert/enlargement.h"
 #include "src/convert/hf_files.h"
 #include "src/convert/random_weights.h"

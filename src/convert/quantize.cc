@@ -10,8 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/convert.h"
 #include "src/base/error.h"
+#include "src/base/half.h"
+#include "src/base/weight_format.h"
 #include "src/checkpoint/families.h"
 #include "src/convert/block_quant.h"
 #include "src/convert/gguf_metadata.h"

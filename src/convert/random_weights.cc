@@ -3,8 +3,8 @@
 #include <array>
 #include <cstring>
 
-#include "kernels/convert.h"
 #include "src/base/error.h"
+#include "src/base/half.h"
 #include "src/base/rng.h"
 
 namespace canopy {

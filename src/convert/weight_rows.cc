@@ -7,8 +7,8 @@
 #include <cmath>
 #include <cstring>
 
-#include "kernels/convert.h"
 #include "src/base/error.h"
+#include "src/base/weight_format.h"
 #include "src/checkpoint/model_tensors.h"
 
 namespace canopy {

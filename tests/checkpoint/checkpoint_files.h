@@ -17,9 +17,9 @@
 #include <string_view>
 #include <vector>
 
-#include "kernels/convert.h"
 #include "kernels/tensor.h"
 #include "src/base/error.h"
+#include "src/base/half.h"
 #include "tests/error_of.h"
 #include "tests/temp_dir.h"
 

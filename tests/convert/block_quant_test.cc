@@ -8,8 +8,9 @@
 #include <random>
 #include <vector>
 
-#include "kernels/convert.h"
 #include "src/base/error.h"
+#include "src/base/half.h"
+#include "src/base/weight_format.h"
 
 namespace canopy {
 namespace {

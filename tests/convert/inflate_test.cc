@@ -10,8 +10,8 @@
 #include <numeric>
 #include <set>
 
-#include "kernels/convert.h"
 #include "src/base/error.h"
+#include "src/base/half.h"
 #include "src/convert/enlargement.h"
 #include "src/convert/random_weights.h"
 #include "src/convert/source_files.h"

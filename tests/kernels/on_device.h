@@ -11,10 +11,11 @@
 #include <vector>
 
 #include "hwy/targets.h"
-#include "kernels/convert.h"
 #include "kernels/device.h"
 #include "kernels/ops.h"
 #include "src/base/error.h"
+#include "src/base/half.h"
+#include "src/base/weight_format.h"
 #include "tests/kernels/emulated_cuda.h"
 
 namespace canopy {

@@ -9,9 +9,9 @@
 #include <cstring>
 #include <thread>
 
-#include "kernels/convert.h"
 #include "offload/embedding.h"
 #include "src/base/error.h"
+#include "src/base/weight_format.h"
 #include "tests/offload/sweeper.h"
 
 namespace canopy {

@@ -1,10 +1,12 @@
-#include "kernels/convert.h"
+#include "src/base/weight_format.h"
 
 #include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <string>
 
 #include "src/base/error.h"
+#include "src/base/half.h"
 
 namespace canopy {
 

@@ -1,9 +1,6 @@
 #pragma once
 #include <bit>
 #include <cstdint>
-#include <span>
-
-#include "kernels/tensor.h"
 
 namespace canopy {
 
@@ -41,13 +38,5 @@ constexpr std::uint16_t f16_from_f32(float value) {
   }
   return static_cast<std::uint16_t>(sign | half);
 }
-
-/// One row of weights as f32: the plain definition of each format, which the fast kernels are
-/// tested against. `row` may start at any byte. Blocks (little-endian; d, m are f16):
-///   Q8_0 {d, i8 q[32]}: d q.   Q4_0 {d, u4 q[32]}: d (q - 8).   Q4_1 {d, m, u4 q[32]}: d q + m,
-///   byte i of a 4-bit block holding q[i] in its low and q[16 + i] in its high half.
-/// Throws Error if out.size() is not whole blocks, or for dtypes that are not weights or that no
-/// kernel computes with yet (Q4_K, Q6_K).
-void dequantize_row(DType dtype, const std::byte* row, std::span<float> out);
 
 }  // namespace canopy
