@@ -10,6 +10,7 @@
 
 #include "src/base/error.h"
 #include "src/base/utf8.h"
+#include "src/base/weight_format.h"
 #include "src/checkpoint/header_reader.h"
 #include "src/checkpoint/readers.h"
 
@@ -56,27 +57,13 @@ constexpr std::array kOtherTypes{
 };
 
 DType parse_type(std::uint32_t type) {
-  switch (type) {
-    case 0:
-      return DType::kF32;
-    case 1:
-      return DType::kF16;
-    case 2:
-      return DType::kQ4_0;
-    case 3:
-      return DType::kQ4_1;
-    case 8:
-      return DType::kQ8_0;
-    case 30:
-      return DType::kBF16;
-    default:
-      break;
-  }
+  for (const WeightFormat& format : kWeightFormats)
+    if (format.gguf_id == type) return format.dtype;
   std::string name = "number " + std::to_string(type);
   for (const TypeName& other : kOtherTypes)
     if (other.type == type) name = other.name;
-  throw Error("weights of ggml type " + name +
-              " are not supported; Canopy reads F32, F16, BF16, Q4_0, Q4_1 and Q8_0" +
+  throw Error("weights of ggml type " + name + " are not supported; Canopy reads " +
+              names_of(WeightFormats()) +
               (name == "Q4_K" || name == "Q6_K" ? " (" + name + " follows later)" : ""));
 }
 

@@ -11,6 +11,7 @@
 #include "src/base/error.h"
 #include "src/base/json.h"
 #include "src/base/utf8.h"
+#include "src/base/weight_format.h"
 #include "src/checkpoint/header_reader.h"
 #include "src/checkpoint/readers.h"
 
@@ -26,9 +27,8 @@ constexpr std::uint64_t kMostHeaderBytes = 16u << 20;
 constexpr std::size_t kMostAxes = 8;
 
 DType parse_dtype(const std::string& name) {
-  if (name == "F32") return DType::kF32;
-  if (name == "F16") return DType::kF16;
-  if (name == "BF16") return DType::kBF16;
+  for (const WeightFormat& format : kWeightFormats)
+    if (format.safetensors_name != nullptr && format.safetensors_name == name) return format.dtype;
   throw Error("dtype " + in_quotes(name) +
               " is not supported; safetensors weights may be BF16, F16 or F32");
 }

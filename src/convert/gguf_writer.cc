@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "src/base/error.h"
+#include "src/base/weight_format.h"
 
 namespace canopy {
 
@@ -27,22 +28,8 @@ std::uint64_t tensor_bytes(const GgufTensor& tensor) {
 }
 
 std::uint32_t type_code(DType dtype) {
-  switch (dtype) {
-    case DType::kF32:
-      return 0;
-    case DType::kF16:
-      return 1;
-    case DType::kQ4_0:
-      return 2;
-    case DType::kQ4_1:
-      return 3;
-    case DType::kQ8_0:
-      return 8;
-    case DType::kBF16:
-      return 30;
-    default:
-      throw Error("this type of tensor is not written to GGUF files");
-  }
+  if (const WeightFormat* const format = find_format(dtype)) return format->gguf_id;
+  throw Error("this type of tensor is not written to GGUF files");
 }
 
 /// The bytes of a header, growing.

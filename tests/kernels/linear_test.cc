@@ -10,10 +10,6 @@ constexpr DType kWeightTypes[] = {DType::kF32,  DType::kBF16, DType::kF16,
                                   DType::kQ8_0, DType::kQ4_0, DType::kQ4_1};
 constexpr double kEps = 0x1p-24;  // half a unit in the last place of 1.0f
 
-bool in_blocks(DType dtype) {
-  return dtype == DType::kQ8_0 || dtype == DType::kQ4_0 || dtype == DType::kQ4_1;
-}
-
 class Linear : public OnEachDevice {
  protected:
   /// What a GPU adds to the error of a product: it rounds x to the 16-bit format of its matrix
