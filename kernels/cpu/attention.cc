@@ -144,7 +144,7 @@ void attend_block(const QueryBlock& block) {
   const size_t bytes = row_bytes(dtype, call.q.dim(2)), head_bytes = slots * bytes;
   const auto* keys =
       reinterpret_cast<const uint8_t*>(call.kv.k.data()) + block.kv_head * head_bytes;
-  products(packed, n, 0, n, {keys, dtype, total, hd, bytes}, scores, at.score_ld,
+  products(packed, n, 0, n, weight_rows_of(dtype, keys, total, hd), scores, at.score_ld,
            block.scratch + at.panels);
   for (size_t i = 0; i < n; ++i)
     weigh_slots(scores + i * at.score_ld, total, at.score_ld, prefix,
@@ -155,10 +155,11 @@ void attend_block(const QueryBlock& block) {
     std::fill(values + t * at.value_ld + width, values + (t + 1) * at.value_ld, 1.0f);
   const auto* rows =
       reinterpret_cast<const uint8_t*>(call.kv.v.data()) + block.kv_head * head_bytes;
+  const Unpack unpack = unpack_of(dtype);
   for (size_t t = 0; t < total; t += kValueRows) {
     const size_t count = std::min(kValueRows, total - t);
     for (size_t j = 0; j < count; ++j)
-      unpack_row(dtype, rows + (t + j) * bytes, 0, hd, values + j * at.value_ld, kLanes);
+      unpack(rows + (t + j) * bytes, 0, hd, values + j * at.value_ld, kLanes);
     size_t i = 0;
     for (; i + 3 <= n; i += 3)
       weigh_rows<3>(scores + i * at.score_ld + t, at.score_ld, values, width + kLanes, at.value_ld,

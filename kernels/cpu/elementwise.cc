@@ -18,10 +18,10 @@ namespace HWY_NAMESPACE {
 
 /// Elements [k, k + up to kLanes) of a row of n f32 at any address, zeros past its end.
 HWY_INLINE Vec load_padded(const uint8_t* row, size_t k, size_t n) {
-  if (k + kLanes <= n) return load_f32(row + k * sizeof(float));
+  if (k + kLanes <= n) return load_plain<format::F32>(row + k * sizeof(float));
   uint8_t tail[kLanes * sizeof(float)] = {};
   std::memcpy(tail, row + k * sizeof(float), (n - k) * sizeof(float));
-  return load_f32(tail);
+  return load_plain<format::F32>(tail);
 }
 HWY_INLINE void store_part(Vec v, float* row, size_t k, size_t n) {
   if (k + kLanes <= n) return hn::StoreU(v, Floats(), row + k);
@@ -51,10 +51,11 @@ void rms_norm_row(const float* x, const uint8_t* g, DType g_dtype, float eps, si
   const auto* from = reinterpret_cast<const uint8_t*>(x);
   const float r = 1.0f / std::sqrt(sum_of_squares(from, n) / static_cast<float>(n) + eps);
   const Vec rs = hn::Set(Floats(), r);
+  const Unpack unpack = unpack_of(g_dtype);
   HWY_ALIGN float gs[kBlock];
   for (size_t k0 = 0; k0 < n; k0 += kBlock) {
     const size_t count = std::min(kBlock, n - k0);
-    unpack_row(g_dtype, g, k0, count, gs, kLanes);
+    unpack(g, k0, count, gs, kLanes);
     for (size_t k = 0; k < count; k += kLanes)
       store_part(hn::Mul(hn::Load(Floats(), gs + k), hn::Mul(load_padded(from, k0 + k, n), rs)), y,
                  k0 + k, n);
@@ -76,10 +77,11 @@ void swiglu_row(const float* gate, const float* up, size_t n, float* y) {
 }
 
 void unpack_whole_row(const uint8_t* row, DType dtype, size_t n, float* y) {
+  const Unpack unpack = unpack_of(dtype);
   HWY_ALIGN float part[kBlock];
   for (size_t k0 = 0; k0 < n; k0 += kBlock) {
     const size_t count = std::min(kBlock, n - k0);
-    unpack_row(dtype, row, k0, count, part, kLanes);
+    unpack(row, k0, count, part, kLanes);
     std::memcpy(y + k0, part, count * sizeof(float));
   }
 }

@@ -15,7 +15,9 @@ constexpr std::size_t kStripFloats = kPanelFloats + kPassRows * kMaxStrip;
 
 /// Some weight rows of one projection, and where their sums go.
 struct Strip {
-  WeightRows w;
+  const std::uint8_t* w;
+  DType dtype;
+  std::size_t count, k;      // weight rows, and their columns
   const std::uint8_t* bias;  // f32 at any address, or null
   float* y;                  // first row, first column of the strip
   std::size_t ld;
@@ -32,24 +34,25 @@ namespace HWY_NAMESPACE {
 /// y = (y +) (sums + bias) for m packed rows. scratch: kStripFloats.
 void run_strip(const float* packed, std::size_t m, const Strip& strip, float* scratch) {
   float* const panels = scratch;
-  float* const sums = scratch + kPanelFloats;  // [kPassRows, strip.w.count rounded up to 4]
-  const std::size_t ld = (strip.w.count + kTileColumns - 1) / kTileColumns * kTileColumns;
+  float* const sums = scratch + kPanelFloats;  // [kPassRows, strip.count rounded up to 4]
+  const WeightRows w = weight_rows_of(strip.dtype, strip.w, strip.count, strip.k);
+  const std::size_t ld = (w.count + kTileColumns - 1) / kTileColumns * kTileColumns;
   for (std::size_t m0 = 0; m0 < m; m0 += kPassRows) {
     const std::size_t m1 = std::min(m, m0 + kPassRows);
-    products(packed, m, m0, m1, strip.w, sums, ld, panels);
+    products(packed, m, m0, m1, w, sums, ld, panels);
     for (std::size_t i = m0; i < m1; ++i) {
       float* from = sums + (i - m0) * ld;
       float* to = strip.y + i * strip.ld;
       if (strip.bias != nullptr)
-        for (std::size_t j = 0; j < strip.w.count; ++j) {
+        for (std::size_t j = 0; j < w.count; ++j) {
           float bias;
           std::memcpy(&bias, strip.bias + j * sizeof bias, sizeof bias);
           from[j] += bias;
         }
       if (strip.accumulate == Accumulate::kYes)
-        for (std::size_t j = 0; j < strip.w.count; ++j) to[j] += from[j];
+        for (std::size_t j = 0; j < w.count; ++j) to[j] += from[j];
       else
-        std::memcpy(to, from, strip.w.count * sizeof(float));
+        std::memcpy(to, from, w.count * sizeof(float));
     }
   }
 }
@@ -129,8 +132,10 @@ void linear(Pool& pool, std::byte* scratch, ConstTensorView x,
       for (; index >= strips_of(*p); ++p) index -= strips_of(*p);
       const std::size_t j = index * length, bytes = row_bytes(p->w.dtype(), p->w.dim(1));
       Strip strip;
-      strip.w = {reinterpret_cast<const std::uint8_t*>(p->w.data()) + j * bytes, p->w.dtype(),
-                 std::min(length, to_size(p->w.dim(0)) - j), k, bytes};
+      strip.w = reinterpret_cast<const std::uint8_t*>(p->w.data()) + j * bytes;
+      strip.dtype = p->w.dtype();
+      strip.count = std::min(length, to_size(p->w.dim(0)) - j);
+      strip.k = k;
       strip.bias = p->bias.empty()
                        ? nullptr
                        : reinterpret_cast<const std::uint8_t*>(p->bias.data()) + j * sizeof(float);

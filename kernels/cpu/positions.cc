@@ -6,7 +6,7 @@
 
 #include "kernels/cpu/elementwise.h"
 #include "src/base/error.h"
-#include "src/base/half.h"
+#include "src/base/weight_format.h"
 
 namespace canopy::cpu {
 
@@ -16,22 +16,12 @@ std::size_t to_size(std::int64_t value) { return static_cast<std::size_t>(value)
 
 /// n f32 values as the cache keeps them, rounded to nearest even.
 void convert_row(const float* from, std::size_t n, DType dtype, std::byte* to) {
-  switch (dtype) {
-    case DType::kBF16:
-      for (std::size_t i = 0; i < n; ++i) {
-        const std::uint16_t bits = bf16_from_f32(from[i]);
-        std::memcpy(to + i * sizeof bits, &bits, sizeof bits);
-      }
-      return;
-    case DType::kF16:
-      for (std::size_t i = 0; i < n; ++i) {
-        const std::uint16_t bits = f16_from_f32(from[i]);
-        std::memcpy(to + i * sizeof bits, &bits, sizeof bits);
-      }
-      return;
-    default:  // ops.cc lets nothing but F32 pass besides these
-      std::memcpy(to, from, n * sizeof(float));
-  }
+  visit_format(PlainFormats(), dtype, [&]<class Format>(Format) {
+    for (std::size_t i = 0; i < n; ++i) {
+      const typename Format::Element bits = Format::encode(from[i]);
+      std::memcpy(to + i * sizeof bits, &bits, sizeof bits);
+    }
+  });
 }
 
 }  // namespace

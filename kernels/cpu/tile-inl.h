@@ -4,10 +4,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "hwy/cache_control.h"
 #include "hwy/highway.h"
-#include "kernels/tensor.h"
+#include "src/base/weight_format.h"
 
 #ifndef CANOPY_KERNELS_CPU_TILE_ONCE
 #define CANOPY_KERNELS_CPU_TILE_ONCE
@@ -20,12 +21,19 @@ constexpr std::size_t kMaxLanes = 16;      // floats of the widest vector
 constexpr std::size_t kGroupColumns = 64;  // weight rows unpacked together: their panels fit in L2
 constexpr std::size_t kPanelFloats = kGroupColumns * kBlock;
 
+/// Writes columns [k0, k0 + count) of a row as f32, vector i to out + i * step (aligned). Elements
+/// past `count`, up to a whole vector, are zeros. k0 and, of formats in blocks, count are multiples
+/// of a block.
+using Unpack = void (*)(const std::uint8_t* row, std::size_t k0, std::size_t count, float* out,
+                        std::size_t step);
+
 /// `count` rows of k weights each, at any address.
 struct WeightRows {
   const std::uint8_t* data;
-  DType dtype;
   std::size_t count, k;
-  std::size_t row_bytes;
+  std::size_t row_bytes, block_bytes;  // of a whole row, and of kBlock columns
+  Unpack unpack;
+  bool bf16;  // which tiles can read as they lie
 };
 
 }  // namespace canopy::cpu
@@ -53,16 +61,19 @@ constexpr size_t kTileRows = HWY_ARCH_X86 && HWY_TARGET >= HWY_AVX2 ? 3 : 6;
 
 // ---- Weights become f32. Loads take any address.
 
-HWY_INLINE Vec load_f32(const uint8_t* from) {
-  return hn::LoadU(Floats(), reinterpret_cast<const float*>(from));
-}
-HWY_INLINE Vec load_bf16(const uint8_t* from) {
-  const hn::Rebind<hwy::bfloat16_t, Floats> half;
-  return hn::PromoteTo(Floats(), hn::LoadU(half, reinterpret_cast<const hwy::bfloat16_t*>(from)));
-}
-HWY_INLINE Vec load_f16(const uint8_t* from) {
-  const hn::Rebind<hwy::float16_t, Floats> half;
-  return hn::PromoteTo(Floats(), hn::LoadU(half, reinterpret_cast<const hwy::float16_t*>(from)));
+/// kLanes elements of a format whose elements stand alone.
+template <class Format>
+HWY_INLINE Vec load_plain(const uint8_t* from) {
+  if constexpr (std::is_same_v<Format, format::F32>) {
+    return hn::LoadU(Floats(), reinterpret_cast<const float*>(from));
+  } else if constexpr (std::is_same_v<Format, format::BF16>) {
+    const hn::Rebind<hwy::bfloat16_t, Floats> half;
+    return hn::PromoteTo(Floats(), hn::LoadU(half, reinterpret_cast<const hwy::bfloat16_t*>(from)));
+  } else {
+    static_assert(std::is_same_v<Format, format::F16>);
+    const hn::Rebind<hwy::float16_t, Floats> half;
+    return hn::PromoteTo(Floats(), hn::LoadU(half, reinterpret_cast<const hwy::float16_t*>(from)));
+  }
 }
 HWY_INLINE float scalar_f16(const uint8_t* from) {
   const hn::CappedTag<float, 1> one;
@@ -72,14 +83,26 @@ HWY_INLINE float scalar_f16(const uint8_t* from) {
   return hn::GetLane(hn::PromoteTo(one, hn::LoadU(half, &value)));
 }
 
-// Blocks of 32, `at` a multiple of kLanes (0, 16 for AVX-512): 32 / kLanes vectors each.
-// {f16 d; i8 q[32]}: d q
-struct Q8_0 {
-  static constexpr size_t kBytes = 34;
+/// A block as vectors: block(at) has elements [at, at + kLanes), `at` a multiple of kLanes. A
+/// format without a faster way below goes by its plain definition.
+template <class Format>
+struct BlockVectors {
+  const uint8_t* block;
+  HWY_INLINE explicit BlockVectors(const uint8_t* from) : block(from) {}
+  HWY_INLINE Vec operator()(size_t at) const {
+    HWY_ALIGN float values[kLanes];
+    for (size_t i = 0; i < kLanes; ++i)
+      values[i] =
+          Format::decode(reinterpret_cast<const std::byte*>(block), static_cast<int>(at + i));
+    return hn::Load(Floats(), values);
+  }
+};
+template <>
+struct BlockVectors<format::Q8_0> {
   Vec scale;
   const uint8_t* q;
-  HWY_INLINE explicit Q8_0(const uint8_t* block)
-      : scale(hn::Set(Floats(), scalar_f16(block))), q(block + 2) {}
+  HWY_INLINE explicit BlockVectors(const uint8_t* block)
+      : scale(hn::Set(Floats(), scalar_f16(block))), q(block + format::Q8_0::kCodesAt) {}
   HWY_INLINE Vec operator()(size_t at) const {
     const hn::Rebind<std::int8_t, Floats> bytes;
     const hn::Rebind<std::int32_t, Floats> ints;
@@ -87,18 +110,17 @@ struct Q8_0 {
     return hn::Mul(scale, hn::ConvertTo(Floats(), hn::PromoteTo(ints, value)));
   }
 };
-// {f16 d; u4 q[32]}: d q - 8 d, or with a minimum {f16 d; f16 m; u4 q[32]}: d q + m. The first 16
-// values are the low halves of the bytes. d q is exact in f32, so fused or not gives the same bits.
-template <bool kMinimum>
-struct Q4 {
-  static constexpr size_t kHead = kMinimum ? 4 : 2;
-  static constexpr size_t kBytes = kHead + 16;
+/// d q + m, or without a minimum d q - 8 d. d q is exact in f32, so fused or not gives the same
+/// bits.
+template <class Format>
+requires(std::is_same_v<Format, format::Q4_0> ||
+         std::is_same_v<Format, format::Q4_1>) struct BlockVectors<Format> {
   Vec scale, offset;
   const uint8_t* q;
-  HWY_INLINE explicit Q4(const uint8_t* block) : q(block + kHead) {
+  HWY_INLINE explicit BlockVectors(const uint8_t* block) : q(block + Format::kCodesAt) {
     const float d = scalar_f16(block);
     scale = hn::Set(Floats(), d);
-    offset = hn::Set(Floats(), kMinimum ? scalar_f16(block + 2) : -8.0f * d);
+    offset = hn::Set(Floats(), Format::kHasMinimum ? scalar_f16(block + 2) : -8.0f * d);
   }
   HWY_INLINE Vec operator()(size_t at) const {
     const hn::Rebind<uint8_t, Floats> bytes;
@@ -108,53 +130,59 @@ struct Q4 {
     return hn::MulAdd(scale, hn::ConvertTo(Floats(), value), offset);
   }
 };
-
-/// Columns [k0, k0 + count) of a row as f32, vector i going to out + i * step (aligned). Elements
-/// past `count`, up to a whole vector, are zeros.
-template <class Load>
-HWY_INLINE void unpack_plain(const uint8_t* row, size_t element_bytes, size_t k0, size_t count,
-                             float* out, size_t step, Load load) {
-  const uint8_t* from = row + k0 * element_bytes;
+template <class Format>
+HWY_INLINE void unpack_plain(const uint8_t* row, size_t k0, size_t count, float* out, size_t step) {
+  constexpr size_t kBytes = Format::kBlockBytes;
+  const uint8_t* from = row + k0 * kBytes;
   size_t k = 0;
   for (; k + kLanes <= count; k += kLanes, out += step)
-    hn::Store(load(from + k * element_bytes), Floats(), out);
+    hn::Store(load_plain<Format>(from + k * kBytes), Floats(), out);
   if (k < count) {
     uint8_t tail[kLanes * sizeof(float)] = {};
-    std::memcpy(tail, from + k * element_bytes, (count - k) * element_bytes);
-    hn::Store(load(tail), Floats(), out);
+    std::memcpy(tail, from + k * kBytes, (count - k) * kBytes);
+    hn::Store(load_plain<Format>(tail), Floats(), out);
   }
 }
 
-template <class Block>
+template <class Format>
 HWY_INLINE void unpack_blocks(const uint8_t* row, size_t k0, size_t count, float* out,
                               size_t step) {
-  const uint8_t* block = row + k0 / 32 * Block::kBytes;
-  for (size_t k = 0; k < count; k += 32, block += Block::kBytes) {
-    const Block values(block);
-    for (size_t at = 0; at < 32; at += kLanes, out += step) hn::Store(values(at), Floats(), out);
+  constexpr size_t kElements = Format::kBlockElements, kBytes = Format::kBlockBytes;
+  static_assert(kElements % kMaxLanes == 0 && kBlock % kElements == 0);
+  const uint8_t* block = row + k0 / kElements * kBytes;
+  for (size_t k = 0; k < count; k += kElements, block += kBytes) {
+    const BlockVectors<Format> values(block);
+    for (size_t at = 0; at < kElements; at += kLanes, out += step)
+      hn::Store(values(at), Floats(), out);
   }
 }
 
-/// k0 and, for blocks of 32, count are multiples of 32.
-[[maybe_unused]] static void unpack_row(DType dtype, const uint8_t* row, size_t k0, size_t count,
-                                        float* out, size_t step) {
-  switch (dtype) {
-    case DType::kBF16:
-      return unpack_plain(row, 2, k0, count, out, step,
-                          [](const uint8_t* p) HWY_ATTR { return load_bf16(p); });
-    case DType::kF16:
-      return unpack_plain(row, 2, k0, count, out, step,
-                          [](const uint8_t* p) HWY_ATTR { return load_f16(p); });
-    case DType::kQ8_0:
-      return unpack_blocks<Q8_0>(row, k0, count, out, step);
-    case DType::kQ4_0:
-      return unpack_blocks<Q4<false>>(row, k0, count, out, step);
-    case DType::kQ4_1:
-      return unpack_blocks<Q4<true>>(row, k0, count, out, step);
-    default:  // ops.cc lets nothing but F32 pass besides these
-      return unpack_plain(row, 4, k0, count, out, step,
-                          [](const uint8_t* p) HWY_ATTR { return load_f32(p); });
-  }
+/// An Unpack.
+template <class Format>
+void unpack_row(const uint8_t* row, size_t k0, size_t count, float* out, size_t step) {
+  if constexpr (kInBlocks<Format>)
+    unpack_blocks<Format>(row, k0, count, out, step);
+  else
+    unpack_plain<Format>(row, k0, count, out, step);
+}
+[[maybe_unused]] static Unpack unpack_of(DType dtype) {
+  return visit_format(dtype, []<class Format>(Format) -> Unpack { return unpack_row<Format>; });
+}
+
+template <class Format>
+WeightRows weight_rows(const uint8_t* data, size_t count, size_t k) {
+  return {data,
+          count,
+          k,
+          static_cast<size_t>(bytes_of_row<Format>(static_cast<std::int64_t>(k))),
+          static_cast<size_t>(bytes_of_row<Format>(kBlock)),
+          unpack_row<Format>,
+          std::is_same_v<Format, format::BF16>};
+}
+[[maybe_unused]] static WeightRows weight_rows_of(DType dtype, const uint8_t* data, size_t count,
+                                                  size_t k) {
+  return visit_format(dtype,
+                      [&]<class Format>(Format) { return weight_rows<Format>(data, count, k); });
 }
 
 // ---- The tile: R rows of x times 4 weight rows over one block of columns.
@@ -203,7 +231,9 @@ struct Panel {
 /// bf16 rows as they lie in the read buffer.
 struct Direct {
   const uint8_t* row[kTileColumns];
-  HWY_INLINE Vec operator()(size_t i, size_t r) const { return load_bf16(row[r] + i * kLanes * 2); }
+  HWY_INLINE Vec operator()(size_t i, size_t r) const {
+    return load_plain<format::BF16>(row[r] + i * kLanes * 2);
+  }
 };
 
 enum class Sum : bool { kStart, kContinue };
@@ -274,9 +304,8 @@ HWY_INLINE size_t vectors_of(size_t count) { return (count + kLanes - 1) / kLane
   for (size_t m0 = 0; m0 < m; m0 += kTileRows) {
     const size_t rows = std::min(kTileRows, m - m0);
     for (size_t r = 0; r < rows; ++r)
-      unpack_plain(reinterpret_cast<const uint8_t*>(x + (m0 + r) * k), sizeof(float), k0, count,
-                   out + r * kLanes, rows * kLanes,
-                   [](const uint8_t* p) HWY_ATTR { return load_f32(p); });
+      unpack_plain<format::F32>(reinterpret_cast<const uint8_t*>(x + (m0 + r) * k), k0, count,
+                                out + r * kLanes, rows * kLanes);
     out += rows * vectors * kLanes;
   }
 }
@@ -284,8 +313,8 @@ HWY_INLINE size_t vectors_of(size_t count) { return (count + kLanes - 1) / kLane
 /// Four weight rows from n on, in one block of columns, as a panel.
 HWY_INLINE Panel unpack_panel(const WeightRows& w, size_t n, size_t k0, float* panel) {
   for (size_t r = 0; r < kTileColumns; ++r)
-    unpack_row(w.dtype, w.data + std::min(n + r, w.count - 1) * w.row_bytes, k0,
-               std::min(kBlock, w.k - k0), panel + r * kLanes, kTileColumns * kLanes);
+    w.unpack(w.data + std::min(n + r, w.count - 1) * w.row_bytes, k0, std::min(kBlock, w.k - k0),
+             panel + r * kLanes, kTileColumns * kLanes);
   return {panel};
 }
 
@@ -314,7 +343,6 @@ HWY_INLINE void products_of_few(const float* packed, size_t m, size_t m0, size_t
 /// prefetcher, and one burst of prefetches would stall the tiles.
 HWY_INLINE void products_of_many(const float* packed, size_t m, size_t m0, size_t m1,
                                  const WeightRows& w, float* out, size_t ld, float* panels) {
-  const size_t block_bytes = row_bytes(w.dtype, kBlock);
   for (size_t k0 = 0; k0 < w.k; k0 += kBlock)
     for (size_t n0 = 0; n0 < w.count; n0 += kGroupColumns) {
       const size_t vectors = vectors_of(std::min(kBlock, w.k - k0));
@@ -323,8 +351,8 @@ HWY_INLINE void products_of_many(const float* packed, size_t m, size_t m0, size_
         unpack_panel(w, n, k0, panels + (n - n0) * kBlock);
       const bool last = n1 == w.count;  // then the first rows follow, one block on
       const uint8_t* next =
-          w.data + (last ? 0 : n1) * w.row_bytes + (k0 / kBlock + (last ? 1 : 0)) * block_bytes;
-      const size_t share = block_bytes * kTileRows / (m1 - m0) + 1;
+          w.data + (last ? 0 : n1) * w.row_bytes + (k0 / kBlock + (last ? 1 : 0)) * w.block_bytes;
+      const size_t share = w.block_bytes * kTileRows / (m1 - m0) + 1;
       const float* x = packed + k0 * m + m0 * vectors * kLanes;
       size_t fetched = 0;
       for (size_t i = m0; i < m1; i += kTileRows, fetched += share) {
@@ -352,21 +380,20 @@ HWY_INLINE void products_of_many(const float* packed, size_t m, size_t m0, size_
       8;  // up to here widening bf16 in registers costs less than a panel
   if ((m1 - m0) * w.k * sizeof(float) > 256 * 1024)
     return products_of_many(packed, m, m0, m1, w, out, ld, panels);
-  if (w.dtype == DType::kBF16 && m1 - m0 <= kDirectRows && w.k % kLanes == 0)
+  if (w.bf16 && m1 - m0 <= kDirectRows && w.k % kLanes == 0)
     return products_of_few(packed, m, m0, m1, w, out, ld, [&](size_t n, size_t k0) HWY_ATTR {
       Direct rows;
       for (size_t r = 0; r < kTileColumns; ++r)
         rows.row[r] = w.data + std::min(n + r, w.count - 1) * w.row_bytes + k0 * 2;
       return rows;
     });
-  const size_t block_bytes = row_bytes(w.dtype, kBlock);
   return products_of_few(packed, m, m0, m1, w, out, ld, [&](size_t n, size_t k0) HWY_ATTR {
     // What these four rows will be asked for next: their next block, or the next four rows.
     const size_t k1 = k0 + kBlock < w.k ? k0 + kBlock : 0;
     const uint8_t* next =
-        w.data + (n + (k1 == 0 ? kTileColumns : 0)) * w.row_bytes + k1 / kBlock * block_bytes;
+        w.data + (n + (k1 == 0 ? kTileColumns : 0)) * w.row_bytes + k1 / kBlock * w.block_bytes;
     for (size_t r = 0; r < kTileColumns; ++r)
-      for (size_t at = 0; at < block_bytes; at += 64) hwy::Prefetch(next + r * w.row_bytes + at);
+      for (size_t at = 0; at < w.block_bytes; at += 64) hwy::Prefetch(next + r * w.row_bytes + at);
     return unpack_panel(w, n, k0, panels);
   });
 }
