@@ -40,8 +40,9 @@ CANOPY_KERNEL inline Quad quad_at(const float* from) {
 
 /// Ops::attend. A block works on kRows rows that share a kv head: row r is node r / group with head
 /// r % group of that kv head's group, so that its keys are read once for the whole group.
-/// kQuads: of output columns per thread; they hold head_dim if kQuads * 64 does.
-template <int kQuads>
+/// kQuads: of output columns per thread; they hold head_dim if kQuads * 64 does. Format: of the
+/// caches, a plain one.
+template <int kQuads, class Format>
 struct Attend {
   static constexpr int kThreads = 256, kRows = kQuads > 2 ? 32 : 64, kKeys = 32;
   // Scores: a thread has kScoreRows rows x 4 keys. Outputs: kOutRows rows x kQuads quads.
@@ -51,7 +52,6 @@ struct Attend {
 
   const float* q;          // [n, heads, head_dim]
   const std::byte *k, *v;  // [kv_heads, slots, head_dim]
-  DType dtype;
   std::int64_t n, group, kv_heads, head_dim, slots;
   TreeMask tree;
   float scale;
@@ -158,10 +158,10 @@ struct Attend {
   CANOPY_KERNEL void fetch(const std::byte* cache, std::int64_t kv_head, std::int64_t key, int keys,
                            float* tile, int t) const {
     const int row_floats = stride();
-    const std::byte* const rows = cache + (kv_head * slots + key) * bytes_of_row(dtype, head_dim);
+    const std::byte* const rows = cache + (kv_head * slots + key) * bytes_of_row<Format>(head_dim);
     for (int i = t; i < kKeys * row_floats; i += kThreads) {
       const int r = i / row_floats, d = i % row_floats;
-      tile[i] = r < keys && d < head_dim ? weight_at(dtype, rows, r * head_dim + d) : 0.0f;
+      tile[i] = r < keys && d < head_dim ? weight_at<Format>(rows, r * head_dim + d) : 0.0f;
     }
   }
 

@@ -43,13 +43,9 @@
 #include <cstring>
 
 #include "kernels/tensor.h"
-#include "src/base/half.h"
+#include "src/base/weight_format.h"
 
-#if defined(__CUDACC__)
-#define CANOPY_KERNEL __host__ __device__
-#else
-#define CANOPY_KERNEL
-#endif
+#define CANOPY_KERNEL CANOPY_HOST_DEVICE
 #if defined(__CUDA_ARCH__)
 #define CANOPY_UNROLL _Pragma("unroll")
 #else
@@ -111,66 +107,10 @@ CANOPY_KERNEL void store(std::byte* to, T value) {
   memcpy(__builtin_assume_aligned(to, sizeof(T)), &value, sizeof value);
 }
 
-/// Value i of 32 four-bit ones: byte i % 16, its low half for i < 16.
-CANOPY_KERNEL inline int nibble(const std::byte* block, int i) {
-  const int both = static_cast<int>(block[i % 16]);
-  return i < 16 ? both & 15 : both >> 4;
-}
-
-/// Bytes of a block of 32 columns.
-CANOPY_KERNEL inline int block_bytes(DType dtype) {
-  switch (dtype) {
-    case DType::kQ8_0:
-      return 34;
-    case DType::kQ4_0:
-      return 18;
-    case DType::kQ4_1:
-      return 20;
-    case DType::kF32:
-      return 128;
-    default:  // BF16, F16
-      return 64;
-  }
-}
-CANOPY_KERNEL inline std::int64_t bytes_of_row(DType dtype, std::int64_t columns) {
-  return columns / 32 * block_bytes(dtype) + columns % 32 * (block_bytes(dtype) / 32);
-}
-
-/// Column k of a row of weights: as dequantize_row() has it (src/base/weight_format.h).
-CANOPY_KERNEL inline float weight_at(DType dtype, const std::byte* row, std::int64_t k) {
-  const std::byte* const block = row + k / 32 * block_bytes(dtype);
-  const auto i = static_cast<int>(k % 32);
-  switch (dtype) {
-    case DType::kF32:
-      return load<float>(row + 4 * k);
-    case DType::kBF16:
-      return f32_from_bf16(load<std::uint16_t>(row + 2 * k));
-    case DType::kF16:
-      return f32_from_f16(load<std::uint16_t>(row + 2 * k));
-    case DType::kQ8_0:
-      return f32_from_f16(load<std::uint16_t>(block)) *
-             static_cast<float>(static_cast<std::int8_t>(block[2 + i]));
-    case DType::kQ4_0:
-      return f32_from_f16(load<std::uint16_t>(block)) *
-             static_cast<float>(nibble(block + 2, i) - 8);
-    case DType::kQ4_1:
-      return f32_from_f16(load<std::uint16_t>(block)) * static_cast<float>(nibble(block + 4, i)) +
-             f32_from_f16(load<std::uint16_t>(block + 2));
-    default:
-      return 0.0f;  // ops.cc lets no other dtype pass
-  }
-}
-
-/// Element i of an array of `dtype`, rounded to nearest even.
-CANOPY_KERNEL inline void store_float(DType dtype, std::byte* array, std::int64_t i, float value) {
-  switch (dtype) {
-    case DType::kBF16:
-      return store(array + 2 * i, bf16_from_f32(value));
-    case DType::kF16:
-      return store(array + 2 * i, f16_from_f32(value));
-    default:
-      return store(array + 4 * i, value);
-  }
+/// Element i of an array of a plain format, rounded to nearest even.
+template <class Format>
+CANOPY_KERNEL void store_float(std::byte* array, std::int64_t i, float value) {
+  store(array + Format::kBlockBytes * i, Format::encode(value));
 }
 
 }  // namespace canopy::cuda

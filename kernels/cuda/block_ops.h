@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <mutex>
 #include <string>
+#include <type_traits>
 
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/block.h"
@@ -76,7 +77,6 @@ class BlockOps : public Ops {
     scratch_ = device_.allocate(bytes);
   }
 
-  static bool packed(DType dtype) { return dtype >= DType::kQ4_0; }
   template <class T = float>
   static T* at(const TensorView& view) {
     return reinterpret_cast<T*>(view.data());
@@ -94,6 +94,15 @@ class BlockOps : public Ops {
     return {rows, threads_for(columns, 256)};
   }
 
+  /// What the projections of one call share.
+  struct LinearInput {
+    ConstTensorView x;
+    std::byte* rounded;              // x, as the matrix units take it
+    DType rounded_to = DType::kF32;  // F32: it is not there yet
+    std::byte* slice;                // of expanded weights
+    std::int64_t slice_rows;
+  };
+
   void do_linear(Stream& stream, ConstTensorView x,
                  std::span<const Projection> projections) override {
     const std::int64_t n = x.dim(0), k = x.dim(1);
@@ -101,58 +110,66 @@ class BlockOps : public Ops {
     const std::size_t slice_at = ceil_div(rounded_bytes, kAlignment) * kAlignment;
     const std::int64_t slice_rows =
         std::max<std::int64_t>(1, static_cast<std::int64_t>(kSliceBytes) / (2 * k));
-    with_scratch(
-        stream, slice_at + static_cast<std::size_t>(slice_rows * 2 * k), [&](std::byte* scratch) {
-          DType rounded = DType::kF32;  // what the scratch holds x as; F32: nothing yet
-          for (const Projection& p : projections) {
-            const DType dtype = p.w.dtype();
-            const std::int64_t m = p.w.dim(0), stride = p.y.dim(1);
-            const float* const bias = p.bias.empty() ? nullptr : at(p.bias);
-            const bool accumulate = p.accumulate == Accumulate::kYes;
-            const DType as = packed(dtype) ? DType::kF16 : dtype;
-            if (as != DType::kF32 && as != rounded) {
-              launch_over(stream, RoundInput{at(x), n * k, as, scratch}, n * k);
-              rounded = as;
-            }
-            if (packed(dtype) && n <= FewRows::kMostRows) {
-              launch_(stream,
-                      FewRows{scratch, n, k, p.w.data(), dtype, m, bias, at(p.y), stride,
-                              p.first_column, accumulate},
-                      Grid{ceil_div<std::int64_t>(m, FewRows::kWarps), 32 * FewRows::kWarps});
-              continue;
-            }
-            MatrixProduct product{as == DType::kF32 ? x.data() : scratch,
-                                  p.w.data(),
-                                  as,
-                                  n,
-                                  m,
-                                  k,
-                                  at(p.y) + p.first_column,
-                                  stride,
-                                  accumulate};
-            if (!packed(dtype)) {
-              multiply(stream, product);
-            } else {
-              product.w = scratch + slice_at;
-              for (std::int64_t first = 0; first < m; first += slice_rows) {
-                product.m = std::min(slice_rows, m - first);
-                product.y = at(p.y) + p.first_column + first;
-                launch_(stream,
-                        Dequantize{p.w.rows(first, product.m).data(), dtype, k, scratch + slice_at},
-                        row_grid(product.m, k));
-                multiply(stream, product);
-              }
-            }
-            if (bias != nullptr)
-              launch_(stream, AddBias{bias, m, at(p.y), stride, p.first_column}, row_grid(n, m));
-          }
-        });
+    const std::size_t bytes = slice_at + static_cast<std::size_t>(slice_rows * 2 * k);
+    with_scratch(stream, bytes, [&](std::byte* scratch) {
+      LinearInput input{x, scratch, DType::kF32, scratch + slice_at, slice_rows};
+      for (const Projection& p : projections)
+        visit_format(p.w.dtype(), [&]<class Format>(Format) { project<Format>(stream, input, p); });
+    });
+  }
+
+  template <class Format>
+  void project(Stream& stream, LinearInput& input, const Projection& p) {
+    // Matrix units multiply a plain format; weights in blocks are expanded to F16.
+    using Multiplied = std::conditional_t<kInBlocks<Format>, format::F16, Format>;
+    const std::int64_t n = input.x.dim(0), k = input.x.dim(1), m = p.w.dim(0), stride = p.y.dim(1);
+    const float* const bias = p.bias.empty() ? nullptr : at(p.bias);
+    const bool accumulate = p.accumulate == Accumulate::kYes;
+    const std::byte* const x = round_input<Multiplied>(stream, input);
+    if constexpr (kInBlocks<Format>) {
+      using Few = FewRows<Format>;
+      if (n <= Few::kMostRows)
+        return launch_(
+            stream, Few{x, n, k, p.w.data(), m, bias, at(p.y), stride, p.first_column, accumulate},
+            Grid{ceil_div<std::int64_t>(m, Few::kWarps), 32 * Few::kWarps});
+    }
+    MatrixProduct product{x,      p.w.data(), Multiplied::kDType, n, m, k, at(p.y) + p.first_column,
+                          stride, accumulate};
+    if constexpr (kInBlocks<Format>) {
+      product.w = input.slice;
+      for (std::int64_t first = 0; first < m; first += input.slice_rows) {
+        product.m = std::min(input.slice_rows, m - first);
+        product.y = at(p.y) + p.first_column + first;
+        launch_(stream, Dequantize<Format>{p.w.rows(first, product.m).data(), k, input.slice},
+                row_grid(product.m, k));
+        multiply(stream, product);
+      }
+    } else {
+      multiply(stream, product);
+    }
+    if (bias != nullptr)
+      launch_(stream, AddBias{bias, m, at(p.y), stride, p.first_column}, row_grid(n, m));
+  }
+
+  template <class Format>
+  const std::byte* round_input(Stream& stream, LinearInput& input) {
+    if constexpr (std::is_same_v<Format, format::F32>) {
+      return input.x.data();
+    } else {
+      const std::int64_t count = input.x.dim(0) * input.x.dim(1);
+      if (input.rounded_to != Format::kDType)
+        launch_over(stream, RoundInput<Format>{at(input.x), count, input.rounded}, count);
+      input.rounded_to = Format::kDType;
+      return input.rounded;
+    }
   }
 
   void do_rms_norm(Stream& stream, ConstTensorView x, ConstTensorView g, float eps,
                    TensorView y) override {
-    launch_(stream, RmsNorm{at(x), g.data(), g.dtype(), eps, x.dim(1), at(y)},
-            row_grid(x.dim(0), x.dim(1)));
+    visit_format(PlainFormats(), g.dtype(), [&]<class Format>(Format) {
+      launch_(stream, RmsNorm<Format>{at(x), g.data(), eps, x.dim(1), at(y)},
+              row_grid(x.dim(0), x.dim(1)));
+    });
   }
 
   void do_rope(Stream& stream, TensorView qk, ConstTensorView position, const Rope& rope) override {
@@ -169,19 +186,23 @@ class BlockOps : public Ops {
   }
 
   void do_embed(Stream& stream, ConstTensorView table, ConstTensorView id, TensorView y) override {
-    launch_(stream,
-            Embed{table.data(), table.dtype(), table.dim(0), table.dim(1), at<std::int32_t>(id),
-                  at(y), fault_},
-            row_grid(id.dim(0), table.dim(1)));
+    visit_format(table.dtype(), [&]<class Format>(Format) {
+      launch_(stream,
+              Embed<Format>{table.data(), table.dim(0), table.dim(1), at<std::int32_t>(id), at(y),
+                            fault_},
+              row_grid(id.dim(0), table.dim(1)));
+    });
   }
 
   void do_store_kv(Stream& stream, ConstTensorView k, ConstTensorView v,
                    DeviceScalar<std::int64_t> prefix, std::int64_t first_node, KvView kv) override {
     const auto store = [&](const ConstTensorView& from, const TensorView& to) {
-      launch_(stream,
-              StoreRows{at(from), from.dim(1), from.dim(2), to.dim(1), prefix, first_node,
-                        to.dtype(), to.data()},
-              row_grid(from.dim(0) * from.dim(1), from.dim(2)));
+      visit_format(PlainFormats(), to.dtype(), [&]<class Format>(Format) {
+        launch_(stream,
+                StoreRows<Format>{at(from), from.dim(1), from.dim(2), to.dim(1), prefix, first_node,
+                                  to.data()},
+                row_grid(from.dim(0) * from.dim(1), from.dim(2)));
+      });
     };
     store(k, kv.k);
     store(v, kv.v);
@@ -227,13 +248,13 @@ class BlockOps : public Ops {
       mask.ancestors = at<std::uint64_t>(call.ancestors);
       mask.words = call.ancestors.dim(1);
     }
-    const Attend<kQuads> kernel{at(call.q),       call.kv.k.data(),
-                                call.kv.v.data(), call.kv.k.dtype(),
-                                call.q.dim(0),    call.q.dim(1) / kv_heads,
-                                kv_heads,         call.q.dim(2),
-                                call.kv.k.dim(1), mask,
-                                call.scale,       at(call.out)};
-    launch_(stream, kernel, kernel.grid());
+    visit_format(PlainFormats(), call.kv.k.dtype(), [&]<class Format>(Format) {
+      const Attend<kQuads, Format> kernel{
+          at(call.q),  call.kv.k.data(), call.kv.v.data(), call.q.dim(0), call.q.dim(1) / kv_heads,
+          kv_heads,    call.q.dim(2),    call.kv.k.dim(1), mask,          call.scale,
+          at(call.out)};
+      launch_(stream, kernel, kernel.grid());
+    });
   }
 
   void do_probabilities(Stream& stream, ConstTensorView logits, Sampling sampling,

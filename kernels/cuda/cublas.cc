@@ -71,6 +71,19 @@ struct Cublas::Library {
   }
 };
 
+static cudaDataType_t cuda_type(DType dtype) {
+  switch (dtype) {
+    case DType::kF32:
+      return CUDA_R_32F;
+    case DType::kF16:
+      return CUDA_R_16F;
+    case DType::kBF16:
+      return CUDA_R_16BF;
+    default:
+      throw Error(std::string("cuBLAS: no products of ") + name(dtype));
+  }
+}
+
 Cublas::Cublas(std::byte* workspace) : workspace_(workspace) {
   const Library& library = Library::loaded();
   library.check(library.create(&handle_), "starting");
@@ -84,9 +97,7 @@ void Cublas::multiply(cudaStream_t stream, const MatrixProduct& p) {
   // Choosing a stream puts the library's own workspace back.
   library.check(library.set_workspace(handle_, workspace_, kWorkspaceBytes),
                 "setting the workspace");
-  const cudaDataType_t type = p.dtype == DType::kF32   ? CUDA_R_32F
-                              : p.dtype == DType::kF16 ? CUDA_R_16F
-                                                       : CUDA_R_16BF;
+  const cudaDataType_t type = cuda_type(p.dtype);
   const float one = 1.0f, keep = p.accumulate ? 1.0f : 0.0f;
   // Row-major y = x w^T is column-major y^T = w x^T: w [m, k] by rows is [k, m] by columns.
   library.check(

@@ -35,13 +35,14 @@ struct RotatePairs {
   }
 };
 
-/// Ops::store_kv, for the keys or the values. One block per row and head.
+/// Ops::store_kv, for the keys or the values, into a cache of a plain format. One block per row and
+/// head.
+template <class Format>
 struct StoreRows {
   const float* from;  // [rows, heads, head_dim]
   std::int64_t heads, head_dim, slots;
   DeviceScalar<std::int64_t> prefix;
   std::int64_t first_node;
-  DType dtype;
   std::byte* cache;  // [heads, slots, head_dim]
 
   template <class Block>
@@ -51,7 +52,7 @@ struct StoreRows {
     const std::int64_t to = (head * slots + prefix.now() + first_node + row) * head_dim;
     block.step([&](int t) {
       for (std::int64_t k = t; k < head_dim; k += block.threads())
-        store_float(dtype, cache, to + k, values[k]);
+        store_float<Format>(cache, to + k, values[k]);
     });
   }
 };

@@ -1,15 +1,17 @@
 #pragma once
 // Kernels that work on one row at a time: normalisation, activation, embedding, and the preparation
 // of matrix products.
+#include <type_traits>
+
 #include "kernels/cuda/block.h"
 
 namespace canopy::cuda {
 
-/// Ops::rms_norm. One block per row.
+/// Ops::rms_norm with g of a plain format. One block per row.
+template <class Format>
 struct RmsNorm {
   const float* x;
   const std::byte* g;
-  DType g_dtype;
   float eps;
   std::int64_t columns;
   float* y;  // may be x
@@ -26,7 +28,7 @@ struct RmsNorm {
     const float r = 1.0f / sqrtf(mean + eps);
     block.step([&](int t) {
       for (std::int64_t k = t; k < columns; k += block.threads())
-        to[k] = weight_at(g_dtype, g, k) * (from[k] * r);
+        to[k] = weight_at<Format>(g, k) * (from[k] * r);
     });
   }
 };
@@ -51,9 +53,9 @@ struct Swiglu {
 };
 
 /// Ops::embed. One block per id.
+template <class Format>
 struct Embed {
   const std::byte* table;
-  DType dtype;
   std::int64_t vocab, columns;
   const std::int32_t* id;
   float* y;
@@ -67,20 +69,20 @@ struct Embed {
         if (t == 0) report(fault, Fault::kTokenId, row, vocab);
         return;
       }
-      const std::byte* const from = table + row * bytes_of_row(dtype, columns);
+      const std::byte* const from = table + row * bytes_of_row<Format>(columns);
       for (std::int64_t k = t; k < columns; k += block.threads())
-        y[block.index() * columns + k] = weight_at(dtype, from, k);
+        y[block.index() * columns + k] = weight_at<Format>(from, k);
     });
   }
 };
 
 /// Activations as the matrix units take them. F16 saturates instead of overflowing: a single large
 /// activation must not turn a row into NaN.
+template <class Format>
 struct RoundInput {
   static constexpr int kThreads = 256;
   const float* x;
   std::int64_t count;
-  DType to;
   std::byte* out;
 
   template <class Block>
@@ -90,26 +92,27 @@ struct RoundInput {
       const std::int64_t i = block.index() * kThreads + t;
       if (i >= count) return;
       float value = x[i];
-      if (to == DType::kF16) value = fminf(fmaxf(value, -kLargestF16), kLargestF16);
-      store_float(to, out, i, value);
+      if constexpr (std::is_same_v<Format, format::F16>)
+        value = fminf(fmaxf(value, -kLargestF16), kLargestF16);
+      store_float<Format>(out, i, value);
     });
   }
 };
 
 /// Rows of quantised weights as F16. One block per row.
+template <class Format>
 struct Dequantize {
   const std::byte* w;
-  DType dtype;
   std::int64_t columns;
   std::byte* out;
 
   template <class Block>
   CANOPY_KERNEL void operator()(Block& block) const {
-    const std::byte* const from = w + block.index() * bytes_of_row(dtype, columns);
+    const std::byte* const from = w + block.index() * bytes_of_row<Format>(columns);
     std::byte* const to = out + block.index() * columns * 2;
     block.step([&](int t) {
       for (std::int64_t k = t; k < columns; k += block.threads())
-        store_float(DType::kF16, to, k, weight_at(dtype, from, k));
+        store_float<format::F16>(to, k, weight_at<Format>(from, k));
     });
   }
 };
@@ -118,12 +121,12 @@ struct Dequantize {
 /// is read once, packed. x is F16, and weights are rounded to it, as the matrix units would have
 /// them: the sums of few rows and of many differ by their order alone. A warp per row of W, kWarps
 /// of them per block.
+template <class Format>
 struct FewRows {
   static constexpr int kWarps = 4, kMostRows = 8;
   const std::byte* x;
   std::int64_t rows, columns;
   const std::byte* w;
-  DType dtype;
   std::int64_t outputs;
   const float* bias;  // or null
   float* y;
@@ -139,12 +142,12 @@ struct FewRows {
     block.step([&](int t) {
       const std::int64_t output = block.index() * kWarps + t / 32;
       if (output >= outputs) return;
-      const std::byte* const row = w + output * bytes_of_row(dtype, columns);
+      const std::byte* const row = w + output * bytes_of_row<Format>(columns);
       for (std::int64_t k = t % 32; k < columns; k += 32) {
-        const float weight = f32_from_f16(f16_from_f32(weight_at(dtype, row, k)));
+        const float weight = f32_from_f16(f16_from_f32(weight_at<Format>(row, k)));
         CANOPY_UNROLL
         for (int i = 0; i < kMostRows; ++i)
-          if (i < rows) sums[t].of[i] += weight_at(DType::kF16, x, i * columns + k) * weight;
+          if (i < rows) sums[t].of[i] += weight_at<format::F16>(x, i * columns + k) * weight;
       }
     });
     CANOPY_UNROLL

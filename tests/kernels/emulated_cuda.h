@@ -263,16 +263,17 @@ class EmulatedOps final : public cuda::BlockOps<SerialLaunch> {
  private:
   void multiply(Stream& stream, const cuda::MatrixProduct& p) override {
     dynamic_cast<EmulatedStream&>(stream).enqueue([=] {
-      const std::int64_t row = cuda::bytes_of_row(p.dtype, p.k);
-      for (std::int64_t i = 0; i < p.n; ++i)
-        for (std::int64_t j = 0; j < p.m; ++j) {
-          float sum = 0;
-          for (std::int64_t c = 0; c < p.k; ++c)
-            sum += cuda::weight_at(p.dtype, p.x + i * row, c) *
-                   cuda::weight_at(p.dtype, p.w + j * row, c);
-          float& y = p.y[i * p.stride + j];
-          y = p.accumulate ? y + sum : sum;
-        }
+      visit_format(PlainFormats(), p.dtype, [&]<class Format>(Format) {
+        const std::int64_t row = bytes_of_row<Format>(p.k);
+        for (std::int64_t i = 0; i < p.n; ++i)
+          for (std::int64_t j = 0; j < p.m; ++j) {
+            float sum = 0;
+            for (std::int64_t c = 0; c < p.k; ++c)
+              sum += weight_at<Format>(p.x + i * row, c) * weight_at<Format>(p.w + j * row, c);
+            float& y = p.y[i * p.stride + j];
+            y = p.accumulate ? y + sum : sum;
+          }
+      });
     });
   }
 };
