@@ -14,16 +14,6 @@ namespace {
 
 std::size_t to_size(std::int64_t value) { return static_cast<std::size_t>(value); }
 
-/// n f32 values as the cache keeps them, rounded to nearest even.
-void convert_row(const float* from, std::size_t n, DType dtype, std::byte* to) {
-  visit_format(PlainFormats(), dtype, [&]<class Format>(Format) {
-    for (std::size_t i = 0; i < n; ++i) {
-      const typename Format::Element bits = Format::encode(from[i]);
-      std::memcpy(to + i * sizeof bits, &bits, sizeof bits);
-    }
-  });
-}
-
 }  // namespace
 
 std::size_t rope_scratch_bytes(std::int64_t head_dim, std::size_t threads) {
@@ -72,8 +62,8 @@ void store_kv(Pool& pool, ConstTensorView k, ConstTensorView v, std::int64_t fir
   const auto store = [&](ConstTensorView from, TensorView to, std::size_t head) {
     const auto* rows = reinterpret_cast<const float*>(from.data());
     for (std::size_t i = 0; i < n; ++i)
-      convert_row(rows + (i * heads + head) * hd, hd, kv.k.dtype(),
-                  to.data() + (head * slots + to_size(first_slot) + i) * bytes);
+      encode_row(kv.k.dtype(), {rows + (i * heads + head) * hd, hd},
+                 to.data() + (head * slots + to_size(first_slot) + i) * bytes);
   };
   const std::size_t share = n * hd < 8192 ? heads : 1;  // heads worth a worker
   pool.for_each((heads + share - 1) / share, [&](std::size_t index, std::size_t) {

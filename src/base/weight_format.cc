@@ -31,4 +31,13 @@ void dequantize_row(DType dtype, const std::byte* row, std::span<float> out) {
   });
 }
 
+void encode_row(DType dtype, std::span<const float> row, std::byte* out) {
+  visit_format(PlainFormats(), dtype, [&]<class Format>(Format) {
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      const typename Format::Element bits = Format::encode(row[i]);
+      memcpy(out + i * sizeof bits, &bits, sizeof bits);
+    }
+  });
+}
+
 }  // namespace canopy

@@ -212,5 +212,7 @@ decltype(auto) visit_format(DType dtype, const Visit& visit) {
 /// tested against. `row` may start at any byte.
 /// Throws Error if out.size() is not whole blocks, or for dtypes that are not weights.
 void dequantize_row(DType dtype, const std::byte* row, std::span<float> out);
+/// The reverse for a plain format: rounded to nearest even. Throws Error for other dtypes.
+void encode_row(DType dtype, std::span<const float> row, std::byte* out);
 
 }  // namespace canopy

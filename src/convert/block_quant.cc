@@ -10,6 +10,7 @@
 
 #include "src/base/error.h"
 #include "src/base/half.h"
+#include "src/base/weight_format.h"
 
 namespace canopy {
 
@@ -128,36 +129,38 @@ void store_nibbles(const Codes& codes, float offset, std::byte* out) {
   }
 }
 
-void quantize_block(DType type, Block x, std::byte* out) {
-  if (type == DType::kQ4_0) {
-    const Fit best = fit_q4_0(x);
-    store_f16(best.scale, out);
-    store_nibbles(best.codes, -kLeast4, out + 2);
-  } else if (type == DType::kQ4_1) {
-    const Fit best = fit_q4_1(x);
-    store_f16(best.scale, out);
-    store_f16(best.minimum, out + 2);
-    store_nibbles(best.codes, 0, out + 4);
-  } else {
-    float largest = 0;
-    for (const float value : x) largest = std::max(largest, std::abs(value));
-    const Fit plain = fit(x, largest / 127, 0, -127, 127);
-    store_f16(plain.scale, out);
-    for (std::size_t i = 0; i < kBlock; ++i)
-      out[2 + i] = static_cast<std::byte>(static_cast<std::int8_t>(plain.codes[i]));
-  }
+void quantize_block(format::Q4_0, Block x, std::byte* out) {
+  const Fit best = fit_q4_0(x);
+  store_f16(best.scale, out);
+  store_nibbles(best.codes, -kLeast4, out + format::Q4_0::kCodesAt);
+}
+void quantize_block(format::Q4_1, Block x, std::byte* out) {
+  const Fit best = fit_q4_1(x);
+  store_f16(best.scale, out);
+  store_f16(best.minimum, out + 2);
+  store_nibbles(best.codes, 0, out + format::Q4_1::kCodesAt);
+}
+void quantize_block(format::Q8_0, Block x, std::byte* out) {
+  float largest = 0;
+  for (const float value : x) largest = std::max(largest, std::abs(value));
+  const Fit plain = fit(x, largest / 127, 0, -127, 127);
+  store_f16(plain.scale, out);
+  for (std::size_t i = 0; i < kBlock; ++i)
+    out[format::Q8_0::kCodesAt + i] =
+        static_cast<std::byte>(static_cast<std::int8_t>(plain.codes[i]));
 }
 
 }  // namespace
 
 void quantize_row(DType type, std::span<const float> row, std::span<std::byte> out) {
-  require(type == DType::kQ4_0 || type == DType::kQ4_1 || type == DType::kQ8_0,
-          "quantize_row: the type is not q4_0, q4_1 or q8_0");
   require(out.size() == row_bytes(type, static_cast<std::int64_t>(row.size())),
           "quantize_row: the output is not the size of the row");
-  const std::size_t block_bytes = row_bytes(type, kBlock);
-  for (std::size_t b = 0; b < row.size() / kBlock; ++b)
-    quantize_block(type, row.subspan(b * kBlock).first<kBlock>(), out.data() + b * block_bytes);
+  visit_format(BlockFormats(), type, [&]<class Format>(Format to) {
+    static_assert(Format::kBlockElements == kBlock);
+    for (std::size_t b = 0; b < row.size() / kBlock; ++b)
+      quantize_block(to, row.subspan(b * kBlock).first<kBlock>(),
+                     out.data() + b * Format::kBlockBytes);
+  });
 }
 
 }  // namespace canopy

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <deque>
 #include <exception>
 #include <string>
@@ -11,7 +10,6 @@
 #include <vector>
 
 #include "src/base/error.h"
-#include "src/base/half.h"
 #include "src/base/weight_format.h"
 #include "src/checkpoint/families.h"
 #include "src/convert/block_quant.h"
@@ -36,9 +34,9 @@ struct Plan {
 /// Matrices of whole blocks become blocks. Of embedding and head, rounding shows most.
 DType output_type(const TensorSpec& spec, const TensorEntry& source, DType wanted) {
   if (spec.kind != TensorKind::kMatrix) return DType::kF32;
-  if (WeightRows::columns(source) % 32 != 0)
-    return source.dtype == DType::kF16 ? DType::kF16 : DType::kBF16;
-  return spec.rows == Length::kVocab ? DType::kQ8_0 : wanted;
+  if (spec.rows == Length::kVocab) wanted = DType::kQ8_0;
+  if (WeightRows::columns(source) % find_format(wanted)->block_elements == 0) return wanted;
+  return source.dtype == DType::kF16 ? DType::kF16 : DType::kBF16;
 }
 
 std::vector<Plan> plan_tensors(const Checkpoint& model, DType type) {
@@ -73,13 +71,8 @@ class RowMaker {
     floats_.resize(static_cast<std::size_t>(WeightRows::columns(source)));
     rows_.read(source, row, floats_);
     bytes_.resize(row_bytes(type, WeightRows::columns(source)));
-    if (type == DType::kF32) return std::as_bytes(std::span(floats_));
-    if (type == DType::kBF16 || type == DType::kF16) {
-      for (std::size_t i = 0; i < floats_.size(); ++i) {
-        const std::uint16_t bits =
-            type == DType::kF16 ? f16_from_f32(floats_[i]) : bf16_from_f32(floats_[i]);
-        std::memcpy(bytes_.data() + 2 * i, &bits, sizeof bits);
-      }
+    if (!in_blocks(type)) {
+      encode_row(type, floats_, bytes_.data());
       return bytes_;
     }
     in_context("quantising tensor " + source.name, [&] { quantize_row(type, floats_, bytes_); });
@@ -155,19 +148,14 @@ class RowMakers {
   std::vector<std::byte> bytes_;
 };
 
-std::uint32_t file_type(DType type) {  // GGUF's general.file_type: "mostly" of this type
-  return type == DType::kQ4_0 ? 2 : type == DType::kQ4_1 ? 3 : 7;
-}
-
 }  // namespace
 
 QuantizeReport quantize(const Checkpoint& model, const std::filesystem::path& output, DType type,
                         const Progress& progress, int threads) {
   require(threads > 0, "quantize: needs a thread");
-  require(type == DType::kQ4_0 || type == DType::kQ4_1 || type == DType::kQ8_0,
-          "the type to quantise to is not q4_0, q4_1 or q8_0");
+  require(in_blocks(type), "the type to quantise to has no blocks");
   const std::vector<Plan> plans = plan_tensors(model, type);
-  GgufMetadata metadata = gguf_model_metadata(model, file_type(type));
+  GgufMetadata metadata = gguf_model_metadata(model, find_format(type)->gguf_file_type);
   for (auto& entry : gguf_tokenizer_metadata(model)) metadata.push_back(std::move(entry));
   const std::vector<float> factors = source_rope(model).frequency_factors;
 

@@ -3,9 +3,8 @@
 #include <array>
 #include <cstring>
 
-#include "src/base/error.h"
-#include "src/base/half.h"
 #include "src/base/rng.h"
+#include "src/base/weight_format.h"
 
 namespace canopy {
 
@@ -79,21 +78,22 @@ void RandomWeights::fill(std::uint64_t tensor, std::uint32_t row,
 
 void RandomWeights::fill_blocks(std::uint64_t tensor, std::uint32_t row, DType type,
                                 std::span<std::byte> out) const {
-  require(type == DType::kQ8_0 || type == DType::kQ4_0 || type == DType::kQ4_1,
-          "random blocks are of Q8_0, Q4_0 or Q4_1");
-  // Standard deviation 0.022 of uniform codes: theirs is 74 for 8 bits and 4.6 for 4.
-  const float scale = type == DType::kQ8_0 ? 0.0003f : 0.0048f;
-  const std::uint16_t d = f16_from_f32(scale), m = f16_from_f32(-7.5f * scale);
-  const std::size_t block = row_bytes(type, 32), head = type == DType::kQ4_1 ? 4 : 2;
-  std::size_t index = 0;
-  for (std::size_t at = 0; at + block <= out.size(); at += block) {
-    std::memcpy(&out[at], &d, sizeof d);
-    if (head == 4) std::memcpy(&out[at + 2], &m, sizeof m);
-    for (std::size_t code = head; code < block; code += 16) {
-      const auto bits = draw(tensor, row, index++);
-      std::memcpy(&out[at + code], bits.data(), sizeof bits);
+  visit_format(BlockFormats(), type, [&]<class Format>(Format) {
+    constexpr std::size_t kBlock = Format::kBlockBytes, kDrawn = 16;
+    static_assert((kBlock - Format::kCodesAt) % kDrawn == 0);
+    // Standard deviation 0.022 of uniform codes: theirs is 74 for 8 bits and 4.6 for 4.
+    constexpr float kScale = Format::kCodeBits == 8 ? 0.0003f : 0.0048f;
+    const std::uint16_t d = f16_from_f32(kScale), m = f16_from_f32(-7.5f * kScale);
+    std::size_t index = 0;
+    for (std::size_t at = 0; at + kBlock <= out.size(); at += kBlock) {
+      std::memcpy(&out[at], &d, sizeof d);
+      if (Format::kHasMinimum) std::memcpy(&out[at + 2], &m, sizeof m);
+      for (std::size_t code = Format::kCodesAt; code < kBlock; code += kDrawn) {
+        const auto bits = draw(tensor, row, index++);
+        std::memcpy(&out[at + code], bits.data(), sizeof bits);
+      }
     }
-  }
+  });
 }
 
 }  // namespace canopy

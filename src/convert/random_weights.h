@@ -21,7 +21,7 @@ class RandomWeights {
   explicit RandomWeights(std::uint64_t seed) : seed_(seed) {}
   /// `tensor`: the hash of its name. Fills columns [0, out.size()) of the row's random part.
   void fill(std::uint64_t tensor, std::uint32_t row, std::span<std::uint16_t> out) const;
-  /// The row as blocks of 32 of `type` (kQ8_0, kQ4_0, kQ4_1): uniform codes, and the same scale in
+  /// The row as blocks of `type`: uniform codes, and the same scale in
   /// all blocks, so that the values have about the spread of those above.
   void fill_blocks(std::uint64_t tensor, std::uint32_t row, DType type,
                    std::span<std::byte> out) const;
