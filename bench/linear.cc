@@ -200,7 +200,7 @@ void run(Setup& s, DType dtype, std::int64_t n, std::size_t first, std::size_t c
   const std::size_t matrix = row_bytes(dtype, s.k) * static_cast<std::size_t>(s.m);
   const std::size_t copies = s.weights.bytes() / matrix;
   for (std::size_t i = first; i < first + calls; ++i) {
-    const Projection p{{s.weights.data() + i % copies * matrix, dtype, {s.m, s.k}},
+    const Projection p{{s.weights.data() + i % copies * matrix, dtype, s.m, s.k},
                        {},
                        {s.y.data(), DType::kF32, {n, s.m}}};
     s.device.ops().linear(s.stream, {s.x.data(), DType::kF32, {n, s.k}}, {&p, 1});

@@ -60,7 +60,7 @@ void linear(benchmark::State& state, DType dtype) {
   const Buffer w = m.zeros(row_bytes(dtype, kSize) * kSize), x = m.floats(n * kSize);
   const Buffer y = m.zeros(static_cast<std::size_t>(n * kSize) * 4);
   m.device->ops().reserve({.rows = n, .columns = kSize});
-  const Projection p{{w.data(), dtype, {kSize, kSize}}, {}, {y.data(), DType::kF32, {n, kSize}}};
+  const Projection p{{w.data(), dtype, kSize, kSize}, {}, {y.data(), DType::kF32, {n, kSize}}};
   time(state, [&] {
     m.device->ops().linear(*m.stream, {x.data(), DType::kF32, {n, kSize}}, {&p, 1});
   });

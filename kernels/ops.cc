@@ -56,8 +56,6 @@ void check(bool ok, const char* op, const Mismatch& mismatch) {
 
 constexpr auto kF32 = {DType::kF32};
 constexpr auto kFloats = {DType::kF32, DType::kBF16, DType::kF16};
-constexpr auto kWeights = {DType::kF32,  DType::kBF16, DType::kF16,
-                           DType::kQ8_0, DType::kQ4_0, DType::kQ4_1};
 
 void check_kv(const char* op, const KvView& kv, std::int64_t kv_heads, std::int64_t head_dim) {
   check(op, "the cache of keys", kv.k, {kv_heads, kAny, head_dim}, kFloats);
@@ -88,15 +86,16 @@ void Ops::linear(Stream& stream, ConstTensorView x, std::span<const Projection> 
   check(kOp, "x", x, {kAny, kAny}, kF32);
   check(x.dim(1) > 0, kOp, [] { return "x has no columns"; });
   for (const Projection& p : projections) {
-    check(kOp, "w", p.w, {kAny, x.dim(1)}, kWeights);
-    if (!p.bias.empty()) check(kOp, "bias", p.bias, {p.w.dim(0)}, kF32);
+    const std::int64_t m = p.w.rows(), k = x.dim(1);
+    check(p.w.columns() == k, kOp, [&] {
+      return "w has shape " + shape_of({m, p.w.columns()}) + ", not " + shape_of({kAny, k});
+    });
+    if (!p.bias.empty()) check(kOp, "bias", p.bias, {m}, kF32);
     check(kOp, "y", p.y, {x.dim(0), kAny}, kF32);
-    check(p.first_column >= 0 && p.w.dim(0) <= p.y.dim(1) &&
-              p.first_column <= p.y.dim(1) - p.w.dim(0),
-          kOp, [&] {
-            return "columns [" + std::to_string(p.first_column) + ", + " +
-                   std::to_string(p.w.dim(0)) + ") are outside y of shape " + shape_of(p.y);
-          });
+    check(p.first_column >= 0 && m <= p.y.dim(1) && p.first_column <= p.y.dim(1) - m, kOp, [&] {
+      return "columns [" + std::to_string(p.first_column) + ", + " + std::to_string(m) +
+             ") are outside y of shape " + shape_of(p.y);
+    });
   }
   if (x.dim(0) > 0) do_linear(stream, x, projections);
 }
@@ -129,11 +128,11 @@ void Ops::swiglu(Stream& stream, ConstTensorView gate, ConstTensorView up, Tenso
   if (gate.bytes() > 0) do_swiglu(stream, gate, up, y);
 }
 
-void Ops::embed(Stream& stream, ConstTensorView table, ConstTensorView id, TensorView y) {
+void Ops::embed(Stream& stream, WeightView table, ConstTensorView id, TensorView y) {
   constexpr const char* kOp = "embed";
-  check(kOp, "table", table, {kAny, kAny}, kWeights);
+  check(!table.empty(), kOp, [] { return "there is no table"; });
   check(kOp, "id", id, {kAny}, {DType::kI32});
-  check(kOp, "y", y, {id.dim(0), table.dim(1)}, kF32);
+  check(kOp, "y", y, {id.dim(0), table.columns()}, kF32);
   if (y.bytes() > 0) do_embed(stream, table, id, y);
 }
 

@@ -4,6 +4,7 @@
 
 #include "kernels/device.h"
 #include "kernels/tensor.h"
+#include "kernels/weight_view.h"
 #include "src/base/rng.h"
 #include "src/base/types.h"
 
@@ -45,11 +46,12 @@ struct TreeAttention {
 
 enum class Accumulate : bool { kNo, kYes };
 
-/// One matrix applied to the shared input of a linear call. w may be quantised; bias may be empty.
-/// Shapes: w [m, k]; bias [m] f32; y [n, at least first_column + m] f32, so that slices of w fill
+/// One matrix applied to the shared input of a linear call. bias may be empty. Shapes: w
+/// [m, k]; bias [m] f32; y [n, at least first_column + m] f32, so that slices of w fill
 /// one y.
 struct Projection {
-  ConstTensorView w, bias;
+  WeightView w;
+  ConstTensorView bias;
   TensorView y;
   std::int64_t first_column = 0;
   Accumulate accumulate = Accumulate::kNo;
@@ -98,7 +100,7 @@ class Ops {
   /// y = silu(gate) * up. Shapes: all [n, hidden].
   void swiglu(Stream&, ConstTensorView gate, ConstTensorView up, TensorView y);
   /// y_i = table_id(i). Shapes: table [vocab, dim]; id [n] i32; y [n, dim].
-  void embed(Stream&, ConstTensorView table, ConstTensorView id, TensorView y);
+  void embed(Stream&, WeightView table, ConstTensorView id, TensorView y);
   /// Writes the rows of nodes [first_node, first_node + n), as TreeAttention has them. Shapes: k, v
   /// [n, kv_heads, head_dim].
   void store_kv(Stream&, ConstTensorView k, ConstTensorView v, DeviceScalar<std::int64_t> prefix,
@@ -125,7 +127,7 @@ class Ops {
   virtual void do_rms_norm(Stream&, ConstTensorView, ConstTensorView, float, TensorView) = 0;
   virtual void do_rope(Stream&, TensorView, ConstTensorView, const Rope&) = 0;
   virtual void do_swiglu(Stream&, ConstTensorView, ConstTensorView, TensorView) = 0;
-  virtual void do_embed(Stream&, ConstTensorView, ConstTensorView, TensorView) = 0;
+  virtual void do_embed(Stream&, WeightView, ConstTensorView, TensorView) = 0;
   virtual void do_store_kv(Stream&, ConstTensorView, ConstTensorView, DeviceScalar<std::int64_t>,
                            std::int64_t, KvView) = 0;
   virtual void do_keep_kv(Stream&, ConstTensorView, std::int64_t, KvView) = 0;

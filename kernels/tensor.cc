@@ -3,6 +3,7 @@
 #include <string>
 
 #include "src/base/error.h"
+#include "src/base/weight_format.h"
 
 namespace canopy {
 
@@ -21,6 +22,9 @@ std::size_t checked_product(std::size_t a, std::size_t b) {
 template <class Byte>
 BasicView<Byte>::BasicView(Byte* data, DType dtype, std::initializer_list<std::int64_t> shape)
     : data_(data), rank_(static_cast<int>(shape.size())), dtype_(dtype) {
+  if (in_blocks(dtype))
+    throw Error(std::string("elements of ") + name(dtype) +
+                " do not stand alone; a matrix of them is a WeightView");
   if (shape.size() < 1 || shape.size() > shape_.size())
     throw Error("a view has rank 1 to 4, not " + std::to_string(shape.size()));
   std::size_t axis = 0;
@@ -48,13 +52,9 @@ BasicView<Byte> BasicView<Byte>::rows(std::int64_t first, std::int64_t count) co
     throw Error("rows [" + std::to_string(first) + ", + " + std::to_string(count) +
                 ") are outside a view of " + std::to_string(rank_ == 0 ? 0 : dim(0)) + " rows");
   BasicView part = *this;
-  if (rank_ == 1) {
-    part.data_ += row_bytes(dtype_, first);
-  } else if (dim(0) > 0) {
+  if (dim(0) > 0)
     part.data_ += bytes() / static_cast<std::size_t>(dim(0)) * static_cast<std::size_t>(first);
-  }
   part.shape_[0] = count;
-  part.bytes();  // of rank 1, count must be whole blocks
   return part;
 }
 

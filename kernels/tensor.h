@@ -9,13 +9,14 @@
 
 namespace canopy {
 
-/// Non-owning, row-major, contiguous view of device (or host) memory, rank 1..4.
+/// Non-owning, row-major, contiguous view of device (or host) memory, rank 1..4, of elements that
+/// stand alone: a matrix of weights is a WeightView.
 /// Copying a view copies the pointer. The buffer must outlive all work queued on it.
 template <class Byte>
 class BasicView {
  public:
   BasicView() = default;  // empty: rank 0
-  /// Throws Error if an extent is negative, the last is not whole blocks, or the size overflows.
+  /// Throws Error if the dtype is one of blocks, an extent is negative, or the size overflows.
   BasicView(Byte* data, DType dtype, std::initializer_list<std::int64_t> shape);
   template <class Other>
   requires(std::is_const_v<Byte>&& std::is_same_v<Other, std::remove_const_t<Byte>>)

@@ -74,7 +74,7 @@ class Loader {
 std::size_t vector_bytes(std::span<const UnitLayout> units) {
   std::size_t bytes = 0;
   for (const UnitLayout& unit : units)
-    for (const UnitTensor& vector : unit.vectors)
+    for (const UnitVector& vector : unit.vectors)
       bytes += aligned(row_bytes(DType::kF32, vector.tensor.shape[0]));
   return bytes;
 }
@@ -114,7 +114,7 @@ DeviceWeights::DeviceWeights(Device& device, const SweepLayout& sweep, const Res
   std::vector<TensorEntry> pieces;
   if (residency.table == Tier::kDevice) {
     const TensorEntry& whole = sweep.embedding;
-    table_ = ConstTensorView(memory_.data() + end, whole.dtype, {whole.shape[0], whole.shape[1]});
+    table_ = matrix_at(memory_.data() + end, whole);
     pieces = slices(whole, slab_bytes);  // a staging slab is planned to hold a unit
     for (const TensorEntry& piece : pieces) {
       add({{&piece}, {end}});
@@ -140,7 +140,7 @@ DeviceWeights::DeviceWeights(Device& device, const SweepLayout& sweep, const Res
                                {loading.notes, {}, loading.stop});
   const auto stream = device.make_stream("load");
   for (std::size_t i = 0; i < units.size(); ++i)
-    for (const UnitTensor& vector : units[i].vectors) {
+    for (const UnitVector& vector : units[i].vectors) {
       const ConstTensorView from = vectors.unit(i).*vector.field;
       device.upload(*stream, memory_.data() + end, {from.data(), from.bytes()});
       units_[i].*vector.field = ConstTensorView(memory_.data() + end, DType::kF32, {from.dim(0)});

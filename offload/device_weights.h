@@ -27,7 +27,7 @@ class DeviceWeights {
 
   /// Of unit i: its vectors [n] f32, and its matrices if they rest here; other fields are empty.
   const UnitWeights& unit(std::size_t i) const { return units_[i]; }
-  ConstTensorView table() const { return table_; }  // [vocab, dim]; empty unless it rests here
+  WeightView table() const { return table_; }  // [vocab, dim]; empty unless it rests here
   std::size_t bytes() const { return memory_.bytes(); }
 
   /// What bytes() will be. Pure.
@@ -36,7 +36,7 @@ class DeviceWeights {
  private:
   Buffer memory_;
   std::vector<UnitWeights> units_;
-  ConstTensorView table_;
+  WeightView table_;
 };
 
 /// Host memory -> device, in the same free-running cycle as a Streamer's: while a draft grows its

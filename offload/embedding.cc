@@ -36,7 +36,7 @@ void in_batches(std::span<const TokenId> ids, const TensorView& out, std::size_t
 
 }  // namespace
 
-EmbeddingLookup::EmbeddingLookup(Device& device, ConstTensorView table)
+EmbeddingLookup::EmbeddingLookup(Device& device, WeightView table)
     : device_(device),
       table_(table),
       on_device_(device.allocate(bytes_needed())),
@@ -46,7 +46,7 @@ EmbeddingLookup::~EmbeddingLookup() { wait_quietly(*read_); }
 
 void EmbeddingLookup::operator()(std::span<const TokenId> ids, Stream& compute, TensorView out) {
   if (ids.empty()) return;
-  check_ids(ids, table_.dim(0));
+  check_ids(ids, table_.rows());
   read_->wait();
   ids_.assign(ids.begin(), ids.end());
   in_batches(ids_, out, kIds, [&](std::span<const TokenId> batch, const TensorView& rows) {
@@ -80,15 +80,15 @@ void EmbeddingUpload::operator()(std::span<const std::byte* const> rows, Stream&
   compute.record(*copied_);
 }
 
-HostEmbedding::HostEmbedding(Device& device, const TensorEntry& entry, ConstTensorView table)
+HostEmbedding::HostEmbedding(Device& device, const TensorEntry& entry, WeightView table)
     : table_(table), upload_(device, entry) {}
 
 void HostEmbedding::operator()(std::span<const TokenId> ids, Stream& compute, TensorView out) {
-  check_ids(ids, table_.dim(0));
+  check_ids(ids, table_.rows());
   in_batches(ids, out, EmbeddingUpload::kBatch,
              [&](std::span<const TokenId> batch, const TensorView& to) {
                std::vector<const std::byte*> rows;
-               for (const TokenId id : batch) rows.push_back(table_.rows(id, 1).data());
+               for (const TokenId id : batch) rows.push_back(table_.slice(id, 1).payload());
                upload_(rows, compute, to);
              });
 }

@@ -15,7 +15,7 @@ namespace canopy {
 /// Looks rows up in an embedding table in memory that the device reads. One thread at a time.
 class EmbeddingLookup {
  public:
-  EmbeddingLookup(Device& device, ConstTensorView table);
+  EmbeddingLookup(Device& device, WeightView table);
   ~EmbeddingLookup();  // waits for the last lookup, which still reads the ids
 
   /// out_i = f32 row of id_i. Shapes: out [n, dim] f32. Waits on the host for the lookup before.
@@ -28,7 +28,7 @@ class EmbeddingLookup {
  private:
   static constexpr std::size_t kIds = 4096;  // that there is room for at once
   Device& device_;
-  const ConstTensorView table_;
+  const WeightView table_;
   std::vector<TokenId> ids_;  // of the last lookup, until `read_` is reached
   Buffer on_device_;          // those of one batch
   std::unique_ptr<Event> read_;
@@ -60,12 +60,12 @@ class EmbeddingUpload {
 /// thread at a time.
 class HostEmbedding {
  public:
-  HostEmbedding(Device& device, const TensorEntry& entry, ConstTensorView table);
+  HostEmbedding(Device& device, const TensorEntry& entry, WeightView table);
   void operator()(std::span<const TokenId> ids, Stream& compute, TensorView out);
   std::size_t held_bytes() const { return upload_.held_bytes(); }
 
  private:
-  const ConstTensorView table_;
+  const WeightView table_;
   EmbeddingUpload upload_;
 };
 

@@ -66,7 +66,7 @@ std::unique_ptr<WeightSource> load_resident(Device& device, const SweepLayout& s
                                             const Loading& loading) {
   return in_context("loading " + sweep.root.string(), [&] {
     Reading reading(sweep, loading.notes);
-    const auto lookup = [&](ConstTensorView table) { return EmbeddingLookup(device, table); };
+    const auto lookup = [&](WeightView table) { return EmbeddingLookup(device, table); };
     if (device.shares_host_memory())
       return resident<EmbeddingLookup>(
           sweep, RestingWeights(device, sweep, all_resident(sweep), reading.pump(), loading),
@@ -96,7 +96,7 @@ std::unique_ptr<WeightSource> load_on_host(Device& device, const SweepLayout& sw
     Reading reading(sweep, loading.notes);
     return resident<HostEmbedding>(
         sweep, RestingWeights(device, sweep, residency, reading.pump(), loading, on),
-        [&](ConstTensorView table) { return HostEmbedding(device, sweep.embedding, table); });
+        [&](WeightView table) { return HostEmbedding(device, sweep.embedding, table); });
   });
 }
 

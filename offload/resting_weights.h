@@ -24,7 +24,7 @@ class RestingWeights {
 
   /// Of unit i: its vectors [n] f32, and its matrices if they rest; other fields are empty.
   const UnitWeights& unit(std::size_t i) const { return units_[i]; }
-  ConstTensorView table() const { return table_; }  // [vocab, dim]; empty unless it rests
+  WeightView table() const { return table_; }  // [vocab, dim]; empty unless it rests
   std::size_t bytes() const { return matrices_.size() + vectors_.size(); }
 
   /// What bytes() will be. Pure.
@@ -34,7 +34,7 @@ class RestingWeights {
   HostSlab matrices_, vectors_;
   SlabPins pins_;  // of the matrices
   std::vector<UnitWeights> units_;
-  ConstTensorView table_;
+  WeightView table_;
 };
 
 }  // namespace canopy

@@ -369,11 +369,9 @@ UnitWeights Streamer::Impl::take(std::size_t index) {
     rethrow_failure(index);
     Slot& mine = slot(taken);
     const UnitLayout& layout = sweep.units[index];
-    for (std::size_t i = 0; i < layout.matrices.size(); ++i) {
-      const TensorEntry& t = layout.matrices[i].tensor;
-      weights.*layout.matrices[i].field = ConstTensorView(
-          ring.data() + mine.at.begin + layout.read.slab_at[i], t.dtype, {t.shape[0], t.shape[1]});
-    }
+    for (std::size_t i = 0; i < layout.matrices.size(); ++i)
+      weights.*layout.matrices[i].field = matrix_at(
+          ring.data() + mine.at.begin + layout.read.slab_at[i], layout.matrices[i].tensor);
     mine.state = State::kLent;
     ++taken;
   }

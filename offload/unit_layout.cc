@@ -1,6 +1,7 @@
 #include "offload/unit_layout.h"
 
 #include <algorithm>
+#include <variant>
 
 #include "offload/io/read_engine.h"
 #include "src/base/error.h"
@@ -29,7 +30,9 @@ const TensorEntry& entry(const Checkpoint& checkpoint, const ModelTensor& tensor
   return *found;
 }
 
-ConstTensorView UnitWeights::*field_of(TensorRole role) {
+using UnitField = std::variant<WeightView UnitWeights::*, ConstTensorView UnitWeights::*>;
+
+UnitField field_of(TensorRole role) {
   switch (role) {
     case TensorRole::kAttentionNorm:
     case TensorRole::kMlpNorm:
@@ -66,6 +69,13 @@ ConstTensorView UnitWeights::*field_of(TensorRole role) {
   return &UnitWeights::head;
 }
 
+void add(UnitLayout& unit, WeightView UnitWeights::*field, const TensorEntry& tensor) {
+  unit.matrices.push_back({field, tensor});
+}
+void add(UnitLayout& unit, ConstTensorView UnitWeights::*field, const TensorEntry& tensor) {
+  unit.vectors.push_back({field, tensor});
+}
+
 /// Lays the unit's matrices out where they are read and where they are copied.
 void place(UnitLayout& unit) {
   std::vector<const TensorEntry*> tensors;
@@ -84,8 +94,8 @@ UnitLayout lay_out_unit(const Checkpoint& checkpoint, const Unit& unit, TensorUn
   for (const TensorSpec& spec : model_tensors()) {
     const ModelTensor tensor{&spec, unit.layer};
     if (spec.unit != of || !tensor.is_in(checkpoint.config())) continue;
-    auto& to = spec.kind == TensorKind::kMatrix ? layout.matrices : layout.vectors;
-    to.push_back({field_of(spec.role), entry(checkpoint, tensor)});
+    const TensorEntry& stored = entry(checkpoint, tensor);
+    std::visit([&](auto field) { add(layout, field, stored); }, field_of(spec.role));
   }
   place(layout);
   return layout;
@@ -110,8 +120,8 @@ void append_head(const Checkpoint& checkpoint, std::vector<UnitLayout>& units) {
     const std::int64_t last =
         std::min<std::int64_t>(c.vocab, blocks * (slice + 1) / slices * block);
     UnitLayout unit{{c.layers, Part::kHead, first, last - first}, {}, {}, {}, {}};
-    unit.vectors.push_back({field_of(TensorRole::kFinalNorm), norm});
-    unit.matrices.push_back({field_of(TensorRole::kHead), rows_of(head, first, last - first)});
+    add(unit, &UnitWeights::norm, norm);
+    add(unit, &UnitWeights::head, rows_of(head, first, last - first));
     place(unit);
     units.push_back(std::move(unit));
   }
@@ -158,16 +168,15 @@ std::string describe(const Unit& unit) {
          std::to_string(unit.first_row + unit.rows - 1);
 }
 
-std::size_t matrix_bytes(const TensorEntry& matrix) {
-  return row_bytes(matrix.dtype, matrix.shape[1]) * static_cast<std::size_t>(matrix.shape[0]);
+std::size_t matrix_bytes(const TensorEntry& matrix) { return matrix_at(nullptr, matrix).bytes(); }
+
+WeightView matrix_at(const std::byte* data, const TensorEntry& matrix) {
+  return {data, matrix.dtype, matrix.shape[0], matrix.shape[1]};
 }
 
 void place_matrices(const UnitLayout& unit, const std::byte* slot, UnitWeights& weights) {
-  for (std::size_t i = 0; i < unit.matrices.size(); ++i) {
-    const TensorEntry& t = unit.matrices[i].tensor;
-    weights.*unit.matrices[i].field =
-        ConstTensorView(slot + unit.slot.at[i], t.dtype, {t.shape[0], t.shape[1]});
-  }
+  for (std::size_t i = 0; i < unit.matrices.size(); ++i)
+    weights.*unit.matrices[i].field = matrix_at(slot + unit.slot.at[i], unit.matrices[i].tensor);
 }
 
 }  // namespace canopy

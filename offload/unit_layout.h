@@ -13,7 +13,11 @@
 namespace canopy {
 
 /// A weight of a unit: which tensor becomes which field of its UnitWeights.
-struct UnitTensor {
+struct UnitMatrix {
+  WeightView UnitWeights::*field;
+  TensorEntry tensor;
+};
+struct UnitVector {
   ConstTensorView UnitWeights::*field;
   TensorEntry tensor;
 };
@@ -31,7 +35,8 @@ struct SlotLayout {
 /// tensor.
 struct UnitLayout {
   Unit unit;
-  std::vector<UnitTensor> matrices, vectors;
+  std::vector<UnitMatrix> matrices;
+  std::vector<UnitVector> vectors;
   ReadLayout read;  // of the matrices, in that order
   SlotLayout slot;  // likewise
 };
@@ -60,6 +65,8 @@ void place_matrices(const UnitLayout& unit, const std::byte* slot, UnitWeights& 
 TensorEntry rows_of(const TensorEntry& matrix, std::int64_t first, std::int64_t rows);
 
 std::size_t matrix_bytes(const TensorEntry& matrix);
+/// The matrix, where its bytes lie in memory.
+WeightView matrix_at(const std::byte* data, const TensorEntry& matrix);
 
 std::string describe(const Unit& unit);  // "attention of layer 3", "head rows 0..4095"
 

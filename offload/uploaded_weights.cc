@@ -246,9 +246,9 @@ void UploadedWeights::Impl::copy_unit(std::size_t unit, const UnitWeights& from,
   copy->record(*slot.events->begun);
   const UnitLayout& layout = sweep.units[unit];
   for (std::size_t i = 0; i < layout.matrices.size(); ++i) {
-    const ConstTensorView matrix = from.*layout.matrices[i].field;
+    const WeightView matrix = from.*layout.matrices[i].field;
     device.upload(*copy, ring.data() + slot.at.begin + layout.slot.at[i],
-                  {matrix.data(), matrix.bytes()});
+                  {matrix.payload(), matrix.bytes()});
   }
   copy->record(*slot.events->arrived);
 }

@@ -5,6 +5,7 @@
 
 #include "kernels/device.h"
 #include "kernels/tensor.h"
+#include "kernels/weight_view.h"
 #include "src/base/types.h"
 
 namespace canopy {
@@ -19,14 +20,13 @@ struct Unit {
   std::int64_t first_row = 0, rows = 0;  // kHead only: the rows of lm_head in this slice
 };
 
-/// The weights of one unit, on the device; only its part's fields are set. w* are [out, in],
-/// perhaps quantised.
+/// The weights of one unit, on the device; only its part's fields are set. w* are [out, in].
 struct UnitWeights {
   ConstTensorView norm;                        // attention or MLP norm; final norm for the head
-  ConstTensorView wq, wk, wv, wo;              // kAttention
+  WeightView wq, wk, wv, wo;                   // kAttention
   ConstTensorView bq, bk, bv, q_norm, k_norm;  // kAttention, empty where the model has none
-  ConstTensorView w_gate, w_up, w_down;        // kMlp
-  ConstTensorView head;                        // kHead: rows [first_row, first_row + rows)
+  WeightView w_gate, w_up, w_down;             // kMlp
+  WeightView head;                             // kHead: rows [first_row, first_row + rows)
 };
 
 class UnitLease;

@@ -75,7 +75,7 @@ void CpuOps::do_swiglu(Stream& stream, ConstTensorView gate, ConstTensorView up,
   queue(stream, 0, [=, this](std::byte*) { cpu::swiglu(pool_, gate, up, y); });
 }
 
-void CpuOps::do_embed(Stream& stream, ConstTensorView table, ConstTensorView id, TensorView y) {
+void CpuOps::do_embed(Stream& stream, WeightView table, ConstTensorView id, TensorView y) {
   queue(stream, 0, [=, this](std::byte*) { cpu::embed(pool_, table, id, y); });
 }
 

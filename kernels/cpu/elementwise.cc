@@ -133,17 +133,18 @@ void swiglu(Pool& pool, ConstTensorView gate, ConstTensorView up, TensorView y) 
            [&](std::size_t i) { row(gates + i * n, ups + i * n, n, to + i * n); });
 }
 
-void embed(Pool& pool, ConstTensorView table, ConstTensorView id, TensorView y) {
+void embed(Pool& pool, WeightView table, ConstTensorView id, TensorView y) {
   const auto row = HWY_DYNAMIC_DISPATCH(unpack_whole_row);
-  const std::size_t n = to_size(table.dim(1)), bytes = row_bytes(table.dtype(), table.dim(1));
-  const auto* rows = reinterpret_cast<const std::uint8_t*>(table.data());
+  const std::size_t n = to_size(table.columns()),
+                    bytes = row_bytes(table.format(), table.columns());
+  const auto* rows = reinterpret_cast<const std::uint8_t*>(table.payload());
   const auto* ids = reinterpret_cast<const std::int32_t*>(id.data());
   auto* to = reinterpret_cast<float*>(y.data());
   for_rows(pool, to_size(id.dim(0)), n, [&](std::size_t i) {
-    if (ids[i] < 0 || ids[i] >= table.dim(0))
+    if (ids[i] < 0 || ids[i] >= table.rows())
       throw Error("embed: token id " + std::to_string(ids[i]) + " is outside a table of " +
-                  std::to_string(table.dim(0)) + " rows");
-    row(rows + to_size(ids[i]) * bytes, table.dtype(), n, to + i * n);
+                  std::to_string(table.rows()) + " rows");
+    row(rows + to_size(ids[i]) * bytes, table.format(), n, to + i * n);
   });
 }
 

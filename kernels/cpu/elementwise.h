@@ -11,7 +11,7 @@ namespace canopy::cpu {
 void rms_norm(Pool& pool, ConstTensorView x, ConstTensorView g, float eps, TensorView y);
 void swiglu(Pool& pool, ConstTensorView gate, ConstTensorView up, TensorView y);
 /// Throws Error if an id is outside the table.
-void embed(Pool& pool, ConstTensorView table, ConstTensorView id, TensorView y);
+void embed(Pool& pool, WeightView table, ConstTensorView id, TensorView y);
 /// scratch: rope_scratch_bytes of head_dim.
 void rope(Pool& pool, std::byte* scratch, TensorView qk, ConstTensorView position,
           const Rope& rope);

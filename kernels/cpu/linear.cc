@@ -89,7 +89,7 @@ std::size_t to_size(std::int64_t value) { return static_cast<std::size_t>(value)
 std::size_t strip_rows(std::size_t m, std::span<const Projection> projections,
                        std::size_t threads) {
   std::size_t all = 0;
-  for (const Projection& p : projections) all += to_size(p.w.dim(0));
+  for (const Projection& p : projections) all += to_size(p.w.rows());
   const std::size_t least = m > 8 ? 64 : 16;
   const std::size_t even = (all / (threads * 4) + 15) / 16 * 16;
   return std::clamp(even, least, kMaxStrip);
@@ -112,7 +112,7 @@ void linear(Pool& pool, std::byte* scratch, ConstTensorView x,
   float* const strips_scratch = packed + packed_floats(n, k);
   const std::size_t length = strip_rows(n, projections, pool.size());
   const auto strips_of = [&](const Projection& p) {
-    return (to_size(p.w.dim(0)) + length - 1) / length;
+    return (to_size(p.w.rows()) + length - 1) / length;
   };
   std::size_t strips = 0;
   for (const Projection& p : projections) strips += strips_of(p);
@@ -130,11 +130,11 @@ void linear(Pool& pool, std::byte* scratch, ConstTensorView x,
     pool.for_each(strips, [&](std::size_t index, std::size_t worker) {
       const Projection* p = projections.data();
       for (; index >= strips_of(*p); ++p) index -= strips_of(*p);
-      const std::size_t j = index * length, bytes = row_bytes(p->w.dtype(), p->w.dim(1));
+      const std::size_t j = index * length, bytes = row_bytes(p->w.format(), p->w.columns());
       Strip strip;
-      strip.w = reinterpret_cast<const std::uint8_t*>(p->w.data()) + j * bytes;
-      strip.dtype = p->w.dtype();
-      strip.count = std::min(length, to_size(p->w.dim(0)) - j);
+      strip.w = reinterpret_cast<const std::uint8_t*>(p->w.payload()) + j * bytes;
+      strip.dtype = p->w.format();
+      strip.count = std::min(length, to_size(p->w.rows()) - j);
       strip.k = k;
       strip.bias = p->bias.empty()
                        ? nullptr

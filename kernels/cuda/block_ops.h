@@ -114,7 +114,8 @@ class BlockOps : public Ops {
     with_scratch(stream, bytes, [&](std::byte* scratch) {
       LinearInput input{x, scratch, DType::kF32, scratch + slice_at, slice_rows};
       for (const Projection& p : projections)
-        visit_format(p.w.dtype(), [&]<class Format>(Format) { project<Format>(stream, input, p); });
+        visit_format(p.w.format(),
+                     [&]<class Format>(Format) { project<Format>(stream, input, p); });
     });
   }
 
@@ -122,7 +123,7 @@ class BlockOps : public Ops {
   void project(Stream& stream, LinearInput& input, const Projection& p) {
     // Matrix units multiply a plain format; weights in blocks are expanded to F16.
     using Multiplied = std::conditional_t<kInBlocks<Format>, format::F16, Format>;
-    const std::int64_t n = input.x.dim(0), k = input.x.dim(1), m = p.w.dim(0), stride = p.y.dim(1);
+    const std::int64_t n = input.x.dim(0), k = input.x.dim(1), m = p.w.rows(), stride = p.y.dim(1);
     const float* const bias = p.bias.empty() ? nullptr : at(p.bias);
     const bool accumulate = p.accumulate == Accumulate::kYes;
     const std::byte* const x = round_input<Multiplied>(stream, input);
@@ -130,17 +131,19 @@ class BlockOps : public Ops {
       using Few = FewRows<Format>;
       if (n <= Few::kMostRows)
         return launch_(
-            stream, Few{x, n, k, p.w.data(), m, bias, at(p.y), stride, p.first_column, accumulate},
+            stream,
+            Few{x, n, k, p.w.payload(), m, bias, at(p.y), stride, p.first_column, accumulate},
             Grid{ceil_div<std::int64_t>(m, Few::kWarps), 32 * Few::kWarps});
     }
-    MatrixProduct product{x,      p.w.data(), Multiplied::kDType, n, m, k, at(p.y) + p.first_column,
-                          stride, accumulate};
+    MatrixProduct product{
+        x,      p.w.payload(), Multiplied::kDType, n, m, k, at(p.y) + p.first_column,
+        stride, accumulate};
     if constexpr (kInBlocks<Format>) {
       product.w = input.slice;
       for (std::int64_t first = 0; first < m; first += input.slice_rows) {
         product.m = std::min(input.slice_rows, m - first);
         product.y = at(p.y) + p.first_column + first;
-        launch_(stream, Dequantize<Format>{p.w.rows(first, product.m).data(), k, input.slice},
+        launch_(stream, Dequantize<Format>{p.w.slice(first, product.m).payload(), k, input.slice},
                 row_grid(product.m, k));
         multiply(stream, product);
       }
@@ -185,12 +188,12 @@ class BlockOps : public Ops {
     launch_over(stream, Swiglu{at(gate), at(up), at(y), count}, count);
   }
 
-  void do_embed(Stream& stream, ConstTensorView table, ConstTensorView id, TensorView y) override {
-    visit_format(table.dtype(), [&]<class Format>(Format) {
+  void do_embed(Stream& stream, WeightView table, ConstTensorView id, TensorView y) override {
+    visit_format(table.format(), [&]<class Format>(Format) {
       launch_(stream,
-              Embed<Format>{table.data(), table.dim(0), table.dim(1), at<std::int32_t>(id), at(y),
-                            fault_},
-              row_grid(id.dim(0), table.dim(1)));
+              Embed<Format>{table.payload(), table.rows(), table.columns(), at<std::int32_t>(id),
+                            at(y), fault_},
+              row_grid(id.dim(0), table.columns()));
     });
   }
 

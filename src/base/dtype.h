@@ -4,8 +4,8 @@
 
 namespace canopy {
 
-/// kQ*: GGUF blocks of weights along the last axis (src/base/weight_format.h); only a weight matrix
-/// may have such a dtype.
+/// kQ*: GGUF blocks of weights along the last axis (src/base/weight_format.h); only a WeightView
+/// has such a dtype.
 enum class DType : std::uint8_t { kF32, kF16, kBF16, kI32, kU64, kQ4_0, kQ4_1, kQ8_0 };
 const char* name(DType dtype);  // as safetensors and GGUF spell it: "BF16", "Q4_0"
 /// Bytes of one row. Throws Error if `columns` is negative or not whole blocks.

@@ -204,7 +204,7 @@ class Products {
       const auto start = std::chrono::steady_clock::now();
       const TensorView y(y_.data(), DType::kF32, {rows, kRows});
       const std::array product{
-          Projection{ConstTensorView(w_.data(), DType::kBF16, {kRows, kColumns}), {}, y}};
+          Projection{WeightView(w_.data(), DType::kBF16, kRows, kColumns), {}, y}};
       device_->ops().linear(*stream_, {x_.data(), DType::kF32, {rows, kColumns}}, product);
       stream_->synchronize();
       times.push_back(Seconds(std::chrono::steady_clock::now() - start).count());

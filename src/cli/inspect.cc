@@ -72,8 +72,8 @@ Sizes measure(const Checkpoint& model) {
     if (unit.unit.part == Part::kHead) continue;
     Layer& layer = s.layers[static_cast<std::size_t>(unit.unit.layer)];
     std::uint64_t& bytes = unit.unit.part == Part::kAttention ? layer.attention : layer.mlp;
-    for (const UnitTensor& matrix : unit.matrices) bytes += matrix.tensor.bytes;
-    for (const UnitTensor& vector : unit.vectors) bytes += vector.tensor.bytes;
+    for (const UnitMatrix& matrix : unit.matrices) bytes += matrix.tensor.bytes;
+    for (const UnitVector& vector : unit.vectors) bytes += vector.tensor.bytes;
   }
   const Residency none = none_resident(sweep);
   s.resident = Streamer::resting_bytes(sweep, none);

@@ -280,7 +280,7 @@ ConstTensorView Transformer::Impl::sweep(Stream& compute, const std::stop_token&
       case Part::kHead:
         if (rows == 0) break;
         if (!gathered) {
-          ops.embed(compute, rows_of(residual, 0, nodes, config.dim),
+          ops.embed(compute, WeightView(residual.data(), DType::kF32, nodes, config.dim),
                     ConstTensorView(ids.data(), DType::kI32, {rows}), head_in);
           ops.rms_norm(compute, head_in, w->norm, config.rms_eps, head_in);
           gathered = true;

@@ -36,6 +36,9 @@ class OnDevice {
   TensorView view(DType dtype, std::initializer_list<std::int64_t> shape) {
     return {data(), dtype, shape};
   }
+  WeightView weights(DType format, std::size_t rows, std::size_t columns) {
+    return {data(), format, static_cast<std::int64_t>(rows), static_cast<std::int64_t>(columns)};
+  }
   /// Waits for the stream; expects untouched guards.
   template <class T>
   std::vector<T> read() {

@@ -134,7 +134,7 @@ TEST_P(RowOps, EmbedReadsRowsOfEveryWeightType) {
       const std::vector<std::int32_t> id = {10, 0, 3, 3};
       OnDevice rows = send(table, 1), ids = send(id);
       OnDevice y = send(std::vector<float>(id.size() * width));
-      ops().embed(stream(), rows.view(dtype, {dim(vocab), dim(width)}),
+      ops().embed(stream(), rows.weights(dtype, vocab, width),
                   ids.view(DType::kI32, {dim(id.size())}),
                   y.view(DType::kF32, {dim(id.size()), dim(width)}));
       const std::vector<float> got = y.read<float>();
@@ -155,7 +155,7 @@ TEST_P(RowOps, AnIdOutsideTheTableIsReportedWhenTheStreamIsSynchronized) {
   OnDevice table = send(std::vector<float>(4 * 8)), y = send(std::vector<float>(8));
   for (const std::int32_t bad : {-1, 4}) {
     OnDevice id = send(std::vector<std::int32_t>{bad});
-    ops().embed(stream(), table.view(DType::kF32, {4, 8}), id.view(DType::kI32, {1}),
+    ops().embed(stream(), table.weights(DType::kF32, 4, 8), id.view(DType::kI32, {1}),
                 y.view(DType::kF32, {1, 8}));
     EXPECT_THROW(stream().synchronize(), Error);
     EXPECT_NO_THROW(stream().synchronize());
@@ -245,7 +245,7 @@ TEST_P(RowOps, ChecksNameTheOpAndTheMismatch) {
        }),
        "swiglu: up"},
       {message([&] {
-         ops().embed(s, f32({4, 8}), f32({2}), f32({2, 8}));
+         ops().embed(s, data.weights(DType::kF32, 4, 8), f32({2}), f32({2, 8}));
        }),
        "embed: id is F32"},
       {message([&] {

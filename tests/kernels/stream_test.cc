@@ -108,7 +108,7 @@ TEST_P(Streams, AGraphMayHoldEveryOpThatUsesScratch) {
   OnDevice w = send(random_weights(DType::kBF16, static_cast<std::size_t>(m),
                                    static_cast<std::size_t>(k), random));
   OnDevice y = send(std::vector<float>(static_cast<std::size_t>(n * m)));
-  const Projection p{w.view(DType::kBF16, {m, k}), {}, y.view(DType::kF32, {n, m})};
+  const Projection p{w.weights(DType::kBF16, m, k), {}, y.view(DType::kF32, {n, m})};
   const auto work = [&] {
     for (int i = 0; i < 3; ++i) ops().linear(stream(), x.view(DType::kF32, {n, k}), {&p, 1});
   };
@@ -327,7 +327,7 @@ TEST(CpuDevice, OpsOfTwoStreamsShareThePoolAndTheScratch) {
   OnDevice yb(*device, *b, bytes_of(std::vector<float>(n * m)));
   for (int round = 0; round < 50; ++round)
     for (auto* const to : {&ya, &yb}) {
-      const Projection p{w.view(DType::kBF16, {m, k}), {}, to->view(DType::kF32, {n, m})};
+      const Projection p{w.weights(DType::kBF16, m, k), {}, to->view(DType::kF32, {n, m})};
       device->ops().linear(to == &ya ? *a : *b, x.view(DType::kF32, {n, k}), {&p, 1});
     }
   EXPECT_EQ(ya.read<float>(), yb.read<float>());

@@ -54,11 +54,11 @@ class RandomWeights final : public WeightSource {
     }
     UnitWeights head;
     head.norm = vector(d, 1.0f);
-    const ConstTensorView all = matrix(config.vocab, d, 2.0f / std::sqrt(static_cast<float>(d)));
+    const WeightView all = matrix(config.vocab, d, 2.0f / std::sqrt(static_cast<float>(d)));
     const int cut = config.vocab / 3;
-    head.head = all.rows(0, cut);
+    head.head = all.slice(0, cut);
     add({config.layers, Part::kHead, 0, cut}, head);
-    head.head = all.rows(cut, config.vocab - cut);
+    head.head = all.slice(cut, config.vocab - cut);
     add({config.layers, Part::kHead, cut, config.vocab - cut}, head);
   }
 
@@ -91,19 +91,19 @@ class RandomWeights final : public WeightSource {
     for (float& x : v) x = normal(random_);
     return {reinterpret_cast<const std::byte*>(v.data()), DType::kF32, {n}};
   }
-  ConstTensorView matrix(int rows, int columns, float scale = 0) {
+  WeightView matrix(int rows, int columns, float scale = 0) {
     std::vector<float>& v = store_.emplace_back(static_cast<std::size_t>(rows * columns));
     if (scale == 0) scale = 1.5f / std::sqrt(static_cast<float>(columns));
     std::normal_distribution<float> normal(0.0f, scale);
     for (float& x : v) x = normal(random_);
-    return {reinterpret_cast<const std::byte*>(v.data()), DType::kF32, {rows, columns}};
+    return {reinterpret_cast<const std::byte*>(v.data()), DType::kF32, rows, columns};
   }
 
   Device* device_;
   ModelConfig config_;
   std::mt19937 random_;
   std::deque<std::vector<float>> store_;
-  ConstTensorView embedding_;
+  WeightView embedding_;
   std::vector<Unit> units_;
   std::vector<UnitWeights> weights_;
   std::vector<TokenId> ids_;

@@ -40,7 +40,7 @@ class Sweeper {
         scratch_(1 << 20) {
     for (const UnitLayout& layout : layouts_) {
       const Unit& unit = layout.unit;
-      for (const UnitTensor& matrix : layout.matrices) {
+      for (const UnitMatrix& matrix : layout.matrices) {
         std::vector<std::byte> bytes = tiny.content.at(matrix.tensor.name);
         if (unit.part == Part::kHead) {
           const auto row = row_bytes(matrix.tensor.dtype, matrix.tensor.shape[1]);
@@ -49,7 +49,7 @@ class Sweeper {
         }
         expected_.push_back(std::move(bytes));
       }
-      for (const UnitTensor& vector : layout.vectors) {
+      for (const UnitVector& vector : layout.vectors) {
         std::vector<float> values(static_cast<std::size_t>(vector.tensor.shape[0]));
         dequantize_row(vector.tensor.dtype, tiny.content.at(vector.tensor.name).data(), values);
         const auto* const data = reinterpret_cast<const std::byte*>(values.data());
@@ -66,14 +66,19 @@ class Sweeper {
     for (std::size_t i = 0; i < count; ++i) {
       const UnitLease lease = source_.acquire(i, *compute_);
       if (random_delays) delay();
-      const auto receive = [&](const UnitTensor& from) {
-        const ConstTensorView view = (*lease).*from.field;
+      const auto receive = [&](const std::byte* data, std::size_t bytes) {
         std::vector<std::byte>& to = received_[tensor++];
-        ASSERT_EQ(view.bytes(), to.size()) << from.tensor.name;
-        device_.download(*compute_, to, view.data());
+        ASSERT_EQ(bytes, to.size()) << "tensor " << tensor - 1 << " of the sweep";
+        device_.download(*compute_, to, data);
       };
-      for (const UnitTensor& matrix : layouts_[i].matrices) receive(matrix);
-      for (const UnitTensor& vector : layouts_[i].vectors) receive(vector);
+      for (const UnitMatrix& matrix : layouts_[i].matrices) {
+        const WeightView view = (*lease).*matrix.field;
+        receive(view.payload(), view.bytes());
+      }
+      for (const UnitVector& vector : layouts_[i].vectors) {
+        const ConstTensorView view = (*lease).*vector.field;
+        receive(view.data(), view.bytes());
+      }
     }
     compute_->synchronize();
     for (std::size_t i = 0; i < tensor; ++i) {

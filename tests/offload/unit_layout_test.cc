@@ -167,11 +167,13 @@ TEST(UnitLayout, EachTensorOfTheTableIsAFieldOfItsUnitOnce) {
     std::multiset<std::string> laid_out, named;
     for (const UnitLayout& unit : tiny.sweep.units) {
       if (unit.unit.first_row > 0) continue;  // a further slice of the head
-      for (const auto* tensors : {&unit.matrices, &unit.vectors}) {
-        for (const UnitTensor& tensor : *tensors) laid_out.insert(tensor.tensor.name);
-        for (std::size_t i = 0; i < tensors->size(); ++i)
-          for (std::size_t j = 0; j < i; ++j) EXPECT_NE((*tensors)[i].field, (*tensors)[j].field);
-      }
+      const auto check = [&](const auto& tensors) {
+        for (const auto& tensor : tensors) laid_out.insert(tensor.tensor.name);
+        for (std::size_t i = 0; i < tensors.size(); ++i)
+          for (std::size_t j = 0; j < i; ++j) EXPECT_NE(tensors[i].field, tensors[j].field);
+      };
+      check(unit.matrices);
+      check(unit.vectors);
     }
     for_each_tensor(tiny.checkpoint.config(), [&](const ModelTensor& tensor) {
       if (tensor.spec->unit != TensorUnit::kEmbedding || tied) named.insert(tensor.name());
