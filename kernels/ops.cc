@@ -60,11 +60,12 @@ constexpr auto kFloats = {DType::kF32, DType::kBF16, DType::kF16};
 void check_kv(const char* op, const KvView& kv, std::int64_t kv_heads, std::int64_t head_dim) {
   check(op, "the cache of keys", kv.k, {kv_heads, kAny, head_dim}, kFloats);
   check(op, "the cache of values", kv.v, {kv.k.dim(0), kv.k.dim(1), kv.k.dim(2)}, {kv.k.dtype()});
+  check(op, "the table of blocks", kv.block, {kAny}, {DType::kI32});
 }
 
 /// Throws unless slots [first, first + count) lie in the cache.
 void check_slots(const char* op, const KvView& kv, std::int64_t first, std::int64_t count) {
-  const std::int64_t slots = kv.k.dim(1);
+  const std::int64_t slots = kv.slots();
   check(first >= 0 && count >= 0 && count <= slots && first <= slots - count, op, [&] {
     return "slots [" + std::to_string(first) + ", + " + std::to_string(count) +
            ") are outside a cache of " + std::to_string(slots);

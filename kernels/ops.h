@@ -10,11 +10,29 @@
 
 namespace canopy {
 
-/// One layer's keys and values. Shapes: k, v [kv_heads, slots, head_dim]: a head's keys lie
-/// together.
+inline constexpr int kKvBlock = 64;  // slots that lie together: of a text, in a block of a pool
+
+/// One layer's keys and values of a text, in blocks of a pool. Shapes: k, v [kv_heads, slots of the
+/// pool, head_dim]: a head's keys of a block lie together; block [n] i32: slot s of the text is
+/// slot block(s / kKvBlock) * kKvBlock + s % kKvBlock of the pool, so that the text has n *
+/// kKvBlock. What is computed does not depend on where blocks lie.
 struct KvView {
   TensorView k, v;
+  ConstTensorView block;
+
+  std::int64_t slots() const { return block.dim(0) * kKvBlock; }
 };
+
+/// Where a text's slots lie, for code that runs on the device.
+struct SlotTable {
+  const std::int32_t* block;
+  constexpr std::int64_t operator[](std::int64_t slot) const {
+    return std::int64_t{block[slot / kKvBlock]} * kKvBlock + slot % kKvBlock;
+  }
+};
+inline SlotTable slot_table(const KvView& kv) {
+  return {reinterpret_cast<const std::int32_t*>(kv.block.data())};
+}
 
 /// An argument that a call takes as it is, or reads in the device's memory when it runs: a captured
 /// call can then be launched again with another. `value` is what the call's checks go by.

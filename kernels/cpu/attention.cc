@@ -144,8 +144,17 @@ void attend_block(const QueryBlock& block) {
   const size_t bytes = row_bytes(dtype, call.q.dim(2)), head_bytes = slots * bytes;
   const auto* keys =
       reinterpret_cast<const uint8_t*>(call.kv.k.data()) + block.kv_head * head_bytes;
-  products(packed, n, 0, n, weight_rows_of(dtype, keys, total, hd), scores, at.score_ld,
-           block.scratch + at.panels);
+  const SlotTable table = slot_table(call.kv);
+  for (size_t t = 0; t < total;) {  // blocks that lie one behind the other are one matrix
+    const size_t first = static_cast<size_t>(table[static_cast<std::int64_t>(t)]);
+    size_t end = std::min(t + kKvBlock, total);
+    while (end < total &&
+           static_cast<size_t>(table[static_cast<std::int64_t>(end)]) == first + end - t)
+      end = std::min(end + kKvBlock, total);
+    products(packed, n, 0, n, weight_rows_of(dtype, keys + first * bytes, end - t, hd), scores + t,
+             at.score_ld, block.scratch + at.panels);
+    t = end;
+  }
   for (size_t i = 0; i < n; ++i)
     weigh_slots(scores + i * at.score_ld, total, at.score_ld, prefix,
                 (block.first + i) / block.group, call);
@@ -159,7 +168,8 @@ void attend_block(const QueryBlock& block) {
   for (size_t t = 0; t < total; t += kValueRows) {
     const size_t count = std::min(kValueRows, total - t);
     for (size_t j = 0; j < count; ++j)
-      unpack(rows + (t + j) * bytes, 0, hd, values + j * at.value_ld, kLanes);
+      unpack(rows + static_cast<size_t>(table[static_cast<std::int64_t>(t + j)]) * bytes, 0, hd,
+             values + j * at.value_ld, kLanes);
     size_t i = 0;
     for (; i + 3 <= n; i += 3)
       weigh_rows<3>(scores + i * at.score_ld + t, at.score_ld, values, width + kLanes, at.value_ld,

@@ -59,11 +59,14 @@ void store_kv(Pool& pool, ConstTensorView k, ConstTensorView v, std::int64_t fir
               const KvView& kv) {
   const std::size_t n = to_size(k.dim(0)), heads = to_size(k.dim(1)), hd = to_size(k.dim(2));
   const std::size_t slots = to_size(kv.k.dim(1)), bytes = row_bytes(kv.k.dtype(), k.dim(2));
+  const SlotTable table = slot_table(kv);
   const auto store = [&](ConstTensorView from, TensorView to, std::size_t head) {
     const auto* rows = reinterpret_cast<const float*>(from.data());
     for (std::size_t i = 0; i < n; ++i)
-      encode_row(kv.k.dtype(), {rows + (i * heads + head) * hd, hd},
-                 to.data() + (head * slots + to_size(first_slot) + i) * bytes);
+      encode_row(
+          kv.k.dtype(), {rows + (i * heads + head) * hd, hd},
+          to.data() +
+              (head * slots + to_size(table[first_slot + static_cast<std::int64_t>(i)])) * bytes);
   };
   const std::size_t share = n * hd < 8192 ? heads : 1;  // heads worth a worker
   pool.for_each((heads + share - 1) / share, [&](std::size_t index, std::size_t) {
@@ -83,19 +86,22 @@ void keep_kv(Pool& pool, std::byte* scratch, ConstTensorView path, std::int64_t 
   const std::size_t n = to_size(path.dim(0)), heads = to_size(kv.k.dim(0));
   const std::size_t bytes = row_bytes(kv.k.dtype(), kv.k.dim(2));
   const std::size_t head_bytes = to_size(kv.k.dim(1)) * bytes;
+  const SlotTable table = slot_table(kv);
   const auto* rows = reinterpret_cast<const std::int32_t*>(path.data());
   for (std::size_t i = 0; i < n; ++i)
-    if (rows[i] < 0 || rows[i] >= kv.k.dim(1) - first_slot)
+    if (rows[i] < 0 || rows[i] >= kv.slots() - first_slot)
       throw Error("keep_kv: row " + std::to_string(rows[i]) + " behind slot " +
                   std::to_string(first_slot) + " is outside a cache of " +
-                  std::to_string(kv.k.dim(1)) + " slots");
+                  std::to_string(kv.slots()) + " slots");
   pool.for_each(heads, [&](std::size_t head, std::size_t worker) {
     std::byte* const kept = scratch + worker * n * to_size(kv.k.dim(2)) * sizeof(float);
     for (const TensorView& cache : {kv.k, kv.v}) {
-      std::byte* const base = cache.data() + head * head_bytes + to_size(first_slot) * bytes;
+      const auto row = [&](std::int64_t behind) {
+        return cache.data() + head * head_bytes + to_size(table[first_slot + behind]) * bytes;
+      };
+      for (std::size_t i = 0; i < n; ++i) std::memcpy(kept + i * bytes, row(rows[i]), bytes);
       for (std::size_t i = 0; i < n; ++i)
-        std::memcpy(kept + i * bytes, base + to_size(rows[i]) * bytes, bytes);
-      std::memcpy(base, kept, n * bytes);
+        std::memcpy(row(static_cast<std::int64_t>(i)), kept + i * bytes, bytes);
     }
   });
 }

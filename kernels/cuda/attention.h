@@ -45,6 +45,7 @@ CANOPY_KERNEL inline Quad quad_at(const float* from) {
 template <int kQuads, class Format>
 struct Attend {
   static constexpr int kThreads = 256, kRows = kQuads > 2 ? 32 : 64, kKeys = 32;
+  static_assert(kKvBlock % kKeys == 0, "a tile of keys lies in one block");
   // Scores: a thread has kScoreRows rows x 4 keys. Outputs: kOutRows rows x kQuads quads.
   static constexpr int kKeyThreads = 8, kQuadThreads = 16;
   static constexpr int kRowStep = kThreads / kKeyThreads, kOutStep = kThreads / kQuadThreads;
@@ -53,6 +54,7 @@ struct Attend {
   const float* q;          // [n, heads, head_dim]
   const std::byte *k, *v;  // [kv_heads, slots, head_dim]
   std::int64_t n, group, kv_heads, head_dim, slots;
+  SlotTable table;
   TreeMask tree;
   float scale;
   float* out;  // [n, heads, head_dim]
@@ -153,12 +155,13 @@ struct Attend {
     return (row / group * kv_heads * group + kv_head * group + row % group) * head_dim;
   }
 
-  /// Rows [key, key + keys) of a cache, as f32; zeros behind them, which no weight may turn into
-  /// NaN.
+  /// Slots [key, key + keys) of the text, which lie in one block, as f32; zeros behind them, which
+  /// no weight may turn into NaN.
   CANOPY_KERNEL void fetch(const std::byte* cache, std::int64_t kv_head, std::int64_t key, int keys,
                            float* tile, int t) const {
     const int row_floats = stride();
-    const std::byte* const rows = cache + (kv_head * slots + key) * bytes_of_row<Format>(head_dim);
+    const std::byte* const rows =
+        cache + (kv_head * slots + table[key]) * bytes_of_row<Format>(head_dim);
     for (int i = t; i < kKeys * row_floats; i += kThreads) {
       const int r = i / row_floats, d = i % row_floats;
       tile[i] = r < keys && d < head_dim ? weight_at<Format>(rows, r * head_dim + d) : 0.0f;

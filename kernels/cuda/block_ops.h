@@ -203,7 +203,7 @@ class BlockOps : public Ops {
       visit_format(PlainFormats(), to.dtype(), [&]<class Format>(Format) {
         launch_(stream,
                 StoreRows<Format>{at(from), from.dim(1), from.dim(2), to.dim(1), prefix, first_node,
-                                  to.data()},
+                                  to.data(), slot_table(kv)},
                 row_grid(from.dim(0) * from.dim(1), from.dim(2)));
       });
     };
@@ -224,6 +224,8 @@ class BlockOps : public Ops {
                       cache.dim(1),
                       first_slot,
                       static_cast<std::int64_t>(row / sizeof(std::uint16_t)),
+                      slot_table(kv),
+                      kv.slots(),
                       at<std::uint16_t>(cache),
                       reinterpret_cast<std::uint16_t*>(scratch),
                       fault_};
@@ -252,10 +254,18 @@ class BlockOps : public Ops {
       mask.words = call.ancestors.dim(1);
     }
     visit_format(PlainFormats(), call.kv.k.dtype(), [&]<class Format>(Format) {
-      const Attend<kQuads, Format> kernel{
-          at(call.q),  call.kv.k.data(), call.kv.v.data(), call.q.dim(0), call.q.dim(1) / kv_heads,
-          kv_heads,    call.q.dim(2),    call.kv.k.dim(1), mask,          call.scale,
-          at(call.out)};
+      const Attend<kQuads, Format> kernel{at(call.q),
+                                          call.kv.k.data(),
+                                          call.kv.v.data(),
+                                          call.q.dim(0),
+                                          call.q.dim(1) / kv_heads,
+                                          kv_heads,
+                                          call.q.dim(2),
+                                          call.kv.k.dim(1),
+                                          slot_table(call.kv),
+                                          mask,
+                                          call.scale,
+                                          at(call.out)};
       launch_(stream, kernel, kernel.grid());
     });
   }

@@ -44,12 +44,13 @@ struct StoreRows {
   DeviceScalar<std::int64_t> prefix;
   std::int64_t first_node;
   std::byte* cache;  // [heads, slots, head_dim]
+  SlotTable table;
 
   template <class Block>
   CANOPY_KERNEL void operator()(Block& block) const {
     const std::int64_t row = block.index() / heads, head = block.index() % heads;
     const float* const values = from + block.index() * head_dim;
-    const std::int64_t to = (head * slots + prefix.now() + first_node + row) * head_dim;
+    const std::int64_t to = (head * slots + table[prefix.now() + first_node + row]) * head_dim;
     block.step([&](int t) {
       for (std::int64_t k = t; k < head_dim; k += block.threads())
         store_float<Format>(cache, to + k, values[k]);
@@ -65,6 +66,8 @@ struct MoveRows {
   Way way;
   const std::int32_t* path;  // [rows]
   std::int64_t rows, slots, first_slot, row_halves;
+  SlotTable table;
+  std::int64_t table_slots;
   std::uint16_t *cache, *kept;  // [heads, slots, row_halves], [heads, rows, row_halves]
   Fault* fault;
 
@@ -73,11 +76,12 @@ struct MoveRows {
     const std::int64_t row = block.index() % rows, head = block.index() / rows;
     const std::int64_t slot = way == Way::kOut ? path[row] : row;
     block.step([&](int t) {
-      if (slot < 0 || slot >= slots - first_slot) {
-        if (t == 0) report(fault, Fault::kCacheRow, slot, slots - first_slot);
+      if (slot < 0 || slot >= table_slots - first_slot) {
+        if (t == 0) report(fault, Fault::kCacheRow, slot, table_slots - first_slot);
         return;
       }
-      std::uint16_t* const in_cache = cache + (head * slots + first_slot + slot) * row_halves;
+      std::uint16_t* const in_cache =
+          cache + (head * slots + table[first_slot + slot]) * row_halves;
       std::uint16_t* const aside = kept + (head * rows + row) * row_halves;
       for (std::int64_t k = t; k < row_halves; k += block.threads())
         if (way == Way::kOut)

@@ -105,11 +105,14 @@ po::options_description model_flags() {
        "-ngl: the same in layers: auto or a number")                                          //
       ("verify-weights",                                                                      //
        "stop if a layer is not, by its checksum, what it was when it was first read")         //
-      ("ctx-size,c", po::value<int>()->value_name("N"),                                       //
-       "context in tokens (default: as much as the request needs)")                           //
-      ("threads,t", po::value<int>()->value_name("N")->default_value(0),                      //
-       "compute threads, at most one per CPU (0: one per physical core)")                     //
-      ("cpu-list", po::value<std::string>()->value_name("LIST"),                              //
+      ("kv-memory", po::value<std::string>()->value_name("SIZE"),
+       "memory for keys and values, which texts share by their common beginnings (default: every "
+       "text that shares a sweep can be as long as --ctx-size)")           //
+      ("ctx-size,c", po::value<int>()->value_name("N"),                    //
+       "context in tokens (default: as much as the request needs)")        //
+      ("threads,t", po::value<int>()->value_name("N")->default_value(0),   //
+       "compute threads, at most one per CPU (0: one per physical core)")  //
+      ("cpu-list", po::value<std::string>()->value_name("LIST"),           //
        "CPUs to compute and read on, e.g. 0-3,8 or 0-31:2: a thread bound to each, one of each "
        "core first (default: any)")                                                              //
       ("cache-type-k", po::value<std::string>()->value_name("T"),                                //
@@ -160,6 +163,7 @@ EngineOptions engine_options(const po::variables_map& values, const std::optiona
   }
   choose_device(values, options.device, gpus);
   if (values.count("memory")) options.plan.memory = size_above_zero(values, "memory");
+  if (values.count("kv-memory")) options.plan.kv_memory = size_above_zero(values, "kv-memory");
   if (values.count("n-gpu-layers")) {
     const std::string layers = values["n-gpu-layers"].as<std::string>();
     if (!values["resident"].defaulted())

@@ -5,6 +5,7 @@
 #include "offload/streamer.h"
 #include "planner/acceptance.h"
 #include "src/base/error.h"
+#include "src/base/size_text.h"
 #include "src/engine/target_memory.h"
 #include "src/machine/process_memory.h"
 #include "src/speculation/verifier.h"
@@ -94,13 +95,29 @@ Plan lay_out(const PlanRequest& request, SpeculationMethod method, bool adaptive
   plan.target_limits.max_logit_rows = std::max(sequences * nodes, request.logit_rows);
   plan.target_limits.max_context = plan.slots;
 
-  const auto caches = [&](const char* whose) {
-    const std::string slots = std::to_string(plan.slots) + " slots";
-    return std::string(whose) + (sequences == 1
-                                     ? " KV cache, " + slots
-                                     : " KV caches, " + std::to_string(sequences) + " of " + slots);
+  plan.kv_blocks = sequences * KvPool::blocks_for(plan.slots);
+  const bool drafts = plan.method != SpeculationMethod::kNone;
+  if (request.kv_memory) {
+    std::uint64_t block = KvPool::bytes_needed(t, 1, plan.kv);
+    if (drafts) block += KvPool::bytes_needed(draft->config, 1, plan.kv);
+    const std::uint64_t given = *request.kv_memory / block;
+    if (given < static_cast<std::uint64_t>(KvPool::blocks_for(plan.slots)))
+      throw Error("--kv-memory: one text of " + std::to_string(request.context) +
+                  " tokens and its tree take " +
+                  format_size(block * static_cast<std::uint64_t>(KvPool::blocks_for(plan.slots))));
+    plan.kv_blocks = static_cast<int>(
+        std::min<std::uint64_t>(given, static_cast<std::uint64_t>(plan.kv_blocks)));
+  }
+  const auto pool = [&](const char* whose) {
+    return std::string(whose) + " KV cache, " + std::to_string(plan.kv_blocks * kKvBlock) +
+           " slots";
   };
-  const auto each = static_cast<std::uint64_t>(sequences);
+  const auto pool_bytes = [&](const ModelConfig& config) {
+    return KvPool::bytes_needed(config, plan.kv_blocks, plan.kv) +
+           static_cast<std::uint64_t>(sequences) * KvCache::bytes_needed(plan.slots);
+  };
+  const std::uint64_t pool_allocations =
+      KvPool::kAllocations + static_cast<std::uint64_t>(sequences) * KvCache::kAllocations;
   plan.ledger.push_back({"the process as it stands: code, libraries, tokenizer", process_bytes});
   plan.ledger.push_back({"allowance: thread stacks, page tables, text", kAllowance});
   if (request.device_memory) plan.device.emplace().memory = *request.device_memory;
@@ -112,7 +129,7 @@ Plan lay_out(const PlanRequest& request, SpeculationMethod method, bool adaptive
     ledger.push_back({std::move(what), bytes});
   };
   std::size_t scratch = ops.scratch_bytes(Transformer::workload(t, plan.target_limits));
-  if (plan.method != SpeculationMethod::kNone) {
+  if (drafts) {
     const ModelConfig& d = draft->config;
     plan.policy.vocab = std::min(t.vocab, d.vocab);
     plan.draft_limits.max_logit_rows = DraftPolicy::widest_forward(plan.policy);
@@ -120,15 +137,13 @@ Plan lay_out(const PlanRequest& request, SpeculationMethod method, bool adaptive
     plan.draft_limits.max_tree = sequences * nodes;
     plan.draft_limits.max_context = plan.slots;
     enter("draft weights", draft->weight_bytes, 2);
-    enter(caches("draft"), each * KvCache::bytes_needed(d, plan.slots, plan.kv),
-          each * KvCache::kAllocations);
+    enter(pool("draft"), pool_bytes(d), pool_allocations);
     enter("draft activations and logits", Transformer::activation_bytes(d, plan.draft_limits),
           Transformer::kAllocations);
     enter("draft probabilities", DraftPolicy::device_bytes(plan.policy), DraftPolicy::kAllocations);
     scratch = std::max(scratch, ops.scratch_bytes(Transformer::workload(d, plan.draft_limits)));
   }
-  enter(caches("target"), each * KvCache::bytes_needed(t, plan.slots, plan.kv),
-        each * KvCache::kAllocations);
+  enter(pool("target"), pool_bytes(t), pool_allocations);
   enter("target activations and logits", Transformer::activation_bytes(t, plan.target_limits),
         Transformer::kAllocations);
   enter("verification", Verifier::device_bytes(t.vocab), Verifier::kAllocations);

@@ -34,7 +34,8 @@ struct Plan {
   int max_prompt = 0;                // tokens
   int rows_behind_link = 0;          // of a sweep: more than so many hold it up
   bool probe = false;                // acceptance is measured: the target runs roots alone
-  int slots = 0;                     // of each KV cache: the text and the tree behind it
+  int slots = 0;                     // most of a KV cache: the text and the tree behind it
+  int kv_blocks = 0;                 // of each model's KV pool, for all sequences
   bool resident = false;             // the whole target stays in memory; nothing is streamed
   Residency residency;               // of the target's units otherwise
   std::uint64_t resident_bytes = 0;  // target weights that stay where they are computed with
@@ -44,6 +45,7 @@ struct Plan {
   std::uint64_t memory = 0;                     // the budget of the process
   std::vector<LedgerEntry> ledger;
   std::uint64_t total() const;
+  KvRoom kv_room() const { return {kv_blocks, slots, kv}; }
   /// On a device with memory of its own: that budget, and what weights take there; the ring above
   /// is there, and the host has its own where some are read from disk.
   struct DevicePart {
@@ -85,6 +87,7 @@ struct PlanRequest {
   /// Without a value f32, or f16 on a device with memory of its own: there a cache takes the place
   /// of weights that would stay, and reading it is what attention waits for.
   std::optional<DType> kv;
+  std::optional<std::uint64_t> kv_memory;  // bytes of both pools; else every text can be full
   /// Bytes of target weights that stay where they are computed with; without a value as many as fit
   /// beside a small ring: a byte at rest saves its reading in every sweep, a byte of the ring at
   /// most as much, and only while the ring can fill (docs/math.md, "A byte at rest or a byte in the

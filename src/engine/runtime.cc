@@ -44,12 +44,13 @@ Runtime::Runtime(ModelFiles files, const EngineOptions& options, const LoadProgr
     draft_weights = load_resident(*device, *sweeps.draft, {notes, progress, stop});
     if (trace) draft_times = &time(draft_weights, Trace::Lane::kDraft);
     draft = std::make_unique<Transformer>(*device, d, *draft_weights, plan.draft_limits);
-    drafter = std::make_unique<ModelDrafter>(*device, *draft, plan.policy, plan.slots, plan.kv);
+    drafter = std::make_unique<ModelDrafter>(*device, *draft, plan.policy, plan.kv_room());
     sampled = request.temperature > 0;
   }
   target_times = &time(target_weights, Trace::Lane::kTarget);
   target = std::make_unique<Transformer>(*device, t, *target_weights, plan.target_limits);
-  for (auto& cache : caches) cache = std::make_unique<KvCache>(*device, t, plan.slots, plan.kv);
+  kv_pool.emplace(*device, t, plan.kv_blocks, plan.kv);
+  for (auto& cache : caches) cache = std::make_unique<KvCache>(*kv_pool, plan.slots);
   verifier.emplace(*device, t.vocab);
   host_logits.resize(static_cast<std::size_t>(t.vocab));
   if (uploads) begin_uploads();

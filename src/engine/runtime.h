@@ -36,6 +36,7 @@ struct Runtime {
   Streamer* streamer = nullptr;        // of the target, when weights come from disk
   UploadedWeights* uploads = nullptr;  // and when they go to a device with memory of its own
   std::unique_ptr<Transformer> target, draft;
+  std::optional<KvPool> kv_pool;                 // the target's
   std::vector<std::unique_ptr<KvCache>> caches;  // the target's, one for each text of a sweep
   std::unique_ptr<Drafter> drafter;              // none without speculation
   bool sampled = false;                          // by the plan

@@ -46,9 +46,11 @@ struct Sequence {
   bool takes_best_tokens() const {
     return request.sampling.temperature == 0 || request.reproducible;
   }
+  /// All before the root.
+  std::span<const TokenId> known() const { return std::span(text).first(text.size() - 1); }
   /// Tokens before the root that the target has not run: the prompt, once.
   std::span<const TokenId> behind() const {
-    return std::span(text).first(text.size() - 1).subspan(static_cast<std::size_t>(kv->length()));
+    return known().subspan(static_cast<std::size_t>(kv->length()));
   }
 };
 
@@ -114,7 +116,8 @@ struct Session::Impl {
   std::vector<Sequence> running;
   std::vector<KvCache*> free_caches;
   SweepReport last;
-  bool swept = false;  // once
+  bool swept = false;         // once
+  bool pool_is_full = false;  // of KV blocks: nobody is admitted until somebody ends
 
   std::mutex mutex;  // of what follows, which other threads touch
   std::deque<Sequence> waiting;
@@ -130,15 +133,24 @@ struct Session::Impl {
     if (m.plan.adaptive) replanner.emplace(m.plan, m.sampled);
   }
 
+  ~Impl() {
+    for (Sequence& sequence : running) leave(sequence);
+  }
+
   /// Tokens that a request may generate. Throws Error if its prompt does not fit the plan.
   int most_tokens(const Request& request) const;
   /// Lets go who has ended or was cancelled; those who wait take the caches that are free.
   void take_turns();
-  void begin(Sequence& sequence);
+  void begin(Sequence sequence);   // it runs from now on
+  void leave(Sequence& sequence);  // its cache is free again
+  /// Where the KV pool is full: it waits again, with its text so far.
+  void send_youngest_back();
 
   const TreeShape& shape() const { return replanner ? replanner->shape() : m.plan.policy.shape; }
   /// Looks whether those of the next sweep should have trees of another shape.
   void replan();
+  /// Whether this sweep reads a block of its prompt for another text: it takes that over then.
+  bool is_read_by_another(const Sequence& sequence) const;
   /// Says who reads how much of a prompt in the next sweep, and who has a tree; returns its shape.
   TreeShape share_sweep();
   /// Grow, sweep, verify: one sweep for all that run. Each gains a token at least or an error,
@@ -173,13 +185,31 @@ int Session::Impl::most_tokens(const Request& request) const {
   return most;
 }
 
-void Session::Impl::begin(Sequence& sequence) {
+void Session::Impl::begin(Sequence sequence) {
   sequence.kv = free_caches.back();
   free_caches.pop_back();
-  sequence.kv->truncate(0);
+  sequence.kv->truncate(0);  // a measurement may have left something
+  sequence.kv->adopt(sequence.known(), *m.compute);
   if (m.drafter) sequence.draft = m.drafter->open();
-  sequence.text = sequence.request.prompt;
-  if (replanner) sequence.tracker = replanner->tracker();
+  if (replanner && !sequence.tracker) sequence.tracker = replanner->tracker();
+  running.push_back(std::move(sequence));
+}
+
+void Session::Impl::leave(Sequence& sequence) {
+  sequence.kv->truncate(0);
+  free_caches.push_back(std::exchange(sequence.kv, nullptr));
+  sequence.draft.reset();
+}
+
+void Session::Impl::send_youngest_back() {
+  const auto youngest =
+      std::max_element(running.begin(), running.end(),
+                       [](const Sequence& a, const Sequence& b) { return a.ticket < b.ticket; });
+  leave(*youngest);
+  pool_is_full = true;
+  const std::lock_guard lock(mutex);
+  waiting.push_front(std::move(*youngest));
+  running.erase(youngest);
 }
 
 void Session::Impl::take_turns() {
@@ -187,21 +217,23 @@ void Session::Impl::take_turns() {
   const auto was_cancelled = [&](const Sequence& sequence) {
     return std::find(cancelled.begin(), cancelled.end(), sequence.ticket) != cancelled.end();
   };
-  for (Sequence& sequence : running) {
-    if (!sequence.ended && !was_cancelled(sequence)) continue;
-    free_caches.push_back(sequence.kv);
-    sequence.draft.reset();
-    sequence.ended = true;
-    if (waiting.empty()) continue;
-    sequence = std::move(waiting.front());  // in its place, so that the others keep theirs
-    waiting.pop_front();
-    begin(sequence);
-  }
+  for (Sequence& sequence : running)
+    if (sequence.ended || was_cancelled(sequence)) {
+      leave(sequence);
+      sequence.ended = true;
+      pool_is_full = false;
+    }
   std::erase_if(running, [](const Sequence& sequence) { return sequence.ended; });
-  while (!waiting.empty() && !free_caches.empty()) {
-    running.push_back(std::move(waiting.front()));
+  const auto fits = [&](const Sequence& sequence) {
+    return !free_caches.empty() &&
+           (running.empty() ||
+            (!pool_is_full &&
+             m.kv_pool->free_blocks() >=
+                 KvPool::blocks_for(static_cast<int>(sequence.text.size()) + shape().size())));
+  };
+  while (!waiting.empty() && fits(waiting.front())) {
+    begin(std::move(waiting.front()));
     waiting.pop_front();
-    begin(running.back());
   }
   cancelled.clear();
   nobody_left = std::stop_source();
@@ -220,12 +252,28 @@ void Session::Impl::replan() {
   replanner->after_sweep(texts, context, *m.drafter);
 }
 
+bool Session::Impl::is_read_by_another(const Sequence& sequence) const {
+  const auto length = static_cast<std::size_t>(sequence.kv->length());
+  if (length % kKvBlock != 0) return false;
+  for (const Sequence& other : running) {
+    if (&other == &sequence) return false;  // of two the first reads
+    const auto behind = other.kv->length() + other.reads;
+    const auto common = std::mismatch(sequence.text.begin(), sequence.text.end() - 1,
+                                      other.text.begin(), other.text.begin() + behind);
+    const auto blocks = (common.first - sequence.text.begin()) / kKvBlock;
+    if (other.reads > 0 && blocks * kKvBlock > static_cast<std::ptrdiff_t>(length)) return true;
+  }
+  return false;
+}
+
 TreeShape Session::Impl::share_sweep() {
   int trees = 0, prompts = 0;
   for (Sequence& sequence : running) {
+    if (!sequence.behind().empty()) sequence.kv->adopt(sequence.known(), *m.compute);
     sequence.reads = static_cast<int>(sequence.behind().size());
-    sequence.has_tree = true;
-    ++(sequence.reads == 0 ? trees : prompts);
+    sequence.has_tree = sequence.reads == 0 || !is_read_by_another(sequence);
+    if (!sequence.has_tree) sequence.reads = 0;
+    if (sequence.has_tree) ++(sequence.reads == 0 ? trees : prompts);
   }
   if (trees == 0 || prompts == 0) return shape();  // nobody waits for a prompt of another
   int asked = 0;
@@ -235,7 +283,7 @@ TreeShape Session::Impl::share_sweep() {
   for (Sequence& sequence : running) {  // those who came first are read first
     const int wanted = sequence.reads;
     sequence.reads = std::min(wanted, left);
-    sequence.has_tree = sequence.reads == wanted;
+    sequence.has_tree = sequence.has_tree && sequence.reads == wanted;
     left -= sequence.reads;
   }
   return share.tree_nodes < shape().size() ? pruned(shape(), share.tree_nodes, m.plan.acceptance)
@@ -290,6 +338,7 @@ void Session::Impl::run(const std::stop_token& stop, const Transformer::OnUnit& 
   for (Sequence& sequence : running) {
     if (!sequence.has_tree) {
       sequence.kv->commit(counting(0, static_cast<std::size_t>(sequence.reads)), *m.compute);
+      sequence.kv->share(sequence.text);
       continue;
     }
     const int nodes = draft->tree.size();
@@ -339,6 +388,7 @@ std::size_t Session::Impl::conclude(Sequence& sequence, const Draft& draft,
   if (draft.tree.size() > 1) m.drafter->conclude(*sequence.draft, draft, verdict, *m.compute);
   if (sequence.tracker) observe(*sequence.tracker, draft.tree, verdict);
   sequence.text.insert(sequence.text.end(), gained.begin(), gained.end());
+  sequence.kv->share(sequence.text);
   return gained.size();
 }
 
@@ -407,6 +457,7 @@ Ticket Session::admit(Request request, RequestEvents events) {
   Sequence sequence;
   sequence.most = impl_->most_tokens(request);
   sequence.request = std::move(request);
+  sequence.text = sequence.request.prompt;
   sequence.events = std::move(events);
   sequence.report.finish_reason = "cancelled";  // until it ends
   sequence.admitted = Clock::now();
@@ -441,6 +492,13 @@ bool Session::step(std::stop_token stop, const Transformer::OnUnit& on_unit) {
   } catch (const Stopped&) {
     if (stop.stop_requested()) throw;
     return true;  // everybody was cancelled
+  } catch (const KvPoolFull& full) {
+    if (s.running.size() == 1) {
+      s.end_for_all(full.what());
+      throw;
+    }
+    s.send_youngest_back();
+    return true;  // the others sweep next time
   } catch (const Error& error) {
     s.end_for_all(error.what());
     throw;

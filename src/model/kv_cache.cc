@@ -2,50 +2,82 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "src/base/error.h"
 
 namespace canopy {
 
-namespace {
-std::size_t head_bytes(DType dtype, int capacity, int head_dim) {
-  return row_bytes(dtype, head_dim) * static_cast<std::size_t>(capacity);
+std::size_t KvCache::bytes_needed(int capacity) {
+  return static_cast<std::size_t>(capacity + KvPool::blocks_for(capacity)) * sizeof(std::int32_t);
 }
-std::size_t layer_bytes(const KvTypes& types, int kv_heads, int capacity, int head_dim) {
-  return static_cast<std::size_t>(kv_heads) *
-         (head_bytes(types.k, capacity, head_dim) + head_bytes(types.v, capacity, head_dim));
-}
-}  // namespace
 
-std::size_t KvCache::bytes_needed(const ModelConfig& config, int capacity, KvTypes types) {
-  return static_cast<std::size_t>(config.layers) *
-             layer_bytes(types, config.kv_heads, capacity, config.head_dim) +
-         static_cast<std::size_t>(capacity) * sizeof(std::int32_t);
+KvCache::KvCache(KvPool& pool, int capacity) : pool_(&pool), capacity_(capacity) {
+  require(capacity > 0, "a KV cache needs at least one slot");
+  const auto slots = static_cast<std::size_t>(capacity);
+  const auto blocks = static_cast<std::size_t>(KvPool::blocks_for(capacity));
+  table_ = pool.device().allocate(blocks * sizeof(std::int32_t));
+  path_ = pool.device().allocate(slots * sizeof(std::int32_t));
+  blocks_.reserve(blocks);
+  host_path_.reserve(slots);
+  uploaded_ = pool.device().make_event();
+}
+
+KvCache::KvCache(std::unique_ptr<KvPool> own, int capacity) : KvCache(*own, capacity) {
+  own_ = std::move(own);
 }
 
 KvCache::KvCache(Device& device, const ModelConfig& config, int capacity, KvTypes types)
-    : device_(&device),
-      layers_(config.layers),
-      kv_heads_(config.kv_heads),
-      head_dim_(config.head_dim),
-      capacity_(capacity),
-      types_(types) {
-  require(capacity > 0, "a KV cache needs at least one slot");
-  storage_ = device.allocate(static_cast<std::size_t>(layers_) *
-                             layer_bytes(types, kv_heads_, capacity, head_dim_));
-  path_ = device.allocate(static_cast<std::size_t>(capacity) * sizeof(std::int32_t));
-  host_path_.reserve(static_cast<std::size_t>(capacity));
-  path_uploaded_ = device.make_event();
+    : KvCache(std::make_unique<KvPool>(device, config, std::max(1, KvPool::blocks_for(capacity)),
+                                       types),
+              capacity) {}
+
+KvCache::~KvCache() {
+  for (const std::int32_t block : blocks_) pool_->give_back(block);
 }
 
 KvView KvCache::layer(int index) const {
-  require(index >= 0 && index < layers_, "no such layer in the KV cache");
-  std::byte* k = storage_.data() + static_cast<std::size_t>(index) *
-                                       layer_bytes(types_, kv_heads_, capacity_, head_dim_);
-  std::byte* v =
-      k + static_cast<std::size_t>(kv_heads_) * head_bytes(types_.k, capacity_, head_dim_);
-  return {TensorView(k, types_.k, {kv_heads_, capacity_, head_dim_}),
-          TensorView(v, types_.v, {kv_heads_, capacity_, head_dim_})};
+  return {pool_->keys(index), pool_->values(index),
+          ConstTensorView(table_.data(), DType::kI32, {KvPool::blocks_for(capacity_)})};
+}
+
+void KvCache::send_table(Stream& stream) {
+  pool_->device().upload(stream, table_.data(), std::as_bytes(std::span(blocks_)));
+  stream.record(*uploaded_);
+}
+
+void KvCache::reserve(int slots, Stream& stream) {
+  if (slots > capacity_)
+    throw Error("the sequence needs " + std::to_string(slots) + " slots and its KV cache has " +
+                std::to_string(capacity_));
+  const auto wanted = static_cast<std::size_t>(KvPool::blocks_for(slots));
+  if (blocks_.size() >= wanted) return;
+  uploaded_->wait();
+  while (blocks_.size() < wanted) blocks_.push_back(pool_->take());
+  send_table(stream);
+}
+
+void KvCache::adopt(std::span<const TokenId> text, Stream& stream) {
+  if (length_ % kKvBlock != 0) return;  // the block that it is in is its own
+  const std::vector<int> found = pool_->find(text);
+  const auto kept = static_cast<std::size_t>(length_ / kKvBlock);
+  if (found.size() > kept) {
+    uploaded_->wait();
+    for (std::size_t i = kept; i < blocks_.size(); ++i) pool_->give_back(blocks_[i]);
+    blocks_.resize(kept);
+    blocks_.insert(blocks_.end(), found.begin() + length_ / kKvBlock, found.end());
+    length_ = shared_ = static_cast<int>(blocks_.size()) * kKvBlock;
+    send_table(stream);
+  }
+  // Those that it has already, or did not take.
+  for (std::size_t i = 0; i < std::min(kept, found.size()); ++i) pool_->give_back(found[i]);
+}
+
+void KvCache::share(std::span<const TokenId> text) {
+  const auto whole = static_cast<std::size_t>(length_ / kKvBlock);
+  if (static_cast<int>(whole) * kKvBlock <= shared_) return;
+  shared_ = static_cast<int>(whole) * kKvBlock;
+  pool_->remember(text.first(static_cast<std::size_t>(shared_)), std::span(blocks_).first(whole));
 }
 
 void KvCache::commit(std::span<const NodeId> path, Stream& stream) {
@@ -53,22 +85,30 @@ void KvCache::commit(std::span<const NodeId> path, Stream& stream) {
   if (count > capacity_ - length_)
     throw Error("cannot commit " + std::to_string(count) + " slots behind " +
                 std::to_string(length_) + " in a KV cache of " + std::to_string(capacity_));
+  reserve(length_ + count, stream);
   const auto moved = std::find_if(path.begin(), path.end(),
                                   [&](const NodeId& node) { return node != &node - path.data(); });
   if (moved != path.end()) {
-    path_uploaded_->wait();
+    uploaded_->wait();
     host_path_.assign(path.begin(), path.end());
-    device_->upload(stream, path_.data(), std::as_bytes(std::span(host_path_)));
-    stream.record(*path_uploaded_);
+    pool_->device().upload(stream, path_.data(), std::as_bytes(std::span(host_path_)));
+    stream.record(*uploaded_);
     const ConstTensorView rows(path_.data(), DType::kI32, {count});
-    for (int i = 0; i < layers_; ++i) device_->ops().keep_kv(stream, rows, length_, layer(i));
+    for (int i = 0; i < pool_->layers(); ++i)
+      pool_->device().ops().keep_kv(stream, rows, length_, layer(i));
   }
   length_ += count;
 }
 
 void KvCache::truncate(int length) {
   require(length >= 0 && length <= length_, "a KV cache can only be truncated to what it holds");
+  require(length == 0 || length >= shared_, "a KV cache cannot be cut where others may share it");
   length_ = length;
+  if (length > 0) return;
+  shared_ = 0;
+  wait_quietly(*uploaded_);
+  for (const std::int32_t block : blocks_) pool_->give_back(block);
+  blocks_.clear();
 }
 
 }  // namespace canopy

@@ -4,46 +4,62 @@
 #include <span>
 #include <vector>
 
-#include "kernels/ops.h"
-#include "src/checkpoint/model_config.h"
+#include "src/model/kv_pool.h"
 
 namespace canopy {
 
-/// How keys and values rest in the cache: f32, f16 or bf16 each.
-struct KvTypes {
-  DType k = DType::kF32, v = DType::kF32;
-};
-
-/// Keys and values of one sequence on one device. Slots [0, length()) are committed; behind them is
-/// scratch: a forward over nodes [f, f + n) writes slots [length() + f, length() + f + n), and
-/// commit keeps a path of them. One thread at a time; device work is enqueued on the stream given,
-/// always the same one.
+/// Keys and values of one sequence: a table of blocks of a pool. Slots [0, length()) are committed;
+/// behind them is scratch: a forward over nodes [f, f + n) writes slots [length() + f, length() + f
+/// + n), and commit keeps a path of them. The table lies at one address of the device for as long
+/// as the cache lives. One thread at a time; device work is enqueued on the stream given, always
+/// the same one.
 class KvCache {
  public:
-  /// Room for `capacity` slots, scratch included. Throws Error if the device is full.
+  /// For at most `capacity` slots, scratch included. Takes blocks as they are needed. Throws Error
+  /// if the device is full. The pool must outlive the cache.
+  KvCache(KvPool& pool, int capacity);
+  /// The same with a pool of its own, in which there is room for all slots.
   KvCache(Device& device, const ModelConfig& config, int capacity, KvTypes types);
-  /// What the constructor will hold. Pure.
-  static std::size_t bytes_needed(const ModelConfig& config, int capacity, KvTypes types);
+  KvCache(KvCache&&) noexcept = default;
+  KvCache& operator=(KvCache&&) = delete;
+  ~KvCache();
+  /// What the first constructor will hold beside the pool. Pure.
+  static std::size_t bytes_needed(int capacity);
   static constexpr int kAllocations = 2;  // that hold it
 
   int length() const { return length_; }
   int capacity() const { return capacity_; }
+  /// Blocks that it holds.
+  int blocks() const { return static_cast<int>(blocks_.size()); }
   KvView layer(int index) const;
+
+  /// Makes room for slots [0, slots). Throws KvPoolFull, or Error beyond the capacity.
+  void reserve(int slots, Stream& stream);
+  /// Takes over what the pool remembers of this text, beyond what is committed already; `text`
+  /// begins with that. The committed length grows by whole blocks.
+  void adopt(std::span<const TokenId> text, Stream& stream);
+  /// The committed slots hold the beginning of `text`: others may adopt it.
+  void share(std::span<const TokenId> text);
 
   /// Moves the slots of `path` (node ids counted from length(), ascending) to the front of the
   /// scratch area and extends the committed length by path.size(). A path 0, 1, 2, ... moves
   /// nothing.
   void commit(std::span<const NodeId> path, Stream& stream);
-  /// Forgets the tail: no device work. Throws Error if `length` is more than is committed.
+  /// Forgets the tail: no device work. To 0 gives all blocks back. Throws Error if `length` is more
+  /// than is committed, or cuts into what others may hold.
   void truncate(int length);
 
  private:
-  Device* device_;
-  int layers_, kv_heads_, head_dim_, capacity_, length_ = 0;
-  KvTypes types_;
-  Buffer storage_, path_;
-  std::vector<std::int32_t> host_path_;  // lives until path_uploaded_ is reached
-  std::unique_ptr<Event> path_uploaded_;
+  KvCache(std::unique_ptr<KvPool> own, int capacity);
+  void send_table(Stream& stream);
+
+  std::unique_ptr<KvPool> own_;
+  KvPool* pool_;
+  int capacity_, length_ = 0, shared_ = 0;  // slots
+  Buffer table_, path_;
+  std::vector<std::int32_t> blocks_;     // what the table has; its memory never moves
+  std::vector<std::int32_t> host_path_;  // lives until uploaded_ is reached
+  std::unique_ptr<Event> uploaded_;      // both
 };
 
 }  // namespace canopy

@@ -123,9 +123,6 @@ void Transformer::Impl::check(const SequenceRows& part) const {
   for (const std::int32_t row : b.logit_rows)
     require(row >= 0 && row < n, "a logit row is outside the batch");
   const int end = part.kv->length() + part.first_scratch_slot + b.first_node + n;
-  if (end > part.kv->capacity())
-    throw Error("the sequence needs " + std::to_string(end) + " slots and its KV cache has " +
-                std::to_string(part.kv->capacity()));
   if (end > limits.max_context)
     throw Error("the sequence needs " + std::to_string(end) +
                 " slots and the model was set up for " + std::to_string(limits.max_context));
@@ -139,6 +136,7 @@ void Transformer::Impl::lay_out(std::span<const SequenceRows> parts, Stream& com
     check(part);
     const TreeBatch& b = part.batch;
     const auto n = static_cast<int>(b.tokens.size());
+    part.kv->reserve(part.kv->length() + part.first_scratch_slot + b.first_node + n, compute);
     const auto base = static_cast<int>(host_tokens.size());
     const DeviceScalar<std::int64_t> prefix_of_part(
         part.kv->length() + part.first_scratch_slot,

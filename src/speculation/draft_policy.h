@@ -126,7 +126,7 @@ class DraftPolicy {
   /// What a captured level has in it besides the shape.
   struct CapturedFor {
     struct Cached {
-      const std::byte* cache;  // the memory: another of this size may take its place there
+      const std::byte* table;  // of the cache: its blocks may change
       int capacity;
       Sampling sampling;
       Drawing drawing;

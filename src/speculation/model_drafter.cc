@@ -11,7 +11,10 @@ namespace canopy {
 class ModelDrafter::State final : public DraftState {
  public:
   State(std::vector<KvCache*>& free, KvCache& cache) : free_(free), cache_(&cache) {}
-  ~State() override { free_.push_back(cache_); }
+  ~State() override {
+    cache_->truncate(0);  // its blocks go back; what they hold is remembered
+    free_.push_back(cache_);
+  }
   State(const State&) = delete;
   State& operator=(const State&) = delete;
   KvCache& cache() const { return *cache_; }
@@ -22,10 +25,12 @@ class ModelDrafter::State final : public DraftState {
 };
 
 ModelDrafter::ModelDrafter(Device& device, Transformer& model, const DraftPolicy::Config& config,
-                           int slots, KvTypes types)
-    : model_(model), policy_(device, config) {
+                           KvRoom room)
+    : model_(model),
+      policy_(device, config),
+      pool_(device, model.config(), room.blocks, room.types) {
   for (int i = 0; i < config.max_requests; ++i)
-    caches_.push_back(std::make_unique<KvCache>(device, model.config(), slots, types));
+    caches_.push_back(std::make_unique<KvCache>(pool_, room.slots));
   for (auto cache = caches_.rbegin(); cache != caches_.rend(); ++cache)
     free_.push_back(cache->get());
 }
@@ -35,7 +40,6 @@ std::unique_ptr<DraftState> ModelDrafter::open() {
   KvCache& cache = *free_.back();
   auto state = std::make_unique<State>(free_, cache);
   free_.pop_back();
-  cache.truncate(0);
   return state;
 }
 
@@ -46,6 +50,8 @@ std::vector<Draft> ModelDrafter::grow(std::span<const DraftRequest> requests,
   std::vector<DraftPolicy::Request> growing;
   for (const DraftRequest& request : requests) {
     KvCache& cache = static_cast<State&>(*request.state).cache();
+    cache.share(request.text);
+    cache.adopt(request.text.first(request.text.size() - 1), stream);
     growing.push_back({request.text.subspan(static_cast<std::size_t>(cache.length())), &cache,
                        request.sampling, request.rng, request.best_tokens});
   }
@@ -55,6 +61,7 @@ std::vector<Draft> ModelDrafter::grow(std::span<const DraftRequest> requests,
 void ModelDrafter::read(DraftState& state, std::span<const TokenId> text, Stream& stream,
                         std::stop_token stop) {
   KvCache& cache = static_cast<State&>(state).cache();
+  cache.adopt(text, stream);
   const auto known = static_cast<std::size_t>(cache.length());  // more than `text`: after a stop
   policy_.read(model_, text.subspan(std::min(known, text.size())), cache, stream, stop);
 }

@@ -10,10 +10,8 @@ namespace canopy {
 /// Drafts by a small model: each text has a KV cache of it.
 class ModelDrafter final : public Drafter {
  public:
-  /// `model` must outlive the drafter. config.max_requests texts can be open at a time, each with a
-  /// cache of `slots`. Throws Error if the device is full.
-  ModelDrafter(Device& device, Transformer& model, const DraftPolicy::Config& config, int slots,
-               KvTypes types);
+  /// `model` must outlive the drafter. config.max_requests texts can be open at a time. Throws Error if the device is full.
+  ModelDrafter(Device& device, Transformer& model, const DraftPolicy::Config& config, KvRoom room);
 
   std::unique_ptr<DraftState> open() override;
   std::vector<Draft> grow(std::span<const DraftRequest> requests, const TreeShape& shape,
@@ -32,6 +30,7 @@ class ModelDrafter final : public Drafter {
   class State;
   Transformer& model_;
   DraftPolicy policy_;
+  KvPool pool_;
   std::vector<std::unique_ptr<KvCache>> caches_;
   std::vector<KvCache*> free_;
 };

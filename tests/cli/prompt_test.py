@@ -78,7 +78,7 @@ class Prompt(TempDirCase):
         self.assertEqual(json.loads(result.stdout)["plan"]["placement"]["threads"], cpus)
 
     def test_one_type_of_the_cache_is_that_of_both_halves(self):
-        cache = lambda *words: self.generate("-n", 3, *words)["plan"]["ledger"]["target KV cache, 7 slots"]
+        cache = lambda *words: self.generate("-n", 3, *words)["plan"]["ledger"]["target KV cache, 64 slots"]
         both = cache("-ctk", "F16", "-ctv", "f16")
         self.assertLess(both, cache())
         for one in ("-ctk", "-ctv"):

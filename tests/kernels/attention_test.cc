@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "tests/kernels/on_device.h"
+#include "tests/kernels/scattered.h"
 
 namespace canopy {
 namespace {
@@ -41,13 +41,17 @@ class Attention : public OnEachDevice {
                             const std::vector<std::byte>& k, const std::vector<std::byte>& v,
                             std::size_t slots, const std::vector<std::uint64_t>& ancestors) {
     const auto dim = [](std::size_t value) { return static_cast<std::int64_t>(value); };
-    OnDevice qs = send(q), ks = send(k), vs = send(v), bits = send(ancestors);
+    const std::vector<std::int32_t> table = Scattered::table(slots, random_);
+    const Scattered keys(k, c.kv_heads, slots, table), values(v, c.kv_heads, slots, table);
+    OnDevice qs = send(q), bits = send(ancestors), blocks = send(table);
+    OnDevice ks = send(keys.pool()), vs = send(values.pool());
     OnDevice out = send(std::vector<float>(q.size(), -7.0f));
     TreeAttention call;
     const auto rows = {dim(c.n), dim(c.kv_heads * c.group), dim(c.head_dim)};
-    const auto cache = {dim(c.kv_heads), dim(slots), dim(c.head_dim)};
+    const auto cache = {dim(c.kv_heads), dim(keys.pool_slots()), dim(c.head_dim)};
     call.q = qs.view(DType::kF32, rows);
-    call.kv = {ks.view(c.dtype, cache), vs.view(c.dtype, cache)};
+    call.kv = {ks.view(c.dtype, cache), vs.view(c.dtype, cache),
+               blocks.view(DType::kI32, {dim(table.size())})};
     if (!ancestors.empty())
       call.ancestors = bits.view(DType::kU64, {dim(c.n), dim((c.first_node + c.n + 63) / 64)});
     call.prefix = dim(c.prefix);
@@ -57,6 +61,10 @@ class Attention : public OnEachDevice {
     ops().attend(stream(), call);
     return out.read<float>();
   }
+
+ private:
+  std::mt19937 random_{
+      17};  // where blocks lie, another place at each call: bits do not depend on it
 };
 
 /// Rows of a head-major cache [kv_heads, slots, head_dim] named by `from`, packed one after

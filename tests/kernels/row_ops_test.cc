@@ -1,6 +1,6 @@
 #include <cmath>
 
-#include "tests/kernels/on_device.h"
+#include "tests/kernels/scattered.h"
 
 namespace canopy {
 namespace {
@@ -165,17 +165,23 @@ TEST_P(RowOps, AnIdOutsideTheTableIsReportedWhenTheStreamIsSynchronized) {
 TEST_P(RowOps, StoredRowsAreRoundedToTheCacheAndTouchNothingElse) {
   std::mt19937 random(6);
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
-    const std::size_t n = 5, heads = 3, hd = 24, slots = 17, prefix = 3, first = 4;
+    const std::size_t n = 5, heads = 3, hd = 24, slots = 133, prefix = 3, first = 62;
     const std::vector<float> k = random_floats(n * heads * hd, random);
     const std::vector<float> v = random_floats(n * heads * hd, random);
     const std::vector<std::byte> before = random_weights(dtype, heads * slots, hd, random);
-    OnDevice ks = send(k), vs = send(v), keys = send(before), values = send(before);
-    const auto cache = {dim(heads), dim(slots), dim(hd)};
+    const std::vector<std::int32_t> table = Scattered::table(slots, random);
+    const Scattered scattered(before, heads, slots, table);
+    OnDevice ks = send(k), vs = send(v), blocks = send(table);
+    OnDevice keys = send(scattered.pool()), values = send(scattered.pool());
+    const auto cache = {dim(heads), dim(scattered.pool_slots()), dim(hd)};
     const auto rows = {dim(n), dim(heads), dim(hd)};
     ops().store_kv(stream(), ks.view(DType::kF32, rows), vs.view(DType::kF32, rows), prefix,
-                   first - prefix, {keys.view(dtype, cache), values.view(dtype, cache)});
+                   first - prefix,
+                   {keys.view(dtype, cache), values.view(dtype, cache),
+                    blocks.view(DType::kI32, {dim(table.size())})});
     for (const bool is_key : {true, false}) {
-      const std::vector<std::byte> after = (is_key ? keys : values).read<std::byte>();
+      const std::vector<std::byte> after =
+          scattered.cache_in((is_key ? keys : values).read<std::byte>());
       std::vector<float> got(heads * slots * hd), old(got.size());
       dequantize_row(dtype, after.data(), got);
       dequantize_row(dtype, before.data(), old);
@@ -196,16 +202,22 @@ TEST_P(RowOps, StoredRowsAreRoundedToTheCacheAndTouchNothingElse) {
 
 TEST_P(RowOps, KeepKvReadsAllRowsBeforeItWritesAny) {
   std::mt19937 random(7);
-  const std::size_t heads = 2, hd = 8, slots = 12, first = 3;
+  const std::size_t heads = 2, hd = 8, slots = 140, first = 61;
   const std::vector<float> before = random_floats(heads * slots * hd, random);
   // Row 0 is overwritten before the last entry reads it, unless everything is read first.
   const std::vector<std::int32_t> path = {4, 2, 8, 0, 1, 1};
-  OnDevice keys = send(before), values = send(before), rows = send(path);
-  const auto cache = {dim(heads), dim(slots), dim(hd)};
+  const std::vector<std::int32_t> table = Scattered::table(slots, random);
+  const Scattered scattered(bytes_of(before), heads, slots, table);
+  OnDevice keys = send(scattered.pool()), values = send(scattered.pool());
+  OnDevice rows = send(path), blocks = send(table);
+  const auto cache = {dim(heads), dim(scattered.pool_slots()), dim(hd)};
   ops().keep_kv(stream(), rows.view(DType::kI32, {dim(path.size())}), first,
-                {keys.view(DType::kF32, cache), values.view(DType::kF32, cache)});
+                {keys.view(DType::kF32, cache), values.view(DType::kF32, cache),
+                 blocks.view(DType::kI32, {dim(table.size())})});
   for (OnDevice* cached : {&keys, &values}) {
-    const std::vector<float> after = cached->read<float>();
+    const std::vector<std::byte> bytes = scattered.cache_in(cached->read<std::byte>());
+    std::vector<float> after(before.size());
+    std::memcpy(after.data(), bytes.data(), bytes.size());
     for (std::size_t h = 0; h < heads; ++h)
       for (std::size_t s = 0; s < slots; ++s) {
         const bool moved = s >= first && s < first + path.size();
@@ -230,7 +242,8 @@ TEST_P(RowOps, ChecksNameTheOpAndTheMismatch) {
     return std::string("no error");
   };
   Stream& s = stream();
-  const KvView kv{f32({2, 8, 16}), f32({2, 8, 16})};
+  OnDevice block = send(std::vector<std::int32_t>{0});
+  const KvView kv{f32({2, 64, 16}), f32({2, 64, 16}), block.view(DType::kI32, {1})};
   const std::pair<std::string, std::string> cases[] = {
       {message([&] {
          ops().rms_norm(s, f32({2, 8}), f32({7}), 0, f32({2, 8}));
@@ -249,10 +262,10 @@ TEST_P(RowOps, ChecksNameTheOpAndTheMismatch) {
        }),
        "embed: id is F32"},
       {message([&] {
-         ops().store_kv(s, f32({3, 2, 16}), f32({3, 2, 16}), 4, 2, kv);
+         ops().store_kv(s, f32({3, 2, 16}), f32({3, 2, 16}), 60, 2, kv);
        }),
-       "store_kv: slots [6, + 3) are outside a cache of 8"},
-      {message([&] { ops().keep_kv(s, data.view(DType::kI32, {9}), 0, kv); }), "keep_kv: slots"},
+       "store_kv: slots [62, + 3) are outside a cache of 64"},
+      {message([&] { ops().keep_kv(s, data.view(DType::kI32, {65}), 0, kv); }), "keep_kv: slots"},
       {message([&] {
          TreeAttention call;
          call.q = f32({1, 3, 16}), call.out = f32({1, 3, 16}), call.kv = kv;

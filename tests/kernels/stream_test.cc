@@ -51,17 +51,19 @@ TEST_P(Streams, SynchronizeOfAnIdleStreamReturns) {
 }
 
 TEST_P(Streams, AGraphRunsAtEachLaunchWithWhatItsArgumentsAreThen) {
-  const std::int64_t slots = 12, rows = 2, width = 4;
+  const std::int64_t slots = 64, rows = 2, width = 4;
   const auto view = [](OnDevice& array, std::initializer_list<std::int64_t> shape) {
     return array.view(DType::kF32, shape);
   };
   OnDevice values = send(std::vector<float>(8, 1.0f));
-  OnDevice keys = send(std::vector<float>(48)), more = send(std::vector<float>(48));
+  OnDevice keys = send(std::vector<float>(256)), more = send(std::vector<float>(256));
+  OnDevice block = send(std::vector<std::int32_t>{0});
   OnDevice prefix = send(std::vector<std::int64_t>{0});
   OnDevice q = send(std::vector<float>(61, 1.0f / 61)), rng = send(std::vector<StepRng>(1));
   OnDevice drawn = send(std::vector<std::int32_t>(5));
   OnDevice expected = send(std::vector<std::int32_t>(5));
-  const KvView kv{view(keys, {1, slots, width}), view(more, {1, slots, width})};
+  const KvView kv{view(keys, {1, slots, width}), view(more, {1, slots, width}),
+                  block.view(DType::kI32, {1})};
   const auto event = device().make_event();
   const auto work = [&] {
     const TensorView row = view(values, {rows, 1, width});
@@ -73,10 +75,10 @@ TEST_P(Streams, AGraphRunsAtEachLaunchWithWhatItsArgumentsAreThen) {
     stream().record(*event);
   };
   work();  // once without a graph: a device may load kernels when they first run
-  std::vector<float> stored(48);
+  std::vector<float> stored(256);
   std::fill_n(stored.begin() + width, rows * width, 1.0f);
   EXPECT_EQ(keys.read<float>(), stored);
-  stored.assign(48, 0.0f);
+  stored.assign(256, 0.0f);
   device().upload(stream(), keys.data(), std::as_bytes(std::span(stored)));
   const std::unique_ptr<Graph> graph = stream().capture(work);
   EXPECT_EQ(keys.read<float>(), stored);  // nothing has run yet

@@ -1,0 +1,128 @@
+#include "src/model/kv_pool.h"
+
+#include <utility>
+
+namespace canopy {
+
+namespace {
+
+std::size_t head_bytes(DType dtype, int blocks, int head_dim) {
+  return row_bytes(dtype, head_dim) * static_cast<std::size_t>(blocks) * kKvBlock;
+}
+std::size_t layer_bytes_of(const KvTypes& types, int kv_heads, int blocks, int head_dim) {
+  return static_cast<std::size_t>(kv_heads) *
+         (head_bytes(types.k, blocks, head_dim) + head_bytes(types.v, blocks, head_dim));
+}
+
+}  // namespace
+
+std::size_t KvPool::bytes_needed(const ModelConfig& config, int blocks, KvTypes types) {
+  return static_cast<std::size_t>(config.layers) *
+         layer_bytes_of(types, config.kv_heads, blocks, config.head_dim);
+}
+
+KvPool::KvPool(Device& device, const ModelConfig& config, int blocks, KvTypes types)
+    : device_(&device),
+      layers_(config.layers),
+      kv_heads_(config.kv_heads),
+      head_dim_(config.head_dim),
+      blocks_(blocks),
+      types_(types),
+      node_of_(static_cast<std::size_t>(blocks)),
+      holders_(static_cast<std::size_t>(blocks)) {
+  require(blocks > 0, "a KV pool needs at least one block");
+  storage_ = device.allocate(bytes_needed(config, blocks, types));
+  for (int block = blocks; block-- > 0;) free_.push_back(block);  // the first is taken first
+}
+
+std::size_t KvPool::layer_bytes() const {
+  return layer_bytes_of(types_, kv_heads_, blocks_, head_dim_);
+}
+
+TensorView KvPool::keys(int layer) const {
+  require(layer >= 0 && layer < layers_, "no such layer in the KV pool");
+  return TensorView(storage_.data() + static_cast<std::size_t>(layer) * layer_bytes(), types_.k,
+                    {kv_heads_, std::int64_t{blocks_} * kKvBlock, head_dim_});
+}
+
+TensorView KvPool::values(int layer) const {
+  const TensorView k = keys(layer);
+  return TensorView(k.data() + k.bytes(), types_.v, {k.dim(0), k.dim(1), k.dim(2)});
+}
+
+int KvPool::free_blocks() const {
+  int count = static_cast<int>(free_.size());
+  for (std::size_t block = 0; block < holders_.size(); ++block)
+    count += node_of_[block] != nullptr && holders_[block] == 0 ? 1 : 0;
+  return count;
+}
+
+int KvPool::take() {
+  if (free_.empty()) forget_one();
+  const int block = free_.back();
+  free_.pop_back();
+  holders_[static_cast<std::size_t>(block)] = 1;
+  return block;
+}
+
+void KvPool::forget_one() {
+  Node* oldest = nullptr;  // a leaf: what hangs below a block cannot be found without it
+  for (std::size_t block = 0; block < holders_.size(); ++block) {
+    Node* const node = node_of_[block];
+    if (node == nullptr || holders_[block] > 0 || !node->children.empty()) continue;
+    if (oldest == nullptr || node->used < oldest->used) oldest = node;
+  }
+  if (oldest == nullptr) throw KvPoolFull();
+  free_.push_back(oldest->block);
+  node_of_[static_cast<std::size_t>(oldest->block)] = nullptr;
+  const std::vector<TokenId> tokens = oldest->tokens;
+  oldest->parent->children.erase(tokens);
+}
+
+std::vector<int> KvPool::find(std::span<const TokenId> text) {
+  std::vector<int> found;
+  Node* node = &root_;
+  for (; text.size() >= kKvBlock; text = text.subspan(kKvBlock)) {
+    const auto child = node->children.find({text.begin(), text.begin() + kKvBlock});
+    if (child == node->children.end()) break;
+    node = child->second.get();
+    node->used = ++uses_;
+    ++holders_[static_cast<std::size_t>(node->block)];
+    found.push_back(node->block);
+  }
+  return found;
+}
+
+void KvPool::give_back(int block) noexcept {
+  const auto at = static_cast<std::size_t>(block);
+  if (--holders_[at] == 0 && node_of_[at] == nullptr) free_.push_back(block);
+}
+
+void KvPool::remember(std::span<const TokenId> text, std::span<const int> blocks) {
+  Node* node = &root_;
+  for (const int block : blocks) {
+    if (text.size() < kKvBlock) return;
+    std::vector<TokenId> tokens(text.begin(), text.begin() + kKvBlock);
+    text = text.subspan(kKvBlock);
+    auto& child = node->children[tokens];
+    if (!child) {
+      child = std::make_unique<Node>();
+      child->parent = node;
+      child->tokens = std::move(tokens);
+      child->block = block;
+      node_of_[static_cast<std::size_t>(block)] = child.get();
+    } else if (child->block != block) {
+      // The same tokens in two blocks: what hangs below must be held with what is above it.
+      const auto other = static_cast<std::size_t>(child->block);
+      if (holders_[other] > 0) return;
+      free_.push_back(child->block);
+      node_of_[other] = nullptr;
+      child->block = block;
+      node_of_[static_cast<std::size_t>(block)] = child.get();
+    }
+    node = child.get();
+    node->used = ++uses_;
+  }
+}
+
+}  // namespace canopy

@@ -1,0 +1,85 @@
+#pragma once
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "kernels/ops.h"
+#include "src/base/error.h"
+#include "src/checkpoint/model_config.h"
+
+namespace canopy {
+
+/// How keys and values rest in the cache: f32, f16 or bf16 each.
+struct KvTypes {
+  DType k = DType::kF32, v = DType::kF32;
+};
+
+/// What caches are made of: blocks that they share, and the most slots of one.
+struct KvRoom {
+  int blocks = 0, slots = 0;
+  KvTypes types;
+};
+
+/// Thrown where every block of a pool is in use.
+class KvPoolFull : public Error {
+ public:
+  KvPoolFull() : Error("the KV pool is full: all its blocks hold texts that are being written") {}
+};
+
+/// Keys and values of one model on one device, in blocks of kKvBlock slots for all layers. Caches
+/// take blocks as their texts grow. Whole blocks of committed text are remembered by their tokens,
+/// so that texts with a common beginning hold it once, at the same time or one after another; a
+/// remembered block that no cache holds is forgotten when its memory is wanted, the one used least
+/// recently first. One thread at a time.
+class KvPool {
+ public:
+  /// Throws Error if the device is full.
+  KvPool(Device& device, const ModelConfig& config, int blocks, KvTypes types);
+  /// What the constructor will hold. Pure.
+  static std::size_t bytes_needed(const ModelConfig& config, int blocks, KvTypes types);
+  static constexpr int kAllocations = 1;  // that hold it
+  static int blocks_for(int slots) { return (slots + kKvBlock - 1) / kKvBlock; }
+
+  Device& device() const { return *device_; }
+  int layers() const { return layers_; }
+  int blocks() const { return blocks_; }
+  int free_blocks() const;  // those that are only remembered count
+  /// One layer's storage. Shapes: [kv_heads, blocks * kKvBlock, head_dim].
+  TensorView keys(int layer) const;
+  TensorView values(int layer) const;
+
+  /// A block for one cache. Throws KvPoolFull.
+  int take();
+  /// The blocks that hold the beginning of this text, as far as it is known; they count as held
+  /// by one cache more.
+  std::vector<int> find(std::span<const TokenId> text);
+  void give_back(int block) noexcept;
+  /// `blocks` hold the beginning of `text`, all committed: whole ones can be found from now on.
+  void remember(std::span<const TokenId> text, std::span<const int> blocks);
+
+ private:
+  /// A block in a tree of remembered texts: its tokens follow those of its parent.
+  struct Node {
+    Node* parent = nullptr;
+    int block = -1;
+    std::vector<TokenId> tokens;
+    std::map<std::vector<TokenId>, std::unique_ptr<Node>> children;
+    std::uint64_t used = 0;
+  };
+  void forget_one();  // of the blocks that are only remembered
+  std::size_t layer_bytes() const;
+
+  Device* device_;
+  int layers_, kv_heads_, head_dim_, blocks_;
+  KvTypes types_;
+  Buffer storage_;
+  Node root_;
+  std::vector<Node*> node_of_;  // by block; null: not remembered
+  std::vector<int> holders_;    // caches, by block
+  std::vector<int> free_;
+  std::uint64_t uses_ = 0;
+};
+
+}  // namespace canopy

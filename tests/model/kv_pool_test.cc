@@ -1,0 +1,142 @@
+#include "src/model/kv_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <set>
+#include <vector>
+
+#include "kernels/device.h"
+#include "src/base/counting.h"
+#include "src/model/kv_cache.h"
+
+namespace canopy {
+namespace {
+
+class KvPoolTest : public ::testing::Test {
+ protected:
+  static ModelConfig config() {
+    ModelConfig c;
+    c.layers = 2;
+    c.kv_heads = 2;
+    c.head_dim = 8;
+    return c;
+  }
+  KvPool pool(int blocks) { return KvPool(*device_, config(), blocks, {}); }
+  /// As if a model had run these tokens.
+  void run(KvCache& kv, std::span<const TokenId> text) {
+    kv.adopt(text.first(text.size() - 1), *stream_);
+    const auto more = text.size() - static_cast<std::size_t>(kv.length());
+    kv.reserve(static_cast<int>(text.size()), *stream_);
+    kv.commit(counting(0, more), *stream_);
+    kv.share(text);
+    stream_->synchronize();
+  }
+  std::vector<std::int32_t> table(const KvCache& kv) {
+    const ConstTensorView block = kv.layer(0).block;
+    const auto* data = reinterpret_cast<const std::int32_t*>(block.data());
+    return {data, data + kv.blocks()};
+  }
+  static std::vector<TokenId> text(unsigned seed, std::size_t tokens) {
+    std::mt19937 random(seed);
+    std::vector<TokenId> ids(tokens);
+    for (TokenId& id : ids) id = static_cast<TokenId>(random() % 50);
+    return ids;
+  }
+
+  std::unique_ptr<Device> device_ = make_device({});
+  std::unique_ptr<Stream> stream_ = device_->make_stream("test");
+};
+
+TEST_F(KvPoolTest, TextsWithACommonBeginningHoldItOnce) {
+  KvPool blocks = pool(32);
+  KvCache a(blocks, 1024), b(blocks, 1024);
+  std::vector<TokenId> one = text(1, 600), other = one;
+  std::fill(other.begin() + 500, other.end(), 3);
+  run(a, one);
+  EXPECT_EQ(blocks.free_blocks(), 32 - 10);
+  run(b, other);
+  EXPECT_EQ(blocks.free_blocks(), 32 - 10 - 3);  // 500 tokens have 7 whole blocks
+  const auto of_a = table(a), of_b = table(b);
+  for (std::size_t i = 0; i < of_a.size(); ++i) EXPECT_EQ(of_a[i] == of_b[i], i < 7) << i;
+  a.truncate(0);
+  EXPECT_EQ(blocks.free_blocks(), 32 - 10);  // b holds what it shared
+  b.truncate(0);
+  EXPECT_EQ(blocks.free_blocks(), 32);
+
+  KvCache later(blocks, 1024);  // they are remembered for those who come later
+  later.adopt(one, *stream_);
+  EXPECT_EQ(later.length(), 576);
+}
+
+TEST_F(KvPoolTest, ForgetsWhatWasUsedLeastRecentlyAndNothingThatIsHeld) {
+  KvPool blocks = pool(8);
+  KvCache kv(blocks, 512);
+  for (unsigned seed = 1; seed <= 3; ++seed) {  // two blocks each
+    run(kv, text(seed, 128));
+    kv.truncate(0);
+  }
+  kv.adopt(text(1, 129), *stream_);  // used again
+  EXPECT_EQ(kv.length(), 128);
+  KvCache large(blocks, 512);
+  large.reserve(4 * kKvBlock, *stream_);  // two that are free, two of text 2
+  kv.truncate(0);
+  KvCache look(blocks, 512);
+  look.adopt(text(2, 129), *stream_);
+  EXPECT_EQ(look.length(), 0);
+  look.adopt(text(3, 129), *stream_);
+  EXPECT_EQ(look.length(), 128);
+  EXPECT_THROW(look.reserve(512, *stream_), KvPoolFull);
+}
+
+TEST_F(KvPoolTest, ATextThatIsWrittenAgainIsHeldOnceAndItsPoolIsNeverUsedUp) {
+  KvPool blocks = pool(4);
+  for (int round = 0; round < 5; ++round) {
+    KvCache kv(blocks, 4 * kKvBlock);
+    const std::vector<TokenId> same = text(7, 4 * kKvBlock);
+    for (std::size_t tokens = 20; tokens <= same.size(); tokens += 20) {
+      const auto now = std::span(same).first(tokens);
+      kv.reserve(static_cast<int>(tokens), *stream_);
+      kv.commit(counting(0, tokens - static_cast<std::size_t>(kv.length())), *stream_);
+      kv.share(now);
+    }
+  }
+  EXPECT_EQ(blocks.free_blocks(), 4);
+}
+
+TEST_F(KvPoolTest, RandomTextsNeverShareABlockThatTheyShouldNot) {
+  std::mt19937 random(5);
+  KvPool blocks = pool(24);
+  std::vector<std::unique_ptr<KvCache>> caches;
+  std::vector<std::vector<TokenId>> texts(4);
+  for (std::size_t i = 0; i < texts.size(); ++i)
+    caches.push_back(std::make_unique<KvCache>(blocks, 400));
+  for (int step = 0; step < 3000; ++step) {
+    const std::size_t i = random() % texts.size();
+    if (random() % 3 == 0) {
+      caches[i]->truncate(0);
+      texts[i].clear();
+      continue;
+    }
+    if (caches[i]->length() > 0) continue;
+    texts[i] = text(static_cast<unsigned>(random() % 3), 64 * (1 + random() % 3) + random() % 60);
+    if (random() % 2 == 0) texts[i][random() % texts[i].size()] = 51;
+    run(*caches[i], texts[i]);
+    std::vector<std::pair<std::vector<TokenId>, std::int32_t>> seen;
+    for (std::size_t a = 0; a < texts.size(); ++a) {
+      const auto blocks_of = table(*caches[a]);
+      for (std::size_t k = 0; k < blocks_of.size(); ++k) {
+        const auto end = std::min(texts[a].size(), (k + 1) * kKvBlock);
+        seen.push_back({{texts[a].begin(), texts[a].begin() + static_cast<std::ptrdiff_t>(end)},
+                        blocks_of[k]});
+      }
+    }
+    for (const auto& [beginning, block] : seen)
+      for (const auto& [other, its_block] : seen)
+        ASSERT_TRUE(block != its_block || beginning == other) << "step " << step;
+  }
+}
+
+}  // namespace
+}  // namespace canopy
