@@ -33,6 +33,7 @@ KvCache::KvCache(Device& device, const ModelConfig& config, int capacity, KvType
               capacity) {}
 
 KvCache::~KvCache() {
+  if (uploaded_) wait_quietly(*uploaded_);  // none: it was moved from
   for (const std::int32_t block : blocks_) pool_->give_back(block);
 }
 
