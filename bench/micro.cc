@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <memory>
+#include <numeric>
 #include <random>
 #include <vector>
 
@@ -73,7 +74,8 @@ void linear(benchmark::State& state, DType dtype) {
 void attention(benchmark::State& state) {
   constexpr std::int64_t kHeads = 36, kKvHeads = 12, kHeadDim = 64;
   Machine& m = Machine::get();
-  const std::int64_t n = state.range(0), prefix = state.range(1), slots = prefix + n;
+  const std::int64_t n = state.range(0), prefix = state.range(1);
+  const std::int64_t slots = (prefix + n + kKvBlock - 1) / kKvBlock * kKvBlock;
   const Buffer q = m.floats(n * kHeads * kHeadDim), k = m.floats(kKvHeads * slots * kHeadDim);
   const Buffer v = m.floats(kKvHeads * slots * kHeadDim);
   const Buffer out = m.zeros(static_cast<std::size_t>(n * kHeads * kHeadDim) * 4);
@@ -89,10 +91,13 @@ void attention(benchmark::State& state) {
   const auto* ancestors = reinterpret_cast<const std::byte*>(bits.data());
   m.device->ops().reserve(
       {.rows = n, .heads = kHeads, .kv_heads = kKvHeads, .head_dim = kHeadDim, .context = slots});
+  std::vector<std::int32_t> blocks(static_cast<std::size_t>(slots / kKvBlock));
+  std::iota(blocks.begin(), blocks.end(), 0);
   TreeAttention call;
   call.q = {q.data(), DType::kF32, {n, kHeads, kHeadDim}};
   call.kv = {{k.data(), DType::kF32, {kKvHeads, slots, kHeadDim}},
-             {v.data(), DType::kF32, {kKvHeads, slots, kHeadDim}}};
+             {v.data(), DType::kF32, {kKvHeads, slots, kHeadDim}},
+             {reinterpret_cast<const std::byte*>(blocks.data()), DType::kI32, {slots / kKvBlock}}};
   call.ancestors = {ancestors, DType::kU64, {n, words}};
   call.prefix = prefix;
   call.scale = 1 / std::sqrt(static_cast<float>(kHeadDim));

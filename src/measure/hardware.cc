@@ -327,11 +327,13 @@ HardwareProfile measure_hardware(const ModelFiles& models, const EngineOptions& 
     profile.gpu_memory_bytes = find_gpus().all.at(ordinal).memory;
   profile.target = fingerprint(models.target);
   if (models.draft) profile.draft = fingerprint(*models.draft);
-  Measurement measurement(*engine, models.target.config().layers, on_measure, std::move(stop));
-  measurement.link(profile);
-  measurement.sweeps(profile);
-  measurement.verification(profile);
-  if (models.draft) measurement.drafting(profile);
+  {  // it holds a part of the engine's device
+    Measurement measurement(*engine, models.target.config().layers, on_measure, std::move(stop));
+    measurement.link(profile);
+    measurement.sweeps(profile);
+    measurement.verification(profile);
+    if (models.draft) measurement.drafting(profile);
+  }
   engine.reset();
   wait_until_free(free);
   return profile;
