@@ -10,7 +10,8 @@ namespace canopy {
 /// Drafts by a small model: each text has a KV cache of it.
 class ModelDrafter final : public Drafter {
  public:
-  /// `model` must outlive the drafter. config.max_requests texts can be open at a time. Throws Error if the device is full.
+  /// `model` must outlive the drafter. config.max_requests texts can be open at a time. Throws
+  /// Error if the device is full.
   ModelDrafter(Device& device, Transformer& model, const DraftPolicy::Config& config, KvRoom room);
 
   std::unique_ptr<DraftState> open() override;
