@@ -84,7 +84,8 @@ class Generate(TempDirCase):
             self.assertGreaterEqual(sum(tree["step_tokens"]), 24)  # the last may gain more than is wanted
             self.assertLess(sum(tree["step_tokens"][:-1]), 24)
             self.assertEqual(tree["step_seconds"], sorted(tree["step_seconds"]))
-            self.assertAlmostEqual(tree["step_seconds"][-1], tree["seconds"]["prefill"] + tree["seconds"]["decode"], places=5)
+            # Since the text was admitted: the sweeps, and what was shown between them.
+            self.assertGreaterEqual(tree["step_seconds"][-1], tree["seconds"]["prefill"] + tree["seconds"]["decode"])
         self.assertEqual(tree["plan"]["tree_size"], 9)
         self.assertEqual(tree["plan"]["tree_depth"], 6)
 
