@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "src/base/ambient.h"
 #include "src/base/error.h"
 #include "src/cli/commands.h"
 #include "src/cli/energy_json.h"

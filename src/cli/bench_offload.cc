@@ -14,6 +14,7 @@
 
 #include "planner/acceptance.h"
 #include "planner/acceptance_file.h"
+#include "src/base/ambient.h"
 #include "src/base/error.h"
 #include "src/base/json.h"
 #include "src/cli/commands.h"

@@ -9,6 +9,7 @@
 
 #include "planner/acceptance_file.h"
 #include "planner/acceptance_sample.h"
+#include "src/base/ambient.h"
 #include "src/base/cache_dir.h"
 #include "src/base/error.h"
 #include "src/checkpoint/fingerprint.h"

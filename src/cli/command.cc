@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
-#include <ctime>
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -66,15 +65,6 @@ std::vector<int> parse_numbers(std::string_view flag, const std::string& text, i
   }
   if (numbers.empty()) throw UsageError(std::string(flag) + ": names no number");
   return numbers;
-}
-
-std::string today() {
-  const std::time_t now = std::time(nullptr);
-  std::tm utc{};
-  gmtime_r(&now, &utc);
-  std::array<char, 16> text{};
-  std::strftime(text.data(), text.size(), "%Y-%m-%d", &utc);
-  return text.data();
 }
 
 std::string read_text(const std::string& path, std::uint64_t most_bytes,

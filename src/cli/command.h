@@ -63,8 +63,6 @@ std::string lower_case(std::string text);  // of ASCII letters
 /// not from `least` to `most`.
 std::vector<int> parse_numbers(std::string_view flag, const std::string& text, int least, int most);
 
-std::string today();  // "2026-01-31", UTC
-
 /// All of a file that a flag names, or of standard input for "-": read_file().
 std::string read_text(const std::string& path, std::uint64_t most_bytes = kMostTextBytes,
                       const std::stop_token& stop = {});

@@ -10,6 +10,7 @@
 #include <optional>
 #include <sstream>
 
+#include "src/base/ambient.h"
 #include "src/base/error.h"
 #include "src/cli/commands.h"
 #include "src/cli/energy_json.h"

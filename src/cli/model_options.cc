@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "src/base/error.h"
+#include "src/engine/device_name.h"
 #include "src/machine/cpus.h"
 
 namespace canopy::cli {
@@ -126,16 +127,10 @@ po::options_description model_flags() {
 void choose_device(const po::variables_map& values, DeviceChoice& device,
                    const std::optional<Gpus>& gpus) {
   const std::string name = values["device"].as<std::string>();
-  if (name == "auto") {
-    device.kind = (gpus ? *gpus : find_gpus()).all.empty() ? "cpu" : "cuda";
-  } else if (name.starts_with("cuda:")) {
-    device.kind = "cuda";
-    device.ordinal = parse_count("--device", name.substr(5));
-  } else if (name == "cpu" || name == "cuda") {
-    device.kind = name;
-  } else {
-    throw UsageError("--device: '" + name + "' is none of auto, cpu, cuda, cuda:N");
-  }
+  const auto chosen = device_named(name, gpus);
+  if (!chosen) throw UsageError("--device: '" + name + "' is none of auto, cpu, cuda, cuda:N");
+  device.kind = chosen->kind;
+  device.ordinal = chosen->ordinal;
   for (const char* flag : {"gpu-memory", "enforce-eager"})
     if (values.count(flag) && device.kind == "cpu")
       throw UsageError("--" + std::string(flag) + ": no GPU is used; see canopy doctor");

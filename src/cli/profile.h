@@ -1,5 +1,4 @@
 #pragma once
-#include <optional>
 #include <stop_token>
 
 #include "src/cli/output.h"
@@ -11,14 +10,14 @@ namespace canopy::cli {
 /// The profile in a file. Throws Error naming the file.
 HardwareProfile read_profile(const std::string& file);
 
-/// Measures, saying so on stderr. Throws Stopped on request.
+/// measure_hardware(), shown on the progress line. Throws Stopped on request.
 HardwareProfile measure_profile(const ModelFiles& models, const EngineOptions& options,
                                 ProgressLine& progress, const std::stop_token& stop);
 /// A file of the user's cache, whose folder is made if it is not there. Throws Error.
 TextOutput open_in_cache(const std::filesystem::path& file);
 
 /// --profile's, else what the cache keeps of these models on this machine, else measured now, and
-/// kept there if it can be: if not, a note says so.
+/// kept there if it can be; notes on stderr say so.
 HardwareProfile find_profile(const boost::program_options::variables_map& values,
                              const ModelFiles& models, const EngineOptions& options,
                              ProgressLine& progress, const std::stop_token& stop);

@@ -1,7 +1,5 @@
 #include "src/cli/sampling_flags.h"
 
-#include <random>
-
 namespace canopy::cli {
 
 namespace po = boost::program_options;
@@ -31,11 +29,6 @@ Sampling sampling_of(const po::variables_map& values) {
 std::optional<std::uint64_t> seed_of(const po::variables_map& values) {
   if (values.count("seed") == 0) return std::nullopt;
   return values["seed"].as<std::uint64_t>();
-}
-
-std::uint64_t any_seed() {
-  std::random_device entropy;
-  return std::uint64_t{entropy()} << 32 | entropy();
 }
 
 }  // namespace canopy::cli

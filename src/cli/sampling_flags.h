@@ -17,7 +17,4 @@ Sampling sampling_of(const boost::program_options::variables_map& values);
 /// Nothing where the user leaves it open.
 std::optional<std::uint64_t> seed_of(const boost::program_options::variables_map& values);
 
-/// One that nobody has used.
-std::uint64_t any_seed();
-
 }  // namespace canopy::cli

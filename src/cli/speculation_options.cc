@@ -1,16 +1,13 @@
 #include "src/cli/speculation_options.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <iostream>
 
-#include "planner/acceptance_file.h"
 #include "planner/shape_text.h"
-#include "src/base/cache_dir.h"
 #include "src/base/error.h"
-#include "src/checkpoint/fingerprint.h"
 #include "src/cli/profile.h"
 #include "src/cli/sampling_flags.h"
+#include "src/measure/kept.h"
 
 namespace canopy::cli {
 
@@ -123,22 +120,9 @@ Assumptions find_assumptions(const po::variables_map& values, const ModelFiles& 
                 ": measured without a draft model; measure again with -md");
   found.acceptance_from =
       "assumed to be a self-draft's; canopy calibrate acceptance would measure it";
-  std::filesystem::path kept;
-  try {
-    kept = cache_dir() / acceptance_file_name(fingerprint(models.target),
-                                              fingerprint(*models.draft), sampling_of(values));
-  } catch (const Error&) {
-    return found;  // without a place for measurements there are none
-  }
-  std::error_code out_of_reach;
-  if (!std::filesystem::exists(kept, out_of_reach)) return found;
-  try {
-    const MeasuredAcceptance measured =
-        acceptance_from_json(read_text(kept.string(), kMostSettingsBytes));
-    options.plan.acceptance = measured.acceptance;
-    found.acceptance_from = "measured, " + kept.string();
-  } catch (const Error& e) {
-    throw Error(kept.string() + ": " + e.what());
+  if (auto kept = find_acceptance(models, sampling_of(values))) {
+    options.plan.acceptance = std::move(kept->acceptance);
+    found.acceptance_from = "measured, " + kept->file.string();
   }
   return found;
 }

@@ -10,6 +10,7 @@
 #include <thread>
 #include <utility>
 
+#include "src/base/ambient.h"
 #include "src/base/cache_dir.h"
 #include "src/base/counting.h"
 #include "src/base/error.h"
@@ -319,6 +320,8 @@ HardwareProfile measure_hardware(const ModelFiles& models, const EngineOptions& 
     }
   }
   HardwareProfile profile;
+  profile.version = CANOPY_VERSION;
+  profile.date = today();
   profile.code = measured_code();
   profile.machine = machine_of(models, options);
   profile.memory_bytes = system_memory().total;

@@ -22,8 +22,8 @@ std::string_view measured_code();
 using OnMeasure = std::function<void(std::string_view what)>;  // is about to be measured
 /// Times what a step is made of: the link, and arithmetic by rows, on sweeps over the first layers
 /// of the target, streamed within options.plan.memory; levels of the draft; verification. Seconds,
-/// for most models; on_measure is told what comes. `version` and `date` are left to the
-/// caller. Throws Error if the budget has no room for it, Stopped on request.
+/// for most models; on_measure is told what comes. Throws Error if the budget has no room for
+/// it, Stopped on request.
 HardwareProfile measure_hardware(const ModelFiles& models, const EngineOptions& options,
                                  const OnMeasure& on_measure = {}, std::stop_token stop = {});
 

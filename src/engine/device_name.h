@@ -1,0 +1,14 @@
+#pragma once
+#include <optional>
+#include <string_view>
+
+#include "kernels/device.h"
+
+namespace canopy {
+
+/// What users call a device: "auto" (a GPU, if there is one), "cpu", "cuda" or "cuda:N". Nothing
+/// for any other name. `gpus`: those of another machine; without them, this one's.
+std::optional<DeviceChoice> device_named(std::string_view name,
+                                         const std::optional<Gpus>& gpus = std::nullopt);
+
+}  // namespace canopy
