@@ -23,6 +23,8 @@ MAY_INCLUDE = {  # room -> what it may include besides itself (a room or one hea
                    "kernels/", "planner/", "offload/"),
     "src/measure": ("src/base/", "src/machine/", "src/text/", "src/checkpoint/", "src/model/", "src/speculation/",
                     "src/engine/", "kernels/", "planner/", "offload/"),
+    "src/library": ("include/canopy/", "src/base/", "src/machine/", "src/text/", "src/checkpoint/", "src/model/",
+                    "src/speculation/", "src/engine/", "src/measure/", "kernels/", "planner/", "offload/"),
     "src/cli": ("src/", "kernels/", "planner/", "offload/"),
 }
 FENCED = {  # header prefix -> the only place that may include it

@@ -1,0 +1,139 @@
+#include <algorithm>
+#include <utility>
+
+#include "src/base/error.h"
+#include "src/base/file.h"
+#include "src/engine/device_name.h"
+#include "src/library/model_impl.h"
+#include "src/measure/kept.h"
+
+namespace canopy::api {
+
+namespace {
+
+constexpr int kContext = 2048;           // tokens, where nobody says how many
+constexpr int kMostTokens = 10'000'000;  // longer than any model's context; sums stay numbers
+
+SpeculationMethod method_named(const std::string& text) {
+  std::string known;
+  for (const Method& method : kMethods) {
+    if (text == method.name) return method.id;
+    known += (known.empty() ? "" : ", ") + std::string(method.name);
+  }
+  throw Error("Options::method: '" + text + "' is none of " + known);
+}
+
+/// All but what the models and their profile tell.
+EngineOptions engine_options(const Options& options) {
+  EngineOptions engine;
+  const auto device = device_named(options.device);
+  if (!device)
+    throw Error("Options::device: '" + options.device + "' is none of auto, cpu, cuda, cuda:N");
+  engine.device = *device;
+  engine.device.threads = options.threads;
+  engine.device.gpu_memory = options.gpu_memory;
+  require(options.threads >= 0, "Options::threads: must be at least 0");
+  require(options.gpu_memory == 0 || device->kind == "cuda",
+          "Options::gpu_memory: no GPU is used; leave it at 0");
+  require(options.context >= 0 && options.context <= kMostTokens,
+          "Options::context: must be from 0 to 10,000,000 tokens");
+  require(options.sequences >= 1, "Options::sequences: must be at least 1");
+  require(options.temperature >= 0, "Options::temperature: must be at least 0");
+  PlanRequest& plan = engine.plan;
+  plan.memory = options.memory;
+  plan.method = method_named(options.method);
+  plan.context = options.context;
+  plan.max_sequences = options.sequences;
+  plan.temperature = options.temperature;
+  if (options.draft.empty() && plan.method != SpeculationMethod::kAuto &&
+      plan.method != SpeculationMethod::kNone)
+    throw Error("Options::method: " + options.method + " needs a draft");
+  return engine;
+}
+
+void fit_context(const ModelConfig& model, PlanRequest& plan) {
+  if (plan.context == 0)
+    plan.context = model.max_positions > 0 ? std::min(kContext, model.max_positions) : kContext;
+  require(plan.context >= 2, "Options::context: must have room for a prompt and a token");
+  plan.max_prompt = plan.context - 1;
+}
+
+/// What the plan is made from, into `engine.plan`.
+void find_assumptions(const Options& options, const ModelFiles& models, EngineOptions& engine,
+                      const ProfileEvents& events, const std::stop_token& stop) {
+  HardwareProfile profile;
+  if (options.profile.empty()) {
+    profile = find_profile(models, engine, events, stop);
+  } else {
+    const std::string file = options.profile.string();
+    profile = parse_profile(file, read_file(file, kMostSettingsBytes, FileKind::kOfUser, stop));
+    if (models.draft && !profile.drafting)
+      throw Error(file + ": measured without a draft model; measure again with -md");
+  }
+  engine.plan.cost = std::make_shared<CostModel>(std::move(profile));
+  Sampling sampling;
+  sampling.temperature = static_cast<float>(options.temperature);
+  if (auto kept = find_acceptance(models, sampling))
+    engine.plan.acceptance = std::move(kept->acceptance);
+}
+
+Plan summary(const canopy::Plan& plan, int context) {
+  Plan told;
+  told.method = name(plan.method);
+  told.tree_nodes = plan.policy.shape.size();
+  told.sequences = plan.max_sequences;
+  told.context = context;
+  told.memory_bytes = plan.memory;
+  told.planned_bytes = plan.total();
+  if (plan.device) {
+    told.gpu_memory_bytes = plan.device->memory;
+    told.gpu_planned_bytes = plan.device->total();
+  }
+  told.resident_bytes = plan.resident_bytes;
+  told.read_bytes = plan.sweep_bytes;
+  if (plan.prediction) {
+    const Candidate& best = plan.prediction->best;
+    told.predicted_tokens_per_sweep = best.tokens * best.sequences;
+    told.predicted_seconds_per_token = best.per_token().count();
+  }
+  return told;
+}
+
+}  // namespace
+
+const char* version() { return CANOPY_VERSION; }
+
+Model::Model(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+Model Model::open(const Options& options, const OpenEvents& events, std::stop_token stop) {
+  EngineOptions engine = engine_options(options);
+  const bool drafts = engine.plan.method != SpeculationMethod::kNone;
+  ModelFiles models = open_models(options.model, drafts ? options.draft : std::filesystem::path());
+  fit_context(models.target.config(), engine.plan);
+  Notes notes;
+  const auto on_note = [&](const std::string& note) { add_note(notes, note); };
+  find_assumptions(options, models, engine, {on_note, events.on_measure}, stop);
+  auto impl = std::make_shared<Impl>(std::move(models), engine, events.on_load, std::move(stop));
+  impl->notes = std::move(notes);
+  impl->plan = summary(impl->engine.plan(), engine.plan.context);
+  return Model(std::move(impl));
+}
+
+const Plan& Model::plan() const { return impl_->plan; }
+std::string Model::device() const { return impl_->engine.device_name(); }
+
+std::vector<std::string> Model::notes() const {
+  Notes notes = impl_->notes;
+  for (const std::string& note : impl_->engine.notes()) add_note(notes, note);
+  return notes;
+}
+
+std::vector<TokenId> Model::tokenize(std::string_view text) const {
+  return impl_->engine.models().tokenizer->encode(text, AddSpecial::kYes);
+}
+
+std::string Model::detokenize(std::span<const TokenId> tokens) const {
+  return impl_->engine.models().tokenizer->decode(tokens, AddSpecial::kNo);
+}
+
+}  // namespace canopy::api

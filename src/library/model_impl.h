@@ -1,0 +1,23 @@
+#pragma once
+#include <atomic>
+#include <stop_token>
+#include <utility>
+
+#include "include/canopy/api.h"
+#include "src/engine/engine.h"
+
+namespace canopy::api {
+
+struct Model::Impl {
+  Notes notes;  // of what the plan was made from; the engine has its own
+  Engine engine;
+  Plan plan;
+  std::atomic<bool> in_session = false;
+
+  /// Plans and loads.
+  Impl(ModelFiles models, const EngineOptions& options, const LoadProgress& progress,
+       std::stop_token stop)
+      : engine(std::move(models), options, progress, std::move(stop)) {}
+};
+
+}  // namespace canopy::api

@@ -1,0 +1,118 @@
+#include "src/engine/session.h"
+
+#include <utility>
+
+#include "src/base/ambient.h"
+#include "src/base/error.h"
+#include "src/engine/runtime.h"
+#include "src/library/model_impl.h"
+
+namespace canopy::api {
+
+struct Session::Impl {
+  explicit Impl(std::shared_ptr<Model::Impl> opened) : model(std::move(opened)) {
+    if (model->in_session.exchange(true))
+      throw Error("this model has a session already: end that one, or admit to it");
+    session.emplace(model->engine.runtime());
+  }
+  ~Impl() {
+    session.reset();
+    model->in_session = false;
+  }
+
+  std::shared_ptr<Model::Impl> model;
+  std::optional<canopy::Session> session;
+};
+
+namespace {
+
+canopy::Request engine_request(const Request& request, const ModelFiles& models) {
+  require(request.temperature >= 0, "Request::temperature: must be at least 0");
+  require(request.top_k >= 0, "Request::top_k: must be at least 0");
+  require(request.top_p > 0 && request.top_p <= 1, "Request::top_p: must be above 0 and at most 1");
+  require(request.max_new_tokens >= 1, "Request::max_new_tokens: must be at least 1");
+  require(request.prompt.empty() || request.tokens.empty(),
+          "Request: give the prompt as text or as tokens, not both");
+  canopy::Request asked;
+  asked.prompt = request.tokens.empty() ? models.tokenizer->encode(request.prompt, AddSpecial::kYes)
+                                        : request.tokens;
+  const int vocab = models.target.config().vocab;
+  for (const TokenId token : asked.prompt)
+    if (token < 0 || token >= vocab)
+      throw Error("Request: token " + std::to_string(token) + " is outside the vocabulary of " +
+                  std::to_string(vocab));
+  asked.sampling = {request.temperature, request.top_k, request.top_p};
+  asked.reproducible = request.seed.has_value();
+  asked.seed = request.seed ? *request.seed : any_seed();
+  asked.max_new_tokens = request.max_new_tokens;
+  asked.ignore_end = request.ignore_end;
+  return asked;
+}
+
+/// Makes text of a request's tokens, for as long as the engine tells of them.
+class Teller {
+ public:
+  Teller(const Tokenizer& tokenizer, Events events)
+      : stream_(tokenizer), events_(std::move(events)) {}
+
+  void take(TokenId token) { tell(stream_.push(token)); }
+  void end(const TextReport& report) {
+    // A character that is not whole: where the text was cut off it is left out.
+    const std::string rest = stream_.flush();
+    if (report.finish_reason == "stop") tell(rest);
+    if (!events_.on_end) return;
+    events_.on_end({std::move(text_), report.tokens, report.finish_reason, report.steps,
+                    report.step_ends.back()});
+  }
+  void fail(const std::string& what) {
+    if (events_.on_error) events_.on_error(what);
+  }
+
+ private:
+  void tell(const std::string& piece) {
+    text_ += piece;
+    if (events_.on_text && !piece.empty()) events_.on_text(piece);
+  }
+
+  TextStream stream_;
+  Events events_;
+  std::string text_;
+};
+
+}  // namespace
+
+Session::Session(const Model& model) : impl_(std::make_unique<Impl>(model.impl_)) {}
+Session::~Session() = default;
+Session::Session(Session&&) noexcept = default;
+Session& Session::operator=(Session&&) noexcept = default;
+
+Ticket Session::admit(const Request& request, Events events) {
+  const ModelFiles& models = impl_->model->engine.models();
+  const auto teller = std::make_shared<Teller>(*models.tokenizer, std::move(events));
+  return impl_->session->admit(
+      engine_request(request, models),
+      {[teller](TokenId token, const TokenReport*) { teller->take(token); },
+       [teller](const TextReport& report) { teller->end(report); },
+       [teller](const std::string& what) { teller->fail(what); }});
+}
+
+void Session::cancel(Ticket ticket) { impl_->session->cancel(ticket); }
+
+bool Session::step(std::stop_token stop) {
+  Runtime& runtime = impl_->model->engine.runtime();
+  try {
+    const bool swept = impl_->session->step(std::move(stop));
+    if (runtime.drafter && !runtime.drafter->note().empty())
+      add_note(runtime.notes, runtime.drafter->note());
+    return swept;
+  } catch (const Stopped&) {
+    return false;
+  }
+}
+
+void Session::run(std::stop_token stop) {
+  while (step(stop)) {
+  }
+}
+
+}  // namespace canopy::api
