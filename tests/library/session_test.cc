@@ -1,0 +1,156 @@
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "include/canopy/canopy.h"
+#include "tests/error_of.h"
+#include "tests/temp_dir.h"
+#include "tests/test_data.h"
+
+namespace canopy {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// A model of random weights, opened once.
+class Library : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    folder_ = new TempDir;
+    setenv("XDG_CACHE_HOME", (*folder_ / "cache").c_str(), 1);
+    const fs::path folder = *folder_ / "model";
+    fs::copy(test_data() / "model" / "llama3", folder);
+    fs::copy(test_data() / "text" / "llama3" / "tokenizer.json", folder);
+    options_ = new Options{.model = folder, .device = "cpu", .context = 64, .sequences = 2};
+    model_ = new Model(Model::open(*options_));
+  }
+  static void TearDownTestSuite() {
+    delete model_;
+    delete options_;
+    delete folder_;
+  }
+  static Request of(std::vector<TokenId> tokens, int max_new_tokens) {
+    return {.tokens = std::move(tokens), .max_new_tokens = max_new_tokens, .ignore_end = true};
+  }
+  /// What `request` gives in a session of its own.
+  static Text text_of(const Request& request) {
+    Session session(*model_);
+    Text text;
+    session.admit(request, {.on_end = [&](const Text& ended) { text = ended; }});
+    session.run();
+    return text;
+  }
+
+  static inline TempDir* folder_ = nullptr;
+  static inline Options* options_ = nullptr;
+  static inline Model* model_ = nullptr;
+};
+
+TEST_F(Library, ThePlanIsForWhatWasAskedAndInTheBudget) {
+  const Plan& plan = model_->plan();
+  EXPECT_EQ(plan.context, options_->context);
+  EXPECT_EQ(plan.sequences, options_->sequences);
+  EXPECT_EQ(plan.method, "none");
+  EXPECT_LE(plan.planned_bytes, plan.memory_bytes);
+  EXPECT_GT(plan.predicted_seconds_per_token, 0);
+}
+
+TEST_F(Library, PiecesMakeTheTextWhoeverElseSharesTheSweeps) {
+  const std::vector<Request> requests{of({1, 2, 3}, 9), of({4, 5}, 20), of({6}, 5)};
+  std::vector<std::string> pieces(requests.size());
+  std::vector<Text> texts(requests.size());
+  {
+    Session session(*model_);
+    for (std::size_t i = 0; i < requests.size(); ++i)
+      session.admit(requests[i], {.on_text = [&, i](std::string_view piece) { pieces[i] += piece; },
+                                  .on_end = [&, i](const Text& text) { texts[i] = text; }});
+    session.run();
+  }
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    EXPECT_EQ(pieces[i], texts[i].text);
+    EXPECT_EQ(std::ssize(texts[i].tokens), requests[i].max_new_tokens);
+    EXPECT_EQ(texts[i].finish_reason, "length");
+    EXPECT_EQ(texts[i].tokens, text_of(requests[i]).tokens);
+  }
+}
+
+TEST_F(Library, ASeedGivesTheSameTextAgain) {
+  Request request = of({1, 2, 3}, 20);
+  request.temperature = 1;
+  request.seed = 7;
+  const Text first = text_of(request);
+  EXPECT_EQ(text_of(request).tokens, first.tokens);
+  request.seed = 8;
+  EXPECT_NE(text_of(request).tokens, first.tokens);
+}
+
+TEST_F(Library, ACancelledTextIsToldNothingMoreAndTheOthersGoOn) {
+  Session session(*model_);
+  int told = 0;
+  bool ended = false;
+  Ticket ticket = 0;
+  const auto cancel = [&](std::string_view) {
+    if (++told == 3) session.cancel(ticket);
+  };
+  const Events first{.on_text = cancel, .on_end = [](const Text&) { FAIL(); }};
+  ticket = session.admit(of({1, 2, 3}, 20), first);
+  session.admit(of({4, 5}, 8), {.on_end = [&](const Text&) { ended = true; }});
+  session.run();
+  EXPECT_EQ(told, 3);
+  EXPECT_TRUE(ended);
+}
+
+TEST_F(Library, AStopLosesNothing) {
+  const Request request = of({1, 2, 3}, 12);
+  const Text expected = text_of(request);
+  Session session(*model_);
+  std::stop_source stop;
+  Text text;
+  session.admit(request, {.on_text = [&](std::string_view) { stop.request_stop(); },
+                          .on_end = [&](const Text& ended) { text = ended; }});
+  session.run(stop.get_token());
+  EXPECT_TRUE(stop.stop_requested());
+  EXPECT_TRUE(text.tokens.empty());
+  EXPECT_FALSE(session.step(stop.get_token()));
+  session.run();
+  EXPECT_EQ(text.tokens, expected.tokens);
+}
+
+TEST_F(Library, AModelHasOneSessionAtATime) {
+  {
+    const Session session(*model_);
+    EXPECT_NE(error_of([&] { Session second(*model_); }).find("has a session"), std::string::npos);
+  }
+  EXPECT_NO_THROW(Session next(*model_));
+}
+
+TEST_F(Library, TextsComeBackFromTheirTokens) {
+  const std::string text = "ab cd, \xc3\xa9";
+  EXPECT_EQ(model_->detokenize(model_->tokenize(text)), text);
+}
+
+TEST_F(Library, RefusesSayingWhich) {
+  const auto refuses = [](auto change, const char* what) {
+    Options options = *options_;
+    change(options);
+    EXPECT_NE(error_of([&] { Model::open(options); }).find(what), std::string::npos) << what;
+  };
+  refuses([](Options& o) { o.model = "nowhere"; }, "nowhere");
+  refuses([](Options& o) { o.method = "magic"; }, "'magic' is none of auto, none");
+  refuses([](Options& o) { o.method = "chain"; }, "needs a draft");
+  refuses([](Options& o) { o.device = "cuda:x"; }, "'cuda:x' is none of");
+  refuses([](Options& o) { o.context = 1; }, "Options::context");
+  refuses([](Options& o) { o.memory = 1; }, "--memory");
+
+  Session session(*model_);
+  const auto refuses_request = [&](const Request& request, const char* what) {
+    EXPECT_NE(error_of([&] { session.admit(request); }).find(what), std::string::npos) << what;
+  };
+  refuses_request({.prompt = "a", .tokens = {1}}, "not both");
+  refuses_request(of({1'000'000}, 1), "outside the vocabulary");
+  refuses_request(of({1}, 0), "max_new_tokens");
+  refuses_request(of(std::vector<TokenId>(64, 1), 1), "does not fit the context of 64");
+}
+
+}  // namespace
+}  // namespace canopy
