@@ -48,6 +48,7 @@ def main():
     parser.add_argument("--budgets", default="512M,1G,4G")
     parser.add_argument("-n", "--tokens", default="24")
     parser.add_argument("--prompts", type=int, default=len(PROMPTS), help="how many of the eight")
+    parser.add_argument("--temperatures", default="0,0.8", help="0 alone where --seed means another thing to OLD")
     parser.add_argument("--profile")
     parser.add_argument("--seed", default="7")
     args = parser.parse_args()
@@ -60,7 +61,7 @@ def main():
         different = cases = 0
         for budget in args.budgets.split(","):
             for method, tree in METHODS.items():
-                for temperature in ("0", "0.8"):
+                for temperature in args.temperatures.split(","):
                     for prompt in PROMPTS[:args.prompts]:
                         words = ["generate", *models, "--memory", budget, "-n", args.tokens, "-p", prompt, "--json",
                                  "--temp", temperature, "--seed", args.seed, "--profile", profile, "--spec", method,
