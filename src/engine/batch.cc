@@ -59,6 +59,7 @@ class Texts {
 
 BatchReport run_batch(Runtime& m, std::span<const Request> requests, const GenerateEvents& events,
                       std::stop_token stop, std::optional<Acceptance> synthetic) {
+  LinkReport link = m.link();  // by the last step that ended; no later than the session's own start
   Session session(m, std::move(synthetic));
   BatchReport batch;
   Texts texts(session, requests, events, batch);
@@ -69,7 +70,6 @@ BatchReport run_batch(Runtime& m, std::span<const Request> requests, const Gener
   progress.layers = m.models.target.config().layers;
   while (true) {
     const auto start = Clock::now();
-    const LinkReport link = m.link();
     const auto tell = [&](int layer, Seconds time, const LinkReport& of_step) {
       if (!events.on_step) return;
       progress.step = batch.sweeps + 1;
@@ -90,6 +90,7 @@ BatchReport run_batch(Runtime& m, std::span<const Request> requests, const Gener
     }
     if (!texts.error().empty()) throw Error(texts.error());
     const SweepReport& sweep = session.last_sweep();
+    link += sweep.link;
     if (m.drafter) note_shape(sweep, batch);
     batch.tokens += sweep.tokens;
     progress.new_tokens = sweep.tokens;

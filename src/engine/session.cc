@@ -116,7 +116,8 @@ struct Session::Impl {
   std::vector<Sequence> running;
   std::vector<KvCache*> free_caches;
   SweepReport last;
-  bool swept = false;         // once
+  LinkReport told_of;  // what the links had moved by the last report: they go on between sweeps
+  bool swept = false;  // once
   bool pool_is_full = false;  // of KV blocks: nobody is admitted until somebody ends
 
   std::mutex mutex;  // of what follows, which other threads touch
@@ -130,6 +131,7 @@ struct Session::Impl {
       : m(runtime), synthetic(std::move(acceptance)) {
     for (auto cache = m.caches.rbegin(); cache != m.caches.rend(); ++cache)
       free_caches.push_back(cache->get());
+    told_of = m.link();
     if (m.plan.adaptive) replanner.emplace(m.plan, m.sampled);
   }
 
@@ -309,7 +311,6 @@ std::vector<Draft> Session::Impl::grow(const TreeShape& shape, const std::stop_t
 
 void Session::Impl::run(const std::stop_token& stop, const Transformer::OnUnit& on_unit) {
   const auto begun = Clock::now();
-  const LinkReport before = m.link();
   const TreeShape swept_shape = share_sweep();
   const std::vector<Draft> drafts = grow(swept_shape, stop);
   const auto grown = Clock::now();
@@ -356,7 +357,8 @@ void Session::Impl::run(const std::stop_token& stop, const Transformer::OnUnit& 
   last.time = ended - begun;
   last.compute = m.target_times->times().total();
   last.drafting = grown - begun;
-  last.link = m.link() - before;
+  const LinkReport moved = m.link();
+  last.link = moved - std::exchange(told_of, moved);
   if (m.draft_times) m.draft_times->times();
   if (m.trace) {
     m.trace->span(Trace::Lane::kHost, "step: " + std::to_string(gained) + " tokens", begun, ended);

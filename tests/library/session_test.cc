@@ -140,7 +140,7 @@ TEST_F(Library, RefusesSayingWhich) {
   refuses([](Options& o) { o.method = "chain"; }, "needs a draft");
   refuses([](Options& o) { o.device = "cuda:x"; }, "'cuda:x' is none of");
   refuses([](Options& o) { o.context = 1; }, "Options::context");
-  refuses([](Options& o) { o.memory = 1; }, "--memory");
+  refuses([](Options& o) { o.memory = 1; }, "memory budget");
 
   Session session(*model_);
   const auto refuses_request = [&](const Request& request, const char* what) {
