@@ -39,7 +39,9 @@ namespace api __attribute__((visibility("default"))) {
     /// Most tokens of a text, its prompt included. 0: 2048, or what the model was made for if that
     /// is less.
     int context = 0;
-    int sequences = 1;       // most texts that share a sweep; the plan may have room for fewer
+    int sequences = 1;  // most texts that share a sweep; the plan may have room for fewer
+    /// Bytes for the keys and values of all texts; 0: as many as let every text be full.
+    std::uint64_t kv_memory = 0;
     double temperature = 0;  // that the plan is made for; a request may have another
     /// What `canopy calibrate hardware -o FILE` measured. Without one, what the user's cache keeps
     /// of these models on this machine; where it keeps nothing, open() measures, once, some

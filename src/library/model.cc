@@ -44,6 +44,7 @@ EngineOptions engine_options(const Options& options) {
   plan.method = method_named(options.method);
   plan.context = options.context;
   plan.max_sequences = options.sequences;
+  if (options.kv_memory > 0) plan.kv_memory = options.kv_memory;
   plan.temperature = options.temperature;
   if (options.draft.empty() && plan.method != SpeculationMethod::kAuto &&
       plan.method != SpeculationMethod::kNone)
