@@ -17,149 +17,150 @@
 // what() says what, where and what to do.
 
 namespace canopy {
-namespace api __attribute__((visibility("default"))) {
+#pragma GCC visibility push(default)
+namespace api {
 
-  using TokenId = std::int32_t;
+using TokenId = std::int32_t;
 
-  const char* version();  // "0.1.0"
+const char* version();  // "0.1.0"
 
-  /// Which models, and what they may take.
-  struct Options {
-    std::filesystem::path model;  // a Hugging Face directory or a GGUF file
-    /// A smaller model with the same vocabulary, which guesses ahead. The text stays the model's
-    /// own.
-    std::filesystem::path draft = {};
-    /// How it guesses: "auto" takes what is predicted to be the fastest; else "none", "chain",
-    /// "sequoia", "specinfer", "spectr", "naive" or "topk". All are exact.
-    std::string method = "auto";
-    std::string device = "auto";   // "auto" (a GPU, if there is one), "cpu", "cuda" or "cuda:N"
-    std::uint64_t memory = 0;      // bytes for the whole process; 0: 80 % of what is free
-    std::uint64_t gpu_memory = 0;  // bytes of a GPU; 0: all that is free
-    int threads = 0;               // that compute; 0: one per physical core
-    /// Most tokens of a text, its prompt included. 0: 2048, or what the model was made for if that
-    /// is less.
-    int context = 0;
-    int sequences = 1;  // most texts that share a sweep; the plan may have room for fewer
-    /// Bytes for the keys and values of all texts; 0: as many as let every text be full.
-    std::uint64_t kv_memory = 0;
-    double temperature = 0;  // that the plan is made for; a request may have another
-    /// What `canopy calibrate hardware -o FILE` measured. Without one, what the user's cache keeps
-    /// of these models on this machine; where it keeps nothing, open() measures, once, some
-    /// seconds.
-    std::filesystem::path profile = {};
-  };
+/// Which models, and what they may take.
+struct Options {
+  std::filesystem::path model;  // a Hugging Face directory or a GGUF file
+  /// A smaller model with the same vocabulary, which guesses ahead. The text stays the model's
+  /// own.
+  std::filesystem::path draft = {};
+  /// How it guesses: "auto" takes what is predicted to be the fastest; else "none", "chain",
+  /// "sequoia", "specinfer", "spectr", "naive" or "topk". All are exact.
+  std::string method = "auto";
+  std::string device = "auto";   // "auto" (a GPU, if there is one), "cpu", "cuda" or "cuda:N"
+  std::uint64_t memory = 0;      // bytes for the whole process; 0: 80 % of what is free
+  std::uint64_t gpu_memory = 0;  // bytes of a GPU; 0: all that is free
+  int threads = 0;               // that compute; 0: one per physical core
+  /// Most tokens of a text, its prompt included. 0: 2048, or what the model was made for if that
+  /// is less.
+  int context = 0;
+  int sequences = 1;  // most texts that share a sweep; the plan may have room for fewer
+  /// Bytes for the keys and values of all texts; 0: as many as let every text be full.
+  std::uint64_t kv_memory = 0;
+  double temperature = 0;  // that the plan is made for; a request may have another
+  /// What `canopy calibrate hardware -o FILE` measured. Without one, what the user's cache keeps
+  /// of these models on this machine; where it keeps nothing, open() measures, once, some
+  /// seconds.
+  std::filesystem::path profile = {};
+};
 
-  /// What will be done with the memory, and what that is predicted to give.
-  struct Plan {
-    std::string method;                  // as in Options, chosen
-    int tree_nodes = 1;                  // checked in a sweep for each text; 1: plain decoding
-    int sequences = 1;                   // texts that can share a sweep
-    int context = 0;                     // tokens of a text, its prompt included
-    std::uint64_t memory_bytes = 0;      // the budget of the process
-    std::uint64_t planned_bytes = 0;     // what is taken of it
-    std::uint64_t gpu_memory_bytes = 0;  // likewise of a GPU; 0 without one
-    std::uint64_t gpu_planned_bytes = 0;
-    std::uint64_t resident_bytes =
-        0;                         // weights of the model that stay where they are computed with
-    std::uint64_t read_bytes = 0;  // weights that are read from disk in every sweep
-    double predicted_tokens_per_sweep = 0;  // of all texts together
-    double predicted_seconds_per_token = 0;
-  };
+/// What will be done with the memory, and what that is predicted to give.
+struct Plan {
+  std::string method;                  // as in Options, chosen
+  int tree_nodes = 1;                  // checked in a sweep for each text; 1: plain decoding
+  int sequences = 1;                   // texts that can share a sweep
+  int context = 0;                     // tokens of a text, its prompt included
+  std::uint64_t memory_bytes = 0;      // the budget of the process
+  std::uint64_t planned_bytes = 0;     // what is taken of it
+  std::uint64_t gpu_memory_bytes = 0;  // likewise of a GPU; 0 without one
+  std::uint64_t gpu_planned_bytes = 0;
+  std::uint64_t resident_bytes = 0;  // weights of the model that stay where they are computed with
+  std::uint64_t read_bytes = 0;      // weights that are read from disk in every sweep
+  double predicted_tokens_per_sweep = 0;  // of all texts together
+  double predicted_seconds_per_token = 0;
+};
 
-  /// What Model::open() tells, by the thread that calls it, while it works.
-  struct OpenEvents {
-    std::function<void(std::string_view what)> on_measure = {};  // is about to be measured
-    std::function<void(std::uint64_t done, std::uint64_t all)> on_load = {};  // bytes of weights
-  };
+/// What Model::open() tells, by the thread that calls it, while it works.
+struct OpenEvents {
+  std::function<void(std::string_view what)> on_measure = {};  // is about to be measured
+  std::function<void(std::uint64_t done, std::uint64_t all)> on_load = {};  // bytes of weights
+};
 
-  /// A model, its draft and the plan, ready to run. A handle: copies are the same model. Its const
-  /// functions may be called from any thread, but for notes().
-  class Model {
-   public:
-    /// Opens, measures where that is needed, plans, and loads what is to stay in memory. Throws
-    /// Error if a model is refused or the budget too small; Stopped on request.
-    static Model open(const Options& options, const OpenEvents& events = {},
-                      std::stop_token stop = {});
+/// A model, its draft and the plan, ready to run. A handle: copies are the same model. Its const
+/// functions may be called from any thread, but for notes().
+class Model {
+ public:
+  /// Opens, measures where that is needed, plans, and loads what is to stay in memory. Throws
+  /// Error if a model is refused or the budget too small; Stopped on request.
+  static Model open(const Options& options, const OpenEvents& events = {},
+                    std::stop_token stop = {});
 
-    const Plan& plan() const;
-    std::string device() const;              // its name
-    std::vector<std::string> notes() const;  // each fallback taken, in words; between sweeps
-    /// The tokens of a prompt: with those that the model's template begins or ends a text with.
-    std::vector<TokenId> tokenize(std::string_view text) const;
-    /// Always UTF-8: malformed bytes become U+FFFD. Special tokens have no text. Throws Error for
-    /// an id outside the vocabulary.
-    std::string detokenize(std::span<const TokenId> tokens) const;
+  const Plan& plan() const;
+  std::string device() const;              // its name
+  std::vector<std::string> notes() const;  // each fallback taken, in words; between sweeps
+  /// The tokens of a prompt: with those that the model's template begins or ends a text with.
+  std::vector<TokenId> tokenize(std::string_view text) const;
+  /// Always UTF-8: malformed bytes become U+FFFD. Special tokens have no text. Throws Error for
+  /// an id outside the vocabulary.
+  std::string detokenize(std::span<const TokenId> tokens) const;
 
-   private:
-    friend class Session;
-    struct Impl;
-    explicit Model(std::shared_ptr<Impl> impl);
-    std::shared_ptr<Impl> impl_;
-  };
+ private:
+  friend class Session;
+  struct Impl;
+  explicit Model(std::shared_ptr<Impl> impl);
+  std::shared_ptr<Impl> impl_;
+};
 
-  /// A text that is asked for.
-  struct Request {
-    std::string prompt = {};
-    std::vector<TokenId> tokens = {};  // the prompt, where it is not given as text
-    int max_new_tokens = 128;          // fewer where the context is full
-    float temperature = 0;             // 0 takes the likeliest token
-    int top_k = 0;                     // keep the K likeliest; 0: all
-    float top_p = 1;                   // then keep the likeliest that make up P of the probability
-    /// With a seed the text is the one that plain sampling has for it, whatever the draft, the plan
-    /// and the other texts are; that takes more sweeps. Without one each text is another.
-    std::optional<std::uint64_t> seed = {};
-    bool ignore_end = false;  // go on past the model's end tokens
-  };
+/// A text that is asked for.
+struct Request {
+  std::string prompt = {};
+  std::vector<TokenId> tokens = {};  // the prompt, where it is not given as text
+  int max_new_tokens = 128;          // fewer where the context is full
+  float temperature = 0;             // 0 takes the likeliest token
+  int top_k = 0;                     // keep the K likeliest; 0: all
+  float top_p = 1;                   // then keep the likeliest that make up P of the probability
+  /// With a seed the text is the one that plain sampling has for it, whatever the draft, the plan
+  /// and the other texts are; that takes more sweeps. Without one each text is another.
+  std::optional<std::uint64_t> seed = {};
+  bool ignore_end = false;  // go on past the model's end tokens
+};
 
-  /// A generated text, without its prompt.
-  struct Text {
-    std::string text;
-    std::vector<TokenId> tokens;
-    std::string finish_reason;             // "stop": the model ended it; "length"
-    int sweeps = 0;                        // over the model that gained tokens for it
-    std::chrono::duration<double> time{};  // since it was admitted
-  };
+/// A generated text, without its prompt.
+struct Text {
+  std::string text;
+  std::vector<TokenId> tokens;
+  std::string finish_reason;             // "stop": the model ended it; "length"
+  int sweeps = 0;                        // over the model that gained tokens for it
+  std::chrono::duration<double> time{};  // since it was admitted
+};
 
-  /// What is told of a request, by the thread that calls step(). One of the last two ends it.
-  struct Events {
-    std::function<void(std::string_view piece)> on_text = {};  // the next whole UTF-8 characters
-    std::function<void(const Text&)> on_end = {};
-    std::function<void(const std::string& what)> on_error = {};
-  };
+/// What is told of a request, by the thread that calls step(). One of the last two ends it.
+struct Events {
+  std::function<void(std::string_view piece)> on_text = {};  // the next whole UTF-8 characters
+  std::function<void(const Text&)> on_end = {};
+  std::function<void(const std::string& what)> on_error = {};
+};
 
-  using Ticket = std::uint64_t;
+using Ticket = std::uint64_t;
 
-  /// Texts that share the sweeps over a model. They come and go between sweeps, in the order in
-  /// which they are admitted. At temperature 0 each is token for token what plain decoding writes;
-  /// at any other it is distributed as the model's own. (On a GPU the first holds but for ties that
-  /// rounding turns.)
-  ///
-  /// One thread calls step() or run(); admit() and cancel() may be called from any, also from
-  /// events. An exception that leaves an event leaves step().
-  class Session {
-   public:
-    /// Throws Error if the model has a session already.
-    explicit Session(const Model& model);
-    ~Session();
-    Session(Session&&) noexcept;
-    Session& operator=(Session&&) noexcept;
+/// Texts that share the sweeps over a model. They come and go between sweeps, in the order in
+/// which they are admitted. At temperature 0 each is token for token what plain decoding writes;
+/// at any other it is distributed as the model's own. (On a GPU the first holds but for ties that
+/// rounding turns.)
+///
+/// One thread calls step() or run(); admit() and cancel() may be called from any, also from
+/// events. An exception that leaves an event leaves step().
+class Session {
+ public:
+  /// Throws Error if the model has a session already.
+  explicit Session(const Model& model);
+  ~Session();
+  Session(Session&&) noexcept;
+  Session& operator=(Session&&) noexcept;
 
-    /// Throws Error if the request can never fit the plan, or is none.
-    Ticket admit(const Request& request, Events events = {});
-    /// Nothing more is told of it.
-    void cancel(Ticket ticket);
+  /// Throws Error if the request can never fit the plan, or is none.
+  Ticket admit(const Request& request, Events events = {});
+  /// Nothing more is told of it.
+  void cancel(Ticket ticket);
 
-    /// One sweep over the model for all that are admitted. false: there was nothing to do, or a
-    /// stop was asked for; then nothing of that sweep is kept, and step() may be called again.
-    /// Throws Error where a read or the device fails: everybody was told, and the session is over.
-    bool step(std::stop_token stop = {});
-    /// Steps until there is nothing left to do, or a stop is asked for.
-    void run(std::stop_token stop = {});
+  /// One sweep over the model for all that are admitted. false: there was nothing to do, or a
+  /// stop was asked for; then nothing of that sweep is kept, and step() may be called again.
+  /// Throws Error where a read or the device fails: everybody was told, and the session is over.
+  bool step(std::stop_token stop = {});
+  /// Steps until there is nothing left to do, or a stop is asked for.
+  void run(std::stop_token stop = {});
 
-   private:
-    struct Impl;
-    std::unique_ptr<Impl> impl_;
-  };
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
 
-}  // namespace )
+}  // namespace api
+#pragma GCC visibility pop
 }  // namespace canopy
