@@ -27,8 +27,7 @@ const char* version();  // "0.1.0"
 /// Which models, and what they may take.
 struct Options {
   std::filesystem::path model;  // a Hugging Face directory or a GGUF file
-  /// A smaller model with the same vocabulary, which guesses ahead. The text stays the model's
-  /// own.
+  /// A smaller model with the same vocabulary, which guesses ahead; the text stays the model's own.
   std::filesystem::path draft = {};
   /// How it guesses: "auto" takes what is predicted to be the fastest; else "none", "chain",
   /// "sequoia", "specinfer", "spectr", "naive" or "topk". All are exact.
@@ -135,7 +134,7 @@ using Ticket = std::uint64_t;
 /// rounding turns.)
 ///
 /// One thread calls step() or run(); admit() and cancel() may be called from any, also from
-/// events. An exception that leaves an event leaves step().
+/// events. Events must not throw.
 class Session {
  public:
   /// Throws Error if the model has a session already.
