@@ -23,7 +23,7 @@ struct KvView {
   std::int64_t slots() const { return block.dim(0) * kKvBlock; }
 };
 
-/// Where a text's slots lie, for code that runs on the device.
+/// Tells code that runs on the device where a text's slots lie.
 struct SlotTable {
   const std::int32_t* block;
   constexpr std::int64_t operator[](std::int64_t slot) const {

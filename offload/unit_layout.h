@@ -23,7 +23,7 @@ struct UnitVector {
 };
 
 inline constexpr std::size_t kSlotAlignment = 256;  // bytes: what kernels like
-/// Where a unit's matrices lie on a device with memory of its own: one behind the other, without
+/// A unit's matrices lie so on a device with memory of its own: one behind the other, without
 /// what was read beside them, each at a multiple of kSlotAlignment.
 struct SlotLayout {
   std::vector<std::size_t> at;  // of each matrix, in the order of the unit's

@@ -71,7 +71,7 @@ class CostModel {
  private:
   Seconds draft(const StepQuery& query) const;
   Seconds link(const WeightPlan& weights) const;
-  /// Of each unit, and of the embedding before them.
+  /// What each unit takes, and the embedding before them.
   struct Arithmetic {
     std::vector<Seconds> unit;
     Seconds embed{}, total{};

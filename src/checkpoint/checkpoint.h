@@ -36,7 +36,7 @@ std::string to_string(const std::vector<std::int64_t>& shape);  // "[49152, 576]
 class Checkpoint {
  public:
   static Checkpoint open(const std::filesystem::path& model);
-  /// Of one of these families instead of those that Canopy knows.
+  /// Knows these families instead of those that Canopy has.
   static Checkpoint open(const std::filesystem::path& model, std::span<const Family> families);
   /// From parts already checked; for readers and tests.
   Checkpoint(std::filesystem::path root, std::vector<std::filesystem::path> files,
@@ -57,7 +57,7 @@ class Checkpoint {
   Metadata metadata_;
 };
 
-/// Of a model's files the one that most of it is read from.
+/// The file that most of a model is read from.
 std::filesystem::path largest_file(const std::vector<std::filesystem::path>& files);
 
 /// The shape that a config.json describes. Throws Error naming the key.

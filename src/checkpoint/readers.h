@@ -41,7 +41,7 @@ ModelConfig gguf_config(const GgufHeader& header, const std::vector<float>& freq
 /// what the decoder class cannot express is refused here.
 ModelConfig hf_config(const nlohmann::json& config,
                       std::span<const Family> families = known_families());
-/// Of families whose configs say more than read_decoder_config() reads.
+/// These read configs that say more than read_decoder_config() reads.
 ModelConfig read_mistral_config(const nlohmann::json& config, const Family& family);
 ModelConfig read_qwen_config(const nlohmann::json& config, const Family& family);
 ModelConfig read_qwen3_config(const nlohmann::json& config, const Family& family);

@@ -48,7 +48,7 @@ std::vector<Plan> plan_tensors(const Checkpoint& model, DType type) {
                      source,
                      tensor.spec->rows == Length::kVocab});
   });
-  // As other converters do: what the model has once, then its layers.
+  // The order is that of other converters: what the model has once, then its layers.
   std::stable_partition(plans.begin(), plans.end(),
                         [](const Plan& plan) { return !plan.out.name.starts_with("blk."); });
   return plans;

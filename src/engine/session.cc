@@ -38,7 +38,7 @@ struct Sequence {
   StepRng rng() const {
     return {request.seed, request.sequence, static_cast<std::uint64_t>(report.steps)};
   }
-  /// Of the token behind the root, for a reproducible text: keyed by its place alone.
+  /// A reproducible text's token behind the root has a number that is keyed by its place alone.
   StepRng rng_of_token() const {
     return {request.seed, request.sequence, static_cast<std::uint64_t>(report.tokens.size())};
   }
@@ -145,7 +145,7 @@ struct Session::Impl {
   void take_turns();
   void begin(Sequence sequence);   // it runs from now on
   void leave(Sequence& sequence);  // its cache is free again
-  /// Where the KV pool is full: it waits again, with its text so far.
+  /// The KV pool is full: the youngest text waits again, with its tokens so far.
   void send_youngest_back();
 
   const TreeShape& shape() const { return replanner ? replanner->shape() : m.plan.policy.shape; }
@@ -226,6 +226,7 @@ void Session::Impl::take_turns() {
       pool_is_full = false;
     }
   std::erase_if(running, [](const Sequence& sequence) { return sequence.ended; });
+  std::erase_if(waiting, was_cancelled);  // one that ran when it was cancelled, and was sent back
   const auto fits = [&](const Sequence& sequence) {
     return !free_caches.empty() &&
            (running.empty() ||
@@ -277,11 +278,15 @@ TreeShape Session::Impl::share_sweep() {
     if (!sequence.has_tree) sequence.reads = 0;
     if (sequence.has_tree) ++(sequence.reads == 0 ? trees : prompts);
   }
-  if (trees == 0 || prompts == 0) return shape();  // nobody waits for a prompt of another
   int asked = 0;
   for (const Sequence& sequence : running) asked += sequence.reads;
-  const RowShare share = share_rows(m.plan.rows_behind_link, trees, shape().size(), asked);
-  int left = share.prompt_rows;
+  const bool somebody_waits = trees > 0 && prompts > 0;
+  const RowShare share = somebody_waits
+                             ? share_rows(m.plan.rows_behind_link, trees, shape().size(), asked)
+                             : RowShare{shape().size(), asked};
+  // A text that was sent back may have grown longer than the prompts that the plan has room for.
+  int left = std::min(share.prompt_rows, m.plan.target_limits.max_nodes -
+                                             static_cast<int>(running.size()) * shape().size());
   for (Sequence& sequence : running) {  // those who came first are read first
     const int wanted = sequence.reads;
     sequence.reads = std::min(wanted, left);
@@ -399,8 +404,8 @@ void Session::Impl::fail(Sequence& sequence, const Draft& draft, const std::stop
   const RowsOfSequence again(sequence, draft.tree, rows);
   try {
     m.refuse_not_finite(rows, stop);
-  } catch (const Stopped&) {
-    throw;
+  } catch (const Stopped&) {  // the others have gained already: the next sweep is what stops
+    sequence.error = NotFinite().what();
   } catch (const Error& error) {
     sequence.error = error.what();
   }

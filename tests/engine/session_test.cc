@@ -370,5 +370,65 @@ TEST_F(LongTexts, WaitWithTheirTokensWhereThePoolIsFullAndAreWrittenAllTheSame) 
             std::string::npos);
 }
 
+TEST_F(SessionTest, ATextThatIsSentBackMayBeLongerThanThePromptsThatWerePlannedFor) {
+  constexpr int kShort = 8, kMany = 250;
+  const auto asked = [](unsigned number) {
+    Request r = request(prompt(number, kShort));
+    r.max_new_tokens = kMany;
+    return r;
+  };
+  const auto engine_with = [&](std::optional<std::uint64_t> kv_memory) {
+    EngineOptions o = options(SpeculationMethod::kNone);
+    o.plan.max_prompt = kShort;
+    o.plan.context = kShort + kMany;
+    o.plan.max_sequences = 3;
+    o.plan.kv_memory = kv_memory;
+    return Engine(models(false), o);
+  };
+  Engine whole = engine_with({});
+  const std::uint64_t block =
+      KvPool::bytes_needed(whole.models().target.config(), 1, whole.plan().kv);
+  Engine engine = engine_with(8 * block);
+  ASSERT_EQ(engine.plan().kv_blocks, 8);
+  Session session(engine.runtime());
+  std::vector<Told> told(3);
+  for (unsigned i = 0; i < 3; ++i) session.admit(asked(i), told[i].events());
+  run(session);
+  for (unsigned i = 0; i < 3; ++i)
+    EXPECT_EQ(told[i].tokens, whole.generate(asked(i)).tokens) << told[i].error;
+}
+
+TEST_F(SessionTest, ATextThatIsCancelledInTheSweepThatSendsItBackDoesNotComeAgain) {
+  EngineOptions o = options(SpeculationMethod::kChain, 4);
+  o.plan.max_prompt = 128;
+  o.plan.context = 140;
+  o.plan.max_sequences = 2;
+  const auto make_engine = [&] { return Engine(models(true), o); };
+  {
+    const Engine whole = make_engine();
+    o.plan.kv_memory =
+        5 * (KvPool::bytes_needed(whole.models().target.config(), 1, whole.plan().kv) +
+             KvPool::bytes_needed(whole.models().draft->config(), 1, whole.plan().kv));
+  }
+  Engine engine = make_engine();
+  Session session(engine.runtime());
+  Told first, second;
+  Ticket last = 0;
+  RequestEvents events = first.events();
+  const auto keep = events.on_token;
+  bool cancelled = false;
+  // The second text has both its blocks full when the first asks for its third: cancelled just
+  // before, it must not be among those who wait.
+  events.on_token = [&](TokenId token, const TokenReport* report) {
+    keep(token, report);
+    if (!cancelled && first.tokens.size() >= 2) cancelled = true, session.cancel(last);
+  };
+  session.admit(request(prompt(1, 122)), events);
+  last = session.admit(request(prompt(2, 122)), second.events());
+  run(session);
+  EXPECT_EQ(first.ends, 1);
+  EXPECT_EQ(second.ends, 0);
+}
+
 }  // namespace
 }  // namespace canopy
