@@ -398,37 +398,5 @@ TEST_F(SessionTest, ATextThatIsSentBackMayBeLongerThanThePromptsThatWerePlannedF
     EXPECT_EQ(told[i].tokens, whole.generate(asked(i)).tokens) << told[i].error;
 }
 
-TEST_F(SessionTest, ATextThatIsCancelledInTheSweepThatSendsItBackDoesNotComeAgain) {
-  EngineOptions o = options(SpeculationMethod::kChain, 4);
-  o.plan.max_prompt = 128;
-  o.plan.context = 140;
-  o.plan.max_sequences = 2;
-  const auto make_engine = [&] { return Engine(models(true), o); };
-  {
-    const Engine whole = make_engine();
-    o.plan.kv_memory =
-        5 * (KvPool::bytes_needed(whole.models().target.config(), 1, whole.plan().kv) +
-             KvPool::bytes_needed(whole.models().draft->config(), 1, whole.plan().kv));
-  }
-  Engine engine = make_engine();
-  Session session(engine.runtime());
-  Told first, second;
-  Ticket last = 0;
-  RequestEvents events = first.events();
-  const auto keep = events.on_token;
-  bool cancelled = false;
-  // The second text has both its blocks full when the first asks for its third: cancelled just
-  // before, it must not be among those who wait.
-  events.on_token = [&](TokenId token, const TokenReport* report) {
-    keep(token, report);
-    if (!cancelled && first.tokens.size() >= 2) cancelled = true, session.cancel(last);
-  };
-  session.admit(request(prompt(1, 122)), events);
-  last = session.admit(request(prompt(2, 122)), second.events());
-  run(session);
-  EXPECT_EQ(first.ends, 1);
-  EXPECT_EQ(second.ends, 0);
-}
-
 }  // namespace
 }  // namespace canopy
