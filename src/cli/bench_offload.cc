@@ -18,12 +18,12 @@
 #include "src/base/error.h"
 #include "src/base/json.h"
 #include "src/cli/commands.h"
-#include "src/cli/energy_json.h"
-#include "src/cli/model_options.h"
-#include "src/cli/model_shape.h"
-#include "src/cli/output.h"
-#include "src/cli/profile.h"
-#include "src/cli/progress_line.h"
+#include "src/cli/options/model_options.h"
+#include "src/cli/options/model_shape.h"
+#include "src/cli/options/profile.h"
+#include "src/cli/output/energy_json.h"
+#include "src/cli/output/progress_line.h"
+#include "src/cli/output/standard_output.h"
 
 namespace canopy::cli {
 

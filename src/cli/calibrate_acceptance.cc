@@ -14,11 +14,11 @@
 #include "src/base/error.h"
 #include "src/checkpoint/fingerprint.h"
 #include "src/cli/commands.h"
-#include "src/cli/model_options.h"
-#include "src/cli/profile.h"
-#include "src/cli/progress_line.h"
-#include "src/cli/prompt_file.h"
-#include "src/cli/sampling_flags.h"
+#include "src/cli/options/model_options.h"
+#include "src/cli/options/profile.h"
+#include "src/cli/options/prompt_file.h"
+#include "src/cli/options/sampling_flags.h"
+#include "src/cli/output/progress_line.h"
 #include "src/measure/acceptance.h"
 
 namespace canopy::cli {

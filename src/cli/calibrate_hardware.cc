@@ -5,8 +5,8 @@
 
 #include "src/base/error.h"
 #include "src/cli/commands.h"
-#include "src/cli/model_options.h"
-#include "src/cli/profile.h"
+#include "src/cli/options/model_options.h"
+#include "src/cli/options/profile.h"
 
 namespace canopy::cli {
 

@@ -2,7 +2,7 @@
 #include <iostream>
 
 #include "src/cli/command.h"
-#include "src/cli/spelling.h"
+#include "src/cli/options/spelling.h"
 
 namespace canopy::cli {
 

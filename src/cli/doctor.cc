@@ -26,7 +26,7 @@
 #include "src/checkpoint/checkpoint.h"
 #include "src/cli/command.h"
 #include "src/cli/commands.h"
-#include "src/cli/model_options.h"
+#include "src/cli/options/model_options.h"
 #include "src/machine/advice.h"
 #include "src/machine/cpus.h"
 #include "src/machine/host_slab.h"

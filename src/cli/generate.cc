@@ -13,14 +13,14 @@
 #include "src/base/ambient.h"
 #include "src/base/error.h"
 #include "src/cli/commands.h"
-#include "src/cli/energy_json.h"
-#include "src/cli/generation_json.h"
-#include "src/cli/length_flag.h"
-#include "src/cli/model_options.h"
-#include "src/cli/output.h"
-#include "src/cli/progress_line.h"
-#include "src/cli/sampling_flags.h"
-#include "src/cli/speculation_options.h"
+#include "src/cli/options/length_flag.h"
+#include "src/cli/options/model_options.h"
+#include "src/cli/options/sampling_flags.h"
+#include "src/cli/options/speculation_options.h"
+#include "src/cli/output/energy_json.h"
+#include "src/cli/output/generation_json.h"
+#include "src/cli/output/progress_line.h"
+#include "src/cli/output/standard_output.h"
 
 namespace canopy::cli {
 

@@ -5,8 +5,8 @@
 
 #include "src/cli/command.h"
 #include "src/cli/commands.h"
-#include "src/cli/model_options.h"
-#include "src/cli/write_progress.h"
+#include "src/cli/options/model_options.h"
+#include "src/cli/output/write_progress.h"
 #include "src/convert/enlargement.h"
 
 namespace canopy::cli {

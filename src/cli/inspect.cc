@@ -12,7 +12,7 @@
 #include "src/checkpoint/families.h"
 #include "src/cli/command.h"
 #include "src/cli/commands.h"
-#include "src/cli/model_options.h"
+#include "src/cli/options/model_options.h"
 
 namespace canopy::cli {
 

@@ -7,7 +7,7 @@
 #include "src/cli/command.h"
 #include "src/cli/commands.h"
 #include "src/cli/interrupt.h"
-#include "src/cli/output.h"
+#include "src/cli/output/standard_output.h"
 #include "src/machine/process_memory.h"
 
 namespace canopy::cli {

@@ -8,8 +8,8 @@
 
 #include "src/base/error.h"
 #include "src/cli/commands.h"
-#include "src/cli/model_options.h"
-#include "src/cli/progress_line.h"
+#include "src/cli/options/model_options.h"
+#include "src/cli/output/progress_line.h"
 #include "src/machine/process_memory.h"
 
 namespace canopy::cli {

@@ -5,12 +5,12 @@
 
 #include "src/base/error.h"
 #include "src/cli/commands.h"
-#include "src/cli/length_flag.h"
-#include "src/cli/model_options.h"
-#include "src/cli/model_shape.h"
-#include "src/cli/profile.h"
-#include "src/cli/sampling_flags.h"
-#include "src/cli/speculation_options.h"
+#include "src/cli/options/length_flag.h"
+#include "src/cli/options/model_options.h"
+#include "src/cli/options/model_shape.h"
+#include "src/cli/options/profile.h"
+#include "src/cli/options/sampling_flags.h"
+#include "src/cli/options/speculation_options.h"
 #include "src/machine/process_memory.h"
 
 namespace canopy::cli {

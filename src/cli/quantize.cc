@@ -6,8 +6,8 @@
 
 #include "src/cli/command.h"
 #include "src/cli/commands.h"
-#include "src/cli/model_options.h"
-#include "src/cli/write_progress.h"
+#include "src/cli/options/model_options.h"
+#include "src/cli/output/write_progress.h"
 #include "src/machine/cpus.h"
 
 namespace canopy::cli {

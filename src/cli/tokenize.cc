@@ -8,8 +8,8 @@
 #include "src/checkpoint/checkpoint.h"
 #include "src/cli/command.h"
 #include "src/cli/commands.h"
-#include "src/cli/model_options.h"
-#include "src/cli/output.h"
+#include "src/cli/options/model_options.h"
+#include "src/cli/output/standard_output.h"
 #include "src/text/tokenizer.h"
 
 namespace canopy::cli {

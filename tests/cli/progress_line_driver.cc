@@ -8,7 +8,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "src/cli/progress_line.h"
+#include "src/cli/output/progress_line.h"
 
 namespace {
 

@@ -1,4 +1,4 @@
-#include "src/cli/sampling_flags.h"
+#include "src/cli/options/sampling_flags.h"
 
 namespace canopy::cli {
 

@@ -1,4 +1,4 @@
-#include "src/cli/generation_json.h"
+#include "src/cli/output/generation_json.h"
 
 #include <nlohmann/json.hpp>
 

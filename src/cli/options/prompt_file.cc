@@ -1,4 +1,4 @@
-#include "src/cli/prompt_file.h"
+#include "src/cli/options/prompt_file.h"
 
 #include <string_view>
 

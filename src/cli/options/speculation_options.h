@@ -3,7 +3,7 @@
 #include <string>
 
 #include "src/cli/command.h"
-#include "src/cli/progress_line.h"
+#include "src/cli/output/progress_line.h"
 #include "src/measure/hardware.h"
 
 namespace canopy::cli {

@@ -1,8 +1,8 @@
-#include "src/cli/length_flag.h"
+#include "src/cli/options/length_flag.h"
 
 #include <string>
 
-#include "src/cli/model_options.h"
+#include "src/cli/options/model_options.h"
 
 namespace canopy::cli {
 

@@ -1,4 +1,4 @@
-#include "src/cli/write_progress.h"
+#include "src/cli/output/write_progress.h"
 
 #include "src/base/error.h"
 #include "src/base/types.h"

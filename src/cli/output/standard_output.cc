@@ -1,4 +1,4 @@
-#include "src/cli/output.h"
+#include "src/cli/output/standard_output.h"
 
 #include <fcntl.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include "src/cli/model_shape.h"
+#include "src/cli/options/model_shape.h"
 
 #include <algorithm>
 #include <array>

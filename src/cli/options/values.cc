@@ -1,5 +1,3 @@
-#include "src/cli/command.h"
-
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -11,6 +9,7 @@
 #include <sstream>
 
 #include "src/base/error.h"
+#include "src/cli/command.h"
 
 namespace canopy::cli {
 

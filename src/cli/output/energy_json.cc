@@ -1,4 +1,4 @@
-#include "src/cli/energy_json.h"
+#include "src/cli/output/energy_json.h"
 
 #include <iostream>
 #include <nlohmann/json.hpp>

@@ -1,4 +1,4 @@
-#include "src/cli/profile.h"
+#include "src/cli/options/profile.h"
 
 #include <filesystem>
 #include <iostream>

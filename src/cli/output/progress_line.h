@@ -4,7 +4,7 @@
 #include <string>
 
 #include "src/cli/command.h"
-#include "src/cli/text_cursor.h"
+#include "src/cli/output/text_cursor.h"
 
 namespace canopy::cli {
 

@@ -1,4 +1,4 @@
-#include "src/cli/progress_line.h"
+#include "src/cli/output/progress_line.h"
 
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "src/base/utf8.h"
-#include "src/cli/output.h"
+#include "src/cli/output/standard_output.h"
 #include "src/text/display_width.h"
 
 namespace canopy::cli {

@@ -1,4 +1,4 @@
-#include "src/cli/model_options.h"
+#include "src/cli/options/model_options.h"
 
 #include <algorithm>
 #include <charconv>

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "src/cli/interrupt.h"
-#include "src/cli/progress_line.h"
+#include "src/cli/output/progress_line.h"
 
 namespace canopy::cli {
 

@@ -1,8 +1,8 @@
 #pragma once
 #include <stop_token>
 
-#include "src/cli/output.h"
-#include "src/cli/progress_line.h"
+#include "src/cli/output/progress_line.h"
+#include "src/cli/output/standard_output.h"
 #include "src/measure/hardware.h"
 
 namespace canopy::cli {

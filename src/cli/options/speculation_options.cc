@@ -1,12 +1,12 @@
-#include "src/cli/speculation_options.h"
+#include "src/cli/options/speculation_options.h"
 
 #include <algorithm>
 #include <iostream>
 
 #include "planner/shape_text.h"
 #include "src/base/error.h"
-#include "src/cli/profile.h"
-#include "src/cli/sampling_flags.h"
+#include "src/cli/options/profile.h"
+#include "src/cli/options/sampling_flags.h"
 #include "src/measure/kept.h"
 
 namespace canopy::cli {

@@ -1,4 +1,4 @@
-#include "src/cli/spelling.h"
+#include "src/cli/options/spelling.h"
 
 #include <algorithm>
 

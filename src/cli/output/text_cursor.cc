@@ -1,4 +1,4 @@
-#include "src/cli/text_cursor.h"
+#include "src/cli/output/text_cursor.h"
 
 #include <algorithm>
 
