@@ -120,7 +120,8 @@ requires(std::is_same_v<Format, format::Q4_0> ||
   HWY_INLINE explicit BlockVectors(const uint8_t* block) : q(block + Format::kCodesAt) {
     const float d = scalar_f16(block);
     scale = hn::Set(Floats(), d);
-    offset = hn::Set(Floats(), Format::kHasMinimum ? scalar_f16(block + 2) : -8.0f * d);
+    offset = hn::Set(Floats(),
+                     Format::kMinimumAt < 0 ? -8.0f * d : scalar_f16(block + Format::kMinimumAt));
   }
   HWY_INLINE Vec operator()(size_t at) const {
     const hn::Rebind<uint8_t, Floats> bytes;

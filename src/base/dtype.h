@@ -4,9 +4,27 @@
 
 namespace canopy {
 
-/// kQ*: GGUF blocks of weights along the last axis (src/base/weight_format.h); only a WeightView
-/// has such a dtype.
-enum class DType : std::uint8_t { kF32, kF16, kBF16, kI32, kU64, kQ4_0, kQ4_1, kQ8_0 };
+/// kQ*, kIQ*: GGUF blocks of weights along the last axis (src/base/weight_format.h); only a
+/// WeightView has such a dtype.
+enum class DType : std::uint8_t {
+  kF32,
+  kF16,
+  kBF16,
+  kI32,
+  kU64,
+  kQ4_0,
+  kQ4_1,
+  kQ8_0,
+  kQ5_0,
+  kQ5_1,
+  kQ2_K,
+  kQ3_K,
+  kQ4_K,
+  kQ5_K,
+  kQ6_K,
+  kIQ4_NL,
+  kIQ4_XS
+};
 const char* name(DType dtype);  // as safetensors and GGUF spell it: "BF16", "Q4_0"
 /// Bytes of one row. Throws Error if `columns` is negative or not whole blocks.
 std::size_t row_bytes(DType dtype, std::int64_t columns);

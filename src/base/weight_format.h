@@ -1,58 +1,31 @@
 #pragma once
 // The formats of weights, each said once: of what blocks its rows are made, how a block becomes
-// f32, and what files call it. A new one is an enumerator of DType, a struct here and its name in
-// one of the lists; readers, sizes and every product know it then, by plain loops. Vectors for the
-// CPU are a specialisation in kernels/cpu/tile-inl.h; writing it is an overload in
-// src/convert/block_quant.cc.
-#include <string.h>  // memcpy by the name that nvcc and g++ share
-
+// f32, and what files call it. A new one is an enumerator of DType, a struct here or in
+// block_formats.h and its name in one of the lists; readers, sizes and every product know it then,
+// by plain loops. Vectors for the CPU are a specialisation in kernels/cpu/tile-inl.h; writing it is
+// an overload in src/convert/block_quant.cc.
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
 
+#include "src/base/block_formats.h"
 #include "src/base/dtype.h"
 #include "src/base/error.h"
-#include "src/base/half.h"
-
-#if defined(__CUDACC__)
-#define CANOPY_HOST_DEVICE __host__ __device__
-#else
-#define CANOPY_HOST_DEVICE
-#endif
 
 namespace canopy {
 
 /// What the formats are made of. All are little-endian.
 namespace format {
 
-/// A T at any address; in a GPU's memory, where weights lie at whole blocks of even sizes, at a
-/// multiple of its size.
-template <class T>
-CANOPY_HOST_DEVICE inline T load(const std::byte* from) {
-  T value;
-#if defined(__CUDA_ARCH__)
-  memcpy(&value, __builtin_assume_aligned(from, sizeof(T)), sizeof value);
-#else
-  memcpy(&value, from, sizeof value);
-#endif
-  return value;
-}
-CANOPY_HOST_DEVICE inline float load_f16(const std::byte* from) {
-  return f32_from_f16(load<std::uint16_t>(from));
-}
-/// Value i of 32 four-bit ones: byte i % 16, its low half for i < 16.
-CANOPY_HOST_DEVICE inline int nibble(const std::byte* block, int i) {
-  const int both = static_cast<int>(block[i % 16]);
-  return i < 16 ? both & 15 : both >> 4;
-}
-
 // Each has: kDType; kName; kSafetensorsName, or null where such files cannot hold it; kGgufId,
 // ggml's number of the type; kGgufFileType, what general.file_type calls a file of mostly it;
 // kBlockElements, kBlockBytes; decode(block, i), element i of a block. Those whose elements stand
-// alone have Element, their bits, and encode(), to nearest even. Those in blocks of a scale and
-// codes say where the codes begin, how wide they are and whether a minimum follows the scale.
+// alone have Element, their bits, and encode(), to nearest even. Those in blocks
+// (block_formats.h) have groups of kGroupElements, whose elements are d s q, or d s q + m t: where
+// the f16 d and m lie (kScaleAt; kMinimumAt, -1 without), the whole numbers group_scale(block,
+// group), group_minimum(block, group) and code(block, i).
 
 struct F32 {
   static constexpr DType kDType = DType::kF32;
@@ -86,46 +59,6 @@ struct BF16 {
   CANOPY_HOST_DEVICE static Element encode(float value) { return bf16_from_f32(value); }
 };
 
-/// {f16 d; u4 q[32]}: d (q - 8). Byte i holds q[i] in its low and q[16 + i] in its high half.
-struct Q4_0 {
-  static constexpr DType kDType = DType::kQ4_0;
-  static constexpr const char *kName = "Q4_0", *kSafetensorsName = nullptr;
-  static constexpr std::uint32_t kGgufId = 2, kGgufFileType = 2;
-  static constexpr int kCodesAt = 2, kCodeBits = 4;
-  static constexpr bool kHasMinimum = false;
-  static constexpr int kBlockElements = 32, kBlockBytes = kCodesAt + 16;
-  CANOPY_HOST_DEVICE static float decode(const std::byte* block, int i) {
-    return load_f16(block) * static_cast<float>(nibble(block + kCodesAt, i) - 8);
-  }
-};
-
-/// {f16 d; f16 m; u4 q[32]}: d q + m, the codes as Q4_0 has them. d q is exact in f32, so that it
-/// makes no difference whether product and sum are fused.
-struct Q4_1 {
-  static constexpr DType kDType = DType::kQ4_1;
-  static constexpr const char *kName = "Q4_1", *kSafetensorsName = nullptr;
-  static constexpr std::uint32_t kGgufId = 3, kGgufFileType = 3;
-  static constexpr int kCodesAt = 4, kCodeBits = 4;
-  static constexpr bool kHasMinimum = true;
-  static constexpr int kBlockElements = 32, kBlockBytes = kCodesAt + 16;
-  CANOPY_HOST_DEVICE static float decode(const std::byte* block, int i) {
-    return load_f16(block) * static_cast<float>(nibble(block + kCodesAt, i)) + load_f16(block + 2);
-  }
-};
-
-/// {f16 d; i8 q[32]}: d q.
-struct Q8_0 {
-  static constexpr DType kDType = DType::kQ8_0;
-  static constexpr const char *kName = "Q8_0", *kSafetensorsName = nullptr;
-  static constexpr std::uint32_t kGgufId = 8, kGgufFileType = 7;
-  static constexpr int kCodesAt = 2, kCodeBits = 8;
-  static constexpr bool kHasMinimum = false;
-  static constexpr int kBlockElements = 32, kBlockBytes = kCodesAt + 32;
-  CANOPY_HOST_DEVICE static float decode(const std::byte* block, int i) {
-    return load_f16(block) * static_cast<float>(static_cast<std::int8_t>(block[kCodesAt + i]));
-  }
-};
-
 template <class... Formats>
 struct List {};
 template <class... A, class... B>
@@ -141,7 +74,9 @@ decltype(auto) visit_listed(List<First, Rest...>, DType dtype, const Visit& visi
 }  // namespace format
 
 using PlainFormats = format::List<format::F32, format::F16, format::BF16>;
-using BlockFormats = format::List<format::Q4_0, format::Q4_1, format::Q8_0>;
+using BlockFormats = format::List<format::Q4_0, format::Q4_1, format::Q5_0, format::Q5_1,
+                                  format::Q8_0, format::Q2_K, format::Q3_K, format::Q4_K,
+                                  format::Q5_K, format::Q6_K, format::IQ4_NL, format::IQ4_XS>;
 using WeightFormats = decltype(PlainFormats() + BlockFormats());
 
 /// Whether rows are blocks of several elements.

@@ -45,15 +45,11 @@ struct TypeName {
 };
 /// ggml's types that are not read, so that the error can say which it is.
 constexpr std::array kOtherTypes{
-    TypeName{6, "Q5_0"},     TypeName{7, "Q5_1"},    TypeName{9, "Q8_1"},
-    TypeName{10, "Q2_K"},    TypeName{11, "Q3_K"},   TypeName{12, "Q4_K"},
-    TypeName{13, "Q5_K"},    TypeName{14, "Q6_K"},   TypeName{15, "Q8_K"},
-    TypeName{16, "IQ2_XXS"}, TypeName{17, "IQ2_XS"}, TypeName{18, "IQ3_XXS"},
-    TypeName{19, "IQ1_S"},   TypeName{20, "IQ4_NL"}, TypeName{21, "IQ3_S"},
-    TypeName{22, "IQ2_S"},   TypeName{23, "IQ4_XS"}, TypeName{24, "I8"},
-    TypeName{25, "I16"},     TypeName{26, "I32"},    TypeName{27, "I64"},
-    TypeName{28, "F64"},     TypeName{29, "IQ1_M"},  TypeName{34, "TQ1_0"},
-    TypeName{35, "TQ2_0"},   TypeName{39, "MXFP4"},
+    TypeName{9, "Q8_1"},     TypeName{15, "Q8_K"},  TypeName{16, "IQ2_XXS"}, TypeName{17, "IQ2_XS"},
+    TypeName{18, "IQ3_XXS"}, TypeName{19, "IQ1_S"}, TypeName{21, "IQ3_S"},   TypeName{22, "IQ2_S"},
+    TypeName{24, "I8"},      TypeName{25, "I16"},   TypeName{26, "I32"},     TypeName{27, "I64"},
+    TypeName{28, "F64"},     TypeName{29, "IQ1_M"}, TypeName{34, "TQ1_0"},   TypeName{35, "TQ2_0"},
+    TypeName{39, "MXFP4"},   TypeName{40, "NVFP4"}, TypeName{41, "Q1_0"},    TypeName{42, "Q2_0"},
 };
 
 DType parse_type(std::uint32_t type) {
@@ -63,8 +59,7 @@ DType parse_type(std::uint32_t type) {
   for (const TypeName& other : kOtherTypes)
     if (other.type == type) name = other.name;
   throw Error("weights of ggml type " + name + " are not supported; Canopy reads " +
-              names_of(WeightFormats()) +
-              (name == "Q4_K" || name == "Q6_K" ? " (" + name + " follows later)" : ""));
+              names_of(WeightFormats()) + ": take the model in a file of one of these");
 }
 
 template <class T>

@@ -152,10 +152,12 @@ void quantize_block(format::Q8_0, Block x, std::byte* out) {
 
 }  // namespace
 
+using WrittenFormats = format::List<format::Q4_0, format::Q4_1, format::Q8_0>;
+
 void quantize_row(DType type, std::span<const float> row, std::span<std::byte> out) {
   require(out.size() == row_bytes(type, static_cast<std::int64_t>(row.size())),
           "quantize_row: the output is not the size of the row");
-  visit_format(BlockFormats(), type, [&]<class Format>(Format to) {
+  visit_format(WrittenFormats(), type, [&]<class Format>(Format to) {
     static_assert(Format::kBlockElements == kBlock);
     for (std::size_t b = 0; b < row.size() / kBlock; ++b)
       quantize_block(to, row.subspan(b * kBlock).first<kBlock>(),

@@ -8,7 +8,7 @@
 
 namespace canopy {
 
-/// A shape and the type of its matrices: kBF16, or kQ8_0, kQ4_0, kQ4_1, which leave embedding and
+/// A shape and the type of its matrices: kBF16, or a type in blocks, which leave embedding and
 /// head in Q8_0, as canopy quantize does. Norms and biases are BF16.
 struct RandomModel {
   ModelConfig shape;

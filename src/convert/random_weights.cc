@@ -1,8 +1,11 @@
 #include "src/convert/random_weights.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
+#include <vector>
 
+#include "src/base/block_scales.h"
 #include "src/base/rng.h"
 #include "src/base/weight_format.h"
 
@@ -79,21 +82,27 @@ void RandomWeights::fill(std::uint64_t tensor, std::uint32_t row,
 void RandomWeights::fill_blocks(std::uint64_t tensor, std::uint32_t row, DType type,
                                 std::span<std::byte> out) const {
   visit_format(BlockFormats(), type, [&]<class Format>(Format) {
-    constexpr std::size_t kBlock = Format::kBlockBytes, kDrawn = 16;
-    static_assert((kBlock - Format::kCodesAt) % kDrawn == 0);
-    // Standard deviation 0.022 of uniform codes: theirs is 74 for 8 bits and 4.6 for 4.
-    constexpr float kScale = Format::kCodeBits == 8 ? 0.0003f : 0.0048f;
-    const std::uint16_t d = f16_from_f32(kScale), m = f16_from_f32(-7.5f * kScale);
-    std::size_t index = 0;
-    for (std::size_t at = 0; at + kBlock <= out.size(); at += kBlock) {
-      std::memcpy(&out[at], &d, sizeof d);
-      if (Format::kHasMinimum) std::memcpy(&out[at + 2], &m, sizeof m);
-      for (std::size_t code = Format::kCodesAt; code < kBlock; code += kDrawn) {
-        const auto bits = draw(tensor, row, index++);
-        std::memcpy(&out[at + code], bits.data(), sizeof bits);
-      }
-    }
+    static const BlockScales scales = [] {
+      constexpr double kDeviation = 0.022;
+      std::vector<std::byte> sample(std::size_t{64} * Format::kBlockBytes);
+      RandomWeights(0).fill_bytes(0, 0, sample);
+      return random_scales<Format>(sample, kDeviation);
+    }();
+    fill_bytes(tensor, row, out);
+    for (std::size_t at = 0; at < out.size(); at += Format::kBlockBytes)
+      put_scales<Format>(scales, &out[at]);
   });
+}
+
+void RandomWeights::fill_bytes(std::uint64_t tensor, std::uint32_t row,
+                               std::span<std::byte> out) const {
+  std::size_t index = 0;
+  for (std::size_t at = 0; at < out.size();) {
+    const auto bits = draw(tensor, row, index++);
+    const std::size_t count = std::min(out.size() - at, sizeof bits);
+    std::memcpy(&out[at], bits.data(), count);
+    at += count;
+  }
 }
 
 }  // namespace canopy

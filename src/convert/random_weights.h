@@ -21,13 +21,14 @@ class RandomWeights {
   explicit RandomWeights(std::uint64_t seed) : seed_(seed) {}
   /// `tensor`: the hash of its name. Fills columns [0, out.size()) of the row's random part.
   void fill(std::uint64_t tensor, std::uint32_t row, std::span<std::uint16_t> out) const;
-  /// The row as blocks of `type`: uniform codes, and the same scale in
-  /// all blocks, so that the values have about the spread of those above.
+  /// The row as whole blocks of `type`: uniform bits, and the same f16 scale and minimum in all
+  /// blocks, so that the values have about the spread of those above.
   void fill_blocks(std::uint64_t tensor, std::uint32_t row, DType type,
                    std::span<std::byte> out) const;
   static std::uint64_t hash(std::string_view tensor_name);  // FNV-1a
 
  private:
+  void fill_bytes(std::uint64_t tensor, std::uint32_t row, std::span<std::byte> out) const;
   std::array<std::uint32_t, 4> draw(std::uint64_t tensor, std::uint32_t row,
                                     std::size_t index) const;
   std::uint64_t seed_;

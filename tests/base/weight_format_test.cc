@@ -2,11 +2,19 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <limits>
+#include <random>
 #include <span>
+#include <string>
 #include <vector>
 
+#include "src/base/block_scales.h"
 #include "src/base/error.h"
+#include "tests/test_data.h"
 
 namespace canopy {
 namespace {
@@ -49,6 +57,59 @@ TEST(WeightFormat, ReadsBlocksAsGgufDefinesThem) {
   }
   EXPECT_THROW(dequantize_row(DType::kI32, block.data(), out), Error);
   EXPECT_THROW(dequantize_row(DType::kQ4_0, block.data(), std::span(out).first(31)), Error);
+}
+
+/// NAME.blocks, made by make_block_goldens.py: blocks, then the values of all of them.
+class BlockGolden : public testing::TestWithParam<WeightFormat> {};
+
+TEST_P(BlockGolden, EqualsWhatTheGgufPackageDequantises) {
+  const WeightFormat format = GetParam();
+  const auto elements = static_cast<std::size_t>(format.block_elements);
+  const std::filesystem::path path = test_data() / "base" / (std::string(format.name) + ".blocks");
+  std::ifstream file(path, std::ios::binary);
+  const std::vector<char> bytes(std::istreambuf_iterator<char>(file), {});
+  const std::size_t blocks = bytes.size() / (format.block_bytes + elements * sizeof(float));
+  ASSERT_GE(blocks, 8u) << path;
+  std::vector<float> expected(blocks * elements), values(expected.size());
+  std::memcpy(expected.data(), &bytes[blocks * format.block_bytes],
+              expected.size() * sizeof(float));
+  dequantize_row(format.dtype, reinterpret_cast<const std::byte*>(bytes.data()), values);
+  // All products are exact and the one sum is rounded once: no two ways differ, but in the sign of
+  // a zero.
+  for (std::size_t i = 0; i < values.size(); ++i)
+    ASSERT_EQ(values[i], expected[i]) << "block " << i / elements << ", element " << i % elements;
+}
+
+INSTANTIATE_TEST_SUITE_P(Formats, BlockGolden, testing::ValuesIn(as_data(BlockFormats())),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST(RandomScales, GiveRandomBlocksTheDeviationAndNoMean) {
+  std::mt19937 random(3);
+  for (const WeightFormat& format : as_data(BlockFormats())) {
+    SCOPED_TRACE(format.name);
+    std::vector<std::byte> bytes(format.block_bytes * 512);
+    for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
+    std::vector<float> values(512 * static_cast<std::size_t>(format.block_elements));
+    bool has_minimum = false;
+    visit_format(BlockFormats(), format.dtype, [&]<class Format>(Format) {
+      has_minimum = Format::kMinimumAt >= 0;
+      const BlockScales scales = random_scales<Format>(bytes, 0.02);
+      for (std::size_t at = 0; at < bytes.size(); at += Format::kBlockBytes)
+        put_scales<Format>(scales, &bytes[at]);
+    });
+    dequantize_row(format.dtype, bytes.data(), values);
+    double sum = 0, squares = 0;
+    for (const float value : values)
+      sum += static_cast<double>(value),
+          squares += static_cast<double>(value) * static_cast<double>(value);
+    const auto n = static_cast<double>(values.size());
+    // f16 rounds scale and minimum by 2^-12 each; the means of their parts are below twice the
+    // deviation.
+    EXPECT_NEAR(std::sqrt(squares / n), 0.02, 0.02 * 0x1p-9);
+    if (has_minimum) {
+      EXPECT_NEAR(sum / n, 0, 0.02 * 0x1p-9);
+    }
+  }
 }
 
 }  // namespace

@@ -13,11 +13,13 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "kernels/tensor.h"
+#include "src/base/block_scales.h"
 #include "src/base/error.h"
 #include "src/base/half.h"
 #include "tests/error_of.h"
@@ -56,10 +58,6 @@ inline FileTensor random_tensor(std::string name, DType dtype, std::vector<std::
   std::int64_t count = 1;
   for (const std::int64_t extent : tensor.shape) count *= extent;
   std::normal_distribution<float> normal(mean, deviation);
-  const auto random_bytes = [&](int n) {
-    for (int i = 0; i < n; ++i) tensor.bytes.push_back(static_cast<char>(random() & 0xff));
-  };
-  const auto half = [&](float value) { append(tensor.bytes, f16_from_f32(value)); };
   switch (dtype) {
     case DType::kF32:
       while (count-- > 0) append(tensor.bytes, normal(random));
@@ -70,18 +68,16 @@ inline FileTensor random_tensor(std::string name, DType dtype, std::vector<std::
     case DType::kBF16:
       while (count-- > 0) append(tensor.bytes, bf16_from_f32(normal(random)));
       break;
-    case DType::kQ8_0:  // uniform bytes deviate by 74
-      for (; count > 0; count -= 32) half(deviation / 74), random_bytes(32);
-      break;
-    case DType::kQ4_0:  // uniform nibbles deviate by 4.6
-      for (; count > 0; count -= 32) half(deviation / 4.6f), random_bytes(16);
-      break;
-    case DType::kQ4_1:
-      for (; count > 0; count -= 32)
-        half(deviation / 4.6f), half(-deviation / 4.6f * 7.5f), random_bytes(16);
-      break;
     default:
-      throw Error("random_tensor: no such weights");
+      visit_format(BlockFormats(), dtype, [&]<class Format>(Format) {
+        for (; count > 0; count -= Format::kBlockElements)
+          for (int i = 0; i < Format::kBlockBytes; ++i)
+            tensor.bytes.push_back(static_cast<char>(random() & 0xff));
+        const auto bytes = std::as_writable_bytes(std::span(tensor.bytes));
+        const BlockScales scales = random_scales<Format>(bytes, static_cast<double>(deviation));
+        for (std::size_t at = 0; at < bytes.size(); at += Format::kBlockBytes)
+          put_scales<Format>(scales, &bytes[at]);
+      });
   }
   return tensor;
 }
@@ -176,22 +172,9 @@ class GgufWriter {
 
  private:
   static std::uint32_t ggml_type(DType dtype) {
-    switch (dtype) {
-      case DType::kF32:
-        return 0;
-      case DType::kF16:
-        return 1;
-      case DType::kQ4_0:
-        return 2;
-      case DType::kQ4_1:
-        return 3;
-      case DType::kQ8_0:
-        return 8;
-      case DType::kBF16:
-        return 30;
-      default:
-        throw Error("no ggml type in this writer");
-    }
+    const WeightFormat* const format = find_format(dtype);
+    if (format == nullptr) throw Error("no ggml type in this writer");
+    return format->gguf_id;
   }
   static void string(std::string& out, std::string_view text) {
     append<std::uint64_t>(out, text.size());

@@ -164,8 +164,10 @@ TEST(Gguf, RefusesTensorInfosOfAnyOtherForm) {
   EXPECT_TRUE(mentions(error("a", {1 << 20, 1 << 20, 1 << 20, 1 << 20}), "overflows"));
   EXPECT_TRUE(mentions(error("a", {33}, 8), "'a'"));  // a row that is not whole blocks
   EXPECT_TRUE(mentions(error("a", {16, 2}, 2), "'a'"));
-  EXPECT_TRUE(mentions(error("a", {256}, 12), "Q4_K follows later"));
-  EXPECT_TRUE(mentions(error("a", {256}, 10), "ggml type Q2_K are not supported"));
+  EXPECT_EQ(error("a", {256}, 12), "");  // Q4_K
+  EXPECT_TRUE(mentions(error("a", {288}, 12), "288 columns is not whole blocks of 256 (Q4_K)"));
+  EXPECT_TRUE(mentions(error("a", {256}, 16), "ggml type IQ2_XXS are not supported"));
+  EXPECT_TRUE(mentions(error("a", {256}, 16), "Q4_K, Q5_K, Q6_K"));
   EXPECT_TRUE(mentions(error("a", {4}, 26), "I32"));
   EXPECT_TRUE(mentions(error("a", {4}, 4711), "number 4711"));
 }

@@ -6,9 +6,13 @@
 namespace canopy {
 namespace {
 
-constexpr DType kWeightTypes[] = {DType::kF32,  DType::kBF16, DType::kF16,
-                                  DType::kQ8_0, DType::kQ4_0, DType::kQ4_1};
 constexpr double kEps = 0x1p-24;  // half a unit in the last place of 1.0f
+
+/// At least k columns, as many as whole blocks have.
+std::size_t whole_blocks(const WeightFormat& format, std::size_t k) {
+  const auto block = static_cast<std::size_t>(format.block_elements);
+  return (k + block - 1) / block * block;
+}
 
 class Linear : public OnEachDevice {
  protected:
@@ -35,10 +39,11 @@ class Linear : public OnEachDevice {
 TEST_P(Linear, EqualsPlainLoopsForEveryWeightTypeAndOddSizes) {
   std::mt19937 random(7);
   on_each_instruction_set([&] {
-    for (const DType dtype : kWeightTypes)
-      for (const std::size_t k : {1, 7, 32, 96, 250, 576, 1056, 2080})
+    for (const WeightFormat& format : kWeightFormats)
+      for (const std::size_t k : {1, 7, 32, 96, 250, 256, 576, 1056, 1280, 2080})
         for (const std::size_t m : {1, 6, 131}) {
-          if (in_blocks(dtype) && k % 32 != 0) continue;
+          const DType dtype = format.dtype;
+          if (k % static_cast<std::size_t>(format.block_elements) != 0) continue;
           const std::size_t n = m == 6 ? 3 : 13;  // few rows, and more
           SCOPED_TRACE(testing::Message() << name(dtype) << " n " << n << " k " << k << " m " << m);
           const std::vector<std::byte> weights = random_weights(dtype, m, k, random);
@@ -72,8 +77,9 @@ TEST_P(Linear, ARowsBitsDoNotDependOnTheOtherRowsOrOnSlicing) {
   if (GetParam() != "cpu") GTEST_SKIP() << "a property of the CPU backend";
   std::mt19937 random(11);
   on_each_instruction_set([&] {
-    for (const DType dtype : kWeightTypes) {
-      const std::size_t k = 1056, m = 67, n = 230;
+    for (const WeightFormat& format : kWeightFormats) {
+      const DType dtype = format.dtype;
+      const std::size_t k = whole_blocks(format, 1056), m = 67, n = 230;
       SCOPED_TRACE(name(dtype));
       const std::vector<std::byte> weights = random_weights(dtype, m, k, random);
       const std::vector<float> x = random_floats(n * k, random);
@@ -92,7 +98,7 @@ TEST_P(Linear, ARowsBitsDoNotDependOnTheOtherRowsOrOnSlicing) {
       const WeightView all = w.weights(dtype, m, k);
       const Projection slices[] = {{all.slice(0, cut), {}, ys, 0},
                                    {all.slice(cut, m - cut), {}, ys, cut}};
-      ops().linear(stream(), xs.view(DType::kF32, {rows, k}), slices);
+      ops().linear(stream(), xs.view(DType::kF32, {rows, static_cast<std::int64_t>(k)}), slices);
       const std::vector<float> sliced = y.read<float>();
       ASSERT_EQ(std::memcmp(sliced.data(), whole.data(), sliced.size() * sizeof(float)), 0);
     }
@@ -103,9 +109,10 @@ TEST_P(Linear, ZerosAppendedToTheInputChangeNoBits) {
   if (GetParam() != "cpu") GTEST_SKIP() << "a property of the CPU backend";
   std::mt19937 random(13);
   on_each_instruction_set([&] {
-    for (const DType dtype : kWeightTypes)
-      for (const std::size_t k : {96, 576, 1120}) {
-        const std::size_t wide = 4 * k, m = 19, n = 9;
+    for (const WeightFormat& format : kWeightFormats)
+      for (const std::size_t least : {96, 576, 1120}) {
+        const DType dtype = format.dtype;
+        const std::size_t k = whole_blocks(format, least), wide = 4 * k, m = 19, n = 9;
         SCOPED_TRACE(testing::Message() << name(dtype) << " k " << k);
         const std::vector<std::byte> weights = random_weights(dtype, m, wide, random);
         const std::size_t wide_row = row_bytes(dtype, static_cast<std::int64_t>(wide));

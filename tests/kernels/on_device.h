@@ -13,6 +13,7 @@
 #include "hwy/targets.h"
 #include "kernels/device.h"
 #include "kernels/ops.h"
+#include "src/base/block_scales.h"
 #include "src/base/error.h"
 #include "src/base/half.h"
 #include "src/base/weight_format.h"
@@ -144,11 +145,11 @@ inline std::vector<std::byte> random_weights(DType dtype, std::size_t n, std::si
     return bytes;
   }
   for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
-  const std::size_t block = row_bytes(dtype, 32);
-  for (std::size_t at = 0; at < bytes.size(); at += block) {
-    put16(at, f16_from_f32(uniform(random) / 16));
-    if (dtype == DType::kQ4_1) put16(at + 2, f16_from_f32(uniform(random)));
-  }
+  visit_format(BlockFormats(), dtype, [&]<class Format>(Format) {
+    for (std::size_t at = 0; at < bytes.size(); at += Format::kBlockBytes)
+      put_scales<Format>({f16_from_f32(uniform(random) / 16), f16_from_f32(uniform(random))},
+                         &bytes[at]);
+  });
   return bytes;
 }
 

@@ -126,10 +126,10 @@ TEST_P(RowOps, SwigluEqualsPlainLoopsAndSurvivesExtremeGates) {
 TEST_P(RowOps, EmbedReadsRowsOfEveryWeightType) {
   std::mt19937 random(5);
   on_each_instruction_set([&] {
-    for (const DType dtype :
-         {DType::kF32, DType::kBF16, DType::kF16, DType::kQ8_0, DType::kQ4_0, DType::kQ4_1}) {
-      SCOPED_TRACE(name(dtype));
-      const std::size_t vocab = 11, width = 544;
+    for (const WeightFormat& format : kWeightFormats) {
+      const DType dtype = format.dtype;
+      SCOPED_TRACE(format.name);
+      const std::size_t vocab = 11, width = format.block_elements == 256 ? 768 : 544;
       const std::vector<std::byte> table = random_weights(dtype, vocab, width, random);
       const std::vector<std::int32_t> id = {10, 0, 3, 3};
       OnDevice rows = send(table, 1), ids = send(id);
