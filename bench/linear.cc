@@ -21,6 +21,7 @@
 #include "hwy/highway.h"
 #include "kernels/device.h"
 #include "kernels/ops.h"
+#include "src/base/block_scales.h"
 #include "src/base/error.h"
 #include "src/base/half.h"
 #include "src/base/weight_format.h"
@@ -164,23 +165,18 @@ double read_bandwidth(const Watch& watch, const Buffer& buffer) {
 void fill(const Buffer& buffer, DType dtype) {
   std::mt19937 random(1);
   std::uniform_real_distribution<float> uniform(-1.0f, 1.0f);
-  const std::size_t block = row_bytes(dtype, 32);
-  std::vector<std::byte> piece(block * 4096);
+  const WeightFormat& format = *find_format(dtype);
+  std::vector<std::byte> piece(format.block_bytes * 4096);
   for (std::byte& byte : piece) byte = static_cast<std::byte>(random());
-  const auto put = [&](std::size_t at, const auto& value) {
-    std::memcpy(&piece[at], &value, sizeof value);
-  };
-  for (std::size_t b = 0; b < piece.size(); b += block) {
-    if (dtype == DType::kQ8_0 || dtype == DType::kQ4_0 || dtype == DType::kQ4_1) {
-      put(b, f16_from_f32(uniform(random)));
-      if (dtype == DType::kQ4_1) put(b + 2, f16_from_f32(uniform(random)));
+  for (std::size_t b = 0; b < piece.size(); b += format.block_bytes) {
+    const float value = uniform(random);
+    if (!in_blocks(dtype)) {
+      encode_row(dtype, {&value, 1}, &piece[b]);
       continue;
     }
-    for (std::size_t i = 0; i < 32; ++i) {
-      if (dtype == DType::kF32) put(b + 4 * i, uniform(random));
-      if (dtype == DType::kBF16) put(b + 2 * i, bf16_from_f32(uniform(random)));
-      if (dtype == DType::kF16) put(b + 2 * i, f16_from_f32(uniform(random)));
-    }
+    visit_format(BlockFormats(), dtype, [&]<class Format>(Format) {
+      put_scales<Format>({f16_from_f32(value), f16_from_f32(uniform(random))}, &piece[b]);
+    });
   }
   for (std::size_t at = 0; at < buffer.bytes(); at += piece.size())
     std::memcpy(buffer.data() + at, piece.data(), std::min(piece.size(), buffer.bytes() - at));
@@ -300,7 +296,8 @@ int run_all(int argc, char** argv) {
                                                     "1 2 4 8 16 64 128 256"),
       "rows of x")("dtype",
                    po::value(&types)->multitoken()->default_value(
-                       {"BF16", "F16", "Q8_0", "Q4_0", "Q4_1"}, "all but F32"),
+                       {"BF16", "F16", "Q8_0", "Q4_0", "Q4_1", "Q4_K", "Q6_K"},
+                       "BF16 F16 Q8_0 Q4_0 Q4_1 Q4_K Q6_K"),
                    "weight types")("k", po::value(&k)->default_value(4096), "columns of w")(
       "m", po::value(&m)->default_value(4096), "rows of w")(
       "threads",
@@ -332,9 +329,9 @@ int run_all(int argc, char** argv) {
     std::cout << device->name() << "; w " << m << " x " << k << "; FMA peak "
               << fma_peak(s.watch) / 1e9 << " GFLOP/s, fed from L1 " << l1_peak(s.watch) / 1e9
               << " GFLOP/s" << std::endl;
-  for (const DType dtype :
-       {DType::kF32, DType::kBF16, DType::kF16, DType::kQ8_0, DType::kQ4_0, DType::kQ4_1}) {
-    if (std::find(types.begin(), types.end(), name(dtype)) == types.end()) continue;
+  for (const WeightFormat& format : kWeightFormats) {
+    const DType dtype = format.dtype;
+    if (std::find(types.begin(), types.end(), format.name) == types.end()) continue;
     fill(s.weights, dtype);
     expect_right(s, dtype);
     for (const std::int64_t n : rows) measure(s, dtype, n, rounds, given.count("json") != 0);

@@ -68,9 +68,10 @@ class Folder {
 
 po::options_description flags() {
   po::options_description all("Flags");
-  const std::string shapes = "the target: " + shape_names() +
-                             ", or a config.json; with :q8_0, :q4_0 or :q4_1 behind it, packed "
-                             "(default: llama-2-70b on a GPU, smollm2-1.7b on the CPU)";
+  const std::string shapes =
+      "the target: " + shape_names() +
+      ", or a config.json; with :q8_0, :q4_0, :q4_1, :q4_k or :q6_k behind it, packed "
+      "(default: llama-2-70b on a GPU, smollm2-1.7b on the CPU)";
   all.add_options()                                                               //
       ("model,m", po::value<std::string>()->value_name("SHAPE"), shapes.c_str())  //
       ("model-draft", po::value<std::string>()->value_name("SHAPE"),              //

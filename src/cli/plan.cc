@@ -175,7 +175,7 @@ int run_plan(const std::vector<std::string>& words) {
   const auto parsed =
       parse(words,
             std::string(kUsage) + shape_names() +
-                ";\na config.json; with :q8_0, :q4_0 or :q4_1 behind it, packed.",
+                ";\na config.json; with :q8_0, :q4_0, :q4_1, :q4_k or :q6_k behind it, packed.",
             flags.add(sampling_flags()).add(speculation_flags()).add(model_flags()).add(own));
   if (!parsed) return 0;
   const po::variables_map& values = *parsed;
