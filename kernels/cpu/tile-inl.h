@@ -97,40 +97,124 @@ struct BlockVectors {
     return hn::Load(Floats(), values);
   }
 };
-template <>
-struct BlockVectors<format::Q8_0> {
-  Vec scale;
-  const uint8_t* q;
-  HWY_INLINE explicit BlockVectors(const uint8_t* block)
-      : scale(hn::Set(Floats(), scalar_f16(block))), q(block + format::Q8_0::kCodesAt) {}
-  HWY_INLINE Vec operator()(size_t at) const {
-    const hn::Rebind<std::int8_t, Floats> bytes;
-    const hn::Rebind<std::int32_t, Floats> ints;
-    const auto value = hn::LoadU(bytes, reinterpret_cast<const std::int8_t*>(q + at));
-    return hn::Mul(scale, hn::ConvertTo(Floats(), hn::PromoteTo(ints, value)));
-  }
-};
-/// d q + m, or without a minimum d q - 8 d. d q is exact in f32, so fused or not gives the same
-/// bits.
+// Codes of a block as whole numbers, kLanes from `at` on, for the formats in groups.
+using Ints = hn::Rebind<std::int32_t, Floats>;
+using IntVec = hn::Vec<Ints>;
+
+/// kLanes bytes, each shifted down by `shift` and cut to kBits.
+template <int kBits>
+HWY_INLINE IntVec bits_of(const uint8_t* from, size_t shift) {
+  const hn::Rebind<uint8_t, Floats> bytes;
+  const auto wide = hn::PromoteTo(Ints(), hn::LoadU(bytes, from));
+  return hn::And(hn::ShiftRightSame(wide, static_cast<int>(shift)),
+                 hn::Set(Ints(), (1 << kBits) - 1));
+}
+/// As format::nibble.
+HWY_INLINE IntVec nibbles(const uint8_t* codes, size_t at) {
+  return bits_of<4>(codes + at % 16, at / 16 * 4);
+}
+/// As format::long_nibble.
+HWY_INLINE IntVec long_nibbles(const uint8_t* codes, size_t at) {
+  return bits_of<4>(codes + at / 64 * 32 + at % 32, at / 32 % 2 * 4);
+}
+/// 16 in the lanes whose bits, from bit `at` of four bytes on, are ones.
+HWY_INLINE IntVec sixteens(const uint8_t* word, size_t at) {
+  std::uint32_t bits = 0;
+  std::memcpy(&bits, word, sizeof bits);
+  const IntVec lane = hn::Shl(hn::Set(Ints(), 1), hn::Iota(Ints(), 0));
+  const auto here = hn::TestBit(hn::Set(Ints(), static_cast<std::int32_t>(bits >> at)), lane);
+  return hn::IfThenElseZero(here, hn::Set(Ints(), 16));
+}
+/// As format::uneven_step of format::nibble.
+HWY_INLINE IntVec steps(const uint8_t* codes, size_t at) {
+  const hn::Rebind<uint8_t, Floats> bytes;
+  const hn::Rebind<std::int8_t, Floats> signed_bytes;
+  const auto both = hn::LoadU(bytes, codes + at % 16);
+  const auto code = at % 32 < 16 ? hn::And(both, hn::Set(bytes, 15)) : hn::ShiftRight<4>(both);
+  const auto table = hn::LoadU(hn::Full128<std::int8_t>(), format::kUnevenSteps);
+  return hn::PromoteTo(Ints(), hn::TableLookupBytes(table, hn::BitCast(signed_bytes, code)));
+}
+HWY_INLINE IntVec codes_of(format::Q4_0, const uint8_t* block, size_t at) {
+  return hn::Sub(nibbles(block + format::Q4_0::kCodesAt, at), hn::Set(Ints(), 8));
+}
+HWY_INLINE IntVec codes_of(format::Q4_1, const uint8_t* block, size_t at) {
+  return nibbles(block + format::Q4_1::kCodesAt, at);
+}
+HWY_INLINE IntVec codes_of(format::Q5_0, const uint8_t* block, size_t at) {
+  using F = format::Q5_0;
+  const auto code = hn::Or(nibbles(block + F::kCodesAt, at), sixteens(block + F::kHighAt, at));
+  return hn::Sub(code, hn::Set(Ints(), 16));
+}
+HWY_INLINE IntVec codes_of(format::Q5_1, const uint8_t* block, size_t at) {
+  using F = format::Q5_1;
+  return hn::Or(nibbles(block + F::kCodesAt, at), sixteens(block + F::kHighAt, at));
+}
+HWY_INLINE IntVec codes_of(format::Q8_0, const uint8_t* block, size_t at) {
+  const hn::Rebind<std::int8_t, Floats> bytes;
+  const auto* const from = reinterpret_cast<const std::int8_t*>(block);
+  return hn::PromoteTo(Ints(), hn::LoadU(bytes, from + format::Q8_0::kCodesAt + at));
+}
+HWY_INLINE IntVec codes_of(format::Q2_K, const uint8_t* block, size_t at) {
+  return bits_of<2>(block + format::Q2_K::kCodesAt + at / 128 * 32 + at % 32, at / 32 % 4 * 2);
+}
+HWY_INLINE IntVec codes_of(format::Q3_K, const uint8_t* block, size_t at) {
+  using F = format::Q3_K;
+  const auto low = bits_of<2>(block + F::kCodesAt + at / 128 * 32 + at % 32, at / 32 % 4 * 2);
+  const auto high = bits_of<1>(block + F::kHighAt + at % 32, at / 32);
+  return hn::Sub(hn::Or(low, hn::ShiftLeft<2>(high)), hn::Set(Ints(), 4));
+}
+HWY_INLINE IntVec codes_of(format::Q4_K, const uint8_t* block, size_t at) {
+  return long_nibbles(block + format::Q4_K::kCodesAt, at);
+}
+HWY_INLINE IntVec codes_of(format::Q5_K, const uint8_t* block, size_t at) {
+  using F = format::Q5_K;
+  const auto high = bits_of<1>(block + F::kHighAt + at % 32, at / 32);
+  return hn::Or(long_nibbles(block + F::kCodesAt, at), hn::ShiftLeft<4>(high));
+}
+HWY_INLINE IntVec codes_of(format::Q6_K, const uint8_t* block, size_t at) {
+  using F = format::Q6_K;
+  const auto low = bits_of<4>(block + F::kCodesAt + at / 128 * 64 + at % 64, at / 64 % 2 * 4);
+  const auto high = bits_of<2>(block + F::kHighAt + at / 128 * 32 + at % 32, at / 32 % 4 * 2);
+  return hn::Sub(hn::Or(low, hn::ShiftLeft<4>(high)), hn::Set(Ints(), 32));
+}
+HWY_INLINE IntVec codes_of(format::IQ4_NL, const uint8_t* block, size_t at) {
+  return steps(block + format::IQ4_NL::kCodesAt, at);
+}
+HWY_INLINE IntVec codes_of(format::IQ4_XS, const uint8_t* block, size_t at) {
+  return steps(block + format::IQ4_XS::kCodesAt + at / 32 * 16, at);
+}
+
+/// As format::element_of_group, and with its bits: the products are exact, fused or not.
 template <class Format>
-requires(std::is_same_v<Format, format::Q4_0> ||
-         std::is_same_v<Format, format::Q4_1>) struct BlockVectors<Format> {
-  Vec scale, offset;
-  const uint8_t* q;
-  HWY_INLINE explicit BlockVectors(const uint8_t* block) : q(block + Format::kCodesAt) {
-    const float d = scalar_f16(block);
-    scale = hn::Set(Floats(), d);
-    offset = hn::Set(Floats(),
-                     Format::kMinimumAt < 0 ? -8.0f * d : scalar_f16(block + Format::kMinimumAt));
+requires(Format::kGroupElements > 0) struct BlockVectors<Format> {
+  static constexpr size_t kGroup = Format::kGroupElements;
+  static constexpr size_t kGroups = Format::kBlockElements / kGroup;
+  static constexpr bool kHasMinimum = Format::kMinimumAt >= 0;
+  static_assert(kGroup % kMaxLanes == 0);
+  const uint8_t* block;
+  float scale[kGroups], minimum[kHasMinimum ? kGroups : 1];
+
+  HWY_INLINE explicit BlockVectors(const uint8_t* from) : block(from) {
+    const auto* const bytes = reinterpret_cast<const std::byte*>(block);
+    const float d = scalar_f16(block + Format::kScaleAt);
+    for (size_t g = 0; g < kGroups; ++g)
+      scale[g] = d * static_cast<float>(Format::group_scale(bytes, static_cast<int>(g)));
+    if constexpr (kHasMinimum) {
+      const float m = scalar_f16(block + Format::kMinimumAt);
+      for (size_t g = 0; g < kGroups; ++g)
+        minimum[g] = m * static_cast<float>(Format::group_minimum(bytes, static_cast<int>(g)));
+    }
   }
   HWY_INLINE Vec operator()(size_t at) const {
-    const hn::Rebind<uint8_t, Floats> bytes;
-    const hn::Rebind<std::int32_t, Floats> ints;
-    auto value = hn::PromoteTo(ints, hn::LoadU(bytes, q + at % 16));
-    value = at < 16 ? hn::And(value, hn::Set(ints, 15)) : hn::ShiftRight<4>(value);
-    return hn::MulAdd(scale, hn::ConvertTo(Floats(), value), offset);
+    const Vec codes = hn::ConvertTo(Floats(), codes_of(Format(), block, at));
+    const Vec scales = hn::Set(Floats(), scale[at / kGroup]);
+    if constexpr (kHasMinimum)
+      return hn::MulAdd(scales, codes, hn::Set(Floats(), minimum[at / kGroup]));
+    else
+      return hn::Mul(scales, codes);
   }
 };
+
 template <class Format>
 HWY_INLINE void unpack_plain(const uint8_t* row, size_t k0, size_t count, float* out, size_t step) {
   constexpr size_t kBytes = Format::kBlockBytes;
