@@ -127,16 +127,16 @@ std::vector<TensorEntry> take_inventory(const ModelConfig& config,
   return std::move(inventory).take(config);
 }
 
-/// The few values of rope_freqs.weight; empty if the file has none.
-std::vector<float> read_frequency_factors(const std::filesystem::path& file,
-                                          const GgufHeader& header) {
+/// The few values of rope_freqs.weight; empty if the model has none.
+std::vector<float> read_frequency_factors(const GgufModel& model) {
   constexpr std::uint64_t kMostBytes = 64 << 10;
-  for (const TensorEntry& tensor : header.tensors) {
+  for (const TensorEntry& tensor : model.header.tensors) {
     if (tensor.name != "rope_freqs.weight") continue;
     if (tensor.dtype != DType::kF32 || tensor.shape.size() != 1 || tensor.bytes > kMostBytes)
       throw Error("tensor 'rope_freqs.weight' must be a short F32 vector, not " +
                   std::string(name(tensor.dtype)) + " " + to_string(tensor.shape));
-    HeaderReader reader(file, tensor.offset + tensor.bytes);
+    HeaderReader reader(model.files[static_cast<std::size_t>(tensor.file)],
+                        tensor.offset + tensor.bytes);
     reader.skip_to(tensor.offset);
     std::vector<float> factors(static_cast<std::size_t>(tensor.shape[0]));
     reader.read(factors.data(), tensor.bytes);
@@ -146,15 +146,17 @@ std::vector<float> read_frequency_factors(const std::filesystem::path& file,
 }
 
 Checkpoint open_gguf(const std::filesystem::path& file, std::span<const Family> families) {
-  GgufHeader header = read_gguf(file);
+  GgufModel model = read_gguf_model(file);
+  GgufHeader& header = model.header;
   ModelConfig config = in_context("reading " + file.string(), [&] {
-    return gguf_config(header, read_frequency_factors(file, header), families);
+    return gguf_config(header, read_frequency_factors(model), families);
   });
   auto tensors = in_context("checking the tensors of " + file.string(), [&] {
     for (TensorEntry& tensor : header.tensors) tensor.name = canonical_gguf_name(tensor.name);
     return take_inventory(config, std::move(header.tensors));
   });
-  return {file, {file}, std::move(tensors), std::move(config), std::move(header.metadata)};
+  return {file, std::move(model.files), std::move(tensors), std::move(config),
+          std::move(header.metadata)};
 }
 
 Checkpoint open_directory(const std::filesystem::path& directory,

@@ -32,6 +32,14 @@ struct GgufHeader {
 };
 GgufHeader read_gguf(const std::filesystem::path& file);
 
+/// A GGUF file, or the parts that its first one counts, each tensor with the index of its file.
+/// Throws Error naming the part that is missing, does not belong there or is not the first.
+struct GgufModel {
+  GgufHeader header;  // the keys of the first part, the tensors of all
+  std::vector<std::filesystem::path> files;
+};
+GgufModel read_gguf_model(const std::filesystem::path& file);
+
 /// The config of a GGUF file from its metadata and tensor shapes. `frequency_factors`: the values
 /// of its rope_freqs.weight, empty without one. Throws Error naming the key.
 ModelConfig gguf_config(const GgufHeader& header, const std::vector<float>& frequency_factors,
