@@ -9,6 +9,7 @@ MAY_INCLUDE = {  # room -> what it may include besides itself (a room or one hea
     "src/base": ("include/canopy/error.h",),
     "src/machine": ("src/base/",),
     "src/text": ("src/base/",),
+    "src/jinja": ("src/base/",),
     "src/checkpoint": ("src/base/",),
     "planner": ("src/base/",),
     "kernels": ("src/base/",),
