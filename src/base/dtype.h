@@ -4,13 +4,15 @@
 
 namespace canopy {
 
-/// kQ*, kIQ*: GGUF blocks of weights along the last axis (src/base/weight_format.h); only a
-/// WeightView has such a dtype.
+/// kQ*, kIQ*: GGUF blocks of weights along the last axis (src/base/weight_format.h). kPacked*: rows
+/// of different lengths (src/base/packed_format.h). Only a WeightView has such a dtype.
 enum class DType : std::uint8_t {
   kF32,
   kF16,
   kBF16,
+  kU8,
   kI32,
+  kU32,
   kU64,
   kQ4_0,
   kQ4_1,
@@ -23,10 +25,12 @@ enum class DType : std::uint8_t {
   kQ5_K,
   kQ6_K,
   kIQ4_NL,
-  kIQ4_XS
+  kIQ4_XS,
+  kPackedBF16
 };
 const char* name(DType dtype);  // as safetensors and GGUF spell it: "BF16", "Q4_0"
-/// Bytes of one row. Throws Error if `columns` is negative or not whole blocks.
+/// Bytes of one row. Throws Error if `columns` is negative or not whole blocks, or the dtype is
+/// packed.
 std::size_t row_bytes(DType dtype, std::int64_t columns);
 
 }  // namespace canopy
