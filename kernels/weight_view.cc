@@ -3,7 +3,7 @@
 #include <string>
 
 #include "src/base/error.h"
-#include "src/base/weight_format.h"
+#include "src/base/packed_format.h"
 
 namespace canopy {
 
@@ -11,6 +11,11 @@ namespace {
 
 std::string shape_of(std::int64_t rows, std::int64_t columns) {
   return std::to_string(rows) + " x " + std::to_string(columns);
+}
+
+void check_shape(std::int64_t rows, std::int64_t columns) {
+  if (rows < 0 || columns < 1)
+    throw Error("a matrix of weights has no shape " + shape_of(rows, columns));
 }
 
 }  // namespace
@@ -21,23 +26,43 @@ WeightView::WeightView(const std::byte* payload, DType format, std::int64_t rows
   if (find_format(format) == nullptr)
     throw Error(std::string("a matrix of weights is ") + name(format) + ", which is none of " +
                 names_of(WeightFormats()));
-  if (rows < 0 || columns < 1)
-    throw Error("a matrix of weights has no shape " + shape_of(rows, columns));
-  std::size_t bytes = 0;
-  if (__builtin_mul_overflow(row_bytes(format, columns), static_cast<std::size_t>(rows), &bytes))
+  check_shape(rows, columns);
+  if (__builtin_mul_overflow(row_bytes(format, columns), static_cast<std::size_t>(rows), &bytes_))
     throw Error("the size of a matrix of " + shape_of(rows, columns) + " overflows 64 bits");
 }
 
-std::size_t WeightView::bytes() const {
-  return row_bytes(format_, columns_) * static_cast<std::size_t>(rows_);
+WeightView::WeightView(std::span<const std::byte> payload, const RowOffset* row_offsets,
+                       DType format, std::int64_t rows, std::int64_t columns)
+    : payload_(payload.data()),
+      row_offsets_(row_offsets),
+      bytes_(payload.size()),
+      rows_(rows),
+      columns_(columns),
+      format_(format) {
+  if (!is_packed(format))
+    throw Error(std::string("a packed matrix is ") + name(format) + ", which is none of " +
+                names_of(PackedFormats()));
+  check_shape(rows, columns);
+}
+
+StoredRow WeightView::row(std::int64_t i) const {
+  const auto index = static_cast<std::size_t>(i);
+  if (row_offsets_ != nullptr)
+    return {payload_ + std::size_t{row_offsets_[index] - row_offsets_[0]} * kPackedAlignment,
+            std::size_t{row_offsets_[index + 1] - row_offsets_[index]} * kPackedAlignment,
+            columns_};
+  const std::size_t bytes = row_bytes(format_, columns_);
+  return {payload_ + index * bytes, bytes, columns_};
 }
 
 WeightView WeightView::slice(std::int64_t first, std::int64_t count) const {
   if (first < 0 || count < 0 || first > rows_ || count > rows_ - first)
     throw Error("rows [" + std::to_string(first) + ", + " + std::to_string(count) +
                 ") are outside a matrix of " + std::to_string(rows_) + " rows");
+  const std::size_t row = row_bytes(format_, columns_);
   WeightView part = *this;
-  part.payload_ += row_bytes(format_, columns_) * static_cast<std::size_t>(first);
+  part.payload_ += row * static_cast<std::size_t>(first);
+  part.bytes_ = row * static_cast<std::size_t>(count);
   part.rows_ = count;
   return part;
 }

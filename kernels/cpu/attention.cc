@@ -162,14 +162,16 @@ void attend_block(const QueryBlock& block) {
   std::fill(sums, sums + n * at.value_ld, 0.0f);
   for (size_t t = 0; t < kValueRows; ++t)
     std::fill(values + t * at.value_ld + width, values + (t + 1) * at.value_ld, 1.0f);
-  const auto* rows =
-      reinterpret_cast<const uint8_t*>(call.kv.v.data()) + block.kv_head * head_bytes;
+  const std::byte* const rows = call.kv.v.data() + block.kv_head * head_bytes;
+  const auto value_row = [&](std::size_t slot) -> StoredRow {
+    const auto at = static_cast<size_t>(table[static_cast<std::int64_t>(slot)]);
+    return {rows + at * bytes, bytes, static_cast<std::int64_t>(hd)};
+  };
   const Unpack unpack = unpack_of(dtype);
   for (size_t t = 0; t < total; t += kValueRows) {
     const size_t count = std::min(kValueRows, total - t);
     for (size_t j = 0; j < count; ++j)
-      unpack(rows + static_cast<size_t>(table[static_cast<std::int64_t>(t + j)]) * bytes, 0, hd,
-             values + j * at.value_ld, kLanes);
+      unpack(value_row(t + j), 0, hd, values + j * at.value_ld, kLanes);
     size_t i = 0;
     for (; i + 3 <= n; i += 3)
       weigh_rows<3>(scores + i * at.score_ld + t, at.score_ld, values, width + kLanes, at.value_ld,

@@ -52,10 +52,11 @@ void rms_norm_row(const float* x, const uint8_t* g, DType g_dtype, float eps, si
   const float r = 1.0f / std::sqrt(sum_of_squares(from, n) / static_cast<float>(n) + eps);
   const Vec rs = hn::Set(Floats(), r);
   const Unpack unpack = unpack_of(g_dtype);
+  const StoredRow weights{reinterpret_cast<const std::byte*>(g), 0, static_cast<std::int64_t>(n)};
   HWY_ALIGN float gs[kBlock];
   for (size_t k0 = 0; k0 < n; k0 += kBlock) {
     const size_t count = std::min(kBlock, n - k0);
-    unpack(g, k0, count, gs, kLanes);
+    unpack(weights, k0, count, gs, kLanes);
     for (size_t k = 0; k < count; k += kLanes)
       store_part(hn::Mul(hn::Load(Floats(), gs + k), hn::Mul(load_padded(from, k0 + k, n), rs)), y,
                  k0 + k, n);
@@ -76,8 +77,9 @@ void swiglu_row(const float* gate, const float* up, size_t n, float* y) {
   }
 }
 
-void unpack_whole_row(const uint8_t* row, DType dtype, size_t n, float* y) {
+void unpack_whole_row(const StoredRow& row, DType dtype, float* y) {
   const Unpack unpack = unpack_of(dtype);
+  const auto n = static_cast<size_t>(row.columns);
   HWY_ALIGN float part[kBlock];
   for (size_t k0 = 0; k0 < n; k0 += kBlock) {
     const size_t count = std::min(kBlock, n - k0);
@@ -135,16 +137,14 @@ void swiglu(Pool& pool, ConstTensorView gate, ConstTensorView up, TensorView y) 
 
 void embed(Pool& pool, WeightView table, ConstTensorView id, TensorView y) {
   const auto row = HWY_DYNAMIC_DISPATCH(unpack_whole_row);
-  const std::size_t n = to_size(table.columns()),
-                    bytes = row_bytes(table.format(), table.columns());
-  const auto* rows = reinterpret_cast<const std::uint8_t*>(table.payload());
+  const std::size_t n = to_size(table.columns());
   const auto* ids = reinterpret_cast<const std::int32_t*>(id.data());
   auto* to = reinterpret_cast<float*>(y.data());
   for_rows(pool, to_size(id.dim(0)), n, [&](std::size_t i) {
     if (ids[i] < 0 || ids[i] >= table.rows())
       throw Error("embed: token id " + std::to_string(ids[i]) + " is outside a table of " +
                   std::to_string(table.rows()) + " rows");
-    row(rows + to_size(ids[i]) * bytes, table.format(), n, to + i * n);
+    row(table.row(ids[i]), table.format(), to + i * n);
   });
 }
 

@@ -16,6 +16,7 @@ constexpr std::size_t kStripFloats = kPanelFloats + kPassRows * kMaxStrip;
 /// Some weight rows of one projection, and where their sums go.
 struct Strip {
   const std::uint8_t* w;
+  const RowOffset* offsets;  // of packed rows
   DType dtype;
   std::size_t count, k;      // weight rows, and their columns
   const std::uint8_t* bias;  // f32 at any address, or null
@@ -35,7 +36,10 @@ namespace HWY_NAMESPACE {
 void run_strip(const float* packed, std::size_t m, const Strip& strip, float* scratch) {
   float* const panels = scratch;
   float* const sums = scratch + kPanelFloats;  // [kPassRows, strip.count rounded up to 4]
-  const WeightRows w = weight_rows_of(strip.dtype, strip.w, strip.count, strip.k);
+  const WeightRows w =
+      strip.offsets == nullptr
+          ? weight_rows_of(strip.dtype, strip.w, strip.count, strip.k)
+          : packed_rows_of(strip.dtype, strip.w, strip.offsets, strip.count, strip.k);
   const std::size_t ld = (w.count + kTileColumns - 1) / kTileColumns * kTileColumns;
   for (std::size_t m0 = 0; m0 < m; m0 += kPassRows) {
     const std::size_t m1 = std::min(m, m0 + kPassRows);
@@ -130,9 +134,10 @@ void linear(Pool& pool, std::byte* scratch, ConstTensorView x,
     pool.for_each(strips, [&](std::size_t index, std::size_t worker) {
       const Projection* p = projections.data();
       for (; index >= strips_of(*p); ++p) index -= strips_of(*p);
-      const std::size_t j = index * length, bytes = row_bytes(p->w.format(), p->w.columns());
+      const std::size_t j = index * length;
       Strip strip;
-      strip.w = reinterpret_cast<const std::uint8_t*>(p->w.payload()) + j * bytes;
+      strip.w = reinterpret_cast<const std::uint8_t*>(p->w.row(static_cast<std::int64_t>(j)).data);
+      strip.offsets = p->w.row_offsets() == nullptr ? nullptr : p->w.row_offsets() + j;
       strip.dtype = p->w.format();
       strip.count = std::min(length, to_size(p->w.rows()) - j);
       strip.k = k;

@@ -8,6 +8,7 @@
 
 #include "hwy/cache_control.h"
 #include "hwy/highway.h"
+#include "src/base/packed_format.h"
 #include "src/base/weight_format.h"
 
 #ifndef CANOPY_KERNELS_CPU_TILE_ONCE
@@ -23,17 +24,38 @@ constexpr std::size_t kPanelFloats = kGroupColumns * kBlock;
 
 /// Writes columns [k0, k0 + count) of a row as f32, vector i to out + i * step (aligned). Elements
 /// past `count`, up to a whole vector, are zeros. k0 and, of formats in blocks, count are multiples
-/// of a block.
-using Unpack = void (*)(const std::uint8_t* row, std::size_t k0, std::size_t count, float* out,
+/// of a block; of packed formats k0 is one of kBlock.
+using Unpack = void (*)(const StoredRow& row, std::size_t k0, std::size_t count, float* out,
                         std::size_t step);
+/// Writes those of a packed row as BF16, and anything up to column k0 + kBlock.
+using UnpackBF16 = void (*)(const StoredRow& row, std::size_t k0, std::uint16_t* out);
 
-/// `count` rows of k weights each, at any address.
+/// `count` rows of k weights each, at any address, packed or not.
 struct WeightRows {
   const std::uint8_t* data;
+  const RowOffset* offsets;  // of packed rows, else null: WeightView::row_offsets()
   std::size_t count, k;
-  std::size_t row_bytes, block_bytes;  // of a whole row, and of kBlock columns
+  std::size_t row_bytes;    // of a row that is not packed
+  std::size_t block_bytes;  // of kBlock columns, of packed rows about
   Unpack unpack;
-  bool bf16;  // which tiles can read as they lie
+  UnpackBF16 unpack_bf16;  // of formats that pack BF16, else null
+  bool bf16;               // which tiles can read as they lie
+
+  StoredRow row(std::size_t n) const {
+    const auto* const bytes = reinterpret_cast<const std::byte*>(data);
+    const auto columns = static_cast<std::int64_t>(k);
+    if (offsets == nullptr) return {bytes + n * row_bytes, row_bytes, columns};
+    return {bytes + std::size_t{offsets[n] - offsets[0]} * kPackedAlignment,
+            std::size_t{offsets[n + 1] - offsets[n]} * kPackedAlignment, columns};
+  }
+  /// About where block `index` of row n lies, for prefetches: rows past the last may be asked for.
+  const std::uint8_t* block(std::size_t n, std::size_t index) const {
+    const std::uint8_t* const row =
+        offsets == nullptr
+            ? data + n * row_bytes
+            : data + std::size_t{offsets[std::min(n, count)] - offsets[0]} * kPackedAlignment;
+    return row + index * block_bytes;
+  }
 };
 
 }  // namespace canopy::cpu
@@ -244,30 +266,187 @@ HWY_INLINE void unpack_blocks(const uint8_t* row, size_t k0, size_t count, float
 
 /// An Unpack.
 template <class Format>
-void unpack_row(const uint8_t* row, size_t k0, size_t count, float* out, size_t step) {
+void unpack_row(const StoredRow& row, size_t k0, size_t count, float* out, size_t step) {
+  const auto* const bytes = reinterpret_cast<const uint8_t*>(row.data);
   if constexpr (kInBlocks<Format>)
-    unpack_blocks<Format>(row, k0, count, out, step);
+    unpack_blocks<Format>(bytes, k0, count, out, step);
   else
-    unpack_plain<Format>(row, k0, count, out, step);
+    unpack_plain<Format>(bytes, k0, count, out, step);
 }
+
+/// Of a packed row, the plain format's bits of columns [k0, k0 + kBlock), as far as it has them, in
+/// whole groups. A format without a faster way below goes by its plain definition.
+template <class Format>
+struct PackedVectors {
+  static_assert(kBlock % Format::kGroupColumns == 0);
+  static void unpack(const StoredRow& row, size_t k0, std::uint16_t* out) {
+    const size_t end = std::min(k0 + kBlock, static_cast<size_t>(row.columns));
+    for (size_t k = k0; k < end; k += Format::kGroupColumns, out += Format::kGroupColumns)
+      Format::decode_group(row, static_cast<std::int64_t>(k / Format::kGroupColumns), out);
+  }
+};
+
+/// Sixteen-bit weights from the bytes of their exponents and of what else they have: as many as
+/// `Bytes` has lanes, in order.
+template <class Bytes, class V = hn::Vec<Bytes>>
+HWY_INLINE void store_bf16(Bytes bytes, V exponent, V rest, std::uint16_t* out) {
+  const hn::Repartition<std::uint16_t, Bytes> words;
+  const V sign = hn::Set(bytes, 0x80);
+  const auto shifted_up = hn::BitCast(bytes, hn::ShiftLeft<7>(hn::BitCast(words, exponent)));
+  const auto shifted_down = hn::BitCast(bytes, hn::ShiftRight<1>(hn::BitCast(words, exponent)));
+  const V low = hn::Or(hn::And(sign, shifted_up), hn::AndNot(sign, rest));
+  const V high = hn::Or(hn::And(sign, rest), hn::AndNot(sign, shifted_down));
+  const auto a = hn::BitCast(words, hn::InterleaveLower(bytes, low, high));
+  const auto b = hn::BitCast(words, hn::InterleaveUpper(bytes, low, high));
+  constexpr size_t kHalf = hn::MaxLanes(Bytes()) / 2;
+  if constexpr (kHalf == 8) {
+    hn::StoreU(a, words, out);
+    hn::StoreU(b, words, out + kHalf);
+  } else if constexpr (kHalf == 16) {
+    hn::StoreU(hn::ConcatLowerLower(words, b, a), words, out);
+    hn::StoreU(hn::ConcatUpperUpper(words, b, a), words, out + kHalf);
+  } else {
+#if HWY_TARGET <= HWY_AVX3
+    alignas(64) static constexpr std::int64_t kFirst[8] = {0, 1, 8, 9, 2, 3, 10, 11};
+    alignas(64) static constexpr std::int64_t kSecond[8] = {4, 5, 12, 13, 6, 7, 14, 15};
+    _mm512_storeu_si512(out, _mm512_permutex2var_epi64(a.raw, _mm512_load_si512(kFirst), b.raw));
+    _mm512_storeu_si512(out + kHalf,
+                        _mm512_permutex2var_epi64(a.raw, _mm512_load_si512(kSecond), b.raw));
+#endif
+  }
+}
+
+template <>
+struct PackedVectors<format::PackedBF16> {
+  using Format = format::PackedBF16;
+  static_assert(kBlock == Format::kBlockColumns);
+
+  static HWY_INLINE void unpack(const StoredRow& row, size_t k0, std::uint16_t* out) {
+    const Format::Block block = Format::block(row, static_cast<std::int64_t>(k0 / kBlock));
+    if (block.sound)
+      unpack_sound(block, out);
+    else
+      std::fill_n(out, block.groups * Format::kGroupColumns, Format::kNotANumber);
+  }
+
+ private:
+  static constexpr size_t kColumns = Format::kGroupColumns, kBytes = Format::kGroupBytes;
+
+  static const uint8_t* group_of(const Format::Block& block, size_t g) {
+    return reinterpret_cast<const uint8_t*>(block.group) + g * kBytes;
+  }
+
+#if HWY_TARGET == HWY_AVX3_DL  // has an instruction that puts the exceptions in their places
+  static HWY_INLINE void unpack_sound(const Format::Block& block, std::uint16_t* out) {
+    const hn::Full512<uint8_t> bytes;
+    const auto* exceptions = reinterpret_cast<const uint8_t*>(block.exceptions);
+    const __m512i base = _mm512_set1_epi8(static_cast<char>(block.base));
+    const __m512i one = _mm512_set1_epi8(1), two = _mm512_set1_epi8(2), four = _mm512_set1_epi8(4);
+    for (size_t g = 0; g < static_cast<size_t>(block.groups); ++g, out += kColumns) {
+      const uint8_t* const from = group_of(block, g);
+      std::uint64_t code[3];
+      std::memcpy(code, from, sizeof code);
+      __m512i exponent = _mm512_mask_add_epi8(base, code[0], base, one);
+      exponent = _mm512_mask_add_epi8(exponent, code[1], exponent, two);
+      exponent = _mm512_mask_add_epi8(exponent, code[2], exponent, four);
+      const std::uint64_t others = code[0] & code[1] & code[2];
+      exponent = _mm512_mask_expandloadu_epi8(exponent, others, exceptions);
+      exceptions += std::popcount(others);
+      store_bf16(bytes, hn::Vec<decltype(bytes)>{exponent},
+                 hn::LoadU(bytes, from + Format::kCodeBytes), out);
+    }
+  }
+#else
+  static HWY_INLINE void unpack_sound(const Format::Block& block, std::uint16_t* out) {
+    const hn::CappedTag<uint8_t, 32> bytes;
+    constexpr size_t kStep = hn::MaxLanes(decltype(bytes)());
+    const auto base = hn::Set(bytes, static_cast<uint8_t>(block.base));
+    const auto* exceptions = reinterpret_cast<const uint8_t*>(block.exceptions);
+    const size_t groups = static_cast<size_t>(block.groups);
+    // All exponents first: a vector's load that follows a store to one of its bytes waits for it.
+    HWY_ALIGN uint8_t exponents[kBlock];
+    for (size_t g = 0; g < groups; ++g) {
+      const uint8_t* const from = group_of(block, g);
+      uint8_t* const to = exponents + g * kColumns;
+      for (size_t i = 0; i < kColumns; i += kStep) {
+        const auto add = [&](auto sum, size_t bit) HWY_ATTR {
+          const auto mask = hn::LoadMaskBits(bytes, from + 8 * bit + i / 8);
+          return hn::Add(sum, hn::IfThenElseZero(mask, hn::Set(bytes, uint8_t(1u << bit))));
+        };
+        hn::Store(add(add(add(base, 0), 1), 2), bytes, to + i);
+      }
+      std::uint64_t others = Format::exceptions_in(reinterpret_cast<const std::byte*>(from));
+      for (; others != 0; others &= others - 1) to[std::countr_zero(others)] = *exceptions++;
+    }
+    for (size_t g = 0; g < groups; ++g)
+      for (size_t i = 0; i < kColumns; i += kStep, out += kStep)
+        store_bf16(bytes, hn::Load(bytes, exponents + g * kColumns + i),
+                   hn::LoadU(bytes, group_of(block, g) + Format::kCodeBytes + i), out);
+  }
+#endif
+};
+
+/// An Unpack.
+template <class Format>
+void unpack_packed_row(const StoredRow& row, size_t k0, size_t count, float* out, size_t step) {
+  HWY_ALIGN std::uint16_t plain[kBlock];
+  PackedVectors<Format>::unpack(row, k0, plain);
+  unpack_plain<typename Format::Plain>(reinterpret_cast<const uint8_t*>(plain), 0, count, out,
+                                       step);
+}
+/// An UnpackBF16. Vectors that the last weights share with none are zeros there.
+template <class Format>
+void unpack_packed_bf16(const StoredRow& row, size_t k0, std::uint16_t* out) {
+  static_assert(Format::kGroupColumns % kMaxLanes == 0);
+  PackedVectors<Format>::unpack(row, k0, out);
+}
+
 [[maybe_unused]] static Unpack unpack_of(DType dtype) {
+  if (is_packed(dtype))
+    return visit_format(PackedFormats(), dtype,
+                        []<class Format>(Format) -> Unpack { return unpack_packed_row<Format>; });
   return visit_format(dtype, []<class Format>(Format) -> Unpack { return unpack_row<Format>; });
 }
 
 template <class Format>
 WeightRows weight_rows(const uint8_t* data, size_t count, size_t k) {
-  return {data,
-          count,
-          k,
-          static_cast<size_t>(bytes_of_row<Format>(static_cast<std::int64_t>(k))),
-          static_cast<size_t>(bytes_of_row<Format>(kBlock)),
-          unpack_row<Format>,
-          std::is_same_v<Format, format::BF16>};
+  return {.data = data,
+          .offsets = nullptr,
+          .count = count,
+          .k = k,
+          .row_bytes = static_cast<size_t>(bytes_of_row<Format>(static_cast<std::int64_t>(k))),
+          .block_bytes = static_cast<size_t>(bytes_of_row<Format>(kBlock)),
+          .unpack = unpack_row<Format>,
+          .unpack_bf16 = nullptr,
+          .bf16 = std::is_same_v<Format, format::BF16>};
+}
+/// Of packed rows, `offsets` begin with that of the first.
+template <class Format>
+WeightRows packed_rows(const uint8_t* data, const RowOffset* offsets, size_t count, size_t k) {
+  const size_t block = Format::fixed_bytes(2 * kBlock) - Format::fixed_bytes(kBlock);
+  return {.data = data,
+          .offsets = offsets,
+          .count = count,
+          .k = k,
+          .row_bytes = 0,
+          .block_bytes = block,
+          .unpack = unpack_packed_row<Format>,
+          .unpack_bf16 = std::is_same_v<typename Format::Plain, format::BF16>
+                             ? unpack_packed_bf16<Format>
+                             : nullptr,
+          .bf16 = false};
 }
 [[maybe_unused]] static WeightRows weight_rows_of(DType dtype, const uint8_t* data, size_t count,
                                                   size_t k) {
   return visit_format(dtype,
                       [&]<class Format>(Format) { return weight_rows<Format>(data, count, k); });
+}
+[[maybe_unused]] static WeightRows packed_rows_of(DType dtype, const uint8_t* data,
+                                                  const RowOffset* offsets, size_t count,
+                                                  size_t k) {
+  return visit_format(PackedFormats(), dtype, [&]<class Format>(Format) {
+    return packed_rows<Format>(data, offsets, count, k);
+  });
 }
 
 // ---- The tile: R rows of x times 4 weight rows over one block of columns.
@@ -313,7 +492,7 @@ struct Panel {
     return hn::Load(Floats(), at + (i * kTileColumns + r) * kLanes);
   }
 };
-/// bf16 rows as they lie in the read buffer.
+/// bf16 rows as they lie in the read buffer, or unpacked for the moment.
 struct Direct {
   const uint8_t* row[kTileColumns];
   HWY_INLINE Vec operator()(size_t i, size_t r) const {
@@ -398,7 +577,7 @@ HWY_INLINE size_t vectors_of(size_t count) { return (count + kLanes - 1) / kLane
 /// Four weight rows from n on, in one block of columns, as a panel.
 HWY_INLINE Panel unpack_panel(const WeightRows& w, size_t n, size_t k0, float* panel) {
   for (size_t r = 0; r < kTileColumns; ++r)
-    w.unpack(w.data + std::min(n + r, w.count - 1) * w.row_bytes, k0, std::min(kBlock, w.k - k0),
+    w.unpack(w.row(std::min(n + r, w.count - 1)), k0, std::min(kBlock, w.k - k0),
              panel + r * kLanes, kTileColumns * kLanes);
   return {panel};
 }
@@ -435,8 +614,7 @@ HWY_INLINE void products_of_many(const float* packed, size_t m, size_t m0, size_
       for (size_t n = n0; n < n1; n += kTileColumns)
         unpack_panel(w, n, k0, panels + (n - n0) * kBlock);
       const bool last = n1 == w.count;  // then the first rows follow, one block on
-      const uint8_t* next =
-          w.data + (last ? 0 : n1) * w.row_bytes + (k0 / kBlock + (last ? 1 : 0)) * w.block_bytes;
+      const size_t next = last ? 0 : n1, next_block = k0 / kBlock + (last ? 1 : 0);
       const size_t share = w.block_bytes * kTileRows / (m1 - m0) + 1;
       const float* x = packed + k0 * m + m0 * vectors * kLanes;
       size_t fetched = 0;
@@ -446,7 +624,7 @@ HWY_INLINE void products_of_many(const float* packed, size_t m, size_t m0, size_
           // A prefetch past the end of the buffer does nothing.
           for (size_t r = n - n0; r < n - n0 + kTileColumns; ++r)
             for (size_t at = fetched / 64 * 64; at < fetched + share; at += 64)
-              hwy::Prefetch(next + r * w.row_bytes + at);
+              hwy::Prefetch(w.block(next + r, next_block) + at);
           tile_of(rows, x, Panel{panels + (n - n0) * kBlock}, vectors, out + (i - m0) * ld + n, ld,
                   k0 == 0 ? Sum::kStart : Sum::kContinue);
         }
@@ -472,13 +650,27 @@ HWY_INLINE void products_of_many(const float* packed, size_t m, size_t m0, size_
         rows.row[r] = w.data + std::min(n + r, w.count - 1) * w.row_bytes + k0 * 2;
       return rows;
     });
-  return products_of_few(packed, m, m0, m1, w, out, ld, [&](size_t n, size_t k0) HWY_ATTR {
-    // What these four rows will be asked for next: their next block, or the next four rows.
+  // What four rows will be asked for next: their next block, or the next four rows.
+  const auto fetch_next = [&](size_t n, size_t k0) HWY_ATTR {
     const size_t k1 = k0 + kBlock < w.k ? k0 + kBlock : 0;
-    const uint8_t* next =
-        w.data + (n + (k1 == 0 ? kTileColumns : 0)) * w.row_bytes + k1 / kBlock * w.block_bytes;
-    for (size_t r = 0; r < kTileColumns; ++r)
-      for (size_t at = 0; at < w.block_bytes; at += 64) hwy::Prefetch(next + r * w.row_bytes + at);
+    for (size_t r = 0; r < kTileColumns; ++r) {
+      const uint8_t* const next = w.block(n + r + (k1 == 0 ? kTileColumns : 0), k1 / kBlock);
+      for (size_t at = 0; at < w.block_bytes; at += 64) hwy::Prefetch(next + at);
+    }
+  };
+  if (w.unpack_bf16 != nullptr && m1 - m0 <= kDirectRows)
+    return products_of_few(packed, m, m0, m1, w, out, ld, [&](size_t n, size_t k0) HWY_ATTR {
+      fetch_next(n, k0);
+      Direct rows;
+      for (size_t r = 0; r < kTileColumns; ++r) {
+        auto* const plain = reinterpret_cast<std::uint16_t*>(panels) + r * kBlock;
+        w.unpack_bf16(w.row(std::min(n + r, w.count - 1)), k0, plain);
+        rows.row[r] = reinterpret_cast<const uint8_t*>(plain);
+      }
+      return rows;
+    });
+  return products_of_few(packed, m, m0, m1, w, out, ld, [&](size_t n, size_t k0) HWY_ATTR {
+    fetch_next(n, k0);
     return unpack_panel(w, n, k0, panels);
   });
 }

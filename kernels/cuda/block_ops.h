@@ -114,20 +114,49 @@ class BlockOps : public Ops {
     with_scratch(stream, bytes, [&](std::byte* scratch) {
       LinearInput input{x, scratch, DType::kF32, scratch + slice_at, slice_rows};
       for (const Projection& p : projections)
-        visit_format(p.w.format(),
+        visit_format(MatrixFormats(), p.w.format(),
                      [&]<class Format>(Format) { project<Format>(stream, input, p); });
     });
   }
 
+  /// What the matrix units multiply: a plain format. Packed weights are unpacked to theirs, weights
+  /// in blocks are expanded to F16.
+  template <class Format>
+  static auto multiplied() {
+    if constexpr (kIsPacked<Format>)
+      return typename Format::Plain();
+    else if constexpr (kInBlocks<Format>)
+      return format::F16();
+    else
+      return Format();
+  }
+  template <class Format>
+  static PackedRows<Format> packed_rows(const WeightView& w) {
+    return {w.payload(), w.row_offsets(), w.columns()};
+  }
+  /// Rows [first, first + count) as multiplied() has them.
+  template <class Format>
+  void expand(Stream& stream, const WeightView& w, std::int64_t first, std::int64_t count,
+              std::byte* out) {
+    if constexpr (kIsPacked<Format>)
+      launch_(stream,
+              UnpackRows<Format>{packed_rows<Format>(w), first,
+                                 reinterpret_cast<typename Format::Plain::Element*>(out)},
+              row_grid(count, ceil_div<std::int64_t>(w.columns(), Format::kGroupColumns)));
+    else
+      launch_(stream, Dequantize<Format>{w.slice(first, count).payload(), w.columns(), out},
+              row_grid(count, w.columns()));
+  }
+
   template <class Format>
   void project(Stream& stream, LinearInput& input, const Projection& p) {
-    // Matrix units multiply a plain format; weights in blocks are expanded to F16.
-    using Multiplied = std::conditional_t<kInBlocks<Format>, format::F16, Format>;
+    using Multiplied = decltype(multiplied<Format>());
+    constexpr bool kExpanded = !std::is_same_v<Multiplied, Format>;
     const std::int64_t n = input.x.dim(0), k = input.x.dim(1), m = p.w.rows(), stride = p.y.dim(1);
     const float* const bias = p.bias.empty() ? nullptr : at(p.bias);
     const bool accumulate = p.accumulate == Accumulate::kYes;
     const std::byte* const x = round_input<Multiplied>(stream, input);
-    if constexpr (kInBlocks<Format>) {
+    if constexpr (kExpanded && !kIsPacked<Format>) {
       using Few = FewRows<Format>;
       if (n <= Few::kMostRows)
         return launch_(
@@ -138,13 +167,12 @@ class BlockOps : public Ops {
     MatrixProduct product{
         x,      p.w.payload(), Multiplied::kDType, n, m, k, at(p.y) + p.first_column,
         stride, accumulate};
-    if constexpr (kInBlocks<Format>) {
+    if constexpr (kExpanded) {
       product.w = input.slice;
       for (std::int64_t first = 0; first < m; first += input.slice_rows) {
         product.m = std::min(input.slice_rows, m - first);
         product.y = at(p.y) + p.first_column + first;
-        launch_(stream, Dequantize<Format>{p.w.slice(first, product.m).payload(), k, input.slice},
-                row_grid(product.m, k));
+        expand<Format>(stream, p.w, first, product.m, input.slice);
         multiply(stream, product);
       }
     } else {
@@ -189,11 +217,18 @@ class BlockOps : public Ops {
   }
 
   void do_embed(Stream& stream, WeightView table, ConstTensorView id, TensorView y) override {
-    visit_format(table.format(), [&]<class Format>(Format) {
-      launch_(stream,
-              Embed<Format>{table.payload(), table.rows(), table.columns(), at<std::int32_t>(id),
-                            at(y), fault_},
-              row_grid(id.dim(0), table.columns()));
+    visit_format(MatrixFormats(), table.format(), [&]<class Format>(Format) {
+      if constexpr (kIsPacked<Format>)
+        launch_(
+            stream,
+            EmbedPacked<Format>{packed_rows<Format>(table), table.rows(), at<std::int32_t>(id),
+                                at(y), fault_},
+            row_grid(id.dim(0), ceil_div<std::int64_t>(table.columns(), Format::kGroupColumns)));
+      else
+        launch_(stream,
+                Embed<Format>{table.payload(), table.rows(), table.columns(), at<std::int32_t>(id),
+                              at(y), fault_},
+                row_grid(id.dim(0), table.columns()));
     });
   }
 

@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "kernels/cuda/block.h"
+#include "kernels/weight_view.h"
 
 namespace canopy::cuda {
 
@@ -113,6 +114,74 @@ struct Dequantize {
     block.step([&](int t) {
       for (std::int64_t k = t; k < columns; k += block.threads())
         store_float<format::F16>(to, k, weight_at<Format>(from, k));
+    });
+  }
+};
+
+/// The rows of a packed matrix.
+template <class Format>
+struct PackedRows {
+  const std::byte* payload;
+  const RowOffset* offsets;
+  std::int64_t columns;
+
+  CANOPY_KERNEL StoredRow operator[](std::int64_t row) const {
+    return {payload + std::size_t{offsets[row] - offsets[0]} * kPackedAlignment,
+            std::size_t{offsets[row + 1] - offsets[row]} * kPackedAlignment, columns};
+  }
+  /// Calls take(k, weight) for the weights of a row that are thread t's of so many.
+  template <class Take>
+  CANOPY_KERNEL void of_thread(std::int64_t row, int t, int threads, const Take& take) const {
+    const StoredRow from = (*this)[row];
+    const std::int64_t groups = ceil_div<std::int64_t>(columns, Format::kGroupColumns);
+    typename Format::Plain::Element weights[Format::kGroupColumns];
+    for (std::int64_t group = t; group < groups; group += threads) {
+      Format::decode_group(from, group, weights);
+      const std::int64_t first = group * Format::kGroupColumns;
+      for (int i = 0; i < Format::kGroupColumns && first + i < columns; ++i)
+        take(first + i, weights[i]);
+    }
+  }
+};
+
+/// Rows [first, first + blocks) of a packed matrix in its plain format. One block per row.
+template <class Format>
+struct UnpackRows {
+  PackedRows<Format> rows;
+  std::int64_t first;
+  typename Format::Plain::Element* out;
+
+  template <class Block>
+  CANOPY_KERNEL void operator()(Block& block) const {
+    auto* const to = out + block.index() * rows.columns;
+    block.step([&](int t) {
+      rows.of_thread(first + block.index(), t, block.threads(),
+                     [&](std::int64_t k, auto weight) { to[k] = weight; });
+    });
+  }
+};
+
+/// Ops::embed from a packed table. One block per id.
+template <class Format>
+struct EmbedPacked {
+  PackedRows<Format> table;
+  std::int64_t vocab;
+  const std::int32_t* id;
+  float* y;
+  Fault* fault;
+
+  template <class Block>
+  CANOPY_KERNEL void operator()(Block& block) const {
+    const std::int32_t row = id[block.index()];
+    float* const to = y + block.index() * table.columns;
+    block.step([&](int t) {
+      if (row < 0 || row >= vocab) {
+        if (t == 0) report(fault, Fault::kTokenId, row, vocab);
+        return;
+      }
+      table.of_thread(row, t, block.threads(), [&](std::int64_t k, auto weight) {
+        to[k] = Format::Plain::decode(reinterpret_cast<const std::byte*>(&weight), 0);
+      });
     });
   }
 };
