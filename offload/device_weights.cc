@@ -17,8 +17,7 @@ std::size_t aligned(std::size_t bytes) {
 
 /// The table in pieces of so many bytes, or of a row.
 std::vector<TensorEntry> slices(const TensorEntry& table, std::size_t bytes) {
-  const std::size_t row = row_bytes(table.dtype, table.shape[1]);
-  const auto rows = static_cast<std::int64_t>(std::max<std::size_t>(1, bytes / row));
+  const auto rows = static_cast<std::int64_t>(std::max<std::size_t>(1, bytes / longest_row(table)));
   std::vector<TensorEntry> pieces;
   for (std::int64_t first = 0; first < table.shape[0]; first += rows)
     pieces.push_back(rows_of(table, first, std::min(rows, table.shape[0] - first)));
@@ -53,7 +52,7 @@ class Loader {
     read_all(pump_, read, half.slab.data(), progress);
     for (std::size_t i = 0; i < load.tensors.size(); ++i)
       device_.upload(*stream_, memory + load.at[i],
-                     {half.slab.data() + read.slab_at[i], matrix_bytes(*load.tensors[i])});
+                     {half.slab.data() + read.slab_at[i], load.tensors[i]->bytes});
     stream_->record(*half.copied);
   }
   void finish() { stream_->synchronize(); }
@@ -85,7 +84,7 @@ std::size_t DeviceWeights::bytes_needed(const SweepLayout& sweep, const Residenc
   std::size_t bytes = vector_bytes(sweep.units);
   for (std::size_t i = 0; i < sweep.units.size(); ++i)
     if (residency.unit[i] == Tier::kDevice) bytes += sweep.units[i].slot.bytes;
-  return bytes + (residency.table == Tier::kDevice ? aligned(matrix_bytes(sweep.embedding)) : 0);
+  return bytes + (residency.table == Tier::kDevice ? device_bytes(sweep.embedding) : 0);
 }
 
 DeviceWeights::DeviceWeights(Device& device, const SweepLayout& sweep, const Residency& residency,
@@ -111,16 +110,17 @@ DeviceWeights::DeviceWeights(Device& device, const SweepLayout& sweep, const Res
     add(std::move(load));
     end += slot.bytes;
   }
+  std::byte* const table_at = memory_.data() + end;
   std::vector<TensorEntry> pieces;
   if (residency.table == Tier::kDevice) {
     const TensorEntry& whole = sweep.embedding;
-    table_ = matrix_at(memory_.data() + end, whole);
+    table_ = matrix_on_device(table_at, whole);
     pieces = slices(whole, slab_bytes);  // a staging slab is planned to hold a unit
     for (const TensorEntry& piece : pieces) {
       add({{&piece}, {end}});
-      end += matrix_bytes(piece);
+      end += piece.bytes;
     }
-    end = aligned(end);
+    end += device_bytes(whole) - whole.bytes;
   }
 
   const std::uint64_t all = memory_.bytes();
@@ -130,7 +130,7 @@ DeviceWeights::DeviceWeights(Device& device, const SweepLayout& sweep, const Res
     Loader loader(device, pump, slab_bytes, loading.notes);
     for (const Load& load : loads) {
       loader.run(load, memory_.data(), [&](std::size_t read) { check_in(done + read); });
-      for (const TensorEntry* tensor : load.tensors) done += matrix_bytes(*tensor);
+      for (const TensorEntry* tensor : load.tensors) done += tensor->bytes;
     }
     loader.finish();
   }
@@ -146,6 +146,15 @@ DeviceWeights::DeviceWeights(Device& device, const SweepLayout& sweep, const Res
       units_[i].*vector.field = ConstTensorView(memory_.data() + end, DType::kF32, {from.dim(0)});
       end += aligned(from.bytes());
     }
+  for (std::size_t i = 0, at = 0; i < units.size(); ++i) {
+    if (residency.unit[i] != Tier::kDevice) continue;
+    for (std::size_t m = 0; m < units[i].matrices.size(); ++m)
+      upload_row_offsets(device, *stream, memory_.data() + at + units[i].slot.at[m],
+                         units[i].matrices[m].tensor);
+    at += units[i].slot.bytes;
+  }
+  if (residency.table == Tier::kDevice)
+    upload_row_offsets(device, *stream, table_at, sweep.embedding);
   stream->synchronize();
   check_in(all);
 }

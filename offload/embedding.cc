@@ -19,7 +19,7 @@ void check_ids(std::span<const TokenId> ids, std::int64_t vocab) {
 
 /// The most that the aligned reads of a batch of rows can take.
 std::size_t staging_bytes(const TensorEntry& table) {
-  const std::size_t row = row_bytes(table.dtype, table.shape[1]);
+  const std::size_t row = longest_row(table);
   return EmbeddingUpload::kBatch * ((row + kReadAlignment - 1) / kReadAlignment + 1) *
          kReadAlignment;
 }
@@ -70,12 +70,11 @@ std::size_t EmbeddingUpload::bytes_needed(const TensorEntry& table) {
   return kBatch * row_bytes(DType::kF32, table.shape[1]);
 }
 
-void EmbeddingUpload::operator()(std::span<const std::byte* const> rows, Stream& compute,
-                                 TensorView out) {
+void EmbeddingUpload::operator()(std::span<const StoredRow> rows, Stream& compute, TensorView out) {
   copied_->wait();  // the batch before has left rows_
   auto* const values = reinterpret_cast<float*>(rows_.data());
   for (std::size_t i = 0; i < rows.size(); ++i)
-    dequantize_row(dtype_, rows[i], {values + i * columns_, columns_});
+    row_as_f32(dtype_, rows[i], {values + i * columns_, columns_});
   device_.upload(compute, out.data(), rows_.bytes().first(rows.size() * columns_ * sizeof(float)));
   compute.record(*copied_);
 }
@@ -87,8 +86,8 @@ void HostEmbedding::operator()(std::span<const TokenId> ids, Stream& compute, Te
   check_ids(ids, table_.rows());
   in_batches(ids, out, EmbeddingUpload::kBatch,
              [&](std::span<const TokenId> batch, const TensorView& to) {
-               std::vector<const std::byte*> rows;
-               for (const TokenId id : batch) rows.push_back(table_.slice(id, 1).payload());
+               std::vector<StoredRow> rows;
+               for (const TokenId id : batch) rows.push_back(table_.row(id));
                upload_(rows, compute, to);
              });
 }
@@ -108,18 +107,19 @@ std::size_t EmbeddingReader::bytes_needed(const TensorEntry& table) {
 
 void EmbeddingReader::operator()(std::span<const TokenId> ids, Stream& compute, TensorView out) {
   check_ids(ids, table_.shape[0]);
-  in_batches(ids, out, EmbeddingUpload::kBatch,
-             [&](std::span<const TokenId> batch, const TensorView& to) {
-               std::vector<TensorEntry> entries;
-               for (const TokenId id : batch) entries.push_back(canopy::rows_of(table_, id, 1));
-               std::vector<const TensorEntry*> wanted;
-               for (const TensorEntry& entry : entries) wanted.push_back(&entry);
-               const ReadLayout layout = lay_out(wanted, kReadAlignment);
-               read_all(pump_, layout, staging_.data(), [](std::size_t) {});
-               std::vector<const std::byte*> rows;
-               for (const std::size_t at : layout.slab_at) rows.push_back(staging_.data() + at);
-               upload_(rows, compute, to);
-             });
+  in_batches(
+      ids, out, EmbeddingUpload::kBatch, [&](std::span<const TokenId> batch, const TensorView& to) {
+        std::vector<TensorEntry> entries;
+        for (const TokenId id : batch) entries.push_back(canopy::rows_of(table_, id, 1));
+        std::vector<const TensorEntry*> wanted;
+        for (const TensorEntry& entry : entries) wanted.push_back(&entry);
+        const ReadLayout layout = lay_out(wanted, kReadAlignment);
+        read_all(pump_, layout, staging_.data(), [](std::size_t) {});
+        std::vector<StoredRow> rows;
+        for (std::size_t i = 0; i < entries.size(); ++i)
+          rows.push_back({staging_.data() + layout.slab_at[i], entries[i].bytes, table_.shape[1]});
+        upload_(rows, compute, to);
+      });
 }
 
 }  // namespace canopy

@@ -43,7 +43,7 @@ class EmbeddingUpload {
 
   static constexpr std::size_t kBatch = 64;  // rows: as many reads as keep a disk busy
   /// rows[i] is the row, as the table has it, that becomes row i of out [n, dim] f32; n <= kBatch.
-  void operator()(std::span<const std::byte* const> rows, Stream& compute, TensorView out);
+  void operator()(std::span<const StoredRow> rows, Stream& compute, TensorView out);
 
   std::size_t held_bytes() const { return rows_.size(); }
   static std::size_t bytes_needed(const TensorEntry& table);  // what held_bytes() will be

@@ -20,7 +20,8 @@ const TensorEntry& entry(const Checkpoint& checkpoint, const ModelTensor& tensor
   if (found->shape != shape)
     throw Error("tensor " + name + " has shape " + to_string(found->shape) +
                 ", but the model's config asks for " + to_string(shape));
-  const std::size_t bytes = tensor_bytes(found->dtype, shape);
+  const std::uint64_t bytes = is_packed(found->dtype) ? rows_of(*found, 0, shape[0]).bytes
+                                                      : tensor_bytes(found->dtype, shape);
   if (bytes != found->bytes)
     throw Error("tensor " + name + " has " + std::to_string(found->bytes) +
                 " bytes, but its shape " + to_string(shape) + " of " + canopy::name(found->dtype) +
@@ -82,8 +83,7 @@ void place(UnitLayout& unit) {
   for (const auto& [field, tensor] : unit.matrices) {
     tensors.push_back(&tensor);
     unit.slot.at.push_back(unit.slot.bytes);
-    unit.slot.bytes +=
-        (matrix_bytes(tensor) + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment;
+    unit.slot.bytes += device_bytes(tensor);
   }
   unit.read = lay_out(tensors, kReadAlignment);
 }
@@ -108,8 +108,8 @@ void append_head(const Checkpoint& checkpoint, std::vector<UnitLayout>& units) {
   const TensorEntry& norm = entry(checkpoint, {&spec_of(TensorRole::kFinalNorm)});
   std::size_t most_bytes = 0;
   for (const UnitLayout& unit : units) most_bytes = std::max(most_bytes, unit.read.slab_bytes);
-  const auto most_rows = static_cast<std::int64_t>(std::max<std::size_t>(
-      1, most_bytes / std::max<std::size_t>(1, row_bytes(head.dtype, c.dim))));
+  const auto most_rows = static_cast<std::int64_t>(
+      std::max<std::size_t>(1, most_bytes / std::max<std::size_t>(1, longest_row(head))));
   // In blocks of rows, so that each slice's columns of the logits begin at a multiple of 512 bytes:
   // products on a GPU are slower at any other. A head of tiny units is cut anywhere.
   const std::int64_t block = most_rows >= kHeadBlock ? kHeadBlock : 1;
@@ -146,15 +146,6 @@ SweepLayout lay_out_sweep(const Checkpoint& checkpoint) {
   });
 }
 
-TensorEntry rows_of(const TensorEntry& matrix, std::int64_t first, std::int64_t rows) {
-  TensorEntry part = matrix;
-  const std::size_t row = row_bytes(matrix.dtype, matrix.shape[1]);
-  part.offset += static_cast<std::uint64_t>(first) * row;
-  part.bytes = static_cast<std::uint64_t>(rows) * row;
-  part.shape[0] = rows;
-  return part;
-}
-
 std::string describe(const Unit& unit) {
   switch (unit.part) {
     case Part::kAttention:
@@ -168,15 +159,52 @@ std::string describe(const Unit& unit) {
          std::to_string(unit.first_row + unit.rows - 1);
 }
 
-std::size_t matrix_bytes(const TensorEntry& matrix) { return matrix_at(nullptr, matrix).bytes(); }
+namespace {
+
+std::size_t aligned(std::size_t bytes) {
+  return (bytes + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment;
+}
+std::size_t offset_bytes(std::int64_t rows) {
+  return static_cast<std::size_t>(rows + 1) * sizeof(RowOffset);
+}
+
+}  // namespace
 
 WeightView matrix_at(const std::byte* data, const TensorEntry& matrix) {
+  if (is_packed(matrix.dtype))
+    return {{data, matrix.bytes},
+            matrix.row_offsets.get(),
+            matrix.dtype,
+            matrix.shape[0],
+            matrix.shape[1]};
   return {data, matrix.dtype, matrix.shape[0], matrix.shape[1]};
+}
+
+std::size_t device_bytes(const TensorEntry& matrix) {
+  return aligned(matrix.bytes) +
+         (is_packed(matrix.dtype) ? aligned(offset_bytes(matrix.shape[0])) : 0);
+}
+
+WeightView matrix_on_device(const std::byte* data, const TensorEntry& matrix) {
+  if (!is_packed(matrix.dtype)) return matrix_at(data, matrix);
+  return {{data, matrix.bytes},
+          reinterpret_cast<const RowOffset*>(data + aligned(matrix.bytes)),
+          matrix.dtype,
+          matrix.shape[0],
+          matrix.shape[1]};
+}
+
+void upload_row_offsets(Device& device, Stream& copy, std::byte* to, const TensorEntry& matrix) {
+  if (is_packed(matrix.dtype))
+    device.upload(copy, to + aligned(matrix.bytes),
+                  {reinterpret_cast<const std::byte*>(matrix.row_offsets.get()),
+                   offset_bytes(matrix.shape[0])});
 }
 
 void place_matrices(const UnitLayout& unit, const std::byte* slot, UnitWeights& weights) {
   for (std::size_t i = 0; i < unit.matrices.size(); ++i)
-    weights.*unit.matrices[i].field = matrix_at(slot + unit.slot.at[i], unit.matrices[i].tensor);
+    weights.*unit.matrices[i].field =
+        matrix_on_device(slot + unit.slot.at[i], unit.matrices[i].tensor);
 }
 
 }  // namespace canopy

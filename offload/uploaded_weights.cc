@@ -247,8 +247,9 @@ void UploadedWeights::Impl::copy_unit(std::size_t unit, const UnitWeights& from,
   const UnitLayout& layout = sweep.units[unit];
   for (std::size_t i = 0; i < layout.matrices.size(); ++i) {
     const WeightView matrix = from.*layout.matrices[i].field;
-    device.upload(*copy, ring.data() + slot.at.begin + layout.slot.at[i],
-                  {matrix.payload(), matrix.bytes()});
+    std::byte* const to = ring.data() + slot.at.begin + layout.slot.at[i];
+    device.upload(*copy, to, {matrix.payload(), matrix.bytes()});
+    upload_row_offsets(device, *copy, to, layout.matrices[i].tensor);
   }
   copy->record(*slot.events->arrived);
 }

@@ -34,6 +34,32 @@ std::uint64_t tensor_bytes(DType dtype, const std::vector<std::int64_t>& shape) 
   return bytes;
 }
 
+TensorEntry rows_of(const TensorEntry& matrix, std::int64_t first, std::int64_t rows) {
+  TensorEntry part = matrix;
+  part.shape[0] = rows;
+  part.checksum.reset();
+  if (is_packed(matrix.dtype)) {
+    const RowOffset* const from = matrix.row_offsets.get() + first;
+    part.offset += std::uint64_t{from[0] - matrix.row_offsets.get()[0]} * kPackedAlignment;
+    part.bytes = std::uint64_t{from[rows] - from[0]} * kPackedAlignment;
+    part.row_offsets = {matrix.row_offsets, from};
+  } else {
+    const std::uint64_t row = row_bytes(matrix.dtype, matrix.shape[1]);
+    part.offset += static_cast<std::uint64_t>(first) * row;
+    part.bytes = static_cast<std::uint64_t>(rows) * row;
+  }
+  return part;
+}
+
+std::size_t longest_row(const TensorEntry& matrix) {
+  if (!is_packed(matrix.dtype)) return row_bytes(matrix.dtype, matrix.shape[1]);
+  const RowOffset* const offsets = matrix.row_offsets.get();
+  RowOffset longest = 0;
+  for (std::int64_t row = 0; row < matrix.shape[0]; ++row)
+    longest = std::max(longest, offsets[row + 1] - offsets[row]);
+  return std::size_t{longest} * kPackedAlignment;
+}
+
 void require_disjoint(std::vector<TensorEntry>& tensors) {
   std::set<std::string_view> names;
   for (const TensorEntry& tensor : tensors)

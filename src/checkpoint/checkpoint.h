@@ -1,6 +1,8 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -8,6 +10,7 @@
 
 #include "src/base/dtype.h"
 #include "src/base/metadata.h"
+#include "src/base/packed_format.h"
 #include "src/checkpoint/model_config.h"
 
 namespace canopy {
@@ -23,11 +26,19 @@ struct TensorEntry {
   int file = 0;              // index into Checkpoint::files()
   std::uint64_t offset = 0;  // bytes from the start of the file
   std::uint64_t bytes = 0;
+  /// Of a packed matrix: where its rows lie, checked against `bytes`; the first is at `offset`.
+  std::shared_ptr<const RowOffset> row_offsets = {};
+  /// XXH3 (64 bits) of the values in their plain format, row by row, where a packed file tells.
+  std::optional<std::uint64_t> checksum = {};
 };
 
 /// Bytes of a tensor. Throws Error if they overflow 63 bits or a row is not whole blocks.
 std::uint64_t tensor_bytes(DType dtype, const std::vector<std::int64_t>& shape);
 std::string to_string(const std::vector<std::int64_t>& shape);  // "[49152, 576]"
+/// Rows [first, first + rows) of a matrix, as a tensor of its own: one extent of the same file.
+TensorEntry rows_of(const TensorEntry& matrix, std::int64_t first, std::int64_t rows);
+/// Bytes of a matrix's longest row.
+std::size_t longest_row(const TensorEntry& matrix);
 
 /// The index of a model on disk: a Hugging Face directory (one or many safetensors shards) or a
 /// GGUF file. Holds no weights and no open descriptor. open() checks every name, shape, dtype and

@@ -1,6 +1,6 @@
 // The safetensors container: 8 bytes of header length, a JSON header
 // {"name": {"dtype": "BF16", "shape": [..], "data_offsets": [begin, end]}, ...}, then the data,
-// which the tensors must fill without gap or overlap.
+// which the tensors must fill without gap or overlap. What a packed file adds: packed_tensors.h.
 #include <algorithm>
 #include <cstring>
 #include <limits>
@@ -13,6 +13,7 @@
 #include "src/base/utf8.h"
 #include "src/base/weight_format.h"
 #include "src/checkpoint/header_reader.h"
+#include "src/checkpoint/packed_tensors.h"
 #include "src/checkpoint/readers.h"
 
 namespace canopy {
@@ -29,6 +30,8 @@ constexpr std::size_t kMostAxes = 8;
 DType parse_dtype(const std::string& name) {
   for (const WeightFormat& format : kWeightFormats)
     if (format.safetensors_name != nullptr && format.safetensors_name == name) return format.dtype;
+  for (const DType part_of_packed : {DType::kU8, DType::kU32})
+    if (name == canopy::name(part_of_packed)) return part_of_packed;
   throw Error("dtype " + in_quotes(name) +
               " is not supported; safetensors weights may be BF16, F16 or F32");
 }
@@ -38,6 +41,7 @@ DType parse_dtype(const std::string& name) {
 class HeaderEvents final : public json::json_sax_t {
  public:
   std::vector<TensorEntry> take() && { return std::move(tensors_); }
+  const std::optional<std::string>& descriptions() const { return descriptions_; }
 
   bool start_object(std::size_t) override {
     if (depth_ == 0) {
@@ -67,7 +71,10 @@ class HeaderEvents final : public json::json_sax_t {
     return true;
   }
   bool string(std::string& text) override {
-    if (depth_ == 2 && !in_array_ && in_metadata()) return true;
+    if (depth_ == 2 && !in_array_ && in_metadata()) {
+      if (field_ == packed::kDescriptions) descriptions_ = std::move(text);
+      return true;
+    }
     if (depth_ != 2 || in_array_ || field_ != "dtype") fail("an unexpected string");
     in_context(where(), [&] { tensor_.dtype = parse_dtype(text); });
     return true;
@@ -140,6 +147,7 @@ class HeaderEvents final : public json::json_sax_t {
   int offsets_ = 0;
   TensorEntry tensor_{};
   std::vector<TensorEntry> tensors_;
+  std::optional<std::string> descriptions_;
 };
 
 /// Offsets in the result count from the start of the file.
@@ -173,7 +181,7 @@ std::vector<TensorEntry> read_header(const std::filesystem::path& file, int file
           ": the header describes " + std::to_string(end) + " bytes, the file has " +
           std::to_string(reader.file_bytes()) +
           (tensors.empty() ? "" : "; the last tensor is " + in_quotes(tensors.back().name)));
-    return tensors;
+    return with_packed_tensors(std::move(tensors), events.descriptions(), file);
   });
 }
 
