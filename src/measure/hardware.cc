@@ -137,7 +137,11 @@ class Measurement {
     std::vector<Seconds> times;
     for (int i = 0; i < kRounds; ++i) {
       const auto start = Clock::now();
-      m_.verifier->verify(root_only(0), logits, kSampling, {.seed = 1}, *m_.compute);
+      try {
+        m_.verifier->verify(root_only(0), logits, kSampling, {.seed = 1}, *m_.compute);
+      } catch (const NotFinite&) {
+        forward(1, 0, Finite::kFindOut);
+      }
       times.push_back(since(start));
     }
     profile.verify = median(times);
@@ -162,7 +166,9 @@ class Measurement {
     kv.commit(counting(0, static_cast<std::size_t>(text)), *m_.compute);
   }
 
-  ConstTensorView forward(int rows, int text) {
+  enum class Finite : bool { kAssume, kFindOut };
+  /// kFindOut: throws Error naming the layer whose values are not finite.
+  ConstTensorView forward(int rows, int text, Finite finite = Finite::kAssume) {
     std::vector<TokenId> tokens(static_cast<std::size_t>(rows));
     std::vector<std::int32_t> position(tokens.size()), all(tokens.size());
     for (int i = 0; i < rows; ++i) {
@@ -174,6 +180,7 @@ class Measurement {
     KvCache& kv = *m_.caches.front();
     pretend(kv, text);
     const SequenceRows part{{tokens, position, {}, 0, all}, &kv, 0};
+    if (finite == Finite::kFindOut) m_.refuse_not_finite({&part, 1}, stop_);
     const ConstTensorView logits = m_.target->forward({&part, 1}, *m_.compute, stop_);
     m_.compute->synchronize();
     return logits;
