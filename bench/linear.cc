@@ -25,6 +25,7 @@
 #include "src/base/error.h"
 #include "src/base/half.h"
 #include "src/base/weight_format.h"
+#include "src/convert/pack_row.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace canopy::HWY_NAMESPACE {
@@ -189,29 +190,53 @@ struct Setup {
   std::int64_t k, m;
   Buffer weights;  // several matrices, together larger than any cache
   Buffer x, y;
+  std::vector<WeightView> matrices = {};  // in there
+  std::vector<RowOffset> offsets = {};    // of the rows of each, if they are packed
 };
 
-/// One call per matrix index in [first, first + calls), each with another matrix.
-void run(Setup& s, DType dtype, std::int64_t n, std::size_t first, std::size_t calls) {
+void place_matrices(Setup& s, DType dtype) {
+  fill(s.weights, dtype);
   const std::size_t matrix = row_bytes(dtype, s.k) * static_cast<std::size_t>(s.m);
-  const std::size_t copies = s.weights.bytes() / matrix;
+  for (std::size_t at = 0; at + matrix <= s.weights.bytes(); at += matrix)
+    s.matrices.emplace_back(s.weights.data() + at, dtype, s.m, s.k);
+}
+
+/// Copies of one matrix of normal values.
+void place_packed(Setup& s) {
+  std::mt19937 random(1);
+  std::normal_distribution<float> normal(0, 0.02f);
+  std::vector<std::uint16_t> row(static_cast<std::size_t>(s.k));
+  std::vector<std::byte> packed;
+  s.offsets = {0};
+  for (std::int64_t i = 0; i < s.m; ++i) {
+    for (std::uint16_t& bits : row) bits = bf16_from_f32(normal(random));
+    if (!pack_row(format::PackedBF16(), row, packed)) throw Error("a row cannot be packed");
+    s.offsets.push_back(static_cast<RowOffset>(packed.size() / kPackedAlignment));
+  }
+  for (std::size_t at = 0; at + packed.size() <= s.weights.bytes(); at += packed.size()) {
+    std::memcpy(s.weights.data() + at, packed.data(), packed.size());
+    s.matrices.emplace_back(std::span(s.weights.data() + at, packed.size()), s.offsets.data(),
+                            DType::kPackedBF16, s.m, s.k);
+  }
+}
+
+/// One call per matrix index in [first, first + calls), each with another matrix.
+void run(Setup& s, std::int64_t n, std::size_t first, std::size_t calls) {
   for (std::size_t i = first; i < first + calls; ++i) {
-    const Projection p{{s.weights.data() + i % copies * matrix, dtype, s.m, s.k},
-                       {},
-                       {s.y.data(), DType::kF32, {n, s.m}}};
+    const Projection p{s.matrices[i % s.matrices.size()], {}, {s.y.data(), DType::kF32, {n, s.m}}};
     s.device.ops().linear(s.stream, {s.x.data(), DType::kF32, {n, s.k}}, {&p, 1});
   }
   s.stream.synchronize();
 }
 
-void expect_right(Setup& s, DType dtype) {
-  run(s, dtype, 2, 0, 1);
+void expect_right(Setup& s) {
+  const WeightView& w = s.matrices.front();
+  run(s, 2, 0, 1);
   const auto* x = reinterpret_cast<const float*>(s.x.data());
   const auto* y = reinterpret_cast<const float*>(s.y.data());
   std::vector<float> row(static_cast<std::size_t>(s.k));
   for (const std::int64_t j : {std::int64_t{0}, s.m / 2, s.m - 1}) {
-    dequantize_row(dtype, s.weights.data() + row_bytes(dtype, s.k) * static_cast<std::size_t>(j),
-                   row);
+    row_as_f32(w.format(), w.row(j), row);
     double sum = 0, absolute = 0;
     for (std::size_t i = 0; i < row.size(); ++i) {
       const double term = static_cast<double>(row[i]) * static_cast<double>(x[i]);
@@ -219,7 +244,7 @@ void expect_right(Setup& s, DType dtype) {
     }
     if (!(std::abs(static_cast<double>(y[j]) - sum) <=
           (static_cast<double>(s.k) + 7) * 0x1p-24 * absolute))
-      throw Error(std::string("linear is wrong for ") + name(dtype) + "; not timed");
+      throw Error(std::string("linear is wrong for ") + name(w.format()) + "; not timed");
   }
 }
 
@@ -228,18 +253,19 @@ double middle(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-void measure(Setup& s, DType dtype, std::int64_t n, int rounds, bool as_json) {
+void measure(Setup& s, std::int64_t n, int rounds, bool as_json) {
+  const DType dtype = s.matrices.front().format();
   const double flops = 2.0 * static_cast<double>(n * s.k * s.m);
-  const double bytes = static_cast<double>(row_bytes(dtype, s.k)) * static_cast<double>(s.m);
+  const auto bytes = static_cast<double>(s.matrices.front().bytes());
   std::size_t next = 0;
-  run(s, dtype, n, next++, 1);
-  const double once = s.watch.seconds_of([&] { run(s, dtype, n, next++, 1); });
+  run(s, n, next++, 1);
+  const double once = s.watch.seconds_of([&] { run(s, n, next++, 1); });
   const auto calls = static_cast<std::size_t>(std::clamp(0.03 / once, 1.0, 64.0));
   std::vector<double> took, of_peak, of_l1, of_ram;
   for (int round = 0; round < rounds; ++round) {
     const double peak = fma_peak(s.watch), l1 = l1_peak(s.watch);
     const double ram = read_bandwidth(s.watch, s.weights);
-    took.push_back(s.watch.seconds_of([&] { run(s, dtype, n, next, calls); }) /
+    took.push_back(s.watch.seconds_of([&] { run(s, n, next, calls); }) /
                    static_cast<double>(calls));
     next += calls;
     of_peak.push_back(flops / took.back() / peak);
@@ -296,8 +322,8 @@ int run_all(int argc, char** argv) {
                                                     "1 2 4 8 16 64 128 256"),
       "rows of x")("dtype",
                    po::value(&types)->multitoken()->default_value(
-                       {"BF16", "F16", "Q8_0", "Q4_0", "Q4_1", "Q4_K", "Q6_K"},
-                       "BF16 F16 Q8_0 Q4_0 Q4_1 Q4_K Q6_K"),
+                       {"BF16", "packed", "F16", "Q8_0", "Q4_0", "Q4_1", "Q4_K", "Q6_K"},
+                       "BF16 packed F16 Q8_0 Q4_0 Q4_1 Q4_K Q6_K"),
                    "weight types")("k", po::value(&k)->default_value(4096), "columns of w")(
       "m", po::value(&m)->default_value(4096), "rows of w")(
       "threads",
@@ -329,13 +355,16 @@ int run_all(int argc, char** argv) {
     std::cout << device->name() << "; w " << m << " x " << k << "; FMA peak "
               << fma_peak(s.watch) / 1e9 << " GFLOP/s, fed from L1 " << l1_peak(s.watch) / 1e9
               << " GFLOP/s" << std::endl;
-  for (const WeightFormat& format : kWeightFormats) {
-    const DType dtype = format.dtype;
-    if (std::find(types.begin(), types.end(), format.name) == types.end()) continue;
-    fill(s.weights, dtype);
-    expect_right(s, dtype);
-    for (const std::int64_t n : rows) measure(s, dtype, n, rounds, given.count("json") != 0);
-  }
+  const auto measure_type = [&](const char* type, const auto& place) {
+    if (std::find(types.begin(), types.end(), type) == types.end()) return;
+    s.matrices.clear();
+    place();
+    expect_right(s);
+    for (const std::int64_t n : rows) measure(s, n, rounds, given.count("json") != 0);
+  };
+  for (const WeightFormat& format : kWeightFormats)
+    measure_type(format.name, [&] { place_matrices(s, format.dtype); });
+  measure_type("packed", [&] { place_packed(s); });
   return 0;
 }
 
