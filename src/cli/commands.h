@@ -19,9 +19,11 @@ int run_doctor(const std::vector<std::string>& words);
 int run_generate(const std::vector<std::string>& words);
 int run_inflate(const std::vector<std::string>& words);
 int run_inspect(const std::vector<std::string>& words);
+int run_pack(const std::vector<std::string>& words);
 int run_perplexity(const std::vector<std::string>& words);
 int run_plan(const std::vector<std::string>& words);
 int run_quantize(const std::vector<std::string>& words);
 int run_tokenize(const std::vector<std::string>& words);
+int run_unpack(const std::vector<std::string>& words);
 
 }  // namespace canopy::cli

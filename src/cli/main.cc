@@ -22,10 +22,12 @@ constexpr Command kCommands[] = {
     {"generate", "continue a prompt", run_generate},
     {"inflate", "write a function-preserving enlargement of a small model", run_inflate},
     {"inspect", "show what a model is and what running it takes", run_inspect},
+    {"pack", "write a model in fewer bytes, which hold the same weights", run_pack},
     {"perplexity", "score a text", run_perplexity},
     {"plan", "show what generate would do with a budget, and why", run_plan},
     {"quantize", "write a GGUF of 4 or 8 bits, a draft for its own original", run_quantize},
     {"tokenize", "turn text into token ids", run_tokenize},
+    {"unpack", "write a packed model as it was, bit for bit", run_unpack},
 };
 constexpr CommandGroup kCanopy{
     "", "Exact inference of language models far larger than memory.", kCommands,

@@ -111,7 +111,22 @@ constexpr std::array kCopied{"tokenizer.json",
                              "chat_template.json",
                              "generation_config.json"};
 
+void copy_files(const Checkpoint& source, const fs::path& directory) {
+  for (const char* name : kCopied)
+    if (fs::exists(source.root() / name))
+      write_text_file(directory / name,
+                      read_file(source.root() / name, kMostTokenizerBytes, FileKind::kOfModel));
+}
+
 }  // namespace
+
+void copy_hf_files(const Checkpoint& source, const fs::path& directory) {
+  if (!fs::is_directory(source.root()))
+    return write_hf_files(source, source.config(), std::nullopt, directory);
+  write_text_file(directory / "config.json",
+                  read_file(source.root() / "config.json", kMostConfigBytes, FileKind::kOfModel));
+  copy_files(source, directory);
+}
 
 void write_hf_files(const Checkpoint& source, const ModelConfig& target,
                     const std::optional<InflationLabel>& label, const fs::path& directory) {
@@ -123,13 +138,7 @@ void write_hf_files(const Checkpoint& source, const ModelConfig& target,
                                  {"layers", label->layers},
                                  {"seed", label->seed}};
   write_text_file(directory / "config.json", config.dump(2) + "\n");
-  if (fs::is_directory(source.root())) {
-    for (const char* name : kCopied)
-      if (fs::exists(source.root() / name))
-        write_text_file(directory / name,
-                        read_file(source.root() / name, kMostTokenizerBytes, FileKind::kOfModel));
-    return;
-  }
+  if (fs::is_directory(source.root())) return copy_files(source, directory);
   ordered_json generation = ordered_json::object();
   set_token_ids(source, generation);
   write_text_file(directory / "generation_config.json", generation.dump(2) + "\n");

@@ -25,6 +25,10 @@ void write_hf_files(const Checkpoint& source, const ModelConfig& target,
                     const std::optional<InflationLabel>& label,
                     const std::filesystem::path& directory);
 
+/// The same of a model whose weights change their form alone: a directory's config.json and the
+/// rest are copied as they are. Throws: Error.
+void copy_hf_files(const Checkpoint& source, const std::filesystem::path& directory);
+
 /// A tokenizer of GGUF type "gpt2" (byte-level BPE; pre-tokenizers smollm, llama-bpe, qwen2, gpt-2
 /// and default) as tokenizer.json, tokenizer_config.json and special_tokens_map.json. Writes
 /// nothing if the metadata hold no tokenizer. Throws: Error naming a type that is not supported.

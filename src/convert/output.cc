@@ -107,15 +107,34 @@ void OutputFile::write(std::span<const std::byte> bytes) {
   }
 }
 
-void OutputFile::flush() {
-  std::span<const std::byte> rest = buffer_;
-  while (!rest.empty()) {
-    const ssize_t done = ::write(descriptor_.get(), rest.data(), rest.size());
+void OutputFile::write_at(std::uint64_t at, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t done =
+        pwrite(descriptor_.get(), bytes.data(), bytes.size(), static_cast<off_t>(at));
     if (done < 0 && errno == EINTR) continue;
     if (done < 0) fail("write", errno);
-    rest = rest.subspan(static_cast<std::size_t>(done));
-    flushed_ += static_cast<std::uint64_t>(done);
+    bytes = bytes.subspan(static_cast<std::size_t>(done));
+    at += static_cast<std::uint64_t>(done);
+    flushed_ = std::max(flushed_, at);
   }
+}
+
+void OutputFile::cut(std::uint64_t at) {
+  flush();
+  if (ftruncate(descriptor_.get(), static_cast<off_t>(at)) != 0) fail("cut", errno);
+  flushed_ = at;
+  pushed_ = std::min(pushed_, at);
+}
+
+void OutputFile::finish_with(const std::string& start, std::uint64_t bytes) {
+  flush();
+  write_at(0, std::as_bytes(std::span(start)));
+  expected_ = bytes;
+  finish();
+}
+
+void OutputFile::flush() {
+  write_at(flushed_, buffer_);
   buffer_.clear();
   if (flushed_ >= pushed_ + kWindowBytes) push_to_disk(flushed_);
 }

@@ -48,8 +48,15 @@ class OutputFile {
   /// announced.
   void finish();
 
+  /// Forgets all from byte `at` on, which write() then continues with. Throws: Error.
+  void cut(std::uint64_t at);
+  /// As finish(), of a file whose length was not known: it has so many bytes by now, and `start`
+  /// takes the place of the first of them. Throws: Error.
+  void finish_with(const std::string& start, std::uint64_t bytes);
+
  private:
   void flush();
+  void write_at(std::uint64_t at, std::span<const std::byte> bytes);
   void push_to_disk(std::uint64_t until);
   [[noreturn]] void fail(const char* what, int error) const;
 

@@ -17,7 +17,7 @@ namespace {
 constexpr std::size_t kAlignment = 4096;
 
 std::uint64_t tensor_bytes(const PlannedTensor& tensor) {
-  std::uint64_t bytes = sizeof(std::uint16_t);
+  std::uint64_t bytes = row_bytes(tensor.dtype, 1);
   for (const std::int64_t size : tensor.shape) bytes *= static_cast<std::uint64_t>(size);
   return bytes;
 }
@@ -29,7 +29,8 @@ std::string header_of(std::span<const PlannedTensor> tensors) {
   std::uint64_t at = 0;
   for (const PlannedTensor& tensor : tensors) {
     const std::uint64_t end = at + tensor_bytes(tensor);
-    json[tensor.name] = {{"dtype", "BF16"}, {"shape", tensor.shape}, {"data_offsets", {at, end}}};
+    json[tensor.name] = {
+        {"dtype", name(tensor.dtype)}, {"shape", tensor.shape}, {"data_offsets", {at, end}}};
     at = end;
   }
   std::string text = json.dump();
@@ -92,13 +93,12 @@ void SafetensorsWriter::complete_tensors() {
   }
 }
 
-void SafetensorsWriter::write(std::string_view tensor, std::span<const std::uint16_t> values) {
-  if (tensor_ == tensors_.size() || tensors_[tensor_].name != tensor ||
-      values.size_bytes() > tensor_left_)
+void SafetensorsWriter::write(std::string_view tensor, std::span<const std::byte> bytes) {
+  if (tensor_ == tensors_.size() || tensors_[tensor_].name != tensor || bytes.size() > tensor_left_)
     throw Error("values for " + std::string(tensor) + " come out of order");
-  file_->write(std::as_bytes(values));
-  tensor_left_ -= values.size_bytes();
-  written_bytes_ += values.size_bytes();
+  file_->write(bytes);
+  tensor_left_ -= bytes.size();
+  written_bytes_ += bytes.size();
   complete_tensors();
 }
 

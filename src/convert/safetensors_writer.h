@@ -7,17 +7,19 @@
 #include <string_view>
 #include <vector>
 
+#include "src/base/dtype.h"
 #include "src/convert/output.h"
 
 namespace canopy {
 
-/// A BF16 tensor that will be written.
+/// A tensor that will be written, of a dtype that safetensors files have.
 struct PlannedTensor {
   std::string name;
   std::vector<std::int64_t> shape;
+  DType dtype = DType::kBF16;
 };
 
-/// Streams BF16 tensors, in the order they were announced, into model.safetensors, or into shards
+/// Streams tensors, in the order they were announced, into model.safetensors, or into shards
 /// with model.safetensors.index.json when they exceed `shard_bytes`. The data of each file begins
 /// at a multiple of 4096 bytes. Holds one buffer. One thread.
 class SafetensorsWriter {
@@ -28,8 +30,11 @@ class SafetensorsWriter {
 
   std::uint64_t total_bytes() const { return total_bytes_; }  // of tensors, without headers
   std::uint64_t written_bytes() const { return written_bytes_; }
-  /// The next values of `tensor`, which must be the first unfinished one. Throws: Error.
-  void write(std::string_view tensor, std::span<const std::uint16_t> values);
+  /// The next bytes of `tensor`, which must be the first unfinished one. Throws: Error.
+  void write(std::string_view tensor, std::span<const std::byte> bytes);
+  void write(std::string_view tensor, std::span<const std::uint16_t> values) {
+    write(tensor, std::as_bytes(values));
+  }
   /// Writes the index and syncs. Throws: Error, also if a tensor is incomplete.
   void finish();
 

@@ -46,24 +46,19 @@ std::int64_t WeightRows::rows(const TensorEntry& tensor) {
 
 std::int64_t WeightRows::columns(const TensorEntry& tensor) { return tensor.shape.back(); }
 
-std::int64_t WeightRows::stored_row(const TensorEntry& tensor, std::int64_t row) const {
-  const ModelConfig& config = checkpoint_->config();
-  return config.rope_adjacent_pairs && is_rotated(tensor.name)
-             ? adjacent_pairs_row(row, config.head_dim)
-             : row;
+bool WeightRows::reordered(const TensorEntry& tensor) const {
+  return checkpoint_->config().rope_adjacent_pairs && is_rotated(tensor.name);
 }
 
-std::span<const std::byte> WeightRows::read_stored(const TensorEntry& tensor, std::int64_t row) {
+void WeightRows::read_at(const TensorEntry& tensor, std::uint64_t offset,
+                         std::span<std::byte> into) {
   const auto file = static_cast<std::size_t>(tensor.file);
   const std::string& path = checkpoint_->files().at(file).native();
   int& descriptor = descriptors_[file];
   if (descriptor < 0) descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor < 0) throw Error("cannot open " + path + ": " + std::strerror(errno));
-  bytes_.resize(row_bytes(tensor.dtype, columns(tensor)));
-  const std::uint64_t offset =
-      tensor.offset + static_cast<std::uint64_t>(stored_row(tensor, row)) * bytes_.size();
-  for (std::size_t done = 0; done < bytes_.size();) {
-    const ssize_t got = pread(descriptor, bytes_.data() + done, bytes_.size() - done,
+  for (std::size_t done = 0; done < into.size();) {
+    const ssize_t got = pread(descriptor, into.data() + done, into.size() - done,
                               static_cast<off_t>(offset + done));
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0)
@@ -71,11 +66,33 @@ std::span<const std::byte> WeightRows::read_stored(const TensorEntry& tensor, st
                   (got < 0 ? std::strerror(errno) : "it ends there"));
     done += static_cast<std::size_t>(got);
   }
+}
+
+std::span<const std::byte> WeightRows::read_stored(const TensorEntry& tensor, std::int64_t row) {
+  read_stored(tensor, row, 1, bytes_);
   return bytes_;
 }
 
+void WeightRows::read_stored(const TensorEntry& tensor, std::int64_t first, std::int64_t count,
+                             std::vector<std::byte>& into) {
+  if (tensor.shape.size() == 1) {
+    into.resize(tensor.bytes);
+    return read_at(tensor, tensor.offset, into);
+  }
+  const TensorEntry rows = rows_of(tensor, first, count);
+  into.resize(rows.bytes);
+  if (!reordered(tensor)) return read_at(tensor, rows.offset, into);
+  const std::size_t row = row_bytes(tensor.dtype, columns(tensor));
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int64_t stored = adjacent_pairs_row(first + i, checkpoint_->config().head_dim);
+    read_at(tensor, tensor.offset + static_cast<std::uint64_t>(stored) * row,
+            std::span(into).subspan(static_cast<std::size_t>(i) * row, row));
+  }
+}
+
 void WeightRows::read(const TensorEntry& tensor, std::int64_t row, std::span<float> out) {
-  dequantize_row(tensor.dtype, read_stored(tensor, row).data(), out);
+  const std::span<const std::byte> stored = read_stored(tensor, row);
+  row_as_f32(tensor.dtype, {stored.data(), stored.size(), columns(tensor)}, out);
   for (const float value : out)
     if (!std::isfinite(value))
       throw Error(checkpoint_->root().string() + ": tensor " + tensor.name + ", row " +

@@ -24,9 +24,13 @@ class WeightRows {
   void read(const TensorEntry& tensor, std::int64_t row, std::span<float> out);
   /// The row's bytes as they are stored; valid until the next call. Throws: Error.
   std::span<const std::byte> read_stored(const TensorEntry& tensor, std::int64_t row);
+  /// Those of `count` rows from `first` on, one behind another. Throws: Error.
+  void read_stored(const TensorEntry& tensor, std::int64_t first, std::int64_t count,
+                   std::vector<std::byte>& into);
 
  private:
-  std::int64_t stored_row(const TensorEntry& tensor, std::int64_t row) const;
+  bool reordered(const TensorEntry& tensor) const;
+  void read_at(const TensorEntry& tensor, std::uint64_t offset, std::span<std::byte> into);
 
   const Checkpoint* checkpoint_;
   std::vector<int> descriptors_;

@@ -119,6 +119,7 @@ class Errors(TempDirCase):
     def test_help(self):
         for words in (["--help"], ["generate", "--help"], ["tokenize", "--help"], ["detokenize", "--help"],
                       ["inspect", "--help"], ["perplexity", "--help"], ["inflate", "--help"], ["quantize", "--help"],
+                      ["pack", "--help"], ["unpack", "--help"],
                       ["calibrate", "--help"], ["calibrate", "acceptance", "--help"]):
             result = run(*words)
             self.assertEqual(result.returncode, 0)
@@ -128,7 +129,8 @@ class Errors(TempDirCase):
         missing = self.dir / "nothing.gguf"
         for command in (["inspect", missing], ["calibrate", "acceptance", "-m", missing, "-md", missing], ["generate", "-m", missing, "-p", "x"], ["tokenize", "-m", missing],
                         ["inflate", "-m", missing, "-o", self.dir / "out", "--size", "1G"],
-                        ["quantize", "-m", missing, "-o", self.dir / "out.gguf", "--type", "q4_0"]):
+                        ["quantize", "-m", missing, "-o", self.dir / "out.gguf", "--type", "q4_0"],
+                        ["pack", "-m", missing, "-o", self.dir / "out"], ["unpack", "-m", missing, "-o", self.dir / "out"]):
             self.fails(1, *command, says=[missing])
         self.assertEqual(list(self.dir.iterdir()), [])
 

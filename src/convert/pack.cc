@@ -1,0 +1,291 @@
+#include "src/convert/pack.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "src/base/error.h"
+#include "src/base/utf8.h"
+#include "src/checkpoint/model_tensors.h"
+#include "src/checkpoint/packed_tensors.h"
+#include "src/convert/hf_files.h"
+#include "src/convert/pack_row.h"
+#include "src/convert/packed_file.h"
+#include "src/convert/row_batches.h"
+#include "src/convert/safetensors_writer.h"
+#include "src/convert/weight_rows.h"
+
+namespace canopy {
+
+namespace {
+
+// Config and tokenizer: far below this for any model.
+constexpr std::uint64_t kOtherFiles = std::uint64_t{64} << 20;
+
+/// TensorEntry::checksum of bytes that come a piece at a time.
+class Checksum {
+ public:
+  Checksum() : state_(XXH3_createState()) {
+    require(state_ && XXH3_64bits_reset(state_.get()) == XXH_OK, "no memory for a checksum");
+  }
+  void add(std::span<const std::byte> bytes) {
+    XXH3_64bits_update(state_.get(), bytes.data(), bytes.size());
+  }
+  std::uint64_t value() const { return XXH3_64bits_digest(state_.get()); }
+
+ private:
+  struct Free {
+    void operator()(XXH3_state_t* state) const { XXH3_freeState(state); }
+  };
+  std::unique_ptr<XXH3_state_t, Free> state_;
+};
+
+/// A model's tensors in the order of a sweep: those of a unit one behind another, and before all of
+/// them the norms and biases, which are read once.
+struct SweepOrder {
+  std::vector<const TensorEntry*> vectors;
+  std::vector<std::vector<const TensorEntry*>> units;  // matrices
+
+  explicit SweepOrder(const Checkpoint& model) {
+    std::pair<int, TensorUnit> last{-2, TensorUnit::kEmbedding};
+    for_each_tensor(model.config(), [&](const ModelTensor& tensor) {
+      const TensorEntry* const entry = model.find(tensor.name());
+      require(entry != nullptr, "a checkpoint has the tensors of its config");
+      if (tensor.spec->kind != TensorKind::kMatrix) return vectors.push_back(entry);
+      if (last != std::pair{tensor.layer, tensor.spec->unit}) units.emplace_back();
+      last = {tensor.layer, tensor.spec->unit};
+      units.back().push_back(entry);
+    });
+  }
+  std::vector<const TensorEntry*> all() const {
+    std::vector<const TensorEntry*> entries = vectors;
+    for (const auto& unit : units) entries.insert(entries.end(), unit.begin(), unit.end());
+    return entries;
+  }
+};
+
+std::uint64_t plain_bytes(const TensorEntry& tensor) {
+  const PackedFormat* const packed = find_packed_format(tensor.dtype);
+  return packed == nullptr ? tensor.bytes : tensor_bytes(packed->plain, tensor.shape);
+}
+
+class Packer {
+ public:
+  Packer(const Checkpoint& model, const SweepOrder& order, const std::filesystem::path& path,
+         int threads, const Progress& progress)
+      : rows_(model), threads_(threads), progress_(progress), file_(path, names(order), 0) {
+    for (const TensorEntry* tensor : order.all()) report_.source_bytes += tensor->bytes;
+  }
+
+  PackReport run(const SweepOrder& order) {
+    for (const TensorEntry* vector : order.vectors) write_plain(*vector);
+    for (const auto& unit : order.units) {
+      file_.align();
+      for (const TensorEntry* matrix : unit) {
+        const bool packed = matrix->dtype == DType::kBF16 && write_packed(*matrix);
+        if (!packed) write_plain(*matrix);
+        ++(packed ? report_.packed : report_.plain);
+      }
+    }
+    for (const auto& [name, offsets] : offsets_) {
+      file_.begin(name + std::string(packed::kRowOffsets));
+      file_.write(std::as_bytes(std::span(offsets)));
+      file_.end(DType::kU32, {std::ssize(offsets)});
+    }
+    file_.finish(descriptions_);
+    report_.bytes = file_.bytes();
+    return report_;
+  }
+
+ private:
+  static std::vector<std::string> names(const SweepOrder& order) {
+    std::vector<std::string> names;
+    for (const TensorEntry* tensor : order.all()) names.push_back(tensor->name);
+    return names;
+  }
+
+  void write_plain(const TensorEntry& tensor) {
+    Checksum checksum;
+    file_.begin(tensor.name);
+    const auto take = [&](std::span<const std::byte> stored) {
+      checksum.add(stored);
+      file_.write(stored);
+      advance(stored.size());
+    };
+    if (tensor.shape.size() == 1)
+      take(rows_.read_stored(tensor, 0));
+    else
+      pass_rows(
+          rows_, tensor, 1, [](auto&&...) {},
+          [&](const RowBatch& batch) { return take(batch.stored), true; });
+    file_.end(tensor.dtype, tensor.shape);
+    descriptions_.push_back({tensor.name, {{}, {}, checksum.value()}});
+  }
+
+  /// A row that cannot be packed has no bytes.
+  static void make_rows(std::int64_t columns, std::span<const std::byte> stored, MadeRows& made) {
+    // Rows lie where a batch begins, so at whole elements.
+    const std::span weights(reinterpret_cast<const std::uint16_t*>(stored.data()),
+                            stored.size() / sizeof(std::uint16_t));
+    const auto row = static_cast<std::size_t>(columns);
+    for (std::size_t at = 0; at < weights.size(); at += row) {
+      const std::size_t before = made.bytes.size();
+      pack_row(format::PackedBF16(), weights.subspan(at, row), made.bytes);
+      made.row_bytes.push_back(made.bytes.size() - before);
+    }
+  }
+
+  /// False, and nothing is written, where packing gains nothing.
+  bool write_packed(const TensorEntry& tensor) {
+    const std::int64_t columns = tensor.shape[1], rows = tensor.shape[0];
+    Checksum checksum;
+    std::vector<RowOffset> offsets{0};
+    std::uint64_t bytes = 0;
+    const std::uint64_t index_bytes = static_cast<std::uint64_t>(rows + 1) * sizeof(RowOffset);
+    bool smaller = index_bytes < tensor.bytes;
+    const std::uint64_t done_before = done_;
+    file_.begin(tensor.name + std::string(packed::kPayload));
+    const auto make = [&](std::int64_t, std::int64_t, std::span<const std::byte> stored,
+                          MadeRows& made) { make_rows(columns, stored, made); };
+    const auto take = [&](const RowBatch& batch) {
+      checksum.add(batch.stored);
+      for (const MadeRows& made : batch.made) smaller = smaller && take_rows(made, offsets, bytes);
+      smaller = smaller && bytes + index_bytes < tensor.bytes;
+      advance(batch.stored.size());
+      return smaller;
+    };
+    if (smaller) pass_rows(rows_, tensor, threads_, make, take);
+    if (!smaller) {
+      file_.forget();
+      done_ = done_before;
+      return false;
+    }
+    file_.end(DType::kU8, {static_cast<std::int64_t>(bytes)});
+    descriptions_.push_back(
+        {tensor.name, {format::PackedBF16::kCodec, tensor.shape, checksum.value()}});
+    offsets_.emplace_back(tensor.name, std::move(offsets));
+    return true;
+  }
+
+  /// False if one of the rows could not be packed.
+  bool take_rows(const MadeRows& made, std::vector<RowOffset>& offsets, std::uint64_t& bytes) {
+    for (const std::size_t row : made.row_bytes) {
+      if (row == 0) return false;
+      offsets.push_back(offsets.back() + static_cast<RowOffset>(row / kPackedAlignment));
+    }
+    file_.write(made.bytes);
+    bytes += made.bytes.size();
+    return true;
+  }
+
+  void advance(std::size_t bytes) {
+    done_ += bytes;
+    progress_(std::min(done_, report_.source_bytes), report_.source_bytes);
+  }
+
+  WeightRows rows_;
+  const int threads_;
+  const Progress& progress_;
+  PackedFile file_;
+  PackReport report_;
+  std::uint64_t done_ = 0;
+  std::vector<std::pair<std::string, packed::Description>> descriptions_;
+  std::vector<std::pair<std::string, std::vector<RowOffset>>> offsets_;
+};
+
+void check_source(const Checkpoint& model) {
+  for (const TensorEntry& tensor : model.tensors()) {
+    if (is_packed(tensor.dtype))
+      throw Error(model.root().string() + " is packed already: tensor " + in_quotes(tensor.name) +
+                  " is " + name(tensor.dtype));
+    if (in_blocks(tensor.dtype))
+      throw Error(model.root().string() + ": tensor " + in_quotes(tensor.name) + " is " +
+                  name(tensor.dtype) +
+                  ", which is small already; packing is for models in BF16, such as the one that "
+                  "this was quantised from");
+  }
+}
+
+}  // namespace
+
+PackReport pack(const Checkpoint& model, const std::filesystem::path& output, int threads,
+                const Progress& progress) {
+  require(threads > 0, "pack: needs a thread");
+  check_source(model);
+  const SweepOrder order(model);
+  std::uint64_t most = kOtherFiles;
+  for (const TensorEntry* tensor : order.all()) most += tensor->bytes;
+  StagedOutput staged(output, StagedOutput::Kind::kDirectory, most);
+  copy_hf_files(model, staged.partial());
+  const PackReport report =
+      Packer(model, order, staged.partial() / "model.safetensors", threads, progress).run(order);
+  staged.publish();
+  return report;
+}
+
+UnpackReport unpack(const Checkpoint& model, const std::filesystem::path& output, int threads,
+                    const Progress& progress) {
+  require(threads > 0, "unpack: needs a thread");
+  if (std::ranges::none_of(model.tensors(), [](const auto& t) { return is_packed(t.dtype); }))
+    throw Error(model.root().string() + " is not packed");
+  UnpackReport report;
+  std::vector<PlannedTensor> planned;
+  const std::vector<const TensorEntry*> tensors = SweepOrder(model).all();
+  for (const TensorEntry* tensor : tensors) {
+    const PackedFormat* const packed = find_packed_format(tensor->dtype);
+    planned.push_back({tensor->name, tensor->shape, packed ? packed->plain : tensor->dtype});
+    report.bytes += plain_bytes(*tensor);
+  }
+  StagedOutput staged(output, StagedOutput::Kind::kDirectory, report.bytes + kOtherFiles);
+  copy_hf_files(model, staged.partial());
+  SafetensorsWriter writer(staged.partial(), planned);
+  WeightRows rows(model);
+  for (const TensorEntry* tensor : tensors) {
+    Checksum checksum;
+    const auto take = [&](std::span<const std::byte> values) {
+      checksum.add(values);
+      writer.write(tensor->name, values);
+      progress(writer.written_bytes(), report.bytes);
+    };
+    const auto make = [&](std::int64_t first, std::int64_t count, std::span<const std::byte> stored,
+                          MadeRows& made) {
+      const std::int64_t columns = tensor->shape[1];
+      made.bytes.resize(static_cast<std::size_t>(count * columns) * sizeof(std::uint16_t));
+      std::size_t at = 0;
+      for (std::int64_t i = 0; i < count; ++i) {
+        const std::size_t bytes = rows_of(*tensor, first + i, 1).bytes;
+        unpack_row(tensor->dtype, {stored.data() + at, bytes, columns},
+                   {reinterpret_cast<std::uint16_t*>(made.bytes.data()) + i * columns,
+                    static_cast<std::size_t>(columns)});
+        at += bytes;
+      }
+    };
+    if (tensor->shape.size() == 1)
+      take(rows.read_stored(*tensor, 0));
+    else if (!is_packed(tensor->dtype))
+      pass_rows(
+          rows, *tensor, 1, [](auto&&...) {},
+          [&](const RowBatch& batch) { return take(batch.stored), true; });
+    else
+      pass_rows(rows, *tensor, threads, make, [&](const RowBatch& batch) {
+        for (const MadeRows& made : batch.made) take(made.bytes);
+        return true;
+      });
+    ++report.tensors;
+    if (!tensor->checksum) continue;
+    if (*tensor->checksum != checksum.value())
+      throw Error("tensor " + in_quotes(tensor->name) + " of " + model.root().string() +
+                  " is damaged: its checksum is not the one that was kept when it was packed; "
+                  "fetch or pack the model again");
+    ++report.checked;
+  }
+  writer.finish();
+  staged.publish();
+  return report;
+}
+
+}  // namespace canopy

@@ -1,0 +1,107 @@
+"""Packed models as users meet them: made, run, given back, and refused where they are damaged."""
+import hashlib
+import json
+import os
+import struct
+import unittest
+
+from support import TINY, TempDirCase, bytes_model, main, run, run_json
+
+
+def header_of(model):
+    """The bytes of a safetensors file, its header and where its data begin."""
+    data = (model / "model.safetensors").read_bytes()
+    length = struct.unpack("<Q", data[:8])[0]
+    return data, json.loads(data[8:8 + length]), 8 + length
+
+
+def tensors(model):
+    data, header, begin = header_of(model)
+    return {name: (entry["dtype"], entry["shape"], hashlib.sha256(
+        data[begin + entry["data_offsets"][0]:begin + entry["data_offsets"][1]]).hexdigest())
+        for name, entry in header.items() if name != "__metadata__"}
+
+
+class Pack(TempDirCase):
+    def setUp(self):
+        super().setUp()
+        inflated = run("inflate", "-m", bytes_model(self.dir / "tiny"), "-o", self.dir / "model", "--size", "2M")
+        self.assertEqual(inflated.returncode, 0, inflated.stderr)
+        self.model = self.dir / "model"
+        (self.dir / "packed").mkdir()
+        self.packed = self.dir / "packed" / "model"  # what is made of it is called by its name
+
+    def pack(self):
+        result = run("pack", "-m", self.model, "-o", self.packed)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return result
+
+    def fails(self, *words, says, **options):
+        result = run(*words, **options)
+        self.assertEqual(result.returncode, 1, result.stderr)
+        lines = [line for line in result.stderr.splitlines() if not line.startswith("note: ")]
+        self.assertEqual(len(lines), 1, result.stderr)
+        for word in says:
+            self.assertIn(str(word), lines[0])
+
+    def test_gives_back_what_it_took(self):
+        self.assertIn("matrices packed", self.pack().stdout)
+        result = run("unpack", "-m", self.packed, "-o", self.dir / "back")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        count = len(tensors(self.model))
+        self.assertIn(f"{count} of {count} tensors have the checksum", result.stdout)
+        self.assertEqual(tensors(self.dir / "back"), tensors(self.model))
+        for name in ("config.json", "tokenizer.json"):
+            self.assertEqual((self.dir / "back" / name).read_bytes(), (self.model / name).read_bytes())
+
+    def test_every_command_takes_it(self):
+        self.pack()
+        words = "-p", "The sea", "-n", "12", "--ignore-eos", "--temp", "0.7", "--seed", "5"
+        plain, packed = (run_json("generate", "-m", m, *words) for m in (self.model, self.packed))
+        self.assertEqual(plain["tokens"], packed["tokens"])
+        self.assertLess(packed["plan"]["resident_bytes"], 0.85 * plain["plan"]["resident_bytes"])
+        inspected = run_json("inspect", self.packed)
+        self.assertIn("packed BF16", inspected["dtypes"])
+        for words in (("plan", "-m", self.packed), ("bench", "link", "-m", self.packed, "-r", "1"),
+                      ("quantize", "-m", self.packed, "-o", self.dir / "q.gguf", "--type", "q8_0")):
+            with self.subTest(words[:2]):
+                result = run(*words)
+                self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(run("quantize", "-m", self.model, "-o", self.dir / "p.gguf", "--type", "q8_0").returncode, 0)
+        self.assertEqual((self.dir / "p.gguf").read_bytes(), (self.dir / "q.gguf").read_bytes())
+
+    def test_a_damaged_one_is_refused_in_one_line(self):
+        self.pack()
+        file = self.packed / "model.safetensors"
+        data, header, begin = header_of(self.packed)
+        name = "model.layers.0.mlp.gate_proj.weight"
+
+        def with_byte(tensor, at, flip):
+            damaged = bytearray(data)
+            damaged[begin + header[tensor]["data_offsets"][0] + at] ^= flip
+            file.write_bytes(damaged)
+
+        with_byte(name + ".row_offsets", 4, 0x40)
+        self.fails("inspect", self.packed, says=[name, "row 0"])
+        file.write_bytes(data[:-1])
+        self.fails("inspect", self.packed, says=[file, "truncated"])
+        with_byte(name + ".packed", 1, 1)  # a byte of zero: the block contradicts itself
+        fresh = dict(os.environ, XDG_CACHE_HOME=str(self.dir / "cache"))  # so that it is measured first
+        self.fails("generate", "-m", self.packed, "-p", "x", "-n", "4", says=["the MLP of layer 0"], env=fresh)
+        self.fails("unpack", "-m", self.packed, "-o", self.dir / "back", says=[name, "damaged"])
+        with_byte(name + ".packed", 40, 1)  # another weight: only the checksum tells
+        self.fails("unpack", "-m", self.packed, "-o", self.dir / "back", says=[name, "damaged"])
+        self.assertFalse((self.dir / "back").exists())
+
+    def test_refuses_what_it_is_not_for(self):
+        self.pack()
+        self.fails("pack", "-m", self.packed, "-o", self.dir / "again", says=["is packed already"])
+        self.fails("pack", "-m", self.model, "-o", self.packed, says=[self.packed, "exists"])
+        self.fails("unpack", "-m", self.model, "-o", self.dir / "back", says=["is not packed"])
+        run("quantize", "-m", TINY, "-o", self.dir / "q.gguf", "--type", "q4_0")
+        self.fails("pack", "-m", self.dir / "q.gguf", "-o", self.dir / "again", says=["small already"])
+        self.assertEqual(run("pack", "-m", self.model).returncode, 2)
+
+
+if __name__ == "__main__":
+    main()

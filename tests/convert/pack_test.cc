@@ -1,0 +1,191 @@
+// Packed models: what is packed comes back bit for bit, computes the same, and a damaged one is
+// refused in one line.
+#include "src/convert/pack.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <fstream>
+#include <map>
+
+#include "src/base/error.h"
+#include "src/convert/hf_files.h"
+#include "src/convert/inflate.h"
+#include "src/convert/quantize.h"
+#include "src/convert/safetensors_writer.h"
+#include "tests/convert/tiny_outputs.h"
+#include "tests/error_of.h"
+#include "tests/temp_dir.h"
+
+namespace canopy::test {
+namespace {
+
+const Progress kSilent = [](std::uint64_t, std::uint64_t) {};
+
+/// The stored bytes of each tensor of a model, with its dtype.
+std::map<std::string, std::string> stored(const Checkpoint& model) {
+  std::map<std::string, std::string> tensors;
+  for (const TensorEntry& t : model.tensors()) {
+    std::ifstream in(model.files().at(static_cast<std::size_t>(t.file)), std::ios::binary);
+    in.seekg(static_cast<std::streamoff>(t.offset));
+    std::string bytes(t.bytes, '\0');
+    in.read(bytes.data(), static_cast<std::streamsize>(t.bytes));
+    tensors[t.name] = name(t.dtype) + to_string(t.shape) + bytes;
+  }
+  return tensors;
+}
+
+int packed_matrices(const Checkpoint& model) {
+  return static_cast<int>(
+      std::ranges::count_if(model.tensors(), [](const auto& t) { return is_packed(t.dtype); }));
+}
+
+/// An enlargement of a tiny model, whose own rows are too short to be packed.
+Checkpoint enlarged(const std::string& name, const TempDir& dir) {
+  inflate(tiny_model(name),
+          {.output = dir / "model", .small = dir / "model-small", .bytes = 2'000'000, .seed = 3},
+          kSilent);
+  return Checkpoint::open(dir / "model");
+}
+
+/// A model of such a shape, its weights made by `value(row, column)` as BF16 bits.
+template <class Value>
+Checkpoint write_model(const TempDir& dir, const std::filesystem::path& directory,
+                       const Value& value) {
+  const Checkpoint shape = enlarged("llama2", dir);
+  std::filesystem::create_directories(directory);
+  copy_hf_files(shape, directory);
+  std::vector<PlannedTensor> planned;
+  for (const TensorEntry& t : shape.tensors()) planned.push_back({t.name, t.shape});
+  SafetensorsWriter writer(directory, planned);
+  for (const PlannedTensor& t : planned) {
+    const std::int64_t rows = t.shape.size() == 1 ? 1 : t.shape[0];
+    std::vector<std::uint16_t> row(static_cast<std::size_t>(t.shape.back()));
+    for (std::int64_t r = 0; r < rows; ++r) {
+      for (std::size_t c = 0; c < row.size(); ++c) row[c] = value(static_cast<std::size_t>(r), c);
+      writer.write(t.name, row);
+    }
+  }
+  writer.finish();
+  return Checkpoint::open(directory);
+}
+
+TEST(Pack, EveryFamilyComesBackBitForBitAndHasTheSameLogits) {
+  for (const char* name : {"llama2", "llama2_odd", "llama2_shards", "llama3", "mistral", "qwen2",
+                           "qwen3", "smollm2"}) {
+    SCOPED_TRACE(name);
+    const TempDir dir;
+    const Checkpoint model = enlarged(name, dir);
+    const PackReport report = pack(model, dir / "packed", 3, kSilent);
+    EXPECT_GT(report.packed, 0);
+    const Checkpoint packed = Checkpoint::open(dir / "packed");
+    EXPECT_EQ(packed_matrices(packed), report.packed);
+    EXPECT_EQ(logits_of(packed), logits_of(model));
+    const UnpackReport back = unpack(packed, dir / "back", 2, kSilent);
+    EXPECT_EQ(back.checked, back.tensors);
+    EXPECT_TRUE(stored(Checkpoint::open(dir / "back")) == stored(model));
+  }
+}
+
+// Most of their rows are too short to become smaller.
+TEST(Pack, EveryGoldenModelComesBack) {
+  for (const char* name : {"llama2", "llama2_odd", "llama2_shards", "llama3", "llama_linear",
+                           "llama_yarn", "mistral", "qwen2", "qwen3", "smollm2"}) {
+    SCOPED_TRACE(name);
+    const TempDir dir;
+    const Checkpoint model = tiny_model(name);
+    const bool any = pack(model, dir / "packed", 3, kSilent).packed > 0;
+    if (any) unpack(Checkpoint::open(dir / "packed"), dir / "back", 3, kSilent);
+    EXPECT_TRUE(stored(Checkpoint::open(dir / (any ? "back" : "packed"))) == stored(model));
+  }
+}
+
+TEST(Pack, WeightsInBlocksAreRefused) {
+  const TempDir dir;
+  const TempDir made;
+  quantize(enlarged("llama2", dir), made / "q.gguf", DType::kQ8_0, kSilent, 1);
+  EXPECT_NE(error_of([&] {
+              pack(Checkpoint::open(made / "q.gguf"), made / "packed", 1, kSilent);
+            }).find("is small already"),
+            std::string::npos);
+  EXPECT_EQ(entries(made.path()), std::vector<std::string>{"q.gguf"});
+}
+
+// Any bits: NaN payloads, infinities, subnormals, zeros of both signs; rows all alike.
+TEST(Pack, HostileValuesComeBack) {
+  const TempDir dir;
+  const Checkpoint model = write_model(dir, dir / "model", [](std::size_t row, std::size_t column) {
+    const std::uint16_t kinds[] = {0x7fc1, 0xff81, 0x7f80, 0xff80, 1, 0x807f, 0, 0x8000};
+    if (row % 3 == 0) return kinds[row / 3 % 8];  // all alike
+    if (row % 97 == 1) return static_cast<std::uint16_t>(column * 40503 + row * 7919);
+    return static_cast<std::uint16_t>(0x3c00 + (column * 31 + row) % 256);
+  });
+  EXPECT_GT(pack(model, dir / "packed", 2, kSilent).packed, 0);
+  unpack(Checkpoint::open(dir / "packed"), dir / "back", 2, kSilent);
+  EXPECT_TRUE(stored(Checkpoint::open(dir / "back")) == stored(model));
+}
+
+TEST(Pack, AMatrixThatGetsNoSmallerStaysAsItIs) {
+  const TempDir dir;
+  const Checkpoint mixed = write_model(dir, dir / "mixed", [](std::size_t row, std::size_t column) {
+    const bool regular = row < 150;  // of the small matrices all rows, of the large ones few
+    return regular ? static_cast<std::uint16_t>(0x3c00 + (column + row) % 200)
+                   : static_cast<std::uint16_t>((column * 40503 + row * 7919) * 2654435761u >> 7);
+  });
+  const PackReport report = pack(mixed, dir / "packed", 2, kSilent);
+  EXPECT_GT(report.packed, 0);
+  EXPECT_GT(report.plain, 0);
+  unpack(Checkpoint::open(dir / "packed"), dir / "back", 2, kSilent);
+  EXPECT_TRUE(stored(Checkpoint::open(dir / "back")) == stored(mixed));
+}
+
+TEST(Pack, UnitsBeginWhereDirectReadsDoAndAreOneExtent) {
+  const TempDir dir;
+  pack(enlarged("qwen2", dir), dir / "packed", 2, kSilent);
+  const SweepLayout sweep = lay_out_sweep(Checkpoint::open(dir / "packed"));
+  for (const UnitLayout& unit : sweep.units) {
+    ASSERT_EQ(unit.read.extents.size(), 1u) << describe(unit.unit);
+    if (unit.unit.part != Part::kHead) {
+      EXPECT_EQ(unit.read.slab_at[0], 0u) << describe(unit.unit);
+    }
+  }
+}
+
+TEST(Pack, TheSameModelGivesTheSameBytesWhateverTheThreads) {
+  const TempDir dir;
+  const Checkpoint model = enlarged("llama2", dir);
+  pack(model, dir / "one", 1, kSilent);
+  pack(model, dir / "five", 5, kSilent);
+  EXPECT_EQ(contents(dir / "one/model.safetensors"), contents(dir / "five/model.safetensors"));
+}
+
+TEST(Pack, RefusesWhatItIsNotFor) {
+  const TempDir dir;
+  pack(enlarged("llama2", dir), dir / "packed", 1, kSilent);
+  const Checkpoint packed = Checkpoint::open(dir / "packed");
+  EXPECT_NE(error_of([&] { pack(packed, dir / "again", 1, kSilent); }).find("is packed already"),
+            std::string::npos);
+  EXPECT_NE(error_of([&] {
+              unpack(tiny_model("llama2"), dir / "back", 1, kSilent);
+            }).find("is not packed"),
+            std::string::npos);
+}
+
+TEST(Unpack, ADamagedTensorIsNamedAndNothingIsLeft) {
+  const TempDir dir;
+  pack(enlarged("llama2", dir), dir / "packed", 1, kSilent);
+  const Checkpoint before = Checkpoint::open(dir / "packed");
+  const TensorEntry& tensor = *before.find("model.layers.1.mlp.up_proj.weight");
+  std::string bytes = contents(dir / "packed/model.safetensors");
+  bytes[tensor.offset + 60] ^= 1;
+  dir.write("packed/model.safetensors", bytes);
+  const std::string error =
+      error_of([&] { unpack(Checkpoint::open(dir / "packed"), dir / "back", 2, kSilent); });
+  EXPECT_NE(error.find(tensor.name), std::string::npos) << error;
+  EXPECT_NE(error.find("is damaged"), std::string::npos) << error;
+  EXPECT_FALSE(std::filesystem::exists(dir / "back"));
+  EXPECT_EQ(entries(dir.path()).size(), 3u) << "nothing is half-written";
+}
+
+}  // namespace
+}  // namespace canopy::test
