@@ -32,7 +32,7 @@ FENCED = {  # header prefix -> the only place that may include it
     "cuda": "kernels/cuda/", "cublas": "kernels/cuda/", "nvtx3/": "kernels/cuda/",
     "hwy/": "kernels/cpu/",
     "liburing": "offload/io/uring_engine.cc", "hwloc": "src/machine/topology.cc",
-    "xxhash": ("offload/io/integrity.cc", "src/checkpoint/fingerprint.cc"),
+    "xxhash": ("offload/io/integrity.cc", "src/checkpoint/fingerprint.cc", "src/convert/pack.cc"),
     "boost/program_options": "src/cli/",
     "pcre2": "src/text/",
     "kernels/cpu/": "kernels/", "kernels/cuda/": "kernels/",  # backends are reached by make_device only

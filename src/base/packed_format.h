@@ -4,7 +4,7 @@
 // with the offsets of its rows. Each format is said once, as in src/base/weight_format.h: a new one
 // is an enumerator of DType, a struct here, its name in PackedFormats, and an overload of
 // pack_row() (src/convert/pack_row.h) that writes it. Vectors for the CPU are a specialisation in
-// kernels/cpu/tile-inl.h.
+// kernels/cpu/weights-inl.h.
 #include <bit>
 #include <cstddef>
 #include <cstdint>

@@ -2,8 +2,8 @@
 // The formats of weights, each said once: of what blocks its rows are made, how a block becomes
 // f32, and what files call it. A new one is an enumerator of DType, a struct here or in
 // block_formats.h and its name in one of the lists; readers, sizes and every product know it then,
-// by plain loops. Vectors for the CPU are a specialisation in kernels/cpu/tile-inl.h; writing it is
-// an overload in src/convert/block_quant.cc.
+// by plain loops. Vectors for the CPU are a specialisation in kernels/cpu/weights-inl.h; writing it
+// is an overload in src/convert/block_quant.cc.
 #include <array>
 #include <cstddef>
 #include <cstdint>

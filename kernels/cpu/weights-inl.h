@@ -1,0 +1,446 @@
+// Weights become f32, or BF16: one unpacking for each format, compiled once per instruction set by
+// each file that includes it after hwy/foreach_target.h. Loads take any address.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "hwy/highway.h"
+#include "src/base/packed_format.h"
+#include "src/base/weight_format.h"
+
+#ifndef CANOPY_KERNELS_CPU_WEIGHTS_ONCE
+#define CANOPY_KERNELS_CPU_WEIGHTS_ONCE
+namespace canopy::cpu {
+
+constexpr std::size_t kBlock = 512;    // columns per block: part of what defines a sum's bits
+constexpr std::size_t kMaxLanes = 16;  // floats of the widest vector
+
+/// Writes columns [k0, k0 + count) of a row as f32, vector i to out + i * step (aligned). Elements
+/// past `count`, up to a whole vector, are zeros. k0 and, of formats in blocks, count are multiples
+/// of a block; of packed formats k0 is one of kBlock.
+using Unpack = void (*)(const StoredRow& row, std::size_t k0, std::size_t count, float* out,
+                        std::size_t step);
+/// Writes those of a packed row as BF16, and anything up to column k0 + kBlock.
+using UnpackBF16 = void (*)(const StoredRow& row, std::size_t k0, std::uint16_t* out);
+
+/// `count` rows of k weights each, at any address, packed or not.
+struct WeightRows {
+  const std::uint8_t* data;
+  const RowOffset* offsets;  // of packed rows, else null: WeightView::row_offsets()
+  std::size_t count, k;
+  std::size_t row_bytes;    // of a row that is not packed
+  std::size_t block_bytes;  // of kBlock columns, of packed rows about
+  Unpack unpack;
+  UnpackBF16 unpack_bf16;  // of formats that pack BF16, else null
+  bool bf16;               // which tiles can read as they lie
+
+  StoredRow row(std::size_t n) const {
+    const auto* const bytes = reinterpret_cast<const std::byte*>(data);
+    const auto columns = static_cast<std::int64_t>(k);
+    if (offsets == nullptr) return {bytes + n * row_bytes, row_bytes, columns};
+    return {bytes + std::size_t{offsets[n] - offsets[0]} * kPackedAlignment,
+            std::size_t{offsets[n + 1] - offsets[n]} * kPackedAlignment, columns};
+  }
+  /// About where block `index` of row n lies, for prefetches: rows past the last may be asked for.
+  const std::uint8_t* block(std::size_t n, std::size_t index) const {
+    const std::uint8_t* const row =
+        offsets == nullptr
+            ? data + n * row_bytes
+            : data + std::size_t{offsets[std::min(n, count)] - offsets[0]} * kPackedAlignment;
+    return row + index * block_bytes;
+  }
+};
+
+}  // namespace canopy::cpu
+#endif  // CANOPY_KERNELS_CPU_WEIGHTS_ONCE
+
+#if defined(CANOPY_KERNELS_CPU_WEIGHTS_INL) == defined(HWY_TARGET_TOGGLE)
+#ifdef HWY_TARGET_TOGGLE
+#undef CANOPY_KERNELS_CPU_WEIGHTS_INL
+#else
+#define CANOPY_KERNELS_CPU_WEIGHTS_INL
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace canopy::cpu {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+using std::size_t;
+using std::uint8_t;
+
+using Floats = hn::CappedTag<float, kMaxLanes>;
+using Vec = hn::Vec<Floats>;
+constexpr size_t kLanes = hn::MaxLanes(Floats());
+
+/// kLanes elements of a format whose elements stand alone.
+template <class Format>
+HWY_INLINE Vec load_plain(const uint8_t* from) {
+  if constexpr (std::is_same_v<Format, format::F32>) {
+    return hn::LoadU(Floats(), reinterpret_cast<const float*>(from));
+  } else if constexpr (std::is_same_v<Format, format::BF16>) {
+    const hn::Rebind<hwy::bfloat16_t, Floats> half;
+    return hn::PromoteTo(Floats(), hn::LoadU(half, reinterpret_cast<const hwy::bfloat16_t*>(from)));
+  } else {
+    static_assert(std::is_same_v<Format, format::F16>);
+    const hn::Rebind<hwy::float16_t, Floats> half;
+    return hn::PromoteTo(Floats(), hn::LoadU(half, reinterpret_cast<const hwy::float16_t*>(from)));
+  }
+}
+HWY_INLINE float scalar_f16(const uint8_t* from) {
+  const hn::CappedTag<float, 1> one;
+  const hn::Rebind<hwy::float16_t, decltype(one)> half;
+  hwy::float16_t value;
+  std::memcpy(&value, from, sizeof value);
+  return hn::GetLane(hn::PromoteTo(one, hn::LoadU(half, &value)));
+}
+
+/// A block as vectors: block(at) has elements [at, at + kLanes), `at` a multiple of kLanes. A
+/// format without a faster way below goes by its plain definition.
+template <class Format>
+struct BlockVectors {
+  const uint8_t* block;
+  HWY_INLINE explicit BlockVectors(const uint8_t* from) : block(from) {}
+  HWY_INLINE Vec operator()(size_t at) const {
+    HWY_ALIGN float values[kLanes];
+    for (size_t i = 0; i < kLanes; ++i)
+      values[i] =
+          Format::decode(reinterpret_cast<const std::byte*>(block), static_cast<int>(at + i));
+    return hn::Load(Floats(), values);
+  }
+};
+// Codes of a block as whole numbers, kLanes from `at` on, for the formats in groups.
+using Ints = hn::Rebind<std::int32_t, Floats>;
+using IntVec = hn::Vec<Ints>;
+
+/// kLanes bytes, each shifted down by `shift` and cut to kBits.
+template <int kBits>
+HWY_INLINE IntVec bits_of(const uint8_t* from, size_t shift) {
+  const hn::Rebind<uint8_t, Floats> bytes;
+  const auto wide = hn::PromoteTo(Ints(), hn::LoadU(bytes, from));
+  return hn::And(hn::ShiftRightSame(wide, static_cast<int>(shift)),
+                 hn::Set(Ints(), (1 << kBits) - 1));
+}
+/// As format::nibble.
+HWY_INLINE IntVec nibbles(const uint8_t* codes, size_t at) {
+  return bits_of<4>(codes + at % 16, at / 16 * 4);
+}
+/// As format::long_nibble.
+HWY_INLINE IntVec long_nibbles(const uint8_t* codes, size_t at) {
+  return bits_of<4>(codes + at / 64 * 32 + at % 32, at / 32 % 2 * 4);
+}
+/// 16 in the lanes whose bits, from bit `at` of four bytes on, are ones.
+HWY_INLINE IntVec sixteens(const uint8_t* word, size_t at) {
+  std::uint32_t bits = 0;
+  std::memcpy(&bits, word, sizeof bits);
+  const IntVec lane = hn::Shl(hn::Set(Ints(), 1), hn::Iota(Ints(), 0));
+  const auto here = hn::TestBit(hn::Set(Ints(), static_cast<std::int32_t>(bits >> at)), lane);
+  return hn::IfThenElseZero(here, hn::Set(Ints(), 16));
+}
+/// As format::uneven_step of format::nibble.
+HWY_INLINE IntVec steps(const uint8_t* codes, size_t at) {
+  const hn::Rebind<uint8_t, Floats> bytes;
+  const hn::Rebind<std::int8_t, Floats> signed_bytes;
+  const auto both = hn::LoadU(bytes, codes + at % 16);
+  const auto code = at % 32 < 16 ? hn::And(both, hn::Set(bytes, 15)) : hn::ShiftRight<4>(both);
+  const auto table = hn::LoadU(hn::Full128<std::int8_t>(), format::kUnevenSteps);
+  return hn::PromoteTo(Ints(), hn::TableLookupBytes(table, hn::BitCast(signed_bytes, code)));
+}
+HWY_INLINE IntVec codes_of(format::Q4_0, const uint8_t* block, size_t at) {
+  return hn::Sub(nibbles(block + format::Q4_0::kCodesAt, at), hn::Set(Ints(), 8));
+}
+HWY_INLINE IntVec codes_of(format::Q4_1, const uint8_t* block, size_t at) {
+  return nibbles(block + format::Q4_1::kCodesAt, at);
+}
+HWY_INLINE IntVec codes_of(format::Q5_0, const uint8_t* block, size_t at) {
+  using F = format::Q5_0;
+  const auto code = hn::Or(nibbles(block + F::kCodesAt, at), sixteens(block + F::kHighAt, at));
+  return hn::Sub(code, hn::Set(Ints(), 16));
+}
+HWY_INLINE IntVec codes_of(format::Q5_1, const uint8_t* block, size_t at) {
+  using F = format::Q5_1;
+  return hn::Or(nibbles(block + F::kCodesAt, at), sixteens(block + F::kHighAt, at));
+}
+HWY_INLINE IntVec codes_of(format::Q8_0, const uint8_t* block, size_t at) {
+  const hn::Rebind<std::int8_t, Floats> bytes;
+  const auto* const from = reinterpret_cast<const std::int8_t*>(block);
+  return hn::PromoteTo(Ints(), hn::LoadU(bytes, from + format::Q8_0::kCodesAt + at));
+}
+HWY_INLINE IntVec codes_of(format::Q2_K, const uint8_t* block, size_t at) {
+  return bits_of<2>(block + format::Q2_K::kCodesAt + at / 128 * 32 + at % 32, at / 32 % 4 * 2);
+}
+HWY_INLINE IntVec codes_of(format::Q3_K, const uint8_t* block, size_t at) {
+  using F = format::Q3_K;
+  const auto low = bits_of<2>(block + F::kCodesAt + at / 128 * 32 + at % 32, at / 32 % 4 * 2);
+  const auto high = bits_of<1>(block + F::kHighAt + at % 32, at / 32);
+  return hn::Sub(hn::Or(low, hn::ShiftLeft<2>(high)), hn::Set(Ints(), 4));
+}
+HWY_INLINE IntVec codes_of(format::Q4_K, const uint8_t* block, size_t at) {
+  return long_nibbles(block + format::Q4_K::kCodesAt, at);
+}
+HWY_INLINE IntVec codes_of(format::Q5_K, const uint8_t* block, size_t at) {
+  using F = format::Q5_K;
+  const auto high = bits_of<1>(block + F::kHighAt + at % 32, at / 32);
+  return hn::Or(long_nibbles(block + F::kCodesAt, at), hn::ShiftLeft<4>(high));
+}
+HWY_INLINE IntVec codes_of(format::Q6_K, const uint8_t* block, size_t at) {
+  using F = format::Q6_K;
+  const auto low = bits_of<4>(block + F::kCodesAt + at / 128 * 64 + at % 64, at / 64 % 2 * 4);
+  const auto high = bits_of<2>(block + F::kHighAt + at / 128 * 32 + at % 32, at / 32 % 4 * 2);
+  return hn::Sub(hn::Or(low, hn::ShiftLeft<4>(high)), hn::Set(Ints(), 32));
+}
+HWY_INLINE IntVec codes_of(format::IQ4_NL, const uint8_t* block, size_t at) {
+  return steps(block + format::IQ4_NL::kCodesAt, at);
+}
+HWY_INLINE IntVec codes_of(format::IQ4_XS, const uint8_t* block, size_t at) {
+  return steps(block + format::IQ4_XS::kCodesAt + at / 32 * 16, at);
+}
+
+/// As format::element_of_group, and with its bits: the products are exact, fused or not.
+template <class Format>
+requires(Format::kGroupElements > 0) struct BlockVectors<Format> {
+  static constexpr size_t kGroup = Format::kGroupElements;
+  static constexpr size_t kGroups = Format::kBlockElements / kGroup;
+  static constexpr bool kHasMinimum = Format::kMinimumAt >= 0;
+  static_assert(kGroup % kMaxLanes == 0);
+  const uint8_t* block;
+  float scale[kGroups], minimum[kHasMinimum ? kGroups : 1];
+
+  HWY_INLINE explicit BlockVectors(const uint8_t* from) : block(from) {
+    const auto* const bytes = reinterpret_cast<const std::byte*>(block);
+    const float d = scalar_f16(block + Format::kScaleAt);
+    for (size_t g = 0; g < kGroups; ++g)
+      scale[g] = d * static_cast<float>(Format::group_scale(bytes, static_cast<int>(g)));
+    if constexpr (kHasMinimum) {
+      const float m = scalar_f16(block + Format::kMinimumAt);
+      for (size_t g = 0; g < kGroups; ++g)
+        minimum[g] = m * static_cast<float>(Format::group_minimum(bytes, static_cast<int>(g)));
+    }
+  }
+  HWY_INLINE Vec operator()(size_t at) const {
+    const Vec codes = hn::ConvertTo(Floats(), codes_of(Format(), block, at));
+    const Vec scales = hn::Set(Floats(), scale[at / kGroup]);
+    if constexpr (kHasMinimum)
+      return hn::MulAdd(scales, codes, hn::Set(Floats(), minimum[at / kGroup]));
+    else
+      return hn::Mul(scales, codes);
+  }
+};
+
+template <class Format>
+HWY_INLINE void unpack_plain(const uint8_t* row, size_t k0, size_t count, float* out, size_t step) {
+  constexpr size_t kBytes = Format::kBlockBytes;
+  const uint8_t* from = row + k0 * kBytes;
+  size_t k = 0;
+  for (; k + kLanes <= count; k += kLanes, out += step)
+    hn::Store(load_plain<Format>(from + k * kBytes), Floats(), out);
+  if (k < count) {
+    uint8_t tail[kLanes * sizeof(float)] = {};
+    std::memcpy(tail, from + k * kBytes, (count - k) * kBytes);
+    hn::Store(load_plain<Format>(tail), Floats(), out);
+  }
+}
+
+template <class Format>
+HWY_INLINE void unpack_blocks(const uint8_t* row, size_t k0, size_t count, float* out,
+                              size_t step) {
+  constexpr size_t kElements = Format::kBlockElements, kBytes = Format::kBlockBytes;
+  static_assert(kElements % kMaxLanes == 0 && kBlock % kElements == 0);
+  const uint8_t* block = row + k0 / kElements * kBytes;
+  for (size_t k = 0; k < count; k += kElements, block += kBytes) {
+    const BlockVectors<Format> values(block);
+    for (size_t at = 0; at < kElements; at += kLanes, out += step)
+      hn::Store(values(at), Floats(), out);
+  }
+}
+
+/// An Unpack.
+template <class Format>
+void unpack_row(const StoredRow& row, size_t k0, size_t count, float* out, size_t step) {
+  const auto* const bytes = reinterpret_cast<const uint8_t*>(row.data);
+  if constexpr (kInBlocks<Format>)
+    unpack_blocks<Format>(bytes, k0, count, out, step);
+  else
+    unpack_plain<Format>(bytes, k0, count, out, step);
+}
+
+/// Of a packed row, the plain format's bits of columns [k0, k0 + kBlock), as far as it has them, in
+/// whole groups. A format without a faster way below goes by its plain definition.
+template <class Format>
+struct PackedVectors {
+  static_assert(kBlock % Format::kGroupColumns == 0);
+  static void unpack(const StoredRow& row, size_t k0, std::uint16_t* out) {
+    const size_t end = std::min(k0 + kBlock, static_cast<size_t>(row.columns));
+    for (size_t k = k0; k < end; k += Format::kGroupColumns, out += Format::kGroupColumns)
+      Format::decode_group(row, static_cast<std::int64_t>(k / Format::kGroupColumns), out);
+  }
+};
+
+/// Sixteen-bit weights from the bytes of their exponents and of what else they have: as many as
+/// `Bytes` has lanes, in order.
+template <class Bytes, class V = hn::Vec<Bytes>>
+HWY_INLINE void store_bf16(Bytes bytes, V exponent, V rest, std::uint16_t* out) {
+  const hn::Repartition<std::uint16_t, Bytes> words;
+  const V sign = hn::Set(bytes, 0x80);
+  const auto shifted_up = hn::BitCast(bytes, hn::ShiftLeft<7>(hn::BitCast(words, exponent)));
+  const auto shifted_down = hn::BitCast(bytes, hn::ShiftRight<1>(hn::BitCast(words, exponent)));
+  const V low = hn::Or(hn::And(sign, shifted_up), hn::AndNot(sign, rest));
+  const V high = hn::Or(hn::And(sign, rest), hn::AndNot(sign, shifted_down));
+  const auto a = hn::BitCast(words, hn::InterleaveLower(bytes, low, high));
+  const auto b = hn::BitCast(words, hn::InterleaveUpper(bytes, low, high));
+  constexpr size_t kHalf = hn::MaxLanes(Bytes()) / 2;
+  if constexpr (kHalf == 8) {
+    hn::StoreU(a, words, out);
+    hn::StoreU(b, words, out + kHalf);
+  } else if constexpr (kHalf == 16) {
+    hn::StoreU(hn::ConcatLowerLower(words, b, a), words, out);
+    hn::StoreU(hn::ConcatUpperUpper(words, b, a), words, out + kHalf);
+  } else {
+#if HWY_TARGET <= HWY_AVX3
+    alignas(64) static constexpr std::int64_t kFirst[8] = {0, 1, 8, 9, 2, 3, 10, 11};
+    alignas(64) static constexpr std::int64_t kSecond[8] = {4, 5, 12, 13, 6, 7, 14, 15};
+    _mm512_storeu_si512(out, _mm512_permutex2var_epi64(a.raw, _mm512_load_si512(kFirst), b.raw));
+    _mm512_storeu_si512(out + kHalf,
+                        _mm512_permutex2var_epi64(a.raw, _mm512_load_si512(kSecond), b.raw));
+#endif
+  }
+}
+
+template <>
+struct PackedVectors<format::PackedBF16> {
+  using Format = format::PackedBF16;
+  static_assert(kBlock == Format::kBlockColumns);
+
+  static HWY_INLINE void unpack(const StoredRow& row, size_t k0, std::uint16_t* out) {
+    const Format::Block block = Format::block(row, static_cast<std::int64_t>(k0 / kBlock));
+    if (block.sound)
+      unpack_sound(block, out);
+    else
+      std::fill_n(out, block.groups * Format::kGroupColumns, Format::kNotANumber);
+  }
+
+ private:
+  static constexpr size_t kColumns = Format::kGroupColumns, kBytes = Format::kGroupBytes;
+
+  static const uint8_t* group_of(const Format::Block& block, size_t g) {
+    return reinterpret_cast<const uint8_t*>(block.group) + g * kBytes;
+  }
+
+#if HWY_TARGET == HWY_AVX3_DL  // has an instruction that puts the exceptions in their places
+  static HWY_INLINE void unpack_sound(const Format::Block& block, std::uint16_t* out) {
+    const hn::Full512<uint8_t> bytes;
+    const auto* exceptions = reinterpret_cast<const uint8_t*>(block.exceptions);
+    const __m512i base = _mm512_set1_epi8(static_cast<char>(block.base));
+    const __m512i one = _mm512_set1_epi8(1), two = _mm512_set1_epi8(2), four = _mm512_set1_epi8(4);
+    for (size_t g = 0; g < static_cast<size_t>(block.groups); ++g, out += kColumns) {
+      const uint8_t* const from = group_of(block, g);
+      std::uint64_t code[3];
+      std::memcpy(code, from, sizeof code);
+      __m512i exponent = _mm512_mask_add_epi8(base, code[0], base, one);
+      exponent = _mm512_mask_add_epi8(exponent, code[1], exponent, two);
+      exponent = _mm512_mask_add_epi8(exponent, code[2], exponent, four);
+      const std::uint64_t others = code[0] & code[1] & code[2];
+      exponent = _mm512_mask_expandloadu_epi8(exponent, others, exceptions);
+      exceptions += std::popcount(others);
+      store_bf16(bytes, hn::Vec<decltype(bytes)>{exponent},
+                 hn::LoadU(bytes, from + Format::kCodeBytes), out);
+    }
+  }
+#else
+  static HWY_INLINE void unpack_sound(const Format::Block& block, std::uint16_t* out) {
+    const hn::CappedTag<uint8_t, 32> bytes;
+    constexpr size_t kStep = hn::MaxLanes(decltype(bytes)());
+    const auto base = hn::Set(bytes, static_cast<uint8_t>(block.base));
+    const auto* exceptions = reinterpret_cast<const uint8_t*>(block.exceptions);
+    const size_t groups = static_cast<size_t>(block.groups);
+    // All exponents first: a vector's load that follows a store to one of its bytes waits for it.
+    HWY_ALIGN uint8_t exponents[kBlock];
+    for (size_t g = 0; g < groups; ++g) {
+      const uint8_t* const from = group_of(block, g);
+      uint8_t* const to = exponents + g * kColumns;
+      for (size_t i = 0; i < kColumns; i += kStep) {
+        const auto add = [&](auto sum, size_t bit) HWY_ATTR {
+          const auto mask = hn::LoadMaskBits(bytes, from + 8 * bit + i / 8);
+          return hn::Add(sum, hn::IfThenElseZero(mask, hn::Set(bytes, uint8_t(1u << bit))));
+        };
+        hn::Store(add(add(add(base, 0), 1), 2), bytes, to + i);
+      }
+      std::uint64_t others = Format::exceptions_in(reinterpret_cast<const std::byte*>(from));
+      for (; others != 0; others &= others - 1) to[std::countr_zero(others)] = *exceptions++;
+    }
+    for (size_t g = 0; g < groups; ++g)
+      for (size_t i = 0; i < kColumns; i += kStep, out += kStep)
+        store_bf16(bytes, hn::Load(bytes, exponents + g * kColumns + i),
+                   hn::LoadU(bytes, group_of(block, g) + Format::kCodeBytes + i), out);
+  }
+#endif
+};
+
+/// An Unpack.
+template <class Format>
+void unpack_packed_row(const StoredRow& row, size_t k0, size_t count, float* out, size_t step) {
+  HWY_ALIGN std::uint16_t plain[kBlock];
+  PackedVectors<Format>::unpack(row, k0, plain);
+  unpack_plain<typename Format::Plain>(reinterpret_cast<const uint8_t*>(plain), 0, count, out,
+                                       step);
+}
+/// An UnpackBF16. Vectors that the last weights share with none are zeros there.
+template <class Format>
+void unpack_packed_bf16(const StoredRow& row, size_t k0, std::uint16_t* out) {
+  static_assert(Format::kGroupColumns % kMaxLanes == 0);
+  PackedVectors<Format>::unpack(row, k0, out);
+}
+
+[[maybe_unused]] static Unpack unpack_of(DType dtype) {
+  if (is_packed(dtype))
+    return visit_format(PackedFormats(), dtype,
+                        []<class Format>(Format) -> Unpack { return unpack_packed_row<Format>; });
+  return visit_format(dtype, []<class Format>(Format) -> Unpack { return unpack_row<Format>; });
+}
+
+template <class Format>
+WeightRows weight_rows(const uint8_t* data, size_t count, size_t k) {
+  return {.data = data,
+          .offsets = nullptr,
+          .count = count,
+          .k = k,
+          .row_bytes = static_cast<size_t>(bytes_of_row<Format>(static_cast<std::int64_t>(k))),
+          .block_bytes = static_cast<size_t>(bytes_of_row<Format>(kBlock)),
+          .unpack = unpack_row<Format>,
+          .unpack_bf16 = nullptr,
+          .bf16 = std::is_same_v<Format, format::BF16>};
+}
+/// Of packed rows, `offsets` begin with that of the first.
+template <class Format>
+WeightRows packed_rows(const uint8_t* data, const RowOffset* offsets, size_t count, size_t k) {
+  const size_t block = Format::fixed_bytes(2 * kBlock) - Format::fixed_bytes(kBlock);
+  return {.data = data,
+          .offsets = offsets,
+          .count = count,
+          .k = k,
+          .row_bytes = 0,
+          .block_bytes = block,
+          .unpack = unpack_packed_row<Format>,
+          .unpack_bf16 = std::is_same_v<typename Format::Plain, format::BF16>
+                             ? unpack_packed_bf16<Format>
+                             : nullptr,
+          .bf16 = false};
+}
+[[maybe_unused]] static WeightRows weight_rows_of(DType dtype, const uint8_t* data, size_t count,
+                                                  size_t k) {
+  return visit_format(dtype,
+                      [&]<class Format>(Format) { return weight_rows<Format>(data, count, k); });
+}
+[[maybe_unused]] static WeightRows packed_rows_of(DType dtype, const uint8_t* data,
+                                                  const RowOffset* offsets, size_t count,
+                                                  size_t k) {
+  return visit_format(PackedFormats(), dtype, [&]<class Format>(Format) {
+    return packed_rows<Format>(data, offsets, count, k);
+  });
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace canopy::cpu
+HWY_AFTER_NAMESPACE();
+#endif  // CANOPY_KERNELS_CPU_WEIGHTS_INL
