@@ -93,10 +93,10 @@ double CostModel::bandwidth(const WeightPlan& weights) const {
   return speed;
 }
 
-CostModel::Arithmetic CostModel::arithmetic(double rows, double context,
+CostModel::Arithmetic CostModel::arithmetic(double rows, double head_rows, double context,
                                             const WeightPlan& weights) const {
   const Seconds attention = profile_.attention.at(rows) + rows * context * profile_.context;
-  const Seconds mlp = profile_.mlp.at(rows), head = profile_.head.at(rows);
+  const Seconds mlp = profile_.mlp.at(rows), head = profile_.head.at(head_rows);
   Arithmetic all;
   for (const SweepUnit& unit : weights.units) {
     all.unit.push_back(unit.part == SweepUnit::Part::kAttention ? attention
@@ -124,7 +124,7 @@ std::optional<int> CostModel::rows_behind_link(const WeightPlan& weights, double
   int below = 1, above = 2 * kMostTreeNodes;  // arithmetic grows with its rows
   while (above - below > 1) {
     const int rows = (below + above) / 2;
-    (arithmetic(rows, context, weights).total <= most ? below : above) = rows;
+    (arithmetic(rows, rows, context, weights).total <= most ? below : above) = rows;
   }
   return below;
 }
@@ -133,8 +133,8 @@ StepCost CostModel::step(const StepQuery& query, const WeightPlan& weights) cons
   StepCost cost;
   cost.draft = draft(query);
   cost.verify = query.tokens * query.sequences * profile_.verify;
-  const Arithmetic target =
-      arithmetic(query.shape->size() * query.sequences, query.context, weights);
+  const int nodes = query.shape->size() * query.sequences;
+  const Arithmetic target = arithmetic(nodes + query.prompt_rows, nodes, query.context, weights);
   cost.compute = target.total;
   cost.link = link(weights);
   std::vector<std::uint64_t> bytes;

@@ -47,6 +47,7 @@ struct StepQuery {
   int sequences = 1;
   double context = 0;   // tokens of text behind each tree
   bool sampled = true;  // children are drawn from q: not at temperature 0
+  int prompt_rows = 0;  // that the sweep reads besides; nobody asks for their logits
 };
 
 /// Seconds of a step, from a profile. The ring of travelling weights is played through, unit by
@@ -76,7 +77,9 @@ class CostModel {
     std::vector<Seconds> unit;
     Seconds embed{}, total{};
   };
-  Arithmetic arithmetic(double rows, double context, const WeightPlan& weights) const;
+  /// `head_rows`: those that logits are asked of.
+  Arithmetic arithmetic(double rows, double head_rows, double context,
+                        const WeightPlan& weights) const;
   HardwareProfile profile_;
 };
 

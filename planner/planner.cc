@@ -128,4 +128,22 @@ std::optional<Choice> choose(const PlannerInput& input) {
   return choice;
 }
 
+TreeShape tree_beside_prompt(const CostModel& cost, const WeightPlan& weights, StepQuery step,
+                             int prompt_rows, const Acceptance& acceptance) {
+  const TreeShape& whole = *step.shape;
+  const double tokens = expected_tokens(whole, acceptance);
+  const Seconds per_token = cost.step(step, weights).step / tokens;
+  step.prompt_rows = prompt_rows;
+  TreeShape best;
+  Seconds least{};
+  for (int nodes = 1;; nodes = std::min(2 * nodes, whole.size())) {
+    const TreeShape part = pruned(whole, nodes, acceptance);
+    step.shape = &part;
+    step.tokens = expected_tokens(part, acceptance);
+    const Seconds seconds = cost.step(step, weights).step - step.tokens * per_token;
+    if (nodes == 1 || seconds < least) best = part, least = seconds;
+    if (nodes == whole.size()) return best;
+  }
+}
+
 }  // namespace canopy

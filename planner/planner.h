@@ -49,6 +49,12 @@ struct Choice {
 /// What is predicted of so many trees of this shape, in the best layout; nothing if none fits.
 std::optional<Candidate> predict(const PlannerInput& input, const TreeShape& shape, int sequences);
 
+/// As much of a tree as pays for itself in a sweep that also reads `prompt_rows` rows of prompts:
+/// the part that minimises the sweep's seconds less what its tokens would take at the pace of the
+/// sweeps to come, whose trees `step` tells of. At least the root. docs/math.md, "The first token".
+TreeShape tree_beside_prompt(const CostModel& cost, const WeightPlan& weights, StepQuery step,
+                             int prompt_rows, const Acceptance& acceptance);
+
 /// The candidate of fewest predicted seconds per token, over tree sizes, depths, numbers of
 /// sequences and layouts of the weights. Where two are within a thousandth, the smaller tree.
 /// Plain decoding and chains take part, so speculation that does not pay turns itself off.

@@ -70,6 +70,16 @@ bool Replanner::after_sweep(std::span<AcceptanceTracker* const> texts, double co
   return change_to(std::move(next));
 }
 
+TreeShape Replanner::shape_beside_prompts(int texts, int rows) const {
+  StepQuery step;
+  step.shape = &shape_;
+  step.tokens = expected_tokens(shape_, planned_);
+  step.sequences = texts;
+  step.context = rows / (2.0 * texts);  // behind the rows of a prompt, in the mean
+  step.sampled = sampled_;
+  return tree_beside_prompt(*cost_, weights_, step, rows, planned_);
+}
+
 TreeShape Replanner::best_shape(std::span<AcceptanceTracker* const> texts, double context,
                                 const Drafter& drafter, const TreeShape& kept) const {
   const auto sequences = static_cast<int>(texts.size());

@@ -24,6 +24,9 @@ class Replanner {
   /// What the next trees look like; the root alone: plain decoding.
   const TreeShape& shape() const { return shape_; }
 
+  /// That of a sweep which also reads so many rows of the prompts of `texts` texts that begin.
+  TreeShape shape_beside_prompts(int texts, int rows) const;
+
   /// After every sweep; true if shape() has changed. Looks every few seconds, as predicted, 16
   /// sweeps at most. The texts that share the sweep are given by what was accepted of each;
   /// `context`: mean tokens of them.

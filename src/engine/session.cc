@@ -293,6 +293,14 @@ TreeShape Session::Impl::share_sweep() {
     sequence.has_tree = sequence.has_tree && sequence.reads == wanted;
     left -= sequence.reads;
   }
+  if (replanner && trees == 0) {  // only texts that begin
+    int begin = 0, rows = 0;
+    for (const Sequence& sequence : running) {
+      begin += sequence.has_tree ? 1 : 0;
+      rows += sequence.reads;
+    }
+    if (begin > 0) return replanner->shape_beside_prompts(begin, rows);
+  }
   return share.tree_nodes < shape().size() ? pruned(shape(), share.tree_nodes, m.plan.acceptance)
                                            : shape();
 }

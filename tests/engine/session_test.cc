@@ -286,6 +286,27 @@ TEST_F(SessionTest, ALongPromptIsSpreadOverTheSweepsOfThoseWhoWait) {
     }
 }
 
+TEST_F(SessionTest, TheFirstSweepCarriesAsMuchOfTheTreeAsPaysBesideThePrompt) {
+  HardwareProfile slow = made_up_cost()->profile();  // rows of a prompt outlast the link
+  slow.link_bytes_per_second = 1e5;
+  slow.attention = slow.mlp = ::canopy::testing::line(1e-3, 5e-3);
+  EngineOptions o = options(SpeculationMethod::kSequoia);
+  o.plan.cost = std::make_shared<const CostModel>(slow);
+  o.plan.resident = 0;
+  Engine engine(models(true), o);
+  Session session(engine.runtime());
+  Told told;
+  session.admit(request(prompt(1, 30)), told.events());
+  ASSERT_TRUE(session.step());
+  const int first = session.last_sweep().tree_nodes;
+  EXPECT_EQ(session.last_sweep().prompt_rows, 29);
+  ASSERT_TRUE(session.step());
+  EXPECT_LT(first, session.last_sweep().tree_nodes);
+  run(session);
+  EXPECT_EQ(told.tokens,
+            make(SpeculationMethod::kNone, 0, 1, false).generate(request(prompt(1, 30))).tokens);
+}
+
 /// Texts of some hundred tokens.
 class LongTexts : public SessionTest {
  protected:

@@ -135,5 +135,17 @@ TEST(CostModel, KnowsHowManyRowsHideBehindTheLink) {
   EXPECT_FALSE(model.rows_behind_link(resting, 0));
 }
 
+TEST(CostModel, RowsOfAPromptCostAllButTheHead) {
+  const CostModel model(made_up_profile());
+  const WeightPlan weights = made_up_weights(0);
+  const TreeShape root;
+  StepQuery query;
+  query.shape = &root;
+  const Seconds alone = model.step(query, weights).compute;
+  query.prompt_rows = 10;
+  // 20 layers of .2 ms for each row, and the embedding's 1e-6.
+  EXPECT_NEAR((model.step(query, weights).compute - alone).count(), 10 * (20 * 2e-4 + 1e-6), 1e-9);
+}
+
 }  // namespace
 }  // namespace canopy

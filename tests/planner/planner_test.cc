@@ -133,5 +133,53 @@ TEST(Planner, KindsThatTakeNoPartAreNotChosen) {
   EXPECT_EQ(choose(in)->best.shape.size(), 1);
 }
 
+/// A plan whose tree hides behind the link, and what a sweep beside a prompt takes of it.
+struct FirstSweep {
+  CostModel cost{made_up_profile()};
+  Acceptance acceptance = default_acceptance(0.6);
+  WeightPlan weights = testing::made_up_weights(kGiB / 2);  // as long as 120 rows
+  TreeShape tree = best_tree(64, 8, acceptance);
+  TreeShape beside(int prompt_rows) const {
+    return tree_beside_prompt(cost, weights, step(tree), prompt_rows, acceptance);
+  }
+  StepQuery step(const TreeShape& shape) const {
+    StepQuery query;
+    query.shape = &shape;
+    query.tokens = expected_tokens(shape, acceptance);
+    query.context = 100;
+    return query;
+  }
+  /// Seconds of the sweep with such a tree, less what its tokens would take later.
+  double worth(const TreeShape& shape, int prompt_rows) const {
+    const StepQuery whole = step(tree);
+    StepQuery query = step(shape);
+    query.prompt_rows = prompt_rows;
+    return (cost.step(query, weights).step -
+            query.tokens * (cost.step(whole, weights).step / whole.tokens))
+        .count();
+  }
+};
+
+TEST(TreeBesidePrompt, IsWholeWhereTheLinkHidesThePromptToo) {
+  const FirstSweep f;
+  EXPECT_EQ(f.beside(0).size(), f.tree.size());
+  EXPECT_EQ(f.beside(20).size(), f.tree.size());
+}
+
+TEST(TreeBesidePrompt, IsThePartThatPaysWhereThePromptHoldsTheSweepUp) {
+  const FirstSweep f;
+  const TreeShape part = f.beside(1000);
+  EXPECT_LT(part.size(), f.tree.size());
+  EXPECT_GT(part.size(), 1);
+  for (int nodes = 1; nodes <= f.tree.size(); nodes *= 2)
+    EXPECT_LE(f.worth(part, 1000), f.worth(pruned(f.tree, nodes, f.acceptance), 1000)) << nodes;
+}
+
+TEST(TreeBesidePrompt, IsTheRootOfADraftThatIsNeverRight) {
+  FirstSweep f;
+  f.acceptance = {{1e-5, 1e-5, 1e-5}};
+  EXPECT_EQ(f.beside(1000).size(), 1);
+}
+
 }  // namespace
 }  // namespace canopy
