@@ -19,7 +19,9 @@ DType parse_type(const std::string& given) {
   if (text == "q4_0") return DType::kQ4_0;
   if (text == "q4_1") return DType::kQ4_1;
   if (text == "q8_0") return DType::kQ8_0;
-  throw UsageError("--type: '" + given + "' is not q4_0, q4_1 or q8_0");
+  if (text == "q4_k") return DType::kQ4_K;
+  if (text == "q6_k") return DType::kQ6_K;
+  throw UsageError("--type: '" + given + "' is not q4_0, q4_1, q8_0, q4_k or q6_k");
 }
 
 }  // namespace
@@ -29,15 +31,18 @@ int run_quantize(const std::vector<std::string>& words) {
   po::options_description options("flags");
   options.add_options()("model,m", po::value<std::string>()->required(), kModelHelp);
   options.add_options()("output,o", po::value<std::string>()->required(), "GGUF file to write");
-  options.add_options()("type", po::value<std::string>()->required(), "q4_0, q4_1 or q8_0");
+  options.add_options()("type", po::value<std::string>()->required(),
+                        "q4_0, q4_1, q8_0, q4_k or q6_k");
   options.add_options()("threads,t", po::value<int>()->default_value(0),
                         "threads that quantise (0: one per CPU)");
   options.add_options()("progress", "report on stderr even if it is not a terminal");
   const auto values =
       parse(words,
-            "usage: canopy quantize -m MODEL -o FILE.gguf --type q4_0|q4_1|q8_0\n\n"
-            "Writes a model with its matrices in blocks of 32 weights, embedding and head at 8\n"
-            "bits: a draft for its own original.",
+            "usage: canopy quantize -m MODEL -o FILE.gguf --type q4_0|q4_1|q8_0|q4_k|q6_k\n\n"
+            "Writes a model with its matrices in blocks of weights, embedding and head at 8 bits\n"
+            "(6 with q4_k and q6_k): a draft for its own original. q4_k is as small as q4_0 and\n"
+            "nearer to the original. Rows that 256 does not divide have no q4_k and q6_k: they\n"
+            "become Q5_0 and Q8_0.",
             options);
   if (!values) return 0;
   const std::string output = (*values)["output"].as<std::string>(),

@@ -31,11 +31,20 @@ struct Plan {
   bool head_or_embedding = false;
 };
 
+/// What has blocks of 32 instead of 256, with a little more than the bits; else the type itself.
+DType in_short_blocks(DType type) {
+  if (type == DType::kQ4_K) return DType::kQ5_0;
+  if (type == DType::kQ6_K) return DType::kQ8_0;
+  return type;
+}
+
 /// Matrices of whole blocks become blocks. Of embedding and head, rounding shows most.
 DType output_type(const TensorSpec& spec, const TensorEntry& source, DType wanted) {
   if (spec.kind != TensorKind::kMatrix) return DType::kF32;
-  if (spec.rows == Length::kVocab) wanted = DType::kQ8_0;
-  if (WeightRows::columns(source) % find_format(wanted)->block_elements == 0) return wanted;
+  if (spec.rows == Length::kVocab)
+    wanted = find_format(wanted)->block_elements == 256 ? DType::kQ6_K : DType::kQ8_0;
+  for (const DType type : {wanted, in_short_blocks(wanted)})
+    if (WeightRows::columns(source) % find_format(type)->block_elements == 0) return type;
   return source.dtype == DType::kF16 ? DType::kF16 : DType::kBF16;
 }
 

@@ -18,8 +18,9 @@ struct QuantizeReport {
   bool same_function = false;
 };
 
-/// Writes `model` as a GGUF file that llama.cpp loads, its matrices in blocks of `type` (kQ4_0,
-/// kQ4_1, kQ8_0); embedding and head in Q8_0, vectors in F32. Matrices whose rows are not whole
+/// Writes `model` as a GGUF file that llama.cpp loads, its matrices in blocks of `type` (one of
+/// WrittenFormats); embedding and head in Q8_0, or Q6_K with kQ4_K and kQ6_K; vectors in F32. Rows
+/// that 256 does not divide get Q5_0 for Q4_K and Q8_0 for Q6_K. Matrices whose rows are not whole
 /// blocks stay at 16 bits; those that have the wanted type already are copied. Streams; the bytes
 /// do not depend on the number of threads. Throws: Error if the output exists, does not fit the
 /// disk, or GGUF cannot express the model.
