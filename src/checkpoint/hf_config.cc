@@ -118,6 +118,29 @@ std::string shown(const json& value) { return value.dump().substr(0, 120); }
   throw Error(what + " is not supported; Canopy runs dense " + family_names() + " decoders");
 }
 
+/// A scheme of quantised safetensors, and the GGUF type of about its size.
+struct Scheme {
+  const char *method, *name, *instead;
+};
+constexpr std::array kSchemes{
+    Scheme{"fp8", "FP8", "Q8_0"},
+    Scheme{"awq", "AWQ", "Q4_K"},
+    Scheme{"gptq", "GPTQ", "Q4_K"},
+    Scheme{"compressed-tensors", "compressed-tensors", "Q8_0 or Q4_K"},
+    Scheme{"bitsandbytes", "bitsandbytes", "Q8_0 or Q4_K"},
+};
+
+[[noreturn]] void refuse_quantization(const json& config) {
+  const json method = config.is_object() ? config.value("quant_method", json()) : config;
+  std::string name = shown(method), instead = "Q8_0 or Q4_K";
+  for (const Scheme& scheme : kSchemes)
+    if (method == scheme.method) name = scheme.name, instead = scheme.instead;
+  throw Error("a checkpoint quantised by " + name +
+              " (key 'quantization_config') is not supported: take the model in BF16 or F16, or as "
+              "a GGUF file in " +
+              instead + "; canopy quantize makes one from BF16");
+}
+
 const Family& choose_family(const Fields& config, std::span<const Family> families) {
   const std::string type = config.text("model_type");
   for (const Feature& feature : kRefused) {
@@ -128,11 +151,8 @@ const Family& choose_family(const Fields& config, std::span<const Family> famili
       refuse("model type " + in_quotes(type) + " has " + feature.what + " (key '" + feature.key +
              "'), which");
   }
-  if (const json* quantization = config.find("quantization_config")) {
-    const std::string method = shown(
-        quantization->is_object() ? quantization->value("quant_method", json()) : *quantization);
-    refuse("a checkpoint quantised with " + method + " (key 'quantization_config')");
-  }
+  if (const json* quantization = config.find("quantization_config"))
+    refuse_quantization(*quantization);
   if (type.empty()) throw Error("key 'model_type' is missing");
   const Family* const family = find_family(families, type);
   if (!family) refuse("model type " + in_quotes(type));

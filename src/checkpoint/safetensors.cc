@@ -33,7 +33,8 @@ DType parse_dtype(const std::string& name) {
   for (const DType part_of_packed : {DType::kU8, DType::kU32})
     if (name == canopy::name(part_of_packed)) return part_of_packed;
   throw Error("dtype " + in_quotes(name) +
-              " is not supported; safetensors weights may be BF16, F16 or F32");
+              " is not supported; safetensors weights may be BF16, F16 or F32: take the model in "
+              "one of these, or as a GGUF file");
 }
 
 /// Receives the header as events, so that a hostile one never becomes a tree in memory.

@@ -174,7 +174,16 @@ TEST(HfConfig, RefusesByNameWhatTheDecoderCannotExpress) {
            Case{{{"architectures", {"LlamaForSequenceClassification"}}},
                 "\"LlamaForSequenceClassification\""},
            Case{{{"architectures", {"MambaForCausalLM"}}}, "\"MambaForCausalLM\""},
-           Case{{{"quantization_config", {{"quant_method", "gptq"}}}}, "\"gptq\""},
+           Case{{{"quantization_config", {{"quant_method", "gptq"}}}},
+                "by GPTQ (key 'quantization_config') is not supported: take the model in BF16 or "
+                "F16, or as a GGUF file in Q4_K"},
+           Case{{{"quantization_config", {{"quant_method", "awq"}, {"bits", 4}}}}, "by AWQ"},
+           Case{{{"quantization_config", {{"quant_method", "fp8"}}}},
+                "by FP8 (key 'quantization_config') is not supported: take the model in BF16 or "
+                "F16, or as a GGUF file in Q8_0"},
+           Case{{{"quantization_config", {{"quant_method", "compressed-tensors"}}}},
+                "compressed-tensors"},
+           Case{{{"quantization_config", {{"quant_method", "hqq"}}}}, "\"hqq\""},
            Case{{{"quantization_config", {{"quant_method", 4}}}}, "quantization_config"},
            Case{{{"quantization_config", json::object()}}, "quantization_config"},
            Case{{{"quantization_config", true}}, "quantization_config"},

@@ -132,6 +132,7 @@ TEST(Safetensors, NamesTheDtypesItDoesNotRead) {
         error_of_tensor(R"("dtype":")" + dtype + R"(","shape":[2],"data_offsets":[0,8])");
     EXPECT_TRUE(mentions(error, "'a'"));
     EXPECT_TRUE(mentions(error, "dtype '" + dtype + "' is not supported"));
+    EXPECT_TRUE(mentions(error, "or as a GGUF file"));
   }
 }
 
