@@ -248,7 +248,6 @@ HWY_INLINE void products_of_many(const float* packed, size_t m, size_t m0, size_
   };
   if (w.unpack_bf16 != nullptr && m1 - m0 <= kDirectRows)
     return products_of_few(packed, m, m0, m1, w, out, ld, [&](size_t n, size_t k0) HWY_ATTR {
-      fetch_next(n, k0);
       Direct rows;
       for (size_t r = 0; r < kTileColumns; ++r) {
         auto* const plain = reinterpret_cast<std::uint16_t*>(panels) + r * kBlock;

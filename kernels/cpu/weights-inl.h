@@ -277,34 +277,19 @@ struct PackedVectors {
   }
 };
 
-/// Sixteen-bit weights from the bytes of their exponents and of what else they have: as many as
-/// `Bytes` has lanes, in order.
+/// BF16 weights from the bytes of their exponents and of what else they have, in the order of their
+/// places: those of the lower halves of sixteens to `low`, those of the upper halves to `high`.
 template <class Bytes, class V = hn::Vec<Bytes>>
-HWY_INLINE void store_bf16(Bytes bytes, V exponent, V rest, std::uint16_t* out) {
+HWY_INLINE void store_bf16(Bytes bytes, V exponent, V rest, std::uint16_t* low,
+                           std::uint16_t* high) {
   const hn::Repartition<std::uint16_t, Bytes> words;
   const V sign = hn::Set(bytes, 0x80);
   const auto shifted_up = hn::BitCast(bytes, hn::ShiftLeft<7>(hn::BitCast(words, exponent)));
   const auto shifted_down = hn::BitCast(bytes, hn::ShiftRight<1>(hn::BitCast(words, exponent)));
-  const V low = hn::Or(hn::And(sign, shifted_up), hn::AndNot(sign, rest));
-  const V high = hn::Or(hn::And(sign, rest), hn::AndNot(sign, shifted_down));
-  const auto a = hn::BitCast(words, hn::InterleaveLower(bytes, low, high));
-  const auto b = hn::BitCast(words, hn::InterleaveUpper(bytes, low, high));
-  constexpr size_t kHalf = hn::MaxLanes(Bytes()) / 2;
-  if constexpr (kHalf == 8) {
-    hn::StoreU(a, words, out);
-    hn::StoreU(b, words, out + kHalf);
-  } else if constexpr (kHalf == 16) {
-    hn::StoreU(hn::ConcatLowerLower(words, b, a), words, out);
-    hn::StoreU(hn::ConcatUpperUpper(words, b, a), words, out + kHalf);
-  } else {
-#if HWY_TARGET <= HWY_AVX3
-    alignas(64) static constexpr std::int64_t kFirst[8] = {0, 1, 8, 9, 2, 3, 10, 11};
-    alignas(64) static constexpr std::int64_t kSecond[8] = {4, 5, 12, 13, 6, 7, 14, 15};
-    _mm512_storeu_si512(out, _mm512_permutex2var_epi64(a.raw, _mm512_load_si512(kFirst), b.raw));
-    _mm512_storeu_si512(out + kHalf,
-                        _mm512_permutex2var_epi64(a.raw, _mm512_load_si512(kSecond), b.raw));
-#endif
-  }
+  const V first = hn::IfVecThenElse(sign, shifted_up, rest);
+  const V second = hn::IfVecThenElse(sign, rest, shifted_down);
+  hn::StoreU(hn::BitCast(words, hn::InterleaveLower(bytes, first, second)), words, low);
+  hn::StoreU(hn::BitCast(words, hn::InterleaveUpper(bytes, first, second)), words, high);
 }
 
 template <>
@@ -335,16 +320,16 @@ struct PackedVectors<format::PackedBF16> {
     const __m512i one = _mm512_set1_epi8(1), two = _mm512_set1_epi8(2), four = _mm512_set1_epi8(4);
     for (size_t g = 0; g < static_cast<size_t>(block.groups); ++g, out += kColumns) {
       const uint8_t* const from = group_of(block, g);
-      std::uint64_t code[3];
-      std::memcpy(code, from, sizeof code);
-      __m512i exponent = _mm512_mask_add_epi8(base, code[0], base, one);
-      exponent = _mm512_mask_add_epi8(exponent, code[1], exponent, two);
-      exponent = _mm512_mask_add_epi8(exponent, code[2], exponent, four);
-      const std::uint64_t others = code[0] & code[1] & code[2];
+      const auto* const codes = reinterpret_cast<const std::byte*>(from);
+      const std::uint64_t low = format::load_u64(codes), middle = format::load_u64(codes + 8),
+                          high = format::load_u64(codes + 16), others = low & middle & high;
+      __m512i exponent = _mm512_mask_add_epi8(base, low, base, one);
+      exponent = _mm512_mask_add_epi8(exponent, middle, exponent, two);
+      exponent = _mm512_mask_add_epi8(exponent, high, exponent, four);
       exponent = _mm512_mask_expandloadu_epi8(exponent, others, exceptions);
       exceptions += std::popcount(others);
       store_bf16(bytes, hn::Vec<decltype(bytes)>{exponent},
-                 hn::LoadU(bytes, from + Format::kCodeBytes), out);
+                 hn::LoadU(bytes, from + Format::kCodeBytes), out, out + kColumns / 2);
     }
   }
 #else
@@ -370,9 +355,12 @@ struct PackedVectors<format::PackedBF16> {
       for (; others != 0; others &= others - 1) to[std::countr_zero(others)] = *exceptions++;
     }
     for (size_t g = 0; g < groups; ++g)
-      for (size_t i = 0; i < kColumns; i += kStep, out += kStep)
+      for (size_t i = 0; i < kColumns; i += kStep) {
+        std::uint16_t* const low = out + g * kColumns + i / 2;
         store_bf16(bytes, hn::Load(bytes, exponents + g * kColumns + i),
-                   hn::LoadU(bytes, group_of(block, g) + Format::kCodeBytes + i), out);
+                   hn::LoadU(bytes, group_of(block, g) + Format::kCodeBytes + i), low,
+                   low + kColumns / 2);
+      }
   }
 #endif
 };

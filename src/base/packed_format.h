@@ -39,9 +39,13 @@ CANOPY_HOST_DEVICE inline int count_ones(std::uint64_t bits) {
   return std::popcount(bits);
 #endif
 }
-/// As load(), from a multiple of four bytes.
+/// As load(), in a GPU's memory from a multiple of four bytes.
 CANOPY_HOST_DEVICE inline std::uint64_t load_u64(const std::byte* from) {
+#if defined(__CUDA_ARCH__)
   return std::uint64_t{load<std::uint32_t>(from + 4)} << 32 | load<std::uint32_t>(from);
+#else
+  return load<std::uint64_t>(from);
+#endif
 }
 
 // Each has: kDType; kName; kCodec, what files call it; Plain, whose bits it gives back;
@@ -54,12 +58,14 @@ CANOPY_HOST_DEVICE inline std::uint64_t load_u64(const std::byte* from) {
 /// among seven neighbours. A row is, in this order,
 ///   for each block of 512 columns {u8 base; u8 zero; u16 first}: the window's lowest exponent, and
 ///     how many exceptions the row has before the block;
-///   for each group of 64 columns {u64 code[3]; u8 rest[64]}: bit i of code[0], [1], [2] is the
-///     lowest, middle, highest bit of weight i's code, and rest[i] its sign and seven bits of
-///     mantissa;
-///   the exceptions {u8 exponent}: of the weights with code 7, in their order;
+///   for each group of 64 columns {u64 code[3]; u8 rest[64]}: bit p of code[0], [1], [2] is the
+///     lowest, middle, highest bit of the code of the weight with place p, and rest[p] its sign and
+///     seven bits of mantissa;
+///   the exceptions {u8 exponent}: of the weights with code 7, in the order of their places;
 ///   zeros up to a multiple of four bytes.
 /// Code c < 7 stands for the exponent base + c. Columns past the last have code 0 and rest 0.
+/// Weight i of a group has the place that lets two interleavings of bytes, 16 by 16, put its
+/// exponent beside the rest of it and all weights in order: place().
 struct PackedBF16 {
   static constexpr DType kDType = DType::kPackedBF16;
   static constexpr const char *kName = "packed BF16", *kCodec = "bf16-window-512";
@@ -72,6 +78,14 @@ struct PackedBF16 {
   static constexpr int kBlockGroups = kBlockColumns / kGroupColumns;
   static constexpr std::uint16_t kNotANumber = 0x7fff;
 
+  /// Weights 0 to 31 lie in the lower halves of the group's four sixteens, the others in the upper.
+  CANOPY_HOST_DEVICE static constexpr int place(int i) {
+    return (i & 31) / 8 * 16 + i / 32 * 8 + i % 8;
+  }
+  CANOPY_HOST_DEVICE static constexpr int weight_at(int place) {
+    return place % 16 / 8 * 32 + place / 16 * 8 + place % 8;
+  }
+
   CANOPY_HOST_DEVICE static constexpr std::int64_t blocks(std::int64_t columns) {
     return (columns + kBlockColumns - 1) / kBlockColumns;
   }
@@ -82,7 +96,7 @@ struct PackedBF16 {
     return static_cast<std::size_t>(kHeaderBytes * blocks(columns) + kGroupBytes * groups(columns));
   }
 
-  /// Bit i: weight i of the group is an exception.
+  /// Bit p: the weight with place p is an exception.
   CANOPY_HOST_DEVICE static std::uint64_t exceptions_in(const std::byte* group) {
     return load_u64(group) & load_u64(group + 8) & load_u64(group + 16);
   }
@@ -128,12 +142,13 @@ struct PackedBF16 {
     const std::byte* const from = b.group + within * kGroupBytes;
     const std::uint64_t low = load_u64(from), middle = load_u64(from + 8),
                         high = load_u64(from + 16);
-    for (int i = 0; i < kGroupColumns; ++i) {
+    for (int p = 0; p < kGroupColumns; ++p) {
       const int code =
-          static_cast<int>((low >> i & 1) | (middle >> i & 1) << 1 | (high >> i & 1) << 2);
+          static_cast<int>((low >> p & 1) | (middle >> p & 1) << 1 | (high >> p & 1) << 2);
       const int exponent = code < kCodes ? b.base + code : static_cast<int>(*exception++);
-      const int rest = static_cast<int>(from[kCodeBytes + i]);
-      out[i] = static_cast<std::uint16_t>((rest & 0x80) << 8 | exponent << 7 | (rest & 0x7f));
+      const int rest = static_cast<int>(from[kCodeBytes + p]);
+      out[weight_at(p)] =
+          static_cast<std::uint16_t>((rest & 0x80) << 8 | exponent << 7 | (rest & 0x7f));
     }
   }
 };

@@ -36,15 +36,17 @@ int best_base(std::span<const std::uint16_t> block) {
 void pack_group(std::span<const std::uint16_t> weights, int base, std::byte* to,
                 std::vector<std::byte>& exceptions) {
   std::array<std::uint64_t, 3> planes{};
-  for (std::size_t i = 0; i < weights.size(); ++i) {
+  for (std::size_t p = 0; p < Format::kGroupColumns; ++p) {
+    const auto i = static_cast<std::size_t>(Format::weight_at(static_cast<int>(p)));
+    if (i >= weights.size()) continue;
     const int exponent = exponent_of(weights[i]);
     auto code = static_cast<std::uint64_t>(exponent - base);  // huge below the base
     if (code >= Format::kCodes) {
       code = Format::kCodes;
       exceptions.push_back(static_cast<std::byte>(exponent));
     }
-    for (std::size_t bit = 0; bit < planes.size(); ++bit) planes[bit] |= (code >> bit & 1) << i;
-    to[Format::kCodeBytes + i] =
+    for (std::size_t bit = 0; bit < planes.size(); ++bit) planes[bit] |= (code >> bit & 1) << p;
+    to[Format::kCodeBytes + p] =
         static_cast<std::byte>((weights[i] >> 8 & 0x80) | (weights[i] & 0x7f));
   }
   std::memcpy(to, planes.data(), sizeof planes);
