@@ -49,10 +49,11 @@ CANOPY_HOST_DEVICE inline std::uint64_t load_u64(const std::byte* from) {
 }
 
 // Each has: kDType; kName; kCodec, what files call it; Plain, whose bits it gives back;
-// kGroupColumns, how many weights decode_group() writes; fixed_bytes(columns), what a row takes at
-// least; decode_group(row, group, out), the weights of a group as Plain::Element, those past the
-// row's end included, whatever they are. What a row says of itself cannot lead outside of its
-// bytes: weights of a part that contradicts itself are NaN, which a sweep does not go on with.
+// kGroupColumns, how many weights decode_group() writes; fixed_bytes(columns) and
+// most_bytes(columns), what a row takes at least and at most; decode_group(row, group, out), the
+// weights of a group as Plain::Element, those past the row's end included, whatever they are. What
+// a row says of itself cannot lead outside of its bytes: weights of a part that contradicts itself
+// are NaN, which a sweep does not go on with.
 
 /// BF16 by a window of exponents. In 512 columns of a trained matrix, 95 to 98 of 100 exponents are
 /// among seven neighbours. A row is, in this order,
@@ -94,6 +95,11 @@ struct PackedBF16 {
   }
   CANOPY_HOST_DEVICE static constexpr std::size_t fixed_bytes(std::int64_t columns) {
     return static_cast<std::size_t>(kHeaderBytes * blocks(columns) + kGroupBytes * groups(columns));
+  }
+
+  CANOPY_HOST_DEVICE static constexpr std::size_t most_bytes(std::int64_t columns) {
+    return (fixed_bytes(columns) + static_cast<std::size_t>(columns) + kPackedAlignment - 1) /
+           kPackedAlignment * kPackedAlignment;
   }
 
   /// Bit p: the weight with place p is an exception.
@@ -168,11 +174,12 @@ struct PackedFormat {
   DType dtype, plain;
   const char *name, *codec;
   std::size_t (*fixed_bytes)(std::int64_t columns);
+  std::size_t (*most_bytes)(std::int64_t columns);
 };
 template <class... Formats>
 constexpr auto as_data_of_packed(format::List<Formats...>) {
   return std::array{PackedFormat{Formats::kDType, Formats::Plain::kDType, Formats::kName,
-                                 Formats::kCodec, Formats::fixed_bytes}...};
+                                 Formats::kCodec, Formats::fixed_bytes, Formats::most_bytes}...};
 }
 inline constexpr auto kPackedFormats = as_data_of_packed(PackedFormats());
 

@@ -73,8 +73,7 @@ std::vector<std::int64_t> parse_shape(const json& description) {
 /// payload.
 void check_offsets(std::span<const RowOffset> offsets, const PackedFormat& format,
                    std::int64_t columns, std::uint64_t payload_bytes) {
-  const std::size_t least = format.fixed_bytes(columns),
-                    most = least + static_cast<std::size_t>(columns) + kPackedAlignment - 1;
+  const std::size_t least = format.fixed_bytes(columns), most = format.most_bytes(columns);
   if (offsets[0] != 0) throw Error("its first row does not begin at its first byte");
   for (std::size_t row = 0; row + 1 < offsets.size(); ++row) {
     const std::uint64_t begin = std::uint64_t{offsets[row]} * kPackedAlignment,
