@@ -277,6 +277,16 @@ struct PackedVectors {
   }
 };
 
+/// The bits of `yes` where `mask` has ones, else those of `no`.
+template <class V>
+HWY_INLINE V select_bits(V mask, V yes, V no) {
+#if HWY_TARGET <= HWY_AVX3  // one instruction there; elsewhere it goes by whole lanes
+  return hn::IfVecThenElse(mask, yes, no);
+#else
+  return hn::Or(hn::And(mask, yes), hn::AndNot(mask, no));
+#endif
+}
+
 /// BF16 weights from the bytes of their exponents and of what else they have, in the order of their
 /// places: those of the lower halves of sixteens to `low`, those of the upper halves to `high`.
 template <class Bytes, class V = hn::Vec<Bytes>>
@@ -286,8 +296,8 @@ HWY_INLINE void store_bf16(Bytes bytes, V exponent, V rest, std::uint16_t* low,
   const V sign = hn::Set(bytes, 0x80);
   const auto shifted_up = hn::BitCast(bytes, hn::ShiftLeft<7>(hn::BitCast(words, exponent)));
   const auto shifted_down = hn::BitCast(bytes, hn::ShiftRight<1>(hn::BitCast(words, exponent)));
-  const V first = hn::IfVecThenElse(sign, shifted_up, rest);
-  const V second = hn::IfVecThenElse(sign, rest, shifted_down);
+  const V first = select_bits(sign, shifted_up, rest);
+  const V second = select_bits(sign, rest, shifted_down);
   hn::StoreU(hn::BitCast(words, hn::InterleaveLower(bytes, first, second)), words, low);
   hn::StoreU(hn::BitCast(words, hn::InterleaveUpper(bytes, first, second)), words, high);
 }
