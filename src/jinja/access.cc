@@ -82,12 +82,13 @@ std::optional<Value> character(Runtime& runtime, const Text& text, std::int64_t 
   if (index < 0 || index >= count) return {};
   const std::string_view bytes = text.bytes;
   if (text.characters == bytes.size())
-    return runtime.string(std::string(1, bytes[static_cast<std::size_t>(index)]));
+    return runtime.string(std::string(1, bytes[static_cast<std::size_t>(index)]), text.safe);
   runtime.step(bytes.size() / 8);
   const auto starts = character_starts(bytes);
   const std::size_t from = starts[static_cast<std::size_t>(index)];
   return runtime.string(
-      std::string(bytes.substr(from, starts[static_cast<std::size_t>(index) + 1] - from)));
+      std::string(bytes.substr(from, starts[static_cast<std::size_t>(index) + 1] - from)),
+      text.safe);
 }
 
 std::optional<Value> subscript(Runtime& runtime, const Value& object, const Value& key) {
@@ -173,7 +174,7 @@ Value slice(Runtime& runtime, const Value& object, const Value& start, const Val
       for (const std::size_t i : indices)
         out.append(text.bytes, starts[i], starts[i + 1] - starts[i]);
     }
-    return runtime.string(std::move(out));
+    return runtime.string(std::move(out), text.safe);
   }
   if (!object.is(Kind::kList) || object.is_generator())
     return runtime.undefined(object_name(object) + " has no element slice");

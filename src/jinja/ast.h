@@ -42,6 +42,7 @@ struct Slice {  // object[start:stop:step]; those left out are null
 struct CallArguments {
   std::vector<ExprPtr> positional;
   std::vector<std::pair<std::string, ExprPtr>> named;
+  ExprPtr spread, named_spread;  // of *list and **dict, or null
 };
 struct Call {
   ExprPtr callee;

@@ -84,6 +84,17 @@ Arguments Evaluator::evaluate(const CallArguments& arguments) {
   Arguments out;
   for (const ExprPtr& expr : arguments.positional) out.positional.push_back(evaluate(*expr));
   for (const auto& [name, expr] : arguments.named) out.named.emplace_back(name, evaluate(*expr));
+  if (arguments.spread)
+    for (const Value& item : iterate(runtime_, evaluate(*arguments.spread)))
+      out.positional.push_back(item);
+  if (arguments.named_spread) {
+    const Value more = evaluate(*arguments.named_spread);
+    if (!more.is(Kind::kDict)) runtime_.fail("the argument after ** must be a mapping");
+    for (const auto& [key, value] : more.dict().entries) {
+      if (!key.is(Kind::kString)) runtime_.fail("keywords must be strings");
+      out.named.emplace_back(key.string(), value);
+    }
+  }
   return out;
 }
 
@@ -143,7 +154,7 @@ Value Evaluator::call(const Value& callee, const Arguments& arguments) {
   if (!callee.is(Kind::kMethod))
     runtime_.fail(joined({"'", type_name(callee), "' object is not callable"}));
   const BoundMethod& method = callee.method();
-  return method.method->call(runtime_, method.self, arguments);
+  return call_method(runtime_, *method.method, method.self, arguments);
 }
 
 Value Evaluator::make_macro(const MacroDefinition& definition) {

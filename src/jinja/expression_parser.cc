@@ -315,10 +315,12 @@ CallArguments ExpressionParser::call_arguments() {
     if (tokens_.at_operator(")")) break;
     first = false;
     const std::uint32_t offset = tokens_.offset();
-    if (tokens_.at_operator("*") || tokens_.at_operator("**"))
-      tokens_.fail(offset, "arguments with '*' are not supported");
-    if (tokens_.at(TokenKind::kName) && tokens_.next().kind == TokenKind::kOperator &&
-        tokens_.next().text == "=") {
+    if (tokens_.at_operator("*") || tokens_.at_operator("**")) {
+      ExprPtr& spread = tokens_.take().text == "*" ? out.spread : out.named_spread;
+      if (spread) tokens_.fail(offset, "only one argument may have this '*'");
+      spread = conditional();
+    } else if (tokens_.at(TokenKind::kName) && tokens_.next().kind == TokenKind::kOperator &&
+               tokens_.next().text == "=") {
       std::string name = tokens_.take().text;
       tokens_.take();
       out.named.emplace_back(std::move(name), conditional());

@@ -193,6 +193,28 @@ const Method* find_method(const Value& object, std::string_view name) {
   }
 }
 
+Value call_method(Runtime& runtime, const Method& method, const Value& self,
+                  const Arguments& arguments) {
+  if (!self.is(Kind::kString) || !self.text().safe) return method.call(runtime, self, arguments);
+  Arguments given = arguments;
+  if (method.name == "replace" && given.positional.size() > 1)
+    given.positional[1] = escaped(runtime, given.positional[1]);
+  if (method.name == "format")
+    for (Value& value : given.positional) value = escaped(runtime, value);
+  if (method.name == "join" && !given.positional.empty()) {
+    std::vector<Value> items;
+    for (const Value& item : iterate(runtime, given.positional[0]))
+      items.push_back(escaped(runtime, item));
+    given.positional[0] = runtime.list(std::move(items));
+  }
+  const Value result = method.call(runtime, self, given);
+  if (result.is(Kind::kString)) return marked_safe(runtime, result);
+  if (!result.is(Kind::kList)) return result;
+  std::vector<Value> parts;
+  for (const Value& part : result.list().items) parts.push_back(marked_safe(runtime, part));
+  return runtime.list(std::move(parts), result.list().kind);
+}
+
 const Method* find_function(std::string_view name) { return find(kFunctions, name); }
 
 }  // namespace canopy::jinja

@@ -145,7 +145,7 @@ Value repeat(Runtime& runtime, const Value& value, std::int64_t times) {
     out.reserve(count * text.size());
     if (!text.empty())
       for (std::size_t i = 0; i < count; ++i) out += text;
-    return runtime.string(std::move(out));
+    return runtime.string(std::move(out), value.text().safe);
   }
   const List& list = value.list();
   runtime.check_size(count, list.items.size() * sizeof(Value));
@@ -163,10 +163,10 @@ bool repeats(const Value& value) {
 
 Value add_sequences(Runtime& runtime, const Value& a, const Value& b) {
   if (a.is(Kind::kString)) {
-    std::string out;
-    out.reserve(a.string().size() + b.string().size());
-    out.append(a.string()).append(b.string());
-    return runtime.string(std::move(out));
+    const bool safe = a.text().safe || b.text().safe;
+    if (safe && a.text().safe != b.text().safe)
+      return add_sequences(runtime, escaped(runtime, a), escaped(runtime, b));
+    return runtime.string(joined({a.string(), b.string()}), safe);
   }
   std::vector<Value> out = a.list().items;
   out.insert(out.end(), b.list().items.begin(), b.list().items.end());

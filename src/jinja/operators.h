@@ -56,6 +56,9 @@ Value attribute_path(Runtime& runtime, const Value& object, const Value& path);
 
 /// The methods of a type, by name; null if Python has none or it is not supported.
 const Method* find_method(const Value& object, std::string_view name);
+/// Calls a method. Of a safe string the texts that it gives are safe, too.
+Value call_method(Runtime& runtime, const Method& method, const Value& self,
+                  const Arguments& arguments);
 /// A global function; null if there is none.
 const Method* find_function(std::string_view name);
 

@@ -35,12 +35,13 @@ void Runtime::check_size(std::size_t count, std::size_t bytes_each) const {
     fail("the template asks for more than " + megabytes(limits_.memory_bytes) + " of memory");
 }
 
-Value Runtime::string(std::string bytes) {
+Value Runtime::string(std::string bytes, bool safe) {
   Charge charge(*this);
   charge.grow(sizeof(Text) + bytes.size());
   read(bytes.size());
   const std::size_t characters = count_characters(bytes);
-  return Value(std::make_shared<const Text>(Text{std::move(bytes), characters, std::move(charge)}));
+  return Value(
+      std::make_shared<const Text>(Text{std::move(bytes), characters, std::move(charge), safe}));
 }
 
 Value Runtime::list(std::vector<Value> items, ListKind kind) {

@@ -35,7 +35,7 @@ class Runtime {
   const Limits& limits() const { return limits_; }
   const std::tm& now() const { return now_; }
 
-  Value string(std::string bytes);
+  Value string(std::string bytes, bool safe = false);
   Value list(std::vector<Value> items, ListKind kind = ListKind::kList);
   Value dict(std::vector<std::pair<Value, Value>> entries);
   Value name_space(std::vector<std::pair<std::string, Value>> members);

@@ -135,6 +135,11 @@ Value reverse(Runtime& runtime, const Value& subject, const Arguments& arguments
   return runtime.list(std::move(out), ListKind::kGenerator);
 }
 
+/// What map() and its like run over: nothing where the value is false, so none has no items.
+Items items_if_any(Runtime& runtime, const Value& subject) {
+  return truthy(subject) ? iterate(runtime, subject) : iterate(runtime, Value());
+}
+
 /// The arguments from the one at `begin` on.
 Arguments rest_of(const Arguments& arguments, std::size_t begin) {
   Arguments rest;
@@ -148,7 +153,7 @@ Value map(Runtime& runtime, const Value& subject, const Arguments& arguments) {
   std::vector<Value> out;
   if (arguments.positional.empty()) {
     const Parameters given(runtime, "map", arguments, {"attribute", "default"});
-    for (const Value& item : iterate(runtime, subject)) {
+    for (const Value& item : items_if_any(runtime, subject)) {
       Value found = attribute_path(runtime, item, given.require(0));
       out.push_back(found.is(Kind::kUndefined) && given.get(1) ? *given.get(1) : std::move(found));
     }
@@ -156,7 +161,7 @@ Value map(Runtime& runtime, const Value& subject, const Arguments& arguments) {
   }
   if (!arguments.positional[0].is(Kind::kString)) runtime.fail("map() needs a filter's name");
   const Arguments rest = rest_of(arguments, 1);
-  for (const Value& item : iterate(runtime, subject)) {
+  for (const Value& item : items_if_any(runtime, subject)) {
     runtime.step();
     out.push_back(apply_filter(runtime, arguments.positional[0].string(), item, rest));
   }
@@ -174,7 +179,7 @@ Value choose(Runtime& runtime, const Value& subject, const Arguments& arguments,
     runtime.fail("the name of a test must be str");
   const Arguments rest = rest_of(arguments, test + 1);
   std::vector<Value> out;
-  for (const Value& item : iterate(runtime, subject)) {
+  for (const Value& item : items_if_any(runtime, subject)) {
     runtime.step();
     const Value value =
         by_attribute ? attribute_path(runtime, item, arguments.positional[0]) : item;

@@ -18,7 +18,7 @@ namespace {
 Value through_method(Runtime& runtime, const Value& subject, std::string_view method,
                      const Arguments& arguments) {
   const Value text = to_string(runtime, subject);
-  return find_method(text, method)->call(runtime, text, arguments);
+  return call_method(runtime, *find_method(text, method), text, arguments);
 }
 
 Value upper(Runtime& runtime, const Value& subject, const Arguments& arguments) {
@@ -57,7 +57,8 @@ Value replace(Runtime& runtime, const Value& subject, const Arguments& arguments
   Arguments texts;
   texts.positional = {to_string(runtime, given.require(0)), to_string(runtime, given.require(1))};
   if (given.has(2)) texts.positional.push_back(*given.get(2));
-  return through_method(runtime, subject, "replace", texts);
+  return find_method(texts.positional[0], "replace")
+      ->call(runtime, to_string(runtime, subject), texts);  // never safe
 }
 
 Value string(Runtime& runtime, const Value& subject, const Arguments& arguments) {
@@ -67,16 +68,12 @@ Value string(Runtime& runtime, const Value& subject, const Arguments& arguments)
 
 Value escape(Runtime& runtime, const Value& subject, const Arguments& arguments) {
   Parameters(runtime, "escape", arguments, {});
-  const Value text = to_string(runtime, subject);
-  Output out(runtime);
-  for (const char c : text.string()) {
-    static constexpr std::string_view kEscaped = "&<>'\"";
-    static constexpr std::array<std::string_view, 5> kNames{"&amp;", "&lt;", "&gt;", "&#39;",
-                                                            "&#34;"};
-    const std::size_t at = kEscaped.find(c);
-    out.append(at == std::string_view::npos ? std::string_view(&c, 1) : kNames[at]);
-  }
-  return runtime.string(std::move(out).take());
+  return escaped(runtime, subject);
+}
+
+Value safe(Runtime& runtime, const Value& subject, const Arguments& arguments) {
+  Parameters(runtime, "safe", arguments, {});
+  return marked_safe(runtime, to_string(runtime, subject));
 }
 
 Value indent(Runtime& runtime, const Value& subject, const Arguments& arguments) {
@@ -158,7 +155,7 @@ std::span<const Filter> text_filters() {
   static constexpr std::array kFilters{
       Filter{"upper", upper},   Filter{"lower", lower},        Filter{"capitalize", capitalize},
       Filter{"title", title},   Filter{"trim", trim},          Filter{"replace", replace},
-      Filter{"string", string}, Filter{"safe", string},        Filter{"escape", escape},
+      Filter{"string", string}, Filter{"safe", safe},          Filter{"escape", escape},
       Filter{"e", escape},      Filter{"indent", indent},      Filter{"tojson", tojson},
       Filter{"format", format}, Filter{"wordcount", wordcount}};
   return kFilters;

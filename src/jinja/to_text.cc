@@ -1,6 +1,7 @@
 #include "src/jinja/to_text.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <limits>
@@ -217,6 +218,24 @@ Value to_string(Runtime& runtime, const Value& value) {
   Output out(runtime);
   append_text(runtime, out, value);
   return runtime.string(std::move(out).take());
+}
+
+Value marked_safe(Runtime& runtime, const Value& text) {
+  return text.text().safe ? text : runtime.string(std::string(text.string()), /*safe=*/true);
+}
+
+Value escaped(Runtime& runtime, const Value& value) {
+  const Value text = to_string(runtime, value);
+  if (text.text().safe) return text;
+  Output out(runtime);
+  for (const char c : text.string()) {
+    static constexpr std::string_view kEscaped = "&<>'\"";
+    static constexpr std::array<std::string_view, 5> kNames{"&amp;", "&lt;", "&gt;", "&#39;",
+                                                            "&#34;"};
+    const std::size_t at = kEscaped.find(c);
+    out.append(at == std::string_view::npos ? std::string_view(&c, 1) : kNames[at]);
+  }
+  return runtime.string(std::move(out).take(), /*safe=*/true);
 }
 
 void append_json(Runtime& runtime, Output& out, const Value& value, const JsonStyle& style,

@@ -11,6 +11,10 @@ namespace canopy::jinja {
 void append_text(Runtime& runtime, Output& out, const Value& value);
 /// str(value). A string comes back as it is.
 Value to_string(Runtime& runtime, const Value& value);
+/// The string, marked as safe.
+Value marked_safe(Runtime& runtime, const Value& text);
+/// str(value) with &<>'" as HTML has them, marked as safe; what is safe already comes back.
+Value escaped(Runtime& runtime, const Value& value);
 std::string float_text(double value);  // repr(value)
 /// repr(text)
 void append_quoted(Output& out, std::string_view text);

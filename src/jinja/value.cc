@@ -40,7 +40,7 @@ Value* Namespace::find(std::string_view name) {
 
 Value Value::literal(std::string text) {
   const std::size_t characters = count_characters(text);
-  return Value(std::make_shared<const Text>(Text{std::move(text), characters, Charge()}));
+  return Value(std::make_shared<const Text>(Text{std::move(text), characters, Charge(), false}));
 }
 
 bool Value::same_object(const Value& other) const {

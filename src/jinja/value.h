@@ -40,6 +40,7 @@ struct Text {
   std::string bytes;           // UTF-8
   std::size_t characters = 0;  // as many as bytes: all are ASCII
   Charge charge;
+  bool safe = false;  // of |safe or |escape: what is added to it by '+' is escaped for HTML
 };
 
 enum class ListKind : std::uint8_t {

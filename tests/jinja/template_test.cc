@@ -57,7 +57,7 @@ TEST(TemplateErrors, SayLineAndColumn) {
   expect("{{ x|nosuch }}", 1, 5, "No filter named 'nosuch'.");
   expect("{% include 'x' %}", 1, 4, "the statement 'include' is not supported; known: if, for");
   expect("{% for i in x recursive %}{% endfor %}", 1, 15, "recursive loops are not supported");
-  expect("{{ f(*x) }}", 1, 6, "arguments with '*' are not supported");
+  expect("{{ f(*x, *x) }}", 1, 10, "only one argument may have this '*'");
   expect("{{ 99999999999999999999 }}", 1, 4, "the integer does not fit 63 bits");
   expect("{{ '\\ud800' }}", 1, 7, "the escape in the string is no character");
 }
