@@ -1,0 +1,52 @@
+#pragma once
+#include <ctime>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "src/base/metadata.h"
+#include "src/jinja/template.h"
+
+namespace canopy::chat {
+
+/// What a template writes out, as `transformers`' apply_chat_template takes it.
+struct Conversation {
+  nlohmann::ordered_json messages = nullptr;   // a list of {"role", "content", ...}
+  nlohmann::ordered_json tools = nullptr;      // a list of JSON schemas; null: none
+  nlohmann::ordered_json documents = nullptr;  // a list of {"title", "text"}; null: none
+  bool add_generation_prompt = true;           // end where the model's answer begins
+  nlohmann::ordered_json variables = nullptr;  // an object: more for the template; null: none
+};
+
+/// A checkpoint's own template: what makes the text of a conversation that the model was trained
+/// on. Immutable: any number of threads.
+class ChatTemplate {
+ public:
+  /// From `file` if one is given. Else of the directory `model`: chat_template.jinja (named ones in
+  /// additional_chat_templates), or `chat_template` of tokenizer_config.json, a text or a list of
+  /// named ones. Of a GGUF file: `tokenizer.chat_template` of its metadata, and those that
+  /// `tokenizer.chat_templates` names. Special tokens come from the same place.
+  /// Throws Error: there is none, naming where it was looked for; it is not a template, with line
+  /// and column.
+  static ChatTemplate load(const std::filesystem::path& model, const Metadata& metadata,
+                           const std::optional<std::filesystem::path>& file = {});
+
+  /// The text of a conversation. With tools, by the template named `tool_use` if there is one.
+  /// `now` is local time, which some templates write into the text. Throws Error if a member of the
+  /// conversation is of the wrong type; jinja::TemplateError.
+  std::string render(const Conversation& conversation, const std::tm& now) const;
+  /// Where it was found, for messages.
+  const std::string& origin() const { return origin_; }
+
+ private:
+  ChatTemplate(std::string origin, jinja::Template plain)
+      : origin_(std::move(origin)), plain_(std::move(plain)) {}
+
+  std::string origin_;
+  jinja::Template plain_;
+  std::optional<jinja::Template> with_tools_;
+  nlohmann::ordered_json special_tokens_ = nlohmann::ordered_json::object();
+};
+
+}  // namespace canopy::chat
