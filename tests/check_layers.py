@@ -54,6 +54,8 @@ for file in sorted(p for p in root.rglob("*") if p.suffix in {".h", ".cc", ".cu"
     if len(lines) > MAX_LINES:
         bad.append(f"{path}: {len(lines)} lines, limit {MAX_LINES}")
     for number, line in enumerate(lines, 1):
+        if "variables_map" in line and path.startswith("src/") and not path.startswith("src/cli/options/"):
+            bad.append(f"{path}:{number}: what the flags say belongs in a struct of options (src/cli/options/flags.h)")
         match = re.match(r'\s*#\s*include\s*[<"]([^>"]+)[>"]', line)
         if not match or path.startswith(FREE):
             continue

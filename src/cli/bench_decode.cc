@@ -8,11 +8,13 @@
 
 #include "planner/acceptance_sample.h"
 #include "src/base/error.h"
+#include "src/base/size_text.h"
 #include "src/cli/commands.h"
-#include "src/cli/options/model_options.h"
+#include "src/cli/interrupt.h"
+#include "src/cli/options/decode_options.h"
+#include "src/cli/options/length_options.h"
 #include "src/cli/options/prompt_file.h"
-#include "src/cli/options/sampling_flags.h"
-#include "src/cli/options/speculation_options.h"
+#include "src/cli/options/values.h"
 #include "src/cli/output/energy_json.h"
 #include "src/cli/output/progress_line.h"
 #include "src/cli/output/standard_output.h"
@@ -20,7 +22,6 @@
 
 namespace canopy::cli {
 
-namespace po = boost::program_options;
 using nlohmann::json;
 
 namespace {
@@ -34,36 +35,47 @@ constexpr const char* kUsage =
     "are\n"
     "chains of as many nodes, too.";
 
-po::options_description flags() {
-  po::options_description what("What to measure");
-  what.add_options()  //
-      ("methods", po::value<std::string>()->value_name("LIST")->default_value("all"),
-       "of none, chain, sequoia, specinfer, spectr, naive, topk, with commas between")  //
-      ("tree-sizes", po::value<std::string>()->value_name("LIST"),
-       "trees and chains of these sizes, one after another, beside the chain that generate would "
-       "take")  //
-      ("prompts", po::value<std::string>()->value_name("FILE"),
-       "prompts: JSON lines with a \"text\" each, or one prompt a line; - reads stdin (default: a "
-       "set that comes with the program)")  //
-      ("examples", po::value<int>()->value_name("N")->default_value(8),
-       "prompts to continue; texts are cut at several places where there are fewer")  //
-      ("prompt-tokens", po::value<int>()->value_name("N")->default_value(128),
-       "tokens of each prompt; a shorter text is taken whole")  //
-      (kLengthFlag, po::value<int>()->value_name("N")->default_value(128),
-       "tokens of each continuation; end tokens do not end it")  //
-      ("num-sequences", po::value<int>()->value_name("B")->default_value(1),
-       "prompts that share sweeps: more tokens in the same time, but no longer the time of one");
-  po::options_description output("Output");
-  output.add_options()                                      //
-      ("json", "print a JSON object instead of the table")  //
-      ("csv", po::value<std::string>()->value_name("FILE"), "write the table as CSV, too");
-  po::options_description all;
-  return all.add(what)
-      .add(sampling_flags())
-      .add(speculation_flags())
-      .add(model_flags())
-      .add(output);
-}
+struct Options {
+  std::string methods = "all";
+  std::optional<std::vector<int>> tree_sizes;
+  std::optional<std::string> prompts, csv;
+  int examples = 8, prompt_tokens = 128, new_tokens = 128, sequences = 1;
+  bool json = false;
+  DecodeOptions decode;
+
+  Flags flags() {
+    const auto sizes = [](const std::string& flag, const std::string& text) {
+      return parse_numbers(flag, text, 2, kMostTreeNodes);
+    };
+    Flags what("What to measure");
+    what.add_options()  //
+        ("methods", into(methods, "LIST"),
+         "of none, chain, sequoia, specinfer, spectr, naive, topk, with commas between")  //
+        ("tree-sizes", into(tree_sizes, "LIST", "--tree-sizes", sizes),
+         "trees and chains of these sizes, one after another, beside the chain that generate would "
+         "take")  //
+        ("prompts", into(prompts, "FILE"),
+         "prompts: JSON lines with a \"text\" each, or one prompt a line; - reads stdin (default: "
+         "a "
+         "set that comes with the program)")  //
+        ("examples", into(examples, "N", at_least("--examples", 1)),
+         "prompts to continue; texts are cut at several places where there are fewer")  //
+        ("prompt-tokens", into(prompt_tokens, "N", at_least("--prompt-tokens", 1)),
+         "tokens of each prompt; a shorter text is taken whole")  //
+        (kLengthFlag, into(new_tokens, "N", at_least("--n-predict", 2)),
+         "tokens of each continuation; end tokens do not end it")  //
+        ("num-sequences", into(sequences, "B", at_least("--num-sequences", 1)),
+         "prompts that share sweeps: more tokens in the same time, but no longer the time of one");
+    Flags output("Output");
+    output.add_options()                                                   //
+        ("json", given(json), "print a JSON object instead of the table")  //
+        ("csv", into(csv, "FILE"), "write the table as CSV, too");
+    Flags all;
+    all.add(what);
+    decode.add_flags(all);
+    return all.add(output);
+  }
+};
 
 /// Tokens and steps of one prompt.
 struct Tally {
@@ -220,24 +232,24 @@ std::vector<std::pair<SpeculationMethod, int>> runs_of(
 
 class Bench {
  public:
-  Bench(const po::variables_map& values, EngineOptions options, const Interrupt& interrupt)
-      : values_(values), options_(std::move(options)), stop_(interrupt.token()), progress_(values) {
-    options_.plan.max_prompt = at_least(values, "prompt-tokens", 1, 0);
-    options_.plan.max_sequences = at_least(values, "num-sequences", 1, 1);
-    new_tokens_ = at_least(values, "n-predict", 2, 0);
+  Bench(const Options& asked, EngineOptions options, const Interrupt& interrupt)
+      : flags_(asked.decode),
+        options_(std::move(options)),
+        stop_(interrupt.token()),
+        progress_(flags_.model.progress),
+        new_tokens_(asked.new_tokens) {
+    options_.plan.max_prompt = asked.prompt_tokens;
+    options_.plan.max_sequences = asked.sequences;
     if (options_.plan.context == 0) options_.plan.context = options_.plan.max_prompt + new_tokens_;
     if (options_.plan.context < options_.plan.max_prompt + new_tokens_)
       throw UsageError("--ctx-size: prompt and continuation have " +
                        std::to_string(options_.plan.max_prompt + new_tokens_) + " tokens");
     const ModelFiles models = open();
-    Assumptions assumed = find_assumptions(values, models, options_, progress_, stop_);
+    Assumptions assumed = flags_.find_assumptions(models, options_, progress_, stop_);
     options_.plan.cost = std::make_shared<CostModel>(std::move(assumed.profile));
     options_.energy = &energy_;
     acceptance_from_ = std::move(assumed.acceptance_from);
-    const std::vector<std::string> texts =
-        values.count("prompts") ? read_prompt_file(values["prompts"].as<std::string>(), stop_)
-                                : default_prompts();
-    prompts_ = cut_prompts(*models.tokenizer, texts, at_least(values, "examples", 1, 1),
+    prompts_ = cut_prompts(*models.tokenizer, prompt_texts(asked.prompts, stop_), asked.examples,
                            options_.plan.max_prompt);
     if (prompts_.empty()) throw Error("there is no prompt of any token");
   }
@@ -299,15 +311,15 @@ class Bench {
   void end() { progress_.clear(); }
 
  private:
-  ModelFiles open() const { return open_speculating_models(values_, options_); }
+  ModelFiles open() const { return flags_.open(options_.plan); }
 
   BatchReport run(Engine& engine, SpeculationMethod method, std::size_t first, std::size_t count) {
     std::vector<Request> requests(count);
     for (std::size_t i = 0; i < count; ++i) {
       Request& r = requests[i];
       r.prompt = prompts_[first + i].tokens;
-      r.sampling = sampling_of(values_);
-      r.seed = seed_of(values_).value_or(0);
+      r.sampling = flags_.sampling.sampling;
+      r.seed = flags_.sampling.seed.value_or(0);
       r.sequence = static_cast<std::uint32_t>(first + i);
       r.max_new_tokens = new_tokens_;
       r.ignore_end = true;
@@ -340,12 +352,12 @@ class Bench {
     outside.push_back(rest);
   }
 
-  const po::variables_map& values_;
+  const DecodeOptions flags_;
   EngineOptions options_;
   std::stop_token stop_;
   ProgressLine progress_;
   EnergyMeter energy_;
-  int new_tokens_ = 0;
+  const int new_tokens_;
   std::string acceptance_from_;
   std::vector<PromptCut> prompts_;
 };
@@ -353,24 +365,19 @@ class Bench {
 }  // namespace
 
 int run_bench_decode(const std::vector<std::string>& words) {
-  const auto parsed = parse(words, kUsage, flags());
-  if (!parsed) return 0;
-  const po::variables_map& values = *parsed;
-  if (!values.count("model-draft")) throw UsageError("bench decode: give a draft model with -md");
-  if (!values["spec"].defaulted()) throw UsageError("--spec: bench decode takes --methods");
-  EngineOptions options = engine_options(values);
-  set_speculation(values, options);
-  const std::vector<SpeculationMethod> methods = parse_methods(values["methods"].as<std::string>());
-  std::vector<int> sizes{options.plan.tree_size};
-  if (values.count("tree-sizes")) {
-    if (values.count("tree-size") + values.count("tree"))
-      throw UsageError("--tree-sizes: says the same as --tree-size and --tree; give one of them");
-    sizes =
-        parse_numbers("--tree-sizes", values["tree-sizes"].as<std::string>(), 2, kMostTreeNodes);
-  }
+  Options asked;
+  if (!parse(words, kUsage, asked.flags())) return 0;
+  const SpeculationOptions& speculation = asked.decode.speculation;
+  if (!speculation.draft) throw UsageError("bench decode: give a draft model with -md");
+  if (speculation.method) throw UsageError("--spec: bench decode takes --methods");
+  const EngineOptions options = asked.decode.engine_options();
+  const std::vector<SpeculationMethod> methods = parse_methods(asked.methods);
+  if (asked.tree_sizes && (speculation.tree_size || speculation.tree))
+    throw UsageError("--tree-sizes: says the same as --tree-size and --tree; give one of them");
+  const std::vector<int> sizes = asked.tree_sizes.value_or(std::vector{options.plan.tree_size});
   const auto runs = runs_of(methods, sizes, options.plan.shape);
   std::optional<TextOutput> table;
-  if (values.count("csv")) table.emplace(values["csv"].as<std::string>());
+  if (asked.csv) table.emplace(*asked.csv);
 
   const Interrupt interrupt;
   std::vector<Row> rows;
@@ -379,7 +386,7 @@ int run_bench_decode(const std::vector<std::string>& words) {
   std::vector<std::string> missing;
   bool stopped = false;
   try {
-    Bench bench(values, options, interrupt);
+    Bench bench(asked, options, interrupt);
     prompts = bench.prompts();
     acceptance = bench.acceptance_from();
     print_energy_note(bench.energy());
@@ -394,7 +401,7 @@ int run_bench_decode(const std::vector<std::string>& words) {
     if (rows.empty()) return Interrupt::exit_code();
     stopped = true;
   }
-  if (values.count("json")) {
+  if (asked.json) {
     json out{{"prompts", prompts},
              {"acceptance", acceptance},
              {"energy_missing", missing},

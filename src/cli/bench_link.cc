@@ -12,9 +12,12 @@
 #include "offload/io/link_probe.h"
 #include "offload/streamer.h"
 #include "src/base/error.h"
+#include "src/base/size_text.h"
 #include "src/checkpoint/checkpoint.h"
 #include "src/cli/commands.h"
+#include "src/cli/interrupt.h"
 #include "src/cli/options/model_options.h"
+#include "src/cli/options/values.h"
 #include "src/cli/output/progress_line.h"
 #include "src/machine/host_slab.h"
 #include "src/machine/process_memory.h"
@@ -22,7 +25,6 @@
 
 namespace canopy::cli {
 
-namespace po = boost::program_options;
 using nlohmann::json;
 
 namespace {
@@ -37,25 +39,39 @@ constexpr Seconds kTrial{0.8};  // of the ways to read, in each of
 constexpr int kTrials = 3;      // rounds
 constexpr double kDiffers = 0.05;
 
-po::options_description flags() {
-  po::options_description flags("Flags");
-  flags.add_options()  //
-      ("model,m", po::value<std::string>()->value_name("PATH")->required(),
-       kModelHelp)  //
-      ("repetitions,r", po::value<int>()->value_name("N")->default_value(5),
-       "turns: a second of raw reads, then a sweep")  //
-      ("ring", po::value<std::string>()->value_name("SIZE"),
-       "memory that the sweep streams through (default: the least, two units)")  //
-      ("read-size", po::value<std::string>()->value_name("SIZE"),
-       "of one read, a multiple of 4K (default: the fastest of some)")  //
-      ("queue-depth", po::value<int>()->value_name("N"),
-       "reads in flight (default: the fastest of some)")   //
-      ("no-direct-io", "read through the page cache")      //
-      ("no-io-uring", "read by pread on several threads")  //
-      ("json", "print a JSON object")                      //
-      ("progress", "report progress on stderr even when it is not a terminal");
-  return flags;
+std::uint64_t parse_read_size(const std::string& flag, const std::string& text) {
+  const std::uint64_t size = parse_size(flag, text);
+  if (size == 0 || size % kReadAlignment != 0)
+    throw UsageError(flag + ": must be a multiple of 4K");
+  return size;
 }
+
+struct Options {
+  std::string model;
+  int repetitions = 5;
+  std::optional<std::uint64_t> ring, read_size;
+  std::optional<int> queue_depth;
+  bool no_direct_io = false, no_io_uring = false, json = false, progress = false;
+
+  Flags flags() {
+    Flags flags("Flags");
+    flags.add_options()                                   //
+        ("model,m", required(model, "PATH"), kModelHelp)  //
+        ("repetitions,r", into(repetitions, "N", at_least("--repetitions", 1)),
+         "turns: a second of raw reads, then a sweep")  //
+        ("ring", into(ring, "SIZE", "--ring", parse_size),
+         "memory that the sweep streams through (default: the least, two units)")  //
+        ("read-size", into(read_size, "SIZE", "--read-size", parse_read_size),
+         "of one read, a multiple of 4K (default: the fastest of some)")  //
+        ("queue-depth", into(queue_depth, "N", at_least("--queue-depth", 1)),
+         "reads in flight (default: the fastest of some)")                       //
+        ("no-direct-io", given(no_direct_io), "read through the page cache")     //
+        ("no-io-uring", given(no_io_uring), "read by pread on several threads")  //
+        ("json", given(json), "print a JSON object")                             //
+        ("progress", given(progress), kProgressHelp);
+    return flags;
+  }
+};
 
 double cpu_seconds() {
   timespec used{};
@@ -82,26 +98,25 @@ struct Figures {
 
 class Bench {
  public:
-  Bench(const po::variables_map& values, const Interrupt& interrupt)
+  Bench(const Options& options, const Interrupt& interrupt)
       : stop_(interrupt.token()),
-        progress_(values),
-        model_(Checkpoint::open(values["model"].as<std::string>())),
+        progress_(options.progress),
+        model_(Checkpoint::open(options.model)),
         file_(largest_file(model_.files())),
         layout_(lay_out_sweep(model_)),
         nothing_(none_resident(layout_)),
         device_(make_device({.kind = "cpu", .threads = 1})),
         compute_(device_->make_stream("compute")) {
-    options_.direct = !values.count("no-direct-io");
-    options_.io_uring = !values.count("no-io-uring");
+    options_.direct = !options.no_direct_io;
+    options_.io_uring = !options.no_io_uring;
     options_.ring_bytes = least_ring(layout_, nothing_);
-    if (values.count("ring")) {
-      const std::uint64_t ring = parse_size("--ring", values["ring"].as<std::string>());
-      if (ring < options_.ring_bytes)
+    if (options.ring) {
+      if (*options.ring < options_.ring_bytes)
         throw UsageError("--ring: this model needs " + format_size(options_.ring_bytes) + " (" +
                          std::to_string(options_.ring_bytes) + " bytes), two of its units");
-      options_.ring_bytes = ring;
+      options_.ring_bytes = *options.ring;
     }
-    choose_reads(values);
+    choose_reads(options);
   }
 
   void turn(const std::string& name) {
@@ -159,8 +174,8 @@ class Bench {
         .bytes_per_second();
   }
 
-  void choose_reads(const po::variables_map& values) {
-    if (!values.count("read-size") || !values.count("queue-depth")) {
+  void choose_reads(const Options& options) {
+    if (!options.read_size || !options.queue_depth) {
       progress_.show("trying sizes and depths of reads");
       const HostSlab memory(options_.ring_bytes);
       Notes same;
@@ -169,13 +184,8 @@ class Bench {
       options_.read_bytes = best.read_bytes;
       options_.queue_depth = best.queue_depth;
     }
-    if (values.count("read-size")) {
-      options_.read_bytes = parse_size("--read-size", values["read-size"].as<std::string>());
-      if (options_.read_bytes == 0 || options_.read_bytes % kReadAlignment != 0)
-        throw UsageError("--read-size: must be a multiple of 4K");
-    }
-    if (values.count("queue-depth"))
-      options_.queue_depth = static_cast<std::size_t>(at_least(values, "queue-depth", 1, 1));
+    if (options.read_size) options_.read_bytes = *options.read_size;
+    if (options.queue_depth) options_.queue_depth = static_cast<std::size_t>(*options.queue_depth);
   }
 
   void sweep(const std::string& name) {
@@ -218,17 +228,15 @@ class Bench {
 }  // namespace
 
 int run_bench_link(const std::vector<std::string>& words) {
-  const auto parsed = parse(words, kUsage, flags());
-  if (!parsed) return 0;
-  const po::variables_map& values = *parsed;
-  const int repetitions = at_least(values, "repetitions", 1, 1);
+  Options options;
+  if (!parse(words, kUsage, options.flags())) return 0;
 
   const Interrupt interrupt;
-  Bench bench(values, interrupt);
-  for (int i = 0; i < repetitions; ++i)
-    bench.turn(std::to_string(i + 1) + " of " + std::to_string(repetitions));
+  Bench bench(options, interrupt);
+  for (int i = 0; i < options.repetitions; ++i)
+    bench.turn(std::to_string(i + 1) + " of " + std::to_string(options.repetitions));
   bench.end();
-  if (values.count("json"))
+  if (options.json)
     std::cout << bench.as_json().dump(2) << "\n";
   else
     bench.print();

@@ -9,10 +9,12 @@
 
 #include "src/base/ambient.h"
 #include "src/base/error.h"
+#include "src/base/size_text.h"
 #include "src/cli/commands.h"
-#include "src/cli/options/model_options.h"
-#include "src/cli/options/sampling_flags.h"
-#include "src/cli/options/speculation_options.h"
+#include "src/cli/interrupt.h"
+#include "src/cli/options/decode_options.h"
+#include "src/cli/options/length_options.h"
+#include "src/cli/options/values.h"
 #include "src/cli/output/energy_json.h"
 #include "src/cli/output/progress_line.h"
 #include "src/machine/process_memory.h"
@@ -20,7 +22,6 @@
 
 namespace canopy::cli {
 
-namespace po = boost::program_options;
 using nlohmann::json;
 
 namespace {
@@ -37,33 +38,33 @@ constexpr const char* kUsage =
     "reads)\n"
     "or offload (steps of a model's shape, without its weights, on a GPU).";
 
-po::options_description flags() {
-  po::options_description what("What to measure");
-  what.add_options()  //
-      ("n-prompt,p", po::value<std::string>()->value_name("LIST")->default_value("512"),
-       "prompt lengths, with commas between; 0: none")  //
-      ("n-gen,n", po::value<std::string>()->value_name("LIST")->default_value("128"),
-       "numbers of tokens to generate; 0: none")                                                //
-      ("repetitions,r", po::value<int>()->value_name("N")->default_value(5), "times for each")  //
-      ("no-warmup", "leave out the run before the first that is measured");
-  po::options_description output("Output");
-  output.add_options()  //
-      ("output,o", po::value<std::string>()->value_name("FORMAT")->default_value("md"),
-       "md, csv, json or jsonl");
-  po::options_description all;
-  return all.add(what)
-      .add(sampling_flags())
-      .add(speculation_flags())
-      .add(model_flags())
-      .add(output);
-}
+struct Options {
+  std::string prompts = "512", generations = "128", format = "md";
+  int repetitions = 5;
+  bool no_warmup = false;
+  DecodeOptions decode;
 
-std::vector<int> lengths(const po::variables_map& values, const std::string& flag) {
-  constexpr int kMost = 10'000'000;
-  std::vector<int> given = parse_numbers("--" + flag, values[flag].as<std::string>(), 0, kMost);
-  std::erase(given, 0);
-  return given;
-}
+  Flags flags() {
+    const auto known = [](const std::string& text) {
+      if (text != "md" && text != "csv" && text != "json" && text != "jsonl")
+        throw UsageError("--output: wants md, csv, json or jsonl, not '" + text + "'");
+    };
+    Flags what("What to measure");
+    what.add_options()  //
+        ("n-prompt,p", into(prompts, "LIST"),
+         "prompt lengths, with commas between; 0: none")                                  //
+        ("n-gen,n", into(generations, "LIST"), "numbers of tokens to generate; 0: none")  //
+        ("repetitions,r", into(repetitions, "N", at_least("--repetitions", 1)),
+         "times for each")  //
+        ("no-warmup", given(no_warmup), "leave out the run before the first that is measured");
+    Flags output("Output");
+    output.add_options()("output,o", into(format, "FORMAT", known), "md, csv, json or jsonl");
+    Flags all;
+    all.add(what);
+    decode.add_flags(all);
+    return all.add(output);
+  }
+};
 
 /// One test: its samples in tokens per second, and what they cost.
 struct Test {
@@ -87,11 +88,21 @@ double deviation(const std::vector<double>& values) {
   return std::sqrt(squares / static_cast<double>(values.size() - 1));
 }
 
+/// Tests of so many tokens each, with commas between; 0 is none.
+void add_tests(std::string_view flag, const std::string& lengths, bool prefill,
+               std::vector<Test>& tests) {
+  for (const int length : parse_numbers(flag, lengths, 0, kMostTokens))
+    if (length > 0) tests.push_back({.prefill = prefill, .tokens = length});
+}
+
 class Bench {
  public:
-  Bench(const po::variables_map& values, EngineOptions options, std::vector<Test>& tests,
-        const Interrupt& interrupt)
-      : values_(values), tests_(tests), stop_(interrupt.token()), progress_(values) {
+  Bench(const DecodeOptions& flags, std::vector<Test>& tests, const Interrupt& interrupt)
+      : sampling_(flags.sampling),
+        tests_(tests),
+        stop_(interrupt.token()),
+        progress_(flags.model.progress) {
+    EngineOptions options = flags.engine_options();
     int longest = 0, context = 0;
     for (const Test& test : tests) {
       const int prompt = test.prefill ? test.tokens : kGenerationPrompt;
@@ -102,14 +113,14 @@ class Bench {
     if (options.plan.context == 0) options.plan.context = context;
     if (options.plan.context < context)
       throw UsageError("--ctx-size: the longest test takes " + std::to_string(context) + " tokens");
-    ModelFiles models = open_speculating_models(values, options);
+    ModelFiles models = flags.open(options.plan);
     for (const std::string& text : default_prompts()) {
       starts_.push_back(text_.size());
       const std::vector<TokenId> ids = models.tokenizer->encode(text, AddSpecial::kNo);
       text_.insert(text_.end(), ids.begin(), ids.end());
     }
     if (text_.empty()) throw Error("the tokenizer makes no token of any text");
-    Assumptions assumed = find_assumptions(values, models, options, progress_, stop_);
+    Assumptions assumed = flags.find_assumptions(models, options, progress_, stop_);
     options.plan.cost = std::make_shared<CostModel>(std::move(assumed.profile));
     options.energy = &energy_;
     engine_.emplace(
@@ -151,8 +162,8 @@ class Bench {
         prompt(test.prefill ? test.tokens : kGenerationPrompt, std::max(0, repetition));
     Request request;
     request.prompt = tokens;
-    request.sampling = sampling_of(values_);
-    request.seed = seed_of(values_).value_or(0);
+    request.sampling = sampling_.sampling;
+    request.seed = sampling_.seed.value_or(0);
     request.max_new_tokens = generated(test);
     request.ignore_end = true;
     GenerateEvents events;
@@ -180,7 +191,7 @@ class Bench {
     test.time += report.decode.count();
   }
 
-  const po::variables_map& values_;
+  const SamplingOptions sampling_;
   std::vector<Test>& tests_;
   std::stop_token stop_;
   ProgressLine progress_;
@@ -274,32 +285,22 @@ void print_csv(const std::vector<json>& rows) {
 }  // namespace
 
 int run_bench_model(const std::vector<std::string>& words) {
-  const auto parsed = parse(words, kUsage, flags());
-  if (!parsed) return 0;
-  const po::variables_map& values = *parsed;
-  const std::string format = values["output"].as<std::string>();
-  if (format != "md" && format != "csv" && format != "json" && format != "jsonl")
-    throw UsageError("--output: wants md, csv, json or jsonl, not '" + format + "'");
-  const int repetitions = at_least(values, "repetitions", 1, 1);
+  Options options;
+  if (!parse(words, kUsage, options.flags())) return 0;
   std::vector<Test> tests;
-  for (const int length : lengths(values, "n-prompt"))
-    tests.push_back({.prefill = true, .tokens = length});
-  for (const int length : lengths(values, "n-gen"))
-    tests.push_back({.prefill = false, .tokens = length});
+  add_tests("--n-prompt", options.prompts, true, tests);
+  add_tests("--n-gen", options.generations, false, tests);
   if (tests.empty()) throw UsageError("--n-prompt, --n-gen: both are 0: nothing to measure");
-  EngineOptions options = engine_options(values);
-  set_speculation(values, options);
 
   const Interrupt interrupt;
-  Bench bench(values, options, tests, interrupt);
-  bench.run(repetitions, values.count("no-warmup") == 0);
+  Bench bench(options.decode, tests, interrupt);
+  bench.run(options.repetitions, !options.no_warmup);
   std::vector<json> rows;
-  for (const Test& test : tests)
-    rows.push_back(row_json(test, bench, values["model"].as<std::string>()));
-  if (format == "md") print_markdown(rows);
-  if (format == "csv") print_csv(rows);
-  if (format == "json") std::cout << json(rows).dump(2) << "\n";
-  if (format == "jsonl")
+  for (const Test& test : tests) rows.push_back(row_json(test, bench, options.decode.model.model));
+  if (options.format == "md") print_markdown(rows);
+  if (options.format == "csv") print_csv(rows);
+  if (options.format == "json") std::cout << json(rows).dump(2) << "\n";
+  if (options.format == "jsonl")
     for (const json& row : rows) std::cout << row.dump() << "\n";
   return 0;
 }

@@ -17,17 +17,19 @@
 #include "src/base/ambient.h"
 #include "src/base/error.h"
 #include "src/base/json.h"
+#include "src/base/size_text.h"
 #include "src/cli/commands.h"
+#include "src/cli/interrupt.h"
 #include "src/cli/options/model_options.h"
 #include "src/cli/options/model_shape.h"
 #include "src/cli/options/profile.h"
+#include "src/cli/options/values.h"
 #include "src/cli/output/energy_json.h"
 #include "src/cli/output/progress_line.h"
 #include "src/cli/output/standard_output.h"
 
 namespace canopy::cli {
 
-namespace po = boost::program_options;
 namespace fs = std::filesystem;
 using nlohmann::json;
 
@@ -66,59 +68,75 @@ class Folder {
   fs::path path_;
 };
 
-po::options_description flags() {
-  po::options_description all("Flags");
+struct Options {
+  std::optional<std::string> target, draft;  // shapes
+  std::optional<std::vector<int>> tree_sizes;
+  int tree_depth = 22, steps = 5, prompt_tokens = 128;
+  float temperature = 0.6f;
+  std::optional<std::string> acceptance, profile;  // files
+  DeviceOptions device;
+  std::optional<std::uint64_t> memory, host_memory, resident;
+  bool from_disk = false, jsonl = false, progress = false;
+  int threads = 0;
+  std::string dir = fs::temp_directory_path().string();
+
+  Flags flags();
+};
+
+Flags Options::flags() {
+  const auto sizes = [](const std::string& flag, const std::string& text) {
+    return parse_numbers(flag, text, 1, 1024);
+  };
+  Flags all("Flags");
   const std::string shapes =
       "the target: " + shape_names() +
       ", or a config.json; with :q8_0, :q4_0, :q4_1, :q4_k or :q6_k behind it, packed "
       "(default: llama-2-70b on a GPU, smollm2-1.7b on the CPU)";
   all.add_options()                                                               //
-      ("model,m", po::value<std::string>()->value_name("SHAPE"), shapes.c_str())  //
-      ("model-draft", po::value<std::string>()->value_name("SHAPE"),              //
+      ("model,m", into(target, "SHAPE"), shapes.c_str())                          //
+      ("model-draft", into(draft, "SHAPE"),                                       //
        "-md: the draft (default: llama-2-7b on a GPU, smollm2-135m on the CPU)")  //
-      ("tree-sizes", po::value<std::string>()->value_name("LIST"),                //
+      ("tree-sizes", into(tree_sizes, "LIST", "--tree-sizes", sizes),             //
        "trees to run, 1 being plain offloading; each has the best depth for the vector (default: "
-       "1,64,256,768 on a GPU, 1,16,64 on the CPU)")                                             //
-      ("tree-depth", po::value<int>()->value_name("LEVELS")->default_value(22),                  //
-       "most levels of a tree, the root's included")                                             //
-      ("steps", po::value<int>()->value_name("N")->default_value(5),                             //
-       "of each, after the prompt")                                                              //
-      ("prompt-tokens", po::value<int>()->value_name("N")->default_value(128), "of the prompt")  //
-      ("temp", po::value<float>()->value_name("T")->default_value(0.6f, "0.6"), "temperature")   //
-      ("acceptance", po::value<std::string>()->value_name("FILE"),
-       "an acceptance file, or a JSON list p(1), p(2), ... (default: a self-draft's)")   //
-      ("device", po::value<std::string>()->value_name("D")->default_value("auto"),       //
-       "auto (a GPU, if there is one), cpu, cuda or cuda:N")                             //
-      ("gpu-memory", po::value<std::string>()->value_name("SIZE"),                       //
-       "the run behaves as on a GPU of this size (default: all that is free)")           //
-      ("enforce-eager",                                                                  //
-       "launch the draft's kernels one by one, instead of a CUDA graph for each level")  //
-      ("memory", po::value<std::string>()->value_name("SIZE"),                           //
-       "bound on the process (default: 80% of the free memory)")                         //
-      ("host-memory", po::value<std::string>()->value_name("SIZE"), "the same")          //
-      ("resident", po::value<std::string>()->value_name("SIZE"),
+       "1,64,256,768 on a GPU, 1,16,64 on the CPU)")                           //
+      ("tree-depth", into(tree_depth, "LEVELS", at_least("--tree-depth", 1)),  //
+       "most levels of a tree, the root's included")                           //
+      ("steps", into(steps, "N", at_least("--steps", 1)),                      //
+       "of each, after the prompt")                                            //
+      ("prompt-tokens", into(prompt_tokens, "N", at_least("--prompt-tokens", 1)),
+       "of the prompt")                                //
+      ("temp", into(temperature, "T"), "temperature")  //
+      ("acceptance", into(acceptance, "FILE"),
+       "an acceptance file, or a JSON list p(1), p(2), ... (default: a self-draft's)")        //
+      ("device", into(device.device, "D"),                                                    //
+       "auto (a GPU, if there is one), cpu, cuda or cuda:N")                                  //
+      ("gpu-memory", into(device.gpu_memory, "SIZE", "--gpu-memory", parse_size_above_zero),  //
+       "the run behaves as on a GPU of this size (default: all that is free)")                //
+      ("enforce-eager", given(device.enforce_eager),                                          //
+       "launch the draft's kernels one by one, instead of a CUDA graph for each level")       //
+      ("memory", into(memory, "SIZE", "--memory", parse_size),                                //
+       "bound on the process (default: 80% of the free memory)")                              //
+      ("host-memory", into(host_memory, "SIZE", "--host-memory", parse_size), "the same")     //
+      ("resident", into(resident, "SIZE", "--resident", parse_size),
        "target weights that stay where they are computed with (default: on a GPU what fits, on the "
        "CPU none)")  //
-      ("from-disk",
+      ("from-disk", given(from_disk),
        "what does not stay is read from disk in every sweep, even where host memory would hold it; "
        "always so on the CPU")  //
-      ("threads,t", po::value<int>()->value_name("N")->default_value(0),
+      ("threads,t", into(threads, "N", at_least("--threads", 0)),
        "compute threads (0: one per physical core)")  //
-      ("profile", po::value<std::string>()->value_name("FILE"),
+      ("profile", into(profile, "FILE"),
        "predict by this profile, too")  //
-      ("dir",
-       po::value<std::string>()->value_name("FOLDER")->default_value(
-           fs::temp_directory_path().string()),
-       "where a layer's weights, the embedding and the head lie while this runs")      //
-      ("jsonl", "print a JSON object per row, with every step, in a line of its own")  //
-      ("progress", "report progress on stderr even when it is not a terminal");
+      ("dir", into(dir, "FOLDER"),
+       "where a layer's weights, the embedding and the head lie while this runs")  //
+      ("jsonl", given(jsonl),
+       "print a JSON object per row, with every step, in a line of its own")  //
+      ("progress", given(progress), kProgressHelp);
   return all;
 }
 
-Acceptance acceptance_of(const po::variables_map& values) {
-  if (!values.count("acceptance"))
-    return default_acceptance(static_cast<double>(values["temp"].as<float>()));
-  const std::string file = values["acceptance"].as<std::string>();
+/// Of a file that holds one, or a list of p(k). Throws Error.
+Acceptance read_acceptance(const std::string& file) {
   const std::string text = read_text(file, kMostSettingsBytes);
   const json list = in_context("reading " + file, [&] { return parse_json(text); });
   if (!list.is_array())
@@ -144,35 +162,27 @@ struct Wanted {
   std::vector<int> sizes;
   EngineOptions options;
 
-  explicit Wanted(const po::variables_map& values) {
-    options.device.threads = at_least(values, "threads", 0, 0);
-    choose_device(values, options.device);
+  explicit Wanted(const Options& asked) {
+    options.device = asked.device.choose();
+    options.device.threads = asked.threads;
     const bool gpu = options.device.kind == "cuda";
-    if (values.count("model") != values.count("model-draft"))
+    if (asked.target.has_value() != asked.draft.has_value())
       throw UsageError("--model, --model-draft: one shape needs the other");
     names = gpu ? Pair{"llama-2-70b", "llama-2-7b"} : Pair{"smollm2-1.7b", "smollm2-135m"};
-    if (values.count("model"))
-      names = {values["model"].as<std::string>(), values["model-draft"].as<std::string>()};
-    const std::string trees = values.count("tree-sizes") ? values["tree-sizes"].as<std::string>()
-                              : gpu                      ? "1,64,256,768"
-                                                         : "1,16,64";
-    sizes = parse_numbers("--tree-sizes", trees, 1, 1024);
-    options.graphs = values.count("enforce-eager") == 0;
+    if (asked.target) names = {*asked.target, *asked.draft};
+    sizes = asked.tree_sizes.value_or(gpu ? std::vector{1, 64, 256, 768} : std::vector{1, 16, 64});
+    options.graphs = !asked.device.enforce_eager;
 
     PlanRequest& plan = options.plan;
-    plan.temperature = static_cast<double>(values["temp"].as<float>());
-    plan.max_prompt = at_least(values, "prompt-tokens", 1, 1);
-    plan.context = plan.max_prompt + (at_least(values, "steps", 1, 1) + 2) * 32;
-    plan.from_disk = !gpu || values.count("from-disk") > 0;
-    const auto size = [&](const char* flag) {
-      return parse_size("--" + std::string(flag), values[flag].as<std::string>());
-    };
-    if (values.count("memory") && values.count("host-memory"))
+    plan.temperature = static_cast<double>(asked.temperature);
+    plan.max_prompt = asked.prompt_tokens;
+    plan.context = plan.max_prompt + (asked.steps + 2) * 32;
+    plan.from_disk = !gpu || asked.from_disk;
+    if (asked.memory && asked.host_memory)
       throw UsageError("--host-memory: is the same as --memory; give one of them");
-    for (const char* flag : {"memory", "host-memory"})
-      if (values.count(flag)) plan.memory = size(flag);
-    if (!gpu) plan.resident = 0;
-    if (values.count("resident")) plan.resident = size("resident");
+    plan.memory = asked.memory.value_or(asked.host_memory.value_or(0));
+    plan.resident = asked.resident;
+    if (!gpu && !plan.resident) plan.resident = 0;
   }
 };
 
@@ -185,21 +195,20 @@ double median(std::vector<double> values) {
 
 class Bench {
  public:
-  Bench(const po::variables_map& values, const Interrupt& interrupt)
-      : request_(values),
-        steps_(values["steps"].as<int>()),
-        depth_(at_least(values, "tree-depth", 1, 1)),
-        temperature_(values["temp"].as<float>()),
+  Bench(const Options& asked, const Interrupt& interrupt)
+      : request_(asked),
+        steps_(asked.steps),
+        depth_(asked.tree_depth),
+        temperature_(asked.temperature),
         stop_(interrupt.token()),
-        progress_(values),
-        acceptance_(acceptance_of(values)),
-        vector_(values.count("acceptance") ? values["acceptance"].as<std::string>()
-                                           : "a self-draft's (SmolLM2-135M, Q4_0)"),
+        progress_(asked.progress),
+        acceptance_(asked.acceptance ? read_acceptance(*asked.acceptance)
+                                     : default_acceptance(request_.options.plan.temperature)),
+        vector_(asked.acceptance.value_or("a self-draft's (SmolLM2-135M, Q4_0)")),
         shapes_{parse_model_shape(request_.names.target), parse_model_shape(request_.names.draft)} {
     require_same_vocabulary(shapes_[0].shape, shapes_[1].shape);
-    if (values.count("profile"))
-      cost_ = std::make_shared<CostModel>(read_profile(values["profile"].as<std::string>()));
-    folder_.emplace(values["dir"].as<std::string>());
+    if (asked.profile) cost_ = std::make_shared<CostModel>(read_profile(*asked.profile));
+    folder_.emplace(asked.dir);
     target_.emplace(write(shapes_[0], folder_->path() / "target"));
     draft_.emplace(write(shapes_[1], folder_->path() / "draft"));
   }
@@ -411,14 +420,12 @@ void print(const json& row) {
 }  // namespace
 
 int run_bench_offload(const std::vector<std::string>& words) {
-  const auto parsed = parse(words, kUsage, flags());
-  if (!parsed) return 0;
-  const po::variables_map& values = *parsed;
-  const bool lines = values.count("jsonl") > 0;
+  Options asked;
+  if (!parse(words, kUsage, asked.flags())) return 0;
   const Interrupt interrupt;
   int failed = 0;
   bool begun = false;
-  Bench bench(values, interrupt);
+  Bench bench(asked, interrupt);
   for (const int size : bench.sizes()) {
     json row = bench.row_of(size);
     try {
@@ -429,7 +436,7 @@ int run_bench_offload(const std::vector<std::string>& words) {
       row["error"] = e.what();
       ++failed;
     }
-    if (lines) {
+    if (asked.jsonl) {
       std::cout << row.dump() << "\n";
     } else {
       if (!begun) std::printf("%s\n", bench.label().c_str());

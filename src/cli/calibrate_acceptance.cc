@@ -14,16 +14,17 @@
 #include "src/base/error.h"
 #include "src/checkpoint/fingerprint.h"
 #include "src/cli/commands.h"
+#include "src/cli/interrupt.h"
+#include "src/cli/options/length_options.h"
 #include "src/cli/options/model_options.h"
 #include "src/cli/options/profile.h"
 #include "src/cli/options/prompt_file.h"
-#include "src/cli/options/sampling_flags.h"
+#include "src/cli/options/sampling_options.h"
 #include "src/cli/output/progress_line.h"
 #include "src/measure/acceptance.h"
 
 namespace canopy::cli {
 
-namespace po = boost::program_options;
 namespace fs = std::filesystem;
 using nlohmann::ordered_json;
 
@@ -36,31 +37,40 @@ constexpr const char* kUsage =
     "would accept: p(k), the chance that child k is the accepted one. A plan is made from it. As\n"
     "many continuations as fit in memory share each sweep over the model.";
 
-po::options_description flags() {
-  po::options_description all, what("What to measure");
-  what.add_options()                                                                         //
-      ("model-draft", po::value<std::string>()->value_name("PATH"), "-md: the draft model")  //
-      ("prompts", po::value<std::string>()->value_name("FILE"),
-       "prompts: JSON lines with a \"text\" each, or one prompt a line; - reads stdin (default: a "
-       "set "
-       "that comes with the program)")                                          //
-      ("examples", po::value<int>()->value_name("N")->default_value(200),       //
-       "continuations; texts are cut at several places where there are fewer")  //
-      ("prompt-tokens", po::value<int>()->value_name("N")->default_value(128),  //
-       "tokens of each prompt; a shorter text is taken whole")                  //
-      (kLengthFlag, po::value<int>()->value_name("N")->default_value(128),      //
-       "tokens of each continuation, unless the model ends it");
-  po::options_description output("Output");
-  output.add_options()                                            //
-      ("json", "print one JSON object instead of the tables")     //
-      ("output,o", po::value<std::string>()->value_name("FILE"),  //
-       "keep the vector there (default: in the user's cache directory, under the two models and "
-       "the sampling)");
-  return all.add(what).add(sampling_flags()).add(model_flags()).add(output);
-}
+struct Options {
+  std::optional<std::string> draft, prompts, output;
+  int examples = 200, prompt_tokens = 128, new_tokens = 128;
+  bool json = false;
+  SamplingOptions sampling;
+  ModelOptions model;
 
-fs::path where_to_keep(const po::variables_map& values, const MeasuredAcceptance& measured) {
-  if (values.count("output")) return values["output"].as<std::string>();
+  Flags flags() {
+    Flags all, what("What to measure");
+    what.add_options()                                                //
+        ("model-draft", into(draft, "PATH"), "-md: the draft model")  //
+        ("prompts", into(prompts, "FILE"),
+         "prompts: JSON lines with a \"text\" each, or one prompt a line; - reads stdin (default: "
+         "a "
+         "set that comes with the program)")  //
+        ("examples", into(examples, "N", at_least("--examples", 2)),
+         "continuations; texts are cut at several places where there are fewer")  //
+        ("prompt-tokens", into(prompt_tokens, "N", at_least("--prompt-tokens", 1)),
+         "tokens of each prompt; a shorter text is taken whole")  //
+        (kLengthFlag, into(new_tokens, "N", at_least("--n-predict", 1)),
+         "tokens of each continuation, unless the model ends it");
+    Flags output_flags("Output");
+    output_flags.add_options()                                                //
+        ("json", given(json), "print one JSON object instead of the tables")  //
+        ("output,o", into(output, "FILE"),
+         "keep the vector there (default: in the user's cache directory, under the two models and "
+         "the sampling)");
+    return all.add(what).add(sampling.flags()).add(model.flags()).add(output_flags);
+  }
+};
+
+fs::path where_to_keep(const std::optional<std::string>& output,
+                       const MeasuredAcceptance& measured) {
+  if (output) return *output;
   return cache_dir() / acceptance_file_name(measured.target, measured.draft, measured.sampling);
 }
 
@@ -218,21 +228,19 @@ ordered_json to_object(const AcceptanceEstimate& e) {
 }  // namespace
 
 int run_calibrate_acceptance(const std::vector<std::string>& words) {
-  const auto parsed = parse(words, kUsage, flags());
-  if (!parsed) return 0;
-  const po::variables_map& values = *parsed;
-  EngineOptions options = engine_options(values);
-  if (!values.count("model-draft")) throw UsageError("acceptance is of a draft: give one with -md");
+  Options given_options;
+  if (!parse(words, kUsage, given_options.flags())) return 0;
+  EngineOptions options = given_options.model.engine_options();
+  if (!given_options.draft) throw UsageError("acceptance is of a draft: give one with -md");
   MeasuredAcceptance measured;
   AcceptanceRequest request;
-  request.sampling = measured.sampling = sampling_of(values);
-  request.seed = seed_of(values).value_or(0);
-  request.new_tokens = at_least(values, "n-predict", 1, 0);
-  const int examples = at_least(values, "examples", 2, 0);
+  request.sampling = measured.sampling = given_options.sampling.sampling;
+  request.seed = given_options.sampling.seed.value_or(0);
+  request.new_tokens = given_options.new_tokens;
   PlanRequest& plan = options.plan;
   plan.probe = true;
   plan.temperature = static_cast<double>(request.sampling.temperature);
-  plan.max_prompt = at_least(values, "prompt-tokens", 1, 0);
+  plan.max_prompt = given_options.prompt_tokens;
   const int context = plan.max_prompt + request.new_tokens;
   if (plan.context != 0 && plan.context < context)
     throw UsageError("--ctx-size: prompt and continuation have " + std::to_string(context) +
@@ -240,32 +248,28 @@ int run_calibrate_acceptance(const std::vector<std::string>& words) {
   plan.context = context;
 
   const Interrupt interrupt;
-  ModelFiles models =
-      open_models(values["model"].as<std::string>(), values["model-draft"].as<std::string>());
+  ModelFiles models = open_models(given_options.model.model, *given_options.draft);
   measured.target = fingerprint(models.target);
   measured.draft = fingerprint(*models.draft);
   measured.target_name = model_name(models.target);
   measured.draft_name = model_name(*models.draft);
-  measured.prompts =
-      values.count("prompts") ? values["prompts"].as<std::string>() : "the default set";
+  measured.prompts = given_options.prompts.value_or("the default set");
   measured.date = today();
   measured.version = CANOPY_VERSION;
-  const std::vector<std::string> texts = values.count("prompts")
-                                             ? read_prompt_file(measured.prompts, interrupt.token())
-                                             : default_prompts();
+  const std::vector<std::string> texts = prompt_texts(given_options.prompts, interrupt.token());
   if (texts.size() < 2)
     throw Error(measured.prompts + ": at least two texts are needed, to see how far they differ");
   const std::vector<PromptCut> prompts =
-      cut_prompts(*models.tokenizer, texts, examples, plan.max_prompt);
-  if (std::ssize(prompts) < examples)
+      cut_prompts(*models.tokenizer, texts, given_options.examples, plan.max_prompt);
+  if (std::ssize(prompts) < given_options.examples)
     std::cerr << "note: the " << texts.size() << " texts give only " << prompts.size()
               << " different prompts\n";
   request.prompts = prompts;
   plan.max_sequences = static_cast<int>(prompts.size());
-  const fs::path kept = where_to_keep(values, measured);
-  TextOutput output = values.count("output") ? TextOutput(kept.string()) : open_in_cache(kept);
+  const fs::path kept = where_to_keep(given_options.output, measured);
+  TextOutput output = given_options.output ? TextOutput(kept.string()) : open_in_cache(kept);
 
-  ProgressLine progress(values);
+  ProgressLine progress(given_options.model.progress);
   std::vector<AcceptanceRun> runs;
   try {
     Engine engine(
@@ -309,7 +313,7 @@ int run_calibrate_acceptance(const std::vector<std::string>& words) {
   measured.texts = with.texts;
   output.write(to_json(measured));
 
-  if (values.count("json")) {
+  if (given_options.json) {
     ordered_json object = ordered_json::parse(to_json(measured));
     object["kept_in"] = kept.string();
     object["seed"] = request.seed;

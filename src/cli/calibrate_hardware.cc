@@ -5,12 +5,11 @@
 
 #include "src/base/error.h"
 #include "src/cli/commands.h"
+#include "src/cli/interrupt.h"
 #include "src/cli/options/model_options.h"
 #include "src/cli/options/profile.h"
 
 namespace canopy::cli {
-
-namespace po = boost::program_options;
 
 namespace {
 
@@ -61,29 +60,25 @@ void print(const HardwareProfile& p) {
 }  // namespace
 
 int run_calibrate_hardware(const std::vector<std::string>& words) {
-  po::options_description flags;
-  po::options_description own("Measurement");
+  ModelOptions model;
+  std::optional<std::string> draft, file;
+  bool as_json = false;
+  Flags flags, own("Measurement");
   own.add_options()  //
-      ("model-draft", po::value<std::string>()->value_name("PATH"),
-       "-md: the draft model; without one, plain decoding alone can be planned")  //
-      ("output,o", po::value<std::string>()->value_name("FILE"),
-       "where to write the profile (default: the user's cache)")  //
-      ("json", "print the profile itself");
-  const auto parsed = parse(words, kUsage, flags.add(own).add(model_flags()));
-  if (!parsed) return 0;
-  const po::variables_map& values = *parsed;
-  const EngineOptions options = engine_options(values);
+      ("model-draft", into(draft, "PATH"),
+       "-md: the draft model; without one, plain decoding alone can be planned")                  //
+      ("output,o", into(file, "FILE"), "where to write the profile (default: the user's cache)")  //
+      ("json", given(as_json), "print the profile itself");
+  if (!parse(words, kUsage, flags.add(own).add(model.flags()))) return 0;
+  const EngineOptions options = model.engine_options();
 
   const Interrupt interrupt;
-  const ModelFiles models =
-      open_models(values["model"].as<std::string>(),
-                  values.count("model-draft") ? values["model-draft"].as<std::string>() : "");
-  ProgressLine progress(values);
+  const ModelFiles models = open_models(model.model, draft.value_or(""));
+  ProgressLine progress(model.progress);
   HardwareProfile profile;
-  const std::filesystem::path kept = values.count("output")
-                                         ? std::filesystem::path(values["output"].as<std::string>())
-                                         : profile_file(models, options);
-  TextOutput output = values.count("output") ? TextOutput(kept.string()) : open_in_cache(kept);
+  const std::filesystem::path kept =
+      file ? std::filesystem::path(*file) : profile_file(models, options);
+  TextOutput output = file ? TextOutput(*file) : open_in_cache(kept);
   try {
     profile = measure_profile(models, options, progress, interrupt.token());
   } catch (const Stopped&) {
@@ -92,7 +87,7 @@ int run_calibrate_hardware(const std::vector<std::string>& words) {
     return Interrupt::exit_code();
   }
   output.write(to_json(profile));
-  if (values.count("json"))
+  if (as_json)
     std::cout << to_json(profile);
   else
     print(profile);

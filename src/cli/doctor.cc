@@ -23,8 +23,8 @@
 #include "offload/io/link_probe.h"
 #include "offload/io/slab_pins.h"
 #include "src/base/error.h"
+#include "src/base/size_text.h"
 #include "src/checkpoint/checkpoint.h"
-#include "src/cli/command.h"
 #include "src/cli/commands.h"
 #include "src/cli/options/model_options.h"
 #include "src/machine/advice.h"
@@ -386,14 +386,15 @@ std::vector<Finding> link(const Checkpoint& model) {
 }  // namespace
 
 int run_doctor(const std::vector<std::string>& words) {
-  namespace po = boost::program_options;
-  po::options_description options("flags");
-  options.add_options()("model,m", po::value<std::string>(), kModelHelp);
-  options.add_options()("json", "print one JSON object; bytes, bytes or operations per second");
-  const auto values = parse(words, kUsage, options);
-  if (!values) return 0;
+  std::optional<std::string> path;
+  bool as_object = false;
+  Flags flags("flags");
+  flags.add_options()                             //
+      ("model,m", into(path, "arg"), kModelHelp)  //
+      ("json", given(as_object), "print one JSON object; bytes, bytes or operations per second");
+  if (!parse(words, kUsage, flags)) return 0;
   std::optional<Checkpoint> model;  // a wrong path is told before the seconds of measuring
-  if (values->count("model")) model = Checkpoint::open((*values)["model"].as<std::string>());
+  if (path) model = Checkpoint::open(*path);
 
   std::vector<Finding> findings{kernel()};
   const auto add = [&](std::vector<Finding> more) {
@@ -410,7 +411,7 @@ int run_doctor(const std::vector<std::string>& words) {
   json out = json::array();
   std::string fixes;
   for (const Finding& f : findings) {
-    if (values->count("json"))
+    if (as_object)
       out.push_back({{"name", f.name},
                      {"value", f.value},
                      {"ok", f.fix.empty()},
@@ -420,7 +421,7 @@ int run_doctor(const std::vector<std::string>& words) {
                 << "\n";
     if (!f.fix.empty()) fixes += "  " + f.name + ": " + f.fix + "\n";
   }
-  if (values->count("json"))
+  if (as_object)
     std::cout << json{{"findings", std::move(out)}}.dump(2, ' ', false,
                                                          json::error_handler_t::replace)
               << "\n";

@@ -12,11 +12,12 @@
 
 #include "src/base/ambient.h"
 #include "src/base/error.h"
+#include "src/base/size_text.h"
 #include "src/cli/commands.h"
-#include "src/cli/options/length_flag.h"
-#include "src/cli/options/model_options.h"
-#include "src/cli/options/sampling_flags.h"
-#include "src/cli/options/speculation_options.h"
+#include "src/cli/interrupt.h"
+#include "src/cli/options/decode_options.h"
+#include "src/cli/options/length_options.h"
+#include "src/cli/options/values.h"
 #include "src/cli/output/energy_json.h"
 #include "src/cli/output/generation_json.h"
 #include "src/cli/output/progress_line.h"
@@ -24,7 +25,6 @@
 
 namespace canopy::cli {
 
-namespace po = boost::program_options;
 using nlohmann::json;
 
 namespace {
@@ -41,42 +41,8 @@ constexpr const char* kUsage =
 // Their texts wait in memory for the report.
 constexpr int kMostSamples = 100'000;
 
-po::options_description flags() {
-  po::options_description all;
-  po::options_description prompt("Prompt and length");
-  prompt.add_options()  //
-      ("prompt,p", po::value<std::string>()->value_name("TEXT"),
-       "the prompt; - reads it from stdin")                     //
-      ("file,f", po::value<std::string>()->value_name("FILE"),  //
-       "read the prompt from a file. One newline at the end of a file or of stdin does not belong "
-       "to the prompt")                                                                          //
-      ("tokens", po::value<std::string>()->value_name("IDS"), "the prompt as token ids: 1,2,3")  //
-      (kLengthFlag, po::value<int>()->value_name("N")->default_value(128),
-       "most tokens to generate, of each sample; -1: until the model ends the text or the context "
-       "is full; also --max-tokens, --max-new-tokens")  //
-      ("num-samples", po::value<int>()->value_name("K")->default_value(1),
-       "continue the prompt K times, all in the same sweeps as far as memory goes: a JSON line for "
-       "each, in order. Sample 0 is the text without this flag, given the same tree")  //
-      ("ignore-eos", "go on past the model's end tokens");
-  po::options_description output("Output");
-  output.add_options()                                          //
-      ("json", "print one JSON object instead of the text")     //
-      ("report", po::value<std::string>()->value_name("FILE"),  //
-       "write that object to a file, beside the text (-: after it, on standard output); with "
-       "--num-samples the totals, and all "
-       "samples")  //
-      ("trace", po::value<std::string>()->value_name("FILE"),
-       "write what happened when: Chrome trace-event JSON, for Perfetto")  //
-      ("logprobs", po::value<int>()->value_name("K")->default_value(0),    //
-       "with --json, --report or --num-samples: each token's log probability and the K likeliest");
-  return all.add(prompt)
-      .add(sampling_flags())
-      .add(speculation_flags())
-      .add(model_flags())
-      .add(output);
-}
-
-std::vector<TokenId> parse_tokens(const std::string& text) {
+/// --tokens. Throws UsageError.
+std::vector<TokenId> parse_tokens(const std::string& flag, const std::string& text) {
   std::vector<TokenId> tokens;
   const char* at = text.data();
   const char* end = at + text.size();
@@ -84,29 +50,93 @@ std::vector<TokenId> parse_tokens(const std::string& text) {
     TokenId token = 0;
     const auto [next, error] = std::from_chars(at, end, token);
     if (error != std::errc() || token < 0 || (next != end && *next != ','))
-      throw UsageError("--tokens: wants ids separated by commas, e.g. 1,2,3");
+      throw UsageError(flag + ": wants ids separated by commas, e.g. 1,2,3");
     tokens.push_back(token);
     if (next == end) return tokens;
     at = next + 1;
   }
 }
 
+struct Options {
+  std::optional<std::string> prompt, file;
+  std::optional<std::vector<TokenId>> tokens;
+  std::optional<int> new_tokens;  // of each sample; nothing: until the model ends them
+  int samples = 1, logprobs = 0;
+  bool ignore_eos = false, json = false;
+  std::optional<std::string> report, trace;  // files
+  DecodeOptions decode;
+
+  Flags flags();
+  void check() const;  // throws UsageError where the flags contradict each other
+};
+
+Flags Options::flags() {
+  const auto sample_count = [](const int& count) {
+    if (count < 1 || count > kMostSamples)
+      throw UsageError("--num-samples: must be between 1 and " + std::to_string(kMostSamples));
+  };
+  Flags all, text("Prompt and length");
+  text.add_options()                                                           //
+      ("prompt,p", into(prompt, "TEXT"), "the prompt; - reads it from stdin")  //
+      ("file,f", into(file, "FILE"),
+       "read the prompt from a file. One newline at the end of a file or of stdin does not belong "
+       "to the prompt")  //
+      ("tokens", into(tokens, "IDS", "--tokens", parse_tokens),
+       "the prompt as token ids: 1,2,3")  //
+      (kLengthFlag, length_into(new_tokens),
+       "most tokens to generate, of each sample; -1: until the model ends the text or the context "
+       "is full; also --max-tokens, --max-new-tokens")  //
+      ("num-samples", into(samples, "K", sample_count),
+       "continue the prompt K times, all in the same sweeps as far as memory goes: a JSON line for "
+       "each, in order. Sample 0 is the text without this flag, given the same tree")  //
+      ("ignore-eos", given(ignore_eos), "go on past the model's end tokens");
+  Flags output("Output");
+  output.add_options()                                                    //
+      ("json", given(json), "print one JSON object instead of the text")  //
+      ("report", into(report, "FILE"),                                    //
+       "write that object to a file, beside the text (-: after it, on standard output); with "
+       "--num-samples the totals, and all samples")  //
+      ("trace", into(trace, "FILE"),
+       "write what happened when: Chrome trace-event JSON, for Perfetto")  //
+      ("logprobs", into(logprobs, "K", at_least("--logprobs", 0)),
+       "with --json, --report or --num-samples: each token's log probability and the K likeliest");
+  all.add(text);
+  decode.add_flags(all);
+  return all.add(output);
+}
+
+void Options::check() const {
+  const int prompts = prompt.has_value() + file.has_value() + tokens.has_value();
+  if (prompts > 1 || (prompts == 0 && isatty(STDIN_FILENO) == 1))
+    throw UsageError("give one prompt: -p TEXT, -f FILE, --tokens IDS, or a text on stdin");
+  if (samples > 1 && decode.sampling.sampling.temperature == 0)
+    throw UsageError(
+        "--num-samples: at temperature 0 all samples are the same; give --temp 1, say");
+  if (samples > 1 && json)
+    throw UsageError(
+        "--json: --num-samples prints a JSON line for each sample already; the totals "
+        "go to --report FILE");
+  if (json && report == "-")
+    throw UsageError("--report -: --json prints the same object; leave one of them out");
+  if (trace == "-") throw UsageError("--trace -: standard output is for the text; give a file");
+  if (logprobs > 0 && samples == 1 && !json && !report)
+    throw UsageError("--logprobs: needs --json, --report FILE or --num-samples");
+}
+
 /// Nothing where the prompt is given as tokens. Reads standard input before anything turns Ctrl-C
 /// into a request.
-std::optional<std::string> prompt_text(const po::variables_map& values) {
-  if (values.count("tokens")) return std::nullopt;
-  const bool given = values.count("prompt") > 0;
-  if (given && values["prompt"].as<std::string>() != "-") return values["prompt"].as<std::string>();
-  std::string text = read_text(values.count("file") ? values["file"].as<std::string>() : "-");
-  if (text.empty() && !given && !values.count("file"))
+std::optional<std::string> prompt_text(const Options& options) {
+  if (options.tokens) return std::nullopt;
+  if (options.prompt && options.prompt != "-") return options.prompt;
+  std::string text = read_text(options.file.value_or("-"));
+  if (text.empty() && !options.prompt && !options.file)
     throw UsageError("standard input is empty, and no flag gives a prompt: -p, -f or --tokens");
   if (text.ends_with('\n')) text.pop_back();
   return text;
 }
 
-std::vector<TokenId> encode_prompt(const std::optional<std::string>& text,
-                                   const po::variables_map& values, const ModelFiles& models,
-                                   const std::stop_token& stop) {
+std::vector<TokenId> encode_prompt(const std::optional<std::string>& text, const Options& options,
+                                   const ModelFiles& models, const std::stop_token& stop) {
   if (text) {
     std::vector<TokenId> tokens = models.tokenizer->encode(*text, AddSpecial::kYes, stop);
     if (tokens.empty())
@@ -114,46 +144,17 @@ std::vector<TokenId> encode_prompt(const std::optional<std::string>& text,
     return tokens;
   }
   const int vocab = models.target.config().vocab;
-  std::vector<TokenId> tokens = parse_tokens(values["tokens"].as<std::string>());
-  for (const TokenId token : tokens)
+  for (const TokenId token : *options.tokens)
     if (token >= vocab)
       throw UsageError("--tokens: " + std::to_string(token) + " is outside the vocabulary of " +
                        std::to_string(vocab));
-  return tokens;
+  return *options.tokens;
 }
 
 std::string rate(double bytes, Seconds time) {
   return time.count() > 0 ? format_size(static_cast<std::uint64_t>(bytes / time.count())) + "/s"
                           : "-";
 }
-
-void check_flags(const po::variables_map& values) {
-  const auto prompts = values.count("prompt") + values.count("file") + values.count("tokens");
-  if (prompts > 1 || (prompts == 0 && isatty(STDIN_FILENO) == 1))
-    throw UsageError("give one prompt: -p TEXT, -f FILE, --tokens IDS, or a text on stdin");
-  const int samples = values["num-samples"].as<int>();
-  if (samples < 1 || samples > kMostSamples)
-    throw UsageError("--num-samples: must be between 1 and " + std::to_string(kMostSamples));
-  if (samples > 1 && values["temp"].as<float>() == 0)
-    throw UsageError(
-        "--num-samples: at temperature 0 all samples are the same; give --temp 1, say");
-  if (samples > 1 && values.count("json"))
-    throw UsageError(
-        "--json: --num-samples prints a JSON line for each sample already; the totals "
-        "go to --report FILE");
-  if (values.count("json") && values.count("report") && values["report"].as<std::string>() == "-")
-    throw UsageError("--report -: --json prints the same object; leave one of them out");
-  if (values.count("trace") && values["trace"].as<std::string>() == "-")
-    throw UsageError("--trace -: standard output is for the text; give a file");
-  if (values["logprobs"].as<int>() > 0 && samples == 1 &&
-      values.count("json") + values.count("report") == 0)
-    throw UsageError("--logprobs: needs --json, --report FILE or --num-samples");
-}
-
-struct Wanted {
-  int samples = 1;
-  std::optional<int> tokens;  // of each; nothing: until the model ends them
-};
 
 /// How long the rest will take, at the pace of all steps but the first: that one runs the prompt.
 class Eta {
@@ -180,7 +181,7 @@ class Eta {
 
 /// The live line: how far the step is or what it gave, how long the rest will take, how the link
 /// fares. What matters most comes first: a narrow terminal cuts the end.
-std::string describe(const StepProgress& step, const Engine& engine, const Wanted& wanted,
+std::string describe(const StepProgress& step, const Engine& engine, const Options& wanted,
                      const Eta& eta) {
   const auto percent = [](double share) { return std::to_string(std::lround(100 * share)) + "%"; };
   std::ostringstream line;
@@ -190,8 +191,8 @@ std::string describe(const StepProgress& step, const Engine& engine, const Wante
   else
     line << ", layer " << std::min(step.layer + 1, step.layers) << "/" << step.layers;
   if (wanted.samples > 1) line << ", " << step.texts_done << "/" << wanted.samples << " samples";
-  if (wanted.tokens)
-    if (const auto left = eta.left(step, double{1} * wanted.samples * *wanted.tokens);
+  if (wanted.new_tokens)
+    if (const auto left = eta.left(step, double{1} * wanted.samples * *wanted.new_tokens);
         left && left->count() >= 1)
       line << ", " << std::lround(left->count()) << " s left";
   if (step.total_tokens > 0) {
@@ -258,14 +259,14 @@ json report_json(const Engine& engine, const BatchReport& report, const Request&
 
 /// Why the text is not longer, where the user may wonder; the exit code. `room`: tokens that fit
 /// the context behind the prompt.
-int tell_the_end(const BatchReport& report, const Wanted& wanted, int context, int room) {
+int tell_the_end(const BatchReport& report, const Options& wanted, int context, int room) {
   const auto cancelled =
       std::count_if(report.texts.begin(), report.texts.end(),
                     [](const TextReport& text) { return text.finish_reason == "cancelled"; });
   const bool full = std::any_of(report.texts.begin(), report.texts.end(), [&](const auto& one) {
     return one.finish_reason == "length" && std::ssize(one.tokens) == room;
   });
-  if (full && wanted.tokens != room)
+  if (full && wanted.new_tokens != room)
     std::cerr << "note: the text ends where the context of " << context
               << " tokens is full; -c N makes room for more\n";
   if (cancelled == 0) return 0;
@@ -280,44 +281,41 @@ int tell_the_end(const BatchReport& report, const Wanted& wanted, int context, i
 }  // namespace
 
 int run_generate(const std::vector<std::string>& words) {
-  const auto parsed = parse(words, kUsage, flags());
-  if (!parsed) return 0;
-  const po::variables_map& values = *parsed;
-  check_flags(values);
-  EngineOptions options = engine_options(values);
+  Options asked;
+  if (!parse(words, kUsage, asked.flags())) return 0;
+  asked.check();
+  EngineOptions options = asked.decode.engine_options();
   Request request;
-  request.sampling = sampling_of(values);
-  const std::optional<std::uint64_t> seed = seed_of(values);
+  request.sampling = asked.decode.sampling.sampling;
+  const std::optional<std::uint64_t> seed = asked.decode.sampling.seed;
   request.reproducible = seed.has_value();
   request.seed = seed ? *seed : any_seed();
-  const std::optional<int> wanted = wanted_tokens(values);
-  request.ignore_end = values.count("ignore-eos") > 0;
-  request.logprobs = at_least(values, "logprobs", 0, 0);
-  const int samples = values["num-samples"].as<int>();
+  request.ignore_end = asked.ignore_eos;
+  request.logprobs = asked.logprobs;
+  const int samples = asked.samples;
   options.plan.max_sequences = samples;
-  set_speculation(values, options);
-  const std::optional<std::string> text = prompt_text(values);
+  const std::optional<std::string> text = prompt_text(asked);
 
   const Interrupt interrupt;
-  ModelFiles models = open_speculating_models(values, options);
-  const std::vector<TokenId> prompt = encode_prompt(text, values, models, interrupt.token());
+  ModelFiles models = asked.decode.open(options.plan);
+  const std::vector<TokenId> prompt = encode_prompt(text, asked, models, interrupt.token());
   request.prompt = prompt;
   options.plan.max_prompt = static_cast<int>(prompt.size());
-  fit_context(wanted, models.target.config(), options.plan);
+  fit_context(asked.new_tokens, models.target.config(), options.plan);
   const int room = options.plan.context - options.plan.max_prompt;
-  request.max_new_tokens = wanted.value_or(room);
+  request.max_new_tokens = asked.new_tokens.value_or(room);
 
-  ProgressLine progress(values);
+  ProgressLine progress(asked.decode.model.progress);
   std::optional<TextOutput> report_file;
-  if (values.count("report")) report_file.emplace(values["report"].as<std::string>());
+  if (asked.report) report_file.emplace(*asked.report);
   std::optional<Trace> trace;
-  if (values.count("trace")) options.trace = &trace.emplace(values["trace"].as<std::string>());
+  if (asked.trace) options.trace = &trace.emplace(*asked.trace);
   std::optional<EnergyMeter> energy;
-  if (values.count("json") || values.count("report")) options.energy = &energy.emplace();
+  if (asked.json || asked.report) options.energy = &energy.emplace();
   std::optional<Engine> engine;
   try {
     options.plan.cost = std::make_shared<CostModel>(
-        find_assumptions(values, models, options, progress, interrupt.token()).profile);
+        asked.decode.find_assumptions(models, options, progress, interrupt.token()).profile);
     engine.emplace(
         std::move(models), options,
         [&](std::uint64_t done, std::uint64_t all) { progress.show_loading(done, all); },
@@ -330,7 +328,6 @@ int run_generate(const std::vector<std::string>& words) {
   progress.clear();
   print_notes(*engine);
 
-  const bool as_json = values.count("json") > 0;
   const Tokenizer& tokenizer = *engine->models().tokenizer;
   TextStream stream(tokenizer);
   SampleLines lines(progress, samples);
@@ -339,33 +336,33 @@ int run_generate(const std::vector<std::string>& words) {
   events.on_step = [&](const StepProgress& step) {
     if (step.new_tokens > 0) eta.after(step);
     if (step.new_tokens > 0 || progress.wants_glimpse())
-      progress.show(describe(step, *engine, {samples, wanted}, eta));
+      progress.show(describe(step, *engine, asked, eta));
   };
   if (samples > 1)
     events.on_text = [&](std::size_t sample, const TextReport& done) {
       lines.add(sample, tokenizer, done);
     };
-  else if (!as_json)
+  else if (!asked.json)
     events.on_token = [&](std::size_t, TokenId token) { progress.write(stream.push(token)); };
   std::vector<Request> requests(static_cast<std::size_t>(samples), request);
   for (std::size_t i = 0; i < requests.size(); ++i)
     requests[i].sequence = static_cast<std::uint32_t>(i);
 
-  if (!as_json) progress.make_way_for_text();
+  if (!asked.json) progress.make_way_for_text();
   progress.show("prefill: " + std::to_string(prompt.size()) + " tokens");
   const BatchReport report = engine->generate(requests, events, interrupt.token());
   lines.flush();
-  if (samples == 1 && !as_json) progress.write(end_of_text(stream, report.texts.front()) + "\n");
+  if (samples == 1 && !asked.json) progress.write(end_of_text(stream, report.texts.front()) + "\n");
   progress.end();
   if (trace) trace->close();
-  if (as_json || report_file) {
+  if (asked.json || report_file) {
     json costs = report_json(*engine, report, request);
     costs["energy"] = energy_json(*energy, report);
     const std::string object = dump(costs, true) + "\n";
-    if (as_json) std::cout << object;
+    if (asked.json) std::cout << object;
     if (report_file) report_file->write(object);
   }
-  return tell_the_end(report, {samples, wanted}, options.plan.context, room);
+  return tell_the_end(report, asked, options.plan.context, room);
 }
 
 }  // namespace canopy::cli

@@ -9,8 +9,8 @@
 
 #include "offload/streamer.h"
 #include "src/base/error.h"
+#include "src/base/size_text.h"
 #include "src/checkpoint/families.h"
-#include "src/cli/command.h"
 #include "src/cli/commands.h"
 #include "src/cli/options/model_options.h"
 
@@ -265,15 +265,16 @@ void print(const Checkpoint& model, const Sizes& s) {
 }  // namespace
 
 int run_inspect(const std::vector<std::string>& words) {
-  namespace po = boost::program_options;
-  po::options_description options("flags");
-  options.add_options()("model,m", po::value<std::string>()->required(), kModelHelp);
-  options.add_options()("json", "print one JSON object; sizes in bytes");
-  const auto values = parse(words, kUsage, options);
-  if (!values) return 0;
-  const Checkpoint model = Checkpoint::open((*values)["model"].as<std::string>());
+  std::string path;
+  bool as_object = false;
+  Flags flags("flags");
+  flags.add_options()                                 //
+      ("model,m", required(path, "arg"), kModelHelp)  //
+      ("json", given(as_object), "print one JSON object; sizes in bytes");
+  if (!parse(words, kUsage, flags)) return 0;
+  const Checkpoint model = Checkpoint::open(path);
   const Sizes sizes = measure(model);
-  if (values->count("json"))
+  if (as_object)
     std::cout << as_json(model, sizes).dump(2, ' ', false, json::error_handler_t::replace) << "\n";
   else
     print(model, sizes);

@@ -4,7 +4,7 @@
 #include <iomanip>
 #include <iostream>
 
-#include "src/cli/command.h"
+#include "src/base/size_text.h"
 #include "src/cli/commands.h"
 #include "src/cli/options/model_options.h"
 #include "src/cli/output/write_progress.h"
@@ -24,20 +24,21 @@ struct Conversion {
 /// Parses the words and calls run(conversion, progress). Returns the exit code.
 template <class Run>
 int convert(const std::vector<std::string>& words, std::string_view usage, const Run& run) {
-  namespace po = boost::program_options;
-  po::options_description options("flags");
-  options.add_options()("model,m", po::value<std::string>()->required(), kModelHelp);
-  options.add_options()("output,o", po::value<std::string>()->required(), "directory to write");
-  options.add_options()("threads,t", po::value<int>()->default_value(0),
-                        "threads that compute (0: one per CPU)");
-  options.add_options()("progress", "report on stderr even if it is not a terminal");
-  const auto values = parse(words, usage, options);
-  if (!values) return 0;
-  const int threads = threads_of(*values);
-  const Conversion conversion{Checkpoint::open((*values)["model"].as<std::string>()),
-                              (*values)["output"].as<std::string>(),
+  std::string path, output;
+  int wanted_threads = 0;
+  bool show_progress = false;
+  Flags flags("flags");
+  flags.add_options()                                              //
+      ("model,m", required(path, "arg"), kModelHelp)               //
+      ("output,o", required(output, "arg"), "directory to write")  //
+      ("threads,t", into(wanted_threads, "arg", at_least("--threads", 0)),
+       "threads that compute (0: one per CPU)")  //
+      ("progress", given(show_progress), "report on stderr even if it is not a terminal");
+  if (!parse(words, usage, flags)) return 0;
+  const int threads = usable_threads(wanted_threads);
+  const Conversion conversion{Checkpoint::open(path), output,
                               threads > 0 ? threads : static_cast<int>(allowed_cpus().size())};
-  WriteProgress progress(*values);
+  WriteProgress progress(show_progress);
   run(conversion, progress);
   return 0;
 }

@@ -8,13 +8,13 @@
 
 #include "src/base/error.h"
 #include "src/cli/commands.h"
+#include "src/cli/interrupt.h"
 #include "src/cli/options/model_options.h"
+#include "src/cli/options/values.h"
 #include "src/cli/output/progress_line.h"
 #include "src/machine/process_memory.h"
 
 namespace canopy::cli {
-
-namespace po = boost::program_options;
 
 namespace {
 
@@ -32,21 +32,19 @@ double perplexity(const Loss& loss) {
 }  // namespace
 
 int run_perplexity(const std::vector<std::string>& words) {
-  po::options_description flags;
-  po::options_description text_flags("Text and output");
-  text_flags.add_options()  //
-      ("file,f", po::value<std::string>()->value_name("FILE")->required(),
-       "the text; - reads stdin")  //
-      ("json", "print one JSON object");
-  const auto parsed = parse(words, kUsage, flags.add(text_flags).add(model_flags()));
-  if (!parsed) return 0;
-  const po::variables_map& values = *parsed;
-  EngineOptions options = engine_options(values);
+  ModelOptions given_options;
+  std::string file;
+  bool as_object = false;
+  Flags flags, text_flags("Text and output");
+  text_flags.add_options()                                           //
+      ("file,f", required(file, "FILE"), "the text; - reads stdin")  //
+      ("json", given(as_object), "print one JSON object");
+  if (!parse(words, kUsage, flags.add(text_flags).add(given_options.flags()))) return 0;
+  EngineOptions options = given_options.engine_options();
   if (options.plan.context == 1) throw UsageError("--ctx-size: a window needs at least 2 tokens");
 
   const Interrupt interrupt;
-  ModelFiles models = open_models(values["model"].as<std::string>(), "");
-  const std::string file = values["file"].as<std::string>();
+  ModelFiles models = open_models(given_options.model, "");
   const std::vector<TokenId> tokens = models.tokenizer->encode(
       read_text(file, kMostTextBytes, interrupt.token()), AddSpecial::kYes, interrupt.token());
   if (tokens.size() < 2) throw Error(file + ": too short: at least 2 tokens are needed");
@@ -57,7 +55,7 @@ int run_perplexity(const std::vector<std::string>& words) {
   plan.max_prompt = plan.context;
   plan.logit_rows = plan.context - 1;
 
-  ProgressLine progress(values);
+  ProgressLine progress(given_options.progress);
   Loss loss;
   Engine engine(
       std::move(models), options,
@@ -78,7 +76,7 @@ int run_perplexity(const std::vector<std::string>& words) {
   };
   loss = measure_loss(engine, tokens, plan.context, events, interrupt.token());
   progress.clear();
-  if (values.count("json")) {
+  if (as_object) {
     std::cout << nlohmann::json{{"perplexity", perplexity(loss)},
                                 {"nll", loss.sum / static_cast<double>(loss.tokens)},
                                 {"tokens", loss.tokens},

@@ -4,18 +4,17 @@
 #include <nlohmann/json.hpp>
 
 #include "src/base/error.h"
+#include "src/base/size_text.h"
 #include "src/cli/commands.h"
-#include "src/cli/options/length_flag.h"
-#include "src/cli/options/model_options.h"
+#include "src/cli/interrupt.h"
+#include "src/cli/options/decode_options.h"
+#include "src/cli/options/length_options.h"
 #include "src/cli/options/model_shape.h"
 #include "src/cli/options/profile.h"
-#include "src/cli/options/sampling_flags.h"
-#include "src/cli/options/speculation_options.h"
 #include "src/machine/process_memory.h"
 
 namespace canopy::cli {
 
-namespace po = boost::program_options;
 using nlohmann::json;
 
 namespace {
@@ -119,15 +118,14 @@ Acceptance better_draft(const Acceptance& acceptance) {
 }
 
 /// The models, or shapes, which are laid out and never read.
-ModelFiles open_planned(const po::variables_map& values, const EngineOptions& options) {
-  const std::string target = values["model"].as<std::string>();
-  const std::string draft =
-      values.count("model-draft") ? values["model-draft"].as<std::string>() : "";
+ModelFiles open_planned(const DecodeOptions& flags, const EngineOptions& options) {
+  const std::string& target = flags.model.model;
+  const std::string draft = flags.speculation.draft.value_or("");
   const bool shape = names_model_shape(target);
   if (!draft.empty() && names_model_shape(draft) != shape)
     throw UsageError("--model, --model-draft: one is a shape and one is not; give two of a kind");
-  if (!shape) return open_speculating_models(values, options);
-  if (!values.count("profile"))
+  if (!shape) return flags.open(options.plan);
+  if (!flags.speculation.profile)
     throw UsageError("--profile: is needed, as a shape cannot be measured");
   const auto laid_out = [](const std::string& name) {
     return lay_out_random_checkpoint(parse_model_shape(name), LayerBytes::kOwn, name);
@@ -140,17 +138,16 @@ ModelFiles open_planned(const po::variables_map& values, const EngineOptions& op
 }
 
 /// --profile's, if it is given.
-std::optional<HardwareProfile> given_profile(const po::variables_map& values) {
-  if (!values.count("profile")) return std::nullopt;
-  return read_profile(values["profile"].as<std::string>());
+std::optional<HardwareProfile> given_profile(const SpeculationOptions& speculation) {
+  if (!speculation.profile) return std::nullopt;
+  return read_profile(*speculation.profile);
 }
 
-EngineOptions options_for(const po::variables_map& values,
-                          const std::optional<HardwareProfile>& there) {
-  if (!there) return engine_options(values);
+EngineOptions options_for(const DecodeOptions& flags, const std::optional<HardwareProfile>& there) {
+  if (!there) return flags.engine_options();
   Gpus gpus;
   if (there->of_gpu()) gpus.all.push_back({there->machine, there->gpu_memory_bytes, ""});
-  EngineOptions options = engine_options(values, gpus);
+  EngineOptions options = flags.engine_options(gpus);
   if ((options.device.kind == "cuda") != there->of_gpu())
     throw UsageError(std::string("--device: the profile is of a machine ") +
                      (there->of_gpu() ? "with" : "without") + " a GPU");
@@ -158,42 +155,53 @@ EngineOptions options_for(const po::variables_map& values,
   return options;
 }
 
+struct Options {
+  DecodeOptions decode;
+  int prompt_tokens = 128, samples = 1;
+  std::optional<int> new_tokens;
+  bool json = false;
+
+  Flags flags() {
+    const auto length = [](const int& tokens) {
+      at_least("--prompt-tokens", 1)(tokens);
+      if (tokens > kMostTokens)
+        throw UsageError("--prompt-tokens: must be at most " + std::to_string(kMostTokens));
+    };
+    Flags all, own("Request and output");
+    own.add_options()  //
+        ("prompt-tokens", into(prompt_tokens, "N", length),
+         "plan for a prompt of so many tokens")  //
+        (kLengthFlag, length_into(new_tokens),
+         "most tokens to generate, of each sample; -1: until the context is full")  //
+        ("num-samples", into(samples, "K", at_least("--num-samples", 1)),
+         "plan for K continuations that share sweeps")  //
+        ("json", given(json), "print one JSON object");
+    decode.add_flags(all);
+    return all.add(own);
+  }
+};
+
 }  // namespace
 
 int run_plan(const std::vector<std::string>& words) {
   constexpr int kGiB = 1 << 30;
-  po::options_description flags;
-  po::options_description own("Request and output");
-  own.add_options()  //
-      ("prompt-tokens", po::value<int>()->value_name("N")->default_value(128),
-       "plan for a prompt of so many tokens")  //
-      (kLengthFlag, po::value<int>()->value_name("N")->default_value(128),
-       "most tokens to generate, of each sample; -1: until the context is full")  //
-      ("num-samples", po::value<int>()->value_name("K")->default_value(1),
-       "plan for K continuations that share sweeps")  //
-      ("json", "print one JSON object");
-  const auto parsed =
-      parse(words,
-            std::string(kUsage) + shape_names() +
-                ";\na config.json; with :q8_0, :q4_0, :q4_1, :q4_k or :q6_k behind it, packed.",
-            flags.add(sampling_flags()).add(speculation_flags()).add(model_flags()).add(own));
-  if (!parsed) return 0;
-  const po::variables_map& values = *parsed;
-  const std::optional<HardwareProfile> there = given_profile(values);
-  EngineOptions options = options_for(values, there);
-  set_speculation(values, options);
-  options.plan.max_sequences = at_least(values, "num-samples", 1, 1);
+  const std::string usage =
+      std::string(kUsage) + shape_names() +
+      ";\na config.json; with :q8_0, :q4_0, :q4_1, :q4_k or :q6_k behind it, packed.";
+  Options asked;
+  if (!parse(words, usage, asked.flags())) return 0;
+  const std::optional<HardwareProfile> there = given_profile(asked.decode.speculation);
+  EngineOptions options = options_for(asked.decode, there);
+  options.plan.max_sequences = asked.samples;
 
   const Interrupt interrupt;
-  const ModelFiles models = open_planned(values, options);
+  const ModelFiles models = open_planned(asked.decode, options);
   PlanRequest& request = options.plan;
-  request.max_prompt = at_least(values, "prompt-tokens", 1, 1);
-  if (request.max_prompt > kMostTokens)
-    throw UsageError("--prompt-tokens: must be at most " + std::to_string(kMostTokens));
-  fit_context(wanted_tokens(values), models.target.config(), request);
-  ProgressLine progress(values);
+  request.max_prompt = asked.prompt_tokens;
+  fit_context(asked.new_tokens, models.target.config(), request);
+  ProgressLine progress(asked.decode.model.progress);
   const Assumptions assumed =
-      models.tokenizer ? find_assumptions(values, models, options, progress, interrupt.token())
+      models.tokenizer ? asked.decode.find_assumptions(models, options, progress, interrupt.token())
                        : Assumptions{*there, "assumed to be a self-draft's (SmolLM2-135M, Q4_0)"};
   // Of a GPU that is not here the scratch is taken to be the CPU's: near enough, a thousandth of
   // it.
@@ -236,7 +244,7 @@ int run_plan(const std::vector<std::string>& words) {
     consider("a draft refused half as often", changed);
   }
 
-  if (values.count("json") == 0) {
+  if (!asked.json) {
     print(plan, assumed.profile, assumed.acceptance_from, remedies);
   } else {
     json out{{"plan", candidate_json(plan.prediction->best)},

@@ -4,15 +4,23 @@
 #include <iomanip>
 #include <iostream>
 
-#include "src/cli/command.h"
+#include "src/base/size_text.h"
 #include "src/cli/commands.h"
 #include "src/cli/options/model_options.h"
+#include "src/cli/options/values.h"
 #include "src/cli/output/write_progress.h"
 #include "src/machine/cpus.h"
 
 namespace canopy::cli {
 
 namespace {
+
+constexpr const char* kUsage =
+    "usage: canopy quantize -m MODEL -o FILE.gguf --type q4_0|q4_1|q8_0|q4_k|q6_k\n\n"
+    "Writes a model with its matrices in blocks of weights, embedding and head at 8 bits\n"
+    "(6 with q4_k and q6_k): a draft for its own original. q4_k is as small as q4_0 and\n"
+    "nearer to the original. Rows that 256 does not divide have no q4_k and q6_k: they\n"
+    "become Q5_0 and Q8_0.";
 
 DType parse_type(const std::string& given) {
   const std::string text = lower_case(given);
@@ -27,30 +35,22 @@ DType parse_type(const std::string& given) {
 }  // namespace
 
 int run_quantize(const std::vector<std::string>& words) {
-  namespace po = boost::program_options;
-  po::options_description options("flags");
-  options.add_options()("model,m", po::value<std::string>()->required(), kModelHelp);
-  options.add_options()("output,o", po::value<std::string>()->required(), "GGUF file to write");
-  options.add_options()("type", po::value<std::string>()->required(),
-                        "q4_0, q4_1, q8_0, q4_k or q6_k");
-  options.add_options()("threads,t", po::value<int>()->default_value(0),
-                        "threads that quantise (0: one per CPU)");
-  options.add_options()("progress", "report on stderr even if it is not a terminal");
-  const auto values =
-      parse(words,
-            "usage: canopy quantize -m MODEL -o FILE.gguf --type q4_0|q4_1|q8_0|q4_k|q6_k\n\n"
-            "Writes a model with its matrices in blocks of weights, embedding and head at 8 bits\n"
-            "(6 with q4_k and q6_k): a draft for its own original. q4_k is as small as q4_0 and\n"
-            "nearer to the original. Rows that 256 does not divide have no q4_k and q6_k: they\n"
-            "become Q5_0 and Q8_0.",
-            options);
-  if (!values) return 0;
-  const std::string output = (*values)["output"].as<std::string>(),
-                    type = (*values)["type"].as<std::string>();
+  std::string path, output, type;
+  int wanted_threads = 0;
+  bool show_progress = false;
+  Flags flags("flags");
+  flags.add_options()                                                    //
+      ("model,m", required(path, "arg"), kModelHelp)                     //
+      ("output,o", required(output, "arg"), "GGUF file to write")        //
+      ("type", required(type, "arg"), "q4_0, q4_1, q8_0, q4_k or q6_k")  //
+      ("threads,t", into(wanted_threads, "arg", at_least("--threads", 0)),
+       "threads that quantise (0: one per CPU)")  //
+      ("progress", given(show_progress), "report on stderr even if it is not a terminal");
+  if (!parse(words, kUsage, flags)) return 0;
   const DType dtype = parse_type(type);
-  const int threads = threads_of(*values);
-  const Checkpoint model = Checkpoint::open((*values)["model"].as<std::string>());
-  WriteProgress progress(*values);
+  const int threads = usable_threads(wanted_threads);
+  const Checkpoint model = Checkpoint::open(path);
+  WriteProgress progress(show_progress);
   const QuantizeReport report =
       quantize(model, output, dtype, std::ref(progress),
                threads > 0 ? threads : static_cast<int>(allowed_cpus().size()));

@@ -6,15 +6,13 @@
 #include "src/base/error.h"
 #include "src/base/json.h"
 #include "src/checkpoint/checkpoint.h"
-#include "src/cli/command.h"
 #include "src/cli/commands.h"
 #include "src/cli/options/model_options.h"
+#include "src/cli/options/values.h"
 #include "src/cli/output/standard_output.h"
 #include "src/text/tokenizer.h"
 
 namespace canopy::cli {
-
-namespace po = boost::program_options;
 
 namespace {
 
@@ -28,15 +26,27 @@ constexpr const char* kDetokenizeUsage =
     "Prints the text of the token ids on standard input, separated by spaces or commas, or as the\n"
     "JSON that canopy tokenize writes. Special tokens are spelled out.";
 
-po::options_description model_flag() {
-  po::options_description flags;
-  flags.add_options()("model,m", po::value<std::string>()->value_name("PATH")->required(),
-                      kModelHelp);
-  return flags;
-}
+struct Options {
+  std::string model;
+  bool json = false, no_special = false;
 
-std::unique_ptr<Tokenizer> open_tokenizer(const po::variables_map& values) {
-  const Checkpoint model = Checkpoint::open(values["model"].as<std::string>());
+  Flags detokenize_flags() {
+    Flags flags;
+    flags.add_options()("model,m", required(model, "PATH"), kModelHelp);
+    return flags;
+  }
+  Flags tokenize_flags() {
+    Flags flags = detokenize_flags();
+    flags.add_options()                                    //
+        ("json", given(json), "print {\"tokens\":[...]}")  //
+        ("no-special", given(no_special),
+         "do not add what the model expects around a text (BOS, EOS)");
+    return flags;
+  }
+};
+
+std::unique_ptr<Tokenizer> open_tokenizer(const std::string& path) {
+  const Checkpoint model = Checkpoint::open(path);
   return load_tokenizer(model.root(), model.metadata(), model.config().vocab);
 }
 
@@ -75,15 +85,11 @@ std::vector<TokenId> ids_from_list(std::string_view text) {
 }  // namespace
 
 int run_tokenize(const std::vector<std::string>& words) {
-  po::options_description flags = model_flag();
-  flags.add_options()                       //
-      ("json", "print {\"tokens\":[...]}")  //
-      ("no-special", "do not add what the model expects around a text (BOS, EOS)");
-  const auto values = parse(words, kTokenizeUsage, flags);
-  if (!values) return 0;
-  const AddSpecial add = values->count("no-special") ? AddSpecial::kNo : AddSpecial::kYes;
-  const std::vector<TokenId> ids = open_tokenizer(*values)->encode(read_text("-"), add);
-  if (values->count("json")) {
+  Options options;
+  if (!parse(words, kTokenizeUsage, options.tokenize_flags())) return 0;
+  const AddSpecial add = options.no_special ? AddSpecial::kNo : AddSpecial::kYes;
+  const std::vector<TokenId> ids = open_tokenizer(options.model)->encode(read_text("-"), add);
+  if (options.json) {
     write_out(nlohmann::json{{"tokens", ids}}.dump() + "\n");
     return 0;
   }
@@ -97,9 +103,9 @@ int run_tokenize(const std::vector<std::string>& words) {
 }
 
 int run_detokenize(const std::vector<std::string>& words) {
-  const auto values = parse(words, kDetokenizeUsage, model_flag());
-  if (!values) return 0;
-  const auto tokenizer = open_tokenizer(*values);
+  Options options;
+  if (!parse(words, kDetokenizeUsage, options.detokenize_flags())) return 0;
+  const auto tokenizer = open_tokenizer(options.model);
   const std::string text = read_text("-");
   const std::size_t first = text.find_first_not_of(" \t\r\n");
   const bool json = first != std::string::npos && (text[first] == '{' || text[first] == '[');

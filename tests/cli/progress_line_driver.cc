@@ -20,8 +20,7 @@ int columns() {
 }  // namespace
 
 int main(int, char** argv) {
-  const boost::program_options::variables_map no_flags;
-  canopy::cli::ProgressLine line(no_flags);
+  canopy::cli::ProgressLine line(/*lines=*/false);
   std::ifstream file(argv[1]);
   for (const auto& step : nlohmann::json::parse(file)) {
     const std::string what = step[0];

@@ -1,10 +1,10 @@
-// How the words of a command line become flags.
+#include "src/cli/options/flags.h"
+
 #include <algorithm>
 #include <array>
 #include <cctype>
 #include <iostream>
 
-#include "src/cli/command.h"
 #include "src/cli/options/spelling.h"
 
 namespace canopy::cli {
@@ -38,9 +38,9 @@ std::vector<po::option> parse_one_dash(std::vector<std::string>& words) {
   return {flag};
 }
 
-std::vector<std::string> names_of(const po::options_description& options) {
+std::vector<std::string> names_of(const Flags& flags) {
   std::vector<std::string> names;
-  for (const auto& option : options.options()) {
+  for (const auto& option : flags.options()) {
     const auto [long_names, count] = option->long_names();
     for (std::size_t i = 0; i < count; ++i) names.push_back("--" + long_names[i]);
     if (const std::string brief = option->canonical_display_name(style::allow_dash_for_short);
@@ -52,9 +52,9 @@ std::vector<std::string> names_of(const po::options_description& options) {
   return names;
 }
 
-UsageError unknown_flag(std::string flag, const po::options_description& options) {
+UsageError unknown_flag(std::string flag, const Flags& flags) {
   flag.resize(std::min(flag.find('='), flag.size()));
-  const std::vector<std::string> known = names_of(options);
+  const std::vector<std::string> known = names_of(flags);
   const bool value_inside = flag.size() > 2 && std::isdigit(static_cast<unsigned char>(flag[2])) &&
                             std::find(known.begin(), known.end(), flag.substr(0, 2)) != known.end();
   return UsageError("unknown flag " + flag +
@@ -78,20 +78,19 @@ void check_words(const po::parsed_options& parsed) {
 
 }  // namespace
 
-std::optional<po::variables_map> parse(const std::vector<std::string>& words,
-                                       std::string_view usage, po::options_description options) {
-  options.add_options()("help,h", "print this and exit");
-  const auto print_help = [&] { std::cout << usage << "\n\n" << options; };
+bool parse(const std::vector<std::string>& words, std::string_view usage, Flags flags) {
+  flags.add_options()("help,h", "print this and exit");
+  const auto print_help = [&] { std::cout << usage << "\n\n" << flags; };
   if (words == std::vector<std::string>{"help"}) {
     print_help();
-    return std::nullopt;
+    return false;
   }
   po::positional_options_description positional;
-  if (options.find_nothrow("model", false) != nullptr) positional.add("model", -1);
+  if (flags.find_nothrow("model", false) != nullptr) positional.add("model", -1);
   po::variables_map values;
   try {
     const po::parsed_options parsed = po::command_line_parser(words)
-                                          .options(options)
+                                          .options(flags)
                                           .positional(positional)
                                           .extra_style_parser(parse_one_dash)
                                           .style(kStyle)
@@ -99,19 +98,19 @@ std::optional<po::variables_map> parse(const std::vector<std::string>& words,
     const auto asks = [](const po::option& option) { return option.string_key == "help"; };
     if (std::any_of(parsed.options.begin(), parsed.options.end(), asks)) {
       print_help();
-      return std::nullopt;
+      return false;
     }
     check_words(parsed);
     po::store(parsed, values);
     po::notify(values);
   } catch (const po::unknown_option& e) {
-    throw unknown_flag(e.get_option_name(), options);
+    throw unknown_flag(e.get_option_name(), flags);
   } catch (const po::too_many_positional_options_error&) {
     throw UsageError("takes no word without a flag");
   } catch (const po::error& e) {
     throw UsageError(e.what());
   }
-  return values;
+  return true;
 }
 
 }  // namespace canopy::cli

@@ -1,31 +1,53 @@
 #pragma once
-#include "src/cli/command.h"
-#include "src/cli/interrupt.h"
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "src/cli/options/flags.h"
 #include "src/engine/engine.h"
 
 namespace canopy::cli {
 
-/// What help says of -m.
+/// What help says of -m, and of --progress.
 inline constexpr const char* kModelHelp =
     "model: a Hugging Face directory or a GGUF file; -m may be left out";
-/// Longer texts than any model's, but their sums are numbers still.
-inline constexpr int kMostTokens = 10'000'000;
+inline constexpr const char* kProgressHelp =
+    "report progress on stderr even when it is not a terminal";
 
-/// The flags that every command which runs a model shares: -m, --device, --memory, --gpu-memory,
-/// --resident, -c, -t, --cpu-list, -ctk, -ctv, --progress.
-boost::program_options::options_description model_flags();
+/// --device, --gpu-memory and --enforce-eager.
+struct DeviceOptions {
+  std::string device = "auto";
+  std::optional<std::uint64_t> gpu_memory;
+  bool enforce_eager = false;
 
-/// What --device, --gpu-memory and --enforce-eager say. Throws UsageError.
-/// `gpus`: those of another machine that is planned for; without them, this one's.
-void choose_device(const boost::program_options::variables_map& values, DeviceChoice& device,
-                   const std::optional<Gpus>& gpus = std::nullopt);
+  /// `gpus`: those of another machine that is planned for; without them, this one's. Throws
+  /// UsageError.
+  DeviceChoice choose(const std::optional<Gpus>& gpus = std::nullopt) const;
+};
 
-/// -t: at most the CPUs that this process may use; a note on stderr where it asks for more.
-int threads_of(const boost::program_options::variables_map& values);
+/// The flags that every command which runs a model shares.
+struct ModelOptions {
+  std::string model;
+  DeviceOptions device;
+  std::optional<std::uint64_t> memory, kv_memory;
+  std::optional<std::string> resident;      // "auto", "none" or a size
+  std::optional<std::string> n_gpu_layers;  // "auto" or a number
+  bool verify_weights = false;
+  std::optional<int> context;
+  int threads = 0;
+  std::optional<std::vector<int>> cpus;  // --cpu-list
+  std::optional<DType> cache_type_k, cache_type_v;
+  bool progress = false;
 
-/// Those flags as options; the caller fills in what it knows of prompt and speculation.
-EngineOptions engine_options(const boost::program_options::variables_map& values,
-                             const std::optional<Gpus>& gpus = std::nullopt);
+  Flags flags();
+  /// The caller fills in what it knows of prompt and speculation. A note on stderr says where there
+  /// are fewer CPUs than --threads. Throws UsageError.
+  EngineOptions engine_options(const std::optional<Gpus>& gpus = std::nullopt) const;
+};
+
+/// -t: at most the CPUs that this process may use; a note on stderr where `wanted` is more.
+int usable_threads(int wanted);
 
 /// Warns on stderr of what the user should know before a run: fallbacks taken, an inflated model, a
 /// context beyond the model's own.

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "src/base/error.h"
-#include "src/cli/command.h"
+#include "src/cli/options/values.h"
 
 namespace canopy::cli {
 

@@ -4,7 +4,7 @@
 #include <iostream>
 
 #include "src/base/error.h"
-#include "src/cli/command.h"
+#include "src/cli/options/values.h"
 #include "src/measure/kept.h"
 
 namespace canopy::cli {
@@ -34,10 +34,8 @@ TextOutput open_in_cache(const std::filesystem::path& file) {
   return TextOutput(file.string());
 }
 
-HardwareProfile find_profile(const boost::program_options::variables_map& values,
-                             const ModelFiles& models, const EngineOptions& options,
+HardwareProfile find_profile(const ModelFiles& models, const EngineOptions& options,
                              ProgressLine& progress, const std::stop_token& stop) {
-  if (values.count("profile")) return read_profile(values["profile"].as<std::string>());
   const auto on_note = [&](const std::string& note) {
     progress.clear();
     std::cerr << "note: " << note << "\n";

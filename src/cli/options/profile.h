@@ -16,10 +16,9 @@ HardwareProfile measure_profile(const ModelFiles& models, const EngineOptions& o
 /// A file of the user's cache, whose folder is made if it is not there. Throws Error.
 TextOutput open_in_cache(const std::filesystem::path& file);
 
-/// --profile's, else what the cache keeps of these models on this machine, else measured now, and
-/// kept there if it can be; notes on stderr say so.
-HardwareProfile find_profile(const boost::program_options::variables_map& values,
-                             const ModelFiles& models, const EngineOptions& options,
+/// What the cache keeps of these models on this machine, else measured now, and kept there if it
+/// can be; notes on stderr say so.
+HardwareProfile find_profile(const ModelFiles& models, const EngineOptions& options,
                              ProgressLine& progress, const std::stop_token& stop);
 
 }  // namespace canopy::cli

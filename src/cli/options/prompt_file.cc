@@ -4,7 +4,8 @@
 
 #include "src/base/error.h"
 #include "src/base/json.h"
-#include "src/cli/command.h"
+#include "src/cli/options/values.h"
+#include "src/measure/calibration_prompts.h"
 
 namespace canopy::cli {
 
@@ -47,6 +48,11 @@ std::vector<std::string> read_prompt_file(const std::string& path, const std::st
   }
   if (prompts.empty()) throw Error(path + ": there is no prompt in it");
   return prompts;
+}
+
+std::vector<std::string> prompt_texts(const std::optional<std::string>& file,
+                                      const std::stop_token& stop) {
+  return file ? read_prompt_file(*file, stop) : default_prompts();
 }
 
 }  // namespace canopy::cli

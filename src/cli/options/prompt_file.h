@@ -1,4 +1,5 @@
 #pragma once
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <vector>
@@ -8,5 +9,8 @@ namespace canopy::cli {
 /// The prompts of a file: JSON lines with a "text" each, or plain text, one a line; blank lines do
 /// not count. "-" is standard input. Throws Error naming the file and the line; Stopped.
 std::vector<std::string> read_prompt_file(const std::string& path, const std::stop_token& stop);
+/// Those of --prompts, or the set that comes with the program.
+std::vector<std::string> prompt_texts(const std::optional<std::string>& file,
+                                      const std::stop_token& stop);
 
 }  // namespace canopy::cli

@@ -1,19 +1,13 @@
-#include <array>
+#include "src/cli/options/values.h"
+
 #include <charconv>
 #include <cmath>
-#include <cstdio>
-#include <cstring>
-#include <fstream>
-#include <iostream>
-#include <iterator>
+#include <cstdlib>
 #include <sstream>
 
-#include "src/base/error.h"
 #include "src/cli/command.h"
 
 namespace canopy::cli {
-
-namespace po = boost::program_options;
 
 std::uint64_t parse_size(std::string_view flag, std::string_view text) {
   const auto fail = [&] {
@@ -42,6 +36,12 @@ std::uint64_t parse_size(std::string_view flag, std::string_view text) {
   const double bytes = number * factor;
   if (!(bytes >= 0 && bytes < 0x1p63)) throw fail();
   return static_cast<std::uint64_t>(bytes);
+}
+
+std::uint64_t parse_size_above_zero(std::string_view flag, std::string_view text) {
+  const std::uint64_t size = parse_size(flag, text);
+  if (size == 0) throw UsageError(std::string(flag) + ": must be more than 0");
+  return size;
 }
 
 std::string lower_case(std::string text) {

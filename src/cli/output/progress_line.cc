@@ -6,6 +6,7 @@
 #include <iostream>
 #include <utility>
 
+#include "src/base/size_text.h"
 #include "src/base/utf8.h"
 #include "src/cli/output/standard_output.h"
 #include "src/text/display_width.h"
@@ -45,8 +46,8 @@ std::string cut_to(int columns, std::string_view text) {
 
 }  // namespace
 
-ProgressLine::ProgressLine(const boost::program_options::variables_map& values)
-    : terminal_(isatty(STDERR_FILENO) == 1), lines_(!terminal_ && values.count("progress") > 0) {}
+ProgressLine::ProgressLine(bool lines)
+    : terminal_(isatty(STDERR_FILENO) == 1), lines_(lines && !terminal_) {}
 
 ProgressLine::~ProgressLine() {
   try {

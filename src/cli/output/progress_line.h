@@ -3,16 +3,15 @@
 #include <cstdint>
 #include <string>
 
-#include "src/cli/command.h"
 #include "src/cli/output/text_cursor.h"
 
 namespace canopy::cli {
 
-/// One line on stderr that is rewritten in place on a terminal, or a line per update with
-/// --progress. Silent otherwise. Where text goes to the same terminal, the line stands below it.
+/// One line on stderr that is rewritten in place on a terminal. Elsewhere it is a line per update,
+/// or silent. Where text goes to the same terminal, the line stands below it.
 class ProgressLine {
  public:
-  explicit ProgressLine(const boost::program_options::variables_map& values);
+  explicit ProgressLine(bool lines);  // an update is a line where there is no terminal
   ~ProgressLine();
   ProgressLine(const ProgressLine&) = delete;
   ProgressLine& operator=(const ProgressLine&) = delete;

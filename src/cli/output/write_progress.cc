@@ -1,8 +1,8 @@
 #include "src/cli/output/write_progress.h"
 
 #include "src/base/error.h"
+#include "src/base/size_text.h"
 #include "src/base/types.h"
-#include "src/cli/command.h"
 
 namespace canopy::cli {
 

@@ -1,5 +1,4 @@
 #pragma once
-#include <boost/program_options.hpp>
 #include <chrono>
 #include <cstdint>
 
@@ -12,7 +11,7 @@ namespace canopy::cli {
 /// made before any other (Interrupt).
 class WriteProgress {
  public:
-  explicit WriteProgress(const boost::program_options::variables_map& values) : line_(values) {}
+  explicit WriteProgress(bool lines) : line_(lines) {}  // as ProgressLine
   /// Bytes. Throws Stopped after Ctrl-C or SIGTERM, so that the partial output is removed.
   void operator()(std::uint64_t done, std::uint64_t total);
   void clear() { line_.clear(); }  // before anything else is printed

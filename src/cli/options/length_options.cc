@@ -1,20 +1,18 @@
-#include "src/cli/options/length_flag.h"
+#include "src/cli/options/length_options.h"
 
 #include <string>
 
-#include "src/cli/options/model_options.h"
-
 namespace canopy::cli {
 
-namespace po = boost::program_options;
-
-std::optional<int> wanted_tokens(const po::variables_map& values) {
-  const int wanted = values["n-predict"].as<int>();
-  if (wanted == -1) return std::nullopt;
-  if (wanted < 1 || wanted > kMostTokens)
-    throw UsageError("--n-predict: must be from 1 to " + std::to_string(kMostTokens) +
-                     ", or -1 for as many as there are");
-  return wanted;
+FlagValue<int> length_into(std::optional<int>& tokens) {
+  constexpr int kDefault = 128;
+  return boost::program_options::value<int>()->value_name("N")->default_value(kDefault)->notifier(
+      [&tokens](int wanted) {
+        if (wanted != -1 && (wanted < 1 || wanted > kMostTokens))
+          throw UsageError("--n-predict: must be from 1 to " + std::to_string(kMostTokens) +
+                           ", or -1 for as many as there are");
+        tokens = wanted == -1 ? std::nullopt : std::optional(wanted);
+      });
 }
 
 void fit_context(std::optional<int> wanted, const ModelConfig& model, PlanRequest& plan) {

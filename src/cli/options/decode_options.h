@@ -1,0 +1,37 @@
+#pragma once
+#include <stop_token>
+#include <string>
+
+#include "planner/hardware_profile.h"
+#include "src/cli/options/model_options.h"
+#include "src/cli/options/sampling_options.h"
+#include "src/cli/options/speculation_options.h"
+#include "src/cli/output/progress_line.h"
+
+namespace canopy::cli {
+
+/// What a plan is made from.
+struct Assumptions {
+  HardwareProfile profile;
+  std::string acceptance_from;  // in words
+};
+
+/// The flags of commands that decode.
+struct DecodeOptions {
+  SamplingOptions sampling;
+  SpeculationOptions speculation;
+  ModelOptions model;
+
+  /// Adds them to a command's own, as three groups.
+  void add_flags(Flags& all);
+  /// Those of the model, and what to speculate with. Throws UsageError.
+  EngineOptions engine_options(const std::optional<Gpus>& gpus = std::nullopt) const;
+  /// -m, and -md where `plan` is to use it.
+  ModelFiles open(const PlanRequest& plan) const;
+  /// --profile's profile, else what the cache keeps of these models on this machine, else measured
+  /// now, which stderr is told; and the acceptance that the cache keeps, into options.plan.
+  Assumptions find_assumptions(const ModelFiles& models, EngineOptions& options,
+                               ProgressLine& progress, const std::stop_token& stop) const;
+};
+
+}  // namespace canopy::cli

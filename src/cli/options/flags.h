@@ -1,0 +1,86 @@
+#pragma once
+#include <boost/program_options.hpp>
+#include <functional>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "src/cli/command.h"
+
+namespace canopy::cli {
+
+// A command's flags are bound to the fields of a struct, its options: parse() fills them in, and
+// everything behind it reads the struct. The struct stays where it is until parse() has returned.
+
+using Flags = boost::program_options::options_description;
+template <class T>
+using FlagValue = boost::program_options::typed_value<T>*;
+
+/// Parses `words` by `flags` into the fields that these are bound to. Adds --help, answers it on
+/// stdout with `usage` as its first lines, and is false then. Where "model" is a flag, a word
+/// without a flag is its value. Unknown flags, missing values and repeated ones throw UsageError.
+/// Flags are never guessed from a prefix.
+bool parse(const std::vector<std::string>& words, std::string_view usage, Flags flags);
+
+/// What a value must pass; throws UsageError.
+template <class T>
+using FlagCheck = std::function<void(const T&)>;
+
+template <class T>
+FlagCheck<T> at_least(std::string flag, T least) {
+  return [flag = std::move(flag), least](const T& value) {
+    if (value >= least) return;  // a NaN is not
+    std::ostringstream message;
+    message << flag << ": must be at least " << least;
+    throw UsageError(message.str());
+  };
+}
+
+/// A flag without a value: true where it is given.
+inline FlagValue<bool> given(bool& field) { return boost::program_options::bool_switch(&field); }
+
+/// The default, which help shows, is what the field holds now.
+template <class T>
+FlagValue<T> into(T& field, const char* value_name,
+                  const std::type_identity_t<FlagCheck<T>>& check = {}) {
+  std::ostringstream text;
+  text << field;
+  FlagValue<T> value = boost::program_options::value<T>(&field);
+  if (check) value->notifier(check);
+  return value->value_name(value_name)->default_value(field, text.str());
+}
+
+/// The field stays empty where the flag is not given. What that means may stand in `value_name`, as
+/// defaults do in help: "SIZE (=auto)".
+template <class T>
+FlagValue<T> into(std::optional<T>& field, const char* value_name,
+                  const std::type_identity_t<FlagCheck<T>>& check = {}) {
+  return boost::program_options::value<T>()
+      ->value_name(value_name)
+      ->notifier([&field, check](const T& value) {
+        if (check) check(value);
+        field = value;
+      });
+}
+
+/// The same for what `read(flag, text)` makes of a text; it throws UsageError.
+template <class T, class Read>
+FlagValue<std::string> into(std::optional<T>& field, const char* value_name, std::string flag,
+                            Read read) {
+  return boost::program_options::value<std::string>()
+      ->value_name(value_name)
+      ->notifier([&field, flag = std::move(flag), read](const std::string& text) {
+        field = read(flag, text);
+      });
+}
+
+/// A flag that must be given.
+inline FlagValue<std::string> required(std::string& field, const char* value_name) {
+  return boost::program_options::value<std::string>(&field)->value_name(value_name)->required();
+}
+
+}  // namespace canopy::cli

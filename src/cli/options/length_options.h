@@ -1,0 +1,21 @@
+#pragma once
+#include <optional>
+
+#include "src/cli/options/flags.h"
+#include "src/engine/plan.h"
+
+namespace canopy::cli {
+
+/// Longer texts than any model's, but their sums are numbers still.
+inline constexpr int kMostTokens = 10'000'000;
+/// The names of -n.
+inline constexpr const char* kLengthFlag = "n-predict,max-tokens,max-new-tokens,n";
+
+/// -n of a text that may also go on until the context is full: nothing for -1.
+FlagValue<int> length_into(std::optional<int>& tokens);
+
+/// The context where no flag gives one: what the request needs behind plan.max_prompt, or all that
+/// the model was made for. Throws UsageError where there is no room for a token.
+void fit_context(std::optional<int> wanted, const ModelConfig& model, PlanRequest& plan);
+
+}  // namespace canopy::cli
