@@ -113,7 +113,6 @@ BatchReport run_batch(Runtime& m, std::span<const Request> requests, const Gener
     batch.drafting += sweep.drafting;
   }
   (batch.sweeps == 0 ? batch.prefill_energy : batch.decode_energy) = joules() - energy;
-  if (m.drafter && !m.drafter->note().empty()) add_note(m.notes, m.drafter->note());
   return batch;
 }
 

@@ -519,6 +519,7 @@ bool Session::step(std::stop_token stop, const Transformer::OnUnit& on_unit) {
     throw;
   }
   s.swept = true;
+  if (s.m.drafter && !s.m.drafter->note().empty()) add_note(s.m.notes, s.m.drafter->note());
   for (Sequence& sequence : s.running) s.tell(sequence);
   return true;
 }

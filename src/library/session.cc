@@ -99,12 +99,8 @@ Ticket Session::admit(const Request& request, Events events) {
 void Session::cancel(Ticket ticket) { impl_->session->cancel(ticket); }
 
 bool Session::step(std::stop_token stop) {
-  Runtime& runtime = impl_->model->engine.runtime();
   try {
-    const bool swept = impl_->session->step(std::move(stop));
-    if (runtime.drafter && !runtime.drafter->note().empty())
-      add_note(runtime.notes, runtime.drafter->note());
-    return swept;
+    return impl_->session->step(std::move(stop));
   } catch (const Stopped&) {
     return false;
   }
