@@ -14,15 +14,6 @@ namespace {
 constexpr int kContext = 2048;           // tokens, where nobody says how many
 constexpr int kMostTokens = 10'000'000;  // longer than any model's context; sums stay numbers
 
-SpeculationMethod method_named(const std::string& text) {
-  std::string known;
-  for (const Method& method : kMethods) {
-    if (text == method.name) return method.id;
-    known += (known.empty() ? "" : ", ") + std::string(method.name);
-  }
-  throw Error("Options::method: '" + text + "' is none of " + known);
-}
-
 /// All but what the models and their profile tell.
 EngineOptions engine_options(const Options& options) {
   EngineOptions engine;
@@ -41,7 +32,10 @@ EngineOptions engine_options(const Options& options) {
   require(options.temperature >= 0, "Options::temperature: must be at least 0");
   PlanRequest& plan = engine.plan;
   plan.memory = options.memory;
-  plan.method = method_named(options.method);
+  const auto method = method_named(options.method);
+  if (!method)
+    throw Error("Options::method: '" + options.method + "' is none of " + method_names());
+  plan.method = *method;
   plan.context = options.context;
   plan.max_sequences = options.sequences;
   if (options.kv_memory > 0) plan.kv_memory = options.kv_memory;
@@ -69,7 +63,8 @@ void find_assumptions(const Options& options, const ModelFiles& models, EngineOp
     const std::string file = options.profile.string();
     profile = parse_profile(file, read_file(file, kMostSettingsBytes, FileKind::kOfUser, stop));
     if (models.draft && !profile.drafting)
-      throw Error(file + ": measured without a draft model; measure again with -md");
+      throw Error("Options::profile: " + file +
+                  " was measured without a draft model; measure again with one");
   }
   engine.plan.cost = std::make_shared<CostModel>(std::move(profile));
   Sampling sampling;

@@ -1,6 +1,8 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <string_view>
 
 #include "src/speculation/drawing.h"
@@ -52,6 +54,18 @@ constexpr const Method& row_of(SpeculationMethod id) {
   for (const Method& method : kMethods)
     if (method.id == id) return method;
   return kMethods.front();
+}
+/// Nothing for a name that no method has.
+constexpr std::optional<SpeculationMethod> method_named(std::string_view name) {
+  for (const Method& method : kMethods)
+    if (method.name == name) return method.id;
+  return std::nullopt;
+}
+/// Their names, for a message.
+inline std::string method_names() {
+  std::string names;
+  for (const Method& method : kMethods) names.append(names.empty() ? "" : ", ").append(method.name);
+  return names;
 }
 constexpr const char* name(SpeculationMethod id) { return row_of(id).name; }
 

@@ -7,12 +7,8 @@
 namespace canopy::cli {
 
 SpeculationMethod parse_method(const std::string& flag, const std::string& text) {
-  std::string known;
-  for (const Method& method : kMethods) {
-    if (text == method.name) return method.id;
-    known += (known.empty() ? "" : ", ") + std::string(method.name);
-  }
-  throw UsageError(flag + ": '" + text + "' is none of " + known);
+  if (const auto method = method_named(text)) return *method;
+  throw UsageError(flag + ": '" + text + "' is none of " + method_names());
 }
 
 namespace {
