@@ -7,6 +7,7 @@
 #include <set>
 
 #include "src/checkpoint/checkpoint.h"
+#include "tests/tiny_config.h"
 
 namespace canopy {
 namespace {
@@ -14,14 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 
 ModelConfig two_kinds_of_layers() {
-  ModelConfig config;
-  config.layers = 3;
-  config.dim = 48;
-  config.hidden_dim = 80;
-  config.heads = 4;
-  config.kv_heads = 2;
-  config.head_dim = 16;
-  config.vocab = 61;
+  ModelConfig config = tiny_config();
   config.layer_kinds = {{.qkv_bias = true}, {.qk_norm = true}};
   return config;
 }

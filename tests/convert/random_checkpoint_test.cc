@@ -4,19 +4,18 @@
 
 #include "offload/unit_layout.h"
 #include "src/checkpoint/model_tensors.h"
+#include "tests/tiny_config.h"
 
 namespace canopy {
 namespace {
 
+/// Its rows are whole blocks of packed weights.
 ModelConfig shape_with(std::vector<LayerConfig> kinds, bool tied) {
-  ModelConfig shape;
+  ModelConfig shape = tiny_config();
   shape.layers = 5;
   shape.dim = 64;
   shape.hidden_dim = 96;
-  shape.heads = 4;
-  shape.kv_heads = 2;
   shape.head_dim = 32;
-  shape.vocab = 96;
   shape.tied_head = tied;
   shape.layer_kinds = std::move(kinds);
   return shape;
