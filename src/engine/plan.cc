@@ -102,7 +102,8 @@ Plan lay_out(const PlanRequest& request, SpeculationMethod method, bool adaptive
     if (drafts) block += KvPool::bytes_needed(draft->config, 1, plan.kv);
     const std::uint64_t given = *request.kv_memory / block;
     if (given < static_cast<std::uint64_t>(KvPool::blocks_for(plan.slots)))
-      throw Error("--kv-memory: one text of " + std::to_string(request.context) +
+      throw Error("the memory for keys and values, " + format_size(*request.kv_memory) +
+                  ", is too small: one text of " + std::to_string(request.context) +
                   " tokens and its tree take " +
                   format_size(block * static_cast<std::uint64_t>(KvPool::blocks_for(plan.slots))));
     plan.kv_blocks = static_cast<int>(
@@ -198,7 +199,7 @@ void require_free(const Plan& plan, std::uint64_t process_bytes) {
   if (plan.total() <= process_bytes + free) return;
   throw Error("the plan takes " + std::to_string((plan.total() - process_bytes) >> 20) +
               " MiB more, but this machine, or a memory cgroup of this process, has only " +
-              std::to_string(free >> 20) + " MiB free: give a --memory of at most " +
+              std::to_string(free >> 20) + " MiB free: give a memory budget of at most " +
               std::to_string((process_bytes + free) >> 20) + "M, or free some");
 }
 

@@ -8,6 +8,7 @@
 
 #include "offload/residency.h"
 #include "planner/planner.h"
+#include "src/base/error.h"
 #include "src/checkpoint/checkpoint.h"
 #include "src/speculation/draft_policy.h"
 #include "src/speculation/method.h"
@@ -106,6 +107,12 @@ ModelSweeps lay_out_models(const Checkpoint& target, const std::optional<Checkpo
 
 /// What a process may take when nobody names a budget: what it holds and most of what is free.
 std::uint64_t safe_memory();
+/// A budget is too small. The message has the ledger and the smallest budget that would do.
+class BudgetError : public Error {
+ public:
+  using Error::Error;
+};
+
 /// The request on this device: budgets that nobody named are what is safe, or all of a GPU.
 PlanRequest on_device(PlanRequest request, const Device& device);
 /// The same on a machine that only its profile tells of. Throws Error if that does not say how much
@@ -123,8 +130,8 @@ void require_free(const Plan& plan, std::uint64_t process_bytes);
 /// sequences as fit beside the least that the target can do with, then the whole target if it fits,
 /// else weights at rest and a ring for the others. What the request leaves open, tree, sequences
 /// and ring, is chosen for the fewest predicted seconds per token. `process_bytes` is what the
-/// process holds already; `ops` tells its scratch. Throws Error with the ledger and the smallest
-/// budget that would do, or if a tree is to be chosen and there is no cost model.
+/// process holds already; `ops` tells its scratch. Throws BudgetError; Error if a tree is to be
+/// chosen and there is no cost model.
 Plan make_plan(const PlanRequest& request, const ModelSweeps& models, std::uint64_t process_bytes,
                const Ops& ops);
 

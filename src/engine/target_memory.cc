@@ -254,13 +254,13 @@ void TargetMemory::refuse(Plan plan, const PlanRequest& request) const {
   throw too_small("a memory budget", plan.memory, plan.total(), plan.ledger);
 }
 
-Error TargetMemory::too_small(const char* what, std::uint64_t budget, std::uint64_t least,
-                              const std::vector<LedgerEntry>& ledger) const {
+BudgetError TargetMemory::too_small(const char* what, std::uint64_t budget, std::uint64_t least,
+                                    const std::vector<LedgerEntry>& ledger) const {
   std::string message = std::string(what) + " of " + mebibytes(budget) + " is too small for " +
                         sweep_.root.string() + ": at least " + mebibytes(least) + " are needed";
   for (const LedgerEntry& entry : ledger)
     message += "\n  " + mebibytes(entry.bytes) + "  " + entry.what;
-  return Error(message);
+  return BudgetError(message);
 }
 
 }  // namespace canopy

@@ -55,8 +55,8 @@ class TargetMemory {
                                              std::uint64_t ring_wish) const;
   /// Slabs of two units while weights go to a device, and rows of the embedding later.
   std::uint64_t staging_bytes() const;
-  Error too_small(const char* what, std::uint64_t budget, std::uint64_t least,
-                  const std::vector<LedgerEntry>& ledger) const;
+  BudgetError too_small(const char* what, std::uint64_t budget, std::uint64_t least,
+                        const std::vector<LedgerEntry>& ledger) const;
   bool fill_host(std::uint64_t left, const PlanRequest& request, WeightPlace& place) const;
 
   const SweepLayout& sweep_;

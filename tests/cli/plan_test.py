@@ -80,7 +80,7 @@ class Plan(support.TempDirCase):
             for command, flags in zip(("plan", "generate"), words):
                 many = run(command, *flags, "--memory", "1000T", preexec_fn=join)
                 self.assertEqual(many.returncode, 1, many.stderr)
-                self.assertRegex(many.stderr, r"has only \d+ MiB free: give a --memory of at most \d+M")
+                self.assertRegex(many.stderr, r"has only \d+ MiB free: give a memory budget of at most \d+M")
 
     def test_it_plans_for_another_machine(self):
         here = self.dir / "here.json"

@@ -387,8 +387,9 @@ TEST_F(LongTexts, WaitWithTheirTokensWhereThePoolIsFullAndAreWrittenAllTheSame) 
       EXPECT_EQ(told[i].ends, 1);
     }
   }
-  EXPECT_NE(error_of([&] { make(SpeculationMethod::kSequoia, 3, 5 * block); }).find("--kv-memory"),
-            std::string::npos);
+  EXPECT_NE(
+      error_of([&] { make(SpeculationMethod::kSequoia, 3, 5 * block); }).find("keys and values"),
+      std::string::npos);
 }
 
 TEST_F(SessionTest, ATextThatIsSentBackMayBeLongerThanThePromptsThatWerePlannedFor) {
