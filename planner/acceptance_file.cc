@@ -9,6 +9,7 @@
 
 #include "src/base/error.h"
 #include "src/base/json.h"
+#include "src/base/json_text.h"
 
 namespace canopy {
 namespace {
@@ -95,7 +96,7 @@ std::string to_json(const MeasuredAcceptance& m) {
                                       {"prompts", m.prompts},
                                       {"date", m.date},
                                       {"version", m.version}};
-  return object.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
+  return json_text(object, 2) + "\n";
 }
 
 MeasuredAcceptance acceptance_from_json(std::string_view text) {

@@ -6,6 +6,7 @@
 
 #include "src/base/error.h"
 #include "src/base/json.h"
+#include "src/base/json_text.h"
 
 namespace canopy {
 namespace {
@@ -93,7 +94,7 @@ std::string to_json(const HardwareProfile& p) {
     out["drafting"] = {{"level_greedy", curve_json(p.drafting->level_greedy)},
                        {"level_sampled", curve_json(p.drafting->level_sampled)},
                        {"context", p.drafting->context.count()}};
-  return out.dump(1) + "\n";
+  return json_text(out, 1) + "\n";
 }
 
 HardwareProfile hardware_profile_from_json(std::string_view text_of_it) {

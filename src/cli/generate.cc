@@ -12,6 +12,7 @@
 
 #include "src/base/ambient.h"
 #include "src/base/error.h"
+#include "src/base/json_text.h"
 #include "src/base/size_text.h"
 #include "src/cli/commands.h"
 #include "src/cli/interrupt.h"
@@ -221,7 +222,7 @@ class SampleLines {
   void add(std::size_t sample, const Tokenizer& tokenizer, const TextReport& report) {
     json line = text_json(tokenizer, report);
     line["index"] = sample;
-    lines_[sample] = dump(line, false) + "\n";
+    lines_[sample] = json_text(line) + "\n";
     for (; next_ < lines_.size() && !lines_[next_].empty(); ++next_) write(next_);
   }
   /// Those that wait for one that will not come.
@@ -358,7 +359,7 @@ int run_generate(const std::vector<std::string>& words) {
   if (asked.json || report_file) {
     json costs = report_json(*engine, report, request);
     costs["energy"] = energy_json(*energy, report);
-    const std::string object = dump(costs, true) + "\n";
+    const std::string object = json_text(costs, 2) + "\n";
     if (asked.json) std::cout << object;
     if (report_file) report_file->write(object);
   }

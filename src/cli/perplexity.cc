@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "src/base/error.h"
+#include "src/base/json_text.h"
 #include "src/cli/commands.h"
 #include "src/cli/interrupt.h"
 #include "src/cli/options/model_options.h"
@@ -77,13 +78,12 @@ int run_perplexity(const std::vector<std::string>& words) {
   loss = measure_loss(engine, tokens, plan.context, events, interrupt.token());
   progress.clear();
   if (as_object) {
-    std::cout << nlohmann::json{{"perplexity", perplexity(loss)},
+    const nlohmann::json object{{"perplexity", perplexity(loss)},
                                 {"nll", loss.sum / static_cast<double>(loss.tokens)},
                                 {"tokens", loss.tokens},
                                 {"context", plan.context},
-                                {"peak_memory_bytes", peak_resident_memory()}}
-                     .dump(2)
-              << "\n";
+                                {"peak_memory_bytes", peak_resident_memory()}};
+    std::cout << json_text(object, 2) << "\n";
   } else {
     std::cout << "perplexity " << perplexity(loss) << " over " << loss.tokens << " tokens\n";
   }

@@ -5,6 +5,7 @@
 
 #include "src/base/error.h"
 #include "src/base/json.h"
+#include "src/base/json_text.h"
 #include "src/checkpoint/checkpoint.h"
 #include "src/cli/commands.h"
 #include "src/cli/options/model_options.h"
@@ -90,7 +91,7 @@ int run_tokenize(const std::vector<std::string>& words) {
   const AddSpecial add = options.no_special ? AddSpecial::kNo : AddSpecial::kYes;
   const std::vector<TokenId> ids = open_tokenizer(options.model)->encode(read_text("-"), add);
   if (options.json) {
-    write_out(nlohmann::json{{"tokens", ids}}.dump() + "\n");
+    write_out(json_text(nlohmann::json{{"tokens", ids}}) + "\n");
     return 0;
   }
   std::string line;

@@ -167,8 +167,4 @@ json costs_json(const Engine& engine, const BatchReport& report) {
   return out;
 }
 
-std::string dump(const json& value, bool indented) {
-  return value.dump(indented ? 2 : -1, ' ', false, json::error_handler_t::replace);
-}
-
 }  // namespace canopy::cli

@@ -22,7 +22,4 @@ nlohmann::json steps_json(const TextReport& report);
 /// What a generation cost, in all and per token, and the plan that it followed.
 nlohmann::json costs_json(const Engine& engine, const BatchReport& report);
 
-/// One line, or indented; bytes that are no UTF-8 are replaced.
-std::string dump(const nlohmann::json& value, bool indented);
-
 }  // namespace canopy::cli
