@@ -6,6 +6,7 @@
 #include <cmath>
 #include <iomanip>
 #include <iostream>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
@@ -279,6 +280,88 @@ int tell_the_end(const BatchReport& report, const Options& wanted, int context, 
   return Interrupt::exit_code();
 }
 
+/// Its prompt and its length are known when the model is.
+Request request_of(const Options& asked) {
+  Request request;
+  const std::optional<std::uint64_t>& seed = asked.decode.sampling.seed;
+  request.sampling = asked.decode.sampling.sampling;
+  request.reproducible = seed.has_value();
+  request.seed = seed ? *seed : any_seed();
+  request.ignore_end = asked.ignore_eos;
+  request.logprobs = asked.logprobs;
+  return request;
+}
+
+/// What a run leaves beside the text. Files are opened before the work.
+struct Records {
+  std::optional<TextOutput> report;
+  std::optional<Trace> trace;
+  std::optional<EnergyMeter> energy;
+
+  /// The engine is to write to them.
+  Records(const Options& asked, EngineOptions& options) {
+    if (asked.report) report.emplace(*asked.report);
+    if (asked.trace) options.trace = &trace.emplace(*asked.trace);
+    if (asked.json || asked.report) options.energy = &energy.emplace();
+  }
+  void write(const Options& asked, const Engine& engine, const BatchReport& done,
+             const Request& request) {
+    if (trace) trace->close();
+    if (!energy) return;
+    json costs = report_json(engine, done, request);
+    costs["energy"] = energy_json(*energy, done);
+    const std::string object = json_text(costs, 2) + "\n";
+    if (asked.json) std::cout << object;
+    if (report) report->write(object);
+  }
+};
+
+/// Plans for these models and loads them. Throws Error, Stopped.
+std::unique_ptr<Engine> load(const Options& asked, ModelFiles models, EngineOptions& options,
+                             ProgressLine& progress, const std::stop_token& stop) {
+  options.plan.cost = std::make_shared<CostModel>(
+      asked.decode.find_assumptions(models, options, progress, stop).profile);
+  const auto on_load = [&](std::uint64_t done, std::uint64_t all) {
+    progress.show_loading(done, all);
+  };
+  return advise_on_context(asked.new_tokens, asked.decode.model.context, options.plan, [&] {
+    return std::make_unique<Engine>(std::move(models), options, on_load, stop);
+  });
+}
+
+/// Writes the texts as they grow, unless they are to stand in an object.
+BatchReport continue_prompt(const Options& asked, const Request& request, Engine& engine,
+                            ProgressLine& progress, const std::stop_token& stop) {
+  const Tokenizer& tokenizer = *engine.models().tokenizer;
+  const bool as_text = asked.samples == 1 && !asked.json;
+  TextStream stream(tokenizer);
+  SampleLines lines(progress, asked.samples);
+  GenerateEvents events;
+  Eta eta;
+  events.on_step = [&](const StepProgress& step) {
+    if (step.new_tokens > 0) eta.after(step);
+    if (step.new_tokens > 0 || progress.wants_glimpse())
+      progress.show(describe(step, engine, asked, eta));
+  };
+  if (asked.samples > 1)
+    events.on_text = [&](std::size_t sample, const TextReport& done) {
+      lines.add(sample, tokenizer, done);
+    };
+  if (as_text)
+    events.on_token = [&](std::size_t, TokenId token) { progress.write(stream.push(token)); };
+  std::vector<Request> requests(static_cast<std::size_t>(asked.samples), request);
+  for (std::size_t i = 0; i < requests.size(); ++i)
+    requests[i].sequence = static_cast<std::uint32_t>(i);
+
+  if (!asked.json) progress.make_way_for_text();
+  progress.show("prefill: " + std::to_string(request.prompt.size()) + " tokens");
+  BatchReport report = engine.generate(requests, events, stop);
+  lines.flush();
+  if (as_text) progress.write(end_of_text(stream, report.texts.front()) + "\n");
+  progress.end();
+  return report;
+}
+
 }  // namespace
 
 int run_generate(const std::vector<std::string>& words) {
@@ -286,41 +369,23 @@ int run_generate(const std::vector<std::string>& words) {
   if (!parse(words, kUsage, asked.flags())) return 0;
   asked.check();
   EngineOptions options = asked.decode.engine_options();
-  Request request;
-  request.sampling = asked.decode.sampling.sampling;
-  const std::optional<std::uint64_t> seed = asked.decode.sampling.seed;
-  request.reproducible = seed.has_value();
-  request.seed = seed ? *seed : any_seed();
-  request.ignore_end = asked.ignore_eos;
-  request.logprobs = asked.logprobs;
-  const int samples = asked.samples;
-  options.plan.max_sequences = samples;
+  options.plan.max_sequences = asked.samples;
+  Request request = request_of(asked);
   const std::optional<std::string> text = prompt_text(asked);
 
   const Interrupt interrupt;
   ModelFiles models = asked.decode.open(options.plan);
-  const std::vector<TokenId> prompt = encode_prompt(text, asked, models, interrupt.token());
-  request.prompt = prompt;
-  options.plan.max_prompt = static_cast<int>(prompt.size());
+  request.prompt = encode_prompt(text, asked, models, interrupt.token());
+  options.plan.max_prompt = static_cast<int>(request.prompt.size());
   fit_context(asked.new_tokens, models.target.config(), options.plan);
   const int room = options.plan.context - options.plan.max_prompt;
   request.max_new_tokens = asked.new_tokens.value_or(room);
 
   ProgressLine progress(asked.decode.model.progress);
-  std::optional<TextOutput> report_file;
-  if (asked.report) report_file.emplace(*asked.report);
-  std::optional<Trace> trace;
-  if (asked.trace) options.trace = &trace.emplace(*asked.trace);
-  std::optional<EnergyMeter> energy;
-  if (asked.json || asked.report) options.energy = &energy.emplace();
-  std::optional<Engine> engine;
+  Records records(asked, options);
+  std::unique_ptr<Engine> engine;
   try {
-    options.plan.cost = std::make_shared<CostModel>(
-        asked.decode.find_assumptions(models, options, progress, interrupt.token()).profile);
-    engine.emplace(
-        std::move(models), options,
-        [&](std::uint64_t done, std::uint64_t all) { progress.show_loading(done, all); },
-        interrupt.token());
+    engine = load(asked, std::move(models), options, progress, interrupt.token());
   } catch (const Stopped&) {
     progress.clear();
     std::cerr << "canopy generate: stopped before the first token\n";
@@ -328,41 +393,8 @@ int run_generate(const std::vector<std::string>& words) {
   }
   progress.clear();
   print_notes(*engine);
-
-  const Tokenizer& tokenizer = *engine->models().tokenizer;
-  TextStream stream(tokenizer);
-  SampleLines lines(progress, samples);
-  GenerateEvents events;
-  Eta eta;
-  events.on_step = [&](const StepProgress& step) {
-    if (step.new_tokens > 0) eta.after(step);
-    if (step.new_tokens > 0 || progress.wants_glimpse())
-      progress.show(describe(step, *engine, asked, eta));
-  };
-  if (samples > 1)
-    events.on_text = [&](std::size_t sample, const TextReport& done) {
-      lines.add(sample, tokenizer, done);
-    };
-  else if (!asked.json)
-    events.on_token = [&](std::size_t, TokenId token) { progress.write(stream.push(token)); };
-  std::vector<Request> requests(static_cast<std::size_t>(samples), request);
-  for (std::size_t i = 0; i < requests.size(); ++i)
-    requests[i].sequence = static_cast<std::uint32_t>(i);
-
-  if (!asked.json) progress.make_way_for_text();
-  progress.show("prefill: " + std::to_string(prompt.size()) + " tokens");
-  const BatchReport report = engine->generate(requests, events, interrupt.token());
-  lines.flush();
-  if (samples == 1 && !asked.json) progress.write(end_of_text(stream, report.texts.front()) + "\n");
-  progress.end();
-  if (trace) trace->close();
-  if (asked.json || report_file) {
-    json costs = report_json(*engine, report, request);
-    costs["energy"] = energy_json(*energy, report);
-    const std::string object = json_text(costs, 2) + "\n";
-    if (asked.json) std::cout << object;
-    if (report_file) report_file->write(object);
-  }
+  const BatchReport report = continue_prompt(asked, request, *engine, progress, interrupt.token());
+  records.write(asked, *engine, report, request);
   return tell_the_end(report, asked, options.plan.context, room);
 }
 

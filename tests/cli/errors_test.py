@@ -168,6 +168,15 @@ class Errors(TempDirCase):
         self.fails(1, "generate", "-m", SMOLLM2, "-p", "x", "--memory", "20M", says=["20.0 MiB", "at least"])
 
     @unittest.skipUnless(SMOLLM2.exists(), "the model is not here; scripts/get_model fetches it")
+    def test_budget_too_small_for_the_longest_text_says_how_to_ask_for_less(self):
+        for command in ("generate", "-p", "x"), ("plan", "--prompt-tokens", 4):
+            for words, advised in (("-n", -1), True), (("-n", -1, "-c", 8192), False):
+                result = run(*command, "-m", SMOLLM2, *words, "--memory", "200M")
+                self.assertEqual(result.returncode, 1, result.stderr)
+                self.assertIn("at least", result.stderr)
+                self.assertEqual("8192 tokens, the longest that the model was made for: -c N" in result.stderr, advised)
+
+    @unittest.skipUnless(SMOLLM2.exists(), "the model is not here; scripts/get_model fetches it")
     def test_draft_with_another_vocabulary(self):
         draft = self.copy_of_tiny()
         tokenizer = next((DATA / "text").rglob("tokenizer.json"))

@@ -1,7 +1,5 @@
 #include "src/cli/options/length_options.h"
 
-#include <string>
-
 namespace canopy::cli {
 
 FlagValue<int> length_into(std::optional<int>& tokens) {
