@@ -1,13 +1,13 @@
 // canopy bench decode: every method of speculation on the same prompts, in one table.
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "planner/acceptance_sample.h"
 #include "src/base/error.h"
+#include "src/base/json_text.h"
 #include "src/base/size_text.h"
 #include "src/cli/commands.h"
 #include "src/cli/interrupt.h"
@@ -18,6 +18,7 @@
 #include "src/cli/output/energy_json.h"
 #include "src/cli/output/progress_line.h"
 #include "src/cli/output/standard_output.h"
+#include "src/cli/output/table.h"
 #include "src/measure/calibration_prompts.h"
 
 namespace canopy::cli {
@@ -132,48 +133,36 @@ json row_json(const Row& r) {
           {"predicted_draft_seconds", r.predicted_drafting}};
 }
 
-std::string csv(const std::vector<Row>& rows) {
-  std::ostringstream out;
-  const json first = row_json(rows.front());
-  const auto line = [&](const auto& cell) {
-    bool begun = false;
-    for (const auto& [key, unused] : first.items()) {
-      out << (begun ? "," : "") << cell(key);
-      begun = true;
-    }
-    out << "\n";
-  };
-  line([](const std::string& key) { return key; });
-  for (const Row& row : rows) {
-    const json values = row_json(row);
-    line([&](const std::string& key) {
-      const json& value = values[key];
-      return value.is_null() ? "" : value.is_string() ? value.get<std::string>() : value.dump();
-    });
-  }
-  return out.str();
+/// " 2.15 +- 0.31": numbers below 100 stand below each other.
+std::string interval(double mean, double half_width) {
+  return std::string(mean < 10 ? " " : "").append(fixed(mean, 2)) + " +- " + fixed(half_width, 2);
 }
 
-void print(const std::vector<Row>& rows) {
-  std::printf("%-10s %5s %5s  %-15s %9s %9s  %9s %9s %7s  %8s %10s\n", "method", "nodes", "depth",
-              "tokens/step", "no loops", "predicted", "s/token", "predicted", "ratio", "J/token",
-              "read/token");
-  const auto or_dash = [](double value, int places) {
-    char text[32];
-    std::snprintf(text, sizeof text, "%.*f", places, value);
-    return value > 0 ? std::string(text) : std::string("-");
-  };
-  const auto joules = [&](const Row& r) {
-    const json known = joules_per_token(r.joules, r.paid);
-    return or_dash(known.is_null() ? 0 : known.get<double>(), 2);
-  };
-  for (const Row& r : rows)
-    std::printf("%-10s %5d %5d  %5.2f +- %-5.2f %9s %9s  %9.4f %9s %7s  %8s %10s\n", name(r.method),
-                r.tree_size, r.tree_depth, r.tokens.mean, r.tokens.half_width(),
-                or_dash(r.outside_loops.mean, 2).c_str(), or_dash(r.predicted_tokens, 2).c_str(),
-                r.seconds, or_dash(r.predicted_seconds, 4).c_str(),
-                r.predicted_seconds > 0 ? or_dash(r.seconds / r.predicted_seconds, 2).c_str() : "-",
-                joules(r).c_str(), format_size(static_cast<std::uint64_t>(r.bytes)).c_str());
+void print(const std::vector<json>& rows) {
+  const Table table({{.head = "method", .width = 10, .align = Align::kLeft, .before = ""},
+                     {.head = "nodes", .width = 5},
+                     {.head = "depth", .width = 5},
+                     {.head = "tokens/step", .width = 15, .align = Align::kLeft, .before = "  "},
+                     {.head = "no loops", .width = 9},
+                     {.head = "predicted", .width = 9},
+                     {.head = "s/token", .width = 9, .before = "  "},
+                     {.head = "predicted", .width = 9},
+                     {.head = "ratio", .width = 7},
+                     {.head = "J/token", .width = 8, .before = "  "},
+                     {.head = "read/token", .width = 10}});
+  std::cout << table.head();
+  for (const json& r : rows) {
+    const json& predicted = r["predicted_seconds_per_token"];
+    const auto bytes = static_cast<std::uint64_t>(r["bytes_per_token"].get<double>());
+    std::cout << table.row(
+        {r["method"].get<std::string>(), figure(r, "tree_size", 0), figure(r, "tree_depth", 0),
+         interval(r["tokens_per_step"].get<double>(),
+                  r["tokens_per_step_half_width"].get<double>()),
+         figure(r, "tokens_per_step_outside_loops", 2), figure(r, "predicted_tokens_per_step", 2),
+         figure(r, "seconds_per_token", 4), figure(r, "predicted_seconds_per_token", 4),
+         predicted.is_null() ? "-" : figure(r, "seconds_per_token", 2, 1 / predicted.get<double>()),
+         figure(r, "joules_per_token", 2), format_size(bytes)});
+  }
 }
 
 std::vector<SpeculationMethod> parse_methods(const std::string& text) {
@@ -380,7 +369,7 @@ int run_bench_decode(const std::vector<std::string>& words) {
   if (asked.csv) table.emplace(*asked.csv);
 
   const Interrupt interrupt;
-  std::vector<Row> rows;
+  std::vector<json> rows;
   std::size_t prompts = 0;
   std::string acceptance;
   std::vector<std::string> missing;
@@ -391,7 +380,7 @@ int run_bench_decode(const std::vector<std::string>& words) {
     acceptance = bench.acceptance_from();
     print_energy_note(bench.energy());
     for (const auto& [method, size] : runs) {
-      rows.push_back(bench.measure(method, size));
+      rows.push_back(row_json(bench.measure(method, size)));
       missing = bench.energy().missing();
     }
     bench.end();
@@ -405,14 +394,13 @@ int run_bench_decode(const std::vector<std::string>& words) {
     json out{{"prompts", prompts},
              {"acceptance", acceptance},
              {"energy_missing", missing},
-             {"rows", json::array()}};
-    for (const Row& row : rows) out["rows"].push_back(row_json(row));
-    std::cout << out.dump(2) << "\n";
+             {"rows", rows}};
+    std::cout << json_text(out, 2) << "\n";
   } else {
     std::cout << prompts << " prompts; acceptance: " << acceptance << "\n";
     print(rows);
   }
-  if (table) table->write(csv(rows));
+  if (table) table->write(csv_table(rows));
   return stopped ? 130 : 0;
 }
 

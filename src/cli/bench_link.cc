@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstdio>
 #include <ctime>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -12,6 +11,7 @@
 #include "offload/io/link_probe.h"
 #include "offload/streamer.h"
 #include "src/base/error.h"
+#include "src/base/json_text.h"
 #include "src/base/size_text.h"
 #include "src/checkpoint/checkpoint.h"
 #include "src/cli/commands.h"
@@ -19,6 +19,7 @@
 #include "src/cli/options/model_options.h"
 #include "src/cli/options/values.h"
 #include "src/cli/output/progress_line.h"
+#include "src/cli/output/table.h"
 #include "src/machine/host_slab.h"
 #include "src/machine/process_memory.h"
 #include "src/machine/topology.h"
@@ -79,6 +80,15 @@ double cpu_seconds() {
   return static_cast<double>(used.tv_sec) + static_cast<double>(used.tv_nsec) * 1e-9;
 }
 
+/// What figures are shown in.
+struct Scale {
+  const char* name;
+  double size;
+  int places;
+};
+constexpr Scale kGigabytes{" GB/s", 1e9, 2}, kPercent{" %", 0.01, 0},
+    kPerGigabyte{" s per GB", 1, 3};
+
 /// The median of a turn's figures, and their range.
 struct Figures {
   std::vector<double> values;
@@ -89,10 +99,14 @@ struct Figures {
     return sorted[static_cast<std::size_t>(share * static_cast<double>(sorted.size() - 1))];
   }
   json as_json() const { return {{"median", at(0.5)}, {"least", at(0)}, {"most", at(1)}}; }
-  void print(const char* name, double unit, const char* format, const std::string& remark) const {
-    std::printf("%-10s ", name);
-    std::printf(format, at(0.5) / unit, at(0) / unit, at(1) / unit);
-    std::printf("  %s\n", remark.c_str());
+  /// A line for people: the median and the range.
+  std::string line(const std::string& name, Scale scale, const std::string& remark) const {
+    static const Table table({{.head = "", .width = 10, .align = Align::kLeft, .before = ""},
+                              {.head = "", .align = Align::kLeft},
+                              {.head = "", .align = Align::kLeft, .before = "  "}});
+    const auto shown = [&](double share) { return fixed(at(share) / scale.size, scale.places); };
+    return table.row(
+        {name, shown(0.5) + scale.name + " (" + shown(0) + " to " + shown(1) + ")", remark});
   }
 };
 
@@ -132,18 +146,19 @@ class Bench {
 
   void print() const {
     for (const std::string& note : notes_) std::cerr << "note: " << note << "\n";
-    raw_.print("raw reads", 1e9, "%.2f GB/s (%.2f to %.2f)",
-               std::to_string(options_.queue_depth) + " reads of " +
-                   format_size(options_.read_bytes) + " in flight, into " +
-                   format_size(options_.ring_bytes) + ", " + file_.string());
+    std::cout << raw_.line("raw reads", kGigabytes,
+                           std::to_string(options_.queue_depth) + " reads of " +
+                               format_size(options_.read_bytes) + " in flight, into " +
+                               format_size(options_.ring_bytes) + ", " + file_.string());
     if (!beyond_.values.empty() && std::abs(beyond_.at(0.5) / raw_.at(0.5) - 1) > kDiffers)
-      beyond_.print("", 1e9, "%.2f GB/s (%.2f to %.2f)",
-                    "into " + format_size(beyond_caches_) + ", more than the CPU's caches hold");
-    rate_.print("sweeps", 1e9, "%.2f GB/s (%.2f to %.2f)",
-                "through a ring of " + format_size(options_.ring_bytes));
-    share_.print("share", 0.01, "%.0f %% (%.0f to %.0f)", "of the raw reads before the sweep");
-    busy_.print("link busy", 0.01, "%.0f %% (%.0f to %.0f)", "of a sweep");
-    cpu_.print("processor", 1, "%.3f s per GB (%.3f to %.3f)", "in a sweep");
+      std::cout << beyond_.line(
+          "", kGigabytes,
+          "into " + format_size(beyond_caches_) + ", more than the CPU's caches hold");
+    std::cout << rate_.line("sweeps", kGigabytes,
+                            "through a ring of " + format_size(options_.ring_bytes))
+              << share_.line("share", kPercent, "of the raw reads before the sweep")
+              << busy_.line("link busy", kPercent, "of a sweep")
+              << cpu_.line("processor", kPerGigabyte, "in a sweep");
   }
 
   json as_json() const {
@@ -237,7 +252,7 @@ int run_bench_link(const std::vector<std::string>& words) {
     bench.turn(std::to_string(i + 1) + " of " + std::to_string(options.repetitions));
   bench.end();
   if (options.json)
-    std::cout << bench.as_json().dump(2) << "\n";
+    std::cout << json_text(bench.as_json(), 2) << "\n";
   else
     bench.print();
   return 0;

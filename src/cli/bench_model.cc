@@ -1,6 +1,5 @@
 // canopy bench: prefill and decoding speed of a model, in the habit of llama-bench.
 #include <cmath>
-#include <cstdio>
 #include <filesystem>
 #include <functional>
 #include <iostream>
@@ -9,6 +8,7 @@
 
 #include "src/base/ambient.h"
 #include "src/base/error.h"
+#include "src/base/json_text.h"
 #include "src/base/size_text.h"
 #include "src/cli/commands.h"
 #include "src/cli/interrupt.h"
@@ -17,6 +17,7 @@
 #include "src/cli/options/values.h"
 #include "src/cli/output/energy_json.h"
 #include "src/cli/output/progress_line.h"
+#include "src/cli/output/table.h"
 #include "src/machine/process_memory.h"
 #include "src/measure/calibration_prompts.h"
 
@@ -241,45 +242,31 @@ json row_json(const Test& test, const Bench& bench, const std::string& model) {
 }
 
 void print_markdown(const std::vector<json>& rows) {
-  std::printf(
-      "| model | size | params | budget | threads | method | nodes | test | t/s | tokens/step | "
-      "J/token | link busy |\n|---|--:|--:|--:|--:|---|--:|--:|--:|--:|--:|--:|\n");
+  const Table table({{"model", 0, Align::kLeft},
+                     {"size"},
+                     {"params"},
+                     {"budget"},
+                     {"threads"},
+                     {"method", 0, Align::kLeft},
+                     {"nodes"},
+                     {"test"},
+                     {"t/s"},
+                     {"tokens/step"},
+                     {"J/token"},
+                     {"link busy"}});
+  std::cout << table.markdown_head();
   for (const json& r : rows) {
-    const auto number = [&](const char* key, double scale, const char* unit) {
-      char text[32];
-      if (r[key].is_null()) return std::string("-");
-      std::snprintf(text, sizeof text, "%.*f%s", scale == 1 ? 2 : 0, scale * r[key].get<double>(),
-                    unit);
-      return std::string(text);
-    };
     const bool prefill = r["n_prompt"].get<int>() > 0;
-    std::printf("| %s | %s | %.2f B | %s | %d | %s | %d | %s%d | %.2f ± %.2f | %s | %s | %s |\n",
-                std::filesystem::path(r["model_filename"].get<std::string>()).filename().c_str(),
-                format_size(r["model_size"]).c_str(), r["model_n_params"].get<double>() / 1e9,
-                format_size(r["memory_bytes"]).c_str(), r["n_threads"].get<int>(),
-                r["spec"].get<std::string>().c_str(), r["tree_size"].get<int>(),
-                prefill ? "pp" : "tg", r[prefill ? "n_prompt" : "n_gen"].get<int>(),
-                r["avg_ts"].get<double>(), r["stddev_ts"].get<double>(),
-                number("tokens_per_step", 1, "").c_str(), number("joules_per_token", 1, "").c_str(),
-                number("link_busy", 100, " %").c_str());
+    std::cout << Table::markdown_row(
+        {std::filesystem::path(r["model_filename"].get<std::string>()).filename().string(),
+         format_size(r["model_size"]), figure(r, "model_n_params", 2, 1e-9) + " B",
+         format_size(r["memory_bytes"]), figure(r, "n_threads", 0), r["spec"].get<std::string>(),
+         figure(r, "tree_size", 0),
+         std::string(prefill ? "pp" : "tg").append(figure(r, prefill ? "n_prompt" : "n_gen", 0)),
+         figure(r, "avg_ts", 2) + " ± " + figure(r, "stddev_ts", 2),
+         figure(r, "tokens_per_step", 2), figure(r, "joules_per_token", 2),
+         r["link_busy"].is_null() ? "-" : figure(r, "link_busy", 0, 100) + " %"});
   }
-}
-
-void print_csv(const std::vector<json>& rows) {
-  const auto line = [&](const json& row, bool keys) {
-    bool begun = false;
-    for (const auto& [key, value] : row.items()) {
-      if (value.is_array()) continue;
-      std::cout << (begun ? "," : "")
-                << (keys              ? "\"" + key + "\""
-                    : value.is_null() ? ""
-                                      : value.dump());
-      begun = true;
-    }
-    std::cout << "\n";
-  };
-  line(rows.front(), true);
-  for (const json& row : rows) line(row, false);
 }
 
 }  // namespace
@@ -298,10 +285,10 @@ int run_bench_model(const std::vector<std::string>& words) {
   std::vector<json> rows;
   for (const Test& test : tests) rows.push_back(row_json(test, bench, options.decode.model.model));
   if (options.format == "md") print_markdown(rows);
-  if (options.format == "csv") print_csv(rows);
-  if (options.format == "json") std::cout << json(rows).dump(2) << "\n";
+  if (options.format == "csv") std::cout << csv_table(rows);
+  if (options.format == "json") std::cout << json_text(json(rows), 2) << "\n";
   if (options.format == "jsonl")
-    for (const json& row : rows) std::cout << row.dump() << "\n";
+    for (const json& row : rows) std::cout << json_text(row) << "\n";
   return 0;
 }
 

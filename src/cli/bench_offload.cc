@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -17,6 +16,7 @@
 #include "src/base/ambient.h"
 #include "src/base/error.h"
 #include "src/base/json.h"
+#include "src/base/json_text.h"
 #include "src/base/size_text.h"
 #include "src/cli/commands.h"
 #include "src/cli/interrupt.h"
@@ -27,6 +27,7 @@
 #include "src/cli/output/energy_json.h"
 #include "src/cli/output/progress_line.h"
 #include "src/cli/output/standard_output.h"
+#include "src/cli/output/table.h"
 
 namespace canopy::cli {
 
@@ -385,36 +386,35 @@ class Bench {
   EnergyMeter energy_;
 };
 
-void print_head() {
-  std::printf("%6s %6s %9s %9s %9s %9s %6s %7s %10s %8s %10s\n", "nodes", "depth", "resident",
-              "tok/step", "s/step", "s/token", "busy", "GB/s", "compute s", "draft s", "predicted");
+const Table& table() {
+  static const Table table({{.head = "nodes", .width = 6, .before = ""},
+                            {.head = "depth", .width = 6},
+                            {.head = "resident", .width = 9},
+                            {.head = "tok/step", .width = 9},
+                            {.head = "s/step", .width = 9},
+                            {.head = "s/token", .width = 9},
+                            {.head = "busy", .width = 6},
+                            {.head = "GB/s", .width = 7},
+                            {.head = "compute s", .width = 10},
+                            {.head = "draft s", .width = 8},
+                            {.head = "predicted", .width = 10}});
+  return table;
 }
 
-void print(const json& row) {
-  if (row.contains("error")) {
-    std::printf("%6d  failed: %s\n", row["tree_size"].get<int>(),
-                row["error"].get<std::string>().c_str());
-    return;
-  }
-  const auto cell = [&](const json& of, const char* key, int width, int digits, double scale = 1) {
-    if (of.contains(key) && of[key].is_number())
-      std::printf(" %*.*f", width, digits, of[key].get<double>() * scale);
-    else
-      std::printf(" %*s", width, "-");
-  };
+std::string text_row(const json& row) {
+  static const Table failed(
+      {{.head = "", .width = 6, .before = ""},
+       {.head = "", .width = 0, .align = Align::kLeft, .before = "  failed: "}});
+  if (row.contains("error"))
+    return failed.row({figure(row, "tree_size", 0), row["error"].get<std::string>()});
   const json predicted = row.value("predicted", json::object());
   const json& shown = row.contains("seconds_per_step") ? row : predicted;
-  std::printf("%6d %6d", row["tree_size"].get<int>(), row["tree_depth"].get<int>());
-  cell(row, "resident_layers", 9, 1);
-  cell(row, "tokens_per_step", 9, 2);
-  cell(shown, "seconds_per_step", 9, 3);
-  cell(shown, "seconds_per_token", 9, 3);
-  cell(row, "link_busy", 6, 2);
-  cell(row, "link_bytes_per_second", 7, 2, 1e-9);
-  cell(shown, "compute_seconds", 10, 3);
-  cell(shown, "draft_seconds", 8, 3);
-  cell(predicted, "seconds_per_token", 10, 3);
-  std::printf("\n");
+  return table().row({figure(row, "tree_size", 0), figure(row, "tree_depth", 0),
+                      figure(row, "resident_layers", 1), figure(row, "tokens_per_step", 2),
+                      figure(shown, "seconds_per_step", 3), figure(shown, "seconds_per_token", 3),
+                      figure(row, "link_busy", 2), figure(row, "link_bytes_per_second", 2, 1e-9),
+                      figure(shown, "compute_seconds", 3), figure(shown, "draft_seconds", 3),
+                      figure(predicted, "seconds_per_token", 3)});
 }
 
 }  // namespace
@@ -437,11 +437,10 @@ int run_bench_offload(const std::vector<std::string>& words) {
       ++failed;
     }
     if (asked.jsonl) {
-      std::cout << row.dump() << "\n";
+      std::cout << json_text(row) << "\n";
     } else {
-      if (!begun) std::printf("%s\n", bench.label().c_str());
-      if (!begun) print_head();
-      print(row);
+      if (!begun) std::cout << bench.label() << "\n" << table().head();
+      std::cout << text_row(row);
     }
     begun = true;
     flush_out();

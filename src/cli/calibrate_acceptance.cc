@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 
 #include "planner/acceptance_file.h"
@@ -12,6 +13,7 @@
 #include "src/base/ambient.h"
 #include "src/base/cache_dir.h"
 #include "src/base/error.h"
+#include "src/base/json_text.h"
 #include "src/checkpoint/fingerprint.h"
 #include "src/cli/commands.h"
 #include "src/cli/interrupt.h"
@@ -21,6 +23,7 @@
 #include "src/cli/options/prompt_file.h"
 #include "src/cli/options/sampling_options.h"
 #include "src/cli/output/progress_line.h"
+#include "src/cli/output/table.h"
 #include "src/measure/acceptance.h"
 
 namespace canopy::cli {
@@ -98,54 +101,62 @@ const char* in_words(Drawing drawing) {
 
 // ---- for people
 
-struct Number {
-  double value;
-  int places;
-};
-std::ostream& operator<<(std::ostream& out, const Number& n) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.*f", n.places, n.value);
-  return out << text;
-}
 std::string with_interval(const Estimate& e, int places) {
-  std::ostringstream text;
-  text << Number{e.mean, places} << " +-" << Number{e.half_width(), places};
-  return text.str();
-}
-std::string padded(const std::string& text, std::size_t width) {
-  return std::string(width > text.size() ? width - text.size() : 0, ' ') + text;
+  return fixed(e.mean, places) + " +-" + fixed(e.half_width(), places);
 }
 
 double total(const AcceptanceEstimate& e) { return 1 - e.reject.back().mean; }
 
+/// The cells of one half of the table by depth.
+void add_cells(const AcceptanceAfter& after, std::vector<std::string>& cells) {
+  const auto estimate = [&](const Estimate& e, bool is_off) {
+    return after.first.groups < 2 ? "- " : with_interval(e, 3) + (is_off ? "*" : " ");
+  };
+  cells.push_back(std::to_string(after.positions));
+  cells.push_back(estimate(after.first, after.first_is_off));
+  cells.push_back(estimate(after.any, after.any_is_off));
+}
+
 void print_by_depth(const AcceptanceEstimate& e) {
+  static const Table table({{.head = "d", .width = 3, .before = ""},
+                            {.head = "positions", .width = 10},
+                            {.head = "p(1) ", .width = 16},
+                            {.head = "any child ", .width = 16},
+                            {.head = "positions", .width = 10},
+                            {.head = "p(1) ", .width = 16},
+                            {.head = "any child ", .width = 16}});
   std::cout << "\nDoes acceptance depend on what came before? At positions that follow at least d "
                "in a row\n"
                "     of which a child was accepted                of which the first child was\n"
-               "  d  positions  p(1)            any child         positions  p(1)            any "
-               "child\n";
-  for (std::size_t d = 0; d < e.after_any.size(); ++d) {
-    std::cout << padded(std::to_string(d), 3);
-    for (const AcceptanceAfter& after : {e.after_any[d], e.after_first[d]}) {
-      std::cout << padded(std::to_string(after.positions), 11);
-      if (after.first.groups < 2) {
-        std::cout << padded("-", 9) << padded("-", 17) << std::string(10, ' ');
-        continue;
-      }
-      std::cout << padded(with_interval(after.first, 3), 16) << (after.first_is_off ? "*" : " ")
-                << padded(with_interval(after.any, 3), 16) << (after.any_is_off ? "*" : " ");
-    }
-    std::cout << "\n";
-  }
+            << table.head();
   bool any = false;
-  for (const auto* column : {&e.after_any, &e.after_first})
-    for (const AcceptanceAfter& after : *column)
+  for (std::size_t d = 0; d < e.after_any.size(); ++d) {
+    std::vector<std::string> cells{std::to_string(d)};
+    for (const AcceptanceAfter& after : {e.after_any[d], e.after_first[d]}) {
+      add_cells(after, cells);
       any = any || after.first_is_off || after.any_is_off;
+    }
+    std::cout << table.row(cells);
+  }
   std::cout
       << (any ? "* differs from d = 0 by more than its 95% interval: acceptance depends on "
                 "what came before,\n  which the prediction of tokens per step neglects.\n"
               : "None differs from d = 0 by more than its 95% interval: nothing speaks against "
                 "independence.\n");
+}
+
+void print_by_child(const AcceptanceEstimate& e) {
+  static const Table table({{.head = "k", .width = 3, .before = ""},
+                            {.head = "p(k)", .width = 17, .align = Align::kLeft, .before = "  "},
+                            {.head = "none of k: r(k)", .width = 21},
+                            {.head = "went on with child k", .width = 21}});
+  std::cout << table.head();
+  std::size_t last = e.accept.size();  // that was ever accepted
+  while (last > 1 && e.accept[last - 1].mean == 0) --last;
+  for (std::size_t k = 0; k < last; ++k)
+    std::cout << table.row({std::to_string(k + 1), with_interval(e.accept[k], 5),
+                            with_interval(e.reject[k], 5), std::to_string(e.taken[k])});
+  if (last < e.accept.size()) std::cout << "  .. " << e.accept.size() << " none\n";
 }
 
 void print_for_people(const AcceptanceEstimate& with,
@@ -154,22 +165,15 @@ void print_for_people(const AcceptanceEstimate& with,
   std::cout << "Acceptance of " << m.draft_name << " for " << m.target_name << "\n"
             << with.runs << " continuations of prompts cut from " << with.texts << " texts ("
             << m.prompts << "): " << with.positions << " positions.\n"
-            << "Temperature " << Number{m.sampling.temperature, 2} << ", top-k " << m.sampling.top_k
-            << ", top-p " << Number{m.sampling.top_p, 2} << "; children: "
+            << "Temperature " << fixed(m.sampling.temperature, 2) << ", top-k " << m.sampling.top_k
+            << ", top-p " << fixed(m.sampling.top_p, 2) << "; children: "
             << (m.drawing == "top-k" ? "the draft's best" : "drawn without replacement")
-            << ". 95% intervals, texts differing.\n\n"
-            << "  k  p(k)                  none of k: r(k)       went on with child k\n";
-  std::size_t last = with.accept.size();  // that was ever accepted
-  while (last > 1 && with.accept[last - 1].mean == 0) --last;
-  for (std::size_t k = 0; k < last; ++k)
-    std::cout << padded(std::to_string(k + 1), 3) << "  " << with_interval(with.accept[k], 5)
-              << padded(with_interval(with.reject[k], 5), 22)
-              << padded(std::to_string(with.taken[k]), 16) << "\n";
-  if (last < with.accept.size()) std::cout << "  .. " << with.accept.size() << " none\n";
+            << ". 95% intervals, texts differing.\n\n";
+  print_by_child(with);
   if (const auto& law = with.power_law)
-    std::cout << "\nr(k) ~ k^-b with b = " << Number{law->exponent, 3} << " +- "
-              << Number{law->error, 3} << " (standard error) for k = 1.." << law->children
-              << "; r(k) is off that by " << Number{100 * std::expm1(law->misfit), 0} << "%.\n";
+    std::cout << "\nr(k) ~ k^-b with b = " << fixed(law->exponent, 3) << " +- "
+              << fixed(law->error, 3) << " (standard error) for k = 1.." << law->children
+              << "; r(k) is off that by " << fixed(100 * std::expm1(law->misfit), 0) << "%.\n";
   else
     std::cout << "\nToo few refusals for the exponent of a power law.\n";
   print_by_depth(with);
@@ -179,8 +183,8 @@ void print_for_people(const AcceptanceEstimate& with,
             << with.positions << " positions.\n";
   if (without)
     std::cout << "Without them p(1) = " << with_interval(without->accept[0], 4) << " instead of "
-              << with_interval(with.accept[0], 4) << ", all children " << Number{total(*without), 4}
-              << " instead of " << Number{total(with), 4} << ".\n";
+              << with_interval(with.accept[0], 4) << ", all children " << fixed(total(*without), 4)
+              << " instead of " << fixed(total(with), 4) << ".\n";
   std::cout << "\nKept in " << kept.string() << "\n";
 }
 
@@ -225,51 +229,92 @@ ordered_json to_object(const AcceptanceEstimate& e) {
   return out;
 }
 
-}  // namespace
+// ---- the measurement
 
-int run_calibrate_acceptance(const std::vector<std::string>& words) {
-  Options given_options;
-  if (!parse(words, kUsage, given_options.flags())) return 0;
-  EngineOptions options = given_options.model.engine_options();
-  if (!given_options.draft) throw UsageError("acceptance is of a draft: give one with -md");
-  MeasuredAcceptance measured;
+/// What will be measured, and how. Throws UsageError.
+AcceptanceRequest request_for(const Options& asked, PlanRequest& plan) {
   AcceptanceRequest request;
-  request.sampling = measured.sampling = given_options.sampling.sampling;
-  request.seed = given_options.sampling.seed.value_or(0);
-  request.new_tokens = given_options.new_tokens;
-  PlanRequest& plan = options.plan;
+  request.sampling = asked.sampling.sampling;
+  request.seed = asked.sampling.seed.value_or(0);
+  request.new_tokens = asked.new_tokens;
   plan.probe = true;
   plan.temperature = static_cast<double>(request.sampling.temperature);
-  plan.max_prompt = given_options.prompt_tokens;
+  plan.max_prompt = asked.prompt_tokens;
   const int context = plan.max_prompt + request.new_tokens;
   if (plan.context != 0 && plan.context < context)
     throw UsageError("--ctx-size: prompt and continuation have " + std::to_string(context) +
                      " tokens");
   plan.context = context;
+  return request;
+}
 
-  const Interrupt interrupt;
-  ModelFiles models = open_models(given_options.model.model, *given_options.draft);
+MeasuredAcceptance facts_of(const Options& asked, const ModelFiles& models) {
+  MeasuredAcceptance measured;
+  measured.sampling = asked.sampling.sampling;
   measured.target = fingerprint(models.target);
   measured.draft = fingerprint(*models.draft);
   measured.target_name = model_name(models.target);
   measured.draft_name = model_name(*models.draft);
-  measured.prompts = given_options.prompts.value_or("the default set");
+  measured.prompts = asked.prompts.value_or("the default set");
   measured.date = today();
   measured.version = CANOPY_VERSION;
-  const std::vector<std::string> texts = prompt_texts(given_options.prompts, interrupt.token());
+  return measured;
+}
+
+/// Throws Error if there are too few to compare.
+std::vector<PromptCut> find_prompts(const Options& asked, const Tokenizer& tokenizer,
+                                    const std::stop_token& stop) {
+  const std::vector<std::string> texts = prompt_texts(asked.prompts, stop);
   if (texts.size() < 2)
-    throw Error(measured.prompts + ": at least two texts are needed, to see how far they differ");
-  const std::vector<PromptCut> prompts =
-      cut_prompts(*models.tokenizer, texts, given_options.examples, plan.max_prompt);
-  if (std::ssize(prompts) < given_options.examples)
+    throw Error(asked.prompts.value_or("the default set") +
+                ": at least two texts are needed, to see how far they differ");
+  std::vector<PromptCut> prompts =
+      cut_prompts(tokenizer, texts, asked.examples, asked.prompt_tokens);
+  if (std::ssize(prompts) < asked.examples)
     std::cerr << "note: the " << texts.size() << " texts give only " << prompts.size()
               << " different prompts\n";
-  request.prompts = prompts;
-  plan.max_sequences = static_cast<int>(prompts.size());
-  const fs::path kept = where_to_keep(given_options.output, measured);
-  TextOutput output = given_options.output ? TextOutput(kept.string()) : open_in_cache(kept);
+  return prompts;
+}
 
-  ProgressLine progress(given_options.model.progress);
+/// Of the positions outside loops; nothing unless two texts have some.
+std::optional<AcceptanceEstimate> estimate_outside_loops(const std::vector<AcceptanceRun>& runs) {
+  std::set<int> texts;
+  for (const AcceptanceRun& run : runs)
+    for (const auto& position : run.positions)
+      if (!position.in_loop) texts.insert(run.text);
+  if (texts.size() < 2) return std::nullopt;
+  return estimate_acceptance(runs, Loops::kWithout);
+}
+
+void take(const AcceptanceEstimate& estimate, MeasuredAcceptance& measured) {
+  for (const Estimate& p : estimate.accept) {
+    measured.acceptance.accept.push_back(p.mean);
+    measured.standard_error.push_back(p.error);
+  }
+  measured.positions = estimate.positions;
+  measured.examples = estimate.runs;
+  measured.texts = estimate.texts;
+}
+
+}  // namespace
+
+int run_calibrate_acceptance(const std::vector<std::string>& words) {
+  Options asked;
+  if (!parse(words, kUsage, asked.flags())) return 0;
+  EngineOptions options = asked.model.engine_options();
+  if (!asked.draft) throw UsageError("acceptance is of a draft: give one with -md");
+  AcceptanceRequest request = request_for(asked, options.plan);
+
+  const Interrupt interrupt;
+  ModelFiles models = open_models(asked.model.model, *asked.draft);
+  MeasuredAcceptance measured = facts_of(asked, models);
+  const std::vector<PromptCut> prompts = find_prompts(asked, *models.tokenizer, interrupt.token());
+  request.prompts = prompts;
+  options.plan.max_sequences = static_cast<int>(prompts.size());
+  const fs::path kept = where_to_keep(asked.output, measured);
+  TextOutput output = asked.output ? TextOutput(kept.string()) : open_in_cache(kept);
+
+  ProgressLine progress(asked.model.progress);
   std::vector<AcceptanceRun> runs;
   try {
     Engine engine(
@@ -296,36 +341,22 @@ int run_calibrate_acceptance(const std::vector<std::string>& words) {
   progress.clear();
 
   const AcceptanceEstimate with = estimate_acceptance(runs, Loops::kWith);
-  std::optional<AcceptanceEstimate> without;
-  std::vector<int> outside;  // texts with a position outside loops
-  for (const AcceptanceRun& run : runs)
-    for (const auto& position : run.positions)
-      if (!position.in_loop && (outside.empty() || outside.back() != run.text))
-        outside.push_back(run.text);
-  if (std::any_of(outside.begin(), outside.end(), [&](int text) { return text != outside[0]; }))
-    without = estimate_acceptance(runs, Loops::kWithout);
-  for (const Estimate& p : with.accept) {
-    measured.acceptance.accept.push_back(p.mean);
-    measured.standard_error.push_back(p.error);
-  }
-  measured.positions = with.positions;
-  measured.examples = with.runs;
-  measured.texts = with.texts;
+  const std::optional<AcceptanceEstimate> without = estimate_outside_loops(runs);
+  take(with, measured);
   output.write(to_json(measured));
-
-  if (given_options.json) {
-    ordered_json object = ordered_json::parse(to_json(measured));
-    object["kept_in"] = kept.string();
-    object["seed"] = request.seed;
-    object["prompt_tokens"] = plan.max_prompt;
-    object["new_tokens"] = request.new_tokens;
-    object["loop"] = {{"period", kLoopPeriod}, {"rounds", kLoopRounds}};
-    object["all"] = to_object(with);
-    object["outside_loops"] = without ? to_object(*without) : ordered_json();
-    std::cout << object.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
-  } else {
+  if (!asked.json) {
     print_for_people(with, without, measured, kept);
+    return 0;
   }
+  ordered_json object = ordered_json::parse(to_json(measured));
+  object["kept_in"] = kept.string();
+  object["seed"] = request.seed;
+  object["prompt_tokens"] = asked.prompt_tokens;
+  object["new_tokens"] = request.new_tokens;
+  object["loop"] = {{"period", kLoopPeriod}, {"rounds", kLoopRounds}};
+  object["all"] = to_object(with);
+  object["outside_loops"] = without ? to_object(*without) : ordered_json();
+  std::cout << json_text(object, 2) << "\n";
   return 0;
 }
 

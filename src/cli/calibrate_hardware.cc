@@ -1,13 +1,13 @@
 // canopy calibrate hardware: what a step costs on this machine.
-#include <cstdio>
 #include <iostream>
-#include <map>
+#include <set>
 
 #include "src/base/error.h"
 #include "src/cli/commands.h"
 #include "src/cli/interrupt.h"
 #include "src/cli/options/model_options.h"
 #include "src/cli/options/profile.h"
+#include "src/cli/output/table.h"
 
 namespace canopy::cli {
 
@@ -22,38 +22,32 @@ constexpr const char* kUsage =
     "generate measures them by itself when they are missing.";
 
 void print(const HardwareProfile& p) {
-  std::printf("%s, %s\n", p.machine.c_str(), p.date.c_str());
-  std::printf("link %.2f GB/s, ", p.link_bytes_per_second / 1e9);
+  std::cout << p.machine << ", " << p.date << "\n"
+            << "link " << fixed(p.link_bytes_per_second / 1e9, 2) << " GB/s, ";
   if (p.upload_bytes_per_second > 0)
-    std::printf("to the GPU %.2f GB/s, ", p.upload_bytes_per_second / 1e9);
-  std::printf("verification %.2f ms per accepted token\n", 1e3 * p.verify.count());
-  std::printf("milliseconds, by tokens:\n  %7s %10s %10s %10s", "tokens", "attention", "MLP",
-              "head");
-  if (p.drafting) std::printf(" %14s %14s", "draft, greedy", "draft, sampled");
-  std::printf("\n");
-  std::map<double, int> rows;
-  for (const Sample& s : p.attention.knots()) rows[s.x];
-  if (p.drafting)
-    for (const Sample& s : p.drafting->level_greedy.knots()) rows[s.x];
-  const auto ms = [](const Curve& curve, double x) {
-    return x <= curve.knots().back().x ? curve.at(x).count() * 1e3 : -1;
-  };
-  const auto column = [](int width, double value) {
-    if (value < 0)
-      std::printf(" %*s", width, "-");
-    else
-      std::printf(" %*.2f", width, value);
-  };
-  for (const auto& [x, unused] : rows) {
-    std::printf("  %7.0f", x);
-    column(10, ms(p.attention, x));
-    column(10, ms(p.mlp, x));
-    column(10, ms(p.head, x));
-    if (p.drafting) {
-      column(14, ms(p.drafting->level_greedy, x));
-      column(14, ms(p.drafting->level_sampled, x));
-    }
-    std::printf("\n");
+    std::cout << "to the GPU " << fixed(p.upload_bytes_per_second / 1e9, 2) << " GB/s, ";
+  std::cout << "verification " << fixed(1e3 * p.verify.count(), 2) << " ms per accepted token\n"
+            << "milliseconds, by tokens:\n";
+  std::vector<Column> columns{{.head = "tokens", .width = 7, .before = "  "},
+                              {.head = "attention", .width = 10},
+                              {.head = "MLP", .width = 10},
+                              {.head = "head", .width = 10}};
+  std::vector<const Curve*> curves{&p.attention, &p.mlp, &p.head};
+  std::set<double> tokens;
+  for (const Sample& s : p.attention.knots()) tokens.insert(s.x);
+  if (p.drafting) {
+    columns.push_back({.head = "draft, greedy", .width = 14});
+    columns.push_back({.head = "draft, sampled", .width = 14});
+    curves.insert(curves.end(), {&p.drafting->level_greedy, &p.drafting->level_sampled});
+    for (const Sample& s : p.drafting->level_greedy.knots()) tokens.insert(s.x);
+  }
+  const Table table(std::move(columns));
+  std::cout << table.head();
+  for (const double x : tokens) {
+    std::vector<std::string> cells{fixed(x, 0)};
+    for (const Curve* curve : curves)
+      cells.push_back(x <= curve->knots().back().x ? fixed(curve->at(x).count() * 1e3, 2) : "-");
+    std::cout << table.row(cells);
   }
 }
 

@@ -10,12 +10,10 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
-#include <iomanip>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <random>
-#include <sstream>
 
 #include "kernels/device.h"
 #include "kernels/ops.h"
@@ -23,10 +21,12 @@
 #include "offload/io/link_probe.h"
 #include "offload/io/slab_pins.h"
 #include "src/base/error.h"
+#include "src/base/json_text.h"
 #include "src/base/size_text.h"
 #include "src/checkpoint/checkpoint.h"
 #include "src/cli/commands.h"
 #include "src/cli/options/model_options.h"
+#include "src/cli/output/table.h"
 #include "src/machine/advice.h"
 #include "src/machine/cpus.h"
 #include "src/machine/host_slab.h"
@@ -76,11 +76,7 @@ std::vector<Finding> attempt(const std::string& name, const Probe& probe) {
   }
 }
 
-std::string gigabytes_per_second(double rate) {
-  std::ostringstream out;
-  out << std::fixed << std::setprecision(2) << rate / 1e9 << " GB/s";
-  return out.str();
-}
+std::string gigabytes_per_second(double rate) { return fixed(rate / 1e9, 2) + " GB/s"; }
 
 Finding kernel() {
   utsname system{};
@@ -222,11 +218,9 @@ std::vector<Finding> processor() {
   require_free(kProducts);
   Products products(choose_placement(Topology(), 0, {}, {}, cpu_quota()).threads);
   const double ram = products.bytes_per_second(), gemm = products.flops();
-  std::ostringstream rate;
-  rate << std::fixed << std::setprecision(0) << gemm / 1e9 << " GFLOP/s, 64 rows by BF16";
   return {{"CPU", products.device(), products.device(), ""},
           {"RAM, read", gigabytes_per_second(ram), ram, ""},
-          {"products", rate.str(), gemm, ""}};
+          {"products", fixed(gemm / 1e9, 0) + " GFLOP/s, 64 rows by BF16", gemm, ""}};
 }
 
 /// What the kernel knows of a GPU's place: "16.0 GT/s PCIe", lanes, NUMA node; "" where it does
@@ -383,6 +377,27 @@ std::vector<Finding> link(const Checkpoint& model) {
           attempt("disk, read", [&] { return disk(file); }).front()};
 }
 
+json as_json(const std::vector<Finding>& findings) {
+  json out = json::array();
+  for (const Finding& f : findings)
+    out.push_back({{"name", f.name},
+                   {"value", f.value},
+                   {"ok", f.fix.empty()},
+                   {"fix", f.fix.empty() ? json() : json(f.fix)}});
+  return {{"findings", std::move(out)}};
+}
+
+void print(const std::vector<Finding>& findings) {
+  const Table table(
+      {{"", 2, Align::kLeft, ""}, {"", 15, Align::kLeft, ""}, {"", 0, Align::kLeft, " "}});
+  std::string fixes;
+  for (const Finding& f : findings) {
+    std::cout << table.row({f.fix.empty() ? "" : "!", f.name, f.text});
+    if (!f.fix.empty()) fixes += "  " + f.name + ": " + f.fix + "\n";
+  }
+  std::cout << (fixes.empty() ? "\nNothing stands in the way.\n" : "\nTo mend:\n" + fixes);
+}
+
 }  // namespace
 
 int run_doctor(const std::vector<std::string>& words) {
@@ -408,25 +423,10 @@ int run_doctor(const std::vector<std::string>& words) {
   add(attempt("GPU", gpus));
   if (model) add(attempt("disk", [&] { return link(*model); }));
 
-  json out = json::array();
-  std::string fixes;
-  for (const Finding& f : findings) {
-    if (as_object)
-      out.push_back({{"name", f.name},
-                     {"value", f.value},
-                     {"ok", f.fix.empty()},
-                     {"fix", f.fix.empty() ? json() : json(f.fix)}});
-    else
-      std::cout << (f.fix.empty() ? "  " : "! ") << std::left << std::setw(16) << f.name << f.text
-                << "\n";
-    if (!f.fix.empty()) fixes += "  " + f.name + ": " + f.fix + "\n";
-  }
   if (as_object)
-    std::cout << json{{"findings", std::move(out)}}.dump(2, ' ', false,
-                                                         json::error_handler_t::replace)
-              << "\n";
+    std::cout << json_text(as_json(findings), 2) << "\n";
   else
-    std::cout << (fixes.empty() ? "\nNothing stands in the way.\n" : "\nTo mend:\n" + fixes);
+    print(findings);
   return 0;
 }
 

@@ -1,7 +1,6 @@
 // canopy inspect: what a model on disk is, and what running it would keep in memory and stream.
 #include <algorithm>
 #include <cmath>
-#include <iomanip>
 #include <iostream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -9,10 +8,12 @@
 
 #include "offload/streamer.h"
 #include "src/base/error.h"
+#include "src/base/json_text.h"
 #include "src/base/size_text.h"
 #include "src/checkpoint/families.h"
 #include "src/cli/commands.h"
 #include "src/cli/options/model_options.h"
+#include "src/cli/output/table.h"
 
 namespace canopy::cli {
 
@@ -181,28 +182,25 @@ std::string whole_if_it_is(double value) {
 }
 
 std::string count_text(std::uint64_t count) {
-  std::ostringstream out;
-  out << std::fixed << std::setprecision(1);
-  if (count < 1'000'000)
-    out << count;
-  else if (count < 1'000'000'000)
-    out << static_cast<double>(count) / 1e6 << " million";
-  else
-    out << static_cast<double>(count) / 1e9 << " billion";
-  return out.str();
+  if (count < 1'000'000) return std::to_string(count);
+  const auto number = static_cast<double>(count);
+  return count < 1'000'000'000 ? fixed(number / 1e6, 1) + " million"
+                               : fixed(number / 1e9, 1) + " billion";
 }
 
-void line(std::string_view label, std::string_view value) {
-  std::cout << "  " << std::left << std::setw(18) << label << value << "\n";
+void line(const std::string& label, const std::string& value) {
+  static const Table table({{"", 18, Align::kLeft, "  "}, {"", 0, Align::kLeft, ""}});
+  std::cout << table.row({label, value});
 }
 
-void size_line(std::string_view label, std::uint64_t bytes, std::string_view note) {
-  std::cout << "  " << std::left << std::setw(18) << label << std::right << std::setw(10)
-            << format_size(bytes) << "   " << note << "\n";
+void size_line(const std::string& label, std::uint64_t bytes, const std::string& note) {
+  static const Table table(
+      {{"", 18, Align::kLeft, "  "}, {"", 10, Align::kRight, ""}, {"", 0, Align::kLeft, "   "}});
+  std::cout << table.row({label, format_size(bytes), note});
 }
 
 /// The largest layer's part, and the smallest's where they differ.
-void layer_line(std::string_view label, const Sizes& s, std::uint64_t Layer::*part) {
+void layer_line(const std::string& label, const Sizes& s, std::uint64_t Layer::*part) {
   const auto [least, most] =
       std::minmax_element(s.layers.begin(), s.layers.end(),
                           [&](const Layer& a, const Layer& b) { return a.*part < b.*part; });
@@ -275,7 +273,7 @@ int run_inspect(const std::vector<std::string>& words) {
   const Checkpoint model = Checkpoint::open(path);
   const Sizes sizes = measure(model);
   if (as_object)
-    std::cout << as_json(model, sizes).dump(2, ' ', false, json::error_handler_t::replace) << "\n";
+    std::cout << json_text(as_json(model, sizes), 2) << "\n";
   else
     print(model, sizes);
   return 0;

@@ -1,9 +1,11 @@
 // canopy plan: what generate would do, and why.
-#include <cstdio>
+#include <cmath>
+#include <functional>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "src/base/error.h"
+#include "src/base/json_text.h"
 #include "src/base/size_text.h"
 #include "src/cli/commands.h"
 #include "src/cli/interrupt.h"
@@ -11,6 +13,7 @@
 #include "src/cli/options/length_options.h"
 #include "src/cli/options/model_shape.h"
 #include "src/cli/options/profile.h"
+#include "src/cli/output/table.h"
 #include "src/machine/process_memory.h"
 
 namespace canopy::cli {
@@ -59,49 +62,101 @@ json candidate_json(const Candidate& c) {
           {"sweep_bytes", c.sweep_bytes}};
 }
 
-void print_candidate(const Candidate& c, char mark) {
-  std::printf("%c %-5s %5d %5d %4d %8.2f %9.3f %9.3f %9.3f %9.3f %9.3f  %-9s %8s %8s\n", mark,
-              kind(c).c_str(), c.shape.size(), c.shape.levels(), c.sequences, c.tokens,
-              c.cost.link.count(), c.cost.compute.count(), c.cost.draft.count(),
-              c.cost.step.count(), c.per_token().count(), name(c.cost.bottleneck),
-              format_size(c.resident_bytes).c_str(), format_size(c.ring_bytes).c_str());
+const Table& candidates_table() {
+  static const Table table({{.head = "", .width = 1, .before = ""},
+                            {.head = "kind", .width = 5, .align = Align::kLeft},
+                            {.head = "nodes", .width = 5},
+                            {.head = "depth", .width = 5},
+                            {.head = "seqs", .width = 4},
+                            {.head = "tok/step", .width = 8},
+                            {.head = "link s", .width = 9},
+                            {.head = "compute s", .width = 9},
+                            {.head = "draft s", .width = 9},
+                            {.head = "step s", .width = 9},
+                            {.head = "s/token", .width = 9},
+                            {.head = "limit", .width = 9, .align = Align::kLeft, .before = "  "},
+                            {.head = "resident", .width = 8},
+                            {.head = "ring", .width = 8}});
+  return table;
 }
 
-void print(const Plan& plan, const HardwareProfile& profile, const std::string& acceptance,
-           const std::vector<Remedy>& remedies) {
-  const Choice& choice = *plan.prediction;
+std::string text_row(const Candidate& c, const std::string& mark) {
+  return candidates_table().row(
+      {mark, kind(c), std::to_string(c.shape.size()), std::to_string(c.shape.levels()),
+       std::to_string(c.sequences), fixed(c.tokens, 2), fixed(c.cost.link.count(), 3),
+       fixed(c.cost.compute.count(), 3), fixed(c.cost.draft.count(), 3),
+       fixed(c.cost.step.count(), 3), fixed(c.per_token().count(), 3), name(c.cost.bottleneck),
+       format_size(c.resident_bytes), format_size(c.ring_bytes)});
+}
+
+void print_candidates(const Choice& choice) {
   const Candidate& best = choice.best;
-  std::printf("%s %s, %s\nacceptance: %s\nbudget %s, of which %s are planned\n",
-              profile.modelled ? "MODELLED, not measured:" : "measured on", profile.machine.c_str(),
-              profile.date.c_str(), acceptance.c_str(), format_size(plan.memory).c_str(),
-              format_size(plan.total()).c_str());
-  if (plan.device)
-    std::printf("on the GPU %s, of which %s are planned\n",
-                format_size(plan.device->memory).c_str(),
-                format_size(plan.device->total()).c_str());
-  std::printf("\n");
-  std::printf("  %-5s %5s %5s %4s %8s %9s %9s %9s %9s %9s  %-9s %8s %8s\n", "kind", "nodes",
-              "depth", "seqs", "tok/step", "link s", "compute s", "draft s", "step s", "s/token",
-              "limit", "resident", "ring");
+  std::cout << candidates_table().head();
   bool marked = false;
   for (const Candidate& c : choice.table) {
     // Beyond the best, trees only grow worse; the JSON has them all.
     if (c.shape.size() > best.shape.size() && c.per_token() > 2 * best.per_token()) continue;
     const bool chosen = !marked && c.shape.size() == best.shape.size() &&
                         c.shape.levels() == best.shape.levels() && c.sequences == best.sequences;
-    print_candidate(c, chosen ? '*' : ' ');
+    std::cout << text_row(c, chosen ? "*" : "");
     marked = marked || chosen;
   }
-  if (!marked) print_candidate(best, '*');
-  std::printf(
-      "\npredicted: %.3f s per token, %.2f tokens per step of %.3f s; the limit is the %s\n",
-      best.per_token().count(), best.tokens, best.cost.step.count(), name(best.cost.bottleneck));
+  if (!marked) std::cout << text_row(best, "*");
+}
+
+void print(const Plan& plan, const Assumptions& assumed, const std::vector<Remedy>& remedies) {
+  static const Table table({{.head = "", .width = 34, .align = Align::kLeft, .before = "  with "},
+                            {.head = "", .align = Align::kLeft}});
+  const Candidate& best = plan.prediction->best;
+  const double now = best.per_token().count();
+  std::cout << (assumed.profile.modelled ? "MODELLED, not measured: " : "measured on ")
+            << assumed.profile.machine << ", " << assumed.profile.date
+            << "\nacceptance: " << assumed.acceptance_from << "\nbudget "
+            << format_size(plan.memory) << ", of which " << format_size(plan.total())
+            << " are planned\n";
+  if (plan.device)
+    std::cout << "on the GPU " << format_size(plan.device->memory) << ", of which "
+              << format_size(plan.device->total()) << " are planned\n";
+  std::cout << "\n";
+  print_candidates(*plan.prediction);
+  std::cout << "\npredicted: " << fixed(now, 3) << " s per token, " << fixed(best.tokens, 2)
+            << " tokens per step of " << fixed(best.cost.step.count(), 3) << " s; the limit is the "
+            << name(best.cost.bottleneck) << "\n";
   for (const Remedy& remedy : remedies) {
     if (!remedy.best) continue;
-    const double now = best.per_token().count(), then = remedy.best->per_token().count();
-    std::printf("  with %-34s %.3f s per token (%+.0f %%)\n", (remedy.what + ":").c_str(), then,
-                100 * (then / now - 1));
+    const double then = remedy.best->per_token().count(), change = 100 * (then / now - 1);
+    std::cout << table.row({remedy.what + ":", fixed(then, 3) + " s per token (" +
+                                                   (std::signbit(change) ? "" : "+") +
+                                                   fixed(change, 0) + " %)"});
   }
+}
+
+json plan_json(const Plan& plan, const Assumptions& assumed, const std::vector<Remedy>& remedies) {
+  const auto ledger_json = [](const std::vector<LedgerEntry>& entries) {
+    json ledger = json::object();
+    for (const LedgerEntry& entry : entries) ledger[entry.what] = entry.bytes;
+    return ledger;
+  };
+  json out{{"plan", candidate_json(plan.prediction->best)},
+           {"spec", name(plan.method)},
+           {"memory_bytes", plan.memory},
+           {"planned_bytes", plan.total()},
+           {"machine", assumed.profile.machine},
+           {"modelled", assumed.profile.modelled},
+           {"resident_layers", plan.resident_layers},
+           {"ring_layers", plan.ring_layers},
+           {"acceptance", assumed.acceptance_from},
+           {"ledger", ledger_json(plan.ledger)}};
+  const std::span<const NodeId> parents = plan.prediction->best.shape.parents();
+  out["plan"]["parents"] = std::vector(parents.begin(), parents.end());  // --tree takes them
+  for (const Candidate& c : plan.prediction->table) out["candidates"].push_back(candidate_json(c));
+  for (const Remedy& remedy : remedies)
+    if (remedy.best) out["with"][remedy.what] = candidate_json(*remedy.best);
+  if (plan.device)
+    out["gpu"] = {{"memory_bytes", plan.device->memory},
+                  {"planned_bytes", plan.device->total()},
+                  {"ledger", ledger_json(plan.device->ledger)}};
+  return out;
 }
 
 /// Each rank refuses half as often as before.
@@ -115,6 +170,35 @@ Acceptance better_draft(const Acceptance& acceptance) {
     refused -= p;
   }
   return better;
+}
+
+/// What could be bought for the same request, and the plan that each would give. `acceptance`: of
+/// the draft that it was planned with; null without one.
+std::vector<Remedy> find_remedies(const PlanRequest& request, const HardwareProfile& profile,
+                                  const Acceptance* acceptance,
+                                  const std::function<Plan(const PlanRequest&)>& plan_for) {
+  constexpr int kGiB = 1 << 30;
+  std::vector<Remedy> remedies;
+  const auto consider = [&](const std::string& what, const auto& change) {
+    PlanRequest changed = request;
+    change(changed);
+    const Plan other = plan_for(changed);
+    remedies.push_back(
+        {what, other.prediction ? std::optional(other.prediction->best) : std::nullopt});
+  };
+  consider("1 GiB more memory", [](PlanRequest& changed) { changed.memory += kGiB; });
+  if (request.device_memory)
+    consider("1 GiB more GPU memory", [](PlanRequest& changed) { *changed.device_memory += kGiB; });
+  consider("a link twice as fast", [&](PlanRequest& changed) {
+    HardwareProfile faster = profile;
+    faster.link_bytes_per_second *= 2;
+    faster.upload_bytes_per_second *= 2;
+    changed.cost = std::make_shared<CostModel>(faster);
+  });
+  if (acceptance != nullptr)
+    consider("a draft refused half as often",
+             [&](PlanRequest& changed) { changed.acceptance = better_draft(*acceptance); });
+  return remedies;
 }
 
 /// The models, or shapes, which are laid out and never read.
@@ -184,7 +268,6 @@ struct Options {
 }  // namespace
 
 int run_plan(const std::vector<std::string>& words) {
-  constexpr int kGiB = 1 << 30;
   const std::string usage =
       std::string(kUsage) + shape_names() +
       ";\na config.json; with :q8_0, :q4_0, :q4_1, :q4_k or :q6_k behind it, packed.";
@@ -203,7 +286,7 @@ int run_plan(const std::vector<std::string>& words) {
   const Assumptions assumed =
       models.tokenizer ? asked.decode.find_assumptions(models, options, progress, interrupt.token())
                        : Assumptions{*there, "assumed to be a self-draft's (SmolLM2-135M, Q4_0)"};
-  // Of a GPU that is not here the scratch is taken to be the CPU's: near enough, a thousandth of
+  // The scratch of a GPU that is not here is taken to be the CPU's: near enough, a thousandth of
   // it.
   const auto device = there
                           ? make_device({.kind = "cpu", .threads = options.device.threads})
@@ -215,61 +298,16 @@ int run_plan(const std::vector<std::string>& words) {
   const auto plan_for = [&](const PlanRequest& changed) {
     return make_plan(changed, sweeps, process, device->ops());
   };
-  const Plan plan = plan_for(request);
+  const Plan plan = advise_on_context(asked.new_tokens, asked.decode.model.context, request,
+                                      [&] { return plan_for(request); });
   if (!there) require_free(plan, process);
 
-  std::vector<Remedy> remedies;
-  const auto consider = [&](const std::string& what, const PlanRequest& changed) {
-    const Plan other = plan_for(changed);
-    remedies.push_back(
-        {what, other.prediction ? std::optional(other.prediction->best) : std::nullopt});
-  };
-  PlanRequest changed = request;
-  changed.memory += kGiB;
-  consider("1 GiB more memory", changed);
-  if (request.device_memory) {
-    changed = request;
-    *changed.device_memory += kGiB;
-    consider("1 GiB more GPU memory", changed);
-  }
-  changed = request;
-  HardwareProfile faster = assumed.profile;
-  faster.link_bytes_per_second *= 2;
-  faster.upload_bytes_per_second *= 2;
-  changed.cost = std::make_shared<CostModel>(faster);
-  consider("a link twice as fast", changed);
-  if (sweeps.draft) {
-    changed = request;
-    changed.acceptance = better_draft(plan.acceptance);
-    consider("a draft refused half as often", changed);
-  }
-
-  if (!asked.json) {
-    print(plan, assumed.profile, assumed.acceptance_from, remedies);
-  } else {
-    json out{{"plan", candidate_json(plan.prediction->best)},
-             {"spec", name(plan.method)},
-             {"memory_bytes", plan.memory},
-             {"planned_bytes", plan.total()},
-             {"machine", assumed.profile.machine},
-             {"modelled", assumed.profile.modelled},
-             {"resident_layers", plan.resident_layers},
-             {"ring_layers", plan.ring_layers},
-             {"acceptance", assumed.acceptance_from}};
-    const std::span<const NodeId> parents = plan.prediction->best.shape.parents();
-    out["plan"]["parents"] = std::vector(parents.begin(), parents.end());  // --tree takes them
-    for (const Candidate& c : plan.prediction->table)
-      out["candidates"].push_back(candidate_json(c));
-    for (const Remedy& remedy : remedies)
-      if (remedy.best) out["with"][remedy.what] = candidate_json(*remedy.best);
-    for (const LedgerEntry& entry : plan.ledger) out["ledger"][entry.what] = entry.bytes;
-    if (plan.device) {
-      out["gpu"] = {{"memory_bytes", plan.device->memory}, {"planned_bytes", plan.device->total()}};
-      for (const LedgerEntry& entry : plan.device->ledger)
-        out["gpu"]["ledger"][entry.what] = entry.bytes;
-    }
-    std::cout << out.dump(2) << "\n";
-  }
+  const std::vector<Remedy> remedies =
+      find_remedies(request, assumed.profile, sweeps.draft ? &plan.acceptance : nullptr, plan_for);
+  if (asked.json)
+    std::cout << json_text(plan_json(plan, assumed, remedies), 2) << "\n";
+  else
+    print(plan, assumed, remedies);
   return 0;
 }
 

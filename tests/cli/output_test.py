@@ -1,11 +1,12 @@
 """A closed or full standard output ends a run at once; a stopped run says by which signal."""
+import json
 import os
 import signal
 import subprocess
 import time
 import unittest
 
-from support import CANOPY, SMOLLM2, TempDirCase, main, run, tiny_model
+from support import CANOPY, SMOLLM2, TempDirCase, bytes_model, main, run, tiny_model
 
 LONG = ("--tokens", "1,2,3", "-n", 100_000, "--ignore-eos")
 
@@ -96,6 +97,17 @@ class Output(TempDirCase):
             with self.subTest(words[:2]):
                 self.assertEqual(self.stopped(signal.SIGTERM, started, *words), 143)
                 self.assertEqual(list(self.dir.glob("out*")), [])
+
+    def test_a_file_name_that_is_no_utf_8_is_replaced_in_json(self):
+        model = bytes_model(self.dir / os.fsdecode(b"odd \xff"))
+        for words in (["inspect", model, "--json"], ["bench", model, "-p", 4, "-n", 2, "-r", 1, "-o", "json"],
+                      ["bench", model, "-p", 4, "-n", 2, "-r", 1, "-o", "jsonl"], ["bench", "link", model, "-r", 1, "--read-size", "4K", "--queue-depth", 2, "--json"],
+                      ["calibrate", "acceptance", model, "-md", model, "--examples", 2, "--prompt-tokens", 4, "-n", 4, "--json"]):
+            with self.subTest(words[:2]):
+                done = run(*words)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                objects = done.stdout.splitlines() if "jsonl" in words else [done.stdout]
+                self.assertIn("odd \ufffd", json.dumps([json.loads(text) for text in objects], ensure_ascii=False))
 
     def test_help_names_the_exit_codes(self):
         for code in ("130", "143"):
