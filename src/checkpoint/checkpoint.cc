@@ -9,6 +9,7 @@
 #include "src/base/error.h"
 #include "src/base/json.h"
 #include "src/base/utf8.h"
+#include "src/checkpoint/fingerprint.h"
 #include "src/checkpoint/header_reader.h"
 #include "src/checkpoint/model_tensors.h"
 #include "src/checkpoint/readers.h"
@@ -208,8 +209,10 @@ Checkpoint open_directory(const std::filesystem::path& directory,
   for (TensorEntry& tensor : index.tensors) tensor.name = canonical_name(*family, tensor.name);
   auto tensors = in_context("checking the tensors of " + directory.string(),
                             [&] { return take_inventory(config, std::move(index.tensors)); });
+  Metadata metadata = flatten_config(json);
+  if (!index.source.empty()) metadata.set(std::string(kSourceFingerprint), index.source);
   return {directory, std::move(index.files), std::move(tensors), std::move(config),
-          flatten_config(json)};
+          std::move(metadata)};
 }
 
 }  // namespace

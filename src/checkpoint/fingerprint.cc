@@ -80,4 +80,9 @@ std::string fingerprint(const Checkpoint& model) {
   return all.digits();
 }
 
+std::string source_fingerprint(const Checkpoint& model) {
+  if (const auto* source = model.metadata().find<std::string>(kSourceFingerprint)) return *source;
+  return fingerprint(model);
+}
+
 }  // namespace canopy

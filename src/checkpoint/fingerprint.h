@@ -1,5 +1,6 @@
 #pragma once
 #include <string>
+#include <string_view>
 
 #include "src/checkpoint/checkpoint.h"
 
@@ -10,5 +11,11 @@ namespace canopy {
 /// the same, a fine-tuned or rounded one another. Measurements are kept under it. Cheap: the bytes
 /// between are not read. Throws: Error naming a file that cannot be read.
 std::string fingerprint(const Checkpoint& model);
+
+/// The key of a packed model's metadata that holds the fingerprint of the model it was made of.
+inline constexpr std::string_view kSourceFingerprint = "canopy.source";
+/// The fingerprint of the model whose function this is, where that is known: of a packed model that
+/// of its source. What is known of texts is kept under it; what is known of bytes, under its own.
+std::string source_fingerprint(const Checkpoint& model);
 
 }  // namespace canopy

@@ -18,6 +18,7 @@ namespace canopy {
 struct TensorIndex {
   std::vector<std::filesystem::path> files;
   std::vector<TensorEntry> tensors;
+  std::string source = {};  // of a packed model: source_fingerprint()
 };
 
 /// A Hugging Face directory's model.safetensors, or else the shards that

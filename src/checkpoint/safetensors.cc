@@ -12,6 +12,7 @@
 #include "src/base/json.h"
 #include "src/base/utf8.h"
 #include "src/base/weight_format.h"
+#include "src/checkpoint/fingerprint.h"
 #include "src/checkpoint/header_reader.h"
 #include "src/checkpoint/packed_tensors.h"
 #include "src/checkpoint/readers.h"
@@ -43,6 +44,7 @@ class HeaderEvents final : public json::json_sax_t {
  public:
   std::vector<TensorEntry> take() && { return std::move(tensors_); }
   const std::optional<std::string>& descriptions() const { return descriptions_; }
+  const std::string& source() const { return source_; }
 
   bool start_object(std::size_t) override {
     if (depth_ == 0) {
@@ -73,7 +75,8 @@ class HeaderEvents final : public json::json_sax_t {
   }
   bool string(std::string& text) override {
     if (depth_ == 2 && !in_array_ && in_metadata()) {
-      if (field_ == packed::kDescriptions) descriptions_ = std::move(text);
+      if (field_ == packed::kDescriptions) descriptions_ = text;
+      if (field_ == kSourceFingerprint) source_ = text;
       return true;
     }
     if (depth_ != 2 || in_array_ || field_ != "dtype") fail("an unexpected string");
@@ -149,10 +152,25 @@ class HeaderEvents final : public json::json_sax_t {
   TensorEntry tensor_{};
   std::vector<TensorEntry> tensors_;
   std::optional<std::string> descriptions_;
+  std::string source_;
 };
 
-/// Offsets in the result count from the start of the file.
-std::vector<TensorEntry> read_header(const std::filesystem::path& file, int file_index) {
+/// What one file holds. Offsets count from its start.
+struct FileTensors {
+  std::vector<TensorEntry> tensors;
+  std::string source;  // TensorIndex::source
+};
+
+/// Throws Error unless this is a fingerprint: it becomes part of the names of files.
+void check_source(const std::string& source) {
+  const bool good = source.empty() || (source.size() == 16 &&
+                                       source.find_first_not_of("0123456789abcdef") == source.npos);
+  if (!good)
+    throw Error("the key '" + std::string(kSourceFingerprint) + "' of the metadata, " +
+                in_quotes(source) + ", is not 16 hexadecimal digits");
+}
+
+FileTensors read_header(const std::filesystem::path& file, int file_index) {
   return in_context("reading " + file.string(), [&] {
     HeaderReader reader(file, kLengthBytes + kMostHeaderBytes);
     const auto header_bytes = reader.number<std::uint64_t>();
@@ -161,6 +179,7 @@ std::vector<TensorEntry> read_header(const std::filesystem::path& file, int file
       throw Error("the header does not begin with '{': this is not a safetensors file");
     HeaderEvents events;
     json::sax_parse(header, &events);
+    const std::string source = events.source();
     std::vector<TensorEntry> tensors = std::move(events).take();
     for (TensorEntry& tensor : tensors) {
       tensor.file = file_index;
@@ -182,7 +201,9 @@ std::vector<TensorEntry> read_header(const std::filesystem::path& file, int file
           ": the header describes " + std::to_string(end) + " bytes, the file has " +
           std::to_string(reader.file_bytes()) +
           (tensors.empty() ? "" : "; the last tensor is " + in_quotes(tensors.back().name)));
-    return with_packed_tensors(std::move(tensors), events.descriptions(), file);
+    check_source(source);
+    return FileTensors{with_packed_tensors(std::move(tensors), events.descriptions(), file),
+                       source};
   });
 }
 
@@ -208,7 +229,7 @@ TensorIndex read_shards(const std::filesystem::path& directory,
     }
     const json& weight_map = index["weight_map"];
     for (std::size_t i = 0; i < result.files.size(); ++i) {
-      for (TensorEntry& tensor : read_header(result.files[i], static_cast<int>(i))) {
+      for (TensorEntry& tensor : read_header(result.files[i], static_cast<int>(i)).tensors) {
         const auto at = weight_map.find(tensor.name);
         if (at == weight_map.end())
           throw Error("tensor " + in_quotes(tensor.name) + " of " +
@@ -239,7 +260,10 @@ TensorIndex read_safetensors(const std::filesystem::path& directory) {
   const auto single = directory / "model.safetensors";
   const auto index = directory / "model.safetensors.index.json";
   std::error_code ignored;  // what cannot be reached counts as absent
-  if (std::filesystem::exists(single, ignored)) return {{single}, read_header(single, 0)};
+  if (std::filesystem::exists(single, ignored)) {
+    FileTensors all = read_header(single, 0);
+    return {{single}, std::move(all.tensors), std::move(all.source)};
+  }
   if (std::filesystem::exists(index, ignored)) return read_shards(directory, index);
   throw Error(
       directory.string() + " has neither model.safetensors nor " +

@@ -12,7 +12,6 @@
 #include <utility>
 
 #include "planner/acceptance.h"
-#include "planner/acceptance_file.h"
 #include "src/base/ambient.h"
 #include "src/base/error.h"
 #include "src/base/json.h"
@@ -23,6 +22,7 @@
 #include "src/cli/options/model_options.h"
 #include "src/cli/options/model_shape.h"
 #include "src/cli/options/profile.h"
+#include "src/cli/options/speculation_options.h"
 #include "src/cli/options/values.h"
 #include "src/cli/output/energy_json.h"
 #include "src/cli/output/progress_line.h"
@@ -134,23 +134,6 @@ Flags Options::flags() {
        "print a JSON object per row, with every step, in a line of its own")  //
       ("progress", given(progress), kProgressHelp);
   return all;
-}
-
-/// Of a file that holds one, or a list of p(k). Throws Error.
-Acceptance read_acceptance(const std::string& file) {
-  const std::string text = read_text(file, kMostSettingsBytes);
-  const json list = in_context("reading " + file, [&] { return parse_json(text); });
-  if (!list.is_array())
-    return in_context("reading " + file, [&] { return acceptance_from_json(text).acceptance; });
-  Acceptance acceptance;
-  double sum = 0;
-  for (const json& p : list) {
-    if (!p.is_number() || p.get<double>() < 0 || (sum += p.get<double>()) > 1.0 + 1e-9)
-      throw Error("--acceptance: a list must hold probabilities that add up to 1 at most");
-    acceptance.accept.push_back(p.get<double>());
-  }
-  if (acceptance.accept.empty()) throw Error("--acceptance: the list is empty");
-  return acceptance;
 }
 
 struct Pair {

@@ -395,6 +395,7 @@ int run_generate(const std::vector<std::string>& words) {
   print_notes(*engine);
   const BatchReport report = continue_prompt(asked, request, *engine, progress, interrupt.token());
   records.write(asked, *engine, report, request);
+  asked.decode.learn(*engine, options.plan, report.learned);
   return tell_the_end(report, asked, options.plan.context, room);
 }
 

@@ -10,6 +10,7 @@
 
 #include "src/base/error.h"
 #include "src/base/utf8.h"
+#include "src/checkpoint/fingerprint.h"
 #include "src/checkpoint/model_tensors.h"
 #include "src/checkpoint/packed_tensors.h"
 #include "src/convert/hf_files.h"
@@ -77,7 +78,11 @@ class Packer {
  public:
   Packer(const Checkpoint& model, const SweepOrder& order, const std::filesystem::path& path,
          int threads, const Progress& progress)
-      : rows_(model), threads_(threads), progress_(progress), file_(path, names(order), 0) {
+      : source_(source_fingerprint(model)),
+        rows_(model),
+        threads_(threads),
+        progress_(progress),
+        file_(path, names(order), 0) {
     for (const TensorEntry* tensor : order.all()) report_.source_bytes += tensor->bytes;
   }
 
@@ -96,7 +101,7 @@ class Packer {
       file_.write(std::as_bytes(std::span(offsets)));
       file_.end(DType::kU32, {std::ssize(offsets)});
     }
-    file_.finish(descriptions_);
+    file_.finish(descriptions_, source_);
     report_.bytes = file_.bytes();
     return report_;
   }
@@ -187,6 +192,7 @@ class Packer {
     progress_(std::min(done_, report_.source_bytes), report_.source_bytes);
   }
 
+  const std::string source_;
   WeightRows rows_;
   const int threads_;
   const Progress& progress_;

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "src/base/error.h"
+#include "src/checkpoint/fingerprint.h"
 
 namespace canopy {
 
@@ -56,8 +57,10 @@ void PackedFile::forget() {
   file_.cut(at_);
 }
 
-void PackedFile::finish(const std::vector<std::pair<std::string, packed::Description>>& tensors) {
+void PackedFile::finish(const std::vector<std::pair<std::string, packed::Description>>& tensors,
+                        const std::string& source) {
   header_["__metadata__"] = {{"format", "pt"},
+                             {std::string(kSourceFingerprint), source},
                              {std::string(packed::kDescriptions), packed::to_text(tensors)}};
   std::string text = header_.dump();
   std::uint64_t length = header_bytes_ - sizeof length;

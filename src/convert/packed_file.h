@@ -34,8 +34,10 @@ class PackedFile {
   /// Forgets the tensor that was begun, as if it had not been.
   void forget();
 
-  /// Writes the header and syncs. Throws Error.
-  void finish(const std::vector<std::pair<std::string, packed::Description>>& tensors);
+  /// Writes the header and syncs. `source`: the fingerprint of the model that was packed. Throws
+  /// Error.
+  void finish(const std::vector<std::pair<std::string, packed::Description>>& tensors,
+              const std::string& source);
   std::uint64_t bytes() const { return at_; }
 
  private:

@@ -112,6 +112,7 @@ BatchReport run_batch(Runtime& m, std::span<const Request> requests, const Gener
     batch.compute += sweep.compute;
     batch.drafting += sweep.drafting;
   }
+  batch.learned = session.learned();
   (batch.sweeps == 0 ? batch.prefill_energy : batch.decode_energy) = joules() - energy;
   return batch;
 }

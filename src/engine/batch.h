@@ -27,6 +27,7 @@ struct BatchReport {
   Seconds compute{}, drafting{};         // of decode: the target's arithmetic, growing trees
   Joules prefill_energy, decode_energy;  // by the meter's counters; empty without one
   std::vector<ShapeUsed> shapes;         // in their order; none for plain decoding
+  LearnedAcceptance learned;             // Session::learned()
 };
 
 /// A step on its way (no new tokens yet), or as it ends: grown, swept, verified.

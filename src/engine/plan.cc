@@ -53,12 +53,6 @@ std::uint64_t sum_of(const std::vector<LedgerEntry>& ledger) {
   return sum;
 }
 
-/// At temperature 0 independent draws would all be the same token, and draws without replacement
-/// arbitrary after the first: the draft's best tokens are every method's children.
-Drawing choose_drawing(SpeculationMethod method, double temperature) {
-  return temperature == 0 ? Drawing::kTopK : row_of(method).drawing;
-}
-
 /// The draft, as every plan that has one sees it.
 struct DraftModel {
   const ModelConfig& config;
@@ -78,7 +72,7 @@ Plan lay_out(const PlanRequest& request, SpeculationMethod method, bool adaptive
   plan.max_prompt = request.max_prompt;
   plan.probe = request.probe;
   plan.policy.shape = shape;
-  plan.policy.drawing = choose_drawing(plan.method, request.temperature);
+  plan.policy.drawing = drawing_of(plan.method, request.temperature);
   plan.policy.max_requests = sequences;
   plan.policy.graphs = request.graphs;
   if (adaptive && shape.size() > 1) {

@@ -98,7 +98,8 @@ Verdict draw_walk(const TokenTree& tree, const Acceptance& acceptance, const Ste
 }
 
 /// What a verdict shows of the draft: at each node that had children, which one was accepted.
-void observe(AcceptanceTracker& tracker, const TokenTree& tree, const Verdict& verdict) {
+template <class Observer>
+void observe(Observer& tracker, const TokenTree& tree, const Verdict& verdict) {
   for (std::size_t i = 0; i < verdict.path.size(); ++i) {
     const TokenTree::Range children = tree.children(verdict.path[i]);
     if (children.count == 0) continue;
@@ -113,6 +114,7 @@ struct Session::Impl {
   Runtime& m;
   const std::optional<Acceptance> synthetic;
   std::optional<Replanner> replanner;  // where the plan is adaptive
+  LearnedAcceptance learned;
   std::vector<Sequence> running;
   std::vector<KvCache*> free_caches;
   SweepReport last;
@@ -402,6 +404,7 @@ std::size_t Session::Impl::conclude(Sequence& sequence, const Draft& draft,
   sequence.kv->commit(verdict.path, *m.compute);
   if (draft.tree.size() > 1) m.drafter->conclude(*sequence.draft, draft, verdict, *m.compute);
   if (sequence.tracker) observe(*sequence.tracker, draft.tree, verdict);
+  if (!synthetic && draft.drawing == m.plan.policy.drawing) observe(learned, draft.tree, verdict);
   sequence.text.insert(sequence.text.end(), gained.begin(), gained.end());
   sequence.kv->share(sequence.text);
   return gained.size();
@@ -525,6 +528,8 @@ bool Session::step(std::stop_token stop, const Transformer::OnUnit& on_unit) {
 }
 
 const SweepReport& Session::last_sweep() const { return impl_->last; }
+
+const LearnedAcceptance& Session::learned() const { return impl_->learned; }
 
 const TextReport* Session::so_far(Ticket ticket) const {
   for (const Sequence& sequence : impl_->running)

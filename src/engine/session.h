@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "planner/acceptance.h"
+#include "planner/learned_acceptance.h"
 #include "src/engine/link_report.h"
 #include "src/model/transformer.h"
 
@@ -103,6 +104,8 @@ class Session {
   /// there is none.
   const SweepReport& last_sweep() const;
   const TextReport* so_far(Ticket ticket) const;
+  /// What the texts have shown of the draft, whose siblings were drawn as the plan says.
+  const LearnedAcceptance& learned() const;
 
  private:
   struct Impl;

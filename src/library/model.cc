@@ -69,7 +69,7 @@ void find_assumptions(const Options& options, const ModelFiles& models, EngineOp
   engine.plan.cost = std::make_shared<CostModel>(std::move(profile));
   Sampling sampling;
   sampling.temperature = static_cast<float>(options.temperature);
-  if (auto kept = find_acceptance(models, sampling))
+  if (auto kept = find_acceptance({models, sampling, engine.plan.method}, Learning::kOn))
     engine.plan.acceptance = std::move(kept->acceptance);
 }
 

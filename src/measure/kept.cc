@@ -1,6 +1,10 @@
 #include "src/measure/kept.h"
 
+#include <cmath>
+
+#include "planner/acceptance.h"
 #include "planner/acceptance_file.h"
+#include "planner/learned_acceptance.h"
 #include "src/base/cache_dir.h"
 #include "src/base/error.h"
 #include "src/base/file.h"
@@ -78,22 +82,66 @@ HardwareProfile find_profile(const ModelFiles& models, const EngineOptions& opti
   return profile;
 }
 
-std::optional<KeptAcceptance> find_acceptance(const ModelFiles& models, const Sampling& sampling) {
-  if (!models.draft) return std::nullopt;
-  fs::path kept;
+namespace {
+
+/// Where the acceptance of a pair is kept.
+struct AcceptanceFiles {
+  fs::path measured, learned;
+};
+/// Throws Error if there is no place for a cache.
+AcceptanceFiles acceptance_files(const AcceptanceKey& key) {
+  const std::string target = source_fingerprint(key.models.target),
+                    draft = source_fingerprint(*key.models.draft);
+  const Drawing drawing = drawing_of(key.method, static_cast<double>(key.sampling.temperature));
+  return {cache_dir() / acceptance_file_name(target, draft, key.sampling),
+          cache_dir() / learned_file_name(target, draft, name(drawing), key.sampling)};
+}
+
+/// What `parse` makes of the file's content; nothing if it is not there. Throws Error naming it.
+template <class Parse>
+auto read_if_there(const fs::path& file, const Parse& parse) -> std::optional<decltype(parse(""))> {
+  std::error_code out_of_reach;
+  if (!fs::exists(file, out_of_reach)) return std::nullopt;
   try {
-    kept = cache_dir() /
-           acceptance_file_name(fingerprint(models.target), fingerprint(*models.draft), sampling);
+    return parse(read_settings(file));
+  } catch (const Error& e) {
+    throw Error(file.string() + ": " + e.what());
+  }
+}
+
+}  // namespace
+
+std::optional<KeptAcceptance> find_acceptance(const AcceptanceKey& key, Learning learning) {
+  if (!key.models.draft) return std::nullopt;
+  AcceptanceFiles files;
+  try {
+    files = acceptance_files(key);
   } catch (const Error&) {
     return std::nullopt;  // without a place for measurements there are none
   }
-  std::error_code out_of_reach;
-  if (!fs::exists(kept, out_of_reach)) return std::nullopt;
-  try {
-    return KeptAcceptance{acceptance_from_json(read_settings(kept)).acceptance, kept};
-  } catch (const Error& e) {
-    throw Error(kept.string() + ": " + e.what());
+  std::optional<KeptAcceptance> kept;
+  if (auto measured = read_if_there(files.measured, acceptance_from_json))
+    kept = {std::move(measured->acceptance), "measured, " + files.measured.string()};
+  if (learning == Learning::kOff) return kept;
+  if (const auto learned = read_if_there(files.learned, LearnedAcceptance::from_json)) {
+    const Acceptance before =
+        kept ? kept->acceptance : default_acceptance(static_cast<double>(key.sampling.temperature));
+    kept = {learned->estimate(before), "learned at " +
+                                           std::to_string(std::lround(learned->nodes())) +
+                                           " nodes, " + files.learned.string()};
   }
+  return kept;
+}
+
+void keep_acceptance(const AcceptanceKey& key, const LearnedAcceptance& learned) {
+  if (!key.models.draft || learned.nodes() == 0) return;
+  const fs::path file = acceptance_files(key).learned;
+  LearnedAcceptance all =
+      read_if_there(file, LearnedAcceptance::from_json).value_or(LearnedAcceptance());
+  all.add(learned);
+  std::error_code ignored;  // the writer says what is wrong
+  fs::create_directories(file.parent_path(), ignored);
+  write_file(file, all.to_json());
 }
 
 }  // namespace canopy

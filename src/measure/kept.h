@@ -6,6 +6,7 @@
 #include <string>
 
 #include "planner/hardware_profile.h"
+#include "planner/learned_acceptance.h"
 #include "src/engine/engine.h"
 #include "src/measure/hardware.h"
 
@@ -26,12 +27,24 @@ HardwareProfile find_profile(const ModelFiles& models, const EngineOptions& opti
 /// A profile from the content of `file`. Throws Error naming it.
 HardwareProfile parse_profile(const std::string& file, const std::string& content);
 
+/// How a pair of models is used: what its acceptance depends on.
+struct AcceptanceKey {
+  const ModelFiles& models;
+  Sampling sampling;
+  SpeculationMethod method = SpeculationMethod::kAuto;
+};
+/// Whether what texts teach about acceptance is kept for later plans.
+enum class Learning : bool { kOff, kOn };
+
 struct KeptAcceptance {
   Acceptance acceptance;
-  std::filesystem::path file;
+  std::string from;  // in words, with the file
 };
-/// The acceptance that the cache keeps of this pair for this sampling; nothing without a draft.
-/// Throws Error naming the file if it is none.
-std::optional<KeptAcceptance> find_acceptance(const ModelFiles& models, const Sampling& sampling);
+/// The acceptance that the cache keeps of this pair: what texts taught about it, which begins with
+/// what was measured of it; without learning what was measured. Nothing without a draft, or where
+/// nothing is kept. Throws Error naming a file that is none.
+std::optional<KeptAcceptance> find_acceptance(const AcceptanceKey& key, Learning learning);
+/// Adds to what texts taught. Throws Error where it cannot be kept.
+void keep_acceptance(const AcceptanceKey& key, const LearnedAcceptance& learned);
 
 }  // namespace canopy

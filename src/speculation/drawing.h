@@ -14,6 +14,23 @@ enum class Drawing : std::uint8_t {
   kSpecTr,     // drawn from q independently; k-sequential selection (arXiv:2310.15141)
 };
 
+/// In the names of files.
+constexpr const char* name(Drawing drawing) {
+  switch (drawing) {
+    case Drawing::kTopK:
+      return "topk";
+    case Drawing::kNaive:
+      return "naive";
+    case Drawing::kSequoia:
+      return "sequoia";
+    case Drawing::kSpecInfer:
+      return "specinfer";
+    case Drawing::kSpecTr:
+      break;
+  }
+  return "spectr";
+}
+
 /// Whether siblings are drawn at random, from probabilities that the policy must make.
 constexpr bool uses_q(Drawing drawing) { return drawing != Drawing::kTopK; }
 

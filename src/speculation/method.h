@@ -67,6 +67,12 @@ inline std::string method_names() {
   for (const Method& method : kMethods) names.append(names.empty() ? "" : ", ").append(method.name);
   return names;
 }
+/// How siblings are drawn. At temperature 0 independent draws would all be the same token, and
+/// draws without replacement arbitrary after the first: the draft's best tokens are every method's
+/// children.
+constexpr Drawing drawing_of(SpeculationMethod id, double temperature) {
+  return temperature == 0 ? Drawing::kTopK : row_of(id).drawing;
+}
 constexpr const char* name(SpeculationMethod id) { return row_of(id).name; }
 
 }  // namespace canopy

@@ -28,10 +28,6 @@ inline Rule rule_of(Drawing drawing) {
 
 constexpr Drawing kDrawings[] = {Drawing::kTopK, Drawing::kNaive, Drawing::kSequoia,
                                  Drawing::kSpecInfer, Drawing::kSpecTr};
-inline const char* name(Drawing drawing) {
-  constexpr const char* kNames[] = {"TopK", "Naive", "Sequoia", "SpecInfer", "SpecTr"};
-  return kNames[static_cast<std::size_t>(drawing)];
-}
 
 /// Children drawn as the policy draws them.
 inline std::vector<TokenId> draw_children(Drawing drawing, const std::vector<double>& q, int count,

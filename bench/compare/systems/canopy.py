@@ -19,8 +19,9 @@ with Channel().failures() as channel:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # canopy stops after its step, and reports
     report = tempfile.NamedTemporaryFile(suffix=".json")
     flags = ["-m", job["model"], "--tokens", ",".join(map(str, job["prompt"])), "-n", job["new_tokens"], "--ignore-eos",
-             "--temp", job["temperature"], "--seed", job["seed"], "--memory", job["memory"], "-t", job["threads"],
-             "--report", report.name, *job["settings"]["flags"]]
+             "--temp", job["temperature"], "--memory", job["memory"], "-t", job["threads"], "--report", report.name,
+             "--no-learn",  # from the prompts that it is measured on
+             *job["settings"]["flags"]]
     if "none" not in job["settings"]["flags"]:
         flags += ["-md", job["draft"]]
     started = time.monotonic()

@@ -1,6 +1,7 @@
 #include "src/cli/options/decode_options.h"
 
 #include <algorithm>
+#include <iostream>
 #include <utility>
 
 #include "src/base/error.h"
@@ -43,13 +44,33 @@ Assumptions DecodeOptions::find_assumptions(const ModelFiles& models, EngineOpti
   if (!models.draft) return found;
   if (speculation.profile && !found.profile.drafting)
     throw Error(*speculation.profile + ": measured without a draft model; measure again with -md");
-  found.acceptance_from =
-      "assumed to be a self-draft's; canopy calibrate acceptance would measure it";
-  if (auto kept = find_acceptance(models, sampling.sampling)) {
+  if (speculation.acceptance) {
+    options.plan.acceptance = read_acceptance(*speculation.acceptance);
+    found.acceptance_from = "of " + *speculation.acceptance;
+  } else if (auto kept =
+                 find_acceptance(acceptance_key(models, options.plan), speculation.learning())) {
     options.plan.acceptance = std::move(kept->acceptance);
-    found.acceptance_from = "measured, " + kept->file.string();
+    found.acceptance_from = std::move(kept->from);
+  } else {
+    found.acceptance_from =
+        "assumed to be a self-draft's; canopy calibrate acceptance would measure it";
   }
   return found;
+}
+
+AcceptanceKey DecodeOptions::acceptance_key(const ModelFiles& models,
+                                            const PlanRequest& plan) const {
+  return {models, sampling.sampling, plan.method};
+}
+
+void DecodeOptions::learn(const Engine& engine, const PlanRequest& plan,
+                          const LearnedAcceptance& learned) const {
+  if (speculation.no_learn) return;
+  try {
+    keep_acceptance(acceptance_key(engine.models(), plan), learned);
+  } catch (const Error& e) {
+    std::cerr << "note: what this text taught about the draft is not kept: " << e.what() << "\n";
+  }
 }
 
 }  // namespace canopy::cli

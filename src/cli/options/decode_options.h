@@ -32,6 +32,12 @@ struct DecodeOptions {
   /// now, which stderr is told; and the acceptance that the cache keeps, into options.plan.
   Assumptions find_assumptions(const ModelFiles& models, EngineOptions& options,
                                ProgressLine& progress, const std::stop_token& stop) const;
+  /// Keeps what texts have shown for the plans to come, unless --no-learn; `plan` as it was asked
+  /// for. A note on stderr says where it cannot be kept.
+  void learn(const Engine& engine, const PlanRequest& plan, const LearnedAcceptance& learned) const;
+
+ private:
+  AcceptanceKey acceptance_key(const ModelFiles& models, const PlanRequest& plan) const;
 };
 
 }  // namespace canopy::cli

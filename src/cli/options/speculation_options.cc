@@ -1,7 +1,9 @@
 #include "src/cli/options/speculation_options.h"
 
+#include "planner/acceptance_file.h"
 #include "planner/shape_text.h"
 #include "src/base/error.h"
+#include "src/base/json.h"
 #include "src/cli/options/values.h"
 
 namespace canopy::cli {
@@ -54,8 +56,31 @@ Flags SpeculationOptions::flags() {
        "most levels of the tree, the root's included")  //
       ("profile", into(profile, "FILE"),
        "plan with the figures that canopy calibrate hardware -o FILE measured (default: those kept "
-       "for these models on this machine, measured once)");
+       "for these models on this machine, measured once)")  //
+      ("acceptance", into(acceptance, "FILE"),
+       "plan with the acceptance that canopy calibrate acceptance -o FILE measured, or a JSON list "
+       "p(1), p(2), ... (default: what texts of these models taught, which begins with what was "
+       "measured of them)")  //
+      ("no-learn", given(no_learn),
+       "neither plan with what texts taught about the draft nor add to it");
   return flags;
+}
+
+Acceptance read_acceptance(const std::string& file) {
+  const std::string text = read_text(file, kMostSettingsBytes);
+  return in_context("reading " + file, [&]() -> Acceptance {
+    const nlohmann::json list = parse_json(text);
+    if (!list.is_array()) return acceptance_from_json(text).acceptance;
+    Acceptance acceptance;
+    double sum = 0;
+    for (const nlohmann::json& p : list) {
+      if (!p.is_number() || p.get<double>() < 0 || (sum += p.get<double>()) > 1.0 + 1e-9)
+        throw Error("a list must hold probabilities that add up to 1 at most");
+      acceptance.accept.push_back(p.get<double>());
+    }
+    if (acceptance.accept.empty()) throw Error("the list is empty");
+    return acceptance;
+  });
 }
 
 void SpeculationOptions::put_into(PlanRequest& plan) const {

@@ -4,22 +4,30 @@
 
 #include "src/cli/options/flags.h"
 #include "src/engine/plan.h"
+#include "src/measure/kept.h"
 
 namespace canopy::cli {
 
 /// The flags of commands that decode, beside the sampling's: -md, --spec, --tree, --tree-size,
-/// --tree-depth, --profile.
+/// --tree-depth, --profile, --acceptance, --no-learn.
 struct SpeculationOptions {
   std::optional<std::string> draft;
   std::optional<SpeculationMethod> method;
   std::optional<std::string> tree;  // a shape, or a file of one
   std::optional<int> tree_size, tree_depth;
-  std::optional<std::string> profile;  // a file
+  std::optional<std::string> profile;     // a file
+  std::optional<std::string> acceptance;  // likewise
+  bool no_learn = false;
 
   Flags flags();
   /// What to speculate with, into `plan`. Throws UsageError where the flags contradict each other.
   void put_into(PlanRequest& plan) const;
+  Learning learning() const { return no_learn ? Learning::kOff : Learning::kOn; }
 };
+
+/// The acceptance in a file: one that canopy calibrate acceptance wrote, or a JSON list p(1), p(2),
+/// ... Throws Error naming it.
+Acceptance read_acceptance(const std::string& file);
 
 /// Throws UsageError naming the flag.
 SpeculationMethod parse_method(const std::string& flag, const std::string& text);
