@@ -34,7 +34,7 @@ class Timer : public Event {
   virtual Seconds since(const Timer& earlier) const = 0;
 };
 
-/// For destructors, and where another error is on its way: that one counts, these drop theirs. A
+/// Destructors call these, and code that has another error on its way: they drop theirs. A
 /// device that has failed fails in every call from then on.
 void wait_quietly(const Event& event) noexcept;
 class Stream;

@@ -25,7 +25,7 @@ class DeviceWeights {
   DeviceWeights(Device& device, const SweepLayout& sweep, const Residency& residency,
                 ReadPump& pump, const Loading& loading);
 
-  /// Of unit i: its vectors [n] f32, and its matrices if they rest here; other fields are empty.
+  /// Unit i has its vectors [n] f32, and its matrices if they rest here; other fields are empty.
   const UnitWeights& unit(std::size_t i) const { return units_[i]; }
   WeightView table() const { return table_; }  // [vocab, dim]; empty unless it rests here
   std::size_t bytes() const { return memory_.bytes(); }

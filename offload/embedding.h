@@ -37,7 +37,7 @@ class EmbeddingLookup {
 /// Brings rows to the device as f32, a batch at a time. One thread at a time.
 class EmbeddingUpload {
  public:
-  /// Of a table like this one. Throws Error if memory is short.
+  /// It takes rows of a table like this one. Throws Error if memory is short.
   EmbeddingUpload(Device& device, const TensorEntry& table);
   ~EmbeddingUpload();  // waits for the last copy
 

@@ -22,7 +22,7 @@ class RestingWeights {
   RestingWeights(Device& device, const SweepLayout& sweep, const Residency& residency,
                  ReadPump& pump, const Loading& loading, const MemoryNode& on = {});
 
-  /// Of unit i: its vectors [n] f32, and its matrices if they rest; other fields are empty.
+  /// Unit i has its vectors [n] f32, and its matrices if they rest; other fields are empty.
   const UnitWeights& unit(std::size_t i) const { return units_[i]; }
   WeightView table() const { return table_; }  // [vocab, dim]; empty unless it rests
   std::size_t bytes() const { return matrices_.size() + vectors_.size(); }

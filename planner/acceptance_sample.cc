@@ -37,7 +37,7 @@ struct Sums {
   }
 };
 
-/// Of the sum of pull(g) over all texts, of which `groups` have any.
+/// The error of the sum of pull(g) over all texts, of which `groups` have any.
 template <class Pull>
 Estimate estimate(double mean, int groups, std::size_t texts, const Pull& pull) {
   double squares = 0;
@@ -154,7 +154,7 @@ double sum(const std::vector<double>& x) {
   return total;
 }
 
-/// By successes in a row: taken children of rank below `ranks`.
+/// Groups by successes in a row: taken children of rank below `ranks`.
 std::vector<AcceptanceAfter> by_depth(const Sample& sample, int ranks) {
   std::vector<Sums> first(kDepths + 1, Sums(sample.texts())), any = first;
   std::vector<AcceptanceAfter> depths(kDepths + 1);

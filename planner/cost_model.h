@@ -66,7 +66,7 @@ class CostModel {
   /// Nothing where no weights travel. `context`: tokens of text behind each row.
   std::optional<int> rows_behind_link(const WeightPlan& weights, double context) const;
   const HardwareProfile& profile() const { return profile_; }
-  /// Of the link that fills the ring, bytes per second. Throws Error if the profile has none.
+  /// Bytes per second of the link that fills the ring. Throws Error if the profile has none.
   double bandwidth(const WeightPlan& weights) const;
 
  private:

@@ -190,7 +190,7 @@ HWY_INLINE void products_of_few(const float* packed, size_t m, size_t m0, size_t
     }
 }
 
-/// Of many rows of x, a tile stays in L1 while a group of panels goes by from L2. The group after
+/// Many rows of x: a tile stays in L1 while a group of panels goes by from L2. The group after
 /// it is fetched meanwhile, a few lines per tile: its rows are pieces too short for the hardware
 /// prefetcher, and one burst of prefetches would stall the tiles.
 HWY_INLINE void products_of_many(const float* packed, size_t m, size_t m0, size_t m1,

@@ -265,7 +265,7 @@ void unpack_row(const StoredRow& row, size_t k0, size_t count, float* out, size_
     unpack_plain<Format>(bytes, k0, count, out, step);
 }
 
-/// Of a packed row, the plain format's bits of columns [k0, k0 + kBlock), as far as it has them, in
+/// The plain format's bits of a packed row, columns [k0, k0 + kBlock), as far as it has them, in
 /// whole groups. A format without a faster way below goes by its plain definition.
 template <class Format>
 struct PackedVectors {
@@ -409,7 +409,7 @@ WeightRows weight_rows(const uint8_t* data, size_t count, size_t k) {
           .unpack_bf16 = nullptr,
           .bf16 = std::is_same_v<Format, format::BF16>};
 }
-/// Of packed rows, `offsets` begin with that of the first.
+/// Packed rows; `offsets` begin with that of the first.
 template <class Format>
 WeightRows packed_rows(const uint8_t* data, const RowOffset* offsets, size_t count, size_t k) {
   const size_t block = Format::fixed_bytes(2 * kBlock) - Format::fixed_bytes(kBlock);

@@ -58,7 +58,7 @@ struct Finding {
 constexpr std::uint64_t kRegistered = 64u << 20;  // as a small ring
 constexpr std::uint64_t kProducts = 320u << 20;   // of weights, twice while they are made
 
-/// For a probe that would be killed otherwise. Throws Error.
+/// Throws Error where a probe would be killed for memory.
 void require_free(std::uint64_t bytes) {
   const std::uint64_t free = system_memory().free();
   if (free < bytes)
@@ -193,7 +193,7 @@ class Products {
     device_->upload(*stream_, buffer.data(), std::as_bytes(std::span(words)));
     stream_->synchronize();
   }
-  /// Of one product, the median.
+  /// The median of one product's.
   double seconds(std::int64_t rows) {
     std::vector<double> times;
     for (int i = 0; i < 9; ++i) {
@@ -249,7 +249,7 @@ class Copies {
   double down() {
     return best([&] { device_->download(*stream_, slab_.bytes(), on_gpu_.data()); });
   }
-  /// From here on through locked memory; why not, if that is refused.
+  /// Copies go through locked memory from here on; returns why not, if that is refused.
   std::string pin() {
     Notes notes;
     pins_ = SlabPins(*device_, slab_.bytes());

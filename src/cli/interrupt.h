@@ -14,7 +14,7 @@ class Interrupt {
   Interrupt& operator=(const Interrupt&) = delete;
   std::stop_token token() const { return source_.get_token(); }
 
-  /// Of a command that was stopped, by the signal that came: 130 for Ctrl-C, 143 for SIGTERM, as a
+  /// A stopped command's, by the signal that came: 130 for Ctrl-C, 143 for SIGTERM, as a
   /// shell names a death by them.
   static int exit_code();
 

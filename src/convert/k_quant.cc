@@ -43,7 +43,7 @@ float nearest(float wanted, float unit, CodeRange range) {
   return std::min(std::max(std::nearbyint(ratio), range.least), range.most);
 }
 
-/// With this d and m: for each group the best of the scales and minima next to its line.
+/// Takes for each group the best of the scales and minima next to its line, with this d and m.
 template <std::size_t N>
 Groups<N> choose(Block x, const std::array<Line, kBlock / N>& lines, Line block,
                  const Ranges& ranges) {
@@ -92,7 +92,7 @@ float stored(float value) {
   return rounded == 0 && value != 0 ? std::copysign(0x1p-24f, value) : rounded;
 }
 
-/// From the lines of the groups alone.
+/// A first guess, which knows the lines of the groups alone.
 template <std::size_t N>
 Groups<N> fit_groups(Block x, const std::array<Line, kBlock / N>& lines, const Ranges& ranges) {
   // The widest scale and the lowest minimum take the outermost numbers that there are.

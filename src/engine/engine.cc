@@ -12,7 +12,7 @@ namespace {
 
 bool on_gpu(const EngineOptions& options) { return options.device.kind == "cuda"; }
 
-/// Of the device that host memory in transit should be near to: a GPU's link is the faster one.
+/// The node that host memory in transit should lie on. A GPU's link is the faster one.
 std::optional<int> node_near(const EngineOptions& options, const Checkpoint& target) {
   if (!on_gpu(options)) return node_of_disk(largest_file(target.files()));
   const Gpus gpus = find_gpus();

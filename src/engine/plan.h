@@ -47,7 +47,7 @@ struct Plan {
   std::vector<LedgerEntry> ledger;
   std::uint64_t total() const;
   KvRoom kv_room() const { return {kv_blocks, slots, kv}; }
-  /// On a device with memory of its own: that budget, and what weights take there; the ring above
+  /// A device with memory of its own has that budget and these weights; the ring above
   /// is there, and the host has its own where some are read from disk.
   struct DevicePart {
     std::uint64_t memory = 0;
@@ -78,14 +78,14 @@ struct PlanRequest {
   std::shared_ptr<const CostModel> cost;  // of these models on this machine, to choose a tree
   std::optional<Acceptance> acceptance;   // measured; else what a self-draft has
   int max_prompt = 0, context = 0;        // tokens
-  /// To measure acceptance: the draft proposes kProbeChildren at each position, or as many tokens
-  /// as both models know, and the target runs none of them.
+  /// Acceptance is to be measured: the draft proposes kProbeChildren at each position, or as many
+  /// tokens as both models know, and the target runs none of them.
   bool probe = false;
   int logit_rows = 0;  // most rows of target logits beside the tree's (perplexity)
   double temperature = 0;
   int max_sequences = 1;  // that may share a sweep; the plan may have room for fewer
   bool graphs = false;    // the draft's levels are captured and launched as one each
-  /// Without a value f32, or f16 on a device with memory of its own: there a cache takes the place
+  /// The default is f32, or f16 on a device with memory of its own: there a cache takes the place
   /// of weights that would stay, and reading it is what attention waits for.
   std::optional<DType> kv;
   std::optional<std::uint64_t> kv_memory;  // bytes of both pools; else every text can be full

@@ -32,7 +32,8 @@ Acceptance mean(std::span<AcceptanceTracker* const> texts) {
   return sum;
 }
 
-/// By the predicted step, not by a clock: a sampled text must not depend on how fast this run is.
+/// Counts by the predicted step, not by a clock: a sampled text must not depend on how fast this
+/// run is.
 int sweeps_between_looks(const Plan& plan) {
   const double sweeps = kBetweenLooks / plan.prediction->best.cost.step;
   return std::clamp(static_cast<int>(std::ceil(sweeps)), 1, kMostSweeps);

@@ -16,10 +16,10 @@ namespace canopy {
 /// untouched. One thread.
 class Replanner {
  public:
-  /// For a plan whose tree was chosen.
+  /// The plan's tree was chosen, not given.
   Replanner(const Plan& plan, bool sampled);
 
-  /// For a text that begins.
+  /// What follows a text that begins.
   AcceptanceTracker tracker() const { return AcceptanceTracker(planned_); }
   /// What the next trees look like; the root alone: plain decoding.
   const TreeShape& shape() const { return shape_; }

@@ -84,7 +84,7 @@ struct Runtime;
 /// One thread calls step(); admit() and cancel() may be called from any, also from events.
 class Session {
  public:
-  /// Instead of what verification says, the walk down each tree is drawn from `synthetic`, to
+  /// `synthetic`: the walk down each tree is drawn from it, not from what verification says, to
   /// measure what steps of models with random weights would cost. The text is then no model's.
   explicit Session(Runtime& runtime, std::optional<Acceptance> synthetic = {});
   ~Session();
@@ -100,8 +100,8 @@ class Session {
   /// read or the device fails: everybody was told, and the session is over.
   bool step(std::stop_token stop = {}, const Transformer::OnUnit& on_unit = {});
 
-  /// For the thread that steps. Of the last sweep that ended; of a text that has not ended, null if
-  /// there is none.
+  /// The thread that steps may ask for the last sweep that ended, and for a text that has not
+  /// ended, null if there is none.
   const SweepReport& last_sweep() const;
   const TextReport* so_far(Ticket ticket) const;
   /// What the texts have shown of the draft, whose siblings were drawn as the plan says.

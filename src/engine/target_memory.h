@@ -27,7 +27,7 @@ class TargetMemory {
  public:
   explicit TargetMemory(const SweepLayout& sweep);  // must outlive this
 
-  /// Of so many layers; of everything where there are no more.
+  /// Bytes of so many layers; of everything where there are no more.
   std::uint64_t bytes_of_layers(int layers) const;
   /// What the plan's budget leaves room for beside what it has: the whole target, or weights at
   /// rest and a ring of at least `ring_wish` bytes if that can be. Nothing if it does not fit.

@@ -26,12 +26,12 @@ struct SweepTimes {
 /// stream finish before it goes.
 class TimedWeights final : public WeightSource {
  public:
-  /// With a trace: a span for each unit's compute in `lane`, one for each wait of the stream for a
+  /// A trace gains a span for each unit's compute in `lane`, one for each wait of the stream for a
   /// unit, and of the host. The trace must outlive it.
   TimedWeights(Device& device, std::unique_ptr<WeightSource> source, Trace* trace,
                Trace::Lane lane);
 
-  /// Of the last sweep, once the stream is idle; what it ended before is as it was.
+  /// The times of the last sweep, once the stream is idle; what it ended before is as it was.
   const SweepTimes& times();
 
   std::span<const Unit> units() const override { return source_->units(); }

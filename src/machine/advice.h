@@ -9,9 +9,9 @@ namespace canopy {
 
 /// `error`: the errno of io_uring_setup.
 std::string io_uring_advice(int error);
-/// Where memory cannot be registered because this user may lock too little.
+/// What to do where memory cannot be registered because this user may lock too little.
 std::string memlock_advice();
-/// Where the file cannot be read with O_DIRECT, or lies in memory.
+/// What to do where the file cannot be read with O_DIRECT, or lies in memory.
 std::string direct_advice(const std::filesystem::path& file);
 
 }  // namespace canopy

@@ -9,7 +9,8 @@
 
 namespace canopy {
 
-/// By counter, in the order of EnergyMeter::counters(). NaN: the counter could not be read.
+/// One value for each counter, in the order of EnergyMeter::counters(). NaN: the counter could not
+/// be read.
 using Joules = std::vector<double>;
 Joules operator-(const Joules& later, const Joules& earlier);
 Joules& operator+=(Joules& sum, const Joules& more);  // an empty sum becomes `more`
@@ -36,7 +37,7 @@ class EnergyMeter {
   void keep_up();
 
  private:
-  /// In units of its own; nothing, and `why`, where it cannot be read.
+  /// Reads units of its own; nothing, and `why`, where it cannot be read.
   using Read = std::function<std::optional<std::uint64_t>(std::string& why)>;
   struct Counter {
     std::string name;

@@ -16,7 +16,8 @@ enum class Touch { kNow, kAsFilled };
 class HostSlab {
  public:
   HostSlab() = default;
-  /// On that NUMA node while it has room. Throws Error with the size when the system refuses it.
+  /// Lies on that NUMA node while it has room. Throws Error with the size when the system refuses
+  /// it.
   explicit HostSlab(std::size_t bytes, const MemoryNode& on = {}, Touch touch = Touch::kNow);
   HostSlab(HostSlab&& other) noexcept
       : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}

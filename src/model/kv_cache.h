@@ -15,8 +15,8 @@ namespace canopy {
 /// the same one.
 class KvCache {
  public:
-  /// For at most `capacity` slots, scratch included. Takes blocks as they are needed. Throws Error
-  /// if the device is full. The pool must outlive the cache.
+  /// It holds at most `capacity` slots, scratch included. Takes blocks as they are needed. Throws
+  /// Error if the device is full. The pool must outlive the cache.
   KvCache(KvPool& pool, int capacity);
   /// The same with a pool of its own, in which there is room for all slots.
   KvCache(Device& device, const ModelConfig& config, int capacity, KvTypes types);

@@ -35,7 +35,8 @@ class Drafter {
  public:
   virtual ~Drafter() = default;
 
-  /// For a text that begins. Throws Error if the drafter was made for no more texts at a time.
+  /// The state of a text that begins. Throws Error if the drafter was made for no more texts at a
+  /// time.
   virtual std::unique_ptr<DraftState> open() = 0;
 
   /// A tree of this shape below the last token of each text. Reads of a text what it has not seen.

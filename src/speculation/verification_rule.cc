@@ -118,7 +118,8 @@ class RefuseAll final : public Choices {
   SiblingChances chances;
 };
 
-/// From the root down. visit(node, next) names the child to go to, or none and sets the last token.
+/// Goes from the root down. visit(node, next) names the child to go to, or none and sets the last
+/// token.
 template <class Visit>
 Verdict walk(const Visit& visit) {
   Verdict verdict{{0}, 0};

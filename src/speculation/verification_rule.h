@@ -47,9 +47,9 @@ struct SiblingChances {
   std::vector<double> accept;  // per child: that it is the accepted one, given that its parent was
   double none = 1;             // that none is; then the next token is drawn from what is left of p
 };
-/// Of the children of one node, in the order of their drawing. p and q are its rows, as above (q
-/// may be empty where the target decides); p is left as the distribution of the token that follows
-/// if none is accepted, unless none == 0. Throws Error like verify_tree.
+/// The chances of one node's children, in the order of their drawing. p and q are its rows, as
+/// above (q may be empty where the target decides); p is left as the distribution of the token that
+/// follows if none is accepted, unless none == 0. Throws Error like verify_tree.
 SiblingChances sibling_chances(Drawing drawing, std::span<const TokenId> children,
                                std::span<double> p, std::span<double> q);
 

@@ -8,8 +8,8 @@ namespace canopy::text {
 /// that double it would ask for a terabyte.
 class Bounds {
  public:
-  /// For the steps from `bytes` of text on. The longest that steps in use make of a text is three
-  /// times as long, of a space U+2581.
+  /// Bounds the steps from `bytes` of text on. The longest that steps in use make of a text is
+  /// three times as long, of a space U+2581.
   explicit Bounds(std::size_t bytes, std::stop_token stop = {});
   /// Throws Error if `bytes` are too many for a text on its way; Stopped.
   void check(std::size_t bytes) const;

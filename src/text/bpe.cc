@@ -19,7 +19,7 @@ std::uint64_t pair_of(TokenId left, TokenId right) {
   return std::uint64_t{static_cast<std::uint32_t>(left)} << 32 | static_cast<std::uint32_t>(right);
 }
 
-/// For std::push_heap and friends, whose top is the greatest.
+/// The order of a heap (std::push_heap), whose top is the greatest.
 bool later(const Bpe::Scratch::Candidate& a, const Bpe::Scratch::Candidate& b) {
   return a.order > b.order;
 }

@@ -42,7 +42,7 @@ class Tokenizer {
   virtual bool ends_text(TokenId token) const = 0;
   virtual int vocab() const = 0;
 };
-/// From tokenizer.json in `model` when that is a directory, else from GGUF metadata
+/// Reads tokenizer.json in `model` when that is a directory, else GGUF metadata
 /// ("tokenizer.ggml.*"). `model_vocab`: rows of the model's embedding; ids up to there that the
 /// files do not name belong to the vocabulary too, without a text. Throws Error naming the file and
 /// the part (normalizer, pre-tokenizer, ...) that is not supported.

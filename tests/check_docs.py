@@ -1,0 +1,60 @@
+#!/usr/bin/env python3
+"""Documents and comments name only files and symbols that exist. Usage: check_docs.py ROOT"""
+import pathlib
+import re
+import subprocess
+import sys
+
+root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ".").resolve()
+CODE = (".h", ".cc", ".cu", ".cuh", ".py")
+# Where a path may begin: at the root, or in one of these, as C++ includes and the shell have it.
+BASES = ("", "src", "tests", "docs", "docs/results", "include")
+OTHERS = ("highway.h", "hwy/", "build/")  # of libraries, and made
+PATH = re.compile(r"(?:[\w.-]+/)*[\w-]+\.(?:h|cc|cu|cuh|py|md|txt|json|in|map)\b")
+SYMBOL = re.compile(r"^(?:[a-z_]\w*|[A-Z]\w+)(?:::~?\w+)*(?:\(\))?$")
+
+
+def tracked():
+    listed = subprocess.run(["git", "-C", root, "ls-files"], capture_output=True, text=True, check=True).stdout
+    return [root / line for line in listed.splitlines()]
+
+
+def path_exists(path, beside):
+    return any((root / base / path).exists() for base in BASES) or (beside / path).exists()
+
+
+def main():
+    files = tracked()
+    names = {file.name for file in files}
+    code = [file for file in files if file.suffix in CODE and file.is_file()]
+    words = set()
+    for file in code:
+        words.update(re.findall(r"\w+", file.read_text()))
+    bad = []
+    for file in files:
+        if file.suffix == ".md":
+            for number, line in enumerate(file.read_text().splitlines(), 1):
+                for quoted in re.findall(r"`([^`]+)`", line):
+                    for path in PATH.findall(quoted):
+                        # One of a model, such as config.json, or of a user's, is not ours: those have no folder.
+                        if "/" in path and path.split("/")[0] in ("src", "tests", "kernels", "offload", "planner", "bench",
+                                                                  "docs", "include", "scripts", "checkpoint", "convert"):
+                            if not path_exists(path, file.parent):
+                                bad.append(f"{file.relative_to(root)}:{number}: there is no {path}")
+                    if SYMBOL.match(quoted) and ("::" in quoted or "()" in quoted):
+                        for part in re.findall(r"\w+", quoted):
+                            if part not in words and part != "std":
+                                bad.append(f"{file.relative_to(root)}:{number}: {quoted}: there is no {part}")
+        elif file.suffix in (".h", ".cc", ".cu", ".cuh"):
+            for number, line in enumerate(file.read_text().splitlines(), 1):
+                comment = line.partition("//")[2]
+                for path in PATH.findall(comment):
+                    if not path.startswith(OTHERS) and path.endswith((".h", ".cc", ".cu", ".cuh", ".py", ".md")):
+                        known = path_exists(path, file.parent) if "/" in path else path in names
+                        if not known:
+                            bad.append(f"{file.relative_to(root)}:{number}: there is no {path}")
+    print("\n".join(bad) if bad else "docs: ok")
+    return len(bad) > 0
+
+
+sys.exit(main())
