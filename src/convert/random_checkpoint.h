@@ -8,8 +8,8 @@
 
 namespace canopy {
 
-/// A shape and the type of its matrices: kBF16, or a type in blocks, which leave embedding and
-/// head in Q8_0, as canopy quantize does. Norms and biases are BF16.
+/// A shape and the type of its matrices: kBF16, kPackedBF16, or a type in blocks, which leave
+/// embedding and head in Q8_0, as canopy quantize does. Norms and biases are BF16.
 struct RandomModel {
   ModelConfig shape;
   DType type = DType::kBF16;

@@ -25,10 +25,11 @@ class RandomWeights {
   /// blocks, so that the values have about the spread of those above.
   void fill_blocks(std::uint64_t tensor, std::uint32_t row, DType type,
                    std::span<std::byte> out) const;
+  /// The row as uniform bits.
+  void fill_bytes(std::uint64_t tensor, std::uint32_t row, std::span<std::byte> out) const;
   static std::uint64_t hash(std::string_view tensor_name);  // FNV-1a
 
  private:
-  void fill_bytes(std::uint64_t tensor, std::uint32_t row, std::span<std::byte> out) const;
   std::array<std::uint32_t, 4> draw(std::uint64_t tensor, std::uint32_t row,
                                     std::size_t index) const;
   std::uint64_t seed_;

@@ -52,6 +52,10 @@ class BenchOffloadTest(TempDirCase):
         plain, = self.rows(self.on_cpu("--tree-sizes", "1"))
         packed, = self.rows(self.on_cpu("--tree-sizes", "1", shape="config.json:q4_0", draft="config.json:q8_0"))
         self.assertLess(packed["link_bytes_per_step"], 0.6 * plain["link_bytes_per_step"])
+        (self.dir / "wide.json").write_text(json.dumps({**CONFIG, "hidden_size": 512, "intermediate_size": 1024}))
+        plain, = self.rows(self.on_cpu("--tree-sizes", "1", shape="wide.json"))
+        packed, = self.rows(self.on_cpu("--tree-sizes", "1", shape="wide.json:packed"))
+        self.assertLess(packed["link_bytes_per_step"], 0.8 * plain["link_bytes_per_step"])
 
     def test_a_row_that_fails_says_why_and_the_others_run(self):
         (self.dir / "long.json").write_text("[0.9]")  # no tree of 8 nodes in 4 levels

@@ -2,8 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <fstream>
+
 #include "offload/unit_layout.h"
 #include "src/checkpoint/model_tensors.h"
+#include "tests/temp_dir.h"
 #include "tests/tiny_config.h"
 
 namespace canopy {
@@ -25,7 +29,7 @@ TEST(RandomCheckpoint, HasTheTensorsThatASweepReads) {
   for (const std::vector<LayerConfig>& kinds : std::vector<std::vector<LayerConfig>>{
            {{}}, {{.qkv_bias = true}}, {{}, {.qkv_bias = true, .qk_norm = true}}})
     for (const bool tied : {false, true})
-      for (const DType type : {DType::kBF16, DType::kQ4_0})
+      for (const DType type : {DType::kBF16, DType::kQ4_0, DType::kPackedBF16})
         for (const LayerBytes layers : {LayerBytes::kShared, LayerBytes::kOwn}) {
           const ModelConfig shape = shape_with(kinds, tied);
           const Checkpoint model = lay_out_random_checkpoint({shape, type}, layers, "unwritten");
@@ -46,6 +50,32 @@ TEST(RandomCheckpoint, KeepsTheBytesOfALayerOnceWhereLayersShareThem) {
     const int first = layer == 3 ? 1 : 0;
     EXPECT_EQ(offset(LayerBytes::kShared, role, layer), offset(LayerBytes::kShared, role, first));
     EXPECT_NE(offset(LayerBytes::kOwn, role, layer), offset(LayerBytes::kOwn, role, first));
+  }
+}
+
+TEST(RandomCheckpoint, PackedRowsAreSoundAndAsLargeAsTrainedOnes) {
+  const TempDir dir;
+  ModelConfig shape = shape_with({{}}, false);
+  shape.dim = 1088;
+  const Checkpoint model = write_random_checkpoint({shape, DType::kPackedBF16}, dir / "weights");
+  const std::string file = [&] {
+    std::ifstream in(dir / "weights", std::ios::binary);
+    return std::string(std::istreambuf_iterator<char>(in), {});
+  }();
+  for (const TensorEntry& tensor : model.tensors()) {
+    if (!is_packed(tensor.dtype)) continue;
+    const std::int64_t columns = tensor.shape[1];
+    std::vector<float> values(static_cast<std::size_t>(columns));
+    for (const std::int64_t row : {std::int64_t{0}, tensor.shape[0] - 1}) {
+      const TensorEntry part = rows_of(tensor, row, 1);
+      row_as_f32(tensor.dtype,
+                 {reinterpret_cast<const std::byte*>(&file[part.offset]), part.bytes, columns},
+                 values);
+      double squares = 0;
+      for (const float value : values)
+        squares += static_cast<double>(value) * static_cast<double>(value);
+      EXPECT_NEAR(std::sqrt(squares / static_cast<double>(columns)), 0.022, 0.006) << tensor.name;
+    }
   }
 }
 

@@ -49,9 +49,10 @@ constexpr std::array kShapes{
     "intermediate_size": 8192, "num_attention_heads": 32, "num_key_value_heads": 32,
     "vocab_size": 49152, "rms_norm_eps": 1e-5, "rope_theta": 130000,
     "max_position_embeddings": 8192, "tie_word_embeddings": true})"}};
-constexpr std::array kTypes{std::pair{":q8_0", DType::kQ8_0}, std::pair{":q4_0", DType::kQ4_0},
-                            std::pair{":q4_1", DType::kQ4_1}, std::pair{":q4_k", DType::kQ4_K},
-                            std::pair{":q6_k", DType::kQ6_K}};
+constexpr std::array kTypes{
+    std::pair{":q8_0", DType::kQ8_0}, std::pair{":q4_0", DType::kQ4_0},
+    std::pair{":q4_1", DType::kQ4_1}, std::pair{":packed", DType::kPackedBF16},
+    std::pair{":q4_k", DType::kQ4_K}, std::pair{":q6_k", DType::kQ6_K}};
 
 class NoTokenizer final : public Tokenizer {
  public:

@@ -7,8 +7,8 @@
 
 namespace canopy::cli {
 
-/// "llama-2-70b", or another name of shape_names(), or a config.json; with ":q8_0", ":q4_0" or
-/// ":q4_1" behind it the weights are packed. Throws Error naming what is wrong.
+/// "llama-2-70b", or another name of shape_names(), or a config.json; with ":packed", ":q8_0"
+/// or the like behind it the weights have that form. Throws Error naming what is wrong.
 RandomModel parse_model_shape(const std::string& text);
 /// Whether a word that could be a path to a model is a shape instead: a name that no file has, or a
 /// config.json.
