@@ -1,11 +1,9 @@
 // canopy bench decode: every method of speculation on the same prompts, in one table.
 #include <algorithm>
-#include <cmath>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "planner/acceptance_sample.h"
 #include "src/base/error.h"
 #include "src/base/json_text.h"
 #include "src/base/size_text.h"
@@ -20,6 +18,7 @@
 #include "src/cli/output/standard_output.h"
 #include "src/cli/output/table.h"
 #include "src/measure/calibration_prompts.h"
+#include "src/measure/decode.h"
 
 namespace canopy::cli {
 
@@ -78,59 +77,38 @@ struct Options {
   }
 };
 
-/// Tokens and steps of one prompt.
-struct Tally {
-  double tokens = 0, steps = 0;
-};
-
-/// The ratio of their sums; its error from how the prompts differ.
-Estimate ratio(const std::vector<Tally>& tallies) {
-  Tally sum;
-  for (const Tally& t : tallies) sum.tokens += t.tokens, sum.steps += t.steps;
-  Estimate estimate{.groups = static_cast<int>(tallies.size())};
-  if (sum.steps == 0) return estimate;
-  estimate.mean = sum.tokens / sum.steps;
-  double squares = 0;
-  for (const Tally& t : tallies) squares += std::pow(t.tokens - estimate.mean * t.steps, 2);
-  const double n = estimate.groups;
-  estimate.error = n > 1 ? std::sqrt(n / (n - 1) * squares) / sum.steps : 0;
-  return estimate;
-}
-
 /// A method's line of the table.
 struct Row {
   SpeculationMethod method;
   int tree_size = 1, tree_depth = 1, sequences = 1;
-  Estimate tokens = {}, outside_loops = {};  // per step
-  double predicted_tokens = 0;               // 0: the acceptance vector says nothing of this method
-  double seconds = 0, predicted_seconds = 0;                                        // per token
-  double bytes = 0;                                                                 // per token
-  double compute = 0, predicted_compute = 0, drafting = 0, predicted_drafting = 0;  // s per step
-  double step = 0, predicted_step = 0;                                              // seconds
-  Joules joules = {};                                                               // of `paid`
-  double paid = 0;                                                                  // tokens
+  DecodeMeasurement measured = {};
+  Candidate predicted = {};
+  bool predicts_tokens = false;  // the acceptance vector says something of this method
 };
 
 json row_json(const Row& r) {
+  const DecodeMeasurement& m = r.measured;
+  const Candidate& p = r.predicted;
   const auto known = [](double value) { return value > 0 ? json(value) : json(); };
-  return {{"method", name(r.method)},
-          {"tree_size", r.tree_size},
-          {"tree_depth", r.tree_depth},
-          {"sequences", r.sequences},
-          {"tokens_per_step", r.tokens.mean},
-          {"tokens_per_step_half_width", r.tokens.half_width()},
-          {"tokens_per_step_outside_loops", known(r.outside_loops.mean)},
-          {"predicted_tokens_per_step", known(r.predicted_tokens)},
-          {"seconds_per_token", r.seconds},
-          {"predicted_seconds_per_token", known(r.predicted_seconds)},
-          {"joules_per_token", joules_per_token(r.joules, r.paid)},
-          {"bytes_per_token", r.bytes},
-          {"seconds_per_step", r.step},
-          {"predicted_seconds_per_step", r.predicted_step},
-          {"compute_seconds", r.compute},
-          {"predicted_compute_seconds", r.predicted_compute},
-          {"draft_seconds", r.drafting},
-          {"predicted_draft_seconds", r.predicted_drafting}};
+  return {
+      {"method", name(r.method)},
+      {"tree_size", r.tree_size},
+      {"tree_depth", r.tree_depth},
+      {"sequences", r.sequences},
+      {"tokens_per_step", m.tokens_per_step.mean},
+      {"tokens_per_step_half_width", m.tokens_per_step.half_width()},
+      {"tokens_per_step_outside_loops", known(m.outside_loops.mean)},
+      {"predicted_tokens_per_step", r.predicts_tokens ? known(p.tokens) : json()},
+      {"seconds_per_token", m.seconds_per_token},
+      {"predicted_seconds_per_token", r.predicts_tokens ? known(p.per_token().count()) : json()},
+      {"joules_per_token", joules_per_token(m.joules, m.tokens)},
+      {"bytes_per_token", m.bytes_per_token},
+      {"seconds_per_step", m.step.count()},
+      {"predicted_seconds_per_step", p.cost.step.count()},
+      {"compute_seconds", m.compute.count()},
+      {"predicted_compute_seconds", p.cost.compute.count()},
+      {"draft_seconds", m.drafting.count()},
+      {"predicted_draft_seconds", p.cost.draft.count()}};
 }
 
 /// " 2.15 +- 0.31": numbers below 100 stand below each other.
@@ -255,45 +233,23 @@ class Bench {
         open(), options,
         [&](std::uint64_t done, std::uint64_t all) { progress_.show_loading(done, all); }, stop_);
     const Plan& plan = engine.plan();
-    Row row{.method = method,
-            .tree_size = plan.policy.shape.size(),
-            .tree_depth = plan.policy.shape.levels(),
-            .sequences = plan.max_sequences};
-    std::vector<Tally> all, outside;
-    Seconds decode{}, compute{}, drafting{};
-    double tokens = 0, steps = 0, bytes = 0;
-    const auto together = static_cast<std::size_t>(plan.max_sequences);
-    for (std::size_t first = 0; first < prompts_.size(); first += together) {
-      const std::size_t count = std::min(together, prompts_.size() - first);
-      const BatchReport report = run(engine, method, first, count);
-      for (const TextReport& text : report.texts) add(text, all, outside);
-      decode += report.decode;
-      compute += report.compute;
-      drafting += report.drafting;
-      tokens += report.decode_tokens;
-      steps += report.sweeps - 1;
-      bytes += static_cast<double>(report.link.disk_bytes);
-      row.joules += report.decode_energy;
-    }
-    row.paid = tokens;
-    row.tokens = ratio(all);
-    row.outside_loops = ratio(outside);
-    steps = std::max(1.0, steps);
-    tokens = std::max(1.0, tokens);
-    row.seconds = decode.count() / tokens;
-    row.bytes = bytes / tokens;
-    row.step = decode.count() / steps;
-    row.compute = compute.count() / steps;
-    row.drafting = drafting.count() / steps;
-    const Candidate& predicted = plan.prediction->best;
-    row.predicted_step = predicted.cost.step.count();
-    row.predicted_compute = predicted.cost.compute.count();
-    row.predicted_drafting = predicted.cost.draft.count();
-    // The vector was measured with Sequoia's drawing, at temperature 0 with the draft's best.
-    if (options.plan.temperature == 0 || row_of(method).drawing == Drawing::kSequoia) {
-      row.predicted_tokens = predicted.tokens;
-      row.predicted_seconds = predicted.per_token().count();
-    }
+    Row row{
+        .method = method,
+        .tree_size = plan.policy.shape.size(),
+        .tree_depth = plan.policy.shape.levels(),
+        .sequences = plan.max_sequences,
+        .predicted = plan.prediction->best,
+        // The vector was measured with Sequoia's drawing, at temperature 0 with the draft's best.
+        .predicts_tokens =
+            options.plan.temperature == 0 || row_of(method).drawing == Drawing::kSequoia};
+    const auto on_step = [&](std::size_t first, const StepProgress& step) {
+      if (step.new_tokens > 0 || progress_.wants_glimpse())
+        progress_.show(std::string(name(method)) + ": prompt " + std::to_string(first + 1) +
+                       " of " + std::to_string(prompts_.size()) + ", " +
+                       std::to_string(step.total_tokens) + " tokens in " +
+                       std::to_string(step.step) + " steps");
+    };
+    row.measured = measure_decode(engine, requests(), on_step, stop_);
     return row;
   }
 
@@ -302,43 +258,18 @@ class Bench {
  private:
   ModelFiles open() const { return flags_.open(options_.plan); }
 
-  BatchReport run(Engine& engine, SpeculationMethod method, std::size_t first, std::size_t count) {
-    std::vector<Request> requests(count);
-    for (std::size_t i = 0; i < count; ++i) {
+  std::vector<Request> requests() const {
+    std::vector<Request> requests(prompts_.size());
+    for (std::size_t i = 0; i < requests.size(); ++i) {
       Request& r = requests[i];
-      r.prompt = prompts_[first + i].tokens;
+      r.prompt = prompts_[i].tokens;
       r.sampling = flags_.sampling.sampling;
       r.seed = flags_.sampling.seed.value_or(0);
-      r.sequence = static_cast<std::uint32_t>(first + i);
+      r.sequence = static_cast<std::uint32_t>(i);
       r.max_new_tokens = new_tokens_;
       r.ignore_end = true;
     }
-    GenerateEvents events;
-    events.on_step = [&](const StepProgress& step) {
-      if (step.new_tokens > 0 || progress_.wants_glimpse())
-        progress_.show(std::string(name(method)) + ": prompt " + std::to_string(first + 1) +
-                       " of " + std::to_string(prompts_.size()) + ", " +
-                       std::to_string(step.total_tokens) + " tokens in " +
-                       std::to_string(step.step) + " steps");
-    };
-    BatchReport report = engine.generate(requests, events, stop_);
-    if (stop_.stop_requested()) throw Stopped();
-    return report;
-  }
-
-  /// A text's steps; and those of them that do not begin inside a loop.
-  static void add(const TextReport& text, std::vector<Tally>& all, std::vector<Tally>& outside) {
-    const std::vector<bool> loops = find_loops(text.tokens);
-    Tally whole, rest;
-    std::size_t at = 0;
-    for (const int tokens : text.step_tokens) {
-      whole.tokens += tokens;
-      whole.steps += 1;
-      if (at < loops.size() && !loops[at]) rest.tokens += tokens, rest.steps += 1;
-      at += static_cast<std::size_t>(tokens);
-    }
-    all.push_back(whole);
-    outside.push_back(rest);
+    return requests;
   }
 
   const DecodeOptions flags_;
@@ -401,7 +332,7 @@ int run_bench_decode(const std::vector<std::string>& words) {
     print(rows);
   }
   if (table) table->write(csv_table(rows));
-  return stopped ? 130 : 0;
+  return stopped ? Interrupt::exit_code() : 0;
 }
 
 }  // namespace canopy::cli

@@ -1,15 +1,10 @@
 // canopy bench link: sweeps in which nobody computes, in turns with raw reads from the same disk.
 #include <algorithm>
-#include <chrono>
 #include <cmath>
-#include <ctime>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "kernels/device.h"
-#include "offload/io/link_probe.h"
-#include "offload/streamer.h"
 #include "src/base/error.h"
 #include "src/base/json_text.h"
 #include "src/base/size_text.h"
@@ -20,9 +15,7 @@
 #include "src/cli/options/values.h"
 #include "src/cli/output/progress_line.h"
 #include "src/cli/output/table.h"
-#include "src/machine/host_slab.h"
-#include "src/machine/process_memory.h"
-#include "src/machine/topology.h"
+#include "src/measure/link.h"
 
 namespace canopy::cli {
 
@@ -35,9 +28,6 @@ constexpr const char* kUsage =
     "Sweeps over a model without computing, in turns with raw reads of its largest file: how much "
     "of the\n"
     "disk a run can use at best. Both read as generate would, unless flags say otherwise.";
-constexpr Seconds kRawTurn{1.0};
-constexpr Seconds kTrial{0.8};  // of the ways to read, in each of
-constexpr int kTrials = 3;      // rounds
 constexpr double kDiffers = 0.05;
 
 std::uint64_t parse_read_size(const std::string& flag, const std::string& text) {
@@ -74,12 +64,6 @@ struct Options {
   }
 };
 
-double cpu_seconds() {
-  timespec used{};
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
-  return static_cast<double>(used.tv_sec) + static_cast<double>(used.tv_nsec) * 1e-9;
-}
-
 /// What figures are shown in.
 struct Scale {
   const char* name;
@@ -112,48 +96,53 @@ struct Figures {
 
 class Bench {
  public:
-  Bench(const Options& options, const Interrupt& interrupt)
-      : stop_(interrupt.token()),
-        progress_(options.progress),
-        model_(Checkpoint::open(options.model)),
-        file_(largest_file(model_.files())),
-        layout_(lay_out_sweep(model_)),
-        nothing_(none_resident(layout_)),
-        device_(make_device({.kind = "cpu", .threads = 1})),
-        compute_(device_->make_stream("compute")) {
-    options_.direct = !options.no_direct_io;
-    options_.io_uring = !options.no_io_uring;
-    options_.ring_bytes = least_ring(layout_, nothing_);
-    if (options.ring) {
-      if (*options.ring < options_.ring_bytes)
-        throw UsageError("--ring: this model needs " + format_size(options_.ring_bytes) + " (" +
-                         std::to_string(options_.ring_bytes) + " bytes), two of its units");
-      options_.ring_bytes = *options.ring;
+  Bench(const Options& asked, const Interrupt& interrupt)
+      : stop_(interrupt.token()), progress_(asked.progress), link_(Checkpoint::open(asked.model)) {
+    options_.direct = !asked.no_direct_io;
+    options_.io_uring = !asked.no_io_uring;
+    const std::uint64_t least = link_.least_ring();
+    options_.ring_bytes = asked.ring.value_or(least);
+    if (options_.ring_bytes < least)
+      throw UsageError("--ring: this model needs " + format_size(least) + " (" +
+                       std::to_string(least) + " bytes), two of its units");
+    if (!asked.read_size || !asked.queue_depth) {
+      progress_.show("trying sizes and depths of reads");
+      const LinkSample best = link_.best_reads(options_);
+      options_.read_bytes = best.read_bytes;
+      options_.queue_depth = best.queue_depth;
     }
-    choose_reads(options);
+    if (asked.read_size) options_.read_bytes = *asked.read_size;
+    if (asked.queue_depth) options_.queue_depth = static_cast<std::size_t>(*asked.queue_depth);
   }
 
   void turn(const std::string& name) {
-    if (stop_.stop_requested()) throw Stopped();
-    progress_.show(name + ": raw reads");
-    raw_.values.push_back(raw_reads(options_.ring_bytes));
-    if (beyond_caches_ > options_.ring_bytes) beyond_.values.push_back(raw_reads(beyond_caches_));
-    sweep(name);
-    share_.values.push_back(rate_.values.back() / raw_.values.back());
+    progress_.show(name + ": raw reads and a sweep");
+    const auto on_unit = [&](std::size_t unit) {
+      if (progress_.wants_glimpse())
+        progress_.show(name + ": a sweep, " + std::to_string(unit) + " of " +
+                       std::to_string(link_.units()) + " units");
+    };
+    const LinkTurn turn = link_.turn(options_, on_unit, stop_);
+    raw_.values.push_back(turn.raw);
+    if (turn.raw_beyond_caches) beyond_.values.push_back(*turn.raw_beyond_caches);
+    rate_.values.push_back(turn.sweep);
+    share_.values.push_back(turn.sweep / turn.raw);
+    busy_.values.push_back(turn.busy);
+    cpu_.values.push_back(turn.cpu_seconds_per_gb);
   }
 
   void end() { progress_.clear(); }
 
   void print() const {
-    for (const std::string& note : notes_) std::cerr << "note: " << note << "\n";
+    for (const std::string& note : link_.notes()) std::cerr << "note: " << note << "\n";
     std::cout << raw_.line("raw reads", kGigabytes,
                            std::to_string(options_.queue_depth) + " reads of " +
                                format_size(options_.read_bytes) + " in flight, into " +
-                               format_size(options_.ring_bytes) + ", " + file_.string());
+                               format_size(options_.ring_bytes) + ", " + link_.file().string());
     if (!beyond_.values.empty() && std::abs(beyond_.at(0.5) / raw_.at(0.5) - 1) > kDiffers)
       std::cout << beyond_.line(
           "", kGigabytes,
-          "into " + format_size(beyond_caches_) + ", more than the CPU's caches hold");
+          "into " + format_size(link_.bytes_beyond_caches()) + ", more than the CPU's caches hold");
     std::cout << rate_.line("sweeps", kGigabytes,
                             "through a ring of " + format_size(options_.ring_bytes))
               << share_.line("share", kPercent, "of the raw reads before the sweep")
@@ -163,7 +152,7 @@ class Bench {
 
   json as_json() const {
     return {
-        {"file", file_.string()},
+        {"file", link_.file().string()},
         {"read_bytes", options_.read_bytes},
         {"queue_depth", options_.queue_depth},
         {"direct", options_.direct},
@@ -176,67 +165,14 @@ class Bench {
         {"share", share_.as_json()},
         {"link_busy", busy_.as_json()},
         {"cpu_seconds_per_gb", cpu_.as_json()},
-        {"notes", notes_}};
+        {"notes", link_.notes()}};
   }
 
  private:
-  /// Bytes per second into so much memory.
-  double raw_reads(std::size_t bytes) {
-    const HostSlab memory(bytes);
-    Notes same;  // as the streamer's
-    return LinkProbe(file_, memory.bytes(), options_.direct, options_.io_uring)
-        .run({options_.read_bytes, options_.queue_depth}, kRawTurn, same)
-        .bytes_per_second();
-  }
-
-  void choose_reads(const Options& options) {
-    if (!options.read_size || !options.queue_depth) {
-      progress_.show("trying sizes and depths of reads");
-      const HostSlab memory(options_.ring_bytes);
-      Notes same;
-      const LinkSample best = LinkProbe(file_, memory.bytes(), options_.direct, options_.io_uring)
-                                  .best(kTrials, kTrial, same);
-      options_.read_bytes = best.read_bytes;
-      options_.queue_depth = best.queue_depth;
-    }
-    if (options.read_size) options_.read_bytes = *options.read_size;
-    if (options.queue_depth) options_.queue_depth = static_cast<std::size_t>(*options.queue_depth);
-  }
-
-  void sweep(const std::string& name) {
-    progress_.show(name + ": a sweep");
-    Streamer streamer(*device_, layout_, nothing_, options_, {}, stop_);
-    const double cpu_before = cpu_seconds();
-    const LinkTotals before = streamer.totals();
-    const auto start = std::chrono::steady_clock::now();
-    for (std::size_t i = 0; i < layout_.units.size(); ++i) {
-      if (stop_.stop_requested()) throw Stopped();
-      streamer.acquire(i, *compute_);
-      if (progress_.wants_glimpse())
-        progress_.show(name + ": a sweep, " + std::to_string(i + 1) + " of " +
-                       std::to_string(layout_.units.size()) + " units");
-    }
-    const LinkTotals done = streamer.totals() - before;
-    const Seconds took = std::chrono::steady_clock::now() - start;
-    const auto bytes = static_cast<double>(done.disk_bytes);
-    rate_.values.push_back(bytes / took.count());
-    busy_.values.push_back(done.busy / took);
-    cpu_.values.push_back((cpu_seconds() - cpu_before) / (bytes / 1e9));
-    notes_ = streamer.notes();
-  }
-
   std::stop_token stop_;
   ProgressLine progress_;
-  Checkpoint model_;
-  std::filesystem::path file_;
-  SweepLayout layout_;
-  Residency nothing_;
-  std::unique_ptr<Device> device_;
-  std::unique_ptr<Stream> compute_;
+  LinkMeasurement link_;
   StreamerOptions options_;
-  const std::size_t beyond_caches_ =
-      std::min<std::size_t>(4 * Topology().last_level_cache(), system_memory().free() / 4);
-  Notes notes_;
   Figures raw_, beyond_, rate_, share_, busy_, cpu_;
 };
 

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
@@ -13,13 +12,10 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <random>
 
 #include "kernels/device.h"
-#include "kernels/ops.h"
 #include "offload/io/input_files.h"
 #include "offload/io/link_probe.h"
-#include "offload/io/slab_pins.h"
 #include "src/base/error.h"
 #include "src/base/json_text.h"
 #include "src/base/size_text.h"
@@ -33,6 +29,8 @@
 #include "src/machine/mount.h"
 #include "src/machine/placement.h"
 #include "src/machine/process_memory.h"
+#include "src/measure/copies.h"
+#include "src/measure/products.h"
 
 namespace canopy::cli {
 
@@ -56,7 +54,6 @@ struct Finding {
 };
 
 constexpr std::uint64_t kRegistered = 64u << 20;  // as a small ring
-constexpr std::uint64_t kProducts = 320u << 20;   // of weights, twice while they are made
 
 /// Throws Error where a probe would be killed for memory.
 void require_free(std::uint64_t bytes) {
@@ -165,62 +162,13 @@ std::vector<Finding> numa() {
   return {{"NUMA nodes", std::to_string(nodes.size()), nodes.size(), fix}};
 }
 
-/// Products with a matrix too large for the caches, as a sweep makes them: with one row they run at
-/// the speed of the RAM, with many at that of the multiply-add units.
-class Products {
- public:
-  explicit Products(int threads)
-      : device_(make_device({.threads = threads})), stream_(device_->make_stream("doctor")) {
-    w_ = device_->allocate(static_cast<std::size_t>(kRows * kColumns) * 2);
-    x_ = device_->allocate(static_cast<std::size_t>(kMany * kColumns) * sizeof(float));
-    y_ = device_->allocate(static_cast<std::size_t>(kMany * kRows) * sizeof(float));
-    device_->ops().reserve({.rows = kMany, .columns = kColumns});
-    fill(w_);
-    fill(x_);
-  }
-  std::string device() const { return device_->name(); }
-  double bytes_per_second() { return static_cast<double>(w_.bytes()) / seconds(1); }
-  double flops() { return 2.0 * kMany * kRows * kColumns / seconds(kMany); }
-
- private:
-  static constexpr std::int64_t kRows = 8192, kColumns = 8192, kMany = 64;
-
-  /// Small numbers: 16 bits of a bf16 near one, twice.
-  void fill(const Buffer& buffer) {
-    std::mt19937 random(1);
-    std::vector<std::uint32_t> words(buffer.bytes() / 4);
-    for (std::uint32_t& word : words) word = 0x3f003f00u | (random() & 0x00ff00ffu);
-    device_->upload(*stream_, buffer.data(), std::as_bytes(std::span(words)));
-    stream_->synchronize();
-  }
-  /// The median of one product's.
-  double seconds(std::int64_t rows) {
-    std::vector<double> times;
-    for (int i = 0; i < 9; ++i) {
-      const auto start = std::chrono::steady_clock::now();
-      const TensorView y(y_.data(), DType::kF32, {rows, kRows});
-      const std::array product{
-          Projection{WeightView(w_.data(), DType::kBF16, kRows, kColumns), {}, y}};
-      device_->ops().linear(*stream_, {x_.data(), DType::kF32, {rows, kColumns}}, product);
-      stream_->synchronize();
-      times.push_back(Seconds(std::chrono::steady_clock::now() - start).count());
-    }
-    std::nth_element(times.begin(), times.begin() + 4, times.end());
-    return times[4];
-  }
-
-  std::unique_ptr<Device> device_;
-  Buffer w_, x_, y_;
-  std::unique_ptr<Stream> stream_;
-};
-
 std::vector<Finding> processor() {
-  require_free(kProducts);
-  Products products(choose_placement(Topology(), 0, {}, {}, cpu_quota()).threads);
-  const double ram = products.bytes_per_second(), gemm = products.flops();
-  return {{"CPU", products.device(), products.device(), ""},
-          {"RAM, read", gigabytes_per_second(ram), ram, ""},
-          {"products", fixed(gemm / 1e9, 0) + " GFLOP/s, 64 rows by BF16", gemm, ""}};
+  require_free(kProductBytes);
+  const ProductRates rates =
+      measure_products(choose_placement(Topology(), 0, {}, {}, cpu_quota()).threads);
+  return {{"CPU", rates.device, rates.device, ""},
+          {"RAM, read", gigabytes_per_second(rates.bytes_per_second), rates.bytes_per_second, ""},
+          {"products", fixed(rates.flops / 1e9, 0) + " GFLOP/s, 64 rows by BF16", rates.flops, ""}};
 }
 
 /// What the kernel knows of a GPU's place: "16.0 GT/s PCIe", lanes, NUMA node; "" where it does
@@ -232,53 +180,21 @@ std::string pci_attribute(const Gpu& gpu, const std::string& name) {
   return value;
 }
 
-/// Bytes per second of copies between host and GPU, the best of some.
-class Copies {
- public:
-  explicit Copies(int ordinal)
-      : device_(make_device({.kind = "cuda", .ordinal = ordinal})),
-        stream_(device_->make_stream("doctor")),
-        free_(device_->free_bytes()),
-        on_gpu_(device_->allocate(kBytes)),
-        slab_(kBytes) {}
-
-  std::size_t free_bytes() const { return free_; }
-  double up() {
-    return best([&] { device_->upload(*stream_, on_gpu_.data(), slab_.bytes()); });
-  }
-  double down() {
-    return best([&] { device_->download(*stream_, slab_.bytes(), on_gpu_.data()); });
-  }
-  /// Copies go through locked memory from here on; returns why not, if that is refused.
-  std::string pin() {
-    Notes notes;
-    pins_ = SlabPins(*device_, slab_.bytes());
-    pins_.lock_all(notes);
-    return notes.empty() ? "" : notes.front();
-  }
-
- private:
-  static constexpr std::size_t kBytes = std::size_t{256} << 20;
-
-  template <class Copy>
-  double best(const Copy& copy) {
-    Seconds least = Seconds::max();
-    for (int i = 0; i < 5; ++i) {
-      const auto start = std::chrono::steady_clock::now();
-      copy();
-      stream_->synchronize();
-      least = std::min(least, Seconds(std::chrono::steady_clock::now() - start));
-    }
-    return static_cast<double>(kBytes) / least.count();
-  }
-
-  std::unique_ptr<Device> device_;
-  std::unique_ptr<Stream> stream_;
-  std::size_t free_;  // of the GPU, before the copies
-  Buffer on_gpu_;
-  HostSlab slab_;
-  SlabPins pins_;
-};
+std::vector<Finding> copies(const std::string& gpu, int ordinal) {
+  const auto device = make_device({.kind = "cuda", .ordinal = ordinal});
+  const std::size_t free = device->free_bytes();
+  const CopyRates rates = measure_copies(*device);
+  return {{gpu + ", free", format_size(free), free, ""},
+          {gpu + ", copies",
+           gigabytes_per_second(rates.up) + " to it, " + gigabytes_per_second(rates.down) +
+               " from it; pageable " + gigabytes_per_second(rates.pageable_up) + " and " +
+               gigabytes_per_second(rates.pageable_down),
+           {{"to", rates.up},
+            {"from", rates.down},
+            {"pageable_to", rates.pageable_up},
+            {"pageable_from", rates.pageable_down}},
+           rates.refused}};
+}
 
 std::vector<Finding> gpus() {
   const Gpus found = find_gpus();
@@ -301,24 +217,9 @@ std::vector<Finding> gpus() {
                         ""});
     findings.push_back({name + ", NUMA node", node.empty() || node == "-1" ? "unknown" : node,
                         node.empty() || node == "-1" ? json() : json(std::stoi(node)), ""});
-    const auto copies = attempt(name + ", copies", [&] {
-      Copies copy(static_cast<int>(i));
-      const double pageable_up = copy.up(), pageable_down = copy.down();
-      const std::string refused = copy.pin();
-      const double up = copy.up(), down = copy.down();
-      return std::vector<Finding>{
-          {name + ", free", format_size(copy.free_bytes()), copy.free_bytes(), ""},
-          {name + ", copies",
-           gigabytes_per_second(up) + " to it, " + gigabytes_per_second(down) +
-               " from it; pageable " + gigabytes_per_second(pageable_up) + " and " +
-               gigabytes_per_second(pageable_down),
-           {{"to", up},
-            {"from", down},
-            {"pageable_to", pageable_up},
-            {"pageable_from", pageable_down}},
-           refused}};
-    });
-    findings.insert(findings.end(), copies.begin(), copies.end());
+    const auto measured =
+        attempt(name + ", copies", [&] { return copies(name, static_cast<int>(i)); });
+    findings.insert(findings.end(), measured.begin(), measured.end());
   }
   return findings;
 }

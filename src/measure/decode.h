@@ -1,0 +1,35 @@
+#pragma once
+#include <functional>
+#include <span>
+#include <stop_token>
+
+#include "planner/acceptance_sample.h"
+#include "src/engine/engine.h"
+
+namespace canopy {
+
+/// Tokens and steps of one text.
+struct StepTally {
+  double tokens = 0, steps = 0;
+};
+/// Without loops: of the steps that do not begin inside one.
+StepTally tally_steps(const TextReport& text, Loops loops);
+/// The ratio of their sums; its error from how the texts differ.
+Estimate tokens_per_step(std::span<const StepTally> tallies);
+
+/// What an engine's method gains, and what that costs, behind the first step of each text.
+struct DecodeMeasurement {
+  Estimate tokens_per_step, outside_loops;
+  double seconds_per_token = 0, bytes_per_token = 0;  // bytes from disk
+  Seconds step{}, compute{}, drafting{};              // of one step, on the mean
+  Joules joules = {};                                 // of all
+  double tokens = 0;                                  // that they were used for
+};
+/// Continues all requests, as many at once as the plan has caches for. `on_step` is told which of
+/// them is the first of those that share the sweep. Throws Error, Stopped.
+DecodeMeasurement measure_decode(
+    Engine& engine, std::span<const Request> requests,
+    const std::function<void(std::size_t first, const StepProgress&)>& on_step = {},
+    const std::stop_token& stop = {});
+
+}  // namespace canopy
