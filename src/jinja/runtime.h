@@ -27,7 +27,7 @@ class Runtime {
   [[noreturn]] void fail(std::string message) const;
   /// All of these throw TemplateError where a limit is reached.
   void step(std::size_t count = 1);
-  void read(std::size_t bytes) { step(bytes / 64); }
+  void read(std::size_t bytes) { step(bytes / 256); }
   void take(std::size_t bytes);
   void give_back(std::size_t bytes) { memory_ -= bytes; }
   /// Before memory is asked for that would be too much.
