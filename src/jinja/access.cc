@@ -83,7 +83,7 @@ std::optional<Value> character(Runtime& runtime, const Text& text, std::int64_t 
   const std::string_view bytes = text.bytes;
   if (text.characters == bytes.size())
     return runtime.string(std::string(1, bytes[static_cast<std::size_t>(index)]), text.safe);
-  runtime.step(bytes.size() / 8);
+  runtime.walk(bytes.size());
   const auto starts = character_starts(bytes);
   const std::size_t from = starts[static_cast<std::size_t>(index)];
   return runtime.string(

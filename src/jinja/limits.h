@@ -6,9 +6,10 @@ namespace canopy::jinja {
 /// What one template may ask of the machine. Templates come from strangers; the reasons count what
 /// published ones and long conversations need.
 struct Limits {
-  /// Expressions evaluated, loop iterations, and each 256 bytes or 4 items copied count one step. A
-  /// thousand messages of 800 bytes take less than 3 million in most of 178 published templates, 12
-  /// million in those that walk through a text by character. These take some seconds.
+  /// Counts of evaluations, turns of loops, values made, and what is copied: 256 bytes or 4 items;
+  /// of what is read by character, 8 bytes. A thousand messages of 800 bytes take less than 3
+  /// million in most of 178 published templates, 12 million in those that walk through a text by
+  /// character. Where every step is a slow one, these take about ten seconds.
   std::size_t steps = 50'000'000;
   /// Of the text that is made. A prompt of a million tokens has about 4 MiB.
   std::size_t output_bytes = 32u << 20;

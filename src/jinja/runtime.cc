@@ -38,7 +38,7 @@ void Runtime::check_size(std::size_t count, std::size_t bytes_each) const {
 Value Runtime::string(std::string bytes, bool safe) {
   Charge charge(*this);
   charge.grow(sizeof(Text) + bytes.size());
-  read(bytes.size());
+  step(1 + bytes.size() / 256);
   const std::size_t characters = count_characters(bytes);
   return Value(
       std::make_shared<const Text>(Text{std::move(bytes), characters, std::move(charge), safe}));
@@ -47,7 +47,7 @@ Value Runtime::string(std::string bytes, bool safe) {
 Value Runtime::list(std::vector<Value> items, ListKind kind) {
   Charge charge(*this);
   charge.grow(sizeof(List) + items.size() * sizeof(Value));
-  step(items.size() / 4);
+  step(1 + items.size() / 4);
   int depth = 0;
   for (const Value& item : items) depth = std::max(depth, item.depth());
   if (depth >= kMostValueDepth)
@@ -60,7 +60,7 @@ Value Runtime::list(std::vector<Value> items, ListKind kind) {
 Value Runtime::dict(std::vector<std::pair<Value, Value>> entries) {
   Charge charge(*this);
   charge.grow(sizeof(Dict) + entries.size() * 2 * sizeof(Value));
-  step(entries.size() / 4);
+  step(1 + entries.size() / 4);
   int depth = 0;
   for (const auto& [key, value] : entries) depth = std::max(depth, value.depth());
   if (depth >= kMostValueDepth)

@@ -28,6 +28,8 @@ class Runtime {
   /// All of these throw TemplateError where a limit is reached.
   void step(std::size_t count = 1);
   void read(std::size_t bytes) { step(bytes / 256); }
+  /// What goes through a text by character takes longer.
+  void walk(std::size_t bytes) { step(bytes / 8); }
   void take(std::size_t bytes);
   void give_back(std::size_t bytes) { memory_ -= bytes; }
   /// Before memory is asked for that would be too much.

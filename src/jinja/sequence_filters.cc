@@ -72,6 +72,7 @@ Value items(Runtime& runtime, const Value& subject, const Arguments& arguments) 
 Value order_key(Runtime& runtime, const Value& item, const Value* path, bool case_sensitive) {
   const Value key = path ? attribute_path(runtime, item, *path) : item;
   if (case_sensitive || !key.is(Kind::kString)) return key;
+  runtime.walk(key.string().size());
   return runtime.string(to_lower(key.string()));
 }
 

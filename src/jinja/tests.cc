@@ -43,7 +43,7 @@ template <std::string (*change)(std::string_view)>
 bool is_case(Runtime& runtime, const Value& subject, const Arguments& arguments) {
   Parameters(runtime, "the test", arguments, {});
   if (!subject.is(Kind::kString)) return false;
-  runtime.read(subject.string().size());
+  runtime.walk(subject.string().size());
   return change(subject.string()) == subject.string() &&
          to_upper(subject.string()) != to_lower(subject.string());
 }

@@ -37,6 +37,7 @@ Value capitalize(Runtime& runtime, const Value& subject, const Arguments& argume
 Value title(Runtime& runtime, const Value& subject, const Arguments& arguments) {
   Parameters(runtime, "title", arguments, {});
   const Value text = to_string(runtime, subject);
+  runtime.walk(text.string().size());
   std::string out;
   bool begins = true;
   for (std::string_view rest = text.string(); !rest.empty();) {

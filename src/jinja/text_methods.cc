@@ -25,7 +25,7 @@ Value strip(Runtime& runtime, const Value& self, const Arguments& arguments) {
   if (!spaces && !given.get(0)->is(Kind::kString)) runtime.fail("strip arg must be None or str");
   const std::string_view set = spaces ? "" : given.require_string(0);
   // Each character of the text is looked for among those of the set.
-  runtime.step((text.size() / 64 + 1) * (set.size() / 64 + 1));
+  runtime.step((text.size() / 8 + 1) * (set.size() / 64 + 1));
   if (side != Side::kRight) text = spaces ? strip_left(text) : strip_left(text, set);
   if (side != Side::kLeft) text = spaces ? strip_right(text) : strip_right(text, set);
   return text.size() == self.string().size() ? self : runtime.string(std::string(text));
@@ -33,13 +33,13 @@ Value strip(Runtime& runtime, const Value& self, const Arguments& arguments) {
 
 Value upper(Runtime& runtime, const Value& self, const Arguments& arguments) {
   Parameters(runtime, "upper", arguments, {});
-  runtime.step(self.string().size() / 8);
+  runtime.walk(self.string().size());
   return runtime.string(to_upper(self.string()));
 }
 
 Value lower(Runtime& runtime, const Value& self, const Arguments& arguments) {
   Parameters(runtime, "lower", arguments, {});
-  runtime.step(self.string().size() / 8);
+  runtime.walk(self.string().size());
   return runtime.string(to_lower(self.string()));
 }
 
@@ -47,14 +47,14 @@ Value capitalize(Runtime& runtime, const Value& self, const Arguments& arguments
   Parameters(runtime, "capitalize", arguments, {});
   const std::string_view text = self.string();
   if (text.empty()) return self;
-  runtime.step(text.size() / 8);
+  runtime.walk(text.size());
   const std::size_t first = utf8_length(text[0]);
   return runtime.string(to_upper(text.substr(0, first)) + to_lower(text.substr(first)));
 }
 
 Value title(Runtime& runtime, const Value& self, const Arguments& arguments) {
   Parameters(runtime, "title", arguments, {});
-  runtime.step(self.string().size() / 8);
+  runtime.walk(self.string().size());
   std::string out;
   bool in_word = false;
   for (std::string_view rest = self.string(); !rest.empty();) {
@@ -123,7 +123,7 @@ Value join(Runtime& runtime, const Value& self, const Arguments& arguments) {
 template <bool (*holds)(char32_t)>
 Value all_are(Runtime& runtime, const Value& self, const Arguments& arguments) {
   Parameters(runtime, "the method", arguments, {});
-  runtime.step(self.string().size() / 8);
+  runtime.walk(self.string().size());
   std::string_view rest = self.string();
   if (rest.empty()) return Value(false);
   while (!rest.empty()) {
@@ -139,7 +139,7 @@ bool is_letter_or_digit(char32_t c) { return is_letter(c) || is_digit(c); }
 template <std::string (*change)(std::string_view)>
 Value is_case(Runtime& runtime, const Value& self, const Arguments& arguments) {
   Parameters(runtime, "the method", arguments, {});
-  runtime.step(self.string().size() / 8);
+  runtime.walk(self.string().size());
   return Value(change(self.string()) == self.string() &&
                to_upper(self.string()) != to_lower(self.string()));
 }

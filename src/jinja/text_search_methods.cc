@@ -59,7 +59,7 @@ std::int64_t place(Runtime& runtime, const Value& self, const Arguments& argumen
   const Parameters given(runtime, "find", arguments, {"sub", "start", "end"});
   const std::string_view part = given.require_string(0);
   const Value within = part_of(runtime, self, given, 1);
-  runtime.step(self.string().size() / 8);
+  runtime.walk(self.string().size());
   const std::size_t at = last ? find_last(within.string(), part) : find_text(within.string(), part);
   if (at == std::string_view::npos) return -1;
   std::int64_t begin = given.has(1) ? given.integer(1, 0) : 0;
@@ -141,7 +141,7 @@ Value split(Runtime& runtime, const Value& self, const Arguments& arguments) {
     for (; most != 0; --most) {
       runtime.step();
       // Looked for in the whole rest each time: from the right that would be quadratic.
-      if (from_right) runtime.step(rest.size() / 8);
+      if (from_right) runtime.walk(rest.size());
       const std::size_t at = from_right ? find_last(rest, separator) : find_text(rest, separator);
       if (at == std::string_view::npos) break;
       const std::size_t behind = at + separator.size();
@@ -159,7 +159,7 @@ Value splitlines(Runtime& runtime, const Value& self, const Arguments& arguments
   const Parameters given(runtime, "splitlines", arguments, {"keepends"});
   const bool keep = given.flag(0, false);
   std::string_view rest = self.string();
-  runtime.step(rest.size() / 8);
+  runtime.walk(rest.size());
   std::vector<Value> out;
   while (!rest.empty()) {
     std::size_t line = 0;
@@ -179,7 +179,7 @@ Value partition(Runtime& runtime, const Value& self, const Arguments& arguments)
       Parameters(runtime, "partition", arguments, {"sep"}).require_string(0);
   if (separator.empty()) runtime.fail("empty separator");
   const std::string_view text = self.string();
-  runtime.step(text.size() / 8);
+  runtime.walk(text.size());
   const std::size_t at = last ? find_last(text, separator) : find_text(text, separator);
   const auto part = [&](std::string_view bytes) { return runtime.string(std::string(bytes)); };
   if (at == std::string_view::npos)

@@ -22,7 +22,8 @@ std::string hex(char32_t value, int digits) {
   return out;
 }
 
-void append_json_string(Output& out, std::string_view text, bool ensure_ascii) {
+void append_json_string(Runtime& runtime, Output& out, std::string_view text, bool ensure_ascii) {
+  runtime.walk(text.size());
   out.append('"');
   while (!text.empty()) {
     const Utf8Step step = utf8_step(text);
@@ -54,7 +55,8 @@ std::string json_float(double value) {
 
 /// A dict's key, which JSON has as a string.
 void append_json_key(Runtime& runtime, Output& out, const Value& key, const JsonStyle& style) {
-  if (key.is(Kind::kString)) return append_json_string(out, key.string(), style.ensure_ascii);
+  if (key.is(Kind::kString))
+    return append_json_string(runtime, out, key.string(), style.ensure_ascii);
   out.append('"');
   append_json(runtime, out, key, style);
   out.append('"');
@@ -131,7 +133,8 @@ std::string float_text(double value) {
   return text.find('.') == std::string::npos ? text + ".0" : text;
 }
 
-void append_quoted(Output& out, std::string_view text) {
+void append_quoted(Runtime& runtime, Output& out, std::string_view text) {
+  runtime.walk(text.size());
   const bool apostrophe = text.find('\'') != std::string_view::npos;
   const char quote = apostrophe && text.find('"') == std::string_view::npos ? '"' : '\'';
   out.append(quote);
@@ -161,7 +164,7 @@ void append_repr(Runtime& runtime, Output& out, const Value& value) {
     case Kind::kUndefined:
       return out.append("Undefined");
     case Kind::kString:
-      return append_quoted(out, value.string());
+      return append_quoted(runtime, out, value.string());
     case Kind::kList: {
       const List& list = value.list();
       if (list.kind == ListKind::kGenerator)
@@ -227,6 +230,7 @@ Value marked_safe(Runtime& runtime, const Value& text) {
 Value escaped(Runtime& runtime, const Value& value) {
   const Value text = to_string(runtime, value);
   if (text.text().safe) return text;
+  runtime.walk(text.string().size());
   Output out(runtime);
   for (const char c : text.string()) {
     static constexpr std::string_view kEscaped = "&<>'\"";
@@ -251,7 +255,7 @@ void append_json(Runtime& runtime, Output& out, const Value& value, const JsonSt
     case Kind::kFloat:
       return out.append(json_float(value.number()));
     case Kind::kString:
-      return append_json_string(out, value.string(), style.ensure_ascii);
+      return append_json_string(runtime, out, value.string(), style.ensure_ascii);
     case Kind::kDict:
       return append_json_dict(runtime, out, value.dict(), style, level);
     case Kind::kList:

@@ -17,7 +17,7 @@ Value marked_safe(Runtime& runtime, const Value& text);
 Value escaped(Runtime& runtime, const Value& value);
 std::string float_text(double value);  // repr(value)
 /// repr(text)
-void append_quoted(Output& out, std::string_view text);
+void append_quoted(Runtime& runtime, Output& out, std::string_view text);
 /// repr(value), as in lists
 void append_repr(Runtime& runtime, Output& out, const Value& value);
 

@@ -89,6 +89,9 @@ TEST(TemplateLimits, EndEndlessLoops) {
       "{% endfor %}",
       "{% set s = 'a' * 1000000 %}{% for a in range(100000) %}{{ s.replace('a', '') }}{% endfor %}",
       "{% set l = [0] * 1000000 %}{% for a in range(100000) %}{{ 1 in l }}{% endfor %}",
+      "{% set s = 'a' * 1000000 %}{% for a in range(100000) %}{% set t = s|tojson %}{% endfor %}",
+      "{% set s = '<' * 1000000 %}{% for a in range(100000) %}{% set t = [s]|string %}{% endfor %}",
+      "{% set s = ' ' * 1000000 %}{% for a in range(100000) %}{% set t = s|trim %}{% endfor %}",
       "{% set l = [0] * 1000000 %}{% for a in range(100000) %}{% set m = l[::-1] %}{% endfor %}",
   };
   for (const char* source : loops) {
