@@ -18,8 +18,8 @@ namespace canopy {
 /// offsets: 32 bits reach 16 GiB.
 inline constexpr std::size_t kPackedAlignment = 4;
 
-/// Where the rows of a packed matrix begin, and where the last one ends: rows + 1 numbers of
-/// kPackedAlignment bytes each, counted from anywhere before them.
+/// A packed matrix has rows + 1 of them: where each row begins, and the last one ends, in units of
+/// kPackedAlignment bytes, counted from anywhere before them.
 using RowOffset = std::uint32_t;
 
 /// One row of a matrix: its bytes, at any address on the host, and how many weights they hold. In a
@@ -39,7 +39,7 @@ CANOPY_HOST_DEVICE inline int count_ones(std::uint64_t bits) {
   return std::popcount(bits);
 #endif
 }
-/// As load(), in a GPU's memory from a multiple of four bytes.
+/// Does what load() does, in a GPU's memory from a multiple of four bytes.
 CANOPY_HOST_DEVICE inline std::uint64_t load_u64(const std::byte* from) {
 #if defined(__CUDA_ARCH__)
   return std::uint64_t{load<std::uint32_t>(from + 4)} << 32 | load<std::uint32_t>(from);

@@ -36,7 +36,7 @@ class ChatTemplate {
   /// `now` is local time, which some templates write into the text. Throws Error if a member of the
   /// conversation is of the wrong type; jinja::TemplateError.
   std::string render(const Conversation& conversation, const std::tm& now) const;
-  /// Where it was found, for messages.
+  /// The place that it was found in, for messages.
   const std::string& origin() const { return origin_; }
 
  private:

@@ -17,9 +17,9 @@ struct TemplateSources {
   nlohmann::ordered_json special_tokens = nlohmann::ordered_json::object();  // "bos_token": "<s>"
 };
 
-/// Of a directory as Hugging Face libraries write it. Throws Error naming the file.
+/// Reads a directory as Hugging Face libraries write it. Throws Error naming the file.
 TemplateSources sources_of_directory(const std::filesystem::path& directory);
-/// Of a GGUF file's metadata. Throws Error naming the key.
+/// Reads a GGUF file's metadata. Throws Error naming the key.
 TemplateSources sources_of_gguf(const std::filesystem::path& file, const Metadata& metadata);
 
 }  // namespace canopy::chat

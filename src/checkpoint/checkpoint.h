@@ -26,7 +26,8 @@ struct TensorEntry {
   int file = 0;              // index into Checkpoint::files()
   std::uint64_t offset = 0;  // bytes from the start of the file
   std::uint64_t bytes = 0;
-  /// Of a packed matrix: where its rows lie, checked against `bytes`; the first is at `offset`.
+  /// A packed matrix has these: where its rows lie, checked against `bytes`; the first is at
+  /// `offset`.
   std::shared_ptr<const RowOffset> row_offsets = {};
   /// XXH3 (64 bits) of the values in their plain format, row by row, where a packed file tells.
   std::optional<std::uint64_t> checksum = {};

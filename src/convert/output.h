@@ -50,7 +50,7 @@ class OutputFile {
 
   /// Forgets all from byte `at` on, which write() then continues with. Throws: Error.
   void cut(std::uint64_t at);
-  /// As finish(), of a file whose length was not known: it has so many bytes by now, and `start`
+  /// Finishes a file whose length was not known: it has so many bytes by now, and `start`
   /// takes the place of the first of them. Throws: Error.
   void finish_with(const std::string& start, std::uint64_t bytes);
 

@@ -3,6 +3,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -176,11 +177,12 @@ class Packer {
     return true;
   }
 
-  /// False if one of the rows could not be packed.
+  /// False if one of the rows could not be packed, or lies further than offsets reach.
   bool take_rows(const MadeRows& made, std::vector<RowOffset>& offsets, std::uint64_t& bytes) {
     for (const std::size_t row : made.row_bytes) {
-      if (row == 0) return false;
-      offsets.push_back(offsets.back() + static_cast<RowOffset>(row / kPackedAlignment));
+      const std::uint64_t end = offsets.back() + std::uint64_t{row} / kPackedAlignment;
+      if (row == 0 || end > std::numeric_limits<RowOffset>::max()) return false;
+      offsets.push_back(static_cast<RowOffset>(end));
     }
     file_.write(made.bytes);
     bytes += made.bytes.size();

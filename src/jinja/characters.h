@@ -19,10 +19,10 @@ bool is_digit(char32_t c);       // as str.isdigit() of ASCII and other decimal 
 std::string to_upper(std::string_view text);
 std::string to_lower(std::string_view text);
 
-/// Without the spaces at its ends.
+/// Leaves out the spaces at its ends.
 std::string_view strip_left(std::string_view text);
 std::string_view strip_right(std::string_view text);
-/// Without the characters at its ends that `set` has.
+/// Leaves out the characters at its ends that `set` has.
 std::string_view strip_left(std::string_view text, std::string_view set);
 std::string_view strip_right(std::string_view text, std::string_view set);
 

@@ -83,7 +83,7 @@ class Lexer {
     read_tag(tag, kind == '%');
   }
 
-  /// Without the spaces of its last line, where nothing else is on it.
+  /// Leaves out the spaces of its last line, where nothing else is on it.
   static std::string_view without_indent(std::string_view data, bool at_line_start) {
     const std::size_t newline = data.rfind('\n');
     if (newline == std::string_view::npos && !at_line_start) return data;

@@ -11,9 +11,9 @@ struct Limits {
   /// million in most of 178 published templates, 12 million in those that walk through a text by
   /// character. Where every step is a slow one, these take about ten seconds.
   std::size_t steps = 50'000'000;
-  /// Of the text that is made. A prompt of a million tokens has about 4 MiB.
+  /// Bounds the text that is made. A prompt of a million tokens has about 4 MiB.
   std::size_t output_bytes = 32u << 20;
-  /// Of strings, lists and dicts that the template made and still holds.
+  /// Bounds the strings, lists and dicts that the template made and still holds.
   std::size_t memory_bytes = 128u << 20;
 };
 

@@ -50,7 +50,7 @@ class StatementParser {
   }
 
   /// Statements up to a block whose name is one of `ends`, which is not taken but for its '{%'.
-  /// Without `ends` up to the template's end.
+  /// Reads up to the template's end where there are no `ends`.
   void read_body(Body& body, std::initializer_list<std::string_view> ends) {
     const TokenReader::Level level(tokens_);
     for (;;) {

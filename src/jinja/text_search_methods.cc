@@ -54,7 +54,7 @@ std::size_t find_last(std::string_view text, std::string_view part) {
   return at == std::string_view::npos ? at : text.size() - at - part.size();
 }
 
-/// Where the part is, in characters; -1 if it is not.
+/// Finds where the part is, in characters; -1 if it is not.
 std::int64_t place(Runtime& runtime, const Value& self, const Arguments& arguments, bool last) {
   const Parameters given(runtime, "find", arguments, {"sub", "start", "end"});
   const std::string_view part = given.require_string(0);

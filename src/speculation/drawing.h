@@ -14,7 +14,7 @@ enum class Drawing : std::uint8_t {
   kSpecTr,     // drawn from q independently; k-sequential selection (arXiv:2310.15141)
 };
 
-/// In the names of files.
+/// What the names of files call it.
 constexpr const char* name(Drawing drawing) {
   switch (drawing) {
     case Drawing::kTopK:
