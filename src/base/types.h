@@ -8,12 +8,14 @@ using TokenId = std::int32_t;
 using NodeId = std::int32_t;  // index into a TokenTree; 0 is the root
 using Seconds = std::chrono::duration<double>;
 
-/// How tokens are drawn from logits, in this order: temperature, top-k, top-p. temperature 0 means
-/// greedy.
+/// How tokens are drawn from logits, in this order: temperature, top-k, top-p, min-p, typical-p.
+/// temperature 0 means greedy. Ops::probabilities says what each does.
 struct Sampling {
   float temperature = 0.0f;
   int top_k = 0;  // 0: all
   float top_p = 1.0f;
+  float min_p = 0.0f;      // of the likeliest token's probability; 0: all
+  float typical_p = 1.0f;  // 1: all
   bool operator==(const Sampling&) const = default;
 };
 

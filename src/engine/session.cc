@@ -179,6 +179,9 @@ struct Session::Impl {
 
 int Session::Impl::most_tokens(const Request& request) const {
   require(!request.prompt.empty(), "the prompt is empty");
+  require(request.edits.none(), "edits of logits are not supported yet");
+  require(request.sampling.min_p == 0, "min-p is not supported yet");
+  require(request.sampling.typical_p == 1, "typical-p is not supported yet");
   require(request.sequence < StepRng::kSequences, "there are no random numbers for so many texts");
   const int context = m.plan.slots - m.plan.policy.shape.size();
   const auto prompt = static_cast<int>(request.prompt.size());

@@ -11,6 +11,7 @@
 #include "planner/learned_acceptance.h"
 #include "src/engine/link_report.h"
 #include "src/model/transformer.h"
+#include "src/speculation/logit_edits.h"
 
 namespace canopy {
 
@@ -18,6 +19,7 @@ namespace canopy {
 struct Request {
   std::vector<TokenId> prompt;  // at least one token
   Sampling sampling;
+  LogitEditing edits;
   std::uint64_t seed = 0;
   /// The target's own sample decides each token, by random numbers that are keyed by the seed, the
   /// sequence and the token's place: the text is plain sampling's whatever the draft, the tree and
