@@ -11,6 +11,7 @@ MAY_INCLUDE = {  # room -> what it may include besides itself (a room or one hea
     "src/text": ("src/base/",),
     "src/jinja": ("src/base/",),
     "src/chat": ("src/base/", "src/jinja/"),
+    "src/grammar": ("src/base/", "src/text/"),
     "src/checkpoint": ("src/base/",),
     "planner": ("src/base/",),
     "kernels": ("src/base/",),

@@ -1,0 +1,14 @@
+#pragma once
+#include <nlohmann/json.hpp>
+
+#include "src/grammar/grammar.h"
+
+namespace canopy::grammar {
+
+/// JSON texts that the schema accepts, without white space around them; docs/grammar.md says which
+/// of them, and which keywords there are. `true` and {} stand for any value.
+/// Throws Error naming the place in the schema ("#/properties/a") and the keyword: not supported,
+/// malformed, larger than limits.h allows, or satisfied by no text.
+Grammar json_grammar(const nlohmann::ordered_json& schema);
+
+}  // namespace canopy::grammar
