@@ -348,7 +348,10 @@ BatchReport continue_prompt(const Options& asked, const Request& request, Engine
       lines.add(sample, tokenizer, done);
     };
   if (as_text)
-    events.on_token = [&](std::size_t, TokenId token) { progress.write(stream.push(token)); };
+    events.on_token = [&](std::size_t, TokenId token) {
+      progress.write(stream.push(token));
+      return true;
+    };
   std::vector<Request> requests(static_cast<std::size_t>(asked.samples), request);
   for (std::size_t i = 0; i < requests.size(); ++i)
     requests[i].sequence = static_cast<std::uint32_t>(i);

@@ -26,7 +26,7 @@ class Texts {
       RequestEvents one;
       if (events.on_token)
         one.on_token = [&events, i](TokenId token, const TokenReport*) {
-          events.on_token(i, token);
+          return events.on_token(i, token);
         };
       one.on_end = [this, &events, i](const TextReport& report) {
         batch_.texts[i] = report;

@@ -42,7 +42,7 @@ struct StepProgress {
 
 /// What a caller may watch. `request`: the text's place among the requests.
 struct GenerateEvents {
-  std::function<void(std::size_t request, TokenId)> on_token;
+  std::function<bool(std::size_t request, TokenId)> on_token;  // false: that text stops with it
   std::function<void(std::size_t request, const TextReport&)> on_text;  // it is complete
   std::function<void(const StepProgress&)> on_step;  // for each layer of the target and each step
 };

@@ -84,12 +84,17 @@ Plan lay_out(const PlanRequest& request, SpeculationMethod method, bool adaptive
   }
   const int nodes = request.probe ? 1 : plan.policy.shape.size();  // that a model runs
   plan.slots = request.context + nodes;
-  plan.target_limits.max_nodes = sequences * (request.max_prompt + nodes);
+  const int prompt_rows = sequences * request.max_prompt;
+  const int prompt_rows_of_sweep =
+      request.prompt_rows > 0 ? std::min(request.prompt_rows, prompt_rows) : prompt_rows;
+  plan.target_limits.max_nodes = prompt_rows_of_sweep + sequences * nodes;
   plan.target_limits.max_tree = sequences * nodes;
   plan.target_limits.max_logit_rows = std::max(sequences * nodes, request.logit_rows);
   plan.target_limits.max_context = plan.slots;
 
-  plan.kv_blocks = sequences * KvPool::blocks_for(plan.slots);
+  const int full_texts =
+      request.full_texts > 0 ? std::min(request.full_texts, sequences) : sequences;
+  plan.kv_blocks = full_texts * KvPool::blocks_for(plan.slots);
   const bool drafts = plan.method != SpeculationMethod::kNone;
   if (request.kv_memory) {
     std::uint64_t block = KvPool::bytes_needed(t, 1, plan.kv);
@@ -100,8 +105,8 @@ Plan lay_out(const PlanRequest& request, SpeculationMethod method, bool adaptive
                   ", is too small: one text of " + std::to_string(request.context) +
                   " tokens and its tree take " +
                   format_size(block * static_cast<std::uint64_t>(KvPool::blocks_for(plan.slots))));
-    plan.kv_blocks = static_cast<int>(
-        std::min<std::uint64_t>(given, static_cast<std::uint64_t>(plan.kv_blocks)));
+    plan.kv_blocks = static_cast<int>(std::min<std::uint64_t>(
+        given, static_cast<std::uint64_t>(sequences * KvPool::blocks_for(plan.slots))));
   }
   const auto pool = [&](const char* whose) {
     return std::string(whose) + " KV cache, " + std::to_string(plan.kv_blocks * kKvBlock) +
@@ -128,7 +133,7 @@ Plan lay_out(const PlanRequest& request, SpeculationMethod method, bool adaptive
     const ModelConfig& d = draft->config;
     plan.policy.vocab = std::min(t.vocab, d.vocab);
     plan.draft_limits.max_logit_rows = DraftPolicy::widest_forward(plan.policy);
-    plan.draft_limits.max_nodes = sequences * std::max(request.max_prompt, nodes);
+    plan.draft_limits.max_nodes = std::max(prompt_rows_of_sweep, sequences * nodes);
     plan.draft_limits.max_tree = sequences * nodes;
     plan.draft_limits.max_context = plan.slots;
     enter("draft weights", draft->weight_bytes, 2);

@@ -146,6 +146,7 @@ struct Session::Impl {
   /// Lets go who has ended or was cancelled; those who wait take the caches that are free.
   void take_turns();
   void begin(Sequence sequence);   // it runs from now on
+  void adopt(Sequence& sequence);  // what the pool has of what it has not read
   void leave(Sequence& sequence);  // its cache is free again
   /// The KV pool is full: the youngest text waits again, with its tokens so far.
   void send_youngest_back();
@@ -196,10 +197,19 @@ void Session::Impl::begin(Sequence sequence) {
   sequence.kv = free_caches.back();
   free_caches.pop_back();
   sequence.kv->truncate(0);  // a measurement may have left something
-  sequence.kv->adopt(sequence.known(), *m.compute);
+  adopt(sequence);
   if (m.drafter) sequence.draft = m.drafter->open();
   if (replanner && !sequence.tracker) sequence.tracker = replanner->tracker();
   running.push_back(std::move(sequence));
+}
+
+void Session::Impl::adopt(Sequence& sequence) {
+  const int before = sequence.kv->length();
+  sequence.kv->adopt(sequence.known(), *m.compute);
+  TextReport& report = sequence.report;
+  if (report.steps > 0) return;  // one that was sent back finds its own tokens, too
+  report.cached_tokens += sequence.kv->length() - before;
+  report.prompt_read = sequence.kv->length();
 }
 
 void Session::Impl::leave(Sequence& sequence) {
@@ -277,7 +287,7 @@ bool Session::Impl::is_read_by_another(const Sequence& sequence) const {
 TreeShape Session::Impl::share_sweep() {
   int trees = 0, prompts = 0;
   for (Sequence& sequence : running) {
-    if (!sequence.behind().empty()) sequence.kv->adopt(sequence.known(), *m.compute);
+    if (!sequence.behind().empty()) adopt(sequence);
     sequence.reads = static_cast<int>(sequence.behind().size());
     sequence.has_tree = sequence.reads == 0 || !is_read_by_another(sequence);
     if (!sequence.has_tree) sequence.reads = 0;
@@ -323,7 +333,7 @@ std::vector<Draft> Session::Impl::grow(const TreeShape& shape, const std::stop_t
       m.drafter->read(*s.draft, std::span(s.text).first(read), *m.compute, stop);
     }
   }
-  if (shape.size() == 1) return drafts;
+  if (shape.size() == 1 || drafts.empty()) return drafts;
   return m.drafter->grow(requests, shape, *m.compute, stop);
 }
 
@@ -358,6 +368,7 @@ void Session::Impl::run(const std::stop_token& stop, const Transformer::OnUnit& 
     if (!sequence.has_tree) {
       sequence.kv->commit(counting(0, static_cast<std::size_t>(sequence.reads)), *m.compute);
       sequence.kv->share(sequence.text);
+      if (sequence.report.steps == 0) sequence.report.prompt_read = sequence.kv->length();
       continue;
     }
     const int nodes = draft->tree.size();
@@ -434,6 +445,7 @@ void Session::Impl::tell(Sequence& sequence) {
     return;
   }
   if (!sequence.has_tree) return;  // a part of its prompt was read
+  report.prompt_read = static_cast<int>(sequence.request.prompt.size());
   ++report.steps;
   report.step_tokens.push_back(static_cast<int>(sequence.gained.size()));
   report.step_ends.push_back(since(sequence.admitted));
@@ -444,10 +456,11 @@ void Session::Impl::tell(Sequence& sequence) {
     const bool asked = !sequence.logprobs.empty();
     if (asked) report.logprobs.push_back(std::move(sequence.logprobs[k]));
     const bool end = !sequence.request.ignore_end && m.models.tokenizer->ends_text(token);
-    sequence.ended = end || std::ssize(report.tokens) == sequence.most;
-    if (sequence.ended) report.finish_reason = end ? "stop" : "length";
+    bool stops = end;
     if (sequence.events.on_token && !is_cancelled(sequence.ticket))
-      sequence.events.on_token(token, asked ? &report.logprobs.back() : nullptr);
+      stops |= !sequence.events.on_token(token, asked ? &report.logprobs.back() : nullptr);
+    sequence.ended = stops || std::ssize(report.tokens) == sequence.most;
+    if (sequence.ended) report.finish_reason = stops ? "stop" : "length";
   }
   sequence.gained.clear();
   sequence.logprobs.clear();

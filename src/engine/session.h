@@ -45,8 +45,11 @@ struct TokenReport {
 
 /// One generated text.
 struct TextReport {
-  std::vector<TokenId> tokens;        // without the prompt
-  std::string finish_reason;          // "stop" (an end token), "length"; "cancelled" until it ends
+  int cached_tokens = 0;        // of the prompt: their keys and values were there already
+  int prompt_read = 0;          // tokens of the prompt that need no reading any more
+  std::vector<TokenId> tokens;  // without the prompt
+  /// "stop" (an end token, or on_token's wish), "length"; "cancelled" until it ends.
+  std::string finish_reason;
   std::vector<TokenReport> logprobs;  // when asked: one per token
   int steps = 0;                      // sweeps of the target that checked a tree of it
   std::vector<int> step_tokens;       // what each gained; the last may be more than was kept
@@ -55,7 +58,8 @@ struct TextReport {
 
 /// What is told of a request, by the thread that calls step(). One of the last two ends it.
 struct RequestEvents {
-  std::function<void(TokenId token, const TokenReport* logprobs)> on_token;  // null: not asked for
+  /// `logprobs` is null where they were not asked for. False: the text stops with this token.
+  std::function<bool(TokenId token, const TokenReport* logprobs)> on_token;
   std::function<void(const TextReport&)> on_end;
   std::function<void(const std::string& what)> on_error;
 };

@@ -89,11 +89,13 @@ Session& Session::operator=(Session&&) noexcept = default;
 Ticket Session::admit(const Request& request, Events events) {
   const ModelFiles& models = impl_->model->engine.models();
   const auto teller = std::make_shared<Teller>(*models.tokenizer, std::move(events));
-  return impl_->session->admit(
-      engine_request(request, models),
-      {[teller](TokenId token, const TokenReport*) { teller->take(token); },
-       [teller](const TextReport& report) { teller->end(report); },
-       [teller](const std::string& what) { teller->fail(what); }});
+  return impl_->session->admit(engine_request(request, models),
+                               {[teller](TokenId token, const TokenReport*) {
+                                  teller->take(token);
+                                  return true;
+                                },
+                                [teller](const TextReport& report) { teller->end(report); },
+                                [teller](const std::string& what) { teller->fail(what); }});
 }
 
 void Session::cancel(Ticket ticket) { impl_->session->cancel(ticket); }

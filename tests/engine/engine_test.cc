@@ -158,6 +158,7 @@ TEST_F(EngineTest, CancelledAnywhereItKeepsWhatItHasAndGoesOnWorking) {
     const Request r = request(p);
     const auto on_token = [&](std::size_t, TokenId) {
       if (++seen == after) stop.request_stop();
+      return true;
     };
     const TextReport report =
         engine.generate({&r, 1}, {on_token, {}, {}}, stop.get_token()).texts.front();

@@ -18,12 +18,15 @@ namespace {
 /// What a request was told.
 struct Told {
   std::vector<TokenId> tokens;
-  int ends = 0;
+  int ends = 0, stop_after = 0;
   std::string finish_reason, error;
 
   RequestEvents events() {
     RequestEvents e;
-    e.on_token = [this](TokenId token, const TokenReport*) { tokens.push_back(token); };
+    e.on_token = [this](TokenId token, const TokenReport*) {
+      tokens.push_back(token);
+      return std::ssize(tokens) != stop_after;
+    };
     e.on_end = [this](const TextReport& report) {
       ++ends;
       finish_reason = report.finish_reason;
@@ -124,6 +127,24 @@ TEST_F(SessionTest, ACancelledTextIsToldNothingMoreAndTheOthersAreUntouched) {
     EXPECT_EQ(told[2].tokens.size(), before);
     EXPECT_EQ(told[2].ends, 0);
     for (unsigned i = 0; i < 2; ++i) EXPECT_EQ(told[i].tokens, expected[i]);
+  }
+}
+
+TEST_F(SessionTest, ATextStopsWithTheTokenThatItsReaderSaysIsTheLast) {
+  Engine engine = make(SpeculationMethod::kSequoia, 0, 2);
+  const std::vector<TokenId> whole = engine.generate(request(prompt(1))).tokens;
+  const std::vector<TokenId> other = engine.generate(request(prompt(2))).tokens;
+  for (int last = 1; last < 6; ++last) {
+    Session session(engine.runtime());
+    Told stopped, beside;
+    stopped.stop_after = last;
+    session.admit(request(prompt(1)), stopped.events());
+    session.admit(request(prompt(2)), beside.events());
+    run(session);
+    EXPECT_EQ(stopped.tokens, std::vector(whole.begin(), whole.begin() + last));
+    EXPECT_EQ(stopped.finish_reason, "stop");
+    EXPECT_EQ(stopped.ends, 1);
+    EXPECT_EQ(beside.tokens, other);
   }
 }
 
@@ -312,8 +333,9 @@ class LongTexts : public SessionTest {
  protected:
   static constexpr int kPrompt = 300, kContext = 340;
   static Engine make(SpeculationMethod method, int sequences,
-                     std::optional<std::uint64_t> kv_memory = {}) {
+                     std::optional<std::uint64_t> kv_memory = {}, int prompt_rows = 0) {
     EngineOptions o = options(method, 16, 5, 1.0);
+    o.plan.prompt_rows = prompt_rows;
     if (method == SpeculationMethod::kNone) o.plan.tree_size = 0;
     o.plan.max_prompt = kPrompt;
     o.plan.context = kContext;
@@ -364,6 +386,47 @@ TEST_F(LongTexts, WithACommonBeginningHoldItOnceAndHaveTheBitsOfTextsThatDoNot) 
       EXPECT_LE(most, 6 + 2 * 3);
     }
   }
+}
+
+TEST_F(LongTexts, AreReadInPiecesWhereASweepTakesNoMoreRows) {
+  constexpr int kRows = 64;
+  Engine whole = make(SpeculationMethod::kSequoia, 2);
+  Engine engine = make(SpeculationMethod::kSequoia, 2, {}, kRows);
+  EXPECT_EQ(engine.plan().target_limits.max_nodes,
+            kRows + engine.plan().max_sequences * engine.plan().policy.shape.size());
+  Session session(engine.runtime());
+  std::vector<Told> told(2);
+  std::vector<Ticket> tickets;
+  for (unsigned i = 0; i < 2; ++i) tickets.push_back(session.admit(asked(i, 0), told[i].events()));
+  int read = 0;
+  while (session.step()) {
+    EXPECT_LE(session.last_sweep().prompt_rows, kRows);
+    if (const TextReport* first = session.so_far(tickets[0])) {
+      EXPECT_GE(first->prompt_read, read);
+      read = first->prompt_read;
+    }
+  }
+  EXPECT_EQ(read, kPrompt);
+  for (unsigned i = 0; i < 2; ++i) EXPECT_EQ(told[i].tokens, whole.generate(asked(i, 0)).tokens);
+}
+
+TEST_F(LongTexts, ReportHowMuchOfTheirPromptWasThereAlready) {
+  Engine engine = make(SpeculationMethod::kSequoia, 1);
+  EXPECT_EQ(engine.generate(asked(0, 250)).cached_tokens, 0);
+  const TextReport second = engine.generate(asked(1, 250));
+  EXPECT_EQ(second.cached_tokens, 250 / kKvBlock * kKvBlock);
+  EXPECT_EQ(second.prompt_read, kPrompt);
+}
+
+TEST_F(LongTexts, HaveRoomForAsManyFullOnesAsWereAskedFor) {
+  EngineOptions o = options(SpeculationMethod::kNone);
+  o.plan.max_prompt = kPrompt;
+  o.plan.context = kContext;
+  o.plan.max_sequences = 3;
+  o.plan.full_texts = 2;
+  Engine engine(models(false), o);
+  EXPECT_EQ(engine.plan().max_sequences, 3);
+  EXPECT_EQ(engine.plan().kv_blocks, 2 * KvPool::blocks_for(engine.plan().slots));
 }
 
 TEST_F(LongTexts, WaitWithTheirTokensWhereThePoolIsFullAndAreWrittenAllTheSame) {
