@@ -27,6 +27,13 @@ class Tokenizer {
   /// eight times as long.
   virtual std::vector<TokenId> encode(std::string_view text, AddSpecial add,
                                       const std::stop_token& stop = {}) const = 0;
+  /// encode() of a text that others have written parts of. `mark` is a character that stands in
+  /// none of it but where quote_specials() has put it: a special token that it cuts is text, and
+  /// the mark itself is not.
+  virtual std::vector<TokenId> encode_marked(std::string_view text, std::string_view mark,
+                                             const std::stop_token& stop = {}) const = 0;
+  /// `text` with the mark in each special token that encode() would find in it.
+  virtual std::string quote_specials(std::string_view text, std::string_view mark) const = 0;
   /// The raw bytes that the token stands for; may split a UTF-8 character; empty for special
   /// tokens, and for ids that only the model's embedding has. Throws Error if the id is outside the
   /// vocabulary.

@@ -60,6 +60,11 @@ class NoTokenizer final : public Tokenizer {
   std::vector<TokenId> encode(std::string_view, AddSpecial, const std::stop_token&) const override {
     return {};
   }
+  std::vector<TokenId> encode_marked(std::string_view, std::string_view,
+                                     const std::stop_token&) const override {
+    return {};
+  }
+  std::string quote_specials(std::string_view, std::string_view) const override { return ""; }
   std::string decode(std::span<const TokenId>, AddSpecial) const override { return ""; }
   std::string_view piece(TokenId) const override { return ""; }
   std::string_view token_string(TokenId) const override { return ""; }

@@ -1,0 +1,108 @@
+#include "src/chat/chat_prompt.h"
+
+#include <utility>
+
+#include "src/base/error.h"
+#include "src/base/utf8.h"
+
+namespace canopy::chat {
+
+namespace {
+
+using nlohmann::ordered_json;
+
+bool holds(const ordered_json& value, std::string_view text) {
+  if (value.is_string()) return value.get_ref<const std::string&>().find(text) != std::string::npos;
+  if (!value.is_structured()) return false;
+  for (const auto& [key, member] : value.items())
+    if (key.find(text) != std::string::npos || holds(member, text)) return true;
+  return false;
+}
+
+/// A noncharacter of Unicode that stands nowhere in these values.
+std::string find_mark(std::span<const ordered_json* const> values) {
+  for (char32_t character = 0xFDD0; character <= 0xFDEF; ++character) {
+    std::string mark;
+    append_utf8(mark, character);
+    bool used = false;
+    for (const ordered_json* value : values) used = used || holds(*value, mark);
+    if (!used) return mark;
+  }
+  throw Error("the messages use every noncharacter from U+FDD0 to U+FDEF: leave one of them out");
+}
+
+/// Every string in it, with the mark in its special tokens.
+void quote(ordered_json& value, const Tokenizer& tokenizer, std::string_view mark) {
+  if (value.is_string()) {
+    value = tokenizer.quote_specials(value.get_ref<const std::string&>(), mark);
+  } else if (value.is_object()) {
+    ordered_json quoted = ordered_json::object();
+    for (auto& [key, member] : value.items()) {
+      quote(member, tokenizer, mark);
+      quoted[tokenizer.quote_specials(key, mark)] = std::move(member);
+    }
+    value = std::move(quoted);
+  } else if (value.is_array()) {
+    for (ordered_json& entry : value) quote(entry, tokenizer, mark);
+  }
+}
+
+std::string without(std::string text, std::string_view mark) {
+  for (std::size_t at = 0; (at = text.find(mark, at)) != std::string::npos;)
+    text.erase(at, mark.size());
+  return text;
+}
+
+}  // namespace
+
+Prompt render_prompt(const ChatTemplate& chat_template, const Tokenizer& tokenizer,
+                     Conversation conversation, const std::tm& now) {
+  const ordered_json* const written[] = {&conversation.messages, &conversation.tools,
+                                         &conversation.documents, &conversation.variables};
+  Prompt prompt;
+  prompt.mark = find_mark(written);
+  quote(conversation.messages, tokenizer, prompt.mark);
+  quote(conversation.tools, tokenizer, prompt.mark);
+  quote(conversation.documents, tokenizer, prompt.mark);
+  quote(conversation.variables, tokenizer, prompt.mark);
+  prompt.marked = chat_template.render(conversation, now);
+  prompt.text = without(prompt.marked, prompt.mark);
+  return prompt;
+}
+
+std::vector<TokenId> AnswerMemory::encode(const Prompt& prompt, const Tokenizer& tokenizer,
+                                          const std::stop_token& stop) {
+  auto best = texts_.end();
+  for (auto text = texts_.begin(); text != texts_.end(); ++text)
+    if (prompt.marked.starts_with(text->marked) &&
+        (best == texts_.end() || text->marked.size() > best->marked.size()))
+      best = text;
+  if (best == texts_.end()) return tokenizer.encode_marked(prompt.marked, prompt.mark, stop);
+  texts_.splice(texts_.begin(), texts_, best);
+  std::vector<TokenId> tokens = best->tokens;
+  const std::vector<TokenId> rest = tokenizer.encode_marked(
+      std::string_view(prompt.marked).substr(best->marked.size()), prompt.mark, stop);
+  tokens.insert(tokens.end(), rest.begin(), rest.end());
+  return tokens;
+}
+
+void AnswerMemory::remember(const Prompt& prompt, std::span<const TokenId> prompt_tokens,
+                            std::span<const TokenId> answer, const Tokenizer& tokenizer) {
+  if (!answer.empty() && tokenizer.ends_text(answer.back()))
+    answer = answer.first(answer.size() - 1);
+  Text text{prompt.marked, {prompt_tokens.begin(), prompt_tokens.end()}};
+  for (const TokenId token : answer) {
+    if (tokenizer.is_special(token)) return;  // no message gives it back
+    text.marked += tokenizer.piece(token);
+    text.tokens.push_back(token);
+  }
+  if (!is_utf8(text.marked)) return;  // likewise
+  bytes_ += text.marked.size();
+  texts_.push_front(std::move(text));
+  while (bytes_ > most_bytes_) {
+    bytes_ -= texts_.back().marked.size();
+    texts_.pop_back();
+  }
+}
+
+}  // namespace canopy::chat

@@ -1,0 +1,53 @@
+#pragma once
+#include <cstddef>
+#include <ctime>
+#include <list>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "src/chat/chat_template.h"
+#include "src/text/tokenizer.h"
+
+namespace canopy::chat {
+
+/// What a template makes of a conversation, for a model to go on from.
+struct Prompt {
+  std::string text;  // as the template wrote it
+  /// The same with `mark` in each special token that stands in a message: Tokenizer::encode_marked.
+  std::string marked;
+  std::string mark;
+};
+
+/// Renders a conversation. What its messages say is text, whatever stands in it: no special token
+/// comes from there, only from the template. Throws what ChatTemplate::render() throws.
+Prompt render_prompt(const ChatTemplate& chat_template, const Tokenizer& tokenizer,
+                     Conversation conversation, const std::tm& now);
+
+/// Remembers the tokens of texts that a model has written to the end, so that a conversation goes
+/// on from the tokens that the model saw: these need not be the ones that encoding the text gives.
+/// One thread at a time.
+class AnswerMemory {
+ public:
+  /// Forgets the texts used least recently beyond so many bytes of text.
+  explicit AnswerMemory(std::size_t most_bytes = 16u << 20) : most_bytes_(most_bytes) {}
+
+  /// The tokens of a prompt. It goes on from the longest remembered text that it begins with.
+  std::vector<TokenId> encode(const Prompt& prompt, const Tokenizer& tokenizer,
+                              const std::stop_token& stop = {});
+  /// `prompt` of these tokens was followed by this answer.
+  void remember(const Prompt& prompt, std::span<const TokenId> prompt_tokens,
+                std::span<const TokenId> answer, const Tokenizer& tokenizer);
+
+ private:
+  struct Text {
+    std::string marked;
+    std::vector<TokenId> tokens;
+  };
+  std::size_t most_bytes_, bytes_ = 0;
+  std::list<Text> texts_;  // the one used last is the first
+};
+
+}  // namespace canopy::chat

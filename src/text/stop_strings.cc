@@ -1,0 +1,37 @@
+#include "src/text/stop_strings.h"
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+#include "src/base/error.h"
+
+namespace canopy {
+
+StopStrings::StopStrings(std::vector<std::string> stops) : stops_(std::move(stops)) {
+  for (const std::string& stop : stops_) require(!stop.empty(), "a stop string is empty");
+}
+
+std::string StopStrings::push(std::string_view text) {
+  if (stopped_) return {};
+  held_ += text;
+  std::size_t end = std::string::npos;  // where the first stop string begins
+  for (const std::string& stop : stops_) end = std::min(end, held_.find(stop));
+  if (end != std::string::npos) {
+    stopped_ = true;
+    held_.resize(end);
+    return std::exchange(held_, {});
+  }
+  // The longest end of the text that a stop string begins with.
+  std::size_t keep = 0;
+  for (const std::string& stop : stops_)
+    for (std::size_t n = std::min(stop.size() - 1, held_.size()); n > keep; --n)
+      if (held_.ends_with(std::string_view(stop).substr(0, n))) keep = n;
+  std::string shown = held_.substr(0, held_.size() - keep);
+  held_.erase(0, shown.size());
+  return shown;
+}
+
+std::string StopStrings::flush() { return std::exchange(held_, {}); }
+
+}  // namespace canopy

@@ -1,0 +1,41 @@
+#include "src/text/stop_strings.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/error_of.h"
+
+namespace canopy {
+namespace {
+
+TEST(StopStrings, EndTheTextWhereTheFirstOfThemBeginsHoweverItIsCut) {
+  const std::string text = "one two END three STOP";
+  for (std::size_t cut = 1; cut <= text.size(); ++cut) {
+    StopStrings stops({"STOP", "END", "ND"});
+    std::string shown;
+    for (std::size_t at = 0; at < text.size(); at += cut) shown += stops.push(text.substr(at, cut));
+    // In one piece "ND" is there as early as "END": the one that begins first counts.
+    EXPECT_EQ(shown, "one two ") << cut;
+    EXPECT_TRUE(stops.stopped());
+    EXPECT_EQ(stops.push("more") + stops.flush(), "");
+  }
+}
+
+TEST(StopStrings, HoldBackWhatMayBeginOneAndShowItOtherwise) {
+  StopStrings stops({"\n\nUser:"});
+  EXPECT_EQ(stops.push("hello\n"), "hello");
+  EXPECT_EQ(stops.push("\n"), "");
+  EXPECT_EQ(stops.push("Us"), "");
+  EXPECT_EQ(stops.push("ing it\n\n"), "\n\nUsing it");
+  EXPECT_EQ(stops.push("\n"), "\n");  // three in a row: the last two may begin it
+  EXPECT_FALSE(stops.stopped());
+  EXPECT_EQ(stops.flush(), "\n\n");
+}
+
+TEST(StopStrings, WithoutAnyShowAllAtOnce) {
+  StopStrings stops({});
+  EXPECT_EQ(stops.push("a\n"), "a\n");
+  EXPECT_NE(error_of([] { StopStrings empty({"a", ""}); }).find("empty"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace canopy
