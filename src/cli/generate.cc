@@ -3,13 +3,10 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
-#include <iomanip>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <sstream>
 
 #include "src/base/ambient.h"
 #include "src/base/error.h"
@@ -24,6 +21,7 @@
 #include "src/cli/output/generation_json.h"
 #include "src/cli/output/progress_line.h"
 #include "src/cli/output/standard_output.h"
+#include "src/cli/output/step_line.h"
 
 namespace canopy::cli {
 
@@ -153,67 +151,6 @@ std::vector<TokenId> encode_prompt(const std::optional<std::string>& text, const
   return *options.tokens;
 }
 
-std::string rate(double bytes, Seconds time) {
-  return time.count() > 0 ? format_size(static_cast<std::uint64_t>(bytes / time.count())) + "/s"
-                          : "-";
-}
-
-/// How long the rest will take, at the pace of all steps but the first: that one runs the prompt.
-class Eta {
- public:
-  void after(const StepProgress& step) {
-    last_ = {step.since_start, step.total_tokens};
-    if (step.step == 1) first_ = last_;
-  }
-  /// Nothing before the second step is over.
-  std::optional<Seconds> left(const StepProgress& now, double tokens) const {
-    if (last_.tokens == first_.tokens) return std::nullopt;
-    const Seconds per_token = (last_.time - first_.time) / (last_.tokens - first_.tokens);
-    return std::max(Seconds{},
-                    per_token * (tokens - last_.tokens) - (now.since_start - last_.time));
-  }
-
- private:
-  struct Point {
-    Seconds time{};
-    int tokens = 0;
-  };
-  Point first_, last_;
-};
-
-/// The live line: how far the step is or what it gave, how long the rest will take, how the link
-/// fares. What matters most comes first: a narrow terminal cuts the end.
-std::string describe(const StepProgress& step, const Engine& engine, const Options& wanted,
-                     const Eta& eta) {
-  const auto percent = [](double share) { return std::to_string(std::lround(100 * share)) + "%"; };
-  std::ostringstream line;
-  line << std::fixed << std::setprecision(1) << "step " << step.step;
-  if (step.new_tokens > 0)
-    line << ": " << step.new_tokens << " tokens, " << step.total_tokens << " in all";
-  else
-    line << ", layer " << std::min(step.layer + 1, step.layers) << "/" << step.layers;
-  if (wanted.samples > 1) line << ", " << step.texts_done << "/" << wanted.samples << " samples";
-  if (wanted.new_tokens)
-    if (const auto left = eta.left(step, double{1} * wanted.samples * *wanted.new_tokens);
-        left && left->count() >= 1)
-      line << ", " << std::lround(left->count()) << " s left";
-  if (step.total_tokens > 0) {
-    const int sweeps = step.new_tokens > 0 ? step.step : step.step - 1;
-    line << ", " << static_cast<double>(step.total_tokens) / sweeps << " tokens/sweep";
-  }
-  if (!engine.plan().resident) {
-    const bool uploads = engine.plan().device.has_value();
-    const std::uint64_t moved = uploads ? step.link.upload_bytes : step.link.disk_bytes;
-    const auto bytes = static_cast<double>(moved);
-    line << ", " << format_size(moved) << " at " << rate(bytes, step.time);
-    if (const LinkSample& probe = engine.link_probe(); probe.bytes > 0 && !uploads)
-      line << " (" << percent(bytes / step.time.count() / probe.bytes_per_second()) << " of disk)";
-    line << ", link busy "
-         << percent((uploads ? step.link.upload_busy : step.link.busy) / step.time);
-  }
-  return line.str();
-}
-
 /// Writes a JSON line for each sample, in their order: as soon as it and all before it are there.
 class SampleLines {
  public:
@@ -337,12 +274,8 @@ BatchReport continue_prompt(const Options& asked, const Request& request, Engine
   TextStream stream(tokenizer);
   SampleLines lines(progress, asked.samples);
   GenerateEvents events;
-  Eta eta;
-  events.on_step = [&](const StepProgress& step) {
-    if (step.new_tokens > 0) eta.after(step);
-    if (step.new_tokens > 0 || progress.wants_glimpse())
-      progress.show(describe(step, engine, asked, eta));
-  };
+  StepLine steps(engine, asked.samples, asked.new_tokens);
+  events.on_step = [&](const StepProgress& step) { steps.show(step, progress); };
   if (asked.samples > 1)
     events.on_text = [&](std::size_t sample, const TextReport& done) {
       lines.add(sample, tokenizer, done);
