@@ -36,7 +36,7 @@ FENCED = {  # header prefix -> the only place that may include it
     "liburing": "offload/io/uring_engine.cc", "hwloc": "src/machine/topology.cc",
     "xxhash": ("offload/io/integrity.cc", "src/checkpoint/fingerprint.cc", "src/convert/pack.cc"),
     "boost/program_options": "src/cli/",
-    "pcre2": "src/text/",
+    "pcre2": "src/text/", "histedit": "src/cli/chat/line_reader.cc",
     "kernels/cpu/": "kernels/", "kernels/cuda/": "kernels/",  # backends are reached by make_device only
 }
 FREE = ("bench/", "tests/")

@@ -22,6 +22,7 @@
 #include "src/cli/output/progress_line.h"
 #include "src/cli/output/standard_output.h"
 #include "src/cli/output/step_line.h"
+#include "src/text/stop_strings.h"
 
 namespace canopy::cli {
 
@@ -62,6 +63,7 @@ struct Options {
   std::optional<std::vector<TokenId>> tokens;
   std::optional<int> new_tokens;  // of each sample; nothing: until the model ends them
   int samples = 1, logprobs = 0;
+  std::vector<std::string> stops;
   bool ignore_eos = false, json = false;
   std::optional<std::string> report, trace;  // files
   DecodeOptions decode;
@@ -89,6 +91,8 @@ Flags Options::flags() {
       ("num-samples", into(samples, "K", sample_count),
        "continue the prompt K times, all in the same sweeps as far as memory goes: a JSON line for "
        "each, in order. Sample 0 is the text without this flag, given the same tree")  //
+      ("stop", stops_into(stops),
+       "end the text before this one, which is left out; may be repeated")  //
       ("ignore-eos", given(ignore_eos), "go on past the model's end tokens");
   Flags output("Output");
   output.add_options()                                                    //
@@ -154,11 +158,11 @@ std::vector<TokenId> encode_prompt(const std::optional<std::string>& text, const
 /// Writes a JSON line for each sample, in their order: as soon as it and all before it are there.
 class SampleLines {
  public:
-  SampleLines(ProgressLine& out, int samples)
-      : out_(&out), lines_(static_cast<std::size_t>(samples)) {}
+  SampleLines(ProgressLine& out, int samples, const std::vector<std::string>& stops)
+      : out_(&out), stops_(stops), lines_(static_cast<std::size_t>(samples)) {}
 
   void add(std::size_t sample, const Tokenizer& tokenizer, const TextReport& report) {
-    json line = text_json(tokenizer, report);
+    json line = text_json(tokenizer, report, stops_);
     line["index"] = sample;
     lines_[sample] = json_text(line) + "\n";
     for (; next_ < lines_.size() && !lines_[next_].empty(); ++next_) write(next_);
@@ -172,25 +176,27 @@ class SampleLines {
   void write(std::size_t sample) { out_->write(std::exchange(lines_[sample], {})); }
 
   ProgressLine* out_;
+  const std::vector<std::string>& stops_;
   std::vector<std::string> lines_;
   std::size_t next_ = 0;
 };
 
-json report_json(const Engine& engine, const BatchReport& report, const Request& request) {
+json report_json(const Engine& engine, const BatchReport& report, const Request& request,
+                 const std::vector<std::string>& stops) {
   const Tokenizer& tokenizer = *engine.models().tokenizer;
   json out = costs_json(engine, report);
   out["prompt_tokens"] = request.prompt.size();
   out["seed"] = request.seed;
   out["reproducible"] = request.reproducible || request.sampling.temperature == 0;
   if (report.texts.size() == 1) {
-    out.update(text_json(tokenizer, report.texts.front()));
+    out.update(text_json(tokenizer, report.texts.front(), stops));
     out.update(steps_json(report.texts.front()));
     return out;
   }
   out["samples"] = json::array();
   for (std::size_t i = 0; i < report.texts.size(); ++i) {
     if (report.texts[i].finish_reason == "cancelled") continue;
-    out["samples"].push_back(text_json(tokenizer, report.texts[i]));
+    out["samples"].push_back(text_json(tokenizer, report.texts[i], stops));
     out["samples"].back()["index"] = i;
   }
   return out;
@@ -245,7 +251,7 @@ struct Records {
              const Request& request) {
     if (trace) trace->close();
     if (!energy) return;
-    json costs = report_json(engine, done, request);
+    json costs = report_json(engine, done, request, asked.stops);
     costs["energy"] = energy_json(*energy, done);
     const std::string object = json_text(costs, 2) + "\n";
     if (asked.json) std::cout << object;
@@ -271,8 +277,9 @@ BatchReport continue_prompt(const Options& asked, const Request& request, Engine
                             ProgressLine& progress, const std::stop_token& stop) {
   const Tokenizer& tokenizer = *engine.models().tokenizer;
   const bool as_text = asked.samples == 1 && !asked.json;
-  TextStream stream(tokenizer);
-  SampleLines lines(progress, asked.samples);
+  std::vector<ShownText> texts;
+  for (int i = 0; i < asked.samples; ++i) texts.emplace_back(tokenizer, asked.stops);
+  SampleLines lines(progress, asked.samples, asked.stops);
   GenerateEvents events;
   StepLine steps(engine, asked.samples, asked.new_tokens);
   events.on_step = [&](const StepProgress& step) { steps.show(step, progress); };
@@ -280,10 +287,11 @@ BatchReport continue_prompt(const Options& asked, const Request& request, Engine
     events.on_text = [&](std::size_t sample, const TextReport& done) {
       lines.add(sample, tokenizer, done);
     };
-  if (as_text)
-    events.on_token = [&](std::size_t, TokenId token) {
-      progress.write(stream.push(token));
-      return true;
+  if (as_text || !asked.stops.empty())
+    events.on_token = [&](std::size_t sample, TokenId token) {
+      const std::string more = texts[sample].push(token);
+      if (as_text) progress.write(more);
+      return !texts[sample].stopped();
     };
   std::vector<Request> requests(static_cast<std::size_t>(asked.samples), request);
   for (std::size_t i = 0; i < requests.size(); ++i)
@@ -293,7 +301,8 @@ BatchReport continue_prompt(const Options& asked, const Request& request, Engine
   progress.show("prefill: " + std::to_string(request.prompt.size()) + " tokens");
   BatchReport report = engine.generate(requests, events, stop);
   lines.flush();
-  if (as_text) progress.write(end_of_text(stream, report.texts.front()) + "\n");
+  const bool cut_off = report.texts.front().finish_reason != "stop";
+  if (as_text) progress.write(texts.front().end(cut_off) + "\n");
   progress.end();
   return report;
 }

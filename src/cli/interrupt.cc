@@ -29,6 +29,7 @@ Interrupt::Interrupt() {
       const int signal = sigtimedwait(&set, nullptr, &tick);
       if (signal < 0) continue;
       stopped_by = signal;
+      const std::lock_guard lock(mutex_);
       if (!source_.request_stop()) std::_Exit(exit_code());
     }
   });
@@ -40,6 +41,18 @@ Interrupt::~Interrupt() {
   const sigset_t set = stop_signals();
   pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
 }
+
+std::stop_token Interrupt::token() const {
+  const std::lock_guard lock(mutex_);
+  return source_.get_token();
+}
+
+void Interrupt::renew() {
+  const std::lock_guard lock(mutex_);
+  source_ = std::stop_source();
+}
+
+bool Interrupt::terminated() { return stopped_by == SIGTERM; }
 
 int Interrupt::exit_code() { return 128 + stopped_by; }
 

@@ -1,4 +1,5 @@
 #pragma once
+#include <mutex>
 #include <stop_token>
 #include <thread>
 
@@ -12,13 +13,18 @@ class Interrupt {
   ~Interrupt();
   Interrupt(const Interrupt&) = delete;
   Interrupt& operator=(const Interrupt&) = delete;
-  std::stop_token token() const { return source_.get_token(); }
+  std::stop_token token() const;
+  /// What was to stop has stopped, and the process goes on: the next Ctrl-C is a first one again.
+  void renew();
+  /// SIGTERM asked for the stop: nothing goes on.
+  static bool terminated();
 
   /// A stopped command's, by the signal that came: 130 for Ctrl-C, 143 for SIGTERM, as a
   /// shell names a death by them.
   static int exit_code();
 
  private:
+  mutable std::mutex mutex_;
   std::stop_source source_;
   std::jthread watcher_;
 };

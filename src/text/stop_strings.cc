@@ -34,4 +34,9 @@ std::string StopStrings::push(std::string_view text) {
 
 std::string StopStrings::flush() { return std::exchange(held_, {}); }
 
+std::string ShownText::end(bool cut_off) {
+  const std::string rest = stream_.flush();
+  return cut_off ? stops_.flush() : stops_.push(rest) + stops_.flush();
+}
+
 }  // namespace canopy

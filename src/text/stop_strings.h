@@ -1,7 +1,10 @@
 #pragma once
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
+
+#include "src/text/tokenizer.h"
 
 namespace canopy {
 
@@ -22,6 +25,24 @@ class StopStrings {
   std::vector<std::string> stops_;
   std::string held_;
   bool stopped_ = false;
+};
+
+/// What a reader sees of a text whose tokens come one by one: whole characters, up to a stop
+/// string. One thread at a time.
+class ShownText {
+ public:
+  ShownText(const Tokenizer& tokenizer, std::vector<std::string> stops)
+      : stream_(tokenizer), stops_(std::move(stops)) {}
+
+  std::string push(TokenId token) { return stops_.push(stream_.push(token)); }
+  /// The text is over: what was held back. Bytes that are no character come out as U+FFFD where the
+  /// model ended it; where it was cut off, inside a character perhaps, they are left out.
+  std::string end(bool cut_off);
+  bool stopped() const { return stops_.stopped(); }
+
+ private:
+  TextStream stream_;
+  StopStrings stops_;
 };
 
 }  // namespace canopy

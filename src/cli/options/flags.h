@@ -78,6 +78,17 @@ FlagValue<std::string> into(std::optional<T>& field, const char* value_name, std
       });
 }
 
+/// A flag that may be given several times; each value must pass the check.
+inline FlagValue<std::vector<std::string>> into_all(std::vector<std::string>& field,
+                                                    const char* value_name,
+                                                    const FlagCheck<std::string>& check) {
+  return boost::program_options::value<std::vector<std::string>>(&field)
+      ->value_name(value_name)
+      ->notifier([check](const std::vector<std::string>& values) {
+        for (const std::string& value : values) check(value);
+      });
+}
+
 /// A flag that must be given.
 inline FlagValue<std::string> required(std::string& field, const char* value_name) {
   return boost::program_options::value<std::string>(&field)->value_name(value_name)->required();

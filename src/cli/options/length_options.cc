@@ -2,15 +2,22 @@
 
 namespace canopy::cli {
 
-FlagValue<int> length_into(std::optional<int>& tokens) {
-  constexpr int kDefault = 128;
-  return boost::program_options::value<int>()->value_name("N")->default_value(kDefault)->notifier(
-      [&tokens](int wanted) {
+FlagValue<int> length_into(std::optional<int>& tokens, int by_default) {
+  return boost::program_options::value<int>()
+      ->value_name("N")
+      ->default_value(by_default)
+      ->notifier([&tokens](int wanted) {
         if (wanted != -1 && (wanted < 1 || wanted > kMostTokens))
           throw UsageError("--n-predict: must be from 1 to " + std::to_string(kMostTokens) +
                            ", or -1 for as many as there are");
         tokens = wanted == -1 ? std::nullopt : std::optional(wanted);
       });
+}
+
+FlagValue<std::vector<std::string>> stops_into(std::vector<std::string>& stops) {
+  return into_all(stops, "TEXT", [](const std::string& text) {
+    if (text.empty()) throw UsageError("--stop: is empty, and every text would end at once");
+  });
 }
 
 void fit_context(std::optional<int> wanted, const ModelConfig& model, PlanRequest& plan) {

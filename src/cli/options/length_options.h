@@ -14,7 +14,10 @@ inline constexpr int kMostTokens = 10'000'000;
 inline constexpr const char* kLengthFlag = "n-predict,max-tokens,max-new-tokens,n";
 
 /// -n of a text that may also go on until the context is full: nothing for -1.
-FlagValue<int> length_into(std::optional<int>& tokens);
+FlagValue<int> length_into(std::optional<int>& tokens, int by_default = 128);
+
+/// --stop: the texts that end another; none of them is empty.
+FlagValue<std::vector<std::string>> stops_into(std::vector<std::string>& stops);
 
 /// The context where no flag gives one: what the request needs behind plan.max_prompt, or all that
 /// the model was made for. Throws UsageError where there is no room for a token.

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "src/machine/process_memory.h"
+#include "src/text/stop_strings.h"
 
 namespace canopy::cli {
 
@@ -39,16 +40,12 @@ json placement_json(const Placement& placement) {
 
 }  // namespace
 
-std::string end_of_text(TextStream& stream, const TextReport& report) {
-  const std::string rest = stream.flush();
-  return report.finish_reason == "stop" ? rest : "";
-}
-
-json text_json(const Tokenizer& tokenizer, const TextReport& report) {
-  TextStream stream(tokenizer);
+json text_json(const Tokenizer& tokenizer, const TextReport& report,
+               const std::vector<std::string>& stops) {
+  ShownText shown(tokenizer, stops);
   std::string text;
-  for (const TokenId token : report.tokens) text += stream.push(token);
-  json out{{"text", text + end_of_text(stream, report)},
+  for (const TokenId token : report.tokens) text += shown.push(token);
+  json out{{"text", text + shown.end(report.finish_reason != "stop")},
            {"tokens", report.tokens},
            {"finish_reason", report.finish_reason}};
   if (report.logprobs.empty()) return out;

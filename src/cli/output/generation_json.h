@@ -1,20 +1,18 @@
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <vector>
 
 #include "src/engine/engine.h"
 
 namespace canopy::cli {
 
-/// What the stream of a text still holds when it is over: bytes that are no character come out as
-/// U+FFFD where the model ended the text there; where it was cut off, inside a character perhaps,
-/// they are left out.
-std::string end_of_text(TextStream& stream, const TextReport& report);
-
-/// A generated text: "text", "tokens", "finish_reason", and "logprobs" when asked for, in OpenAI's
-/// form: each "token" as text (bytes that are no UTF-8 are replaced) and as "bytes" (null for
-/// special tokens, which have a name alone), "logprob", "top_logprobs"; and its "id".
-nlohmann::json text_json(const Tokenizer& tokenizer, const TextReport& report);
+/// A generated text, up to the first stop string: "text", "tokens", "finish_reason", and "logprobs"
+/// when asked for, in OpenAI's form: each "token" as text (bytes that are no UTF-8 are replaced)
+/// and as "bytes" (null for special tokens, which have a name alone), "logprob", "top_logprobs";
+/// and its "id".
+nlohmann::json text_json(const Tokenizer& tokenizer, const TextReport& report,
+                         const std::vector<std::string>& stops);
 
 /// What each of a text's steps gained, and when it was over, in seconds since the generation began.
 nlohmann::json steps_json(const TextReport& report);
