@@ -24,6 +24,8 @@ MAY_INCLUDE = {  # room -> what it may include besides itself (a room or one hea
     "src/convert": ("src/base/", "src/text/", "src/checkpoint/", "kernels/"),
     "src/engine": ("src/base/", "src/machine/", "src/text/", "src/checkpoint/", "src/model/", "src/speculation/",
                    "kernels/", "planner/", "offload/"),
+    "src/server": ("src/base/", "src/text/", "src/chat/", "src/grammar/", "src/checkpoint/", "src/model/",
+                   "src/speculation/", "src/engine/", "kernels/", "planner/", "offload/"),
     "src/measure": ("src/base/", "src/machine/", "src/text/", "src/checkpoint/", "src/model/", "src/speculation/",
                     "src/engine/", "kernels/", "planner/", "offload/"),
     "src/library": ("include/canopy/", "src/base/", "src/machine/", "src/text/", "src/checkpoint/", "src/model/",
@@ -35,7 +37,7 @@ FENCED = {  # header prefix -> the only place that may include it
     "hwy/": "kernels/cpu/",
     "liburing": "offload/io/uring_engine.cc", "hwloc": "src/machine/topology.cc",
     "xxhash": ("offload/io/integrity.cc", "src/checkpoint/fingerprint.cc", "src/convert/pack.cc"),
-    "boost/program_options": "src/cli/",
+    "boost/program_options": "src/cli/", "boost/asio": "src/server/http/", "boost/beast": "src/server/http/",
     "pcre2": "src/text/", "histedit": "src/cli/chat/line_reader.cc",
     "kernels/cpu/": "kernels/", "kernels/cuda/": "kernels/",  # backends are reached by make_device only
 }

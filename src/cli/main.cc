@@ -27,6 +27,7 @@ constexpr Command kCommands[] = {
     {"perplexity", "score a text", run_perplexity},
     {"plan", "show what generate would do with a budget, and why", run_plan},
     {"quantize", "write a GGUF of 4 or 8 bits, a draft for its own original", run_quantize},
+    {"serve", "serve a model over HTTP", run_serve},
     {"tokenize", "turn text into token ids", run_tokenize},
     {"unpack", "write a packed model as it was, bit for bit", run_unpack},
 };

@@ -419,6 +419,13 @@ std::size_t Session::Impl::conclude(Sequence& sequence, const Draft& draft,
   if (draft.tree.size() > 1) m.drafter->conclude(*sequence.draft, draft, verdict, *m.compute);
   if (sequence.tracker) observe(*sequence.tracker, draft.tree, verdict);
   if (!synthetic && draft.drawing == m.plan.policy.drawing) observe(learned, draft.tree, verdict);
+  CheckedTree& checked = last.trees.emplace_back();
+  checked.text = sequence.ticket;
+  for (NodeId node = 0; node < draft.tree.size(); ++node)
+    checked.parents.push_back(draft.tree.parent(node));
+  checked.tokens.assign(draft.tree.tokens().begin(), draft.tree.tokens().end());
+  checked.path = verdict.path;
+  checked.next = verdict.next;
   sequence.text.insert(sequence.text.end(), gained.begin(), gained.end());
   sequence.kv->share(sequence.text);
   return gained.size();

@@ -64,6 +64,17 @@ struct RequestEvents {
   std::function<void(const std::string& what)> on_error;
 };
 
+using Ticket = std::uint64_t;
+
+/// A tree that a sweep has checked.
+struct CheckedTree {
+  Ticket text = 0;
+  std::vector<NodeId> parents;  // -1 for the root
+  std::vector<TokenId> tokens;
+  std::vector<NodeId> path;  // that was accepted, from the root
+  TokenId next = 0;          // follows it
+};
+
 /// What a sweep did for all that shared it.
 struct SweepReport {
   int texts = 0;        // that shared it
@@ -74,9 +85,9 @@ struct SweepReport {
   Seconds time{};
   Seconds compute{}, drafting{};  // the target's arithmetic; growing the trees
   LinkReport link;                // what travelled meanwhile
+  std::vector<CheckedTree> trees;
 };
 
-using Ticket = std::uint64_t;
 struct Runtime;
 
 /// Texts that share the sweeps of one engine. They come and go between sweeps: each is admitted

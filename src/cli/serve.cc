@@ -1,0 +1,185 @@
+// canopy serve: an HTTP server whose texts share sweeps.
+#include <malloc.h>
+
+#include <algorithm>
+#include <iostream>
+#include <memory>
+#include <sstream>
+#include <thread>
+
+#include "src/base/error.h"
+#include "src/base/file.h"
+#include "src/cli/commands.h"
+#include "src/cli/interrupt.h"
+#include "src/cli/options/decode_options.h"
+#include "src/cli/options/length_options.h"
+#include "src/cli/output/standard_output.h"
+#include "src/server/service.h"
+
+namespace canopy::cli {
+
+namespace {
+
+constexpr const char* kUsage =
+    "usage: canopy serve -m MODEL [-md DRAFT] [--port N] [--parallel N] [FLAG ...]\n\n"
+    "Serves a model over HTTP, by OpenAI's API and llama-server's: /v1/chat/completions,\n"
+    "/v1/completions, /v1/models, /health, /props, /slots, /tokenize, /detokenize,\n"
+    "/apply-template, /metrics. Texts of all clients share the sweeps over the model.";
+
+// Rows of prompts in one sweep, of all texts: their arithmetic takes longer than any link, and
+// their memory stays small.
+constexpr int kPromptRows = 512;
+constexpr int kContext = 8192;  // where the user names none
+// Texts as long as the context that there is room for at a time; shorter ones are as many as share
+// a sweep.
+constexpr int kFullTexts = 2;
+constexpr std::uint64_t kMostKeyBytes = 1u << 20;
+
+struct Options {
+  std::string host = "127.0.0.1";
+  int port = 8080, parallel = 4, queue = 64, grace = 5;
+  std::optional<std::string> alias, template_file, key_file;
+  std::vector<std::string> keys, origins;
+  int ping = 5, connections = 256;
+  std::uint64_t most_body = 8u << 20;
+  DecodeOptions decode;
+
+  Flags flags() {
+    const auto not_empty = [](const char* flag) {
+      return [flag](const std::string& text) {
+        if (text.empty()) throw UsageError(std::string(flag) + ": is empty");
+      };
+    };
+    const auto is_port = [](const int& value) {
+      if (value < 0 || value > 65535) throw UsageError("--port: must be from 0 to 65535");
+    };
+    Flags all, own("Server");
+    own.add_options()                                                                 //
+        ("host", into(host, "ADDRESS"), "address to listen on")                       //
+        ("port", into(port, "N", is_port), "port to listen on; 0: any that is free")  //
+        ("parallel", into(parallel, "N", at_least("--parallel", 1)),
+         "texts that share a sweep, as far as memory goes")  //
+        ("queue", into(queue, "N", at_least("--queue", 0)),
+         "texts that may wait; more are refused with status 429")  //
+        ("alias,a", into(alias, "NAME"), "the model's name for clients (default: of its folder)")(
+            "api-key", into_all(keys, "KEY", not_empty("--api-key")),
+            "clients must show this key; may be repeated")  //
+        ("api-key-file", into(key_file, "FILE"), "the same, a line for each")(
+            "chat-template-file", into(template_file, "FILE"),
+            "a template of Jinja, in place of the model's own")(
+            "cors-origin", into_all(origins, "ORIGIN", not_empty("--cors-origin")),
+            "pages from there may use the server (*: from anywhere); may be repeated")  //
+        ("sse-ping", into(ping, "SECONDS", at_least("--sse-ping", 1)),
+         "a comment in streams that were silent for so long")  //
+        ("connections", into(connections, "N", at_least("--connections", 1)),
+         "connections at a time")  //
+        ("grace", into(grace, "SECONDS", at_least("--grace", 0)),
+         "time that texts have to end when the server is stopped");
+    all.add(own);
+    decode.add_flags(all);
+    return all;
+  }
+};
+
+std::vector<std::string> all_keys(const Options& asked) {
+  std::vector<std::string> keys = asked.keys;
+  if (!asked.key_file) return keys;
+  std::istringstream lines(read_file(*asked.key_file, kMostKeyBytes, FileKind::kOfUser));
+  const std::size_t before = keys.size();
+  for (std::string line; std::getline(lines, line);) {
+    while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.pop_back();
+    if (!line.empty()) keys.push_back(line);
+  }
+  if (keys.size() == before) throw Error(*asked.key_file + ": holds no key");
+  return keys;
+}
+
+bool is_loopback(const std::string& host) {
+  return host == "localhost" || host == "::1" || host.starts_with("127.");
+}
+
+std::string shown(const Sampling& sampling) {
+  if (sampling.temperature == 0) return "temperature 0";
+  std::ostringstream text;
+  text << "temperature " << sampling.temperature;
+  if (sampling.top_k > 0) text << ", top-k " << sampling.top_k;
+  if (sampling.top_p < 1) text << ", top-p " << sampling.top_p;
+  if (sampling.min_p > 0) text << ", min-p " << sampling.min_p;
+  return text.str();
+}
+
+}  // namespace
+
+int run_serve(const std::vector<std::string>& words) {
+  Options asked;
+  if (!parse(words, kUsage, asked.flags())) return 0;
+  EngineOptions options = asked.decode.engine_options();
+  mallopt(M_ARENA_MAX, 2);  // each connection has a thread, and should not have an arena
+
+  const Interrupt interrupt;
+  ModelFiles models = asked.decode.open(options.plan);
+  std::optional<chat::ChatTemplate> chat_template;
+  std::string why_no_chat;
+  try {
+    chat_template.emplace(chat::ChatTemplate::load(models.target.root(), models.target.metadata(),
+                                                   asked.template_file));
+  } catch (const Error& error) {
+    if (asked.template_file) throw;
+    why_no_chat = error.what();
+    std::cerr << "note: there is no chat, only completions: " << why_no_chat << "\n";
+  }
+  PlanRequest& plan = options.plan;
+  plan.max_sequences = asked.parallel;
+  if (plan.context == 0) {
+    const int longest = models.target.config().max_positions;
+    plan.context = longest > 0 ? std::min(longest, kContext) : kContext;
+    std::cerr << "context: " << plan.context << " tokens; -c N takes another\n";
+  }
+  if (plan.context < 2) throw UsageError("--ctx-size: a text takes two tokens at least");
+  plan.max_prompt = plan.context - 1;
+  plan.prompt_rows = kPromptRows;
+  if (!plan.kv_memory) plan.full_texts = kFullTexts;
+
+  server::ServiceOptions service_options;
+  service_options.keys = all_keys(asked);
+  service_options.origins = asked.origins;
+  service_options.loopback = is_loopback(asked.host);
+  service_options.ping = std::chrono::seconds(asked.ping);
+  service_options.context = plan.context;
+  service_options.model_name =
+      asked.alias.value_or(std::filesystem::weakly_canonical(models.target.root()).filename());
+  service_options.defaults.sampling = asked.decode.sampling.sampling;
+  service_options.defaults.vocab = models.target.config().vocab;
+  service_options.defaults.most_choices = asked.parallel + asked.queue;
+  server::Service service(service_options);
+  http::Limits limits;
+  limits.connections = asked.connections;
+  http::Server http(
+      asked.host, static_cast<std::uint16_t>(asked.port), limits,
+      [&](http::Exchange& exchange) { service.handle(exchange); }, server::Service::error_body);
+  const std::string url = "http://" + asked.host + ":" + std::to_string(http.port());
+  std::cerr << "listening on " << url << ", loading\n";
+
+  ProgressLine progress(asked.decode.model.progress);
+  plan.cost = std::make_shared<CostModel>(
+      asked.decode.find_assumptions(models, options, progress, interrupt.token()).profile);
+  const auto on_load = [&](std::uint64_t done, std::uint64_t all) {
+    progress.show_loading(done, all);
+  };
+  Engine engine(std::move(models), options, on_load, interrupt.token());
+  progress.clear();
+  print_notes(engine);
+  server::Metrics metrics;
+  server::Scheduler scheduler(engine, engine.plan().max_sequences + asked.queue, metrics);
+  service.ready(engine, scheduler, metrics, std::move(chat_template), std::move(why_no_chat));
+  std::cerr << "serving " << service_options.model_name << " on " << url << ": "
+            << engine.plan().max_sequences << " texts share a sweep; "
+            << shown(service_options.defaults.sampling) << " where a client says nothing\n";
+  scheduler.run(interrupt.token(), std::chrono::seconds(asked.grace));
+  http.close();
+  asked.decode.learn(engine, plan, scheduler.learned());
+  std::cerr << "stopped\n";
+  return Interrupt::exit_code();
+}
+
+}  // namespace canopy::cli

@@ -1,0 +1,40 @@
+#pragma once
+#include <exception>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+
+namespace canopy::server {
+
+/// What a client is told instead of an answer, in OpenAI's form.
+struct ApiError : std::exception {
+  int status;
+  std::string message, type, param;
+  nlohmann::json more;  // further members of "error"
+
+  ApiError(int status, std::string message, std::string param = {}, nlohmann::json more = {})
+      : status(status),
+        message(std::move(message)),
+        param(std::move(param)),
+        more(std::move(more)) {
+    type = status == 401   ? "authentication_error"
+           : status == 403 ? "permission_error"
+           : status == 404 ? "not_found_error"
+           : status == 429 ? "rate_limit_error"
+           : status == 503 ? "unavailable_error"
+           : status >= 500 ? "server_error"
+                           : "invalid_request_error";
+  }
+  const char* what() const noexcept override { return message.c_str(); }
+
+  nlohmann::json body() const {
+    nlohmann::json error{{"message", message},
+                         {"type", type},
+                         {"param", param.empty() ? nlohmann::json() : nlohmann::json(param)},
+                         {"code", status}};
+    if (more.is_object()) error.update(more);
+    return {{"error", std::move(error)}};
+  }
+};
+
+}  // namespace canopy::server

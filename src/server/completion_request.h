@@ -1,0 +1,45 @@
+#pragma once
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "src/chat/chat_template.h"
+#include "src/engine/session.h"
+
+namespace canopy::server {
+
+/// What a request that says nothing else takes.
+struct Defaults {
+  Sampling sampling;
+  LogitEditing edits;
+  int vocab = 0;
+  int most_choices = 1;  // texts of one request
+};
+
+/// The body of /v1/completions or /v1/chat/completions, checked.
+struct CompletionRequest {
+  /// Of a completion: each is text or tokens. Empty for a chat.
+  std::vector<std::variant<std::string, std::vector<TokenId>>> prompts;
+  chat::Conversation conversation;  // of a chat
+
+  Sampling sampling;
+  LogitEditing edits;
+  std::optional<std::uint64_t> seed;
+  std::optional<int> most_tokens;  // nothing: until the context is full
+  bool ignore_end = false;
+  int choices = 1;  // for each prompt
+  std::vector<std::string> stops;
+  std::optional<int> logprobs;  // alternatives to report for each token
+
+  bool echo = false;  // the prompt stands before the text
+  bool stream = false, include_usage = false, return_progress = false, timings_per_token = false;
+  std::optional<std::string> model;
+};
+
+/// Throws ApiError 400 naming the member: not what the API has, or not supported.
+CompletionRequest read_chat_request(const nlohmann::ordered_json& body, const Defaults& defaults);
+CompletionRequest read_text_request(const nlohmann::ordered_json& body, const Defaults& defaults);
+
+}  // namespace canopy::server

@@ -1,0 +1,84 @@
+#include "src/server/job.h"
+
+#include <utility>
+
+namespace canopy::server {
+
+Job::Job(const JobRequest& request, const Tokenizer& tokenizer, Metrics& metrics)
+    : metrics_(metrics), unfinished_(static_cast<int>(request.texts.size())) {
+  for (std::size_t i = 0; i < request.texts.size(); ++i)
+    shown_.emplace_back(tokenizer, request.stops);
+  pending_.choices.resize(shown_.size());
+}
+
+std::optional<News> Job::take(std::chrono::milliseconds patience) {
+  std::unique_lock lock(mutex_);
+  if (!changed_.wait_for(lock, patience, [&] { return published_; })) return std::nullopt;
+  published_ = false;
+  News news = std::move(pending_);
+  news.ended = unfinished_ == 0;
+  pending_ = {};
+  pending_.choices.resize(shown_.size());
+  pending_.prompt_read = news.prompt_read;
+  pending_.cached_tokens = news.cached_tokens;
+  return news;
+}
+
+int Job::unfinished() const {
+  const std::lock_guard lock(mutex_);
+  return unfinished_;
+}
+
+RequestEvents Job::events_of(int choice) {
+  const auto at = static_cast<std::size_t>(choice);
+  const std::shared_ptr<Job> self = shared_from_this();  // a client may go at any time
+  RequestEvents events;
+  events.on_token = [this, self, at](TokenId token, const TokenReport* logprobs) {
+    const std::lock_guard lock(mutex_);
+    News::Choice& news = pending_.choices[at];
+    news.text += shown_[at].push(token);
+    news.tokens.push_back(token);
+    if (logprobs != nullptr) news.logprobs.push_back(*logprobs);
+    return !shown_[at].stopped();
+  };
+  events.on_end = [this, self, at](const TextReport& report) {
+    metrics_.ended(report);
+    const std::lock_guard lock(mutex_);
+    News::Choice& news = pending_.choices[at];
+    news.text += shown_[at].end(report.finish_reason != "stop");
+    news.finish_reason = report.finish_reason;
+    news.sweeps = report.steps;
+    news.first_sweep = report.step_ends.front();
+    news.time = report.step_ends.back();
+    news.cached_tokens = report.cached_tokens;
+    --unfinished_;
+    if (at > 0) return;
+    pending_.prompt_read = report.prompt_read;
+    pending_.cached_tokens = report.cached_tokens;
+  };
+  events.on_error = [this, self](const std::string& what) { fail(what); };
+  return events;
+}
+
+void Job::tell_progress(const TextReport& first) {
+  const std::lock_guard lock(mutex_);
+  pending_.prompt_read = first.prompt_read;
+  pending_.cached_tokens = first.cached_tokens;
+}
+
+void Job::fail(const std::string& what) {
+  const std::lock_guard lock(mutex_);
+  metrics_.ended_early("error", unfinished_);
+  pending_.error = what;
+  unfinished_ = 0;
+}
+
+void Job::publish() {
+  {
+    const std::lock_guard lock(mutex_);
+    published_ = true;
+  }
+  changed_.notify_all();
+}
+
+}  // namespace canopy::server

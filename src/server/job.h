@@ -1,0 +1,67 @@
+#pragma once
+#include <chrono>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "src/engine/session.h"
+#include "src/server/metrics.h"
+#include "src/text/stop_strings.h"
+
+namespace canopy::server {
+
+/// Texts that one client asks for.
+struct JobRequest {
+  std::vector<Request> texts;  // its choices
+  std::vector<std::string> stops;
+};
+
+/// What is new of a job since it was last looked at.
+struct News {
+  struct Choice {
+    std::string text;                   // whole characters, up to a stop string
+    std::vector<TokenId> tokens;        // those that the text is of, held back or not
+    std::vector<TokenReport> logprobs;  // where asked for: one per token
+    std::string finish_reason;          // "stop", "length"; "" while it goes on
+    int sweeps = 0;                     // when it has ended
+    Seconds first_sweep{}, time{};      // likewise: until the first token; in all
+    int cached_tokens = 0;              // likewise: of its prompt
+  };
+  std::vector<Choice> choices;
+  int prompt_read = 0, cached_tokens = 0;  // of the first choice's prompt, so far
+  std::string error;                       // it ended all choices
+  bool ended = false;                      // nothing more will come
+};
+
+/// A job on its way: the engine's thread tells, the client's thread takes.
+class Job : public std::enable_shared_from_this<Job> {
+ public:
+  Job(const JobRequest& request, const Tokenizer& tokenizer, Metrics& metrics);
+
+  /// Waits until something is new, for so long; nothing by then: nothing.
+  std::optional<News> take(std::chrono::milliseconds patience);
+  int unfinished() const;  // choices
+
+  // The engine's thread.
+  RequestEvents events_of(int choice);
+  void tell_progress(const TextReport& first);
+  void fail(const std::string& what);
+  /// What was told since the last call is there to be taken: once a sweep.
+  void publish();
+
+ private:
+  friend class Scheduler;
+  Metrics& metrics_;
+  std::vector<Ticket> tickets_;  // the scheduler's, one for each choice
+  std::vector<ShownText> shown_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  News pending_;
+  int unfinished_;
+  bool published_ = false;
+};
+
+}  // namespace canopy::server

@@ -1,0 +1,43 @@
+#pragma once
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "src/server/job.h"
+
+namespace canopy::server {
+
+/// What all parts of one answer have in common.
+struct ReplyHead {
+  bool chat = false;
+  std::string id, model;
+  std::int64_t created = 0;  // Unix time
+};
+
+/// Tokens that an answer took.
+struct Usage {
+  int prompt_tokens = 0, cached_tokens = 0, completion_tokens = 0;
+};
+
+/// A token for people; special ones by their name.
+std::string shown_token(const Tokenizer& tokenizer, TokenId token);
+
+// Objects of OpenAI's API, and llama-server's `timings`.
+
+nlohmann::json usage_json(const Usage& usage);
+/// `ended`: of the first choice.
+nlohmann::json timings_json(const News::Choice& ended, const Usage& usage,
+                            double link_bytes_per_second);
+/// Of tokens, as the chat API has them, or the older one's columns.
+nlohmann::json logprobs_json(const ReplyHead& head, const News::Choice& choice,
+                             const Tokenizer& tokenizer);
+/// A piece of a stream for one choice.
+nlohmann::json chunk_json(const ReplyHead& head, int index, nlohmann::json delta,
+                          nlohmann::json finish_reason, nlohmann::json logprobs = nullptr);
+/// The same without a choice: for usage, and what is told while nothing is written.
+nlohmann::json empty_chunk_json(const ReplyHead& head);
+/// The whole answer; `texts`: each choice, all of it.
+nlohmann::json reply_json(const ReplyHead& head, const std::vector<News::Choice>& texts,
+                          bool logprobs, const Tokenizer& tokenizer);
+
+}  // namespace canopy::server

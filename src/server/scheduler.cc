@@ -1,0 +1,143 @@
+#include "src/server/scheduler.h"
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "src/engine/runtime.h"
+
+namespace canopy::server {
+
+Scheduler::Scheduler(Engine& engine, int most_texts, Metrics& metrics)
+    : engine_(engine), most_texts_(most_texts), metrics_(metrics) {
+  session_.emplace(engine.runtime());
+  sweep_.layers = engine.models().target.config().layers;
+  sweep_.free_kv_blocks = engine.plan().kv_blocks;
+}
+
+std::shared_ptr<Job> Scheduler::submit(const JobRequest& request) {
+  auto job = std::make_shared<Job>(request, *engine_.models().tokenizer, metrics_);
+  const std::lock_guard lock(mutex_);
+  if (ending_) throw Busy(true, "the server is stopping");
+  const auto texts = static_cast<int>(request.texts.size());
+  if (texts_ + texts > most_texts_)
+    throw Busy(false, "as many texts are on their way as the server takes: " +
+                          std::to_string(most_texts_) + "; try again later");
+  try {
+    for (int i = 0; i < texts; ++i)
+      job->tickets_.push_back(
+          session_->admit(request.texts[static_cast<std::size_t>(i)], job->events_of(i)));
+  } catch (const Error&) {
+    for (const Ticket ticket : job->tickets_) session_->cancel(ticket);
+    throw;
+  }
+  jobs_.push_back(job);
+  texts_ += texts;
+  work_.notify_all();
+  return job;
+}
+
+void Scheduler::cancel(Job& job) {
+  const std::lock_guard lock(mutex_);
+  const int left = job.unfinished();
+  if (std::erase_if(jobs_, [&](const auto& one) { return one.get() == &job; }) == 0) return;
+  for (const Ticket ticket : job.tickets_) session_->cancel(ticket);
+  texts_ -= left;
+  metrics_.ended_early("cancelled", left);
+}
+
+bool Scheduler::wait_for_work(const std::stop_token& stop) {
+  std::unique_lock lock(mutex_);
+  return work_.wait(lock, stop, [&] { return !jobs_.empty(); });
+}
+
+void Scheduler::tell() {
+  const std::lock_guard lock(mutex_);
+  texts_ = 0;
+  for (const std::shared_ptr<Job>& job : jobs_) {
+    if (const TextReport* first = session_->so_far(job->tickets_.front()))
+      job->tell_progress(*first);
+    job->publish();
+    texts_ += job->unfinished();
+  }
+  std::erase_if(jobs_, [](const std::shared_ptr<Job>& job) { return job->unfinished() == 0; });
+  if (jobs_.empty()) sweep_.running = false;
+}
+
+void Scheduler::end_all(const std::string& why) {
+  const std::lock_guard lock(mutex_);
+  for (const std::shared_ptr<Job>& job : jobs_) {
+    for (const Ticket ticket : job->tickets_) session_->cancel(ticket);
+    job->fail(why);
+    job->publish();
+  }
+  jobs_.clear();
+  texts_ = 0;
+}
+
+void Scheduler::step(const std::stop_token& stop) {
+  const auto on_unit = [&](const Unit& unit) {
+    const std::lock_guard lock(mutex_);
+    sweep_.running = true;
+    sweep_.layer = unit.layer;
+  };
+  try {
+    if (session_->step(stop, on_unit)) {
+      {
+        const std::lock_guard lock(mutex_);
+        sweep_.last = session_->last_sweep();
+        ++sweep_.sweeps;
+        sweep_.free_kv_blocks = engine_.runtime().kv_pool->free_blocks();
+      }
+      metrics_.swept(session_->last_sweep());
+    }
+  } catch (const Stopped&) {
+    return;
+  } catch (const Error&) {  // everybody was told; those who come now may fare better
+    tell();
+    const std::lock_guard lock(mutex_);
+    learned_.add(session_->learned());
+    session_.reset();
+    session_.emplace(engine_.runtime());
+    return;
+  }
+  tell();
+}
+
+void Scheduler::run(const std::stop_token& stop, std::chrono::milliseconds grace) {
+  std::stop_source now;  // the grace is over
+  std::jthread timer([&](const std::stop_token& over) {
+    std::mutex mutex;
+    std::unique_lock lock(mutex);
+    std::condition_variable_any asked;
+    const std::stop_callback wake(stop, [&] { asked.notify_all(); });
+    asked.wait(lock, over, [&] { return stop.stop_requested(); });
+    asked.wait_for(lock, over, grace, [] { return false; });
+    now.request_stop();
+  });
+  const std::stop_callback close(stop, [this] {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+  });
+  while (wait_for_work(stop) && !now.stop_requested()) step(now.get_token());
+  end_all("the server was stopped before the text was complete");
+  learned_.add(session_->learned());
+}
+
+int Scheduler::texts() const {
+  const std::lock_guard lock(mutex_);
+  return texts_;
+}
+
+SweepState Scheduler::sweep() const {
+  const std::lock_guard lock(mutex_);
+  return sweep_;
+}
+
+double Scheduler::link_rate() const {
+  const SweepReport last = sweep().last;
+  const double bytes = static_cast<double>(std::max(last.link.upload_bytes, last.link.disk_bytes));
+  return last.time.count() > 0 ? bytes / last.time.count() : 0;
+}
+
+}  // namespace canopy::server

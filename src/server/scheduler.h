@@ -1,0 +1,74 @@
+#pragma once
+#include <chrono>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <stop_token>
+#include <vector>
+
+#include "src/engine/engine.h"
+#include "src/server/job.h"
+#include "src/server/metrics.h"
+
+namespace canopy::server {
+
+/// Too many texts are there already, or the server is about to end.
+class Busy : public Error {
+ public:
+  Busy(bool ending, const std::string& what) : Error(what), ending_(ending) {}
+  bool ending() const { return ending_; }
+
+ private:
+  bool ending_;
+};
+
+/// A sweep on its way, or the last one.
+struct SweepState {
+  bool running = false;
+  std::uint64_t sweeps = 0;  // that ended
+  int layer = 0, layers = 0;
+  int free_kv_blocks = 0;
+  SweepReport last;
+};
+
+/// Lets clients' texts share the sweeps of an engine. One thread runs it; the others ask.
+class Scheduler {
+ public:
+  /// At most `most_texts` wait or run at a time.
+  Scheduler(Engine& engine, int most_texts, Metrics& metrics);
+
+  /// Throws Busy; Error if the request can never fit the plan.
+  std::shared_ptr<Job> submit(const JobRequest& request);
+  /// Its client has gone: it leaves with the sweep.
+  void cancel(Job& job);
+
+  /// Sweeps for as long as `stop` allows. Then no job is taken any more; those on their way have
+  /// `grace` to end, and are told that the server stopped.
+  void run(const std::stop_token& stop, std::chrono::milliseconds grace);
+
+  int texts() const;  // that wait or run
+  SweepState sweep() const;
+  double link_rate() const;  // bytes per second of the last sweep, to where they are computed with
+  const LearnedAcceptance& learned() const { return learned_; }  // once run() has returned
+
+ private:
+  void step(const std::stop_token& stop);
+  void tell();
+  void end_all(const std::string& why);
+  bool wait_for_work(const std::stop_token& stop);
+
+  Engine& engine_;
+  const int most_texts_;
+  Metrics& metrics_;
+  mutable std::mutex mutex_;
+  std::condition_variable_any work_;
+  std::optional<Session> session_;
+  std::vector<std::shared_ptr<Job>> jobs_;
+  int texts_ = 0;  // of all jobs, that have not ended
+  bool ending_ = false;
+  SweepState sweep_;
+  LearnedAcceptance learned_;
+};
+
+}  // namespace canopy::server
