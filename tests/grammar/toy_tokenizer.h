@@ -36,6 +36,13 @@ class ToyTokenizer : public Tokenizer {
   std::vector<TokenId> encode(std::string_view, AddSpecial, const std::stop_token&) const override {
     return {};
   }
+  std::vector<TokenId> encode_marked(std::string_view, std::string_view,
+                                     const std::stop_token&) const override {
+    return {};
+  }
+  std::string quote_specials(std::string_view text, std::string_view) const override {
+    return std::string(text);
+  }
   std::string_view piece(TokenId token) const override {
     return pieces_[static_cast<std::size_t>(token)];
   }
