@@ -1,9 +1,14 @@
 #include "src/server/completion_request.h"
 
+#include <algorithm>
+#include <cctype>
 #include <charconv>
+#include <cmath>
 #include <limits>
 #include <utility>
 
+#include "src/base/error.h"
+#include "src/base/json.h"
 #include "src/server/fields.h"
 
 namespace canopy::server {
@@ -176,6 +181,97 @@ void read_messages(Fields& fields, CompletionRequest& request) {
   }
 }
 
+void read_format(Fields& fields, CompletionRequest& request) {
+  const Json* format = fields.any("response_format");
+  if (format == nullptr) return;
+  Fields of_format(*format, "response_format.");
+  const std::string type = of_format.text("type").value_or("");
+  if (type == "json_object") {
+    request.schema = Json{{"type", "object"}};
+  } else if (type == "json_schema") {
+    const Json* described = of_format.any("json_schema");
+    if (described == nullptr) of_format.fail("json_schema", "is missing");
+    Fields of_schema(*described, "response_format.json_schema.");
+    const Json* schema = of_schema.any("schema");
+    if (schema == nullptr) of_schema.fail("schema", "is missing");
+    request.schema = *schema;
+    of_schema.pass_over({"name", "description", "strict"});
+    of_schema.refuse_others();
+  } else if (type != "text") {
+    of_format.fail("type", "must be text, json_object or json_schema");
+  }
+  of_format.refuse_others();
+}
+
+bool is_tool_name(const std::string& name) {
+  constexpr std::size_t kLongest = 64;
+  return !name.empty() && name.size() <= kLongest &&
+         std::all_of(name.begin(), name.end(), [](unsigned char c) {
+           return std::isalnum(c) != 0 || c == '_' || c == '-' || c == '.';
+         });
+}
+
+/// The arguments of calls come as JSON in a string; templates take the value itself.
+void parse_arguments(Json& messages) {
+  for (Json& message : messages) {
+    if (!message.contains("tool_calls") || !message["tool_calls"].is_array()) continue;
+    for (Json& call : message["tool_calls"]) {
+      if (!call.is_object() || !call.contains("function") || !call["function"].is_object())
+        throw ApiError(400, "'messages' has a tool call without a function", "messages");
+      Json& function = call["function"];
+      if (!function.contains("arguments") || !function["arguments"].is_string()) continue;
+      try {
+        function["arguments"] =
+            parse_ordered_json(function["arguments"].get_ref<const std::string&>());
+      } catch (const Error&) {  // the template gets what the client sent
+      }
+    }
+  }
+}
+
+void read_tools(Fields& fields, CompletionRequest& request) {
+  parse_arguments(request.conversation.messages);
+  constexpr std::size_t kMostTools = 128;
+  std::vector<Tool> tools;
+  const Json* offered = fields.any("tools");
+  if (offered != nullptr) {
+    if (!offered->is_array()) fields.fail("tools", "must be a list");
+    if (offered->size() > kMostTools)
+      fields.fail("tools", "has more than " + std::to_string(kMostTools) + " entries");
+    for (std::size_t i = 0; i < offered->size(); ++i) {
+      const std::string place = "tools[" + std::to_string(i) + "].";
+      Fields tool((*offered)[i], place);
+      if (tool.text("type") != "function") tool.fail("type", "must be function");
+      const Json* described = tool.any("function");
+      if (described == nullptr) tool.fail("function", "is missing");
+      Fields function(*described, place + "function.");
+      const std::string name = function.text("name").value_or("");
+      if (!is_tool_name(name))
+        function.fail("name", "must be 1 to 64 letters, digits, underscores, dashes and dots");
+      const Json* parameters = function.any("parameters");
+      tools.push_back({name, parameters != nullptr ? *parameters : Json{{"type", "object"}}});
+    }
+  }
+  fields.flag("parallel_tool_calls");
+  const Json* choice = fields.any("tool_choice");
+  const bool none = choice != nullptr && *choice == "none";
+  if (none) return;
+  if (choice != nullptr && *choice != "auto") {
+    request.must_call = true;
+    if (tools.empty()) fields.fail("tool_choice", "needs tools");
+    if (choice->is_object()) {
+      const auto name = choice->value("function", Json::object()).value("name", "");
+      std::erase_if(tools, [&](const Tool& tool) { return tool.name != name; });
+      if (tools.empty()) fields.fail("tool_choice", "names no tool of the request");
+    } else if (*choice != "required") {
+      fields.fail("tool_choice", "must be none, auto, required or a function");
+    }
+    if (request.schema) fields.fail("tool_choice", "asks for a call, and response_format for text");
+  }
+  if (offered != nullptr && !tools.empty()) request.conversation.tools = *offered;
+  request.tools = std::move(tools);
+}
+
 }  // namespace
 
 CompletionRequest read_chat_request(const Json& body, const Defaults& defaults) {
@@ -195,19 +291,10 @@ CompletionRequest read_chat_request(const Json& body, const Defaults& defaults) 
     request.conversation.variables = *variables;
   }
   request.conversation.add_generation_prompt = fields.flag("add_generation_prompt").value_or(true);
-  if (const Json* format = fields.any("response_format")) {
-    Fields of_format(*format, "response_format.");
-    if (of_format.text("type") != "text") of_format.fail("type", "can be text alone");
-    of_format.refuse_others();
-  }
+  read_format(fields, request);
+  read_tools(fields, request);
   if (const auto modalities = fields.any("modalities"); modalities && *modalities != Json{"text"})
     fields.fail("modalities", "can be [\"text\"] alone");
-  if (const Json* tools = fields.any("tools"); tools && !tools->empty())
-    fields.fail("tools", "are not supported");
-  fields.pass_over({"parallel_tool_calls"});
-  if (const Json* choice = fields.any("tool_choice");
-      choice && *choice != "none" && *choice != "auto")
-    fields.fail("tool_choice", "needs tools");
   fields.refuse_others();
   return request;
 }

@@ -7,6 +7,7 @@
 
 #include "src/chat/chat_template.h"
 #include "src/engine/session.h"
+#include "src/server/tools.h"
 
 namespace canopy::server {
 
@@ -22,7 +23,10 @@ struct Defaults {
 struct CompletionRequest {
   /// Of a completion: each is text or tokens. Empty for a chat.
   std::vector<std::variant<std::string, std::vector<TokenId>>> prompts;
-  chat::Conversation conversation;  // of a chat
+  chat::Conversation conversation;               // of a chat
+  std::optional<nlohmann::ordered_json> schema;  // that the text must satisfy
+  std::vector<Tool> tools;                       // that may be called; none where none may
+  bool must_call = false;                        // one of them
 
   Sampling sampling;
   LogitEditing edits;

@@ -35,6 +35,14 @@ json base(const ReplyHead& head, const char* object) {
           {"system_fingerprint", "canopy"}};
 }
 
+json message_json(const News::Choice& text, const std::vector<ToolCall>& calls) {
+  json message{{"role", "assistant"}, {"content", text.text}, {"refusal", nullptr}};
+  if (calls.empty()) return message;
+  if (text.text.empty()) message["content"] = nullptr;
+  message["tool_calls"] = calls_json(calls, 0);
+  return message;
+}
+
 }  // namespace
 
 std::string shown_token(const Tokenizer& tokenizer, TokenId token) {
@@ -113,7 +121,18 @@ json empty_chunk_json(const ReplyHead& head) {
   return out;
 }
 
-json reply_json(const ReplyHead& head, const std::vector<News::Choice>& texts, bool logprobs,
+json calls_json(const std::vector<ToolCall>& calls, std::size_t first) {
+  json out = json::array();
+  for (const ToolCall& call : calls)
+    out.push_back({{"index", first++},
+                   {"id", call.id},
+                   {"type", "function"},
+                   {"function", {{"name", call.name}, {"arguments", call.arguments}}}});
+  return out;
+}
+
+json reply_json(const ReplyHead& head, const std::vector<News::Choice>& texts,
+                const std::vector<std::vector<ToolCall>>& calls, bool logprobs,
                 const Tokenizer& tokenizer) {
   json out = base(head, head.chat ? "chat.completion" : "text_completion");
   out["choices"] = json::array();
@@ -122,7 +141,7 @@ json reply_json(const ReplyHead& head, const std::vector<News::Choice>& texts, b
     json choice{{"index", index++}, {"finish_reason", text.finish_reason}};
     choice["logprobs"] = logprobs ? logprobs_json(head, text, tokenizer) : json();
     if (head.chat)
-      choice["message"] = {{"role", "assistant"}, {"content", text.text}, {"refusal", nullptr}};
+      choice["message"] = message_json(text, calls[static_cast<std::size_t>(index) - 1]);
     else
       choice["text"] = text.text;
     out["choices"].push_back(std::move(choice));

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "src/server/job.h"
+#include "src/server/tools.h"
 
 namespace canopy::server {
 
@@ -36,8 +37,11 @@ nlohmann::json chunk_json(const ReplyHead& head, int index, nlohmann::json delta
                           nlohmann::json finish_reason, nlohmann::json logprobs = nullptr);
 /// The same without a choice: for usage, and what is told while nothing is written.
 nlohmann::json empty_chunk_json(const ReplyHead& head);
-/// The whole answer; `texts`: each choice, all of it.
+/// Calls, numbered from `first` on.
+nlohmann::json calls_json(const std::vector<ToolCall>& calls, std::size_t first);
+/// The whole answer; `texts`: each choice, all of it; `calls`: likewise.
 nlohmann::json reply_json(const ReplyHead& head, const std::vector<News::Choice>& texts,
-                          bool logprobs, const Tokenizer& tokenizer);
+                          const std::vector<std::vector<ToolCall>>& calls, bool logprobs,
+                          const Tokenizer& tokenizer);
 
 }  // namespace canopy::server

@@ -10,6 +10,7 @@
 #include "src/base/json.h"
 #include "src/base/json_text.h"
 #include "src/engine/runtime.h"
+#include "src/grammar/json_schema.h"
 #include "src/server/fields.h"
 
 namespace canopy::server {
@@ -23,7 +24,8 @@ namespace {
 constexpr const char* kJson = "application/json; charset=utf-8";
 // Between two looks whether a client has gone.
 constexpr std::chrono::milliseconds kTick{200};
-constexpr int kRetryAfter = 5;  // seconds
+constexpr int kRetryAfter = 5;            // seconds
+constexpr std::size_t kConstraints = 16;  // that are remembered, with their masks
 
 std::tm local_time() {
   const std::time_t now = std::time(nullptr);
@@ -74,13 +76,19 @@ struct Service::Answer {
   std::vector<std::vector<TokenId>> prompts;
   std::vector<std::string> before;  // echoed text, by choice
   std::optional<chat::Prompt> prompt;
-  std::vector<News::Choice> texts;  // all there is of each choice
+  std::vector<News::Choice> texts;  // all there is of each choice, without its calls
+  std::vector<std::vector<ToolCall>> calls;
+  std::vector<ToolCallReader> readers;  // one for each choice, where there are tools
+  std::optional<TokenId> calls_begin;   // the token
   Clock::time_point begun = Clock::now();
 
-  void take(const News& news) {
+  /// Adds what is new, and turns it into what a client is told: text is not what calls were.
+  void take(News& news, std::vector<std::vector<ToolCall>>& new_calls) {
+    new_calls.assign(texts.size(), {});
     for (std::size_t i = 0; i < texts.size(); ++i) {
-      const News::Choice& more = news.choices[i];
+      News::Choice& more = news.choices[i];
       News::Choice& text = texts[i];
+      if (!readers.empty()) find_calls(i, more, new_calls[i]);
       text.text += more.text;
       text.tokens.insert(text.tokens.end(), more.tokens.begin(), more.tokens.end());
       text.logprobs.insert(text.logprobs.end(), more.logprobs.begin(), more.logprobs.end());
@@ -91,6 +99,20 @@ struct Service::Answer {
       text.time = more.time;
       text.cached_tokens = more.cached_tokens;
     }
+  }
+  void find_calls(std::size_t choice, News::Choice& more, std::vector<ToolCall>& found_calls) {
+    const bool begin = calls_begin && std::find(more.tokens.begin(), more.tokens.end(),
+                                                *calls_begin) != more.tokens.end();
+    const auto add = [&](ToolCallReader::Found found) {
+      found_calls.insert(found_calls.end(), found.calls.begin(), found.calls.end());
+      return std::move(found.text);
+    };
+    more.text = add(readers[choice].push(more.text, begin));
+    const bool ended = !more.finish_reason.empty();
+    if (ended) more.text += add(readers[choice].end());
+    std::vector<ToolCall>& all = calls[choice];
+    all.insert(all.end(), found_calls.begin(), found_calls.end());
+    if (ended && !all.empty() && more.finish_reason == "stop") more.finish_reason = "tool_calls";
   }
   Usage usage() const {
     Usage all;
@@ -112,7 +134,8 @@ void Service::ready(Engine& engine, Scheduler& scheduler, Metrics& metrics,
                     std::optional<chat::ChatTemplate> chat_template, std::string why_no_chat) {
   const std::lock_guard lock(mutex_);
   model_.emplace(
-      Model{engine, scheduler, metrics, std::move(chat_template), std::move(why_no_chat)});
+      Model{engine, scheduler, metrics, std::move(chat_template), std::move(why_no_chat), {}});
+  if (model_->chat_template) model_->tool_form = find_tool_form(*model_->chat_template);
 }
 
 Service::Model& Service::model() {
@@ -266,6 +289,46 @@ chat::Prompt Service::render(const CompletionRequest& request) {
   }
 }
 
+void Service::prepare_calls(Answer& answer) {
+  const Model& m = model();
+  if (!m.tool_form)
+    throw ApiError(400,
+                   "this model's chat template writes no tool calls, or in a form that this server "
+                   "does not know (it knows those of Hermes, Llama 3 and Mistral)",
+                   "tools");
+  if (*m.tool_form != ToolForm::kMistral) return;
+  const std::vector<TokenId> mark = m.tokenizer().encode(kMistralCalls, AddSpecial::kNo);
+  if (mark.size() != 1)
+    throw ApiError(400, std::string("the tokenizer has no token ") + kMistralCalls, "tools");
+  answer.calls_begin = mark.front();
+  if (answer.request.must_call) answer.prompts.front().push_back(mark.front());
+}
+
+std::shared_ptr<const TokenConstraint> Service::constraint_of(const CompletionRequest& request) {
+  if (!request.schema && !request.must_call) return nullptr;
+  Model& m = model();
+  std::string key = request.schema ? json_text(*request.schema) : "";
+  if (request.must_call)
+    for (const Tool& tool : request.tools) key += "\n" + tool.name + json_text(tool.parameters);
+  const std::lock_guard lock(mutex_);
+  for (auto one = constraints_.begin(); one != constraints_.end(); ++one)
+    if (one->first == key) {
+      constraints_.splice(constraints_.begin(), constraints_, one);
+      return one->second;
+    }
+  if (!vocabulary_) vocabulary_ = std::make_shared<grammar::VocabularyTrie>(m.tokenizer());
+  try {
+    auto wanted = std::make_shared<const grammar::Grammar>(
+        request.schema ? grammar::json_grammar(*request.schema)
+                       : call_grammar(*m.tool_form, request.tools));
+    constraints_.emplace_front(std::move(key), grammar::constrain(std::move(wanted), vocabulary_));
+  } catch (const Error& error) {
+    throw ApiError(400, error.what(), request.schema ? "response_format" : "tools");
+  }
+  if (constraints_.size() > kConstraints) constraints_.pop_back();
+  return constraints_.front().second;
+}
+
 Service::Answer Service::begin(const CompletionRequest& request, bool chat) {
   Model& m = model();
   if (request.model && *request.model != options_.model_name)
@@ -281,11 +344,13 @@ Service::Answer Service::begin(const CompletionRequest& request, bool chat) {
     const std::lock_guard lock(mutex_);
     answer.prompts.push_back(answers_.encode(*answer.prompt, m.tokenizer()));
   }
+  if (!request.tools.empty()) prepare_calls(answer);
   for (const auto& prompt : request.prompts) {
     const auto* const text = std::get_if<std::string>(&prompt);
     answer.prompts.push_back(text != nullptr ? m.tokenizer().encode(*text, AddSpecial::kYes)
                                              : std::get<std::vector<TokenId>>(prompt));
   }
+  const std::shared_ptr<const TokenConstraint> constraint = constraint_of(request);
   JobRequest job;
   job.stops = request.stops;
   for (const std::vector<TokenId>& tokens : answer.prompts) {
@@ -303,6 +368,7 @@ Service::Answer Service::begin(const CompletionRequest& request, bool chat) {
     one.prompt = tokens;
     one.sampling = request.sampling;
     one.edits = request.edits;
+    one.edits.constraint = constraint;
     one.reproducible = request.seed.has_value();
     one.seed = request.seed ? *request.seed : any_seed();
     one.max_new_tokens = std::min(request.most_tokens.value_or(room), room);
@@ -315,6 +381,10 @@ Service::Answer Service::begin(const CompletionRequest& request, bool chat) {
     }
   }
   answer.texts.resize(job.texts.size());
+  answer.calls.resize(job.texts.size());
+  if (!request.tools.empty())
+    answer.readers.assign(job.texts.size(),
+                          ToolCallReader(*m.tool_form, request.tools, request.must_call));
   answer.job = m.scheduler.submit(job);
   return answer;
 }
@@ -345,11 +415,12 @@ void Service::remember(const Answer& answer) {
 
 void Service::reply_whole(http::Exchange& exchange, Answer& answer) {
   Model& m = model();
+  std::vector<std::vector<ToolCall>> new_calls;
   while (true) {
-    const std::optional<News> news = answer.job->take(kTick);
+    std::optional<News> news = answer.job->take(kTick);
     if (exchange.client_gone()) return m.scheduler.cancel(*answer.job);
     if (!news) continue;
-    answer.take(*news);
+    answer.take(*news, new_calls);
     if (!news->error.empty()) throw ApiError(500, news->error);
     if (news->ended) break;
   }
@@ -357,8 +428,8 @@ void Service::reply_whole(http::Exchange& exchange, Answer& answer) {
   const Usage usage = answer.usage();
   for (std::size_t i = 0; i < answer.texts.size(); ++i)
     answer.texts[i].text = answer.before[i] + answer.texts[i].text;
-  json reply =
-      reply_json(answer.head, answer.texts, answer.request.logprobs.has_value(), m.tokenizer());
+  json reply = reply_json(answer.head, answer.texts, answer.calls,
+                          answer.request.logprobs.has_value(), m.tokenizer());
   reply["usage"] = usage_json(usage);
   reply["timings"] = timings_json(answer.texts.front(), usage, m.scheduler.link_rate());
   reply_json_to(exchange, reply);
@@ -380,11 +451,12 @@ void Service::reply_in_pieces(http::Exchange& exchange, Answer& answer) {
   auto sent = Clock::now(), chunk_sent = sent;
   int prompt_told = -1;
   bool ended = false;
+  std::vector<std::vector<ToolCall>> new_calls;
   while (!ended) {
-    const std::optional<News> news = answer.job->take(kTick);
+    std::optional<News> news = answer.job->take(kTick);
     if (exchange.client_gone()) return m.scheduler.cancel(*answer.job);
     if (news) {
-      answer.take(*news);
+      answer.take(*news, new_calls);
       ended = news->ended;
       if (answer.request.return_progress && news->prompt_read != prompt_told && !ended &&
           answer.texts.front().tokens.empty()) {
@@ -408,6 +480,11 @@ void Service::reply_in_pieces(http::Exchange& exchange, Answer& answer) {
             chunk["timings"] =
                 timings_json(answer.texts[i], answer.usage(), m.scheduler.link_rate());
           out += event(chunk);
+        }
+        if (const std::vector<ToolCall>& calls = new_calls[i]; !calls.empty()) {
+          const std::size_t before = answer.calls[i].size() - calls.size();
+          out +=
+              event(chunk_json(head, index, {{"tool_calls", calls_json(calls, before)}}, nullptr));
         }
         if (!more.finish_reason.empty())
           out += event(chunk_json(head, index, json::object(), more.finish_reason));

@@ -1,5 +1,6 @@
 #pragma once
 #include <chrono>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -7,6 +8,7 @@
 #include <vector>
 
 #include "src/chat/chat_prompt.h"
+#include "src/grammar/token_mask.h"
 #include "src/server/completion_request.h"
 #include "src/server/http/server.h"
 #include "src/server/replies.h"
@@ -45,6 +47,7 @@ class Service {
     Metrics& metrics;
     std::optional<chat::ChatTemplate> chat_template;
     std::string why_no_chat;
+    std::optional<ToolForm> tool_form;
     const Tokenizer& tokenizer() const { return *engine.models().tokenizer; }
   };
   /// A job on its way, and all that its replies are made of.
@@ -59,6 +62,9 @@ class Service {
   void reply_in_pieces(http::Exchange& exchange, Answer& answer);
   void remember(const Answer& answer);
   chat::Prompt render(const CompletionRequest& request);
+  void prepare_calls(Answer& answer);
+  /// The request's schema, or call, as a mask; null: nothing is asked for.
+  std::shared_ptr<const TokenConstraint> constraint_of(const CompletionRequest& request);
 
   nlohmann::json models_json();
   nlohmann::json props_json();
@@ -70,6 +76,9 @@ class Service {
   mutable std::mutex mutex_;  // of what follows
   std::optional<Model> model_;
   chat::AnswerMemory answers_;
+  std::shared_ptr<const grammar::VocabularyTrie> vocabulary_;  // once somebody needs it
+  /// The masks that were used last, the newest first, by what was asked for.
+  std::list<std::pair<std::string, std::shared_ptr<const TokenConstraint>>> constraints_;
 };
 
 }  // namespace canopy::server

@@ -1,0 +1,68 @@
+#pragma once
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "src/chat/chat_template.h"
+#include "src/grammar/grammar.h"
+#include "src/text/tokenizer.h"
+
+namespace canopy::server {
+
+/// How a model writes that it calls a tool. Known from what its template makes of such a message.
+enum class ToolForm : std::uint8_t {
+  kHermes,   // <tool_call>\n{"name": ..., "arguments": {...}}\n</tool_call>
+  kLlama,    // {"name": ..., "parameters": {...}}
+  kMistral,  // the token [TOOL_CALLS], then [{"name": ..., "arguments": {...}}]
+};
+/// Nothing where the template writes calls in another form, or none.
+std::optional<ToolForm> find_tool_form(const chat::ChatTemplate& chat_template);
+
+/// What Mistral's calls begin with.
+inline constexpr const char* kMistralCalls = "[TOOL_CALLS]";
+
+/// A tool that a client offers.
+struct Tool {
+  std::string name;
+  nlohmann::ordered_json parameters;  // a schema
+};
+
+/// One call of one of these tools, as the form has it. Throws Error naming the schema's keyword.
+grammar::Grammar call_grammar(ToolForm form, const std::vector<Tool>& tools);
+
+/// A call that a model wrote.
+struct ToolCall {
+  std::string id, name, arguments;  // arguments: JSON
+};
+
+/// Tells calls from text, piece by piece. What may be a call is held back until it is known. One
+/// thread.
+class ToolCallReader {
+ public:
+  /// `begun`: the answer is a call from its first token on.
+  ToolCallReader(ToolForm form, std::vector<Tool> tools, bool begun);
+
+  struct Found {
+    std::string text;
+    std::vector<ToolCall> calls;
+  };
+  /// `calls_begin`: the token that Mistral's calls begin with is there.
+  Found push(const std::string& text, bool calls_begin);
+  /// The answer is over: what was held back.
+  Found end();
+
+ private:
+  void read_hermes(Found& found);
+  bool add_call(const std::string& json, Found& found) const;
+  bool add_call(const nlohmann::ordered_json& call, Found& found) const;
+
+  ToolForm form_;
+  std::vector<Tool> tools_;
+  std::string held_;
+  bool in_call_;
+  bool called_ = false;  // once
+  bool plain_ = false;   // of Llama's form: the answer does not begin as a call does
+};
+
+}  // namespace canopy::server

@@ -1,0 +1,116 @@
+#include "src/server/tools.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "tests/error_of.h"
+#include "tests/temp_dir.h"
+
+namespace canopy::server {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+chat::ChatTemplate template_from(const std::string& file) {
+  const TempDir dir;
+  std::ofstream(dir / "tokenizer_config.json") << R"({"bos_token": "<s>", "eos_token": "</s>"})";
+  return chat::ChatTemplate::load(dir.path(), {}, file);
+}
+
+std::optional<ToolForm> form_of_published(const std::string& name) {
+  return find_tool_form(template_from(std::string(CANOPY_TEST_DATA) + "/chat_templates/templates/" +
+                                      name + ".jinja"));
+}
+
+TEST(ToolForm, IsFoundByWhatATemplateMakesOfACall) {
+  for (const char* name : {"Qwen-Qwen2.5-7B-Instruct", "Qwen-Qwen3-0.6B", "Qwen-QwQ-32B",
+                           "ibm-granite-granite-4.0", "Bielik-11B-v3.0-Instruct"})
+    EXPECT_EQ(form_of_published(name), ToolForm::kHermes) << name;
+  EXPECT_EQ(form_of_published("mistralai-Mistral-Nemo-Instruct-2407"), ToolForm::kMistral);
+  for (const char* name : {"axolotl-chatml", "Qwen3-Coder", "deepseek-ai-DeepSeek-V3.1",
+                           "openai-gpt-oss-120b", "unsloth-mistral-Devstral-Small-2507"})
+    EXPECT_FALSE(form_of_published(name).has_value()) << name;
+  const TempDir dir;
+  std::ofstream(dir / "llama.jinja")
+      << "{% for m in messages %}{% if m.tool_calls %}{\"name\": \"{{ "
+         "m.tool_calls[0].function.name "
+         "}}\", \"parameters\": {{ m.tool_calls[0].function.arguments | tojson }}}{% else %}{{ "
+         "m.content }}{% endif %}{% endfor %}";
+  EXPECT_EQ(find_tool_form(template_from(dir / "llama.jinja")), ToolForm::kLlama);
+}
+
+const std::vector<Tool> kTools{{"add", Json{{"type", "object"}}},
+                               {"now", Json{{"type", "object"}}}};
+
+struct Read {
+  std::string text;
+  std::vector<std::string> calls;  // "name arguments"
+};
+
+/// What a reader makes of an answer that comes in pieces of `cut` bytes.
+Read read(ToolForm form, const std::string& answer, std::size_t cut, bool begun = false) {
+  ToolCallReader reader(form, kTools, begun);
+  Read all;
+  const auto add = [&](const ToolCallReader::Found& found) {
+    all.text += found.text;
+    for (const ToolCall& call : found.calls) {
+      all.calls.push_back(call.name + " " + call.arguments);
+      EXPECT_FALSE(call.id.empty());
+    }
+  };
+  for (std::size_t at = 0; at < answer.size(); at += cut)
+    add(reader.push(answer.substr(at, cut), begun && form == ToolForm::kMistral));
+  add(reader.end());
+  return all;
+}
+
+void expect(ToolForm form, const std::string& answer, const std::string& text,
+            const std::vector<std::string>& calls, bool begun = false) {
+  for (std::size_t cut = 1; cut <= answer.size(); ++cut) {
+    const Read all = read(form, answer, cut, begun);
+    EXPECT_EQ(all.text, text) << cut;
+    EXPECT_EQ(all.calls, calls) << cut;
+  }
+}
+
+TEST(ToolCallReader, TellsHermesCallsFromText) {
+  const std::string add =
+      "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": [1, 2]}}\n</tool_call>";
+  const std::string now = "<tool_call>{\"name\": \"now\", \"arguments\": {}}</tool_call>";
+  expect(ToolForm::kHermes, add, "", {"add {\"a\":[1,2]}"}, true);
+  expect(ToolForm::kHermes, "Let me see.\n\n" + add + "\n" + now + "\n", "Let me see.",
+         {"add {\"a\":[1,2]}", "now {}"});
+  expect(ToolForm::kHermes, "a < b <tool> x\n", "a < b <tool> x\n", {});
+  const std::string unknown = "<tool_call>{\"name\": \"rm\", \"arguments\": {}}</tool_call>";
+  expect(ToolForm::kHermes, unknown, unknown, {});
+  const std::string broken = "<tool_call>{\"name\": </tool_call> so";
+  expect(ToolForm::kHermes, broken, broken, {});
+  const std::string cut_off = "<tool_call>{\"name\": \"add\"";
+  expect(ToolForm::kHermes, cut_off, cut_off, {});
+}
+
+TEST(ToolCallReader, TellsLlamasCallsFromText) {
+  expect(ToolForm::kLlama, "{\"name\": \"add\", \"parameters\": {\"a\": 1}}", "",
+         {"add {\"a\":1}"});
+  expect(ToolForm::kLlama, " \n{\"name\": \"now\", \"parameters\": {}}", "", {"now {}"});
+  expect(ToolForm::kLlama, "{\"a\": 1}", "{\"a\": 1}", {});
+  expect(ToolForm::kLlama, "No {\"name\": \"now\"}", "No {\"name\": \"now\"}", {});
+}
+
+TEST(ToolCallReader, TellsMistralsCallsFromText) {
+  const std::string both =
+      " [{\"name\": \"add\", \"arguments\": {\"a\": 1}}, {\"name\": \"now\", \"arguments\": {}}]";
+  expect(ToolForm::kMistral, both, "", {"add {\"a\":1}", "now {}"}, true);
+  expect(ToolForm::kMistral, both, both, {});  // without the token it is text
+}
+
+TEST(CallGrammar, RefusesASchemaByTheToolsName) {
+  const std::vector<Tool> tools{{"add", Json{{"type", "object"}, {"oneOf", Json::array()}}}};
+  const std::string error = error_of([&] { call_grammar(ToolForm::kHermes, tools); });
+  EXPECT_NE(error.find("oneOf"), std::string::npos) << error;
+  EXPECT_NE(error.find("'add'"), std::string::npos) << error;
+}
+
+}  // namespace
+}  // namespace canopy::server
