@@ -14,6 +14,7 @@
 #include "src/cli/options/decode_options.h"
 #include "src/cli/options/length_options.h"
 #include "src/cli/output/standard_output.h"
+#include "src/server/api_error.h"
 #include "src/server/service.h"
 
 namespace canopy::cli {
@@ -125,7 +126,7 @@ int run_serve(const std::vector<std::string>& words) {
                                                    asked.template_file));
   } catch (const Error& error) {
     if (asked.template_file) throw;
-    why_no_chat = error.what();
+    why_no_chat = server::told(error);
     std::cerr << "note: there is no chat, only completions: " << why_no_chat << "\n";
   }
   PlanRequest& plan = options.plan;

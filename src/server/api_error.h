@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <exception>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -36,5 +37,16 @@ struct ApiError : std::exception {
     return {{"error", std::move(error)}};
   }
 };
+
+/// An error's message for a client: without the place in our sources, on one line.
+inline std::string told(const std::exception& error) {
+  std::string text = error.what();
+  const std::size_t line = std::min(text.find('\n'), text.size());
+  if (const std::size_t place = text.rfind(" (", line);
+      place != std::string::npos && text.find(".cc:", place) < line)
+    text.erase(place, line - place);
+  for (std::size_t at; (at = text.find("\n  ")) != std::string::npos;) text.replace(at, 3, ", ");
+  return text;
+}
 
 }  // namespace canopy::server

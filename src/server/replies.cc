@@ -4,7 +4,11 @@
 #include <limits>
 #include <utility>
 
+#include "src/base/error.h"
+#include "src/base/json.h"
+#include "src/base/json_text.h"
 #include "src/base/utf8.h"
+#include "src/server/api_error.h"
 
 namespace canopy::server {
 
@@ -44,6 +48,16 @@ json message_json(const News::Choice& text, const std::vector<ToolCall>& calls) 
 }
 
 }  // namespace
+
+nlohmann::ordered_json parse_body(const http::Request& request) {
+  try {
+    return parse_ordered_json(request.body);
+  } catch (const Error& error) {
+    throw ApiError(400, std::string("the body: ") + told(error));
+  }
+}
+
+std::string event(const json& data) { return "data: " + json_text(data) + "\n\n"; }
 
 std::string shown_token(const Tokenizer& tokenizer, TokenId token) {
   return to_utf8(tokenizer.is_special(token) ? tokenizer.token_string(token)

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "src/server/http/server.h"
 #include "src/server/job.h"
 #include "src/server/tools.h"
 
@@ -19,6 +20,13 @@ struct ReplyHead {
 struct Usage {
   int prompt_tokens = 0, cached_tokens = 0, completion_tokens = 0;
 };
+
+/// A request's body. Throws ApiError 400.
+nlohmann::ordered_json parse_body(const http::Request& request);
+inline constexpr const char* kJson = "application/json; charset=utf-8";
+
+/// An event of a stream.
+std::string event(const nlohmann::json& data);
 
 /// A token for people; special ones by their name.
 std::string shown_token(const Tokenizer& tokenizer, TokenId token);

@@ -1,0 +1,53 @@
+#include "src/server/answer.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace canopy::server {
+
+void Answer::take(News& news, std::vector<std::vector<ToolCall>>& new_calls) {
+  new_calls.assign(texts.size(), {});
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    News::Choice& more = news.choices[i];
+    News::Choice& text = texts[i];
+    if (!readers.empty()) find_calls(i, more, new_calls[i]);
+    text.text += more.text;
+    text.tokens.insert(text.tokens.end(), more.tokens.begin(), more.tokens.end());
+    text.logprobs.insert(text.logprobs.end(), more.logprobs.begin(), more.logprobs.end());
+    if (more.finish_reason.empty()) continue;
+    text.finish_reason = more.finish_reason;
+    text.sweeps = more.sweeps;
+    text.first_sweep = more.first_sweep;
+    text.time = more.time;
+    text.cached_tokens = more.cached_tokens;
+  }
+}
+
+void Answer::find_calls(std::size_t choice, News::Choice& more,
+                        std::vector<ToolCall>& found_calls) {
+  const bool begin = calls_begin && std::find(more.tokens.begin(), more.tokens.end(),
+                                              *calls_begin) != more.tokens.end();
+  const auto add = [&](ToolCallReader::Found found) {
+    found_calls.insert(found_calls.end(), found.calls.begin(), found.calls.end());
+    return std::move(found.text);
+  };
+  more.text = add(readers[choice].push(more.text, begin));
+  const bool ended = !more.finish_reason.empty();
+  if (ended) more.text += add(readers[choice].end());
+  std::vector<ToolCall>& all = calls[choice];
+  all.insert(all.end(), found_calls.begin(), found_calls.end());
+  if (ended && !all.empty() && more.finish_reason == "stop") more.finish_reason = "tool_calls";
+}
+
+Usage Answer::usage() const {
+  Usage all;
+  for (const auto& tokens : prompts) all.prompt_tokens += static_cast<int>(tokens.size());
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    all.completion_tokens += static_cast<int>(texts[i].tokens.size());
+    if (i % static_cast<std::size_t>(request.choices) == 0)
+      all.cached_tokens += texts[i].cached_tokens;
+  }
+  return all;
+}
+
+}  // namespace canopy::server

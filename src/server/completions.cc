@@ -1,0 +1,297 @@
+#include "src/server/completions.h"
+
+#include <array>
+#include <cstdio>
+#include <ctime>
+
+#include "src/base/ambient.h"
+#include "src/base/error.h"
+#include "src/base/json.h"
+#include "src/base/json_text.h"
+#include "src/grammar/json_schema.h"
+#include "src/server/api_error.h"
+
+namespace canopy::server {
+
+using nlohmann::json;
+using Json = nlohmann::ordered_json;
+using Clock = std::chrono::steady_clock;
+
+namespace {
+
+// Between two looks whether a client has gone.
+constexpr std::chrono::milliseconds kTick{200};
+constexpr std::size_t kConstraints = 16;  // that are remembered, with their masks
+
+std::tm local_time() {
+  const std::time_t now = std::time(nullptr);
+  std::tm local{};
+  localtime_r(&now, &local);
+  return local;
+}
+
+std::string any_id(const char* prefix) {
+  std::array<char, 32> digits{};
+  std::snprintf(digits.data(), digits.size(), "%016llx",
+                static_cast<unsigned long long>(any_seed()));
+  return std::string(prefix) + digits.data();
+}
+
+json progress_json(const Answer& answer, const News& news) {
+  const std::chrono::duration<double, std::milli> time = Clock::now() - answer.begun;
+  return {{"total", answer.prompts.front().size()},
+          {"cache", news.cached_tokens},
+          {"processed", news.prompt_read},
+          {"time_ms", time.count()}};
+}
+
+}  // namespace
+
+chat::Prompt Completions::render(const CompletionRequest& request) const {
+  if (!model_.chat_template) throw ApiError(400, model_.why_no_chat);
+  try {
+    return chat::render_prompt(*model_.chat_template, model_.tokenizer(), request.conversation,
+                               local_time());
+  } catch (const Error& error) {
+    throw ApiError(400, std::string("the chat template: ") + told(error), "messages");
+  }
+}
+
+void Completions::prepare_calls(Answer& answer) const {
+  if (!model_.tool_form)
+    throw ApiError(400,
+                   "this model's chat template writes no tool calls, or in a form that this server "
+                   "does not know (it knows those of Hermes, Llama 3 and Mistral)",
+                   "tools");
+  if (*model_.tool_form != ToolForm::kMistral) return;
+  const std::vector<TokenId> mark = model_.tokenizer().encode(kMistralCalls, AddSpecial::kNo);
+  if (mark.size() != 1)
+    throw ApiError(400, std::string("the tokenizer has no token ") + kMistralCalls, "tools");
+  answer.calls_begin = mark.front();
+  if (answer.request.must_call) answer.prompts.front().push_back(mark.front());
+}
+
+std::shared_ptr<const TokenConstraint> Completions::constraint_of(
+    const CompletionRequest& request) {
+  if (!request.schema && !request.must_call) return nullptr;
+  std::string key = request.schema ? json_text(*request.schema) : "";
+  if (request.must_call)
+    for (const Tool& tool : request.tools) key += "\n" + tool.name + json_text(tool.parameters);
+  const std::lock_guard lock(mutex_);
+  for (auto one = constraints_.begin(); one != constraints_.end(); ++one)
+    if (one->first == key) {
+      constraints_.splice(constraints_.begin(), constraints_, one);
+      return one->second;
+    }
+  if (!vocabulary_) vocabulary_ = std::make_shared<grammar::VocabularyTrie>(model_.tokenizer());
+  try {
+    auto wanted = std::make_shared<const grammar::Grammar>(
+        request.schema ? grammar::json_grammar(*request.schema)
+                       : call_grammar(*model_.tool_form, request.tools));
+    constraints_.emplace_front(std::move(key), grammar::constrain(std::move(wanted), vocabulary_));
+  } catch (const Error& error) {
+    throw ApiError(400, told(error), request.schema ? "response_format" : "tools");
+  }
+  if (constraints_.size() > kConstraints) constraints_.pop_back();
+  return constraints_.front().second;
+}
+
+JobRequest Completions::job_of(const CompletionRequest& request, const Answer& answer) {
+  const std::shared_ptr<const TokenConstraint> constraint = constraint_of(request);
+  JobRequest job;
+  job.stops = request.stops;
+  for (const std::vector<TokenId>& tokens : answer.prompts) {
+    if (tokens.empty()) throw ApiError(400, "the prompt has no tokens", "prompt");
+    const int room = options_.context - static_cast<int>(tokens.size());
+    if (room < 1)
+      throw ApiError(400,
+                     "the prompt has " + std::to_string(tokens.size()) +
+                         " tokens; the context has room for " + std::to_string(options_.context),
+                     answer.prompt ? "messages" : "prompt",
+                     {{"type", "exceed_context_size_error"},
+                      {"n_prompt_tokens", tokens.size()},
+                      {"n_ctx", options_.context}});
+    Request one;
+    one.prompt = tokens;
+    one.sampling = request.sampling;
+    one.edits = request.edits;
+    one.edits.constraint = constraint;
+    one.reproducible = request.seed.has_value();
+    one.seed = request.seed ? *request.seed : any_seed();
+    one.max_new_tokens = std::min(request.most_tokens.value_or(room), room);
+    one.ignore_end = request.ignore_end;
+    one.logprobs = request.logprobs ? std::max(1, *request.logprobs) : 0;
+    for (int i = 0; i < request.choices; ++i) {
+      one.sequence = static_cast<std::uint32_t>(i);
+      job.texts.push_back(one);
+    }
+  }
+  return job;
+}
+
+Answer Completions::begin(const CompletionRequest& request, bool chat) {
+  if (request.model && *request.model != options_.model_name)
+    throw ApiError(
+        404, "there is no model '" + *request.model + "' here, only '" + options_.model_name + "'",
+        "model");
+  Answer answer;
+  answer.request = request;
+  answer.head = {chat, any_id(chat ? "chatcmpl-" : "cmpl-"), options_.model_name,
+                 std::time(nullptr)};
+  if (chat) {
+    answer.prompt = render(request);
+    const std::lock_guard lock(mutex_);
+    answer.prompts.push_back(answers_.encode(*answer.prompt, model_.tokenizer()));
+  }
+  if (!request.tools.empty()) prepare_calls(answer);
+  for (const auto& prompt : request.prompts) {
+    const auto* const text = std::get_if<std::string>(&prompt);
+    answer.prompts.push_back(text != nullptr ? model_.tokenizer().encode(*text, AddSpecial::kYes)
+                                             : std::get<std::vector<TokenId>>(prompt));
+  }
+  const JobRequest job = job_of(request, answer);
+  for (const std::vector<TokenId>& tokens : answer.prompts)
+    answer.before.insert(answer.before.end(), static_cast<std::size_t>(request.choices),
+                         request.echo ? model_.tokenizer().decode(tokens, AddSpecial::kNo) : "");
+  answer.texts.resize(job.texts.size());
+  answer.calls.resize(job.texts.size());
+  if (!request.tools.empty())
+    answer.readers.assign(job.texts.size(),
+                          ToolCallReader(*model_.tool_form, request.tools, request.must_call));
+  answer.job = model_.scheduler.submit(job);
+  return answer;
+}
+
+void Completions::complete(http::Exchange& exchange, bool chat) {
+  const Json body = parse_body(exchange.request());
+  Answer answer = begin(chat ? read_chat_request(body, options_.defaults)
+                             : read_text_request(body, options_.defaults),
+                        chat);
+  if (answer.request.stream)
+    reply_in_pieces(exchange, answer);
+  else
+    reply_whole(exchange, answer);
+}
+
+void Completions::remember(const Answer& answer) {
+  if (!answer.prompt) return;
+  const std::lock_guard lock(mutex_);
+  for (const News::Choice& text : answer.texts)
+    answers_.remember(*answer.prompt, answer.prompts.front(), text.tokens, model_.tokenizer());
+}
+
+void Completions::reply_whole(http::Exchange& exchange, Answer& answer) {
+  std::vector<std::vector<ToolCall>> new_calls;
+  while (true) {
+    std::optional<News> news = answer.job->take(kTick);
+    if (exchange.client_gone()) return model_.scheduler.cancel(*answer.job);
+    if (!news) continue;
+    answer.take(*news, new_calls);
+    if (!news->error.empty()) throw ApiError(500, news->error);
+    if (news->ended) break;
+  }
+  remember(answer);
+  const Usage usage = answer.usage();
+  for (std::size_t i = 0; i < answer.texts.size(); ++i)
+    answer.texts[i].text = answer.before[i] + answer.texts[i].text;
+  json reply = reply_json(answer.head, answer.texts, answer.calls,
+                          answer.request.logprobs.has_value(), model_.tokenizer());
+  reply["usage"] = usage_json(usage);
+  reply["timings"] = timings_json(answer.texts.front(), usage, model_.scheduler.link_rate());
+  exchange.reply(200, kJson, json_text(reply));
+}
+
+std::string Completions::first_events(const Answer& answer) const {
+  std::string out;
+  for (std::size_t i = 0; i < answer.texts.size(); ++i) {
+    const json delta = answer.head.chat ? json{{"role", "assistant"}, {"content", nullptr}}
+                                        : json{{"content", answer.before[i]}};
+    if (answer.head.chat || !answer.before[i].empty())
+      out += event(chunk_json(answer.head, static_cast<int>(i), delta, nullptr));
+  }
+  return out;
+}
+
+std::string Completions::events_of(const Answer& answer, const News& news,
+                                   const std::vector<std::vector<ToolCall>>& new_calls) const {
+  const ReplyHead& head = answer.head;
+  std::string out;
+  for (std::size_t i = 0; i < news.choices.size(); ++i) {
+    const News::Choice& more = news.choices[i];
+    const int index = static_cast<int>(i);
+    if (!more.text.empty() || !more.logprobs.empty()) {
+      json chunk = chunk_json(
+          head, index, {{"content", more.text}}, nullptr,
+          more.logprobs.empty() ? json() : logprobs_json(head, more, model_.tokenizer()));
+      if (answer.request.timings_per_token)
+        chunk["timings"] =
+            timings_json(answer.texts[i], answer.usage(), model_.scheduler.link_rate());
+      out += event(chunk);
+    }
+    if (const std::vector<ToolCall>& calls = new_calls[i]; !calls.empty()) {
+      const std::size_t before = answer.calls[i].size() - calls.size();
+      out += event(chunk_json(head, index, {{"tool_calls", calls_json(calls, before)}}, nullptr));
+    }
+    if (!more.finish_reason.empty())
+      out += event(chunk_json(head, index, json::object(), more.finish_reason));
+  }
+  return out;
+}
+
+std::string Completions::last_events(const Answer& answer) const {
+  std::string out;
+  if (answer.request.include_usage) {
+    json chunk = empty_chunk_json(answer.head);
+    chunk["usage"] = usage_json(answer.usage());
+    chunk["timings"] =
+        timings_json(answer.texts.front(), answer.usage(), model_.scheduler.link_rate());
+    out += event(chunk);
+  }
+  return out + "data: [DONE]\n\n";
+}
+
+void Completions::reply_in_pieces(http::Exchange& exchange, Answer& answer) {
+  exchange.add_header("Cache-Control", "no-cache");
+  exchange.add_header("X-Accel-Buffering", "no");
+  exchange.begin_stream("text/event-stream");
+  std::string out = first_events(answer);
+  auto sent = Clock::now(), chunk_sent = sent;
+  int prompt_told = -1;
+  bool ended = false;
+  std::vector<std::vector<ToolCall>> new_calls;
+  while (!ended) {
+    std::optional<News> news = answer.job->take(out.empty() ? kTick : kTick * 0);
+    if (exchange.client_gone()) return model_.scheduler.cancel(*answer.job);
+    if (news) {
+      answer.take(*news, new_calls);
+      ended = news->ended;
+      if (answer.request.return_progress && news->prompt_read != prompt_told &&
+          answer.texts.front().tokens.empty()) {
+        prompt_told = news->prompt_read;
+        json chunk = chunk_json(answer.head, 0, json::object(), nullptr);
+        chunk["prompt_progress"] = progress_json(answer, *news);
+        out += event(chunk);
+      }
+      out += events_of(answer, *news, new_calls);
+      if (!news->error.empty()) {
+        exchange.write(out);
+        throw ApiError(500, news->error);
+      }
+    }
+    const auto now = Clock::now();
+    if (out.empty() && now - chunk_sent >= options_.data_ping)
+      out = event(chunk_json(answer.head, 0, json::object(), nullptr));
+    const bool chunk = !out.empty();
+    if (!chunk && now - sent >= options_.ping) out = ":\n\n";
+    if (out.empty()) continue;
+    if (!exchange.write(out)) return model_.scheduler.cancel(*answer.job);
+    out.clear();
+    sent = now;
+    if (chunk) chunk_sent = now;
+  }
+  remember(answer);
+  exchange.write(last_events(answer));
+  exchange.end_stream();
+}
+
+}  // namespace canopy::server

@@ -1,0 +1,53 @@
+#pragma once
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "src/chat/chat_prompt.h"
+#include "src/grammar/token_mask.h"
+#include "src/server/answer.h"
+#include "src/server/http/server.h"
+#include "src/server/served_model.h"
+
+namespace canopy::server {
+
+/// Answers requests for texts. Any thread.
+class Completions {
+ public:
+  /// Both must outlive it.
+  Completions(ServedModel& model, const ServiceOptions& options)
+      : model_(model), options_(options) {}
+
+  /// Replies, whole or in pieces. Throws ApiError, Busy.
+  void complete(http::Exchange& exchange, bool chat);
+  /// What the template makes of a chat request. Throws ApiError.
+  chat::Prompt render(const CompletionRequest& request) const;
+
+ private:
+  Answer begin(const CompletionRequest& request, bool chat);
+  JobRequest job_of(const CompletionRequest& request, const Answer& answer);
+  void prepare_calls(Answer& answer) const;
+  /// The request's schema, or call, as a mask; null: nothing is asked for.
+  std::shared_ptr<const TokenConstraint> constraint_of(const CompletionRequest& request);
+  void reply_whole(http::Exchange& exchange, Answer& answer);
+  void reply_in_pieces(http::Exchange& exchange, Answer& answer);
+  /// What a client is told of these news, as events.
+  std::string events_of(const Answer& answer, const News& news,
+                        const std::vector<std::vector<ToolCall>>& new_calls) const;
+  std::string first_events(const Answer& answer) const;
+  std::string last_events(const Answer& answer) const;
+  void remember(const Answer& answer);
+
+  ServedModel& model_;
+  const ServiceOptions& options_;
+  std::mutex mutex_;  // of what follows
+  chat::AnswerMemory answers_;
+  std::shared_ptr<const grammar::VocabularyTrie> vocabulary_;  // once somebody needs it
+  /// The masks that were used last, the newest first, by what was asked for.
+  std::list<std::pair<std::string, std::shared_ptr<const TokenConstraint>>> constraints_;
+};
+
+}  // namespace canopy::server

@@ -1,0 +1,134 @@
+#include "src/server/descriptions.h"
+
+#include <algorithm>
+#include <ctime>
+#include <utility>
+
+#include "src/server/replies.h"
+
+namespace canopy::server {
+
+using nlohmann::json;
+
+json models_json(const ServiceOptions& options, const ServedModel* model) {
+  json one{{"id", options.model_name},
+           {"object", "model"},
+           {"created", std::time(nullptr)},
+           {"owned_by", "canopy"}};
+  if (model != nullptr) {
+    const ModelConfig& config = model->engine.models().target.config();
+    std::uint64_t bytes = 0, elements = 0;
+    for (const TensorEntry& tensor : model->engine.models().target.tensors()) {
+      std::uint64_t count = 1;
+      for (const std::int64_t extent : tensor.shape) count *= static_cast<std::uint64_t>(extent);
+      elements += count;
+      bytes += tensor.bytes;
+    }
+    one["meta"] = {{"n_vocab", config.vocab},
+                   {"n_ctx", options.context},
+                   {"n_ctx_train", config.max_positions},
+                   {"n_embd", config.dim},
+                   {"n_params", elements},
+                   {"size", bytes}};
+  }
+  return {{"object", "list"}, {"data", json::array({std::move(one)})}};
+}
+
+json props_json(const ServiceOptions& options, const ServedModel& m) {
+  const Plan& plan = m.engine.plan();
+  const Sampling& sampling = options.defaults.sampling;
+  const auto ledger = [](const std::vector<LedgerEntry>& entries) {
+    json out = json::array();
+    for (const LedgerEntry& entry : entries)
+      out.push_back({{"what", entry.what}, {"bytes", entry.bytes}});
+    return out;
+  };
+  json out{{"default_generation_settings",
+            {{"n_ctx", options.context},
+             {"params",
+              {{"temperature", sampling.temperature},
+               {"top_k", sampling.top_k},
+               {"top_p", sampling.top_p},
+               {"min_p", sampling.min_p},
+               {"typical_p", sampling.typical_p},
+               {"repeat_penalty", options.defaults.edits.repetition}}}}},
+           {"total_slots", plan.max_sequences},
+           {"model_path", m.engine.models().target.root().string()},
+           {"chat_template", m.chat_template ? json(m.chat_template->origin()) : json()},
+           {"build_info", "canopy"}};
+  out["canopy"] = {{"method", name(plan.method)},
+                   {"device", m.engine.device_name()},
+                   {"tree_nodes", plan.policy.shape.size()},
+                   {"resident_bytes", plan.resident_bytes},
+                   {"sweep_bytes", plan.sweep_bytes},
+                   {"memory_bytes", plan.memory},
+                   {"ledger", ledger(plan.ledger)}};
+  if (plan.device) out["canopy"]["gpu_ledger"] = ledger(plan.device->ledger);
+  return out;
+}
+
+json slots_json(const ServiceOptions& options, const ServedModel& m) {
+  const int running = m.scheduler.sweep().last.texts;
+  json out = json::array();
+  for (int i = 0; i < m.engine.plan().max_sequences; ++i)
+    out.push_back({{"id", i},
+                   {"n_ctx", options.context},
+                   {"speculative", m.engine.plan().method != SpeculationMethod::kNone},
+                   {"is_processing", i < std::min(running, m.scheduler.texts())}});
+  return out;
+}
+
+json state_json(const ServedModel& m) {
+  const SweepState now = m.scheduler.sweep();
+  const Plan& plan = m.engine.plan();
+  json trees = json::array();
+  for (const CheckedTree& tree : now.last.trees) {
+    json tokens = json::array();
+    for (const TokenId token : tree.tokens) tokens.push_back(shown_token(m.tokenizer(), token));
+    trees.push_back({{"text", tree.text},
+                     {"parents", tree.parents},
+                     {"tokens", std::move(tokens)},
+                     {"path", tree.path},
+                     {"next", shown_token(m.tokenizer(), tree.next)}});
+  }
+  const SweepReport& last = now.last;
+  const LinkReport& link = last.link;
+  return {{"sweep",
+           {{"running", now.running},
+            {"count", now.sweeps},
+            {"layer", now.layer},
+            {"layers", now.layers}}},
+          {"last",
+           {{"seconds", last.time.count()},
+            {"compute_seconds", last.compute.count()},
+            {"drafting_seconds", last.drafting.count()},
+            {"texts", last.texts},
+            {"tokens", last.tokens},
+            {"prompt_rows", last.prompt_rows},
+            {"tree_nodes", last.tree_nodes},
+            {"link",
+             {{"disk_bytes", link.disk_bytes},
+              {"upload_bytes", link.upload_bytes},
+              {"busy_seconds", (plan.device ? link.upload_busy : link.busy).count()},
+              {"stall_seconds", link.stall.count()}}},
+            {"trees", std::move(trees)}}},
+          {"texts", {{"all", m.scheduler.texts()}, {"most_sharing", plan.max_sequences}}},
+          {"kv", {{"blocks", plan.kv_blocks}, {"free", now.free_kv_blocks}}}};
+}
+
+std::string metrics_text(const ServedModel& m) {
+  const SweepState sweep = m.scheduler.sweep();
+  const Plan& plan = m.engine.plan();
+  Gauges now;
+  now.texts = m.scheduler.texts();
+  now.running = std::min(now.texts, plan.max_sequences);
+  now.kv_blocks = plan.kv_blocks;
+  now.free_kv_blocks = sweep.free_kv_blocks;
+  for (const LedgerEntry& entry : plan.ledger) now.memory[entry.what] += entry.bytes;
+  if (plan.device)
+    for (const LedgerEntry& entry : plan.device->ledger)
+      now.memory["gpu: " + entry.what] += entry.bytes;
+  return m.metrics.text(now);
+}
+
+}  // namespace canopy::server

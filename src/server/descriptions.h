@@ -1,0 +1,21 @@
+#pragma once
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "src/server/served_model.h"
+
+namespace canopy::server {
+
+// What a server tells of itself. Any thread.
+
+/// /v1/models, also while the model is loading: null.
+nlohmann::json models_json(const ServiceOptions& options, const ServedModel* model);
+/// /props and /slots, as llama-server has them; the plan under "canopy".
+nlohmann::json props_json(const ServiceOptions& options, const ServedModel& model);
+nlohmann::json slots_json(const ServiceOptions& options, const ServedModel& model);
+/// The sweep that is on its way and the last one, with the trees that it checked.
+nlohmann::json state_json(const ServedModel& model);
+/// /metrics, in Prometheus' text format.
+std::string metrics_text(const ServedModel& model);
+
+}  // namespace canopy::server

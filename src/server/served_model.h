@@ -1,0 +1,38 @@
+#pragma once
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "src/chat/chat_template.h"
+#include "src/server/completion_request.h"
+#include "src/server/metrics.h"
+#include "src/server/scheduler.h"
+#include "src/server/tools.h"
+
+namespace canopy::server {
+
+struct ServiceOptions {
+  std::string model_name;
+  Defaults defaults;
+  std::vector<std::string> keys;               // none: everybody may ask
+  std::vector<std::string> origins;            // of pages that may ask; "*": any
+  bool loopback = true;                        // only this machine can connect
+  std::chrono::milliseconds ping{5000};        // between comments in a stream that is silent
+  std::chrono::milliseconds data_ping{25000};  // between chunks: some clients count them alone
+  int context = 0;
+};
+
+/// A model that has been loaded, and all that answers are made with.
+struct ServedModel {
+  Engine& engine;
+  Scheduler& scheduler;
+  Metrics& metrics;
+  std::optional<chat::ChatTemplate> chat_template;
+  std::string why_no_chat;  // where there is no template
+  std::optional<ToolForm> tool_form;
+
+  const Tokenizer& tokenizer() const { return *engine.models().tokenizer; }
+};
+
+}  // namespace canopy::server
