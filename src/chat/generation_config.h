@@ -1,0 +1,20 @@
+#pragma once
+#include <filesystem>
+#include <optional>
+#include <string>
+
+namespace canopy::chat {
+
+/// How the makers of a model advise to sample from it. What they leave open is empty.
+struct GenerationConfig {
+  std::optional<float> temperature, top_p, min_p, typical_p, repetition_penalty;
+  std::optional<int> top_k;
+  std::string origin;  // the file; "" where the model brings none
+};
+
+/// Reads generation_config.json of a model's directory, as Hugging Face libraries write it; nothing
+/// of a GGUF file, which has none. `do_sample: false` is temperature 0; sampling without a
+/// temperature is temperature 1. Throws Error naming file and key.
+GenerationConfig read_generation_config(const std::filesystem::path& model);
+
+}  // namespace canopy::chat
