@@ -127,6 +127,9 @@ void read_common(Fields& fields, const Defaults& defaults, CompletionRequest& re
   }
   request.return_progress = fields.flag("return_progress").value_or(false);
   request.timings_per_token = fields.flag("timings_per_token").value_or(false);
+  request.resume = fields.flag("resume").value_or(false);
+  if (request.resume && !request.stream)
+    fields.fail("resume", "is for streams: set stream to true");
   request.model = fields.text("model");
   if (fields.flag("cache_prompt") == false)
     fields.fail("cache_prompt", "cannot be switched off: what is remembered changes no text");

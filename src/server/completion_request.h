@@ -39,6 +39,7 @@ struct CompletionRequest {
 
   bool echo = false;  // the prompt stands before the text
   bool stream = false, include_usage = false, return_progress = false, timings_per_token = false;
+  bool resume = false;  // a client that lost the stream may come back to it
   std::optional<std::string> model;
 };
 

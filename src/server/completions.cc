@@ -1,6 +1,7 @@
 #include "src/server/completions.h"
 
 #include <array>
+#include <charconv>
 #include <cstdio>
 #include <ctime>
 
@@ -44,6 +45,66 @@ json progress_json(const Answer& answer, const News& news) {
           {"processed", news.prompt_read},
           {"time_ms", time.count()}};
 }
+
+/// Who reads a stream: the client that asked for it, and, where it may be resumed, its log.
+class Listener {
+ public:
+  Listener(http::Exchange& exchange, std::shared_ptr<ResumableStream> log,
+           const ServiceOptions& options)
+      : exchange_(exchange), log_(std::move(log)), options_(options) {
+    if (log_) log_->attach();
+  }
+  ~Listener() {
+    if (log_ && here_) log_->detach();
+  }
+  Listener(const Listener&) = delete;
+  Listener& operator=(const Listener&) = delete;
+
+  bool still_wanted() {
+    if (here_ && exchange_.client_gone()) leave();
+    return here_ || (log_ && !log_->abandoned(Clock::now()));
+  }
+  /// Some clients end a stream that has no chunk for long.
+  bool wants_chunk() const { return Clock::now() - chunk_sent_ >= options_.data_ping; }
+  /// With nothing to tell: a comment, where the stream was silent for long.
+  void tell(const std::string& events) {
+    const auto now = Clock::now();
+    if (events.empty()) {
+      if (here_ && now - sent_ >= options_.ping) {
+        if (!exchange_.write(":\n\n")) leave();
+        sent_ = now;
+      }
+      return;
+    }
+    sent_ = chunk_sent_ = now;
+    if (!log_) {
+      if (here_ && !exchange_.write(events)) leave();
+      return;
+    }
+    log_->add(events);
+    if (!here_) return;
+    const ResumableStream::Events numbered = log_->after(seen_, std::chrono::milliseconds(0));
+    seen_ = numbered.last;
+    if (!exchange_.write(numbered.text)) leave();
+  }
+  void end() {
+    if (log_) log_->end();
+    exchange_.end_stream();
+  }
+
+ private:
+  void leave() {
+    here_ = false;
+    if (log_) log_->detach();
+  }
+
+  http::Exchange& exchange_;
+  const std::shared_ptr<ResumableStream> log_;
+  const ServiceOptions& options_;
+  bool here_ = true;
+  std::size_t seen_ = 0;  // events that the client was sent
+  Clock::time_point sent_ = Clock::now(), chunk_sent_ = sent_;
+};
 
 }  // namespace
 
@@ -254,14 +315,16 @@ void Completions::reply_in_pieces(http::Exchange& exchange, Answer& answer) {
   exchange.add_header("Cache-Control", "no-cache");
   exchange.add_header("X-Accel-Buffering", "no");
   exchange.begin_stream("text/event-stream");
+  const std::shared_ptr<ResumableStream> log =
+      answer.request.resume ? streams_.add(answer.head.id) : nullptr;
+  Listener listener(exchange, log, options_);
   std::string out = first_events(answer);
-  auto sent = Clock::now(), chunk_sent = sent;
   int prompt_told = -1;
   bool ended = false;
   std::vector<std::vector<ToolCall>> new_calls;
   while (!ended) {
     std::optional<News> news = answer.job->take(out.empty() ? kTick : kTick * 0);
-    if (exchange.client_gone()) return model_.scheduler.cancel(*answer.job);
+    if (!listener.still_wanted()) return model_.scheduler.cancel(*answer.job);
     if (news) {
       answer.take(*news, new_calls);
       ended = news->ended;
@@ -274,23 +337,45 @@ void Completions::reply_in_pieces(http::Exchange& exchange, Answer& answer) {
       }
       out += events_of(answer, *news, new_calls);
       if (!news->error.empty()) {
-        exchange.write(out);
-        throw ApiError(500, news->error);
+        out += event(ApiError(500, news->error).body());
+        listener.tell(out);
+        return listener.end();
       }
     }
-    const auto now = Clock::now();
-    if (out.empty() && now - chunk_sent >= options_.data_ping)
+    if (out.empty() && listener.wants_chunk())
       out = event(chunk_json(answer.head, 0, json::object(), nullptr));
-    const bool chunk = !out.empty();
-    if (!chunk && now - sent >= options_.ping) out = ":\n\n";
-    if (out.empty()) continue;
-    if (!exchange.write(out)) return model_.scheduler.cancel(*answer.job);
-    out.clear();
-    sent = now;
-    if (chunk) chunk_sent = now;
+    listener.tell(std::exchange(out, {}));
   }
   remember(answer);
-  exchange.write(last_events(answer));
+  listener.tell(last_events(answer));
+  listener.end();
+}
+
+void Completions::resume(http::Exchange& exchange, const std::string& id) {
+  const std::shared_ptr<ResumableStream> log = streams_.find(id);
+  if (!log) throw ApiError(404, "there is no stream " + id + " to resume", "id");
+  const std::string seen_text = exchange.request().header("last-event-id").empty()
+                                    ? std::string("0")
+                                    : std::string(exchange.request().header("last-event-id"));
+  std::size_t seen = 0;
+  const auto [end, error] =
+      std::from_chars(seen_text.data(), seen_text.data() + seen_text.size(), seen);
+  if (error != std::errc() || end != seen_text.data() + seen_text.size())
+    throw ApiError(400, "Last-Event-ID: is not the number of an event", "Last-Event-ID");
+  exchange.add_header("Cache-Control", "no-cache");
+  exchange.begin_stream("text/event-stream");
+  log->attach();
+  auto sent = Clock::now();
+  bool alive = true, ended = false;
+  while (alive && !ended) {
+    ResumableStream::Events events = log->after(seen, kTick);
+    seen = events.last;
+    ended = events.ended;
+    if (events.text.empty() && Clock::now() - sent >= options_.ping) events.text = ":\n\n";
+    if (!events.text.empty()) sent = Clock::now();
+    alive = exchange.write(events.text) && !exchange.client_gone();
+  }
+  log->detach();
   exchange.end_stream();
 }
 

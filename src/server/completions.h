@@ -10,6 +10,7 @@
 #include "src/grammar/token_mask.h"
 #include "src/server/answer.h"
 #include "src/server/http/server.h"
+#include "src/server/resumable.h"
 #include "src/server/served_model.h"
 
 namespace canopy::server {
@@ -23,6 +24,9 @@ class Completions {
 
   /// Replies, whole or in pieces. Throws ApiError, Busy.
   void complete(http::Exchange& exchange, bool chat);
+  /// Goes on with a stream that was asked for with `resume`, behind the event that the client names
+  /// by Last-Event-ID. Throws ApiError.
+  void resume(http::Exchange& exchange, const std::string& id);
   /// What the template makes of a chat request. Throws ApiError.
   chat::Prompt render(const CompletionRequest& request) const;
 
@@ -43,6 +47,7 @@ class Completions {
 
   ServedModel& model_;
   const ServiceOptions& options_;
+  ResumableStreams streams_;
   std::mutex mutex_;  // of what follows
   chat::AnswerMemory answers_;
   std::shared_ptr<const grammar::VocabularyTrie> vocabulary_;  // once somebody needs it

@@ -141,6 +141,11 @@ void Service::route(http::Exchange& exchange) {
                                       {"/tokenize", "POST", &Service::tokenize},
                                       {"/detokenize", "POST", &Service::detokenize},
                                       {"/apply-template", "POST", &Service::apply_template}};
+  static constexpr std::string_view kStream = "/stream/";
+  if (path.starts_with(kStream) && request.method == "GET") {
+    model();
+    return completions_->resume(exchange, path.substr(kStream.size()));
+  }
   const auto* const found = std::find_if(std::begin(kRoutes), std::end(kRoutes),
                                          [&](const Route& one) { return path == one.path; });
   if (found == std::end(kRoutes)) throw ApiError(404, "there is no " + request.path);
