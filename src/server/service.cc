@@ -1,5 +1,7 @@
 #include "src/server/service.h"
 
+#include <arpa/inet.h>
+
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -22,16 +24,23 @@ void reply_json_to(http::Exchange& exchange, const json& body, int status = 200)
   exchange.reply(status, kJson, json_text(body));
 }
 
-/// The host of "http://host:port" or "host:port".
-std::string_view host_of(std::string_view origin) {
-  if (const std::size_t scheme = origin.find("://"); scheme != std::string_view::npos)
-    origin.remove_prefix(scheme + 3);
-  if (origin.starts_with('[')) return origin.substr(0, origin.find(']') + 1);
-  return origin.substr(0, origin.find(':'));
+bool same_letters(std::string_view a, std::string_view b) {  // in upper or lower case
+  const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [&](char x, char y) { return lower(x) == lower(y); });
 }
 
+/// Whether "host" or "host:port" is this machine whatever a name server says: localhost, or an
+/// address in digits. 127.evil.com is a name.
 bool is_this_machine(std::string_view host) {
-  return host == "localhost" || host == "[::1]" || host.starts_with("127.");
+  const std::size_t colon = host.rfind(':');
+  if (colon != std::string_view::npos &&
+      host.find_first_not_of("0123456789", colon + 1) == std::string_view::npos)
+    host = host.substr(0, colon);
+  in_addr address{};
+  return same_letters(host, "localhost") || host == "[::1]" ||
+         (inet_pton(AF_INET, std::string(host).c_str(), &address) == 1 &&
+          ntohl(address.s_addr) >> 24 == 127);
 }
 
 /// Compares in a time that does not tell how much was right.
@@ -94,7 +103,7 @@ void Service::check_access(http::Exchange& exchange) const {
   const std::string_view origin = request.header("origin"), host = request.header("host");
   // A page of another site must not use what listens on this machine alone, nor by a name that its
   // own server gave to this address.
-  if (options_.loopback && !host.empty() && !is_this_machine(host_of(host)))
+  if (options_.loopback && !host.empty() && !is_this_machine(host))
     throw ApiError(403, "this server answers requests to localhost alone");
   if (!origin.empty() && origin != "http://" + std::string(host)) {
     const bool known = std::any_of(options_.origins.begin(), options_.origins.end(),
@@ -112,7 +121,7 @@ void Service::check_access(http::Exchange& exchange) const {
   if (options_.keys.empty() || open || request.method == "OPTIONS") return;
   std::string_view key = request.header("x-api-key");
   if (const std::string_view bearer = request.header("authorization");
-      bearer.starts_with("Bearer "))
+      same_letters(bearer.substr(0, 7), "Bearer "))
     key = bearer.substr(7);
   const bool known = std::any_of(options_.keys.begin(), options_.keys.end(),
                                  [&](const std::string& one) { return same_key(one, key); });

@@ -1,0 +1,263 @@
+"""The server's routes but for the completions: what they show, who may ask, and what is refused."""
+import collections
+import os
+import re
+import time
+
+from serving import TEMPLATE, Server, ServerCase, main, run
+
+
+def prometheus(text):
+    """{(name, labels): value} of a page of metrics, and {family: type}; all rules of the text format that it can break."""
+    sample = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? (\S+)")
+    label = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\["\\n])*)"(?:,|$)')
+    values, types, helped, family = {}, {}, set(), None
+    assert text.endswith("\n")
+    for line in text[:-1].split("\n"):
+        if line.startswith("# HELP "):
+            family = line.split(" ", 3)[2]
+            assert family not in helped, line
+            helped.add(family)
+        elif line.startswith("# TYPE "):
+            _, _, name, kind = line.split(" ")
+            assert name == family and kind in ("counter", "gauge", "histogram"), line
+            types[name] = kind
+        else:
+            found = sample.fullmatch(line)
+            assert found, line
+            name, labels, value = found.groups()
+            pairs = label.findall(labels or "")
+            assert "".join(f'{k}="{v}",' for k, v in pairs).rstrip(",") == (labels or ""), line
+            suffixes = ("_bucket", "_sum", "_count") if types[family] == "histogram" else ("",)
+            assert name in [family + s for s in suffixes], line
+            assert (name, tuple(pairs)) not in values, line
+            values[name, tuple(pairs)] = float(value)
+    return values, types
+
+
+class Routes(ServerCase):
+    FLAGS = ("-c", 128, "--parallel", 3)
+
+    def metrics(self):
+        reply = self.server.ask("GET", "/metrics")
+        self.assertIn("text/plain; version=0.0.4", reply.headers["Content-Type"])
+        return prometheus(reply.body.decode())
+
+    def test_health_says_ok(self):
+        for path in "/health", "/v1/health":
+            self.assertEqual(self.server.get(path), {"status": "ok"})
+
+    def test_models_are_the_one_that_is_served(self):
+        for path in "/v1/models", "/models":
+            listed = self.server.get(path)
+            self.assertEqual(listed["object"], "list")
+            model, = listed["data"]
+            self.assertEqual((model["id"], model["object"], model["owned_by"]), ("tiny", "model", "canopy"))
+            self.assertLess(abs(model["created"] - time.time()), 600)
+            self.assertEqual(model["meta"] | {"size": 0},
+                             {"n_vocab": 97, "n_ctx": 128, "n_ctx_train": 256, "n_embd": 32, "n_params": 31456, "size": 0})
+
+    def test_props_name_the_model_and_what_is_the_default(self):
+        props = self.server.get("/props")
+        self.assertEqual(props["model_path"], str(self.model))
+        self.assertEqual(props["total_slots"], 3)
+        self.assertEqual(props["default_generation_settings"]["n_ctx"], 128)
+        self.assertEqual(props["default_generation_settings"]["params"]["temperature"], 0)
+
+    def test_slots_are_as_many_as_texts_share_a_sweep(self):
+        slots = self.server.get("/slots")
+        self.assertEqual([slot["id"] for slot in slots], [0, 1, 2])
+        for slot in slots:
+            self.assertEqual((slot["n_ctx"], slot["is_processing"]), (128, False))
+
+    def test_tokens_make_their_text_again(self):
+        for text in "hello world", "tab\tand\nline", "\"'\\{}[]<>", "":
+            tokens = self.server.post("/tokenize", {"content": text})["tokens"]
+            self.assertEqual(len(tokens), len(text))
+            self.assertEqual(self.server.post("/detokenize", {"tokens": tokens}), {"content": text})
+            pieces = self.server.post("/tokenize", {"content": text, "with_pieces": True})["tokens"]
+            self.assertEqual([(p["id"], p["piece"]) for p in pieces], list(zip(tokens, text)))
+
+    def test_tokenize_says_which_member_is_wrong(self):
+        self.refused("/tokenize", {}, "content")
+        self.refused("/tokenize", {"content": 3}, "content")
+        self.refused("/tokenize", {"content": "a", "with_pieces": "yes"}, "with_pieces")
+        self.refused("/tokenize", {"content": "a", "pieces": True}, "pieces")
+        self.refused("/detokenize", {}, "tokens")
+        for bad in "text", 3, [97], [-1], [1.5], ["a"], [[1]], [10 ** 30], [None]:
+            self.refused("/detokenize", {"tokens": bad}, "tokens")
+
+    def test_a_template_is_applied_to_messages(self):
+        messages = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}]
+        self.assertEqual(self.server.post("/apply-template", {"messages": messages}), {"prompt": "u:hi\na:ho\na:"})
+        self.assertEqual(self.server.post("/apply-template", {"messages": messages, "add_generation_prompt": False}),
+                         {"prompt": "u:hi\na:ho\n"})
+        self.refused("/apply-template", {"messages": []}, "messages")
+
+    def test_metrics_follow_the_text_format(self):
+        self.server.text("a", 2)
+        values, types = self.metrics()
+        self.assertGreater(len(types), 15)
+        for name, kind in types.items():
+            if kind != "histogram":
+                continue
+            buckets = [(float(labels[0][1].replace("Inf", "inf")), v) for (n, labels), v in values.items()
+                       if n == name + "_bucket"]
+            self.assertEqual(buckets, sorted(buckets), name)
+            counts = [count for _, count in buckets]
+            self.assertEqual(counts, sorted(counts), name)
+            self.assertEqual(buckets[-1], (float("inf"), values[name + "_count", ()]), name)
+
+    def test_metrics_count_texts_and_tokens(self):
+        def counts():
+            values = collections.defaultdict(float, self.metrics()[0])
+            return [values[f"canopy_{name}", labels] for name, labels in (
+                ("request_success_total", (("finished_reason", "length"),)), ("prompt_tokens_total", ()),
+                ("generation_tokens_total", ()), ("e2e_request_latency_seconds_count", ()),
+                ("time_to_first_token_seconds_count", ()), ("tokens_per_sweep_sum", ()))]
+        before = counts()
+        self.server.text("hello", 7, ignore_eos=True)
+        self.server.text("good bye", 1, n=3)
+        self.assertEqual([b - a for a, b in zip(before, counts())], [4, 5 + 3 * 8, 10, 4, 4, 10])
+        self.assertEqual(self.server.gauges(), [0, 0])
+
+    def test_the_state_shows_the_last_sweep(self):
+        self.server.text("hello", 3)
+        state = self.server.get("/canopy/state")
+        self.assertEqual(state["last"]["texts"], 1)
+        self.assertEqual(state["sweep"]["layers"], 2)
+        self.assertFalse(state["sweep"]["running"])
+        self.assertEqual(state["texts"], {"all": 0, "most_sharing": 3})
+
+    def test_unknown_paths_are_not_found(self):
+        for path in "/v1/nothing", "/v1", "/v1/v1/models", "/health/", "/../../etc/passwd", "/%2e%2e/etc/passwd", "/props?a=1/..":
+            reply = self.server.ask("GET", path)
+            self.assertEqual(reply.status, 200 if path.startswith("/props?") else 404, path)
+        error = self.server.post("/v1/embeddings", {"input": "a"}, status=404)["error"]
+        self.assertEqual((error["type"], error["code"]), ("not_found_error", 404))
+        self.assertIn("/v1/embeddings", error["message"])
+
+    def test_other_methods_are_not_allowed(self):
+        for method, path in (("POST", "/health"), ("GET", "/v1/completions"), ("GET", "/tokenize"), ("PUT", "/v1/models"),
+                             ("DELETE", "/v1/chat/completions"), ("PATCH", "/slots"), ("HEAD", "/tokenize")):
+            reply = self.server.ask(method, path, b"{}")
+            self.assertEqual(reply.status, 405, (method, path))
+            if method != "HEAD":
+                self.assertIn(path, reply.json["error"]["message"])
+
+    def test_hosts_that_are_not_this_machine_are_refused(self):
+        for host in "localhost", "localhost:99", "127.0.0.1", "127.8.8.8:1", "[::1]:80", "LocalHost":
+            self.assertEqual(self.server.ask("GET", "/health", headers={"Host": host}).status, 200, host)
+        for host in ("localhost.evil.com", "evil.com", "127.evil.com", "127.0.0.1.evil.com", "evil.com:127", "[::1].evil.com",
+                     "10.0.0.1", "xlocalhost", "evil.com/localhost"):
+            reply = self.server.ask("GET", "/health", headers={"Host": host})
+            self.assertEqual((reply.status, reply.json["error"]["type"]), (403, "permission_error"), host)
+
+    def test_pages_from_elsewhere_are_refused(self):
+        for origin in "http://evil.com", "null", "http://localhost.evil.com", "https://localhost", "http://localhost:1":
+            for method, path in ("GET", "/v1/models"), ("POST", "/v1/completions"), ("OPTIONS", "/v1/completions"):
+                reply = self.server.ask(method, path, headers={"Origin": origin})
+                self.assertEqual(reply.status, 403, (origin, method))
+                self.assertIsNone(reply.headers["Access-Control-Allow-Origin"])
+        own = {"Origin": f"http://localhost:{self.server.port}", "Host": f"localhost:{self.server.port}"}
+        self.assertEqual(self.server.ask("GET", "/v1/models", headers=own).status, 200)
+
+
+class Access(ServerCase):
+    ORIGIN = "https://chat.example"
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        (cls.dir / "keys").write_text("from file\r\n\n  \nand another\n")
+        cls.server.__exit__()
+        cls.server = cls.start("--api-key", "one", "--api-key", "two", "--api-key-file", cls.dir / "keys",
+                               "--cors-origin", cls.ORIGIN)
+
+    def status(self, headers, path="/v1/completions"):
+        return self.server.ask("POST", path, {"prompt": "a", "max_tokens": 1}, headers)
+
+    def test_each_key_opens_in_both_headers(self):
+        for key in "one", "two", "from file", "and another":
+            self.assertEqual(self.status({"Authorization": f"Bearer {key}"}).status, 200, key)
+            self.assertEqual(self.status({"X-Api-Key": key}).status, 200, key)
+        self.assertEqual(self.status({"authorization": "bearer one"}).status, 200)
+
+    def test_other_keys_do_not(self):
+        for headers in ({}, {"Authorization": "Bearer three"}, {"Authorization": "one"}, {"X-Api-Key": "on"}, {"X-Api-Key": "oneone"},
+                        {"X-Api-Key": ""}, {"Authorization": "Bearer "}, {"Authorization": "Basic one"}, {"X-Api-Key": "one,two"}):
+            reply = self.status(headers)
+            self.assertEqual((reply.status, reply.json["error"]["type"]), (401, "authentication_error"), headers)
+            self.assertNotIn("one", reply.json["error"]["message"].replace("none", ""))
+
+    def test_what_needs_a_key(self):
+        for path in "/health", "/v1/health", "/v1/models", "/models":
+            self.assertEqual(self.server.ask("GET", path).status, 200, path)
+        for path in "/props", "/slots", "/metrics", "/canopy/state", "/v1/slots", "/nothing":
+            self.assertEqual(self.server.ask("GET", path).status, 401, path)
+
+    def test_pages_from_a_named_origin_may_ask(self):
+        reply = self.server.ask("OPTIONS", "/v1/chat/completions", headers={
+            "Origin": self.ORIGIN, "Access-Control-Request-Method": "POST",
+            "Access-Control-Request-Headers": "authorization,content-type"})
+        self.assertEqual(reply.status, 200)
+        self.assertEqual(reply.headers["Access-Control-Allow-Origin"], self.ORIGIN)
+        self.assertIn("POST", reply.headers["Access-Control-Allow-Methods"])
+        self.assertIn("authorization", reply.headers["Access-Control-Allow-Headers"].lower())
+        self.assertEqual(reply.headers["Vary"], "Origin")
+        for headers, status in ({"X-Api-Key": "one"}, 200), ({}, 401):
+            reply = self.status({"Origin": self.ORIGIN, **headers})
+            self.assertEqual((reply.status, reply.headers["Access-Control-Allow-Origin"]), (status, self.ORIGIN))
+        self.assertEqual(self.status({"Origin": "https://chat.example.evil", "X-Api-Key": "one"}).status, 403)
+
+
+class Starting(ServerCase):
+    def test_before_the_model_is_there_everything_says_so(self):
+        # What it measures of a machine that it does not know yet takes its time.
+        environment = {**os.environ, "XDG_CACHE_HOME": str(self.dir / "new_cache")}
+        with Server(self.model, env=environment, wait=False) as server:
+            replies = [server.ask("GET", "/health") for _ in range(2)] + [server.ask("POST", "/v1/completions", {"prompt": "a"})]
+            if server.serves.is_set():
+                self.skipTest("the model was there at once")
+            for reply in replies:
+                self.assertEqual(reply.status, 503)
+                self.assertEqual(reply.json["error"], {"code": 503, "message": "Loading model", "type": "unavailable_error",
+                                                       "param": None})
+                self.assertEqual(reply.headers["x-should-retry"], "true")
+                self.assertGreaterEqual(int(reply.headers["Retry-After"]), 1)
+            self.assertEqual(server.get("/v1/models")["data"][0]["id"], "tiny")
+            self.assertTrue(server.serves.wait(60))
+            self.assertEqual(server.get("/health"), {"status": "ok"})
+
+    def test_mistakes_end_the_start(self):
+        port = str(self.server.port)
+        for flags, code, part in ((("--port", "x"), 2, "--port"), (("--port", port), 1, port), (("--port", 65536), 2, "--port"),
+                                  (("--parallel", 0), 2, "--parallel"), (("--api-key", ""), 2, "--api-key"), (("-c", 1), 2, "--ctx-size"),
+                                  (("--api-key-file", self.dir / "none"), 1, "none"), (("--host", "no such host"), 1, "no such host"),
+                                  (("--chat-template-file", self.dir / "none"), 1, "none")):
+            result = run("serve", "-m", self.model, *(() if "--port" in flags else ("--port", 0)), *flags, timeout=60)
+            self.assertEqual(result.returncode, code, (flags, result.stderr))
+            self.assertIn(part, result.stderr)
+
+    def test_without_a_template_there_are_completions_alone(self):
+        with Server(self.model) as server:
+            self.assertIn("no chat", server.log)
+            self.assertEqual(server.text("hello", 4), self.server.text("hello", 4))
+            error = server.post("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}]}, status=400)["error"]
+            self.assertIn("template", error["message"])
+            self.assertIsNone(server.get("/props")["chat_template"])
+
+    def test_a_template_that_refuses_is_a_mistake_of_the_request(self):
+        template = self.dir / "refuses.jinja"
+        template.write_text("{{ raise_exception('turns must alternate') }}" + TEMPLATE)
+        with Server(self.model, "--chat-template-file", template) as server:
+            for stream in False, True:
+                body = {"messages": [{"role": "user", "content": "a"}], "stream": stream}
+                error = server.post("/v1/chat/completions", body, status=400)["error"]
+                self.assertIn("turns must alternate", error["message"])
+                self.assertEqual(error["param"], "messages")
+            self.assertEqual(server.text("hello", 4), self.server.text("hello", 4))
+
+
+if __name__ == "__main__":
+    main()

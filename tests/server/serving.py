@@ -1,0 +1,218 @@
+"""What the tests of canopy serve share: a server as a process of its own, and clients that check all they are sent."""
+import contextlib
+import http.client
+import json
+import pathlib
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "cli"))
+from support import CANOPY, SMOLLM2, bytes_model, main, run  # noqa: F401, E402: for the tests
+
+TEMPLATE = ("{% for m in messages %}{{ m.role[0] }}:{{ m.content }}\n{% endfor %}"
+            "{% if add_generation_prompt %}a:{% endif %}")
+NEEDS_REAL_MODEL = unittest.skipUnless(SMOLLM2.exists(), "needs the small model; scripts/get_model fetches it")
+
+
+class Reply:
+    def __init__(self, response):
+        self.status, self.headers, self.body = response.status, response.headers, response.read()
+
+    @property
+    def json(self):
+        return json.loads(self.body)
+
+
+class Stream:
+    """Server-sent events as they come. Anything but data, bare comments and empty lines is an error."""
+
+    def __init__(self, connection, response):
+        self.connection, self.response, self.status = connection, response, response.status
+        self.comments, self.done = 0, False
+
+    def __iter__(self):
+        while line := self.response.readline():
+            if line == b":\n":
+                self.comments += 1
+            else:
+                if not line.startswith(b"data: "):
+                    raise AssertionError(f"not an event: {line}")
+                if self.done:
+                    raise AssertionError(f"after [DONE]: {line}")
+                self.done = line == b"data: [DONE]\n"
+            if (empty := self.response.readline()) != b"\n":
+                raise AssertionError(f"an event of more than a line: {line} {empty}")
+            if line.startswith(b"data: ") and not self.done:
+                yield json.loads(line[6:].decode())
+        self.close()
+
+    def until_text(self):
+        """Reads up to the first piece of text."""
+        return next(event for event in self if event.get("choices") and piece(event["choices"][0]))
+
+    def close(self):
+        self.response.close()
+        self.connection.close()
+
+
+def piece(choice):
+    """The text in one choice of a chunk."""
+    return choice["text"] if "text" in choice else choice["delta"].get("content") or ""
+
+
+def joined(events, index=0):
+    """The text of a choice of a stream."""
+    return "".join(piece(c) for e in events for c in e.get("choices", []) if c["index"] == index)
+
+
+def finish_of(events, index=0):
+    return [c["finish_reason"] for e in events for c in e.get("choices", [])
+            if c["index"] == index and c["finish_reason"]]
+
+
+class Server:
+    """A running `canopy serve`. Its model's name for clients is "tiny"."""
+
+    def __init__(self, model, *flags, env=None, wait=True):
+        words = [CANOPY, "serve", "-m", model, "--port", 0, "--alias", "tiny", *flags]
+        self.process = subprocess.Popen([str(word) for word in words], stdin=subprocess.DEVNULL,
+                                        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=env)
+        self.log = ""
+        self.listens, self.serves = threading.Event(), threading.Event()
+        self.reader = threading.Thread(target=self.read_log, daemon=True)
+        self.reader.start()
+        self.await_(self.serves if wait else self.listens)
+
+    def read_log(self):
+        for line in self.process.stderr:
+            self.log += line
+            if found := re.search(r"listening on http://([^ ]*):(\d+)", line):
+                self.host, self.port = found[1], int(found[2])
+                self.listens.set()
+            if line.startswith("serving "):
+                self.serves.set()
+        self.process.wait()
+        self.listens.set()
+        self.serves.set()
+
+    def await_(self, event):
+        if not event.wait(120) or self.process.poll() is not None:
+            self.process.kill()
+            raise AssertionError(f"the server did not start: {self.log}")
+
+    def stop(self, how=signal.SIGTERM, within=15):
+        """Ends it and returns its exit code."""
+        self.process.send_signal(how)
+        try:
+            return self.process.wait(within)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise
+        finally:
+            self.reader.join()
+            self.process.stderr.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.stop()
+
+    def connect(self, timeout=60):
+        """A bare connection."""
+        return socket.create_connection((self.host, self.port), timeout)
+
+    def send(self, method, path, body=None, headers=None, timeout=60):
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=timeout)
+        if body is not None and not isinstance(body, (bytes, str)):
+            body = json.dumps(body)
+        connection.request(method, path, body, headers or {})
+        return connection, connection.getresponse()
+
+    def ask(self, method, path, body=None, headers=None, timeout=60):
+        connection, response = self.send(method, path, body, headers, timeout)
+        with contextlib.closing(connection):
+            return Reply(response)
+
+    def get(self, path):
+        reply = self.ask("GET", path)
+        if reply.status != 200:
+            raise AssertionError(f"{path}: {reply.status} {reply.body}")
+        return reply.json
+
+    def post(self, path, body, status=200, **options):
+        """The JSON that this is answered with."""
+        reply = self.ask("POST", path, body, **options)
+        if reply.status != status:
+            raise AssertionError(f"{path}: {reply.status}, not {status}: {reply.body}")
+        return reply.json
+
+    def open(self, path, body, **options):
+        """A stream whose events are still to come."""
+        connection, response = self.send("POST", path, {**body, "stream": True}, **options)
+        if response.status != 200 or response.getheader("Content-Type") != "text/event-stream":
+            raise AssertionError(f"{path}: {response.status} {response.read()}")
+        return Stream(connection, response)
+
+    def stream(self, path, body, **options):
+        """All events of a stream that must end as it should."""
+        stream = self.open(path, body, **options)
+        events = list(stream)
+        if not stream.done:
+            raise AssertionError(f"no [DONE] after {events[-1:]}")
+        return events
+
+    def text(self, prompt, most=16, **more):
+        return self.post("/v1/completions", {"prompt": prompt, "max_tokens": most, **more})["choices"][0]["text"]
+
+    def until_texts(self, count, within=2):
+        """Waits until so many texts wait or run, by /metrics; how many there are then."""
+        deadline = time.monotonic() + within
+        while (now := sum(self.gauges())) != count and time.monotonic() < deadline:
+            time.sleep(0.02)
+        return now
+
+    def gauges(self):
+        """Texts that run, texts that wait."""
+        text = self.ask("GET", "/metrics").body.decode()
+        return [int(re.search(rf"^canopy_num_requests_{what} (\d+)$", text, re.M)[1]) for what in ("running", "waiting")]
+
+
+class ServerCase(unittest.TestCase):
+    """All cases of a class share a server."""
+    FLAGS = ()
+    REAL = False
+
+    @classmethod
+    def setUpClass(cls):
+        cls.dir = pathlib.Path(tempfile.mkdtemp(prefix="canopy_test_"))
+        cls.addClassCleanup(shutil.rmtree, cls.dir, ignore_errors=True)
+        cls.model, template = SMOLLM2, ()
+        if not cls.REAL:
+            cls.model = bytes_model(cls.dir / "tiny")
+            (cls.dir / "template.jinja").write_text(TEMPLATE)
+            template = ("--chat-template-file", cls.dir / "template.jinja")
+        cls.server = cls.start(*template, *cls.FLAGS)
+
+    @classmethod
+    def start(cls, *flags, **options):
+        server = Server(cls.model, *flags, **options)
+        cls.addClassCleanup(server.__exit__)
+        return server
+
+    def refused(self, path, body, param, status=400, **options):
+        """Checks that this is refused in OpenAI's form, naming that member; the message."""
+        error = self.server.post(path, body, status=status, **options)["error"]
+        self.assertEqual((error["param"], error["code"]), (param, status), error)
+        self.assertTrue(error["type"].endswith("_error"), error)
+        self.assertIsInstance(error["message"], str)
+        return error["message"]
