@@ -8,10 +8,10 @@ namespace canopy::server {
 
 Fields::Fields(const Json& object, std::string prefix)
     : object_(object), prefix_(std::move(prefix)) {
-  if (!object.is_object())
-    throw ApiError(400, prefix_.empty()
-                            ? "the body is not a JSON object"
-                            : "'" + prefix_.substr(0, prefix_.size() - 1) + "' is not an object");
+  if (object.is_object()) return;
+  if (prefix_.empty()) throw ApiError(400, "the body is not a JSON object");
+  const std::string name = prefix_.substr(0, prefix_.size() - 1);
+  throw ApiError(400, "'" + name + "' is not an object", name);
 }
 
 void Fields::fail(const std::string& name, const std::string& what) const {
