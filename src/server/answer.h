@@ -19,7 +19,8 @@ struct Answer {
   std::vector<std::vector<TokenId>> prompts;
   std::vector<std::string> before;  // echoed text, by choice
   std::optional<chat::Prompt> prompt;
-  std::vector<News::Choice> texts;  // all there is of each choice, without its calls
+  std::vector<News::Choice> texts;   // all there is of each choice, without its calls
+  std::vector<std::size_t> offsets;  // of the next token told with logprobs, by choice
   std::vector<std::vector<ToolCall>> calls;
   std::vector<ToolCallReader> readers;  // one for each choice, where there are tools
   std::optional<TokenId> calls_begin;   // the token

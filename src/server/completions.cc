@@ -161,6 +161,7 @@ JobRequest Completions::job_of(const CompletionRequest& request, const Answer& a
   const std::shared_ptr<const TokenConstraint> constraint = constraint_of(request);
   JobRequest job;
   job.stops = request.stops;
+  job.top_logprobs = request.logprobs.value_or(0);
   for (const std::vector<TokenId>& tokens : answer.prompts) {
     if (tokens.empty()) throw ApiError(400, "the prompt has no tokens", "prompt");
     const int room = options_.context - static_cast<int>(tokens.size());
@@ -215,6 +216,7 @@ Answer Completions::begin(const CompletionRequest& request, bool chat) {
     answer.before.insert(answer.before.end(), static_cast<std::size_t>(request.choices),
                          request.echo ? model_.tokenizer().decode(tokens, AddSpecial::kNo) : "");
   answer.texts.resize(job.texts.size());
+  answer.offsets.resize(job.texts.size());
   answer.calls.resize(job.texts.size());
   if (!request.tools.empty())
     answer.readers.assign(job.texts.size(),
@@ -273,7 +275,7 @@ std::string Completions::first_events(const Answer& answer) const {
   return out;
 }
 
-std::string Completions::events_of(const Answer& answer, const News& news,
+std::string Completions::events_of(Answer& answer, const News& news,
                                    const std::vector<std::vector<ToolCall>>& new_calls) const {
   const ReplyHead& head = answer.head;
   std::string out;
@@ -283,7 +285,8 @@ std::string Completions::events_of(const Answer& answer, const News& news,
     if (!more.text.empty() || !more.logprobs.empty()) {
       json chunk = chunk_json(
           head, index, {{"content", more.text}}, nullptr,
-          more.logprobs.empty() ? json() : logprobs_json(head, more, model_.tokenizer()));
+          more.logprobs.empty() ? json()
+                                : logprobs_json(head, more, model_.tokenizer(), answer.offsets[i]));
       if (answer.request.timings_per_token)
         chunk["timings"] =
             timings_json(answer.texts[i], answer.usage(), model_.scheduler.link_rate());
@@ -328,8 +331,7 @@ void Completions::reply_in_pieces(http::Exchange& exchange, Answer& answer) {
     if (news) {
       answer.take(*news, new_calls);
       ended = news->ended;
-      if (answer.request.return_progress && news->prompt_read != prompt_told &&
-          answer.texts.front().tokens.empty()) {
+      if (answer.request.return_progress && news->prompt_read > prompt_told) {
         prompt_told = news->prompt_read;
         json chunk = chunk_json(answer.head, 0, json::object(), nullptr);
         chunk["prompt_progress"] = progress_json(answer, *news);

@@ -39,7 +39,7 @@ class Completions {
   void reply_whole(http::Exchange& exchange, Answer& answer);
   void reply_in_pieces(http::Exchange& exchange, Answer& answer);
   /// What a client is told of these news, as events.
-  std::string events_of(const Answer& answer, const News& news,
+  std::string events_of(Answer& answer, const News& news,
                         const std::vector<std::vector<ToolCall>>& new_calls) const;
   std::string first_events(const Answer& answer) const;
   std::string last_events(const Answer& answer) const;

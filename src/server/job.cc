@@ -5,7 +5,9 @@
 namespace canopy::server {
 
 Job::Job(const JobRequest& request, const Tokenizer& tokenizer, Metrics& metrics)
-    : metrics_(metrics), unfinished_(static_cast<int>(request.texts.size())) {
+    : metrics_(metrics),
+      top_logprobs_(static_cast<std::size_t>(request.top_logprobs)),
+      unfinished_(static_cast<int>(request.texts.size())) {
   for (std::size_t i = 0; i < request.texts.size(); ++i)
     shown_.emplace_back(tokenizer, request.stops);
   pending_.choices.resize(shown_.size());
@@ -38,7 +40,10 @@ RequestEvents Job::events_of(int choice) {
     News::Choice& news = pending_.choices[at];
     news.text += shown_[at].push(token);
     news.tokens.push_back(token);
-    if (logprobs != nullptr) news.logprobs.push_back(*logprobs);
+    if (logprobs != nullptr) {
+      std::vector<TokenLogprob>& top = news.logprobs.emplace_back(*logprobs).top;
+      if (top.size() > top_logprobs_) top.resize(top_logprobs_);
+    }
     return !shown_[at].stopped();
   };
   events.on_end = [this, self, at](const TextReport& report) {

@@ -17,6 +17,7 @@ namespace canopy::server {
 struct JobRequest {
   std::vector<Request> texts;  // its choices
   std::vector<std::string> stops;
+  int top_logprobs = 0;  // alternatives to tell of each token, where logprobs are asked for
 };
 
 /// What is new of a job since it was last looked at.
@@ -56,6 +57,7 @@ class Job : public std::enable_shared_from_this<Job> {
   friend class Scheduler;
   Metrics& metrics_;
   std::vector<Ticket> tickets_;  // the scheduler's, one for each choice
+  const std::size_t top_logprobs_;
   std::vector<ShownText> shown_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;

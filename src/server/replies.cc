@@ -21,6 +21,11 @@ double finite(double logprob) {
   return std::max(logprob, static_cast<double>(std::numeric_limits<float>::lowest()));
 }
 
+std::size_t characters(std::string_view utf8) {
+  return static_cast<std::size_t>(
+      std::count_if(utf8.begin(), utf8.end(), [](char c) { return (c & 0xc0) != 0x80; }));
+}
+
 json entry(const Tokenizer& tokenizer, const TokenLogprob& of) {
   json bytes = json::array();
   for (const char byte : tokenizer.piece(of.token))
@@ -86,7 +91,8 @@ json timings_json(const News::Choice& ended, const Usage& usage, double link_byt
   return out;
 }
 
-json logprobs_json(const ReplyHead& head, const News::Choice& choice, const Tokenizer& tokenizer) {
+json logprobs_json(const ReplyHead& head, const News::Choice& choice, const Tokenizer& tokenizer,
+                   std::size_t& offset) {
   if (head.chat) {
     json content = json::array();
     for (const TokenReport& token : choice.logprobs) {
@@ -102,7 +108,6 @@ json logprobs_json(const ReplyHead& head, const News::Choice& choice, const Toke
            {"token_logprobs", json::array()},
            {"top_logprobs", json::array()},
            {"text_offset", json::array()}};
-  std::size_t offset = 0;
   for (const TokenReport& token : choice.logprobs) {
     const std::string text = shown_token(tokenizer, token.chosen.token);
     out["tokens"].push_back(text);
@@ -112,7 +117,7 @@ json logprobs_json(const ReplyHead& head, const News::Choice& choice, const Toke
       top[shown_token(tokenizer, one.token)] = finite(one.logprob);
     out["top_logprobs"].push_back(std::move(top));
     out["text_offset"].push_back(offset);
-    offset += text.size();
+    offset += characters(text);
   }
   return out;
 }
@@ -153,7 +158,8 @@ json reply_json(const ReplyHead& head, const std::vector<News::Choice>& texts,
   int index = 0;
   for (const News::Choice& text : texts) {
     json choice{{"index", index++}, {"finish_reason", text.finish_reason}};
-    choice["logprobs"] = logprobs ? logprobs_json(head, text, tokenizer) : json();
+    std::size_t offset = 0;
+    choice["logprobs"] = logprobs ? logprobs_json(head, text, tokenizer, offset) : json();
     if (head.chat)
       choice["message"] = message_json(text, calls[static_cast<std::size_t>(index) - 1]);
     else
