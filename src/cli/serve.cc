@@ -35,6 +35,7 @@ constexpr int kContext = 8192;  // where the user names none
 // a sweep.
 constexpr int kFullTexts = 2;
 constexpr std::uint64_t kMostKeyBytes = 1u << 20;
+constexpr std::chrono::seconds kLastReplies{2};  // to clients that read slowly, in the end
 
 struct Options {
   std::string host = "127.0.0.1";
@@ -99,6 +100,12 @@ bool is_loopback(const std::string& host) {
   return host == "localhost" || host == "::1" || host.starts_with("127.");
 }
 
+/// Lets the last replies through: what they are made of goes next.
+struct EndOfService {
+  http::Server& server;
+  ~EndOfService() { server.end(kLastReplies); }
+};
+
 std::string shown(const Sampling& sampling) {
   if (sampling.temperature == 0) return "temperature 0";
   std::ostringstream text;
@@ -158,7 +165,9 @@ int run_serve(const std::vector<std::string>& words) {
   http::Server http(
       asked.host, static_cast<std::uint16_t>(asked.port), limits,
       [&](http::Exchange& exchange) { service.handle(exchange); }, server::Service::error_body);
-  const std::string url = "http://" + asked.host + ":" + std::to_string(http.port());
+  const bool numbers = asked.host.find(':') != std::string::npos;  // of IPv6
+  const std::string url = "http://" + (numbers ? "[" + asked.host + "]" : asked.host) + ":" +
+                          std::to_string(http.port());
   std::cerr << "listening on " << url << ", loading\n";
 
   ProgressLine progress(asked.decode.model.progress);
@@ -176,8 +185,10 @@ int run_serve(const std::vector<std::string>& words) {
   std::cerr << "serving " << service_options.model_name << " on " << url << ": "
             << engine.plan().max_sequences << " texts share a sweep; "
             << shown(service_options.defaults.sampling) << " where a client says nothing\n";
-  scheduler.run(interrupt.token(), std::chrono::seconds(asked.grace));
-  http.close();
+  {
+    const EndOfService end{http};
+    scheduler.run(interrupt.token(), std::chrono::seconds(asked.grace));
+  }
   asked.decode.learn(engine, plan, scheduler.learned());
   std::cerr << "stopped\n";
   return Interrupt::exit_code();

@@ -15,6 +15,7 @@
 #include <boost/beast/http.hpp>
 #include <cctype>
 #include <cerrno>
+#include <condition_variable>
 #include <list>
 #include <mutex>
 #include <optional>
@@ -89,11 +90,11 @@ class BeastExchange final : public Exchange {
   }
 
   void begin_stream(std::string_view content_type) override {
+    chunked_ = version_ >= 11;
+    keep_alive_ = keep_alive_ && chunked_;  // the end of the connection is that of the body
     beast::response<beast::empty_body> response;
     fill(response, 200, content_type);
-    chunked_ = version_ >= 11;
     response.chunked(chunked_);
-    if (!chunked_) keep_alive_ = false;
     beast::response_serializer<beast::empty_body> serializer(response);
     error_code error;
     beast::write_header(socket_, serializer, error);
@@ -144,6 +145,9 @@ class BeastExchange final : public Exchange {
   bool keep_alive_, chunked_ = false, begun_ = false, done_ = false, gone_ = false;
 };
 
+// How long a client that was refused may go on sending.
+constexpr std::chrono::milliseconds kLingerIdle{2000}, kLinger{10'000};
+
 /// What is wrong with a request that cannot be read, and the status for it; none: say nothing.
 std::optional<std::pair<int, const char*>> refusal(const error_code& error) {
   if (error == beast::error::end_of_stream || error == boost::asio::error::eof) return std::nullopt;
@@ -177,11 +181,12 @@ struct Server::Impl {
   std::mutex mutex;
   struct Connection {
     Socket socket;
-    bool idle = true;  // between two requests
-    std::atomic<bool> over = false;
+    bool idle = true;   // between two requests, or in the middle of one
+    bool over = false;  // the thread is about to end
     std::thread thread;
   };
   std::list<Connection> connections;
+  std::condition_variable ended;  // a connection is over
   std::thread acceptor;
 
   void accept_all();
@@ -230,8 +235,10 @@ void Server::Impl::accept_all() {
     try {
       one.thread = std::thread([this, &one] {
         serve(one);
-        one.socket.shut_down();
+        const std::lock_guard last(mutex);
+        one.socket.close();
         one.over = true;
+        ended.notify_all();
       });
     } catch (const std::system_error&) {  // no thread to be had: the client may try again
       connections.pop_back();
@@ -247,9 +254,11 @@ std::optional<BeastExchange> Server::Impl::next(Connection& connection,
   parser.body_limit(limits.body_bytes);
   error_code error;
   const auto give_up = [&]() -> std::optional<BeastExchange> {
-    if (const auto why = refusal(error); why && buffer.size() + parser.is_header_done() > 0) {
+    if (const auto why = refusal(error); why && (buffer.size() > 0 || parser.got_some())) {
+      socket.give_up_after(limits.write_idle);
       BeastExchange exchange(socket, {}, 11, false);
       exchange.reply(why->first, "application/json", refuse(why->first, why->second));
+      socket.linger(kLingerIdle, kLinger);
     }
     return std::nullopt;
   };
@@ -266,16 +275,16 @@ std::optional<BeastExchange> Server::Impl::next(Connection& connection,
   };
   if (buffer.size() > 0) deadline = Clock::now() + limits.whole_request;
   if (!read_until([&] { return parser.is_header_done(); })) return give_up();
-  {
-    const std::lock_guard lock(mutex);
-    connection.idle = false;
-  }
   const auto& header = parser.get();
   if (!parser.is_done() && header[beast::field::expect] == "100-continue") {
     static constexpr std::string_view kGoOn = "HTTP/1.1 100 Continue\r\n\r\n";
     boost::asio::write(socket, boost::asio::const_buffer(kGoOn.data(), kGoOn.size()), error);
   }
   if (!read_until([&] { return parser.is_done(); })) return give_up();
+  {
+    const std::lock_guard lock(mutex);
+    connection.idle = false;
+  }
   socket.give_up_after(limits.write_idle);
   const bool keep_alive = parser.keep_alive();
   const unsigned version = header.version();
@@ -302,10 +311,7 @@ Server::Server(const std::string& host, std::uint16_t port, const Limits& limits
   impl_->acceptor = std::thread([this] { impl_->accept_all(); });
 }
 
-Server::~Server() {
-  close();
-  for (Impl::Connection& one : impl_->connections) one.thread.join();
-}
+Server::~Server() { end(std::chrono::milliseconds(0)); }
 
 std::uint16_t Server::port() const {
   sockaddr_storage address{};
@@ -332,10 +338,19 @@ void Server::close() {
     if (connection.idle) connection.socket.shut_down();
 }
 
-void Server::abort() {
+void Server::end(std::chrono::milliseconds patience) {
   close();
-  const std::lock_guard lock(impl_->mutex);
-  for (Impl::Connection& connection : impl_->connections) connection.socket.shut_down();
+  std::list<Impl::Connection>& all = impl_->connections;  // nobody adds to it any more
+  {
+    std::unique_lock lock(impl_->mutex);
+    impl_->ended.wait_for(lock, patience, [&] {
+      return std::all_of(all.begin(), all.end(), [](const auto& one) { return one.over; });
+    });
+    for (const Impl::Connection& one : all)
+      if (!one.over) one.socket.shut_down();
+  }
+  for (Impl::Connection& one : all) one.thread.join();
+  all.clear();
 }
 
 }  // namespace canopy::http

@@ -66,15 +66,16 @@ class Server {
   /// taken.
   Server(const std::string& host, std::uint16_t port, const Limits& limits, Handler handler,
          std::function<std::string(int, const std::string&)> refuse);
-  /// close(), and waits for the connections' threads.
+  /// Ends everything at once.
   ~Server();
 
   std::uint16_t port() const;
   int connections() const;
   /// Takes no more connections and requests; replies that are on their way go on.
   void close();
-  /// Ends every connection, whatever is on its way.
-  void abort();
+  /// close(). Replies that are on their way have so long to get through; then no handler runs any
+  /// more.
+  void end(std::chrono::milliseconds patience);
 
  private:
   struct Impl;

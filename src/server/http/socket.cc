@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <array>
 #include <boost/asio/error.hpp>
 #include <cerrno>
 
@@ -58,6 +59,17 @@ std::size_t Socket::write(const void* from, std::size_t bytes,
 bool Socket::peer_gone() const {
   pollfd one{descriptor_.get(), POLLRDHUP, 0};
   return poll(&one, 1, 0) > 0 && (one.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
+}
+
+void Socket::linger(std::chrono::milliseconds idle, std::chrono::milliseconds longest) {
+  const auto end = std::chrono::steady_clock::now() + longest;
+  shutdown(descriptor_.get(), SHUT_WR);
+  idle_ = idle;
+  std::array<char, 16384> passed_over;
+  boost::system::error_code error;
+  while (read(passed_over.data(), passed_over.size(), error) > 0 &&
+         std::chrono::steady_clock::now() < end) {
+  }
 }
 
 void Socket::shut_down() const { shutdown(descriptor_.get(), SHUT_RDWR); }
