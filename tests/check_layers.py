@@ -36,7 +36,8 @@ FENCED = {  # header prefix -> the only place that may include it
     "cuda": "kernels/cuda/", "cublas": "kernels/cuda/", "nvtx3/": "kernels/cuda/",
     "hwy/": "kernels/cpu/",
     "liburing": "offload/io/uring_engine.cc", "hwloc": "src/machine/topology.cc",
-    "xxhash": ("offload/io/integrity.cc", "src/checkpoint/fingerprint.cc", "src/convert/pack.cc"),
+    "xxhash": ("offload/io/integrity.cc", "src/checkpoint/fingerprint.cc", "src/convert/pack.cc",
+               "src/engine/prompt_cache.cc"),
     "boost/program_options": "src/cli/", "boost/asio": "src/server/http/", "boost/beast": "src/server/http/",
     "pcre2": "src/text/", "histedit": "src/cli/chat/line_reader.cc",
     "kernels/cpu/": "kernels/", "kernels/cuda/": "kernels/",  # backends are reached by make_device only

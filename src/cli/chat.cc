@@ -19,6 +19,7 @@
 #include "src/cli/interrupt.h"
 #include "src/cli/options/decode_options.h"
 #include "src/cli/options/length_options.h"
+#include "src/cli/options/prompt_cache_option.h"
 #include "src/cli/output/standard_output.h"
 #include "src/cli/output/step_line.h"
 #include "src/cli/output/table.h"
@@ -58,6 +59,7 @@ struct Options {
   std::optional<std::string> system, template_file;
   std::vector<std::string> stops;
   std::optional<int> new_tokens;
+  PromptCacheOption prompt_cache;
   DecodeOptions decode;
 
   Flags flags() {
@@ -67,7 +69,8 @@ struct Options {
             "chat-template-file", into(template_file, "FILE"),
             "a template of Jinja, in place of the model's own")(
             "stop", stops_into(stops),
-            "end an answer before this text; may be repeated")  //
+            "end an answer before this text; may be repeated")                     //
+        (PromptCacheOption::kName, prompt_cache.flag(), PromptCacheOption::kHelp)  //
         ("n-predict,n", length_into(new_tokens, -1),
          "most tokens of an answer; -1: until the model ends it or the context is full");
     all.add(own);
@@ -374,12 +377,14 @@ int run_chat(const std::vector<std::string>& words) {
   Engine engine(std::move(models), options, on_load, interrupt.token());
   progress.clear();
   print_notes(engine);
+  asked.prompt_cache.load(engine);
   LineReader lines(history_file());
   if (lines.on_terminal())
     std::cerr << "context of " << plan.context << " tokens; chat template of "
               << chat_template.origin() << "; /help lists the commands\n";
   Chat chat(asked, engine, std::move(chat_template), plan.context);
   const int code = chat.run(lines, interrupt);
+  asked.prompt_cache.save(engine);
   asked.decode.learn(engine, plan, chat.learned());
   return code;
 }

@@ -16,6 +16,7 @@
 #include "src/cli/interrupt.h"
 #include "src/cli/options/decode_options.h"
 #include "src/cli/options/length_options.h"
+#include "src/cli/options/prompt_cache_option.h"
 #include "src/cli/options/values.h"
 #include "src/cli/output/energy_json.h"
 #include "src/cli/output/generation_json.h"
@@ -66,6 +67,7 @@ struct Options {
   std::vector<std::string> stops;
   bool ignore_eos = false, json = false;
   std::optional<std::string> report, trace;  // files
+  PromptCacheOption prompt_cache;
   DecodeOptions decode;
 
   Flags flags();
@@ -92,7 +94,8 @@ Flags Options::flags() {
        "continue the prompt K times, all in the same sweeps as far as memory goes: a JSON line for "
        "each, in order. Sample 0 is the text without this flag, given the same tree")  //
       ("stop", stops_into(stops),
-       "end the text before this one, which is left out; may be repeated")  //
+       "end the text before this one, which is left out; may be repeated")       //
+      (PromptCacheOption::kName, prompt_cache.flag(), PromptCacheOption::kHelp)  //
       ("ignore-eos", given(ignore_eos), "go on past the model's end tokens");
   Flags output("Output");
   output.add_options()                                                    //
@@ -338,8 +341,10 @@ int run_generate(const std::vector<std::string>& words) {
   }
   progress.clear();
   print_notes(*engine);
+  asked.prompt_cache.load(*engine);
   const BatchReport report = continue_prompt(asked, request, *engine, progress, interrupt.token());
   records.write(asked, *engine, report, request);
+  asked.prompt_cache.save(*engine);
   asked.decode.learn(*engine, options.plan, report.learned);
   return tell_the_end(report, asked, options.plan.context, room);
 }

@@ -12,7 +12,7 @@
 #include "src/cli/commands.h"
 #include "src/cli/interrupt.h"
 #include "src/cli/options/decode_options.h"
-#include "src/cli/options/length_options.h"
+#include "src/cli/options/prompt_cache_option.h"
 #include "src/cli/output/standard_output.h"
 #include "src/server/api_error.h"
 #include "src/server/service.h"
@@ -43,7 +43,7 @@ struct Options {
   std::optional<std::string> alias, template_file, key_file;
   std::vector<std::string> keys, origins;
   int ping = 5, connections = 256;
-  std::uint64_t most_body = 8u << 20;
+  PromptCacheOption prompt_cache;
   DecodeOptions decode;
 
   Flags flags() {
@@ -71,6 +71,7 @@ struct Options {
             "a template of Jinja, in place of the model's own")(
             "cors-origin", into_all(origins, "ORIGIN", not_empty("--cors-origin")),
             "pages from there may use the server (*: from anywhere); may be repeated")  //
+        (PromptCacheOption::kName, prompt_cache.flag(), PromptCacheOption::kHelp)       //
         ("sse-ping", into(ping, "SECONDS", at_least("--sse-ping", 1)),
          "a comment in streams that were silent for so long")  //
         ("connections", into(connections, "N", at_least("--connections", 1)),
@@ -179,6 +180,7 @@ int run_serve(const std::vector<std::string>& words) {
   Engine engine(std::move(models), options, on_load, interrupt.token());
   progress.clear();
   print_notes(engine);
+  asked.prompt_cache.load(engine);
   server::Metrics metrics;
   server::Scheduler scheduler(engine, engine.plan().max_sequences + asked.queue, metrics);
   service.ready(engine, scheduler, metrics, std::move(chat_template), std::move(why_no_chat));
@@ -189,6 +191,7 @@ int run_serve(const std::vector<std::string>& words) {
     const EndOfService end{http};
     scheduler.run(interrupt.token(), std::chrono::seconds(asked.grace));
   }
+  asked.prompt_cache.save(engine);
   asked.decode.learn(engine, plan, scheduler.learned());
   std::cerr << "stopped\n";
   return Interrupt::exit_code();

@@ -125,4 +125,49 @@ void KvPool::remember(std::span<const TokenId> text, std::span<const int> blocks
   }
 }
 
+std::vector<KvPool::Remembered> KvPool::remembered() const {
+  std::vector<Remembered> list;
+  std::vector<std::pair<const Node*, int>> open{{&root_, -1}};  // a node and its number
+  while (!open.empty()) {
+    const auto [node, number] = open.back();
+    open.pop_back();
+    for (const auto& [tokens, child] : node->children) {
+      open.emplace_back(child.get(), static_cast<int>(list.size()));
+      list.push_back({number, tokens, child->block});
+    }
+  }
+  return list;
+}
+
+std::size_t KvPool::block_bytes() const {
+  return layer_bytes() * static_cast<std::size_t>(layers_) / static_cast<std::size_t>(blocks_);
+}
+
+template <class Op>
+void KvPool::for_pieces(int block, const Op& op) const {
+  for (int layer = 0; layer < layers_; ++layer)
+    for (const TensorView& half : {keys(layer), values(layer)})
+      for (std::int64_t head = 0; head < kv_heads_; ++head) {
+        const std::size_t row = half.bytes() / static_cast<std::size_t>(half.dim(0) * half.dim(1));
+        const std::int64_t slot = head * half.dim(1) + std::int64_t{block} * kKvBlock;
+        op(half.data() + static_cast<std::size_t>(slot) * row, kKvBlock * row);
+      }
+}
+
+void KvPool::read(int block, std::span<std::byte> to, Stream& stream) const {
+  for_pieces(block, [&](const std::byte* piece, std::size_t bytes) {
+    device_->download(stream, to.first(bytes), piece);
+    to = to.subspan(bytes);
+  });
+  stream.synchronize();
+}
+
+void KvPool::write(int block, std::span<const std::byte> from, Stream& stream) {
+  for_pieces(block, [&](std::byte* piece, std::size_t bytes) {
+    device_->upload(stream, piece, from.first(bytes));
+    from = from.subspan(bytes);
+  });
+  stream.synchronize();
+}
+
 }  // namespace canopy

@@ -59,6 +59,19 @@ class KvPool {
   /// `blocks` hold the beginning of `text`, all committed: whole ones can be found from now on.
   void remember(std::span<const TokenId> text, std::span<const int> blocks);
 
+  /// A remembered block: its tokens follow those of its parent, which stands before it in the list.
+  struct Remembered {
+    int parent = -1;  // its number in the list; -1: the text begins here
+    std::vector<TokenId> tokens;
+    int block = -1;
+  };
+  std::vector<Remembered> remembered() const;
+  /// Keys and values of one block, all layers.
+  std::size_t block_bytes() const;
+  /// Copies them from the device and waits, or to it.
+  void read(int block, std::span<std::byte> to, Stream& stream) const;
+  void write(int block, std::span<const std::byte> from, Stream& stream);
+
  private:
   /// A block in a tree of remembered texts: its tokens follow those of its parent.
   struct Node {
@@ -69,6 +82,9 @@ class KvPool {
     std::uint64_t used = 0;
   };
   void forget_one();  // of the blocks that are only remembered
+  /// Calls op(address, bytes) with each piece of a block.
+  template <class Op>
+  void for_pieces(int block, const Op& op) const;
   std::size_t layer_bytes() const;
 
   Device* device_;

@@ -47,7 +47,8 @@ json text_json(const Tokenizer& tokenizer, const TextReport& report,
   for (const TokenId token : report.tokens) text += shown.push(token);
   json out{{"text", text + shown.end(report.finish_reason != "stop")},
            {"tokens", report.tokens},
-           {"finish_reason", report.finish_reason}};
+           {"finish_reason", report.finish_reason},
+           {"cached_tokens", report.cached_tokens}};
   if (report.logprobs.empty()) return out;
   out["logprobs"] = json::array();
   for (const TokenReport& token : report.logprobs)

@@ -7,10 +7,10 @@
 
 namespace canopy::cli {
 
-/// A generated text, up to the first stop string: "text", "tokens", "finish_reason", and "logprobs"
-/// when asked for, in OpenAI's form: each "token" as text (bytes that are no UTF-8 are replaced)
-/// and as "bytes" (null for special tokens, which have a name alone), "logprob", "top_logprobs";
-/// and its "id".
+/// A generated text, up to the first stop string: "text", "tokens", "finish_reason",
+/// "cached_tokens" (of its prompt), and "logprobs" when asked for, in OpenAI's form: each "token"
+/// as text (bytes that are no UTF-8 are replaced) and as "bytes" (null for special tokens, which
+/// have a name alone), "logprob", "top_logprobs"; and its "id".
 nlohmann::json text_json(const Tokenizer& tokenizer, const TextReport& report,
                          const std::vector<std::string>& stops);
 

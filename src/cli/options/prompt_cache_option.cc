@@ -1,0 +1,32 @@
+#include "src/cli/options/prompt_cache_option.h"
+
+#include <filesystem>
+#include <iostream>
+
+#include "src/engine/prompt_cache.h"
+#include "src/measure/hardware.h"
+
+namespace canopy::cli {
+
+FlagValue<std::string> PromptCacheOption::flag() {
+  return into(file, "FILE", "--prompt-cache", [](const std::string& flag, const std::string& text) {
+    if (text.empty() || text == "-") throw UsageError(flag + ": name a file");
+    return text;
+  });
+}
+
+void PromptCacheOption::load(Engine& engine) const {
+  if (!file || !std::filesystem::exists(*file)) return;
+  const LoadedPrompts loaded = load_prompt_cache(*file, engine.runtime(), measured_code());
+  if (!loaded.refused.empty())
+    std::cerr << "note: " << *file << " is not used: " << loaded.refused
+              << "; it will be written anew\n";
+  else
+    std::cerr << *file << ": keys and values of " << loaded.tokens << " tokens\n";
+}
+
+void PromptCacheOption::save(Engine& engine) const {
+  if (file) save_prompt_cache(*file, engine.runtime(), measured_code());
+}
+
+}  // namespace canopy::cli

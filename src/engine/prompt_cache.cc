@@ -1,0 +1,184 @@
+#include "src/engine/prompt_cache.h"
+
+#include <unistd.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <nlohmann/json.hpp>
+#include <system_error>
+#include <utility>
+
+#include "src/base/error.h"
+#include "src/base/file_writer.h"
+#include "src/base/json.h"
+#include "src/checkpoint/fingerprint.h"
+
+namespace canopy {
+
+using nlohmann::json;
+
+namespace {
+
+constexpr std::string_view kMagic = "CANOPYKV";
+constexpr int kVersion = 1;
+// A million tokens take about six megabytes of header.
+constexpr std::uint64_t kMostHeader = 256u << 20;
+
+std::string_view text_of(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+/// What must agree between the run that wrote a file and the one that reads it.
+json model_json(const Runtime& runtime) {
+  const ModelConfig& config = runtime.models.target.config();
+  return {{"fingerprint", source_fingerprint(runtime.models.target)},
+          {"layers", config.layers},
+          {"kv_heads", config.kv_heads},
+          {"head_dim", config.head_dim},
+          {"k", name(runtime.plan.kv.k)},
+          {"v", name(runtime.plan.kv.v)},
+          {"block", kKvBlock}};
+}
+
+json maker_json(const Runtime& runtime, std::string_view code) {
+  return {{"code", code}, {"device", runtime.device->name()}};
+}
+
+/// A file, read from its front.
+class Reader {
+ public:
+  explicit Reader(const std::filesystem::path& file)
+      : file_(open_file(file)), left_(regular_file_bytes(file_.get(), file)) {}
+
+  void read(std::span<std::byte> to) {
+    if (to.size() > left_) throw Error("the file ends too early");
+    left_ -= to.size();
+    while (!to.empty()) {
+      const ssize_t n = ::read(file_.get(), to.data(), to.size());
+      if (n < 0 && errno == EINTR) continue;
+      if (n <= 0) throw Error("cannot read: " + std::generic_category().message(errno));
+      to = to.subspan(static_cast<std::size_t>(n));
+    }
+  }
+  std::uint64_t left() const { return left_; }
+
+ private:
+  UniqueFd file_;
+  std::uint64_t left_;
+};
+
+json read_header(Reader& reader) {
+  std::array<std::byte, 24> front{};
+  if (reader.left() < front.size()) throw Error("it is no prompt cache");
+  reader.read(front);
+  if (text_of(front).substr(0, kMagic.size()) != kMagic) throw Error("it is no prompt cache");
+  const auto word = [&](std::size_t at) {
+    std::uint64_t value = 0;
+    for (std::size_t i = 8; i-- > 0;)
+      value = value << 8 | std::to_integer<std::uint64_t>(front[at + i]);
+    return value;
+  };
+  const std::uint64_t bytes = word(8);
+  if (bytes > std::min(kMostHeader, reader.left())) throw Error("its header ends too late");
+  std::string header(bytes, '\0');
+  reader.read(std::as_writable_bytes(std::span(header)));
+  if (XXH3_64bits(header.data(), header.size()) != word(16))
+    throw Error("its header is damaged: its checksum differs");
+  json parsed = parse_json(header);
+  if (!parsed.is_object() || parsed.value("version", 0) != kVersion)
+    throw Error("it is of another version");
+  return parsed;
+}
+
+/// A block of a file, and the text up to its end.
+struct Loaded {
+  std::vector<TokenId> text;
+  std::vector<int> blocks;  // of the pool
+};
+
+int load_blocks(const json& list, Reader& reader, Runtime& runtime) {
+  KvPool& pool = *runtime.kv_pool;
+  if (!list.is_array()) throw Error("its list of blocks is none");
+  const int vocab = runtime.models.target.config().vocab;
+  std::vector<std::byte> bytes(pool.block_bytes());
+  std::vector<Loaded> loaded;
+  int tokens = 0;
+  for (const json& one : list) {
+    const int parent = one.at("parent").get<int>();
+    auto own = one.at("tokens").get<std::vector<TokenId>>();
+    if (parent < -1 || parent >= std::ssize(loaded) || std::ssize(own) != kKvBlock ||
+        std::any_of(own.begin(), own.end(),
+                    [&](TokenId token) { return token < 0 || token >= vocab; }))
+      throw Error("a block of it is none");
+    reader.read(bytes);
+    if (XXH3_64bits(bytes.data(), bytes.size()) != one.at("xxh3").get<std::uint64_t>())
+      throw Error("a block of it is damaged: its checksum differs");
+    Loaded next = parent < 0 ? Loaded() : loaded[static_cast<std::size_t>(parent)];
+    next.text.insert(next.text.end(), own.begin(), own.end());
+    // What has no room is left out, and what goes on from it.
+    const auto before = static_cast<std::ptrdiff_t>(next.text.size()) / kKvBlock - 1;
+    if (std::ssize(next.blocks) == before && tokens / kKvBlock < pool.blocks()) {
+      const int block = pool.take();
+      pool.write(block, bytes, *runtime.compute);
+      next.blocks.push_back(block);
+      pool.remember(next.text, next.blocks);
+      pool.give_back(block);
+      tokens += kKvBlock;
+    }
+    loaded.push_back(std::move(next));
+  }
+  return tokens;
+}
+
+}  // namespace
+
+void save_prompt_cache(const std::filesystem::path& file, const Runtime& runtime,
+                       std::string_view code) {
+  const KvPool& pool = *runtime.kv_pool;
+  const std::vector<KvPool::Remembered> blocks = pool.remembered();
+  std::vector<std::byte> bytes(pool.block_bytes());
+  json header{{"version", kVersion},
+              {"model", model_json(runtime)},
+              {"maker", maker_json(runtime, code)},
+              {"blocks", json::array()}};
+  for (const KvPool::Remembered& one : blocks) {
+    pool.read(one.block, bytes, *runtime.compute);
+    header["blocks"].push_back({{"parent", one.parent},
+                                {"tokens", one.tokens},
+                                {"xxh3", XXH3_64bits(bytes.data(), bytes.size())}});
+  }
+  const std::string text = header.dump();
+  FileWriter out(file);
+  std::string front(kMagic);
+  for (const std::uint64_t word :
+       {std::uint64_t{text.size()}, XXH3_64bits(text.data(), text.size())})
+    for (int i = 0; i < 8; ++i) front += static_cast<char>((word >> (8 * i)) & 0xFF);
+  out.write(front);
+  out.write(text);
+  for (const KvPool::Remembered& one : blocks) {
+    pool.read(one.block, bytes, *runtime.compute);
+    out.write(text_of(bytes));
+  }
+  out.finish();
+}
+
+LoadedPrompts load_prompt_cache(const std::filesystem::path& file, Runtime& runtime,
+                                std::string_view code) {
+  return in_context("reading the prompt cache " + file.string(), [&]() -> LoadedPrompts {
+    Reader reader(file);
+    try {
+      const json header = read_header(reader);
+      if (header.at("model") != model_json(runtime))
+        throw Error("it is of another model, or of another type of KV cache: name another file");
+      if (header.at("maker") != maker_json(runtime, code))
+        return {0, "another build of Canopy, or another kind of device, wrote it"};
+      return {load_blocks(header.at("blocks"), reader, runtime), ""};
+    } catch (const json::exception& error) {
+      throw Error(std::string("its header is malformed: ") + error.what());
+    }
+  });
+}
+
+}  // namespace canopy

@@ -1,0 +1,125 @@
+#include "src/engine/prompt_cache.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <iterator>
+
+#include "src/engine/runtime.h"
+#include "tests/engine/tiny_engine.h"
+#include "tests/error_of.h"
+#include "tests/temp_dir.h"
+
+namespace canopy {
+namespace {
+
+class PromptCache : public TinyEngine {
+ protected:
+  static constexpr int kPrompt = 200, kContext = 240;
+  static Engine make(std::optional<DType> kv = {}, int texts = 2) {
+    EngineOptions o = options(SpeculationMethod::kSequoia, 8);
+    o.plan.max_prompt = kPrompt;
+    o.plan.context = kContext;
+    o.plan.max_sequences = texts;
+    o.plan.kv = kv;
+    return Engine(models(true), o);
+  }
+  static Request asked(unsigned number) {
+    Request r = request(prompt(number, kPrompt));
+    r.max_new_tokens = 20;
+    return r;
+  }
+  std::string content() const {
+    std::ifstream in(file_, std::ios::binary);
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+  void write(const std::string& bytes) const {
+    std::ofstream(file_, std::ios::binary | std::ios::trunc) << bytes;
+  }
+
+  TempDir dir_;
+  std::filesystem::path file_ = dir_ / "texts.kv";
+};
+
+TEST_F(PromptCache, GivesALaterRunTheKeysAndValuesOfItsTextsBitForBit) {
+  Engine first = make();
+  std::vector<TextReport> texts;
+  for (unsigned i = 0; i < 2; ++i) texts.push_back(first.generate(asked(i)));
+  save_prompt_cache(file_, first.runtime(), "code");
+
+  Engine second = make();
+  const LoadedPrompts loaded = load_prompt_cache(file_, second.runtime(), "code");
+  EXPECT_EQ(loaded.refused, "");
+  EXPECT_EQ(loaded.tokens, 2 * (kPrompt / kKvBlock) * kKvBlock);
+  for (unsigned i = 0; i < 2; ++i) {
+    const TextReport again = second.generate(asked(i));
+    EXPECT_EQ(again.tokens, texts[i].tokens);
+    EXPECT_EQ(again.cached_tokens, (kPrompt - 1) / kKvBlock * kKvBlock);
+  }
+  const std::string before = content();
+  save_prompt_cache(file_, second.runtime(), "code");
+  EXPECT_TRUE(content() == before);  // the same texts: the same bytes
+}
+
+TEST_F(PromptCache, TakesWhatThereIsRoomFor) {
+  Engine first = make();
+  for (unsigned i = 0; i < 2; ++i) first.generate(asked(i));
+  save_prompt_cache(file_, first.runtime(), "code");
+  Engine small = make({}, 1);
+  const int blocks = small.plan().kv_blocks;
+  EXPECT_LE(load_prompt_cache(file_, small.runtime(), "code").tokens, blocks * kKvBlock);
+  EXPECT_EQ(small.generate(asked(1)).tokens, make().generate(asked(1)).tokens);
+}
+
+TEST_F(PromptCache, IsNotUsedWhereOtherCodeWroteIt) {
+  Engine engine = make();
+  engine.generate(asked(0));
+  save_prompt_cache(file_, engine.runtime(), "old code");
+  Engine other = make();
+  const LoadedPrompts loaded = load_prompt_cache(file_, other.runtime(), "new code");
+  EXPECT_EQ(loaded.tokens, 0);
+  EXPECT_NE(loaded.refused, "");
+  EXPECT_EQ(other.generate(asked(0)).cached_tokens, 0);
+}
+
+TEST_F(PromptCache, RefusesWhatIsOfAnotherModelOrNone) {
+  Engine engine = make();
+  engine.generate(asked(0));
+  save_prompt_cache(file_, engine.runtime(), "code");
+  Engine rounded = make(DType::kF16);
+  EXPECT_NE(error_of([&] {
+              load_prompt_cache(file_, rounded.runtime(), "code");
+            }).find("type of KV cache"),
+            std::string::npos);
+  for (const std::string bytes : {"", "CANOPYKV", "GGUF of something else"}) {
+    write(bytes);
+    EXPECT_NE(error_of([&] {
+                load_prompt_cache(file_, engine.runtime(), "code");
+              }).find("no prompt cache"),
+              std::string::npos);
+  }
+}
+
+TEST_F(PromptCache, NeverTakesDamagedBytes) {
+  Engine engine = make();
+  const std::vector<TokenId> tokens = engine.generate(asked(0)).tokens;
+  save_prompt_cache(file_, engine.runtime(), "code");
+  const std::string whole = content();
+  std::uint32_t seed = 1;
+  for (int trial = 0; trial < 60; ++trial) {
+    seed = seed * 1664525 + 1013904223;
+    std::string damaged = whole;
+    if (trial % 3 == 0)
+      damaged.resize(seed % whole.size());
+    else
+      damaged[seed % whole.size()] ^= static_cast<char>(1 + seed / 65536 % 255);
+    write(damaged);
+    Engine other = make();
+    const std::string error = error_of([&] { load_prompt_cache(file_, other.runtime(), "code"); });
+    EXPECT_NE(error.find("texts.kv"), std::string::npos) << trial;
+    EXPECT_EQ(other.generate(asked(0)).tokens, tokens) << trial;
+  }
+}
+
+}  // namespace
+}  // namespace canopy
