@@ -1,0 +1,154 @@
+#!/usr/bin/env python3
+"""What sharing sweeps is worth, and what it costs the others: canopy serve under requests that come together.
+
+    bench/serving.py sharing  -m MODEL -md DRAFT --memory 1G [--requests 8] [-n 96]
+    bench/serving.py fairness -m MODEL -md DRAFT --memory 2G [--prompt 2000]
+
+sharing: the same requests one after another, then at once, each on a fresh server: tokens per second of all of them, and
+whether each text is what it was alone. fairness: a long prompt alone, then beside a text that is being written: how much
+longer it takes until its first token, and how much longer the text's sweeps become.
+Seconds are of this machine; the ratios are the result. A machine that does something else gives other ratios."""
+import argparse
+import concurrent.futures
+import contextlib
+import http.client
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import time
+
+REPO = pathlib.Path(__file__).resolve().parents[1]
+TEXTS = [text.strip() for text in (REPO / "src/measure/calibration_prompts.txt").read_text().split("\n\n") if text.strip()]
+
+
+@contextlib.contextmanager
+def server(args, *flags):
+    words = [args.canopy, "serve", "-m", args.model, "--port", "0", "--memory", args.memory, "-ctk", "f16", "--no-learn", *flags]
+    if args.draft:
+        words += ["-md", args.draft]
+    process = subprocess.Popen([str(word) for word in words], stderr=subprocess.PIPE, text=True)
+    try:
+        log = []
+        for line in process.stderr:
+            log.append(line)
+            if found := re.match(r"serving .* on http://[^:]*:(\d+): (\d+) texts", line):
+                break
+        else:
+            sys.exit("canopy serve ended:\n" + "".join(log))
+        if int(found[2]) > 1 or "--parallel" not in flags:
+            print(f"# {found[2]} texts share a sweep", flush=True)
+        yield int(found[1])
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.stderr.close()
+        process.wait()
+
+
+def post(port, path, body):
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=36000)
+    connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+    reply = connection.getresponse()
+    answer = json.loads(reply.read())
+    if reply.status != 200:
+        sys.exit(f"{path}: {answer}")
+    return answer
+
+
+def prompts(port, count, tokens):
+    """Texts of so many tokens each, that begin differently."""
+    out = []
+    for i in range(count):
+        text = " ".join(TEXTS[i % len(TEXTS):] + TEXTS[:i % len(TEXTS)])
+        while len(ids := post(port, "/tokenize", {"content": text})["tokens"]) < tokens:
+            text += " " + text
+        out.append(ids[:tokens])
+    return out
+
+
+def write(port, prompt, tokens):
+    return post(port, "/v1/completions", {"prompt": prompt, "max_tokens": tokens, "temperature": 0, "ignore_eos": True})
+
+
+def sharing(args):
+    texts, rate = {}, {}
+    for way in "alone", "together":
+        with server(args, "--parallel", args.requests, "-c", 64 + args.tokens + 1) as port:
+            asked = prompts(port, args.requests, 64)
+            start = time.monotonic()
+            with concurrent.futures.ThreadPoolExecutor(args.requests if way == "together" else 1) as pool:
+                replies = list(pool.map(lambda prompt: write(port, prompt, args.tokens), asked))
+            seconds = time.monotonic() - start
+        texts[way] = [reply["choices"][0]["text"] for reply in replies]
+        rate[way] = args.requests * args.tokens / seconds
+        sweeps = sum(reply["timings"]["sweeps"] for reply in replies)
+        print(f"{way}: {seconds:.1f} s, {rate[way]:.2f} tokens per second, {sweeps} sweeps of texts", flush=True)
+    differ = sum(a != b for a, b in zip(texts["alone"], texts["together"]))
+    print(f"together over alone: {rate['together'] / rate['alone']:.2f}; {differ} of {args.requests} texts differ")
+    return differ
+
+
+def first_token(port, prompt):
+    start = time.monotonic()
+    write(port, prompt, 1)
+    return time.monotonic() - start
+
+
+def stream_gaps(port, prompt, tokens, gaps, begun):
+    """Appends (when, seconds) for each piece of a stream."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=36000)
+    connection.request("POST", "/v1/completions", json.dumps({
+        "prompt": prompt, "max_tokens": tokens, "temperature": 0, "ignore_eos": True, "stream": True}))
+    last = None
+    for line in connection.getresponse():
+        if line.startswith(b"data: {"):
+            now = time.monotonic()
+            if last is not None:
+                gaps.append((now, now - last))
+            last = now
+            begun.append(True)
+
+
+def fairness(args):
+    with server(args, "--parallel", 2, "-c", args.prompt + 400) as port:
+        long, other, short = prompts(port, 3, args.prompt)
+        alone = first_token(port, long)
+        gaps, begun = [], []
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            text = pool.submit(stream_gaps, port, short[:64], 300, gaps, begun)
+            while len(begun) < 8 and not text.done():
+                time.sleep(0.05)
+            start = time.monotonic()
+            beside = first_token(port, other)
+            end = time.monotonic()
+            enough = time.monotonic() + 20
+            while time.monotonic() < enough and not text.done():
+                time.sleep(0.1)
+    quiet = [seconds for when, seconds in gaps if when < start or when - seconds > end]
+    busy = [seconds for when, seconds in gaps if start < when - seconds and when < end]
+    mean = lambda values: sum(values) / max(1, len(values))
+    print(f"a prompt of {args.prompt} tokens: {alone:.1f} s alone, {beside:.1f} s beside a text: {beside / alone:.2f} times as long")
+    print(f"the text's sweeps: {mean(quiet):.2f} s alone ({len(quiet)}), {mean(busy):.2f} s beside the prompt ({len(busy)}): "
+          f"{mean(busy) / max(1e-9, mean(quiet)):.2f} times as long")
+    return 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["sharing", "fairness"])
+    parser.add_argument("-m", "--model", required=True)
+    parser.add_argument("-md", "--draft")
+    parser.add_argument("--memory", required=True)
+    parser.add_argument("--requests", type=int, default=8)
+    parser.add_argument("-n", "--tokens", type=int, default=96)
+    parser.add_argument("--prompt", type=int, default=2000)
+    parser.add_argument("--canopy", default=os.environ.get("CANOPY", REPO / "build/release/canopy"))
+    args = parser.parse_args()
+    return (sharing if args.what == "sharing" else fairness)(args)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
