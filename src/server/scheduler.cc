@@ -44,11 +44,15 @@ void Scheduler::cancel(Job& job) {
   for (const Ticket ticket : job.tickets_) session_->cancel(ticket);
   texts_ -= left;
   metrics_.ended_early("cancelled", left);
+  gone_ = true;
+  work_.notify_all();
 }
 
 bool Scheduler::wait_for_work(const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
-  return work_.wait(lock, stop, [&] { return !jobs_.empty(); });
+  const bool work = work_.wait(lock, stop, [&] { return !jobs_.empty() || gone_; });
+  gone_ = false;
+  return work;
 }
 
 void Scheduler::tell() {
@@ -62,6 +66,7 @@ void Scheduler::tell() {
   }
   std::erase_if(jobs_, [](const std::shared_ptr<Job>& job) { return job->unfinished() == 0; });
   if (jobs_.empty()) sweep_.running = false;
+  sweep_.free_kv_blocks = engine_.runtime().kv_pool->free_blocks();
 }
 
 void Scheduler::end_all(const std::string& why) {
@@ -87,7 +92,6 @@ void Scheduler::step(const std::stop_token& stop) {
         const std::lock_guard lock(mutex_);
         sweep_.last = session_->last_sweep();
         ++sweep_.sweeps;
-        sweep_.free_kv_blocks = engine_.runtime().kv_pool->free_blocks();
       }
       metrics_.swept(session_->last_sweep());
     }

@@ -67,6 +67,7 @@ class Scheduler {
   std::vector<std::shared_ptr<Job>> jobs_;
   int texts_ = 0;  // of all jobs, that have not ended
   bool ending_ = false;
+  bool gone_ = false;  // a client has: the session lets go of its texts at the next step
   SweepState sweep_;
   LearnedAcceptance learned_;
 };

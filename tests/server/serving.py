@@ -92,13 +92,14 @@ class Server:
         self.await_(self.serves if wait else self.listens)
 
     def read_log(self):
-        for line in self.process.stderr:
-            self.log += line
-            if found := re.search(r"listening on http://([^ ]*):(\d+)", line):
-                self.host, self.port = found[1], int(found[2])
-                self.listens.set()
-            if line.startswith("serving "):
-                self.serves.set()
+        with self.process.stderr:
+            for line in self.process.stderr:
+                self.log += line
+                if found := re.search(r"listening on http://([^ ]*):(\d+)", line):
+                    self.host, self.port = found[1].strip("[]"), int(found[2])
+                    self.listens.set()
+                if line.startswith("serving "):
+                    self.serves.set()
         self.process.wait()
         self.listens.set()
         self.serves.set()
@@ -118,7 +119,6 @@ class Server:
             raise
         finally:
             self.reader.join()
-            self.process.stderr.close()
 
     def __enter__(self):
         return self
@@ -135,8 +135,12 @@ class Server:
         connection = http.client.HTTPConnection(self.host, self.port, timeout=timeout)
         if body is not None and not isinstance(body, (bytes, str)):
             body = json.dumps(body)
-        connection.request(method, path, body, headers or {})
-        return connection, connection.getresponse()
+        try:
+            connection.request(method, path, body, headers or {})
+            return connection, connection.getresponse()
+        except OSError:
+            connection.close()
+            raise
 
     def ask(self, method, path, body=None, headers=None, timeout=60):
         connection, response = self.send(method, path, body, headers, timeout)
