@@ -25,7 +25,8 @@ constexpr const char* kUsage =
     "usage: canopy serve -m MODEL [-md DRAFT] [--port N] [--parallel N] [FLAG ...]\n\n"
     "Serves a model over HTTP, by OpenAI's API and llama-server's: /v1/chat/completions,\n"
     "/v1/completions, /v1/models, /health, /props, /slots, /tokenize, /detokenize,\n"
-    "/apply-template, /metrics. Texts of all clients share the sweeps over the model.";
+    "/apply-template, /metrics; a browser finds a page to chat on at /. Texts of all clients\n"
+    "share the sweeps over the model.";
 
 // Rows of prompts in one sweep, of all texts: their arithmetic takes longer than any link, and
 // their memory stays small.

@@ -63,7 +63,10 @@ json props_json(const ServiceOptions& options, const ServedModel& m) {
                    {"sweep_bytes", plan.sweep_bytes},
                    {"memory_bytes", plan.memory},
                    {"ledger", ledger(plan.ledger)}};
-  if (plan.device) out["canopy"]["gpu_ledger"] = ledger(plan.device->ledger);
+  if (plan.device) {
+    out["canopy"]["gpu_memory_bytes"] = plan.device->memory;
+    out["canopy"]["gpu_ledger"] = ledger(plan.device->ledger);
+  }
   return out;
 }
 
@@ -96,6 +99,7 @@ json state_json(const ServedModel& m) {
   return {{"sweep",
            {{"running", now.running},
             {"count", now.sweeps},
+            {"tokens", now.tokens},
             {"layer", now.layer},
             {"layers", now.layers}}},
           {"last",
@@ -113,7 +117,8 @@ json state_json(const ServedModel& m) {
               {"stall_seconds", link.stall.count()}}},
             {"trees", std::move(trees)}}},
           {"texts", {{"all", m.scheduler.texts()}, {"most_sharing", plan.max_sequences}}},
-          {"kv", {{"blocks", plan.kv_blocks}, {"free", now.free_kv_blocks}}}};
+          {"kv",
+           {{"blocks", plan.kv_blocks}, {"free", now.free_kv_blocks}, {"block_tokens", kKvBlock}}}};
 }
 
 std::string metrics_text(const ServedModel& m) {

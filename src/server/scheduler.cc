@@ -92,6 +92,7 @@ void Scheduler::step(const std::stop_token& stop) {
         const std::lock_guard lock(mutex_);
         sweep_.last = session_->last_sweep();
         ++sweep_.sweeps;
+        sweep_.tokens += static_cast<std::uint64_t>(sweep_.last.tokens);
       }
       metrics_.swept(session_->last_sweep());
     }

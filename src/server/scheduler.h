@@ -27,6 +27,7 @@ class Busy : public Error {
 struct SweepState {
   bool running = false;
   std::uint64_t sweeps = 0;  // that ended
+  std::uint64_t tokens = 0;  // that all of these gained
   int layer = 0, layers = 0;
   int free_kv_blocks = 0;
   SweepReport last;

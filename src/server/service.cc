@@ -9,6 +9,7 @@
 #include "src/base/json_text.h"
 #include "src/server/descriptions.h"
 #include "src/server/fields.h"
+#include "src/server/page.h"
 #include "src/server/replies.h"
 
 namespace canopy::server {
@@ -138,7 +139,8 @@ void Service::route(http::Exchange& exchange) {
     const char *path, *method;
     void (Service::*answer)(http::Exchange&);
   };
-  static constexpr Route kRoutes[] = {{"/health", "GET", &Service::health},
+  static constexpr Route kRoutes[] = {{"/", "GET", &Service::front},
+                                      {"/health", "GET", &Service::health},
                                       {"/models", "GET", &Service::models},
                                       {"/props", "GET", &Service::props},
                                       {"/slots", "GET", &Service::slots},
@@ -162,6 +164,14 @@ void Service::route(http::Exchange& exchange) {
   if (method != found->method)
     throw ApiError(405, request.path + " takes " + found->method + " alone");
   (this->*found->answer)(exchange);
+}
+
+void Service::front(http::Exchange& exchange) {
+  exchange.add_header("Content-Security-Policy", page_policy());
+  exchange.add_header("X-Content-Type-Options", "nosniff");
+  exchange.add_header("Referrer-Policy", "no-referrer");
+  exchange.add_header("Cache-Control", "no-cache");
+  exchange.reply(200, "text/html; charset=utf-8", std::string(page()));
 }
 
 void Service::health(http::Exchange& exchange) {

@@ -29,6 +29,7 @@ class Service {
   ServedModel& model();  // throws ApiError 503
 
   // One for each route.
+  void front(http::Exchange& exchange);  // the page
   void health(http::Exchange& exchange);
   void models(http::Exchange& exchange);
   void props(http::Exchange& exchange);
