@@ -83,6 +83,8 @@ class Server:
 
     def __init__(self, model, *flags, env=None, wait=True):
         words = [CANOPY, "serve", "-m", model, "--port", 0, "--alias", "tiny", *flags]
+        if model != SMOLLM2:  # threads that wait for each other at every product are slow where others compute
+            words += ["--threads", 1]
         self.process = subprocess.Popen([str(word) for word in words], stdin=subprocess.DEVNULL,
                                         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=env)
         self.log = ""
