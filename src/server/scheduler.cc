@@ -113,9 +113,12 @@ void Scheduler::run(const std::stop_token& stop, std::chrono::milliseconds grace
   std::stop_source now;  // the grace is over
   std::jthread timer([&](const std::stop_token& over) {
     std::mutex mutex;
-    std::unique_lock lock(mutex);
     std::condition_variable_any asked;
-    const std::stop_callback wake(stop, [&] { asked.notify_all(); });
+    const std::stop_callback wake(stop, [&] {
+      const std::lock_guard lock(mutex);  // not between the look at `stop` and the wait
+      asked.notify_all();
+    });
+    std::unique_lock lock(mutex);
     asked.wait(lock, over, [&] { return stop.stop_requested(); });
     asked.wait_for(lock, over, grace, [] { return false; });
     now.request_stop();
