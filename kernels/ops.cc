@@ -171,17 +171,43 @@ void Ops::attend(Stream& stream, const TreeAttention& call) {
   if (call.q.bytes() > 0) do_attend(stream, call);
 }
 
+void Ops::edit_logits(Stream& stream, ConstTensorView logits, const LogitEdits& edits,
+                      TensorView y) {
+  constexpr const char* kOp = "edit_logits";
+  check(kOp, "logits", logits, {kAny, kAny}, kF32);
+  check(kOp, "y", y, {logits.dim(0), logits.dim(1)}, kF32);
+  check(kOp, "row", edits.row, {logits.dim(0), 5}, {DType::kI32});
+  check(kOp, "edit", edits.edit, {kAny, 4}, {DType::kI32});
+  if (!edits.allowed.empty()) {
+    check(kOp, "allowed", edits.allowed, {kAny, kAny}, {DType::kU32});
+    check(edits.allowed.dim(1) * 32 >= logits.dim(1), kOp, [&] {
+      return std::to_string(edits.allowed.dim(1)) + " words of bits are too few for " +
+             std::to_string(logits.dim(1)) + " tokens";
+    });
+  }
+  if (logits.bytes() > 0) do_edit_logits(stream, logits, edits, y);
+}
+
+void require_valid(const Sampling& sampling) {
+  constexpr const char* kWhat = "sampling";
+  check(sampling.temperature >= 0.0f && sampling.temperature <= kHighestTemperature, kWhat, [&] {
+    return "temperature " + std::to_string(sampling.temperature) + " is outside [0, 1000000]";
+  });
+  check(sampling.top_k >= 0, kWhat,
+        [&] { return "top-k " + std::to_string(sampling.top_k) + " is negative"; });
+  check(sampling.top_p > 0.0f && sampling.top_p <= 1.0f, kWhat,
+        [&] { return "top-p " + std::to_string(sampling.top_p) + " is outside (0, 1]"; });
+  check(sampling.min_p >= 0.0f && sampling.min_p <= 1.0f, kWhat,
+        [&] { return "min-p " + std::to_string(sampling.min_p) + " is outside [0, 1]"; });
+  check(sampling.typical_p > 0.0f && sampling.typical_p <= 1.0f, kWhat,
+        [&] { return "typical-p " + std::to_string(sampling.typical_p) + " is outside (0, 1]"; });
+}
+
 void Ops::probabilities(Stream& stream, ConstTensorView logits, Sampling sampling, TensorView p) {
   constexpr const char* kOp = "probabilities";
   check(kOp, "logits", logits, {kAny, kAny}, kF32);
   check(kOp, "p", p, {logits.dim(0), logits.dim(1)}, kF32);
-  check(sampling.temperature >= 0.0f && std::isfinite(sampling.temperature), kOp, [&] {
-    return "temperature " + std::to_string(sampling.temperature) + " is not a number >= 0";
-  });
-  check(sampling.top_k >= 0, kOp,
-        [&] { return "top-k " + std::to_string(sampling.top_k) + " is negative"; });
-  check(sampling.top_p > 0.0f && sampling.top_p <= 1.0f, kOp,
-        [&] { return "top-p " + std::to_string(sampling.top_p) + " is outside (0, 1]"; });
+  require_valid(sampling);
   if (logits.bytes() > 0) do_probabilities(stream, logits, sampling, p);
 }
 

@@ -3,6 +3,7 @@
 #include <span>
 
 #include "kernels/device.h"
+#include "kernels/logit_edit.h"
 #include "kernels/tensor.h"
 #include "kernels/weight_view.h"
 #include "src/base/rng.h"
@@ -85,6 +86,18 @@ struct Rope {
 
 enum class Replacement : bool { kNo, kYes };
 
+/// Edits of rows of logits, in the device's memory, which the checks cannot see into: numbers of
+/// edits and of rows of bits must be there, tokens at least 0. Of the edits that a row has, no two
+/// are of one token, but for those that it has instead of shared ones. Shapes: row [n, 5] i32, a
+/// LogitEditRow each; edit [any, 4] i32, a LogitEdit each; allowed [any, ceil(vocab / 32) or more]
+/// u32, where token t has bit t % 32 of word t / 32; empty if no row has bits.
+struct LogitEdits {
+  ConstTensorView row, edit, allowed;
+};
+
+/// Throws Error where a number is out of its range.
+void require_valid(const Sampling& sampling);
+
 /// The largest calls a model will make: what an Ops must hold scratch for.
 struct Workload {
   std::int64_t rows = 0;     // n of linear, attend, probabilities
@@ -126,9 +139,16 @@ class Ops {
   /// Keeps rows first_slot + path(i) as rows first_slot + i. Safe in place: reads all, then writes.
   void keep_kv(Stream&, ConstTensorView path, std::int64_t first_slot, KvView);
   void attend(Stream&, const TreeAttention&);
-  /// p = softmax(logits / temperature), cut to top_k, then to top_p. Shapes: [n, vocab].
-  /// temperature 0: one-hot at the first maximum. Sums in f64. A row of logits that are not all
-  /// finite gives a row of NaN.
+  /// y = logits as edited: a token that is not allowed gets kMaskedLogit, the others their edits,
+  /// and no edited logit lies beyond kMostEdited. What is not finite stays. Edits of tokens beyond
+  /// the columns count for nothing. y may be the logits' own memory. Shapes: logits, y [n, vocab].
+  void edit_logits(Stream&, ConstTensorView logits, const LogitEdits&, TensorView y);
+  /// p = softmax(logits / temperature), then one cut after the other, each of what is left, with
+  /// probabilities that sum to 1 again: the top_k likeliest; the likeliest until they make up
+  /// top_p; those of at least min_p times the highest probability; of typical_p below 1 those whose
+  /// -log p is nearest to the entropy, until they make up typical_p (arXiv:2202.00666). The token
+  /// that crosses a share stays; equal ones by lower id. Shapes: [n, vocab]. temperature 0: one-hot
+  /// at the first maximum. Sums in f64. A row of logits that are not all finite gives a row of NaN.
   void probabilities(Stream&, ConstTensorView logits, Sampling, TensorView p);
   /// The `count` tokens of highest logit, best first; equal logits by lower id; -1 in a row of
   /// logits that are not all finite. Shapes: logits [n, vocab]; token [n, count] i32.
@@ -150,6 +170,7 @@ class Ops {
                            std::int64_t, KvView) = 0;
   virtual void do_keep_kv(Stream&, ConstTensorView, std::int64_t, KvView) = 0;
   virtual void do_attend(Stream&, const TreeAttention&) = 0;
+  virtual void do_edit_logits(Stream&, ConstTensorView, const LogitEdits&, TensorView) = 0;
   virtual void do_probabilities(Stream&, ConstTensorView, Sampling, TensorView) = 0;
   virtual void do_top_tokens(Stream&, ConstTensorView, int, TensorView) = 0;
   virtual void do_draw_tokens(Stream&, ConstTensorView, int, Replacement, DeviceScalar<StepRng>,

@@ -79,23 +79,25 @@ class Fields {
 }  // namespace
 
 std::string to_json(const MeasuredAcceptance& m) {
-  const nlohmann::ordered_json object{{kVersionKey, kVersion},
-                                      {"target", m.target},
-                                      {"draft", m.draft},
-                                      {"target_name", m.target_name},
-                                      {"draft_name", m.draft_name},
-                                      {"temperature", as_written(m.sampling.temperature)},
-                                      {"top_k", m.sampling.top_k},
-                                      {"top_p", as_written(m.sampling.top_p)},
-                                      {"drawing", m.drawing},
-                                      {"accept", m.acceptance.accept},
-                                      {"standard_error", m.standard_error},
-                                      {"positions", m.positions},
-                                      {"examples", m.examples},
-                                      {"texts", m.texts},
-                                      {"prompts", m.prompts},
-                                      {"date", m.date},
-                                      {"version", m.version}};
+  nlohmann::ordered_json object{{kVersionKey, kVersion},
+                                {"target", m.target},
+                                {"draft", m.draft},
+                                {"target_name", m.target_name},
+                                {"draft_name", m.draft_name},
+                                {"temperature", as_written(m.sampling.temperature)},
+                                {"top_k", m.sampling.top_k},
+                                {"top_p", as_written(m.sampling.top_p)},
+                                {"drawing", m.drawing},
+                                {"accept", m.acceptance.accept},
+                                {"standard_error", m.standard_error},
+                                {"positions", m.positions},
+                                {"examples", m.examples},
+                                {"texts", m.texts},
+                                {"prompts", m.prompts},
+                                {"date", m.date},
+                                {"version", m.version}};
+  if (m.sampling.min_p > 0) object["min_p"] = as_written(m.sampling.min_p);
+  if (m.sampling.typical_p < 1) object["typical_p"] = as_written(m.sampling.typical_p);
   return json_text(object, 2) + "\n";
 }
 
@@ -114,6 +116,9 @@ MeasuredAcceptance acceptance_from_json(std::string_view text) {
   m.sampling.temperature = static_cast<float>(fields.number("temperature", 0, kMost));
   m.sampling.top_k = static_cast<int>(fields.count("top_k", 0));
   m.sampling.top_p = static_cast<float>(fields.number("top_p", 0, 1));
+  if (object.contains("min_p")) m.sampling.min_p = static_cast<float>(fields.number("min_p", 0, 1));
+  if (object.contains("typical_p"))
+    m.sampling.typical_p = static_cast<float>(fields.number("typical_p", 0, 1));
   m.drawing = fields.text("drawing");
   m.acceptance.accept = fields.probabilities("accept");
   m.standard_error = fields.probabilities("standard_error");
@@ -137,6 +142,8 @@ std::string acceptance_file_name(const std::string& target, const std::string& d
   std::string name = "acceptance-" + target + "-" + draft + "-t" + shortest(sampling.temperature);
   if (sampling.top_k > 0) name += "-k" + std::to_string(sampling.top_k);
   if (sampling.top_p < 1) name += "-p" + shortest(sampling.top_p);
+  if (sampling.min_p > 0) name += "-m" + shortest(sampling.min_p);
+  if (sampling.typical_p < 1) name += "-y" + shortest(sampling.typical_p);
   return name + ".json";
 }
 

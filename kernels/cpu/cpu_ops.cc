@@ -5,6 +5,7 @@
 
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/cpu_stream.h"
+#include "kernels/cpu/edit_logits.h"
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/sampling.h"
 #include "src/base/error.h"
@@ -103,6 +104,11 @@ void CpuOps::do_attend(Stream& stream, const TreeAttention& call) {
     const std::lock_guard lock(turn_);
     cpu::attend(pool_, scratch(attention_scratch_bytes(needed, pool_.size())), now);
   });
+}
+
+void CpuOps::do_edit_logits(Stream& stream, ConstTensorView logits, const LogitEdits& edits,
+                            TensorView y) {
+  queue(stream, 0, [=, this](std::byte*) { cpu::edit_logits(pool_, logits, edits, y); });
 }
 
 void CpuOps::do_probabilities(Stream& stream, ConstTensorView logits, Sampling sampling,

@@ -32,6 +32,7 @@ class CpuOps final : public Ops {
                    std::int64_t first_node, KvView) override;
   void do_keep_kv(Stream&, ConstTensorView path, std::int64_t first_slot, KvView) override;
   void do_attend(Stream&, const TreeAttention&) override;
+  void do_edit_logits(Stream&, ConstTensorView logits, const LogitEdits&, TensorView y) override;
   void do_probabilities(Stream&, ConstTensorView logits, Sampling, TensorView p) override;
   void do_top_tokens(Stream&, ConstTensorView logits, int count, TensorView token) override;
   void do_draw_tokens(Stream&, ConstTensorView q, int count, Replacement, DeviceScalar<StepRng>,

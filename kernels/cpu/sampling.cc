@@ -150,27 +150,10 @@ void sort_best(Key* keys, std::size_t sorted, std::size_t count, std::size_t n) 
   std::sort(keys + sorted, keys + sorted + count, std::greater<>());
 }
 
-/// Which tokens survive top-k, then top-p: keys[0, result), best first. e: exp of the shifted
-/// logits, with their sum.
-std::size_t cut(const float* logits, const float* e, double sum, std::size_t n, Sampling sampling,
-                Key* keys) {
-  std::size_t candidates = 0, sorted = 0;
-  if (sampling.top_k > 0 && to_size(sampling.top_k) < n) {
-    candidates = sorted = to_size(sampling.top_k);
-    select_best(logits, n, candidates, keys);
-    if (sampling.top_p >= 1.0f) return candidates;
-    sum = 0;
-    for (std::size_t i = 0; i < candidates; ++i) sum += static_cast<double>(e[id_of(keys[i])]);
-  } else {
-    // All tokens below (1 - p) sum / n together hold less than (1 - p) of the mass, so the rest
-    // reach p without them. Half of that bound leaves room for rounding.
-    const auto find = HWY_DYNAMIC_DISPATCH(find_at_least);
-    const double rest = (1.0 - static_cast<double>(sampling.top_p)) * sum;
-    const auto bound = static_cast<float>(rest / static_cast<double>(n) / 2);
-    for (std::size_t id = find(e, 0, n, bound); id < n; id = find(e, id + 1, n, bound))
-      keys[candidates++] = key_of(logits[id], id);
-  }
-  const double enough = static_cast<double>(sampling.top_p) * sum;
+/// How many of keys[0, candidates), best first, make up `enough` together: the last one crosses it.
+/// The best `sorted` are in order; the others are brought into order as they are needed.
+std::size_t best_that_reach(double enough, const float* e, std::size_t sorted,
+                            std::size_t candidates, Key* keys) {
   double reached = 0;
   for (std::size_t kept = 0; kept < candidates; ++kept) {
     if (kept == sorted) {
@@ -182,6 +165,79 @@ std::size_t cut(const float* logits, const float* e, double sum, std::size_t n, 
     if (reached >= enough) return kept + 1;
   }
   return candidates;
+}
+
+/// A row of n tokens: e_i = exp((logit_i - largest) / temperature), and their sum.
+struct Row {
+  const float *logits, *e;
+  std::size_t n;
+  float largest;
+  double sum;
+};
+
+/// All tokens of at least this e.
+std::size_t all_at_least(float bound, const Row& row, Key* keys) {
+  const auto find = HWY_DYNAMIC_DISPATCH(find_at_least);
+  std::size_t count = 0;
+  for (std::size_t id = find(row.e, 0, row.n, bound); id < row.n;
+       id = find(row.e, id + 1, row.n, bound))
+    keys[count++] = key_of(row.logits[id], id);
+  return count;
+}
+
+/// Which tokens survive top-k, then top-p: keys[0, result), best first.
+std::size_t cut_to_likeliest(const Row& row, Sampling sampling, Key* keys) {
+  std::size_t candidates = 0, sorted = 0;
+  double sum = row.sum;
+  if (sampling.top_k > 0 && to_size(sampling.top_k) < row.n) {
+    candidates = sorted = to_size(sampling.top_k);
+    select_best(row.logits, row.n, candidates, keys);
+    if (sampling.top_p >= 1.0f) return candidates;
+    sum = 0;
+    for (std::size_t i = 0; i < candidates; ++i) sum += static_cast<double>(row.e[id_of(keys[i])]);
+  } else {
+    // All tokens below (1 - p) sum / n together hold less than (1 - p) of the mass, so the rest
+    // reach p without them. Half of that bound leaves room for rounding.
+    const double rest = (1.0 - static_cast<double>(sampling.top_p)) * sum;
+    const auto bound = static_cast<float>(rest / static_cast<double>(row.n) / 2);
+    candidates = all_at_least(bound, row, keys);
+  }
+  return best_that_reach(static_cast<double>(sampling.top_p) * sum, row.e, sorted, candidates,
+                         keys);
+}
+
+/// Which of keys[0, kept) survive typical-p. With z = (logit - largest) / temperature, -log p is
+/// log sum - z, and the entropy is log sum - (the mean of z): their difference is the mean less z.
+std::size_t cut_to_typical(const Row& row, Sampling sampling, std::size_t kept, Key* keys) {
+  const auto z = [&](std::size_t id) {
+    return static_cast<double>((row.logits[id] - row.largest) / sampling.temperature);
+  };
+  kept = static_cast<std::size_t>(
+      std::remove_if(keys, keys + kept, [&](Key key) { return !(row.e[id_of(key)] > 0); }) - keys);
+  double sum = 0, mean = 0;
+  for (std::size_t i = 0; i < kept; ++i) {
+    const std::size_t id = id_of(keys[i]);
+    sum += static_cast<double>(row.e[id]);
+    mean += static_cast<double>(row.e[id]) * z(id);
+  }
+  mean /= sum;
+  for (std::size_t i = 0; i < kept; ++i)  // the nearest is the best now
+    keys[i] = key_of(static_cast<float>(-std::abs(mean - z(id_of(keys[i])))), id_of(keys[i]));
+  return best_that_reach(static_cast<double>(sampling.typical_p) * sum, row.e, 0, kept, keys);
+}
+
+/// Which tokens survive all cuts: keys[0, result).
+std::size_t cut(const Row& row, Sampling sampling, Key* keys) {
+  std::size_t kept = 0;
+  if ((sampling.top_k > 0 && to_size(sampling.top_k) < row.n) || sampling.top_p < 1.0f) {
+    kept = cut_to_likeliest(row, sampling, keys);
+    const auto too_unlikely = [&](Key key) { return row.e[id_of(key)] < sampling.min_p; };
+    kept = static_cast<std::size_t>(std::remove_if(keys, keys + kept, too_unlikely) - keys);
+  } else {
+    kept = all_at_least(sampling.min_p, row, keys);  // the likeliest token's e is 1
+  }
+  if (sampling.typical_p >= 1.0f) return kept;
+  return cut_to_typical(row, sampling, kept, keys);
 }
 
 void probabilities_row(const float* logits, std::size_t n, Sampling sampling, Key* keys, float* p) {
@@ -197,12 +253,13 @@ void probabilities_row(const float* logits, std::size_t n, Sampling sampling, Ke
     return;
   }
   double sum = HWY_DYNAMIC_DISPATCH(exponentials)(logits, n, largest, sampling.temperature, p);
-  const bool cuts = (sampling.top_k > 0 && to_size(sampling.top_k) < n) || sampling.top_p < 1.0f;
+  const bool cuts = (sampling.top_k > 0 && to_size(sampling.top_k) < n) || sampling.top_p < 1.0f ||
+                    sampling.min_p > 0.0f || sampling.typical_p < 1.0f;
   if (!cuts) {
     HWY_DYNAMIC_DISPATCH(scale)(p, n, static_cast<float>(1.0 / sum));
     return;
   }
-  const std::size_t kept = cut(logits, p, sum, n, sampling, keys);
+  const std::size_t kept = cut({logits, p, n, largest, sum}, sampling, keys);
   sum = 0;
   for (std::size_t i = 0; i < kept; ++i) {
     const std::size_t id = id_of(keys[i]);

@@ -6,6 +6,7 @@
 
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/block.h"
+#include "kernels/cuda/edit_logits.h"
 #include "kernels/cuda/positions.h"
 #include "kernels/cuda/rows.h"
 #include "kernels/cuda/sampling.h"
@@ -303,6 +304,15 @@ class BlockOps : public Ops {
                                           at(call.out)};
       launch_(stream, kernel, kernel.grid());
     });
+  }
+
+  void do_edit_logits(Stream& stream, ConstTensorView logits, const LogitEdits& edits,
+                      TensorView y) override {
+    const std::int64_t words = edits.allowed.empty() ? 0 : edits.allowed.dim(1);
+    launch_(stream,
+            EditLogits{at(logits), logits.dim(1), at<LogitEditRow>(edits.row),
+                       at<LogitEdit>(edits.edit), at<std::uint32_t>(edits.allowed), words, at(y)},
+            EditLogits::grid(logits.dim(0)));
   }
 
   void do_probabilities(Stream& stream, ConstTensorView logits, Sampling sampling,

@@ -125,16 +125,57 @@ struct Probabilities {
       const Key cut = RadixSelect::find(block, bins, vocab, key, whole, wanted > 0 ? wanted : 1);
       if (cut > least) least = cut;
     }
+    // The likeliest token's weight is 1.
+    const auto likely = [&](std::int64_t i) {
+      return key(i) >= least && weight(i) >= sampling.min_p;
+    };
+    if (sampling.typical_p >= 1.0f) return share(block, to, weight, likely);
 
+    // With z = (logit - largest) / temperature, -log p less the entropy is the mean of z less z.
+    const auto z = [&](std::int64_t i) {
+      return static_cast<double>((row[i] - largest) / temperature);
+    };
+    const auto counts = [&](std::int64_t i) { return likely(i) && weight(i) > 0.0f; };
+    auto sums = block.template each<double>(), products = block.template each<double>();
+    block.step([&](int t) {
+      for (std::int64_t i = t; i < vocab; i += block.threads()) {
+        if (!counts(i)) continue;
+        sums[t] += static_cast<double>(weight(i));
+        products[t] += static_cast<double>(weight(i)) * z(i);
+      }
+    });
+    const double sum = block.sum(sums), mean = block.sum(products) / sum;
+    const auto nearness = [&](std::int64_t i) {
+      return key_of(static_cast<float>(-fabs(mean - z(i))), i);
+    };
+    const auto whole = [&](std::int64_t i) {
+      return counts(i) ? static_cast<std::uint64_t>(weight(i) * kUnit) : 0;
+    };
+    auto wholes = block.template each<std::uint64_t>();
+    block.step([&](int t) {
+      for (std::int64_t i = t; i < vocab; i += block.threads()) wholes[t] += whole(i);
+    });
+    const auto wanted = static_cast<std::uint64_t>(
+        ceil(static_cast<double>(sampling.typical_p) * static_cast<double>(block.sum(wholes))));
+    const Key nearest =
+        RadixSelect::find(block, bins, vocab, nearness, whole, wanted > 0 ? wanted : 1);
+    share(block, to, weight, [&](std::int64_t i) { return counts(i) && nearness(i) >= nearest; });
+  }
+
+ private:
+  /// Shares out the probability between the tokens that survive, by their weights.
+  template <class Block, class Weight, class Survives>
+  CANOPY_KERNEL void share(Block& block, float* to, const Weight& weight,
+                           const Survives& survives) const {
     auto sums = block.template each<double>();
     block.step([&](int t) {
       for (std::int64_t i = t; i < vocab; i += block.threads())
-        if (key(i) >= least) sums[t] += static_cast<double>(weight(i));
+        if (survives(i)) sums[t] += static_cast<double>(weight(i));
     });
     const double sum = block.sum(sums);
     block.step([&](int t) {
       for (std::int64_t i = t; i < vocab; i += block.threads())
-        to[i] = key(i) >= least ? static_cast<float>(static_cast<double>(weight(i)) / sum) : 0.0f;
+        to[i] = survives(i) ? static_cast<float>(static_cast<double>(weight(i)) / sum) : 0.0f;
     });
   }
 };

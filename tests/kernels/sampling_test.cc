@@ -20,34 +20,74 @@ std::vector<std::size_t> ranked(const float* logits, std::size_t n) {
   return ids;
 }
 
-/// The definition, in f64. `margin` is how far the cut of top-p was from falling elsewhere.
+/// How many of these weights, in their order, make up `share` of their sum; the last crosses it.
+/// Lowers `margin` to how far the cut was from falling elsewhere.
+std::size_t that_make_up(double share, const std::vector<double>& weights, double& margin) {
+  const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
+  double reached = 0;
+  std::size_t r = 0;
+  while (r < weights.size() && reached < share * total) {
+    reached += weights[r++];
+    margin = std::min(margin, std::abs(reached / total - share));
+  }
+  return r;
+}
+
+/// Keeps of the tokens, whose weights these are, those that typical-p keeps.
+void keep_typical(double share, std::vector<std::size_t>& ids, std::vector<double>& weights,
+                  double& margin) {
+  const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
+  double entropy = 0;
+  for (const double w : weights) entropy -= w / total * std::log(w / total);
+  std::vector<std::size_t> order(ids.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  const auto off = [&](std::size_t i) { return std::abs(-std::log(weights[i] / total) - entropy); };
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return off(a) != off(b) ? off(a) < off(b) : ids[a] < ids[b];
+  });
+  std::vector<std::size_t> sorted_ids;
+  std::vector<double> sorted;
+  for (const std::size_t i : order) {
+    sorted_ids.push_back(ids[i]);
+    sorted.push_back(weights[i]);
+  }
+  const std::size_t kept = that_make_up(share, sorted, margin);
+  // Of the last that is kept and the first that is not, the order itself may be a matter of
+  // rounding.
+  if (kept < order.size()) margin = std::min(margin, off(order[kept]) - off(order[kept - 1]));
+  sorted_ids.resize(kept);
+  sorted.resize(kept);
+  ids = sorted_ids;
+  weights = sorted;
+}
+
+/// The definition, in f64. `margin` is how far the cuts were from falling elsewhere.
 std::vector<double> reference(const float* logits, std::size_t n, Sampling sampling,
                               double& margin) {
-  const std::vector<std::size_t> ids = ranked(logits, n);
+  std::vector<std::size_t> ids = ranked(logits, n);
   std::vector<double> p(n);
   margin = 1;
   if (sampling.temperature == 0) {
     p[ids[0]] = 1;
     return p;
   }
-  std::size_t kept = sampling.top_k > 0 ? std::min(n, static_cast<std::size_t>(sampling.top_k)) : n;
-  const auto weight = [&](std::size_t rank) {
-    return std::exp((static_cast<double>(logits[ids[rank]]) - static_cast<double>(logits[ids[0]])) /
-                    static_cast<double>(sampling.temperature));
-  };
-  double total = 0;
-  for (std::size_t r = 0; r < kept; ++r) total += weight(r);
-  if (sampling.top_p < 1) {
-    double reached = 0;
-    std::size_t r = 0;
-    while (r < kept && reached < static_cast<double>(sampling.top_p) * total) {
-      reached += weight(r++);
-      margin = std::min(margin, std::abs(reached / total - static_cast<double>(sampling.top_p)));
-    }
-    kept = r;
-    total = reached;
-  }
-  for (std::size_t r = 0; r < kept; ++r) p[ids[r]] = weight(r) / total;
+  if (sampling.top_k > 0) ids.resize(std::min(n, static_cast<std::size_t>(sampling.top_k)));
+  std::vector<double> weights;
+  for (const std::size_t id : ids)
+    weights.push_back(
+        std::exp((static_cast<double>(logits[id]) - static_cast<double>(logits[ids[0]])) /
+                 static_cast<double>(sampling.temperature)));
+  if (sampling.top_p < 1)
+    weights.resize(that_make_up(static_cast<double>(sampling.top_p), weights, margin));
+  const auto least = static_cast<double>(sampling.min_p);
+  for (const double w : weights)
+    if (least > 0) margin = std::min(margin, std::abs(w / least - 1));
+  while (weights.back() < least) weights.pop_back();
+  ids.resize(weights.size());
+  if (sampling.typical_p < 1)
+    keep_typical(static_cast<double>(sampling.typical_p), ids, weights, margin);
+  const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
+  for (std::size_t r = 0; r < ids.size(); ++r) p[ids[r]] = weights[r] / total;
   return p;
 }
 
@@ -73,16 +113,22 @@ class SamplingOps : public OnEachDevice {
   }
 };
 
-TEST_P(SamplingOps, ProbabilitiesFollowTemperatureThenTopKThenTopP) {
+TEST_P(SamplingOps, ProbabilitiesFollowTemperatureThenEachCutInItsOrder) {
   std::mt19937 random(1);
+  int compared = 0;
   on_each_instruction_set([&] {
     for (const std::size_t n : {1, 5, 64, 1001, 20000})
       for (const Sampling sampling :
            {Sampling{1.0f, 0, 1.0f}, Sampling{0.6f, 0, 0.9f}, Sampling{1.0f, 40, 1.0f},
             Sampling{0.7f, 40, 0.95f}, Sampling{5.0f, 0, 0.5f}, Sampling{0.0f, 3, 0.5f},
-            Sampling{0.05f, 0, 0.99f}, Sampling{1.0f, 1, 0.9f}}) {
-        SCOPED_TRACE(testing::Message() << "n " << n << " temperature " << sampling.temperature
-                                        << " k " << sampling.top_k << " p " << sampling.top_p);
+            Sampling{0.05f, 0, 0.99f}, Sampling{1.0f, 1, 0.9f}, Sampling{1.0f, 0, 1.0f, 0.05f},
+            Sampling{2.0f, 40, 1.0f, 0.3f}, Sampling{4.0f, 0, 0.9f, 0.1f},
+            Sampling{5.0f, 0, 1.0f, 0.0f, 0.5f}, Sampling{1.0f, 0, 1.0f, 0.0f, 0.2f},
+            Sampling{3.0f, 40, 0.95f, 0.02f, 0.7f}}) {
+        SCOPED_TRACE(testing::Message()
+                     << "n " << n << " temperature " << sampling.temperature << " k "
+                     << sampling.top_k << " p " << sampling.top_p << " min-p " << sampling.min_p
+                     << " typical " << sampling.typical_p);
         const std::size_t rows = 3;
         const std::vector<float> logits = random_floats(rows * n, random, 12.0f);
         const std::vector<float> p = probabilities(logits, rows, sampling);
@@ -94,12 +140,31 @@ TEST_P(SamplingOps, ProbabilitiesFollowTemperatureThenTopKThenTopP) {
           const double spread =
               sampling.temperature > 0 ? 24 / static_cast<double>(sampling.temperature) : 0;
           const double relative = (2 * spread + 6) * 0x1p-24;
-          if (margin < relative) continue;  // rounding may move the cut by a token
+          if (margin < relative) continue;  // rounding may move a cut by a token
+          ++compared;
           for (std::size_t t = 0; t < n; ++t)
             ASSERT_NEAR(p[i * n + t], want[t], relative * want[t] + 0x1p-126) << "token " << t;
         }
       }
   });
+  EXPECT_GT(compared, 150);
+}
+
+TEST_P(SamplingOps, MinPOfOneKeepsTheLikeliestAlone) {
+  EXPECT_EQ(probabilities({1, 3, 2, 3}, 1, {1.0f, 0, 1.0f, 1.0f}),
+            (std::vector<float>{0, 0.5f, 0, 0.5f}));
+}
+
+TEST_P(SamplingOps, TypicalPKeepsWhatIsAsLikelyAsTokensAreOnAverage) {
+  std::vector<float> logits(9, 0.0f);
+  logits[4] = std::log(2.0f);
+  const std::vector<float> p = probabilities(logits, 1, {1.0f, 0, 1.0f, 0.0f, 0.45f});
+  // The entropy is log 10 - 0.2 log 2: the eight, of 0.1 each, are nearer than the one of 0.2. Five
+  // of them make up 0.45.
+  for (std::size_t t = 0; t < 9; ++t) {
+    const bool kept = t < 4 || t == 5;
+    EXPECT_NEAR(p[t], kept ? 0.2f : 0.0f, 2e-7f) << t;
+  }
 }
 
 TEST_P(SamplingOps, EqualLogitsAreKeptByLowerId) {

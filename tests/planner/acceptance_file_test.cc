@@ -48,6 +48,15 @@ TEST(AcceptanceFile, ComesBackAsItWasWritten) {
   EXPECT_EQ(to_json(in), to_json(out));
 }
 
+TEST(AcceptanceFile, KeepsMinPAndTypicalPWhereTheyCut) {
+  EXPECT_EQ(to_json(sample()).find("min_p"), std::string::npos);
+  EXPECT_EQ(acceptance_from_json(to_json(sample())).sampling, sample().sampling);
+  MeasuredAcceptance cut = sample();
+  cut.sampling.min_p = 0.05f;
+  cut.sampling.typical_p = 0.9f;
+  EXPECT_EQ(acceptance_from_json(to_json(cut)).sampling, cut.sampling);
+}
+
 TEST(AcceptanceFile, SpellsATemperatureAsTheUserDid) {
   EXPECT_EQ(json::parse(to_json(sample()))["temperature"].dump(), "0.6");
 }
@@ -56,6 +65,8 @@ TEST(AcceptanceFile, HasANameForEachPairAndSampling) {
   EXPECT_EQ(acceptance_file_name("aa", "bb", {}), "acceptance-aa-bb-t0.json");
   EXPECT_EQ(acceptance_file_name("aa", "bb", {0.6f, 40, 0.9f}),
             "acceptance-aa-bb-t0.6-k40-p0.9.json");
+  EXPECT_EQ(acceptance_file_name("aa", "bb", {1.0f, 0, 1.0f, 0.05f, 0.9f}),
+            "acceptance-aa-bb-t1-m0.05-y0.9.json");
 }
 
 TEST(AcceptanceFile, SaysWhatIsWrongWithAFile) {
