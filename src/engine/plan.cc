@@ -132,6 +132,8 @@ Plan lay_out(const PlanRequest& request, SpeculationMethod method, bool adaptive
   if (drafts) {
     const ModelConfig& d = draft->config;
     plan.policy.vocab = std::min(t.vocab, d.vocab);
+    plan.policy.edited_context = plan.slots;
+    plan.policy.edited_vocab = std::max(t.vocab, d.vocab);
     plan.draft_limits.max_logit_rows = DraftPolicy::widest_forward(plan.policy);
     plan.draft_limits.max_nodes = std::max(prompt_rows_of_sweep, sequences * nodes);
     plan.draft_limits.max_tree = sequences * nodes;
@@ -146,7 +148,7 @@ Plan lay_out(const PlanRequest& request, SpeculationMethod method, bool adaptive
   enter(pool("target"), pool_bytes(t), pool_allocations);
   enter("target activations and logits", Transformer::activation_bytes(t, plan.target_limits),
         Transformer::kAllocations);
-  enter("verification", Verifier::device_bytes(t.vocab), Verifier::kAllocations);
+  enter("verification", Verifier::device_bytes(t.vocab, plan.slots), Verifier::kAllocations);
   enter("scratch of the kernels", scratch, 1);
   return plan;
 }

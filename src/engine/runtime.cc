@@ -51,7 +51,7 @@ Runtime::Runtime(ModelFiles files, const EngineOptions& options, const LoadProgr
   target = std::make_unique<Transformer>(*device, t, *target_weights, plan.target_limits);
   kv_pool.emplace(*device, t, plan.kv_blocks, plan.kv);
   for (auto& cache : caches) cache = std::make_unique<KvCache>(*kv_pool, plan.slots);
-  verifier.emplace(*device, t.vocab);
+  verifier.emplace(*device, t.vocab, plan.slots);
   host_logits.resize(static_cast<std::size_t>(t.vocab));
   if (uploads) begin_uploads();
   load_time = since(start);

@@ -25,6 +25,7 @@ struct Sequence {
   int most = 0;                              // tokens to generate
   KvCache* kv = nullptr;                     // the target's, while it runs
   std::unique_ptr<DraftState> draft;         // likewise, where there is a drafter
+  std::unique_ptr<LogitEditor> editor;       // where the request edits logits
   std::vector<TokenId> text;                 // prompt and what was gained; the last is the root
   std::optional<AcceptanceTracker> tracker;  // where the plan follows the text
   TextReport report;
@@ -143,6 +144,7 @@ struct Session::Impl {
 
   /// Tokens that a request may generate. Throws Error if its prompt does not fit the plan.
   int most_tokens(const Request& request) const;
+  std::unique_ptr<LogitEditor> editor_of(const Request& request) const;
   /// Lets go who has ended or was cancelled; those who wait take the caches that are free.
   void take_turns();
   void begin(Sequence sequence);   // it runs from now on
@@ -164,8 +166,11 @@ struct Session::Impl {
   /// A draft for each that has a tree; the others' prompts are read.
   std::vector<Draft> grow(const TreeShape& shape, const std::stop_token& stop);
   /// Verifies one sequence's tree and commits what the walk accepted. `logits`: its nodes' rows.
-  /// Returns how many tokens that is. Throws NotFinite with nothing committed.
+  /// Returns how many tokens that is. Throws NotFinite or NothingAllowed, with nothing
+  /// committed.
   std::size_t conclude(Sequence& sequence, const Draft& draft, const ConstTensorView& logits);
+  /// Its editor learns what it gained, up to the text's end.
+  void follow(Sequence& sequence) const;
   /// Finds out where the sequence's values cease to be finite: that is its error.
   void fail(Sequence& sequence, const Draft& draft, const std::stop_token& stop);
 
@@ -180,9 +185,10 @@ struct Session::Impl {
 
 int Session::Impl::most_tokens(const Request& request) const {
   require(!request.prompt.empty(), "the prompt is empty");
-  require(request.edits.none(), "edits of logits are not supported yet");
-  require(request.sampling.min_p == 0, "min-p is not supported yet");
-  require(request.sampling.typical_p == 1, "typical-p is not supported yet");
+  require_valid(request.sampling);
+  require(!synthetic || request.edits.none(), "a synthetic text is no model's: it has no edits");
+  require(!request.edits.constraint || !request.ignore_end,
+          "a constrained text ends at its end token: it cannot go on past it");
   require(request.sequence < StepRng::kSequences, "there are no random numbers for so many texts");
   const int context = m.plan.slots - m.plan.policy.shape.size();
   const auto prompt = static_cast<int>(request.prompt.size());
@@ -191,6 +197,14 @@ int Session::Impl::most_tokens(const Request& request) const {
     throw Error("a prompt of " + std::to_string(prompt) + " tokens does not fit the context of " +
                 std::to_string(context));
   return most;
+}
+
+std::unique_ptr<LogitEditor> Session::Impl::editor_of(const Request& request) const {
+  LogitEditor::Ends ends;
+  if (!request.ignore_end)
+    ends = [&tokenizer = *m.models.tokenizer](TokenId token) { return tokenizer.ends_text(token); };
+  return std::make_unique<LogitEditor>(request.edits, request.prompt,
+                                       m.models.target.config().vocab, std::move(ends));
 }
 
 void Session::Impl::begin(Sequence sequence) {
@@ -326,8 +340,8 @@ std::vector<Draft> Session::Impl::grow(const TreeShape& shape, const std::stop_t
   for (const Sequence& s : running) {
     if (s.has_tree) {
       drafts.push_back(root_only(s.text.back()));
-      requests.push_back(
-          {s.draft.get(), s.text, s.request.sampling, s.rng(), s.takes_best_tokens()});
+      requests.push_back({s.draft.get(), s.text, s.request.sampling, s.rng(), s.takes_best_tokens(),
+                          s.editor.get()});
     } else if (s.draft && s.reads > 0) {
       const auto read = static_cast<std::size_t>(s.kv->length() + s.reads);
       m.drafter->read(*s.draft, std::span(s.text).first(read), *m.compute, stop);
@@ -376,6 +390,8 @@ void Session::Impl::run(const std::stop_token& stop, const Transformer::OnUnit& 
       gained += conclude(sequence, *draft, logits.rows(row, nodes));
     } catch (const NotFinite&) {
       failed.emplace_back(&sequence, &*draft);
+    } catch (const NothingAllowed& nothing) {
+      sequence.error = nothing.what();
     }
     row += nodes;
     ++draft;
@@ -403,8 +419,9 @@ std::size_t Session::Impl::conclude(Sequence& sequence, const Draft& draft,
   Verdict verdict =
       request.reproducible
           ? m.verifier->verify_by_sample(draft.tree, logits, request.sampling,
-                                         sequence.rng_of_token(), *m.compute)
-          : m.verifier->verify(draft, logits, request.sampling, sequence.rng(), *m.compute);
+                                         sequence.rng_of_token(), *m.compute, sequence.editor.get())
+          : m.verifier->verify(draft, logits, request.sampling, sequence.rng(), *m.compute,
+                               sequence.editor.get());
   if (synthetic) verdict = draw_walk(draft.tree, *synthetic, sequence.rng());
   std::vector<TokenId>& gained = sequence.gained;
   for (std::size_t i = 1; i < verdict.path.size(); ++i)
@@ -418,7 +435,9 @@ std::size_t Session::Impl::conclude(Sequence& sequence, const Draft& draft,
   sequence.kv->commit(verdict.path, *m.compute);
   if (draft.tree.size() > 1) m.drafter->conclude(*sequence.draft, draft, verdict, *m.compute);
   if (sequence.tracker) observe(*sequence.tracker, draft.tree, verdict);
-  if (!synthetic && draft.drawing == m.plan.policy.drawing) observe(learned, draft.tree, verdict);
+  if (!synthetic && !sequence.editor && draft.drawing == m.plan.policy.drawing)
+    observe(learned, draft.tree, verdict);
+  if (sequence.editor) follow(sequence);
   CheckedTree& checked = last.trees.emplace_back();
   checked.text = sequence.ticket;
   for (NodeId node = 0; node < draft.tree.size(); ++node)
@@ -429,6 +448,13 @@ std::size_t Session::Impl::conclude(Sequence& sequence, const Draft& draft,
   sequence.text.insert(sequence.text.end(), gained.begin(), gained.end());
   sequence.kv->share(sequence.text);
   return gained.size();
+}
+
+void Session::Impl::follow(Sequence& sequence) const {
+  for (const TokenId token : sequence.gained) {
+    if (!sequence.request.ignore_end && m.models.tokenizer->ends_text(token)) return;
+    sequence.editor->accept(token);
+  }
 }
 
 void Session::Impl::fail(Sequence& sequence, const Draft& draft, const std::stop_token& stop) {
@@ -499,6 +525,7 @@ Ticket Session::admit(Request request, RequestEvents events) {
   sequence.most = impl_->most_tokens(request);
   sequence.request = std::move(request);
   sequence.text = sequence.request.prompt;
+  if (!sequence.request.edits.none()) sequence.editor = impl_->editor_of(sequence.request);
   sequence.events = std::move(events);
   sequence.report.finish_reason = "cancelled";  // until it ends
   sequence.admitted = Clock::now();

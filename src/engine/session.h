@@ -19,7 +19,7 @@ namespace canopy {
 struct Request {
   std::vector<TokenId> prompt;  // at least one token
   Sampling sampling;
-  LogitEditing edits;
+  LogitEditing edits;  // before sampling; a constrained text ends at its end token
   std::uint64_t seed = 0;
   /// The target's own sample decides each token, by random numbers that are keyed by the seed, the
   /// sequence and the token's place: the text is plain sampling's whatever the draft, the tree and
@@ -35,7 +35,7 @@ struct Request {
 
 struct TokenLogprob {
   TokenId token = 0;
-  double logprob = 0;  // natural log, of the target's distribution before temperature and cuts
+  double logprob = 0;  // natural log, of the target's distribution before edits, temperature, cuts
 };
 /// The chosen token's log probability, and those of the likeliest, best first.
 struct TokenReport {
@@ -106,7 +106,7 @@ class Session {
   explicit Session(Runtime& runtime, std::optional<Acceptance> synthetic = {});
   ~Session();
 
-  /// Throws Error if the request can never fit the plan.
+  /// Throws Error if the request can never fit the plan, or asks for what cannot be done.
   Ticket admit(Request request, RequestEvents events = {});
   /// Nothing more is told of it. Its rows run to the end of the sweep, unless nobody else is left:
   /// then the sweep ends with the unit that it is at.
@@ -121,7 +121,8 @@ class Session {
   /// ended, null if there is none.
   const SweepReport& last_sweep() const;
   const TextReport* so_far(Ticket ticket) const;
-  /// What the texts have shown of the draft, whose siblings were drawn as the plan says.
+  /// What the texts have shown of the draft, whose siblings were drawn as the plan says, and whose
+  /// logits were not edited.
   const LearnedAcceptance& learned() const;
 
  private:

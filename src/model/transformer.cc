@@ -102,7 +102,7 @@ struct Transformer::Impl {
   void attention(const UnitWeights& w, int layer, Stream& compute);
   void mlp(const UnitWeights& w, Stream& compute);
   void embed(Stream& compute);
-  ConstTensorView sweep(Stream& compute, const std::stop_token& stop, const OnUnit& on_unit);
+  TensorView sweep(Stream& compute, const std::stop_token& stop, const OnUnit& on_unit);
   /// Calls body(), which uses the weights and `compute`, and leaves both in order if it throws.
   template <class Body>
   auto or_abandon(Stream& compute, const Body& body);
@@ -254,8 +254,8 @@ void Transformer::Impl::embed(Stream& compute) {
   weights.embed(host_tokens, compute, rows_of(residual, 0, nodes, config.dim));
 }
 
-ConstTensorView Transformer::Impl::sweep(Stream& compute, const std::stop_token& stop,
-                                         const OnUnit& on_unit) {
+TensorView Transformer::Impl::sweep(Stream& compute, const std::stop_token& stop,
+                                    const OnUnit& on_unit) {
   Ops& ops = device.ops();
   const auto nodes = static_cast<int>(host_tokens.size());
   const auto rows = static_cast<int>(host_ids.size());
@@ -326,8 +326,8 @@ Workload Transformer::workload(const ModelConfig& config, const Limits& limits) 
   return w;
 }
 
-ConstTensorView Transformer::forward(std::span<const SequenceRows> parts, Stream& compute,
-                                     std::stop_token stop, const OnUnit& on_unit) {
+TensorView Transformer::forward(std::span<const SequenceRows> parts, Stream& compute,
+                                std::stop_token stop, const OnUnit& on_unit) {
   prepare(parts, compute);
   return run(compute, std::move(stop), on_unit);
 }
@@ -342,7 +342,7 @@ void Transformer::prepare(std::span<const SequenceRows> parts, Stream& compute) 
   impl_->or_abandon(compute, [&] { impl_->embed(compute); });
 }
 
-ConstTensorView Transformer::run(Stream& compute, std::stop_token stop, const OnUnit& on_unit) {
+TensorView Transformer::run(Stream& compute, std::stop_token stop, const OnUnit& on_unit) {
   return impl_->or_abandon(compute, [&] { return impl_->sweep(compute, stop, on_unit); });
 }
 

@@ -58,13 +58,13 @@ class Transformer {
 
   using OnUnit = std::function<void(const Unit&)>;
   /// One sweep: each unit is acquired once, however many parts and nodes. Returns logits [sum of
-  /// logit_rows, vocab] f32, valid until the next forward, ready when `compute` gets there.
+  /// logit_rows, vocab] f32, the caller's until the next forward, ready when `compute` gets there.
   /// Allocates no device memory. on_unit is told of each unit whose work is about to be queued: for
   /// a streamed model, of each that has arrived. A stop request ends the sweep at the next unit:
   /// throws Stopped; the caches' committed slots are intact. Whatever it throws, `compute` is idle
   /// by then.
-  ConstTensorView forward(std::span<const SequenceRows> parts, Stream& compute,
-                          std::stop_token stop = {}, const OnUnit& on_unit = {});
+  TensorView forward(std::span<const SequenceRows> parts, Stream& compute,
+                     std::stop_token stop = {}, const OnUnit& on_unit = {});
 
   /// What enters the next unit: while a forward runs on_unit, the result of the units before; after
   /// it, of the last layer. Shapes: [nodes of the forward, dim] f32. Ready when `compute` gets
@@ -75,7 +75,7 @@ class Transformer {
   /// rest: run() queues the same work after each prepare() of parts that differ in no more than
   /// their tokens, positions, bits and lengths of text.
   void prepare(std::span<const SequenceRows> parts, Stream& compute);
-  ConstTensorView run(Stream& compute, std::stop_token stop = {}, const OnUnit& on_unit = {});
+  TensorView run(Stream& compute, std::stop_token stop = {}, const OnUnit& on_unit = {});
 
  private:
   struct Impl;

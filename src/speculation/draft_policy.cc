@@ -83,6 +83,17 @@ DraftPolicy::Needs room_of(const DraftPolicy::Config& config) {
           std::max(own.widest, room.widest), std::max(own.proposals, room.proposals)};
 }
 
+RowEditor::Room room_of_edits(const DraftPolicy::Config& config) {
+  const DraftPolicy::Needs needs = room_of(config);
+  const std::size_t requests = at(config.max_requests), vocab = at(config.edited_vocab);
+  return {.rows = requests * at(needs.widest),
+          .texts = requests,
+          .shared = LogitEditor::most_shared(at(config.edited_context), vocab),
+          // A level of w inner nodes has d levels of inner nodes above: w d edits, w + d nodes.
+          .own = requests * at(needs.inner) * at(needs.inner) / 4,
+          .vocab = vocab};
+}
+
 std::size_t q_bytes(const DraftPolicy::Config& config) {
   if (!uses_q(config.drawing)) return 0;
   return at(config.max_requests) * at(room_of(config).inner) * at(config.vocab) * sizeof(float);
@@ -101,13 +112,16 @@ DraftPolicy::DraftPolicy(Device& device, const Config& config)
     q_ = device.allocate(q);
     rngs_ = device.allocate(at(config.max_requests) * sizeof(StepRng));
   }
+  if (config.edited_context > 0) row_editor_.emplace(device, room_of_edits(config_));
   reshape(config.shape);
 }
 
 std::size_t DraftPolicy::device_bytes(const Config& config) {
   std::size_t each = at(room_of(config).proposals) * sizeof(TokenId);
   if (uses_q(config.drawing)) each += sizeof(StepRng);
-  return at(config.max_requests) * each + q_bytes(config);
+  const std::size_t edits =
+      config.edited_context > 0 ? RowEditor::device_bytes(room_of_edits(config)) : 0;
+  return at(config.max_requests) * each + q_bytes(config) + edits;
 }
 
 int DraftPolicy::widest_forward(const Config& config) {
@@ -154,23 +168,31 @@ std::vector<Draft> DraftPolicy::grow(Transformer& model, std::span<const Request
     drafts.push_back({TokenTree(requests[r].pending.back()), drawing, layout_.row,
                       uses_q(drawing) ? q_of(r) : TensorView()});
   }
-  if (config_.graphs) forget_graphs_of_others(model, requests, stream);
+  const bool edited = std::any_of(requests.begin(), requests.end(),
+                                  [](const Request& request) { return request.editor != nullptr; });
+  require(!edited || row_editor_, "draft: no room was made for edits of logits");
+  if (config_.graphs && !edited) forget_graphs_of_others(model, requests, stream);
   try {
     const std::vector<std::vector<TokenId>> pending = catch_up(model, requests, stream, stop);
     for (std::size_t depth = 0; depth < layout_.levels.size(); ++depth) {
       const Level& level = layout_.levels[depth];
+      TensorView logits;
       if (depth == 0) {
-        const ConstTensorView logits = run_pending(model, requests, pending, stream, stop);
+        logits = run_pending(model, requests, pending, stream, stop);
         send_rngs(requests, stream);
-        propose(requests, level, logits, stream);
       } else {
         if (stop.stop_requested()) throw Stopped();  // a graph does not look
         prepare_level(model, requests, level, depth, drafts, stream);
-        run_level(model, requests, depth, stream, stop);
+        if (edited)
+          logits = model.run(stream, stop);
+        else
+          run_level(model, requests, depth, stream, stop);
       }
+      if (edited) edit(requests, level, drafts, logits, stream);
+      if (!logits.empty()) propose(requests, level, logits, stream);
       add_children(level, drafts, stream);
     }
-    warm_ = true;
+    warm_ = warm_ || !edited;
   } catch (...) {
     for (std::size_t r = 0; r < requests.size(); ++r) requests[r].kv->truncate(length[r]);
     throw;
@@ -206,9 +228,9 @@ std::vector<std::vector<TokenId>> DraftPolicy::catch_up(Transformer& model,
   return pending;
 }
 
-ConstTensorView DraftPolicy::run_pending(Transformer& model, std::span<const Request> requests,
-                                         std::span<const std::vector<TokenId>> pending,
-                                         Stream& stream, const std::stop_token& stop) {
+TensorView DraftPolicy::run_pending(Transformer& model, std::span<const Request> requests,
+                                    std::span<const std::vector<TokenId>> pending, Stream& stream,
+                                    const std::stop_token& stop) {
   std::vector<std::vector<std::int32_t>> positions(requests.size());
   std::vector<std::int32_t> last(requests.size());
   std::vector<SequenceRows> parts;
@@ -217,7 +239,7 @@ ConstTensorView DraftPolicy::run_pending(Transformer& model, std::span<const Req
     last[r] = static_cast<std::int32_t>(pending[r].size()) - 1;
     parts.push_back({{pending[r], positions[r], {}, 0, {&last[r], 1}}, requests[r].kv});
   }
-  const ConstTensorView logits = model.forward(parts, stream, stop);
+  const TensorView logits = model.forward(parts, stream, stop);
   // All but the root become text, in place; the root is then the first scratch slot.
   for (std::size_t r = 0; r < requests.size(); ++r)
     requests[r].kv->commit(counting(0, at(last[r])), stream);
@@ -274,6 +296,19 @@ void DraftPolicy::run_level(Transformer& model, std::span<const Request> request
     graphs_.clear();
   }
   run(stop);
+}
+
+void DraftPolicy::edit(std::span<const Request> requests, const Level& level,
+                       std::span<const Draft> drafts, TensorView logits, Stream& stream) {
+  std::vector<RowEditor::Row> rows;
+  for (std::size_t r = 0; r < requests.size(); ++r)
+    for (int i = 0; i < level.count; ++i) {
+      RowEditor::Row& row = rows.emplace_back();
+      row.editor = requests[r].editor;
+      if (row.editor != nullptr)
+        row.path = path_to(drafts[r].tree, layout_.inner[at(level.first + i)]);
+    }
+  row_editor_->edit(stream, logits, rows, logits);  // where nothing may follow, nothing is accepted
 }
 
 void DraftPolicy::propose(std::span<const Request> requests, const Level& level,

@@ -2,6 +2,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <stop_token>
 #include <string>
@@ -10,6 +11,7 @@
 #include "planner/tree_shape.h"
 #include "src/model/transformer.h"
 #include "src/speculation/draft.h"
+#include "src/speculation/logit_editor.h"
 
 namespace canopy {
 
@@ -26,6 +28,8 @@ class DraftPolicy {
     Sampling sampling;
     StepRng rng;
     bool best_tokens = false;  // its tree is of kTopK, whatever the policy draws
+    /// Edits each node's row by the way to it, before its children are proposed; null: none.
+    LogitEditor* editor = nullptr;
   };
 
   /// What a shape takes of the buffers, for one sequence.
@@ -43,11 +47,14 @@ class DraftPolicy {
     int max_requests = 1;  // most sequences of one grow
     Needs room = {};       // for shapes to come, where they need more than the first
     bool graphs = false;   // each level is captured once and then launched as one
+    /// Room for edits of logits: the longest text, tree included, and the larger vocabulary of
+    /// draft and target; 0: none can be made.
+    int edited_context = 0, edited_vocab = 0;
   };
   DraftPolicy(Device& device, const Config& config);
   /// Device bytes such a policy holds; q, a row for each inner node, is most of it. Pure.
   static std::size_t device_bytes(const Config& config);
-  static constexpr int kAllocations = 3;  // that hold them
+  static constexpr int kAllocations = 3 + RowEditor::kAllocations;  // that hold them
   /// Most nodes, and as many rows of logits, that a level asks of the draft model, for all
   /// requests together. Pure. (Besides, the model must take the longest `pending`.)
   static int widest_forward(const Config& config);
@@ -68,6 +75,7 @@ class DraftPolicy {
   /// Tokens from Config::vocab on are never proposed; those of `pending` that the draft has no row
   /// for are run as another. At temperature 0 prefer kTopK: from a
   /// one-hot q all children but the first are arbitrary, or the same (and the text still exact).
+  /// Where a request has an editor, levels run kernel by kernel.
   /// Waits for the stream once a level. Throws Error or Stopped with each KV cache as it was.
   std::vector<Draft> grow(Transformer& model, std::span<const Request> requests, Stream& stream,
                           std::stop_token stop = {});
@@ -98,9 +106,9 @@ class DraftPolicy {
   /// that plain decoding has left behind. Returns what remains, in tokens that the draft has.
   std::vector<std::vector<TokenId>> catch_up(Transformer&, std::span<const Request>, Stream&,
                                              const std::stop_token&) const;
-  ConstTensorView run_pending(Transformer&, std::span<const Request>,
-                              std::span<const std::vector<TokenId>> pending, Stream&,
-                              const std::stop_token&);
+  TensorView run_pending(Transformer&, std::span<const Request>,
+                         std::span<const std::vector<TokenId>> pending, Stream&,
+                         const std::stop_token&);
   void send_rngs(std::span<const Request>, Stream&);
   void prepare_level(Transformer&, std::span<const Request>, const Level&, std::size_t depth,
                      std::span<const Draft>, Stream&);
@@ -108,6 +116,9 @@ class DraftPolicy {
   /// what a device loads late, then as a graph, or, where one cannot be made, as before.
   void run_level(Transformer&, std::span<const Request>, std::size_t depth, Stream&,
                  const std::stop_token&);
+  /// Edits the level's rows in place.
+  void edit(std::span<const Request>, const Level&, std::span<const Draft>, TensorView logits,
+            Stream&);
   void propose(std::span<const Request>, const Level&, ConstTensorView logits, Stream&);
   void add_children(const Level&, std::span<Draft>, Stream&);
   void forget_graphs_of_others(const Transformer&, std::span<const Request>, const Stream&);
@@ -120,6 +131,7 @@ class DraftPolicy {
   Config config_;
   Layout layout_;
   Buffer q_, proposals_, rngs_;
+  std::optional<RowEditor> row_editor_;
   std::vector<TokenId> host_proposals_;
   std::vector<StepRng> host_rngs_;  // of the requests
 

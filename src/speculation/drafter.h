@@ -12,6 +12,7 @@
 
 namespace canopy {
 
+class LogitEditor;
 class Stream;
 
 /// What a drafter keeps of one text: a draft model's KV cache, counts of n-grams. Made and given
@@ -27,7 +28,8 @@ struct DraftRequest {
   std::span<const TokenId> text;  // all that is committed; the last token is the root
   Sampling sampling;
   StepRng rng;
-  bool best_tokens = false;  // siblings are the draft's best tokens, whatever the method draws
+  bool best_tokens = false;       // siblings are the draft's best tokens, whatever the method draws
+  LogitEditor* editor = nullptr;  // what the text's logits become; null: they stay
 };
 
 /// Proposes trees of tokens. One thread at a time, always with the same stream.

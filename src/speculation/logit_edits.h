@@ -7,6 +7,10 @@
 
 namespace canopy {
 
+/// The largest penalty or bias: beyond it an edit decides alone, and sums of edits stay far from
+/// infinity.
+inline constexpr float kMostEdit = 1e6f;
+
 /// How a text's logits are changed before its tokens are drawn from them (docs/math.md, "Edits
 /// along a path"): bias and constraint first, then the penalties.
 struct LogitEditing {

@@ -53,7 +53,7 @@ std::vector<Draft> ModelDrafter::grow(std::span<const DraftRequest> requests,
     cache.share(request.text);
     cache.adopt(request.text.first(request.text.size() - 1), stream);
     growing.push_back({request.text.subspan(static_cast<std::size_t>(cache.length())), &cache,
-                       request.sampling, request.rng, request.best_tokens});
+                       request.sampling, request.rng, request.best_tokens, request.editor});
   }
   return policy_.grow(model_, growing, stream, std::move(stop));
 }

@@ -39,18 +39,34 @@ class KeyedChoices final : public Choices {
   StepRng rng_;
 };
 
+std::size_t row_bytes_of(int vocab) { return static_cast<std::size_t>(vocab) * sizeof(float); }
+
+RowEditor::Room room_of_row(int vocab, int context) {
+  const auto columns = static_cast<std::size_t>(vocab), text = static_cast<std::size_t>(context);
+  return {.rows = 1,
+          .texts = 1,
+          .shared = LogitEditor::most_shared(text, columns),
+          .own = std::min(text, columns),
+          .vocab = columns};
+}
+
 }  // namespace
 
-Verifier::Verifier(Device& device, int vocab)
+Verifier::Verifier(Device& device, int vocab, int context)
     : device_(&device),
       vocab_(vocab),
-      probabilities_(device.allocate(device_bytes(vocab))),
+      probabilities_(device.allocate(row_bytes_of(vocab))),
       row_(static_cast<std::size_t>(vocab)),
       p_row_(static_cast<std::size_t>(vocab)),
-      q_row_(static_cast<std::size_t>(vocab)) {}
+      q_row_(static_cast<std::size_t>(vocab)) {
+  if (context == 0) return;
+  edited_ = device.allocate(row_bytes_of(vocab));
+  row_editor_.emplace(device, room_of_row(vocab, context));
+}
 
-std::size_t Verifier::device_bytes(int vocab) {
-  return static_cast<std::size_t>(vocab) * sizeof(float);
+std::size_t Verifier::device_bytes(int vocab, int context) {
+  if (context == 0) return row_bytes_of(vocab);
+  return 2 * row_bytes_of(vocab) + RowEditor::device_bytes(room_of_row(vocab, context));
 }
 
 std::span<double> Verifier::download(ConstTensorView row, std::vector<double>& to, Stream& stream) {
@@ -62,13 +78,24 @@ std::span<double> Verifier::download(ConstTensorView row, std::vector<double>& t
   return {to.data(), columns};
 }
 
-std::span<double> Verifier::target_row(ConstTensorView logits, NodeId node,
-                                       const Sampling& sampling, Stream& stream) {
+ConstTensorView Verifier::edited(const TokenTree& tree, ConstTensorView logits, NodeId node,
+                                 LogitEditor* editor, Stream& stream) {
+  const ConstTensorView row = logits.rows(node, 1);
+  if (editor == nullptr) return row;
+  require(row_editor_.has_value(), "verification: no room was made for edits of logits");
+  const TensorView to(edited_.data(), DType::kF32, {1, vocab_});
+  const RowEditor::Row way{editor, path_to(tree, node)};
+  if (!row_editor_->edit(stream, row, {&way, 1}, to)) throw NothingAllowed(editor->why_nothing());
+  return to;
+}
+
+std::span<double> Verifier::target_row(ConstTensorView row, const Sampling& sampling,
+                                       Stream& stream) {
   const TensorView p(probabilities_.data(), DType::kF32, {1, vocab_});
-  device_->ops().probabilities(stream, logits.rows(node, 1), sampling, p);
-  const std::span<double> row = download(p, p_row_, stream);
-  if (std::isnan(row.front())) throw NotFinite();
-  return row;
+  device_->ops().probabilities(stream, row, sampling, p);
+  const std::span<double> on_host = download(p, p_row_, stream);
+  if (std::isnan(on_host.front())) throw NotFinite();
+  return on_host;
 }
 
 std::span<double> Verifier::draft_row(const Draft& draft, NodeId node, Stream& stream) {
@@ -78,9 +105,9 @@ std::span<double> Verifier::draft_row(const Draft& draft, NodeId node, Stream& s
   return q;
 }
 
-TokenId Verifier::best_token(ConstTensorView logits, NodeId node, Stream& stream) {
+TokenId Verifier::best_token(ConstTensorView row, Stream& stream) {
   const TensorView best(probabilities_.data(), DType::kI32, {1, 1});
-  device_->ops().top_tokens(stream, logits.rows(node, 1), 1, best);
+  device_->ops().top_tokens(stream, row, 1, best);
   TokenId token = 0;
   device_->download(stream, std::as_writable_bytes(std::span(&token, 1)), best.data());
   stream.synchronize();
@@ -89,32 +116,38 @@ TokenId Verifier::best_token(ConstTensorView logits, NodeId node, Stream& stream
 }
 
 Verdict Verifier::verify(const Draft& draft, ConstTensorView target_logits,
-                         const Sampling& sampling, const StepRng& rng, Stream& stream) {
+                         const Sampling& sampling, const StepRng& rng, Stream& stream,
+                         LogitEditor* editor) {
   require(target_logits.rank() == 2 && target_logits.dim(0) == draft.tree.size() &&
               target_logits.dim(1) == vocab_,
           "verification: the target's logits must be [nodes of the tree, vocab]");
+  const auto row_of = [&](NodeId node) {
+    return edited(draft.tree, target_logits, node, editor, stream);
+  };
   if (sampling.temperature == 0 && target_decides(draft.drawing))
     return follow_samples(draft.tree,
-                          [&](NodeId node) { return best_token(target_logits, node, stream); });
+                          [&](NodeId node) { return best_token(row_of(node), stream); });
   require(target_decides(draft.drawing) || (draft.q.rank() == 2 && draft.q.dim(1) <= vocab_),
           "verification: the draft's q must be [inner nodes, at most the target's vocab]");
   KeyedChoices choices(rng);
   return verify_tree(
       draft.tree, draft.drawing,
-      [&](NodeId node) { return target_row(target_logits, node, sampling, stream); },
+      [&](NodeId node) { return target_row(row_of(node), sampling, stream); },
       [&](NodeId node) { return draft_row(draft, node, stream); }, choices);
 }
 
 Verdict Verifier::verify_by_sample(const TokenTree& tree, ConstTensorView target_logits,
-                                   const Sampling& sampling, const StepRng& rng, Stream& stream) {
+                                   const Sampling& sampling, const StepRng& rng, Stream& stream,
+                                   LogitEditor* editor) {
   require(target_logits.rank() == 2 && target_logits.dim(0) == tree.size() &&
               target_logits.dim(1) == vocab_,
           "verification: the target's logits must be [nodes of the tree, vocab]");
   return follow_samples(tree, [&](NodeId node) {
-    if (sampling.temperature == 0) return best_token(target_logits, node, stream);
+    const ConstTensorView row = edited(tree, target_logits, node, editor, stream);
+    if (sampling.temperature == 0) return best_token(row, stream);
     StepRng of_token = rng;
     of_token.step += static_cast<std::uint64_t>(tree.depth(node));
-    const std::span<double> p = target_row(target_logits, node, sampling, stream);
+    const std::span<double> p = target_row(row, sampling, stream);
     const double total = std::accumulate(p.begin(), p.end(), 0.0);
     return draw_by(of_token.uniform(StepRng::Purpose::kBonus, 0) * total, p);
   });
@@ -124,7 +157,7 @@ Trial Verifier::try_children(const Draft& draft, ConstTensorView target_logits,
                              const Sampling& sampling, const StepRng& rng, Stream& stream) {
   require(target_logits.rank() == 2 && target_logits.dim(0) == 1 && target_logits.dim(1) == vocab_,
           "verification: the root's logits must be [1, vocab]");
-  const std::span<double> p = target_row(target_logits, 0, sampling, stream);
+  const std::span<double> p = target_row(target_logits, sampling, stream);
   std::span<double> q;
   if (!target_decides(draft.drawing)) q = draft_row(draft, 0, stream);
   const TokenTree::Range range = draft.tree.children(0);

@@ -1,10 +1,12 @@
 #pragma once
 #include <cstddef>
+#include <optional>
 #include <vector>
 
 #include "kernels/ops.h"
 #include "src/base/error.h"
 #include "src/speculation/draft.h"
+#include "src/speculation/logit_editor.h"
 #include "src/speculation/verification_rule.h"
 
 namespace canopy {
@@ -24,27 +26,31 @@ class NotFinite : public Error {
 
 /// Walks a draft with the rule that its drawing calls for, so that the text is distributed exactly
 /// as if sampled from the target alone. Logits stay on the device: only the rows that the walk
-/// visits become probabilities and travel to the host. One thread at a time.
+/// visits are edited, become probabilities and travel to the host. One thread at a time.
 class Verifier {
  public:
-  /// vocab: columns of the target's logits.
-  Verifier(Device& device, int vocab);
+  /// vocab: columns of the target's logits. `context`: the longest text, tree included, whose
+  /// logits may be edited; 0: none.
+  Verifier(Device& device, int vocab, int context = 0);
   /// Device bytes a verifier holds. Pure.
-  static std::size_t device_bytes(int vocab);
-  static constexpr int kAllocations = 1;  // that holds them
+  static std::size_t device_bytes(int vocab, int context = 0);
+  static constexpr int kAllocations = 2 + RowEditor::kAllocations;  // that hold them
 
   /// Waits for the stream. Shapes: target_logits [draft.tree.size(), vocab] f32, row i for node i.
   /// Each uniform is keyed by (rng, purpose, node) and used once. At temperature 0, equal logits
-  /// are decided for the lower token. Throws NotFinite; Error if the draft has more columns than
-  /// the target, has logits that are not finite, or cannot have drawn its tree from its q.
+  /// are decided for the lower token. `editor`: what the text's logits become before they are
+  /// sampled from, null: they stay. Throws NotFinite, NothingAllowed; Error if the draft has more
+  /// columns than the target, has logits that are not finite, or cannot have drawn its tree from
+  /// its q.
   Verdict verify(const Draft& draft, ConstTensorView target_logits, const Sampling& sampling,
-                 const StepRng& rng, Stream& stream);
+                 const StepRng& rng, Stream& stream, LogitEditor* editor = nullptr);
 
   /// The same, but the target's own sample decides, whatever the tree is: the text is plain
   /// sampling's for any draft. rng.step is the place of the root's next token in the text; the
   /// token behind a node `depth` levels below the root has the uniform of step + depth.
   Verdict verify_by_sample(const TokenTree& tree, ConstTensorView target_logits,
-                           const Sampling& sampling, const StepRng& rng, Stream& stream);
+                           const Sampling& sampling, const StepRng& rng, Stream& stream,
+                           LogitEditor* editor = nullptr);
 
   /// What the rule makes of the root's children, and the token that it ends with: distributed as
   /// the target's own. Waits for the stream. Shapes: target_logits [1, vocab] f32, the root's.
@@ -53,16 +59,21 @@ class Verifier {
                      const StepRng& rng, Stream& stream);
 
  private:
-  std::span<double> target_row(ConstTensorView logits, NodeId node, const Sampling&, Stream&);
+  /// The node's row as the text's editor leaves it. Shape: [1, vocab].
+  ConstTensorView edited(const TokenTree&, ConstTensorView logits, NodeId node, LogitEditor*,
+                         Stream&);
+  std::span<double> target_row(ConstTensorView row, const Sampling&, Stream&);
   std::span<double> draft_row(const Draft& draft, NodeId node, Stream&);
-  TokenId best_token(ConstTensorView logits, NodeId node, Stream&);
+  TokenId best_token(ConstTensorView row, Stream&);
   std::span<double> download(ConstTensorView row, std::vector<double>& to, Stream&);
 
   Device* device_;
   int vocab_;
-  Buffer probabilities_;               // [1, vocab] f32; its first word holds best_token's answer
-  std::vector<float> row_;             // a row on its way to doubles
-  std::vector<double> p_row_, q_row_;  // lent to the rule
+  Buffer probabilities_;                 // [1, vocab] f32; its first word holds best_token's answer
+  Buffer edited_;                        // [1, vocab] f32, where there may be editors
+  std::optional<RowEditor> row_editor_;  // likewise
+  std::vector<float> row_;               // a row on its way to doubles
+  std::vector<double> p_row_, q_row_;    // lent to the rule
 };
 
 }  // namespace canopy

@@ -20,7 +20,7 @@ class TokenConstraint {
   /// Sets the bits of the tokens that may follow `path`, a way on from the place, which stays:
   /// token t has bit t % 32 of allowed[t / 32]; the others are cleared. False where `path` itself
   /// is not allowed: all bits are cleared then. Else at least one is set: an end token where the
-  /// text may end.
+  /// text may end. Throws Error where no token may follow at all: this text cannot go on.
   virtual bool allow(std::span<const TokenId> path, std::span<std::uint32_t> allowed) = 0;
 };
 

@@ -10,6 +10,7 @@
 #include "src/base/error.h"
 #include "tests/model/random_weights.h"
 #include "tests/speculation/chi_square.h"
+#include "tests/speculation/toy_constraint.h"
 
 namespace canopy::testing {
 namespace {
@@ -279,6 +280,79 @@ TEST_F(DraftPolicyTest, GrowsTheSameTreesFromCapturedLevels) {
     for (DraftPolicy* policy : {&plain, &captured}) policy->reshape(TreeShape::chain(4));
     EXPECT_EQ(captured.captured_levels(), 0);
   }
+}
+
+/// Penalties, bias, and about half of the tokens behind each text.
+LogitEditing some_edits(int vocab) {
+  LogitEditing editing;
+  editing.repetition = 1.5f;
+  editing.presence = 1.0f;
+  editing.frequency = 0.5f;
+  editing.bias = {{7, 2.0f}, {9, -INFINITY}};
+  editing.constraint =
+      std::make_shared<ToyConstraint>(vocab, [](std::span<const TokenId> text, TokenId next) {
+        return (std::accumulate(text.begin(), text.end(), next) + std::ssize(text)) % 2 == 0;
+      });
+  return editing;
+}
+
+TEST_F(DraftPolicyTest, ProposesFromRowsThatAreEditedAlongEachPath) {
+  for (const Drawing drawing : {Drawing::kTopK, Drawing::kSequoia, Drawing::kSpecInfer}) {
+    SCOPED_TRACE(static_cast<int>(drawing));
+    constexpr int kTarget = 80;  // the target has more tokens
+    DraftPolicy::Config of{shape, drawing, config.vocab, 2};
+    of.edited_context = 256;
+    of.edited_vocab = kTarget;
+    of.graphs = true;
+    DraftPolicy policy(*device, of);
+    LogitEditor editor(some_edits(kTarget), prompt, kTarget);
+    const Tokens other{8};
+    KvCache kv = cache(), kv_of_other = cache(), alone = cache();
+    const std::vector<DraftPolicy::Request> requests{
+        {other, &kv_of_other, sampled, {2, 0, 0}},  // not edited
+        {prompt, &kv, sampled, {3, 0, 0}, false, &editor}};
+    const std::vector<Draft> drafts = policy.grow(model, requests, *stream);
+    EXPECT_EQ(policy.captured_levels(), 0);
+    const TokenTree& tree = drafts[1].tree;
+    const std::vector<float> q = uses_q(drawing) ? download(drafts[1].q) : std::vector<float>();
+    RowEditor row_editor(*device, {1, 1, kTarget, 16, kTarget});
+    for (NodeId node = 0; node < shape.size(); ++node) {
+      const Tokens children = children_of(tree, node), path = path_of(tree, node);
+      if (children.empty()) continue;
+      std::vector<float> logits = logits_after(joined(prompt, path));
+      const Buffer buffer = device->allocate(2 * logits.size() * sizeof(float));
+      const TensorView row(buffer.data(), DType::kF32, {1, config.vocab});
+      const TensorView p(buffer.data() + row.bytes(), DType::kF32, {1, config.vocab});
+      device->upload(*stream, buffer.data(), std::as_bytes(std::span(logits)));
+      const RowEditor::Row way{&editor, path};
+      row_editor.edit(*stream, row, {&way, 1}, row);
+      if (uses_q(drawing)) {
+        device->ops().probabilities(*stream, row, sampled, p);
+        const auto first = q.begin() + drafts[1].row[static_cast<std::size_t>(node)] * config.vocab;
+        EXPECT_EQ(download(p), std::vector<float>(first, first + config.vocab)) << node;
+      } else {
+        logits = download(row);
+        Tokens order(logits.size());
+        std::iota(order.begin(), order.end(), 0);
+        std::stable_sort(order.begin(), order.end(), [&](TokenId a, TokenId b) {
+          return logits[static_cast<std::size_t>(a)] > logits[static_cast<std::size_t>(b)];
+        });
+        order.resize(children.size());
+        EXPECT_EQ(children, order) << node;
+      }
+      for (const TokenId child : children) EXPECT_NE(child, 9) << "which is banned";
+    }
+    DraftPolicy plain(*device, {shape, drawing, config.vocab, 1});
+    EXPECT_EQ(tokens_of(drafts[0]), tokens_of(grow(plain, alone, other, sampled, {2, 0, 0})));
+  }
+}
+
+TEST_F(DraftPolicyTest, RefusesEditsThatNoRoomWasMadeFor) {
+  DraftPolicy policy(*device, {shape, Drawing::kTopK, config.vocab, 1});
+  LogitEditor editor(some_edits(config.vocab), prompt, config.vocab);
+  KvCache kv = cache();
+  const DraftPolicy::Request request{prompt, &kv, {}, {}, false, &editor};
+  EXPECT_THROW(policy.grow(model, {&request, 1}, *stream), Error);
 }
 
 TEST_F(DraftPolicyTest, GrowsSeveralTreesTogetherAsEachAlone) {

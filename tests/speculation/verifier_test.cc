@@ -9,6 +9,7 @@
 
 #include "src/base/error.h"
 #include "tests/speculation/chi_square.h"
+#include "tests/speculation/toy_constraint.h"
 
 namespace canopy::testing {
 namespace {
@@ -189,6 +190,47 @@ TEST_F(VerifierTest, AnswersTheSameForTheSameKeyAndDiffersFromStepToStep) {
     ++seen[next];
   }
   EXPECT_EQ(seen.size(), static_cast<std::size_t>(kVocab));
+}
+
+TEST_F(VerifierTest, SamplesFromRowsThatAreEditedAlongTheWayItWalks) {
+  // All rows like the same tokens best; penalties for what stands on the way turn to others.
+  Verifier verifier(*device, kVocab, 16);
+  std::vector<float> row{5, 4, 3, 2, 1, 0, -1}, rows;
+  Draft draft = root_only(6);
+  draft.tree.add_children(0, std::vector<TokenId>{1, 0});
+  draft.tree.add_children(2, std::vector<TokenId>{0, 1});
+  draft.tree.add_children(4, std::vector<TokenId>{3, 2});
+  for (NodeId node = 0; node < draft.tree.size(); ++node)
+    rows.insert(rows.end(), row.begin(), row.end());
+  const TensorView logits = upload(rows, kVocab);
+  EXPECT_EQ(verifier.verify(draft, logits, {}, {}, *stream).path, (std::vector<NodeId>{0, 2, 3}));
+  LogitEditing editing;
+  editing.presence = 10;
+  LogitEditor editor(editing, std::vector<TokenId>{6}, kVocab);
+  for (const bool by_sample : {false, true}) {
+    const Verdict verdict =
+        by_sample ? verifier.verify_by_sample(draft.tree, logits, {}, {}, *stream, &editor)
+                  : verifier.verify(draft, logits, {}, {}, *stream, &editor);
+    EXPECT_EQ(verdict.path, (std::vector<NodeId>{0, 2, 4, 6}));
+    EXPECT_EQ(verdict.next, 3);
+  }
+  EXPECT_EQ(download(logits), rows);  // reports tell of the model's own
+  Verifier without_room(*device, kVocab);
+  EXPECT_THROW(without_room.verify(draft, logits, {}, {}, *stream, &editor), Error);
+}
+
+TEST_F(VerifierTest, SaysWhereNoTokenMayFollow) {
+  Verifier verifier(*device, kVocab, 16);
+  Draft draft = root_only(6);
+  draft.tree.add_children(0, std::vector<TokenId>{2});
+  const TensorView logits = upload(std::vector<float>(2 * kVocab, 0.0f), kVocab);
+  LogitEditing editing;
+  editing.constraint = std::make_shared<ToyConstraint>(
+      kVocab,
+      [](std::span<const TokenId> text, TokenId next) { return text.empty() && next == 2; });
+  LogitEditor editor(editing, std::vector<TokenId>{6}, kVocab);
+  for (const Sampling& sampling : {Sampling{}, Sampling{1.0f}})
+    EXPECT_THROW(verifier.verify(draft, logits, sampling, {}, *stream, &editor), NothingAllowed);
 }
 
 TEST_F(VerifierTest, RefusesLogitsAndDraftsOfTheWrongShape) {
