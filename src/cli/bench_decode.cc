@@ -73,6 +73,7 @@ struct Options {
     Flags all;
     all.add(what);
     decode.add_flags(all);
+    all.add(decode.sampling.edit_flags());
     return all.add(output);
   }
 };
@@ -212,6 +213,7 @@ class Bench {
       throw UsageError("--ctx-size: prompt and continuation have " +
                        std::to_string(options_.plan.max_prompt + new_tokens_) + " tokens");
     const ModelFiles models = open();
+    flags_.sampling.check_tokens(models.target.config().vocab);
     Assumptions assumed = flags_.find_assumptions(models, options_, progress_, stop_);
     options_.plan.cost = std::make_shared<CostModel>(std::move(assumed.profile));
     options_.energy = &energy_;
@@ -264,6 +266,7 @@ class Bench {
       Request& r = requests[i];
       r.prompt = prompts_[i].tokens;
       r.sampling = flags_.sampling.sampling;
+      r.edits = flags_.sampling.edits;
       r.seed = flags_.sampling.seed.value_or(0);
       r.sequence = static_cast<std::uint32_t>(i);
       r.max_new_tokens = new_tokens_;

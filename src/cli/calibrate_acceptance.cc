@@ -166,7 +166,8 @@ void print_for_people(const AcceptanceEstimate& with,
             << with.runs << " continuations of prompts cut from " << with.texts << " texts ("
             << m.prompts << "): " << with.positions << " positions.\n"
             << "Temperature " << fixed(m.sampling.temperature, 2) << ", top-k " << m.sampling.top_k
-            << ", top-p " << fixed(m.sampling.top_p, 2) << "; children: "
+            << ", top-p " << fixed(m.sampling.top_p, 2) << ", min-p " << fixed(m.sampling.min_p, 2)
+            << ", typical-p " << fixed(m.sampling.typical_p, 2) << "; children: "
             << (m.drawing == "top-k" ? "the draft's best" : "drawn without replacement")
             << ". 95% intervals, texts differing.\n\n";
   print_by_child(with);

@@ -109,7 +109,7 @@ Flags Options::flags() {
        "with --json, --report or --num-samples: each token's log probability and the K likeliest");
   all.add(text);
   decode.add_flags(all);
-  return all.add(output);
+  return all.add(decode.sampling.edit_flags()).add(output);
 }
 
 void Options::check() const {
@@ -231,6 +231,7 @@ Request request_of(const Options& asked) {
   Request request;
   const std::optional<std::uint64_t>& seed = asked.decode.sampling.seed;
   request.sampling = asked.decode.sampling.sampling;
+  request.edits = asked.decode.sampling.edits;
   request.reproducible = seed.has_value();
   request.seed = seed ? *seed : any_seed();
   request.ignore_end = asked.ignore_eos;
@@ -323,6 +324,7 @@ int run_generate(const std::vector<std::string>& words) {
 
   const Interrupt interrupt;
   ModelFiles models = asked.decode.open(options.plan);
+  asked.decode.sampling.check_tokens(models.target.config().vocab);
   request.prompt = encode_prompt(text, asked, models, interrupt.token());
   options.plan.max_prompt = static_cast<int>(request.prompt.size());
   fit_context(asked.new_tokens, models.target.config(), options.plan);

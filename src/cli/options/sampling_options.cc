@@ -1,24 +1,105 @@
 #include "src/cli/options/sampling_options.h"
 
+#include <charconv>
+#include <cmath>
+#include <iomanip>
+
+#include "kernels/logit_edit.h"
+
 namespace canopy::cli {
 
-Flags SamplingOptions::flags() {
-  const FlagCheck<float> is_share = [](const float& value) {
-    if (!(value > 0 && value <= 1)) throw UsageError("--top-p: must be above 0 and at most 1");
+namespace {
+
+FlagCheck<float> between(std::string flag, float least, float most) {
+  return [flag = std::move(flag), least, most](const float& value) {
+    if (value >= least && value <= most) return;  // a NaN is not
+    std::ostringstream message;
+    message << std::setprecision(7) << flag << ": must lie between " << least << " and " << most;
+    throw UsageError(message.str());
   };
+}
+
+FlagCheck<float> is_share(std::string flag) {
+  return [flag = std::move(flag)](const float& value) {
+    if (!(value > 0 && value <= 1)) throw UsageError(flag + ": must be above 0 and at most 1");
+  };
+}
+
+/// "15043+1", "15043-0.5", "15043-inf".
+std::pair<TokenId, float> parse_bias(const std::string& text) {
+  const auto refuse = [&](const std::string& why) {
+    throw UsageError("--logit-bias: '" + text + "' " + why);
+  };
+  const char *const begin = text.data(), *const end = begin + text.size();
+  TokenId token = 0;
+  const auto [sign, error] = std::from_chars(begin, end, token);
+  if (error != std::errc() || token < 0 || sign == end || (*sign != '+' && *sign != '-'))
+    refuse("is not a token id, + or -, and a number: 15043+1, 15043-0.5; 15043-inf bans the token");
+  float value = 0;
+  const auto [rest, failed] = std::from_chars(sign + 1, end, value);
+  if (failed != std::errc() || rest != end || std::isnan(value) || std::signbit(value))
+    refuse("does not end in a number after + or -");
+  if (*sign == '-') value = -value;
+  if (value != -INFINITY && std::abs(value) > kMostEdit)
+    refuse("asks for more than 1000000; only -inf is, which bans the token");
+  return {token, value};
+}
+
+}  // namespace
+
+Flags SamplingOptions::flags() {
   Flags flags("Sampling");
-  flags.add_options()                                                                  //
-      ("temp,temperature", into(sampling.temperature, "T", at_least("--temp", 0.0f)),  //
-       "temperature; 0 takes the likeliest token; also --temperature")                 //
-      ("top-k", into(sampling.top_k, "K", at_least("--top-k", 0)),                     //
-       "keep the K likeliest (0: all)")                                                //
-      ("top-p", into(sampling.top_p, "P", is_share),                                   //
-       "then keep the likeliest that make up P of the probability")                    //
-      ("seed,s", into(seed, "S"),                                                      //
+  flags.add_options()  //
+      ("temp,temperature",
+       into(sampling.temperature, "T", between("--temp", 0, kHighestTemperature)),  //
+       "temperature; 0 takes the likeliest token; also --temperature")              //
+      ("top-k", into(sampling.top_k, "K", at_least("--top-k", 0)),                  //
+       "keep the K likeliest (0: all)")                                             //
+      ("top-p", into(sampling.top_p, "P", is_share("--top-p")),                     //
+       "then keep the likeliest that make up P of the probability")                 //
+      ("min-p", into(sampling.min_p, "P", between("--min-p", 0, 1)),                //
+       "then keep those at least P times as likely as the likeliest (0: all)")      //
+      ("typical", into(sampling.typical_p, "P", is_share("--typical")),             //
+       "then keep those of P of the probability that are about as likely as tokens are on average "
+       "(locally typical sampling; 1: all)")  //
+      ("seed,s", into(seed, "S"),             //
        "random seed. With it generate writes the text that plain sampling has for this seed, "
        "whatever the draft and the tree are, which takes more sweeps a token; without it the text "
        "is another each time");
   return flags;
+}
+
+Flags SamplingOptions::edit_flags() {
+  const auto add_biases = [this](const std::vector<std::string>& texts) {
+    for (const std::string& text : texts) edits.bias.push_back(parse_bias(text));
+  };
+  Flags flags("Edits of logits, before sampling");
+  flags.add_options()  //
+      ("repeat-penalty",
+       into(edits.repetition, "R", between("--repeat-penalty", 1 / kMostEdit, kMostEdit)),
+       "divide the logit of each token of prompt and text by R where it is above 0, else multiply "
+       "it (1: off)")  //
+      ("presence-penalty",
+       into(edits.presence, "A", between("--presence-penalty", -kMostEdit, kMostEdit)),
+       "take A off the logit of each token that was generated")  //
+      ("frequency-penalty",
+       into(edits.frequency, "A", between("--frequency-penalty", -kMostEdit, kMostEdit)),
+       "take A off it for each time that it was")  //
+      ("logit-bias",
+       boost::program_options::value<std::vector<std::string>>()
+           ->composing()
+           ->value_name("TOKEN+V|TOKEN-V")
+           ->notifier(add_biases),
+       "add V to a token's logit, or take it off: 15043+1; 15043-inf bans the token. May be given "
+       "several times");
+  return flags;
+}
+
+void SamplingOptions::check_tokens(int vocab) const {
+  for (const auto& [token, by] : edits.bias)
+    if (token >= vocab)
+      throw UsageError("--logit-bias: " + std::to_string(token) + " is outside the vocabulary of " +
+                       std::to_string(vocab));
 }
 
 }  // namespace canopy::cli
