@@ -70,18 +70,22 @@ Prompt render_prompt(const ChatTemplate& chat_template, const Tokenizer& tokeniz
   return prompt;
 }
 
-std::vector<TokenId> AnswerMemory::encode(const Prompt& prompt, const Tokenizer& tokenizer,
-                                          const std::stop_token& stop) {
+AnswerMemory::Beginning AnswerMemory::find(const Prompt& prompt) {
   auto best = texts_.end();
   for (auto text = texts_.begin(); text != texts_.end(); ++text)
     if (prompt.marked.starts_with(text->marked) &&
         (best == texts_.end() || text->marked.size() > best->marked.size()))
       best = text;
-  if (best == texts_.end()) return tokenizer.encode_marked(prompt.marked, prompt.mark, stop);
+  if (best == texts_.end()) return {};
   texts_.splice(texts_.begin(), texts_, best);
-  std::vector<TokenId> tokens = best->tokens;
+  return {best->marked.size(), best->tokens};
+}
+
+std::vector<TokenId> encode(const Prompt& prompt, AnswerMemory::Beginning beginning,
+                            const Tokenizer& tokenizer, const std::stop_token& stop) {
+  std::vector<TokenId> tokens = std::move(beginning.tokens);
   const std::vector<TokenId> rest = tokenizer.encode_marked(
-      std::string_view(prompt.marked).substr(best->marked.size()), prompt.mark, stop);
+      std::string_view(prompt.marked).substr(beginning.bytes), prompt.mark, stop);
   tokens.insert(tokens.end(), rest.begin(), rest.end());
   return tokens;
 }

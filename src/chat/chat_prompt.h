@@ -34,9 +34,12 @@ class AnswerMemory {
   /// Forgets the texts used least recently beyond so many bytes of text.
   explicit AnswerMemory(std::size_t most_bytes = 16u << 20) : most_bytes_(most_bytes) {}
 
-  /// The tokens of a prompt. It goes on from the longest remembered text that it begins with.
-  std::vector<TokenId> encode(const Prompt& prompt, const Tokenizer& tokenizer,
-                              const std::stop_token& stop = {});
+  /// The longest remembered text that a prompt begins with.
+  struct Beginning {
+    std::size_t bytes = 0;  // of Prompt::marked
+    std::vector<TokenId> tokens;
+  };
+  Beginning find(const Prompt& prompt);
   /// `prompt` of these tokens was followed by this answer.
   void remember(const Prompt& prompt, std::span<const TokenId> prompt_tokens,
                 std::span<const TokenId> answer, const Tokenizer& tokenizer);
@@ -49,5 +52,9 @@ class AnswerMemory {
   std::size_t most_bytes_, bytes_ = 0;
   std::list<Text> texts_;  // the one used last is the first
 };
+
+/// The tokens of a prompt that begins so.
+std::vector<TokenId> encode(const Prompt& prompt, AnswerMemory::Beginning beginning,
+                            const Tokenizer& tokenizer, const std::stop_token& stop = {});
 
 }  // namespace canopy::chat

@@ -144,7 +144,7 @@ void Chat::answer(Interrupt& interrupt) {
   const chat::Prompt prompt =
       chat::render_prompt(template_, tokenizer(), {.messages = messages_}, local_time());
   Request request;
-  request.prompt = memory_.encode(prompt, tokenizer(), interrupt.token());
+  request.prompt = chat::encode(prompt, memory_.find(prompt), tokenizer(), interrupt.token());
   const int room = context_ - static_cast<int>(request.prompt.size());
   if (room < 1)
     throw Error("the conversation has " + std::to_string(request.prompt.size()) +

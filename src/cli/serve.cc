@@ -36,6 +36,20 @@ constexpr int kContext = 8192;  // where the user names none
 // a sweep.
 constexpr int kFullTexts = 2;
 constexpr std::uint64_t kMostKeyBytes = 1u << 20;
+
+/// The largest body: a prompt as long as the context in a language of long words, and as JSON.
+std::size_t largest_body(int context) {
+  constexpr std::size_t kFixed = 1u << 20, kPerToken = 64;
+  return kFixed + kPerToken * static_cast<std::size_t>(context);
+}
+/// What requests and connections take beside the engine: a thread's stack and buffers for each, and
+/// some large requests on their way to tokens.
+std::uint64_t bytes_for_clients(int connections, int context) {
+  constexpr std::uint64_t kConnection = 96u << 10;
+  constexpr std::uint64_t kLargeRequests = 8;
+  return kConnection * static_cast<std::uint64_t>(connections) +
+         kLargeRequests * largest_body(context);
+}
 constexpr std::chrono::seconds kLastReplies{2};  // to clients that read slowly, in the end
 
 struct Options {
@@ -148,6 +162,7 @@ int run_serve(const std::vector<std::string>& words) {
   if (plan.context < 2) throw UsageError("--ctx-size: a text takes two tokens at least");
   plan.max_prompt = plan.context - 1;
   plan.prompt_rows = kPromptRows;
+  plan.beside = bytes_for_clients(asked.connections, plan.context);
   if (!plan.kv_memory) plan.full_texts = kFullTexts;
 
   server::ServiceOptions service_options;
@@ -164,6 +179,7 @@ int run_serve(const std::vector<std::string>& words) {
   server::Service service(service_options);
   http::Limits limits;
   limits.connections = asked.connections;
+  limits.body_bytes = largest_body(plan.context);
   http::Server http(
       asked.host, static_cast<std::uint16_t>(asked.port), limits,
       [&](http::Exchange& exchange) { service.handle(exchange); }, server::Service::error_body);

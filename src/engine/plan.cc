@@ -120,6 +120,8 @@ Plan lay_out(const PlanRequest& request, SpeculationMethod method, bool adaptive
       KvPool::kAllocations + static_cast<std::uint64_t>(sequences) * KvCache::kAllocations;
   plan.ledger.push_back({"the process as it stands: code, libraries, tokenizer", process_bytes});
   plan.ledger.push_back({"allowance: thread stacks, page tables, text", kAllowance});
+  if (request.beside > 0)
+    plan.ledger.push_back({"the server: connections, requests", request.beside});
   if (request.device_memory) plan.device.emplace().memory = *request.device_memory;
   auto& ledger = plan.device ? plan.device->ledger : plan.ledger;
   // A device gives whole units of its memory to each of so many allocations.

@@ -78,8 +78,9 @@ struct PlanRequest {
   std::shared_ptr<const CostModel> cost;  // of these models on this machine, to choose a tree
   std::optional<Acceptance> acceptance;   // measured; else what a self-draft has
   int max_prompt = 0, context = 0;        // tokens
-  int prompt_rows = 0;  // most of all prompts together in one sweep; 0: all there are
-  int full_texts = 0;   // the KV pools have room for; 0: for all that share a sweep
+  int prompt_rows = 0;       // most of all prompts together in one sweep; 0: all there are
+  std::uint64_t beside = 0;  // bytes that the program itself takes: clients' connections, say
+  int full_texts = 0;        // the KV pools have room for; 0: for all that share a sweep
   /// Acceptance is to be measured: the draft proposes kProbeChildren at each position, or as many
   /// tokens as both models know, and the target runs none of them.
   bool probe = false;

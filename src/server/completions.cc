@@ -157,6 +157,21 @@ std::shared_ptr<const TokenConstraint> Completions::constraint_of(
   return constraints_.front().second;
 }
 
+void Completions::refuse_length(std::size_t tokens, const char* param) const {
+  throw ApiError(400,
+                 "the prompt has " + std::to_string(tokens) + " tokens; the context has room for " +
+                     std::to_string(options_.context),
+                 param,
+                 {{"type", "exceed_context_size_error"},
+                  {"n_prompt_tokens", tokens},
+                  {"n_ctx", options_.context}});
+}
+
+void Completions::check_length(const std::string& text, const char* param) const {
+  const std::size_t least = text.size() / model_.longest_token;
+  if (least >= static_cast<std::size_t>(options_.context)) refuse_length(least, param);
+}
+
 JobRequest Completions::job_of(const CompletionRequest& request, const Answer& answer) {
   const std::shared_ptr<const TokenConstraint> constraint = constraint_of(request);
   JobRequest job;
@@ -165,14 +180,7 @@ JobRequest Completions::job_of(const CompletionRequest& request, const Answer& a
   for (const std::vector<TokenId>& tokens : answer.prompts) {
     if (tokens.empty()) throw ApiError(400, "the prompt has no tokens", "prompt");
     const int room = options_.context - static_cast<int>(tokens.size());
-    if (room < 1)
-      throw ApiError(400,
-                     "the prompt has " + std::to_string(tokens.size()) +
-                         " tokens; the context has room for " + std::to_string(options_.context),
-                     answer.prompt ? "messages" : "prompt",
-                     {{"type", "exceed_context_size_error"},
-                      {"n_prompt_tokens", tokens.size()},
-                      {"n_ctx", options_.context}});
+    if (room < 1) refuse_length(tokens.size(), answer.prompt ? "messages" : "prompt");
     Request one;
     one.prompt = tokens;
     one.sampling = request.sampling;
@@ -202,12 +210,19 @@ Answer Completions::begin(const CompletionRequest& request, bool chat) {
                  std::time(nullptr)};
   if (chat) {
     answer.prompt = render(request);
-    const std::lock_guard lock(mutex_);
-    answer.prompts.push_back(answers_.encode(*answer.prompt, model_.tokenizer()));
+    check_length(answer.prompt->text, "messages");
+    chat::AnswerMemory::Beginning beginning;
+    {
+      const std::lock_guard lock(mutex_);
+      beginning = answers_.find(*answer.prompt);
+    }
+    answer.prompts.push_back(
+        chat::encode(*answer.prompt, std::move(beginning), model_.tokenizer()));
   }
   if (!request.tools.empty()) prepare_calls(answer);
   for (const auto& prompt : request.prompts) {
     const auto* const text = std::get_if<std::string>(&prompt);
+    if (text != nullptr) check_length(*text, "prompt");
     answer.prompts.push_back(text != nullptr ? model_.tokenizer().encode(*text, AddSpecial::kYes)
                                              : std::get<std::vector<TokenId>>(prompt));
   }

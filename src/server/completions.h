@@ -33,6 +33,9 @@ class Completions {
  private:
   Answer begin(const CompletionRequest& request, bool chat);
   JobRequest job_of(const CompletionRequest& request, const Answer& answer);
+  [[noreturn]] void refuse_length(std::size_t tokens, const char* param) const;
+  /// Refuses a text that has too many tokens whatever they are: before they take any memory.
+  void check_length(const std::string& text, const char* param) const;
   void prepare_calls(Answer& answer) const;
   /// The request's schema, or call, as a mask; null: nothing is asked for.
   std::shared_ptr<const TokenConstraint> constraint_of(const CompletionRequest& request);

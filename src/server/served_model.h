@@ -31,6 +31,7 @@ struct ServedModel {
   std::optional<chat::ChatTemplate> chat_template;
   std::string why_no_chat;  // where there is no template
   std::optional<ToolForm> tool_form;
+  std::size_t longest_token = 1;  // in bytes
 
   const Tokenizer& tokenizer() const { return *engine.models().tokenizer; }
 };

@@ -79,7 +79,7 @@ TEST_F(ChatPrompt, GoesOnFromTheTokensThatTheModelWrote) {
   AnswerMemory memory;
   const ordered_json question = say("user", "Count.");
   const Prompt first = prompt({question});
-  const std::vector<TokenId> asked = memory.encode(first, *tokenizer_);
+  const std::vector<TokenId> asked = chat::encode(first, memory.find(first), *tokenizer_);
   EXPECT_EQ(asked, encode(first));
   // An answer by letters: no encoder would write it so.
   std::vector<TokenId> answer;
@@ -91,7 +91,7 @@ TEST_F(ChatPrompt, GoesOnFromTheTokensThatTheModelWrote) {
   memory.remember(first, asked, whole, *tokenizer_);
 
   const Prompt second = prompt({question, say("assistant", "one two"), say("user", "Go on.")});
-  const std::vector<TokenId> tokens = memory.encode(second, *tokenizer_);
+  const std::vector<TokenId> tokens = chat::encode(second, memory.find(second), *tokenizer_);
   std::vector<TokenId> expected = asked;
   expected.insert(expected.end(), answer.begin(), answer.end());
   ASSERT_GT(tokens.size(), expected.size());
@@ -101,7 +101,7 @@ TEST_F(ChatPrompt, GoesOnFromTheTokensThatTheModelWrote) {
   EXPECT_EQ(tokenizer_->decode(tokens, AddSpecial::kYes), second.text);
   // Another answer has the tokens of its text.
   const Prompt other = prompt({question, say("assistant", "three"), say("user", "Go on.")});
-  EXPECT_EQ(memory.encode(other, *tokenizer_), encode(other));
+  EXPECT_EQ(chat::encode(other, memory.find(other), *tokenizer_), encode(other));
 }
 
 TEST_F(ChatPrompt, ForgetsWhatWasUsedLeastRecently) {
@@ -113,7 +113,7 @@ TEST_F(ChatPrompt, ForgetsWhatWasUsedLeastRecently) {
   const auto knows = [&](const Prompt& p) {  // remembered with tokens that are not its own
     Prompt longer = p;
     longer.marked += "x";
-    return memory.encode(longer, *tokenizer_).size() == 1 + odd.size();
+    return chat::encode(longer, memory.find(longer), *tokenizer_).size() == 1 + odd.size();
   };
   memory.remember(a, odd, letter, *tokenizer_);
   memory.remember(b, odd, letter, *tokenizer_);
