@@ -265,8 +265,8 @@ class Bench {
     for (std::size_t i = 0; i < requests.size(); ++i) {
       Request& r = requests[i];
       r.prompt = prompts_[i].tokens;
-      r.sampling = flags_.sampling.sampling;
-      r.edits = flags_.sampling.edits;
+      r.sampling = flags_.sampling.sampling();
+      r.edits = flags_.sampling.edits();
       r.seed = flags_.sampling.seed.value_or(0);
       r.sequence = static_cast<std::uint32_t>(i);
       r.max_new_tokens = new_tokens_;

@@ -163,7 +163,7 @@ class Bench {
         prompt(test.prefill ? test.tokens : kGenerationPrompt, std::max(0, repetition));
     Request request;
     request.prompt = tokens;
-    request.sampling = sampling_.sampling;
+    request.sampling = sampling_.sampling();
     request.seed = sampling_.seed.value_or(0);
     request.max_new_tokens = generated(test);
     request.ignore_end = true;

@@ -235,7 +235,7 @@ ordered_json to_object(const AcceptanceEstimate& e) {
 /// What will be measured, and how. Throws UsageError.
 AcceptanceRequest request_for(const Options& asked, PlanRequest& plan) {
   AcceptanceRequest request;
-  request.sampling = asked.sampling.sampling;
+  request.sampling = asked.sampling.sampling();
   request.seed = asked.sampling.seed.value_or(0);
   request.new_tokens = asked.new_tokens;
   plan.probe = true;
@@ -251,7 +251,7 @@ AcceptanceRequest request_for(const Options& asked, PlanRequest& plan) {
 
 MeasuredAcceptance facts_of(const Options& asked, const ModelFiles& models) {
   MeasuredAcceptance measured;
-  measured.sampling = asked.sampling.sampling;
+  measured.sampling = asked.sampling.sampling();
   measured.target = fingerprint(models.target);
   measured.draft = fingerprint(*models.draft);
   measured.target_name = model_name(models.target);

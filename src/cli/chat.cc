@@ -17,6 +17,7 @@
 #include "src/cli/chat/line_reader.h"
 #include "src/cli/commands.h"
 #include "src/cli/interrupt.h"
+#include "src/cli/options/advice.h"
 #include "src/cli/options/decode_options.h"
 #include "src/cli/options/length_options.h"
 #include "src/cli/options/prompt_cache_option.h"
@@ -75,6 +76,7 @@ struct Options {
          "most tokens of an answer; -1: until the model ends it or the context is full");
     all.add(own);
     decode.add_flags(all);
+    all.add(decode.sampling.edit_flags());
     return all;
   }
 };
@@ -151,7 +153,8 @@ void Chat::answer(Interrupt& interrupt) {
                 " tokens and the context " + std::to_string(context_) +
                 ": /undo or /clear, or begin with a larger -c");
   const std::optional<std::uint64_t>& seed = asked_.decode.sampling.seed;
-  request.sampling = asked_.decode.sampling.sampling;
+  request.sampling = asked_.decode.sampling.sampling();
+  request.edits = asked_.decode.sampling.edits();
   request.reproducible = seed.has_value();
   request.seed = seed ? *seed : any_seed();
   request.sequence = answers_++ % StepRng::kSequences;
@@ -360,6 +363,8 @@ int run_chat(const std::vector<std::string>& words) {
   chat::ChatTemplate chat_template =
       chat::ChatTemplate::load(models.target.root(), models.target.metadata(), asked.template_file);
   PlanRequest& plan = options.plan;
+  asked.decode.sampling.check_tokens(models.target.config().vocab);
+  take_advice(models.target.root(), asked.decode.sampling, plan);
   if (plan.context == 0) {
     const int longest = models.target.config().max_positions;
     plan.context = longest > 0 ? std::min(longest, kContext) : kContext;

@@ -116,7 +116,7 @@ void Options::check() const {
   const int prompts = prompt.has_value() + file.has_value() + tokens.has_value();
   if (prompts > 1 || (prompts == 0 && isatty(STDIN_FILENO) == 1))
     throw UsageError("give one prompt: -p TEXT, -f FILE, --tokens IDS, or a text on stdin");
-  if (samples > 1 && decode.sampling.sampling.temperature == 0)
+  if (samples > 1 && decode.sampling.sampling().temperature == 0)
     throw UsageError(
         "--num-samples: at temperature 0 all samples are the same; give --temp 1, say");
   if (samples > 1 && json)
@@ -230,8 +230,8 @@ int tell_the_end(const BatchReport& report, const Options& wanted, int context, 
 Request request_of(const Options& asked) {
   Request request;
   const std::optional<std::uint64_t>& seed = asked.decode.sampling.seed;
-  request.sampling = asked.decode.sampling.sampling;
-  request.edits = asked.decode.sampling.edits;
+  request.sampling = asked.decode.sampling.sampling();
+  request.edits = asked.decode.sampling.edits();
   request.reproducible = seed.has_value();
   request.seed = seed ? *seed : any_seed();
   request.ignore_end = asked.ignore_eos;

@@ -11,6 +11,7 @@
 #include "src/base/file.h"
 #include "src/cli/commands.h"
 #include "src/cli/interrupt.h"
+#include "src/cli/options/advice.h"
 #include "src/cli/options/decode_options.h"
 #include "src/cli/options/prompt_cache_option.h"
 #include "src/cli/output/standard_output.h"
@@ -31,7 +32,8 @@ constexpr const char* kUsage =
 // Rows of prompts in one sweep, of all texts: their arithmetic takes longer than any link, and
 // their memory stays small.
 constexpr int kPromptRows = 512;
-constexpr int kContext = 8192;  // where the user names none
+constexpr int kContext = 8192;               // where the user names none
+constexpr double kPlannedTemperature = 0.6;  // where texts are greedy unless a client says so
 // Texts as long as the context that there is room for at a time; shorter ones are as many as share
 // a sweep.
 constexpr int kFullTexts = 2;
@@ -95,6 +97,7 @@ struct Options {
          "time that texts have to end when the server is stopped");
     all.add(own);
     decode.add_flags(all);
+    all.add(decode.sampling.edit_flags());
     return all;
   }
 };
@@ -122,16 +125,6 @@ struct EndOfService {
   ~EndOfService() { server.end(kLastReplies); }
 };
 
-std::string shown(const Sampling& sampling) {
-  if (sampling.temperature == 0) return "temperature 0";
-  std::ostringstream text;
-  text << "temperature " << sampling.temperature;
-  if (sampling.top_k > 0) text << ", top-k " << sampling.top_k;
-  if (sampling.top_p < 1) text << ", top-p " << sampling.top_p;
-  if (sampling.min_p > 0) text << ", min-p " << sampling.min_p;
-  return text.str();
-}
-
 }  // namespace
 
 int run_serve(const std::vector<std::string>& words) {
@@ -153,6 +146,17 @@ int run_serve(const std::vector<std::string>& words) {
     std::cerr << "note: there is no chat, only completions: " << why_no_chat << "\n";
   }
   PlanRequest& plan = options.plan;
+  asked.decode.sampling.check_tokens(models.target.config().vocab);
+  take_advice(models.target.root(), asked.decode.sampling, plan);
+  server::Defaults defaults;
+  defaults.sampling = asked.decode.sampling.sampling();
+  defaults.edits = asked.decode.sampling.edits();
+  // Clients that ask for a temperature need the draft's probabilities: they are planned for, and
+  // what their texts teach is kept as theirs.
+  if (plan.temperature == 0) {
+    plan.temperature = kPlannedTemperature;
+    asked.decode.sampling.temperature = static_cast<float>(kPlannedTemperature);
+  }
   plan.max_sequences = asked.parallel;
   if (plan.context == 0) {
     const int longest = models.target.config().max_positions;
@@ -173,7 +177,7 @@ int run_serve(const std::vector<std::string>& words) {
   service_options.context = plan.context;
   service_options.model_name =
       asked.alias.value_or(std::filesystem::weakly_canonical(models.target.root()).filename());
-  service_options.defaults.sampling = asked.decode.sampling.sampling;
+  service_options.defaults = defaults;
   service_options.defaults.vocab = models.target.config().vocab;
   service_options.defaults.most_choices = asked.parallel + asked.queue;
   server::Service service(service_options);
@@ -202,8 +206,7 @@ int run_serve(const std::vector<std::string>& words) {
   server::Scheduler scheduler(engine, engine.plan().max_sequences + asked.queue, metrics);
   service.ready(engine, scheduler, metrics, std::move(chat_template), std::move(why_no_chat));
   std::cerr << "serving " << service_options.model_name << " on " << url << ": "
-            << engine.plan().max_sequences << " texts share a sweep; "
-            << shown(service_options.defaults.sampling) << " where a client says nothing\n";
+            << engine.plan().max_sequences << " texts share a sweep\n";
   {
     const EndOfService end{http};
     scheduler.run(interrupt.token(), std::chrono::seconds(asked.grace));

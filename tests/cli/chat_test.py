@@ -86,6 +86,18 @@ class Chat(ChatCase):
         self.assertGreater(total, 200)
         self.assertGreaterEqual(cached, 192)
 
+    def test_the_model_s_own_advice_is_taken_where_the_user_says_nothing(self):
+        (self.model / "generation_config.json").write_text(
+            json.dumps({"do_sample": True, "temperature": 0.7, "top_p": 0.9, "repetition_penalty": 1.2}))
+        shown = self.chat("one").stderr
+        self.assertIn("sampling: temperature 0.7, top-p 0.9, repeat penalty 1.2, as ", shown)
+        shown = self.chat("one", flags=("--temp", 0, "--repeat-penalty", 1, "--seed", 1)).stderr
+        self.assertIn("sampling: temperature 0, as ", shown)
+        greedy = self.answers("one", flags=("--temp", 0, "--repeat-penalty", 1))
+        (self.model / "generation_config.json").unlink()
+        self.assertEqual(self.answers("one"), greedy)
+        self.assertIn("sampling: temperature 0\n", self.chat("one").stderr)
+
     @unittest.skipUnless(SMOLLM2.exists(), "needs the small model; scripts/get_model fetches it")
     def test_a_real_model_answers_by_its_own_template(self):
         result = run("chat", "-m", SMOLLM2, "-n", 24, stdin="What is the capital of France?\n")

@@ -17,7 +17,7 @@ void DecodeOptions::add_flags(Flags& all) {
 EngineOptions DecodeOptions::engine_options(const std::optional<Gpus>& gpus) const {
   EngineOptions options = model.engine_options(gpus);
   speculation.put_into(options.plan);
-  options.plan.temperature = static_cast<double>(sampling.sampling.temperature);
+  options.plan.temperature = static_cast<double>(sampling.sampling().temperature);
   return options;
 }
 
@@ -60,7 +60,7 @@ Assumptions DecodeOptions::find_assumptions(const ModelFiles& models, EngineOpti
 
 AcceptanceKey DecodeOptions::acceptance_key(const ModelFiles& models,
                                             const PlanRequest& plan) const {
-  return {models, sampling.sampling, plan.method};
+  return {models, sampling.sampling(), plan.method};
 }
 
 void DecodeOptions::learn(const Engine& engine, const PlanRequest& plan,

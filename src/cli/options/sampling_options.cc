@@ -51,15 +51,15 @@ Flags SamplingOptions::flags() {
   Flags flags("Sampling");
   flags.add_options()  //
       ("temp,temperature",
-       into(sampling.temperature, "T", between("--temp", 0, kHighestTemperature)),  //
-       "temperature; 0 takes the likeliest token; also --temperature")              //
-      ("top-k", into(sampling.top_k, "K", at_least("--top-k", 0)),                  //
-       "keep the K likeliest (0: all)")                                             //
-      ("top-p", into(sampling.top_p, "P", is_share("--top-p")),                     //
-       "then keep the likeliest that make up P of the probability")                 //
-      ("min-p", into(sampling.min_p, "P", between("--min-p", 0, 1)),                //
-       "then keep those at least P times as likely as the likeliest (0: all)")      //
-      ("typical", into(sampling.typical_p, "P", is_share("--typical")),             //
+       into(temperature, "T (=0)", between("--temp", 0, kHighestTemperature)),  //
+       "temperature; 0 takes the likeliest token; also --temperature")          //
+      ("top-k", into(top_k, "K (=0)", at_least("--top-k", 0)),                  //
+       "keep the K likeliest (0: all)")                                         //
+      ("top-p", into(top_p, "P (=1)", is_share("--top-p")),                     //
+       "then keep the likeliest that make up P of the probability")             //
+      ("min-p", into(min_p, "P (=0)", between("--min-p", 0, 1)),                //
+       "then keep those at least P times as likely as the likeliest (0: all)")  //
+      ("typical", into(typical_p, "P (=1)", is_share("--typical")),             //
        "then keep those of P of the probability that are about as likely as tokens are on average "
        "(locally typical sampling; 1: all)")  //
       ("seed,s", into(seed, "S"),             //
@@ -71,19 +71,19 @@ Flags SamplingOptions::flags() {
 
 Flags SamplingOptions::edit_flags() {
   const auto add_biases = [this](const std::vector<std::string>& texts) {
-    for (const std::string& text : texts) edits.bias.push_back(parse_bias(text));
+    for (const std::string& text : texts) bias.push_back(parse_bias(text));
   };
   Flags flags("Edits of logits, before sampling");
   flags.add_options()  //
       ("repeat-penalty",
-       into(edits.repetition, "R", between("--repeat-penalty", 1 / kMostEdit, kMostEdit)),
+       into(repetition, "R (=1)", between("--repeat-penalty", 1 / kMostEdit, kMostEdit)),
        "divide the logit of each token of prompt and text by R where it is above 0, else multiply "
        "it (1: off)")  //
       ("presence-penalty",
-       into(edits.presence, "A", between("--presence-penalty", -kMostEdit, kMostEdit)),
+       into(presence, "A (=0)", between("--presence-penalty", -kMostEdit, kMostEdit)),
        "take A off the logit of each token that was generated")  //
       ("frequency-penalty",
-       into(edits.frequency, "A", between("--frequency-penalty", -kMostEdit, kMostEdit)),
+       into(frequency, "A (=0)", between("--frequency-penalty", -kMostEdit, kMostEdit)),
        "take A off it for each time that it was")  //
       ("logit-bias",
        boost::program_options::value<std::vector<std::string>>()
@@ -95,8 +95,27 @@ Flags SamplingOptions::edit_flags() {
   return flags;
 }
 
+Sampling SamplingOptions::sampling() const {
+  Sampling sampling = advised;
+  sampling.temperature = temperature.value_or(advised.temperature);
+  sampling.top_k = top_k.value_or(advised.top_k);
+  sampling.top_p = top_p.value_or(advised.top_p);
+  sampling.min_p = min_p.value_or(advised.min_p);
+  sampling.typical_p = typical_p.value_or(advised.typical_p);
+  return sampling;
+}
+
+LogitEditing SamplingOptions::edits() const {
+  LogitEditing edits = advised_edits;
+  edits.repetition = repetition.value_or(edits.repetition);
+  edits.presence = presence.value_or(edits.presence);
+  edits.frequency = frequency.value_or(edits.frequency);
+  edits.bias.insert(edits.bias.end(), bias.begin(), bias.end());
+  return edits;
+}
+
 void SamplingOptions::check_tokens(int vocab) const {
-  for (const auto& [token, by] : edits.bias)
+  for (const auto& [token, by] : bias)
     if (token >= vocab)
       throw UsageError("--logit-bias: " + std::to_string(token) + " is outside the vocabulary of " +
                        std::to_string(vocab));

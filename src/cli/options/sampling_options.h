@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "src/base/types.h"
@@ -12,9 +13,19 @@ namespace canopy::cli {
 
 /// How tokens are drawn.
 struct SamplingOptions {
-  Sampling sampling;
-  LogitEditing edits;                 // of commands that offer edit_flags()
-  std::optional<std::uint64_t> seed;  // nothing: the user leaves it open
+  // What the user said; empty is what nobody said.
+  std::optional<float> temperature, top_p, min_p, typical_p;
+  std::optional<int> top_k;
+  std::optional<float> repetition, presence, frequency;  // of commands that offer edit_flags()
+  std::vector<std::pair<TokenId, float>> bias;           // likewise
+  std::optional<std::uint64_t> seed;
+
+  /// What the makers of a model advise, for what the user leaves open: into these.
+  Sampling advised;
+  LogitEditing advised_edits;
+
+  Sampling sampling() const;
+  LogitEditing edits() const;
 
   /// --temp, --top-k, --top-p, --min-p, --typical, --seed.
   Flags flags();
