@@ -83,7 +83,9 @@ Plan lay_out(const PlanRequest& request, SpeculationMethod method, bool adaptive
                         std::min(own.nodes, more(own.widest)), 4 * own.nodes};
   }
   const int nodes = request.probe ? 1 : plan.policy.shape.size();  // that a model runs
-  plan.slots = request.context + nodes;
+  plan.context = request.context;
+  // A text that is alone may have the nodes of all.
+  plan.slots = request.context + (adaptive ? sequences * nodes : nodes);
   const int prompt_rows = sequences * request.max_prompt;
   const int prompt_rows_of_sweep =
       request.prompt_rows > 0 ? std::min(request.prompt_rows, prompt_rows) : prompt_rows;

@@ -32,7 +32,7 @@ struct Plan {
   KvTypes kv;
   Transformer::Limits target_limits, draft_limits;
   int max_sequences = 1;             // that can share a sweep, each with KV caches of its own
-  int max_prompt = 0;                // tokens
+  int max_prompt = 0, context = 0;   // tokens
   int rows_behind_link = 0;          // of a sweep: more than so many hold it up
   bool probe = false;                // acceptance is measured: the target runs roots alone
   int slots = 0;                     // most of a KV cache: the text and the tree behind it

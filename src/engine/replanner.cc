@@ -47,18 +47,27 @@ Replanner::Replanner(const Plan& plan, bool sampled)
       weights_(plan.weights),
       sampled_(sampled),
       interval_(sweeps_between_looks(plan)),
+      first_shape_(plan.policy.shape),
       shape_(plan.policy.shape),
+      texts_(plan.max_sequences),
       until_look_(interval_),
       plain_sweeps_(kFirstTrial) {}
 
 bool Replanner::after_sweep(std::span<AcceptanceTracker* const> texts, double context,
                             const Drafter& drafter) {
-  if (texts.empty() || --until_look_ > 0) return false;
+  if (texts.empty()) return false;
+  const auto count = static_cast<int>(texts.size());
+  // Fewer texts can have larger trees, and more of them cannot keep those.
+  const bool changed = std::exchange(texts_, count) != count;
+  const bool cut = !drafter.has_room(shape_, count);
+  if (cut) shape_ = first_shape_;
+  --until_look_;
+  if (until_look_ > 0 && (!changed || shape_.size() == 1)) return cut;
   if (shape_.size() == 1) {
     for (AcceptanceTracker* text : texts) text->fade_to(kBeforeTrial);
     trying_ = true;
     until_look_ = kTrialSweeps;
-    return change_to(TreeShape::chain(std::min(kTrialNodes, drafter.most_nodes())));
+    return change_to(TreeShape::chain(std::min(kTrialNodes, drafter.most_nodes(count))));
   }
   TreeShape next = best_shape(texts, context, drafter, trying_ ? TreeShape() : shape_);
   if (next.size() == 1) {
@@ -68,7 +77,7 @@ bool Replanner::after_sweep(std::span<AcceptanceTracker* const> texts, double co
     until_look_ = interval_;
   }
   trying_ = false;
-  return change_to(std::move(next));
+  return change_to(std::move(next)) || cut;
 }
 
 TreeShape Replanner::shape_beside_prompts(int texts, int rows) const {
@@ -90,9 +99,9 @@ TreeShape Replanner::best_shape(std::span<AcceptanceTracker* const> texts, doubl
   input.sampled = sampled_;
   input.context = context;
   input.least_sequences = input.sequences = sequences;
-  input.max_nodes = sequences * drafter.most_nodes();
+  input.max_nodes = sequences * drafter.most_nodes(sequences);
   input.lay_out = [&](const TreeShape& shape, int, std::uint64_t) -> std::optional<WeightPlan> {
-    if (!drafter.has_room(shape)) return std::nullopt;
+    if (!drafter.has_room(shape, sequences)) return std::nullopt;
     return weights_;
   };
   const auto now = predict(input, kept, sequences);

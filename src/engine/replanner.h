@@ -28,7 +28,8 @@ class Replanner {
   TreeShape shape_beside_prompts(int texts, int rows) const;
 
   /// After every sweep; true if shape() has changed. Looks every few seconds, as predicted, 16
-  /// sweeps at most. The texts that share the sweep are given by what was accepted of each;
+  /// sweeps at most, and where texts have come or gone: fewer of them can have larger trees. The
+  /// texts that share the sweep are given by what was accepted of each;
   /// `context`: mean tokens of them.
   bool after_sweep(std::span<AcceptanceTracker* const> texts, double context,
                    const Drafter& drafter);
@@ -43,8 +44,10 @@ class Replanner {
   Acceptance planned_;
   WeightPlan weights_;
   bool sampled_;
-  int interval_;  // sweeps between two looks
+  int interval_;           // sweeps between two looks
+  TreeShape first_shape_;  // which there is room for whatever texts are there
   TreeShape shape_;
+  int texts_;            // of the last sweep
   int until_look_;       // sweeps
   bool trying_ = false;  // a chain, from plain decoding
   int plain_sweeps_;     // from a decision for plain decoding to the next trial

@@ -190,7 +190,7 @@ int Session::Impl::most_tokens(const Request& request) const {
   require(!request.edits.constraint || !request.ignore_end,
           "a constrained text ends at its end token: it cannot go on past it");
   require(request.sequence < StepRng::kSequences, "there are no random numbers for so many texts");
-  const int context = m.plan.slots - m.plan.policy.shape.size();
+  const int context = m.plan.context;
   const auto prompt = static_cast<int>(request.prompt.size());
   const int most = std::min(request.max_new_tokens, context - prompt);
   if (prompt > m.plan.max_prompt || most < 1)

@@ -111,7 +111,9 @@ void Service::check_access(http::Exchange& exchange) const {
   // own server gave to this address.
   if (options_.loopback && !host.empty() && !is_this_machine(host))
     throw ApiError(403, "this server answers requests to localhost alone");
-  if (!origin.empty() && origin != "http://" + std::string(host)) {
+  const bool own =
+      origin == "http://" + std::string(host) || origin == "https://" + std::string(host);
+  if (!origin.empty() && !own) {
     const bool known = std::any_of(options_.origins.begin(), options_.origins.end(),
                                    [&](const auto& one) { return one == "*" || one == origin; });
     if (!known)

@@ -90,7 +90,8 @@ RowEditor::Room room_of_edits(const DraftPolicy::Config& config) {
           .texts = requests,
           .shared = LogitEditor::most_shared(at(config.edited_context), vocab),
           // A level of w inner nodes has d levels of inner nodes above: w d edits, w + d nodes.
-          .own = requests * at(needs.inner) * at(needs.inner) / 4,
+          // One text may have the inner nodes of all.
+          .own = requests * at(needs.inner) * requests * at(needs.inner) / 4,
           .vocab = vocab};
 }
 
@@ -128,15 +129,22 @@ int DraftPolicy::widest_forward(const Config& config) {
   return room_of(config).widest * config.max_requests;
 }
 
-bool DraftPolicy::has_room(const TreeShape& shape) const {
+bool DraftPolicy::has_room(const TreeShape& shape, int sequences) const {
   const Needs needs = DraftPolicy::needs(shape);
-  return needs.nodes <= config_.room.nodes && needs.inner <= config_.room.inner &&
-         needs.widest <= config_.room.widest && needs.proposals <= config_.room.proposals;
+  const auto fits = [&](int needed, int room) {
+    return std::int64_t{needed} * sequences <= std::int64_t{room} * config_.max_requests;
+  };
+  return fits(needs.nodes, config_.room.nodes) && fits(needs.inner, config_.room.inner) &&
+         fits(needs.widest, config_.room.widest) && fits(needs.proposals, config_.room.proposals);
+}
+
+int DraftPolicy::most_nodes(int sequences) const {
+  return config_.room.nodes * config_.max_requests / sequences;
 }
 
 void DraftPolicy::reshape(TreeShape shape) {
   require(shape.size() > 1, "draft: a tree of the root alone needs no draft model");
-  require(has_room(shape), "draft: no room was made for so large a tree");
+  require(has_room(shape, 1), "draft: no room was made for so large a tree");
   Layout layout(shape);
   for (const Level& level : layout.levels)
     require(level.children <= config_.vocab,
@@ -157,6 +165,8 @@ std::vector<Draft> DraftPolicy::grow(Transformer& model, std::span<const Request
                                      Stream& stream, std::stop_token stop) {
   require(!requests.empty() && requests.size() <= at(config_.max_requests),
           "draft: between 1 and max_requests sequences can grow together");
+  require(has_room(config_.shape, static_cast<int>(requests.size())),
+          "draft: no room was made for so many trees of this size");
   require(model.config().vocab >= config_.vocab,
           "draft: the model has fewer tokens than the policy was made for");
   std::vector<int> length;

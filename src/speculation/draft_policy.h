@@ -60,14 +60,16 @@ class DraftPolicy {
   static int widest_forward(const Config& config);
 
   const TreeShape& shape() const { return config_.shape; }
-  const Needs& room() const { return config_.room; }
-  bool has_room(const TreeShape& shape) const;
+  /// Whether so many sequences can grow trees of this shape together: fewer of them can have larger
+  /// ones.
+  bool has_room(const TreeShape& shape, int sequences) const;
+  int most_nodes(int sequences) const;
   /// Levels that have been captured, of these that can be: all but the root's, whose `pending`
   /// differs in length.
   int captured_levels() const { return static_cast<int>(graphs_.size()); }
   /// Why no graphs are made any more, though they were asked for; "" while they are.
   const std::string& why_no_graphs() const { return why_no_graphs_; }
-  /// Trees have this shape from now on. Throws Error if there is no room for it.
+  /// Trees have this shape from now on. Throws Error if there is no room for one.
   void reshape(TreeShape shape);
 
   /// Runs `pending`, then the tree. Commits `pending` but its last token to the draft's KV cache;

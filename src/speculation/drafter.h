@@ -53,8 +53,8 @@ class Drafter {
                         Stream& stream) = 0;
 
   /// What shapes it can grow, of those that it was made for.
-  virtual bool has_room(const TreeShape& shape) const = 0;
-  virtual int most_nodes() const = 0;
+  virtual bool has_room(const TreeShape& shape, int texts) const = 0;
+  virtual int most_nodes(int texts) const = 0;
   /// Every fallback that it has taken, in words for the user; "" for none.
   virtual std::string note() const { return {}; }
 };

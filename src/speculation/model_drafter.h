@@ -21,8 +21,10 @@ class ModelDrafter final : public Drafter {
             std::stop_token stop) override;
   void conclude(DraftState& state, const Draft& draft, const Verdict& verdict,
                 Stream& stream) override;
-  bool has_room(const TreeShape& shape) const override { return policy_.has_room(shape); }
-  int most_nodes() const override { return policy_.room().nodes; }
+  bool has_room(const TreeShape& shape, int texts) const override {
+    return policy_.has_room(shape, texts);
+  }
+  int most_nodes(int texts) const override { return policy_.most_nodes(texts); }
   std::string note() const override;
 
   const DraftPolicy& policy() const { return policy_; }

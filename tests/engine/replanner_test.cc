@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "src/engine/session.h"
 #include "src/speculation/draft_policy.h"
 #include "tests/engine/tiny_engine.h"
 
@@ -22,8 +23,10 @@ class RoomOf final : public Drafter {
   }
   void read(DraftState&, std::span<const TokenId>, Stream&, std::stop_token) override {}
   void conclude(DraftState&, const Draft&, const Verdict&, Stream&) override {}
-  bool has_room(const TreeShape& shape) const override { return policy_.has_room(shape); }
-  int most_nodes() const override { return policy_.room().nodes; }
+  bool has_room(const TreeShape& shape, int texts) const override {
+    return policy_.has_room(shape, texts);
+  }
+  int most_nodes(int texts) const override { return policy_.most_nodes(texts); }
 
  private:
   std::unique_ptr<Device> device_;
@@ -54,7 +57,7 @@ TEST_F(ReplannerTest, GivesATextThatTheDraftKnowsADeeperTreeAndAStrangeOneAShall
     for (int i = 0; i < 2000; ++i) text.observe(8, i % 10 < 9 ? accepted : 7);
     AcceptanceTracker* one = &text;
     for (int sweep = 0; sweep < 16; ++sweep) replanner.after_sweep({&one, 1}, 50, drafter);
-    EXPECT_TRUE(drafter.has_room(replanner.shape()));
+    EXPECT_TRUE(drafter.has_room(replanner.shape(), 1));
     return replanner.shape().levels();
   };
   EXPECT_GT(levels_after(0), planned.policy.shape.levels());
@@ -211,6 +214,50 @@ TEST_F(ReplannerTest, TheTextIsPlainDecodingsWhateverShapesItHad) {
   EXPECT_LT(report.shapes.back().levels, report.shapes.front().levels);
   // The next text begins anew.
   EXPECT_EQ(engine.generate({&r, 1}).shapes.size(), report.shapes.size());
+}
+
+TEST_F(ReplannerTest, ATextThatIsLeftAloneHasTheNodesOfAllAndGivesThemBack) {
+  for (const double temperature : {0.0, 1.0}) {
+    EngineOptions o = options(SpeculationMethod::kAuto, 0, 0, temperature);
+    constexpr int kTexts = 4, kLong = 200;
+    o.plan.context = 32 + kLong;
+    o.plan.max_sequences = kTexts;
+    o.plan.memory = 1u << 30;
+    Engine engine(models(true), o);
+    ASSERT_EQ(engine.plan().max_sequences, kTexts);
+    ASSERT_TRUE(engine.plan().adaptive);
+    const int planned = engine.plan().policy.shape.size();
+    const auto asked = [&](unsigned number) {
+      Request r = request(prompt(number));
+      r.max_new_tokens = kLong;
+      r.sampling.temperature = static_cast<float>(temperature);
+      r.seed = number;
+      r.reproducible = true;
+      return r;
+    };
+    std::vector<std::vector<TokenId>> alone;
+    for (unsigned i = 0; i < kTexts; ++i) alone.push_back(engine.generate(asked(i)).tokens);
+
+    Session session(engine.runtime());
+    std::vector<std::vector<TokenId>> texts(kTexts);
+    const auto admit = [&](unsigned i) {
+      RequestEvents events;
+      events.on_end = [&texts, i](const TextReport& report) { texts[i] = report.tokens; };
+      events.on_error = [](const std::string& what) { ADD_FAILURE() << what; };
+      session.admit(asked(i), events);
+    };
+    admit(0);
+    int lone = 0;
+    for (int sweep = 0; sweep < 6 && session.step(); ++sweep)
+      lone = std::max(lone, session.last_sweep().tree_nodes);
+    EXPECT_GT(lone, planned);
+    for (unsigned i = 1; i < kTexts; ++i) admit(i);
+    while (session.step()) {
+      const SweepReport& sweep = session.last_sweep();
+      EXPECT_TRUE(sweep.texts < kTexts || sweep.tree_nodes <= planned);
+    }
+    for (unsigned i = 0; i < kTexts; ++i) EXPECT_EQ(texts[i], alone[i]) << i;
+  }
 }
 
 }  // namespace

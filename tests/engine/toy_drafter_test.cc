@@ -37,8 +37,8 @@ class LooksBack final : public Drafter {
   }
   void read(DraftState&, std::span<const TokenId>, Stream&, std::stop_token) override {}
   void conclude(DraftState&, const Draft&, const Verdict&, Stream&) override {}
-  bool has_room(const TreeShape& shape) const override { return shape.size() <= most_nodes_; }
-  int most_nodes() const override { return most_nodes_; }
+  bool has_room(const TreeShape& shape, int) const override { return shape.size() <= most_nodes_; }
+  int most_nodes(int) const override { return most_nodes_; }
 
  private:
   int most_nodes_;

@@ -159,7 +159,7 @@ void print_notes(const Engine& engine) {
   if (!config.inflated_from.empty())
     std::cerr << "note: this model is inflated from " << config.inflated_from
               << ": the same function, with more bytes to read\n";
-  const int context = engine.plan().slots - engine.plan().policy.shape.size();
+  const int context = engine.plan().context;
   if (config.max_positions > 0 && context > config.max_positions)
     std::cerr << "note: a context of " << context << " tokens is beyond the "
               << config.max_positions << " that the model was made for\n";
