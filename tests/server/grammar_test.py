@@ -1,0 +1,114 @@
+"""Answers that must be JSON of a schema, and calls of tools: what a random walk of the real model makes of them."""
+import json
+
+from serving import NEEDS_REAL_MODEL, REPO, ServerCase, joined, main
+
+CHAT = "/v1/chat/completions"
+CAT = {"type": "object", "additionalProperties": False, "required": ["name", "age", "colors"], "properties": {
+    "name": {"type": "string", "maxLength": 12}, "age": {"type": "integer", "minimum": 0, "maximum": 30},
+    "colors": {"type": "array", "maxItems": 3, "items": {"enum": ["black", "white", "ginger"]}}}}
+TOOLS = [{"type": "function", "function": {"name": "weather", "description": "The weather of a city", "parameters": {
+    "type": "object", "additionalProperties": False, "required": ["city"],
+    "properties": {"city": {"type": "string", "maxLength": 20}, "days": {"type": "integer", "minimum": 1, "maximum": 9}}}}},
+    {"type": "function", "function": {"name": "time", "parameters": {"type": "object", "properties": {}, "additionalProperties": False}}}]
+HERMES = REPO / "tests/data/chat_templates/templates/Qwen-Qwen2.5-7B-Instruct.jinja"
+
+
+def ask(text, **more):
+    return {"messages": [{"role": "user", "content": text}], "max_tokens": 120, **more}
+
+
+def schema_of(schema):
+    return {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
+
+
+@NEEDS_REAL_MODEL
+class Formats(ServerCase):
+    REAL, FLAGS = True, ("-c", 1024, "--parallel", 2)
+
+    def check_cat(self, text):
+        cat = json.loads(text)
+        self.assertEqual(list(cat), ["name", "age", "colors"])
+        self.assertLessEqual(len(cat["name"]), 12)
+        self.assertTrue(0 <= cat["age"] <= 30)
+        self.assertTrue(set(cat["colors"]) <= {"black", "white", "ginger"} and len(cat["colors"]) <= 3)
+
+    def test_text_is_of_the_schema_at_every_temperature(self):
+        for temperature in 0, 1, 3:
+            body = ask("Describe a cat.", temperature=temperature, seed=temperature, response_format=schema_of(CAT))
+            choice = self.server.post(CHAT, body)["choices"][0]
+            self.check_cat(choice["message"]["content"])
+            self.assertEqual(choice["finish_reason"], "stop")
+            self.assertEqual(joined(self.server.stream(CHAT, body)), choice["message"]["content"])
+
+    def test_any_object(self):
+        body = ask("Describe a cat as JSON.", temperature=0, max_tokens=300, response_format={"type": "json_object"})
+        choice = self.server.post(CHAT, body)["choices"][0]
+        if choice["finish_reason"] == "stop":
+            self.assertIsInstance(json.loads(choice["message"]["content"]), dict)
+        self.assertTrue(choice["message"]["content"].startswith("{"))
+
+    def test_what_is_refused(self):
+        for response_format, part in (({"type": "xml"}, "type"), ({"type": "json_schema"}, "json_schema"),
+                                      (schema_of({"oneOf": []}), "oneOf"), (schema_of({"type": "integer", "minimum": 3, "maximum": 2}), "#")):
+            error = self.server.post(CHAT, ask("x", response_format=response_format), status=400)["error"]
+            self.assertIn(part, error["message"])
+            self.assertTrue(error["param"].startswith("response_format"), error)
+            self.assertNotIn(".cc", error["message"])
+
+    def test_a_template_without_tools_refuses_them(self):
+        error = self.server.post(CHAT, ask("x", tools=TOOLS), status=400)["error"]
+        self.assertEqual(error["param"], "tools")
+
+
+@NEEDS_REAL_MODEL
+class Tools(ServerCase):
+    REAL, FLAGS = True, ("-c", 1024, "--parallel", 2, "--chat-template-file", HERMES)
+
+    def check(self, message, name=None):
+        self.assertIsNone(message["content"])
+        self.assertEqual(len(message["tool_calls"]), 1)
+        call = message["tool_calls"][0]
+        self.assertEqual(call["type"], "function")
+        self.assertTrue(call["id"])
+        self.assertIn(call["function"]["name"], (name,) if name else ("weather", "time"))
+        arguments = json.loads(call["function"]["arguments"])
+        if call["function"]["name"] == "weather":
+            self.assertLessEqual(len(arguments["city"]), 20)
+            self.assertTrue(1 <= arguments.get("days", 1) <= 9)
+        return call
+
+    def test_a_call_is_forced(self):
+        for choice in "required", {"type": "function", "function": {"name": "weather"}}:
+            body = ask("What is the weather in Paris?", tools=TOOLS, tool_choice=choice, temperature=1, seed=5)
+            answer = self.server.post(CHAT, body)["choices"][0]
+            self.assertEqual(answer["finish_reason"], "tool_calls")
+            call = self.check(answer["message"], None if choice == "required" else "weather")
+            deltas = [c["delta"] for e in self.server.stream(CHAT, body) for c in e["choices"]]
+            calls = [one for delta in deltas for one in delta.get("tool_calls", [])]
+            self.assertEqual([one["function"] for one in calls], [call["function"]])
+            self.assertEqual([one["index"] for one in calls], [0])
+            self.assertFalse(any(delta.get("content") for delta in deltas))
+
+    def test_a_conversation_goes_on_behind_a_call(self):
+        call = {"id": "call_1", "type": "function", "function": {"name": "weather", "arguments": "{\"city\": \"Paris\"}"}}
+        messages = [{"role": "user", "content": "Weather?"}, {"role": "assistant", "content": None, "tool_calls": [call]},
+                    {"role": "tool", "tool_call_id": "call_1", "content": "rain"}]
+        prompt = self.server.post("/apply-template", {"messages": messages, "tools": TOOLS})["prompt"]
+        self.assertIn('<tool_call>\n{"name": "weather", "arguments": {"city": "Paris"}}\n</tool_call>', prompt)
+        self.assertIn("<tool_response>\nrain", prompt)
+        answer = self.server.post(CHAT, {"messages": messages, "tools": TOOLS, "max_tokens": 8, "temperature": 0})
+        self.assertIn(answer["choices"][0]["finish_reason"], ("stop", "length", "tool_calls"))
+
+    def test_what_is_refused(self):
+        bad = dict(TOOLS[0], function={"name": "f", "parameters": {"type": "object", "oneOf": []}})
+        for more, param in (({"tools": [bad], "tool_choice": "required"}, "tools"), ({"tool_choice": "required"}, "tool_choice"),
+                            ({"tools": TOOLS, "tool_choice": "sometimes"}, "tool_choice"),
+                            ({"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "no"}}}, "tool_choice"),
+                            ({"tools": [{"type": "search"}]}, "tools[0].type"), ({"tools": "all"}, "tools"),
+                            ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name")):
+            self.refused(CHAT, ask("x", **more), param)
+
+
+if __name__ == "__main__":
+    main()
