@@ -90,6 +90,7 @@ BatchReport run_batch(Runtime& m, std::span<const Request> requests, const Gener
     }
     if (!texts.error().empty()) throw Error(texts.error());
     const SweepReport& sweep = session.last_sweep();
+    if (sweep.texts == 0) continue;  // the KV pool was full: somebody waits again
     link += sweep.link;
     if (m.drafter) note_shape(sweep, batch);
     batch.tokens += sweep.tokens;

@@ -553,6 +553,7 @@ bool Session::step(std::stop_token stop, const Transformer::OnUnit& on_unit) {
   Impl& s = *impl_;
   s.take_turns();
   if (s.running.empty()) return false;
+  s.last = {};
   if (s.replanner && s.swept) s.replan();
   const std::stop_callback pass_on(stop, [&] { s.nobody_left.request_stop(); });
   try {

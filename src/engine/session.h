@@ -117,7 +117,8 @@ class Session {
   /// read or the device fails: everybody was told, and the session is over.
   bool step(std::stop_token stop = {}, const Transformer::OnUnit& on_unit = {});
 
-  /// The thread that steps may ask for the last sweep that ended, and for a text that has not
+  /// The thread that steps may ask for the sweep of the last step (of no texts: that step kept
+  /// none), and for a text that has not
   /// ended, null if there is none.
   const SweepReport& last_sweep() const;
   const TextReport* so_far(Ticket ticket) const;

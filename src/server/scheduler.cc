@@ -87,7 +87,7 @@ void Scheduler::step(const std::stop_token& stop) {
     sweep_.layer = unit.layer;
   };
   try {
-    if (session_->step(stop, on_unit)) {
+    if (session_->step(stop, on_unit) && session_->last_sweep().texts > 0) {
       {
         const std::lock_guard lock(mutex_);
         sweep_.last = session_->last_sweep();
