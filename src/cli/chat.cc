@@ -17,7 +17,7 @@
 #include "src/cli/chat/line_reader.h"
 #include "src/cli/commands.h"
 #include "src/cli/interrupt.h"
-#include "src/cli/options/advice.h"
+#include "src/cli/options/conversation.h"
 #include "src/cli/options/decode_options.h"
 #include "src/cli/options/length_options.h"
 #include "src/cli/options/prompt_cache_option.h"
@@ -49,12 +49,6 @@ constexpr const char* kHelp =
     "/stats         what the last answer cost\n"
     "/plan          how the model is run, and where the memory lies\n"
     "/quit          end, as Ctrl-D does\n";
-
-// Rows of a prompt in one sweep: their arithmetic takes longer than any link, and their memory
-// stays small.
-constexpr int kPromptRows = 512;
-// Where the user names no context: models of 128k tokens would take all memory for keys and values.
-constexpr int kContext = 8192;
 
 struct Options {
   std::optional<std::string> system, template_file;
@@ -362,31 +356,15 @@ int run_chat(const std::vector<std::string>& words) {
   ModelFiles models = asked.decode.open(options.plan);
   chat::ChatTemplate chat_template =
       chat::ChatTemplate::load(models.target.root(), models.target.metadata(), asked.template_file);
-  PlanRequest& plan = options.plan;
-  asked.decode.sampling.check_tokens(models.target.config().vocab);
-  take_advice(models.target.root(), asked.decode.sampling, plan);
-  if (plan.context == 0) {
-    const int longest = models.target.config().max_positions;
-    plan.context = longest > 0 ? std::min(longest, kContext) : kContext;
-  }
-  if (plan.context < 2) throw UsageError("--ctx-size: a conversation takes two tokens at least");
-  plan.max_prompt = plan.context - 1;
-  plan.prompt_rows = kPromptRows;
-
-  ProgressLine progress(asked.decode.model.progress);
-  options.plan.cost = std::make_shared<CostModel>(
-      asked.decode.find_assumptions(models, options, progress, interrupt.token()).profile);
-  const auto on_load = [&](std::uint64_t done, std::uint64_t all) {
-    progress.show_loading(done, all);
-  };
-  Engine engine(std::move(models), options, on_load, interrupt.token());
-  progress.clear();
-  print_notes(engine);
+  const PlanRequest& plan = options.plan;
+  plan_conversations(models, asked.decode, options.plan);
+  const std::unique_ptr<Engine> loaded =
+      load_for_conversations(asked.decode, std::move(models), options, interrupt.token());
+  Engine& engine = *loaded;
   asked.prompt_cache.load(engine);
   LineReader lines(history_file());
   if (lines.on_terminal())
-    std::cerr << "context of " << plan.context << " tokens; chat template of "
-              << chat_template.origin() << "; /help lists the commands\n";
+    std::cerr << "chat template of " << chat_template.origin() << "; /help lists the commands\n";
   Chat chat(asked, engine, std::move(chat_template), plan.context);
   const int code = chat.run(lines, interrupt);
   asked.prompt_cache.save(engine);

@@ -11,7 +11,7 @@
 #include "src/base/file.h"
 #include "src/cli/commands.h"
 #include "src/cli/interrupt.h"
-#include "src/cli/options/advice.h"
+#include "src/cli/options/conversation.h"
 #include "src/cli/options/decode_options.h"
 #include "src/cli/options/prompt_cache_option.h"
 #include "src/cli/output/standard_output.h"
@@ -29,10 +29,6 @@ constexpr const char* kUsage =
     "/apply-template, /metrics; a browser finds a page to chat on at /. Texts of all clients\n"
     "share the sweeps over the model.";
 
-// Rows of prompts in one sweep, of all texts: their arithmetic takes longer than any link, and
-// their memory stays small.
-constexpr int kPromptRows = 512;
-constexpr int kContext = 8192;               // where the user names none
 constexpr double kPlannedTemperature = 0.6;  // where texts are greedy unless a client says so
 // Texts as long as the context that there is room for at a time; shorter ones are as many as share
 // a sweep.
@@ -125,6 +121,41 @@ struct EndOfService {
   ~EndOfService() { server.end(kLastReplies); }
 };
 
+/// None where the model has no template: it serves completions alone. Throws Error for a bad one.
+std::optional<chat::ChatTemplate> find_template(const Options& asked, const Checkpoint& model,
+                                                std::string& why_none) {
+  try {
+    return chat::ChatTemplate::load(model.root(), model.metadata(), asked.template_file);
+  } catch (const Error& error) {
+    if (asked.template_file) throw;
+    why_none = server::told(error);
+    std::cerr << "note: there is no chat, only completions: " << why_none << "\n";
+    return std::nullopt;
+  }
+}
+
+server::ServiceOptions service_options(const Options& asked, const Checkpoint& model,
+                                       const PlanRequest& plan) {
+  server::ServiceOptions options;
+  options.keys = all_keys(asked);
+  options.origins = asked.origins;
+  options.loopback = is_loopback(asked.host);
+  options.ping = std::chrono::seconds(asked.ping);
+  options.context = plan.context;
+  options.model_name =
+      asked.alias.value_or(std::filesystem::weakly_canonical(model.root()).filename());
+  options.defaults.sampling = asked.decode.sampling.sampling();
+  options.defaults.edits = asked.decode.sampling.edits();
+  options.defaults.vocab = model.config().vocab;
+  options.defaults.most_choices = asked.parallel + asked.queue;
+  return options;
+}
+
+std::string url_of(const std::string& host, int port) {
+  const bool numbers = host.find(':') != std::string::npos;  // of IPv6
+  return "http://" + (numbers ? "[" + host + "]" : host) + ":" + std::to_string(port);
+}
+
 }  // namespace
 
 int run_serve(const std::vector<std::string>& words) {
@@ -135,22 +166,12 @@ int run_serve(const std::vector<std::string>& words) {
 
   const Interrupt interrupt;
   ModelFiles models = asked.decode.open(options.plan);
-  std::optional<chat::ChatTemplate> chat_template;
   std::string why_no_chat;
-  try {
-    chat_template.emplace(chat::ChatTemplate::load(models.target.root(), models.target.metadata(),
-                                                   asked.template_file));
-  } catch (const Error& error) {
-    if (asked.template_file) throw;
-    why_no_chat = server::told(error);
-    std::cerr << "note: there is no chat, only completions: " << why_no_chat << "\n";
-  }
+  std::optional<chat::ChatTemplate> chat_template =
+      find_template(asked, models.target, why_no_chat);
   PlanRequest& plan = options.plan;
-  asked.decode.sampling.check_tokens(models.target.config().vocab);
-  take_advice(models.target.root(), asked.decode.sampling, plan);
-  server::Defaults defaults;
-  defaults.sampling = asked.decode.sampling.sampling();
-  defaults.edits = asked.decode.sampling.edits();
+  plan_conversations(models, asked.decode, plan);
+  const server::ServiceOptions served = service_options(asked, models.target, plan);
   // Clients that ask for a temperature need the draft's probabilities: they are planned for, and
   // what their texts teach is kept as theirs.
   if (plan.temperature == 0) {
@@ -158,54 +179,27 @@ int run_serve(const std::vector<std::string>& words) {
     asked.decode.sampling.temperature = static_cast<float>(kPlannedTemperature);
   }
   plan.max_sequences = asked.parallel;
-  if (plan.context == 0) {
-    const int longest = models.target.config().max_positions;
-    plan.context = longest > 0 ? std::min(longest, kContext) : kContext;
-    std::cerr << "context: " << plan.context << " tokens; -c N takes another\n";
-  }
-  if (plan.context < 2) throw UsageError("--ctx-size: a text takes two tokens at least");
-  plan.max_prompt = plan.context - 1;
-  plan.prompt_rows = kPromptRows;
   plan.beside = bytes_for_clients(asked.connections, plan.context);
   if (!plan.kv_memory) plan.full_texts = kFullTexts;
 
-  server::ServiceOptions service_options;
-  service_options.keys = all_keys(asked);
-  service_options.origins = asked.origins;
-  service_options.loopback = is_loopback(asked.host);
-  service_options.ping = std::chrono::seconds(asked.ping);
-  service_options.context = plan.context;
-  service_options.model_name =
-      asked.alias.value_or(std::filesystem::weakly_canonical(models.target.root()).filename());
-  service_options.defaults = defaults;
-  service_options.defaults.vocab = models.target.config().vocab;
-  service_options.defaults.most_choices = asked.parallel + asked.queue;
-  server::Service service(service_options);
+  server::Service service(served);
   http::Limits limits;
   limits.connections = asked.connections;
   limits.body_bytes = largest_body(plan.context);
   http::Server http(
       asked.host, static_cast<std::uint16_t>(asked.port), limits,
       [&](http::Exchange& exchange) { service.handle(exchange); }, server::Service::error_body);
-  const bool numbers = asked.host.find(':') != std::string::npos;  // of IPv6
-  const std::string url = "http://" + (numbers ? "[" + asked.host + "]" : asked.host) + ":" +
-                          std::to_string(http.port());
+  const std::string url = url_of(asked.host, http.port());
   std::cerr << "listening on " << url << ", loading\n";
 
-  ProgressLine progress(asked.decode.model.progress);
-  plan.cost = std::make_shared<CostModel>(
-      asked.decode.find_assumptions(models, options, progress, interrupt.token()).profile);
-  const auto on_load = [&](std::uint64_t done, std::uint64_t all) {
-    progress.show_loading(done, all);
-  };
-  Engine engine(std::move(models), options, on_load, interrupt.token());
-  progress.clear();
-  print_notes(engine);
+  const std::unique_ptr<Engine> loaded =
+      load_for_conversations(asked.decode, std::move(models), options, interrupt.token());
+  Engine& engine = *loaded;
   asked.prompt_cache.load(engine);
   server::Metrics metrics;
   server::Scheduler scheduler(engine, engine.plan().max_sequences + asked.queue, metrics);
   service.ready(engine, scheduler, metrics, std::move(chat_template), std::move(why_no_chat));
-  std::cerr << "serving " << service_options.model_name << " on " << url << ": "
+  std::cerr << "serving " << served.model_name << " on " << url << ": "
             << engine.plan().max_sequences << " texts share a sweep\n";
   {
     const EndOfService end{http};
