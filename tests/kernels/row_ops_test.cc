@@ -275,7 +275,7 @@ TEST_P(RowOps, ChecksNameTheOpAndTheMismatch) {
       {message([&] {
          ops().probabilities(s, f32({1, 9}), {-1.0f, 0, 1.0f}, f32({1, 9}));
        }),
-       "probabilities: temperature"},
+       "sampling: temperature"},
       {message([&] {
          ops().top_tokens(s, f32({1, 9}), 10, data.view(DType::kI32, {1, 10}));
        }),
