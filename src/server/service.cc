@@ -168,8 +168,10 @@ void Service::route(http::Exchange& exchange) {
                                          [&](const Route& one) { return path == one.path; });
   if (found == std::end(kRoutes)) throw ApiError(404, "there is no " + request.path);
   const std::string_view method = request.method == "HEAD" ? "GET" : request.method;
-  if (method != found->method)
+  if (method != found->method) {
+    exchange.add_header("Allow", found->method);
     throw ApiError(405, request.path + " takes " + found->method + " alone");
+  }
   (this->*found->answer)(exchange);
 }
 

@@ -142,6 +142,7 @@ class Routes(ServerCase):
                              ("DELETE", "/v1/chat/completions"), ("PATCH", "/slots"), ("HEAD", "/tokenize")):
             reply = self.server.ask(method, path, b"{}")
             self.assertEqual(reply.status, 405, (method, path))
+            self.assertIn(reply.headers["Allow"], ("GET", "POST"))
             if method != "HEAD":
                 self.assertIn(path, reply.json["error"]["message"])
 
