@@ -85,7 +85,10 @@ ConstTensorView Verifier::edited(const TokenTree& tree, ConstTensorView logits, 
   require(row_editor_.has_value(), "verification: no room was made for edits of logits");
   const TensorView to(edited_.data(), DType::kF32, {1, vocab_});
   const RowEditor::Row way{editor, path_to(tree, node)};
-  if (!row_editor_->edit(stream, row, {&way, 1}, to)) throw NothingAllowed(editor->why_nothing());
+  if (!row_editor_->edit(stream, row, {&way, 1}, to)) {
+    stream.synchronize();  // what was queued reads memory that the caller may free now
+    throw NothingAllowed(editor->why_nothing());
+  }
   return to;
 }
 
