@@ -15,34 +15,43 @@ constexpr double kFading = 1 - 1.0 / 256;  // of the weight of a node, with each
 }  // namespace
 
 AcceptanceTracker::AcceptanceTracker(const Acceptance& before) {
-  for (const double p : before.accept) ranks_.push_back({p * kBefore, kBefore});
+  for (std::size_t level = 0; level <= before.deeper.size(); ++level) {
+    levels_.emplace_back();
+    for (const double p : before.below(static_cast<int>(level)))
+      levels_.back().push_back({p * kBefore, kBefore});
+  }
 }
 
-void AcceptanceTracker::observe(int children, int accepted) {
+void AcceptanceTracker::observe(int level, int children, int accepted) {
   require(accepted >= -1 && accepted < children, "acceptance: no such child");
-  const auto asked = std::min(static_cast<std::size_t>(children), ranks_.size());
+  std::vector<Rank>& ranks = levels_[std::min(static_cast<std::size_t>(level), levels_.size() - 1)];
+  const auto asked = std::min(static_cast<std::size_t>(children), ranks.size());
   for (std::size_t k = 0; k < asked; ++k) {
-    ranks_[k].asked = kFading * ranks_[k].asked + 1;
-    ranks_[k].accepted = kFading * ranks_[k].accepted + (static_cast<int>(k) == accepted ? 1 : 0);
+    ranks[k].asked = kFading * ranks[k].asked + 1;
+    ranks[k].accepted = kFading * ranks[k].accepted + (static_cast<int>(k) == accepted ? 1 : 0);
   }
 }
 
 Acceptance AcceptanceTracker::estimate() const {
   Acceptance estimate;
-  double left = 1;  // ranks were asked at different nodes: their shares need not fit together
-  for (const Rank& rank : ranks_) {
-    estimate.accept.push_back(std::min(rank.accepted / rank.asked, left));
-    left -= estimate.accept.back();
+  for (std::size_t level = 0; level < levels_.size(); ++level) {
+    std::vector<double>& accept = level == 0 ? estimate.accept : estimate.deeper.emplace_back();
+    double left = 1;  // ranks were asked at different nodes: their shares need not fit together
+    for (const Rank& rank : levels_[level]) {
+      accept.push_back(std::min(rank.accepted / rank.asked, left));
+      left -= accept.back();
+    }
   }
   return estimate;
 }
 
 void AcceptanceTracker::fade_to(double nodes) {
-  for (Rank& rank : ranks_) {
-    const double share = std::min(1.0, nodes / rank.asked);
-    rank.accepted *= share;
-    rank.asked *= share;
-  }
+  for (std::vector<Rank>& ranks : levels_)
+    for (Rank& rank : ranks) {
+      const double share = std::min(1.0, nodes / rank.asked);
+      rank.accepted *= share;
+      rank.asked *= share;
+    }
 }
 
 }  // namespace canopy

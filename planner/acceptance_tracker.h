@@ -14,7 +14,8 @@ class AcceptanceTracker {
   explicit AcceptanceTracker(const Acceptance& before);
   /// A node that the verifier stood on: how many children it had, and the rank, from 0, of the one
   /// that was accepted; -1 if none was.
-  void observe(int children, int accepted);
+  /// `level`: how many levels below the root; it counts where the first vector depends on that.
+  void observe(int level, int children, int accepted);
   Acceptance estimate() const;
   /// Lets all that came before count for at most so many nodes.
   void fade_to(double nodes);
@@ -23,7 +24,7 @@ class AcceptanceTracker {
   struct Rank {
     double accepted, asked;  // sums of weights
   };
-  std::vector<Rank> ranks_;
+  std::vector<std::vector<Rank>> levels_;  // the last one of all below it, too
 };
 
 }  // namespace canopy

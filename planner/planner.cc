@@ -94,9 +94,11 @@ class Search {
 
   std::optional<Candidate> best_of_size(int nodes, int sequences) const {
     std::optional<Candidate> best;
+    std::size_t children = in_.acceptance.accept.size();  // that a node of any level can have
+    for (const auto& accept : in_.acceptance.deeper) children = std::min(children, accept.size());
     for (const int levels : kLevels) {
       if (levels > std::min(in_.max_levels, nodes)) break;
-      if (largest_tree(levels, in_.acceptance.accept.size(), nodes) < nodes) continue;
+      if (largest_tree(levels, children, nodes) < nodes) continue;
       TreeShape shape = best_tree(nodes, levels, in_.acceptance);
       const bool free = shape.levels() < levels;  // the bound no longer binds
       keep_better(best, evaluate(std::move(shape), sequences));

@@ -16,9 +16,9 @@ namespace {
 constexpr int kMostNodes = 1'000'000;  // of a shape that a user names by a formula
 constexpr const char* kTooManyNodes = "tree shape: more than a million nodes";
 
-void check(const Acceptance& acceptance) {
+void check(const std::vector<double>& accept) {
   double sum = 0;
-  for (const double p : acceptance.accept) {
+  for (const double p : accept) {
     require(std::isfinite(p) && p >= 0, "acceptance vector: an entry is not a probability");
     sum += p;
   }
@@ -26,6 +26,33 @@ void check(const Acceptance& acceptance) {
   require(sum <= 1 + 1e-4,
           "acceptance vector: the entries sum to more than 1; give each child's "
           "unconditional chance, not the chance after its elders were refused");
+}
+
+void check(const Acceptance& acceptance) {
+  check(acceptance.accept);
+  for (const std::vector<double>& accept : acceptance.deeper) check(accept);
+}
+
+/// With each vector the nearest one that does not rise.
+Acceptance falling(const Acceptance& acceptance) {
+  Acceptance falling{non_increasing(acceptance.accept)};
+  for (const std::vector<double>& accept : acceptance.deeper)
+    falling.deeper.push_back(non_increasing(accept));
+  return falling;
+}
+
+/// Per node: how many levels below the root it lies.
+std::vector<int> depths(const TreeShape& shape) {
+  std::vector<int> depth(static_cast<std::size_t>(shape.size()), 0);
+  for (std::size_t node = 1; node < depth.size(); ++node)
+    depth[node] = depth[static_cast<std::size_t>(shape.parents()[node])] + 1;
+  return depth;
+}
+
+/// The chance of the child of this rank of a node; ranks beyond the vector have none.
+double chance_of(const Acceptance& acceptance, int level, std::size_t rank) {
+  const std::vector<double>& accept = acceptance.below(level);
+  return rank < accept.size() ? accept[rank] : 0.0;
 }
 
 /// Renumbers nodes, given in any order with parents first and siblings in order, breadth-first.
@@ -108,7 +135,7 @@ TreeShape TreeShape::sequences(int count, int length) {
 TreeShape best_tree(int nodes, int levels, const Acceptance& acceptance) {
   require(nodes >= 1 && levels >= 1, "tree: nodes and levels must be at least 1");
   check(acceptance);
-  const std::vector<double> accept = non_increasing(acceptance.accept);
+  const Acceptance likely = falling(acceptance);
 
   struct Candidate {  // the next child of `parent`, not yet in the tree
     double parent_score, score;
@@ -124,8 +151,9 @@ TreeShape best_tree(int nodes, int levels, const Acceptance& acceptance) {
   };
   std::priority_queue<Candidate, std::vector<Candidate>, decltype(worse)> frontier(worse);
   const auto offer = [&](double parent_score, NodeId parent, int level, std::size_t rank) {
-    if (level < levels && rank < accept.size())
-      frontier.push({parent_score, parent_score * accept[rank], parent, level, rank});
+    if (level < levels && rank < likely.below(level - 1).size())
+      frontier.push(
+          {parent_score, parent_score * likely.below(level - 1)[rank], parent, level, rank});
   };
 
   std::vector<NodeId> parent{-1};
@@ -133,7 +161,7 @@ TreeShape best_tree(int nodes, int levels, const Acceptance& acceptance) {
   while (static_cast<int>(parent.size()) < nodes) {
     if (frontier.empty())
       throw Error("tree: " + std::to_string(nodes) + " nodes do not fit in " +
-                  std::to_string(levels) + " levels with " + std::to_string(accept.size()) +
+                  std::to_string(levels) + " levels with " + std::to_string(likely.accept.size()) +
                   " children a node; the largest such tree has " + std::to_string(parent.size()) +
                   " nodes");
     const Candidate best = frontier.top();
@@ -152,14 +180,13 @@ TreeShape pruned(const TreeShape& shape, int nodes, const Acceptance& acceptance
   const auto size = static_cast<std::size_t>(shape.size());
   std::vector<double> reach(size, 1.0);
   std::vector<std::size_t> rank(size, 0), order(size);
+  const std::vector<int> depth = depths(shape);
   for (std::size_t node = 1; node < size; ++node) {
     const auto parent = static_cast<std::size_t>(shape.parent(static_cast<NodeId>(node)));
     const bool eldest =
         shape.parent(static_cast<NodeId>(node) - 1) != shape.parent(static_cast<NodeId>(node));
     rank[node] = eldest ? 0 : rank[node - 1] + 1;
-    const double chance =
-        rank[node] < acceptance.accept.size() ? acceptance.accept[rank[node]] : 0.0;
-    reach[node] = reach[parent] * chance;
+    reach[node] = reach[parent] * chance_of(acceptance, depth[parent], rank[node]);
     if (!eldest) reach[node] = std::min(reach[node], reach[node - 1]);
   }
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -182,13 +209,12 @@ double expected_tokens(const TreeShape& shape, const Acceptance& acceptance) {
   const auto size = static_cast<std::size_t>(shape.size());
   std::vector<double> score(size, 1.0);
   double sum = 1;
+  const std::vector<int> depth = depths(shape);
   std::size_t rank = 0;
   for (std::size_t node = 1; node < size; ++node) {
-    const NodeId parent = shape.parents()[node];
-    rank = parent == shape.parents()[node - 1] ? rank + 1 : 0;
-    score[node] = rank < acceptance.accept.size()
-                      ? score[static_cast<std::size_t>(parent)] * acceptance.accept[rank]
-                      : 0.0;
+    const auto parent = static_cast<std::size_t>(shape.parents()[node]);
+    rank = shape.parents()[node] == shape.parents()[node - 1] ? rank + 1 : 0;
+    score[node] = score[parent] * chance_of(acceptance, depth[parent], rank);
     sum += score[node];
   }
   return sum;

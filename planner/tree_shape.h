@@ -1,4 +1,6 @@
 #pragma once
+#include <algorithm>
+#include <cstddef>
 #include <span>
 #include <vector>
 
@@ -47,6 +49,15 @@ class TreeShape {
 /// target, temperature). Source: arXiv:2402.12374, Sec. 3.
 struct Acceptance {
   std::vector<double> accept;
+  /// Where it depends on how deep a node lies: of nodes 1, 2, ... levels below the root, the last
+  /// vector of all below that, too. Empty: `accept` holds everywhere.
+  std::vector<std::vector<double>> deeper = {};
+
+  /// Of the children of a node so many levels below the root.
+  const std::vector<double>& below(int level) const {
+    if (level == 0 || deeper.empty()) return accept;
+    return deeper[std::min(static_cast<std::size_t>(level), deeper.size()) - 1];
+  }
 };
 
 /// The tree of exactly `nodes` nodes and at most `levels` levels (the root's included) that
@@ -55,7 +66,8 @@ struct Acceptance {
 /// are used only when nothing else is left, to make the size exact.
 /// Throws Error if no such tree exists (too few levels or ranks for so many nodes), or if the
 /// vector is not one of probabilities.
-/// Source: arXiv:2402.12374, Sec. 3.1, App. C.2, whose recursion is the tests' oracle.
+/// Source: arXiv:2402.12374, Sec. 3.1, App. C.2, whose recursion is the tests' oracle; a vector for
+/// each level changes nothing, as a node's score still bounds those below it and behind it.
 TreeShape best_tree(int nodes, int levels, const Acceptance& acceptance);
 
 /// The `nodes` nodes of a tree that are most likely to be reached; all if it has no more. Ranks

@@ -23,13 +23,20 @@ constexpr int kTrialNodes = 4, kTrialSweeps = 4;
 constexpr double kBeforeTrial = 8;
 
 Acceptance mean(std::span<AcceptanceTracker* const> texts) {
-  Acceptance sum = texts.front()->estimate();
-  for (const AcceptanceTracker* text : texts.subspan(1)) {
-    const Acceptance one = text->estimate();
-    for (std::size_t k = 0; k < sum.accept.size(); ++k) sum.accept[k] += one.accept[k];
-  }
-  for (double& p : sum.accept) p /= static_cast<double>(texts.size());
-  return sum;
+  Acceptance mean = texts.front()->estimate();
+  const auto count = static_cast<double>(texts.size());
+  const auto average = [&](std::vector<double>& accept, int level) {
+    std::fill(accept.begin(), accept.end(), 0.0);
+    for (const AcceptanceTracker* text : texts) {
+      const Acceptance one = text->estimate();
+      for (std::size_t k = 0; k < accept.size(); ++k) accept[k] += one.below(level)[k];
+    }
+    for (double& p : accept) p /= count;
+  };
+  average(mean.accept, 0);
+  for (std::size_t level = 0; level < mean.deeper.size(); ++level)
+    average(mean.deeper[level], static_cast<int>(level) + 1);
+  return mean;
 }
 
 /// Counts by the predicted step, not by a clock: a sampled text must not depend on how fast this

@@ -11,6 +11,7 @@
 #include "src/engine/replanner.h"
 #include "src/engine/row_budget.h"
 #include "src/engine/runtime.h"
+#include "src/engine/tree_walk.h"
 
 namespace canopy {
 
@@ -81,33 +82,6 @@ struct RowsOfSequence {
     rows.push_back({{tree.tokens(), position, bits, 0, logit_rows}, kv, chain});
   }
 };
-
-/// Down the tree as the vector has it: child k is the accepted one with chance p_k.
-Verdict draw_walk(const TokenTree& tree, const Acceptance& acceptance, const StepRng& rng) {
-  Verdict verdict{{0}, tree.token(0)};
-  while (true) {
-    const NodeId node = verdict.path.back();
-    const TokenTree::Range children = tree.children(node);
-    double left = rng.uniform(StepRng::Purpose::kAccept, static_cast<std::uint64_t>(node));
-    int k = 0;
-    const auto& p = acceptance.accept;
-    for (; k < children.count && k < std::ssize(p); ++k)
-      if ((left -= p[static_cast<std::size_t>(k)]) < 0) break;
-    if (k == children.count || k == std::ssize(p)) return verdict;
-    verdict.path.push_back(children.first + k);
-  }
-}
-
-/// What a verdict shows of the draft: at each node that had children, which one was accepted.
-template <class Observer>
-void observe(Observer& tracker, const TokenTree& tree, const Verdict& verdict) {
-  for (std::size_t i = 0; i < verdict.path.size(); ++i) {
-    const TokenTree::Range children = tree.children(verdict.path[i]);
-    if (children.count == 0) continue;
-    const bool last = i + 1 == verdict.path.size();
-    tracker.observe(children.count, last ? -1 : verdict.path[i + 1] - children.first);
-  }
-}
 
 }  // namespace
 
@@ -434,9 +408,12 @@ std::size_t Session::Impl::conclude(Sequence& sequence, const Draft& draft,
   sequence.kv->commit(counting(0, sequence.behind().size()), *m.compute);
   sequence.kv->commit(verdict.path, *m.compute);
   if (draft.tree.size() > 1) m.drafter->conclude(*sequence.draft, draft, verdict, *m.compute);
-  if (sequence.tracker) observe(*sequence.tracker, draft.tree, verdict);
-  if (!synthetic && !sequence.editor && draft.drawing == m.plan.policy.drawing)
-    observe(learned, draft.tree, verdict);
+  const bool teaches = !synthetic && !sequence.editor && draft.drawing == m.plan.policy.drawing;
+  observe(draft.tree, verdict, last.tree_nodes, last.tree_levels,
+          [&](int level, int children, int accepted) {
+            if (sequence.tracker) sequence.tracker->observe(level, children, accepted);
+            if (teaches) learned.observe(children, accepted);
+          });
   if (sequence.editor) follow(sequence);
   CheckedTree& checked = last.trees.emplace_back();
   checked.text = sequence.ticket;

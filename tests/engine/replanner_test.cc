@@ -54,7 +54,7 @@ TEST_F(ReplannerTest, GivesATextThatTheDraftKnowsADeeperTreeAndAStrangeOneAShall
   const auto levels_after = [&](int accepted) {
     Replanner replanner(planned, true);
     AcceptanceTracker text = replanner.tracker();
-    for (int i = 0; i < 2000; ++i) text.observe(8, i % 10 < 9 ? accepted : 7);
+    for (int i = 0; i < 2000; ++i) text.observe(0, 8, i % 10 < 9 ? accepted : 7);
     AcceptanceTracker* one = &text;
     for (int sweep = 0; sweep < 16; ++sweep) replanner.after_sweep({&one, 1}, 50, drafter);
     EXPECT_TRUE(drafter.has_room(replanner.shape(), 1));
@@ -71,7 +71,7 @@ TEST_F(ReplannerTest, LooksMoreOftenTheLongerAStepIsPredictedToTake) {
     planned.prediction->best.cost.step = Seconds(step);
     Replanner replanner(planned, true);
     AcceptanceTracker text = replanner.tracker();
-    for (int i = 0; i < 2000; ++i) text.observe(8, 0);
+    for (int i = 0; i < 2000; ++i) text.observe(0, 8, 0);
     AcceptanceTracker* one = &text;
     int sweeps = 1;
     while (sweeps < 100 && !replanner.after_sweep({&one, 1}, 50, drafter)) ++sweeps;
@@ -130,7 +130,7 @@ class ReplannerWithASlowDraft : public ReplannerTest {
       sizes.push_back(shape.size());
       const bool right = knows(sweep);
       for (int level = 1; level < shape.levels(); ++level) {
-        text.observe(1, right ? 0 : -1);
+        text.observe(0, 1, right ? 0 : -1);
         if (!right) break;
       }
       replanner.after_sweep({&one, 1}, 50, drafter);

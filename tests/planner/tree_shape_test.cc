@@ -134,6 +134,64 @@ TEST(BestTree, EqualsExhaustiveSearchForSmallTrees) {
   }
 }
 
+/// A vector for each of the first levels, of the same length.
+Acceptance random_by_level(unsigned seed) {
+  Acceptance acceptance{sorted(random_vector(seed))};
+  for (unsigned level = 1; level <= 1 + seed % 3; ++level) {
+    std::vector<double> p = sorted(random_vector(1000 * level + seed));
+    p.resize(acceptance.accept.size(), 0.0);
+    acceptance.deeper.push_back(std::move(p));
+  }
+  return acceptance;
+}
+
+TEST(BestTree, OfAVectorForEachLevelEqualsExhaustiveSearch) {
+  for (unsigned seed = 0; seed < 40; ++seed) {
+    SCOPED_TRACE(seed);
+    const Acceptance acceptance = random_by_level(seed);
+    for (int nodes = 1; nodes <= 8; ++nodes)
+      for (const int levels : {2, 3, 5, 8}) {
+        double best = kNone;
+        for_every_shape(nodes, [&](const TreeShape& shape) {
+          if (shape.levels() <= levels &&
+              most_children(shape) <= static_cast<int>(acceptance.accept.size()))
+            best = std::max(best, expected_tokens(shape, acceptance));
+        });
+        if (best == kNone) continue;
+        EXPECT_NEAR(expected_tokens(best_tree(nodes, levels, acceptance), acceptance), best,
+                    kRounding);
+      }
+  }
+}
+
+TEST(BestTree, OfEqualLevelsIsThatOfOneVector) {
+  for (unsigned seed = 0; seed < 40; ++seed) {
+    const Acceptance one{sorted(random_vector(seed))};
+    const Acceptance twice{one.accept, {one.accept, one.accept}};
+    const int nodes = one.accept.size() > 1 ? 20 : 5;
+    EXPECT_EQ(best_tree(nodes, 20, one), best_tree(nodes, 20, twice));
+    EXPECT_EQ(pruned(best_tree(nodes, 20, one), nodes / 2, one),
+              pruned(best_tree(nodes, 20, twice), nodes / 2, twice));
+  }
+}
+
+TEST(ExpectedTokens, TakeEachLevelsOwnVector) {
+  const Acceptance acceptance{{0.5, 0.25}, {{0.75}, {0.125}}};
+  EXPECT_EQ(expected_tokens(TreeShape::chain(5), acceptance),
+            1 + 0.5 * (1 + 0.75 * (1 + 0.125 * (1 + 0.125))));
+  EXPECT_EQ(expected_tokens(TreeShape::from_parents({-1, 0, 0, 1, 1, 2}), acceptance),
+            1 + 0.5 + 0.25 + 0.5 * 0.75 + 0.25 * 0.75);
+}
+
+TEST(Pruned, KeepsWhatEachLevelsOwnVectorMakesLikely) {
+  const Acceptance acceptance{{0.5, 0.4}, {{0.9, 0.05}}};
+  const TreeShape shape = TreeShape::from_parents({-1, 0, 0, 1, 1, 2});
+  EXPECT_EQ(pruned(shape, 4, acceptance), TreeShape::from_parents({-1, 0, 0, 1}));
+  EXPECT_EQ(pruned(shape, 4, {{0.5, 0.4}}), TreeShape::from_parents({-1, 0, 0, 1}));
+  EXPECT_EQ(pruned(shape, 5, acceptance), TreeShape::from_parents({-1, 0, 0, 1, 2}));
+  EXPECT_EQ(pruned(shape, 5, {{0.5, 0.4}}), TreeShape::from_parents({-1, 0, 0, 1, 1}));
+}
+
 TEST(BestTree, EqualsTheStoredTablesOfTheRecursion) {
   std::ifstream file(CANOPY_TEST_DATA "/planner/best_trees.json");
   const auto tables = nlohmann::json::parse(file);

@@ -1,0 +1,42 @@
+#pragma once
+#include "planner/tree_shape.h"
+#include "src/base/rng.h"
+#include "src/speculation/token_tree.h"
+#include "src/speculation/verification_rule.h"
+
+namespace canopy {
+
+/// Down the tree as the vector has it: child k is the accepted one with chance p_k.
+inline Verdict draw_walk(const TokenTree& tree, const Acceptance& acceptance, const StepRng& rng) {
+  Verdict verdict{{0}, tree.token(0)};
+  while (true) {
+    const NodeId node = verdict.path.back();
+    const TokenTree::Range children = tree.children(node);
+    double left = rng.uniform(StepRng::Purpose::kAccept, static_cast<std::uint64_t>(node));
+    int k = 0;
+    const auto& p = acceptance.below(tree.depth(node));
+    for (; k < children.count && k < std::ssize(p); ++k)
+      if ((left -= p[static_cast<std::size_t>(k)]) < 0) break;
+    if (k == children.count || k == std::ssize(p)) return verdict;
+    verdict.path.push_back(children.first + k);
+  }
+}
+
+/// What a verdict shows of the draft: at each node that had children, which one was accepted. Where
+/// the drafter grew less than a shape of so many nodes and levels, and the walk ended for want
+/// of a child, it had nothing to be right about: that counts as a child that was refused.
+template <class Tell>
+void observe(const TokenTree& tree, const Verdict& verdict, int nodes, int levels,
+             const Tell& tell) {
+  for (std::size_t i = 0; i < verdict.path.size(); ++i) {
+    const TokenTree::Range children = tree.children(verdict.path[i]);
+    if (children.count == 0) {
+      if (tree.size() < nodes && static_cast<int>(i) + 1 < levels) tell(static_cast<int>(i), 1, -1);
+      continue;
+    }
+    const bool last = i + 1 == verdict.path.size();
+    tell(static_cast<int>(i), children.count, last ? -1 : verdict.path[i + 1] - children.first);
+  }
+}
+
+}  // namespace canopy
