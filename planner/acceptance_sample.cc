@@ -180,6 +180,25 @@ std::vector<AcceptanceAfter> by_depth(const Sample& sample, int ranks) {
   return depths;
 }
 
+std::vector<std::vector<double>> by_level(const Sample& sample) {
+  constexpr int kLevels = AcceptanceEstimate::kLevels;
+  std::vector<std::vector<double>> sums(kLevels, std::vector<double>(sample.children(), 0.0));
+  std::vector<int> positions(kLevels, 0);
+  sample.for_each([&](const Position& here, std::size_t, std::span<const Position> before) {
+    for (std::size_t d = 0; d < kLevels && d < before.size(); ++d) {
+      if (before[before.size() - 1 - d].taken < 0) break;
+      ++positions[d];
+      for (std::size_t k = 0; k < here.accept.size(); ++k) sums[d][k] += here.accept[k];
+    }
+  });
+  std::vector<std::vector<double>> levels;
+  for (std::size_t d = 0; d < kLevels && positions[d] >= AcceptanceEstimate::kEnoughFor; ++d) {
+    for (double& p : sums[d]) p /= positions[d];
+    levels.push_back(std::move(sums[d]));
+  }
+  return levels;
+}
+
 }  // namespace
 
 std::vector<bool> find_loops(std::span<const TokenId> text) {
@@ -210,8 +229,13 @@ AcceptanceEstimate estimate_acceptance(std::span<const AcceptanceRun> runs, Loop
   std::vector<Sums> accepted(sample.children(), Sums(sample.texts())), rejected = accepted;
   AcceptanceEstimate out;
   out.taken.resize(sample.children());
+  Sums overlaps(sample.texts());
+  double squares = 0;
   sample.for_each([&](const Position& here, std::size_t g, std::span<const Position>) {
     ++out.positions;
+    overlaps.value[g] += here.overlap;
+    overlaps.count[g] += 1;
+    squares += here.overlap * here.overlap;
     double left = 1;
     for (std::size_t k = 0; k < here.accept.size(); ++k) {
       left -= here.accept[k];
@@ -226,6 +250,10 @@ AcceptanceEstimate estimate_acceptance(std::span<const AcceptanceRun> runs, Loop
   out.texts = static_cast<int>(sample.texts());
   for (const Sums& sums : accepted) out.accept.push_back(estimate(sums));
   for (const Sums& sums : rejected) out.reject.push_back(estimate(sums));
+  out.alpha = estimate(overlaps);
+  out.overlap_variance =
+      std::max(0.0, squares / static_cast<double>(out.positions) - out.alpha.mean * out.alpha.mean);
+  out.deeper = by_level(sample);
   out.power_law = fit_power_law(rejected);
   out.after_any = by_depth(sample, static_cast<int>(sample.children()));
   out.after_first = by_depth(sample, 1);

@@ -16,6 +16,7 @@ struct AcceptanceRun {
     std::vector<double> accept;  // per child: the chance that it is the accepted one; sum <= 1
     int taken = -1;              // the child that the text went on with; -1: none
     bool in_loop = false;
+    double overlap = 0;  // sum_x min(p, q): the chance that one drawn token is accepted
   };
   int text = 0;  // what the prompt was cut from: runs of one text resemble each other
   std::vector<Position> positions;
@@ -54,12 +55,20 @@ struct AcceptanceAfter {
 struct AcceptanceEstimate {
   int runs = 0, texts = 0;
   std::int64_t positions = 0;
+  /// alpha, the mean overlap of target and draft: p(1) in expectation, without the noise of a draw.
+  /// 1 - alpha is the paper's distance D_LK. Source: arXiv:2211.17192, 3.2.
+  Estimate alpha;
+  double overlap_variance = 0;      // from position to position: 0 if all were alike
   std::vector<Estimate> accept;     // p(k): child k is the accepted one, given that the parent was
   std::vector<Estimate> reject;     // r(k): none of the first k is
   std::vector<std::int64_t> taken;  // positions whose text went on with child k
   std::optional<PowerLaw> power_law;  // none where fewer than three r(k) rest on ten refusals
   /// Positional independence would make all depths alike. A success is any child, or the first one.
   std::vector<AcceptanceAfter> after_any, after_first;
+  /// p(k) at positions that follow 1, 2, ... accepted children in a row; only as far as kEnoughFor
+  /// positions do. What trees of a draft whose acceptance depends on depth are planned with.
+  std::vector<std::vector<double>> deeper;
+  static constexpr int kLevels = 4, kEnoughFor = 50;
 };
 inline constexpr int kDepths = 8;  // depths 0..8
 

@@ -91,7 +91,10 @@ std::vector<AcceptanceRun> measure_acceptance(
       m.drafter->conclude(*probe.draft, drafts[i], {{0}, trial.token}, *m.compute);
       probe.run = probe.text.size();
       probe.text.push_back(trial.token);
-      runs[probe.index].positions.push_back({std::move(trial.chances.accept), trial.taken, false});
+      // A draft without a model may have fewer children: those that are not there are not accepted.
+      trial.chances.accept.resize(static_cast<std::size_t>(m.plan.policy.shape.size()) - 1, 0.0);
+      runs[probe.index].positions.push_back(
+          {std::move(trial.chances.accept), trial.taken, false, trial.overlap});
       ++progress.positions;
     }
     ++progress.sweeps;

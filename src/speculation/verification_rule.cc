@@ -173,10 +173,18 @@ Verdict verify_tree(const TokenTree& tree, Drawing drawing, const LendRow& p_row
   });
 }
 
+double overlap(std::span<const double> p, std::span<const double> q) {
+  const double of_p = sum(p), of_q = sum(q);
+  double common = 0;
+  for (std::size_t t = 0; t < std::min(p.size(), q.size()); ++t)
+    common += std::min(p[t] / of_p, q[t] / of_q);
+  return common;
+}
+
 SiblingChances sibling_chances(Drawing drawing, std::span<const TokenId> children,
                                std::span<double> p, std::span<double> q) {
   TokenTree tree(0);
-  tree.add_children(0, children);
+  if (!children.empty()) tree.add_children(0, children);
   RefuseAll refuse;
   refuse.chances.accept.assign(children.size(), 0.0);
   verify_tree(

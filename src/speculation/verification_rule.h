@@ -42,6 +42,10 @@ using LendRow = std::function<std::span<double>(NodeId)>;
 Verdict verify_tree(const TokenTree& tree, Drawing drawing, const LendRow& p_row,
                     const LendRow& q_row, Choices& choices);
 
+/// sum_x min(p(x), q(x)) of rows that need not be normalised: the chance that a token drawn from q
+/// is accepted by the rejection rule. Source: arXiv:2211.17192, Corollary 3.6.
+double overlap(std::span<const double> p, std::span<const double> q);
+
 /// What the rule makes of siblings, with none of its choices made.
 struct SiblingChances {
   std::vector<double> accept;  // per child: that it is the accepted one, given that its parent was
@@ -49,7 +53,8 @@ struct SiblingChances {
 };
 /// The chances of one node's children, in the order of their drawing. p and q are its rows, as
 /// above (q may be empty where the target decides); p is left as the distribution of the token that
-/// follows if none is accepted, unless none == 0. Throws Error like verify_tree.
+/// follows if none is accepted, unless none == 0. Without children that is p itself. Throws Error
+/// like verify_tree.
 SiblingChances sibling_chances(Drawing drawing, std::span<const TokenId> children,
                                std::span<double> p, std::span<double> q);
 

@@ -166,7 +166,10 @@ Trial Verifier::try_children(const Draft& draft, ConstTensorView target_logits,
   const TokenTree::Range range = draft.tree.children(0);
   const auto children = draft.tree.tokens().subspan(static_cast<std::size_t>(range.first),
                                                     static_cast<std::size_t>(range.count));
-  Trial trial{sibling_chances(draft.drawing, children, p, q), -1, 0};
+  Trial trial;
+  if (!q.empty()) trial.overlap = overlap(p, q);
+  trial.chances = sibling_chances(draft.drawing, children, p, q);
+  if (q.empty() && !children.empty()) trial.overlap = trial.chances.accept.front();
 
   const std::vector<double>& accept = trial.chances.accept;
   double left = rng.uniform(StepRng::Purpose::kAccept, 0);

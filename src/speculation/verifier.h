@@ -14,8 +14,11 @@ namespace canopy {
 /// One level of verification, with the chances that it had.
 struct Trial {
   SiblingChances chances;  // of the root's children
-  int taken = -1;          // the child that was accepted; -1: none
-  TokenId token = 0;       // its token, or the one drawn instead
+  /// sum_x min(p, q), the chance that one child drawn from q is accepted; where siblings are not
+  /// drawn from q, the first child's chance.
+  double overlap = 0;
+  int taken = -1;     // the child that was accepted; -1: none
+  TokenId token = 0;  // its token, or the one drawn instead
 };
 
 /// Thrown where the target's logits of a node are not all finite: there is no token to take then.

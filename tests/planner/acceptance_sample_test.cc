@@ -273,5 +273,33 @@ TEST(FindLoops, MarksWhatFollowsThreeRoundsOfAShortPeriod) {
   EXPECT_GT(found, 1000);
 }
 
+TEST(EstimateAcceptance, OfTheOverlapIsItsMeanAndVariance) {
+  std::vector<AcceptanceRun> runs(2);
+  runs[1].text = 1;
+  const double overlaps[] = {0.2, 0.4, 0.6, 0.8};
+  for (int i = 0; i < 4; ++i)
+    runs[static_cast<std::size_t>(i / 2)].positions.push_back({{0.5}, 0, false, overlaps[i]});
+  const AcceptanceEstimate e = estimate_acceptance(runs, Loops::kWith);
+  EXPECT_NEAR(e.alpha.mean, 0.5, 1e-12);
+  EXPECT_GT(e.alpha.error, 0);
+  EXPECT_NEAR(e.overlap_variance, 0.05, 1e-12);
+}
+
+TEST(EstimateAcceptance, OfDeeperLevelsCountsPositionsBehindAcceptedOnes) {
+  // Period of four: refused, accepted, accepted, accepted; each depth has its own vector.
+  const std::vector<std::vector<double>> by_place{{0.1, 0.2}, {0.3, 0.1}, {0.5, 0.05}, {0.7, 0.0}};
+  std::vector<AcceptanceRun> runs(2);
+  runs[1].text = 1;
+  for (AcceptanceRun& run : runs)
+    for (int i = 0; i < 400; ++i)
+      run.positions.push_back({by_place[static_cast<std::size_t>(i % 4)], i % 4 == 3 ? -1 : 1});
+  const auto deeper = estimate_acceptance(runs, Loops::kWith).deeper;
+  ASSERT_EQ(deeper.size(), 3u);  // nothing ever follows four in a row
+  EXPECT_NEAR(deeper[0][0], (0.3 + 0.5 + 0.7) / 3, 1e-9);
+  EXPECT_NEAR(deeper[1][0], (0.5 + 0.7) / 2, 1e-9);
+  EXPECT_NEAR(deeper[2][0], 0.7, 1e-9);
+  EXPECT_NEAR(deeper[2][1], 0.0, 1e-9);
+}
+
 }  // namespace
 }  // namespace canopy

@@ -68,5 +68,31 @@ TEST(SiblingChances, RefuseAChildThatQCannotHaveDrawn) {
   EXPECT_THROW(sibling_chances(Drawing::kSequoia, std::vector<TokenId>{1}, p, q), Error);
 }
 
+TEST(Overlap, IsTheExpectedChanceOfATokenDrawnFromTheDraft) {
+  for (unsigned seed = 0; seed < 50; ++seed) {
+    const std::vector<double> p = random_model(5, 2 * seed, 1, 1)({});
+    const std::vector<double> q = random_model(seed % 2 == 0 ? 5 : 4, 2 * seed + 1, 1, 1)({});
+    double accepted = 0;
+    for (std::size_t t = 0; t < q.size(); ++t) {
+      if (!(q[t] > 0)) continue;
+      std::vector<double> p_row = p, q_row = q;
+      const TokenId child = static_cast<TokenId>(t);
+      accepted += q[t] * sibling_chances(Drawing::kSequoia, {&child, 1}, p_row, q_row).accept[0];
+    }
+    EXPECT_NEAR(overlap(p, q), accepted, kExact);
+    std::vector<double> twice = p;
+    for (double& x : twice) x *= 2;
+    EXPECT_NEAR(overlap(twice, q), accepted, kExact);
+  }
+}
+
+TEST(SiblingChances, WithoutChildrenLeaveTheTargetsRow) {
+  std::vector<double> p{0.5, 1.5};
+  const SiblingChances none = sibling_chances(Drawing::kTopK, {}, p, {});
+  EXPECT_TRUE(none.accept.empty());
+  EXPECT_EQ(none.none, 1);
+  EXPECT_EQ(p, (std::vector<double>{0.25, 0.75}));
+}
+
 }  // namespace
 }  // namespace canopy::testing
