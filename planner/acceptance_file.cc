@@ -47,8 +47,23 @@ class Fields {
       fail(key, "a whole number from " + std::to_string(least) + " to " + std::to_string(most));
     return value.get<std::int64_t>();
   }
-  std::vector<double> probabilities(const char* key) const {
-    const json& list = at(key);
+  std::vector<double> probabilities(const char* key) const { return probabilities(key, at(key)); }
+  /// A list of lists of them, each of `size`; none where there is no such key.
+  std::vector<std::vector<double>> levels(const char* key, std::size_t size) const {
+    std::vector<std::vector<double>> out;
+    if (!object_.contains(key)) return out;
+    const json& lists = at(key);
+    if (!lists.is_array()) fail(key, "a list of lists of probabilities");
+    for (const json& list : lists) {
+      out.push_back(probabilities(key, list));
+      double sum = 0;
+      for (const double p : out.back()) sum += p;
+      if (out.back().size() != size || sum > 1 + 1e-9)
+        fail(key, "lists as long as \"accept\", each of chances that exclude each other");
+    }
+    return out;
+  }
+  static std::vector<double> probabilities(const char* key, const json& list) {
     if (!list.is_array() || list.empty()) fail(key, "a list of probabilities");
     std::vector<double> out;
     for (const json& value : list)
@@ -96,6 +111,7 @@ std::string to_json(const MeasuredAcceptance& m) {
                                 {"prompts", m.prompts},
                                 {"date", m.date},
                                 {"version", m.version}};
+  if (!m.acceptance.deeper.empty()) object["deeper"] = m.acceptance.deeper;
   if (m.sampling.min_p > 0) object["min_p"] = as_written(m.sampling.min_p);
   if (m.sampling.typical_p < 1) object["typical_p"] = as_written(m.sampling.typical_p);
   return json_text(object, 2) + "\n";
@@ -121,6 +137,7 @@ MeasuredAcceptance acceptance_from_json(std::string_view text) {
     m.sampling.typical_p = static_cast<float>(fields.number("typical_p", 0, 1));
   m.drawing = fields.text("drawing");
   m.acceptance.accept = fields.probabilities("accept");
+  m.acceptance.deeper = fields.levels("deeper", m.acceptance.accept.size());
   m.standard_error = fields.probabilities("standard_error");
   m.positions = fields.count("positions", 1, std::int64_t{1} << 53);
   m.examples = static_cast<int>(fields.count("examples", 1));

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "planner/chain_cost.h"
 #include "src/base/error.h"
 #include "src/base/json_text.h"
 #include "src/base/size_text.h"
@@ -25,6 +26,8 @@ namespace canopy::cli {
 using nlohmann::json;
 
 namespace {
+
+constexpr int kLongestChain = 64;  // that is looked at for the best
 
 constexpr const char* kUsage =
     "usage: canopy bench decode -m MODEL -md DRAFT [--temp T] [--tree-sizes LIST] [FLAG ...]\n\n"
@@ -78,6 +81,13 @@ struct Options {
   }
 };
 
+/// A chain by the formulas of arXiv:2211.17192, and what was measured of it.
+struct ChainFigures {
+  double alpha = 0, c = 0, c_ops = 0;  // c as measured; c_ops by the models' parameters
+  int g = 0;
+  double operations = 0;  // per token, to plain decoding's, by the rows that were run
+};
+
 /// A method's line of the table.
 struct Row {
   SpeculationMethod method;
@@ -85,13 +95,32 @@ struct Row {
   DecodeMeasurement measured = {};
   Candidate predicted = {};
   bool predicts_tokens = false;  // the acceptance vector says something of this method
+  std::optional<ChainFigures> chain = {};
 };
+
+/// Each name begins with "chain_", so that rows stay flat; null where there is no chain.
+json chain_json(const std::optional<ChainFigures>& chain) {
+  const ChainFigures f = chain.value_or(ChainFigures());
+  json out{{"chain_gamma", f.g},
+           {"chain_alpha", f.alpha},
+           {"chain_c", f.c},
+           {"chain_c_operations", f.c_ops},
+           {"chain_tokens_per_step", chain_tokens(f.alpha, f.g)},
+           {"chain_speedup", chain_speedup(f.alpha, f.g, f.c)},
+           {"chain_operations", chain_operations(f.alpha, f.g, f.c_ops)},
+           {"chain_measured_operations", f.operations},
+           {"chain_bytes", 1 / chain_tokens(f.alpha, f.g)},
+           {"chain_best_gamma", best_chain_length(f.alpha, f.c, kLongestChain)}};
+  for (json& figure : out)
+    if (!chain) figure = nullptr;
+  return out;
+}
 
 json row_json(const Row& r) {
   const DecodeMeasurement& m = r.measured;
   const Candidate& p = r.predicted;
   const auto known = [](double value) { return value > 0 ? json(value) : json(); };
-  return {
+  json row{
       {"method", name(r.method)},
       {"tree_size", r.tree_size},
       {"tree_depth", r.tree_depth},
@@ -110,6 +139,8 @@ json row_json(const Row& r) {
       {"predicted_compute_seconds", p.cost.compute.count()},
       {"draft_seconds", m.drafting.count()},
       {"predicted_draft_seconds", p.cost.draft.count()}};
+  row.update(chain_json(r.chain));
+  return row;
 }
 
 /// " 2.15 +- 0.31": numbers below 100 stand below each other.
@@ -144,16 +175,51 @@ void print(const std::vector<json>& rows) {
   }
 }
 
-std::vector<SpeculationMethod> parse_methods(const std::string& text) {
+void print_chains(const std::vector<json>& rows) {
+  const Table table({{.head = "chain of", .width = 8, .before = ""},
+                     {.head = "alpha", .width = 7},
+                     {.head = "c", .width = 7},
+                     {.head = "tokens", .width = 7},
+                     {.head = "speedup", .width = 8},
+                     {.head = "best length", .width = 12},
+                     {.head = "operations", .width = 11},
+                     {.head = "measured", .width = 9},
+                     {.head = "bytes", .width = 6}});
+  bool begun = false;
+  for (const json& r : rows) {
+    if (r["chain_gamma"].is_null()) continue;
+    if (!begun)
+      std::cout
+          << "\nWhat chains gain by the formulas of arXiv:2211.17192, from the plan's acceptance; "
+             "operations and\nbytes per token are shares of plain decoding's\n"
+          << table.head();
+    begun = true;
+    std::cout << table.row(
+        {figure(r, "chain_gamma", 0), figure(r, "chain_alpha", 3), figure(r, "chain_c", 3),
+         figure(r, "chain_tokens_per_step", 2), figure(r, "chain_speedup", 2),
+         figure(r, "chain_best_gamma", 0), figure(r, "chain_operations", 2),
+         figure(r, "chain_measured_operations", 2), figure(r, "chain_bytes", 2)});
+  }
+}
+
+/// `without_model`: the draft has none, so that "all" are those that can do without.
+std::vector<SpeculationMethod> parse_methods(const std::string& text, bool without_model) {
   std::vector<SpeculationMethod> methods;
   if (text == "all") {
     for (const Method& method : kMethods)
-      if (method.id != SpeculationMethod::kAuto) methods.push_back(method.id);
+      if (method.id != SpeculationMethod::kAuto &&
+          (!without_model || works_without_model(method.id)))
+        methods.push_back(method.id);
     return methods;
   }
   std::istringstream in(text);
-  for (std::string word; std::getline(in, word, ',');)
+  for (std::string word; std::getline(in, word, ',');) {
     methods.push_back(parse_method("--methods", word));
+    if (without_model && !works_without_model(methods.back()))
+      throw UsageError("--methods: " + word +
+                       " draws from a draft model's probabilities, and -md "
+                       "names no model");
+  }
   if (methods.empty()) throw UsageError("--methods: names none");
   return methods;
 }
@@ -242,8 +308,8 @@ class Bench {
         .sequences = plan.max_sequences,
         .predicted = plan.prediction->best,
         // The vector was measured with Sequoia's drawing, at temperature 0 with the draft's best.
-        .predicts_tokens =
-            options.plan.temperature == 0 || row_of(method).drawing == Drawing::kSequoia};
+        .predicts_tokens = options.plan.temperature == 0 || options.plan.model_free ||
+                           row_of(method).drawing == Drawing::kSequoia};
     const auto on_step = [&](std::size_t first, const StepProgress& step) {
       if (step.new_tokens > 0 || progress_.wants_glimpse())
         progress_.show(std::string(name(method)) + ": prompt " + std::to_string(first + 1) +
@@ -252,13 +318,35 @@ class Bench {
                        std::to_string(step.step) + " steps");
     };
     row.measured = measure_decode(engine, requests(), on_step, stop_);
+    if (plan.method == SpeculationMethod::kChain) row.chain = chain_figures(engine, row);
     return row;
   }
 
   void end() { progress_.clear(); }
 
  private:
-  ModelFiles open() const { return flags_.open(options_.plan); }
+  static double parameters(const Checkpoint& model) {
+    double sum = 0;
+    for (const TensorEntry& tensor : model.tensors()) {
+      double count = 1;
+      for (const std::int64_t extent : tensor.shape) count *= static_cast<double>(extent);
+      sum += count;
+    }
+    return sum;
+  }
+  static ChainFigures chain_figures(const Engine& engine, const Row& row) {
+    ChainFigures f;
+    f.g = row.tree_size - 1;
+    f.alpha = std::min(1.0, engine.plan().acceptance.accept.front());
+    const Seconds sweep = row.measured.step - row.measured.drafting;
+    if (sweep.count() > 0) f.c = row.measured.drafting / f.g / sweep;
+    const ModelFiles& models = engine.models();
+    if (models.draft) f.c_ops = parameters(*models.draft) / parameters(models.target);
+    f.operations = (f.g * f.c_ops + f.g + 1) / row.measured.tokens_per_step.mean;
+    return f;
+  }
+
+  ModelFiles open() { return flags_.open(options_.plan); }
 
   std::vector<Request> requests() const {
     std::vector<Request> requests(prompts_.size());
@@ -294,7 +382,8 @@ int run_bench_decode(const std::vector<std::string>& words) {
   if (!speculation.draft) throw UsageError("bench decode: give a draft model with -md");
   if (speculation.method) throw UsageError("--spec: bench decode takes --methods");
   const EngineOptions options = asked.decode.engine_options();
-  const std::vector<SpeculationMethod> methods = parse_methods(asked.methods);
+  const std::vector<SpeculationMethod> methods =
+      parse_methods(asked.methods, options.plan.model_free.has_value());
   if (asked.tree_sizes && (speculation.tree_size || speculation.tree))
     throw UsageError("--tree-sizes: says the same as --tree-size and --tree; give one of them");
   const std::vector<int> sizes = asked.tree_sizes.value_or(std::vector{options.plan.tree_size});
@@ -333,6 +422,7 @@ int run_bench_decode(const std::vector<std::string>& words) {
   } else {
     std::cout << prompts << " prompts; acceptance: " << acceptance << "\n";
     print(rows);
+    print_chains(rows);
   }
   if (table) table->write(csv_table(rows));
   return stopped ? Interrupt::exit_code() : 0;

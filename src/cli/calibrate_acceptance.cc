@@ -22,6 +22,7 @@
 #include "src/cli/options/profile.h"
 #include "src/cli/options/prompt_file.h"
 #include "src/cli/options/sampling_options.h"
+#include "src/cli/options/speculation_options.h"
 #include "src/cli/output/progress_line.h"
 #include "src/cli/output/table.h"
 #include "src/measure/acceptance.h"
@@ -49,8 +50,10 @@ struct Options {
 
   Flags flags() {
     Flags all, what("What to measure");
-    what.add_options()                                                //
-        ("model-draft", into(draft, "PATH"), "-md: the draft model")  //
+    what.add_options()  //
+        ("model-draft", into(draft, "PATH|SOURCE"),
+         "-md: the draft model, or copy[:M], ngram:1, ngram:2, random, as in generate; these take "
+         "an --output, which generate takes as --acceptance")  //
         ("prompts", into(prompts, "FILE"),
          "prompts: JSON lines with a \"text\" each, or one prompt a line; - reads stdin (default: "
          "a "
@@ -150,7 +153,11 @@ void print_by_child(const AcceptanceEstimate& e) {
                             {.head = "p(k)", .width = 17, .align = Align::kLeft, .before = "  "},
                             {.head = "none of k: r(k)", .width = 21},
                             {.head = "went on with child k", .width = 21}});
-  std::cout << table.head();
+  std::cout << "alpha = " << with_interval(e.alpha, 4)
+            << ", the chance that one token drawn from the draft is accepted; 1 - alpha = "
+            << fixed(1 - e.alpha.mean, 4) << "; its variance over positions "
+            << fixed(e.overlap_variance, 4) << "\n\n"
+            << table.head();
   std::size_t last = e.accept.size();  // that was ever accepted
   while (last > 1 && e.accept[last - 1].mean == 0) --last;
   for (std::size_t k = 0; k < last; ++k)
@@ -216,9 +223,12 @@ ordered_json to_object(const AcceptanceEstimate& e) {
   };
   ordered_json out{{"positions", e.positions},
                    {"texts", e.texts},
+                   {"alpha", to_object(e.alpha)},
+                   {"overlap_variance", e.overlap_variance},
                    {"accept", estimates(e.accept)},
                    {"reject", estimates(e.reject)},
                    {"taken", e.taken},
+                   {"deeper", e.deeper},
                    {"power_law", nullptr},
                    {"after_accepted", depths(e.after_any)},
                    {"after_first_child", depths(e.after_first)}};
@@ -253,9 +263,9 @@ MeasuredAcceptance facts_of(const Options& asked, const ModelFiles& models) {
   MeasuredAcceptance measured;
   measured.sampling = asked.sampling.sampling();
   measured.target = fingerprint(models.target);
-  measured.draft = fingerprint(*models.draft);
   measured.target_name = model_name(models.target);
-  measured.draft_name = model_name(*models.draft);
+  measured.draft = models.draft ? fingerprint(*models.draft) : *asked.draft;
+  measured.draft_name = models.draft ? model_name(*models.draft) : *asked.draft;
   measured.prompts = asked.prompts.value_or("the default set");
   measured.date = today();
   measured.version = CANOPY_VERSION;
@@ -304,10 +314,14 @@ int run_calibrate_acceptance(const std::vector<std::string>& words) {
   if (!parse(words, kUsage, asked.flags())) return 0;
   EngineOptions options = asked.model.engine_options();
   if (!asked.draft) throw UsageError("acceptance is of a draft: give one with -md");
+  options.plan.model_free = model_free_draft(*asked.draft);
+  if (options.plan.model_free && !asked.output)
+    throw UsageError("--output: is needed with -md " + *asked.draft +
+                     ": what is kept by itself is kept of two models");
   AcceptanceRequest request = request_for(asked, options.plan);
 
   const Interrupt interrupt;
-  ModelFiles models = open_models(asked.model.model, *asked.draft);
+  ModelFiles models = open_models(asked.model.model, options.plan.model_free ? "" : *asked.draft);
   MeasuredAcceptance measured = facts_of(asked, models);
   const std::vector<PromptCut> prompts = find_prompts(asked, *models.tokenizer, interrupt.token());
   request.prompts = prompts;
@@ -344,6 +358,7 @@ int run_calibrate_acceptance(const std::vector<std::string>& words) {
   const AcceptanceEstimate with = estimate_acceptance(runs, Loops::kWith);
   const std::optional<AcceptanceEstimate> without = estimate_outside_loops(runs);
   take(with, measured);
+  if (options.plan.model_free) measured.acceptance.deeper = with.deeper;
   output.write(to_json(measured));
   if (!asked.json) {
     print_for_people(with, without, measured, kept);

@@ -202,15 +202,18 @@ std::vector<Remedy> find_remedies(const PlanRequest& request, const HardwareProf
 }
 
 /// The models, or shapes, which are laid out and never read.
-ModelFiles open_planned(const DecodeOptions& flags, const EngineOptions& options) {
+ModelFiles open_planned(const DecodeOptions& flags, EngineOptions& options) {
   const std::string& target = flags.model.model;
-  const std::string draft = flags.speculation.draft.value_or("");
+  const bool by_model = !options.plan.model_free;
+  const std::string draft = by_model ? flags.speculation.draft.value_or("") : "";
   const bool shape = names_model_shape(target);
   if (!draft.empty() && names_model_shape(draft) != shape)
     throw UsageError("--model, --model-draft: one is a shape and one is not; give two of a kind");
   if (!shape) return flags.open(options.plan);
   if (!flags.speculation.profile)
     throw UsageError("--profile: is needed, as a shape cannot be measured");
+  if (flags.speculation.draft_corpus)
+    throw UsageError("--draft-corpus: a shape has no tokenizer to read it with");
   const auto laid_out = [](const std::string& name) {
     return lay_out_random_checkpoint(parse_model_shape(name), LayerBytes::kOwn, name);
   };

@@ -28,7 +28,17 @@ constexpr int kGivenRows = 256;
 constexpr double kSafeShare = 0.8;  // the rest is for the page cache and for other programs
 
 Acceptance acceptance_of(const PlanRequest& request) {
-  return request.acceptance.value_or(default_acceptance(request.temperature));
+  if (request.acceptance) return *request.acceptance;
+  if (request.model_free) return typical_acceptance(*request.model_free, request.temperature);
+  return default_acceptance(request.temperature);
+}
+
+/// The same machine, on which growing a tree takes no time worth counting.
+std::shared_ptr<const CostModel> with_free_drafts(const CostModel& cost) {
+  const Curve none = Curve::fit(std::array{Sample{0, Seconds(0)}});
+  HardwareProfile profile = cost.profile();
+  profile.drafting = {none, none, Seconds(0)};
+  return std::make_shared<CostModel>(std::move(profile));
 }
 
 /// The tree, where nothing is left to choose: a given one, none, or the one shape of a method.
@@ -72,7 +82,8 @@ Plan lay_out(const PlanRequest& request, SpeculationMethod method, bool adaptive
   plan.max_prompt = request.max_prompt;
   plan.probe = request.probe;
   plan.policy.shape = shape;
-  plan.policy.drawing = drawing_of(plan.method, request.temperature);
+  plan.policy.drawing =
+      request.model_free ? Drawing::kTopK : drawing_of(plan.method, request.temperature);
   plan.policy.max_requests = sequences;
   plan.policy.graphs = request.graphs;
   if (adaptive && shape.size() > 1) {
@@ -97,7 +108,8 @@ Plan lay_out(const PlanRequest& request, SpeculationMethod method, bool adaptive
   const int full_texts =
       request.full_texts > 0 ? std::min(request.full_texts, sequences) : sequences;
   plan.kv_blocks = full_texts * KvPool::blocks_for(plan.slots);
-  const bool drafts = plan.method != SpeculationMethod::kNone;
+  const bool speculates = plan.method != SpeculationMethod::kNone;
+  const bool drafts = speculates && draft.has_value();
   if (request.kv_memory) {
     std::uint64_t block = KvPool::bytes_needed(t, 1, plan.kv);
     if (drafts) block += KvPool::bytes_needed(draft->config, 1, plan.kv);
@@ -125,6 +137,12 @@ Plan lay_out(const PlanRequest& request, SpeculationMethod method, bool adaptive
   if (request.beside > 0)
     plan.ledger.push_back({"the server: connections, requests", request.beside});
   if (request.device_memory) plan.device.emplace().memory = *request.device_memory;
+  if (speculates && request.model_free) {
+    plan.model_free = request.model_free;
+    plan.policy.vocab = t.vocab;
+    plan.ledger.push_back({"draft " + name(*plan.model_free) + ": what it counts and finds",
+                           ModelFreeDrafter::host_bytes(*plan.model_free, t.vocab, plan.slots)});
+  }
   auto& ledger = plan.device ? plan.device->ledger : plan.ledger;
   // A device gives whole units of its memory to each of so many allocations.
   const auto enter = [&](std::string what, std::uint64_t bytes, std::uint64_t allocations) {
@@ -222,19 +240,28 @@ Plan make_plan(const PlanRequest& asked_for, const ModelSweeps& models, std::uin
   PlanRequest request = asked_for;
   if (request.resident_layers) request.resident = weights.bytes_of_layers(*request.resident_layers);
   require(request.max_sequences >= 1, "a plan is for at least one sequence");
-  const SpeculationMethod asked = request.method == SpeculationMethod::kAuto && !draft
+  require(!draft || !request.model_free, "a plan is for one draft: a model, or none");
+  const bool can_draft = draft || request.model_free;
+  const SpeculationMethod asked = request.method == SpeculationMethod::kAuto && !can_draft
                                       ? SpeculationMethod::kNone
                                       : request.method;
-  if (asked != SpeculationMethod::kNone && !draft)
+  if (asked != SpeculationMethod::kNone && !can_draft)
     throw Error("speculation (" + std::string(name(asked)) + ") needs a draft model");
+  if (request.model_free && !works_without_model(asked))
+    throw Error("speculation (" + std::string(name(asked)) +
+                ") draws from a draft model's probabilities, and " + name(*request.model_free) +
+                " has none");
+  if (request.model_free && request.cost) request.cost = with_free_drafts(*request.cost);
   require(!request.probe || asked != SpeculationMethod::kNone,
           "acceptance is measured of a draft and a target");
   const std::optional<TreeShape> given =
-      given_shape(request, asked, draft ? std::min(target.config.vocab, draft->config.vocab) : 0);
+      given_shape(request, asked,
+                  draft ? std::min(target.config.vocab, draft->config.vocab) : target.config.vocab);
   const auto spec_of = [&](const TreeShape& shape) {
     if (asked != SpeculationMethod::kAuto) return asked;
     return shape.size() == 1                ? SpeculationMethod::kNone
            : shape.levels() == shape.size() ? SpeculationMethod::kChain
+           : request.model_free             ? SpeculationMethod::kTopK
                                             : SpeculationMethod::kSequoia;
   };
   std::optional<DraftModel> draft_model;  // once: the planner tries hundreds of shapes

@@ -12,6 +12,7 @@
 #include "src/checkpoint/checkpoint.h"
 #include "src/speculation/draft_policy.h"
 #include "src/speculation/method.h"
+#include "src/speculation/model_free_drafter.h"
 
 namespace canopy {
 
@@ -28,7 +29,8 @@ struct LedgerEntry {
 /// What the engine will do with the memory it has. Plain data: print it, compare it.
 struct Plan {
   SpeculationMethod method = SpeculationMethod::kNone;
-  DraftPolicy::Config policy;  // its shape is the root alone for kNone
+  DraftPolicy::Config policy;                // its shape is the root alone for kNone
+  std::optional<ModelFreeDraft> model_free;  // what drafts in place of a model
   KvTypes kv;
   Transformer::Limits target_limits, draft_limits;
   int max_sequences = 1;             // that can share a sweep, each with KV caches of its own
@@ -72,6 +74,8 @@ struct PlanRequest {
   std::optional<std::uint64_t> device_memory;  // bytes of a device that has memory of its own
   DriverShare driver = kGpuDriver;             // what its driver takes of them
   SpeculationMethod method = SpeculationMethod::kAuto;
+  std::optional<ModelFreeDraft>
+      model_free;                         // drafts in place of a model; see works_without_model()
   std::optional<TreeShape> shape;         // the tree, if the planner is not to choose it
   int tree_size = 0;                      // its nodes likewise, where not 0
   int tree_levels = 0;                    // its most levels

@@ -8,6 +8,7 @@
 #include "src/base/error.h"
 #include "src/machine/process_memory.h"
 #include "src/speculation/model_drafter.h"
+#include "src/speculation/model_free_drafter.h"
 
 namespace canopy {
 
@@ -39,13 +40,16 @@ Runtime::Runtime(ModelFiles files, const EngineOptions& options, const LoadProgr
   caches.resize(static_cast<std::size_t>(plan.max_sequences));
   const ModelConfig& t = models.target.config();
   target_weights = make_target_weights(options, progress, stop);  // first: its ring fills meanwhile
-  if (plan.method != SpeculationMethod::kNone) {
+  sampled = plan.method != SpeculationMethod::kNone && request.temperature > 0;
+  if (plan.model_free) {
+    drafter = std::make_unique<ModelFreeDrafter>(*plan.model_free, t.vocab,
+                                                 plan.policy.shape.size(), plan.max_sequences);
+  } else if (plan.method != SpeculationMethod::kNone) {
     const ModelConfig& d = models.draft->config();
     draft_weights = load_resident(*device, *sweeps.draft, {notes, progress, stop});
     if (trace) draft_times = &time(draft_weights, Trace::Lane::kDraft);
     draft = std::make_unique<Transformer>(*device, d, *draft_weights, plan.draft_limits);
     drafter = std::make_unique<ModelDrafter>(*device, *draft, plan.policy, plan.kv_room());
-    sampled = request.temperature > 0;
   }
   target_times = &time(target_weights, Trace::Lane::kTarget);
   target = std::make_unique<Transformer>(*device, t, *target_weights, plan.target_limits);

@@ -73,6 +73,12 @@ inline std::string method_names() {
 constexpr Drawing drawing_of(SpeculationMethod id, double temperature) {
   return temperature == 0 ? Drawing::kTopK : row_of(id).drawing;
 }
+/// Whether its trees can come from a draft without a model, whose children are not drawn from
+/// probabilities: the target's own sample decides then.
+constexpr bool works_without_model(SpeculationMethod id) {
+  return id == SpeculationMethod::kAuto || row_of(id).form == TreeForm::kNone ||
+         row_of(id).form == TreeForm::kChain || row_of(id).drawing == Drawing::kTopK;
+}
 constexpr const char* name(SpeculationMethod id) { return row_of(id).name; }
 
 }  // namespace canopy

@@ -80,6 +80,22 @@ class Errors(TempDirCase):
         tiny = tiny_model(self.dir)
         self.fails(2, "generate", "-m", tiny, "-md", tiny, "--tokens", "1,2", "--tree", "98,2",
                    says=["--tree 98,2", "node 0", "98 children", "97 tokens"])
+        without_model = ("generate", "-m", tiny, "--tokens", "1,2", "-md")
+        for draft in ("copy:0", "copy:17", "copy:x", "ngram:0", "ngram:3", "ngram:"):
+            self.fails(2, *without_model, draft, says=["--model-draft", f"'{draft}'", "from 1 to"])
+            self.fails(2, "calibrate", "acceptance", "-m", tiny, "-md", draft, says=["--model-draft", draft])
+        for spec in ("sequoia", "specinfer", "spectr", "naive"):
+            self.fails(2, *without_model, "copy", "--spec", spec, says=[f"--spec {spec}", "-md copy"])
+            self.fails(2, "bench", "decode", "-m", tiny, "-md", "copy", "--methods", spec, says=["--methods", spec])
+        self.fails(2, "calibrate", "acceptance", "-m", tiny, "-md", "copy", says=["--output", "-md copy"])
+        (self.dir / "corpus").write_text("a text")
+        for draft in (("-md", "random"), ("-md", tiny), ()):
+            self.fails(2, "generate", "-m", tiny, "--tokens", "1,2", *draft, "--draft-corpus", self.dir / "corpus",
+                       says=["--draft-corpus", "-md copy"])
+        for text, says in ((b"", "empty"), (b"\xff\xfe", "UTF-8")):
+            (self.dir / "corpus").write_bytes(text)
+            self.fails(1, *without_model, "copy", "--draft-corpus", self.dir / "corpus", says=["--draft-corpus", says])
+        self.fails(1, *without_model, "copy", "--draft-corpus", self.dir / "none", says=["none", "No such file"])
         for count in ("0", "-2", "2147483647"):
             self.fails(2, "plan", tiny, "-n", count, says=["n-predict"])
         self.fails(2, "generate", "-m", TINY, "-p", "x", "--logprobs", "3", says=["--logprobs"])

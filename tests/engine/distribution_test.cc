@@ -51,6 +51,7 @@ void write_with_vocabulary(const std::filesystem::path& model, const std::filesy
 struct Sampled {
   SpeculationMethod method;
   double temperature, top_p;
+  const char* model_free = "";  // what drafts in place of a model
 };
 /// A model of six tokens and a draft that is often wrong about them, so that every text of three
 /// tokens comes up often enough to be counted.
@@ -66,11 +67,16 @@ class SampledText : public ::testing::TestWithParam<Sampled> {
   static std::filesystem::path target() { return dir_->path() / "target"; }
   static std::filesystem::path draft() { return dir_->path() / "draft"; }
 
-  static Engine make(SpeculationMethod method, double temperature) {
+  static Engine make(SpeculationMethod method, double temperature, const char* model_free = "") {
     ModelFiles files{Checkpoint::open(target()), std::nullopt, nullptr};
-    if (method != SpeculationMethod::kNone) files.draft = Checkpoint::open(draft());
-    files.tokenizer = std::make_unique<NumberTokenizer>(kVocab, std::vector<TokenId>{});
     EngineOptions options;
+    options.plan.model_free = model_free_draft_named(model_free);
+    if (options.plan.model_free)
+      options.plan.model_free->corpus = std::make_shared<const std::vector<TokenId>>(
+          std::vector<TokenId>{3, 1, 2, 3, 2, 1, 4, 3, 5, 0, 1, 0, 2, 4, 4, 5});
+    else if (method != SpeculationMethod::kNone)
+      files.draft = Checkpoint::open(draft());
+    files.tokenizer = std::make_unique<NumberTokenizer>(kVocab, std::vector<TokenId>{});
     options.device.threads = 1;  // many steps of a few microseconds each
     options.plan.method = method;
     options.plan.temperature = temperature;
@@ -79,6 +85,8 @@ class SampledText : public ::testing::TestWithParam<Sampled> {
     options.plan.max_sequences = 64;
     if (method == SpeculationMethod::kChain)
       options.plan.tree_size = 4;
+    else if (options.plan.model_free)
+      options.plan.shape = TreeShape::from_parents({-1, 0, 0, 0, 1, 1, 1, 2, 2, 2});
     else if (method != SpeculationMethod::kNone)
       options.plan.shape = TreeShape::from_parents({-1, 0, 0, 0, 1, 1});
     return Engine(std::move(files), options);
@@ -140,7 +148,7 @@ TEST_P(SampledText, OfEveryMethodHasTheTargetsDistribution) {
   Engine plain = make(SpeculationMethod::kNone, how.temperature);
   enumerate(plain, how, prompt, 1.0, exact);
 
-  Engine engine = make(how.method, how.temperature);
+  Engine engine = make(how.method, how.temperature, how.model_free);
   Request request;
   request.prompt = prompt;
   request.sampling = {static_cast<float>(how.temperature), 0, static_cast<float>(how.top_p)};
@@ -176,7 +184,11 @@ INSTANTIATE_TEST_SUITE_P(Methods, SampledText,
                                            Sampled{SpeculationMethod::kSpecInfer, 2.0, 0.9},
                                            Sampled{SpeculationMethod::kSpecTr, 2.0, 1.0},
                                            Sampled{SpeculationMethod::kNaive, 1.5, 1.0},
-                                           Sampled{SpeculationMethod::kTopK, 2.0, 0.9}),
+                                           Sampled{SpeculationMethod::kTopK, 2.0, 0.9},
+                                           Sampled{SpeculationMethod::kTopK, 2.0, 1.0, "copy:1"},
+                                           Sampled{SpeculationMethod::kTopK, 1.5, 0.9, "ngram:2"},
+                                           Sampled{SpeculationMethod::kTopK, 2.0, 1.0, "ngram:1"},
+                                           Sampled{SpeculationMethod::kTopK, 2.0, 1.0, "random"}),
                          [](const auto& info) {
                            return std::string(name(info.param.method)) + std::to_string(info.index);
                          });

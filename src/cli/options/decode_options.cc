@@ -5,10 +5,26 @@
 #include <utility>
 
 #include "src/base/error.h"
+#include "src/base/utf8.h"
 #include "src/cli/options/profile.h"
+#include "src/cli/options/values.h"
 #include "src/measure/kept.h"
 
 namespace canopy::cli {
+
+namespace {
+
+/// --draft-corpus, as tokens. Throws Error.
+std::shared_ptr<const std::vector<TokenId>> read_corpus(const std::string& file,
+                                                        const Tokenizer& tokenizer) {
+  const std::string text = read_text(file);
+  if (!is_utf8(text)) throw Error("--draft-corpus " + file + ": is not UTF-8 text");
+  std::vector<TokenId> tokens = tokenizer.encode(text, AddSpecial::kNo);
+  if (tokens.empty()) throw Error("--draft-corpus " + file + ": is empty");
+  return std::make_shared<const std::vector<TokenId>>(std::move(tokens));
+}
+
+}  // namespace
 
 void DecodeOptions::add_flags(Flags& all) {
   all.add(sampling.flags()).add(speculation.flags()).add(model.flags());
@@ -21,12 +37,15 @@ EngineOptions DecodeOptions::engine_options(const std::optional<Gpus>& gpus) con
   return options;
 }
 
-ModelFiles DecodeOptions::open(const PlanRequest& plan) const {
-  const bool speculate = plan.method != SpeculationMethod::kNone;
-  ModelFiles models = open_models(model.model, speculate ? speculation.draft.value_or("") : "");
-  if (!models.draft || !plan.shape) return models;
+ModelFiles DecodeOptions::open(PlanRequest& plan) const {
+  const bool by_model = plan.method != SpeculationMethod::kNone && !plan.model_free;
+  ModelFiles models = open_models(model.model, by_model ? speculation.draft.value_or("") : "");
+  if (plan.model_free && speculation.draft_corpus)
+    plan.model_free->corpus = read_corpus(*speculation.draft_corpus, *models.tokenizer);
+  if (!(models.draft || plan.model_free) || !plan.shape) return models;
   const TreeShape& shape = *plan.shape;
-  const int vocab = std::min(models.target.config().vocab, models.draft->config().vocab);
+  int vocab = models.target.config().vocab;
+  if (models.draft) vocab = std::min(vocab, models.draft->config().vocab);
   for (NodeId node = 0; node < shape.size(); ++node)
     if (shape.child_count(node) > vocab)
       throw UsageError("--tree " + *speculation.tree + ": node " + std::to_string(node) + " has " +
@@ -41,12 +60,16 @@ Assumptions DecodeOptions::find_assumptions(const ModelFiles& models, EngineOpti
   Assumptions found{speculation.profile ? read_profile(*speculation.profile)
                                         : find_profile(models, options, progress, stop),
                     "there is no draft to accept"};
-  if (!models.draft) return found;
-  if (speculation.profile && !found.profile.drafting)
+  if (options.plan.model_free && !speculation.acceptance)
+    found.acceptance_from = "assumed to be what " + name(*options.plan.model_free) + " often has";
+  if (!models.draft && !options.plan.model_free) return found;
+  if (models.draft && speculation.profile && !found.profile.drafting)
     throw Error(*speculation.profile + ": measured without a draft model; measure again with -md");
   if (speculation.acceptance) {
     options.plan.acceptance = read_acceptance(*speculation.acceptance);
     found.acceptance_from = "of " + *speculation.acceptance;
+  } else if (!models.draft) {
+    return found;
   } else if (auto kept =
                  find_acceptance(acceptance_key(models, options.plan), speculation.learning())) {
     options.plan.acceptance = std::move(kept->acceptance);

@@ -26,8 +26,8 @@ struct DecodeOptions {
   void add_flags(Flags& all);
   /// Those of the model, and what to speculate with. Throws UsageError.
   EngineOptions engine_options(const std::optional<Gpus>& gpus = std::nullopt) const;
-  /// -m, and -md where `plan` is to use it.
-  ModelFiles open(const PlanRequest& plan) const;
+  /// -m, and -md where `plan` is to use it: a model, or a corpus, which goes into the plan.
+  ModelFiles open(PlanRequest& plan) const;
   /// --profile's profile, else what the cache keeps of these models on this machine, else measured
   /// now, which stderr is told; and the acceptance that the cache keeps, into options.plan.
   Assumptions find_assumptions(const ModelFiles& models, EngineOptions& options,

@@ -41,8 +41,16 @@ FlagCheck<int> tree_extent(const std::string& flag) {
 
 Flags SpeculationOptions::flags() {
   Flags flags("Speculation");
-  flags.add_options()                                               //
-      ("model-draft", into(draft, "PATH"), "-md: the draft model")  //
+  flags.add_options()  //
+      ("model-draft", into(draft, "PATH|SOURCE"),
+       "-md: the draft model; or, without a model, what the tree is made of: copy[:M] (what "
+       "followed where the last M tokens or more stood before; M=2), ngram:2 (the tokens that most "
+       "often followed the last one), ngram:1 (the most frequent tokens), random. With these "
+       "--spec "
+       "is auto, none, chain or topk; ./copy is a file")  //
+      ("draft-corpus", into(draft_corpus, "FILE"),
+       "with -md copy or ngram: a text to copy from and to count in, beside the one that is "
+       "written")  //
       ("spec", into(method, "HOW (=auto)", "--spec", parse_method),
        "auto (what is predicted to be the fastest: a tree, a chain or none), none, sequoia, chain, "
        "specinfer, spectr, naive or topk: how children are drawn and verified; all are exact")  //
@@ -83,11 +91,32 @@ Acceptance read_acceptance(const std::string& file) {
   });
 }
 
+std::optional<ModelFreeDraft> model_free_draft(const std::string& draft) {
+  try {
+    return model_free_draft_named(draft);
+  } catch (const Error& e) {
+    throw UsageError(std::string("--model-draft: ") + e.what());
+  }
+}
+
+std::optional<ModelFreeDraft> SpeculationOptions::model_free() const {
+  const auto named = draft ? model_free_draft(*draft) : std::nullopt;
+  if (draft_corpus && (!named || named->kind == ModelFreeDraft::Kind::kRandom))
+    throw UsageError("--draft-corpus: is for a draft that reads it: -md copy, ngram:1 or ngram:2");
+  return named;
+}
+
 void SpeculationOptions::put_into(PlanRequest& plan) const {
   plan.method = method.value_or(SpeculationMethod::kAuto);
   const Method& row = row_of(plan.method);
   if (row.id != SpeculationMethod::kAuto && row.id != SpeculationMethod::kNone && !draft)
     throw UsageError("--spec " + std::string(row.name) + ": needs a draft model, -md");
+  plan.model_free = model_free();
+  if (plan.model_free && !works_without_model(row.id))
+    throw UsageError("--spec " + std::string(row.name) +
+                     ": draws from a draft model's "
+                     "probabilities, and -md " +
+                     *draft + " has none; --spec auto, chain or topk");
   const bool sized = tree_size || tree_depth;
   if ((sized || tree) && (row.id == SpeculationMethod::kNone || !draft))
     throw UsageError("--tree, --tree-size, --tree-depth: there is no tree without speculation");
@@ -102,7 +131,7 @@ void SpeculationOptions::put_into(PlanRequest& plan) const {
     throw UsageError("--tree-depth: a chain is as deep as --tree-size says");
   // A tree that is asked for is grown, whatever is predicted of it.
   if (row.id == SpeculationMethod::kAuto && (sized || tree))
-    plan.method = SpeculationMethod::kSequoia;
+    plan.method = plan.model_free ? SpeculationMethod::kTopK : SpeculationMethod::kSequoia;
   if (tree) plan.shape = parse_tree(*tree);
   plan.tree_size = tree_size.value_or(0);
   plan.tree_levels = tree_depth.value_or(0);

@@ -9,9 +9,10 @@
 namespace canopy::cli {
 
 /// The flags of commands that decode, beside the sampling's: -md, --spec, --tree, --tree-size,
-/// --tree-depth, --profile, --acceptance, --no-learn.
+/// --tree-depth, --draft-corpus, --profile, --acceptance, --no-learn.
 struct SpeculationOptions {
-  std::optional<std::string> draft;
+  std::optional<std::string> draft;         // a path, or what drafts without a model
+  std::optional<std::string> draft_corpus;  // a file
   std::optional<SpeculationMethod> method;
   std::optional<std::string> tree;  // a shape, or a file of one
   std::optional<int> tree_size, tree_depth;
@@ -20,6 +21,8 @@ struct SpeculationOptions {
   bool no_learn = false;
 
   Flags flags();
+  /// The draft where it takes no model. Throws UsageError.
+  std::optional<ModelFreeDraft> model_free() const;
   /// What to speculate with, into `plan`. Throws UsageError where the flags contradict each other.
   void put_into(PlanRequest& plan) const;
   Learning learning() const { return no_learn ? Learning::kOff : Learning::kOn; }
@@ -28,6 +31,9 @@ struct SpeculationOptions {
 /// The acceptance in a file: one that canopy calibrate acceptance wrote, or a JSON list p(1), p(2),
 /// ... Throws Error naming it.
 Acceptance read_acceptance(const std::string& file);
+
+/// What -md names, if it is a draft without a model. Throws UsageError.
+std::optional<ModelFreeDraft> model_free_draft(const std::string& draft);
 
 /// Throws UsageError naming the flag.
 SpeculationMethod parse_method(const std::string& flag, const std::string& text);

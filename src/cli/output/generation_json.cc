@@ -131,6 +131,7 @@ json costs_json(const Engine& engine, const BatchReport& report) {
       {"peak_memory_bytes", peak_resident_memory()},
       {"plan",
        {{"spec", name(plan.method)},
+        {"model_free_draft", plan.model_free ? json(name(*plan.model_free)) : json()},
         {"max_sequences", plan.max_sequences},
         {"tree_size", plan.policy.shape.size()},
         {"tree_depth", plan.policy.shape.levels()},
