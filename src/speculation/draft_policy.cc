@@ -5,31 +5,12 @@
 
 #include "src/base/counting.h"
 #include "src/base/error.h"
+#include "src/speculation/draft_reading.h"
 
 namespace canopy {
 namespace {
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
-
-/// What the draft runs for a token that only the target's embedding has (a longer padded tail). The
-/// rows it proposes from are then of another text, which costs acceptance and never exactness.
-constexpr TokenId kStandIn = 0;
-
-std::vector<TokenId> known_to(const Transformer& model, std::span<const TokenId> tokens) {
-  std::vector<TokenId> known(tokens.begin(), tokens.end());
-  for (TokenId& token : known)
-    if (token >= model.config().vocab) token = kStandIn;
-  return known;
-}
-
-/// Calls op(rows, number of the first) with the first `vocab` columns of the logits: all rows at
-/// once, or one by one where each has a tail to leave out, as views have no stride.
-template <class Op>
-void for_common_columns(ConstTensorView logits, std::int64_t vocab, const Op& op) {
-  if (logits.dim(1) == vocab) return op(logits, 0);
-  for (std::int64_t i = 0; i < logits.dim(0); ++i)
-    op(ConstTensorView(logits.rows(i, 1).data(), DType::kF32, {1, vocab}), i);
-}
 
 }  // namespace
 
@@ -74,17 +55,15 @@ DraftPolicy::Needs DraftPolicy::needs(const TreeShape& shape) {
   return needs;
 }
 
-namespace {
-
 /// What the buffers must hold: for the first shape and for those to come.
-DraftPolicy::Needs room_of(const DraftPolicy::Config& config) {
+DraftPolicy::Needs DraftPolicy::room_of(const Config& config) {
   const DraftPolicy::Needs own = DraftPolicy::needs(config.shape), &room = config.room;
   return {std::max(own.nodes, room.nodes), std::max(own.inner, room.inner),
           std::max(own.widest, room.widest), std::max(own.proposals, room.proposals)};
 }
 
-RowEditor::Room room_of_edits(const DraftPolicy::Config& config) {
-  const DraftPolicy::Needs needs = room_of(config);
+RowEditor::Room DraftPolicy::room_of_edits(const Config& config) {
+  const Needs needs = room_of(config);
   const std::size_t requests = at(config.max_requests), vocab = at(config.edited_vocab);
   return {.rows = requests * at(needs.widest),
           .texts = requests,
@@ -95,9 +74,12 @@ RowEditor::Room room_of_edits(const DraftPolicy::Config& config) {
           .vocab = vocab};
 }
 
+namespace {
+
 std::size_t q_bytes(const DraftPolicy::Config& config) {
   if (!uses_q(config.drawing)) return 0;
-  return at(config.max_requests) * at(room_of(config).inner) * at(config.vocab) * sizeof(float);
+  return at(config.max_requests) * at(DraftPolicy::room_of(config).inner) * at(config.vocab) *
+         sizeof(float);
 }
 
 }  // namespace
@@ -170,10 +152,12 @@ std::vector<Draft> DraftPolicy::grow(Transformer& model, std::span<const Request
   require(model.config().vocab >= config_.vocab,
           "draft: the model has fewer tokens than the policy was made for");
   std::vector<int> length;
+  std::vector<PendingText> pending;
   std::vector<Draft> drafts;
   for (std::size_t r = 0; r < requests.size(); ++r) {
     require(!requests[r].pending.empty(), "draft: the root must be pending");
     length.push_back(requests[r].kv->length());
+    pending.push_back({requests[r].pending, requests[r].kv});
     const Drawing drawing = drawing_of(requests[r]);
     drafts.push_back({TokenTree(requests[r].pending.back()), drawing, layout_.row,
                       uses_q(drawing) ? q_of(r) : TensorView()});
@@ -183,12 +167,11 @@ std::vector<Draft> DraftPolicy::grow(Transformer& model, std::span<const Request
   require(!edited || row_editor_, "draft: no room was made for edits of logits");
   if (config_.graphs && !edited) forget_graphs_of_others(model, requests, stream);
   try {
-    const std::vector<std::vector<TokenId>> pending = catch_up(model, requests, stream, stop);
     for (std::size_t depth = 0; depth < layout_.levels.size(); ++depth) {
       const Level& level = layout_.levels[depth];
       TensorView logits;
       if (depth == 0) {
-        logits = run_pending(model, requests, pending, stream, stop);
+        logits = run_pending(model, pending, stream, stop);
         send_rngs(requests, stream);
       } else {
         if (stop.stop_requested()) throw Stopped();  // a graph does not look
@@ -208,52 +191,6 @@ std::vector<Draft> DraftPolicy::grow(Transformer& model, std::span<const Request
     throw;
   }
   return drafts;
-}
-
-void DraftPolicy::read(Transformer& model, std::span<const TokenId> tokens, KvCache& kv,
-                       Stream& stream, const std::stop_token& stop) const {
-  const std::vector<TokenId> known = known_to(model, tokens);
-  const std::size_t most = at(model.limits().max_nodes);
-  for (std::size_t first = 0; first < known.size(); first += most) {
-    const auto part = std::span(known).subspan(first, std::min(most, known.size() - first));
-    const std::vector<std::int32_t> position = counting(kv.length(), part.size());
-    const SequenceRows rows{{part, position, {}, 0, {}}, &kv, 0};
-    model.forward({&rows, 1}, stream, stop);
-    kv.commit(counting(0, part.size()), stream);
-  }
-}
-
-std::vector<std::vector<TokenId>> DraftPolicy::catch_up(Transformer& model,
-                                                        std::span<const Request> requests,
-                                                        Stream& stream,
-                                                        const std::stop_token& stop) const {
-  const std::size_t share = at(model.limits().max_nodes) / requests.size();
-  require(share > 0, "draft: the model was set up for fewer nodes than there are sequences");
-  std::vector<std::vector<TokenId>> pending;
-  for (const Request& request : requests) {
-    const std::size_t early = request.pending.size() - std::min(request.pending.size(), share);
-    read(model, request.pending.first(early), *request.kv, stream, stop);
-    pending.push_back(known_to(model, request.pending.subspan(early)));
-  }
-  return pending;
-}
-
-TensorView DraftPolicy::run_pending(Transformer& model, std::span<const Request> requests,
-                                    std::span<const std::vector<TokenId>> pending, Stream& stream,
-                                    const std::stop_token& stop) {
-  std::vector<std::vector<std::int32_t>> positions(requests.size());
-  std::vector<std::int32_t> last(requests.size());
-  std::vector<SequenceRows> parts;
-  for (std::size_t r = 0; r < requests.size(); ++r) {
-    positions[r] = counting(requests[r].kv->length(), pending[r].size());
-    last[r] = static_cast<std::int32_t>(pending[r].size()) - 1;
-    parts.push_back({{pending[r], positions[r], {}, 0, {&last[r], 1}}, requests[r].kv});
-  }
-  const TensorView logits = model.forward(parts, stream, stop);
-  // All but the root become text, in place; the root is then the first scratch slot.
-  for (std::size_t r = 0; r < requests.size(); ++r)
-    requests[r].kv->commit(counting(0, at(last[r])), stream);
-  return logits;
 }
 
 void DraftPolicy::forget_graphs_of_others(const Transformer& model,

@@ -52,6 +52,10 @@ class DraftPolicy {
     int edited_context = 0, edited_vocab = 0;
   };
   DraftPolicy(Device& device, const Config& config);
+  /// What the buffers of such a policy hold, for one sequence: shapes to come included; and for
+  /// edits. Pure.
+  static Needs room_of(const Config& config);
+  static RowEditor::Room room_of_edits(const Config& config);
   /// Device bytes such a policy holds; q, a row for each inner node, is most of it. Pure.
   static std::size_t device_bytes(const Config& config);
   static constexpr int kAllocations = 3 + RowEditor::kAllocations;  // that hold them
@@ -81,10 +85,6 @@ class DraftPolicy {
   /// Waits for the stream once a level. Throws Error or Stopped with each KV cache as it was.
   std::vector<Draft> grow(Transformer& model, std::span<const Request> requests, Stream& stream,
                           std::stop_token stop = {});
-  /// Runs tokens and commits them, as much at once as the model was set up for. Throws Error or
-  /// Stopped; what was run by then stays.
-  void read(Transformer& model, std::span<const TokenId> tokens, KvCache& kv, Stream& stream,
-            const std::stop_token& stop) const;
 
  private:
   /// The inner nodes of one level, in breadth-first order. Their numbers among all inner nodes are
@@ -104,13 +104,6 @@ class DraftPolicy {
     std::vector<Level> levels;
   };
 
-  /// Reads the beginnings of what is pending where that is more than one forward takes: a draft
-  /// that plain decoding has left behind. Returns what remains, in tokens that the draft has.
-  std::vector<std::vector<TokenId>> catch_up(Transformer&, std::span<const Request>, Stream&,
-                                             const std::stop_token&) const;
-  TensorView run_pending(Transformer&, std::span<const Request>,
-                         std::span<const std::vector<TokenId>> pending, Stream&,
-                         const std::stop_token&);
   void send_rngs(std::span<const Request>, Stream&);
   void prepare_level(Transformer&, std::span<const Request>, const Level&, std::size_t depth,
                      std::span<const Draft>, Stream&);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "src/base/error.h"
+#include "src/speculation/draft_reading.h"
 
 namespace canopy {
 
@@ -63,7 +64,7 @@ void ModelDrafter::read(DraftState& state, std::span<const TokenId> text, Stream
   KvCache& cache = static_cast<State&>(state).cache();
   cache.adopt(text, stream);
   const auto known = static_cast<std::size_t>(cache.length());  // more than `text`: after a stop
-  policy_.read(model_, text.subspan(std::min(known, text.size())), cache, stream, stop);
+  read_text(model_, text.subspan(std::min(known, text.size())), cache, stream, stop);
 }
 
 void ModelDrafter::conclude(DraftState& state, const Draft& draft, const Verdict& verdict,
