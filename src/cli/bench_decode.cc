@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 
 #include "planner/chain_cost.h"
@@ -53,7 +54,8 @@ struct Options {
     Flags what("What to measure");
     what.add_options()  //
         ("methods", into(methods, "LIST"),
-         "of none, chain, sequoia, specinfer, spectr, naive, topk, with commas between")  //
+         "of none, chain, adaptive, sequoia, specinfer, spectr, naive, topk, with commas "
+         "between")  //
         ("tree-sizes", into(tree_sizes, "LIST", "--tree-sizes", sizes),
          "trees and chains of these sizes, one after another, beside the chain that generate would "
          "take")  //
@@ -94,6 +96,7 @@ struct Row {
   int tree_size = 1, tree_depth = 1, sequences = 1;
   DecodeMeasurement measured = {};
   Candidate predicted = {};
+  std::string changes = {};      // what an inexact rule changes
   bool predicts_tokens = false;  // the acceptance vector says something of this method
   std::optional<ChainFigures> chain = {};
 };
@@ -122,6 +125,8 @@ json row_json(const Row& r) {
   const auto known = [](double value) { return value > 0 ? json(value) : json(); };
   json row{
       {"method", name(r.method)},
+      {"exact", r.changes.empty()},
+      {"changes", r.changes.empty() ? json() : json(r.changes)},
       {"tree_size", r.tree_size},
       {"tree_depth", r.tree_depth},
       {"sequences", r.sequences},
@@ -165,7 +170,8 @@ void print(const std::vector<json>& rows) {
     const json& predicted = r["predicted_seconds_per_token"];
     const auto bytes = static_cast<std::uint64_t>(r["bytes_per_token"].get<double>());
     std::cout << table.row(
-        {r["method"].get<std::string>(), figure(r, "tree_size", 0), figure(r, "tree_depth", 0),
+        {std::string(r["exact"].get<bool>() ? "" : "~").append(r["method"].get<std::string>()),
+         figure(r, "tree_size", 0), figure(r, "tree_depth", 0),
          interval(r["tokens_per_step"].get<double>(),
                   r["tokens_per_step_half_width"].get<double>()),
          figure(r, "tokens_per_step_outside_loops", 2), figure(r, "predicted_tokens_per_step", 2),
@@ -173,6 +179,14 @@ void print(const std::vector<json>& rows) {
          predicted.is_null() ? "-" : figure(r, "seconds_per_token", 2, 1 / predicted.get<double>()),
          figure(r, "joules_per_token", 2), format_size(bytes)});
   }
+}
+
+/// A line for each rule that is not exact.
+void print_changes(const std::vector<json>& rows) {
+  std::set<std::string> told;
+  for (const json& r : rows)
+    if (!r["exact"].get<bool>() && told.insert(r["changes"].get<std::string>()).second)
+      std::cout << "~ not exactly the model's text; " << r["changes"].get<std::string>() << "\n";
 }
 
 void print_chains(const std::vector<json>& rows) {
@@ -235,6 +249,7 @@ PlanRequest request_for(const PlanRequest& common, SpeculationMethod method) {
   constexpr int kLength = 8;  // of a sequence, as SpecInfer's (arXiv:2402.12374, Sec. 4)
   PlanRequest request = common;
   request.method = method;
+  if (!takes_lenience(method)) request.lenience.reset();
   if (!is_tree(method)) {
     request.shape.reset();
     request.tree_levels = 0;
@@ -257,7 +272,7 @@ std::vector<std::pair<SpeculationMethod, int>> runs_of(
     if (!is_tree(method)) runs.emplace_back(method, 0);
     if (method == SpeculationMethod::kNone) continue;
     for (const int size : sizes) {
-      const int nodes = method == SpeculationMethod::kChain && shape ? shape->size() : size;
+      const int nodes = !is_tree(method) && shape ? shape->size() : size;
       if (is_tree(method) || nodes > 0) runs.emplace_back(method, nodes);
     }
   }
@@ -307,6 +322,7 @@ class Bench {
         .tree_depth = plan.policy.shape.levels(),
         .sequences = plan.max_sequences,
         .predicted = plan.prediction->best,
+        .changes = plan.inexact ? in_words(*plan.inexact) : "",
         // The vector was measured with Sequoia's drawing, at temperature 0 with the draft's best.
         .predicts_tokens = options.plan.temperature == 0 || options.plan.model_free ||
                            row_of(method).drawing == Drawing::kSequoia};
@@ -422,6 +438,7 @@ int run_bench_decode(const std::vector<std::string>& words) {
   } else {
     std::cout << prompts << " prompts; acceptance: " << acceptance << "\n";
     print(rows);
+    print_changes(rows);
     print_chains(rows);
   }
   if (table) table->write(csv_table(rows));

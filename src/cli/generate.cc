@@ -190,7 +190,8 @@ json report_json(const Engine& engine, const BatchReport& report, const Request&
   json out = costs_json(engine, report);
   out["prompt_tokens"] = request.prompt.size();
   out["seed"] = request.seed;
-  out["reproducible"] = request.reproducible || request.sampling.temperature == 0;
+  out["reproducible"] =
+      !engine.plan().inexact && (request.reproducible || request.sampling.temperature == 0);
   if (report.texts.size() == 1) {
     out.update(text_json(tokenizer, report.texts.front(), stops));
     out.update(steps_json(report.texts.front()));

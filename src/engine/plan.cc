@@ -8,6 +8,7 @@
 #include "src/base/size_text.h"
 #include "src/engine/target_memory.h"
 #include "src/machine/process_memory.h"
+#include "src/speculation/model_drafter.h"
 #include "src/speculation/verifier.h"
 
 namespace canopy {
@@ -31,6 +32,29 @@ Acceptance acceptance_of(const PlanRequest& request) {
   if (request.acceptance) return *request.acceptance;
   if (request.model_free) return typical_acceptance(*request.model_free, request.temperature);
   return default_acceptance(request.temperature);
+}
+
+/// When a chain ends before the shape does: a token is worth drawing while its chance of being
+/// reached, by tokens of a step, exceeds the time that it adds, by that of a step
+/// (docs/math.md, "Chains of adaptive length").
+Growth growth_of(SpeculationMethod method, const PlannerInput& input, const TreeShape& shape,
+                 int sequences) {
+  Growth growth{.kind = row_of(method).growth};
+  if (growth.kind != Growth::Kind::kReach || input.cost == nullptr || shape.size() == 1)
+    return growth;
+  const TreeShape half = TreeShape::chain((shape.size() + 1) / 2);
+  const auto whole = predict(input, shape, sequences), part = predict(input, half, sequences);
+  if (!whole || !part) return growth;
+  const Seconds added = (whole->cost.step - part->cost.step) / (shape.size() - half.size());
+  growth.bound = std::max(0.0, whole->tokens * (added / whole->cost.step));
+  return growth;
+}
+
+/// A chain of adaptive length may be twice as long as a fixed one, where that fits.
+template <class Fits>
+TreeShape lengthened(const TreeShape& chain, const Fits& fits) {
+  TreeShape longer = TreeShape::chain(std::min(2 * chain.size() - 1, PlannerInput().max_levels));
+  return longer.size() > chain.size() && fits(longer) ? longer : chain;
 }
 
 /// The same machine, on which growing a tree takes no time worth counting.
@@ -84,6 +108,7 @@ Plan lay_out(const PlanRequest& request, SpeculationMethod method, bool adaptive
   plan.policy.shape = shape;
   plan.policy.drawing =
       request.model_free ? Drawing::kTopK : drawing_of(plan.method, request.temperature);
+  plan.policy.growth.kind = row_of(plan.method).growth;
   plan.policy.max_requests = sequences;
   plan.policy.graphs = request.graphs;
   if (adaptive && shape.size() > 1) {
@@ -164,7 +189,8 @@ Plan lay_out(const PlanRequest& request, SpeculationMethod method, bool adaptive
     enter(pool("draft"), pool_bytes(d), pool_allocations);
     enter("draft activations and logits", Transformer::activation_bytes(d, plan.draft_limits),
           Transformer::kAllocations);
-    enter("draft probabilities", DraftPolicy::device_bytes(plan.policy), DraftPolicy::kAllocations);
+    enter("draft probabilities", ModelDrafter::policy_bytes(plan.policy),
+          DraftPolicy::kAllocations);
     scratch = std::max(scratch, ops.scratch_bytes(Transformer::workload(d, plan.draft_limits)));
   }
   enter(pool("target"), pool_bytes(t), pool_allocations);
@@ -251,6 +277,12 @@ Plan make_plan(const PlanRequest& asked_for, const ModelSweeps& models, std::uin
     throw Error("speculation (" + std::string(name(asked)) +
                 ") draws from a draft model's probabilities, and " + name(*request.model_free) +
                 " has none");
+  if (request.lenience && asked != SpeculationMethod::kNone &&
+      (request.model_free || !takes_lenience(asked)))
+    throw Error(
+        "lenience is of tokens that were drawn from a draft model and are tried one by one: "
+        "not of speculation (" +
+        std::string(name(asked)) + ")");
   if (request.model_free && request.cost) request.cost = with_free_drafts(*request.cost);
   require(!request.probe || asked != SpeculationMethod::kNone,
           "acceptance is measured of a draft and a target");
@@ -288,8 +320,9 @@ Plan make_plan(const PlanRequest& asked_for, const ModelSweeps& models, std::uin
   input.nodes = request.tree_size;
   if (request.tree_levels != 0) input.max_levels = request.tree_levels;
   input.plain = asked == SpeculationMethod::kAuto;
-  input.chains = asked == SpeculationMethod::kAuto || asked == SpeculationMethod::kChain;
-  input.trees = asked != SpeculationMethod::kChain;
+  const bool chain = row_of(asked).form == TreeForm::kChain;
+  input.chains = asked == SpeculationMethod::kAuto || chain;
+  input.trees = !chain;
   input.lay_out = [&](const TreeShape& shape, int sequences,
                       std::uint64_t ring) -> std::optional<WeightPlan> {
     const auto placed = place(beside(shape, sequences), ring);
@@ -317,7 +350,15 @@ Plan make_plan(const PlanRequest& asked_for, const ModelSweeps& models, std::uin
       shape = TreeShape::chain(2);  // the least there is; it says what is missing
     }
   }
+  const Growth growth = growth_of(asked, input, shape, sequences);
+  if (growth.kind == Growth::Kind::kReach && !given && request.tree_size == 0)
+    shape = lengthened(shape, [&](const TreeShape& longer) {
+      return place(beside(longer, sequences), 0).has_value();
+    });
   Plan plan = beside(shape, sequences);
+  plan.policy.growth = growth;
+  if (request.lenience.value_or(1) < 1 && plan.method != SpeculationMethod::kNone)
+    plan.inexact = InexactRule{InexactRule::Kind::kLenience, *request.lenience};
   const auto placed = place(plan, choice ? choice->best.ring_wish : 0);
   if (!placed) weights.refuse(std::move(plan), request);
   weights.enter(plan, *placed);
@@ -328,7 +369,9 @@ Plan make_plan(const PlanRequest& asked_for, const ModelSweeps& models, std::uin
   if (plan.cost)
     plan.rows_behind_link =
         plan.cost->rows_behind_link(plan.weights, input.context).value_or(kGivenRows);
-  plan.adaptive = !given && request.tree_size == 0 && shape.size() > 1;
+  // Texts teach how often the shape's tokens are accepted, not those of what a growth left of it.
+  plan.adaptive =
+      !given && request.tree_size == 0 && shape.size() > 1 && growth.kind == Growth::Kind::kShape;
   plan.prediction = std::move(choice);
   return plan;
 }

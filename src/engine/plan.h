@@ -11,6 +11,7 @@
 #include "src/base/error.h"
 #include "src/checkpoint/checkpoint.h"
 #include "src/speculation/draft_policy.h"
+#include "src/speculation/inexact_rule.h"
 #include "src/speculation/method.h"
 #include "src/speculation/model_free_drafter.h"
 
@@ -31,6 +32,7 @@ struct Plan {
   SpeculationMethod method = SpeculationMethod::kNone;
   DraftPolicy::Config policy;                // its shape is the root alone for kNone
   std::optional<ModelFreeDraft> model_free;  // what drafts in place of a model
+  std::optional<InexactRule> inexact;        // texts are not exactly the target's
   KvTypes kv;
   Transformer::Limits target_limits, draft_limits;
   int max_sequences = 1;             // that can share a sweep, each with KV caches of its own
@@ -76,6 +78,7 @@ struct PlanRequest {
   SpeculationMethod method = SpeculationMethod::kAuto;
   std::optional<ModelFreeDraft>
       model_free;                         // drafts in place of a model; see works_without_model()
+  std::optional<double> lenience;         // l of InexactRule: texts are not exact
   std::optional<TreeShape> shape;         // the tree, if the planner is not to choose it
   int tree_size = 0;                      // its nodes likewise, where not 0
   int tree_levels = 0;                    // its most levels

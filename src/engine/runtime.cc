@@ -51,6 +51,8 @@ Runtime::Runtime(ModelFiles files, const EngineOptions& options, const LoadProgr
     draft = std::make_unique<Transformer>(*device, d, *draft_weights, plan.draft_limits);
     drafter = std::make_unique<ModelDrafter>(*device, *draft, plan.policy, plan.kv_room());
   }
+  if (plan.inexact)
+    notes.push_back("the text is not exactly the model's (" + in_words(*plan.inexact) + ")");
   target_times = &time(target_weights, Trace::Lane::kTarget);
   target = std::make_unique<Transformer>(*device, t, *target_weights, plan.target_limits);
   kv_pool.emplace(*device, t, plan.kv_blocks, plan.kv);

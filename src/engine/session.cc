@@ -45,8 +45,8 @@ struct Sequence {
     return {request.seed, request.sequence, static_cast<std::uint64_t>(report.tokens.size())};
   }
   /// Where the target's own sample decides, nothing is gained by drawing the draft's tokens.
-  bool takes_best_tokens() const {
-    return request.sampling.temperature == 0 || request.reproducible;
+  bool takes_best_tokens(bool exact) const {
+    return request.sampling.temperature == 0 || (request.reproducible && exact);
   }
   /// All before the root.
   std::span<const TokenId> known() const { return std::span(text).first(text.size() - 1); }
@@ -314,8 +314,8 @@ std::vector<Draft> Session::Impl::grow(const TreeShape& shape, const std::stop_t
   for (const Sequence& s : running) {
     if (s.has_tree) {
       drafts.push_back(root_only(s.text.back()));
-      requests.push_back({s.draft.get(), s.text, s.request.sampling, s.rng(), s.takes_best_tokens(),
-                          s.editor.get()});
+      requests.push_back({s.draft.get(), s.text, s.request.sampling, s.rng(),
+                          s.takes_best_tokens(!m.plan.inexact), s.editor.get()});
     } else if (s.draft && s.reads > 0) {
       const auto read = static_cast<std::size_t>(s.kv->length() + s.reads);
       m.drafter->read(*s.draft, std::span(s.text).first(read), *m.compute, stop);
@@ -391,7 +391,10 @@ std::size_t Session::Impl::conclude(Sequence& sequence, const Draft& draft,
                                     const ConstTensorView& logits) {
   const Request& request = sequence.request;
   Verdict verdict =
-      request.reproducible
+      m.plan.inexact
+          ? m.verifier->verify_inexactly(draft, *m.plan.inexact, logits, request.sampling,
+                                         sequence.rng(), *m.compute, sequence.editor.get())
+      : request.reproducible
           ? m.verifier->verify_by_sample(draft.tree, logits, request.sampling,
                                          sequence.rng_of_token(), *m.compute, sequence.editor.get())
           : m.verifier->verify(draft, logits, request.sampling, sequence.rng(), *m.compute,
@@ -408,8 +411,10 @@ std::size_t Session::Impl::conclude(Sequence& sequence, const Draft& draft,
   sequence.kv->commit(counting(0, sequence.behind().size()), *m.compute);
   sequence.kv->commit(verdict.path, *m.compute);
   if (draft.tree.size() > 1) m.drafter->conclude(*sequence.draft, draft, verdict, *m.compute);
-  const bool teaches = !synthetic && !sequence.editor && draft.drawing == m.plan.policy.drawing;
-  observe(draft.tree, verdict, last.tree_nodes, last.tree_levels,
+  const bool teaches = !synthetic && !sequence.editor && !m.plan.inexact &&
+                       draft.drawing == m.plan.policy.drawing &&
+                       m.plan.policy.growth.kind == Growth::Kind::kShape;
+  observe(draft.tree, verdict, m.plan.model_free ? last.tree_nodes : 0, last.tree_levels,
           [&](int level, int children, int accepted) {
             if (sequence.tracker) sequence.tracker->observe(level, children, accepted);
             if (teaches) learned.observe(children, accepted);

@@ -24,7 +24,7 @@ struct Request {
   /// The target's own sample decides each token, by random numbers that are keyed by the seed, the
   /// sequence and the token's place: the text is plain sampling's whatever the draft, the tree and
   /// the other texts are. Without it fewer sweeps make the text (docs/math.md, "Verification"), and
-  /// only its distribution is promised.
+  /// only its distribution is promised. Under a plan with an inexact rule it means nothing.
   bool reproducible = false;
   std::uint32_t sequence =
       0;  // which continuation of this seed: each has random numbers of its own

@@ -23,6 +23,7 @@ struct Draft {
   /// Target tokens beyond its columns had no chance to be drawn. Lives in the policy until its next
   /// grow.
   ConstTensorView q;
+  std::vector<double> log_q = {};  // per node, of its token; only for rules that ask for it
 };
 
 /// The draft of plain decoding: only the root.

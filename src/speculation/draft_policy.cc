@@ -111,13 +111,17 @@ int DraftPolicy::widest_forward(const Config& config) {
   return room_of(config).widest * config.max_requests;
 }
 
-bool DraftPolicy::has_room(const TreeShape& shape, int sequences) const {
-  const Needs needs = DraftPolicy::needs(shape);
+bool DraftPolicy::fits(const Config& config, const TreeShape& shape, int sequences) {
+  const Needs needs = DraftPolicy::needs(shape), has = room_of(config);
   const auto fits = [&](int needed, int room) {
-    return std::int64_t{needed} * sequences <= std::int64_t{room} * config_.max_requests;
+    return std::int64_t{needed} * sequences <= std::int64_t{room} * config.max_requests;
   };
-  return fits(needs.nodes, config_.room.nodes) && fits(needs.inner, config_.room.inner) &&
-         fits(needs.widest, config_.room.widest) && fits(needs.proposals, config_.room.proposals);
+  return fits(needs.nodes, has.nodes) && fits(needs.inner, has.inner) &&
+         fits(needs.widest, has.widest) && fits(needs.proposals, has.proposals);
+}
+
+bool DraftPolicy::has_room(const TreeShape& shape, int sequences) const {
+  return fits(config_, shape, sequences);
 }
 
 int DraftPolicy::most_nodes(int sequences) const {

@@ -11,6 +11,7 @@
 #include "planner/tree_shape.h"
 #include "src/model/transformer.h"
 #include "src/speculation/draft.h"
+#include "src/speculation/grower.h"
 #include "src/speculation/logit_editor.h"
 
 namespace canopy {
@@ -46,6 +47,7 @@ class DraftPolicy {
     int vocab = 0;         // tokens that both models know: the ids below the smaller vocabulary
     int max_requests = 1;  // most sequences of one grow
     Needs room = {};       // for shapes to come, where they need more than the first
+    Growth growth = {};    // kShape, or what a FrontierPolicy is made for
     bool graphs = false;   // each level is captured once and then launched as one
     /// Room for edits of logits: the longest text, tree included, and the larger vocabulary of
     /// draft and target; 0: none can be made.
@@ -56,6 +58,8 @@ class DraftPolicy {
   /// edits. Pure.
   static Needs room_of(const Config& config);
   static RowEditor::Room room_of_edits(const Config& config);
+  /// Whether the buffers of such a policy hold trees of this shape for so many sequences. Pure.
+  static bool fits(const Config& config, const TreeShape& shape, int sequences);
   /// Device bytes such a policy holds; q, a row for each inner node, is most of it. Pure.
   static std::size_t device_bytes(const Config& config);
   static constexpr int kAllocations = 3 + RowEditor::kAllocations;  // that hold them

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "src/speculation/drawing.h"
+#include "src/speculation/grower.h"
 
 namespace canopy {
 
@@ -15,6 +16,7 @@ enum class SpeculationMethod : std::uint8_t {
   kNone,
   kSequoia,
   kChain,
+  kAdaptive,
   kSpecInfer,
   kSpecTr,
   kNaive,
@@ -29,13 +31,13 @@ enum class TreeForm : std::uint8_t {
   kBest,       // any tree; by default the one of most expected tokens (arXiv:2402.12374, 3.1)
 };
 
-/// A row of the table of methods: the command line, the planner and the benches read it. All
-/// methods are exact.
+/// A row of the table of methods: the command line, the planner and the benches read it.
 struct Method {
   SpeculationMethod id;
   const char* name;  // as a user writes it
   TreeForm form;
-  Drawing drawing;  // of siblings at a temperature above 0
+  Drawing drawing;                             // of siblings at a temperature above 0
+  Growth::Kind growth = Growth::Kind::kShape;  // what ends a draft model's trees
 };
 
 /// kAuto: of kSequoia, kChain and kNone what the planner predicts to be the fastest.
@@ -44,6 +46,8 @@ inline constexpr std::array kMethods{
     Method{SpeculationMethod::kNone, "none", TreeForm::kNone, Drawing::kSequoia},
     Method{SpeculationMethod::kSequoia, "sequoia", TreeForm::kBest, Drawing::kSequoia},
     Method{SpeculationMethod::kChain, "chain", TreeForm::kChain, Drawing::kSequoia},
+    Method{SpeculationMethod::kAdaptive, "adaptive", TreeForm::kChain, Drawing::kSequoia,
+           Growth::Kind::kReach},
     Method{SpeculationMethod::kSpecInfer, "specinfer", TreeForm::kSequences, Drawing::kSpecInfer},
     Method{SpeculationMethod::kSpecTr, "spectr", TreeForm::kSequences, Drawing::kSpecTr},
     Method{SpeculationMethod::kNaive, "naive", TreeForm::kSequences, Drawing::kNaive},
@@ -76,8 +80,13 @@ constexpr Drawing drawing_of(SpeculationMethod id, double temperature) {
 /// Whether its trees can come from a draft without a model, whose children are not drawn from
 /// probabilities: the target's own sample decides then.
 constexpr bool works_without_model(SpeculationMethod id) {
+  if (row_of(id).growth != Growth::Kind::kShape) return false;
   return id == SpeculationMethod::kAuto || row_of(id).form == TreeForm::kNone ||
          row_of(id).form == TreeForm::kChain || row_of(id).drawing == Drawing::kTopK;
+}
+/// Whether it can be verified leniently: by the rejection rule of one token, or of Sequoia's.
+constexpr bool takes_lenience(SpeculationMethod id) {
+  return row_of(id).drawing == Drawing::kSequoia && row_of(id).form != TreeForm::kNone;
 }
 constexpr const char* name(SpeculationMethod id) { return row_of(id).name; }
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "src/base/error.h"
+#include "src/speculation/chain_grower.h"
 #include "src/speculation/draft_reading.h"
 
 namespace canopy {
@@ -20,6 +21,10 @@ class ModelDrafter::State final : public DraftState {
   State& operator=(const State&) = delete;
   KvCache& cache() const { return *cache_; }
 
+  // Of chains whose length the draft's confidence decides.
+  ConfidenceTracker tracker;
+  std::vector<double> confidences;  // of the last chain
+
  private:
   std::vector<KvCache*>& free_;
   KvCache* cache_;
@@ -27,9 +32,11 @@ class ModelDrafter::State final : public DraftState {
 
 ModelDrafter::ModelDrafter(Device& device, Transformer& model, const DraftPolicy::Config& config,
                            KvRoom room)
-    : model_(model),
-      policy_(device, config),
-      pool_(device, model.config(), room.blocks, room.types) {
+    : model_(model), config_(config), pool_(device, model.config(), room.blocks, room.types) {
+  if (config.growth.kind == Growth::Kind::kShape)
+    policy_.emplace(device, config);
+  else
+    frontier_.emplace(device, config);
   for (int i = 0; i < config.max_requests; ++i)
     caches_.push_back(std::make_unique<KvCache>(pool_, room.slots));
   for (auto cache = caches_.rbegin(); cache != caches_.rend(); ++cache)
@@ -47,7 +54,7 @@ std::unique_ptr<DraftState> ModelDrafter::open() {
 std::vector<Draft> ModelDrafter::grow(std::span<const DraftRequest> requests,
                                       const TreeShape& shape, Stream& stream,
                                       std::stop_token stop) {
-  if (policy_.shape() != shape) policy_.reshape(shape);
+  if (policy_ && policy_->shape() != shape) policy_->reshape(shape);
   std::vector<DraftPolicy::Request> growing;
   for (const DraftRequest& request : requests) {
     KvCache& cache = static_cast<State&>(*request.state).cache();
@@ -56,7 +63,34 @@ std::vector<Draft> ModelDrafter::grow(std::span<const DraftRequest> requests,
     growing.push_back({request.text.subspan(static_cast<std::size_t>(cache.length())), &cache,
                        request.sampling, request.rng, request.best_tokens, request.editor});
   }
-  return policy_.grow(model_, growing, stream, std::move(stop));
+  if (policy_) return policy_->grow(model_, growing, stream, std::move(stop));
+  return grow_by_rows(requests, growing, shape, stream, stop);
+}
+
+std::vector<Draft> ModelDrafter::grow_by_rows(std::span<const DraftRequest> requests,
+                                              std::span<const DraftPolicy::Request> texts,
+                                              const TreeShape& shape, Stream& stream,
+                                              const std::stop_token& stop) {
+  std::vector<ChainGrower> growers;
+  growers.reserve(texts.size());  // requests point to them
+  std::vector<FrontierPolicy::Request> growing;
+  for (std::size_t r = 0; r < texts.size(); ++r) {
+    const bool draws = texts[r].sampling.temperature > 0 && !texts[r].best_tokens;
+    growers.emplace_back(texts[r].pending.back(),
+                         ChainGrower::Limits{config_.growth.bound, shape.levels() - 1},
+                         static_cast<State&>(*requests[r].state).tracker,
+                         draws ? std::optional(texts[r].rng) : std::nullopt);
+    growing.push_back({texts[r], &growers.back()});
+  }
+  std::vector<Draft> drafts = frontier_->grow(model_, growing, stream, stop);
+  for (std::size_t r = 0; r < texts.size(); ++r)
+    static_cast<State&>(*requests[r].state).confidences = growers[r].confidences();
+  return drafts;
+}
+
+std::size_t ModelDrafter::policy_bytes(const DraftPolicy::Config& config) {
+  return config.growth.kind == Growth::Kind::kShape ? DraftPolicy::device_bytes(config)
+                                                    : FrontierPolicy::device_bytes(config);
 }
 
 void ModelDrafter::read(DraftState& state, std::span<const TokenId> text, Stream& stream,
@@ -73,12 +107,14 @@ void ModelDrafter::conclude(DraftState& state, const Draft& draft, const Verdict
   for (const NodeId node : verdict.path)
     if (const std::int32_t slot = draft.row[static_cast<std::size_t>(node)]; slot >= 0)
       known.push_back(slot);
-  static_cast<State&>(state).cache().commit(known, stream);
+  State& of = static_cast<State&>(state);
+  if (frontier_) observe(of.tracker, of.confidences, verdict);
+  of.cache().commit(known, stream);
 }
 
 std::string ModelDrafter::note() const {
-  if (policy_.why_no_graphs().empty()) return {};
-  return "the draft's levels could not be launched as CUDA graphs (" + policy_.why_no_graphs() +
+  if (!policy_ || policy_->why_no_graphs().empty()) return {};
+  return "the draft's levels could not be launched as CUDA graphs (" + policy_->why_no_graphs() +
          "); its kernels are launched one by one, as with --enforce-eager";
 }
 

@@ -1,13 +1,16 @@
 #pragma once
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "src/speculation/draft_policy.h"
 #include "src/speculation/drafter.h"
+#include "src/speculation/frontier_policy.h"
 
 namespace canopy {
 
-/// Drafts by a small model: each text has a KV cache of it.
+/// Drafts by a small model: each text has a KV cache of it. Trees have the shape that is asked for,
+/// or less of it where the config has a growth.
 class ModelDrafter final : public Drafter {
  public:
   /// `model` must outlive the drafter. config.max_requests texts can be open at a time. Throws
@@ -22,17 +25,27 @@ class ModelDrafter final : public Drafter {
   void conclude(DraftState& state, const Draft& draft, const Verdict& verdict,
                 Stream& stream) override;
   bool has_room(const TreeShape& shape, int texts) const override {
-    return policy_.has_room(shape, texts);
+    return DraftPolicy::fits(config_, shape, texts);
   }
-  int most_nodes(int texts) const override { return policy_.most_nodes(texts); }
+  int most_nodes(int texts) const override {
+    return DraftPolicy::room_of(config_).nodes * config_.max_requests / texts;
+  }
   std::string note() const override;
 
-  const DraftPolicy& policy() const { return policy_; }
+  /// Device bytes of what grows its trees. Pure.
+  static std::size_t policy_bytes(const DraftPolicy::Config& config);
 
  private:
   class State;
+  std::vector<Draft> grow_by_rows(std::span<const DraftRequest> requests,
+                                  std::span<const DraftPolicy::Request> texts,
+                                  const TreeShape& shape, Stream& stream,
+                                  const std::stop_token& stop);
+
   Transformer& model_;
-  DraftPolicy policy_;
+  DraftPolicy::Config config_;
+  std::optional<DraftPolicy> policy_;       // for trees of a shape
+  std::optional<FrontierPolicy> frontier_;  // for those that the draft's own rows end
   KvPool pool_;
   std::vector<std::unique_ptr<KvCache>> caches_;
   std::vector<KvCache*> free_;

@@ -23,8 +23,9 @@ void divide(std::span<double> x, double by) {
 /// rho is 1 but for k-sequential selection.
 class Siblings {
  public:
-  Siblings(Drawing drawing, std::size_t count, std::span<double> p, std::span<double> q)
-      : drawing_(drawing), count_(count), residual_(p), draft_(q) {
+  Siblings(Drawing drawing, std::size_t count, std::span<double> p, std::span<double> q,
+           double lenience)
+      : drawing_(drawing), count_(count), lenience_(lenience), residual_(p), draft_(q) {
     support_ = std::count_if(q.begin(), q.end(), [](double value) { return value > 0; });
     divide(draft_, sum(draft_));
     if (drawing == Drawing::kSpecTr) division_ = smallest_division();
@@ -35,7 +36,8 @@ class Siblings {
     if (token < 0 || at >= draft_.size() || !(draft_[at] > 0))
       throw Error("verification: token " + std::to_string(token) +
                   " has no draft probability: q is not what drew this tree");
-    return residual_[at] / (division_ * draft_[at]);
+    if (lenience_ == 0) return 1;
+    return residual_[at] / (lenience_ * division_ * draft_[at]);
   }
 
   /// The last of `refused` was just refused, the others before it.
@@ -100,6 +102,7 @@ class Siblings {
 
   Drawing drawing_;
   std::size_t count_;
+  double lenience_;
   std::span<double> residual_, draft_;
   std::ptrdiff_t support_ = 0;
   double division_ = 1;  // rho
@@ -141,7 +144,9 @@ Verdict follow_samples(const TokenTree& tree, const std::function<TokenId(NodeId
 }
 
 Verdict verify_tree(const TokenTree& tree, Drawing drawing, const LendRow& p_row,
-                    const LendRow& q_row, Choices& choices) {
+                    const LendRow& q_row, Choices& choices, double lenience) {
+  require(lenience == 1 || drawing == Drawing::kSequoia,
+          "verification: only children of Sequoia's drawing are judged leniently");
   const auto target = [&](NodeId node) {
     const std::span<double> p = p_row(node);
     const double total = sum(p);
@@ -161,7 +166,7 @@ Verdict verify_tree(const TokenTree& tree, Drawing drawing, const LendRow& p_row
       const auto tokens = tree.tokens().subspan(static_cast<std::size_t>(children.first), count);
       const std::span<double> q = q_row(node);
       require(q.size() <= residual.size(), "verification: q has more columns than p");
-      Siblings siblings(drawing, count, residual, q);
+      Siblings siblings(drawing, count, residual, q, lenience);
       for (std::size_t k = 0; k < count; ++k) {
         const NodeId child = children.first + static_cast<NodeId>(k);
         if (choices.accept(child, siblings.chance(tokens[k]))) return child;

@@ -36,11 +36,13 @@ using LendRow = std::function<std::span<double>(NodeId)>;
 /// Verifies a tree by the rule of its drawing: the text is distributed exactly as if sampled from
 /// the target alone (docs/math.md, "Verification"). p is asked for visited nodes, q for those of
 /// them with children, unless the target decides; neither needs to be normalised. q may have fewer
-/// columns than p: the rest counts as 0.
+/// columns than p: the rest counts as 0. `lenience` below 1 accepts a child with chance R / (l D)
+/// instead of R / D, at most 1, and keeps the residual: no token is then written more than 1 / l
+/// times as often as the target would (docs/math.md, "Lenience"); for Sequoia's drawing alone.
 /// Throws Error if q cannot have drawn the tree, or a row of p is not one of probabilities.
 /// Source: see Drawing.
 Verdict verify_tree(const TokenTree& tree, Drawing drawing, const LendRow& p_row,
-                    const LendRow& q_row, Choices& choices);
+                    const LendRow& q_row, Choices& choices, double lenience = 1);
 
 /// sum_x min(p(x), q(x)) of rows that need not be normalised: the chance that a token drawn from q
 /// is accepted by the rejection rule. Source: arXiv:2211.17192, Corollary 3.6.

@@ -118,12 +118,16 @@ TokenId Verifier::best_token(ConstTensorView row, Stream& stream) {
   return token;
 }
 
+void Verifier::check(const TokenTree& tree, ConstTensorView target_logits) const {
+  require(target_logits.rank() == 2 && target_logits.dim(0) == tree.size() &&
+              target_logits.dim(1) == vocab_,
+          "verification: the target's logits must be [nodes of the tree, vocab]");
+}
+
 Verdict Verifier::verify(const Draft& draft, ConstTensorView target_logits,
                          const Sampling& sampling, const StepRng& rng, Stream& stream,
                          LogitEditor* editor) {
-  require(target_logits.rank() == 2 && target_logits.dim(0) == draft.tree.size() &&
-              target_logits.dim(1) == vocab_,
-          "verification: the target's logits must be [nodes of the tree, vocab]");
+  check(draft.tree, target_logits);
   const auto row_of = [&](NodeId node) {
     return edited(draft.tree, target_logits, node, editor, stream);
   };
@@ -142,9 +146,7 @@ Verdict Verifier::verify(const Draft& draft, ConstTensorView target_logits,
 Verdict Verifier::verify_by_sample(const TokenTree& tree, ConstTensorView target_logits,
                                    const Sampling& sampling, const StepRng& rng, Stream& stream,
                                    LogitEditor* editor) {
-  require(target_logits.rank() == 2 && target_logits.dim(0) == tree.size() &&
-              target_logits.dim(1) == vocab_,
-          "verification: the target's logits must be [nodes of the tree, vocab]");
+  check(tree, target_logits);
   return follow_samples(tree, [&](NodeId node) {
     const ConstTensorView row = edited(tree, target_logits, node, editor, stream);
     if (sampling.temperature == 0) return best_token(row, stream);
@@ -154,6 +156,25 @@ Verdict Verifier::verify_by_sample(const TokenTree& tree, ConstTensorView target
     const double total = std::accumulate(p.begin(), p.end(), 0.0);
     return draw_by(of_token.uniform(StepRng::Purpose::kBonus, 0) * total, p);
   });
+}
+
+Verdict Verifier::verify_inexactly(const Draft& draft, const InexactRule& rule,
+                                   ConstTensorView target_logits, const Sampling& sampling,
+                                   const StepRng& rng, Stream& stream, LogitEditor* editor) {
+  check(draft.tree, target_logits);
+  const auto row_by = [&](const Sampling& by) -> LendRow {
+    return [&, by](NodeId node) {
+      return target_row(edited(draft.tree, target_logits, node, editor, stream), by, stream);
+    };
+  };
+  KeyedChoices choices(rng);
+  return canopy::verify_inexactly(draft.tree, rule,
+                                  {.plain = row_by({.temperature = 1}),
+                                   .p = row_by(sampling),
+                                   .q = [&](NodeId node) { return draft_row(draft, node, stream); },
+                                   .greedy = sampling.temperature == 0,
+                                   .log_q = draft.log_q},
+                                  choices);
 }
 
 Trial Verifier::try_children(const Draft& draft, ConstTensorView target_logits,

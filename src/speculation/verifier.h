@@ -6,6 +6,7 @@
 #include "kernels/ops.h"
 #include "src/base/error.h"
 #include "src/speculation/draft.h"
+#include "src/speculation/inexact_rule.h"
 #include "src/speculation/logit_editor.h"
 #include "src/speculation/verification_rule.h"
 
@@ -55,6 +56,11 @@ class Verifier {
                            const Sampling& sampling, const StepRng& rng, Stream& stream,
                            LogitEditor* editor = nullptr);
 
+  /// The same by a rule that is not exact. Tokens behind a node are drawn by (rng, node).
+  Verdict verify_inexactly(const Draft& draft, const InexactRule& rule,
+                           ConstTensorView target_logits, const Sampling& sampling,
+                           const StepRng& rng, Stream& stream, LogitEditor* editor = nullptr);
+
   /// What the rule makes of the root's children, and the token that it ends with: distributed as
   /// the target's own. Waits for the stream. Shapes: target_logits [1, vocab] f32, the root's.
   /// Throws like verify.
@@ -65,6 +71,7 @@ class Verifier {
   /// The node's row as the text's editor leaves it. Shape: [1, vocab].
   ConstTensorView edited(const TokenTree&, ConstTensorView logits, NodeId node, LogitEditor*,
                          Stream&);
+  void check(const TokenTree& tree, ConstTensorView target_logits) const;
   std::span<double> target_row(ConstTensorView row, const Sampling&, Stream&);
   std::span<double> draft_row(const Draft& draft, NodeId node, Stream&);
   TokenId best_token(ConstTensorView row, Stream&);

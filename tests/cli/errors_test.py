@@ -87,6 +87,15 @@ class Errors(TempDirCase):
         for spec in ("sequoia", "specinfer", "spectr", "naive"):
             self.fails(2, *without_model, "copy", "--spec", spec, says=[f"--spec {spec}", "-md copy"])
             self.fails(2, "bench", "decode", "-m", tiny, "-md", "copy", "--methods", spec, says=["--methods", spec])
+        self.fails(2, *without_model, "copy", "--spec", "chain", "--adaptive", says=["adaptive", "-md copy"])
+        for spec in ("auto", "sequoia", "topk", "none"):
+            self.fails(2, *drafted, "--adaptive", "--spec", spec, says=["--adaptive", "chain"])
+        for value in ("-0.1", "1.1", "x", "", "nan", "0.5x"):
+            self.fails(2, *drafted, f"--lenience={value}", says=["--lenience"])
+        for spec in ("none", "topk", "naive", "specinfer", "spectr"):
+            self.fails(2, *drafted, "--lenience", "0.5", "--spec", spec, says=["--lenience", "sequoia"])
+        self.fails(2, "generate", "-m", TINY, "-p", "x", "--lenience", "0.5", says=["--lenience", "draft"])
+        self.fails(2, *without_model, "copy", "--lenience", "0.5", says=["--lenience", "draft model"])
         self.fails(2, "calibrate", "acceptance", "-m", tiny, "-md", "copy", says=["--output", "-md copy"])
         (self.dir / "corpus").write_text("a text")
         for draft in (("-md", "random"), ("-md", tiny), ()):

@@ -83,7 +83,7 @@ class SampledText : public ::testing::TestWithParam<Sampled> {
     options.plan.max_prompt = 1 + kTokens;
     options.plan.context = 1 + 2 * kTokens;
     options.plan.max_sequences = 64;
-    if (method == SpeculationMethod::kChain)
+    if (row_of(method).form == TreeForm::kChain)
       options.plan.tree_size = 4;
     else if (options.plan.model_free)
       options.plan.shape = TreeShape::from_parents({-1, 0, 0, 0, 1, 1, 1, 2, 2, 2});
@@ -181,6 +181,8 @@ INSTANTIATE_TEST_SUITE_P(Methods, SampledText,
                                            Sampled{SpeculationMethod::kSequoia, 2.0, 1.0},
                                            Sampled{SpeculationMethod::kSequoia, 1.5, 0.9},
                                            Sampled{SpeculationMethod::kChain, 2.0, 1.0},
+                                           Sampled{SpeculationMethod::kAdaptive, 2.0, 1.0},
+                                           Sampled{SpeculationMethod::kAdaptive, 1.5, 0.9},
                                            Sampled{SpeculationMethod::kSpecInfer, 2.0, 0.9},
                                            Sampled{SpeculationMethod::kSpecTr, 2.0, 1.0},
                                            Sampled{SpeculationMethod::kNaive, 1.5, 1.0},

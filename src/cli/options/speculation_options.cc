@@ -1,5 +1,7 @@
 #include "src/cli/options/speculation_options.h"
 
+#include <charconv>
+
 #include "planner/acceptance_file.h"
 #include "planner/shape_text.h"
 #include "src/base/error.h"
@@ -29,6 +31,15 @@ TreeShape parse_tree(const std::string& text) {
   }
 }
 
+double parse_lenience(const std::string& flag, const std::string& text) {
+  double value = -1;
+  const char* const end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc() || rest != end || !(value >= 0 && value <= 1))
+    throw UsageError(flag + ": '" + text + "' is not a number from 0 to 1");
+  return value;
+}
+
 FlagCheck<int> tree_extent(const std::string& flag) {
   return [flag](const int& extent) {
     if (extent > kMostTreeNodes)
@@ -53,7 +64,17 @@ Flags SpeculationOptions::flags() {
        "written")  //
       ("spec", into(method, "HOW (=auto)", "--spec", parse_method),
        "auto (what is predicted to be the fastest: a tree, a chain or none), none, sequoia, chain, "
-       "specinfer, spectr, naive or topk: how children are drawn and verified; all are exact")  //
+       "adaptive, specinfer, spectr, naive or topk: how children are drawn and verified; all are "
+       "exact")  //
+      ("adaptive", given(adaptive),
+       "with --spec chain (and the same as --spec adaptive): each chain ends before a token that "
+       "is "
+       "too unlikely to be reached, by how sure the draft is; exact")  //
+      ("lenience", into(lenience, "L", "--lenience", parse_lenience),
+       "with --spec auto, sequoia, chain or adaptive: keep drafted tokens up to 1/L times as often "
+       "as the model would write them, at --temp 0 those at least L times as likely as the "
+       "likeliest. More tokens a sweep, and NOT the model's own text; 1: the exact rule, 0: keep "
+       "all")  //
       ("tree", into(tree, "SHAPE"),
        "the tree's shape, instead of the one chosen: 5x8 (5 sequences of 8 tokens), 4,2,1 "
        "(children on each level), 2-ary:64 (64 nodes with 2 children each, level by level), or a "
@@ -112,11 +133,17 @@ void SpeculationOptions::put_into(PlanRequest& plan) const {
   if (row.id != SpeculationMethod::kAuto && row.id != SpeculationMethod::kNone && !draft)
     throw UsageError("--spec " + std::string(row.name) + ": needs a draft model, -md");
   plan.model_free = model_free();
-  if (plan.model_free && !works_without_model(row.id))
-    throw UsageError("--spec " + std::string(row.name) +
-                     ": draws from a draft model's "
-                     "probabilities, and -md " +
-                     *draft + " has none; --spec auto, chain or topk");
+  if (adaptive && row.id != SpeculationMethod::kChain && row.id != SpeculationMethod::kAdaptive)
+    throw UsageError("--adaptive: is for --spec chain");
+  if (adaptive) plan.method = SpeculationMethod::kAdaptive;
+  if (lenience && (!draft || plan.model_free || !takes_lenience(plan.method)))
+    throw UsageError(
+        "--lenience: is for a draft model with --spec auto, sequoia, chain or adaptive");
+  plan.lenience = lenience;
+  if (plan.model_free && !works_without_model(plan.method))
+    throw UsageError("--spec " + std::string(name(plan.method)) +
+                     ": draws from a draft model's probabilities, and -md " + *draft +
+                     " has none; --spec auto, chain or topk");
   const bool sized = tree_size || tree_depth;
   if ((sized || tree) && (row.id == SpeculationMethod::kNone || !draft))
     throw UsageError("--tree, --tree-size, --tree-depth: there is no tree without speculation");

@@ -9,13 +9,16 @@
 namespace canopy::cli {
 
 /// The flags of commands that decode, beside the sampling's: -md, --spec, --tree, --tree-size,
-/// --tree-depth, --draft-corpus, --profile, --acceptance, --no-learn.
+/// --tree-depth, --draft-corpus, --adaptive, --lenience,
+/// --profile, --acceptance, --no-learn.
 struct SpeculationOptions {
   std::optional<std::string> draft;         // a path, or what drafts without a model
   std::optional<std::string> draft_corpus;  // a file
   std::optional<SpeculationMethod> method;
   std::optional<std::string> tree;  // a shape, or a file of one
   std::optional<int> tree_size, tree_depth;
+  bool adaptive = false;  // with chain: its length follows the draft's confidence
+  std::optional<double> lenience;
   std::optional<std::string> profile;     // a file
   std::optional<std::string> acceptance;  // likewise
   bool no_learn = false;

@@ -108,6 +108,7 @@ json costs_json(const Engine& engine, const BatchReport& report) {
   };
   json out{
       {"device", engine.device_name()},
+      {"exact", !plan.inexact},
       {"steps", report.sweeps},
       {"tokens_per_step", per(report.tokens, report.sweeps)},
       {"seconds",
@@ -147,6 +148,7 @@ json costs_json(const Engine& engine, const BatchReport& report) {
       {"step", prediction_json(plan, report)},
       {"shapes", shapes_json(report)},
       {"notes", engine.notes()}};
+  if (plan.inexact) out["changes"] = in_words(*plan.inexact);
   if (plan.device) {
     out["gpu"] = {{"memory_bytes", plan.device->memory},
                   {"planned_bytes", plan.device->total()},

@@ -1,0 +1,84 @@
+#include "src/speculation/chain_grower.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "src/base/error.h"
+#include "src/speculation/draft.h"
+
+namespace canopy {
+
+namespace {
+
+constexpr double kBefore = 8;              // tokens that a bin's middle counts for
+constexpr double kFading = 1 - 1.0 / 256;  // of a token's weight, with each that follows in the bin
+
+std::size_t bin_of(double confidence) {
+  constexpr auto kBins = static_cast<double>(ConfidenceTracker::kBins);
+  return static_cast<std::size_t>(std::clamp(confidence * kBins, 0.0, kBins - 1));
+}
+
+/// The token that a number between 0 and 1 draws from a row, which need not be normalised.
+TokenId draw_from(std::span<const float> row, double uniform) {
+  double left = uniform * std::accumulate(row.begin(), row.end(), 0.0);
+  TokenId last = 0;  // if rounding leaves a crumb: the last token that can be drawn
+  for (std::size_t t = 0; t < row.size(); ++t) {
+    if (!(row[t] > 0)) continue;
+    last = static_cast<TokenId>(t);
+    if (left < static_cast<double>(row[t])) break;
+    left -= static_cast<double>(row[t]);
+  }
+  return last;
+}
+
+}  // namespace
+
+ConfidenceTracker::ConfidenceTracker() {
+  for (std::size_t i = 0; i < kBins; ++i)
+    bins_[i] = {kBefore * (static_cast<double>(i) + 0.5) / kBins, kBefore};
+}
+
+void ConfidenceTracker::observe(double confidence, bool accepted) {
+  Bin& bin = bins_[bin_of(confidence)];
+  bin.asked = kFading * bin.asked + 1;
+  bin.accepted = kFading * bin.accepted + (accepted ? 1 : 0);
+}
+
+double ConfidenceTracker::acceptance(double confidence) const {
+  const Bin& bin = bins_[bin_of(confidence)];
+  return bin.accepted / bin.asked;
+}
+
+ChainGrower::ChainGrower(TokenId root, Limits limits, const ConfidenceTracker& tracker,
+                         std::optional<StepRng> rng)
+    : limits_(limits), tracker_(tracker), rng_(rng), tree_(root), run_{0} {}
+
+std::vector<DraftedNode> ChainGrower::take(std::span<const DraftedRow> rows) {
+  require(rows.size() == 1, "draft: a chain is run a token at a time");
+  const auto& [drawn, judged] = rows.front();
+  const NodeId last = tree_.size() - 1;
+  run_.back() = last;  // it was run: its row is here
+  const double confidence = *std::max_element(judged.begin(), judged.end());
+  reach_ *= tracker_.acceptance(confidence);
+  if (last >= limits_.longest || reach_ < limits_.bound) return {};
+  const auto best = [](std::span<const float> row) {
+    return static_cast<TokenId>(std::max_element(row.begin(), row.end()) - row.begin());
+  };
+  const TokenId token = rng_ ? draw_from(drawn, rng_->uniform(StepRng::Purpose::kDraft,
+                                                              static_cast<std::uint64_t>(last)))
+                             : best(drawn);
+  tree_.add_children(last, {&token, 1});
+  run_.push_back(-1);
+  confidences_.push_back(confidence);
+  if (last + 1 == limits_.longest) return {};
+  return {{token, last}};
+}
+
+void observe(ConfidenceTracker& tracker, std::span<const double> confidences,
+             const Verdict& verdict) {
+  const std::size_t accepted = verdict.path.size() - 1;
+  for (std::size_t i = 0; i < std::min(accepted + 1, confidences.size()); ++i)
+    tracker.observe(confidences[i], i < accepted);
+}
+
+}  // namespace canopy

@@ -1,0 +1,52 @@
+#pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "src/base/types.h"
+#include "src/speculation/token_tree.h"
+
+namespace canopy {
+
+/// What ends a draft model's tree before the planned shape does. Plain data.
+struct Growth {
+  enum class Kind : std::uint8_t {
+    kShape,  // nothing: each tree has the shape
+    kReach,  // a chain ends before a token that is too unlikely to be reached
+  };
+  Kind kind = Kind::kShape;
+  double bound = 0;  // kReach: the least chance of being reached
+  bool operator==(const Growth&) const = default;
+};
+
+/// A node that a draft model is to run.
+struct DraftedNode {
+  TokenId token = 0;
+  int parent = -1;  // its number among the nodes that were run; the root is number 0
+};
+
+/// What a grower has made of a text.
+struct GrownTree {
+  TokenTree tree;
+  /// Per node: its number among the nodes that were run, which is its scratch slot; -1: never run.
+  std::vector<std::int32_t> run;
+};
+
+/// The probabilities of a node that was run. Shapes: [tokens that both models know] f32.
+struct DraftedRow {
+  std::span<const float> drawn;   // what its children are drawn from; at temperature 0 as judged
+  std::span<const float> judged;  // what says how sure the draft is
+};
+
+/// Grows one tree from the rows of the nodes that it asks for. It knows neither models nor devices:
+/// tests drive it by tables. Used for one tree.
+class Grower {
+ public:
+  virtual ~Grower() = default;
+  /// The rows of the nodes that were asked for last, in their order; at first the root's. Returns
+  /// those to run next, all one level deeper; none: the tree is done.
+  virtual std::vector<DraftedNode> take(std::span<const DraftedRow> rows) = 0;
+  virtual GrownTree finish() = 0;
+};
+
+}  // namespace canopy

@@ -1,0 +1,48 @@
+"""Rules that are not exact: only where asked for, and every report says so; exact growths leave the text alone."""
+import unittest
+
+from support import SMOLLM2, TempDirCase, main, run, run_json
+
+PROMPT = "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\n"
+
+
+@unittest.skipUnless(SMOLLM2.exists(), "the model is not here; scripts/get_model fetches it")
+class Inexact(TempDirCase):
+    def generate(self, *words):
+        return run_json("generate", "-m", SMOLLM2, "-p", PROMPT, "-n", 24, *words)
+
+    def test_adaptive_chains_are_exact(self):
+        plain = self.generate()
+        for words in (["--spec", "chain", "--adaptive", "--tree-size", 8], ["--spec", "adaptive"]):
+            drafted = self.generate("-md", SMOLLM2, *words)
+            self.assertEqual(drafted["plan"]["spec"], "adaptive")
+            self.assertTrue(drafted["exact"])
+            self.assertNotIn("changes", drafted)
+            self.assertEqual(drafted["tokens"], plain["tokens"])
+
+    def test_lenience_says_what_it_changes(self):
+        words = ["-md", SMOLLM2, "--spec", "chain", "--tree-size", 4, "--temp", 1, "--seed", 3]
+        lenient = self.generate(*words, "--lenience", 0.3)
+        self.assertFalse(lenient["exact"])
+        self.assertFalse(lenient["reproducible"])
+        self.assertIn("lenience 0.3", lenient["changes"])
+        self.assertTrue(any("not exactly the model's" in note for note in lenient["notes"]))
+        shown = run("generate", "-m", SMOLLM2, "-p", PROMPT, "-n", 8, *words, "--lenience", 0.3)
+        self.assertIn("note: the text is not exactly the model's (lenience 0.3", shown.stderr)
+        strict = self.generate(*words, "--lenience", 1)
+        self.assertTrue(strict["exact"])
+        self.assertEqual(strict["tokens"], self.generate(*words)["tokens"])
+
+    def test_bench_decode_marks_rows_that_are_not_exact(self):
+        words = ["bench", "decode", "-m", SMOLLM2, "-md", SMOLLM2, "--methods", "none,chain,topk", "--tree-size", 4,
+                 "--examples", 2, "--prompt-tokens", 16, "-n", 8, "--temp", 1, "--lenience", 0.2]
+        rows = {row["method"]: row for row in run_json(*words)["rows"]}
+        self.assertEqual([rows[m]["exact"] for m in ("none", "chain", "topk")], [True, False, True])
+        self.assertIn("lenience 0.2", rows["chain"]["changes"])
+        table = run(*words).stdout
+        self.assertIn("~chain", table)
+        self.assertIn("~ not exactly the model's text", table)
+
+
+if __name__ == "__main__":
+    main()
