@@ -64,8 +64,10 @@ class Plan(support.TempDirCase):
                                          (done["spec"], done["tree_size"], done["tree_depth"]))
                         self.assertEqual(planned["plan"]["sweep_bytes"], done["sweep_bytes"])
                         self.assertEqual(planned["memory_bytes"], done["memory_bytes"])
-                        # The two processes are not the same to the byte.
-                        self.assertLess(abs(planned["planned_bytes"] - done["planned_bytes"]), 2 << 20)
+                        # How much of its code and libraries a process holds is the system's affair.
+                        lines = [{line: size for line, size in one["ledger"].items() if not line.startswith("the process")}
+                                 for one in (planned, done)]
+                        self.assertLess(abs(sum(lines[0].values()) - sum(lines[1].values())), 2 << 20)
 
     def test_it_refuses_the_budget_that_generate_refuses(self):
         words = ("-m", SMOLLM2, "--prompt-tokens", 4), ("-m", SMOLLM2, "-p", "Three rivers are", "-n", 2)
