@@ -52,8 +52,10 @@ Growth growth_of(SpeculationMethod method, const PlannerInput& input, const Tree
 
 /// A chain of adaptive length may be twice as long as a fixed one, where that fits.
 template <class Fits>
-TreeShape lengthened(const TreeShape& chain, const Fits& fits) {
-  TreeShape longer = TreeShape::chain(std::min(2 * chain.size() - 1, PlannerInput().max_levels));
+TreeShape lengthened(const TreeShape& chain, int sequences, const Fits& fits) {
+  const PlannerInput most;
+  const int nodes = std::min({2 * chain.size() - 1, most.max_levels, most.max_nodes / sequences});
+  TreeShape longer = TreeShape::chain(std::max(nodes, chain.size()));
   return longer.size() > chain.size() && fits(longer) ? longer : chain;
 }
 
@@ -352,7 +354,7 @@ Plan make_plan(const PlanRequest& asked_for, const ModelSweeps& models, std::uin
   }
   const Growth growth = growth_of(asked, input, shape, sequences);
   if (growth.kind == Growth::Kind::kReach && !given && request.tree_size == 0)
-    shape = lengthened(shape, [&](const TreeShape& longer) {
+    shape = lengthened(shape, sequences, [&](const TreeShape& longer) {
       return place(beside(longer, sequences), 0).has_value();
     });
   Plan plan = beside(shape, sequences);

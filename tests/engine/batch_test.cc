@@ -18,7 +18,9 @@ class Batch : public TinyEngine {
   static Engine make(SpeculationMethod method, double temperature, int sequences) {
     EngineOptions o = options(method, 0, 0, temperature);
     o.plan.max_sequences = sequences;
-    if (method == SpeculationMethod::kChain)
+    // The bound of an adaptive chain depends on how many share a sweep; without costs it is 0.
+    if (row_of(method).growth == Growth::Kind::kReach) o.plan.cost = nullptr;
+    if (row_of(method).form == TreeForm::kChain)
       o.plan.tree_size = 5;
     else if (method != SpeculationMethod::kNone)
       o.plan.shape = TreeShape::from_parents({-1, 0, 0, 0, 1, 1, 2, 4});
