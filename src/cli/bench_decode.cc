@@ -44,7 +44,7 @@ struct Options {
   std::optional<std::vector<int>> tree_sizes;
   std::optional<std::string> prompts, csv;
   int examples = 8, prompt_tokens = 128, new_tokens = 128, sequences = 1;
-  bool json = false;
+  bool json = false, perplexity = false;
   DecodeOptions decode;
 
   Flags flags() {
@@ -54,8 +54,9 @@ struct Options {
     Flags what("What to measure");
     what.add_options()  //
         ("methods", into(methods, "LIST"),
-         "of none, chain, adaptive, sequoia, specinfer, spectr, naive, topk, with commas "
-         "between")  //
+         "of none, chain, adaptive, sequoia, specinfer, spectr, naive, topk, gsd, tsd, ssd, "
+         "gsd-ratio, bild, mtad, with commas between; the last three are not exact, and marked "
+         "so")  //
         ("tree-sizes", into(tree_sizes, "LIST", "--tree-sizes", sizes),
          "trees and chains of these sizes, one after another, beside the chain that generate would "
          "take")  //
@@ -69,6 +70,10 @@ struct Options {
          "tokens of each prompt; a shorter text is taken whole")  //
         (kLengthFlag, into(new_tokens, "N", at_least("--n-predict", 2)),
          "tokens of each continuation; end tokens do not end it")  //
+        ("perplexity", given(perplexity),
+         "also of each method's texts, under the model's own distribution, nothing warped; and at "
+         "temperature 0 the share of tokens that are plain decoding's, where none is among the "
+         "methods")  //
         ("num-sequences", into(sequences, "B", at_least("--num-sequences", 1)),
          "prompts that share sweeps: more tokens in the same time, but no longer the time of one");
     Flags output("Output");
@@ -96,8 +101,9 @@ struct Row {
   int tree_size = 1, tree_depth = 1, sequences = 1;
   DecodeMeasurement measured = {};
   Candidate predicted = {};
-  std::string changes = {};      // what an inexact rule changes
-  bool predicts_tokens = false;  // the acceptance vector says something of this method
+  std::optional<double> equal = {};  // share of tokens that are plain decoding's, at temperature 0
+  std::string changes = {};          // what an inexact rule changes
+  bool predicts_tokens = false;      // the acceptance vector says something of this method
   std::optional<ChainFigures> chain = {};
 };
 
@@ -139,11 +145,18 @@ json row_json(const Row& r) {
       {"joules_per_token", joules_per_token(m.joules, m.tokens)},
       {"bytes_per_token", m.bytes_per_token},
       {"seconds_per_step", m.step.count()},
-      {"predicted_seconds_per_step", p.cost.step.count()},
+      {"predicted_seconds_per_step", known(p.cost.step.count())},
       {"compute_seconds", m.compute.count()},
       {"predicted_compute_seconds", p.cost.compute.count()},
       {"draft_seconds", m.drafting.count()},
-      {"predicted_draft_seconds", p.cost.draft.count()}};
+      {"predicted_draft_seconds", p.cost.draft.count()},
+      {"rows_per_token", m.rows_per_token},
+      {"draft_rows_per_token", m.draft_rows_per_token},
+      {"drafted_share", m.drafted_share},
+      {"accepted_of_checked", m.accepted_of_checked},
+      {"copied_steps", m.copied_steps},
+      {"perplexity", known(m.perplexity)},
+      {"equal_to_plain", r.equal ? json(*r.equal) : json()}};
   row.update(chain_json(r.chain));
   return row;
 }
@@ -164,7 +177,12 @@ void print(const std::vector<json>& rows) {
                      {.head = "predicted", .width = 9},
                      {.head = "ratio", .width = 7},
                      {.head = "J/token", .width = 8, .before = "  "},
-                     {.head = "read/token", .width = 10}});
+                     {.head = "read/token", .width = 10},
+                     {.head = "rows/token", .width = 10, .before = "  "},
+                     {.head = "draft", .width = 6},
+                     {.head = "accepted", .width = 8},
+                     {.head = "ppl", .width = 6},
+                     {.head = "equal", .width = 6}});
   std::cout << table.head();
   for (const json& r : rows) {
     const json& predicted = r["predicted_seconds_per_token"];
@@ -177,7 +195,9 @@ void print(const std::vector<json>& rows) {
          figure(r, "tokens_per_step_outside_loops", 2), figure(r, "predicted_tokens_per_step", 2),
          figure(r, "seconds_per_token", 4), figure(r, "predicted_seconds_per_token", 4),
          predicted.is_null() ? "-" : figure(r, "seconds_per_token", 2, 1 / predicted.get<double>()),
-         figure(r, "joules_per_token", 2), format_size(bytes)});
+         figure(r, "joules_per_token", 2), format_size(bytes), figure(r, "rows_per_token", 1),
+         figure(r, "draft_rows_per_token", 1), figure(r, "drafted_share", 3),
+         figure(r, "perplexity", 2), figure(r, "equal_to_plain", 3)});
   }
 }
 
@@ -245,11 +265,18 @@ bool is_tree(SpeculationMethod method) {
 
 /// What one method is asked for, so that all have about as many nodes where a size is given: a
 /// chain exactly as many, without a size the length that generate would take.
-PlanRequest request_for(const PlanRequest& common, SpeculationMethod method) {
+PlanRequest request_for(const PlanRequest& common, SpeculationMethod method,
+                        const std::optional<int>& gamma) {
   constexpr int kLength = 8;  // of a sequence, as SpecInfer's (arXiv:2402.12374, Sec. 4)
   PlanRequest request = common;
   request.method = method;
   if (!takes_lenience(method)) request.lenience.reset();
+  if (row_of(method).form == TreeForm::kGraph || row_of(method).inexact) {
+    request.shape.reset();
+    request.tree_levels = 0;
+    if (method == SpeculationMethod::kMtad) request.tree_size = gamma ? *gamma + 1 : 0;
+    return request;
+  }
   if (!is_tree(method)) {
     request.shape.reset();
     request.tree_levels = 0;
@@ -270,7 +297,7 @@ std::vector<std::pair<SpeculationMethod, int>> runs_of(
   std::vector<std::pair<SpeculationMethod, int>> runs;
   for (const SpeculationMethod method : methods) {
     if (!is_tree(method)) runs.emplace_back(method, 0);
-    if (method == SpeculationMethod::kNone) continue;
+    if (method == SpeculationMethod::kNone || row_of(method).inexact) continue;
     for (const int size : sizes) {
       const int nodes = !is_tree(method) && shape ? shape->size() : size;
       if (is_tree(method) || nodes > 0) runs.emplace_back(method, nodes);
@@ -286,7 +313,8 @@ class Bench {
         options_(std::move(options)),
         stop_(interrupt.token()),
         progress_(flags_.model.progress),
-        new_tokens_(asked.new_tokens) {
+        new_tokens_(asked.new_tokens),
+        perplexity_(asked.perplexity) {
     options_.plan.max_prompt = asked.prompt_tokens;
     options_.plan.max_sequences = asked.sequences;
     if (options_.plan.context == 0) options_.plan.context = options_.plan.max_prompt + new_tokens_;
@@ -311,7 +339,7 @@ class Bench {
   Row measure(SpeculationMethod method, int tree_size) {
     EngineOptions options = options_;
     options.plan.tree_size = tree_size;
-    options.plan = request_for(options.plan, method);
+    options.plan = request_for(options.plan, method, flags_.speculation.gamma);
     Engine engine(
         open(), options,
         [&](std::uint64_t done, std::uint64_t all) { progress_.show_loading(done, all); }, stop_);
@@ -321,11 +349,12 @@ class Bench {
         .tree_size = plan.policy.shape.size(),
         .tree_depth = plan.policy.shape.levels(),
         .sequences = plan.max_sequences,
-        .predicted = plan.prediction->best,
+        .predicted = plan.prediction ? plan.prediction->best : Candidate(),
         .changes = plan.inexact ? in_words(*plan.inexact) : "",
         // The vector was measured with Sequoia's drawing, at temperature 0 with the draft's best.
-        .predicts_tokens = options.plan.temperature == 0 || options.plan.model_free ||
-                           row_of(method).drawing == Drawing::kSequoia};
+        .predicts_tokens =
+            plan.prediction && (options.plan.temperature == 0 || options.plan.model_free ||
+                                row_of(method).drawing == Drawing::kSequoia)};
     const auto on_step = [&](std::size_t first, const StepProgress& step) {
       if (step.new_tokens > 0 || progress_.wants_glimpse())
         progress_.show(std::string(name(method)) + ": prompt " + std::to_string(first + 1) +
@@ -335,12 +364,25 @@ class Bench {
     };
     row.measured = measure_decode(engine, requests(), on_step, stop_);
     if (plan.method == SpeculationMethod::kChain) row.chain = chain_figures(engine, row);
+    if (options.plan.temperature == 0) {
+      if (method == SpeculationMethod::kNone) plain_ = row.measured.texts;
+      if (perplexity_ && !plain_.empty()) row.equal = share_of_equal(row.measured.texts, plain_);
+    }
     return row;
   }
 
   void end() { progress_.clear(); }
 
  private:
+  /// By place.
+  static double share_of_equal(const std::vector<std::vector<TokenId>>& texts,
+                               const std::vector<std::vector<TokenId>>& plain) {
+    double equal = 0, all = 0;
+    for (std::size_t i = 0; i < texts.size(); ++i)
+      for (std::size_t k = 0; k < std::min(texts[i].size(), plain[i].size()); ++k, ++all)
+        equal += texts[i][k] == plain[i][k] ? 1 : 0;
+    return all > 0 ? equal / all : 0;
+  }
   static double parameters(const Checkpoint& model) {
     double sum = 0;
     for (const TensorEntry& tensor : model.tensors()) {
@@ -375,6 +417,7 @@ class Bench {
       r.sequence = static_cast<std::uint32_t>(i);
       r.max_new_tokens = new_tokens_;
       r.ignore_end = true;
+      if (perplexity_) r.logprobs = 1;
     }
     return requests;
   }
@@ -385,6 +428,8 @@ class Bench {
   ProgressLine progress_;
   EnergyMeter energy_;
   const int new_tokens_;
+  const bool perplexity_;
+  std::vector<std::vector<TokenId>> plain_;  // texts, once they are known
   std::string acceptance_from_;
   std::vector<PromptCut> prompts_;
 };
@@ -397,6 +442,7 @@ int run_bench_decode(const std::vector<std::string>& words) {
   const SpeculationOptions& speculation = asked.decode.speculation;
   if (!speculation.draft) throw UsageError("bench decode: give a draft model with -md");
   if (speculation.method) throw UsageError("--spec: bench decode takes --methods");
+  asked.decode.speculation.every_method = true;
   const EngineOptions options = asked.decode.engine_options();
   const std::vector<SpeculationMethod> methods =
       parse_methods(asked.methods, options.plan.model_free.has_value());

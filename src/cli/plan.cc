@@ -280,6 +280,12 @@ int run_plan(const std::vector<std::string>& words) {
   const std::optional<HardwareProfile> there = given_profile(asked.decode.speculation);
   EngineOptions options = options_for(asked.decode, there);
   options.plan.max_sequences = asked.samples;
+  if (const Method& method = row_of(options.plan.method);
+      method.form == TreeForm::kGraph || method.inexact)
+    throw UsageError(
+        "--spec " + std::string(method.name) +
+        ": nothing is predicted of it, as its draft says how far it goes; bench decode "
+        "measures it");
 
   const Interrupt interrupt;
   const ModelFiles models = open_planned(asked.decode, options);

@@ -17,6 +17,12 @@ namespace {
 
 // The shape that SpecInfer is measured with on models in memory (arXiv:2402.12374, Table 4).
 constexpr int kSequences = 5, kSequenceLength = 8;
+// Nodes of a graph's tree: the papers give no number; about as many as the planner takes.
+constexpr int kGraphNodes = 64;
+// A level's nodes that the draft runs for one text.
+constexpr int kWidestLevel = 32;
+// Chains of BiLD and MTAD where no length is given: the papers' 10, and 4.
+constexpr int kRunNodes = 11, kJointNodes = 5;
 
 // What comes on top of everything counted: thread stacks, page tables, the rings of the kernel,
 // allocator slack, the text itself. Held against a cgroup's own figure by tests/engine/memory_test.
@@ -34,12 +40,31 @@ Acceptance acceptance_of(const PlanRequest& request) {
   return default_acceptance(request.temperature);
 }
 
+/// The numbers of a method's growth, those that its name fixes among them.
+Growth growth_for(const PlanRequest& request, SpeculationMethod method) {
+  Growth growth = request.growth;
+  growth.kind = row_of(method).growth;
+  if (method == SpeculationMethod::kTsd || method == SpeculationMethod::kSsd) growth.merge = 0;
+  if (method == SpeculationMethod::kSsd) growth.children = 1;
+  if (growth.kind == Growth::Kind::kConfidence) growth.bound = request.fallback;
+  return growth;
+}
+
+/// The rule of a plan that is not exact.
+std::optional<InexactRule> inexact_rule(const PlanRequest& request, SpeculationMethod method) {
+  if (const auto kind = row_of(method).inexact) {
+    if (*kind == InexactRule::Kind::kRatio && request.temperature == 0) return std::nullopt;
+    const bool joint = *kind == InexactRule::Kind::kJoint;
+    return InexactRule{*kind, joint ? request.joint_threshold : request.rollback};
+  }
+  if (method == SpeculationMethod::kNone || request.lenience.value_or(1) == 1) return std::nullopt;
+  return InexactRule{InexactRule::Kind::kLenience, *request.lenience};
+}
+
 /// When a chain ends before the shape does: a token is worth drawing while its chance of being
 /// reached, by tokens of a step, exceeds the time that it adds, by that of a step
 /// (docs/math.md, "Chains of adaptive length").
-Growth growth_of(SpeculationMethod method, const PlannerInput& input, const TreeShape& shape,
-                 int sequences) {
-  Growth growth{.kind = row_of(method).growth};
+Growth growth_of(Growth growth, const PlannerInput& input, const TreeShape& shape, int sequences) {
   if (growth.kind != Growth::Kind::kReach || input.cost == nullptr || shape.size() == 1)
     return growth;
   const TreeShape half = TreeShape::chain((shape.size() + 1) / 2);
@@ -77,6 +102,11 @@ std::optional<TreeShape> given_shape(const PlanRequest& request, SpeculationMeth
   if (request.shape) return request.shape;
   if (form == TreeForm::kChain && request.tree_size != 0)
     return TreeShape::chain(request.tree_size);
+  // A chain of as many nodes, as the draft's rows decide what becomes of them.
+  if (form == TreeForm::kGraph)
+    return TreeShape::chain(request.tree_size != 0 ? request.tree_size : kGraphNodes);
+  if (method == SpeculationMethod::kBild) return TreeShape::chain(kRunNodes);
+  if (method == SpeculationMethod::kMtad) return TreeShape::chain(kJointNodes);
   if (form == TreeForm::kSequences) return TreeShape::sequences(kSequences, kSequenceLength);
   if (request.tree_size != 0 && request.tree_levels != 0)
     return best_tree(request.tree_size, request.tree_levels, acceptance_of(request));
@@ -95,6 +125,16 @@ struct DraftModel {
   std::uint64_t weight_bytes;
 };
 
+/// What a growth takes of the buffers where its levels are not the shape's; else nothing.
+DraftPolicy::Needs needs_of(const DraftPolicy::Config& config) {
+  const int nodes = config.shape.size();
+  if (config.growth.kind == Growth::Kind::kGraph)
+    return {nodes, nodes, std::min(nodes, kWidestLevel), nodes};
+  if (config.growth.kind == Growth::Kind::kBeams)
+    return {nodes, config.growth.beams * (nodes - 1), config.growth.beams, nodes};
+  return {};
+}
+
 /// Everything but the target's weights, for `sequences` trees that share a sweep.
 Plan lay_out(const PlanRequest& request, SpeculationMethod method, bool adaptive,
              const TreeShape& shape, int sequences, const ModelConfig& t,
@@ -110,7 +150,7 @@ Plan lay_out(const PlanRequest& request, SpeculationMethod method, bool adaptive
   plan.policy.shape = shape;
   plan.policy.drawing =
       request.model_free ? Drawing::kTopK : drawing_of(plan.method, request.temperature);
-  plan.policy.growth.kind = row_of(plan.method).growth;
+  plan.policy.growth = growth_for(request, plan.method);
   plan.policy.max_requests = sequences;
   plan.policy.graphs = request.graphs;
   if (adaptive && shape.size() > 1) {
@@ -120,10 +160,14 @@ Plan lay_out(const PlanRequest& request, SpeculationMethod method, bool adaptive
     plan.policy.room = {own.nodes, std::min(own.nodes, more(own.inner)),
                         std::min(own.nodes, more(own.widest)), 4 * own.nodes};
   }
+  if (const DraftPolicy::Needs needs = needs_of(plan.policy); needs.nodes > 0)
+    plan.policy.room = needs;
   const int nodes = request.probe ? 1 : plan.policy.shape.size();  // that a model runs
+  // The draft may run nodes that are not in its tree.
+  const int scratch_nodes = std::max(nodes, plan.policy.room.inner);
   plan.context = request.context;
   // A text that is alone may have the nodes of all.
-  plan.slots = request.context + (adaptive ? sequences * nodes : nodes);
+  plan.slots = request.context + (adaptive ? sequences * nodes : scratch_nodes);
   const int prompt_rows = sequences * request.max_prompt;
   const int prompt_rows_of_sweep =
       request.prompt_rows > 0 ? std::min(request.prompt_rows, prompt_rows) : prompt_rows;
@@ -184,8 +228,8 @@ Plan lay_out(const PlanRequest& request, SpeculationMethod method, bool adaptive
     plan.policy.edited_context = plan.slots;
     plan.policy.edited_vocab = std::max(t.vocab, d.vocab);
     plan.draft_limits.max_logit_rows = DraftPolicy::widest_forward(plan.policy);
-    plan.draft_limits.max_nodes = std::max(prompt_rows_of_sweep, sequences * nodes);
-    plan.draft_limits.max_tree = sequences * nodes;
+    plan.draft_limits.max_nodes = std::max(prompt_rows_of_sweep, sequences * scratch_nodes);
+    plan.draft_limits.max_tree = sequences * scratch_nodes;
     plan.draft_limits.max_context = plan.slots;
     enter("draft weights", draft->weight_bytes, 2);
     enter(pool("draft"), pool_bytes(d), pool_allocations);
@@ -340,7 +384,9 @@ Plan make_plan(const PlanRequest& asked_for, const ModelSweeps& models, std::uin
     sequences = request.probe ? request.max_sequences
                               : std::clamp(kGivenRows / shape.size(), 1, request.max_sequences);
     while (sequences > 1 && !place(beside(shape, sequences), 0)) --sequences;
-    if (input.cost != nullptr)
+    // Nothing is predicted of trees that are not of a shape.
+    if (input.cost != nullptr && row_of(asked).growth != Growth::Kind::kGraph &&
+        row_of(asked).growth != Growth::Kind::kBeams && !row_of(asked).inexact)
       if (auto candidate = predict(input, shape, sequences)) choice = {{std::move(*candidate)}, {}};
   } else {
     require(input.cost != nullptr, "to choose a tree takes a profile of the machine");
@@ -352,15 +398,14 @@ Plan make_plan(const PlanRequest& asked_for, const ModelSweeps& models, std::uin
       shape = TreeShape::chain(2);  // the least there is; it says what is missing
     }
   }
-  const Growth growth = growth_of(asked, input, shape, sequences);
+  const Growth growth = growth_of(growth_for(request, asked), input, shape, sequences);
   if (growth.kind == Growth::Kind::kReach && !given && request.tree_size == 0)
     shape = lengthened(shape, sequences, [&](const TreeShape& longer) {
       return place(beside(longer, sequences), 0).has_value();
     });
   Plan plan = beside(shape, sequences);
   plan.policy.growth = growth;
-  if (request.lenience.value_or(1) < 1 && plan.method != SpeculationMethod::kNone)
-    plan.inexact = InexactRule{InexactRule::Kind::kLenience, *request.lenience};
+  plan.inexact = inexact_rule(request, plan.method);
   const auto placed = place(plan, choice ? choice->best.ring_wish : 0);
   if (!placed) weights.refuse(std::move(plan), request);
   weights.enter(plan, *placed);

@@ -419,6 +419,11 @@ std::size_t Session::Impl::conclude(Sequence& sequence, const Draft& draft,
             if (sequence.tracker) sequence.tracker->observe(level, children, accepted);
             if (teaches) learned.observe(children, accepted);
           });
+  TextReport& report = sequence.report;
+  report.checked_nodes += draft.tree.size() - 1;
+  report.drafted_rows += draft.drafted;
+  if (!draft.copied.empty() && draft.copied[static_cast<std::size_t>(verdict.path.back())])
+    ++report.copied_steps;
   if (sequence.editor) follow(sequence);
   CheckedTree& checked = last.trees.emplace_back();
   checked.text = sequence.ticket;

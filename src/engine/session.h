@@ -52,6 +52,9 @@ struct TextReport {
   std::string finish_reason;
   std::vector<TokenReport> logprobs;  // when asked: one per token
   int steps = 0;                      // sweeps of the target that checked a tree of it
+  int checked_nodes = 0;              // of its trees, their roots left out
+  int drafted_rows = 0;               // that a draft model ran for them
+  int copied_steps = 0;               // that gained tokens of nodes which stand for others
   std::vector<int> step_tokens;       // what each gained; the last may be more than was kept
   std::vector<Seconds> step_ends;     // when each was over, since the text was admitted
 };

@@ -35,12 +35,43 @@ Estimate tokens_per_step(std::span<const StepTally> tallies) {
   return estimate;
 }
 
+namespace {
+
+/// Sums over texts.
+struct Counts {
+  double tokens = 0, steps = 0, checked = 0, drafted = 0, copied = 0;
+  double gained = 0;  // drafted tokens that were accepted, also those behind a text's end
+  double logprobs = 0, told = 0;
+
+  void add(const TextReport& text) {
+    tokens += static_cast<double>(text.tokens.size());
+    steps += text.steps;
+    checked += text.checked_nodes;
+    drafted += text.drafted_rows;
+    copied += text.copied_steps;
+    for (const int step : text.step_tokens) gained += step - 1;
+    for (const TokenReport& token : text.logprobs) logprobs += token.chosen.logprob, told += 1;
+  }
+  void put_into(DecodeMeasurement& done) const {
+    const auto share = [](double of, double all) { return all > 0 ? of / all : 0; };
+    done.rows_per_token = share(checked + steps, tokens);
+    done.draft_rows_per_token = share(drafted, tokens);
+    done.drafted_share = share(gained, gained + steps);
+    done.accepted_of_checked = share(gained, checked);
+    done.copied_steps = share(copied, steps);
+    if (told > 0) done.perplexity = std::exp(-logprobs / told);
+  }
+};
+
+}  // namespace
+
 DecodeMeasurement measure_decode(
     Engine& engine, std::span<const Request> requests,
     const std::function<void(std::size_t first, const StepProgress&)>& on_step,
     const std::stop_token& stop) {
   DecodeMeasurement done;
   std::vector<StepTally> all, outside;
+  Counts counts;
   Seconds decode{};
   double steps = 0, bytes = 0;
   const auto together = static_cast<std::size_t>(engine.plan().max_sequences);
@@ -51,6 +82,8 @@ DecodeMeasurement measure_decode(
         requests.subspan(first, std::min(together, requests.size() - first)), events, stop);
     if (stop.stop_requested()) throw Stopped();
     for (const TextReport& text : report.texts) {
+      counts.add(text);
+      done.texts.push_back(text.tokens);
       all.push_back(tally_steps(text, Loops::kWith));
       outside.push_back(tally_steps(text, Loops::kWithout));
     }
@@ -62,6 +95,7 @@ DecodeMeasurement measure_decode(
     steps += report.sweeps - 1;
     bytes += static_cast<double>(report.link.disk_bytes);
   }
+  counts.put_into(done);
   done.tokens_per_step = tokens_per_step(all);
   done.outside_loops = tokens_per_step(outside);
   steps = std::max(1.0, steps);

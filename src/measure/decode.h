@@ -24,6 +24,13 @@ struct DecodeMeasurement {
   Seconds step{}, compute{}, drafting{};              // of one step, on the mean
   Joules joules = {};                                 // of all
   double tokens = 0;                                  // that they were used for
+  /// Rows of the target and of a draft model per token, and of the tokens those that were drafted.
+  double rows_per_token = 0, draft_rows_per_token = 0, drafted_share = 0;
+  double accepted_of_checked = 0;  // of the drafted nodes that were checked
+  double copied_steps = 0;         // share of steps that gained by nodes which stand for others
+  /// Of the texts under the target's own distribution, nothing warped; 0 without log probabilities.
+  double perplexity = 0;
+  std::vector<std::vector<TokenId>> texts;  // one per request
 };
 /// Continues all requests, as many at once as the plan has caches for. `on_step` is told which of
 /// them is the first of those that share the sweep. Throws Error, Stopped.

@@ -60,7 +60,8 @@ std::vector<DraftedNode> ChainGrower::take(std::span<const DraftedRow> rows) {
   run_.back() = last;  // it was run: its row is here
   const double confidence = *std::max_element(judged.begin(), judged.end());
   reach_ *= tracker_.acceptance(confidence);
-  if (last >= limits_.longest || reach_ < limits_.bound) return {};
+  const double sure = limits_.kind == Growth::Kind::kConfidence ? confidence : reach_;
+  if (last >= limits_.longest || sure < limits_.bound) return {};
   const auto best = [](std::span<const float> row) {
     return static_cast<TokenId>(std::max_element(row.begin(), row.end()) - row.begin());
   };

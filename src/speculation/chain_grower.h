@@ -37,6 +37,7 @@ class ConfidenceTracker {
 class ChainGrower final : public Grower {
  public:
   struct Limits {
+    Growth::Kind kind = Growth::Kind::kReach;  // or kConfidence: the draft is not sure of the token
     double bound = 0;
     int longest = 0;  // tokens below the root
   };

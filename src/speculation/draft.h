@@ -24,6 +24,8 @@ struct Draft {
   /// grow.
   ConstTensorView q;
   std::vector<double> log_q = {};  // per node, of its token; only for rules that ask for it
+  int drafted = 0;                // rows that the draft model ran to grow it, the root's among them
+  std::vector<bool> copied = {};  // per node: it stands for another that was run; empty: none
 };
 
 /// The draft of plain decoding: only the root.

@@ -165,6 +165,7 @@ std::vector<Draft> DraftPolicy::grow(Transformer& model, std::span<const Request
     const Drawing drawing = drawing_of(requests[r]);
     drafts.push_back({TokenTree(requests[r].pending.back()), drawing, layout_.row,
                       uses_q(drawing) ? q_of(r) : TensorView()});
+    drafts.back().drafted = static_cast<int>(layout_.inner.size());
   }
   const bool edited = std::any_of(requests.begin(), requests.end(),
                                   [](const Request& request) { return request.editor != nullptr; });

@@ -30,6 +30,18 @@ Sampling drawn_by(const Sampling& sampling) {
   return sampling.temperature > 0 ? sampling : Sampling{.temperature = 1};
 }
 
+/// Whether what says how sure the draft is is not what children are drawn from: BiLD looks at the
+/// softmax at temperature 1, whatever the text's sampling is.
+bool judges_apart(const DraftPolicy::Config& config, const Sampling& sampling) {
+  return config.growth.kind == Growth::Kind::kConfidence &&
+         drawn_by(sampling) != Sampling{.temperature = 1};
+}
+
+std::size_t judged_bytes(const DraftPolicy::Config& config) {
+  if (config.growth.kind != Growth::Kind::kConfidence) return 0;
+  return at(DraftPolicy::widest_forward(config)) * at(config.vocab) * sizeof(float);
+}
+
 }  // namespace
 
 FrontierPolicy::FrontierPolicy(Device& device, const DraftPolicy::Config& config)
@@ -37,13 +49,14 @@ FrontierPolicy::FrontierPolicy(Device& device, const DraftPolicy::Config& config
       config_(config),
       rows_of_text_(rows_of_text(config)),
       q_(device.allocate(q_bytes(config))) {
+  if (const std::size_t bytes = judged_bytes(config); bytes > 0) judged_ = device.allocate(bytes);
   if (config.edited_context > 0) row_editor_.emplace(device, DraftPolicy::room_of_edits(config));
 }
 
 std::size_t FrontierPolicy::device_bytes(const DraftPolicy::Config& config) {
-  return q_bytes(config) + (config.edited_context > 0
-                                ? RowEditor::device_bytes(DraftPolicy::room_of_edits(config))
-                                : 0);
+  return q_bytes(config) + judged_bytes(config) +
+         (config.edited_context > 0 ? RowEditor::device_bytes(DraftPolicy::room_of_edits(config))
+                                    : 0);
 }
 
 TensorView FrontierPolicy::q_of(std::size_t text, int row, int count) const {
@@ -82,7 +95,13 @@ std::vector<Draft> FrontierPolicy::grow(Transformer& model, std::span<const Requ
   for (std::size_t r = 0; r < requests.size(); ++r) {
     GrownTree grown = requests[r].grower->finish();
     const Drawing drawing = requests[r].text.best_tokens ? Drawing::kTopK : config_.drawing;
-    drafts.push_back({std::move(grown.tree), drawing, std::move(grown.run), {}});
+    drafts.push_back({std::move(grown.tree),
+                      drawing,
+                      std::move(grown.run),
+                      {},
+                      std::move(grown.log_q),
+                      static_cast<int>(frontiers[r].nodes.size()),
+                      std::move(grown.copied)});
     if (uses_q(drawing)) drafts.back().q = q_of(r, 0, static_cast<int>(rows_of_text_));
   }
   return drafts;
@@ -150,34 +169,52 @@ void FrontierPolicy::judge(std::span<const Request> requests, std::span<Frontier
        TensorView(const_cast<std::byte*>(logits.data()), DType::kF32,
                   {logits.dim(0), logits.dim(1)}),
        stream);
-  host_drawn_.resize(static_cast<std::size_t>(logits.dim(0)) * at(config_.vocab));
+  const auto columns = at(config_.vocab);
+  host_drawn_.resize(static_cast<std::size_t>(logits.dim(0)) * columns);
+  host_judged_.resize(judged_.bytes() > 0 ? host_drawn_.size() : 0);
+  // Rows [row, row + count) of a level, on their way to the host.
+  const auto fetch = [&](std::vector<float>& to, std::int64_t row, TensorView rows) {
+    const std::span<float> host(to.data() + static_cast<std::size_t>(row) * columns,
+                                static_cast<std::size_t>(rows.dim(0)) * columns);
+    device_->download(stream, std::as_writable_bytes(host), rows.data());
+  };
   std::int64_t row = 0;
   for (std::size_t r = 0; r < requests.size(); ++r) {
-    Frontier& frontier = frontiers[r];
+    const Frontier& frontier = frontiers[r];
     if (frontier.done) continue;
+    const Sampling& sampling = requests[r].text.sampling;
     const int count = static_cast<int>(frontier.nodes.size()) - frontier.first;
-    const bool kept = uses_q(config_.drawing);
-    const int first = kept ? frontier.first : 0;
+    const int first = uses_q(config_.drawing) ? frontier.first : 0;
     require(at(first + count) <= rows_of_text_, "draft: no room was made for so large a level");
     const TensorView q = q_of(r, first, count);
-    probabilities(logits.rows(row, count), drawn_by(requests[r].text.sampling), q, stream);
-    const std::span<float> host(
-        host_drawn_.data() + static_cast<std::size_t>(row) * at(config_.vocab),
-        at(count) * at(config_.vocab));
-    device_->download(stream, std::as_writable_bytes(host), q.data());
+    probabilities(logits.rows(row, count), drawn_by(sampling), q, stream);
+    fetch(host_drawn_, row, q);
+    if (judges_apart(config_, sampling)) {
+      const TensorView judged(
+          judged_.data() + static_cast<std::size_t>(row) * columns * sizeof(float), DType::kF32,
+          {count, config_.vocab});
+      probabilities(logits.rows(row, count), {.temperature = 1}, judged, stream);
+      fetch(host_judged_, row, judged);
+    }
     row += count;
   }
   stream.synchronize();
-  std::span<const float> left(host_drawn_);
+  ask(requests, frontiers);
+}
+
+void FrontierPolicy::ask(std::span<const Request> requests, std::span<Frontier> frontiers) {
+  const auto columns = at(config_.vocab);
+  std::size_t done = 0;
   for (std::size_t r = 0; r < requests.size(); ++r) {
     Frontier& frontier = frontiers[r];
     if (frontier.done) continue;
+    const bool apart = judges_apart(config_, requests[r].text.sampling);
     std::vector<DraftedRow> rows;
-    for (std::size_t i = at(frontier.first); i < frontier.nodes.size(); ++i) {
-      require(!std::isnan(left.front()), kDraftNotFinite);
-      const std::span<const float> row = left.first(at(config_.vocab));
-      rows.push_back({row, row});
-      left = left.subspan(at(config_.vocab));
+    for (std::size_t i = at(frontier.first); i < frontier.nodes.size(); ++i, done += columns) {
+      const std::span<const float> drawn(host_drawn_.data() + done, columns);
+      require(!std::isnan(drawn.front()), kDraftNotFinite);
+      rows.push_back(
+          {drawn, apart ? std::span<const float>(host_judged_.data() + done, columns) : drawn});
     }
     const std::vector<DraftedNode> next = requests[r].grower->take(rows);
     frontier.first = static_cast<int>(frontier.nodes.size());

@@ -44,6 +44,7 @@ class FrontierPolicy {
   void edit(std::span<const Request>, std::span<const Frontier>, TensorView logits, Stream&);
   /// Makes probabilities of a level's logits, brings them to the host and asks the growers.
   void judge(std::span<const Request>, std::span<Frontier>, ConstTensorView logits, Stream&);
+  void ask(std::span<const Request>, std::span<Frontier>);
   TensorView q_of(std::size_t text, int row, int count) const;
   void probabilities(ConstTensorView logits, const Sampling&, TensorView to, Stream&);
 
@@ -51,7 +52,7 @@ class FrontierPolicy {
   DraftPolicy::Config config_;
   std::size_t rows_of_text_;
   Buffer q_;       // [texts, rows of each, vocab]: all of a text's where its drawing uses q
-  Buffer judged_;  // [rows of a level, vocab]
+  Buffer judged_;  // [rows of a level, vocab], where they are not those of q
   std::optional<RowEditor> row_editor_;
   std::vector<float> host_drawn_, host_judged_;
 };

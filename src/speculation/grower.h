@@ -11,11 +11,18 @@ namespace canopy {
 /// What ends a draft model's tree before the planned shape does. Plain data.
 struct Growth {
   enum class Kind : std::uint8_t {
-    kShape,  // nothing: each tree has the shape
-    kReach,  // a chain ends before a token that is too unlikely to be reached
+    kShape,       // nothing: each tree has the shape
+    kReach,       // a chain ends before a token that is too unlikely to be reached
+    kConfidence,  // a chain ends before a token of which the draft is not sure
+    kGraph,       // a graph of the draft's best tokens, see GraphGrower
+    kBeams,       // the likeliest chain that a beam search finds
   };
   Kind kind = Kind::kShape;
-  double bound = 0;  // kReach: the least chance of being reached
+  double bound = 0;  // kReach: the least chance of being reached; kConfidence: the least confidence
+  int children = 4, steps = 10;  // kGraph: of a node, levels that the draft runs
+  double least = 0.2, least_of_siblings = 0.3;
+  int merge = 2;  // tokens that make two nodes one; 0: none
+  int beams = 8;  // kBeams
   bool operator==(const Growth&) const = default;
 };
 
@@ -30,6 +37,8 @@ struct GrownTree {
   TokenTree tree;
   /// Per node: its number among the nodes that were run, which is its scratch slot; -1: never run.
   std::vector<std::int32_t> run;
+  std::vector<double> log_q = {};  // per node, of its token; empty where nobody asks for it
+  std::vector<bool> copied = {};   // per node: it stands for another that was run; empty: none
 };
 
 /// The probabilities of a node that was run. Shapes: [tokens that both models know] f32.

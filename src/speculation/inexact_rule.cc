@@ -76,6 +76,33 @@ Verdict roll_back(const TokenTree& tree, double most, const InexactRows& rows, C
   return verdict;
 }
 
+/// Every node is tried that hangs below kept ones; of the deepest kept nodes the first.
+Verdict longest_of_kept(const TokenTree& tree, const InexactRows& rows, Choices& choices) {
+  if (rows.greedy)
+    return follow_samples(tree,
+                          [&](NodeId node) { return likeliest(normalised(rows.plain, node)); });
+  require(rows.log_q.size() == static_cast<std::size_t>(tree.size()),
+          "verification: a ratio needs the draft's probability of each token");
+  std::vector<NodeId> kept{0};
+  NodeId deepest = 0;
+  for (std::size_t i = 0; i < kept.size(); ++i) {
+    const TokenTree::Range children = tree.children(kept[i]);
+    if (children.count == 0) continue;
+    const std::span<const double> row = normalised(rows.p, kept[i]);
+    for (NodeId child = children.first; child < children.first + children.count; ++child) {
+      const double q = std::exp(rows.log_q[static_cast<std::size_t>(child)]);
+      if (!choices.accept(child, chance_of(row, tree.token(child)) / q)) continue;
+      kept.push_back(child);
+      if (tree.depth(child) > tree.depth(deepest)) deepest = child;
+    }
+  }
+  Verdict verdict;
+  for (NodeId node = deepest; node >= 0; node = tree.parent(node))
+    verdict.path.insert(verdict.path.begin(), node);
+  verdict.next = own_token(rows, deepest, choices);
+  return verdict;
+}
+
 Verdict longest_joint(const TokenTree& tree, double tau, const InexactRows& rows,
                       Choices& choices) {
   require(rows.log_q.size() == static_cast<std::size_t>(tree.size()),
@@ -104,6 +131,8 @@ std::string in_words(const InexactRule& rule) {
     case InexactRule::Kind::kLenience:
       return std::string("lenience ") + number +
              ": a drafted token is kept up to 1/l times as often as the model would write it";
+    case InexactRule::Kind::kRatio:
+      return "ratio: of all paths whose tokens were each kept with chance min(1, p/q) the longest";
     case InexactRule::Kind::kRollback:
       return std::string("rollback ") + number +
              ": a drafted token is kept where the model's -ln p of it is at most that";
@@ -119,6 +148,8 @@ Verdict verify_inexactly(const TokenTree& tree, const InexactRule& rule, const I
     case InexactRule::Kind::kLenience:
       if (rows.greedy) return follow_leniently(tree, rule.threshold, rows.plain);
       return verify_tree(tree, Drawing::kSequoia, rows.p, rows.q, choices, rule.threshold);
+    case InexactRule::Kind::kRatio:
+      return longest_of_kept(tree, rows, choices);
     case InexactRule::Kind::kRollback:
       return roll_back(tree, rule.threshold, rows, choices);
     default:

@@ -16,6 +16,8 @@ struct InexactRule {
                 // p(x) >= l max p. Source: arXiv:2211.17192, A.5
     kRollback,  // a token is kept where the target's -ln p of it is at most b. Source: BiLD,
                 // arXiv:2302.07863
+    kRatio,     // of all paths whose every token was kept with chance min(1, p / q) the longest.
+                // Source: "Graph-Structured Speculative Decoding", 3 and 4.1
     kJoint,     // the longest prefix of which min(1, p / q) jointly exceeds tau. Source:
                 // "Optimized Multi-Token Joint Decoding ..." (MTAD), Section 4
   };
@@ -33,13 +35,15 @@ struct InexactRows {
   LendRow p;            // after Sampling's warp, where the temperature is above 0
   LendRow q;            // kLenience: what the node's children were drawn from
   bool greedy = false;  // temperature 0: every token is the row's likeliest
-  std::span<const double> log_q = {};  // kJoint: per node, ln q of its token; the root's is 0
+  std::span<const double> log_q =
+      {};  // kJoint, kRatio: per node, ln q of its token; the root's is 0
 };
 
 /// The path that the rule keeps, and the token behind it: drawn from p as it is, or the likeliest,
 /// but for kLenience, whose last token comes from what the rule leaves of p. kRollback and kJoint
-/// want chains. p and plain are asked for the nodes of the path and, where it goes on, for none
-/// below the first that is refused (kJoint: for the whole chain). Throws Error like verify_tree.
+/// want chains; kRatio at temperature 0 is exact. p and plain are asked for the nodes of the path
+/// and, where it goes on, for none below the first that is refused (kJoint: for the whole chain).
+/// Throws Error like verify_tree.
 Verdict verify_inexactly(const TokenTree& tree, const InexactRule& rule, const InexactRows& rows,
                          Choices& choices);
 

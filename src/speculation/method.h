@@ -7,6 +7,7 @@
 
 #include "src/speculation/drawing.h"
 #include "src/speculation/grower.h"
+#include "src/speculation/inexact_rule.h"
 
 namespace canopy {
 
@@ -20,7 +21,13 @@ enum class SpeculationMethod : std::uint8_t {
   kSpecInfer,
   kSpecTr,
   kNaive,
-  kTopK
+  kTopK,
+  kGsd,
+  kTsd,
+  kSsd,
+  kGsdRatio,
+  kBild,
+  kMtad
 };
 
 /// The trees that a method can use, and the one that it gets where no shape is asked for.
@@ -28,6 +35,7 @@ enum class TreeForm : std::uint8_t {
   kNone,       // the root alone
   kChain,      // one token after another; its length is chosen
   kSequences,  // any tree; by default several independent sequences, since none is known to be best
+  kGraph,      // what the draft's own rows make of a number of nodes
   kBest,       // any tree; by default the one of most expected tokens (arXiv:2402.12374, 3.1)
 };
 
@@ -38,6 +46,9 @@ struct Method {
   TreeForm form;
   Drawing drawing;                             // of siblings at a temperature above 0
   Growth::Kind growth = Growth::Kind::kShape;  // what ends a draft model's trees
+  /// The rule where it is not exact: its texts are not quite the target's, and every report says
+  /// so. The planner never chooses such a method.
+  std::optional<InexactRule::Kind> inexact = {};
 };
 
 /// kAuto: of kSequoia, kChain and kNone what the planner predicts to be the fastest.
@@ -52,6 +63,15 @@ inline constexpr std::array kMethods{
     Method{SpeculationMethod::kSpecTr, "spectr", TreeForm::kSequences, Drawing::kSpecTr},
     Method{SpeculationMethod::kNaive, "naive", TreeForm::kSequences, Drawing::kNaive},
     Method{SpeculationMethod::kTopK, "topk", TreeForm::kBest, Drawing::kTopK},
+    Method{SpeculationMethod::kGsd, "gsd", TreeForm::kGraph, Drawing::kTopK, Growth::Kind::kGraph},
+    Method{SpeculationMethod::kTsd, "tsd", TreeForm::kGraph, Drawing::kTopK, Growth::Kind::kGraph},
+    Method{SpeculationMethod::kSsd, "ssd", TreeForm::kGraph, Drawing::kTopK, Growth::Kind::kGraph},
+    Method{SpeculationMethod::kGsdRatio, "gsd-ratio", TreeForm::kGraph, Drawing::kTopK,
+           Growth::Kind::kGraph, InexactRule::Kind::kRatio},
+    Method{SpeculationMethod::kBild, "bild", TreeForm::kChain, Drawing::kTopK,
+           Growth::Kind::kConfidence, InexactRule::Kind::kRollback},
+    Method{SpeculationMethod::kMtad, "mtad", TreeForm::kChain, Drawing::kTopK, Growth::Kind::kBeams,
+           InexactRule::Kind::kJoint},
 };
 
 constexpr const Method& row_of(SpeculationMethod id) {

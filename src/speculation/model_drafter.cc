@@ -4,8 +4,10 @@
 #include <utility>
 
 #include "src/base/error.h"
+#include "src/speculation/beam_grower.h"
 #include "src/speculation/chain_grower.h"
 #include "src/speculation/draft_reading.h"
+#include "src/speculation/graph_grower.h"
 
 namespace canopy {
 
@@ -71,21 +73,37 @@ std::vector<Draft> ModelDrafter::grow_by_rows(std::span<const DraftRequest> requ
                                               std::span<const DraftPolicy::Request> texts,
                                               const TreeShape& shape, Stream& stream,
                                               const std::stop_token& stop) {
-  std::vector<ChainGrower> growers;
-  growers.reserve(texts.size());  // requests point to them
+  std::vector<std::unique_ptr<Grower>> growers;
   std::vector<FrontierPolicy::Request> growing;
   for (std::size_t r = 0; r < texts.size(); ++r) {
-    const bool draws = texts[r].sampling.temperature > 0 && !texts[r].best_tokens;
-    growers.emplace_back(texts[r].pending.back(),
-                         ChainGrower::Limits{config_.growth.bound, shape.levels() - 1},
-                         static_cast<State&>(*requests[r].state).tracker,
-                         draws ? std::optional(texts[r].rng) : std::nullopt);
-    growing.push_back({texts[r], &growers.back()});
+    growers.push_back(grower_of(requests[r], texts[r], shape));
+    growing.push_back({texts[r], growers.back().get()});
   }
   std::vector<Draft> drafts = frontier_->grow(model_, growing, stream, stop);
   for (std::size_t r = 0; r < texts.size(); ++r)
-    static_cast<State&>(*requests[r].state).confidences = growers[r].confidences();
+    if (const auto* chain = dynamic_cast<const ChainGrower*>(growers[r].get()))
+      static_cast<State&>(*requests[r].state).confidences = chain->confidences();
   return drafts;
+}
+
+std::unique_ptr<Grower> ModelDrafter::grower_of(const DraftRequest& request,
+                                                const DraftPolicy::Request& text,
+                                                const TreeShape& shape) const {
+  const TokenId root = text.pending.back();
+  const bool draws = text.sampling.temperature > 0 && !text.best_tokens;
+  const auto rng = draws ? std::optional(text.rng) : std::nullopt;
+  const DraftPolicy::Needs room = DraftPolicy::room_of(config_);
+  switch (config_.growth.kind) {
+    case Growth::Kind::kGraph:
+      return std::make_unique<GraphGrower>(
+          request.text, config_.growth, GraphGrower::Limits{shape.size(), room.widest, room.inner});
+    case Growth::Kind::kBeams:
+      return std::make_unique<BeamGrower>(root, config_.growth.beams, shape.levels() - 1, rng);
+    default:
+      return std::make_unique<ChainGrower>(
+          root, ChainGrower::Limits{config_.growth.kind, config_.growth.bound, shape.levels() - 1},
+          static_cast<State&>(*request.state).tracker, rng);
+  }
 }
 
 std::size_t ModelDrafter::policy_bytes(const DraftPolicy::Config& config) {

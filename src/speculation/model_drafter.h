@@ -42,6 +42,9 @@ class ModelDrafter final : public Drafter {
                                   const TreeShape& shape, Stream& stream,
                                   const std::stop_token& stop);
 
+  std::unique_ptr<Grower> grower_of(const DraftRequest& request, const DraftPolicy::Request& text,
+                                    const TreeShape& shape) const;
+
   Transformer& model_;
   DraftPolicy::Config config_;
   std::optional<DraftPolicy> policy_;       // for trees of a shape

@@ -96,6 +96,32 @@ class Errors(TempDirCase):
             self.fails(2, *drafted, "--lenience", "0.5", "--spec", spec, says=["--lenience", "sequoia"])
         self.fails(2, "generate", "-m", TINY, "-p", "x", "--lenience", "0.5", says=["--lenience", "draft"])
         self.fails(2, *without_model, "copy", "--lenience", "0.5", says=["--lenience", "draft model"])
+        for flag, values in (("gsd-children", ("0", "33", "x")), ("gsd-steps", ("0", "65")), ("gsd-tau", ("0", "9")),
+                             ("gsd-prob", ("-0.1", "1.01", "x", "nan")), ("gsd-sibling", ("-1", "2"))):
+            for value in values:
+                self.fails(2, *drafted, "--spec", "gsd", f"--{flag}={value}", says=[flag])
+        for method, flag, values in (("bild", "fallback", ("-0.1", "1.1", "x")), ("bild", "rollback", ("-1", "x", "1e9")),
+                                     ("mtad", "beams", ("0", "65")), ("mtad", "gamma", ("0", "33")),
+                                     ("mtad", "threshold", ("-0.1", "1.1", "nan"))):
+            for value in values:
+                self.fails(2, *drafted, "--spec", method, f"--{flag}={value}", says=[flag])
+        for flag, value, methods in (("gsd-children", 2, ("ssd", "chain", "bild")), ("gsd-sibling", 0.1, ("ssd", "auto")),
+                                     ("gsd-steps", 3, ("chain", "topk")), ("gsd-prob", 0.1, ("sequoia", "mtad")),
+                                     ("gsd-tau", 1, ("tsd", "ssd", "topk")), ("fallback", 0.5, ("chain", "mtad", "auto")),
+                                     ("rollback", 1, ("gsd", "adaptive")), ("beams", 2, ("bild", "gsd")),
+                                     ("gamma", 2, ("chain", "bild")), ("threshold", 0.1, ("bild", "sequoia"))):
+            for method in methods:
+                self.fails(2, *drafted, "--spec", method, f"--{flag}", value, says=[f"--{flag}", "--spec"])
+        for method in ("gsd", "tsd", "ssd", "gsd-ratio", "bild", "mtad"):
+            self.fails(2, "generate", "-m", TINY, "-p", "x", "--spec", method, says=[method, "-md"])
+            self.fails(2, *without_model, "copy", "--spec", method, says=[method, "-md copy"])
+            self.fails(2, *drafted, "--spec", method, "--lenience", "0.5", says=["--lenience"])
+            self.fails(2, *drafted, "--spec", method, "--adaptive", says=["--adaptive"])
+            self.fails(2, *drafted, "--spec", method, "--tree", "2,2", says=["--tree"])
+            if method not in ("tsd", "ssd"):
+                self.fails(2, "plan", TINY, "-md", TINY, "--spec", method, says=[method, "bench decode"])
+        self.fails(2, *drafted, "--spec", "gsd", "--tree-depth", 4, says=["--tree-depth", "--gsd-steps"])
+        self.fails(2, *drafted, "--spec", "mtad", "--tree-size", 4, says=["--tree-size", "--gamma"])
         self.fails(2, "calibrate", "acceptance", "-m", tiny, "-md", "copy", says=["--output", "-md copy"])
         (self.dir / "corpus").write_text("a text")
         for draft in (("-md", "random"), ("-md", tiny), ()):

@@ -20,6 +20,44 @@ class Inexact(TempDirCase):
             self.assertNotIn("changes", drafted)
             self.assertEqual(drafted["tokens"], plain["tokens"])
 
+    def test_graphs_are_exact(self):
+        plain = self.generate()
+        for words in (["gsd"], ["tsd", "--gsd-children", 2], ["ssd"], ["gsd", "--gsd-tau", 1, "--tree-size", 20],
+                      ["gsd-ratio"]):
+            drafted = self.generate("-md", SMOLLM2, "--spec", *words)
+            self.assertEqual((drafted["exact"], drafted["tokens"]), (True, plain["tokens"]), words)
+            self.assertEqual(drafted["plan"]["spec"], words[0])
+            self.assertGreater(drafted["tokens_per_step"], 1.5)
+        ratio = self.generate("-md", SMOLLM2, "--spec", "gsd-ratio", "--temp", 1)
+        self.assertFalse(ratio["exact"])
+        self.assertIn("min(1, p/q)", ratio["changes"])
+
+    def test_bild_and_mtad_say_what_they_change(self):
+        plain = self.generate()
+        for words, says in ((["bild"], "rollback 2:"), (["bild", "--rollback", 0.5], "rollback 0.5:"),
+                            (["mtad"], "threshold 0.1:"), (["mtad", "--threshold", 0.5, "--gamma", 6], "threshold 0.5:")):
+            kept = self.generate("-md", SMOLLM2, "--spec", *words)
+            self.assertFalse(kept["exact"])
+            self.assertFalse(kept["reproducible"])
+            self.assertIn(says, kept["changes"])
+        for words in (["bild", "--rollback", 0], ["mtad", "--threshold", 1]):
+            self.assertEqual(self.generate("-md", SMOLLM2, "--spec", *words)["tokens"], plain["tokens"], words)
+
+    def test_bench_decode_has_every_method_in_one_table(self):
+        words = ["bench", "decode", "-m", SMOLLM2, "-md", SMOLLM2, "--methods", "none,gsd,ssd,bild,mtad", "--examples", 2,
+                 "--prompt-tokens", 16, "-n", 12, "--perplexity", "--rollback", 1, "--gsd-tau", 1]
+        rows = {row["method"]: row for row in run_json(*words)["rows"]}
+        self.assertEqual([rows[m]["exact"] for m in ("none", "gsd", "ssd", "bild", "mtad")], [True, True, True, False, False])
+        for row in rows.values():
+            self.assertGreater(row["perplexity"], 1)
+            self.assertGreater(row["rows_per_token"], 0.2)
+        for method in ("none", "gsd", "ssd"):
+            self.assertEqual(rows[method]["equal_to_plain"], 1)
+            self.assertAlmostEqual(rows[method]["perplexity"], rows["none"]["perplexity"], places=6)
+        self.assertEqual(rows["none"]["draft_rows_per_token"], 0)
+        self.assertGreater(rows["gsd"]["draft_rows_per_token"], 0)
+        self.assertIn("rollback 1:", rows["bild"]["changes"])
+
     def test_lenience_says_what_it_changes(self):
         words = ["-md", SMOLLM2, "--spec", "chain", "--tree-size", 4, "--temp", 1, "--seed", 3]
         lenient = self.generate(*words, "--lenience", 0.3)

@@ -20,7 +20,7 @@ class Batch : public TinyEngine {
     o.plan.max_sequences = sequences;
     // The bound of an adaptive chain depends on how many share a sweep; without costs it is 0.
     if (row_of(method).growth == Growth::Kind::kReach) o.plan.cost = nullptr;
-    if (row_of(method).form == TreeForm::kChain)
+    if (row_of(method).form == TreeForm::kChain || row_of(method).form == TreeForm::kGraph)
       o.plan.tree_size = 5;
     else if (method != SpeculationMethod::kNone)
       o.plan.shape = TreeShape::from_parents({-1, 0, 0, 0, 1, 1, 2, 4});

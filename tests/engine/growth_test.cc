@@ -84,6 +84,191 @@ TEST_F(Growths, PenaltiesReachAnAdaptiveChain) {
   EXPECT_EQ(engine.generate(r).tokens, plain.generate(r).tokens);
 }
 
+constexpr SpeculationMethod kGraphs[] = {SpeculationMethod::kGsd, SpeculationMethod::kTsd,
+                                         SpeculationMethod::kSsd, SpeculationMethod::kGsdRatio};
+
+TEST_F(Growths, GraphsWritePlainDecodingsTextWithAnySettings) {
+  Engine plain = make(SpeculationMethod::kNone);
+  std::vector<Request> requests;
+  std::vector<std::vector<TokenId>> texts;
+  for (unsigned p = 0; p < 3; ++p) {
+    requests.push_back(request(prompt(p)));
+    texts.push_back(plain.generate(requests.back()).tokens);
+  }
+  int copied = 0, saved = 0;
+  for (unsigned seed = 0; seed < 200; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937 random(seed);
+    EngineOptions o = options(kGraphs[random() % 4], 2 + static_cast<int>(random() % 40));
+    o.plan.growth.children = 1 + static_cast<int>(random() % 5);
+    o.plan.growth.steps = 1 + static_cast<int>(random() % 8);
+    o.plan.growth.least = 0.02 * static_cast<double>(random() % 10);
+    o.plan.growth.least_of_siblings = 0.1 * static_cast<double>(random() % 10);
+    o.plan.growth.merge = 1 + static_cast<int>(random() % 3);
+    o.plan.max_sequences = 3;
+    Engine engine(models(true), o);
+    EXPECT_FALSE(engine.plan().inexact);  // the ratio is exact at temperature 0
+    EXPECT_FALSE(engine.plan().prediction);
+    const BatchReport report = engine.generate(requests);
+    for (std::size_t p = 0; p < texts.size(); ++p) {
+      EXPECT_EQ(report.texts[p].tokens, texts[p]) << p;
+      copied += report.texts[p].copied_steps;
+      saved += kNew - report.texts[p].steps;
+      EXPECT_GT(report.texts[p].drafted_rows, 0);
+    }
+  }
+  EXPECT_GT(copied, 0);
+  EXPECT_GT(saved, 200);
+}
+
+TEST_F(Growths, AReproducibleTextOfAGraphIsPlainSamplings) {
+  Engine plain = make(SpeculationMethod::kNone);
+  for (const SpeculationMethod method : {SpeculationMethod::kGsd, SpeculationMethod::kSsd}) {
+    Engine engine = make(method, 16, 0, 1.0);
+    for (unsigned p = 0; p < 3; ++p) {
+      Request r = request(prompt(p));
+      r.sampling.temperature = 1;
+      r.reproducible = true;
+      r.seed = p;
+      EXPECT_EQ(engine.generate(r).tokens, plain.generate(r).tokens);
+    }
+  }
+}
+
+TEST_F(Growths, TheRatioOfGraphsIsLabelledWhereItIsNotExact) {
+  Engine engine = make(SpeculationMethod::kGsdRatio, 16, 0, 1.0);
+  ASSERT_TRUE(engine.plan().inexact);
+  EXPECT_EQ(engine.plan().inexact->kind, InexactRule::Kind::kRatio);
+  Request r = request(prompt(1));
+  r.sampling.temperature = 1;
+  EXPECT_EQ(std::ssize(engine.generate(r).tokens), kNew);
+}
+
+/// BiLD with this fallback and rollback.
+EngineOptions bild(EngineOptions o, double fallback, double rollback) {
+  o.plan.fallback = fallback;
+  o.plan.rollback = rollback;
+  return o;
+}
+
+TEST_F(Growths, BildThatIsNeverSureIsPlainDecodingBitForBit) {
+  for (const double temperature : {0.0, 1.0}) {
+    Engine plain = make(SpeculationMethod::kNone, 0, 0, temperature);
+    Engine engine(models(true), bild(options(SpeculationMethod::kBild, 0, 0, temperature), 1.1, 2));
+    EXPECT_EQ(engine.plan().inexact->kind, InexactRule::Kind::kRollback);
+    for (unsigned p = 0; p < 4; ++p) {
+      Request r = request(prompt(p));
+      r.sampling.temperature = static_cast<float>(temperature);
+      r.seed = p;
+      const TextReport text = engine.generate(r);
+      EXPECT_EQ(text.tokens, plain.generate(r).tokens);
+      EXPECT_EQ(text.steps, kNew);
+    }
+  }
+}
+
+TEST_F(Growths, BildThatRollsAllBackWritesPlainDecodingsText) {
+  Engine plain = make(SpeculationMethod::kNone);
+  Engine engine(models(true), bild(options(SpeculationMethod::kBild), 0, 0));
+  for (unsigned p = 0; p < 4; ++p) {
+    const Request r = request(prompt(p));
+    const TextReport text = engine.generate(r);
+    EXPECT_EQ(text.tokens, plain.generate(r).tokens);
+    EXPECT_EQ(text.steps, kNew);
+  }
+}
+
+TEST_F(Growths, BildThatNeverFallsOrRollsBackTakesWholeRuns) {
+  Engine engine(models(true), bild(options(SpeculationMethod::kBild, 8), 0, HUGE_VAL));
+  for (const float temperature : {0.0f, 1.0f}) {
+    Request r = request(prompt(1));
+    r.sampling.temperature = temperature;
+    EXPECT_EQ(engine.generate(r).steps, kNew / 8);
+  }
+}
+
+TEST_F(Growths, BildKeepsOnlyTokensThatTheTargetThinksLikelyEnough) {
+  constexpr double kMost = 1.5;
+  Engine engine(models(true), bild(options(SpeculationMethod::kBild, 8), 0, kMost));
+  int kept = 0, unlikely = 0;
+  for (unsigned p = 0; p < 8; ++p) {
+    Request r = request(prompt(p));
+    r.sampling.temperature = p % 2 == 0 ? 0.0f : 1.0f;
+    r.seed = p;
+    r.logprobs = 1;
+    const TextReport text = engine.generate(r);
+    std::size_t at = 0;
+    for (const int tokens : text.step_tokens)
+      for (int i = 0; i < tokens && at < text.tokens.size(); ++i, ++at) {
+        const bool drafted = i + 1 < tokens;
+        const bool is_unlikely = -text.logprobs[at].chosen.logprob > kMost + 1e-6;
+        kept += drafted ? 1 : 0;
+        EXPECT_FALSE(drafted && is_unlikely);
+        unlikely += is_unlikely ? 1 : 0;
+      }
+  }
+  EXPECT_GT(kept, 20);
+  EXPECT_GT(unlikely, 0);  // the target's own tokens may be
+}
+
+/// MTAD with so many beams, tokens and this threshold.
+EngineOptions mtad(EngineOptions o, int beams, int gamma, double threshold) {
+  o.plan.growth.beams = beams;
+  o.plan.tree_size = gamma + 1;
+  o.plan.joint_threshold = threshold;
+  return o;
+}
+
+TEST_F(Growths, MtadOfThresholdZeroTakesWholeChains) {
+  for (const float temperature : {0.0f, 1.0f})
+    for (const int beams : {1, 4}) {
+      Engine engine(models(true), mtad(options(SpeculationMethod::kMtad), beams, 4, 0));
+      Request r = request(prompt(1));
+      r.sampling.temperature = temperature;
+      const TextReport text = engine.generate(r);
+      EXPECT_TRUE(temperature > 0 || text.steps == kNew / 5);
+      EXPECT_GE(text.drafted_rows, text.steps * (1 + 3 * beams));
+    }
+}
+
+TEST_F(Growths, MtadOfThresholdOneIsPlainDecodingBitForBit) {
+  for (const double temperature : {0.0, 1.0}) {
+    Engine plain = make(SpeculationMethod::kNone, 0, 0, temperature);
+    Engine engine(models(true),
+                  mtad(options(SpeculationMethod::kMtad, 0, 0, temperature), 4, 4, 1));
+    EXPECT_EQ(engine.plan().inexact->threshold, 1);
+    for (unsigned p = 0; p < 4; ++p) {
+      Request r = request(prompt(p));
+      r.sampling.temperature = static_cast<float>(temperature);
+      r.seed = p;
+      EXPECT_EQ(engine.generate(r).tokens, plain.generate(r).tokens);
+    }
+  }
+}
+
+TEST_F(Growths, MtadKeepsItsPromiseOfLikelihood) {
+  // Lemma A.1: a step's kept tokens have at least tau times their joint probability in the draft.
+  // At tau = .3 with draft = target all is kept.
+  ModelFiles same = models(false);
+  same.draft = Checkpoint::open(kTarget);
+  Engine engine(std::move(same), mtad(options(SpeculationMethod::kMtad), 4, 4, 0.3));
+  EXPECT_EQ(engine.generate(request(prompt(2))).steps, kNew / 5);
+}
+
+TEST_F(Growths, AreRefusedWithoutADraftModel) {
+  for (const SpeculationMethod method : {SpeculationMethod::kGsd, SpeculationMethod::kBild,
+                                         SpeculationMethod::kMtad, SpeculationMethod::kAdaptive}) {
+    EXPECT_THROW(Engine(models(false), options(method, 4)), Error);
+    EngineOptions o = options(method, 4);
+    o.plan.model_free = model_free_draft_named("copy");
+    EXPECT_THROW(Engine(models(false), o), Error);
+    o = options(method, 4);
+    o.plan.lenience = 0.5;
+    if (method == SpeculationMethod::kAdaptive) continue;
+    EXPECT_THROW(Engine(models(true), o), Error);
+  }
+}
+
 TEST_F(Growths, LenienceIsLabelledAndSavesSweeps) {
   for (const double temperature : {0.0, 1.0}) {
     EngineOptions o = options(SpeculationMethod::kSequoia, 12, 4, temperature);

@@ -47,7 +47,7 @@ TEST(ConfidenceTracker, LearnsEachBinByItself) {
 TEST(ChainGrower, GrowsTheWholeChainWhereNothingIsTooUnlikely) {
   const ConfidenceTracker tracker;
   const Model draft = random_model(5, 1, 1, 1);
-  ChainGrower grower(0, {0.0, 4}, tracker, std::nullopt);
+  ChainGrower grower(0, {Growth::Kind::kReach, 0.0, 4}, tracker, std::nullopt);
   const GrownTree grown = grow(grower, draft);
   EXPECT_EQ(grown.tree.size(), 5);
   EXPECT_EQ(grown.run, (std::vector<std::int32_t>{0, 1, 2, 3, -1}));  // the last was never run
@@ -64,7 +64,7 @@ TEST(ChainGrower, EndsBeforeATokenThatIsTooUnlikelyToBeReached) {
   // .9 falls into [.875, .9375), whose middle is .90625; .5 into [.5, .5625).
   const double sure = 0.90625, unsure = 0.53125;
   const auto length = [&](double bound) {
-    ChainGrower grower(0, {bound, 8}, tracker, std::nullopt);
+    ChainGrower grower(0, {Growth::Kind::kReach, bound, 8}, tracker, std::nullopt);
     return grow(grower, draft).tree.size() - 1;
   };
   EXPECT_EQ(length(sure + 1e-9), 0);
@@ -73,9 +73,26 @@ TEST(ChainGrower, EndsBeforeATokenThatIsTooUnlikelyToBeReached) {
   EXPECT_EQ(length(sure * sure * unsure), 3);
   EXPECT_EQ(length(sure * sure * unsure * unsure + 1e-9), 3);
   EXPECT_EQ(length(0), 8);
-  ChainGrower grower(0, {sure * sure, 8}, tracker, std::nullopt);
+  ChainGrower grower(0, {Growth::Kind::kReach, sure * sure, 8}, tracker, std::nullopt);
   const GrownTree grown = grow(grower, draft);
   EXPECT_EQ(grown.run, (std::vector<std::int32_t>{0, 1, 2}));  // its last token was run, too
+}
+
+TEST(ChainGrower, EndsWhereTheDraftIsNotSureOfTheNextToken) {  // BiLD's fallback
+  const ConfidenceTracker tracker;
+  const Model draft = [](const Text& text) {
+    return text.size() < 3 ? std::vector<double>{0.75, 0.25} : std::vector<double>{0.5, 0.5};
+  };
+  const auto length = [&](double fallback) {
+    ChainGrower grower(0, {Growth::Kind::kConfidence, fallback, 8}, tracker, std::nullopt);
+    return grow(grower, draft).tree.size() - 1;
+  };
+  EXPECT_EQ(length(0), 8);
+  EXPECT_EQ(length(0.5), 8);
+  EXPECT_EQ(length(0.51), 3);
+  EXPECT_EQ(length(0.75), 3);
+  EXPECT_EQ(length(0.76), 0);
+  EXPECT_EQ(length(1.5), 0);
 }
 
 TEST(ChainGrower, ALengthThatTheDraftHasLearnedIsMeasuredByVerdicts) {
@@ -159,7 +176,7 @@ TEST(ChainGrower, DecidesWhateverTheTokenIsThatItWouldDraw) {
   for (std::uint64_t step = 0; step < 200; ++step) {
     StepRng rng;
     rng.step = step;
-    ChainGrower grower(0, {0.3, 8}, tracker, rng);
+    ChainGrower grower(0, {Growth::Kind::kReach, 0.3, 8}, tracker, rng);
     EXPECT_EQ(grow(grower, draft).tree.size(), 3);
   }
 }
@@ -171,7 +188,7 @@ TEST(ChainGrower, DrawsTokensAsTheRowHasThem) {
   for (std::uint64_t step = 0; step < 20'000; ++step) {
     StepRng rng;
     rng.step = step;
-    ChainGrower grower(0, {0.0, 1}, tracker, rng);
+    ChainGrower grower(0, {Growth::Kind::kReach, 0.0, 1}, tracker, rng);
     ++counts[grow(grower, [&](const Text&) { return q; }).tree.token(1)];
   }
   EXPECT_EQ(counts[1], 0);

@@ -224,6 +224,63 @@ TEST(Joint, OfEqualModelsKeepsAllBelowOne) {
   EXPECT_EQ(greedy(tree, {Kind::kJoint, 0.999}, log_q).path.size(), 4u);
 }
 
+TEST(Ratio, IsTheStrictRuleOfOneTokenButForItsLastToken) {
+  // One child drawn from q: kept with chance min(1, p / q); else a token of the whole of p.
+  for (unsigned seed = 0; seed < 40; ++seed) {
+    const auto p = row(3, 2 * seed), q = row(3, 2 * seed + 1);
+    std::vector<double> expected(3, 0.0), written(3, 0.0);
+    double refused = 1;
+    for (std::size_t x = 0; x < 3; ++x) {
+      expected[x] += std::min(p[x], q[x]);
+      refused -= std::min(p[x], q[x]);
+    }
+    for (std::size_t x = 0; x < 3; ++x) expected[x] += refused * p[x];
+    for (Courses courses; courses.next();) {
+      const TokenTree tree = chain_of({static_cast<TokenId>(courses.choose(q))});
+      const std::vector<double> log_q{0, std::log(q[static_cast<std::size_t>(tree.token(1))])};
+      std::vector<double> lent;
+      EveryChoice choices(courses);
+      const Verdict verdict = verify_inexactly(
+          tree, {Kind::kRatio, 0},
+          {.plain = {}, .p = [&](NodeId) { return std::span(lent = p); }, .q = {}, .log_q = log_q},
+          choices);
+      written[static_cast<std::size_t>(verdict.path.size() > 1 ? tree.token(1) : verdict.next)] +=
+          courses.chance();
+    }
+    for (std::size_t t = 0; t < 3; ++t) EXPECT_NEAR(written[t], expected[t], kExact);
+  }
+}
+
+TEST(Ratio, PrefersTheLongestOfTheKeptPaths) {
+  TokenTree tree(0);
+  tree.add_children(0, std::vector<TokenId>{0, 1});
+  tree.add_children(2, std::vector<TokenId>{1});
+  const std::vector<double> log_q(4, std::log(0.1));  // p / q is above 1: all are kept
+  Courses courses;
+  courses.next();
+  std::vector<double> lent;
+  EveryChoice choices(courses);
+  const Verdict verdict = verify_inexactly(tree, {Kind::kRatio, 0},
+                                           {.plain = {},
+                                            .p =
+                                                [&](NodeId) {
+                                                  return std::span(lent = {0.5, 0.5});
+                                                },
+                                            .q = {},
+                                            .log_q = log_q},
+                                           choices);
+  EXPECT_EQ(verdict.path, (std::vector<NodeId>{0, 2, 3}));
+}
+
+TEST(Ratio, AtTemperatureZeroFollowsTheTargetsOwnTokens) {
+  TokenTree tree(0);
+  tree.add_children(0, std::vector<TokenId>{0, 1});
+  Greedy greedy{{{0.3, 0.7}, {0.9, 0.1}, {0.2, 0.8}}, {}};
+  const Verdict verdict = greedy(tree, {Kind::kRatio, 0}, {0, 0, 0});
+  EXPECT_EQ(verdict.path, (std::vector<NodeId>{0, 2}));
+  EXPECT_EQ(verdict.next, 1);
+}
+
 TEST(InexactRules, RefuseTreesAndSayWhatTheyChange) {
   TokenTree tree(0);
   tree.add_children(0, std::vector<TokenId>{0, 1});

@@ -1,6 +1,8 @@
 #include "src/cli/options/speculation_options.h"
 
+#include <algorithm>
 #include <charconv>
+#include <cmath>
 
 #include "planner/acceptance_file.h"
 #include "planner/shape_text.h"
@@ -31,13 +33,29 @@ TreeShape parse_tree(const std::string& text) {
   }
 }
 
-double parse_lenience(const std::string& flag, const std::string& text) {
+/// A number from 0 to `most`. Throws UsageError.
+double parse_number(const std::string& flag, const std::string& text, double most) {
   double value = -1;
   const char* const end = text.data() + text.size();
   const auto [rest, error] = std::from_chars(text.data(), end, value);
-  if (error != std::errc() || rest != end || !(value >= 0 && value <= 1))
-    throw UsageError(flag + ": '" + text + "' is not a number from 0 to 1");
+  if (error != std::errc() || rest != end || !(value >= 0 && value <= most))
+    throw UsageError(flag + ": '" + text + "' is not a number from 0 to " +
+                     std::to_string(std::lround(most)));
   return value;
+}
+double parse_share(const std::string& flag, const std::string& text) {
+  return parse_number(flag, text, 1);
+}
+double parse_nats(const std::string& flag, const std::string& text) {
+  return parse_number(flag, text, 1000);
+}
+
+FlagCheck<int> between(const std::string& flag, int least, int most) {
+  return [=](const int& value) {
+    if (value < least || value > most)
+      throw UsageError(flag + ": must lie between " + std::to_string(least) + " and " +
+                       std::to_string(most));
+  };
 }
 
 FlagCheck<int> tree_extent(const std::string& flag) {
@@ -64,13 +82,15 @@ Flags SpeculationOptions::flags() {
        "written")  //
       ("spec", into(method, "HOW (=auto)", "--spec", parse_method),
        "auto (what is predicted to be the fastest: a tree, a chain or none), none, sequoia, chain, "
-       "adaptive, specinfer, spectr, naive or topk: how children are drawn and verified; all are "
-       "exact")  //
+       "adaptive, specinfer, spectr, naive or topk: how children are drawn and verified; gsd, tsd "
+       "or "
+       "ssd: the draft's own probabilities make the tree; all these are exact. NOT the model's own "
+       "text: gsd-ratio (at a temperature above 0), bild, mtad")  //
       ("adaptive", given(adaptive),
        "with --spec chain (and the same as --spec adaptive): each chain ends before a token that "
        "is "
        "too unlikely to be reached, by how sure the draft is; exact")  //
-      ("lenience", into(lenience, "L", "--lenience", parse_lenience),
+      ("lenience", into(lenience, "L", "--lenience", parse_share),
        "with --spec auto, sequoia, chain or adaptive: keep drafted tokens up to 1/L times as often "
        "as the model would write them, at --temp 0 those at least L times as likely as the "
        "likeliest. More tokens a sweep, and NOT the model's own text; 1: the exact rule, 0: keep "
@@ -92,7 +112,66 @@ Flags SpeculationOptions::flags() {
        "measured of them)")  //
       ("no-learn", given(no_learn),
        "neither plan with what texts taught about the draft nor add to it");
+  return flags.add(method_flags());
+}
+
+Flags SpeculationOptions::method_flags() {
+  Flags flags("Numbers of single methods");
+  flags.add_options()  //
+      ("gsd-children", into(gsd_children, "K (=4)", between("--gsd-children", 1, 32)),
+       "gsd, tsd, gsd-ratio: children of a node")  //
+      ("gsd-steps", into(gsd_steps, "N (=10)", between("--gsd-steps", 1, 64)),
+       "gsd, tsd, ssd, gsd-ratio: levels that the draft runs")  //
+      ("gsd-prob", into(gsd_prob, "P (=0.2)", "--gsd-prob", parse_share),
+       "gsd, tsd, ssd, gsd-ratio: a token of a lower probability is not gone on from")  //
+      ("gsd-sibling", into(gsd_sibling, "P (=0.3)", "--gsd-sibling", parse_share),
+       "gsd, tsd, gsd-ratio: nor one of less than P times its best sibling's")  //
+      ("gsd-tau", into(gsd_tau, "T (=2)", between("--gsd-tau", 1, 8)),
+       "gsd, gsd-ratio: nodes whose last T tokens are the same are drafted once")  //
+      ("fallback", into(fallback, "F (=0.9)", "--fallback", parse_share),
+       "bild: the draft goes on while its likeliest token has this probability, --tree-size nodes "
+       "at "
+       "most (11)")  //
+      ("rollback", into(rollback, "B (=2)", "--rollback", parse_nats),
+       "bild: keep drafted tokens up to the first of which the model's -ln p is above B")       //
+      ("beams", into(beams, "W (=8)", between("--beams", 1, 64)), "mtad: beams of the draft")   //
+      ("gamma", into(gamma, "G (=4)", between("--gamma", 1, 32)), "mtad: tokens of its chain")  //
+      ("threshold", into(threshold, "TAU (=0.1)", "--threshold", parse_share),
+       "mtad: keep the longest prefix of which min(1, p/q) jointly exceeds TAU");
   return flags;
+}
+
+void SpeculationOptions::put_numbers(PlanRequest& plan) const {
+  using Of = SpeculationMethod;
+  const Of method = plan.method;
+  const auto is = [&](std::initializer_list<Of> methods) {
+    return every_method || std::find(methods.begin(), methods.end(), method) != methods.end();
+  };
+  const auto refuse = [](bool given, bool fits, const char* flag, const char* methods) {
+    if (given && !fits) throw UsageError(std::string(flag) + ": is for --spec " + methods);
+  };
+  const bool graph = is({Of::kGsd, Of::kTsd, Of::kSsd, Of::kGsdRatio});
+  const bool wide = is({Of::kGsd, Of::kTsd, Of::kGsdRatio});
+  refuse(gsd_children.has_value(), wide, "--gsd-children", "gsd, tsd or gsd-ratio");
+  refuse(gsd_sibling.has_value(), wide, "--gsd-sibling", "gsd, tsd or gsd-ratio");
+  refuse(gsd_steps.has_value(), graph, "--gsd-steps", "gsd, tsd, ssd or gsd-ratio");
+  refuse(gsd_prob.has_value(), graph, "--gsd-prob", "gsd, tsd, ssd or gsd-ratio");
+  refuse(gsd_tau.has_value(), is({Of::kGsd, Of::kGsdRatio}), "--gsd-tau", "gsd or gsd-ratio");
+  refuse(fallback.has_value(), is({Of::kBild}), "--fallback", "bild");
+  refuse(rollback.has_value(), is({Of::kBild}), "--rollback", "bild");
+  refuse(beams.has_value(), is({Of::kMtad}), "--beams", "mtad");
+  refuse(gamma.has_value(), is({Of::kMtad}), "--gamma", "mtad");
+  refuse(threshold.has_value(), is({Of::kMtad}), "--threshold", "mtad");
+  Growth& growth = plan.growth;
+  growth.children = gsd_children.value_or(growth.children);
+  growth.steps = gsd_steps.value_or(growth.steps);
+  growth.merge = gsd_tau.value_or(growth.merge);
+  growth.least = gsd_prob.value_or(growth.least);
+  growth.least_of_siblings = gsd_sibling.value_or(growth.least_of_siblings);
+  growth.beams = beams.value_or(growth.beams);
+  plan.fallback = fallback.value_or(plan.fallback);
+  plan.rollback = rollback.value_or(plan.rollback);
+  plan.joint_threshold = threshold.value_or(plan.joint_threshold);
 }
 
 Acceptance read_acceptance(const std::string& file) {
@@ -160,7 +239,13 @@ void SpeculationOptions::put_into(PlanRequest& plan) const {
   if (row.id == SpeculationMethod::kAuto && (sized || tree))
     plan.method = plan.model_free ? SpeculationMethod::kTopK : SpeculationMethod::kSequoia;
   if (tree) plan.shape = parse_tree(*tree);
-  plan.tree_size = tree_size.value_or(0);
+  if (row.form == TreeForm::kGraph && (tree || tree_depth))
+    throw UsageError("--tree, --tree-depth: the draft makes the trees of " + std::string(row.name) +
+                     "; their nodes are --tree-size, their levels --gsd-steps");
+  if (row.id == SpeculationMethod::kMtad && sized)
+    throw UsageError("--tree-size: the tokens of mtad's chain are --gamma");
+  put_numbers(plan);
+  plan.tree_size = row.id == SpeculationMethod::kMtad && gamma ? *gamma + 1 : tree_size.value_or(0);
   plan.tree_levels = tree_depth.value_or(0);
 }
 

@@ -19,15 +19,26 @@ struct SpeculationOptions {
   std::optional<int> tree_size, tree_depth;
   bool adaptive = false;  // with chain: its length follows the draft's confidence
   std::optional<double> lenience;
+  // Of gsd, tsd, ssd and gsd-ratio; of bild; of mtad.
+  std::optional<int> gsd_children, gsd_steps, gsd_tau;
+  std::optional<double> gsd_prob, gsd_sibling;
+  std::optional<double> fallback, rollback;
+  std::optional<int> beams, gamma;
+  std::optional<double> threshold;
   std::optional<std::string> profile;     // a file
   std::optional<std::string> acceptance;  // likewise
   bool no_learn = false;
+  bool every_method = false;  // many are measured: the numbers of any method may be given
 
   Flags flags();
   /// The draft where it takes no model. Throws UsageError.
   std::optional<ModelFreeDraft> model_free() const;
+  Flags method_flags();  // those that belong to one method each
   /// What to speculate with, into `plan`. Throws UsageError where the flags contradict each other.
   void put_into(PlanRequest& plan) const;
+  /// The numbers of one method each, into the plan. Throws UsageError where they are not the
+  /// method's.
+  void put_numbers(PlanRequest& plan) const;
   Learning learning() const { return no_learn ? Learning::kOff : Learning::kOn; }
 };
 
