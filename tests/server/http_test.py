@@ -245,6 +245,13 @@ class OverTheWire(ServerCase):
                     self.assertEqual((status, headers["connection"]), (503, "close"))
                     self.assertGreater(int(headers["retry-after"]), 0)
                     self.assertEqual(json.loads(body)["error"]["type"], "unavailable_error")
+            # What still arrives after the refusal does not take it away from the client.
+            with Wire(server) as talker:
+                time.sleep(0.2)
+                talker.send(post()[:200])
+                time.sleep(0.2)
+                talker.send(post()[200:])
+                self.assertEqual(talker.reply()[0], 503)
             for wire in wires:
                 wire.socket.close()
             deadline = time.monotonic() + 5

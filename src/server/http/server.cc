@@ -23,6 +23,7 @@
 #include <thread>
 
 #include "src/base/error.h"
+#include "src/server/http/refused.h"
 #include "src/server/http/socket.h"
 
 namespace canopy::http {
@@ -208,10 +209,12 @@ void Server::Impl::remove_ended() {
 }
 
 void Server::Impl::accept_all() {
+  Refused refused;
   while (!closed) {
     pollfd both[2] = {{listener.get(), POLLIN, 0}, {wake.get(), POLLIN, 0}};
-    if (poll(both, 2, -1) < 0 && errno != EINTR) break;
+    refused.wait_with(both);
     if (closed) break;
+    if (both[0].revents == 0) continue;
     UniqueFd fd(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!fd.is_open()) {  // the client has gone, or there is no descriptor: others end soon
       if (errno == EMFILE || errno == ENFILE)
@@ -228,7 +231,7 @@ void Server::Impl::accept_all() {
           "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 5\r\n"
           "Connection: close\r\nContent-Length: " +
           std::to_string(body.size()) + "\r\n\r\n" + body;
-      send(fd.get(), text.data(), text.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+      refused.add(std::move(fd), text);
       continue;
     }
     Connection& one = connections.emplace_back(Socket(std::move(fd)));
