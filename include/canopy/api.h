@@ -9,6 +9,7 @@
 #include <stop_token>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "error.h"
@@ -104,17 +105,38 @@ struct Request {
   float temperature = 0;             // 0 takes the likeliest token
   int top_k = 0;                     // keep the K likeliest; 0: all
   float top_p = 1;                   // then keep the likeliest that make up P of the probability
+  float min_p = 0;                   // then those of at least P times the likeliest's
+  float typical_p = 1;               // then the most typical that make up P
+  /// Before all that, of each token: a logit above 0 is divided by the first, any other multiplied,
+  /// where the token stands in the prompt or the text; the others are taken off where it stands in
+  /// the text, once, or as often as it does.
+  float repetition_penalty = 1, presence_penalty = 0, frequency_penalty = 0;
+  std::vector<std::pair<TokenId, float>> logit_bias = {};  // added; minus infinity: never taken
+  std::vector<std::string> stop = {};                      // the text ends before the first of them
   /// With a seed the text is the one that plain sampling has for it, whatever the draft, the plan
   /// and the other texts are; that takes more sweeps. Without one each text is another.
   std::optional<std::uint64_t> seed = {};
   bool ignore_end = false;  // go on past the model's end tokens
+  int logprobs = 0;         // likeliest tokens to tell of beside each; 0: nothing is told
+};
+
+struct TokenLogprob {
+  TokenId token = 0;
+  double logprob = 0;  // natural log, of the model's distribution before penalties, bias and cuts
+};
+/// A token of the text and the likeliest ones in its place, best first.
+struct TokenLogprobs {
+  TokenLogprob chosen;
+  std::vector<TokenLogprob> top;
 };
 
 /// A generated text, without its prompt.
 struct Text {
   std::string text;
-  std::vector<TokenId> tokens;
-  std::string finish_reason;             // "stop": the model ended it; "length"
+  std::vector<TokenId> tokens;           // a stop string's own are the last
+  std::vector<TokenLogprobs> logprobs;   // of each token, where asked for
+  int cached_tokens = 0;                 // of the prompt that need not be read: others began so
+  std::string finish_reason;             // "stop": the model or a stop string ended it; "length"
   int sweeps = 0;                        // over the model that gained tokens for it
   std::chrono::duration<double> time{};  // since it was admitted
 };

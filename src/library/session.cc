@@ -6,6 +6,7 @@
 #include "src/base/error.h"
 #include "src/engine/runtime.h"
 #include "src/library/model_impl.h"
+#include "src/text/stop_strings.h"
 
 namespace canopy::api {
 
@@ -30,7 +31,11 @@ canopy::Request engine_request(const Request& request, const ModelFiles& models)
   require(request.temperature >= 0, "Request::temperature: must be at least 0");
   require(request.top_k >= 0, "Request::top_k: must be at least 0");
   require(request.top_p > 0 && request.top_p <= 1, "Request::top_p: must be above 0 and at most 1");
+  require(request.min_p >= 0 && request.min_p <= 1, "Request::min_p: must be from 0 to 1");
+  require(request.typical_p > 0 && request.typical_p <= 1,
+          "Request::typical_p: must be above 0 and at most 1");
   require(request.max_new_tokens >= 1, "Request::max_new_tokens: must be at least 1");
+  require(request.logprobs >= 0, "Request::logprobs: must be at least 0");
   require(request.prompt.empty() || request.tokens.empty(),
           "Request: give the prompt as text or as tokens, not both");
   canopy::Request asked;
@@ -41,7 +46,13 @@ canopy::Request engine_request(const Request& request, const ModelFiles& models)
     if (token < 0 || token >= vocab)
       throw Error("Request: token " + std::to_string(token) + " is outside the vocabulary of " +
                   std::to_string(vocab));
-  asked.sampling = {request.temperature, request.top_k, request.top_p};
+  asked.sampling = {request.temperature, request.top_k, request.top_p, request.min_p,
+                    request.typical_p};
+  asked.edits.repetition = request.repetition_penalty;
+  asked.edits.presence = request.presence_penalty;
+  asked.edits.frequency = request.frequency_penalty;
+  asked.edits.bias = request.logit_bias;
+  asked.logprobs = request.logprobs;
   asked.reproducible = request.seed.has_value();
   asked.seed = request.seed ? *request.seed : any_seed();
   asked.max_new_tokens = request.max_new_tokens;
@@ -52,17 +63,19 @@ canopy::Request engine_request(const Request& request, const ModelFiles& models)
 /// Makes text of a request's tokens, for as long as the engine tells of them.
 class Teller {
  public:
-  Teller(const Tokenizer& tokenizer, Events events)
-      : stream_(tokenizer), events_(std::move(events)) {}
+  Teller(const Tokenizer& tokenizer, const Request& request, Events events)
+      : shown_(tokenizer, request.stop), events_(std::move(events)) {}
 
-  void take(TokenId token) { tell(stream_.push(token)); }
+  /// False: a stop string has ended the text.
+  bool take(TokenId token) {
+    tell(shown_.push(token));
+    return !shown_.stopped();
+  }
   void end(const TextReport& report) {
-    // A character that is not whole: where the text was cut off it is left out.
-    const std::string rest = stream_.flush();
-    if (report.finish_reason == "stop") tell(rest);
+    tell(shown_.end(report.finish_reason != "stop"));
     if (!events_.on_end) return;
-    events_.on_end({std::move(text_), report.tokens, report.finish_reason, report.steps,
-                    report.step_ends.back()});
+    events_.on_end({std::move(text_), report.tokens, logprobs(report), report.cached_tokens,
+                    report.finish_reason, report.steps, report.step_ends.back()});
   }
   void fail(const std::string& what) {
     if (events_.on_error) events_.on_error(what);
@@ -73,8 +86,18 @@ class Teller {
     text_ += piece;
     if (events_.on_text && !piece.empty()) events_.on_text(piece);
   }
+  static std::vector<TokenLogprobs> logprobs(const TextReport& report) {
+    std::vector<TokenLogprobs> told;
+    for (const TokenReport& token : report.logprobs) {
+      TokenLogprobs& one = told.emplace_back();
+      one.chosen = {token.chosen.token, token.chosen.logprob};
+      for (const canopy::TokenLogprob& other : token.top)
+        one.top.push_back({other.token, other.logprob});
+    }
+    return told;
+  }
 
-  TextStream stream_;
+  ShownText shown_;
   Events events_;
   std::string text_;
 };
@@ -88,14 +111,12 @@ Session& Session::operator=(Session&&) noexcept = default;
 
 Ticket Session::admit(const Request& request, Events events) {
   const ModelFiles& models = impl_->model->engine.models();
-  const auto teller = std::make_shared<Teller>(*models.tokenizer, std::move(events));
-  return impl_->session->admit(engine_request(request, models),
-                               {[teller](TokenId token, const TokenReport*) {
-                                  teller->take(token);
-                                  return true;
-                                },
-                                [teller](const TextReport& report) { teller->end(report); },
-                                [teller](const std::string& what) { teller->fail(what); }});
+  const auto teller = std::make_shared<Teller>(*models.tokenizer, request, std::move(events));
+  return impl_->session->admit(
+      engine_request(request, models),
+      {[teller](TokenId token, const TokenReport*) { return teller->take(token); },
+       [teller](const TextReport& report) { teller->end(report); },
+       [teller](const std::string& what) { teller->fail(what); }});
 }
 
 void Session::cancel(Ticket ticket) { impl_->session->cancel(ticket); }

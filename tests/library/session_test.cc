@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <limits>
+#include <string>
 #include <vector>
 
 #include "include/canopy/canopy.h"
@@ -82,6 +84,48 @@ TEST_F(Library, ASeedGivesTheSameTextAgain) {
   EXPECT_EQ(text_of(request).tokens, first.tokens);
   request.seed = 8;
   EXPECT_NE(text_of(request).tokens, first.tokens);
+}
+
+TEST_F(Library, AStopStringEndsTheTextBeforeIt) {
+  const Request request = of({1, 2, 3}, 20);
+  const Text whole = text_of(request);
+  Request stopped = request;
+  stopped.stop = {"never to be seen", whole.text.substr(whole.text.size() / 2, 2)};
+  const Text text = text_of(stopped);
+  EXPECT_EQ(text.finish_reason, "stop");
+  EXPECT_EQ(text.text, whole.text.substr(0, whole.text.find(stopped.stop[1])));
+  EXPECT_LT(text.tokens.size(), whole.tokens.size());
+}
+
+TEST_F(Library, BiasAndPenaltiesChangeWhatIsTaken) {
+  const Request request = of({1, 2, 3}, 8);
+  const Text plain = text_of(request);
+  Request biased = request;
+  biased.logit_bias = {{7, 1e5f}};
+  EXPECT_EQ(text_of(biased).tokens, std::vector<TokenId>(8, 7));
+  biased.frequency_penalty = 9e4f;  // so often, and no more
+  EXPECT_EQ(text_of(biased).tokens[0], 7);
+  EXPECT_EQ(text_of(biased).tokens[1], 7);
+  EXPECT_NE(text_of(biased).tokens[2], 7);
+  Request forbidden = request;
+  forbidden.logit_bias = {{plain.tokens[0], -std::numeric_limits<float>::infinity()}};
+  EXPECT_NE(text_of(forbidden).tokens[0], plain.tokens[0]);
+}
+
+TEST_F(Library, LogprobsAreToldOfEachToken) {
+  Request request = of({1, 2, 3}, 6);
+  EXPECT_TRUE(text_of(request).logprobs.empty());
+  request.logprobs = 3;
+  const Text text = text_of(request);
+  ASSERT_EQ(text.logprobs.size(), text.tokens.size());
+  for (std::size_t i = 0; i < text.tokens.size(); ++i) {
+    const TokenLogprobs& token = text.logprobs[i];
+    EXPECT_EQ(token.chosen.token, text.tokens[i]);
+    ASSERT_EQ(token.top.size(), 3u);
+    EXPECT_EQ(token.top[0].token, text.tokens[i]);  // greedy
+    EXPECT_GE(token.top[0].logprob, token.top[1].logprob);
+    EXPECT_LT(token.chosen.logprob, 0);
+  }
 }
 
 TEST_F(Library, ACancelledTextIsToldNothingMoreAndTheOthersGoOn) {
