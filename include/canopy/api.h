@@ -33,6 +33,9 @@ struct Options {
   /// How it guesses: "auto" takes what is predicted to be the fastest; else "none", "chain",
   /// "sequoia", "specinfer", "spectr", "naive" or "topk". All are exact.
   std::string method = "auto";
+  /// Of the tree that is checked for each text in a sweep; 0: as many as are predicted to be best,
+  /// and more or fewer as the text goes.
+  int tree_nodes = 0;
   std::string device = "auto";   // "auto" (a GPU, if there is one), "cpu", "cuda" or "cuda:N"
   std::uint64_t memory = 0;      // bytes for the whole process; 0: 80 % of what is free
   std::uint64_t gpu_memory = 0;  // bytes of a GPU; 0: all that is free
@@ -48,6 +51,8 @@ struct Options {
   /// of these models on this machine; where it keeps nothing, open() measures, once, some
   /// seconds.
   std::filesystem::path profile = {};
+  /// What texts teach about the draft is kept in the user's cache, for later plans.
+  bool learn = true;
 };
 
 /// What will be done with the memory, and what that is predicted to give.

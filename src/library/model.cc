@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "planner/tree_shape.h"
 #include "src/base/error.h"
 #include "src/base/file.h"
 #include "src/engine/device_name.h"
@@ -36,6 +37,11 @@ EngineOptions engine_options(const Options& options) {
   if (!method)
     throw Error("Options::method: '" + options.method + "' is none of " + method_names());
   plan.method = *method;
+  if (options.tree_nodes < 0 || options.tree_nodes > kMostTreeNodes)
+    throw Error("Options::tree_nodes: must be from 0 to " + std::to_string(kMostTreeNodes));
+  require(options.tree_nodes == 0 || !options.draft.empty(),
+          "Options::tree_nodes: there is no tree without a draft");
+  plan.tree_size = options.tree_nodes;
   plan.context = options.context;
   plan.max_sequences = options.sequences;
   if (options.kv_memory > 0) plan.kv_memory = options.kv_memory;
@@ -53,6 +59,12 @@ void fit_context(const ModelConfig& model, PlanRequest& plan) {
   plan.max_prompt = plan.context - 1;
 }
 
+Sampling planned_for(const Options& options) {
+  Sampling sampling;
+  sampling.temperature = static_cast<float>(options.temperature);
+  return sampling;
+}
+
 /// What the plan is made from, into `engine.plan`.
 void find_assumptions(const Options& options, const ModelFiles& models, EngineOptions& engine,
                       const ProfileEvents& events, const std::stop_token& stop) {
@@ -67,9 +79,8 @@ void find_assumptions(const Options& options, const ModelFiles& models, EngineOp
                   " was measured without a draft model; measure again with one");
   }
   engine.plan.cost = std::make_shared<CostModel>(std::move(profile));
-  Sampling sampling;
-  sampling.temperature = static_cast<float>(options.temperature);
-  if (auto kept = find_acceptance({models, sampling, engine.plan.method}, Learning::kOn))
+  const Learning learning = options.learn ? Learning::kOn : Learning::kOff;
+  if (auto kept = find_acceptance({models, planned_for(options), engine.plan.method}, learning))
     engine.plan.acceptance = std::move(kept->acceptance);
 }
 
@@ -111,6 +122,9 @@ Model Model::open(const Options& options, const OpenEvents& events, std::stop_to
   find_assumptions(options, models, engine, {on_note, events.on_measure}, stop);
   auto impl = std::make_shared<Impl>(std::move(models), engine, events.on_load, std::move(stop));
   impl->notes = std::move(notes);
+  impl->learns = options.learn && impl->engine.models().draft.has_value();
+  impl->planned_for = planned_for(options);
+  impl->asked = engine.plan.method;
   impl->plan = summary(impl->engine.plan(), engine.plan.context);
   return Model(std::move(impl));
 }

@@ -13,6 +13,9 @@ struct Model::Impl {
   Engine engine;
   Plan plan;
   std::atomic<bool> in_session = false;
+  bool learns = false;  // a session keeps what its texts taught about the draft
+  Sampling planned_for;
+  SpeculationMethod asked = SpeculationMethod::kAuto;
 
   /// Plans and loads.
   Impl(ModelFiles models, const EngineOptions& options, const LoadProgress& progress,

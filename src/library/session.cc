@@ -6,6 +6,7 @@
 #include "src/base/error.h"
 #include "src/engine/runtime.h"
 #include "src/library/model_impl.h"
+#include "src/measure/kept.h"
 #include "src/text/stop_strings.h"
 
 namespace canopy::api {
@@ -17,8 +18,19 @@ struct Session::Impl {
     session.emplace(model->engine.runtime());
   }
   ~Impl() {
+    if (model->learns) keep_what_was_learned();
     session.reset();
     model->in_session = false;
+  }
+
+  void keep_what_was_learned() noexcept {
+    try {
+      keep_acceptance({model->engine.models(), model->planned_for, model->asked},
+                      session->learned());
+    } catch (const Error& e) {
+      add_note(model->notes,
+               std::string("what these texts taught about the draft is not kept: ") + e.what());
+    }
   }
 
   std::shared_ptr<Model::Impl> model;

@@ -128,6 +128,32 @@ TEST_F(Library, LogprobsAreToldOfEachToken) {
   }
 }
 
+TEST_F(Library, WhatTextsTeachAboutTheDraftIsKeptWhereItMayBe) {
+  const auto kept = [] {
+    int files = 0;
+    for (const auto& file : fs::recursive_directory_iterator(*folder_ / "cache"))
+      files += file.path().filename().string().starts_with("learned-") ? 1 : 0;
+    return files;
+  };
+  const auto run = [](const Options& options) {
+    const Model model = Model::open(options);
+    Session session(model);
+    session.admit(of({1, 2, 3}, 12));
+    session.run();
+    EXPECT_EQ(model.plan().tree_nodes, 4);
+  };
+  Options options = *options_;
+  options.draft = options.model;
+  options.method = "chain";
+  options.tree_nodes = 4;
+  options.learn = false;
+  run(options);
+  EXPECT_EQ(kept(), 0);
+  options.learn = true;
+  run(options);
+  EXPECT_EQ(kept(), 1);
+}
+
 TEST_F(Library, ACancelledTextIsToldNothingMoreAndTheOthersGoOn) {
   Session session(*model_);
   int told = 0;
