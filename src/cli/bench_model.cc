@@ -222,6 +222,8 @@ json row_json(const Test& test, const Bench& bench, const std::string& model) {
            {"resident_bytes", plan.resident_bytes},
            {"sweep_bytes", plan.sweep_bytes},
            {"spec", name(plan.method)},
+           {"exact", !plan.inexact},
+           {"changes", plan.inexact ? json(in_words(*plan.inexact)) : json()},
            {"tree_size", plan.policy.shape.size()},
            {"tree_depth", plan.policy.shape.levels()},
            {"n_prompt", test.prefill ? test.tokens : 0},
@@ -260,7 +262,8 @@ void print_markdown(const std::vector<json>& rows) {
     std::cout << Table::markdown_row(
         {std::filesystem::path(r["model_filename"].get<std::string>()).filename().string(),
          format_size(r["model_size"]), figure(r, "model_n_params", 2, 1e-9) + " B",
-         format_size(r["memory_bytes"]), figure(r, "n_threads", 0), r["spec"].get<std::string>(),
+         format_size(r["memory_bytes"]), figure(r, "n_threads", 0),
+         std::string(r["exact"].get<bool>() ? "" : "~").append(r["spec"].get<std::string>()),
          figure(r, "tree_size", 0),
          std::string(prefill ? "pp" : "tg").append(figure(r, prefill ? "n_prompt" : "n_gen", 0)),
          figure(r, "avg_ts", 2) + " ± " + figure(r, "stddev_ts", 2),
