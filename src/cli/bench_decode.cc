@@ -54,7 +54,8 @@ struct Options {
     Flags what("What to measure");
     what.add_options()  //
         ("methods", into(methods, "LIST"),
-         "of none, chain, adaptive, sequoia, specinfer, spectr, naive, topk, gsd, tsd, ssd, "
+         "of none, chain, adaptive, hierarchy (with -mdd), sequoia, specinfer, spectr, naive, "
+         "topk, gsd, tsd, ssd, "
          "gsd-ratio, bild, mtad, with commas between; the last three are not exact, and marked "
          "so")  //
         ("tree-sizes", into(tree_sizes, "LIST", "--tree-sizes", sizes),
@@ -237,11 +238,12 @@ void print_chains(const std::vector<json>& rows) {
 }
 
 /// `without_model`: the draft has none, so that "all" are those that can do without.
-std::vector<SpeculationMethod> parse_methods(const std::string& text, bool without_model) {
+std::vector<SpeculationMethod> parse_methods(const std::string& text, bool without_model,
+                                             bool with_inner) {
   std::vector<SpeculationMethod> methods;
   if (text == "all") {
     for (const Method& method : kMethods)
-      if (method.id != SpeculationMethod::kAuto &&
+      if (method.id != SpeculationMethod::kAuto && (with_inner || !takes_inner_draft(method.id)) &&
           (!without_model || works_without_model(method.id)))
         methods.push_back(method.id);
     return methods;
@@ -249,6 +251,9 @@ std::vector<SpeculationMethod> parse_methods(const std::string& text, bool witho
   std::istringstream in(text);
   for (std::string word; std::getline(in, word, ',');) {
     methods.push_back(parse_method("--methods", word));
+    if (takes_inner_draft(methods.back()) && !with_inner)
+      throw UsageError("--methods: " + word +
+                       " needs what guesses the draft's tokens, -mdd copy, say");
     if (without_model && !works_without_model(methods.back()))
       throw UsageError("--methods: " + word +
                        " draws from a draft model's probabilities, and -md "
@@ -271,6 +276,7 @@ PlanRequest request_for(const PlanRequest& common, SpeculationMethod method,
   PlanRequest request = common;
   request.method = method;
   if (!takes_lenience(method)) request.lenience.reset();
+  if (!takes_inner_draft(method)) request.inner.reset();
   if (row_of(method).form == TreeForm::kGraph || row_of(method).inexact) {
     request.shape.reset();
     request.tree_levels = 0;
@@ -297,7 +303,8 @@ std::vector<std::pair<SpeculationMethod, int>> runs_of(
   std::vector<std::pair<SpeculationMethod, int>> runs;
   for (const SpeculationMethod method : methods) {
     if (!is_tree(method)) runs.emplace_back(method, 0);
-    if (method == SpeculationMethod::kNone || row_of(method).inexact) continue;
+    if (method == SpeculationMethod::kNone || (row_of(method).inexact && !is_tree(method)))
+      continue;  // their lengths are their own
     for (const int size : sizes) {
       const int nodes = !is_tree(method) && shape ? shape->size() : size;
       if (is_tree(method) || nodes > 0) runs.emplace_back(method, nodes);
@@ -347,7 +354,9 @@ class Bench {
     Row row{
         .method = method,
         .tree_size = plan.policy.shape.size(),
-        .tree_depth = plan.policy.shape.levels(),
+        .tree_depth = row_of(method).form == TreeForm::kGraph
+                          ? std::min(plan.policy.shape.size(), plan.policy.growth.steps + 1)
+                          : plan.policy.shape.levels(),
         .sequences = plan.max_sequences,
         .predicted = plan.prediction ? plan.prediction->best : Candidate(),
         .changes = plan.inexact ? in_words(*plan.inexact) : "",
@@ -444,8 +453,8 @@ int run_bench_decode(const std::vector<std::string>& words) {
   if (speculation.method) throw UsageError("--spec: bench decode takes --methods");
   asked.decode.speculation.every_method = true;
   const EngineOptions options = asked.decode.engine_options();
-  const std::vector<SpeculationMethod> methods =
-      parse_methods(asked.methods, options.plan.model_free.has_value());
+  const std::vector<SpeculationMethod> methods = parse_methods(
+      asked.methods, options.plan.model_free.has_value(), options.plan.inner.has_value());
   if (asked.tree_sizes && (speculation.tree_size || speculation.tree))
     throw UsageError("--tree-sizes: says the same as --tree-size and --tree; give one of them");
   const std::vector<int> sizes = asked.tree_sizes.value_or(std::vector{options.plan.tree_size});

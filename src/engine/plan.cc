@@ -132,6 +132,10 @@ DraftPolicy::Needs needs_of(const DraftPolicy::Config& config) {
     return {nodes, nodes, std::min(nodes, kWidestLevel), nodes};
   if (config.growth.kind == Growth::Kind::kBeams)
     return {nodes, config.growth.beams * (nodes - 1), config.growth.beams, nodes};
+  if (config.growth.kind == Growth::Kind::kHierarchy) {  // every guess may be wrong
+    const int asked = config.growth.guesses + 1;
+    return {nodes, asked * (nodes - 1) + 1, asked, nodes};
+  }
   return {};
 }
 
@@ -151,6 +155,7 @@ Plan lay_out(const PlanRequest& request, SpeculationMethod method, bool adaptive
   plan.policy.drawing =
       request.model_free ? Drawing::kTopK : drawing_of(plan.method, request.temperature);
   plan.policy.growth = growth_for(request, plan.method);
+  plan.policy.inner = request.inner;
   plan.policy.max_requests = sequences;
   plan.policy.graphs = request.graphs;
   if (adaptive && shape.size() > 1) {
@@ -231,6 +236,11 @@ Plan lay_out(const PlanRequest& request, SpeculationMethod method, bool adaptive
     plan.draft_limits.max_nodes = std::max(prompt_rows_of_sweep, sequences * scratch_nodes);
     plan.draft_limits.max_tree = sequences * scratch_nodes;
     plan.draft_limits.max_context = plan.slots;
+    if (plan.policy.inner)
+      plan.ledger.push_back(
+          {"draft's draft " + name(*plan.policy.inner) + ": what it counts and finds",
+           ModelFreeDrafter::host_bytes(*plan.policy.inner, std::max(t.vocab, d.vocab),
+                                        plan.slots)});
     enter("draft weights", draft->weight_bytes, 2);
     enter(pool("draft"), pool_bytes(d), pool_allocations);
     enter("draft activations and logits", Transformer::activation_bytes(d, plan.draft_limits),
@@ -323,6 +333,8 @@ Plan make_plan(const PlanRequest& asked_for, const ModelSweeps& models, std::uin
     throw Error("speculation (" + std::string(name(asked)) +
                 ") draws from a draft model's probabilities, and " + name(*request.model_free) +
                 " has none");
+  if (takes_inner_draft(asked) != request.inner.has_value())
+    throw Error("a second draft is for speculation by a hierarchy, which needs one");
   if (request.lenience && asked != SpeculationMethod::kNone &&
       (request.model_free || !takes_lenience(asked)))
     throw Error(

@@ -77,15 +77,16 @@ struct PlanRequest {
   DriverShare driver = kGpuDriver;             // what its driver takes of them
   SpeculationMethod method = SpeculationMethod::kAuto;
   std::optional<ModelFreeDraft>
-      model_free;                         // drafts in place of a model; see works_without_model()
-  std::optional<double> lenience;         // l of InexactRule: texts are not exact
-  Growth growth;                          // the numbers of gsd, tsd, ssd and mtad
-  double fallback = 0.9;                  // of bild: the least confidence to go on drafting
-  double rollback = 2;                    // of bild: b of InexactRule
-  double joint_threshold = 0.1;           // of mtad: tau of InexactRule
-  std::optional<TreeShape> shape;         // the tree, if the planner is not to choose it
-  int tree_size = 0;                      // its nodes likewise, where not 0
-  int tree_levels = 0;                    // its most levels
+      model_free;                       // drafts in place of a model; see works_without_model()
+  std::optional<ModelFreeDraft> inner;  // of a hierarchy: guesses what the draft model would write
+  std::optional<double> lenience;       // l of InexactRule: texts are not exact
+  Growth growth;                        // the numbers of gsd, tsd, ssd and mtad
+  double fallback = 0.9;                // of bild: the least confidence to go on drafting
+  double rollback = 2;                  // of bild: b of InexactRule
+  double joint_threshold = 0.1;         // of mtad: tau of InexactRule
+  std::optional<TreeShape> shape;       // the tree, if the planner is not to choose it
+  int tree_size = 0;                    // its nodes likewise, where not 0
+  int tree_levels = 0;                  // its most levels
   std::shared_ptr<const CostModel> cost;  // of these models on this machine, to choose a tree
   std::optional<Acceptance> acceptance;   // measured; else what a self-draft has
   int max_prompt = 0, context = 0;        // tokens

@@ -313,6 +313,8 @@ HardwareProfile measure_hardware(const ModelFiles& models, const EngineOptions& 
   probe.plan.resident_layers.reset();
   probe.plan.from_disk = true;
   probe.plan.temperature = 0.6;
+  probe.plan.inner.reset();
+  probe.plan.lenience.reset();
   probe.plan.method = models.draft ? SpeculationMethod::kSequoia : SpeculationMethod::kNone;
   const std::size_t free = system_memory().free();
   std::optional<Engine> engine;

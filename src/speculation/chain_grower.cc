@@ -1,10 +1,9 @@
 #include "src/speculation/chain_grower.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "src/base/error.h"
-#include "src/speculation/draft.h"
+#include "src/speculation/draw_row.h"
 
 namespace canopy {
 
@@ -16,19 +15,6 @@ constexpr double kFading = 1 - 1.0 / 256;  // of a token's weight, with each tha
 std::size_t bin_of(double confidence) {
   constexpr auto kBins = static_cast<double>(ConfidenceTracker::kBins);
   return static_cast<std::size_t>(std::clamp(confidence * kBins, 0.0, kBins - 1));
-}
-
-/// The token that a number between 0 and 1 draws from a row, which need not be normalised.
-TokenId draw_from(std::span<const float> row, double uniform) {
-  double left = uniform * std::accumulate(row.begin(), row.end(), 0.0);
-  TokenId last = 0;  // if rounding leaves a crumb: the last token that can be drawn
-  for (std::size_t t = 0; t < row.size(); ++t) {
-    if (!(row[t] > 0)) continue;
-    last = static_cast<TokenId>(t);
-    if (left < static_cast<double>(row[t])) break;
-    left -= static_cast<double>(row[t]);
-  }
-  return last;
 }
 
 }  // namespace
@@ -62,12 +48,7 @@ std::vector<DraftedNode> ChainGrower::take(std::span<const DraftedRow> rows) {
   reach_ *= tracker_.acceptance(confidence);
   const double sure = limits_.kind == Growth::Kind::kConfidence ? confidence : reach_;
   if (last >= limits_.longest || sure < limits_.bound) return {};
-  const auto best = [](std::span<const float> row) {
-    return static_cast<TokenId>(std::max_element(row.begin(), row.end()) - row.begin());
-  };
-  const TokenId token = rng_ ? draw_from(drawn, rng_->uniform(StepRng::Purpose::kDraft,
-                                                              static_cast<std::uint64_t>(last)))
-                             : best(drawn);
+  const TokenId token = drawn_token(drawn, rng_, last);
   tree_.add_children(last, {&token, 1});
   run_.push_back(-1);
   confidences_.push_back(confidence);

@@ -16,13 +16,15 @@ struct Growth {
     kConfidence,  // a chain ends before a token of which the draft is not sure
     kGraph,       // a graph of the draft's best tokens, see GraphGrower
     kBeams,       // the likeliest chain that a beam search finds
+    kHierarchy,   // a chain whose tokens a second draft guesses
   };
   Kind kind = Kind::kShape;
   double bound = 0;  // kReach: the least chance of being reached; kConfidence: the least confidence
   int children = 4, steps = 10;  // kGraph: of a node, levels that the draft runs
   double least = 0.2, least_of_siblings = 0.3;
-  int merge = 2;  // tokens that make two nodes one; 0: none
-  int beams = 8;  // kBeams
+  int merge = 2;    // tokens that make two nodes one; 0: none
+  int beams = 8;    // kBeams
+  int guesses = 4;  // kHierarchy: at a time
   bool operator==(const Growth&) const = default;
 };
 
@@ -53,7 +55,7 @@ class Grower {
  public:
   virtual ~Grower() = default;
   /// The rows of the nodes that were asked for last, in their order; at first the root's. Returns
-  /// those to run next, all one level deeper; none: the tree is done.
+  /// those to run next, parents before children; none: the tree is done.
   virtual std::vector<DraftedNode> take(std::span<const DraftedRow> rows) = 0;
   virtual GrownTree finish() = 0;
 };

@@ -18,6 +18,7 @@ enum class SpeculationMethod : std::uint8_t {
   kSequoia,
   kChain,
   kAdaptive,
+  kHierarchy,
   kSpecInfer,
   kSpecTr,
   kNaive,
@@ -59,6 +60,8 @@ inline constexpr std::array kMethods{
     Method{SpeculationMethod::kChain, "chain", TreeForm::kChain, Drawing::kSequoia},
     Method{SpeculationMethod::kAdaptive, "adaptive", TreeForm::kChain, Drawing::kSequoia,
            Growth::Kind::kReach},
+    Method{SpeculationMethod::kHierarchy, "hierarchy", TreeForm::kChain, Drawing::kSequoia,
+           Growth::Kind::kHierarchy},
     Method{SpeculationMethod::kSpecInfer, "specinfer", TreeForm::kSequences, Drawing::kSpecInfer},
     Method{SpeculationMethod::kSpecTr, "spectr", TreeForm::kSequences, Drawing::kSpecTr},
     Method{SpeculationMethod::kNaive, "naive", TreeForm::kSequences, Drawing::kNaive},
@@ -107,6 +110,10 @@ constexpr bool works_without_model(SpeculationMethod id) {
 /// Whether it can be verified leniently: by the rejection rule of one token, or of Sequoia's.
 constexpr bool takes_lenience(SpeculationMethod id) {
   return row_of(id).drawing == Drawing::kSequoia && row_of(id).form != TreeForm::kNone;
+}
+/// Whether a second draft guesses what the first one would write.
+constexpr bool takes_inner_draft(SpeculationMethod id) {
+  return row_of(id).growth == Growth::Kind::kHierarchy;
 }
 constexpr const char* name(SpeculationMethod id) { return row_of(id).name; }
 

@@ -8,6 +8,7 @@
 #include "src/speculation/chain_grower.h"
 #include "src/speculation/draft_reading.h"
 #include "src/speculation/graph_grower.h"
+#include "src/speculation/hierarchy_grower.h"
 
 namespace canopy {
 
@@ -32,6 +33,15 @@ class ModelDrafter::State final : public DraftState {
   KvCache* cache_;
 };
 
+namespace {
+
+/// Texts have tokens of the target that the draft may not have.
+int inner_vocab(const DraftPolicy::Config& config, const Transformer& model) {
+  return std::max({config.vocab, config.edited_vocab, model.config().vocab});
+}
+
+}  // namespace
+
 ModelDrafter::ModelDrafter(Device& device, Transformer& model, const DraftPolicy::Config& config,
                            KvRoom room)
     : model_(model), config_(config), pool_(device, model.config(), room.blocks, room.types) {
@@ -39,6 +49,11 @@ ModelDrafter::ModelDrafter(Device& device, Transformer& model, const DraftPolicy
     policy_.emplace(device, config);
   else
     frontier_.emplace(device, config);
+  if (config.growth.kind == Growth::Kind::kHierarchy) {
+    require(config.inner.has_value(), "draft: a hierarchy has a second draft");
+    inner_ = std::make_unique<ModelFreeDrafter>(*config.inner, inner_vocab(config, model),
+                                                config.growth.guesses + 1, 1);
+  }
   for (int i = 0; i < config.max_requests; ++i)
     caches_.push_back(std::make_unique<KvCache>(pool_, room.slots));
   for (auto cache = caches_.rbegin(); cache != caches_.rend(); ++cache)
@@ -76,7 +91,7 @@ std::vector<Draft> ModelDrafter::grow_by_rows(std::span<const DraftRequest> requ
   std::vector<std::unique_ptr<Grower>> growers;
   std::vector<FrontierPolicy::Request> growing;
   for (std::size_t r = 0; r < texts.size(); ++r) {
-    growers.push_back(grower_of(requests[r], texts[r], shape));
+    growers.push_back(grower_of(requests[r], texts[r], shape, stream));
     growing.push_back({texts[r], growers.back().get()});
   }
   std::vector<Draft> drafts = frontier_->grow(model_, growing, stream, stop);
@@ -88,7 +103,7 @@ std::vector<Draft> ModelDrafter::grow_by_rows(std::span<const DraftRequest> requ
 
 std::unique_ptr<Grower> ModelDrafter::grower_of(const DraftRequest& request,
                                                 const DraftPolicy::Request& text,
-                                                const TreeShape& shape) const {
+                                                const TreeShape& shape, Stream& stream) const {
   const TokenId root = text.pending.back();
   const bool draws = text.sampling.temperature > 0 && !text.best_tokens;
   const auto rng = draws ? std::optional(text.rng) : std::nullopt;
@@ -97,6 +112,23 @@ std::unique_ptr<Grower> ModelDrafter::grower_of(const DraftRequest& request,
     case Growth::Kind::kGraph:
       return std::make_unique<GraphGrower>(
           request.text, config_.growth, GraphGrower::Limits{shape.size(), room.widest, room.inner});
+    case Growth::Kind::kHierarchy: {
+      const auto guess = [this, &stream](std::span<const TokenId> known, int most) {
+        if (most < 1) return std::vector<TokenId>();
+        DraftRequest request;
+        request.text = known;
+        const Draft guessed =
+            inner_->grow({&request, 1}, TreeShape::chain(most + 1), stream, {}).front();
+        const auto tokens = guessed.tree.tokens().subspan(1);
+        std::vector<TokenId> guesses;
+        for (const TokenId token : tokens)
+          if (token < config_.vocab) guesses.push_back(token);
+        return guesses;
+      };
+      return std::make_unique<HierarchyGrower>(
+          request.text, HierarchyGrower::Limits{shape.levels() - 1, config_.growth.guesses}, guess,
+          rng);
+    }
     case Growth::Kind::kBeams:
       return std::make_unique<BeamGrower>(root, config_.growth.beams, shape.levels() - 1, rng);
     default:

@@ -43,12 +43,13 @@ class ModelDrafter final : public Drafter {
                                   const std::stop_token& stop);
 
   std::unique_ptr<Grower> grower_of(const DraftRequest& request, const DraftPolicy::Request& text,
-                                    const TreeShape& shape) const;
+                                    const TreeShape& shape, Stream& stream) const;
 
   Transformer& model_;
   DraftPolicy::Config config_;
-  std::optional<DraftPolicy> policy_;       // for trees of a shape
-  std::optional<FrontierPolicy> frontier_;  // for those that the draft's own rows end
+  std::optional<DraftPolicy> policy_;        // for trees of a shape
+  std::unique_ptr<ModelFreeDrafter> inner_;  // of a hierarchy
+  std::optional<FrontierPolicy> frontier_;   // for those that the draft's own rows end
   KvPool pool_;
   std::vector<std::unique_ptr<KvCache>> caches_;
   std::vector<KvCache*> free_;

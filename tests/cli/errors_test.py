@@ -120,6 +120,15 @@ class Errors(TempDirCase):
             self.fails(2, *drafted, "--spec", method, "--tree", "2,2", says=["--tree"])
             if method not in ("tsd", "ssd"):
                 self.fails(2, "plan", TINY, "-md", TINY, "--spec", method, says=[method, "bench decode"])
+        for inner in ("ngram:3", "copy:0"):
+            self.fails(2, *drafted, "--spec", "chain", "-mdd", inner, says=["--model-draft-draft", inner])
+        self.fails(2, *drafted, "--spec", "chain", "-mdd", tiny, says=["--model-draft-draft", "copy"])
+        self.fails(2, *drafted, "--spec", "chain", "--adaptive", "-mdd", "copy", says=["--adaptive"])
+        for spec in ("auto", "sequoia", "gsd", "none"):
+            self.fails(2, *drafted, "--spec", spec, "-mdd", "copy", says=["--model-draft-draft", "chain"])
+        self.fails(2, *drafted, "--spec", "hierarchy", says=["hierarchy", "-mdd"])
+        self.fails(2, "bench", "decode", "-m", tiny, "-md", tiny, "--methods", "hierarchy", says=["hierarchy", "-mdd"])
+        self.fails(2, *without_model, "copy", "--spec", "chain", "-mdd", "copy", says=["hierarchy", "-md copy"])
         self.fails(2, *drafted, "--spec", "gsd", "--tree-depth", 4, says=["--tree-depth", "--gsd-steps"])
         self.fails(2, *drafted, "--spec", "mtad", "--tree-size", 4, says=["--tree-size", "--gamma"])
         self.fails(2, "calibrate", "acceptance", "-m", tiny, "-md", "copy", says=["--output", "-md copy"])

@@ -1,4 +1,5 @@
 """Rules that are not exact: only where asked for, and every report says so; exact growths leave the text alone."""
+import json
 import unittest
 
 from support import SMOLLM2, TempDirCase, main, run, run_json
@@ -19,6 +20,21 @@ class Inexact(TempDirCase):
             self.assertTrue(drafted["exact"])
             self.assertNotIn("changes", drafted)
             self.assertEqual(drafted["tokens"], plain["tokens"])
+
+    def test_a_hierarchy_is_exact(self):
+        plain = self.generate()
+        for inner in ("copy", "ngram:2"):
+            drafted = self.generate("-md", SMOLLM2, "--spec", "chain", "--tree-size", 6, "-mdd", inner)
+            self.assertEqual((drafted["exact"], drafted["tokens"]), (True, plain["tokens"]))
+            self.assertEqual(drafted["plan"]["spec"], "hierarchy")
+            self.assertTrue(any("draft's draft" in line for line in drafted["plan"]["ledger"]))
+
+    def test_benches_say_what_is_not_exact(self):
+        words = ["bench", "-m", SMOLLM2, "-md", SMOLLM2, "--spec", "bild", "-p", 8, "-n", 8, "-r", 1]
+        row = json.loads(run(*words, "-o", "jsonl").stdout.splitlines()[0])
+        self.assertEqual((row["exact"], row["spec"]), (False, "bild"))
+        self.assertIn("rollback", row["changes"])
+        self.assertIn("~bild", run(*words).stdout)
 
     def test_graphs_are_exact(self):
         plain = self.generate()

@@ -84,6 +84,7 @@ class SampledText : public ::testing::TestWithParam<Sampled> {
     options.plan.context = 1 + 2 * kTokens;
     options.plan.max_sequences = 64;
     options.plan.growth.least = 0.05;
+    if (takes_inner_draft(method)) options.plan.inner = model_free_draft_named("random");
     if (row_of(method).form == TreeForm::kChain)
       options.plan.tree_size = 4;
     else if (row_of(method).form == TreeForm::kGraph)
@@ -187,6 +188,7 @@ INSTANTIATE_TEST_SUITE_P(Methods, SampledText,
                                            Sampled{SpeculationMethod::kChain, 2.0, 1.0},
                                            Sampled{SpeculationMethod::kAdaptive, 2.0, 1.0},
                                            Sampled{SpeculationMethod::kAdaptive, 1.5, 0.9},
+                                           Sampled{SpeculationMethod::kHierarchy, 2.0, 1.0},
                                            Sampled{SpeculationMethod::kSpecInfer, 2.0, 0.9},
                                            Sampled{SpeculationMethod::kSpecTr, 2.0, 1.0},
                                            Sampled{SpeculationMethod::kNaive, 1.5, 1.0},

@@ -84,6 +84,38 @@ TEST_F(Growths, PenaltiesReachAnAdaptiveChain) {
   EXPECT_EQ(engine.generate(r).tokens, plain.generate(r).tokens);
 }
 
+TEST_F(Growths, AHierarchyWritesTheTextOfItsChainWhateverGuesses) {
+  // Without costs an adaptive chain is never cut: the same tokens are drawn by the same numbers.
+  EngineOptions alone = options(SpeculationMethod::kAdaptive, 7, 0, 1.0);
+  alone.plan.cost = nullptr;
+  Engine chain(models(true), alone);
+  Engine plain = make(SpeculationMethod::kNone);
+  for (const char* inner : {"copy:1", "ngram:2", "random"}) {
+    EngineOptions o = options(SpeculationMethod::kHierarchy, 7, 0, 1.0);
+    o.plan.inner = model_free_draft_named(inner);
+    Engine engine(models(true), o);
+    for (unsigned p = 0; p < 4; ++p)
+      for (const float temperature : {0.0f, 1.0f}) {
+        Request r = request(prompt(p));
+        r.sampling.temperature = temperature;
+        r.seed = p;
+        const TextReport text = engine.generate(r), expected = chain.generate(r);
+        EXPECT_EQ(text.tokens, expected.tokens) << inner << " " << p << " at " << temperature;
+        EXPECT_EQ(text.step_tokens, expected.step_tokens);
+        EXPECT_TRUE(temperature > 0 || text.tokens == plain.generate(r).tokens);
+      }
+  }
+}
+
+TEST_F(Growths, AHierarchyNeedsASecondDraftAndNothingElseTakesOne) {
+  EngineOptions o = options(SpeculationMethod::kHierarchy, 7);
+  o.plan.inner.reset();
+  EXPECT_THROW(Engine(models(true), o), Error);
+  o = options(SpeculationMethod::kChain, 7);
+  o.plan.inner = model_free_draft_named("copy");
+  EXPECT_THROW(Engine(models(true), o), Error);
+}
+
 constexpr SpeculationMethod kGraphs[] = {SpeculationMethod::kGsd, SpeculationMethod::kTsd,
                                          SpeculationMethod::kSsd, SpeculationMethod::kGsdRatio};
 

@@ -107,6 +107,7 @@ class TinyEngine : public ::testing::Test {
     EngineOptions o;
     o.device.threads = 2;
     o.plan.method = method;
+    if (takes_inner_draft(method)) o.plan.inner = model_free_draft_named("ngram:2");
     o.plan.tree_size = tree;
     o.plan.tree_levels = levels;
     o.plan.temperature = temperature;

@@ -18,7 +18,8 @@ constexpr int kStyle = style::allow_long | style::long_allow_adjacent | style::l
                        style::allow_short | style::allow_dash_for_short | style::short_allow_next;
 
 /// llama.cpp's long flags with one dash, and what they are called here.
-constexpr std::array<std::array<std::string_view, 2>, 5> kOneDash{{{"-md", "model-draft"},
+constexpr std::array<std::array<std::string_view, 2>, 6> kOneDash{{{"-md", "model-draft"},
+                                                                   {"-mdd", "model-draft-draft"},
                                                                    {"-ctk", "cache-type-k"},
                                                                    {"-ctv", "cache-type-v"},
                                                                    {"-ngl", "n-gpu-layers"},

@@ -77,12 +77,17 @@ Flags SpeculationOptions::flags() {
        "often followed the last one), ngram:1 (the most frequent tokens), random. With these "
        "--spec "
        "is auto, none, chain or topk; ./copy is a file")  //
+      ("model-draft-draft", into(inner_draft, "SOURCE"),
+       "-mdd: with --spec chain (and the same as --spec hierarchy): copy[:M], ngram:1, ngram:2 or "
+       "random guesses what the draft model would write, so that it runs several of its tokens at "
+       "once; exact")  //
       ("draft-corpus", into(draft_corpus, "FILE"),
        "with -md copy or ngram: a text to copy from and to count in, beside the one that is "
        "written")  //
       ("spec", into(method, "HOW (=auto)", "--spec", parse_method),
        "auto (what is predicted to be the fastest: a tree, a chain or none), none, sequoia, chain, "
-       "adaptive, specinfer, spectr, naive or topk: how children are drawn and verified; gsd, tsd "
+       "adaptive, hierarchy, specinfer, spectr, naive or topk: how children are drawn and "
+       "verified; gsd, tsd "
        "or "
        "ssd: the draft's own probabilities make the tree; all these are exact. NOT the model's own "
        "text: gsd-ratio (at a temperature above 0), bild, mtad")  //
@@ -191,11 +196,11 @@ Acceptance read_acceptance(const std::string& file) {
   });
 }
 
-std::optional<ModelFreeDraft> model_free_draft(const std::string& draft) {
+std::optional<ModelFreeDraft> model_free_draft(const std::string& draft, const char* flag) {
   try {
     return model_free_draft_named(draft);
   } catch (const Error& e) {
-    throw UsageError(std::string("--model-draft: ") + e.what());
+    throw UsageError(std::string(flag) + ": " + e.what());
   }
 }
 
@@ -215,6 +220,21 @@ void SpeculationOptions::put_into(PlanRequest& plan) const {
   if (adaptive && row.id != SpeculationMethod::kChain && row.id != SpeculationMethod::kAdaptive)
     throw UsageError("--adaptive: is for --spec chain");
   if (adaptive) plan.method = SpeculationMethod::kAdaptive;
+  if (inner_draft && !every_method && row.id != SpeculationMethod::kChain &&
+      row.id != SpeculationMethod::kHierarchy)
+    throw UsageError("--model-draft-draft: is for --spec chain");
+  if (inner_draft && adaptive)
+    throw UsageError("--model-draft-draft, --adaptive: a chain is of one of the two");
+  if (inner_draft) {
+    plan.inner = model_free_draft(*inner_draft, "--model-draft-draft");
+    if (!plan.inner)
+      throw UsageError("--model-draft-draft: '" + *inner_draft +
+                       "' is none of copy[:M], ngram:1, ngram:2, random; a second draft model is "
+                       "not taken");
+    if (!every_method) plan.method = SpeculationMethod::kHierarchy;
+  }
+  if (row.id == SpeculationMethod::kHierarchy && !inner_draft)
+    throw UsageError("--spec hierarchy: needs what guesses the draft's tokens, -mdd copy, say");
   if (lenience && (!draft || plan.model_free || !takes_lenience(plan.method)))
     throw UsageError(
         "--lenience: is for a draft model with --spec auto, sequoia, chain or adaptive");

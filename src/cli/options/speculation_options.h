@@ -8,11 +8,13 @@
 
 namespace canopy::cli {
 
-/// The flags of commands that decode, beside the sampling's: -md, --spec, --tree, --tree-size,
+/// The flags of commands that decode, beside the sampling's: -md, -mdd, --spec, --tree,
+/// --tree-size,
 /// --tree-depth, --draft-corpus, --adaptive, --lenience,
 /// --profile, --acceptance, --no-learn.
 struct SpeculationOptions {
   std::optional<std::string> draft;         // a path, or what drafts without a model
+  std::optional<std::string> inner_draft;   // what guesses the draft's tokens
   std::optional<std::string> draft_corpus;  // a file
   std::optional<SpeculationMethod> method;
   std::optional<std::string> tree;  // a shape, or a file of one
@@ -46,8 +48,9 @@ struct SpeculationOptions {
 /// ... Throws Error naming it.
 Acceptance read_acceptance(const std::string& file);
 
-/// What -md names, if it is a draft without a model. Throws UsageError.
-std::optional<ModelFreeDraft> model_free_draft(const std::string& draft);
+/// What -md or -mdd names, if it is a draft without a model. Throws UsageError.
+std::optional<ModelFreeDraft> model_free_draft(const std::string& draft,
+                                               const char* flag = "--model-draft");
 
 /// Throws UsageError naming the flag.
 SpeculationMethod parse_method(const std::string& flag, const std::string& text);
