@@ -88,6 +88,7 @@ std::vector<Draft> FrontierPolicy::grow(Transformer& model, std::span<const Requ
       judge(requests, frontiers, logits, stream);
     }
   } catch (...) {
+    finish_quietly(stream);  // what is queued uses memory of this policy and of its caller
     for (std::size_t r = 0; r < requests.size(); ++r) requests[r].text.kv->truncate(length[r]);
     throw;
   }

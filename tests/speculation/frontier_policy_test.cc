@@ -1,0 +1,200 @@
+#include "src/speculation/frontier_policy.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numeric>
+
+#include "src/base/error.h"
+#include "tests/model/random_weights.h"
+
+namespace canopy::testing {
+namespace {
+
+using Tokens = std::vector<TokenId>;
+
+/// Asks for the nodes of a script, level by level, and keeps the rows that come.
+class Script final : public Grower {
+ public:
+  explicit Script(std::vector<std::vector<DraftedNode>> levels) : levels_(std::move(levels)) {}
+
+  std::vector<DraftedNode> take(std::span<const DraftedRow> rows) override {
+    for (const DraftedRow& row : rows) {
+      drawn.emplace_back(row.drawn.begin(), row.drawn.end());
+      judged.emplace_back(row.judged.begin(), row.judged.end());
+    }
+    return at_ < levels_.size() ? levels_[at_++] : std::vector<DraftedNode>{};
+  }
+  GrownTree finish() override { return {TokenTree(0), {0}}; }
+
+  std::vector<std::vector<float>> drawn, judged;
+
+ private:
+  std::vector<std::vector<DraftedNode>> levels_;
+  std::size_t at_ = 0;
+};
+
+/// A small draft model, and what it says of any text.
+struct FrontierPolicyTest : public ::testing::Test {
+  static constexpr int kTexts = 3;
+  FrontierPolicyTest()
+      : config(tiny_config()),
+        device(make_device({"cpu", 0, 1, {}})),
+        stream(device->make_stream("test")),
+        weights(*device, config, 7),
+        model(*device, config, weights,
+              {.max_nodes = 128,
+               .max_tree = 64,
+               .max_logit_rows = 64,
+               .max_context = 256,
+               .chunk = 32}) {}
+
+  DraftPolicy::Config room(Growth::Kind kind, Drawing drawing = Drawing::kTopK) const {
+    DraftPolicy::Config c;
+    c.shape = TreeShape::chain(16);
+    c.drawing = drawing;
+    c.vocab = config.vocab;
+    c.max_requests = kTexts;
+    c.room = {16, 16, 8, 16};
+    c.growth.kind = kind;
+    return c;
+  }
+  KvCache cache() { return KvCache(*device, config, 256, {}); }
+
+  /// The probabilities that follow a text, computed as plain text.
+  std::vector<float> row_after(const Tokens& text, const Sampling& sampling) {
+    KvCache kv = cache();
+    std::vector<std::int32_t> position(text.size());
+    std::iota(position.begin(), position.end(), 0);
+    const std::int32_t last = position.back();
+    const SequenceRows part[] = {{{text, position, {}, 0, {&last, 1}}, &kv}};
+    const TensorView logits = model.forward(part, *stream);
+    const Buffer to = device->allocate(logits.bytes());
+    const TensorView p(to.data(), DType::kF32, {1, config.vocab});
+    device->ops().probabilities(*stream, logits, sampling, p);
+    std::vector<float> row(static_cast<std::size_t>(config.vocab));
+    device->download(*stream, std::as_writable_bytes(std::span(row)), p.data());
+    stream->synchronize();
+    return row;
+  }
+
+  ModelConfig config;
+  std::unique_ptr<Device> device;
+  std::unique_ptr<Stream> stream;
+  RandomWeights weights;
+  Transformer model;
+};
+
+/// The text of each node that a script has run, in their order.
+std::vector<Tokens> texts_of(const Tokens& text,
+                             const std::vector<std::vector<DraftedNode>>& levels) {
+  std::vector<Tokens> texts{text};
+  for (const auto& level : levels)
+    for (const DraftedNode& node : level) {
+      texts.push_back(texts[static_cast<std::size_t>(node.parent)]);
+      texts.back().push_back(node.token);
+    }
+  return texts;
+}
+
+TEST_F(FrontierPolicyTest, GivesEachNodesRowBitForBitAsOfItsPathAlone) {
+  const std::vector<std::vector<std::vector<DraftedNode>>> scripts{
+      {{{1, 0}, {2, 0}, {3, 0}}, {{4, 1}, {5, 3}, {6, 3}}, {{7, 5}}},
+      {},
+      // A chain that is asked for at once, as guesses are, then more behind its middle.
+      {{{1, 0}, {2, 1}, {3, 2}}, {{4, 2}, {5, 4}}, {{6, 5}}}};
+  for (const float temperature : {0.0f, 0.7f}) {
+    const Sampling sampling{.temperature = temperature, .top_p = 0.9f};
+    const Sampling expected = temperature > 0 ? sampling : Sampling{.temperature = 1};
+    FrontierPolicy policy(*device, room(Growth::Kind::kGraph));
+    std::vector<Tokens> texts{{3, 1, 4}, {1}, {5, 9, 2, 6}};
+    std::vector<KvCache> caches;
+    std::vector<std::unique_ptr<Script>> growers;
+    std::vector<FrontierPolicy::Request> requests;
+    for (std::size_t r = 0; r < scripts.size(); ++r) caches.push_back(cache());
+    for (std::size_t r = 0; r < scripts.size(); ++r) {
+      growers.push_back(std::make_unique<Script>(scripts[r]));
+      requests.push_back({{texts[r], &caches[r], sampling, {}}, growers[r].get()});
+    }
+    const std::vector<Draft> drafts = policy.grow(model, requests, *stream, {});
+    for (std::size_t r = 0; r < scripts.size(); ++r) {
+      const std::vector<Tokens> run = texts_of(texts[r], scripts[r]);
+      ASSERT_EQ(growers[r]->drawn.size(), run.size());
+      EXPECT_EQ(drafts[r].drafted, static_cast<int>(run.size()));
+      for (std::size_t i = 0; i < run.size(); ++i) {
+        EXPECT_EQ(growers[r]->drawn[i], row_after(run[i], expected)) << r << " " << i;
+        EXPECT_EQ(growers[r]->judged[i], growers[r]->drawn[i]);
+      }
+      EXPECT_EQ(caches[r].length(), static_cast<int>(texts[r].size()) - 1);  // all but the root
+    }
+  }
+}
+
+TEST_F(FrontierPolicyTest, JudgesConfidenceByThePlainSoftmaxWhateverIsDrawn) {
+  const Sampling sampling{.temperature = 0.5f, .top_k = 3};
+  FrontierPolicy policy(*device, room(Growth::Kind::kConfidence));
+  const Tokens text{3, 1, 4};
+  const std::vector<std::vector<DraftedNode>> script{{{1, 0}}, {{2, 1}}};
+  KvCache kv = cache();
+  Script grower(script);
+  const FrontierPolicy::Request request{{text, &kv, sampling, {}}, &grower};
+  policy.grow(model, {&request, 1}, *stream, {});
+  const std::vector<Tokens> run = texts_of(text, script);
+  for (std::size_t i = 0; i < run.size(); ++i) {
+    EXPECT_EQ(grower.drawn[i], row_after(run[i], sampling));
+    EXPECT_EQ(grower.judged[i], row_after(run[i], {.temperature = 1}));
+  }
+}
+
+TEST_F(FrontierPolicyTest, KeepsTheRowsThatAVerifierAsksFor) {
+  const Sampling sampling{.temperature = 0.8f};
+  FrontierPolicy policy(*device, room(Growth::Kind::kReach, Drawing::kSequoia));
+  const Tokens texts[] = {{3, 1, 4}, {2, 7}};
+  const std::vector<std::vector<DraftedNode>> script{{{1, 0}}, {{2, 1}}, {{3, 2}}};
+  std::vector<KvCache> caches;
+  for (int r = 0; r < 2; ++r) caches.push_back(cache());
+  Script first(script), second({script[0]});
+  const FrontierPolicy::Request requests[] = {{{texts[0], &caches[0], sampling, {}}, &first},
+                                              {{texts[1], &caches[1], sampling, {}}, &second}};
+  const std::vector<Draft> drafts = policy.grow(model, requests, *stream, {});
+  for (std::size_t r = 0; r < 2; ++r) {
+    const Script& grower = r == 0 ? first : second;
+    for (std::size_t i = 0; i < grower.drawn.size(); ++i) {
+      std::vector<float> row(static_cast<std::size_t>(config.vocab));
+      device->download(*stream, std::as_writable_bytes(std::span(row)),
+                       drafts[r].q.rows(static_cast<std::int64_t>(i), 1).data());
+      stream->synchronize();
+      EXPECT_EQ(row, grower.drawn[i]) << r << " " << i;
+    }
+  }
+}
+
+TEST_F(FrontierPolicyTest, LeavesEachCacheAsItWasWhenItIsStoppedOrHasNoRoom) {
+  FrontierPolicy policy(*device, room(Growth::Kind::kGraph));
+  const Tokens text{3, 1, 4};
+  KvCache kv = cache();
+  std::stop_source stop;
+  stop.request_stop();
+  Script grower({{{1, 0}}});
+  const FrontierPolicy::Request request{{text, &kv, {}, {}}, &grower};
+  EXPECT_THROW(policy.grow(model, {&request, 1}, *stream, stop.get_token()), Stopped);
+  EXPECT_EQ(kv.length(), 0);
+  Script wide({std::vector<DraftedNode>(30, {1, 0})});
+  const FrontierPolicy::Request too_wide{{text, &kv, {}, {}}, &wide};
+  EXPECT_THROW(policy.grow(model, {&too_wide, 1}, *stream, {}), Error);
+  EXPECT_EQ(kv.length(), 0);
+}
+
+TEST_F(FrontierPolicyTest, TakesTheMemoryThatIsPlanned) {
+  for (const Growth::Kind kind : {Growth::Kind::kGraph, Growth::Kind::kConfidence})
+    for (const Drawing drawing : {Drawing::kTopK, Drawing::kSequoia}) {
+      const DraftPolicy::Config c = room(kind, drawing);
+      const std::size_t row = static_cast<std::size_t>(config.vocab) * sizeof(float);
+      const std::size_t q = kTexts * (uses_q(drawing) ? 16 : 8) * row;
+      const std::size_t judged = kind == Growth::Kind::kConfidence ? kTexts * 8 * row : 0;
+      EXPECT_EQ(FrontierPolicy::device_bytes(c), q + judged);
+    }
+}
+
+}  // namespace
+}  // namespace canopy::testing
