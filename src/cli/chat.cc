@@ -235,7 +235,10 @@ void Chat::show_stats() const {
   const Seconds time = last_->prefill + last_->decode;
   const auto tokens = static_cast<double>(text.tokens.size());
   std::cerr << "prompt: " << last_prompt_ << " tokens, of which " << text.cached_tokens
-            << " were there already; first sweep " << fixed(last_->prefill.count(), 2) << " s\n"
+            << " were there already";
+  if (text.known_tokens > text.cached_tokens)
+    std::cerr << " (what was said is another from token " << text.known_tokens + 1 << " on)";
+  std::cerr << "; first sweep " << fixed(last_->prefill.count(), 2) << " s\n"
             << "answer: " << text.tokens.size() << " tokens in " << text.steps << " sweeps and "
             << fixed(time.count(), 2) << " s: " << fixed(tokens / std::max(1, text.steps), 2)
             << " tokens per sweep";

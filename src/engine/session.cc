@@ -185,6 +185,8 @@ void Session::Impl::begin(Sequence sequence) {
   sequence.kv = free_caches.back();
   free_caches.pop_back();
   sequence.kv->truncate(0);  // a measurement may have left something
+  if (sequence.report.steps == 0)
+    sequence.report.known_tokens = m.kv_pool->known_prefix(sequence.known());
   adopt(sequence);
   if (m.drafter) sequence.draft = m.drafter->open();
   if (replanner && !sequence.tracker) sequence.tracker = replanner->tracker();

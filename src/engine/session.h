@@ -45,7 +45,10 @@ struct TokenReport {
 
 /// One generated text.
 struct TextReport {
-  int cached_tokens = 0;        // of the prompt: their keys and values were there already
+  int cached_tokens = 0;  // of the prompt: their keys and values were there already
+  /// Of the prompt, with which a text that was remembered began, as far as its whole blocks tell;
+  /// beyond cached_tokens where the two part within a block.
+  int known_tokens = 0;
   int prompt_read = 0;          // tokens of the prompt that need no reading any more
   std::vector<TokenId> tokens;  // without the prompt
   /// "stop" (an end token, or on_token's wish), "length"; "cancelled" until it ends.

@@ -93,6 +93,24 @@ std::vector<int> KvPool::find(std::span<const TokenId> text) {
   return found;
 }
 
+int KvPool::known_prefix(std::span<const TokenId> text) const {
+  const Node* node = &root_;
+  std::ptrdiff_t known = 0;
+  while (true) {
+    const auto rest = text.subspan(static_cast<std::size_t>(known));
+    const Node* next = nullptr;
+    std::ptrdiff_t most = 0;
+    for (const auto& [tokens, child] : node->children) {
+      const auto parted = std::mismatch(rest.begin(), rest.end(), tokens.begin(), tokens.end());
+      if (parted.second == tokens.end()) next = child.get();
+      most = std::max(most, parted.first - rest.begin());
+    }
+    known += most;
+    if (next == nullptr) return static_cast<int>(known);
+    node = next;
+  }
+}
+
 void KvPool::give_back(int block) noexcept {
   const auto at = static_cast<std::size_t>(block);
   if (--holders_[at] == 0 && node_of_[at] == nullptr) free_.push_back(block);

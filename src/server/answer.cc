@@ -20,6 +20,7 @@ void Answer::take(News& news, std::vector<std::vector<ToolCall>>& new_calls) {
     text.first_sweep = more.first_sweep;
     text.time = more.time;
     text.cached_tokens = more.cached_tokens;
+    text.known_tokens = more.known_tokens;
   }
 }
 

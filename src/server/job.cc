@@ -56,6 +56,7 @@ RequestEvents Job::events_of(int choice) {
     news.first_sweep = report.step_ends.front();
     news.time = report.step_ends.back();
     news.cached_tokens = report.cached_tokens;
+    news.known_tokens = report.known_tokens;
     --unfinished_;
     if (at > 0) return;
     pending_.prompt_read = report.prompt_read;

@@ -30,6 +30,7 @@ struct News {
     int sweeps = 0;                     // when it has ended
     Seconds first_sweep{}, time{};      // likewise: until the first token; in all
     int cached_tokens = 0;              // likewise: of its prompt
+    int known_tokens = 0;               // TextReport::known_tokens
   };
   std::vector<Choice> choices;
   int prompt_read = 0, cached_tokens = 0;  // of the first choice's prompt, so far

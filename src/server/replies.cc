@@ -80,6 +80,7 @@ json timings_json(const News::Choice& ended, const Usage& usage, double link_byt
   const auto tokens = static_cast<double>(ended.tokens.size());
   const double decode = (ended.time - ended.first_sweep).count();
   json out{{"cache_n", usage.cached_tokens},
+           {"prefix_n", ended.known_tokens},
            {"prompt_n", usage.prompt_tokens - usage.cached_tokens},
            {"prompt_ms", 1000 * ended.first_sweep.count()},
            {"predicted_n", ended.tokens.size()},

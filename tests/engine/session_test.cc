@@ -415,6 +415,7 @@ TEST_F(LongTexts, ReportHowMuchOfTheirPromptWasThereAlready) {
   EXPECT_EQ(engine.generate(asked(0, 250)).cached_tokens, 0);
   const TextReport second = engine.generate(asked(1, 250));
   EXPECT_EQ(second.cached_tokens, 250 / kKvBlock * kKvBlock);
+  EXPECT_EQ(second.known_tokens, 250);  // the first differs from there on
   EXPECT_EQ(second.prompt_read, kPrompt);
 }
 

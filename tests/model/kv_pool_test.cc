@@ -70,6 +70,20 @@ TEST_F(KvPoolTest, TextsWithACommonBeginningHoldItOnce) {
   EXPECT_EQ(later.length(), 576);
 }
 
+TEST_F(KvPoolTest, TellsWhereATextPartsFromWhatIsRemembered) {
+  KvPool blocks = pool(8);
+  KvCache cache(blocks, 256);
+  std::vector<TokenId> one = text(2, 150);
+  EXPECT_EQ(blocks.known_prefix(one), 0);
+  run(cache, one);
+  EXPECT_EQ(blocks.known_prefix(one), 2 * kKvBlock);  // of the third block it knows nothing
+  EXPECT_EQ(blocks.known_prefix(std::span(one).first(100)), 100);
+  one[kKvBlock + 5] = 99;
+  EXPECT_EQ(blocks.known_prefix(one), kKvBlock + 5);
+  one[0] = 99;
+  EXPECT_EQ(blocks.known_prefix(one), 0);
+}
+
 TEST_F(KvPoolTest, ForgetsWhatWasUsedLeastRecentlyAndNothingThatIsHeld) {
   KvPool blocks = pool(8);
   KvCache kv(blocks, 512);

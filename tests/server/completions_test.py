@@ -294,6 +294,10 @@ class Completions(ServerCase):
             self.assertLess(count, reply["usage"]["prompt_tokens"])
             self.assertEqual(reply["timings"]["cache_n"], count)
             self.assertEqual(reply["timings"]["prompt_n"] + count, reply["usage"]["prompt_tokens"])
+            self.assertLess(reply["timings"]["prefix_n"] - count, 64)
+        changed = prompt[:100] + "#" + prompt[101:]
+        parted = self.complete(changed)["timings"]["prefix_n"]
+        self.assertEqual((parted, first["timings"]["prefix_n"]), (100, 0))
         self.assertEqual(self.texts(first), self.texts(again))
         self.assertEqual(self.texts(other), [self.generate(prompt + "and more", 12)])
         streamed = self.complete_events(prompt, stream_options={"include_usage": True})
