@@ -73,9 +73,8 @@ struct Probabilities {
   Sampling sampling;
   float* p;
 
-  static Grid grid(std::int64_t rows) {
-    return {rows, kThreads, RadixSelect::kBins * sizeof(std::uint64_t)};
-  }
+  static constexpr std::size_t kSharedBytes = RadixSelect::kBins * sizeof(std::uint64_t);
+  static Grid grid(std::int64_t rows) { return {rows, kThreads, kSharedBytes}; }
 
   template <class Block>
   CANOPY_KERNEL void operator()(Block& block) const {
