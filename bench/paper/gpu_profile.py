@@ -20,7 +20,8 @@ GPUS = {  # bytes; memory and copies in bytes/s; bf16 without sparsity and f32 i
     "H100": {"bytes": 80 << 30, "memory": 3350 * GB, "bf16": 989e12, "f32": 67e12, "copy": 55 * GB},
     "H200": {"bytes": 141 * 10**9, "memory": 4800 * GB, "bf16": 989e12, "f32": 67e12, "copy": 55 * GB},
 }
-OF_MEMORY, OF_BF16, OF_F32 = 0.8, 0.6, 0.2  # shares that large kernels commonly reach
+# Shares of the peaks: what large kernels commonly reach; for attention see docs/results/gpu.md.
+OF_MEMORY, OF_BF16, OF_F32 = 0.8, 0.6, 0.4
 LAUNCH, VERIFY, SYNC = 5e-6, 1e-3, 5e-5     # seconds: a kernel; an accepted node's row to the host; a level's proposals
 SHAPES = {  # layers, dim, hidden, heads, kv heads, head dim, vocab
     "llama-2-70b": (80, 8192, 28672, 64, 8, 128, 32000),

@@ -1,9 +1,13 @@
 #pragma once
 // Attention of tree nodes over the committed prefix and their own ancestors, without a matrix of
 // scores in memory: keys pass by in tiles, and each row keeps the maximum, the sum and the weighted
-// values of what it has seen so far, rescaled when the maximum grows.
+// values of what it has seen so far, rescaled when the maximum grows. The keys are cut into chunks
+// that blocks of threads work on at the same time; a second kernel merges what they found.
 // Sources: Milakov and Gimelshein, "Online normalizer calculation for softmax" (arXiv:1805.02867);
-// Dao et al., "FlashAttention" (arXiv:2205.14135), Algorithm 1.
+// Dao et al., "FlashAttention" (arXiv:2205.14135), Algorithm 1; Dao et al., "Flash-Decoding for
+// long-context inference" (2023).
+#include <type_traits>
+
 #include "kernels/cuda/block.h"
 #include "kernels/ops.h"
 
@@ -30,6 +34,25 @@ struct TreeMask {
   }
 };
 
+/// Where the keys of a text are cut. It depends on a key's place alone, neither on how many rows
+/// read it nor on the device: so a row's sums do not depend on what else shares the call. Eight
+/// chunks of 256 keys, then eight of 512, and so on: a short text keeps many blocks of threads
+/// busy, a long one has few chunks to merge.
+struct KeyChunks {
+  static constexpr std::int64_t kFirst = 4 * kKvBlock, kOfALength = 8;
+
+  CANOPY_KERNEL static std::int64_t begin(std::int64_t chunk) {
+    const std::int64_t length = kFirst << (chunk / kOfALength);
+    return length * (kOfALength + chunk % kOfALength) - kFirst * kOfALength;
+  }
+  /// Chunks that hold the first so many keys.
+  CANOPY_KERNEL static std::int64_t count(std::int64_t keys) {
+    std::int64_t chunk = 0;
+    while (begin(chunk + kOfALength) < keys) chunk += kOfALength;
+    return chunk + ceil_div(keys - begin(chunk), kFirst << (chunk / kOfALength));
+  }
+};
+
 /// Four floats at a multiple of 16 bytes, which a thread reads at once.
 struct alignas(16) Quad {
   float of[4];
@@ -38,19 +61,41 @@ CANOPY_KERNEL inline Quad quad_at(const float* from) {
   return load<Quad>(reinterpret_cast<const std::byte*>(from));
 }
 
-/// Ops::attend. A block works on kRows rows that share a kv head: row r is node r / group with head
-/// r % group of that kv head's group, so that its keys are read once for the whole group.
-/// kQuads: of output columns per thread; they hold head_dim if kQuads * 64 does. Format: of the
-/// caches, a plain one.
-template <int kQuads, class Format>
-struct Attend {
-  static constexpr int kThreads = 256, kRows = kQuads > 2 ? 32 : 64, kKeys = 32;
-  static_assert(kKvBlock % kKeys == 0, "a tile of keys lies in one block");
-  // Scores: a thread has kScoreRows rows x 4 keys. Outputs: kOutRows rows x kQuads quads.
-  static constexpr int kKeyThreads = 8, kQuadThreads = 16;
-  static constexpr int kRowStep = kThreads / kKeyThreads, kOutStep = kThreads / kQuadThreads;
-  static constexpr int kScoreRows = kRows / kRowStep, kOutRows = kRows / kOutStep;
+/// kCount elements of a plain format that lie at a multiple of their size in bytes, as f32. A
+/// thread reads 16 bytes at a time.
+template <class Format, int kCount>
+struct Widened {
+  float of[kCount];
 
+  CANOPY_KERNEL explicit Widened(const std::byte* from) {
+    constexpr int kBytes = kCount * Format::kBlockBytes < 16 ? kCount * Format::kBlockBytes : 16;
+    struct alignas(kBytes) Piece {
+      std::byte of[kBytes];
+    };
+    CANOPY_UNROLL
+    for (int first = 0; first < kCount; first += kBytes / Format::kBlockBytes) {
+      const auto piece = load<Piece>(from + first * Format::kBlockBytes);
+      CANOPY_UNROLL
+      for (int i = 0; i < kBytes / Format::kBlockBytes; ++i)
+        of[first + i] = one(piece.of + i * Format::kBlockBytes);
+    }
+  }
+
+ private:
+  CANOPY_KERNEL static float one(const std::byte* from) {
+#if defined(__CUDA_ARCH__)
+    if constexpr (Format::kDType == DType::kF16) {  // one instruction instead of four branches
+      float value;
+      asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(load<std::uint16_t>(from)));
+      return value;
+    }
+#endif
+    return Format::decode(from, 0);
+  }
+};
+
+/// What a call of attention works on.
+struct AttentionCall {
   const float* q;          // [n, heads, head_dim]
   const std::byte *k, *v;  // [kv_heads, slots, head_dim]
   std::int64_t n, group, kv_heads, head_dim, slots;
@@ -59,140 +104,339 @@ struct Attend {
   float scale;
   float* out;  // [n, heads, head_dim]
 
-  Grid grid() const {
-    const auto row = static_cast<std::size_t>(stride());
-    const std::size_t floats = (kRows + kKeys) * row + kRows * (kKeys + 1) + std::size_t{3} * kRows;
-    return {kv_heads * tiles(), kThreads, floats * sizeof(float)};
+  CANOPY_KERNEL std::int64_t heads() const { return group * kv_heads; }
+  /// Of q and out, for query row `row` of a kv head: node row / group, head row % group of its
+  /// group.
+  CANOPY_KERNEL std::int64_t vector_of(std::int64_t row, std::int64_t kv_head) const {
+    return row / group * heads() + kv_head * group + row % group;
   }
+};
+
+/// What chunks of keys contribute to each row: [n, heads, chunks] records of the largest score, the
+/// sum of weights, two floats of padding, and the weighted values.
+struct PartialSums {
+  float* record;  // null: there is one chunk, whose block writes the result
+  std::int64_t chunks;
+
+  static constexpr std::int64_t kHead = 4;
+  CANOPY_KERNEL static std::int64_t floats(std::int64_t head_dim) { return kHead + head_dim; }
+  CANOPY_KERNEL float* at(std::int64_t vector, std::int64_t chunk, std::int64_t head_dim) const {
+    return record + (vector * chunks + chunk) * floats(head_dim);
+  }
+};
+
+/// Ops::attend over one chunk of keys for each block. A block works on kRows rows that share a kv
+/// head: row r is node r / group with head r % group of that kv head's group, so that its keys are
+/// read once for the whole group. Format: of the caches, a plain one. kColumns: what a row has room
+/// for; kExact: head_dim itself, so that rows are read 16 bytes at a time, a tile ahead of its use.
+/// A row's bits depend on none of these but head_dim.
+template <class Format, int kColumns, bool kExact, int kRowsOfABlock>
+struct AttendChunk {
+  static constexpr int kThreads = 128, kRows = kRowsOfABlock, kKeys = 64;
+  static_assert(KeyChunks::kFirst % kKeys == 0 && kKvBlock == kKeys, "a tile lies in one block");
+  // Scores: a thread has kOwnRows rows x 4 keys. Outputs: kOwnRows rows x kQuads quads.
+  static constexpr int kAcross = 16, kDown = kThreads / kAcross;
+  static constexpr int kOwnRows = kRows / kDown, kOwnKeys = kKeys / kAcross;
+  static constexpr int kQuads = (kColumns + 4 * kAcross - 1) / (4 * kAcross);
+  // Softmax: so many threads, neighbours, share a row.
+  static constexpr int kLanes = kThreads / kRows, kOwnQuads = kKeys / 4 / kLanes;
+  static_assert(kOwnRows > 0 && kLanes <= 16 && kColumns % 8 == 0);
+  // In shared memory; more than a row has, so that rows start in different banks.
+  static constexpr int kQueryFloats = kColumns + 4, kScoreFloats = kKeys + 4;
+  static constexpr int kTileBytes = kColumns * Format::kBlockBytes + 16;
+  // Of a tile, as threads copy it.
+  static constexpr int kPieces = kColumns * Format::kBlockBytes / 16;
+  static constexpr int kOwnPieces = kPieces * kKeys / kThreads;
+
+  static constexpr std::size_t kSharedBytes =
+      (kRows * (kQueryFloats + kScoreFloats) + 3 * kRows) * sizeof(float) +
+      std::size_t{kKeys} * kTileBytes;
+
+  AttentionCall call;
+  PartialSums partial;
+
+  Grid grid() const { return {call.kv_heads * tiles() * partial.chunks, kThreads, kSharedBytes}; }
 
   template <class Block>
   CANOPY_KERNEL void operator()(Block& block) const {
-    TreeMask mask = tree;
-    mask.prefix = tree.prefix.now();  // once
-    const std::int64_t kv_head = block.index() / tiles(), first = block.index() % tiles() * kRows;
-    const auto count = static_cast<int>(n * group - first < kRows ? n * group - first : kRows);
-    const int row_floats = stride();
-    float* const queries = block.template shared<float>(kRows * row_floats);
-    float* const tile = block.template shared<float>(kKeys * row_floats);  // keys, then values
-    float* const scores = block.template shared<float>(kRows * (kKeys + 1));
-    float* const most = block.template shared<float>(kRows);
-    float* const sum = block.template shared<float>(kRows);
-    float* const shrink = block.template shared<float>(kRows);
-    struct Outputs {
-      Quad of[kOutRows][kQuads] = {};
-    };
+    // Blocks that share keys are neighbours.
+    const Rows rows = rows_of(block.index() % (call.kv_heads * tiles()));
+    const std::int64_t chunk = block.index() / (call.kv_heads * tiles());
+    const std::int64_t begin = KeyChunks::begin(chunk), behind = KeyChunks::begin(chunk + 1);
+    const std::int64_t end = rows.end < behind ? rows.end : behind;
+    if (begin >= end) return;
+
+    Shared shared;
+    shared.tile = block.template shared<std::byte>(kKeys * kTileBytes);
+    shared.queries = block.template shared<float>(kRows * kQueryFloats);
+    shared.scores = block.template shared<float>(kRows * kScoreFloats);
+    shared.shrink = block.template shared<float>(kRows);
+    shared.most = block.template shared<float>(kRows);
+    shared.sum = block.template shared<float>(kRows);
+    auto pieces = block.template each<Pieces>();
+    auto softmax = block.template each<Softmax>();
+    auto largest = block.template each<float>(), sums = block.template each<float>();
     auto outputs = block.template each<Outputs>();
 
     block.step([&](int t) {
-      for (int i = t; i < kRows * row_floats; i += kThreads) {
-        const int r = i / row_floats, d = i % row_floats;
-        queries[i] = r < count && d < head_dim ? q[at_row(first + r, kv_head) + d] * scale : 0.0f;
+      fetch(pieces[t], call.k, rows, begin, end, t);
+      for (int i = t; i < kRows * kQueryFloats; i += kThreads) {
+        const int r = i / kQueryFloats, d = i % kQueryFloats;
+        shared.queries[i] = r < rows.count && d < columns()
+                                ? call.q[at(rows, r) * columns() + d] * call.scale
+                                : 0.0f;
       }
-      for (int r = t; r < kRows; r += kThreads) most[r] = -INFINITY, sum[r] = 0.0f;
     });
-
-    const std::int64_t end = mask.end((first + count - 1) / group);
-    for (std::int64_t key = 0; key < end; key += kKeys) {
-      const auto keys = static_cast<int>(end - key < kKeys ? end - key : kKeys);
-      block.step([&](int t) { fetch(k, kv_head, key, keys, tile, t); });
-      block.step([&](int t) { score(mask, first, count, key, keys, queries, tile, scores, t); });
+    for (std::int64_t key = begin; key < end; key += kKeys) {
+      block.step([&](int t) { place(pieces[t], call.k, rows, key, end, shared.tile, t); });
       block.step([&](int t) {
-        for (int r = t; r < kRows; r += kThreads) {
-          float* const of_row = scores + r * (kKeys + 1);
-          float largest = most[r];
-          for (int c = 0; c < kKeys; ++c) largest = fmaxf(largest, of_row[c]);
-          // A row that has seen nothing yet keeps nothing: exp(-inf - -inf) would be NaN.
-          shrink[r] = most[r] == -INFINITY ? 0.0f : expf(most[r] - largest);
-          float more = 0;
-          for (int c = 0; c < kKeys; ++c) {
-            of_row[c] = of_row[c] == -INFINITY ? 0.0f : expf(of_row[c] - largest);
-            more += of_row[c];
-          }
-          sum[r] = sum[r] * shrink[r] + more;
-          most[r] = largest;
-        }
-        fetch(v, kv_head, key, keys, tile, t);
+        fetch(pieces[t], call.v, rows, key, end, t);
+        score(rows, key, end, shared, t);
       });
+      block.step([&](int t) { largest[t] = softmax[t].most_with(shared, t); });
+      block.template lanes_most<kLanes>(largest);
       block.step([&](int t) {
-        const int column = t % kQuadThreads, row = t / kQuadThreads;
-        Quad(&mine)[kOutRows][kQuads] = outputs[t].of;
-        CANOPY_UNROLL
-        for (int i = 0; i < kOutRows; ++i) CANOPY_UNROLL
-        for (int j = 0; j < kQuads; ++j) CANOPY_UNROLL
-        for (int e = 0; e < 4; ++e) mine[i][j].of[e] *= shrink[row + kOutStep * i];
-        for (int c = 0; c < keys; ++c) CANOPY_UNROLL
-        for (int j = 0; j < kQuads; ++j) {
-          const int d = 4 * (column + kQuadThreads * j);
-          if (d >= head_dim) continue;
-          const Quad value = quad_at(tile + c * row_floats + d);
-          CANOPY_UNROLL
-          for (int i = 0; i < kOutRows; ++i) CANOPY_UNROLL
-          for (int e = 0; e < 4; ++e)
-            mine[i][j].of[e] += scores[(row + kOutStep * i) * (kKeys + 1) + c] * value.of[e];
-        }
+        sums[t] = softmax[t].weigh(shared, largest[t], t);
+        place(pieces[t], call.v, rows, key, end, shared.tile, t);
+      });
+      block.template lanes_sum<kLanes>(sums);
+      block.step([&](int t) {
+        softmax[t].sum = softmax[t].sum * softmax[t].shrink + sums[t];
+        if (key + kKeys < end) fetch(pieces[t], call.k, rows, key + kKeys, end, t);
+        add_values(end - key < kKeys ? static_cast<int>(end - key) : kKeys, shared, outputs[t], t);
       });
     }
-
     block.step([&](int t) {
-      const int column = t % kQuadThreads, row = t / kQuadThreads;
-      CANOPY_UNROLL
-      for (int i = 0; i < kOutRows; ++i) CANOPY_UNROLL
-      for (int j = 0; j < kQuads; ++j) CANOPY_UNROLL
-      for (int e = 0; e < 4; ++e) {
-        const int r = row + kOutStep * i, d = 4 * (column + kQuadThreads * j) + e;
-        if (r < count && d < head_dim)
-          out[at_row(first + r, kv_head) + d] = outputs[t].of[i][j].of[e] / sum[r];
-      }
+      if (t % kLanes != 0) return;
+      shared.most[t / kLanes] = softmax[t].most;
+      shared.sum[t / kLanes] = softmax[t].sum;
     });
+    block.step([&](int t) { write(rows, chunk, shared, outputs[t], t); });
   }
 
  private:
-  CANOPY_KERNEL std::int64_t tiles() const { return ceil_div<std::int64_t>(n * group, kRows); }
-  /// Floats of a row in shared memory: whole quads, zeros behind head_dim, and one quad more, so
-  /// that rows start in different banks.
-  CANOPY_KERNEL int stride() const { return ceil_div(static_cast<int>(head_dim), 4) * 4 + 4; }
-  CANOPY_KERNEL std::int64_t at_row(std::int64_t row, std::int64_t kv_head) const {
-    return (row / group * kv_heads * group + kv_head * group + row % group) * head_dim;
-  }
+  /// Rows of a block, and the slots that the last of them may see.
+  struct Rows {
+    std::int64_t kv_head, first, end;
+    int count;
+    TreeMask mask;
+  };
+  struct Shared {
+    std::byte* tile;  // keys, then values
+    float *queries, *scores, *shrink, *most, *sum;
+  };
+  struct Outputs {
+    Quad of[kOwnRows][kQuads] = {};
+  };
+  /// A thread's share of a tile on its way to shared memory.
+  struct alignas(16) Piece {
+    std::uint32_t of[4];
+  };
+  struct Pieces {
+    Piece of[kExact ? kOwnPieces : 1] = {};
+  };
+  /// A row's largest score and sum of weights, the same in all threads that share it.
+  struct Softmax {
+    float most = -INFINITY, sum = 0.0f, shrink = 0.0f;
 
-  /// Slots [key, key + keys) of the text, which lie in one block, as f32; zeros behind them, which
-  /// no weight may turn into NaN.
-  CANOPY_KERNEL void fetch(const std::byte* cache, std::int64_t kv_head, std::int64_t key, int keys,
-                           float* tile, int t) const {
-    const int row_floats = stride();
-    const std::byte* const rows =
-        cache + (kv_head * slots + table[key]) * bytes_of_row<Format>(head_dim);
-    for (int i = t; i < kKeys * row_floats; i += kThreads) {
-      const int r = i / row_floats, d = i % row_floats;
-      tile[i] = r < keys && d < head_dim ? weight_at<Format>(rows, r * head_dim + d) : 0.0f;
+    static CANOPY_KERNEL float* own_quad(const Shared& shared, int j, int t) {
+      return shared.scores + t / kLanes * kScoreFloats + 4 * (t % kLanes + kLanes * j);
     }
+    CANOPY_KERNEL float most_with(const Shared& shared, int t) const {
+      float largest = most;
+      CANOPY_UNROLL
+      for (int j = 0; j < kOwnQuads; ++j) {
+        const Quad quad = quad_at(own_quad(shared, j, t));
+        CANOPY_UNROLL
+        for (int e = 0; e < 4; ++e) largest = fmaxf(largest, quad.of[e]);
+      }
+      return largest;
+    }
+    /// Scores become weights. Their sum is one over pairs of pairs whatever kLanes is: with what
+    /// the other threads return, halves of the row are added first.
+    CANOPY_KERNEL float weigh(const Shared& shared, float largest, int t) {
+      float of_quad[kOwnQuads];
+      CANOPY_UNROLL
+      for (int j = 0; j < kOwnQuads; ++j) {
+        Quad quad = quad_at(own_quad(shared, j, t));
+        CANOPY_UNROLL
+        for (int e = 0; e < 4; ++e)
+          quad.of[e] = quad.of[e] == -INFINITY ? 0.0f : expf(quad.of[e] - largest);
+        store(reinterpret_cast<std::byte*>(own_quad(shared, j, t)), quad);
+        of_quad[j] = (quad.of[0] + quad.of[1]) + (quad.of[2] + quad.of[3]);
+      }
+      CANOPY_UNROLL
+      for (int apart = kOwnQuads / 2; apart > 0; apart /= 2) CANOPY_UNROLL
+      for (int j = 0; j < apart; ++j) of_quad[j] += of_quad[j + apart];
+      // A row that has seen nothing yet keeps nothing: exp(-inf - -inf) would be NaN.
+      shrink = most == -INFINITY ? 0.0f : expf(most - largest);
+      most = largest;
+      if (t % kLanes == 0) shared.shrink[t / kLanes] = shrink;
+      return of_quad[0];
+    }
+  };
+
+  CANOPY_KERNEL std::int64_t tiles() const {
+    return ceil_div<std::int64_t>(call.n * call.group, kRows);
+  }
+  CANOPY_KERNEL int columns() const { return kExact ? kColumns : static_cast<int>(call.head_dim); }
+  CANOPY_KERNEL std::int64_t at(const Rows& rows, int r) const {
+    return call.vector_of(rows.first + r, rows.kv_head);
+  }
+  CANOPY_KERNEL Rows rows_of(std::int64_t index) const {
+    Rows rows{index / tiles(), index % tiles() * kRows, 0, kRows, call.tree};
+    rows.mask.prefix = call.tree.prefix.now();  // once
+    const std::int64_t left = call.n * call.group - rows.first;
+    if (left < kRows) rows.count = static_cast<int>(left);
+    rows.end = rows.mask.end((rows.first + rows.count - 1) / call.group);
+    return rows;
   }
 
-  CANOPY_KERNEL void score(const TreeMask& mask, std::int64_t first, int count, std::int64_t key,
-                           int keys, const float* queries, const float* tile, float* scores,
-                           int t) const {
-    const int column = t % kKeyThreads, row = t / kKeyThreads, row_floats = stride();
-    float dots[kScoreRows][4] = {};
-    for (int d = 0; d < row_floats - 4; d += 4) {
-      Quad query[kScoreRows];
+  CANOPY_KERNEL const std::byte* stored(const std::byte* cache, const Rows& rows,
+                                        std::int64_t key) const {
+    return cache + (rows.kv_head * call.slots + call.table[key]) * bytes_of_row<Format>(columns());
+  }
+  /// Slots [key, key + kKeys) of the text, which lie in one block, on their way; zeros from `end`
+  /// on, which no weight may turn into NaN.
+  CANOPY_KERNEL void fetch(Pieces& pieces, const std::byte* cache, const Rows& rows,
+                           std::int64_t key, std::int64_t end, int t) const {
+    if constexpr (kExact) {
+      const std::byte* const from = stored(cache, rows, key);
       CANOPY_UNROLL
-      for (int i = 0; i < kScoreRows; ++i)
-        query[i] = quad_at(queries + (row + kRowStep * i) * row_floats + d);
-      CANOPY_UNROLL
-      for (int j = 0; j < 4; ++j) {
-        const Quad of_key = quad_at(tile + (column + kKeyThreads * j) * row_floats + d);
-        CANOPY_UNROLL
-        for (int i = 0; i < kScoreRows; ++i) CANOPY_UNROLL
-        for (int e = 0; e < 4; ++e) dots[i][j] += query[i].of[e] * of_key.of[e];
+      for (int j = 0; j < kOwnPieces; ++j) {
+        const int i = t + kThreads * j;  // rows follow each other in memory
+        pieces.of[j] = key + i / kPieces < end ? load<Piece>(from + 16 * i) : Piece{};
       }
     }
-    CANOPY_UNROLL
-    for (int i = 0; i < kScoreRows; ++i) CANOPY_UNROLL
-    for (int j = 0; j < 4; ++j) {
-      const int r = row + kRowStep * i, c = column + kKeyThreads * j;
-      const bool seen = r < count && c < keys && mask.sees((first + r) / group, key + c);
-      scores[r * (kKeys + 1) + c] = seen ? dots[i][j] : -INFINITY;
+  }
+  CANOPY_KERNEL void place(const Pieces& pieces, const std::byte* cache, const Rows& rows,
+                           std::int64_t key, std::int64_t end, std::byte* tile, int t) const {
+    if constexpr (kExact) {
+      CANOPY_UNROLL
+      for (int j = 0; j < kOwnPieces; ++j) {
+        const int i = t + kThreads * j;
+        store(tile + i / kPieces * kTileBytes + i % kPieces * 16, pieces.of[j]);
+      }
+    } else {
+      const std::byte* const from = stored(cache, rows, key);
+      for (int i = t; i < kKeys * kColumns; i += kThreads) {
+        const int r = i / kColumns, d = i % kColumns;
+        const float value = key + r < end && d < columns()
+                                ? weight_at<Format>(from, std::int64_t{r} * columns() + d)
+                                : 0.0f;
+        store_float<Format>(tile + r * kTileBytes, d, value);
+      }
     }
+  }
+
+  CANOPY_KERNEL void score(const Rows& rows, std::int64_t key, std::int64_t end,
+                           const Shared& shared, int t) const {
+    const int across = t % kAcross, down = t / kAcross;
+    float dots[kOwnRows][kOwnKeys] = {};
+    for (int d = 0; d < columns(); d += 8) {
+      Quad query[kOwnRows][2];
+      CANOPY_UNROLL
+      for (int i = 0; i < kOwnRows; ++i) CANOPY_UNROLL
+      for (int half = 0; half < 2; ++half)
+        query[i][half] = quad_at(shared.queries + (down + kDown * i) * kQueryFloats + d + 4 * half);
+      CANOPY_UNROLL
+      for (int j = 0; j < kOwnKeys; ++j) {
+        const Widened<Format, 8> of_key(shared.tile + (across + kAcross * j) * kTileBytes +
+                                        d * Format::kBlockBytes);
+        CANOPY_UNROLL
+        for (int i = 0; i < kOwnRows; ++i) CANOPY_UNROLL
+        for (int e = 0; e < 8; ++e) dots[i][j] += query[i][e / 4].of[e % 4] * of_key.of[e];
+      }
+    }
+    const bool all_seen = key + kKeys <= rows.mask.prefix.value;
+    CANOPY_UNROLL
+    for (int i = 0; i < kOwnRows; ++i) {
+      const int r = down + kDown * i;
+      const std::int64_t node = all_seen ? 0 : (rows.first + r) / call.group;
+      CANOPY_UNROLL
+      for (int j = 0; j < kOwnKeys; ++j) {
+        const int c = across + kAcross * j;
+        const bool seen =
+            all_seen || (r < rows.count && key + c < end && rows.mask.sees(node, key + c));
+        shared.scores[r * kScoreFloats + c] = seen ? dots[i][j] : -INFINITY;
+      }
+    }
+  }
+
+  CANOPY_KERNEL void add_values(int keys, const Shared& shared, Outputs& mine, int t) const {
+    const int across = t % kAcross, down = t / kAcross;
+    CANOPY_UNROLL
+    for (int i = 0; i < kOwnRows; ++i) CANOPY_UNROLL
+    for (int j = 0; j < kQuads; ++j) CANOPY_UNROLL
+    for (int e = 0; e < 4; ++e) mine.of[i][j].of[e] *= shared.shrink[down + kDown * i];
+    for (int c = 0; c < keys; c += 4) {  // weights behind them are zero
+      Quad weights[kOwnRows];
+      CANOPY_UNROLL
+      for (int i = 0; i < kOwnRows; ++i)
+        weights[i] = quad_at(shared.scores + (down + kDown * i) * kScoreFloats + c);
+      CANOPY_UNROLL
+      for (int next = 0; next < 4; ++next) CANOPY_UNROLL
+      for (int j = 0; j < kQuads; ++j) {
+        const int d = 4 * (across + kAcross * j);
+        if (d >= columns()) continue;
+        const Widened<Format, 4> value(shared.tile + (c + next) * kTileBytes +
+                                       d * Format::kBlockBytes);
+        CANOPY_UNROLL
+        for (int i = 0; i < kOwnRows; ++i) CANOPY_UNROLL
+        for (int e = 0; e < 4; ++e) mine.of[i][j].of[e] += weights[i].of[next] * value.of[e];
+      }
+    }
+  }
+
+  CANOPY_KERNEL void write(const Rows& rows, std::int64_t chunk, const Shared& shared,
+                           const Outputs& mine, int t) const {
+    const int across = t % kAcross, down = t / kAcross;
+    CANOPY_UNROLL
+    for (int i = 0; i < kOwnRows; ++i) {
+      const int r = down + kDown * i;
+      if (r >= rows.count) continue;
+      const std::int64_t vector = at(rows, r);
+      const bool whole = partial.record == nullptr;
+      float* const record = whole ? nullptr : partial.at(vector, chunk, columns());
+      float* const to = whole ? call.out + vector * columns() : record + PartialSums::kHead;
+      const float by = whole ? shared.sum[r] : 1.0f;
+      CANOPY_UNROLL
+      for (int j = 0; j < kQuads; ++j) CANOPY_UNROLL
+      for (int e = 0; e < 4; ++e) {
+        const int d = 4 * (across + kAcross * j) + e;
+        if (d < columns()) to[d] = mine.of[i][j].of[e] / by;
+      }
+      if (!whole && across == 0) record[0] = shared.most[r], record[1] = shared.sum[r];
+    }
+  }
+};
+
+/// Rows of Ops::attend from what chunks of keys contributed, in the order of the chunks; of one
+/// chunk, the bits that its block alone would have written. A block for each row and head.
+struct MergeChunks {
+  AttentionCall call;
+  PartialSums partial;
+
+  Grid grid() const { return {call.n * call.heads(), threads_for(call.head_dim, 128)}; }
+
+  template <class Block>
+  CANOPY_KERNEL void operator()(Block& block) const {
+    TreeMask mask = call.tree;
+    mask.prefix = call.tree.prefix.now();
+    const std::int64_t vector = block.index();
+    const std::int64_t chunks = KeyChunks::count(mask.end(vector / call.heads()));
+    const auto record = [&](std::int64_t c) { return partial.at(vector, c, call.head_dim); };
+    block.step([&](int t) {
+      float most = -INFINITY, sum = 0.0f;
+      for (std::int64_t c = 0; c < chunks; ++c) most = fmaxf(most, record(c)[0]);
+      for (std::int64_t c = 0; c < chunks; ++c) sum += record(c)[1] * expf(record(c)[0] - most);
+      for (std::int64_t d = t; d < call.head_dim; d += block.threads()) {
+        float value = 0.0f;
+        for (std::int64_t c = 0; c < chunks; ++c)
+          value += record(c)[PartialSums::kHead + d] * expf(record(c)[0] - most);
+        call.out[vector * call.head_dim + d] = value / sum;
+      }
+    });
   }
 };
 

@@ -31,7 +31,8 @@
 //   each<T>()              a T per thread, first T{}; x[t] inside a step
 //   shared<T>(n)           n values of memory that the block shares, as first found: not zeroed
 //   sum(x), most(x)        over all threads of an each<T>, the same in every thread
-//   lanes_sum(x)           over the 32 lanes of each warp, left in all of them
+//   lanes_sum<n>(x)        over each n threads that follow one another (n divides 32), left in all
+//   lanes_most<n>(x)       of them; sums add what is n / 2 threads apart first, then n / 4, ...
 //   uniform(value)         reads a shared value between steps, for all threads alike
 //   add(to, n)             atomic, integers only: their sum does not depend on the order
 // Rules: what stands between steps runs in every thread alike, so it writes nothing and reads

@@ -274,36 +274,82 @@ class BlockOps : public Ops {
   }
 
   void do_attend(Stream& stream, const TreeAttention& call) override {
-    const std::int64_t columns = call.q.dim(2);
-    if (columns <= 64) return attend<1>(stream, call);
-    if (columns <= 128) return attend<2>(stream, call);
-    if (columns <= 256) return attend<4>(stream, call);
-    throw Error("attend: heads of " + std::to_string(columns) +
-                " columns; on a GPU at most 256 are supported");
-  }
-  template <int kQuads>
-  void attend(Stream& stream, const TreeAttention& call) {
-    const std::int64_t kv_heads = call.kv.k.dim(0);
-    TreeMask mask{nullptr, 0, call.prefix, call.first_node};
+    const std::int64_t n = call.q.dim(0), kv_heads = call.kv.k.dim(0), columns = call.q.dim(2);
+    if (columns > 256)
+      throw Error("attend: heads of " + std::to_string(columns) +
+                  " columns; on a GPU at most 256 are supported");
+    AttentionCall rows{at(call.q),
+                       call.kv.k.data(),
+                       call.kv.v.data(),
+                       n,
+                       call.q.dim(1) / kv_heads,
+                       kv_heads,
+                       columns,
+                       call.kv.k.dim(1),
+                       slot_table(call.kv),
+                       {nullptr, 0, call.prefix, call.first_node},
+                       call.scale,
+                       at(call.out)};
     if (!call.ancestors.empty()) {
-      mask.ancestors = at<std::uint64_t>(call.ancestors);
-      mask.words = call.ancestors.dim(1);
+      rows.tree.ancestors = at<std::uint64_t>(call.ancestors);
+      rows.tree.words = call.ancestors.dim(1);
     }
-    visit_format(PlainFormats(), call.kv.k.dtype(), [&]<class Format>(Format) {
-      const Attend<kQuads, Format> kernel{at(call.q),
-                                          call.kv.k.data(),
-                                          call.kv.v.data(),
-                                          call.q.dim(0),
-                                          call.q.dim(1) / kv_heads,
-                                          kv_heads,
-                                          call.q.dim(2),
-                                          call.kv.k.dim(1),
-                                          slot_table(call.kv),
-                                          mask,
-                                          call.scale,
-                                          at(call.out)};
-      launch_(stream, kernel, kernel.grid());
+    // A graph is launched again with longer texts.
+    const bool may_grow = stream.capturing() && call.prefix.at != nullptr;
+    const std::int64_t chunks =
+        KeyChunks::count(may_grow ? call.kv.slots() : call.prefix.value + call.first_node + n);
+    if (chunks == 1) return attend(stream, call.kv.k.dtype(), rows, {nullptr, 1});
+    const auto bytes_of_node =
+        static_cast<std::size_t>(rows.heads() * chunks * PartialSums::floats(columns)) *
+        sizeof(float);
+    const auto most = static_cast<std::int64_t>(kSliceBytes / bytes_of_node);
+    const std::int64_t at_once = std::clamp<std::int64_t>(most, 1, n);
+    with_scratch(stream, static_cast<std::size_t>(at_once) * bytes_of_node,
+                 [&](std::byte* scratch) {
+                   const PartialSums partial{reinterpret_cast<float*>(scratch), chunks};
+                   for (std::int64_t first = 0; first < n; first += at_once) {
+                     AttentionCall some = rows;
+                     some.n = std::min(at_once, n - first);
+                     some.q += first * rows.heads() * columns;
+                     some.out += first * rows.heads() * columns;
+                     some.tree.first_node += first;
+                     if (some.tree.ancestors != nullptr)
+                       some.tree.ancestors += first * some.tree.words;
+                     attend(stream, call.kv.k.dtype(), some, partial);
+                     const MergeChunks merge{some, partial};
+                     launch_(stream, merge, merge.grid());
+                   }
+                 });
+  }
+  void attend(Stream& stream, DType dtype, const AttentionCall& call, const PartialSums& partial) {
+    visit_format(PlainFormats(), dtype, [&]<class Format>(Format) {
+      switch (call.head_dim) {
+        case 64:
+          return attend<Format, 64, true>(stream, call, partial);
+        case 80:
+          return attend<Format, 80, true>(stream, call, partial);
+        case 96:
+          return attend<Format, 96, true>(stream, call, partial);
+        case 128:
+          return attend<Format, 128, true>(stream, call, partial);
+        default:
+          if (call.head_dim <= 64) return attend<Format, 64, false>(stream, call, partial);
+          if (call.head_dim <= 128) return attend<Format, 128, false>(stream, call, partial);
+          return attend<Format, 256, false>(stream, call, partial);
+      }
     });
+  }
+  template <class Format, int kColumns, bool kExact>
+  void attend(Stream& stream, const AttentionCall& call, const PartialSums& partial) {
+    // As many rows as leave room for two blocks on a multiprocessor of 100 KB; heads of 256 columns
+    // in 32 bits have room for one.
+    constexpr bool kWide = kColumns > 128, kInF32 = Format::kBlockBytes > 2;
+    constexpr int kMany = kWide == kInF32 ? (kWide ? 16 : 32) : kWide ? 8 : 16;
+    const auto run = [&](const auto& kernel) { launch_(stream, kernel, kernel.grid()); };
+    if constexpr (kExact && kMany == 32)
+      if (call.n * call.group <= 8)
+        return run(AttendChunk<Format, kColumns, true, 8>{call, partial});
+    run(AttendChunk<Format, kColumns, kExact, kMany>{call, partial});
   }
 
   void do_edit_logits(Stream& stream, ConstTensorView logits, const LogitEdits& edits,

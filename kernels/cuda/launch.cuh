@@ -43,9 +43,13 @@ class CudaBlock {
   __device__ T most(Each<T>& x) const {
     return combine(x[0], [](T a, T b) { return a < b ? b : a; });
   }
-  template <class T>
+  template <int kLanes, class T>
   __device__ void lanes_sum(Each<T>& x) const {
-    x[0] = combine_lanes(x[0], [](T a, T b) { return a + b; });
+    x[0] = combine_lanes<kLanes>(x[0], [](T a, T b) { return a + b; });
+  }
+  template <int kLanes, class T>
+  __device__ void lanes_most(Each<T>& x) const {
+    x[0] = combine_lanes<kLanes>(x[0], [](T a, T b) { return a < b ? b : a; });
   }
   template <class T>
   __device__ T uniform(T value) const {
@@ -58,16 +62,17 @@ class CudaBlock {
 
  private:
   /// In a fixed order, so that the same input has the same sum.
-  template <class T, class Two>
+  template <int kLanes, class T, class Two>
   static __device__ T combine_lanes(T value, const Two& two) {
-    for (int apart = 16; apart > 0; apart /= 2)
+    static_assert(kLanes > 0 && 32 % kLanes == 0);
+    for (int apart = kLanes / 2; apart > 0; apart /= 2)
       value = two(value, __shfl_xor_sync(0xffffffffu, value, apart));
     return value;
   }
   template <class T, class Two>
   __device__ T combine(T value, const Two& two) const {
     __shared__ T of_warp[32];
-    value = combine_lanes(value, two);
+    value = combine_lanes<32>(value, two);
     if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = value;
     __syncthreads();
     T all = of_warp[0];

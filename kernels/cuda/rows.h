@@ -223,7 +223,7 @@ struct FewRows {
     for (int i = 0; i < kMostRows; ++i) {
       auto one = block.template each<float>();
       block.step([&](int t) { one[t] = sums[t].of[i]; });
-      block.lanes_sum(one);
+      block.template lanes_sum<32>(one);
       block.step([&](int t) {
         const std::int64_t output = block.index() * kWarps + t / 32;
         if (t % 32 != 0 || i >= rows || output >= outputs) return;

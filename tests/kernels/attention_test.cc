@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "src/base/counting.h"
 #include "tests/kernels/scattered.h"
 
 namespace canopy {
@@ -124,7 +125,7 @@ void compare(const Case& c, const std::vector<float>& q, const std::vector<float
 TEST_P(Attention, EqualsPlainLoopsAndATreeNodeHasTheBitsOfItsPathAlone) {
   std::mt19937 random(3);
   std::vector<Case> cases;
-  for (const std::size_t head_dim : {8, 24, 64, 80, 128, 160})
+  for (const std::size_t head_dim : {8, 24, 64, 80, 96, 128, 160})
     for (const auto& [kv_heads, group] : {std::pair{1, 1}, {2, 3}, {1, 8}})
       for (const auto& [prefix, first, n] :
            {std::tuple{0, 0, 1}, {1, 0, 7}, {37, 5, 2}, {300, 60, 11}, {0, 0, 70}})
@@ -207,6 +208,117 @@ TEST_P(Attention, ALongContextGivesTheSameBitsInFewerRowsAtATime) {
   const std::vector<float> alone =
       attend(one, {at, at + static_cast<std::ptrdiff_t>(row)}, k, v, slots, {});
   EXPECT_EQ(std::memcmp(alone.data(), &out[13 * row], row * sizeof(float)), 0);
+}
+
+/// A row of a case by itself: one node, whose earlier ones already sit in their slots.
+Case row_of(const Case& c, std::size_t row) {
+  Case one = c;
+  one.n = 1;
+  one.first_node = c.first_node + row;
+  return one;
+}
+
+TEST_P(Attention, ARowHasTheSameBitsWhateverSharesTheCallAndHoweverManyKeysThereAre) {
+  if (GetParam() == "cpu") GTEST_SKIP() << "the CPU's rows have the bits of their paths alone";
+  std::mt19937 random(21);
+  for (const DType dtype : {DType::kBF16, DType::kF16, DType::kF32})
+    for (const std::size_t head_dim : {64, 80, 96, 128, 24})
+      for (const auto& [kv_heads, group, prefix, first, n] : {std::tuple{2, 1, 256, 0, 1},
+                                                              {1, 8, 255, 1, 40},
+                                                              {1, 5, 2047, 3, 64},
+                                                              {2, 4, 2500, 70, 9},
+                                                              {1, 1, 100, 0, 200}}) {
+        const Case c{head_dim,
+                     static_cast<std::size_t>(kv_heads),
+                     static_cast<std::size_t>(group),
+                     static_cast<std::size_t>(prefix),
+                     static_cast<std::size_t>(first),
+                     static_cast<std::size_t>(n),
+                     dtype};
+        SCOPED_TRACE(testing::Message() << name(dtype) << " head_dim " << head_dim << " group "
+                                        << group << " prefix " << prefix << " n " << n);
+        const std::size_t nodes = c.first_node + c.n, slots = c.prefix + nodes + 3;
+        const std::size_t row = c.kv_heads * c.group * c.head_dim, words = (nodes + 63) / 64;
+        const auto k = cache_of(random_floats(c.kv_heads * slots * c.head_dim, random, 2), c.dtype);
+        const auto v = cache_of(random_floats(c.kv_heads * slots * c.head_dim, random), c.dtype);
+        const std::vector<float> wide_k = widened(k, c.dtype), wide_v = widened(v, c.dtype);
+        const std::vector<float> q = random_floats(c.n * row, random, 2);
+        const auto paths = random_paths(nodes, random);
+        std::vector<std::uint64_t> ancestors(c.n * words);
+        for (std::size_t i = 0; i < c.n; ++i)
+          for (const std::size_t j : paths[c.first_node + i])
+            ancestors[i * words + j / 64] |= std::uint64_t{1} << j % 64;
+        const std::vector<float> out = attend(c, q, k, v, slots, ancestors);
+        for (const std::size_t i : {std::size_t{0}, c.n / 2, c.n - 1}) {
+          std::vector<std::size_t> seen(c.prefix);
+          for (std::size_t t = 0; t < c.prefix; ++t) seen[t] = t;
+          for (const std::size_t j : paths[c.first_node + i]) seen.push_back(c.prefix + j);
+          compare(c, q, wide_k, wide_v, slots, i, seen, out);
+          if (HasFatalFailure()) return;
+          const Case one = row_of(c, i);
+          const auto bits = ancestors.begin() + static_cast<std::ptrdiff_t>(i * words);
+          const auto at = q.begin() + static_cast<std::ptrdiff_t>(i * row);
+          const std::vector<float> alone =
+              attend(one, {at, at + static_cast<std::ptrdiff_t>(row)}, k, v, slots,
+                     {bits, bits + static_cast<std::ptrdiff_t>((one.first_node + 64) / 64)});
+          ASSERT_EQ(std::memcmp(alone.data(), &out[i * row], row * sizeof(float)), 0)
+              << "row " << i;
+        }
+      }
+}
+
+TEST_P(Attention, AGraphReadsTextsThatHaveGrownByManyChunks) {
+  std::mt19937 random(4);
+  const std::int64_t n = 3, heads = 4, kv_heads = 2, head_dim = 64, slots = 40 * kKvBlock;
+  const auto cache = cache_of(
+      random_floats(static_cast<std::size_t>(kv_heads * slots * head_dim), random, 2), DType::kF16);
+  OnDevice q = send(random_floats(static_cast<std::size_t>(n * heads * head_dim), random));
+  OnDevice k = send(cache), v = send(cache);
+  OnDevice out = send(std::vector<float>(static_cast<std::size_t>(n * heads * head_dim)));
+  OnDevice table = send(counting(0, static_cast<std::size_t>(slots / kKvBlock)));
+  OnDevice prefix = send(std::vector<std::int64_t>{100});
+  const auto call = [&](std::int64_t length) {
+    TreeAttention attention;
+    attention.q = q.view(DType::kF32, {n, heads, head_dim});
+    attention.kv = {k.view(DType::kF16, {kv_heads, slots, head_dim}),
+                    v.view(DType::kF16, {kv_heads, slots, head_dim}),
+                    table.view(DType::kI32, {slots / kKvBlock})};
+    attention.prefix = {length, reinterpret_cast<const std::int64_t*>(prefix.data())};
+    attention.scale = 0.125f;
+    attention.out = out.view(DType::kF32, {n, heads, head_dim});
+    ops().attend(stream(), attention);
+  };
+  ops().reserve({.rows = n,
+                 .columns = head_dim,
+                 .heads = heads,
+                 .kv_heads = kv_heads,
+                 .head_dim = head_dim,
+                 .context = slots});
+  call(100);
+  stream().synchronize();
+  const std::unique_ptr<Graph> graph = stream().capture([&] { call(100); });
+  for (const std::int64_t length : {std::int64_t{100}, std::int64_t{253}, std::int64_t{2500}}) {
+    device().upload(stream(), prefix.data(), std::as_bytes(std::span(&length, 1)));
+    stream().synchronize();
+    call(length);
+    const std::vector<float> expected = out.read<float>();
+    const std::vector<float> zeros(expected.size());
+    device().upload(stream(), out.data(), std::as_bytes(std::span(zeros)));
+    stream().launch(*graph);
+    EXPECT_EQ(out.read<float>(), expected) << length;
+  }
+}
+
+TEST(KeyChunks, FollowOneAnotherAndGrow) {
+  using cuda::KeyChunks;
+  std::int64_t end = 0;
+  for (std::int64_t chunk = 0; chunk < 60; ++chunk) {
+    EXPECT_EQ(KeyChunks::begin(chunk), end);
+    end = KeyChunks::begin(chunk + 1);
+    EXPECT_EQ(end - KeyChunks::begin(chunk), std::int64_t{256} << chunk / 8);
+    EXPECT_EQ(KeyChunks::count(end), chunk + 1);
+    EXPECT_EQ(KeyChunks::count(end + 1), chunk + 2);
+  }
 }
 
 CANOPY_ON_EACH_DEVICE(Attention);

@@ -68,10 +68,13 @@ class SerialBlock {
   T most(Each<T>& x) const {
     return *std::max_element(x.begin(), x.end());
   }
-  template <class T>
+  template <int kLanes, class T>
   void lanes_sum(Each<T>& x) const {
-    for (auto lane = x.begin(); lane != x.end(); lane += 32)
-      std::fill_n(lane, 32, std::accumulate(lane, lane + 32, T{}));
+    combine_lanes<kLanes>(x, [](T a, T b) { return a + b; });
+  }
+  template <int kLanes, class T>
+  void lanes_most(Each<T>& x) const {
+    combine_lanes<kLanes>(x, [](T a, T b) { return a < b ? b : a; });
   }
   template <class T>
   T uniform(T value) const {
@@ -83,6 +86,15 @@ class SerialBlock {
   }
 
  private:
+  /// In the order of the lanes of a warp.
+  template <int kLanes, class T, class Two>
+  void combine_lanes(Each<T>& x, const Two& two) const {
+    static_assert(kLanes > 0 && 32 % kLanes == 0);
+    for (int apart = kLanes / 2; apart > 0; apart /= 2)
+      for (int t = 0; t < threads_; ++t)
+        if ((t & apart) == 0) x[t] = x[t + apart] = two(x[t], x[t + apart]);
+  }
+
   std::int64_t index_;
   int threads_;
   std::vector<double> shared_;  // as it comes, but never a NaN by chance
