@@ -36,6 +36,9 @@ EngineOptions engine_options(const Options& options) {
   const auto method = method_named(options.method);
   if (!method)
     throw Error("Options::method: '" + options.method + "' is none of " + method_names());
+  if (row_of(*method).inexact || takes_inner_draft(*method))
+    throw Error("Options::method: " + options.method +
+                " is the command's alone: a program's texts are exact, and come from one draft");
   plan.method = *method;
   if (options.tree_nodes < 0 || options.tree_nodes > kMostTreeNodes)
     throw Error("Options::tree_nodes: must be from 0 to " + std::to_string(kMostTreeNodes));

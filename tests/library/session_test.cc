@@ -208,6 +208,8 @@ TEST_F(Library, RefusesSayingWhich) {
   refuses([](Options& o) { o.model = "nowhere"; }, "nowhere");
   refuses([](Options& o) { o.method = "magic"; }, "'magic' is none of auto, none");
   refuses([](Options& o) { o.method = "chain"; }, "needs a draft");
+  refuses([](Options& o) { o.method = "bild"; }, "the command's alone");
+  refuses([](Options& o) { o.tree_nodes = 4; }, "no tree without a draft");
   refuses([](Options& o) { o.device = "cuda:x"; }, "'cuda:x' is none of");
   refuses([](Options& o) { o.context = 1; }, "Options::context");
   refuses([](Options& o) { o.memory = 1; }, "memory budget");
@@ -219,6 +221,10 @@ TEST_F(Library, RefusesSayingWhich) {
   refuses_request({.prompt = "a", .tokens = {1}}, "not both");
   refuses_request(of({1'000'000}, 1), "outside the vocabulary");
   refuses_request(of({1}, 0), "max_new_tokens");
+  refuses_request({.tokens = {1}, .min_p = 2}, "Request::min_p");
+  refuses_request({.tokens = {1}, .repetition_penalty = 0}, "repetition penalty");
+  refuses_request({.tokens = {1}, .logit_bias = {{-1, 1.0f}}}, "outside the vocabulary");
+  refuses_request({.tokens = {1}, .stop = {""}}, "a stop string is empty");
   refuses_request(of(std::vector<TokenId>(64, 1), 1), "does not fit the context of 64");
 }
 
