@@ -1,27 +1,37 @@
 """The server as OpenAI's own client sees it: what it parses, and the classes of exceptions that it makes of errors."""
+import json
 import unittest
 
-from serving import ServerCase, main
+from serving import NEEDS_REAL_MODEL, REPO, ServerCase, main
 
 try:
     import openai
+    import pydantic  # which comes with it
 except ImportError:
     openai = None
 
+NEEDS_CLIENT = unittest.skipIf(openai is None, "needs the client: pip install -r tests/server/requirements.txt")
+HERMES = REPO / "tests/data/chat_templates/templates/Qwen-Qwen2.5-7B-Instruct.jinja"
+WEATHER = {"type": "function", "function": {"name": "weather", "parameters": {
+    "type": "object", "additionalProperties": False, "required": ["city"], "properties": {"city": {"type": "string", "maxLength": 20}}}}}
 USER = [{"role": "user", "content": "greetings"}]
 
 
-@unittest.skipIf(openai is None, "needs the client: pip install -r tests/server/requirements.txt")
-class OpenAi(ServerCase):
-    FLAGS = ("-c", 20_000, "--parallel", 2, "--queue", 2, "--api-key", "right")
+class ClientCase(ServerCase):
+    KEY = "none"
 
     def setUp(self):
-        self.client = self.client_of("right")
+        self.client = self.client_of(self.KEY)
 
     def client_of(self, key):
         client = openai.OpenAI(base_url=f"http://{self.server.host}:{self.server.port}/v1", api_key=key, max_retries=0, timeout=60)
         self.addCleanup(client.close)
         return client
+
+
+@NEEDS_CLIENT
+class OpenAi(ClientCase):
+    KEY, FLAGS = "right", ("-c", 20_000, "--parallel", 2, "--queue", 2, "--api-key", "right")
 
     def chat(self, **more):
         return self.client.chat.completions.create(**{"model": "tiny", "messages": USER, "max_tokens": 12, **more})
@@ -150,6 +160,38 @@ class OpenAi(ServerCase):
             server.process.terminate()
             with self.assertRaisesRegex(openai.APIError, "stopped"):
                 list(stream)
+
+
+@NEEDS_CLIENT
+@NEEDS_REAL_MODEL
+class Formats(ClientCase):
+    """Through the client's own helpers, which write the schemas and parse the answers."""
+    REAL, FLAGS = True, ("-c", 1024, "--parallel", 2, "--chat-template-file", HERMES)
+
+    def test_a_model_of_pydantic_is_filled(self):
+        class Cat(pydantic.BaseModel):
+            name: str = pydantic.Field(max_length=12)
+            age: int = pydantic.Field(ge=0, le=30)
+
+        reply = self.client.chat.completions.parse(model="tiny", messages=[{"role": "user", "content": "Describe a cat."}],
+                                                   response_format=Cat, max_tokens=120, temperature=1, seed=3)
+        cat = reply.choices[0].message.parsed
+        self.assertIsInstance(cat, Cat)
+        self.assertEqual(reply.choices[0].finish_reason, "stop")
+
+    def test_a_tool_is_called(self):
+        asked = {"model": "tiny", "messages": [{"role": "user", "content": "What is the weather in Paris?"}], "max_tokens": 120,
+                 "tools": [WEATHER], "tool_choice": "required", "temperature": 1, "seed": 5}
+        choice = self.client.chat.completions.create(**asked).choices[0]
+        self.assertEqual(choice.finish_reason, "tool_calls")
+        call, = choice.message.tool_calls
+        self.assertEqual((call.type, call.function.name), ("function", "weather"))
+        self.assertEqual(list(json.loads(call.function.arguments)), ["city"])
+        with self.client.chat.completions.stream(**asked) as stream:
+            for _ in stream:
+                pass
+            streamed, = stream.get_final_completion().choices[0].message.tool_calls
+        self.assertEqual((streamed.function.name, streamed.function.arguments), (call.function.name, call.function.arguments))
 
 
 if __name__ == "__main__":
