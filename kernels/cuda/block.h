@@ -34,7 +34,8 @@
 //   lanes_sum<n>(x)        over each n threads that follow one another (n divides 32), left in all
 //   lanes_most<n>(x)       of them; sums add what is n / 2 threads apart first, then n / 4, ...
 //   uniform(value)         reads a shared value between steps, for all threads alike
-//   add(to, n)             atomic, integers only: their sum does not depend on the order
+//   add(to, n)             atomic, integers only: their sum does not depend on the order. Of a
+//                          SharedSum n is below 2^51; of a count it returns what was there
 // Rules: what stands between steps runs in every thread alike, so it writes nothing and reads
 // shared memory through uniform() alone; loops around steps go round equally often in all threads.
 #include <math.h>  // sqrtf and its like by the names that nvcc and g++ share
@@ -60,6 +61,13 @@ struct Grid {
   std::int64_t blocks = 0;
   int threads = 32;
   std::size_t shared_bytes = 0;
+};
+
+/// A sum of 64 bits in shared memory, in two halves: a GPU adds 32 bits there at once, and 64 in a
+/// loop of attempts.
+struct SharedSum {
+  std::uint32_t low, high;
+  CANOPY_KERNEL std::uint64_t value() const { return std::uint64_t{high} << 32 | low; }
 };
 
 /// What a kernel found wrong with its data. In memory that the host sees: the next synchronize()

@@ -56,8 +56,24 @@ class CudaBlock {
     __syncthreads();  // all have read before anyone writes again
     return value;
   }
-  __device__ std::uint64_t add(std::uint64_t* to, std::uint64_t n) const {
-    return atomicAdd(reinterpret_cast<unsigned long long*>(to), static_cast<unsigned long long>(n));
+  __device__ std::uint32_t add(std::uint32_t* to, std::uint32_t n) const {
+    return atomicAdd(to, n);
+  }
+  /// Threads of a warp that add to the same sum do it once, all together: most tokens of a row fall
+  /// into few bins.
+  __device__ void add(SharedSum* to, std::uint64_t n) const {
+    constexpr int kLow = 24;  // bits, of which 32 terms fit 32 bits
+    const unsigned same =
+        __match_any_sync(__activemask(), reinterpret_cast<unsigned long long>(to));
+    const unsigned low = __reduce_add_sync(same, static_cast<unsigned>(n) & ((1u << kLow) - 1));
+    const unsigned high = __reduce_add_sync(same, static_cast<unsigned>(n >> kLow));
+    if (static_cast<int>(threadIdx.x % 32) != __ffs(static_cast<int>(same)) - 1) return;
+    const std::uint64_t all = (std::uint64_t{high} << kLow) + low;
+    const auto below = static_cast<std::uint32_t>(all);
+    const std::uint32_t before = atomicAdd(&to->low, below);
+    const std::uint32_t carry = before + below < before ? 1 : 0;
+    const std::uint32_t above = static_cast<std::uint32_t>(all >> 32) + carry;
+    if (above != 0) atomicAdd(&to->high, above);
   }
 
  private:

@@ -31,13 +31,13 @@ struct RadixSelect {
   static constexpr int kBins = 256;
 
   template <class Block, class Keys, class Weights>
-  CANOPY_KERNEL static Key find(Block& block, std::uint64_t* bins, std::int64_t n, const Keys& keys,
+  CANOPY_KERNEL static Key find(Block& block, SharedSum* bins, std::int64_t n, const Keys& keys,
                                 const Weights& weights, std::uint64_t wanted) {
     Key prefix = 0;
     for (int shift = 56; shift >= 0; shift -= 8) {
       const Key above = shift == 56 ? 0 : ~Key{0} << (shift + 8);
       block.step([&](int t) {
-        for (int b = t; b < kBins; b += block.threads()) bins[b] = 0;
+        for (int b = t; b < kBins; b += block.threads()) bins[b] = SharedSum{};
       });
       block.step([&](int t) {
         for (std::int64_t i = t; i < n; i += block.threads()) {
@@ -49,7 +49,7 @@ struct RadixSelect {
       });
       int bin = kBins - 1, least = -1;  // the walk; the lowest bin with any weight
       for (; bin >= 0; --bin) {
-        const std::uint64_t weight = bins[bin];
+        const std::uint64_t weight = bins[bin].value();
         if (weight == 0) continue;
         least = bin;
         if (weight >= wanted) break;
@@ -73,14 +73,14 @@ struct Probabilities {
   Sampling sampling;
   float* p;
 
-  static constexpr std::size_t kSharedBytes = RadixSelect::kBins * sizeof(std::uint64_t);
+  static constexpr std::size_t kSharedBytes = RadixSelect::kBins * sizeof(SharedSum);
   static Grid grid(std::int64_t rows) { return {rows, kThreads, kSharedBytes}; }
 
   template <class Block>
   CANOPY_KERNEL void operator()(Block& block) const {
     const float* const row = logits + block.index() * vocab;
     float* const to = p + block.index() * vocab;
-    auto* const bins = block.template shared<std::uint64_t>(RadixSelect::kBins);
+    auto* const bins = block.template shared<SharedSum>(RadixSelect::kBins);
     const auto key = [&](std::int64_t i) { return key_of(row[i], i); };
 
     auto best = block.template each<Key>();
@@ -189,7 +189,8 @@ struct TopTokens {
 
   Grid grid(std::int64_t rows) const {
     return {rows, kThreads,
-            (RadixSelect::kBins + 1 + static_cast<std::size_t>(count)) * sizeof(Key)};
+            RadixSelect::kBins * sizeof(SharedSum) +
+                (1 + static_cast<std::size_t>(count)) * sizeof(Key)};
   }
 
   template <class Block>
@@ -209,8 +210,8 @@ struct TopTokens {
       });
       return;
     }
-    auto* const bins = block.template shared<std::uint64_t>(RadixSelect::kBins);
-    auto* const found = block.template shared<std::uint64_t>(1);
+    auto* const bins = block.template shared<SharedSum>(RadixSelect::kBins);
+    auto* const found = block.template shared<std::uint32_t>(1);
     auto* const kept = block.template shared<Key>(count);
     const Key least = RadixSelect::find(
         block, bins, vocab, key, [](std::int64_t) { return std::uint64_t{1}; },
@@ -220,7 +221,7 @@ struct TopTokens {
     });
     block.step([&](int t) {
       for (std::int64_t i = t; i < vocab; i += block.threads())
-        if (key(i) >= least) kept[block.add(found, std::uint64_t{1})] = key(i);
+        if (key(i) >= least) kept[block.add(found, std::uint32_t{1})] = key(i);
     });
     block.step([&](int t) {  // a key's place is the number of better ones
       for (int i = t; i < count; i += block.threads()) {

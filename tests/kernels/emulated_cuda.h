@@ -80,9 +80,13 @@ class SerialBlock {
   T uniform(T value) const {
     return value;
   }
-  template <class T>
-  T add(T* to, T n) const {
+  std::uint32_t add(std::uint32_t* to, std::uint32_t n) const {
     return std::exchange(*to, *to + n);
+  }
+  void add(cuda::SharedSum* to, std::uint64_t n) const {
+    EXPECT_LT(n, std::uint64_t{1} << 51);
+    const std::uint64_t sum = to->value() + n;
+    *to = {static_cast<std::uint32_t>(sum), static_cast<std::uint32_t>(sum >> 32)};
   }
 
  private:
