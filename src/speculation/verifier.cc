@@ -108,14 +108,37 @@ std::span<double> Verifier::draft_row(const Draft& draft, NodeId node, Stream& s
   return q;
 }
 
-TokenId Verifier::best_token(ConstTensorView row, Stream& stream) {
-  const TensorView best(probabilities_.data(), DType::kI32, {1, 1});
-  device_->ops().top_tokens(stream, row, 1, best);
-  TokenId token = 0;
-  device_->download(stream, std::as_writable_bytes(std::span(&token, 1)), best.data());
+void Verifier::best_tokens(ConstTensorView rows, std::span<TokenId> to, Stream& stream) {
+  const auto most = static_cast<std::size_t>(vocab_);  // of the answers that the buffer holds
+  for (std::size_t first = 0; first < to.size(); first += most) {
+    const std::span<TokenId> part = to.subspan(first, std::min(most, to.size() - first));
+    const auto count = static_cast<std::int64_t>(part.size());
+    const TensorView best(probabilities_.data(), DType::kI32, {count, 1});
+    device_->ops().top_tokens(stream, rows.rows(static_cast<std::int64_t>(first), count), 1, best);
+    device_->download(stream, std::as_writable_bytes(part), best.data());
+  }
   stream.synchronize();
-  if (token < 0) throw NotFinite();
-  return token;
+}
+
+Verdict Verifier::follow_best(const TokenTree& tree, ConstTensorView target_logits, Stream& stream,
+                              LogitEditor* editor) {
+  const auto finite = [](TokenId token) {
+    if (token < 0) throw NotFinite();
+    return token;
+  };
+  // A device beside the host reads all rows in less time than it takes to answer once; the CPU, and
+  // edits, which are of a node's own path, are asked for what the walk visits.
+  if (!device_->shares_host_memory() && editor == nullptr) {
+    std::vector<TokenId> best(static_cast<std::size_t>(tree.size()));
+    best_tokens(target_logits, best, stream);
+    return follow_samples(
+        tree, [&](NodeId node) { return finite(best[static_cast<std::size_t>(node)]); });
+  }
+  return follow_samples(tree, [&](NodeId node) {
+    TokenId token = 0;
+    best_tokens(edited(tree, target_logits, node, editor, stream), {&token, 1}, stream);
+    return finite(token);
+  });
 }
 
 void Verifier::check(const TokenTree& tree, ConstTensorView target_logits) const {
@@ -128,18 +151,17 @@ Verdict Verifier::verify(const Draft& draft, ConstTensorView target_logits,
                          const Sampling& sampling, const StepRng& rng, Stream& stream,
                          LogitEditor* editor) {
   check(draft.tree, target_logits);
-  const auto row_of = [&](NodeId node) {
-    return edited(draft.tree, target_logits, node, editor, stream);
-  };
   if (sampling.temperature == 0 && target_decides(draft.drawing))
-    return follow_samples(draft.tree,
-                          [&](NodeId node) { return best_token(row_of(node), stream); });
+    return follow_best(draft.tree, target_logits, stream, editor);
   require(target_decides(draft.drawing) || (draft.q.rank() == 2 && draft.q.dim(1) <= vocab_),
           "verification: the draft's q must be [inner nodes, at most the target's vocab]");
   KeyedChoices choices(rng);
   return verify_tree(
       draft.tree, draft.drawing,
-      [&](NodeId node) { return target_row(row_of(node), sampling, stream); },
+      [&](NodeId node) {
+        return target_row(edited(draft.tree, target_logits, node, editor, stream), sampling,
+                          stream);
+      },
       [&](NodeId node) { return draft_row(draft, node, stream); }, choices);
 }
 
@@ -147,9 +169,9 @@ Verdict Verifier::verify_by_sample(const TokenTree& tree, ConstTensorView target
                                    const Sampling& sampling, const StepRng& rng, Stream& stream,
                                    LogitEditor* editor) {
   check(tree, target_logits);
+  if (sampling.temperature == 0) return follow_best(tree, target_logits, stream, editor);
   return follow_samples(tree, [&](NodeId node) {
     const ConstTensorView row = edited(tree, target_logits, node, editor, stream);
-    if (sampling.temperature == 0) return best_token(row, stream);
     StepRng of_token = rng;
     of_token.step += static_cast<std::uint64_t>(tree.depth(node));
     const std::span<double> p = target_row(row, sampling, stream);

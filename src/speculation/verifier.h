@@ -74,12 +74,15 @@ class Verifier {
   void check(const TokenTree& tree, ConstTensorView target_logits) const;
   std::span<double> target_row(ConstTensorView row, const Sampling&, Stream&);
   std::span<double> draft_row(const Draft& draft, NodeId node, Stream&);
-  TokenId best_token(ConstTensorView row, Stream&);
+  /// Each row's best token, -1 where a logit is not finite. Shapes: rows [to.size(), vocab].
+  void best_tokens(ConstTensorView rows, std::span<TokenId> to, Stream&);
+  /// The walk at temperature 0.
+  Verdict follow_best(const TokenTree&, ConstTensorView target_logits, Stream&, LogitEditor*);
   std::span<double> download(ConstTensorView row, std::vector<double>& to, Stream&);
 
   Device* device_;
   int vocab_;
-  Buffer probabilities_;                 // [1, vocab] f32; its first word holds best_token's answer
+  Buffer probabilities_;                 // [1, vocab] f32; or best_tokens' answers
   Buffer edited_;                        // [1, vocab] f32, where there may be editors
   std::optional<RowEditor> row_editor_;  // likewise
   std::vector<float> row_;               // a row on its way to doubles

@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <random>
 
 #include "src/base/error.h"
+#include "tests/kernels/emulated_cuda.h"
 #include "tests/speculation/chi_square.h"
 #include "tests/speculation/toy_constraint.h"
 
@@ -104,6 +106,41 @@ TEST_F(VerifierTest, FollowsTheBestTokensAtTemperatureZeroTheLowerAmongEqualOnes
       node = next;
     }
   }
+}
+
+TEST(VerifierOnAGpu, AsksForAllBestTokensOnceHoweverLongThePath) {
+  constexpr int kTokens = 48, kNodes = 100;  // more nodes than the buffer has answers
+  EmulatedCuda device;
+  const std::unique_ptr<Stream> stream = device.make_stream("test");
+  Verifier verifier(device, kTokens);
+  std::vector<std::int64_t> calls;
+  for (const int accepted : {0, 1, 70, kNodes - 1}) {
+    SCOPED_TRACE(accepted);
+    Draft draft = root_only(0);  // a chain, of which so many nodes are the best tokens
+    std::vector<float> logits = random_logits(kNodes, kTokens, 5);
+    for (NodeId node = 0; node + 1 < kNodes; ++node) {
+      const auto row = logits.begin() + node * kTokens;
+      const auto best = static_cast<TokenId>(std::max_element(row, row + kTokens) - row);
+      draft.tree.add_children(node,
+                              std::vector<TokenId>{node < accepted ? best : (best + 1) % kTokens});
+    }
+    // What the walk does not visit may be anything.
+    if (accepted + 1 < kNodes) logits.back() = std::numeric_limits<float>::quiet_NaN();
+    const Buffer rows = device.allocate(logits.size() * sizeof(float));
+    device.upload(*stream, rows.data(), std::as_bytes(std::span(logits)));
+    stream->synchronize();
+    const std::int64_t before = device.card().calls();
+    const TensorView view(rows.data(), DType::kF32, {kNodes, kTokens});
+    const Verdict verdict = verifier.verify(draft, view, {}, {1, 0, 0}, *stream);
+    calls.push_back(device.card().calls() - before);
+    EXPECT_EQ(verdict.path.size(), static_cast<std::size_t>(accepted) + 1);
+    if (accepted == 70) {
+      logits[70 * kTokens] = std::numeric_limits<float>::infinity();
+      device.upload(*stream, rows.data(), std::as_bytes(std::span(logits)));
+      EXPECT_THROW(verifier.verify(draft, view, {}, {1, 0, 0}, *stream), NotFinite);
+    }
+  }
+  EXPECT_EQ(calls, std::vector<std::int64_t>(calls.size(), calls.front()));
 }
 
 /// Two tokens of text, by steps of a tree with two children that have one child each, over models
