@@ -53,4 +53,5 @@ class ModelFree(TempDirCase):
         self.assertEqual(self.generate("-md", "copy", "--acceptance", measured)["tokens"], self.generate()["tokens"])
 
 
-main()
+if __name__ == "__main__":
+    main()

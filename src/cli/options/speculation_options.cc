@@ -96,7 +96,8 @@ Flags SpeculationOptions::flags() {
        "is "
        "too unlikely to be reached, by how sure the draft is; exact")  //
       ("lenience", into(lenience, "L", "--lenience", parse_share),
-       "with --spec auto, sequoia, chain or adaptive: keep drafted tokens up to 1/L times as often "
+       "with --spec auto, sequoia or chain (adaptive, -mdd): keep drafted tokens up to 1/L times "
+       "as often "
        "as the model would write them, at --temp 0 those at least L times as likely as the "
        "likeliest. More tokens a sweep, and NOT the model's own text; 1: the exact rule, 0: keep "
        "all")  //
