@@ -32,6 +32,10 @@ constexpr std::uint64_t kAllowance = 24u << 20;
 // what a model works on at once (Transformer::Limits::chunk).
 constexpr int kGivenRows = 256;
 
+// Rows that a target on a device of its own works on at once: each chunk reads (and unpacks) its
+// layer's weights again.
+constexpr int kRowsOnDevice = 1024;
+
 constexpr double kSafeShare = 0.8;  // the rest is for the page cache and for other programs
 
 Acceptance acceptance_of(const PlanRequest& request) {
@@ -177,6 +181,7 @@ Plan lay_out(const PlanRequest& request, SpeculationMethod method, bool adaptive
   const int prompt_rows_of_sweep =
       request.prompt_rows > 0 ? std::min(request.prompt_rows, prompt_rows) : prompt_rows;
   plan.target_limits.max_nodes = prompt_rows_of_sweep + sequences * nodes;
+  if (request.device_memory) plan.target_limits.chunk = kRowsOnDevice;
   plan.target_limits.max_tree = sequences * nodes;
   plan.target_limits.max_logit_rows = std::max(sequences * nodes, request.logit_rows);
   plan.target_limits.max_context = plan.slots;

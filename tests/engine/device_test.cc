@@ -152,6 +152,12 @@ TEST_P(DeviceTest, KeepsKeysAndValuesIn16BitsUnlessToldOtherwise) {
   EXPECT_EQ(make_on(std::size_t{1} << 30, o).plan().kv.v, DType::kF32);
 }
 
+TEST_P(DeviceTest, ReadsALayersWeightsOnceForAsManyRowsAsTreesHave) {
+  const auto on_gpu = make_on(std::size_t{1} << 30, options(SpeculationMethod::kNone)).plan();
+  EXPECT_EQ(on_gpu.target_limits.chunk, 1024);
+  EXPECT_EQ(Transformer::Limits().chunk, 256);
+}
+
 TEST_P(DeviceTest, RunsRandomWeightsOfAShapeWhoseLayersShareTheirBytes) {
   ModelConfig shape = Checkpoint::open(kTarget).config();
   shape.layers = 12;
