@@ -34,8 +34,8 @@ struct Options {
   /// "adaptive", "sequoia", "specinfer", "spectr", "naive", "topk", "gsd", "tsd" or "ssd". All are
   /// exact; what the command has beyond them is refused.
   std::string method = "auto";
-  /// Of the tree that is checked for each text in a sweep; 0: as many as are predicted to be best,
-  /// and more or fewer as the text goes.
+  /// Each text has a tree of so many nodes checked in a sweep; 0: as many as are predicted to be
+  /// best, and more or fewer as the text goes.
   int tree_nodes = 0;
   std::string device = "auto";   // "auto" (a GPU, if there is one), "cpu", "cuda" or "cuda:N"
   std::uint64_t memory = 0;      // bytes for the whole process; 0: 80 % of what is free

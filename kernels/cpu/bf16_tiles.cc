@@ -29,7 +29,8 @@ using std::size_t;
 using std::uint8_t;
 
 constexpr size_t kPanelRows = 2 * kTileSide;  // weight rows that are unpacked together
-// Of a row of a panel: not a power of two, so that a tile's rows lie in cache beside each other.
+// A row of a panel takes these. They are no power of two, so that a tile's rows lie in cache beside
+// each other.
 constexpr size_t kPanelRowBytes = 2 * kTiledBlock + 64;
 constexpr size_t kPanelBytes = kPanelRows * kPanelRowBytes;
 constexpr size_t kFewTiles = 4;  // parts of x, up to which the weights set the pace
@@ -141,7 +142,7 @@ CANOPY_AMX void tile_step(const float* x, size_t m, size_t k, size_t first_part,
   for (size_t i = 0; i < kTileSide; ++i) _mm512_store_si512(tile + i * kColumnBytes, parts[i]);
 }
 
-/// Where the weights of a panel lie: up to kPanelRows rows, one block.
+/// A panel is one block of up to kPanelRows weight rows; this says where they lie.
 struct Panel {
   const uint8_t* at;
   size_t row_bytes;

@@ -53,8 +53,8 @@ class TiledSums {
   static std::size_t scratch_bytes(std::size_t m, std::size_t weight_rows);
 
   void multiply(const std::byte* tiles, const TiledWeights& w);
-  /// Those of kTileSide weight rows from n on, n a multiple of that: [m, kTileSide]. What belongs
-  /// to rows past the last has no meaning. Valid until the next call.
+  /// Returns the sums of kTileSide weight rows from n on, n a multiple of that: [m, kTileSide].
+  /// What belongs to rows past the last has no meaning. Valid until the next call.
   float* of(std::size_t n);
 
  private:

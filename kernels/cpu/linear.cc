@@ -131,7 +131,7 @@ bool with_tiles(const WeightView& w) {
   return with_tiles() && (w.format() == DType::kBF16 || w.format() == DType::kPackedBF16);
 }
 
-/// Where a call of linear keeps what: x in both forms, then each worker's own.
+/// A call of linear keeps x here, in both forms, and then what each worker needs.
 struct Scratch {
   std::size_t vectors, tiles, worker;  // bytes
   Scratch(std::size_t rows, std::size_t columns)
@@ -199,7 +199,9 @@ void linear(Pool& pool, std::byte* scratch, ConstTensorView x,
   bool any_tiled = false, all_tiled = true;
   for (const Projection& p : projections) {
     strips += strips_of(p);
-    (with_tiles(p.w) ? any_tiled : all_tiled) = with_tiles(p.w);
+    const bool tiled = with_tiles(p.w);
+    any_tiled = any_tiled || tiled;
+    all_tiled = all_tiled && tiled;
   }
 
   for (std::size_t first = 0; first < n; first += kChunkRows) {

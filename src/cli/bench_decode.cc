@@ -55,9 +55,8 @@ struct Options {
     what.add_options()  //
         ("methods", into(methods, "LIST"),
          "of none, chain, adaptive, hierarchy (with -mdd), sequoia, specinfer, spectr, naive, "
-         "topk, gsd, tsd, ssd, "
-         "gsd-ratio, bild, mtad, with commas between; the last three are not exact, and marked "
-         "so")  //
+         "topk, gsd, tsd, ssd, gsd-ratio, bild, mtad, with commas between; the last three are not "
+         "exact, and marked so")  //
         ("tree-sizes", into(tree_sizes, "LIST", "--tree-sizes", sizes),
          "trees and chains of these sizes, one after another, beside the chain that generate would "
          "take")  //
@@ -383,7 +382,7 @@ class Bench {
   void end() { progress_.clear(); }
 
  private:
-  /// By place.
+  /// The share of tokens that are equal to plain decoding's in the same place.
   static double share_of_equal(const std::vector<std::vector<TokenId>>& texts,
                                const std::vector<std::vector<TokenId>>& plain) {
     double equal = 0, all = 0;

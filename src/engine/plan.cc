@@ -58,8 +58,10 @@ Growth growth_for(const PlanRequest& request, SpeculationMethod method) {
 std::optional<InexactRule> inexact_rule(const PlanRequest& request, SpeculationMethod method) {
   if (const auto kind = row_of(method).inexact) {
     if (*kind == InexactRule::Kind::kRatio && request.temperature == 0) return std::nullopt;
-    const bool joint = *kind == InexactRule::Kind::kJoint;
-    return InexactRule{*kind, joint ? request.joint_threshold : request.rollback};
+    InexactRule rule{*kind};  // kRatio has no threshold
+    if (*kind == InexactRule::Kind::kJoint) rule.threshold = request.joint_threshold;
+    if (*kind == InexactRule::Kind::kRollback) rule.threshold = request.rollback;
+    return rule;
   }
   if (method == SpeculationMethod::kNone || request.lenience.value_or(1) == 1) return std::nullopt;
   return InexactRule{InexactRule::Kind::kLenience, *request.lenience};

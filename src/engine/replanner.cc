@@ -23,20 +23,22 @@ constexpr int kTrialNodes = 4, kTrialSweeps = 4;
 constexpr double kBeforeTrial = 8;
 
 Acceptance mean(std::span<AcceptanceTracker* const> texts) {
-  Acceptance mean = texts.front()->estimate();
-  const auto count = static_cast<double>(texts.size());
-  const auto average = [&](std::vector<double>& accept, int level) {
-    std::fill(accept.begin(), accept.end(), 0.0);
-    for (const AcceptanceTracker* text : texts) {
-      const Acceptance one = text->estimate();
-      for (std::size_t k = 0; k < accept.size(); ++k) accept[k] += one.below(level)[k];
-    }
-    for (double& p : accept) p /= count;
+  Acceptance sum = texts.front()->estimate();
+  const auto add = [](std::vector<double>& to, const std::vector<double>& accept) {
+    for (std::size_t k = 0; k < to.size(); ++k) to[k] += accept[k];
   };
-  average(mean.accept, 0);
-  for (std::size_t level = 0; level < mean.deeper.size(); ++level)
-    average(mean.deeper[level], static_cast<int>(level) + 1);
-  return mean;
+  for (const AcceptanceTracker* text : texts.subspan(1)) {
+    const Acceptance one = text->estimate();
+    add(sum.accept, one.accept);
+    for (std::size_t level = 0; level < sum.deeper.size(); ++level)
+      add(sum.deeper[level], one.deeper[level]);
+  }
+  const auto divide = [&](std::vector<double>& accept) {
+    for (double& p : accept) p /= static_cast<double>(texts.size());
+  };
+  divide(sum.accept);
+  for (std::vector<double>& accept : sum.deeper) divide(accept);
+  return sum;
 }
 
 /// Counts by the predicted step, not by a clock: a sampled text must not depend on how fast this

@@ -46,8 +46,8 @@ struct TokenReport {
 /// One generated text.
 struct TextReport {
   int cached_tokens = 0;  // of the prompt: their keys and values were there already
-  /// Of the prompt, with which a text that was remembered began, as far as its whole blocks tell;
-  /// beyond cached_tokens where the two part within a block.
+  /// A text that was remembered began with so many tokens of the prompt, as far as its whole blocks
+  /// tell. That is more than cached_tokens where the two part within a block.
   int known_tokens = 0;
   int prompt_read = 0;          // tokens of the prompt that need no reading any more
   std::vector<TokenId> tokens;  // without the prompt

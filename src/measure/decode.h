@@ -28,7 +28,8 @@ struct DecodeMeasurement {
   double rows_per_token = 0, draft_rows_per_token = 0, drafted_share = 0;
   double accepted_of_checked = 0;  // of the drafted nodes that were checked
   double copied_steps = 0;         // share of steps that gained by nodes which stand for others
-  /// Of the texts under the target's own distribution, nothing warped; 0 without log probabilities.
+  /// The texts' perplexity under the target's own distribution, nothing warped; 0 without log
+  /// probabilities.
   double perplexity = 0;
   std::vector<std::vector<TokenId>> texts;  // one per request
 };

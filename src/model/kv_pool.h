@@ -55,8 +55,8 @@ class KvPool {
   /// The blocks that hold the beginning of this text, as far as it is known; they count as held
   /// by one cache more.
   std::vector<int> find(std::span<const TokenId> text);
-  /// With how many tokens of this text a remembered one begins, as far as its whole blocks tell:
-  /// where they part, within a block perhaps.
+  /// Counts the tokens of this text with which a remembered one begins, as far as its whole blocks
+  /// tell: there the two part, within a block perhaps.
   int known_prefix(std::span<const TokenId> text) const;
   void give_back(int block) noexcept;
   /// `blocks` hold the beginning of `text`, all committed: whole ones can be found from now on.

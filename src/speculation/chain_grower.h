@@ -47,7 +47,7 @@ class ChainGrower final : public Grower {
               std::optional<StepRng> rng);
   std::vector<DraftedNode> take(std::span<const DraftedRow> rows) override;
   GrownTree finish() override { return {std::move(tree_), std::move(run_)}; }
-  /// Of the row that each token of the chain came from, how sure the draft was.
+  /// Says how sure the draft was of the row that each token of the chain came from.
   const std::vector<double>& confidences() const { return confidences_; }
 
  private:

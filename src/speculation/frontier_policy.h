@@ -32,7 +32,7 @@ class FrontierPolicy {
                           const std::stop_token& stop);
 
  private:
-  /// Of one text: what the grower asked for.
+  /// What the grower of one text asked for.
   struct Frontier {
     std::vector<DraftedNode> nodes;  // all that were run or are about to be
     std::vector<int> depth;

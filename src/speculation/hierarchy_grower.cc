@@ -29,7 +29,6 @@ std::vector<DraftedNode> HierarchyGrower::take(std::span<const DraftedRow> rows)
     tree_.add_children(last, {&token, 1});
     run_.push_back(-1);
     text_.push_back(token);
-    if (i + 1 == rows.size()) break;
   }
   const int left = limits_.longest - (tree_.size() - 1);
   if (left == 0) return {};

@@ -24,7 +24,7 @@ class ModelDrafter::State final : public DraftState {
   State& operator=(const State&) = delete;
   KvCache& cache() const { return *cache_; }
 
-  // Of chains whose length the draft's confidence decides.
+  // These two serve chains whose length the draft's confidence decides.
   ConfidenceTracker tracker;
   std::vector<double> confidences;  // of the last chain
 

@@ -79,7 +79,7 @@ class ModelFreeDrafter final : public Drafter {
 
   ModelFreeDraft draft_;
   int vocab_, nodes_, texts_;
-  // Of the corpus: where each token stands, those of token t from begin_[t] on.
+  // Token t stands in the corpus at places_[begin_[t]] to places_[begin_[t + 1] - 1].
   std::vector<std::int32_t> begin_, places_;
   std::vector<std::int32_t> corpus_counts_, counts_;  // per token; with the text's
   std::vector<TokenId> by_count_;                     // those that were seen, most frequent first

@@ -75,8 +75,7 @@ Flags SpeculationOptions::flags() {
        "-md: the draft model; or, without a model, what the tree is made of: copy[:M] (what "
        "followed where the last M tokens or more stood before; M=2), ngram:2 (the tokens that most "
        "often followed the last one), ngram:1 (the most frequent tokens), random. With these "
-       "--spec "
-       "is auto, none, chain or topk; ./copy is a file")  //
+       "--spec is auto, none, chain or topk; ./copy is a file")  //
       ("model-draft-draft", into(inner_draft, "SOURCE"),
        "-mdd: with --spec chain (and the same as --spec hierarchy): copy[:M], ngram:1, ngram:2 or "
        "random guesses what the draft model would write, so that it runs several of its tokens at "
@@ -87,18 +86,16 @@ Flags SpeculationOptions::flags() {
       ("spec", into(method, "HOW (=auto)", "--spec", parse_method),
        "auto (what is predicted to be the fastest: a tree, a chain or none), none, sequoia, chain, "
        "adaptive, hierarchy, specinfer, spectr, naive or topk: how children are drawn and "
-       "verified; gsd, tsd "
-       "or "
-       "ssd: the draft's own probabilities make the tree; all these are exact. NOT the model's own "
+       "verified; gsd, tsd or ssd: the draft's own probabilities make the tree; all these are "
+       "exact. NOT the model's own "
        "text: gsd-ratio (at a temperature above 0), bild, mtad")  //
       ("adaptive", given(adaptive),
        "with --spec chain (and the same as --spec adaptive): each chain ends before a token that "
-       "is "
-       "too unlikely to be reached, by how sure the draft is; exact")  //
+       "is too unlikely to be reached, by how sure the draft is; exact")  //
       ("lenience", into(lenience, "L", "--lenience", parse_share),
        "with --spec auto, sequoia or chain (adaptive, -mdd): keep drafted tokens up to 1/L times "
-       "as often "
-       "as the model would write them, at --temp 0 those at least L times as likely as the "
+       "as often as the model would write them, at --temp 0 those at least L times as likely as "
+       "the "
        "likeliest. More tokens a sweep, and NOT the model's own text; 1: the exact rule, 0: keep "
        "all")  //
       ("tree", into(tree, "SHAPE"),
@@ -136,8 +133,7 @@ Flags SpeculationOptions::method_flags() {
        "gsd, gsd-ratio: nodes whose last T tokens are the same are drafted once")  //
       ("fallback", into(fallback, "F (=0.9)", "--fallback", parse_share),
        "bild: the draft goes on while its likeliest token has this probability, --tree-size nodes "
-       "at "
-       "most (11)")  //
+       "at most (11)")  //
       ("rollback", into(rollback, "B (=2)", "--rollback", parse_nats),
        "bild: keep drafted tokens up to the first of which the model's -ln p is above B")       //
       ("beams", into(beams, "W (=8)", between("--beams", 1, 64)), "mtad: beams of the draft")   //

@@ -8,10 +8,9 @@
 
 namespace canopy::cli {
 
-/// The flags of commands that decode, beside the sampling's: -md, -mdd, --spec, --tree,
-/// --tree-size,
-/// --tree-depth, --draft-corpus, --adaptive, --lenience,
-/// --profile, --acceptance, --no-learn.
+/// The flags of commands that decode, beside the sampling's: -md, -mdd, --draft-corpus, --spec,
+/// --adaptive, --lenience, --tree, --tree-size, --tree-depth, --profile, --acceptance, --no-learn,
+/// and the numbers of single methods.
 struct SpeculationOptions {
   std::optional<std::string> draft;         // a path, or what drafts without a model
   std::optional<std::string> inner_draft;   // what guesses the draft's tokens
@@ -21,7 +20,7 @@ struct SpeculationOptions {
   std::optional<int> tree_size, tree_depth;
   bool adaptive = false;  // with chain: its length follows the draft's confidence
   std::optional<double> lenience;
-  // Of gsd, tsd, ssd and gsd-ratio; of bild; of mtad.
+  // The numbers of gsd, tsd, ssd and gsd-ratio; then those of bild; then those of mtad.
   std::optional<int> gsd_children, gsd_steps, gsd_tau;
   std::optional<double> gsd_prob, gsd_sibling;
   std::optional<double> fallback, rollback;
