@@ -33,7 +33,7 @@ void check(const Acceptance& acceptance) {
   for (const std::vector<double>& accept : acceptance.deeper) check(accept);
 }
 
-/// With each vector the nearest one that does not rise.
+/// The same with the nearest vector that does not rise for each of its own.
 Acceptance falling(const Acceptance& acceptance) {
   Acceptance falling{non_increasing(acceptance.accept)};
   for (const std::vector<double>& accept : acceptance.deeper)

@@ -49,11 +49,11 @@ class TreeShape {
 /// target, temperature). Source: arXiv:2402.12374, Sec. 3.
 struct Acceptance {
   std::vector<double> accept;
-  /// Where it depends on how deep a node lies: of nodes 1, 2, ... levels below the root, the last
-  /// vector of all below that, too. Empty: `accept` holds everywhere.
+  /// The vectors of nodes 1, 2, ... levels below the root, where acceptance depends on how deep a
+  /// node lies; the last one holds for all below that, too. Empty: `accept` holds everywhere.
   std::vector<std::vector<double>> deeper = {};
 
-  /// Of the children of a node so many levels below the root.
+  /// The vector for the children of a node that lies so many levels below the root.
   const std::vector<double>& below(int level) const {
     if (level == 0 || deeper.empty()) return accept;
     return deeper[std::min(static_cast<std::size_t>(level), deeper.size()) - 1];

@@ -34,10 +34,10 @@ struct TreeMask {
   }
 };
 
-/// Where the keys of a text are cut. It depends on a key's place alone, neither on how many rows
-/// read it nor on the device: so a row's sums do not depend on what else shares the call. Eight
-/// chunks of 256 keys, then eight of 512, and so on: a short text keeps many blocks of threads
-/// busy, a long one has few chunks to merge.
+/// This says where the keys of a text are cut. It depends on a key's place alone, neither on how
+/// many rows read it nor on the device: so a row's sums do not depend on what else shares the call.
+/// Eight chunks of 256 keys, then eight of 512, and so on: a short text keeps many blocks of
+/// threads busy, a long one has few chunks to merge.
 struct KeyChunks {
   static constexpr std::int64_t kFirst = 4 * kKvBlock, kOfALength = 8;
 
@@ -105,8 +105,8 @@ struct AttentionCall {
   float* out;  // [n, heads, head_dim]
 
   CANOPY_KERNEL std::int64_t heads() const { return group * kv_heads; }
-  /// Of q and out, for query row `row` of a kv head: node row / group, head row % group of its
-  /// group.
+  /// The vector of q and out that belongs to query row `row` of a kv head: it is of node row /
+  /// group, and of head row % group of its group.
   CANOPY_KERNEL std::int64_t vector_of(std::int64_t row, std::int64_t kv_head) const {
     return row / group * heads() + kv_head * group + row % group;
   }
@@ -141,10 +141,10 @@ struct AttendChunk {
   // Softmax: so many threads, neighbours, share a row.
   static constexpr int kLanes = kThreads / kRows, kOwnQuads = kKeys / 4 / kLanes;
   static_assert(kOwnRows > 0 && kLanes <= 16 && kColumns % 8 == 0);
-  // In shared memory; more than a row has, so that rows start in different banks.
+  // Rows lie so far apart in shared memory: more than they take, so as to start in different banks.
   static constexpr int kQueryFloats = kColumns + 4, kScoreFloats = kKeys + 4;
   static constexpr int kTileBytes = kColumns * Format::kBlockBytes + 16;
-  // Of a tile, as threads copy it.
+  // Threads copy a tile in these pieces.
   static constexpr int kPieces = kColumns * Format::kBlockBytes / 16;
   static constexpr int kOwnPieces = kPieces * kKeys / kThreads;
 

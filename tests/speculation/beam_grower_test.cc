@@ -6,31 +6,12 @@
 #include <cmath>
 
 #include "tests/speculation/chi_square.h"
-#include "tests/speculation/speculation.h"
+#include "tests/speculation/grow_on_tables.h"
 
 namespace canopy::testing {
 namespace {
 
-GrownTree grow(BeamGrower grower, const Model& draft) {
-  std::vector<Text> paths{{}};
-  std::size_t first = 0;
-  while (first < paths.size()) {
-    std::vector<std::vector<float>> rows;
-    std::vector<DraftedRow> drafted;
-    for (std::size_t i = first; i < paths.size(); ++i) {
-      const std::vector<double> row = draft(paths[i]);
-      rows.emplace_back(row.begin(), row.end());
-    }
-    for (const auto& row : rows) drafted.push_back({row, row});
-    first = paths.size();
-    for (const DraftedNode& node : grower.take(drafted)) {
-      Text path = paths[static_cast<std::size_t>(node.parent)];
-      path.push_back(node.token);
-      paths.push_back(std::move(path));
-    }
-  }
-  return grower.finish();
-}
+GrownTree grow(BeamGrower grower, const Model& draft) { return grow_on_tables(grower, draft).tree; }
 
 Text last_path(const GrownTree& grown) { return text_of(grown.tree, grown.tree.size() - 1); }
 

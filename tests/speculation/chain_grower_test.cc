@@ -6,23 +6,13 @@
 #include <cmath>
 
 #include "src/base/error.h"
-#include "tests/speculation/speculation.h"
+#include "tests/speculation/grow_on_tables.h"
 
 namespace canopy::testing {
 namespace {
 
-std::vector<float> as_floats(const std::vector<double>& row) { return {row.begin(), row.end()}; }
-
-/// Chains of a drafted model, grown on tables.
 GrownTree grow(ChainGrower& grower, const Model& draft) {
-  Text path;
-  while (true) {
-    const std::vector<float> row = as_floats(draft(path));
-    const DraftedRow rows{row, row};
-    const std::vector<DraftedNode> next = grower.take({&rows, 1});
-    if (next.empty()) return grower.finish();
-    path.push_back(next.front().token);
-  }
+  return grow_on_tables(grower, draft).tree;
 }
 
 TEST(ConfidenceTracker, BeginsWithADraftThatIsAsOftenRightAsItIsSure) {

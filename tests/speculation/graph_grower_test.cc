@@ -7,7 +7,7 @@
 #include <functional>
 #include <set>
 
-#include "tests/speculation/speculation.h"
+#include "tests/speculation/grow_on_tables.h"
 
 namespace canopy::testing {
 namespace {
@@ -19,34 +19,10 @@ constexpr Growth kAll{.kind = Growth::Kind::kGraph,
                       .least_of_siblings = 0,
                       .merge = 0};
 
-/// What a grower makes of a draft, and which paths it had run, in their order.
-struct Grown {
-  GrownTree tree;
-  std::vector<Text> run;
-};
 Grown grow(const Text& text, const Growth& growth, const GraphGrower::Limits& limits,
            const Model& draft) {
   GraphGrower grower(text, growth, limits);
-  std::vector<Text> paths{{}}, run;
-  std::size_t first = 0;
-  while (first < paths.size()) {
-    std::vector<std::vector<float>> rows;
-    std::vector<DraftedRow> drafted;
-    for (std::size_t i = first; i < paths.size(); ++i) {
-      const std::vector<double> row = draft(paths[i]);
-      rows.emplace_back(row.begin(), row.end());
-      run.push_back(paths[i]);
-    }
-    for (const auto& row : rows) drafted.push_back({row, row});
-    first = paths.size();
-    for (const DraftedNode& node : grower.take(drafted)) {
-      Text path = paths[static_cast<std::size_t>(node.parent)];
-      path.push_back(node.token);
-      paths.push_back(std::move(path));
-    }
-  }
-  GrownTree tree = grower.finish();
-  return {std::move(tree), std::move(run)};
+  return grow_on_tables(grower, draft);
 }
 
 /// Rows in which every token has some probability, and no two the same.

@@ -5,40 +5,10 @@
 #include <random>
 
 #include "src/speculation/chain_grower.h"
-#include "tests/speculation/speculation.h"
+#include "tests/speculation/grow_on_tables.h"
 
 namespace canopy::testing {
 namespace {
-
-struct Grown {
-  GrownTree tree;
-  int forwards = 0;
-  std::vector<Text> run;  // paths of the nodes that were run
-};
-
-/// Plays the model: the rows of all that a grower asks for, at once.
-Grown grow(Grower& grower, const Model& draft) {
-  Grown grown{GrownTree{TokenTree(0), {}}, 0, {{}}};
-  std::size_t first = 0;
-  while (first < grown.run.size()) {
-    std::vector<std::vector<float>> rows;
-    std::vector<DraftedRow> drafted;
-    for (std::size_t i = first; i < grown.run.size(); ++i) {
-      const std::vector<double> row = draft(grown.run[i]);
-      rows.emplace_back(row.begin(), row.end());
-    }
-    for (const auto& row : rows) drafted.push_back({row, row});
-    ++grown.forwards;
-    first = grown.run.size();
-    for (const DraftedNode& node : grower.take(drafted)) {
-      Text path = grown.run.at(static_cast<std::size_t>(node.parent));
-      path.push_back(node.token);
-      grown.run.push_back(std::move(path));
-    }
-  }
-  grown.tree = grower.finish();
-  return grown;
-}
 
 /// Guesses that are the model's own tokens with this chance, else any.
 HierarchyGrower::Guess guesses(const Model& draft, unsigned seed, double right) {
@@ -67,11 +37,11 @@ TEST(HierarchyGrower, GrowsTheChainOfTheDraftAloneWhateverIsGuessed) {
     if (seed % 2 == 1) rng = StepRng{seed, 0, 3};
     const int longest = 1 + static_cast<int>(seed % 7);
     ChainGrower chain(0, {Growth::Kind::kReach, 0.0, longest}, tracker, rng);
-    const Grown expected = grow(chain, draft);
+    const Grown expected = grow_on_tables(chain, draft);
     const Text text{0};
     HierarchyGrower grower(text, {longest, static_cast<int>(seed % 4)},
                            guesses(draft, seed, 0.1 * (seed % 11)), rng);
-    const Grown got = grow(grower, draft);
+    const Grown got = grow_on_tables(grower, draft);
     ASSERT_EQ(got.tree.tree.size(), expected.tree.tree.size());
     for (NodeId node = 0; node < got.tree.tree.size(); ++node) {
       EXPECT_EQ(got.tree.tree.token(node), expected.tree.tree.token(node));
@@ -103,7 +73,7 @@ TEST(HierarchyGrower, OfPerfectGuessesTakesTheFewestForwards) {
   const Text text{0};
   HierarchyGrower grower(text, {9, 3}, perfect, std::nullopt);
   // The root gives one token; each forward behind it runs one and three guesses, and gives four.
-  EXPECT_EQ(grow(grower, draft).forwards, 3);
+  EXPECT_EQ(grow_on_tables(grower, draft).forwards, 3);
 }
 
 }  // namespace
