@@ -113,18 +113,24 @@ TEST(BestTree, EqualsThePapersRecursionForMonotoneVectors) {
   }
 }
 
+/// By looking at every shape of so many nodes and at most so many levels; kNone: there is none.
+double most_tokens(int nodes, int levels, const Acceptance& acceptance) {
+  double best = kNone;
+  for_every_shape(nodes, [&](const TreeShape& shape) {
+    if (shape.levels() <= levels &&
+        most_children(shape) <= static_cast<int>(acceptance.accept.size()))
+      best = std::max(best, expected_tokens(shape, acceptance));
+  });
+  return best;
+}
+
 TEST(BestTree, EqualsExhaustiveSearchForSmallTrees) {
   for (unsigned seed = 0; seed < 20; ++seed) {
     SCOPED_TRACE(seed);
     const Acceptance acceptance{sorted(random_vector(seed))};
     for (int nodes = 1; nodes <= 8; ++nodes)
       for (const int levels : {2, 3, 5, 8}) {
-        double best = kNone;
-        for_every_shape(nodes, [&](const TreeShape& shape) {
-          if (shape.levels() <= levels &&
-              most_children(shape) <= static_cast<int>(acceptance.accept.size()))
-            best = std::max(best, expected_tokens(shape, acceptance));
-        });
+        const double best = most_tokens(nodes, levels, acceptance);
         if (best == kNone)
           EXPECT_THROW(best_tree(nodes, levels, acceptance), Error);
         else
@@ -151,12 +157,7 @@ TEST(BestTree, OfAVectorForEachLevelEqualsExhaustiveSearch) {
     const Acceptance acceptance = random_by_level(seed);
     for (int nodes = 1; nodes <= 8; ++nodes)
       for (const int levels : {2, 3, 5, 8}) {
-        double best = kNone;
-        for_every_shape(nodes, [&](const TreeShape& shape) {
-          if (shape.levels() <= levels &&
-              most_children(shape) <= static_cast<int>(acceptance.accept.size()))
-            best = std::max(best, expected_tokens(shape, acceptance));
-        });
+        const double best = most_tokens(nodes, levels, acceptance);
         if (best == kNone) continue;
         EXPECT_NEAR(expected_tokens(best_tree(nodes, levels, acceptance), acceptance), best,
                     kRounding);

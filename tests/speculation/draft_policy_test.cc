@@ -8,50 +8,23 @@
 #include <set>
 
 #include "src/base/error.h"
-#include "tests/model/random_weights.h"
 #include "tests/speculation/chi_square.h"
+#include "tests/speculation/tiny_draft.h"
 #include "tests/speculation/toy_constraint.h"
 
 namespace canopy::testing {
 namespace {
-
-using Tokens = std::vector<TokenId>;
 
 Tokens joined(Tokens text, std::span<const TokenId> more) {
   text.insert(text.end(), more.begin(), more.end());
   return text;
 }
 
-/// A small draft model and what it says of any text, computed as plain text.
-class DraftPolicyTest : public ::testing::Test {
+class DraftPolicyTest : public TinyDraft {
  protected:
-  DraftPolicyTest()
-      : config(tiny_config()),
-        device(make_device({"cpu", 0, 1, {}})),
-        stream(device->make_stream("test")),
-        weights(*device, config, 7),
-        model(*device, config, weights,
-              {.max_nodes = 128,
-               .max_tree = 64,
-               .max_logit_rows = 64,
-               .max_context = 256,
-               .chunk = 32}) {}
-
-  KvCache cache() { return KvCache(*device, config, 256, {}); }
-
-  std::vector<float> download(ConstTensorView view) {
-    std::vector<float> values(view.bytes() / sizeof(float));
-    device->download(*stream, std::as_writable_bytes(std::span(values)), view.data());
-    stream->synchronize();
-    return values;
-  }
   std::vector<float> logits_after(const Tokens& text) {
     KvCache kv = cache();
-    std::vector<std::int32_t> position(text.size());
-    std::iota(position.begin(), position.end(), 0);
-    const std::int32_t last = position.back();
-    const SequenceRows part[] = {{{text, position, {}, 0, {&last, 1}}, &kv}};
-    return download(model.forward(part, *stream));
+    return download(TinyDraft::logits_after(text, kv));
   }
   Draft grow(DraftPolicy& policy, KvCache& kv, const Tokens& pending, Sampling sampling = {},
              StepRng rng = {}) {
@@ -89,11 +62,6 @@ class DraftPolicyTest : public ::testing::Test {
     return {tokens.begin(), tokens.end()};
   }
 
-  ModelConfig config;
-  std::unique_ptr<Device> device;
-  std::unique_ptr<Stream> stream;
-  RandomWeights weights;
-  Transformer model;
   const TreeShape shape = TreeShape::from_parents({-1, 0, 0, 0, 1, 1, 3, 4, 5, 6, 8, 8});
   const Tokens prompt{3, 1, 4, 1, 5, 9, 2, 6};
   const Sampling sampled{0.8f, 0, 1.0f};

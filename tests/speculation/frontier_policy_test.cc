@@ -6,12 +6,10 @@
 #include <numeric>
 
 #include "src/base/error.h"
-#include "tests/model/random_weights.h"
+#include "tests/speculation/tiny_draft.h"
 
 namespace canopy::testing {
 namespace {
-
-using Tokens = std::vector<TokenId>;
 
 /// Asks for the nodes of a script, level by level, and keeps the rows that come.
 class Script final : public Grower {
@@ -34,20 +32,8 @@ class Script final : public Grower {
   std::size_t at_ = 0;
 };
 
-/// A small draft model, and what it says of any text.
-struct FrontierPolicyTest : public ::testing::Test {
+struct FrontierPolicyTest : public TinyDraft {
   static constexpr int kTexts = 3;
-  FrontierPolicyTest()
-      : config(tiny_config()),
-        device(make_device({"cpu", 0, 1, {}})),
-        stream(device->make_stream("test")),
-        weights(*device, config, 7),
-        model(*device, config, weights,
-              {.max_nodes = 128,
-               .max_tree = 64,
-               .max_logit_rows = 64,
-               .max_context = 256,
-               .chunk = 32}) {}
 
   DraftPolicy::Config room(Growth::Kind kind, Drawing drawing = Drawing::kTopK) const {
     DraftPolicy::Config c;
@@ -59,30 +45,16 @@ struct FrontierPolicyTest : public ::testing::Test {
     c.growth.kind = kind;
     return c;
   }
-  KvCache cache() { return KvCache(*device, config, 256, {}); }
 
-  /// The probabilities that follow a text, computed as plain text.
+  /// The probabilities that follow a text.
   std::vector<float> row_after(const Tokens& text, const Sampling& sampling) {
     KvCache kv = cache();
-    std::vector<std::int32_t> position(text.size());
-    std::iota(position.begin(), position.end(), 0);
-    const std::int32_t last = position.back();
-    const SequenceRows part[] = {{{text, position, {}, 0, {&last, 1}}, &kv}};
-    const TensorView logits = model.forward(part, *stream);
+    const TensorView logits = logits_after(text, kv);
     const Buffer to = device->allocate(logits.bytes());
     const TensorView p(to.data(), DType::kF32, {1, config.vocab});
     device->ops().probabilities(*stream, logits, sampling, p);
-    std::vector<float> row(static_cast<std::size_t>(config.vocab));
-    device->download(*stream, std::as_writable_bytes(std::span(row)), p.data());
-    stream->synchronize();
-    return row;
+    return download(p);
   }
-
-  ModelConfig config;
-  std::unique_ptr<Device> device;
-  std::unique_ptr<Stream> stream;
-  RandomWeights weights;
-  Transformer model;
 };
 
 /// The text of each node that a script has run, in their order.
