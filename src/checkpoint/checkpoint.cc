@@ -35,6 +35,16 @@ std::uint64_t tensor_bytes(DType dtype, const std::vector<std::int64_t>& shape) 
   return bytes;
 }
 
+std::uint64_t parameters(const Checkpoint& model) {
+  std::uint64_t all = 0;
+  for (const TensorEntry& tensor : model.tensors()) {
+    std::uint64_t elements = 1;
+    for (const std::int64_t extent : tensor.shape) elements *= static_cast<std::uint64_t>(extent);
+    all += elements;
+  }
+  return all;
+}
+
 TensorEntry rows_of(const TensorEntry& matrix, std::int64_t first, std::int64_t rows) {
   TensorEntry part = matrix;
   part.shape[0] = rows;

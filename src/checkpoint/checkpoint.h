@@ -38,6 +38,9 @@ std::uint64_t tensor_bytes(DType dtype, const std::vector<std::int64_t>& shape);
 std::string to_string(const std::vector<std::int64_t>& shape);  // "[49152, 576]"
 /// Rows [first, first + rows) of a matrix, as a tensor of its own: one extent of the same file.
 TensorEntry rows_of(const TensorEntry& matrix, std::int64_t first, std::int64_t rows);
+class Checkpoint;
+/// The elements of all its tensors.
+std::uint64_t parameters(const Checkpoint& model);
 /// Bytes of a matrix's longest row.
 std::size_t longest_row(const TensorEntry& matrix);
 

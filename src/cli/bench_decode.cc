@@ -391,15 +391,6 @@ class Bench {
         equal += texts[i][k] == plain[i][k] ? 1 : 0;
     return all > 0 ? equal / all : 0;
   }
-  static double parameters(const Checkpoint& model) {
-    double sum = 0;
-    for (const TensorEntry& tensor : model.tensors()) {
-      double count = 1;
-      for (const std::int64_t extent : tensor.shape) count *= static_cast<double>(extent);
-      sum += count;
-    }
-    return sum;
-  }
   static ChainFigures chain_figures(const Engine& engine, const Row& row) {
     ChainFigures f;
     f.g = row.tree_size - 1;
@@ -407,7 +398,9 @@ class Bench {
     const Seconds sweep = row.measured.step - row.measured.drafting;
     if (sweep.count() > 0) f.c = row.measured.drafting / f.g / sweep;
     const ModelFiles& models = engine.models();
-    if (models.draft) f.c_ops = parameters(*models.draft) / parameters(models.target);
+    if (models.draft)
+      f.c_ops = static_cast<double>(parameters(*models.draft)) /
+                static_cast<double>(parameters(models.target));
     f.operations = (f.g * f.c_ops + f.g + 1) / row.measured.tokens_per_step.mean;
     return f;
   }

@@ -205,18 +205,15 @@ class Bench {
 json row_json(const Test& test, const Bench& bench, const std::string& model) {
   const Engine& engine = bench.engine();
   const Plan& plan = engine.plan();
-  std::uint64_t parameters = 0, size = 0;
-  for (const TensorEntry& tensor : engine.models().target.tensors()) {
-    parameters += static_cast<std::uint64_t>(std::accumulate(
-        tensor.shape.begin(), tensor.shape.end(), std::int64_t{1}, std::multiplies<>()));
-    size += tensor.bytes;
-  }
+  const Checkpoint& target = engine.models().target;
+  std::uint64_t size = 0;
+  for (const TensorEntry& tensor : target.tensors()) size += tensor.bytes;
   json row{{"build_version", CANOPY_VERSION},
            {"cpu_info", engine.device_name()},
            {"model_filename", model},
-           {"model_type", engine.models().target.config().architecture},
+           {"model_type", target.config().architecture},
            {"model_size", size},
-           {"model_n_params", parameters},
+           {"model_n_params", parameters(target)},
            {"n_threads", engine.placement().threads},
            {"memory_bytes", plan.memory},
            {"resident_bytes", plan.resident_bytes},

@@ -50,10 +50,8 @@ struct Sizes {
 
 Sizes measure(const Checkpoint& model) {
   Sizes s;
+  s.parameters = parameters(model);
   for (const TensorEntry& tensor : model.tensors()) {
-    std::uint64_t count = 1;
-    for (const std::int64_t extent : tensor.shape) count *= static_cast<std::uint64_t>(extent);
-    s.parameters += count;
     s.weights += tensor.bytes;
     Group& group = s.dtypes[name(tensor.dtype)];
     ++group.tensors;

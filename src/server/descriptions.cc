@@ -16,19 +16,15 @@ json models_json(const ServiceOptions& options, const ServedModel* model) {
            {"created", std::time(nullptr)},
            {"owned_by", "canopy"}};
   if (model != nullptr) {
-    const ModelConfig& config = model->engine.models().target.config();
-    std::uint64_t bytes = 0, elements = 0;
-    for (const TensorEntry& tensor : model->engine.models().target.tensors()) {
-      std::uint64_t count = 1;
-      for (const std::int64_t extent : tensor.shape) count *= static_cast<std::uint64_t>(extent);
-      elements += count;
-      bytes += tensor.bytes;
-    }
+    const Checkpoint& target = model->engine.models().target;
+    const ModelConfig& config = target.config();
+    std::uint64_t bytes = 0;
+    for (const TensorEntry& tensor : target.tensors()) bytes += tensor.bytes;
     one["meta"] = {{"n_vocab", config.vocab},
                    {"n_ctx", options.context},
                    {"n_ctx_train", config.max_positions},
                    {"n_embd", config.dim},
-                   {"n_params", elements},
+                   {"n_params", parameters(target)},
                    {"size", bytes}};
   }
   return {{"object", "list"}, {"data", json::array({std::move(one)})}};
