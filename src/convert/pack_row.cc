@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstring>
 #include <limits>
 
@@ -13,43 +14,71 @@ namespace {
 
 using Format = format::PackedBF16;
 
-constexpr int kExponents = 256;
+constexpr std::size_t kExponents = 256;
+constexpr std::size_t kBytesOfWord = sizeof(std::uint64_t);
+constexpr std::size_t kTogether = 8;  // weights of a group whose places follow one another
 
-int exponent_of(std::uint16_t bits) { return bits >> 7 & 0xff; }
+std::uint8_t exponent_of(std::uint16_t bits) { return static_cast<std::uint8_t>(bits >> 7); }
 
 /// The lowest exponent of the window that holds most of them.
 int best_base(std::span<const std::uint16_t> block) {
-  std::array<std::uint16_t, kExponents> seen{};
-  for (const std::uint16_t bits : block) ++seen[static_cast<std::size_t>(exponent_of(bits))];
+  // Neighbours are often equal, and a count waits for the same count before it: two take turns.
+  std::array<std::array<std::uint16_t, kExponents>, 2> seen{};
+  std::size_t lowest = kExponents, highest = 0;
+  for (std::size_t i = 0; i < block.size(); ++i) {
+    const std::size_t exponent = exponent_of(block[i]);
+    ++seen[i % 2][exponent];
+    lowest = std::min(lowest, exponent);
+    highest = std::max(highest, exponent);
+  }
+  const auto count = [&](int e) {
+    const auto at = static_cast<std::size_t>(e);
+    return seen[0][at] + seen[1][at];
+  };
+  int base = std::clamp(static_cast<int>(lowest) - (Format::kCodes - 1), 0, Format::kHighestBase);
   int inside = 0;
-  for (int e = 0; e < Format::kCodes; ++e) inside += seen[static_cast<std::size_t>(e)];
-  int best = 0, most = inside;
-  for (int base = 1; base <= Format::kHighestBase; ++base) {
-    inside += seen[static_cast<std::size_t>(base + Format::kCodes - 1)] -
-              seen[static_cast<std::size_t>(base - 1)];
-    if (inside > most) best = base, most = inside;
+  for (int e = base; e < base + Format::kCodes; ++e) inside += count(e);
+  int best = base, most = inside;
+  while (base < std::min(static_cast<int>(highest), Format::kHighestBase)) {
+    inside += count(base + Format::kCodes) - count(base);
+    if (++base, inside > most) best = base, most = inside;
   }
   return best;
+}
+
+/// Byte i's bit `bit` as bit i, of eight bytes.
+std::uint64_t bit_of_each(std::uint64_t bytes, std::size_t bit) {
+  // The product puts the lowest bit of byte i at bit 56 + i, and nothing is carried into those.
+  return (bytes >> bit & 0x0101010101010101u) * 0x0102040810204080u >> 56;
 }
 
 /// Writes up to kGroupColumns weights; appends the exponents outside of the window.
 void pack_group(std::span<const std::uint16_t> weights, int base, std::byte* to,
                 std::vector<std::byte>& exceptions) {
-  std::array<std::uint64_t, 3> planes{};
-  for (std::size_t p = 0; p < Format::kGroupColumns; ++p) {
-    const auto i = static_cast<std::size_t>(Format::weight_at(static_cast<int>(p)));
-    if (i >= weights.size()) continue;
-    const int exponent = exponent_of(weights[i]);
-    auto code = static_cast<std::uint64_t>(exponent - base);  // huge below the base
-    if (code >= Format::kCodes) {
-      code = Format::kCodes;
-      exceptions.push_back(static_cast<std::byte>(exponent));
-    }
-    for (std::size_t bit = 0; bit < planes.size(); ++bit) planes[bit] |= (code >> bit & 1) << p;
+  // By place, as whole vectors: columns past the last have code 0 and rest 0.
+  std::array<std::uint16_t, Format::kGroupColumns> placed;
+  placed.fill(static_cast<std::uint16_t>(base << 7));
+  for (std::size_t i = 0; i < weights.size(); i += kTogether)
+    std::copy_n(&weights[i], std::min(kTogether, weights.size() - i),
+                &placed[static_cast<std::size_t>(Format::place(static_cast<int>(i)))]);
+  std::array<std::uint8_t, Format::kGroupColumns> codes;
+  for (std::size_t p = 0; p < placed.size(); ++p) {
+    const auto above = static_cast<std::uint8_t>(exponent_of(placed[p]) - base);  // huge if below
+    codes[p] = std::min(above, static_cast<std::uint8_t>(Format::kCodes));
     to[Format::kCodeBytes + p] =
-        static_cast<std::byte>((weights[i] >> 8 & 0x80) | (weights[i] & 0x7f));
+        static_cast<std::byte>((placed[p] >> 8 & 0x80) | (placed[p] & 0x7f));
+  }
+  std::array<std::uint64_t, 3> planes{};
+  for (std::size_t p = 0; p < codes.size(); p += kBytesOfWord) {
+    std::uint64_t eight = 0;
+    std::memcpy(&eight, &codes[p], sizeof eight);
+    for (std::size_t bit = 0; bit < planes.size(); ++bit)
+      planes[bit] |= bit_of_each(eight, bit) << p;
   }
   std::memcpy(to, planes.data(), sizeof planes);
+  for (std::uint64_t left = planes[0] & planes[1] & planes[2]; left != 0; left &= left - 1)
+    exceptions.push_back(static_cast<std::byte>(
+        exponent_of(placed[static_cast<std::size_t>(std::countr_zero(left))])));
 }
 
 }  // namespace
