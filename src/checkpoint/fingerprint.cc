@@ -59,7 +59,7 @@ std::string fingerprint(const Checkpoint& model) {
   // Measurements of models whose layers are alike were kept before there were kinds of layers.
   for (std::size_t kind = 1; kind < c.layer_kinds.size(); ++kind)
     for (const bool has : {c.layer_kinds[kind].qkv_bias, c.layer_kinds[kind].qk_norm}) all.add(has);
-  all.add(c.rms_eps);
+  all.add(c.norm_eps);
   all.add(c.rope_inverse_frequency);
   all.add(c.rope_magnitude);
 

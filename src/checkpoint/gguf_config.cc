@@ -173,7 +173,7 @@ ModelConfig gguf_config(const GgufHeader& header, const std::vector<float>& freq
   if (keys.integer("rope.dimension_count", kMostDim, model.head_dim) != model.head_dim)
     throw Error("metadata key '" + keys.name("rope.dimension_count") +
                 "' means a partial rotary embedding, which is not supported");
-  model.rms_eps = static_cast<float>(keys.positive("attention.layer_norm_rms_epsilon"));
+  model.norm_eps = static_cast<float>(keys.positive("attention.layer_norm_rms_epsilon"));
 
   const TensorEntry* embedding = find_entry(header, TensorRole::kEmbedding);
   if (!embedding || embedding->shape.size() != 2)

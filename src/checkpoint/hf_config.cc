@@ -307,7 +307,7 @@ ModelConfig read_decoder_config(const json& json_config, const Family& family) {
   model.vocab = config.integer("vocab_size", kMostDim);
   model.max_positions = config.integer("max_position_embeddings", kMostPositions);
   model.tied_head = config.flag("tie_word_embeddings", false);
-  model.rms_eps = static_cast<float>(config.positive("rms_norm_eps", 1e-6));
+  model.norm_eps = static_cast<float>(config.positive("rms_norm_eps", 1e-6));
   if (const std::string act = config.text("hidden_act", "silu"); act != "silu")
     refuse("the activation " + in_quotes(act) + " (key 'hidden_act')");
   refuse_layer_types(config);

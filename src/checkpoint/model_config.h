@@ -29,7 +29,7 @@ struct ModelConfig {
   /// Kinds of layers that take turns, layer i being of kind i modulo their number: one kind where
   /// all layers are alike.
   std::vector<LayerConfig> layer_kinds{LayerConfig{}};
-  float rms_eps = 1e-5f;
+  float norm_eps = 1e-5f;
   std::vector<float>
       rope_inverse_frequency;        // [head_dim / 2], after linear, llama3 or yarn scaling
   float rope_magnitude = 1.0f;       // yarn's attention factor

@@ -14,7 +14,11 @@ constexpr auto kModelTensors = [] {
   using enum Length;
   constexpr auto kEmbeds = TensorUnit::kEmbedding, kAttends = TensorUnit::kAttention,
                  kMlps = TensorUnit::kMlp, kEnds = TensorUnit::kHead;
-  constexpr auto kBiased = &LayerConfig::qkv_bias, kNormed = &LayerConfig::qk_norm;
+  using Model = const ModelConfig&;
+  using Layer = const LayerConfig&;
+  constexpr IsIn kBiased = [](Model, Layer layer) { return layer.qkv_bias; };
+  constexpr IsIn kNormed = [](Model, Layer layer) { return layer.qk_norm; };
+  constexpr IsIn kUntied = [](Model model, Layer) { return !model.tied_head; };
   return std::to_array<TensorSpec>({
       {kEmbedding, kEmbeds, kMatrix, kVocab, kDim, "model.embed_tokens.weight",
        "token_embd.weight"},
@@ -50,8 +54,7 @@ constexpr auto kModelTensors = [] {
        "blk.#.ffn_down.weight"},
 
       {kFinalNorm, kEnds, kNorm, kOne, kDim, "model.norm.weight", "output_norm.weight"},
-      {kHead, kEnds, kMatrix, kVocab, kDim, "lm_head.weight", "output.weight", nullptr,
-       &ModelConfig::tied_head},
+      {kHead, kEnds, kMatrix, kVocab, kDim, "lm_head.weight", "output.weight", kUntied},
   });
 }();
 
@@ -101,8 +104,7 @@ std::vector<std::int64_t> ModelTensor::shape(const ModelConfig& config) const {
 }
 
 bool ModelTensor::is_in(const ModelConfig& config) const {
-  if (spec->only_with && !(config.layer(layer).*spec->only_with)) return false;
-  return !(spec->unless && config.*spec->unless);
+  return spec->is_in == nullptr || spec->is_in(config, config.layer(std::max(layer, 0)));
 }
 
 void for_each_tensor(const ModelConfig& config,

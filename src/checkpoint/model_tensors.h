@@ -39,6 +39,9 @@ enum class TensorKind : std::uint8_t { kMatrix, kNorm, kBias };
 enum class Length : std::uint8_t { kOne, kDim, kHidden, kVocab, kQueries, kKeys, kHeadDim };
 std::int64_t length(Length of, const ModelConfig& config);
 
+/// Whether a model has a tensor. `layer`: the kind of the tensor's layer, if it has one.
+using IsIn = bool (*)(const ModelConfig& model, const LayerConfig& layer);
+
 /// One row of the table: a tensor of the model, or one of each layer.
 struct TensorSpec {
   TensorRole role;
@@ -48,8 +51,7 @@ struct TensorSpec {
   /// What Hugging Face's files call it, which is the canonical name, and what GGUF files do. A '#'
   /// stands for the number of the layer.
   std::string_view name, gguf;
-  bool LayerConfig::*only_with = nullptr;  // a layer has the tensor where it has this property
-  bool ModelConfig::*unless = nullptr;     // a model has it where it has not this one
+  IsIn is_in = nullptr;  // null: every model has it
 
   bool of_layers() const { return name.find('#') != name.npos; }
 };

@@ -143,7 +143,7 @@ json as_json(const Checkpoint& model, const Sizes& s) {
             {"hidden_dim", c.hidden_dim},
             {"vocab", c.vocab},
             {"max_positions", c.max_positions},
-            {"rms_eps", c.rms_eps},
+            {"norm_eps", c.norm_eps},
             {"tied_head", c.tied_head},
             {"qkv_bias", c.any_layer(&LayerConfig::qkv_bias)},
             {"qk_norm", c.any_layer(&LayerConfig::qk_norm)},
@@ -236,7 +236,7 @@ void print(const Checkpoint& model, const Sizes& s) {
                      (rope.scaling == "none" ? ", not scaled"
                                              : ", scaled (" + rope.scaling + ") up to " +
                                                    text(rope.slowdown) + " times"));
-  line("norm epsilon", text(c.rms_eps));
+  line("norm epsilon", text(c.norm_eps));
 
   std::cout << "\nWeights\n";
   size_line("embedding", s.embedding, c.tied_head ? "the head, too" : "");

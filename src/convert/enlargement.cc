@@ -43,7 +43,7 @@ ModelConfig widened(const ModelConfig& small, int width, int heads) {
   big.dim *= width;
   big.heads *= heads;
   big.kv_heads *= heads;
-  big.rms_eps /= static_cast<float>(width);
+  big.norm_eps /= static_cast<float>(width);
   return big;
 }
 

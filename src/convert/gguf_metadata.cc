@@ -39,7 +39,7 @@ GgufMetadata gguf_model_metadata(const Checkpoint& model, std::uint32_t file_typ
   number("attention.head_count_kv", c.kv_heads);
   number("attention.key_length", c.head_dim);
   number("attention.value_length", c.head_dim);
-  real("attention.layer_norm_rms_epsilon", static_cast<double>(c.rms_eps));
+  real("attention.layer_norm_rms_epsilon", static_cast<double>(c.norm_eps));
   number("rope.dimension_count", c.head_dim);
 
   const SourceRope rope = source_rope(model);

@@ -90,7 +90,7 @@ ordered_json config_json(const Checkpoint& source, const ModelConfig& target) {
   json["num_key_value_heads"] = target.kv_heads;
   json["head_dim"] = target.head_dim;
   // The double that is exactly the float: other readers then halve and quarter it without rounding.
-  json["rms_norm_eps"] = static_cast<double>(target.rms_eps);
+  json["rms_norm_eps"] = static_cast<double>(target.norm_eps);
   if (json.contains("layer_types"))
     json["layer_types"] =
         std::vector<std::string>(static_cast<std::size_t>(target.layers), "full_attention");

@@ -201,14 +201,14 @@ void Transformer::Impl::attention(const UnitWeights& w, int layer, Stream& compu
       return TensorView(t.data(), DType::kF32, {n, t.dim(1) * hd});
     };
 
-    ops.rms_norm(compute, x, w.norm, config.rms_eps, h);
+    ops.rms_norm(compute, x, w.norm, config.norm_eps, h);
     const std::array qkv{Projection{w.wq, w.bq, flat(q)}, Projection{w.wk, w.bk, flat(k)},
                          Projection{w.wv, w.bv, flat(v)}};
     ops.linear(compute, h, qkv);
     if (config.layer(layer).qk_norm) {
       const auto per_head = [&](const TensorView& t, const ConstTensorView& g) {
         const TensorView rows(t.data(), DType::kF32, {n * t.dim(1), hd});
-        ops.rms_norm(compute, rows, g, config.rms_eps, rows);
+        ops.rms_norm(compute, rows, g, config.norm_eps, rows);
       };
       per_head(q, w.q_norm);
       per_head(k, w.k_norm);
@@ -240,7 +240,7 @@ void Transformer::Impl::mlp(const UnitWeights& w, Stream& compute) {
     const TensorView h = rows_of(normed, 0, n, config.dim);
     const TensorView gate = rows_of(work, 0, n, config.hidden_dim);
     const TensorView up = rows_of(work, n, n, config.hidden_dim);
-    ops.rms_norm(compute, x, w.norm, config.rms_eps, h);
+    ops.rms_norm(compute, x, w.norm, config.norm_eps, h);
     const std::array gate_up{Projection{w.w_gate, {}, gate}, Projection{w.w_up, {}, up}};
     ops.linear(compute, h, gate_up);
     ops.swiglu(compute, gate, up, gate);
@@ -280,7 +280,7 @@ TensorView Transformer::Impl::sweep(Stream& compute, const std::stop_token& stop
         if (!gathered) {
           ops.embed(compute, WeightView(residual.data(), DType::kF32, nodes, config.dim),
                     ConstTensorView(ids.data(), DType::kI32, {rows}), head_in);
-          ops.rms_norm(compute, head_in, w->norm, config.rms_eps, head_in);
+          ops.rms_norm(compute, head_in, w->norm, config.norm_eps, head_in);
           gathered = true;
         }
         const std::array slice{Projection{w->head, {}, out, units[i].first_row}};

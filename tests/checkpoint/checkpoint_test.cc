@@ -54,7 +54,7 @@ void expect_consistent(const Checkpoint& model) {
        {c.layers, c.dim, c.hidden_dim, c.heads, c.kv_heads, c.head_dim, c.vocab, c.max_positions})
     ASSERT_GE(size, 1);
   ASSERT_EQ(c.heads % c.kv_heads, 0);
-  ASSERT_GT(c.rms_eps, 0);
+  ASSERT_GT(c.norm_eps, 0);
   ASSERT_EQ(c.rope_inverse_frequency.size(), static_cast<std::size_t>(c.head_dim / 2));
   for (const float frequency : c.rope_inverse_frequency) ASSERT_TRUE(std::isfinite(frequency));
   for (const TokenId id : c.end_tokens) ASSERT_TRUE(id >= 0 && id < c.vocab);

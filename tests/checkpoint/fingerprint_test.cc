@@ -56,7 +56,7 @@ TEST(Fingerprint, ChangesWithTheConfigOfTheSameWeights) {
   };
   const std::string same = with([](ModelConfig&) {});
   EXPECT_EQ(same, fingerprint(model));
-  EXPECT_NE(same, with([](ModelConfig& c) { c.rms_eps *= 2; }));
+  EXPECT_NE(same, with([](ModelConfig& c) { c.norm_eps *= 2; }));
   EXPECT_NE(same, with([](ModelConfig& c) { c.rope_inverse_frequency.back() *= 2; }));
   EXPECT_NE(same, with([](ModelConfig& c) { c.rope_magnitude = 2; }));
   EXPECT_NE(same, with([](ModelConfig& c) { c.architecture = "mistral"; }));

@@ -44,7 +44,7 @@ TEST(HfConfig, ReadsTheShapeOfEveryFamily) {
     EXPECT_EQ(c.head_dim, 16);
     EXPECT_EQ(c.vocab, 96);
     EXPECT_EQ(c.max_positions, 128);
-    EXPECT_EQ(c.rms_eps, 1e-5f);
+    EXPECT_EQ(c.norm_eps, 1e-5f);
     EXPECT_FALSE(c.tied_head);
     EXPECT_FALSE(c.rope_adjacent_pairs);
     EXPECT_EQ(c.layer(0).qkv_bias, family == "qwen2");

@@ -28,7 +28,6 @@ TEST(ModelTensors, EachHasARoleAndANameOfItsOwnInBothContainers) {
     EXPECT_EQ(&spec_of(spec.role), &spec);
     EXPECT_EQ(spec.gguf.find('#') != spec.gguf.npos, spec.of_layers());
     EXPECT_EQ(spec.kind != TensorKind::kMatrix, spec.rows == Length::kOne);
-    EXPECT_FALSE(spec.only_with && !spec.of_layers());
     roles.insert(spec.role);
     names.insert(spec.name);
     gguf_names.insert(spec.gguf);
@@ -77,7 +76,7 @@ TEST(ModelTensors, AreThoseOfEveryCheckpointInTheRepository) {
 TEST(ModelTensors, EachLayerHasThoseOfItsKind) {
   std::vector<std::vector<TensorRole>> extras(3);
   for_each_tensor(two_kinds_of_layers(), [&](const ModelTensor& tensor) {
-    if (tensor.spec->only_with)
+    if (tensor.layer >= 0 && tensor.spec->is_in)
       extras.at(static_cast<std::size_t>(tensor.layer)).push_back(tensor.spec->role);
   });
   using enum TensorRole;

@@ -52,7 +52,7 @@ TEST_P(Inflate, KeepsEveryBitOfTheLogits) {
   EXPECT_EQ(bits(test::logits_of(big)), bits(logits));
 
   ModelConfig wrong = big.config();  // the comparison must be able to fail
-  wrong.rms_eps *= 4;
+  wrong.norm_eps *= 4;
   EXPECT_NE(bits(test::logits_of(big, wrong)), bits(logits));
 }
 
@@ -77,7 +77,7 @@ TEST_P(Inflate, GrowsToTheSizeAskedForAndSaysSo) {
 TEST_P(Inflate, RoundsTheSmallModelToBf16) {
   inflate(source_, request_in(dir_), ignore);
   const Checkpoint small = Checkpoint::open(dir_.path() / "small");
-  EXPECT_EQ(small.config().rms_eps, source_.config().rms_eps);
+  EXPECT_EQ(small.config().norm_eps, source_.config().norm_eps);
   ASSERT_EQ(small.config().rope_inverse_frequency.size(),
             source_.config().rope_inverse_frequency.size());
   for (std::size_t i = 0; i < small.config().rope_inverse_frequency.size(); ++i) {
@@ -191,7 +191,7 @@ TEST(Enlargement, MeetsSizesFromOneToAHundredGigabytes) {
     EXPECT_EQ(big.heads * smollm2.kv_heads, smollm2.heads * big.kv_heads);
     EXPECT_EQ(big.dim % big.heads, 0);  // other readers ask for this
     EXPECT_LE(big.layers, 128);
-    EXPECT_EQ(big.rms_eps * static_cast<float>(big.dim / smollm2.dim), smollm2.rms_eps);
+    EXPECT_EQ(big.norm_eps * static_cast<float>(big.dim / smollm2.dim), smollm2.norm_eps);
   }
   EXPECT_EQ(enlarge(smollm2, 20'000'000'000).dim, 4 * 576);
   EXPECT_EQ(enlarge(smollm2, 70'000'000'000).dim, 16 * 576);

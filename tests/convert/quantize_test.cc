@@ -45,7 +45,7 @@ TEST_P(Quantize, KeepsTheConfig) {
     EXPECT_EQ(ours.*member, theirs.*member);
   EXPECT_EQ(ours.tied_head, theirs.tied_head);
   EXPECT_TRUE(ours.layer_kinds == theirs.layer_kinds);
-  EXPECT_EQ(ours.rms_eps, theirs.rms_eps);
+  EXPECT_EQ(ours.norm_eps, theirs.norm_eps);
   EXPECT_NEAR(ours.rope_magnitude, theirs.rope_magnitude, 1e-6f);
   ASSERT_EQ(ours.rope_inverse_frequency.size(), theirs.rope_inverse_frequency.size());
   for (std::size_t i = 0; i < ours.rope_inverse_frequency.size(); ++i)

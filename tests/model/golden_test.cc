@@ -167,8 +167,8 @@ struct Mutant {
 };
 const Mutant kMutants[] = {
     {"the default rms_norm_eps instead of the file's",
-     [](const ModelConfig& c) { return c.rms_eps != 1e-6f; },
-     [](ModelConfig& c) { c.rms_eps = 1e-6f; }, true},
+     [](const ModelConfig& c) { return c.norm_eps != 1e-6f; },
+     [](ModelConfig& c) { c.norm_eps = 1e-6f; }, true},
     {"a rope theta that is one percent too large", [](const ModelConfig&) { return true; },
      [](ModelConfig& c) {
        const auto n = c.rope_inverse_frequency.size();
