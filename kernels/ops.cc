@@ -111,6 +111,18 @@ void Ops::rms_norm(Stream& stream, ConstTensorView x, ConstTensorView g, float e
   if (x.dim(0) > 0) do_rms_norm(stream, x, g, eps, y);
 }
 
+void Ops::layer_norm(Stream& stream, ConstTensorView x, const LayerNorm& norm, TensorView y) {
+  constexpr const char* kOp = "layer_norm";
+  check(kOp, "x", x, {kAny, kAny}, kF32);
+  check(x.dim(1) > 0, kOp, [] { return "x has no columns"; });
+  check(kOp, "g", norm.g, {x.dim(1)}, kF32);
+  check(kOp, "b", norm.b, {x.dim(1)}, kF32);
+  check(kOp, "y", y, {x.dim(0), x.dim(1)}, kF32);
+  check(norm.eps >= 0.0f && std::isfinite(norm.eps), kOp,
+        [&] { return "eps is " + std::to_string(norm.eps); });
+  if (x.dim(0) > 0) do_layer_norm(stream, x, norm, y);
+}
+
 void Ops::rope(Stream& stream, TensorView qk, ConstTensorView position, const Rope& rope) {
   constexpr const char* kOp = "rope";
   check(kOp, "qk", qk, {kAny, kAny, kAny}, kF32);
@@ -129,12 +141,28 @@ void Ops::swiglu(Stream& stream, ConstTensorView gate, ConstTensorView up, Tenso
   if (gate.bytes() > 0) do_swiglu(stream, gate, up, y);
 }
 
-void Ops::embed(Stream& stream, WeightView table, ConstTensorView id, TensorView y) {
+void Ops::activate(Stream& stream, Activation activation, ConstTensorView x, TensorView y) {
+  constexpr const char* kOp = "activate";
+  check(kOp, "x", x, {kAny, kAny}, kF32);
+  check(kOp, "y", y, {x.dim(0), x.dim(1)}, kF32);
+  if (x.bytes() > 0) do_activate(stream, activation, x, y);
+}
+
+void Ops::split_qkv(Stream& stream, ConstTensorView fused, const QkvRows& to) {
+  constexpr const char* kOp = "split_qkv";
+  check(kOp, "fused", fused, {kAny, kAny, 3, kAny}, kF32);
+  for (const TensorView& part : {to.q, to.k, to.v})
+    check(kOp, "a part", part, {fused.dim(0), fused.dim(1), fused.dim(3)}, kF32);
+  if (fused.bytes() > 0) do_split_qkv(stream, fused, to);
+}
+
+void Ops::embed(Stream& stream, WeightView table, ConstTensorView id, TensorView y,
+                Accumulate accumulate) {
   constexpr const char* kOp = "embed";
   check(!table.empty(), kOp, [] { return "there is no table"; });
   check(kOp, "id", id, {kAny}, {DType::kI32});
   check(kOp, "y", y, {id.dim(0), table.columns()}, kF32);
-  if (y.bytes() > 0) do_embed(stream, table, id, y);
+  if (y.bytes() > 0) do_embed(stream, table, id, y, accumulate);
 }
 
 void Ops::store_kv(Stream& stream, ConstTensorView k, ConstTensorView v,
@@ -168,6 +196,7 @@ void Ops::attend(Stream& stream, const TreeAttention& call) {
   check_nodes(kOp, call.kv, call.prefix.value, call.first_node, n);
   if (!call.ancestors.empty())
     check(kOp, "ancestors", call.ancestors, {n, (call.first_node + n + 63) / 64}, {DType::kU64});
+  if (!call.slopes.empty()) check(kOp, "slopes", call.slopes, {heads}, kF32);
   if (call.q.bytes() > 0) do_attend(stream, call);
 }
 

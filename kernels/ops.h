@@ -61,6 +61,7 @@ struct TreeAttention {
   std::int64_t first_node = 0;
   float scale = 0.0f;  // 1 / sqrt(head_dim)
   TensorView out;
+  ConstTensorView slopes = {};  // [heads] f32: a key loses slope x its distance along the path
 };
 
 enum class Accumulate : bool { kNo, kYes };
@@ -76,6 +77,17 @@ struct Projection {
   Accumulate accumulate = Accumulate::kNo;
 };
 
+/// Gain, bias and epsilon of a layer norm.
+struct LayerNorm {
+  ConstTensorView g, b;
+  float eps = 0.0f;
+};
+
+/// Queries, keys and values of the same rows, one head for each.
+struct QkvRows {
+  TensorView q, k, v;
+};
+
 /// Rotary embedding, all variants alike: computed once when the model is loaded.
 enum class RopePairs : bool { kHalves, kAdjacent };  // Hugging Face; GGUF files of llama
 struct Rope {
@@ -83,6 +95,10 @@ struct Rope {
   float magnitude = 1.0f;             // yarn's attention factor
   RopePairs pairs = RopePairs::kHalves;
 };
+
+/// What an MLP without a gate does with each of its values: max(x, 0), or
+/// x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2 (arXiv:1606.08415).
+enum class Activation : std::uint8_t { kRelu, kGeluTanh };
 
 enum class Replacement : bool { kNo, kYes };
 
@@ -126,12 +142,21 @@ class Ops {
   void linear(Stream&, ConstTensorView x, std::span<const Projection> projections);
   /// y_ij = g_j x_ij / sqrt(mean_k x_ik^2 + eps). Shapes: x, y [n, dim]; g [dim].
   void rms_norm(Stream&, ConstTensorView x, ConstTensorView g, float eps, TensorView y);
+  /// y_ij = g_j (x_ij - m_i) / sqrt(v_i + eps) + b_j, m_i the mean and v_i the variance of row i
+  /// (arXiv:1607.06450). y may be x. Shapes: x, y [n, dim]; g, b [dim] f32.
+  void layer_norm(Stream&, ConstTensorView x, const LayerNorm&, TensorView y);
   /// Rotates pairs in place. Shapes: qk [n, heads, head_dim]; position [n] i32.
   void rope(Stream&, TensorView qk, ConstTensorView position, const Rope&);
   /// y = silu(gate) * up. Shapes: all [n, hidden].
   void swiglu(Stream&, ConstTensorView gate, ConstTensorView up, TensorView y);
-  /// y_i = table_id(i). Shapes: table [vocab, dim]; id [n] i32; y [n, dim].
-  void embed(Stream&, WeightView table, ConstTensorView id, TensorView y);
+  /// y = activation(x). y may be x. Shapes: both [n, hidden].
+  void activate(Stream&, Activation, ConstTensorView x, TensorView y);
+  /// Takes apart what one product gave. Shapes: fused [n, heads, 3, head_dim]; q, k, v [n, heads,
+  /// head_dim].
+  void split_qkv(Stream&, ConstTensorView fused, const QkvRows& to);
+  /// y_i = or += table_id(i). Shapes: table [vocab, dim]; id [n] i32; y [n, dim].
+  void embed(Stream&, WeightView table, ConstTensorView id, TensorView y,
+             Accumulate = Accumulate::kNo);
   /// Writes the rows of nodes [first_node, first_node + n), as TreeAttention has them. Shapes: k, v
   /// [n, kv_heads, head_dim].
   void store_kv(Stream&, ConstTensorView k, ConstTensorView v, DeviceScalar<std::int64_t> prefix,
@@ -163,9 +188,12 @@ class Ops {
  private:
   virtual void do_linear(Stream&, ConstTensorView, std::span<const Projection>) = 0;
   virtual void do_rms_norm(Stream&, ConstTensorView, ConstTensorView, float, TensorView) = 0;
+  virtual void do_layer_norm(Stream&, ConstTensorView, const LayerNorm&, TensorView) = 0;
   virtual void do_rope(Stream&, TensorView, ConstTensorView, const Rope&) = 0;
   virtual void do_swiglu(Stream&, ConstTensorView, ConstTensorView, TensorView) = 0;
-  virtual void do_embed(Stream&, WeightView, ConstTensorView, TensorView) = 0;
+  virtual void do_activate(Stream&, Activation, ConstTensorView, TensorView) = 0;
+  virtual void do_split_qkv(Stream&, ConstTensorView, const QkvRows&) = 0;
+  virtual void do_embed(Stream&, WeightView, ConstTensorView, TensorView, Accumulate) = 0;
   virtual void do_store_kv(Stream&, ConstTensorView, ConstTensorView, DeviceScalar<std::int64_t>,
                            std::int64_t, KvView) = 0;
   virtual void do_keep_kv(Stream&, ConstTensorView, std::int64_t, KvView) = 0;

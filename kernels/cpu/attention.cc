@@ -94,6 +94,49 @@ HWY_INLINE void weigh_rows(const float* p, size_t ldp, const float* v, size_t wi
   for (; c < width; c += kLanes) weigh_tile<R, 1>(p, ldp, v + c, ldv, count, out + c, ld);
 }
 
+/// Of a query row: how far it stands behind the first slot after the prefix, along its path, and
+/// behind node j of that path. A path's nodes stand in the order of their numbers.
+struct PathDistance {
+  const std::uint64_t* bits;  // of the row's ancestors and itself; null: a chain
+  size_t words, chain_node;   // chain_node: the row's place in the chain
+
+  HWY_INLINE size_t after(size_t j) const {  // ancestors behind node j, and the row itself
+    if (bits == nullptr) return chain_node - j;
+    size_t count = 0;
+    for (size_t w = j / 64; w < words; ++w) {
+      const std::uint64_t behind = w == j / 64 ? ~std::uint64_t{0} << (j % 64) << 1 : ~0ull;
+      count += static_cast<size_t>(__builtin_popcountll(bits[w] & behind));
+    }
+    return count;
+  }
+  HWY_INLINE size_t depth() const {
+    if (bits == nullptr) return chain_node;
+    size_t count = 0;
+    for (size_t w = 0; w < words; ++w) count += static_cast<size_t>(__builtin_popcountll(bits[w]));
+    return count - 1;
+  }
+};
+
+/// Takes slope x distance from each score. One by one or a vector at a time: two roundings each.
+HWY_INLINE void lean(float* scores, size_t total, size_t prefix, float slope,
+                     const PathDistance& distance) {
+  const Floats d;
+  const size_t depth = distance.depth();
+  const Vec slopes = hn::Set(d, slope);
+  size_t t = 0;
+  for (; t + kLanes <= prefix; t += kLanes) {
+    const Vec apart = hn::Sub(hn::Set(d, static_cast<float>(prefix + depth - t)), hn::Iota(d, 0));
+    hn::Store(hn::Sub(hn::Load(d, scores + t), hn::Mul(slopes, apart)), d, scores + t);
+  }
+  for (; t < prefix; ++t) scores[t] -= slope * static_cast<float>(prefix + depth - t);
+  for (; t < total; ++t) {
+    const size_t j = t - prefix;
+    const bool own = distance.bits == nullptr ? j <= distance.chain_node
+                                              : (distance.bits[j / 64] >> (j % 64) & 1) != 0;
+    if (own) scores[t] -= slope * static_cast<float>(distance.after(j));
+  }
+}
+
 /// Scores of one query row become weights exp(score - max); slots it does not see weigh zero.
 HWY_INLINE void weigh_slots(float* scores, size_t total, size_t ld, size_t prefix, size_t node,
                             const TreeAttention& call) {
@@ -154,6 +197,16 @@ void attend_block(const QueryBlock& block) {
     products(packed, n, 0, n, weight_rows_of(dtype, keys + first * bytes, end - t, hd), scores + t,
              at.score_ld, block.scratch + at.panels);
     t = end;
+  }
+  const auto* slopes = reinterpret_cast<const float*>(call.slopes.data());
+  const auto* ancestors = reinterpret_cast<const std::uint64_t*>(call.ancestors.data());
+  for (size_t i = 0; slopes != nullptr && i < n; ++i) {
+    const size_t row = block.first + i, node = row / block.group;
+    const size_t words = call.ancestors.empty() ? 0 : static_cast<size_t>(call.ancestors.dim(1));
+    lean(scores + i * at.score_ld, total, prefix,
+         slopes[block.kv_head * block.group + row % block.group],
+         {words == 0 ? nullptr : ancestors + node * words, words,
+          static_cast<size_t>(call.first_node) + node});
   }
   for (size_t i = 0; i < n; ++i)
     weigh_slots(scores + i * at.score_ld, total, at.score_ld, prefix,

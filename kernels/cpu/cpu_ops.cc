@@ -67,6 +67,10 @@ void CpuOps::do_rms_norm(Stream& stream, ConstTensorView x, ConstTensorView g, f
   queue(stream, 0, [=, this](std::byte*) { cpu::rms_norm(pool_, x, g, eps, y); });
 }
 
+void CpuOps::do_layer_norm(Stream& stream, ConstTensorView x, const LayerNorm& norm, TensorView y) {
+  queue(stream, 0, [=, this](std::byte*) { cpu::layer_norm(pool_, x, norm, y); });
+}
+
 void CpuOps::do_rope(Stream& stream, TensorView qk, ConstTensorView position, const Rope& rope) {
   queue(stream, rope_scratch_bytes(qk.dim(2), pool_.size()),
         [=, this](std::byte* scratch) { cpu::rope(pool_, scratch, qk, position, rope); });
@@ -76,8 +80,17 @@ void CpuOps::do_swiglu(Stream& stream, ConstTensorView gate, ConstTensorView up,
   queue(stream, 0, [=, this](std::byte*) { cpu::swiglu(pool_, gate, up, y); });
 }
 
-void CpuOps::do_embed(Stream& stream, WeightView table, ConstTensorView id, TensorView y) {
-  queue(stream, 0, [=, this](std::byte*) { cpu::embed(pool_, table, id, y); });
+void CpuOps::do_activate(Stream& stream, Activation activation, ConstTensorView x, TensorView y) {
+  queue(stream, 0, [=, this](std::byte*) { cpu::activate(pool_, activation, x, y); });
+}
+
+void CpuOps::do_split_qkv(Stream& stream, ConstTensorView fused, const QkvRows& to) {
+  queue(stream, 0, [=, this](std::byte*) { cpu::split_qkv(pool_, fused, to); });
+}
+
+void CpuOps::do_embed(Stream& stream, WeightView table, ConstTensorView id, TensorView y,
+                      Accumulate accumulate) {
+  queue(stream, 0, [=, this](std::byte*) { cpu::embed(pool_, table, id, y, accumulate); });
 }
 
 void CpuOps::do_store_kv(Stream& stream, ConstTensorView k, ConstTensorView v,

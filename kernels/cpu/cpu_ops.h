@@ -25,9 +25,12 @@ class CpuOps final : public Ops {
  private:
   void do_linear(Stream&, ConstTensorView x, std::span<const Projection>) override;
   void do_rms_norm(Stream&, ConstTensorView x, ConstTensorView g, float eps, TensorView y) override;
+  void do_layer_norm(Stream&, ConstTensorView x, const LayerNorm& norm, TensorView y) override;
   void do_rope(Stream&, TensorView qk, ConstTensorView position, const Rope&) override;
   void do_swiglu(Stream&, ConstTensorView gate, ConstTensorView up, TensorView y) override;
-  void do_embed(Stream&, WeightView table, ConstTensorView id, TensorView y) override;
+  void do_activate(Stream&, Activation, ConstTensorView x, TensorView y) override;
+  void do_split_qkv(Stream&, ConstTensorView fused, const QkvRows& to) override;
+  void do_embed(Stream&, WeightView table, ConstTensorView id, TensorView y, Accumulate) override;
   void do_store_kv(Stream&, ConstTensorView k, ConstTensorView v, DeviceScalar<std::int64_t> prefix,
                    std::int64_t first_node, KvView) override;
   void do_keep_kv(Stream&, ConstTensorView path, std::int64_t first_slot, KvView) override;

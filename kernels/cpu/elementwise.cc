@@ -30,19 +30,23 @@ HWY_INLINE void store_part(Vec v, float* row, size_t k, size_t n) {
   std::memcpy(row + k, tail, (n - k) * sizeof(float));
 }
 
-/// Sum of squares: element k always goes to lane k % kLanes of accumulator k / kLanes % 4, so zeros
-/// appended to a row change nothing.
-HWY_INLINE float sum_of_squares(const uint8_t* x, size_t n) {
+/// A sum over a row, to which add(sum, elements, how many of them are the row's) adds: element k
+/// always goes to lane k % kLanes of accumulator k / kLanes % 4, so zeros appended to a row change
+/// nothing.
+template <class Add>
+HWY_INLINE float sum_over(const uint8_t* x, size_t n, const Add& add) {
   Vec acc[4] = {hn::Zero(Floats()), hn::Zero(Floats()), hn::Zero(Floats()), hn::Zero(Floats())};
   for (size_t k = 0; k < n; k += 4 * kLanes)
-    for (size_t a = 0; a < 4 && k + a * kLanes < n; ++a) {
-      const Vec v = load_padded(x, k + a * kLanes, n);
-      acc[a] = hn::MulAdd(v, v, acc[a]);
-    }
+    for (size_t a = 0; a < 4 && k + a * kLanes < n; ++a)
+      acc[a] = add(acc[a], load_padded(x, k + a * kLanes, n), n - (k + a * kLanes));
   const auto sums = sums_of_lanes(acc[0], acc[1], acc[2], acc[3]);
   HWY_ALIGN float four[4];
   hn::Store(sums, hn::Full128<float>(), four);
   return (four[0] + four[1]) + (four[2] + four[3]);
+}
+
+HWY_INLINE float sum_of_squares(const uint8_t* x, size_t n) {
+  return sum_over(x, n, [](Vec acc, Vec v, size_t) { return hn::MulAdd(v, v, acc); });
 }
 
 /// y_k = g_k (x_k r), r = 1 / sqrt(mean + eps): a width of four times with zeros appended, g / 2
@@ -63,6 +67,28 @@ void rms_norm_row(const float* x, const uint8_t* g, DType g_dtype, float eps, si
   }
 }
 
+/// y_k = g_k ((x_k - mean) r) + b_k. The variance is of the differences: squares of values far from
+/// zero would lose it.
+void layer_norm_row(const float* x, const float* g, const float* b, float eps, size_t n, float* y) {
+  const Floats d;
+  const auto bytes_of = [](const float* row) { return reinterpret_cast<const uint8_t*>(row); };
+  const auto width = static_cast<float>(n);
+  const float mean =
+      sum_over(bytes_of(x), n, [](Vec acc, Vec v, size_t) { return hn::Add(acc, v); }) / width;
+  const Vec means = hn::Set(d, mean);
+  const float squares = sum_over(bytes_of(x), n, [&](Vec acc, Vec v, size_t left) {
+    const Vec apart = hn::IfThenElseZero(hn::FirstN(d, std::min(left, kLanes)), hn::Sub(v, means));
+    return hn::MulAdd(apart, apart, acc);
+  });
+  const Vec rs = hn::Set(d, 1.0f / std::sqrt(squares / width + eps));
+  for (size_t k = 0; k < n; k += kLanes) {
+    const Vec normed = hn::Mul(hn::Sub(load_padded(bytes_of(x), k, n), means), rs);
+    store_part(
+        hn::Add(hn::Mul(load_padded(bytes_of(g), k, n), normed), load_padded(bytes_of(b), k, n)), y,
+        k, n);
+  }
+}
+
 /// y = up * gate / (1 + exp(-gate)), through e = exp(-|gate|), which cannot overflow: for negative
 /// gates it is gate * e / (1 + e).
 void swiglu_row(const float* gate, const float* up, size_t n, float* y) {
@@ -77,6 +103,29 @@ void swiglu_row(const float* gate, const float* up, size_t n, float* y) {
   }
 }
 
+/// NaN stays NaN.
+void relu_row(const float* x, size_t n, float* y) {
+  const Floats d;
+  for (size_t k = 0; k < n; k += kLanes) {
+    const Vec v = load_padded(reinterpret_cast<const uint8_t*>(x), k, n);
+    store_part(hn::IfThenZeroElse(hn::Lt(v, hn::Zero(d)), v), y, k, n);
+  }
+}
+
+/// (1 + tanh(u)) / 2 is 1 / (1 + exp(-2 u)), which is as exact where it is small: as in swiglu_row.
+void gelu_tanh_row(const float* x, size_t n, float* y) {
+  const Floats d;
+  const Vec zero = hn::Zero(d), one = hn::Set(d, 1.0f);
+  const Vec twice = hn::Set(d, 1.5957691216f), cubic = hn::Set(d, 0.044715f);  // 2 sqrt(2 / pi)
+  for (size_t k = 0; k < n; k += kLanes) {
+    const Vec v = load_padded(reinterpret_cast<const uint8_t*>(x), k, n);
+    const Vec u2 = hn::Mul(hn::Mul(twice, v), hn::MulAdd(cubic, hn::Mul(v, v), one));
+    const Vec e = hn::Exp(d, hn::Neg(hn::Abs(u2)));
+    const Vec top = hn::IfThenElse(hn::Lt(v, zero), hn::Mul(v, e), v);
+    store_part(hn::Div(top, hn::Add(one, e)), y, k, n);
+  }
+}
+
 void unpack_whole_row(const StoredRow& row, DType dtype, float* y) {
   const Unpack unpack = unpack_of(dtype);
   const auto n = static_cast<size_t>(row.columns);
@@ -88,6 +137,17 @@ void unpack_whole_row(const StoredRow& row, DType dtype, float* y) {
   }
 }
 
+void add_whole_row(const StoredRow& row, DType dtype, float* y) {
+  const Unpack unpack = unpack_of(dtype);
+  const auto n = static_cast<size_t>(row.columns);
+  HWY_ALIGN float part[kBlock];
+  for (size_t k0 = 0; k0 < n; k0 += kBlock) {
+    const size_t count = std::min(kBlock, n - k0);
+    unpack(row, k0, count, part, kLanes);
+    for (size_t k = 0; k < count; ++k) y[k0 + k] += part[k];
+  }
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace canopy::cpu
 HWY_AFTER_NAMESPACE();
@@ -96,8 +156,12 @@ HWY_AFTER_NAMESPACE();
 namespace canopy::cpu {
 
 HWY_EXPORT(rms_norm_row);
+HWY_EXPORT(layer_norm_row);
 HWY_EXPORT(swiglu_row);
+HWY_EXPORT(relu_row);
+HWY_EXPORT(gelu_tanh_row);
 HWY_EXPORT(unpack_whole_row);
+HWY_EXPORT(add_whole_row);
 
 namespace {
 
@@ -125,6 +189,17 @@ void rms_norm(Pool& pool, ConstTensorView x, ConstTensorView g, float eps, Tenso
            [&](std::size_t i) { row(from + i * n, weights, g.dtype(), eps, n, to + i * n); });
 }
 
+void layer_norm(Pool& pool, ConstTensorView x, const LayerNorm& norm, TensorView y) {
+  const auto row = HWY_DYNAMIC_DISPATCH(layer_norm_row);
+  const std::size_t n = to_size(x.dim(1));
+  const auto* from = reinterpret_cast<const float*>(x.data());
+  const auto* g = reinterpret_cast<const float*>(norm.g.data());
+  const auto* b = reinterpret_cast<const float*>(norm.b.data());
+  auto* to = reinterpret_cast<float*>(y.data());
+  for_rows(pool, to_size(x.dim(0)), n,
+           [&](std::size_t i) { row(from + i * n, g, b, norm.eps, n, to + i * n); });
+}
+
 void swiglu(Pool& pool, ConstTensorView gate, ConstTensorView up, TensorView y) {
   const auto row = HWY_DYNAMIC_DISPATCH(swiglu_row);
   const std::size_t n = to_size(gate.dim(1));
@@ -135,8 +210,33 @@ void swiglu(Pool& pool, ConstTensorView gate, ConstTensorView up, TensorView y) 
            [&](std::size_t i) { row(gates + i * n, ups + i * n, n, to + i * n); });
 }
 
-void embed(Pool& pool, WeightView table, ConstTensorView id, TensorView y) {
-  const auto row = HWY_DYNAMIC_DISPATCH(unpack_whole_row);
+void activate(Pool& pool, Activation activation, ConstTensorView x, TensorView y) {
+  const auto row = activation == Activation::kRelu ? HWY_DYNAMIC_DISPATCH(relu_row)
+                                                   : HWY_DYNAMIC_DISPATCH(gelu_tanh_row);
+  const std::size_t n = to_size(x.dim(1));
+  const auto* from = reinterpret_cast<const float*>(x.data());
+  auto* to = reinterpret_cast<float*>(y.data());
+  for_rows(pool, to_size(x.dim(0)), n, [&](std::size_t i) { row(from + i * n, n, to + i * n); });
+}
+
+void split_qkv(Pool& pool, ConstTensorView fused, const QkvRows& to) {
+  const std::size_t heads = to_size(fused.dim(1)), head_dim = to_size(fused.dim(3));
+  const auto* from = reinterpret_cast<const float*>(fused.data());
+  for_rows(pool, to_size(fused.dim(0)), 3 * heads * head_dim, [&](std::size_t i) {
+    std::size_t part = 0;
+    for (const TensorView& view : {to.q, to.k, to.v}) {
+      auto* const row = reinterpret_cast<float*>(view.data()) + i * heads * head_dim;
+      for (std::size_t h = 0; h < heads; ++h)
+        std::memcpy(row + h * head_dim, from + ((i * heads + h) * 3 + part) * head_dim,
+                    head_dim * sizeof(float));
+      ++part;
+    }
+  });
+}
+
+void embed(Pool& pool, WeightView table, ConstTensorView id, TensorView y, Accumulate accumulate) {
+  const auto row = accumulate == Accumulate::kYes ? HWY_DYNAMIC_DISPATCH(add_whole_row)
+                                                  : HWY_DYNAMIC_DISPATCH(unpack_whole_row);
   const std::size_t n = to_size(table.columns());
   const auto* ids = reinterpret_cast<const std::int32_t*>(id.data());
   auto* to = reinterpret_cast<float*>(y.data());

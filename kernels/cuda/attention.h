@@ -32,6 +32,29 @@ struct TreeMask {
     return ancestors == nullptr ||
            (ancestors[row * words + node / 64] >> (node % 64) & std::uint64_t{1}) != 0;
   }
+  /// How far row `row` stands behind a slot that it sees, along its path, whose nodes stand in the
+  /// order of their numbers.
+  CANOPY_KERNEL std::int64_t distance(std::int64_t row, std::int64_t slot) const {
+    const std::int64_t node = slot - prefix.value;
+    if (ancestors == nullptr) return first_node + row - node;
+    std::int64_t behind = node < 0 ? -node - 1 : 0;  // the path's nodes behind the slot
+    const std::int64_t first = node < 0 ? 0 : node + 1;
+    for (std::int64_t w = first / 64; w < words; ++w) {
+      std::uint64_t bits = ancestors[row * words + w];
+      if (w == first / 64) bits &= ~std::uint64_t{0} << (first % 64);
+      behind += ones_of(bits);
+    }
+    return behind;
+  }
+
+ private:
+  CANOPY_KERNEL static int ones_of(std::uint64_t bits) {
+#if defined(__CUDA_ARCH__)
+    return __popcll(bits);
+#else
+    return __builtin_popcountll(bits);
+#endif
+  }
 };
 
 /// This says where the keys of a text are cut. It depends on a key's place alone, neither on how
@@ -102,7 +125,8 @@ struct AttentionCall {
   SlotTable table;
   TreeMask tree;
   float scale;
-  float* out;  // [n, heads, head_dim]
+  float* out;           // [n, heads, head_dim]
+  const float* slopes;  // [heads] or null
 
   CANOPY_KERNEL std::int64_t heads() const { return group * kv_heads; }
   /// The vector of q and out that belongs to query row `row` of a kv head: it is of node row /
@@ -358,6 +382,11 @@ struct AttendChunk {
         const int c = across + kAcross * j;
         const bool seen =
             all_seen || (r < rows.count && key + c < end && rows.mask.sees(node, key + c));
+        if (seen && call.slopes != nullptr && r < rows.count) {
+          const std::int64_t head = rows.kv_head * call.group + (rows.first + r) % call.group;
+          const std::int64_t apart = rows.mask.distance((rows.first + r) / call.group, key + c);
+          dots[i][j] -= rounded_product(call.slopes[head], static_cast<float>(apart));
+        }
         shared.scores[r * kScoreFloats + c] = seen ? dots[i][j] : -INFINITY;
       }
     }

@@ -204,6 +204,12 @@ class BlockOps : public Ops {
     });
   }
 
+  void do_layer_norm(Stream& stream, ConstTensorView x, const LayerNorm& norm,
+                     TensorView y) override {
+    launch_(stream, NormalizeRows{at(x), at(norm.g), at(norm.b), norm.eps, x.dim(1), at(y)},
+            row_grid(x.dim(0), x.dim(1)));
+  }
+
   void do_rope(Stream& stream, TensorView qk, ConstTensorView position, const Rope& rope) override {
     launch_(
         stream,
@@ -217,18 +223,32 @@ class BlockOps : public Ops {
     launch_over(stream, Swiglu{at(gate), at(up), at(y), count}, count);
   }
 
-  void do_embed(Stream& stream, WeightView table, ConstTensorView id, TensorView y) override {
+  void do_activate(Stream& stream, Activation activation, ConstTensorView x,
+                   TensorView y) override {
+    const std::int64_t count = x.dim(0) * x.dim(1);
+    launch_over(stream, Activate{activation, at(x), at(y), count}, count);
+  }
+
+  void do_split_qkv(Stream& stream, ConstTensorView fused, const QkvRows& to) override {
+    const std::int64_t count = fused.dim(0) * fused.dim(1) * 3 * fused.dim(3);
+    launch_over(stream, SplitQkv{at(fused), fused.dim(3), count, at(to.q), at(to.k), at(to.v)},
+                count);
+  }
+
+  void do_embed(Stream& stream, WeightView table, ConstTensorView id, TensorView y,
+                Accumulate accumulate) override {
+    const bool adds = accumulate == Accumulate::kYes;
     visit_format(MatrixFormats(), table.format(), [&]<class Format>(Format) {
       if constexpr (kIsPacked<Format>)
         launch_(
             stream,
             EmbedPacked<Format>{packed_rows<Format>(table), table.rows(), at<std::int32_t>(id),
-                                at(y), fault_},
+                                at(y), adds, fault_},
             row_grid(id.dim(0), ceil_div<std::int64_t>(table.columns(), Format::kGroupColumns)));
       else
         launch_(stream,
                 Embed<Format>{table.payload(), table.rows(), table.columns(), at<std::int32_t>(id),
-                              at(y), fault_},
+                              at(y), adds, fault_},
                 row_grid(id.dim(0), table.columns()));
     });
   }
@@ -289,7 +309,8 @@ class BlockOps : public Ops {
                        slot_table(call.kv),
                        {nullptr, 0, call.prefix, call.first_node},
                        call.scale,
-                       at(call.out)};
+                       at(call.out),
+                       call.slopes.empty() ? nullptr : at(call.slopes)};
     if (!call.ancestors.empty()) {
       rows.tree.ancestors = at<std::uint64_t>(call.ancestors);
       rows.tree.words = call.ancestors.dim(1);

@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "kernels/cuda/block.h"
+#include "kernels/ops.h"
 #include "kernels/weight_view.h"
 
 namespace canopy::cuda {
@@ -34,6 +35,78 @@ struct RmsNorm {
   }
 };
 
+/// Ops::layer_norm. One block per row.
+struct NormalizeRows {
+  const float *x, *g, *b;
+  float eps;
+  std::int64_t columns;
+  float* y;  // may be x
+
+  template <class Block>
+  CANOPY_KERNEL void operator()(Block& block) const {
+    const float* const from = x + block.index() * columns;
+    float* const to = y + block.index() * columns;
+    auto sums = block.template each<float>(), squares = block.template each<float>();
+    block.step([&](int t) {
+      for (std::int64_t k = t; k < columns; k += block.threads()) sums[t] += from[k];
+    });
+    const float mean = block.sum(sums) / static_cast<float>(columns);
+    block.step([&](int t) {
+      for (std::int64_t k = t; k < columns; k += block.threads())
+        squares[t] += (from[k] - mean) * (from[k] - mean);
+    });
+    const float r = 1.0f / sqrtf(block.sum(squares) / static_cast<float>(columns) + eps);
+    block.step([&](int t) {
+      for (std::int64_t k = t; k < columns; k += block.threads())
+        to[k] = g[k] * ((from[k] - mean) * r) + b[k];
+    });
+  }
+};
+
+/// Ops::activate over all elements; any grid covers them.
+struct Activate {
+  static constexpr int kThreads = 256;
+  Activation activation;
+  const float* x;
+  float* y;  // may be x
+  std::int64_t count;
+
+  template <class Block>
+  CANOPY_KERNEL void operator()(Block& block) const {
+    block.step([&](int t) {
+      const std::int64_t i = block.index() * kThreads + t;
+      if (i >= count) return;
+      const float v = x[i];
+      if (activation == Activation::kRelu) {
+        y[i] = v < 0 ? 0.0f : v;  // NaN stays NaN
+      } else {
+        // (1 + tanh(u)) / 2 is 1 / (1 + exp(-2 u)), through exp(-|2 u|), which cannot overflow.
+        const float u2 = 1.5957691216f * v * (1.0f + 0.044715f * (v * v)), e = expf(-fabsf(u2));
+        y[i] = (v < 0 ? v * e : v) / (1.0f + e);
+      }
+    });
+  }
+};
+
+/// Ops::split_qkv over all elements of `fused`; any grid covers them.
+struct SplitQkv {
+  static constexpr int kThreads = 256;
+  const float* fused;
+  std::int64_t head_dim, count;
+  float *q, *k, *v;
+
+  template <class Block>
+  CANOPY_KERNEL void operator()(Block& block) const {
+    block.step([&](int t) {
+      const std::int64_t i = block.index() * kThreads + t;
+      if (i >= count) return;
+      const std::int64_t group = i / head_dim, part = group % 3;  // of a row and head
+      float* const to = part == 0 ? q : part == 1 ? k : v;
+      to[group / 3 * head_dim + i % head_dim] = fused[i];
+    });
+  }
+};
+
 /// Ops::swiglu over all elements; any grid covers them.
 struct Swiglu {
   static constexpr int kThreads = 256;
@@ -60,11 +133,13 @@ struct Embed {
   std::int64_t vocab, columns;
   const std::int32_t* id;
   float* y;
+  bool accumulate;
   Fault* fault;
 
   template <class Block>
   CANOPY_KERNEL void operator()(Block& block) const {
     const std::int32_t row = id[block.index()];
+    float* const to = y + block.index() * columns;
     block.step([&](int t) {
       if (row < 0 || row >= vocab) {
         if (t == 0) report(fault, Fault::kTokenId, row, vocab);
@@ -72,7 +147,7 @@ struct Embed {
       }
       const std::byte* const from = table + row * bytes_of_row<Format>(columns);
       for (std::int64_t k = t; k < columns; k += block.threads())
-        y[block.index() * columns + k] = weight_at<Format>(from, k);
+        to[k] = accumulate ? to[k] + weight_at<Format>(from, k) : weight_at<Format>(from, k);
     });
   }
 };
@@ -168,6 +243,7 @@ struct EmbedPacked {
   std::int64_t vocab;
   const std::int32_t* id;
   float* y;
+  bool accumulate;
   Fault* fault;
 
   template <class Block>
@@ -180,7 +256,8 @@ struct EmbedPacked {
         return;
       }
       table.of_thread(row, t, block.threads(), [&](std::int64_t k, auto weight) {
-        to[k] = Format::Plain::decode(reinterpret_cast<const std::byte*>(&weight), 0);
+        const float value = Format::Plain::decode(reinterpret_cast<const std::byte*>(&weight), 0);
+        to[k] = accumulate ? to[k] + value : value;
       });
     });
   }

@@ -1,0 +1,175 @@
+// What decoders with layer norms need beside the others' ops, against plain loops.
+#include <cmath>
+
+#include "tests/kernels/on_device.h"
+
+namespace canopy {
+namespace {
+
+constexpr double kEps = 0x1p-24;  // half a unit in the last place of 1.0f
+std::int64_t dim(std::size_t value) { return static_cast<std::int64_t>(value); }
+
+class LayerNormOps : public OnEachDevice {};
+
+TEST_P(LayerNormOps, LayerNormEqualsPlainLoopsFarFromZeroToo) {
+  std::mt19937 random(1);
+  on_each_instruction_set([&] {
+    for (const float far : {0.0f, 30.0f})
+      for (const std::size_t width : {1, 5, 24, 64, 576, 1337}) {
+        const std::size_t n = 7;
+        const float eps = 1e-5f;
+        std::vector<float> x = random_floats(n * width, random);
+        for (float& value : x) value += far;
+        const std::vector<float> g = random_floats(width, random), b = random_floats(width, random);
+        OnDevice xs = send(x), gs = send(g), bs = send(b), y = send(std::vector<float>(x.size()));
+        ops().layer_norm(
+            stream(), xs.view(DType::kF32, {dim(n), dim(width)}),
+            {gs.view(DType::kF32, {dim(width)}), bs.view(DType::kF32, {dim(width)}), eps},
+            y.view(DType::kF32, {dim(n), dim(width)}));
+        const std::vector<float> got = y.read<float>();
+        for (std::size_t i = 0; i < n; ++i) {
+          const double w = static_cast<double>(width);
+          double sum = 0, absolute = 0, squares = 0;
+          for (std::size_t k = 0; k < width; ++k) {
+            sum += static_cast<double>(x[i * width + k]);
+            absolute += std::abs(static_cast<double>(x[i * width + k]));
+          }
+          for (std::size_t k = 0; k < width; ++k)
+            squares += std::pow(static_cast<double>(x[i * width + k]) - sum / w, 2);
+          const double r = 1 / std::sqrt(squares / w + static_cast<double>(eps));
+          // The mean is off by (width + 1) roundings of the values' size, and by half of that each
+          // difference and, relative to their spread, the root: a shift that all share moves the
+          // sum of squares by its square alone.
+          const double shift = (w + 1) * kEps * absolute / w;
+          for (std::size_t k = 0; k < width; ++k) {
+            const double apart = static_cast<double>(x[i * width + k]) - sum / w;
+            const double gain = static_cast<double>(g[k]), bias = static_cast<double>(b[k]);
+            const double want = gain * apart * r + bias;
+            const double roundings = (w + 7) / 2 + 8;
+            ASSERT_NEAR(got[i * width + k], want,
+                        std::abs(gain) * r * (shift + roundings * kEps * std::abs(apart)) +
+                            std::abs(gain * apart) * r * shift * shift * r * r +
+                            2 * kEps * std::abs(want) + 2 * kEps * std::abs(gain * apart * r))
+                << "far " << far << " width " << width;
+          }
+        }
+      }
+  });
+}
+
+TEST_P(LayerNormOps, ActivationsEqualPlainLoopsAndKeepNan) {
+  std::mt19937 random(2);
+  on_each_instruction_set([&] {
+    const std::size_t n = 3, width = 1003;
+    std::vector<float> x = random_floats(n * width, random, 6.0f);
+    x[0] = -1000.0f, x[1] = 1000.0f, x[2] = 0.0f, x[3] = NAN;
+    for (const Activation activation : {Activation::kRelu, Activation::kGeluTanh}) {
+      OnDevice xs = send(x), y = send(x);
+      ops().activate(stream(), activation, xs.view(DType::kF32, {dim(n), dim(width)}),
+                     y.view(DType::kF32, {dim(n), dim(width)}));
+      const std::vector<float> got = y.read<float>();
+      ASSERT_TRUE(std::isnan(got[3]));
+      for (std::size_t i = 4; i < n * width; ++i) {
+        const double v = static_cast<double>(x[i]);
+        const double u = std::sqrt(2 / M_PI) * (v + 0.044715 * v * v * v);
+        const double want =
+            activation == Activation::kRelu ? std::max(v, 0.0) : v / (1 + std::exp(-2 * u));
+        // 2 u has six roundings, of which exp makes as many times |2 u|; eight follow.
+        const double roundings = activation == Activation::kRelu ? 0 : 12 + 6 * std::abs(2 * u);
+        ASSERT_NEAR(got[i], want, roundings * kEps * std::abs(want) + 0x1p-126) << v;
+      }
+      EXPECT_EQ(got[0], 0.0f);
+      EXPECT_EQ(got[1], 1000.0f);
+      EXPECT_EQ(got[2], 0.0f);
+    }
+  });
+}
+
+TEST_P(LayerNormOps, QueriesKeysAndValuesAreTakenApartHeadByHead) {
+  const std::size_t n = 4, heads = 3, head_dim = 7;
+  std::vector<float> fused(n * heads * 3 * head_dim);
+  for (std::size_t i = 0; i < fused.size(); ++i) fused[i] = static_cast<float>(i);
+  OnDevice from = send(fused);
+  const std::vector<float> zeros(n * heads * head_dim);
+  OnDevice q = send(zeros), k = send(zeros), v = send(zeros);
+  const auto shape = {dim(n), dim(heads), dim(head_dim)};
+  ops().split_qkv(
+      stream(), from.view(DType::kF32, {dim(n), dim(heads), 3, dim(head_dim)}),
+      {q.view(DType::kF32, shape), k.view(DType::kF32, shape), v.view(DType::kF32, shape)});
+  std::size_t part = 0;
+  for (OnDevice* of : {&q, &k, &v}) {
+    const std::vector<float> got = of->read<float>();
+    for (std::size_t row = 0; row < n * heads; ++row)
+      for (std::size_t j = 0; j < head_dim; ++j)
+        ASSERT_EQ(got[row * head_dim + j], fused[(row * 3 + part) * head_dim + j]);
+    ++part;
+  }
+}
+
+TEST_P(LayerNormOps, EmbedMayAddToWhatIsThere) {
+  std::mt19937 random(3);
+  on_each_instruction_set([&] {
+    for (const DType dtype : {DType::kF32, DType::kF16, DType::kQ8_0}) {
+      const std::size_t vocab = 5, width = 96;
+      const std::vector<std::byte> table = random_weights(dtype, vocab, width, random);
+      const std::vector<std::int32_t> id = {4, 0, 4};
+      const std::vector<float> before = random_floats(id.size() * width, random);
+      OnDevice rows = send(table, 1), ids = send(id), y = send(before);
+      ops().embed(stream(), rows.weights(dtype, vocab, width),
+                  ids.view(DType::kI32, {dim(id.size())}),
+                  y.view(DType::kF32, {dim(id.size()), dim(width)}), Accumulate::kYes);
+      const std::vector<float> got = y.read<float>();
+      std::vector<float> row(width);
+      for (std::size_t i = 0; i < id.size(); ++i) {
+        dequantize_row(
+            dtype, table.data() + static_cast<std::size_t>(id[i]) * row_bytes(dtype, dim(width)),
+            row);
+        for (std::size_t j = 0; j < width; ++j)
+          ASSERT_EQ(got[i * width + j], before[i * width + j] + row[j]);
+      }
+    }
+  });
+}
+
+TEST_P(LayerNormOps, ChecksNameTheOpAndTheMismatch) {
+  OnDevice data = send(std::vector<float>(4096));
+  const auto f32 = [&](std::initializer_list<std::int64_t> shape) {
+    return data.view(DType::kF32, shape);
+  };
+  const auto message = [](const std::function<void()>& call) {
+    try {
+      call();
+    } catch (const Error& e) {
+      return std::string(e.what());
+    }
+    return std::string("no error");
+  };
+  const std::pair<std::string, std::string> cases[] = {
+      {message([&] {
+         ops().layer_norm(stream(), f32({2, 8}), {f32({8}), f32({7}), 0}, f32({2, 8}));
+       }),
+       "layer_norm: b"},
+      {message([&] {
+         ops().activate(stream(), Activation::kRelu, f32({2, 8}), f32({2, 7}));
+       }),
+       "activate: y"},
+      {message([&] {
+         ops().split_qkv(stream(), f32({2, 3, 3, 8}),
+                         {f32({2, 3, 8}), f32({2, 3, 8}), f32({2, 3, 7})});
+       }),
+       "split_qkv: a part"},
+      {message([&] {
+         OnDevice block = send(std::vector<std::int32_t>{0});
+         TreeAttention call;
+         call.kv = {f32({2, 64, 8}), f32({2, 64, 8}), block.view(DType::kI32, {1})};
+         call.q = f32({1, 2, 8}), call.out = f32({1, 2, 8}), call.slopes = f32({1});
+         ops().attend(stream(), call);
+       }),
+       "attend: slopes"}};
+  for (const auto& [got, want] : cases) EXPECT_EQ(got.substr(0, want.size()), want);
+}
+
+CANOPY_ON_EACH_DEVICE(LayerNormOps);
+
+}  // namespace
+}  // namespace canopy
