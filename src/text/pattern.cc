@@ -88,8 +88,14 @@ class Translator {
     if (next_is("&&")) refuse("'&&' in a class");
     if (next_is("[:")) {
       copy_through(":]");
-    } else if (next_is("[")) {
-      refuse("a class in a class");
+    } else if (next_is("[^") || next_is("[]") || next_is("-[") || (nested_ > 0 && next_is("]-"))) {
+      refuse("a class in a class that is more than a union of both");
+    } else if (next_is("[")) {  // its members make the union as well
+      ++nested_;
+      ++at_;
+    } else if (next_is("]") && nested_ > 0) {
+      --nested_;
+      ++at_;
     } else {
       if (next_is("]")) in_class_ = false;
       copy(1);
@@ -132,6 +138,7 @@ class Translator {
   std::string_view source_;
   std::size_t at_ = 0;
   bool in_class_ = false;
+  int nested_ = 0;  // classes that are open in that class
   std::string out_;
 };
 

@@ -26,13 +26,16 @@ TEST(Pattern, ReadsClassesAsOnigurumaDoes) {
   EXPECT_EQ(matches(R"([^\S\n]+)", "a \t\n b"), (Strings{" \t", " "}));
   EXPECT_EQ(matches(R"(\d\b)", "12 3\u0301 4"), (Strings{"2", "4"}));
   EXPECT_EQ(matches(R"(\u0041\x42[\u0043])", "ABC"), (Strings{"ABC"}));
+  EXPECT_EQ(matches("[a[b[c]d]e]+", "xabcdex[b]"), (Strings{"abcde", "b"}));
+  EXPECT_EQ(matches(R"([^(\s|[.,])]+)", "ab(c|d.e f)g"), (Strings{"ab", "c", "d", "e", "f", "g"}));
   EXPECT_EQ(matches("^a$", "a\nb\na"), (Strings{"a", "a"}));
   EXPECT_EQ(matches("(?i:'s)", "'S '\u017f"), (Strings{"'S", "'\u017f"}));
 }
 
 TEST(Pattern, RefusesWhatPcre2WouldReadDifferently) {
-  for (const char* regex : {"(?m:.)", "(?s).", R"(\h)", R"(\v)", R"(\W+[\W])", R"(\Ba)", "[a[bc]]",
-                            "[a&&b]", R"(\p{N}{1,3}+)", R"(a\K)", "a\\"})
+  for (const char* regex :
+       {"(?m:.)", "(?s).", R"(\h)", R"(\v)", R"(\W+[\W])", R"(\Ba)", "[a[^bc]]", "[a-[bc]]",
+        "[a[b]-z]", "[a[]b]]", "[a&&b]", R"(\p{N}{1,3}+)", R"(a\K)", "a\\"})
     EXPECT_THROW(Pattern::regex(regex), Error) << regex;
   EXPECT_EQ(matches(R"(\p{N}+)", "12"), (Strings{"12"}));  // no quantifier before this plus
 }

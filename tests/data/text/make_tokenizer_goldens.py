@@ -186,6 +186,23 @@ def smollm():
     save("smollm", tokenizer)
 
 
+def opt():
+    """GPT-2's, with its end token put in front."""
+    special = ["<s>", "<pad>", "</s>", "<unk>"]
+    tokenizer = byte_level(pre_tokenizers.ByteLevel(add_prefix_space=False), 400, special)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="</s> $A", special_tokens=[("</s>", 2)])
+    save("opt", tokenizer)
+
+
+def bloom():
+    """Words are what stands between spaces and marks of many scripts; a class lies in a class."""
+    special = ["<unk>", "<s>", "</s>", "<pad>"]
+    tokenizer = byte_level(isolate(r" ?[^(\s|[.,!?…。，、।۔،])]+"), 420, special)
+    tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
+    save("bloom", tokenizer)
+
+
 def gguf_default():
     """How llama.cpp cuts words for the pre-tokenizer named "default", as a sequence of splits."""
     patterns = [r"[\p{P}\$\+<=>\^~\|]+",
@@ -294,7 +311,7 @@ def smollm2(path):
 
 def main():
     write_json(HERE / "texts.json", TEXTS)
-    for make in (gpt2, gpt2_prefix_space, llama3, qwen2, smollm, gguf_default, llama2, metaspace_first, metaspace_unknown,
+    for make in (gpt2, gpt2_prefix_space, llama3, qwen2, smollm, opt, bloom, gguf_default, llama2, metaspace_first, metaspace_unknown,
                  added, spm):
         make()
     if len(sys.argv) > 1:
