@@ -39,6 +39,20 @@ UnitField field_of(TensorRole role) {
     case TensorRole::kMlpNorm:
     case TensorRole::kFinalNorm:
       return &UnitWeights::norm;
+    case TensorRole::kAttentionNormBias:
+    case TensorRole::kMlpNormBias:
+    case TensorRole::kFinalNormBias:
+      return &UnitWeights::norm_bias;
+    case TensorRole::kPositions:
+      return &UnitWeights::positions;
+    case TensorRole::kEmbeddingNorm:
+      return &UnitWeights::embedding_norm;
+    case TensorRole::kEmbeddingNormBias:
+      return &UnitWeights::embedding_norm_bias;
+    case TensorRole::kFusedQkv:
+      return &UnitWeights::wqkv;
+    case TensorRole::kFusedQkvBias:
+      return &UnitWeights::bqkv;
     case TensorRole::kQuery:
       return &UnitWeights::wq;
     case TensorRole::kKey:
@@ -47,6 +61,8 @@ UnitField field_of(TensorRole role) {
       return &UnitWeights::wv;
     case TensorRole::kOutput:
       return &UnitWeights::wo;
+    case TensorRole::kOutputBias:
+      return &UnitWeights::bo;
     case TensorRole::kQueryBias:
       return &UnitWeights::bq;
     case TensorRole::kKeyBias:
@@ -63,6 +79,10 @@ UnitField field_of(TensorRole role) {
       return &UnitWeights::w_up;
     case TensorRole::kDown:
       return &UnitWeights::w_down;
+    case TensorRole::kUpBias:
+      return &UnitWeights::b_up;
+    case TensorRole::kDownBias:
+      return &UnitWeights::b_down;
     case TensorRole::kEmbedding:  // as a head that is tied to it
     case TensorRole::kHead:
       break;
@@ -92,8 +112,10 @@ void place(UnitLayout& unit) {
 UnitLayout lay_out_unit(const Checkpoint& checkpoint, const Unit& unit, TensorUnit of) {
   UnitLayout layout{unit, {}, {}, {}, {}};
   for (const TensorSpec& spec : model_tensors()) {
-    const ModelTensor tensor{&spec, unit.layer};
-    if (spec.unit != of || !tensor.is_in(checkpoint.config())) continue;
+    const bool entry_of_it =
+        spec.unit == TensorUnit::kEntry && of == TensorUnit::kAttention && unit.layer == 0;
+    const ModelTensor tensor{&spec, entry_of_it ? -1 : unit.layer};
+    if (!(spec.unit == of || entry_of_it) || !tensor.is_in(checkpoint.config())) continue;
     const TensorEntry& stored = entry(checkpoint, tensor);
     std::visit([&](auto field) { add(layout, field, stored); }, field_of(spec.role));
   }
@@ -106,6 +128,7 @@ void append_head(const Checkpoint& checkpoint, std::vector<UnitLayout>& units) {
   const TensorEntry& head =
       entry(checkpoint, {&spec_of(c.tied_head ? TensorRole::kEmbedding : TensorRole::kHead)});
   const TensorEntry& norm = entry(checkpoint, {&spec_of(TensorRole::kFinalNorm)});
+  const ModelTensor norm_bias{&spec_of(TensorRole::kFinalNormBias)};
   std::size_t most_bytes = 0;
   for (const UnitLayout& unit : units) most_bytes = std::max(most_bytes, unit.read.slab_bytes);
   const auto most_rows = static_cast<std::int64_t>(
@@ -121,6 +144,7 @@ void append_head(const Checkpoint& checkpoint, std::vector<UnitLayout>& units) {
         std::min<std::int64_t>(c.vocab, blocks * (slice + 1) / slices * block);
     UnitLayout unit{{c.layers, Part::kHead, first, last - first}, {}, {}, {}, {}};
     add(unit, &UnitWeights::norm, norm);
+    if (norm_bias.is_in(c)) add(unit, &UnitWeights::norm_bias, entry(checkpoint, norm_bias));
     add(unit, &UnitWeights::head, rows_of(head, first, last - first));
     place(unit);
     units.push_back(std::move(unit));

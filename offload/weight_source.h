@@ -22,11 +22,17 @@ struct Unit {
 
 /// The weights of one unit, on the device; only its part's fields are set. w* are [out, in].
 struct UnitWeights {
-  ConstTensorView norm;                        // attention or MLP norm; final norm for the head
-  WeightView wq, wk, wv, wo;                   // kAttention
-  ConstTensorView bq, bk, bv, q_norm, k_norm;  // kAttention, empty where the model has none
-  WeightView w_gate, w_up, w_down;             // kMlp
-  WeightView head;                             // kHead: rows [first_row, first_row + rows)
+  ConstTensorView norm, norm_bias;  // of attention or MLP; the final norm for the head
+  // kAttention; empty where the model has none:
+  WeightView wq, wk, wv, wqkv, wo;
+  ConstTensorView bq, bk, bv, bqkv, bo, q_norm, k_norm;
+  // kAttention of the first layer: what the embedding's rows meet before it.
+  WeightView positions;
+  ConstTensorView embedding_norm, embedding_norm_bias;
+  // kMlp:
+  WeightView w_gate, w_up, w_down;
+  ConstTensorView b_up, b_down;
+  WeightView head;  // kHead: rows [first_row, first_row + rows)
 };
 
 class UnitLease;

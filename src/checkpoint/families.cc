@@ -14,6 +14,64 @@ namespace {
 constexpr std::array kBiasedQkv{LayerConfig{.qkv_bias = true}};
 constexpr std::array kNormedQk{LayerConfig{.qk_norm = true}};
 
+constexpr std::array kBiased{LayerConfig{.qkv_bias = true, .other_biases = true}};
+
+constexpr DecoderForm kOptForm{.norm = NormKind::kLayer,
+                               .positions = PositionKind::kLearned,
+                               .mlp = MlpKind::kRelu,
+                               .position_offset = 2};
+constexpr auto kOptNames = [] {
+  using enum TensorRole;
+  return std::to_array<StoredName>(
+      {{kEmbedding, "model.decoder.embed_tokens.weight"},
+       {kPositions, "model.decoder.embed_positions.weight"},
+       {kAttentionNorm, "model.decoder.layers.#.self_attn_layer_norm.weight"},
+       {kAttentionNormBias, "model.decoder.layers.#.self_attn_layer_norm.bias"},
+       {kQuery, "model.decoder.layers.#.self_attn.q_proj.weight"},
+       {kKey, "model.decoder.layers.#.self_attn.k_proj.weight"},
+       {kValue, "model.decoder.layers.#.self_attn.v_proj.weight"},
+       {kQueryBias, "model.decoder.layers.#.self_attn.q_proj.bias"},
+       {kKeyBias, "model.decoder.layers.#.self_attn.k_proj.bias"},
+       {kValueBias, "model.decoder.layers.#.self_attn.v_proj.bias"},
+       {kOutput, "model.decoder.layers.#.self_attn.out_proj.weight"},
+       {kOutputBias, "model.decoder.layers.#.self_attn.out_proj.bias"},
+       {kMlpNorm, "model.decoder.layers.#.final_layer_norm.weight"},
+       {kMlpNormBias, "model.decoder.layers.#.final_layer_norm.bias"},
+       {kUp, "model.decoder.layers.#.fc1.weight"},
+       {kUpBias, "model.decoder.layers.#.fc1.bias"},
+       {kDown, "model.decoder.layers.#.fc2.weight"},
+       {kDownBias, "model.decoder.layers.#.fc2.bias"},
+       {kFinalNorm, "model.decoder.final_layer_norm.weight"},
+       {kFinalNormBias, "model.decoder.final_layer_norm.bias"}});
+}();
+
+constexpr DecoderForm kBloomForm{.norm = NormKind::kLayer,
+                                 .positions = PositionKind::kAlibi,
+                                 .mlp = MlpKind::kGeluTanh,
+                                 .embedding_norm = true,
+                                 .fused_qkv = true};
+constexpr auto kBloomNames = [] {
+  using enum TensorRole;
+  return std::to_array<StoredName>(
+      {{kEmbedding, "transformer.word_embeddings.weight"},
+       {kEmbeddingNorm, "transformer.word_embeddings_layernorm.weight"},
+       {kEmbeddingNormBias, "transformer.word_embeddings_layernorm.bias"},
+       {kAttentionNorm, "transformer.h.#.input_layernorm.weight"},
+       {kAttentionNormBias, "transformer.h.#.input_layernorm.bias"},
+       {kFusedQkv, "transformer.h.#.self_attention.query_key_value.weight"},
+       {kFusedQkvBias, "transformer.h.#.self_attention.query_key_value.bias"},
+       {kOutput, "transformer.h.#.self_attention.dense.weight"},
+       {kOutputBias, "transformer.h.#.self_attention.dense.bias"},
+       {kMlpNorm, "transformer.h.#.post_attention_layernorm.weight"},
+       {kMlpNormBias, "transformer.h.#.post_attention_layernorm.bias"},
+       {kUp, "transformer.h.#.mlp.dense_h_to_4h.weight"},
+       {kUpBias, "transformer.h.#.mlp.dense_h_to_4h.bias"},
+       {kDown, "transformer.h.#.mlp.dense_4h_to_h.weight"},
+       {kDownBias, "transformer.h.#.mlp.dense_4h_to_h.bias"},
+       {kFinalNorm, "transformer.ln_f.weight"},
+       {kFinalNormBias, "transformer.ln_f.bias"}});
+}();
+
 constexpr std::array kFamilies{
     Family{.name = "llama",
            .hf_class = "LlamaForCausalLM",
@@ -36,6 +94,20 @@ constexpr std::array kFamilies{
            .gguf = "qwen3",
            .layer_kinds = kNormedQk,
            .read_config = read_qwen3_config},
+    Family{.name = "opt",
+           .hf_class = "OPTForCausalLM",
+           .form = kOptForm,
+           .layer_kinds = kBiased,
+           .read_config = read_opt_config,
+           .stored_names = kOptNames,
+           .bare_lacks = "model."},
+    Family{.name = "bloom",
+           .hf_class = "BloomForCausalLM",
+           .form = kBloomForm,
+           .layer_kinds = kBiased,
+           .read_config = read_bloom_config,
+           .stored_names = kBloomNames,
+           .bare_lacks = "transformer."},
 };
 
 }  // namespace
@@ -63,11 +135,27 @@ const Family& family_of(const ModelConfig& config) {
   throw Error("architecture " + in_quotes(config.architecture) + " is none of " + family_names());
 }
 
+std::string_view gguf_architecture(const ModelConfig& config) {
+  const Family& family = family_of(config);
+  if (family.gguf.empty())
+    throw Error("a model of architecture " + in_quotes(config.architecture) +
+                " cannot be a GGUF file that Canopy reads or writes");
+  return family.gguf;
+}
+
 std::string canonical_name(const Family& family, std::string_view stored_name) {
   for (const StoredName& stored : family.stored_names)
-    if (const auto layer = number_in(stored.name, stored_name))
-      return with_number(spec_of(stored.role).name, *layer);
+    for (const std::size_t lacks : {std::size_t{0}, family.bare_lacks.size()})
+      if (const auto layer = number_in(stored.name.substr(lacks), stored_name))
+        return with_number(spec_of(stored.role).name, *layer);
   return std::string(stored_name);
+}
+
+std::string stored_name(const Family& family, std::string_view canonical_name) {
+  for (const StoredName& stored : family.stored_names)
+    if (const auto layer = number_in(spec_of(stored.role).name, canonical_name))
+      return with_number(stored.name, *layer);
+  return std::string(canonical_name);
 }
 
 }  // namespace canopy

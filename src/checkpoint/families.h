@@ -32,23 +32,32 @@ inline constexpr std::array kPlainLayers{LayerConfig{}};
 struct Family {
   std::string_view name;      // model_type of config.json, and ModelConfig::architecture
   std::string_view hf_class;  // in the architectures of config.json
-  std::string_view gguf;  // general.architecture; of families that share one, the first is meant
-  std::span<const LayerConfig> layer_kinds = kPlainLayers;  // as in ModelConfig
+  /// general.architecture; of families that share one, the first is meant. Empty: Canopy knows no
+  /// form of it in GGUF.
+  std::string_view gguf = {};
+  DecoderForm form = {};                                    // as in ModelConfig
+  std::span<const LayerConfig> layer_kinds = kPlainLayers;  // likewise
   bool gguf_adjacent_pairs = false;     // converters reorder the rows of Q and K (docs/formats.md)
   bool gguf_frequency_factors = false;  // GGUF files may have rope_freqs.weight
   ConfigReader read_config = read_decoder_config;
   std::span<const StoredName> stored_names = {};  // in safetensors; GGUF's names are one list
+  std::string_view bare_lacks = {};  // how stored names begin, but for files of the bare decoder
 };
 
 /// Those that Canopy runs.
 std::span<const Family> known_families();
-/// "llama, mistral, qwen2 and qwen3", for messages.
+/// "llama, mistral, qwen2, ... and bloom", for messages.
 std::string family_names();
 const Family* find_family(std::span<const Family> families, std::string_view name);
 /// The known family of a model. Throws Error if it has none.
 const Family& family_of(const ModelConfig& config);
 
+/// The general.architecture of a model's GGUF files. Throws Error if Canopy knows none.
+std::string_view gguf_architecture(const ModelConfig& config);
+
 /// The canonical name of a tensor of a family's safetensors file.
 std::string canonical_name(const Family& family, std::string_view stored_name);
+/// The other way round.
+std::string stored_name(const Family& family, std::string_view canonical_name);
 
 }  // namespace canopy

@@ -59,6 +59,14 @@ std::string fingerprint(const Checkpoint& model) {
   // Measurements of models whose layers are alike were kept before there were kinds of layers.
   for (std::size_t kind = 1; kind < c.layer_kinds.size(); ++kind)
     for (const bool has : {c.layer_kinds[kind].qkv_bias, c.layer_kinds[kind].qk_norm}) all.add(has);
+  // Likewise before there were other forms than llama's.
+  if (c.form != DecoderForm())
+    for (const int part :
+         {static_cast<int>(c.form.norm), static_cast<int>(c.form.positions),
+          static_cast<int>(c.form.mlp), static_cast<int>(c.form.embedding_norm),
+          static_cast<int>(c.form.fused_qkv), static_cast<int>(c.layer(0).other_biases)})
+      all.add(part);
+  if (!c.alibi_slopes.empty()) all.add(c.alibi_slopes);
   all.add(c.norm_eps);
   all.add(c.rope_inverse_frequency);
   all.add(c.rope_magnitude);

@@ -143,8 +143,9 @@ ModelConfig gguf_config(const GgufHeader& header, const std::vector<float>& freq
   constexpr int kMostLayers = 1 << 14, kMostHeads = 1 << 16, kMostDim = 1 << 24;
   const auto* architecture = header.metadata.find<std::string>("general.architecture");
   if (!architecture) throw Error("metadata key 'general.architecture' is missing");
-  const auto family = std::find_if(families.begin(), families.end(),
-                                   [&](const Family& f) { return f.gguf == *architecture; });
+  const auto family = std::find_if(families.begin(), families.end(), [&](const Family& f) {
+    return !f.gguf.empty() && f.gguf == *architecture;
+  });
   if (family == families.end())
     throw Error("architecture " + in_quotes(*architecture) +
                 " is not supported; Canopy runs dense " + family_names() + " decoders");

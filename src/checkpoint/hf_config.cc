@@ -11,6 +11,7 @@
 #include "src/base/error.h"
 #include "src/base/json.h"
 #include "src/base/utf8.h"
+#include "src/checkpoint/config_fields.h"
 #include "src/checkpoint/readers.h"
 #include "src/checkpoint/rope_scaling.h"
 
@@ -19,75 +20,6 @@ namespace canopy {
 namespace {
 
 using nlohmann::json;
-
-constexpr int kMostPositions = std::numeric_limits<int>::max();
-
-/// Typed access to one object of the config; null counts as absent, as it does in transformers.
-class Fields {
- public:
-  explicit Fields(const json& object, std::string path = "")
-      : object_(object), path_(std::move(path)) {
-    if (!object_.is_object())
-      throw Error((path_.empty() ? "the config" : "'" + path_ + "'") + " is not a JSON object");
-  }
-  const json* find(const char* key) const {
-    const auto at = object_.find(key);
-    return at == object_.end() || at->is_null() ? nullptr : &*at;
-  }
-  bool given(const char* key) const { return object_.contains(key); }
-  std::string name(const char* key) const {
-    std::string text(1, '\'');  // appended: g++ 12 warns wrongly about sums of strings here
-    if (!path_.empty()) text.append(path_).append(".");
-    return text.append(key).append("'");
-  }
-
-  /// An integer in [least, most]; without it `fallback`, or an Error if there is none.
-  int integer(const char* key, int most, std::optional<int> fallback = {}, int least = 1) const {
-    const json* value = find(key);
-    if (!value) {
-      if (fallback) return *fallback;
-      throw Error("key " + name(key) + " is missing");
-    }
-    if (!value->is_number_integer()) throw Error("key " + name(key) + " is not an integer");
-    const bool too_large = value->is_number_unsigned() &&
-                           value->get<std::uint64_t>() > static_cast<std::uint64_t>(most);
-    if (too_large || value->get<std::int64_t>() < least || value->get<std::int64_t>() > most)
-      throw Error("key " + name(key) + " is " + value->dump() + ", outside " +
-                  std::to_string(least) + " to " + std::to_string(most));
-    return value->get<int>();
-  }
-  std::optional<double> number(const char* key) const {
-    const json* value = find(key);
-    if (!value) return {};
-    if (!value->is_number()) throw Error("key " + name(key) + " is not a number");
-    return value->get<double>();
-  }
-  double positive(const char* key, std::optional<double> fallback = {}) const {
-    const auto value = number(key);
-    if (!value && !fallback) throw Error("key " + name(key) + " is missing");
-    const double result = value.value_or(fallback.value_or(0));
-    constexpr auto kMost = std::numeric_limits<float>::max();  // arithmetic is in floats
-    if (!(result > 0 && result <= static_cast<double>(kMost)))
-      throw Error("key " + name(key) + " is not a positive number up to 3.4e38");
-    return result;
-  }
-  bool flag(const char* key, bool fallback) const {
-    const json* value = find(key);
-    if (!value) return fallback;
-    if (!value->is_boolean()) throw Error("key " + name(key) + " is not true or false");
-    return value->get<bool>();
-  }
-  std::string text(const char* key, const char* fallback = "") const {
-    const json* value = find(key);
-    if (!value) return fallback;
-    if (!value->is_string()) throw Error("key " + name(key) + " is not a string");
-    return value->get<std::string>();
-  }
-
- private:
-  const json& object_;
-  std::string path_;
-};
 
 /// Keys that mean a part which the decoder class does not have.
 struct Feature {
@@ -114,9 +46,7 @@ constexpr std::array kRefused{
 /// A value of the config for an error message.
 std::string shown(const json& value) { return value.dump().substr(0, 120); }
 
-[[noreturn]] void refuse(const std::string& what) {
-  throw Error(what + " is not supported; Canopy runs dense " + family_names() + " decoders");
-}
+[[noreturn]] void refuse(const std::string& what) { refuse_config(what); }
 
 /// A scheme of quantised safetensors, and the GGUF type of about its size.
 struct Scheme {
@@ -252,6 +182,10 @@ std::vector<TokenId> end_tokens(const json* ids, int vocab) {
 
 }  // namespace
 
+void refuse_config(const std::string& what) {
+  throw Error(what + " is not supported; Canopy runs dense " + family_names() + " decoders");
+}
+
 ModelConfig hf_config(const json& config, std::span<const Family> families) {
   const Family& family = choose_family(Fields(config), families);
   return family.read_config(config, family);
@@ -283,30 +217,39 @@ ModelConfig read_qwen3_config(const json& config, const Family& family) {
   return read_qwen_config(config, family);
 }
 
-ModelConfig read_decoder_config(const json& json_config, const Family& family) {
+ModelConfig read_sizes(const Fields& config, const Family& family, const SizeKeys& keys) {
   // Larger than any model by far; products of two stay far below 2^63.
   constexpr int kMostLayers = 1 << 14, kMostHeads = 1 << 16, kMostDim = 1 << 24;
-  const Fields config(json_config);
   ModelConfig model;
   model.architecture = family.name;
+  model.form = family.form;
   model.layer_kinds.assign(family.layer_kinds.begin(), family.layer_kinds.end());
-  model.layers = config.integer("num_hidden_layers", kMostLayers);
-  model.dim = config.integer("hidden_size", kMostDim);
-  model.hidden_dim = config.integer("intermediate_size", kMostDim);
-  model.heads = config.integer("num_attention_heads", kMostHeads);
+  model.layers = config.integer(keys.layers, kMostLayers);
+  model.dim = config.integer(keys.dim, keys.hidden_dim ? kMostDim : kMostDim / 4);
+  model.hidden_dim = keys.hidden_dim ? config.integer(keys.hidden_dim, kMostDim) : 4 * model.dim;
+  model.heads = config.integer(keys.heads, kMostHeads);
   model.kv_heads = config.integer("num_key_value_heads", kMostHeads, model.heads);
   if (model.heads % model.kv_heads != 0)
-    throw Error("key 'num_attention_heads' (" + std::to_string(model.heads) +
+    throw Error("key " + config.name(keys.heads) + " (" + std::to_string(model.heads) +
                 ") is not a multiple of 'num_key_value_heads' (" + std::to_string(model.kv_heads) +
                 ")");
   if (!config.find("head_dim") && model.dim % model.heads != 0)
-    throw Error("key 'hidden_size' (" + std::to_string(model.dim) +
-                ") is not a multiple of 'num_attention_heads' (" + std::to_string(model.heads) +
-                "), and there is no 'head_dim'");
+    throw Error("key " + config.name(keys.dim) + " (" + std::to_string(model.dim) +
+                ") is not a multiple of " + config.name(keys.heads) + " (" +
+                std::to_string(model.heads) + "), and there is no 'head_dim'");
   model.head_dim = config.integer("head_dim", 1 << 13, model.dim / model.heads);
   model.vocab = config.integer("vocab_size", kMostDim);
-  model.max_positions = config.integer("max_position_embeddings", kMostPositions);
-  model.tied_head = config.flag("tie_word_embeddings", false);
+  model.max_positions = config.integer(keys.positions, kMostPositions - 2, keys.max_positions);
+  model.tied_head = config.flag("tie_word_embeddings", keys.tied_head);
+  model.end_tokens = end_tokens(config.find("eos_token_id"), model.vocab);
+  if (const nlohmann::json* label = config.find("canopy_inflated"))
+    model.inflated_from = Fields(*label, "canopy_inflated").text("from", "an unnamed model");
+  return model;
+}
+
+ModelConfig read_decoder_config(const json& json_config, const Family& family) {
+  const Fields config(json_config);
+  ModelConfig model = read_sizes(config, family);
   model.norm_eps = static_cast<float>(config.positive("rms_norm_eps", 1e-6));
   if (const std::string act = config.text("hidden_act", "silu"); act != "silu")
     refuse("the activation " + in_quotes(act) + " (key 'hidden_act')");
@@ -314,9 +257,6 @@ ModelConfig read_decoder_config(const json& json_config, const Family& family) {
   RopeTable rope = rope_table(rope_scaling(config, model.max_positions), model.head_dim);
   model.rope_inverse_frequency = std::move(rope.inverse_frequency);
   model.rope_magnitude = rope.magnitude;
-  model.end_tokens = end_tokens(config.find("eos_token_id"), model.vocab);
-  if (const nlohmann::json* label = config.find("canopy_inflated"))
-    model.inflated_from = Fields(*label, "canopy_inflated").text("from", "an unnamed model");
   return model;
 }
 

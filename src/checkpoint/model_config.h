@@ -1,6 +1,7 @@
 #pragma once
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -8,20 +9,37 @@
 
 namespace canopy {
 
-/// What layers of a decoder differ in. Everything else has one form today, which has no field: an
-/// RMS norm before attention and one before the MLP, attention over the whole text, one table of
-/// rotary frequencies, a SwiGLU MLP, no bias but these. Readers refuse a config that asks for
-/// another.
+/// What layers of a decoder differ in.
 struct LayerConfig {
   bool qkv_bias = false, qk_norm = false;
+  bool other_biases = false;  // of the attention's output and of the MLP
   bool operator==(const LayerConfig&) const = default;
+};
+
+enum class NormKind : std::uint8_t { kRms, kLayer };  // a layer norm has a bias
+/// kLearned: a table of vectors that are added to the embedding; kAlibi: arXiv:2108.12409.
+enum class PositionKind : std::uint8_t { kRotary, kLearned, kAlibi };
+enum class MlpKind : std::uint8_t { kSwiglu, kRelu, kGeluTanh };  // the last two have no gate
+
+/// What all layers of a decoder have in common. What has no field has one form: a norm before
+/// attention and one before the MLP, attention over the whole text. Readers refuse a config that
+/// asks for another.
+struct DecoderForm {
+  NormKind norm = NormKind::kRms;
+  PositionKind positions = PositionKind::kRotary;
+  MlpKind mlp = MlpKind::kSwiglu;
+  bool embedding_norm = false;  // the embedding is normalised before the first layer
+  bool fused_qkv = false;       // one matrix of rows [heads, 3, head_dim]
+  int position_offset = 0;      // kLearned: rows of the table before position 0's
+  bool operator==(const DecoderForm&) const = default;
 };
 
 /// The shape of a decoder, as plain data that every room may read. Filled by src/checkpoint from
 /// config.json (both generations of keys) or GGUF metadata; anything it cannot express is refused
 /// there, by name.
 struct ModelConfig {
-  std::string architecture;  // "llama", "qwen2", "qwen3", "mistral"
+  std::string architecture;  // a Family's name
+  DecoderForm form;
   int layers = 0, dim = 0, hidden_dim = 0;
   int heads = 0, kv_heads = 0, head_dim = 0;
   int vocab = 0, max_positions = 0;
@@ -30,8 +48,9 @@ struct ModelConfig {
   /// all layers are alike.
   std::vector<LayerConfig> layer_kinds{LayerConfig{}};
   float norm_eps = 1e-5f;
-  std::vector<float>
-      rope_inverse_frequency;        // [head_dim / 2], after linear, llama3 or yarn scaling
+  /// [head_dim / 2], after linear, llama3 or yarn scaling; empty without rotary positions.
+  std::vector<float> rope_inverse_frequency;
+  std::vector<float> alibi_slopes;   // [heads]; empty without ALiBi
   float rope_magnitude = 1.0f;       // yarn's attention factor
   bool rope_adjacent_pairs = false;  // GGUF files of llama and mistral; Hugging Face rotates halves
   std::vector<TokenId> end_tokens;

@@ -12,25 +12,54 @@ constexpr auto kModelTensors = [] {
   using enum TensorRole;
   using enum TensorKind;
   using enum Length;
-  constexpr auto kEmbeds = TensorUnit::kEmbedding, kAttends = TensorUnit::kAttention,
-                 kMlps = TensorUnit::kMlp, kEnds = TensorUnit::kHead;
+  constexpr auto kEmbeds = TensorUnit::kEmbedding, kEnters = TensorUnit::kEntry,
+                 kAttends = TensorUnit::kAttention, kMlps = TensorUnit::kMlp,
+                 kEnds = TensorUnit::kHead;
   using Model = const ModelConfig&;
   using Layer = const LayerConfig&;
-  constexpr IsIn kBiased = [](Model, Layer layer) { return layer.qkv_bias; };
+  constexpr IsIn kBiased = [](Model model, Layer layer) {
+    return !model.form.fused_qkv && layer.qkv_bias;
+  };
   constexpr IsIn kNormed = [](Model, Layer layer) { return layer.qk_norm; };
+  constexpr IsIn kApart = [](Model model, Layer) { return !model.form.fused_qkv; };
+  constexpr IsIn kFused = [](Model model, Layer) { return model.form.fused_qkv; };
+  constexpr IsIn kFusedBiased = [](Model model, Layer layer) {
+    return model.form.fused_qkv && layer.qkv_bias;
+  };
+  constexpr IsIn kLayerNorm = [](Model model, Layer) {
+    return model.form.norm == NormKind::kLayer;
+  };
+  constexpr IsIn kGated = [](Model model, Layer) { return model.form.mlp == MlpKind::kSwiglu; };
+  constexpr IsIn kOthersBiased = [](Model, Layer layer) { return layer.other_biases; };
+  constexpr IsIn kPlaced = [](Model model, Layer) {
+    return model.form.positions == PositionKind::kLearned;
+  };
+  constexpr IsIn kNormedFirst = [](Model model, Layer) { return model.form.embedding_norm; };
   constexpr IsIn kUntied = [](Model model, Layer) { return !model.tied_head; };
   return std::to_array<TensorSpec>({
       {kEmbedding, kEmbeds, kMatrix, kVocab, kDim, "model.embed_tokens.weight",
        "token_embd.weight"},
+      {kPositions, kEnters, kMatrix, kPositionRows, kDim, "model.embed_positions.weight",
+       "position_embd.weight", kPlaced},
+      {kEmbeddingNorm, kEnters, kNorm, kOne, kDim, "model.embed_norm.weight",
+       "token_embd_norm.weight", kNormedFirst},
+      {kEmbeddingNormBias, kEnters, kBias, kOne, kDim, "model.embed_norm.bias",
+       "token_embd_norm.bias", kNormedFirst},
 
       {kAttentionNorm, kAttends, kNorm, kOne, kDim, "model.layers.#.input_layernorm.weight",
        "blk.#.attn_norm.weight"},
+      {kAttentionNormBias, kAttends, kBias, kOne, kDim, "model.layers.#.input_layernorm.bias",
+       "blk.#.attn_norm.bias", kLayerNorm},
+      {kFusedQkv, kAttends, kMatrix, kQkvRows, kDim, "model.layers.#.self_attn.qkv_proj.weight",
+       "blk.#.attn_qkv.weight", kFused},
+      {kFusedQkvBias, kAttends, kBias, kOne, kQkvRows, "model.layers.#.self_attn.qkv_proj.bias",
+       "blk.#.attn_qkv.bias", kFusedBiased},
       {kQuery, kAttends, kMatrix, kQueries, kDim, "model.layers.#.self_attn.q_proj.weight",
-       "blk.#.attn_q.weight"},
+       "blk.#.attn_q.weight", kApart},
       {kKey, kAttends, kMatrix, kKeys, kDim, "model.layers.#.self_attn.k_proj.weight",
-       "blk.#.attn_k.weight"},
+       "blk.#.attn_k.weight", kApart},
       {kValue, kAttends, kMatrix, kKeys, kDim, "model.layers.#.self_attn.v_proj.weight",
-       "blk.#.attn_v.weight"},
+       "blk.#.attn_v.weight", kApart},
       {kQueryBias, kAttends, kBias, kOne, kQueries, "model.layers.#.self_attn.q_proj.bias",
        "blk.#.attn_q.bias", kBiased},
       {kKeyBias, kAttends, kBias, kOne, kKeys, "model.layers.#.self_attn.k_proj.bias",
@@ -43,17 +72,26 @@ constexpr auto kModelTensors = [] {
        "blk.#.attn_k_norm.weight", kNormed},
       {kOutput, kAttends, kMatrix, kDim, kQueries, "model.layers.#.self_attn.o_proj.weight",
        "blk.#.attn_output.weight"},
+      {kOutputBias, kAttends, kBias, kOne, kDim, "model.layers.#.self_attn.o_proj.bias",
+       "blk.#.attn_output.bias", kOthersBiased},
 
       {kMlpNorm, kMlps, kNorm, kOne, kDim, "model.layers.#.post_attention_layernorm.weight",
        "blk.#.ffn_norm.weight"},
+      {kMlpNormBias, kMlps, kBias, kOne, kDim, "model.layers.#.post_attention_layernorm.bias",
+       "blk.#.ffn_norm.bias", kLayerNorm},
       {kGate, kMlps, kMatrix, kHidden, kDim, "model.layers.#.mlp.gate_proj.weight",
-       "blk.#.ffn_gate.weight"},
+       "blk.#.ffn_gate.weight", kGated},
       {kUp, kMlps, kMatrix, kHidden, kDim, "model.layers.#.mlp.up_proj.weight",
        "blk.#.ffn_up.weight"},
+      {kUpBias, kMlps, kBias, kOne, kHidden, "model.layers.#.mlp.up_proj.bias", "blk.#.ffn_up.bias",
+       kOthersBiased},
       {kDown, kMlps, kMatrix, kDim, kHidden, "model.layers.#.mlp.down_proj.weight",
        "blk.#.ffn_down.weight"},
+      {kDownBias, kMlps, kBias, kOne, kDim, "model.layers.#.mlp.down_proj.bias",
+       "blk.#.ffn_down.bias", kOthersBiased},
 
       {kFinalNorm, kEnds, kNorm, kOne, kDim, "model.norm.weight", "output_norm.weight"},
+      {kFinalNormBias, kEnds, kBias, kOne, kDim, "model.norm.bias", "output_norm.bias", kLayerNorm},
       {kHead, kEnds, kMatrix, kVocab, kDim, "lm_head.weight", "output.weight", kUntied},
   });
 }();
@@ -85,6 +123,10 @@ std::int64_t length(Length of, const ModelConfig& config) {
       return config.hidden_dim;
     case Length::kVocab:
       return config.vocab;
+    case Length::kPositionRows:
+      return std::int64_t{config.max_positions} + config.form.position_offset;
+    case Length::kQkvRows:
+      return std::int64_t{3} * config.heads * config.head_dim;
     case Length::kQueries:
       return std::int64_t{config.heads} * config.head_dim;
     case Length::kKeys:

@@ -14,7 +14,13 @@ namespace canopy {
 /// What a tensor is to the decoder, whatever a container calls it.
 enum class TensorRole : std::uint8_t {
   kEmbedding,
+  kPositions,
+  kEmbeddingNorm,
+  kEmbeddingNormBias,
   kAttentionNorm,
+  kAttentionNormBias,
+  kFusedQkv,
+  kFusedQkvBias,
   kQuery,
   kKey,
   kValue,
@@ -24,19 +30,35 @@ enum class TensorRole : std::uint8_t {
   kQueryNorm,
   kKeyNorm,
   kOutput,
+  kOutputBias,
   kMlpNorm,
+  kMlpNormBias,
   kGate,
   kUp,
+  kUpBias,
   kDown,
+  kDownBias,
   kFinalNorm,
+  kFinalNormBias,
   kHead
 };
-/// What a tensor is read and lent together with. The embedding is looked up row by row.
-enum class TensorUnit : std::uint8_t { kEmbedding, kAttention, kMlp, kHead };
+/// What a tensor is read and lent together with. The embedding is looked up row by row. kEntry:
+/// what its rows meet before the first layer, with whose attention it is lent.
+enum class TensorUnit : std::uint8_t { kEmbedding, kEntry, kAttention, kMlp, kHead };
 /// Matrices may be quantised. Norms and biases are vectors, and never are.
 enum class TensorKind : std::uint8_t { kMatrix, kNorm, kBias };
 /// A length that follows from the config.
-enum class Length : std::uint8_t { kOne, kDim, kHidden, kVocab, kQueries, kKeys, kHeadDim };
+enum class Length : std::uint8_t {
+  kOne,
+  kDim,
+  kHidden,
+  kVocab,
+  kPositionRows,
+  kQueries,
+  kKeys,
+  kQkvRows,
+  kHeadDim
+};
 std::int64_t length(Length of, const ModelConfig& config);
 
 /// Whether a model has a tensor. `layer`: the kind of the tensor's layer, if it has one.

@@ -54,6 +54,8 @@ ModelConfig hf_config(const nlohmann::json& config,
 ModelConfig read_mistral_config(const nlohmann::json& config, const Family& family);
 ModelConfig read_qwen_config(const nlohmann::json& config, const Family& family);
 ModelConfig read_qwen3_config(const nlohmann::json& config, const Family& family);
+ModelConfig read_opt_config(const nlohmann::json& config, const Family& family);
+ModelConfig read_bloom_config(const nlohmann::json& config, const Family& family);
 /// config.json flattened with dots; null, empty and mixed arrays are left out.
 Metadata flatten_config(const nlohmann::json& config);
 

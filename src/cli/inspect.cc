@@ -63,7 +63,7 @@ Sizes measure(const Checkpoint& model) {
   };
   s.embedding = bytes_of(TensorRole::kEmbedding);
   s.head = bytes_of(TensorRole::kHead);
-  s.final_norm = bytes_of(TensorRole::kFinalNorm);
+  s.final_norm = bytes_of(TensorRole::kFinalNorm) + bytes_of(TensorRole::kFinalNormBias);
 
   const SweepLayout sweep = lay_out_sweep(model);
   s.layers.resize(static_cast<std::size_t>(model.config().layers));
@@ -121,9 +121,29 @@ std::string printable(const std::string& text) {
   return json(text).dump(-1, ' ', true, json::error_handler_t::replace);
 }
 
+const char* name_of(NormKind norm) { return norm == NormKind::kLayer ? "layer" : "rms"; }
+const char* name_of(MlpKind mlp) {
+  return mlp == MlpKind::kRelu ? "relu" : mlp == MlpKind::kGeluTanh ? "gelu_tanh" : "swiglu";
+}
+const char* name_of(PositionKind positions) {
+  return positions == PositionKind::kLearned ? "learned"
+         : positions == PositionKind::kAlibi ? "alibi"
+                                             : "rotary";
+}
+
+json rope_json(const Checkpoint& model) {
+  const ModelConfig& c = model.config();
+  if (c.form.positions != PositionKind::kRotary) return nullptr;
+  const Rotary rope = rotary(model);
+  return {{"base", rope.base},
+          {"scaling", rope.scaling},
+          {"slowdown", rope.slowdown},
+          {"magnitude", c.rope_magnitude},
+          {"adjacent_pairs", c.rope_adjacent_pairs}};
+}
+
 json as_json(const Checkpoint& model, const Sizes& s) {
   const ModelConfig& c = model.config();
-  const Rotary rope = rotary(model);
   json layers = json::array(), dtypes = json::object();
   for (const Layer& layer : s.layers)
     layers.push_back({{"attention", layer.attention}, {"mlp", layer.mlp}});
@@ -148,12 +168,10 @@ json as_json(const Checkpoint& model, const Sizes& s) {
             {"qkv_bias", c.any_layer(&LayerConfig::qkv_bias)},
             {"qk_norm", c.any_layer(&LayerConfig::qk_norm)},
             {"end_tokens", c.end_tokens},
-            {"rope",
-             {{"base", rope.base},
-              {"scaling", rope.scaling},
-              {"slowdown", rope.slowdown},
-              {"magnitude", c.rope_magnitude},
-              {"adjacent_pairs", c.rope_adjacent_pairs}}}}},
+            {"norm", name_of(c.form.norm)},
+            {"mlp", name_of(c.form.mlp)},
+            {"positions", name_of(c.form.positions)},
+            {"rope", rope_json(model)}}},
           {"parameters", s.parameters},
           {"weight_bytes", s.weights},
           {"embedding_bytes", s.embedding},
@@ -208,9 +226,18 @@ void layer_line(const std::string& label, const Sizes& s, std::uint64_t Layer::*
             low == high ? times : times + " at most; the smallest has " + format_size(low));
 }
 
-void print(const Checkpoint& model, const Sizes& s) {
+std::string rotary_text(const Checkpoint& model) {
   const ModelConfig& c = model.config();
   const Rotary rope = rotary(model);
+  return "base " + whole_if_it_is(rope.base) + ", pairs " +
+         (c.rope_adjacent_pairs ? "adjacent" : "in halves") +
+         (rope.scaling == "none"
+              ? ", not scaled"
+              : ", scaled (" + rope.scaling + ") up to " + text(rope.slowdown) + " times");
+}
+
+void print(const Checkpoint& model, const Sizes& s) {
+  const ModelConfig& c = model.config();
   std::cout << model.root().string() << "\n"
             << c.architecture << ", " << count_text(s.parameters) << " parameters, "
             << format_size(s.weights) << " in " << model.files().size()
@@ -227,16 +254,12 @@ void print(const Checkpoint& model, const Sizes& s) {
                     " for keys and values" +
                     (c.any_layer(&LayerConfig::qkv_bias) ? ", with biases" : "") +
                     (c.any_layer(&LayerConfig::qk_norm) ? ", Q and K normalised" : ""));
-  line("MLP dimension", text(c.hidden_dim));
+  line("MLP", text(c.hidden_dim) + " dimensions, " + name_of(c.form.mlp));
   line("vocabulary", text(c.vocab));
   line("head", c.tied_head ? "tied to the embedding" : "of its own");
-  line("positions", text(c.max_positions));
-  line("rotary", "base " + whole_if_it_is(rope.base) + ", pairs " +
-                     (c.rope_adjacent_pairs ? "adjacent" : "in halves") +
-                     (rope.scaling == "none" ? ", not scaled"
-                                             : ", scaled (" + rope.scaling + ") up to " +
-                                                   text(rope.slowdown) + " times"));
-  line("norm epsilon", text(c.norm_eps));
+  line("positions", text(c.max_positions) + ", " + name_of(c.form.positions));
+  if (c.form.positions == PositionKind::kRotary) line("rotary", rotary_text(model));
+  line("norms", std::string(name_of(c.form.norm)) + ", epsilon " + text(c.norm_eps));
 
   std::cout << "\nWeights\n";
   size_line("embedding", s.embedding, c.tied_head ? "the head, too" : "");

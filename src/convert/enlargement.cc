@@ -59,6 +59,9 @@ ModelConfig enlarge(const ModelConfig& small, std::uint64_t bytes) {
   constexpr std::int64_t kMostDim = std::int64_t{1} << 20;
   if (small.dim > kMostDim)
     throw Error("a model of " + std::to_string(small.dim) + " dimensions is not enlarged further");
+  if (small.form != DecoderForm())
+    throw Error("a model of architecture '" + small.architecture +
+                "' is not enlarged: its layer norms would see the mean of what is added");
   if (small.layer_kinds.size() > 1)
     throw Error(
         "a model whose layers differ in kind is not enlarged: added layers would shift them");

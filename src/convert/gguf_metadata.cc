@@ -12,7 +12,7 @@ namespace canopy {
 GgufMetadata gguf_model_metadata(const Checkpoint& model, std::uint32_t file_type) {
   const ModelConfig& c = model.config();
   const Family& family = family_of(c);
-  const std::string architecture(family.gguf);
+  const std::string architecture(gguf_architecture(c));
   GgufMetadata metadata;
   const auto general = [&](const char* key, GgufValue value) {
     metadata.emplace_back(std::string("general.") + key, std::move(value));

@@ -11,6 +11,7 @@
 
 #include "src/base/error.h"
 #include "src/base/utf8.h"
+#include "src/checkpoint/families.h"
 #include "src/checkpoint/fingerprint.h"
 #include "src/checkpoint/model_tensors.h"
 #include "src/checkpoint/packed_tensors.h"
@@ -79,11 +80,12 @@ class Packer {
  public:
   Packer(const Checkpoint& model, const SweepOrder& order, const std::filesystem::path& path,
          int threads, const Progress& progress)
-      : source_(source_fingerprint(model)),
+      : family_(family_of(model.config())),
+        source_(source_fingerprint(model)),
         rows_(model),
         threads_(threads),
         progress_(progress),
-        file_(path, names(order), 0) {
+        file_(path, names(family_, order), 0) {
     for (const TensorEntry* tensor : order.all()) report_.source_bytes += tensor->bytes;
   }
 
@@ -108,15 +110,17 @@ class Packer {
   }
 
  private:
-  static std::vector<std::string> names(const SweepOrder& order) {
+  static std::vector<std::string> names(const Family& family, const SweepOrder& order) {
     std::vector<std::string> names;
-    for (const TensorEntry* tensor : order.all()) names.push_back(tensor->name);
+    for (const TensorEntry* tensor : order.all())
+      names.push_back(stored_name(family, tensor->name));
     return names;
   }
 
   void write_plain(const TensorEntry& tensor) {
     Checksum checksum;
-    file_.begin(tensor.name);
+    const std::string name = stored_name(family_, tensor.name);
+    file_.begin(name);
     const auto take = [&](std::span<const std::byte> stored) {
       checksum.add(stored);
       file_.write(stored);
@@ -129,7 +133,7 @@ class Packer {
           rows_, tensor, 1, [](auto&&...) {},
           [&](const RowBatch& batch) { return take(batch.stored), true; });
     file_.end(tensor.dtype, tensor.shape);
-    descriptions_.push_back({tensor.name, {{}, {}, checksum.value()}});
+    descriptions_.push_back({name, {{}, {}, checksum.value()}});
   }
 
   /// A row that cannot be packed has no bytes.
@@ -154,7 +158,8 @@ class Packer {
     const std::uint64_t index_bytes = static_cast<std::uint64_t>(rows + 1) * sizeof(RowOffset);
     bool smaller = index_bytes < tensor.bytes;
     const std::uint64_t done_before = done_;
-    file_.begin(tensor.name + std::string(packed::kPayload));
+    const std::string name = stored_name(family_, tensor.name);
+    file_.begin(name + std::string(packed::kPayload));
     const auto make = [&](std::int64_t, std::int64_t, std::span<const std::byte> stored,
                           MadeRows& made) { make_rows(columns, stored, made); };
     const auto take = [&](const RowBatch& batch) {
@@ -171,9 +176,8 @@ class Packer {
       return false;
     }
     file_.end(DType::kU8, {static_cast<std::int64_t>(bytes)});
-    descriptions_.push_back(
-        {tensor.name, {format::PackedBF16::kCodec, tensor.shape, checksum.value()}});
-    offsets_.emplace_back(tensor.name, std::move(offsets));
+    descriptions_.push_back({name, {format::PackedBF16::kCodec, tensor.shape, checksum.value()}});
+    offsets_.emplace_back(name, std::move(offsets));
     return true;
   }
 
@@ -194,6 +198,7 @@ class Packer {
     progress_(std::min(done_, report_.source_bytes), report_.source_bytes);
   }
 
+  const Family& family_;
   const std::string source_;
   WeightRows rows_;
   const int threads_;
@@ -241,11 +246,13 @@ UnpackReport unpack(const Checkpoint& model, const std::filesystem::path& output
   if (std::ranges::none_of(model.tensors(), [](const auto& t) { return is_packed(t.dtype); }))
     throw Error(model.root().string() + " is not packed");
   UnpackReport report;
+  const Family& family = family_of(model.config());
   std::vector<PlannedTensor> planned;
   const std::vector<const TensorEntry*> tensors = SweepOrder(model).all();
   for (const TensorEntry* tensor : tensors) {
     const PackedFormat* const packed = find_packed_format(tensor->dtype);
-    planned.push_back({tensor->name, tensor->shape, packed ? packed->plain : tensor->dtype});
+    planned.push_back(
+        {stored_name(family, tensor->name), tensor->shape, packed ? packed->plain : tensor->dtype});
     report.bytes += plain_bytes(*tensor);
   }
   StagedOutput staged(output, StagedOutput::Kind::kDirectory, report.bytes + kOtherFiles);
@@ -256,7 +263,7 @@ UnpackReport unpack(const Checkpoint& model, const std::filesystem::path& output
     Checksum checksum;
     const auto take = [&](std::span<const std::byte> values) {
       checksum.add(values);
-      writer.write(tensor->name, values);
+      writer.write(stored_name(family, tensor->name), values);
       progress(writer.written_bytes(), report.bytes);
     };
     const auto make = [&](std::int64_t first, std::int64_t count, std::span<const std::byte> stored,

@@ -315,6 +315,19 @@ void require_free(const Plan& plan, std::uint64_t process_bytes) {
               std::to_string((process_bytes + free) >> 20) + "M, or free some");
 }
 
+namespace {
+
+/// A learned position is a row of a table: there are none behind the last.
+void require_positions(const SweepLayout& sweep, const char* whose, int context) {
+  const ModelConfig& config = sweep.config;
+  if (config.form.positions == PositionKind::kLearned && context > config.max_positions)
+    throw Error("a context of " + std::to_string(context) + " tokens is beyond the " +
+                std::to_string(config.max_positions) + " positions that the " + whose +
+                " has learned");
+}
+
+}  // namespace
+
 ModelSweeps lay_out_models(const Checkpoint& target, const std::optional<Checkpoint>& draft) {
   ModelSweeps models{lay_out_sweep(target), std::nullopt};
   if (draft) models.draft = lay_out_sweep(*draft);
@@ -329,6 +342,8 @@ Plan make_plan(const PlanRequest& asked_for, const ModelSweeps& models, std::uin
   PlanRequest request = asked_for;
   if (request.resident_layers) request.resident = weights.bytes_of_layers(*request.resident_layers);
   require(request.max_sequences >= 1, "a plan is for at least one sequence");
+  require_positions(target, "model", request.context);
+  if (draft) require_positions(*draft, "draft", request.context);
   require(!draft || !request.model_free, "a plan is for one draft: a model, or none");
   const bool can_draft = draft || request.model_free;
   const SpeculationMethod asked = request.method == SpeculationMethod::kAuto && !can_draft

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <limits>
 #include <thread>
 #include <utility>
 
@@ -46,6 +47,18 @@ ModelFiles first_layers(const ModelFiles& models) {
   }
   return {Checkpoint(t.root(), t.files(), std::move(tensors), config, t.metadata()), models.draft,
           nullptr};
+}
+
+/// The fewest positions that one of the models has learned; without bound where none has.
+int learned_positions(const ModelFiles& models) {
+  int fewest = std::numeric_limits<int>::max();
+  const auto look_at = [&](const ModelConfig& config) {
+    if (config.form.positions == PositionKind::kLearned)
+      fewest = std::min(fewest, config.max_positions);
+  };
+  look_at(models.target.config());
+  if (models.draft) look_at(models.draft->config());
+  return fewest;
 }
 
 /// A root, so many children, a child of each: a level of one row and one of `width`.
@@ -213,12 +226,13 @@ class Measurement {
   /// Seconds per row and token of text, from time(text).
   template <class Time>
   Seconds slope(Time time) const {
+    const int text = m_.plan.context - m_.plan.max_prompt;
     std::vector<Seconds> near, far;
     for (int i = 0; i < kRounds; ++i) {
       near.push_back(time(0));
-      far.push_back(time(kText));
+      far.push_back(time(text));
     }
-    return std::max(Seconds(0), median(far) - median(near)) / (kRowsBehindText * kText);
+    return std::max(Seconds(0), median(far) - median(near)) / (kRowsBehindText * text);
   }
 
   DraftPolicy::Config config_of(int width, Drawing drawing) const {
@@ -318,10 +332,11 @@ HardwareProfile measure_hardware(const ModelFiles& models, const EngineOptions& 
   probe.plan.method = models.draft ? SpeculationMethod::kSequoia : SpeculationMethod::kNone;
   const std::size_t free = system_memory().free();
   std::optional<Engine> engine;
-  for (int rows = kRows.back(); !engine; rows /= 2) {
+  const int positions = learned_positions(models), text = std::min(kText, positions / 2);
+  for (int rows = std::min(kRows.back(), positions - text); !engine; rows /= 2) {
     probe.plan.shape = two_levels(std::max(1, rows / 2));
     probe.plan.max_prompt = probe.plan.logit_rows = rows;
-    probe.plan.context = kText + rows;
+    probe.plan.context = text + rows;
     try {
       engine.emplace(first_layers(models), probe, LoadProgress(), stop);
     } catch (const Error&) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -15,28 +16,39 @@ namespace {
 std::size_t at(int i) { return static_cast<std::size_t>(i); }
 int words_for(int bits) { return (bits + 63) / 64; }
 
+bool gated(const ModelConfig& c) { return c.form.mlp == MlpKind::kSwiglu; }
+
+/// What is known of positions before any: rotary frequencies, or slopes of the heads.
+const std::vector<float>& position_constants(const ModelConfig& c) {
+  return c.form.positions == PositionKind::kAlibi ? c.alibi_slopes : c.rope_inverse_frequency;
+}
+
 /// Buffers of one model, as byte sizes, so that the budget and the constructor cannot disagree.
 struct Sizes {
-  std::size_t residual, normed, work, logit_input, logits, position, prefix, ids, bits, rope;
+  std::size_t residual, normed, work, logit_input, logits, position, prefix, ids, bits, constants;
 
   Sizes(const ModelConfig& c, const Transformer::Limits& limits) {
     const auto nodes = at(limits.max_nodes), chunk = at(std::min(limits.chunk, limits.max_nodes));
     const auto rows = at(limits.max_logit_rows), f32 = sizeof(float);
+    // q, k, v and out, which may lie where the fused product was.
     const std::size_t attention =
-        at(c.head_dim) * (2 * at(c.heads) + 2 * at(c.kv_heads));  // q, out; k, v
+        at(c.head_dim) * (at(c.heads) + 2 * at(c.kv_heads) +
+                          at(c.heads) * (c.form.fused_qkv ? std::size_t{3} : std::size_t{1}));
+    const std::size_t mlp = at(c.hidden_dim) * (gated(c) ? 2 : 1);
     residual = nodes * at(c.dim) * f32;
     normed = chunk * at(c.dim) * f32;
-    work = chunk * std::max(attention, 2 * at(c.hidden_dim)) * f32;  // attention and MLP take turns
+    work = chunk * std::max(attention, mlp) * f32;  // attention and MLP take turns
     logit_input = rows * at(c.dim) * f32;
     logits = rows * at(c.vocab) * f32;
     position = nodes * sizeof(std::int32_t);
     prefix = nodes * sizeof(std::int64_t);  // of each part, which has a node at least
     ids = rows * sizeof(std::int32_t);
     bits = at(limits.max_tree) * at(words_for(limits.max_tree)) * sizeof(std::uint64_t);
-    rope = at(c.head_dim / 2) * f32;
+    constants = position_constants(c).size() * f32;
   }
   std::size_t total() const {
-    return residual + normed + work + logit_input + logits + position + prefix + ids + bits + rope;
+    return residual + normed + work + logit_input + logits + position + prefix + ids + bits +
+           constants;
   }
 };
 
@@ -62,7 +74,7 @@ struct Transformer::Impl {
   WeightSource& weights;
   Limits limits;
 
-  Buffer residual, normed, work, logit_input, logits, position, prefix, ids, bits, rope_frequency;
+  Buffer residual, normed, work, logit_input, logits, position, prefix, ids, bits, constants;
   std::vector<std::int32_t> host_position, host_ids;
   std::vector<std::int64_t> host_prefix;
   std::vector<TokenId> host_tokens;
@@ -83,11 +95,10 @@ struct Transformer::Impl {
     prefix = device.allocate(sizes.prefix);
     ids = device.allocate(sizes.ids);
     bits = device.allocate(sizes.bits);
-    rope_frequency = device.allocate(sizes.rope);
+    constants = device.allocate(sizes.constants);
     device.ops().reserve(workload(config, limits));
     const auto stream = device.make_stream("setup");
-    device.upload(*stream, rope_frequency.data(),
-                  std::as_bytes(std::span(config.rope_inverse_frequency)));
+    device.upload(*stream, constants.data(), std::as_bytes(std::span(position_constants(config))));
     stream->synchronize();
   }
 
@@ -99,6 +110,12 @@ struct Transformer::Impl {
   /// the device.
   void lay_out(std::span<const SequenceRows> parts, Stream& compute);
   void check(const SequenceRows& part) const;
+  void normalize(ConstTensorView x, ConstTensorView g, ConstTensorView b, TensorView y,
+                 Stream& compute);
+  ConstTensorView positions_of(const Chunk& chunk) const;
+  void enter(const UnitWeights& w, Stream& compute);
+  void project(const UnitWeights& w, int layer, const Chunk& chunk, ConstTensorView h,
+               const QkvRows& to, TensorView fused, Stream& compute);
   void attention(const UnitWeights& w, int layer, Stream& compute);
   void mlp(const UnitWeights& w, Stream& compute);
   void embed(Stream& compute);
@@ -120,6 +137,11 @@ void Transformer::Impl::check(const SequenceRows& part) const {
     if (id < 0 || id >= config.vocab)
       throw Error("token " + std::to_string(id) + " is outside the vocabulary of " +
                   std::to_string(config.vocab));
+  if (config.form.positions == PositionKind::kLearned && b.ancestor_bits.empty())
+    for (const std::int32_t at : b.position)
+      if (at >= config.max_positions)
+        throw Error("position " + std::to_string(at) + " is outside the " +
+                    std::to_string(config.max_positions) + " that the model has learned");
   for (const std::int32_t row : b.logit_rows)
     require(row >= 0 && row < n, "a logit row is outside the batch");
   const int end = part.kv->length() + part.first_scratch_slot + b.first_node + n;
@@ -144,7 +166,12 @@ void Transformer::Impl::lay_out(std::span<const SequenceRows> parts, Stream& com
     host_prefix.push_back(prefix_of_part.value);
     for (const std::int32_t row : b.logit_rows) host_ids.push_back(base + row);
     host_tokens.insert(host_tokens.end(), b.tokens.begin(), b.tokens.end());
-    host_position.insert(host_position.end(), b.position.begin(), b.position.end());
+    // A tree may reach behind the last position that was learned, where no text does.
+    const int last = config.form.positions == PositionKind::kLearned
+                         ? config.max_positions - 1
+                         : std::numeric_limits<int>::max();
+    for (const std::int32_t at : b.position)
+      host_position.push_back(std::min(at, last) + config.form.position_offset);
     for (int i = 0; i < n;) {
       if (chunks.empty() || chunks.back().rows == limits.chunk) chunks.push_back({base + i, 0, {}});
       Chunk& chunk = chunks.back();
@@ -178,14 +205,72 @@ void Transformer::Impl::lay_out(std::span<const SequenceRows> parts, Stream& com
   compute.record(*uploaded);
 }
 
+void Transformer::Impl::normalize(ConstTensorView x, ConstTensorView g, ConstTensorView b,
+                                  TensorView y, Stream& compute) {
+  if (config.form.norm == NormKind::kLayer)
+    device.ops().layer_norm(compute, x, {g, b, config.norm_eps}, y);
+  else
+    device.ops().rms_norm(compute, x, g, config.norm_eps, y);
+}
+
+ConstTensorView Transformer::Impl::positions_of(const Chunk& chunk) const {
+  return ConstTensorView(position.data(), DType::kI32,
+                         {static_cast<std::int64_t>(host_position.size())})
+      .rows(chunk.first_row, chunk.rows);
+}
+
+/// What the embedding's rows meet before the first layer.
+void Transformer::Impl::enter(const UnitWeights& w, Stream& compute) {
+  for (const Chunk& chunk : chunks) {
+    const TensorView x = rows_of(residual, chunk.first_row, chunk.rows, config.dim);
+    if (config.form.positions == PositionKind::kLearned)
+      device.ops().embed(compute, w.positions, positions_of(chunk), x, Accumulate::kYes);
+    if (config.form.embedding_norm)
+      normalize(x, w.embedding_norm, w.embedding_norm_bias, x, compute);
+  }
+}
+
+/// q, k and v of a chunk's rows [n, dim], rotated if the family rotates them. `fused` has room for
+/// all three where the model has them in one matrix.
+void Transformer::Impl::project(const UnitWeights& w, int layer, const Chunk& chunk,
+                                ConstTensorView h, const QkvRows& to, TensorView fused,
+                                Stream& compute) {
+  Ops& ops = device.ops();
+  const std::int64_t n = chunk.rows, hd = config.head_dim;
+  const auto flat = [&](const TensorView& t) {
+    return TensorView(t.data(), DType::kF32, {n, t.dim(1) * hd * (t.rank() == 4 ? 3 : 1)});
+  };
+  if (config.form.fused_qkv) {
+    const std::array qkv{Projection{w.wqkv, w.bqkv, flat(fused)}};
+    ops.linear(compute, h, qkv);
+    ops.split_qkv(compute, fused, to);
+  } else {
+    const std::array qkv{Projection{w.wq, w.bq, flat(to.q)}, Projection{w.wk, w.bk, flat(to.k)},
+                         Projection{w.wv, w.bv, flat(to.v)}};
+    ops.linear(compute, h, qkv);
+  }
+  if (config.layer(layer).qk_norm) {
+    const auto per_head = [&](const TensorView& t, const ConstTensorView& g) {
+      const TensorView rows(t.data(), DType::kF32, {n * t.dim(1), hd});
+      ops.rms_norm(compute, rows, g, config.norm_eps, rows);
+    };
+    per_head(to.q, w.q_norm);
+    per_head(to.k, w.k_norm);
+  }
+  if (config.form.positions != PositionKind::kRotary) return;
+  const Rope rope{ConstTensorView(constants.data(), DType::kF32, {hd / 2}), config.rope_magnitude,
+                  config.rope_adjacent_pairs ? RopePairs::kAdjacent : RopePairs::kHalves};
+  ops.rope(compute, to.q, positions_of(chunk), rope);
+  ops.rope(compute, to.k, positions_of(chunk), rope);
+}
+
 void Transformer::Impl::attention(const UnitWeights& w, int layer, Stream& compute) {
   Ops& ops = device.ops();
   const int hd = config.head_dim, heads = config.heads, kv_heads = config.kv_heads;
-  const Rope rope{ConstTensorView(rope_frequency.data(), DType::kF32, {hd / 2}),
-                  config.rope_magnitude,
-                  config.rope_adjacent_pairs ? RopePairs::kAdjacent : RopePairs::kHalves};
-  const ConstTensorView positions(position.data(), DType::kI32,
-                                  {static_cast<std::int64_t>(host_position.size())});
+  if (layer == 0) enter(w, compute);
+  ConstTensorView slopes;
+  if (config.form.positions == PositionKind::kAlibi)
+    slopes = ConstTensorView(constants.data(), DType::kF32, {heads});
   for (const Chunk& chunk : chunks) {
     const int n = chunk.rows;
     const TensorView x = rows_of(residual, chunk.first_row, n, config.dim);
@@ -196,26 +281,11 @@ void Transformer::Impl::attention(const UnitWeights& w, int layer, Stream& compu
       next += view.bytes();
       return view;
     };
-    const TensorView q = take(heads), out = take(heads), k = take(kv_heads), v = take(kv_heads);
-    const auto flat = [&](const TensorView& t) {
-      return TensorView(t.data(), DType::kF32, {n, t.dim(1) * hd});
-    };
+    const TensorView q = take(heads), k = take(kv_heads), v = take(kv_heads), out = take(heads);
+    const TensorView fused(out.data(), DType::kF32, {n, heads, config.form.fused_qkv ? 3 : 0, hd});
 
-    ops.rms_norm(compute, x, w.norm, config.norm_eps, h);
-    const std::array qkv{Projection{w.wq, w.bq, flat(q)}, Projection{w.wk, w.bk, flat(k)},
-                         Projection{w.wv, w.bv, flat(v)}};
-    ops.linear(compute, h, qkv);
-    if (config.layer(layer).qk_norm) {
-      const auto per_head = [&](const TensorView& t, const ConstTensorView& g) {
-        const TensorView rows(t.data(), DType::kF32, {n * t.dim(1), hd});
-        ops.rms_norm(compute, rows, g, config.norm_eps, rows);
-      };
-      per_head(q, w.q_norm);
-      per_head(k, w.k_norm);
-    }
-    const ConstTensorView at_rows = positions.rows(chunk.first_row, n);
-    ops.rope(compute, q, at_rows, rope);
-    ops.rope(compute, k, at_rows, rope);
+    normalize(x, w.norm, w.norm_bias, h, compute);
+    project(w, layer, chunk, h, {q, k, v}, fused, compute);
     for (const Segment& s : chunk.segments) {
       const int skip = s.first_row - chunk.first_row;
       const KvView kv = s.kv->layer(layer);
@@ -224,11 +294,12 @@ void Transformer::Impl::attention(const UnitWeights& w, int layer, Stream& compu
       if (!s.chain)
         ancestors = ConstTensorView(bits.data() + s.bits_offset * sizeof(std::uint64_t),
                                     DType::kU64, {s.rows, words_for(s.first_node + s.rows)});
-      ops.attend(compute, {q.rows(skip, s.rows), kv, ancestors, s.prefix, s.first_node,
-                           1.0f / std::sqrt(static_cast<float>(hd)), out.rows(skip, s.rows)});
+      ops.attend(compute,
+                 {q.rows(skip, s.rows), kv, ancestors, s.prefix, s.first_node,
+                  1.0f / std::sqrt(static_cast<float>(hd)), out.rows(skip, s.rows), slopes});
     }
-    const std::array output{Projection{w.wo, {}, x, 0, Accumulate::kYes}};
-    ops.linear(compute, flat(out), output);
+    const std::array output{Projection{w.wo, w.bo, x, 0, Accumulate::kYes}};
+    ops.linear(compute, TensorView(out.data(), DType::kF32, {n, heads * hd}), output);
   }
 }
 
@@ -238,14 +309,22 @@ void Transformer::Impl::mlp(const UnitWeights& w, Stream& compute) {
     const int n = chunk.rows;
     const TensorView x = rows_of(residual, chunk.first_row, n, config.dim);
     const TensorView h = rows_of(normed, 0, n, config.dim);
-    const TensorView gate = rows_of(work, 0, n, config.hidden_dim);
-    const TensorView up = rows_of(work, n, n, config.hidden_dim);
-    ops.rms_norm(compute, x, w.norm, config.norm_eps, h);
-    const std::array gate_up{Projection{w.w_gate, {}, gate}, Projection{w.w_up, {}, up}};
-    ops.linear(compute, h, gate_up);
-    ops.swiglu(compute, gate, up, gate);
-    const std::array down{Projection{w.w_down, {}, x, 0, Accumulate::kYes}};
-    ops.linear(compute, gate, down);
+    const TensorView inner = rows_of(work, 0, n, config.hidden_dim);
+    normalize(x, w.norm, w.norm_bias, h, compute);
+    if (gated(config)) {
+      const TensorView up = rows_of(work, n, n, config.hidden_dim);
+      const std::array gate_up{Projection{w.w_gate, {}, inner}, Projection{w.w_up, w.b_up, up}};
+      ops.linear(compute, h, gate_up);
+      ops.swiglu(compute, inner, up, inner);
+    } else {
+      const std::array up{Projection{w.w_up, w.b_up, inner}};
+      ops.linear(compute, h, up);
+      ops.activate(compute,
+                   config.form.mlp == MlpKind::kRelu ? Activation::kRelu : Activation::kGeluTanh,
+                   inner, inner);
+    }
+    const std::array down{Projection{w.w_down, w.b_down, x, 0, Accumulate::kYes}};
+    ops.linear(compute, inner, down);
   }
 }
 
@@ -280,7 +359,7 @@ TensorView Transformer::Impl::sweep(Stream& compute, const std::stop_token& stop
         if (!gathered) {
           ops.embed(compute, WeightView(residual.data(), DType::kF32, nodes, config.dim),
                     ConstTensorView(ids.data(), DType::kI32, {rows}), head_in);
-          ops.rms_norm(compute, head_in, w->norm, config.norm_eps, head_in);
+          normalize(head_in, w->norm, w->norm_bias, head_in, compute);
           gathered = true;
         }
         const std::array slice{Projection{w->head, {}, out, units[i].first_row}};

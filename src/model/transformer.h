@@ -31,7 +31,7 @@ struct SequenceRows {
       0;  // slots behind kv->length() that earlier parts of this sweep fill: they count as prefix
 };
 
-/// A Llama-family decoder. Draft and target are two objects of this one class; only their
+/// A decoder of any Family. Draft and target are two objects of this one class; only their
 /// WeightSource differs. One thread at a time; all calls on the same stream.
 class Transformer {
  public:

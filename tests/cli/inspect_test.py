@@ -8,7 +8,8 @@ MODELS = DATA / "model"
 
 class Inspect(unittest.TestCase):
     def test_sizes_add_up(self):
-        for name in ("llama2", "llama2_shards", "llama3", "llama3.gguf", "mistral", "qwen2", "qwen3.gguf"):
+        for name in ("llama2", "llama2_shards", "llama3", "llama3.gguf", "mistral", "qwen2", "qwen3.gguf", "opt",
+                     "bloom"):
             with self.subTest(name):
                 model = run_json("inspect", MODELS / name)
                 layers = sum(layer["attention"] + layer["mlp"] for layer in model["layer_bytes"])
@@ -29,6 +30,17 @@ class Inspect(unittest.TestCase):
         self.assertEqual((rope["base"], rope["scaling"], rope["adjacent_pairs"]), (500000, "llama3", False))
         self.assertAlmostEqual(rope["slowdown"], 8, delta=8e-5)
         self.assertEqual(run_json("inspect", MODELS / "llama2")["config"]["rope"]["scaling"], "none")
+
+    def test_names_positions_that_are_not_rotary(self):
+        for name, positions, norm, mlp in (("opt", "learned", "layer", "relu"), ("bloom", "alibi", "layer", "gelu_tanh"),
+                                           ("llama2", "rotary", "rms", "swiglu")):
+            with self.subTest(name):
+                config = run_json("inspect", MODELS / name)["config"]
+                self.assertEqual((config["positions"], config["norm"], config["mlp"]), (positions, norm, mlp))
+                self.assertEqual(config["rope"] is None, positions != "rotary")
+                table = run("inspect", MODELS / name).stdout
+                self.assertEqual("rotary   " in table, positions == "rotary")
+                self.assertIn(positions, table)
 
     def test_table_names_what_matters(self):
         result = run("inspect", MODELS / "qwen2.gguf")

@@ -22,20 +22,38 @@ class RandomWeights final : public WeightSource {
     embedding_ = matrix(config.vocab, d, 1.0f);
     for (int layer = 0; layer < config.layers; ++layer) {
       UnitWeights a, m;
+      const DecoderForm& form = config.form;
+      const bool layer_norm = form.norm == NormKind::kLayer;
+      const bool biases = config.layer(layer).qkv_bias, others = config.layer(layer).other_biases;
       a.norm = vector(d, 1.0f);
-      a.wq = matrix(q, d), a.wk = matrix(k, d), a.wv = matrix(k, d), a.wo = matrix(d, q);
-      if (config.layer(layer).qkv_bias)
+      if (layer == 0 && form.positions == PositionKind::kLearned)
+        a.positions = matrix(config.max_positions + form.position_offset, d, 1.0f);
+      if (layer == 0 && form.embedding_norm)
+        a.embedding_norm = vector(d, 1.0f), a.embedding_norm_bias = vector(d, 0.0f);
+      if (layer_norm) a.norm_bias = vector(d, 0.0f), m.norm_bias = vector(d, 0.0f);
+      if (form.fused_qkv)
+        a.wqkv = matrix(3 * q, d);
+      else
+        a.wq = matrix(q, d), a.wk = matrix(k, d), a.wv = matrix(k, d);
+      a.wo = matrix(d, q);
+      if (biases && form.fused_qkv) a.bqkv = vector(3 * q, 0.0f);
+      if (biases && !form.fused_qkv)
         a.bq = vector(q, 0.0f), a.bk = vector(k, 0.0f), a.bv = vector(k, 0.0f);
+      if (others)
+        a.bo = vector(d, 0.0f), m.b_up = vector(config.hidden_dim, 0.0f),
+        m.b_down = vector(d, 0.0f);
       if (config.layer(layer).qk_norm)
         a.q_norm = vector(config.head_dim, 1), a.k_norm = vector(config.head_dim, 1);
       m.norm = vector(d, 1.0f);
-      m.w_gate = matrix(config.hidden_dim, d), m.w_up = matrix(config.hidden_dim, d);
+      if (form.mlp == MlpKind::kSwiglu) m.w_gate = matrix(config.hidden_dim, d);
+      m.w_up = matrix(config.hidden_dim, d);
       m.w_down = matrix(d, config.hidden_dim);
       add({layer, Part::kAttention, 0, 0}, a);
       add({layer, Part::kMlp, 0, 0}, m);
     }
     UnitWeights head;
     head.norm = vector(d, 1.0f);
+    if (config.form.norm == NormKind::kLayer) head.norm_bias = vector(d, 0.0f);
     const WeightView all = matrix(config.vocab, d, 2.0f / std::sqrt(static_cast<float>(d)));
     const int cut = config.vocab / 3;
     head.head = all.slice(0, cut);

@@ -5,6 +5,8 @@
 #include <numeric>
 
 #include "src/base/error.h"
+#include "src/checkpoint/alibi.h"
+#include "src/checkpoint/families.h"
 #include "tests/model/random_weights.h"
 
 namespace canopy {
@@ -52,6 +54,19 @@ class TransformerTest : public ::testing::TestWithParam<const char*> {
     if (std::string(GetParam()) == "qwen2") config.layer_kinds = {{.qkv_bias = true}};
     if (std::string(GetParam()) == "qwen3") config.layer_kinds = {{.qk_norm = true}};
     if (std::string(GetParam()) == "gguf") config.rope_adjacent_pairs = true;
+    for (const char* name : {"opt", "bloom"}) {
+      if (std::string(GetParam()) != name) continue;
+      const Family& family = *find_family(known_families(), name);
+      config.form = family.form;
+      config.layer_kinds.assign(family.layer_kinds.begin(), family.layer_kinds.end());
+      config.kv_heads = config.heads = 6;  // no power of two
+      config.max_positions = kContext;
+      config.rope_inverse_frequency.clear();
+    }
+    if (config.form.positions == PositionKind::kAlibi) {
+      config.head_dim = 9;
+      config.alibi_slopes = alibi_slopes(config.heads);
+    }
   }
   Transformer make(int chunk = 64) {
     return Transformer(*device, config, weights(), {kContext, kContext, kContext, kContext, chunk});
@@ -240,8 +255,27 @@ TEST_P(TransformerTest, RefusesWhatItWasNotSetUpFor) {
   EXPECT_THROW(run_chain(model, kv, longer), Error);
 }
 
+TEST_P(TransformerTest, ATextEndsAtTheLastLearnedPositionAndATreeMayReachBehindIt) {
+  if (config.form.positions != PositionKind::kLearned) GTEST_SKIP() << "no positions are learned";
+  config.max_positions = static_cast<int>(text.size());
+  Transformer model = make();
+  KvCache kv = cache(), plain = cache();
+  const std::span<const TokenId> all = text;
+  const Rows whole = run_chain(model, plain, all);
+  run_chain(model, kv, all.first(all.size() - 2));
+  kv.commit(counting(0, all.size() - 2), *stream);
+  std::vector<std::uint64_t> bits{1, 3, 7, 15};
+  const std::vector<TokenId> tree{all[all.size() - 2], all.back(), 1, 2};
+  const auto position = counting(kv.length(), 4), rows = counting(0, 4);
+  const SequenceRows part{{tree, position, bits, 0, rows}, &kv, 0};
+  const Rows got = run(model, {&part, 1});
+  EXPECT_EQ(got[0], whole[all.size() - 2]);
+  EXPECT_EQ(got[1], whole.back());
+  EXPECT_THROW(run_chain(model, kv, tree), Error) << "a chain of text";
+}
+
 INSTANTIATE_TEST_SUITE_P(Families, TransformerTest,
-                         ::testing::Values("llama", "qwen2", "qwen3", "gguf"));
+                         ::testing::Values("llama", "qwen2", "qwen3", "gguf", "opt", "bloom"));
 
 }  // namespace
 }  // namespace canopy

@@ -8,6 +8,7 @@ import torch
 import transformers
 
 import exact
+import exact_layer_norm
 
 
 def reference_logits(model, ids, rows):
@@ -37,6 +38,9 @@ def load(directory):
 def shape_of(model):
     """The shape, its rotary frequencies recomputed in float64 and compared with the library's."""
     c = model.config
+    if c.model_type in exact_layer_norm.NAMES:
+        return exact_layer_norm.Shape(c.model_type, c.num_hidden_layers, c.num_attention_heads,
+                                      getattr(c, "layer_norm_epsilon", 1e-5))
     head_dim = getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads
     rope = c.rope_parameters
     frequency, magnitude = exact.inverse_frequencies(head_dim, rope["rope_theta"], rope)
@@ -60,8 +64,11 @@ def measure(model, prompt, rows, new_tokens, samples):
     steps = list(range(len(prompt) - 1, len(ids)))  # the row that chooses each greedy token
     every = rows + steps
     reference = reference_logits(model, ids, every)
-    truth = exact.logits(weights, shape, ids, every)
-    spread = exact.rounding_spread(weights, shape, ids, every, truth, samples)
+    rotary = isinstance(shape, exact.Shape)
+    logits = exact.logits if rotary else exact_layer_norm.logits
+    evaluate = lambda seed: logits(weights, shape, ids, every, seed)
+    truth = evaluate(None)
+    spread = exact.rounding_spread(evaluate, truth, samples)
     error = float(np.abs(reference - truth).max())
     assert error < spread, f"the library is off by {error}, rounding explains {spread}"
     choice = np.sort(reference[len(rows):], axis=-1)
@@ -75,8 +82,8 @@ def measure(model, prompt, rows, new_tokens, samples):
         "rows": rows,
         "tolerance": 2 * spread,
         "reference_error": error,
-        "rope_magnitude": shape.magnitude,
-        "inverse_frequency": model.model.rotary_emb.inv_freq.numpy(),
+        "rope_magnitude": shape.magnitude if rotary else 1.0,
+        "inverse_frequency": model.model.rotary_emb.inv_freq.numpy() if rotary else [],
         "greedy_tokens": tokens,
         "greedy_margins": margins,
         "logits": reference[:len(rows)],

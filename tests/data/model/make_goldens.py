@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes the tiny checkpoints of this directory and their goldens (NAME.golden.json).
 
-  make_goldens.py        (needs numpy torch transformers safetensors gguf; about a minute)
+  make_goldens.py [NAME...]   (needs numpy torch transformers safetensors gguf; about a minute)
 
 Each family of decoder gets a random checkpoint with a real config of its kind, in the spelling of
 transformers 4 or 5; formats get theirs: shards, odd offsets, GGUF with every tensor type. Weights
@@ -12,6 +12,7 @@ the tolerance, which tests/model/golden_test.cc checks. Deterministic for given 
 import json
 import pathlib
 import struct
+import sys
 
 import gguf
 import numpy as np
@@ -81,6 +82,26 @@ CONFIGS = {
                     rope_parameters=dict(rope_type="default", rope_theta=1000000.0)),
 }
 
+def with_layer_norms(architecture, model_type, **keys):
+    return dict(architectures=[architecture], model_type=model_type, vocab_size=VOCAB,
+                bos_token_id=1, eos_token_id=2, use_cache=True, tie_word_embeddings=True, **keys)
+
+
+CONFIGS |= {
+    # As many positions as the test's text has.
+    "opt": with_layer_norms("OPTForCausalLM", "opt", hidden_size=32, ffn_dim=88,
+                            num_hidden_layers=2, num_attention_heads=4, word_embed_proj_dim=32,
+                            max_position_embeddings=64, activation_function="relu",
+                            do_layer_norm_before=True, enable_bias=True,
+                            layer_norm_elementwise_affine=True, _remove_final_layer_norm=False,
+                            torch_dtype="bfloat16"),
+    # heads that are no power of two, of an odd width
+    "bloom": with_layer_norms("BloomForCausalLM", "bloom", hidden_size=42, n_layer=2, n_head=6,
+                              layer_norm_epsilon=1e-4, slow_but_exact=False, pretraining_tp=1,
+                              apply_residual_connection_post_layernorm=False, seq_length=256,
+                              torch_dtype="bfloat16"),
+}
+
 GGUF_CONFIGS = {
     "llama": family("LlamaForCausalLM", "llama", **sizes(64, 96, 2, 4, 2), rms_norm_eps=1e-4,
                     rope_theta=10000.0, tie_word_embeddings=False),
@@ -135,11 +156,11 @@ def random_weights(config, seed):
         if name == "lm_head.weight" and config["tie_word_embeddings"]:
             continue
         normal = rng.standard_normal(shape)
-        if name.endswith("norm.weight"):
+        if name.endswith(".weight") and len(shape) == 1:
             value = 1.0 + 0.3 * normal
         elif name.endswith(".bias"):
             value = 0.5 * normal
-        elif name == "model.embed_tokens.weight":
+        elif "embed" in name:
             value = 0.25 * normal
         else:
             value = 1.4 * normal / np.sqrt(shape[1])
@@ -268,7 +289,10 @@ def make(name, model, checkpoints, seed):
 
 def main():
     torch.set_num_threads(1)
+    wanted = sys.argv[1:]
     for seed, (name, config) in enumerate(CONFIGS.items()):
+        if wanted and name not in wanted:
+            continue
         dtype = getattr(torch, config.get("dtype") or config["torch_dtype"])
         tensors = {k: torch.from_numpy(v).to(dtype)
                    for k, v in random_weights(config, seed).items()}
@@ -280,6 +304,8 @@ def main():
             checkpoints += ["llama2_shards", "llama2_odd"]
         make(name, golden.load(HERE / name), checkpoints, seed)
     for seed, (name, config) in enumerate(GGUF_CONFIGS.items(), start=100):
+        if wanted and f"{name}_gguf" not in wanted:
+            continue
         file = f"{name}.gguf"
         stored = write_gguf(HERE / file, config, random_weights(config, seed), GGUF_TYPES[name])
         make(f"{name}_gguf", reference_of(config, stored), [file], seed)

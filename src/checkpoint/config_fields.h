@@ -1,0 +1,101 @@
+#pragma once
+// Private to the readers of config.json.
+#include <cstdint>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "src/base/error.h"
+#include "src/checkpoint/families.h"
+
+namespace canopy {
+
+inline constexpr int kMostPositions = std::numeric_limits<int>::max();
+
+/// Typed access to one object of the config; null counts as absent, as it does in transformers.
+class Fields {
+ public:
+  explicit Fields(const nlohmann::json& object, std::string path = "")
+      : object_(object), path_(std::move(path)) {
+    if (!object_.is_object())
+      throw Error((path_.empty() ? "the config" : "'" + path_ + "'") + " is not a JSON object");
+  }
+  const nlohmann::json* find(const char* key) const {
+    const auto at = object_.find(key);
+    return at == object_.end() || at->is_null() ? nullptr : &*at;
+  }
+  bool given(const char* key) const { return object_.contains(key); }
+  std::string name(const char* key) const {
+    std::string text(1, '\'');  // appended: g++ 12 warns wrongly about sums of strings here
+    if (!path_.empty()) text.append(path_).append(".");
+    return text.append(key).append("'");
+  }
+
+  /// An integer in [least, most]; without it `fallback`, or an Error if there is none.
+  int integer(const char* key, int most, std::optional<int> fallback = {}, int least = 1) const {
+    const nlohmann::json* value = find(key);
+    if (!value) {
+      if (fallback) return *fallback;
+      throw Error("key " + name(key) + " is missing");
+    }
+    if (!value->is_number_integer()) throw Error("key " + name(key) + " is not an integer");
+    const bool too_large = value->is_number_unsigned() &&
+                           value->get<std::uint64_t>() > static_cast<std::uint64_t>(most);
+    if (too_large || value->get<std::int64_t>() < least || value->get<std::int64_t>() > most)
+      throw Error("key " + name(key) + " is " + value->dump() + ", outside " +
+                  std::to_string(least) + " to " + std::to_string(most));
+    return value->get<int>();
+  }
+  std::optional<double> number(const char* key) const {
+    const nlohmann::json* value = find(key);
+    if (!value) return {};
+    if (!value->is_number()) throw Error("key " + name(key) + " is not a number");
+    return value->get<double>();
+  }
+  double positive(const char* key, std::optional<double> fallback = {}) const {
+    const auto value = number(key);
+    if (!value && !fallback) throw Error("key " + name(key) + " is missing");
+    const double result = value.value_or(fallback.value_or(0));
+    constexpr auto kMost = std::numeric_limits<float>::max();  // arithmetic is in floats
+    if (!(result > 0 && result <= static_cast<double>(kMost)))
+      throw Error("key " + name(key) + " is not a positive number up to 3.4e38");
+    return result;
+  }
+  bool flag(const char* key, bool fallback) const {
+    const nlohmann::json* value = find(key);
+    if (!value) return fallback;
+    if (!value->is_boolean()) throw Error("key " + name(key) + " is not true or false");
+    return value->get<bool>();
+  }
+  std::string text(const char* key, const char* fallback = "") const {
+    const nlohmann::json* value = find(key);
+    if (!value) return fallback;
+    if (!value->is_string()) throw Error("key " + name(key) + " is not a string");
+    return value->get<std::string>();
+  }
+
+ private:
+  const nlohmann::json& object_;
+  std::string path_;
+};
+
+/// What a config.json calls the sizes of a decoder. Without `hidden_dim` an MLP is four times as
+/// wide as the model; `max_positions` counts where the config has none.
+struct SizeKeys {
+  const char* layers = "num_hidden_layers";
+  const char* dim = "hidden_size";
+  const char* hidden_dim = "intermediate_size";
+  const char* heads = "num_attention_heads";
+  const char* positions = "max_position_embeddings";
+  std::optional<int> max_positions = {};
+  bool tied_head = false;  // unless the config says otherwise
+};
+/// The sizes, the end tokens and the family's form. Throws Error naming the key.
+ModelConfig read_sizes(const Fields& config, const Family& family, const SizeKeys& keys = {});
+
+/// Throws Error: this is not supported, and what is.
+[[noreturn]] void refuse_config(const std::string& what);
+
+}  // namespace canopy

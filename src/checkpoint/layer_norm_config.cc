@@ -1,0 +1,63 @@
+// The config.json of decoders with layer norms and biases: OPT and BLOOM.
+#include "src/base/error.h"
+#include "src/base/utf8.h"
+#include "src/checkpoint/alibi.h"
+#include "src/checkpoint/config_fields.h"
+#include "src/checkpoint/readers.h"
+
+namespace canopy {
+
+namespace {
+
+/// A switch that must stand as it does in the models that Canopy runs.
+struct Switch {
+  const char* key;
+  bool wanted;
+  const char* otherwise;  // what the other setting means
+};
+
+void check_switches(const Fields& config, std::initializer_list<Switch> switches) {
+  for (const Switch& s : switches)
+    if (config.flag(s.key, s.wanted) != s.wanted)
+      refuse_config(std::string(s.otherwise) + " (key " + config.name(s.key) + ")");
+}
+
+}  // namespace
+
+ModelConfig read_opt_config(const nlohmann::json& json, const Family& family) {
+  const Fields config(json);
+  ModelConfig model = read_sizes(config, family, {.hidden_dim = "ffn_dim", .tied_head = true});
+  check_switches(config, {{"do_layer_norm_before", true, "a layer norm behind each part"},
+                          {"enable_bias", true, "a decoder of this kind without biases"},
+                          {"layer_norm_elementwise_affine", true, "a layer norm without weights"},
+                          {"_remove_final_layer_norm", false, "a decoder without a final norm"}});
+  if (config.integer("word_embed_proj_dim", model.dim, model.dim) != model.dim)
+    refuse_config("an embedding narrower than the model (key 'word_embed_proj_dim')");
+  if (const std::string act = config.text("activation_function", "relu"); act != "relu")
+    refuse_config("the activation " + in_quotes(act) + " (key 'activation_function')");
+  model.norm_eps = 1e-5f;  // which no key tells
+  return model;
+}
+
+ModelConfig read_bloom_config(const nlohmann::json& json, const Family& family) {
+  const Fields config(json);
+  const auto either = [&](const char* key, const char* other) {
+    return config.find(key) || !config.find(other) ? key : other;
+  };
+  ModelConfig model = read_sizes(config, family,
+                                 {.layers = either("n_layer", "num_hidden_layers"),
+                                  .dim = either("n_embed", "hidden_size"),
+                                  .hidden_dim = nullptr,
+                                  .heads = either("n_head", "num_attention_heads"),
+                                  .positions = "seq_length",
+                                  .max_positions = 2048,
+                                  .tied_head = true});
+  check_switches(config, {{"apply_residual_connection_post_layernorm", false,
+                           "a residual stream of normalised values"},
+                          {"slow_but_exact", false, "the arithmetic of a cluster"}});
+  model.norm_eps = static_cast<float>(config.positive("layer_norm_epsilon", 1e-5));
+  model.alibi_slopes = alibi_slopes(model.heads);
+  return model;
+}
+
+}  // namespace canopy

@@ -1,0 +1,63 @@
+"""OPT and BLOOM as users meet them: a directory that every command takes, or refuses by name."""
+import json
+import shutil
+import unittest
+
+from support import DATA, TOKENIZER, TempDirCase, main, run, run_json
+
+
+class Families(TempDirCase):
+    def model(self, name):
+        model = self.dir / name
+        shutil.copytree(DATA / "model" / name, model)
+        (model / "tokenizer.json").write_text(json.dumps(TOKENIZER))
+        return model
+
+    def fails(self, *words, says):
+        result = run(*words)
+        self.assertEqual(result.returncode, 1, result.stderr)
+        self.assertIn(says, result.stderr)
+        lines = [line for line in result.stderr.splitlines() if not line.startswith("note: ")]
+        self.assertEqual(len(lines), 1, result.stderr)
+
+    def test_text_is_the_same_by_a_tree_and_streamed(self):
+        for name in ("opt", "bloom"):
+            with self.subTest(name):
+                model = self.model(name)
+                words = ("-m", model, "-p", "The sea", "-n", "40", "--ignore-eos", "--temp", "0")
+                plain = run_json("generate", *words)["tokens"]
+                for more in (["--resident", "none"], ["-md", model, "--spec", "sequoia", "--tree", "3,2,1"],
+                             ["-md", "copy", "--resident", "none"]):
+                    self.assertEqual(run_json("generate", *words, *more)["tokens"], plain, more)
+
+    def test_commands_take_it(self):
+        for name in ("opt", "bloom"):
+            with self.subTest(name):
+                model = self.model(name)
+                self.assertEqual(run("inspect", model).returncode, 0)
+                run_json("plan", "-m", model, "-n", "8", "--prompt-tokens", "20")
+                (self.dir / "text").write_text("The sea was calm, and the boat lay still.")
+                score = run_json("perplexity", "-m", model, "-f", self.dir / "text", "-c", "32")
+                self.assertGreater(score["perplexity"], 1)
+                packed = run("pack", "-m", model, "-o", self.dir / f"{name}-packed")
+                self.assertEqual(packed.returncode, 0, packed.stderr)
+                words = ("-p", "The sea", "-n", "8", "--ignore-eos")
+                self.assertEqual(run_json("generate", "-m", self.dir / f"{name}-packed", *words)["tokens"],
+                                 run_json("generate", "-m", model, *words)["tokens"])
+
+    def test_what_cannot_be_made_of_it_is_refused_by_name(self):
+        for name in ("opt", "bloom"):
+            with self.subTest(name):
+                model = self.model(name)
+                self.fails("inflate", "-m", model, "-o", self.dir / "big", "--size", "4M", says="is not enlarged")
+                self.fails("quantize", "-m", model, "-o", self.dir / "q.gguf", "--type", "q4_0",
+                           says="cannot be a GGUF file")
+
+    def test_a_context_behind_the_last_learned_position_is_refused(self):
+        self.fails("generate", "-m", self.model("opt"), "-p", "The sea", "-n", "60",
+                   says="beyond the 64 positions that the model has learned")
+        self.assertEqual(run("generate", "-m", self.model("bloom"), "-p", "The sea", "-n", "300").returncode, 0)
+
+
+if __name__ == "__main__":
+    main()
