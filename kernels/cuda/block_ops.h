@@ -11,6 +11,7 @@
 #include "kernels/cuda/rows.h"
 #include "kernels/cuda/sampling.h"
 #include "kernels/device.h"
+#include "kernels/gpu_scratch.h"
 #include "kernels/ops.h"
 #include "src/base/error.h"
 
@@ -39,11 +40,7 @@ class BlockOps : public Ops {
       : device_(device), launch_(launch), fault_(fault), scratch_free_(device.make_event()) {}
 
   std::size_t scratch_bytes(const Workload& largest) const override {
-    const auto rows = static_cast<std::size_t>(largest.rows);
-    const auto columns = static_cast<std::size_t>(largest.columns);
-    const auto row = static_cast<std::size_t>(largest.kv_heads * largest.head_dim);
-    return std::max(rows * columns * sizeof(std::uint16_t) + kAlignment + kSliceBytes,
-                    rows * row * sizeof(float));
+    return gpu_scratch_bytes(largest);
   }
   void reserve(const Workload& largest) override {
     const std::lock_guard lock(turn_);
@@ -54,9 +51,6 @@ class BlockOps : public Ops {
   virtual void multiply(Stream& stream, const MatrixProduct& product) = 0;
 
  private:
-  static constexpr std::size_t kAlignment = 256;
-  static constexpr std::size_t kSliceBytes = std::size_t{32} << 20;  // of expanded weights
-
   /// Lends the scratch to body(scratch), in the order of the calls.
   template <class Body>
   void with_scratch(Stream& stream, std::size_t bytes, const Body& body) {
@@ -108,9 +102,9 @@ class BlockOps : public Ops {
                  std::span<const Projection> projections) override {
     const std::int64_t n = x.dim(0), k = x.dim(1);
     const auto rounded_bytes = static_cast<std::size_t>(n * k) * sizeof(std::uint16_t);
-    const std::size_t slice_at = ceil_div(rounded_bytes, kAlignment) * kAlignment;
+    const std::size_t slice_at = ceil_div(rounded_bytes, kGpuAlignment) * kGpuAlignment;
     const std::int64_t slice_rows =
-        std::max<std::int64_t>(1, static_cast<std::int64_t>(kSliceBytes) / (2 * k));
+        std::max<std::int64_t>(1, static_cast<std::int64_t>(kGpuSliceBytes) / (2 * k));
     const std::size_t bytes = slice_at + static_cast<std::size_t>(slice_rows * 2 * k);
     with_scratch(stream, bytes, [&](std::byte* scratch) {
       LinearInput input{x, scratch, DType::kF32, scratch + slice_at, slice_rows};
@@ -323,7 +317,7 @@ class BlockOps : public Ops {
     const auto bytes_of_node =
         static_cast<std::size_t>(rows.heads() * chunks * PartialSums::floats(columns)) *
         sizeof(float);
-    const auto most = static_cast<std::int64_t>(kSliceBytes / bytes_of_node);
+    const auto most = static_cast<std::int64_t>(kGpuSliceBytes / bytes_of_node);
     const std::int64_t at_once = std::clamp<std::int64_t>(most, 1, n);
     with_scratch(stream, static_cast<std::size_t>(at_once) * bytes_of_node,
                  [&](std::byte* scratch) {

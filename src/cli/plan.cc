@@ -4,6 +4,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "kernels/gpu_scratch.h"
 #include "src/base/error.h"
 #include "src/base/json_text.h"
 #include "src/base/size_text.h"
@@ -296,17 +297,18 @@ int run_plan(const std::vector<std::string>& words) {
   const Assumptions assumed =
       models.tokenizer ? asked.decode.find_assumptions(models, options, progress, interrupt.token())
                        : Assumptions{*there, "assumed to be a self-draft's (SmolLM2-135M, Q4_0)"};
-  // The scratch of a GPU that is not here is taken to be the CPU's: near enough, a thousandth of
-  // it.
+  // A machine without a GPU that is not here is taken to have this one's instruction set.
   const auto device = there
                           ? make_device({.kind = "cpu", .threads = options.device.threads})
                           : open_device(options, place_engine(Topology(), models.target, options));
+  const ScratchBytes scratch =
+      there && there->of_gpu() ? ScratchBytes(gpu_scratch_bytes) : scratch_of(*device);
   const std::uint64_t process = resident_memory();
   request = there ? on_machine(request, *there) : on_device(request, *device);
   request.cost = std::make_shared<CostModel>(assumed.profile);
   const ModelSweeps sweeps = lay_out_models(models.target, models.draft);
   const auto plan_for = [&](const PlanRequest& changed) {
-    return make_plan(changed, sweeps, process, device->ops());
+    return make_plan(changed, sweeps, process, scratch);
   };
   const Plan plan = advise_on_context(asked.new_tokens, asked.decode.model.context, request,
                                       [&] { return plan_for(request); });

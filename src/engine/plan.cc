@@ -148,7 +148,8 @@ DraftPolicy::Needs needs_of(const DraftPolicy::Config& config) {
 /// Everything but the target's weights, for `sequences` trees that share a sweep.
 Plan lay_out(const PlanRequest& request, SpeculationMethod method, bool adaptive,
              const TreeShape& shape, int sequences, const ModelConfig& t,
-             const std::optional<DraftModel>& draft, std::uint64_t process_bytes, const Ops& ops) {
+             const std::optional<DraftModel>& draft, std::uint64_t process_bytes,
+             const ScratchBytes& scratch_bytes) {
   Plan plan;
   plan.memory = request.memory;
   const DType kv = request.kv.value_or(request.device_memory ? DType::kF16 : DType::kF32);
@@ -233,7 +234,7 @@ Plan lay_out(const PlanRequest& request, SpeculationMethod method, bool adaptive
       bytes = request.driver.whole_units(bytes) + (allocations - 1) * request.driver.unit;
     ledger.push_back({std::move(what), bytes});
   };
-  std::size_t scratch = ops.scratch_bytes(Transformer::workload(t, plan.target_limits));
+  std::size_t scratch = scratch_bytes(Transformer::workload(t, plan.target_limits));
   if (drafts) {
     const ModelConfig& d = draft->config;
     plan.policy.vocab = std::min(t.vocab, d.vocab);
@@ -254,7 +255,7 @@ Plan lay_out(const PlanRequest& request, SpeculationMethod method, bool adaptive
           Transformer::kAllocations);
     enter("draft probabilities", ModelDrafter::policy_bytes(plan.policy),
           DraftPolicy::kAllocations);
-    scratch = std::max(scratch, ops.scratch_bytes(Transformer::workload(d, plan.draft_limits)));
+    scratch = std::max(scratch, scratch_bytes(Transformer::workload(d, plan.draft_limits)));
   }
   enter(pool("target"), pool_bytes(t), pool_allocations);
   enter("target activations and logits", Transformer::activation_bytes(t, plan.target_limits),
@@ -298,6 +299,10 @@ PlanRequest on_machine(PlanRequest request, const HardwareProfile& machine) {
   return request;
 }
 
+ScratchBytes scratch_of(Device& device) {
+  return [&ops = device.ops()](const Workload& largest) { return ops.scratch_bytes(largest); };
+}
+
 Plan with_ring(Plan plan, std::uint64_t bytes) {
   plan.ring_layers *= static_cast<double>(bytes) / static_cast<double>(plan.ring_bytes);
   plan.ring_bytes = plan.weights.ring_bytes = bytes;
@@ -335,7 +340,7 @@ ModelSweeps lay_out_models(const Checkpoint& target, const std::optional<Checkpo
 }
 
 Plan make_plan(const PlanRequest& asked_for, const ModelSweeps& models, std::uint64_t process_bytes,
-               const Ops& ops) {
+               const ScratchBytes& scratch_bytes) {
   const SweepLayout& target = models.target;
   const std::optional<SweepLayout>& draft = models.draft;
   const TargetMemory weights(target);
@@ -383,7 +388,7 @@ Plan make_plan(const PlanRequest& asked_for, const ModelSweeps& models, std::uin
                                                       : resident_bytes(*draft)});
   const auto beside = [&](const TreeShape& shape, int sequences) {
     Plan plan = lay_out(request, spec_of(shape), !given && request.tree_size == 0, shape, sequences,
-                        target.config, draft_model, process_bytes, ops);
+                        target.config, draft_model, process_bytes, scratch_bytes);
     if (plan.device) weights.enter_driver(plan, request);
     return plan;
   };

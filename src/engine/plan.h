@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -141,13 +142,19 @@ Plan with_ring(Plan plan, std::uint64_t bytes);
 /// process holds already.
 void require_free(const Plan& plan, std::uint64_t process_bytes);
 
+/// What the kernels need of scratch for calls up to `largest`: Ops::scratch_bytes, or, for a GPU
+/// that is not here, gpu_scratch_bytes.
+using ScratchBytes = std::function<std::size_t(const Workload& largest)>;
+/// Of a device that is here, and outlives the answer.
+ScratchBytes scratch_of(Device& device);
+
 /// Lays the budget out before any weight is read: everything that must be there, for as many
 /// sequences as fit beside the least that the target can do with, then the whole target if it fits,
 /// else weights at rest and a ring for the others. What the request leaves open, tree, sequences
 /// and ring, is chosen for the fewest predicted seconds per token. `process_bytes` is what the
-/// process holds already; `ops` tells its scratch. Throws BudgetError; Error if a tree is to be
+/// process holds already. Throws BudgetError; Error if a tree is to be
 /// chosen and there is no cost model.
 Plan make_plan(const PlanRequest& request, const ModelSweeps& models, std::uint64_t process_bytes,
-               const Ops& ops);
+               const ScratchBytes& scratch_bytes);
 
 }  // namespace canopy

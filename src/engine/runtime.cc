@@ -34,7 +34,7 @@ Runtime::Runtime(ModelFiles files, const EngineOptions& options, const LoadProgr
   // A trace tells of each unit, so it takes them one by one; on the CPU there is nothing to gain.
   request.graphs = options.graphs && !trace && !device->shares_host_memory();
   const std::uint64_t held = resident_memory();
-  plan = make_plan(request, sweeps, held, device->ops());
+  plan = make_plan(request, sweeps, held, scratch_of(*device));
   require_free(plan, held);
   compute = device->make_stream("compute");
   caches.resize(static_cast<std::size_t>(plan.max_sequences));

@@ -155,6 +155,13 @@ class PlanForAGpuThatIsNotHere(support.TempDirCase):
         layer = 2 * (8192 * (2 * 8192 + 2 * 1024) + 3 * 8192 * 28672)
         self.assertGreater(of_target(packed), of_target(half) + 3 * layer)
 
+    def test_the_kernels_scratch_is_the_gpus_and_not_this_machines(self):
+        # Rows of a sweep or of a chunk, their widest input in 16 bits, and a slice of weights; in pages of the driver.
+        for size, rows in ((64, 64 + 128), (768, 768 + 128), (1024, 1024)):
+            plan = run_json("plan", *self.models, *self.model("H200"), "--gpu-memory", "48G", "--tree-size", str(size))
+            pages = -(-(rows * 28672 * 2 + 256 + (32 << 20)) // (2 << 20))
+            self.assertEqual(plan["gpu"]["ledger"]["scratch of the kernels"], pages * (2 << 20), size)
+
     def test_host_memory_that_is_short_makes_the_disk_the_limit(self):
         small = run_json("plan", *self.models, *self.model("L40"), "--memory", "64G", "--tree-size", "768")
         large = run_json("plan", *self.models, "--profile", self.profile, "--tree-size", "768")

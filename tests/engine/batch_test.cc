@@ -221,7 +221,8 @@ class BatchPlan : public Batch {
     request.max_sequences = sequences;
     request.memory = memory;
     const ModelFiles files = models(method != SpeculationMethod::kNone);
-    return make_plan(request, lay_out_models(files.target, files.draft), 0, make_device({})->ops());
+    return make_plan(request, lay_out_models(files.target, files.draft), 0,
+                     scratch_of(*make_device({})));
   }
 };
 
@@ -247,8 +248,8 @@ TEST_F(BatchPlan, AGivenTreeIsAsLargeAsItIsSoFewerShareASweep) {
   request.max_sequences = 1000;
   request.memory = 1u << 30;
   const ModelFiles files = models(true);
-  const Plan p =
-      make_plan(request, lay_out_models(files.target, files.draft), 0, make_device({})->ops());
+  const Plan p = make_plan(request, lay_out_models(files.target, files.draft), 0,
+                           scratch_of(*make_device({})));
   EXPECT_EQ(p.max_sequences, 4);
   EXPECT_FALSE(p.adaptive);
 }

@@ -43,7 +43,8 @@ class ReplannerTest : public TinyEngine {
   }
   static Plan plan(const PlanRequest& request) {
     const ModelFiles files = models(true);
-    return make_plan(request, lay_out_models(files.target, files.draft), 0, make_device({})->ops());
+    return make_plan(request, lay_out_models(files.target, files.draft), 0,
+                     scratch_of(*make_device({})));
   }
 };
 
