@@ -3,161 +3,17 @@
 //   nvcc -std=c++20 -O2 -arch=native -o gpu_probe bench/gpu_probe.cu -ldl
 //   gpu_probe [PROBE ...]      those, or all of them; two minutes
 //
-// One file without the rest of the project, so that it can be built and changed where the GPU is.
-// Each figure is a line that begins with its probe's word and is flushed at once; a probe that
+// Two files without the rest of the project, so that they can be built and changed where the GPU
+// is. Each figure is a line that begins with its probe's word and is flushed at once; a probe that
 // fails is a line, and the others run. Rates are of bytes moved, in 1e9 per second.
 #include <cublas_v2.h>
-#include <cuda_runtime.h>
 #include <dlfcn.h>
-#include <sys/mman.h>
 
-#include <algorithm>
-#include <chrono>
-#include <cstdarg>
-#include <cstdint>
-#include <cstdio>
-#include <cstring>
-#include <functional>
-#include <stdexcept>
-#include <string>
-#include <thread>
-#include <vector>
+#include <utility>
+
+#include "gpu_probe.h"
 
 namespace {
-
-constexpr std::size_t kKiB = 1024, kMiB = 1024 * kKiB, kGiB = 1024 * kMiB;
-
-void say(const char* format, ...) {
-  va_list values;
-  va_start(values, format);
-  std::vprintf(format, values);
-  va_end(values);
-  std::printf("\n");
-  std::fflush(stdout);
-}
-
-/// Also clears the error, unless it is one that stays: then every later probe says so.
-void check(cudaError_t error, const char* what) {
-  if (error == cudaSuccess) return;
-  cudaGetLastError();
-  throw std::runtime_error(std::string(what) + ": " + cudaGetErrorName(error));
-}
-#define CHECK(call) check(call, #call)
-
-double now() {
-  using namespace std::chrono;
-  return duration<double>(steady_clock::now().time_since_epoch()).count();
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values.empty() ? 0 : values[values.size() / 2];
-}
-
-std::size_t free_bytes() {
-  std::size_t free = 0, all = 0;
-  CHECK(cudaMemGetInfo(&free, &all));
-  return free;
-}
-double mib(double bytes) { return bytes / kMiB; }
-/// MiB of the device that are gone since then.
-double taken(std::size_t before) {
-  return mib(static_cast<double>(before) - static_cast<double>(free_bytes()));
-}
-double mib_free() { return mib(static_cast<double>(free_bytes())); }
-
-// Owners: a probe that throws leaves nothing behind for the next.
-struct Owner {
-  Owner() = default;
-  Owner(const Owner&) = delete;
-};
-struct Stream : Owner {
-  cudaStream_t s = nullptr;
-  Stream() { CHECK(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking)); }
-  ~Stream() { cudaStreamDestroy(s); }
-  void wait() const { CHECK(cudaStreamSynchronize(s)); }
-};
-struct Event : Owner {
-  cudaEvent_t e = nullptr;
-  explicit Event(unsigned flags = cudaEventDefault) { CHECK(cudaEventCreateWithFlags(&e, flags)); }
-  ~Event() { cudaEventDestroy(e); }
-};
-struct DeviceMemory : Owner {
-  std::byte* p = nullptr;
-  explicit DeviceMemory(std::size_t bytes) { CHECK(cudaMalloc(&p, bytes)); }
-  ~DeviceMemory() { cudaFree(p); }
-  template <class T>
-  T* as() const {
-    return reinterpret_cast<T*>(p);
-  }
-};
-struct PinnedMemory : Owner {
-  std::byte* p = nullptr;
-  explicit PinnedMemory(std::size_t bytes) {
-    CHECK(cudaHostAlloc(&p, bytes, cudaHostAllocMapped));
-    std::memset(p, 1, bytes);
-  }
-  ~PinnedMemory() { cudaFreeHost(p); }
-  template <class T>
-  T* as() const {
-    return reinterpret_cast<T*>(p);
-  }
-};
-/// Anonymous pages, touched.
-struct Pages : Owner {
-  std::byte* p = nullptr;
-  std::size_t bytes;
-  Pages(std::size_t n, bool huge) : bytes(n) {
-    void* const at = mmap(nullptr, n, PROT_READ | PROT_WRITE,
-                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (at == MAP_FAILED)
-      throw std::runtime_error("mmap of " + std::to_string(n) + " bytes failed");
-    madvise(at, n, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
-    p = static_cast<std::byte*>(at);
-    std::vector<std::thread> threads;  // the kernel's zeroing is slow on one
-    constexpr std::size_t kThreads = 8;
-    for (std::size_t t = 0; t < kThreads; ++t)
-      threads.emplace_back([=, this] {
-        for (std::size_t i = n / kThreads * t; i < n / kThreads * (t + 1); i += 4096)
-          p[i] = std::byte{1};
-      });
-    for (std::thread& thread : threads) thread.join();
-  }
-  ~Pages() { munmap(p, bytes); }
-};
-struct Graph : Owner {
-  cudaGraph_t graph = nullptr;
-  cudaGraphExec_t exec = nullptr;
-  /// What work() queues on the stream.
-  Graph(const Stream& stream, const std::function<void()>& work) {
-    CHECK(cudaStreamBeginCapture(stream.s, cudaStreamCaptureModeThreadLocal));
-    work();
-    CHECK(cudaStreamEndCapture(stream.s, &graph));
-    CHECK(cudaGraphInstantiate(&exec, graph, 0));
-    CHECK(cudaGraphUpload(exec, stream.s));
-    stream.wait();
-  }
-  ~Graph() {
-    if (exec) cudaGraphExecDestroy(exec);
-    if (graph) cudaGraphDestroy(graph);
-  }
-};
-
-/// Seconds of what work() queues, by events; the median of some rounds behind a first one.
-double timed(const Stream& stream, int rounds, const std::function<void()>& work) {
-  Event begin, end;
-  std::vector<double> seconds;
-  for (int i = 0; i <= rounds; ++i) {
-    CHECK(cudaEventRecord(begin.e, stream.s));
-    work();
-    CHECK(cudaEventRecord(end.e, stream.s));
-    CHECK(cudaEventSynchronize(end.e));
-    float milliseconds = 0;
-    CHECK(cudaEventElapsedTime(&milliseconds, begin.e, end.e));
-    if (i > 0) seconds.push_back(milliseconds * 1e-3);
-  }
-  return median(seconds);
-}
 
 __global__ void add_one(int* at) { ++*at; }
 __global__ void copy_words(const uint4* from, uint4* to, std::size_t n) {
@@ -183,6 +39,82 @@ void machine() {
       mib(p.l2CacheSize), p.asyncEngineCount, driver, runtime);
   say("machine free behind a context: %.0f MiB; pageable access %d, by the host's tables %d",
       mib_free(), p.pageableMemoryAccess, p.pageableMemoryAccessUsesHostPageTables);
+}
+
+/// What becomes of a * b + c where a * b has more bits than a float: written plainly, and as the
+/// backend has it (kernels/cuda/block.h, rounded_product).
+__global__ void products(float a, float b, float c, float* out) {
+  out[0] = a * b + c;
+  out[1] = __fmul_rn(a, b) + c;
+}
+
+void rounding() {
+  const Stream stream;
+  const DeviceMemory memory(4096);
+  float values[2] = {};
+  const float a = 1 + 0x1p-12f;  // a * a = 1 + 2^-11 + 2^-24, whose last bit a float drops
+  products<<<1, 1, 0, stream.s>>>(a, a, -(1 + 0x1p-11f), memory.as<float>());
+  CHECK(cudaGetLastError());
+  stream.wait();
+  CHECK(cudaMemcpy(values, memory.p, sizeof values, cudaMemcpyDeviceToHost));
+  const auto how = [](float value) {
+    return value == 0 ? "the product is rounded" : "product and sum are one operation";
+  };
+  say("rounding of a * b + c: %s", how(values[0]));
+  say("rounding of __fmul_rn(a, b) + c: %s", how(values[1]));
+  if (values[1] != 0) throw std::runtime_error("RoPE's products are not rounded");
+}
+
+/// Which calls of a thread that has chosen no GPU open GPU 0, where another is in use: why each
+/// thread of the backend chooses first. In a process of its own, as what is open stays open.
+void chosen_gpu() {
+  int gpus = 0;
+  CHECK(cudaGetDeviceCount(&gpus));
+  if (gpus < 2) return say("chosen-gpu: there is one GPU, which no thread can mistake");
+  int (*state)(int, unsigned*, int*) = nullptr;  // cuDevicePrimaryCtxGetState: it opens nothing
+  if (void* const driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL))
+    state = reinterpret_cast<decltype(state)>(dlsym(driver, "cuDevicePrimaryCtxGetState"));
+  if (state == nullptr) throw std::runtime_error("no cuDevicePrimaryCtxGetState in libcuda.so.1");
+  const auto is_open = [&](int gpu) {
+    unsigned flags = 0;
+    int open = 0;
+    if (state(gpu, &flags, &open) != 0) throw std::runtime_error("cuDevicePrimaryCtxGetState");
+    return open != 0;
+  };
+  CHECK(cudaSetDevice(1));
+  const Stream stream;
+  const Event event;
+  const DeviceMemory memory(kMiB);
+  const PinnedMemory host(kMiB);
+  const Pages pages(kMiB, false);
+  say("chosen-gpu GPU 1 is in use: GPU 0 is %s", is_open(0) ? "open, too" : "not open");
+  const std::pair<const char*, std::function<cudaError_t()>> calls[] = {
+      {"recording an event", [&] { return cudaEventRecord(event.e, stream.s); }},
+      {"waiting for an event", [&] { return cudaEventSynchronize(event.e); }},
+      {"copying",
+       [&] { return cudaMemcpyAsync(memory.p, host.p, kMiB, cudaMemcpyHostToDevice, stream.s); }},
+      {"waiting for a stream", [&] { return cudaStreamSynchronize(stream.s); }},
+      {"locking memory",
+       [&] { return cudaHostRegister(pages.p, pages.bytes, cudaHostRegisterPortable); }},
+      {"giving locked memory back", [&] { return cudaHostUnregister(pages.p); }},
+      {"making an event", [&] {
+         cudaEvent_t made = nullptr;
+         const cudaError_t error = cudaEventCreate(&made);
+         return made == nullptr ? error : cudaEventDestroy(made);
+       }}};
+  for (const auto& [what, call] : calls) {
+    const bool before = is_open(0);
+    cudaError_t error = cudaSuccess;
+    std::thread([&] {
+      error = call();
+      cudaGetLastError();
+    }).join();
+    say("chosen-gpu %s in a thread that has chosen none: %s; GPU 0 is %s", what,
+        cudaGetErrorName(error),
+        before       ? "open already"
+        : is_open(0) ? "open from now on"
+                     : "not open");
+  }
 }
 
 void malloc_granularity() {
@@ -560,6 +492,7 @@ struct Probe {
 constexpr Probe kProbes[] = {{"machine", machine},
                              {"lazy-capture", lazy_capture},
                              {"malloc", malloc_granularity},
+                             {"rounding", rounding},
                              {"h2d", h2d},
                              {"offset", h2d_offset},
                              {"hostfunc", hostfunc},
@@ -567,6 +500,7 @@ constexpr Probe kProbes[] = {{"machine", machine},
                              {"latency", latency},
                              {"gemm", gemm},
                              {"pin", pin},
+                             {"chosen-gpu", chosen_gpu},
                              {"filled-card-64", filled_card<64>},
                              {"filled-card-256", filled_card<256>},
                              {"filled-card-512", filled_card<512>},

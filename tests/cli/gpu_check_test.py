@@ -63,14 +63,16 @@ class GpuCheck(TempDirCase):
         for line in ("NVIDIA H200", "MemAvailable", "1 GiB touched", "cublas: ", "engine_device_test: ok", "64 nodes, eager: ok",
                      "64 nodes, graphs: ok", "0 failed"):
             self.assertIn(line, done.stdout)
-        self.assertEqual(done.stdout.count("[  PASSED  ] 3 tests."), 7)
+        self.assertEqual(done.stdout.count("[  PASSED  ] 3 tests."), 8)
+        self.assertIn("speculation_verifier_test: ok", done.stdout)
         self.assertLessEqual({"summary.txt", "doctor.txt", "64-nodes-graphs.txt"}, self.archived(1))
 
     def test_the_second_call_probes(self):
         done = self.call(2)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertIn("h2d 1 MiB chunks", done.stdout)
-        self.assertIn("filled-card-64", done.stdout)
+        for probe in ("rounding", "chosen-gpu", "filled-card-64"):
+            self.assertIn(probe, done.stdout)
         self.assertLessEqual({"probe.txt", "gemm.txt"}, self.archived(2))
 
     def test_the_third_call_has_a_process_per_row(self):

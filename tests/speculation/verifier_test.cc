@@ -108,12 +108,38 @@ TEST_F(VerifierTest, FollowsTheBestTokensAtTemperatureZeroTheLowerAmongEqualOnes
   }
 }
 
-TEST(VerifierOnAGpu, AsksForAllBestTokensOnceHoweverLongThePath) {
+/// On the emulated GPU, which counts what it is asked, and on a real one where there is one.
+class VerifierOnAGpu : public ::testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    if (GetParam() == "cuda") {
+      if (find_gpus().all.empty()) GTEST_SKIP() << find_gpus().why_none;
+      device = make_device({.kind = "cuda"});
+    } else {
+      auto made = std::make_unique<EmulatedCuda>();
+      card = &made->card();
+      device = std::move(made);
+    }
+    stream = device->make_stream("test");
+  }
+  /// Rows of f32 on the device.
+  Buffer upload(const std::vector<float>& values) {
+    Buffer buffer = device->allocate(values.size() * sizeof(float));
+    device->upload(*stream, buffer.data(), std::as_bytes(std::span(values)));
+    stream->synchronize();
+    return buffer;
+  }
+  std::int64_t calls() const { return card == nullptr ? 0 : card->calls(); }
+
+  EmulatedCard* card = nullptr;
+  std::unique_ptr<Device> device;
+  std::unique_ptr<Stream> stream;
+};
+
+TEST_P(VerifierOnAGpu, AsksForAllBestTokensOnceHoweverLongThePath) {
   constexpr int kTokens = 48, kNodes = 100;  // more nodes than the buffer has answers
-  EmulatedCuda device;
-  const std::unique_ptr<Stream> stream = device.make_stream("test");
-  Verifier verifier(device, kTokens);
-  std::vector<std::int64_t> calls;
+  Verifier verifier(*device, kTokens);
+  std::vector<std::int64_t> asked;
   for (const int accepted : {0, 1, 70, kNodes - 1}) {
     SCOPED_TRACE(accepted);
     Draft draft = root_only(0);  // a chain, of which so many nodes are the best tokens
@@ -126,22 +152,23 @@ TEST(VerifierOnAGpu, AsksForAllBestTokensOnceHoweverLongThePath) {
     }
     // What the walk does not visit may be anything.
     if (accepted + 1 < kNodes) logits.back() = std::numeric_limits<float>::quiet_NaN();
-    const Buffer rows = device.allocate(logits.size() * sizeof(float));
-    device.upload(*stream, rows.data(), std::as_bytes(std::span(logits)));
-    stream->synchronize();
-    const std::int64_t before = device.card().calls();
+    const Buffer rows = upload(logits);
+    const std::int64_t before = calls();
     const TensorView view(rows.data(), DType::kF32, {kNodes, kTokens});
     const Verdict verdict = verifier.verify(draft, view, {}, {1, 0, 0}, *stream);
-    calls.push_back(device.card().calls() - before);
+    asked.push_back(calls() - before);
     EXPECT_EQ(verdict.path.size(), static_cast<std::size_t>(accepted) + 1);
     if (accepted == 70) {
       logits[70 * kTokens] = std::numeric_limits<float>::infinity();
-      device.upload(*stream, rows.data(), std::as_bytes(std::span(logits)));
+      device->upload(*stream, rows.data(), std::as_bytes(std::span(logits)));
       EXPECT_THROW(verifier.verify(draft, view, {}, {1, 0, 0}, *stream), NotFinite);
     }
   }
-  EXPECT_EQ(calls, std::vector<std::int64_t>(calls.size(), calls.front()));
+  EXPECT_EQ(asked, std::vector<std::int64_t>(asked.size(), asked.front()));
 }
+
+INSTANTIATE_TEST_SUITE_P(Devices, VerifierOnAGpu, ::testing::Values("emulated", "cuda"),
+                         [](const auto& param) { return param.param; });
 
 /// Two tokens of text, by steps of a tree with two children that have one child each, over models
 /// whose logits depend on the last token alone.
