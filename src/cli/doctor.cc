@@ -304,9 +304,9 @@ void print(const std::vector<Finding>& findings) {
 int run_doctor(const std::vector<std::string>& words) {
   std::optional<std::string> path;
   bool as_object = false;
-  Flags flags("flags");
-  flags.add_options()                             //
-      ("model,m", into(path, "arg"), kModelHelp)  //
+  Flags flags;
+  flags.add_options()                              //
+      ("model,m", into(path, "PATH"), kModelHelp)  //
       ("json", given(as_object), "print one JSON object; bytes, bytes or operations per second");
   if (!parse(words, kUsage, flags)) return 0;
   std::optional<Checkpoint> model;  // a wrong path is told before the seconds of measuring

@@ -26,14 +26,14 @@ int run_inflate(const std::vector<std::string>& words) {
   std::string path, output, size;
   InflateRequest request;
   bool show_progress = false;
-  Flags flags("flags");
-  flags.add_options()                                 //
-      ("model,m", required(path, "arg"), kModelHelp)  //
-      ("output,o", required(output, "arg"),
+  Flags flags;
+  flags.add_options()                                  //
+      ("model,m", required(path, "PATH"), kModelHelp)  //
+      ("output,o", required(output, "DIR"),
        "directory to write; the small model in BF16 goes to DIR-small")  //
-      ("size", required(size, "arg"),
-       "bytes of weights to reach, e.g. 8G (met within about 2 %)")                  //
-      ("seed", into(request.seed, "arg"), "of the weights that nothing depends on")  //
+      ("size", required(size, "SIZE"),
+       "bytes of weights to reach, e.g. 8G (met within about 2 %)")                //
+      ("seed", into(request.seed, "S"), "of the weights that nothing depends on")  //
       ("progress", given(show_progress), "report on stderr even if it is not a terminal");
   if (!parse(words, kUsage, flags)) return 0;
 

@@ -286,9 +286,9 @@ void print(const Checkpoint& model, const Sizes& s) {
 int run_inspect(const std::vector<std::string>& words) {
   std::string path;
   bool as_object = false;
-  Flags flags("flags");
-  flags.add_options()                                 //
-      ("model,m", required(path, "arg"), kModelHelp)  //
+  Flags flags;
+  flags.add_options()                                  //
+      ("model,m", required(path, "PATH"), kModelHelp)  //
       ("json", given(as_object), "print one JSON object; sizes in bytes");
   if (!parse(words, kUsage, flags)) return 0;
   const Checkpoint model = Checkpoint::open(path);

@@ -27,11 +27,11 @@ int convert(const std::vector<std::string>& words, std::string_view usage, const
   std::string path, output;
   int wanted_threads = 0;
   bool show_progress = false;
-  Flags flags("flags");
+  Flags flags;
   flags.add_options()                                              //
-      ("model,m", required(path, "arg"), kModelHelp)               //
-      ("output,o", required(output, "arg"), "directory to write")  //
-      ("threads,t", into(wanted_threads, "arg", at_least("--threads", 0)),
+      ("model,m", required(path, "PATH"), kModelHelp)              //
+      ("output,o", required(output, "DIR"), "directory to write")  //
+      ("threads,t", into(wanted_threads, "N", at_least("--threads", 0)),
        "threads that compute (0: one per CPU)")  //
       ("progress", given(show_progress), "report on stderr even if it is not a terminal");
   if (!parse(words, usage, flags)) return 0;

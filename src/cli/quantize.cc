@@ -38,12 +38,12 @@ int run_quantize(const std::vector<std::string>& words) {
   std::string path, output, type;
   int wanted_threads = 0;
   bool show_progress = false;
-  Flags flags("flags");
-  flags.add_options()                                                    //
-      ("model,m", required(path, "arg"), kModelHelp)                     //
-      ("output,o", required(output, "arg"), "GGUF file to write")        //
-      ("type", required(type, "arg"), "q4_0, q4_1, q8_0, q4_k or q6_k")  //
-      ("threads,t", into(wanted_threads, "arg", at_least("--threads", 0)),
+  Flags flags;
+  flags.add_options()                                                     //
+      ("model,m", required(path, "PATH"), kModelHelp)                     //
+      ("output,o", required(output, "FILE"), "GGUF file to write")        //
+      ("type", required(type, "TYPE"), "q4_0, q4_1, q8_0, q4_k or q6_k")  //
+      ("threads,t", into(wanted_threads, "N", at_least("--threads", 0)),
        "threads that quantise (0: one per CPU)")  //
       ("progress", given(show_progress), "report on stderr even if it is not a terminal");
   if (!parse(words, kUsage, flags)) return 0;
