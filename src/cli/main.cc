@@ -8,6 +8,7 @@
 #include "src/cli/commands.h"
 #include "src/cli/interrupt.h"
 #include "src/cli/output/standard_output.h"
+#include "src/cli/version.h"
 #include "src/machine/process_memory.h"
 
 namespace canopy::cli {
@@ -60,7 +61,7 @@ std::string_view advice_on(const std::exception& e) {
 
 int run(const std::vector<std::string>& words) {
   if (words.empty() || words[0] != "--version") return run_one_of(kCanopy, words);
-  std::cout << "canopy " CANOPY_VERSION "\n";
+  print_version(std::cout);
   return 0;
 }
 
