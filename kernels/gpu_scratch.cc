@@ -4,6 +4,31 @@
 
 namespace canopy {
 
+AttentionSlices::AttentionSlices(std::int64_t n, std::int64_t heads, std::int64_t kv_heads,
+                                 std::int64_t head_dim) {
+  constexpr std::int64_t kHalf = sizeof(std::uint16_t), kFloat = sizeof(float);
+  // Of a query: itself, scores and weights, weighted values, largest score and sum.
+  const std::int64_t of_query =
+      head_dim * kHalf + kKeys * (kFloat + kHalf) + head_dim * kFloat + 2 * kFloat;
+  const auto slice = static_cast<std::int64_t>(kGpuSliceBytes);
+  const std::int64_t room = std::clamp<std::int64_t>(slice / (heads * of_query), 1, n);
+  const std::int64_t slices = (n + room - 1) / room;
+  nodes = (n + slices - 1) / slices;
+  const auto take = [&](std::int64_t size) {
+    const std::size_t begin = bytes;
+    bytes += (static_cast<std::size_t>(size) + kGpuAlignment - 1) / kGpuAlignment * kGpuAlignment;
+    return begin;
+  };
+  const std::int64_t rows = room * heads, cache = kv_heads * kKeys * head_dim * kHalf;
+  keys = take(cache);
+  values = take(cache);
+  queries = take(rows * head_dim * kHalf);
+  scores = take(rows * kKeys * kFloat);
+  weights = take(rows * kKeys * kHalf);
+  sums = take(rows * head_dim * kFloat);
+  state = take(rows * 2 * kFloat);
+}
+
 std::size_t gpu_scratch_bytes(const Workload& largest) {
   const auto rows = static_cast<std::size_t>(largest.rows);
   const auto columns = static_cast<std::size_t>(largest.columns);
@@ -11,7 +36,11 @@ std::size_t gpu_scratch_bytes(const Workload& largest) {
   const std::size_t of_linear =  // rounded inputs, a slice of the weights
       rows * columns * sizeof(std::uint16_t) + kGpuAlignment + kGpuSliceBytes;
   const std::size_t of_keep_kv = rows * row * sizeof(float);
-  return std::max(of_linear, of_keep_kv);
+  std::size_t of_attention = 0;
+  if (largest.rows >= AttentionSlices::kLeastNodes && largest.heads > 0)
+    of_attention =
+        AttentionSlices(largest.rows, largest.heads, largest.kv_heads, largest.head_dim).bytes;
+  return std::max({of_linear, of_keep_kv, of_attention});
 }
 
 }  // namespace canopy

@@ -1,14 +1,30 @@
 #pragma once
 #include <cstddef>
+#include <cstdint>
 
 #include "kernels/ops.h"
 
 namespace canopy {
 
 /// Bytes of weights that a GPU expands at once, and of what else passes through the scratch in
-/// slices.
+/// slices: they should stay in its L2 cache, of 50 MB and more on the GPUs that this is for.
 inline constexpr std::size_t kGpuSliceBytes = std::size_t{32} << 20;
 inline constexpr std::size_t kGpuAlignment = 256;  // bytes, of what lies in the scratch
+
+/// How attention by matrix products lays its scratch out (kernels/cuda/attention_products.h): nodes
+/// in slices, and for each slice the keys in chunks. Plain data.
+struct AttentionSlices {
+  static constexpr std::int64_t kLeastNodes = 64;  // of a call: fewer are not worth its launches
+  static constexpr std::int64_t kKeys = 8 * kKvBlock;  // of a chunk
+
+  /// For a call of n nodes. No call of fewer needs more.
+  AttentionSlices(std::int64_t n, std::int64_t heads, std::int64_t kv_heads, std::int64_t head_dim);
+
+  std::int64_t nodes = 0;  // of each slice but the last, which may have fewer
+  // Where each part begins, and the bytes of all.
+  std::size_t keys = 0, values = 0, queries = 0, scores = 0, weights = 0, sums = 0, state = 0,
+              bytes = 0;
+};
 
 /// What the kernels of a GPU need of scratch for calls up to `largest` (Ops::scratch_bytes): also
 /// where there is none, to plan for one. Pure.

@@ -5,8 +5,9 @@
 
 TARGET and DRAFT are shapes as canopy plan names them, a draft's packed weights too: llama-2-7b:q4_0.
 MODELLED, not measured, and marked so in the profile. A unit takes the longer of reading its weights and multiplying them,
-at the shares of the peaks below, and the launches of its kernels; packed weights are unpacked into memory first; attention
-to the text runs at a share of f32. The host is an assumption: how much memory, how fast its disk.
+at the shares of the peaks below, and the launches of its kernels; packed weights are unpacked into memory first. The target's
+attention to the text goes by products of 16-bit matrices, whose scores pass through the L2 cache; the draft's, in graphs, runs
+at a share of f32. The host is an assumption: how much memory, how fast its disk.
 """
 import argparse
 import datetime
@@ -22,6 +23,10 @@ GPUS = {  # bytes; memory and copies in bytes/s; bf16 without sparsity and f32 i
 }
 # Shares of the peaks: what large kernels commonly reach; for attention see docs/results/gpu.md.
 OF_MEMORY, OF_BF16, OF_F32 = 0.8, 0.6, 0.4
+# Attention by products (kernels/gpu_scratch.h): a score is written, read, and its weight written and read; of a slice of 32 MiB it
+# has 6 bytes, and its share of what a query has beside; each slice takes four launches for each chunk of 512 keys. The slice fits
+# the L2 of all of these (50 MB and more), which no data sheet gives a rate of: assumed, unless the memory is faster.
+OF_SCORE, SLICE, CHUNK, LAUNCHES, L2 = 12, 32 << 20, 512, 4, 2500 * GB
 LAUNCH, VERIFY, SYNC = 5e-6, 1e-3, 5e-5     # seconds: a kernel; an accepted node's row to the host; a level's proposals
 SHAPES = {  # layers, dim, hidden, heads, kv heads, head dim, vocab
     "llama-2-70b": (80, 8192, 28672, 64, 8, 128, 32000),
@@ -55,15 +60,22 @@ def main():
         return [[n, max(BYTES[packed] * parameters / (OF_MEMORY * gpu["memory"]), 2 * n * parameters / (OF_BF16 * gpu["bf16"]))
                  + kernels * LAUNCH] for n in ROWS]
 
-    def parts(text):
+    def attention_by_kernels(heads, head_dim):
+        return 4 * heads * head_dim / (OF_F32 * gpu["f32"])
+
+    def attention_by_products(heads, head_dim):
+        work = 4 * head_dim / (OF_BF16 * gpu["bf16"]) + OF_SCORE / (OF_MEMORY * max(L2, gpu["memory"]))
+        return heads * max(work, LAUNCHES * LAUNCH / SLICE * (6 + (6 * head_dim + 8) / CHUNK))
+
+    def parts(text, to_text):
         (layers, dim, hidden, heads, kv, head_dim, vocab), packed = shape_of(text)
         attention = dim * head_dim * (2 * heads + 2 * kv)
         head_type = "q8_0" if packed else ""
         return layers, product(attention, packed, 12), product(3 * dim * hidden, packed, 8), product(vocab * dim, head_type, 4), \
-            4 * heads * head_dim / (OF_F32 * gpu["f32"])
+            to_text(heads, head_dim)
 
-    _, attention, mlp, head, context = parts(args.target)
-    draft_layers, draft_attention, draft_mlp, draft_head, draft_context = parts(args.draft)
+    _, attention, mlp, head, context = parts(args.target, attention_by_products)
+    draft_layers, draft_attention, draft_mlp, draft_head, draft_context = parts(args.draft, attention_by_kernels)
     level = [[a[0], draft_layers * (a[1] + m[1]) + h[1] + SYNC] for a, m, h in zip(draft_attention, draft_mlp, draft_head)]
     json.dump({"canopy_hardware": 1, "modelled": True, "machine": f"{args.gpu}, by its data sheet", "target": args.target,
                "draft": args.draft, "version": "model", "date": datetime.date.today().isoformat(),

@@ -117,6 +117,21 @@ struct Widened {
   }
 };
 
+/// A number in a 16-bit format, rounded to nearest even.
+template <class Format>
+CANOPY_KERNEL inline std::uint16_t rounded(float value) {
+#if defined(__CUDA_ARCH__)
+  std::uint16_t bits;  // one instruction instead of four branches
+  if constexpr (Format::kDType == DType::kF16)
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+  else
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+  return bits;
+#else
+  return Format::encode(value);
+#endif
+}
+
 /// What a call of attention works on.
 struct AttentionCall {
   const float* q;          // [n, heads, head_dim]
@@ -129,6 +144,16 @@ struct AttentionCall {
   const float* slopes;  // [heads] or null
 
   CANOPY_KERNEL std::int64_t heads() const { return group * kv_heads; }
+  /// The call's nodes [first, first + count).
+  AttentionCall nodes(std::int64_t first, std::int64_t count) const {
+    AttentionCall some = *this;
+    some.n = count;
+    some.q += first * heads() * head_dim;
+    some.out += first * heads() * head_dim;
+    some.tree.first_node += first;
+    if (some.tree.ancestors != nullptr) some.tree.ancestors += first * some.tree.words;
+    return some;
+  }
   /// The vector of q and out that belongs to query row `row` of a kv head: it is of node row /
   /// group, and of head row % group of its group.
   CANOPY_KERNEL std::int64_t vector_of(std::int64_t row, std::int64_t kv_head) const {

@@ -5,8 +5,10 @@
 #include <type_traits>
 
 #include "kernels/cuda/attention.h"
+#include "kernels/cuda/attention_products.h"
 #include "kernels/cuda/block.h"
 #include "kernels/cuda/edit_logits.h"
+#include "kernels/cuda/matrix_product.h"
 #include "kernels/cuda/positions.h"
 #include "kernels/cuda/rows.h"
 #include "kernels/cuda/sampling.h"
@@ -16,18 +18,6 @@
 #include "src/base/error.h"
 
 namespace canopy::cuda {
-
-/// What is left of a linear call for the matrix units: y[i, first_column + j] = or += the dot
-/// product of rows i of x and j of w. Shapes: x [n, k] of w's dtype, w [m, k] F32, BF16 or F16,
-/// y [n, stride] f32. Sums in f32.
-struct MatrixProduct {
-  const std::byte *x, *w;
-  DType dtype;
-  std::int64_t n, m, k;
-  float* y;  // its first column
-  std::int64_t stride;
-  bool accumulate;
-};
 
 /// Ops by the kernels of this folder. Launch is how a kernel is run: launch(stream, kernel, grid).
 /// Scratch is one buffer for all streams: each call that uses it waits for the one before, by an
@@ -309,6 +299,9 @@ class BlockOps : public Ops {
       rows.tree.ancestors = at<std::uint64_t>(call.ancestors);
       rows.tree.words = call.ancestors.dim(1);
     }
+    if (n >= AttentionSlices::kLeastNodes && row_bytes(call.kv.k.dtype(), 1) == 2 &&
+        columns % 8 == 0 && !stream.capturing())
+      return attend_by_products(stream, call.kv.k.dtype(), rows);
     // A graph is launched again with longer texts.
     const bool may_grow = stream.capturing() && call.prefix.at != nullptr;
     const std::int64_t chunks =
@@ -323,19 +316,44 @@ class BlockOps : public Ops {
                  [&](std::byte* scratch) {
                    const PartialSums partial{reinterpret_cast<float*>(scratch), chunks};
                    for (std::int64_t first = 0; first < n; first += at_once) {
-                     AttentionCall some = rows;
-                     some.n = std::min(at_once, n - first);
-                     some.q += first * rows.heads() * columns;
-                     some.out += first * rows.heads() * columns;
-                     some.tree.first_node += first;
-                     if (some.tree.ancestors != nullptr)
-                       some.tree.ancestors += first * some.tree.words;
+                     const AttentionCall some = rows.nodes(first, std::min(at_once, n - first));
                      attend(stream, call.kv.k.dtype(), some, partial);
                      const MergeChunks merge{some, partial};
                      launch_(stream, merge, merge.grid());
                    }
                  });
   }
+  /// Rows have other bits than by the kernels that fewer rows take: tensor cores round what they
+  /// multiply to 16 bits. A graph, which may be launched with longer texts, takes those kernels.
+  void attend_by_products(Stream& stream, DType dtype, AttentionCall call) {
+    call.tree.prefix = call.tree.prefix.value;
+    const AttentionSlices slices(call.n, call.heads(), call.kv_heads, call.head_dim);
+    with_scratch(stream, slices.bytes, [&](std::byte* scratch) {
+      for (std::int64_t first = 0; first < call.n; first += slices.nodes) {
+        const AttentionCall some = call.nodes(first, std::min(slices.nodes, call.n - first));
+        visit_format(format::List<format::F16, format::BF16>(), dtype, [&]<class Format>(Format) {
+          attend_slice<Format>(stream, {some, slices, scratch});
+        });
+      }
+    });
+  }
+  template <class Format>
+  void attend_slice(Stream& stream, SliceOfAttention slice) {
+    const RoundQueries<Format> round{slice};
+    launch_over(stream, round, round.count());
+    for (std::int64_t key = 0; key < slice.end(); key += AttentionSlices::kKeys) {
+      slice.go_to(key);
+      const GatherKeys gather{slice};
+      launch_(stream, gather, gather.grid());
+      multiply(stream, slice.product_of_scores(Format::kDType));
+      const WeighScores<Format> weigh{slice};
+      launch_(stream, weigh, weigh.grid());
+      multiply(stream, slice.product_of_values(Format::kDType));
+    }
+    const DivideSums divide{slice};
+    launch_over(stream, divide, divide.count());
+  }
+
   void attend(Stream& stream, DType dtype, const AttentionCall& call, const PartialSums& partial) {
     visit_format(PlainFormats(), dtype, [&]<class Format>(Format) {
       switch (call.head_dim) {

@@ -20,6 +20,12 @@ struct Cublas::Library {
                          const void* alpha, const void* a, cudaDataType, int lda, const void* b,
                          cudaDataType, int ldb, const void* beta, void* c, cudaDataType, int ldc,
                          cublasComputeType_t, cublasGemmAlgo_t) = nullptr;
+  cublasStatus_t (*gemms)(cublasHandle_t, cublasOperation_t, cublasOperation_t, int, int, int,
+                          const void* alpha, const void* a, cudaDataType, int lda,
+                          long long stride_a, const void* b, cudaDataType, int ldb,
+                          long long stride_b, const void* beta, void* c, cudaDataType, int ldc,
+                          long long stride_c, int count, cublasComputeType_t,
+                          cublasGemmAlgo_t) = nullptr;
   decltype(&cublasGetStatusString) describe = nullptr;
 
   /// The one that all use. It stays for as long as the program runs: it does not survive being
@@ -36,6 +42,7 @@ struct Cublas::Library {
     find(set_stream, "cublasSetStream_v2");
     find(set_workspace, "cublasSetWorkspace_v2");
     find(gemm, "cublasGemmEx");
+    find(gemms, "cublasGemmStridedBatchedEx");
     find(describe, "cublasGetStatusString");
   }
 
@@ -100,12 +107,20 @@ void Cublas::multiply(cudaStream_t stream, const MatrixProduct& p) {
   const cudaDataType_t type = cuda_type(p.dtype);
   const float one = 1.0f, keep = p.accumulate ? 1.0f : 0.0f;
   // Row-major y = x w^T is column-major y^T = w x^T: w [m, k] by rows is [k, m] by columns.
+  const auto n = static_cast<int>(p.n), m = static_cast<int>(p.m), k = static_cast<int>(p.k);
+  const auto stride = static_cast<int>(p.stride);
+  const cublasOperation_t of_w = p.by_columns ? CUBLAS_OP_N : CUBLAS_OP_T;
+  const int row_of_w = p.by_columns ? m : k;
+  if (p.count == 1)
+    return library.check(
+        library.gemm(handle_, of_w, CUBLAS_OP_N, m, n, k, &one, p.w, type, row_of_w, p.x, type, k,
+                     &keep, p.y, CUDA_R_32F, stride, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
+        "a matrix product");
   library.check(
-      library.gemm(handle_, CUBLAS_OP_T, CUBLAS_OP_N, static_cast<int>(p.m), static_cast<int>(p.n),
-                   static_cast<int>(p.k), &one, p.w, type, static_cast<int>(p.k), p.x, type,
-                   static_cast<int>(p.k), &keep, p.y, CUDA_R_32F, static_cast<int>(p.stride),
-                   CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
-      "a matrix product");
+      library.gemms(handle_, of_w, CUBLAS_OP_N, m, n, k, &one, p.w, type, row_of_w, p.m * p.k, p.x,
+                    type, k, p.n * p.k, &keep, p.y, CUDA_R_32F, stride, p.n * p.stride,
+                    static_cast<int>(p.count), CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
+      "matrix products");
 }
 
 }  // namespace canopy::cuda

@@ -1,7 +1,9 @@
 #pragma once
 #include <cublas_v2.h>
 
-#include "kernels/cuda/block_ops.h"
+#include <cstddef>
+
+#include "kernels/cuda/matrix_product.h"
 
 namespace canopy::cuda {
 

@@ -162,6 +162,16 @@ class PlanForAGpuThatIsNotHere(support.TempDirCase):
             pages = -(-(rows * 28672 * 2 + 256 + (32 << 20)) // (2 << 20))
             self.assertEqual(plan["gpu"]["ledger"]["scratch of the kernels"], pages * (2 << 20), size)
 
+    def test_attention_by_products_is_short_beside_the_link_at_4k(self):
+        target, draft = 80, 32  # layers
+        for gpu, most in (("H200", 0.15), ("L40", 0.25), ("4090", 0.25)):
+            self.model(gpu)
+            profile = json.loads(self.profile.read_text())
+            of_target = 768 * (4096 + 768 / 2) * target * profile["context"]
+            self.assertLessEqual(of_target, most, gpu)
+            # By kernels in f32, as the draft's: a row of 64 heads where it has one of 32.
+            self.assertLess(of_target, 768 * (4096 + 768 / 2) * target * 2 * profile["drafting"]["context"] / draft, gpu)
+
     def test_host_memory_that_is_short_makes_the_disk_the_limit(self):
         small = run_json("plan", *self.models, *self.model("L40"), "--memory", "64G", "--tree-size", "768")
         large = run_json("plan", *self.models, "--profile", self.profile, "--tree-size", "768")
