@@ -56,9 +56,10 @@ Verifier::Verifier(Device& device, int vocab, int context)
     : device_(&device),
       vocab_(vocab),
       probabilities_(device.allocate(row_bytes_of(vocab))),
-      row_(static_cast<std::size_t>(vocab)),
-      p_row_(static_cast<std::size_t>(vocab)),
-      q_row_(static_cast<std::size_t>(vocab)) {
+      p_(static_cast<std::size_t>(vocab)),
+      p_row_(static_cast<std::size_t>(vocab)) {
+  q_.reserve(p_.size());
+  q_row_.reserve(p_.size());
   if (context == 0) return;
   edited_ = device.allocate(row_bytes_of(vocab));
   row_editor_.emplace(device, room_of_row(vocab, context));
@@ -67,15 +68,6 @@ Verifier::Verifier(Device& device, int vocab, int context)
 std::size_t Verifier::device_bytes(int vocab, int context) {
   if (context == 0) return row_bytes_of(vocab);
   return 2 * row_bytes_of(vocab) + RowEditor::device_bytes(room_of_row(vocab, context));
-}
-
-std::span<double> Verifier::download(ConstTensorView row, std::vector<double>& to, Stream& stream) {
-  const auto columns = static_cast<std::size_t>(row.dim(1));
-  const std::span<float> values(row_.data(), columns);
-  device_->download(stream, std::as_writable_bytes(values), row.data());
-  stream.synchronize();
-  std::copy(values.begin(), values.end(), to.begin());
-  return {to.data(), columns};
 }
 
 ConstTensorView Verifier::edited(const TokenTree& tree, ConstTensorView logits, NodeId node,
@@ -92,20 +84,29 @@ ConstTensorView Verifier::edited(const TokenTree& tree, ConstTensorView logits, 
   return to;
 }
 
-std::span<double> Verifier::target_row(ConstTensorView row, const Sampling& sampling,
-                                       Stream& stream) {
-  const TensorView p(probabilities_.data(), DType::kF32, {1, vocab_});
-  device_->ops().probabilities(stream, row, sampling, p);
-  const std::span<double> on_host = download(p, p_row_, stream);
-  if (std::isnan(on_host.front())) throw NotFinite();
-  return on_host;
+ConstTensorView Verifier::draft_row(const Draft& draft, NodeId node) {
+  if (draft.tree.children(node).count == 0) return {};
+  return draft.q.rows(draft.row[static_cast<std::size_t>(node)], 1);
 }
 
-std::span<double> Verifier::draft_row(const Draft& draft, NodeId node, Stream& stream) {
-  const auto row = draft.row[static_cast<std::size_t>(node)];
-  const std::span<double> q = download(draft.q.rows(row, 1), q_row_, stream);
-  require(!std::isnan(q.front()), kDraftNotFinite);
-  return q;
+std::span<double> Verifier::target_row(ConstTensorView row, const Sampling& sampling,
+                                       ConstTensorView q, Stream& stream) {
+  const TensorView p(probabilities_.data(), DType::kF32, {1, vocab_});
+  device_->ops().probabilities(stream, row, sampling, p);
+  device_->download(stream, std::as_writable_bytes(std::span(p_)), p.data());
+  q_.resize(q.empty() ? 0 : static_cast<std::size_t>(q.dim(1)));
+  if (!q_.empty()) device_->download(stream, std::as_writable_bytes(std::span(q_)), q.data());
+  stream.synchronize();
+  if (std::isnan(p_.front())) throw NotFinite();
+  p_row_.assign(p_.begin(), p_.end());
+  return p_row_;
+}
+
+std::span<double> Verifier::read_draft_row() {
+  require(!q_.empty(), "verification: no row of q was read");
+  require(!std::isnan(q_.front()), kDraftNotFinite);
+  q_row_.assign(q_.begin(), q_.end());
+  return q_row_;
 }
 
 void Verifier::best_tokens(ConstTensorView rows, std::span<TokenId> to, Stream& stream) {
@@ -159,10 +160,12 @@ Verdict Verifier::verify(const Draft& draft, ConstTensorView target_logits,
   return verify_tree(
       draft.tree, draft.drawing,
       [&](NodeId node) {
-        return target_row(edited(draft.tree, target_logits, node, editor, stream), sampling,
+        const ConstTensorView q =
+            target_decides(draft.drawing) ? ConstTensorView() : draft_row(draft, node);
+        return target_row(edited(draft.tree, target_logits, node, editor, stream), sampling, q,
                           stream);
       },
-      [&](NodeId node) { return draft_row(draft, node, stream); }, choices);
+      [&](NodeId) { return read_draft_row(); }, choices);
 }
 
 Verdict Verifier::verify_by_sample(const TokenTree& tree, ConstTensorView target_logits,
@@ -174,7 +177,7 @@ Verdict Verifier::verify_by_sample(const TokenTree& tree, ConstTensorView target
     const ConstTensorView row = edited(tree, target_logits, node, editor, stream);
     StepRng of_token = rng;
     of_token.step += static_cast<std::uint64_t>(tree.depth(node));
-    const std::span<double> p = target_row(row, sampling, stream);
+    const std::span<double> p = target_row(row, sampling, {}, stream);
     const double total = std::accumulate(p.begin(), p.end(), 0.0);
     return draw_by(of_token.uniform(StepRng::Purpose::kBonus, 0) * total, p);
   });
@@ -184,16 +187,18 @@ Verdict Verifier::verify_inexactly(const Draft& draft, const InexactRule& rule,
                                    ConstTensorView target_logits, const Sampling& sampling,
                                    const StepRng& rng, Stream& stream, LogitEditor* editor) {
   check(draft.tree, target_logits);
+  const bool takes_q = rule.kind == InexactRule::Kind::kLenience && sampling.temperature > 0;
   const auto row_by = [&](const Sampling& by) -> LendRow {
     return [&, by](NodeId node) {
-      return target_row(edited(draft.tree, target_logits, node, editor, stream), by, stream);
+      return target_row(edited(draft.tree, target_logits, node, editor, stream), by,
+                        takes_q ? draft_row(draft, node) : ConstTensorView(), stream);
     };
   };
   KeyedChoices choices(rng);
   return canopy::verify_inexactly(draft.tree, rule,
                                   {.plain = row_by({.temperature = 1}),
                                    .p = row_by(sampling),
-                                   .q = [&](NodeId node) { return draft_row(draft, node, stream); },
+                                   .q = [&](NodeId) { return read_draft_row(); },
                                    .greedy = sampling.temperature == 0,
                                    .log_q = draft.log_q},
                                   choices);
@@ -203,9 +208,10 @@ Trial Verifier::try_children(const Draft& draft, ConstTensorView target_logits,
                              const Sampling& sampling, const StepRng& rng, Stream& stream) {
   require(target_logits.rank() == 2 && target_logits.dim(0) == 1 && target_logits.dim(1) == vocab_,
           "verification: the root's logits must be [1, vocab]");
-  const std::span<double> p = target_row(target_logits, sampling, stream);
-  std::span<double> q;
-  if (!target_decides(draft.drawing)) q = draft_row(draft, 0, stream);
+  const bool from_q = !target_decides(draft.drawing);
+  const std::span<double> p = target_row(
+      target_logits, sampling, from_q ? draft.q.rows(draft.row[0], 1) : ConstTensorView(), stream);
+  const std::span<double> q = from_q ? read_draft_row() : std::span<double>();
   const TokenTree::Range range = draft.tree.children(0);
   const auto children = draft.tree.tokens().subspan(static_cast<std::size_t>(range.first),
                                                     static_cast<std::size_t>(range.count));

@@ -72,20 +72,24 @@ class Verifier {
   ConstTensorView edited(const TokenTree&, ConstTensorView logits, NodeId node, LogitEditor*,
                          Stream&);
   void check(const TokenTree& tree, ConstTensorView target_logits) const;
-  std::span<double> target_row(ConstTensorView row, const Sampling&, Stream&);
-  std::span<double> draft_row(const Draft& draft, NodeId node, Stream&);
+  /// What the node's children were drawn from; empty if it has none.
+  static ConstTensorView draft_row(const Draft& draft, NodeId node);
+  /// Probabilities of a row of logits. A row of the draft's q, if it is given, comes to q_row_ in
+  /// the same wait.
+  std::span<double> target_row(ConstTensorView row, const Sampling&, ConstTensorView q, Stream&);
+  /// The q that came with the last p.
+  std::span<double> read_draft_row();
   /// Each row's best token, -1 where a logit is not finite. Shapes: rows [to.size(), vocab].
   void best_tokens(ConstTensorView rows, std::span<TokenId> to, Stream&);
   /// The walk at temperature 0.
   Verdict follow_best(const TokenTree&, ConstTensorView target_logits, Stream&, LogitEditor*);
-  std::span<double> download(ConstTensorView row, std::vector<double>& to, Stream&);
 
   Device* device_;
   int vocab_;
   Buffer probabilities_;                 // [1, vocab] f32; or best_tokens' answers
   Buffer edited_;                        // [1, vocab] f32, where there may be editors
   std::optional<RowEditor> row_editor_;  // likewise
-  std::vector<float> row_;               // a row on its way to doubles
+  std::vector<float> p_, q_;             // rows on their way to doubles; q_ has its columns
   std::vector<double> p_row_, q_row_;    // lent to the rule
 };
 

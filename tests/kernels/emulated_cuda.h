@@ -143,6 +143,9 @@ class EmulatedCard {
   static constexpr const char* kFailure =
       "CUDA: an illegal memory access was encountered (cudaErrorIllegalAddress)";
   void fail_at(std::int64_t number) { fail_at_ = number; }
+  /// Counts how often the host has waited for the device.
+  void wait() { ++waits_; }
+  std::int64_t waits() const { return waits_; }
   std::int64_t calls() const { return calls_; }
   template <class Work>
   void run(const Work& work) {
@@ -156,7 +159,8 @@ class EmulatedCard {
   std::atomic<std::size_t> held_ = 0, most_held_ = 0;
   bool loaded_ = false;
   std::shared_mutex running_;
-  std::atomic<std::int64_t> calls_ = 0, fail_at_ = std::numeric_limits<std::int64_t>::max();
+  std::atomic<std::int64_t> waits_ = 0, calls_ = 0,
+                            fail_at_ = std::numeric_limits<std::int64_t>::max();
   std::atomic<bool> broken_ = false;
 };
 
@@ -170,6 +174,7 @@ class EmulatedEvent final : public Timer {
   }
   void wait() const override {
     card_.call();
+    card_.wait();
     event_.wait();
     card_.call();
   }
@@ -222,6 +227,7 @@ class EmulatedStream final : public Stream {
   }
   void synchronize() override {
     card_.call();
+    card_.wait();
     stream_.synchronize();
     card_.call();
   }

@@ -167,6 +167,28 @@ TEST_P(VerifierOnAGpu, AsksForAllBestTokensOnceHoweverLongThePath) {
   EXPECT_EQ(asked, std::vector<std::int64_t>(asked.size(), asked.front()));
 }
 
+TEST_P(VerifierOnAGpu, WaitsOnceForEachVisitedNodeWhoseRowsOfTargetAndDraftItReads) {
+  constexpr int kTokens = 40, kNodes = 9;
+  Verifier verifier(*device, kTokens);
+  const std::vector<float> logits = random_logits(kNodes, kTokens, 3);
+  const Buffer target = upload(logits), of_draft = upload(logits);
+  const TensorView view(target.data(), DType::kF32, {kNodes, kTokens});
+  const TensorView q(of_draft.data(), DType::kF32, {kNodes - 1, kTokens});
+  const Sampling sampling{1.0f};  // p is q, so that all children are accepted
+  device->ops().probabilities(*stream, view.rows(0, kNodes - 1), sampling, q);
+  Draft draft{TokenTree(0), Drawing::kSequoia, {}, q};
+  for (NodeId node = 0; node < kNodes; ++node) {
+    draft.row.push_back(node + 1 < kNodes ? node : -1);
+    if (node + 1 < kNodes) draft.tree.add_children(node, std::vector<TokenId>{node});
+  }
+  const std::int64_t before = card == nullptr ? 0 : card->waits();
+  const Verdict verdict = verifier.verify(draft, view, sampling, {1, 0, 0}, *stream);
+  EXPECT_EQ(verdict.path.size(), std::size_t{kNodes});
+  if (card != nullptr) {
+    EXPECT_EQ(card->waits() - before, kNodes);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Devices, VerifierOnAGpu, ::testing::Values("emulated", "cuda"),
                          [](const auto& param) { return param.param; });
 
