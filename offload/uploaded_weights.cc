@@ -19,6 +19,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// What another copy to the device may have to wait for: 0.7 ms of a PCIe 4 link. A copy has a fixed
+// cost of some microseconds (bench/gpu_probe.cu, h2d and latency).
+constexpr std::size_t kPieceBytes = std::size_t{16} << 20;
+
 DeviceWeights load(Device& device, const SweepLayout& sweep, const Residency& residency,
                    const Loading& loading) {
   constexpr std::size_t kReadBytes = 1u << 20;
@@ -248,7 +252,9 @@ void UploadedWeights::Impl::copy_unit(std::size_t unit, const UnitWeights& from,
   for (std::size_t i = 0; i < layout.matrices.size(); ++i) {
     const WeightView matrix = from.*layout.matrices[i].field;
     std::byte* const to = ring.data() + slot.at.begin + layout.slot.at[i];
-    device.upload(*copy, to, {matrix.payload(), matrix.bytes()});
+    for (std::size_t at = 0; at < matrix.bytes(); at += kPieceBytes)
+      device.upload(*copy, to + at,
+                    {matrix.payload() + at, std::min(kPieceBytes, matrix.bytes() - at)});
     upload_row_offsets(device, *copy, to, layout.matrices[i].tensor);
   }
   copy->record(*slot.events->arrived);

@@ -12,6 +12,7 @@
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/cuda_stream.h"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/small_uploads.h"
 #include "kernels/pinned_ranges.h"
 
 namespace canopy::cuda {
@@ -64,17 +65,22 @@ class KnownPin final : public HostPin {
 
 class CudaDevice final : public Device {
  public:
-  explicit CudaDevice(const DeviceChoice& choice) : ordinal_(choice.ordinal), fault_(ordinal_) {
+  explicit CudaDevice(const DeviceChoice& choice)
+      : ordinal_(choice.ordinal),
+        fault_(ordinal_),
+        shared_(ordinal_, SmallUploads<CudaLaunch>::kBytes) {
     check(cudaGetDeviceProperties(&properties_, ordinal_), "reading the GPU's properties");
     cap_ = properties_.totalGlobalMem;
     stream_.emplace(ordinal_, fault_);
     ops_.emplace(*this, ordinal_, fault_.on_device());
+    small_.emplace(*this, CudaLaunch{ordinal_}, shared_.data());
     const auto [free, total] = memory();
     held_ = total - free;  // by other processes, and by the driver and the libraries for this one
     if (choice.gpu_memory != 0) cap_ = std::min(choice.gpu_memory, total);
   }
   ~CudaDevice() override {
     cudaSetDevice(ordinal_);
+    small_.reset();
     ops_.reset();
     stream_.reset();
   }
@@ -125,6 +131,7 @@ class CudaDevice final : public Device {
     return std::make_unique<CudaEvent>(ordinal_, CudaEvent::Timed::kYes);
   }
   void upload(Stream& stream, std::byte* to, std::span<const std::byte> from) override {
+    if (small_->upload(stream, to, from)) return;
     use(ordinal_);
     pinned_.cut(from, [&](std::span<const std::byte> piece) {
       check(cudaMemcpyAsync(to + (piece.data() - from.data()), piece.data(), piece.size(),
@@ -161,12 +168,14 @@ class CudaDevice final : public Device {
 
   const int ordinal_;
   const FaultPage fault_;
+  const SharedMemory shared_;  // of small_
   cudaDeviceProp properties_{};
   std::size_t cap_ = 0;
   std::atomic<std::size_t> held_ = 0;
   PinnedRanges pinned_;
   std::optional<CudaStream> stream_;  // of allocate()
   std::optional<CudaOps> ops_;
+  std::optional<SmallUploads<CudaLaunch>> small_;
 };
 
 }  // namespace

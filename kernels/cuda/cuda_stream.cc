@@ -1,5 +1,6 @@
 #include "kernels/cuda/cuda_stream.h"
 
+#include <new>
 #include <string>
 #include <utility>
 
@@ -40,18 +41,20 @@ class CudaGraph final : public Graph {
 
 void use(int ordinal) { check(cudaSetDevice(ordinal), "choosing the GPU"); }
 
-FaultPage::FaultPage(int ordinal) : ordinal_(ordinal) {
+SharedMemory::SharedMemory(int ordinal, std::size_t bytes) : ordinal_(ordinal) {
   use(ordinal_);
-  check(cudaHostAlloc(reinterpret_cast<void**>(&fault_), sizeof(Fault),
+  check(cudaHostAlloc(reinterpret_cast<void**>(&data_), bytes,
                       cudaHostAllocMapped | cudaHostAllocPortable),
         "allocating memory that GPU and host share");
-  *fault_ = {};
 }
 
-FaultPage::~FaultPage() {
+SharedMemory::~SharedMemory() {
   cudaSetDevice(ordinal_);
-  cudaFreeHost(fault_);
+  cudaFreeHost(data_);
 }
+
+FaultPage::FaultPage(int ordinal)
+    : page_(ordinal, sizeof(Fault)), fault_(new (page_.data()) Fault) {}
 
 void FaultPage::throw_if_any() const {
   if (*const_cast<volatile int*>(&fault_->kind) == Fault::kNone) return;

@@ -16,20 +16,30 @@ namespace canopy::cuda {
 /// Makes the calling thread's CUDA calls go to this GPU. Throws Error.
 void use(int ordinal);
 
+/// Locked host memory that GPU and host see at the same address. Any thread.
+class SharedMemory {
+ public:
+  SharedMemory(int ordinal, std::size_t bytes);
+  ~SharedMemory();
+  SharedMemory(const SharedMemory&) = delete;
+  SharedMemory& operator=(const SharedMemory&) = delete;
+  std::byte* data() const { return data_; }
+
+ private:
+  const int ordinal_;
+  std::byte* data_ = nullptr;
+};
+
 /// A Fault that kernels write and the host reads. Any thread.
 class FaultPage {
  public:
   explicit FaultPage(int ordinal);
-  ~FaultPage();
-  FaultPage(const FaultPage&) = delete;
-  FaultPage& operator=(const FaultPage&) = delete;
-
-  Fault* on_device() const { return fault_; }  // one address space for both
+  Fault* on_device() const { return fault_; }
   void throw_if_any() const;
 
  private:
-  const int ordinal_;
-  Fault* fault_ = nullptr;
+  const SharedMemory page_;
+  Fault* const fault_;
 };
 
 /// Any thread.

@@ -19,6 +19,7 @@
 #include "kernels/cpu/cpu_device.h"
 #include "kernels/cpu/cpu_stream.h"
 #include "kernels/cuda/block_ops.h"
+#include "kernels/cuda/small_uploads.h"
 #include "kernels/pinned_ranges.h"
 
 namespace canopy {
@@ -318,6 +319,8 @@ class EmulatedOps final : public cuda::BlockOps<SerialLaunch> {
 };
 
 class EmulatedCuda final : public Device {
+  using SmallUploads = cuda::SmallUploads<SerialLaunch>;
+
  public:
   struct Options {
     std::size_t memory = std::size_t{4} << 30;
@@ -333,7 +336,8 @@ class EmulatedCuda final : public Device {
   std::string name() const override { return "an emulated GPU"; }
   std::size_t free_bytes() const override { return card_.free_bytes() + options_.unseen; }
   EmulatedCard& card() { return card_; }
-  std::size_t pins() const { return pins_; }  // that were ever made
+  std::size_t pins() const { return pins_; }                  // that were ever made
+  std::size_t largest_copy() const { return largest_copy_; }  // to the device
   bool shares_host_memory() const override { return false; }
   DriverShare driver_share() const override { return options_.driver; }
 
@@ -364,6 +368,8 @@ class EmulatedCuda final : public Device {
   }
   void upload(Stream& stream, std::byte* to, std::span<const std::byte> from) override {
     expect_kinds(from.data(), to, from.size());
+    if (small_.upload(stream, to, from)) return;
+    largest_copy_ = std::max<std::size_t>(largest_copy_, from.size());
     pinned_.cut(from, [&](std::span<const std::byte> piece) {
       copy(stream, to + (piece.data() - from.data()), piece.data(), piece.size());
     });
@@ -435,11 +441,13 @@ class EmulatedCuda final : public Device {
   const Options options_;
   EmulatedCard card_;
   PinnedRanges pinned_;
-  std::atomic<std::size_t> pinned_bytes_ = 0, pins_ = 0;
+  std::atomic<std::size_t> pinned_bytes_ = 0, pins_ = 0, largest_copy_ = 0;
   mutable std::mutex mutex_;  // guards what follows
   std::map<const std::byte*, const std::byte*> allocated_;
   cuda::Fault fault_;
   EmulatedOps ops_{*this, &fault_};
+  std::vector<std::byte> shared_ = std::vector<std::byte>(SmallUploads::kBytes);
+  SmallUploads small_{*this, SerialLaunch{&fault_}, shared_.data()};
 };
 
 }  // namespace canopy

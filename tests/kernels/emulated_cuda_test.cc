@@ -56,6 +56,70 @@ TEST(EmulatedCuda, CopiesCrossLocksAtAnyAddress) {
   std::free(memory);
 }
 
+TEST(SmallUploads, ArriveWholeFromAnyAddressToAnyAddressWithoutTheCopyEngine) {
+  using Uploads = cuda::SmallUploads<SerialLaunch>;
+  EmulatedCuda device;
+  const auto stream = device.make_stream("copies");
+  const Buffer on_device = device.allocate(Uploads::kMost + 64);
+  std::vector<std::byte> data(Uploads::kMost + 64), back(data.size());
+  for (std::size_t i = 0; i < data.size(); ++i) data[i] = static_cast<std::byte>(i * 31 >> 3);
+  for (const std::size_t size : {std::size_t{1}, std::size_t{15}, std::size_t{16}, std::size_t{33},
+                                 std::size_t{4101}, Uploads::kMost - 1, Uploads::kMost})
+    for (const std::size_t offset : {0, 1, 4, 16}) {
+      const std::vector<std::byte> zeros(data.size());
+      device.upload(*stream, on_device.data(), zeros);
+      device.upload(*stream, on_device.data() + offset,
+                    std::span<const std::byte>(data).subspan(offset + 3, size));
+      device.download(*stream, back, on_device.data());
+      stream->synchronize();
+      for (std::size_t i = 0; i < back.size(); ++i)
+        ASSERT_EQ(back[i], i < offset || i >= offset + size ? std::byte{} : data[i + 3])
+            << size << " bytes to +" << offset << ", byte " << i;
+    }
+  EXPECT_EQ(device.largest_copy(), data.size());  // the zeros; what was small came the other way
+}
+
+TEST(SmallUploads, TakeTheirDataAtOnceAndWaitForASlotWhereAllAreUnderWay) {
+  EmulatedCuda device;
+  const auto stream = device.make_stream("copies"), other = device.make_stream("others");
+  constexpr int kCount = 100;
+  const Buffer on_device = device.allocate(kCount * sizeof(int));
+  for (int i = 0; i < kCount; ++i) {  // one place in host memory for all of them
+    const int value = 7 * i;
+    device.upload(i % 2 == 0 ? *stream : *other, on_device.data() + sizeof(int) * i,
+                  std::as_bytes(std::span(&value, 1)));
+  }
+  other->synchronize();
+  std::vector<int> back(kCount);
+  device.download(*stream, std::as_writable_bytes(std::span(back)), on_device.data());
+  stream->synchronize();
+  for (int i = 0; i < kCount; ++i) EXPECT_EQ(back[static_cast<std::size_t>(i)], 7 * i);
+  EXPECT_EQ(device.largest_copy(), 0u);
+}
+
+TEST(SmallUploads, StayInAGraphWhatTheyAre) {
+  EmulatedCuda device;
+  const auto stream = device.make_stream("copies");
+  const Buffer on_device = device.allocate(sizeof(int));
+  int value = 1;
+  const auto send = [&] {
+    device.upload(*stream, on_device.data(), std::as_bytes(std::span(&value, 1)));
+  };
+  const auto sent = [&] {
+    int back = 0;
+    device.download(*stream, std::as_writable_bytes(std::span(&back, 1)), on_device.data());
+    stream->synchronize();
+    return back;
+  };
+  send();
+  EXPECT_EQ(sent(), 1);
+  const auto graph = stream->capture(send);  // a copy, which reads its source at each launch
+  for (int i = 0; i < 40; ++i) send();       // and no slot, which others would have overwritten
+  value = 2;
+  stream->launch(*graph);
+  EXPECT_EQ(sent(), 2);
+}
+
 TEST(EmulatedCuda, RefusesACopyOfTheWrongKind) {
   EmulatedCuda device;
   const auto stream = device.make_stream("copies");

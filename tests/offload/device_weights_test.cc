@@ -65,6 +65,16 @@ TEST_P(DeviceWeightsTest, RightBytesInEverySweepWhereverTheyRest) {
   EXPECT_EQ(notes_, Notes{});
 }
 
+TEST_P(DeviceWeightsTest, AMatrixIsCopiedInPiecesSoThatNothingWaitsLongBehindIt) {
+  const TinyCheckpoint tiny = make_tiny(dir_.path(), {.layers = 1, .dim = 512, .hidden = 17024});
+  const Residency residency = scatter(tiny.sweep, 1, GetParam());
+  ASSERT_NE(residency.unit[1], Tier::kDevice);  // the MLP, of 17.4 MB a matrix
+  const auto source = make(tiny, residency, 2);
+  Sweeper sweeper(device_, tiny, *source, 1);
+  for (int sweep = 0; sweep < 2; ++sweep) sweeper.run(source->units().size());
+  EXPECT_EQ(device_.largest_copy(), std::size_t{16} << 20);
+}
+
 TEST_P(DeviceWeightsTest, ASweepThatIsAbandonedAnywhereIsFollowedByAWholeOne) {
   const TinyCheckpoint tiny = make_tiny(dir_.path(), {.layers = 4});
   const Residency residency = scatter(tiny.sweep, 11, GetParam());

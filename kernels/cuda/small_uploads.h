@@ -1,0 +1,81 @@
+#pragma once
+// Small data on its way to a GPU. Copies of one direction share an engine, so one that is small
+// waits behind a matrix that is not, for milliseconds. This one takes another way: the host writes
+// it to locked memory that the GPU reads, and a kernel moves it on.
+#include <array>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <span>
+
+#include "kernels/cuda/block.h"
+#include "kernels/device.h"
+
+namespace canopy::cuda {
+
+/// Copies bytes. A thread for each 16 of them.
+struct CopySmall {
+  static constexpr int kThreads = 256, kPiece = 16;
+  const std::byte* from;  // at a multiple of kPiece
+  std::byte* to;
+  std::int64_t bytes;
+
+  Grid grid() const { return {ceil_div<std::int64_t>(bytes, kPiece * kThreads), kThreads}; }
+  template <class Block>
+  CANOPY_KERNEL void operator()(Block& block) const {
+    struct alignas(kPiece) Piece {
+      std::uint32_t part[kPiece / 4];
+    };
+    block.step([&](int t) {
+      const std::int64_t at = (block.index() * kThreads + t) * kPiece;
+      const bool aligned = reinterpret_cast<std::uintptr_t>(to) % kPiece == 0;
+      if (aligned && at + kPiece <= bytes) return store(to + at, load<Piece>(from + at));
+      for (std::int64_t i = at; i < bytes && i < at + kPiece; ++i) to[i] = from[i];
+    });
+  }
+};
+
+/// Launch: as BlockOps has it. Any thread, each stream by one.
+template <class Launch>
+class SmallUploads {
+ public:
+  static constexpr std::size_t kMost = std::size_t{128}
+                                       << 10;  // bytes at once: a large tree's mask
+  static constexpr std::size_t kSlots = 16, kBytes = kSlots * kMost;
+
+  /// `shared`: kBytes that host and device see at the same address, at a multiple of 16.
+  SmallUploads(Device& device, Launch launch, std::byte* shared)
+      : launch_(launch), shared_(shared) {
+    for (auto& free : free_) free = device.make_event();
+  }
+  ~SmallUploads() {
+    for (const auto& free : free_) wait_quietly(*free);
+  }
+  SmallUploads(const SmallUploads&) = delete;
+  SmallUploads& operator=(const SmallUploads&) = delete;
+
+  /// Queues the copy, if it is small. `from` may change as soon as this returns. Waits on the host
+  /// where all slots are under way. Does nothing, and returns false, for what is large, and in a
+  /// graph, which would read its slot long after.
+  bool upload(Stream& stream, std::byte* to, std::span<const std::byte> from) {
+    if (from.empty() || from.size() > kMost || stream.capturing()) return false;
+    const std::lock_guard lock(mutex_);
+    const std::size_t slot = next_++ % kSlots;
+    if (!free_[slot]->reached()) free_[slot]->wait();
+    std::byte* const at = shared_ + slot * kMost;
+    std::memcpy(at, from.data(), from.size());
+    const CopySmall copy{at, to, static_cast<std::int64_t>(from.size())};
+    launch_(stream, copy, copy.grid());
+    stream.record(*free_[slot]);
+    return true;
+  }
+
+ private:
+  Launch launch_;
+  std::byte* const shared_;
+  std::mutex mutex_;  // guards what follows
+  std::size_t next_ = 0;
+  std::array<std::unique_ptr<Event>, kSlots> free_;  // recorded behind a slot's last use
+};
+
+}  // namespace canopy::cuda
