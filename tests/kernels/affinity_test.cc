@@ -11,6 +11,12 @@
 namespace canopy {
 namespace {
 
+/// The threads that are there before a device is made.
+std::map<int, std::string> threads_now() {
+  std::thread([] {}).join();  // a sanitizer starts a thread of its own with the first
+  return test::thread_cpus();
+}
+
 /// Those that `before` does not know, sorted.
 std::vector<std::string> cpus_of_new_threads(const std::map<int, std::string>& before) {
   std::vector<std::string> cpus;
@@ -21,8 +27,7 @@ std::vector<std::string> cpus_of_new_threads(const std::map<int, std::string>& b
 }
 
 TEST(Affinity, AnUnboundDeviceRunsWhereItsMakerMay) {
-  std::thread([] {}).join();  // a sanitizer starts a thread of its own with the first
-  const auto before = test::thread_cpus();
+  const auto before = threads_now();
   const auto device = make_device({.threads = 3});
   const auto stream = device->make_stream("compute");
   const std::string all = before.begin()->second;
@@ -31,7 +36,7 @@ TEST(Affinity, AnUnboundDeviceRunsWhereItsMakerMay) {
 
 TEST(Affinity, OneCpuTakesTheStreamAndEveryWorker) {
   const int cpu = allowed_cpus().back();
-  const auto before = test::thread_cpus();
+  const auto before = threads_now();
   const auto device = make_device({.threads = 3, .cpus = {cpu}});
   const auto stream = device->make_stream("compute");
   const std::string only = std::to_string(cpu);
@@ -42,7 +47,7 @@ TEST(Affinity, TheStreamIsWorkerZeroAndEachWorkerHasItsOwnCpu) {
   const std::vector<int> allowed = allowed_cpus();
   if (allowed.size() < 2) GTEST_SKIP() << "one CPU";
   const int first = allowed[1], second = allowed[0];
-  const auto before = test::thread_cpus();
+  const auto before = threads_now();
   const auto device = make_device({.cpus = {first, second}});
   EXPECT_EQ(cpus_of_new_threads(before), std::vector{std::to_string(second)});
   const auto with_worker = test::thread_cpus();
