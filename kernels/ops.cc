@@ -251,6 +251,14 @@ void Ops::top_tokens(Stream& stream, ConstTensorView logits, int count, TensorVi
   if (logits.dim(0) > 0) do_top_tokens(stream, logits, count, token);
 }
 
+void Ops::take_tokens(Stream& stream, ConstTensorView from, ConstTensorView index, TensorView to) {
+  constexpr const char* kOp = "take_tokens";
+  check(kOp, "from", from, {kAny}, {DType::kI32});
+  check(kOp, "index", index, {kAny}, {DType::kI32});
+  check(kOp, "to", to, {index.dim(0)}, {DType::kI32});
+  if (to.dim(0) > 0) do_take_tokens(stream, from, index, to);
+}
+
 void Ops::draw_tokens(Stream& stream, ConstTensorView q, int count, Replacement replacement,
                       DeviceScalar<StepRng> rng, std::uint64_t first_index, TensorView token) {
   constexpr const char* kOp = "draw_tokens";

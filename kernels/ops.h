@@ -178,6 +178,9 @@ class Ops {
   /// The `count` tokens of highest logit, best first; equal logits by lower id; -1 in a row of
   /// logits that are not all finite. Shapes: logits [n, vocab]; token [n, count] i32.
   void top_tokens(Stream&, ConstTensorView logits, int count, TensorView token);
+  /// to_i = from_(index_i), or 0 where that is negative: top_tokens of a row that is not finite.
+  /// Indices must be there. Shapes: from [any] i32; index, to [n] i32.
+  void take_tokens(Stream&, ConstTensorView from, ConstTensorView index, TensorView to);
   /// Draws `count` tokens per row from q. Without replacement each from what the draws before it
   /// left of q; once the support of q is used up, uniformly from the tokens not yet drawn, so that
   /// shapes stay fixed. Shapes: q [n, vocab]; token [n, count] i32. Draw c of row i uses
@@ -201,6 +204,7 @@ class Ops {
   virtual void do_edit_logits(Stream&, ConstTensorView, const LogitEdits&, TensorView) = 0;
   virtual void do_probabilities(Stream&, ConstTensorView, Sampling, TensorView) = 0;
   virtual void do_top_tokens(Stream&, ConstTensorView, int, TensorView) = 0;
+  virtual void do_take_tokens(Stream&, ConstTensorView, ConstTensorView, TensorView) = 0;
   virtual void do_draw_tokens(Stream&, ConstTensorView, int, Replacement, DeviceScalar<StepRng>,
                               std::uint64_t, TensorView) = 0;
 };

@@ -22,6 +22,8 @@ class EmbeddingLookup {
   /// Throws Error if an id is outside the table.
   void operator()(std::span<const TokenId> ids, Stream& compute, TensorView out);
 
+  WeightView table() const { return table_; }
+
   std::size_t held_bytes() const { return on_device_.bytes(); }
   static std::size_t bytes_needed() { return kIds * sizeof(TokenId); }  // what held_bytes() will be
 

@@ -1,4 +1,5 @@
 #include <optional>
+#include <type_traits>
 #include <vector>
 
 #include "offload/device_weights.h"
@@ -42,6 +43,12 @@ class ResidentWeights final : public WeightSource {
     return lend(index, weights_.unit(index), compute);
   }
   void abandon_sweep() noexcept override {}
+  WeightView table_on_device() const override {
+    if constexpr (std::is_same_v<Lookup, EmbeddingLookup>)
+      return lookup_.table();
+    else
+      return {};
+  }
   void embed(std::span<const TokenId> ids, Stream& compute, TensorView out) override {
     lookup_(ids, compute, out);
   }

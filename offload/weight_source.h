@@ -53,6 +53,9 @@ class WeightSource {
   /// Ends a sweep early (cancel, error): the cycle continues at unit 0, its bookkeeping intact.
   virtual void abandon_sweep() noexcept = 0;
 
+  /// The embedding table, if it rests where the device reads it; else empty.
+  virtual WeightView table_on_device() const { return {}; }
+
   /// out_i = embedding row of id_i, from wherever the table rests. Shapes: out [n, dim] f32.
   virtual void embed(std::span<const TokenId> ids, Stream& compute, TensorView out) = 0;
 

@@ -27,7 +27,7 @@ OF_MEMORY, OF_BF16, OF_F32 = 0.8, 0.6, 0.4
 # has 6 bytes, and its share of what a query has beside; each slice takes four launches for each chunk of 512 keys. The slice fits
 # the L2 of all of these (50 MB and more), which no data sheet gives a rate of: assumed, unless the memory is faster.
 OF_SCORE, SLICE, CHUNK, LAUNCHES, L2 = 12, 32 << 20, 512, 4, 2500 * GB
-LAUNCH, VERIFY, SYNC = 5e-6, 1e-3, 5e-5     # seconds: a kernel; an accepted node's row to the host; a level's proposals
+LAUNCH, VERIFY = 5e-6, 1e-3  # seconds: a kernel; an accepted node's row to the host
 SHAPES = {  # layers, dim, hidden, heads, kv heads, head dim, vocab
     "llama-2-70b": (80, 8192, 28672, 64, 8, 128, 32000),
     "llama-2-7b": (32, 4096, 11008, 32, 32, 128, 32000),
@@ -76,7 +76,7 @@ def main():
 
     _, attention, mlp, head, context = parts(args.target, attention_by_products)
     draft_layers, draft_attention, draft_mlp, draft_head, draft_context = parts(args.draft, attention_by_kernels)
-    level = [[a[0], draft_layers * (a[1] + m[1]) + h[1] + SYNC] for a, m, h in zip(draft_attention, draft_mlp, draft_head)]
+    level = [[a[0], draft_layers * (a[1] + m[1]) + h[1]] for a, m, h in zip(draft_attention, draft_mlp, draft_head)]
     json.dump({"canopy_hardware": 1, "modelled": True, "machine": f"{args.gpu}, by its data sheet", "target": args.target,
                "draft": args.draft, "version": "model", "date": datetime.date.today().isoformat(),
                "memory_bytes": int(args.host_memory * 2**30), "gpu_memory_bytes": gpu["bytes"],

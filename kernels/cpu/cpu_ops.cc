@@ -135,6 +135,16 @@ void CpuOps::do_top_tokens(Stream& stream, ConstTensorView logits, int count, Te
         [=, this](std::byte* scratch) { cpu::top_tokens(pool_, scratch, logits, count, token); });
 }
 
+void CpuOps::do_take_tokens(Stream& stream, ConstTensorView from, ConstTensorView index,
+                            TensorView to) {
+  queue(stream, 0, [=](std::byte*) {  // some hundreds: not worth other threads
+    const auto* const tokens = reinterpret_cast<const std::int32_t*>(from.data());
+    const auto* const indices = reinterpret_cast<const std::int32_t*>(index.data());
+    auto* const taken = reinterpret_cast<std::int32_t*>(to.data());
+    for (std::int64_t i = 0; i < to.dim(0); ++i) taken[i] = std::max(tokens[indices[i]], 0);
+  });
+}
+
 void CpuOps::do_draw_tokens(Stream& stream, ConstTensorView q, int count, Replacement replacement,
                             DeviceScalar<StepRng> rng, std::uint64_t first_index,
                             TensorView token) {

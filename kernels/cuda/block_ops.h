@@ -408,6 +408,13 @@ class BlockOps : public Ops {
     launch_(stream, kernel, kernel.grid(logits.dim(0)));
   }
 
+  void do_take_tokens(Stream& stream, ConstTensorView from, ConstTensorView index,
+                      TensorView to) override {
+    const TakeTokens take{at<std::int32_t>(from), at<std::int32_t>(index), at<std::int32_t>(to),
+                          to.dim(0)};
+    launch_over(stream, take, take.count);
+  }
+
   void do_draw_tokens(Stream& stream, ConstTensorView q, int count, Replacement replacement,
                       DeviceScalar<StepRng> rng, std::uint64_t first_index,
                       TensorView token) override {

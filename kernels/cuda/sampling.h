@@ -237,6 +237,24 @@ struct TopTokens {
   }
 };
 
+/// Ops::take_tokens. A thread for each token.
+struct TakeTokens {
+  static constexpr int kThreads = 128;
+  const std::int32_t *from, *index;
+  std::int32_t* to;
+  std::int64_t count;
+
+  template <class Block>
+  CANOPY_KERNEL void operator()(Block& block) const {
+    block.step([&](int t) {
+      const std::int64_t i = block.index() * kThreads + t;
+      if (i >= count) return;
+      const std::int32_t token = from[index[i]];
+      to[i] = token < 0 ? 0 : token;
+    });
+  }
+};
+
 /// Ops::draw_tokens: the parts' sums by all threads, each draw by one.
 struct DrawTokens {
   static constexpr int kThreads = 256;

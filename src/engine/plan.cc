@@ -170,7 +170,7 @@ Plan lay_out(const PlanRequest& request, SpeculationMethod method, bool adaptive
     const auto more = [](int count) { return count + count / 4 + 4; };
     const DraftPolicy::Needs own = DraftPolicy::needs(shape);
     plan.policy.room = {own.nodes, std::min(own.nodes, more(own.inner)),
-                        std::min(own.nodes, more(own.widest)), 4 * own.nodes};
+                        std::min(own.nodes, more(own.widest)), 16 * own.nodes};
   }
   if (const DraftPolicy::Needs needs = needs_of(plan.policy); needs.nodes > 0)
     plan.policy.room = needs;

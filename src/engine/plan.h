@@ -100,7 +100,7 @@ struct PlanRequest {
   int logit_rows = 0;  // most rows of target logits beside the tree's (perplexity)
   double temperature = 0;
   int max_sequences = 1;  // that may share a sweep; the plan may have room for fewer
-  bool graphs = false;    // the draft's levels are captured and launched as one each
+  bool graphs = false;    // the draft's levels are captured and launched as one
   /// The default is f32, or f16 on a device with memory of its own: there a cache takes the place
   /// of weights that would stay, and reading it is what attention waits for.
   std::optional<DType> kv;

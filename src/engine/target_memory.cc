@@ -103,7 +103,8 @@ std::optional<WeightPlace> TargetMemory::place_on_host(std::uint64_t left,
 }
 
 void TargetMemory::enter_driver(Plan& plan, const PlanRequest& request) const {
-  // Of the draft's levels all but the first, and more where the tree may change its shape.
+  // The draft's graph has all levels but the first, each as large as the figure is meant for; and
+  // a tree may change its shape.
   const int levels = plan.policy.shape.levels();
   const auto graphs = static_cast<std::uint64_t>(plan.policy.room.nodes > 0 ? 2 * levels : levels);
   const std::uint64_t pinned = std::min(request.memory, travelling_ + staging_bytes());

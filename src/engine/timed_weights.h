@@ -37,6 +37,7 @@ class TimedWeights final : public WeightSource {
   std::span<const Unit> units() const override { return source_->units(); }
   UnitLease acquire(std::size_t index, Stream& compute) override;
   void abandon_sweep() noexcept override { source_->abandon_sweep(); }
+  WeightView table_on_device() const override { return source_->table_on_device(); }
   void embed(std::span<const TokenId> ids, Stream& compute, TensorView out) override;
 
  private:

@@ -41,8 +41,8 @@ struct Sizes {
     logit_input = rows * at(c.dim) * f32;
     logits = rows * at(c.vocab) * f32;
     position = nodes * sizeof(std::int32_t);
-    prefix = nodes * sizeof(std::int64_t);  // of each part, which has a node at least
-    ids = rows * sizeof(std::int32_t);
+    prefix = nodes * sizeof(std::int64_t);               // of each part, which has a node at least
+    ids = std::max(rows, nodes) * sizeof(std::int32_t);  // of several forwards, see prepare_all
     bits = at(limits.max_tree) * at(words_for(limits.max_tree)) * sizeof(std::uint64_t);
     constants = position_constants(c).size() * f32;
   }
@@ -65,6 +65,13 @@ struct Chunk {
   int first_row = 0, rows = 0;
   std::vector<Segment> segments;
 };
+/// A forward that was prepared: its chunks, and where its positions and its logit rows begin among
+/// those of all.
+struct Layout {
+  int nodes = 0, logit_rows = 0;
+  std::size_t first_position = 0, first_id = 0;
+  std::vector<Chunk> chunks;
+};
 
 }  // namespace
 
@@ -79,7 +86,8 @@ struct Transformer::Impl {
   std::vector<std::int64_t> host_prefix;
   std::vector<TokenId> host_tokens;
   std::vector<std::uint64_t> host_bits;
-  std::vector<Chunk> chunks;
+  std::vector<Layout> layouts;  // of the forwards that were prepared together
+  std::size_t current = 0;      // the one that runs
   std::unique_ptr<Event> uploaded;
 
   Impl(Device& d, const ModelConfig& c, WeightSource& w, const Limits& l)
@@ -106,9 +114,12 @@ struct Transformer::Impl {
     return TensorView(buffer.data(), DType::kF32, {first + rows, columns}).rows(first, rows);
   }
 
-  /// Lays the parts out as one list of nodes, cut into chunks, and sends what is known of them to
-  /// the device.
-  void lay_out(std::span<const SequenceRows> parts, Stream& compute);
+  /// Lays each forward's parts out as one list of nodes, cut into chunks, and sends what is known
+  /// of them to the device.
+  template <class Forwards>
+  void lay_out(const Forwards& forwards, Stream& compute);
+  void add_layout(std::span<const SequenceRows> parts, Stream& compute);
+  const Layout& now() const { return layouts.at(current); }
   void check(const SequenceRows& part) const;
   void normalize(ConstTensorView x, ConstTensorView g, ConstTensorView b, TensorView y,
                  Stream& compute);
@@ -150,16 +161,31 @@ void Transformer::Impl::check(const SequenceRows& part) const {
                 " slots and the model was set up for " + std::to_string(limits.max_context));
 }
 
-void Transformer::Impl::lay_out(std::span<const SequenceRows> parts, Stream& compute) {
+template <class Forwards>
+void Transformer::Impl::lay_out(const Forwards& forwards, Stream& compute) {
   uploaded->wait();  // the previous sweep's copies of the vectors below
   host_position.clear(), host_prefix.clear(), host_ids.clear(), host_tokens.clear();
-  host_bits.clear(), chunks.clear();
+  host_bits.clear(), layouts.clear();
+  current = 0;
+  for (const std::span<const SequenceRows> parts : forwards) add_layout(parts, compute);
+  device.upload(compute, position.data(), std::as_bytes(std::span(host_position)));
+  device.upload(compute, prefix.data(), std::as_bytes(std::span(host_prefix)));
+  device.upload(compute, ids.data(), std::as_bytes(std::span(host_ids)));
+  device.upload(compute, bits.data(), std::as_bytes(std::span(host_bits)));
+  compute.record(*uploaded);
+}
+
+void Transformer::Impl::add_layout(std::span<const SequenceRows> parts, Stream& compute) {
+  const std::size_t first_position = host_position.size(), first_id = host_ids.size();
+  Layout& layout = layouts.emplace_back();
+  layout.first_position = first_position, layout.first_id = first_id;
+  std::vector<Chunk>& chunks = layout.chunks;
   for (const SequenceRows& part : parts) {
     check(part);
     const TreeBatch& b = part.batch;
     const auto n = static_cast<int>(b.tokens.size());
     part.kv->reserve(part.kv->length() + part.first_scratch_slot + b.first_node + n, compute);
-    const auto base = static_cast<int>(host_tokens.size());
+    const auto base = static_cast<int>(host_position.size() - first_position);
     const DeviceScalar<std::int64_t> prefix_of_part(
         part.kv->length() + part.first_scratch_slot,
         reinterpret_cast<const std::int64_t*>(prefix.data()) + host_prefix.size());
@@ -190,19 +216,14 @@ void Transformer::Impl::lay_out(std::span<const SequenceRows> parts, Stream& com
       i += rows;
     }
   }
-  const auto nodes = static_cast<int>(host_tokens.size());
-  const auto rows = static_cast<int>(host_ids.size());
-  if (nodes > limits.max_nodes || rows > limits.max_logit_rows ||
+  layout.nodes = static_cast<int>(host_position.size() - first_position);
+  layout.logit_rows = static_cast<int>(host_ids.size() - first_id);
+  if (host_position.size() > at(limits.max_nodes) || layout.logit_rows > limits.max_logit_rows ||
       host_bits.size() * sizeof(std::uint64_t) > bits.bytes())
-    throw Error("a sweep of " + std::to_string(nodes) + " nodes and " + std::to_string(rows) +
-                " logit rows; the model was set up for " + std::to_string(limits.max_nodes) + ", " +
-                std::to_string(limits.max_tree) + " of them in trees, and " +
-                std::to_string(limits.max_logit_rows));
-  device.upload(compute, position.data(), std::as_bytes(std::span(host_position)));
-  device.upload(compute, prefix.data(), std::as_bytes(std::span(host_prefix)));
-  device.upload(compute, ids.data(), std::as_bytes(std::span(host_ids)));
-  device.upload(compute, bits.data(), std::as_bytes(std::span(host_bits)));
-  compute.record(*uploaded);
+    throw Error("a sweep of " + std::to_string(host_position.size()) + " nodes and " +
+                std::to_string(layout.logit_rows) + " logit rows; the model was set up for " +
+                std::to_string(limits.max_nodes) + ", " + std::to_string(limits.max_tree) +
+                " of them in trees, and " + std::to_string(limits.max_logit_rows));
 }
 
 void Transformer::Impl::normalize(ConstTensorView x, ConstTensorView g, ConstTensorView b,
@@ -216,12 +237,12 @@ void Transformer::Impl::normalize(ConstTensorView x, ConstTensorView g, ConstTen
 ConstTensorView Transformer::Impl::positions_of(const Chunk& chunk) const {
   return ConstTensorView(position.data(), DType::kI32,
                          {static_cast<std::int64_t>(host_position.size())})
-      .rows(chunk.first_row, chunk.rows);
+      .rows(static_cast<std::int64_t>(now().first_position) + chunk.first_row, chunk.rows);
 }
 
 /// What the embedding's rows meet before the first layer.
 void Transformer::Impl::enter(const UnitWeights& w, Stream& compute) {
-  for (const Chunk& chunk : chunks) {
+  for (const Chunk& chunk : now().chunks) {
     const TensorView x = rows_of(residual, chunk.first_row, chunk.rows, config.dim);
     if (config.form.positions == PositionKind::kLearned)
       device.ops().embed(compute, w.positions, positions_of(chunk), x, Accumulate::kYes);
@@ -271,7 +292,7 @@ void Transformer::Impl::attention(const UnitWeights& w, int layer, Stream& compu
   ConstTensorView slopes;
   if (config.form.positions == PositionKind::kAlibi)
     slopes = ConstTensorView(constants.data(), DType::kF32, {heads});
-  for (const Chunk& chunk : chunks) {
+  for (const Chunk& chunk : now().chunks) {
     const int n = chunk.rows;
     const TensorView x = rows_of(residual, chunk.first_row, n, config.dim);
     const TensorView h = rows_of(normed, 0, n, config.dim);
@@ -305,7 +326,7 @@ void Transformer::Impl::attention(const UnitWeights& w, int layer, Stream& compu
 
 void Transformer::Impl::mlp(const UnitWeights& w, Stream& compute) {
   Ops& ops = device.ops();
-  for (const Chunk& chunk : chunks) {
+  for (const Chunk& chunk : now().chunks) {
     const int n = chunk.rows;
     const TensorView x = rows_of(residual, chunk.first_row, n, config.dim);
     const TensorView h = rows_of(normed, 0, n, config.dim);
@@ -329,15 +350,15 @@ void Transformer::Impl::mlp(const UnitWeights& w, Stream& compute) {
 }
 
 void Transformer::Impl::embed(Stream& compute) {
-  const auto nodes = static_cast<int>(host_tokens.size());
-  weights.embed(host_tokens, compute, rows_of(residual, 0, nodes, config.dim));
+  weights.embed(host_tokens, compute, rows_of(residual, 0, now().nodes, config.dim));
 }
 
 TensorView Transformer::Impl::sweep(Stream& compute, const std::stop_token& stop,
                                     const OnUnit& on_unit) {
   Ops& ops = device.ops();
-  const auto nodes = static_cast<int>(host_tokens.size());
-  const auto rows = static_cast<int>(host_ids.size());
+  const int nodes = now().nodes, rows = now().logit_rows;
+  const ConstTensorView row_ids(ids.data() + now().first_id * sizeof(std::int32_t), DType::kI32,
+                                {rows});
   const TensorView head_in = rows_of(logit_input, 0, rows, config.dim);
   const TensorView out = rows_of(logits, 0, rows, config.vocab);
   bool gathered = false;
@@ -357,8 +378,8 @@ TensorView Transformer::Impl::sweep(Stream& compute, const std::stop_token& stop
       case Part::kHead:
         if (rows == 0) break;
         if (!gathered) {
-          ops.embed(compute, WeightView(residual.data(), DType::kF32, nodes, config.dim),
-                    ConstTensorView(ids.data(), DType::kI32, {rows}), head_in);
+          ops.embed(compute, WeightView(residual.data(), DType::kF32, nodes, config.dim), row_ids,
+                    head_in);
           normalize(head_in, w->norm, w->norm_bias, head_in, compute);
           gathered = true;
         }
@@ -412,17 +433,34 @@ TensorView Transformer::forward(std::span<const SequenceRows> parts, Stream& com
 }
 
 ConstTensorView Transformer::hidden() const {
-  return impl_->rows_of(impl_->residual, 0, static_cast<int>(impl_->host_tokens.size()),
-                        impl_->config.dim);
+  return impl_->rows_of(impl_->residual, 0, impl_->now().nodes, impl_->config.dim);
 }
 
 void Transformer::prepare(std::span<const SequenceRows> parts, Stream& compute) {
-  impl_->lay_out(parts, compute);
+  impl_->lay_out(std::array{parts}, compute);
   impl_->or_abandon(compute, [&] { impl_->embed(compute); });
 }
 
 TensorView Transformer::run(Stream& compute, std::stop_token stop, const OnUnit& on_unit) {
   return impl_->or_abandon(compute, [&] { return impl_->sweep(compute, stop, on_unit); });
 }
+
+void Transformer::prepare_all(std::span<const std::vector<SequenceRows>> forwards,
+                              Stream& compute) {
+  impl_->lay_out(forwards, compute);
+}
+
+TensorView Transformer::run(std::size_t forward, ConstTensorView tokens, Stream& compute,
+                            std::stop_token stop) {
+  impl_->current = forward;
+  return impl_->or_abandon(compute, [&] {
+    impl_->device.ops().embed(
+        compute, impl_->weights.table_on_device(), tokens,
+        impl_->rows_of(impl_->residual, 0, impl_->now().nodes, impl_->config.dim));
+    return impl_->sweep(compute, stop, {});
+  });
+}
+
+bool Transformer::embeds_on_device() const { return !impl_->weights.table_on_device().empty(); }
 
 }  // namespace canopy

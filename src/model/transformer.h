@@ -3,6 +3,7 @@
 #include <memory>
 #include <span>
 #include <stop_token>
+#include <vector>
 
 #include "offload/weight_source.h"
 #include "src/model/kv_cache.h"
@@ -76,6 +77,16 @@ class Transformer {
   /// their tokens, positions, bits and lengths of text.
   void prepare(std::span<const SequenceRows> parts, Stream& compute);
   TensorView run(Stream& compute, std::stop_token stop = {}, const OnUnit& on_unit = {});
+
+  /// The same for several forwards, of which nobody knows yet on the host what tokens they run:
+  /// those of the parts stand for them. All together have no more nodes than one forward may have.
+  void prepare_all(std::span<const std::vector<SequenceRows>> forwards, Stream& compute);
+  /// Runs one of them over tokens that the device has. Shapes: tokens [its nodes] i32, of the
+  /// vocabulary. Needs embeds_on_device().
+  TensorView run(std::size_t forward, ConstTensorView tokens, Stream& compute,
+                 std::stop_token stop = {});
+  /// Whether the embedding table rests where the device can look tokens up.
+  bool embeds_on_device() const;
 
  private:
   struct Impl;

@@ -12,19 +12,27 @@ namespace {
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
+bool has_editor(std::span<const DraftPolicy::Request> requests) {
+  return std::any_of(requests.begin(), requests.end(),
+                     [](const auto& request) { return request.editor != nullptr; });
+}
+
 }  // namespace
 
 DraftPolicy::Layout::Layout(const TreeShape& shape) : row(at(shape.size()), -1) {
-  std::vector<NodeId> parents;  // of the tree of inner nodes
-  std::vector<int> depth;
+  std::vector<NodeId> parents;    // of the tree of inner nodes
+  std::vector<int> depth, child;  // which of its parent's each node is
   for (NodeId node = 0; node < shape.size(); ++node) {
     const NodeId parent = shape.parent(node);
+    const bool first = node == 0 || shape.parent(node - 1) != parent;
+    child.push_back(first ? 0 : child.back() + 1);
     depth.push_back(parent < 0 ? 0 : depth[at(parent)] + 1);
     if (shape.child_count(node) == 0) continue;
     const auto number = static_cast<int>(inner.size());
     row[at(node)] = number;
     inner.push_back(node);
     parents.push_back(parent < 0 ? -1 : row[at(parent)]);
+    origin.push_back({parents.back(), child[at(node)]});
     if (depth.back() == static_cast<int>(levels.size()))
       levels.push_back({number, 0, 0, 0, {}, {}});
     Level& level = levels.back();
@@ -50,7 +58,7 @@ DraftPolicy::Needs DraftPolicy::needs(const TreeShape& shape) {
     }
     needs.inner += inner;
     needs.widest = std::max(needs.widest, inner);
-    needs.proposals = std::max(needs.proposals, inner * children);
+    needs.proposals += inner * children;
   }
   return needs;
 }
@@ -91,6 +99,9 @@ DraftPolicy::DraftPolicy(Device& device, const Config& config)
   const std::size_t proposals = at(config.max_requests) * at(config_.room.proposals);
   proposals_ = device.allocate(proposals * sizeof(TokenId));
   host_proposals_.reserve(proposals);
+  const std::size_t inner = at(config.max_requests) * at(config_.room.inner);
+  tokens_ = device.allocate(inner * sizeof(TokenId));
+  picks_ = device.allocate(inner * sizeof(std::int32_t));
   if (const std::size_t q = q_bytes(config_); q > 0) {
     q_ = device.allocate(q);
     rngs_ = device.allocate(at(config.max_requests) * sizeof(StepRng));
@@ -101,6 +112,7 @@ DraftPolicy::DraftPolicy(Device& device, const Config& config)
 
 std::size_t DraftPolicy::device_bytes(const Config& config) {
   std::size_t each = at(room_of(config).proposals) * sizeof(TokenId);
+  each += at(room_of(config).inner) * (sizeof(TokenId) + sizeof(std::int32_t));
   if (uses_q(config.drawing)) each += sizeof(StepRng);
   const std::size_t edits =
       config.edited_context > 0 ? RowEditor::device_bytes(room_of_edits(config)) : 0;
@@ -138,7 +150,7 @@ void DraftPolicy::reshape(TreeShape shape) {
   config_.shape = std::move(shape);
   layout_ = std::move(layout);
   captured_for_ = {};
-  graphs_.clear();
+  graph_.reset();
 }
 
 TensorView DraftPolicy::q_of(std::size_t request) const {
@@ -167,30 +179,19 @@ std::vector<Draft> DraftPolicy::grow(Transformer& model, std::span<const Request
                       uses_q(drawing) ? q_of(r) : TensorView()});
     drafts.back().drafted = static_cast<int>(layout_.inner.size());
   }
-  const bool edited = std::any_of(requests.begin(), requests.end(),
-                                  [](const Request& request) { return request.editor != nullptr; });
+  const bool edited = has_editor(requests);
   require(!edited || row_editor_, "draft: no room was made for edits of logits");
   if (config_.graphs && !edited) forget_graphs_of_others(model, requests, stream);
   try {
-    for (std::size_t depth = 0; depth < layout_.levels.size(); ++depth) {
-      const Level& level = layout_.levels[depth];
-      TensorView logits;
-      if (depth == 0) {
-        logits = run_pending(model, pending, stream, stop);
-        send_rngs(requests, stream);
-      } else {
-        if (stop.stop_requested()) throw Stopped();  // a graph does not look
-        prepare_level(model, requests, level, depth, drafts, stream);
-        if (edited)
-          logits = model.run(stream, stop);
-        else
-          run_level(model, requests, depth, stream, stop);
-      }
-      if (edited) edit(requests, level, drafts, logits, stream);
-      if (!logits.empty()) propose(requests, level, logits, stream);
-      add_children(level, drafts, stream);
+    const TensorView logits = run_pending(model, pending, stream, stop);
+    send_rngs(requests, stream);
+    if (edited || !model.embeds_on_device()) {
+      grow_by_levels(model, requests, logits, drafts, stream, stop);
+    } else {
+      propose(requests, layout_.levels.front(), logits, stream);
+      grow_at_once(model, requests, stream, stop);
+      add_children(layout_.levels, drafts, stream);
     }
-    warm_ = warm_ || !edited;
   } catch (...) {
     for (std::size_t r = 0; r < requests.size(); ++r) requests[r].kv->truncate(length[r]);
     throw;
@@ -207,7 +208,7 @@ void DraftPolicy::forget_graphs_of_others(const Transformer& model,
   if (wanted == captured_for_) return;
   captured_for_ = std::move(wanted);
   warm_ = false;
-  graphs_.clear();
+  graph_.reset();
 }
 
 void DraftPolicy::send_rngs(std::span<const Request> requests, Stream& stream) {
@@ -215,6 +216,22 @@ void DraftPolicy::send_rngs(std::span<const Request> requests, Stream& stream) {
   host_rngs_.clear();  // since the last upload the host has waited for the stream
   for (const Request& request : requests) host_rngs_.push_back(request.rng);
   device_->upload(stream, rngs_.data(), std::as_bytes(std::span(host_rngs_)));
+}
+
+void DraftPolicy::grow_by_levels(Transformer& model, std::span<const Request> requests,
+                                 TensorView root_logits, std::span<Draft> drafts, Stream& stream,
+                                 const std::stop_token& stop) {
+  for (std::size_t depth = 0; depth < layout_.levels.size(); ++depth) {
+    const Level& level = layout_.levels[depth];
+    TensorView logits = root_logits;
+    if (depth > 0) {
+      prepare_level(model, requests, level, depth, drafts, stream);
+      logits = model.run(stream, stop);
+    }
+    if (has_editor(requests)) edit(requests, level, drafts, logits, stream);
+    propose(requests, level, logits, stream);
+    add_children({&level, 1}, drafts, stream);
+  }
 }
 
 void DraftPolicy::prepare_level(Transformer& model, std::span<const Request> requests,
@@ -233,21 +250,83 @@ void DraftPolicy::prepare_level(Transformer& model, std::span<const Request> req
   model.prepare(parts, stream);
 }
 
-void DraftPolicy::run_level(Transformer& model, std::span<const Request> requests,
-                            std::size_t depth, Stream& stream, const std::stop_token& stop) {
-  const auto run = [&](const std::stop_token& until) {
-    propose(requests, layout_.levels[depth], model.run(stream, until), stream);
-  };
-  if (!config_.graphs || !warm_) return run(stop);
+void DraftPolicy::grow_at_once(Transformer& model, std::span<const Request> requests,
+                               Stream& stream, const std::stop_token& stop) {
+  if (layout_.levels.size() == 1) return;
+  prepare_tree(model, requests, stream);
+  if (!config_.graphs || !warm_) {  // the first time also loads what a device loads late
+    run_tree(model, requests, stream, stop);
+    warm_ = true;
+    return;
+  }
+  if (stop.stop_requested()) throw Stopped();  // a graph does not look
   try {
-    if (graphs_.size() < depth) graphs_.push_back(stream.capture([&] { run({}); }));
-    return stream.launch(*graphs_[depth - 1]);
+    if (!graph_) graph_ = stream.capture([&] { run_tree(model, requests, stream, {}); });
+    return stream.launch(*graph_);
   } catch (const Error& refused) {  // of a device that has failed, the next call says so, too
     why_no_graphs_ = refused.what();
     config_.graphs = false;
-    graphs_.clear();
+    graph_.reset();
   }
-  run(stop);
+  run_tree(model, requests, stream, stop);
+}
+
+void DraftPolicy::prepare_tree(Transformer& model, std::span<const Request> requests,
+                               Stream& stream) {
+  const int count = static_cast<int>(requests.size());
+  const std::vector<TokenId> unknown(layout_.inner.size());
+  std::vector<std::vector<std::int32_t>> positions;  // of a level's nodes of a request
+  std::vector<std::vector<SequenceRows>> forwards;
+  positions.reserve(layout_.levels.size() * requests.size());
+  host_picks_.assign(at(count * static_cast<int>(layout_.inner.size())), 0);
+  for (std::size_t depth = 1; depth < layout_.levels.size(); ++depth) {
+    const Level &level = layout_.levels[depth], &above = layout_.levels[depth - 1];
+    std::vector<SequenceRows>& parts = forwards.emplace_back();
+    const int first_of_above = count * static_cast<int>(above.first_draw);
+    for (int r = 0; r < count; ++r) {
+      positions.emplace_back(at(level.count),
+                             requests[at(r)].kv->length() + static_cast<int>(depth));
+      parts.push_back({{std::span(unknown).first(at(level.count)), positions.back(),
+                        level.ancestors, level.first, level.logit_rows},
+                       requests[at(r)].kv});
+      for (int i = 0; i < level.count; ++i) {
+        const Origin& from = layout_.origin[at(level.first + i)];
+        host_picks_[at(count * level.first + r * level.count + i)] =
+            first_of_above + (r * above.count + from.parent - above.first) * above.children +
+            from.child;
+      }
+    }
+  }
+  // Since the last upload the host has waited for the stream.
+  device_->upload(stream, picks_.data(), std::as_bytes(std::span(host_picks_)));
+  model.prepare_all(forwards, stream);
+}
+
+void DraftPolicy::run_tree(Transformer& model, std::span<const Request> requests, Stream& stream,
+                           const std::stop_token& stop) {
+  const Level& last = layout_.levels.back();
+  const ConstTensorView proposals(
+      proposals_.data(), DType::kI32,
+      {static_cast<std::int64_t>(requests.size() *
+                                 (last.first_draw + at(last.count * last.children)))});
+  for (std::size_t depth = 1; depth < layout_.levels.size(); ++depth) {
+    const Level& level = layout_.levels[depth];
+    const TensorView tokens = tokens_of(level, requests.size(), tokens_);
+    device_->ops().take_tokens(stream, proposals, tokens_of(level, requests.size(), picks_),
+                               tokens);
+    propose(requests, level, model.run(depth - 1, tokens, stream, stop), stream);
+  }
+}
+
+TensorView DraftPolicy::proposals_of(const Level& level, std::size_t requests) const {
+  return TensorView(proposals_.data() + requests * level.first_draw * sizeof(TokenId), DType::kI32,
+                    {static_cast<std::int64_t>(requests) * level.count, level.children});
+}
+
+TensorView DraftPolicy::tokens_of(const Level& level, std::size_t requests,
+                                  const Buffer& of) const {
+  return TensorView(of.data() + requests * at(level.first) * sizeof(TokenId), DType::kI32,
+                    {static_cast<std::int64_t>(requests) * level.count});
 }
 
 void DraftPolicy::edit(std::span<const Request> requests, const Level& level,
@@ -266,8 +345,7 @@ void DraftPolicy::edit(std::span<const Request> requests, const Level& level,
 void DraftPolicy::propose(std::span<const Request> requests, const Level& level,
                           ConstTensorView logits, Stream& stream) {
   Ops& ops = device_->ops();
-  const auto count = static_cast<std::int64_t>(requests.size()) * level.count;
-  const TensorView proposals(proposals_.data(), DType::kI32, {count, level.children});
+  const TensorView proposals = proposals_of(level, requests.size());
   for (std::size_t r = 0; r < requests.size(); ++r) {
     const auto first = static_cast<std::int64_t>(r) * level.count;
     const ConstTensorView scores = logits.rows(first, level.count);
@@ -290,20 +368,25 @@ void DraftPolicy::propose(std::span<const Request> requests, const Level& level,
   }
 }
 
-void DraftPolicy::add_children(const Level& level, std::span<Draft> drafts, Stream& stream) {
-  host_proposals_.resize(drafts.size() * at(level.count) * at(level.children));
-  device_->download(stream, std::as_writable_bytes(std::span(host_proposals_)), proposals_.data());
+void DraftPolicy::add_children(std::span<const Level> levels, std::span<Draft> drafts,
+                               Stream& stream) {
+  const Level& last = levels.back();
+  const std::size_t behind = last.first_draw + at(last.count * last.children);
+  host_proposals_.resize(drafts.size() * (behind - levels.front().first_draw));
+  device_->download(stream, std::as_writable_bytes(std::span(host_proposals_)),
+                    proposals_of(levels.front(), drafts.size()).data());
   stream.synchronize();
 
   // Each node keeps as many of its proposals as the shape gives it children, best or first ones.
   auto proposed = std::span<const TokenId>(host_proposals_);
   require(*std::min_element(proposed.begin(), proposed.end()) >= 0, kDraftNotFinite);
-  for (Draft& draft : drafts)
-    for (int i = 0; i < level.count; ++i) {
-      const NodeId node = layout_.inner[at(level.first + i)];
-      draft.tree.add_children(node, proposed.first(at(config_.shape.child_count(node))));
-      proposed = proposed.subspan(at(level.children));
-    }
+  for (const Level& level : levels)
+    for (Draft& draft : drafts)
+      for (int i = 0; i < level.count; ++i) {
+        const NodeId node = layout_.inner[at(level.first + i)];
+        draft.tree.add_children(node, proposed.first(at(config_.shape.child_count(node))));
+        proposed = proposed.subspan(at(level.children));
+      }
 }
 
 }  // namespace canopy

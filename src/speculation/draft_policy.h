@@ -19,7 +19,8 @@ namespace canopy {
 
 /// Grows trees of one shape, and by one drawing, below the last committed token. Level by
 /// level, one forward of the draft model for each; only inner nodes are run, as nothing hangs below
-/// a leaf. One thread at a time.
+/// a leaf. What a level proposes becomes the next one's tokens on the device: the host waits once
+/// for the whole tree. One thread at a time.
 class DraftPolicy {
  public:
   /// One sequence's part of a step of drafting.
@@ -38,7 +39,7 @@ class DraftPolicy {
   struct Needs {
     int nodes = 0, inner = 0;  // inner: those with children
     int widest = 0;            // most inner nodes of a level
-    int proposals = 0;         // most of a level: as many for each node as any has children
+    int proposals = 0;  // of all levels: as many for each node as any of its level has children
   };
   static Needs needs(const TreeShape& shape);
 
@@ -50,7 +51,7 @@ class DraftPolicy {
     Needs room = {};       // for shapes to come, where they need more than the first
     Growth growth = {};    // kShape, or what a FrontierPolicy is made for
     std::optional<ModelFreeDraft> inner = {};  // kHierarchy: guesses the draft model's tokens
-    bool graphs = false;  // each level is captured once and then launched as one
+    bool graphs = false;  // the levels are captured once and then launched as one
     /// Room for edits of logits: the longest text, tree included, and the larger vocabulary of
     /// draft and target; 0: none can be made.
     int edited_context = 0, edited_vocab = 0;
@@ -64,7 +65,7 @@ class DraftPolicy {
   static bool fits(const Config& config, const TreeShape& shape, int sequences);
   /// Device bytes such a policy holds; q, a row for each inner node, is most of it. Pure.
   static std::size_t device_bytes(const Config& config);
-  static constexpr int kAllocations = 3 + RowEditor::kAllocations;  // that hold them
+  static constexpr int kAllocations = 5 + RowEditor::kAllocations;  // that hold them
   /// Most nodes, and as many rows of logits, that a level asks of the draft model, for all
   /// requests together. Pure. (Besides, the model must take the longest `pending`.)
   static int widest_forward(const Config& config);
@@ -74,9 +75,8 @@ class DraftPolicy {
   /// ones.
   bool has_room(const TreeShape& shape, int sequences) const;
   int most_nodes(int sequences) const;
-  /// Levels that have been captured, of these that can be: all but the root's, whose `pending`
-  /// differs in length.
-  int captured_levels() const { return static_cast<int>(graphs_.size()); }
+  /// Whether the levels have been captured: all but the root's, whose `pending` differs in length.
+  bool captured() const { return graph_ != nullptr; }
   /// Why no graphs are made any more, though they were asked for; "" while they are.
   const std::string& why_no_graphs() const { return why_no_graphs_; }
   /// Trees have this shape from now on. Throws Error if there is no room for one.
@@ -87,8 +87,9 @@ class DraftPolicy {
   /// Tokens from Config::vocab on are never proposed; those of `pending` that the draft has no row
   /// for are run as another. At temperature 0 prefer kTopK: from a
   /// one-hot q all children but the first are arbitrary, or the same (and the text still exact).
-  /// Where a request has an editor, levels run kernel by kernel.
-  /// Waits for the stream once a level. Throws Error or Stopped with each KV cache as it was.
+  /// Waits for the stream once; where a request has an editor, or the draft's embedding does not
+  /// rest on the device, once a level, which then run kernel by kernel. Throws Error or Stopped
+  /// with each KV cache as it was.
   std::vector<Draft> grow(Transformer& model, std::span<const Request> requests, Stream& stream,
                           std::stop_token stop = {});
 
@@ -102,26 +103,38 @@ class DraftPolicy {
     std::vector<std::uint64_t> ancestors;  // [count, ceil((first + count) / 64)]
     std::vector<std::int32_t> logit_rows;  // all
   };
+  /// Where an inner node comes from: its parent's number among inner nodes, and which child it is.
+  struct Origin {
+    int parent = 0, child = 0;
+  };
   /// Everything that follows from the shape alone.
   struct Layout {
     explicit Layout(const TreeShape& shape);
     std::vector<NodeId> inner;      // the nodes that have children
     std::vector<std::int32_t> row;  // per node: its number in `inner`, or -1
+    std::vector<Origin> origin;     // of each in `inner`
     std::vector<Level> levels;
   };
 
   void send_rngs(std::span<const Request>, Stream&);
+  /// Level by level: each one's proposals are edited and read before the next is run.
+  void grow_by_levels(Transformer&, std::span<const Request>, TensorView root_logits,
+                      std::span<Draft>, Stream&, const std::stop_token&);
   void prepare_level(Transformer&, std::span<const Request>, const Level&, std::size_t depth,
                      std::span<const Draft>, Stream&);
-  /// Runs a prepared level and its proposals: kernel by kernel the first time, which also loads
-  /// what a device loads late, then as a graph, or, where one cannot be made, as before.
-  void run_level(Transformer&, std::span<const Request>, std::size_t depth, Stream&,
-                 const std::stop_token&);
+  /// All levels behind the root's, whose tokens never leave the device.
+  void grow_at_once(Transformer&, std::span<const Request>, Stream&, const std::stop_token&);
+  void prepare_tree(Transformer&, std::span<const Request>, Stream&);
+  void run_tree(Transformer&, std::span<const Request>, Stream&, const std::stop_token&);
   /// Edits the level's rows in place.
   void edit(std::span<const Request>, const Level&, std::span<const Draft>, TensorView logits,
             Stream&);
   void propose(std::span<const Request>, const Level&, ConstTensorView logits, Stream&);
-  void add_children(const Level&, std::span<Draft>, Stream&);
+  /// Of so many requests: what the level's nodes propose, and their own tokens.
+  TensorView proposals_of(const Level&, std::size_t requests) const;
+  TensorView tokens_of(const Level&, std::size_t requests, const Buffer& of) const;
+  /// Reads what these levels, which follow one another, have proposed, and hangs it into the trees.
+  void add_children(std::span<const Level>, std::span<Draft>, Stream&);
   void forget_graphs_of_others(const Transformer&, std::span<const Request>, const Stream&);
   TensorView q_of(std::size_t request) const;  // [inner nodes, vocab]
   Drawing drawing_of(const Request& request) const {
@@ -132,11 +145,13 @@ class DraftPolicy {
   Config config_;
   Layout layout_;
   Buffer q_, proposals_, rngs_;
+  Buffer tokens_, picks_;  // of inner nodes: what they are, and which proposals these were
   std::optional<RowEditor> row_editor_;
   std::vector<TokenId> host_proposals_;
   std::vector<StepRng> host_rngs_;  // of the requests
+  std::vector<std::int32_t> host_picks_;
 
-  /// What a captured level has in it besides the shape.
+  /// What the captured levels have in them besides the shape.
   struct CapturedFor {
     struct Cached {
       const std::byte* table;  // of the cache: its blocks may change
@@ -152,8 +167,8 @@ class DraftPolicy {
   };
   CapturedFor captured_for_;
   std::string why_no_graphs_;
-  bool warm_ = false;                           // all levels have run for it
-  std::vector<std::unique_ptr<Graph>> graphs_;  // of levels 1, 2, ...
+  bool warm_ = false;             // all levels have run for it
+  std::unique_ptr<Graph> graph_;  // of all levels but the root's
 };
 
 }  // namespace canopy

@@ -333,6 +333,27 @@ TEST_P(SamplingOps, DrawCOfRowIUsesTheKeyOfItsIndex) {
   }
 }
 
+TEST_P(SamplingOps, TakesTokensByTheirPlacesAndAnotherWhereThereIsNone) {
+  std::mt19937 random(5);
+  for (const std::size_t count : {std::size_t{1}, std::size_t{130}, std::size_t{1000}}) {
+    std::vector<std::int32_t> from(700), index(count), expected;
+    for (std::int32_t& token : from) token = static_cast<std::int32_t>(random() % 128000) - 1000;
+    for (std::int32_t& place : index) {
+      place = static_cast<std::int32_t>(random() % from.size());
+      expected.push_back(std::max(0, from[static_cast<std::size_t>(place)]));
+    }
+    OnDevice tokens = send(from), places = send(index);
+    OnDevice to = send(std::vector<std::int32_t>(count, -7));
+    const auto n = static_cast<std::int64_t>(count);
+    ops().take_tokens(stream(), tokens.view(DType::kI32, {700}), places.view(DType::kI32, {n}),
+                      to.view(DType::kI32, {n}));
+    EXPECT_EQ(to.read<std::int32_t>(), expected);
+    EXPECT_THROW(ops().take_tokens(stream(), tokens.view(DType::kI32, {700}),
+                                   places.view(DType::kI32, {n - 1}), to.view(DType::kI32, {n})),
+                 Error);
+  }
+}
+
 CANOPY_ON_EACH_DEVICE(SamplingOps);
 
 }  // namespace

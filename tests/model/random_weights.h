@@ -68,6 +68,7 @@ class RandomWeights final : public WeightSource {
     return lend(index, weights_[index], compute);
   }
   void abandon_sweep() noexcept override { ++abandoned; }
+  WeightView table_on_device() const override { return embedding_; }
   void embed(std::span<const TokenId> ids, Stream& compute, TensorView out) override {
     ids_.assign(ids.begin(), ids.end());
     device_->ops().embed(compute, embedding_,

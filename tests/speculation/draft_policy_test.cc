@@ -8,6 +8,7 @@
 #include <set>
 
 #include "src/base/error.h"
+#include "tests/kernels/emulated_cuda.h"
 #include "tests/speculation/chi_square.h"
 #include "tests/speculation/tiny_draft.h"
 #include "tests/speculation/toy_constraint.h"
@@ -235,19 +236,45 @@ TEST_F(DraftPolicyTest, GrowsTheSameTreesFromCapturedLevels) {
         pending[i].push_back(static_cast<TokenId>((number * 7 + i) % 61));
       }
     };
-    const int levels = shape.levels() - 2;  // but for the root's and that of the leaves
     for (std::uint64_t number = 0; number < 6; ++number) {
       step(number, sampled);
-      EXPECT_EQ(captured.captured_levels(), number == 0 ? 0 : levels);
+      EXPECT_EQ(captured.captured(), number > 0);
     }
     // What a graph has in it is not what the next step asks for: it is made anew.
     step(6, {0.5f, 0, 1.0f});
-    EXPECT_EQ(captured.captured_levels(), 0);
+    EXPECT_FALSE(captured.captured());
     step(7, {0.5f, 0, 1.0f});
-    EXPECT_EQ(captured.captured_levels(), levels);
+    EXPECT_TRUE(captured.captured());
     for (DraftPolicy* policy : {&plain, &captured}) policy->reshape(TreeShape::chain(4));
-    EXPECT_EQ(captured.captured_levels(), 0);
+    EXPECT_FALSE(captured.captured());
   }
+}
+
+TEST(DraftPolicyOnAGpu, WaitsAsOftenForADeepTreeAsForAFlatOne) {
+  const ModelConfig config = tiny_config();
+  EmulatedCuda device;
+  const std::unique_ptr<Stream> stream = device.make_stream("test");
+  RandomWeights weights(device, config, 7);
+  Transformer model(
+      device, config, weights,
+      {.max_nodes = 128, .max_tree = 64, .max_logit_rows = 64, .max_context = 256, .chunk = 32});
+  const auto waits = [&](const TreeShape& shape, bool graphs) {
+    DraftPolicy policy(device, {shape, Drawing::kSequoia, config.vocab, 1, {}, {}, {}, graphs});
+    KvCache kv(device, config, 256, {});
+    const Tokens pending{8};
+    std::vector<std::int64_t> each;
+    for (std::uint64_t step = 0; step < 3; ++step) {  // loads, captures, launches
+      const DraftPolicy::Request request{pending, &kv, {0.8f, 0, 1.0f}, {6, 0, step}};
+      const std::int64_t before = device.card().waits();
+      const Draft draft = policy.grow(model, {&request, 1}, *stream).front();
+      each.push_back(device.card().waits() - before);
+      EXPECT_EQ(draft.tree.size(), shape.size());
+    }
+    EXPECT_EQ(policy.captured(), graphs);
+    return each;
+  };
+  for (const bool graphs : {false, true})
+    EXPECT_EQ(waits(TreeShape::chain(3), graphs), waits(TreeShape::sequences(3, 12), graphs));
 }
 
 /// Penalties, bias, and about half of the tokens behind each text.
@@ -280,7 +307,7 @@ TEST_F(DraftPolicyTest, ProposesFromRowsThatAreEditedAlongEachPath) {
         {other, &kv_of_other, sampled, {2, 0, 0}},  // not edited
         {prompt, &kv, sampled, {3, 0, 0}, false, &editor}};
     const std::vector<Draft> drafts = policy.grow(model, requests, *stream);
-    EXPECT_EQ(policy.captured_levels(), 0);
+    EXPECT_FALSE(policy.captured());
     const TokenTree& tree = drafts[1].tree;
     const std::vector<float> q = uses_q(drawing) ? download(drafts[1].q) : std::vector<float>();
     RowEditor row_editor(*device, {1, 1, kTarget, 16, kTarget});
@@ -429,9 +456,9 @@ TEST_F(DraftPolicyTest, LeavesTheCacheAsItWasWhenStopped) {
 TEST_F(DraftPolicyTest, CountsItsBytesAndItsWidestForwardBeforehand) {
   // Inner nodes by level: 1, 2, 3, 1. Proposals: 3, 2 x 2, 3 x 1, 1 x 2.
   EXPECT_EQ(DraftPolicy::widest_forward({shape, Drawing::kTopK, 61, 2}), 6);
-  EXPECT_EQ(DraftPolicy::device_bytes({shape, Drawing::kTopK, 61, 2}), 2u * 4 * 4);
+  EXPECT_EQ(DraftPolicy::device_bytes({shape, Drawing::kTopK, 61, 2}), 2u * (12 * 4 + 7 * 8));
   EXPECT_EQ(DraftPolicy::device_bytes({shape, Drawing::kSequoia, 61, 2}),
-            2u * (4 * 4 + 24 + 7 * 61 * 4));  // a random key is 24 bytes
+            2u * (12 * 4 + 7 * 8 + 24 + 7 * 61 * 4));  // a random key is 24 bytes
 }
 
 TEST_F(DraftPolicyTest, RefusesWhatItCannotGrow) {
