@@ -92,7 +92,8 @@ void Bpe::start(std::string_view piece, std::vector<Scratch::Symbol>& symbols) c
 }
 
 void Bpe::merge(Scratch& scratch) const {
-  auto& [symbols, heap] = scratch;
+  auto& symbols = scratch.symbols;
+  auto& heap = scratch.heap;
   heap.clear();
   const auto candidate = [&](std::uint32_t left) {
     const Scratch::Symbol& symbol = symbols[left];
