@@ -1,8 +1,10 @@
 #include "src/text/pattern.h"
 
+#include <algorithm>
 #include <array>
 #include <cctype>
 #include <limits>
+#include <optional>
 
 #include "src/base/error.h"
 #include "src/base/utf8.h"
@@ -19,9 +21,29 @@ namespace {
 constexpr std::string_view kSpace = R"(\p{White_Space})";
 constexpr std::string_view kWord = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc})";
 
+/// The longest pattern of published tokenizers has 500 bytes.
+constexpr std::size_t kMostPatternBytes = 16 << 10;
+/// Steps (as PCRE2 counts them) that a match may take unnoticed. Words take some twenty.
+constexpr std::uint32_t kEasySteps = 256;
+/// Steps that the harder matches of a text may take, all together: about ten seconds at worst. A
+/// look ahead over a run of 9000 digits from each third of them takes as many.
+constexpr std::uint64_t kMostSteps = 10'000'000, kMostStepsPerByte = 64;
+/// The memory of one match: a repeated group takes some 30 bytes of it for each turn.
+constexpr std::size_t kMostStackBytes = 128u << 20, kFirstStackBytes = 64u << 10;
+
 struct FreeMatch {
   void operator()(pcre2_match_data* data) const noexcept { pcre2_match_data_free(data); }
+  void operator()(pcre2_match_context* context) const noexcept {
+    pcre2_match_context_free(context);
+  }
+  void operator()(pcre2_jit_stack* stack) const noexcept { pcre2_jit_stack_free(stack); }
 };
+
+template <class T>
+std::unique_ptr<T, FreeMatch> owned(T* made) {
+  if (made == nullptr) throw std::bad_alloc();
+  return std::unique_ptr<T, FreeMatch>(made);
+}
 
 std::string pcre2_message(int code) {
   std::array<PCRE2_UCHAR, 256> text{};
@@ -48,8 +70,7 @@ class Translator {
 
  private:
   [[noreturn]] void refuse(std::string_view what) const {
-    throw Error("pattern '" + std::string(source_) + "': " + std::string(what) +
-                " is not supported");
+    throw Error("pattern " + in_quotes(source_) + ": " + std::string(what) + " is not supported");
   }
   bool next_is(std::string_view text) const { return source_.substr(at_).starts_with(text); }
   void copy(std::size_t bytes) {
@@ -142,17 +163,84 @@ class Translator {
   std::string out_;
 };
 
+/// Finds the matches of a pattern in one text, in a bounded number of steps for all of them.
+class Matcher {
+ public:
+  /// `source`: the pattern's, in quotes.
+  Matcher(const pcre2_code* code, std::string_view source, std::string_view text)
+      : code_(code),
+        source_(source),
+        text_(text),
+        data_(owned(pcre2_match_data_create(1, nullptr))),
+        context_(owned(pcre2_match_context_create(nullptr))),
+        left_(kMostSteps + kMostStepsPerByte * text.size()) {
+    // What the interpreter takes where there is no JIT, in KiB.
+    pcre2_set_heap_limit(context_.get(), kMostStackBytes >> 10);
+  }
+
+  /// The first match from byte `from` on; nothing if there is none. Throws Error.
+  std::optional<Span> find(std::size_t from) {
+    std::uint32_t limit = kEasySteps;
+    while (true) {
+      pcre2_set_match_limit(context_.get(), limit);
+      // The text was checked once; PCRE2 would check all of it again for each match.
+      const int found = pcre2_match(code_, reinterpret_cast<PCRE2_SPTR>(text_.data()), text_.size(),
+                                    from, PCRE2_NO_UTF_CHECK, data_.get(), context_.get());
+      if (found == PCRE2_ERROR_JIT_STACKLIMIT && !stack_) {
+        grow_stack();
+      } else if (found == PCRE2_ERROR_MATCHLIMIT) {
+        take(limit);
+        limit = std::min(limit * kHarder, kMostAtOnce);
+      } else {
+        if (limit > kEasySteps) take(limit / kHarder);  // so many at least
+        if (found == PCRE2_ERROR_NOMATCH) return std::nullopt;
+        if (found < 0) fail(pcre2_message(found));
+        const std::size_t* const ends = pcre2_get_ovector_pointer(data_.get());
+        return Span{ends[0], ends[1]};
+      }
+    }
+  }
+
+ private:
+  [[noreturn]] void fail(const std::string& why) const {
+    throw Error("pattern " + std::string(source_) + ": " + why);
+  }
+  static constexpr std::uint32_t kHarder = 4, kMostAtOnce = 1u << 28;
+
+  void take(std::uint32_t steps) {
+    if (steps > left_)
+      fail("it takes too many steps on a text of " + std::to_string(text_.size()) +
+           " bytes, going back over what it has matched again and again");
+    left_ -= steps;
+  }
+  /// Without one, PCRE2 has 32 KiB of the thread's own stack.
+  void grow_stack() {
+    stack_ = owned(pcre2_jit_stack_create(kFirstStackBytes, kMostStackBytes, nullptr));
+    pcre2_jit_stack_assign(context_.get(), nullptr, stack_.get());
+  }
+
+  const pcre2_code* code_;
+  std::string_view source_, text_;
+  std::unique_ptr<pcre2_match_data, FreeMatch> data_;
+  std::unique_ptr<pcre2_match_context, FreeMatch> context_;
+  std::unique_ptr<pcre2_jit_stack, FreeMatch> stack_;
+  std::uint64_t left_;
+};
+
 }  // namespace
 
 void Pattern::Free::operator()(pcre2_real_code_8* code) const noexcept { pcre2_code_free(code); }
 
 Pattern::Pattern(std::string_view pcre, std::string_view source, unsigned options)
-    : source_(source) {
+    : source_(in_quotes(source)) {
+  if (source.size() > kMostPatternBytes)
+    throw Error("pattern " + source_ + " has " + std::to_string(source.size()) +
+                " bytes, more than " + std::to_string(kMostPatternBytes));
   int problem = 0;
   std::size_t where = 0;
   code_.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pcre.data()), pcre.size(),
                             options | PCRE2_UTF, &problem, &where, nullptr));
-  if (!code_) throw Error("pattern '" + source_ + "': " + pcre2_message(problem));
+  if (!code_) throw Error("pattern " + source_ + ": " + pcre2_message(problem));
   // Without JIT (a hardened kernel may forbid it) the same pattern runs interpreted.
   pcre2_jit_compile(code_.get(), PCRE2_JIT_COMPLETE);
 }
@@ -169,22 +257,12 @@ Pattern Pattern::literal(std::string_view text) {
 
 template <class Found>
 void Pattern::for_each_match(std::string_view text, const Found& found_match) const {
-  const std::unique_ptr<pcre2_match_data, FreeMatch> data(pcre2_match_data_create(1, nullptr));
-  if (!data) throw std::bad_alloc();
-  const auto subject = reinterpret_cast<PCRE2_SPTR>(text.data());
+  Matcher matcher(code_.get(), source_, text);
   std::size_t from = 0, covered = std::numeric_limits<std::size_t>::max();
   while (from <= text.size()) {
-    // The text was checked once; PCRE2 would check all of it again for each match.
-    int found = pcre2_match(code_.get(), subject, text.size(), from, PCRE2_NO_UTF_CHECK, data.get(),
-                            nullptr);
-    if (found == PCRE2_ERROR_JIT_STACKLIMIT) {  // the interpreter keeps its stack on the heap
-      found = pcre2_match(code_.get(), subject, text.size(), from,
-                          PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, data.get(), nullptr);
-    }
-    if (found == PCRE2_ERROR_NOMATCH) return;
-    if (found < 0) throw Error("pattern '" + source_ + "': " + pcre2_message(found));
-    const std::size_t* ends = pcre2_get_ovector_pointer(data.get());
-    const Span match{ends[0], ends[1]};
+    const std::optional<Span> found = matcher.find(from);
+    if (!found) return;
+    const Span match = *found;
     if (match.begin == match.end) {
       if (match.begin != covered) found_match(match);
       if (match.end == text.size()) return;

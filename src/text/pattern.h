@@ -26,7 +26,8 @@ class Pattern {
   static Pattern literal(std::string_view text);
 
   /// Appends the matches in `text` (valid UTF-8) from left to right, none overlapping, and clears
-  /// `matches` first. Throws Error if the pattern needs more steps than PCRE2 allows; Stopped.
+  /// `matches` first. Throws Error naming the pattern if that takes too many steps, or too much
+  /// memory; Stopped.
   void find_all(std::string_view text, std::vector<Span>& matches, const Bounds& bounds) const;
   /// Throws like find_all, and as `bounds` has it if the result is too long.
   std::string replace_all(std::string_view text, std::string_view with, const Bounds& bounds) const;
@@ -39,7 +40,7 @@ class Pattern {
     void operator()(pcre2_real_code_8* code) const noexcept;
   };
   Pattern(std::string_view pcre, std::string_view source, unsigned options);
-  std::string source_;
+  std::string source_;  // in quotes, for messages
   std::unique_ptr<pcre2_real_code_8, Free> code_;
 };
 

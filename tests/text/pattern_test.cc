@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "src/base/error.h"
+#include "src/base/utf8.h"
+#include "tests/error_of.h"
 
 namespace canopy::text {
 namespace {
@@ -60,10 +62,29 @@ TEST(Pattern, LiteralsMatchThemselvesOnly) {
   EXPECT_THROW(Pattern::literal(""), Error);
 }
 
-TEST(Pattern, GivesUpOnCatastrophicBacktracking) {
-  const Pattern pattern = Pattern::regex("(a+)+[bc]");
-  std::vector<Span> spans;
-  EXPECT_THROW(pattern.find_all(std::string(5000, 'a'), spans, Bounds(5000)), Error);
+TEST(Pattern, GivesUpOnCatastrophicBacktrackingByItsName) {
+  for (const char* regex : {"(a+)+[bc]", "(a|aa)+[bc]", "(?:a*)*[bc]", "(a+)+[bc]|."}) {
+    const std::string error = error_of([&] { matches(regex, std::string(5000, 'a')); });
+    EXPECT_NE(error.find(in_quotes(regex)), std::string::npos) << error;
+  }
+}
+
+TEST(Pattern, GivesUpOnManyMatchesThatEachTakeLong) {
+  // A run alone takes some hundred thousand steps, far fewer than are allowed.
+  std::string text;
+  for (int run = 0; run < 3000; ++run) text += std::string(17, 'a') + " ";
+  EXPECT_EQ(matches("(a+)+[bc]|a+", text.substr(0, 18)).size(), 1u);
+  const std::string error = error_of([&] { matches("(a+)+[bc]|a+", text); });
+  EXPECT_NE(error.find("too many steps"), std::string::npos) << error;
+}
+
+TEST(Pattern, IsNamedInOneShortLineHoweverLongItIs) {
+  const std::string regex = "\n" + std::string(5000, 'a') + "(";
+  const std::string error = error_of([&] { Pattern::regex(regex); });
+  EXPECT_EQ(error.find('\n'), std::string::npos);
+  EXPECT_LT(error.size(), 400u);
+  EXPECT_NE(error_of([&] { Pattern::regex(std::string(20000, 'a')); }).find("20000 bytes"),
+            std::string::npos);
 }
 
 TEST(Pattern, MatchesLongRunsWithoutASmallStack) {
