@@ -43,12 +43,7 @@ class Builder final : public nlohmann::json_sax<Json> {
     return true;
   }
   bool parse_error(std::size_t byte, const std::string&, const json::exception& e) override {
-    // "[json.exception.parse_error.101] parse error at line 1, column 2: what is wrong", or
-    // "[json.exception.out_of_range.406] what is wrong"
-    std::string_view what = e.what();
-    for (const std::string_view until : {"] parse error at ", "] ", ": "})
-      if (const std::size_t at = what.find(until); at < 60) what.remove_prefix(at + until.size());
-    throw Error("this is not JSON, at byte " + std::to_string(byte) + ": " + in_quotes(what));
+    throw Error("this is not JSON, at byte " + std::to_string(byte) + ": " + syntax_error(e));
   }
 
  private:
@@ -90,6 +85,15 @@ Json parse(std::string_view text) {
 }
 
 }  // namespace
+
+std::string syntax_error(const json::exception& error) {
+  // "[json.exception.parse_error.101] parse error at line 1, column 2: what is wrong", or
+  // "[json.exception.out_of_range.406] what is wrong"
+  std::string_view what = error.what();
+  for (const std::string_view until : {"] parse error at ", "] ", ": "})
+    if (const std::size_t at = what.find(until); at < 60) what.remove_prefix(at + until.size());
+  return in_quotes(what);
+}
 
 nlohmann::json parse_json(std::string_view text) { return parse<nlohmann::json>(text); }
 

@@ -1,6 +1,7 @@
 #pragma once
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <string_view>
 
 #include "src/base/file.h"
@@ -16,6 +17,9 @@ inline constexpr int kMostJsonDepth = 64;
 nlohmann::json parse_json(std::string_view text);
 /// The same; keys keep their order. For small documents: its objects find keys by linear search.
 nlohmann::ordered_json parse_ordered_json(std::string_view text);
+
+/// What nlohmann says of a syntax error, without what it says of itself: one line in quotes.
+std::string syntax_error(const nlohmann::json::exception& error);
 
 /// A file of JSON: read_file(), then parse_json(). Throws Error naming the file.
 nlohmann::json read_json(const std::filesystem::path& file, std::uint64_t most_bytes, FileKind kind,

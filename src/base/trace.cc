@@ -2,9 +2,11 @@
 
 #include <array>
 #include <cstdio>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "src/base/error.h"
+#include "src/base/json_text.h"
 
 namespace canopy {
 
@@ -39,12 +41,13 @@ Trace::~Trace() {
 void Trace::span(Lane lane, std::string_view name, Clock::time_point begin, Clock::time_point end,
                  std::uint64_t bytes) {
   std::array<char, 128> rest{};
-  std::snprintf(rest.data(), rest.size(), R"(","pid":1,"tid":%d,"ts":%.3f,"dur":%.3f)",
+  std::snprintf(rest.data(), rest.size(), R"(,"pid":1,"tid":%d,"ts":%.3f,"dur":%.3f)",
                 static_cast<int>(lane), microseconds(begin - start_), microseconds(end - begin));
-  std::string event = ",\n{\"ph\":\"X\",\"name\":\"" + std::string(name) + rest.data();
+  std::string event =
+      R"({"ph":"X","name":)" + json_text(nlohmann::json(std::string(name))) + rest.data();
   if (bytes > 0) event += R"(,"args":{"bytes":)" + std::to_string(bytes) + "}";
   const std::lock_guard lock(mutex_);
-  if (open_) file_.write(event + "}");
+  if (open_) file_.write(",\n" + event + "}");
 }
 
 void Trace::close() {

@@ -127,12 +127,12 @@ class HeaderEvents final : public json::json_sax_t {
   bool boolean(bool) override { return fail("an unexpected boolean"); }
   bool number_integer(json::number_integer_t) override { return fail("a negative number"); }
   bool number_float(json::number_float_t, const std::string& text) override {
-    return fail("the number " + text + " is not a 64-bit integer");
+    return fail("the number " + in_quotes(text) + " is not a 64-bit integer");
   }
   bool binary(json::binary_t&) override { return fail("an unexpected binary value"); }
   bool parse_error(std::size_t at, const std::string&, const json::exception& e) override {
     throw Error("the header is not valid JSON at byte " + std::to_string(kLengthBytes + at) + ": " +
-                e.what());
+                syntax_error(e));
   }
 
  private:

@@ -46,6 +46,18 @@ TEST(Trace, WritesEverySpanOfEveryThreadAsJson) {
   EXPECT_EQ(spans, 400);
 }
 
+TEST(Trace, IsJsonWhateverItsSpansAreCalled) {
+  const TempDir dir;
+  const auto now = Trace::Clock::now();
+  Trace trace(dir / "trace.json");
+  trace.span(Trace::Lane::kHost, "a \"b\" \\ \n\x01", now, now);
+  trace.span(Trace::Lane::kHost, "\xff", now, now);
+  trace.close();
+  const nlohmann::json events = read(dir / "trace.json");
+  EXPECT_EQ(events.at(events.size() - 2).at("name"), "a \"b\" \\ \n\x01");
+  EXPECT_EQ(events.back().at("name"), "\uFFFD");
+}
+
 TEST(Trace, IsCompleteWithoutAClose) {
   const TempDir dir;
   { const Trace trace(dir / "trace.json"); }

@@ -3,6 +3,7 @@
 
 #include <sstream>
 
+#include "src/base/utf8.h"
 #include "src/checkpoint/readers.h"
 #include "tests/checkpoint/checkpoint_files.h"
 
@@ -212,6 +213,16 @@ TEST(Safetensors, DeepNestingAndLongNamesCostNothing) {
 TEST(Safetensors, ErrorsShowHostileNamesOnOneLine) {
   const std::string error = error_of_header(R"({"a\n\u001b[2J":null})");
   EXPECT_TRUE(mentions(error, R"('a\x0a\x1b[2J')"));
+}
+
+TEST(Safetensors, ErrorsShowWhatIsNoJsonOnOneLine) {
+  for (const std::string& value :
+       {std::string("\xff\x01"), std::string("\"a\xc3\n"), "1." + std::string(5000, '0')}) {
+    const std::string error = error_of_header("{\"a\":{\"shape\":[" + value + "]}}");
+    EXPECT_TRUE(is_utf8(error)) << error;
+    EXPECT_LT(error.substr(0, error.find("\n  while")).size(), 300u) << error;
+    EXPECT_EQ(error.substr(0, error.find("\n  while")).find('\n'), std::string::npos) << error;
+  }
 }
 
 /// A directory of two shards, x.safetensors with "x" and y.safetensors with "y".
