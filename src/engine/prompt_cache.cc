@@ -92,11 +92,30 @@ json read_header(Reader& reader) {
   return parsed;
 }
 
-/// A block of a file, and the text up to its end.
+/// A block of a file.
 struct Loaded {
-  std::vector<TokenId> text;
-  std::vector<int> blocks;  // of the pool
+  int parent;
+  std::vector<TokenId> tokens;  // its own
+  int block = -1;               // of the pool; -1: it found no room
 };
+/// A text up to the end of one of its blocks.
+struct Beginning {
+  std::vector<TokenId> text;
+  std::vector<int> blocks;
+};
+/// By the way back from `last`: kept for each block, the texts of a long one would take the square
+/// of its length.
+Beginning beginning_of(const std::vector<Loaded>& loaded, int last) {
+  std::vector<int> way;
+  for (int at = last; at >= 0; at = loaded[static_cast<std::size_t>(at)].parent) way.push_back(at);
+  Beginning result;
+  for (auto at = way.rbegin(); at != way.rend(); ++at) {
+    const Loaded& one = loaded[static_cast<std::size_t>(*at)];
+    result.text.insert(result.text.end(), one.tokens.begin(), one.tokens.end());
+    result.blocks.push_back(one.block);
+  }
+  return result;
+}
 
 int load_blocks(const json& list, Reader& reader, Runtime& runtime) {
   KvPool& pool = *runtime.kv_pool;
@@ -115,19 +134,16 @@ int load_blocks(const json& list, Reader& reader, Runtime& runtime) {
     reader.read(bytes);
     if (XXH3_64bits(bytes.data(), bytes.size()) != one.at("xxh3").get<std::uint64_t>())
       throw Error("a block of it is damaged: its checksum differs");
-    Loaded next = parent < 0 ? Loaded() : loaded[static_cast<std::size_t>(parent)];
-    next.text.insert(next.text.end(), own.begin(), own.end());
     // What has no room is left out, and what goes on from it.
-    const auto before = static_cast<std::ptrdiff_t>(next.text.size()) / kKvBlock - 1;
-    if (std::ssize(next.blocks) == before && tokens / kKvBlock < pool.blocks()) {
-      const int block = pool.take();
-      pool.write(block, bytes, *runtime.compute);
-      next.blocks.push_back(block);
-      pool.remember(next.text, next.blocks);
-      pool.give_back(block);
-      tokens += kKvBlock;
-    }
-    loaded.push_back(std::move(next));
+    const bool goes_on = parent < 0 || loaded[static_cast<std::size_t>(parent)].block >= 0;
+    loaded.push_back({parent, std::move(own)});
+    if (!goes_on || tokens / kKvBlock >= pool.blocks()) continue;
+    const int block = loaded.back().block = pool.take();
+    pool.write(block, bytes, *runtime.compute);
+    const Beginning whole = beginning_of(loaded, static_cast<int>(loaded.size()) - 1);
+    pool.remember(whole.text, whole.blocks);
+    pool.give_back(block);
+    tokens += kKvBlock;
   }
   return tokens;
 }
