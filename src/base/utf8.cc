@@ -73,18 +73,22 @@ std::string to_utf8(std::string_view bytes) {
   return out;
 }
 
-std::string in_quotes(std::string_view text) {
-  constexpr std::size_t kMost = 120;
+std::string printable(std::string_view text, std::size_t most) {
   static constexpr std::string_view kHex = "0123456789abcdef";
-  std::string out = "'";
-  for (const char c : to_utf8(text.substr(0, kMost))) {
+  std::string out;
+  for (const char c : to_utf8(text.substr(0, most))) {
     const auto byte = static_cast<unsigned char>(c);
     if (byte >= 0x20 && byte != 0x7f)
       out += c;
     else
       out.append("\\x").append(1, kHex[byte >> 4]).append(1, kHex[byte & 15]);
   }
-  return out.append(text.size() > kMost ? "...'" : "'");
+  return out.append(text.size() > most ? "..." : "");
+}
+
+std::string in_quotes(std::string_view text) {
+  constexpr std::size_t kMost = 120;
+  return std::string("'").append(printable(text, kMost)).append("'");
 }
 
 }  // namespace canopy

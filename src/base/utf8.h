@@ -31,8 +31,10 @@ std::size_t append_whole(std::string& out, std::string_view bytes);
 /// The same, where nothing follows: an unfinished character is malformed too.
 std::string to_utf8(std::string_view bytes);
 
-/// 'text' for a message: one line of valid UTF-8 however hostile the text, of at most 120 bytes of
-/// it.
+/// A text for a message: one line of valid UTF-8 however hostile the text, of at most `most` bytes
+/// of it.
+std::string printable(std::string_view text, std::size_t most);
+/// The same of 120 bytes, 'in quotes'.
 std::string in_quotes(std::string_view text);
 
 }  // namespace canopy

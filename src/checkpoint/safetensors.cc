@@ -219,7 +219,10 @@ TensorIndex read_shards(const std::filesystem::path& directory,
       if (!shard.is_string())
         throw Error("the shard of tensor " + in_quotes(tensor) + " is not a name");
       const auto& file = shard.get_ref<const std::string&>();
-      if (file.empty() || file == "." || file == ".." || file.find('/') != file.npos ||
+      const bool plain = std::none_of(file.begin(), file.end(), [](char c) {
+        return (c >= 0 && c < 0x20) || c == 0x7f;  // messages name files
+      });
+      if (!plain || file.empty() || file == "." || file == ".." || file.find('/') != file.npos ||
           file.find('\\') != file.npos || file.find('\0') != file.npos)
         throw Error("tensor " + in_quotes(tensor) + " is said to lie in " + in_quotes(file) +
                     "; a shard must be a file beside the index");

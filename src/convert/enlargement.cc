@@ -6,6 +6,7 @@
 
 #include "src/base/error.h"
 #include "src/base/size_text.h"
+#include "src/base/utf8.h"
 #include "src/checkpoint/model_tensors.h"
 #include "src/convert/output.h"
 
@@ -66,8 +67,8 @@ ModelConfig enlarge(const ModelConfig& small, std::uint64_t bytes) {
     throw Error(
         "a model whose layers differ in kind is not enlarged: added layers would shift them");
   if (!small.inflated_from.empty())
-    throw Error("the model is itself an enlargement of '" + small.inflated_from +
-                "'; enlarge the original");
+    throw Error("the model is itself an enlargement of " + in_quotes(small.inflated_from) +
+                "; enlarge the original");
   // A little above the size asked for beats a lot below it: the smallest shape is used up to 2 %
   // beyond.
   const ModelConfig smallest = widened(small, kWidths[0], 1);

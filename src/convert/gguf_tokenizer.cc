@@ -7,6 +7,7 @@
 
 #include "src/base/error.h"
 #include "src/base/json.h"
+#include "src/base/utf8.h"
 #include "src/convert/gguf_metadata.h"
 #include "src/convert/pre_tokenizers.h"
 #include "src/convert/source_files.h"
@@ -67,7 +68,7 @@ void read_template(const json& part, Template& found) {
       place = ids[0];
     }
   } else if (type != "ByteLevel") {
-    throw Error("post_processor '" + type + "' has no counterpart in GGUF");
+    throw Error("post_processor " + in_quotes(type) + " has no counterpart in GGUF");
   }
 }
 
@@ -80,7 +81,7 @@ struct Vocabulary {
   void set(std::int64_t id, std::string token, TokenType type) {
     const auto i = static_cast<std::size_t>(id);
     if (id < 0 || i >= tokens.size())
-      throw Error("token '" + token + "' has the id " + std::to_string(id) +
+      throw Error("token " + in_quotes(token) + " has the id " + std::to_string(id) +
                   " in a vocabulary of " + std::to_string(tokens.size()));
     tokens[i] = std::move(token);
     types[i] = static_cast<std::int32_t>(type);
@@ -99,8 +100,8 @@ std::vector<std::string> merges_of(const json& model) {
 GgufMetadata made_from(const json& file, const ModelConfig& config) {
   const json& model = file.at("model");
   if (model.value("type", "BPE") != "BPE" || model.value("byte_fallback", false))
-    throw Error("model '" + model.value("type", "?") +
-                "' that is not a byte-level BPE is not written to GGUF");
+    throw Error("model " + in_quotes(model.value("type", "?")) +
+                " that is not a byte-level BPE is not written to GGUF");
   const std::string pre = pre_tokenizer_name(file.value("pre_tokenizer", json()));
   if (pre.empty())
     throw Error(

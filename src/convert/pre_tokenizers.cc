@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "src/base/error.h"
+#include "src/base/utf8.h"
 
 namespace canopy {
 
@@ -76,8 +77,8 @@ ordered_json pre_tokenizer_json(const std::string& name) {
                      split("'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|"
                            "\\s+(?!\\S)"),
                      split("\\p{N}+"), split("[0-9][0-9][0-9]"), byte_level_json(false)});
-  throw Error("pre-tokenizer '" + name +
-              "' (key tokenizer.ggml.pre) cannot be written as tokenizer.json; known: smollm, "
+  throw Error("pre-tokenizer " + in_quotes(name) +
+              " (key tokenizer.ggml.pre) cannot be written as tokenizer.json; known: smollm, "
               "llama-bpe, qwen2, gpt-2, default");
 }
 

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "src/base/error.h"
+#include "src/base/utf8.h"
 #include "src/checkpoint/families.h"
 
 namespace canopy {
@@ -44,7 +45,7 @@ Type type_named(const std::string& name) {
   if (name == "linear") return Type::kLinear;
   if (name == "llama3") return Type::kLlama3;
   if (name == "yarn") return Type::kYarn;
-  throw Error("rotary scaling of type '" + name + "' cannot be written");
+  throw Error("rotary scaling of type " + in_quotes(name) + " cannot be written");
 }
 
 RopeScaling from_hf(const Keys& keys, int max_positions) {

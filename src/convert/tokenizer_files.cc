@@ -56,8 +56,8 @@ void write_tokenizer_files(const Metadata& gguf, const std::filesystem::path& di
   const auto* model = gguf.find<std::string>("tokenizer.ggml.model");
   if (model == nullptr) return;
   if (*model != "gpt2")
-    throw Error("a tokenizer of type '" + *model +
-                "' (key tokenizer.ggml.model) cannot be written as tokenizer.json; use the model's "
+    throw Error("a tokenizer of type " + in_quotes(*model) +
+                " (key tokenizer.ggml.model) cannot be written as tokenizer.json; use the model's "
                 "Hugging Face directory");
   const auto* tokens = gguf.find<std::vector<std::string>>("tokenizer.ggml.tokens");
   const auto* types = gguf.find<std::vector<std::int32_t>>("tokenizer.ggml.token_type");
@@ -93,7 +93,7 @@ void write_tokenizer_files(const Metadata& gguf, const std::filesystem::path& di
     require_utf8(merge, "tokenizer.ggml.merges");
     const auto space = merge.find(' ', 1);  // byte-level tokens hold no space
     if (space == std::string::npos)
-      throw Error("tokenizer.ggml.merges holds '" + merge + "', which is not two tokens");
+      throw Error("tokenizer.ggml.merges holds " + in_quotes(merge) + ", which is not two tokens");
     merge_list.push_back({merge.substr(0, space), merge.substr(space + 1)});
   }
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "src/base/error.h"
+#include "src/base/utf8.h"
 #include "src/grammar/automaton.h"
 #include "src/grammar/limits.h"
 
@@ -164,7 +165,8 @@ const ordered_json* SchemaPlace::find(std::string_view keyword) const {
 }
 
 void SchemaPlace::fail(const std::string& cause) const {
-  throw Error("JSON schema, " + pointer + ": " + cause);
+  constexpr std::size_t kMost = 400;  // of each, which both quote the schema
+  throw Error("JSON schema, " + printable(pointer, kMost) + ": " + printable(cause, kMost));
 }
 
 void check_keywords(const SchemaPlace& place) {

@@ -8,6 +8,7 @@
 #include "src/base/error.h"
 #include "src/base/json.h"
 #include "src/base/json_text.h"
+#include "src/base/utf8.h"
 #include "src/grammar/json_schema.h"
 
 namespace canopy::server {
@@ -88,7 +89,7 @@ grammar::Grammar call_grammar(ToolForm form, const std::vector<Tool>& tools) {
     const std::string begin = name_json + json_text(Json(tool.name)) + key;
     const grammar::Grammar parts[] = {
         grammar::literal(begin),
-        in_context("reading the parameters of the tool '" + tool.name + "'",
+        in_context("reading the parameters of the tool " + in_quotes(tool.name),
                    [&] { return grammar::json_grammar(tool.parameters); }),
         grammar::literal(end)};
     calls.push_back(grammar::sequence(parts));

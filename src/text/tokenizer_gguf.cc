@@ -75,8 +75,8 @@ void set_pre_tokenizer(const std::string& name, Pipeline& pipeline) {
     steps.emplace_back(isolate(R"(\p{N}+)"));
     steps.emplace_back(isolate("[0-9][0-9][0-9]"));
   } else {
-    throw Error("the pre-tokenizer '" + name +
-                "' (tokenizer.ggml.pre) is not supported; known: smollm, gpt-2, llama-bpe, qwen2, "
+    throw Error("the pre-tokenizer " + in_quotes(name) +
+                " (tokenizer.ggml.pre) is not supported; known: smollm, gpt-2, llama-bpe, qwen2, "
                 "default");
   }
   steps.emplace_back(ByteLevel{});
@@ -216,8 +216,8 @@ std::unique_ptr<Tokenizer> tokenizer_from_gguf(const Metadata& metadata, std::si
     pipeline.normalizer.emplace_back(Replace{Pattern::literal(" "), mark});
     read_special_ids(keys, true, pipeline);
   } else {
-    throw Error("the tokenizer model '" + model +
-                "' (tokenizer.ggml.model) is not supported; known: gpt2, llama");
+    throw Error("the tokenizer model " + in_quotes(model) +
+                " (tokenizer.ggml.model) is not supported; known: gpt2, llama");
   }
   return make_tokenizer(std::move(pipeline));
 }

@@ -40,7 +40,7 @@ void for_each_step(const json& document, const char* key, const char* list, cons
 }
 
 [[noreturn]] void refuse_type(const std::string& part, const std::string& type) {
-  throw Error(part + ": the type '" + type + "' is not supported");
+  throw Error(part + ": the type " + in_quotes(type) + " is not supported");
 }
 
 /// {"String": "..."} or {"Regex": "..."}
@@ -85,7 +85,7 @@ Split::Behavior read_behavior(const json& step, const std::string& part) {
   if (name == "MergedWithPrevious") return Behavior::kMergedWithPrevious;
   if (name == "MergedWithNext") return Behavior::kMergedWithNext;
   if (name == "Contiguous") return Behavior::kContiguous;
-  throw Error(part + ": the behavior '" + name + "' is not supported");
+  throw Error(part + ": the behavior " + in_quotes(name) + " is not supported");
 }
 
 Metaspace read_metaspace(const json& step, const std::string& part) {
@@ -99,7 +99,7 @@ Metaspace read_metaspace(const json& step, const std::string& part) {
     else if (scheme == "first")
       out.prepend = Metaspace::Scheme::kFirst;
     else if (scheme != "always")
-      throw Error(part + ": the prepend_scheme '" + scheme + "' is not supported");
+      throw Error(part + ": the prepend_scheme " + in_quotes(scheme) + " is not supported");
   } else if (!bool_member(step, "add_prefix_space", true, part)) {  // the older spelling
     out.prepend = Metaspace::Scheme::kNever;
   }
@@ -158,7 +158,7 @@ void read_decoder(const json& document, PieceSteps& steps, TextStart& start) {
             throw Error(part + ": stripping the end of a text, or twice, is not supported");
           return;
         }
-        if (fused) throw Error(part + ": '" + type + "' after 'Fuse' is not supported");
+        if (fused) throw Error(part + ": " + in_quotes(type) + " after 'Fuse' is not supported");
         if (type == "ByteLevel") {
           steps.emplace_back(FromByteLevel{});
           fused = true;
