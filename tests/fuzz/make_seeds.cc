@@ -1,0 +1,227 @@
+// Writes the seeds of tests/fuzz/corpus that are no files of tests/data: fuzz_make_seeds FOLDER.
+#include <algorithm>
+
+#include "planner/acceptance_file.h"
+#include "planner/learned_acceptance.h"
+#include "src/checkpoint/packed_tensors.h"
+#include "src/convert/pack_row.h"
+#include "tests/checkpoint/checkpoint_files.h"
+#include "tests/planner/made_up.h"
+
+namespace canopy::testing {
+namespace {
+
+std::filesystem::path g_folder;
+
+void seed(const std::string& target, const std::string& name, std::string_view bytes) {
+  std::filesystem::create_directories(g_folder / target);
+  write_file(g_folder / target / name, bytes);
+}
+
+void seeds_of_gguf() {
+  for (const char* family : {"llama", "qwen2", "qwen3"}) {
+    TinyOptions small{
+        .family = family, .layers = 1, .dim = 32, .hidden_dim = 32, .heads = 2, .kv_heads = 1};
+    small.vocab = 8;
+    small.tied = family[0] == 'l';
+    small.matrices = family[0] == 'l' ? DType::kQ4_0 : DType::kBF16;
+    seed("gguf", std::string(family) + ".gguf", gguf_writer(tiny_model(small)).bytes());
+  }
+  GgufWriter all;  // a value of each type
+  for (std::uint32_t type = 0; type <= 7; ++type)
+    all.raw(std::string("k").append(std::to_string(type)), type,
+            std::string(1 << (type < 2 || type == 7 ? 0
+                              : type < 4            ? 1
+                                                    : 2),
+                        '\1'));
+  all.text("text", "caf\u00e9");
+  all.texts("texts", {"a", "", "bc"});
+  all.u64("u64", 7);
+  all.numbers<float>("floats", 6, {1.5f, -2});
+  all.numbers<std::uint8_t>("flags", 7, {0, 1});
+  all.numbers<std::int64_t>("wide", 11, {-1, 1});
+  all.alignment = 64;
+  std::mt19937_64 random(1);
+  all.tensor(random_tensor("a", DType::kF32, {2, 3}, random, 0, 1));
+  all.tensor(random_tensor("b", DType::kQ8_0, {2, 32}, random, 0, 1));
+  seed("gguf", "types.gguf", all.bytes());
+}
+
+void seeds_of_tokenizers() {
+  GgufWriter bytes;
+  std::vector<std::string> tokens{"<s>",    "</s>", "H",  "e",  "l",   "o",
+                                  "\u0120", "w",    "He", "ll", "Hell"};
+  bytes.text("tokenizer.ggml.model", "gpt2");
+  bytes.text("tokenizer.ggml.pre", "llama-bpe");
+  bytes.texts("tokenizer.ggml.tokens", tokens);
+  bytes.numbers<std::int32_t>("tokenizer.ggml.token_type", 5, {3, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1});
+  bytes.texts("tokenizer.ggml.merges", {"H e", "l l", "He ll"});
+  bytes.u32("tokenizer.ggml.bos_token_id", 0);
+  bytes.u32("tokenizer.ggml.eos_token_id", 1);
+  bytes.text("tokenizer.chat_template", "{% for m in messages %}{{ m.content }}{% endfor %}");
+  seed("tokenizer_gguf", "bytes.gguf", bytes.bytes());
+  GgufWriter pieces;
+  tokens = {"<unk>", "<s>", "</s>", "\u2581", "H", "e", "l", "o", "\u2581He", "ll", "<0x0A>", "He"};
+  pieces.text("tokenizer.ggml.model", "llama");
+  pieces.texts("tokenizer.ggml.tokens", tokens);
+  pieces.numbers<float>("tokenizer.ggml.scores", 6, {0, 0, 0, -1, -2, -3, -4, -5, -6, -7, 0, -2});
+  pieces.numbers<std::int32_t>("tokenizer.ggml.token_type", 5,
+                               {2, 3, 3, 1, 1, 1, 1, 1, 1, 1, 6, 1});
+  pieces.u32("tokenizer.ggml.bos_token_id", 1);
+  pieces.u32("tokenizer.ggml.eos_token_id", 2);
+  pieces.boolean("tokenizer.ggml.add_space_prefix", 1);
+  seed("tokenizer_gguf", "pieces.gguf", pieces.bytes());
+}
+
+/// "w", packed, of 3 rows of 70 columns with exceptions, and a norm beside it.
+std::string packed_file() {
+  constexpr std::int64_t kRows = 3, kColumns = 70;
+  std::mt19937_64 random(1);
+  std::vector<std::uint32_t> offsets{0};
+  std::string payload;
+  for (std::int64_t row = 0; row < kRows; ++row) {
+    std::vector<std::uint16_t> values;
+    for (std::int64_t i = 0; i < kColumns; ++i)
+      values.push_back(static_cast<std::uint16_t>(
+          i % 9 == 0 ? random() & 0x7fff : bf16_from_f32(0.01f * static_cast<float>(i + 1))));
+    std::vector<std::byte> packed;
+    if (!pack_row(format::PackedBF16(), values, packed)) throw Error("a row that is not packed");
+    payload.append(reinterpret_cast<const char*>(packed.data()), packed.size());
+    offsets.push_back(static_cast<std::uint32_t>(payload.size() / kPackedAlignment));
+  }
+  const std::string places(reinterpret_cast<const char*>(offsets.data()),
+                           offsets.size() * sizeof offsets[0]);
+  const auto stored = static_cast<std::int64_t>(payload.size());
+  const std::string file =
+      safetensors_bytes({{"w.packed", DType::kU8, {stored}, payload},
+                         {"w.row_offsets", DType::kU32, {kRows + 1}, places},
+                         {"canopy.pad.0", DType::kU8, {4}, std::string(4, '\0')},
+                         random_tensor("norm", DType::kF32, {7}, random, 0, 1)});
+  std::uint64_t length = 0;
+  std::memcpy(&length, file.data(), sizeof length);
+  auto header = nlohmann::ordered_json::parse(file.substr(8, length));
+  header["__metadata__"][std::string(packed::kDescriptions)] = packed::to_text(
+      {{"w", {format::PackedBF16::kCodec, {kRows, kColumns}, 7}}, {"norm", {"", {}, 9}}});
+  return safetensors_with_header(header.dump(), 0) + file.substr(8 + length);
+}
+
+void seeds_of_safetensors() {
+  TinyOptions small{
+      .layers = 1, .dim = 8, .hidden_dim = 8, .heads = 2, .kv_heads = 1, .head_dim = 4, .vocab = 8};
+  seed("safetensors", "model.safetensors", safetensors_bytes(tiny_model(small).tensors));
+  seed("safetensors", "packed.safetensors", packed_file());
+  seed("safetensors", "empty.safetensors", safetensors_with_header("{}", 0));
+  seed(
+      "index", "index.json",
+      R"({"metadata":{"total_size":16},"weight_map":{"a":"model-0.safetensors","b":"model-1.safetensors"}})");
+}
+
+void seeds_of_plans() {
+  seed("profile", "profile.json", to_json(made_up_profile()));
+  MeasuredAcceptance measured{};
+  measured.target = measured.draft = "0123456789abcdef";
+  measured.drawing = "without replacement";
+  measured.acceptance.accept = {.6, .2, .1};
+  measured.acceptance.deeper = {{.7, .1, .05}};
+  measured.standard_error = {.01, .01, .01};
+  measured.positions = 1000;
+  measured.examples = measured.texts = 10;
+  seed("acceptance", "measured.json", to_json(measured));
+  LearnedAcceptance learned;
+  for (int i = 0; i < 20; ++i) learned.observe(3, i % 4 - 1);
+  seed("acceptance", "learned.json", learned.to_json());
+  int number = 0;
+  for (const char* shape :
+       {"8x4", "4,2,1", "2-ary:64", "[-1, 0, 0, 1, 1, 2]", R"({"parents": [-1, 0, 1]})"})
+    seed("tree_shape", std::to_string(number++), shape);
+}
+
+/// A text with a zero byte where `|` stands.
+std::string with_zero(std::string text) {
+  std::replace(text.begin(), text.end(), '|', '\0');
+  return text;
+}
+
+void seed_all(const std::string& target, const std::vector<std::string>& inputs) {
+  for (std::size_t i = 0; i < inputs.size(); ++i) seed(target, std::to_string(i), inputs[i]);
+}
+
+void seeds_of_patterns() {
+  int number = 0;
+  for (const char* input :
+       {R"('s|it's)", R"((?i:'s)|'S)", R"(\p{L}+|cafe 2)", R"(\s+(?!\S)|a   b )",
+        R"([^\r\n\p{L}\p{N}]?+\p{L}+|x y)", R"(\p{N}{1,3}|12345)", R"(^\w+$|ab cd)",
+        R"(\bx\b|a x b)", R"((a+)+[bc]|aaaaaaaaaaaaaaaaaaaa)", R"((?=a)\S{2,5}?|abcdef)",
+        R"([[:alpha:]_]+\u0041|aA)"})
+    seed("pattern", std::to_string(number++), with_zero(input));
+}
+
+void seeds_of_schemas() {
+  seed_all("grammar",
+           {R"({"type": "object", "properties": {"a": {"type": "string", "maxLength": 9},
+               "b": {"type": "integer"}}, "required": ["a"]})",
+            R"({"type": "array", "items": {"type": "number", "minimum": 0, "maximum": 10.5},
+               "minItems": 1, "maxItems": 3})",
+            R"({"anyOf": [{"const": [1, {"a": null}]}, {"enum": ["x", "caf\u00e9", 1.5, true]}]})",
+            R"({"$ref": "#/$defs/node", "$defs": {"node": {"type": "object", "properties":
+               {"next": {"anyOf": [{"$ref": "#/$defs/node"}, {"type": "null"}]}}}}})",
+            R"({"type": ["integer", "null"], "exclusiveMinimum": -1000, "maximum": 123456789})",
+            R"({"type": "object", "additionalProperties": {"type": "boolean"}})", "true"});
+}
+
+void seeds_of_the_server() {
+  seed_all("http", {"GET / HTTP/1.1\r\nHost: a\r\n\r\n",
+                    "POST /x?a=1 HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc",
+                    "POST /stream HTTP/1.0\r\nContent-Length: 0\r\n\r\n",
+                    "POST /x HTTP/1.1\r\nTransfer-Encoding: chunked\r\nExpect: 100-continue\r\n\r\n"
+                    "3\r\nabc\r\n0\r\n\r\n",
+                    "GET /a HTTP/1.1\r\n\r\nHEAD /stream HTTP/1.1\r\nConnection: close\r\n\r\n"});
+  seed_all("api", {R"({"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}]},
+                 {"role": "assistant", "content": null, "tool_calls": [{"id": "abcdefghi",
+                  "type": "function", "function": {"name": "f", "arguments": "{}"}}]},
+                 {"role": "tool", "tool_call_id": "abcdefghi", "content": "1"}],
+               "tools": [{"type": "function", "function": {"name": "f", "parameters":
+                 {"type": "object", "properties": {"a": {"type": "string"}}}}}],
+               "tool_choice": "auto", "stream": true, "stream_options": {"include_usage": true}})",
+                   R"({"messages": [{"role": "user", "content": "a"}], "response_format": {"type":
+                "json_schema", "json_schema": {"name": "n", "schema": {"type": "object"}}},
+               "temperature": 0.7, "top_p": 0.9, "top_k": 40, "seed": 1, "logprobs": true, "n": 2})",
+                   R"({"prompt": ["a", [1, 2]], "stop": ["x"], "logit_bias": {"5": -100},
+               "presence_penalty": 1, "logprobs": 2, "max_tokens": 3})"});
+  seed_all(
+      "tool_calls",
+      {"\x08text <tool_call>\n{\"name\": \"look\", \"arguments\": {\"a\": [1]}}\n</tool_call> x",
+       "\x09{\"name\": \"look\", \"parameters\": {\"a\": 1}}",
+       "\x0e[{\"name\": \"look\", \"arguments\": {\"a\": 1}}]"});
+  seed("chat_files", "named",
+       R"({"chat_template": [{"name": "default", "template": "{{ messages }}"}, {"name": "tool_use",
+          "template": "x"}], "bos_token": {"content": "<s>"}, "eos_token": "</s>"})");
+  seed("trace", "names", with_zero("attention of layer 3|head rows 0..4095"));
+}
+
+void seeds_of_prompt_caches() {
+  std::string block = R"("tokens": [0)";
+  for (int i = 1; i < 64; ++i) block += ", 1";
+  block += R"(], "xxh3": 0})";
+  const std::string first = R"(b[{"parent": -1, )" + block;
+  seed("prompt_cache", "chain", first + R"(, {"parent": 0, )" + block + "]");
+  seed("prompt_cache", "fork", first + R"(, {"parent": -1, )" + block + with_zero("]|bytes"));
+  seed("prompt_cache", "file", "fCANOPYKV");
+}
+
+}  // namespace
+}  // namespace canopy::testing
+
+int main(int count, char** words) {
+  if (count != 2) return 2;
+  using namespace canopy::testing;
+  g_folder = words[1];
+  seeds_of_gguf();
+  seeds_of_tokenizers();
+  seeds_of_safetensors();
+  seeds_of_plans();
+  seeds_of_patterns();
+  seeds_of_schemas();
+  seeds_of_the_server();
+  seeds_of_prompt_caches();
+}
