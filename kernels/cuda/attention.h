@@ -407,13 +407,21 @@ struct AttendChunk {
         const int c = across + kAcross * j;
         const bool seen =
             all_seen || (r < rows.count && key + c < end && rows.mask.sees(node, key + c));
-        if (seen && call.slopes != nullptr && r < rows.count) {
-          const std::int64_t head = rows.kv_head * call.group + (rows.first + r) % call.group;
-          const std::int64_t apart = rows.mask.distance((rows.first + r) / call.group, key + c);
-          dots[i][j] -= rounded_product(call.slopes[head], static_cast<float>(apart));
-        }
         shared.scores[r * kScoreFloats + c] = seen ? dots[i][j] : -INFINITY;
       }
+    }
+    if (call.slopes != nullptr) lean(rows, key, shared, t);
+  }
+  /// Takes slope x distance off the thread's scores: by themselves, as registers are short above.
+  CANOPY_KERNEL void lean(const Rows& rows, std::int64_t key, const Shared& shared, int t) const {
+    for (int i = 0; i < kOwnRows * kOwnKeys; ++i) {
+      const int r = t / kAcross + kDown * (i / kOwnKeys),
+                c = t % kAcross + kAcross * (i % kOwnKeys);
+      float& score = shared.scores[r * kScoreFloats + c];
+      if (r >= rows.count || score == -INFINITY) continue;
+      const std::int64_t head = rows.kv_head * call.group + (rows.first + r) % call.group;
+      const std::int64_t apart = rows.mask.distance((rows.first + r) / call.group, key + c);
+      score -= rounded_product(call.slopes[head], static_cast<float>(apart));
     }
   }
 
