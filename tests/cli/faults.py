@@ -246,7 +246,7 @@ def make_models(folder):
 
 
 def full_disk(folder):
-    """ENOSPC: before the work where the size is known, and in the middle of it, where others fill the disk meanwhile."""
+    """ENOSPC: before the work where the size is known, as it is written else."""
     make_models(folder)
     with small_disk(folder / "disk", 1000) as disk:
         if disk is None:
