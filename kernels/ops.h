@@ -96,9 +96,9 @@ struct Rope {
   RopePairs pairs = RopePairs::kHalves;
 };
 
-/// What an MLP without a gate does with each of its values: max(x, 0), or
-/// x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2 (arXiv:1606.08415).
-enum class Activation : std::uint8_t { kRelu, kGeluTanh };
+/// What is done with each value by itself: max(x, 0),
+/// x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2 (arXiv:1606.08415), or x / (1 + exp(-x)).
+enum class Activation : std::uint8_t { kRelu, kGeluTanh, kSilu };
 
 enum class Replacement : bool { kNo, kYes };
 

@@ -89,17 +89,20 @@ void layer_norm_row(const float* x, const float* g, const float* b, float eps, s
   }
 }
 
-/// y = up * gate / (1 + exp(-gate)), through e = exp(-|gate|), which cannot overflow: for negative
-/// gates it is gate * e / (1 + e).
-void swiglu_row(const float* gate, const float* up, size_t n, float* y) {
+/// v / (1 + exp(-u)), u of v's sign, through e = exp(-|u|), which cannot overflow: for negative u
+/// it is v * e / (1 + e).
+HWY_INLINE Vec times_sigmoid(Vec v, Vec u) {
   const Floats d;
-  const Vec zero = hn::Zero(d), one = hn::Set(d, 1.0f);
+  const Vec e = hn::Exp(d, hn::Neg(hn::Abs(u)));
+  const Vec top = hn::IfThenElse(hn::Lt(v, hn::Zero(d)), hn::Mul(v, e), v);
+  return hn::Div(top, hn::Add(hn::Set(d, 1.0f), e));
+}
+
+void swiglu_row(const float* gate, const float* up, size_t n, float* y) {
   for (size_t k = 0; k < n; k += kLanes) {
     const Vec g = load_padded(reinterpret_cast<const uint8_t*>(gate), k, n);
     const Vec u = load_padded(reinterpret_cast<const uint8_t*>(up), k, n);
-    const Vec e = hn::Exp(d, hn::Neg(hn::Abs(g)));
-    const Vec top = hn::IfThenElse(hn::Lt(g, zero), hn::Mul(g, e), g);
-    store_part(hn::Mul(hn::Div(top, hn::Add(one, e)), u), y, k, n);
+    store_part(hn::Mul(times_sigmoid(g, g), u), y, k, n);
   }
 }
 
@@ -112,17 +115,22 @@ void relu_row(const float* x, size_t n, float* y) {
   }
 }
 
-/// (1 + tanh(u)) / 2 is 1 / (1 + exp(-2 u)), which is as exact where it is small: as in swiglu_row.
+void silu_row(const float* x, size_t n, float* y) {
+  for (size_t k = 0; k < n; k += kLanes) {
+    const Vec v = load_padded(reinterpret_cast<const uint8_t*>(x), k, n);
+    store_part(times_sigmoid(v, v), y, k, n);
+  }
+}
+
+/// (1 + tanh(u)) / 2 is 1 / (1 + exp(-2 u)), which is as exact where it is small.
 void gelu_tanh_row(const float* x, size_t n, float* y) {
   const Floats d;
-  const Vec zero = hn::Zero(d), one = hn::Set(d, 1.0f);
+  const Vec one = hn::Set(d, 1.0f);
   const Vec twice = hn::Set(d, 1.5957691216f), cubic = hn::Set(d, 0.044715f);  // 2 sqrt(2 / pi)
   for (size_t k = 0; k < n; k += kLanes) {
     const Vec v = load_padded(reinterpret_cast<const uint8_t*>(x), k, n);
     const Vec u2 = hn::Mul(hn::Mul(twice, v), hn::MulAdd(cubic, hn::Mul(v, v), one));
-    const Vec e = hn::Exp(d, hn::Neg(hn::Abs(u2)));
-    const Vec top = hn::IfThenElse(hn::Lt(v, zero), hn::Mul(v, e), v);
-    store_part(hn::Div(top, hn::Add(one, e)), y, k, n);
+    store_part(times_sigmoid(v, u2), y, k, n);
   }
 }
 
@@ -160,6 +168,7 @@ HWY_EXPORT(layer_norm_row);
 HWY_EXPORT(swiglu_row);
 HWY_EXPORT(relu_row);
 HWY_EXPORT(gelu_tanh_row);
+HWY_EXPORT(silu_row);
 HWY_EXPORT(unpack_whole_row);
 HWY_EXPORT(add_whole_row);
 
@@ -211,8 +220,9 @@ void swiglu(Pool& pool, ConstTensorView gate, ConstTensorView up, TensorView y) 
 }
 
 void activate(Pool& pool, Activation activation, ConstTensorView x, TensorView y) {
-  const auto row = activation == Activation::kRelu ? HWY_DYNAMIC_DISPATCH(relu_row)
-                                                   : HWY_DYNAMIC_DISPATCH(gelu_tanh_row);
+  const auto row = activation == Activation::kRelu   ? HWY_DYNAMIC_DISPATCH(relu_row)
+                   : activation == Activation::kSilu ? HWY_DYNAMIC_DISPATCH(silu_row)
+                                                     : HWY_DYNAMIC_DISPATCH(gelu_tanh_row);
   const std::size_t n = to_size(x.dim(1));
   const auto* from = reinterpret_cast<const float*>(x.data());
   auto* to = reinterpret_cast<float*>(y.data());

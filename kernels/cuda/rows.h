@@ -80,8 +80,11 @@ struct Activate {
       if (activation == Activation::kRelu) {
         y[i] = v < 0 ? 0.0f : v;  // NaN stays NaN
       } else {
-        // (1 + tanh(u)) / 2 is 1 / (1 + exp(-2 u)), through exp(-|2 u|), which cannot overflow.
-        const float u2 = 1.5957691216f * v * (1.0f + 0.044715f * (v * v)), e = expf(-fabsf(u2));
+        // v / (1 + exp(-u)), through exp(-|u|), which cannot overflow; (1 + tanh(u / 2)) / 2 is the
+        // same factor.
+        const float u =
+            activation == Activation::kSilu ? v : 1.5957691216f * v * (1.0f + 0.044715f * (v * v));
+        const float e = expf(-fabsf(u));
         y[i] = (v < 0 ? v * e : v) / (1.0f + e);
       }
     });

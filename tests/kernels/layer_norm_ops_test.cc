@@ -63,7 +63,8 @@ TEST_P(LayerNormOps, ActivationsEqualPlainLoopsAndKeepNan) {
     const std::size_t n = 3, width = 1003;
     std::vector<float> x = random_floats(n * width, random, 6.0f);
     x[0] = -1000.0f, x[1] = 1000.0f, x[2] = 0.0f, x[3] = NAN;
-    for (const Activation activation : {Activation::kRelu, Activation::kGeluTanh}) {
+    for (const Activation activation :
+         {Activation::kRelu, Activation::kGeluTanh, Activation::kSilu}) {
       OnDevice xs = send(x), y = send(x);
       ops().activate(stream(), activation, xs.view(DType::kF32, {dim(n), dim(width)}),
                      y.view(DType::kF32, {dim(n), dim(width)}));
@@ -71,11 +72,12 @@ TEST_P(LayerNormOps, ActivationsEqualPlainLoopsAndKeepNan) {
       ASSERT_TRUE(std::isnan(got[3]));
       for (std::size_t i = 4; i < n * width; ++i) {
         const double v = static_cast<double>(x[i]);
-        const double u = std::sqrt(2 / M_PI) * (v + 0.044715 * v * v * v);
+        const double gelu = 2 * std::sqrt(2 / M_PI) * (v + 0.044715 * v * v * v);
+        const double u = activation == Activation::kSilu ? v : gelu;
         const double want =
-            activation == Activation::kRelu ? std::max(v, 0.0) : v / (1 + std::exp(-2 * u));
-        // 2 u has six roundings, of which exp makes as many times |2 u|; eight follow.
-        const double roundings = activation == Activation::kRelu ? 0 : 12 + 6 * std::abs(2 * u);
+            activation == Activation::kRelu ? std::max(v, 0.0) : v / (1 + std::exp(-u));
+        // u has six roundings, of which exp makes as many times |u|; eight follow.
+        const double roundings = activation == Activation::kRelu ? 0 : 12 + 6 * std::abs(u);
         ASSERT_NEAR(got[i], want, roundings * kEps * std::abs(want) + 0x1p-126) << v;
       }
       EXPECT_EQ(got[0], 0.0f);
