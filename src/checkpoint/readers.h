@@ -25,6 +25,9 @@ struct TensorIndex {
 /// model.safetensors.index.json names. Reads headers only. Throws Error naming file and tensor.
 TensorIndex read_safetensors(const std::filesystem::path& directory);
 
+/// One such file, whatever it is called.
+TensorIndex read_safetensors_file(const std::filesystem::path& file);
+
 /// A GGUF header (version 2 or 3), tensors under the names GGUF gives them and shapes reversed into
 /// row-major order. Throws Error naming the file and the key or tensor.
 struct GgufHeader {

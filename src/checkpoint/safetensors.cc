@@ -259,14 +259,16 @@ TensorIndex read_shards(const std::filesystem::path& directory,
 
 }  // namespace
 
+TensorIndex read_safetensors_file(const std::filesystem::path& file) {
+  FileTensors all = read_header(file, 0);
+  return {{file}, std::move(all.tensors), std::move(all.source)};
+}
+
 TensorIndex read_safetensors(const std::filesystem::path& directory) {
   const auto single = directory / "model.safetensors";
   const auto index = directory / "model.safetensors.index.json";
   std::error_code ignored;  // what cannot be reached counts as absent
-  if (std::filesystem::exists(single, ignored)) {
-    FileTensors all = read_header(single, 0);
-    return {{single}, std::move(all.tensors), std::move(all.source)};
-  }
+  if (std::filesystem::exists(single, ignored)) return read_safetensors_file(single);
   if (std::filesystem::exists(index, ignored)) return read_shards(directory, index);
   throw Error(
       directory.string() + " has neither model.safetensors nor " +
