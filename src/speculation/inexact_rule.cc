@@ -76,6 +76,36 @@ Verdict roll_back(const TokenTree& tree, double most, const InexactRows& rows, C
   return verdict;
 }
 
+/// The path to the first of the deepest of these nodes, which hang below each other, and the token
+/// behind it.
+Verdict longest_path(const TokenTree& tree, std::span<const NodeId> kept, const InexactRows& rows,
+                     Choices& choices) {
+  NodeId deepest = 0;
+  for (const NodeId node : kept)
+    if (tree.depth(node) > tree.depth(deepest)) deepest = node;
+  Verdict verdict;
+  for (NodeId node = deepest; node >= 0; node = tree.parent(node))
+    verdict.path.insert(verdict.path.begin(), node);
+  verdict.next = own_token(rows, deepest, choices);
+  return verdict;
+}
+
+Verdict longest_typical(const TokenTree& tree, const InexactRule& rule, const InexactRows& rows,
+                        Choices& choices) {
+  std::vector<NodeId> kept{0};
+  for (std::size_t i = 0; i < kept.size(); ++i) {
+    const TokenTree::Range children = tree.children(kept[i]);
+    if (children.count == 0) continue;
+    const std::span<const double> row = normalised(rows.greedy ? rows.plain : rows.p, kept[i]);
+    double entropy = 0;
+    for (const double p : row) entropy -= p > 0 ? p * std::log(p) : 0;
+    const double least = std::min(rule.threshold, rule.scale * std::exp(-entropy));
+    for (NodeId child = children.first; child < children.first + children.count; ++child)
+      if (chance_of(row, tree.token(child)) > least) kept.push_back(child);
+  }
+  return longest_path(tree, kept, rows, choices);
+}
+
 /// Every node is tried that hangs below kept ones; of the deepest kept nodes the first.
 Verdict longest_of_kept(const TokenTree& tree, const InexactRows& rows, Choices& choices) {
   if (rows.greedy)
@@ -84,23 +114,16 @@ Verdict longest_of_kept(const TokenTree& tree, const InexactRows& rows, Choices&
   require(rows.log_q.size() == static_cast<std::size_t>(tree.size()),
           "verification: a ratio needs the draft's probability of each token");
   std::vector<NodeId> kept{0};
-  NodeId deepest = 0;
   for (std::size_t i = 0; i < kept.size(); ++i) {
     const TokenTree::Range children = tree.children(kept[i]);
     if (children.count == 0) continue;
     const std::span<const double> row = normalised(rows.p, kept[i]);
     for (NodeId child = children.first; child < children.first + children.count; ++child) {
       const double q = std::exp(rows.log_q[static_cast<std::size_t>(child)]);
-      if (!choices.accept(child, chance_of(row, tree.token(child)) / q)) continue;
-      kept.push_back(child);
-      if (tree.depth(child) > tree.depth(deepest)) deepest = child;
+      if (choices.accept(child, chance_of(row, tree.token(child)) / q)) kept.push_back(child);
     }
   }
-  Verdict verdict;
-  for (NodeId node = deepest; node >= 0; node = tree.parent(node))
-    verdict.path.insert(verdict.path.begin(), node);
-  verdict.next = own_token(rows, deepest, choices);
-  return verdict;
+  return longest_path(tree, kept, rows, choices);
 }
 
 Verdict longest_joint(const TokenTree& tree, double tau, const InexactRows& rows,
@@ -125,8 +148,9 @@ Verdict longest_joint(const TokenTree& tree, double tau, const InexactRows& rows
 }  // namespace
 
 std::string in_words(const InexactRule& rule) {
-  char number[32];
+  char number[32], scale[32];
   std::snprintf(number, sizeof number, "%g", rule.threshold);
+  std::snprintf(scale, sizeof scale, "%g", rule.scale);
   switch (rule.kind) {
     case InexactRule::Kind::kLenience:
       return std::string("lenience ") + number +
@@ -136,6 +160,9 @@ std::string in_words(const InexactRule& rule) {
     case InexactRule::Kind::kRollback:
       return std::string("rollback ") + number +
              ": a drafted token is kept where the model's -ln p of it is at most that";
+    case InexactRule::Kind::kTypical:
+      return std::string("typical acceptance: of all paths whose tokens each have p > min(") +
+             number + ", " + scale + " exp(-entropy)) the longest";
     default:
       return std::string("threshold ") + number +
              ": the longest drafted prefix is kept of which min(1, p/q) jointly exceeds that";
@@ -152,6 +179,8 @@ Verdict verify_inexactly(const TokenTree& tree, const InexactRule& rule, const I
       return longest_of_kept(tree, rows, choices);
     case InexactRule::Kind::kRollback:
       return roll_back(tree, rule.threshold, rows, choices);
+    case InexactRule::Kind::kTypical:
+      return longest_typical(tree, rule, rows, choices);
     default:
       return longest_joint(tree, rule.threshold, rows, choices);
   }

@@ -20,9 +20,12 @@ struct InexactRule {
                 // Source: "Graph-Structured Speculative Decoding", 3 and 4.1
     kJoint,     // the longest prefix of which min(1, p / q) jointly exceeds tau. Source:
                 // "Optimized Multi-Token Joint Decoding ..." (MTAD), Section 4
+    kTypical,   // of all paths whose tokens each have p > min(e, d exp(-H(p))), H the entropy, the
+                // longest. Source: arXiv:2401.10774, 2.3.1
   };
   Kind kind = Kind::kLenience;
-  double threshold = 1;  // l, b or tau
+  double threshold = 1;  // l, b, tau or e
+  double scale = 0;      // kTypical: d
   bool operator==(const InexactRule&) const = default;
 };
 
@@ -41,9 +44,9 @@ struct InexactRows {
 
 /// The path that the rule keeps, and the token behind it: drawn from p as it is, or the likeliest,
 /// but for kLenience, whose last token comes from what the rule leaves of p. kRollback and kJoint
-/// want chains; kRatio at temperature 0 is exact. p and plain are asked for the nodes of the path
-/// and, where it goes on, for none below the first that is refused (kJoint: for the whole chain).
-/// Throws Error like verify_tree.
+/// want chains; kRatio at temperature 0 is exact; kTypical there goes by plain. p and plain are
+/// asked for the nodes of the path and, where it goes on, for none below the first that is refused
+/// (kJoint: for the whole chain). Throws Error like verify_tree.
 Verdict verify_inexactly(const TokenTree& tree, const InexactRule& rule, const InexactRows& rows,
                          Choices& choices);
 

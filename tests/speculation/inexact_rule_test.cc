@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "src/base/error.h"
@@ -279,6 +280,75 @@ TEST(Ratio, AtTemperatureZeroFollowsTheTargetsOwnTokens) {
   const Verdict verdict = greedy(tree, {Kind::kRatio, 0}, {0, 0, 0});
   EXPECT_EQ(verdict.path, (std::vector<NodeId>{0, 2}));
   EXPECT_EQ(verdict.next, 1);
+}
+
+/// The root's children 1 and 2, a child of each: nodes 1, 2, 3, 4 of tokens 1, 2, 1, 2.
+TokenTree forked() {
+  TokenTree tree(0);
+  tree.add_children(0, std::vector<TokenId>{1, 2});
+  tree.add_children(1, std::vector<TokenId>{1});
+  tree.add_children(2, std::vector<TokenId>{2});
+  return tree;
+}
+
+TEST(Typical, KeepsTheLongestPathWhoseTokensAreNotRareForTheirRow) {
+  // A sharp row has a small entropy and asks for more than a flat one.
+  const std::vector<double> sharp{0.90, 0.06, 0.04}, flat{0.36, 0.32, 0.32};
+  const auto entropy = [](const std::vector<double>& row) {
+    double h = 0;
+    for (const double p : row) h -= p * std::log(p);
+    return h;
+  };
+  const double of_sharp = std::exp(-entropy(sharp)), of_flat = std::exp(-entropy(flat));
+  ASSERT_GT(0.3 * of_sharp, 0.06);  // refused by d, whose bound is below e
+  ASSERT_LT(0.3 * of_sharp, 0.9);
+  ASSERT_LT(0.3 * of_flat, 0.32);
+  const InexactRule wide{Kind::kTypical, 0.9, 0.3}, narrow{Kind::kTypical, 0.05, 0.3};
+  const auto path = [&](const std::vector<double>& at_root, const std::vector<double>& at_one,
+                        const std::vector<double>& at_two, const InexactRule& rule) {
+    Greedy greedy{{at_root, at_one, at_two, flat, flat}, {}};
+    return greedy(forked(), rule).path;
+  };
+  using Path = std::vector<NodeId>;
+  EXPECT_EQ(path(sharp, flat, flat, wide), Path{0});
+  EXPECT_EQ(path(sharp, flat, flat, narrow), (Path{0, 1, 3})) << "e is the smaller of both";
+  EXPECT_EQ(path(flat, flat, flat, wide), (Path{0, 1, 3})) << "of two as long the first";
+  EXPECT_EQ(path(flat, sharp, flat, wide), (Path{0, 2, 4})) << "the longer one";
+  EXPECT_EQ(path(flat, sharp, sharp, wide), (Path{0, 1}));
+  // The bound itself is not above it.
+  EXPECT_EQ(path(flat, flat, flat, {Kind::kTypical, 0.32, 1}), Path{0});
+}
+
+TEST(Typical, OfZeroAndZeroKeepsEveryChildAndEndsWithTheTargetsOwnToken) {
+  const InexactRule rule{Kind::kTypical, 0, 0};
+  for (unsigned seed = 0; seed < 20; ++seed) {
+    Greedy greedy{{}, {}};
+    for (unsigned node = 0; node < 5; ++node) {
+      greedy.rows.push_back(row(3, 7 * seed + node));
+      for (double& p : greedy.rows.back()) p = (p + 0.1) / 1.3;  // what is impossible is refused
+    }
+    const Verdict verdict = greedy(forked(), rule);
+    EXPECT_EQ(verdict.path, (std::vector<NodeId>{0, 1, 3}));
+    const std::vector<double>& last = greedy.rows[3];
+    EXPECT_EQ(verdict.next, std::max_element(last.begin(), last.end()) - last.begin());
+  }
+}
+
+TEST(Typical, DrawsItsLastTokenFromTheWholeOfPAndJudgesByIt) {
+  const std::vector<double> p{0.2, 0.5, 0.3};
+  std::vector<double> out(3, 0.0);
+  for (Courses courses; courses.next();) {
+    TokenTree tree(0);
+    tree.add_children(0, std::vector<TokenId>{1});
+    std::vector<double> lent;
+    EveryChoice choices(courses);
+    const auto rows = [&](NodeId) { return std::span(lent = p); };
+    const Verdict verdict = verify_inexactly(tree, {Kind::kTypical, 0.09, 0.3},
+                                             {.plain = {}, .p = rows, .q = {}}, choices);
+    ASSERT_EQ(verdict.path.size(), 2u);
+    out[static_cast<std::size_t>(verdict.next)] += courses.chance();
+  }
+  for (std::size_t t = 0; t < 3; ++t) EXPECT_NEAR(out[t], p[t], kExact);
 }
 
 TEST(InexactRules, RefuseTreesAndSayWhatTheyChange) {
