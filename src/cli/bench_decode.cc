@@ -360,9 +360,9 @@ class Bench {
         .predicted = plan.prediction ? plan.prediction->best : Candidate(),
         .changes = plan.inexact ? in_words(*plan.inexact) : "",
         // The vector was measured with Sequoia's drawing, at temperature 0 with the draft's best.
-        .predicts_tokens =
-            plan.prediction && (options.plan.temperature == 0 || options.plan.model_free ||
-                                row_of(method).drawing == Drawing::kSequoia)};
+        .predicts_tokens = plan.prediction &&
+                           (options.plan.temperature == 0 || options.plan.drafts_without_model() ||
+                            row_of(method).drawing == Drawing::kSequoia)};
     const auto on_step = [&](std::size_t first, const StepProgress& step) {
       if (step.new_tokens > 0 || progress_.wants_glimpse())
         progress_.show(std::string(name(method)) + ": prompt " + std::to_string(first + 1) +
@@ -441,12 +441,13 @@ int run_bench_decode(const std::vector<std::string>& words) {
   Options asked;
   if (!parse(words, kUsage, asked.flags())) return 0;
   const SpeculationOptions& speculation = asked.decode.speculation;
-  if (!speculation.draft) throw UsageError("bench decode: give a draft model with -md");
+  if (!speculation.drafts())
+    throw UsageError("bench decode: give a draft model with -md, or heads with --medusa");
   if (speculation.method) throw UsageError("--spec: bench decode takes --methods");
   asked.decode.speculation.every_method = true;
   const EngineOptions options = asked.decode.engine_options();
   const std::vector<SpeculationMethod> methods = parse_methods(
-      asked.methods, options.plan.model_free.has_value(), options.plan.inner.has_value());
+      asked.methods, options.plan.model_free || speculation.medusa, options.plan.inner.has_value());
   if (asked.tree_sizes && (speculation.tree_size || speculation.tree))
     throw UsageError("--tree-sizes: says the same as --tree-size and --tree; give one of them");
   const std::vector<int> sizes = asked.tree_sizes.value_or(std::vector{options.plan.tree_size});

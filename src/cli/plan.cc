@@ -211,6 +211,8 @@ ModelFiles open_planned(const DecodeOptions& flags, EngineOptions& options) {
   if (!draft.empty() && names_model_shape(draft) != shape)
     throw UsageError("--model, --model-draft: one is a shape and one is not; give two of a kind");
   if (!shape) return flags.open(options.plan);
+  if (flags.speculation.medusa)
+    throw UsageError("--medusa: heads belong to a model, not to a shape");
   if (!flags.speculation.profile)
     throw UsageError("--profile: is needed, as a shape cannot be measured");
   if (flags.speculation.draft_corpus)

@@ -12,6 +12,7 @@
 
 #include "kernels/device.h"
 #include "offload/io/link_probe.h"
+#include "src/checkpoint/medusa_heads.h"
 #include "src/engine/batch.h"
 #include "src/engine/plan.h"
 #include "src/machine/energy.h"
@@ -25,7 +26,8 @@ namespace canopy {
 struct ModelFiles {
   Checkpoint target;
   std::optional<Checkpoint> draft;
-  std::unique_ptr<Tokenizer> tokenizer;  // the target's
+  std::unique_ptr<Tokenizer> tokenizer;   // the target's
+  std::optional<MedusaHeads> heads = {};  // in place of a draft model
 };
 /// Throws Error if a model is refused, or if the draft's vocabulary is not the target's.
 ModelFiles open_models(const std::filesystem::path& target, const std::filesystem::path& draft);

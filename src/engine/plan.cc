@@ -41,6 +41,7 @@ constexpr double kSafeShare = 0.8;  // the rest is for the page cache and for ot
 Acceptance acceptance_of(const PlanRequest& request) {
   if (request.acceptance) return *request.acceptance;
   if (request.model_free) return typical_acceptance(*request.model_free, request.temperature);
+  if (request.heads) return acceptance_of_heads(*request.heads);
   return default_acceptance(request.temperature);
 }
 
@@ -63,6 +64,7 @@ std::optional<InexactRule> inexact_rule(const PlanRequest& request, SpeculationM
     if (*kind == InexactRule::Kind::kRollback) rule.threshold = request.rollback;
     return rule;
   }
+  if (request.typical && method != SpeculationMethod::kNone) return request.typical;
   if (method == SpeculationMethod::kNone || request.lenience.value_or(1) == 1) return std::nullopt;
   return InexactRule{InexactRule::Kind::kLenience, *request.lenience};
 }
@@ -159,8 +161,9 @@ Plan lay_out(const PlanRequest& request, SpeculationMethod method, bool adaptive
   plan.max_prompt = request.max_prompt;
   plan.probe = request.probe;
   plan.policy.shape = shape;
-  plan.policy.drawing =
-      request.model_free ? Drawing::kTopK : drawing_of(plan.method, request.temperature);
+  plan.policy.drawing = request.drafts_without_model()
+                            ? Drawing::kTopK
+                            : drawing_of(plan.method, request.temperature);
   plan.policy.growth = growth_for(request, plan.method);
   plan.policy.inner = request.inner;
   plan.policy.max_requests = sequences;
@@ -235,6 +238,15 @@ Plan lay_out(const PlanRequest& request, SpeculationMethod method, bool adaptive
     ledger.push_back({std::move(what), bytes});
   };
   std::size_t scratch = scratch_bytes(Transformer::workload(t, plan.target_limits));
+  if (speculates && request.heads) {
+    plan.heads = request.heads;
+    plan.policy.vocab = t.vocab;
+    const HeadDrafter::Limits limits = plan.head_limits(t);
+    enter("heads", plan.heads->weight_bytes, 1);
+    enter("heads' values and logits", HeadDrafter::device_bytes(plan.heads->heads, limits),
+          HeadDrafter::kAllocations);
+    scratch = std::max(scratch, scratch_bytes(HeadDrafter::workload(plan.heads->heads, limits)));
+  }
   if (drafts) {
     const ModelConfig& d = draft->config;
     plan.policy.vocab = std::min(t.vocab, d.vocab);
@@ -268,6 +280,9 @@ Plan lay_out(const PlanRequest& request, SpeculationMethod method, bool adaptive
 }  // namespace
 
 std::uint64_t Plan::total() const { return sum_of(ledger); }
+HeadDrafter::Limits Plan::head_limits(const ModelConfig& target) const {
+  return {target.dim, target.vocab, policy.shape.size(), max_sequences};
+}
 std::uint64_t Plan::DevicePart::total() const { return sum_of(ledger); }
 
 std::uint64_t safe_memory() {
@@ -349,26 +364,38 @@ Plan make_plan(const PlanRequest& asked_for, const ModelSweeps& models, std::uin
   require(request.max_sequences >= 1, "a plan is for at least one sequence");
   require_positions(target, "model", request.context);
   if (draft) require_positions(*draft, "draft", request.context);
-  require(!draft || !request.model_free, "a plan is for one draft: a model, or none");
-  const bool can_draft = draft || request.model_free;
+  require(draft.has_value() + request.model_free.has_value() + request.heads.has_value() <= 1,
+          "a plan is for one draft: a model, heads, or none of both");
+  const bool can_draft = draft || request.drafts_without_model();
   const SpeculationMethod asked = request.method == SpeculationMethod::kAuto && !can_draft
                                       ? SpeculationMethod::kNone
                                       : request.method;
   if (asked != SpeculationMethod::kNone && !can_draft)
     throw Error("speculation (" + std::string(name(asked)) + ") needs a draft model");
-  if (request.model_free && !works_without_model(asked))
+  if (request.drafts_without_model() && !works_without_model(asked))
     throw Error("speculation (" + std::string(name(asked)) +
-                ") draws from a draft model's probabilities, and " + name(*request.model_free) +
-                " has none");
+                ") draws from a draft model's probabilities, and " +
+                (request.heads ? "heads have" : name(*request.model_free) + " has") + " none");
+  if (request.heads) {
+    require(!request.probe, "acceptance of heads is measured where they are trained");
+    const int levels = request.heads->heads + 1;
+    if ((request.shape && request.shape->levels() > levels) || request.tree_levels > levels ||
+        (row_of(asked).form == TreeForm::kChain && request.tree_size > levels))
+      throw Error("a tree of more than " + std::to_string(levels) + " levels: there are " +
+                  std::to_string(request.heads->heads) + " heads, for a level each");
+    if (request.tree_levels == 0) request.tree_levels = levels;
+  }
+  require(!request.typical || request.heads, "typical acceptance is of what heads propose");
   if (takes_inner_draft(asked) != request.inner.has_value())
     throw Error("a second draft is for speculation by a hierarchy, which needs one");
   if (request.lenience && asked != SpeculationMethod::kNone &&
-      (request.model_free || !takes_lenience(asked)))
+      (request.drafts_without_model() || !takes_lenience(asked)))
     throw Error(
         "lenience is of tokens that were drawn from a draft model and are tried one by one: "
         "not of speculation (" +
         std::string(name(asked)) + ")");
-  if (request.model_free && request.cost) request.cost = with_free_drafts(*request.cost);
+  if (request.drafts_without_model() && request.cost)
+    request.cost = with_free_drafts(*request.cost);
   require(!request.probe || asked != SpeculationMethod::kNone,
           "acceptance is measured of a draft and a target");
   const std::optional<TreeShape> given =
@@ -378,7 +405,7 @@ Plan make_plan(const PlanRequest& asked_for, const ModelSweeps& models, std::uin
     if (asked != SpeculationMethod::kAuto) return asked;
     return shape.size() == 1                ? SpeculationMethod::kNone
            : shape.levels() == shape.size() ? SpeculationMethod::kChain
-           : request.model_free             ? SpeculationMethod::kTopK
+           : request.drafts_without_model() ? SpeculationMethod::kTopK
                                             : SpeculationMethod::kSequoia;
   };
   std::optional<DraftModel> draft_model;  // once: the planner tries hundreds of shapes

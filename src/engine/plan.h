@@ -12,6 +12,7 @@
 #include "src/base/error.h"
 #include "src/checkpoint/checkpoint.h"
 #include "src/speculation/draft_policy.h"
+#include "src/speculation/head_drafter.h"
 #include "src/speculation/inexact_rule.h"
 #include "src/speculation/method.h"
 #include "src/speculation/model_free_drafter.h"
@@ -33,6 +34,7 @@ struct Plan {
   SpeculationMethod method = SpeculationMethod::kNone;
   DraftPolicy::Config policy;                // its shape is the root alone for kNone
   std::optional<ModelFreeDraft> model_free;  // what drafts in place of a model
+  std::optional<HeadDraft> heads;            // likewise
   std::optional<InexactRule> inexact;        // texts are not exactly the target's
   KvTypes kv;
   Transformer::Limits target_limits, draft_limits;
@@ -52,6 +54,7 @@ struct Plan {
   std::vector<LedgerEntry> ledger;
   std::uint64_t total() const;
   KvRoom kv_room() const { return {kv_blocks, slots, kv}; }
+  HeadDrafter::Limits head_limits(const ModelConfig& target) const;
   /// A device with memory of its own has that budget and these weights; the ring above
   /// is there, and the host has its own where some are read from disk.
   struct DevicePart {
@@ -79,8 +82,10 @@ struct PlanRequest {
   SpeculationMethod method = SpeculationMethod::kAuto;
   std::optional<ModelFreeDraft>
       model_free;                       // drafts in place of a model; see works_without_model()
+  std::optional<HeadDraft> heads;       // likewise
   std::optional<ModelFreeDraft> inner;  // of a hierarchy: guesses what the draft model would write
   std::optional<double> lenience;       // l of InexactRule: texts are not exact
+  std::optional<InexactRule> typical;   // of heads: their tokens are kept by this rule
   Growth growth;                        // the numbers of gsd, tsd, ssd and mtad
   double fallback = 0.9;                // of bild: the least confidence to go on drafting
   double rollback = 2;                  // of bild: b of InexactRule
@@ -112,6 +117,8 @@ struct PlanRequest {
   std::optional<std::uint64_t> resident;
   std::optional<int> resident_layers;  // the same, in layers of this model
   bool from_disk = false;
+
+  bool drafts_without_model() const { return model_free || heads; }
 };
 
 /// Both models as they are swept: laid out once, for the plan, the sources of weights and sizes.

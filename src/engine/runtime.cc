@@ -44,6 +44,9 @@ Runtime::Runtime(ModelFiles files, const EngineOptions& options, const LoadProgr
   if (plan.model_free) {
     drafter = std::make_unique<ModelFreeDrafter>(*plan.model_free, t.vocab,
                                                  plan.policy.shape.size(), plan.max_sequences);
+  } else if (plan.heads) {
+    heads = load_heads(*device, *models.heads, models.target);
+    drafter = std::make_unique<HeadDrafter>(*device, heads.weights, plan.head_limits(t));
   } else if (plan.method != SpeculationMethod::kNone) {
     const ModelConfig& d = models.draft->config();
     draft_weights = load_resident(*device, *sweeps.draft, {notes, progress, stop});

@@ -8,6 +8,7 @@
 
 #include "offload/device_weights.h"
 #include "src/engine/engine.h"
+#include "src/engine/loaded_heads.h"
 #include "src/engine/timed_weights.h"
 #include "src/speculation/drafter.h"
 #include "src/speculation/verifier.h"
@@ -36,6 +37,7 @@ struct Runtime {
   Streamer* streamer = nullptr;        // of the target, when weights come from disk
   UploadedWeights* uploads = nullptr;  // and when they go to a device with memory of its own
   std::unique_ptr<Transformer> target, draft;
+  LoadedHeads heads;                             // where they draft
   std::optional<KvPool> kv_pool;                 // the target's
   std::vector<std::unique_ptr<KvCache>> caches;  // the target's, one for each text of a sweep
   std::unique_ptr<Drafter> drafter;              // none without speculation

@@ -142,7 +142,9 @@ struct Session::Impl {
   /// Verifies one sequence's tree and commits what the walk accepted. `logits`: its nodes' rows.
   /// Returns how many tokens that is. Throws NotFinite or NothingAllowed, with nothing
   /// committed.
-  std::size_t conclude(Sequence& sequence, const Draft& draft, const ConstTensorView& logits);
+  /// `read`: what the head read for them.
+  std::size_t conclude(Sequence& sequence, const Draft& draft, const ConstTensorView& logits,
+                       const ConstTensorView& read);
   /// Its editor learns what it gained, up to the text's end.
   void follow(Sequence& sequence) const;
   /// Finds out where the sequence's values cease to be finite: that is its error.
@@ -349,6 +351,7 @@ void Session::Impl::run(const std::stop_token& stop, const Transformer::OnUnit& 
       storage.emplace_back(sequence, sequence.reads, rows);
   }
   const ConstTensorView logits = m.target->forward(rows, *m.compute, stop, on_unit);
+  const ConstTensorView read = m.target->logit_inputs();
 
   std::vector<std::pair<Sequence*, const Draft*>> failed;
   std::int64_t row = 0;
@@ -363,7 +366,7 @@ void Session::Impl::run(const std::stop_token& stop, const Transformer::OnUnit& 
     }
     const int nodes = draft->tree.size();
     try {
-      gained += conclude(sequence, *draft, logits.rows(row, nodes));
+      gained += conclude(sequence, *draft, logits.rows(row, nodes), read.rows(row, nodes));
     } catch (const NotFinite&) {
       failed.emplace_back(&sequence, &*draft);
     } catch (const NothingAllowed& nothing) {
@@ -390,7 +393,7 @@ void Session::Impl::run(const std::stop_token& stop, const Transformer::OnUnit& 
 }
 
 std::size_t Session::Impl::conclude(Sequence& sequence, const Draft& draft,
-                                    const ConstTensorView& logits) {
+                                    const ConstTensorView& logits, const ConstTensorView& read) {
   const Request& request = sequence.request;
   Verdict verdict =
       m.plan.inexact
@@ -412,7 +415,8 @@ std::size_t Session::Impl::conclude(Sequence& sequence, const Draft& draft,
 
   sequence.kv->commit(counting(0, sequence.behind().size()), *m.compute);
   sequence.kv->commit(verdict.path, *m.compute);
-  if (draft.tree.size() > 1) m.drafter->conclude(*sequence.draft, draft, verdict, *m.compute);
+  if (draft.tree.size() > 1 || (m.drafter && m.drafter->reads_hidden()))
+    m.drafter->conclude(*sequence.draft, draft, verdict, read, *m.compute);
   const bool teaches = !synthetic && !sequence.editor && !m.plan.inexact &&
                        draft.drawing == m.plan.policy.drawing &&
                        m.plan.policy.growth.kind == Growth::Kind::kShape;

@@ -88,7 +88,7 @@ std::vector<AcceptanceRun> measure_acceptance(
       }
       // Every node is scratch until it is committed; these stay where they are.
       probe.kv->commit(counting(0, probe.pending().size()), *m.compute);
-      m.drafter->conclude(*probe.draft, drafts[i], {{0}, trial.token}, *m.compute);
+      m.drafter->conclude(*probe.draft, drafts[i], {{0}, trial.token}, {}, *m.compute);
       probe.run = probe.text.size();
       probe.text.push_back(trial.token);
       // A draft without a model may have fewer children: those that are not there are not accepted.

@@ -329,6 +329,8 @@ HardwareProfile measure_hardware(const ModelFiles& models, const EngineOptions& 
   probe.plan.temperature = 0.6;
   probe.plan.inner.reset();
   probe.plan.lenience.reset();
+  probe.plan.heads.reset();
+  probe.plan.typical.reset();
   probe.plan.method = models.draft ? SpeculationMethod::kSequoia : SpeculationMethod::kNone;
   const std::size_t free = system_memory().free();
   std::optional<Engine> engine;

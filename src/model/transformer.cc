@@ -436,6 +436,11 @@ ConstTensorView Transformer::hidden() const {
   return impl_->rows_of(impl_->residual, 0, impl_->now().nodes, impl_->config.dim);
 }
 
+ConstTensorView Transformer::logit_inputs() const {
+  return impl_->rows_of(impl_->logit_input, 0, static_cast<int>(impl_->host_ids.size()),
+                        impl_->config.dim);
+}
+
 void Transformer::prepare(std::span<const SequenceRows> parts, Stream& compute) {
   impl_->lay_out(std::array{parts}, compute);
   impl_->or_abandon(compute, [&] { impl_->embed(compute); });

@@ -72,6 +72,10 @@ class Transformer {
   /// there.
   ConstTensorView hidden() const;
 
+  /// What the head read for each row of the last forward's logits: of the last layer, normalised.
+  /// Shapes: [sum of logit_rows, dim] f32, the caller's until the next forward.
+  ConstTensorView logit_inputs() const;
+
   /// forward() in two halves, the second of which can be captured (Stream::capture) where weights
   /// rest: run() queues the same work after each prepare() of parts that differ in no more than
   /// their tokens, positions, bits and lengths of text.

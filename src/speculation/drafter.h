@@ -48,9 +48,14 @@ class Drafter {
   /// Reads a part of a prompt, up to the end of `text`, for drafts to come.
   virtual void read(DraftState& state, std::span<const TokenId> text, Stream& stream,
                     std::stop_token stop) = 0;
-  /// The text of a draft goes on by this verdict's path and its next token.
+  /// The text of a draft goes on by this verdict's path and its next token. `read`: what the
+  /// target's head read for each node of the tree, ready when `stream` gets there, its own until
+  /// the next sweep; empty where nobody knows. Of a root alone this is told only where
+  /// reads_hidden(). Shapes: read [nodes, the target's dim] f32.
   virtual void conclude(DraftState& state, const Draft& draft, const Verdict& verdict,
-                        Stream& stream) = 0;
+                        ConstTensorView read, Stream& stream) = 0;
+  /// Whether it goes by what the target's head reads.
+  virtual bool reads_hidden() const { return false; }
 
   /// What shapes it can grow, of those that it was made for.
   virtual bool has_room(const TreeShape& shape, int texts) const = 0;

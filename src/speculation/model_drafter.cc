@@ -152,7 +152,7 @@ void ModelDrafter::read(DraftState& state, std::span<const TokenId> text, Stream
 }
 
 void ModelDrafter::conclude(DraftState& state, const Draft& draft, const Verdict& verdict,
-                            Stream& stream) {
+                            ConstTensorView, Stream& stream) {
   std::vector<NodeId> known;  // a last leaf was never run: it is read with the next tree
   for (const NodeId node : verdict.path)
     if (const std::int32_t slot = draft.row[static_cast<std::size_t>(node)]; slot >= 0)

@@ -22,7 +22,7 @@ class ModelDrafter final : public Drafter {
                           Stream& stream, std::stop_token stop) override;
   void read(DraftState& state, std::span<const TokenId> text, Stream& stream,
             std::stop_token stop) override;
-  void conclude(DraftState& state, const Draft& draft, const Verdict& verdict,
+  void conclude(DraftState& state, const Draft& draft, const Verdict& verdict, ConstTensorView read,
                 Stream& stream) override;
   bool has_room(const TreeShape& shape, int texts) const override {
     return DraftPolicy::fits(config_, shape, texts);

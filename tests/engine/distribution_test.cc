@@ -4,7 +4,10 @@
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
+#include "src/engine/loaded_heads.h"
+#include "tests/checkpoint/heads_file.h"
 #include "tests/engine/tiny_engine.h"
 #include "tests/speculation/chi_square.h"
 
@@ -51,7 +54,7 @@ void write_with_vocabulary(const std::filesystem::path& model, const std::filesy
 struct Sampled {
   SpeculationMethod method;
   double temperature, top_p;
-  const char* model_free = "";  // what drafts in place of a model
+  const char* model_free = "";  // what drafts in place of a model: such a draft, or "heads"
 };
 /// A model of six tokens and a draft that is often wrong about them, so that every text of three
 /// tokens comes up often enough to be counted.
@@ -70,11 +73,19 @@ class SampledText : public ::testing::TestWithParam<Sampled> {
   static Engine make(SpeculationMethod method, double temperature, const char* model_free = "") {
     ModelFiles files{Checkpoint::open(target()), std::nullopt, nullptr};
     EngineOptions options;
-    options.plan.model_free = model_free_draft_named(model_free);
+    const bool by_heads = std::string_view(model_free) == "heads";
+    if (by_heads) {
+      const auto file = testing::write_heads_file(dir_->path() / "heads.safetensors",
+                                                  {.heads = 2, .vocab = kVocab, .deviation = 0.3f});
+      files.heads = open_medusa_heads(file, files.target);
+      options.plan.heads = head_draft(*files.heads, files.target);
+    } else {
+      options.plan.model_free = model_free_draft_named(model_free);
+    }
     if (options.plan.model_free)
       options.plan.model_free->corpus = std::make_shared<const std::vector<TokenId>>(
           std::vector<TokenId>{3, 1, 2, 3, 2, 1, 4, 3, 5, 0, 1, 0, 2, 4, 4, 5});
-    else if (method != SpeculationMethod::kNone)
+    else if (method != SpeculationMethod::kNone && !by_heads)
       files.draft = Checkpoint::open(draft());
     files.tokenizer = std::make_unique<NumberTokenizer>(kVocab, std::vector<TokenId>{});
     options.device.threads = 1;  // many steps of a few microseconds each
@@ -164,11 +175,13 @@ TEST_P(SampledText, OfEveryMethodHasTheTargetsDistribution) {
   const BatchReport report = engine.generate(requests);
 
   std::map<Text, int> counts;
-  int in_one_step = 0;
+  const int fewest_steps =
+      std::string_view(how.model_free) == "heads" ? 2 : 1;  // the first has no tree
+  int in_fewest_steps = 0;
   for (const TextReport& text : report.texts) {
     ASSERT_EQ(text.tokens.size(), static_cast<std::size_t>(kTokens));
     ++counts[{text.tokens[0], text.tokens[1], text.tokens[2]}];
-    in_one_step += text.steps == 1;
+    in_fewest_steps += text.steps == fewest_steps;
   }
   EXPECT_TRUE(canopy::testing::fits(counts, exact));
   // The test would be weak if the target had few texts, or if the draft were always or never right.
@@ -177,8 +190,8 @@ TEST_P(SampledText, OfEveryMethodHasTheTargetsDistribution) {
             100);
   if (how.method == SpeculationMethod::kNone) return;
   // A chain of the draft's best tokens is one text alone.
-  EXPECT_GT(in_one_step, kSamples / (how.method == SpeculationMethod::kSsd ? 50 : 20));
-  EXPECT_LT(in_one_step, kSamples - kSamples / 20);
+  EXPECT_GT(in_fewest_steps, kSamples / (how.method == SpeculationMethod::kSsd ? 50 : 20));
+  EXPECT_LT(in_fewest_steps, kSamples - kSamples / 20);
 }
 
 INSTANTIATE_TEST_SUITE_P(Methods, SampledText,
@@ -199,7 +212,8 @@ INSTANTIATE_TEST_SUITE_P(Methods, SampledText,
                                            Sampled{SpeculationMethod::kTopK, 2.0, 1.0, "copy:1"},
                                            Sampled{SpeculationMethod::kTopK, 1.5, 0.9, "ngram:2"},
                                            Sampled{SpeculationMethod::kTopK, 2.0, 1.0, "ngram:1"},
-                                           Sampled{SpeculationMethod::kTopK, 2.0, 1.0, "random"}),
+                                           Sampled{SpeculationMethod::kTopK, 2.0, 1.0, "random"},
+                                           Sampled{SpeculationMethod::kTopK, 1.5, 1.0, "heads"}),
                          [](const auto& info) {
                            return std::string(name(info.param.method)) + std::to_string(info.index);
                          });

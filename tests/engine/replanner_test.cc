@@ -22,7 +22,7 @@ class RoomOf final : public Drafter {
     return {};
   }
   void read(DraftState&, std::span<const TokenId>, Stream&, std::stop_token) override {}
-  void conclude(DraftState&, const Draft&, const Verdict&, Stream&) override {}
+  void conclude(DraftState&, const Draft&, const Verdict&, ConstTensorView, Stream&) override {}
   bool has_room(const TreeShape& shape, int texts) const override {
     return policy_.has_room(shape, texts);
   }

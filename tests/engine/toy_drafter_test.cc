@@ -36,7 +36,7 @@ class LooksBack final : public Drafter {
     return drafts;
   }
   void read(DraftState&, std::span<const TokenId>, Stream&, std::stop_token) override {}
-  void conclude(DraftState&, const Draft&, const Verdict&, Stream&) override {}
+  void conclude(DraftState&, const Draft&, const Verdict&, ConstTensorView, Stream&) override {}
   bool has_room(const TreeShape& shape, int) const override { return shape.size() <= most_nodes_; }
   int most_nodes(int) const override { return most_nodes_; }
 

@@ -8,6 +8,7 @@
 #include "src/base/utf8.h"
 #include "src/cli/options/profile.h"
 #include "src/cli/options/values.h"
+#include "src/engine/loaded_heads.h"
 #include "src/measure/kept.h"
 
 namespace canopy::cli {
@@ -40,9 +41,16 @@ EngineOptions DecodeOptions::engine_options(const std::optional<Gpus>& gpus) con
 ModelFiles DecodeOptions::open(PlanRequest& plan) const {
   const bool by_model = plan.method != SpeculationMethod::kNone && !plan.model_free;
   ModelFiles models = open_models(model.model, by_model ? speculation.draft.value_or("") : "");
+  if (speculation.medusa && plan.method != SpeculationMethod::kNone) {
+    models.heads = open_medusa_heads(*speculation.medusa, models.target);
+    plan.heads = head_draft(*models.heads, models.target);
+    if (!models.heads->names_its_model)
+      std::cerr << "note: " << models.heads->file.string()
+                << " does not say which model its heads were trained for\n";
+  }
   if (plan.model_free && speculation.draft_corpus)
     plan.model_free->corpus = read_corpus(*speculation.draft_corpus, *models.tokenizer);
-  if (!(models.draft || plan.model_free) || !plan.shape) return models;
+  if (!(models.draft || plan.drafts_without_model()) || !plan.shape) return models;
   const TreeShape& shape = *plan.shape;
   int vocab = models.target.config().vocab;
   if (models.draft) vocab = std::min(vocab, models.draft->config().vocab);
@@ -62,7 +70,11 @@ Assumptions DecodeOptions::find_assumptions(const ModelFiles& models, EngineOpti
                     "there is no draft to accept"};
   if (options.plan.model_free && !speculation.acceptance)
     found.acceptance_from = "assumed to be what " + name(*options.plan.model_free) + " often has";
-  if (!models.draft && !options.plan.model_free) return found;
+  if (options.plan.heads && !speculation.acceptance)
+    found.acceptance_from = options.plan.heads->acceptance.empty()
+                                ? "assumed to be what heads of a small model had"
+                                : "as measured when the heads were trained";
+  if (!models.draft && !options.plan.drafts_without_model()) return found;
   if (models.draft && speculation.profile && !found.profile.drafting)
     throw Error(*speculation.profile + ": measured without a draft model; measure again with -md");
   if (speculation.acceptance) {

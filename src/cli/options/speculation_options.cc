@@ -83,6 +83,10 @@ Flags SpeculationOptions::flags() {
       ("draft-corpus", into(draft_corpus, "FILE"),
        "with -md copy or ngram: a text to copy from and to count in, beside the one that is "
        "written")  //
+      ("medusa", into(medusa, "HEADS"),
+       "in place of -md: heads that guess from what the model's own head reads, one for each level "
+       "of the tree: a safetensors file, or a directory with one (bench/medusa/train.py trains "
+       "them). --spec is auto, none, chain or topk; exact")  //
       ("spec", into(method, "HOW (=auto)", "--spec", parse_method),
        "auto (what is predicted to be the fastest: a tree, a chain or none), none, sequoia, chain, "
        "adaptive, hierarchy, specinfer, spectr, naive or topk: how children are drawn and "
@@ -139,7 +143,16 @@ Flags SpeculationOptions::method_flags() {
       ("beams", into(beams, "W (=8)", between("--beams", 1, 64)), "mtad: beams of the draft")   //
       ("gamma", into(gamma, "G (=4)", between("--gamma", 1, 32)), "mtad: tokens of its chain")  //
       ("threshold", into(threshold, "TAU (=0.1)", "--threshold", parse_share),
-       "mtad: keep the longest prefix of which min(1, p/q) jointly exceeds TAU");
+       "mtad: keep the longest prefix of which min(1, p/q) jointly exceeds TAU")  //
+      ("typical-acceptance", given(typical_acceptance),
+       "with --medusa: keep the longest path whose tokens each have p > min(E, D exp(-entropy)) "
+       "(at --temp 0: of the model's distribution at temperature 1). More tokens a sweep, and NOT "
+       "the model's own text")  //
+      ("posterior-threshold",
+       into(posterior_threshold, "E (=0.09)", "--posterior-threshold", parse_share),
+       "typical acceptance: E")  //
+      ("posterior-alpha", into(posterior_alpha, "D (=0.3)", "--posterior-alpha", parse_share),
+       "typical acceptance: D");
   return flags;
 }
 
@@ -208,11 +221,30 @@ std::optional<ModelFreeDraft> SpeculationOptions::model_free() const {
   return named;
 }
 
+void SpeculationOptions::put_heads(PlanRequest& plan) const {
+  if (medusa && draft)
+    throw UsageError("--medusa, --model-draft: a tree is drafted by one of the two");
+  if (medusa && !works_without_model(plan.method))
+    throw UsageError(
+        "--spec " + std::string(name(plan.method)) +
+        ": draws from a draft model's probabilities, and heads have none; --spec auto, "
+        "chain or topk");
+  if (typical_acceptance && (!medusa || plan.method == SpeculationMethod::kNone))
+    throw UsageError("--typical-acceptance: is for what the heads of --medusa propose");
+  if ((posterior_threshold || posterior_alpha) && !typical_acceptance)
+    throw UsageError(
+        "--posterior-threshold, --posterior-alpha: are numbers of --typical-acceptance");
+  if (typical_acceptance)
+    plan.typical = InexactRule{InexactRule::Kind::kTypical, posterior_threshold.value_or(0.09),
+                               posterior_alpha.value_or(0.3)};
+}
+
 void SpeculationOptions::put_into(PlanRequest& plan) const {
   plan.method = method.value_or(SpeculationMethod::kAuto);
   const Method& row = row_of(plan.method);
-  if (row.id != SpeculationMethod::kAuto && row.id != SpeculationMethod::kNone && !draft)
+  if (row.id != SpeculationMethod::kAuto && row.id != SpeculationMethod::kNone && !drafts())
     throw UsageError("--spec " + std::string(row.name) + ": needs a draft model, -md");
+  put_heads(plan);
   plan.model_free = model_free();
   if (adaptive && row.id != SpeculationMethod::kChain && row.id != SpeculationMethod::kAdaptive)
     throw UsageError("--adaptive: is for --spec chain");
@@ -241,7 +273,7 @@ void SpeculationOptions::put_into(PlanRequest& plan) const {
                      ": draws from a draft model's probabilities, and -md " + *draft +
                      " has none; --spec auto, chain or topk");
   const bool sized = tree_size || tree_depth;
-  if ((sized || tree) && (row.id == SpeculationMethod::kNone || !draft))
+  if ((sized || tree) && (row.id == SpeculationMethod::kNone || !drafts()))
     throw UsageError("--tree, --tree-size, --tree-depth: there is no tree without speculation");
   if (sized && tree)
     throw UsageError("--tree: a shape has its size and depth; leave out --tree-size, --tree-depth");
@@ -254,7 +286,8 @@ void SpeculationOptions::put_into(PlanRequest& plan) const {
     throw UsageError("--tree-depth: a chain is as deep as --tree-size says");
   // A tree that is asked for is grown, whatever is predicted of it.
   if (row.id == SpeculationMethod::kAuto && (sized || tree))
-    plan.method = plan.model_free ? SpeculationMethod::kTopK : SpeculationMethod::kSequoia;
+    plan.method =
+        plan.model_free || medusa ? SpeculationMethod::kTopK : SpeculationMethod::kSequoia;
   if (tree) plan.shape = parse_tree(*tree);
   if (row.form == TreeForm::kGraph && (tree || tree_depth))
     throw UsageError("--tree, --tree-depth: the draft makes the trees of " + std::string(row.name) +

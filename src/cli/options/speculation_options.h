@@ -8,13 +8,14 @@
 
 namespace canopy::cli {
 
-/// The flags of commands that decode, beside the sampling's: -md, -mdd, --draft-corpus, --spec,
-/// --adaptive, --lenience, --tree, --tree-size, --tree-depth, --profile, --acceptance, --no-learn,
-/// and the numbers of single methods.
+/// The flags of commands that decode, beside the sampling's: -md, -mdd, --draft-corpus, --medusa,
+/// --spec, --adaptive, --lenience, --tree, --tree-size, --tree-depth, --profile, --acceptance,
+/// --no-learn, and the numbers of single methods.
 struct SpeculationOptions {
   std::optional<std::string> draft;         // a path, or what drafts without a model
   std::optional<std::string> inner_draft;   // what guesses the draft's tokens
   std::optional<std::string> draft_corpus;  // a file
+  std::optional<std::string> medusa;        // a file of heads, or its directory
   std::optional<SpeculationMethod> method;
   std::optional<std::string> tree;  // a shape, or a file of one
   std::optional<int> tree_size, tree_depth;
@@ -26,17 +27,23 @@ struct SpeculationOptions {
   std::optional<double> fallback, rollback;
   std::optional<int> beams, gamma;
   std::optional<double> threshold;
+  // Of --medusa.
+  bool typical_acceptance = false;
+  std::optional<double> posterior_threshold, posterior_alpha;
   std::optional<std::string> profile;     // a file
   std::optional<std::string> acceptance;  // likewise
   bool no_learn = false;
   bool every_method = false;  // many are measured: the numbers of any method may be given
 
   Flags flags();
+  bool drafts() const { return draft || medusa; }
   /// The draft where it takes no model. Throws UsageError.
   std::optional<ModelFreeDraft> model_free() const;
   Flags method_flags();  // those that belong to one method each
   /// What to speculate with, into `plan`. Throws UsageError where the flags contradict each other.
   void put_into(PlanRequest& plan) const;
+  /// What --medusa asks for, but the heads themselves. Throws UsageError.
+  void put_heads(PlanRequest& plan) const;
   /// The numbers of one method each, into the plan. Throws UsageError where they are not the
   /// method's.
   void put_numbers(PlanRequest& plan) const;

@@ -133,6 +133,7 @@ json costs_json(const Engine& engine, const BatchReport& report) {
       {"plan",
        {{"spec", name(plan.method)},
         {"model_free_draft", plan.model_free ? json(name(*plan.model_free)) : json()},
+        {"medusa_heads", plan.heads ? json(plan.heads->heads) : json()},
         {"max_sequences", plan.max_sequences},
         {"tree_size", plan.policy.shape.size()},
         {"tree_depth", plan.policy.shape.levels()},
