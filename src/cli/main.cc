@@ -19,6 +19,7 @@ constexpr Command kCommands[] = {
     {"bench", "measure whole runs", run_bench},
     {"calibrate", "measure what plans are made from", run_calibrate},
     {"chat", "talk with a model", run_chat},
+    {"collect", "write what a model's head reads, to train Medusa heads on", run_collect},
     {"detokenize", "turn token ids into text", run_detokenize},
     {"doctor", "measure this machine, and say what stands in the way", run_doctor},
     {"generate", "continue a prompt", run_generate},

@@ -28,6 +28,10 @@ class Texts {
         one.on_token = [&events, i](TokenId token, const TokenReport*) {
           return events.on_token(i, token);
         };
+      if (events.on_read)
+        one.on_read = [&events, i](std::span<const float> rows, std::span<const TokenId> tokens) {
+          events.on_read(i, rows, tokens);
+        };
       one.on_end = [this, &events, i](const TextReport& report) {
         batch_.texts[i] = report;
         ++done_;

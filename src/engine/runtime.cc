@@ -143,6 +143,18 @@ std::uint64_t Runtime::disk_bytes() const {
   return bytes;
 }
 
+std::vector<float> Runtime::download_rows(const ConstTensorView& matrix,
+                                          std::span<const NodeId> rows) {
+  const auto columns = static_cast<std::size_t>(matrix.dim(1));
+  std::vector<float> values(rows.size() * columns);
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    device->download(*compute,
+                     std::as_writable_bytes(std::span(values).subspan(i * columns, columns)),
+                     matrix.rows(rows[i], 1).data());
+  compute->synchronize();
+  return values;
+}
+
 TokenReport Runtime::report_token(const ConstTensorView& logits, std::int64_t row, TokenId chosen,
                                   int count) {
   const ConstTensorView view = logits.rows(row, 1);

@@ -52,6 +52,8 @@ struct Runtime {
 
   LinkReport link() const;           // since it was loaded
   std::uint64_t disk_bytes() const;  // likewise, of both models
+  /// Some rows of an f32 matrix. Waits for the stream.
+  std::vector<float> download_rows(const ConstTensorView& matrix, std::span<const NodeId> rows);
   /// `chosen`'s log probability and the `count` likeliest, from one row of the target's logits.
   /// Waits for the stream. Throws NotFinite.
   TokenReport report_token(const ConstTensorView& logits, std::int64_t row, TokenId chosen,

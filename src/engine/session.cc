@@ -413,6 +413,8 @@ std::size_t Session::Impl::conclude(Sequence& sequence, const Draft& draft,
     sequence.logprobs.push_back(
         m.report_token(logits, verdict.path[i], gained[i], request.logprobs));
 
+  if (sequence.events.on_read && !is_cancelled(sequence.ticket))
+    sequence.events.on_read(m.download_rows(read, verdict.path), gained);
   sequence.kv->commit(counting(0, sequence.behind().size()), *m.compute);
   sequence.kv->commit(verdict.path, *m.compute);
   if (draft.tree.size() > 1 || (m.drafter && m.drafter->reads_hidden()))

@@ -68,6 +68,9 @@ struct RequestEvents {
   std::function<bool(TokenId token, const TokenReport* logprobs)> on_token;
   std::function<void(const TextReport&)> on_end;
   std::function<void(const std::string& what)> on_error;
+  /// Before a step's tokens are told: what the model's head read for each of them, [tokens, dim].
+  /// The last of a text may be more than are kept.
+  std::function<void(std::span<const float> rows, std::span<const TokenId> tokens)> on_read;
 };
 
 using Ticket = std::uint64_t;

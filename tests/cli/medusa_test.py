@@ -80,5 +80,33 @@ class Medusa(TempDirCase):
         self.assertGreater(report["tokens_per_step"], 3)
 
 
+class Collect(TempDirCase):
+    def test_writes_what_the_head_read_and_what_it_chose(self):
+        model = bytes_model(self.dir / "model")
+        (self.dir / "prompts").write_text("The sea was calm that day\nA boat lay on the shore\n")
+        words = ("-m", model, "--prompts", self.dir / "prompts", "--positions", "20", "-n", "10", "--prompt-tokens", "6")
+        result = run("collect", *words, "-o", self.dir / "out")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        about = json.loads((self.dir / "out" / "collected.json").read_text())
+        self.assertEqual((about["dim"], about["vocab"], sum(about["texts"])), (32, 97, about["positions"]))
+        read, head = ((self.dir / "out" / name).read_bytes() for name in ("read.bf16", "head.bf16"))
+        self.assertEqual((len(read), len(head)), (about["positions"] * 64, 97 * 64))
+        tokens = struct.unpack(f"<{about['positions']}i", (self.dir / "out" / "tokens.i32").read_bytes())
+        floats = lambda data: [struct.unpack("<f", b"\0\0" + data[i:i + 2])[0] for i in range(0, len(data), 2)]
+        rows, matrix = floats(read), floats(head)
+        right = 0
+        for position, token in enumerate(tokens):
+            h = rows[32 * position:32 * position + 32]
+            logits = [sum(a * b for a, b in zip(h, matrix[32 * t:32 * t + 32])) for t in range(97)]
+            right += max(range(97), key=logits.__getitem__) == token
+        self.assertGreater(right, 0.9 * len(tokens))  # rows are rounded to bf16
+        again = run("collect", *words, "-o", self.dir / "out")
+        self.assertEqual(again.returncode, 1, "nothing is overwritten")
+        run("collect", *words, "-o", self.dir / "alone", "--parallel", "1")
+        for name in ("read.bf16", "tokens.i32"):
+            self.assertEqual(sorted((self.dir / "alone" / name).read_bytes()), sorted(
+                (self.dir / "out" / name).read_bytes()))
+
+
 if __name__ == "__main__":
     main()

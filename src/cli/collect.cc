@@ -1,0 +1,209 @@
+// canopy collect: a model's own greedy text and what its head read for each token: what Medusa
+// heads are trained on.
+#include <algorithm>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "src/base/error.h"
+#include "src/base/half.h"
+#include "src/base/json_text.h"
+#include "src/checkpoint/fingerprint.h"
+#include "src/checkpoint/model_tensors.h"
+#include "src/cli/commands.h"
+#include "src/cli/interrupt.h"
+#include "src/cli/options/model_options.h"
+#include "src/cli/options/prompt_file.h"
+#include "src/cli/options/values.h"
+#include "src/cli/output/progress_line.h"
+#include "src/convert/output.h"
+#include "src/convert/weight_rows.h"
+#include "src/measure/calibration_prompts.h"
+
+namespace canopy::cli {
+
+namespace {
+
+constexpr const char* kUsage =
+    "usage: canopy collect -m MODEL -o DIR [FLAG ...]\n\n"
+    "Lets a model continue prompts at temperature 0 and writes, for each token of its text, the "
+    "row "
+    "of\n"
+    "values that its head chose the token by: what bench/medusa/train.py trains heads on.\n\n"
+    "  DIR/read.bf16    [positions, dim], one text behind another\n"
+    "  DIR/tokens.i32   [positions]: what the head chose by each row\n"
+    "  DIR/head.bf16    [vocab, dim]: the model's head\n"
+    "  DIR/collected.json  the sizes, the positions of each text, the model's fingerprint";
+
+struct Options {
+  ModelOptions model;
+  std::string output;
+  std::optional<std::string> prompts;
+  int positions = 100'000, new_tokens = 96, prompt_tokens = 32, parallel = 16;
+
+  Flags flags() {
+    Flags all, own("What is collected");
+    own.add_options()                                                          //
+        ("output,o", required(output, "DIR"), "the directory, which is made")  //
+        ("positions", into(positions, "N", at_least("--positions", 1)),
+         "so many rows at least, but where the prompts are used up")  //
+        ("prompts", into(prompts, "FILE"),
+         "prompts: a JSON list, or a line each (default: texts of Canopy's own)")  //
+        ("prompt-tokens", into(prompt_tokens, "N", at_least("--prompt-tokens", 1)),
+         "cut prompts to so many tokens")  //
+        ("n-predict,n", into(new_tokens, "N", at_least("--n-predict", 2)),
+         "tokens of each continuation")  //
+        ("parallel", into(parallel, "N", at_least("--parallel", 1)),
+         "texts that share a sweep, as far as memory goes");
+    return all.add(own).add(model.flags());
+  }
+};
+
+/// bf16 rows on their way to a file.
+class Rows {
+ public:
+  Rows(std::filesystem::path file, std::uint64_t bytes) : file_(std::move(file), bytes) {}
+  void write(std::span<const float> values) {
+    halves_.clear();
+    for (const float value : values) halves_.push_back(bf16_from_f32(value));
+    file_.write(std::as_bytes(std::span(halves_)));
+    bytes_ += halves_.size() * sizeof(std::uint16_t);
+  }
+  void finish() { file_.finish_with("", bytes_); }
+
+ private:
+  OutputFile file_;
+  std::uint64_t bytes_ = 0;
+  std::vector<std::uint16_t> halves_;
+};
+
+void write_head(const Checkpoint& model, const std::filesystem::path& file) {
+  const ModelConfig& c = model.config();
+  const TensorEntry* const head =
+      model.find(tensor_name(c.tied_head ? TensorRole::kEmbedding : TensorRole::kHead));
+  require(head != nullptr, "a checkpoint has the tensors of its config");
+  Rows rows(file, static_cast<std::uint64_t>(c.vocab) * static_cast<std::uint64_t>(c.dim) * 2);
+  WeightRows source(model);
+  std::vector<float> row(static_cast<std::size_t>(c.dim));
+  for (std::int64_t i = 0; i < c.vocab; ++i) {
+    source.read(*head, i, row);
+    rows.write(row);
+  }
+  rows.finish();
+}
+
+/// What texts show, which share sweeps: kept by text, written when one has ended.
+class Collector {
+ public:
+  Collector(const std::filesystem::path& directory, const ModelConfig& config, std::size_t texts,
+            std::uint64_t positions)
+      : dim_(static_cast<std::size_t>(config.dim)),
+        rows_(directory / "read.bf16", positions * dim_ * 2),
+        tokens_(directory / "tokens.i32", positions * 4),
+        of_text_(texts) {}
+
+  void take(std::size_t text, std::span<const float> rows, std::span<const TokenId> tokens) {
+    OfText& of = of_text_[text];
+    of.rows.insert(of.rows.end(), rows.begin(), rows.end());
+    of.tokens.insert(of.tokens.end(), tokens.begin(), tokens.end());
+  }
+  /// A text may have gained more with its last step than was kept of it.
+  void end(std::size_t text, std::size_t kept) {
+    OfText& of = of_text_[text];
+    require(kept <= of.tokens.size(), "a text has more tokens than were told of");
+    rows_.write(std::span(of.rows).first(kept * dim_));
+    tokens_.write(std::as_bytes(std::span(of.tokens).first(kept)));
+    texts_.push_back(kept);
+    positions_ += kept;
+    of = {};
+  }
+  void finish() {
+    rows_.finish();
+    tokens_.finish_with("", positions_ * sizeof(TokenId));
+  }
+  std::size_t positions() const { return positions_; }
+  const std::vector<std::size_t>& texts() const { return texts_; }
+
+ private:
+  struct OfText {
+    std::vector<float> rows;
+    std::vector<TokenId> tokens;
+  };
+  std::size_t dim_, positions_ = 0;
+  Rows rows_;
+  OutputFile tokens_;
+  std::vector<OfText> of_text_;
+  std::vector<std::size_t> texts_;
+};
+
+std::vector<Request> requests_of(const Options& asked, const Tokenizer& tokenizer,
+                                 const std::stop_token& stop) {
+  const std::vector<std::string> texts = prompt_texts(asked.prompts, stop);
+  const int count = (asked.positions + asked.new_tokens - 1) / asked.new_tokens;
+  std::vector<Request> requests;
+  for (PromptCut& cut : cut_prompts(tokenizer, texts, count, asked.prompt_tokens)) {
+    Request request;
+    request.prompt = std::move(cut.tokens);
+    request.max_new_tokens = asked.new_tokens;
+    requests.push_back(std::move(request));
+  }
+  if (requests.empty()) throw Error("there is no prompt of any token");
+  return requests;
+}
+
+}  // namespace
+
+int run_collect(const std::vector<std::string>& words) {
+  Options asked;
+  if (!parse(words, kUsage, asked.flags())) return 0;
+  EngineOptions options = asked.model.engine_options();
+  const Interrupt interrupt;
+  ModelFiles models = open_models(asked.model.model, "");
+  const ModelConfig config = models.target.config();
+  const std::vector<Request> requests = requests_of(asked, *models.tokenizer, interrupt.token());
+  PlanRequest& plan = options.plan;
+  plan.method = SpeculationMethod::kNone;
+  plan.max_prompt = asked.prompt_tokens;
+  plan.context = asked.prompt_tokens + asked.new_tokens;
+  plan.max_sequences = asked.parallel;
+  const std::string own_fingerprint = source_fingerprint(models.target);
+
+  const auto positions =
+      static_cast<std::uint64_t>(requests.size()) * static_cast<std::uint64_t>(asked.new_tokens);
+  const auto row = static_cast<std::uint64_t>(config.dim) * 2;
+  StagedOutput staged(asked.output, StagedOutput::Kind::kDirectory,
+                      (positions + static_cast<std::uint64_t>(config.vocab)) * row);
+  write_head(models.target, staged.partial() / "head.bf16");
+  ProgressLine progress(asked.model.progress);
+  Engine engine(
+      std::move(models), options,
+      [&](std::uint64_t done, std::uint64_t all) { progress.show_loading(done, all); },
+      interrupt.token());
+  progress.clear();
+  print_notes(engine);
+
+  Collector collector(staged.partial(), config, requests.size(), positions);
+  GenerateEvents events;
+  events.on_read = [&](std::size_t text, std::span<const float> rows,
+                       std::span<const TokenId> tokens) { collector.take(text, rows, tokens); };
+  events.on_text = [&](std::size_t text, const TextReport& report) {
+    collector.end(text, report.tokens.size());
+    progress.show(std::to_string(collector.positions()) + " of " + std::to_string(positions) +
+                  " positions");
+  };
+  engine.generate(requests, events, interrupt.token());
+  if (interrupt.token().stop_requested()) throw Stopped();
+  collector.finish();
+  nlohmann::ordered_json about{{"model", own_fingerprint},
+                               {"dim", config.dim},
+                               {"vocab", config.vocab},
+                               {"positions", collector.positions()},
+                               {"texts", collector.texts()}};
+  write_text_file(staged.partial() / "collected.json", json_text(about, 1) + "\n");
+  staged.publish();
+  progress.clear();
+  std::cout << asked.output << ": " << collector.positions() << " positions of "
+            << collector.texts().size() << " texts\n";
+  return 0;
+}
+
+}  // namespace canopy::cli
