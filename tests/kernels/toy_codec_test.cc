@@ -158,7 +158,7 @@ TEST(ToyCodec, IsLookedUpAndUnpackedByTheCudaKernels) {
   cuda::Fault fault;
   const std::vector<std::int32_t> ids{5, 0};
   std::vector<float> looked_up(2 * kColumns);
-  run(cuda::EmbedPacked<Toy>{rows, kRows, ids.data(), looked_up.data(), &fault}, {2, 64});
+  run(cuda::EmbedPacked<Toy>{rows, kRows, ids.data(), looked_up.data(), false, &fault}, {2, 64});
   EXPECT_EQ(fault.kind, cuda::Fault::kNone);
   for (std::size_t k = 0; k < kColumns; ++k) {
     EXPECT_EQ(looked_up[k], f32_from_bf16(w.plain[5 * kColumns + k]));

@@ -154,7 +154,8 @@ TEST(ToyFormat, IsLookedUpExpandedAndMultipliedByTheCudaKernels) {
   cuda::Fault fault;
   const std::vector<std::int32_t> ids{5, 0};
   std::vector<float> looked_up(2 * kColumns);
-  run(cuda::Embed<Toy>{w.bytes.data(), kRows, kColumns, ids.data(), looked_up.data(), &fault},
+  run(cuda::Embed<Toy>{w.bytes.data(), kRows, kColumns, ids.data(), looked_up.data(), false,
+                       &fault},
       {2, 64});
   EXPECT_EQ(fault.kind, cuda::Fault::kNone);
   std::vector<std::uint16_t> expanded(kRows * kColumns);
