@@ -85,6 +85,23 @@ class Completions(ServerCase):
             self.assertEqual(self.texts(self.complete(max_tokens=24, temperature=2, seed=3, **settings)),
                              self.texts(self.complete(max_tokens=24, temperature=2, seed=3)))
 
+    def test_edits_and_cuts_are_those_of_the_flags(self):
+        """Each changes the text, as its flag does."""
+        plain, drawn = self.generate("hello", 24), self.generate("hello", 24, "--temp", 1.5, "--seed", 3)
+        for field, value, flags in (("presence_penalty", 2, ("--presence-penalty", 2)),
+                                    ("frequency_penalty", 1.5, ("--frequency-penalty", 1.5)),
+                                    ("repeat_penalty", 3, ("--repeat-penalty", 3)),
+                                    ("logit_bias", {"11": 100}, ("--logit-bias", "11+100"))):
+            text = self.generate("hello", 24, *flags)
+            self.assertEqual(self.texts(self.complete(max_tokens=24, **{field: value})), [text], field)
+            self.assertNotEqual(text, plain, field)
+        for field, value, flag in (("min_p", 0.4, "--min-p"), ("typical_p", 0.3, "--typical"), ("top_p", 0.3, "--top-p"),
+                                   ("top_k", 3, "--top-k")):
+            text = self.generate("hello", 24, "--temp", 1.5, "--seed", 3, flag, value)
+            reply = self.complete(max_tokens=24, temperature=1.5, seed=3, **{field: value})
+            self.assertEqual(self.texts(reply), [text], field)
+            self.assertNotEqual(text, drawn, field)
+
     def test_the_chunks_of_a_chat_come_in_their_order(self):
         events = self.chat_events()
         self.assertEqual(len({event["id"] for event in events}), 1)
