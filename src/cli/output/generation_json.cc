@@ -94,75 +94,85 @@ json shapes_json(const BatchReport& report) {
   return out;
 }
 
+namespace {
+
+/// Null where there is nothing to divide by.
+json per(double sum, double count) { return count > 0 ? json(sum / count) : json(); }
+
+json ledger_json(const std::vector<LedgerEntry>& entries) {
+  json ledger = json::object();
+  for (const LedgerEntry& entry : entries) ledger[entry.what] = entry.bytes;
+  return ledger;
+}
+
+json plan_json(const Engine& engine) {
+  const Plan& plan = engine.plan();
+  return {{"spec", name(plan.method)},
+          {"model_free_draft", plan.model_free ? json(name(*plan.model_free)) : json()},
+          {"medusa_heads", plan.heads ? json(plan.heads->heads) : json()},
+          {"max_sequences", plan.max_sequences},
+          {"tree_size", plan.policy.shape.size()},
+          {"tree_depth", plan.policy.shape.levels()},
+          {"resident_layers", plan.resident_layers},
+          {"resident_bytes", plan.resident_bytes},
+          {"ring_layers", plan.ring_layers},
+          {"ring_bytes", plan.ring_bytes},
+          {"sweep_bytes", plan.sweep_bytes},
+          {"memory_bytes", plan.memory},
+          {"planned_bytes", plan.total()},
+          {"placement", placement_json(engine.placement())},
+          {"ledger", ledger_json(plan.ledger)}};
+}
+
+json device_json(const Plan::DevicePart& device, const BatchReport& report) {
+  const auto bytes = static_cast<double>(report.link.upload_bytes);
+  return {{"memory_bytes", device.memory},
+          {"planned_bytes", device.total()},
+          {"ledger", ledger_json(device.ledger)},
+          {"upload_bytes", device.upload_bytes},
+          {"host_bytes", device.host_bytes},
+          {"bytes_per_token", per(bytes, report.decode_tokens)},
+          {"bytes_per_second", per(bytes, report.link.upload_busy.count())}};
+}
+
+}  // namespace
+
 json costs_json(const Engine& engine, const BatchReport& report) {
   const Plan& plan = engine.plan();
-  const auto per = [](double sum, int count) { return count > 0 ? json(sum / count) : json(); };
   const LinkSample& probe = engine.link_probe();
-  const auto per_decode = [&](Seconds time) {
-    return report.decode.count() > 0 && !plan.resident ? json(time / report.decode) : json();
+  const auto link_bytes = static_cast<double>(report.link.disk_bytes);
+  const auto share_of_decode = [&](Seconds time) {
+    return plan.resident ? json() : per(time.count(), report.decode.count());
   };
-  const auto ledger_json = [](const std::vector<LedgerEntry>& entries) {
-    json ledger = json::object();
-    for (const LedgerEntry& entry : entries) ledger[entry.what] = entry.bytes;
-    return ledger;
-  };
-  json out{
-      {"device", engine.device_name()},
-      {"exact", !plan.inexact},
-      {"steps", report.sweeps},
-      {"tokens_per_step", per(report.tokens, report.sweeps)},
-      {"seconds",
-       {{"load", engine.load_time().count()},
-        {"prefill", report.prefill.count()},
-        {"decode", report.decode.count()}}},
-      {"seconds_per_token", per(report.decode.count(), report.decode_tokens)},
-      {"bytes_read", engine.disk_bytes()},
-      {"bytes_per_token", per(static_cast<double>(report.link.disk_bytes), report.decode_tokens)},
-      {"link_bytes_per_second",
-       report.decode.count() > 0
-           ? json(static_cast<double>(report.link.disk_bytes) / report.decode.count())
-           : json()},
-      {"link_probe",
-       {{"bytes_per_second", probe.bytes > 0 ? json(probe.bytes_per_second()) : json()},
-        {"read_bytes", probe.read_bytes},
-        {"queue_depth", probe.queue_depth}}},
-      {"link_busy", per_decode(report.link.busy)},
-      {"stalled", per_decode(report.link.stall)},
-      {"checksums", report.link.checksums.count() > 0 ? per_decode(report.link.checksums) : json()},
-      {"peak_memory_bytes", peak_resident_memory()},
-      {"plan",
-       {{"spec", name(plan.method)},
-        {"model_free_draft", plan.model_free ? json(name(*plan.model_free)) : json()},
-        {"medusa_heads", plan.heads ? json(plan.heads->heads) : json()},
-        {"max_sequences", plan.max_sequences},
-        {"tree_size", plan.policy.shape.size()},
-        {"tree_depth", plan.policy.shape.levels()},
-        {"resident_layers", plan.resident_layers},
-        {"resident_bytes", plan.resident_bytes},
-        {"ring_layers", plan.ring_layers},
-        {"ring_bytes", plan.ring_bytes},
-        {"sweep_bytes", plan.sweep_bytes},
-        {"memory_bytes", plan.memory},
-        {"planned_bytes", plan.total()},
-        {"placement", placement_json(engine.placement())},
-        {"ledger", ledger_json(plan.ledger)}}},
-      {"step", prediction_json(plan, report)},
-      {"shapes", shapes_json(report)},
-      {"notes", engine.notes()}};
+  json out{{"device", engine.device_name()},
+           {"exact", !plan.inexact},
+           {"steps", report.sweeps},
+           {"tokens_per_step", per(report.tokens, report.sweeps)},
+           {"seconds",
+            {{"load", engine.load_time().count()},
+             {"prefill", report.prefill.count()},
+             {"decode", report.decode.count()}}},
+           {"seconds_per_token", per(report.decode.count(), report.decode_tokens)},
+           {"bytes_read", engine.disk_bytes()},
+           {"bytes_per_token", per(link_bytes, report.decode_tokens)},
+           {"link_bytes_per_second", per(link_bytes, report.decode.count())},
+           {"link_probe",
+            {{"bytes_per_second", probe.bytes > 0 ? json(probe.bytes_per_second()) : json()},
+             {"read_bytes", probe.read_bytes},
+             {"queue_depth", probe.queue_depth}}},
+           {"link_busy", share_of_decode(report.link.busy)},
+           {"stalled", share_of_decode(report.link.stall)},
+           {"checksums",
+            report.link.checksums.count() > 0 ? share_of_decode(report.link.checksums) : json()},
+           {"peak_memory_bytes", peak_resident_memory()},
+           {"plan", plan_json(engine)},
+           {"step", prediction_json(plan, report)},
+           {"shapes", shapes_json(report)},
+           {"notes", engine.notes()}};
   if (plan.inexact) out["changes"] = in_words(*plan.inexact);
   if (plan.device) {
-    out["gpu"] = {{"memory_bytes", plan.device->memory},
-                  {"planned_bytes", plan.device->total()},
-                  {"ledger", ledger_json(plan.device->ledger)},
-                  {"upload_bytes", plan.device->upload_bytes},
-                  {"host_bytes", plan.device->host_bytes},
-                  {"bytes_per_token",
-                   per(static_cast<double>(report.link.upload_bytes), report.decode_tokens)},
-                  {"bytes_per_second", report.link.upload_busy.count() > 0
-                                           ? json(static_cast<double>(report.link.upload_bytes) /
-                                                  report.link.upload_busy.count())
-                                           : json()},
-                  {"link_busy", per_decode(report.link.upload_busy)}};
+    out["gpu"] = device_json(*plan.device, report);
+    out["gpu"]["link_busy"] = share_of_decode(report.link.upload_busy);
   }
   if (const std::string& small = engine.models().target.config().inflated_from; !small.empty())
     out["inflated_from"] = small;
