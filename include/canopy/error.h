@@ -3,7 +3,6 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
-#include <utility>
 
 namespace canopy {
 
@@ -20,7 +19,7 @@ class __attribute__((visibility("default"))) Error : public std::runtime_error {
 
  private:
   struct Whole {};
-  Error(Whole, std::string message) : std::runtime_error(std::move(message)) {}
+  Error(Whole, const std::string& message) : std::runtime_error(message) {}
 };
 
 /// Thrown when a stop request ended the work; nothing is wrong. Not an Error, so nobody adds

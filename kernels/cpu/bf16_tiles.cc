@@ -11,8 +11,10 @@
 #include <cstring>
 
 // GCC 12 warns of the values that its own intrinsics leave undefined.
+#if !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #pragma GCC diagnostic ignored "-Wuninitialized"
+#endif
 
 // Only what follows is compiled for the unit; inline functions of others' headers are not.
 #define CANOPY_AMX                                                                          \
