@@ -124,11 +124,11 @@ Session& Session::operator=(Session&&) noexcept = default;
 Ticket Session::admit(const Request& request, Events events) {
   const ModelFiles& models = impl_->model->engine.models();
   const auto teller = std::make_shared<Teller>(*models.tokenizer, request, std::move(events));
-  return impl_->session->admit(
-      engine_request(request, models),
-      {[teller](TokenId token, const TokenReport*) { return teller->take(token); },
-       [teller](const TextReport& report) { teller->end(report); },
-       [teller](const std::string& what) { teller->fail(what); }});
+  RequestEvents told;
+  told.on_token = [teller](TokenId token, const TokenReport*) { return teller->take(token); };
+  told.on_end = [teller](const TextReport& report) { teller->end(report); };
+  told.on_error = [teller](const std::string& what) { teller->fail(what); };
+  return impl_->session->admit(engine_request(request, models), std::move(told));
 }
 
 void Session::cancel(Ticket ticket) { impl_->session->cancel(ticket); }
