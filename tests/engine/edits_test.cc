@@ -194,18 +194,19 @@ TEST_F(EditsTest, WhereNoTokenMayFollowThatTextEndsInAnErrorAndTheOthersGoOn) {
   Session session(engine.runtime());
   std::string error;
   std::vector<TokenId> tokens, before_error;
-  session.admit(edited(1, dead), {[&](TokenId t, const TokenReport*) {
-                                    before_error.push_back(t);
-                                    return true;
-                                  },
-                                  [&](const TextReport&) { ADD_FAILURE(); },
-                                  [&](const std::string& what) { error = what; }});
-  session.admit(edited(0, some_edits()), {[&](TokenId t, const TokenReport*) {
-                                            tokens.push_back(t);
-                                            return true;
-                                          },
-                                          {},
-                                          {}});
+  RequestEvents ends, goes_on;
+  ends.on_token = [&](TokenId t, const TokenReport*) {
+    before_error.push_back(t);
+    return true;
+  };
+  ends.on_end = [&](const TextReport&) { ADD_FAILURE(); };
+  ends.on_error = [&](const std::string& what) { error = what; };
+  session.admit(edited(1, dead), std::move(ends));
+  goes_on.on_token = [&](TokenId t, const TokenReport*) {
+    tokens.push_back(t);
+    return true;
+  };
+  session.admit(edited(0, some_edits()), std::move(goes_on));
   while (session.step()) {
   }
   EXPECT_NE(error.find("the text cannot go on: the toy has no token"), std::string::npos) << error;

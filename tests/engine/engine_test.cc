@@ -161,7 +161,7 @@ TEST_F(EngineTest, CancelledAnywhereItKeepsWhatItHasAndGoesOnWorking) {
       return true;
     };
     const TextReport report =
-        engine.generate({&r, 1}, {on_token, {}, {}}, stop.get_token()).texts.front();
+        engine.generate({&r, 1}, {on_token, {}, {}, {}}, stop.get_token()).texts.front();
     EXPECT_EQ(report.finish_reason, "cancelled");
     EXPECT_GE(static_cast<int>(report.tokens.size()), after);
     EXPECT_TRUE(std::equal(report.tokens.begin(), report.tokens.end(), whole.begin()));
