@@ -57,16 +57,16 @@ inline FileTensor random_tensor(std::string name, DType dtype, std::vector<std::
   FileTensor tensor{std::move(name), dtype, std::move(shape), {}};
   std::int64_t count = 1;
   for (const std::int64_t extent : tensor.shape) count *= extent;
-  std::normal_distribution<float> normal(mean, deviation);
+  std::normal_distribution<float> normal;  // whose own deviation may not be 0
   switch (dtype) {
     case DType::kF32:
-      while (count-- > 0) append(tensor.bytes, normal(random));
+      while (count-- > 0) append(tensor.bytes, mean + deviation * normal(random));
       break;
     case DType::kF16:
-      while (count-- > 0) append(tensor.bytes, f16_from_f32(normal(random)));
+      while (count-- > 0) append(tensor.bytes, f16_from_f32(mean + deviation * normal(random)));
       break;
     case DType::kBF16:
-      while (count-- > 0) append(tensor.bytes, bf16_from_f32(normal(random)));
+      while (count-- > 0) append(tensor.bytes, bf16_from_f32(mean + deviation * normal(random)));
       break;
     default:
       visit_format(BlockFormats(), dtype, [&]<class Format>(Format) {

@@ -21,10 +21,9 @@ class HeadDrafterTest : public ::testing::Test {
   static constexpr int kDim = 24, kVocab = 61, kHeads = 3;
 
   std::vector<float>& values(std::size_t count, float deviation) {
-    std::normal_distribution<float> normal(0.0f, deviation);
+    std::normal_distribution<float> normal;
     std::vector<float>& v = store_.emplace_back(count);
-    if (deviation > 0)
-      for (float& x : v) x = normal(random_);
+    for (float& x : v) x = deviation * normal(random_);
     return v;
   }
   static const std::byte* bytes(const std::vector<float>& v) {
