@@ -12,6 +12,7 @@
 #include "src/base/utf8.h"
 #include "src/checkpoint/fingerprint.h"
 #include "src/checkpoint/header_reader.h"
+#include "src/checkpoint/model_tensors.h"
 #include "src/checkpoint/readers.h"
 
 namespace canopy {
@@ -173,6 +174,14 @@ MedusaHeads open_medusa_heads(const std::filesystem::path& path, const Checkpoin
     if (acceptance) heads.acceptance = read_acceptance(heads.file, *acceptance, heads.heads.size());
     return std::move(heads);
   });
+}
+
+const TensorEntry& own_head(const Checkpoint& model) {
+  const bool tied = model.config().tied_head;
+  const std::string name = tensor_name(tied ? TensorRole::kEmbedding : TensorRole::kHead);
+  const TensorEntry* const head = model.find(name);
+  if (head == nullptr) throw Error(model.root().string() + " lacks the tensor " + name);
+  return *head;
 }
 
 }  // namespace canopy

@@ -36,4 +36,8 @@ struct MedusaHeads {
 /// fingerprint or their shapes.
 MedusaHeads open_medusa_heads(const std::filesystem::path& path, const Checkpoint& model);
 
+/// The matrix of the model's own head, [vocab, dim], which may be its embedding. Throws Error if it
+/// is missing.
+const TensorEntry& own_head(const Checkpoint& model);
+
 }  // namespace canopy

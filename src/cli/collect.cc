@@ -1,14 +1,16 @@
 // canopy collect: a model's own greedy text and what its head read for each token: what Medusa
 // heads are trained on.
 #include <algorithm>
+#include <cmath>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "src/base/error.h"
 #include "src/base/half.h"
 #include "src/base/json_text.h"
 #include "src/checkpoint/fingerprint.h"
-#include "src/checkpoint/model_tensors.h"
+#include "src/checkpoint/medusa_heads.h"
 #include "src/cli/commands.h"
 #include "src/cli/interrupt.h"
 #include "src/cli/options/model_options.h"
@@ -47,7 +49,9 @@ struct Options {
         ("positions", into(positions, "N", at_least("--positions", 1)),
          "so many rows at least, but where the prompts are used up")  //
         ("prompts", into(prompts, "FILE"),
-         "prompts: a JSON list, or a line each (default: texts of Canopy's own)")  //
+         "prompts: JSON lines with a \"text\" each, or one prompt a line; - reads stdin (default: "
+         "a "
+         "set that comes with the program)")  //
         ("prompt-tokens", into(prompt_tokens, "N", at_least("--prompt-tokens", 1)),
          "cut prompts to so many tokens")  //
         ("n-predict,n", into(new_tokens, "N", at_least("--n-predict", 2)),
@@ -58,37 +62,28 @@ struct Options {
   }
 };
 
-/// bf16 rows on their way to a file.
-class Rows {
- public:
-  Rows(std::filesystem::path file, std::uint64_t bytes) : file_(std::move(file), bytes) {}
-  void write(std::span<const float> values) {
-    halves_.clear();
-    for (const float value : values) halves_.push_back(bf16_from_f32(value));
-    file_.write(std::as_bytes(std::span(halves_)));
-    bytes_ += halves_.size() * sizeof(std::uint16_t);
-  }
-  void finish() { file_.finish_with("", bytes_); }
+using Halves = std::vector<std::uint16_t>;  // bf16
 
- private:
-  OutputFile file_;
-  std::uint64_t bytes_ = 0;
-  std::vector<std::uint16_t> halves_;
-};
+void append(std::span<const float> values, Halves& to) {
+  for (const float value : values) to.push_back(bf16_from_f32(value));
+}
 
 void write_head(const Checkpoint& model, const std::filesystem::path& file) {
   const ModelConfig& c = model.config();
-  const TensorEntry* const head =
-      model.find(tensor_name(c.tied_head ? TensorRole::kEmbedding : TensorRole::kHead));
-  require(head != nullptr, "a checkpoint has the tensors of its config");
-  Rows rows(file, static_cast<std::uint64_t>(c.vocab) * static_cast<std::uint64_t>(c.dim) * 2);
+  const TensorEntry& head = own_head(model);
+  const auto dim = static_cast<std::size_t>(c.dim);
+  const std::uint64_t bytes = static_cast<std::uint64_t>(c.vocab) * dim * 2;
+  OutputFile out(file, bytes);
   WeightRows source(model);
-  std::vector<float> row(static_cast<std::size_t>(c.dim));
+  std::vector<float> row(dim);
+  Halves halves;
   for (std::int64_t i = 0; i < c.vocab; ++i) {
-    source.read(*head, i, row);
-    rows.write(row);
+    source.read(head, i, row);
+    halves.clear();
+    append(row, halves);
+    out.write(std::as_bytes(std::span(halves)));
   }
-  rows.finish();
+  out.finish_with("", bytes);
 }
 
 /// What texts show, which share sweeps: kept by text, written when one has ended.
@@ -101,23 +96,31 @@ class Collector {
         tokens_(directory / "tokens.i32", positions * 4),
         of_text_(texts) {}
 
+  /// Bytes that it holds of so many texts that are written at once.
+  static std::uint64_t bytes(const ModelConfig& config, int texts, int tokens) {
+    constexpr std::uint64_t kWriters = std::uint64_t{2} << 20, kMore = 2;  // a vector's growth
+    const std::uint64_t position = static_cast<std::uint64_t>(config.dim) * 2 + sizeof(TokenId);
+    return kWriters + kMore * static_cast<std::uint64_t>(texts) *
+                          static_cast<std::uint64_t>(tokens + 1) * position;
+  }
+
   void take(std::size_t text, std::span<const float> rows, std::span<const TokenId> tokens) {
     OfText& of = of_text_[text];
-    of.rows.insert(of.rows.end(), rows.begin(), rows.end());
+    append(rows, of.rows);
     of.tokens.insert(of.tokens.end(), tokens.begin(), tokens.end());
   }
   /// A text may have gained more with its last step than was kept of it.
   void end(std::size_t text, std::size_t kept) {
     OfText& of = of_text_[text];
     require(kept <= of.tokens.size(), "a text has more tokens than were told of");
-    rows_.write(std::span(of.rows).first(kept * dim_));
+    rows_.write(std::as_bytes(std::span(of.rows).first(kept * dim_)));
     tokens_.write(std::as_bytes(std::span(of.tokens).first(kept)));
     texts_.push_back(kept);
     positions_ += kept;
     of = {};
   }
   void finish() {
-    rows_.finish();
+    rows_.finish_with("", positions_ * dim_ * 2);
     tokens_.finish_with("", positions_ * sizeof(TokenId));
   }
   std::size_t positions() const { return positions_; }
@@ -125,12 +128,11 @@ class Collector {
 
  private:
   struct OfText {
-    std::vector<float> rows;
+    Halves rows;
     std::vector<TokenId> tokens;
   };
   std::size_t dim_, positions_ = 0;
-  Rows rows_;
-  OutputFile tokens_;
+  OutputFile rows_, tokens_;
   std::vector<OfText> of_text_;
   std::vector<std::size_t> texts_;
 };
@@ -150,6 +152,38 @@ std::vector<Request> requests_of(const Options& asked, const Tokenizer& tokenize
   return requests;
 }
 
+std::string describe(const StepProgress& p, std::uint64_t positions) {
+  std::ostringstream line;
+  line << p.total_tokens << " of " << positions << " positions, layer "
+       << std::min(p.layer + 1, p.layers) << "/" << p.layers;
+  if (p.total_tokens > 0) {
+    const double part = static_cast<double>(positions) / p.total_tokens;
+    line << ", at most " << std::lround(std::max(p.since_start.count() * (part - 1), 0.0))
+         << " s left";
+  }
+  return line.str();
+}
+
+/// Lets the engine write, and the collector take. Throws Stopped.
+void collect(Engine& engine, std::span<const Request> requests, std::uint64_t positions,
+             Collector& collector, ProgressLine& progress, const std::stop_token& stop) {
+  GenerateEvents events;
+  events.on_read = [&](std::size_t text, std::span<const float> rows,
+                       std::span<const TokenId> tokens) { collector.take(text, rows, tokens); };
+  events.on_text = [&](std::size_t text, const TextReport& report) {
+    collector.end(text, report.tokens.size());
+  };
+  int shown = -1;
+  events.on_step = [&](const StepProgress& p) {
+    if (p.step == shown && !progress.wants_glimpse()) return;
+    shown = p.step;
+    progress.show(describe(p, positions));
+  };
+  engine.generate(requests, events, stop);
+  if (stop.stop_requested()) throw Stopped();
+  collector.finish();
+}
+
 }  // namespace
 
 int run_collect(const std::vector<std::string>& words) {
@@ -165,6 +199,7 @@ int run_collect(const std::vector<std::string>& words) {
   plan.max_prompt = asked.prompt_tokens;
   plan.context = asked.prompt_tokens + asked.new_tokens;
   plan.max_sequences = asked.parallel;
+  plan.beside = Collector::bytes(config, asked.parallel, asked.new_tokens);
   const std::string own_fingerprint = source_fingerprint(models.target);
 
   const auto positions =
@@ -182,17 +217,7 @@ int run_collect(const std::vector<std::string>& words) {
   print_notes(engine);
 
   Collector collector(staged.partial(), config, requests.size(), positions);
-  GenerateEvents events;
-  events.on_read = [&](std::size_t text, std::span<const float> rows,
-                       std::span<const TokenId> tokens) { collector.take(text, rows, tokens); };
-  events.on_text = [&](std::size_t text, const TextReport& report) {
-    collector.end(text, report.tokens.size());
-    progress.show(std::to_string(collector.positions()) + " of " + std::to_string(positions) +
-                  " positions");
-  };
-  engine.generate(requests, events, interrupt.token());
-  if (interrupt.token().stop_requested()) throw Stopped();
-  collector.finish();
+  collect(engine, requests, positions, collector, progress, interrupt.token());
   nlohmann::ordered_json about{{"model", own_fingerprint},
                                {"dim", config.dim},
                                {"vocab", config.vocab},

@@ -7,7 +7,6 @@
 #include "offload/unit_layout.h"
 #include "src/base/error.h"
 #include "src/base/weight_format.h"
-#include "src/checkpoint/model_tensors.h"
 
 namespace canopy {
 
@@ -15,14 +14,6 @@ namespace {
 
 std::size_t aligned(std::size_t bytes) {
   return (bytes + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment;
-}
-
-const TensorEntry& head_of(const Checkpoint& model) {
-  const bool tied = model.config().tied_head;
-  const std::string name = tensor_name(tied ? TensorRole::kEmbedding : TensorRole::kHead);
-  const TensorEntry* const head = model.find(name);
-  if (head == nullptr) throw Error(model.root().string() + " lacks the tensor " + name);
-  return *head;
 }
 
 std::size_t bias_bytes(const TensorEntry& bias) {
@@ -36,7 +27,7 @@ std::uint64_t bytes_needed(const MedusaHeads& heads, const Checkpoint& model) {
       bytes += device_bytes(block.weight) + (block.bias ? bias_bytes(*block.bias) : 0);
     if (head.matrix) bytes += device_bytes(*head.matrix);
   }
-  return bytes + (heads.heads.front().matrix ? 0 : device_bytes(head_of(model)));
+  return bytes + (heads.heads.front().matrix ? 0 : device_bytes(own_head(model)));
 }
 
 /// Puts one tensor behind the other into memory of the device.
@@ -107,7 +98,7 @@ LoadedHeads load_heads(Device& device, const MedusaHeads& heads, const Checkpoin
       if (head.matrix) loaded.weights.matrices.push_back(loader.matrix(heads.file, *head.matrix));
     }
     if (loaded.weights.matrices.empty()) {
-      const TensorEntry& head = head_of(model);
+      const TensorEntry& head = own_head(model);
       const auto file = static_cast<std::size_t>(head.file);
       loaded.weights.matrices.push_back(loader.matrix(model.files().at(file), head));
     }
