@@ -42,6 +42,11 @@ struct SliceOfAttention {
   CANOPY_KERNEL std::int64_t head_of(std::int64_t row) const {
     return row / rows() * call.group + row % rows() % call.group;
   }
+  /// Where element i of [kv_heads, rows, head_dim] lies in the call's q and out.
+  CANOPY_KERNEL std::int64_t place_of(std::int64_t i) const {
+    const std::int64_t row = i / call.head_dim;
+    return call.vector_of(row % rows(), row / rows()) * call.head_dim + i % call.head_dim;
+  }
   /// Keys that some row sees lie below this.
   CANOPY_KERNEL std::int64_t end() const { return call.tree.end(call.n - 1); }
   void go_to(std::int64_t key) {
@@ -83,15 +88,13 @@ struct RoundQueries {
   static constexpr int kThreads = 256;
   SliceOfAttention of;
 
-  std::int64_t count() const { return of.all_rows() * of.call.head_dim; }
+  CANOPY_KERNEL std::int64_t count() const { return of.all_rows() * of.call.head_dim; }
   template <class Block>
   CANOPY_KERNEL void operator()(Block& block) const {
     block.step([&](int t) {
-      const std::int64_t i = block.index() * kThreads + t, columns = of.call.head_dim;
-      const std::int64_t row = i / columns;
-      if (row >= of.all_rows()) return;
-      const std::int64_t vector = of.call.vector_of(row % of.rows(), row / of.rows());
-      store_float<Format>(of.queries, i, of.call.q[vector * columns + i % columns] * of.call.scale);
+      const std::int64_t i = block.index() * kThreads + t;
+      if (i >= count()) return;
+      store_float<Format>(of.queries, i, of.call.q[of.place_of(i)] * of.call.scale);
     });
   }
 };
@@ -226,15 +229,12 @@ struct DivideSums {
   static constexpr int kThreads = 256;
   SliceOfAttention of;
 
-  std::int64_t count() const { return of.all_rows() * of.call.head_dim; }
+  CANOPY_KERNEL std::int64_t count() const { return of.all_rows() * of.call.head_dim; }
   template <class Block>
   CANOPY_KERNEL void operator()(Block& block) const {
     block.step([&](int t) {
-      const std::int64_t i = block.index() * kThreads + t, columns = of.call.head_dim;
-      const std::int64_t row = i / columns;
-      if (row >= of.all_rows()) return;
-      const std::int64_t vector = of.call.vector_of(row % of.rows(), row / of.rows());
-      of.call.out[vector * columns + i % columns] = of.sums[i] / of.sum[row];
+      const std::int64_t i = block.index() * kThreads + t;
+      if (i < count()) of.call.out[of.place_of(i)] = of.sums[i] / of.sum[i / of.call.head_dim];
     });
   }
 };

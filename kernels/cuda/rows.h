@@ -63,6 +63,12 @@ struct NormalizeRows {
   }
 };
 
+/// v / (1 + exp(-u)), u of v's sign, through exp(-|u|), which cannot overflow.
+CANOPY_KERNEL inline float times_sigmoid(float v, float u) {
+  const float e = expf(-fabsf(u));
+  return (v < 0 ? v * e : v) / (1.0f + e);
+}
+
 /// Ops::activate over all elements; any grid covers them.
 struct Activate {
   static constexpr int kThreads = 256;
@@ -77,16 +83,12 @@ struct Activate {
       const std::int64_t i = block.index() * kThreads + t;
       if (i >= count) return;
       const float v = x[i];
-      if (activation == Activation::kRelu) {
+      if (activation == Activation::kRelu)
         y[i] = v < 0 ? 0.0f : v;  // NaN stays NaN
-      } else {
-        // v / (1 + exp(-u)), through exp(-|u|), which cannot overflow; (1 + tanh(u / 2)) / 2 is the
-        // same factor.
-        const float u =
-            activation == Activation::kSilu ? v : 1.5957691216f * v * (1.0f + 0.044715f * (v * v));
-        const float e = expf(-fabsf(u));
-        y[i] = (v < 0 ? v * e : v) / (1.0f + e);
-      }
+      else if (activation == Activation::kSilu)
+        y[i] = times_sigmoid(v, v);
+      else  // (1 + tanh(u / 2)) / 2 is the same factor
+        y[i] = times_sigmoid(v, 1.5957691216f * v * (1.0f + 0.044715f * (v * v)));
     });
   }
 };
@@ -122,9 +124,7 @@ struct Swiglu {
     block.step([&](int t) {
       const std::int64_t i = block.index() * kThreads + t;
       if (i >= count) return;
-      // Through exp(-|gate|), which cannot overflow.
-      const float g = gate[i], e = expf(-fabsf(g));
-      y[i] = (g < 0 ? g * e : g) / (1.0f + e) * up[i];
+      y[i] = times_sigmoid(gate[i], gate[i]) * up[i];
     });
   }
 };
