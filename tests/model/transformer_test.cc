@@ -255,8 +255,10 @@ TEST_P(TransformerTest, RefusesWhatItWasNotSetUpFor) {
   EXPECT_THROW(run_chain(model, kv, longer), Error);
 }
 
-TEST_P(TransformerTest, ATextEndsAtTheLastLearnedPositionAndATreeMayReachBehindIt) {
-  if (config.form.positions != PositionKind::kLearned) GTEST_SKIP() << "no positions are learned";
+/// Families with a table of learned positions.
+class LearnedPositions : public TransformerTest {};
+
+TEST_P(LearnedPositions, ATextEndsAtTheLastOneAndATreeMayReachBehindIt) {
   config.max_positions = static_cast<int>(text.size());
   Transformer model = make();
   KvCache kv = cache(), plain = cache();
@@ -276,6 +278,7 @@ TEST_P(TransformerTest, ATextEndsAtTheLastLearnedPositionAndATreeMayReachBehindI
 
 INSTANTIATE_TEST_SUITE_P(Families, TransformerTest,
                          ::testing::Values("llama", "qwen2", "qwen3", "gguf", "opt", "bloom"));
+INSTANTIATE_TEST_SUITE_P(Families, LearnedPositions, ::testing::Values("opt"));
 
 }  // namespace
 }  // namespace canopy
