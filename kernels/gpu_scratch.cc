@@ -7,7 +7,7 @@ namespace canopy {
 AttentionSlices::AttentionSlices(std::int64_t n, std::int64_t heads, std::int64_t kv_heads,
                                  std::int64_t head_dim) {
   constexpr std::int64_t kHalf = sizeof(std::uint16_t), kFloat = sizeof(float);
-  // Of a query: itself, scores and weights, weighted values, largest score and sum.
+  // A query takes room for itself, scores and weights, weighted values, largest score and sum.
   const std::int64_t of_query =
       head_dim * kHalf + kKeys * (kFloat + kHalf) + head_dim * kFloat + 2 * kFloat;
   const auto slice = static_cast<std::int64_t>(kGpuSliceBytes);

@@ -17,11 +17,11 @@ struct AttentionSlices {
   static constexpr std::int64_t kLeastNodes = 64;  // of a call: fewer are not worth its launches
   static constexpr std::int64_t kKeys = 8 * kKvBlock;  // of a chunk
 
-  /// For a call of n nodes. No call of fewer needs more.
+  /// Lays out a call of n nodes. No call of fewer needs more.
   AttentionSlices(std::int64_t n, std::int64_t heads, std::int64_t kv_heads, std::int64_t head_dim);
 
   std::int64_t nodes = 0;  // of each slice but the last, which may have fewer
-  // Where each part begins, and the bytes of all.
+  // Each part begins at its number; `bytes` is the size of all.
   std::size_t keys = 0, values = 0, queries = 0, scores = 0, weights = 0, sums = 0, state = 0,
               bytes = 0;
 };

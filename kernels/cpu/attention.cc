@@ -94,7 +94,7 @@ HWY_INLINE void weigh_rows(const float* p, size_t ldp, const float* v, size_t wi
   for (; c < width; c += kLanes) weigh_tile<R, 1>(p, ldp, v + c, ldv, count, out + c, ld);
 }
 
-/// Of a query row: how far it stands behind the first slot after the prefix, along its path, and
+/// Says how far a query row stands behind the first slot after the prefix, along its path, and
 /// behind node j of that path. A path's nodes stand in the order of their numbers.
 struct PathDistance {
   const std::uint64_t* bits;  // of the row's ancestors and itself; null: a chain
@@ -117,7 +117,7 @@ struct PathDistance {
   }
 };
 
-/// Takes slope x distance from each score. One by one or a vector at a time: two roundings each.
+/// Takes slope x distance from each score. Each has two roundings, one by one and in a vector.
 HWY_INLINE void lean(float* scores, size_t total, size_t prefix, float slope,
                      const PathDistance& distance) {
   const Floats d;

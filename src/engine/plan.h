@@ -152,7 +152,7 @@ void require_free(const Plan& plan, std::uint64_t process_bytes);
 /// What the kernels need of scratch for calls up to `largest`: Ops::scratch_bytes, or, for a GPU
 /// that is not here, gpu_scratch_bytes.
 using ScratchBytes = std::function<std::size_t(const Workload& largest)>;
-/// Of a device that is here, and outlives the answer.
+/// Asks a device that is here, and outlives the answer.
 ScratchBytes scratch_of(Device& device);
 
 /// Lays the budget out before any weight is read: everything that must be there, for as many

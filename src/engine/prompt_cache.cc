@@ -103,7 +103,7 @@ struct Beginning {
   std::vector<TokenId> text;
   std::vector<int> blocks;
 };
-/// By the way back from `last`: kept for each block, the texts of a long one would take the square
+/// Walks back from `last`. If each block kept its text, those of a long text would take the square
 /// of its length.
 Beginning beginning_of(const std::vector<Loaded>& loaded, int last) {
   std::vector<int> way;

@@ -130,7 +130,7 @@ class DraftPolicy {
   void edit(std::span<const Request>, const Level&, std::span<const Draft>, TensorView logits,
             Stream&);
   void propose(std::span<const Request>, const Level&, ConstTensorView logits, Stream&);
-  /// Of so many requests: what the level's nodes propose, and their own tokens.
+  /// What the level's nodes of so many requests propose, and their own tokens.
   TensorView proposals_of(const Level&, std::size_t requests) const;
   TensorView tokens_of(const Level&, std::size_t requests, const Buffer& of) const;
   /// Reads what these levels, which follow one another, have proposed, and hangs it into the trees.

@@ -169,7 +169,7 @@ class PlanForAGpuThatIsNotHere(support.TempDirCase):
             profile = json.loads(self.profile.read_text())
             of_target = 768 * (4096 + 768 / 2) * target * profile["context"]
             self.assertLessEqual(of_target, most, gpu)
-            # By kernels in f32, as the draft's: a row of 64 heads where it has one of 32.
+            # Kernels in f32 are the draft's, whose row has 32 heads where the target's has 64.
             self.assertLess(of_target, 768 * (4096 + 768 / 2) * target * 2 * profile["drafting"]["context"] / draft, gpu)
 
     def test_host_memory_that_is_short_makes_the_disk_the_limit(self):

@@ -89,7 +89,7 @@ class AttentionTest : public OnEachDevice {
   bool in_a_graph = false;  // calls are captured and launched
 
  private:
-  // Where blocks lie, another place at each call: bits do not depend on it.
+  // Blocks lie elsewhere at each call: bits do not depend on it.
   std::mt19937 random_{17};
 };
 
@@ -97,7 +97,7 @@ class AttentionTest : public OnEachDevice {
 struct PlainRow {
   std::vector<double> out, absolute, values;  // [head_dim]: sum p v / P, sum p |v| / P, sum |v|
   double weight = 0;                          // P = sum p, at least 1
-  // Of any key the largest sum_j |q_j k_tj| scale, slope x distance, and sum_j |k_tj|.
+  // The largest of all keys: sum_j |q_j k_tj| scale, slope x distance, and sum_j |k_tj|.
   double dot = 0, lean = 0, key = 0;
 };
 inline PlainRow plain_row(const Case& c, double slope, const float* q, const float* k,
@@ -139,7 +139,7 @@ inline PlainRow plain_row(const Case& c, double slope, const float* q, const flo
 }
 
 enum class By { kLoops, kProducts };  // how a device attends: math.md (C3), (C5)
-/// On a GPU calls of many nodes over keys in 16 bits go by products.
+/// A GPU takes products for calls of many nodes over keys in 16 bits.
 inline By way_of(const Case& c, const std::string& device) {
   return device != "cpu" && c.n >= 64 && c.dtype != DType::kF32 && c.head_dim % 8 == 0
              ? By::kProducts

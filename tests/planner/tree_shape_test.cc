@@ -113,7 +113,7 @@ TEST(BestTree, EqualsThePapersRecursionForMonotoneVectors) {
   }
 }
 
-/// By looking at every shape of so many nodes and at most so many levels; kNone: there is none.
+/// Looks at every shape of so many nodes and at most so many levels. kNone says that there is none.
 double most_tokens(int nodes, int levels, const Acceptance& acceptance) {
   double best = kNone;
   for_every_shape(nodes, [&](const TreeShape& shape) {

@@ -108,7 +108,7 @@ TEST_F(VerifierTest, FollowsTheBestTokensAtTemperatureZeroTheLowerAmongEqualOnes
   }
 }
 
-/// On the emulated GPU, which counts what it is asked, and on a real one where there is one.
+/// Runs on the emulated GPU, which counts what it is asked, and on a real one where there is one.
 class VerifierOnAGpu : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {

@@ -27,7 +27,7 @@ struct SpeculationOptions {
   std::optional<double> fallback, rollback;
   std::optional<int> beams, gamma;
   std::optional<double> threshold;
-  // Of --medusa.
+  // These belong to --medusa.
   bool typical_acceptance = false;
   std::optional<double> posterior_threshold, posterior_alpha;
   std::optional<std::string> profile;     // a file

@@ -88,7 +88,7 @@ def with_layer_norms(architecture, model_type, **keys):
 
 
 CONFIGS |= {
-    # As many positions as the test's text has.
+    # There are as many positions as the test's text has.
     "opt": with_layer_norms("OPTForCausalLM", "opt", hidden_size=32, ffn_dim=88,
                             num_hidden_layers=2, num_attention_heads=4, word_embed_proj_dim=32,
                             max_position_embeddings=64, activation_function="relu",
