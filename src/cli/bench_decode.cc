@@ -61,9 +61,7 @@ struct Options {
          "trees and chains of these sizes, one after another, beside the chain that generate would "
          "take")  //
         ("prompts", into(prompts, "FILE"),
-         "prompts: JSON lines with a \"text\" each, or one prompt a line; - reads stdin (default: "
-         "a "
-         "set that comes with the program)")  //
+         kPromptsHelp)  //
         ("examples", into(examples, "N", at_least("--examples", 1)),
          "prompts to continue; texts are cut at several places where there are fewer")  //
         ("prompt-tokens", into(prompt_tokens, "N", at_least("--prompt-tokens", 1)),

@@ -55,9 +55,7 @@ struct Options {
          "-md: the draft model, or copy[:M], ngram:1, ngram:2, random, as in generate; these take "
          "an --output, which generate takes as --acceptance")  //
         ("prompts", into(prompts, "FILE"),
-         "prompts: JSON lines with a \"text\" each, or one prompt a line; - reads stdin (default: "
-         "a "
-         "set that comes with the program)")  //
+         kPromptsHelp)  //
         ("examples", into(examples, "N", at_least("--examples", 2)),
          "continuations; texts are cut at several places where there are fewer")  //
         ("prompt-tokens", into(prompt_tokens, "N", at_least("--prompt-tokens", 1)),

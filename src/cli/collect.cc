@@ -49,9 +49,7 @@ struct Options {
         ("positions", into(positions, "N", at_least("--positions", 1)),
          "so many rows at least, but where the prompts are used up")  //
         ("prompts", into(prompts, "FILE"),
-         "prompts: JSON lines with a \"text\" each, or one prompt a line; - reads stdin (default: "
-         "a "
-         "set that comes with the program)")  //
+         kPromptsHelp)  //
         ("prompt-tokens", into(prompt_tokens, "N", at_least("--prompt-tokens", 1)),
          "cut prompts to so many tokens")  //
         ("n-predict,n", into(new_tokens, "N", at_least("--n-predict", 2)),

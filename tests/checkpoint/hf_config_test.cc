@@ -7,6 +7,7 @@
 
 #include "src/checkpoint/readers.h"
 #include "tests/checkpoint/checkpoint_files.h"
+#include "tests/checkpoint/config_errors.h"
 
 namespace canopy::testing {
 namespace {
@@ -19,17 +20,11 @@ json tiny_config(const std::string& family = "llama") {
   return tiny_model(options).config;
 }
 
-/// The error of a llama config with `changes` merged in (null erases nothing: it is a value).
 std::string error_with(const json& changes, const std::string& family = "llama") {
-  json config = tiny_config(family);
-  config.update(changes);
-  return error_of([&] { hf_config(config); });
+  return config_error_with(tiny_config(family), changes);
 }
-
 std::string error_without(const char* key, const std::string& family = "llama") {
-  json config = tiny_config(family);
-  config.erase(key);
-  return error_of([&] { hf_config(config); });
+  return config_error_without(tiny_config(family), key);
 }
 
 TEST(HfConfig, ReadsTheShapeOfEveryFamily) {

@@ -11,7 +11,7 @@
 #include "src/checkpoint/checkpoint.h"
 #include "src/checkpoint/families.h"
 #include "src/checkpoint/readers.h"
-#include "tests/error_of.h"
+#include "tests/checkpoint/config_errors.h"
 #include "tests/temp_dir.h"
 #include "tests/test_data.h"
 
@@ -21,7 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-/// As the published models of 125 and 560 million parameters have them.
+/// These two are what the published models of 125 and 560 million parameters say.
 json opt_config() {
   return json::parse(R"({"architectures": ["OPTForCausalLM"], "model_type": "opt",
     "activation_function": "relu", "bos_token_id": 2, "eos_token_id": 2, "pad_token_id": 1,
@@ -35,15 +35,6 @@ json bloom_config() {
     "layer_norm_epsilon": 1e-05, "n_embed": 1024, "n_inner": null, "n_layer": 24,
     "num_attention_heads": 16, "offset_alibi": 100, "pretraining_tp": 1, "seq_length": 2048,
     "vocab_size": 250880})");
-}
-
-std::string error_with(json config, const json& changes) {
-  config.update(changes);
-  return error_of([&] { hf_config(config); });
-}
-std::string error_without(json config, const char* key) {
-  config.erase(key);
-  return error_of([&] { hf_config(config); });
 }
 
 TEST(LayerNormConfig, ReadsThePublishedShapes) {
@@ -93,7 +84,7 @@ TEST(LayerNormConfig, RefusesByNameWhatTheDecoderCannotExpress) {
            {{{"num_attention_heads", 7}}, "is not a multiple of 'num_attention_heads' (7)"},
            {{{"architectures", {"OPTForSequenceClassification"}}}, "OPTForSequenceClassification"},
        })
-    EXPECT_NE(error_with(opt_config(), changes).find(error), std::string::npos) << changes;
+    EXPECT_NE(config_error_with(opt_config(), changes).find(error), std::string::npos) << changes;
   for (const auto& [changes, error] : {
            std::pair<json, const char*>{{{"apply_residual_connection_post_layernorm", true}},
                                         "apply_residual_connection_post_layernorm"},
@@ -102,12 +93,14 @@ TEST(LayerNormConfig, RefusesByNameWhatTheDecoderCannotExpress) {
            {{{"layer_norm_epsilon", 0}}, "layer_norm_epsilon"},
            {{{"n_layer", 0}}, "key 'n_layer' is 0"},
        })
-    EXPECT_NE(error_with(bloom_config(), changes).find(error), std::string::npos) << changes;
+    EXPECT_NE(config_error_with(bloom_config(), changes).find(error), std::string::npos) << changes;
   for (const char* key : {"ffn_dim", "hidden_size", "max_position_embeddings", "vocab_size"})
-    EXPECT_NE(error_without(opt_config(), key).find(std::string("key '") + key + "' is missing"),
-              std::string::npos);
+    EXPECT_NE(
+        config_error_without(opt_config(), key).find(std::string("key '") + key + "' is missing"),
+        std::string::npos);
   for (const char* key : {"n_embed", "n_layer", "num_attention_heads", "vocab_size"})
-    EXPECT_NE(error_without(bloom_config(), key).find("is missing"), std::string::npos) << key;
+    EXPECT_NE(config_error_without(bloom_config(), key).find("is missing"), std::string::npos)
+        << key;
 }
 
 TEST(LayerNormConfig, SlopesAreThoseOfThePaper) {

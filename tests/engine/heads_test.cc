@@ -56,12 +56,7 @@ TEST_F(HeadsEngine, ShareSweepsStreamedAndKeepEachText) {
   o.plan.max_sequences = 3;
   o.plan.resident = 0;
   Engine engine = make_with_heads(o);
-  Engine plain = make(SpeculationMethod::kNone);
-  std::vector<Request> requests;
-  for (unsigned p = 0; p < 5; ++p) requests.push_back(request(prompt(p)));
-  const BatchReport report = engine.generate(requests);
-  for (std::size_t i = 0; i < requests.size(); ++i)
-    EXPECT_EQ(report.texts[i].tokens, plain.generate(requests[i]).tokens);
+  expect_shared_sweeps_to_keep_texts(engine);
 }
 
 TEST_F(HeadsEngine, GoByWhatTheModelsHeadReadForTheLastNodeThatWasAccepted) {

@@ -136,6 +136,16 @@ class TinyEngine : public ::testing::Test {
     return r;
   }
 
+  /// Five texts at once, in the sweeps of `engine`, are what each is alone by plain decoding.
+  static void expect_shared_sweeps_to_keep_texts(Engine& engine) {
+    Engine plain = make(SpeculationMethod::kNone);
+    std::vector<Request> requests;
+    for (unsigned p = 0; p < 5; ++p) requests.push_back(request(prompt(p)));
+    const BatchReport report = engine.generate(requests);
+    for (std::size_t i = 0; i < requests.size(); ++i)
+      EXPECT_EQ(report.texts[i].tokens, plain.generate(requests[i]).tokens) << i;
+  }
+
   static inline std::unique_ptr<TempDir> dir_;
   static inline std::filesystem::path draft_;
 };

@@ -1,6 +1,7 @@
 // What decoders with layer norms need beside the others' ops, against plain loops.
 #include <cmath>
 
+#include "tests/error_of.h"
 #include "tests/kernels/on_device.h"
 
 namespace canopy {
@@ -138,29 +139,21 @@ TEST_P(LayerNormOps, ChecksNameTheOpAndTheMismatch) {
   const auto f32 = [&](std::initializer_list<std::int64_t> shape) {
     return data.view(DType::kF32, shape);
   };
-  const auto message = [](const std::function<void()>& call) {
-    try {
-      call();
-    } catch (const Error& e) {
-      return std::string(e.what());
-    }
-    return std::string("no error");
-  };
   const std::pair<std::string, std::string> cases[] = {
-      {message([&] {
+      {error_of([&] {
          ops().layer_norm(stream(), f32({2, 8}), {f32({8}), f32({7}), 0}, f32({2, 8}));
        }),
        "layer_norm: b"},
-      {message([&] {
+      {error_of([&] {
          ops().activate(stream(), Activation::kRelu, f32({2, 8}), f32({2, 7}));
        }),
        "activate: y"},
-      {message([&] {
+      {error_of([&] {
          ops().split_qkv(stream(), f32({2, 3, 3, 8}),
                          {f32({2, 3, 8}), f32({2, 3, 8}), f32({2, 3, 7})});
        }),
        "split_qkv: a part"},
-      {message([&] {
+      {error_of([&] {
          OnDevice block = send(std::vector<std::int32_t>{0});
          TreeAttention call;
          call.kv = {f32({2, 64, 8}), f32({2, 64, 8}), block.view(DType::kI32, {1})};

@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "tests/error_of.h"
 #include "tests/kernels/scattered.h"
 
 namespace canopy {
@@ -233,59 +234,51 @@ TEST_P(RowOps, ChecksNameTheOpAndTheMismatch) {
   const auto f32 = [&](std::initializer_list<std::int64_t> shape) {
     return data.view(DType::kF32, shape);
   };
-  const auto message = [](const std::function<void()>& call) {
-    try {
-      call();
-    } catch (const Error& e) {
-      return std::string(e.what());
-    }
-    return std::string("no error");
-  };
   Stream& s = stream();
   OnDevice block = send(std::vector<std::int32_t>{0});
   const KvView kv{f32({2, 64, 16}), f32({2, 64, 16}), block.view(DType::kI32, {1})};
   const std::pair<std::string, std::string> cases[] = {
-      {message([&] {
+      {error_of([&] {
          ops().rms_norm(s, f32({2, 8}), f32({7}), 0, f32({2, 8}));
        }),
        "rms_norm: g"},
-      {message([&] {
+      {error_of([&] {
          ops().rope(s, f32({2, 1, 7}), data.view(DType::kI32, {2}), {});
        }),
        "rope: head_dim 7 is odd"},
-      {message([&] {
+      {error_of([&] {
          ops().swiglu(s, f32({2, 8}), f32({2, 9}), f32({2, 8}));
        }),
        "swiglu: up"},
-      {message([&] {
+      {error_of([&] {
          ops().embed(s, data.weights(DType::kF32, 4, 8), f32({2}), f32({2, 8}));
        }),
        "embed: id is F32"},
-      {message([&] {
+      {error_of([&] {
          ops().store_kv(s, f32({3, 2, 16}), f32({3, 2, 16}), 60, 2, kv);
        }),
        "store_kv: slots [62, + 3) are outside a cache of 64"},
-      {message([&] { ops().keep_kv(s, data.view(DType::kI32, {65}), 0, kv); }), "keep_kv: slots"},
-      {message([&] {
+      {error_of([&] { ops().keep_kv(s, data.view(DType::kI32, {65}), 0, kv); }), "keep_kv: slots"},
+      {error_of([&] {
          TreeAttention call;
          call.q = f32({1, 3, 16}), call.out = f32({1, 3, 16}), call.kv = kv;
          ops().attend(s, call);
        }),
        "attend: 3 heads cannot share 2 kv heads"},
-      {message([&] {
+      {error_of([&] {
          ops().probabilities(s, f32({1, 9}), {-1.0f, 0, 1.0f}, f32({1, 9}));
        }),
        "sampling: temperature"},
-      {message([&] {
+      {error_of([&] {
          ops().top_tokens(s, f32({1, 9}), 10, data.view(DType::kI32, {1, 10}));
        }),
        "top_tokens: 10 tokens"},
-      {message([&] {
+      {error_of([&] {
          ops().draw_tokens(s, f32({1, 9}), 10, Replacement::kNo, {}, 0,
                            data.view(DType::kI32, {1, 10}));
        }),
        "draw_tokens: 10 distinct tokens"},
-      {message([&] {
+      {error_of([&] {
          ops().draw_tokens(s, f32({1, 9}), 2, Replacement::kYes, {}, 0,
                            data.view(DType::kI32, {1, 3}));
        }),
