@@ -76,7 +76,8 @@ LinkSample LinkProbe::best(int rounds, Seconds round, Notes& notes) {
       const std::size_t bytes = kWays[way].read_bytes;
       if (std::filesystem::file_size(file_) < bytes || memory_.size() < bytes) continue;
       Notes again;  // the same in every round
-      samples[way].push_back(run(kWays[way], round / kWays.size(), i + way == 0 ? notes : again));
+      samples[way].push_back(
+          run(kWays[way], round / kWays.size(), i == 0 && way == 0 ? notes : again));
     }
   LinkSample best = kWays[0];
   for (auto& of_way : samples) {

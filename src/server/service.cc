@@ -167,7 +167,7 @@ void Service::route(http::Exchange& exchange) {
   const auto* const found = std::find_if(std::begin(kRoutes), std::end(kRoutes),
                                          [&](const Route& one) { return path == one.path; });
   if (found == std::end(kRoutes)) throw ApiError(404, "there is no " + request.path);
-  const std::string_view method = request.method == "HEAD" ? "GET" : request.method;
+  const std::string_view asked = request.method, method = asked == "HEAD" ? "GET" : asked;
   if (method != found->method) {
     exchange.add_header("Allow", found->method);
     throw ApiError(405, request.path + " takes " + found->method + " alone");

@@ -181,6 +181,7 @@ struct Server::Impl {
   std::atomic<bool> closed = false;
   std::mutex mutex;
   struct Connection {
+    explicit Connection(Socket s) : socket(std::move(s)) {}
     Socket socket;
     bool idle = true;   // between two requests, or in the middle of one
     bool over = false;  // the thread is about to end
