@@ -222,8 +222,12 @@ Plan lay_out(const PlanRequest& request, SpeculationMethod method, bool adaptive
   plan.ledger.push_back({"the process as it stands: code, libraries, tokenizer", process_bytes});
   plan.ledger.push_back({"allowance: thread stacks, page tables, text", kAllowance});
   if (request.beside > 0)
-    plan.ledger.push_back({"the server: connections, requests", request.beside});
-  if (request.device_memory) plan.device.emplace().memory = *request.device_memory;
+    plan.ledger.push_back({"beside the engine: connections, requests, rows", request.beside});
+  if (request.device_memory) {
+    Plan::DevicePart device;
+    device.memory = *request.device_memory;
+    plan.device = std::move(device);
+  }
   if (speculates && request.model_free) {
     plan.model_free = request.model_free;
     plan.policy.vocab = t.vocab;
