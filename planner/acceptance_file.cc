@@ -41,11 +41,10 @@ class Fields {
   }
   std::int64_t count(const char* key, std::int64_t least,
                      std::int64_t most = std::numeric_limits<int>::max()) const {
-    const json& value = at(key);
-    if (!value.is_number_integer() || value.get<double>() < static_cast<double>(least) ||
-        value.get<double>() > static_cast<double>(most))
+    const std::optional<std::int64_t> value = integer_in<std::int64_t>(at(key));
+    if (!value || *value < least || *value > most)
       fail(key, "a whole number from " + std::to_string(least) + " to " + std::to_string(most));
-    return value.get<std::int64_t>();
+    return *value;
   }
   std::vector<double> probabilities(const char* key) const { return probabilities(key, at(key)); }
   /// A list of lists of them, each of `size`; none where there is no such key.

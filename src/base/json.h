@@ -1,8 +1,12 @@
 #pragma once
+#include <concepts>
+#include <cstdint>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "src/base/file.h"
 
@@ -17,6 +21,19 @@ inline constexpr int kMostJsonDepth = 64;
 nlohmann::json parse_json(std::string_view text);
 /// The same; keys keep their order. For small documents: its objects find keys by linear search.
 nlohmann::ordered_json parse_ordered_json(std::string_view text);
+
+/// The integer that `value` is, if it is one and T holds it. Numbers of a file come through this:
+/// nlohmann's own get() casts whatever it finds, and to cast a large float is undefined.
+template <std::integral T, class Json>
+std::optional<T> integer_in(const Json& value) {
+  const auto as_held = [](auto number) -> std::optional<T> {
+    if (!std::in_range<T>(number)) return std::nullopt;
+    return static_cast<T>(number);
+  };
+  if (value.is_number_unsigned()) return as_held(value.template get<std::uint64_t>());
+  if (value.is_number_integer()) return as_held(value.template get<std::int64_t>());
+  return std::nullopt;
+}
 
 /// What nlohmann says of a syntax error, without what it says of itself: one line in quotes.
 std::string syntax_error(const nlohmann::json::exception& error);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "src/base/error.h"
+#include "src/base/json.h"
 #include "src/checkpoint/families.h"
 
 namespace canopy {
@@ -41,12 +42,11 @@ class Fields {
       throw Error("key " + name(key) + " is missing");
     }
     if (!value->is_number_integer()) throw Error("key " + name(key) + " is not an integer");
-    const bool too_large = value->is_number_unsigned() &&
-                           value->get<std::uint64_t>() > static_cast<std::uint64_t>(most);
-    if (too_large || value->get<std::int64_t>() < least || value->get<std::int64_t>() > most)
+    const std::optional<int> given = integer_in<int>(*value);
+    if (!given || *given < least || *given > most)
       throw Error("key " + name(key) + " is " + value->dump() + ", outside " +
                   std::to_string(least) + " to " + std::to_string(most));
-    return value->get<int>();
+    return *given;
   }
   std::optional<double> number(const char* key) const {
     const nlohmann::json* value = find(key);

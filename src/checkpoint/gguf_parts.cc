@@ -29,7 +29,7 @@ std::int64_t integer(const Metadata& metadata, const char* key, std::int64_t mos
 /// "-00002-of-00003.gguf" for part 1 of 3, counted from 0.
 std::string ending_of(std::int64_t part, std::int64_t count) {
   char text[48];
-  std::snprintf(text, sizeof text, "-%05lld-of-%05lld.gguf", static_cast<long long>(part + 1),
+  std::snprintf(text, sizeof text, "-%05lld-of-%05lld.gguf", static_cast<long long>(part) + 1,
                 static_cast<long long>(count));
   return text;
 }

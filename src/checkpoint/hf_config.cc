@@ -167,11 +167,11 @@ std::vector<TokenId> end_tokens(const json* ids, int vocab) {
   std::vector<TokenId> result;
   if (!ids) return result;
   const auto add = [&](const json& id) {
-    // What does not fit 63 bits comes out negative.
-    if (!id.is_number_integer() || id.get<std::int64_t>() < 0 || id.get<std::int64_t>() >= vocab)
+    const std::optional<TokenId> token = integer_in<TokenId>(id);
+    if (!token || *token < 0 || *token >= vocab)
       throw Error("key 'eos_token_id' has " + shown(id) +
                   ", which is no token of a vocabulary of " + std::to_string(vocab));
-    result.push_back(id.get<TokenId>());
+    result.push_back(*token);
   };
   if (ids->is_array())
     for (const json& id : *ids) add(id);
@@ -262,19 +262,12 @@ ModelConfig read_decoder_config(const json& json_config, const Family& family) {
 
 namespace {
 
-/// Whether a value is an integer that T holds. Compared here, as nlohmann wraps unsigned numbers.
-template <class T>
-bool fits(const json& v) {
-  if (v.is_number_unsigned()) return std::in_range<T>(v.get<std::uint64_t>());
-  return v.is_number_integer() && std::in_range<T>(v.get<std::int64_t>());
-}
-
 std::optional<Metadata::Value> metadata_array(const json& array) {
   const auto all = [&](auto test) { return std::all_of(array.begin(), array.end(), test); };
   if (array.empty()) return {};
   if (all([](const json& v) { return v.is_string(); }))
     return array.get<std::vector<std::string>>();
-  if (all([](const json& v) { return fits<std::int32_t>(v); }))
+  if (all([](const json& v) { return integer_in<std::int32_t>(v).has_value(); }))
     return array.get<std::vector<std::int32_t>>();
   if (all([](const json& v) { return v.is_number(); })) {
     std::vector<float> values;
@@ -290,8 +283,8 @@ void flatten_into(const json& value, const std::string& path, Metadata& metadata
       flatten_into(child, path.empty() ? key : path + "." + key, metadata);
   } else if (value.is_boolean()) {
     metadata.set(path, value.get<bool>());
-  } else if (fits<std::int64_t>(value)) {
-    metadata.set(path, value.get<std::int64_t>());
+  } else if (const auto integer = integer_in<std::int64_t>(value)) {
+    metadata.set(path, *integer);
   } else if (value.is_number()) {
     metadata.set(path, value.get<double>());
   } else if (value.is_string()) {

@@ -62,8 +62,9 @@ std::vector<std::int64_t> parse_shape(const json& description) {
   std::vector<std::int64_t> extents;
   if (shape != description.end() && shape->is_array())
     for (const json& extent : *shape)
-      if (extent.is_number_unsigned() && extent <= kMostExtent)
-        extents.push_back(extent.get<std::int64_t>());
+      if (const auto value = integer_in<std::int64_t>(extent);
+          value && *value >= 0 && *value <= kMostExtent)
+        extents.push_back(*value);
   if (extents.size() != 2 || shape->size() != 2 || extents[1] == 0)
     throw Error("its shape is not [rows, columns]");
   return extents;

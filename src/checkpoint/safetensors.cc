@@ -42,7 +42,7 @@ DType parse_dtype(const std::string& name) {
 /// A state machine over exactly the form above: everything else is an Error.
 class HeaderEvents final : public json::json_sax_t {
  public:
-  std::vector<TensorEntry> take() && { return std::move(tensors_); }
+  std::vector<TensorEntry> take_tensors() { return std::exchange(tensors_, {}); }
   const std::optional<std::string>& descriptions() const { return descriptions_; }
   const std::string& source() const { return source_; }
 
@@ -180,7 +180,7 @@ FileTensors read_header(const std::filesystem::path& file, int file_index) {
     HeaderEvents events;
     json::sax_parse(header, &events);
     const std::string source = events.source();
-    std::vector<TensorEntry> tensors = std::move(events).take();
+    std::vector<TensorEntry> tensors = events.take_tensors();
     for (TensorEntry& tensor : tensors) {
       tensor.file = file_index;
       tensor.offset += reader.position();  // both below 2^63

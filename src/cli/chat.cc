@@ -104,7 +104,7 @@ class Chat {
 
  private:
   bool obey(const std::string& line, Interrupt& interrupt);  // false: to end
-  void say(std::string text, Interrupt& interrupt);
+  void say(const std::string& text, Interrupt& interrupt);
   void answer(Interrupt& interrupt);
   void regenerate(Interrupt& interrupt);
   void undo();
@@ -184,7 +184,7 @@ void Chat::answer(Interrupt& interrupt) {
   if (report.finish_reason == "cancelled" && !Interrupt::terminated()) interrupt.renew();
 }
 
-void Chat::say(std::string text, Interrupt& interrupt) {
+void Chat::say(const std::string& text, Interrupt& interrupt) {
   messages_.push_back(message("user", to_utf8(text)));
   try {
     answer(interrupt);

@@ -151,7 +151,7 @@ EnlargedTensor enlarged(const ModelTensor& tensor, const TensorEntry* from,
   // before, share the epsilon that was divided: their inputs shrink with it.
   const bool normed = spec.kind == TensorKind::kNorm && spec.columns == Length::kDim;
   if (normed || is_normed_later(tensor, big))
-    to.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(big.dim / small.dim)));
+    to.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(big.dim) / small.dim));
   // What is added to the stream's input is zero: columns of the embedding, and biases.
   const bool adds_zero = spec.kind == TensorKind::kBias || spec.unit == TensorUnit::kEmbedding;
   to.beside = adds_zero ? Beside::kZero : Beside::kRandom;

@@ -78,13 +78,13 @@ struct Vocabulary {
 
   explicit Vocabulary(std::size_t size)
       : tokens(size), types(size, static_cast<std::int32_t>(TokenType::kUnused)) {}
-  void set(std::int64_t id, std::string token, TokenType type) {
-    const auto i = static_cast<std::size_t>(id);
-    if (id < 0 || i >= tokens.size())
-      throw Error("token " + in_quotes(token) + " has the id " + std::to_string(id) +
+  void set(const json& id, std::string token, TokenType type) {
+    const std::optional<std::size_t> i = integer_in<std::size_t>(id);
+    if (!i || *i >= tokens.size())
+      throw Error("token " + in_quotes(token) + " has the id " + in_quotes(id.dump()) +
                   " in a vocabulary of " + std::to_string(tokens.size()));
-    tokens[i] = std::move(token);
-    types[i] = static_cast<std::int32_t>(type);
+    tokens[*i] = std::move(token);
+    types[*i] = static_cast<std::int32_t>(type);
   }
 };
 
@@ -117,7 +117,7 @@ GgufMetadata made_from(const json& file, const ModelConfig& config) {
   for (std::size_t i = 0; i < vocabulary.tokens.size(); ++i)  // padding needs distinct names
     vocabulary.tokens[i] = "[PAD" + std::to_string(i) + "]";
   for (const auto& [token, id] : model.at("vocab").items())
-    vocabulary.set(id.get<std::int64_t>(), token, TokenType::kNormal);
+    vocabulary.set(id, token, TokenType::kNormal);
   for (const json& added : file.value("added_tokens", json::array())) {
     for (const char* option : {"single_word", "lstrip", "rstrip"})
       if (added.value(option, false))
@@ -125,8 +125,7 @@ GgufMetadata made_from(const json& file, const ModelConfig& config) {
                     "', which GGUF cannot express");
     const TokenType type =
         added.value("special", false) ? TokenType::kControl : TokenType::kUserDefined;
-    vocabulary.set(added.at("id").get<std::int64_t>(), added.at("content").get<std::string>(),
-                   type);
+    vocabulary.set(added.at("id"), added.at("content").get<std::string>(), type);
   }
 
   Template around;

@@ -87,7 +87,7 @@ json read_header(Reader& reader) {
   if (XXH3_64bits(header.data(), header.size()) != word(16))
     throw Error("its header is damaged: its checksum differs");
   json parsed = parse_json(header);
-  if (!parsed.is_object() || parsed.value("version", 0) != kVersion)
+  if (!parsed.is_object() || integer_in<int>(parsed.value("version", json())) != kVersion)
     throw Error("it is of another version");
   return parsed;
 }
@@ -103,6 +103,12 @@ struct Beginning {
   std::vector<TokenId> text;
   std::vector<int> blocks;
 };
+std::vector<TokenId> tokens_of(const json& list) {
+  std::vector<TokenId> tokens;
+  for (const json& token : list) tokens.push_back(integer_in<TokenId>(token).value_or(-1));
+  return tokens;
+}
+
 /// Walks back from `last`. If each block kept its text, those of a long text would take the square
 /// of its length.
 Beginning beginning_of(const std::vector<Loaded>& loaded, int last) {
@@ -125,14 +131,14 @@ int load_blocks(const json& list, Reader& reader, Runtime& runtime) {
   std::vector<Loaded> loaded;
   int tokens = 0;
   for (const json& one : list) {
-    const int parent = one.at("parent").get<int>();
-    auto own = one.at("tokens").get<std::vector<TokenId>>();
+    const int parent = integer_in<int>(one.at("parent")).value_or(-2);
+    std::vector<TokenId> own = tokens_of(one.at("tokens"));
     if (parent < -1 || parent >= std::ssize(loaded) || std::ssize(own) != kKvBlock ||
         std::any_of(own.begin(), own.end(),
                     [&](TokenId token) { return token < 0 || token >= vocab; }))
       throw Error("a block of it is none");
     reader.read(bytes);
-    if (XXH3_64bits(bytes.data(), bytes.size()) != one.at("xxh3").get<std::uint64_t>())
+    if (XXH3_64bits(bytes.data(), bytes.size()) != integer_in<std::uint64_t>(one.at("xxh3")))
       throw Error("a block of it is damaged: its checksum differs");
     // What has no room is left out, and what goes on from it.
     const bool goes_on = parent < 0 || loaded[static_cast<std::size_t>(parent)].block >= 0;

@@ -156,7 +156,8 @@ Value map(Runtime& runtime, const Value& subject, const Arguments& arguments) {
     const Parameters given(runtime, "map", arguments, {"attribute", "default"});
     for (const Value& item : items_if_any(runtime, subject)) {
       Value found = attribute_path(runtime, item, given.require(0));
-      out.push_back(found.is(Kind::kUndefined) && given.get(1) ? *given.get(1) : std::move(found));
+      if (found.is(Kind::kUndefined) && given.get(1)) found = *given.get(1);
+      out.push_back(std::move(found));
     }
     return runtime.list(std::move(out), ListKind::kGenerator);
   }

@@ -25,11 +25,11 @@ constexpr std::size_t kMostBiases = 4096;
 
 TokenId token_of(const Json& value, const std::string& name, int vocab, const Fields& fields) {
   if (!value.is_number_integer()) fields.fail(name, "must hold token ids");
-  const auto id = value.get<std::int64_t>();
-  if (id < 0 || id >= vocab)
-    fields.fail(name, "has token " + std::to_string(id) + ", outside the vocabulary of " +
-                          std::to_string(vocab));
-  return static_cast<TokenId>(id);
+  const std::optional<TokenId> id = integer_in<TokenId>(value);
+  if (!id || *id < 0 || *id >= vocab)
+    fields.fail(
+        name, "has token " + value.dump() + ", outside the vocabulary of " + std::to_string(vocab));
+  return *id;
 }
 
 /// {"50256": -100}, or [[50256, -100]] with false for "never".

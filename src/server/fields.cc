@@ -4,6 +4,8 @@
 #include <sstream>
 #include <utility>
 
+#include "src/base/json.h"
+
 namespace canopy::server {
 
 Fields::Fields(const Json& object, std::string prefix)
@@ -34,10 +36,9 @@ std::optional<bool> Fields::flag(const std::string& name) {
 std::optional<std::int64_t> Fields::whole(const std::string& name) {
   const Json* value = any(name);
   if (value == nullptr) return std::nullopt;
-  if (!value->is_number_integer() ||
-      (value->is_number_unsigned() && value->get<std::uint64_t>() > INT64_MAX))
-    fail(name, "must be a whole number");
-  return value->get<std::int64_t>();
+  const std::optional<std::int64_t> whole = integer_in<std::int64_t>(*value);
+  if (!whole) fail(name, "must be a whole number");
+  return whole;
 }
 
 std::optional<int> Fields::integer(const std::string& name, int least, int most) {

@@ -6,6 +6,7 @@
 #include <array>
 #include <utility>
 
+#include "src/base/json.h"
 #include "src/base/json_text.h"
 #include "src/server/descriptions.h"
 #include "src/server/fields.h"
@@ -246,10 +247,10 @@ void Service::detokenize(http::Exchange& exchange) {
   fields.refuse_others();
   std::vector<TokenId> tokens;
   for (const Json& id : *list) {
-    if (!id.is_number_integer() || id.get<std::int64_t>() < 0 ||
-        id.get<std::int64_t>() >= tokenizer.vocab())
+    const std::optional<TokenId> token = integer_in<TokenId>(id);
+    if (!token || *token < 0 || *token >= tokenizer.vocab())
       fields.fail("tokens", "holds something that is no token id");
-    tokens.push_back(id.get<TokenId>());
+    tokens.push_back(*token);
   }
   reply_json_to(exchange, {{"content", tokenizer.decode(tokens, AddSpecial::kYes)}});
 }

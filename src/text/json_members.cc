@@ -1,8 +1,9 @@
 #include "src/text/json_members.h"
 
-#include <limits>
+#include <optional>
 
 #include "src/base/error.h"
+#include "src/base/json.h"
 
 namespace canopy::text {
 
@@ -46,13 +47,9 @@ const json& array_member(const json& object, const char* key, std::string_view p
 }
 
 std::int64_t integer(const json& value, std::string_view part) {
-  // Unsigned values above the signed range would wrap to something plausible.
-  const bool fits = value.is_number_unsigned()
-                        ? value.get<std::uint64_t>() <=
-                              static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())
-                        : value.is_number_integer();
-  if (!fits) throw Error(std::string(part) + " is not an integer in range");
-  return value.get<std::int64_t>();
+  const std::optional<std::int64_t> held = integer_in<std::int64_t>(value);
+  if (!held) throw Error(std::string(part) + " is not an integer in range");
+  return *held;
 }
 
 }  // namespace canopy::text

@@ -66,6 +66,17 @@ TEST(Json, AKeyThatIsGivenTwiceIsRefused) {
   EXPECT_EQ(refusal(R"([{"a":1},{"a":{"a":1}}])"), "");
 }
 
+TEST(Json, AnIntegerIsTakenOnlyWhereItsTypeHoldsIt) {
+  const auto number = [](const char* text) { return parse_json(text); };
+  EXPECT_EQ(integer_in<int>(number("-7")), -7);
+  EXPECT_EQ(integer_in<int>(number("2147483647")), 2147483647);
+  EXPECT_EQ(integer_in<std::uint64_t>(number("18446744073709551615")), UINT64_MAX);
+  for (const char* text : {"2147483648", "-2147483649", "18446744073709551615", "9.2e19", "1.0",
+                           "true", "\"1\"", "null", "[1]"})
+    EXPECT_EQ(integer_in<int>(number(text)), std::nullopt) << text;
+  EXPECT_EQ(integer_in<std::uint64_t>(number("-1")), std::nullopt);
+}
+
 TEST(Json, AFileIsNamedInWhatIsWrongWithIt) {
   const TempDir dir;
   dir.write("x.json", "[1,");
