@@ -1,6 +1,7 @@
 """What scripts/faults and its quick test share: kills at random moments, and faults of the system around the program."""
 import contextlib
 import ctypes
+import errno
 import hashlib
 import http.client
 import json
@@ -263,6 +264,41 @@ def full_disk(folder):
     return ""
 
 
+def preloaded(**variables):
+    """An environment with tests/cli/fault_shim.cc in it."""
+    return {**os.environ, "LD_PRELOAD": str(pathlib.Path(CANOPY).resolve().parent / "tests" / "libfault_shim.so"), **variables}
+
+
+def disk_that_fills(folder):
+    """ENOSPC in the middle of a file, of which some bytes still fit."""
+    make_models(folder)
+    (folder / "out").mkdir()
+    for name in ("quantize", "inflate"):
+        for fit in (0, 1, 5000, 200_000, 1_000_000):
+            said = spend(*WRITERS[name](folder, folder / "out"), env=preloaded(CANOPY_FULL_AFTER=str(fit)))
+            wrong = refusal(*said, os.strerror(errno.ENOSPC)) or nothing_left(folder / "out")
+            if wrong:
+                return f"{name} with room for {fit} bytes: {wrong}"
+    return ""
+
+
+def clock_that_jumps(folder):
+    """The wall clock goes 30 years back and 50 forth: texts are the same, and nothing waits."""
+    model = bytes_model(folder / "model")
+    year = subprocess.run(["date", "+%Y"], capture_output=True, text=True, env=preloaded(CANOPY_CLOCK_JUMPS="1")).stdout
+    if abs(int(year) - time.localtime().tm_year) < 20:
+        return f"the clock does not jump: {year}"
+    words = "generate", "-m", model, "-p", "x", "-n", 20, "--ignore-eos", "--json"
+    texts = []
+    for variables in ({}, {"CANOPY_CLOCK_JUMPS": "1"}):
+        done = subprocess.run([CANOPY, *map(str, words)], capture_output=True, text=True, timeout=120,
+                              env=preloaded(XDG_CACHE_HOME=str(folder), **variables))
+        if done.returncode != 0:
+            return f"exit code {done.returncode}: {done.stderr[-300:]}"
+        texts.append(json.loads(done.stdout)["tokens"])
+    return "" if texts[0] == texts[1] else "another text"
+
+
 def growth_refused(folder):
     """RLIMIT_FSIZE: a write in the middle of a file fails."""
     make_models(folder)
@@ -446,7 +482,8 @@ def inflate_of_changed_models(folder):
     return ""
 
 
-FAULTS = {"a full disk": full_disk, "files that may not grow": growth_refused, "read-only outputs": read_only_outputs,
+FAULTS = {"a full disk": full_disk, "a disk that fills": disk_that_fills, "a clock that jumps": clock_that_jumps,
+          "files that may not grow": growth_refused, "read-only outputs": read_only_outputs,
           "a full or read-only cache": cache_refused, "a model that changes meanwhile": model_changed,
           "little of what processes have": limits, "neither /proc nor /sys": no_proc_no_sys,
           "closed streams, gone readers": closed_streams, "inflate of 200 changed models": inflate_of_changed_models}
