@@ -36,7 +36,11 @@ void Answer::find_calls(std::size_t choice, News::Choice& more,
   const bool ended = !more.finish_reason.empty();
   if (ended) more.text += add(readers[choice].end());
   std::vector<ToolCall>& all = calls[choice];
-  all.insert(all.end(), found_calls.begin(), found_calls.end());
+  for (const ToolCall& one : found_calls)
+    if (one.name.empty())
+      all.back().arguments += one.arguments;
+    else
+      all.push_back(one);
   if (ended && !all.empty() && more.finish_reason == "stop") more.finish_reason = "tool_calls";
 }
 

@@ -234,8 +234,10 @@ Answer Completions::begin(const CompletionRequest& request, bool chat) {
   answer.offsets.resize(job.texts.size());
   answer.calls.resize(job.texts.size());
   if (!request.tools.empty())
-    answer.readers.assign(job.texts.size(),
-                          ToolCallReader(*model_.tool_form, request.tools, request.must_call));
+    answer.readers.assign(
+        job.texts.size(),
+        ToolCallReader(*model_.tool_form, request.tools, request.must_call,
+                       request.stream ? TellCalls::kAsWritten : TellCalls::kWhole));
   answer.job = model_.scheduler.submit(job);
   return answer;
 }
@@ -308,8 +310,8 @@ std::string Completions::events_of(Answer& answer, const News& news,
       out += event(chunk);
     }
     if (const std::vector<ToolCall>& calls = new_calls[i]; !calls.empty()) {
-      const std::size_t before = answer.calls[i].size() - calls.size();
-      out += event(chunk_json(head, index, {{"tool_calls", calls_json(calls, before)}}, nullptr));
+      const json pieces = call_pieces_json(calls, answer.calls[i].size());
+      out += event(chunk_json(head, index, {{"tool_calls", pieces}}, nullptr));
     }
     if (!more.finish_reason.empty())
       out += event(chunk_json(head, index, json::object(), more.finish_reason));

@@ -48,7 +48,7 @@ json message_json(const News::Choice& text, const std::vector<ToolCall>& calls) 
   json message{{"role", "assistant"}, {"content", text.text}, {"refusal", nullptr}};
   if (calls.empty()) return message;
   if (text.text.empty()) message["content"] = nullptr;
-  message["tool_calls"] = calls_json(calls, 0);
+  message["tool_calls"] = call_pieces_json(calls, calls.size());
   return message;
 }
 
@@ -141,13 +141,19 @@ json empty_chunk_json(const ReplyHead& head) {
   return out;
 }
 
-json calls_json(const std::vector<ToolCall>& calls, std::size_t first) {
+json call_pieces_json(const std::vector<ToolCall>& pieces, std::size_t calls) {
   json out = json::array();
-  for (const ToolCall& call : calls)
-    out.push_back({{"index", first++},
-                   {"id", call.id},
-                   {"type", "function"},
-                   {"function", {{"name", call.name}, {"arguments", call.arguments}}}});
+  std::size_t index = calls - 1;
+  for (auto piece = pieces.rbegin(); piece != pieces.rend(); ++piece) {
+    json one{{"index", index}, {"function", {{"arguments", piece->arguments}}}};
+    if (!piece->name.empty()) {  // the first piece of a call; the one before is of another
+      one["id"] = piece->id;
+      one["type"] = "function";
+      one["function"]["name"] = piece->name;
+      --index;
+    }
+    out.insert(out.begin(), std::move(one));
+  }
   return out;
 }
 

@@ -46,8 +46,8 @@ nlohmann::json chunk_json(const ReplyHead& head, int index, nlohmann::json delta
                           nlohmann::json finish_reason, nlohmann::json logprobs = nullptr);
 /// The same without a choice: for usage, and what is told while nothing is written.
 nlohmann::json empty_chunk_json(const ReplyHead& head);
-/// Calls, numbered from `first` on.
-nlohmann::json calls_json(const std::vector<ToolCall>& calls, std::size_t first);
+/// Pieces of calls, of which the last belongs to call `calls` - 1.
+nlohmann::json call_pieces_json(const std::vector<ToolCall>& pieces, std::size_t calls);
 /// The whole answer; `texts`: each choice, all of it; `calls`: likewise.
 nlohmann::json reply_json(const ReplyHead& head, const std::vector<News::Choice>& texts,
                           const std::vector<std::vector<ToolCall>>& calls, bool logprobs,

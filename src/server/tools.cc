@@ -41,6 +41,12 @@ std::size_t begun_mark(std::string_view text, std::string_view mark) {
   return 0;
 }
 
+std::vector<std::string> names_of(const std::vector<Tool>& tools) {
+  std::vector<std::string> names;
+  for (const Tool& tool : tools) names.push_back(tool.name);
+  return names;
+}
+
 }  // namespace
 
 std::optional<ToolForm> find_tool_form(const chat::ChatTemplate& chat_template) {
@@ -97,31 +103,54 @@ grammar::Grammar call_grammar(ToolForm form, const std::vector<Tool>& tools) {
   return grammar::alternatives(calls);
 }
 
-ToolCallReader::ToolCallReader(ToolForm form, std::vector<Tool> tools, bool begun)
-    : form_(form), tools_(std::move(tools)), in_call_(begun && form != ToolForm::kHermes) {}
+ToolCallReader::ToolCallReader(ToolForm form, const std::vector<Tool>& tools, bool begun,
+                               TellCalls tell)
+    : form_(form),
+      tell_(tell),
+      names_(names_of(tools)),
+      scanner_(names_),
+      in_call_(begun && form != ToolForm::kHermes) {}
 
-bool ToolCallReader::add_call(const Json& call, Found& found) const {
-  if (!call.is_object() || !call.contains("name") || !call["name"].is_string()) return false;
-  const char* const key = call.contains("arguments") ? "arguments" : "parameters";
-  if (!call.contains(key) || !call[key].is_object()) return false;
-  const auto known = [&](const Tool& tool) { return call["name"] == tool.name; };
-  if (std::none_of(tools_.begin(), tools_.end(), known)) return false;
-  found.calls.push_back({any_call_id(form_), call["name"], json_text(call[key])});
-  return true;
+std::optional<ToolCall> ToolCallReader::call_of(const Json& call) const {
+  if (!call.is_object() || !call.contains("name") || !call["name"].is_string()) return std::nullopt;
+  if (call.contains("arguments") == call.contains("parameters")) return std::nullopt;
+  const Json& arguments = call[call.contains("arguments") ? "arguments" : "parameters"];
+  if (!arguments.is_object()) return std::nullopt;
+  if (std::find(names_.begin(), names_.end(), call["name"]) == names_.end()) return std::nullopt;
+  return ToolCall{"", call["name"], json_text(arguments)};
 }
 
-bool ToolCallReader::add_call(const std::string& json, Found& found) const {
+void ToolCallReader::add_with_ids(std::vector<ToolCall> calls, Found& found) const {
+  for (ToolCall& call : calls) {
+    if (!call.name.empty()) call.id = any_call_id(form_);
+    found.calls.push_back(std::move(call));
+  }
+}
+
+bool ToolCallReader::add_calls(const std::string& json, Found& found) const {
   try {
     const Json parsed = parse_ordered_json(json);
-    if (!parsed.is_array()) return add_call(parsed, found);
-    Found all;
-    for (const Json& one : parsed)
-      if (!add_call(one, all)) return false;
-    found.calls.insert(found.calls.end(), all.calls.begin(), all.calls.end());
-    return !all.calls.empty();
+    std::vector<ToolCall> calls;
+    for (const Json& one : parsed.is_array() ? parsed : Json::array({parsed})) {
+      std::optional<ToolCall> call = call_of(one);
+      if (!call) return false;
+      calls.push_back(std::move(*call));
+    }
+    // The arguments are told as they were written, as a stream has them.
+    std::vector<ToolCall> written = CallScanner(names_).push(json);
+    const bool all = !calls.empty();
+    add_with_ids(written.size() == calls.size() ? std::move(written) : std::move(calls), found);
+    return all;
   } catch (const Error&) {  // it only looked like one
     return false;
   }
+}
+
+/// Tells what `held_` has of a call up to `end`.
+void ToolCallReader::follow(std::size_t end, Found& found) {
+  if (tell_ == TellCalls::kWhole || end <= followed_) return;
+  add_with_ids(scanner_.push(std::string_view(held_).substr(followed_, end - followed_)), found);
+  followed_ = end;
 }
 
 void ToolCallReader::read_hermes(Found& found) {
@@ -129,18 +158,21 @@ void ToolCallReader::read_hermes(Found& found) {
     const std::string_view mark = in_call_ ? kEnd : kBegin;
     const std::size_t at = held_.find(mark);
     if (at == std::string::npos) break;
+    if (in_call_) follow(at, found);
     const std::string before = held_.substr(0, at);
     held_.erase(0, at + mark.size());
+    followed_ = 0;
     if (!in_call_) {
       found.text += without_end_space(before);  // white space before a call belongs to its form
-    } else if (add_call(before, found)) {
+      scanner_ = CallScanner(names_);
+    } else if (scanner_.told() || add_calls(before, found)) {
       called_ = true;
     } else {
       found.text.append(kBegin).append(before).append(kEnd);
     }
     in_call_ = !in_call_;
   }
-  if (in_call_) return;
+  if (in_call_) return follow(held_.size() - begun_mark(held_, kEnd), found);
   std::size_t shown = held_.size() - begun_mark(held_, kBegin);
   while (shown > 0 && kSpace.find(held_[shown - 1]) != std::string::npos) --shown;
   found.text += held_.substr(0, shown);
@@ -161,14 +193,18 @@ ToolCallReader::Found ToolCallReader::push(const std::string& text, bool calls_b
     plain_ = !in_call_;
   }
   in_call_ = in_call_ || calls_begin;
-  if (!in_call_) found.text = std::exchange(held_, {});
+  if (in_call_)
+    follow(held_.size(), found);
+  else
+    found.text = std::exchange(held_, {});
   return found;
 }
 
 ToolCallReader::Found ToolCallReader::end() {
   Found found;
+  if (in_call_) follow(held_.size(), found);
   std::string rest = std::exchange(held_, {});
-  if (in_call_ && add_call(rest, found)) return found;
+  if (in_call_ && (scanner_.told() || add_calls(rest, found))) return found;
   if (in_call_ && form_ == ToolForm::kHermes) found.text = kBegin;
   found.text += called_ ? without_end_space(rest) : rest;
   return found;

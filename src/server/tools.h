@@ -6,6 +6,7 @@
 
 #include "src/chat/chat_template.h"
 #include "src/grammar/grammar.h"
+#include "src/server/call_scanner.h"
 #include "src/text/tokenizer.h"
 
 namespace canopy::server {
@@ -31,9 +32,10 @@ struct Tool {
 /// One call of one of these tools, as the form has it. Throws Error naming the schema's keyword.
 grammar::Grammar call_grammar(ToolForm form, const std::vector<Tool>& tools);
 
-/// A call that a model wrote.
-struct ToolCall {
-  std::string id, name, arguments;  // arguments: JSON
+/// When a call is told. What turns out to be none is text where nothing was told of it.
+enum class TellCalls : std::uint8_t {
+  kWhole,     // each when it is whole
+  kAsWritten  // its name, and then its arguments as they come, be they JSON in the end or not
 };
 
 /// Tells calls from text, piece by piece. What may be a call is held back until it is known. One
@@ -41,11 +43,11 @@ struct ToolCall {
 class ToolCallReader {
  public:
   /// `begun`: the answer is a call from its first token on.
-  ToolCallReader(ToolForm form, std::vector<Tool> tools, bool begun);
+  ToolCallReader(ToolForm form, const std::vector<Tool>& tools, bool begun, TellCalls tell);
 
   struct Found {
     std::string text;
-    std::vector<ToolCall> calls;
+    std::vector<ToolCall> calls;  // or pieces of them
   };
   /// `calls_begin`: the token that Mistral's calls begin with is there.
   Found push(const std::string& text, bool calls_begin);
@@ -54,12 +56,17 @@ class ToolCallReader {
 
  private:
   void read_hermes(Found& found);
-  bool add_call(const std::string& json, Found& found) const;
-  bool add_call(const nlohmann::ordered_json& call, Found& found) const;
+  void follow(std::size_t end, Found& found);
+  bool add_calls(const std::string& json, Found& found) const;
+  std::optional<ToolCall> call_of(const nlohmann::ordered_json& call) const;
+  void add_with_ids(std::vector<ToolCall> calls, Found& found) const;
 
   ToolForm form_;
-  std::vector<Tool> tools_;
+  TellCalls tell_;
+  std::vector<std::string> names_;  // of the tools
   std::string held_;
+  CallScanner scanner_;       // of the call that is being written
+  std::size_t followed_ = 0;  // bytes of `held_` that it has seen
   bool in_call_;
   bool called_ = false;  // once
   bool plain_ = false;   // of Llama's form: the answer does not begin as a call does

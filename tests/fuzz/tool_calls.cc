@@ -3,26 +3,47 @@
 #include "tests/fuzz/fuzz.h"
 
 namespace canopy::fuzz {
+namespace {
+
+using server::TellCalls;
+using server::ToolCall;
+
+/// The calls of an answer that comes in pieces of `piece` bytes.
+std::vector<ToolCall> calls_of(std::string_view answer, unsigned how, TellCalls tell) {
+  const server::Tool tool{"look", nlohmann::ordered_json::parse(R"({"type": "object"})")};
+  const bool begun = (how & 4) != 0;
+  server::ToolCallReader reader(static_cast<server::ToolForm>(how % 3), {tool}, begun, tell);
+  const std::size_t piece = 1 + how / 8;
+  std::size_t bytes = 0;
+  std::vector<ToolCall> calls;
+  const auto take = [&](const server::ToolCallReader::Found& found) {
+    bytes += found.text.size();
+    for (const ToolCall& call : found.calls) {
+      expect(call.name == "look" || (call.name.empty() && !calls.empty()), "a call of the tool");
+      if (call.name.empty())
+        calls.back().arguments += call.arguments;
+      else
+        calls.push_back(call);
+    }
+  };
+  for (std::size_t at = 0; at < answer.size(); at += piece)
+    take(reader.push(std::string(answer.substr(at, piece)), at == 0 && begun));
+  take(reader.end());
+  expect(bytes <= answer.size(), "no more text than was written");
+  return calls;
+}
+
+}  // namespace
 
 void fuzz_one(std::string_view input) {
   if (input.size() < 2) return;
   const auto how = static_cast<unsigned char>(input[0]);
-  const server::Tool tool{"look", nlohmann::ordered_json::parse(R"({"type": "object"})")};
-  server::ToolCallReader reader(static_cast<server::ToolForm>(how % 3), {tool}, (how & 4) != 0);
   input.remove_prefix(1);
-  std::size_t bytes = 0;
-  const auto take = [&](const server::ToolCallReader::Found& found) {
-    bytes += found.text.size();
-    for (const server::ToolCall& call : found.calls) {
-      expect(call.name == "look", "calls of tools that there are");
-      expect(nlohmann::json::accept(call.arguments), "arguments in JSON");
-    }
-  };
-  const std::size_t piece = 1 + how / 8, all = input.size();
-  for (std::size_t at = 0; at < all; at += piece)
-    take(reader.push(std::string(input.substr(at, piece)), at == 0 && (how & 4) != 0));
-  take(reader.end());
-  expect(bytes <= all, "no more text than was written");
+  const std::vector<ToolCall> whole = calls_of(input, how, TellCalls::kWhole);
+  const std::vector<ToolCall> written = calls_of(input, how, TellCalls::kAsWritten);
+  expect(written.size() >= whole.size(), "calls that are whole are told as they are written");
+  for (const ToolCall& call : whole)
+    expect(nlohmann::json::accept(call.arguments), "arguments in JSON");
 }
 
 }  // namespace canopy::fuzz

@@ -86,8 +86,12 @@ class Tools(ServerCase):
             call = self.check(answer["message"], None if choice == "required" else "weather")
             deltas = [c["delta"] for e in self.server.stream(CHAT, body) for c in e["choices"]]
             calls = [one for delta in deltas for one in delta.get("tool_calls", [])]
-            self.assertEqual([one["function"] for one in calls], [call["function"]])
-            self.assertEqual([one["index"] for one in calls], [0])
+            self.assertEqual({one["index"] for one in calls}, {0})
+            self.assertEqual(calls[0]["function"]["name"], call["function"]["name"])
+            self.assertTrue(calls[0]["id"])
+            self.assertFalse(any("id" in one or "name" in one["function"] for one in calls[1:]))
+            self.assertEqual("".join(one["function"]["arguments"] for one in calls), call["function"]["arguments"])
+            self.assertGreater(len(calls), 1)
             self.assertFalse(any(delta.get("content") for delta in deltas))
 
     def test_a_conversation_goes_on_behind_a_call(self):

@@ -49,14 +49,21 @@ struct Read {
 };
 
 /// What a reader makes of an answer that comes in pieces of `cut` bytes.
-Read read(ToolForm form, const std::string& answer, std::size_t cut, bool begun = false) {
-  ToolCallReader reader(form, kTools, begun);
+Read read(ToolForm form, const std::string& answer, std::size_t cut, bool begun = false,
+          TellCalls tell = TellCalls::kWhole) {
+  ToolCallReader reader(form, kTools, begun, tell);
   Read all;
   const auto add = [&](const ToolCallReader::Found& found) {
     all.text += found.text;
     for (const ToolCall& call : found.calls) {
-      all.calls.push_back(call.name + " " + call.arguments);
-      EXPECT_FALSE(call.id.empty());
+      EXPECT_EQ(call.id.empty(), call.name.empty());
+      if (call.name.empty()) {
+        ASSERT_FALSE(all.calls.empty());
+        EXPECT_EQ(tell, TellCalls::kAsWritten);
+        all.calls.back() += call.arguments;
+      } else {
+        all.calls.push_back(call.name + " " + call.arguments);
+      }
     }
   };
   for (std::size_t at = 0; at < answer.size(); at += cut)
@@ -67,20 +74,32 @@ Read read(ToolForm form, const std::string& answer, std::size_t cut, bool begun 
 
 void expect(ToolForm form, const std::string& answer, const std::string& text,
             const std::vector<std::string>& calls, bool begun = false) {
-  for (std::size_t cut = 1; cut <= answer.size(); ++cut) {
-    const Read all = read(form, answer, cut, begun);
-    EXPECT_EQ(all.text, text) << cut;
-    EXPECT_EQ(all.calls, calls) << cut;
-  }
+  for (const TellCalls tell : {TellCalls::kWhole, TellCalls::kAsWritten})
+    for (std::size_t cut = 1; cut <= answer.size(); ++cut) {
+      const Read all = read(form, answer, cut, begun, tell);
+      EXPECT_EQ(all.text, text) << cut;
+      EXPECT_EQ(all.calls, calls) << cut;
+    }
+}
+
+/// The pieces of calls, one for each byte of an answer at most.
+std::vector<std::string> pieces_of(ToolForm form, const std::string& answer) {
+  ToolCallReader reader(form, kTools, true, TellCalls::kAsWritten);
+  std::vector<std::string> pieces;
+  for (const char c : answer)
+    for (const ToolCall& call : reader.push(std::string(1, c), false).calls)
+      pieces.push_back(call.name.empty() ? call.arguments : call.name + " " + call.arguments);
+  EXPECT_EQ(reader.end().text, "");
+  return pieces;
 }
 
 TEST(ToolCallReader, TellsHermesCallsFromText) {
   const std::string add =
       "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": [1, 2]}}\n</tool_call>";
   const std::string now = "<tool_call>{\"name\": \"now\", \"arguments\": {}}</tool_call>";
-  expect(ToolForm::kHermes, add, "", {"add {\"a\":[1,2]}"}, true);
+  expect(ToolForm::kHermes, add, "", {"add {\"a\": [1, 2]}"}, true);
   expect(ToolForm::kHermes, "Let me see.\n\n" + add + "\n" + now + "\n", "Let me see.",
-         {"add {\"a\":[1,2]}", "now {}"});
+         {"add {\"a\": [1, 2]}", "now {}"});
   expect(ToolForm::kHermes, "a < b <tool> x\n", "a < b <tool> x\n", {});
   const std::string unknown = "<tool_call>{\"name\": \"rm\", \"arguments\": {}}</tool_call>";
   expect(ToolForm::kHermes, unknown, unknown, {});
@@ -90,9 +109,31 @@ TEST(ToolCallReader, TellsHermesCallsFromText) {
   expect(ToolForm::kHermes, cut_off, cut_off, {});
 }
 
+TEST(ToolCallReader, TellsArgumentsAsTheyAreWritten) {
+  using Pieces = std::vector<std::string>;
+  EXPECT_EQ(
+      pieces_of(ToolForm::kLlama, R"({"name": "add", "parameters": {"a}": "\"}{"}} )"),
+      (Pieces{"add {", "\"", "a", "}", "\"", ":", " ", "\"", "\\", "\"", "}", "{", "\"", "}"}));
+  EXPECT_EQ(
+      pieces_of(ToolForm::kHermes, R"(<tool_call>{"name": "now", "arguments": {}}</tool_call>)"),
+      (Pieces{"now {", "}"}));
+  // What was told stays told, though it comes to no end.
+  EXPECT_EQ(pieces_of(ToolForm::kMistral,
+                      R"([{"name": "now", "arguments": {}}, {"name": "add", "arguments": {"a)"),
+            (Pieces{"now {", "}", "add {", "\"", "a"}));
+}
+
+TEST(ToolCallReader, TellsCallsOfAnotherOrderWhenTheyAreWhole) {
+  expect(ToolForm::kLlama, R"({"parameters": {"a": 1}, "name": "add"})", "", {"add {\"a\":1}"});
+  expect(ToolForm::kLlama, R"({"type": "function", "name": "now", "parameters": {}})", "",
+         {"now {}"});
+  const std::string both = R"({"name": "now", "x": {}, "arguments": {}, "parameters": {}})";
+  expect(ToolForm::kLlama, both, both, {});
+}
+
 TEST(ToolCallReader, TellsLlamasCallsFromText) {
   expect(ToolForm::kLlama, "{\"name\": \"add\", \"parameters\": {\"a\": 1}}", "",
-         {"add {\"a\":1}"});
+         {"add {\"a\": 1}"});
   expect(ToolForm::kLlama, " \n{\"name\": \"now\", \"parameters\": {}}", "", {"now {}"});
   expect(ToolForm::kLlama, "{\"a\": 1}", "{\"a\": 1}", {});
   expect(ToolForm::kLlama, "No {\"name\": \"now\"}", "No {\"name\": \"now\"}", {});
@@ -101,7 +142,7 @@ TEST(ToolCallReader, TellsLlamasCallsFromText) {
 TEST(ToolCallReader, TellsMistralsCallsFromText) {
   const std::string both =
       " [{\"name\": \"add\", \"arguments\": {\"a\": 1}}, {\"name\": \"now\", \"arguments\": {}}]";
-  expect(ToolForm::kMistral, both, "", {"add {\"a\":1}", "now {}"}, true);
+  expect(ToolForm::kMistral, both, "", {"add {\"a\": 1}", "now {}"}, true);
   expect(ToolForm::kMistral, both, both, {});  // without the token it is text
 }
 
