@@ -15,7 +15,7 @@ import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "cli"))
-from support import CANOPY, REPO, SMOLLM2, bytes_model, main, run  # noqa: F401, E402: for the tests
+from support import CANOPY, REPO, SMOLLM2, TempDirCase, bytes_model, main, run  # noqa: F401, E402: for the tests
 
 TEMPLATE = ("{% for m in messages %}{{ m.role[0] }}:{{ m.content }}\n{% endfor %}"
             "{% if add_generation_prompt %}a:{% endif %}")
