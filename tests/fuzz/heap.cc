@@ -13,7 +13,11 @@
 #endif
 
 #ifdef CANOPY_SANITIZED_HEAP
-#include <sanitizer/allocator_interface.h>
+// The sanitizers have these; a header for them comes with clang and not with GCC.
+extern "C" int __sanitizer_install_malloc_and_free_hooks(void (*allocated)(const volatile void*,
+                                                                           std::size_t),
+                                                         void (*freed)(const volatile void*));
+extern "C" std::size_t __sanitizer_get_allocated_size(const volatile void* memory);
 #else
 #include <malloc.h>
 #endif
@@ -37,7 +41,7 @@ namespace {
 [[maybe_unused]] const int kInstalled = __sanitizer_install_malloc_and_free_hooks(
     [](const volatile void*, std::size_t bytes) { allocated(bytes); },
     [](const volatile void* memory) {
-      if (memory != nullptr) freed(__sanitizer_get_allocated_size(const_cast<const void*>(memory)));
+      if (memory != nullptr) freed(__sanitizer_get_allocated_size(memory));
     });
 }
 
