@@ -12,8 +12,10 @@
 #include "src/base/error.h"
 #include "src/base/json_text.h"
 #include "src/base/size_text.h"
+#include "src/base/utf8.h"
 #include "src/cli/commands.h"
 #include "src/cli/interrupt.h"
+#include "src/cli/options/beam_options.h"
 #include "src/cli/options/decode_options.h"
 #include "src/cli/options/length_options.h"
 #include "src/cli/options/prompt_cache_option.h"
@@ -23,6 +25,7 @@
 #include "src/cli/output/progress_line.h"
 #include "src/cli/output/standard_output.h"
 #include "src/cli/output/step_line.h"
+#include "src/engine/beam_search.h"
 #include "src/text/stop_strings.h"
 
 namespace canopy::cli {
@@ -69,6 +72,7 @@ struct Options {
   std::optional<std::string> report, trace;  // files
   PromptCacheOption prompt_cache;
   DecodeOptions decode;
+  BeamOptions beams;
 
   Flags flags();
   void check() const;  // throws UsageError where the flags contradict each other
@@ -109,7 +113,7 @@ Flags Options::flags() {
        "with --json, --report or --num-samples: each token's log probability and the K likeliest");
   all.add(text);
   decode.add_flags(all);
-  return all.add(decode.sampling.edit_flags()).add(output);
+  return all.add(decode.sampling.edit_flags()).add(beams.flags()).add(output);
 }
 
 void Options::check() const {
@@ -123,6 +127,10 @@ void Options::check() const {
     throw UsageError(
         "--json: --num-samples prints a JSON line for each sample already; the totals "
         "go to --report FILE");
+  beams.check(decode);
+  if (beams.beams && (!stops.empty() || logprobs > 0 || prompt_cache.file))
+    throw UsageError(
+        "--num-beams: a beam search does not go with --stop, --logprobs or --prompt-cache");
   if (json && report == "-")
     throw UsageError("--report -: --json prints the same object; leave one of them out");
   if (trace == "-") throw UsageError("--trace -: standard output is for the text; give a file");
@@ -252,11 +260,13 @@ struct Records {
     if (asked.trace) options.trace = &trace.emplace(*asked.trace);
     if (asked.json || asked.report) options.energy = &energy.emplace();
   }
+  /// `more`: members beside those of every generation.
   void write(const Options& asked, const Engine& engine, const BatchReport& done,
-             const Request& request) {
+             const Request& request, const json& more = json::object()) {
     if (trace) trace->close();
     if (!energy) return;
     json costs = report_json(engine, done, request, asked.stops);
+    costs.update(more);
     costs["energy"] = energy_json(*energy, done);
     const std::string object = json_text(costs, 2) + "\n";
     if (asked.json) std::cout << object;
@@ -267,8 +277,9 @@ struct Records {
 /// Plans for these models and loads them. Throws Error, Stopped.
 std::unique_ptr<Engine> load(const Options& asked, ModelFiles models, EngineOptions& options,
                              ProgressLine& progress, const std::stop_token& stop) {
-  options.plan.cost = std::make_shared<CostModel>(
-      asked.decode.find_assumptions(models, options, progress, stop).profile);
+  if (!options.plan.beams)
+    options.plan.cost = std::make_shared<CostModel>(
+        asked.decode.find_assumptions(models, options, progress, stop).profile);
   const auto on_load = [&](std::uint64_t done, std::uint64_t all) {
     progress.show_loading(done, all);
   };
@@ -312,6 +323,36 @@ BatchReport continue_prompt(const Options& asked, const Request& request, Engine
   return report;
 }
 
+json beams_json(const BeamReport& report, const Tokenizer& tokenizer) {
+  json beams = json::array();
+  for (const FoundText& text : report.texts)
+    beams.push_back({{"text", to_utf8(tokenizer.decode(text.tokens, AddSpecial::kNo))},
+                     {"tokens", text.tokens},
+                     {"log_probability", text.log_probability},
+                     {"score", text.score},
+                     {"finish_reason", text.ended ? "stop" : "length"}});
+  return {{"beams", std::move(beams)},
+          {"target_rows", report.target_rows},
+          {"drafted_rows", report.drafted_rows}};
+}
+
+/// Writes the best text in the end: until then beams may still overtake each other.
+BeamReport search_beams(const Options& asked, const Request& request, Engine& engine,
+                        ProgressLine& progress, const std::stop_token& stop) {
+  progress.show("prefill: " + std::to_string(request.prompt.size()) + " tokens");
+  StepLine steps(engine, 1, asked.new_tokens);
+  BeamReport report = beam_search(
+      engine, {request.prompt, asked.beams.penalty(), request.max_new_tokens, request.ignore_end},
+      [&](const StepProgress& step) { steps.show(step, progress); }, stop);
+  progress.clear();
+  if (asked.json) return report;
+  ShownText shown(*engine.models().tokenizer, asked.stops);
+  std::string text;
+  for (const TokenId token : report.texts.front().tokens) text += shown.push(token);
+  progress.write(text + shown.end(!report.texts.front().ended) + "\n");
+  return report;
+}
+
 }  // namespace
 
 int run_generate(const std::vector<std::string>& words) {
@@ -331,6 +372,8 @@ int run_generate(const std::vector<std::string>& words) {
   fit_context(asked.new_tokens, models.target.config(), options.plan);
   const int room = options.plan.context - options.plan.max_prompt;
   request.max_new_tokens = asked.new_tokens.value_or(room);
+  options.plan.beams =
+      asked.beams.room(asked.decode, request.max_new_tokens, models.target.config().vocab);
 
   ProgressLine progress(asked.decode.model.progress);
   Records records(asked, options);
@@ -345,6 +388,16 @@ int run_generate(const std::vector<std::string>& words) {
   progress.clear();
   print_notes(*engine);
   asked.prompt_cache.load(*engine);
+  if (options.plan.beams) try {
+      const BeamReport found = search_beams(asked, request, *engine, progress, interrupt.token());
+      records.write(asked, *engine, found.batch, request,
+                    beams_json(found, *engine->models().tokenizer));
+      return 0;
+    } catch (const Stopped&) {
+      progress.clear();
+      std::cerr << "canopy generate: stopped before the search was over, so there is no text\n";
+      return Interrupt::exit_code();
+    }
   const BatchReport report = continue_prompt(asked, request, *engine, progress, interrupt.token());
   records.write(asked, *engine, report, request);
   asked.prompt_cache.save(*engine);

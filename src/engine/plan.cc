@@ -160,6 +160,7 @@ Plan lay_out(const PlanRequest& request, SpeculationMethod method, bool adaptive
   plan.max_sequences = sequences;
   plan.max_prompt = request.max_prompt;
   plan.probe = request.probe;
+  plan.beams = request.beams;
   plan.policy.shape = shape;
   plan.policy.drawing = request.drafts_without_model()
                             ? Drawing::kTopK
@@ -177,7 +178,9 @@ Plan lay_out(const PlanRequest& request, SpeculationMethod method, bool adaptive
   }
   if (const DraftPolicy::Needs needs = needs_of(plan.policy); needs.nodes > 0)
     plan.policy.room = needs;
-  const int nodes = request.probe ? 1 : plan.policy.shape.size();  // that a model runs
+  const int nodes = request.beams   ? request.beams->nodes()  // that a model runs
+                    : request.probe ? 1
+                                    : plan.policy.shape.size();
   // The draft may run nodes that are not in its tree.
   const int scratch_nodes = std::max(nodes, plan.policy.room.inner);
   plan.context = request.context;
@@ -189,14 +192,16 @@ Plan lay_out(const PlanRequest& request, SpeculationMethod method, bool adaptive
   plan.target_limits.max_nodes = prompt_rows_of_sweep + sequences * nodes;
   if (request.device_memory) plan.target_limits.chunk = kRowsOnDevice;
   plan.target_limits.max_tree = sequences * nodes;
-  plan.target_limits.max_logit_rows = std::max(sequences * nodes, request.logit_rows);
+  plan.target_limits.max_logit_rows = request.beams
+                                          ? request.beams->beams + request.beams->drafted()
+                                          : std::max(sequences * nodes, request.logit_rows);
   plan.target_limits.max_context = plan.slots;
 
   const int full_texts =
       request.full_texts > 0 ? std::min(request.full_texts, sequences) : sequences;
   plan.kv_blocks = full_texts * KvPool::blocks_for(plan.slots);
   const bool speculates = plan.method != SpeculationMethod::kNone;
-  const bool drafts = speculates && draft.has_value();
+  const bool drafts = (speculates || request.beams) && draft.has_value();
   if (request.kv_memory) {
     std::uint64_t block = KvPool::bytes_needed(t, 1, plan.kv);
     if (drafts) block += KvPool::bytes_needed(draft->config, 1, plan.kv);
@@ -256,8 +261,12 @@ Plan lay_out(const PlanRequest& request, SpeculationMethod method, bool adaptive
     plan.policy.vocab = std::min(t.vocab, d.vocab);
     plan.policy.edited_context = plan.slots;
     plan.policy.edited_vocab = std::max(t.vocab, d.vocab);
-    plan.draft_limits.max_logit_rows = DraftPolicy::widest_forward(plan.policy);
-    plan.draft_limits.max_nodes = std::max(prompt_rows_of_sweep, sequences * scratch_nodes);
+    plan.draft_limits.max_logit_rows =
+        request.beams ? std::max(request.beams->beams, request.beams->draft_beams)
+                      : DraftPolicy::widest_forward(plan.policy);
+    plan.draft_limits.max_nodes = request.beams
+                                      ? plan.target_limits.max_nodes
+                                      : std::max(prompt_rows_of_sweep, sequences * scratch_nodes);
     plan.draft_limits.max_tree = sequences * scratch_nodes;
     plan.draft_limits.max_context = plan.slots;
     if (plan.policy.inner)
@@ -269,8 +278,9 @@ Plan lay_out(const PlanRequest& request, SpeculationMethod method, bool adaptive
     enter(pool("draft"), pool_bytes(d), pool_allocations);
     enter("draft activations and logits", Transformer::activation_bytes(d, plan.draft_limits),
           Transformer::kAllocations);
-    enter("draft probabilities", ModelDrafter::policy_bytes(plan.policy),
-          DraftPolicy::kAllocations);
+    if (!request.beams)
+      enter("draft probabilities", ModelDrafter::policy_bytes(plan.policy),
+            DraftPolicy::kAllocations);
     scratch = std::max(scratch, scratch_bytes(Transformer::workload(d, plan.draft_limits)));
   }
   enter(pool("target"), pool_bytes(t), pool_allocations);
@@ -371,9 +381,10 @@ Plan make_plan(const PlanRequest& asked_for, const ModelSweeps& models, std::uin
   require(draft.has_value() + request.model_free.has_value() + request.heads.has_value() <= 1,
           "a plan is for one draft: a model, heads, or none of both");
   const bool can_draft = draft || request.drafts_without_model();
-  const SpeculationMethod asked = request.method == SpeculationMethod::kAuto && !can_draft
-                                      ? SpeculationMethod::kNone
-                                      : request.method;
+  const SpeculationMethod asked =
+      (request.method == SpeculationMethod::kAuto && !can_draft) || request.beams
+          ? SpeculationMethod::kNone
+          : request.method;
   if (asked != SpeculationMethod::kNone && !can_draft)
     throw Error("speculation (" + std::string(name(asked)) + ") needs a draft model");
   if (request.drafts_without_model() && !works_without_model(asked))

@@ -29,6 +29,18 @@ struct LedgerEntry {
   std::uint64_t bytes = 0;
 };
 
+/// What a beam search may run at a time. Plain data.
+struct BeamRoom {
+  int beams = 1;                    // of the target
+  int draft_beams = 0, levels = 0;  // of the draft, and how far it goes ahead; 0: without one
+  int tokens = 0;                   // of a text, behind its prompt
+
+  BeamRoom with_tokens(int count) const { return {beams, draft_beams, levels, count}; }
+  /// Of a sweep: the root, all that the beams may not share, and what is drafted.
+  int nodes() const { return 1 + beams * tokens + drafted(); }
+  int drafted() const { return draft_beams * levels; }
+};
+
 /// What the engine will do with the memory it has. Plain data: print it, compare it.
 struct Plan {
   SpeculationMethod method = SpeculationMethod::kNone;
@@ -36,6 +48,7 @@ struct Plan {
   std::optional<ModelFreeDraft> model_free;  // what drafts in place of a model
   std::optional<HeadDraft> heads;            // likewise
   std::optional<InexactRule> inexact;        // texts are not exactly the target's
+  std::optional<BeamRoom> beams;             // a beam search, in place of all that
   KvTypes kv;
   Transformer::Limits target_limits, draft_limits;
   int max_sequences = 1;             // that can share a sweep, each with KV caches of its own
@@ -102,7 +115,8 @@ struct PlanRequest {
   /// Acceptance is to be measured: the draft proposes kProbeChildren at each position, or as many
   /// tokens as both models know, and the target runs none of them.
   bool probe = false;
-  int logit_rows = 0;  // most rows of target logits beside the tree's (perplexity)
+  int logit_rows = 0;             // most rows of target logits beside the tree's (perplexity)
+  std::optional<BeamRoom> beams;  // a beam search, which takes no method
   double temperature = 0;
   int max_sequences = 1;  // that may share a sweep; the plan may have room for fewer
   bool graphs = false;    // the draft's levels are captured and launched as one

@@ -47,12 +47,15 @@ Runtime::Runtime(ModelFiles files, const EngineOptions& options, const LoadProgr
   } else if (plan.heads) {
     heads = load_heads(*device, *models.heads, models.target);
     drafter = std::make_unique<HeadDrafter>(*device, heads.weights, plan.head_limits(t));
-  } else if (plan.method != SpeculationMethod::kNone) {
+  } else if (plan.method != SpeculationMethod::kNone || (plan.beams && models.draft)) {
     const ModelConfig& d = models.draft->config();
     draft_weights = load_resident(*device, *sweeps.draft, {notes, progress, stop});
     if (trace) draft_times = &time(draft_weights, Trace::Lane::kDraft);
     draft = std::make_unique<Transformer>(*device, d, *draft_weights, plan.draft_limits);
-    drafter = std::make_unique<ModelDrafter>(*device, *draft, plan.policy, plan.kv_room());
+    if (plan.beams)
+      draft_cache = std::make_unique<KvCache>(*device, d, plan.slots, plan.kv);
+    else
+      drafter = std::make_unique<ModelDrafter>(*device, *draft, plan.policy, plan.kv_room());
   }
   if (plan.inexact)
     notes.push_back("the text is not exactly the model's (" + in_words(*plan.inexact) + ")");

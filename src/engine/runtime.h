@@ -41,6 +41,7 @@ struct Runtime {
   std::optional<KvPool> kv_pool;                 // the target's
   std::vector<std::unique_ptr<KvCache>> caches;  // the target's, one for each text of a sweep
   std::unique_ptr<Drafter> drafter;              // none without speculation
+  std::unique_ptr<KvCache> draft_cache;          // of a beam search
   bool sampled = false;                          // by the plan
   std::optional<Verifier> verifier;
   std::vector<float> host_logits;   // a row on its way to a report

@@ -1,0 +1,114 @@
+#include "src/speculation/beam_set.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "src/base/error.h"
+
+namespace canopy {
+
+namespace {
+
+bool is_heavier(const BeamCandidate& a, const BeamCandidate& b) {
+  if (a.log_probability != b.log_probability) return a.log_probability > b.log_probability;
+  return a.beam != b.beam ? a.beam < b.beam : a.token < b.token;
+}
+
+double log_of_sum(std::span<const float> logits) {
+  const double top = *std::max_element(logits.begin(), logits.end());
+  double sum = 0;
+  bool finite = true;
+  for (const float x : logits) {
+    finite = finite && std::isfinite(x);
+    sum += std::exp(x - top);
+  }
+  require(finite, "the values of this model are not all finite numbers");
+  return top + std::log(sum);
+}
+
+}  // namespace
+
+std::vector<BeamCandidate> heaviest(std::span<const double> start,
+                                    std::span<const std::span<const float>> logits,
+                                    std::size_t count,
+                                    const std::function<bool(TokenId)>& leave_out) {
+  std::vector<BeamCandidate> all;
+  for (std::size_t i = 0; i < start.size(); ++i) {
+    const double shift = start[i] - log_of_sum(logits[i]);
+    const auto first = static_cast<std::ptrdiff_t>(all.size());
+    for (std::size_t t = 0; t < logits[i].size(); ++t) {
+      const auto token = static_cast<TokenId>(t);
+      if (!leave_out || !leave_out(token))
+        all.push_back({logits[i][t] + shift, static_cast<int>(i), token});
+    }
+    // No beam has more among the heaviest than there are.
+    if (all.size() - static_cast<std::size_t>(first) > count) {
+      const auto end = first + static_cast<std::ptrdiff_t>(count);
+      std::nth_element(all.begin() + first, all.begin() + end, all.end(), is_heavier);
+      all.resize(static_cast<std::size_t>(end));
+    }
+  }
+  std::sort(all.begin(), all.end(), is_heavier);
+  all.resize(std::min(all.size(), count));
+  return all;
+}
+
+BeamSet::BeamSet(Limits limits, std::function<bool(TokenId)> ends)
+    : limits_(limits), ends_(std::move(ends)), live_(1) {
+  require(limits.beams >= 1 && limits.most_tokens >= 1, "a beam search has a beam and a token");
+}
+
+double BeamSet::score(double log_probability, std::size_t tokens) const {
+  return log_probability / std::pow(static_cast<double>(tokens), limits_.length_penalty);
+}
+
+void BeamSet::keep(std::vector<FoundText>& found, FoundText text) const {
+  const auto behind =
+      std::upper_bound(found.begin(), found.end(), text,
+                       [](const FoundText& a, const FoundText& b) { return a.score > b.score; });
+  found.insert(behind, std::move(text));
+  if (found.size() > static_cast<std::size_t>(limits_.beams)) found.pop_back();
+}
+
+void BeamSet::extend(std::span<const std::span<const float>> logits) {
+  require(logits.size() == live_.size() && !done_, "beams: a row for each of them");
+  const auto beams = static_cast<std::size_t>(limits_.beams);
+  std::vector<double> start;
+  for (const Beam& beam : live_) start.push_back(beam.log_probability);
+  // At most one continuation of a beam ends it for each end token; models have few.
+  std::size_t end_tokens = 0;
+  for (std::size_t t = 0; t < logits.front().size(); ++t)
+    end_tokens += ends_(static_cast<TokenId>(t)) ? 1 : 0;
+  const auto candidates =
+      heaviest(start, logits, beams * (1 + std::max<std::size_t>(1, end_tokens)));
+
+  std::vector<Beam> next;
+  const std::size_t length = live_.front().tokens.size() + 1;
+  for (std::size_t rank = 0; rank < candidates.size() && next.size() < beams; ++rank) {
+    const auto& [log_probability, parent, token] = candidates[rank];
+    const bool ends = ends_(token);
+    if (ends && rank >= beams) continue;
+    std::vector<TokenId> tokens = live_[static_cast<std::size_t>(parent)].tokens;
+    tokens.push_back(token);
+    if (ends)
+      keep(found_, {std::move(tokens), log_probability, score(log_probability, length), true});
+    else
+      next.push_back({std::move(tokens), log_probability, parent});
+  }
+  live_ = std::move(next);
+  done_ = live_.empty() || length == static_cast<std::size_t>(limits_.most_tokens) ||
+          (found_.size() == beams &&
+           found_.back().score >= score(candidates.front().log_probability, length));
+}
+
+std::vector<FoundText> BeamSet::texts() const {
+  std::vector<FoundText> all = found_;
+  for (const Beam& beam : live_)
+    if (!beam.tokens.empty())
+      keep(all, {beam.tokens, beam.log_probability, score(beam.log_probability, beam.tokens.size()),
+                 false});
+  return all;
+}
+
+}  // namespace canopy

@@ -1,0 +1,72 @@
+#pragma once
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "src/base/types.h"
+
+namespace canopy {
+
+/// A text that a beam search has found.
+struct FoundText {
+  std::vector<TokenId> tokens;
+  double log_probability = 0;  // of all its tokens, natural
+  double score = 0;            // that over the length to the power of the penalty
+  bool ended = false;          // by an end token, which is its last
+};
+
+/// The beams of a search, as Hugging Face's generate(num_beams, early_stopping=False) keeps them:
+/// of all continuations of the beams by one token the heaviest go on; one that ends leaves the
+/// beams if it is among the `beams` heaviest, and is kept if it is among the best that ended. The
+/// search is over when no beam can beat the worst of those any more. Sums are of natural logs, in
+/// double; of equal ones those of the earlier beam and the lower token come first. Host only, one
+/// thread.
+class BeamSet {
+ public:
+  struct Limits {
+    int beams = 1;
+    double length_penalty = 1;
+    int most_tokens = 1;  // of a text
+  };
+  struct Beam {
+    std::vector<TokenId> tokens;
+    double log_probability = 0;
+    int parent = 0;  // its number among the beams before the last extend()
+  };
+  /// `ends`: whether a token ends the text. At first there is one beam, without tokens.
+  BeamSet(Limits limits, std::function<bool(TokenId)> ends);
+
+  const std::vector<Beam>& live() const { return live_; }
+  bool done() const { return done_; }
+  /// Goes a token further. `logits`: of each beam's next token, [vocab] each. Throws Error unless
+  /// all are finite, or where no beam can go on.
+  void extend(std::span<const std::span<const float>> logits);
+  /// What was found, the best first; beams that have not ended count as they are.
+  std::vector<FoundText> texts() const;
+
+ private:
+  double score(double log_probability, std::size_t tokens) const;
+  void keep(std::vector<FoundText>& found, FoundText text) const;
+
+  Limits limits_;
+  std::function<bool(TokenId)> ends_;
+  std::vector<Beam> live_;
+  std::vector<FoundText> found_;  // the best first
+  bool done_ = false;
+};
+
+/// A continuation of a beam by one token.
+struct BeamCandidate {
+  double log_probability = 0;  // of the beam and the token
+  int beam = 0;
+  TokenId token = 0;
+};
+/// The `count` heaviest of all continuations, in the order of BeamSet. `start`: log probabilities
+/// of the beams; `logits`: of their next tokens, each over the same vocabulary. Tokens that
+/// `leave_out` names are none. Throws Error unless all logits are finite.
+std::vector<BeamCandidate> heaviest(std::span<const double> start,
+                                    std::span<const std::span<const float>> logits,
+                                    std::size_t count,
+                                    const std::function<bool(TokenId)>& leave_out = {});
+
+}  // namespace canopy

@@ -1,0 +1,175 @@
+#include "src/speculation/beam_set.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+#include <random>
+
+#include "tests/error_of.h"
+
+namespace canopy {
+namespace {
+
+constexpr TokenId kEnd = 4;
+
+/// The logits of what follows a text, over five tokens: any function of the text's end.
+class Table {
+ public:
+  explicit Table(unsigned seed) : seed_(seed) {}
+  std::vector<float> after(std::span<const TokenId> text) const {
+    unsigned key = seed_;
+    for (const TokenId token : text) key = key * 31 + static_cast<unsigned>(token) + 7;
+    std::mt19937 random(key);
+    std::normal_distribution<float> normal(0, 2);
+    std::vector<float> logits;
+    for (int t = 0; t < 5; ++t) logits.push_back(normal(random));
+    return logits;
+  }
+  double log_probability(std::span<const TokenId> text) const {
+    double sum = 0;
+    for (std::size_t k = 0; k < text.size(); ++k) {
+      const std::vector<float> logits = after(text.first(k));
+      double all = 0;
+      for (const float x : logits) all += std::exp(static_cast<double>(x));
+      sum += logits[static_cast<std::size_t>(text[k])] - std::log(all);
+    }
+    return sum;
+  }
+
+ private:
+  unsigned seed_;
+};
+
+bool ends(TokenId token) { return token == kEnd; }
+bool never(TokenId) { return false; }
+
+std::vector<FoundText> search(const Table& table, BeamSet::Limits limits, bool (*is_end)(TokenId)) {
+  BeamSet beams(limits, is_end);
+  while (!beams.done()) {
+    std::vector<std::vector<float>> rows;
+    for (const BeamSet::Beam& beam : beams.live()) rows.push_back(table.after(beam.tokens));
+    beams.extend(std::vector<std::span<const float>>(rows.begin(), rows.end()));
+  }
+  return beams.texts();
+}
+
+/// Every text of `length` tokens, or shorter ones that end.
+void each_text(std::vector<TokenId>& text, std::size_t length, bool (*is_end)(TokenId),
+               const std::function<void(std::span<const TokenId>)>& visit) {
+  if (text.size() == length || (!text.empty() && is_end(text.back()))) return visit(text);
+  for (TokenId t = 0; t < 5; ++t) {
+    text.push_back(t);
+    each_text(text, length, is_end, visit);
+    text.pop_back();
+  }
+}
+
+TEST(BeamSet, OneBeamTakesTheLikeliestToken) {
+  for (unsigned seed = 0; seed < 50; ++seed) {
+    const Table table(seed);
+    std::vector<TokenId> greedy;
+    while (greedy.size() < 6) {
+      const std::vector<float> row = table.after(greedy);
+      greedy.push_back(
+          static_cast<TokenId>(std::max_element(row.begin(), row.end()) - row.begin()));
+    }
+    EXPECT_EQ(search(table, {1, 1, 6}, never).front().tokens, greedy) << seed;
+  }
+}
+
+TEST(BeamSet, EnoughBeamsFindTheBestTextThereIs) {
+  for (unsigned seed = 0; seed < 20; ++seed)
+    for (const double penalty : {0.0, 1.0, 2.0, -0.5}) {
+      const Table table(seed);
+      std::vector<TokenId> best, text;
+      double best_score = -1e30;
+      each_text(text, 4, ends, [&](std::span<const TokenId> one) {
+        const double score =
+            table.log_probability(one) / std::pow(static_cast<double>(one.size()), penalty);
+        if (score > best_score) best.assign(one.begin(), one.end()), best_score = score;
+      });
+      const std::vector<FoundText> found = search(table, {200, penalty, 4}, ends);
+      EXPECT_EQ(found.front().tokens, best) << seed << " " << penalty;
+      EXPECT_NEAR(found.front().score, best_score, 1e-12);
+      EXPECT_EQ(found.front().ended, best.back() == kEnd);
+    }
+}
+
+/// The search once more, as its description reads: all continuations, sorted.
+std::vector<FoundText> plain_search(const Table& table, std::size_t beams, double penalty,
+                                    std::size_t most) {
+  struct One {
+    std::vector<TokenId> tokens;
+    double sum;
+  };
+  const auto score = [&](const One& one) {
+    return one.sum / std::pow(static_cast<double>(one.tokens.size()), penalty);
+  };
+  std::vector<One> live{{{}, 0}}, kept;
+  const auto keep = [&](std::vector<One>& to, const One& one) {
+    to.push_back(one);
+    std::stable_sort(to.begin(), to.end(),
+                     [&](const One& a, const One& b) { return score(a) > score(b); });
+    if (to.size() > beams) to.pop_back();
+  };
+  for (std::size_t length = 1; length <= most; ++length) {
+    std::vector<One> all;
+    for (const One& one : live)
+      for (TokenId t = 0; t < 5; ++t) {
+        One longer = one;
+        longer.tokens.push_back(t);
+        longer.sum = table.log_probability(longer.tokens);
+        all.push_back(longer);
+      }
+    std::stable_sort(all.begin(), all.end(),
+                     [](const One& a, const One& b) { return a.sum > b.sum; });
+    live.clear();
+    for (std::size_t rank = 0; rank < std::min(all.size(), 2 * beams) && live.size() < beams;
+         ++rank) {
+      if (all[rank].tokens.back() != kEnd)
+        live.push_back(all[rank]);
+      else if (rank < beams)
+        keep(kept, all[rank]);
+    }
+    if (live.empty() || (kept.size() == beams && score(kept.back()) >= score(all.front()))) break;
+  }
+  for (const One& one : live) keep(kept, one);
+  std::vector<FoundText> found;
+  for (const One& one : kept) found.push_back({one.tokens, one.sum, score(one), false});
+  return found;
+}
+
+TEST(BeamSet, IsHuggingFacesSearch) {
+  for (unsigned seed = 0; seed < 60; ++seed)
+    for (const std::size_t beams : {1u, 2u, 3u, 4u})
+      for (const double penalty : {0.0, 0.6, 1.0, 3.0}) {
+        const Table table(seed);
+        const auto expected = plain_search(table, beams, penalty, 7);
+        const auto found = search(table, {static_cast<int>(beams), penalty, 7}, ends);
+        ASSERT_EQ(found.size(), expected.size()) << seed << " " << beams << " " << penalty;
+        for (std::size_t i = 0; i < found.size(); ++i) {
+          EXPECT_EQ(found[i].tokens, expected[i].tokens) << seed << " " << beams << " " << penalty;
+          EXPECT_NEAR(found[i].score, expected[i].score, 1e-9);
+        }
+      }
+}
+
+TEST(BeamSet, EqualSumsGoByBeamAndToken) {
+  const std::vector<float> flat(5, 0.0f);
+  BeamSet beams({3, 1, 3}, never);
+  beams.extend(std::vector<std::span<const float>>{flat});
+  beams.extend(std::vector<std::span<const float>>{flat, flat, flat});
+  std::vector<std::vector<TokenId>> texts;
+  for (const BeamSet::Beam& beam : beams.live()) texts.push_back(beam.tokens);
+  EXPECT_EQ(texts, (std::vector<std::vector<TokenId>>{{0, 0}, {0, 1}, {0, 2}}));
+}
+
+TEST(BeamSet, RefusesWhatIsNotFinite) {
+  const std::vector<float> row{0, NAN};
+  BeamSet beams({1, 1, 3}, never);
+  EXPECT_NE(error_of([&] { beams.extend(std::vector<std::span<const float>>{row}); }), "");
+}
+
+}  // namespace
+}  // namespace canopy
