@@ -37,6 +37,11 @@ class MemoryCgroup:
     def now(self):
         return int((self.path / self._now).read_text())
 
+    def anonymous(self):
+        """What its processes hold, without the page cache of files that they read."""
+        stat = dict(line.split() for line in (self.path / "memory.stat").read_text().splitlines())
+        return int(stat.get("anon", stat.get("rss")))
+
     def peak(self):
         return int((self.path / self._peak).read_text())
 
