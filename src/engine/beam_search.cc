@@ -177,6 +177,7 @@ void Search::draft(Nodes& nodes, std::span<const NodeId> ends, const std::stop_t
       next.push_back(nodes.add(front[at(one.beam)], one.token));
       next_sums.push_back(one.log_probability);
     }
+    if (next.empty()) return;  // every token ends the text
     front = std::move(next);
     sums = std::move(next_sums);
   }
