@@ -336,21 +336,31 @@ json beams_json(const BeamReport& report, const Tokenizer& tokenizer) {
           {"drafted_rows", report.drafted_rows}};
 }
 
-/// Writes the best text in the end: until then beams may still overtake each other.
-BeamReport search_beams(const Options& asked, const Request& request, Engine& engine,
-                        ProgressLine& progress, const std::stop_token& stop) {
+/// Writes the best text in the end: until then beams may still overtake each other. The exit code.
+int search_beams(const Options& asked, const Request& request, Engine& engine, Records& records,
+                 ProgressLine& progress, const std::stop_token& stop) {
+  const Tokenizer& tokenizer = *engine.models().tokenizer;
   progress.show("prefill: " + std::to_string(request.prompt.size()) + " tokens");
   StepLine steps(engine, 1, asked.new_tokens);
-  BeamReport report = beam_search(
-      engine, {request.prompt, asked.beams.penalty(), request.max_new_tokens, request.ignore_end},
-      [&](const StepProgress& step) { steps.show(step, progress); }, stop);
+  BeamReport report;
+  try {
+    report = beam_search(
+        engine, {request.prompt, asked.beams.penalty(), request.max_new_tokens, request.ignore_end},
+        [&](const StepProgress& step) { steps.show(step, progress); }, stop);
+  } catch (const Stopped&) {
+    progress.clear();
+    std::cerr << "canopy generate: stopped before the search was over, so there is no text\n";
+    return Interrupt::exit_code();
+  }
   progress.clear();
-  if (asked.json) return report;
-  ShownText shown(*engine.models().tokenizer, asked.stops);
-  std::string text;
-  for (const TokenId token : report.texts.front().tokens) text += shown.push(token);
-  progress.write(text + shown.end(!report.texts.front().ended) + "\n");
-  return report;
+  if (!asked.json) {
+    ShownText shown(tokenizer, asked.stops);
+    std::string text;
+    for (const TokenId token : report.texts.front().tokens) text += shown.push(token);
+    progress.write(text + shown.end(!report.texts.front().ended) + "\n");
+  }
+  records.write(asked, engine, report.batch, request, beams_json(report, tokenizer));
+  return 0;
 }
 
 }  // namespace
@@ -388,16 +398,8 @@ int run_generate(const std::vector<std::string>& words) {
   progress.clear();
   print_notes(*engine);
   asked.prompt_cache.load(*engine);
-  if (options.plan.beams) try {
-      const BeamReport found = search_beams(asked, request, *engine, progress, interrupt.token());
-      records.write(asked, *engine, found.batch, request,
-                    beams_json(found, *engine->models().tokenizer));
-      return 0;
-    } catch (const Stopped&) {
-      progress.clear();
-      std::cerr << "canopy generate: stopped before the search was over, so there is no text\n";
-      return Interrupt::exit_code();
-    }
+  if (options.plan.beams)
+    return search_beams(asked, request, *engine, records, progress, interrupt.token());
   const BatchReport report = continue_prompt(asked, request, *engine, progress, interrupt.token());
   records.write(asked, *engine, report, request);
   asked.prompt_cache.save(*engine);
