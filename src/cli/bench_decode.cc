@@ -55,8 +55,8 @@ struct Options {
     what.add_options()  //
         ("methods", into(methods, "LIST"),
          "of none, chain, adaptive, hierarchy (with -mdd), sequoia, specinfer, spectr, naive, "
-         "topk, gsd, tsd, ssd, gsd-ratio, bild, mtad, with commas between; the last three are not "
-         "exact, and marked so")  //
+         "topk, gsd, gsd-sequoia, tsd, ssd, gsd-ratio, bild, mtad, with commas between; the last "
+         "three are not exact, and marked so")  //
         ("tree-sizes", into(tree_sizes, "LIST", "--tree-sizes", sizes),
          "trees and chains of these sizes, one after another, beside the chain that generate would "
          "take")  //

@@ -51,6 +51,7 @@ Growth growth_for(const PlanRequest& request, SpeculationMethod method) {
   growth.kind = row_of(method).growth;
   if (method == SpeculationMethod::kTsd || method == SpeculationMethod::kSsd) growth.merge = 0;
   if (method == SpeculationMethod::kSsd) growth.children = 1;
+  growth.within_level = method == SpeculationMethod::kGsdSequoia;
   if (growth.kind == Growth::Kind::kConfidence) growth.bound = request.fallback;
   return growth;
 }

@@ -16,8 +16,8 @@ inline constexpr const char* kDraftNotFinite =
 struct Draft {
   TokenTree tree;
   Drawing drawing = Drawing::kTopK;
-  /// Per node: its scratch slot in the draft's KV cache and its row of q; -1: a leaf, which the
-  /// draft never ran.
+  /// Per node: its scratch slot in the draft's KV cache and its row of q; -1: the draft never ran
+  /// it.
   std::vector<std::int32_t> row;
   /// [inner nodes, vocab both models share] f32, what siblings were drawn from; empty for kTopK.
   /// Target tokens beyond its columns had no chance to be drawn. Lives in the policy until its next
@@ -26,6 +26,9 @@ struct Draft {
   std::vector<double> log_q = {};  // per node, of its token; only for rules that ask for it
   int drafted = 0;                // rows that the draft model ran to grow it, the root's among them
   std::vector<bool> copied = {};  // per node: it stands for another that was run; empty: none
+  /// Per node: the row of q that its children were drawn from, where that may be another node's;
+  /// empty: `row`.
+  std::vector<std::int32_t> q_row = {};
 };
 
 /// The draft of plain decoding: only the root.

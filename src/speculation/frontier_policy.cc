@@ -102,7 +102,8 @@ std::vector<Draft> FrontierPolicy::grow(Transformer& model, std::span<const Requ
                       {},
                       std::move(grown.log_q),
                       static_cast<int>(frontiers[r].nodes.size()),
-                      std::move(grown.copied)});
+                      std::move(grown.copied),
+                      std::move(grown.row)});
     if (uses_q(drawing)) drafts.back().q = q_of(r, 0, static_cast<int>(rows_of_text_));
   }
   return drafts;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 #include <queue>
+#include <utility>
 
 #include "src/base/error.h"
 
@@ -13,7 +14,8 @@ namespace {
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
-/// The tokens of highest probability, best first, of equal ones the lower; none of probability 0.
+}  // namespace
+
 std::vector<TokenId> best_tokens(std::span<const float> row, int count) {
   std::vector<TokenId> order(row.size());
   std::iota(order.begin(), order.end(), 0);
@@ -26,15 +28,23 @@ std::vector<TokenId> best_tokens(std::span<const float> row, int count) {
   return order;
 }
 
-}  // namespace
-
-GraphGrower::GraphGrower(std::span<const TokenId> text, const Growth& growth, const Limits& limits)
-    : growth_(growth), limits_(limits) {
+GraphGrower::GraphGrower(std::span<const TokenId> text, const Growth& growth, const Limits& limits,
+                         Propose propose)
+    : growth_(growth), limits_(limits), propose_(std::move(propose)) {
+  if (!propose_)
+    propose_ = [children = growth.children](std::span<const float> row, int) {
+      return best_tokens(row, children);
+    };
   const std::size_t kept = std::min(text.size(), at(std::max(growth.merge, 1)));
   before_.assign(text.end() - static_cast<std::ptrdiff_t>(kept), text.end());
   nodes_.push_back({.token = text.back(), .run = 0});
   frontier_ = {0};
   if (growth_.merge > 0) first_.emplace(last_tokens(0), 0);
+  unfolded_.push_back({0, -1, 1.0, false});
+}
+
+int GraphGrower::original(int node) const {
+  return nodes_[at(node)].merged >= 0 ? nodes_[at(node)].merged : node;
 }
 
 std::vector<TokenId> GraphGrower::last_tokens(int node) const {
@@ -64,7 +74,7 @@ bool GraphGrower::reaches(int from, int to) const {
 
 std::vector<int> GraphGrower::add_children(int parent, std::span<const float> row) {
   std::vector<int> added;
-  for (const TokenId token : best_tokens(row, growth_.children)) {
+  for (const TokenId token : propose_(row, nodes_[at(parent)].run)) {
     const double q = static_cast<double>(row[at(token)]);
     const Node& above = nodes_[at(parent)];
     added.push_back(static_cast<int>(nodes_.size()));
@@ -95,18 +105,19 @@ std::vector<DraftedNode> GraphGrower::take(std::span<const DraftedRow> rows) {
   for (std::size_t i = 0; i < rows.size(); ++i)
     added.push_back(add_children(frontier_[i], rows[i].drawn));
   frontier_.clear();
-  for (const std::vector<int>& siblings : added)
-    for (const int node : siblings)
-      if (goes_on(node, nodes_[at(siblings.front())].q)) frontier_.push_back(node);
-  if (++level_ >= growth_.steps) return {};
-
-  const std::size_t most = at(std::min(limits_.widest, limits_.run - runs_));
-  if (frontier_.size() > most) {
-    std::stable_sort(frontier_.begin(), frontier_.end(),
-                     [&](int a, int b) { return nodes_[at(a)].reach > nodes_[at(b)].reach; });
-    frontier_.resize(most);
-    std::sort(frontier_.begin(), frontier_.end());
+  if (growth_.within_level) {
+    unfold_level();
+    if (std::ssize(unfolded_) >= limits_.nodes) return {};  // nothing fits below these
+    first_.clear();
   }
+  for (const std::vector<int>& siblings : added) {
+    double best = 0;
+    for (const int node : siblings) best = std::max(best, nodes_[at(node)].q);
+    for (const int node : siblings)
+      if (goes_on(node, best)) frontier_.push_back(node);
+  }
+  if (++level_ >= growth_.steps) return {};
+  narrow_frontier();
   std::vector<DraftedNode> next;
   for (const int node : frontier_) {
     nodes_[at(node)].run = runs_++;
@@ -115,14 +126,35 @@ std::vector<DraftedNode> GraphGrower::take(std::span<const DraftedRow> rows) {
   return next;
 }
 
-GrownTree GraphGrower::finish() {
-  struct Unfolded {  // a node of the tree to be
-    int node;        // of the graph
-    int parent;      // of the tree
-    double reach;
-    bool copy;
-  };
-  std::vector<Unfolded> open{{0, -1, 1.0, false}}, kept;
+void GraphGrower::narrow_frontier() {
+  const std::size_t most = at(std::min(limits_.widest, limits_.run - runs_));
+  if (frontier_.size() <= most) return;
+  std::stable_sort(frontier_.begin(), frontier_.end(),
+                   [&](int a, int b) { return nodes_[at(a)].reach > nodes_[at(b)].reach; });
+  frontier_.resize(most);
+  std::sort(frontier_.begin(), frontier_.end());
+}
+
+void GraphGrower::unfold_level() {
+  std::vector<std::size_t> parents(unfolded_.size() - last_level_);
+  std::iota(parents.begin(), parents.end(), last_level_);
+  std::stable_sort(parents.begin(), parents.end(), [&](std::size_t a, std::size_t b) {
+    return unfolded_[a].reach > unfolded_[b].reach;
+  });
+  last_level_ = unfolded_.size();
+  for (const std::size_t parent : parents) {
+    const Unfolded above = unfolded_[parent];
+    const int from = original(above.node);
+    for (const int child : nodes_[at(from)].children) {
+      if (std::ssize(unfolded_) >= limits_.nodes) return;
+      unfolded_.push_back({child, static_cast<int>(parent), above.reach * nodes_[at(child)].q,
+                           above.copy || from != above.node});
+    }
+  }
+}
+
+void GraphGrower::unfold_best() {
+  std::vector<Unfolded> open = std::exchange(unfolded_, {});
   // Best first: no child is likelier than its parent, so what is kept is a tree. Equal ones in the
   // order in which they came up.
   const auto worse = [&](std::size_t a, std::size_t b) {
@@ -130,35 +162,40 @@ GrownTree GraphGrower::finish() {
   };
   std::priority_queue<std::size_t, std::vector<std::size_t>, decltype(worse)> queue(worse);
   queue.push(0);
-  while (!queue.empty() && std::ssize(kept) < limits_.nodes) {
+  while (!queue.empty() && std::ssize(unfolded_) < limits_.nodes) {
     const Unfolded best = open[queue.top()];
     queue.pop();
-    const int number = static_cast<int>(kept.size());
-    kept.push_back(best);
-    const Node& node = nodes_[at(best.node)];
-    const bool merged = node.merged >= 0;
-    for (const int child : nodes_[at(merged ? node.merged : best.node)].children) {
-      open.push_back({child, number, best.reach * nodes_[at(child)].q, best.copy || merged});
+    const int number = static_cast<int>(unfolded_.size());
+    unfolded_.push_back(best);
+    const int from = original(best.node);
+    for (const int child : nodes_[at(from)].children) {
+      open.push_back(
+          {child, number, best.reach * nodes_[at(child)].q, best.copy || from != best.node});
       queue.push(open.size() - 1);
     }
   }
+}
 
-  std::vector<std::vector<int>> children(kept.size());  // of the tree, by rank
-  for (std::size_t i = 1; i < kept.size(); ++i)
-    children[at(kept[i].parent)].push_back(static_cast<int>(i));
+GrownTree GraphGrower::finish() {
+  if (!growth_.within_level) unfold_best();
+  std::vector<std::vector<int>> children(unfolded_.size());  // of the tree, by rank
+  for (std::size_t i = 1; i < unfolded_.size(); ++i)
+    children[at(unfolded_[i].parent)].push_back(static_cast<int>(i));
   GrownTree grown{TokenTree(nodes_.front().token), {0}, {0.0}};
   grown.copied = {false};
-  std::vector<int> order{0};  // kept nodes, breadth first: their numbers in the tree
+  grown.row = {0};
+  std::vector<int> order{0};  // unfolded nodes, breadth first: their numbers in the tree
   for (std::size_t node = 0; node < order.size(); ++node) {
     std::vector<TokenId> tokens;
     for (const int child : children[at(order[node])]) {
-      const Unfolded& unfolded = kept[at(child)];
+      const Unfolded& unfolded = unfolded_[at(child)];
       const Node& of = nodes_[at(unfolded.node)];
       tokens.push_back(of.token);
       order.push_back(child);
       grown.run.push_back(unfolded.copy ? -1 : of.run);
       grown.log_q.push_back(std::log(of.q));
       grown.copied.push_back(unfolded.copy);
+      grown.row.push_back(nodes_[at(original(unfolded.node))].run);
     }
     if (!tokens.empty()) grown.tree.add_children(static_cast<NodeId>(node), tokens);
   }

@@ -22,7 +22,9 @@ struct Growth {
   double bound = 0;  // kReach: the least chance of being reached; kConfidence: the least confidence
   int children = 4, steps = 10;  // kGraph: of a node, levels that the draft runs
   double least = 0.2, least_of_siblings = 0.3;
-  int merge = 2;    // tokens that make two nodes one; 0: none
+  int merge = 2;  // tokens that make two nodes one; 0: none
+  // Nodes are merged within their level alone, before either has children: see GraphGrower.
+  bool within_level = false;
   int beams = 8;    // kBeams
   int guesses = 4;  // kHierarchy: at a time
   bool operator==(const Growth&) const = default;
@@ -41,6 +43,8 @@ struct GrownTree {
   std::vector<std::int32_t> run;
   std::vector<double> log_q = {};  // per node, of its token; empty where nobody asks for it
   std::vector<bool> copied = {};   // per node: it stands for another that was run; empty: none
+  /// Per node: whose row its children come from, as `run` counts; -1: nobody's. Empty: its own.
+  std::vector<std::int32_t> row = {};
 };
 
 /// The probabilities of a node that was run. Shapes: [tokens that both models know] f32.

@@ -26,6 +26,7 @@ enum class SpeculationMethod : std::uint8_t {
   kGsd,
   kTsd,
   kSsd,
+  kGsdSequoia,
   kGsdRatio,
   kBild,
   kMtad
@@ -69,6 +70,8 @@ inline constexpr std::array kMethods{
     Method{SpeculationMethod::kGsd, "gsd", TreeForm::kGraph, Drawing::kTopK, Growth::Kind::kGraph},
     Method{SpeculationMethod::kTsd, "tsd", TreeForm::kGraph, Drawing::kTopK, Growth::Kind::kGraph},
     Method{SpeculationMethod::kSsd, "ssd", TreeForm::kGraph, Drawing::kTopK, Growth::Kind::kGraph},
+    Method{SpeculationMethod::kGsdSequoia, "gsd-sequoia", TreeForm::kGraph, Drawing::kSequoia,
+           Growth::Kind::kGraph},
     Method{SpeculationMethod::kGsdRatio, "gsd-ratio", TreeForm::kGraph, Drawing::kTopK,
            Growth::Kind::kGraph, InexactRule::Kind::kRatio},
     Method{SpeculationMethod::kBild, "bild", TreeForm::kChain, Drawing::kTopK,
@@ -109,7 +112,8 @@ constexpr bool works_without_model(SpeculationMethod id) {
 }
 /// Whether it can be verified leniently: by the rejection rule of one token, or of Sequoia's.
 constexpr bool takes_lenience(SpeculationMethod id) {
-  return row_of(id).drawing == Drawing::kSequoia && row_of(id).form != TreeForm::kNone;
+  return row_of(id).drawing == Drawing::kSequoia && row_of(id).form != TreeForm::kNone &&
+         row_of(id).form != TreeForm::kGraph;
 }
 /// Whether a second draft guesses what the first one would write.
 constexpr bool takes_inner_draft(SpeculationMethod id) {

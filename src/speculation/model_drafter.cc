@@ -7,6 +7,7 @@
 #include "src/speculation/beam_grower.h"
 #include "src/speculation/chain_grower.h"
 #include "src/speculation/draft_reading.h"
+#include "src/speculation/draw_row.h"
 #include "src/speculation/graph_grower.h"
 #include "src/speculation/hierarchy_grower.h"
 
@@ -109,9 +110,17 @@ std::unique_ptr<Grower> ModelDrafter::grower_of(const DraftRequest& request,
   const auto rng = draws ? std::optional(text.rng) : std::nullopt;
   const DraftPolicy::Needs room = DraftPolicy::room_of(config_);
   switch (config_.growth.kind) {
-    case Growth::Kind::kGraph:
+    case Growth::Kind::kGraph: {
+      GraphGrower::Propose propose;
+      if (draws && uses_q(config_.drawing))
+        propose = [rng = text.rng, most = config_.growth.children](std::span<const float> row,
+                                                                   int run) {
+          return distinct_tokens(row, most, rng, static_cast<std::uint64_t>(run * most));
+        };
       return std::make_unique<GraphGrower>(
-          request.text, config_.growth, GraphGrower::Limits{shape.size(), room.widest, room.inner});
+          request.text, config_.growth, GraphGrower::Limits{shape.size(), room.widest, room.inner},
+          std::move(propose));
+    }
     case Growth::Kind::kHierarchy: {
       const auto guess = [this, &stream](std::span<const TokenId> known, int most) {
         if (most < 1) return std::vector<TokenId>();

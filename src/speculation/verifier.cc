@@ -86,7 +86,8 @@ ConstTensorView Verifier::edited(const TokenTree& tree, ConstTensorView logits, 
 
 ConstTensorView Verifier::draft_row(const Draft& draft, NodeId node) {
   if (draft.tree.children(node).count == 0) return {};
-  return draft.q.rows(draft.row[static_cast<std::size_t>(node)], 1);
+  const std::vector<std::int32_t>& rows = draft.q_row.empty() ? draft.row : draft.q_row;
+  return draft.q.rows(rows[static_cast<std::size_t>(node)], 1);
 }
 
 std::span<double> Verifier::target_row(ConstTensorView row, const Sampling& sampling,

@@ -112,7 +112,7 @@ class Errors(TempDirCase):
                                      ("gamma", 2, ("chain", "bild")), ("threshold", 0.1, ("bild", "sequoia"))):
             for method in methods:
                 self.fails(2, *drafted, "--spec", method, f"--{flag}", value, says=[f"--{flag}", "--spec"])
-        for method in ("gsd", "tsd", "ssd", "gsd-ratio", "bild", "mtad"):
+        for method in ("gsd", "gsd-sequoia", "tsd", "ssd", "gsd-ratio", "bild", "mtad"):
             self.fails(2, "generate", "-m", TINY, "-p", "x", "--spec", method, says=[method, "-md"])
             self.fails(2, *without_model, "copy", "--spec", method, says=[method, "-md copy"])
             self.fails(2, *drafted, "--spec", method, "--lenience", "0.5", says=["--lenience"])

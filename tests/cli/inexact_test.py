@@ -39,11 +39,14 @@ class Inexact(TempDirCase):
     def test_graphs_are_exact(self):
         plain = self.generate()
         for words in (["gsd"], ["tsd", "--gsd-children", 2], ["ssd"], ["gsd", "--gsd-tau", 1, "--tree-size", 20],
-                      ["gsd-ratio"]):
+                      ["gsd-sequoia"], ["gsd-sequoia", "--gsd-tau", 1], ["gsd-ratio"]):
             drafted = self.generate("-md", SMOLLM2, "--spec", *words)
             self.assertEqual((drafted["exact"], drafted["tokens"]), (True, plain["tokens"]), words)
             self.assertEqual(drafted["plan"]["spec"], words[0])
             self.assertGreater(drafted["tokens_per_step"], 1.5)
+        drawn = self.generate("-md", SMOLLM2, "--spec", "gsd-sequoia", "--temp", 1, "--top-p", 0.7)
+        self.assertTrue(drawn["exact"])
+        self.assertGreater(drawn["tokens_per_step"], 1.5)
         ratio = self.generate("-md", SMOLLM2, "--spec", "gsd-ratio", "--temp", 1)
         self.assertFalse(ratio["exact"])
         self.assertIn("min(1, p/q)", ratio["changes"])

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <string_view>
 
 #include "src/engine/loaded_heads.h"
@@ -95,11 +96,16 @@ class SampledText : public ::testing::TestWithParam<Sampled> {
     options.plan.context = 1 + 2 * kTokens;
     options.plan.max_sequences = 64;
     options.plan.growth.least = 0.05;
+    if (method == SpeculationMethod::kGsdSequoia) {  // many merged nodes, and all their children
+      options.plan.growth.children = 3;
+      options.plan.growth.merge = 1;
+      options.plan.growth.least = options.plan.growth.least_of_siblings = 0;
+    }
     if (takes_inner_draft(method)) options.plan.inner = model_free_draft_named("random");
     if (row_of(method).form == TreeForm::kChain)
       options.plan.tree_size = 4;
     else if (row_of(method).form == TreeForm::kGraph)
-      options.plan.tree_size = 12;
+      options.plan.tree_size = method == SpeculationMethod::kGsdSequoia ? 40 : 12;
     else if (options.plan.model_free)
       options.plan.shape = TreeShape::from_parents({-1, 0, 0, 0, 1, 1, 1, 2, 2, 2});
     else if (method != SpeculationMethod::kNone)
@@ -189,6 +195,10 @@ TEST_P(SampledText, OfEveryMethodHasTheTargetsDistribution) {
                           [](const auto& text) { return text.second * kSamples >= 8; }),
             100);
   if (how.method == SpeculationMethod::kNone) return;
+  if (how.method == SpeculationMethod::kGsdSequoia) {
+    const auto add = [](int sum, const TextReport& t) { return sum + t.copied_steps; };
+    EXPECT_GT(std::accumulate(report.texts.begin(), report.texts.end(), 0, add), kSamples / 50);
+  }
   // A chain of the draft's best tokens is one text alone.
   EXPECT_GT(in_fewest_steps, kSamples / (how.method == SpeculationMethod::kSsd ? 50 : 20));
   EXPECT_LT(in_fewest_steps, kSamples - kSamples / 20);
@@ -207,6 +217,8 @@ INSTANTIATE_TEST_SUITE_P(Methods, SampledText,
                                            Sampled{SpeculationMethod::kNaive, 1.5, 1.0},
                                            Sampled{SpeculationMethod::kTopK, 2.0, 0.9},
                                            Sampled{SpeculationMethod::kGsd, 2.0, 1.0},
+                                           Sampled{SpeculationMethod::kGsdSequoia, 2.0, 1.0},
+                                           Sampled{SpeculationMethod::kGsdSequoia, 1.5, 0.9},
                                            Sampled{SpeculationMethod::kTsd, 1.5, 0.9},
                                            Sampled{SpeculationMethod::kSsd, 1.5, 1.0},
                                            Sampled{SpeculationMethod::kTopK, 2.0, 1.0, "copy:1"},
@@ -215,7 +227,9 @@ INSTANTIATE_TEST_SUITE_P(Methods, SampledText,
                                            Sampled{SpeculationMethod::kTopK, 2.0, 1.0, "random"},
                                            Sampled{SpeculationMethod::kTopK, 1.5, 1.0, "heads"}),
                          [](const auto& info) {
-                           return std::string(name(info.param.method)) + std::to_string(info.index);
+                           std::string test = name(info.param.method);
+                           std::erase(test, '-');
+                           return test + std::to_string(info.index);
                          });
 
 }  // namespace

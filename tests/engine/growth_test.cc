@@ -117,7 +117,8 @@ TEST_F(Growths, AHierarchyNeedsASecondDraftAndNothingElseTakesOne) {
 }
 
 constexpr SpeculationMethod kGraphs[] = {SpeculationMethod::kGsd, SpeculationMethod::kTsd,
-                                         SpeculationMethod::kSsd, SpeculationMethod::kGsdRatio};
+                                         SpeculationMethod::kSsd, SpeculationMethod::kGsdSequoia,
+                                         SpeculationMethod::kGsdRatio};
 
 TEST_F(Growths, GraphsWritePlainDecodingsTextWithAnySettings) {
   Engine plain = make(SpeculationMethod::kNone);
@@ -131,7 +132,8 @@ TEST_F(Growths, GraphsWritePlainDecodingsTextWithAnySettings) {
   for (unsigned seed = 0; seed < 200; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937 random(seed);
-    EngineOptions o = options(kGraphs[random() % 4], 2 + static_cast<int>(random() % 40));
+    EngineOptions o =
+        options(kGraphs[random() % std::size(kGraphs)], 2 + static_cast<int>(random() % 40));
     o.plan.growth.children = 1 + static_cast<int>(random() % 5);
     o.plan.growth.steps = 1 + static_cast<int>(random() % 8);
     o.plan.growth.least = 0.02 * static_cast<double>(random() % 10);
@@ -155,7 +157,8 @@ TEST_F(Growths, GraphsWritePlainDecodingsTextWithAnySettings) {
 
 TEST_F(Growths, AReproducibleTextOfAGraphIsPlainSamplings) {
   Engine plain = make(SpeculationMethod::kNone);
-  for (const SpeculationMethod method : {SpeculationMethod::kGsd, SpeculationMethod::kSsd}) {
+  for (const SpeculationMethod method :
+       {SpeculationMethod::kGsd, SpeculationMethod::kGsdSequoia, SpeculationMethod::kSsd}) {
     Engine engine = make(method, 16, 0, 1.0);
     for (unsigned p = 0; p < 3; ++p) {
       Request r = request(prompt(p));
@@ -288,8 +291,9 @@ TEST_F(Growths, MtadKeepsItsPromiseOfLikelihood) {
 }
 
 TEST_F(Growths, AreRefusedWithoutADraftModel) {
-  for (const SpeculationMethod method : {SpeculationMethod::kGsd, SpeculationMethod::kBild,
-                                         SpeculationMethod::kMtad, SpeculationMethod::kAdaptive}) {
+  for (const SpeculationMethod method :
+       {SpeculationMethod::kGsd, SpeculationMethod::kGsdSequoia, SpeculationMethod::kBild,
+        SpeculationMethod::kMtad, SpeculationMethod::kAdaptive}) {
     EXPECT_THROW(Engine(models(false), options(method, 4)), Error);
     EngineOptions o = options(method, 4);
     o.plan.model_free = model_free_draft_named("copy");

@@ -25,8 +25,9 @@ using nlohmann::json;
 
 constexpr int kTokens = 48;  // of the longest text
 constexpr int kContext = 256;
-constexpr std::array kMethods{"auto",   "none",  "chain", "adaptive", "sequoia", "specinfer",
-                              "spectr", "naive", "topk",  "gsd",      "tsd",     "ssd"};
+constexpr std::array kMethods{"auto",        "none",   "chain", "adaptive", "sequoia",
+                              "specinfer",   "spectr", "naive", "topk",     "gsd",
+                              "gsd-sequoia", "tsd",    "ssd"};
 constexpr std::array kPrompts{
     "Once upon a time, in a village by the sea,",
     "The capital of France is",

@@ -4,8 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
-#include <set>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "tests/speculation/grow_on_tables.h"
 
@@ -27,14 +28,17 @@ Grown grow(const Text& text, const Growth& growth, const GraphGrower::Limits& li
 
 /// Rows in which every token has some probability, and no two the same.
 Model full_model(std::size_t vocab, unsigned seed) {
+  auto rows = std::make_shared<std::map<Text, std::vector<double>>>();
   return [=](const Text& text) {
+    std::vector<double>& row = (*rows)[text];
+    if (!row.empty()) return row;
     std::seed_seq key{seed, static_cast<unsigned>(text.size()),
                       std::accumulate(text.begin(), text.end(), 1u, [](unsigned hash, TokenId t) {
                         return hash * 31 + static_cast<unsigned>(t);
                       })};
     std::mt19937 random(key);
     std::normal_distribution<double> normal(0.0, 1.5);
-    std::vector<double> row(vocab);
+    row.resize(vocab);
     for (double& value : row) value = std::exp(normal(random));
     normalise(row);
     for (double& value : row) value = static_cast<double>(static_cast<float>(value));
@@ -95,98 +99,61 @@ TEST(GraphGrower, WithOneChildEndsBehindTheFirstUnlikelyToken) {  // SSD with it
   EXPECT_EQ(grown.tree.run, (std::vector<std::int32_t>{0, 1, 2, -1}));
 }
 
-/// The same by the letter of the definition: nodes are paths, merges a map between paths, the tree
-/// the likeliest of all unfolded paths.
-std::set<Text> slow_twin(const Text& text, const Growth& growth, std::size_t nodes,
-                         const Model& draft) {
-  std::map<Text, std::vector<TokenId>> children;
-  std::map<Text, Text> merged;
-  std::map<Text, Text> first;
-  const auto key = [&](const Text& path) {
-    Text all = text;
-    all.insert(all.end(), path.begin(), path.end());
-    const auto kept = std::min<std::ptrdiff_t>(growth.merge, std::ssize(all));
-    return Text(all.end() - kept, all.end());
-  };
-  const auto child = [](Text path, TokenId token) {
-    path.push_back(token);
-    return path;
-  };
-  if (growth.merge > 0) first[key({})] = {};
-  const std::function<bool(const Text&, const Text&)> reaches = [&](const Text& from,
-                                                                    const Text& to) {
-    if (from == to) return true;
-    if (merged.contains(from) && reaches(merged[from], to)) return true;
-    const std::vector<TokenId> below = children[from];
-    return std::any_of(below.begin(), below.end(),
-                       [&](TokenId token) { return reaches(child(from, token), to); });
-  };
-  std::vector<Text> frontier{{}};
-  for (int level = 0; level < growth.steps && !frontier.empty(); ++level) {
-    std::vector<Text> added, next;
-    for (const Text& path : frontier) {
-      children[path] = best_tokens(draft(path), growth.children);
-      for (const TokenId token : children[path]) added.push_back(child(path, token));
-    }
-    for (const Text& path : added) {
-      const Text parent(path.begin(), path.end() - 1);
-      const std::vector<double> row = draft(parent);
-      const double q = row[static_cast<std::size_t>(path.back())];
-      if (q < growth.least) continue;
-      if (q < growth.least_of_siblings * *std::max_element(row.begin(), row.end())) continue;
-      const auto same = first.find(key(path));
-      if (growth.merge > 0 && same != first.end() && !reaches(same->second, path)) {
-        merged[path] = same->second;
-        continue;
-      }
-      if (growth.merge > 0) first.emplace(key(path), path);
-      next.push_back(path);
-    }
-    frontier = next;
+struct Golden {
+  Text text;
+  Model draft;
+  Growth growth;
+  GraphGrower::Limits limits;
+  nlohmann::json made;  // what the slow twin made of it
+};
+
+/// Graphs that a slow twin grew and unfolded: tests/data/speculation/make_graphs.py.
+std::vector<Golden> goldens() {
+  std::ifstream in(std::filesystem::path(CANOPY_TEST_DATA) / "speculation" / "graphs.json");
+  std::vector<Golden> all;
+  for (nlohmann::json& c : nlohmann::json::parse(in)) {
+    Golden& golden = all.emplace_back();
+    golden.text = c["text"].get<Text>();
+    golden.growth = {.kind = Growth::Kind::kGraph,
+                     .children = c["growth"]["children"],
+                     .steps = c["growth"]["steps"],
+                     .least = c["growth"]["least"],
+                     .least_of_siblings = c["growth"]["least_of_siblings"],
+                     .merge = c["growth"]["merge"],
+                     .within_level = c["growth"]["within_level"]};
+    golden.limits = {c["limits"]["nodes"], c["limits"]["widest"], c["limits"]["run"]};
+    const auto rows = c["rows"].get<std::vector<std::vector<std::vector<double>>>>();
+    golden.draft = [rows, root = golden.text.back()](const Text& path) {
+      const auto last = static_cast<std::size_t>(path.empty() ? root : path.back());
+      std::vector<double> row = rows[path.size() % 3][last];
+      for (double& q : row) q /= 1024;
+      return row;
+    };
+    golden.made = std::move(c);
   }
-  std::vector<std::pair<double, Text>> unfolded;
-  const std::function<void(const Text&, const Text&, double)> unfold =
-      [&](const Text& node, const Text& path, double reach) {
-        if (reach < 1e-7) return;
-        unfolded.emplace_back(-reach, path);
-        const Text& original = merged.contains(node) ? merged[node] : node;
-        const std::vector<double> row = draft(original);
-        for (const TokenId token : children[original])
-          unfold(child(original, token), child(path, token),
-                 reach * row[static_cast<std::size_t>(token)]);
-      };
-  unfold({}, {}, 1);
-  std::sort(unfolded.begin(), unfolded.end());
-  std::set<Text> kept;
-  for (std::size_t i = 0; i < std::min(nodes, unfolded.size()); ++i)
-    kept.insert(unfolded[i].second);
-  return kept;
+  return all;
 }
 
 TEST(GraphGrower, GrowsAndUnfoldsWhatTheSlowTwinDoes) {
-  int copies = 0;
-  for (unsigned seed = 0; seed < 300; ++seed) {
-    SCOPED_TRACE(seed);
-    std::mt19937 random(seed);
-    Growth growth = kAll;
-    growth.children = 1 + static_cast<int>(random() % 3);
-    growth.steps = 1 + static_cast<int>(random() % 5);
-    growth.merge = static_cast<int>(random() % 4);
-    growth.least = random() % 2 == 0 ? 0 : 0.15;
-    growth.least_of_siblings = random() % 2 == 0 ? 0 : 0.3;
-    const int nodes = 1 + static_cast<int>(random() % 40);
-    const Model draft = full_model(3, seed);
-    const Text text{static_cast<TokenId>(random() % 3), static_cast<TokenId>(random() % 3)};
-    const Grown grown = grow(text, growth, {nodes, 1000, 1000}, draft);
-    std::set<Text> paths;
-    for (NodeId node = 0; node < grown.tree.tree.size(); ++node)
-      paths.insert(text_of(grown.tree.tree, node));
-    EXPECT_EQ(std::ssize(paths), grown.tree.tree.size());  // no sibling twice
-    EXPECT_EQ(paths, slow_twin(text, growth, static_cast<std::size_t>(nodes), draft));
-    copies +=
-        static_cast<int>(std::count(grown.tree.copied.begin(), grown.tree.copied.end(), true));
+  int copies = 0, within_level = 0, onto_ancestors = 0;
+  for (const Golden& golden : goldens()) {
+    SCOPED_TRACE(golden.made.dump());
+    const Grown grown = grow(golden.text, golden.growth, golden.limits, golden.draft);
+    const std::span<const TokenId> tokens = grown.tree.tree.tokens();
+    EXPECT_EQ(grown.run, golden.made["run"].get<std::vector<Text>>());
+    EXPECT_EQ(Text(tokens.begin() + 1, tokens.end()),
+              Text(golden.made["tokens"].begin() + 1, golden.made["tokens"].end()));
+    EXPECT_EQ(parents_of(grown.tree.tree), golden.made["parents"].get<std::vector<NodeId>>());
+    EXPECT_EQ(std::vector<int>(grown.tree.copied.begin(), grown.tree.copied.end()),
+              golden.made["copied"].get<std::vector<int>>());
+    EXPECT_EQ(grown.tree.row, golden.made["row"].get<std::vector<std::int32_t>>());
+    const auto copied = std::count(grown.tree.copied.begin(), grown.tree.copied.end(), true);
+    (golden.growth.within_level ? within_level : copies) += static_cast<int>(copied);
+    onto_ancestors += golden.made["tokens"] != golden.made["onto_ancestors"] ? 1 : 0;
   }
-  EXPECT_GT(copies, 100);
+  EXPECT_GT(copies, 50);
+  EXPECT_GT(within_level, 50);
+  EXPECT_GT(onto_ancestors, 10);  // a program that merges onto ancestors would be seen
 }
 
 TEST(GraphGrower, RunsNoTokensTwiceThatAreToBeMerged) {
@@ -248,29 +215,142 @@ TEST(GraphGrower, CopiesWereNeverRunAndWhatWasRunComesFirstOnAPath) {
   }
 }
 
+/// How a step of sampled graphs is drafted and verified, its faults included.
+struct Step {
+  Drawing drawing = Drawing::kSequoia;
+  Growth growth;
+  GraphGrower::Limits limits{100, 2, 100};  // two nodes of a level are run: few courses
+  bool drops_leaves = false;                // what the draft thinks little of is not even checked
+  bool own_rows = false;                    // copies are judged by the rows of their own paths
+};
+
+GrownTree without_leaves(const GrownTree& grown, double least) {
+  GrownTree kept{TokenTree(grown.tree.token(0)), {}};
+  kept.row = {grown.row[0]};
+  std::vector<NodeId> old{0};
+  for (std::size_t node = 0; node < old.size(); ++node) {
+    const TokenTree::Range range = grown.tree.children(old[node]);
+    std::vector<TokenId> tokens;
+    for (NodeId child = range.first; child < range.first + range.count; ++child) {
+      if (std::exp(grown.log_q[static_cast<std::size_t>(child)]) < least) continue;
+      tokens.push_back(grown.tree.token(child));
+      old.push_back(child);
+      kept.row.push_back(grown.row[static_cast<std::size_t>(child)]);
+    }
+    if (!tokens.empty()) kept.tree.add_children(static_cast<NodeId>(node), tokens);
+  }
+  return kept;
+}
+
+/// The distribution of the first `length` tokens from a step on, every course of drafting and of
+/// verification played.
+Texts speculate_graphs(const Step& step, const Model& target, const Model& draft,
+                       std::size_t length) {
+  Texts texts;
+  for (Courses courses; courses.next();) {
+    GraphGrower::Propose propose;  // best tokens where the target's own sample decides
+    if (step.drawing == Drawing::kSequoia)
+      propose = [&](std::span<const float> row, int) {
+        const auto support = std::count_if(row.begin(), row.end(), [](float q) { return q > 0; });
+        return draw_distinct({row.begin(), row.end()},
+                             std::min(step.growth.children, static_cast<int>(support)), courses);
+      };
+    const Text root{0};
+    GraphGrower grower(root, step.growth, step.limits, propose);
+    Grown grown = grow_on_tables(grower, draft);
+    if (step.drops_leaves) grown.tree = without_leaves(grown.tree, step.growth.least);
+    const TokenTree& tree = grown.tree.tree;
+    std::vector<double> p_row, q_row;
+    EveryChoice choices(courses);
+    const Verdict verdict = verify_tree(
+        tree, step.drawing,
+        [&](NodeId node) { return std::span(p_row = target(text_of(tree, node))); },
+        [&](NodeId node) {
+          const std::int32_t row = grown.tree.row[static_cast<std::size_t>(node)];
+          q_row = draft(step.own_rows ? text_of(tree, node)
+                                      : grown.run.at(static_cast<std::size_t>(row)));
+          return std::span(q_row);
+        },
+        choices);
+    Text text = text_of(tree, verdict.path.back());
+    text.push_back(verdict.next);
+    text.resize(std::min(text.size(), length));  // merged nodes may lie above: paths are longer
+    continue_alone(target, text, courses.chance(), length, texts);
+  }
+  return texts;
+}
+
+double worst_of(const Step& step, unsigned models) {
+  double worst = 0;
+  for (unsigned seed = 0; seed < models; ++seed) {
+    const Model target = random_model(3, 2 * seed, 1, 1), draft = full_model(3, 2 * seed + 1);
+    const auto length = static_cast<std::size_t>(step.growth.steps) + 1;
+    Texts alone;
+    continue_alone(target, {}, 1, length, alone);
+    worst = std::max(worst, distance(alone, speculate_graphs(step, target, draft, length)));
+  }
+  return worst;
+}
+
+Step sampled_step() {
+  Step step;
+  step.growth = kAll;
+  step.growth.merge = 1;
+  step.growth.within_level = true;
+  return step;
+}
+
 TEST(GraphGrower, LeavesTheTargetsDistributionWhereItsOwnSampleDecides) {
   for (const int merge : {0, 1, 2})
-    for (unsigned seed = 0; seed < 20; ++seed) {
-      Growth growth = kAll;
-      growth.merge = merge;
-      growth.least = 0.2;
-      const Model target = random_model(3, 2 * seed, 1, 1), draft = full_model(3, 2 * seed + 1);
-      const TokenTree tree = grow({0}, growth, {20, 100, 100}, draft).tree.tree;
-      Texts texts, alone;
-      for (Courses courses; courses.next();) {
-        std::vector<double> p_row;
-        EveryChoice choices(courses);
-        const Verdict verdict = verify_tree(
-            tree, Drawing::kTopK,
-            [&](NodeId node) { return std::span(p_row = target(text_of(tree, node))); }, {},
-            choices);
-        Text text = text_of(tree, verdict.path.back());
-        text.push_back(verdict.next);
-        continue_alone(target, text, courses.chance(), 8, texts);
-      }
-      continue_alone(target, {}, 1, 8, alone);
-      EXPECT_LT(distance(alone, texts), kExact);
+    for (const double least : {0.0, 0.2}) {
+      Step step = sampled_step();
+      step.drawing = Drawing::kTopK;
+      step.limits = {20, 100, 100};
+      step.growth.within_level = false;
+      step.growth.merge = merge;
+      step.growth.least = least;
+      EXPECT_LT(worst_of(step, 20), kExact);
     }
+}
+
+TEST(GraphGrower, LeavesTheTargetsDistributionWhereChildrenAreDrawnAndMergedWithinALevel) {
+  for (const double least : {0.0, 0.3})
+    for (const int nodes : {100, 9, 6}) {  // all, some of the last level, some of the one above
+      Step step = sampled_step();
+      step.growth.least = least;
+      step.growth.least_of_siblings = least;
+      step.limits.nodes = nodes;
+      EXPECT_LT(worst_of(step, least > 0 ? 20 : 6), kExact) << least << " " << nodes;
+    }
+}
+
+TEST(GraphGrower, IsSeenToBeWrongWhereDrawnNodesAreMergedAcrossLevels) {
+  Step step = sampled_step();
+  step.growth.within_level = false;
+  step.limits.widest = 100;
+  step.growth.least = 0.3;
+  EXPECT_GT(worst_of(step, 4), kWrong);
+}
+
+TEST(GraphGrower, IsSeenToBeWrongWhereADrawnTokenIsDropped) {
+  Step step = sampled_step();
+  step.growth.least = 0.3;
+  step.drops_leaves = true;
+  EXPECT_GT(worst_of(step, 4), kWrong);
+}
+
+TEST(GraphGrower, IsSeenToBeWrongWhereTheLikeliestDrawnTokensAreKept) {
+  Step step = sampled_step();
+  step.growth.merge = 0;
+  step.growth.within_level = false;  // unfolded by what was drawn
+  step.limits.nodes = 6;
+  EXPECT_GT(worst_of(step, 2), kWrong);
+}
+
+TEST(GraphGrower, IsSeenToBeWrongWhereCopiesAreJudgedByTheirOwnRows) {
+  Step step = sampled_step();
+  step.own_rows = true;
+  EXPECT_GT(worst_of(step, 2), kWrong);
 }
 
 }  // namespace

@@ -90,7 +90,8 @@ Flags SpeculationOptions::flags() {
       ("spec", into(method, "HOW (=auto)", "--spec", parse_method),
        "auto (what is predicted to be the fastest: a tree, a chain or none), none, sequoia, chain, "
        "adaptive, hierarchy, specinfer, spectr, naive or topk: how children are drawn and "
-       "verified; gsd, tsd or ssd: the draft's own probabilities make the tree; all these are "
+       "verified; gsd, gsd-sequoia, tsd or ssd: the draft's own probabilities make the tree; all "
+       "these are "
        "exact. NOT the model's own "
        "text: gsd-ratio (at a temperature above 0), bild, mtad")  //
       ("adaptive", given(adaptive),
@@ -126,15 +127,17 @@ Flags SpeculationOptions::method_flags() {
   Flags flags("Numbers of single methods");
   flags.add_options()  //
       ("gsd-children", into(gsd_children, "K (=4)", between("--gsd-children", 1, 32)),
-       "gsd, tsd, gsd-ratio: children of a node")  //
+       "gsd, gsd-sequoia, tsd, gsd-ratio: children of a node")  //
       ("gsd-steps", into(gsd_steps, "N (=10)", between("--gsd-steps", 1, 64)),
-       "gsd, tsd, ssd, gsd-ratio: levels that the draft runs")  //
+       "gsd, gsd-sequoia, tsd, ssd, gsd-ratio: levels that the draft runs")  //
       ("gsd-prob", into(gsd_prob, "P (=0.2)", "--gsd-prob", parse_share),
-       "gsd, tsd, ssd, gsd-ratio: a token of a lower probability is not gone on from")  //
+       "gsd, gsd-sequoia, tsd, ssd, gsd-ratio: a token of a lower probability is not gone on "
+       "from")  //
       ("gsd-sibling", into(gsd_sibling, "P (=0.3)", "--gsd-sibling", parse_share),
-       "gsd, tsd, gsd-ratio: nor one of less than P times its best sibling's")  //
+       "gsd, gsd-sequoia, tsd, gsd-ratio: nor one of less than P times its best sibling's")  //
       ("gsd-tau", into(gsd_tau, "T (=2)", between("--gsd-tau", 1, 8)),
-       "gsd, gsd-ratio: nodes whose last T tokens are the same are drafted once")  //
+       "gsd, gsd-ratio: nodes whose last T tokens are the same are drafted once; gsd-sequoia: such "
+       "nodes of one level")  //
       ("fallback", into(fallback, "F (=0.9)", "--fallback", parse_share),
        "bild: the draft goes on while its likeliest token has this probability, --tree-size nodes "
        "at most (11)")  //
@@ -165,13 +168,17 @@ void SpeculationOptions::put_numbers(PlanRequest& plan) const {
   const auto refuse = [](bool given, bool fits, const char* flag, const char* methods) {
     if (given && !fits) throw UsageError(std::string(flag) + ": is for --spec " + methods);
   };
-  const bool graph = is({Of::kGsd, Of::kTsd, Of::kSsd, Of::kGsdRatio});
-  const bool wide = is({Of::kGsd, Of::kTsd, Of::kGsdRatio});
-  refuse(gsd_children.has_value(), wide, "--gsd-children", "gsd, tsd or gsd-ratio");
-  refuse(gsd_sibling.has_value(), wide, "--gsd-sibling", "gsd, tsd or gsd-ratio");
-  refuse(gsd_steps.has_value(), graph, "--gsd-steps", "gsd, tsd, ssd or gsd-ratio");
-  refuse(gsd_prob.has_value(), graph, "--gsd-prob", "gsd, tsd, ssd or gsd-ratio");
-  refuse(gsd_tau.has_value(), is({Of::kGsd, Of::kGsdRatio}), "--gsd-tau", "gsd or gsd-ratio");
+  const bool merges = is({Of::kGsd, Of::kGsdSequoia, Of::kGsdRatio});
+  const bool wide = merges || is({Of::kTsd});
+  const bool graph = wide || is({Of::kSsd});
+  constexpr const char *kMerge = "gsd, gsd-sequoia or gsd-ratio",
+                       *kWide = "gsd, gsd-sequoia, tsd or gsd-ratio",
+                       *kGraph = "gsd, gsd-sequoia, tsd, ssd or gsd-ratio";
+  refuse(gsd_children.has_value(), wide, "--gsd-children", kWide);
+  refuse(gsd_sibling.has_value(), wide, "--gsd-sibling", kWide);
+  refuse(gsd_steps.has_value(), graph, "--gsd-steps", kGraph);
+  refuse(gsd_prob.has_value(), graph, "--gsd-prob", kGraph);
+  refuse(gsd_tau.has_value(), merges, "--gsd-tau", kMerge);
   refuse(fallback.has_value(), is({Of::kBild}), "--fallback", "bild");
   refuse(rollback.has_value(), is({Of::kBild}), "--rollback", "bild");
   refuse(beams.has_value(), is({Of::kMtad}), "--beams", "mtad");

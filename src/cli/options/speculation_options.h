@@ -21,7 +21,8 @@ struct SpeculationOptions {
   std::optional<int> tree_size, tree_depth;
   bool adaptive = false;  // with chain: its length follows the draft's confidence
   std::optional<double> lenience;
-  // The numbers of gsd, tsd, ssd and gsd-ratio; then those of bild; then those of mtad.
+  // The numbers of gsd, gsd-sequoia, tsd, ssd and gsd-ratio; then those of bild; then those of
+  // mtad.
   std::optional<int> gsd_children, gsd_steps, gsd_tau;
   std::optional<double> gsd_prob, gsd_sibling;
   std::optional<double> fallback, rollback;
