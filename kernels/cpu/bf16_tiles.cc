@@ -150,31 +150,14 @@ struct Panel {
   size_t row_bytes;
 };
 
-/// The weights of the next panel. They are fetched meanwhile: their rows are pieces too short for
-/// the hardware's prefetcher.
-struct Ahead {
-  /// Where packed weights set the pace, their rows are fetched one by one while those before them
-  /// are unpacked, which the products would wait for; else some lines of each per step.
-  bool by_rows;
-  PanelPlace at;
-  const uint8_t* row[kPanelRows];
-  size_t bytes;  // of each
-
-  CANOPY_AMX Ahead(const TiledWeights& w, const PanelPlace& next, size_t across)
-      : by_rows(w.plain == nullptr && across <= kFewTiles), at(next), bytes(w.block_bytes) {
-    for (size_t r = 0; r < kPanelRows; ++r) row[r] = w.place(w.rows, next.n + r, next.k);
-  }
-};
 /// Copies or unpacks `rows` weight rows from n on, columns from k0 on, to where tiles are loaded
 /// from quickly. Rows past the last repeat it; columns past the last are zeros.
-CANOPY_AMX Panel load_panel(const TiledWeights& w, size_t n, size_t k0, size_t rows,
-                            const Ahead& ahead, uint8_t* to) {
+CANOPY_AMX Panel load_panel(const TiledWeights& w, size_t n, size_t k0, size_t rows, uint8_t* to) {
   const size_t count = std::min(kTiledBlock, w.k - k0), whole = count / kTileStep * kTileStep;
   for (size_t r = 0; r < rows; ++r) {
     const size_t row = std::min(n + r, w.count - 1);
     uint8_t* const out = to + r * kPanelRowBytes;
     if (w.plain == nullptr) {
-      if (ahead.by_rows) w.fetch(w.rows, ahead.at.n + r, ahead.at.k);
       w.unpack(w.rows, row, k0, reinterpret_cast<std::uint16_t*>(out));
     } else {
       const uint8_t* const from = w.plain + row * w.row_bytes + 2 * k0;
@@ -194,6 +177,16 @@ CANOPY_AMX bool is_loaded_in_place(const TiledWeights& w, size_t n, size_t rows,
   return w.plain != nullptr && w.k % kTileStep == 0 && n + rows <= w.count && across <= kFewTiles;
 }
 
+/// The weights of the next panel, which are fetched meanwhile, some lines per step: their rows are
+/// pieces too short for the hardware's prefetcher.
+struct Ahead {
+  const uint8_t* row[kPanelRows];
+  size_t bytes;  // of each
+
+  CANOPY_AMX Ahead(const TiledWeights& w, size_t n, size_t k0) : bytes(w.block_bytes) {
+    for (size_t r = 0; r < kPanelRows; ++r) row[r] = w.place(w.rows, n + r, k0);
+  }
+};
 /// Part i of n of them.
 struct Share {
   const Ahead& ahead;
@@ -202,7 +195,7 @@ struct Share {
   CANOPY_AMX Share(const Ahead& of, size_t i, size_t n)
       : ahead(of), first(kPanelRows * i / n), last(kPanelRows * (i + 1) / n) {}
   CANOPY_AMX void fetch(size_t step) const {
-    if (ahead.by_rows || step * 64 > ahead.bytes) return;
+    if (step * 64 > ahead.bytes) return;
     for (size_t r = first; r < last; ++r)
       _mm_prefetch(reinterpret_cast<const char*>(ahead.row[r] + step * 64), _MM_HINT_T1);
   }
@@ -309,15 +302,15 @@ size_t TiledSums::scratch_bytes(size_t m, size_t weight_rows) {
   return kPanelBytes + (row_tiles + 1) * tiles_across(m) * kTileBytes;
 }
 
-CANOPY_AMX_ENTRY void TiledSums::add(const std::byte* tiles, const TiledWeights& w,
-                                     const PanelPlace& at, const PanelPlace& next) {
+CANOPY_AMX_ENTRY void TiledSums::add(const std::byte* tiles, const TiledWeights& w, const Place& at,
+                                     const Place& next) {
   const size_t across = tiles_across(m_),
                rows = w.count - at.n > kTileSide ? kPanelRows : kTileSide;
   const size_t steps = (std::min(kTiledBlock, w.k - at.k) + kTileStep - 1) / kTileStep;
-  const Ahead ahead(w, next, across);
   const Panel panel = is_loaded_in_place(w, at.n, rows, across)
                           ? Panel{w.plain + at.n * w.row_bytes + 2 * at.k, w.row_bytes}
-                          : load_panel(w, at.n, at.k, rows, ahead, panel_);
+                          : load_panel(w, at.n, at.k, rows, panel_);
+  const Ahead ahead(w, next.n, next.k);
   const std::byte* const x = tiles + at.k / kTileStep * across * kTileBytes;
   std::byte* const to = sums_ + at.n / kTileSide * across * kTileBytes;
   if (rows > kTileSide)
@@ -332,15 +325,13 @@ CANOPY_AMX_ENTRY void TiledSums::multiply(const std::byte* tiles, const TiledWei
     for (size_t n = 0; n < w.count; n += kPanelRows)
       for (size_t k0 = 0; k0 < w.k; k0 += kTiledBlock) {
         const bool last = k0 + kTiledBlock >= w.k;
-        add(tiles, w, {n, k0},
-            last ? PanelPlace{n + kPanelRows, 0} : PanelPlace{n, k0 + kTiledBlock});
+        add(tiles, w, {n, k0}, last ? Place{n + kPanelRows, 0} : Place{n, k0 + kTiledBlock});
       }
   } else {  // a block of x stays in cache while all weight rows go by
     for (size_t k0 = 0; k0 < w.k; k0 += kTiledBlock)
       for (size_t n = 0; n < w.count; n += kPanelRows) {
         const bool last = n + kPanelRows >= w.count;
-        add(tiles, w, {n, k0},
-            last ? PanelPlace{0, k0 + kTiledBlock} : PanelPlace{n + kPanelRows, k0});
+        add(tiles, w, {n, k0}, last ? Place{0, k0 + kTiledBlock} : Place{n + kPanelRows, k0});
       }
   }
   asm volatile("" ::: "memory");  // the compiler does not know what a tile's store writes

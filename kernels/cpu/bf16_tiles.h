@@ -42,14 +42,7 @@ struct TiledWeights {
   /// About where they lie, for prefetches: n may lie past the last row, k0 past the last column.
   const std::uint8_t* (*place)(const void* rows, std::size_t n, std::size_t k0) = nullptr;
   std::size_t block_bytes = 0;  // that they take there
-  /// Fetches all that unpack() will read; n may lie past the last row.
-  void (*fetch)(const void* rows, std::size_t n, std::size_t k0) = nullptr;
   const void* rows = nullptr;
-};
-
-/// The first weight row and column of a panel, which is what is multiplied at a time.
-struct PanelPlace {
-  std::size_t n, k;
 };
 
 /// The products of all weight rows with m rows of x, in scratch memory: scratch_bytes(), 64-byte
@@ -65,9 +58,11 @@ class TiledSums {
   float* of(std::size_t n);
 
  private:
+  struct Place {
+    std::size_t n, k;  // the first weight row and column of a panel
+  };
   /// Adds the products of a panel's weights with their block of x, and fetches the next panel.
-  void add(const std::byte* tiles, const TiledWeights& w, const PanelPlace& at,
-           const PanelPlace& next);
+  void add(const std::byte* tiles, const TiledWeights& w, const Place& at, const Place& next);
 
   std::size_t m_;
   std::uint8_t* panel_;

@@ -78,11 +78,8 @@ TiledWeights tiled(const WeightRows& w) {
   const auto place = [](const void* rows, std::size_t n, std::size_t k0) {
     return static_cast<const WeightRows*>(rows)->block(n, k0 / kBlock);
   };
-  const auto fetch = [](const void* rows, std::size_t n, std::size_t k0) {
-    static_cast<const WeightRows*>(rows)->fetch(n, k0 / kBlock);
-  };
   const std::uint8_t* const plain = w.bf16 ? w.data : nullptr;
-  return {w.count, w.k, plain, w.row_bytes, unpack, place, w.block_bytes, fetch, &w};
+  return {w.count, w.k, plain, w.row_bytes, unpack, place, w.block_bytes, &w};
 }
 
 /// A strip for m rows that were cut into tiles. scratch: TiledSums::scratch_bytes.

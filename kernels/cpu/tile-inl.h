@@ -241,8 +241,10 @@ HWY_INLINE void products_of_many(const float* packed, size_t m, size_t m0, size_
   // What four rows will be asked for next: their next block, or the next four rows.
   const auto fetch_next = [&](size_t n, size_t k0) HWY_ATTR {
     const size_t k1 = k0 + kBlock < w.k ? k0 + kBlock : 0;
-    for (size_t r = 0; r < kTileColumns; ++r)
-      w.fetch(n + r + (k1 == 0 ? kTileColumns : 0), k1 / kBlock);
+    for (size_t r = 0; r < kTileColumns; ++r) {
+      const uint8_t* const next = w.block(n + r + (k1 == 0 ? kTileColumns : 0), k1 / kBlock);
+      for (size_t at = 0; at < w.block_bytes; at += 64) hwy::Prefetch(next + at);
+    }
   };
   if (w.unpack_bf16 != nullptr && m1 - m0 <= kDirectRows)
     return products_of_few(packed, m, m0, m1, w, out, ld, [&](size_t n, size_t k0) HWY_ATTR {

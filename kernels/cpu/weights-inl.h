@@ -30,8 +30,8 @@ struct WeightRows {
   const std::uint8_t* data;
   const RowOffset* offsets;  // of packed rows, else null: WeightView::row_offsets()
   std::size_t count, k;
-  std::size_t row_bytes;    // of a row; of a packed one without its exceptions
-  std::size_t block_bytes;  // of kBlock columns, likewise
+  std::size_t row_bytes;    // of a row that is not packed
+  std::size_t block_bytes;  // of kBlock columns, of packed rows about
   Unpack unpack;
   UnpackBF16 unpack_bf16;  // of formats that pack BF16, else null
   bool bf16;               // which tiles can read as they lie
@@ -43,26 +43,13 @@ struct WeightRows {
     return {bytes + std::size_t{offsets[n] - offsets[0]} * kPackedAlignment,
             std::size_t{offsets[n + 1] - offsets[n]} * kPackedAlignment, columns};
   }
-  /// Where block `index` of row n lies, of packed rows about: for prefetches, which may ask for
-  /// what lies past the last row.
+  /// About where block `index` of row n lies, for prefetches: rows past the last may be asked for.
   const std::uint8_t* block(std::size_t n, std::size_t index) const {
     const std::uint8_t* const row =
         offsets == nullptr
             ? data + n * row_bytes
             : data + std::size_t{offsets[std::min(n, count)] - offsets[0]} * kPackedAlignment;
     return row + index * block_bytes;
-  }
-  /// Fetches that block, and with a packed row's first all of its exceptions: they lie at the row's
-  /// end, where the hardware looks for nothing.
-  void fetch(std::size_t n, std::size_t index) const {
-    asm volatile("");  // GCC drops calls of what only prefetches, as if it did nothing
-    const auto lines = [](const std::uint8_t* from, std::size_t bytes) {
-      constexpr int kToL2 = 2;  // L1 holds what is unpacked now
-      for (std::size_t at = 0; at < bytes; at += 64) __builtin_prefetch(from + at, 0, kToL2);
-    };
-    lines(block(n, index), block_bytes);
-    if (offsets != nullptr && index == 0 && n < count)
-      lines(block(n, 0) + row_bytes, row(n).bytes - row_bytes);
   }
 };
 
@@ -430,7 +417,7 @@ WeightRows packed_rows(const uint8_t* data, const RowOffset* offsets, size_t cou
           .offsets = offsets,
           .count = count,
           .k = k,
-          .row_bytes = Format::fixed_bytes(static_cast<std::int64_t>(k)),
+          .row_bytes = 0,
           .block_bytes = block,
           .unpack = unpack_packed_row<Format>,
           .unpack_bf16 = std::is_same_v<typename Format::Plain, format::BF16>
