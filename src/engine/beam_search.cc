@@ -72,6 +72,7 @@ class Reader {
     const bool finite =
         std::all_of(values.begin(), values.end(), [](float x) { return std::isfinite(x); });
     if (!finite && &model_ == m_.target.get()) m_.refuse_not_finite(rows, stop);
+    require(finite, kDraftNotFinite);
     rows_ += count + (first == 0 ? behind_ : 0);
     run_ = nodes.size();
     return values;
@@ -112,15 +113,20 @@ std::vector<std::span<const float>> rows_of(std::span<const float> values, std::
   return rows;
 }
 
+std::vector<TokenId> end_tokens(const Tokenizer& tokenizer) {
+  std::vector<TokenId> ends;
+  for (TokenId token = 0; token < tokenizer.vocab(); ++token)
+    if (tokenizer.ends_text(token)) ends.push_back(token);
+  return ends;
+}
+
 class Search {
  public:
   Search(Runtime& m, const BeamRequest& request)
       : m_(m),
         room_(*m.plan.beams),
         text_(request.prompt),
-        ends_([&tokenizer = *m.models.tokenizer, go_on = request.ignore_end](TokenId token) {
-          return !go_on && tokenizer.ends_text(token);
-        }),
+        ends_(request.ignore_end ? std::vector<TokenId>() : end_tokens(*m.models.tokenizer)),
         beams_({room_.beams, request.length_penalty, request.max_new_tokens}, ends_),
         target_(m, *m.target, *m.caches.front()) {
     if (m.draft) draft_.emplace(m, *m.draft, *m.draft_cache);
@@ -147,7 +153,7 @@ class Search {
   const BeamRoom room_;
   std::vector<TokenId> text_;  // what all beams share; the last token is the root
   int shared_ = 0;             // tokens of it behind the prompt
-  const std::function<bool(TokenId)> ends_;
+  const std::vector<TokenId> ends_;
   BeamSet beams_;
   Reader target_;
   std::optional<Reader> draft_;

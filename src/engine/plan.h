@@ -36,7 +36,7 @@ struct BeamRoom {
   int tokens = 0;                   // of a text, behind its prompt
 
   BeamRoom with_tokens(int count) const { return {beams, draft_beams, levels, count}; }
-  /// Of a sweep: the root, all that the beams may not share, and what is drafted.
+  /// A sweep has so many at most: the root, all that the beams may not share, what is drafted.
   int nodes() const { return 1 + beams * tokens + drafted(); }
   int drafted() const { return draft_beams * levels; }
 };

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "src/base/error.h"
+#include "src/base/log_of_sum.h"
 #include "src/machine/process_memory.h"
 #include "src/speculation/model_drafter.h"
 #include "src/speculation/model_free_drafter.h"
@@ -163,15 +164,8 @@ TokenReport Runtime::report_token(const ConstTensorView& logits, std::int64_t ro
   const ConstTensorView view = logits.rows(row, 1);
   device->download(*compute, std::as_writable_bytes(std::span(host_logits)), view.data());
   compute->synchronize();
-  const float top = *std::max_element(host_logits.begin(), host_logits.end());
-  double sum = 0;
-  bool finite = true;
-  for (const float x : host_logits) {
-    finite = finite && std::isfinite(x);
-    sum += std::exp(static_cast<double>(x) - top);
-  }
-  if (!finite) throw NotFinite();
-  const double log_sum = top + std::log(sum);
+  const double log_sum = log_of_sum(host_logits);
+  if (std::isnan(log_sum)) throw NotFinite();
   std::vector<TokenId> order(host_logits.size());
   std::iota(order.begin(), order.end(), 0);
   const auto logit = [&](TokenId id) { return host_logits[static_cast<std::size_t>(id)]; };

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "src/base/error.h"
+#include "src/base/log_of_sum.h"
 
 namespace canopy {
 
@@ -15,32 +16,24 @@ bool is_heavier(const BeamCandidate& a, const BeamCandidate& b) {
   return a.beam != b.beam ? a.beam < b.beam : a.token < b.token;
 }
 
-double log_of_sum(std::span<const float> logits) {
-  const double top = *std::max_element(logits.begin(), logits.end());
-  double sum = 0;
-  bool finite = true;
-  for (const float x : logits) {
-    finite = finite && std::isfinite(x);
-    sum += std::exp(x - top);
-  }
-  require(finite, "the values of this model are not all finite numbers");
-  return top + std::log(sum);
+bool contains(std::span<const TokenId> tokens, TokenId token) {
+  return std::find(tokens.begin(), tokens.end(), token) != tokens.end();
 }
 
 }  // namespace
 
 std::vector<BeamCandidate> heaviest(std::span<const double> start,
                                     std::span<const std::span<const float>> logits,
-                                    std::size_t count,
-                                    const std::function<bool(TokenId)>& leave_out) {
+                                    std::size_t count, std::span<const TokenId> leave_out) {
   std::vector<BeamCandidate> all;
   for (std::size_t i = 0; i < start.size(); ++i) {
-    const double shift = start[i] - log_of_sum(logits[i]);
+    const double log_sum = log_of_sum(logits[i]);
+    require(!std::isnan(log_sum), "logits of a beam are not all finite numbers");
     const auto first = static_cast<std::ptrdiff_t>(all.size());
     for (std::size_t t = 0; t < logits[i].size(); ++t) {
       const auto token = static_cast<TokenId>(t);
-      if (!leave_out || !leave_out(token))
-        all.push_back({logits[i][t] + shift, static_cast<int>(i), token});
+      if (!contains(leave_out, token))
+        all.push_back({start[i] + (logits[i][t] - log_sum), static_cast<int>(i), token});
     }
     // No beam has more among the heaviest than there are.
     if (all.size() - static_cast<std::size_t>(first) > count) {
@@ -54,7 +47,7 @@ std::vector<BeamCandidate> heaviest(std::span<const double> start,
   return all;
 }
 
-BeamSet::BeamSet(Limits limits, std::function<bool(TokenId)> ends)
+BeamSet::BeamSet(Limits limits, std::vector<TokenId> ends)
     : limits_(limits), ends_(std::move(ends)), live_(1) {
   require(limits.beams >= 1 && limits.most_tokens >= 1, "a beam search has a beam and a token");
 }
@@ -76,18 +69,14 @@ void BeamSet::extend(std::span<const std::span<const float>> logits) {
   const auto beams = static_cast<std::size_t>(limits_.beams);
   std::vector<double> start;
   for (const Beam& beam : live_) start.push_back(beam.log_probability);
-  // At most one continuation of a beam ends it for each end token; models have few.
-  std::size_t end_tokens = 0;
-  for (std::size_t t = 0; t < logits.front().size(); ++t)
-    end_tokens += ends_(static_cast<TokenId>(t)) ? 1 : 0;
-  const auto candidates =
-      heaviest(start, logits, beams * (1 + std::max<std::size_t>(1, end_tokens)));
+  // Each beam can end in as many ways as there are end tokens: behind them all others are left.
+  const auto candidates = heaviest(start, logits, beams * (1 + ends_.size()));
 
   std::vector<Beam> next;
   const std::size_t length = live_.front().tokens.size() + 1;
   for (std::size_t rank = 0; rank < candidates.size() && next.size() < beams; ++rank) {
     const auto& [log_probability, parent, token] = candidates[rank];
-    const bool ends = ends_(token);
+    const bool ends = contains(ends_, token);
     if (ends && rank >= beams) continue;
     std::vector<TokenId> tokens = live_[static_cast<std::size_t>(parent)].tokens;
     tokens.push_back(token);

@@ -1,5 +1,4 @@
 #pragma once
-#include <functional>
 #include <span>
 #include <vector>
 
@@ -33,13 +32,13 @@ class BeamSet {
     double log_probability = 0;
     int parent = 0;  // its number among the beams before the last extend()
   };
-  /// `ends`: whether a token ends the text. At first there is one beam, without tokens.
-  BeamSet(Limits limits, std::function<bool(TokenId)> ends);
+  /// `ends`: the tokens that end a text. At first there is one beam, without tokens.
+  BeamSet(Limits limits, std::vector<TokenId> ends);
 
   const std::vector<Beam>& live() const { return live_; }
   bool done() const { return done_; }
   /// Goes a token further. `logits`: of each beam's next token, [vocab] each. Throws Error unless
-  /// all are finite, or where no beam can go on.
+  /// all are finite.
   void extend(std::span<const std::span<const float>> logits);
   /// What was found, the best first; beams that have not ended count as they are.
   std::vector<FoundText> texts() const;
@@ -49,7 +48,7 @@ class BeamSet {
   void keep(std::vector<FoundText>& found, FoundText text) const;
 
   Limits limits_;
-  std::function<bool(TokenId)> ends_;
+  std::vector<TokenId> ends_;
   std::vector<Beam> live_;
   std::vector<FoundText> found_;  // the best first
   bool done_ = false;
@@ -62,11 +61,10 @@ struct BeamCandidate {
   TokenId token = 0;
 };
 /// The `count` heaviest of all continuations, in the order of BeamSet. `start`: log probabilities
-/// of the beams; `logits`: of their next tokens, each over the same vocabulary. Tokens that
-/// `leave_out` names are none. Throws Error unless all logits are finite.
+/// of the beams; `logits`: of their next tokens, each over the same vocabulary. The
+/// tokens `leave_out` are none. Throws Error unless all logits are finite.
 std::vector<BeamCandidate> heaviest(std::span<const double> start,
                                     std::span<const std::span<const float>> logits,
-                                    std::size_t count,
-                                    const std::function<bool(TokenId)>& leave_out = {});
+                                    std::size_t count, std::span<const TokenId> leave_out = {});
 
 }  // namespace canopy

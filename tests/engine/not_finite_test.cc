@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "src/base/error.h"
+#include "src/engine/beam_search.h"
 #include "src/measure/perplexity.h"
 #include "tests/engine/tiny_engine.h"
 #include "tests/error_of.h"
@@ -71,6 +72,24 @@ TEST_P(NotFiniteWeights, StopTheScoringOfAText) {
   const std::vector<TokenId> text = prompt(1, 16);
   const std::string message = error_of([&] { measure_loss(engine, text, 16); });
   EXPECT_NE(message.find("the MLP of layer 1"), std::string::npos) << message;
+}
+
+TEST_P(NotFiniteWeights, EndABeamSearchAndNameTheModel) {
+  const std::filesystem::path bad = damaged("model.layers.1.mlp.down_proj.weight", 0x7fc0);
+  const auto message_of_search = [&](const std::filesystem::path& target,
+                                     const std::filesystem::path& draft) {
+    EngineOptions o = options(SpeculationMethod::kAuto);
+    o.plan.cost = nullptr;
+    o.plan.beams = BeamRoom{2, 4, 2, 8};
+    if (GetParam() == "emulated") o.make_device = [] { return std::make_unique<EmulatedCuda>(); };
+    ModelFiles files{Checkpoint::open(target), Checkpoint::open(draft), nullptr};
+    files.tokenizer = models(false).tokenizer;
+    Engine engine(std::move(files), o);
+    return error_of([&] { beam_search(engine, {prompt(1), 1, 8, false}); });
+  };
+  EXPECT_NE(message_of_search(bad, kTarget).find("the MLP of layer 1"), std::string::npos);
+  EXPECT_EQ(message_of_search(kTarget, bad).find(kDraftNotFinite), 0u);
+  EXPECT_EQ(message_of_search(kTarget, kTarget), "");
 }
 
 TEST_P(NotFiniteWeights, OfADraftAreItsOwn) {

@@ -41,11 +41,11 @@ class Table {
   unsigned seed_;
 };
 
-bool ends(TokenId token) { return token == kEnd; }
-bool never(TokenId) { return false; }
+const std::vector<TokenId> kEnds{kEnd}, kNever;
 
-std::vector<FoundText> search(const Table& table, BeamSet::Limits limits, bool (*is_end)(TokenId)) {
-  BeamSet beams(limits, is_end);
+std::vector<FoundText> search(const Table& table, BeamSet::Limits limits,
+                              const std::vector<TokenId>& ends) {
+  BeamSet beams(limits, ends);
   while (!beams.done()) {
     std::vector<std::vector<float>> rows;
     for (const BeamSet::Beam& beam : beams.live()) rows.push_back(table.after(beam.tokens));
@@ -55,12 +55,14 @@ std::vector<FoundText> search(const Table& table, BeamSet::Limits limits, bool (
 }
 
 /// Every text of `length` tokens, or shorter ones that end.
-void each_text(std::vector<TokenId>& text, std::size_t length, bool (*is_end)(TokenId),
+void each_text(std::vector<TokenId>& text, std::size_t length, const std::vector<TokenId>& ends,
                const std::function<void(std::span<const TokenId>)>& visit) {
-  if (text.size() == length || (!text.empty() && is_end(text.back()))) return visit(text);
+  if (text.size() == length ||
+      (!text.empty() && std::find(ends.begin(), ends.end(), text.back()) != ends.end()))
+    return visit(text);
   for (TokenId t = 0; t < 5; ++t) {
     text.push_back(t);
-    each_text(text, length, is_end, visit);
+    each_text(text, length, ends, visit);
     text.pop_back();
   }
 }
@@ -74,7 +76,7 @@ TEST(BeamSet, OneBeamTakesTheLikeliestToken) {
       greedy.push_back(
           static_cast<TokenId>(std::max_element(row.begin(), row.end()) - row.begin()));
     }
-    EXPECT_EQ(search(table, {1, 1, 6}, never).front().tokens, greedy) << seed;
+    EXPECT_EQ(search(table, {1, 1, 6}, kNever).front().tokens, greedy) << seed;
   }
 }
 
@@ -84,12 +86,12 @@ TEST(BeamSet, EnoughBeamsFindTheBestTextThereIs) {
       const Table table(seed);
       std::vector<TokenId> best, text;
       double best_score = -1e30;
-      each_text(text, 4, ends, [&](std::span<const TokenId> one) {
+      each_text(text, 4, kEnds, [&](std::span<const TokenId> one) {
         const double score =
             table.log_probability(one) / std::pow(static_cast<double>(one.size()), penalty);
         if (score > best_score) best.assign(one.begin(), one.end()), best_score = score;
       });
-      const std::vector<FoundText> found = search(table, {200, penalty, 4}, ends);
+      const std::vector<FoundText> found = search(table, {200, penalty, 4}, kEnds);
       EXPECT_EQ(found.front().tokens, best) << seed << " " << penalty;
       EXPECT_NEAR(found.front().score, best_score, 1e-12);
       EXPECT_EQ(found.front().ended, best.back() == kEnd);
@@ -146,7 +148,7 @@ TEST(BeamSet, IsHuggingFacesSearch) {
       for (const double penalty : {0.0, 0.6, 1.0, 3.0}) {
         const Table table(seed);
         const auto expected = plain_search(table, beams, penalty, 7);
-        const auto found = search(table, {static_cast<int>(beams), penalty, 7}, ends);
+        const auto found = search(table, {static_cast<int>(beams), penalty, 7}, kEnds);
         ASSERT_EQ(found.size(), expected.size()) << seed << " " << beams << " " << penalty;
         for (std::size_t i = 0; i < found.size(); ++i) {
           EXPECT_EQ(found[i].tokens, expected[i].tokens) << seed << " " << beams << " " << penalty;
@@ -157,7 +159,7 @@ TEST(BeamSet, IsHuggingFacesSearch) {
 
 TEST(BeamSet, EqualSumsGoByBeamAndToken) {
   const std::vector<float> flat(5, 0.0f);
-  BeamSet beams({3, 1, 3}, never);
+  BeamSet beams({3, 1, 3}, kNever);
   beams.extend(std::vector<std::span<const float>>{flat});
   beams.extend(std::vector<std::span<const float>>{flat, flat, flat});
   std::vector<std::vector<TokenId>> texts;
@@ -167,7 +169,7 @@ TEST(BeamSet, EqualSumsGoByBeamAndToken) {
 
 TEST(BeamSet, RefusesWhatIsNotFinite) {
   const std::vector<float> row{0, NAN};
-  BeamSet beams({1, 1, 3}, never);
+  BeamSet beams({1, 1, 3}, kNever);
   EXPECT_NE(error_of([&] { beams.extend(std::vector<std::span<const float>>{row}); }), "");
 }
 
