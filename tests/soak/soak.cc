@@ -93,7 +93,7 @@ class Soak {
     Session session(model);
     for (Known& one : known_)
       session.admit(one.request, {.on_end = [&one](const Text& text) { one.tokens = text.tokens; },
-                                  .on_error = [](const std::string& what) { throw_later(what); }});
+                                  .on_error = [](const std::string& what) { give_up(what); }});
     session.run();
   }
 
@@ -134,7 +134,7 @@ class Soak {
   }
 
  private:
-  [[noreturn]] static void throw_later(const std::string& what) {
+  [[noreturn]] static void give_up(const std::string& what) {
     std::cerr << "soak: " << what << std::endl;
     std::exit(1);
   }
