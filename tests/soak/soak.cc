@@ -11,6 +11,7 @@
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <random>
 #include <set>
 #include <vector>
@@ -97,7 +98,7 @@ class Soak {
     session.run();
   }
 
-  /// A random plan and what is asked of it; null where the budget is too small for it.
+  /// A random plan and what is asked of it; "refused" says why, where the budget is too small.
   json episode() {
     Options options = with(kMethods[below(kMethods.size())], random_budget());
     constexpr std::array kNodes{0, 0, 0, 2, 8, 32, 100};
@@ -108,13 +109,10 @@ class Soak {
     options.learn = below(2) == 0;
     if (below(6) == 0) options.draft.clear(), options.method = "none", options.tree_nodes = 0;
     json row{{"memory", options.memory}, {"method", options.method}};
-    try {
-      const Model model = Model::open(options);
-      row["method"] = model.plan().method;
-      row["sequences"] = model.plan().sequences;
-      run(model, 4 + static_cast<int>(below(12)), row);
-    } catch (const Error& error) {
-      row["refused"] = error.what();
+    if (const std::optional<Model> model = open(options, row)) {
+      row["method"] = model->plan().method;
+      row["sequences"] = model->plan().sequences;
+      run(*model, 4 + static_cast<int>(below(12)), row);
     }
     close(row);
     return row;
@@ -149,6 +147,18 @@ class Soak {
     options.method = method;
     options.memory = memory;
     return options;
+  }
+
+  /// Throws Error where something other than the budget is refused.
+  static std::optional<Model> open(const Options& options, json& row) {
+    try {
+      return Model::open(options);
+    } catch (const Error& error) {
+      const std::string what = error.what();
+      if (!what.starts_with("a memory budget of")) throw;
+      row["refused"] = what;
+      return std::nullopt;
+    }
   }
 
   void admit(Session& session, Counts& counts) {
