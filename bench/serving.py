@@ -3,10 +3,13 @@
 
     bench/serving.py sharing  -m MODEL -md DRAFT --memory 1G [--requests 8] [-n 96]
     bench/serving.py fairness -m MODEL -md DRAFT --memory 2G [--prompt 2000]
+    bench/serving.py peer     -m MODEL -md DRAFT --memory 1G --llama-server PROGRAM --gguf MODEL.gguf
 
 sharing: the same requests one after another, then at once, each on a fresh server: tokens per second of all of them, and
 whether each text is what it was alone. fairness: a long prompt alone, then beside a text that is being written: how much
-longer it takes until its first token, and how much longer the text's sweeps become.
+longer it takes until its first token, and how much longer the text's sweeps become. peer: the requests of sharing at once,
+to canopy serve and to llama-server with the same draft and as many slots, each in a memory cgroup of the budget (as root);
+llama-server with chains of 4, 8 and 16 tokens and without a draft, as which is fastest depends on the machine.
 Seconds are of this machine; the ratios are the result. A machine that does something else gives other ratios."""
 import argparse
 import concurrent.futures
@@ -20,17 +23,21 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
+
+import measuring
 
 REPO = pathlib.Path(__file__).resolve().parents[1]
 TEXTS = [text.strip() for text in (REPO / "src/measure/calibration_prompts.txt").read_text().split("\n\n") if text.strip()]
 
 
 @contextlib.contextmanager
-def server(args, *flags):
+def server(args, *flags, join=None):
+    """Its port, while it runs; `join` is called in the process before it starts."""
     words = [args.canopy, "serve", "-m", args.model, "--port", "0", "--memory", args.memory, "-ctk", "f16", "--no-learn", *flags]
     if args.draft:
         words += ["-md", args.draft]
-    process = subprocess.Popen([str(word) for word in words], stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen([str(word) for word in words], stderr=subprocess.PIPE, text=True, preexec_fn=join)
     try:
         log = []
         for line in process.stderr:
@@ -136,9 +143,70 @@ def fairness(args):
     return 0
 
 
+@contextlib.contextmanager
+def llama_server(args, *flags, join):
+    """As server(), of llama.cpp; without a prompt cache, whose memory would come on top."""
+    port = 18081
+    context = args.requests * (64 + args.tokens + 64)  # shared out evenly over the slots
+    words = [args.llama_server, "-m", args.gguf, "--port", port, "-np", args.requests, "-c", context, "-t",
+             len(os.sched_getaffinity(0)), "--no-warmup", "--fit", "off", "--cache-ram", 0, *flags]
+    process = subprocess.Popen([str(word) for word in words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, preexec_fn=join)
+    try:
+        while True:
+            if process.poll() is not None:
+                sys.exit(f"llama-server ended with {process.returncode}: {' '.join(map(str, words))}")
+            try:
+                urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5)
+                break
+            except OSError:
+                time.sleep(0.05)
+        yield port
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def llama_write(port, prompt, tokens):
+    body = {"prompt": prompt, "n_predict": tokens, "ignore_eos": True, "cache_prompt": False, "samplers": ["top_k"], "top_k": 1}
+    return post(port, "/completion", body)["content"]
+
+
+def peer(args):
+    if not (args.llama_server and args.gguf and args.draft):
+        sys.exit("bench/serving.py: peer needs --llama-server, --gguf and -md")
+    with server(args, "--parallel", args.requests, "-c", 64 + args.tokens + 1) as port:
+        asked = prompts(port, args.requests, 64)
+
+    def measured(name, serving, write):
+        """Tokens per second of all requests at once, and their texts; in a cgroup of the budget, from cold caches."""
+        with measuring.memory_cgroup("canopy_serving", args.memory) as cgroup:
+            measuring.drop_caches()
+            with serving(cgroup.join) as port:
+                start = time.monotonic()
+                with concurrent.futures.ThreadPoolExecutor(args.requests) as pool:
+                    texts = list(pool.map(lambda prompt: write(port, prompt, args.tokens), asked))
+                seconds = time.monotonic() - start
+            peak = cgroup.peak()
+        rate = args.requests * args.tokens / seconds
+        print(f"{name}: {seconds:.1f} s, {rate:.2f} tokens per second, peak {peak >> 20} MiB", flush=True)
+        return rate, texts
+
+    def canopy(join):
+        return server(args, "--parallel", args.requests, "-c", 64 + args.tokens + 1, join=join)
+
+    ours, texts = measured("canopy serve", canopy, lambda *words: write(*words)["choices"][0]["text"])
+    draft = ["-md", args.draft, "-td", len(os.sched_getaffinity(0)), "--spec-type", "draft-simple", "--spec-draft-n-max"]
+    ways = {f"llama-server, chains of {length}": [*draft, length] for length in (4, 8, 16)} | {"llama-server, no draft": []}
+    for name, flags in ways.items():
+        theirs, others = measured(name, lambda join: llama_server(args, *flags, join=join), llama_write)
+        same = sum(a == b for a, b in zip(texts, others))
+        print(f"  canopy serve is {ours / theirs:.2f} times as fast; {same} of {args.requests} texts are the same")
+    return 0
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["sharing", "fairness"])
+    parser.add_argument("what", choices=["sharing", "fairness", "peer"])
     parser.add_argument("-m", "--model", required=True)
     parser.add_argument("-md", "--draft")
     parser.add_argument("--memory", required=True)
@@ -146,8 +214,10 @@ def main():
     parser.add_argument("-n", "--tokens", type=int, default=96)
     parser.add_argument("--prompt", type=int, default=2000)
     parser.add_argument("--canopy", default=os.environ.get("CANOPY", REPO / "build/release/canopy"))
+    parser.add_argument("--llama-server", help="the program, for peer; bench/compare/run builds one")
+    parser.add_argument("--gguf", help="the model as llama-server wants it, in 16 bits")
     args = parser.parse_args()
-    return (sharing if args.what == "sharing" else fairness)(args)
+    return {"sharing": sharing, "fairness": fairness, "peer": peer}[args.what](args)
 
 
 if __name__ == "__main__":

