@@ -167,7 +167,7 @@ Plan lay_out(const PlanRequest& request, SpeculationMethod method, bool adaptive
                             ? Drawing::kTopK
                             : drawing_of(plan.method, request.temperature);
   plan.policy.growth = growth_for(request, plan.method);
-  plan.policy.inner = request.inner;
+  plan.inner = request.inner;
   plan.policy.max_requests = sequences;
   plan.policy.graphs = request.graphs;
   if (adaptive && shape.size() > 1) {
@@ -270,11 +270,10 @@ Plan lay_out(const PlanRequest& request, SpeculationMethod method, bool adaptive
                                       : std::max(prompt_rows_of_sweep, sequences * scratch_nodes);
     plan.draft_limits.max_tree = sequences * scratch_nodes;
     plan.draft_limits.max_context = plan.slots;
-    if (plan.policy.inner)
+    if (plan.inner)
       plan.ledger.push_back(
-          {"draft's draft " + name(*plan.policy.inner) + ": what it counts and finds",
-           ModelFreeDrafter::host_bytes(*plan.policy.inner, std::max(t.vocab, d.vocab),
-                                        plan.slots)});
+          {"draft's draft " + name(*plan.inner) + ": what it counts and finds",
+           ModelFreeDrafter::host_bytes(*plan.inner, std::max(t.vocab, d.vocab), plan.slots)});
     enter("draft weights", draft->weight_bytes, 2);
     enter(pool("draft"), pool_bytes(d), pool_allocations);
     enter("draft activations and logits", Transformer::activation_bytes(d, plan.draft_limits),

@@ -47,6 +47,7 @@ struct Plan {
   DraftPolicy::Config policy;                // its shape is the root alone for kNone
   std::optional<ModelFreeDraft> model_free;  // what drafts in place of a model
   std::optional<HeadDraft> heads;            // likewise
+  std::optional<ModelFreeDraft> inner;       // of a hierarchy: see PlanRequest
   std::optional<InexactRule> inexact;        // texts are not exactly the target's
   std::optional<BeamRoom> beams;             // a beam search, in place of all that
   KvTypes kv;

@@ -56,7 +56,8 @@ Runtime::Runtime(ModelFiles files, const EngineOptions& options, const LoadProgr
     if (plan.beams)
       draft_cache = std::make_unique<KvCache>(*device, d, plan.slots, plan.kv);
     else
-      drafter = std::make_unique<ModelDrafter>(*device, *draft, plan.policy, plan.kv_room());
+      drafter = std::make_unique<ModelDrafter>(*device, *draft, plan.policy, plan.kv_room(),
+                                               make_inner_drafter());
   }
   if (plan.inexact)
     notes.push_back("the text is not exactly the model's (" + in_words(*plan.inexact) + ")");
@@ -68,6 +69,14 @@ Runtime::Runtime(ModelFiles files, const EngineOptions& options, const LoadProgr
   host_logits.resize(static_cast<std::size_t>(t.vocab));
   if (uploads) begin_uploads();
   load_time = since(start);
+}
+
+std::unique_ptr<Drafter> Runtime::make_inner_drafter() {
+  if (!plan.inner) return nullptr;
+  // Texts have tokens of the target that the draft may not have.
+  const int vocab = std::max(models.target.config().vocab, models.draft->config().vocab);
+  return std::make_unique<ModelFreeDrafter>(*plan.inner, vocab, plan.policy.growth.guesses + 1,
+                                            plan.max_sequences);
 }
 
 TimedWeights& Runtime::time(std::unique_ptr<WeightSource>& source, Trace::Lane lane) {

@@ -69,6 +69,8 @@ struct Runtime {
   std::unique_ptr<WeightSource> make_target_weights(const EngineOptions& options,
                                                     const LoadProgress& progress,
                                                     const std::stop_token& stop);
+  /// What guesses the draft model's tokens, of a hierarchy; else null.
+  std::unique_ptr<Drafter> make_inner_drafter();
   StreamerOptions reads(const EngineOptions& options);
   TimedWeights& time(std::unique_ptr<WeightSource>& source, Trace::Lane lane);  // wraps it
   void begin_uploads();

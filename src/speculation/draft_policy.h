@@ -13,7 +13,6 @@
 #include "src/speculation/draft.h"
 #include "src/speculation/grower.h"
 #include "src/speculation/logit_editor.h"
-#include "src/speculation/model_free_drafter.h"
 
 namespace canopy {
 
@@ -50,8 +49,7 @@ class DraftPolicy {
     int max_requests = 1;  // most sequences of one grow
     Needs room = {};       // for shapes to come, where they need more than the first
     Growth growth = {};    // kShape, or what a FrontierPolicy is made for
-    std::optional<ModelFreeDraft> inner = {};  // kHierarchy: guesses the draft model's tokens
-    bool graphs = false;  // the levels are captured once and then launched as one
+    bool graphs = false;   // the levels are captured once and then launched as one
     /// Room for edits of logits: the longest text, tree included, and the larger vocabulary of
     /// draft and target; 0: none can be made.
     int edited_context = 0, edited_vocab = 0;

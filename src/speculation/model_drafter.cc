@@ -16,7 +16,8 @@ namespace canopy {
 /// Borrows a cache; gives it back when the text has ended.
 class ModelDrafter::State final : public DraftState {
  public:
-  State(std::vector<KvCache*>& free, KvCache& cache) : free_(free), cache_(&cache) {}
+  State(std::vector<KvCache*>& free, KvCache& cache, std::unique_ptr<DraftState> inner_state)
+      : inner(std::move(inner_state)), free_(free), cache_(&cache) {}
   ~State() override {
     cache_->truncate(0);  // its blocks go back; what they hold is remembered
     free_.push_back(cache_);
@@ -25,6 +26,7 @@ class ModelDrafter::State final : public DraftState {
   State& operator=(const State&) = delete;
   KvCache& cache() const { return *cache_; }
 
+  const std::unique_ptr<DraftState> inner;  // of a hierarchy
   // These two serve chains whose length the draft's confidence decides.
   ConfidenceTracker tracker;
   std::vector<double> confidences;  // of the last chain
@@ -34,27 +36,18 @@ class ModelDrafter::State final : public DraftState {
   KvCache* cache_;
 };
 
-namespace {
-
-/// Texts have tokens of the target that the draft may not have.
-int inner_vocab(const DraftPolicy::Config& config, const Transformer& model) {
-  return std::max({config.vocab, config.edited_vocab, model.config().vocab});
-}
-
-}  // namespace
-
 ModelDrafter::ModelDrafter(Device& device, Transformer& model, const DraftPolicy::Config& config,
-                           KvRoom room)
-    : model_(model), config_(config), pool_(device, model.config(), room.blocks, room.types) {
+                           KvRoom room, std::unique_ptr<Drafter> inner)
+    : model_(model),
+      config_(config),
+      inner_(std::move(inner)),
+      pool_(device, model.config(), room.blocks, room.types) {
+  require((inner_ != nullptr) == (config.growth.kind == Growth::Kind::kHierarchy),
+          "draft: a hierarchy has a second draft, and nothing else has");
   if (config.growth.kind == Growth::Kind::kShape)
     policy_.emplace(device, config);
   else
     frontier_.emplace(device, config);
-  if (config.growth.kind == Growth::Kind::kHierarchy) {
-    require(config.inner.has_value(), "draft: a hierarchy has a second draft");
-    inner_ = std::make_unique<ModelFreeDrafter>(*config.inner, inner_vocab(config, model),
-                                                config.growth.guesses + 1, 1);
-  }
   for (int i = 0; i < config.max_requests; ++i)
     caches_.push_back(std::make_unique<KvCache>(pool_, room.slots));
   for (auto cache = caches_.rbegin(); cache != caches_.rend(); ++cache)
@@ -64,7 +57,7 @@ ModelDrafter::ModelDrafter(Device& device, Transformer& model, const DraftPolicy
 std::unique_ptr<DraftState> ModelDrafter::open() {
   require(!free_.empty(), "the draft has a cache for no more texts");
   KvCache& cache = *free_.back();
-  auto state = std::make_unique<State>(free_, cache);
+  auto state = std::make_unique<State>(free_, cache, inner_ ? inner_->open() : nullptr);
   free_.pop_back();
   return state;
 }
@@ -92,7 +85,7 @@ std::vector<Draft> ModelDrafter::grow_by_rows(std::span<const DraftRequest> requ
   std::vector<std::unique_ptr<Grower>> growers;
   std::vector<FrontierPolicy::Request> growing;
   for (std::size_t r = 0; r < texts.size(); ++r) {
-    growers.push_back(grower_of(requests[r], texts[r], shape, stream));
+    growers.push_back(grower_of(requests[r], texts[r], shape, stream, stop));
     growing.push_back({texts[r], growers.back().get()});
   }
   std::vector<Draft> drafts = frontier_->grow(model_, growing, stream, stop);
@@ -104,7 +97,8 @@ std::vector<Draft> ModelDrafter::grow_by_rows(std::span<const DraftRequest> requ
 
 std::unique_ptr<Grower> ModelDrafter::grower_of(const DraftRequest& request,
                                                 const DraftPolicy::Request& text,
-                                                const TreeShape& shape, Stream& stream) const {
+                                                const TreeShape& shape, Stream& stream,
+                                                const std::stop_token& stop) const {
   const TokenId root = text.pending.back();
   const bool draws = text.sampling.temperature > 0 && !text.best_tokens;
   const auto rng = draws ? std::optional(text.rng) : std::nullopt;
@@ -122,12 +116,15 @@ std::unique_ptr<Grower> ModelDrafter::grower_of(const DraftRequest& request,
           std::move(propose));
     }
     case Growth::Kind::kHierarchy: {
-      const auto guess = [this, &stream](std::span<const TokenId> known, int most) {
+      DraftState& inner = *static_cast<State&>(*request.state).inner;
+      const auto guess = [this, &stream, stop, state = &inner](std::span<const TokenId> known,
+                                                               int most) {
         if (most < 1) return std::vector<TokenId>();
-        DraftRequest request;
-        request.text = known;
+        DraftRequest of;
+        of.state = state;
+        of.text = known;
         const Draft guessed =
-            inner_->grow({&request, 1}, TreeShape::chain(most + 1), stream, {}).front();
+            inner_->grow({&of, 1}, TreeShape::chain(most + 1), stream, stop).front();
         const auto tokens = guessed.tree.tokens().subspan(1);
         std::vector<TokenId> guesses;
         for (const TokenId token : tokens)

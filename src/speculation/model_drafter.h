@@ -13,9 +13,11 @@ namespace canopy {
 /// or less of it where the config has a growth.
 class ModelDrafter final : public Drafter {
  public:
-  /// `model` must outlive the drafter. config.max_requests texts can be open at a time. Throws
-  /// Error if the device is full.
-  ModelDrafter(Device& device, Transformer& model, const DraftPolicy::Config& config, KvRoom room);
+  /// `model` must outlive the drafter. config.max_requests texts can be open at a time. `inner`, of
+  /// a hierarchy alone: guesses what the model would write, for as many texts. Throws Error if the
+  /// device is full.
+  ModelDrafter(Device& device, Transformer& model, const DraftPolicy::Config& config, KvRoom room,
+               std::unique_ptr<Drafter> inner = nullptr);
 
   std::unique_ptr<DraftState> open() override;
   std::vector<Draft> grow(std::span<const DraftRequest> requests, const TreeShape& shape,
@@ -43,13 +45,14 @@ class ModelDrafter final : public Drafter {
                                   const std::stop_token& stop);
 
   std::unique_ptr<Grower> grower_of(const DraftRequest& request, const DraftPolicy::Request& text,
-                                    const TreeShape& shape, Stream& stream) const;
+                                    const TreeShape& shape, Stream& stream,
+                                    const std::stop_token& stop) const;
 
   Transformer& model_;
   DraftPolicy::Config config_;
-  std::optional<DraftPolicy> policy_;        // for trees of a shape
-  std::unique_ptr<ModelFreeDrafter> inner_;  // of a hierarchy
-  std::optional<FrontierPolicy> frontier_;   // for those that the draft's own rows end
+  std::unique_ptr<Drafter> inner_;          // of a hierarchy
+  std::optional<DraftPolicy> policy_;       // for trees of a shape
+  std::optional<FrontierPolicy> frontier_;  // for those that the draft's own rows end
   KvPool pool_;
   std::vector<std::unique_ptr<KvCache>> caches_;
   std::vector<KvCache*> free_;
