@@ -325,7 +325,7 @@ class Bench {
     if (options_.plan.context < options_.plan.max_prompt + new_tokens_)
       throw UsageError("--ctx-size: prompt and continuation have " +
                        std::to_string(options_.plan.max_prompt + new_tokens_) + " tokens");
-    const ModelFiles models = open();
+    const ModelFiles models = flags_.open(options_.plan);
     flags_.sampling.check_tokens(models.target.config().vocab);
     Assumptions assumed = flags_.find_assumptions(models, options_, progress_, stop_);
     options_.plan.cost = std::make_shared<CostModel>(std::move(assumed.profile));
@@ -345,7 +345,7 @@ class Bench {
     options.plan.tree_size = tree_size;
     options.plan = request_for(options.plan, method, flags_.speculation.gamma);
     Engine engine(
-        open(), options,
+        flags_.open(options.plan), options,
         [&](std::uint64_t done, std::uint64_t all) { progress_.show_loading(done, all); }, stop_);
     const Plan& plan = engine.plan();
     Row row{
@@ -403,8 +403,6 @@ class Bench {
     return f;
   }
 
-  ModelFiles open() { return flags_.open(options_.plan); }
-
   std::vector<Request> requests() const {
     std::vector<Request> requests(prompts_.size());
     for (std::size_t i = 0; i < requests.size(); ++i) {
@@ -444,8 +442,9 @@ int run_bench_decode(const std::vector<std::string>& words) {
   if (speculation.method) throw UsageError("--spec: bench decode takes --methods");
   asked.decode.speculation.every_method = true;
   const EngineOptions options = asked.decode.engine_options();
-  const std::vector<SpeculationMethod> methods = parse_methods(
-      asked.methods, options.plan.model_free || speculation.medusa, options.plan.inner.has_value());
+  const std::vector<SpeculationMethod> methods =
+      parse_methods(asked.methods, options.plan.model_free || speculation.medusa,
+                    speculation.inner_draft.has_value());
   if (asked.tree_sizes && (speculation.tree_size || speculation.tree))
     throw UsageError("--tree-sizes: says the same as --tree-size and --tree; give one of them");
   const std::vector<int> sizes = asked.tree_sizes.value_or(std::vector{options.plan.tree_size});

@@ -208,8 +208,12 @@ ModelFiles open_planned(const DecodeOptions& flags, EngineOptions& options) {
   const bool by_model = !options.plan.model_free;
   const std::string draft = by_model ? flags.speculation.draft.value_or("") : "";
   const bool shape = names_model_shape(target);
-  if (!draft.empty() && names_model_shape(draft) != shape)
-    throw UsageError("--model, --model-draft: one is a shape and one is not; give two of a kind");
+  const std::string inner = options.plan.inner ? "" : flags.speculation.inner_draft.value_or("");
+  for (const auto& [flag, name] :
+       {std::pair("--model-draft", &draft), std::pair("--model-draft-draft", &inner)})
+    if (!name->empty() && names_model_shape(*name) != shape)
+      throw UsageError("--model, " + std::string(flag) +
+                       ": one is a shape and one is not; give all of a kind");
   if (!shape) return flags.open(options.plan);
   if (flags.speculation.medusa)
     throw UsageError("--medusa: heads belong to a model, not to a shape");
@@ -223,7 +227,9 @@ ModelFiles open_planned(const DecodeOptions& flags, EngineOptions& options) {
   ModelFiles models{laid_out(target), std::nullopt, nullptr};
   if (options.plan.method != SpeculationMethod::kNone && !draft.empty())
     models.draft = laid_out(draft);
-  if (models.draft) require_same_vocabulary(models.target.config(), models.draft->config());
+  if (!inner.empty()) models.inner = laid_out(inner);
+  for (const auto* with : {&models.draft, &models.inner})
+    if (*with) require_same_vocabulary(models.target.config(), (*with)->config());
   return models;
 }
 
@@ -308,7 +314,7 @@ int run_plan(const std::vector<std::string>& words) {
   const std::uint64_t process = resident_memory();
   request = there ? on_machine(request, *there) : on_device(request, *device);
   request.cost = std::make_shared<CostModel>(assumed.profile);
-  const ModelSweeps sweeps = lay_out_models(models.target, models.draft);
+  const ModelSweeps sweeps = lay_out_models(models.target, models.draft, models.inner);
   const auto plan_for = [&](const PlanRequest& changed) {
     return make_plan(changed, sweeps, process, scratch);
   };

@@ -22,15 +22,21 @@ std::optional<int> node_near(const EngineOptions& options, const Checkpoint& tar
 
 }  // namespace
 
-ModelFiles open_models(const std::filesystem::path& target, const std::filesystem::path& draft) {
+ModelFiles open_models(const std::filesystem::path& target, const std::filesystem::path& draft,
+                       const std::filesystem::path& inner) {
   ModelFiles models{Checkpoint::open(target), std::nullopt, nullptr};
   models.tokenizer = load_tokenizer(target, models.target.metadata(), models.target.config().vocab);
-  if (draft.empty()) return models;
-  models.draft = Checkpoint::open(draft);
-  const auto theirs = load_tokenizer(draft, models.draft->metadata(), models.draft->config().vocab);
-  if (const auto difference = vocabulary_mismatch(*models.tokenizer, *theirs))
-    throw Error("the draft " + draft.string() + " cannot speak for " + target.string() +
-                ": their vocabularies differ: " + *difference);
+  const auto open_draft = [&](const std::filesystem::path& path) -> std::optional<Checkpoint> {
+    if (path.empty()) return std::nullopt;
+    Checkpoint opened = Checkpoint::open(path);
+    const auto theirs = load_tokenizer(path, opened.metadata(), opened.config().vocab);
+    if (const auto difference = vocabulary_mismatch(*models.tokenizer, *theirs))
+      throw Error("the draft " + path.string() + " cannot speak for " + target.string() +
+                  ": their vocabularies differ: " + *difference);
+    return opened;
+  };
+  models.draft = open_draft(draft);
+  models.inner = open_draft(inner);
   return models;
 }
 

@@ -28,9 +28,12 @@ struct ModelFiles {
   std::optional<Checkpoint> draft;
   std::unique_ptr<Tokenizer> tokenizer;   // the target's
   std::optional<MedusaHeads> heads = {};  // in place of a draft model
+  std::optional<Checkpoint> inner = {};   // of a hierarchy: the draft's draft
 };
-/// Throws Error if a model is refused, or if the draft's vocabulary is not the target's.
-ModelFiles open_models(const std::filesystem::path& target, const std::filesystem::path& draft);
+/// Throws Error if a model is refused, or if a draft's vocabulary is not the target's. An empty
+/// path names no draft.
+ModelFiles open_models(const std::filesystem::path& target, const std::filesystem::path& draft,
+                       const std::filesystem::path& inner = {});
 
 struct EngineOptions {
   DeviceChoice device;  // threads 0: one per physical core; cpus: all that may be used
@@ -49,7 +52,7 @@ Placement place_engine(const Topology& topology, const Checkpoint& target,
 /// The device that it computes on, with the threads of that placement.
 std::unique_ptr<Device> open_device(const EngineOptions& options, const Placement& placement);
 
-/// Owns the device, both models and the plan. One session at a time; one thread.
+/// Owns the device, the models and the plan. One session at a time; one thread.
 class Engine {
  public:
   /// Plans first, then loads. Throws Error if the plan does not fit, Stopped on request.
@@ -62,7 +65,7 @@ class Engine {
   const ModelFiles& models() const;
   Seconds load_time() const;
   std::string device_name() const;
-  std::uint64_t disk_bytes() const;  // read so far by both models
+  std::uint64_t disk_bytes() const;  // read so far by all models
   const Notes& notes() const;        // every fallback taken, in words for the user
 
   /// How the link is read, and what that gave when it was tried out: 0 bytes where nothing streams

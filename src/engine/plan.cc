@@ -128,10 +128,19 @@ std::uint64_t sum_of(const std::vector<LedgerEntry>& ledger) {
   return sum;
 }
 
-/// The draft, as every plan that has one sees it.
+/// A draft, as every plan that has one sees it.
 struct DraftModel {
   const ModelConfig& config;
   std::uint64_t weight_bytes;
+
+  static std::optional<DraftModel> of(const std::optional<SweepLayout>& sweep, bool on_device) {
+    if (!sweep) return std::nullopt;
+    return DraftModel{sweep->config,
+                      on_device ? device_resident_bytes(*sweep) : resident_bytes(*sweep)};
+  }
+};
+struct DraftModels {
+  std::optional<DraftModel> outer, inner;  // inner: of a hierarchy
 };
 
 /// What a growth takes of the buffers where its levels are not the shape's; else nothing.
@@ -150,9 +159,9 @@ DraftPolicy::Needs needs_of(const DraftPolicy::Config& config) {
 
 /// Everything but the target's weights, for `sequences` trees that share a sweep.
 Plan lay_out(const PlanRequest& request, SpeculationMethod method, bool adaptive,
-             const TreeShape& shape, int sequences, const ModelConfig& t,
-             const std::optional<DraftModel>& draft, std::uint64_t process_bytes,
-             const ScratchBytes& scratch_bytes) {
+             const TreeShape& shape, int sequences, const ModelConfig& t, const DraftModels& models,
+             std::uint64_t process_bytes, const ScratchBytes& scratch_bytes) {
+  const std::optional<DraftModel>& draft = models.outer;
   Plan plan;
   plan.memory = request.memory;
   const DType kv = request.kv.value_or(request.device_memory ? DType::kF16 : DType::kF32);
@@ -203,9 +212,11 @@ Plan lay_out(const PlanRequest& request, SpeculationMethod method, bool adaptive
   plan.kv_blocks = full_texts * KvPool::blocks_for(plan.slots);
   const bool speculates = plan.method != SpeculationMethod::kNone;
   const bool drafts = (speculates || request.beams) && draft.has_value();
+  const bool guesses = takes_inner_draft(plan.method) && models.inner.has_value();
   if (request.kv_memory) {
     std::uint64_t block = KvPool::bytes_needed(t, 1, plan.kv);
     if (drafts) block += KvPool::bytes_needed(draft->config, 1, plan.kv);
+    if (guesses) block += KvPool::bytes_needed(models.inner->config, 1, plan.kv);
     const std::uint64_t given = *request.kv_memory / block;
     if (given < static_cast<std::uint64_t>(KvPool::blocks_for(plan.slots)))
       throw Error("the memory for keys and values, " + format_size(*request.kv_memory) +
@@ -215,9 +226,8 @@ Plan lay_out(const PlanRequest& request, SpeculationMethod method, bool adaptive
     plan.kv_blocks = static_cast<int>(std::min<std::uint64_t>(
         given, static_cast<std::uint64_t>(sequences * KvPool::blocks_for(plan.slots))));
   }
-  const auto pool = [&](const char* whose) {
-    return std::string(whose) + " KV cache, " + std::to_string(plan.kv_blocks * kKvBlock) +
-           " slots";
+  const auto pool = [&](const std::string& whose) {
+    return whose + " KV cache, " + std::to_string(plan.kv_blocks * kKvBlock) + " slots";
   };
   const auto pool_bytes = [&](const ModelConfig& config) {
     return KvPool::bytes_needed(config, plan.kv_blocks, plan.kv) +
@@ -257,6 +267,14 @@ Plan lay_out(const PlanRequest& request, SpeculationMethod method, bool adaptive
           HeadDrafter::kAllocations);
     scratch = std::max(scratch, scratch_bytes(HeadDrafter::workload(plan.heads->heads, limits)));
   }
+  const auto enter_draft = [&](const std::string& whose, const DraftModel& model,
+                               const Transformer::Limits& limits) {
+    enter(whose + " weights", model.weight_bytes, 2);
+    enter(pool(whose), pool_bytes(model.config), pool_allocations);
+    enter(whose + " activations and logits", Transformer::activation_bytes(model.config, limits),
+          Transformer::kAllocations);
+    scratch = std::max(scratch, scratch_bytes(Transformer::workload(model.config, limits)));
+  };
   if (drafts) {
     const ModelConfig& d = draft->config;
     plan.policy.vocab = std::min(t.vocab, d.vocab);
@@ -274,14 +292,19 @@ Plan lay_out(const PlanRequest& request, SpeculationMethod method, bool adaptive
       plan.ledger.push_back(
           {"draft's draft " + name(*plan.inner) + ": what it counts and finds",
            ModelFreeDrafter::host_bytes(*plan.inner, std::max(t.vocab, d.vocab), plan.slots)});
-    enter("draft weights", draft->weight_bytes, 2);
-    enter(pool("draft"), pool_bytes(d), pool_allocations);
-    enter("draft activations and logits", Transformer::activation_bytes(d, plan.draft_limits),
-          Transformer::kAllocations);
+    enter_draft("draft", *draft, plan.draft_limits);
     if (!request.beams)
       enter("draft probabilities", ModelDrafter::policy_bytes(plan.policy),
             DraftPolicy::kAllocations);
-    scratch = std::max(scratch, scratch_bytes(Transformer::workload(d, plan.draft_limits)));
+  }
+  if (guesses) {
+    plan.inner_policy.shape = TreeShape::chain(plan.policy.growth.guesses + 1);
+    plan.inner_policy.vocab = std::min(plan.policy.vocab, models.inner->config.vocab);
+    plan.inner_limits = plan.draft_limits;
+    plan.inner_limits.max_logit_rows = DraftPolicy::widest_forward(plan.inner_policy);
+    enter_draft("draft's draft", *models.inner, plan.inner_limits);
+    enter("draft's draft: proposals", DraftPolicy::device_bytes(plan.inner_policy),
+          DraftPolicy::kAllocations);
   }
   enter(pool("target"), pool_bytes(t), pool_allocations);
   enter("target activations and logits", Transformer::activation_bytes(t, plan.target_limits),
@@ -362,9 +385,11 @@ void require_positions(const SweepLayout& sweep, const char* whose, int context)
 
 }  // namespace
 
-ModelSweeps lay_out_models(const Checkpoint& target, const std::optional<Checkpoint>& draft) {
-  ModelSweeps models{lay_out_sweep(target), std::nullopt};
+ModelSweeps lay_out_models(const Checkpoint& target, const std::optional<Checkpoint>& draft,
+                           const std::optional<Checkpoint>& inner) {
+  ModelSweeps models{lay_out_sweep(target), std::nullopt, std::nullopt};
   if (draft) models.draft = lay_out_sweep(*draft);
+  if (inner) models.inner = lay_out_sweep(*inner);
   return models;
 }
 
@@ -378,6 +403,7 @@ Plan make_plan(const PlanRequest& asked_for, const ModelSweeps& models, std::uin
   require(request.max_sequences >= 1, "a plan is for at least one sequence");
   require_positions(target, "model", request.context);
   if (draft) require_positions(*draft, "draft", request.context);
+  if (models.inner) require_positions(*models.inner, "draft's draft", request.context);
   require(draft.has_value() + request.model_free.has_value() + request.heads.has_value() <= 1,
           "a plan is for one draft: a model, heads, or none of both");
   const bool can_draft = draft || request.drafts_without_model();
@@ -401,7 +427,8 @@ Plan make_plan(const PlanRequest& asked_for, const ModelSweeps& models, std::uin
     if (request.tree_levels == 0) request.tree_levels = levels;
   }
   require(!request.typical || request.heads, "typical acceptance is of what heads propose");
-  if (takes_inner_draft(asked) != request.inner.has_value())
+  if (takes_inner_draft(asked) ? request.inner.has_value() == models.inner.has_value()
+                               : request.inner.has_value())
     throw Error("a second draft is for speculation by a hierarchy, which needs one");
   if (request.lenience && asked != SpeculationMethod::kNone &&
       (request.drafts_without_model() || !takes_lenience(asked)))
@@ -423,14 +450,12 @@ Plan make_plan(const PlanRequest& asked_for, const ModelSweeps& models, std::uin
            : request.drafts_without_model() ? SpeculationMethod::kTopK
                                             : SpeculationMethod::kSequoia;
   };
-  std::optional<DraftModel> draft_model;  // once: the planner tries hundreds of shapes
-  if (draft)
-    draft_model.emplace(DraftModel{draft->config, request.device_memory
-                                                      ? device_resident_bytes(*draft)
-                                                      : resident_bytes(*draft)});
+  const bool on_device = request.device_memory.has_value();
+  const DraftModels drafts{DraftModel::of(draft, on_device),  // once: hundreds of shapes are tried
+                           DraftModel::of(models.inner, on_device)};
   const auto beside = [&](const TreeShape& shape, int sequences) {
     Plan plan = lay_out(request, spec_of(shape), !given && request.tree_size == 0, shape, sequences,
-                        target.config, draft_model, process_bytes, scratch_bytes);
+                        target.config, drafts, process_bytes, scratch_bytes);
     if (plan.device) weights.enter_driver(plan, request);
     return plan;
   };

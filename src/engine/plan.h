@@ -47,11 +47,12 @@ struct Plan {
   DraftPolicy::Config policy;                // its shape is the root alone for kNone
   std::optional<ModelFreeDraft> model_free;  // what drafts in place of a model
   std::optional<HeadDraft> heads;            // likewise
-  std::optional<ModelFreeDraft> inner;       // of a hierarchy: see PlanRequest
+  std::optional<ModelFreeDraft> inner;       // of a hierarchy: what guesses in place of a model
+  DraftPolicy::Config inner_policy;          // likewise, of a second draft model
   std::optional<InexactRule> inexact;        // texts are not exactly the target's
   std::optional<BeamRoom> beams;             // a beam search, in place of all that
   KvTypes kv;
-  Transformer::Limits target_limits, draft_limits;
+  Transformer::Limits target_limits, draft_limits, inner_limits;
   int max_sequences = 1;             // that can share a sweep, each with KV caches of its own
   int max_prompt = 0, context = 0;   // tokens
   int rows_behind_link = 0;          // of a sweep: more than so many hold it up
@@ -95,18 +96,19 @@ struct PlanRequest {
   DriverShare driver = kGpuDriver;             // what its driver takes of them
   SpeculationMethod method = SpeculationMethod::kAuto;
   std::optional<ModelFreeDraft>
-      model_free;                       // drafts in place of a model; see works_without_model()
-  std::optional<HeadDraft> heads;       // likewise
-  std::optional<ModelFreeDraft> inner;  // of a hierarchy: guesses what the draft model would write
-  std::optional<double> lenience;       // l of InexactRule: texts are not exact
-  std::optional<InexactRule> typical;   // of heads: their tokens are kept by this rule
-  Growth growth;                        // the numbers of gsd, tsd, ssd and mtad
-  double fallback = 0.9;                // of bild: the least confidence to go on drafting
-  double rollback = 2;                  // of bild: b of InexactRule
-  double joint_threshold = 0.1;         // of mtad: tau of InexactRule
-  std::optional<TreeShape> shape;       // the tree, if the planner is not to choose it
-  int tree_size = 0;                    // its nodes likewise, where not 0
-  int tree_levels = 0;                  // its most levels
+      model_free;                  // drafts in place of a model; see works_without_model()
+  std::optional<HeadDraft> heads;  // likewise
+  /// Of a hierarchy: guesses what the draft model would write, in place of a second draft model.
+  std::optional<ModelFreeDraft> inner;
+  std::optional<double> lenience;         // l of InexactRule: texts are not exact
+  std::optional<InexactRule> typical;     // of heads: their tokens are kept by this rule
+  Growth growth;                          // the numbers of gsd, tsd, ssd and mtad
+  double fallback = 0.9;                  // of bild: the least confidence to go on drafting
+  double rollback = 2;                    // of bild: b of InexactRule
+  double joint_threshold = 0.1;           // of mtad: tau of InexactRule
+  std::optional<TreeShape> shape;         // the tree, if the planner is not to choose it
+  int tree_size = 0;                      // its nodes likewise, where not 0
+  int tree_levels = 0;                    // its most levels
   std::shared_ptr<const CostModel> cost;  // of these models on this machine, to choose a tree
   std::optional<Acceptance> acceptance;   // measured; else what a self-draft has
   int max_prompt = 0, context = 0;        // tokens
@@ -136,12 +138,13 @@ struct PlanRequest {
   bool drafts_without_model() const { return model_free || heads; }
 };
 
-/// Both models as they are swept: laid out once, for the plan, the sources of weights and sizes.
+/// The models as they are swept: laid out once, for the plan, the sources of weights and sizes.
 struct ModelSweeps {
   SweepLayout target;
-  std::optional<SweepLayout> draft;
+  std::optional<SweepLayout> draft, inner;  // inner: of a hierarchy
 };
-ModelSweeps lay_out_models(const Checkpoint& target, const std::optional<Checkpoint>& draft);
+ModelSweeps lay_out_models(const Checkpoint& target, const std::optional<Checkpoint>& draft,
+                           const std::optional<Checkpoint>& inner = std::nullopt);
 
 /// What a process may take when nobody names a budget: what it holds and most of what is free.
 std::uint64_t safe_memory();

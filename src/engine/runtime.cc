@@ -8,6 +8,7 @@
 #include "src/base/error.h"
 #include "src/base/log_of_sum.h"
 #include "src/machine/process_memory.h"
+#include "src/speculation/inner_drafter.h"
 #include "src/speculation/model_drafter.h"
 #include "src/speculation/model_free_drafter.h"
 
@@ -26,7 +27,7 @@ Runtime::Runtime(ModelFiles files, const EngineOptions& options, const LoadProgr
                  const std::stop_token& stop)
     : models(std::move(files)),
       placement(place_engine(topology, models.target, options)),
-      sweeps(lay_out_models(models.target, models.draft)),
+      sweeps(lay_out_models(models.target, models.draft, models.inner)),
       device(open_device(options, placement)),
       trace(options.trace),
       energy(options.energy) {
@@ -57,7 +58,7 @@ Runtime::Runtime(ModelFiles files, const EngineOptions& options, const LoadProgr
       draft_cache = std::make_unique<KvCache>(*device, d, plan.slots, plan.kv);
     else
       drafter = std::make_unique<ModelDrafter>(*device, *draft, plan.policy, plan.kv_room(),
-                                               make_inner_drafter());
+                                               make_inner_drafter(progress, stop));
   }
   if (plan.inexact)
     notes.push_back("the text is not exactly the model's (" + in_words(*plan.inexact) + ")");
@@ -71,8 +72,16 @@ Runtime::Runtime(ModelFiles files, const EngineOptions& options, const LoadProgr
   load_time = since(start);
 }
 
-std::unique_ptr<Drafter> Runtime::make_inner_drafter() {
-  if (!plan.inner) return nullptr;
+std::unique_ptr<Drafter> Runtime::make_inner_drafter(const LoadProgress& progress,
+                                                     const std::stop_token& stop) {
+  if (!takes_inner_draft(plan.method)) return nullptr;
+  if (!plan.inner) {
+    inner_weights = load_resident(*device, *sweeps.inner, {notes, progress, stop});
+    inner = std::make_unique<Transformer>(*device, models.inner->config(), *inner_weights,
+                                          plan.inner_limits);
+    return std::make_unique<InnerDrafter>(*device, *inner, plan.inner_policy, plan.kv_room(),
+                                          plan.max_sequences);
+  }
   // Texts have tokens of the target that the draft may not have.
   const int vocab = std::max(models.target.config().vocab, models.draft->config().vocab);
   return std::make_unique<ModelFreeDrafter>(*plan.inner, vocab, plan.policy.growth.guesses + 1,
@@ -151,6 +160,7 @@ LinkReport Runtime::link() const {
 std::uint64_t Runtime::disk_bytes() const {
   std::uint64_t bytes = link().disk_bytes;
   if (draft_weights) bytes += resident_bytes(*sweeps.draft);
+  if (inner_weights) bytes += resident_bytes(*sweeps.inner);
   if (plan.resident) bytes += resident_bytes(sweeps.target);
   if (plan.device) bytes += plan.device->host_bytes;
   return bytes;

@@ -32,11 +32,11 @@ struct Runtime {
   LinkSample link_probe;
   Notes notes;
   Seconds load_time{};
-  std::unique_ptr<WeightSource> target_weights, draft_weights;
+  std::unique_ptr<WeightSource> target_weights, draft_weights, inner_weights;
   TimedWeights *target_times = nullptr, *draft_times = nullptr;  // the draft's with a trace alone
   Streamer* streamer = nullptr;        // of the target, when weights come from disk
   UploadedWeights* uploads = nullptr;  // and when they go to a device with memory of its own
-  std::unique_ptr<Transformer> target, draft;
+  std::unique_ptr<Transformer> target, draft, inner;
   LoadedHeads heads;                             // where they draft
   std::optional<KvPool> kv_pool;                 // the target's
   std::vector<std::unique_ptr<KvCache>> caches;  // the target's, one for each text of a sweep
@@ -52,7 +52,7 @@ struct Runtime {
           const std::stop_token& stop);
 
   LinkReport link() const;           // since it was loaded
-  std::uint64_t disk_bytes() const;  // likewise, of both models
+  std::uint64_t disk_bytes() const;  // likewise, of all models
   /// Some rows of an f32 matrix. Waits for the stream.
   std::vector<float> download_rows(const ConstTensorView& matrix, std::span<const NodeId> rows);
   /// `chosen`'s log probability and the `count` likeliest, from one row of the target's logits.
@@ -70,7 +70,8 @@ struct Runtime {
                                                     const LoadProgress& progress,
                                                     const std::stop_token& stop);
   /// What guesses the draft model's tokens, of a hierarchy; else null.
-  std::unique_ptr<Drafter> make_inner_drafter();
+  std::unique_ptr<Drafter> make_inner_drafter(const LoadProgress& progress,
+                                              const std::stop_token& stop);
   StreamerOptions reads(const EngineOptions& options);
   TimedWeights& time(std::unique_ptr<WeightSource>& source, Trace::Lane lane);  // wraps it
   void begin_uploads();

@@ -122,7 +122,7 @@ class Errors(TempDirCase):
                 self.fails(2, "plan", TINY, "-md", TINY, "--spec", method, says=[method, "bench decode"])
         for inner in ("ngram:3", "copy:0"):
             self.fails(2, *drafted, "--spec", "chain", "-mdd", inner, says=["--model-draft-draft", inner])
-        self.fails(2, *drafted, "--spec", "chain", "-mdd", tiny, says=["--model-draft-draft", "copy"])
+        self.fails(2, "plan", TINY, "-md", TINY, "--spec", "chain", "-mdd", "llama-2-7b", says=["--model-draft-draft", "shape"])
         self.fails(2, *drafted, "--spec", "chain", "--adaptive", "-mdd", "copy", says=["--adaptive"])
         for spec in ("auto", "sequoia", "gsd", "none"):
             self.fails(2, *drafted, "--spec", spec, "-mdd", "copy", says=["--model-draft-draft", "chain"])
@@ -242,6 +242,9 @@ class Errors(TempDirCase):
         tokenizer = next((DATA / "text").rglob("tokenizer.json"))
         shutil.copy(tokenizer, draft)
         self.fails(1, "generate", "-m", SMOLLM2, "-md", draft, "-p", "x", says=["vocabular"])
+        for inner, says in ((draft, "vocabular"), ("no-such-model", "no-such-model")):
+            self.fails(1, "generate", "-m", SMOLLM2, "-md", SMOLLM2, "-mdd", inner, "--spec", "chain", "-p", "x",
+                       says=[says, str(inner)])
 
     @unittest.skipUnless(SMOLLM2.exists(), "the model is not here; scripts/get_model fetches it")
     @unittest.skipUnless(os.geteuid() == 0, "mounting a small file system takes root")

@@ -23,7 +23,7 @@ class Inexact(TempDirCase):
 
     def test_a_hierarchy_is_exact(self):
         plain = self.generate()
-        for inner in ("copy", "ngram:2"):
+        for inner in ("copy", "ngram:2", SMOLLM2):
             drafted = self.generate("-md", SMOLLM2, "--spec", "chain", "--tree-size", 6, "-mdd", inner)
             self.assertEqual((drafted["exact"], drafted["tokens"]), (True, plain["tokens"]))
             self.assertEqual(drafted["plan"]["spec"], "hierarchy")

@@ -107,8 +107,61 @@ TEST_F(Growths, AHierarchyWritesTheTextOfItsChainWhateverGuesses) {
   }
 }
 
+TEST_F(Growths, AHierarchyOfThreeModelsWritesTheTextOfItsChain) {
+  const std::filesystem::path vague =
+      write_noisy_copy(kTarget, dir_->path() / "draft's draft", 0.5f);
+  EngineOptions alone = options(SpeculationMethod::kAdaptive, 7, 0, 1.0);
+  alone.plan.cost = nullptr;
+  alone.plan.max_sequences = 3;
+  Engine chain(models(true), alone);
+  for (const auto& path : {draft_, vague, kTarget}) {
+    SCOPED_TRACE(path);
+    EngineOptions o = options(SpeculationMethod::kHierarchy, 7, 0, 1.0);
+    o.plan.inner.reset();
+    o.plan.max_sequences = 3;
+    ModelFiles files = models(true);
+    files.inner = Checkpoint::open(path);
+    Engine engine(std::move(files), o);
+    EXPECT_EQ(engine.disk_bytes(),
+              chain.disk_bytes() + resident_bytes(*engine.runtime().sweeps.inner));
+    for (const float temperature : {0.0f, 1.0f}) {
+      std::vector<Request> requests;
+      for (unsigned p = 0; p < 5; ++p) {
+        requests.push_back(request(prompt(p)));
+        requests.back().sampling.temperature = temperature;
+        requests.back().seed = p;
+      }
+      const BatchReport report = engine.generate(requests);
+      for (std::size_t p = 0; p < requests.size(); ++p) {
+        const TextReport expected = chain.generate(requests[p]);
+        EXPECT_EQ(report.texts[p].tokens, expected.tokens) << p << " at " << temperature;
+        EXPECT_EQ(report.texts[p].step_tokens, expected.step_tokens);
+      }
+    }
+  }
+}
+
+TEST_F(Growths, AHierarchysThirdModelIsInItsBudget) {
+  EngineOptions o = options(SpeculationMethod::kHierarchy, 7);
+  o.plan.inner.reset();
+  ModelFiles files = models(true);
+  files.inner = Checkpoint::open(draft_);
+  const Engine engine(std::move(files), o);
+  const auto entry = [&](const std::string& what) {
+    for (const LedgerEntry& line : engine.plan().ledger)
+      if (line.what.starts_with(what)) return line.bytes;
+    return std::uint64_t{0};
+  };
+  EXPECT_EQ(entry("draft's draft weights"), entry("draft weights"));
+  EXPECT_EQ(entry("draft's draft KV cache"), entry("draft KV cache"));
+  EXPECT_GT(entry("draft's draft weights"), 0u);
+}
+
 TEST_F(Growths, AHierarchyNeedsASecondDraftAndNothingElseTakesOne) {
   EngineOptions o = options(SpeculationMethod::kHierarchy, 7);
+  ModelFiles both = models(true);
+  both.inner = Checkpoint::open(draft_);
+  EXPECT_THROW(Engine(std::move(both), o), Error);
   o.plan.inner.reset();
   EXPECT_THROW(Engine(models(true), o), Error);
   o = options(SpeculationMethod::kChain, 7);

@@ -40,7 +40,9 @@ EngineOptions DecodeOptions::engine_options(const std::optional<Gpus>& gpus) con
 
 ModelFiles DecodeOptions::open(PlanRequest& plan) const {
   const bool by_model = plan.method != SpeculationMethod::kNone && !plan.model_free;
-  ModelFiles models = open_models(model.model, by_model ? speculation.draft.value_or("") : "");
+  const bool by_second = speculation.inner_draft && takes_inner_draft(plan.method) && !plan.inner;
+  ModelFiles models = open_models(model.model, by_model ? speculation.draft.value_or("") : "",
+                                  by_second ? *speculation.inner_draft : "");
   if (speculation.medusa && plan.method != SpeculationMethod::kNone) {
     models.heads = open_medusa_heads(*speculation.medusa, models.target);
     plan.heads = head_draft(*models.heads, models.target);

@@ -76,10 +76,10 @@ Flags SpeculationOptions::flags() {
        "followed where the last M tokens or more stood before; M=2), ngram:2 (the tokens that most "
        "often followed the last one), ngram:1 (the most frequent tokens), random. With these "
        "--spec is auto, none, chain or topk; ./copy is a file")  //
-      ("model-draft-draft", into(inner_draft, "SOURCE"),
-       "-mdd: with --spec chain (and the same as --spec hierarchy): copy[:M], ngram:1, ngram:2 or "
-       "random guesses what the draft model would write, so that it runs several of its tokens at "
-       "once; exact")  //
+      ("model-draft-draft", into(inner_draft, "PATH|SOURCE"),
+       "-mdd: with --spec chain (and the same as --spec hierarchy): a smaller model, or copy[:M], "
+       "ngram:1, ngram:2 or random, guesses what the draft model would write, so that it runs "
+       "several of its tokens at once; exact")  //
       ("draft-corpus", into(draft_corpus, "FILE"),
        "with -md copy or ngram: a text to copy from and to count in, beside the one that is "
        "written")  //
@@ -263,10 +263,6 @@ void SpeculationOptions::put_into(PlanRequest& plan) const {
     throw UsageError("--model-draft-draft, --adaptive: a chain is of one of the two");
   if (inner_draft) {
     plan.inner = model_free_draft(*inner_draft, "--model-draft-draft");
-    if (!plan.inner)
-      throw UsageError("--model-draft-draft: '" + *inner_draft +
-                       "' is none of copy[:M], ngram:1, ngram:2, random; a second draft model is "
-                       "not taken");
     if (!every_method) plan.method = SpeculationMethod::kHierarchy;
   }
   if (row.id == SpeculationMethod::kHierarchy && !inner_draft)

@@ -1,0 +1,42 @@
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "src/speculation/draft_policy.h"
+#include "src/speculation/drafter.h"
+
+namespace canopy {
+
+/// Guesses what a draft model would write, by a second and smaller model: a chain of its likeliest
+/// tokens. Unlike those of other drafters its texts may change their ends from one guess to the
+/// next, as what the draft model wrote is refused by the target: what has been read is kept as far
+/// as the text is the same. Guesses change no text, only how fast it comes, so nothing is drawn and
+/// no edits are made. One text at a time is grown for.
+class InnerDrafter final : public Drafter {
+ public:
+  /// `model` must outlive the drafter. `policy` has the longest chain for its shape and is of
+  /// kTopK, for one request; `texts` can be open at a time. Throws Error if the device is full.
+  InnerDrafter(Device& device, Transformer& model, const DraftPolicy::Config& policy, KvRoom room,
+               int texts);
+
+  std::unique_ptr<DraftState> open() override;
+  std::vector<Draft> grow(std::span<const DraftRequest> requests, const TreeShape& shape,
+                          Stream& stream, std::stop_token stop) override;
+  void read(DraftState&, std::span<const TokenId>, Stream&, std::stop_token) override {}
+  void conclude(DraftState&, const Draft&, const Verdict&, ConstTensorView, Stream&) override {}
+  bool has_room(const TreeShape& shape, int texts) const override {
+    return shape.size() <= most_nodes(texts);
+  }
+  int most_nodes(int) const override { return longest_.size(); }
+
+ private:
+  class State;
+  Transformer& model_;
+  TreeShape longest_;
+  DraftPolicy policy_;
+  KvPool pool_;
+  std::vector<std::unique_ptr<KvCache>> caches_;
+  std::vector<KvCache*> free_;
+};
+
+}  // namespace canopy
