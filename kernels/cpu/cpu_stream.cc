@@ -201,7 +201,7 @@ void CpuStream::serve() {
     {
       const std::lock_guard lock(mutex_);
       ++head_;
-      if (error) error_ = error;
+      if (error) error_ = std::move(error);  // so that whoever rethrows it frees it
     }
     finished_.notify_all();
   }
