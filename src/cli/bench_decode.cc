@@ -356,7 +356,7 @@ class Bench {
                           : plan.policy.shape.levels(),
         .sequences = plan.max_sequences,
         .predicted = plan.prediction ? plan.prediction->best : Candidate(),
-        .changes = plan.inexact ? in_words(*plan.inexact) : "",
+        .changes = plan.changes().value_or(""),
         // The vector was measured with Sequoia's drawing, at temperature 0 with the draft's best.
         .predicts_tokens = plan.prediction &&
                            (options.plan.temperature == 0 || options.plan.drafts_without_model() ||

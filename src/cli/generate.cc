@@ -199,7 +199,7 @@ json report_json(const Engine& engine, const BatchReport& report, const Request&
   out["prompt_tokens"] = request.prompt.size();
   out["seed"] = request.seed;
   out["reproducible"] =
-      !engine.plan().inexact && (request.reproducible || request.sampling.temperature == 0);
+      !engine.plan().changes() && (request.reproducible || request.sampling.temperature == 0);
   if (report.texts.size() == 1) {
     out.update(text_json(tokenizer, report.texts.front(), stops));
     out.update(steps_json(report.texts.front()));

@@ -317,6 +317,10 @@ Plan lay_out(const PlanRequest& request, SpeculationMethod method, bool adaptive
 }  // namespace
 
 std::uint64_t Plan::total() const { return sum_of(ledger); }
+std::optional<std::string> Plan::changes() const {
+  if (inexact) return in_words(*inexact);
+  return std::nullopt;
+}
 HeadDrafter::Limits Plan::head_limits(const ModelConfig& target) const {
   return {target.dim, target.vocab, policy.shape.size(), max_sequences};
 }

@@ -68,6 +68,9 @@ struct Plan {
   std::uint64_t memory = 0;                     // the budget of the process
   std::vector<LedgerEntry> ledger;
   std::uint64_t total() const;
+  /// What makes its texts other than the model's own, in words for the user; nothing: they are
+  /// exact.
+  std::optional<std::string> changes() const;
   KvRoom kv_room() const { return {kv_blocks, slots, kv}; }
   HeadDrafter::Limits head_limits(const ModelConfig& target) const;
   /// A device with memory of its own has that budget and these weights; the ring above

@@ -60,8 +60,8 @@ Runtime::Runtime(ModelFiles files, const EngineOptions& options, const LoadProgr
       drafter = std::make_unique<ModelDrafter>(*device, *draft, plan.policy, plan.kv_room(),
                                                make_inner_drafter(progress, stop));
   }
-  if (plan.inexact)
-    notes.push_back("the text is not exactly the model's (" + in_words(*plan.inexact) + ")");
+  if (const auto changes = plan.changes())
+    notes.push_back("the text is not exactly the model's (" + *changes + ")");
   target_times = &time(target_weights, Trace::Lane::kTarget);
   target = std::make_unique<Transformer>(*device, t, *target_weights, plan.target_limits);
   kv_pool.emplace(*device, t, plan.kv_blocks, plan.kv);

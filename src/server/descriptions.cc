@@ -73,7 +73,7 @@ json slots_json(const ServiceOptions& options, const ServedModel& m) {
     out.push_back({{"id", i},
                    {"n_ctx", options.context},
                    {"speculative", m.engine.plan().method != SpeculationMethod::kNone},
-                   {"exact", !m.engine.plan().inexact},
+                   {"exact", !m.engine.plan().changes()},
                    {"is_processing", i < std::min(running, m.scheduler.texts())}});
   return out;
 }

@@ -145,7 +145,7 @@ json costs_json(const Engine& engine, const BatchReport& report) {
     return plan.resident ? json() : per(time.count(), report.decode.count());
   };
   json out{{"device", engine.device_name()},
-           {"exact", !plan.inexact},
+           {"exact", !plan.changes()},
            {"steps", report.sweeps},
            {"tokens_per_step", per(report.tokens, report.sweeps)},
            {"seconds",
@@ -169,7 +169,7 @@ json costs_json(const Engine& engine, const BatchReport& report) {
            {"step", prediction_json(plan, report)},
            {"shapes", shapes_json(report)},
            {"notes", engine.notes()}};
-  if (plan.inexact) out["changes"] = in_words(*plan.inexact);
+  if (const auto changes = plan.changes()) out["changes"] = *changes;
   if (plan.device) {
     out["gpu"] = device_json(*plan.device, report);
     out["gpu"]["link_busy"] = share_of_decode(report.link.upload_busy);
