@@ -127,7 +127,7 @@ class Search {
         room_(*m.plan.beams),
         text_(request.prompt),
         ends_(request.ignore_end ? std::vector<TokenId>() : end_tokens(*m.models.tokenizer)),
-        beams_({room_.beams, request.length_penalty, request.max_new_tokens}, ends_),
+        beams_({room_.beams, request.length_penalty, request.max_new_tokens, room_.joint}, ends_),
         target_(m, *m.target, *m.caches.front()) {
     if (m.draft) draft_.emplace(m, *m.draft, *m.draft_cache);
   }

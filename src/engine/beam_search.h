@@ -11,7 +11,7 @@ namespace canopy {
 
 struct BeamRequest {
   std::vector<TokenId> prompt;  // at least one token
-  double length_penalty = 1;
+  double length_penalty = 1;    // 0 where the plan's tokens are decided jointly
   int max_new_tokens = 0;
   bool ignore_end = false;  // go on past the model's end tokens
 };

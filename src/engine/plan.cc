@@ -319,6 +319,10 @@ Plan lay_out(const PlanRequest& request, SpeculationMethod method, bool adaptive
 std::uint64_t Plan::total() const { return sum_of(ledger); }
 std::optional<std::string> Plan::changes() const {
   if (inexact) return in_words(*inexact);
+  if (beams && beams->joint > 0)
+    return "joint decoding: of each " + std::to_string(beams->joint) +
+           " tokens those that are likeliest together, as far as " + std::to_string(beams->beams) +
+           " beams find them";
   return std::nullopt;
 }
 HeadDrafter::Limits Plan::head_limits(const ModelConfig& target) const {

@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -34,10 +35,13 @@ struct BeamRoom {
   int beams = 1;                    // of the target
   int draft_beams = 0, levels = 0;  // of the draft, and how far it goes ahead; 0: without one
   int tokens = 0;                   // of a text, behind its prompt
+  int joint = 0;                    // as BeamSet::Limits::joint
 
-  BeamRoom with_tokens(int count) const { return {beams, draft_beams, levels, count}; }
+  BeamRoom with_tokens(int count) const { return {beams, draft_beams, levels, count, joint}; }
   /// A sweep has so many at most: the root, all that the beams may not share, what is drafted.
-  int nodes() const { return 1 + beams * tokens + drafted(); }
+  int nodes() const {
+    return 1 + beams * (joint > 0 ? std::min(joint, tokens) : tokens) + drafted();
+  }
   int drafted() const { return draft_beams * levels; }
 };
 

@@ -50,6 +50,8 @@ std::vector<BeamCandidate> heaviest(std::span<const double> start,
 BeamSet::BeamSet(Limits limits, std::vector<TokenId> ends)
     : limits_(limits), ends_(std::move(ends)), live_(1) {
   require(limits.beams >= 1 && limits.most_tokens >= 1, "a beam search has a beam and a token");
+  require(limits.joint == 0 || limits.length_penalty == 0,
+          "tokens that are decided together have no length penalty");
 }
 
 double BeamSet::score(double log_probability, std::size_t tokens) const {
@@ -89,6 +91,15 @@ void BeamSet::extend(std::span<const std::span<const float>> logits) {
   done_ = live_.empty() || length == static_cast<std::size_t>(limits_.most_tokens) ||
           (found_.size() == beams &&
            found_.back().score >= score(candidates.front().log_probability, length));
+  if (!done_ && limits_.joint > 0 && length % static_cast<std::size_t>(limits_.joint) == 0)
+    decide();
+}
+
+void BeamSet::decide() {
+  done_ = !found_.empty() && found_.front().log_probability >= live_.front().log_probability;
+  if (done_) return;
+  live_.resize(1);
+  found_.clear();
 }
 
 std::vector<FoundText> BeamSet::texts() const {

@@ -20,12 +20,18 @@ struct FoundText {
 /// search is over when no beam can beat the worst of those any more. Sums are of natural logs, in
 /// double; of equal ones those of the earlier beam and the lower token come first. Host only, one
 /// thread.
+///
+/// With Limits::joint the text is decided so many tokens at a time: then the heaviest beam goes on
+/// alone, or the text that ended in them is what was found, where that is heavier.
+/// Source: "Optimized Multi-Token Joint Decoding ..." (MTJD), Section 3, with W beams for the
+/// argmax.
 class BeamSet {
  public:
   struct Limits {
     int beams = 1;
     double length_penalty = 1;
     int most_tokens = 1;  // of a text
+    int joint = 0;        // tokens that are decided together, without a length penalty; 0: all
   };
   struct Beam {
     std::vector<TokenId> tokens;
@@ -46,6 +52,7 @@ class BeamSet {
  private:
   double score(double log_probability, std::size_t tokens) const;
   void keep(std::vector<FoundText>& found, FoundText text) const;
+  void decide();
 
   Limits limits_;
   std::vector<TokenId> ends_;

@@ -32,10 +32,21 @@ class Beams(TempDirCase):
             for beam in self.search("--num-beams", 2, "--length-penalty", penalty)["beams"]:
                 self.assertAlmostEqual(beam["score"], beam["log_probability"] / len(beam["tokens"]) ** penalty)
 
+    def test_tokens_that_are_decided_together_are_labelled(self):
+        flags = "--num-beams", 4, "--joint-tokens", 3
+        joint = self.search(*flags)
+        self.assertEqual((joint["exact"], joint["reproducible"]), (False, False))
+        self.assertIn("each 3 tokens", joint["changes"])
+        self.assertEqual(joint["tokens"], self.search(*flags, "-md", self.model)["tokens"])
+        self.assertIn("each 3 tokens", run("generate", "-m", self.model, "-p", "hello", "-n", 4, *flags).stderr)
+
     def test_what_does_not_go_with_it_is_refused(self):
         for says, flags in (("--num-beams: must be between", ("--num-beams", 0)),
                             ("--draft-beams: needs --num-beams", ("--draft-beams", 3)),
                             ("--length-penalty: needs --num-beams", ("--length-penalty", 1)),
+                            ("--joint-tokens: needs --num-beams", ("--joint-tokens", 1)),
+                            ("--joint-tokens: must be", ("--num-beams", 2, "--joint-tokens", 0)),
+                            ("--joint-tokens", ("--num-beams", 2, "--joint-tokens", 2, "--length-penalty", 1)),
                             ("--length-penalty: 'nan'", ("--num-beams", 2, "--length-penalty", "nan")),
                             ("--draft-beams: needs --model-draft", ("--num-beams", 2, "--draft-beams", 3)),
                             ("at least --num-beams, 4", ("--num-beams", 4, "--draft-beams", 3, "-md", self.model)),

@@ -69,6 +69,29 @@ TEST_F(BeamSearch, TakesEveryLevelOfADraftThatIsTheTarget) {
   EXPECT_LE(report.batch.sweeps, 8);  // three drafted levels and one beyond; ends are not drafted
 }
 
+TEST_F(BeamSearch, OfTokensThatAreDecidedTogetherFindsTheSameWithADraftAndIsLabelled) {
+  Engine plain = make(SpeculationMethod::kNone);
+  int other = 0;
+  for (unsigned p = 0; p < 4; ++p) {
+    const auto greedy = plain.generate(request(prompt(p))).tokens;
+    EXPECT_EQ(search({4, 0, 0, kNew, 1}, p, 0, false, true).texts.front().tokens, greedy);
+    for (const int joint : {2, 3, 7}) {
+      const BeamReport alone = search({4, 0, 0, kNew, joint}, p, 0, false, true);
+      expect_same(search({4, 8, 3, kNew, joint}, p, 0, false, true), alone);
+      EXPECT_EQ(alone.texts.front().tokens.size(), greedy.size());
+      EXPECT_LE(alone.target_rows, 20 + kNew * (1 + 4 * joint));  // no more than a block's rows
+      other += alone.texts.front().tokens != greedy;
+    }
+  }
+  EXPECT_GT(other, 0);
+  EngineOptions o = options(SpeculationMethod::kAuto);
+  o.plan.beams = BeamRoom{2, 0, 0, 8, 4};
+  EXPECT_NE(Engine(models(false), o).plan().changes().value_or("").find("4 tokens"),
+            std::string::npos);
+  o.plan.beams->joint = 0;
+  EXPECT_FALSE(Engine(models(false), o).plan().changes());
+}
+
 TEST_F(BeamSearch, ATextThatDoesNotFitIsRefused) {
   EngineOptions o = options(SpeculationMethod::kAuto);
   o.plan.cost = nullptr;

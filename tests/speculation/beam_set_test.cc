@@ -142,6 +142,47 @@ std::vector<FoundText> plain_search(const Table& table, std::size_t beams, doubl
   return found;
 }
 
+/// The text of which each `joint` tokens are the likeliest together, by trying all.
+std::vector<TokenId> likeliest_jointly(const Table& table, std::size_t joint, std::size_t most) {
+  std::vector<TokenId> text;
+  while (text.size() < most && (text.empty() || text.back() != kEnd)) {
+    std::vector<TokenId> best, tried = text;
+    double best_sum = -1e30;
+    each_text(tried, std::min(text.size() + joint, most), kEnds, [&](std::span<const TokenId> one) {
+      const double sum = table.log_probability(one);
+      if (sum > best_sum) best.assign(one.begin(), one.end()), best_sum = sum;
+    });
+    text = best;
+  }
+  return text;
+}
+
+TEST(BeamSet, TokensThatAreDecidedTogetherAreTheLikeliestThereAre) {
+  int other_than_greedy = 0, ended = 0;
+  for (unsigned seed = 0; seed < 60; ++seed)
+    for (const int joint : {1, 2, 3, 4}) {
+      const Table table(seed);
+      const auto found = search(table, {125, 0, 10, joint}, kEnds);
+      EXPECT_EQ(found.front().tokens, likeliest_jointly(table, static_cast<std::size_t>(joint), 10))
+          << seed << " " << joint;
+      EXPECT_NEAR(found.front().log_probability, table.log_probability(found.front().tokens),
+                  1e-12);
+      other_than_greedy +=
+          found.front().tokens != search(table, {1, 0, 10, 1}, kEnds).front().tokens;
+      ended += found.front().ended;
+    }
+  EXPECT_GT(other_than_greedy, 60);
+  EXPECT_GT(ended, 60);
+}
+
+TEST(BeamSet, TokensThatAreDecidedTogetherAreASearchWhereTheyAreTheWholeText) {
+  for (unsigned seed = 0; seed < 20; ++seed) {
+    const Table table(seed);
+    EXPECT_EQ(search(table, {3, 0, 8, 8}, kEnds).front().tokens,
+              search(table, {3, 0, 8}, kEnds).front().tokens);
+  }
+}
+
 TEST(BeamSet, IsHuggingFacesSearch) {
   for (unsigned seed = 0; seed < 60; ++seed)
     for (const std::size_t beams : {1u, 2u, 3u, 4u})

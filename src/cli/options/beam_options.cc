@@ -46,7 +46,11 @@ Flags BeamOptions::flags() {
        "levels there are, the root's included (5)")  //
       ("length-penalty", into(length_penalty, "P (=1)", "--length-penalty", parse_penalty),
        "with --num-beams: a text's score is the log of its probability over its length to the "
-       "power of P; above 0 longer texts gain");
+       "power of P; above 0 longer texts gain")  //
+      ("joint-tokens", into(joint, "G", at_least("--joint-tokens", 1)),
+       "with --num-beams: decide G tokens at a time, those that are likeliest together as far as "
+       "the "
+       "beams find them (MTJD), in place of the whole text. NOT the model's own text");
   return flags;
 }
 
@@ -54,6 +58,7 @@ void BeamOptions::check(const DecodeOptions& decode) const {
   if (!beams) {
     if (draft_beams) throw UsageError("--draft-beams: needs --num-beams");
     if (length_penalty) throw UsageError("--length-penalty: needs --num-beams");
+    if (joint) throw UsageError("--joint-tokens: needs --num-beams");
     return;
   }
   const SpeculationOptions& with = decode.speculation;
@@ -70,6 +75,9 @@ void BeamOptions::check(const DecodeOptions& decode) const {
   refuse(with.lenience.has_value(), "--lenience");
   refuse(with.tree || with.tree_size, "--tree or --tree-size");
   refuse(with.acceptance || with.profile, "--acceptance or --profile: nothing is predicted of it");
+  if (joint && length_penalty)
+    throw UsageError(
+        "--length-penalty: is for whole texts, and --joint-tokens decides a part at a time");
   if (!with.draft && (draft_beams || with.tree_depth))
     throw UsageError(std::string(draft_beams ? "--draft-beams" : "--tree-depth") +
                      ": needs --model-draft");
@@ -83,7 +91,7 @@ std::optional<BeamRoom> BeamOptions::room(const DecodeOptions& decode, int token
   if (*beams > vocab)
     throw UsageError("--num-beams: there are " + std::to_string(vocab) + " tokens, fewer than " +
                      std::to_string(*beams) + " beams");
-  BeamRoom room{*beams, 0, 0, tokens};
+  BeamRoom room{*beams, 0, 0, tokens, joint.value_or(0)};
   if (decode.speculation.draft) {
     room.draft_beams = draft_beams.value_or(2 * *beams);
     room.levels = decode.speculation.tree_depth ? *decode.speculation.tree_depth - 1 : kLevels;

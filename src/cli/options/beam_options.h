@@ -9,7 +9,7 @@ namespace canopy::cli {
 
 /// --num-beams and what belongs to it.
 struct BeamOptions {
-  std::optional<int> beams, draft_beams;
+  std::optional<int> beams, draft_beams, joint;
   std::optional<double> length_penalty;
 
   Flags flags();
@@ -19,7 +19,7 @@ struct BeamOptions {
   /// The search where one is asked for, of texts of `tokens`. Throws UsageError if a sweep would
   /// have too many rows, or there are fewer tokens than beams.
   std::optional<BeamRoom> room(const DecodeOptions& decode, int tokens, int vocab) const;
-  double penalty() const { return length_penalty.value_or(1); }
+  double penalty() const { return length_penalty.value_or(joint ? 0 : 1); }
 };
 
 }  // namespace canopy::cli
