@@ -41,6 +41,9 @@ struct Options {
   std::uint64_t memory = 0;      // bytes for the whole process; 0: 80 % of what is free
   std::uint64_t gpu_memory = 0;  // bytes of a GPU; 0: all that is free
   int threads = 0;               // that compute; 0: one per physical core
+  std::vector<int> cpus = {};    // that they run on; empty: all that the process may use
+  /// Bytes of weights that stay where they are computed with. Without a value as many as fit.
+  std::optional<std::uint64_t> resident_bytes = {};
   /// Most tokens of a text, its prompt included. 0: 2048, or what the model was made for if that
   /// is less.
   int context = 0;

@@ -6,6 +6,7 @@
 #include "src/base/file.h"
 #include "src/engine/device_name.h"
 #include "src/library/model_impl.h"
+#include "src/machine/cpus.h"
 #include "src/measure/kept.h"
 
 namespace canopy::api {
@@ -14,6 +15,21 @@ namespace {
 
 constexpr int kContext = 2048;           // tokens, where nobody says how many
 constexpr int kMostTokens = 10'000'000;  // longer than any model's context; sums stay numbers
+
+std::vector<int> checked_cpus(const Options& options) {
+  require(options.threads >= 0, "Options::threads: must be at least 0");
+  const std::vector<int> allowed = allowed_cpus();
+  for (const int cpu : options.cpus) {
+    if (!std::binary_search(allowed.begin(), allowed.end(), cpu))
+      throw Error("Options::cpus: this process may not use CPU " + std::to_string(cpu));
+    if (std::count(options.cpus.begin(), options.cpus.end(), cpu) > 1)
+      throw Error("Options::cpus: CPU " + std::to_string(cpu) + " is there twice");
+  }
+  if (!options.cpus.empty() && options.threads > std::ssize(options.cpus))
+    throw Error("Options::threads: " + std::to_string(options.threads) +
+                " are more than the CPUs of Options::cpus, " + std::to_string(options.cpus.size()));
+  return options.cpus;
+}
 
 /// All but what the models and their profile tell.
 EngineOptions engine_options(const Options& options) {
@@ -24,7 +40,7 @@ EngineOptions engine_options(const Options& options) {
   engine.device = *device;
   engine.device.threads = options.threads;
   engine.device.gpu_memory = options.gpu_memory;
-  require(options.threads >= 0, "Options::threads: must be at least 0");
+  engine.device.cpus = checked_cpus(options);
   require(options.gpu_memory == 0 || device->kind == "cuda",
           "Options::gpu_memory: no GPU is used; leave it at 0");
   require(options.context >= 0 && options.context <= kMostTokens,
@@ -48,6 +64,7 @@ EngineOptions engine_options(const Options& options) {
   plan.context = options.context;
   plan.max_sequences = options.sequences;
   if (options.kv_memory > 0) plan.kv_memory = options.kv_memory;
+  plan.resident = options.resident_bytes;
   plan.temperature = options.temperature;
   if (options.draft.empty() && plan.method != SpeculationMethod::kAuto &&
       plan.method != SpeculationMethod::kNone)

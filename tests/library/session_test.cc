@@ -1,4 +1,5 @@
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <limits>
 #include <string>
@@ -55,6 +56,23 @@ TEST_F(Library, ThePlanIsForWhatWasAskedAndInTheBudget) {
   EXPECT_EQ(plan.method, "none");
   EXPECT_LE(plan.planned_bytes, plan.memory_bytes);
   EXPECT_GT(plan.predicted_seconds_per_token, 0);
+}
+
+TEST_F(Library, WeightsStreamAndThreadsStayWhereAProgramSays) {
+  EXPECT_EQ(model_->plan().read_bytes, 0u);  // it fits
+  const Request request = of({1, 2, 3}, 8);
+  const Text expected = text_of(request);
+  Options options = *options_;
+  options.resident_bytes = 0;
+  options.cpus = {sched_getcpu()};
+  const Model streamed = Model::open(options);
+  EXPECT_GT(streamed.plan().read_bytes, 0u);
+  EXPECT_EQ(streamed.plan().resident_bytes, 0u);
+  Session session(streamed);
+  Text text;
+  session.admit(request, {.on_end = [&](const Text& ended) { text = ended; }});
+  session.run();
+  EXPECT_EQ(text.tokens, expected.tokens);
 }
 
 TEST_F(Library, PiecesMakeTheTextWhoeverElseSharesTheSweeps) {
@@ -211,6 +229,9 @@ TEST_F(Library, RefusesSayingWhich) {
   refuses([](Options& o) { o.method = "bild"; }, "the command's alone");
   refuses([](Options& o) { o.tree_nodes = 4; }, "no tree without a draft");
   refuses([](Options& o) { o.device = "cuda:x"; }, "'cuda:x' is none of");
+  refuses([](Options& o) { o.cpus = {1 << 20}; }, "may not use CPU 1048576");
+  refuses([](Options& o) { o.cpus = {sched_getcpu(), sched_getcpu()}; }, "Options::cpus");
+  refuses([](Options& o) { o.cpus = {sched_getcpu()}, o.threads = 2; }, "more than the CPUs");
   refuses([](Options& o) { o.context = 1; }, "Options::context");
   refuses([](Options& o) { o.memory = 1; }, "memory budget");
 
