@@ -1,0 +1,37 @@
+#pragma once
+#include <cstdint>
+#include <optional>
+
+#include "src/engine/plan.h"
+
+namespace canopy {
+
+/// A draft, as every plan that has one sees it.
+struct DraftModel {
+  const ModelConfig& config;
+  std::uint64_t weight_bytes;
+
+  static std::optional<DraftModel> of(const std::optional<SweepLayout>& sweep, bool on_device);
+};
+struct DraftModels {
+  std::optional<DraftModel> outer, inner;  // inner: of a hierarchy
+};
+
+/// The trees that a plan is laid out for.
+struct PlannedTrees {
+  SpeculationMethod method;
+  TreeShape shape;
+  int sequences;  // that share a sweep, with a tree each
+  bool adaptive;  // with room for other shapes
+};
+
+/// The numbers of a method's growth, those that its name fixes among them.
+Growth growth_for(const PlanRequest& request, SpeculationMethod method);
+
+/// Everything but the target's weights: limits, KV caches, drafts, and their lines of the ledger.
+/// Throws Error if the memory that is given for keys and values is too small for one text.
+Plan lay_out(const PlanRequest& request, const PlannedTrees& trees, const ModelConfig& target,
+             const DraftModels& drafts, std::uint64_t process_bytes,
+             const ScratchBytes& scratch_bytes);
+
+}  // namespace canopy
