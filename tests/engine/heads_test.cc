@@ -1,6 +1,10 @@
 // Medusa heads in an engine: whatever they guess, the text is the target's own.
 #include <gtest/gtest.h>
 
+#include <array>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
 #include "src/base/error.h"
 #include "src/engine/loaded_heads.h"
 #include "src/engine/runtime.h"
@@ -48,6 +52,52 @@ TEST_F(HeadsEngine, WritePlainDecodingsText) {
         EXPECT_EQ(chain.generate(r).tokens, text);
         EXPECT_EQ(tree.generate(r).tokens, text);
       }
+  }
+}
+
+TEST_F(HeadsEngine, GuessWhatPyTorchSays) {
+  const std::filesystem::path folder = test_data() / "speculation";
+  std::ifstream in(folder / "medusa.golden.json");
+  const nlohmann::json golden = nlohmann::json::parse(in);
+  const auto prompt = golden.at("prompt").get<std::vector<TokenId>>();
+  const auto expected = golden.at("text").get<std::vector<TokenId>>();
+  for (const std::string kind : {"tied", "own"}) {
+    EngineOptions o = options(SpeculationMethod::kTopK);
+    o.plan.shape = TreeShape::branching(std::array{4, 2, 1});
+    ModelFiles files = models(false);
+    files.heads = open_medusa_heads(folder / ("medusa_" + kind + ".safetensors"), files.target);
+    o.plan.heads = head_draft(*files.heads, files.target);
+    Engine engine(std::move(files), o);
+    Session session(engine.runtime());
+    Request r = request(prompt);
+    r.max_new_tokens = static_cast<int>(expected.size());
+    session.admit(r);
+    std::vector<TokenId> text = prompt;
+    int compared = 0;
+    while (session.step()) {
+      const CheckedTree& tree = session.last_sweep().trees.front();
+      if (tree.tokens.size() > 1) {
+        ASSERT_EQ(tree.tokens.front(), text.back());
+        const auto& guesses = golden.at("guesses").at(kind).at(std::to_string(text.size()));
+        std::vector<int> level(tree.tokens.size(), 0), rank(tree.tokens.size(), 0);
+        for (std::size_t node = 1; node < tree.tokens.size(); ++node) {
+          const auto parent = static_cast<std::size_t>(tree.parents[node]);
+          level[node] = level[parent] + 1;
+          rank[node] = tree.parents[node] == tree.parents[node - 1] ? rank[node - 1] + 1 : 0;
+          const auto& guess = guesses.at(static_cast<std::size_t>(level[node] - 1));
+          if (guess.is_null()) continue;
+          EXPECT_EQ(tree.tokens[node], guess.at(static_cast<std::size_t>(rank[node])))
+              << kind << " " << text.size() << " " << node;
+          ++compared;
+        }
+      }
+      for (std::size_t i = 1; i < tree.path.size(); ++i)
+        text.push_back(tree.tokens[static_cast<std::size_t>(tree.path[i])]);
+      text.push_back(tree.next);
+    }
+    text.resize(prompt.size() + expected.size());
+    EXPECT_TRUE(std::equal(expected.begin(), expected.end(), text.begin() + 12));
+    EXPECT_GT(compared, 200) << kind;
   }
 }
 
