@@ -146,7 +146,7 @@ def learn(model, memory, temperatures):
     begin = time.monotonic()
     for prompt in TUNING_PROMPTS:
         for temperature in temperatures:
-            for spec in ("tree", "chain"):
+            for spec in ("auto", "chain"):
                 canopy("generate", "-m", model.path(), "-md", model.draft, "--tokens", ",".join(map(str, model.tokens(prompt))),
                        "-n", 64, "--ignore-eos", "--temp", temperature, "--memory", memory, "--spec", spec,
                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
