@@ -259,7 +259,9 @@ TEST(DraftPolicyOnAGpu, WaitsAsOftenForADeepTreeAsForAFlatOne) {
       device, config, weights,
       {.max_nodes = 128, .max_tree = 64, .max_logit_rows = 64, .max_context = 256, .chunk = 32});
   const auto waits = [&](const TreeShape& shape, bool graphs) {
-    DraftPolicy policy(device, {shape, Drawing::kSequoia, config.vocab, 1, {}, {}, {}, graphs});
+    DraftPolicy::Config of{shape, Drawing::kSequoia, config.vocab};
+    of.graphs = graphs;
+    DraftPolicy policy(device, of);
     KvCache kv(device, config, 256, {});
     const Tokens pending{8};
     std::vector<std::int64_t> each;
