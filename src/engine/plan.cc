@@ -245,6 +245,8 @@ class Planning {
  public:
   Planning(const PlanRequest& request, const ModelSweeps& models, std::uint64_t process_bytes,
            const ScratchBytes& scratch_bytes);
+  Planning(const Planning&) = delete;  // the planner's input calls this one
+  Planning& operator=(const Planning&) = delete;
   Plan make();
 
  private:

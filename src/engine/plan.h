@@ -105,7 +105,7 @@ struct PlanRequest {
   std::optional<ModelFreeDraft>
       model_free;                  // drafts in place of a model; see works_without_model()
   std::optional<HeadDraft> heads;  // likewise
-  /// Of a hierarchy: guesses what the draft model would write, in place of a second draft model.
+  /// A hierarchy has this guess what the draft model would write, or else a second draft model.
   std::optional<ModelFreeDraft> inner;
   std::optional<double> lenience;         // l of InexactRule: texts are not exact
   std::optional<InexactRule> typical;     // of heads: their tokens are kept by this rule

@@ -39,7 +39,7 @@ DraftPolicy::Needs needs_of(const DraftPolicy::Config& config) {
   return {};
 }
 
-/// For trees of other depths that the text may ask for later.
+/// The text may ask for trees of other depths later: this has room for them.
 DraftPolicy::Needs room_for_others(const TreeShape& shape) {
   const auto more = [](int count) { return count + count / 4 + 4; };
   const DraftPolicy::Needs own = DraftPolicy::needs(shape);
@@ -246,8 +246,8 @@ void Layout::enter_pool(const std::string& whose, const ModelConfig& config) {
         KvPool::kAllocations + texts * KvCache::kAllocations);
 }
 
-/// On a device of its own, where there is one: that gives whole units of its memory to each of so
-/// many allocations.
+/// The bytes lie on the device, where that has memory of its own: it gives whole units of that to
+/// each of so many allocations.
 void Layout::enter(std::string what, std::uint64_t bytes, std::uint64_t allocations) {
   if (plan_.device)
     bytes = request_.driver.whole_units(bytes) + (allocations - 1) * request_.driver.unit;

@@ -45,9 +45,9 @@ class Drafter {
   /// Throws Error or Stopped; the states are then as good as before.
   virtual std::vector<Draft> grow(std::span<const DraftRequest> requests, const TreeShape& shape,
                                   Stream& stream, std::stop_token stop) = 0;
-  /// Reads a part of a prompt, up to the end of `text`, for drafts to come.
-  virtual void read(DraftState& state, std::span<const TokenId> text, Stream& stream,
-                    std::stop_token stop) = 0;
+  /// Reads a part of a prompt, up to the end of `text`, for drafts to come, where it reads texts
+  /// before they are drafted for.
+  virtual void read(DraftState&, std::span<const TokenId>, Stream&, std::stop_token) {}
   /// The text of a draft goes on by this verdict's path and its next token. `read`: what the
   /// target's head read for each node of the tree, ready when `stream` gets there, its own until
   /// the next sweep; empty where nobody knows. Of a root alone this is told only where
@@ -58,7 +58,9 @@ class Drafter {
   virtual bool reads_hidden() const { return false; }
 
   /// What shapes it can grow, of those that it was made for.
-  virtual bool has_room(const TreeShape& shape, int texts) const = 0;
+  virtual bool has_room(const TreeShape& shape, int texts) const {
+    return shape.size() <= most_nodes(texts);
+  }
   virtual int most_nodes(int texts) const = 0;
   /// Every fallback that it has taken, in words for the user; "" for none.
   virtual std::string note() const { return {}; }

@@ -55,13 +55,9 @@ class HeadDrafter final : public Drafter {
   std::unique_ptr<DraftState> open() override;
   std::vector<Draft> grow(std::span<const DraftRequest> requests, const TreeShape& shape,
                           Stream& stream, std::stop_token stop) override;
-  void read(DraftState&, std::span<const TokenId>, Stream&, std::stop_token) override {}
   void conclude(DraftState& state, const Draft& draft, const Verdict& verdict, ConstTensorView read,
                 Stream& stream) override;
   bool reads_hidden() const override { return true; }
-  bool has_room(const TreeShape& shape, int texts) const override {
-    return shape.size() <= most_nodes(texts);
-  }
   int most_nodes(int texts) const override { return limits_.nodes * limits_.texts / texts; }
 
  private:

@@ -22,11 +22,7 @@ class InnerDrafter final : public Drafter {
   std::unique_ptr<DraftState> open() override;
   std::vector<Draft> grow(std::span<const DraftRequest> requests, const TreeShape& shape,
                           Stream& stream, std::stop_token stop) override;
-  void read(DraftState&, std::span<const TokenId>, Stream&, std::stop_token) override {}
   void conclude(DraftState&, const Draft&, const Verdict&, ConstTensorView, Stream&) override {}
-  bool has_room(const TreeShape& shape, int texts) const override {
-    return shape.size() <= most_nodes(texts);
-  }
   int most_nodes(int) const override { return longest_.size(); }
 
  private:
