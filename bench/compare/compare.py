@@ -220,7 +220,8 @@ def measure(system, model, work, disk):
     cache = WORK / "cache-of-run"  # a copy, so that no run learns from another
     shutil.rmtree(cache, ignore_errors=True)
     shutil.copytree(os.environ["XDG_CACHE_HOME"], cache)
-    environment = {**os.environ, "XDG_CACHE_HOME": str(cache), "CANOPY": str(CANOPY), "LLAMA_SERVER": str(WORK / "llama.cpp/build/bin/llama-server"),
+    environment = {**os.environ, "XDG_CACHE_HOME": str(cache), "CANOPY": str(CANOPY),
+                   "LLAMA_SERVER": str(WORK / "llama.cpp/build/bin/llama-server"),
                    "LLAMA_CPP_PYTHON": (WORK / "llama.cpp/PYTHON_VERSION").read_text().strip(), "TOKENIZERS_PARALLELISM": "false"}
     python = WORK / "venv/bin/python"
     record = {"system": system, "model": model.name, "temperature": work["temperature"], "memory_bytes": work["memory_bytes"],

@@ -285,7 +285,7 @@ std::vector<PromptCut> find_prompts(const Options& asked, const Tokenizer& token
   return prompts;
 }
 
-/// Of the positions outside loops; nothing unless two texts have some.
+/// Counts the positions outside loops; nothing unless two texts have some.
 std::optional<AcceptanceEstimate> estimate_outside_loops(const std::vector<AcceptanceRun>& runs) {
   std::set<int> texts;
   for (const AcceptanceRun& run : runs)

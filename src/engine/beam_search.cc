@@ -128,7 +128,8 @@ class Search {
         text_(request.prompt),
         ends_(request.ignore_end ? std::vector<TokenId>() : end_tokens(*m.models.tokenizer)),
         beams_({room_.beams, request.length_penalty, request.max_new_tokens, room_.joint}, ends_),
-        target_(m, *m.target, *m.caches.front()) {
+        kv_(m.kv->lend()),
+        target_(m, *m.target, *kv_) {
     if (m.draft) draft_.emplace(m, *m.draft, *m.draft_cache);
   }
 
@@ -155,6 +156,7 @@ class Search {
   int shared_ = 0;             // tokens of it behind the prompt
   const std::vector<TokenId> ends_;
   BeamSet beams_;
+  const KvCaches::Loan kv_;
   Reader target_;
   std::optional<Reader> draft_;
 };

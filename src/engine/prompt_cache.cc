@@ -124,7 +124,7 @@ Beginning beginning_of(const std::vector<Loaded>& loaded, int last) {
 }
 
 int load_blocks(const json& list, Reader& reader, Runtime& runtime) {
-  KvPool& pool = *runtime.kv_pool;
+  KvPool& pool = runtime.kv->pool();
   if (!list.is_array()) throw Error("its list of blocks is none");
   const int vocab = runtime.models.target.config().vocab;
   std::vector<std::byte> bytes(pool.block_bytes());
@@ -158,7 +158,7 @@ int load_blocks(const json& list, Reader& reader, Runtime& runtime) {
 
 void save_prompt_cache(const std::filesystem::path& file, const Runtime& runtime,
                        std::string_view code) {
-  const KvPool& pool = *runtime.kv_pool;
+  const KvPool& pool = runtime.kv->pool();
   const std::vector<KvPool::Remembered> blocks = pool.remembered();
   std::vector<std::byte> bytes(pool.block_bytes());
   json header{{"version", kVersion},

@@ -39,7 +39,6 @@ Runtime::Runtime(ModelFiles files, const EngineOptions& options, const LoadProgr
   plan = make_plan(request, sweeps, held, scratch_of(*device));
   require_free(plan, held);
   compute = device->make_stream("compute");
-  caches.resize(static_cast<std::size_t>(plan.max_sequences));
   const ModelConfig& t = models.target.config();
   target_weights = make_target_weights(options, progress, stop);  // first: its ring fills meanwhile
   sampled = plan.method != SpeculationMethod::kNone && request.temperature > 0;
@@ -64,8 +63,7 @@ Runtime::Runtime(ModelFiles files, const EngineOptions& options, const LoadProgr
     notes.push_back("the text is not exactly the model's (" + *changes + ")");
   target_times = &time(target_weights, Trace::Lane::kTarget);
   target = std::make_unique<Transformer>(*device, t, *target_weights, plan.target_limits);
-  kv_pool.emplace(*device, t, plan.kv_blocks, plan.kv);
-  for (auto& cache : caches) cache = std::make_unique<KvCache>(*kv_pool, plan.slots);
+  kv.emplace(*device, t, plan.kv_room(), plan.max_sequences);
   verifier.emplace(*device, t.vocab, plan.slots);
   host_logits.resize(static_cast<std::size_t>(t.vocab));
   if (uploads) begin_uploads();

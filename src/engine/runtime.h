@@ -10,6 +10,7 @@
 #include "src/engine/engine.h"
 #include "src/engine/loaded_heads.h"
 #include "src/engine/timed_weights.h"
+#include "src/model/kv_caches.h"
 #include "src/speculation/drafter.h"
 #include "src/speculation/verifier.h"
 
@@ -37,12 +38,11 @@ struct Runtime {
   Streamer* streamer = nullptr;        // of the target, when weights come from disk
   UploadedWeights* uploads = nullptr;  // and when they go to a device with memory of its own
   std::unique_ptr<Transformer> target, draft, inner;
-  LoadedHeads heads;                             // where they draft
-  std::optional<KvPool> kv_pool;                 // the target's
-  std::vector<std::unique_ptr<KvCache>> caches;  // the target's, one for each text of a sweep
-  std::unique_ptr<Drafter> drafter;              // none without speculation
-  std::unique_ptr<KvCache> draft_cache;          // of a beam search
-  bool sampled = false;                          // by the plan
+  LoadedHeads heads;                     // where they draft
+  std::optional<KvCaches> kv;            // the target's, one for each text of a sweep
+  std::unique_ptr<Drafter> drafter;      // none without speculation
+  std::unique_ptr<KvCache> draft_cache;  // of a beam search
+  bool sampled = false;                  // by the plan
   std::optional<Verifier> verifier;
   std::vector<float> host_logits;   // a row on its way to a report
   std::unique_ptr<Stream> compute;  // last, so that its work ends before anything above is freed

@@ -24,7 +24,7 @@ struct Sequence {
   RequestEvents events;
   Clock::time_point admitted;
   int most = 0;                              // tokens to generate
-  KvCache* kv = nullptr;                     // the target's, while it runs
+  KvCaches::Loan kv;                         // the target's, while it runs
   std::unique_ptr<DraftState> draft;         // likewise, where there is a drafter
   std::unique_ptr<LogitEditor> editor;       // where the request edits logits
   std::vector<TokenId> text;                 // prompt and what was gained; the last is the root
@@ -65,12 +65,12 @@ struct RowsOfSequence {
   RowsOfSequence(const Sequence& sequence, int of_prompt, std::vector<SequenceRows>& rows)
       : chain_position(counting(sequence.kv->length(), static_cast<std::size_t>(of_prompt))) {
     rows.push_back({{sequence.behind().first(chain_position.size()), chain_position, {}, 0, {}},
-                    sequence.kv,
+                    sequence.kv.get(),
                     0});
   }
 
   RowsOfSequence(const Sequence& sequence, const TokenTree& tree, std::vector<SequenceRows>& rows) {
-    KvCache* const kv = sequence.kv;
+    KvCache* const kv = sequence.kv.get();
     const std::span<const TokenId> behind = sequence.behind();
     const auto chain = static_cast<int>(behind.size());
     const int base = kv->length();
@@ -91,7 +91,6 @@ struct Session::Impl {
   std::optional<Replanner> replanner;  // where the plan is adaptive
   LearnedAcceptance learned;
   std::vector<Sequence> running;
-  std::vector<KvCache*> free_caches;
   SweepReport last;
   LinkReport told_of;  // what the links had moved by the last report: they go on between sweeps
   bool swept = false;  // once
@@ -106,14 +105,8 @@ struct Session::Impl {
 
   Impl(Runtime& runtime, std::optional<Acceptance> acceptance)
       : m(runtime), synthetic(std::move(acceptance)) {
-    for (auto cache = m.caches.rbegin(); cache != m.caches.rend(); ++cache)
-      free_caches.push_back(cache->get());
     told_of = m.link();
     if (m.plan.adaptive) replanner.emplace(m.plan, m.sampled);
-  }
-
-  ~Impl() {
-    for (Sequence& sequence : running) leave(sequence);
   }
 
   /// Tokens that a request may generate. Throws Error if its prompt does not fit the plan.
@@ -184,11 +177,9 @@ std::unique_ptr<LogitEditor> Session::Impl::editor_of(const Request& request) co
 }
 
 void Session::Impl::begin(Sequence sequence) {
-  sequence.kv = free_caches.back();
-  free_caches.pop_back();
-  sequence.kv->truncate(0);  // a measurement may have left something
+  sequence.kv = m.kv->lend();
   if (sequence.report.steps == 0)
-    sequence.report.known_tokens = m.kv_pool->known_prefix(sequence.known());
+    sequence.report.known_tokens = m.kv->pool().known_prefix(sequence.known());
   adopt(sequence);
   if (m.drafter) sequence.draft = m.drafter->open();
   if (replanner && !sequence.tracker) sequence.tracker = replanner->tracker();
@@ -205,8 +196,7 @@ void Session::Impl::adopt(Sequence& sequence) {
 }
 
 void Session::Impl::leave(Sequence& sequence) {
-  sequence.kv->truncate(0);
-  free_caches.push_back(std::exchange(sequence.kv, nullptr));
+  sequence.kv.reset();
   sequence.draft.reset();
 }
 
@@ -235,10 +225,10 @@ void Session::Impl::take_turns() {
   std::erase_if(running, [](const Sequence& sequence) { return sequence.ended; });
   std::erase_if(waiting, was_cancelled);  // one that ran when it was cancelled, and was sent back
   const auto fits = [&](const Sequence& sequence) {
-    return !free_caches.empty() &&
+    return !m.kv->all_lent() &&
            (running.empty() ||
             (!pool_is_full &&
-             m.kv_pool->free_blocks() >=
+             m.kv->pool().free_blocks() >=
                  KvPool::blocks_for(static_cast<int>(sequence.text.size()) + shape().size())));
   };
   while (!waiting.empty() && fits(waiting.front())) {

@@ -60,7 +60,7 @@ class TargetMemory {
   bool fill_host(std::uint64_t left, const PlanRequest& request, WeightPlace& place) const;
 
   const SweepLayout& sweep_;
-  // Of everything where it is computed with: on the host, on a device of its own.
+  // Bytes of everything where it is computed with: on the host, on a device of its own.
   std::uint64_t whole_ = 0, whole_on_device_ = 0;
   // The least that the target can do with: on the host; on a device, and then on its host.
   std::uint64_t least_ = 0, least_on_device_ = 0, least_beside_device_ = 0;

@@ -30,7 +30,7 @@ bool same(const Reading& a, const Reading& b, const Stack& stack) {
          same_stack(stack, a.frame, b.frame);
 }
 
-/// Of what is on top alone: stacks that are equal may have different ids.
+/// Hashes what is on top alone: stacks that are equal may have different ids.
 std::size_t hash(const Reading& reading, const Stack& stack) {
   std::uint64_t h = reading.state;
   const auto mix = [&](std::uint64_t value) {

@@ -127,7 +127,7 @@ class Value {
   bool is_integer() const { return is(Kind::kBool) || is(Kind::kInt); }
   bool is_generator() const { return is(Kind::kList) && list().kind == ListKind::kGenerator; }
 
-  // Of values that are of the kind.
+  // These throw where the value is of another kind.
   bool boolean() const { return std::get<bool>(storage_); }
   std::int64_t integer() const {
     return is(Kind::kBool) ? boolean() : std::get<std::int64_t>(storage_);

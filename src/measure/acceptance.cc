@@ -13,7 +13,7 @@ namespace {
 /// A continuation in the making.
 struct Probe {
   std::size_t index = 0;  // of its prompt and its run
-  KvCache* kv = nullptr;  // the target's
+  KvCaches::Loan kv;      // the target's
   std::unique_ptr<DraftState> draft;
   std::vector<TokenId> text;
   std::size_t run = 0;  // tokens of it that the models have run
@@ -35,8 +35,7 @@ class Measurement {
   }
 
   std::vector<AcceptanceRun> run() {
-    for (const auto& kv : m_.caches)
-      if (next_ < runs_.size()) probes_.push_back(begin(*kv));
+    while (next_ < runs_.size() && !m_.kv->all_lent()) probes_.push_back(begin());
     while (!probes_.empty()) {
       sweep();
       replace_finished();
@@ -46,11 +45,10 @@ class Measurement {
   }
 
  private:
-  Probe begin(KvCache& kv) {
-    kv.truncate(0);
+  Probe begin() {
     const PromptCut& prompt = request_.prompts[next_];
     runs_[next_].text = prompt.text;
-    return Probe{next_++, &kv, m_.drafter->open(), prompt.tokens, 0};
+    return Probe{next_++, m_.kv->lend(), m_.drafter->open(), prompt.tokens, 0};
   }
   StepRng rng(const Probe& probe) const {
     return {request_.seed, static_cast<std::uint32_t>(probe.index),
@@ -94,7 +92,7 @@ void Measurement::sweep() {
     const auto pending = probes_[i].pending();
     positions.push_back(counting(static_cast<int>(probes_[i].run), pending.size()));
     last[i] = static_cast<std::int32_t>(pending.size()) - 1;
-    parts.push_back({{pending, positions[i], {}, 0, {&last[i], 1}}, probes_[i].kv, 0});
+    parts.push_back({{pending, positions[i], {}, 0, {&last[i], 1}}, probes_[i].kv.get(), 0});
   }
   const ConstTensorView logits =
       m_.target->forward(parts, *m_.compute, stop_, [&](const Unit& unit) { tell(unit.layer); });
@@ -134,9 +132,8 @@ void Measurement::replace_finished() {
     for (std::size_t k = 0; k < run.positions.size(); ++k)
       run.positions[k].in_loop = loops[prompt + k];
     ++progress_.runs_done;
-    KvCache& kv = *probe.kv;
-    probe = Probe{};  // its draft's cache is free again
-    if (next_ < runs_.size()) probe = begin(kv);
+    probe = Probe{};  // its caches are free again
+    if (next_ < runs_.size()) probe = begin();
   }
   std::erase_if(probes_, [](const Probe& probe) { return probe.kv == nullptr; });
 }

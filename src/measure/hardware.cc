@@ -190,9 +190,9 @@ class Measurement {
       position[at] = text + i;
       all[at] = i;
     }
-    KvCache& kv = *m_.caches.front();
-    pretend(kv, text);
-    const SequenceRows part{{tokens, position, {}, 0, all}, &kv, 0};
+    const KvCaches::Loan kv = m_.kv->lend();
+    pretend(*kv, text);
+    const SequenceRows part{{tokens, position, {}, 0, all}, kv.get(), 0};
     if (finite == Finite::kFindOut) m_.refuse_not_finite({&part, 1}, stop_);
     const ConstTensorView logits = m_.target->forward({&part, 1}, *m_.compute, stop_);
     m_.compute->synchronize();

@@ -14,15 +14,15 @@ Loss measure_loss(Engine& engine, std::span<const TokenId> text, int context,
   Runtime& m = engine.runtime();
   require(context >= 2 && context - 1 <= m.plan.target_limits.max_logit_rows,
           "the plan has no room for the logits of a window");
-  KvCache& kv = *m.caches.front();
+  const KvCaches::Loan kv = m.kv->lend();
   Loss loss;
   const std::vector<std::int32_t> position = counting(0, static_cast<std::size_t>(context));
   while (text.size() > 1) {
     const std::span<const TokenId> window = text.first(std::min(text.size(), position.size()));
     text = text.subspan(window.size());
-    kv.truncate(0);
+    kv->truncate(0);
     const auto all = std::span(position).first(window.size());
-    const SequenceRows rows{{window, all, {}, 0, all.first(window.size() - 1)}, &kv, 0};
+    const SequenceRows rows{{window, all, {}, 0, all.first(window.size() - 1)}, kv.get(), 0};
     const ConstTensorView logits = m.target->forward({&rows, 1}, *m.compute, stop, events.on_unit);
     try {
       for (std::size_t i = 1; i < window.size(); ++i) {

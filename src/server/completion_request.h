@@ -21,7 +21,7 @@ struct Defaults {
 
 /// The body of /v1/completions or /v1/chat/completions, checked.
 struct CompletionRequest {
-  /// Of a completion: each is text or tokens. Empty for a chat.
+  /// What a completion continues: each is text or tokens. Empty for a chat.
   std::vector<std::variant<std::string, std::vector<TokenId>>> prompts;
   chat::Conversation conversation;               // of a chat
   std::optional<nlohmann::ordered_json> schema;  // that the text must satisfy

@@ -66,7 +66,7 @@ void Scheduler::tell() {
   }
   std::erase_if(jobs_, [](const std::shared_ptr<Job>& job) { return job->unfinished() == 0; });
   if (jobs_.empty()) sweep_.running = false;
-  sweep_.free_kv_blocks = engine_.runtime().kv_pool->free_blocks();
+  sweep_.free_kv_blocks = engine_.runtime().kv->pool().free_blocks();
 }
 
 void Scheduler::end_all(const std::string& why) {

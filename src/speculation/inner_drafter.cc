@@ -7,16 +7,9 @@
 
 namespace canopy {
 
-/// Borrows a cache; gives it back when the text has ended.
 class InnerDrafter::State final : public DraftState {
  public:
-  State(std::vector<KvCache*>& free, KvCache& cache) : free_(free), cache_(&cache) {}
-  ~State() override {
-    cache_->truncate(0);
-    free_.push_back(cache_);
-  }
-  State(const State&) = delete;
-  State& operator=(const State&) = delete;
+  explicit State(KvCaches::Loan cache) : cache_(std::move(cache)) {}
 
   /// The cache, holding as much of the text before its last token as has been read of it.
   KvCache& cache_for(std::span<const TokenId> text) {
@@ -29,8 +22,7 @@ class InnerDrafter::State final : public DraftState {
   }
 
  private:
-  std::vector<KvCache*>& free_;
-  KvCache* cache_;
+  KvCaches::Loan cache_;
   std::vector<TokenId> read_;  // the cache's slots hold its beginning
 };
 
@@ -39,18 +31,9 @@ InnerDrafter::InnerDrafter(Device& device, Transformer& model, const DraftPolicy
     : model_(model),
       longest_(policy.shape),
       policy_(device, policy),
-      pool_(device, model.config(), room.blocks, room.types) {
-  for (int i = 0; i < texts; ++i) caches_.push_back(std::make_unique<KvCache>(pool_, room.slots));
-  for (const auto& cache : caches_) free_.push_back(cache.get());
-}
+      caches_(device, model.config(), room, texts) {}
 
-std::unique_ptr<DraftState> InnerDrafter::open() {
-  require(!free_.empty(), "the inner draft has a cache for no more texts");
-  KvCache& cache = *free_.back();
-  auto state = std::make_unique<State>(free_, cache);
-  free_.pop_back();
-  return state;
-}
+std::unique_ptr<DraftState> InnerDrafter::open() { return std::make_unique<State>(caches_.lend()); }
 
 std::vector<Draft> InnerDrafter::grow(std::span<const DraftRequest> requests,
                                       const TreeShape& shape, Stream& stream,

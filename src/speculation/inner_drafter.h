@@ -2,6 +2,7 @@
 #include <memory>
 #include <vector>
 
+#include "src/model/kv_caches.h"
 #include "src/speculation/draft_policy.h"
 #include "src/speculation/drafter.h"
 
@@ -30,9 +31,7 @@ class InnerDrafter final : public Drafter {
   Transformer& model_;
   TreeShape longest_;
   DraftPolicy policy_;
-  KvPool pool_;
-  std::vector<std::unique_ptr<KvCache>> caches_;
-  std::vector<KvCache*> free_;
+  KvCaches caches_;
 };
 
 }  // namespace canopy

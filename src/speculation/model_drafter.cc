@@ -13,27 +13,16 @@
 
 namespace canopy {
 
-/// Borrows a cache; gives it back when the text has ended.
 class ModelDrafter::State final : public DraftState {
  public:
-  State(std::vector<KvCache*>& free, KvCache& cache, std::unique_ptr<DraftState> inner_state)
-      : inner(std::move(inner_state)), free_(free), cache_(&cache) {}
-  ~State() override {
-    cache_->truncate(0);  // its blocks go back; what they hold is remembered
-    free_.push_back(cache_);
-  }
-  State(const State&) = delete;
-  State& operator=(const State&) = delete;
-  KvCache& cache() const { return *cache_; }
+  State(KvCaches::Loan loan, std::unique_ptr<DraftState> inner_state)
+      : cache(std::move(loan)), inner(std::move(inner_state)) {}
 
+  const KvCaches::Loan cache;
   const std::unique_ptr<DraftState> inner;  // of a hierarchy
   // These two serve chains whose length the draft's confidence decides.
   ConfidenceTracker tracker;
   std::vector<double> confidences;  // of the last chain
-
- private:
-  std::vector<KvCache*>& free_;
-  KvCache* cache_;
 };
 
 ModelDrafter::ModelDrafter(Device& device, Transformer& model, const DraftPolicy::Config& config,
@@ -41,25 +30,17 @@ ModelDrafter::ModelDrafter(Device& device, Transformer& model, const DraftPolicy
     : model_(model),
       config_(config),
       inner_(std::move(inner)),
-      pool_(device, model.config(), room.blocks, room.types) {
+      caches_(device, model.config(), room, config.max_requests) {
   require((inner_ != nullptr) == (config.growth.kind == Growth::Kind::kHierarchy),
           "draft: a hierarchy has a second draft, and nothing else has");
   if (config.growth.kind == Growth::Kind::kShape)
     policy_.emplace(device, config);
   else
     frontier_.emplace(device, config);
-  for (int i = 0; i < config.max_requests; ++i)
-    caches_.push_back(std::make_unique<KvCache>(pool_, room.slots));
-  for (auto cache = caches_.rbegin(); cache != caches_.rend(); ++cache)
-    free_.push_back(cache->get());
 }
 
 std::unique_ptr<DraftState> ModelDrafter::open() {
-  require(!free_.empty(), "the draft has a cache for no more texts");
-  KvCache& cache = *free_.back();
-  auto state = std::make_unique<State>(free_, cache, inner_ ? inner_->open() : nullptr);
-  free_.pop_back();
-  return state;
+  return std::make_unique<State>(caches_.lend(), inner_ ? inner_->open() : nullptr);
 }
 
 std::vector<Draft> ModelDrafter::grow(std::span<const DraftRequest> requests,
@@ -68,7 +49,7 @@ std::vector<Draft> ModelDrafter::grow(std::span<const DraftRequest> requests,
   if (policy_ && policy_->shape() != shape) policy_->reshape(shape);
   std::vector<DraftPolicy::Request> growing;
   for (const DraftRequest& request : requests) {
-    KvCache& cache = static_cast<State&>(*request.state).cache();
+    KvCache& cache = *static_cast<State&>(*request.state).cache;
     cache.share(request.text);
     cache.adopt(request.text.first(request.text.size() - 1), stream);
     growing.push_back({request.text.subspan(static_cast<std::size_t>(cache.length())), &cache,
@@ -151,7 +132,7 @@ std::size_t ModelDrafter::policy_bytes(const DraftPolicy::Config& config) {
 
 void ModelDrafter::read(DraftState& state, std::span<const TokenId> text, Stream& stream,
                         std::stop_token stop) {
-  KvCache& cache = static_cast<State&>(state).cache();
+  KvCache& cache = *static_cast<State&>(state).cache;
   cache.adopt(text, stream);
   const auto known = static_cast<std::size_t>(cache.length());  // more than `text`: after a stop
   read_text(model_, text.subspan(std::min(known, text.size())), cache, stream, stop);
@@ -165,7 +146,7 @@ void ModelDrafter::conclude(DraftState& state, const Draft& draft, const Verdict
       known.push_back(slot);
   State& of = static_cast<State&>(state);
   if (frontier_) observe(of.tracker, of.confidences, verdict);
-  of.cache().commit(known, stream);
+  of.cache->commit(known, stream);
 }
 
 std::string ModelDrafter::note() const {

@@ -3,6 +3,7 @@
 #include <optional>
 #include <vector>
 
+#include "src/model/kv_caches.h"
 #include "src/speculation/draft_policy.h"
 #include "src/speculation/drafter.h"
 #include "src/speculation/frontier_policy.h"
@@ -53,9 +54,7 @@ class ModelDrafter final : public Drafter {
   std::unique_ptr<Drafter> inner_;          // of a hierarchy
   std::optional<DraftPolicy> policy_;       // for trees of a shape
   std::optional<FrontierPolicy> frontier_;  // for those that the draft's own rows end
-  KvPool pool_;
-  std::vector<std::unique_ptr<KvCache>> caches_;
-  std::vector<KvCache*> free_;
+  KvCaches caches_;
 };
 
 }  // namespace canopy

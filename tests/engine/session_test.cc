@@ -357,7 +357,7 @@ class LongTexts : public SessionTest {
     return r;
   }
   static int blocks_in_use(Engine& engine) {
-    const KvPool& pool = *engine.runtime().kv_pool;
+    const KvPool& pool = engine.runtime().kv->pool();
     return pool.blocks() - pool.free_blocks();
   }
 };

@@ -18,7 +18,7 @@ std::string shape_names();  // for a usage text, in words
 /// Throws Error if the draft cannot be one for this target.
 void require_same_vocabulary(const ModelConfig& target, const ModelConfig& draft);
 
-/// For models that are shapes alone: only ids go round, and none ends a text.
+/// Serves models that are shapes alone: only ids go round, and none ends a text.
 std::unique_ptr<Tokenizer> no_tokenizer(int vocab);
 
 }  // namespace canopy::cli

@@ -10,7 +10,7 @@ namespace canopy::cli {
 /// will take, how the link fares. What matters most comes first: a narrow terminal cuts the end.
 class StepLine {
  public:
-  /// Of so many texts, with so many tokens each where that is known.
+  /// Tells of so many texts, with so many tokens each where that is known.
   StepLine(const Engine& engine, int texts, std::optional<int> tokens)
       : engine_(engine), texts_(texts), tokens_(tokens) {}
 
