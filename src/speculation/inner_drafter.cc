@@ -48,7 +48,9 @@ std::vector<Draft> InnerDrafter::grow(std::span<const DraftRequest> requests,
                                    {},
                                    true,
                                    nullptr};
-  return policy_.grow(model_, {&guess, 1}, stream, std::move(stop));
+  return in_context("the draft's draft", [&] {
+    return policy_.grow(model_, {&guess, 1}, stream, std::move(stop));
+  });
 }
 
 }  // namespace canopy

@@ -104,6 +104,17 @@ TEST_P(NotFiniteWeights, OfADraftAreItsOwn) {
   }
 }
 
+TEST_P(NotFiniteWeights, OfADraftsDraftAreItsOwn) {
+  EngineOptions o = options(SpeculationMethod::kHierarchy, 7);
+  o.plan.inner.reset();
+  if (GetParam() == "emulated") o.make_device = [] { return std::make_unique<EmulatedCuda>(); };
+  ModelFiles files = models(true);
+  files.inner = Checkpoint::open(damaged("model.layers.0.mlp.down_proj.weight", 0x7fc0));
+  const std::string message = message_of(Engine(std::move(files), o), 0);
+  EXPECT_NE(message.find("the draft's draft"), std::string::npos) << message;
+  EXPECT_NE(message.find(kDraftNotFinite), std::string::npos) << message;
+}
+
 INSTANTIATE_TEST_SUITE_P(Devices, NotFiniteWeights, ::testing::Values("cpu", "emulated"),
                          [](const auto& info) { return info.param; });
 
