@@ -37,8 +37,8 @@ nlohmann::json usage_json(const Usage& usage);
 /// `ended`: of the first choice.
 nlohmann::json timings_json(const News::Choice& ended, const Usage& usage,
                             double link_bytes_per_second);
-/// Log probabilities of tokens, as the chat API has them, or the older one's columns. `offset`: characters of the
-/// text before them, which moves to behind them.
+/// Log probabilities of tokens, as the chat API has them, or the older one's columns. `offset`:
+/// characters of the text before them, which moves to behind them.
 nlohmann::json logprobs_json(const ReplyHead& head, const News::Choice& choice,
                              const Tokenizer& tokenizer, std::size_t& offset);
 /// A piece of a stream for one choice.
