@@ -78,11 +78,6 @@ fs::path where_to_keep(const std::optional<std::string>& output,
   return cache_dir() / acceptance_file_name(measured.target, measured.draft, measured.sampling);
 }
 
-std::string model_name(const Checkpoint& model) {
-  const fs::path path = fs::absolute(model.root()).lexically_normal();
-  return (path.has_filename() ? path : path.parent_path()).filename().string();
-}
-
 std::string describe(const AcceptanceProgress& p, int runs, int new_tokens) {
   std::ostringstream line;
   line << "continuation " << p.runs_done << " of " << runs << " done, " << p.positions

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
-#include <sstream>
 
 #include "src/chat/generation_config.h"
 
@@ -17,21 +16,6 @@ constexpr int kPromptRows = 512;
 // Where the user names no context: models of 128k tokens would take all memory for keys and values.
 constexpr int kContext = 8192;
 
-std::string shown(const Sampling& sampling, const LogitEditing& edits) {
-  std::ostringstream text;
-  text << "temperature " << sampling.temperature;
-  if (sampling.temperature > 0) {
-    if (sampling.top_k > 0) text << ", top-k " << sampling.top_k;
-    if (sampling.top_p < 1) text << ", top-p " << sampling.top_p;
-    if (sampling.min_p > 0) text << ", min-p " << sampling.min_p;
-    if (sampling.typical_p < 1) text << ", typical " << sampling.typical_p;
-  }
-  if (edits.repetition != 1) text << ", repeat penalty " << edits.repetition;
-  if (edits.presence != 0) text << ", presence penalty " << edits.presence;
-  if (edits.frequency != 0) text << ", frequency penalty " << edits.frequency;
-  return text.str();
-}
-
 void take_advice(const std::filesystem::path& model, SamplingOptions& options) {
   const chat::GenerationConfig advice = chat::read_generation_config(model);
   Sampling& sampling = options.advised;
@@ -43,7 +27,7 @@ void take_advice(const std::filesystem::path& model, SamplingOptions& options) {
   options.advised_edits.repetition =
       advice.repetition_penalty.value_or(options.advised_edits.repetition);
   const bool advises = !(sampling == Sampling()) || options.advised_edits.repetition != 1;
-  std::cerr << "sampling: " << shown(options.sampling(), options.edits())
+  std::cerr << "sampling: " << options.in_words()
             << (advises ? ", as " + advice.origin + " advises where no flag says otherwise" : "")
             << "\n";
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 #include <iostream>
 
 #include "src/cli/options/length_options.h"
@@ -163,6 +164,11 @@ void print_notes(const Engine& engine) {
   if (config.max_positions > 0 && context > config.max_positions)
     std::cerr << "note: a context of " << context << " tokens is beyond the "
               << config.max_positions << " that the model was made for\n";
+}
+
+std::string model_name(const Checkpoint& model) {
+  const std::filesystem::path path = std::filesystem::absolute(model.root()).lexically_normal();
+  return (path.has_filename() ? path : path.parent_path()).filename().string();
 }
 
 }  // namespace canopy::cli

@@ -46,6 +46,9 @@ struct ModelOptions {
   EngineOptions engine_options(const std::optional<Gpus>& gpus = std::nullopt) const;
 };
 
+/// What a model's file or directory is called, wherever it lies.
+std::string model_name(const Checkpoint& model);
+
 /// -t: at most the CPUs that this process may use; a note on stderr where `wanted` is more.
 int usable_threads(int wanted);
 

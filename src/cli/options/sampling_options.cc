@@ -3,6 +3,7 @@
 #include <charconv>
 #include <cmath>
 #include <iomanip>
+#include <sstream>
 
 #include "kernels/logit_edit.h"
 
@@ -112,6 +113,23 @@ LogitEditing SamplingOptions::edits() const {
   edits.frequency = frequency.value_or(edits.frequency);
   edits.bias.insert(edits.bias.end(), bias.begin(), bias.end());
   return edits;
+}
+
+std::string SamplingOptions::in_words() const {
+  const Sampling sampling = this->sampling();
+  const LogitEditing edits = this->edits();
+  std::ostringstream text;
+  text << "temperature " << sampling.temperature;
+  if (sampling.temperature > 0) {
+    if (sampling.top_k > 0) text << ", top-k " << sampling.top_k;
+    if (sampling.top_p < 1) text << ", top-p " << sampling.top_p;
+    if (sampling.min_p > 0) text << ", min-p " << sampling.min_p;
+    if (sampling.typical_p < 1) text << ", typical " << sampling.typical_p;
+  }
+  if (edits.repetition != 1) text << ", repeat penalty " << edits.repetition;
+  if (edits.presence != 0) text << ", presence penalty " << edits.presence;
+  if (edits.frequency != 0) text << ", frequency penalty " << edits.frequency;
+  return text.str();
 }
 
 void SamplingOptions::check_tokens(int vocab) const {

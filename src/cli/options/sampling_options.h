@@ -26,6 +26,8 @@ struct SamplingOptions {
 
   Sampling sampling() const;
   LogitEditing edits() const;
+  /// "temperature 0.7, top-p 0.9": what is not left as it is, for people.
+  std::string in_words() const;
 
   /// --temp, --top-k, --top-p, --min-p, --typical, --seed.
   Flags flags();
