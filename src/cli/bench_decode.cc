@@ -330,14 +330,21 @@ class Bench {
     Assumptions assumed = flags_.find_assumptions(models, options_, progress_, stop_);
     options_.plan.cost = std::make_shared<CostModel>(std::move(assumed.profile));
     options_.energy = &energy_;
-    acceptance_from_ = std::move(assumed.acceptance_from);
     prompts_ = cut_prompts(*models.tokenizer, prompt_texts(asked.prompts, stop_), asked.examples,
                            options_.plan.max_prompt);
     if (prompts_.empty()) throw Error("there is no prompt of any token");
+    of_ = {{"target", model_name(models.target)},
+           {"draft", models.draft   ? model_name(*models.draft)
+                     : models.heads ? "Medusa heads"
+                                    : flags_.speculation.draft.value_or("")},
+           {"sampling", flags_.sampling.in_words()},
+           {"prompts", prompts_.size()},
+           {"new_tokens", new_tokens_},
+           {"acceptance", assumed.acceptance_from}};
   }
 
-  const std::string& acceptance_from() const { return acceptance_from_; }
-  std::size_t prompts() const { return prompts_.size(); }
+  /// What all rows are of.
+  const json& of() const { return of_; }
   const EnergyMeter& energy() const { return energy_; }
 
   Row measure(SpeculationMethod method, int tree_size) {
@@ -427,7 +434,7 @@ class Bench {
   const int new_tokens_;
   const bool perplexity_;
   std::vector<std::vector<TokenId>> plain_;  // texts, once they are known
-  std::string acceptance_from_;
+  json of_;
   std::vector<PromptCut> prompts_;
 };
 
@@ -454,18 +461,15 @@ int run_bench_decode(const std::vector<std::string>& words) {
 
   const Interrupt interrupt;
   std::vector<json> rows;
-  std::size_t prompts = 0;
-  std::string acceptance;
-  std::vector<std::string> missing;
+  json out;
   bool stopped = false;
   try {
     Bench bench(asked, options, interrupt);
-    prompts = bench.prompts();
-    acceptance = bench.acceptance_from();
+    out = bench.of();
     print_energy_note(bench.energy());
     for (const auto& [method, size] : runs) {
       rows.push_back(row_json(bench.measure(method, size)));
-      missing = bench.energy().missing();
+      out["energy_missing"] = bench.energy().missing();
     }
     bench.end();
   } catch (const Stopped&) {
@@ -475,13 +479,11 @@ int run_bench_decode(const std::vector<std::string>& words) {
     stopped = true;
   }
   if (asked.json) {
-    json out{{"prompts", prompts},
-             {"acceptance", acceptance},
-             {"energy_missing", missing},
-             {"rows", rows}};
+    out["rows"] = rows;
     std::cout << json_text(out, 2) << "\n";
   } else {
-    std::cout << prompts << " prompts; acceptance: " << acceptance << "\n";
+    std::cout << out["prompts"] << " prompts; acceptance: " << out["acceptance"].get<std::string>()
+              << "\n";
     print(rows);
     print_changes(rows);
     print_chains(rows);

@@ -15,6 +15,8 @@ class BenchDecodeTest(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         result = json.loads(done.stdout)
         rows = result["rows"]
+        self.assertEqual([result[key] for key in ("target", "draft", "sampling", "prompts", "new_tokens")],
+                         [SMOLLM2.name, SMOLLM2.name, "temperature 0", 1, 12])
         for row in rows:
             self.assertTrue(row["joules_per_token"] is not None or result["energy_missing"])
         self.assertEqual([(row["method"], row["tree_size"]) for row in rows],
