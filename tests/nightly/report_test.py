@@ -25,6 +25,16 @@ onload = () => {
 </script>"""
 
 
+def ask(folder, page, width):
+    """What of the page goes beyond a window of that width; how many tables scroll, and say so."""
+    asking = folder / "ask.html"
+    asking.write_text(ASK % (page.replace("&", "&amp;").replace('"', "&quot;"), width))
+    words = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", f"--user-data-dir={folder}/profile",
+             "--virtual-time-budget=10000", "--dump-dom", asking.as_uri()]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=True)
+    return json.loads(re.search("ANSWER(.*?)END", done.stdout)[1].replace("&gt;", ">").replace("&lt;", "<").replace("&amp;", "&"))
+
+
 class ReportTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -34,22 +44,14 @@ class ReportTest(unittest.TestCase):
         subprocess.run([sys.executable, REPO / "bench/report", RESULTS, "-o", cls.folder], check=True, stdout=subprocess.DEVNULL)
         cls.page = (cls.folder / "index.html").read_text()
 
-    def ask(self, width):
-        asking = self.folder / "ask.html"
-        asking.write_text(ASK % (self.page.replace("&", "&amp;").replace('"', "&quot;"), width))
-        words = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", f"--user-data-dir={self.folder}/profile",
-                 "--virtual-time-budget=10000", "--dump-dom", asking.as_uri()]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=True)
-        return json.loads(re.search("ANSWER(.*?)END", done.stdout)[1].replace("&gt;", ">").replace("&lt;", "<").replace("&amp;", "&"))
-
     def test_on_a_phone_tables_scroll_and_say_so_and_nothing_else_is_wider(self):
-        seen = self.ask(390)
+        seen = ask(self.folder, self.page, 390)
         self.assertEqual((seen["width"], seen["beyond"]), (seen["window"], []))
         self.assertEqual(seen["hints"], seen["tables"])
         self.assertGreater(seen["scrolling"], 0)
 
     def test_on_a_desk_no_table_needs_to_scroll(self):
-        seen = self.ask(1280)
+        seen = ask(self.folder, self.page, 1280)
         self.assertEqual((seen["width"], seen["beyond"]), (seen["window"], []))
         self.assertEqual((seen["scrolling"], seen["hints"]), (0, 0))
 
