@@ -20,6 +20,7 @@ h1 { font-size: 1.6rem; line-height: 1.2; } h2 { font-size: 1.2rem; margin-top: 
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .85rem; } small { color: #555; white-space: nowrap; }
 th, td { padding: .25rem .5rem; text-align: right; vertical-align: top; border-bottom: 1px solid #ddd; min-width: 4rem; }
 th:first-child, td:first-child { text-align: left; min-width: 8rem; } th { border-bottom: 2px solid #888; vertical-align: bottom; }
+tr.line th { text-align: left; font-weight: normal; font-style: italic; border-top: 2px solid #222; border-bottom: 1px solid #ddd; }
 table.words td { text-align: left; min-width: 10rem; } dl { font-size: .9rem; } dt { font-weight: 600; display: inline; } dt::after { content: ": "; }
 dd { margin: 0; display: inline; } dd::after { content: ""; display: block; }
 figure { margin: 1rem 0; } figure svg { min-width: 30rem; max-width: 100%; height: auto; } figcaption, .note { color: #555; font-size: .85rem; }
@@ -29,11 +30,13 @@ figure { margin: 1rem 0; } figure svg { min-width: 30rem; max-width: 100%; heigh
 
 
 def markdown(rows):
-    lines = ["| " + " | ".join(map(str, row)) + " |" for row in list(rows)]
+    rows = list(rows)
+    lines = ["| " + " | ".join([*map(str, row), *[""] * (len(rows[0]) - len(row))]) + " |" for row in rows]
     return "\n".join([lines[0], "|" + "---|" * lines[0].count(" | ") + "---|", *lines[1:]])
 
 
 def html_table(rows, kind="numbers"):
+    """The first row is the head. A row of a single cell is a line across the table."""
     def cell(text, tag, first):
         text = html.escape(str(text))
         if kind == "numbers" and " (" in text and tag == "td" and not first:  # a range goes below its middle
@@ -41,7 +44,12 @@ def html_table(rows, kind="numbers"):
         return f"<{tag}>{text}</{tag}>"
 
     head, *body = rows
-    line = lambda cells, tag: "<tr>" + "".join(cell(text, tag, i == 0) for i, text in enumerate(cells)) + "</tr>"
+
+    def line(cells, tag):
+        if len(cells) == 1 < len(head):
+            return f'<tr class="line"><th colspan="{len(head)}">{html.escape(cells[0])}</th></tr>'
+        return "<tr>" + "".join(cell(text, tag, i == 0) for i, text in enumerate(cells)) + "</tr>"
+
     return ('<p class="hint">The table goes on to the right: scroll it sideways.</p>'
             f'<div class="wide" tabindex="0" role="region" aria-label="table"><table class="{kind}"><thead>' + line(head, "th") +
             "</thead><tbody>" + "".join(line(row, "td") for row in body) + "</tbody></table></div>")
@@ -54,14 +62,15 @@ class Page:
     def add(self, text):
         self.parts.append(text)
 
-    def plot(self, name, caption, size=(6, 3.3)):
-        """A figure's axes; the figure goes in when the block ends."""
+    def plot(self, name, caption, size=(6, 3.3), columns=1):
+        """A figure's axes, or those of its columns, which share y; the figure goes in when the block ends."""
         page = self
 
         class Block:
             def __enter__(self):
-                self.figure, axes = pyplot.subplots(figsize=size)
-                axes.spines[["top", "right"]].set_visible(False)
+                self.figure, axes = pyplot.subplots(1, columns, figsize=size, sharey=True)
+                for one in self.figure.axes:
+                    one.spines[["top", "right"]].set_visible(False)
                 return axes
 
             def __exit__(self, kind, *_):
