@@ -21,6 +21,7 @@
 #include "src/cli/output/table.h"
 #include "src/measure/calibration_prompts.h"
 #include "src/measure/decode.h"
+#include "src/measure/rouge.h"
 
 namespace canopy::cli {
 
@@ -61,7 +62,10 @@ struct Options {
          "trees and chains of these sizes, one after another, beside the chain that generate would "
          "take")  //
         ("prompts", into(prompts, "FILE"),
-         kPromptsHelp)  //
+         (std::string(kPromptsHelp) +
+          "; with a \"reference\" each, too, ROUGE-1, -2 and -L (F1) of the continuations up to "
+          "their first end token")
+             .c_str())  //
         ("examples", into(examples, "N", at_least("--examples", 1)),
          "prompts to continue; texts are cut at several places where there are fewer")  //
         ("prompt-tokens", into(prompt_tokens, "N", at_least("--prompt-tokens", 1)),
@@ -100,6 +104,7 @@ struct Row {
   DecodeMeasurement measured = {};
   Candidate predicted = {};
   std::optional<double> equal = {};  // share of tokens that are plain decoding's, at temperature 0
+  std::optional<Rouge> rouge = {};   // against references, where prompts have any
   std::string changes = {};          // what an inexact rule changes
   bool predicts_tokens = false;      // the acceptance vector says something of this method
   std::optional<ChainFigures> chain = {};
@@ -155,6 +160,8 @@ json row_json(const Row& r) {
       {"copied_steps", m.copied_steps},
       {"perplexity", known(m.perplexity)},
       {"equal_to_plain", r.equal ? json(*r.equal) : json()}};
+  if (r.rouge)
+    row.update({{"rouge_1", r.rouge->one}, {"rouge_2", r.rouge->two}, {"rouge_l", r.rouge->l}});
   row.update(chain_json(r.chain));
   return row;
 }
@@ -165,37 +172,52 @@ std::string interval(double mean, double half_width) {
 }
 
 void print(const std::vector<json>& rows) {
-  const Table table({{.head = "method", .width = 10, .align = Align::kLeft, .before = ""},
-                     {.head = "nodes", .width = 5},
-                     {.head = "depth", .width = 5},
-                     {.head = "tokens/step", .width = 15, .align = Align::kLeft, .before = "  "},
-                     {.head = "no loops", .width = 9},
-                     {.head = "predicted", .width = 9},
-                     {.head = "s/token", .width = 9, .before = "  "},
-                     {.head = "predicted", .width = 9},
-                     {.head = "ratio", .width = 7},
-                     {.head = "J/token", .width = 8, .before = "  "},
-                     {.head = "read/token", .width = 10},
-                     {.head = "rows/token", .width = 10, .before = "  "},
-                     {.head = "draft", .width = 6},
-                     {.head = "accepted", .width = 8},
-                     {.head = "ppl", .width = 6},
-                     {.head = "equal", .width = 6}});
+  std::vector<Column> columns{
+      {.head = "method", .width = 10, .align = Align::kLeft, .before = ""},
+      {.head = "nodes", .width = 5},
+      {.head = "depth", .width = 5},
+      {.head = "tokens/step", .width = 15, .align = Align::kLeft, .before = "  "},
+      {.head = "no loops", .width = 9},
+      {.head = "predicted", .width = 9},
+      {.head = "s/token", .width = 9, .before = "  "},
+      {.head = "predicted", .width = 9},
+      {.head = "ratio", .width = 7},
+      {.head = "J/token", .width = 8, .before = "  "},
+      {.head = "read/token", .width = 10},
+      {.head = "rows/token", .width = 10, .before = "  "},
+      {.head = "draft", .width = 6},
+      {.head = "accepted", .width = 8},
+      {.head = "ppl", .width = 6},
+      {.head = "equal", .width = 6}};
+  const bool rouge = !rows.empty() && rows.front().contains("rouge_1");
+  if (rouge)
+    for (const char* name : {"rouge-1", "-2", "-L"}) columns.push_back({.head = name, .width = 5});
+  const Table table(std::move(columns));
   std::cout << table.head();
   for (const json& r : rows) {
     const json& predicted = r["predicted_seconds_per_token"];
     const auto bytes = static_cast<std::uint64_t>(r["bytes_per_token"].get<double>());
-    std::cout << table.row(
-        {std::string(r["exact"].get<bool>() ? "" : "~").append(r["method"].get<std::string>()),
-         figure(r, "tree_size", 0), figure(r, "tree_depth", 0),
-         interval(r["tokens_per_step"].get<double>(),
-                  r["tokens_per_step_half_width"].get<double>()),
-         figure(r, "tokens_per_step_outside_loops", 2), figure(r, "predicted_tokens_per_step", 2),
-         figure(r, "seconds_per_token", 4), figure(r, "predicted_seconds_per_token", 4),
-         predicted.is_null() ? "-" : figure(r, "seconds_per_token", 2, 1 / predicted.get<double>()),
-         figure(r, "joules_per_token", 2), format_size(bytes), figure(r, "rows_per_token", 1),
-         figure(r, "draft_rows_per_token", 1), figure(r, "drafted_share", 3),
-         figure(r, "perplexity", 2), figure(r, "equal_to_plain", 3)});
+    std::vector<std::string> cells{
+        std::string(r["exact"].get<bool>() ? "" : "~").append(r["method"].get<std::string>()),
+        figure(r, "tree_size", 0),
+        figure(r, "tree_depth", 0),
+        interval(r["tokens_per_step"].get<double>(), r["tokens_per_step_half_width"].get<double>()),
+        figure(r, "tokens_per_step_outside_loops", 2),
+        figure(r, "predicted_tokens_per_step", 2),
+        figure(r, "seconds_per_token", 4),
+        figure(r, "predicted_seconds_per_token", 4),
+        predicted.is_null() ? "-" : figure(r, "seconds_per_token", 2, 1 / predicted.get<double>()),
+        figure(r, "joules_per_token", 2),
+        format_size(bytes),
+        figure(r, "rows_per_token", 1),
+        figure(r, "draft_rows_per_token", 1),
+        figure(r, "drafted_share", 3),
+        figure(r, "perplexity", 2),
+        figure(r, "equal_to_plain", 3)};
+    if (rouge)
+      for (const char* name : {"rouge_1", "rouge_2", "rouge_l"})
+        cells.push_back(figure(r, name, 3));
+    std::cout << table.row(cells);
   }
 }
 
@@ -330,17 +352,21 @@ class Bench {
     Assumptions assumed = flags_.find_assumptions(models, options_, progress_, stop_);
     options_.plan.cost = std::make_shared<CostModel>(std::move(assumed.profile));
     options_.energy = &energy_;
-    prompts_ = cut_prompts(*models.tokenizer, prompt_texts(asked.prompts, stop_), asked.examples,
-                           options_.plan.max_prompt);
+    const std::vector<PromptText> texts = read_prompts(asked.prompts, stop_);
+    prompts_ =
+        cut_prompts(*models.tokenizer, texts_of(texts), asked.examples, options_.plan.max_prompt);
     if (prompts_.empty()) throw Error("there is no prompt of any token");
-    of_ = {{"target", model_name(models.target)},
-           {"draft", models.draft   ? model_name(*models.draft)
-                     : models.heads ? "Medusa heads"
-                                    : flags_.speculation.draft.value_or("")},
-           {"sampling", flags_.sampling.in_words()},
-           {"prompts", prompts_.size()},
-           {"new_tokens", new_tokens_},
-           {"acceptance", assumed.acceptance_from}};
+    take_references(*models.tokenizer, texts);
+    of_ = {
+        {"target", model_name(models.target)},
+        {"draft", models.draft   ? model_name(*models.draft)
+                  : models.heads ? "Medusa heads"
+                                 : flags_.speculation.draft.value_or("")},
+        {"sampling", flags_.sampling.in_words()},
+        {"prompts", prompts_.size()},
+        {"new_tokens", new_tokens_},
+        {"acceptance", assumed.acceptance_from},
+        {"references", std::ranges::count_if(references_, [](auto& r) { return r.has_value(); })}};
   }
 
   /// What all rows are of.
@@ -377,6 +403,7 @@ class Bench {
     };
     row.measured = measure_decode(engine, requests(), on_step, stop_);
     if (plan.method == SpeculationMethod::kChain) row.chain = chain_figures(engine, row);
+    row.rouge = mean_rouge(engine.models(), row.measured.texts);
     if (options.plan.temperature == 0) {
       if (method == SpeculationMethod::kNone) plain_ = row.measured.texts;
       if (perplexity_ && !plain_.empty()) row.equal = share_of_equal(row.measured.texts, plain_);
@@ -387,6 +414,39 @@ class Bench {
   void end() { progress_.clear(); }
 
  private:
+  /// What each prompt's continuation is compared with. A cut prompt's would be another. Throws
+  /// UsageError.
+  void take_references(const Tokenizer& tokenizer, std::span<const PromptText> texts) {
+    for (const PromptCut& prompt : prompts_) {
+      const PromptText& from = texts[static_cast<std::size_t>(prompt.text)];
+      references_.push_back(from.reference);
+      if (!from.reference) continue;
+      const std::size_t whole = tokenizer.encode(from.text, AddSpecial::kYes).size();
+      if (whole > prompt.tokens.size())
+        throw UsageError("--prompt-tokens: prompt " + std::to_string(prompt.text + 1) +
+                         " has a reference and " + std::to_string(whole) +
+                         " tokens, and is not to be cut");
+    }
+  }
+
+  /// Over the texts that have a reference; nothing where none has.
+  std::optional<Rouge> mean_rouge(const ModelFiles& models,
+                                  const std::vector<std::vector<TokenId>>& texts) const {
+    const std::vector<TokenId>& ends = models.target.config().end_tokens;
+    Rouge sum;
+    double count = 0;
+    for (std::size_t i = 0; i < texts.size(); ++i) {
+      if (!references_[i]) continue;
+      const auto end = std::ranges::find_first_of(texts[i], ends);
+      const std::string text = models.tokenizer->decode({texts[i].begin(), end}, AddSpecial::kNo);
+      const Rouge of = rouge(text, *references_[i]);
+      sum = {sum.one + of.one, sum.two + of.two, sum.l + of.l};
+      ++count;
+    }
+    if (count == 0) return std::nullopt;
+    return Rouge{sum.one / count, sum.two / count, sum.l / count};
+  }
+
   /// The share of tokens that are equal to plain decoding's in the same place.
   static double share_of_equal(const std::vector<std::vector<TokenId>>& texts,
                                const std::vector<std::vector<TokenId>>& plain) {
@@ -436,6 +496,7 @@ class Bench {
   std::vector<std::vector<TokenId>> plain_;  // texts, once they are known
   json of_;
   std::vector<PromptCut> prompts_;
+  std::vector<std::optional<std::string>> references_;  // one per prompt
 };
 
 }  // namespace

@@ -268,7 +268,7 @@ MeasuredAcceptance facts_of(const Options& asked, const ModelFiles& models) {
 /// Throws Error if there are too few to compare.
 std::vector<PromptCut> find_prompts(const Options& asked, const Tokenizer& tokenizer,
                                     const std::stop_token& stop) {
-  const std::vector<std::string> texts = prompt_texts(asked.prompts, stop);
+  const std::vector<std::string> texts = texts_of(read_prompts(asked.prompts, stop));
   if (texts.size() < 2)
     throw Error(asked.prompts.value_or("the default set") +
                 ": at least two texts are needed, to see how far they differ");

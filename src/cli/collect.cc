@@ -137,7 +137,7 @@ class Collector {
 
 std::vector<Request> requests_of(const Options& asked, const Tokenizer& tokenizer,
                                  const std::stop_token& stop) {
-  const std::vector<std::string> texts = prompt_texts(asked.prompts, stop);
+  const std::vector<std::string> texts = texts_of(read_prompts(asked.prompts, stop));
   const int count = (asked.positions + asked.new_tokens - 1) / asked.new_tokens;
   std::vector<Request> requests;
   for (PromptCut& cut : cut_prompts(tokenizer, texts, count, asked.prompt_tokens)) {

@@ -1,10 +1,16 @@
 """canopy bench decode: a row per method and tree size, and what it refuses."""
 import json
+import pathlib
+import tempfile
 import unittest
 
-from support import SMOLLM2, main, run
+from support import SMOLLM2, main, run, run_json
 
 DECODE = ("bench", "decode", "-m", SMOLLM2, "-md", SMOLLM2)
+
+
+def to_lines(objects):
+    return "".join(json.dumps(one) + "\n" for one in objects)
 
 
 @unittest.skipUnless(SMOLLM2.exists(), "needs scripts/get_model")
@@ -31,6 +37,40 @@ class BenchDecodeTest(unittest.TestCase):
             rows = json.loads(done.stdout)["rows"]
             self.assertEqual([row["tree_size"] for row in rows[1:]], sizes)
             self.assertEqual([row["tree_depth"] for row in rows], [row["tree_size"] for row in rows])
+
+    def test_continuations_are_compared_with_the_references_that_prompts_have(self):
+        prompt = "The capital of France is"
+        generated = run_json("generate", "-m", SMOLLM2, "-p", prompt, "-n", "40")
+        self.assertEqual(generated["finish_reason"], "stop")  # what follows the end is not compared
+        text = generated["text"]
+        prompts = [{"text": prompt, "reference": text}, {"text": "Water boils at", "reference": "Qqq zzz."}, {"text": "One, two,"}]
+        with tempfile.TemporaryDirectory() as folder:
+            csv = pathlib.Path(folder) / "table.csv"
+            words = DECODE + ("--methods", "none,mtad", "--examples", "3", "-n", "40", "--csv", csv, "--prompts", "-")
+            done = run(*words, "--json", stdin=to_lines(prompts))
+            self.assertEqual(done.returncode, 0, done.stderr)
+            result = json.loads(done.stdout)
+            self.assertEqual(result["references"], 2)
+            none, mtad = result["rows"]
+            self.assertEqual([none[key] for key in ("rouge_1", "rouge_2", "rouge_l")], [0.5, 0.5, 0.5])
+            self.assertLess(mtad["rouge_1"], 0.5)  # its text is another
+            self.assertIn("rouge_1", csv.read_text())
+            shown = run(*words, stdin=to_lines(prompts)).stdout.splitlines()
+            self.assertEqual(shown[1].split()[-3:], ["rouge-1", "-2", "-L"])
+            self.assertEqual(shown[2].split()[-3:], ["0.500"] * 3)
+            plain = run(*words, "--json", stdin=to_lines(prompts[2:]))
+            self.assertEqual(json.loads(plain.stdout)["references"], 0)
+            self.assertNotIn("rouge", plain.stdout + csv.read_text())
+
+    def test_a_reference_is_a_text_with_words_and_its_prompt_is_not_cut(self):
+        for reference in (3, None, "", "...", ["a"]):
+            done = run(*DECODE, "--prompts", "-", stdin=to_lines([{"text": "a"}, {"text": "b", "reference": reference}]))
+            self.assertEqual(done.returncode, 1, done.stderr)
+            self.assertRegex(done.stderr, 'line 2.*"reference"|"reference".*line 2')
+        prompts = [{"text": "one two three four"}, {"text": "one two three four", "reference": "five"}]
+        done = run(*DECODE, "--prompts", "-", "--prompt-tokens", "2", stdin=to_lines(prompts))
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("--prompt-tokens: prompt 2 has a reference and 4 tokens", done.stderr)
 
     def test_wrong_usage_names_the_flag(self):
         for words in (("--tree-sizes", "1"), ("--tree-sizes", "8,x"), ("--tree-sizes", ","),

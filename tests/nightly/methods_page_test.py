@@ -85,6 +85,14 @@ class MethodsPageTest(unittest.TestCase):
         self.assertNotIn("No energy", self.report(result))
         self.assertIn("4.2", [line[8] for line in self.lines()])
 
+    def test_rouge_stands_beside_the_others_where_prompts_have_references(self):
+        rouge = {"rouge_1": 0.25, "rouge_2": 0.09, "rouge_l": 0.19}
+        page = self.report({**RESULT, "references": 3, "rows": [{**r, **rouge} for r in RESULT["rows"]]})
+        head, first, *_ = self.lines()
+        self.assertEqual((head[-3:], first[-3:]), (["ROUGE-1", "ROUGE-2", "ROUGE-L"], ["0.250", "0.090", "0.190"]))
+        self.assertIn("8 prompts, 3 with a reference,", page)
+        self.assertIn("<dt>ROUGE-1, -2, -L</dt>", page)
+
     def test_results_of_several_temperatures_have_a_part_each_also_beside_the_runs_of_other_systems(self):
         page = self.report(RESULT, {**RESULT, "sampling": "temperature 0.7"}, RUNS)
         for heading in ("<h3>Temperature 0</h3>", "<h3>Temperature 0.7</h3>", "<h1>Seconds per token of a model that does not fit</h1>"):
