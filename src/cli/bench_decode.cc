@@ -2,19 +2,18 @@
 #include <algorithm>
 #include <iostream>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <sstream>
 
 #include "planner/chain_cost.h"
 #include "src/base/error.h"
 #include "src/base/json_text.h"
-#include "src/base/size_text.h"
 #include "src/cli/commands.h"
 #include "src/cli/interrupt.h"
 #include "src/cli/options/decode_options.h"
 #include "src/cli/options/length_options.h"
 #include "src/cli/options/prompt_file.h"
 #include "src/cli/options/values.h"
+#include "src/cli/output/decode_table.h"
 #include "src/cli/output/energy_json.h"
 #include "src/cli/output/progress_line.h"
 #include "src/cli/output/standard_output.h"
@@ -164,96 +163,6 @@ json row_json(const Row& r) {
     row.update({{"rouge_1", r.rouge->one}, {"rouge_2", r.rouge->two}, {"rouge_l", r.rouge->l}});
   row.update(chain_json(r.chain));
   return row;
-}
-
-/// " 2.15 +- 0.31": numbers below 100 stand below each other.
-std::string interval(double mean, double half_width) {
-  return std::string(mean < 10 ? " " : "").append(fixed(mean, 2)) + " +- " + fixed(half_width, 2);
-}
-
-void print(const std::vector<json>& rows) {
-  std::vector<Column> columns{
-      {.head = "method", .width = 10, .align = Align::kLeft, .before = ""},
-      {.head = "nodes", .width = 5},
-      {.head = "depth", .width = 5},
-      {.head = "tokens/step", .width = 15, .align = Align::kLeft, .before = "  "},
-      {.head = "no loops", .width = 9},
-      {.head = "predicted", .width = 9},
-      {.head = "s/token", .width = 9, .before = "  "},
-      {.head = "predicted", .width = 9},
-      {.head = "ratio", .width = 7},
-      {.head = "J/token", .width = 8, .before = "  "},
-      {.head = "read/token", .width = 10},
-      {.head = "rows/token", .width = 10, .before = "  "},
-      {.head = "draft", .width = 6},
-      {.head = "accepted", .width = 8},
-      {.head = "ppl", .width = 6},
-      {.head = "equal", .width = 6}};
-  const bool rouge = !rows.empty() && rows.front().contains("rouge_1");
-  if (rouge)
-    for (const char* name : {"rouge-1", "-2", "-L"}) columns.push_back({.head = name, .width = 5});
-  const Table table(std::move(columns));
-  std::cout << table.head();
-  for (const json& r : rows) {
-    const json& predicted = r["predicted_seconds_per_token"];
-    const auto bytes = static_cast<std::uint64_t>(r["bytes_per_token"].get<double>());
-    std::vector<std::string> cells{
-        std::string(r["exact"].get<bool>() ? "" : "~").append(r["method"].get<std::string>()),
-        figure(r, "tree_size", 0),
-        figure(r, "tree_depth", 0),
-        interval(r["tokens_per_step"].get<double>(), r["tokens_per_step_half_width"].get<double>()),
-        figure(r, "tokens_per_step_outside_loops", 2),
-        figure(r, "predicted_tokens_per_step", 2),
-        figure(r, "seconds_per_token", 4),
-        figure(r, "predicted_seconds_per_token", 4),
-        predicted.is_null() ? "-" : figure(r, "seconds_per_token", 2, 1 / predicted.get<double>()),
-        figure(r, "joules_per_token", 2),
-        format_size(bytes),
-        figure(r, "rows_per_token", 1),
-        figure(r, "draft_rows_per_token", 1),
-        figure(r, "drafted_share", 3),
-        figure(r, "perplexity", 2),
-        figure(r, "equal_to_plain", 3)};
-    if (rouge)
-      for (const char* name : {"rouge_1", "rouge_2", "rouge_l"})
-        cells.push_back(figure(r, name, 3));
-    std::cout << table.row(cells);
-  }
-}
-
-/// A line for each rule that is not exact.
-void print_changes(const std::vector<json>& rows) {
-  std::set<std::string> told;
-  for (const json& r : rows)
-    if (!r["exact"].get<bool>() && told.insert(r["changes"].get<std::string>()).second)
-      std::cout << "~ not exactly the model's text; " << r["changes"].get<std::string>() << "\n";
-}
-
-void print_chains(const std::vector<json>& rows) {
-  const Table table({{.head = "chain of", .width = 8, .before = ""},
-                     {.head = "alpha", .width = 7},
-                     {.head = "c", .width = 7},
-                     {.head = "tokens", .width = 7},
-                     {.head = "speedup", .width = 8},
-                     {.head = "best length", .width = 12},
-                     {.head = "operations", .width = 11},
-                     {.head = "measured", .width = 9},
-                     {.head = "bytes", .width = 6}});
-  bool begun = false;
-  for (const json& r : rows) {
-    if (r["chain_gamma"].is_null()) continue;
-    if (!begun)
-      std::cout
-          << "\nWhat chains gain by the formulas of arXiv:2211.17192, from the plan's acceptance; "
-             "operations and\nbytes per token are shares of plain decoding's\n"
-          << table.head();
-    begun = true;
-    std::cout << table.row(
-        {figure(r, "chain_gamma", 0), figure(r, "chain_alpha", 3), figure(r, "chain_c", 3),
-         figure(r, "chain_tokens_per_step", 2), figure(r, "chain_speedup", 2),
-         figure(r, "chain_best_gamma", 0), figure(r, "chain_operations", 2),
-         figure(r, "chain_measured_operations", 2), figure(r, "chain_bytes", 2)});
-  }
 }
 
 /// `without_model`: the draft has none, so that "all" are those that can do without.
@@ -545,9 +454,7 @@ int run_bench_decode(const std::vector<std::string>& words) {
   } else {
     std::cout << out["prompts"] << " prompts; acceptance: " << out["acceptance"].get<std::string>()
               << "\n";
-    print(rows);
-    print_changes(rows);
-    print_chains(rows);
+    print_decode(rows);
   }
   if (table) table->write(csv_table(rows));
   return stopped ? Interrupt::exit_code() : 0;
