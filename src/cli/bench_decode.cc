@@ -157,8 +157,14 @@ json row_json(const Row& r) {
       {"drafted_share", m.drafted_share},
       {"accepted_of_checked", m.accepted_of_checked},
       {"copied_steps", m.copied_steps},
+      {"accepted_of_longest", m.trees.accepted_of_longest()},
+      {"accepted_by_rank", m.trees.accepted_by_rank()},
+      {"drafted_nodes_per_text", m.drafted_per_text},
+      {"checked_nodes_per_text", m.checked_per_text},
       {"perplexity", known(m.perplexity)},
       {"equal_to_plain", r.equal ? json(*r.equal) : json()}};
+  for (std::size_t n = 1; n <= TreeFigures::kLongestGram; ++n)
+    row["recurring_" + std::to_string(n)] = m.trees.recurring()[n - 1];
   if (r.rouge)
     row.update({{"rouge_1", r.rouge->one}, {"rouge_2", r.rouge->two}, {"rouge_l", r.rouge->l}});
   row.update(chain_json(r.chain));

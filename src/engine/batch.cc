@@ -101,7 +101,9 @@ BatchReport run_batch(Runtime& m, std::span<const Request> requests, const Gener
     progress.new_tokens = sweep.tokens;
     progress.compute = sweep.compute;
     progress.drafting = sweep.drafting;
+    progress.trees = sweep.trees;
     tell(progress.layers, sweep.time, sweep.link);
+    progress.trees = {};
     progress.new_tokens = 0;
     progress.compute = progress.drafting = Seconds(0);
     if (m.energy != nullptr) m.energy->keep_up();

@@ -38,6 +38,7 @@ struct StepProgress {
   LinkReport link;                // of this step so far
   Seconds time{}, since_start{};  // likewise; of the generation
   Seconds compute{}, drafting{};  // of the step, once it ends: the target's arithmetic, the trees
+  std::span<const CheckedTree> trees;  // likewise
 };
 
 /// What a caller may watch. `request`: the text's place among the requests.

@@ -41,11 +41,12 @@ namespace {
 struct Counts {
   double tokens = 0, steps = 0, checked = 0, drafted = 0, copied = 0;
   double gained = 0;  // drafted tokens that were accepted, also those behind a text's end
-  double logprobs = 0, told = 0;
+  double logprobs = 0, told = 0, texts = 0;
 
   void add(const TextReport& text) {
     tokens += static_cast<double>(text.tokens.size());
     steps += text.steps;
+    texts += 1;
     checked += text.checked_nodes;
     drafted += text.drafted_rows;
     copied += text.copied_steps;
@@ -59,6 +60,8 @@ struct Counts {
     done.drafted_share = share(gained, gained + steps);
     done.accepted_of_checked = share(gained, checked);
     done.copied_steps = share(copied, steps);
+    done.drafted_per_text = share(drafted, texts);
+    done.checked_per_text = share(checked, texts);
     if (told > 0) done.perplexity = std::exp(-logprobs / told);
   }
 };
@@ -77,7 +80,10 @@ DecodeMeasurement measure_decode(
   const auto together = static_cast<std::size_t>(engine.plan().max_sequences);
   for (std::size_t first = 0; first < requests.size(); first += together) {
     GenerateEvents events;
-    if (on_step) events.on_step = [&](const StepProgress& step) { on_step(first, step); };
+    events.on_step = [&](const StepProgress& step) {
+      for (const CheckedTree& tree : step.trees) done.trees.add(tree);
+      if (on_step) on_step(first, step);
+    };
     const BatchReport report = engine.generate(
         requests.subspan(first, std::min(together, requests.size() - first)), events, stop);
     if (stop.stop_requested()) throw Stopped();

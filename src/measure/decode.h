@@ -5,6 +5,7 @@
 
 #include "planner/acceptance_sample.h"
 #include "src/engine/engine.h"
+#include "src/measure/tree_figures.h"
 
 namespace canopy {
 
@@ -26,8 +27,10 @@ struct DecodeMeasurement {
   double tokens = 0;                                  // that they were used for
   /// Rows of the target and of a draft model per token, and of the tokens those that were drafted.
   double rows_per_token = 0, draft_rows_per_token = 0, drafted_share = 0;
-  double accepted_of_checked = 0;  // of the drafted nodes that were checked
-  double copied_steps = 0;         // share of steps that gained by nodes which stand for others
+  double accepted_of_checked = 0;                     // of the drafted nodes that were checked
+  TreeFigures trees;                                  // of all that were checked
+  double drafted_per_text = 0, checked_per_text = 0;  // nodes that the draft ran; without roots
+  double copied_steps = 0;  // share of steps that gained by nodes which stand for others
   /// The texts' perplexity under the target's own distribution, nothing warped; 0 without log
   /// probabilities.
   double perplexity = 0;

@@ -72,6 +72,21 @@ class BenchDecodeTest(unittest.TestCase):
         self.assertEqual(done.returncode, 2, done.stderr)
         self.assertIn("--prompt-tokens: prompt 2 has a reference and 4 tokens", done.stderr)
 
+    def test_graphs_say_where_in_them_the_accepted_nodes_were(self):
+        words = DECODE + ("--methods", "none,tsd,ssd", "--tree-size", "12", "--examples", "1", "--prompt-tokens", "16", "-n", "16")
+        done = run(*words, "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        none, tsd, ssd = json.loads(done.stdout)["rows"]
+        self.assertEqual((none["accepted_by_rank"], none["accepted_of_longest"], none["recurring_1"]), ([], 0, 0))
+        for row in (tsd, ssd):  # the draft is the model itself: its first child is always right
+            self.assertEqual(row["accepted_by_rank"], [1])
+            self.assertGreater(row["checked_nodes_per_text"], 0)
+            self.assertLessEqual(row["accepted_of_checked"], row["accepted_of_longest"])
+            self.assertGreaterEqual(row["recurring_1"], row["recurring_4"])
+        self.assertEqual(ssd["accepted_of_checked"], ssd["accepted_of_longest"])  # one child each
+        shown = run(*words).stdout.splitlines()
+        self.assertEqual([line.split()[0] for line in shown[-3:]], ["graph", "tsd", "ssd"])
+
     def test_wrong_usage_names_the_flag(self):
         for words in (("--tree-sizes", "1"), ("--tree-sizes", "8,x"), ("--tree-sizes", ","),
                       ("--tree-sizes", "8", "--tree-size", "8"), ("--tree-sizes", "8", "--tree", "2,1")):

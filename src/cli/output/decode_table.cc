@@ -1,11 +1,14 @@
 #include "src/cli/output/decode_table.h"
 
+#include <algorithm>
+#include <array>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "src/base/size_text.h"
 #include "src/cli/output/table.h"
+#include "src/speculation/method.h"
 
 namespace canopy::cli {
 
@@ -103,12 +106,51 @@ void print_chains(const std::vector<json>& rows) {
   }
 }
 
+void print_graphs(const std::vector<json>& rows) {
+  const Table table({{.head = "graph", .width = 11, .align = Align::kLeft, .before = ""},
+                     {.head = "accepted/checked", .width = 16},
+                     {.head = "/longest", .width = 8},
+                     {.head = "run/text", .width = 8, .before = "  "},
+                     {.head = "checked/text", .width = 12},
+                     {.head = "child 1", .width = 7, .before = "  "},
+                     {.head = "2", .width = 5},
+                     {.head = "3", .width = 5},
+                     {.head = "4...", .width = 5},
+                     {.head = "n = 1", .width = 6, .before = "  "},
+                     {.head = "2", .width = 5},
+                     {.head = "3", .width = 5},
+                     {.head = "4", .width = 5}});
+  bool begun = false;
+  for (const json& r : rows) {
+    const auto method = method_named(r["method"].get<std::string>());
+    if (!method || row_of(*method).form != TreeForm::kGraph) continue;
+    if (!begun)
+      std::cout << "\nAccepted nodes to those checked and to the trees' longest paths; the draft's "
+                   "rows and checked nodes\nof a text; accepted nodes by their place among "
+                   "siblings; nodes in n-grams that recur in their tree\n"
+                << table.head();
+    begun = true;
+    std::array<double, 4> ranks = {};
+    for (std::size_t i = 0; const json& share : r["accepted_by_rank"])
+      ranks[std::min(i++, ranks.size() - 1)] += share.get<double>();
+    std::vector<std::string> cells{
+        r["method"].get<std::string>(), figure(r, "accepted_of_checked", 3),
+        figure(r, "accepted_of_longest", 3), figure(r, "drafted_nodes_per_text", 0),
+        figure(r, "checked_nodes_per_text", 0)};
+    for (const double share : ranks) cells.push_back(fixed(share, 3));
+    for (const char* name : {"recurring_1", "recurring_2", "recurring_3", "recurring_4"})
+      cells.push_back(figure(r, name, 3));
+    std::cout << table.row(cells);
+  }
+}
+
 }  // namespace
 
 void print_decode(const std::vector<json>& rows) {
   print(rows);
   print_changes(rows);
   print_chains(rows);
+  print_graphs(rows);
 }
 
 }  // namespace canopy::cli

@@ -5,7 +5,7 @@
 namespace canopy::cli {
 
 /// Prints the rows of `canopy bench decode`, as its JSON has them: a table, what each inexact rule
-/// changes, and a table of the chains where there are any.
+/// changes, and tables of chains and of graphs where there are any.
 void print_decode(const std::vector<nlohmann::json>& rows);
 
 }  // namespace canopy::cli

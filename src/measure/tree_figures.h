@@ -1,0 +1,33 @@
+#pragma once
+#include <array>
+#include <vector>
+
+#include "src/engine/session.h"
+
+namespace canopy {
+
+/// Sums over trees that were checked: where in them the accepted tokens lay, and how often they
+/// say the same. Source: GSD's figures 3, 7 and 8; docs/math.md, "Graphs of a draft's best
+/// tokens".
+class TreeFigures {
+ public:
+  static constexpr int kLongestGram = 4;
+
+  void add(const CheckedTree& tree);
+
+  /// Accepted tokens / the trees' longest paths; 0 of no tree. Roots are no drafted tokens.
+  double accepted_of_longest() const;
+  /// Of the accepted tokens, the share that were first, second, ... children; empty where there are
+  /// none.
+  std::vector<double> accepted_by_rank() const;
+  /// [n - 1]: of the drafted nodes, the share that lie in an n-gram, nodes one below another, which
+  /// stands elsewhere in the same tree, too.
+  std::array<double, kLongestGram> recurring() const;
+
+ private:
+  double nodes_ = 0, longest_ = 0, accepted_ = 0;
+  std::vector<double> ranks_;
+  std::array<double, kLongestGram> recurring_ = {};
+};
+
+}  // namespace canopy
