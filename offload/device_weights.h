@@ -7,6 +7,7 @@
 #include "offload/embedding.h"
 #include "offload/io/read_pump.h"
 #include "offload/residency.h"
+#include "offload/resting_units.h"
 #include "offload/resting_weights.h"
 #include "offload/unit_layout.h"
 #include "offload/weight_source.h"
@@ -68,6 +69,8 @@ class UploadedWeights final : public WeightSource {
   void abandon_sweep() noexcept override;
   void embed(std::span<const TokenId> ids, Stream& compute, TensorView out) override;
   std::size_t held_bytes() const;  // of the device
+  /// The units that rest on the device; their weights stay for as long as the source lives.
+  std::vector<RestingUnit> resting() const;
 
   /// Bytes copied since the start, and the time with a copy under way.
   struct Totals {

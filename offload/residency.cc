@@ -93,6 +93,32 @@ Residency spread_resident(const SweepLayout& sweep, std::size_t bytes,
   return residency;
 }
 
+Residency ends_resident(const SweepLayout& sweep, std::size_t bytes, Tier tier) {
+  const bool on_device = tier == Tier::kDevice;
+  Residency residency = on_device ? all_resident(sweep) : none_resident(sweep);
+  std::vector<std::size_t> layer_bytes(static_cast<std::size_t>(sweep.config.layers));
+  std::size_t head = on_device || sweep.config.tied_head ? 0 : sweep.embedding.bytes;
+  for (const UnitLayout& unit : sweep.units)
+    (unit.unit.part == Part::kHead ? head
+                                   : layer_bytes[static_cast<std::size_t>(unit.unit.layer)]) +=
+        on_device ? unit.slot.bytes : unit.read.slab_bytes;
+  std::vector<bool> rests(layer_bytes.size());
+  std::size_t first = 0, last = rests.size();
+  for (std::size_t kept = 0, at_rest = head; last - first > 1; ++kept) {
+    const std::size_t layer = kept % 2 == 0 ? first++ : --last;
+    at_rest += layer_bytes[layer];
+    if (kept >= 2 && at_rest > bytes) break;
+    rests[layer] = true;
+  }
+  for (std::size_t i = 0; i < sweep.units.size(); ++i) {
+    const Unit& unit = sweep.units[i].unit;
+    if (unit.part == Part::kHead || rests[static_cast<std::size_t>(unit.layer)])
+      residency.unit[i] = tier;
+  }
+  residency.table = Tier::kHost;
+  return residency;
+}
+
 Residency spread_on_device(const SweepLayout& sweep, std::size_t bytes) {
   const std::vector<UnitLayout>& units = sweep.units;
   Residency residency = all_resident(sweep);

@@ -28,6 +28,13 @@ Residency all_resident(const SweepLayout& sweep, Tier tier = Tier::kHost);
 /// case.
 Residency spread_resident(const SweepLayout& sweep, std::size_t bytes,
                           std::span<const Tier> on_device = {});
+/// What rests where a model of at least two layers drafts with that: the head and the embedding
+/// table, then whole layers, the first and the last, the second and so on, as many as `bytes` hold,
+/// since what is left out of a forward does least harm in the middle (docs/results/methods.md). One
+/// layer travels in any case; the head, the table, the first layer and, of three, the last one rest
+/// in any case. On a device with memory of its own (Tier::kDevice) all others, and the table, are
+/// in host memory.
+Residency ends_resident(const SweepLayout& sweep, std::size_t bytes, Tier tier = Tier::kHost);
 /// As many bytes of units on a device with memory of its own as `bytes` can hold, spread likewise;
 /// all others, and the table, in host memory. One unit travels in any case.
 Residency spread_on_device(const SweepLayout& sweep, std::size_t bytes);

@@ -467,6 +467,13 @@ std::size_t Streamer::held_bytes() const {
   return impl_->ring.size() + impl_->resting.bytes() + embedding;
 }
 
+std::vector<RestingUnit> Streamer::resting() const {
+  std::vector<RestingUnit> resting;
+  for (std::size_t i = 0; i < impl_->units.size(); ++i)
+    if (!impl_->travels(i)) resting.push_back({impl_->units[i], impl_->resting.unit(i)});
+  return resting;
+}
+
 LinkTotals Streamer::totals() const {
   const std::lock_guard lock(impl_->mutex);
   return impl_->totals();

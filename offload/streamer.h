@@ -9,6 +9,7 @@
 
 #include "offload/io/link_probe.h"
 #include "offload/io/read_engine.h"
+#include "offload/resting_units.h"
 #include "offload/resting_weights.h"
 #include "offload/weight_source.h"
 #include "src/base/trace.h"
@@ -80,6 +81,9 @@ class Streamer final : public WeightSource {
   void embed(std::span<const TokenId> ids, Stream& compute, TensorView out) override;
 
   std::size_t held_bytes() const;  // in memory: the ring, and what rests
+  /// The units that do not travel, on a device that shares the host's memory; their weights stay
+  /// where they are for as long as the streamer lives.
+  std::vector<RestingUnit> resting() const;
 
   LinkTotals totals() const;
   /// How weights are read, and what that gave in the trial: 0 bytes without one.

@@ -347,6 +347,13 @@ std::size_t UploadedWeights::held_bytes() const {
   return impl_->resting.bytes() + impl_->ring.bytes();
 }
 
+std::vector<RestingUnit> UploadedWeights::resting() const {
+  std::vector<RestingUnit> resting;
+  for (std::size_t i = 0; i < impl_->units.size(); ++i)
+    if (!impl_->travels(i)) resting.push_back({impl_->units[i], impl_->resting.unit(i)});
+  return resting;
+}
+
 UploadedWeights::Totals UploadedWeights::totals() const {
   const std::lock_guard lock(impl_->mutex);
   impl_->time_copies();

@@ -56,7 +56,8 @@ struct Options {
         ("methods", into(methods, "LIST"),
          "of none, chain, adaptive, hierarchy (with -mdd), sequoia, specinfer, spectr, naive, "
          "topk, gsd, gsd-sequoia, tsd, ssd, gsd-ratio, bild, mtad, with commas between; the last "
-         "three are not exact, and marked so")  //
+         "three are not exact, and marked so. self-ssd is not among all: it needs a --memory that "
+         "lets a part of the model travel")  //
         ("tree-sizes", into(tree_sizes, "LIST", "--tree-sizes", sizes),
          "trees and chains of these sizes, one after another, beside the chain that generate would "
          "take")  //
@@ -177,7 +178,8 @@ std::vector<SpeculationMethod> parse_methods(const std::string& text, bool witho
   std::vector<SpeculationMethod> methods;
   if (text == "all") {
     for (const Method& method : kMethods)
-      if (method.id != SpeculationMethod::kAuto && (with_inner || !takes_inner_draft(method.id)) &&
+      if (method.id != SpeculationMethod::kAuto && !drafts_with_itself(method.id) &&
+          (with_inner || !takes_inner_draft(method.id)) &&
           (!without_model || works_without_model(method.id)))
         methods.push_back(method.id);
     return methods;
@@ -188,7 +190,8 @@ std::vector<SpeculationMethod> parse_methods(const std::string& text, bool witho
     if (takes_inner_draft(methods.back()) && !with_inner)
       throw UsageError("--methods: " + word +
                        " needs what guesses the draft's tokens, -mdd copy, say");
-    if (without_model && !works_without_model(methods.back()))
+    if (without_model && !works_without_model(methods.back()) &&
+        !drafts_with_itself(methods.back()))
       throw UsageError("--methods: " + word +
                        " draws from a draft model's probabilities, and -md "
                        "names no model");
@@ -211,6 +214,10 @@ PlanRequest request_for(const PlanRequest& common, SpeculationMethod method,
   request.method = method;
   if (!takes_lenience(method)) request.lenience.reset();
   if (!takes_inner_draft(method)) request.inner.reset();
+  if (drafts_with_itself(method)) {
+    request.model_free.reset();
+    request.heads.reset();
+  }
   if (row_of(method).form == TreeForm::kGraph || row_of(method).inexact) {
     request.shape.reset();
     request.tree_levels = 0;

@@ -223,7 +223,14 @@ void check(const PlanRequest& request, SpeculationMethod method, const ModelSwee
       "a plan is for one draft: a model, heads, or none of both");
   const auto speculation = [&] { return "speculation (" + std::string(name(method)) + ")"; };
   const bool drafts = method != SpeculationMethod::kNone;
-  if (drafts && !models.draft && !request.drafts_without_model())
+  const bool has_draft = models.draft || request.drafts_without_model();
+  if (drafts_with_itself(method) && has_draft)
+    throw Error(speculation() + " drafts with the model itself: it takes no other draft");
+  if (drafts_with_itself(method) && request.resident == 0)
+    throw Error(speculation() + " drafts with the weights that rest: some must");
+  if (drafts_with_itself(method) && models.target.config.layers < 2)
+    throw Error(speculation() + " leaves layers out, and the model has only one");
+  if (drafts && !has_draft && !drafts_with_itself(method))
     throw Error(speculation() + " needs a draft model");
   if (request.drafts_without_model() && !works_without_model(method))
     throw Error(speculation() + " draws from a draft model's probabilities, and " +
@@ -279,11 +286,13 @@ Planning::Planning(const PlanRequest& request, const ModelSweeps& models,
                    std::uint64_t process_bytes, const ScratchBytes& scratch_bytes)
     : request_(request),
       target_(models.target),
-      weights_(target_),
+      weights_(target_, drafts_with_itself(request.method)),
       process_bytes_(process_bytes),
       scratch_bytes_(scratch_bytes),
       asked_(method_of(request, models.draft || request.drafts_without_model())),
-      drafts_{DraftModel::of(models.draft, request.device_memory.has_value()),
+      drafts_{drafts_with_itself(asked_)
+                  ? DraftModel{models.target.config, 0}
+                  : DraftModel::of(models.draft, request.device_memory.has_value()),
               DraftModel::of(models.inner, request.device_memory.has_value())} {
   check(request_, asked_, models);
   if (request_.resident_layers)
@@ -373,6 +382,10 @@ Plan Planning::make() {
   plan.inexact = inexact_rule(request_, plan.method);
   const auto placed = weights_.place(plan, request_, choice_ ? choice_->best.ring_wish : 0);
   if (!placed) weights_.refuse(std::move(plan), request_);
+  if (placed->resident && drafts_with_itself(asked_))
+    throw Error(std::string(name(asked_)) +
+                " drafts with the weights that rest while others travel, and with this budget none "
+                "travel: give less memory, or a draft model");
   weights_.enter(plan, *placed);
   plan.acceptance = input_.acceptance;
   plan.cost = request_.cost;

@@ -232,7 +232,7 @@ void Layout::enter_target() {
 void Layout::enter_model(const std::string& whose, const DraftModel& model,
                          const Transformer::Limits& limits) {
   reserve_scratch(Transformer::workload(model.config, limits));
-  enter(whose + " weights", model.weight_bytes, 2);
+  if (model.weight_bytes > 0) enter(whose + " weights", model.weight_bytes, 2);
   enter_pool(whose, model.config);
   enter(whose + " activations and logits", Transformer::activation_bytes(model.config, limits),
         Transformer::kAllocations);
@@ -266,8 +266,9 @@ std::optional<DraftModel> DraftModel::of(const std::optional<SweepLayout>& sweep
 Growth growth_for(const PlanRequest& request, SpeculationMethod method) {
   Growth growth = request.growth;
   growth.kind = row_of(method).growth;
-  if (method == SpeculationMethod::kTsd || method == SpeculationMethod::kSsd) growth.merge = 0;
-  if (method == SpeculationMethod::kSsd) growth.children = 1;
+  const bool ssd = method == SpeculationMethod::kSsd || drafts_with_itself(method);
+  if (method == SpeculationMethod::kTsd || ssd) growth.merge = 0;
+  if (ssd) growth.children = 1;
   growth.within_level = method == SpeculationMethod::kGsdSequoia;
   if (growth.kind == Growth::Kind::kConfidence) growth.bound = request.fallback;
   return growth;

@@ -9,7 +9,7 @@ namespace canopy {
 /// A draft, as every plan that has one sees it.
 struct DraftModel {
   const ModelConfig& config;
-  std::uint64_t weight_bytes;
+  std::uint64_t weight_bytes;  // 0: the target's own, which are counted there
 
   static std::optional<DraftModel> of(const std::optional<SweepLayout>& sweep, bool on_device);
 };

@@ -49,8 +49,8 @@ Runtime::Runtime(ModelFiles files, const EngineOptions& options, const LoadProgr
     heads = load_heads(*device, *models.heads, models.target);
     drafter = std::make_unique<HeadDrafter>(*device, heads.weights, plan.head_limits(t));
   } else if (plan.method != SpeculationMethod::kNone || (plan.beams && models.draft)) {
-    const ModelConfig& d = models.draft->config();
-    draft_weights = load_resident(*device, *sweeps.draft, {notes, progress, stop});
+    const ModelConfig& d = models.draft ? models.draft->config() : t;
+    draft_weights = make_draft_weights(progress, stop);
     if (trace) draft_times = &time(draft_weights, Trace::Lane::kDraft);
     draft = std::make_unique<Transformer>(*device, d, *draft_weights, plan.draft_limits);
     if (plan.beams)
@@ -68,6 +68,13 @@ Runtime::Runtime(ModelFiles files, const EngineOptions& options, const LoadProgr
   host_logits.resize(static_cast<std::size_t>(t.vocab));
   if (uploads) begin_uploads();
   load_time = since(start);
+}
+
+std::unique_ptr<WeightSource> Runtime::make_draft_weights(const LoadProgress& progress,
+                                                          const std::stop_token& stop) {
+  if (sweeps.draft) return load_resident(*device, *sweeps.draft, {notes, progress, stop});
+  if (uploads) return std::make_unique<RestingUnits>(*uploads, uploads->resting());
+  return std::make_unique<RestingUnits>(*streamer, streamer->resting());
 }
 
 std::unique_ptr<Drafter> Runtime::make_inner_drafter(const LoadProgress& progress,
@@ -157,7 +164,7 @@ LinkReport Runtime::link() const {
 
 std::uint64_t Runtime::disk_bytes() const {
   std::uint64_t bytes = link().disk_bytes;
-  if (draft_weights) bytes += resident_bytes(*sweeps.draft);
+  if (draft_weights && sweeps.draft) bytes += resident_bytes(*sweeps.draft);
   if (inner_weights) bytes += resident_bytes(*sweeps.inner);
   if (plan.resident) bytes += resident_bytes(sweeps.target);
   if (plan.device) bytes += plan.device->host_bytes;

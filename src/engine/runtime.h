@@ -69,6 +69,9 @@ struct Runtime {
   std::unique_ptr<WeightSource> make_target_weights(const EngineOptions& options,
                                                     const LoadProgress& progress,
                                                     const std::stop_token& stop);
+  /// The draft's: of a model of its own, or what rests of the target.
+  std::unique_ptr<WeightSource> make_draft_weights(const LoadProgress& progress,
+                                                   const std::stop_token& stop);
   /// What guesses the draft model's tokens, of a hierarchy; else null.
   std::unique_ptr<Drafter> make_inner_drafter(const LoadProgress& progress,
                                               const std::stop_token& stop);

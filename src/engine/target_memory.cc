@@ -26,13 +26,16 @@ std::string mebibytes(std::uint64_t bytes) {
 
 }  // namespace
 
-TargetMemory::TargetMemory(const SweepLayout& sweep) : sweep_(sweep) {
-  const Residency none = none_resident(sweep_);
+TargetMemory::TargetMemory(const SweepLayout& sweep, bool drafts) : sweep_(sweep), drafts_(drafts) {
+  const Residency none = none_resident(sweep_), least = rest(0, Tier::kHost),
+                  on_device = rest(0, Tier::kDevice);
   whole_ = resident_bytes(sweep_);
-  least_ = least_ring(sweep_, none) + Streamer::resting_bytes(sweep_, none);
+  least_ = least_ring(sweep_, least) + Streamer::resting_bytes(sweep_, least);
   whole_on_device_ = device_resident_bytes(sweep_);
-  least_on_device_ = least_device_ring(sweep_, none) + DeviceWeights::bytes_needed(sweep_, none);
-  least_beside_device_ = least_ + staging_bytes();
+  least_on_device_ =
+      least_device_ring(sweep_, on_device) + DeviceWeights::bytes_needed(sweep_, on_device);
+  least_beside_device_ =
+      least_ring(sweep_, none) + Streamer::resting_bytes(sweep_, none) + staging_bytes();
   travelling_ = travelling_bytes(sweep_, none);
   uploaded_ = uploaded_bytes(sweep_, none);
   for (const UnitLayout& unit : sweep_.units) {
@@ -41,6 +44,11 @@ TargetMemory::TargetMemory(const SweepLayout& sweep) : sweep_(sweep) {
     else
       layer_bytes_ += static_cast<double>(unit.read.slab_bytes) / sweep_.config.layers;
   }
+}
+
+Residency TargetMemory::rest(std::uint64_t bytes, Tier tier) const {
+  if (drafts_) return ends_resident(sweep_, bytes, tier);
+  return tier == Tier::kDevice ? spread_on_device(sweep_, bytes) : spread_resident(sweep_, bytes);
 }
 
 std::uint64_t TargetMemory::bytes_of_layers(int layers) const {
@@ -68,13 +76,14 @@ std::optional<WeightPlace> TargetMemory::place(const Plan& plan, const PlanReque
   const auto left = left_of(plan);
   if (!left) return std::nullopt;
   return plan.device ? place_on_device(*left, request, ring_wish)
-                     : place_on_host(left->host, request.resident, ring_wish);
+                     : place_on_host(*left, request, ring_wish);
 }
 
-std::optional<WeightPlace> TargetMemory::place_on_host(std::uint64_t left,
-                                                       std::optional<std::uint64_t> resident,
+std::optional<WeightPlace> TargetMemory::place_on_host(const Left& host, const PlanRequest& request,
                                                        std::uint64_t ring_wish) const {
   WeightPlace place;
+  const std::uint64_t left = host.host;
+  const std::optional<std::uint64_t> resident = request.resident;
   if (resident.value_or(whole_) >= whole_ && whole_ <= left) {
     place.resident = true;
     place.at_rest = whole_;
@@ -86,10 +95,12 @@ std::optional<WeightPlace> TargetMemory::place_on_host(std::uint64_t left,
   const Residency none = none_resident(sweep_);
   const std::uint64_t smooth = least_ring(sweep_, none) / 2 * kSmoothUnits;
   const std::uint64_t ring = std::min(std::max(smooth, ring_wish), left);
-  std::uint64_t may_rest = resident.value_or(left - std::max(ring, least_));
+  const std::uint64_t beside_none =
+      least_ring(sweep_, none) + Streamer::resting_bytes(sweep_, none);
+  std::uint64_t may_rest = resident.value_or(left - std::max(ring, beside_none));
   const auto beside_ring = [&] { return Streamer::resting_bytes(sweep_, place.residency); };
   while (true) {
-    place.residency = spread_resident(sweep_, may_rest);
+    place.residency = rest(may_rest, Tier::kHost);
     place.at_rest = beside_ring();
     const std::uint64_t over = place.at_rest + least_ring(sweep_, place.residency);
     if (over <= left) break;
@@ -131,13 +142,16 @@ std::optional<WeightPlace> TargetMemory::place_on_device(const Left& left,
     place.host_at_rest = staging_bytes();
     return place;
   }
-  const Residency none = none_resident(sweep_);
-  const std::uint64_t least = whole(least_device_ring(sweep_, none));
-  const std::uint64_t vectors = whole(DeviceWeights::bytes_needed(sweep_, none));
-  if (room < least + vectors || resident.value_or(0) > room - least - vectors) return std::nullopt;
+  const Residency fewest = rest(0, Tier::kDevice);
+  const std::uint64_t least = whole(least_device_ring(sweep_, fewest));
+  const std::uint64_t in_any_case = whole(DeviceWeights::bytes_needed(sweep_, fewest));
+  if (room < least + in_any_case || resident.value_or(0) > room - least - in_any_case)
+    return std::nullopt;
   const std::uint64_t ring = std::clamp<std::uint64_t>(
-      whole(std::max(least / 2 * kSmoothUnits, ring_wish)), least, room - vectors);
-  place.residency = spread_on_device(sweep_, resident.value_or(room - vectors - ring));
+      whole(std::max(least / 2 * kSmoothUnits, ring_wish)), least, room - in_any_case);
+  const std::uint64_t vectors = whole(DeviceWeights::bytes_needed(sweep_, none_resident(sweep_)));
+  const std::uint64_t may_rest = resident.value_or(room - vectors - ring);
+  place.residency = rest(may_rest, Tier::kDevice);
   place.at_rest = whole(DeviceWeights::bytes_needed(sweep_, place.residency));
   place.upload = uploaded_bytes(sweep_, place.residency);
   // A ring that holds a whole sweep has nothing left to bring ahead.
@@ -251,7 +265,10 @@ void TargetMemory::refuse(Plan plan, const PlanRequest& request) const {
                 " of weights resident: beside what must be there, " +
                 mebibytes(plan.memory - fixed - least_) + " are left of the budget of " +
                 mebibytes(plan.memory) + "; give more memory, or --resident auto");
-  plan.ledger.push_back({"target: a ring of two units, norms, rows of the embedding", least_});
+  plan.ledger.push_back({drafts_
+                             ? "target: a ring of two units, norms, what it drafts with at least"
+                             : "target: a ring of two units, norms, rows of the embedding",
+                         least_});
   throw too_small("a memory budget", plan.memory, plan.total(), plan.ledger);
 }
 

@@ -25,7 +25,8 @@ struct WeightPlace {
 /// The target's own part of the budget.
 class TargetMemory {
  public:
-  explicit TargetMemory(const SweepLayout& sweep);  // must outlive this
+  /// The sweep must outlive this. `drafts`: with what rests of it.
+  TargetMemory(const SweepLayout& sweep, bool drafts);
 
   /// Bytes of so many layers; of everything where there are no more.
   std::uint64_t bytes_of_layers(int layers) const;
@@ -48,8 +49,7 @@ class TargetMemory {
     std::uint64_t host = 0, device = 0;
   };
   static std::optional<Left> left_of(const Plan& plan);
-  std::optional<WeightPlace> place_on_host(std::uint64_t left,
-                                           std::optional<std::uint64_t> resident,
+  std::optional<WeightPlace> place_on_host(const Left& left, const PlanRequest& request,
                                            std::uint64_t ring_wish) const;
   std::optional<WeightPlace> place_on_device(const Left& left, const PlanRequest& request,
                                              std::uint64_t ring_wish) const;
@@ -59,7 +59,11 @@ class TargetMemory {
                         const std::vector<LedgerEntry>& ledger) const;
   bool fill_host(std::uint64_t left, const PlanRequest& request, WeightPlace& place) const;
 
+  /// So many bytes at rest, where they are computed with.
+  Residency rest(std::uint64_t bytes, Tier tier) const;
+
   const SweepLayout& sweep_;
+  const bool drafts_;
   // Bytes of everything where it is computed with: on the host, on a device of its own.
   std::uint64_t whole_ = 0, whole_on_device_ = 0;
   // The least that the target can do with: on the host; on a device, and then on its host.

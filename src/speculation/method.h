@@ -26,6 +26,7 @@ enum class SpeculationMethod : std::uint8_t {
   kGsd,
   kTsd,
   kSsd,
+  kSelfSsd,
   kGsdSequoia,
   kGsdRatio,
   kBild,
@@ -70,6 +71,8 @@ inline constexpr std::array kMethods{
     Method{SpeculationMethod::kGsd, "gsd", TreeForm::kGraph, Drawing::kTopK, Growth::Kind::kGraph},
     Method{SpeculationMethod::kTsd, "tsd", TreeForm::kGraph, Drawing::kTopK, Growth::Kind::kGraph},
     Method{SpeculationMethod::kSsd, "ssd", TreeForm::kGraph, Drawing::kTopK, Growth::Kind::kGraph},
+    Method{SpeculationMethod::kSelfSsd, "self-ssd", TreeForm::kGraph, Drawing::kTopK,
+           Growth::Kind::kGraph},
     Method{SpeculationMethod::kGsdSequoia, "gsd-sequoia", TreeForm::kGraph, Drawing::kSequoia,
            Growth::Kind::kGraph},
     Method{SpeculationMethod::kGsdRatio, "gsd-ratio", TreeForm::kGraph, Drawing::kTopK,
@@ -114,6 +117,10 @@ constexpr bool works_without_model(SpeculationMethod id) {
 constexpr bool takes_lenience(SpeculationMethod id) {
   return row_of(id).drawing == Drawing::kSequoia && row_of(id).form != TreeForm::kNone &&
          row_of(id).form != TreeForm::kGraph;
+}
+/// Whether the target drafts with its own resting units: it has no other draft.
+constexpr bool drafts_with_itself(SpeculationMethod id) {
+  return id == SpeculationMethod::kSelfSsd;
 }
 /// Whether a second draft guesses what the first one would write.
 constexpr bool takes_inner_draft(SpeculationMethod id) {

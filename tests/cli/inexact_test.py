@@ -51,6 +51,14 @@ class Inexact(TempDirCase):
         self.assertFalse(ratio["exact"])
         self.assertIn("min(1, p/q)", ratio["changes"])
 
+    def test_a_model_that_drafts_with_its_resting_layers_is_exact(self):
+        plain = self.generate()
+        drafted = self.generate("--spec", "self-ssd", "--resident", "75M", "--gsd-prob", 0)
+        self.assertEqual((drafted["exact"], drafted["tokens"]), (True, plain["tokens"]))
+        self.assertEqual(drafted["plan"]["spec"], "self-ssd")
+        self.assertGreater(drafted["plan"]["sweep_bytes"], 0)
+        self.assertGreater(drafted["tokens_per_step"], 1)
+
     def test_bild_and_mtad_say_what_they_change(self):
         plain = self.generate()
         for words, says in ((["bild"], "rollback 2:"), (["bild", "--rollback", 0.5], "rollback 0.5:"),

@@ -4,6 +4,8 @@
 #include "src/base/error.h"
 #include "src/engine/runtime.h"
 #include "tests/engine/tiny_engine.h"
+#include "tests/error_of.h"
+#include "tests/kernels/emulated_cuda.h"
 
 namespace canopy {
 namespace {
@@ -221,6 +223,66 @@ TEST_F(Growths, AReproducibleTextOfAGraphIsPlainSamplings) {
       EXPECT_EQ(engine.generate(r).tokens, plain.generate(r).tokens);
     }
   }
+}
+
+TEST_F(Growths, AModelDraftsWithWhatRestsOfItAndNothingMovesForThat) {
+  for (const bool on_gpu : {false, true})
+    for (const float temperature : {0.0f, 1.0f}) {
+      SCOPED_TRACE(::testing::Message() << (on_gpu ? "emulated" : "cpu") << " at " << temperature);
+      EngineOptions o = options(SpeculationMethod::kNone, 0, 0, static_cast<double>(temperature));
+      o.plan.cost = nullptr;
+      if (on_gpu) o.make_device = [] { return std::make_unique<EmulatedCuda>(); };
+      Engine plain(models(false), o);
+      o.plan.method = SpeculationMethod::kSelfSsd;
+      o.plan.tree_size = 6;
+      o.plan.resident = 1;  // the fewest units that it can draft with
+      o.plan.growth.least = 0;
+      o.plan.max_sequences = 3;
+      Engine engine(models(false), o);
+      EXPECT_FALSE(engine.plan().resident);
+      std::vector<Request> requests;
+      for (unsigned p = 0; p < 5; ++p) {
+        requests.push_back(request(prompt(p)));
+        requests.back().sampling.temperature = temperature;
+        requests.back().reproducible = true;
+        requests.back().seed = p;
+      }
+      const BatchReport report = engine.generate(requests);
+      int steps = 0;
+      for (std::size_t p = 0; p < requests.size(); ++p) {
+        EXPECT_EQ(report.texts[p].tokens, plain.generate(requests[p]).tokens) << p;
+        EXPECT_GT(report.texts[p].drafted_rows, 0);
+        steps += report.texts[p].steps;
+      }
+      EXPECT_LT(steps, 5 * kNew);
+    }
+}
+
+TEST_F(Growths, ADraftOfRestingUnitsReadsNothing) {
+  EngineOptions o = options(SpeculationMethod::kSelfSsd, 6);
+  o.plan.growth.least = 0;
+  o.plan.resident = 1;
+  Engine engine(models(false), o);
+  const std::uint64_t before = engine.runtime().link().disk_bytes;
+  const TextReport text = engine.generate(request(prompt(1)));
+  EXPECT_GT(text.drafted_rows, 2 * text.steps);
+  const auto sweeps = static_cast<std::uint64_t>(text.steps) + 1;  // the next is read ahead
+  EXPECT_LE(engine.runtime().link().disk_bytes - before, sweeps * engine.plan().sweep_bytes);
+}
+
+TEST_F(Growths, ADraftOfRestingUnitsNeedsSomeAtRestAndSomeThatTravel) {
+  const auto why = [](EngineOptions o, bool with_draft) {
+    return error_of([&] { Engine(models(with_draft), o); });
+  };
+  EngineOptions o = options(SpeculationMethod::kSelfSsd, 6);
+  EXPECT_NE(why(o, false).find("none travel"), std::string::npos);
+  o.plan.resident = 0;
+  EXPECT_NE(why(o, false).find("some must"), std::string::npos);
+  o.plan.resident = 1;
+  EXPECT_NE(why(o, true).find("no other draft"), std::string::npos);
+  EXPECT_EQ(why(o, false), "");
+  o.plan.memory = 1 << 20;
+  EXPECT_NE(why(o, false).find("too small"), std::string::npos);
 }
 
 TEST_F(Growths, TheRatioOfGraphsIsLabelledWhereItIsNotExact) {

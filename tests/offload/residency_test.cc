@@ -54,6 +54,40 @@ TEST_P(ResidencyTest, SpreadsEvenlyOverTheLayers) {
   }
 }
 
+TEST_P(ResidencyTest, ADraftOfTheSameModelHasItsHeadAndWholeLayersFromBothEnds) {
+  const int layers = sweep_.config.layers;
+  int fewest = layers, most = 0;
+  for (std::size_t bytes = 0; bytes <= 2 * model_; bytes += 4096) {
+    const Residency residency = ends_resident(sweep_, bytes);
+    EXPECT_EQ(residency.table, Tier::kHost);
+    std::vector<bool> rests(static_cast<std::size_t>(layers), true);
+    for (std::size_t i = 0; i < units_.size(); ++i) {
+      const bool at_rest = residency.unit[i] == Tier::kHost;
+      if (units_[i].unit.part == Part::kHead) {
+        EXPECT_TRUE(at_rest);
+      } else if (!at_rest) {
+        rests[static_cast<std::size_t>(units_[i].unit.layer)] = false;
+      }
+    }
+    const auto first = std::find(rests.begin(), rests.end(), false);
+    const auto last = std::find(rests.rbegin(), rests.rend(), false).base();
+    EXPECT_NE(first, rests.end());
+    EXPECT_EQ(std::count(first, last, true), 0);  // what travels is one stretch, in the middle
+    const auto before = first - rests.begin(), behind = rests.end() - last;
+    EXPECT_TRUE(before == behind || before == behind + 1) << before << " " << behind;
+    const int kept = static_cast<int>(before + behind);
+    fewest = std::min(fewest, kept);
+    most = std::max(most, kept);
+    const std::size_t table = GetParam() ? 0 : sweep_.embedding.bytes;
+    const std::size_t used = model_ - travelling_bytes(sweep_, residency) + table;
+    if (kept > 2) {
+      EXPECT_LE(used, bytes);
+    }
+  }
+  EXPECT_EQ(fewest, 2);
+  EXPECT_EQ(most, layers - 1);
+}
+
 TEST_P(ResidencyTest, KeepsATiedHeadWithItsTableAndAlwaysLetsAUnitTravel) {
   const Residency half = spread_resident(sweep_, model_ / 2);
   EXPECT_EQ(half.table, GetParam() ? Tier::kHost : Tier::kDisk);

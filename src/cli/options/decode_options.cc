@@ -39,11 +39,12 @@ EngineOptions DecodeOptions::engine_options(const std::optional<Gpus>& gpus) con
 }
 
 ModelFiles DecodeOptions::open(PlanRequest& plan) const {
-  const bool by_model = plan.method != SpeculationMethod::kNone && !plan.model_free;
+  const bool drafted = plan.method != SpeculationMethod::kNone && !drafts_with_itself(plan.method);
+  const bool by_model = drafted && !plan.model_free;
   const bool by_second = speculation.inner_draft && takes_inner_draft(plan.method) && !plan.inner;
   ModelFiles models = open_models(model.model, by_model ? speculation.draft.value_or("") : "",
                                   by_second ? *speculation.inner_draft : "");
-  if (speculation.medusa && plan.method != SpeculationMethod::kNone) {
+  if (speculation.medusa && drafted) {
     models.heads = open_medusa_heads(*speculation.medusa, models.target);
     plan.heads = head_draft(*models.heads, models.target);
     if (!models.heads->names_its_model)

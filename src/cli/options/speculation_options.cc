@@ -90,10 +90,10 @@ Flags SpeculationOptions::flags() {
       ("spec", into(method, "HOW (=auto)", "--spec", parse_method),
        "auto (what is predicted to be the fastest: a tree, a chain or none), none, sequoia, chain, "
        "adaptive, hierarchy, specinfer, spectr, naive or topk: how children are drawn and "
-       "verified; gsd, gsd-sequoia, tsd or ssd: the draft's own probabilities make the tree; all "
-       "these are "
-       "exact. NOT the model's own "
-       "text: gsd-ratio (at a temperature above 0), bild, mtad")  //
+       "verified; gsd, gsd-sequoia, tsd or ssd: the draft's own probabilities make the tree; "
+       "self-ssd: without -md, the model drafts by those of its layers that rest in memory, nearly "
+       "all of which must; all these are exact. NOT the model's own text: gsd-ratio (at a "
+       "temperature above 0), bild, mtad")  //
       ("adaptive", given(adaptive),
        "with --spec chain (and the same as --spec adaptive): each chain ends before a token that "
        "is too unlikely to be reached, by how sure the draft is; exact")  //
@@ -129,10 +129,10 @@ Flags SpeculationOptions::method_flags() {
       ("gsd-children", into(gsd_children, "K (=4)", between("--gsd-children", 1, 32)),
        "gsd, gsd-sequoia, tsd, gsd-ratio: children of a node")  //
       ("gsd-steps", into(gsd_steps, "N (=10)", between("--gsd-steps", 1, 64)),
-       "gsd, gsd-sequoia, tsd, ssd, gsd-ratio: levels that the draft runs")  //
+       "gsd, gsd-sequoia, tsd, ssd, self-ssd, gsd-ratio: levels that the draft runs")  //
       ("gsd-prob", into(gsd_prob, "P (=0.2)", "--gsd-prob", parse_share),
-       "gsd, gsd-sequoia, tsd, ssd, gsd-ratio: a token of a lower probability is not gone on "
-       "from")  //
+       "gsd, gsd-sequoia, tsd, ssd, self-ssd, gsd-ratio: a token of a lower probability is not "
+       "gone on from")  //
       ("gsd-sibling", into(gsd_sibling, "P (=0.3)", "--gsd-sibling", parse_share),
        "gsd, gsd-sequoia, tsd, gsd-ratio: nor one of less than P times its best sibling's")  //
       ("gsd-tau", into(gsd_tau, "T (=2)", between("--gsd-tau", 1, 8)),
@@ -170,10 +170,10 @@ void SpeculationOptions::put_numbers(PlanRequest& plan) const {
   };
   const bool merges = is({Of::kGsd, Of::kGsdSequoia, Of::kGsdRatio});
   const bool wide = merges || is({Of::kTsd});
-  const bool graph = wide || is({Of::kSsd});
+  const bool graph = wide || is({Of::kSsd, Of::kSelfSsd});
   constexpr const char *kMerge = "gsd, gsd-sequoia or gsd-ratio",
                        *kWide = "gsd, gsd-sequoia, tsd or gsd-ratio",
-                       *kGraph = "gsd, gsd-sequoia, tsd, ssd or gsd-ratio";
+                       *kGraph = "gsd, gsd-sequoia, tsd, ssd, self-ssd or gsd-ratio";
   refuse(gsd_children.has_value(), wide, "--gsd-children", kWide);
   refuse(gsd_sibling.has_value(), wide, "--gsd-sibling", kWide);
   refuse(gsd_steps.has_value(), graph, "--gsd-steps", kGraph);
@@ -249,7 +249,11 @@ void SpeculationOptions::put_heads(PlanRequest& plan) const {
 void SpeculationOptions::put_into(PlanRequest& plan) const {
   plan.method = method.value_or(SpeculationMethod::kAuto);
   const Method& row = row_of(plan.method);
-  if (row.id != SpeculationMethod::kAuto && row.id != SpeculationMethod::kNone && !drafts())
+  if (drafts_with_itself(row.id) && drafts())
+    throw UsageError("--spec " + std::string(row.name) +
+                     ": the model drafts with its own resting weights; leave out -md and --medusa");
+  const bool drafted = drafts() || drafts_with_itself(row.id);
+  if (row.id != SpeculationMethod::kAuto && row.id != SpeculationMethod::kNone && !drafted)
     throw UsageError("--spec " + std::string(row.name) + ": needs a draft model, -md");
   put_heads(plan);
   plan.model_free = model_free();
@@ -276,7 +280,7 @@ void SpeculationOptions::put_into(PlanRequest& plan) const {
                      ": draws from a draft model's probabilities, and -md " + *draft +
                      " has none; --spec auto, chain or topk");
   const bool sized = tree_size || tree_depth;
-  if ((sized || tree) && (row.id == SpeculationMethod::kNone || !drafts()))
+  if ((sized || tree) && (row.id == SpeculationMethod::kNone || !drafted))
     throw UsageError("--tree, --tree-size, --tree-depth: there is no tree without speculation");
   if (sized && tree)
     throw UsageError("--tree: a shape has its size and depth; leave out --tree-size, --tree-depth");
