@@ -121,9 +121,6 @@ class Errors(TempDirCase):
             if method not in ("tsd", "ssd"):
                 self.fails(2, "plan", TINY, "-md", TINY, "--spec", method, says=[method, "bench decode"])
         self.fails(2, *drafted, "--spec", "self-ssd", says=["self-ssd", "-md"])
-        self.fails(1, "generate", "-m", TINY, "-p", "x", "--spec", "self-ssd", says=["self-ssd", "none travel"])
-        self.fails(1, "generate", "-m", TINY, "-p", "x", "--spec", "self-ssd", "--resident", "none",
-                   says=["self-ssd", "some must"])
         self.fails(2, "plan", TINY, "--spec", "self-ssd", says=["self-ssd", "bench decode"])
         for inner in ("ngram:3", "copy:0"):
             self.fails(2, *drafted, "--spec", "chain", "-mdd", inner, says=["--model-draft-draft", inner])

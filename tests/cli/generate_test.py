@@ -10,7 +10,8 @@ import subprocess
 import termios
 import unittest
 
-from support import CANOPY, SMOLLM2, TempDirCase, machine_with_a_gpu_that_counts, main, run, run_json
+from support import (CANOPY, SMOLLM2, TempDirCase, counts_own_memory, machine_with_a_gpu_that_counts, main, run,
+                     run_json)
 
 PROMPT = ("<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\n")
 
@@ -33,6 +34,7 @@ class Generate(TempDirCase):
         plain = run("generate", "-m", SMOLLM2, "-p", PROMPT, "-n", 12)
         self.assertEqual(plain.stdout, expected["text"] + "\n")
 
+    @counts_own_memory
     def test_streams_through_a_small_budget_to_the_same_text(self):
         whole = run_json("generate", "-m", SMOLLM2, "-p", PROMPT, "-n", 16)
         tight = run_json("generate", "-m", SMOLLM2, "-p", PROMPT, "-n", 16, "--memory", "100M")
@@ -41,6 +43,7 @@ class Generate(TempDirCase):
         self.assertEqual(tight["tokens"], whole["tokens"])
         self.assertLessEqual(tight["peak_memory_bytes"], 100 << 20)
 
+    @counts_own_memory
     def test_verifies_what_it_reads_again_and_says_where_there_is_nothing_to_verify(self):
         words = ["-m", SMOLLM2, "-p", PROMPT, "-n", 8, "--verify-weights"]
         streamed, resident = run_json("generate", *words, "--memory", "100M"), run_json("generate", *words)
@@ -49,6 +52,7 @@ class Generate(TempDirCase):
         self.assertIn("not verified", " ".join(resident["notes"]))
         self.assertIsNone(resident["checksums"])
 
+    @counts_own_memory
     def test_draws_the_live_line_below_the_text(self):
         words = ["generate", "-m", SMOLLM2, "-p", PROMPT, "-n", 16, "--memory", "100M"]
         main_end, program_end = pty.openpty()

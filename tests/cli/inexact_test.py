@@ -53,11 +53,15 @@ class Inexact(TempDirCase):
 
     def test_a_model_that_drafts_with_its_resting_layers_is_exact(self):
         plain = self.generate()
-        drafted = self.generate("--spec", "self-ssd", "--resident", "75M", "--gsd-prob", 0)
+        drafted = self.generate("--spec", "self-ssd", "--resident", "85M", "--gsd-prob", 0)
         self.assertEqual((drafted["exact"], drafted["tokens"]), (True, plain["tokens"]))
         self.assertEqual(drafted["plan"]["spec"], "self-ssd")
         self.assertGreater(drafted["plan"]["sweep_bytes"], 0)
-        self.assertGreater(drafted["tokens_per_step"], 1)
+        self.assertGreater(drafted["tokens_per_step"], 1.5)
+        for words, why in (((), "none travel"), (("--resident", "none"), "some must")):
+            refused = run("generate", "-m", SMOLLM2, "-p", PROMPT, "--spec", "self-ssd", *words)
+            self.assertEqual(refused.returncode, 1)
+            self.assertIn(why, refused.stderr)
 
     def test_bild_and_mtad_say_what_they_change(self):
         plain = self.generate()

@@ -3,7 +3,7 @@ import os
 import shutil
 import unittest
 
-from support import SMOLLM2, TempDirCase, main, memory_cgroup, run, run_json
+from support import SMOLLM2, TempDirCase, counts_own_memory, main, memory_cgroup, run, run_json
 
 LIMIT = 1 << 30
 PROMPT = "<|im_start|>user\nName three rivers.<|im_end|>\n<|im_start|>assistant\n"
@@ -20,6 +20,7 @@ class Memory(TempDirCase):
             report = run_json("generate", *words, "-p", PROMPT, "--memory", LIMIT, "--ignore-eos", preexec_fn=join)
             return report, peak()
 
+    @counts_own_memory
     def test_four_times_the_memory(self):
         if shutil.disk_usage(self.dir).free < 6 << 30:
             self.skipTest(f"needs 6 GB free in {self.dir}")

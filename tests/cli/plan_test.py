@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import support
-from support import SMOLLM2, main, run, run_json
+from support import SMOLLM2, counts_own_memory, main, run, run_json
 
 
 class Plan(support.TempDirCase):
@@ -49,6 +49,7 @@ class Plan(support.TempDirCase):
         file.write_text(json.dumps(tree))
         self.assertEqual(run_json("plan", *self.models, "--tree", file)["plan"]["parents"], tree)
 
+    @counts_own_memory
     def test_generate_does_what_was_planned_over_budgets_and_drafts(self):
         prompt, new = 24, 6
         ids = ",".join(str(100 + i) for i in range(prompt))
@@ -69,6 +70,7 @@ class Plan(support.TempDirCase):
                                  for one in (planned, done)]
                         self.assertLess(abs(sum(lines[0].values()) - sum(lines[1].values())), 2 << 20)
 
+    @counts_own_memory
     def test_it_refuses_the_budget_that_generate_refuses(self):
         words = ("-m", SMOLLM2, "--prompt-tokens", 4), ("-m", SMOLLM2, "-p", "Three rivers are", "-n", 2)
         for command, flags in zip(("plan", "generate"), words):
@@ -84,6 +86,7 @@ class Plan(support.TempDirCase):
                 self.assertEqual(many.returncode, 1, many.stderr)
                 self.assertRegex(many.stderr, r"has only \d+ MiB free: give a memory budget of at most \d+M")
 
+    @counts_own_memory
     def test_it_plans_for_another_machine(self):
         here = self.dir / "here.json"
         made = run("calibrate", "hardware", *self.models, "-o", here)

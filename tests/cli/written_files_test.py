@@ -7,7 +7,7 @@ import signal
 import subprocess
 import time
 
-from support import CANOPY, TempDirCase, main, run, bytes_model
+from support import CANOPY, TempDirCase, bytes_model, counts_own_memory, main, run
 
 
 class Outputs(TempDirCase):
@@ -118,6 +118,7 @@ class Outputs(TempDirCase):
             self.assertEqual(result.returncode, 1, result.stderr)
             self.assertIn("MLP of layer 1", result.stderr)
 
+    @counts_own_memory
     def test_limits_on_memory_are_named(self):
         limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (30 << 20, 30 << 20))
         result = run(*self.generate, preexec_fn=limit)

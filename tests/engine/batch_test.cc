@@ -19,12 +19,14 @@ class Batch : public TinyEngine {
     EngineOptions o = options(method, 0, 0, temperature);
     o.plan.max_sequences = sequences;
     // The bound of an adaptive chain depends on how many share a sweep; without costs it is 0.
-    if (row_of(method).growth == Growth::Kind::kReach) o.plan.cost = nullptr;
+    // Nor are prompts then spread over the sweeps of a model that streams.
+    if (row_of(method).growth == Growth::Kind::kReach || drafts_with_itself(method))
+      o.plan.cost = nullptr;
     if (row_of(method).form == TreeForm::kChain || row_of(method).form == TreeForm::kGraph)
       o.plan.tree_size = 5;
     else if (method != SpeculationMethod::kNone)
       o.plan.shape = TreeShape::from_parents({-1, 0, 0, 0, 1, 1, 2, 4});
-    return Engine(models(method != SpeculationMethod::kNone), o);
+    return Engine(models_for(method), o);
   }
   Batch() {
     for (unsigned i = 0; i < 12; ++i)
@@ -220,7 +222,7 @@ class BatchPlan : public Batch {
     PlanRequest request = options(method, tree).plan;
     request.max_sequences = sequences;
     request.memory = memory;
-    const ModelFiles files = models(method != SpeculationMethod::kNone);
+    const ModelFiles files = models_for(method);
     return make_plan(request, lay_out_models(files.target, files.draft), 0,
                      scratch_of(*make_device({})));
   }

@@ -101,7 +101,7 @@ TEST_F(EngineTest, StopsAtAnEndTokenUnlessAskedNotTo) {
   const std::vector<TokenId> p = prompt(0);
   const std::vector<TokenId> text = make(SpeculationMethod::kNone).generate(request(p)).tokens;
   for (const SpeculationMethod method : {SpeculationMethod::kNone, SpeculationMethod::kSequoia}) {
-    ModelFiles files = models(method != SpeculationMethod::kNone);
+    ModelFiles files = models_for(method);
     const TokenId end = text[7];
     files.tokenizer =
         std::make_unique<NumberTokenizer>(files.target.config().vocab, std::vector{end});

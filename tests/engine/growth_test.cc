@@ -275,6 +275,7 @@ TEST_F(Growths, ADraftOfRestingUnitsNeedsSomeAtRestAndSomeThatTravel) {
     return error_of([&] { Engine(models(with_draft), o); });
   };
   EngineOptions o = options(SpeculationMethod::kSelfSsd, 6);
+  o.plan.resident.reset();
   EXPECT_NE(why(o, false).find("none travel"), std::string::npos);
   o.plan.resident = 0;
   EXPECT_NE(why(o, false).find("some must"), std::string::npos);

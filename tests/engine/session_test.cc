@@ -48,7 +48,7 @@ class SessionTest : public TinyEngine {
     if (method == SpeculationMethod::kNone) o.plan.tree_size = 0;
     if (streamed) o.plan.resident = 0;
     o.plan.max_sequences = sequences;
-    return Engine(models(method != SpeculationMethod::kNone), o);
+    return Engine(models_for(method), o);
   }
   static Request sampled(unsigned number, float temperature, bool reproducible) {
     Request r = request(prompt(number));
@@ -341,7 +341,7 @@ class LongTexts : public SessionTest {
     o.plan.context = kContext;
     o.plan.max_sequences = sequences;
     o.plan.kv_memory = kv_memory;
-    return Engine(models(method != SpeculationMethod::kNone), o);
+    return Engine(models_for(method), o);
   }
   /// Texts i and j have their first `common` tokens in common.
   static Request asked(unsigned number, int common) {

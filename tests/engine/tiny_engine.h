@@ -90,6 +90,9 @@ class TinyEngine : public ::testing::Test {
                                                         files.target.config().end_tokens);
     return files;
   }
+  static ModelFiles models_for(SpeculationMethod method) {
+    return models(method != SpeculationMethod::kNone && !drafts_with_itself(method));
+  }
   /// Of a machine that never was, on which trees of some 50 nodes pay for this small model.
   static std::shared_ptr<const CostModel> made_up_cost() {
     static const auto cost = std::make_shared<const CostModel>([] {
@@ -108,6 +111,7 @@ class TinyEngine : public ::testing::Test {
     o.device.threads = 2;
     o.plan.method = method;
     if (takes_inner_draft(method)) o.plan.inner = model_free_draft_named("ngram:2");
+    if (drafts_with_itself(method)) o.plan.resident = 1;  // the rest travels
     o.plan.tree_size = tree;
     o.plan.tree_levels = levels;
     o.plan.temperature = temperature;
@@ -118,8 +122,7 @@ class TinyEngine : public ::testing::Test {
   }
   static Engine make(SpeculationMethod method, int tree = 0, int levels = 0,
                      double temperature = 0) {
-    return Engine(models(method != SpeculationMethod::kNone),
-                  options(method, tree, levels, temperature));
+    return Engine(models_for(method), options(method, tree, levels, temperature));
   }
   static std::vector<TokenId> prompt(unsigned seed, int tokens = 20) {
     std::mt19937 random(seed);
