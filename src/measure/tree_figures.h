@@ -17,11 +17,11 @@ class TreeFigures {
 
   /// Accepted tokens / the trees' longest paths; 0 of no tree. Roots are no drafted tokens.
   double accepted_of_longest() const;
-  /// Of the accepted tokens, the share that were first, second, ... children; empty where there are
-  /// none.
+  /// Returns the shares of the accepted tokens that were first, second, ... children; empty where
+  /// no token was accepted.
   std::vector<double> accepted_by_rank() const;
-  /// [n - 1]: of the drafted nodes, the share that lie in an n-gram, nodes one below another, which
-  /// stands elsewhere in the same tree, too.
+  /// Returns at [n - 1] the share of the drafted nodes that lie in an n-gram, nodes one below
+  /// another, which stands elsewhere in the same tree, too.
   std::array<double, kLongestGram> recurring() const;
 
  private:
