@@ -51,6 +51,18 @@ void keep_one_below(const Spread& spread, std::vector<Tier>& tiers) {
   tiers[static_cast<std::size_t>(first - spread.open.begin())] = spread.below;
 }
 
+/// The layers that rest are the first and the last, the second and so on; the head rests too.
+struct Ends {
+  int layers, resting;
+
+  bool rests(const Unit& unit) const {
+    return unit.part == Part::kHead || unit.layer < (resting + 1) / 2 ||
+           unit.layer >= layers - resting / 2;
+  }
+};
+
+int fewest_ends(const SweepLayout& sweep) { return std::min(2, sweep.config.layers - 1); }
+
 }  // namespace
 
 Residency none_resident(const SweepLayout& sweep) {
@@ -94,29 +106,23 @@ Residency spread_resident(const SweepLayout& sweep, std::size_t bytes,
 }
 
 Residency ends_resident(const SweepLayout& sweep, std::size_t bytes, Tier tier) {
-  const bool on_device = tier == Tier::kDevice;
-  Residency residency = on_device ? all_resident(sweep) : none_resident(sweep);
-  std::vector<std::size_t> layer_bytes(static_cast<std::size_t>(sweep.config.layers));
-  std::size_t head = on_device || sweep.config.tied_head ? 0 : sweep.embedding.bytes;
-  for (const UnitLayout& unit : sweep.units)
-    (unit.unit.part == Part::kHead ? head
-                                   : layer_bytes[static_cast<std::size_t>(unit.unit.layer)]) +=
-        on_device ? unit.slot.bytes : unit.read.slab_bytes;
-  std::vector<bool> rests(layer_bytes.size());
-  std::size_t first = 0, last = rests.size();
-  for (std::size_t kept = 0, at_rest = head; last - first > 1; ++kept) {
-    const std::size_t layer = kept % 2 == 0 ? first++ : --last;
-    at_rest += layer_bytes[layer];
-    if (kept >= 2 && at_rest > bytes) break;
-    rests[layer] = true;
-  }
-  for (std::size_t i = 0; i < sweep.units.size(); ++i) {
-    const Unit& unit = sweep.units[i].unit;
-    if (unit.part == Part::kHead || rests[static_cast<std::size_t>(unit.layer)])
-      residency.unit[i] = tier;
-  }
+  Ends ends{sweep.config.layers, fewest_ends(sweep)};
+  while (ends.resting + 1 < ends.layers && ends_bytes(sweep, ends.resting + 1, tier) <= bytes)
+    ++ends.resting;
+  Residency residency = tier == Tier::kDevice ? all_resident(sweep) : none_resident(sweep);
+  for (std::size_t i = 0; i < sweep.units.size(); ++i)
+    if (ends.rests(sweep.units[i].unit)) residency.unit[i] = tier;
   residency.table = Tier::kHost;
   return residency;
+}
+
+std::size_t ends_bytes(const SweepLayout& sweep, int layers, Tier tier) {
+  const Ends ends{sweep.config.layers, std::max(layers, fewest_ends(sweep))};
+  const bool on_device = tier == Tier::kDevice;
+  std::size_t bytes = on_device || sweep.config.tied_head ? 0 : sweep.embedding.bytes;
+  for (const UnitLayout& unit : sweep.units)
+    if (ends.rests(unit.unit)) bytes += on_device ? unit.slot.bytes : unit.read.slab_bytes;
+  return bytes;
 }
 
 Residency spread_on_device(const SweepLayout& sweep, std::size_t bytes) {

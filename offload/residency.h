@@ -35,6 +35,8 @@ Residency spread_resident(const SweepLayout& sweep, std::size_t bytes,
 /// in any case. On a device with memory of its own (Tier::kDevice) all others, and the table, are
 /// in host memory.
 Residency ends_resident(const SweepLayout& sweep, std::size_t bytes, Tier tier = Tier::kHost);
+/// Bytes of those weights where so many layers rest, or the fewest that rest in any case.
+std::size_t ends_bytes(const SweepLayout& sweep, int layers, Tier tier = Tier::kHost);
 /// As many bytes of units on a device with memory of its own as `bytes` can hold, spread likewise;
 /// all others, and the table, in host memory. One unit travels in any case.
 Residency spread_on_device(const SweepLayout& sweep, std::size_t bytes);

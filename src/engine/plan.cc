@@ -226,8 +226,6 @@ void check(const PlanRequest& request, SpeculationMethod method, const ModelSwee
   const bool has_draft = models.draft || request.drafts_without_model();
   if (drafts_with_itself(method) && has_draft)
     throw Error(speculation() + " drafts with the model itself: it takes no other draft");
-  if (drafts_with_itself(method) && request.resident == 0)
-    throw Error(speculation() + " drafts with the weights that rest: some must");
   if (drafts_with_itself(method) && models.target.config.layers < 2)
     throw Error(speculation() + " leaves layers out, and the model has only one");
   if (drafts && !has_draft && !drafts_with_itself(method))
@@ -295,8 +293,10 @@ Planning::Planning(const PlanRequest& request, const ModelSweeps& models,
                   : DraftModel::of(models.draft, request.device_memory.has_value()),
               DraftModel::of(models.inner, request.device_memory.has_value())} {
   check(request_, asked_, models);
+  const bool on_device = request_.device_memory.has_value();
   if (request_.resident_layers)
-    request_.resident = weights_.bytes_of_layers(*request_.resident_layers);
+    request_.resident = weights_.bytes_of_layers(*request_.resident_layers, on_device);
+  if (request_.resident) weights_.require_drafting(*request_.resident, on_device);
   if (request_.heads && request_.tree_levels == 0) request_.tree_levels = request_.heads->heads + 1;
   if (request_.drafts_without_model() && request_.cost)
     request_.cost = with_free_drafts(*request_.cost);

@@ -51,9 +51,19 @@ Residency TargetMemory::rest(std::uint64_t bytes, Tier tier) const {
   return tier == Tier::kDevice ? spread_on_device(sweep_, bytes) : spread_resident(sweep_, bytes);
 }
 
-std::uint64_t TargetMemory::bytes_of_layers(int layers) const {
+std::uint64_t TargetMemory::bytes_of_layers(int layers, bool on_device) const {
   if (layers >= sweep_.config.layers) return std::max(whole_, whole_on_device_);
+  if (drafts_) return ends_bytes(sweep_, layers, on_device ? Tier::kDevice : Tier::kHost);
   return static_cast<std::uint64_t>(layers * layer_bytes_);
+}
+
+void TargetMemory::require_drafting(std::uint64_t resident, bool on_device) const {
+  const Tier tier = on_device ? Tier::kDevice : Tier::kHost;
+  const std::uint64_t least = drafts_ ? ends_bytes(sweep_, 0, tier) : 0;
+  if (resident < least)
+    throw Error("speculation (self-ssd) drafts with the weights that rest: at least " +
+                mebibytes(least) + " of " + sweep_.root.string() + " must, not " +
+                mebibytes(resident));
 }
 
 std::uint64_t TargetMemory::staging_bytes() const {

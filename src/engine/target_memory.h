@@ -28,8 +28,11 @@ class TargetMemory {
   /// The sweep must outlive this. `drafts`: with what rests of it.
   TargetMemory(const SweepLayout& sweep, bool drafts);
 
-  /// Bytes of so many layers; of everything where there are no more.
-  std::uint64_t bytes_of_layers(int layers) const;
+  /// Bytes of so many layers, with the head where the target drafts with what rests; of everything
+  /// where there are no more layers.
+  std::uint64_t bytes_of_layers(int layers, bool on_device) const;
+  /// Throws Error where the target drafts with what rests and `resident` bytes are too few for it.
+  void require_drafting(std::uint64_t resident, bool on_device) const;
   /// What the plan's budget leaves room for beside what it has: the whole target, or weights at
   /// rest and a ring of at least `ring_wish` bytes if that can be. Nothing if it does not fit.
   std::optional<WeightPlace> place(const Plan& plan, const PlanRequest& request,

@@ -58,7 +58,11 @@ EngineOptions engine_options(const Options& options) {
   plan.method = *method;
   if (options.tree_nodes < 0 || options.tree_nodes > kMostTreeNodes)
     throw Error("Options::tree_nodes: must be from 0 to " + std::to_string(kMostTreeNodes));
-  require(options.tree_nodes == 0 || !options.draft.empty(),
+  const bool with_itself = drafts_with_itself(*method);
+  if (with_itself && !options.draft.empty())
+    throw Error("Options::draft: " + options.method +
+                " drafts with the model itself; leave it empty");
+  require(options.tree_nodes == 0 || !options.draft.empty() || with_itself,
           "Options::tree_nodes: there is no tree without a draft");
   plan.tree_size = options.tree_nodes;
   plan.context = options.context;
@@ -66,7 +70,7 @@ EngineOptions engine_options(const Options& options) {
   if (options.kv_memory > 0) plan.kv_memory = options.kv_memory;
   plan.resident = options.resident_bytes;
   plan.temperature = options.temperature;
-  if (options.draft.empty() && plan.method != SpeculationMethod::kAuto &&
+  if (options.draft.empty() && !with_itself && plan.method != SpeculationMethod::kAuto &&
       plan.method != SpeculationMethod::kNone)
     throw Error("Options::method: " + options.method + " needs a draft");
   return engine;

@@ -58,7 +58,8 @@ class Inexact(TempDirCase):
         self.assertEqual(drafted["plan"]["spec"], "self-ssd")
         self.assertGreater(drafted["plan"]["sweep_bytes"], 0)
         self.assertGreater(drafted["tokens_per_step"], 1.5)
-        for words, why in (((), "none travel"), (("--resident", "none"), "some must")):
+        for words, why in (((), "none travel"), (("--resident", "none"), "at least"),
+                           (("--resident", "20M"), "not 20.0 MiB")):
             refused = run("generate", "-m", SMOLLM2, "-p", PROMPT, "--spec", "self-ssd", *words)
             self.assertEqual(refused.returncode, 1)
             self.assertIn(why, refused.stderr)

@@ -235,7 +235,7 @@ TEST_F(Growths, AModelDraftsWithWhatRestsOfItAndNothingMovesForThat) {
       Engine plain(models(false), o);
       o.plan.method = SpeculationMethod::kSelfSsd;
       o.plan.tree_size = 6;
-      o.plan.resident = 1;  // the fewest units that it can draft with
+      o.plan.resident_layers = 1;  // the fewest that it can draft with
       o.plan.growth.least = 0;
       o.plan.max_sequences = 3;
       Engine engine(models(false), o);
@@ -261,7 +261,6 @@ TEST_F(Growths, AModelDraftsWithWhatRestsOfItAndNothingMovesForThat) {
 TEST_F(Growths, ADraftOfRestingUnitsReadsNothing) {
   EngineOptions o = options(SpeculationMethod::kSelfSsd, 6);
   o.plan.growth.least = 0;
-  o.plan.resident = 1;
   Engine engine(models(false), o);
   const std::uint64_t before = engine.runtime().link().disk_bytes;
   const TextReport text = engine.generate(request(prompt(1)));
@@ -275,11 +274,14 @@ TEST_F(Growths, ADraftOfRestingUnitsNeedsSomeAtRestAndSomeThatTravel) {
     return error_of([&] { Engine(models(with_draft), o); });
   };
   EngineOptions o = options(SpeculationMethod::kSelfSsd, 6);
-  o.plan.resident.reset();
+  o.plan.resident_layers.reset();
   EXPECT_NE(why(o, false).find("none travel"), std::string::npos);
-  o.plan.resident = 0;
-  EXPECT_NE(why(o, false).find("some must"), std::string::npos);
-  o.plan.resident = 1;
+  for (const std::uint64_t too_few : {0, 1, 6144}) {
+    o.plan.resident = too_few;
+    EXPECT_NE(why(o, false).find("at least 0.0 MiB"), std::string::npos) << too_few;
+  }
+  o.plan.resident.reset();
+  o.plan.resident_layers = 1;
   EXPECT_NE(why(o, true).find("no other draft"), std::string::npos);
   EXPECT_EQ(why(o, false), "");
   o.plan.memory = 1 << 20;

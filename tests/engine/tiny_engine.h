@@ -111,7 +111,7 @@ class TinyEngine : public ::testing::Test {
     o.device.threads = 2;
     o.plan.method = method;
     if (takes_inner_draft(method)) o.plan.inner = model_free_draft_named("ngram:2");
-    if (drafts_with_itself(method)) o.plan.resident = 1;  // the rest travels
+    if (drafts_with_itself(method)) o.plan.resident_layers = 1;  // the other travels
     o.plan.tree_size = tree;
     o.plan.tree_levels = levels;
     o.plan.temperature = temperature;

@@ -217,6 +217,21 @@ TEST_F(Library, TextsComeBackFromTheirTokens) {
   EXPECT_EQ(model_->detokenize(model_->tokenize(text)), text);
 }
 
+TEST_F(Library, AModelMayDraftWithItsRestingWeights) {
+  Options options = *options_;
+  options.method = "self-ssd";
+  options.tree_nodes = 4;
+  options.resident_bytes = model_->plan().resident_bytes - 1;
+  const Model model = Model::open(options);
+  EXPECT_GT(model.plan().read_bytes, 0U);
+  const Request request = of({5, 6, 7}, 8);
+  Session session(model);
+  Text text;
+  session.admit(request, {.on_end = [&](const Text& ended) { text = ended; }});
+  session.run();
+  EXPECT_EQ(text.tokens, text_of(request).tokens);
+}
+
 TEST_F(Library, RefusesSayingWhich) {
   const auto refuses = [](auto change, const char* what) {
     Options options = *options_;
@@ -226,6 +241,7 @@ TEST_F(Library, RefusesSayingWhich) {
   refuses([](Options& o) { o.model = "nowhere"; }, "nowhere");
   refuses([](Options& o) { o.method = "magic"; }, "'magic' is none of auto, none");
   refuses([](Options& o) { o.method = "chain"; }, "needs a draft");
+  refuses([](Options& o) { o.method = "self-ssd", o.draft = o.model; }, "leave it empty");
   refuses([](Options& o) { o.method = "bild"; }, "the command's alone");
   refuses([](Options& o) { o.tree_nodes = 4; }, "no tree without a draft");
   refuses([](Options& o) { o.device = "cuda:x"; }, "'cuda:x' is none of");

@@ -80,9 +80,8 @@ TEST_P(ResidencyTest, ADraftOfTheSameModelHasItsHeadAndWholeLayersFromBothEnds) 
     most = std::max(most, kept);
     const std::size_t table = GetParam() ? 0 : sweep_.embedding.bytes;
     const std::size_t used = model_ - travelling_bytes(sweep_, residency) + table;
-    if (kept > 2) {
-      EXPECT_LE(used, bytes);
-    }
+    EXPECT_EQ(used, ends_bytes(sweep_, kept));
+    EXPECT_LE(used, std::max(bytes, ends_bytes(sweep_, 0)));
   }
   EXPECT_EQ(fewest, 2);
   EXPECT_EQ(most, layers - 1);
