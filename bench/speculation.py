@@ -6,9 +6,10 @@
   bench/speculation.py robustness MODEL DRAFT          Sequoia, SpecInfer and top-k over temperature and top-p, on one tree
   bench/speculation.py rejection MODEL DRAFT           every method's chance to refuse k children, over temperature
   bench/speculation.py choice MODEL DRAFT --small M    the planner's tree against other sizes and depths, on this machine
+  bench/speculation.py learned MODEL DRAFT             plans by what other texts taught of acceptance, against the default's
 
-Each writes docs/results/speculation/NAME.csv; `plot` draws what lies there (pip install matplotlib). All but `choice`
-count tokens, so MODEL should be one that fits in memory; `choice` measures time, so nothing else should run. Needs a
+Each writes docs/results/speculation/NAME.csv; `plot` draws what lies there (pip install matplotlib). All but the last two
+count tokens, so MODEL should be one that fits in memory; those two measure time, so nothing else should run. Needs a
 release build (scripts/build release).
 """
 import argparse
@@ -17,10 +18,13 @@ import json
 import os
 import pathlib
 import random
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
+
+from same_text import PROMPTS
 
 REPO = pathlib.Path(__file__).resolve().parents[1]
 CANOPY = REPO / "build/release/canopy"
@@ -139,6 +143,30 @@ def choice(flags):
                **tokens_of(row), "per_step_to_chosen": f"{ratios[shape]:.3f}", "per_token_to_chosen": f"{per_token:.3f}"}
 
 
+def learned(flags):
+    """Pairs of runs on prompts other than those that taught, which of the two comes first in turns. Each has the same profile, and
+    each of the second kind the same vectors: those of the three texts."""
+    cache = pathlib.Path(os.environ["XDG_CACHE_HOME"])
+    run = lambda prompt, *words: canopy("generate", "-m", flags.model, "-md", flags.draft, "--memory", flags.memory, "-p", prompt,
+                                        "-n", flags.tokens, "--ignore-eos", "--json", *words)
+    for prompt in PROMPTS[:3]:
+        run(prompt)
+    with tempfile.TemporaryDirectory() as folder:
+        taught = pathlib.Path(folder) / "taught"
+        shutil.copytree(cache, taught)
+        for turn in range(flags.rounds):
+            for prompt in PROMPTS[3:]:
+                found = {}
+                for kind in ("default", "learned")[::-1 if turn % 2 else 1]:
+                    shutil.copytree(taught, cache, dirs_exist_ok=True)
+                    found[kind] = run(prompt, *(("--no-learn",) if kind == "default" else ()))
+                row = {"turn": turn, "prompt": PROMPTS.index(prompt)}
+                for kind, done in sorted(found.items()):
+                    row |= {f"{kind}_seconds_per_token": f"{done['seconds_per_token']:.4f}",
+                            f"{kind}_tokens_per_step": f"{done['tokens_per_step']:.2f}", f"{kind}_nodes": done["plan"]["tree_size"]}
+                yield row | {"times_as_fast": f"{found['default']['seconds_per_token'] / found['learned']['seconds_per_token']:.3f}"}
+
+
 def numbers(rows, key):
     return [float(row[key]) for row in rows]
 
@@ -222,7 +250,7 @@ def draw(out):
 
 
 def main():
-    questions = {question.__name__: question for question in (growth, methods, robustness, rejection, choice)}
+    questions = {question.__name__: question for question in (growth, methods, robustness, rejection, choice, learned)}
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("question", choices=[*questions, "plot"])
     parser.add_argument("model", nargs="?")
@@ -230,9 +258,9 @@ def main():
     parser.add_argument("--examples", type=int, default=20, help="prompts")
     parser.add_argument("--tokens", type=int, default=128, help="tokens of each prompt, and of each continuation")
     parser.add_argument("--together", type=int, default=6, help="prompts that share sweeps where time is not measured")
-    parser.add_argument("--memory", default="600M", help="of choice: the budget")
+    parser.add_argument("--memory", default="600M", help="of choice and learned: the budget")
     parser.add_argument("--small", help="of choice: the same function as MODEL, in memory")
-    parser.add_argument("--rounds", type=int, default=2, help="of choice: times that each shape is timed")
+    parser.add_argument("--rounds", type=int, default=2, help="of choice and learned: times that each shape, or prompt, is timed")
     parser.add_argument("--out", type=pathlib.Path, default=REPO / "docs/results/speculation")
     flags = parser.parse_args()
     flags.out.mkdir(parents=True, exist_ok=True)
