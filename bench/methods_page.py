@@ -11,6 +11,7 @@ TERMS = {
     "target rows, draft rows": "positions that the target, and the draft, compute for each token of the text",
     "drafted share": "share of the text's tokens that were the draft's guesses",
     "read": "bytes that came from the disk",
+    "ms per step": "growing the trees, the target's arithmetic, and the rest: waiting for weights, verification, texts",
     "perplexity": "of the method's texts under the target's own distribution, nothing warped; at a temperature above 0 it varies with "
                   "the texts that were drawn",
     "equal": "share of tokens that are plain decoding's in the same place, at temperature 0",
@@ -21,7 +22,8 @@ EXACT, INEXACT = "#1b7837", "#b35806"
 COLUMNS = (("nodes", "tree_size", "{:.0f}", 1), ("tokens per step", "tokens_per_step", "{:.2f}", 1),
            ("target rows per token", "rows_per_token", "{:.1f}", 1), ("draft rows per token", "draft_rows_per_token", "{:.1f}", 1),
            ("drafted share", "drafted_share", "{:.3f}", 1), ("read per token, GB", "bytes_per_token", "{:.2f}", 1e-9),
-           ("s per token", "seconds_per_token", "{:.3g}", 1), ("J per token", "joules_per_token", "{:.1f}", 1),
+           ("s per token", "seconds_per_token", "{:.3g}", 1), ("ms per step", "step_parts", "{}", 1),
+           ("J per token", "joules_per_token", "{:.1f}", 1),
            ("perplexity", "perplexity", "{:.2f}", 1), ("equal", "equal_to_plain", "{:.3f}", 1),
            ("ROUGE-1", "rouge_1", "{:.3f}", 1), ("ROUGE-2", "rouge_2", "{:.3f}", 1), ("ROUGE-L", "rouge_l", "{:.3f}", 1))
 ALWAYS = "joules_per_token"  # where it is missing, a note says why
@@ -37,12 +39,19 @@ def exact_first(rows):
     return [r for r in order if r["exact"]], [r for r in order if not r["exact"]]
 
 
+def step_parts(row):
+    """The milliseconds of a step in three parts."""
+    draft, target = row["draft_seconds"], row["compute_seconds"]
+    return " + ".join(f"{1e3 * part:.0f}" for part in (draft, target, row["seconds_per_step"] - draft - target))
+
+
 def label(row):
     return ("" if row["exact"] else "~") + row["method"]
 
 
 def table_of(rows):
     """A head, a line for each row, and a line of one cell before those that are not exact."""
+    rows = [row | {"step_parts": step_parts(row)} for row in rows]
     columns = [c for c in COLUMNS if c[1] == ALWAYS or any(r.get(c[1]) is not None for r in rows)]
     yield ("", *(head for head, *_ in columns))
 
