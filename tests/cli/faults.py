@@ -404,7 +404,8 @@ def limits(folder):
             if then:
                 then()
         code, said = spend(*words, preexec_fn=limit)
-        if code in (127, -6) and name == "RLIMIT_AS" and "canopy" not in said.split(":")[0]:
+        loaders = "error while loading shared libraries" in said or "canopy" not in said.split(":")[0]
+        if code in (127, -6) and name == "RLIMIT_AS" and loaders:
             continue  # the loader had no room for the program's libraries
         if code == 127 and name == "RLIMIT_NOFILE":
             continue
