@@ -19,10 +19,10 @@ KEPT = ("var/lib/dpkg", "var/lib/apt", "var/cache", "var/log", "etc/ld.so.cache"
 
 def can_make_a_root():
     return os.geteuid() == 0 and (GIVEN or shutil.which("debootstrap")) and shutil.which("cpack") and shutil.which(
-        "dpkg-shlibdeps")
+        "dpkg-shlibdeps") and shutil.which("file")
 
 
-@unittest.skipUnless(can_make_a_root(), "needs to be root, cpack, dpkg-dev, and debootstrap or CANOPY_CLEAN_ROOT")
+@unittest.skipUnless(can_make_a_root(), "needs to be root, cpack, dpkg-dev, file, and debootstrap or CANOPY_CLEAN_ROOT")
 class Package(TempDirCase):
     def in_root(self, *words, user=None):
         as_user = ["--userspec", user] if user else []
