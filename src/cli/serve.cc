@@ -27,7 +27,9 @@ constexpr const char* kUsage =
     "Serves a model over HTTP, by OpenAI's API and llama-server's: /v1/chat/completions,\n"
     "/v1/completions, /v1/models, /health, /props, /slots, /tokenize, /detokenize,\n"
     "/apply-template, /metrics; a browser finds a page to chat on at /. Texts of all clients\n"
-    "share the sweeps over the model.";
+    "share the sweeps over the model.\n\n"
+    "Each flag may stand in the environment, too: --ctx-size as CANOPY_ARG_CTX_SIZE. The words\n"
+    "count where both say something.";
 
 constexpr double kPlannedTemperature = 0.6;  // where texts are greedy unless a client says so
 // Texts as long as the context that there is room for at a time; shorter ones are as many as share
@@ -160,7 +162,7 @@ std::string url_of(const std::string& host, int port) {
 
 int run_serve(const std::vector<std::string>& words) {
   Options asked;
-  if (!parse(words, kUsage, asked.flags())) return 0;
+  if (!parse_with_environment(words, kUsage, asked.flags())) return 0;
   EngineOptions options = asked.decode.engine_options();
   mallopt(M_ARENA_MAX, 2);  // each connection has a thread, and should not have an arena
 

@@ -78,9 +78,34 @@ void check_words(const po::parsed_options& parsed) {
   }
 }
 
-}  // namespace
+constexpr std::string_view kVariable = "CANOPY_ARG_";
 
-bool parse(const std::vector<std::string>& words, std::string_view usage, Flags flags) {
+/// The flag that a variable of the environment gives a value; "" for a variable that is not ours.
+std::string flag_of(const std::string& variable, const Flags& flags) {
+  if (!variable.starts_with(kVariable)) return "";
+  std::string name = variable.substr(kVariable.size());
+  for (char& c : name)
+    c = c == '_' ? '-' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  if (name == "help" || flags.find_nothrow(name, false) == nullptr)
+    throw UsageError(variable + " in the environment: unknown flag --" + name +
+                     did_you_mean("--" + name, names_of(flags)));
+  return name;
+}
+
+/// What the words leave open; they count where both say something.
+void store_environment(const Flags& flags, po::variables_map& values) {
+  const auto name = [&](const std::string& variable) { return flag_of(variable, flags); };
+  const po::parsed_options parsed = po::parse_environment(flags, name);
+  for (const po::option& option : parsed.options)
+    if (values.count(option.string_key) == 0 || values[option.string_key].defaulted())
+      std::cerr << "note: --" << option.string_key << " is taken from the environment\n";
+  po::store(parsed, values);
+}
+
+enum class Environment : bool { kIgnored, kTaken };
+
+bool parse(const std::vector<std::string>& words, std::string_view usage, Flags flags,
+           Environment environment) {
   flags.add_options()("help,h", "print this and exit");
   const auto print_help = [&] { std::cout << usage << "\n\n" << flags; };
   if (words == std::vector<std::string>{"help"}) {
@@ -104,6 +129,7 @@ bool parse(const std::vector<std::string>& words, std::string_view usage, Flags 
     }
     check_words(parsed);
     po::store(parsed, values);
+    if (environment == Environment::kTaken) store_environment(flags, values);
     po::notify(values);
   } catch (const po::unknown_option& e) {
     throw unknown_flag(e.get_option_name(), flags);
@@ -113,6 +139,17 @@ bool parse(const std::vector<std::string>& words, std::string_view usage, Flags 
     throw UsageError(e.what());
   }
   return true;
+}
+
+}  // namespace
+
+bool parse(const std::vector<std::string>& words, std::string_view usage, Flags flags) {
+  return parse(words, usage, std::move(flags), Environment::kIgnored);
+}
+
+bool parse_with_environment(const std::vector<std::string>& words, std::string_view usage,
+                            Flags flags) {
+  return parse(words, usage, std::move(flags), Environment::kTaken);
 }
 
 }  // namespace canopy::cli

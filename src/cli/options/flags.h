@@ -26,6 +26,12 @@ using FlagValue = boost::program_options::typed_value<T>*;
 /// Flags are never guessed from a prefix.
 bool parse(const std::vector<std::string>& words, std::string_view usage, Flags flags);
 
+/// The same; a flag that is not among the words is taken from the environment, --ctx-size from
+/// CANOPY_ARG_CTX_SIZE, and a note on stderr says so. A variable of that prefix that names no flag
+/// throws UsageError.
+bool parse_with_environment(const std::vector<std::string>& words, std::string_view usage,
+                            Flags flags);
+
 /// What a value must pass; throws UsageError.
 template <class T>
 using FlagCheck = std::function<void(const T&)>;
