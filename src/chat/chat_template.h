@@ -38,6 +38,7 @@ class ChatTemplate {
   std::string render(const Conversation& conversation, const std::tm& now) const;
   /// The place that it was found in, for messages.
   const std::string& origin() const { return origin_; }
+  const std::string& source() const { return plain_.source(); }  // without tools
 
  private:
   ChatTemplate(std::string origin, jinja::Template plain)

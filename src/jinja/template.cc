@@ -28,6 +28,8 @@ Template::~Template() = default;
 Template::Template(Template&&) noexcept = default;
 Template& Template::operator=(Template&&) noexcept = default;
 
+const std::string& Template::source() const { return parsed_->source; }
+
 std::string Template::render(const nlohmann::ordered_json& variables, const std::tm& now,
                              const Limits& limits) const {
   Runtime runtime(limits, parsed_->source, now);

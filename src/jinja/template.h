@@ -27,6 +27,7 @@ class Template {
   /// Throws TemplateError: what the template raises, uses wrongly, or takes beyond the limits.
   std::string render(const nlohmann::ordered_json& variables, const std::tm& now,
                      const Limits& limits = {}) const;
+  const std::string& source() const;  // its lines ended by \n
 
  private:
   struct Parsed;

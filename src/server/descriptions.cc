@@ -50,7 +50,7 @@ json props_json(const ServiceOptions& options, const ServedModel& m) {
                {"repeat_penalty", options.defaults.edits.repetition}}}}},
            {"total_slots", plan.max_sequences},
            {"model_path", m.engine.models().target.root().string()},
-           {"chat_template", m.chat_template ? json(m.chat_template->origin()) : json()},
+           {"chat_template", m.chat_template ? json(m.chat_template->source()) : json()},
            {"build_info", "canopy"}};
   out["canopy"] = {{"method", name(plan.method)},
                    {"device", m.engine.device_name()},
@@ -126,6 +126,8 @@ std::string metrics_text(const ServedModel& m) {
   now.running = std::min(now.texts, plan.max_sequences);
   now.kv_blocks = plan.kv_blocks;
   now.free_kv_blocks = sweep.free_kv_blocks;
+  now.resident_bytes = plan.resident_bytes;
+  now.tier = plan.device ? "gpu" : "host";
   for (const LedgerEntry& entry : plan.ledger) now.memory[entry.what] += entry.bytes;
   if (plan.device)
     for (const LedgerEntry& entry : plan.device->ledger)

@@ -92,6 +92,8 @@ void Metrics::ended(const TextReport& text) {
   const Seconds first = text.step_ends.front(), whole = text.step_ends.back();
   first_token_.observe(first.count());
   whole_.observe(whole.count());
+  for (std::size_t i = 1; i < text.step_ends.size(); ++i)
+    between_.observe((text.step_ends[i] - text.step_ends[i - 1]).count());
   if (text.tokens.size() > 1)
     per_token_.observe((whole - first).count() / static_cast<double>(text.tokens.size() - 1));
 }
@@ -119,6 +121,8 @@ std::string Metrics::text(const Gauges& now) const {
   metric(out, "generation_tokens_total", "counter", "Tokens of texts.", count(generated_tokens_));
   histogram(out, "time_to_first_token_seconds", "From a request to its first token.", first_token_);
   histogram(out, "time_per_output_token_seconds", "Seconds per token after the first.", per_token_);
+  histogram(out, "inter_token_latency_seconds", "Between two sweeps that a text gained tokens of.",
+            between_);
   histogram(out, "e2e_request_latency_seconds", "From a request to its end.", whole_);
   histogram(out, "sweep_seconds", "One sweep over the model.", sweep_);
   histogram(out, "sequences_per_sweep", "Texts that shared a sweep.", texts_);
@@ -146,6 +150,8 @@ std::string Metrics::text(const Gauges& now) const {
   metric(out, "kv_cache_usage_perc", "gauge", "Share of the KV blocks that texts hold.",
          now.kv_blocks == 0 ? 0 : 1 - double(now.free_kv_blocks) / now.kv_blocks);
   metric(out, "kv_blocks", "gauge", "KV blocks.", now.kv_blocks);
+  head(out, "resident_bytes", "gauge", "Weights that stay where they are computed with.");
+  line(out, "resident_bytes", count(now.resident_bytes), label("tier", now.tier));
   head(out, "memory_bytes", "gauge", "What was planned, by lines of the ledger.");
   for (const auto& [what, bytes] : now.memory)
     line(out, "memory_bytes", count(bytes), label("what", what));

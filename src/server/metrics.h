@@ -30,6 +30,8 @@ struct Gauges {
   int texts = 0, running = 0;
   int kv_blocks = 0, free_kv_blocks = 0;
   std::map<std::string, std::uint64_t> memory;  // bytes, by lines of the ledger
+  std::uint64_t resident_bytes = 0;             // of weights that stay
+  const char* tier = "host";                    // where they do
 };
 
 /// What a server has done since it began, in Prometheus' text format. Any thread.
@@ -51,6 +53,7 @@ class Metrics {
   double disk_busy_ = 0, upload_busy_ = 0, stall_ = 0;
   Histogram first_token_{{0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500}};
   Histogram per_token_{{0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25}};
+  Histogram between_{{0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50}};
   Histogram whole_{{0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 2500}};
   Histogram sweep_{{0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50}};
   Histogram texts_{{1, 2, 4, 8, 16, 32}};

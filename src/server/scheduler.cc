@@ -20,9 +20,11 @@ std::shared_ptr<Job> Scheduler::submit(const JobRequest& request) {
   const std::lock_guard lock(mutex_);
   if (ending_) throw Busy(true, "the server is stopping");
   const auto texts = static_cast<int>(request.texts.size());
-  if (texts_ + texts > most_texts_)
+  if (texts_ + texts > most_texts_) {
+    metrics_.ended_early("refused", texts);
     throw Busy(false, "as many texts are on their way as the server takes: " +
                           std::to_string(most_texts_) + "; try again later");
+  }
   try {
     for (int i = 0; i < texts; ++i)
       job->tickets_.push_back(

@@ -61,6 +61,7 @@ class Routes(ServerCase):
         props = self.server.get("/props")
         self.assertEqual(props["model_path"], str(self.model))
         self.assertEqual(props["total_slots"], 3)
+        self.assertEqual(props["chat_template"], TEMPLATE)
         self.assertEqual(props["default_generation_settings"]["n_ctx"], 128)
         self.assertEqual(props["default_generation_settings"]["params"]["temperature"], 0)
 
@@ -97,7 +98,14 @@ class Routes(ServerCase):
     def test_metrics_follow_the_text_format(self):
         self.server.text("a", 2)
         values, types = self.metrics()
-        self.assertGreater(len(types), 15)
+        for name in ("num_requests_running num_requests_waiting kv_cache_usage_perc prefix_cache_queries prefix_cache_hits "
+                     "prompt_tokens_total generation_tokens_total request_success_total time_to_first_token_seconds "
+                     "inter_token_latency_seconds e2e_request_latency_seconds spec_decode_num_drafts "
+                     "spec_decode_num_draft_tokens spec_decode_num_accepted_tokens spec_decode_num_accepted_tokens_per_pos "
+                     "link_bytes_total link_busy_seconds_total stall_seconds_total resident_bytes sweep_seconds "
+                     "sequences_per_sweep ").split():
+            self.assertIn("canopy_" + name, types)
+        self.assertGreater(values["canopy_resident_bytes", (("tier", "host"),)], 0)
         for name, kind in types.items():
             if kind != "histogram":
                 continue

@@ -83,7 +83,9 @@ class Waiting(ServerCase):
                 reply = self.server.ask("POST", path, body)
                 self.assertEqual((reply.status, reply.json["error"]["type"]), (429, "rate_limit_error"))
                 self.assertGreater(int(reply.headers["Retry-After"]), 0)
-                self.assertIn(reply.headers["x-should-retry"], ("true", "false"))
+                self.assertEqual(reply.headers["x-should-retry"], "false")
+        page = self.server.ask("GET", "/metrics").body.decode()
+        self.assertRegex(page, r'canopy_request_success_total\{finished_reason="refused"\} [1-9]')
         self.refused(TEXT, {"prompt": "a", "n": 4}, "n")  # this can never be
         for path in "/health", "/v1/models", "/props", "/slots", "/canopy/state":
             self.server.get(path)
