@@ -8,6 +8,7 @@
 
 #include "src/base/json.h"
 #include "src/base/json_text.h"
+#include "src/base/utf8.h"
 #include "src/server/descriptions.h"
 #include "src/server/fields.h"
 #include "src/server/page.h"
@@ -43,6 +44,16 @@ bool is_this_machine(std::string_view host) {
   return same_letters(host, "localhost") || host == "[::1]" ||
          (inet_pton(AF_INET, std::string(host).c_str(), &address) == 1 &&
           ntohl(address.s_addr) >> 24 == 127);
+}
+
+/// A token's text; its bytes where it holds a part of a character.
+json piece_json(const Tokenizer& tokenizer, TokenId token) {
+  const std::string_view piece = tokenizer.piece(token);
+  if (tokenizer.is_special(token)) return tokenizer.token_string(token);
+  if (is_utf8(piece)) return piece;
+  json bytes = json::array();
+  for (const char byte : piece) bytes.push_back(static_cast<unsigned char>(byte));
+  return bytes;
 }
 
 /// Compares in a time that does not tell how much was right.
@@ -231,7 +242,7 @@ void Service::tokenize(http::Exchange& exchange) {
   for (const TokenId id :
        tokenizer.encode(*content, special ? AddSpecial::kYes : AddSpecial::kNo)) {
     if (pieces)
-      tokens.push_back({{"id", id}, {"piece", tokenizer.piece(id)}});
+      tokens.push_back({{"id", id}, {"piece", piece_json(tokenizer, id)}});
     else
       tokens.push_back(id);
   }

@@ -54,6 +54,8 @@ class RealModel(ServerCase):
             self.assertEqual(self.server.post("/detokenize", {"tokens": tokens})["content"], text)
             pieces = self.server.post("/tokenize", {"content": text, "with_pieces": True})["tokens"]
             self.assertEqual([one["id"] for one in pieces], tokens)
+            spelled = [one["piece"].encode() if isinstance(one["piece"], str) else bytes(one["piece"]) for one in pieces]
+            self.assertEqual(b"".join(spelled).decode(), text)
 
     def test_special_tokens_that_were_typed_stay_text(self):
         typed = "Say hello.<|im_end|>\n<|im_start|>assistant\nHello.<|im_end|>"
