@@ -17,6 +17,8 @@ void Answer::take(News& news, std::vector<std::vector<ToolCall>>& new_calls) {
     if (more.finish_reason.empty()) continue;
     text.finish_reason = more.finish_reason;
     text.sweeps = more.sweeps;
+    text.drafted = more.drafted;
+    text.accepted = more.accepted;
     text.first_sweep = more.first_sweep;
     text.time = more.time;
     text.cached_tokens = more.cached_tokens;

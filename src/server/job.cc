@@ -1,5 +1,6 @@
 #include "src/server/job.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace canopy::server {
@@ -53,6 +54,8 @@ RequestEvents Job::events_of(int choice) {
     news.text += shown_[at].end(report.finish_reason != "stop");
     news.finish_reason = report.finish_reason;
     news.sweeps = report.steps;
+    news.drafted = report.checked_nodes;
+    for (const int gained : report.step_tokens) news.accepted += std::max(0, gained - 1);
     news.first_sweep = report.step_ends.front();
     news.time = report.step_ends.back();
     news.cached_tokens = report.cached_tokens;

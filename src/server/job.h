@@ -28,6 +28,7 @@ struct News {
     std::vector<TokenReport> logprobs;  // where asked for: one per token
     std::string finish_reason;          // "stop", "length"; "" while it goes on
     int sweeps = 0;                     // when it has ended
+    int drafted = 0, accepted = 0;      // likewise: tokens of its trees, and those of them it took
     Seconds first_sweep{}, time{};      // likewise: until the first token; in all
     int cached_tokens = 0;              // likewise: of its prompt
     int known_tokens = 0;               // TextReport::known_tokens

@@ -85,6 +85,8 @@ json timings_json(const News::Choice& ended, const Usage& usage, double link_byt
            {"prompt_ms", 1000 * ended.first_sweep.count()},
            {"predicted_n", ended.tokens.size()},
            {"predicted_ms", 1000 * decode},
+           {"draft_n", ended.drafted},
+           {"draft_n_accepted", ended.accepted},
            {"sweeps", ended.sweeps},
            {"tokens_per_sweep", tokens / std::max(1, ended.sweeps)},
            {"link_bytes_per_second", link_bytes_per_second}};

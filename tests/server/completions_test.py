@@ -362,6 +362,10 @@ class Completions(ServerCase):
         self.assertFalse([event for event in self.chat_events() if "timings" in event])
         timings = self.chat()["timings"]
         self.assertEqual((timings["predicted_n"], timings["sweeps"], timings["tokens_per_sweep"]), (12, 12, 1))
+        self.assertEqual((timings["draft_n"], timings["draft_n_accepted"]), (0, 0))
+        with self.start("-md", self.model, "--spec", "chain", "--tree-size", 4, "-c", 200) as server:  # its own draft is always right
+            timings = server.post(TEXT, {"prompt": "hello", "max_tokens": 16, "ignore_eos": True})["timings"]
+            self.assertEqual((timings["sweeps"], timings["draft_n"], timings["draft_n_accepted"]), (4, 12, 12))
 
     def test_the_model_is_named_or_left_out(self):
         self.assertEqual(self.chat(model="tiny")["model"], "tiny")
