@@ -38,11 +38,18 @@ void Answer::find_calls(std::size_t choice, News::Choice& more,
   const bool ended = !more.finish_reason.empty();
   if (ended) more.text += add(readers[choice].end());
   std::vector<ToolCall>& all = calls[choice];
-  for (const ToolCall& one : found_calls)
+  for (std::size_t i = 0; i < found_calls.size(); ++i) {
+    const ToolCall& one = found_calls[i];
+    if (!one.name.empty()) ++begun_calls[choice];
+    if (request.one_call && begun_calls[choice] > 1) {
+      found_calls.resize(i);
+      break;
+    }
     if (one.name.empty())
       all.back().arguments += one.arguments;
     else
       all.push_back(one);
+  }
   if (ended && !all.empty() && more.finish_reason == "stop") more.finish_reason = "tool_calls";
 }
 

@@ -22,6 +22,7 @@ struct Answer {
   std::vector<News::Choice> texts;   // all there is of each choice, without its calls
   std::vector<std::size_t> offsets;  // of the next token told with logprobs, by choice
   std::vector<std::vector<ToolCall>> calls;
+  std::vector<int> begun_calls;         // by choice: told or not
   std::vector<ToolCallReader> readers;  // one for each choice, where there are tools
   std::optional<TokenId> calls_begin;   // the token
   std::chrono::steady_clock::time_point begun = std::chrono::steady_clock::now();

@@ -126,6 +126,8 @@ void read_common(Fields& fields, const Defaults& defaults, CompletionRequest& re
     of_stream.refuse_others();
   }
   request.return_progress = fields.flag("return_progress").value_or(false);
+  if (request.return_progress && !request.stream)
+    fields.fail("return_progress", "is for streams: set stream to true");
   request.timings_per_token = fields.flag("timings_per_token").value_or(false);
   request.resume = fields.flag("resume").value_or(false);
   if (request.resume && !request.stream)
@@ -232,6 +234,19 @@ void parse_arguments(Json& messages) {
   }
 }
 
+/// The name in {"type": "function", "function": {"name": ...}}.
+std::string chosen_function(const Json& choice) {
+  Fields chosen(choice, "tool_choice.");
+  if (chosen.text("type").value_or("") != "function") chosen.fail("type", "must be function");
+  const Json* function = chosen.any("function");
+  if (function == nullptr) chosen.fail("function", "is missing");
+  Fields named(*function, "tool_choice.function.");
+  const std::string name = named.text("name").value_or("");
+  named.refuse_others();
+  chosen.refuse_others();
+  return name;
+}
+
 void read_tools(Fields& fields, CompletionRequest& request) {
   parse_arguments(request.conversation.messages);
   constexpr std::size_t kMostTools = 128;
@@ -244,7 +259,7 @@ void read_tools(Fields& fields, CompletionRequest& request) {
     for (std::size_t i = 0; i < offered->size(); ++i) {
       const std::string place = "tools[" + std::to_string(i) + "].";
       Fields tool((*offered)[i], place);
-      if (tool.text("type") != "function") tool.fail("type", "must be function");
+      if (tool.text("type").value_or("") != "function") tool.fail("type", "must be function");
       const Json* described = tool.any("function");
       if (described == nullptr) tool.fail("function", "is missing");
       Fields function(*described, place + "function.");
@@ -253,9 +268,12 @@ void read_tools(Fields& fields, CompletionRequest& request) {
         function.fail("name", "must be 1 to 64 letters, digits, underscores, dashes and dots");
       const Json* parameters = function.any("parameters");
       tools.push_back({name, parameters != nullptr ? *parameters : Json{{"type", "object"}}});
+      function.pass_over({"description", "strict"});
+      function.refuse_others();
+      tool.refuse_others();
     }
   }
-  fields.flag("parallel_tool_calls");
+  request.one_call = fields.flag("parallel_tool_calls") == false;
   const Json* choice = fields.any("tool_choice");
   const bool none = choice != nullptr && *choice == "none";
   if (none) return;
@@ -263,7 +281,7 @@ void read_tools(Fields& fields, CompletionRequest& request) {
     request.must_call = true;
     if (tools.empty()) fields.fail("tool_choice", "needs tools");
     if (choice->is_object()) {
-      const auto name = choice->value("function", Json::object()).value("name", "");
+      const std::string name = chosen_function(*choice);
       std::erase_if(tools, [&](const Tool& tool) { return tool.name != name; });
       if (tools.empty()) fields.fail("tool_choice", "names no tool of the request");
     } else if (*choice != "required") {

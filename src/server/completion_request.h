@@ -27,6 +27,7 @@ struct CompletionRequest {
   std::optional<nlohmann::ordered_json> schema;  // that the text must satisfy
   std::vector<Tool> tools;                       // that may be called; none where none may
   bool must_call = false;                        // one of them
+  bool one_call = false;                         // at most: what is written behind it is not told
 
   Sampling sampling;
   LogitEditing edits;

@@ -233,6 +233,7 @@ Answer Completions::begin(const CompletionRequest& request, bool chat) {
   answer.texts.resize(job.texts.size());
   answer.offsets.resize(job.texts.size());
   answer.calls.resize(job.texts.size());
+  answer.begun_calls.resize(job.texts.size());
   if (!request.tools.empty())
     answer.readers.assign(
         job.texts.size(),

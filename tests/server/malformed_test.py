@@ -103,6 +103,7 @@ class Malformed(ServerCase):
     def test_options_of_streams(self):
         body = {"prompt": "a", "max_tokens": 2}
         self.refused(TEXT, {**body, "stream_options": {"include_usage": True}}, "stream_options")
+        self.refused(TEXT, {**body, "return_progress": True}, "return_progress")
         self.refused(TEXT, {**body, "stream": True, "stream_options": 3}, "stream_options")
         self.refused(TEXT, {**body, "stream": True, "stream_options": []}, "stream_options")
         self.refused(TEXT, {**body, "stream": True, "stream_options": {"include_usage": "yes"}}, "stream_options.include_usage")
@@ -133,6 +134,18 @@ class Malformed(ServerCase):
         self.refused_both("chat_template_kwargs", [3, [], "x"], CHAT)
         self.refused_both("add_generation_prompt", ["x", 1], CHAT)
         self.refused(TEXT, {"prompt": "a", "echo": True, "logprobs": 1}, "echo")
+
+    def test_choices_of_tools(self):
+        tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+        for choice, member in ((3, ""), ("f", ""), ({}, ".type"), ({"type": "allowed_tools", "allowed_tools": {}}, ".type"),
+                               ({"type": "function"}, ".function"), ({"type": "function", "function": "f"}, ".function"),
+                               ({"type": "function", "function": {"name": 5}}, ".function.name"),
+                               ({"type": "function", "function": {"name": "f", "mode": 1}}, ".function.mode"),
+                               ({"type": "function", "function": {"name": "f"}, "mode": 1}, ".mode")):
+            self.refused(CHAT, {"messages": [USER], "tools": [tool], "tool_choice": choice}, "tool_choice" + member)
+        self.refused(CHAT, {"messages": [USER], "tools": [{**tool, "mode": 1}]}, "tools[0].mode")
+        self.refused(CHAT, {"messages": [USER], "tools": [{**tool, "function": {"name": "f", "mode": 1}}]}, "tools[0].function.mode")
+        self.refused_both("parallel_tool_calls", [1, "no"], CHAT)
 
     def test_texts_of_many_bytes(self):
         for body in {"prompt": "x" * 900_000}, {"prompt": ["x" * 100_000] * 8}, {"prompt": [1] * 300_000}:

@@ -4,6 +4,7 @@
 
 #include <fstream>
 
+#include "src/server/answer.h"
 #include "tests/error_of.h"
 #include "tests/temp_dir.h"
 
@@ -144,6 +145,33 @@ TEST(ToolCallReader, TellsMistralsCallsFromText) {
       " [{\"name\": \"add\", \"arguments\": {\"a\": 1}}, {\"name\": \"now\", \"arguments\": {}}]";
   expect(ToolForm::kMistral, both, "", {"add {\"a\": 1}", "now {}"}, true);
   expect(ToolForm::kMistral, both, both, {});  // without the token it is text
+}
+
+TEST(Answer, TellsOneCallWhereOneIsAskedForHoweverItComes) {
+  const std::string add = R"(<tool_call>{"name": "add", "arguments": {"a": 1}}</tool_call>)";
+  for (const TellCalls tell : {TellCalls::kWhole, TellCalls::kAsWritten})
+    for (const bool one : {false, true}) {
+      Answer answer;
+      answer.request.one_call = one;
+      answer.texts.resize(1);
+      answer.calls.resize(1);
+      answer.begun_calls.resize(1);
+      answer.readers.emplace_back(ToolForm::kHermes, std::vector<Tool>{{"add", Json::object()}},
+                                  false, tell);
+      std::vector<std::vector<ToolCall>> told;
+      std::size_t names = 0;
+      for (const char c : add + "\n" + add) {
+        News news;
+        news.choices.resize(1);
+        news.choices[0].text = std::string(1, c);
+        answer.take(news, told);
+        for (const ToolCall& call : told[0]) names += call.name.empty() ? 0 : 1;
+      }
+      ASSERT_EQ(names, one ? 1U : 2U);
+      ASSERT_EQ(answer.calls[0].size(), names);
+      for (const ToolCall& call : answer.calls[0]) EXPECT_EQ(call.arguments, R"({"a": 1})");
+      EXPECT_EQ(answer.texts[0].text, "");
+    }
 }
 
 TEST(CallGrammar, RefusesASchemaByTheToolsName) {
