@@ -78,6 +78,34 @@ std::size_t vector_bytes(std::span<const UnitLayout> units) {
   return bytes;
 }
 
+/// Fills `memory` with what is read; vectors and offsets of rows, which come later, make up the
+/// rest.
+void read_loads(std::span<const Load> loads, std::size_t slab_bytes, Device& device, ReadPump& pump,
+                const Loading& loading, Buffer& memory) {
+  const std::uint64_t all = memory.bytes();
+  std::uint64_t done = 0;
+  Loader loader(device, pump, slab_bytes, loading.notes);
+  for (const Load& load : loads) {
+    loader.run(load, memory.data(), [&](std::size_t read) {
+      loading.check_in(std::min<std::uint64_t>(done + read, all), all);
+    });
+    for (const TensorEntry* tensor : load.tensors) done += tensor->bytes;
+  }
+  loader.finish();
+}
+
+/// The row offsets of packed matrices, unit by unit as these lie behind `at`.
+void upload_offsets_of_units(Device& device, Stream& stream, const SweepLayout& sweep,
+                             const Residency& residency, std::byte* at) {
+  for (std::size_t i = 0; i < sweep.units.size(); ++i) {
+    if (residency.unit[i] != Tier::kDevice) continue;
+    const UnitLayout& unit = sweep.units[i];
+    for (std::size_t m = 0; m < unit.matrices.size(); ++m)
+      upload_row_offsets(device, stream, at + unit.slot.at[m], unit.matrices[m].tensor);
+    at += unit.slot.bytes;
+  }
+}
+
 }  // namespace
 
 std::size_t DeviceWeights::bytes_needed(const SweepLayout& sweep, const Residency& residency) {
@@ -123,17 +151,7 @@ DeviceWeights::DeviceWeights(Device& device, const SweepLayout& sweep, const Res
     end += device_bytes(whole) - whole.bytes;
   }
 
-  const std::uint64_t all = memory_.bytes();
-  std::uint64_t done = 0;
-  const auto check_in = [&](std::uint64_t bytes) { loading.check_in(std::min(bytes, all), all); };
-  {
-    Loader loader(device, pump, slab_bytes, loading.notes);
-    for (const Load& load : loads) {
-      loader.run(load, memory_.data(), [&](std::size_t read) { check_in(done + read); });
-      for (const TensorEntry* tensor : load.tensors) done += tensor->bytes;
-    }
-    loader.finish();
-  }
+  read_loads(loads, slab_bytes, device, pump, loading, memory_);
 
   // The vectors come through host memory as f32.
   const RestingWeights vectors(device, sweep, all_resident(sweep, Tier::kDevice), pump,
@@ -146,17 +164,11 @@ DeviceWeights::DeviceWeights(Device& device, const SweepLayout& sweep, const Res
       units_[i].*vector.field = ConstTensorView(memory_.data() + end, DType::kF32, {from.dim(0)});
       end += aligned(from.bytes());
     }
-  for (std::size_t i = 0, at = 0; i < units.size(); ++i) {
-    if (residency.unit[i] != Tier::kDevice) continue;
-    for (std::size_t m = 0; m < units[i].matrices.size(); ++m)
-      upload_row_offsets(device, *stream, memory_.data() + at + units[i].slot.at[m],
-                         units[i].matrices[m].tensor);
-    at += units[i].slot.bytes;
-  }
+  upload_offsets_of_units(device, *stream, sweep, residency, memory_.data());
   if (residency.table == Tier::kDevice)
     upload_row_offsets(device, *stream, table_at, sweep.embedding);
   stream->synchronize();
-  check_in(all);
+  loading.check_in(memory_.bytes(), memory_.bytes());
 }
 
 }  // namespace canopy

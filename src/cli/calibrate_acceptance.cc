@@ -300,6 +300,17 @@ void take(const AcceptanceEstimate& estimate, MeasuredAcceptance& measured) {
   measured.texts = estimate.texts;
 }
 
+/// Adds what was asked for, and the estimates.
+void tell(const Options& asked, const AcceptanceRequest& request, const AcceptanceEstimate& with,
+          const std::optional<AcceptanceEstimate>& without, ordered_json& object) {
+  object["seed"] = request.seed;
+  object["prompt_tokens"] = asked.prompt_tokens;
+  object["new_tokens"] = request.new_tokens;
+  object["loop"] = {{"period", kLoopPeriod}, {"rounds", kLoopRounds}};
+  object["all"] = to_object(with);
+  object["outside_loops"] = without ? to_object(*without) : ordered_json();
+}
+
 }  // namespace
 
 int run_calibrate_acceptance(const std::vector<std::string>& words) {
@@ -359,12 +370,7 @@ int run_calibrate_acceptance(const std::vector<std::string>& words) {
   }
   ordered_json object = ordered_json::parse(to_json(measured));
   object["kept_in"] = kept.string();
-  object["seed"] = request.seed;
-  object["prompt_tokens"] = asked.prompt_tokens;
-  object["new_tokens"] = request.new_tokens;
-  object["loop"] = {{"period", kLoopPeriod}, {"rounds", kLoopRounds}};
-  object["all"] = to_object(with);
-  object["outside_loops"] = without ? to_object(*without) : ordered_json();
+  tell(asked, request, with, without, object);
   std::cout << json_text(object, 2) << "\n";
   return 0;
 }
