@@ -1,12 +1,17 @@
 #include "src/cli/interrupt.h"
 
 #include <atomic>
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <optional>
 
 namespace canopy::cli {
 
 namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr auto kOneStop = std::chrono::milliseconds(200);  // no hand is as fast
 
 std::atomic<int> stopped_by = SIGINT;  // a process has one set of signals
 
@@ -24,10 +29,14 @@ Interrupt::Interrupt() {
   const sigset_t set = stop_signals();
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
   watcher_ = std::jthread([this, set](const std::stop_token& over) {
+    std::optional<Clock::time_point> first;
     while (!over.stop_requested()) {
       const timespec tick{0, 50'000'000};
       const int signal = sigtimedwait(&set, nullptr, &tick);
       if (signal < 0) continue;
+      const auto now = Clock::now();
+      if (first && now - *first < kOneStop) continue;
+      first = now;
       stopped_by = signal;
       const std::lock_guard lock(mutex_);
       if (!source_.request_stop()) std::_Exit(exit_code());

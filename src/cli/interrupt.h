@@ -5,7 +5,9 @@
 
 namespace canopy::cli {
 
-/// Turns the first Ctrl-C (or SIGTERM) into a stop request; a second one ends the process at once.
+/// Turns the first Ctrl-C (or SIGTERM) into a stop request; a second one ends the process at once,
+/// unless it comes with the first: timeout(1), for one, sends its signal to a process and to its
+/// group, and what was half-written would stay.
 /// Must be made before any other thread, as threads inherit its signal mask.
 class Interrupt {
  public:

@@ -98,6 +98,20 @@ class Output(TempDirCase):
                 self.assertEqual(self.stopped(signal.SIGTERM, started, *words), 143)
                 self.assertEqual(list(self.dir.glob("out*")), [])
 
+    @unittest.skipUnless(SMOLLM2.exists(), "the model is not here; scripts/get_model fetches it")
+    def test_a_signal_that_comes_twice_at_once_is_one_stop(self):
+        """As from timeout(1), to the process and to its group: what is half-written goes all the same."""
+        process = self.start("quantize", "-m", SMOLLM2, "-o", self.dir / "out", "--type", "q8_0")
+        while not any(self.dir.glob("out*")):
+            self.assertIsNone(process.poll(), "it ended too early to be stopped")
+            time.sleep(0.01)
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.001)  # else the system may make one signal of both
+        process.send_signal(signal.SIGTERM)
+        self.assertIn("stopped", process.communicate(timeout=60)[1])
+        self.assertEqual(process.returncode, 143)
+        self.assertEqual(list(self.dir.glob("out*")), [])
+
     def test_a_file_name_that_is_no_utf_8_is_replaced_in_json(self):
         model = bytes_model(self.dir / os.fsdecode(b"odd \xff"))
         for words in (["inspect", model, "--json"], ["bench", model, "-p", 4, "-n", 2, "-r", 1, "-o", "json"],
