@@ -68,9 +68,9 @@ struct Options {
              .c_str())  //
         ("examples", into(examples, "N", at_least("--examples", 1)),
          "prompts to continue; texts are cut at several places where there are fewer")  //
-        ("prompt-tokens", into(prompt_tokens, "N", at_least("--prompt-tokens", 1)),
+        ("prompt-tokens", into(prompt_tokens, "N", tokens_from(1, "--prompt-tokens")),
          "tokens of each prompt; a shorter text is taken whole")  //
-        (kLengthFlag, into(new_tokens, "N", at_least("--n-predict", 2)),
+        (kLengthFlag, into(new_tokens, "N", tokens_from(2, "--n-predict")),
          "tokens of each continuation; end tokens do not end it")  //
         ("perplexity", given(perplexity),
          "also of each method's texts, under the model's own distribution, nothing warped; and at "
@@ -277,7 +277,8 @@ class Bench {
     const std::vector<PromptText> texts = read_prompts(asked.prompts, stop_);
     prompts_ =
         cut_prompts(*models.tokenizer, texts_of(texts), asked.examples, options_.plan.max_prompt);
-    if (prompts_.empty()) throw Error("there is no prompt of any token");
+    if (prompts_.empty())
+      throw Error("there is no prompt of any token");
     take_references(*models.tokenizer, texts);
     of_ = {
         {"target", model_name(models.target)},

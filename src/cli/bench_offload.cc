@@ -19,6 +19,7 @@
 #include "src/base/size_text.h"
 #include "src/cli/commands.h"
 #include "src/cli/interrupt.h"
+#include "src/cli/options/length_options.h"
 #include "src/cli/options/model_options.h"
 #include "src/cli/options/model_shape.h"
 #include "src/cli/options/profile.h"
@@ -104,7 +105,7 @@ Flags Options::flags() {
        "most levels of a tree, the root's included")                           //
       ("steps", into(steps, "N", at_least("--steps", 1)),                      //
        "of each, after the prompt")                                            //
-      ("prompt-tokens", into(prompt_tokens, "N", at_least("--prompt-tokens", 1)),
+      ("prompt-tokens", into(prompt_tokens, "N", tokens_from(1, "--prompt-tokens")),
        "of the prompt")                                //
       ("temp", into(temperature, "T"), "temperature")  //
       ("acceptance", into(acceptance, "FILE"),

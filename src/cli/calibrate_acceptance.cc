@@ -58,9 +58,9 @@ struct Options {
          kPromptsHelp)  //
         ("examples", into(examples, "N", at_least("--examples", 2)),
          "continuations; texts are cut at several places where there are fewer")  //
-        ("prompt-tokens", into(prompt_tokens, "N", at_least("--prompt-tokens", 1)),
+        ("prompt-tokens", into(prompt_tokens, "N", tokens_from(1, "--prompt-tokens")),
          "tokens of each prompt; a shorter text is taken whole")  //
-        (kLengthFlag, into(new_tokens, "N", at_least("--n-predict", 1)),
+        (kLengthFlag, into(new_tokens, "N", tokens_from(1, "--n-predict")),
          "tokens of each continuation, unless the model ends it");
     Flags output_flags("Output");
     output_flags.add_options()                                                //

@@ -13,6 +13,7 @@
 #include "src/checkpoint/medusa_heads.h"
 #include "src/cli/commands.h"
 #include "src/cli/interrupt.h"
+#include "src/cli/options/length_options.h"
 #include "src/cli/options/model_options.h"
 #include "src/cli/options/prompt_file.h"
 #include "src/cli/options/values.h"
@@ -50,9 +51,9 @@ struct Options {
          "so many rows at least, but where the prompts are used up")  //
         ("prompts", into(prompts, "FILE"),
          kPromptsHelp)  //
-        ("prompt-tokens", into(prompt_tokens, "N", at_least("--prompt-tokens", 1)),
+        ("prompt-tokens", into(prompt_tokens, "N", tokens_from(1, "--prompt-tokens")),
          "cut prompts to so many tokens")  //
-        ("n-predict,n", into(new_tokens, "N", at_least("--n-predict", 2)),
+        ("n-predict,n", into(new_tokens, "N", tokens_from(2, "--n-predict")),
          "tokens of each continuation")  //
         ("parallel", into(parallel, "N", at_least("--parallel", 1)),
          "texts that share a sweep, as far as memory goes");
@@ -138,7 +139,7 @@ class Collector {
 std::vector<Request> requests_of(const Options& asked, const Tokenizer& tokenizer,
                                  const std::stop_token& stop) {
   const std::vector<std::string> texts = texts_of(read_prompts(asked.prompts, stop));
-  const int count = (asked.positions + asked.new_tokens - 1) / asked.new_tokens;
+  const int count = (asked.positions - 1) / asked.new_tokens + 1;
   std::vector<Request> requests;
   for (PromptCut& cut : cut_prompts(tokenizer, texts, count, asked.prompt_tokens)) {
     Request request;
@@ -146,7 +147,8 @@ std::vector<Request> requests_of(const Options& asked, const Tokenizer& tokenize
     request.max_new_tokens = asked.new_tokens;
     requests.push_back(std::move(request));
   }
-  if (requests.empty()) throw Error("there is no prompt of any token");
+  if (requests.empty())
+    throw Error("there is no prompt of any token");
   return requests;
 }
 

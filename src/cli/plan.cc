@@ -258,14 +258,9 @@ struct Options {
   bool json = false;
 
   Flags flags() {
-    const auto length = [](const int& tokens) {
-      at_least("--prompt-tokens", 1)(tokens);
-      if (tokens > kMostTokens)
-        throw UsageError("--prompt-tokens: must be at most " + std::to_string(kMostTokens));
-    };
     Flags all, own("Request and output");
     own.add_options()  //
-        ("prompt-tokens", into(prompt_tokens, "N", length),
+        ("prompt-tokens", into(prompt_tokens, "N", tokens_from(1, "--prompt-tokens")),
          "plan for a prompt of so many tokens")  //
         (kLengthFlag, length_into(new_tokens),
          "most tokens to generate, of each sample; -1: until the context is full")  //

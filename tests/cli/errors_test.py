@@ -162,6 +162,11 @@ class Errors(TempDirCase):
         for flag, value in (("temp", -1), ("top-p", 0), ("top-k", -1), ("examples", 1), ("prompt-tokens", 0),
                             ("n-predict", 0), ("ctx-size", 255)):
             self.fails(2, *acceptance, "-md", TINY, f"--{flag}", value, says=[flag])
+        for command in (("bench", "decode"), ("calibrate", "acceptance"), ("collect", "-o", self.dir / "out")):
+            words = *command, "-m", TINY, *(() if command[0] == "collect" else ("-md", TINY))
+            for flag in ("n-predict", "prompt-tokens"):
+                self.fails(2, *words, f"--{flag}", "2147483647", says=[flag, "at most 10000000"])
+        self.fails(2, "bench", "offload", "--prompt-tokens", "2147483647", says=["prompt-tokens", "at most 10000000"])
         self.fails(2, "inspect", says=["model"])
         self.fails(2, "inspect", TINY, TINY, says=["model is given already"])
         self.assertEqual(run().returncode, 2)

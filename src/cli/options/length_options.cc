@@ -2,6 +2,14 @@
 
 namespace canopy::cli {
 
+FlagCheck<int> tokens_from(int least, std::string flag) {
+  return [least, flag = std::move(flag)](const int& tokens) {
+    at_least(flag, least)(tokens);
+    if (tokens > kMostTokens)
+      throw UsageError(flag + ": must be at most " + std::to_string(kMostTokens));
+  };
+}
+
 FlagValue<int> length_into(std::optional<int>& tokens, int by_default) {
   return boost::program_options::value<int>()
       ->value_name("N")

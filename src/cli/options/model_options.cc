@@ -67,11 +67,6 @@ int parse_count(const std::string& flag, const std::string& text) {
 }  // namespace
 
 Flags ModelOptions::flags() {
-  const FlagCheck<int> context_size = [](const int& tokens) {
-    at_least("--ctx-size", 1)(tokens);
-    if (tokens > kMostTokens)
-      throw UsageError("--ctx-size: must be at most " + std::to_string(kMostTokens));
-  };
   Flags flags("Model and memory");
   flags.add_options()                                         //
       ("model,m", required(model, "PATH"), kModelHelp)        //
@@ -94,7 +89,7 @@ Flags ModelOptions::flags() {
       ("kv-memory", into(kv_memory, "SIZE", "--kv-memory", parse_size_above_zero),
        "memory for keys and values, which texts share by their common beginnings (default: every "
        "text that shares a sweep can be as long as --ctx-size)")           //
-      ("ctx-size,c", into(context, "N", context_size),                     //
+      ("ctx-size,c", into(context, "N", tokens_from(1, "--ctx-size")),     //
        "context in tokens (default: as much as the request needs)")        //
       ("threads,t", into(threads, "N", at_least("--threads", 0)),          //
        "compute threads, at most one per CPU (0: one per physical core)")  //
