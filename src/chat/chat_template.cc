@@ -67,8 +67,11 @@ ChatTemplate ChatTemplate::load(const fs::path& model, const Metadata& metadata,
     sources.origin = file->string();
   }
   const auto parsed = [&](const std::string& name) {
-    return in_context("reading the chat template of " + sources.origin,
-                      [&] { return jinja::Template(sources.by_name.at(name)); });
+    return in_context("reading the chat template of " + sources.origin, [&] {
+      const std::string& text = sources.by_name.at(name);
+      if (text.empty()) throw Error("it is empty");
+      return jinja::Template(text);
+    });
   };
   if (!sources.by_name.contains("default")) fail_without_template(sources);
   ChatTemplate out(sources.origin, parsed("default"));

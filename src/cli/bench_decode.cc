@@ -278,7 +278,7 @@ class Bench {
     prompts_ =
         cut_prompts(*models.tokenizer, texts_of(texts), asked.examples, options_.plan.max_prompt);
     if (prompts_.empty())
-      throw Error("there is no prompt of any token");
+      throw Error(prompts_name(asked.prompts) + ": there is no prompt of any token");
     take_references(*models.tokenizer, texts);
     of_ = {
         {"target", model_name(models.target)},

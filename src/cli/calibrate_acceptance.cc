@@ -259,7 +259,7 @@ MeasuredAcceptance facts_of(const Options& asked, const ModelFiles& models) {
   measured.target_name = model_name(models.target);
   measured.draft = models.draft ? fingerprint(*models.draft) : *asked.draft;
   measured.draft_name = models.draft ? model_name(*models.draft) : *asked.draft;
-  measured.prompts = asked.prompts.value_or("the default set");
+  measured.prompts = prompts_name(asked.prompts);
   measured.date = today();
   measured.version = CANOPY_VERSION;
   return measured;
@@ -270,7 +270,7 @@ std::vector<PromptCut> find_prompts(const Options& asked, const Tokenizer& token
                                     const std::stop_token& stop) {
   const std::vector<std::string> texts = texts_of(read_prompts(asked.prompts, stop));
   if (texts.size() < 2)
-    throw Error(asked.prompts.value_or("the default set") +
+    throw Error(prompts_name(asked.prompts) +
                 ": at least two texts are needed, to see how far they differ");
   std::vector<PromptCut> prompts =
       cut_prompts(tokenizer, texts, asked.examples, asked.prompt_tokens);

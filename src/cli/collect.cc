@@ -148,7 +148,7 @@ std::vector<Request> requests_of(const Options& asked, const Tokenizer& tokenize
     requests.push_back(std::move(request));
   }
   if (requests.empty())
-    throw Error("there is no prompt of any token");
+    throw Error(prompts_name(asked.prompts) + ": there is no prompt of any token");
   return requests;
 }
 

@@ -9,6 +9,7 @@
 
 #include "src/base/error.h"
 #include "src/base/file.h"
+#include "src/base/utf8.h"
 #include "src/cli/commands.h"
 #include "src/cli/interrupt.h"
 #include "src/cli/options/conversation.h"
@@ -100,14 +101,27 @@ struct Options {
   }
 };
 
-std::vector<std::string> all_keys(const Options& asked) {
+/// A header can hold it.
+bool is_key(std::string_view text) {
+  constexpr std::size_t kMostBytes = 8192;  // half of what a request's headers may have
+  return text.size() <= kMostBytes && is_utf8(text) &&
+         std::none_of(text.begin(), text.end(),
+                      [](unsigned char c) { return c < ' ' || c == 127; });
+}
+
+std::vector<std::string> all_keys(const Options& asked, const std::stop_token& stop) {
   std::vector<std::string> keys = asked.keys;
   if (!asked.key_file) return keys;
-  std::istringstream lines(read_file(*asked.key_file, kMostKeyBytes, FileKind::kOfUser));
+  std::istringstream lines(read_file(*asked.key_file, kMostKeyBytes, FileKind::kOfUser, stop));
   const std::size_t before = keys.size();
+  int number = 0;
   for (std::string line; std::getline(lines, line);) {
+    ++number;
     while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.pop_back();
-    if (!line.empty()) keys.push_back(line);
+    if (line.empty()) continue;
+    if (!is_key(line))
+      throw Error(*asked.key_file + ": line " + std::to_string(number) + " is no key");
+    keys.push_back(line);
   }
   if (keys.size() == before) throw Error(*asked.key_file + ": holds no key");
   return keys;
@@ -139,7 +153,6 @@ std::optional<chat::ChatTemplate> find_template(const Options& asked, const Chec
 server::ServiceOptions service_options(const Options& asked, const Checkpoint& model,
                                        const PlanRequest& plan) {
   server::ServiceOptions options;
-  options.keys = all_keys(asked);
   options.origins = asked.origins;
   options.loopback = is_loopback(asked.host);
   options.ping = std::chrono::seconds(asked.ping);
@@ -167,13 +180,15 @@ int run_serve(const std::vector<std::string>& words) {
   mallopt(M_ARENA_MAX, 2);  // each connection has a thread, and should not have an arena
 
   const Interrupt interrupt;
+  std::vector<std::string> keys = all_keys(asked, interrupt.token());
   ModelFiles models = asked.decode.open(options.plan);
   std::string why_no_chat;
   std::optional<chat::ChatTemplate> chat_template =
       find_template(asked, models.target, why_no_chat);
   PlanRequest& plan = options.plan;
   plan_conversations(models, asked.decode, plan);
-  const server::ServiceOptions served = service_options(asked, models.target, plan);
+  server::ServiceOptions served = service_options(asked, models.target, plan);
+  served.keys = std::move(keys);
   // Clients that ask for a temperature need the draft's probabilities: they are planned for, and
   // what their texts teach is kept as theirs.
   if (plan.temperature == 0) {

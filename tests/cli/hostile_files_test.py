@@ -38,7 +38,9 @@ def holding(data):
 
 
 NO_FILE = {"a pipe": pipe, "a device": device, "a directory": directory, "10 GB of zeros": sparse}
-NO_JSON = {**NO_FILE, **{kind: holding(data) for kind, data in {**DEEP, **BYTES}.items()}}
+DEEP_FILES = {kind: holding(data) for kind, data in DEEP.items()}
+NO_JSON = {**NO_FILE, **DEEP_FILES, **{kind: holding(data) for kind, data in BYTES.items()}}
+NO_TEMPLATE = {**NO_FILE, "invalid UTF-8": NO_JSON["invalid UTF-8"], "nothing": NO_JSON["nothing"]}
 
 
 class HostileFiles(TempDirCase):
@@ -92,6 +94,13 @@ class HostileFiles(TempDirCase):
         self.refuses(self.model / "tokenizer_config.json", NO_JSON, *tokenize)
         self.refuses(self.model / "tokenizer_config.json", NO_JSON, *quantize, says=str(self.model))
         self.refuses(self.model / "chat_template.jinja", NO_FILE, *quantize)
+        chat = "chat", "-m", self.model
+        for name in ("generation_config.json", "tokenizer_config.json", "special_tokens_map.json"):
+            self.refuses(self.model / name, NO_JSON, *chat)
+        self.refuses(self.model / "chat_template.jinja", NO_TEMPLATE, *chat)
+        (self.model / "additional_chat_templates").mkdir()
+        self.refuses(self.model / "additional_chat_templates" / "tool_use.jinja", NO_FILE, *chat)
+        (self.model / "additional_chat_templates").rmdir()
         for name in ("tokenizer_config.json", "vocab.json", "merges.txt", "chat_template.jinja"):
             self.refuses(self.model / name, NO_FILE, *inflate)
         self.assertFalse((self.dir / "big").exists() or (self.dir / "out.gguf").exists())
@@ -119,6 +128,19 @@ class HostileFiles(TempDirCase):
         self.refuses(file, NO_JSON, *offload, "-m", file, "-md", file)
         self.refuses(file, NO_FILE, "generate", "-m", self.model, "-f", file)
         self.refuses(file, NO_FILE, "perplexity", "-m", self.model, "-f", file)
+        for command in (["bench", "decode", *drafted], ["collect", "-m", self.model, "-o", self.dir / "collected"]):
+            self.refuses(file, {**NO_FILE, "zeros": NO_JSON["zeros"], "nothing": NO_JSON["nothing"]}, *command, "--prompts", file)
+        generate = "generate", "-m", self.model, "-p", "x"
+        self.refuses(file, NO_JSON, *generate, "-md", self.model, "--acceptance", file)
+        self.refuses(file, NO_JSON, *offload, "--profile", file)
+        self.refuses(file, {**NO_FILE, **{kind: NO_JSON[kind] for kind in ("invalid UTF-8", "nothing")}},
+                     *generate, "-md", "copy", "--draft-corpus", file)
+        for flag in ("-m", "-md", "--medusa", "--prompt-cache"):
+            self.refuses(file, NO_JSON, *(generate[:1] + generate[3:] if flag == "-m" else generate), flag, file)
+        self.refuses(file, NO_JSON, *generate, "-md", self.model, "--spec", "chain", "-mdd", file)
+        self.refuses(file, {**NO_TEMPLATE, **DEEP_FILES}, "chat", "-m", self.model, "--chat-template-file", file)
+        no_key = {kind: make for kind, make in NO_JSON.items() if kind != "half"}
+        self.refuses(file, no_key, "serve", "-m", self.model, "--port", 0, "--api-key-file", file)
 
     def test_standard_input(self):
         with contextlib.ExitStack() as files:

@@ -65,6 +65,10 @@ std::vector<PromptText> read_prompts(const std::optional<std::string>& file,
   return prompts;
 }
 
+std::string prompts_name(const std::optional<std::string>& file) {
+  return file.value_or("the default set");
+}
+
 std::vector<std::string> texts_of(std::span<const PromptText> prompts) {
   std::vector<std::string> texts;
   for (const PromptText& prompt : prompts) texts.push_back(prompt.text);

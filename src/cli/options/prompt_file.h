@@ -25,6 +25,8 @@ std::vector<PromptText> read_prompt_file(const std::string& path, const std::sto
 /// Those of --prompts, or the set that comes with the program, which has no references.
 std::vector<PromptText> read_prompts(const std::optional<std::string>& file,
                                      const std::stop_token& stop);
+/// What --prompts names, for messages.
+std::string prompts_name(const std::optional<std::string>& file);
 /// Their texts alone.
 std::vector<std::string> texts_of(std::span<const PromptText> prompts);
 
