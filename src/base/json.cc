@@ -1,6 +1,8 @@
 #include "src/base/json.h"
 
 #include <string>
+#include <type_traits>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -37,9 +39,8 @@ class Builder final : public nlohmann::json_sax<Json> {
   bool end_object() override { return close(); }
   bool end_array() override { return close(); }
   bool key(string_t& key) override {
-    auto [at, fresh] = open_.back()->emplace(key, nullptr);
-    if (!fresh) throw Error("the key " + in_quotes(key) + " is given twice");
-    member_ = &*at;
+    member_ = add_member(key);
+    if (member_ == nullptr) throw Error("the key " + in_quotes(key) + " is given twice");
     return true;
   }
   bool parse_error(std::size_t byte, const std::string&, const json::exception& e) override {
@@ -58,10 +59,27 @@ class Builder final : public nlohmann::json_sax<Json> {
     Json& at = place();
     at = std::move(empty);
     open_.push_back(&at);
+    keys_.emplace_back();
     return true;
+  }
+  /// Null if there is such a member.
+  Json* add_member(const string_t& key) {
+    Json& object = *open_.back();
+    if constexpr (!std::is_same_v<Json, nlohmann::ordered_json>) {
+      const auto [at, fresh] = object.emplace(key, nullptr);
+      return fresh ? &*at : nullptr;
+    } else {  // whose emplace() searches all members
+      if (!keys_.back().insert(key).second) return nullptr;
+      auto& members = object.template get_ref<typename Json::object_t&>();
+      if (members.size() == kMostOrderedMembers)
+        throw Error("an object of this JSON has more than " + std::to_string(kMostOrderedMembers) +
+                    " members");
+      return &members.Json::object_t::Container::emplace_back(key, nullptr).second;
+    }
   }
   bool close() {
     open_.pop_back();
+    keys_.pop_back();
     return true;
   }
   /// Where the next value belongs.
@@ -74,6 +92,7 @@ class Builder final : public nlohmann::json_sax<Json> {
 
   Json root_;
   std::vector<Json*> open_;  // each is the last child of the one before: it stays where it is
+  std::vector<std::unordered_set<std::string>> keys_;  // of each, if it is ordered
   Json* member_ = nullptr;
 };
 

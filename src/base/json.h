@@ -1,5 +1,6 @@
 #pragma once
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -19,7 +20,11 @@ inline constexpr int kMostJsonDepth = 64;
 /// Parses JSON that may be hostile. Throws Error: not JSON (with the byte), nested deeper than
 /// kMostJsonDepth, or a key given twice in one object.
 nlohmann::json parse_json(std::string_view text);
-/// The same; keys keep their order. For small documents: its objects find keys by linear search.
+/// Whoever reads or copies an ordered object looks for each key among all: what is linear for this
+/// many members would take minutes for the megabytes that a request may have.
+inline constexpr std::size_t kMostOrderedMembers = 10'000;
+
+/// The same; keys keep their order, and an object of more than kMostOrderedMembers is refused.
 nlohmann::ordered_json parse_ordered_json(std::string_view text);
 
 /// The integer that `value` is, if it is one and T holds it. Numbers of a file come through this:

@@ -218,7 +218,8 @@ void Chat::save(const std::string& file) const {
 }
 
 void Chat::load(const std::string& file) {
-  ordered_json loaded = parse_ordered_json(read_file(file, kMostTextBytes, FileKind::kOfUser));
+  const std::string text = read_file(file, kMostTextBytes, FileKind::kOfUser);
+  ordered_json loaded = in_context("reading " + file, [&] { return parse_ordered_json(text); });
   const auto is_message = [](const ordered_json& one) {
     return one.is_object() && one.contains("role") && one["role"].is_string() &&
            one.contains("content");

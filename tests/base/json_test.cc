@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <sstream>
+#include <string>
+
 #include "tests/error_of.h"
 #include "tests/temp_dir.h"
 
@@ -64,6 +67,21 @@ TEST(Json, ThatIsMalformedIsRefusedAtItsByteInOneLineOfText) {
 TEST(Json, AKeyThatIsGivenTwiceIsRefused) {
   EXPECT_TRUE(mentions(refusal(R"([{"a":1,"b":2,"a":1}])"), "'a' is given twice"));
   EXPECT_EQ(refusal(R"([{"a":1},{"a":{"a":1}}])"), "");
+  const std::string twice = R"([{"b":{"a":1,"c":[{"a":2}],"a":1}}])";
+  EXPECT_TRUE(mentions(error_of([&] { parse_ordered_json(twice); }), "'a' is given twice"));
+}
+
+TEST(Json, AnOrderedObjectOfSoManyMembersThatSearchesAreLongIsRefused) {
+  const auto members = [](std::size_t count) {
+    std::ostringstream text;
+    for (std::size_t i = 0; i < count; ++i) text << (i == 0 ? "{\"" : ",\"") << i << "\":0";
+    text << "}";
+    return text.str();
+  };
+  EXPECT_EQ(parse_ordered_json(members(kMostOrderedMembers)).size(), kMostOrderedMembers);
+  const std::string more = members(kMostOrderedMembers + 1);
+  EXPECT_TRUE(mentions(error_of([&] { parse_ordered_json(more); }), "more than 10000 members"));
+  EXPECT_EQ(refusal(more), "");  // others find keys in a tree
 }
 
 TEST(Json, AnIntegerIsTakenOnlyWhereItsTypeHoldsIt) {

@@ -142,6 +142,20 @@ class HostileFiles(TempDirCase):
         no_key = {kind: make for kind, make in NO_JSON.items() if kind != "half"}
         self.refuses(file, no_key, "serve", "-m", self.model, "--port", 0, "--api-key-file", file)
 
+    def test_a_conversation_that_chat_loads(self):
+        file, commands, template = self.dir / "named", self.dir / "commands", self.dir / "template"
+        commands.write_text(f"/load {file}\n")
+        template.write_text("{{ messages[0].content }}")
+        _, _, _, usual = self.spend("tokenize", "-m", TINY)
+        members = holding(b"{%s}" % b",".join(b'"%d": 1' % i for i in range(200_000)))
+        for kind, make in {**NO_JSON, "members that take long to search": members}.items():
+            with self.subTest(kind=kind), open(commands, "rb") as stdin:
+                make(file)
+                code, lines, seconds, peak = self.spend("chat", "-m", self.model, "--chat-template-file", template, stdin=stdin)
+                self.assertEqual((code, len([line for line in lines if str(file) in line])), (1, 1), lines)
+                self.assert_cheap(seconds, peak, usual + (4 << 20) + 2 * min(file.stat().st_size, 32 << 20))
+                shutil.rmtree(file) if file.is_dir() else file.unlink()
+
     def test_standard_input(self):
         with contextlib.ExitStack() as files:
             zeros = files.enter_context(open("/dev/zero", "rb"))
