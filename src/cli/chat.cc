@@ -66,7 +66,7 @@ struct Options {
             "stop", stops_into(stops),
             "end an answer before this text; may be repeated")                     //
         (PromptCacheOption::kName, prompt_cache.flag(), PromptCacheOption::kHelp)  //
-        ("n-predict,n", length_into(new_tokens, -1),
+        (kLengthFlag, length_into(new_tokens, -1),
          "most tokens of an answer; -1: until the model ends it or the context is full");
     all.add(own);
     decode.add_flags(all);

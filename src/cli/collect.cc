@@ -53,7 +53,7 @@ struct Options {
          kPromptsHelp)  //
         ("prompt-tokens", into(prompt_tokens, "N", tokens_from(1, "--prompt-tokens")),
          "cut prompts to so many tokens")  //
-        ("n-predict,n", into(new_tokens, "N", tokens_from(2, "--n-predict")),
+        (kLengthFlag, into(new_tokens, "N", tokens_from(2, "--n-predict")),
          "tokens of each continuation")  //
         ("parallel", into(parallel, "N", at_least("--parallel", 1)),
          "texts that share a sweep, as far as memory goes");

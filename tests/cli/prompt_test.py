@@ -35,6 +35,9 @@ class Prompt(TempDirCase):
         for length in ("--n-predict", "--max-tokens", "--max-new-tokens"):
             for heat in ("--temp", "--temperature"):
                 self.assertEqual(self.generate(length, 5, "--seed", 0, heat, 1)["tokens"], expected["tokens"])
+        for command in (["chat"], ["collect", "-o", self.dir / "out"], ["plan"]):
+            for length in ("--max-tokens", "--max-new-tokens"):
+                self.assertIn("--n-predict: must be", run(*command, "-m", self.model, length, 0).stderr)
         twice = run("generate", self.model, *PROMPT, "-n", 5, "--max-tokens", 6)
         self.assertEqual(twice.returncode, 2)
         self.assertIn("more than once", twice.stderr)
