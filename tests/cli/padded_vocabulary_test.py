@@ -95,9 +95,16 @@ class PaddedVocabulary(TempDirCase):
                       ("bench", "decode", "-m", self.model, "-md", self.short, "-n", 4, "--examples", 1,
                        "--prompts", short, "--methods", "none,sequoia,specinfer"),
                       ("quantize", "-m", self.model, "-o", gguf, "--type", "q8_0"),
-                      ("generate", "-m", gguf, "-p", "abc", "-n", 24, "--ignore-eos")):
+                      ("generate", "-m", gguf, "-p", "abc", "-n", 24, "--ignore-eos"),
+                      ("bench", self.model, "-p", 4, "-n", 8, "-r", 1), ("pack", self.model, "-o", self.dir / "packed"),
+                      ("collect", "-m", self.model, "-o", self.dir / "read", "--prompts", short, "--positions", 100, "-n", 50),
+                      ("inflate", "-m", self.model, "-o", self.dir / "big", "--size", "2M"),
+                      ("generate", "-m", self.dir / "big", "-p", "abc", "-n", 24, "--ignore-eos")):
             result = run(*words)
             self.assertEqual(result.returncode, 0, f"{words}: {result.stderr}")
+        (self.dir / "template").write_text("{{ messages[0].content }}")
+        said = run("chat", "-m", self.model, "--chat-template-file", self.dir / "template", "-n", 24, stdin="abc\n")
+        self.assertEqual((said.returncode, said.stdout != ""), (0, True), said.stderr)
 
 
 if __name__ == "__main__":
