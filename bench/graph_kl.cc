@@ -11,8 +11,10 @@
 
 #include "src/base/counting.h"
 #include "src/base/error.h"
+#include "src/base/log_of_sum.h"
 #include "src/engine/runtime.h"
 #include "src/measure/calibration_prompts.h"
+#include "src/speculation/draft.h"
 #include "src/speculation/graph_grower.h"
 
 namespace canopy {
@@ -35,12 +37,12 @@ struct Divergences {
 
 using Row = std::vector<float>;
 
-/// Turns logits into probabilities.
-void softmax(Row& row) {
-  const float most = *std::ranges::max_element(row);
-  double sum = 0;
-  for (float& value : row) sum += value = std::exp(value - most);
-  for (float& value : row) value = static_cast<float>(value / sum);
+Row softmax(std::span<const float> logits) {
+  const double log_sum = log_of_sum(logits);
+  require(!std::isnan(log_sum), kDraftNotFinite);
+  Row row;
+  for (const float logit : logits) row.push_back(static_cast<float>(std::exp(logit - log_sum)));
+  return row;
 }
 
 /// KL(p || q) in nats.
@@ -80,10 +82,8 @@ class Reader {
     const auto columns = static_cast<std::size_t>(logits.dim(1));
     const std::vector<float> all = runtime_.download_rows(logits, counting(0, wanted.size()));
     std::vector<Row> result;
-    for (std::size_t i = 0; i < wanted.size(); ++i) {
-      const auto begin = all.begin() + static_cast<std::ptrdiff_t>(i * columns);
-      softmax(result.emplace_back(begin, begin + static_cast<std::ptrdiff_t>(columns)));
-    }
+    for (std::size_t i = 0; i < wanted.size(); ++i)
+      result.push_back(softmax(std::span(all).subspan(i * columns, columns)));
     return result;
   }
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Documents and comments name only files and symbols that exist. Usage: check_docs.py ROOT"""
+"""Documents and comments name only files and symbols that exist, and no file is kept by mistake. Usage: check_docs.py ROOT"""
 import pathlib
 import re
 import subprocess
@@ -9,6 +9,9 @@ root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ".").resolve()
 CODE = (".h", ".cc", ".cu", ".cuh", ".py")
 # Where a path may begin: at the root, or in one of these, as C++ includes and the shell have it.
 BASES = ("", "src", "tests", "docs", "docs/results", "include")
+# What lies beside the rooms; all else there was left by a command and added unseen.
+AT_ROOT = {".clang-format", ".clang-tidy", ".dockerignore", ".gitignore", "CHANGELOG.md", "CMakeLists.txt", "CMakePresets.json",
+           "CONTRIBUTING.md", "Containerfile", "LICENSE", "README.md", "SECURITY.md", "THIRD_PARTY.md", "mkdocs.yml"}
 OTHERS = ("highway.h", "hwy/", "build/")  # of libraries, and made
 PATH = re.compile(r"(?:[\w.-]+/)*[\w-]+\.(?:h|cc|cu|cuh|py|md|txt|json|in|map)\b")
 SYMBOL = re.compile(r"^(?:[a-z_]\w*|[A-Z]\w+)(?:::~?\w+)*(?:\(\))?$")
@@ -30,7 +33,8 @@ def main():
     words = set()
     for file in code:
         words.update(re.findall(r"\w+", file.read_text()))
-    bad = []
+    bad = [f"{file.name} is no file of the project: remove it, or name it in {pathlib.Path(__file__).name}"
+           for file in files if file.parent == root and file.name not in AT_ROOT]
     for file in files:
         if file.suffix == ".md":
             for number, line in enumerate(file.read_text().splitlines(), 1):

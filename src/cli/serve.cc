@@ -175,7 +175,7 @@ std::string url_of(const std::string& host, int port) {
 
 int run_serve(const std::vector<std::string>& words) {
   Options asked;
-  if (!parse_with_environment(words, kUsage, asked.flags())) return 0;
+  if (!parse(words, kUsage, asked.flags(), Environment::kTaken)) return 0;
   EngineOptions options = asked.decode.engine_options();
   mallopt(M_ARENA_MAX, 2);  // each connection has a thread, and should not have an arena
 

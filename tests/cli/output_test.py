@@ -100,7 +100,7 @@ class Output(TempDirCase):
 
     @unittest.skipUnless(SMOLLM2.exists(), "the model is not here; scripts/get_model fetches it")
     def test_a_signal_that_comes_twice_at_once_is_one_stop(self):
-        """As from timeout(1), to the process and to its group: what is half-written goes all the same."""
+        """timeout(1) sends one to the process and one to its group; what is half-written goes all the same."""
         process = self.start("quantize", "-m", SMOLLM2, "-o", self.dir / "out", "--type", "q8_0")
         while not any(self.dir.glob("out*")):
             self.assertIsNone(process.poll(), "it ended too early to be stopped")

@@ -102,7 +102,7 @@ void store_environment(const Flags& flags, po::variables_map& values) {
   po::store(parsed, values);
 }
 
-enum class Environment : bool { kIgnored, kTaken };
+}  // namespace
 
 bool parse(const std::vector<std::string>& words, std::string_view usage, Flags flags,
            Environment environment) {
@@ -139,17 +139,6 @@ bool parse(const std::vector<std::string>& words, std::string_view usage, Flags 
     throw UsageError(e.what());
   }
   return true;
-}
-
-}  // namespace
-
-bool parse(const std::vector<std::string>& words, std::string_view usage, Flags flags) {
-  return parse(words, usage, std::move(flags), Environment::kIgnored);
-}
-
-bool parse_with_environment(const std::vector<std::string>& words, std::string_view usage,
-                            Flags flags) {
-  return parse(words, usage, std::move(flags), Environment::kTaken);
 }
 
 }  // namespace canopy::cli

@@ -20,17 +20,18 @@ using Flags = boost::program_options::options_description;
 template <class T>
 using FlagValue = boost::program_options::typed_value<T>*;
 
+enum class Environment : bool { kIgnored, kTaken };
+
 /// Parses `words` by `flags` into the fields that these are bound to. Adds --help, answers it on
 /// stdout with `usage` as its first lines, and is false then. Where "model" is a flag, a word
 /// without a flag is its value. Unknown flags, missing values and repeated ones throw UsageError.
 /// Flags are never guessed from a prefix.
-bool parse(const std::vector<std::string>& words, std::string_view usage, Flags flags);
-
-/// The same; a flag that is not among the words is taken from the environment, --ctx-size from
-/// CANOPY_ARG_CTX_SIZE, and a note on stderr says so. A variable of that prefix that names no flag
-/// throws UsageError.
-bool parse_with_environment(const std::vector<std::string>& words, std::string_view usage,
-                            Flags flags);
+///
+/// Environment::kTaken: a flag that is not among the words is taken from the environment,
+/// --ctx-size from CANOPY_ARG_CTX_SIZE, and a note on stderr says so. A variable of that prefix
+/// that names no flag throws UsageError.
+bool parse(const std::vector<std::string>& words, std::string_view usage, Flags flags,
+           Environment environment = Environment::kIgnored);
 
 /// What a value must pass; throws UsageError.
 template <class T>

@@ -13,7 +13,7 @@ inline constexpr int kMostTokens = 10'000'000;
 /// The names of -n.
 inline constexpr const char* kLengthFlag = "n-predict,max-tokens,max-new-tokens,n";
 
-/// Of a flag that counts tokens: at least `least`, at most kMostTokens.
+/// Checks a flag that counts tokens: at least `least`, at most kMostTokens.
 FlagCheck<int> tokens_from(int least, std::string flag);
 
 /// -n of a text that may also go on until the context is full: nothing for -1.
