@@ -84,6 +84,8 @@ class Builder final : public nlohmann::json_sax<Json> {
   }
   /// Where the next value belongs.
   Json& place() {
+    if (++values_ > kMostJsonValues)
+      throw Error("this JSON has more than " + std::to_string(kMostJsonValues) + " values");
     if (open_.empty()) return root_;
     if (open_.back()->is_object()) return *member_;
     open_.back()->push_back(nullptr);
@@ -94,6 +96,7 @@ class Builder final : public nlohmann::json_sax<Json> {
   std::vector<Json*> open_;  // each is the last child of the one before: it stays where it is
   std::vector<std::unordered_set<std::string>> keys_;  // of each, if it is ordered
   Json* member_ = nullptr;
+  std::size_t values_ = 0;
 };
 
 template <class Json>

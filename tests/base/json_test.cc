@@ -47,6 +47,16 @@ TEST(Json, ThatIsNestedAMillionDeepIsRefused) {
   EXPECT_TRUE(mentions(refusal(repeated("[", most + 1) + repeated("]", most + 1)), "64 levels"));
 }
 
+TEST(Json, OfTooManyValuesIsRefused) {
+  const int most = static_cast<int>(kMostJsonValues) - 1;  // beside the outermost
+  const auto list = [](std::string_view value, int times) {
+    return repeated("[", 1).append(repeated(value, times)).append("0]");
+  };
+  EXPECT_EQ(refusal(list("0,", most - 1)), "");
+  for (const char* value : {"0,", "[],", "{},"})
+    EXPECT_TRUE(mentions(refusal(list(value, most)), "more than 4000000 values")) << value;
+}
+
 TEST(Json, ThatIsMalformedIsRefusedAtItsByteInOneLineOfText) {
   for (const auto& [text, says] : {std::pair{std::string(), "at byte 1"},
                                    {"[1,", "at byte 4"},
