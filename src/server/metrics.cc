@@ -74,7 +74,15 @@ void Metrics::swept(const SweepReport& sweep) {
   disk_busy_ += sweep.link.busy.count();
   upload_busy_ += sweep.link.upload_busy.count();
   stall_ += sweep.link.stall.count();
-  if (sweep.tree_nodes > 1) draft_tokens_ += static_cast<std::uint64_t>(sweep.tree_nodes - 1);
+  generated_tokens_ += static_cast<std::uint64_t>(sweep.tokens);
+  for (const CheckedTree& tree : sweep.trees) {
+    if (tree.tokens.size() == 1) continue;  // decoding was plain
+    ++drafts_;
+    draft_tokens_ += tree.tokens.size() - 1;
+    const std::size_t accepted = tree.path.size() - 1;
+    if (accepted_at_.size() < accepted) accepted_at_.resize(accepted);
+    for (std::size_t i = 0; i < accepted; ++i) ++accepted_at_[i];
+  }
 }
 
 void Metrics::ended(const TextReport& text) {
@@ -82,13 +90,6 @@ void Metrics::ended(const TextReport& text) {
   ++ended_[text.finish_reason];
   prompt_tokens_ += static_cast<std::uint64_t>(text.prompt_read);
   cached_tokens_ += static_cast<std::uint64_t>(text.cached_tokens);
-  generated_tokens_ += text.tokens.size();
-  drafts_ += static_cast<std::uint64_t>(text.steps);
-  for (const int gained : text.step_tokens) {
-    const auto accepted = static_cast<std::size_t>(std::max(0, gained - 1));
-    if (accepted_at_.size() < accepted) accepted_at_.resize(accepted);
-    for (std::size_t i = 0; i < accepted; ++i) ++accepted_at_[i];
-  }
   const Seconds first = text.step_ends.front(), whole = text.step_ends.back();
   first_token_.observe(first.count());
   whole_.observe(whole.count());
@@ -128,7 +129,7 @@ std::string Metrics::text(const Gauges& now) const {
   histogram(out, "sequences_per_sweep", "Texts that shared a sweep.", texts_);
   histogram(out, "tokens_per_sweep", "Tokens that a sweep gained for all.", tokens_);
   metric(out, "spec_decode_num_drafts", "counter", "Trees that were checked.", count(drafts_));
-  metric(out, "spec_decode_num_draft_tokens", "counter", "Nodes of the trees' shapes.",
+  metric(out, "spec_decode_num_draft_tokens", "counter", "Their nodes behind the roots.",
          count(draft_tokens_));
   std::uint64_t accepted = 0;
   for (const std::uint64_t one : accepted_at_) accepted += one;

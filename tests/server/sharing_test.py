@@ -173,17 +173,19 @@ class Waiting(ServerCase):
         self.assertGreater(state["kv"]["free"], 0.99 * state["kv"]["blocks"])
 
     def test_cancelled_texts_are_counted(self):
-        def cancelled():
+        def count(name):
             page = self.server.ask("GET", "/metrics").body.decode()
-            name = 'canopy_request_success_total{finished_reason="cancelled"} '
-            return sum(int(line[len(name):]) for line in page.splitlines() if line.startswith(name))
-        before = cancelled()
+            return sum(int(line[len(name) + 1:]) for line in page.splitlines() if line.startswith(name + " "))
+        names = 'canopy_request_success_total{finished_reason="cancelled"}', "canopy_generation_tokens_total"
+        before = [count(name) for name in names]
         streams = [self.open(), self.open()]
         streams[0].until_text()
         for stream in streams:
             stream.close()
         self.assertEqual(self.server.until_texts(0), 0)
-        self.assertEqual(cancelled(), before + 2)
+        cancelled, tokens = (count(name) - was for name, was in zip(names, before))
+        self.assertEqual(cancelled, 2)
+        self.assertGreaterEqual(tokens, 1)
 
 
 class SlowReaders(ServerCase):
