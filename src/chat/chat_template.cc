@@ -59,11 +59,12 @@ ordered_json with_reasoning(ordered_json messages) {
 }  // namespace
 
 ChatTemplate ChatTemplate::load(const fs::path& model, const Metadata& metadata,
-                                const std::optional<fs::path>& file) {
+                                const std::optional<fs::path>& file, const std::stop_token& stop) {
   TemplateSources sources =
       fs::is_directory(model) ? sources_of_directory(model) : sources_of_gguf(model, metadata);
   if (file) {
-    sources.by_name = {{"default", read_file(*file, jinja::kMostSourceBytes, FileKind::kOfUser)}};
+    sources.by_name = {
+        {"default", read_file(*file, jinja::kMostSourceBytes, FileKind::kOfUser, stop)}};
     sources.origin = file->string();
   }
   const auto parsed = [&](const std::string& name) {

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <stop_token>
 #include <string>
 
 #include "src/base/metadata.h"
@@ -28,9 +29,10 @@ class ChatTemplate {
   /// named ones. Of a GGUF file: `tokenizer.chat_template` of its metadata, and those that
   /// `tokenizer.chat_templates` names. Special tokens come from the same place.
   /// Throws Error: there is none, naming where it was looked for; it is not a template, with line
-  /// and column.
+  /// and column. Throws Stopped on request.
   static ChatTemplate load(const std::filesystem::path& model, const Metadata& metadata,
-                           const std::optional<std::filesystem::path>& file = {});
+                           const std::optional<std::filesystem::path>& file = {},
+                           const std::stop_token& stop = {});
 
   /// The text of a conversation. With tools, by the template named `tool_use` if there is one.
   /// `now` is local time, which some templates write into the text. Throws Error if a member of the

@@ -269,7 +269,7 @@ class Bench {
     if (options_.plan.context < options_.plan.max_prompt + new_tokens_)
       throw UsageError("--ctx-size: prompt and continuation have " +
                        std::to_string(options_.plan.max_prompt + new_tokens_) + " tokens");
-    const ModelFiles models = flags_.open(options_.plan);
+    const ModelFiles models = flags_.open(options_.plan, stop_);
     flags_.sampling.check_tokens(models.target.config().vocab);
     Assumptions assumed = flags_.find_assumptions(models, options_, progress_, stop_);
     options_.plan.cost = std::make_shared<CostModel>(std::move(assumed.profile));
@@ -301,7 +301,7 @@ class Bench {
     options.plan.tree_size = tree_size;
     options.plan = request_for(options.plan, method, flags_.speculation.gamma);
     Engine engine(
-        flags_.open(options.plan), options,
+        flags_.open(options.plan, stop_), options,
         [&](std::uint64_t done, std::uint64_t all) { progress_.show_loading(done, all); }, stop_);
     const Plan& plan = engine.plan();
     Row row{

@@ -114,7 +114,7 @@ class Bench {
     if (options.plan.context == 0) options.plan.context = context;
     if (options.plan.context < context)
       throw UsageError("--ctx-size: the longest test takes " + std::to_string(context) + " tokens");
-    ModelFiles models = flags.open(options.plan);
+    ModelFiles models = flags.open(options.plan, stop_);
     for (const std::string& text : default_prompts()) {
       starts_.push_back(text_.size());
       const std::vector<TokenId> ids = models.tokenizer->encode(text, AddSpecial::kNo);

@@ -110,7 +110,7 @@ class Chat {
   void undo();
   void begin_anew();
   void save(const std::string& file) const;
-  void load(const std::string& file);
+  void load(const std::string& file, const std::stop_token& stop);
   void show_stats() const;
   void show_plan() const;
   const Tokenizer& tokenizer() const { return *engine_.models().tokenizer; }
@@ -217,8 +217,8 @@ void Chat::save(const std::string& file) const {
   std::cerr << "saved " << messages_.size() << " messages to " << file << "\n";
 }
 
-void Chat::load(const std::string& file) {
-  const std::string text = read_file(file, kMostTextBytes, FileKind::kOfUser);
+void Chat::load(const std::string& file, const std::stop_token& stop) {
+  const std::string text = read_file(file, kMostTextBytes, FileKind::kOfUser, stop);
   ordered_json loaded = in_context("reading " + file, [&] { return parse_ordered_json(text); });
   const auto is_message = [](const ordered_json& one) {
     return one.is_object() && one.contains("role") && one["role"].is_string() &&
@@ -295,7 +295,7 @@ bool Chat::obey(const std::string& line, Interrupt& interrupt) {
   } else if (command == "/save") {
     save(needs_file());
   } else if (command == "/load") {
-    load(needs_file());
+    load(needs_file(), interrupt.token());
   } else if (command == "/stats") {
     show_stats();
   } else if (command == "/plan") {
@@ -328,7 +328,8 @@ int Chat::run(LineReader& lines, Interrupt& interrupt) {
       else if (!obey(*line, interrupt))
         break;
     } catch (const Stopped&) {
-      return Interrupt::exit_code();
+      if (Interrupt::terminated() || !lines.on_terminal()) return Interrupt::exit_code();
+      interrupt.renew();
     } catch (const Error& error) {
       failed = true;
       std::cerr << "canopy chat: " << error.what() << "\n";
@@ -357,9 +358,9 @@ int run_chat(const std::vector<std::string>& words) {
   EngineOptions options = asked.decode.engine_options();
 
   Interrupt interrupt;
-  ModelFiles models = asked.decode.open(options.plan);
-  chat::ChatTemplate chat_template =
-      chat::ChatTemplate::load(models.target.root(), models.target.metadata(), asked.template_file);
+  ModelFiles models = asked.decode.open(options.plan, interrupt.token());
+  chat::ChatTemplate chat_template = chat::ChatTemplate::load(
+      models.target.root(), models.target.metadata(), asked.template_file, interrupt.token());
   const PlanRequest& plan = options.plan;
   plan_conversations(models, asked.decode, options.plan);
   const std::unique_ptr<Engine> loaded =

@@ -375,7 +375,7 @@ int run_generate(const std::vector<std::string>& words) {
   const std::optional<std::string> text = prompt_text(asked);
 
   const Interrupt interrupt;
-  ModelFiles models = asked.decode.open(options.plan);
+  ModelFiles models = asked.decode.open(options.plan, interrupt.token());
   asked.decode.sampling.check_tokens(models.target.config().vocab);
   request.prompt = encode_prompt(text, asked, models, interrupt.token());
   options.plan.max_prompt = static_cast<int>(request.prompt.size());

@@ -203,7 +203,8 @@ std::vector<Remedy> find_remedies(const PlanRequest& request, const HardwareProf
 }
 
 /// The models, or shapes, which are laid out and never read.
-ModelFiles open_planned(const DecodeOptions& flags, EngineOptions& options) {
+ModelFiles open_planned(const DecodeOptions& flags, EngineOptions& options,
+                        const std::stop_token& stop) {
   const std::string& target = flags.model.model;
   const bool by_model = !options.plan.model_free;
   const std::string draft = by_model ? flags.speculation.draft.value_or("") : "";
@@ -214,7 +215,7 @@ ModelFiles open_planned(const DecodeOptions& flags, EngineOptions& options) {
     if (!name->empty() && names_model_shape(*name) != shape)
       throw UsageError("--model, " + std::string(flag) +
                        ": one is a shape and one is not; give all of a kind");
-  if (!shape) return flags.open(options.plan);
+  if (!shape) return flags.open(options.plan, stop);
   if (flags.speculation.medusa)
     throw UsageError("--medusa: heads belong to a model, not to a shape");
   if (!flags.speculation.profile)
@@ -292,7 +293,7 @@ int run_plan(const std::vector<std::string>& words) {
         "measures it");
 
   const Interrupt interrupt;
-  const ModelFiles models = open_planned(asked.decode, options);
+  const ModelFiles models = open_planned(asked.decode, options, interrupt.token());
   PlanRequest& request = options.plan;
   request.max_prompt = asked.prompt_tokens;
   fit_context(asked.new_tokens, models.target.config(), request);

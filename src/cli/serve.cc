@@ -139,9 +139,10 @@ struct EndOfService {
 
 /// None where the model has no template: it serves completions alone. Throws Error for a bad one.
 std::optional<chat::ChatTemplate> find_template(const Options& asked, const Checkpoint& model,
-                                                std::string& why_none) {
+                                                std::string& why_none,
+                                                const std::stop_token& stop) {
   try {
-    return chat::ChatTemplate::load(model.root(), model.metadata(), asked.template_file);
+    return chat::ChatTemplate::load(model.root(), model.metadata(), asked.template_file, stop);
   } catch (const Error& error) {
     if (asked.template_file) throw;
     why_none = server::told(error);
@@ -181,10 +182,10 @@ int run_serve(const std::vector<std::string>& words) {
 
   const Interrupt interrupt;
   std::vector<std::string> keys = all_keys(asked, interrupt.token());
-  ModelFiles models = asked.decode.open(options.plan);
+  ModelFiles models = asked.decode.open(options.plan, interrupt.token());
   std::string why_no_chat;
   std::optional<chat::ChatTemplate> chat_template =
-      find_template(asked, models.target, why_no_chat);
+      find_template(asked, models.target, why_no_chat, interrupt.token());
   PlanRequest& plan = options.plan;
   plan_conversations(models, asked.decode, plan);
   server::ServiceOptions served = service_options(asked, models.target, plan);

@@ -194,14 +194,16 @@ class HostileFiles(TempDirCase):
             self.assertEqual(reader.wait(), 0, reader.stderr.read())
             reader.stderr.close()
         self.assertEqual(json.loads((self.dir / "ids").read_text())["tokens"], 8)
-        for signal, code in ((2, 130), (15, 143)):
-            reader = subprocess.Popen([CANOPY, "perplexity", "-m", str(self.model), "-f", str(fifo)],
-                                      stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-            with open(fifo, "wb"):
-                # The writer's open returns when the reader has opened, behind which signals are stop requests.
-                reader.send_signal(signal)
-                self.assertEqual(reader.wait(), code)
-            reader.stderr.close()
+        for words in (("perplexity", "-f"), ("chat", "--chat-template-file"), ("serve", "--port", "0", "--chat-template-file"),
+                      ("generate", "-p", "some", "-md", "copy", "--draft-corpus")):
+            for signal, code in ((2, 130), (15, 143)):
+                reader = subprocess.Popen([CANOPY, *words, str(fifo), "-m", str(self.model)], stdin=subprocess.DEVNULL,
+                                          stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+                with open(fifo, "wb"):
+                    # The writer's open returns when the reader has opened, behind which signals are stop requests.
+                    reader.send_signal(signal)
+                    self.assertEqual(reader.wait(), code, words)
+                reader.stderr.close()
 
     def test_git_lfs_pointers(self):
         pointer = holding(b"version https://git-lfs.github.com/spec/v1\noid sha256:%064d\nsize 1234\n" % 0)

@@ -1,8 +1,10 @@
 """Drafts without a model, as a user gives them: the text is plain decoding's, in fewer sweeps where it repeats."""
 import json
+import os
+import subprocess
 import unittest
 
-from support import SMOLLM2, TempDirCase, main, run, run_json
+from support import CANOPY, SANITIZED, SMOLLM2, TempDirCase, main, run, run_json
 
 PROMPT = "Here is the list again. One, two, three, four, five, six. One, two, three, four, five, six. One, two,"
 
@@ -35,6 +37,17 @@ class ModelFree(TempDirCase):
         self.assertEqual(with_corpus["tokens"], plain["tokens"])
         self.assertGreaterEqual(with_corpus["tokens_per_step"], alone["tokens_per_step"])
         self.assertGreater(with_corpus["tokens_per_step"], 5)
+
+    @unittest.skipIf(SANITIZED, "sanitizers take memory of their own")
+    def test_a_large_corpus_stays_within_the_memory(self):
+        (self.dir / "corpus").write_text("Words of all kinds stand in a corpus, line by line.\n" * 400_000)
+        process = subprocess.Popen([CANOPY, "generate", "-m", SMOLLM2, "-p", PROMPT, "-n", "2", "-c", "256", "-md", "copy",
+                                    "--draft-corpus", self.dir / "corpus", "--memory", "300M"],
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        self.assertEqual(process.returncode, 0)
+        self.assertLess(used.ru_maxrss << 10, 300 << 20)
 
     def test_a_reproducible_text_is_plain_samplings(self):
         words = ["--temp", 0.8, "--seed", 7]

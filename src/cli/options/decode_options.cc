@@ -15,12 +15,31 @@ namespace canopy::cli {
 
 namespace {
 
+/// About so many bytes of `text`, up to the end of a line if they have one, else of a character.
+std::string_view portion_of(std::string_view text, std::size_t bytes) {
+  if (text.size() <= bytes) return text;
+  if (const std::size_t line = text.rfind('\n', bytes - 1); line != text.npos)
+    return text.substr(0, line + 1);
+  while ((static_cast<unsigned char>(text[bytes]) & 0xC0) == 0x80) --bytes;
+  return text.substr(0, bytes);
+}
+
 /// --draft-corpus, as tokens. Throws Error.
 std::shared_ptr<const std::vector<TokenId>> read_corpus(const std::string& file,
-                                                        const Tokenizer& tokenizer) {
-  const std::string text = read_text(file);
+                                                        const Tokenizer& tokenizer,
+                                                        const std::stop_token& stop) {
+  // Encoding takes up to twenty times a text's memory. A draft does not miss the tokens that would
+  // have crossed a cut.
+  constexpr std::size_t kPortionBytes = 1 << 20;
+  const std::string text = read_text(file, kMostTextBytes, stop);
   if (!is_utf8(text)) throw Error("--draft-corpus " + file + ": is not UTF-8 text");
-  std::vector<TokenId> tokens = tokenizer.encode(text, AddSpecial::kNo);
+  std::vector<TokenId> tokens;
+  for (std::string_view rest = text; !rest.empty();) {
+    const std::string_view portion = portion_of(rest, kPortionBytes);
+    const std::vector<TokenId> more = tokenizer.encode(portion, AddSpecial::kNo, stop);
+    tokens.insert(tokens.end(), more.begin(), more.end());
+    rest.remove_prefix(portion.size());
+  }
   if (tokens.empty()) throw Error("--draft-corpus " + file + ": is empty");
   return std::make_shared<const std::vector<TokenId>>(std::move(tokens));
 }
@@ -38,7 +57,7 @@ EngineOptions DecodeOptions::engine_options(const std::optional<Gpus>& gpus) con
   return options;
 }
 
-ModelFiles DecodeOptions::open(PlanRequest& plan) const {
+ModelFiles DecodeOptions::open(PlanRequest& plan, const std::stop_token& stop) const {
   const bool drafted = plan.method != SpeculationMethod::kNone && !drafts_with_itself(plan.method);
   const bool by_model = drafted && !plan.model_free;
   const bool by_second = speculation.inner_draft && takes_inner_draft(plan.method) && !plan.inner;
@@ -52,7 +71,7 @@ ModelFiles DecodeOptions::open(PlanRequest& plan) const {
                 << " does not say which model its heads were trained for\n";
   }
   if (plan.model_free && speculation.draft_corpus)
-    plan.model_free->corpus = read_corpus(*speculation.draft_corpus, *models.tokenizer);
+    plan.model_free->corpus = read_corpus(*speculation.draft_corpus, *models.tokenizer, stop);
   if (!(models.draft || plan.drafts_without_model()) || !plan.shape) return models;
   const TreeShape& shape = *plan.shape;
   int vocab = models.target.config().vocab;

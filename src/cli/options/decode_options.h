@@ -27,7 +27,8 @@ struct DecodeOptions {
   /// Those of the model, and what to speculate with. Throws UsageError.
   EngineOptions engine_options(const std::optional<Gpus>& gpus = std::nullopt) const;
   /// -m, and -md where `plan` is to use it: a model, or a corpus, which goes into the plan.
-  ModelFiles open(PlanRequest& plan) const;
+  /// Throws Stopped on request.
+  ModelFiles open(PlanRequest& plan, const std::stop_token& stop) const;
   /// --profile's profile, else what the cache keeps of these models on this machine, else measured
   /// now, which stderr is told; and the acceptance that the cache keeps, into options.plan.
   Assumptions find_assumptions(const ModelFiles& models, EngineOptions& options,
