@@ -95,6 +95,20 @@ class Load(ServerCase):
             raise AssertionError(f"too large, and {reply.status}")
         return "too large"
 
+    def send_large_headers(self, rng, i, size):
+        with contextlib.suppress(ConnectionError):  # what it did not read resets the connection
+            reply = self.server.ask("GET", "/health", headers={"X-Large": "x" * rng.randrange(20_000, 200_000)})
+            if reply.status not in (431, *REFUSED):
+                raise AssertionError(f"headers too large, and {reply.status}")
+        return "large headers"
+
+    def send_deep_json(self, rng, i, size):
+        begin = rng.choice(("[", '{"a":', '{"prompt":['))
+        reply = self.server.ask("POST", TEXT, begin.encode() * rng.randrange(100, 100_000))
+        if reply.status not in (400, *REFUSED):
+            raise AssertionError(f"nested too deep, and {reply.status}")
+        return "deep JSON"
+
     def send_nonsense(self, rng, i, size):
         with self.server.connect() as connection:
             connection.sendall(rng.randbytes(rng.randrange(1, 3000)))
@@ -113,7 +127,9 @@ class Load(ServerCase):
     def client(self, number):
         rng = random.Random(f"{SEED} {number}")
         kinds = [self.ask] * 3 + [self.read] * 3 + [self.read_slowly, self.leave_the_stream, self.leave_the_wait, self.send_half,
-                                                  self.send_nonsense, self.look] + ([self.send_too_much] if number % 10 == 0 else [])
+                                                  self.send_large_headers, self.send_deep_json, self.send_nonsense, self.look]
+        if number % 10 == 0:
+            kinds.append(self.send_too_much)
         while time.monotonic() < self.until:
             kind = rng.choice(kinds)
             try:
@@ -147,7 +163,8 @@ class Load(ServerCase):
         self.run_clients(SECONDS / 4)  # until all that is kept is there
         warm = self.resident_bytes()
         self.run_clients(SECONDS * 3 / 4)
-        for kind in "whole", "streamed", "slow", "left", "gave up", "half", "too large", "nonsense", "looked":
+        for kind in ("whole", "streamed", "slow", "left", "gave up", "half", "too large", "large headers", "deep JSON", "nonsense",
+                     "looked"):
             self.assertGreater(self.done[kind], 0, self.done)
         deadline = time.monotonic() + 40  # what was sent by half is given up after 30 s
         while self.descriptors() > idle and time.monotonic() < deadline:
