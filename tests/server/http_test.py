@@ -244,6 +244,7 @@ class OverTheWire(ServerCase):
                     status, headers, body = one_more.reply()
                     self.assertEqual((status, headers["connection"]), (503, "close"))
                     self.assertGreater(int(headers["retry-after"]), 0)
+                    self.assertEqual(headers["x-should-retry"], "false")
                     self.assertEqual(json.loads(body)["error"]["type"], "unavailable_error")
             # What still arrives after the refusal does not take it away from the client.
             with Wire(server) as talker:

@@ -230,7 +230,7 @@ void Server::Impl::accept_all() {
       const std::string body = refuse(503, "the server has as many connections as it takes");
       const std::string text =
           "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 5\r\n"
-          "Connection: close\r\nContent-Length: " +
+          "x-should-retry: false\r\nConnection: close\r\nContent-Length: " +
           std::to_string(body.size()) + "\r\n\r\n" + body;
       refused.add(std::move(fd), text);
       continue;
