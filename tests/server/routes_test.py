@@ -1,10 +1,11 @@
 """The server's routes but for the completions: what they show, who may ask, and what is refused."""
 import collections
+import json
 import os
 import re
 import time
 
-from serving import TEMPLATE, Server, ServerCase, main, run
+from serving import TEMPLATE, Server, ServerCase, bytes_model, main, run
 
 
 def prometheus(text):
@@ -247,6 +248,15 @@ class Starting(ServerCase):
             result = run("serve", "-m", self.model, *(() if "--port" in flags else ("--port", 0)), *flags, timeout=60)
             self.assertEqual(result.returncode, code, (flags, result.stderr))
             self.assertIn(part, result.stderr)
+
+    def test_the_context_is_the_models_and_8192_at_most(self):
+        config = json.loads((self.model / "config.json").read_text())
+        for length, context in ((300, 300), (100_000, 8192)):
+            model = bytes_model(self.dir / f"of {length}")
+            (model / "config.json").write_text(json.dumps({**config, "max_position_embeddings": length}))
+            with Server(model) as server:
+                self.assertIn(f"context: {context} tokens; -c N takes another\n", server.log)
+                self.assertEqual(server.get("/props")["default_generation_settings"]["n_ctx"], context)
 
     def test_without_a_template_there_are_completions_alone(self):
         with Server(self.model) as server:

@@ -53,6 +53,20 @@ class Sharing(ServerCase):
         self.assertEqual(self.server.post(TEXT, {"prompt": "hello", "max_tokens": 16, "n": 30})["choices"],
                          [{"index": i, "text": text, "finish_reason": "length", "logprobs": None} for i in range(30)])
 
+    def test_choices_share_the_memory_of_their_prompt(self):
+        def blocks(letter, n):
+            stream = self.server.open(TEXT, {"prompt": letter * 1000, "max_tokens": 900, "ignore_eos": True, "temperature": 1, "n": n})
+            begun = set()
+            while len(begun) < n:
+                begun |= {choice["index"] for choice in stream.until_text()["choices"]}
+            kv = self.server.get("/canopy/state")["kv"]
+            stream.close()
+            self.assertEqual(self.server.until_texts(0, within=10), 0)
+            return kv["blocks"] - kv["free"]
+        one = blocks("o", 1)
+        self.assertGreater(one, 10)
+        self.assertLess(blocks("t", 3), 2 * one)
+
     def test_ids_are_never_the_same(self):
         ids = [self.server.post(TEXT, {"prompt": "a", "max_tokens": 1})["id"] for _ in range(50)]
         self.assertEqual(len(set(ids)), 50)
