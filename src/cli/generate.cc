@@ -326,7 +326,7 @@ BatchReport continue_prompt(const Options& asked, const Request& request, Engine
 json beams_json(const BeamReport& report, const Tokenizer& tokenizer) {
   json beams = json::array();
   for (const FoundText& text : report.texts)
-    beams.push_back({{"text", to_utf8(tokenizer.decode(text.tokens, AddSpecial::kNo))},
+    beams.push_back({{"text", shown_text(tokenizer, text.tokens, {}, !text.ended)},
                      {"tokens", text.tokens},
                      {"log_probability", text.log_probability},
                      {"score", text.score},
@@ -354,10 +354,8 @@ int search_beams(const Options& asked, const Request& request, Engine& engine, R
   }
   progress.clear();
   if (!asked.json) {
-    ShownText shown(tokenizer, asked.stops);
-    std::string text;
-    for (const TokenId token : report.texts.front().tokens) text += shown.push(token);
-    progress.write(text + shown.end(!report.texts.front().ended) + "\n");
+    const FoundText& best = report.texts.front();
+    progress.write(shown_text(tokenizer, best.tokens, {}, !best.ended) + "\n");
   }
   records.write(asked, engine, report.batch, request, beams_json(report, tokenizer));
   return 0;

@@ -34,9 +34,22 @@ std::string StopStrings::push(std::string_view text) {
 
 std::string StopStrings::flush() { return std::exchange(held_, {}); }
 
+std::string ShownText::push(TokenId token) {
+  // Some files do not mark such a token as special, and a reader of a call would stumble over it.
+  return tokenizer_->ends_text(token) ? "" : stops_.push(stream_.push(token));
+}
+
 std::string ShownText::end(bool cut_off) {
   const std::string rest = stream_.flush();
   return cut_off ? stops_.flush() : stops_.push(rest) + stops_.flush();
+}
+
+std::string shown_text(const Tokenizer& tokenizer, std::span<const TokenId> tokens,
+                       const std::vector<std::string>& stops, bool cut_off) {
+  ShownText shown(tokenizer, stops);
+  std::string text;
+  for (const TokenId token : tokens) text += shown.push(token);
+  return text + shown.end(cut_off);
 }
 
 }  // namespace canopy

@@ -1,4 +1,5 @@
 #pragma once
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -28,21 +29,25 @@ class StopStrings {
 };
 
 /// What a reader sees of a text whose tokens come one by one: whole characters, up to a stop
-/// string. One thread at a time.
+/// string, and nothing of the tokens that end texts. One thread at a time.
 class ShownText {
  public:
   ShownText(const Tokenizer& tokenizer, std::vector<std::string> stops)
-      : stream_(tokenizer), stops_(std::move(stops)) {}
+      : tokenizer_(&tokenizer), stream_(tokenizer), stops_(std::move(stops)) {}
 
-  std::string push(TokenId token) { return stops_.push(stream_.push(token)); }
+  std::string push(TokenId token);
   /// The text is over: what was held back. Bytes that are no character come out as U+FFFD where the
   /// model ended it; where it was cut off, inside a character perhaps, they are left out.
   std::string end(bool cut_off);
   bool stopped() const { return stops_.stopped(); }
 
  private:
+  const Tokenizer* tokenizer_;
   TextStream stream_;
   StopStrings stops_;
 };
+/// All of it at once. `cut_off`: see ShownText::end.
+std::string shown_text(const Tokenizer& tokenizer, std::span<const TokenId> tokens,
+                       const std::vector<std::string>& stops, bool cut_off);
 
 }  // namespace canopy

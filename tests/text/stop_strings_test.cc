@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/error_of.h"
+#include "tests/grammar/toy_tokenizer.h"
 
 namespace canopy {
 namespace {
@@ -35,6 +36,15 @@ TEST(StopStrings, WithoutAnyShowAllAtOnce) {
   StopStrings stops({});
   EXPECT_EQ(stops.push("a\n"), "a\n");
   EXPECT_NE(error_of([] { StopStrings empty({"a", ""}); }).find("empty"), std::string::npos);
+}
+
+TEST(ShownText, LacksWhatEndsItThoughTheFileDoesNotCallThatSpecial) {
+  struct EndsAtOne : ToyTokenizer {
+    EndsAtOne() : ToyTokenizer({"a", "</s>", "b"}) {}
+    bool ends_text(TokenId token) const override { return token == 1; }
+  } tokenizer;
+  EXPECT_EQ(shown_text(tokenizer, std::vector<TokenId>{0, 2, 1}, {}, false), "ab");
+  EXPECT_EQ(shown_text(tokenizer, std::vector<TokenId>{0, 2, 0}, {"b"}, false), "a");
 }
 
 }  // namespace

@@ -42,10 +42,7 @@ json placement_json(const Placement& placement) {
 
 json text_json(const Tokenizer& tokenizer, const TextReport& report,
                const std::vector<std::string>& stops) {
-  ShownText shown(tokenizer, stops);
-  std::string text;
-  for (const TokenId token : report.tokens) text += shown.push(token);
-  json out{{"text", text + shown.end(report.finish_reason != "stop")},
+  json out{{"text", shown_text(tokenizer, report.tokens, stops, report.finish_reason != "stop")},
            {"tokens", report.tokens},
            {"finish_reason", report.finish_reason},
            {"cached_tokens", report.cached_tokens}};
