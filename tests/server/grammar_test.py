@@ -1,7 +1,10 @@
-"""Answers that must be JSON of a schema, and calls of tools: what a random walk of the real model makes of them."""
+"""Answers that must be JSON of a schema, and calls of tools: what random walks of models make of them."""
 import json
+import pathlib
+import shutil
+import tempfile
 
-from serving import NEEDS_REAL_MODEL, REPO, ServerCase, joined, main
+from serving import NEEDS_REAL_MODEL, REPO, Server, ServerCase, bytes_model, joined, main
 
 CHAT = "/v1/chat/completions"
 CAT = {"type": "object", "additionalProperties": False, "required": ["name", "age", "colors"], "properties": {
@@ -61,9 +64,8 @@ class Formats(ServerCase):
         self.assertEqual(error["param"], "tools")
 
 
-@NEEDS_REAL_MODEL
-class Tools(ServerCase):
-    REAL, FLAGS = True, ("-c", 1024, "--parallel", 2, "--chat-template-file", HERMES)
+class ForcedCalls:
+    """What holds of a forced call whatever form the template has."""
 
     def check(self, message, name=None):
         self.assertIsNone(message["content"])
@@ -94,6 +96,11 @@ class Tools(ServerCase):
             self.assertGreater(len(calls), 1)
             self.assertFalse(any(delta.get("content") for delta in deltas))
 
+
+@NEEDS_REAL_MODEL
+class Tools(ForcedCalls, ServerCase):
+    REAL, FLAGS = True, ("-c", 1024, "--parallel", 2, "--chat-template-file", HERMES)
+
     def test_a_conversation_goes_on_behind_a_call(self):
         call = {"id": "call_1", "type": "function", "function": {"name": "weather", "arguments": "{\"city\": \"Paris\"}"}}
         messages = [{"role": "user", "content": "Weather?"}, {"role": "assistant", "content": None, "tool_calls": [call]},
@@ -112,6 +119,75 @@ class Tools(ServerCase):
                             ({"tools": [{"type": "search"}]}, "tools[0].type"), ({"tools": "all"}, "tools"),
                             ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name")):
             self.refused(CHAT, ask("x", **more), param)
+
+
+class OtherForm(ForcedCalls):
+    """Calls in a form other than Hermes', by a random model: the grammar alone makes them calls."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.dir = pathlib.Path(tempfile.mkdtemp(prefix="canopy_test_"))
+        cls.addClassCleanup(shutil.rmtree, cls.dir, ignore_errors=True)
+        cls.model = cls.tiny("tiny")
+        tokenizer = json.loads((cls.model / "tokenizer.json").read_text())
+        tokenizer["added_tokens"] = [{"id": id, "content": name, "special": True, "single_word": False, "lstrip": False,
+                                      "rstrip": False, "normalized": False} for id, name in cls.SPECIAL.items()]
+        for piece in [piece for piece, id in tokenizer["model"]["vocab"].items() if id in cls.SPECIAL]:
+            del tokenizer["model"]["vocab"][piece]
+        (cls.model / "tokenizer.json").write_text(json.dumps(tokenizer))
+        cls.server = cls.start("-c", 2048, "--chat-template-file", cls.template())
+
+    @classmethod
+    def tiny(cls, name):
+        model = bytes_model(cls.dir / name)
+        (model / "tokenizer_config.json").write_text(json.dumps({"bos_token": "^", "eos_token": "~"}))
+        config = json.loads((model / "config.json").read_text())
+        (model / "config.json").write_text(json.dumps(config | {"eos_token_id": 94}))  # '~'; the copy's is a quote
+        return model
+
+    def test_a_conversation_goes_on_behind_a_call(self):
+        call = {"id": "abcdefghi", "type": "function", "function": {"name": "weather", "arguments": "{\"city\": \"Paris\"}"}}
+        messages = [{"role": "user", "content": "Weather?"}, {"role": "assistant", "content": None, "tool_calls": [call]},
+                    {"role": "tool", "tool_call_id": "abcdefghi", "content": "rain"}]
+        prompt = self.server.post("/apply-template", {"messages": messages, "tools": TOOLS})["prompt"]
+        self.assertIn(self.WRITTEN, prompt)
+        self.assertIn("rain", prompt[prompt.index(self.WRITTEN):])
+        answer = self.server.post(CHAT, {"messages": messages, "tools": TOOLS, "max_tokens": 8, "temperature": 0})
+        self.assertIn(answer["choices"][0]["finish_reason"], ("stop", "length", "tool_calls"))
+
+
+class LlamaForm(OtherForm, ServerCase):
+    SPECIAL = {}
+    WRITTEN = 'assistant: {"name": "weather", "parameters": {"city": "Paris"}}\n'
+
+    @classmethod
+    def template(cls):
+        file = cls.dir / "llama.jinja"
+        file.write_text(
+            "{% if tools %}{% for tool in tools %}{{ tool | tojson }}\n{% endfor %}{% endif %}"
+            "{% for m in messages %}{{ m.role }}: {% if m.tool_calls %}{% set call = m.tool_calls[0].function %}"
+            "{\"name\": \"{{ call.name }}\", \"parameters\": {{ call.arguments | tojson }}}"
+            "{% else %}{{ m.content }}{% endif %}{{ '\\n' }}{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}")
+        return file
+
+
+class MistralForm(OtherForm, ServerCase):
+    SPECIAL = {96: "[TOOL_CALLS]"}
+    WRITTEN = '[TOOL_CALLS][{"name": "weather", "arguments": {"city": "Paris"}, "id": "abcdefghi"}]'
+
+    @classmethod
+    def template(cls):
+        return REPO / "tests/data/chat_templates/templates/mistralai-Mistral-Nemo-Instruct-2407.jinja"
+
+    def test_ids_are_what_its_template_takes(self):
+        answer = self.server.post(CHAT, ask("Weather?", tools=TOOLS, tool_choice="required", temperature=1, seed=7))
+        self.assertRegex(answer["choices"][0]["message"]["tool_calls"][0]["id"], "^[0-9A-Za-z]{9}$")
+
+    def test_a_tokenizer_without_its_token_is_told(self):
+        with Server(self.tiny("plain"), "-c", 2048, "--chat-template-file", self.template()) as server:
+            error = server.post(CHAT, ask("Weather?", tools=TOOLS), status=400)["error"]
+        self.assertEqual(error["param"], "tools")
+        self.assertIn("no token [TOOL_CALLS]", error["message"])
 
 
 if __name__ == "__main__":
