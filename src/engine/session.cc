@@ -464,7 +464,10 @@ void Session::Impl::tell(Sequence& sequence) {
   }
   if (!sequence.has_tree) return;  // a part of its prompt was read
   report.prompt_read = static_cast<int>(sequence.request.prompt.size());
-  ++report.steps;
+  if (++report.steps == 1) {
+    last.prompt_tokens += report.prompt_read;
+    last.cached_tokens += report.cached_tokens;
+  }
   report.step_tokens.push_back(static_cast<int>(sequence.gained.size()));
   report.step_ends.push_back(since(sequence.admitted));
   for (std::size_t k = 0; k < sequence.gained.size() && !sequence.ended; ++k) {
@@ -574,6 +577,13 @@ const TextReport* Session::so_far(Ticket ticket) const {
   for (const Sequence& sequence : impl_->waiting)
     if (sequence.ticket == ticket) return &sequence.report;
   return nullptr;
+}
+
+std::vector<RunningText> Session::running() const {
+  std::vector<RunningText> texts;
+  for (const Sequence& sequence : impl_->running)
+    if (!sequence.ended) texts.push_back({sequence.ticket, &sequence.request, &sequence.report});
+  return texts;
 }
 
 }  // namespace canopy

@@ -75,6 +75,13 @@ struct RequestEvents {
 
 using Ticket = std::uint64_t;
 
+/// A text that shares the sweeps.
+struct RunningText {
+  Ticket ticket = 0;
+  const Request* request = nullptr;
+  const TextReport* report = nullptr;  // so far
+};
+
 /// A tree that a sweep has checked.
 struct CheckedTree {
   Ticket text = 0;
@@ -86,10 +93,11 @@ struct CheckedTree {
 
 /// What a sweep did for all that shared it.
 struct SweepReport {
-  int texts = 0;        // that shared it
-  int tokens = 0;       // that they gained and kept
-  int prompt_rows = 0;  // of texts that were not read before
-  int tree_nodes = 0;   // of each tree; 1: decoding was plain
+  int texts = 0;                             // that shared it
+  int tokens = 0;                            // that they gained and kept
+  int prompt_rows = 0;                       // of texts that were not read before
+  int prompt_tokens = 0, cached_tokens = 0;  // of texts that gained their first token
+  int tree_nodes = 0;                        // of each tree; 1: decoding was plain
   int tree_levels = 0;
   Seconds time{};
   Seconds compute{}, drafting{};  // the target's arithmetic; growing the trees
@@ -127,10 +135,11 @@ class Session {
   bool step(std::stop_token stop = {}, const Transformer::OnUnit& on_unit = {});
 
   /// The thread that steps may ask for the sweep of the last step (of no texts: that step kept
-  /// none), and for a text that has not
-  /// ended, null if there is none.
+  /// none), for a text that has not ended (null if there is none), and for those that run. What the
+  /// last two name lives until the next step; in a step's on_unit, until the unit is done.
   const SweepReport& last_sweep() const;
   const TextReport* so_far(Ticket ticket) const;
+  std::vector<RunningText> running() const;
   /// What the texts have shown of the draft, whose siblings were drawn as the plan says, and whose
   /// logits were not edited.
   const LearnedAcceptance& learned() const;

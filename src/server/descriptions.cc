@@ -10,6 +10,35 @@ namespace canopy::server {
 
 using nlohmann::json;
 
+namespace {
+
+/// In llama-server's words, as what follows.
+json params_json(const Sampling& sampling, const LogitEditing& edits) {
+  return {{"temperature", sampling.temperature},
+          {"top_k", sampling.top_k},
+          {"top_p", sampling.top_p},
+          {"min_p", sampling.min_p},
+          {"typical_p", sampling.typical_p},
+          {"repeat_penalty", edits.repetition},
+          {"presence_penalty", edits.presence},
+          {"frequency_penalty", edits.frequency}};
+}
+
+/// Adds to a slot's description the text in it.
+void describe_text(const Slot& slot, json& one) {
+  one["id_task"] = slot.text;
+  one["params"] = params_json(slot.sampling, slot.edits);
+  one["params"]["max_tokens"] = slot.most;
+  one["n_prompt_tokens"] = slot.prompt_tokens;
+  one["n_prompt_tokens_processed"] = slot.prompt_read - slot.cached_tokens;
+  one["n_prompt_tokens_cache"] = slot.cached_tokens;
+  one["next_token"] = json::array({{{"has_next_token", true},
+                                    {"n_remain", slot.most - slot.generated},
+                                    {"n_decoded", slot.generated}}});
+}
+
+}  // namespace
+
 json models_json(const ServiceOptions& options, const ServedModel* model) {
   json one{{"id", options.model_name},
            {"object", "model"},
@@ -32,7 +61,6 @@ json models_json(const ServiceOptions& options, const ServedModel* model) {
 
 json props_json(const ServiceOptions& options, const ServedModel& m) {
   const Plan& plan = m.engine.plan();
-  const Sampling& sampling = options.defaults.sampling;
   const auto ledger = [](const std::vector<LedgerEntry>& entries) {
     json out = json::array();
     for (const LedgerEntry& entry : entries)
@@ -41,13 +69,7 @@ json props_json(const ServiceOptions& options, const ServedModel& m) {
   };
   json out{{"default_generation_settings",
             {{"n_ctx", options.context},
-             {"params",
-              {{"temperature", sampling.temperature},
-               {"top_k", sampling.top_k},
-               {"top_p", sampling.top_p},
-               {"min_p", sampling.min_p},
-               {"typical_p", sampling.typical_p},
-               {"repeat_penalty", options.defaults.edits.repetition}}}}},
+             {"params", params_json(options.defaults.sampling, options.defaults.edits)}}},
            {"total_slots", plan.max_sequences},
            {"model_path", m.engine.models().target.root().string()},
            {"chat_template", m.chat_template ? json(m.chat_template->source()) : json()},
@@ -67,14 +89,16 @@ json props_json(const ServiceOptions& options, const ServedModel& m) {
 }
 
 json slots_json(const ServiceOptions& options, const ServedModel& m) {
-  const int running = m.scheduler.sweep().last.texts;
   json out = json::array();
-  for (int i = 0; i < m.engine.plan().max_sequences; ++i)
-    out.push_back({{"id", i},
-                   {"n_ctx", options.context},
-                   {"speculative", m.engine.plan().method != SpeculationMethod::kNone},
-                   {"exact", !m.engine.plan().changes()},
-                   {"is_processing", i < std::min(running, m.scheduler.texts())}});
+  for (const std::optional<Slot>& slot : m.scheduler.slots()) {
+    json one{{"id", out.size()},
+             {"n_ctx", options.context},
+             {"speculative", m.engine.plan().method != SpeculationMethod::kNone},
+             {"exact", !m.engine.plan().changes()},
+             {"is_processing", slot.has_value()}};
+    if (slot) describe_text(*slot, one);
+    out.push_back(std::move(one));
+  }
   return out;
 }
 

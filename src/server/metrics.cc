@@ -74,6 +74,8 @@ void Metrics::swept(const SweepReport& sweep) {
   disk_busy_ += sweep.link.busy.count();
   upload_busy_ += sweep.link.upload_busy.count();
   stall_ += sweep.link.stall.count();
+  prompt_tokens_ += static_cast<std::uint64_t>(sweep.prompt_tokens);
+  cached_tokens_ += static_cast<std::uint64_t>(sweep.cached_tokens);
   generated_tokens_ += static_cast<std::uint64_t>(sweep.tokens);
   for (const CheckedTree& tree : sweep.trees) {
     if (tree.tokens.size() == 1) continue;  // decoding was plain
@@ -88,8 +90,6 @@ void Metrics::swept(const SweepReport& sweep) {
 void Metrics::ended(const TextReport& text) {
   const std::lock_guard lock(mutex_);
   ++ended_[text.finish_reason];
-  prompt_tokens_ += static_cast<std::uint64_t>(text.prompt_read);
-  cached_tokens_ += static_cast<std::uint64_t>(text.cached_tokens);
   const Seconds first = text.step_ends.front(), whole = text.step_ends.back();
   first_token_.observe(first.count());
   whole_.observe(whole.count());
@@ -114,7 +114,8 @@ std::string Metrics::text(const Gauges& now) const {
   head(out, "request_success_total", "counter", "Texts that ended, by how they did.");
   for (const auto& [how, texts] : ended_)
     line(out, "request_success_total", count(texts), label("finished_reason", how));
-  metric(out, "prompt_tokens_total", "counter", "Tokens of prompts.", count(prompt_tokens_));
+  metric(out, "prompt_tokens_total", "counter", "Tokens of prompts that were read.",
+         count(prompt_tokens_));
   metric(out, "prefix_cache_queries", "counter", "Tokens of prompts that were looked for.",
          count(prompt_tokens_));
   metric(out, "prefix_cache_hits", "counter", "Of these, tokens that were there already.",

@@ -13,6 +13,7 @@ Scheduler::Scheduler(Engine& engine, int most_texts, Metrics& metrics)
   session_.emplace(engine.runtime());
   sweep_.layers = engine.models().target.config().layers;
   sweep_.free_kv_blocks = engine.plan().kv_blocks;
+  slots_.resize(static_cast<std::size_t>(engine.plan().max_sequences));
 }
 
 std::shared_ptr<Job> Scheduler::submit(const JobRequest& request) {
@@ -68,6 +69,7 @@ void Scheduler::tell() {
   }
   std::erase_if(jobs_, [](const std::shared_ptr<Job>& job) { return job->unfinished() == 0; });
   if (jobs_.empty()) sweep_.running = false;
+  follow(slots_, session_->running());
   sweep_.free_kv_blocks = engine_.runtime().kv->pool().free_blocks();
 }
 
@@ -87,6 +89,7 @@ void Scheduler::step(const std::stop_token& stop) {
     const std::lock_guard lock(mutex_);
     sweep_.running = true;
     sweep_.layer = unit.layer;
+    follow(slots_, session_->running());
   };
   try {
     if (session_->step(stop, on_unit) && session_->last_sweep().texts > 0) {
@@ -142,6 +145,11 @@ int Scheduler::texts() const {
 SweepState Scheduler::sweep() const {
   const std::lock_guard lock(mutex_);
   return sweep_;
+}
+
+Slots Scheduler::slots() const {
+  const std::lock_guard lock(mutex_);
+  return slots_;
 }
 
 double Scheduler::link_rate() const {

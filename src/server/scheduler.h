@@ -10,6 +10,7 @@
 #include "src/engine/engine.h"
 #include "src/server/job.h"
 #include "src/server/metrics.h"
+#include "src/server/slots.h"
 
 namespace canopy::server {
 
@@ -50,6 +51,7 @@ class Scheduler {
 
   int texts() const;  // that wait or run
   SweepState sweep() const;
+  Slots slots() const;       // as many as texts can share a sweep
   double link_rate() const;  // bytes per second of the last sweep, to where they are computed with
   const LearnedAcceptance& learned() const { return learned_; }  // once run() has returned
 
@@ -70,6 +72,7 @@ class Scheduler {
   bool ending_ = false;
   bool gone_ = false;  // a client has: the session lets go of its texts at the next step
   SweepState sweep_;
+  Slots slots_;
   LearnedAcceptance learned_;
 };
 

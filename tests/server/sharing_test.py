@@ -81,7 +81,10 @@ class Waiting(ServerCase):
 
     def tearDown(self):
         self.assertEqual(self.server.until_texts(0), 0)
-        self.assertEqual([slot["is_processing"] for slot in self.server.get("/slots")], [False])
+        deadline = time.monotonic() + 2  # a text that was left leaves with its sweep
+        while (slots := self.server.get("/slots"))[0]["is_processing"] and time.monotonic() < deadline:
+            time.sleep(0.02)
+        self.assertEqual([(slot["is_processing"], "id_task" in slot) for slot in slots], [(False, False)])
 
     def open(self, path=TEXT, body=LONG, **more):
         stream = self.server.open(path, {**body, **more})
@@ -124,6 +127,27 @@ class Waiting(ServerCase):
         self.assertGreaterEqual(second.comments, 2)
         self.assertEqual(finish_of(events), ["length"])
         self.assertTrue(second.done)
+
+    def test_a_slot_tells_how_far_its_text_is(self):
+        self.server.post(TEXT, {"prompt": "q" * 200, "max_tokens": 1})
+        stream = self.open(prompt="q" * 200 + "r" * 100, max_tokens=19_000, temperature=0.5, top_k=7, frequency_penalty=0.25)
+        stream.until_text()
+        waits = self.open(max_tokens=3)
+        first, = self.server.get("/slots")
+        stream.until_text()
+        second, = self.server.get("/slots")
+        self.assertTrue(first["is_processing"])
+        self.assertEqual(first["id_task"], second["id_task"])
+        self.assertEqual({name: first["params"][name] for name in ("temperature", "top_k", "frequency_penalty", "max_tokens")},
+                         {"temperature": 0.5, "top_k": 7, "frequency_penalty": 0.25, "max_tokens": 19_000})
+        self.assertEqual(first["n_prompt_tokens"], 300)
+        self.assertGreater(first["n_prompt_tokens_cache"], 100)
+        self.assertEqual(first["n_prompt_tokens_cache"] + first["n_prompt_tokens_processed"], 300)
+        for slot in first, second:
+            self.assertEqual(slot["next_token"][0]["n_decoded"] + slot["next_token"][0]["n_remain"], 19_000)
+        self.assertGreater(second["next_token"][0]["n_decoded"], first["next_token"][0]["n_decoded"])
+        stream.close()
+        self.assertEqual(finish_of(list(waits)), ["length"])
 
     def test_a_client_that_leaves_while_it_reads_gives_its_place_free(self):
         for more in {}, {"n": 3}:
@@ -190,16 +214,19 @@ class Waiting(ServerCase):
         def count(name):
             page = self.server.ask("GET", "/metrics").body.decode()
             return sum(int(line[len(name) + 1:]) for line in page.splitlines() if line.startswith(name + " "))
-        names = 'canopy_request_success_total{finished_reason="cancelled"}', "canopy_generation_tokens_total"
+        names = ('canopy_request_success_total{finished_reason="cancelled"}', "canopy_generation_tokens_total",
+                 "canopy_prompt_tokens_total")
         before = [count(name) for name in names]
         streams = [self.open(), self.open()]
         streams[0].until_text()
         for stream in streams:
             stream.close()
         self.assertEqual(self.server.until_texts(0), 0)
-        cancelled, tokens = (count(name) - was for name, was in zip(names, before))
+        cancelled, tokens, prompt = (count(name) - was for name, was in zip(names, before))
         self.assertEqual(cancelled, 2)
         self.assertGreaterEqual(tokens, 1)
+        self.assertEqual(prompt % len(LONG["prompt"]), 0)
+        self.assertGreaterEqual(prompt, len(LONG["prompt"]))
 
 
 class SlowReaders(ServerCase):
