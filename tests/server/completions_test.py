@@ -1,7 +1,7 @@
 """Texts over HTTP: whole and in pieces the same, the same as `canopy generate` writes, and in the form that clients expect."""
 import json
 
-from serving import ServerCase, finish_of, joined, main, piece, run
+from serving import ServerCase, bytes_model, finish_of, joined, main, piece, run
 
 CHAT = "/v1/chat/completions"
 TEXT = "/v1/completions"
@@ -387,6 +387,37 @@ class Completions(ServerCase):
             self.assertEqual(self.texts(self.server.post(path, {"prompt": "hello", "max_tokens": 12})), self.texts(self.complete()))
         reply = self.server.post("/chat/completions", {"messages": USER, "max_tokens": 12})
         self.assertEqual(self.texts(reply), self.texts(self.chat()))
+
+
+class PaddedVocabulary(ServerCase):
+    """The model has 37 ids more than its tokenizer names."""
+    FLAGS = ("-c", 400, "--parallel", 2)
+    NAMED = 60
+
+    @classmethod
+    def tiny_model(cls, to):
+        model = bytes_model(to)
+        tokenizer = json.loads((model / "tokenizer.json").read_text())
+        vocab = tokenizer["model"]["vocab"]
+        tokenizer["model"]["vocab"] = {piece: id for piece, id in vocab.items() if id < cls.NAMED}
+        (model / "tokenizer.json").write_text(json.dumps(tokenizer))
+        return model
+
+    def test_ids_without_a_name_are_taken_and_have_no_text(self):
+        self.assertEqual(self.server.post("/detokenize", {"tokens": [33, 80, 34]}), {"content": "AB"})
+        for temperature in 0, 1:
+            body = {"messages": [{"role": "user", "content": "ABC"}], "max_tokens": 64, "temperature": temperature, "seed": 3,
+                    "ignore_eos": True, "logprobs": True, "top_logprobs": 5, "logit_bias": {"80": 5, "2": -100}}  # 2 ends texts
+            reply = self.server.post(CHAT, body)
+            choice = reply["choices"][0]
+            tokens = [token["token"] for token in choice["logprobs"]["content"]]
+            self.assertEqual((reply["usage"]["completion_tokens"], len(tokens)), (64, 64))
+            self.assertIn("", tokens)
+            self.assertEqual(choice["message"]["content"], "".join(tokens))
+            self.assertEqual(joined(self.server.stream(CHAT, body)), choice["message"]["content"])
+            only = {"prompt": "ABC", "max_tokens": 8, "temperature": temperature, "logit_bias": {"80": 100}, "logprobs": 2}
+            reply = self.server.post(TEXT, only)
+            self.assertEqual((reply["choices"][0]["text"], reply["usage"]["completion_tokens"]), ("", 8))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,5 @@
 """Answers that must be JSON of a schema, and calls of tools: what random walks of models make of them."""
 import json
-import pathlib
-import shutil
-import tempfile
 
 from serving import NEEDS_REAL_MODEL, REPO, Server, ServerCase, bytes_model, joined, main
 
@@ -124,22 +121,18 @@ class Tools(ForcedCalls, ServerCase):
 class OtherForm(ForcedCalls):
     """Calls in a form other than Hermes', by a random model: the grammar alone makes them calls."""
 
-    @classmethod
-    def setUpClass(cls):
-        cls.dir = pathlib.Path(tempfile.mkdtemp(prefix="canopy_test_"))
-        cls.addClassCleanup(shutil.rmtree, cls.dir, ignore_errors=True)
-        cls.model = cls.tiny("tiny")
-        tokenizer = json.loads((cls.model / "tokenizer.json").read_text())
-        tokenizer["added_tokens"] = [{"id": id, "content": name, "special": True, "single_word": False, "lstrip": False,
-                                      "rstrip": False, "normalized": False} for id, name in cls.SPECIAL.items()]
-        for piece in [piece for piece, id in tokenizer["model"]["vocab"].items() if id in cls.SPECIAL]:
-            del tokenizer["model"]["vocab"][piece]
-        (cls.model / "tokenizer.json").write_text(json.dumps(tokenizer))
-        cls.server = cls.start("-c", 2048, "--chat-template-file", cls.template())
+    FLAGS = ("-c", 2048)
 
     @classmethod
-    def tiny(cls, name):
-        model = bytes_model(cls.dir / name)
+    def tiny_model(cls, to, special=None):
+        model = bytes_model(to)
+        special = cls.SPECIAL if special is None else special
+        tokenizer = json.loads((model / "tokenizer.json").read_text())
+        tokenizer["added_tokens"] = [{"id": id, "content": name, "special": True, "single_word": False, "lstrip": False,
+                                      "rstrip": False, "normalized": False} for id, name in special.items()]
+        for piece in [piece for piece, id in tokenizer["model"]["vocab"].items() if id in special]:
+            del tokenizer["model"]["vocab"][piece]
+        (model / "tokenizer.json").write_text(json.dumps(tokenizer))
         (model / "tokenizer_config.json").write_text(json.dumps({"bos_token": "^", "eos_token": "~"}))
         config = json.loads((model / "config.json").read_text())
         (model / "config.json").write_text(json.dumps(config | {"eos_token_id": 94}))  # '~'; the copy's is a quote
@@ -160,31 +153,26 @@ class LlamaForm(OtherForm, ServerCase):
     SPECIAL = {}
     WRITTEN = 'assistant: {"name": "weather", "parameters": {"city": "Paris"}}\n'
 
-    @classmethod
-    def template(cls):
-        file = cls.dir / "llama.jinja"
-        file.write_text(
-            "{% if tools %}{% for tool in tools %}{{ tool | tojson }}\n{% endfor %}{% endif %}"
-            "{% for m in messages %}{{ m.role }}: {% if m.tool_calls %}{% set call = m.tool_calls[0].function %}"
-            "{\"name\": \"{{ call.name }}\", \"parameters\": {{ call.arguments | tojson }}}"
-            "{% else %}{{ m.content }}{% endif %}{{ '\\n' }}{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}")
-        return file
+    TEMPLATE = (
+        "{% if tools %}{% for tool in tools %}{{ tool | tojson }}\n{% endfor %}{% endif %}"
+        "{% for m in messages %}{{ m.role }}: {% if m.tool_calls %}{% set call = m.tool_calls[0].function %}"
+        "{\"name\": \"{{ call.name }}\", \"parameters\": {{ call.arguments | tojson }}}"
+        "{% else %}{{ m.content }}{% endif %}{{ '\\n' }}{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}")
 
 
 class MistralForm(OtherForm, ServerCase):
     SPECIAL = {96: "[TOOL_CALLS]"}
     WRITTEN = '[TOOL_CALLS][{"name": "weather", "arguments": {"city": "Paris"}, "id": "abcdefghi"}]'
 
-    @classmethod
-    def template(cls):
-        return REPO / "tests/data/chat_templates/templates/mistralai-Mistral-Nemo-Instruct-2407.jinja"
+    TEMPLATE = (REPO / "tests/data/chat_templates/templates/mistralai-Mistral-Nemo-Instruct-2407.jinja").read_text()
 
     def test_ids_are_what_its_template_takes(self):
         answer = self.server.post(CHAT, ask("Weather?", tools=TOOLS, tool_choice="required", temperature=1, seed=7))
         self.assertRegex(answer["choices"][0]["message"]["tool_calls"][0]["id"], "^[0-9A-Za-z]{9}$")
 
     def test_a_tokenizer_without_its_token_is_told(self):
-        with Server(self.tiny("plain"), "-c", 2048, "--chat-template-file", self.template()) as server:
+        model = self.tiny_model(self.dir / "plain", special={})
+        with Server(model, "-c", 2048, "--chat-template-file", self.dir / "template.jinja") as server:
             error = server.post(CHAT, ask("Weather?", tools=TOOLS), status=400)["error"]
         self.assertEqual(error["param"], "tools")
         self.assertIn("no token [TOOL_CALLS]", error["message"])

@@ -197,6 +197,7 @@ class ServerCase(unittest.TestCase):
     """All cases of a class share a server."""
     FLAGS = ()
     REAL = False
+    TEMPLATE = TEMPLATE
 
     @classmethod
     def setUpClass(cls):
@@ -204,10 +205,15 @@ class ServerCase(unittest.TestCase):
         cls.addClassCleanup(shutil.rmtree, cls.dir, ignore_errors=True)
         cls.model, template = SMOLLM2, ()
         if not cls.REAL:
-            cls.model = bytes_model(cls.dir / "tiny")
-            (cls.dir / "template.jinja").write_text(TEMPLATE)
+            cls.model = cls.tiny_model(cls.dir / "tiny")
+            (cls.dir / "template.jinja").write_text(cls.TEMPLATE)
             template = ("--chat-template-file", cls.dir / "template.jinja")
         cls.server = cls.start(*template, *cls.FLAGS)
+
+    @classmethod
+    def tiny_model(cls, to):
+        """A model of random weights in this folder: what is served unless it is the real one."""
+        return bytes_model(to)
 
     @classmethod
     def start(cls, *flags, **options):
