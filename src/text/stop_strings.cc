@@ -36,12 +36,18 @@ std::string StopStrings::flush() { return std::exchange(held_, {}); }
 
 std::string ShownText::push(TokenId token) {
   // Some files do not mark such a token as special, and a reader of a call would stumble over it.
-  return tokenizer_->ends_text(token) ? "" : stops_.push(stream_.push(token));
+  std::string before = end_ ? stream_.push(*std::exchange(end_, {})) : "";
+  if (tokenizer_->ends_text(token))
+    end_ = token;
+  else
+    before += stream_.push(token);
+  return stops_.push(before);
 }
 
 std::string ShownText::end(bool cut_off) {
-  const std::string rest = stream_.flush();
-  return cut_off ? stops_.flush() : stops_.push(rest) + stops_.flush();
+  std::string last = cut_off && end_ ? stream_.push(*end_) : "";
+  if (!cut_off) last += stream_.flush();
+  return stops_.push(last) + stops_.flush();
 }
 
 std::string shown_text(const Tokenizer& tokenizer, std::span<const TokenId> tokens,

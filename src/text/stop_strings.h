@@ -1,4 +1,5 @@
 #pragma once
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -29,7 +30,7 @@ class StopStrings {
 };
 
 /// What a reader sees of a text whose tokens come one by one: whole characters, up to a stop
-/// string, and nothing of the tokens that end texts. One thread at a time.
+/// string, and nothing of the token that ended it. One thread at a time.
 class ShownText {
  public:
   ShownText(const Tokenizer& tokenizer, std::vector<std::string> stops)
@@ -43,6 +44,7 @@ class ShownText {
 
  private:
   const Tokenizer* tokenizer_;
+  std::optional<TokenId> end_;  // the last token, if it ends texts: it has one where more follows
   TextStream stream_;
   StopStrings stops_;
 };

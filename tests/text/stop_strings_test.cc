@@ -45,6 +45,10 @@ TEST(ShownText, LacksWhatEndsItThoughTheFileDoesNotCallThatSpecial) {
   } tokenizer;
   EXPECT_EQ(shown_text(tokenizer, std::vector<TokenId>{0, 2, 1}, {}, false), "ab");
   EXPECT_EQ(shown_text(tokenizer, std::vector<TokenId>{0, 2, 0}, {"b"}, false), "a");
+  // A text that was to go on behind such tokens: they are text like any other.
+  EXPECT_EQ(shown_text(tokenizer, std::vector<TokenId>{0, 1, 1, 2}, {}, true), "a</s></s>b");
+  EXPECT_EQ(shown_text(tokenizer, std::vector<TokenId>{0, 1, 1}, {}, true), "a</s></s>");
+  EXPECT_EQ(shown_text(tokenizer, std::vector<TokenId>{0, 1, 1}, {}, false), "a</s>");
 }
 
 }  // namespace
