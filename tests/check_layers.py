@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Fails when an #include points up the ladder, or a vendor header leaves its room."""
+"""Fails when an #include points up the ladder, a vendor header leaves its room, or a file or a folder has grown too large."""
 import pathlib
 import re
 import sys
@@ -43,7 +43,11 @@ FENCED = {  # header prefix -> the only place that may include it
     "kernels/cpu/": "kernels/", "kernels/cuda/": "kernels/",  # backends are reached by make_device only
 }
 FREE = ("bench/", "tests/")
-MAX_LINES = 600
+MAX_LINES = 500
+LONGER = {"src/engine/session.cc": 600, "kernels/cuda/attention.h": 520, "bench/gpu_probe.cu": 550}  # docs/decisions.md says why
+MAX_FILES = 30
+FULLER = {"src/convert": 44, "src/speculation": 44, "src/jinja": 40, "src/base": 40, "src/server": 36, "src/text": 36,
+          "src/grammar": 36}  # likewise
 
 
 def room(path):
@@ -55,8 +59,8 @@ root, bad = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "."), []
 for file in sorted(p for p in root.rglob("*") if p.suffix in {".h", ".cc", ".cu", ".cuh"}):
     path = file.relative_to(root).as_posix()
     lines = file.read_text().splitlines()
-    if len(lines) > MAX_LINES:
-        bad.append(f"{path}: {len(lines)} lines, limit {MAX_LINES}")
+    if len(lines) > (limit := LONGER.get(path, MAX_LINES)):
+        bad.append(f"{path}: {len(lines)} lines, limit {limit}")
     for number, line in enumerate(lines, 1):
         if "variables_map" in line and path.startswith("src/") and not path.startswith("src/cli/options/"):
             bad.append(f"{path}:{number}: what the flags say belongs in a struct of options (src/cli/options/flags.h)")
@@ -70,5 +74,9 @@ for file in sorted(p for p in root.rglob("*") if p.suffix in {".h", ".cc", ".cu"
         for prefix, home in FENCED.items():
             if header.startswith(prefix) and not path.startswith(home):
                 bad.append(f"{path}:{number}: {header} belongs in {home}")
+for folder in MAY_INCLUDE:
+    count = sum(file.is_file() for file in (root / folder).iterdir())
+    if count > (limit := FULLER.get(folder, MAX_FILES)):
+        bad.append(f"{folder}: {count} files, limit {limit}")
 print("\n".join(bad) or "layers: ok")
 sys.exit(bool(bad))

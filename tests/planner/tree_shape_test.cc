@@ -184,15 +184,6 @@ TEST(ExpectedTokens, TakeEachLevelsOwnVector) {
             1 + 0.5 + 0.25 + 0.5 * 0.75 + 0.25 * 0.75);
 }
 
-TEST(Pruned, KeepsWhatEachLevelsOwnVectorMakesLikely) {
-  const Acceptance acceptance{{0.5, 0.4}, {{0.9, 0.05}}};
-  const TreeShape shape = TreeShape::from_parents({-1, 0, 0, 1, 1, 2});
-  EXPECT_EQ(pruned(shape, 4, acceptance), TreeShape::from_parents({-1, 0, 0, 1}));
-  EXPECT_EQ(pruned(shape, 4, {{0.5, 0.4}}), TreeShape::from_parents({-1, 0, 0, 1}));
-  EXPECT_EQ(pruned(shape, 5, acceptance), TreeShape::from_parents({-1, 0, 0, 1, 2}));
-  EXPECT_EQ(pruned(shape, 5, {{0.5, 0.4}}), TreeShape::from_parents({-1, 0, 0, 1, 1}));
-}
-
 TEST(BestTree, EqualsTheStoredTablesOfTheRecursion) {
   std::ifstream file(CANOPY_TEST_DATA "/planner/best_trees.json");
   const auto tables = nlohmann::json::parse(file);
@@ -480,23 +471,6 @@ TEST(DefaultAcceptance, PromisesWhatTheSelfDraftWasMeasuredToGive) {
               5.516, 0.001);
   EXPECT_NEAR(expected_tokens(best_tree(256, 16, default_acceptance(0.6)), default_acceptance(1)),
               6.767, 0.001);
-}
-
-TEST(PrunedTree, KeepsTheNodesThatAreMostLikelyReached) {
-  const Acceptance acceptance = default_acceptance(0.6);
-  for (const int nodes : {2, 7, 33, 64})
-    for (int kept = 1; kept <= nodes + 1; ++kept) {
-      const TreeShape best = best_tree(nodes, 12, acceptance);
-      const TreeShape cut = pruned(best, kept, acceptance);
-      ASSERT_EQ(cut.size(), std::min(kept, nodes));
-      // Best trees lie within one another, so the best part of one is a best tree.
-      EXPECT_NEAR(expected_tokens(cut, acceptance),
-                  expected_tokens(best_tree(cut.size(), 12, acceptance), acceptance), 1e-12);
-    }
-  const Acceptance rising{{0.1, 0.6, 0.3}};  // a later child is not kept without the elder ones
-  const TreeShape cut = pruned(TreeShape::branching(std::array{3, 2}), 3, rising);
-  EXPECT_EQ(cut, TreeShape::from_parents({-1, 0, 0}));
-  EXPECT_THROW(pruned(cut, 0, rising), Error);
 }
 
 }  // namespace
