@@ -136,6 +136,21 @@ const TensorEntry* find_entry(const GgufHeader& header, TensorRole role) {
   return nullptr;
 }
 
+/// `factors`: of tensor rope_freqs.weight, one for each pair, or none.
+void put_rope(const Keys& keys, const std::vector<float>& factors, ModelConfig& model) {
+  RopeTable rope = rope_table(rope_scaling(keys, model.max_positions), model.head_dim);
+  if (!factors.empty() && factors.size() != rope.inverse_frequency.size())
+    throw Error("tensor 'rope_freqs.weight' has " + std::to_string(factors.size()) +
+                " values for " + std::to_string(rope.inverse_frequency.size()) + " pairs");
+  for (std::size_t i = 0; i < factors.size(); ++i) {
+    if (!(factors[i] > 0) || !std::isfinite(factors[i]))
+      throw Error("tensor 'rope_freqs.weight' has a value that is not positive");
+    rope.inverse_frequency[i] /= factors[i];
+  }
+  model.rope_inverse_frequency = std::move(rope.inverse_frequency);
+  model.rope_magnitude = rope.magnitude;
+}
+
 }  // namespace
 
 ModelConfig gguf_config(const GgufHeader& header, const std::vector<float>& frequency_factors,
@@ -184,17 +199,7 @@ ModelConfig gguf_config(const GgufHeader& header, const std::vector<float>& freq
   model.vocab = static_cast<int>(embedding->shape[0]);
   model.tied_head = !find_entry(header, TensorRole::kHead);
 
-  RopeTable rope = rope_table(rope_scaling(keys, model.max_positions), model.head_dim);
-  if (!frequency_factors.empty() && frequency_factors.size() != rope.inverse_frequency.size())
-    throw Error("tensor 'rope_freqs.weight' has " + std::to_string(frequency_factors.size()) +
-                " values for " + std::to_string(rope.inverse_frequency.size()) + " pairs");
-  for (std::size_t i = 0; i < frequency_factors.size(); ++i) {
-    if (!(frequency_factors[i] > 0) || !std::isfinite(frequency_factors[i]))
-      throw Error("tensor 'rope_freqs.weight' has a value that is not positive");
-    rope.inverse_frequency[i] /= frequency_factors[i];
-  }
-  model.rope_inverse_frequency = std::move(rope.inverse_frequency);
-  model.rope_magnitude = rope.magnitude;
+  put_rope(keys, frequency_factors, model);
   model.end_tokens = end_tokens(header.metadata, model.vocab);
   if (const auto* from = header.metadata.find<std::string>("canopy.inflated_from"))
     model.inflated_from = *from;

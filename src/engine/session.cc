@@ -130,6 +130,8 @@ struct Session::Impl {
   /// Grow, sweep, verify: one sweep for all that run. Each gains a token at least or an error,
   /// unless it reads a part of its prompt.
   void run(const std::stop_token& stop, const Transformer::OnUnit& on_unit);
+  /// What the sweep that began and whose trees were grown then took and moved, in last and trace.
+  void account_for(Clock::time_point begun, Clock::time_point grown, std::size_t gained);
   /// A draft for each that has a tree; the others' prompts are read.
   std::vector<Draft> grow(const TreeShape& shape, const std::stop_token& stop);
   /// Verifies one sequence's tree and commits what the walk accepted. `logits`: its nodes' rows.
@@ -367,6 +369,12 @@ void Session::Impl::run(const std::stop_token& stop, const Transformer::OnUnit& 
   }
   m.compute->synchronize();
 
+  account_for(begun, grown, gained);
+  for (const auto& [sequence, tree] : failed) fail(*sequence, *tree, stop);
+}
+
+void Session::Impl::account_for(Clock::time_point begun, Clock::time_point grown,
+                                std::size_t gained) {
   const auto ended = Clock::now();
   last.time = ended - begun;
   last.compute = m.target_times->times().total();
@@ -379,7 +387,6 @@ void Session::Impl::run(const std::stop_token& stop, const Transformer::OnUnit& 
     if (m.drafter) m.trace->span(Trace::Lane::kHost, "grow the tree", begun, grown);
     m.trace->span(Trace::Lane::kHost, "sweep and verify", grown, ended);
   }
-  for (const auto& [sequence, tree] : failed) fail(*sequence, *tree, stop);
 }
 
 std::size_t Session::Impl::conclude(Sequence& sequence, const Draft& draft,
