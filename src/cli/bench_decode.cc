@@ -254,9 +254,9 @@ std::vector<std::pair<SpeculationMethod, int>> runs_of(
   return runs;
 }
 
-class Bench {
+class DecodeBench {
  public:
-  Bench(const Options& asked, EngineOptions options, const Interrupt& interrupt)
+  DecodeBench(const Options& asked, EngineOptions options, const Interrupt& interrupt)
       : flags_(asked.decode),
         options_(std::move(options)),
         stop_(interrupt.token()),
@@ -448,7 +448,7 @@ int run_bench_decode(const std::vector<std::string>& words) {
   json out;
   bool stopped = false;
   try {
-    Bench bench(asked, options, interrupt);
+    DecodeBench bench(asked, options, interrupt);
     out = bench.of();
     print_energy_note(bench.energy());
     for (const auto& [method, size] : runs) {

@@ -94,9 +94,9 @@ struct Figures {
   }
 };
 
-class Bench {
+class LinkBench {
  public:
-  Bench(const Options& asked, const Interrupt& interrupt)
+  LinkBench(const Options& asked, const Interrupt& interrupt)
       : stop_(interrupt.token()), progress_(asked.progress), link_(Checkpoint::open(asked.model)) {
     options_.direct = !asked.no_direct_io;
     options_.io_uring = !asked.no_io_uring;
@@ -183,7 +183,7 @@ int run_bench_link(const std::vector<std::string>& words) {
   if (!parse(words, kUsage, options.flags())) return 0;
 
   const Interrupt interrupt;
-  Bench bench(options, interrupt);
+  LinkBench bench(options, interrupt);
   for (int i = 0; i < options.repetitions; ++i)
     bench.turn(std::to_string(i + 1) + " of " + std::to_string(options.repetitions));
   bench.end();

@@ -96,9 +96,9 @@ void add_tests(std::string_view flag, const std::string& lengths, bool prefill,
     if (length > 0) tests.push_back({.prefill = prefill, .tokens = length});
 }
 
-class Bench {
+class ModelBench {
  public:
-  Bench(const DecodeOptions& flags, std::vector<Test>& tests, const Interrupt& interrupt)
+  ModelBench(const DecodeOptions& flags, std::vector<Test>& tests, const Interrupt& interrupt)
       : sampling_(flags.sampling),
         tests_(tests),
         stop_(interrupt.token()),
@@ -202,7 +202,7 @@ class Bench {
   std::optional<Engine> engine_;
 };
 
-json row_json(const Test& test, const Bench& bench, const std::string& model) {
+json row_json(const Test& test, const ModelBench& bench, const std::string& model) {
   const Engine& engine = bench.engine();
   const Plan& plan = engine.plan();
   const Checkpoint& target = engine.models().target;
@@ -280,7 +280,7 @@ int run_bench_model(const std::vector<std::string>& words) {
   if (tests.empty()) throw UsageError("--n-prompt, --n-gen: both are 0: nothing to measure");
 
   const Interrupt interrupt;
-  Bench bench(options.decode, tests, interrupt);
+  ModelBench bench(options.decode, tests, interrupt);
   bench.run(options.repetitions, !options.no_warmup);
   std::vector<json> rows;
   for (const Test& test : tests) rows.push_back(row_json(test, bench, options.decode.model.model));

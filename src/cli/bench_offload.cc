@@ -178,9 +178,9 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-class Bench {
+class OffloadBench {
  public:
-  Bench(const Options& asked, const Interrupt& interrupt)
+  OffloadBench(const Options& asked, const Interrupt& interrupt)
       : request_(asked),
         steps_(asked.steps),
         depth_(asked.tree_depth),
@@ -409,7 +409,7 @@ int run_bench_offload(const std::vector<std::string>& words) {
   const Interrupt interrupt;
   int failed = 0;
   bool begun = false;
-  Bench bench(asked, interrupt);
+  OffloadBench bench(asked, interrupt);
   for (const int size : bench.sizes()) {
     json row = bench.row_of(size);
     try {
