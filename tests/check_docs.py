@@ -14,6 +14,8 @@ AT_ROOT = {".clang-format", ".clang-tidy", ".dockerignore", ".gitignore", "CHANG
            "CONTRIBUTING.md", "Containerfile", "LICENSE", "README.md", "SECURITY.md", "THIRD_PARTY.md", "mkdocs.yml"}
 OTHERS = ("highway.h", "hwy/", "build/")  # of libraries, and made
 PATH = re.compile(r"(?:[\w.-]+/)*[\w-]+\.(?:h|cc|cu|cuh|py|md|txt|json|in|map)\b")
+# A path without its extension, or of a folder: only what begins with a room can be told from other words.
+IN_ROOM = re.compile(r"(?<![\w/.-])(?:src|tests|kernels|offload|planner|bench|scripts|docs)/[\w./-]*\w")
 SYMBOL = re.compile(r"^(?:[a-z_]\w*|[A-Z]\w+)(?:::~?\w+)*(?:\(\))?$")
 
 
@@ -26,6 +28,16 @@ def path_exists(path, beside):
     return any((root / base / path).exists() for base in BASES) or (beside / path).exists()
 
 
+def missing_in_room(text):
+    return [path for path in IN_ROOM.findall(text)
+            if not (root / path).exists() and not any((root / path).parent.glob(f"{(root / path).name}*"))]
+
+
+def methods():
+    """What --spec takes: the names in the table of methods."""
+    return re.findall(r'Method\{SpeculationMethod::\w+,\s*"([\w-]+)"', (root / "src/speculation/method.h").read_text())
+
+
 def main():
     files = tracked()
     names = {file.name for file in files}
@@ -35,6 +47,8 @@ def main():
         words.update(re.findall(r"\w+", file.read_text()))
     bad = [f"{file.name} is no file of the project: remove it, or name it in {pathlib.Path(__file__).name}"
            for file in files if file.parent == root and file.name not in AT_ROOT]
+    readme = set(re.findall(r"[\w-]+", (root / "README.md").read_text()))
+    bad += [f"README.md: --spec {method} is not named" for method in methods() if method not in readme]
     for file in files:
         if file.suffix == ".md":
             for number, line in enumerate(file.read_text().splitlines(), 1):
@@ -52,6 +66,7 @@ def main():
         elif file.suffix in (".h", ".cc", ".cu", ".cuh"):
             for number, line in enumerate(file.read_text().splitlines(), 1):
                 comment = line.partition("//")[2]
+                bad += [f"{file.relative_to(root)}:{number}: there is no {path}" for path in missing_in_room(comment)]
                 for path in PATH.findall(comment):
                     if not path.startswith(OTHERS) and path.endswith((".h", ".cc", ".cu", ".cuh", ".py", ".md")):
                         known = path_exists(path, file.parent) if "/" in path else path in names

@@ -15,7 +15,8 @@ namespace canopy {
 namespace {
 
 // What comes on top of everything counted: thread stacks, page tables, the rings of the kernel,
-// allocator slack, the text itself. Held against a cgroup's own figure by tests/engine/memory_test.
+// allocator slack, the text itself. tests/cli/memory_test.py holds it against a cgroup's own
+// figure.
 constexpr std::uint64_t kAllowance = 24u << 20;
 
 // A level's nodes that the draft runs for one text.
