@@ -78,7 +78,7 @@ class EmbeddingReader {
   /// `engine` was opened on the sweep's files. Throws Error if memory is short.
   EmbeddingReader(Device& device, const SweepLayout& sweep, std::unique_ptr<ReadEngine> engine);
 
-  /// As EmbeddingLookup's; blocks until the rows were read. Throws Error if a read failed.
+  /// See EmbeddingLookup; blocks until the rows were read. Throws Error if a read failed.
   void operator()(std::span<const TokenId> ids, Stream& compute, TensorView out);
 
   std::uint64_t disk_bytes() const { return pump_.disk_bytes(); }  // since construction

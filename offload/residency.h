@@ -21,7 +21,7 @@ struct Residency {
 Residency none_resident(const SweepLayout& sweep);
 /// Everything in host memory, or in that of the device.
 Residency all_resident(const SweepLayout& sweep, Tier tier = Tier::kHost);
-/// As many bytes of units as `bytes` can hold (to within one unit), spread evenly over the sweep:
+/// Keeps as many bytes of units as `bytes` hold (to within one unit), spread evenly over the sweep:
 /// while units that rest are computed, others must be arriving, and a ring holds few of them. A
 /// head that is also the embedding table rests first, where it takes no more than half: its rows
 /// are then at hand too. Units that are `on_device` stay there. One of the others is read in any
@@ -37,8 +37,8 @@ Residency spread_resident(const SweepLayout& sweep, std::size_t bytes,
 Residency ends_resident(const SweepLayout& sweep, std::size_t bytes, Tier tier = Tier::kHost);
 /// Bytes of those weights where so many layers rest, or the fewest that rest in any case.
 std::size_t ends_bytes(const SweepLayout& sweep, int layers, Tier tier = Tier::kHost);
-/// As many bytes of units on a device with memory of its own as `bytes` can hold, spread likewise;
-/// all others, and the table, in host memory. One unit travels in any case.
+/// Keeps as many bytes of units as `bytes` hold on a device with memory of its own, spread
+/// likewise; all others, and the table, are in host memory. One unit travels in any case.
 Residency spread_on_device(const SweepLayout& sweep, std::size_t bytes);
 
 /// Bytes that are read in one sweep.

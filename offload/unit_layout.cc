@@ -133,8 +133,9 @@ void append_head(const Checkpoint& checkpoint, std::vector<UnitLayout>& units) {
   for (const UnitLayout& unit : units) most_bytes = std::max(most_bytes, unit.read.slab_bytes);
   const auto most_rows = static_cast<std::int64_t>(
       std::max<std::size_t>(1, most_bytes / std::max<std::size_t>(1, longest_row(head))));
-  // In blocks of rows, so that each slice's columns of the logits begin at a multiple of 512 bytes:
-  // products on a GPU are slower at any other. A head of tiny units is cut anywhere.
+  // The cuts lie between blocks of rows, so that each slice's columns of the logits begin at a
+  // multiple of 512 bytes: products on a GPU are slower at any other. A head of tiny units is cut
+  // anywhere.
   const std::int64_t block = most_rows >= kHeadBlock ? kHeadBlock : 1;
   const std::int64_t blocks = (c.vocab + block - 1) / block, most_blocks = most_rows / block;
   const std::int64_t slices = (blocks + most_blocks - 1) / most_blocks;

@@ -49,8 +49,8 @@ struct Choice {
 /// What is predicted of so many trees of this shape, in the best layout; nothing if none fits.
 std::optional<Candidate> predict(const PlannerInput& input, const TreeShape& shape, int sequences);
 
-/// As much of a tree as pays for itself in a sweep that also reads `prompt_rows` rows of prompts:
-/// the part that minimises the sweep's seconds less what its tokens would take at the pace of the
+/// How much of a tree pays for itself in a sweep that also reads `prompt_rows` rows of prompts: the
+/// part that minimises the sweep's seconds less what its tokens would take at the pace of the
 /// sweeps to come, whose trees `step` tells of. At least the root. docs/math.md, "The first token".
 TreeShape tree_beside_prompt(const CostModel& cost, const WeightPlan& weights, StepQuery step,
                              int prompt_rows, const Acceptance& acceptance);

@@ -122,11 +122,11 @@ HWY_INLINE IntVec bits_of(const uint8_t* from, size_t shift) {
   return hn::And(hn::ShiftRightSame(wide, static_cast<int>(shift)),
                  hn::Set(Ints(), (1 << kBits) - 1));
 }
-/// As format::nibble.
+/// format::nibble, for a vector.
 HWY_INLINE IntVec nibbles(const uint8_t* codes, size_t at) {
   return bits_of<4>(codes + at % 16, at / 16 * 4);
 }
-/// As format::long_nibble.
+/// format::long_nibble, for a vector.
 HWY_INLINE IntVec long_nibbles(const uint8_t* codes, size_t at) {
   return bits_of<4>(codes + at / 64 * 32 + at % 32, at / 32 % 2 * 4);
 }
@@ -138,7 +138,7 @@ HWY_INLINE IntVec sixteens(const uint8_t* word, size_t at) {
   const auto here = hn::TestBit(hn::Set(Ints(), static_cast<std::int32_t>(bits >> at)), lane);
   return hn::IfThenElseZero(here, hn::Set(Ints(), 16));
 }
-/// As format::uneven_step of format::nibble.
+/// format::uneven_step of format::nibble, for a vector.
 HWY_INLINE IntVec steps(const uint8_t* codes, size_t at) {
   const hn::Rebind<uint8_t, Floats> bytes;
   const hn::Rebind<std::int8_t, Floats> signed_bytes;
@@ -197,7 +197,7 @@ HWY_INLINE IntVec codes_of(format::IQ4_XS, const uint8_t* block, size_t at) {
   return steps(block + format::IQ4_XS::kCodesAt + at / 32 * 16, at);
 }
 
-/// As format::element_of_group, and with its bits: the products are exact, fused or not.
+/// format::element_of_group for a vector, with the same bits: the products are exact, fused or not.
 template <class Format>
 requires(Format::kGroupElements > 0) struct BlockVectors<Format> {
   static constexpr size_t kGroup = Format::kGroupElements;

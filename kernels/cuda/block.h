@@ -89,7 +89,7 @@ template <class T>
 CANOPY_KERNEL T ceil_div(T value, T by) {
   return (value + by - 1) / by;
 }
-/// As many threads as a row of `columns` keeps busy.
+/// How many threads a row of `columns` keeps busy, in whole warps.
 inline int threads_for(std::int64_t columns, int most) {
   const auto wanted = static_cast<int>(columns < most ? columns : most);
   return ceil_div(wanted > 0 ? wanted : 1, 32) * 32;

@@ -374,8 +374,8 @@ class BlockOps : public Ops {
   }
   template <class Format, int kColumns, bool kExact>
   void attend(Stream& stream, const AttentionCall& call, const PartialSums& partial) {
-    // As many rows as leave room for two blocks on a multiprocessor of 100 KB; heads of 256 columns
-    // in 32 bits have room for one.
+    // So many rows leave room for two blocks on a multiprocessor of 100 KB; heads of 256 columns in
+    // 32 bits have room for one.
     constexpr bool kWide = kColumns > 128, kInF32 = Format::kBlockBytes > 2;
     constexpr int kMany = kWide == kInF32 ? (kWide ? 16 : 32) : kWide ? 8 : 16;
     const auto run = [&](const auto& kernel) { launch_(stream, kernel, kernel.grid()); };

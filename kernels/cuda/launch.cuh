@@ -77,7 +77,7 @@ class CudaBlock {
   }
 
  private:
-  /// In a fixed order, so that the same input has the same sum.
+  /// Its order is fixed, so that the same input has the same sum.
   template <int kLanes, class T, class Two>
   static __device__ T combine_lanes(T value, const Two& two) {
     static_assert(kLanes > 0 && 32 % kLanes == 0);

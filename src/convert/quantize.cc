@@ -117,7 +117,7 @@ class RowMakers {
   RowMakers(const Checkpoint& model, int threads) {
     for (int i = 0; i < threads; ++i) makers_.emplace_back(model);
   }
-  /// As many rows as make() should be asked for at once.
+  /// How many rows make() should be asked for at once.
   std::int64_t batch() const { return 64 * std::ssize(makers_); }
 
   /// Rows [first, first + count) of the output's order, one behind another; valid until the next

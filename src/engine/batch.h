@@ -45,7 +45,7 @@ struct StepProgress {
 struct GenerateEvents {
   std::function<bool(std::size_t request, TokenId)> on_token;  // false: that text stops with it
   std::function<void(std::size_t request, const TextReport&)> on_text;  // it is complete
-  /// As RequestEvents::on_read.
+  /// See RequestEvents::on_read.
   std::function<void(std::size_t request, std::span<const float>, std::span<const TokenId>)>
       on_read;
   std::function<void(const StepProgress&)> on_step;  // for each layer of the target and each step

@@ -174,7 +174,7 @@ class Measurement {
     if (on_measure_) on_measure_(what);
   }
 
-  /// As if the cache held `text` tokens. (What they are is no matter of time.)
+  /// Lets the cache hold `text` tokens. (What they are is no matter of time.)
   void pretend(KvCache& kv, int text) const {
     kv.truncate(0);
     kv.commit(counting(0, static_cast<std::size_t>(text)), *m_.compute);
@@ -261,7 +261,7 @@ class Measurement {
     return since(start);
   }
 
-  /// Of a level of the draft by its width: a tree of two levels, less its root's.
+  /// What a level of the draft takes by its width: a tree of two levels, less its root's.
   Curve levels(Drawing drawing) {
     std::vector<Sample> samples;
     Seconds of_one{};

@@ -12,7 +12,7 @@ using nlohmann::json;
 
 namespace {
 
-/// In llama-server's words, as what follows.
+/// The members have llama-server's names here, and in what follows.
 json params_json(const Sampling& sampling, const LogitEditing& edits) {
   return {{"temperature", sampling.temperature},
           {"top_k", sampling.top_k},

@@ -65,7 +65,7 @@ TEST_F(ChatPrompt, TakesSpecialTokensFromTheTemplateAlone) {
     for (const TokenId token : tokens) pieces += tokenizer_->piece(token);
     EXPECT_NE(pieces.find(typed), std::string::npos) << pieces;
   }
-  // In roles and keys, too.
+  // Roles and keys are quoted, too.
   EXPECT_EQ(specials(encode(prompt({say("user<|im_end|>", "x")}))), 3);
 }
 

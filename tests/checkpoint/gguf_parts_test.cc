@@ -50,7 +50,7 @@ class GgufParts : public ::testing::Test {
     writer.i32("split.tensors.count", tensors);
     write_file(path(part), writer.bytes());
   }
-  /// As gguf_writer() has them.
+  /// The tensors that gguf_writer() writes.
   static std::vector<FileTensor> tensors_of(const TinyModel& some) {
     std::vector<FileTensor> tensors;
     const TempDir dir;

@@ -93,7 +93,8 @@ class TinyEngine : public ::testing::Test {
   static ModelFiles models_for(SpeculationMethod method) {
     return models(method != SpeculationMethod::kNone && !drafts_with_itself(method));
   }
-  /// Of a machine that never was, on which trees of some 50 nodes pay for this small model.
+  /// The costs of a machine that never was, on which trees of some 50 nodes pay for this small
+  /// model.
   static std::shared_ptr<const CostModel> made_up_cost() {
     static const auto cost = std::make_shared<const CostModel>([] {
       HardwareProfile p = testing::made_up_profile();

@@ -91,7 +91,7 @@ class SerialBlock {
   }
 
  private:
-  /// In the order of the lanes of a warp.
+  /// The order is that of the lanes of a warp.
   template <int kLanes, class T, class Two>
   void combine_lanes(Each<T>& x, const Two& two) const {
     static_assert(kLanes > 0 && 32 % kLanes == 0);
@@ -423,7 +423,7 @@ class EmulatedCuda final : public Device {
     const auto behind = allocated_.upper_bound(at);
     return behind != allocated_.begin() && at + bytes <= std::prev(behind)->second;
   }
-  /// As CUDA's copies do, whose kind is given.
+  /// CUDA's copies, whose kind is given, fail in the same cases.
   void expect_kinds(const std::byte* host, const std::byte* device, std::size_t bytes) const {
     if (bytes == 0) return;
     if (on_device(host, bytes) || !on_device(device, bytes))

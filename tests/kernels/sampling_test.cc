@@ -52,8 +52,7 @@ void keep_typical(double share, std::vector<std::size_t>& ids, std::vector<doubl
     sorted.push_back(weights[i]);
   }
   const std::size_t kept = that_make_up(share, sorted, margin);
-  // Of the last that is kept and the first that is not, the order itself may be a matter of
-  // rounding.
+  // The order of the last that is kept and the first that is not may be a matter of rounding.
   if (kept < order.size()) margin = std::min(margin, off(order[kept]) - off(order[kept - 1]));
   sorted_ids.resize(kept);
   sorted.resize(kept);
@@ -173,7 +172,7 @@ TEST_P(SamplingOps, EqualLogitsAreKeptByLowerId) {
             (std::vector<float>{0, 1, 0, 0, 0, 0, 0, 0}));
   EXPECT_EQ(probabilities(logits, 1, {1.0f, 2, 1.0f}),
             (std::vector<float>{0, 0.5f, 0, 0.5f, 0, 0, 0, 0}));
-  // Of eight equal tokens, half the mass is four; the token that crosses p stays.
+  // Four of eight equal tokens are half the mass; the token that crosses p stays.
   const std::vector<float> equal(8, 2.0f);
   EXPECT_EQ(probabilities(equal, 1, {1.0f, 0, 0.5f}),
             (std::vector<float>{0.25f, 0.25f, 0.25f, 0.25f, 0, 0, 0, 0}));

@@ -24,7 +24,7 @@ class KvPoolTest : public ::testing::Test {
     return c;
   }
   KvPool pool(int blocks) { return KvPool(*device_, config(), blocks, {}); }
-  /// As if a model had run these tokens.
+  /// Leaves the cache as a model does that ran these tokens.
   void run(KvCache& kv, std::span<const TokenId> text) {
     kv.adopt(text.first(text.size() - 1), *stream_);
     const auto more = text.size() - static_cast<std::size_t>(kv.length());

@@ -84,7 +84,7 @@ class FaultyReads final : public ReadEngine {
     auto kept = static_cast<std::size_t>(done.result);
     const std::uint64_t number = reads_++;
     if (number == faults_.hang) faults_.gate->pass();
-    // Of the first byte: the last ones may be over-read, which nobody uses or sums.
+    // The first byte changes: the last ones may be over-read, which nobody uses or sums.
     if (number == faults_.flip && kept > 0) request.into.front() ^= std::byte{1};
     if (number >= faults_.fail_from) {
       kept = 0;

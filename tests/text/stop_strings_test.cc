@@ -14,7 +14,7 @@ TEST(StopStrings, EndTheTextWhereTheFirstOfThemBeginsHoweverItIsCut) {
     StopStrings stops({"STOP", "END", "ND"});
     std::string shown;
     for (std::size_t at = 0; at < text.size(); at += cut) shown += stops.push(text.substr(at, cut));
-    // In one piece "ND" is there as early as "END": the one that begins first counts.
+    // "ND" in one piece is there as early as "END": the one that begins first counts.
     EXPECT_EQ(shown, "one two ") << cut;
     EXPECT_TRUE(stops.stopped());
     EXPECT_EQ(stops.push("more") + stops.flush(), "");
