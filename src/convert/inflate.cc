@@ -107,8 +107,11 @@ ModelConfig inflate(const Checkpoint& model, const InflateRequest& request,
   // Headers, config and tokenizer: far below this for any model.
   constexpr std::uint64_t kOtherFiles = std::uint64_t{32} << 20;
 
+  // Both take their names one after the other: a run that is killed in between leaves the small
+  // one.
   StagedOutput small_output(request.small, StagedOutput::Kind::kDirectory,
-                            small_bytes + big_bytes + kOtherFiles);
+                            small_bytes + big_bytes + kOtherFiles,
+                            StagedOutput::Existing::kKeptIfTheSame);
   StagedOutput big_output(request.output, StagedOutput::Kind::kDirectory, big_bytes);
   const InflationLabel label{.from = model_name(model),
                              .widen = big.dim / small.dim,
@@ -120,6 +123,7 @@ ModelConfig inflate(const Checkpoint& model, const InflateRequest& request,
   const std::uint64_t total = small_bytes + big_bytes;
   write_weights(model, small_tensors, request.seed, small_output.partial(),
                 [&](std::uint64_t done) { progress(done, total); });
+  small_output.require_same();
   write_weights(model, big_tensors, request.seed, big_output.partial(),
                 [&](std::uint64_t done) { progress(small_bytes + done, total); });
   progress(total, total);

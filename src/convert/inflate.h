@@ -16,7 +16,8 @@ struct InflateRequest {
 /// Writes a function-preserving enlargement of a model as a Hugging Face directory in BF16, and the
 /// small model rounded to BF16: their logits are equal, bit for bit with Canopy's CPU kernels
 /// (docs/formats.md says why). Streams; deterministic for a seed. Neither directory appears before
-/// both are complete. Returns the enlargement's config. Throws: Error.
+/// both are complete; a small model that is there already, the same in every file, stays. Returns
+/// the enlargement's config. Throws: Error.
 ModelConfig inflate(const Checkpoint& model, const InflateRequest& request,
                     const Progress& progress);
 

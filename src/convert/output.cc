@@ -7,7 +7,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
+#include <iterator>
 #include <utility>
+#include <vector>
 
 #include "src/base/error.h"
 #include "src/base/size_text.h"
@@ -49,24 +52,62 @@ void sync_directory(const fs::path& path) {
     throw Error("cannot sync " + path.string() + ": " + reason(errno));
 }
 
+[[noreturn]] void refuse_to_replace(const fs::path& path) {
+  throw Error(path.string() + " exists and is not replaced; remove it or choose another name");
+}
+
+bool is_filled_directory(const fs::path& path) {
+  std::error_code code;
+  return fs::is_directory(fs::symlink_status(path, code)) && !fs::is_empty(path, code) && !code;
+}
+
 /// `path`, if an output of this kind may be made there. Throws Error.
-fs::path checked(fs::path path, Partial::Kind kind) {
+fs::path checked(fs::path path, Partial::Kind kind, StagedOutput::Existing existing) {
   const fs::path parent = parent_of(path);
   std::error_code code;
   if (!fs::is_directory(parent, code))
     throw Error("cannot write " + path.string() + ": " + parent.string() + " is not a directory");
   const fs::file_status status = fs::symlink_status(path, code);
-  const bool empty_directory =
-      kind == Partial::Kind::kDirectory && fs::is_directory(status) && fs::is_empty(path, code);
-  if (fs::exists(status) && !empty_directory)
-    throw Error(path.string() + " exists and is not replaced; remove it or choose another name");
+  const bool directory = kind == Partial::Kind::kDirectory && fs::is_directory(status);
+  if (fs::exists(status) && !(directory && (existing == StagedOutput::Existing::kKeptIfTheSame ||
+                                            fs::is_empty(path, code))))
+    refuse_to_replace(path);
   return path;
+}
+
+bool same_bytes(const fs::path& first, const fs::path& second) {
+  std::ifstream a(first, std::ios::binary), b(second, std::ios::binary);
+  std::vector<char> some(kBufferBytes), others(kBufferBytes);
+  while (a && b) {
+    a.read(some.data(), static_cast<std::streamsize>(some.size()));
+    b.read(others.data(), static_cast<std::streamsize>(others.size()));
+    if (a.gcount() != b.gcount() || std::memcmp(some.data(), others.data(), some.size()) != 0)
+      return false;
+  }
+  return a.eof() && b.eof();
+}
+
+/// Both hold files of the same names and bytes, and nothing else.
+bool same_files(const fs::path& first, const fs::path& second) {
+  std::size_t files = 0;
+  for (const fs::directory_entry& entry : fs::directory_iterator(first)) {
+    const fs::path other = second / entry.path().filename();
+    std::error_code code;
+    if (!fs::is_regular_file(entry.symlink_status()) ||
+        !fs::is_regular_file(fs::symlink_status(other, code)) || !same_bytes(entry.path(), other))
+      return false;
+    ++files;
+  }
+  return std::distance(fs::directory_iterator(second), {}) == static_cast<std::ptrdiff_t>(files);
 }
 
 }  // namespace
 
-StagedOutput::StagedOutput(const fs::path& path, Kind kind, std::uint64_t bytes)
-    : kind_(kind), partial_(checked(without_trailing_slash(path), kind), kind) {
+StagedOutput::StagedOutput(const fs::path& path, Kind kind, std::uint64_t bytes, Existing existing)
+    : kind_(kind),
+      exists_(existing == Existing::kKeptIfTheSame &&
+              is_filled_directory(without_trailing_slash(path))),
+      partial_(checked(without_trailing_slash(path), kind, existing), kind) {
   const fs::path parent = parent_of(partial_.path());
   if (const std::uint64_t free = free_bytes(parent);
       free < bytes)  // a leftover has made room by now
@@ -75,7 +116,12 @@ StagedOutput::StagedOutput(const fs::path& path, Kind kind, std::uint64_t bytes)
                 parent.string());
 }
 
+void StagedOutput::require_same() const {
+  if (exists_ && !same_files(partial_.name(), partial_.path())) refuse_to_replace(partial_.path());
+}
+
 void StagedOutput::publish() {
+  if (exists_) return require_same();
   if (kind_ == Kind::kDirectory) sync_directory(partial_.name());
   partial_.publish();
   sync_directory(parent_of(partial_.path()));

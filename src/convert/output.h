@@ -20,16 +20,23 @@ using Progress = std::function<void(std::uint64_t done, std::uint64_t total)>;
 class StagedOutput {
  public:
   using Kind = Partial::Kind;
+  /// What becomes of a directory that has the name already and is not empty.
+  enum class Existing : std::uint8_t { kRefused, kKeptIfTheSame };
   /// Refuses to replace a file or a directory that is not empty, a place that cannot be written,
   /// and a file system with less than `bytes` free. Throws: Error.
-  StagedOutput(const std::filesystem::path& path, Kind kind, std::uint64_t bytes);
+  StagedOutput(const std::filesystem::path& path, Kind kind, std::uint64_t bytes,
+               Existing existing = Existing::kRefused);
 
   const std::filesystem::path& partial() const { return partial_.name(); }
+  /// Throws Error if a directory has the name that differs in a file from this one, which must be
+  /// complete. publish() keeps one that does not.
+  void require_same() const;
   /// Gives the output its name, durably: its files must have been finished. Throws: Error.
   void publish();
 
  private:
   Kind kind_;
+  bool exists_;      // what has the name stays
   Partial partial_;  // removed unless published
 };
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <csignal>
@@ -11,6 +12,7 @@
 #include <set>
 
 #include "src/base/error.h"
+#include "src/base/file_writer.h"
 #include "src/base/half.h"
 #include "src/convert/enlargement.h"
 #include "src/convert/random_weights.h"
@@ -166,6 +168,52 @@ TEST(InflateOutput, ReplacesNothing) {
   EXPECT_THROW(inflate(source, request_in(dir, 2), ignore), Error);
   EXPECT_EQ(test::contents(weights), before);
   EXPECT_EQ(test::entries(dir.path()), std::vector<std::string>{"big"});
+}
+
+/// A run that is killed between its two renames leaves the small model alone.
+TEST(InflateOutput, GoesOnFromASmallModelThatIsThereAlready) {
+  const Checkpoint source = test::tiny_model("llama2");
+  const TempDir dir;
+  inflate(source, request_in(dir), ignore);
+  const fs::path big = dir.path() / "big" / "model.safetensors",
+                 small = dir.path() / "small" / "model.safetensors";
+  const std::string weights = test::contents(big);
+  fs::rename(dir.path() / "big", dir.path() / "big.canopy-partial");
+  const auto written = fs::last_write_time(small);
+  inflate(source, request_in(dir), ignore);
+  EXPECT_EQ(test::contents(big), weights);
+  EXPECT_EQ(fs::last_write_time(small), written);
+  EXPECT_EQ(test::entries(dir.path()).size(), 2u);
+}
+
+TEST(InflateOutput, RefusesASmallModelThatDiffersBeforeTheBigOneIsWritten) {
+  const Checkpoint source = test::tiny_model("llama2");
+  const TempDir dir;
+  inflate(source, request_in(dir), ignore);
+  fs::remove_all(dir.path() / "big");
+  const fs::path small = dir.path() / "small", weights = small / "model.safetensors";
+  const std::string same = test::contents(weights);
+  const auto refused = [&] {
+    std::uint64_t most = 0;
+    EXPECT_THROW(inflate(source, request_in(dir),
+                         [&](std::uint64_t done, std::uint64_t) { most = std::max(most, done); }),
+                 Error);
+    EXPECT_LE(most, same.size());
+    EXPECT_EQ(test::entries(dir.path()), std::vector<std::string>{"small"});
+  };
+  std::string changed = same;
+  changed.back() ^= 1;
+  for (const std::string& other : {changed, same + '\0', same.substr(0, same.size() - 1)}) {
+    write_file(weights, other);
+    refused();
+    EXPECT_EQ(test::contents(weights), other);
+  }
+  write_file(weights, same);
+  write_file(small / "notes.txt", "mine");
+  refused();
+  fs::remove(small / "notes.txt");
+  fs::remove(small / "config.json");
+  refused();
 }
 
 TEST(InflateOutput, RefusesAPlaceThatIsNoDirectory) {
