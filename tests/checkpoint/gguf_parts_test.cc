@@ -115,6 +115,15 @@ TEST_F(GgufParts, HoldAsManyTensorsAsTheFirstSays) {
   EXPECT_TRUE(mentions(error(), "'split.tensors.count' is -1"));
 }
 
+TEST_F(GgufParts, AreNoMoreThanTheLimit) {
+  GgufWriter writer = gguf_writer(model_);
+  writer.raw("split.no", kU16, u16(0));
+  writer.i32("split.count", 65536);
+  writer.i32("split.tensors.count", tensors());
+  write_file(path(0), writer.bytes());
+  EXPECT_TRUE(mentions(error(), "'split.count' is 65536, outside 0 to 65535"));
+}
+
 TEST_F(GgufParts, KeepTheirNames) {
   std::filesystem::copy(path(0), dir_ / "renamed.gguf");
   const std::string error = error_of([&] { Checkpoint::open(dir_ / "renamed.gguf"); });

@@ -115,6 +115,17 @@ TEST(Gguf, RefusesCountsThatTheFileCannotHold) {
   EXPECT_NE(error_of_header([](auto& w) { w.key_count = 1; }), "");
 }
 
+TEST(Gguf, RefusesHeadersOverItsLimitWithoutReadingThem) {
+  constexpr std::uint64_t kLimit = 64u << 20;
+  const TempDir dir;
+  GgufWriter writer;
+  writer.raw("k", 8, bytes_of(kLimit));  // a text that alone has as many bytes as a header may have
+  write_file(dir / "model.gguf", writer.bytes());
+  std::filesystem::resize_file(dir / "model.gguf", 2 * kLimit);  // a hole: takes no disk
+  EXPECT_TRUE(mentions(error_of([&] { read_gguf(dir / "model.gguf"); }),
+                       "past its limit of " + std::to_string(kLimit) + " bytes"));
+}
+
 TEST(Gguf, RefusesKeysOfAnyOtherForm) {
   const auto error = [](std::uint32_t type, std::string_view bytes) {
     return error_of_header([&](GgufWriter& w) { w.raw("k", type, bytes); });
@@ -259,6 +270,31 @@ TEST(GgufConfig, RefusesByNameWhatTheDecoderCannotExpress) {
                          w.f32("llama.rope.scaling.yarn_ext_factor", 0);
                        }),
                        "yarn_ext_factor"));
+}
+
+TEST(GgufConfig, RefusesMoreLayersHeadsOrDimensionsThanTheLimits) {
+  for (const auto& [key, most] : {std::pair{"block_count", 1u << 14},
+                                  {"attention.head_count", 1u << 16},
+                                  {"attention.head_count_kv", 1u << 16},
+                                  {"embedding_length", 1u << 24},
+                                  {"feed_forward_length", 1u << 24}}) {
+    const auto error = [key = std::string(key)](std::uint32_t value) {
+      GgufHeader header;
+      header.metadata.set("general.architecture", std::string("llama"));
+      for (const auto& [name, usual] : {std::pair{"context_length", 128},
+                                        {"block_count", 1},
+                                        {"embedding_length", 64},
+                                        {"feed_forward_length", 64},
+                                        {"attention.head_count", 1},
+                                        {"attention.head_count_kv", 1}})
+        header.metadata.set("llama." + std::string(name), std::int64_t{usual});
+      header.metadata.set("llama." + key, std::int64_t{value});
+      return error_of([&] { gguf_config(header, {}); });
+    };
+    const std::string outside = std::string(key) + "' is ";
+    EXPECT_TRUE(mentions(error(most + 1), outside + std::to_string(most + 1))) << key;
+    EXPECT_EQ(error(most).find(outside), std::string::npos) << error(most);
+  }
 }
 
 TEST(GgufConfig, RefusesOtherArchitecturesAndPartialRotaryByName) {

@@ -134,6 +134,18 @@ TEST(HfConfig, RefusesValuesOfAnotherTypeOrOutsideTheirRange) {
     EXPECT_TRUE(mentions(error_of([&] { hf_config(config); }), "not a JSON object"));
 }
 
+TEST(HfConfig, RefusesMoreLayersHeadsOrDimensionsThanTheLimits) {
+  for (const auto& [key, most] : {std::pair{"num_hidden_layers", 1 << 14},
+                                  {"num_attention_heads", 1 << 16},
+                                  {"num_key_value_heads", 1 << 16},
+                                  {"hidden_size", 1 << 24},
+                                  {"intermediate_size", 1 << 24}}) {
+    const std::string outside = '\'' + std::string(key) + "' is ";
+    EXPECT_TRUE(mentions(error_with({{key, most + 1}}), outside + std::to_string(most + 1)));
+    EXPECT_EQ(error_with({{key, most}}).find(outside), std::string::npos) << key;
+  }
+}
+
 TEST(HfConfig, RefusesEndTokensOutsideTheVocabulary) {
   for (const json& ids : {json(96), json(-1), json("2"), json(2.0), json::array({2, 96}),
                           json(~std::uint64_t{0}), json::array({json::array({2})}), json::object()})

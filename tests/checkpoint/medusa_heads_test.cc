@@ -73,7 +73,8 @@ TEST_F(Heads, CarryTheAcceptanceThatWasMeasured) {
                                             {{0.9f, 0.2f}, {0, 0}}, "more than"},
                                         {{{-0.1f}, {0}}, "no shares"},
                                         {{{NAN}, {0}}, "no shares"},
-                                        {{{0.5f}}, "not F32 [2, ranks]"}})
+                                        {{{0.5f}}, "not F32 [2, ranks]"},
+                                        {{2, std::vector<float>(1025)}, "not F32 [2, ranks]"}})
     expect_refused(heads_tensors({.heads = 2, .acceptance = acceptance}), why);
 }
 
@@ -89,6 +90,11 @@ TEST_F(Heads, ThatDoNotFitAreRefusedByTheirTensors) {
   };
   expect_refused(changed("1.0.linear.weight", "x.0.linear.weight"), "is not part of Medusa heads");
   expect_refused(changed("1.0.linear.weight", "99.0.linear.weight"), "is not part of Medusa heads");
+  expect_refused(changed("1.0.linear.weight", "16.0.linear.weight"), "is not part of Medusa heads");
+  expect_refused(changed("2.1.weight", "2.9.weight"), "is not part of Medusa heads");
+  expect_refused(changed("1.0.linear.weight", "15.0.linear.weight"),
+                 "head 1 lacks the weight of block 0");
+  expect_refused(changed("2.1.weight", "2.8.weight"), "is not behind the last block");
   expect_refused(changed("1.0.linear.weight", "1.0.linear.scale"), "is not part of Medusa heads");
   expect_refused(changed("2.1.weight", "2.3.weight"), "is not behind the last block");
   std::vector<FileTensor> tensors = heads_tensors({.vocab = 97});

@@ -70,6 +70,7 @@ class Errors(TempDirCase):
         self.fails(2, *drafted, "--tree", "5x8", "--tree-size", "8", says=["--tree-size"])
         self.fails(2, *drafted, "--tree-size", "8", "--spec", "specinfer", says=["--tree 5x8"])
         self.fails(2, *drafted, "--tree", "0x8", says=["--tree 0x8"])
+        self.fails(2, *drafted, "--tree", "2-ary:4097", says=["--tree 2-ary:4097", "the most is 4096"])
         self.fails(2, *drafted, "--tree", self.dir / "nothing", says=["nothing", "No such file"])
         for text, says in (("[-1, 0", "JSON"), ("{}", "parents"), ("[-1]", "root alone"), ("[-1, 0, 1, 0]", "node 3")):
             (self.dir / "tree.json").write_text(text)

@@ -100,6 +100,17 @@ TEST_F(PromptCache, RefusesWhatIsOfAnotherModelOrNone) {
   }
 }
 
+TEST_F(PromptCache, RefusesHeadersOverItsLimitWithoutReadingThem) {
+  Engine engine = make();
+  std::string front = "CANOPYKV";
+  constexpr std::uint64_t kLength = (256u << 20) + 1;
+  for (int byte = 0; byte < 8; ++byte) front += static_cast<char>(kLength >> (8 * byte));
+  write(front.append(8, '\0'));
+  std::filesystem::resize_file(file_, 2 * kLength);  // a hole: takes no disk
+  const std::string error = error_of([&] { load_prompt_cache(file_, engine.runtime(), "code"); });
+  EXPECT_NE(error.find("its header ends too late"), std::string::npos) << error;
+}
+
 TEST_F(PromptCache, NeverTakesDamagedBytes) {
   Engine engine = make();
   const std::vector<TokenId> tokens = engine.generate(asked(0)).tokens;

@@ -5,6 +5,7 @@
 
 #include "src/base/error.h"
 #include "src/text/tokenizer.h"
+#include "tests/error_of.h"
 #include "tests/text/gguf_metadata.h"
 
 namespace canopy {
@@ -108,6 +109,18 @@ TEST(SentencePiece, RefusesAVocabularyThatCannotSpellEveryByte) {
   *std::find(tokens.begin(), tokens.end(), "<0x80>") = "<0x80";
   metadata.set("tokenizer.ggml.tokens", tokens);
   EXPECT_THROW(load(metadata), Error);
+}
+
+TEST(SentencePiece, RefusesATokenOfMoreBytesThanItsLimit) {
+  for (const std::size_t bytes : {256u, 257u}) {
+    Metadata metadata = spm_metadata();
+    auto tokens = *metadata.find<std::vector<std::string>>("tokenizer.ggml.tokens");
+    tokens.back() = std::string(bytes, 'z');
+    metadata.set("tokenizer.ggml.tokens", tokens);
+    const std::string error = error_of([&] { load(metadata); });
+    EXPECT_EQ(error.find("has 257 bytes; the limit is 256") != std::string::npos, bytes == 257)
+        << error;
+  }
 }
 
 /// Loads SmolLM-like metadata with one key changed, and expects an Error with these words.
