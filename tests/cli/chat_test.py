@@ -175,6 +175,22 @@ class OnATerminal(ChatCase):
         self.type("C-d")
         self.until("ended with 0")
 
+    def test_ctrl_c_while_a_file_is_loaded_ends_the_load_alone(self):
+        self.open("-n", 8, "-c", 400)
+        self.type("hello", "Enter")
+        self.until("> ", 2)
+        pipe, saved = self.dir / "pipe", self.dir / "saved.json"
+        os.mkfifo(pipe)
+        self.type(f"/load {pipe}", "Enter")
+        with open(pipe, "w"):  # opens as soon as it is read; nothing comes
+            self.type("C-c")
+            self.until("> ", 3)
+        self.type(f"/save {saved}", "Enter")
+        self.until("saved 2 messages")
+        self.assertEqual(json.loads(saved.read_text())[0]["content"], "hello")
+        self.type("C-d")
+        self.until("ended with 0")
+
 
 if __name__ == "__main__":
     main()
