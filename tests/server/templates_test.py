@@ -2,7 +2,7 @@
 import pathlib
 import time
 
-from serving import Server, ServerCase, main
+from serving import Server, ServerCase, bytes_model, main
 
 BAD = {
     "{{ raise_exception('only turns') }}": "only turns",
@@ -34,6 +34,17 @@ class Templates(ServerCase):
         file.write_text("line one\n{% for x %}")
         with self.assertRaisesRegex(AssertionError, "broken.jinja"):
             Server(self.model, "--chat-template-file", file)
+
+    def test_a_model_whose_own_template_is_broken_serves_completions_alone(self):
+        model = bytes_model(self.dir / "broken")
+        (model / "chat_template.jinja").write_text("line one\n{% for x %}")
+        with Server(model, "-c", 100) as server:
+            self.assertRegex(server.log, "note: there is no chat, only completions: .*line 2.*chat_template.jinja")
+            for route in "/v1/chat/completions", "/apply-template":
+                error = server.post(route, HELLO, status=400)["error"]
+                self.assertRegex(error["message"], "line 2.*chat_template.jinja", route)
+            self.assertTrue(server.text("still there", 2))
+            self.assertIsNone(server.get("/props")["chat_template"])
 
 
 if __name__ == "__main__":
