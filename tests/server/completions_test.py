@@ -329,6 +329,21 @@ class Completions(ServerCase):
         prompt = f"u:{LONGER * 2}\na:{answer}\nu:go on\na:"
         self.assertEqual(self.texts(reply), [self.generate(prompt, 12)])
 
+    def test_a_second_turn_reads_at_most_64_tokens_beyond_the_new_ones(self):
+        with self.start("-c", 3000, "--chat-template-file", self.dir / "template.jinja") as server:
+            for more in 0, 1, 17, 33, 63:  # wherever the last whole block of 64 ends
+                messages = [{"role": "user", "content": f"{more} " + LONGER * 26 + "z" * more}]
+                body = {"messages": messages, "max_tokens": 60, "ignore_eos": True}
+                first = server.post(CHAT, body)
+                messages += [first["choices"][0]["message"], {"role": "user", "content": "and what then?"}]
+                second = server.post(CHAT, body)
+                behind = first["usage"]["total_tokens"]
+                self.assertGreater(behind, 1000)
+                new = second["usage"]["prompt_tokens"] - behind
+                self.assertLess(new, 64)
+                self.assertGreater(new, 0)
+                self.assertLessEqual(second["timings"]["prompt_n"], new + 64, more)
+
     def test_alternating_prompts_are_counted_to_the_last_token(self):
         prompts = [letter * 90 + " of this" for letter in "ABC"]
         expected = [self.generate(prompt, 6) for prompt in prompts]
