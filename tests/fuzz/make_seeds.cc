@@ -6,6 +6,7 @@
 #include "src/checkpoint/packed_tensors.h"
 #include "src/convert/pack_row.h"
 #include "tests/checkpoint/checkpoint_files.h"
+#include "tests/checkpoint/heads_file.h"
 #include "tests/planner/made_up.h"
 
 namespace canopy::testing {
@@ -116,6 +117,19 @@ void seeds_of_safetensors() {
       R"({"metadata":{"total_size":16},"weight_map":{"a":"model-0.safetensors","b":"model-1.safetensors"}})");
 }
 
+void seeds_of_heads() {
+  const TempDir dir;
+  const auto bytes = [&](const std::vector<FileTensor>& tensors) {
+    return read_file(write_heads_file(dir / "heads.safetensors", tensors));
+  };
+  seed("heads", "blocks",
+       bytes(heads_tensors({.heads = 2, .acceptance = {{0.5f, 0.25f}, {0.25f, 0.125f}}})));
+  std::mt19937_64 random(1);
+  seed("heads", "matrix",
+       bytes({random_tensor("medusa_head.0.0.linear.weight", DType::kBF16, {32, 32}, random, 0, 1),
+              random_tensor("medusa_head.0.1.weight", DType::kBF16, {97, 32}, random, 0, 1)}));
+}
+
 void seeds_of_plans() {
   seed("profile", "profile.json", to_json(made_up_profile()));
   MeasuredAcceptance measured{};
@@ -219,6 +233,7 @@ int main(int count, char** words) {
   seeds_of_gguf();
   seeds_of_tokenizers();
   seeds_of_safetensors();
+  seeds_of_heads();
   seeds_of_plans();
   seeds_of_patterns();
   seeds_of_schemas();
