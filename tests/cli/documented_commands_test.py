@@ -1,9 +1,11 @@
-"""The commands that documents show: their flags exist, and those of the guides run as they stand, on tiny models.
+"""The commands that documents show, in blocks and in lines: their flags exist, and those that the guides show in blocks run as
+they stand, on tiny models.
 
 A command that the machine of a test cannot run is marked above its block: <!-- only parsed: why -->. Pages of results tell how
 something was measured on models of their own; their commands are only parsed, too."""
 import importlib.machinery
 import importlib.util
+import os
 import re
 import shlex
 import signal
@@ -15,6 +17,8 @@ from support import CANOPY, REPO, TempDirCase, bytes_model, main
 
 PAGES = sorted([*REPO.glob("*.md"), *(REPO / "docs").rglob("*.md")])
 PROGRAM = re.compile(r"(?:build/release/)?canopy ")
+INLINE = re.compile(r"`([^`]+)`")
+SCRIPT = re.compile(r"(?:[A-Z_]+=\S+ )*(?P<python>\S*python3? )?(?P<words>(?:bench|scripts|tests)/\S+.*)")
 
 
 def manual():
@@ -26,21 +30,59 @@ def manual():
     return module
 
 
-def commands_of(page):
-    """(line number, command, whether it can run) of each command of the program in a block of the page."""
+def code_of(page):
+    """(line number, line, whether it can run) of each line of a block of the page, and with False of what stands in a line."""
     runs = "results" not in page.relative_to(REPO).parts
     marked = fenced = False
+    prose = []
     for number, line in enumerate(page.read_text().splitlines(), 1):
+        prose.append("")
         if line.startswith("<!-- only parsed: "):
             marked = True
         elif line.startswith("```"):
             fenced = not fenced
             marked = marked and fenced
         elif line.startswith("    ") or fenced:
-            if PROGRAM.match(line.strip()):
-                yield number, line.strip(), runs and not marked
-        elif line.strip() and not fenced:
+            yield number, line.strip(), runs and not marked
+        elif line.strip():
             marked = False
+            prose[-1] = line
+    for number, words in spans_of(prose):
+        yield number, words, False
+
+
+def spans_of(lines):
+    """(line number, words) of what stands between backticks, which may begin in one line and end in the next."""
+    text = "\n".join(lines)
+    for paragraph in re.finditer(r"(?:.+\n?)+", text):
+        for found in INLINE.finditer(paragraph[0]):
+            yield text.count("\n", 0, paragraph.start() + found.start()) + 1, " ".join(found[1].split())
+
+
+def commands_of(page):
+    """(line number, command, whether it can run) of each command of the program."""
+    return [(number, line, runs) for number, line, runs in code_of(page) if PROGRAM.match(line)]
+
+
+def words_of(command):
+    """Those before a pipe, a redirection or another command; brackets stand around what may be left out."""
+    words = shlex.split(command.replace("[", " ").replace("]", " "), comments=True)
+    cut = next((i for i, word in enumerate(words) if word in ("|", ">", "2>", "<") or word.endswith(";")), len(words))
+    return words[:cut] + [word.rstrip(";") for word in words[cut:cut + 1] if word.endswith(";")]
+
+
+def flags_of(words):
+    return [word.split("=")[0] for word in words if re.match(r"--?[a-zA-Z]", word)]
+
+
+def told_flags(words):
+    """What the program of these words tells of its flags; its source, where a module that it needs is not installed."""
+    flags = flags_of(words)
+    told = subprocess.run([REPO / words[0], *(["--device", "cuda"] if "--device" in flags else []), "--help"], cwd=REPO,
+                          stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+    if "ModuleNotFoundError" in told.stderr:
+        return (REPO / words[0]).read_text()
+    return told.stdout
 
 
 class Documented(TempDirCase):
@@ -50,9 +92,7 @@ class Documented(TempDirCase):
         cls.pages = {tuple(page.words): page for page in manual().read_pages(CANOPY)}
 
     def words(self, command):
-        words = shlex.split(PROGRAM.sub("", command, count=1), comments=True)
-        cut = next((i for i, word in enumerate(words) if word in ("|", ">", "2>", "<")), len(words))
-        return words[:cut]
+        return words_of(PROGRAM.sub("", command, count=1))
 
     def test_all_flags_exist(self):
         count = 0
@@ -60,15 +100,31 @@ class Documented(TempDirCase):
             for number, command, _ in commands_of(page):
                 words = self.words(command)
                 where = f"{page.name}:{number}: {command}"
+                if words[0] in ("--help", "--version"):
+                    continue
                 depth = 2 if tuple(words[:2]) in self.pages else 1
                 self.assertIn(tuple(words[:depth]), self.pages, where)
                 known = {name for flag in self.pages[tuple(words[:depth])].flags() for name in flag.names}
                 known |= {"--version", "--help", "--max-tokens", "--temperature", "--host-memory"}
-                for word in words[depth:]:
-                    if re.match(r"--?[a-zA-Z]", word):
-                        self.assertIn(word.split("=")[0], known, where)
+                for flag in flags_of(words[depth:]):
+                    self.assertIn(flag, known, where)
                 count += 1
-        self.assertGreater(count, 15)
+        self.assertGreater(count, 40)
+
+    def test_scripts_are_there_and_know_their_flags(self):
+        count = 0
+        for page in PAGES:
+            for number, line, _ in code_of(page):
+                if not (found := SCRIPT.fullmatch(line)) or " " not in line:
+                    continue
+                words, where = words_of(found["words"]), f"{page.name}:{number}: {line}"
+                script = REPO / words[0]
+                self.assertTrue(script.is_file(), where)
+                self.assertTrue(found["python"] or os.access(script, os.X_OK), f"{where}: is not executable")
+                for flag in flags_of(words):
+                    self.assertRegex(told_flags(words), rf"(?<![\w-]){flag}\b", where)
+                count += 1
+        self.assertGreater(count, 30)
 
     def run_as_documented(self, words, where):
         if words[0] == "serve":
