@@ -3,7 +3,6 @@ import re
 import shutil
 import subprocess
 import sys
-import unittest
 
 from support import CANOPY, REPO, TempDirCase, main, run
 
@@ -87,7 +86,14 @@ class Manual(TempDirCase):
         self.assertIn("nobody knows", result.stderr)
 
 
-class Version(unittest.TestCase):
+class Version(TempDirCase):
+    def test_names_the_commit_of_sources_without_their_history_where_it_is_given(self):
+        for commit in "0123456789ab", "":
+            out = self.dir / "build_description.inc"
+            subprocess.run(["cmake", f"-DROOT={self.dir}", "-DCOMPILER=GNU 12", "-DDEVICES=cpu", f"-DCOMMIT={commit}", f"-DOUT={out}",
+                            "-P", REPO / "cmake" / "describe_build.cmake"], check=True)
+            self.assertIn(f'kCommit = "{commit}";', out.read_text())
+
     def test_says_what_was_built(self):
         lines = run("--version").stdout.splitlines()
         self.assertRegex(lines[0], r"^canopy \d+\.\d+\.\d+( \(commit [0-9a-f]+(-dirty)?\))?$")
