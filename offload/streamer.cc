@@ -334,9 +334,9 @@ void Streamer::Impl::expect_unchanged(const Slot& slot) {
   const std::vector<Extent>& extents = sweep.units[slot.unit].read.extents;
   for (const Extent& extent : extents) watch.check(extent.file);
   if (checksums.empty()) return;
-  std::optional<std::uint64_t>& first = checksums[slot.unit];
-  if (!first) first = slot.checksum;
-  if (*first == slot.checksum) return;
+  std::optional<std::uint64_t>& seen = checksums[slot.unit];
+  if (!seen) seen = slot.checksum;
+  if (*seen == slot.checksum) return;
   std::string places;
   for (const Extent& extent : extents)
     places += (places.empty() ? "" : ", ") +

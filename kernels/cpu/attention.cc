@@ -217,8 +217,8 @@ void attend_block(const QueryBlock& block) {
     std::fill(values + t * at.value_ld + width, values + (t + 1) * at.value_ld, 1.0f);
   const std::byte* const rows = call.kv.v.data() + block.kv_head * head_bytes;
   const auto value_row = [&](std::size_t slot) -> StoredRow {
-    const auto at = static_cast<size_t>(table[static_cast<std::int64_t>(slot)]);
-    return {rows + at * bytes, bytes, static_cast<std::int64_t>(hd)};
+    const auto place = static_cast<size_t>(table[static_cast<std::int64_t>(slot)]);
+    return {rows + place * bytes, bytes, static_cast<std::int64_t>(hd)};
   };
   const Unpack unpack = unpack_of(dtype);
   for (size_t t = 0; t < total; t += kValueRows) {
