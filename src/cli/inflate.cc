@@ -48,8 +48,8 @@ int run_inflate(const std::vector<std::string>& words) {
   WriteProgress progress(show_progress);
   const ModelConfig big = inflate(model, request, std::ref(progress));
   progress.clear();
-  const auto line = [](const std::filesystem::path& path, const ModelConfig& c) {
-    std::cout << path.string() << ": " << format_size(bf16_bytes(c)) << " of BF16 weights, "
+  const auto line = [](const std::filesystem::path& folder, const ModelConfig& c) {
+    std::cout << folder.string() << ": " << format_size(bf16_bytes(c)) << " of BF16 weights, "
               << c.layers << " layers, dim " << c.dim << ", " << c.heads << " heads, " << c.kv_heads
               << " KV heads, MLP " << c.hidden_dim << "\n";
   };

@@ -161,9 +161,9 @@ Flags SpeculationOptions::method_flags() {
 
 void SpeculationOptions::put_numbers(PlanRequest& plan) const {
   using Of = SpeculationMethod;
-  const Of method = plan.method;
+  const Of asked = plan.method;
   const auto is = [&](std::initializer_list<Of> methods) {
-    return every_method || std::find(methods.begin(), methods.end(), method) != methods.end();
+    return every_method || std::find(methods.begin(), methods.end(), asked) != methods.end();
   };
   const auto refuse = [](bool given, bool fits, const char* flag, const char* methods) {
     if (given && !fits) throw UsageError(std::string(flag) + ": is for --spec " + methods);
