@@ -120,7 +120,7 @@ TEST_F(SessionTest, TheSweepEndsEarlyWhenItsLastTextIsCancelledAndTheSessionGoes
 
 TEST_F(SessionTest, AFailedReadEndsTheSessionAndEverybodyInItIsTold) {
   const TempDir dir;
-  const std::filesystem::path target = write_noisy_copy(kTarget, dir.path() / "target", 0);
+  const std::filesystem::path target = write_noisy_copy(kTarget, dir.path() / "target", 0.08f);
   EngineOptions streamed = options(SpeculationMethod::kNone);
   streamed.plan.resident = 0;
   streamed.plan.max_sequences = 2;
