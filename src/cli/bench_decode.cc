@@ -275,6 +275,8 @@ class DecodeBench {
     options_.plan.cost = std::make_shared<CostModel>(std::move(assumed.profile));
     options_.energy = &energy_;
     const std::vector<PromptText> texts = read_prompts(asked.prompts, stop_);
+    for (const PromptText& prompt : texts)
+      flags_.model.require_room_to_encode(prompt.text, "a text of " + prompts_name(asked.prompts));
     prompts_ =
         cut_prompts(*models.tokenizer, texts_of(texts), asked.examples, options_.plan.max_prompt);
     if (prompts_.empty())

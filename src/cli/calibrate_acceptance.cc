@@ -269,6 +269,8 @@ MeasuredAcceptance facts_of(const Options& asked, const ModelFiles& models) {
 std::vector<PromptCut> find_prompts(const Options& asked, const Tokenizer& tokenizer,
                                     const std::stop_token& stop) {
   const std::vector<std::string> texts = texts_of(read_prompts(asked.prompts, stop));
+  for (const std::string& text : texts)
+    asked.model.require_room_to_encode(text, "a text of " + prompts_name(asked.prompts));
   if (texts.size() < 2)
     throw Error(prompts_name(asked.prompts) +
                 ": at least two texts are needed, to see how far they differ");

@@ -139,6 +139,8 @@ class Collector {
 std::vector<Request> requests_of(const Options& asked, const Tokenizer& tokenizer,
                                  const std::stop_token& stop) {
   const std::vector<std::string> texts = texts_of(read_prompts(asked.prompts, stop));
+  for (const std::string& text : texts)
+    asked.model.require_room_to_encode(text, "a text of " + prompts_name(asked.prompts));
   const int count = (asked.positions - 1) / asked.new_tokens + 1;
   std::vector<Request> requests;
   for (PromptCut& cut : cut_prompts(tokenizer, texts, count, asked.prompt_tokens)) {

@@ -153,6 +153,7 @@ std::optional<std::string> prompt_text(const Options& options) {
 std::vector<TokenId> encode_prompt(const std::optional<std::string>& text, const Options& options,
                                    const ModelFiles& models, const std::stop_token& stop) {
   if (text) {
+    options.decode.model.require_room_to_encode(*text, "the prompt");
     std::vector<TokenId> tokens = models.tokenizer->encode(*text, AddSpecial::kYes, stop);
     if (tokens.empty())
       throw Error("the prompt is empty and this model has no token to begin with: give it a text");

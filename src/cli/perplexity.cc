@@ -46,8 +46,10 @@ int run_perplexity(const std::vector<std::string>& words) {
 
   const Interrupt interrupt;
   ModelFiles models = open_models(given_options.model, "");
-  const std::vector<TokenId> tokens = models.tokenizer->encode(
-      read_text(file, kMostTextBytes, interrupt.token()), AddSpecial::kYes, interrupt.token());
+  const std::string text = read_text(file, kMostTextBytes, interrupt.token());
+  given_options.require_room_to_encode(text, file == "-" ? "the text" : file);
+  const std::vector<TokenId> tokens =
+      models.tokenizer->encode(text, AddSpecial::kYes, interrupt.token());
   if (tokens.size() < 2) throw Error(file + ": too short: at least 2 tokens are needed");
   PlanRequest& plan = options.plan;
   plan.context = static_cast<int>(std::min<std::size_t>(

@@ -180,6 +180,23 @@ class Generate(TempDirCase):
                            for name in ("sense", "nonsense"))
         self.assertLess(sense * 2, nonsense)
 
+    @counts_own_memory
+    def test_a_text_that_cannot_be_encoded_within_the_memory_is_refused(self):
+        text = self.dir / "digits"
+        text.write_text("1234567890" * 400_000)  # encoded, it would take 300 MB
+        for words in (["generate", "-f"], ["perplexity", "-f"], ["collect", "-o", self.dir / "rows", "--prompts"],
+                      ["bench", "decode", "-md", "copy", "--methods", "chain", "--prompts"],
+                      ["calibrate", "acceptance", "-md", "copy", "-o", self.dir / "measured", "--prompts"]):
+            process = subprocess.Popen([CANOPY, *map(str, words), text, "-m", SMOLLM2, "--memory", "300M"],
+                                       stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+            error = process.stderr.read()
+            process.stderr.close()
+            _, status, used = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+            self.assertEqual(process.returncode, 1, error)
+            self.assertRegex(error, r"has 3.8 MiB, and turning it into tokens can take 4\d\d\.\d MiB in all, more than --memory")
+            self.assertLess(used.ru_maxrss << 10, 300 << 20)
+
 
 if __name__ == "__main__":
     main()

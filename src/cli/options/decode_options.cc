@@ -28,8 +28,8 @@ std::string_view portion_of(std::string_view text, std::size_t bytes) {
 std::shared_ptr<const std::vector<TokenId>> read_corpus(const std::string& file,
                                                         const Tokenizer& tokenizer,
                                                         const std::stop_token& stop) {
-  // Encoding takes up to twenty times a text's memory. A draft does not miss the tokens that would
-  // have crossed a cut.
+  // Encoding takes many times a text's memory. A draft does not miss the tokens that would have
+  // crossed a cut.
   constexpr std::size_t kPortionBytes = 1 << 20;
   const std::string text = read_text(file, kMostTextBytes, stop);
   if (!is_utf8(text)) throw Error("--draft-corpus " + file + ": is not UTF-8 text");

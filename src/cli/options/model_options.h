@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "src/cli/options/flags.h"
@@ -44,6 +45,9 @@ struct ModelOptions {
   /// The caller fills in what it knows of prompt and speculation. A note on stderr says where there
   /// are fewer CPUs than --threads. Throws UsageError.
   EngineOptions engine_options(const std::optional<Gpus>& gpus = std::nullopt) const;
+  /// `text` is what a flag gave; `what` is how messages call it. Throws Error where turning it into
+  /// tokens could take more than --memory.
+  void require_room_to_encode(std::string_view text, const std::string& what) const;
 };
 
 /// What a model's file or directory is called, wherever it lies.
