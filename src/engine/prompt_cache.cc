@@ -22,7 +22,7 @@ using nlohmann::json;
 namespace {
 
 constexpr std::string_view kMagic = "CANOPYKV";
-constexpr int kVersion = 1;
+constexpr int kVersion = 2;
 // A million tokens take about six megabytes of header.
 constexpr std::uint64_t kMostHeader = 256u << 20;
 
@@ -30,13 +30,18 @@ std::string_view text_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-/// What must agree between the run that wrote a file and the one that reads it.
+/// What must agree between the run that wrote a file and the one that reads it. A GGUF file and its
+/// packed copy have one fingerprint, but not always the same keys: the packed copy has Hugging
+/// Face's order of rows, and frequencies that its config gives.
 json model_json(const Runtime& runtime) {
   const ModelConfig& config = runtime.models.target.config();
   return {{"fingerprint", source_fingerprint(runtime.models.target)},
           {"layers", config.layers},
           {"kv_heads", config.kv_heads},
           {"head_dim", config.head_dim},
+          {"adjacent_pairs", config.rope_adjacent_pairs},
+          {"inverse_frequency", config.rope_inverse_frequency},
+          {"magnitude", config.rope_magnitude},
           {"k", name(runtime.plan.kv.k)},
           {"v", name(runtime.plan.kv.v)},
           {"block", kKvBlock}};
@@ -88,7 +93,7 @@ json read_header(Reader& reader) {
     throw Error("its header is damaged: its checksum differs");
   json parsed = parse_json(header);
   if (!parsed.is_object() || integer_in<int>(parsed.value("version", json())) != kVersion)
-    throw Error("it is of another version");
+    throw Error("another version of Canopy wrote it: name another file");
   return parsed;
 }
 
@@ -193,7 +198,9 @@ LoadedPrompts load_prompt_cache(const std::filesystem::path& file, Runtime& runt
     try {
       const json header = read_header(reader);
       if (header.at("model") != model_json(runtime))
-        throw Error("it is of another model, or of another type of KV cache: name another file");
+        throw Error(
+            "it is of another model, of another form of this one (GGUF files of llama order keys "
+            "otherwise), or of another type of KV cache: name another file");
       if (header.at("maker") != maker_json(runtime, code))
         return {0, "another build of Canopy, or another kind of device, wrote it"};
       return {load_blocks(header.at("blocks"), reader, runtime), ""};

@@ -5,7 +5,10 @@
 #include <fstream>
 #include <iterator>
 
+#include "src/convert/inflate.h"
+#include "src/convert/pack.h"
 #include "src/engine/runtime.h"
+#include "tests/convert/bf16_gguf.h"
 #include "tests/engine/tiny_engine.h"
 #include "tests/error_of.h"
 #include "tests/temp_dir.h"
@@ -17,12 +20,15 @@ class PromptCache : public TinyEngine {
  protected:
   static constexpr int kPrompt = 200, kContext = 240;
   static Engine make(std::optional<DType> kv = {}, int texts = 2) {
+    return make_of(models(true), kv, texts);
+  }
+  static Engine make_of(ModelFiles files, std::optional<DType> kv = {}, int texts = 2) {
     EngineOptions o = options(SpeculationMethod::kSequoia, 8);
     o.plan.max_prompt = kPrompt;
     o.plan.context = kContext;
     o.plan.max_sequences = texts;
     o.plan.kv = kv;
-    return Engine(models(true), o);
+    return Engine(std::move(files), o);
   }
   static Request asked(unsigned number) {
     Request r = request(prompt(number, kPrompt));
@@ -109,6 +115,33 @@ TEST_F(PromptCache, RefusesHeadersOverItsLimitWithoutReadingThem) {
   std::filesystem::resize_file(file_, 2 * kLength);  // a hole: takes no disk
   const std::string error = error_of([&] { load_prompt_cache(file_, engine.runtime(), "code"); });
   EXPECT_NE(error.find("its header ends too late"), std::string::npos) << error;
+}
+
+// A packed copy goes by its source's fingerprint, but its keys have another order.
+TEST_F(PromptCache, OfALlamaInGgufIsNotTakenByItsPackedCopyNorTheOtherWayRound) {
+  const auto silent = [](auto&&...) {};
+  inflate(Checkpoint::open(kTarget),  // whose own rows are too short to be packed
+          {.output = dir_ / "large", .small = dir_ / "small", .bytes = 2'000'000}, silent);
+  pack(test::write_bf16_gguf(Checkpoint::open(dir_ / "large"), dir_ / "model.gguf"),
+       dir_ / "packed", 2, silent);
+  const std::filesystem::path forms[] = {dir_ / "model.gguf", dir_ / "packed"};
+  for (int writer = 0; writer < 2; ++writer) {
+    const auto of = [&](int form) {
+      ModelFiles files = models(true);
+      files.target = Checkpoint::open(forms[form]);
+      return make_of(std::move(files));
+    };
+    Engine wrote = of(writer), other = of(1 - writer), same = of(writer);
+    const std::vector<TokenId> text = wrote.generate(asked(0)).tokens;
+    save_prompt_cache(file_, wrote.runtime(), "code");
+    EXPECT_NE(error_of([&] {
+                load_prompt_cache(file_, other.runtime(), "code");
+              }).find("order keys otherwise"),
+              std::string::npos);
+    EXPECT_EQ(other.generate(asked(0)).cached_tokens, 0);
+    EXPECT_GT(load_prompt_cache(file_, same.runtime(), "code").tokens, 0);
+    EXPECT_EQ(same.generate(asked(0)).tokens, text);
+  }
 }
 
 TEST_F(PromptCache, NeverTakesDamagedBytes) {
