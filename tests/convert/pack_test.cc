@@ -13,6 +13,7 @@
 #include "src/convert/inflate.h"
 #include "src/convert/quantize.h"
 #include "src/convert/safetensors_writer.h"
+#include "tests/convert/bf16_gguf.h"
 #include "tests/convert/tiny_outputs.h"
 #include "tests/error_of.h"
 #include "tests/temp_dir.h"
@@ -97,6 +98,40 @@ TEST(Pack, EveryGoldenModelComesBack) {
     const bool any = pack(model, dir / "packed", 3, kSilent).packed > 0;
     if (any) unpack(Checkpoint::open(dir / "packed"), dir / "back", 3, kSilent);
     EXPECT_TRUE(stored(Checkpoint::open(dir / (any ? "back" : "packed"))) == stored(model));
+  }
+}
+
+/// Every weight, in the order of Hugging Face's rows.
+std::map<std::string, std::vector<float>> weights(const Checkpoint& model) {
+  std::map<std::string, std::vector<float>> tensors;
+  WeightRows rows(model);
+  for (const TensorEntry& t : model.tensors()) {
+    std::vector<float> row(static_cast<std::size_t>(WeightRows::columns(t)));
+    for (std::int64_t r = 0; r < WeightRows::rows(t); ++r) {
+      rows.read(t, r, row);
+      tensors[t.name].insert(tensors[t.name].end(), row.begin(), row.end());
+    }
+  }
+  return tensors;
+}
+
+TEST(Pack, GgufFilesComeBackInHuggingFacesOrderOfRows) {
+  for (const char* name : {"llama2", "mistral", "qwen2", "qwen3"}) {
+    SCOPED_TRACE(name);
+    const TempDir dir;
+    const Checkpoint model = enlarged(name, dir);
+    const Checkpoint gguf = write_bf16_gguf(model, dir / "model.gguf");
+    EXPECT_GT(pack(gguf, dir / "packed", 3, kSilent).packed, 0);
+    const Checkpoint packed = Checkpoint::open(dir / "packed");
+    unpack(packed, dir / "back", 3, kSilent);
+    const Checkpoint back = Checkpoint::open(dir / "back");
+    EXPECT_EQ(weights(back), weights(model));
+    EXPECT_EQ(logits_of(packed), logits_of(model));
+    EXPECT_EQ(logits_of(back), logits_of(model));
+    // A GGUF file of llama adds the products of queries with keys in another order.
+    if (!gguf.config().rope_adjacent_pairs) {
+      EXPECT_EQ(logits_of(packed), logits_of(gguf));
+    }
   }
 }
 
