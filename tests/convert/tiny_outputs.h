@@ -23,15 +23,13 @@ inline std::string contents(const std::filesystem::path& file) {
   return read_file(file, std::filesystem::file_size(file), FileKind::kOfModel);
 }
 
-/// Logits of every position of a fixed text, on the CPU, all weights resident.
-inline std::vector<float> logits_of(const Checkpoint& checkpoint, const ModelConfig& config) {
+/// Logits of every position of a fixed text, on the CPU.
+inline std::vector<float> logits_of(Device& device, const ModelConfig& config,
+                                    WeightSource& weights) {
   constexpr int kTokens = 19;
-  const auto device = make_device({});
-  const auto compute = device->make_stream("compute");
-  Notes notes;
-  const auto weights = load_resident(*device, lay_out_sweep(checkpoint), {notes});
-  KvCache kv(*device, config, kTokens, {});
-  Transformer model(*device, config, *weights,
+  const auto compute = device.make_stream("compute");
+  KvCache kv(device, config, kTokens, {});
+  Transformer model(device, config, weights,
                     {.max_nodes = kTokens, .max_logit_rows = kTokens, .max_context = kTokens});
   std::vector<TokenId> tokens;
   for (int i = 0; i < kTokens; ++i) tokens.push_back(i * 31 % config.vocab);
@@ -40,12 +38,27 @@ inline std::vector<float> logits_of(const Checkpoint& checkpoint, const ModelCon
   const SequenceRows part{{tokens, position, {}, 0, position}, &kv};
   const ConstTensorView logits = model.forward({&part, 1}, *compute);
   std::vector<float> out(logits.bytes() / sizeof(float));
-  device->download(*compute, std::as_writable_bytes(std::span(out)), logits.data());
+  device.download(*compute, std::as_writable_bytes(std::span(out)), logits.data());
   compute->synchronize();
   return out;
 }
+/// All weights resident.
+inline std::vector<float> logits_of(const Checkpoint& checkpoint, const ModelConfig& config) {
+  const auto device = make_device({});
+  Notes notes;
+  const auto weights = load_resident(*device, lay_out_sweep(checkpoint), {notes});
+  return logits_of(*device, config, *weights);
+}
 inline std::vector<float> logits_of(const Checkpoint& checkpoint) {
   return logits_of(checkpoint, checkpoint.config());
+}
+/// All weights streamed.
+inline std::vector<float> streamed_logits_of(const Checkpoint& checkpoint) {
+  const auto device = make_device({});
+  const SweepLayout sweep = lay_out_sweep(checkpoint);
+  const Residency none = none_resident(sweep);
+  Streamer streamer(*device, sweep, none, {.ring_bytes = least_ring(sweep, none)});
+  return logits_of(*device, checkpoint.config(), streamer);
 }
 
 /// Everything that lies in a directory.

@@ -3,6 +3,7 @@
 
 #include "src/convert/inflate.h"
 #include "src/convert/pack.h"
+#include "tests/convert/wide_model.h"
 #include "tests/engine/tiny_engine.h"
 #include "tests/kernels/emulated_cuda.h"
 
@@ -70,6 +71,56 @@ TEST_F(PackedEngine, OnADeviceWithMemoryOfItsOwn) {
       EXPECT_EQ(text(models_with(packed(), true), o), text(models_with(large(), true), o));
     }
 }
+
+/// A golden model of each family, widened: its own rows are too short to be packed.
+class PackedFamily : public PackedEngine, public ::testing::WithParamInterface<const char*> {
+ protected:
+  void SetUp() override {
+    const auto silent = [](auto&&...) {};
+    const std::string family = GetParam();
+    std::filesystem::path agrees = own_ / "large";  // with the target, now and then, if it is noisy
+    if (family == "opt" || family == "bloom") {
+      test::write_wide_model(family, own_ / "large");
+    } else {
+      agrees = own_ / "small";
+      inflate(test::tiny_model(family),
+              {.output = own_ / "large", .small = agrees, .bytes = 2'000'000}, silent);
+    }
+    ASSERT_GT(pack(Checkpoint::open(own_ / "large"), own_ / "packed", 2, silent).packed, 0);
+    write_noisy_copy(agrees, own_ / "draft", 0.05f);
+  }
+  std::vector<TokenId> text(const char* target, bool tree, bool streamed) const {
+    ModelFiles files{Checkpoint::open(own_ / target), std::nullopt, nullptr};
+    if (tree) files.draft = Checkpoint::open(own_ / "draft");
+    files.tokenizer =
+        std::make_unique<NumberTokenizer>(files.target.config().vocab, std::vector<TokenId>{});
+    EngineOptions o =
+        options(tree ? SpeculationMethod::kSequoia : SpeculationMethod::kNone, tree ? 12 : 0);
+    o.plan.max_prompt = kPrompt;
+    o.plan.context = kPrompt + kNew;
+    if (streamed) o.plan.resident = 0;
+    return PackedEngine::text(std::move(files), o);
+  }
+  static constexpr int kPrompt = 20;
+
+ private:
+  const TempDir own_;
+};
+
+TEST_P(PackedFamily, WritesTheSameTextStreamedAndResidentByTreeAndPlain) {
+  const std::vector<TokenId> expected = text("large", false, false);
+  ASSERT_EQ(expected.size(), std::size_t{kNew});
+  for (const bool tree : {false, true})
+    for (const bool streamed : {false, true})
+      EXPECT_EQ(text("packed", tree, streamed), expected)
+          << (tree ? "tree" : "plain") << (streamed ? ", streamed" : ", resident");
+}
+
+INSTANTIATE_TEST_SUITE_P(Goldens, PackedFamily,
+                         ::testing::Values("llama2", "llama2_odd", "llama2_shards", "llama3",
+                                           "llama_linear", "llama_yarn", "mistral", "qwen2",
+                                           "qwen3", "smollm2", "opt", "bloom"),
+                         [](const auto& info) { return std::string(info.param); });
 
 }  // namespace
 }  // namespace canopy
