@@ -3,7 +3,7 @@
 
   bench/paper/gpu_profile.py GPU TARGET DRAFT [--host-memory GB] [--disk GB/S] > FILE      GPU: L40, 4090, H100 or H200
 
-TARGET and DRAFT are shapes as canopy plan names them, a draft's packed weights too: llama-2-7b:q4_0.
+TARGET and DRAFT are shapes as canopy plan names them, with weights in blocks or packed too: llama-2-7b:q4_0, llama-2-70b:packed.
 MODELLED, not measured, and marked so in the profile. A unit takes the longer of reading its weights and multiplying them,
 at the shares of the peaks below, and the launches of its kernels; packed weights are unpacked into memory first. The target's
 attention to the text goes by products of 16-bit matrices, whose scores pass through the L2 cache; the draft's, in graphs, runs
@@ -36,7 +36,7 @@ SHAPES = {  # layers, dim, hidden, heads, kv heads, head dim, vocab
     "llama-3.2-1b": (16, 2048, 8192, 32, 8, 64, 128256),
 }
 # Bytes of the GPU's memory that a weight costs in a product: read; or read, unpacked to 16 bits and read again.
-BYTES = {"": 2, "q8_0": 34 / 32 + 4, "q4_0": 18 / 32 + 4, "q4_1": 20 / 32 + 4}
+BYTES = {"": 2, "packed": 0.708 * 2 + 4, "q8_0": 34 / 32 + 4, "q4_0": 18 / 32 + 4, "q4_1": 20 / 32 + 4}
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
@@ -53,7 +53,7 @@ def main():
     def shape_of(text):
         name, _, packed = text.partition(":")
         if name not in SHAPES or packed not in BYTES:
-            parser.error(f"{text} is none of {', '.join(SHAPES)}, with :q8_0, :q4_0 or :q4_1 behind it or nothing")
+            parser.error(f"{text} is none of {', '.join(SHAPES)}, with :{', :'.join(filter(None, BYTES))} behind it or nothing")
         return SHAPES[name], packed
 
     def product(parameters, packed, kernels):
@@ -70,7 +70,7 @@ def main():
     def parts(text, to_text):
         (layers, dim, hidden, heads, kv, head_dim, vocab), packed = shape_of(text)
         attention = dim * head_dim * (2 * heads + 2 * kv)
-        head_type = "q8_0" if packed else ""
+        head_type = packed if packed in ("", "packed") else "q8_0"
         return layers, product(attention, packed, 12), product(3 * dim * hidden, packed, 8), product(vocab * dim, head_type, 4), \
             to_text(heads, head_dim)
 

@@ -78,7 +78,7 @@ class GpuCheck(TempDirCase):
     def test_the_third_call_has_a_process_per_row(self):
         done = self.call(3)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        self.assertEqual(done.stdout.count(" s per token; link from disk "), 10, done.stdout)
+        self.assertEqual(done.stdout.count(" s per token; link from disk "), 11, done.stdout)
         self.assertIn("1024 nodes: ok", done.stdout)
         self.assertIn("profile.json", self.archived(3))
 

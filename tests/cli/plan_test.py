@@ -126,9 +126,9 @@ class PlanForAGpuThatIsNotHere(support.TempDirCase):
         self.profile = self.dir / "profile.json"
         self.models = ["-m", "llama-2-70b", "-md", "llama-2-7b"]
 
-    def model(self, gpu, draft="llama-2-7b", **changes):
+    def model(self, gpu, draft="llama-2-7b", target="llama-2-70b", **changes):
         """The profile of such a GPU, modelled from its data sheet."""
-        made = subprocess.run([sys.executable, support.REPO / "bench/paper/gpu_profile.py", gpu, "llama-2-70b", draft],
+        made = subprocess.run([sys.executable, support.REPO / "bench/paper/gpu_profile.py", gpu, target, draft],
                               capture_output=True, text=True)
         self.assertEqual(made.returncode, 0, made.stderr)
         profile = json.loads(made.stdout) | changes
@@ -147,6 +147,14 @@ class PlanForAGpuThatIsNotHere(support.TempDirCase):
         self.assertAlmostEqual(plan["plan"]["link_seconds"], plan["plan"]["sweep_bytes"] / 24.6e9, delta=0.01)
         words = run("plan", *self.models, "--profile", self.profile)
         self.assertIn("MODELLED, not measured: L40", words.stdout)
+
+    def test_a_packed_target_leaves_more_layers_on_the_gpu_and_moves_less(self):
+        plain = run_json("plan", *self.models, *self.model("H200"), "--gpu-memory", "48G", "--spec", "none")
+        packed = "llama-2-70b:packed"
+        less = run_json("plan", "-m", packed, *self.model("H200", target=packed), "--gpu-memory", "48G", "--spec", "none")
+        self.assertGreater(less["resident_layers"], plain["resident_layers"] / 0.75)
+        self.assertLess(less["plan"]["sweep_bytes"], 0.6 * plain["plan"]["sweep_bytes"])
+        self.assertGreater(less["plan"]["compute_seconds"], plain["plan"]["compute_seconds"])  # it is unpacked, too
 
     def test_a_budget_bounds_the_gpu_and_a_packed_draft_leaves_room_for_layers(self):
         half = run_json("plan", *self.models, *self.model("H200"), "--gpu-memory", "48G", "--tree-size", "768")
