@@ -223,6 +223,37 @@ void check_source(const Checkpoint& model) {
   }
 }
 
+/// Gives `out` the plain values of rows [first, first + count) of a packed matrix.
+void unpack_rows(const TensorEntry& tensor, std::int64_t first, std::int64_t count,
+                 std::span<const std::byte> stored, std::vector<std::byte>& out) {
+  const std::int64_t columns = tensor.shape[1];
+  out.resize(static_cast<std::size_t>(count * columns) * sizeof(std::uint16_t));
+  std::size_t at = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::size_t bytes = rows_of(tensor, first + i, 1).bytes;
+    unpack_row(tensor.dtype, {stored.data() + at, bytes, columns},
+               {reinterpret_cast<std::uint16_t*>(out.data()) + i * columns,
+                static_cast<std::size_t>(columns)});
+    at += bytes;
+  }
+}
+
+/// Calls take(bytes) for a tensor's values in their plain form, row by row, some rows at a time.
+template <class Take>
+void pass_values(WeightRows& rows, const TensorEntry& tensor, int threads, const Take& take) {
+  if (tensor.shape.size() == 1) return take(rows.read_stored(tensor, 0));
+  if (!is_packed(tensor.dtype))
+    return pass_rows(
+        rows, tensor, 1, [](auto&&...) {},
+        [&](const RowBatch& batch) { return take(batch.stored), true; });
+  const auto make = [&](std::int64_t first, std::int64_t count, std::span<const std::byte> stored,
+                        MadeRows& made) { unpack_rows(tensor, first, count, stored, made.bytes); };
+  pass_rows(rows, tensor, threads, make, [&](const RowBatch& batch) {
+    for (const MadeRows& made : batch.made) take(made.bytes);
+    return true;
+  });
+}
+
 }  // namespace
 
 PackReport pack(const Checkpoint& model, const std::filesystem::path& output, int threads,
@@ -261,35 +292,11 @@ UnpackReport unpack(const Checkpoint& model, const std::filesystem::path& output
   WeightRows rows(model);
   for (const TensorEntry* tensor : tensors) {
     Checksum checksum;
-    const auto take = [&](std::span<const std::byte> values) {
+    pass_values(rows, *tensor, threads, [&](std::span<const std::byte> values) {
       checksum.add(values);
       writer.write(stored_name(family, tensor->name), values);
       progress(writer.written_bytes(), report.bytes);
-    };
-    const auto make = [&](std::int64_t first, std::int64_t count, std::span<const std::byte> stored,
-                          MadeRows& made) {
-      const std::int64_t columns = tensor->shape[1];
-      made.bytes.resize(static_cast<std::size_t>(count * columns) * sizeof(std::uint16_t));
-      std::size_t at = 0;
-      for (std::int64_t i = 0; i < count; ++i) {
-        const std::size_t bytes = rows_of(*tensor, first + i, 1).bytes;
-        unpack_row(tensor->dtype, {stored.data() + at, bytes, columns},
-                   {reinterpret_cast<std::uint16_t*>(made.bytes.data()) + i * columns,
-                    static_cast<std::size_t>(columns)});
-        at += bytes;
-      }
-    };
-    if (tensor->shape.size() == 1)
-      take(rows.read_stored(*tensor, 0));
-    else if (!is_packed(tensor->dtype))
-      pass_rows(
-          rows, *tensor, 1, [](auto&&...) {},
-          [&](const RowBatch& batch) { return take(batch.stored), true; });
-    else
-      pass_rows(rows, *tensor, threads, make, [&](const RowBatch& batch) {
-        for (const MadeRows& made : batch.made) take(made.bytes);
-        return true;
-      });
+    });
     ++report.tensors;
     if (!tensor->checksum) continue;
     if (*tensor->checksum != checksum.value())
