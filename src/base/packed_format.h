@@ -2,8 +2,9 @@
 // The formats of packed weights: codes that hold the values of a plain 16-bit format in fewer bits
 // and give them back bit for bit. A row's length depends on its values, so a packed matrix comes
 // with the offsets of its rows. Each format is said once, as in src/base/weight_format.h: a new one
-// is an enumerator of DType, a struct here, its name in PackedFormats, and an overload of
-// pack_row() (src/convert/pack_row.h) that writes it. Vectors for the CPU are a specialisation in
+// is an enumerator of DType, a struct here, its name in PackedFormats, an overload of
+// for_each_group() in packed_format.cc that reads rows, and one of pack_row()
+// (src/convert/pack_row.h) that writes them. Vectors for the CPU are a specialisation in
 // kernels/cpu/weights-inl.h.
 #include <bit>
 #include <cstddef>
@@ -191,8 +192,8 @@ constexpr const PackedFormat* find_packed_format(DType dtype) {
 }
 constexpr bool is_packed(DType dtype) { return find_packed_format(dtype) != nullptr; }
 
-/// The bits of a row's weights in its plain format: the definition that the fast kernels are tested
-/// against. Shapes: row and out [columns]. Throws Error for a dtype that is not packed.
+/// The bits of a row's weights in its plain format, those that decode_group() gives. Shapes: row
+/// and out [columns]. Throws Error for a dtype that is not packed.
 void unpack_row(DType dtype, const StoredRow& row, std::span<std::uint16_t> out);
 /// The weights of a row as f32: packed ones, or those of dequantize_row(). Throws Error as it does.
 void row_as_f32(DType dtype, const StoredRow& row, std::span<float> out);

@@ -128,6 +128,25 @@ TEST(PackedRow, FloatsAreTheSameValues) {
   for (std::size_t i = 0; i < row.size(); ++i) EXPECT_EQ(out[i], f32_from_bf16(row[i]));
 }
 
+// What the format means is said by decode_group(), a group and a bit at a time.
+TEST(PackedRow, IsUnpackedAsTheFormatSaysDamagedOrNot) {
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937_64 random(seed);
+    const std::size_t columns = 1 + random() % 2000;
+    std::vector<std::byte> bytes =
+        packed(drawn(columns, std::student_t_distribution<float>(2), random));
+    for (std::uint64_t damages = random() % 3; damages > 0; --damages)
+      bytes[random() % bytes.size()] = static_cast<std::byte>(random());
+    Row expected(columns + Format::kGroupColumns);
+    for (std::size_t k = 0; k < columns; k += Format::kGroupColumns)
+      Format::decode_group(packed_row(bytes, columns),
+                           static_cast<std::int64_t>(k / Format::kGroupColumns), &expected[k]);
+    expected.resize(columns);
+    EXPECT_EQ(unpacked(bytes, columns), expected);
+  }
+}
+
 /// How many of the weights are NaN.
 std::ptrdiff_t lost(const std::vector<std::byte>& bytes, std::size_t columns) {
   return std::ranges::count_if(unpacked(bytes, columns),
