@@ -16,24 +16,27 @@ using Format = format::PackedBF16;
 
 constexpr std::size_t kExponents = 256;
 constexpr std::size_t kBytesOfWord = sizeof(std::uint64_t);
+constexpr std::size_t kTurns = 4;
 constexpr std::size_t kTogether = 8;  // weights of a group whose places follow one another
 
 std::uint8_t exponent_of(std::uint16_t bits) { return static_cast<std::uint8_t>(bits >> 7); }
 
 /// The lowest exponent of the window that holds most of them.
 int best_base(std::span<const std::uint16_t> block) {
-  // Neighbours are often equal, and a count waits for the same count before it: two take turns.
-  std::array<std::array<std::uint16_t, kExponents>, 2> seen{};
-  std::size_t lowest = kExponents, highest = 0;
-  for (std::size_t i = 0; i < block.size(); ++i) {
-    const std::size_t exponent = exponent_of(block[i]);
-    ++seen[i % 2][exponent];
-    lowest = std::min(lowest, exponent);
-    highest = std::max(highest, exponent);
+  std::uint8_t lowest = kExponents - 1, highest = 0;  // a loop that becomes whole vectors
+  for (const std::uint16_t bits : block) {
+    lowest = std::min(lowest, exponent_of(bits));
+    highest = std::max(highest, exponent_of(bits));
   }
+  // Neighbours are often equal, and a count waits for the same count before it: four take turns.
+  std::array<std::array<std::uint16_t, kExponents>, kTurns> seen{};
+  std::size_t i = 0;
+  for (; i + kTurns <= block.size(); i += kTurns)
+    for (std::size_t turn = 0; turn < kTurns; ++turn) ++seen[turn][exponent_of(block[i + turn])];
+  for (; i < block.size(); ++i) ++seen[0][exponent_of(block[i])];
   const auto count = [&](int e) {
     const auto at = static_cast<std::size_t>(e);
-    return seen[0][at] + seen[1][at];
+    return seen[0][at] + seen[1][at] + seen[2][at] + seen[3][at];
   };
   int base = std::clamp(static_cast<int>(lowest) - (Format::kCodes - 1), 0, Format::kHighestBase);
   int inside = 0;
