@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "src/base/error.h"
+#include "src/speculation/inexact_rule.h"
 #include "tests/speculation/grow_on_tables.h"
 
 namespace canopy::testing {
@@ -98,63 +100,167 @@ TEST(ChainGrower, ALengthThatTheDraftHasLearnedIsMeasuredByVerdicts) {
   EXPECT_EQ(tracker.acceptance(0.9), expected.acceptance(0.9));
 }
 
-/// The distribution of texts when each step's chain is grown by a rule of length and verified.
-/// stop(text, token): whether the chain ends before this token, which was drawn to follow the text.
-using Stop = std::function<bool(const Text&, const std::vector<double>& q, TokenId drawn)>;
-Texts speculate_chains(const Stop& stop, int longest, const Model& target, const Model& draft,
-                       std::size_t length) {
+/// The chain that a grower makes of a draft whose tokens are drawn by every course: it is handed
+/// the drawn token as the only one of its row, and judges by the row itself.
+TokenTree grow_by(Courses& courses, ChainGrower& grower, const Text& before, const Model& draft) {
+  Text text = before;
+  while (true) {
+    const std::vector<double> q = draft(text);
+    const std::size_t token = courses.choose(q);
+    const std::vector<float> judged(q.begin(), q.end());
+    std::vector<float> drawn(q.size(), 0.0f);
+    drawn[token] = 1;
+    const DraftedRow row[] = {{drawn, judged}};
+    const bool goes_on = !grower.take(row).empty();
+    text.push_back(static_cast<TokenId>(token));
+    if (!goes_on) return grower.finish().tree;
+  }
+}
+
+/// A step whose chain is grown by this rule and verified; `tracker` learns of it. Returns what the
+/// step adds to the text.
+using Verify =
+    std::function<Verdict(const TokenTree&, const LendRow& p, const LendRow& q, Choices&)>;
+Text step(Courses& courses, const ChainGrower::Limits& limits, ConfidenceTracker& tracker,
+          const Text& before, const Model& target, const Model& draft, const Verify& verify) {
+  ChainGrower grower(0, limits, tracker, std::nullopt);
+  const TokenTree tree = grow_by(courses, grower, before, draft);
+  const auto text_at = [&](NodeId node) {
+    Text text = before;
+    for (const TokenId token : text_of(tree, node)) text.push_back(token);
+    return text;
+  };
+  std::vector<double> p_row, q_row;
+  EveryChoice choices(courses);
+  const Verdict verdict = verify(
+      tree, [&](NodeId node) { return std::span(p_row = target(text_at(node))); },
+      [&](NodeId node) { return std::span(q_row = draft(text_at(node))); }, choices);
+  observe(tracker, grower.confidences(), verdict);
+  Text text = text_of(tree, verdict.path.back());
+  text.push_back(verdict.next);
+  return text;
+}
+
+/// The distribution of texts of two steps, the second by what the first has taught.
+Texts two_steps(const ChainGrower::Limits& limits, const Model& target, const Model& draft,
+                std::size_t length, std::set<std::size_t>& lengths) {
   Texts texts;
   for (Courses courses; courses.next();) {
-    TokenTree tree(0);
-    for (NodeId node = 0; node < longest; ++node) {
-      const Text text = text_of(tree, node);
-      const std::vector<double> q = draft(text);
-      const auto token = static_cast<TokenId>(courses.choose(q));
-      if (stop(text, q, token)) break;
-      tree.add_children(node, {&token, 1});
+    ConfidenceTracker tracker;
+    Text text;
+    for (int i = 0; i < 2; ++i) {
+      const Text more =
+          step(courses, limits, tracker, text, target, draft, rule_of(Drawing::kSequoia));
+      text.insert(text.end(), more.begin(), more.end());
+      lengths.insert(more.size());
     }
-    std::vector<double> p_row, q_row;
-    EveryChoice choices(courses);
-    const Verdict verdict = verify_tree(
-        tree, Drawing::kSequoia,
-        [&](NodeId node) { return std::span(p_row = target(text_of(tree, node))); },
-        [&](NodeId node) { return std::span(q_row = draft(text_of(tree, node))); }, choices);
-    Text text = text_of(tree, verdict.path.back());
-    text.push_back(verdict.next);
     continue_alone(target, text, courses.chance(), length, texts);
   }
   return texts;
 }
 
-double worst_of(const Stop& stop) {
-  double worst = 0;
+TEST(ChainGrower, WithATrackerThatLearnsKeepsTheTargetsDistribution) {
   for (const std::size_t vocab : {3u, 5u})
-    for (unsigned seed = 0; seed < 20; ++seed) {
-      const int longest = vocab == 3 ? 3 : 2;
+    for (unsigned seed = 0; seed < 6; ++seed) {
+      SCOPED_TRACE(::testing::Message() << vocab << " " << seed);
       const Model target = random_model(vocab, 2 * seed, 1, 1);
       const Model draft = random_model(vocab, 2 * seed + 1, 1, 1);
+      std::set<std::size_t> lengths;
       Texts alone;
-      const auto length = static_cast<std::size_t>(longest) + 1;
+      const std::size_t length = vocab == 3 ? 6 : 4;
       continue_alone(target, {}, 1, length, alone);
-      worst =
-          std::max(worst, distance(alone, speculate_chains(stop, longest, target, draft, length)));
+      const ChainGrower::Limits limits{Growth::Kind::kReach, 0.35, vocab == 3 ? 2 : 1};
+      EXPECT_LT(distance(alone, two_steps(limits, target, draft, length, lengths)), kExact);
+      EXPECT_GT(lengths.size(), 1u);
     }
+}
+
+/// The distribution of texts when each step's chain ends by a look at the token that was drawn.
+double worst_of_a_look_at(double least_chance) {
+  double worst = 0;
+  for (unsigned seed = 0; seed < 20; ++seed) {
+    const Model target = random_model(3, 2 * seed, 1, 1),
+                draft = random_model(3, 2 * seed + 1, 1, 1);
+    Texts alone, texts;
+    continue_alone(target, {}, 1, 2, alone);
+    for (Courses courses; courses.next();) {
+      const std::vector<double> q = draft({});
+      const auto token = static_cast<TokenId>(courses.choose(q));
+      TokenTree tree(0);
+      if (q[static_cast<std::size_t>(token)] >= least_chance) tree.add_children(0, {&token, 1});
+      std::vector<double> p_row, q_row;
+      EveryChoice choices(courses);
+      const Verdict verdict = verify_tree(
+          tree, Drawing::kSequoia,
+          [&](NodeId node) { return std::span(p_row = target(text_of(tree, node))); },
+          [&](NodeId) { return std::span(q_row = q); }, choices);
+      Text text = text_of(tree, verdict.path.back());
+      text.push_back(verdict.next);
+      continue_alone(target, text, courses.chance(), 2, texts);
+    }
+    worst = std::max(worst, distance(alone, texts));
+  }
   return worst;
 }
 
-double most(const std::vector<double>& row) { return *std::max_element(row.begin(), row.end()); }
-
-TEST(ChainGrower, StopsByRowsAloneWhichKeepsTheTargetsDistribution) {
-  EXPECT_LT(
-      worst_of([](const Text&, const std::vector<double>& q, TokenId) { return most(q) < 0.6; }),
-      kExact);
+TEST(ChainGrower, IsSeenToBeWrongWhereTheDrawnTokenDecidesAndIsDropped) {
+  EXPECT_LT(worst_of_a_look_at(0), kExact);
+  EXPECT_GT(worst_of_a_look_at(0.3), kWrong);
 }
 
-TEST(ChainGrower, IsSeenToBeWrongWhereTheDrawnTokenDecidesAndIsDropped) {
-  EXPECT_GT(worst_of([](const Text&, const std::vector<double>& q, TokenId drawn) {
-              return q[static_cast<std::size_t>(drawn)] < 0.3;
-            }),
-            kWrong);
+/// What BiLD's loop writes behind `run`: the draft goes on while it is sure, and the target's token
+/// ends the step where it is not, where the run is full, or in place of a token it finds too
+/// unlikely.
+void write_bild(const ChainGrower::Limits& limits, double rollback, const Model& target,
+                const Model& draft, const Text& run, double chance, Texts& texts) {
+  const std::vector<double> p = target(run), q = draft(run);
+  const auto end = [&](double of) { continue_alone(target, run, of, run.size() + 1, texts); };
+  const bool sure = *std::max_element(q.begin(), q.end()) >= limits.bound;
+  if (!sure || std::ssize(run) == limits.longest) return end(chance);
+  for (std::size_t x = 0; x < q.size(); ++x) {
+    if (!(q[x] > 0)) continue;
+    if (-std::log(p[x]) > rollback) {
+      end(chance * q[x]);
+      continue;
+    }
+    Text longer = run;
+    longer.push_back(static_cast<TokenId>(x));
+    write_bild(limits, rollback, target, draft, longer, chance * q[x], texts);
+  }
+}
+
+Verify rolls_back(double most) {
+  return [most](const TokenTree& tree, const LendRow& p, const LendRow&, Choices& choices) {
+    return verify_inexactly(tree, {InexactRule::Kind::kRollback, most},
+                            {.plain = p, .p = p, .q = {}}, choices);
+  };
+}
+
+TEST(ChainGrower, AndTheRollbackWriteWhatBildsLoopWrites) {
+  std::set<std::size_t> lengths;
+  double worst = 0, of_bits = 0;
+  for (unsigned seed = 0; seed < 40; ++seed) {
+    const Model target = random_model(3, 2 * seed, 1, 1),
+                draft = random_model(3, 2 * seed + 1, 1, 1);
+    const ChainGrower::Limits limits{Growth::Kind::kConfidence, 0.55, 3};
+    for (const double most : {0.5, 1.0, 1.5}) {
+      Texts expected, texts, other;
+      write_bild(limits, most, target, draft, {}, 1, expected);
+      // The mutant goes by base-2 logarithms.
+      write_bild(limits, most * std::log(2.0), target, draft, {}, 1, other);
+      for (Courses courses; courses.next();) {
+        ConfidenceTracker tracker;
+        const Text text = step(courses, limits, tracker, {}, target, draft, rolls_back(most));
+        texts[text] += courses.chance();
+        lengths.insert(text.size());
+      }
+      worst = std::max(worst, distance(expected, texts));
+      of_bits = std::max(of_bits, distance(other, texts));
+    }
+  }
+  EXPECT_LT(worst, kExact);
+  EXPECT_GT(of_bits, kWrong);
+  EXPECT_EQ(lengths, (std::set<std::size_t>{1, 2, 3, 4}));
 }
 
 TEST(ChainGrower, DecidesWhateverTheTokenIsThatItWouldDraw) {
