@@ -212,6 +212,21 @@ void check_heads(const PlanRequest& request, SpeculationMethod method) {
                 std::to_string(request.heads->heads) + " heads, for a level each");
 }
 
+/// A first level has no more beams than there are tokens. Throws Error.
+void check_beams(const PlanRequest& request, SpeculationMethod method, const ModelSweeps& models) {
+  int tokens = models.target.config.vocab;
+  const auto check = [&](int beams, const char* whose, const char* flag) {
+    if (beams > tokens)
+      throw Error(std::to_string(beams) + " beams of the " + whose + ": there are " +
+                  std::to_string(tokens) + " tokens; give " + flag + " at most that");
+  };
+  if (request.beams) check(request.beams->beams, "model", "--num-beams");
+  if (models.draft) tokens = std::min(tokens, models.draft->config.vocab);
+  if (request.beams) check(request.beams->draft_beams, "draft", "--draft-beams");
+  if (row_of(method).growth == Growth::Kind::kBeams)
+    check(request.growth.beams, "draft", "--beams");
+}
+
 /// Throws Error where the request contradicts itself, or asks for what these models cannot do.
 void check(const PlanRequest& request, SpeculationMethod method, const ModelSweeps& models) {
   require(request.max_sequences >= 1, "a plan is for at least one sequence");
@@ -234,6 +249,7 @@ void check(const PlanRequest& request, SpeculationMethod method, const ModelSwee
     throw Error(speculation() + " draws from a draft model's probabilities, and " +
                 (request.heads ? "heads have" : name(*request.model_free) + " has") + " none");
   check_heads(request, method);
+  check_beams(request, method, models);
   if (takes_inner_draft(method) ? request.inner.has_value() == models.inner.has_value()
                                 : request.inner.has_value())
     throw Error("a second draft is for speculation by a hierarchy, which needs one");

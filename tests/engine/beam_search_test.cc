@@ -69,6 +69,22 @@ TEST_F(BeamSearch, TakesEveryLevelOfADraftThatIsTheTarget) {
   EXPECT_LE(report.batch.sweeps, 8);  // three drafted levels and one beyond; ends are not drafted
 }
 
+TEST_F(BeamSearch, TakesEveryLevelOfADraftWithABeamForEachToken) {
+  for (unsigned p = 0; p < 4; ++p) {
+    const BeamReport all = search({1, 97, 1, 24}, p, 1, false, true);
+    EXPECT_EQ(all.batch.sweeps, 12) << p;  // the drafted level and one beyond
+    expect_same(all, search({1, 0, 0, 24}, p, 1, false, true));
+  }
+  EXPECT_GT(search({1, 1, 1, 24}, 0, 1, false, true).batch.sweeps, 12);
+}
+
+TEST_F(BeamSearch, OfMoreBeamsThanThereAreTokensIsRefused) {
+  const auto error = [](BeamRoom room) { return error_of([&] { search(room, 0); }); };
+  EXPECT_NE(error({98, 0, 0, 4}).find("97 tokens; give --num-beams"), std::string::npos);
+  EXPECT_NE(error({1, 98, 1, 4}).find("97 tokens; give --draft-beams"), std::string::npos);
+  EXPECT_EQ(error({97, 97, 1, 2}), "");
+}
+
 TEST_F(BeamSearch, OfTokensThatAreDecidedTogetherFindsTheSameWithADraftAndIsLabelled) {
   Engine plain = make(SpeculationMethod::kNone);
   int other = 0;
