@@ -340,72 +340,42 @@ TEST_F(Growths, BildThatNeverFallsOrRollsBackTakesWholeRuns) {
   }
 }
 
-TEST_F(Growths, BildKeepsOnlyTokensThatTheTargetThinksLikelyEnough) {
+TEST_F(Growths, BildKeepsTokensUpToTheFirstThatTheTargetThinksTooUnlikely) {
   constexpr double kMost = 1.5;
   Engine engine(models(true), bild(options(SpeculationMethod::kBild, 8), 0, kMost));
-  int kept = 0, unlikely = 0;
+  int kept = 0, rolled_back = 0, unlikely = 0;
   for (unsigned p = 0; p < 8; ++p) {
+    Session session(engine.runtime());
     Request r = request(prompt(p));
     r.sampling.temperature = p % 2 == 0 ? 0.0f : 1.0f;
     r.seed = p;
-    r.logprobs = 1;
-    const TextReport text = engine.generate(r);
-    std::size_t at = 0;
-    for (const int tokens : text.step_tokens)
-      for (int i = 0; i < tokens && at < text.tokens.size(); ++i, ++at) {
-        const bool drafted = i + 1 < tokens;
-        const bool is_unlikely = -text.logprobs[at].chosen.logprob > kMost + 1e-6;
-        kept += drafted ? 1 : 0;
-        EXPECT_FALSE(drafted && is_unlikely);
-        unlikely += is_unlikely ? 1 : 0;
-      }
+    r.logprobs = 97;  // of every token
+    std::vector<TokenReport> told;
+    RequestEvents events;
+    events.on_token = [&](TokenId, const TokenReport* report) {
+      told.push_back(*report);
+      return true;
+    };
+    session.admit(r, events);
+    for (std::size_t before = 0; session.step(); before = told.size()) {
+      const CheckedTree& tree = session.last_sweep().trees.front();
+      const std::size_t accepted = tree.path.size() - 1;
+      if (told.size() - before <= accepted) continue;  // the text's end cut this step
+      for (std::size_t i = 0; i < accepted; ++i, ++kept)
+        EXPECT_LE(-told[before + i].chosen.logprob, kMost + 1e-6);
+      const TokenReport& last = told[before + accepted];
+      unlikely += -last.chosen.logprob > kMost ? 1 : 0;
+      if (accepted + 1 == tree.tokens.size()) continue;
+      ++rolled_back;
+      for (const TokenLogprob& one : last.top)
+        if (one.token == tree.tokens[accepted + 1]) {
+          EXPECT_GT(-one.logprob, kMost - 1e-6) << "it was likely enough to stay";
+        }
+    }
   }
   EXPECT_GT(kept, 20);
+  EXPECT_GT(rolled_back, 20);
   EXPECT_GT(unlikely, 0);  // the target's own tokens may be
-}
-
-/// MTAD with so many beams, tokens and this threshold.
-EngineOptions mtad(EngineOptions o, int beams, int gamma, double threshold) {
-  o.plan.growth.beams = beams;
-  o.plan.tree_size = gamma + 1;
-  o.plan.joint_threshold = threshold;
-  return o;
-}
-
-TEST_F(Growths, MtadOfThresholdZeroTakesWholeChains) {
-  for (const float temperature : {0.0f, 1.0f})
-    for (const int beams : {1, 4}) {
-      Engine engine(models(true), mtad(options(SpeculationMethod::kMtad), beams, 4, 0));
-      Request r = request(prompt(1));
-      r.sampling.temperature = temperature;
-      const TextReport text = engine.generate(r);
-      EXPECT_TRUE(temperature > 0 || text.steps == kNew / 5);
-      EXPECT_GE(text.drafted_rows, text.steps * (1 + 3 * beams));
-    }
-}
-
-TEST_F(Growths, MtadOfThresholdOneIsPlainDecodingBitForBit) {
-  for (const double temperature : {0.0, 1.0}) {
-    Engine plain = make(SpeculationMethod::kNone, 0, 0, temperature);
-    Engine engine(models(true),
-                  mtad(options(SpeculationMethod::kMtad, 0, 0, temperature), 4, 4, 1));
-    EXPECT_EQ(engine.plan().inexact->threshold, 1);
-    for (unsigned p = 0; p < 4; ++p) {
-      Request r = request(prompt(p));
-      r.sampling.temperature = static_cast<float>(temperature);
-      r.seed = p;
-      EXPECT_EQ(engine.generate(r).tokens, plain.generate(r).tokens);
-    }
-  }
-}
-
-TEST_F(Growths, MtadKeepsItsPromiseOfLikelihood) {
-  // Lemma A.1: a step's kept tokens have at least tau times their joint probability in the draft.
-  // At tau = .3 with draft = target all is kept.
-  ModelFiles same = models(false);
-  same.draft = Checkpoint::open(kTarget);
-  Engine engine(std::move(same), mtad(options(SpeculationMethod::kMtad), 4, 4, 0.3));
-  EXPECT_EQ(engine.generate(request(prompt(2))).steps, kNew / 5);
 }
 
 TEST_F(Growths, AreRefusedWithoutADraftModel) {
