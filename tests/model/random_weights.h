@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <deque>
@@ -55,6 +56,7 @@ class RandomWeights final : public WeightSource {
     head.norm = vector(d, 1.0f);
     if (config.form.norm == NormKind::kLayer) head.norm_bias = vector(d, 0.0f);
     const WeightView all = matrix(config.vocab, d, 2.0f / std::sqrt(static_cast<float>(d)));
+    head_ = &store_.back();
     const int cut = config.vocab / 3;
     head.head = all.slice(0, cut);
     add({config.layers, Part::kHead, 0, cut}, head);
@@ -76,6 +78,12 @@ class RandomWeights final : public WeightSource {
                                          DType::kI32, {static_cast<std::int64_t>(ids_.size())}),
                          out);
     compute.synchronize();
+  }
+  /// The logit of token i becomes what the head reads in dimension i; those beyond it become 0.
+  void make_head_one_hot() {
+    std::fill(head_->begin(), head_->end(), 0.0f);
+    const auto dim = static_cast<std::size_t>(config_.dim);
+    for (std::size_t i = 0; i < dim; ++i) (*head_)[i * dim + i] = 1;
   }
   int abandoned = 0;
   std::function<void(std::size_t)> on_acquire;
@@ -104,6 +112,7 @@ class RandomWeights final : public WeightSource {
   ModelConfig config_;
   std::mt19937 random_;
   std::deque<std::vector<float>> store_;
+  std::vector<float>* head_ = nullptr;  // [vocab, dim]
   WeightView embedding_;
   std::vector<Unit> units_;
   std::vector<UnitWeights> weights_;

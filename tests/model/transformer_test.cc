@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "src/base/error.h"
@@ -244,6 +245,26 @@ TEST_P(TransformerTest, AfterAStoppedSweepNothingRunsOnTheBuffersItUsed) {
   const auto now = device->make_event();
   stream->record(*now);
   EXPECT_TRUE(now->reached());
+}
+
+TEST_P(TransformerTest, SaysWhatTheHeadReadForEachRowOfLogits) {
+  weights().make_head_one_hot();
+  ASSERT_LE(config.dim, config.vocab);
+  Transformer model = make();
+  KvCache kv = cache();
+  const std::vector<std::int32_t> asked{2, 3, 7};  // rows of a text of nine tokens
+  const auto position = counting(0, 9);
+  const SequenceRows part{{std::span(text).first(9), position, {}, 0, asked}, &kv, 0};
+  const Rows logits = run(model, {&part, 1});
+  const ConstTensorView read = model.logit_inputs();
+  ASSERT_EQ(read.dim(0), std::ssize(asked));
+  for (std::size_t i = 0; i < asked.size(); ++i) {
+    const auto* row =
+        reinterpret_cast<const float*>(read.rows(static_cast<std::int64_t>(i), 1).data());
+    // Products with ones and zeros are exact.
+    EXPECT_TRUE(std::equal(row, row + config.dim, logits[i].begin())) << i;
+  }
+  EXPECT_NE(logits[0], logits[1]);
 }
 
 TEST_P(TransformerTest, RefusesWhatItWasNotSetUpFor) {
