@@ -128,6 +128,23 @@ json chain_json(const std::optional<ChainFigures>& chain) {
   return out;
 }
 
+/// What ended the runs of a draft that goes on while it is sure; null where no draft does.
+json runs_json(const Row& r) {
+  json out{{"run_length", {}}, {"fallbacks_per_100_tokens", {}}, {"rollbacks_per_100_tokens", {}}};
+  const double per_step = r.measured.tokens_per_step.mean;
+  if (row_of(r.method).growth != Growth::Kind::kConfidence || per_step == 0) return out;
+  const std::vector<double> runs = r.measured.trees.by_longest();
+  double length = 0, cut = 0;
+  for (std::size_t n = 0; n < runs.size(); ++n) {
+    length += static_cast<double>(n) * runs[n];
+    if (static_cast<int>(n) < r.tree_size - 1) cut += runs[n];
+  }
+  out["run_length"] = length;
+  out["fallbacks_per_100_tokens"] = 100 * cut / per_step;
+  out["rollbacks_per_100_tokens"] = 100 * r.measured.trees.refused() / per_step;
+  return out;
+}
+
 json row_json(const Row& r) {
   const DecodeMeasurement& m = r.measured;
   const Candidate& p = r.predicted;
@@ -160,6 +177,7 @@ json row_json(const Row& r) {
       {"copied_steps", m.copied_steps},
       {"accepted_of_longest", m.trees.accepted_of_longest()},
       {"accepted_by_rank", m.trees.accepted_by_rank()},
+      {"steps_by_accepted", m.trees.by_accepted()},
       {"drafted_nodes_per_text", m.drafted_per_text},
       {"checked_nodes_per_text", m.checked_per_text},
       {"perplexity", known(m.perplexity)},
@@ -168,6 +186,7 @@ json row_json(const Row& r) {
     row["recurring_" + std::to_string(n)] = m.trees.recurring()[n - 1];
   if (r.rouge)
     row.update({{"rouge_1", r.rouge->one}, {"rouge_2", r.rouge->two}, {"rouge_l", r.rouge->l}});
+  row.update(runs_json(r));
   row.update(chain_json(r.chain));
   return row;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <span>
 
 namespace canopy {
 namespace {
@@ -29,6 +30,17 @@ std::size_t nodes_in_recurring(const CheckedTree& tree, int n) {
 
 double share(double of, double all) { return all > 0 ? of / all : 0; }
 
+std::vector<double> shares(std::span<const double> counts, double all) {
+  std::vector<double> of;
+  for (const double count : counts) of.push_back(share(count, all));
+  return of;
+}
+
+void count(std::vector<double>& counts, std::size_t of) {
+  if (of >= counts.size()) counts.resize(of + 1);
+  ++counts[of];
+}
+
 }  // namespace
 
 void TreeFigures::add(const CheckedTree& tree) {
@@ -41,11 +53,14 @@ void TreeFigures::add(const CheckedTree& tree) {
     rank[at] = children[above]++;
   }
   nodes_ += static_cast<double>(tree.parents.size() - 1);
-  longest_ += *std::ranges::max_element(depths);
+  const int longest = *std::ranges::max_element(depths);
+  ++trees_;
+  longest_ += longest;
+  count(by_longest_, static_cast<std::size_t>(longest));
+  count(by_accepted_, tree.path.size() - 1);
+  refused_ += children[static_cast<std::size_t>(tree.path.back())] > 0 ? 1 : 0;
   for (std::size_t i = 1; i < tree.path.size(); ++i) {
-    const std::size_t of = rank[static_cast<std::size_t>(tree.path[i])];
-    if (of >= ranks_.size()) ranks_.resize(of + 1);
-    ++ranks_[of];
+    count(ranks_, rank[static_cast<std::size_t>(tree.path[i])]);
     ++accepted_;
   }
   for (int n = 1; n <= kLongestGram; ++n)
@@ -54,16 +69,18 @@ void TreeFigures::add(const CheckedTree& tree) {
 
 double TreeFigures::accepted_of_longest() const { return share(accepted_, longest_); }
 
-std::vector<double> TreeFigures::accepted_by_rank() const {
-  std::vector<double> shares;
-  for (const double count : ranks_) shares.push_back(share(count, accepted_));
-  return shares;
-}
+std::vector<double> TreeFigures::accepted_by_rank() const { return shares(ranks_, accepted_); }
+
+std::vector<double> TreeFigures::by_longest() const { return shares(by_longest_, trees_); }
+
+std::vector<double> TreeFigures::by_accepted() const { return shares(by_accepted_, trees_); }
+
+double TreeFigures::refused() const { return share(refused_, trees_); }
 
 std::array<double, TreeFigures::kLongestGram> TreeFigures::recurring() const {
-  std::array<double, kLongestGram> shares = {};
-  for (std::size_t i = 0; i < shares.size(); ++i) shares[i] = share(recurring_[i], nodes_);
-  return shares;
+  std::array<double, kLongestGram> of = {};
+  for (std::size_t i = 0; i < of.size(); ++i) of[i] = share(recurring_[i], nodes_);
+  return of;
 }
 
 }  // namespace canopy

@@ -23,10 +23,17 @@ class TreeFigures {
   /// Returns at [n - 1] the share of the drafted nodes that lie in an n-gram, nodes one below
   /// another, which stands elsewhere in the same tree, too.
   std::array<double, kLongestGram> recurring() const;
+  /// Returns at [n] the share of the trees whose longest path has n tokens below the root; empty of
+  /// no tree.
+  std::vector<double> by_longest() const;
+  /// Returns at [n] the share of the trees of which n tokens were accepted; empty of no tree.
+  std::vector<double> by_accepted() const;
+  /// The share of the trees in which the accepted path ended above drafted tokens; 0 of no tree.
+  double refused() const;
 
  private:
-  double nodes_ = 0, longest_ = 0, accepted_ = 0;
-  std::vector<double> ranks_;
+  double trees_ = 0, refused_ = 0, nodes_ = 0, longest_ = 0, accepted_ = 0;
+  std::vector<double> ranks_, by_longest_, by_accepted_;
   std::array<double, kLongestGram> recurring_ = {};
 };
 

@@ -87,6 +87,25 @@ class BenchDecodeTest(unittest.TestCase):
         shown = run(*words).stdout.splitlines()
         self.assertEqual([line.split()[0] for line in shown[-3:]], ["graph", "tsd", "ssd"])
 
+    def test_bild_says_what_ended_its_runs_and_mtad_how_many_tokens_its_steps_kept(self):
+        words = DECODE + ("--methods", "none,bild,mtad", "--examples", "1", "--prompt-tokens", "16", "-n", "20")
+        done = run(*words, "--fallback", "0", "--rollback", "100", "--threshold", "0", "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        none, bild, mtad = json.loads(done.stdout)["rows"]
+        ends = ("run_length", "fallbacks_per_100_tokens", "rollbacks_per_100_tokens")
+        for row in (none, mtad):
+            self.assertEqual([row[key] for key in ends], [None] * 3)
+        self.assertEqual([bild[key] for key in ends], [10, 0, 0])  # never unsure, never rolled back
+        self.assertEqual(mtad["steps_by_accepted"], [0, 0, 0, 0, 1])
+        unsure = json.loads(run(*words, "--fallback", "1", "--json").stdout)["rows"][1]
+        self.assertLess(unsure["run_length"], 1)
+        self.assertGreater(unsure["fallbacks_per_100_tokens"], 50)  # 100 where no probability rounds to 1
+        self.assertEqual(unsure["rollbacks_per_100_tokens"], 0)
+        shown = run(*words, "--fallback", "0", "--rollback", "0", "--threshold", "0").stdout
+        self.assertIn("bild: runs of 10.00 drafted tokens; of 100 tokens 0.0 steps where", shown)
+        self.assertIn("and 100.0 that rolled a run back", shown)
+        self.assertIn("mtad: share of the steps that kept 0: 0.000, 1: 0.000, 2: 0.000, 3: 0.000, 4: 1.000 drafted", shown)
+
     def test_wrong_usage_names_the_flag(self):
         for words in (("--tree-sizes", "1"), ("--tree-sizes", "8,x"), ("--tree-sizes", ","),
                       ("--tree-sizes", "8", "--tree-size", "8"), ("--tree-sizes", "8", "--tree", "2,1")):

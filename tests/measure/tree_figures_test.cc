@@ -45,6 +45,21 @@ TEST(TreeFigures, NGramsOfOnePathMayOverlapAndAreOfOneTree) {
   EXPECT_EQ(figures.recurring()[2], 0);
 }
 
+TEST(TreeFigures, TreesAreToldByTheirLongestPathByWhatWasAcceptedAndWhetherATokenWasRefused) {
+  TreeFigures figures;
+  figures.add(tree({0, 2, 4, 6}));  // to a leaf
+  figures.add(tree({0, 1}));        // b was refused
+  const CheckedTree run{.parents = {-1, 0}, .tokens = {9, 'a'}, .path = {0, 1}};
+  figures.add(run);
+  figures.add({.parents = {-1}, .tokens = {9}, .path = {0}});  // nothing was drafted, nor refused
+  EXPECT_EQ(figures.by_longest(), (std::vector<double>{.25, .25, 0, .5}));
+  EXPECT_EQ(figures.by_accepted(), (std::vector<double>{.25, .5, 0, .25}));
+  EXPECT_EQ(figures.refused(), .25);
+  EXPECT_TRUE(TreeFigures().by_longest().empty());
+  EXPECT_TRUE(TreeFigures().by_accepted().empty());
+  EXPECT_EQ(TreeFigures().refused(), 0);
+}
+
 TEST(TreeFigures, OfPlainDecodingThereIsNothing) {
   TreeFigures figures;
   figures.add({.parents = {-1}, .tokens = {1}, .path = {0}});

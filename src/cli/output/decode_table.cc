@@ -144,6 +144,24 @@ void print_graphs(const std::vector<json>& rows) {
   }
 }
 
+/// What ended BiLD's runs, and how many tokens of MTAD's chains were kept.
+void print_runs(const std::vector<json>& rows) {
+  for (const json& r : rows) {
+    if (!r["run_length"].is_null())
+      std::cout << "\n"
+                << r["method"].get<std::string>() << ": runs of " << figure(r, "run_length", 2)
+                << " drafted tokens; of 100 tokens " << figure(r, "fallbacks_per_100_tokens", 1)
+                << " steps where the draft was not sure,\nand "
+                << figure(r, "rollbacks_per_100_tokens", 1) << " that rolled a run back\n";
+    const auto method = method_named(r["method"].get<std::string>());
+    if (!method || row_of(*method).inexact != InexactRule::Kind::kJoint) continue;
+    std::cout << "\n" << r["method"].get<std::string>() << ": share of the steps that kept";
+    for (std::size_t n = 0; const json& share : r["steps_by_accepted"])
+      std::cout << (n == 0 ? " " : ", ") << n << ": " << fixed(share.get<double>(), 3), ++n;
+    std::cout << " drafted tokens\n";
+  }
+}
+
 }  // namespace
 
 void print_decode(const std::vector<json>& rows) {
@@ -151,6 +169,7 @@ void print_decode(const std::vector<json>& rows) {
   print_changes(rows);
   print_chains(rows);
   print_graphs(rows);
+  print_runs(rows);
 }
 
 }  // namespace canopy::cli
