@@ -40,7 +40,9 @@ def exact_first(rows):
 
 
 def step_parts(row):
-    """The milliseconds of a step in three parts."""
+    """The milliseconds of a step in three parts; None where a result was kept without its times."""
+    if row["draft_seconds"] is None:
+        return None
     draft, target = row["draft_seconds"], row["compute_seconds"]
     return " + ".join(f"{1e3 * part:.0f}" for part in (draft, target, row["seconds_per_step"] - draft - target))
 

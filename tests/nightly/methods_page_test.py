@@ -88,6 +88,13 @@ class MethodsPageTest(unittest.TestCase):
         self.assertNotIn("No energy", self.report(result))
         self.assertIn("4.2", [line[-1] for line in self.lines()])
 
+    def test_a_result_that_was_kept_without_its_times_has_no_columns_of_them(self):
+        times = dict.fromkeys(("seconds_per_token", "seconds_per_step", "draft_seconds", "compute_seconds"))
+        self.report({**RESULT, "rows": [{**r, **times} for r in RESULT["rows"]]})
+        head, gsd, *_ = self.lines()
+        self.assertFalse({"s per token", "ms per step"} & set(head))
+        self.assertEqual(gsd[head.index("tokens per step")], "5.50 (\u00b1 0.25)")
+
     def test_rouge_stands_beside_the_others_where_prompts_have_references(self):
         rouge = {"rouge_1": 0.25, "rouge_2": 0.09, "rouge_l": 0.19}
         page = self.report({**RESULT, "references": 3, "rows": [{**r, **rouge} for r in RESULT["rows"]]})
