@@ -168,8 +168,11 @@ void ModelOptions::require_room_to_encode(std::string_view text, const std::stri
   // While its pieces are cut and merged, prose takes 25 times its size, digits that are pieces each
   // 77 times. Where all of it is one piece, a character has 28 bytes, thrice while lists grow.
   constexpr std::uint64_t kWhileEncoding = 100;
-  if (!memory) return;
-  const std::uint64_t needed = resident_memory() + kWhileEncoding * text.size();
+  // A short text fits into what each plan sets aside: the plan says then what else is too much.
+  constexpr std::uint64_t kSetAside = 16u << 20;
+  const std::uint64_t encoding = kWhileEncoding * text.size();
+  if (!memory || encoding <= kSetAside) return;
+  const std::uint64_t needed = resident_memory() + encoding;
   if (needed > *memory)
     throw Error(what + " has " + format_size(text.size()) +
                 ", and turning it into tokens can take " + format_size(needed) +
