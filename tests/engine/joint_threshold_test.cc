@@ -83,7 +83,7 @@ class Alone {
   Engine engine_;
 };
 
-/// Of each step the kept tokens' and the last token's place in the text; the last step may be cut.
+/// Visits each whole step, with the places of its first token and of its last.
 template <class Visit>
 void for_steps(const TextReport& text, const Visit& visit) {
   std::size_t at = 0;
