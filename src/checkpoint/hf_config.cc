@@ -242,8 +242,16 @@ ModelConfig read_sizes(const Fields& config, const Family& family, const SizeKey
   model.max_positions = config.integer(keys.positions, kMostPositions - 2, keys.max_positions);
   model.tied_head = config.flag("tie_word_embeddings", keys.tied_head);
   model.end_tokens = end_tokens(config.find("eos_token_id"), model.vocab);
-  if (const nlohmann::json* label = config.find("canopy_inflated"))
-    model.inflated_from = Fields(*label, "canopy_inflated").text("from", "an unnamed model");
+  if (const nlohmann::json* json_label = config.find("canopy_inflated")) {
+    const Fields label(*json_label, "canopy_inflated");
+    model.inflated_from = label.text("from", "an unnamed model");
+    model.inflated_source = label.text("source", "");
+    model.widen = label.integer("widen", model.dim, 1);
+    if (model.dim % model.widen != 0)
+      throw Error("key " + config.name(keys.dim) + " (" + std::to_string(model.dim) +
+                  ") is not a multiple of " + label.name("widen") + " (" +
+                  std::to_string(model.widen) + ")");
+  }
   return model;
 }
 

@@ -155,22 +155,27 @@ MedusaHeads open_medusa_heads(const std::filesystem::path& path, const Checkpoin
   heads.file = file_of(path);
   const TensorIndex index = read_safetensors_file(heads.file);
   return in_context("reading the heads of " + heads.file.string(), [&] {
+    const ModelConfig& c = model.config();
     const std::string own = source_fingerprint(model);
-    if (!index.source.empty() && index.source != own)
+    const bool of_small = !index.source.empty() && index.source == c.inflated_source;
+    if (!index.source.empty() && index.source != own && !of_small)
       throw Error("they were trained for the model of fingerprint " + index.source + ", and " +
                   model.root().string() + " has " + own);
     heads.names_its_model = !index.source.empty();
+    heads.dim = of_small ? c.dim / c.widen : c.dim;
     const TensorEntry* acceptance = nullptr;
     sort_tensors(index.tensors, heads, acceptance);
     refuse_gaps(heads.heads);
-    const ModelConfig& c = model.config();
     for (const MedusaHeads::Head& head : heads.heads) {
       for (const MedusaHeads::Block& block : head.blocks) {
-        check(block.weight, {c.dim, c.dim});
-        if (block.bias) check(*block.bias, {c.dim});
+        check(block.weight, {heads.dim, heads.dim});
+        if (block.bias) check(*block.bias, {heads.dim});
       }
-      if (head.matrix) check(*head.matrix, {c.vocab, c.dim});
+      if (head.matrix) check(*head.matrix, {c.vocab, heads.dim});
     }
+    if (of_small && !heads.heads.front().matrix && is_packed(own_head(model).dtype))
+      throw Error("they share the model's head, whose first columns are theirs, and " +
+                  model.root().string() + " has it packed; the enlargement itself serves");
     if (acceptance) heads.acceptance = read_acceptance(heads.file, *acceptance, heads.heads.size());
     return std::move(heads);
   });

@@ -21,6 +21,7 @@ struct MedusaHeads {
     std::optional<TensorEntry> matrix;  // U, [vocab, dim]; none in all heads: the model's own head
   };
   std::filesystem::path file;
+  int dim = 0;  // of the model that they were trained for: an enlargement's rows begin with its row
   std::vector<Head> heads;
   /// Per head: how often the token is its guess of rank k, where the tokens before it were among
   /// the guesses; as measured when the heads were trained. Empty where the file does not say.
@@ -32,8 +33,8 @@ struct MedusaHeads {
 /// model.safetensors: tensors "I.L.linear.weight", "I.L.linear.bias" for block L of head I and
 /// "I.L.weight" for the matrix behind the last block, as published checkpoints have them, with or
 /// without "medusa_head.", "medusa_heads." or "medusa." in front; "acceptance" [heads, ranks], if
-/// it is there. Throws Error naming the tensor; where the heads are another model's, by its
-/// fingerprint or their shapes.
+/// it is there. `model` may be an enlargement of the model that they name. Throws Error naming the
+/// tensor; where the heads are another model's, by its fingerprint or their shapes.
 MedusaHeads open_medusa_heads(const std::filesystem::path& path, const Checkpoint& model);
 
 /// The matrix of the model's own head, [vocab, dim], which may be its embedding. Throws Error if it

@@ -134,6 +134,7 @@ void write_hf_files(const Checkpoint& source, const ModelConfig& target,
   config.erase("canopy_inflated");
   if (label)
     config["canopy_inflated"] = {{"from", label->from},
+                                 {"source", label->source},
                                  {"widen", label->widen},
                                  {"layers", label->layers},
                                  {"seed", label->seed}};

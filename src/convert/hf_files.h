@@ -11,7 +11,8 @@ namespace canopy {
 
 /// The key `canopy_inflated` of an enlargement's config.json.
 struct InflationLabel {
-  std::string from;  // the small model's name
+  std::string from;    // the small model's name
+  std::string source;  // its source_fingerprint()
   int widen = 0;     // big dim / small dim
   int layers = 0;    // of the small model
   std::uint64_t seed = 0;

@@ -7,6 +7,7 @@
 
 #include "src/base/error.h"
 #include "src/base/half.h"
+#include "src/checkpoint/fingerprint.h"
 #include "src/convert/enlargement.h"
 #include "src/convert/hf_files.h"
 #include "src/convert/random_weights.h"
@@ -114,6 +115,7 @@ ModelConfig inflate(const Checkpoint& model, const InflateRequest& request,
                             StagedOutput::Existing::kKeptIfTheSame);
   StagedOutput big_output(request.output, StagedOutput::Kind::kDirectory, big_bytes);
   const InflationLabel label{.from = model_name(model),
+                             .source = source_fingerprint(model),
                              .widen = big.dim / small.dim,
                              .layers = small.layers,
                              .seed = request.seed};

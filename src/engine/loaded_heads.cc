@@ -20,6 +20,16 @@ std::size_t bias_bytes(const TensorEntry& bias) {
   return aligned(row_bytes(DType::kF32, bias.shape[0]));
 }
 
+/// The matrix that heads without one of their own share: the columns of the model's head that
+/// belong to what they read.
+TensorEntry shared_matrix(const MedusaHeads& heads, const Checkpoint& model) {
+  TensorEntry matrix = own_head(model);
+  if (matrix.shape[1] == heads.dim) return matrix;
+  matrix.shape[1] = heads.dim;
+  matrix.bytes = tensor_bytes(matrix.dtype, matrix.shape);
+  return matrix;
+}
+
 std::uint64_t bytes_needed(const MedusaHeads& heads, const Checkpoint& model) {
   std::uint64_t bytes = 0;
   for (const MedusaHeads::Head& head : heads.heads) {
@@ -27,7 +37,7 @@ std::uint64_t bytes_needed(const MedusaHeads& heads, const Checkpoint& model) {
       bytes += device_bytes(block.weight) + (block.bias ? bias_bytes(*block.bias) : 0);
     if (head.matrix) bytes += device_bytes(*head.matrix);
   }
-  return bytes + (heads.heads.front().matrix ? 0 : device_bytes(own_head(model)));
+  return bytes + (heads.heads.front().matrix ? 0 : device_bytes(shared_matrix(heads, model)));
 }
 
 /// Puts one tensor behind the other into memory of the device.
@@ -37,7 +47,6 @@ class Loader {
 
   WeightView matrix(const std::filesystem::path& file, const TensorEntry& tensor) {
     std::byte* const begin = to_;
-    constexpr std::uint64_t kPiece = std::uint64_t{16} << 20;
     for (std::uint64_t done = 0; done < tensor.bytes; done += kPiece) {
       const std::uint64_t count = std::min(kPiece, tensor.bytes - done);
       send(begin + done, read(file, tensor.offset + done, count));
@@ -46,6 +55,25 @@ class Loader {
     stream_->synchronize();
     to_ += device_bytes(tensor);
     return matrix_on_device(begin, tensor);
+  }
+  /// `part` of a matrix that is not packed: the first columns of its rows, which lie `stride` bytes
+  /// apart in the file.
+  WeightView columns(const std::filesystem::path& file, const TensorEntry& part,
+                     std::size_t stride) {
+    std::byte* const begin = to_;
+    const std::size_t row = row_bytes(part.dtype, part.shape[1]);
+    const auto rows = static_cast<std::size_t>(part.shape[0]), most = std::max(kPiece / stride, std::size_t{1});
+    std::vector<std::byte> cut;
+    for (std::size_t done = 0; done < rows; done += most) {
+      const std::size_t count = std::min(most, rows - done);
+      const std::vector<std::byte> whole = read(file, part.offset + done * stride, count * stride);
+      cut.resize(count * row);
+      for (std::size_t i = 0; i < count; ++i)
+        std::copy_n(whole.data() + i * stride, row, cut.data() + i * row);
+      send(begin + done * row, cut);
+    }
+    to_ += device_bytes(part);
+    return matrix_on_device(begin, part);
   }
   ConstTensorView vector(const std::filesystem::path& file, const TensorEntry& tensor) {
     const std::vector<std::byte> stored = read(file, tensor.offset, tensor.bytes);
@@ -59,6 +87,8 @@ class Loader {
   }
 
  private:
+  static constexpr std::size_t kPiece = std::size_t{16} << 20;
+
   static std::vector<std::byte> read(const std::filesystem::path& file, std::uint64_t offset,
                                      std::uint64_t count) {
     std::ifstream in(file, std::ios::binary);
@@ -81,7 +111,8 @@ class Loader {
 }  // namespace
 
 HeadDraft head_draft(const MedusaHeads& heads, const Checkpoint& model) {
-  return {static_cast<int>(heads.heads.size()), bytes_needed(heads, model), heads.acceptance};
+  return {static_cast<int>(heads.heads.size()), heads.dim, bytes_needed(heads, model),
+          heads.acceptance};
 }
 
 LoadedHeads load_heads(Device& device, const MedusaHeads& heads, const Checkpoint& model) {
@@ -98,9 +129,12 @@ LoadedHeads load_heads(Device& device, const MedusaHeads& heads, const Checkpoin
       if (head.matrix) loaded.weights.matrices.push_back(loader.matrix(heads.file, *head.matrix));
     }
     if (loaded.weights.matrices.empty()) {
-      const TensorEntry& head = own_head(model);
-      const auto file = static_cast<std::size_t>(head.file);
-      loaded.weights.matrices.push_back(loader.matrix(model.files().at(file), head));
+      const TensorEntry whole = own_head(model), part = shared_matrix(heads, model);
+      const auto& file = model.files().at(static_cast<std::size_t>(whole.file));
+      loaded.weights.matrices.push_back(
+          part.shape == whole.shape
+              ? loader.matrix(file, whole)
+              : loader.columns(file, part, row_bytes(whole.dtype, whole.shape[1])));
     }
     return loaded;
   });

@@ -117,7 +117,7 @@ std::optional<std::string> Plan::changes() const {
   return std::nullopt;
 }
 HeadDrafter::Limits Plan::head_limits(const ModelConfig& target) const {
-  return {target.dim, target.vocab, policy.shape.size(), max_sequences};
+  return {heads->dim, target.vocab, policy.shape.size(), max_sequences};
 }
 std::uint64_t Plan::DevicePart::total() const { return sum_of(ledger); }
 

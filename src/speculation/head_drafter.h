@@ -24,6 +24,7 @@ struct HeadWeights {
 /// The same as a plan sees them. Plain data.
 struct HeadDraft {
   int heads = 0;
+  int dim = 0;                                       // of what they read (MedusaHeads::dim)
   std::uint64_t weight_bytes = 0;                    // on the device
   std::vector<std::vector<double>> acceptance = {};  // MedusaHeads::acceptance
 };
@@ -40,7 +41,8 @@ Acceptance acceptance_of_heads(const HeadDraft& draft);
 class HeadDrafter final : public Drafter {
  public:
   struct Limits {
-    int dim = 0, vocab = 0;    // of the target
+    int dim = 0;               // of what the heads read: the first values of a row or all of it
+    int vocab = 0;             // of the target
     int nodes = 0, texts = 1;  // most nodes of a tree, of so many that grow at a time
   };
   /// `weights` must stay where they are while the drafter is there. Throws Error if the device is

@@ -213,6 +213,9 @@ TEST(HfConfig, RefusesByNameWhatTheDecoderCannotExpress) {
                    {"high_freq_factor", 4}}}},
                 "does not exceed 'low_freq_factor'"},
            Case{{{"canopy_inflated", 3}}, "'canopy_inflated'"},
+           Case{{{"canopy_inflated", {{"widen", 3}}}}, "not a multiple of 'canopy_inflated.widen'"},
+           Case{{{"canopy_inflated", {{"widen", 0}}}}, "'canopy_inflated.widen'"},
+           Case{{{"canopy_inflated", {{"source", 7}}}}, "'canopy_inflated.source'"},
        })
     EXPECT_TRUE(mentions(error_with(c.changes), c.error)) << c.changes;
 }
@@ -244,6 +247,8 @@ TEST(HfConfig, CarriesTheLabelOfAnEnlargement) {
   EXPECT_EQ(hf_config(config).inflated_from, "small");
   config["canopy_inflated"] = json::object();
   EXPECT_EQ(hf_config(config).inflated_from, "an unnamed model");
+  EXPECT_EQ(hf_config(config).inflated_source, "");
+  EXPECT_EQ(hf_config(config).widen, 1);
 }
 
 TEST(HfConfig, FlattensIntoMetadataWithDots) {

@@ -14,6 +14,7 @@
 #include "src/base/error.h"
 #include "src/base/file_writer.h"
 #include "src/base/half.h"
+#include "src/checkpoint/fingerprint.h"
 #include "src/convert/enlargement.h"
 #include "src/convert/random_weights.h"
 #include "src/convert/source_files.h"
@@ -71,6 +72,8 @@ TEST_P(Inflate, GrowsToTheSizeAskedForAndSaysSo) {
   EXPECT_EQ(big.config().dim % (4 * source_.config().dim), 0);
   EXPECT_GT(big.config().layers, source_.config().layers);
   EXPECT_EQ(big.config().inflated_from, model_name(source_));
+  EXPECT_EQ(big.config().inflated_source, source_fingerprint(source_));
+  EXPECT_EQ(big.config().widen * source_.config().dim, big.config().dim);
   EXPECT_EQ(Checkpoint::open(dir_.path() / "small").config().inflated_from, "");
 }
 

@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "src/base/error.h"
+#include "src/convert/inflate.h"
+#include "src/convert/pack.h"
 #include "src/engine/loaded_heads.h"
 #include "src/engine/runtime.h"
 #include "tests/checkpoint/heads_file.h"
@@ -129,6 +131,44 @@ TEST_F(HeadsEngine, GoByWhatTheModelsHeadReadForTheLastNodeThatWasAccepted) {
       }
   }
   EXPECT_GT(sweeps, 3);
+}
+
+TEST_F(HeadsEngine, OfTheSmallModelGrowTheSameTreesForItsEnlargement) {
+  const Checkpoint small = Checkpoint::open(kTarget);
+  const auto silent = [](auto&&...) {};
+  inflate(small, {.output = own_ / "large", .small = own_ / "small", .bytes = 2'000'000}, silent);
+  const Checkpoint large = Checkpoint::open(own_ / "large");
+  pack(large, own_ / "packed", 2, silent);
+  const auto sweeps_of = [&](const std::filesystem::path& target) {
+    ModelFiles files = models(false);
+    files.target = Checkpoint::open(target);
+    files.heads = open_medusa_heads(own_ / "heads.safetensors", files.target);
+    EXPECT_EQ(files.heads->dim, 32);
+    EngineOptions o = options(SpeculationMethod::kTopK, 14, 4);
+    o.plan.heads = head_draft(*files.heads, files.target);
+    Engine engine(std::move(files), o);
+    Session session(engine.runtime());
+    session.admit(request(prompt(1)));
+    std::vector<CheckedTree> sweeps;
+    while (session.step()) sweeps.push_back(session.last_sweep().trees.front());
+    return sweeps;
+  };
+  for (const int vocab : {0, 97}) {
+    write({.heads = kHeads, .vocab = vocab, .source = source_fingerprint(small)});
+    const std::vector<CheckedTree> of_small = sweeps_of(kTarget),
+                                   of_large = sweeps_of(own_ / "large");
+    ASSERT_EQ(of_small.size(), of_large.size());
+    EXPECT_EQ(of_small.at(2).tokens.size(), 14u);
+    for (std::size_t i = 0; i < of_small.size(); ++i) {
+      EXPECT_EQ(of_small[i].tokens, of_large[i].tokens);
+      EXPECT_EQ(of_small[i].path, of_large[i].path);
+    }
+    const std::string packed = error_of([&] { sweeps_of(own_ / "packed"); });
+    if (vocab == 0)
+      EXPECT_NE(packed.find("has it packed"), std::string::npos) << packed;
+    else
+      EXPECT_EQ(packed, "");
+  }
 }
 
 TEST_F(HeadsEngine, AreInThePlanWithTheirBytesAndTheirAcceptance) {
