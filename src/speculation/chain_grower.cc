@@ -9,8 +9,7 @@ namespace canopy {
 
 namespace {
 
-constexpr double kBefore = 8;              // tokens that a bin's middle counts for
-constexpr double kFading = 1 - 1.0 / 256;  // of a token's weight, with each that follows in the bin
+constexpr double kFading = 1 - 1.0 / 256;  // of a token's weight, with each that follows it
 
 std::size_t bin_of(double confidence) {
   constexpr auto kBins = static_cast<double>(ConfidenceTracker::kBins);
@@ -19,20 +18,18 @@ std::size_t bin_of(double confidence) {
 
 }  // namespace
 
-ConfidenceTracker::ConfidenceTracker() {
-  for (std::size_t i = 0; i < kBins; ++i)
-    bins_[i] = {kBefore * (static_cast<double>(i) + 0.5) / kBins, kBefore};
-}
-
 void ConfidenceTracker::observe(double confidence, bool accepted) {
   Bin& bin = bins_[bin_of(confidence)];
   bin.asked = kFading * bin.asked + 1;
   bin.accepted = kFading * bin.accepted + (accepted ? 1 : 0);
+  expected_ = kFading * expected_ + (1 - confidence);
+  refused_ = kFading * refused_ + (accepted ? 0 : 1);
 }
 
 double ConfidenceTracker::acceptance(double confidence) const {
   const Bin& bin = bins_[bin_of(confidence)];
-  return bin.accepted / bin.asked;
+  const double of_all = std::clamp(1 - (1 - confidence) * refused_ / expected_, 0.0, 1.0);
+  return (bin.accepted + kBefore * of_all) / (bin.asked + kBefore);
 }
 
 ChainGrower::ChainGrower(TokenId root, Limits limits, const ConfidenceTracker& tracker,

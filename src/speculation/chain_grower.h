@@ -11,21 +11,24 @@
 namespace canopy {
 
 /// How often a draft was right when it was so sure: acceptance by the highest probability of the
-/// row that a token came from, in 16 bins. Recent tokens count more, as in AcceptanceTracker; each
-/// bin begins with its own middle, as of a draft that is as often right as it is sure. One thread.
+/// row that a token came from, in 16 bins. Recent tokens count more, as in AcceptanceTracker. Where
+/// a bin has seen little, what all tokens showed counts: refusals beside those that there would be
+/// if the draft were as often right as it is sure, which is what a text begins with. One thread.
 class ConfidenceTracker {
  public:
   static constexpr std::size_t kBins = 16;
-  ConfidenceTracker();
   void observe(double confidence, bool accepted);
   /// The chance that a token is accepted whose row has this highest probability.
   double acceptance(double confidence) const;
 
  private:
+  static constexpr double kBefore = 8;   // tokens that what all showed counts for in a bin
+  static constexpr double kRefused = 2;  // refusals that the beginning counts for
   struct Bin {
-    double accepted, asked;  // sums of weights
+    double accepted = 0, asked = 0;  // sums of weights
   };
   std::array<Bin, kBins> bins_;
+  double refused_ = kRefused, expected_ = kRefused;  // refusals of all tokens
 };
 
 /// Grows a chain, one token a level, as long as the next token's chance of being reached is at
