@@ -381,8 +381,7 @@ int run_generate(const std::vector<std::string>& words) {
   fit_context(asked.new_tokens, models.target.config(), options.plan);
   const int room = options.plan.context - options.plan.max_prompt;
   request.max_new_tokens = asked.new_tokens.value_or(room);
-  options.plan.beams =
-      asked.beams.room(asked.decode, request.max_new_tokens, models.target.config().vocab);
+  options.plan.beams = asked.beams.room(asked.decode, request.max_new_tokens);
 
   ProgressLine progress(asked.decode.model.progress);
   Records records(asked, options);

@@ -85,12 +85,8 @@ void BeamOptions::check(const DecodeOptions& decode) const {
     throw UsageError("--draft-beams: must be at least --num-beams, " + std::to_string(*beams));
 }
 
-std::optional<BeamRoom> BeamOptions::room(const DecodeOptions& decode, int tokens,
-                                          int vocab) const {
+std::optional<BeamRoom> BeamOptions::room(const DecodeOptions& decode, int tokens) const {
   if (!beams) return std::nullopt;
-  if (*beams > vocab)
-    throw UsageError("--num-beams: there are " + std::to_string(vocab) + " tokens, fewer than " +
-                     std::to_string(*beams) + " beams");
   BeamRoom room{*beams, 0, 0, tokens, joint.value_or(0)};
   if (decode.speculation.draft) {
     room.draft_beams = draft_beams.value_or(2 * *beams);

@@ -17,8 +17,8 @@ struct BeamOptions {
   /// `decode` that a search has no use for.
   void check(const DecodeOptions& decode) const;
   /// The search where one is asked for, of texts of `tokens`. Throws UsageError if a sweep would
-  /// have too many rows, or there are fewer tokens than beams.
-  std::optional<BeamRoom> room(const DecodeOptions& decode, int tokens, int vocab) const;
+  /// have too many rows.
+  std::optional<BeamRoom> room(const DecodeOptions& decode, int tokens) const;
   double penalty() const { return length_penalty.value_or(joint ? 0 : 1); }
 };
 
