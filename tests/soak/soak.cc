@@ -2,6 +2,8 @@
 // MOST, where LEAST and MOST bound the budgets in bytes. Each text is compared with what plain
 // decoding wrote of it. Prints a line of JSON for each episode, which is a model opened, used and
 // closed. scripts/soak runs it and judges what it prints.
+#include <time.h>
+
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -50,6 +52,18 @@ std::uint64_t resident_bytes() {
   for (std::string word; status >> word;)
     if (word == "VmRSS:" && status >> word) return std::stoull(word) << 10;
   return 0;
+}
+
+/// Seconds that this process has computed, on all cores.
+double cpu_seconds() {
+  timespec used{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+  return static_cast<double>(used.tv_sec) + 1e-9 * static_cast<double>(used.tv_nsec);
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
 }
 
 int entries(const char* folder) {
@@ -122,17 +136,23 @@ class Soak {
     return row;
   }
 
-  /// The same plan and texts each time: seconds of a step, which must not drift.
+  /// The same plan and texts each time: seconds of a step, and those of all its cores, which other
+  /// programs hardly change. They must not drift.
   json probe() {
     const Model model = Model::open(with("none", most_));
     Session session(model);
     session.admit({.prompt = kPrompts[0], .max_new_tokens = 24, .ignore_end = true});
-    std::vector<double> seconds;
-    for (auto begin = Clock::now(); session.step(); begin = Clock::now())
+    std::vector<double> seconds, cpu;
+    while (true) {
+      const auto begin = Clock::now();
+      const double cpu_begin = cpu_seconds();
+      if (!session.step()) break;
       seconds.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
-    std::sort(seconds.begin(), seconds.end());
-    json row{{"probe", true}, {"seconds_per_step", seconds[seconds.size() / 2]}};
-    return row;
+      cpu.push_back(cpu_seconds() - cpu_begin);
+    }
+    return {{"probe", true},
+            {"seconds_per_step", median(std::move(seconds))},
+            {"cpu_seconds_per_step", median(std::move(cpu))}};
   }
 
  private:
