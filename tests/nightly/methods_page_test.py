@@ -131,6 +131,18 @@ class MethodsPageTest(unittest.TestCase):
         self.assertEqual((none[0], line[0], bild[0]), ("none", "not exact:", "~bild"))
         self.assertTrue({"perplexity", "equal", "s per token"} < set(head))
 
+    def test_one_call_makes_the_table_of_all_methods_and_of_drafts_without_a_model(self):
+        from support import bytes_model
+        model = bytes_model(self.folder / "model")
+        (self.folder / "prompts.txt").write_text("a b c\nd e f\n")
+        done = subprocess.run([sys.executable, REPO / "bench/methods.py", "all", "-m", model, "-md", model, "--prompts",
+                               self.folder / "prompts.txt", "--out", self.folder, "--", "-n", "6"], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        methods = [row["method"] for row in json.loads((self.folder / "all.json").read_text())["rows"]]
+        self.assertTrue({"none", "hierarchy", "gsd", "mtad", "topk -md copy", "topk -md random"} < set(methods), methods)
+        self.assertIn("| topk -md ngram:2 |", done.stdout)
+        self.report(self.folder / "all.json")
+
 
 if __name__ == "__main__":
     try:

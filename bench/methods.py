@@ -1,0 +1,100 @@
+#!/usr/bin/env python3
+"""The tables of docs/results/methods.md: every method, on the same prompts, from one call of this script each.
+
+    bench/methods.py TABLE ... -m MODEL -md DRAFT [--medusa HEADS] [--acceptance FILE] [--prompts FILE] [--out DIR] [-- FLAG ...]
+
+TABLE is one or more of those below. Each makes DIR/TABLE.json, which bench/report draws, and prints what the page shows. A row of
+another draft or other flags than the table's names them behind its method. Seconds are measured, so nothing else should run.
+
+  all         every method with the draft model; then drafts without a model
+  bild        BiLD over its two thresholds
+  mtad        MTAD over its beams and its threshold
+  medusa      heads beside no draft, a chain and a tree of the draft model, each with a plan of its own
+
+FLAGs go to every call of canopy bench decode: --temp 0.7, --top-p 0.7, --memory 600M."""
+import argparse
+import json
+import pathlib
+import subprocess
+import sys
+
+import methods_page
+from page import markdown
+
+REPO = pathlib.Path(__file__).resolve().parents[1]
+CANOPY = REPO / "build/release/canopy"
+PROMPTS = REPO / "docs/results/methods/prompts.jsonl"
+WITHOUT_A_MODEL = ("copy", "ngram:2", "ngram:1", "random")
+
+
+def all_methods(draft, _):
+    yield "", ("-md", draft, "-mdd", "copy", "--methods", "all")
+    for source in WITHOUT_A_MODEL:
+        yield f" -md {source}", ("-md", source, "--methods", "topk")
+
+
+def bild(draft, _):
+    yield "", ("-md", draft, "--methods", "none,chain")
+    for fallback in (".1", ".3", ".5", ".7", ".9"):
+        for rollback in (1, 2, 3, 5):
+            yield f" f {fallback} b {rollback}", ("-md", draft, "--methods", "bild", "--fallback", fallback, "--rollback", rollback)
+
+
+def mtad(draft, _):
+    yield "", ("-md", draft, "--methods", "none,chain")
+    for beams, threshold in ((2, ".1"), (4, ".1"), (6, ".1"), (8, ".1"), (8, ".01"), (8, ".3"), (8, ".5"), (8, ".9")):
+        yield f" W {beams} tau {threshold}", ("-md", draft, "--methods", "mtad", "--beams", beams, "--threshold", threshold)
+
+
+def medusa(draft, heads):
+    if not heads:
+        sys.exit("methods.py medusa: give the heads with --medusa (bench/medusa/run trains them)")
+    yield "", ("-md", draft, "--methods", "none,chain,sequoia")
+    yield " --medusa", ("--medusa", heads, "--methods", "chain,topk")
+
+
+TABLES = {"all": all_methods, "bild": bild, "mtad": mtad, "medusa": medusa}
+
+
+def decode(options, words):
+    words = [CANOPY, "bench", "decode", "-m", options.model, "--prompts", options.prompts, "--perplexity", "--json", *words, *options.flags]
+    done = subprocess.run(list(map(str, words)), stdout=subprocess.PIPE, text=True)
+    if done.returncode != 0:
+        sys.exit(f"methods.py: failed: {' '.join(map(str, words))}")
+    return json.loads(done.stdout)
+
+
+def table(options, calls):
+    """What the first call says, with the rows of all."""
+    result, rows = None, []
+    for label, words in calls:
+        if options.acceptance and options.draft in words:
+            words += ("--acceptance", options.acceptance)
+        said = decode(options, words)
+        result = result or said
+        rows += [row | {"method": row["method"] + label} for row in said["rows"]]
+    return result | {"rows": rows}
+
+
+def main():
+    words = sys.argv[1:]
+    cut = words.index("--") if "--" in words else len(words)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("tables", nargs="+", choices=TABLES, metavar="TABLE")
+    parser.add_argument("-m", dest="model", required=True)
+    parser.add_argument("-md", dest="draft", required=True)
+    parser.add_argument("--medusa")
+    parser.add_argument("--acceptance", help="measured by canopy calibrate acceptance; for the calls with the draft model")
+    parser.add_argument("--prompts", default=PROMPTS)
+    parser.add_argument("--out", type=pathlib.Path, default=REPO / "build/methods")
+    options = parser.parse_args(words[:cut])
+    options.flags = words[cut + 1:]
+    options.out.mkdir(parents=True, exist_ok=True)
+    for name in options.tables:
+        result = table(options, TABLES[name](options.draft, options.medusa))
+        (options.out / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
+        print(f"\n{name}: {methods_page.conditions(result)}\n\n{markdown(methods_page.table_of(result['rows']))}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
