@@ -62,7 +62,8 @@ class Loader {
                      std::size_t stride) {
     std::byte* const begin = to_;
     const std::size_t row = row_bytes(part.dtype, part.shape[1]);
-    const auto rows = static_cast<std::size_t>(part.shape[0]), most = std::max(kPiece / stride, std::size_t{1});
+    const auto rows = static_cast<std::size_t>(part.shape[0]),
+               most = std::max(kPiece / stride, std::size_t{1});
     std::vector<std::byte> cut;
     for (std::size_t done = 0; done < rows; done += most) {
       const std::size_t count = std::min(most, rows - done);
