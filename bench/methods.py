@@ -27,30 +27,30 @@ PROMPTS = REPO / "docs/results/methods/prompts.jsonl"
 WITHOUT_A_MODEL = ("copy", "ngram:2", "ngram:1", "random")
 
 
-def all_methods(draft, _):
+def all_methods(draft, _, plain):
     yield "", ("-md", draft, "-mdd", "copy", "--methods", "all")
     for source in WITHOUT_A_MODEL:
-        yield f" -md {source}", ("-md", source, "--methods", "none,topk")
+        yield f" -md {source}", ("-md", source, "--methods", plain + "topk")
 
 
-def bild(draft, _):
+def bild(draft, _, plain):
     yield "", ("-md", draft, "--methods", "none,chain")
     for fallback in (".1", ".3", ".5", ".7", ".9"):
         for rollback in (1, 2, 3, 5):
-            yield f" f {fallback} b {rollback}", ("-md", draft, "--methods", "none,bild", "--fallback", fallback, "--rollback", rollback)
+            yield f" f {fallback} b {rollback}", ("-md", draft, "--methods", plain + "bild", "--fallback", fallback, "--rollback", rollback)
 
 
-def mtad(draft, _):
+def mtad(draft, _, plain):
     yield "", ("-md", draft, "--methods", "none,chain")
     for beams, threshold in ((2, ".1"), (4, ".1"), (6, ".1"), (8, ".1"), (8, ".01"), (8, ".3"), (8, ".5"), (8, ".9")):
-        yield f" W {beams} tau {threshold}", ("-md", draft, "--methods", "none,mtad", "--beams", beams, "--threshold", threshold)
+        yield f" W {beams} tau {threshold}", ("-md", draft, "--methods", plain + "mtad", "--beams", beams, "--threshold", threshold)
 
 
-def medusa(draft, heads):
+def medusa(draft, heads, plain):
     if not heads:
         sys.exit("methods.py medusa: give the heads with --medusa (bench/medusa/run trains them)")
     yield "", ("-md", draft, "--methods", "none,chain,sequoia")
-    yield " --medusa", ("--medusa", heads, "--methods", "none,chain,topk")
+    yield " --medusa", ("--medusa", heads, "--methods", plain + "chain,topk")
 
 
 TABLES = {"all": all_methods, "bild": bild, "mtad": mtad, "medusa": medusa}
@@ -72,7 +72,7 @@ def table(options, calls):
             words += ("--acceptance", options.acceptance)
         said = decode(options, words)
         result = result or said
-        # Plain decoding is there once: other calls have it to compare their texts with.
+        # Plain decoding has one row.
         rows += [row | {"method": row["method"] + label} for row in said["rows"] if not (rows and row["method"] == "none")]
     return result | {"rows": rows}
 
@@ -99,7 +99,8 @@ def main():
     options.flags = words[cut + 1:]
     options.out.mkdir(parents=True, exist_ok=True)
     for name in options.tables:
-        result = table(options, TABLES[name](options.draft, options.medusa))
+        plain = "" if "--temp" in options.flags else "none,"  # to compare the texts of a call with
+        result = table(options, TABLES[name](options.draft, options.medusa, plain))
         (options.out / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
         print(f"\n{name}: {methods_page.conditions(result)}\n\n{markdown(shown(result['rows']))}", flush=True)
 

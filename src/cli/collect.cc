@@ -141,7 +141,8 @@ std::vector<Request> requests_of(const Options& asked, const Tokenizer& tokenize
   const std::vector<std::string> texts = texts_of(read_prompts(asked.prompts, stop));
   for (const std::string& text : texts)
     asked.model.require_room_to_encode(text, "a text of " + prompts_name(asked.prompts));
-  const int count = (asked.positions - 1) / asked.new_tokens + 1;
+  const int whole_texts = (asked.positions - 1) / asked.new_tokens + 1;
+  const int count = whole_texts + (whole_texts + 3) / 4;  // some end early
   std::vector<Request> requests;
   for (PromptCut& cut : cut_prompts(tokenizer, texts, count, asked.prompt_tokens)) {
     Request request;
@@ -154,35 +155,48 @@ std::vector<Request> requests_of(const Options& asked, const Tokenizer& tokenize
   return requests;
 }
 
-std::string describe(const StepProgress& p, std::uint64_t positions) {
+/// `before`: positions that were there when this engine's texts began.
+std::string describe(const StepProgress& p, std::uint64_t before, std::uint64_t positions) {
   std::ostringstream line;
-  line << p.total_tokens << " of " << positions << " positions, layer "
-       << std::min(p.layer + 1, p.layers) << "/" << p.layers;
+  line << before + static_cast<std::uint64_t>(p.total_tokens) << " of " << positions
+       << " positions, layer " << std::min(p.layer + 1, p.layers) << "/" << p.layers;
   if (p.total_tokens > 0) {
-    const double part = static_cast<double>(positions) / p.total_tokens;
+    const double part = static_cast<double>(positions - before) / p.total_tokens;
     line << ", at most " << std::lround(std::max(p.since_start.count() * (part - 1), 0.0))
          << " s left";
   }
   return line.str();
 }
 
-/// Lets the engine write, and the collector take. Throws Stopped.
+/// Lets the engine write, and the collector take, until it has so many positions or there are no
+/// more requests: as many texts at a time as would do if none ended early. Throws Stopped.
 void collect(Engine& engine, std::span<const Request> requests, std::uint64_t positions,
              Collector& collector, ProgressLine& progress, const std::stop_token& stop) {
+  std::size_t first = 0;
+  std::uint64_t before = 0;
+  int shown = -1;
   GenerateEvents events;
   events.on_read = [&](std::size_t text, std::span<const float> rows,
-                       std::span<const TokenId> tokens) { collector.take(text, rows, tokens); };
-  events.on_text = [&](std::size_t text, const TextReport& report) {
-    collector.end(text, report.tokens.size());
+                       std::span<const TokenId> tokens) {
+    collector.take(first + text, rows, tokens);
   };
-  int shown = -1;
+  events.on_text = [&](std::size_t text, const TextReport& report) {
+    collector.end(first + text, report.tokens.size());
+  };
   events.on_step = [&](const StepProgress& p) {
     if (p.step == shown && !progress.wants_glimpse()) return;
     shown = p.step;
-    progress.show(describe(p, positions));
+    progress.show(describe(p, before, positions));
   };
-  engine.generate(requests, events, stop);
-  if (stop.stop_requested()) throw Stopped();
+  while (first < requests.size() && before < positions) {
+    const auto tokens = static_cast<std::uint64_t>(requests[first].max_new_tokens);
+    const std::size_t texts =
+        std::min<std::size_t>((positions - before - 1) / tokens + 1, requests.size() - first);
+    engine.generate(requests.subspan(first, texts), events, stop);
+    if (stop.stop_requested()) throw Stopped();
+    first += texts;
+    before = collector.positions();
+  }
   collector.finish();
 }
 
@@ -204,11 +218,11 @@ int run_collect(const std::vector<std::string>& words) {
   plan.beside = Collector::bytes(config, asked.parallel, asked.new_tokens);
   const std::string own_fingerprint = source_fingerprint(models.target);
 
-  const auto positions =
-      static_cast<std::uint64_t>(requests.size()) * static_cast<std::uint64_t>(asked.new_tokens);
+  const auto positions = static_cast<std::uint64_t>(asked.positions);
+  const std::uint64_t most = positions + static_cast<std::uint64_t>(asked.new_tokens);
   const auto row = static_cast<std::uint64_t>(config.dim) * 2;
   StagedOutput staged(asked.output, StagedOutput::Kind::kDirectory,
-                      (positions + static_cast<std::uint64_t>(config.vocab)) * row);
+                      (most + static_cast<std::uint64_t>(config.vocab)) * row);
   write_head(models.target, staged.partial() / "head.bf16");
   ProgressLine progress(asked.model.progress);
   Engine engine(
@@ -218,7 +232,7 @@ int run_collect(const std::vector<std::string>& words) {
   progress.clear();
   print_notes(engine);
 
-  Collector collector(staged.partial(), config, requests.size(), positions);
+  Collector collector(staged.partial(), config, requests.size(), most);
   collect(engine, requests, positions, collector, progress, interrupt.token());
   nlohmann::ordered_json about{{"model", own_fingerprint},
                                {"dim", config.dim},

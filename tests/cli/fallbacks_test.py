@@ -205,6 +205,10 @@ class Fallbacks(TempDirCase):
                                preexec_fn=join)
             self.assertEqual(unasked["tokens"], self.plain["tokens"])
             self.assertLess(unasked["plan"]["memory_bytes"], 96 << 20)
+            (self.dir / "digits").write_text("1234567890" * 400_000)  # encoded, it would take 300 MB
+            too_long = run("perplexity", "-m", SMOLLM2, "-f", self.dir / "digits", preexec_fn=join)
+            self.assertEqual(too_long.returncode, 1, too_long.stderr)
+            self.assertIn("that may be used here: give a shorter text", too_long.stderr)
             found = self.assert_doctor_says("memory cgroup", f"{group}/memory.", SMOLLM2, preexec_fn=join)
             self.assertEqual(found["memory cgroup"]["value"]["limit"], 96 << 20)
             self.assertIn("of memory", found["CPU"]["fix"])  # a probe that would be killed says why it was not made

@@ -106,6 +106,18 @@ class Collect(TempDirCase):
         run("collect", *words, "-o", self.dir / "alone", "--parallel", "1")
         self.assertEqual(self.texts("alone"), self.texts("out"))
 
+    def test_more_texts_are_written_where_some_end_early(self):
+        model = bytes_model(self.dir / "model")
+        config = json.loads((model / "config.json").read_text())
+        (model / "config.json").write_text(json.dumps(config | {"eos_token_id": list(range(0, 97, 3))}))
+        (self.dir / "prompts").write_text("The sea was calm that day\nA boat lay on the shore\n")
+        result = run("collect", "-m", model, "--prompts", self.dir / "prompts", "--positions", "40", "-n", "10", "--prompt-tokens", "3",
+                     "-o", self.dir / "out")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        about = json.loads((self.dir / "out" / "collected.json").read_text())
+        self.assertLess(min(about["texts"]), 10)
+        self.assertEqual(len(about["texts"]), 5, "four would do if none ended early")
+
     def texts(self, folder):
         """Each text's rows and tokens, as bytes, in an order of their own."""
         counts = json.loads((self.dir / folder / "collected.json").read_text())["texts"]

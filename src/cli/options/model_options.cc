@@ -171,12 +171,16 @@ void ModelOptions::require_room_to_encode(std::string_view text, const std::stri
   // A short text fits into what each plan sets aside: the plan says then what else is too much.
   constexpr std::uint64_t kSetAside = 16u << 20;
   const std::uint64_t encoding = kWhileEncoding * text.size();
-  if (!memory || encoding <= kSetAside) return;
+  if (encoding <= kSetAside) return;
   const std::uint64_t needed = resident_memory() + encoding;
-  if (needed > *memory)
+  const std::uint64_t budget = memory.value_or(safe_memory());
+  if (needed > budget)
     throw Error(what + " has " + format_size(text.size()) +
                 ", and turning it into tokens can take " + format_size(needed) +
-                " in all, more than --memory: give at least that, or a shorter text");
+                " in all, more than " +
+                (memory ? "--memory: give at least that, or a shorter text"
+                        : "the " + format_size(budget) +
+                              " that may be used here: give a shorter text, or --memory"));
 }
 
 std::string model_name(const Checkpoint& model) {

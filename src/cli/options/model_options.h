@@ -46,7 +46,7 @@ struct ModelOptions {
   /// are fewer CPUs than --threads. Throws UsageError.
   EngineOptions engine_options(const std::optional<Gpus>& gpus = std::nullopt) const;
   /// `text` is what a flag gave; `what` is how messages call it. Throws Error where turning it into
-  /// tokens could take more than --memory.
+  /// tokens could take more than --memory, or without it than a plan would use.
   void require_room_to_encode(std::string_view text, const std::string& what) const;
 };
 
