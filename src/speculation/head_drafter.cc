@@ -42,10 +42,10 @@ class HeadDrafter::State final : public DraftState {
 };
 
 Acceptance acceptance_of_heads(const HeadDraft& draft) {
-  static const std::vector<std::vector<double>> kTypical{{.248, .118, .064, .048, .027, .025},
-                                                         {.117, .065, .058, .038, .029, .029},
-                                                         {.075, .067, .044, .032, .023, .030},
-                                                         {.060, .044, .033, .019, .039, .014}};
+  static const std::vector<std::vector<double>> kTypical{{.316, .109, .060, .040, .030, .024},
+                                                         {.169, .084, .052, .039, .032, .023},
+                                                         {.116, .070, .052, .043, .031, .026},
+                                                         {.098, .061, .061, .044, .022, .020}};
   const auto& measured = draft.acceptance.empty() ? kTypical : draft.acceptance;
   Acceptance acceptance;
   for (int head = 0; head < draft.heads; ++head) {
