@@ -1,4 +1,4 @@
-// Reads tokenizer.json, the format of Hugging Face's tokenizers library.
+// Reads tokenizer.json, the format of Hugging Face's tokenizers library, or GPT-2's older files.
 #include <algorithm>
 #include <functional>
 
@@ -307,9 +307,79 @@ Pipeline read_pipeline(const json& document) {
   return pipeline;
 }
 
-Pipeline read_pipeline(const std::filesystem::path& file) {
-  const json document = read_json(file, kMostTokenizerBytes, FileKind::kOfModel);
-  return in_context("reading " + file.string(), [&] { return read_pipeline(document); });
+/// The lines "a b" of a merges.txt, as a list.
+json read_merges(const std::filesystem::path& file) {
+  const std::string text = read_file(file, kMostTokenizerBytes, FileKind::kOfModel);
+  json merges = json::array();
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    std::string_view line = std::string_view(text).substr(begin, end - begin);
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    const bool version = begin == 0 && line.starts_with("#version");
+    if (!version && !line.empty()) merges.push_back(line);
+    begin = end + 1;
+  }
+  return merges;
+}
+
+/// What tokenizer_config.json calls a special token: "</s>", or {"content": "</s>", ...}.
+json special_token(const json& config, const char* key, const json& vocabulary) {
+  const json& given = member(config, key, "the document");
+  json token = given.is_string() ? json{{"content", given}} : given;
+  const std::string& text = string_member(token, "content", key);
+  if (!vocabulary.contains(text))
+    throw Error(std::string(key) + ": " + in_quotes(text) + " is not in vocab.json");
+  token["id"] = vocabulary[text];
+  token["special"] = true;
+  return token;
+}
+
+/// vocab.json, merges.txt and tokenizer_config.json of a GPT2Tokenizer (OPT has them) as the
+/// tokenizer.json that they stand for. Throws Error naming another class.
+json read_vocab_and_merges(const std::filesystem::path& directory) {
+  const json vocabulary =
+      read_json(directory / "vocab.json", kMostTokenizerBytes, FileKind::kOfModel);
+  if (!vocabulary.is_object())
+    throw Error((directory / "vocab.json").string() + " is not an object");
+  json document{
+      {"model",
+       {{"type", "BPE"}, {"vocab", vocabulary}, {"merges", read_merges(directory / "merges.txt")}}},
+      {"decoder", {{"type", "ByteLevel"}}}};
+  const auto file = directory / "tokenizer_config.json";
+  const json config = read_json(file, kMostConfigBytes, FileKind::kOfModel);
+  return in_context("reading " + file.string(), [&] {
+    const std::string& kind = string_member(config, "tokenizer_class", "the document");
+    if (kind != "GPT2Tokenizer" && kind != "GPT2TokenizerFast")
+      throw Error("vocab.json and merges.txt of a " + in_quotes(kind) +
+                  " are not read; save a tokenizer.json with transformers' AutoTokenizer(...)"
+                  ".save_pretrained()");
+    document["pre_tokenizer"] = {
+        {"type", "ByteLevel"},
+        {"add_prefix_space", bool_member(config, "add_prefix_space", false, "the document")}};
+    json& added = document["added_tokens"] = json::array();
+    if (const json* tokens = optional_member(config, "added_tokens_decoder", "the document")) {
+      for (const auto& [id, token] : tokens->items()) {
+        const std::string& text = string_member(token, "content", "added_tokens_decoder");
+        if (!vocabulary.contains(text))
+          throw Error("added_tokens_decoder: " + in_quotes(text) + " is not in vocab.json");
+        added.push_back(token);
+        added.back()["id"] = vocabulary[text];
+      }
+    } else {
+      for (const char* key : {"bos_token", "eos_token", "unk_token", "pad_token"})
+        if (optional_member(config, key, "the document"))
+          added.push_back(special_token(config, key, vocabulary));
+    }
+    if (bool_member(config, "add_bos_token", false, "the document")) {
+      const json begin = special_token(config, "bos_token", vocabulary);
+      const std::string& text = begin["content"].get_ref<const std::string&>();
+      document["post_processor"] = {
+          {"type", "TemplateProcessing"},
+          {"single", {{{"SpecialToken", {{"id", text}}}}, {{"Sequence", {{"id", "A"}}}}}},
+          {"special_tokens", {{text, {{"ids", json::array({begin["id"]})}}}}}};
+    }
+    return std::move(document);
+  });
 }
 
 /// Marks the ids of an "eos_token_id": one, or a list, or none (null).
@@ -355,13 +425,17 @@ void read_ends(const std::filesystem::path& directory, const Metadata& config, T
 
 std::unique_ptr<Tokenizer> tokenizer_from_json(const std::filesystem::path& directory,
                                                const Metadata& config, std::size_t model_vocab) {
-  const auto file = directory / "tokenizer.json";
-  if (!std::filesystem::exists(file)) {
+  const auto file = directory / "tokenizer.json", pair = directory / "vocab.json";
+  const bool from_pair = !std::filesystem::exists(file) && std::filesystem::exists(pair) &&
+                         std::filesystem::exists(directory / "merges.txt");
+  if (!from_pair && !std::filesystem::exists(file))
     throw Error(directory.string() +
-                " has no tokenizer.json; save one with transformers' AutoTokenizer(...)"
-                ".save_pretrained()");
-  }
-  Pipeline pipeline = read_pipeline(file);
+                " has neither tokenizer.json nor vocab.json and merges.txt; save one with "
+                "transformers' AutoTokenizer(...).save_pretrained()");
+  const json document = from_pair ? read_vocab_and_merges(directory)
+                                  : read_json(file, kMostTokenizerBytes, FileKind::kOfModel);
+  Pipeline pipeline = in_context("reading " + (from_pair ? pair : file).string(),
+                                 [&] { return read_pipeline(document); });
   pipeline.tokens.pad_to(model_vocab);
   read_ends(directory, config, pipeline.tokens);
   return make_tokenizer(std::move(pipeline));

@@ -221,5 +221,89 @@ TEST_F(TokenizerJson, RefusesEndTokensOutsideTheVocabulary) {
   EXPECT_NE(refusal().find("generation_config.json"), std::string::npos);
 }
 
+/// OPT's tokenizer as its repositories have it: GPT-2's three files.
+class VocabAndMerges : public testing::Test {
+ protected:
+  std::unique_ptr<Tokenizer> load() {
+    dir_.write("vocab.json", vocab_.dump());
+    dir_.write("merges.txt", merges_);
+    dir_.write("tokenizer_config.json", config_.dump());
+    return load_tokenizer(dir_.path(), {});
+  }
+  void expect_refusal(std::string_view words) {
+    const std::string message = error_of([&] { load(); });
+    EXPECT_NE(message.find(words), std::string::npos) << message;
+  }
+  static std::string lines_of(const json& merges) {
+    std::string lines = "#version: 0.2\n";
+    for (const json& merge : merges)
+      lines +=
+          (merge.is_string() ? merge.get<std::string>()
+                             : merge[0].get<std::string>() + " " + merge[1].get<std::string>()) +
+          "\n";
+    return lines;
+  }
+
+  TempDir dir_;
+  const json document_ = golden::load("opt/tokenizer.json");
+  json vocab_ = document_["model"]["vocab"];
+  std::string merges_ = lines_of(document_["model"]["merges"]);
+  json config_{{"tokenizer_class", "GPT2Tokenizer"},
+               {"add_bos_token", true},
+               {"bos_token", {{"__type", "AddedToken"}, {"content", "</s>"}, {"normalized", true}}},
+               {"eos_token", "</s>"},
+               {"pad_token", "<pad>"}};
+};
+
+TEST_F(VocabAndMerges, AreTheTokenizerJsonThatTheyStandFor) {
+  for (const json& token : document_["added_tokens"])
+    config_["added_tokens_decoder"][token["id"].dump()] = token;
+  const auto tokenizer = load();
+  const json texts = golden::load("texts.json"), golden = golden::load("opt/golden.json");
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    SCOPED_TRACE(texts[i].dump());
+    const std::string text = golden::text_of(texts[i]);
+    EXPECT_EQ(tokenizer->encode(text, AddSpecial::kNo), golden::ids_of(golden["plain"][i]));
+    EXPECT_EQ(tokenizer->encode(text, AddSpecial::kYes), golden::ids_of(golden["special"][i]));
+  }
+}
+
+TEST_F(VocabAndMerges, TakeTheSpecialTokensThatTheConfigNames) {
+  const auto tokenizer = load();
+  const std::vector<TokenId> ids = tokenizer->encode("a</s><pad>", AddSpecial::kYes);
+  EXPECT_EQ(ids, (std::vector<TokenId>{2, vocab_["a"].get<TokenId>(), 2, 1}));
+  EXPECT_TRUE(tokenizer->is_special(1));
+  EXPECT_TRUE(tokenizer->ends_text(2));
+  EXPECT_EQ(tokenizer->decode(ids, AddSpecial::kNo), "a");
+  config_["add_bos_token"] = false;
+  config_["add_prefix_space"] = true;
+  EXPECT_EQ(load()->encode("a", AddSpecial::kYes), tokenizer->encode(" a", AddSpecial::kNo));
+  merges_ = "";
+  EXPECT_EQ(load()->encode("a", AddSpecial::kNo).size(), 2u) << "a space and a letter";
+}
+
+TEST_F(VocabAndMerges, AreRefusedByWhatIsWrong) {
+  const json config = config_;
+  config_["tokenizer_class"] = "RobertaTokenizer";
+  expect_refusal("'RobertaTokenizer'");
+  config_.erase("tokenizer_class");
+  expect_refusal("'tokenizer_class'");
+  config_ = config;
+  config_["pad_token"] = "<none>";
+  expect_refusal("pad_token: '<none>' is not in vocab.json");
+  config_ = config;
+  config_.erase("bos_token");
+  expect_refusal("'bos_token'");
+  config_ = config;
+  config_["added_tokens_decoder"] = {{"9", {{"content", "<none>"}}}};
+  expect_refusal("'<none>' is not in vocab.json");
+  config_ = config;
+  merges_ += "three words here\n";
+  expect_refusal("model.merges[140]");
+  merges_ = "";
+  vocab_ = json::array();
+  expect_refusal("vocab.json is not an object");
+}
+
 }  // namespace
 }  // namespace canopy
