@@ -121,8 +121,11 @@ class Documented(TempDirCase):
                 script = REPO / words[0]
                 self.assertTrue(script.is_file(), where)
                 self.assertTrue(found["python"] or os.access(script, os.X_OK), f"{where}: is not executable")
-                told = told_flags(words) if flags_of(words) else ""
-                for flag in flags_of(words):
+                own, passed_on = (words[:words.index("--")], words[words.index("--"):]) if "--" in words else (words, [])
+                known = {name for flag in self.pages["bench", "decode"].flags() for name in flag.names}
+                self.assertLessEqual(set(flags_of(passed_on)), known, where)  # bench/methods.py calls it
+                told = told_flags(own) if flags_of(own) else ""
+                for flag in flags_of(own):
                     self.assertRegex(told, rf"(?<![\w-]){flag}\b", where)
                 count += 1
         self.assertGreater(count, 30)
