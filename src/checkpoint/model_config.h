@@ -54,8 +54,8 @@ struct ModelConfig {
   float rope_magnitude = 1.0f;       // yarn's attention factor
   bool rope_adjacent_pairs = false;  // GGUF files of llama and mistral; Hugging Face rotates halves
   std::vector<TokenId> end_tokens;
-  std::string inflated_from;    // not empty: a function-preserving enlargement (docs/formats.md), so
-                                // say so in reports
+  std::string inflated_from;  // not empty: a function-preserving enlargement (docs/formats.md), so
+                              // say so in reports
   std::string inflated_source;  // source_fingerprint() of what it was made from, where it says so
   int widen = 1;                // of an enlargement: dim / that model's
 

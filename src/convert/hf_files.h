@@ -13,8 +13,8 @@ namespace canopy {
 struct InflationLabel {
   std::string from;    // the small model's name
   std::string source;  // its source_fingerprint()
-  int widen = 0;     // big dim / small dim
-  int layers = 0;    // of the small model
+  int widen = 0;       // big dim / small dim
+  int layers = 0;      // of the small model
   std::uint64_t seed = 0;
 };
 

@@ -1,5 +1,7 @@
 #pragma once
 // Reads the goldens of tests/data/text (make_tokenizer_goldens.py says what is in them).
+#include <gtest/gtest.h>
+
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -7,6 +9,7 @@
 #include <vector>
 
 #include "src/base/types.h"
+#include "src/text/tokenizer.h"
 
 namespace canopy::golden {
 
@@ -37,6 +40,18 @@ inline std::vector<TokenId> ids_of(const nlohmann::json& list) {
       ids.push_back(item);
   }
   return ids;
+}
+
+/// A tokenizer has the reference library's ids of all texts: those of `name`.
+inline void expect_encodings(const Tokenizer& tokenizer, const std::string& name) {
+  const nlohmann::json texts = load("texts.json"), golden = load(name + "/golden.json");
+  ASSERT_EQ(texts.size(), golden["plain"].size());
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    SCOPED_TRACE(texts[i].dump());
+    const std::string text = text_of(texts[i]);
+    EXPECT_EQ(tokenizer.encode(text, AddSpecial::kNo), ids_of(golden["plain"][i]));
+    EXPECT_EQ(tokenizer.encode(text, AddSpecial::kYes), ids_of(golden["special"][i]));
+  }
 }
 
 }  // namespace canopy::golden

@@ -16,13 +16,7 @@ class GoldenTest : public testing::TestWithParam<const char*> {
 };
 
 TEST_P(GoldenTest, EncodesAsTheReferenceLibrary) {
-  ASSERT_EQ(texts_.size(), golden_["plain"].size());
-  for (std::size_t i = 0; i < texts_.size(); ++i) {
-    SCOPED_TRACE(texts_[i].dump());
-    const std::string text = golden::text_of(texts_[i]);
-    EXPECT_EQ(tokenizer_->encode(text, AddSpecial::kNo), golden::ids_of(golden_["plain"][i]));
-    EXPECT_EQ(tokenizer_->encode(text, AddSpecial::kYes), golden::ids_of(golden_["special"][i]));
-  }
+  golden::expect_encodings(*tokenizer_, GetParam());
 }
 
 TEST_P(GoldenTest, DecodesAsTheReferenceLibrary) {

@@ -258,14 +258,7 @@ class VocabAndMerges : public testing::Test {
 TEST_F(VocabAndMerges, AreTheTokenizerJsonThatTheyStandFor) {
   for (const json& token : document_["added_tokens"])
     config_["added_tokens_decoder"][token["id"].dump()] = token;
-  const auto tokenizer = load();
-  const json texts = golden::load("texts.json"), golden = golden::load("opt/golden.json");
-  for (std::size_t i = 0; i < texts.size(); ++i) {
-    SCOPED_TRACE(texts[i].dump());
-    const std::string text = golden::text_of(texts[i]);
-    EXPECT_EQ(tokenizer->encode(text, AddSpecial::kNo), golden::ids_of(golden["plain"][i]));
-    EXPECT_EQ(tokenizer->encode(text, AddSpecial::kYes), golden::ids_of(golden["special"][i]));
-  }
+  golden::expect_encodings(*load(), "opt");
 }
 
 TEST_F(VocabAndMerges, TakeTheSpecialTokensThatTheConfigNames) {
