@@ -28,7 +28,8 @@ void ConfidenceTracker::observe(double confidence, bool accepted) {
 
 double ConfidenceTracker::acceptance(double confidence) const {
   const Bin& bin = bins_[bin_of(confidence)];
-  const double of_all = std::clamp(1 - (1 - confidence) * refused_ / expected_, 0.0, 1.0);
+  const double ratio = (refused_ + kRefused) / (expected_ + kRefused);
+  const double of_all = std::clamp(1 - (1 - confidence) * ratio, 0.0, 1.0);
   return (bin.accepted + kBefore * of_all) / (bin.asked + kBefore);
 }
 

@@ -28,7 +28,7 @@ class ConfidenceTracker {
     double accepted = 0, asked = 0;  // sums of weights
   };
   std::array<Bin, kBins> bins_;
-  double refused_ = kRefused, expected_ = kRefused;  // refusals of all tokens
+  double refused_ = 0, expected_ = 0;  // refusals of all tokens; and if it were as often right
 };
 
 /// Grows a chain, one token a level, as long as the next token's chance of being reached is at
