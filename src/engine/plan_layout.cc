@@ -120,7 +120,11 @@ void Layout::put_request() {
   plan_.probe = request_.probe;
   plan_.beams = request_.beams;
   plan_.inner = request_.inner;
-  if (request_.device_memory) plan_.device.emplace().memory = *request_.device_memory;
+  if (request_.device_memory) {
+    Plan::DevicePart part;
+    part.memory = *request_.device_memory;
+    plan_.device = std::move(part);
+  }
 }
 
 void Layout::put_trees() {
