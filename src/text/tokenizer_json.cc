@@ -1,5 +1,6 @@
 // Reads tokenizer.json, the format of Hugging Face's tokenizers library, or GPT-2's older files.
 #include <algorithm>
+#include <charconv>
 #include <functional>
 
 #include "src/base/error.h"
@@ -337,14 +338,12 @@ json special_token(const json& config, const char* key, const json& vocabulary) 
 /// vocab.json, merges.txt and tokenizer_config.json of a GPT2Tokenizer (OPT has them) as the
 /// tokenizer.json that they stand for. Throws Error naming another class.
 json read_vocab_and_merges(const std::filesystem::path& directory) {
-  const json vocabulary =
+  json document{{"model", {{"type", "BPE"}, {"merges", read_merges(directory / "merges.txt")}}},
+                {"decoder", {{"type", "ByteLevel"}}}};
+  const json& vocabulary = document["model"]["vocab"] =
       read_json(directory / "vocab.json", kMostTokenizerBytes, FileKind::kOfModel);
   if (!vocabulary.is_object())
     throw Error((directory / "vocab.json").string() + " is not an object");
-  json document{
-      {"model",
-       {{"type", "BPE"}, {"vocab", vocabulary}, {"merges", read_merges(directory / "merges.txt")}}},
-      {"decoder", {{"type", "ByteLevel"}}}};
   const auto file = directory / "tokenizer_config.json";
   const json config = read_json(file, kMostConfigBytes, FileKind::kOfModel);
   return in_context("reading " + file.string(), [&] {
@@ -358,12 +357,13 @@ json read_vocab_and_merges(const std::filesystem::path& directory) {
         {"add_prefix_space", bool_member(config, "add_prefix_space", false, "the document")}};
     json& added = document["added_tokens"] = json::array();
     if (const json* tokens = optional_member(config, "added_tokens_decoder", "the document")) {
-      for (const auto& [id, token] : tokens->items()) {
-        const std::string& text = string_member(token, "content", "added_tokens_decoder");
-        if (!vocabulary.contains(text))
-          throw Error("added_tokens_decoder: " + in_quotes(text) + " is not in vocab.json");
+      for (const auto& [key, token] : tokens->items()) {
+        std::int64_t id = 0;
+        const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
+        if (error != std::errc() || end != key.data() + key.size() || !token.is_object())
+          throw Error("added_tokens_decoder: " + in_quotes(key) + " is not the id of a token");
         added.push_back(token);
-        added.back()["id"] = vocabulary[text];
+        added.back()["id"] = id;
       }
     } else {
       for (const char* key : {"bos_token", "eos_token", "unk_token", "pad_token"})
@@ -434,8 +434,9 @@ std::unique_ptr<Tokenizer> tokenizer_from_json(const std::filesystem::path& dire
                 "transformers' AutoTokenizer(...).save_pretrained()");
   const json document = from_pair ? read_vocab_and_merges(directory)
                                   : read_json(file, kMostTokenizerBytes, FileKind::kOfModel);
-  Pipeline pipeline = in_context("reading " + (from_pair ? pair : file).string(),
-                                 [&] { return read_pipeline(document); });
+  Pipeline pipeline =
+      in_context("reading " + (from_pair ? pair.string() + " and merges.txt" : file.string()),
+                 [&] { return read_pipeline(document); });
   pipeline.tokens.pad_to(model_vocab);
   read_ends(directory, config, pipeline.tokens);
   return make_tokenizer(std::move(pipeline));

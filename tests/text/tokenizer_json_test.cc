@@ -268,6 +268,9 @@ TEST_F(VocabAndMerges, TakeTheSpecialTokensThatTheConfigNames) {
   EXPECT_TRUE(tokenizer->is_special(1));
   EXPECT_TRUE(tokenizer->ends_text(2));
   EXPECT_EQ(tokenizer->decode(ids, AddSpecial::kNo), "a");
+  config_["added_tokens_decoder"] = {{"400", {{"content", "<new>"}, {"special", true}}}};
+  EXPECT_EQ(load()->encode("a<new>", AddSpecial::kNo).back(), 400) << "of no vocab.json";
+  config_.erase("added_tokens_decoder");
   config_["add_bos_token"] = false;
   config_["add_prefix_space"] = true;
   EXPECT_EQ(load()->encode("a", AddSpecial::kYes), tokenizer->encode(" a", AddSpecial::kNo));
@@ -288,11 +291,18 @@ TEST_F(VocabAndMerges, AreRefusedByWhatIsWrong) {
   config_.erase("bos_token");
   expect_refusal("'bos_token'");
   config_ = config;
-  config_["added_tokens_decoder"] = {{"9", {{"content", "<none>"}}}};
-  expect_refusal("'<none>' is not in vocab.json");
+  config_["added_tokens_decoder"] = {{"9", {{"content", "</s>"}}}};
+  expect_refusal("'</s>' has id 9 here and id 2 in model.vocab");
+  for (const char* key : {"nine", "9x", ""}) {
+    config_["added_tokens_decoder"] = {{key, {{"content", "<none>"}}}};
+    expect_refusal("is not the id of a token");
+  }
+  config_["added_tokens_decoder"] = {{"9", "</s>"}};
+  expect_refusal("'9' is not the id of a token");
   config_ = config;
   merges_ += "three words here\n";
   expect_refusal("model.merges[140]");
+  expect_refusal("vocab.json and merges.txt");
   merges_ = "";
   vocab_ = json::array();
   expect_refusal("vocab.json is not an object");
