@@ -43,6 +43,8 @@ UnitField field_of(TensorRole role) {
     case TensorRole::kMlpNormBias:
     case TensorRole::kFinalNormBias:
       return &UnitWeights::norm_bias;
+    case TensorRole::kProjectIn:
+      return &UnitWeights::project_in;
     case TensorRole::kPositions:
       return &UnitWeights::positions;
     case TensorRole::kEmbeddingNorm:
@@ -83,6 +85,8 @@ UnitField field_of(TensorRole role) {
       return &UnitWeights::b_up;
     case TensorRole::kDownBias:
       return &UnitWeights::b_down;
+    case TensorRole::kProjectOut:
+      return &UnitWeights::project_out;
     case TensorRole::kEmbedding:  // as a head that is tied to it
     case TensorRole::kHead:
       break;
@@ -127,8 +131,6 @@ void append_head(const Checkpoint& checkpoint, std::vector<UnitLayout>& units) {
   const ModelConfig& c = checkpoint.config();
   const TensorEntry& head =
       entry(checkpoint, {&spec_of(c.tied_head ? TensorRole::kEmbedding : TensorRole::kHead)});
-  const TensorEntry& norm = entry(checkpoint, {&spec_of(TensorRole::kFinalNorm)});
-  const ModelTensor norm_bias{&spec_of(TensorRole::kFinalNormBias)};
   std::size_t most_bytes = 0;
   for (const UnitLayout& unit : units) most_bytes = std::max(most_bytes, unit.read.slab_bytes);
   const auto most_rows = static_cast<std::int64_t>(
@@ -144,8 +146,13 @@ void append_head(const Checkpoint& checkpoint, std::vector<UnitLayout>& units) {
     const std::int64_t last =
         std::min<std::int64_t>(c.vocab, blocks * (slice + 1) / slices * block);
     UnitLayout unit{{c.layers, Part::kHead, first, last - first}, {}, {}, {}, {}};
-    add(unit, &UnitWeights::norm, norm);
-    if (norm_bias.is_in(c)) add(unit, &UnitWeights::norm_bias, entry(checkpoint, norm_bias));
+    const auto add_if_it_is_in = [&](TensorRole role, auto UnitWeights::*field) {
+      const ModelTensor tensor{&spec_of(role)};
+      if (tensor.is_in(c)) add(unit, field, entry(checkpoint, tensor));
+    };
+    add_if_it_is_in(TensorRole::kFinalNorm, &UnitWeights::norm);
+    add_if_it_is_in(TensorRole::kFinalNormBias, &UnitWeights::norm_bias);
+    if (slice == 0) add_if_it_is_in(TensorRole::kProjectOut, &UnitWeights::project_out);
     add(unit, &UnitWeights::head, rows_of(head, first, last - first));
     place(unit);
     units.push_back(std::move(unit));

@@ -22,17 +22,19 @@ struct Unit {
 
 /// The weights of one unit, on the device; only its part's fields are set. w* are [out, in].
 struct UnitWeights {
-  ConstTensorView norm, norm_bias;  // of attention or MLP; the final norm for the head
+  ConstTensorView norm, norm_bias;  // of attention or MLP; the final norm for the head, if any
   // kAttention; empty where the model has none:
   WeightView wq, wk, wv, wqkv, wo;
   ConstTensorView bq, bk, bv, bqkv, bo, q_norm, k_norm;
   // kAttention of the first layer: what the embedding's rows meet before it.
-  WeightView positions;
+  WeightView project_in, positions;
   ConstTensorView embedding_norm, embedding_norm_bias;
   // kMlp:
   WeightView w_gate, w_up, w_down;
   ConstTensorView b_up, b_down;
-  WeightView head;  // kHead: rows [first_row, first_row + rows)
+  // kHead:
+  WeightView project_out;  // in the first slice, where the model has one
+  WeightView head;         // rows [first_row, first_row + rows)
 };
 
 class UnitLease;

@@ -24,6 +24,7 @@ constexpr auto kOptNames = [] {
   using enum TensorRole;
   return std::to_array<StoredName>(
       {{kEmbedding, "model.decoder.embed_tokens.weight"},
+       {kProjectIn, "model.decoder.project_in.weight"},
        {kPositions, "model.decoder.embed_positions.weight"},
        {kAttentionNorm, "model.decoder.layers.#.self_attn_layer_norm.weight"},
        {kAttentionNormBias, "model.decoder.layers.#.self_attn_layer_norm.bias"},
@@ -42,7 +43,8 @@ constexpr auto kOptNames = [] {
        {kDown, "model.decoder.layers.#.fc2.weight"},
        {kDownBias, "model.decoder.layers.#.fc2.bias"},
        {kFinalNorm, "model.decoder.final_layer_norm.weight"},
-       {kFinalNormBias, "model.decoder.final_layer_norm.bias"}});
+       {kFinalNormBias, "model.decoder.final_layer_norm.bias"},
+       {kProjectOut, "model.decoder.project_out.weight"}});
 }();
 
 constexpr DecoderForm kBloomForm{.norm = NormKind::kLayer,

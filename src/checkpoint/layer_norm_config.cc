@@ -27,12 +27,13 @@ void check_switches(const Fields& config, std::initializer_list<Switch> switches
 ModelConfig read_opt_config(const nlohmann::json& json, const Family& family) {
   const Fields config(json);
   ModelConfig model = read_sizes(config, family, {.hidden_dim = "ffn_dim", .tied_head = true});
-  check_switches(config, {{"do_layer_norm_before", true, "a layer norm behind each part"},
-                          {"enable_bias", true, "a decoder of this kind without biases"},
-                          {"layer_norm_elementwise_affine", true, "a layer norm without weights"},
-                          {"_remove_final_layer_norm", false, "a decoder without a final norm"}});
-  if (config.integer("word_embed_proj_dim", model.dim, model.dim) != model.dim)
-    refuse_config("an embedding narrower than the model (key 'word_embed_proj_dim')");
+  model.form.norm_after = !config.flag("do_layer_norm_before", true);
+  check_switches(config, {{"enable_bias", true, "a decoder of this kind without biases"},
+                          {"layer_norm_elementwise_affine", true, "a layer norm without weights"}});
+  if (!model.form.norm_after)  // which has no final norm anyway
+    check_switches(config, {{"_remove_final_layer_norm", false, "a decoder without a final norm"}});
+  const int width = config.integer("word_embed_proj_dim", 1 << 24, model.dim);
+  if (width != model.dim) model.embedding_dim = width;
   if (const std::string act = config.text("activation_function", "relu"); act != "relu")
     refuse_config("the activation " + in_quotes(act) + " (key 'activation_function')");
   model.norm_eps = 1e-5f;  // which no key tells

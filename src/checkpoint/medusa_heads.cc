@@ -162,7 +162,7 @@ MedusaHeads open_medusa_heads(const std::filesystem::path& path, const Checkpoin
       throw Error("they were trained for the model of fingerprint " + index.source + ", and " +
                   model.root().string() + " has " + own);
     heads.names_its_model = !index.source.empty();
-    heads.dim = of_small ? c.dim / c.widen : c.dim;
+    heads.dim = c.embedding_width() / (of_small ? c.widen : 1);
     const TensorEntry* acceptance = nullptr;
     sort_tensors(index.tensors, heads, acceptance);
     refuse_gaps(heads.heads);

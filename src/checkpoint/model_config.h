@@ -21,13 +21,15 @@ enum class NormKind : std::uint8_t { kRms, kLayer };  // a layer norm has a bias
 enum class PositionKind : std::uint8_t { kRotary, kLearned, kAlibi };
 enum class MlpKind : std::uint8_t { kSwiglu, kRelu, kGeluTanh };  // the last two have no gate
 
-/// What all layers of a decoder have in common. What has no field has one form: a norm before
-/// attention and one before the MLP, attention over the whole text. Readers refuse a config that
-/// asks for another.
+/// What all layers of a decoder have in common. What has no field has one form: attention over the
+/// whole text. Readers refuse a config that asks for another.
 struct DecoderForm {
   NormKind norm = NormKind::kRms;
   PositionKind positions = PositionKind::kRotary;
   MlpKind mlp = MlpKind::kSwiglu;
+  /// What attention and MLP add up to is normalised, in place of what they read; and no norm lies
+  /// between the last layer and the head.
+  bool norm_after = false;
   bool embedding_norm = false;  // the embedding is normalised before the first layer
   bool fused_qkv = false;       // one matrix of rows [heads, 3, head_dim]
   int position_offset = 0;      // kLearned: rows of the table before position 0's
@@ -43,6 +45,8 @@ struct ModelConfig {
   int layers = 0, dim = 0, hidden_dim = 0;
   int heads = 0, kv_heads = 0, head_dim = 0;
   int vocab = 0, max_positions = 0;
+  int embedding_dim = 0;  // of the rows of embedding and head, if projections lie between them and
+                          // the layers; else 0
   bool tied_head = false;
   /// Kinds of layers that take turns, layer i being of kind i modulo their number: one kind where
   /// all layers are alike.
@@ -59,6 +63,9 @@ struct ModelConfig {
   std::string inflated_source;  // source_fingerprint() of what it was made from, where it says so
   int widen = 1;                // of an enlargement: dim / that model's
 
+  bool projects() const { return embedding_dim != 0; }
+  /// Columns of the embedding and of the head, which is what the head reads.
+  int embedding_width() const { return projects() ? embedding_dim : dim; }
   const LayerConfig& layer(int i) const {
     return layer_kinds[static_cast<std::size_t>(i) % layer_kinds.size()];
   }

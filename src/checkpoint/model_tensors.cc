@@ -35,10 +35,17 @@ constexpr auto kModelTensors = [] {
     return model.form.positions == PositionKind::kLearned;
   };
   constexpr IsIn kNormedFirst = [](Model model, Layer) { return model.form.embedding_norm; };
+  constexpr IsIn kProjected = [](Model model, Layer) { return model.projects(); };
+  constexpr IsIn kNormedLast = [](Model model, Layer) { return !model.form.norm_after; };
+  constexpr IsIn kLayerNormedLast = [](Model model, Layer) {
+    return model.form.norm == NormKind::kLayer && !model.form.norm_after;
+  };
   constexpr IsIn kUntied = [](Model model, Layer) { return !model.tied_head; };
   return std::to_array<TensorSpec>({
-      {kEmbedding, kEmbeds, kMatrix, kVocab, kDim, "model.embed_tokens.weight",
+      {kEmbedding, kEmbeds, kMatrix, kVocab, kEmbeddingDim, "model.embed_tokens.weight",
        "token_embd.weight"},
+      {kProjectIn, kEnters, kMatrix, kDim, kEmbeddingDim, "model.project_in.weight",
+       "project_in.weight", kProjected},
       {kPositions, kEnters, kMatrix, kPositionRows, kDim, "model.embed_positions.weight",
        "position_embd.weight", kPlaced},
       {kEmbeddingNorm, kEnters, kNorm, kOne, kDim, "model.embed_norm.weight",
@@ -90,9 +97,13 @@ constexpr auto kModelTensors = [] {
       {kDownBias, kMlps, kBias, kOne, kDim, "model.layers.#.mlp.down_proj.bias",
        "blk.#.ffn_down.bias", kOthersBiased},
 
-      {kFinalNorm, kEnds, kNorm, kOne, kDim, "model.norm.weight", "output_norm.weight"},
-      {kFinalNormBias, kEnds, kBias, kOne, kDim, "model.norm.bias", "output_norm.bias", kLayerNorm},
-      {kHead, kEnds, kMatrix, kVocab, kDim, "lm_head.weight", "output.weight", kUntied},
+      {kFinalNorm, kEnds, kNorm, kOne, kDim, "model.norm.weight", "output_norm.weight",
+       kNormedLast},
+      {kFinalNormBias, kEnds, kBias, kOne, kDim, "model.norm.bias", "output_norm.bias",
+       kLayerNormedLast},
+      {kProjectOut, kEnds, kMatrix, kEmbeddingDim, kDim, "model.project_out.weight",
+       "project_out.weight", kProjected},
+      {kHead, kEnds, kMatrix, kVocab, kEmbeddingDim, "lm_head.weight", "output.weight", kUntied},
   });
 }();
 
@@ -119,6 +130,8 @@ std::int64_t length(Length of, const ModelConfig& config) {
       break;
     case Length::kDim:
       return config.dim;
+    case Length::kEmbeddingDim:
+      return config.embedding_width();
     case Length::kHidden:
       return config.hidden_dim;
     case Length::kVocab:

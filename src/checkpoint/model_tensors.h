@@ -14,6 +14,7 @@ namespace canopy {
 /// What a tensor is to the decoder, whatever a container calls it.
 enum class TensorRole : std::uint8_t {
   kEmbedding,
+  kProjectIn,
   kPositions,
   kEmbeddingNorm,
   kEmbeddingNormBias,
@@ -40,10 +41,12 @@ enum class TensorRole : std::uint8_t {
   kDownBias,
   kFinalNorm,
   kFinalNormBias,
+  kProjectOut,
   kHead
 };
 /// What a tensor is read and lent together with. The embedding is looked up row by row. kEntry:
-/// what its rows meet before the first layer, with whose attention it is lent.
+/// what its rows meet before the first layer, with whose attention it is lent. kHead: what lies
+/// between the last layer and the logits.
 enum class TensorUnit : std::uint8_t { kEmbedding, kEntry, kAttention, kMlp, kHead };
 /// Matrices may be quantised. Norms and biases are vectors, and never are.
 enum class TensorKind : std::uint8_t { kMatrix, kNorm, kBias };
@@ -51,6 +54,7 @@ enum class TensorKind : std::uint8_t { kMatrix, kNorm, kBias };
 enum class Length : std::uint8_t {
   kOne,
   kDim,
+  kEmbeddingDim,
   kHidden,
   kVocab,
   kPositionRows,

@@ -70,7 +70,7 @@ void append(std::span<const float> values, Halves& to) {
 void write_head(const Checkpoint& model, const std::filesystem::path& file) {
   const ModelConfig& c = model.config();
   const TensorEntry& head = own_head(model);
-  const auto dim = static_cast<std::size_t>(c.dim);
+  const auto dim = static_cast<std::size_t>(c.embedding_width());
   const std::uint64_t bytes = static_cast<std::uint64_t>(c.vocab) * dim * 2;
   OutputFile out(file, bytes);
   WeightRows source(model);
@@ -90,7 +90,7 @@ class Collector {
  public:
   Collector(const std::filesystem::path& directory, const ModelConfig& config, std::size_t texts,
             std::uint64_t positions)
-      : dim_(static_cast<std::size_t>(config.dim)),
+      : dim_(static_cast<std::size_t>(config.embedding_width())),
         rows_(directory / "read.bf16", positions * dim_ * 2),
         tokens_(directory / "tokens.i32", positions * 4),
         of_text_(texts) {}
@@ -98,7 +98,8 @@ class Collector {
   /// Bytes that it holds of so many texts that are written at once.
   static std::uint64_t bytes(const ModelConfig& config, int texts, int tokens) {
     constexpr std::uint64_t kWriters = std::uint64_t{2} << 20, kMore = 2;  // a vector's growth
-    const std::uint64_t position = static_cast<std::uint64_t>(config.dim) * 2 + sizeof(TokenId);
+    const std::uint64_t position =
+        static_cast<std::uint64_t>(config.embedding_width()) * 2 + sizeof(TokenId);
     return kWriters + kMore * static_cast<std::uint64_t>(texts) *
                           static_cast<std::uint64_t>(tokens + 1) * position;
   }
@@ -220,7 +221,7 @@ int run_collect(const std::vector<std::string>& words) {
 
   const auto positions = static_cast<std::uint64_t>(asked.positions);
   const std::uint64_t most = positions + static_cast<std::uint64_t>(asked.new_tokens);
-  const auto row = static_cast<std::uint64_t>(config.dim) * 2;
+  const auto row = static_cast<std::uint64_t>(config.embedding_width()) * 2;
   StagedOutput staged(asked.output, StagedOutput::Kind::kDirectory,
                       (most + static_cast<std::uint64_t>(config.vocab)) * row);
   write_head(models.target, staged.partial() / "head.bf16");
@@ -235,7 +236,7 @@ int run_collect(const std::vector<std::string>& words) {
   Collector collector(staged.partial(), config, requests.size(), most);
   collect(engine, requests, positions, collector, progress, interrupt.token());
   nlohmann::ordered_json about{{"model", own_fingerprint},
-                               {"dim", config.dim},
+                               {"dim", config.embedding_width()},
                                {"vocab", config.vocab},
                                {"positions", collector.positions()},
                                {"texts", collector.texts()}};

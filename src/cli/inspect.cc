@@ -39,6 +39,7 @@ struct Group {
 struct Sizes {
   std::uint64_t parameters = 0, weights = 0;
   std::uint64_t embedding = 0, head = 0, final_norm = 0;  // head: 0 where it is the embedding
+  std::uint64_t project_out = 0;                          // what lies before it, if anything does
   std::vector<Layer> layers;
   std::map<std::string, Group> dtypes;
   // With as little memory as can be:
@@ -64,6 +65,7 @@ Sizes measure(const Checkpoint& model) {
   s.embedding = bytes_of(TensorRole::kEmbedding);
   s.head = bytes_of(TensorRole::kHead);
   s.final_norm = bytes_of(TensorRole::kFinalNorm) + bytes_of(TensorRole::kFinalNormBias);
+  s.project_out = bytes_of(TensorRole::kProjectOut);
 
   const SweepLayout sweep = lay_out_sweep(model);
   s.layers.resize(static_cast<std::size_t>(model.config().layers));
@@ -157,6 +159,7 @@ json as_json(const Checkpoint& model, const Sizes& s) {
           {"config",
            {{"layers", c.layers},
             {"dim", c.dim},
+            {"embedding_dim", c.embedding_width()},
             {"heads", c.heads},
             {"kv_heads", c.kv_heads},
             {"head_dim", c.head_dim},
@@ -169,6 +172,7 @@ json as_json(const Checkpoint& model, const Sizes& s) {
             {"qk_norm", c.any_layer(&LayerConfig::qk_norm)},
             {"end_tokens", c.end_tokens},
             {"norm", name_of(c.form.norm)},
+            {"norm_place", c.form.norm_after ? "after" : "before"},
             {"mlp", name_of(c.form.mlp)},
             {"positions", name_of(c.form.positions)},
             {"rope", rope_json(model)}}},
@@ -177,6 +181,7 @@ json as_json(const Checkpoint& model, const Sizes& s) {
           {"embedding_bytes", s.embedding},
           {"head_bytes", s.head},
           {"final_norm_bytes", s.final_norm},
+          {"project_out_bytes", s.project_out},
           {"layer_bytes", std::move(layers)},
           {"dtypes", std::move(dtypes)},
           {"resident_bytes", s.resident},
@@ -249,7 +254,9 @@ void print(const Checkpoint& model, const Sizes& s) {
 
   std::cout << "\nConfig\n";
   line("layers", text(c.layers));
-  line("dimension", text(c.dim));
+  line("dimension", text(c.dim) + (c.projects() ? ", projected from and to the embedding's " +
+                                                      text(c.embedding_dim)
+                                                : ""));
   line("heads", text(c.heads) + " of " + text(c.head_dim) + ", " + text(c.kv_heads) +
                     " for keys and values" +
                     (c.any_layer(&LayerConfig::qkv_bias) ? ", with biases" : "") +
@@ -259,7 +266,8 @@ void print(const Checkpoint& model, const Sizes& s) {
   line("head", c.tied_head ? "tied to the embedding" : "of its own");
   line("positions", text(c.max_positions) + ", " + name_of(c.form.positions));
   if (c.form.positions == PositionKind::kRotary) line("rotary", rotary_text(model));
-  line("norms", std::string(name_of(c.form.norm)) + ", epsilon " + text(c.norm_eps));
+  line("norms", std::string(name_of(c.form.norm)) + ", epsilon " + text(c.norm_eps) +
+                    (c.form.norm_after ? ", behind each part" : ""));
 
   std::cout << "\nWeights\n";
   size_line("embedding", s.embedding, c.tied_head ? "the head, too" : "");

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "src/base/error.h"
@@ -25,7 +26,8 @@ const std::vector<float>& position_constants(const ModelConfig& c) {
 
 /// Buffers of one model, as byte sizes, so that the budget and the constructor cannot disagree.
 struct Sizes {
-  std::size_t residual, normed, work, logit_input, logits, position, prefix, ids, bits, constants;
+  std::size_t embedded, residual, normed, work, last, logit_input, logits, position, prefix, ids,
+      bits, constants;
 
   Sizes(const ModelConfig& c, const Transformer::Limits& limits) {
     const auto nodes = at(limits.max_nodes), chunk = at(std::min(limits.chunk, limits.max_nodes));
@@ -35,10 +37,12 @@ struct Sizes {
         at(c.head_dim) * (at(c.heads) + 2 * at(c.kv_heads) +
                           at(c.heads) * (c.form.fused_qkv ? std::size_t{3} : std::size_t{1}));
     const std::size_t mlp = at(c.hidden_dim) * (gated(c) ? 2 : 1);
+    embedded = c.projects() ? nodes * at(c.embedding_dim) * f32 : 0;
     residual = nodes * at(c.dim) * f32;
     normed = chunk * at(c.dim) * f32;
     work = chunk * std::max(attention, mlp) * f32;  // attention and MLP take turns
-    logit_input = rows * at(c.dim) * f32;
+    last = c.projects() ? rows * at(c.dim) * f32 : 0;
+    logit_input = rows * at(c.embedding_width()) * f32;
     logits = rows * at(c.vocab) * f32;
     position = nodes * sizeof(std::int32_t);
     prefix = nodes * sizeof(std::int64_t);               // of each part, which has a node at least
@@ -47,8 +51,8 @@ struct Sizes {
     constants = position_constants(c).size() * f32;
   }
   std::size_t total() const {
-    return residual + normed + work + logit_input + logits + position + prefix + ids + bits +
-           constants;
+    return embedded + residual + normed + work + last + logit_input + logits + position + prefix +
+           ids + bits + constants;
   }
 };
 
@@ -81,22 +85,26 @@ struct Transformer::Impl {
   WeightSource& weights;
   Limits limits;
 
-  Buffer residual, normed, work, logit_input, logits, position, prefix, ids, bits, constants;
+  Buffer embedded, residual, normed, work, last, logit_input, logits, position, prefix, ids, bits,
+      constants;
   std::vector<std::int32_t> host_position, host_ids;
   std::vector<std::int64_t> host_prefix;
   std::vector<TokenId> host_tokens;
   std::vector<std::uint64_t> host_bits;
   std::vector<Layout> layouts;  // of the forwards that were prepared together
   std::size_t current = 0;      // the one that runs
+  bool entered = false;         // its nodes have left the embedding for the residual stream
   std::unique_ptr<Event> uploaded;
 
   Impl(Device& d, const ModelConfig& c, WeightSource& w, const Limits& l)
       : device(d), config(c), weights(w), limits(l), uploaded(d.make_event()) {
     require(limits.max_nodes > 0 && limits.chunk > 0, "a model needs room for at least one node");
     const Sizes sizes(config, limits);
+    embedded = device.allocate(sizes.embedded);
     residual = device.allocate(sizes.residual);
     normed = device.allocate(sizes.normed);
     work = device.allocate(sizes.work);
+    last = device.allocate(sizes.last);
     logit_input = device.allocate(sizes.logit_input);
     logits = device.allocate(sizes.logits);
     position = device.allocate(sizes.position);
@@ -124,12 +132,17 @@ struct Transformer::Impl {
   void normalize(ConstTensorView x, ConstTensorView g, ConstTensorView b, TensorView y,
                  Stream& compute);
   ConstTensorView positions_of(const Chunk& chunk) const;
+  /// Where the embedding's rows of this forward's nodes go.
+  TensorView entry_rows() const {
+    return rows_of(config.projects() ? embedded : residual, 0, now().nodes,
+                   config.embedding_width());
+  }
   void enter(const UnitWeights& w, Stream& compute);
   void project(const UnitWeights& w, int layer, const Chunk& chunk, ConstTensorView h,
                const QkvRows& to, TensorView fused, Stream& compute);
   void attention(const UnitWeights& w, int layer, Stream& compute);
   void mlp(const UnitWeights& w, Stream& compute);
-  void embed(Stream& compute);
+  void read_for_head(const UnitWeights& w, Stream& compute);
   TensorView sweep(Stream& compute, const std::stop_token& stop, const OnUnit& on_unit);
   /// Calls body(), which uses the weights and `compute`, and leaves both in order if it throws.
   template <class Body>
@@ -244,11 +257,17 @@ ConstTensorView Transformer::Impl::positions_of(const Chunk& chunk) const {
 void Transformer::Impl::enter(const UnitWeights& w, Stream& compute) {
   for (const Chunk& chunk : now().chunks) {
     const TensorView x = rows_of(residual, chunk.first_row, chunk.rows, config.dim);
+    if (config.projects()) {
+      const std::array in{Projection{w.project_in, {}, x}};
+      device.ops().linear(compute,
+                          rows_of(embedded, chunk.first_row, chunk.rows, config.embedding_dim), in);
+    }
     if (config.form.positions == PositionKind::kLearned)
       device.ops().embed(compute, w.positions, positions_of(chunk), x, Accumulate::kYes);
     if (config.form.embedding_norm)
       normalize(x, w.embedding_norm, w.embedding_norm_bias, x, compute);
   }
+  entered = true;
 }
 
 /// q, k and v of a chunk's rows [n, dim], rotated if the family rotates them. `fused` has room for
@@ -295,7 +314,7 @@ void Transformer::Impl::attention(const UnitWeights& w, int layer, Stream& compu
   for (const Chunk& chunk : now().chunks) {
     const int n = chunk.rows;
     const TensorView x = rows_of(residual, chunk.first_row, n, config.dim);
-    const TensorView h = rows_of(normed, 0, n, config.dim);
+    const TensorView h = config.form.norm_after ? x : rows_of(normed, 0, n, config.dim);
     std::byte* next = work.data();
     const auto take = [&](int count) {
       const TensorView view(next, DType::kF32, {n, count, hd});
@@ -305,7 +324,7 @@ void Transformer::Impl::attention(const UnitWeights& w, int layer, Stream& compu
     const TensorView q = take(heads), k = take(kv_heads), v = take(kv_heads), out = take(heads);
     const TensorView fused(out.data(), DType::kF32, {n, heads, config.form.fused_qkv ? 3 : 0, hd});
 
-    normalize(x, w.norm, w.norm_bias, h, compute);
+    if (!config.form.norm_after) normalize(x, w.norm, w.norm_bias, h, compute);
     project(w, layer, chunk, h, {q, k, v}, fused, compute);
     for (const Segment& s : chunk.segments) {
       const int skip = s.first_row - chunk.first_row;
@@ -321,6 +340,7 @@ void Transformer::Impl::attention(const UnitWeights& w, int layer, Stream& compu
     }
     const std::array output{Projection{w.wo, w.bo, x, 0, Accumulate::kYes}};
     ops.linear(compute, TensorView(out.data(), DType::kF32, {n, heads * hd}), output);
+    if (config.form.norm_after) normalize(x, w.norm, w.norm_bias, x, compute);
   }
 }
 
@@ -329,9 +349,9 @@ void Transformer::Impl::mlp(const UnitWeights& w, Stream& compute) {
   for (const Chunk& chunk : now().chunks) {
     const int n = chunk.rows;
     const TensorView x = rows_of(residual, chunk.first_row, n, config.dim);
-    const TensorView h = rows_of(normed, 0, n, config.dim);
+    const TensorView h = config.form.norm_after ? x : rows_of(normed, 0, n, config.dim);
     const TensorView inner = rows_of(work, 0, n, config.hidden_dim);
-    normalize(x, w.norm, w.norm_bias, h, compute);
+    if (!config.form.norm_after) normalize(x, w.norm, w.norm_bias, h, compute);
     if (gated(config)) {
       const TensorView up = rows_of(work, n, n, config.hidden_dim);
       const std::array gate_up{Projection{w.w_gate, {}, inner}, Projection{w.w_up, w.b_up, up}};
@@ -346,20 +366,30 @@ void Transformer::Impl::mlp(const UnitWeights& w, Stream& compute) {
     }
     const std::array down{Projection{w.w_down, w.b_down, x, 0, Accumulate::kYes}};
     ops.linear(compute, inner, down);
+    if (config.form.norm_after) normalize(x, w.norm, w.norm_bias, x, compute);
   }
 }
 
-void Transformer::Impl::embed(Stream& compute) {
-  weights.embed(host_tokens, compute, rows_of(residual, 0, now().nodes, config.dim));
+/// Fills logit_input from the last layer's rows.
+void Transformer::Impl::read_for_head(const UnitWeights& w, Stream& compute) {
+  Ops& ops = device.ops();
+  const int rows = now().logit_rows;
+  const ConstTensorView ids_of_rows(ids.data() + now().first_id * sizeof(std::int32_t), DType::kI32,
+                                    {rows});
+  const TensorView x = rows_of(config.projects() ? last : logit_input, 0, rows, config.dim);
+  ops.embed(compute, WeightView(residual.data(), DType::kF32, now().nodes, config.dim), ids_of_rows,
+            x);
+  if (!config.form.norm_after) normalize(x, w.norm, w.norm_bias, x, compute);
+  if (!config.projects()) return;
+  const std::array out{
+      Projection{w.project_out, {}, rows_of(logit_input, 0, rows, config.embedding_dim)}};
+  ops.linear(compute, x, out);
 }
 
 TensorView Transformer::Impl::sweep(Stream& compute, const std::stop_token& stop,
                                     const OnUnit& on_unit) {
-  Ops& ops = device.ops();
-  const int nodes = now().nodes, rows = now().logit_rows;
-  const ConstTensorView row_ids(ids.data() + now().first_id * sizeof(std::int32_t), DType::kI32,
-                                {rows});
-  const TensorView head_in = rows_of(logit_input, 0, rows, config.dim);
+  const int rows = now().logit_rows;
+  const TensorView head_in = rows_of(logit_input, 0, rows, config.embedding_width());
   const TensorView out = rows_of(logits, 0, rows, config.vocab);
   bool gathered = false;
   const std::span<const Unit> units = weights.units();
@@ -377,14 +407,9 @@ TensorView Transformer::Impl::sweep(Stream& compute, const std::stop_token& stop
         break;
       case Part::kHead:
         if (rows == 0) break;
-        if (!gathered) {
-          ops.embed(compute, WeightView(residual.data(), DType::kF32, nodes, config.dim), row_ids,
-                    head_in);
-          normalize(head_in, w->norm, w->norm_bias, head_in, compute);
-          gathered = true;
-        }
+        if (!std::exchange(gathered, true)) read_for_head(*w, compute);
         const std::array slice{Projection{w->head, {}, out, units[i].first_row}};
-        ops.linear(compute, head_in, slice);
+        device.ops().linear(compute, head_in, slice);
         break;
     }
   }
@@ -417,7 +442,8 @@ std::size_t Transformer::activation_bytes(const ModelConfig& config, const Limit
 Workload Transformer::workload(const ModelConfig& config, const Limits& limits) {
   Workload w;
   w.rows = std::max(std::min(limits.chunk, limits.max_nodes), limits.max_logit_rows);
-  w.columns = std::max({config.dim, config.hidden_dim, config.heads * config.head_dim});
+  w.columns = std::max(
+      {config.dim, config.embedding_width(), config.hidden_dim, config.heads * config.head_dim});
   w.vocab = config.vocab;
   w.heads = config.heads;
   w.kv_heads = config.kv_heads;
@@ -433,17 +459,20 @@ TensorView Transformer::forward(std::span<const SequenceRows> parts, Stream& com
 }
 
 ConstTensorView Transformer::hidden() const {
-  return impl_->rows_of(impl_->residual, 0, impl_->now().nodes, impl_->config.dim);
+  return impl_->entered ? impl_->rows_of(impl_->residual, 0, impl_->now().nodes, impl_->config.dim)
+                        : impl_->entry_rows();
 }
 
 ConstTensorView Transformer::logit_inputs() const {
   return impl_->rows_of(impl_->logit_input, 0, static_cast<int>(impl_->host_ids.size()),
-                        impl_->config.dim);
+                        impl_->config.embedding_width());
 }
 
 void Transformer::prepare(std::span<const SequenceRows> parts, Stream& compute) {
   impl_->lay_out(std::array{parts}, compute);
-  impl_->or_abandon(compute, [&] { impl_->embed(compute); });
+  impl_->entered = false;
+  impl_->or_abandon(
+      compute, [&] { impl_->weights.embed(impl_->host_tokens, compute, impl_->entry_rows()); });
 }
 
 TensorView Transformer::run(Stream& compute, std::stop_token stop, const OnUnit& on_unit) {
@@ -458,10 +487,10 @@ void Transformer::prepare_all(std::span<const std::vector<SequenceRows>> forward
 TensorView Transformer::run(std::size_t forward, ConstTensorView tokens, Stream& compute,
                             std::stop_token stop) {
   impl_->current = forward;
+  impl_->entered = false;
   return impl_->or_abandon(compute, [&] {
-    impl_->device.ops().embed(
-        compute, impl_->weights.table_on_device(), tokens,
-        impl_->rows_of(impl_->residual, 0, impl_->now().nodes, impl_->config.dim));
+    impl_->device.ops().embed(compute, impl_->weights.table_on_device(), tokens,
+                              impl_->entry_rows());
     return impl_->sweep(compute, stop, {});
   });
 }

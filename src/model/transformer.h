@@ -50,7 +50,7 @@ class Transformer {
 
   /// Device bytes that a model of this shape holds beside weights, KV and the ops' scratch. Pure.
   static std::size_t activation_bytes(const ModelConfig& config, const Limits& limits);
-  static constexpr int kAllocations = 10;  // that hold them
+  static constexpr int kAllocations = 12;  // that hold them
   /// What Ops::reserve must be told for it. Pure.
   static Workload workload(const ModelConfig& config, const Limits& limits);
 
@@ -68,12 +68,13 @@ class Transformer {
                      std::stop_token stop = {}, const OnUnit& on_unit = {});
 
   /// What enters the next unit: while a forward runs on_unit, the result of the units before; after
-  /// it, of the last layer. Shapes: [nodes of the forward, dim] f32. Ready when `compute` gets
-  /// there.
+  /// it, of the last layer. Shapes: [nodes of the forward, dim] f32, and [nodes, embedding_width()]
+  /// of what enters the first. Ready when `compute` gets there.
   ConstTensorView hidden() const;
 
-  /// What the head read for each row of the last forward's logits: of the last layer, normalised.
-  /// Shapes: [sum of logit_rows, dim] f32, the caller's until the next forward.
+  /// What the head read for each row of the last forward's logits: of the last layer, normalised
+  /// and projected where the model does so. Shapes: [sum of logit_rows, embedding_width()] f32, the
+  /// caller's until the next forward.
   ConstTensorView logit_inputs() const;
 
   /// forward() in two halves, the second of which can be captured (Stream::capture) where weights

@@ -51,6 +51,20 @@ TEST(LayerNormConfig, ReadsThePublishedShapes) {
   EXPECT_EQ(opt.form.position_offset, 2);
   EXPECT_TRUE(opt.rope_inverse_frequency.empty());
 
+  json config_350m = opt_config();  // of which the others differ in size alone
+  config_350m.update({{"do_layer_norm_before", false},
+                      {"hidden_size", 1024},
+                      {"ffn_dim", 4096},
+                      {"num_attention_heads", 16},
+                      {"num_hidden_layers", 24},
+                      {"word_embed_proj_dim", 512}});
+  const ModelConfig after = hf_config(config_350m);
+  EXPECT_EQ(after.dim, 1024);
+  EXPECT_EQ(after.embedding_width(), 512);
+  EXPECT_TRUE(after.form.norm_after);
+  EXPECT_FALSE(opt.form.norm_after);
+  EXPECT_FALSE(opt.projects());
+
   for (const bool renamed : {false, true}) {
     json config = bloom_config();
     if (renamed) {
@@ -73,11 +87,11 @@ TEST(LayerNormConfig, ReadsThePublishedShapes) {
 
 TEST(LayerNormConfig, RefusesByNameWhatTheDecoderCannotExpress) {
   for (const auto& [changes, error] : {
-           std::pair<json, const char*>{{{"do_layer_norm_before", false}}, "do_layer_norm_before"},
-           {{{"enable_bias", false}}, "enable_bias"},
+           std::pair<json, const char*>{{{"enable_bias", false}}, "enable_bias"},
            {{{"layer_norm_elementwise_affine", false}}, "layer_norm_elementwise_affine"},
            {{{"_remove_final_layer_norm", true}}, "_remove_final_layer_norm"},
-           {{{"word_embed_proj_dim", 512}}, "word_embed_proj_dim"},
+           {{{"word_embed_proj_dim", 0}}, "key 'word_embed_proj_dim' is 0"},
+           {{{"do_layer_norm_before", 0}}, "do_layer_norm_before"},
            {{{"activation_function", "gelu"}}, "the activation 'gelu' (key 'activation_function')"},
            {{{"ffn_dim", 0}}, "key 'ffn_dim' is 0"},
            {{{"ffn_dim", "3072"}}, "key 'ffn_dim' is not an integer"},
@@ -114,8 +128,8 @@ TEST(LayerNormConfig, SlopesAreThoseOfThePaper) {
 }
 
 TEST(LayerNormConfig, TensorsHaveTwoNamesAndThatOfTheWholeModelIsWritten) {
-  for (const char* name : {"opt", "bloom"}) {
-    const Family& family = *find_family(known_families(), name);
+  for (const std::string name : {"opt", "opt_after", "bloom"}) {
+    const Family& family = *find_family(known_families(), name.substr(0, name.find('_')));
     const Checkpoint model = Checkpoint::open(test_data() / "model" / name);
     for (const TensorEntry& tensor : model.tensors()) {
       const std::string whole = stored_name(family, tensor.name);

@@ -21,7 +21,7 @@ class Families(TempDirCase):
         self.assertEqual(len(lines), 1, result.stderr)
 
     def test_text_is_the_same_by_a_tree_and_streamed(self):
-        for name in ("opt", "bloom"):
+        for name in ("opt", "opt_after", "bloom"):
             with self.subTest(name):
                 model = self.model(name)
                 words = ("-m", model, "-p", "The sea", "-n", "40", "--ignore-eos", "--temp", "0")
@@ -31,7 +31,7 @@ class Families(TempDirCase):
                     self.assertEqual(run_json("generate", *words, *more)["tokens"], plain, more)
 
     def test_commands_take_it(self):
-        for name in ("opt", "bloom"):
+        for name in ("opt", "opt_after", "bloom"):
             with self.subTest(name):
                 model = self.model(name)
                 self.assertEqual(run("inspect", model).returncode, 0)
@@ -46,7 +46,7 @@ class Families(TempDirCase):
                                  run_json("generate", "-m", model, *words)["tokens"])
 
     def test_what_cannot_be_made_of_it_is_refused_by_name(self):
-        for name in ("opt", "bloom"):
+        for name in ("opt", "opt_after", "bloom"):
             with self.subTest(name):
                 model = self.model(name)
                 self.fails("inflate", "-m", model, "-o", self.dir / "big", "--size", "4M", says="is not enlarged")

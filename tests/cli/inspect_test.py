@@ -9,13 +9,13 @@ MODELS = DATA / "model"
 class Inspect(unittest.TestCase):
     def test_sizes_add_up(self):
         for name in ("llama2", "llama2_shards", "llama3", "llama3.gguf", "mistral", "qwen2", "qwen3.gguf", "opt",
-                     "bloom"):
+                     "opt_after", "bloom"):
             with self.subTest(name):
                 model = run_json("inspect", MODELS / name)
                 layers = sum(layer["attention"] + layer["mlp"] for layer in model["layer_bytes"])
                 self.assertEqual(len(model["layer_bytes"]), model["config"]["layers"])
                 self.assertEqual(model["weight_bytes"], layers + model["embedding_bytes"] + model["head_bytes"]
-                                 + model["final_norm_bytes"])
+                                 + model["final_norm_bytes"] + model["project_out_bytes"])
                 self.assertEqual(model["weight_bytes"], sum(d["bytes"] for d in model["dtypes"].values()))
                 self.assertEqual(model["head_bytes"] == 0, model["config"]["tied_head"])
                 table = 0 if model["config"]["tied_head"] else model["embedding_bytes"]
@@ -41,6 +41,15 @@ class Inspect(unittest.TestCase):
                 table = run("inspect", MODELS / name).stdout
                 self.assertEqual("rotary   " in table, positions == "rotary")
                 self.assertIn(positions, table)
+
+    def test_names_where_norms_lie_and_what_is_projected(self):
+        for name, place, width in (("opt", "before", 32), ("opt_after", "after", 24)):
+            with self.subTest(name):
+                config = run_json("inspect", MODELS / name)["config"]
+                self.assertEqual((config["norm_place"], config["dim"], config["embedding_dim"]), (place, 32, width))
+                table = run("inspect", MODELS / name).stdout
+                self.assertEqual("projected from and to the embedding's 24" in table, place == "after")
+                self.assertEqual("behind each part" in table, place == "after")
 
     def test_table_names_what_matters(self):
         result = run("inspect", MODELS / "qwen2.gguf")

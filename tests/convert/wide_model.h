@@ -22,7 +22,8 @@ inline Checkpoint write_wide_model(const std::string& name,
   std::filesystem::create_directories(directory);
   copy_hf_files(tiny, directory);
   nlohmann::json config = nlohmann::json::parse(contents(tiny.root() / "config.json"));
-  config["hidden_size"] = 252, config["word_embed_proj_dim"] = 252;
+  config["hidden_size"] = 252;
+  config["word_embed_proj_dim"] = tiny.config().projects() ? 260 : 252;
   config["num_attention_heads"] = config["n_head"] = 6;
   if (name == "bloom") config.erase("num_attention_heads");
   std::ofstream(directory / "config.json") << config.dump();

@@ -82,7 +82,7 @@ TEST_P(LearnedPositions, AContextBehindTheLastOneIsRefused) {
             std::string::npos);
 }
 
-INSTANTIATE_TEST_SUITE_P(Checkpoints, Families, ::testing::Values("opt", "bloom"),
+INSTANTIATE_TEST_SUITE_P(Checkpoints, Families, ::testing::Values("opt", "opt_after", "bloom"),
                          [](const auto& info) { return std::string(info.param); });
 INSTANTIATE_TEST_SUITE_P(Checkpoints, LearnedPositions, ::testing::Values("opt"),
                          [](const auto& info) { return std::string(info.param); });

@@ -18,15 +18,16 @@ class RandomWeights final : public WeightSource {
  public:
   RandomWeights(Device& device, const ModelConfig& config, unsigned seed)
       : device_(&device), config_(config), random_(seed) {
-    const int d = config.dim, q = config.heads * config.head_dim,
+    const int d = config.dim, e = config.embedding_width(), q = config.heads * config.head_dim,
               k = config.kv_heads * config.head_dim;
-    embedding_ = matrix(config.vocab, d, 1.0f);
+    embedding_ = matrix(config.vocab, e, 1.0f);
     for (int layer = 0; layer < config.layers; ++layer) {
       UnitWeights a, m;
       const DecoderForm& form = config.form;
       const bool layer_norm = form.norm == NormKind::kLayer;
       const bool biases = config.layer(layer).qkv_bias, others = config.layer(layer).other_biases;
       a.norm = vector(d, 1.0f);
+      if (layer == 0 && config.projects()) a.project_in = matrix(d, e);
       if (layer == 0 && form.positions == PositionKind::kLearned)
         a.positions = matrix(config.max_positions + form.position_offset, d, 1.0f);
       if (layer == 0 && form.embedding_norm)
@@ -53,13 +54,16 @@ class RandomWeights final : public WeightSource {
       add({layer, Part::kMlp, 0, 0}, m);
     }
     UnitWeights head;
-    head.norm = vector(d, 1.0f);
-    if (config.form.norm == NormKind::kLayer) head.norm_bias = vector(d, 0.0f);
-    const WeightView all = matrix(config.vocab, d, 2.0f / std::sqrt(static_cast<float>(d)));
+    const bool normed = !config.form.norm_after;
+    if (normed) head.norm = vector(d, 1.0f);
+    if (normed && config.form.norm == NormKind::kLayer) head.norm_bias = vector(d, 0.0f);
+    const WeightView all = matrix(config.vocab, e, 2.0f / std::sqrt(static_cast<float>(e)));
     head_ = &store_.back();
     const int cut = config.vocab / 3;
     head.head = all.slice(0, cut);
+    if (config.projects()) head.project_out = matrix(e, d);
     add({config.layers, Part::kHead, 0, cut}, head);
+    head.project_out = {};
     head.head = all.slice(cut, config.vocab - cut);
     add({config.layers, Part::kHead, cut, config.vocab - cut}, head);
   }
@@ -82,7 +86,7 @@ class RandomWeights final : public WeightSource {
   /// The logit of token i becomes what the head reads in dimension i; those beyond it become 0.
   void make_head_one_hot() {
     std::fill(head_->begin(), head_->end(), 0.0f);
-    const auto dim = static_cast<std::size_t>(config_.dim);
+    const auto dim = static_cast<std::size_t>(config_.embedding_width());
     for (std::size_t i = 0; i < dim; ++i) (*head_)[i * dim + i] = 1;
   }
   int abandoned = 0;

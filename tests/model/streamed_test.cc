@@ -75,7 +75,8 @@ TEST_P(StreamedTest, EqualsResidentOnADeviceWithMemoryOfItsOwn) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Checkpoints, StreamedTest,
-                         ::testing::Values("llama2", "llama2_shards", "llama2_odd", "opt", "bloom"),
+                         ::testing::Values("llama2", "llama2_shards", "llama2_odd", "opt",
+                                           "opt_after", "bloom"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

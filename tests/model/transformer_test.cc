@@ -55,14 +55,18 @@ class TransformerTest : public ::testing::TestWithParam<const char*> {
     if (std::string(GetParam()) == "qwen2") config.layer_kinds = {{.qkv_bias = true}};
     if (std::string(GetParam()) == "qwen3") config.layer_kinds = {{.qk_norm = true}};
     if (std::string(GetParam()) == "gguf") config.rope_adjacent_pairs = true;
-    for (const char* name : {"opt", "bloom"}) {
-      if (std::string(GetParam()) != name) continue;
+    for (const std::string name : {"opt", "bloom"}) {
+      if (!std::string_view(GetParam()).starts_with(name)) continue;
       const Family& family = *find_family(known_families(), name);
       config.form = family.form;
       config.layer_kinds.assign(family.layer_kinds.begin(), family.layer_kinds.end());
       config.kv_heads = config.heads = 6;  // no power of two
       config.max_positions = kContext;
       config.rope_inverse_frequency.clear();
+    }
+    if (std::string(GetParam()) == "opt_after") {
+      config.form.norm_after = true;
+      config.embedding_dim = 40;
     }
     if (config.form.positions == PositionKind::kAlibi) {
       config.head_dim = 9;
@@ -249,7 +253,7 @@ TEST_P(TransformerTest, AfterAStoppedSweepNothingRunsOnTheBuffersItUsed) {
 
 TEST_P(TransformerTest, SaysWhatTheHeadReadForEachRowOfLogits) {
   weights().make_head_one_hot();
-  ASSERT_LE(config.dim, config.vocab);
+  ASSERT_LE(config.embedding_width(), config.vocab);
   Transformer model = make();
   KvCache kv = cache();
   const std::vector<std::int32_t> asked{2, 3, 7};  // rows of a text of nine tokens
@@ -262,7 +266,7 @@ TEST_P(TransformerTest, SaysWhatTheHeadReadForEachRowOfLogits) {
     const auto* row =
         reinterpret_cast<const float*>(read.rows(static_cast<std::int64_t>(i), 1).data());
     // Products with ones and zeros are exact.
-    EXPECT_TRUE(std::equal(row, row + config.dim, logits[i].begin())) << i;
+    EXPECT_TRUE(std::equal(row, row + config.embedding_width(), logits[i].begin())) << i;
   }
   EXPECT_NE(logits[0], logits[1]);
 }
@@ -298,8 +302,9 @@ TEST_P(LearnedPositions, ATextEndsAtTheLastOneAndATreeMayReachBehindIt) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, TransformerTest,
-                         ::testing::Values("llama", "qwen2", "qwen3", "gguf", "opt", "bloom"));
-INSTANTIATE_TEST_SUITE_P(Families, LearnedPositions, ::testing::Values("opt"));
+                         ::testing::Values("llama", "qwen2", "qwen3", "gguf", "opt", "opt_after",
+                                           "bloom"));
+INSTANTIATE_TEST_SUITE_P(Families, LearnedPositions, ::testing::Values("opt", "opt_after"));
 
 }  // namespace
 }  // namespace canopy

@@ -17,6 +17,7 @@ class Shape:
     layers: int
     heads: int
     eps: float
+    after: bool = False  # norms lie behind each part, and none before the head
 
 
 # What each family calls its tensors.
@@ -66,20 +67,13 @@ def logits(weights, shape, ids, rows, seed=None):
     def norm(x, name):
         return layer_norm(x, w(name + ".weight"), w(name + ".bias"), shape.eps, noise)
 
-    x = w(names["embedding"] + ".weight")[ids]
-    apart = np.zeros((heads, n, n))
-    if shape.family == "opt":
-        table = w("model.decoder.embed_positions.weight")
-        x = noise.relative(x + table[np.arange(n) + 2], 1.0)
-    else:
-        x = norm(x, "transformer.word_embeddings_layernorm")
-        # The library adds slope x position of the key, in float32: off by the rounding of the
-        # largest. The row's own part drops out of the softmax.
-        lean = noise.relative(slopes(heads)[:, None, None] * np.arange(n), 2.0)
-        apart = lean - slopes(heads)[:, None, None] * np.arange(n)[:, None]
-    for layer in range(shape.layers):
-        p = names["layer"].format(layer)
-        h = norm(x, p + names["norm1"])
+    def part(x, name, body):
+        """The residual stream behind a part, whose norm lies before or behind it."""
+        if shape.after:
+            return norm(noise.relative(x + body(x), 1.0), name)
+        return noise.relative(x + body(norm(x, name)), 1.0)
+
+    def attend(h, p):
         if shape.family == "opt":
             q, k, v = (linear(h, p + f"self_attn.{c}_proj").reshape(n, heads, -1) for c in "qkv")
         else:
@@ -94,9 +88,32 @@ def logits(weights, shape, ids, rows, seed=None):
             e = noise.relative(np.exp(score - score.max(axis=-1, keepdims=True)))
             e /= noise.relative(e.sum(axis=-1, keepdims=True), np.sqrt(n))
             mixed[:, head] = noise.product(e, v[:, head])
-        x = noise.relative(x + linear(mixed.reshape(n, -1), p + names["out"]), 1.0)
-        h = linear(norm(x, p + names["norm2"]), p + names["up"])
+        return linear(mixed.reshape(n, -1), p + names["out"])
+
+    def mlp(h, p):
+        h = linear(h, p + names["up"])
         h = np.maximum(h, 0) if shape.family == "opt" else noise.relative(gelu(h))
-        x = noise.relative(x + linear(h, p + names["down"]), 1.0)
-    x = norm(x[rows], names["final"])
+        return linear(h, p + names["down"])
+
+    x = w(names["embedding"] + ".weight")[ids]
+    projected = "model.decoder.project_in.weight" in weights
+    if projected:
+        x = noise.product(x, w("model.decoder.project_in.weight").T)
+    apart = np.zeros((heads, n, n))
+    if shape.family == "opt":
+        table = w("model.decoder.embed_positions.weight")
+        x = noise.relative(x + table[np.arange(n) + 2], 1.0)
+    else:
+        x = norm(x, "transformer.word_embeddings_layernorm")
+        # The library adds slope x position of the key, in float32: off by the rounding of the
+        # largest. The row's own part drops out of the softmax.
+        lean = noise.relative(slopes(heads)[:, None, None] * np.arange(n), 2.0)
+        apart = lean - slopes(heads)[:, None, None] * np.arange(n)[:, None]
+    for layer in range(shape.layers):
+        p = names["layer"].format(layer)
+        x = part(x, p + names["norm1"], lambda h, p=p: attend(h, p))
+        x = part(x, p + names["norm2"], lambda h, p=p: mlp(h, p))
+    x = x[rows] if shape.after else norm(x[rows], names["final"])
+    if projected:
+        x = noise.product(x, w("model.decoder.project_out.weight").T)
     return noise.product(x, w(names["embedding"] + ".weight").T)

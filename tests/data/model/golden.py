@@ -40,7 +40,8 @@ def shape_of(model):
     c = model.config
     if c.model_type in exact_layer_norm.NAMES:
         return exact_layer_norm.Shape(c.model_type, c.num_hidden_layers, c.num_attention_heads,
-                                      getattr(c, "layer_norm_epsilon", 1e-5))
+                                      getattr(c, "layer_norm_epsilon", 1e-5),
+                                      not getattr(c, "do_layer_norm_before", True))
     head_dim = getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads
     rope = c.rope_parameters
     frequency, magnitude = exact.inverse_frequencies(head_dim, rope["rope_theta"], rope)
