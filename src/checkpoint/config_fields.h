@@ -14,6 +14,8 @@
 namespace canopy {
 
 inline constexpr int kMostPositions = std::numeric_limits<int>::max();
+/// Larger than any model's by far; products of two dimensions stay far below 2^63.
+inline constexpr int kMostDim = 1 << 24;
 
 /// Typed access to one object of the config; null counts as absent, as it does in transformers.
 class Fields {

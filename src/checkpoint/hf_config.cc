@@ -218,8 +218,7 @@ ModelConfig read_qwen3_config(const json& config, const Family& family) {
 }
 
 ModelConfig read_sizes(const Fields& config, const Family& family, const SizeKeys& keys) {
-  // Larger than any model by far; products of two stay far below 2^63.
-  constexpr int kMostLayers = 1 << 14, kMostHeads = 1 << 16, kMostDim = 1 << 24;
+  constexpr int kMostLayers = 1 << 14, kMostHeads = 1 << 16;  // likewise
   ModelConfig model;
   model.architecture = family.name;
   model.form = family.form;

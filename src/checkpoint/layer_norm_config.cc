@@ -32,7 +32,7 @@ ModelConfig read_opt_config(const nlohmann::json& json, const Family& family) {
                           {"layer_norm_elementwise_affine", true, "a layer norm without weights"}});
   if (!model.form.norm_after)  // which has no final norm anyway
     check_switches(config, {{"_remove_final_layer_norm", false, "a decoder without a final norm"}});
-  const int width = config.integer("word_embed_proj_dim", 1 << 24, model.dim);
+  const int width = config.integer("word_embed_proj_dim", kMostDim, model.dim);
   if (width != model.dim) model.embedding_dim = width;
   if (const std::string act = config.text("activation_function", "relu"); act != "relu")
     refuse_config("the activation " + in_quotes(act) + " (key 'activation_function')");

@@ -132,7 +132,7 @@ struct Transformer::Impl {
   void normalize(ConstTensorView x, ConstTensorView g, ConstTensorView b, TensorView y,
                  Stream& compute);
   ConstTensorView positions_of(const Chunk& chunk) const;
-  /// Where the embedding's rows of this forward's nodes go.
+  /// The embedding's rows of this forward's nodes lie here.
   TensorView entry_rows() const {
     return rows_of(config.projects() ? embedded : residual, 0, now().nodes,
                    config.embedding_width());

@@ -45,6 +45,17 @@ class Families(TempDirCase):
                 self.assertEqual(run_json("generate", "-m", self.dir / f"{name}-packed", *words)["tokens"],
                                  run_json("generate", "-m", model, *words)["tokens"])
 
+    def test_what_heads_are_trained_on_is_as_wide_as_the_head(self):
+        model = self.model("opt_after")
+        (self.dir / "prompts").write_text("The sea\nThe boat\n")
+        made = run("collect", "-m", model, "--prompts", self.dir / "prompts", "-o", self.dir / "rows", "-n", "16",
+                   "--positions", "20")
+        self.assertEqual(made.returncode, 0, made.stderr)
+        about = json.loads((self.dir / "rows" / "collected.json").read_text())
+        self.assertEqual(about["dim"], 24)
+        self.assertEqual((self.dir / "rows" / "read.bf16").stat().st_size, about["positions"] * 24 * 2)
+        self.assertEqual((self.dir / "rows" / "head.bf16").stat().st_size, about["vocab"] * 24 * 2)
+
     def test_what_cannot_be_made_of_it_is_refused_by_name(self):
         for name in ("opt", "opt_after", "bloom"):
             with self.subTest(name):
