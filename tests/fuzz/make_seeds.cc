@@ -74,6 +74,22 @@ void seeds_of_tokenizers() {
   seed("tokenizer_gguf", "pieces.gguf", pieces.bytes());
 }
 
+/// vocab.json, merges.txt and tokenizer_config.json in a row.
+void seeds_of_vocab_merges() {
+  const std::string zero(1, '\0'), merges = "#version: 0.2\nH e\nl l\r\nHe ll\n";
+  const std::string vocab = R"({"<s>":0,"</s>":1,"H":2,"e":3,"l":4,"o":5,"\u0120":6,"w":7,)"
+                            R"("He":8,"ll":9,"Hell":10})";
+  seed("vocab_merges", "named",
+       vocab + zero + merges + zero +
+           R"({"tokenizer_class":"GPT2Tokenizer","add_bos_token":true,"bos_token":"<s>",)"
+           R"("eos_token":{"__type":"AddedToken","content":"</s>","lstrip":true}})");
+  seed("vocab_merges", "by_id",
+       vocab + zero + merges + zero +
+           R"({"tokenizer_class":"GPT2TokenizerFast","add_prefix_space":true,"eos_token":"</s>",)"
+           R"("added_tokens_decoder":{"1":{"content":"</s>","special":true},)"
+           R"("11":{"content":"<new>","rstrip":true,"normalized":false}}})");
+}
+
 /// "w", packed, of 3 rows of 70 columns with exceptions, and a norm beside it.
 std::string packed_file() {
   constexpr std::int64_t kRows = 3, kColumns = 70;
@@ -232,6 +248,7 @@ int main(int count, char** words) {
   g_folder = words[1];
   seeds_of_gguf();
   seeds_of_tokenizers();
+  seeds_of_vocab_merges();
   seeds_of_safetensors();
   seeds_of_heads();
   seeds_of_plans();
