@@ -15,11 +15,12 @@ import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "cli"))
-from support import CANOPY, REPO, SMOLLM2, TempDirCase, bytes_model, main, run  # noqa: F401, E402: for the tests
+from support import CANOPY, REPO, SANITIZED, SMOLLM2, TempDirCase, bytes_model, main, run  # noqa: F401, E402: for the tests
 
 TEMPLATE = ("{% for m in messages %}{{ m.role[0] }}:{{ m.content }}\n{% endfor %}"
             "{% if add_generation_prompt %}a:{% endif %}")
 NEEDS_REAL_MODEL = unittest.skipUnless(SMOLLM2.exists(), "needs the small model; scripts/get_model fetches it")
+ANSWER = 600 if SANITIZED else 60  # seconds to wait for one before a test fails
 
 
 class Reply:
@@ -107,7 +108,7 @@ class Server:
         self.serves.set()
 
     def await_(self, event):
-        if not event.wait(120) or self.process.poll() is not None:
+        if not event.wait(2 * ANSWER) or self.process.poll() is not None:
             self.process.kill()
             raise AssertionError(f"the server did not start: {self.log}")
 
@@ -129,11 +130,11 @@ class Server:
         if self.process.poll() is None:
             self.stop()
 
-    def connect(self, timeout=60):
+    def connect(self, timeout=ANSWER):
         """A bare connection."""
         return socket.create_connection((self.host, self.port), timeout)
 
-    def send(self, method, path, body=None, headers=None, timeout=60):
+    def send(self, method, path, body=None, headers=None, timeout=ANSWER):
         connection = http.client.HTTPConnection(self.host, self.port, timeout=timeout)
         if body is not None and not isinstance(body, (bytes, str)):
             body = json.dumps(body)
@@ -144,7 +145,7 @@ class Server:
             connection.close()
             raise
 
-    def ask(self, method, path, body=None, headers=None, timeout=60):
+    def ask(self, method, path, body=None, headers=None, timeout=ANSWER):
         connection, response = self.send(method, path, body, headers, timeout)
         with contextlib.closing(connection):
             return Reply(response)
