@@ -26,10 +26,11 @@ TOKENIZER = {
               "vocab": {chr(c): i for i, c in enumerate([0x120, *range(0x21, 0x7f), 0x10a, 0x109])}}}
 SANITIZED = bool(os.environ.get("CANOPY_SANITIZE"))  # the program's memory and time are not its own alone
 counts_own_memory = unittest.skipIf(SANITIZED, "the sanitizer's memory is beside the program's own")
+PATIENCE = 10 if SANITIZED else 1  # times the seconds that tests wait for the program before they fail
 SKIPPED = 77  # CTest shows a program that returns this as skipped
 
 
-def run(*words, stdin="", timeout=300, **options):
+def run(*words, stdin="", timeout=300 * PATIENCE, **options):
     return subprocess.run([CANOPY, *map(str, words)], input=stdin, capture_output=True, text=True,
                           timeout=timeout, **options)
 
