@@ -195,18 +195,25 @@ struct Server::Impl {
   void serve(Connection& connection);
   /// A request, whole; none: the connection is over.
   std::optional<BeastExchange> next(Connection& connection, boost::beast::flat_buffer& buffer);
-  void remove_ended();
+  /// Takes a new client in, after those that have gone; null: there are as many as it takes.
+  Connection* add(UniqueFd& fd);
 };
 
-void Server::Impl::remove_ended() {
-  for (auto one = connections.begin(); one != connections.end();) {
-    if (!one->over) {
-      ++one;
-      continue;
+Server::Impl::Connection* Server::Impl::add(UniqueFd& fd) {
+  std::list<Connection> gone;  // joined without the lock, which their threads need to end
+  Connection* added = nullptr;
+  {
+    const std::lock_guard lock(mutex);
+    for (auto one = connections.begin(); one != connections.end();) {
+      const auto next = std::next(one);
+      if (one->over) gone.splice(gone.end(), connections, one);
+      one = next;
     }
-    one->thread.join();
-    one = connections.erase(one);
+    if (std::ssize(connections) < limits.connections)
+      added = &connections.emplace_back(Socket(std::move(fd)));
   }
+  for (Connection& one : gone) one.thread.join();
+  return added;
 }
 
 void Server::Impl::accept_all() {
@@ -224,9 +231,8 @@ void Server::Impl::accept_all() {
     }
     const int yes = 1;
     setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
-    const std::lock_guard lock(mutex);
-    remove_ended();
-    if (std::ssize(connections) >= limits.connections) {
+    Connection* const one = add(fd);
+    if (one == nullptr) {
       const std::string body = refuse(503, "the server has as many connections as it takes");
       const std::string text =
           "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 5\r\n"
@@ -235,16 +241,16 @@ void Server::Impl::accept_all() {
       refused.add(std::move(fd), text);
       continue;
     }
-    Connection& one = connections.emplace_back(Socket(std::move(fd)));
     try {
-      one.thread = std::thread([this, &one] {
-        serve(one);
+      one->thread = std::thread([this, one] {
+        serve(*one);
         const std::lock_guard last(mutex);
-        one.socket.close();
-        one.over = true;
+        one->socket.close();
+        one->over = true;
         ended.notify_all();
       });
     } catch (const std::system_error&) {  // no thread to be had: the client may try again
+      const std::lock_guard lock(mutex);
       connections.pop_back();
     }
   }
