@@ -2,7 +2,7 @@
 import json
 import unittest
 
-from serving import NEEDS_REAL_MODEL, REPO, ServerCase, main
+from serving import ANSWER, NEEDS_REAL_MODEL, REPO, ServerCase, main
 
 try:
     import openai
@@ -24,7 +24,8 @@ class ClientCase(ServerCase):
         self.client = self.client_of(self.KEY)
 
     def client_of(self, key):
-        client = openai.OpenAI(base_url=f"http://{self.server.host}:{self.server.port}/v1", api_key=key, max_retries=0, timeout=60)
+        client = openai.OpenAI(base_url=f"http://{self.server.host}:{self.server.port}/v1", api_key=key, max_retries=0,
+                               timeout=ANSWER)
         self.addCleanup(client.close)
         return client
 
