@@ -221,7 +221,11 @@ int run_serve(const std::vector<std::string>& words) {
             << engine.plan().max_sequences << " texts share a sweep\n";
   {
     const EndOfService end{http};
-    scheduler.run(interrupt.token(), std::chrono::seconds(asked.grace));
+    scheduler.run(interrupt.token(), std::chrono::seconds(asked.grace), [&](int texts) {
+      if (texts > 0)
+        std::cerr << "stopping within " << asked.grace << " seconds, texts on their way: " << texts
+                  << "; stop again to end at once\n";
+    });
   }
   asked.prompt_cache.save(engine);
   asked.decode.learn(engine, plan, scheduler.learned());

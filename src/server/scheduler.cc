@@ -114,7 +114,8 @@ void Scheduler::step(const std::stop_token& stop) {
   tell();
 }
 
-void Scheduler::run(const std::stop_token& stop, std::chrono::milliseconds grace) {
+void Scheduler::run(const std::stop_token& stop, std::chrono::milliseconds grace,
+                    const std::function<void(int texts)>& on_ending) {
   std::stop_source now;  // the grace is over
   std::jthread timer([&](const std::stop_token& over) {
     std::mutex mutex;
@@ -128,9 +129,12 @@ void Scheduler::run(const std::stop_token& stop, std::chrono::milliseconds grace
     asked.wait_for(lock, over, grace, [] { return false; });
     now.request_stop();
   });
-  const std::stop_callback close(stop, [this] {
-    const std::lock_guard lock(mutex_);
-    ending_ = true;
+  const std::stop_callback close(stop, [&] {
+    {
+      const std::lock_guard lock(mutex_);
+      ending_ = true;
+    }
+    on_ending(texts());
   });
   while (wait_for_work(stop) && !now.stop_requested()) step(now.get_token());
   end_all("the server was stopped before the text was complete");
@@ -140,6 +144,11 @@ void Scheduler::run(const std::stop_token& stop, std::chrono::milliseconds grace
 int Scheduler::texts() const {
   const std::lock_guard lock(mutex_);
   return texts_;
+}
+
+bool Scheduler::ending() const {
+  const std::lock_guard lock(mutex_);
+  return ending_;
 }
 
 SweepState Scheduler::sweep() const {

@@ -1,6 +1,7 @@
 #pragma once
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -45,11 +46,14 @@ class Scheduler {
   /// Its client has gone: it leaves with the sweep.
   void cancel(Job& job);
 
-  /// Sweeps for as long as `stop` allows. Then no job is taken any more; those on their way have
-  /// `grace` to end, and are told that the server stopped.
-  void run(const std::stop_token& stop, std::chrono::milliseconds grace);
+  /// Sweeps for as long as `stop` allows. Then no job is taken any more, `on_ending` is told how
+  /// many texts are on their way (by the thread that asked to stop), and they have `grace` to end;
+  /// clients of the others are told that the server stopped.
+  void run(const std::stop_token& stop, std::chrono::milliseconds grace,
+           const std::function<void(int texts)>& on_ending);
 
-  int texts() const;  // that wait or run
+  int texts() const;    // that wait or run
+  bool ending() const;  // no job is taken any more
   SweepState sweep() const;
   Slots slots() const;       // as many as texts can share a sweep
   double link_rate() const;  // bytes per second of the last sweep, to where they are computed with

@@ -196,7 +196,7 @@ void Service::front(http::Exchange& exchange) {
 }
 
 void Service::health(http::Exchange& exchange) {
-  model();
+  if (model().scheduler.ending()) throw Busy(true, "the server is stopping");
   reply_json_to(exchange, {{"status", "ok"}});
 }
 

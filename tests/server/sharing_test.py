@@ -312,14 +312,27 @@ class Ending(ServerCase):
             first = piece(stream.until_text()["choices"][0])
             self.assertEqual(server.until_texts(2), 2)
             server.process.send_signal(signal.SIGTERM)
-            deadline = time.monotonic() + 5
-            while (status := server.ask("POST", TEXT, {"prompt": "late"}).status) == 200 and time.monotonic() < deadline:
-                time.sleep(0.01)
-            self.assertEqual(status, 503)  # for whom comes now
             self.assertEqual(first + joined(list(stream)), expected)
             self.assertTrue(stream.done)
             self.assertEqual(whole.result(), expected)
         self.assertEqual(server.process.wait(10), 143)
+
+    def test_who_comes_while_it_stops_is_told(self):
+        server = self.serve("--grace", 60)
+        stream = server.open(TEXT, LONG)
+        stream.until_text()
+        server.process.send_signal(signal.SIGTERM)
+        deadline = time.monotonic() + 5
+        while (health := server.ask("GET", "/health")).status == 200 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        for reply in health, server.ask("POST", TEXT, {"prompt": "late"}):
+            self.assertEqual(reply.status, 503)
+            self.assertIn("the server is stopping", reply.json["error"]["message"])
+            self.assertEqual(reply.headers["x-should-retry"], "true")
+        self.assertIsNone(server.process.poll())
+        time.sleep(0.3)  # within 0.2 s it would count as the first
+        self.assertEqual(server.stop(), 143)
+        stream.close()
 
     def test_without_texts_it_ends_at_once(self):
         for how, code in (signal.SIGTERM, 143), (signal.SIGINT, 130):
@@ -335,11 +348,12 @@ class Ending(ServerCase):
         stream = server.open(TEXT, LONG)
         stream.until_text()
         server.process.send_signal(signal.SIGTERM)
-        time.sleep(0.3)
+        time.sleep(0.3)  # within 0.2 s it would count as the first
         self.assertIsNone(server.process.poll())
         begun = time.monotonic()
         self.assertEqual(server.stop(), 143)
         self.assertLess(time.monotonic() - begun, 3)
+        self.assertIn("stopping within 60 seconds, texts on their way: 1; stop again", server.log)
         stream.close()
 
 
