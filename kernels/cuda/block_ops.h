@@ -433,13 +433,4 @@ class BlockOps : public Ops {
   const Stream* captured_on_ = nullptr;  // likewise: its graphs may run at any time
 };
 
-/// What a fault says, as the CPU's kernels do.
-inline Error error_of(const Fault& fault) {
-  const std::string value = std::to_string(fault.value), limit = std::to_string(fault.limit);
-  return fault.kind == Fault::kTokenId
-             ? Error("embed: token id " + value + " is outside a table of " + limit + " rows")
-             : Error("keep_kv: row " + value + " is outside the " + limit +
-                     " slots that the cache has behind the first");
-}
-
 }  // namespace canopy::cuda

@@ -4,8 +4,8 @@
 #include <string>
 #include <utility>
 
-#include "kernels/cuda/block_ops.h"
 #include "kernels/cuda/check.h"
+#include "kernels/cuda/fault.h"
 
 namespace canopy::cuda {
 

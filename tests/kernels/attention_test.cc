@@ -1,3 +1,5 @@
+#include "kernels/cuda/attention.h"
+
 #include "src/base/counting.h"
 #include "tests/kernels/attention_cases.h"
 

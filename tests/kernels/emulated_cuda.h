@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <limits>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <numeric>
 #include <shared_mutex>
@@ -18,8 +19,9 @@
 
 #include "kernels/cpu/cpu_device.h"
 #include "kernels/cpu/cpu_stream.h"
-#include "kernels/cuda/block_ops.h"
+#include "kernels/cuda/fault.h"
 #include "kernels/cuda/small_uploads.h"
+#include "kernels/ops.h"
 #include "kernels/pinned_ranges.h"
 
 namespace canopy {
@@ -278,45 +280,9 @@ struct SerialLaunch {
   }
 };
 
-class EmulatedOps final : public cuda::BlockOps<SerialLaunch> {
- public:
-  EmulatedOps(Device& device, cuda::Fault* fault)
-      : BlockOps<SerialLaunch>(device, SerialLaunch{fault}, fault) {}
-
- private:
-  void multiply(Stream& stream, const cuda::MatrixProduct& p) override {
-    dynamic_cast<EmulatedStream&>(stream).enqueue([=] {
-      visit_format(PlainFormats(), p.dtype, [&]<class Format>(Format) {
-        for (std::int64_t i = 0; i < p.count; ++i) multiply<Format>(p, i);
-      });
-    });
-  }
-  /// Sums in the order of k, as many at a time as w has rows.
-  template <class Format>
-  static void multiply(const cuda::MatrixProduct& p, std::int64_t number) {
-    const std::byte* const x = p.x + bytes_of_row<Format>(number * p.n * p.k);
-    const std::byte* const w = p.w + bytes_of_row<Format>(number * p.m * p.k);
-    float* const y = p.y + number * p.n * p.stride;
-    const auto m = static_cast<std::size_t>(p.m);
-    std::vector<float> columns(m * static_cast<std::size_t>(p.k)), sums(m);  // of w: [k, m]
-    for (std::int64_t c = 0; c < p.k; ++c)
-      for (std::int64_t j = 0; j < p.m; ++j)
-        columns[static_cast<std::size_t>(c * p.m + j)] =
-            weight_at<Format>(w, p.by_columns ? c * p.m + j : j * p.k + c);
-    for (std::int64_t i = 0; i < p.n; ++i) {
-      std::fill(sums.begin(), sums.end(), 0.0f);
-      for (std::int64_t c = 0; c < p.k; ++c) {
-        const float factor = weight_at<Format>(x, i * p.k + c);
-        const float* const column = &columns[static_cast<std::size_t>(c * p.m)];
-        for (std::size_t j = 0; j < m; ++j) sums[j] += factor * column[j];
-      }
-      for (std::size_t j = 0; j < m; ++j) {
-        float& to = y[i * p.stride + static_cast<std::int64_t>(j)];
-        to = p.accumulate ? to + sums[j] : sums[j];
-      }
-    }
-  }
-};
+/// The kernels of kernels/cuda, each launched by SerialLaunch. They are compiled once, in
+/// tests/kernels/emulated_ops.cc, being most of what a test with an emulated GPU would compile.
+std::unique_ptr<Ops> make_emulated_ops(Device& device, cuda::Fault* fault);
 
 class EmulatedCuda final : public Device {
   using SmallUploads = cuda::SmallUploads<SerialLaunch>;
@@ -381,7 +347,7 @@ class EmulatedCuda final : public Device {
       copy(stream, to.data() + at, from + at, piece.size());
     });
   }
-  Ops& ops() override { return ops_; }
+  Ops& ops() override { return *ops_; }
 
  private:
   /// Takes memory of the device for its page tables.
@@ -445,7 +411,7 @@ class EmulatedCuda final : public Device {
   mutable std::mutex mutex_;  // guards what follows
   std::map<const std::byte*, const std::byte*> allocated_;
   cuda::Fault fault_;
-  EmulatedOps ops_{*this, &fault_};
+  const std::unique_ptr<Ops> ops_ = make_emulated_ops(*this, &fault_);
   std::vector<std::byte> shared_ = std::vector<std::byte>(SmallUploads::kBytes);
   SmallUploads small_{*this, SerialLaunch{&fault_}, shared_.data()};
 };
