@@ -1,6 +1,7 @@
 #include "src/server/scheduler.h"
 
 #include <algorithm>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -125,16 +126,19 @@ void Scheduler::run(const std::stop_token& stop, std::chrono::milliseconds grace
       asked.notify_all();
     });
     std::unique_lock lock(mutex);
-    asked.wait(lock, over, [&] { return stop.stop_requested(); });
-    asked.wait_for(lock, over, grace, [] { return false; });
+    std::jthread telling;  // which may take as long as it likes
+    if (asked.wait(lock, over, [&] { return stop.stop_requested(); })) {
+      try {
+        telling = std::jthread([&] { on_ending(texts()); });
+      } catch (const std::system_error&) {  // no thread to be had: it ends untold
+      }
+      asked.wait_for(lock, over, grace, [] { return false; });
+    }
     now.request_stop();
   });
-  const std::stop_callback close(stop, [&] {
-    {
-      const std::lock_guard lock(mutex_);
-      ending_ = true;
-    }
-    on_ending(texts());
+  const std::stop_callback close(stop, [this] {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
   });
   while (wait_for_work(stop) && !now.stop_requested()) step(now.get_token());
   end_all("the server was stopped before the text was complete");

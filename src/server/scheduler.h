@@ -47,8 +47,8 @@ class Scheduler {
   void cancel(Job& job);
 
   /// Sweeps for as long as `stop` allows. Then no job is taken any more, `on_ending` is told how
-  /// many texts are on their way (by the thread that asked to stop), and they have `grace` to end;
-  /// clients of the others are told that the server stopped.
+  /// many texts are on their way (by a thread that nothing else waits for), and they have `grace`
+  /// to end; clients of the others are told that the server stopped.
   void run(const std::stop_token& stop, std::chrono::milliseconds grace,
            const std::function<void(int texts)>& on_ending);
 

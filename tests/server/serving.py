@@ -2,6 +2,7 @@
 import contextlib
 import http.client
 import json
+import os
 import pathlib
 import re
 import shutil
@@ -89,7 +90,8 @@ class Server:
         self.process = subprocess.Popen([str(word) for word in words], stdin=subprocess.DEVNULL,
                                         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=env)
         self.log = ""
-        self.listens, self.serves = threading.Event(), threading.Event()
+        self.listens, self.serves, self.reads = threading.Event(), threading.Event(), threading.Event()
+        self.reads.set()
         self.reader = threading.Thread(target=self.read_log, daemon=True)
         self.reader.start()
         self.await_(self.serves if wait else self.listens)
@@ -103,6 +105,7 @@ class Server:
                     self.listens.set()
                 if line.startswith("serving "):
                     self.serves.set()
+                self.reads.wait()
         self.process.wait()
         self.listens.set()
         self.serves.set()
@@ -122,6 +125,25 @@ class Server:
             raise
         finally:
             self.reader.join()
+
+    @contextlib.contextmanager
+    def unread(self):
+        """Nobody reads its log, which has no room for another byte."""
+        self.reads.clear()
+        try:
+            log = os.open(f"/proc/{self.process.pid}/fd/2", os.O_WRONLY | os.O_NONBLOCK)
+            read = len(self.log)
+            os.write(log, b"\n")  # which the reader waits for
+            while len(self.log) == read:
+                time.sleep(0.01)
+            for piece in bytes(4096), bytes(1):
+                with contextlib.suppress(BlockingIOError):
+                    while True:
+                        os.write(log, piece)
+            os.close(log)
+            yield
+        finally:
+            self.reads.set()
 
     def __enter__(self):
         return self

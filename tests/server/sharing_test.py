@@ -356,6 +356,16 @@ class Ending(ServerCase):
         self.assertIn("stopping within 60 seconds, texts on their way: 1; stop again", server.log)
         stream.close()
 
+    def test_it_ends_though_its_log_takes_nothing(self):
+        server = self.serve("--grace", 1)
+        stream = server.open(TEXT, LONG)
+        stream.until_text()
+        with server.unread():
+            server.process.send_signal(signal.SIGTERM)
+            self.assertIn("stopped", list(stream)[-1]["error"]["message"])
+            server.process.send_signal(signal.SIGTERM)
+            self.assertEqual(server.process.wait(3), 143)
+
 
 if __name__ == "__main__":
     main()
