@@ -1,4 +1,4 @@
-#include "src/engine/timed_weights.h"
+#include "offload/timed_weights.h"
 
 #include "offload/unit_layout.h"
 
