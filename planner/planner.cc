@@ -4,6 +4,8 @@
 #include <array>
 #include <utility>
 
+#include "src/base/error.h"
+
 namespace canopy {
 namespace {
 
@@ -22,24 +24,39 @@ int largest_tree(int levels, std::size_t children, int most) {
   return static_cast<int>(std::min<std::int64_t>(all, most));
 }
 
+/// The room that trees of this shape have next to others that may follow.
+TreeRoom roomy(const TreeRoom& needed) {
+  const auto more = [&](int count) { return std::min(needed.nodes, count + count / 4 + 4); };
+  return {needed.nodes, more(needed.inner), more(needed.widest),
+          std::max(needed.proposals, 16 * needed.nodes)};
+}
+
+TreeRoom larger(const TreeRoom& a, const TreeRoom& b) {
+  return {std::max(a.nodes, b.nodes), std::max(a.inner, b.inner), std::max(a.widest, b.widest),
+          std::max(a.proposals, b.proposals)};
+}
+
 class Search {
  public:
   explicit Search(const PlannerInput& input) : in_(input) {}
 
   /// The best layout for these trees; nothing if none fits.
-  std::optional<Candidate> evaluate(TreeShape shape, int sequences) const {
+  std::optional<Candidate> evaluate(TreeShape shape, int texts, int places) const {
     Candidate candidate;
     candidate.shape = std::move(shape);
-    candidate.sequences = sequences;
+    candidate.sequences = texts;
+    candidate.places = places;
+    candidate.room = room_for(candidate.shape, texts, places);
     candidate.tokens = expected_tokens(candidate.shape, in_.acceptance);
-    const auto small = in_.lay_out(candidate.shape, sequences, 0);
+    if (candidate.shape.size() > 1) candidate.catch_up = in_.catch_up;
+    const auto small = in_.lay_out(candidate.room, places, 0);
     if (!small) return std::nullopt;
     price(candidate, *small);
     // A ring that covers drafting, where that is not the least one anyway.
     const auto covers = static_cast<std::uint64_t>(
         in_.cost->bandwidth(*small) * (candidate.cost.draft + candidate.cost.verify).count());
     if (candidate.sweep_bytes == 0 || covers <= candidate.ring_bytes) return candidate;
-    if (const auto deep = in_.lay_out(candidate.shape, sequences, covers)) {
+    if (const auto deep = in_.lay_out(candidate.room, places, covers)) {
       Candidate other = candidate;
       other.ring_wish = covers;
       price(other, *deep);
@@ -48,25 +65,38 @@ class Search {
     return candidate;
   }
 
-  Choice run() {
-    std::vector<int> batches;
-    for (int b = in_.least_sequences; b < in_.sequences; b *= 2) batches.push_back(b);
-    batches.push_back(in_.sequences);
-    for (const int sequences : batches) {
-      if (in_.plain) offer(evaluate(TreeShape(), sequences));
-      if (in_.chains) offer(best_chain(sequences));
+  std::optional<Choice> run() {
+    std::vector<int> numbers;
+    for (int n = in_.least_places; n < in_.places; n *= 2) numbers.push_back(n);
+    numbers.push_back(in_.places);
+    for (const int places : numbers) {
+      const int texts = in_.texts == 0 ? places : std::min(in_.texts, places);
+      if (in_.plain) offer(evaluate(TreeShape(), texts, places));
+      if (in_.chains) offer(best_chain(texts, places));
       if (!in_.trees) continue;
       if (in_.nodes != 0) {
-        offer(best_of_size(in_.nodes, sequences));
+        offer(best_of_size(in_.nodes, texts, places));
         continue;
       }
       for (const int nodes : kSizes)
-        if (nodes * sequences <= in_.max_nodes) offer(best_of_size(nodes, sequences));
+        if (nodes * texts <= in_.max_nodes) offer(best_of_size(nodes, texts, places));
     }
+    if (choice_.table.empty()) return std::nullopt;
+    choice_.full = choice_.best;
+    if (choice_.best.places > choice_.best.sequences) fill_house();
     return std::move(choice_);
   }
 
  private:
+  /// Rows belong to the sweep: each place has one at least, and the trees of those that are there
+  /// share the others.
+  TreeRoom room_for(const TreeShape& shape, int texts, int places) const {
+    if (!in_.roomy || shape.size() == 1) return TreeRoom::of(shape).for_texts(places);
+    TreeRoom needed = TreeRoom::of(shape).for_texts(texts);
+    needed.nodes = std::max(needed.nodes, places);
+    return roomy(needed);
+  }
+
   void price(Candidate& candidate, const WeightPlan& weights) const {
     candidate.cost = in_.cost->step({.shape = &candidate.shape,
                                      .tokens = candidate.tokens,
@@ -79,20 +109,61 @@ class Search {
     candidate.sweep_bytes = weights.sweep_bytes();
   }
 
+  /// What all places do in the layout of the best candidate; and more room for them, while the best
+  /// candidate is as good as before.
+  void fill_house() {
+    Candidate& best = choice_.best;
+    const int places = best.places;
+    if (!in_.roomy) {  // the shape is the same whatever texts are there
+      choice_.full = *evaluate(best.shape, places, places);
+      return;
+    }
+    PlannerInput any = in_;
+    any.plain = any.chains = any.trees = true;
+    const auto house = [&](const WeightPlan& weights, const TreeRoom& room) {
+      auto choice = choose_within(any, weights, room, places);
+      require(choice.has_value(), "planner: a text of each place has no room for its root");
+      Candidate full = std::move(choice->best);
+      full.places = places;
+      full.room = room;
+      full.ring_wish = best.ring_wish;
+      return full;
+    };
+    WeightPlan weights = *in_.lay_out(best.room, places, best.ring_wish);
+    choice_.full = house(weights, best.room);
+    if (best.shape.size() == 1) return;
+    const Seconds most = best.per_token() / kWorthIt;
+    for (const int nodes : kSizes) {
+      if (nodes <= best.room.nodes || nodes > in_.max_nodes) continue;
+      const Candidate wish = house(weights, TreeRoom::of_nodes(nodes));
+      Candidate one = best;
+      one.room = larger(best.room, roomy(TreeRoom::of(wish.shape).for_texts(places)));
+      const auto larger_room = in_.lay_out(one.room, places, one.ring_wish);
+      if (!larger_room) return;
+      price(one, *larger_room);
+      if (one.per_token() > most) return;
+      Candidate full = house(*larger_room, one.room);
+      if (full.per_token() >= kWorthIt * choice_.full.per_token()) continue;
+      weights = *larger_room;
+      best = std::move(one);
+      choice_.full = std::move(full);
+    }
+  }
+
   void keep_better(std::optional<Candidate>& best, std::optional<Candidate> other) const {
     if (other && (!best || other->per_token() < best->per_token())) best = std::move(other);
   }
 
-  std::optional<Candidate> best_chain(int sequences) const {
+  std::optional<Candidate> best_chain(int texts, int places) const {
     std::optional<Candidate> best;
-    const int longest = std::min(in_.max_levels, in_.max_nodes / sequences);
+    const int longest = std::min(in_.max_levels, in_.max_nodes / texts);
     for (int nodes = 2; nodes <= longest; ++nodes)
       if (in_.nodes == 0 || nodes == in_.nodes)
-        keep_better(best, evaluate(TreeShape::chain(nodes), sequences));
+        keep_better(best, evaluate(TreeShape::chain(nodes), texts, places));
     return best;
   }
 
-  std::optional<Candidate> best_of_size(int nodes, int sequences) const {
+  std::optional<Candidate> best_of_size(int nodes, int texts, int places) const {
     std::optional<Candidate> best;
     std::size_t children = in_.acceptance.accept.size();  // that a node of any level can have
     for (const auto& accept : in_.acceptance.deeper) children = std::min(children, accept.size());
@@ -101,7 +172,7 @@ class Search {
       if (largest_tree(levels, children, nodes) < nodes) continue;
       TreeShape shape = best_tree(nodes, levels, in_.acceptance);
       const bool free = shape.levels() < levels;  // the bound no longer binds
-      keep_better(best, evaluate(std::move(shape), sequences));
+      keep_better(best, evaluate(std::move(shape), texts, places));
       if (free) break;
     }
     return best;
@@ -120,14 +191,23 @@ class Search {
 
 }  // namespace
 
-std::optional<Candidate> predict(const PlannerInput& input, const TreeShape& shape, int sequences) {
-  return Search(input).evaluate(shape, sequences);
+std::optional<Candidate> predict(const PlannerInput& input, const TreeShape& shape, int texts,
+                                 int places) {
+  return Search(input).evaluate(shape, texts, places);
 }
 
-std::optional<Choice> choose(const PlannerInput& input) {
-  Choice choice = Search(input).run();
-  if (choice.table.empty()) return std::nullopt;
-  return choice;
+std::optional<Choice> choose(const PlannerInput& input) { return Search(input).run(); }
+
+std::optional<Choice> choose_within(PlannerInput input, const WeightPlan& weights,
+                                    const TreeRoom& room, int texts) {
+  input.texts = input.places = input.least_places = texts;
+  input.max_nodes = room.nodes;
+  input.roomy = false;
+  input.lay_out = [&](const TreeRoom& needed, int, std::uint64_t) -> std::optional<WeightPlan> {
+    if (!room.holds(needed)) return std::nullopt;
+    return weights;
+  };
+  return choose(input);
 }
 
 TreeShape tree_beside_prompt(const CostModel& cost, const WeightPlan& weights, StepQuery step,

@@ -13,12 +13,15 @@ namespace canopy {
 struct Candidate {
   TreeShape shape;               // the root alone: plain decoding
   int sequences = 1;             // that share a sweep, a tree each
+  int places = 1;                // for texts that may share one, in this layout
+  TreeRoom room;                 // of a sweep, in this layout
   double tokens = 1;             // expected per step and sequence
   StepCost cost;                 // of the step
+  Seconds catch_up{};            // PlannerInput::catch_up, where there is a tree
   std::uint64_t ring_wish = 0;   // what the layout was asked for
   std::uint64_t ring_bytes = 0;  // of the weights' layout
   std::uint64_t resident_bytes = 0, sweep_bytes = 0;
-  Seconds per_token() const { return cost.step / (tokens * sequences); }
+  Seconds per_token() const { return cost.step / (tokens * sequences) + catch_up; }
 };
 
 /// What there is to choose from.
@@ -26,39 +29,52 @@ struct PlannerInput {
   const CostModel* cost = nullptr;
   Acceptance acceptance;
   bool sampled = true;  // StepQuery::sampled
-  double context = 0;   // tokens of text behind a tree in the middle of the request
-  int sequences = 1;    // most that may share a sweep
-  int least_sequences = 1;
+  double context = 0;   // tokens of text before a tree, in the mean
+  int places = 1;       // for texts that may share a sweep, at most
+  int least_places = 1;
+  int texts = 0;  // whose seconds per token are to be the fewest; 0: as many as there are places
   int max_nodes = 1024;                            // of all trees of a step together
   int max_levels = 32;                             // of a tree
   int nodes = 0;                                   // of each tree, where it is not to be chosen
   bool plain = true, chains = true, trees = true;  // which kinds take part
-  /// How the weights would lie beside all that these trees need, with a ring of at least this many
-  /// bytes where there is a choice; nothing if that does not fit the budget.
-  std::function<std::optional<WeightPlan>(const TreeShape&, int sequences, std::uint64_t ring)>
-      lay_out;
+  /// The room is for trees of other shapes, and for other numbers of texts, too.
+  bool roomy = false;
+  Seconds catch_up{};  // for each token, while the draft reads what it has missed
+  /// The weights' places next to all that so much room for trees takes, with a ring of at least
+  /// this many bytes where there is a choice; nothing if that does not fit the budget.
+  std::function<std::optional<WeightPlan>(const TreeRoom&, int places, std::uint64_t ring)> lay_out;
 };
 
 struct Choice {
   Candidate best;
+  Candidate full;  // all places taken, in the layout of the best
   /// The best of each kind: plain decoding, the best chain, the best tree of each size tried; by
   /// rising size.
   std::vector<Candidate> table;
 };
 
-/// What is predicted of so many trees of this shape, in the best layout; nothing if none fits.
-std::optional<Candidate> predict(const PlannerInput& input, const TreeShape& shape, int sequences);
+/// What is predicted of trees of this shape for so many texts, in the best layout for so many
+/// places; nothing if none fits.
+std::optional<Candidate> predict(const PlannerInput& input, const TreeShape& shape, int texts,
+                                 int places);
+
+/// The best trees for so many texts in a layout that is there: these weights, this room for trees.
+/// `input.lay_out` is not asked.
+std::optional<Choice> choose_within(PlannerInput input, const WeightPlan& weights,
+                                    const TreeRoom& room, int texts);
 
 /// How much of a tree pays for itself in a sweep that also reads `prompt_rows` rows of prompts: the
 /// part that minimises the sweep's seconds less what its tokens would take at the pace of the
-/// sweeps to come, whose trees `step` tells of. At least the root. docs/math.md, "The first token".
+/// sweeps to come, whose trees `step` describes. At least the root. docs/math.md, "The first
+/// token".
 TreeShape tree_beside_prompt(const CostModel& cost, const WeightPlan& weights, StepQuery step,
                              int prompt_rows, const Acceptance& acceptance);
 
-/// The candidate of fewest predicted seconds per token, over tree sizes, depths, numbers of
-/// sequences and layouts of the weights. Where two are within a thousandth, the smaller tree.
-/// Plain decoding and chains take part, so speculation that does not pay turns itself off.
-/// Deterministic, pure. Nothing if no candidate fits.
+/// The candidate of fewest predicted seconds per token for `texts` texts, over tree sizes, depths,
+/// numbers of places and layouts of the weights. Where two are within a thousandth, the smaller
+/// tree. Where the places are more than the texts, the room grows for a full house as long as that
+/// costs those texts no more than a thousandth. Plain decoding and chains take part, so speculation
+/// that does not pay turns itself off. Deterministic, pure. Nothing if no candidate fits.
 /// Source: arXiv:2402.12374, Sec. 3.3, with our cost of a step.
 std::optional<Choice> choose(const PlannerInput& input);
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <limits>
 #include <numeric>
 #include <queue>
 #include <string>
@@ -70,6 +72,43 @@ std::vector<NodeId> breadth_first(std::span<const NodeId> parent) {
 }
 
 }  // namespace
+
+TreeRoom TreeRoom::of(const TreeShape& shape) {
+  TreeRoom room{.nodes = shape.size()};
+  NodeId node = 0;
+  for (const int width : shape.level_widths()) {
+    int inner = 0, children = 0;
+    for (const NodeId end = node + width; node < end; ++node) {
+      inner += shape.child_count(node) > 0 ? 1 : 0;
+      children = std::max(children, shape.child_count(node));
+    }
+    room.inner += inner;
+    room.widest = std::max(room.widest, inner);
+    room.proposals += inner * children;
+  }
+  return room;
+}
+
+TreeRoom TreeRoom::of_nodes(int nodes) {
+  return {nodes, nodes, nodes, std::numeric_limits<int>::max()};
+}
+
+bool TreeRoom::holds(const TreeRoom& needed) const {
+  return needed.nodes <= nodes && needed.inner <= inner && needed.widest <= widest &&
+         needed.proposals <= proposals;
+}
+
+TreeRoom TreeRoom::for_texts(int texts) const {
+  const auto times = [texts](int count) {
+    return static_cast<int>(
+        std::min<std::int64_t>(std::int64_t{count} * texts, std::numeric_limits<int>::max()));
+  };
+  return {times(nodes), times(inner), times(widest), times(proposals)};
+}
+
+TreeRoom TreeRoom::for_each_of(int texts) const {
+  return {nodes / texts, inner / texts, widest / texts, proposals / texts};
+}
 
 TreeShape TreeShape::from_parents(std::vector<NodeId> parent) {
   require(!parent.empty() && parent[0] == -1, "tree shape: node 0 must be the root, of parent -1");

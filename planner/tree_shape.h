@@ -43,6 +43,21 @@ class TreeShape {
   std::vector<int> child_count_{0}, level_width_{1};
 };
 
+/// Room for the trees of a sweep, of all texts together, and for growing them. Plain data.
+struct TreeRoom {
+  int nodes = 0, inner = 0;  // inner: those with children
+  int widest = 0;            // most inner nodes of a level
+  int proposals = 0;  // of all levels: as many for each inner node as any of its level has children
+
+  static TreeRoom of(const TreeShape& shape);
+  /// Any trees of so many nodes together.
+  static TreeRoom of_nodes(int nodes);
+  bool holds(const TreeRoom& needed) const;
+  TreeRoom for_texts(int texts) const;    // that need as much each
+  TreeRoom for_each_of(int texts) const;  // an equal part for each
+  bool operator==(const TreeRoom&) const = default;
+};
+
 /// accept[k]: chance that the (k+1)-th child is the one taken, given that its parent was.
 /// Unconditional on its elder siblings: the entries sum to at most 1, and only this form makes
 /// E[tokens] a sum over nodes. A node has at most accept.size() children. Measured per (draft,

@@ -46,10 +46,11 @@ struct Options {
   /// Bytes of weights that stay where they are computed with. Without a value as many as fit.
   std::optional<std::uint64_t> resident_bytes = {};
   /// Most tokens of a text, its prompt included. 0: 2048, or what the model was made for if that
-  /// is less.
+  /// is less, and less still where memory is short.
   int context = 0;
   int sequences = 1;  // most texts that share a sweep; the plan may have room for fewer
-  /// Bytes for the keys and values of all texts; 0: as many as let every text be full.
+  /// Bytes for the keys and values of all texts; 0: as many as let one text be full, next to short
+  /// ones.
   std::uint64_t kv_memory = 0;
   double temperature = 0;  // that the plan is made for; a request may have another
   /// What `canopy calibrate hardware -o FILE` measured. Without one, what the user's cache keeps

@@ -361,7 +361,6 @@ int run_chat(const std::vector<std::string>& words) {
   ModelFiles models = asked.decode.open(options.plan, interrupt.token());
   chat::ChatTemplate chat_template = chat::ChatTemplate::load(
       models.target.root(), models.target.metadata(), asked.template_file, interrupt.token());
-  const PlanRequest& plan = options.plan;
   plan_conversations(models, asked.decode, options.plan);
   const std::unique_ptr<Engine> loaded =
       load_for_conversations(asked.decode, std::move(models), options, interrupt.token());
@@ -370,10 +369,10 @@ int run_chat(const std::vector<std::string>& words) {
   LineReader lines(history_file());
   if (lines.on_terminal())
     std::cerr << "chat template of " << chat_template.origin() << "; /help lists the commands\n";
-  Chat chat(asked, engine, std::move(chat_template), plan.context);
+  Chat chat(asked, engine, std::move(chat_template), engine.plan().context);
   const int code = chat.run(lines, interrupt);
   asked.prompt_cache.save(engine);
-  asked.decode.learn(engine, plan, chat.learned());
+  asked.decode.learn(engine, options.plan, chat.learned());
   return code;
 }
 

@@ -284,9 +284,7 @@ std::unique_ptr<Engine> load(const Options& asked, ModelFiles models, EngineOpti
   const auto on_load = [&](std::uint64_t done, std::uint64_t all) {
     progress.show_loading(done, all);
   };
-  return advise_on_context(asked.new_tokens, asked.decode.model.context, options.plan, [&] {
-    return std::make_unique<Engine>(std::move(models), options, on_load, stop);
-  });
+  return std::make_unique<Engine>(std::move(models), options, on_load, stop);
 }
 
 /// Writes the texts as they grow, unless they are to stand in an object.
@@ -379,9 +377,10 @@ int run_generate(const std::vector<std::string>& words) {
   request.prompt = encode_prompt(text, asked, models, interrupt.token());
   options.plan.max_prompt = static_cast<int>(request.prompt.size());
   fit_context(asked.new_tokens, models.target.config(), options.plan);
-  const int room = options.plan.context - options.plan.max_prompt;
+  int room = options.plan.context - options.plan.max_prompt;
   request.max_new_tokens = asked.new_tokens.value_or(room);
   options.plan.beams = asked.beams.room(asked.decode, request.max_new_tokens);
+  if (options.plan.beams) options.plan.least_context = 0;  // their room is for all these tokens
 
   ProgressLine progress(asked.decode.model.progress);
   Records records(asked, options);
@@ -395,6 +394,8 @@ int run_generate(const std::vector<std::string>& words) {
   }
   progress.clear();
   print_notes(*engine);
+  room = engine->plan().context - options.plan.max_prompt;
+  request.max_new_tokens = std::min(request.max_new_tokens, room);
   asked.prompt_cache.load(*engine);
   if (options.plan.beams)
     return search_beams(asked, request, *engine, records, progress, interrupt.token());
@@ -402,7 +403,7 @@ int run_generate(const std::vector<std::string>& words) {
   records.write(asked, *engine, report, request);
   asked.prompt_cache.save(*engine);
   asked.decode.learn(*engine, options.plan, report.learned);
-  return tell_the_end(report, asked, options.plan.context, room);
+  return tell_the_end(report, asked, engine->plan().context, room);
 }
 
 }  // namespace canopy::cli

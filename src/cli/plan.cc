@@ -10,10 +10,12 @@
 #include "src/base/size_text.h"
 #include "src/cli/commands.h"
 #include "src/cli/interrupt.h"
+#include "src/cli/options/conversation.h"
 #include "src/cli/options/decode_options.h"
 #include "src/cli/options/length_options.h"
 #include "src/cli/options/model_shape.h"
 #include "src/cli/options/profile.h"
+#include "src/cli/output/plan_words.h"
 #include "src/cli/output/table.h"
 #include "src/machine/process_memory.h"
 
@@ -123,6 +125,12 @@ void print(const Plan& plan, const Assumptions& assumed, const std::vector<Remed
   std::cout << "\npredicted: " << fixed(now, 3) << " s per token, " << fixed(best.tokens, 2)
             << " tokens per step of " << fixed(best.cost.step.count(), 3) << " s; the limit is the "
             << name(best.cost.bottleneck) << "\n";
+  if (plan.max_sequences > best.sequences) {
+    const Candidate& full = plan.prediction->full;
+    std::cout << "for " << full.sequences << " texts at a time: " << in_words(full.shape) << ", "
+              << fixed(full.per_token().count(), 3) << " s per token\n";
+  }
+  for (const std::string& note : plan.notes) std::cout << "note: " << note << "\n";
   for (const Remedy& remedy : remedies) {
     if (!remedy.best) continue;
     const double then = remedy.best->per_token().count(), change = 100 * (then / now - 1);
@@ -147,6 +155,10 @@ json plan_json(const Plan& plan, const Assumptions& assumed, const std::vector<R
            {"resident_layers", plan.resident_layers},
            {"ring_layers", plan.ring_layers},
            {"acceptance", assumed.acceptance_from},
+           {"context", plan.context},
+           {"places", plan.max_sequences},
+           {"full_house", candidate_json(plan.prediction->full)},
+           {"notes", plan.notes},
            {"ledger", ledger_json(plan.ledger)}};
   const std::span<const NodeId> parents = plan.prediction->best.shape.parents();
   out["plan"]["parents"] = std::vector(parents.begin(), parents.end());  // --tree takes them
@@ -255,7 +267,7 @@ EngineOptions options_for(const DecodeOptions& flags, const std::optional<Hardwa
 struct Options {
   DecodeOptions decode;
   int prompt_tokens = 128, samples = 1;
-  std::optional<int> new_tokens;
+  std::optional<int> new_tokens, parallel;
   bool json = false;
 
   Flags flags() {
@@ -267,6 +279,8 @@ struct Options {
          "most tokens to generate, of each sample; -1: until the context is full")  //
         ("num-samples", into(samples, "K", at_least("--num-samples", 1)),
          "plan for K continuations that share sweeps")  //
+        ("parallel", into(parallel, "N", at_least("--parallel", 1)),
+         "plan as serve does, for N texts at most that come and go")  //
         ("json", given(json), "print one JSON object");
     decode.add_flags(all);
     return all.add(own);
@@ -295,8 +309,14 @@ int run_plan(const std::vector<std::string>& words) {
   const Interrupt interrupt;
   const ModelFiles models = open_planned(asked.decode, options, interrupt.token());
   PlanRequest& request = options.plan;
-  request.max_prompt = asked.prompt_tokens;
-  fit_context(asked.new_tokens, models.target.config(), request);
+  if (asked.parallel) {
+    constexpr int kConnections = 256;  // serve's default
+    fit_conversations(models.target.config(), request);
+    fit_service(asked.parallel, kConnections, asked.decode, request);
+  } else {
+    request.max_prompt = asked.prompt_tokens;
+    fit_context(asked.new_tokens, models.target.config(), request);
+  }
   ProgressLine progress(asked.decode.model.progress);
   const Assumptions assumed =
       models.tokenizer ? asked.decode.find_assumptions(models, options, progress, interrupt.token())
@@ -314,8 +334,7 @@ int run_plan(const std::vector<std::string>& words) {
   const auto plan_for = [&](const PlanRequest& changed) {
     return make_plan(changed, sweeps, process, scratch);
   };
-  const Plan plan = advise_on_context(asked.new_tokens, asked.decode.model.context, request,
-                                      [&] { return plan_for(request); });
+  const Plan plan = plan_for(request);
   if (!there) require_free(plan, process);
 
   const std::vector<Remedy> remedies =

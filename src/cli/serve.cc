@@ -15,6 +15,7 @@
 #include "src/cli/options/conversation.h"
 #include "src/cli/options/decode_options.h"
 #include "src/cli/options/prompt_cache_option.h"
+#include "src/cli/output/plan_words.h"
 #include "src/cli/output/standard_output.h"
 #include "src/server/api_error.h"
 #include "src/server/service.h"
@@ -32,30 +33,14 @@ constexpr const char* kUsage =
     "Each flag may stand in the environment, too: --ctx-size as CANOPY_ARG_CTX_SIZE. The words\n"
     "count where both say something.";
 
-constexpr double kPlannedTemperature = 0.6;  // where texts are greedy unless a client says so
-// Texts as long as the context that there is room for at a time; shorter ones are as many as share
-// a sweep.
-constexpr int kFullTexts = 2;
 constexpr std::uint64_t kMostKeyBytes = 1u << 20;
 
-/// The largest body: a prompt as long as the context in a language of long words, and as JSON.
-std::size_t largest_body(int context) {
-  constexpr std::size_t kFixed = 1u << 20, kPerToken = 64;
-  return kFixed + kPerToken * static_cast<std::size_t>(context);
-}
-/// What requests and connections take beside the engine: a thread's stack and buffers for each, and
-/// some large requests on their way to tokens.
-std::uint64_t bytes_for_clients(int connections, int context) {
-  constexpr std::uint64_t kConnection = 96u << 10;
-  constexpr std::uint64_t kLargeRequests = 8;
-  return kConnection * static_cast<std::uint64_t>(connections) +
-         kLargeRequests * largest_body(context);
-}
 constexpr std::chrono::seconds kLastReplies{2};  // to clients that read slowly, in the end
 
 struct Options {
   std::string host = "127.0.0.1";
-  int port = 8080, parallel = 4, queue = 64, grace = 5;
+  int port = 8080, queue = 64, grace = 5;
+  std::optional<int> parallel;
   std::optional<std::string> alias, template_file, key_file;
   std::vector<std::string> keys, origins;
   int ping = 5, connections = 256;
@@ -76,7 +61,7 @@ struct Options {
         ("host", into(host, "ADDRESS"), "address to listen on")                       //
         ("port", into(port, "N", is_port), "port to listen on; 0: any that is free")  //
         ("parallel", into(parallel, "N", at_least("--parallel", 1)),
-         "texts that share a sweep, as far as memory goes")  //
+         "most texts that share a sweep (default: 4, or fewer where memory is short)")  //
         ("queue", into(queue, "N", at_least("--queue", 0)),
          "texts that may wait; more are refused with status 429")  //
         ("alias,a", into(alias, "NAME"), "the model's name for clients (default: of its folder)")(
@@ -163,7 +148,6 @@ server::ServiceOptions service_options(const Options& asked, const Checkpoint& m
   options.defaults.sampling = asked.decode.sampling.sampling();
   options.defaults.edits = asked.decode.sampling.edits();
   options.defaults.vocab = model.config().vocab;
-  options.defaults.most_choices = asked.parallel + asked.queue;
   return options;
 }
 
@@ -190,20 +174,12 @@ int run_serve(const std::vector<std::string>& words) {
   plan_conversations(models, asked.decode, plan);
   server::ServiceOptions served = service_options(asked, models.target, plan);
   served.keys = std::move(keys);
-  // Clients that ask for a temperature need the draft's probabilities: they are planned for, and
-  // what their texts teach is kept as theirs.
-  if (plan.temperature == 0) {
-    plan.temperature = kPlannedTemperature;
-    asked.decode.sampling.temperature = static_cast<float>(kPlannedTemperature);
-  }
-  plan.max_sequences = asked.parallel;
-  plan.beside = bytes_for_clients(asked.connections, plan.context);
-  if (!plan.kv_memory) plan.full_texts = kFullTexts;
-
+  fit_service(asked.parallel, asked.connections, asked.decode, plan);
+  served.defaults.most_choices = plan.max_sequences + asked.queue;
   server::Service service(served);
   http::Limits limits;
   limits.connections = asked.connections;
-  limits.body_bytes = largest_body(plan.context);
+  limits.body_bytes = largest_request(plan.context);
   http::Server http(
       asked.host, static_cast<std::uint16_t>(asked.port), limits,
       [&](http::Exchange& exchange) { service.handle(exchange); }, server::Service::error_body);
@@ -217,8 +193,8 @@ int run_serve(const std::vector<std::string>& words) {
   server::Metrics metrics;
   server::Scheduler scheduler(engine, engine.plan().max_sequences + asked.queue, metrics);
   service.ready(engine, scheduler, metrics, std::move(chat_template), std::move(why_no_chat));
-  std::cerr << "serving " << served.model_name << " on " << url << ": "
-            << engine.plan().max_sequences << " texts share a sweep\n";
+  std::cerr << "serving " << served.model_name << " on " << url << ": " << in_words(engine.plan())
+            << "\n";
   {
     const EndOfService end{http};
     scheduler.run(interrupt.token(), std::chrono::seconds(asked.grace), [&](int texts) {

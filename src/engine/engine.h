@@ -75,8 +75,10 @@ class Engine {
   /// Continues each prompt. As many texts as the plan has caches for share each sweep; when one
   /// ends, the next request takes its place. A stop request ends all within the ring's depth and
   /// keeps what was accepted so far. At temperature 0 the tokens equal plain decoding's; at any
-  /// other they are distributed as the target's own. A text depends on its own request alone, where
-  /// the device computes a row alike whatever else shares the sweep, as the CPU does. Throws Error
+  /// other they are distributed as the target's own. Where the device computes a row alike whatever
+  /// else shares the sweep, as the CPU does, greedy and reproducible texts depend on their own
+  /// requests alone; the tokens of other sampled ones also depend on the shapes of their trees, and
+  /// so on the plan and on the texts that share their sweeps. Throws Error
   /// if a prompt does not fit the plan, before anything is run.
   BatchReport generate(std::span<const Request> requests, const GenerateEvents& events = {},
                        std::stop_token stop = {});

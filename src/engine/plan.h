@@ -11,6 +11,7 @@
 #include "offload/residency.h"
 #include "planner/planner.h"
 #include "src/base/error.h"
+#include "src/base/notes.h"
 #include "src/checkpoint/checkpoint.h"
 #include "src/speculation/draft_policy.h"
 #include "src/speculation/head_drafter.h"
@@ -90,11 +91,13 @@ struct Plan {
   std::optional<DevicePart> device;
   Acceptance acceptance;  // that it was made with
   WeightPlan weights;     // where the target's units lie, as the planner sees it
-  bool adaptive = false;  // the tree was chosen, with room for others: it may follow the text
+  bool adaptive = false;  // the tree was chosen, with room for others: it may follow the texts
   std::shared_ptr<const CostModel> cost;  // likewise; may be none
   /// What is predicted of it, and what else was considered, if a tree was to be chosen. Nothing
   /// without a cost model.
   std::optional<Choice> prediction;
+  /// What of the request had to give way, with what it would take, in words for the user.
+  Notes notes;
 };
 
 struct PlanRequest {
@@ -121,7 +124,8 @@ struct PlanRequest {
   int max_prompt = 0, context = 0;        // tokens
   int prompt_rows = 0;       // most of all prompts together in one sweep; 0: all there are
   std::uint64_t beside = 0;  // bytes that the program itself takes: clients' connections, say
-  int full_texts = 0;        // the KV pools have room for; 0: for all that share a sweep
+  int full_texts = 0;        // that the KV pools have room for, next to short ones; 0: all are full
+  int priced_text = 0;  // tokens of a text whose step is predicted; 0: in the middle of the request
   /// Acceptance is to be measured: the draft proposes kProbeChildren at each position, or as many
   /// tokens as both models know, and the target runs none of them.
   bool probe = false;
@@ -129,6 +133,12 @@ struct PlanRequest {
   std::optional<BeamRoom> beams;  // a beam search, which takes no method
   double temperature = 0;
   int max_sequences = 1;  // that may share a sweep; the plan may have room for fewer
+  int least_sequences = 1;
+  /// Texts whose seconds per token are to be the fewest. 0: all are there from the beginning, so
+  /// that fewer of them share a sweep where that is faster. Else they come and go, and have their
+  /// places as long as memory lasts.
+  int texts = 0;
+  int least_context = 0;  // tokens that the context may be cut to where memory is short; 0: none
   bool graphs = false;    // the draft's levels are captured and launched as one
   /// The default is f32, or f16 on a device with memory of its own: there a cache takes the place
   /// of weights that would stay, and reading it is what attention waits for.
@@ -144,6 +154,11 @@ struct PlanRequest {
 
   bool drafts_without_model() const { return model_free || heads; }
 };
+
+/// Plans for texts that come and go, of any length up to the context: one text is to be fast, the
+/// pools have room for a full one next to short ones, and a context that nobody asked for may give
+/// way where memory is short.
+void plan_for_conversations(PlanRequest& request, bool context_is_asked_for);
 
 /// The models as they are swept: laid out once, for the plan, the sources of weights and sizes.
 struct ModelSweeps {
@@ -181,11 +196,12 @@ using ScratchBytes = std::function<std::size_t(const Workload& largest)>;
 ScratchBytes scratch_of(Device& device);
 
 /// Lays the budget out before any weight is read: everything that must be there, for as many
-/// sequences as fit beside the least that the target can do with, then the whole target if it fits,
-/// else weights at rest and a ring for the others. What the request leaves open, tree, sequences
-/// and ring, is chosen for the fewest predicted seconds per token. `process_bytes` is what the
-/// process holds already. Throws BudgetError; Error if a tree is to be
-/// chosen and there is no cost model.
+/// sequences as fit next to the least that the target can do with, then the whole target if it
+/// fits, else resident weights and a ring for the others. What the request leaves open, tree,
+/// sequences and ring, is chosen for the fewest predicted seconds per token. Where memory is short
+/// and the request allows it, the context gives way first, then the places of texts that come and
+/// go, then the draft; Plan::notes says so. `process_bytes` is what the process holds already.
+/// Throws BudgetError; Error if a tree is to be chosen and there is no cost model.
 Plan make_plan(const PlanRequest& request, const ModelSweeps& models, std::uint64_t process_bytes,
                const ScratchBytes& scratch_bytes);
 

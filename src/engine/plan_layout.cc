@@ -22,12 +22,15 @@ constexpr std::uint64_t kAllowance = 24u << 20;
 // A level's nodes that the draft runs for one text.
 constexpr int kWidestLevel = 32;
 
+// Tokens of a text that is not a full one, in the KV pools.
+constexpr int kShortText = 512;
+
 // Rows that a target on a device of its own works on at once: each chunk reads (and unpacks) its
 // layer's weights again.
 constexpr int kRowsOnDevice = 1024;
 
-/// What a growth takes of the buffers where its levels are not the shape's; else nothing.
-DraftPolicy::Needs needs_of(const DraftPolicy::Config& config) {
+/// Room that a growth takes for one text where its levels are not the shape's; else none.
+TreeRoom room_of_growth(const DraftPolicy::Config& config) {
   const int nodes = config.shape.size();
   if (config.growth.kind == Growth::Kind::kGraph)
     return {nodes, nodes, std::min(nodes, kWidestLevel), nodes};
@@ -38,14 +41,6 @@ DraftPolicy::Needs needs_of(const DraftPolicy::Config& config) {
     return {nodes, asked * (nodes - 1) + 1, asked, nodes};
   }
   return {};
-}
-
-/// The text may ask for trees of other depths later: this has room for them.
-DraftPolicy::Needs room_for_others(const TreeShape& shape) {
-  const auto more = [](int count) { return count + count / 4 + 4; };
-  const DraftPolicy::Needs own = DraftPolicy::needs(shape);
-  return {own.nodes, std::min(own.nodes, more(own.inner)), std::min(own.nodes, more(own.widest)),
-          16 * own.nodes};
 }
 
 class Layout {
@@ -103,9 +98,9 @@ class Layout {
   const ScratchBytes& scratch_bytes_;
   const bool speculates_, drafts_, guesses_;
   Plan plan_;
-  int nodes_ = 1;          // of each tree, that the target runs
-  int scratch_nodes_ = 1;  // likewise the draft, which may run nodes that are not in its tree
-  int prompt_rows_ = 0;    // of a sweep
+  int tree_rows_ = 1;     // of a sweep, that the target runs
+  int scratch_rows_ = 1;  // that the draft runs, which may be nodes that are not in a tree
+  int prompt_rows_ = 0;   // of a sweep
   std::size_t scratch_ = 0;
 };
 
@@ -114,7 +109,7 @@ void Layout::put_request() {
   const DType kv = request_.kv.value_or(request_.device_memory ? DType::kF16 : DType::kF32);
   plan_.kv = {kv, kv};
   plan_.method = trees_.method;
-  plan_.max_sequences = trees_.sequences;
+  plan_.max_sequences = trees_.places;
   plan_.max_prompt = request_.max_prompt;
   plan_.context = request_.context;
   plan_.probe = request_.probe;
@@ -134,44 +129,53 @@ void Layout::put_trees() {
                        ? Drawing::kTopK
                        : drawing_of(trees_.method, request_.temperature);
   policy.growth = growth_for(request_, trees_.method);
-  policy.max_requests = trees_.sequences;
+  policy.max_requests = trees_.places;
   policy.graphs = request_.graphs;
-  if (trees_.adaptive && trees_.shape.size() > 1) policy.room = room_for_others(trees_.shape);
-  if (const DraftPolicy::Needs needs = needs_of(policy); needs.nodes > 0) policy.room = needs;
-  nodes_ = request_.beams ? request_.beams->nodes() : request_.probe ? 1 : trees_.shape.size();
-  scratch_nodes_ = std::max(nodes_, policy.room.inner);
+  const TreeRoom of_growth = room_of_growth(policy);
+  policy.room = of_growth.nodes > 0 ? of_growth.for_texts(trees_.places) : trees_.room;
+  plan_.adaptive = trees_.adaptive && trees_.shape.size() > 1;
+  tree_rows_ = request_.beams   ? request_.beams->nodes()
+               : request_.probe ? trees_.places
+                                : policy.room.nodes;
+  scratch_rows_ = std::max(tree_rows_, policy.room.inner);
 }
 
 void Layout::limit_target() {
   // A text that is alone may have the nodes of all.
-  plan_.slots = request_.context + (trees_.adaptive ? trees_.sequences * nodes_ : scratch_nodes_);
-  const int all = trees_.sequences * request_.max_prompt;
+  plan_.slots = request_.context + (plan_.adaptive ? tree_rows_ : scratch_rows_ / trees_.places);
+  const int all = trees_.places * request_.max_prompt;
   prompt_rows_ = request_.prompt_rows > 0 ? std::min(request_.prompt_rows, all) : all;
   Transformer::Limits& limits = plan_.target_limits;
   if (request_.device_memory) limits.chunk = kRowsOnDevice;
-  limits.max_tree = trees_.sequences * nodes_;
-  limits.max_nodes = prompt_rows_ + limits.max_tree;
+  limits.max_tree = tree_rows_;
+  limits.max_nodes = prompt_rows_ + tree_rows_;
   limits.max_logit_rows = request_.beams ? request_.beams->beams + request_.beams->drafted()
-                                         : std::max(limits.max_tree, request_.logit_rows);
+                                         : std::max(tree_rows_, request_.logit_rows);
   limits.max_context = plan_.slots;
 }
 
+/// Room for full texts, for the sweep's trees, and for short texts in the places that are left.
 void Layout::size_caches() {
-  const int blocks = KvPool::blocks_for(plan_.slots), all = trees_.sequences * blocks;
-  if (!request_.kv_memory) {
-    plan_.kv_blocks = request_.full_texts > 0 ? std::min(request_.full_texts * blocks, all) : all;
-    return;
-  }
+  const int one = KvPool::blocks_for(plan_.slots), trees = KvPool::blocks_for(tree_rows_);
+  const int places = trees_.places, context = request_.context;
+  const int full = request_.full_texts > 0 ? std::min(request_.full_texts, places) : places;
+  const auto blocks = [&](int long_texts) {
+    const int of_texts = long_texts * KvPool::blocks_for(context) +
+                         (places - long_texts) * KvPool::blocks_for(std::min(context, kShortText));
+    return std::clamp(of_texts + trees, one, places * one);
+  };
+  plan_.kv_blocks = blocks(full);
+  if (!request_.kv_memory) return;
   std::uint64_t block = KvPool::bytes_needed(target_, 1, plan_.kv);
   if (drafts_) block += KvPool::bytes_needed(models_.outer->config, 1, plan_.kv);
   if (guesses_) block += KvPool::bytes_needed(models_.inner->config, 1, plan_.kv);
   const std::uint64_t given = *request_.kv_memory / block;
-  if (given < static_cast<std::uint64_t>(blocks))
-    throw Error("the memory for keys and values, " + format_size(*request_.kv_memory) +
-                ", is too small: one text of " + std::to_string(request_.context) +
-                " tokens and its tree take " +
-                format_size(block * static_cast<std::uint64_t>(blocks)));
-  plan_.kv_blocks = static_cast<int>(std::min(given, static_cast<std::uint64_t>(all)));
+  if (given < static_cast<std::uint64_t>(one))
+    throw BudgetError("the memory for keys and values, " + format_size(*request_.kv_memory) +
+                      ", is too small: one text of " + std::to_string(request_.context) +
+                      " tokens and its tree take " +
+                      format_size(block * static_cast<std::uint64_t>(one)));
+  plan_.kv_blocks = static_cast<int>(std::min(given, static_cast<std::uint64_t>(blocks(places))));
 }
 
 void Layout::enter_model_free() {
@@ -202,7 +206,7 @@ void Layout::enter_draft() {
   Transformer::Limits& limits = plan_.draft_limits;
   limits.max_logit_rows =
       beams ? std::max(beams->beams, beams->draft_beams) : DraftPolicy::widest_forward(policy);
-  limits.max_tree = trees_.sequences * scratch_nodes_;
+  limits.max_tree = scratch_rows_;
   limits.max_nodes =
       beams ? plan_.target_limits.max_nodes : std::max(prompt_rows_, limits.max_tree);
   limits.max_context = plan_.slots;
@@ -244,7 +248,7 @@ void Layout::enter_model(const std::string& whose, const DraftModel& model,
 }
 
 void Layout::enter_pool(const std::string& whose, const ModelConfig& config) {
-  const auto texts = static_cast<std::uint64_t>(trees_.sequences);
+  const auto texts = static_cast<std::uint64_t>(trees_.places);
   enter(whose + " KV cache, " + std::to_string(plan_.kv_blocks * kKvBlock) + " slots",
         KvPool::bytes_needed(config, plan_.kv_blocks, plan_.kv) +
             texts * KvCache::bytes_needed(plan_.slots),

@@ -21,15 +21,16 @@ struct DraftModels {
 struct PlannedTrees {
   SpeculationMethod method;
   TreeShape shape;
-  int sequences;  // that share a sweep, with a tree each
-  bool adaptive;  // with room for other shapes
+  TreeRoom room;  // of a sweep
+  int places;     // for texts that may share one
+  bool adaptive;  // the room is for other shapes, too
 };
 
 /// The numbers of a method's growth, those that its name fixes among them.
 Growth growth_for(const PlanRequest& request, SpeculationMethod method);
 
 /// Everything but the target's weights: limits, KV caches, drafts, and their lines of the ledger.
-/// Throws Error if the memory that is given for keys and values is too small for one text.
+/// Throws BudgetError if the memory that is given for keys and values is too small for one text.
 Plan lay_out(const PlanRequest& request, const PlannedTrees& trees, const ModelConfig& target,
              const DraftModels& drafts, std::uint64_t process_bytes,
              const ScratchBytes& scratch_bytes);

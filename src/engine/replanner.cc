@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <utility>
 
+#include "src/base/error.h"
+
 namespace canopy {
 
 namespace {
@@ -53,32 +55,32 @@ int sweeps_between_looks(const Plan& plan) {
 Replanner::Replanner(const Plan& plan, bool sampled)
     : cost_(plan.cost),
       planned_(plan.acceptance),
+      prediction_(*plan.prediction),
       weights_(plan.weights),
       sampled_(sampled),
       interval_(sweeps_between_looks(plan)),
-      first_shape_(plan.policy.shape),
       shape_(plan.policy.shape),
-      texts_(plan.max_sequences),
-      until_look_(interval_),
       plain_sweeps_(kFirstTrial) {}
 
-bool Replanner::after_sweep(std::span<AcceptanceTracker* const> texts, double context,
-                            const Drafter& drafter) {
-  if (texts.empty()) return false;
-  const auto count = static_cast<int>(texts.size());
-  // Fewer texts can have larger trees, and more of them cannot keep those.
-  const bool changed = std::exchange(texts_, count) != count;
-  const bool cut = !drafter.has_room(shape_, count);
-  if (cut) shape_ = first_shape_;
-  --until_look_;
-  if (until_look_ > 0 && (!changed || shape_.size() == 1)) return cut;
-  if (shape_.size() == 1) {
-    for (AcceptanceTracker* text : texts) text->fade_to(kBeforeTrial);
-    trying_ = true;
-    until_look_ = kTrialSweeps;
-    return change_to(TreeShape::chain(std::min(kTrialNodes, drafter.most_nodes(count))));
+bool Replanner::before_sweep(const SharingTexts& texts, const Drafter& drafter) {
+  const auto count = static_cast<int>(texts.trackers.size());
+  TreeShape next;
+  if (std::exchange(texts_, count) != count) {
+    next = best_shape(texts, drafter, planned_for(count));
+    trying_ = false;
+  } else if (--until_look_ > 0) {
+    return false;
+  } else if (shape_.size() == 1) {
+    for (AcceptanceTracker* text : texts.trackers) text->fade_to(kBeforeTrial);
+    const TreeShape trial =
+        TreeShape::chain(std::clamp(drafter.room().nodes / count, 1, kTrialNodes));
+    trying_ = trial.size() > 1 && drafter.has_room(trial, count);
+    until_look_ = trying_ ? kTrialSweeps : plain_sweeps_;
+    return trying_ && change_to(trial);
+  } else {
+    const TreeShape plain;
+    next = best_shape(texts, drafter, trying_ ? &plain : &shape_);
   }
-  TreeShape next = best_shape(texts, context, drafter, trying_ ? TreeShape() : shape_);
   if (next.size() == 1) {
     plain_sweeps_ = trying_ ? 2 * plain_sweeps_ : kFirstTrial;
     until_look_ = plain_sweeps_;
@@ -86,7 +88,7 @@ bool Replanner::after_sweep(std::span<AcceptanceTracker* const> texts, double co
     until_look_ = interval_;
   }
   trying_ = false;
-  return change_to(std::move(next)) || cut;
+  return change_to(std::move(next));
 }
 
 TreeShape Replanner::shape_beside_prompts(int texts, int rows) const {
@@ -99,24 +101,36 @@ TreeShape Replanner::shape_beside_prompts(int texts, int rows) const {
   return tree_beside_prompt(*cost_, weights_, step, rows, planned_);
 }
 
-TreeShape Replanner::best_shape(std::span<AcceptanceTracker* const> texts, double context,
-                                const Drafter& drafter, const TreeShape& kept) const {
-  const auto sequences = static_cast<int>(texts.size());
+/// For each token that the texts may still gain: what the draft takes to read what it has missed.
+Seconds Replanner::catch_up(const SharingTexts& texts) const {
+  if (texts.missed == 0 || !cost_->profile().drafting) return Seconds(0);
+  const HardwareProfile::DraftCosts& draft = *cost_->profile().drafting;
+  const Curve& level = sampled_ ? draft.level_sampled : draft.level_greedy;
+  return level.at(texts.missed) / std::max(1, texts.left);
+}
+
+TreeShape Replanner::best_shape(const SharingTexts& texts, const Drafter& drafter,
+                                const TreeShape* kept) const {
+  const auto count = static_cast<int>(texts.trackers.size());
   PlannerInput input;
   input.cost = cost_.get();
-  input.acceptance = mean(texts);
+  input.acceptance = mean(texts.trackers);
   input.sampled = sampled_;
-  input.context = context;
-  input.least_sequences = input.sequences = sequences;
-  input.max_nodes = sequences * drafter.most_nodes(sequences);
-  input.lay_out = [&](const TreeShape& shape, int, std::uint64_t) -> std::optional<WeightPlan> {
-    if (!drafter.has_room(shape, sequences)) return std::nullopt;
-    return weights_;
-  };
-  const auto now = predict(input, kept, sequences);
-  const auto choice = choose(input);
-  if (!now || !choice || choice->best.per_token() > kWorthAChange * now->per_token()) return kept;
-  return choice->best.shape;
+  input.context = texts.context;
+  input.catch_up = catch_up(texts);
+  auto choice = choose_within(input, weights_, drafter.room(), count);
+  require(choice.has_value(), "a plan has room for the roots of all its texts");
+  if (kept == nullptr) return std::move(choice->best.shape);
+  input.lay_out = [this](const TreeRoom&, int, std::uint64_t) { return weights_; };
+  const auto now = predict(input, *kept, count, count);
+  if (choice->best.per_token() > kWorthAChange * now->per_token()) return *kept;
+  return std::move(choice->best.shape);
+}
+
+const TreeShape* Replanner::planned_for(int texts) const {
+  for (const Candidate* one : {&prediction_.best, &prediction_.full})
+    if (one->sequences == texts) return &one->shape;
+  return nullptr;
 }
 
 bool Replanner::change_to(TreeShape shape) {

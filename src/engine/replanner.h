@@ -1,6 +1,6 @@
 #pragma once
 #include <memory>
-#include <span>
+#include <vector>
 
 #include "planner/acceptance_tracker.h"
 #include "planner/planner.h"
@@ -9,11 +9,19 @@
 
 namespace canopy {
 
-/// Follows what is accepted while a text is written, and gives the trees to come another shape when
-/// that is predicted to be worth it; none at all where plain decoding is. Plain decoding teaches
-/// nothing about the draft, so a short chain is tried from time to time: if it pays, trees come
-/// back. A shape is never changed within a step, nor by the tokens of its own step: exactness is
-/// untouched. One thread.
+/// The texts that share the next sweep.
+struct SharingTexts {
+  std::vector<AcceptanceTracker*> trackers;  // what was accepted of each
+  double context = 0;                        // mean tokens
+  int missed = 0;  // tokens that the draft has not read, as decoding was plain
+  int left = 0;    // tokens that they may still gain, at most
+};
+
+/// Chooses the shape of each sweep's trees: the one that is predicted to be the fastest for as many
+/// texts as are there, by what was accepted of them; none at all where plain decoding is. Plain
+/// decoding shows nothing of the draft, so a short chain is tried from time to time: if it pays,
+/// trees come back. A shape never changes within a step, nor by the tokens of its own step:
+/// exactness is untouched. No clock is read. One thread.
 class Replanner {
  public:
   /// The plan's tree was chosen, not given.
@@ -21,34 +29,36 @@ class Replanner {
 
   /// What follows a text that begins.
   AcceptanceTracker tracker() const { return AcceptanceTracker(planned_); }
-  /// What the next trees look like; the root alone: plain decoding.
+  /// The shape of the trees of the next sweep; the root alone: plain decoding.
   const TreeShape& shape() const { return shape_; }
 
   /// That of a sweep which also reads so many rows of the prompts of `texts` texts that begin.
   TreeShape shape_beside_prompts(int texts, int rows) const;
 
-  /// After every sweep; true if shape() has changed. Looks every few seconds, as predicted, 16
-  /// sweeps at most, and where texts have come or gone: fewer of them can have larger trees. The
-  /// texts that share the sweep are given by what was accepted of each;
-  /// `context`: mean tokens of them.
-  bool after_sweep(std::span<AcceptanceTracker* const> texts, double context,
-                   const Drafter& drafter);
+  /// Before every sweep, of at least one text; true if shape() has changed. Chooses anew where the
+  /// number of texts is another than in the last sweep, as in the first; else every few seconds, as
+  /// predicted, 16 sweeps at most.
+  bool before_sweep(const SharingTexts& texts, const Drafter& drafter);
 
  private:
-  /// The best shape by what the texts have shown, or `kept` if no other is clearly better.
-  TreeShape best_shape(std::span<AcceptanceTracker* const> texts, double context,
-                       const Drafter& drafter, const TreeShape& kept) const;
+  /// The best shape by what the texts have shown; `kept`, where there is one, if no other is
+  /// clearly better.
+  TreeShape best_shape(const SharingTexts& texts, const Drafter& drafter,
+                       const TreeShape* kept) const;
+  Seconds catch_up(const SharingTexts& texts) const;
+  /// The shape that the plan has for so many texts, where it says.
+  const TreeShape* planned_for(int texts) const;
   bool change_to(TreeShape shape);
 
   std::shared_ptr<const CostModel> cost_;
   Acceptance planned_;
+  Choice prediction_;
   WeightPlan weights_;
   bool sampled_;
-  int interval_;           // sweeps between two looks
-  TreeShape first_shape_;  // which there is room for whatever texts are there
+  int interval_;  // sweeps between two looks
   TreeShape shape_;
-  int texts_;            // of the last sweep
-  int until_look_;       // sweeps
+  int texts_ = 0;        // of the last sweep
+  int until_look_ = 0;   // sweeps
   bool trying_ = false;  // a chain, from plain decoding
   int plain_sweeps_;     // from a decision for plain decoding to the next trial
 };

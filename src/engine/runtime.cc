@@ -38,13 +38,13 @@ Runtime::Runtime(ModelFiles files, const EngineOptions& options, const LoadProgr
   const std::uint64_t held = resident_memory();
   plan = make_plan(request, sweeps, held, scratch_of(*device));
   require_free(plan, held);
+  notes = plan.notes;
   compute = device->make_stream("compute");
   const ModelConfig& t = models.target.config();
   target_weights = make_target_weights(options, progress, stop);  // first: its ring fills meanwhile
   sampled = plan.method != SpeculationMethod::kNone && request.temperature > 0;
   if (plan.model_free) {
-    drafter = std::make_unique<ModelFreeDrafter>(*plan.model_free, t.vocab,
-                                                 plan.policy.shape.size(), plan.max_sequences);
+    drafter = std::make_unique<ModelFreeDrafter>(*plan.model_free, t.vocab, plan.policy.room.nodes);
   } else if (plan.heads) {
     heads = load_heads(*device, *models.heads, models.target);
     drafter = std::make_unique<HeadDrafter>(*device, heads.weights, plan.head_limits(t));
@@ -89,8 +89,7 @@ std::unique_ptr<Drafter> Runtime::make_inner_drafter(const LoadProgress& progres
   }
   // Texts have tokens of the target that the draft may not have.
   const int vocab = std::max(models.target.config().vocab, models.draft->config().vocab);
-  return std::make_unique<ModelFreeDrafter>(*plan.inner, vocab, plan.policy.growth.guesses + 1,
-                                            plan.max_sequences);
+  return std::make_unique<ModelFreeDrafter>(*plan.inner, vocab, plan.policy.growth.guesses + 1);
 }
 
 TimedWeights& Runtime::time(std::unique_ptr<WeightSource>& source, Trace::Lane lane) {

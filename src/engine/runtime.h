@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "offload/device_weights.h"
+#include "offload/timed_weights.h"
 #include "src/engine/engine.h"
 #include "src/engine/loaded_heads.h"
-#include "offload/timed_weights.h"
 #include "src/model/kv_caches.h"
 #include "src/speculation/drafter.h"
 #include "src/speculation/verifier.h"

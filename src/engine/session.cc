@@ -33,6 +33,7 @@ struct Sequence {
   std::vector<TokenId> gained;  // by the last sweep, not yet told
   std::vector<TokenReport> logprobs;
   std::string error;
+  int missed = 0;        // tokens that its draft has not read, as decoding was plain
   int reads = 0;         // rows of its prompt in the next sweep
   bool has_tree = true;  // the whole prompt has been read behind them: its tree is checked, too
   bool ended = false;
@@ -93,7 +94,6 @@ struct Session::Impl {
   std::vector<Sequence> running;
   SweepReport last;
   LinkReport told_of;  // what the links had moved by the last report: they go on between sweeps
-  bool swept = false;  // once
   bool pool_is_full = false;  // of KV blocks: nobody is admitted until somebody ends
 
   std::mutex mutex;  // of what follows, which other threads touch
@@ -121,7 +121,7 @@ struct Session::Impl {
   void send_youngest_back();
 
   const TreeShape& shape() const { return replanner ? replanner->shape() : m.plan.policy.shape; }
-  /// Looks whether those of the next sweep should have trees of another shape.
+  /// Chooses the shape of the next sweep's trees, where the plan leaves that open.
   void replan();
   /// Whether this sweep reads a block of its prompt for another text: it takes that over then.
   bool is_read_by_another(const Sequence& sequence) const;
@@ -227,11 +227,13 @@ void Session::Impl::take_turns() {
   std::erase_if(running, [](const Sequence& sequence) { return sequence.ended; });
   std::erase_if(waiting, was_cancelled);  // one that ran when it was cancelled, and was sent back
   const auto fits = [&](const Sequence& sequence) {
+    const int nodes =
+        std::min(shape().size(), m.plan.policy.room.nodes / static_cast<int>(running.size() + 1));
     return !m.kv->all_lent() &&
            (running.empty() ||
             (!pool_is_full &&
              m.kv->pool().free_blocks() >=
-                 KvPool::blocks_for(static_cast<int>(sequence.text.size()) + shape().size())));
+                 KvPool::blocks_for(static_cast<int>(sequence.text.size()) + nodes)));
   };
   while (!waiting.empty() && fits(waiting.front())) {
     begin(std::move(waiting.front()));
@@ -244,14 +246,15 @@ void Session::Impl::take_turns() {
 }
 
 void Session::Impl::replan() {
-  std::vector<AcceptanceTracker*> texts;
-  double context = 0;
+  SharingTexts texts;
   for (Sequence& sequence : running) {
-    texts.push_back(&*sequence.tracker);
-    context += sequence.kv->length();
+    texts.trackers.push_back(&*sequence.tracker);
+    texts.context +=
+        static_cast<double>(sequence.text.size()) / static_cast<double>(running.size());
+    texts.missed += sequence.missed;
+    texts.left += sequence.most - static_cast<int>(sequence.report.tokens.size());
   }
-  context /= static_cast<double>(texts.size());
-  replanner->after_sweep(texts, context, *m.drafter);
+  replanner->before_sweep(texts, *m.drafter);
 }
 
 bool Session::Impl::is_read_by_another(const Sequence& sequence) const {
@@ -412,6 +415,8 @@ std::size_t Session::Impl::conclude(Sequence& sequence, const Draft& draft,
 
   if (sequence.events.on_read && !is_cancelled(sequence.ticket))
     sequence.events.on_read(m.download_rows(read, verdict.path), gained);
+  const auto gain = static_cast<int>(sequence.behind().size() + gained.size());
+  sequence.missed = last.tree_nodes == 1 ? sequence.missed + gain : 0;
   sequence.kv->commit(counting(0, sequence.behind().size()), *m.compute);
   sequence.kv->commit(verdict.path, *m.compute);
   if (draft.tree.size() > 1 || (m.drafter && m.drafter->reads_hidden()))
@@ -549,7 +554,7 @@ bool Session::step(std::stop_token stop, const Transformer::OnUnit& on_unit) {
   s.take_turns();
   if (s.running.empty()) return false;
   s.last = {};
-  if (s.replanner && s.swept) s.replan();
+  if (s.replanner) s.replan();
   const std::stop_callback pass_on(stop, [&] { s.nobody_left.request_stop(); });
   try {
     s.run(s.nobody_left.get_token(), on_unit);
@@ -567,7 +572,6 @@ bool Session::step(std::stop_token stop, const Transformer::OnUnit& on_unit) {
     s.end_for_all(error.what());
     throw;
   }
-  s.swept = true;
   if (s.m.drafter && !s.m.drafter->note().empty()) add_note(s.m.notes, s.m.drafter->note());
   for (Sequence& sequence : s.running) s.tell(sequence);
   return true;

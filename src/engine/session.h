@@ -113,7 +113,8 @@ struct Runtime;
 /// longer, and their trees may be smaller meanwhile (row_budget.h). At temperature 0 the tokens
 /// equal plain decoding's; at any other they are distributed as the target's own. Where the device
 /// computes a row alike whatever else shares the sweep, as the CPU does, greedy and reproducible
-/// texts depend on their own requests alone.
+/// texts depend on their own requests alone; the tokens of other sampled ones also depend on the
+/// shapes of their trees, and so on the plan and on the texts that share their sweeps.
 ///
 /// One thread calls step(); admit() and cancel() may be called from any, also from events.
 class Session {

@@ -127,7 +127,7 @@ void TargetMemory::enter_driver(Plan& plan, const PlanRequest& request) const {
   // The draft's graph has all levels but the first, each as large as the figure is meant for; and
   // a tree may change its shape.
   const int levels = plan.policy.shape.levels();
-  const auto graphs = static_cast<std::uint64_t>(plan.policy.room.nodes > 0 ? 2 * levels : levels);
+  const auto graphs = static_cast<std::uint64_t>(plan.adaptive ? 2 * levels : levels);
   const std::uint64_t pinned = std::min(request.memory, travelling_ + staging_bytes());
   plan.device->ledger.push_back(
       {"driver: kernels, graphs, tables of locked memory",
@@ -251,6 +251,12 @@ void TargetMemory::enter(Plan& plan, const WeightPlace& place) const {
   plan.device->host_ring_bytes = place.host_ring;
   plan.ledger.push_back({"target weights in host memory, and while loading", place.host_at_rest});
   if (place.host_ring > 0) plan.ledger.push_back({"target ring from disk", place.host_ring});
+}
+
+std::string TargetMemory::least_memory(const Plan& plan) const {
+  if (!plan.device) return mebibytes(plan.total() + least_);
+  return mebibytes(plan.device->total() + least_on_device_) + " of GPU memory and " +
+         mebibytes(plan.total() + least_beside_device_);
 }
 
 void TargetMemory::refuse(Plan plan, const PlanRequest& request) const {

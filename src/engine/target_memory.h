@@ -2,6 +2,7 @@
 // Private to make_plan().
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "offload/residency.h"
@@ -44,6 +45,9 @@ class TargetMemory {
   void enter_driver(Plan& plan, const PlanRequest& request) const;
   /// The chosen one, in the plan and its ledgers.
   void enter(Plan& plan, const WeightPlace& place) const;
+  /// The least that such a plan takes with the target, in words: one that has everything but the
+  /// weights.
+  std::string least_memory(const Plan& plan) const;
   /// Why nothing fits.
   [[noreturn]] void refuse(Plan plan, const PlanRequest& request) const;
 

@@ -77,10 +77,11 @@ EngineOptions engine_options(const Options& options) {
 }
 
 void fit_context(const ModelConfig& model, PlanRequest& plan) {
-  if (plan.context == 0)
+  const bool asked = plan.context > 0;
+  if (!asked)
     plan.context = model.max_positions > 0 ? std::min(kContext, model.max_positions) : kContext;
   require(plan.context >= 2, "Options::context: must have room for a prompt and a token");
-  plan.max_prompt = plan.context - 1;
+  plan_for_conversations(plan, asked);
 }
 
 Sampling planned_for(const Options& options) {
@@ -108,12 +109,12 @@ void find_assumptions(const Options& options, const ModelFiles& models, EngineOp
     engine.plan.acceptance = std::move(kept->acceptance);
 }
 
-Plan summary(const canopy::Plan& plan, int context) {
+Plan summary(const canopy::Plan& plan) {
   Plan told;
   told.method = name(plan.method);
   told.tree_nodes = plan.policy.shape.size();
   told.sequences = plan.max_sequences;
-  told.context = context;
+  told.context = plan.context;
   told.memory_bytes = plan.memory;
   told.planned_bytes = plan.total();
   if (plan.device) {
@@ -149,7 +150,7 @@ Model Model::open(const Options& options, const OpenEvents& events, std::stop_to
   impl->learns = options.learn && impl->engine.models().draft.has_value();
   impl->planned_for = planned_for(options);
   impl->asked = engine.plan.method;
-  impl->plan = summary(impl->engine.plan(), engine.plan.context);
+  impl->plan = summary(impl->engine.plan());
   return Model(std::move(impl));
 }
 

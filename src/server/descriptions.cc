@@ -59,6 +59,18 @@ json models_json(const ServiceOptions& options, const ServedModel* model) {
   return {{"object", "list"}, {"data", json::array({std::move(one)})}};
 }
 
+namespace {
+
+/// What is predicted of so many texts in a plan.
+json candidate_json(const Candidate& one) {
+  return {{"texts", one.sequences},
+          {"tree_nodes", one.shape.size()},
+          {"tree_levels", one.shape.levels()},
+          {"seconds_per_token", one.per_token().count()}};
+}
+
+}  // namespace
+
 json props_json(const ServiceOptions& options, const ServedModel& m) {
   const Plan& plan = m.engine.plan();
   const auto ledger = [](const std::vector<LedgerEntry>& entries) {
@@ -81,6 +93,9 @@ json props_json(const ServiceOptions& options, const ServedModel& m) {
                    {"sweep_bytes", plan.sweep_bytes},
                    {"memory_bytes", plan.memory},
                    {"ledger", ledger(plan.ledger)}};
+  if (plan.prediction)
+    out["canopy"]["predicted"] = {{"one_text", candidate_json(plan.prediction->best)},
+                                  {"full_house", candidate_json(plan.prediction->full)}};
   if (plan.device) {
     out["canopy"]["gpu_memory_bytes"] = plan.device->memory;
     out["canopy"]["gpu_ledger"] = ledger(plan.device->ledger);

@@ -73,6 +73,7 @@ std::string Service::error_body(int status, const std::string& message) {
 void Service::ready(Engine& engine, Scheduler& scheduler, Metrics& metrics,
                     std::optional<chat::ChatTemplate> chat_template, std::string why_no_chat) {
   const std::lock_guard lock(mutex_);
+  options_.context = engine.plan().context;
   model_.emplace(ServedModel{
       engine, scheduler, metrics, std::move(chat_template), std::move(why_no_chat), {}});
   const Tokenizer& tokenizer = model_->tokenizer();

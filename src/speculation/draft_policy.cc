@@ -47,38 +47,20 @@ DraftPolicy::Layout::Layout(const TreeShape& shape) : row(at(shape.size()), -1) 
   }
 }
 
-DraftPolicy::Needs DraftPolicy::needs(const TreeShape& shape) {
-  Needs needs{.nodes = shape.size()};
-  NodeId node = 0;
-  for (const int width : shape.level_widths()) {
-    int inner = 0, children = 0;
-    for (const NodeId end = node + width; node < end; ++node) {
-      inner += shape.child_count(node) > 0 ? 1 : 0;
-      children = std::max(children, shape.child_count(node));
-    }
-    needs.inner += inner;
-    needs.widest = std::max(needs.widest, inner);
-    needs.proposals += inner * children;
-  }
-  return needs;
-}
-
-/// What the buffers must hold: for the first shape and for those to come.
-DraftPolicy::Needs DraftPolicy::room_of(const Config& config) {
-  const DraftPolicy::Needs own = DraftPolicy::needs(config.shape), &room = config.room;
-  return {std::max(own.nodes, room.nodes), std::max(own.inner, room.inner),
-          std::max(own.widest, room.widest), std::max(own.proposals, room.proposals)};
+TreeRoom DraftPolicy::room_of(const Config& config) {
+  if (config.room.nodes > 0) return config.room;
+  return TreeRoom::of(config.shape).for_texts(config.max_requests);
 }
 
 RowEditor::Room DraftPolicy::room_of_edits(const Config& config) {
-  const Needs needs = room_of(config);
-  const std::size_t requests = at(config.max_requests), vocab = at(config.edited_vocab);
-  return {.rows = requests * at(needs.widest),
-          .texts = requests,
+  const TreeRoom room = room_of(config);
+  const std::size_t vocab = at(config.edited_vocab);
+  return {.rows = at(room.widest),
+          .texts = at(config.max_requests),
           .shared = LogitEditor::most_shared(at(config.edited_context), vocab),
           // A level of w inner nodes has d levels of inner nodes above: w d edits, w + d nodes.
           // One text may have the inner nodes of all.
-          .own = requests * at(needs.inner) * requests * at(needs.inner) / 4,
+          .own = at(room.inner) * at(room.inner) / 4,
           .vocab = vocab};
 }
 
@@ -86,8 +68,7 @@ namespace {
 
 std::size_t q_bytes(const DraftPolicy::Config& config) {
   if (!uses_q(config.drawing)) return 0;
-  return at(config.max_requests) * at(DraftPolicy::room_of(config).inner) * at(config.vocab) *
-         sizeof(float);
+  return at(DraftPolicy::room_of(config).inner) * at(config.vocab) * sizeof(float);
 }
 
 }  // namespace
@@ -96,10 +77,9 @@ DraftPolicy::DraftPolicy(Device& device, const Config& config)
     : device_(&device), config_(config), layout_(TreeShape()) {
   require(config.max_requests > 0, "draft: max_requests must be at least 1");
   config_.room = room_of(config);
-  const std::size_t proposals = at(config.max_requests) * at(config_.room.proposals);
+  const std::size_t proposals = at(config_.room.proposals), inner = at(config_.room.inner);
   proposals_ = device.allocate(proposals * sizeof(TokenId));
   host_proposals_.reserve(proposals);
-  const std::size_t inner = at(config.max_requests) * at(config_.room.inner);
   tokens_ = device.allocate(inner * sizeof(TokenId));
   picks_ = device.allocate(inner * sizeof(std::int32_t));
   if (const std::size_t q = q_bytes(config_); q > 0) {
@@ -111,38 +91,19 @@ DraftPolicy::DraftPolicy(Device& device, const Config& config)
 }
 
 std::size_t DraftPolicy::device_bytes(const Config& config) {
-  std::size_t each = at(room_of(config).proposals) * sizeof(TokenId);
-  each += at(room_of(config).inner) * (sizeof(TokenId) + sizeof(std::int32_t));
-  if (uses_q(config.drawing)) each += sizeof(StepRng);
-  const std::size_t edits =
-      config.edited_context > 0 ? RowEditor::device_bytes(room_of_edits(config)) : 0;
-  return at(config.max_requests) * each + q_bytes(config) + edits;
+  const TreeRoom room = room_of(config);
+  std::size_t bytes = at(room.proposals) * sizeof(TokenId);
+  bytes += at(room.inner) * (sizeof(TokenId) + sizeof(std::int32_t));
+  if (uses_q(config.drawing)) bytes += at(config.max_requests) * sizeof(StepRng);
+  if (config.edited_context > 0) bytes += RowEditor::device_bytes(room_of_edits(config));
+  return bytes + q_bytes(config);
 }
 
-int DraftPolicy::widest_forward(const Config& config) {
-  return room_of(config).widest * config.max_requests;
-}
-
-bool DraftPolicy::fits(const Config& config, const TreeShape& shape, int sequences) {
-  const Needs needs = DraftPolicy::needs(shape), has = room_of(config);
-  const auto fits = [&](int needed, int room) {
-    return std::int64_t{needed} * sequences <= std::int64_t{room} * config.max_requests;
-  };
-  return fits(needs.nodes, has.nodes) && fits(needs.inner, has.inner) &&
-         fits(needs.widest, has.widest) && fits(needs.proposals, has.proposals);
-}
-
-bool DraftPolicy::has_room(const TreeShape& shape, int sequences) const {
-  return fits(config_, shape, sequences);
-}
-
-int DraftPolicy::most_nodes(int sequences) const {
-  return config_.room.nodes * config_.max_requests / sequences;
-}
+int DraftPolicy::widest_forward(const Config& config) { return room_of(config).widest; }
 
 void DraftPolicy::reshape(TreeShape shape) {
   require(shape.size() > 1, "draft: a tree of the root alone needs no draft model");
-  require(has_room(shape, 1), "draft: no room was made for so large a tree");
+  require(room().holds(TreeRoom::of(shape)), "draft: no room was made for so large a tree");
   Layout layout(shape);
   for (const Level& level : layout.levels)
     require(level.children <= config_.vocab,
@@ -163,7 +124,7 @@ std::vector<Draft> DraftPolicy::grow(Transformer& model, std::span<const Request
                                      Stream& stream, std::stop_token stop) {
   require(!requests.empty() && requests.size() <= at(config_.max_requests),
           "draft: between 1 and max_requests sequences can grow together");
-  require(has_room(config_.shape, static_cast<int>(requests.size())),
+  require(room().holds(TreeRoom::of(config_.shape).for_texts(static_cast<int>(requests.size()))),
           "draft: no room was made for so many trees of this size");
   require(model.config().vocab >= config_.vocab,
           "draft: the model has fewer tokens than the policy was made for");

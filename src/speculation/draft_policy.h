@@ -34,33 +34,24 @@ class DraftPolicy {
     LogitEditor* editor = nullptr;
   };
 
-  /// What a shape takes of the buffers, for one sequence.
-  struct Needs {
-    int nodes = 0, inner = 0;  // inner: those with children
-    int widest = 0;            // most inner nodes of a level
-    int proposals = 0;  // of all levels: as many for each node as any of its level has children
-  };
-  static Needs needs(const TreeShape& shape);
-
   struct Config {
     TreeShape shape;  // at least two nodes; root_only() needs no policy
     Drawing drawing = Drawing::kTopK;
     int vocab = 0;         // tokens that both models know: the ids below the smaller vocabulary
     int max_requests = 1;  // most sequences of one grow
-    Needs room = {};       // for shapes to come, where they need more than the first
-    Growth growth = {};    // kShape, or what a FrontierPolicy is made for
-    bool graphs = false;   // the levels are captured once and then launched as one
+    /// Of all sequences of a grow together; where it is empty, what max_requests trees of the shape
+    /// need.
+    TreeRoom room = {};
+    Growth growth = {};   // kShape, or what a FrontierPolicy is made for
+    bool graphs = false;  // the levels are captured once and then launched as one
     /// Room for edits of logits: the longest text, tree included, and the larger vocabulary of
     /// draft and target; 0: none can be made.
     int edited_context = 0, edited_vocab = 0;
   };
   DraftPolicy(Device& device, const Config& config);
-  /// What the buffers of such a policy hold, for one sequence: shapes to come included; and for
-  /// edits. Pure.
-  static Needs room_of(const Config& config);
+  /// Room that the buffers of such a policy have; and for edits. Pure.
+  static TreeRoom room_of(const Config& config);
   static RowEditor::Room room_of_edits(const Config& config);
-  /// Whether the buffers of such a policy hold trees of this shape for so many sequences. Pure.
-  static bool fits(const Config& config, const TreeShape& shape, int sequences);
   /// Device bytes such a policy holds; q, a row for each inner node, is most of it. Pure.
   static std::size_t device_bytes(const Config& config);
   static constexpr int kAllocations = 5 + RowEditor::kAllocations;  // that hold them
@@ -69,10 +60,7 @@ class DraftPolicy {
   static int widest_forward(const Config& config);
 
   const TreeShape& shape() const { return config_.shape; }
-  /// Whether so many sequences can grow trees of this shape together: fewer of them can have larger
-  /// ones.
-  bool has_room(const TreeShape& shape, int sequences) const;
-  int most_nodes(int sequences) const;
+  const TreeRoom& room() const { return config_.room; }
   /// Whether the levels have been captured: all but the root's, whose `pending` differs in length.
   bool captured() const { return graph_ != nullptr; }
   /// Why no graphs are made any more, though they were asked for; "" while they are.

@@ -57,11 +57,12 @@ class Drafter {
   /// Whether it goes by what the target's head reads.
   virtual bool reads_hidden() const { return false; }
 
-  /// What shapes it can grow, of those that it was made for.
-  virtual bool has_room(const TreeShape& shape, int texts) const {
-    return shape.size() <= most_nodes(texts);
+  /// Room that it was made with, for the trees of all texts together.
+  virtual TreeRoom room() const = 0;
+  /// Says if so many texts can have trees of this shape.
+  bool has_room(const TreeShape& shape, int texts) const {
+    return room().holds(TreeRoom::of(shape).for_texts(texts));
   }
-  virtual int most_nodes(int texts) const = 0;
   /// Every fallback that it has taken, in words for the user; "" for none.
   virtual std::string note() const { return {}; }
 };

@@ -16,7 +16,7 @@ std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 /// Rows of q that a text keeps: all, where the verifier reads them; else those of a level.
 std::size_t rows_of_text(const DraftPolicy::Config& config) {
-  const DraftPolicy::Needs room = DraftPolicy::room_of(config);
+  const TreeRoom room = DraftPolicy::room_of(config).for_each_of(config.max_requests);
   return at(uses_q(config.drawing) ? room.inner : room.widest);
 }
 

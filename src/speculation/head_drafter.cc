@@ -13,9 +13,7 @@ namespace {
 
 std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
 
-int most_ranks(const HeadDrafter::Limits& limits) {
-  return std::min(limits.nodes * limits.texts, limits.vocab);
-}
+int most_ranks(const HeadDrafter::Limits& limits) { return std::min(limits.nodes, limits.vocab); }
 
 /// Rows of f32 as a table to look up.
 WeightView as_table(const TensorView& rows) {

@@ -41,9 +41,10 @@ Acceptance acceptance_of_heads(const HeadDraft& draft);
 class HeadDrafter final : public Drafter {
  public:
   struct Limits {
-    int dim = 0;               // of what the heads read: the first values of a row or all of it
-    int vocab = 0;             // of the target
-    int nodes = 0, texts = 1;  // most nodes of a tree, of so many that grow at a time
+    int dim = 0;    // of what the heads read: the first values of a row or all of it
+    int vocab = 0;  // of the target
+    int nodes = 0;  // of all trees that grow at a time
+    int texts = 1;
   };
   /// `weights` must stay where they are while the drafter is there. Throws Error if the device is
   /// full.
@@ -60,7 +61,7 @@ class HeadDrafter final : public Drafter {
   void conclude(DraftState& state, const Draft& draft, const Verdict& verdict, ConstTensorView read,
                 Stream& stream) override;
   bool reads_hidden() const override { return true; }
-  int most_nodes(int texts) const override { return limits_.nodes * limits_.texts / texts; }
+  TreeRoom room() const override { return TreeRoom::of_nodes(limits_.nodes); }
 
  private:
   class State;

@@ -24,7 +24,7 @@ class InnerDrafter final : public Drafter {
   std::vector<Draft> grow(std::span<const DraftRequest> requests, const TreeShape& shape,
                           Stream& stream, std::stop_token stop) override;
   void conclude(DraftState&, const Draft&, const Verdict&, ConstTensorView, Stream&) override {}
-  int most_nodes(int) const override { return longest_.size(); }
+  TreeRoom room() const override { return TreeRoom::of(longest_); }
 
  private:
   class State;

@@ -83,7 +83,7 @@ std::unique_ptr<Grower> ModelDrafter::grower_of(const DraftRequest& request,
   const TokenId root = text.pending.back();
   const bool draws = text.sampling.temperature > 0 && !text.best_tokens;
   const auto rng = draws ? std::optional(text.rng) : std::nullopt;
-  const DraftPolicy::Needs room = DraftPolicy::room_of(config_);
+  const TreeRoom room = DraftPolicy::room_of(config_).for_each_of(config_.max_requests);
   switch (config_.growth.kind) {
     case Growth::Kind::kGraph: {
       GraphGrower::Propose propose;

@@ -27,12 +27,7 @@ class ModelDrafter final : public Drafter {
             std::stop_token stop) override;
   void conclude(DraftState& state, const Draft& draft, const Verdict& verdict, ConstTensorView read,
                 Stream& stream) override;
-  bool has_room(const TreeShape& shape, int texts) const override {
-    return DraftPolicy::fits(config_, shape, texts);
-  }
-  int most_nodes(int texts) const override {
-    return DraftPolicy::room_of(config_).nodes * config_.max_requests / texts;
-  }
+  TreeRoom room() const override { return DraftPolicy::room_of(config_); }
   std::string note() const override;
 
   /// Device bytes of what grows its trees. Pure.

@@ -106,8 +106,8 @@ Acceptance typical_acceptance(const ModelFreeDraft& draft, double temperature) {
   }
 }
 
-ModelFreeDrafter::ModelFreeDrafter(ModelFreeDraft draft, int vocab, int nodes, int texts)
-    : draft_(std::move(draft)), vocab_(vocab), nodes_(nodes), texts_(texts) {
+ModelFreeDrafter::ModelFreeDrafter(ModelFreeDraft draft, int vocab, int nodes)
+    : draft_(std::move(draft)), vocab_(vocab), nodes_(nodes) {
   const std::span<const TokenId> corpus = corpus_of(draft_);
   begin_.assign(at(vocab) + 1, 0);
   for (const TokenId token : corpus) {

@@ -45,9 +45,9 @@ Acceptance typical_acceptance(const ModelFreeDraft& draft, double temperature);
 /// continuations are several children. kRandom: different tokens, each as likely as any other.
 class ModelFreeDrafter final : public Drafter {
  public:
-  /// `nodes`: most nodes of a tree, of which `texts` grow at a time; `vocab`: the target's tokens.
-  /// Throws Error if the corpus has others.
-  ModelFreeDrafter(ModelFreeDraft draft, int vocab, int nodes, int texts);
+  /// `nodes`: most of all trees that grow at a time; `vocab`: the target's tokens. Throws Error if
+  /// the corpus has others.
+  ModelFreeDrafter(ModelFreeDraft draft, int vocab, int nodes);
   /// Bytes of the host that one holds beside the corpus itself, for texts of `context` tokens.
   /// Pure.
   static std::size_t host_bytes(const ModelFreeDraft& draft, int vocab, int context);
@@ -56,7 +56,7 @@ class ModelFreeDrafter final : public Drafter {
   std::vector<Draft> grow(std::span<const DraftRequest> requests, const TreeShape& shape,
                           Stream& stream, std::stop_token stop) override;
   void conclude(DraftState&, const Draft&, const Verdict&, ConstTensorView, Stream&) override {}
-  int most_nodes(int texts) const override { return nodes_ * texts_ / texts; }
+  TreeRoom room() const override { return TreeRoom::of_nodes(nodes_); }
 
  private:
   Draft grow_one(const DraftRequest& request, const TreeShape& shape);
@@ -74,7 +74,7 @@ class ModelFreeDrafter final : public Drafter {
   void count_text(std::span<const TokenId> text);
 
   ModelFreeDraft draft_;
-  int vocab_, nodes_, texts_;
+  int vocab_, nodes_;
   // Token t stands in the corpus at places_[begin_[t]] to places_[begin_[t + 1] - 1].
   std::vector<std::int32_t> begin_, places_;
   std::vector<std::int32_t> corpus_counts_, counts_;  // per token; with the text's

@@ -103,15 +103,16 @@ TEST_F(LongTexts, ReportHowMuchOfTheirPromptWasThereAlready) {
   EXPECT_EQ(second.prompt_read, kPrompt);
 }
 
-TEST_F(LongTexts, HaveRoomForAsManyFullOnesAsWereAskedFor) {
+TEST_F(LongTexts, HaveRoomForAsManyFullOnesAsWereAskedForNextToShortOnes) {
   EngineOptions o = options(SpeculationMethod::kNone);
   o.plan.max_prompt = kPrompt;
-  o.plan.context = kContext;
+  o.plan.context = 2000;
   o.plan.max_sequences = 3;
   o.plan.full_texts = 2;
   Engine engine(models(false), o);
   EXPECT_EQ(engine.plan().max_sequences, 3);
-  EXPECT_EQ(engine.plan().kv_blocks, 2 * KvPool::blocks_for(engine.plan().slots));
+  EXPECT_EQ(engine.plan().kv_blocks,
+            2 * KvPool::blocks_for(2000) + KvPool::blocks_for(512) + KvPool::blocks_for(3));
 }
 
 TEST_F(LongTexts, WaitWithTheirTokensWhereThePoolIsFullAndAreWrittenAllTheSame) {

@@ -23,10 +23,7 @@ class RoomOf final : public Drafter {
   }
   void read(DraftState&, std::span<const TokenId>, Stream&, std::stop_token) override {}
   void conclude(DraftState&, const Draft&, const Verdict&, ConstTensorView, Stream&) override {}
-  bool has_room(const TreeShape& shape, int texts) const override {
-    return policy_.has_room(shape, texts);
-  }
-  int most_nodes(int texts) const override { return policy_.most_nodes(texts); }
+  TreeRoom room() const override { return policy_.room(); }
 
  private:
   std::unique_ptr<Device> device_;
@@ -56,8 +53,8 @@ TEST_F(ReplannerTest, GivesATextThatTheDraftKnowsADeeperTreeAndAStrangeOneAShall
     Replanner replanner(planned, true);
     AcceptanceTracker text = replanner.tracker();
     for (int i = 0; i < 2000; ++i) text.observe(0, 8, i % 10 < 9 ? accepted : 7);
-    AcceptanceTracker* one = &text;
-    for (int sweep = 0; sweep < 16; ++sweep) replanner.after_sweep({&one, 1}, 50, drafter);
+    for (int sweep = 0; sweep < 16; ++sweep)
+      replanner.before_sweep({.trackers = {&text}, .context = 50}, drafter);
     EXPECT_TRUE(drafter.has_room(replanner.shape(), 1));
     return replanner.shape().levels();
   };
@@ -72,10 +69,11 @@ TEST_F(ReplannerTest, LooksMoreOftenTheLongerAStepIsPredictedToTake) {
     planned.prediction->best.cost.step = Seconds(step);
     Replanner replanner(planned, true);
     AcceptanceTracker text = replanner.tracker();
+    replanner.before_sweep({.trackers = {&text}, .context = 50}, drafter);  // as planned
     for (int i = 0; i < 2000; ++i) text.observe(0, 8, 0);
-    AcceptanceTracker* one = &text;
     int sweeps = 1;
-    while (sweeps < 100 && !replanner.after_sweep({&one, 1}, 50, drafter)) ++sweeps;
+    while (sweeps < 100 && !replanner.before_sweep({.trackers = {&text}, .context = 50}, drafter))
+      ++sweeps;
     return sweeps;
   };
   EXPECT_EQ(first_look(5), 1);
@@ -88,9 +86,8 @@ TEST_F(ReplannerTest, LeavesATreeAloneThatIsAlmostTheBest) {
   const RoomOf drafter(planned);
   Replanner replanner(planned, true);
   AcceptanceTracker text = replanner.tracker();  // as planned
-  AcceptanceTracker* one = &text;
   for (int sweep = 0; sweep < 64; ++sweep)
-    EXPECT_FALSE(replanner.after_sweep({&one, 1}, 50, drafter));
+    EXPECT_FALSE(replanner.before_sweep({.trackers = {&text}, .context = 50}, drafter));
 }
 
 /// A machine on which a tree must gain something to pay: its draft is slow.
@@ -124,7 +121,6 @@ class ReplannerWithASlowDraft : public ReplannerTest {
     const RoomOf drafter(planned);
     Replanner replanner(planned, true);
     AcceptanceTracker text = replanner.tracker();
-    AcceptanceTracker* one = &text;
     std::vector<int> sizes;
     for (int sweep = 0; sweep < sweeps; ++sweep) {
       const TreeShape shape = replanner.shape();
@@ -134,7 +130,7 @@ class ReplannerWithASlowDraft : public ReplannerTest {
         text.observe(0, 1, right ? 0 : -1);
         if (!right) break;
       }
-      replanner.after_sweep({&one, 1}, 50, drafter);
+      replanner.before_sweep({.trackers = {&text}, .context = 50}, drafter);
     }
     return sizes;
   }

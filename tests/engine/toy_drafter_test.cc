@@ -37,8 +37,7 @@ class LooksBack final : public Drafter {
   }
   void read(DraftState&, std::span<const TokenId>, Stream&, std::stop_token) override {}
   void conclude(DraftState&, const Draft&, const Verdict&, ConstTensorView, Stream&) override {}
-  bool has_room(const TreeShape& shape, int) const override { return shape.size() <= most_nodes_; }
-  int most_nodes(int) const override { return most_nodes_; }
+  TreeRoom room() const override { return TreeRoom::of_nodes(most_nodes_); }
 
  private:
   int most_nodes_;

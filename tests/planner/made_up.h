@@ -50,10 +50,9 @@ inline WeightPlan made_up_weights(std::uint64_t sweep_bytes) {
 /// The same in a budget: a node takes a megabyte; units rest, evenly spread, as far as they fit
 /// beside the ring.
 inline std::optional<WeightPlan> lay_out_in(std::uint64_t memory, std::uint64_t model,
-                                            const TreeShape& shape, int sequences,
-                                            std::uint64_t ring) {
+                                            const TreeRoom& room, std::uint64_t ring) {
   WeightPlan weights = made_up_weights(model);
-  const auto nodes = static_cast<std::uint64_t>(shape.size() * sequences) << 20;
+  const auto nodes = static_cast<std::uint64_t>(room.nodes) << 20;
   const std::uint64_t unit = weights.units.front().bytes;
   weights.ring_bytes = std::max(ring, 4 * unit);
   if (memory < nodes + 2 * unit) return std::nullopt;

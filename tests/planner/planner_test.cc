@@ -23,8 +23,8 @@ struct World {
     in.cost = &cost;
     in.acceptance = default_acceptance(0.6);
     in.context = 200;
-    in.lay_out = [this](const TreeShape& shape, int sequences, std::uint64_t ring) {
-      return testing::lay_out_in(memory, model, shape, sequences, ring);
+    in.lay_out = [this](const TreeRoom& room, int, std::uint64_t ring) {
+      return testing::lay_out_in(memory, model, room, ring);
     };
     return in;
   }
@@ -109,7 +109,7 @@ TEST(Planner, SequencesThatShareASweepMakeEachTokenCheaper) {
   const World world;
   PlannerInput in = world.input();
   const double alone = seconds(*choose(in));
-  in.sequences = 8;
+  in.places = 8;
   const Choice together = *choose(in);
   EXPECT_LT(seconds(together), alone);
   EXPECT_GT(together.best.sequences, 1);

@@ -41,7 +41,7 @@ struct FrontierPolicyTest : public TinyDraft {
     c.drawing = drawing;
     c.vocab = config.vocab;
     c.max_requests = kTexts;
-    c.room = {16, 16, 8, 16};
+    c.room = TreeRoom{16, 16, 8, 16}.for_texts(kTexts);
     c.growth.kind = kind;
     return c;
   }

@@ -46,7 +46,7 @@ class HeadDrafterTest : public ::testing::Test {
       u_.push_back(&values(kVocab * kDim, 1.0f));
       weights.matrices.emplace_back(bytes(*u_.back()), DType::kF32, kVocab, kDim);
     }
-    return HeadDrafter(*device, std::move(weights), {kDim, kVocab, nodes, texts});
+    return HeadDrafter(*device, std::move(weights), {kDim, kVocab, nodes * texts, texts});
   }
   /// The best tokens of a head for what was read, by plain loops in f64.
   Tokens best_of(int head, std::span<const float> read) const {

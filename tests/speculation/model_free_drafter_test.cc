@@ -27,7 +27,7 @@ ModelFreeDraft with_corpus(const char* name, Tokens corpus) {
 struct ModelFree : public ::testing::Test {
   Draft grow(const ModelFreeDraft& draft, const Tokens& text, const TreeShape& shape,
              std::uint64_t step = 0) {
-    ModelFreeDrafter drafter(draft, kVocab, shape.size(), 1);
+    ModelFreeDrafter drafter(draft, kVocab, shape.size());
     const auto state = drafter.open();
     DraftRequest request;
     request.state = state.get();
@@ -178,8 +178,8 @@ TEST_F(ModelFree, NoSiblingIsProposedTwiceAndNoNodeIsOfAModel) {
 }
 
 TEST_F(ModelFree, RefusesACorpusOfOtherTokensAndTreesThatItHasNoRoomFor) {
-  EXPECT_THROW(ModelFreeDrafter(with_corpus("copy", {kVocab}), kVocab, 8, 1), Error);
-  ModelFreeDrafter drafter(*model_free_draft_named("random"), kVocab, 8, 2);
+  EXPECT_THROW(ModelFreeDrafter(with_corpus("copy", {kVocab}), kVocab, 8), Error);
+  ModelFreeDrafter drafter(*model_free_draft_named("random"), kVocab, 16);
   EXPECT_TRUE(drafter.has_room(TreeShape::chain(8), 2));
   EXPECT_FALSE(drafter.has_room(TreeShape::chain(9), 2));
   EXPECT_TRUE(drafter.has_room(TreeShape::chain(16), 1));

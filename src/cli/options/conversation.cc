@@ -39,13 +39,37 @@ void plan_conversations(const ModelFiles& models, DecodeOptions& options, PlanRe
   options.sampling.check_tokens(config.vocab);
   take_advice(models.target.root(), options.sampling);
   plan.temperature = static_cast<double>(options.sampling.sampling().temperature);
-  if (plan.context == 0) {
-    plan.context = config.max_positions > 0 ? std::min(config.max_positions, kContext) : kContext;
-    std::cerr << "context: " << plan.context << " tokens; -c N takes another\n";
-  }
+  fit_conversations(config, plan);
+}
+
+void fit_conversations(const ModelConfig& model, PlanRequest& plan) {
+  const bool asked = plan.context > 0;
+  if (!asked)
+    plan.context = model.max_positions > 0 ? std::min(model.max_positions, kContext) : kContext;
   if (plan.context < 2) throw UsageError("--ctx-size: a conversation takes two tokens at least");
-  plan.max_prompt = plan.context - 1;
+  plan_for_conversations(plan, asked);
   plan.prompt_rows = kPromptRows;
+}
+
+std::size_t largest_request(int context) {
+  constexpr std::size_t kFixed = 1u << 20, kPerToken = 64;
+  return kFixed + kPerToken * static_cast<std::size_t>(context);
+}
+
+void fit_service(std::optional<int> parallel, int connections, DecodeOptions& options,
+                 PlanRequest& plan) {
+  constexpr int kPlaces = 4;            // for texts, where no flag says
+  constexpr double kTemperature = 0.6;  // where texts are greedy unless a client says so
+  // A connection has a thread's stack and buffers, and some large requests are on their way to
+  // tokens.
+  constexpr std::uint64_t kConnection = 96u << 10, kLargeRequests = 8;
+  plan.max_sequences = parallel.value_or(kPlaces);
+  plan.least_sequences = parallel.value_or(1);
+  plan.beside = kConnection * static_cast<std::uint64_t>(connections) +
+                kLargeRequests * largest_request(plan.context);
+  if (plan.temperature != 0) return;
+  plan.temperature = kTemperature;  // what texts show of the draft is kept as theirs
+  options.sampling.temperature = static_cast<float>(kTemperature);
 }
 
 std::unique_ptr<Engine> load_for_conversations(const DecodeOptions& decode, ModelFiles models,
@@ -57,16 +81,12 @@ std::unique_ptr<Engine> load_for_conversations(const DecodeOptions& decode, Mode
   const auto on_load = [&](std::uint64_t done, std::uint64_t all) {
     progress.show_loading(done, all);
   };
-  try {
-    auto engine = std::make_unique<Engine>(std::move(models), options, on_load, stop);
-    progress.clear();
-    print_notes(*engine);
-    return engine;
-  } catch (const BudgetError& e) {
-    if (decode.model.context) throw;
-    throw e.with("making room for texts of " + std::to_string(options.plan.context) +
-                 " tokens: -c N takes less memory, and so does -ctk f16");
-  }
+  auto engine = std::make_unique<Engine>(std::move(models), options, on_load, stop);
+  progress.clear();
+  if (!decode.model.context)
+    std::cerr << "context: " << engine->plan().context << " tokens; -c N takes another\n";
+  print_notes(*engine);
+  return engine;
 }
 
 }  // namespace canopy::cli

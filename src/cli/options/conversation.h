@@ -1,5 +1,7 @@
 #pragma once
+#include <cstddef>
 #include <memory>
+#include <optional>
 #include <stop_token>
 
 #include "src/cli/options/decode_options.h"
@@ -11,11 +13,23 @@ namespace canopy::cli {
 
 /// What generation_config.json of the model advises, for what the user leaves open; the context,
 /// where the user names none; room for prompts that are read in pieces: into the options and the
-/// plan. Says on stderr how tokens are drawn, by whose word, and what context was chosen. Throws
-/// Error, UsageError.
+/// plan. Says on stderr how tokens are drawn, and by whose word. Throws Error, UsageError.
 void plan_conversations(const ModelFiles& models, DecodeOptions& options, PlanRequest& plan);
 
-/// Plans for these models and loads them. Throws Error, Stopped.
+/// Room for texts of any length up to the context, whose default gives way where memory is short:
+/// into the plan. Throws UsageError.
+void fit_conversations(const ModelConfig& model, PlanRequest& plan);
+/// Room for the texts of a server's clients, after fit_conversations(): `parallel` of them share a
+/// sweep, or a few where nobody says; over so many connections. They are planned for as sampled:
+/// clients that ask for a temperature need the draft's probabilities.
+void fit_service(std::optional<int> parallel, int connections, DecodeOptions& options,
+                 PlanRequest& plan);
+/// Bytes of the largest request: a prompt as long as the context in a language of long words, and
+/// as JSON.
+std::size_t largest_request(int context);
+
+/// Plans for these models and loads them. Says on stderr what context was chosen. Throws Error,
+/// Stopped.
 std::unique_ptr<Engine> load_for_conversations(const DecodeOptions& decode, ModelFiles models,
                                                EngineOptions& options, const std::stop_token& stop);
 

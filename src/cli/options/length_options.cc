@@ -2,6 +2,13 @@
 
 namespace canopy::cli {
 
+namespace {
+
+// Tokens of a text that may go on until the context is full, where memory is short.
+constexpr int kLeastText = 128;
+
+}  // namespace
+
 FlagCheck<int> tokens_from(int least, std::string flag) {
   return [least, flag = std::move(flag)](const int& tokens) {
     at_least(flag, least)(tokens);
@@ -31,7 +38,9 @@ FlagValue<std::vector<std::string>> stops_into(std::vector<std::string>& stops) 
 void fit_context(std::optional<int> wanted, const ModelConfig& model, PlanRequest& plan) {
   if (plan.context == 0 && !wanted && model.max_positions <= 0)
     throw UsageError("--n-predict -1: this model does not say how long a text may be: give -c N");
+  if (plan.context == 0 && !wanted) plan.least_context = plan.max_prompt + kLeastText;
   if (plan.context == 0) plan.context = wanted ? plan.max_prompt + *wanted : model.max_positions;
+  plan.least_context = std::min(plan.least_context, plan.context);
   if (plan.context <= plan.max_prompt)
     throw UsageError("--ctx-size: the prompt alone has " + std::to_string(plan.max_prompt) +
                      " tokens, and the context " + std::to_string(plan.context) +
