@@ -66,6 +66,14 @@ class Routes(ServerCase):
         self.assertEqual(props["default_generation_settings"]["n_ctx"], 128)
         self.assertEqual(props["default_generation_settings"]["params"]["temperature"], 0)
 
+    def test_props_and_the_first_line_say_what_is_predicted_of_one_text_and_of_a_full_house(self):
+        predicted = self.server.get("/props")["canopy"]["predicted"]
+        self.assertEqual([predicted[house]["texts"] for house in ("one_text", "full_house")], [1, 3])
+        for house in predicted.values():
+            self.assertGreater(house["seconds_per_token"], 0)
+            self.assertGreaterEqual(house["tree_nodes"], house["tree_levels"])
+        self.assertRegex(self.server.log, r"3 texts share a sweep; \w+, predicted for one: .* s per token; for 3: .* s per token")
+
     def test_slots_are_as_many_as_texts_share_a_sweep(self):
         slots = self.server.get("/slots")
         self.assertEqual([slot["id"] for slot in slots], [0, 1, 2])

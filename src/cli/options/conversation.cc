@@ -83,7 +83,7 @@ std::unique_ptr<Engine> load_for_conversations(const DecodeOptions& decode, Mode
   };
   auto engine = std::make_unique<Engine>(std::move(models), options, on_load, stop);
   progress.clear();
-  if (!decode.model.context)
+  if (engine->plan().context == options.plan.context && !decode.model.context)  // else a note says
     std::cerr << "context: " << engine->plan().context << " tokens; -c N takes another\n";
   print_notes(*engine);
   return engine;
