@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "src/chat/chat_prompt.h"
-#include "src/server/completion_request.h"
 #include "src/server/replies.h"
+#include "src/server/request/completion_request.h"
 
 namespace canopy::server {
 

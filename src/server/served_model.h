@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "src/chat/chat_template.h"
-#include "src/server/completion_request.h"
 #include "src/server/metrics.h"
+#include "src/server/request/completion_request.h"
 #include "src/server/scheduler.h"
 #include "src/server/tools.h"
 

@@ -1,6 +1,6 @@
 // Bodies of requests to the API: completions, chats, and the tools that they offer.
 #include "src/server/api_error.h"
-#include "src/server/completion_request.h"
+#include "src/server/request/completion_request.h"
 #include "src/server/replies.h"
 #include "tests/fuzz/fuzz.h"
 

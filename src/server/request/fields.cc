@@ -1,4 +1,4 @@
-#include "src/server/fields.h"
+#include "src/server/request/fields.h"
 
 #include <cmath>
 #include <sstream>

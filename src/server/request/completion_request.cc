@@ -1,0 +1,122 @@
+#include "src/server/request/completion_request.h"
+
+#include <utility>
+
+#include "src/server/request/chat_fields.h"
+#include "src/server/request/fields.h"
+#include "src/server/request/sampling_fields.h"
+
+namespace canopy::server {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kMostLogprobs = 20;
+constexpr int kMostTokens = 10'000'000;
+
+void read_common(Fields& fields, const Defaults& defaults, CompletionRequest& request) {
+  read_sampling(fields, defaults, request);
+  for (const char* name : {"max_tokens", "max_completion_tokens", "n_predict"})
+    if (const auto most = fields.integer(name, -1, kMostTokens)) {
+      if (*most == 0) fields.fail(name, "must be at least 1");
+      if (*most > 0) request.most_tokens = *most;
+    }
+  request.choices = fields.integer("n", 1, defaults.most_choices).value_or(1);
+  request.stops = read_stops(fields);
+  request.stream = fields.flag("stream").value_or(false);
+  if (const Json* options = fields.any("stream_options")) {
+    if (!request.stream) fields.fail("stream_options", "is for streams: set stream to true");
+    Fields of_stream(*options, "stream_options.");
+    request.include_usage = of_stream.flag("include_usage").value_or(false);
+    of_stream.pass_over({"include_obfuscation"});
+    of_stream.refuse_others();
+  }
+  request.return_progress = fields.flag("return_progress").value_or(false);
+  if (request.return_progress && !request.stream)
+    fields.fail("return_progress", "is for streams: set stream to true");
+  request.timings_per_token = fields.flag("timings_per_token").value_or(false);
+  request.resume = fields.flag("resume").value_or(false);
+  if (request.resume && !request.stream)
+    fields.fail("resume", "is for streams: set stream to true");
+  request.model = fields.text("model");
+  if (fields.flag("cache_prompt") == false)
+    fields.fail("cache_prompt", "cannot be switched off: what is remembered changes no text");
+  if (const auto best = fields.integer("best_of", 1, defaults.most_choices);
+      best && *best != request.choices)
+    fields.fail("best_of", "is not supported beside another n");
+  // What only tells a service about its user.
+  fields.pass_over({"user", "metadata", "store", "safety_identifier", "prompt_cache_key",
+                    "prompt_cache_retention"});
+  if (const auto tier = fields.text("service_tier"); tier && *tier != "auto" && *tier != "default")
+    fields.fail("service_tier", "can be auto alone");
+}
+
+}  // namespace
+
+CompletionRequest read_chat_request(const Json& body, const Defaults& defaults) {
+  Fields fields(body);
+  CompletionRequest request;
+  read_messages(fields, request);
+  read_common(fields, defaults, request);
+  const bool wanted = fields.flag("logprobs").value_or(false);
+  if (const auto top = fields.integer("top_logprobs", 0, kMostLogprobs)) {
+    if (!wanted && *top > 0) fields.fail("top_logprobs", "needs logprobs: true");
+    if (wanted) request.logprobs = *top;
+  } else if (wanted) {
+    request.logprobs = 0;
+  }
+  if (const Json* variables = fields.any("chat_template_kwargs")) {
+    if (!variables->is_object()) fields.fail("chat_template_kwargs", "must be an object");
+    request.conversation.variables = *variables;
+  }
+  request.conversation.add_generation_prompt = fields.flag("add_generation_prompt").value_or(true);
+  read_format(fields, request);
+  read_tools(fields, request);
+  if (const auto modalities = fields.any("modalities"); modalities && *modalities != Json{"text"})
+    fields.fail("modalities", "can be [\"text\"] alone");
+  fields.refuse_others();
+  return request;
+}
+
+CompletionRequest read_text_request(const Json& body, const Defaults& defaults) {
+  Fields fields(body);
+  CompletionRequest request;
+  const Json* prompt = fields.any("prompt");
+  if (prompt == nullptr) fields.fail("prompt", "is missing");
+  const auto tokens_of = [&](const Json& list) {
+    std::vector<TokenId> tokens;
+    for (const Json& id : list) tokens.push_back(token_of(id, "prompt", defaults.vocab, fields));
+    return tokens;
+  };
+  const auto is_tokens = [](const Json& list) {
+    return list.is_array() && !list.empty() && list[0].is_number();
+  };
+  const auto add = [&](const Json& one) {
+    if (one.is_string())
+      request.prompts.emplace_back(one.get<std::string>());
+    else if (is_tokens(one))
+      request.prompts.emplace_back(tokens_of(one));
+    else
+      fields.fail("prompt", "must be a string, a list of token ids, or a list of these");
+  };
+  if (prompt->is_array() && !is_tokens(*prompt))
+    for (const Json& one : *prompt) add(one);
+  else
+    add(*prompt);
+  if (request.prompts.empty()) fields.fail("prompt", "is an empty list");
+  read_common(fields, defaults, request);
+  if (std::ssize(request.prompts) * request.choices > defaults.most_choices)
+    fields.fail("prompt",
+                "asks for more than " + std::to_string(defaults.most_choices) + " texts at once");
+  if (const auto top = fields.integer("logprobs", 0, kMostLogprobs)) request.logprobs = *top;
+  request.echo = fields.flag("echo").value_or(false);
+  if (request.echo && request.logprobs)
+    fields.fail("echo", "is not supported with logprobs: a prompt's are not computed");
+  if (const auto suffix = fields.text("suffix"); suffix && !suffix->empty())
+    fields.fail("suffix", "is not supported");
+  fields.refuse_others();
+  return request;
+}
+
+}  // namespace canopy::server
