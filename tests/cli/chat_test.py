@@ -80,6 +80,17 @@ class Chat(ChatCase):
         cut = self.answers("one", flags=("--stop", whole[3:5]))[1]["content"]
         self.assertEqual(cut, whole[:whole.index(whole[3:5])])
 
+    def test_a_seed_of_minus_one_is_any_seed(self):
+        def answer(*flags):
+            return self.answers("one", flags=("--temp", 1, *flags))[1]["content"]
+        self.assertEqual(answer("--seed", 5), answer("-s", 5))
+        for flags in ("--seed", -1), ("-s", -1), ("--seed=-1",):
+            self.assertEqual(len({answer(*flags) for _ in range(3)}), 3, flags)
+        for seed in "-2", "x", "1x", "", 2 ** 64:
+            result = run(*self.words("--seed", seed), stdin="")
+            self.assertEqual(result.returncode, 2, seed)
+            self.assertIn("--seed", result.stderr)
+
     def test_the_second_turn_reads_what_is_new(self):
         shown = self.chat("x" * 200, "yes", "/stats").stderr
         total, cached = map(int, re.search(r"prompt: (\d+) tokens, of which (\d+)", shown).groups())

@@ -75,6 +75,9 @@ class Completions(ServerCase):
         self.assertEqual(same, same[:1] * 3)
         self.assertNotEqual(self.texts(self.complete(max_tokens=24, temperature=1, seed=8)), same[:1])
         self.assertEqual(len(set(texts())), 3)
+        self.assertEqual(len(set(texts(seed=-1))), 3)
+        chats = [self.texts(self.chat(temperature=1, seed=-1, max_tokens=24))[0] for _ in range(3)]
+        self.assertEqual(len(set(chats)), 3)
 
     def test_settings_of_sampling_are_used(self):
         greedy = self.texts(self.complete(max_tokens=24))

@@ -46,6 +46,17 @@ std::pair<TokenId, float> parse_bias(const std::string& text) {
   return {token, value};
 }
 
+/// Nothing for -1, which other programs take for any seed.
+std::optional<std::uint64_t> parse_seed(const std::string& flag, const std::string& text) {
+  if (text == "-1") return std::nullopt;
+  std::uint64_t seed = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
+  if (error != std::errc() || end != text.data() + text.size())
+    throw UsageError(flag + ": '" + text +
+                     "' is not a number from 0 to 18446744073709551615, nor " + "-1 for any");
+  return seed;
+}
+
 }  // namespace
 
 Flags SamplingOptions::flags() {
@@ -62,11 +73,11 @@ Flags SamplingOptions::flags() {
        "then keep those at least P times as likely as the likeliest (0: all)")  //
       ("typical", into(typical_p, "P (=1)", is_share("--typical")),             //
        "then keep those of P of the probability that are about as likely as tokens are on average "
-       "(locally typical sampling; 1: all)")  //
-      ("seed,s", into(seed, "S"),             //
+       "(locally typical sampling; 1: all)")             //
+      ("seed,s", into(seed, "S", "--seed", parse_seed),  //
        "random seed. With it generate writes the text that plain sampling has for this seed, "
-       "whatever the draft and the tree are, which takes more sweeps a token; without it the text "
-       "is another each time");
+       "whatever the draft and the tree are, which takes more sweeps a token; without it, or with "
+       "-1, the text is another each time");
   return flags;
 }
 

@@ -101,7 +101,9 @@ void read_sampling(Fields& fields, const Defaults& defaults, CompletionRequest& 
   set("frequency_penalty", -2, 2, edits.frequency);
   const auto biases = read_biases(fields, defaults.vocab);
   edits.bias.insert(edits.bias.end(), biases.begin(), biases.end());
-  if (const auto seed = fields.whole("seed")) request.seed = static_cast<std::uint64_t>(*seed);
+  // -1 is any seed, as in llama-server.
+  if (const auto seed = fields.whole("seed"); seed && *seed != -1)
+    request.seed = static_cast<std::uint64_t>(*seed);
   request.ignore_end = fields.flag("ignore_eos").value_or(false);
 }
 
