@@ -1,6 +1,7 @@
 #include "src/text/stop_strings.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <string_view>
 #include <utility>
 
@@ -34,20 +35,74 @@ std::string StopStrings::push(std::string_view text) {
 
 std::string StopStrings::flush() { return std::exchange(held_, {}); }
 
+namespace {
+
+constexpr unsigned char kMark = 0xF8;  // and above it: bytes that no UTF-8 has
+
+/// A special token in a text: bytes that nothing else in there has, as many for each, the first of
+/// which begins a mark alone.
+std::string mark_of(TokenId token) {
+  std::string mark(1, static_cast<char>(0xFF));
+  for (auto rest = static_cast<std::uint32_t>(token), i = 0U; i < 12; ++i, rest /= 7)
+    mark += static_cast<char>(kMark + rest % 7);
+  return mark;
+}
+
+/// `text` with marks in place of the special tokens that it names.
+std::string with_marks(const Tokenizer& tokenizer, std::string text) {
+  std::size_t from = 0;
+  for (const TokenId token : tokenizer.encode(text, AddSpecial::kNo)) {
+    if (!tokenizer.is_special(token)) continue;
+    const std::string_view name = tokenizer.token_string(token);
+    const std::size_t at = text.find(name, from);
+    if (at == std::string::npos) continue;  // its name has been normalized
+    const std::string mark = mark_of(token);
+    text.replace(at, name.size(), mark);
+    from = at + mark.size();
+  }
+  return text;
+}
+
+std::string without_marks(std::string text) {
+  std::erase_if(text, [](char c) { return static_cast<unsigned char>(c) >= kMark; });
+  return text;
+}
+
+/// Of the stop strings those that name special tokens, with their marks.
+std::vector<std::string> with_marks(const Tokenizer& tokenizer,
+                                    const std::vector<std::string>& stops) {
+  std::vector<std::string> marked;
+  for (const std::string& stop : stops)
+    if (std::string other = with_marks(tokenizer, stop); other != stop)
+      marked.push_back(std::move(other));
+  return marked;
+}
+
+}  // namespace
+
+ShownText::ShownText(const Tokenizer& tokenizer, const std::vector<std::string>& stops)
+    : tokenizer_(&tokenizer),
+      stream_(tokenizer),
+      marked_stops_(with_marks(tokenizer, stops)),
+      stops_(stops) {}
+
 std::string ShownText::push(TokenId token) {
   // Some files do not mark such a token as special, and a reader of a call would stumble over it.
   std::string before = end_ ? stream_.push(*std::exchange(end_, {})) : "";
-  if (tokenizer_->ends_text(token))
+  if (tokenizer_->is_special(token))
+    before += mark_of(token);
+  else if (tokenizer_->ends_text(token))
     end_ = token;
   else
     before += stream_.push(token);
-  return stops_.push(before);
+  return stops_.push(without_marks(marked_stops_.push(before)));
 }
 
 std::string ShownText::end(bool cut_off) {
   std::string last = cut_off && end_ ? stream_.push(*end_) : "";
   if (!cut_off) last += stream_.flush();
-  return stops_.push(last) + stops_.flush();
+  last = marked_stops_.push(last) + marked_stops_.flush();
+  return stops_.push(without_marks(last)) + stops_.flush();
 }
 
 std::string shown_text(const Tokenizer& tokenizer, std::span<const TokenId> tokens,

@@ -30,23 +30,24 @@ class StopStrings {
 };
 
 /// What a reader sees of a text whose tokens come one by one: whole characters, up to a stop
-/// string, and nothing of the token that ended it. One thread at a time.
+/// string, and nothing of the token that ended it. Special tokens have no text, but a stop string
+/// that names some stops at them, too. One thread at a time.
 class ShownText {
  public:
-  ShownText(const Tokenizer& tokenizer, std::vector<std::string> stops)
-      : tokenizer_(&tokenizer), stream_(tokenizer), stops_(std::move(stops)) {}
+  ShownText(const Tokenizer& tokenizer, const std::vector<std::string>& stops);
 
   std::string push(TokenId token);
   /// The text is over: what was held back. Bytes that are no character come out as U+FFFD where the
   /// model ended it; where it was cut off, inside a character perhaps, they are left out.
   std::string end(bool cut_off);
-  bool stopped() const { return stops_.stopped(); }
+  bool stopped() const { return marked_stops_.stopped() || stops_.stopped(); }
 
  private:
   const Tokenizer* tokenizer_;
   std::optional<TokenId> end_;  // the last token, if it ends texts: it has one where more follows
   TextStream stream_;
-  StopStrings stops_;
+  StopStrings marked_stops_;  // in the text with marks in place of special tokens
+  StopStrings stops_;         // in what it lets through, without the marks
 };
 /// All of it at once. `cut_off`: see ShownText::end.
 std::string shown_text(const Tokenizer& tokenizer, std::span<const TokenId> tokens,

@@ -4,6 +4,7 @@
 
 #include "tests/error_of.h"
 #include "tests/grammar/toy_tokenizer.h"
+#include "tests/test_data.h"
 
 namespace canopy {
 namespace {
@@ -49,6 +50,33 @@ TEST(ShownText, LacksWhatEndsItThoughTheFileDoesNotCallThatSpecial) {
   EXPECT_EQ(shown_text(tokenizer, std::vector<TokenId>{0, 1, 1, 2}, {}, true), "a</s></s>b");
   EXPECT_EQ(shown_text(tokenizer, std::vector<TokenId>{0, 1, 1}, {}, true), "a</s></s>");
   EXPECT_EQ(shown_text(tokenizer, std::vector<TokenId>{0, 1, 1}, {}, false), "a</s>");
+}
+
+TEST(ShownText, StopsAtASpecialTokenThatAStopStringNames) {
+  const auto tokenizer = load_tokenizer(test_data() / "text" / "smollm", {});
+  const std::string text = "a<|im_start|>user\nb<|im_end|><|im_start|>c";
+  const std::vector<TokenId> tokens = tokenizer->encode(text, AddSpecial::kNo);
+  const auto shown = [&](const std::vector<std::string>& stops) {
+    return shown_text(*tokenizer, tokens, stops, true);
+  };
+  EXPECT_EQ(shown({}), "auser\nbc");
+  EXPECT_EQ(shown({"<|im_start|>"}), "a");
+  EXPECT_EQ(shown({"a<|im_start|>"}), "");
+  EXPECT_EQ(shown({"<|im_start|>us"}), "a");
+  EXPECT_EQ(shown({"<|im_start|>system", "<|im_start|>c"}), "auser\nb");
+  EXPECT_EQ(shown({"<|im_end|><|im_start|>"}), "auser\nb");
+  EXPECT_EQ(shown({"x", "b<|im_end|><|im_start|>c"}), "auser\n");
+  // Not a part of the name, nor what only its neighbours make.
+  for (const char* stop : {"<", "<|im_start", "|>", "|>user", "<|im_start|> user", "<|im_end|>c"})
+    EXPECT_EQ(shown({stop}), "auser\nbc") << stop;
+  // What the reader sees stops though special tokens that others name lie in it.
+  EXPECT_EQ(shown({"auser", "<|im_start|>system"}), "");
+  // A name in ordinary tokens is text.
+  std::vector<TokenId> letters;
+  for (const char c : std::string("a<|im_start|>b"))
+    letters.push_back(tokenizer->encode(std::string(1, c), AddSpecial::kNo).front());
+  EXPECT_EQ(shown_text(*tokenizer, letters, {"<|im_start|>"}, true), "a");
+  EXPECT_EQ(shown_text(*tokenizer, letters, {"b"}, true), "a<|im_start|>");
 }
 
 }  // namespace
