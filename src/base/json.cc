@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "src/base/error.h"
+#include "src/base/json_text.h"
 #include "src/base/utf8.h"
 
 namespace canopy {
@@ -25,13 +26,19 @@ class Builder final : public nlohmann::json_sax<Json> {
   using typename nlohmann::json_sax<Json>::string_t;
   using typename nlohmann::json_sax<Json>::binary_t;
 
+  explicit Builder(LargeIntegers large) : large_(large) {}
   Json take() && { return std::move(root_); }
 
   bool null() override { return put(nullptr); }
   bool boolean(bool value) override { return put(value); }
   bool number_integer(number_integer_t value) override { return put(value); }
   bool number_unsigned(number_unsigned_t value) override { return put(value); }
-  bool number_float(number_float_t value, const string_t&) override { return put(value); }
+  bool number_float(number_float_t value, const string_t& text) override {
+    const bool integer = text.find_first_of(".eE") == std::string::npos;
+    if (integer && large_ == LargeIntegers::kKept)
+      return put(Json::binary({text.begin(), text.end()}));
+    return put(value);
+  }
   bool string(string_t& value) override { return put(std::move(value)); }
   bool binary(binary_t& value) override { return put(std::move(value)); }
   bool start_object(std::size_t) override { return open(Json::object()); }
@@ -92,6 +99,7 @@ class Builder final : public nlohmann::json_sax<Json> {
     return open_.back()->back();
   }
 
+  const LargeIntegers large_;
   Json root_;
   std::vector<Json*> open_;  // each is the last child of the one before: it stays where it is
   std::vector<std::unordered_set<std::string>> keys_;  // of each, if it is ordered
@@ -100,8 +108,8 @@ class Builder final : public nlohmann::json_sax<Json> {
 };
 
 template <class Json>
-Json parse(std::string_view text) {
-  Builder<Json> builder;
+Json parse(std::string_view text, LargeIntegers large) {
+  Builder<Json> builder(large);
   Json::sax_parse(text, &builder);
   return std::move(builder).take();
 }
@@ -117,10 +125,47 @@ std::string syntax_error(const json::exception& error) {
   return in_quotes(what);
 }
 
-nlohmann::json parse_json(std::string_view text) { return parse<nlohmann::json>(text); }
+nlohmann::json parse_json(std::string_view text) {
+  return parse<nlohmann::json>(text, LargeIntegers::kRounded);
+}
 
-nlohmann::ordered_json parse_ordered_json(std::string_view text) {
-  return parse<nlohmann::ordered_json>(text);
+nlohmann::ordered_json parse_ordered_json(std::string_view text, LargeIntegers large) {
+  return parse<nlohmann::ordered_json>(text, large);
+}
+
+std::optional<std::string> large_integer(const nlohmann::ordered_json& value) {
+  if (value.is_binary()) return std::string(value.get_binary().begin(), value.get_binary().end());
+  if (value.is_number_unsigned() && !integer_in<std::int64_t>(value)) return value.dump();
+  return std::nullopt;
+}
+
+namespace {
+
+void append_json(std::string& out, const nlohmann::ordered_json& value) {
+  if (const auto digits = large_integer(value)) {
+    out += *digits;
+  } else if (!value.is_structured()) {
+    out += json_text(value);
+  } else {
+    const bool object = value.is_object();
+    out += object ? '{' : '[';
+    bool first = true;
+    for (const auto& [key, member] : value.items()) {
+      if (!first) out += ',';
+      first = false;
+      if (object) out += json_text(nlohmann::ordered_json(key)) + ":";
+      append_json(out, member);
+    }
+    out += object ? '}' : ']';
+  }
+}
+
+}  // namespace
+
+std::string exact_json_text(const nlohmann::ordered_json& value) {
+  std::string out;
+  append_json(out, value);
+  return out;
 }
 
 nlohmann::json read_json(const std::filesystem::path& file, std::uint64_t most_bytes, FileKind kind,

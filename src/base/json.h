@@ -26,8 +26,19 @@ inline constexpr std::size_t kMostOrderedMembers = 10'000;
 /// Parses JSON that may be hostile. Throws Error: not JSON (with the byte), nested deeper than
 /// kMostJsonDepth, more than kMostJsonValues, or a key given twice in one object.
 nlohmann::json parse_json(std::string_view text);
+/// What becomes of integers that 64 bits do not hold.
+enum class LargeIntegers : bool { kRounded, kKept };
 /// The same; keys keep their order, and an object of more than kMostOrderedMembers is refused.
-nlohmann::ordered_json parse_ordered_json(std::string_view text);
+nlohmann::ordered_json parse_ordered_json(std::string_view text,
+                                          LargeIntegers large = LargeIntegers::kRounded);
+
+/// The digits, with their sign, of an integer outside of int64_t. nlohmann has those up to 2^64 - 1
+/// as unsigned ones; for others, where they are kept, it has no type but the binary one, which no
+/// JSON is. Nothing: `value` is something else.
+std::optional<std::string> large_integer(const nlohmann::ordered_json& value);
+/// A document with its large integers as they came, on one line; json_text() would write something
+/// else in their place.
+std::string exact_json_text(const nlohmann::ordered_json& value);
 
 /// The integer that `value` is, if it is one and T holds it. Numbers of a file come through this:
 /// nlohmann's own get() casts whatever it finds, and to cast a large float is undefined.

@@ -2,6 +2,8 @@
 
 #include <cstdlib>
 
+#include "src/base/json.h"
+
 namespace canopy::grammar {
 namespace {
 
@@ -19,7 +21,8 @@ std::strong_ordering Decimal::operator<=>(const Decimal& other) const {
 }
 
 Decimal to_decimal(const nlohmann::ordered_json& number) {
-  std::string text = number.dump();
+  std::string text = large_integer(number).value_or(std::string());
+  if (text.empty()) text = number.dump();
   Decimal decimal;
   decimal.negative = text.starts_with('-');
   if (decimal.negative) text.erase(0, 1);

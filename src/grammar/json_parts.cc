@@ -1,6 +1,7 @@
 #include "src/grammar/json_parts.h"
 
 #include "src/base/error.h"
+#include "src/base/json.h"
 #include "src/grammar/limits.h"
 #include "src/grammar/text_automaton.h"
 #include "src/grammar/words.h"
@@ -117,6 +118,7 @@ StateId JsonParts::one_of(std::span<const ordered_json> values) {
 }
 
 std::string spell_scalar(const ordered_json& value) {
+  if (auto digits = large_integer(value)) return *digits;
   try {
     return value.dump();
   } catch (const ordered_json::exception&) {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "src/base/error.h"
+#include "src/base/json.h"
 #include "src/base/utf8.h"
 #include "src/grammar/automaton.h"
 #include "src/grammar/limits.h"
@@ -91,6 +92,7 @@ bool has_type(const ordered_json& value, Types types) {
       return has(Type::kNull);
     case ordered_json::value_t::number_integer:
     case ordered_json::value_t::number_unsigned:
+    case ordered_json::value_t::binary:  // large_integer()
       return has(Type::kInteger) || has(Type::kNumber);
     case ordered_json::value_t::number_float: {
       const double number = value.get<double>();
@@ -135,7 +137,7 @@ void tighten(std::optional<Bound>& bound, const SchemaPlace& place, std::string_
              bool included, Tighter&& tighter) {
   const ordered_json* value = place.find(keyword);
   if (value == nullptr) return;
-  if (!value->is_number() || !std::isfinite(value->get<double>()))
+  if (!large_integer(*value) && (!value->is_number() || !std::isfinite(value->get<double>())))
     place.fail(in_quotes(keyword) + " is not a number");
   const Bound other{.value = to_decimal(*value), .included = included};
   const bool same_but_excluded = bound && other.value == bound->value && !included;

@@ -46,6 +46,7 @@ Value int_(Runtime& runtime, const Value& subject, const Arguments& arguments) {
   const std::int64_t base = given.integer(1, 10);
   if (base < 2 || base > 36) runtime.fail("int(): 'base' must be between 2 and 36");
   if (subject.is_integer()) return Value(subject.integer());
+  if (subject.is(Kind::kLargeInt)) return subject;
   if (subject.is(Kind::kString))
     if (const auto value = parse_integer(subject.string(), static_cast<int>(base)))
       return Value(*value);
@@ -75,7 +76,7 @@ Value round(Runtime& runtime, const Value& subject, const Arguments& arguments) 
     runtime.fail("method must be common, ceil or floor");
   if (precision < 0 || precision > 15) runtime.fail("round(): 'precision' must be 0 to 15");
   const Value plus = sign(runtime, Operator::kPlus, subject);
-  if (method == "common" && plus.is(Kind::kInt)) return plus;
+  if (method == "common" && (plus.is(Kind::kInt) || plus.is(Kind::kLargeInt))) return plus;
   if (method == "common") {  // the nearest decimal text, as Python rounds
     char buffer[512];
     const auto end = std::to_chars(buffer, buffer + sizeof buffer, plus.number(),

@@ -67,8 +67,12 @@ Value percent_format(Runtime& runtime, const Value& format, const Value& values)
       const Value& value = next();
       if (!value.is_number())
         runtime.fail("%d format: a real number is required, not " + std::string(type_name(value)));
-      out.append(value.is_integer() ? std::to_string(value.integer())
-                                    : fixed_text(runtime, Value(std::trunc(value.number())), 0));
+      if (value.is(Kind::kFloat))
+        out.append(fixed_text(runtime, Value(std::trunc(value.number())), 0));
+      else if (value.is(Kind::kLargeInt))
+        append_text(runtime, out, value);
+      else
+        out.append(std::to_string(value.integer()));
     } else if (const std::optional<int> decimals = take_decimals(rest)) {
       out.append(fixed_text(runtime, next(), *decimals));
       continue;

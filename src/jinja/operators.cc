@@ -1,7 +1,9 @@
 #include "src/jinja/operators.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
+#include <compare>
 #include <limits>
 #include <optional>
 
@@ -181,6 +183,34 @@ Value add_sequences(Runtime& runtime, const Value& a, const Value& b) {
                quoted_type(a) + " and " + quoted_type(b));
 }
 
+bool is_large(const Value& value) { return value.is(Kind::kLargeInt); }
+
+/// The order of two numbers, one of them a large integer; none where the other is a NaN.
+std::partial_ordering compare_large(const Value& a, const Value& b) {
+  if (!is_large(a)) return 0 <=> compare_large(b, a);
+  const std::string& digits = a.large_integer().digits;
+  const bool negative = digits.starts_with('-');
+  const auto outside = negative ? std::partial_ordering::less : std::partial_ordering::greater;
+  std::string other;
+  if (is_large(b)) {
+    other = b.large_integer().digits;
+  } else {
+    if (b.is_integer()) return outside;
+    const double number = b.number();
+    if (std::isnan(number)) return std::partial_ordering::unordered;
+    if (std::isinf(number)) return 0 <=> number;
+    if (std::abs(number) < 0x1p63) return outside;
+    char buffer[512];  // so large a float is an integer of at most 309 digits
+    const auto end =
+        std::to_chars(buffer, buffer + sizeof buffer, number, std::chars_format::fixed, 0);
+    other.assign(buffer, end.ptr);
+  }
+  if (negative != other.starts_with('-')) return outside;
+  const auto longer = digits.size() <=> other.size();
+  const std::partial_ordering size = longer != 0 ? longer : digits.compare(other) <=> 0;
+  return negative ? 0 <=> size : size;
+}
+
 }  // namespace
 
 std::string_view type_name(const Value& value) {
@@ -192,6 +222,7 @@ std::string_view type_name(const Value& value) {
     case Kind::kBool:
       return "bool";
     case Kind::kInt:
+    case Kind::kLargeInt:
       return "int";
     case Kind::kFloat:
       return "float";
@@ -243,6 +274,8 @@ bool truthy(const Value& value) {
 
 bool equal(Runtime& runtime, const Value& a, const Value& b) {
   runtime.step();
+  if (a.is_number() && b.is_number() && (is_large(a) || is_large(b)))
+    return compare_large(a, b) == 0;
   if (a.is_number() && b.is_number())
     return a.is_integer() && b.is_integer() ? a.integer() == b.integer() : a.number() == b.number();
   if (a.kind() != b.kind()) return false;
@@ -260,6 +293,8 @@ bool less(Runtime& runtime, const Value& a, const Value& b, std::string_view op)
   require_defined(runtime, a);
   require_defined(runtime, b);
   if (a.is_integer() && b.is_integer()) return a.integer() < b.integer();
+  if (a.is_number() && b.is_number() && (is_large(a) || is_large(b)))
+    return compare_large(a, b) < 0;
   if (a.is_number() && b.is_number()) return a.number() < b.number();
   if (a.is(Kind::kString) && b.is(Kind::kString)) {
     runtime.read(std::min(a.string().size(), b.string().size()));
@@ -301,6 +336,8 @@ Value arithmetic(Runtime& runtime, Operator op, const Value& a, const Value& b) 
   if (op == Operator::kModulo && a.is(Kind::kString)) return percent_format(runtime, a, b);
   require_defined(runtime, a);
   require_defined(runtime, b);
+  if (a.is_number() && b.is_number() && (is_large(a) || is_large(b)))
+    runtime.fail("'" + std::string(spelling(op)) + "' is of integers of at most 63 bits");
   if (a.is_number() && b.is_number()) return numbers(runtime, op, a, b);
   if (op == Operator::kMultiply && repeats(a) && b.is_integer())
     return repeat(runtime, a, b.integer());
@@ -317,6 +354,10 @@ Value sign(Runtime& runtime, Operator op, const Value& value) {
   if (!value.is_number())
     runtime.fail("bad operand type for unary " + std::string(op == Operator::kPlus ? "+" : "-") +
                  ": " + quoted_type(value));
+  if (is_large(value)) {
+    if (op == Operator::kPlus) return value;
+    runtime.fail("'-' is of integers of at most 63 bits");
+  }
   if (value.is(Kind::kFloat))
     return Value(op == Operator::kPlus ? value.number() : -value.number());
   if (op == Operator::kPlus) return Value(value.integer());

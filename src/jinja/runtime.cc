@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "src/base/json.h"
 #include "src/base/utf8.h"
 #include "src/jinja/characters.h"
 #include "src/jinja/error.h"
@@ -95,12 +96,12 @@ Value Runtime::from_json(const nlohmann::ordered_json& json, int depth) {
   const auto text = [](const std::string& s) {
     return Value::literal(is_utf8(s) ? s : to_utf8(s));
   };
+  if (auto digits = large_integer(json))
+    return Value(std::make_shared<const LargeInt>(LargeInt{std::move(*digits)}));
   switch (json.type()) {
     case nlohmann::json::value_t::boolean:
       return Value(json.get<bool>());
     case nlohmann::json::value_t::number_unsigned:
-      if (json.get<std::uint64_t>() >> 63 != 0) return Value(json.get<double>());
-      [[fallthrough]];
     case nlohmann::json::value_t::number_integer:
       return Value(json.get<std::int64_t>());
     case nlohmann::json::value_t::number_float:

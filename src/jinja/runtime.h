@@ -43,8 +43,7 @@ class Runtime {
   Value name_space(std::vector<std::pair<std::string, Value>> members);
   Value bound(const Method& method, Value self);
   Value undefined(std::string why) const;
-  /// The caller's variables, which the render does not pay for. Integers that 63 bits do not hold
-  /// become floats.
+  /// The caller's variables, which the render does not pay for.
   Value from_json(const nlohmann::ordered_json& json);
 
   /// One evaluation, for as long as it takes: where it is, and how deep.

@@ -24,7 +24,7 @@ bool none(const Value& v) { return v.is(Kind::kNone); }
 bool boolean(const Value& v) { return v.is(Kind::kBool); }
 bool true_(const Value& v) { return v.is(Kind::kBool) && v.boolean(); }
 bool false_(const Value& v) { return v.is(Kind::kBool) && !v.boolean(); }
-bool integer(const Value& v) { return v.is(Kind::kInt); }
+bool integer(const Value& v) { return v.is(Kind::kInt) || v.is(Kind::kLargeInt); }
 bool float_(const Value& v) { return v.is(Kind::kFloat); }
 bool number(const Value& v) { return v.is_number(); }
 bool string(const Value& v) { return v.is(Kind::kString); }

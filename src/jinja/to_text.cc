@@ -207,6 +207,8 @@ void append_text(Runtime& runtime, Output& out, const Value& value) {
       return out.append(value.boolean() ? "True" : "False");
     case Kind::kInt:
       return out.append(std::to_string(value.integer()));
+    case Kind::kLargeInt:
+      return out.append(value.large_integer().digits);
     case Kind::kFloat:
       return out.append(float_text(value.number()));
     case Kind::kString:
@@ -252,6 +254,8 @@ void append_json(Runtime& runtime, Output& out, const Value& value, const JsonSt
       return out.append(value.boolean() ? "true" : "false");
     case Kind::kInt:
       return out.append(std::to_string(value.integer()));
+    case Kind::kLargeInt:
+      return out.append(value.large_integer().digits);
     case Kind::kFloat:
       return out.append(json_float(value.number()));
     case Kind::kString:

@@ -1,6 +1,7 @@
 #include "src/jinja/value.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "src/jinja/characters.h"
 #include "src/jinja/operators.h"
@@ -43,6 +44,12 @@ Value Value::literal(std::string text) {
   return Value(std::make_shared<const Text>(Text{std::move(text), characters, Charge(), false}));
 }
 
+double Value::number() const {
+  if (is(Kind::kFloat)) return std::get<double>(storage_);
+  if (!is(Kind::kLargeInt)) return static_cast<double>(integer());
+  return std::strtod(large_integer().digits.c_str(), nullptr);
+}
+
 bool Value::same_object(const Value& other) const {
   if (kind() != other.kind()) return false;
   switch (kind()) {
@@ -52,6 +59,8 @@ bool Value::same_object(const Value& other) const {
     case Kind::kBool:
     case Kind::kInt:
       return integer() == other.integer();
+    case Kind::kLargeInt:
+      return large_integer().digits == other.large_integer().digits;
     case Kind::kFloat:
       return number() == other.number();
     case Kind::kString:  // equal ones are one object where a template can tell

@@ -91,6 +91,7 @@ enum class Kind : std::uint8_t {
   kNone,
   kBool,
   kInt,
+  kLargeInt,  // an integer that 63 bits do not hold: printed and compared, not computed with
   kFloat,
   kString,
   kList,  // tuples and generators, too
@@ -99,6 +100,11 @@ enum class Kind : std::uint8_t {
   kLoop,
   kMethod,
   kMacro
+};
+
+/// An integer outside of int64_t.
+struct LargeInt {
+  std::string digits;  // with a sign where it is negative
 };
 
 struct None {};
@@ -110,10 +116,10 @@ struct Undefined {
 /// time, except literals.
 class Value {
  public:
-  using Storage =
-      std::variant<Undefined, None, bool, std::int64_t, double, std::shared_ptr<const Text>,
-                   std::shared_ptr<const List>, std::shared_ptr<const Dict>, Namespace*,
-                   std::shared_ptr<Loop>, std::shared_ptr<const BoundMethod>, const Macro*>;
+  using Storage = std::variant<Undefined, None, bool, std::int64_t, std::shared_ptr<const LargeInt>,
+                               double, std::shared_ptr<const Text>, std::shared_ptr<const List>,
+                               std::shared_ptr<const Dict>, Namespace*, std::shared_ptr<Loop>,
+                               std::shared_ptr<const BoundMethod>, const Macro*>;
   Value() = default;  // undefined
   template <class T>
   explicit Value(T content) : storage_(std::move(content)) {}
@@ -122,8 +128,8 @@ class Value {
 
   Kind kind() const { return static_cast<Kind>(storage_.index()); }
   bool is(Kind kind) const { return this->kind() == kind; }
-  bool is_number() const { return is(Kind::kBool) || is(Kind::kInt) || is(Kind::kFloat); }
-  /// Not a float: booleans are integers, as in Python.
+  bool is_number() const { return is_integer() || is(Kind::kLargeInt) || is(Kind::kFloat); }
+  /// Of at most 63 bits, and not a float: booleans are integers, as in Python.
   bool is_integer() const { return is(Kind::kBool) || is(Kind::kInt); }
   bool is_generator() const { return is(Kind::kList) && list().kind == ListKind::kGenerator; }
 
@@ -132,8 +138,9 @@ class Value {
   std::int64_t integer() const {
     return is(Kind::kBool) ? boolean() : std::get<std::int64_t>(storage_);
   }
-  double number() const {
-    return is(Kind::kFloat) ? std::get<double>(storage_) : static_cast<double>(integer());
+  double number() const;
+  const LargeInt& large_integer() const {
+    return *std::get<std::shared_ptr<const LargeInt>>(storage_);
   }
   const Text& text() const { return *std::get<std::shared_ptr<const Text>>(storage_); }
   std::string_view string() const { return text().bytes; }

@@ -135,9 +135,10 @@ void Completions::prepare_calls(Answer& answer) const {
 std::shared_ptr<const TokenConstraint> Completions::constraint_of(
     const CompletionRequest& request) {
   if (!request.schema && !request.must_call) return nullptr;
-  std::string key = request.schema ? json_text(*request.schema) : "";
+  std::string key = request.schema ? exact_json_text(*request.schema) : "";
   if (request.must_call)
-    for (const Tool& tool : request.tools) key += "\n" + tool.name + json_text(tool.parameters);
+    for (const Tool& tool : request.tools)
+      key += "\n" + tool.name + exact_json_text(tool.parameters);
   const std::lock_guard lock(mutex_);
   for (auto one = constraints_.begin(); one != constraints_.end(); ++one)
     if (one->first == key) {

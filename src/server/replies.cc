@@ -56,7 +56,7 @@ json message_json(const News::Choice& text, const std::vector<ToolCall>& calls) 
 
 nlohmann::ordered_json parse_body(const http::Request& request) {
   try {
-    return parse_ordered_json(request.body);
+    return parse_ordered_json(request.body, LargeIntegers::kKept);
   } catch (const Error& error) {
     throw ApiError(400, std::string("the body: ") + told(error));
   }

@@ -117,7 +117,7 @@ std::optional<ToolCall> ToolCallReader::call_of(const Json& call) const {
   const Json& arguments = call[call.contains("arguments") ? "arguments" : "parameters"];
   if (!arguments.is_object()) return std::nullopt;
   if (std::find(names_.begin(), names_.end(), call["name"]) == names_.end()) return std::nullopt;
-  return ToolCall{"", call["name"], json_text(arguments)};
+  return ToolCall{"", call["name"], exact_json_text(arguments)};
 }
 
 void ToolCallReader::add_with_ids(std::vector<ToolCall> calls, Found& found) const {
@@ -129,7 +129,7 @@ void ToolCallReader::add_with_ids(std::vector<ToolCall> calls, Found& found) con
 
 bool ToolCallReader::add_calls(const std::string& json, Found& found) const {
   try {
-    const Json parsed = parse_ordered_json(json);
+    const Json parsed = parse_ordered_json(json, LargeIntegers::kKept);
     std::vector<ToolCall> calls;
     for (const Json& one : parsed.is_array() ? parsed : Json::array({parsed})) {
       std::optional<ToolCall> call = call_of(one);

@@ -39,6 +39,18 @@ TEST(Json, AnOrderedObjectKeepsItsOrder) {
   EXPECT_EQ(parse_ordered_json(text).dump(), text);
 }
 
+TEST(Json, IntegersOfAnySizeKeepTheirDigitsWhereTheyAreAskedFor) {
+  const std::string text =
+      R"([12345678901234567890,-9223372036854775809,{"é\"":[1000000000000000000000]},1,-1,1.5,[],{}])";
+  const auto kept = parse_ordered_json(text, LargeIntegers::kKept);
+  EXPECT_EQ(exact_json_text(kept), text);
+  EXPECT_EQ(large_integer(kept[0]), "12345678901234567890");
+  EXPECT_EQ(large_integer(kept[1]), "-9223372036854775809");
+  for (const std::size_t i : {2, 3, 4, 5, 6}) EXPECT_FALSE(large_integer(kept[i])) << i;
+  EXPECT_FALSE(parse_ordered_json("1e300", LargeIntegers::kKept).is_binary());
+  EXPECT_TRUE(parse_ordered_json(text)[1].is_number_float());
+}
+
 TEST(Json, ThatIsNestedAMillionDeepIsRefused) {
   for (const char* open : {"[", R"({"a":)", R"([{"a":)"})
     EXPECT_TRUE(mentions(refusal(repeated(open, 1'000'000)), "nested deeper than 64 levels"));

@@ -181,6 +181,15 @@ TEST(JsonSchema, KnowsListedValues) {
   expect(R"({"type": "integer", "enum": [1.0, 1.5]})", {"1.0"}, {"1.5"});
 }
 
+TEST(JsonSchema, KnowsIntegersOfAnySize) {
+  const char* large = R"({"enum": [18446744073709551615, 1000000000000000000000000]})";
+  expect(large, {"18446744073709551615", "1000000000000000000000000"}, {"1.8446744073709552e+19"});
+  expect(R"({"type": "integer", "maximum": 1000000000000000000000000})", {"123456789012345678"},
+         {});
+  expect(R"({"type": "integer", "minimum": -1000000000000000000000000})", {"-123456789012345678"},
+         {});
+}
+
 TEST(JsonSchema, KnowsAlternatives) {
   expect(R"({"anyOf": [{"type": "integer"}, {"type": "string", "maxLength": 2}, {"const": "long"}],
              "description": "d", "default": null})",

@@ -15,7 +15,8 @@
 namespace canopy::grammar {
 
 inline std::shared_ptr<const Grammar> grammar_of(std::string_view schema) {
-  return std::make_shared<const Grammar>(json_grammar(parse_ordered_json(schema)));
+  return std::make_shared<const Grammar>(
+      json_grammar(parse_ordered_json(schema, LargeIntegers::kKept)));
 }
 
 /// Reads a text byte by byte.

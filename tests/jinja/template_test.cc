@@ -5,6 +5,8 @@
 
 #include <thread>
 
+#include "src/base/json.h"
+
 namespace canopy::jinja {
 namespace {
 
@@ -261,9 +263,38 @@ TEST(Template, RepairsTextsThatAreNotUtf8) {
   EXPECT_EQ(render("{{ x }}|{{ x|length }}", {{"x", "a\xff"}}), "a\uFFFD|2");
 }
 
-TEST(Template, MakesFloatsOfIntegersThatAreTooLarge) {
-  EXPECT_EQ(render("{{ x }} {{ y }}", {{"x", 18446744073709551615u}, {"y", 9223372036854775807}}),
-            "1.8446744073709552e+19 9223372036854775807");
+/// Texts are what Python's Jinja makes of the same.
+TEST(Template, PrintsAndComparesIntegersOfAnySize) {
+  const Json variables = parse_ordered_json(
+      R"({"x": 18446744073709551615, "y": -9223372036854775809, "i": 9223372036854775807,
+          "z": 1000000000000000000000000000000, "f": 1.8446744073709552e19})",
+      LargeIntegers::kKept);
+  const auto expect = [&](std::string_view source, std::string_view text) {
+    EXPECT_EQ(render(source, variables), text) << source;
+  };
+  expect("{{ x }} {{ y }} {{ z }} {{ i }} {{ [x, {'a': y}] }}",
+         "18446744073709551615 -9223372036854775809 1000000000000000000000000000000 "
+         "9223372036854775807 [18446744073709551615, {'a': -9223372036854775809}]");
+  expect("{{ {'a': [x, y, z]}|tojson }}",
+         R"({"a": [18446744073709551615, -9223372036854775809, 1000000000000000000000000000000]})");
+  expect("{{ x == x }}{{ x == z }}{{ x == f }}{{ f > x }}{{ x < f }}{{ i < x }}",
+         "TrueFalseFalseTrueTrueTrue");
+  expect("{{ y < i }}{{ y < -1e300 }}{{ x > 1.5 }}{{ z > x }}{{ y >= y }}{{ x != 'a' }}",
+         "TrueFalseTrueTrueTrueTrue");
+  expect("{{ [z, i, y, x]|sort == [y, i, x, z] }} {{ [x, z]|max == z }}", "True True");
+  expect("{{ x is number }}{{ x is integer }}{{ x is float }}{{ x is sameas x }}{{ 'a' if x }}",
+         "TrueTrueFalseTruea");
+  expect("{{ '%d %s' % (x, y) }} {{ '{}'.format(z) }} {{ x|int }} {{ x|string|length }}",
+         "18446744073709551615 -9223372036854775809 1000000000000000000000000000000 "
+         "18446744073709551615 20");
+  expect(
+      "{{ x|float }} {{ x ~ 'a' }} {{ +x }} {{ x|round }} {{ '%d' % true }}",
+      "1.8446744073709552e+19 18446744073709551615a 18446744073709551615 18446744073709551615 1");
+  for (const char* source : {"{{ x + 1 }}", "{{ 2 * y }}", "{{ -x }}", "{{ x % 2 }}"})
+    EXPECT_NE(failure(source, variables).message.find("at most 63 bits"), std::string::npos);
+}
+
+TEST(Template, RefusesToComputeWithMoreThan63Bits) {
   EXPECT_EQ(failure("{{ 9223372036854775807 + 1 }}").message,
             "the result of '+' needs more than 63 bits");
   EXPECT_EQ(failure("{{ 2 ** 63 }}").message,

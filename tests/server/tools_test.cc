@@ -132,6 +132,11 @@ TEST(ToolCallReader, TellsCallsOfAnotherOrderWhenTheyAreWhole) {
   expect(ToolForm::kLlama, both, both, {});
 }
 
+TEST(ToolCallReader, KeepsTheDigitsOfLargeIntegers) {
+  expect(ToolForm::kLlama, R"({"parameters": {"a": -98765432109876543210}, "name": "add"})", "",
+         {"add {\"a\":-98765432109876543210}"});
+}
+
 TEST(ToolCallReader, TellsLlamasCallsFromText) {
   expect(ToolForm::kLlama, "{\"name\": \"add\", \"parameters\": {\"a\": 1}}", "",
          {"add {\"a\": 1}"});
