@@ -1,10 +1,27 @@
 #include "src/server/request/chat_fields.h"
 
 #include <string>
+#include <utility>
 
 namespace canopy::server {
 
 using Json = nlohmann::ordered_json;
+
+namespace {
+
+/// Takes members out of a message that say nothing: clients write all that their types have, and a
+/// template may ask only if one is there. Without a content a message keeps its null.
+void drop_empty(Json& message) {
+  Json kept = Json::object();
+  for (auto& [name, value] : message.items()) {
+    const bool no_calls = name == "tool_calls" && value.is_array() && value.empty();
+    if ((value.is_null() && name != "content") || no_calls) continue;
+    kept[name] = std::move(value);
+  }
+  message = std::move(kept);
+}
+
+}  // namespace
 
 void read_messages(Fields& fields, CompletionRequest& request) {
   const Json* messages = fields.any("messages");
@@ -38,6 +55,7 @@ void read_messages(Fields& fields, CompletionRequest& request) {
     }
   }
   request.conversation.messages = *messages;
+  for (Json& message : request.conversation.messages) drop_empty(message);
   // Most templates take a string alone; parts are its pieces.
   for (Json& message : request.conversation.messages) {
     if (!message.contains("content") || !message["content"].is_array()) continue;

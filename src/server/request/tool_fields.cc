@@ -6,6 +6,7 @@
 
 #include "src/base/error.h"
 #include "src/base/json.h"
+#include "src/base/utf8.h"
 #include "src/server/request/chat_fields.h"
 
 namespace canopy::server {
@@ -22,20 +23,42 @@ bool is_tool_name(const std::string& name) {
          });
 }
 
-/// The arguments of calls come as JSON in a string; templates take the value itself.
-void parse_arguments(Json& messages) {
-  for (Json& message : messages) {
-    if (!message.contains("tool_calls") || !message["tool_calls"].is_array()) continue;
-    for (Json& call : message["tool_calls"]) {
+/// The arguments of a call in the history, as templates take them: an object. Clients send them as
+/// JSON in a string; for a function without parameters as "", null or nothing.
+Json arguments_of(const Json& function, const std::string& place) {
+  const auto refuse = [&](const std::string& what) -> Json {
+    throw ApiError(400, in_quotes(place) + " " + what, place);
+  };
+  const auto given = function.find("arguments");
+  Json arguments = given == function.end() ? Json() : *given;
+  if (arguments.is_string()) {
+    const auto& text = arguments.get_ref<const std::string&>();
+    if (text.find_first_not_of(" \t\r\n") == std::string::npos) return Json::object();
+    try {
+      arguments = parse_ordered_json(text, LargeIntegers::kKept);
+    } catch (const Error& error) {
+      return refuse("is not JSON that can be read: " + told(error));
+    }
+  }
+  if (arguments.is_null()) return Json::object();
+  if (!arguments.is_object()) return refuse("must be a JSON object");
+  return arguments;
+}
+
+void read_arguments(Json& messages) {
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    Json& message = messages[i];
+    if (!message.contains("tool_calls")) continue;
+    const std::string list = "messages[" + std::to_string(i) + "].tool_calls";
+    if (!message["tool_calls"].is_array())
+      throw ApiError(400, in_quotes(list) + " must be a list", list);
+    for (std::size_t k = 0; k < message["tool_calls"].size(); ++k) {
+      Json& call = message["tool_calls"][k];
+      const std::string place = list + "[" + std::to_string(k) + "].function";
       if (!call.is_object() || !call.contains("function") || !call["function"].is_object())
-        throw ApiError(400, "'messages' has a tool call without a function", "messages");
+        throw ApiError(400, in_quotes(place) + " must be an object", place);
       Json& function = call["function"];
-      if (!function.contains("arguments") || !function["arguments"].is_string()) continue;
-      try {
-        function["arguments"] =
-            parse_ordered_json(function["arguments"].get_ref<const std::string&>());
-      } catch (const Error&) {  // the template gets what the client sent
-      }
+      function["arguments"] = arguments_of(function, place + ".arguments");
     }
   }
 }
@@ -56,7 +79,7 @@ std::string chosen_function(const Json& choice) {
 }  // namespace
 
 void read_tools(Fields& fields, CompletionRequest& request) {
-  parse_arguments(request.conversation.messages);
+  read_arguments(request.conversation.messages);
   constexpr std::size_t kMostTools = 128;
   std::vector<Tool> tools;
   const Json* offered = fields.any("tools");
