@@ -66,19 +66,40 @@ StateId JsonParts::object(std::span<const Member> members, StateId additional) {
   return automaton_.enter(automaton_.byte('{', spaced(inside)), 0, kUncounted, Levels::kDeeper);
 }
 
-StateId JsonParts::array(StateId item, std::uint32_t fewest, std::uint32_t most) {
+StateId JsonParts::array(std::span<const StateId> first, StateId item, std::uint32_t fewest,
+                         std::uint32_t most) {
   const StateId close = automaton_.byte(']', Automaton::kReturn);
-  StateId some = Automaton::kDead;
-  if (most > 0) {
+  first = first.first(std::min<std::size_t>(first.size(), most));
+  const auto known = static_cast<std::uint32_t>(first.size());
+  if (item == Automaton::kDead) most = std::min(most, known);
+  if (fewest > most) return Automaton::kDead;
+  // Items after `first`, of which the one that no comma stands before is not counted.
+  StateId some = Automaton::kDead, behind = spaced(close);
+  std::uint32_t need = fewest > known ? fewest - known : 0;
+  std::uint32_t left = most == kUncounted ? most : most - known;
+  if (left > 0) {
     const StateId behind_item = automaton_.reserve();
     some = automaton_.call(item, behind_item);
-    automaton_.become(behind_item, automaton_.fork(automaton_.byte(',', spaced(some), Count::kTake),
-                                                   automaton_.gate(spaced(close))));
+    const StateId further = automaton_.byte(',', spaced(some), Count::kTake);
+    automaton_.become(behind_item, automaton_.fork(further, automaton_.gate(spaced(close))));
+    behind = automaton_.fork(further, need > 0 ? Automaton::kDead : spaced(close));
   }
-  const StateId inside = automaton_.fork(some, fewest == 0 ? close : Automaton::kDead);
-  // The first item is not counted.
-  const std::uint32_t need = fewest == 0 ? 0 : fewest - 1;
-  const std::uint32_t left = most == 0 || most == kUncounted ? most : most - 1;
+  if (known == 0) {
+    if (need > 0) --need;
+    if (left > 0 && left != kUncounted) --left;
+    const StateId inside = automaton_.fork(some, fewest == 0 ? close : Automaton::kDead);
+    return automaton_.enter(automaton_.byte('[', spaced(inside)), need, left, Levels::kDeeper);
+  }
+  // From the last to the first: `behind` is what follows the item.
+  StateId inside = Automaton::kDead;
+  for (std::uint32_t i = known; i-- > 0;) {
+    const StateId end = i + 1 == known ? behind : spaced(close);
+    const StateId more =
+        inside == Automaton::kDead ? Automaton::kDead : automaton_.byte(',', spaced(inside));
+    const bool may_end = i + 1 >= fewest || i + 1 == known;
+    inside = automaton_.call(first[i], automaton_.fork(more, may_end ? end : Automaton::kDead));
+  }
+  inside = automaton_.fork(inside, fewest == 0 ? close : Automaton::kDead);
   return automaton_.enter(automaton_.byte('[', spaced(inside)), need, left, Levels::kDeeper);
 }
 

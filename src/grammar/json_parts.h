@@ -23,7 +23,9 @@ class JsonParts {
   /// Rules. Members come in this order; further ones, with other keys, behind them, unless
   /// `additional` is kDead.
   StateId object(std::span<const Member> members, StateId additional);
-  StateId array(StateId item, std::uint32_t fewest, std::uint32_t most);
+  /// `first` for the items at the start, one each, then `item` for each of the others.
+  StateId array(std::span<const StateId> first, StateId item, std::uint32_t fewest,
+                std::uint32_t most);
   StateId string(std::uint32_t shortest, std::uint32_t longest);
   StateId one_of(std::span<const nlohmann::ordered_json> values);
 

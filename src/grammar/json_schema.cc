@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <deque>
 #include <map>
+#include <span>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "src/base/error.h"
+#include "src/grammar/formats.h"
 #include "src/grammar/json_parts.h"
 #include "src/grammar/limits.h"
 #include "src/grammar/numeral.h"
@@ -20,38 +23,59 @@ using nlohmann::ordered_json;
 
 class SchemaCompiler {
  public:
-  explicit SchemaCompiler(const ordered_json& document) : document_(document), parts_(automaton_) {}
+  SchemaCompiler(const ordered_json& document, Values values)
+      : document_(document), values_(values), parts_(automaton_) {}
 
   Grammar compile() {
-    const StateId start = value({.schema = &document_, .pointer = "#"});
+    const StateId start = value({.schema = &document_, .pointer = "#"}, values_);
     // What references point to may point on; a queue, as they may be many.
     while (!pending_.empty()) {
-      const auto [place, state] = std::move(pending_.front());
+      const Pending next = std::move(pending_.front());
       pending_.pop_front();
-      automaton_.become(state, value(place));
+      const StateId made =
+          next.merged ? all_of(next.place, next.values) : compiled(next.place, next.values);
+      made_.emplace_back(made, next.place.pointer);
+      automaton_.become(next.state, made);
     }
     check(start);
     return {std::move(automaton_), start};
   }
 
  private:
-  StateId value(const SchemaPlace& place) {
-    const StateId state = compiled(place);
+  /// A schema that is compiled later, into a state that is there already.
+  struct Pending {
+    SchemaPlace place;
+    Values values;
+    bool merged;  // an `allOf`, of which its place is a part
+    StateId state;
+  };
+
+  StateId value(const SchemaPlace& place, Values values = Values::kAll) {
+    const StateId state = compiled(place, values);
     made_.emplace_back(state, place.pointer);
     return state;
   }
 
-  StateId compiled(const SchemaPlace& place) {
-    if (place.schema->is_boolean()) return place.schema->get<bool>() ? any() : Automaton::kDead;
+  StateId compiled(const SchemaPlace& place, Values values) {
+    if (place.schema->is_boolean())
+      return place.schema->get<bool>() ? any(values) : Automaton::kDead;
     check_keywords(place);
-    if (place.find("$ref") != nullptr) return reference(place);
-    if (place.find("anyOf") != nullptr) return any_of(place);
-    if (const auto values = values_of(place)) return parts_.one_of(*values);
+    if (place.find("$ref") != nullptr)
+      return later(resolve(place, document_), values, /*merged=*/false);
+    if (place.find("anyOf") != nullptr) return any_of(place, values);
+    if (place.find("allOf") != nullptr) return later(place, values, /*merged=*/true);
+    const bool objects = values == Values::kObjects;
+    if (auto listed = values_of(place)) {
+      if (objects) std::erase_if(*listed, [](const auto& each) { return !each.is_object(); });
+      return parts_.one_of(*listed);
+    }
     const Types types = types_of(place);
-    const auto has = [&](Type type) { return types[static_cast<std::size_t>(type)]; };
-    if (types.all() && place.find("type") == nullptr) return any();
+    const auto has = [&](Type type) {
+      return types[static_cast<std::size_t>(type)] && (!objects || type == Type::kObject);
+    };
+    if (types.all() && place.find("type") == nullptr) return any(values);
     std::vector<StateId> ways;
-    if (has(Type::kObject)) ways.push_back(object(place));
+    if (has(Type::kObject)) ways.push_back(object(std::span(&place, 1)));
     if (has(Type::kArray)) ways.push_back(array(place));
     if (has(Type::kString)) ways.push_back(string(place));
     if (has(Type::kNumber))
@@ -63,66 +87,139 @@ class SchemaCompiler {
     return automaton_.fork(ways);
   }
 
+  StateId any(Values values) {
+    return values == Values::kObjects ? parts_.object({}, any()) : any();
+  }
+
   StateId any() {
     if (any_ != Automaton::kDead) return any_;
     any_ = automaton_.reserve();
     automaton_.become(any_,
                       automaton_.fork(std::vector{
-                          parts_.object({}, any_), parts_.array(any_, 0, kUncounted),
+                          parts_.object({}, any_), parts_.array({}, any_, 0, kUncounted),
                           parts_.string(0, kUncounted), add_numerals(automaton_, Numbers::kAll, {}),
                           parts_.one_of(kBooleans), parts_.one_of(kNull)}));
     return any_;
   }
 
-  StateId reference(const SchemaPlace& place) {
-    const SchemaPlace target = resolve(place, document_);
-    const auto [entry, is_new] = references_.try_emplace(target.pointer, Automaton::kDead);
+  /// The state of a schema that may lead back to itself.
+  StateId later(const SchemaPlace& place, Values values, bool merged) {
+    const auto [entry, is_new] =
+        later_.try_emplace(std::tuple(place.pointer, values, merged), Automaton::kDead);
     if (is_new) {
-      if (references_.size() > kMostReferences)
+      if (later_.size() > kMostReferences)
         place.fail("the schema has more than " + std::to_string(kMostReferences) +
-                   " different targets of \"$ref\"");
+                   " different targets of \"$ref\", and \"allOf\"");
       entry->second = automaton_.reserve();
-      pending_.emplace_back(target, entry->second);
+      pending_.push_back({place, values, merged, entry->second});
     }
     return entry->second;
   }
 
-  StateId any_of(const SchemaPlace& place) {
+  StateId any_of(const SchemaPlace& place, Values values) {
     const ordered_json& choices = *place.find("anyOf");
     if (!choices.is_array() || choices.empty())
       place.fail("\"anyOf\" is not a list of schemas, one at least");
     std::vector<StateId> ways;
-    for (std::size_t i = 0; i < choices.size(); ++i) ways.push_back(value(place.under("anyOf", i)));
+    for (std::size_t i = 0; i < choices.size(); ++i)
+      ways.push_back(value(place.under("anyOf", i), values));
     return automaton_.fork(ways);
   }
 
-  StateId object(const SchemaPlace& place) {
-    const std::vector<std::string> required = required_of(place);
-    check_properties(place, required.size());
-    const auto is_required = [&](const std::string& name) {
-      return std::ranges::find(required, name) != required.end();
-    };
+  /// All of these schemas at once: a single one, or plain objects.
+  StateId all_of(const SchemaPlace& place, Values values) {
+    const std::vector<SchemaPlace> parts = conjuncts_of(place, document_);
+    if (parts.empty()) return any(values);
+    if (parts.size() == 1 && parts[0].find("allOf") == nullptr)
+      return later(parts[0], values, /*merged=*/false);
+    for (const SchemaPlace& part : parts) {
+      const Types types = types_of(part);
+      const bool plain = types.count() == 1 && types[static_cast<std::size_t>(Type::kObject)];
+      if (!plain || part.find("anyOf") != nullptr || part.find("enum") != nullptr ||
+          part.find("const") != nullptr)
+        part.fail("in \"allOf\" of several schemas this one is no plain object");
+    }
+    return object(parts);
+  }
+
+  /// What all of these say of an object.
+  StateId object(std::span<const SchemaPlace> parts) {
+    std::vector<std::string> required;
     std::vector<Member> members;
-    if (const ordered_json* properties = place.find("properties")) {
-      if (!properties->is_object()) place.fail("\"properties\" is not an object of schemas");
-      check_properties(place, properties->size());
-      for (const auto& [name, schema] : properties->items())
-        members.push_back({.key = name,
-                           .value = value(place.under("properties", name)),
-                           .required = is_required(name)});
+    std::map<std::string, const ordered_json*> schemas;  // of the members
+    for (const SchemaPlace& part : parts) {
+      for (const std::string& name : required_of(part))
+        if (std::ranges::find(required, name) == required.end()) required.push_back(name);
+      const ordered_json* properties = part.find("properties");
+      if (properties == nullptr) continue;
+      if (!properties->is_object()) part.fail("\"properties\" is not an object of schemas");
+      check_properties(part, schemas.size() + properties->size());
+      for (const auto& [name, schema] : properties->items()) {
+        const auto [known, is_new] = schemas.try_emplace(name, &schema);
+        if (!is_new && *known->second != schema)
+          part.fail("\"allOf\" has two schemas of the property \"" + name + "\"");
+        if (is_new)
+          members.push_back({.key = name, .value = value(part.under("properties", name))});
+      }
     }
-    const StateId additional = place.find("additionalProperties") == nullptr
-                                   ? any()
-                                   : value(place.under("additionalProperties"));
+    check_properties(parts[0], required.size());
+    for (Member& member : members)
+      member.required = std::ranges::find(required, member.key) != required.end();
+    const Additional additional = additional_of(parts, members);
     for (const std::string& name : required) {
-      if (std::ranges::find(members, name, &Member::key) != members.end()) continue;
-      if (additional == Automaton::kDead)
-        place.fail("\"required\" names \"" + name +
-                   "\", which neither \"properties\" nor \"additionalProperties\" allow");
-      members.push_back({.key = name, .value = additional, .required = true});
+      if (schemas.contains(name)) continue;
+      if (additional.required == Automaton::kDead)
+        parts[0].fail("\"required\" names \"" + name +
+                      "\", which neither \"properties\" nor \"additionalProperties\" allow");
+      members.push_back({.key = name, .value = additional.required, .required = true});
     }
-    check_properties(place, members.size());
-    return parts_.object(members, additional);
+    check_properties(parts[0], members.size());
+    return parts_.object(members, additional.others);
+  }
+
+  /// Values of properties that are not named: of those that are required, and of others.
+  struct Additional {
+    StateId required = Automaton::kDead, others = Automaton::kDead;
+  };
+
+  /// An object whose properties are named has no others unless it says so: what is written is
+  /// a part of what the schema accepts, and the part that it is meant for.
+  Additional additional_of(std::span<const SchemaPlace> parts, const std::vector<Member>& members) {
+    bool named = false, open = false;
+    Additional all{.required = any(), .others = any()};
+    for (const SchemaPlace& part : parts) {
+      const ordered_json* properties = part.find("properties");
+      // Next to "allOf" it is about what all parts say.
+      const bool whole = part.find("allOf") != nullptr;
+      const ordered_json* unevaluated = part.find("unevaluatedProperties");
+      const ordered_json* given = part.find("additionalProperties");
+      if (given == nullptr && unevaluated != nullptr) {
+        if (whole && *unevaluated == false) all = {};
+        if (!whole) given = unevaluated;
+      }
+      named = named || properties != nullptr;
+      if (given == nullptr) continue;
+      if (*given == true) {
+        open = true;
+        continue;
+      }
+      if (parts.size() > 1) {
+        if (*given != false)
+          part.fail("\"additionalProperties\" with a schema in \"allOf\" is not supported");
+        for (const Member& member : members)
+          if (properties == nullptr || !properties->contains(member.key))
+            part.fail("\"additionalProperties\" forbids \"" + member.key +
+                      "\", which another schema of \"allOf\" names");
+        all = {};
+      } else {
+        const StateId value = this->value(
+            part.under(given == unevaluated ? "unevaluatedProperties" : "additionalProperties"));
+        all = {.required = value, .others = value};
+        open = true;
+      }
+    }
+    if (named && !open) all.others = Automaton::kDead;
+    return all;
   }
 
   static void check_properties(const SchemaPlace& place, std::size_t named) {
@@ -135,22 +232,44 @@ class SchemaCompiler {
     const std::uint32_t fewest = count_of(place, "minItems", 0);
     const std::uint32_t most = count_of(place, "maxItems", kUncounted);
     if (fewest > most) place.fail("\"minItems\" is more than \"maxItems\"");
-    const StateId item = place.find("items") == nullptr ? any() : value(place.under("items"));
-    return parts_.array(item, fewest, most);
+    std::vector<StateId> first;
+    const auto add_first = [&](const char* keyword) {
+      const ordered_json& list = *place.find(keyword);
+      if (!list.is_array()) place.fail(std::string("\"") + keyword + "\" is not a list of schemas");
+      if (list.size() > kMostProperties)
+        place.fail(std::string("\"") + keyword + "\" has more than " +
+                   std::to_string(kMostProperties) + " schemas");
+      for (std::size_t i = 0; i < list.size(); ++i) first.push_back(value(place.under(keyword, i)));
+    };
+    // Older schemas have the list in "items".
+    const ordered_json* items = place.find("items");
+    const bool older = items != nullptr && items->is_array();
+    if (older) add_first("items");
+    if (place.find("prefixItems") != nullptr) add_first("prefixItems");
+    const char* const rest = older ? "additionalItems" : "items";
+    const StateId item = place.find(rest) == nullptr ? any() : value(place.under(rest));
+    return parts_.array(first, item, fewest, most);
   }
 
   StateId string(const SchemaPlace& place) {
     const std::uint32_t shortest = count_of(place, "minLength", 0);
     const std::uint32_t longest = count_of(place, "maxLength", kUncounted);
     if (shortest > longest) place.fail("\"minLength\" is more than \"maxLength\"");
-    return parts_.string(shortest, longest);
+    const std::string format = format_of(place);
+    if (format.empty() || is_free_format(format)) return parts_.string(shortest, longest);
+    const auto made = add_format(automaton_, format, {shortest, longest});
+    if (!made) fail_by_format(place, format);
+    if (*made == Automaton::kDead)
+      place.fail("\"minLength\" or \"maxLength\" leaves out strings of the format \"" + format +
+                 "\" that may be written here: leave it out");
+    return *made;
   }
 
   StateId number(const SchemaPlace& place, Numbers numbers) {
     const StateId state = add_numerals(automaton_, numbers, range_of(place));
     if (state == Automaton::kDead)
       place.fail("no number of at most " + std::to_string(kMostDigits) +
-                 " digits before the point and behind it lies between \"minimum\" and "
+                 " digits before the point and after it lies between \"minimum\" and "
                  "\"maximum\"");
     return state;
   }
@@ -167,13 +286,14 @@ class SchemaCompiler {
         made_, [&](const auto& made) { return all_heights[made.first] == kNever; });
     SchemaPlace{.pointer = never->second}.fail(
         "no text of at most " + std::to_string(kMostLevels) +
-        " levels of objects and arrays satisfies the schema");
+        " levels of objects and arrays satisfies the schema" +
+        (values_ == Values::kObjects ? ", and is an object" : ""));
   }
 
   /// The reference that a loop goes through: nothing else leads back.
   std::string name_of(const std::vector<StateId>& loop) const {
-    for (const auto& [pointer, state] : references_)
-      if (std::ranges::find(loop, state) != loop.end()) return pointer;
+    for (const auto& [key, state] : later_)
+      if (std::ranges::find(loop, state) != loop.end()) return std::get<0>(key);
     return "#";
   }
 
@@ -181,11 +301,12 @@ class SchemaCompiler {
   const std::vector<ordered_json> kNull{nullptr};
 
   const ordered_json& document_;
+  const Values values_;
   Automaton automaton_;
   JsonParts parts_;
   StateId any_ = Automaton::kDead;
-  std::map<std::string, StateId> references_;  // by what they point to
-  std::deque<std::pair<SchemaPlace, StateId>> pending_;
+  std::map<std::tuple<std::string, Values, bool>, StateId> later_;  // what they are of
+  std::deque<Pending> pending_;
   std::vector<std::pair<StateId, std::string>> made_;  // inner schemas before outer ones
 };
 
@@ -199,11 +320,18 @@ bool deeper_than(const ordered_json& value, int levels) {
 
 }  // namespace
 
-Grammar json_grammar(const ordered_json& schema) {
+Grammar json_grammar(const ordered_json& schema, Values values) {
   if (deeper_than(schema, kMostSchemaLevels))
     throw Error("the JSON schema has more than " + std::to_string(kMostSchemaLevels) +
                 " levels of objects and lists");
-  return SchemaCompiler(schema).compile();
+  return SchemaCompiler(schema, values).compile();
+}
+
+bool accepts_any_object(const ordered_json& schema) {
+  if (schema.is_boolean()) return schema.get<bool>();
+  const SchemaPlace place{.schema = &schema};
+  return schema.is_object() && !says_more_than(place, "type") &&
+         types_of(place)[static_cast<std::size_t>(Type::kObject)];
 }
 
 }  // namespace canopy::grammar

@@ -11,6 +11,7 @@
 #include "src/base/json.h"
 #include "src/base/utf8.h"
 #include "src/grammar/automaton.h"
+#include "src/grammar/formats.h"
 #include "src/grammar/limits.h"
 
 namespace canopy::grammar {
@@ -22,28 +23,40 @@ constexpr std::array<std::string_view, kTypes> kTypeNames{"object",  "array",   
                                                           "integer", "boolean", "null"};
 
 /// Keywords that change nothing about what is accepted.
-constexpr std::array<std::string_view, 10> kAnnotations{
-    "title",      "description", "default", "examples",    "$comment",
-    "deprecated", "readOnly",    "$schema", "definitions", "$defs"};
+constexpr std::array<std::string_view, 15> kAnnotations{
+    "title",           "description",      "default",       "examples",  "example",
+    "$comment",        "deprecated",       "readOnly",      "writeOnly", "$schema",
+    "contentEncoding", "contentMediaType", "contentSchema", "$defs",     "definitions"};
 
 /// Keywords of one type's values, and the type.
-constexpr std::array<std::pair<std::string_view, Type>, 12> kOfTypes{{
+constexpr std::array<std::pair<std::string_view, Type>, 19> kOfTypes{{
     {"properties", Type::kObject},
     {"required", Type::kObject},
     {"additionalProperties", Type::kObject},
+    {"unevaluatedProperties", Type::kObject},
+    {"propertyNames", Type::kObject},
+    {"minProperties", Type::kObject},
     {"items", Type::kArray},
+    {"prefixItems", Type::kArray},
+    {"additionalItems", Type::kArray},
+    {"uniqueItems", Type::kArray},
     {"minItems", Type::kArray},
     {"maxItems", Type::kArray},
     {"minLength", Type::kString},
     {"maxLength", Type::kString},
+    {"format", Type::kString},
     {"minimum", Type::kNumber},
     {"maximum", Type::kNumber},
     {"exclusiveMinimum", Type::kNumber},
     {"exclusiveMaximum", Type::kNumber},
 }};
 
-/// Keywords that say all about a value, so that Canopy takes only `type` beside some of them.
+/// Keywords that say all about a value, so that Canopy takes only `type` next to some of them.
 constexpr std::array<std::string_view, 4> kAlone{"$ref", "anyOf", "enum", "const"};
+
+std::string spelled(const ordered_json& value) {
+  return value.dump(-1, ' ', true, ordered_json::error_handler_t::replace);
+}
 
 std::string in_quotes(std::string_view name) {
   std::string out = "\"";
@@ -53,7 +66,7 @@ std::string in_quotes(std::string_view name) {
 
 bool is_annotation(const SchemaPlace& place, std::string_view keyword) {
   if (std::ranges::find(kAnnotations, keyword) != kAnnotations.end()) return true;
-  if (keyword == "writeOnly") return true;
+  if (keyword.starts_with("x-")) return true;  // of OpenAPI and of servers' own
   // Elsewhere it would change what references point to.
   return keyword == "$id" && place.pointer == "#";
 }
@@ -127,8 +140,29 @@ Type type_named(const SchemaPlace& place, const ordered_json& name) {
     const auto found = std::ranges::find(kTypeNames, name.get_ref<const std::string&>());
     if (found != kTypeNames.end()) return static_cast<Type>(found - kTypeNames.begin());
   }
-  place.fail("\"type\" is " + name.dump(-1, ' ', true, ordered_json::error_handler_t::replace) +
-             ", not a type of JSON Schema or a list of them");
+  place.fail("\"type\" is " + spelled(name) + ", not a type of JSON Schema or a list of them");
+}
+
+/// Throws Error unless the value of a keyword that is not supported is the one that changes
+/// nothing.
+void check_neutral(const SchemaPlace& place, std::string_view keyword, const ordered_json& value) {
+  bool neutral = true;
+  if (keyword == "uniqueItems") {
+    neutral = value == false;
+  } else if (keyword == "minProperties") {
+    neutral = value == 0;
+  } else if (keyword == "unevaluatedProperties") {
+    neutral = value.is_boolean();
+  } else if (keyword == "propertyNames") {  // names are strings
+    neutral = value == true || value.is_object();
+    if (value.is_object())
+      for (const auto& [inner, what] : value.items())
+        neutral &= is_annotation(place, inner) || (inner == "type" && what == "string");
+  }
+  if (neutral) return;
+  const bool other_value = keyword != "propertyNames";
+  place.fail("the keyword " + in_quotes(keyword) + " is not supported" +
+             (other_value ? " with the value " + spelled(value) : std::string()));
 }
 
 /// Tightens `bound` by the keyword's value. `order`: whether the first bound is the tighter one.
@@ -163,7 +197,8 @@ SchemaPlace SchemaPlace::under(std::string_view keyword, std::size_t index) cons
 
 const ordered_json* SchemaPlace::find(std::string_view keyword) const {
   const auto found = schema->find(keyword);
-  return found == schema->end() ? nullptr : &*found;
+  if (found == schema->end() || (found->is_null() && keyword != "const")) return nullptr;
+  return &*found;
 }
 
 void SchemaPlace::fail(const std::string& cause) const {
@@ -171,22 +206,31 @@ void SchemaPlace::fail(const std::string& cause) const {
   throw Error("JSON schema, " + printable(pointer, kMost) + ": " + printable(cause, kMost));
 }
 
+bool says_more_than(const SchemaPlace& place, std::string_view keyword) {
+  for (const auto& [name, value] : place.schema->items())
+    if (name != keyword && !is_annotation(place, name) && place.find(name) != nullptr) return true;
+  return false;
+}
+
 void check_keywords(const SchemaPlace& place) {
   if (!place.schema->is_object()) place.fail("a schema is an object, true or false");
   std::string alone;
+  const auto is_absent = [&](const std::string& keyword) { return place.find(keyword) == nullptr; };
   for (const auto& [keyword, value] : place.schema->items())
-    if (alone.empty() && std::ranges::find(kAlone, keyword) != kAlone.end()) alone = keyword;
+    if (alone.empty() && !is_absent(keyword) && std::ranges::find(kAlone, keyword) != kAlone.end())
+      alone = keyword;
   const bool lists_values = alone == "enum" || alone == "const";
   for (const auto& [keyword, value] : place.schema->items()) {
-    if (is_annotation(place, keyword) || keyword == alone) continue;
-    const bool known = keyword == "type" || type_of_keyword(keyword) ||
+    if (is_annotation(place, keyword) || keyword == alone || is_absent(keyword)) continue;
+    const bool known = keyword == "type" || keyword == "allOf" || type_of_keyword(keyword) ||
                        std::ranges::find(kAlone, keyword) != kAlone.end();
     if (!known) place.fail("the keyword " + in_quotes(keyword) + " is not supported");
+    check_neutral(place, keyword, value);
     const bool joined =
         alone.empty() ||
         (lists_values && (keyword == "type" || keyword == "enum" || keyword == "const"));
     if (!joined)
-      place.fail("the keyword " + in_quotes(keyword) + " beside " + in_quotes(alone) +
+      place.fail("the keyword " + in_quotes(keyword) + " next to " + in_quotes(alone) +
                  " is not supported");
   }
 }
@@ -204,7 +248,8 @@ Types types_of(const SchemaPlace& place) {
     return types;
   }
   for (const auto& [keyword, value] : place.schema->items())
-    if (const auto type = type_of_keyword(keyword)) add(*type);
+    if (const auto type = type_of_keyword(keyword); type && place.find(keyword) != nullptr)
+      add(*type);
   return types.none() ? all_types() : types;
 }
 
@@ -218,8 +263,24 @@ std::uint32_t count_of(const SchemaPlace& place, std::string_view keyword, std::
   return static_cast<std::uint32_t>(count);
 }
 
+std::string format_of(const SchemaPlace& place) {
+  const ordered_json* format = place.find("format");
+  if (format == nullptr) return {};
+  if (!format->is_string()) place.fail("\"format\" is not a text");
+  return *format;
+}
+
+void fail_by_format(const SchemaPlace& place, const std::string& format) {
+  place.fail("the format " + in_quotes(format) + " is not supported");
+}
+
 Range range_of(const SchemaPlace& place) {
   Range range;
+  if (const std::string format = format_of(place); !format.empty()) {
+    const std::optional<Range> named = range_of_format(format);
+    if (!named) fail_by_format(place, format);
+    range = *named;
+  }
   const auto greater = [](const Decimal& a, const Decimal& b) { return a > b; };
   const auto less = [](const Decimal& a, const Decimal& b) { return a < b; };
   tighten(range.least, place, "minimum", true, greater);
@@ -257,6 +318,37 @@ std::vector<std::string> required_of(const SchemaPlace& place) {
     if (seen.insert(name.get<std::string>()).second) names.push_back(name.get<std::string>());
   }
   return names;
+}
+
+namespace {
+
+/// Adds to `out`; `visits` bounds what references to schemas with more of them may cost.
+void add_conjuncts(const SchemaPlace& place, const ordered_json& document, std::size_t& visits,
+                   std::vector<SchemaPlace>& out) {
+  if (++visits > kMostProperties)
+    place.fail("\"allOf\" joins more than " + std::to_string(kMostProperties) +
+               " schemas, or leads back to itself");
+  if (*place.schema == true) return;
+  if (*place.schema == false) place.fail("no value satisfies false in \"allOf\"");
+  check_keywords(place);
+  if (place.find("$ref") != nullptr)
+    return add_conjuncts(resolve(place, document), document, visits, out);
+  if (const ordered_json* all = place.find("allOf")) {
+    if (!all->is_array() || all->empty())
+      place.fail("\"allOf\" is not a list of schemas, one at least");
+    for (std::size_t i = 0; i < all->size(); ++i)
+      add_conjuncts(place.under("allOf", i), document, visits, out);
+  }
+  if (says_more_than(place, "allOf")) out.push_back(place);
+}
+
+}  // namespace
+
+std::vector<SchemaPlace> conjuncts_of(const SchemaPlace& place, const ordered_json& document) {
+  std::vector<SchemaPlace> out;
+  std::size_t visits = 0;
+  add_conjuncts(place, document, visits, out);
+  return out;
 }
 
 SchemaPlace resolve(const SchemaPlace& place, const ordered_json& document) {

@@ -19,7 +19,8 @@ struct SchemaPlace {
   SchemaPlace under(std::string_view keyword) const;
   SchemaPlace under(std::string_view keyword, std::string_view name) const;
   SchemaPlace under(std::string_view keyword, std::size_t index) const;
-  /// The keyword's value; nullptr if absent.
+  /// The keyword's value; nullptr if absent, or null where that is no value: those who write
+  /// schemas by machine leave it so.
   const nlohmann::ordered_json* find(std::string_view keyword) const;
   /// Throws Error: the place, then this.
   [[noreturn]] void fail(const std::string& cause) const;
@@ -30,19 +31,28 @@ inline constexpr int kTypes = 7;
 
 using Types = std::bitset<kTypes>;
 
+/// Whether it has keywords but this one and annotations.
+bool says_more_than(const SchemaPlace& place, std::string_view keyword);
 /// Throws Error unless the schema is an object of keywords that are supported, and that do not
-/// stand beside others that Canopy cannot join them with.
+/// stand next to others that Canopy cannot join them with.
 void check_keywords(const SchemaPlace& place);
 /// What `type` says; else the types that the keywords speak of; else all.
 Types types_of(const SchemaPlace& place);
 /// A keyword that counts characters or items; `absent` if it is not there.
 std::uint32_t count_of(const SchemaPlace& place, std::string_view keyword, std::uint32_t absent);
-/// What `minimum` and the like leave. Throws Error if that is nothing.
+/// `format`; empty if absent.
+std::string format_of(const SchemaPlace& place);
+[[noreturn]] void fail_by_format(const SchemaPlace& place, const std::string& format);
+/// What `minimum` and the like leave, and a `format` of numbers. Throws Error if that is nothing.
 Range range_of(const SchemaPlace& place);
 /// What `enum` and `const` leave of values, by `type` too; absent without these keywords.
 std::optional<std::vector<nlohmann::ordered_json>> values_of(const SchemaPlace& place);
 /// The names of `required`, each once.
 std::vector<std::string> required_of(const SchemaPlace& place);
+/// The schemas that `allOf` of this place joins, from inside others of its kind and references,
+/// each with something to say; the place itself among them, where it has more than `allOf`.
+std::vector<SchemaPlace> conjuncts_of(const SchemaPlace& place,
+                                      const nlohmann::ordered_json& document);
 /// What `$ref` points to. Throws Error unless it is a place in the document.
 SchemaPlace resolve(const SchemaPlace& place, const nlohmann::ordered_json& document);
 

@@ -89,7 +89,8 @@ TEST(JsonSchema, AllowsAnyValueWithoutKeywords) {
 
 TEST(JsonSchema, AllowsNothingForFalse) {
   EXPECT_NE(error_of([] { grammar_of("false"); }).find("#: no text"), std::string::npos);
-  expect(R"({"properties": {"a": false}})", {"{}", R"({"b": 1})"}, {R"({"a": 1})"});
+  expect(R"({"properties": {"a": false}, "additionalProperties": true})", {"{}", R"({"b": 1})"},
+         {R"({"a": 1})"});
 }
 
 TEST(JsonSchema, BoundsWhiteSpace) {
@@ -144,7 +145,7 @@ TEST(JsonSchema, WritesPropertiesInTheirOrder) {
 }
 
 TEST(JsonSchema, WritesAdditionalPropertiesBehindThem) {
-  expect(R"({"properties": {"ab": {"type": "integer"}, "é": true}})",
+  expect(R"({"properties": {"ab": {"type": "integer"}, "é": true}, "additionalProperties": true})",
          {"{}", R"({"ab": 1})", R"({"ab": 1, "a": "x", "abc": [], "": 1})", R"({"a": 1, "b": 2})",
           "{\"é\": 1, \"è\": 2, \"\xC3\xAA\": 3}"},
          {R"({"ab": "x"})", R"({"a": 1, "ab": 2})", R"({"ab": 1, "ab": 2})",
@@ -153,8 +154,157 @@ TEST(JsonSchema, WritesAdditionalPropertiesBehindThem) {
              "properties": {"a": {"type": "string"}}})",
          {R"({"a": "b", "x": 1})", R"({"x": 1, "y": 2})"},
          {"{}", R"({"a": 1, "x": 1})", R"({"x": "1"})", R"({"y": 1, "x": 1})", R"({"y": 1})"});
-  expect(R"({"properties": {"q\"t": {"type": "null"}}})", {R"({"q\"t": null, "q": 1})"},
-         {R"({"q\"t": 1})"});
+  expect(R"({"properties": {"q\"t": {"type": "null"}}, "additionalProperties": {}})",
+         {R"({"q\"t": null, "q": 1})"}, {R"({"q\"t": 1})"});
+}
+
+TEST(JsonSchema, WritesNoOtherPropertiesWhereSomeAreNamed) {
+  expect(R"({"type": "object", "properties": {"a": {"type": "null"}}})", {"{}", R"({"a": null})"},
+         {R"({"b": 1})", R"({"a": null, "b": 1})"});
+  expect(R"({"type": "object", "properties": {}})", {"{}"}, {R"({"b": 1})"});
+  // What is required is there, also where nothing else is said of it.
+  expect(R"({"properties": {"a": {"type": "null"}}, "required": ["b", "a"]})",
+         {R"({"a": null, "b": [1]})"}, {R"({"a": null})", R"({"a": null, "b": 1, "c": 1})"});
+  expect(R"({"type": "object", "required": ["a"]})", {R"({"a": 1, "b": 2})"}, {"{}"});
+  for (const char* keyword : {"additionalProperties", "unevaluatedProperties"}) {
+    const std::string schema = std::string(R"({"type": "object", ")") + keyword + R"(": )";
+    expect(schema + "false}", {"{}"}, {R"({"a": 1})"});
+    expect(schema + R"(true, "properties": {"a": true}})", {R"({"b": 1})"}, {});
+  }
+}
+
+TEST(JsonSchema, PassesOverWhatChangesNothing) {
+  expect(R"({"type": "object", "properties": null, "required": null, "description": null,
+             "additionalProperties": null, "oneOf": null, "$ref": null, "enum": null,
+             "format": null, "minProperties": 0, "propertyNames": {"type": "string"}})",
+         {"{}", R"({"a": 1})"}, {"1"});
+  expect(R"({"type": "array", "uniqueItems": false, "x-order": 3, "example": [1]})", {"[1,1]"},
+         {"1"});
+  expect(R"({"type": "string", "contentMediaType": "text/plain", "format": "password"})",
+         {R"("a")"}, {"1"});
+  expect(R"({"const": null})", {"null"}, {"1"});
+}
+
+TEST(JsonSchema, KnowsTuples) {
+  const char* pair = R"({"type": "array", "prefixItems": [{"type": "integer"}, {"type": "null"}],
+                         "minItems": 2, "maxItems": 2})";
+  expect(pair, {"[1,null]", "[ 1, null ]", "[\n  1,\n  null\n]"},
+         {"[]", "[1]", "[null,1]", "[1,null,1]", "[1,null,"});
+  expect(R"({"items": [{"type": "integer"}, {"type": "null"}], "minItems": 2, "maxItems": 2})",
+         {"[1,null]"}, {"[1]", "[1,null,1]"});
+  expect(R"({"prefixItems": [{"type": "null"}], "items": {"type": "integer"}, "maxItems": 3})",
+         {"[]", "[null]", "[null,1]", "[null,1,2]"}, {"[1]", "[null,null]", "[null,1,2,3]"});
+  expect(R"({"prefixItems": [{"type": "null"}], "items": {"type": "integer"}, "minItems": 3})",
+         {"[null,1,2]", "[null,1,2,3]"}, {"[null,1]", "[null]", "[]", "[null,1\n"});
+  expect(R"({"prefixItems": [{"type": "null"}, true], "items": false})",
+         {"[]", "[null]", "[null,{}]"}, {"[null,1,2]"});
+  expect(R"({"prefixItems": [{"type": "null"}, true], "maxItems": 1})", {"[]", "[null]"},
+         {"[null,1]"});
+  expect(R"({"items": [{"type": "null"}], "additionalItems": {"type": "integer"}})",
+         {"[null,1]", "[]"}, {"[null,null]"});
+}
+
+TEST(JsonSchema, JoinsPlainObjects) {
+  const char* both = R"({"allOf": [{"$ref": "#/$defs/base"},
+      {"type": "object", "properties": {"b": {"type": "null"}}, "required": ["b"]}],
+      "properties": {"c": {"type": "null"}}, "title": "t",
+      "$defs": {"base": {"type": "object", "properties": {"a": {"type": "integer"}}}}})";
+  expect(both, {R"({"b": null})", R"({"a": 1, "b": null, "c": null})"},
+         {"{}", R"({"a": 1})", R"({"b": null, "d": 1})", "1"});
+  // One schema alone may be of any type: so pydantic gives a reference a default.
+  expect(R"({"allOf": [{"$ref": "#/$defs/color"}], "default": "red",
+             "$defs": {"color": {"enum": ["red", "blue"]}}})",
+         {R"("red")"}, {R"("green")"});
+  expect(R"({"allOf": [true, {}, {"type": "integer"}]})", {"1"}, {"null"});
+  expect(R"({"allOf": [{"properties": {"a": {"type": "null"}}, "additionalProperties": true},
+                       {"required": ["a"], "unevaluatedProperties": true}]})",
+         {R"({"a": null, "b": 1})"}, {"{}"});
+  expect(R"({"allOf": [{"properties": {"a": {"type": "null"}}}, {"required": ["a"]}],
+             "unevaluatedProperties": false})",
+         {R"({"a": null})"}, {"{}", R"({"a": null, "b": 1})"});
+  // It may lead back to itself through a property.
+  const char* node = R"({"$ref": "#/$defs/n", "$defs": {"n": {"properties": {"next": {"allOf":
+      [{"$ref": "#/$defs/n"}, {"properties": {"v": {"type": "null"}}}]}}}}})";
+  expect(node, {"{}", R"({"next":{"next":{"v":null},"v":null}})"}, {R"({"v": null})"});
+}
+
+TEST(JsonSchema, WritesFormats) {
+  const auto format = [](const char* name) {
+    return std::string(R"({"type": "string", "format": ")") + name + "\"}";
+  };
+  expect(format("date"),
+         {R"("2024-02-29")", R"("2000-02-29")", R"("2023-12-31")", R"("1999-04-30")"},
+         {R"("2023-02-29")", R"("1900-02-29")", R"("2023-13-01")", R"("2023-00-10")",
+          R"("2023-04-31")", R"("2023-01-32")", R"("2023-01-00")", R"("23-01-01")",
+          R"("0000-01-01")", R"("2023-1-1")", R"("")", "20230101"});
+  expect(format("time"), {R"("00:00:00Z")", R"("23:59:59.123456+23:59")", R"("12:30:00.5-08:00")"},
+         {R"("24:00:00Z")", R"("12:60:00Z")", R"("12:00:60Z")", R"("12:00:00")", R"("12:00Z")",
+          R"("12:00:00.Z")", R"("12:00:00+24:00")", R"("12:00:00.1234567Z")"});
+  expect(format("date-time"), {R"("2024-02-29T23:59:59Z")", R"("2026-11-26T03:00:00.25+01:00")"},
+         {R"("2023-02-29T23:59:59Z")", R"("2024-02-29 23:59:59Z")", R"("2024-02-29")"});
+  expect(format("duration"),
+         {R"("P3D")", R"("PT36H")", R"("P1DT12H30M5S")", R"("P2W")", R"("PT5S")"},
+         {R"("P")", R"("PT")", R"("P1DT")", R"("1D")", R"("P5S")", R"("PT1H5S")", R"("P1W2D")"});
+  expect(format("uuid"), {R"("123e4567-e89b-12d3-a456-426614174000")"},
+         {R"("123e4567-e89b-92d3-a456-426614174000")", R"("123e4567-e89b-12d3-c456-426614174000")",
+          R"("123e4567e89b12d3a456426614174000")", R"("123g4567-e89b-12d3-a456-426614174000")"});
+  expect(format("uuid4"), {R"("123e4567-e89b-42d3-a456-426614174000")"},
+         {R"("123e4567-e89b-12d3-a456-426614174000")"});
+  expect(format("ipv4"), {R"("0.0.0.0")", R"("255.10.9.199")"},
+         {R"("256.1.1.1")", R"("01.1.1.1")", R"("1.1.1")", R"("1.1.1.1.1")"});
+  expect(format("hostname"), {R"("a")", R"("example.com")", R"("a-1.b2")"},
+         {R"("-a")", R"("a-")", R"("a..b")", R"("a_b")", R"("")"});
+  expect(format("email"), {R"("a@b.cc")", R"("first.last+tag@mail.example-1.org")"},
+         {R"("a@b")", R"("a@b.c")", R"("@b.cc")", R"(".a@b.cc")", R"("a.@b.cc")", R"("a..b@c.dd")",
+          R"("a@-b.cc")", R"("a@b-.cc")", R"("a@b.c1")", R"("a b@c.dd")"});
+  expect(format("uri"),
+         {R"("https://example.com")", R"("http://a:8080/b/c%20d?e=f&g=h#i")", R"("ftp://a.b/")"},
+         {R"("example.com")", R"("http://")", R"("http://a b")", R"("http://a/%2")", R"("a,b://c")",
+          R"("://a")", R"("http://a:/")", R"("http://-a")"});
+  const std::string longest(32, 'a');
+  EXPECT_TRUE(reads(grammar_of(format("hostname")), '"' + longest + '"'));
+  EXPECT_FALSE(reads(grammar_of(format("hostname")), '"' + longest + "a\""));
+  expect(R"({"type": "string", "format": "uri", "minLength": 1, "maxLength": 60})",
+         {R"("http://a/bcd")"}, {'"' + std::string("http://a/") + std::string(52, 'b') + '"'});
+  expect(R"({"type": "string", "format": "email", "minLength": 5, "maxLength": 10})",
+         {R"("ab@c.de")"}, {R"("abcdef@c.de")"});
+  expect(R"({"type": "string", "format": "date", "minLength": 10, "maxLength": 10})",
+         {R"("2024-02-29")"}, {});
+  expect(R"({"type": ["string", "null"], "format": "date"})", {"null", R"("2024-02-29")"},
+         {R"("a")"});
+  expect(R"({"type": "integer", "format": "uint8"})", {"0", "255"}, {"256", "-1"});
+  expect(R"({"type": "integer", "format": "int32", "minimum": 2147483640})", {"2147483647"},
+         {"2147483648"});
+  expect(R"({"type": "number", "format": "double"})", {"-1.5e3"}, {"null"});
+  expect(R"({"type": "boolean", "format": "anything"})", {"true"}, {"1"});
+}
+
+TEST(JsonSchema, LeavesObjectsAloneWhereOnlyTheyAreAskedFor) {
+  const auto objects = [](const char* schema, const Texts& allowed, const Texts& refused) {
+    SCOPED_TRACE(schema);
+    ByteReader reader(std::make_shared<const Grammar>(
+        json_grammar(parse_ordered_json(schema), Values::kObjects)));
+    for (const std::string& text : allowed) EXPECT_TRUE(reader.reads(text)) << text;
+    for (const std::string& text : refused) EXPECT_FALSE(reader.reads(text)) << text;
+  };
+  const Texts others{"null", "1", "true", "[]", "\"a\""};
+  for (const char* schema :
+       {"true", "{}", R"({"title": "t"})", R"({"type": ["object", "null"]})",
+        R"({"anyOf": [{"type": "object"}, {"type": "null"}]})",
+        R"({"$ref": "#/$defs/a", "$defs": {"a": {"type": ["object", "array"]}}})",
+        R"({"allOf": [{"type": ["object", "array"]}]})"})
+    objects(schema, {"{}", R"({"a": [1, null]})"}, others);
+  objects(R"({"enum": [1, {"a": 1}, null]})", {R"({"a": 1})"}, {"1", "null", "{}"});
+  // Inside of it all types are what they were; so is the schema where another place refers to it.
+  objects(R"({"type": ["object", "null"], "properties": {"a": {"$ref": "#"}}})",
+          {R"({"a": null})", R"({"a": {"a": null}})"}, {"null"});
+  for (const char* schema : {"false", R"({"type": "array"})", R"({"enum": [1]})",
+                             R"({"anyOf": [{"type": "null"}, {"type": "string"}]})"})
+    EXPECT_NE(error_of([&] {
+                json_grammar(parse_ordered_json(schema), Values::kObjects);
+              }).find("and is an object"),
+              std::string::npos)
+        << schema;
 }
 
 TEST(JsonSchema, CountsItems) {
