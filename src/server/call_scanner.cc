@@ -58,4 +58,14 @@ std::vector<ToolCall> CallScanner::push(std::string_view text) {
   return pieces;
 }
 
+std::vector<ToolCall> CallScanner::end() const {
+  const std::size_t begin = head_.find('{'), comma = head_.rfind(',');
+  if (place_ != Place::kHead || begin > comma || comma == std::string::npos) return {};
+  const auto call =
+      nlohmann::ordered_json::parse(head_.substr(begin, comma - begin) + "}", nullptr, false);
+  if (!call.is_object() || call.size() != 1 || call.begin().key() != "name") return {};
+  if (std::find(names_.begin(), names_.end(), call.front()) == names_.end()) return {};
+  return {{"", call.front(), ""}};
+}
+
 }  // namespace canopy::server

@@ -22,6 +22,8 @@ class CallScanner {
 
   /// What `text` adds, without ids; at most one piece of each call.
   std::vector<ToolCall> push(std::string_view text);
+  /// The answer is over: a call of which there is the name alone.
+  std::vector<ToolCall> end() const;
   /// Whether a call was told.
   bool told() const { return told_; }
 

@@ -82,6 +82,18 @@ std::optional<ToolForm> find_tool_form(const chat::ChatTemplate& chat_template) 
   return std::nullopt;
 }
 
+namespace {
+
+/// Arguments are an object, whatever else their schema accepts. Where it names none, the function
+/// has none.
+grammar::Grammar arguments_grammar(const Json& parameters) {
+  const Json nothing{{"type", "object"}, {"additionalProperties", false}};
+  return grammar::json_grammar(grammar::accepts_any_object(parameters) ? nothing : parameters,
+                               grammar::Values::kObjects);
+}
+
+}  // namespace
+
 grammar::Grammar call_grammar(ToolForm form, const std::vector<Tool>& tools) {
   const std::string name_json = form == ToolForm::kHermes    ? "<tool_call>\n{\"name\": "
                                 : form == ToolForm::kMistral ? "[{\"name\": "
@@ -96,7 +108,7 @@ grammar::Grammar call_grammar(ToolForm form, const std::vector<Tool>& tools) {
     const grammar::Grammar parts[] = {
         grammar::literal(begin),
         in_context("reading the parameters of the tool " + in_quotes(tool.name),
-                   [&] { return grammar::json_grammar(tool.parameters); }),
+                   [&] { return arguments_grammar(tool.parameters); }),
         grammar::literal(end)};
     calls.push_back(grammar::sequence(parts));
   }
@@ -106,7 +118,8 @@ grammar::Grammar call_grammar(ToolForm form, const std::vector<Tool>& tools) {
 ToolCallReader::ToolCallReader(ToolForm form, const std::vector<Tool>& tools, bool begun,
                                TellCalls tell)
     : form_(form),
-      tell_(tell),
+      tell_(begun ? TellCalls::kAsWritten : tell),
+      forced_(begun),
       names_(names_of(tools)),
       scanner_(names_),
       in_call_(begun && form != ToolForm::kHermes) {}
@@ -204,6 +217,10 @@ ToolCallReader::Found ToolCallReader::end() {
   Found found;
   if (in_call_) follow(held_.size(), found);
   std::string rest = std::exchange(held_, {});
+  if (forced_) {  // cut off, what there is of it is no text
+    if (in_call_) add_with_ids(scanner_.end(), found);
+    return found;
+  }
   if (in_call_ && (scanner_.told() || add_calls(rest, found))) return found;
   if (in_call_ && form_ == ToolForm::kHermes) found.text = kBegin;
   found.text += called_ ? without_end_space(rest) : rest;

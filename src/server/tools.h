@@ -42,7 +42,8 @@ enum class TellCalls : std::uint8_t {
 /// thread.
 class ToolCallReader {
  public:
-  /// `begun`: the answer is a call from its first token on.
+  /// `begun`: the answer is a call from its first token on, of the form's grammar. It is told as it
+  /// is written, and no part of it is text.
   ToolCallReader(ToolForm form, const std::vector<Tool>& tools, bool begun, TellCalls tell);
 
   struct Found {
@@ -63,6 +64,7 @@ class ToolCallReader {
 
   ToolForm form_;
   TellCalls tell_;
+  bool forced_;
   std::vector<std::string> names_;  // of the tools
   std::string held_;
   CallScanner scanner_;       // of the call that is being written

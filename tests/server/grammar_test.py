@@ -1,5 +1,9 @@
 """Answers that must be JSON of a schema, and calls of tools: what random walks of models make of them."""
+import datetime
+import ipaddress
 import json
+import urllib.parse
+import uuid
 
 from serving import NEEDS_REAL_MODEL, REPO, Server, ServerCase, bytes_model, joined, main
 
@@ -20,6 +24,21 @@ def ask(text, **more):
 
 def schema_of(schema):
     return {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
+
+
+def quoting_model(to, special):
+    """A random model that may write quotes, which its copy ends a text with, and these special tokens by id."""
+    model = bytes_model(to)
+    tokenizer = json.loads((model / "tokenizer.json").read_text())
+    tokenizer["added_tokens"] = [{"id": id, "content": name, "special": True, "single_word": False, "lstrip": False,
+                                  "rstrip": False, "normalized": False} for id, name in special.items()]
+    for piece in [piece for piece, id in tokenizer["model"]["vocab"].items() if id in special]:
+        del tokenizer["model"]["vocab"][piece]
+    (model / "tokenizer.json").write_text(json.dumps(tokenizer))
+    (model / "tokenizer_config.json").write_text(json.dumps({"bos_token": "^", "eos_token": "~"}))
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps(config | {"eos_token_id": 94}))  # '~'; the copy's is a quote
+    return model
 
 
 @NEEDS_REAL_MODEL
@@ -61,6 +80,42 @@ class Formats(ServerCase):
         self.assertEqual(error["param"], "tools")
 
 
+class FormatsOfStrings(ServerCase):
+    FLAGS = ("-c", 2048)
+    SCHEMA = {"type": "object", "required": ["a", "b", "c", "d", "e", "f", "g", "h"], "properties": {
+        "a": {"type": "string", "format": "date"}, "b": {"type": "string", "format": "time"},
+        "c": {"type": "string", "format": "date-time"}, "d": {"type": "string", "format": "uuid"},
+        "e": {"type": "string", "format": "email"}, "f": {"type": "string", "format": "uri", "minLength": 1, "maxLength": 150},
+        "g": {"type": "string", "format": "ipv4"}, "h": {"type": "array", "minItems": 2, "maxItems": 2,
+                                                         "prefixItems": [{"type": "integer"}, {"type": "boolean"}]}}}
+
+    @classmethod
+    def tiny_model(cls, to):
+        return quoting_model(to, {})
+
+    def test_random_text_is_what_other_readers_take(self):
+        iso = datetime.datetime.fromisoformat
+        for seed in range(8):
+            body = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 2000, "temperature": 4, "seed": seed,
+                    "response_format": schema_of(self.SCHEMA)}
+            choice = self.server.post(CHAT, body)["choices"][0]
+            self.assertEqual(choice["finish_reason"], "stop", choice)
+            value = json.loads(choice["message"]["content"])
+            self.assertEqual(list(value), list("abcdefgh"))
+            datetime.date.fromisoformat(value["a"])
+            self.assertIsNotNone(iso("2000-01-01T" + value["b"]).tzinfo)
+            self.assertIsNotNone(iso(value["c"]).tzinfo)
+            self.assertIn(uuid.UUID(value["d"]).version, range(1, 9))
+            self.assertRegex(value["e"], r"^(?!\.)(?!.*\.\.)[\w'+.-]*[\w+-]@([A-Za-z0-9][A-Za-z0-9-]*\.)+[A-Za-z]{2,}$")
+            self.assertLessEqual(len(value["e"].split("@")[0]), 64)
+            url = urllib.parse.urlsplit(value["f"])
+            self.assertTrue(url.scheme and url.hostname, value["f"])
+            self.assertTrue(url.port is None or url.port > 0)
+            self.assertLessEqual(len(value["f"]), 150)
+            ipaddress.IPv4Address(value["g"])
+            self.assertEqual([type(item) for item in value["h"]], [int, bool])
+
+
 class ForcedCalls:
     """What holds of a forced call whatever form the template has."""
 
@@ -90,6 +145,45 @@ class ForcedCalls:
             self.assertFalse(any("id" in one or "name" in one["function"] for one in calls[1:]))
             self.assertEqual("".join(one["function"]["arguments"] for one in calls), call["function"]["arguments"])
             self.assertFalse(any(delta.get("content") for delta in deltas))
+
+    def test_arguments_are_an_object_whatever_the_schema_says(self):
+        for parameters in ({}, True, None, {"title": "t"}, {"$schema": "http://json-schema.org/draft-07/schema#"}, {"type": "object"},
+                           {"type": ["object", "null"]}, {"type": "object", "properties": None, "required": None},
+                           {"type": "object", "properties": {}}):
+            tool = {"type": "function", "function": {"name": "f", "parameters": parameters}}
+            for seed in range(2):
+                answer = self.server.post(CHAT, ask("q", tools=[tool], tool_choice="required", temperature=1.5, seed=seed))["choices"][0]
+                self.assertEqual(answer["finish_reason"], "tool_calls", parameters)
+                self.assertEqual(json.loads(answer["message"]["tool_calls"][0]["function"]["arguments"]), {}, parameters)
+        either = {"anyOf": [{"type": "null"}, {"type": "object", "properties": {"a": {"enum": [1, 2]}}}]}
+        tool = {"type": "function", "function": {"name": "f", "parameters": either}}
+        for seed in range(4):
+            answer = self.server.post(CHAT, ask("q", tools=[tool], tool_choice="required", temperature=1.5, seed=seed))["choices"][0]
+            arguments = json.loads(answer["message"]["tool_calls"][0]["function"]["arguments"])
+            self.assertIn(arguments, ({}, {"a": 1}, {"a": 2}))
+        tool["function"]["parameters"] = {"type": "array"}
+        self.assertIn("is an object", self.refused(CHAT, ask("q", tools=[tool], tool_choice="required"), "tools"))
+
+    def test_a_forced_call_that_is_cut_off_stays_a_call(self):
+        body = ask("What is the weather in Paris?", tools=TOOLS[:1], tool_choice="required", temperature=1, seed=5)
+        whole = self.server.post(CHAT, body)
+        arguments = whole["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"]
+        lengths = []
+        for most in range(1, whole["usage"]["completion_tokens"]):
+            choice = self.server.post(CHAT, {**body, "max_tokens": most})["choices"][0]
+            self.assertEqual(choice["finish_reason"], "length")
+            self.assertFalse(choice["message"]["content"])
+            calls = choice["message"].get("tool_calls", [])
+            for call in calls:
+                self.assertEqual(call["function"]["name"], "weather")
+                self.assertTrue(arguments.startswith(call["function"]["arguments"]), call)
+                lengths.append(len(call["function"]["arguments"]))
+            deltas, pieces = self.streamed({**body, "max_tokens": most})
+            self.assertFalse(any(delta.get("content") for delta in deltas))
+            self.assertEqual("".join(p["function"]["arguments"] for p in pieces),
+                             "".join(c["function"]["arguments"] for c in calls))
+        self.assertEqual(lengths, sorted(lengths))
+        self.assertGreater(len(set(lengths)), 3)
 
     def test_a_call_is_told_while_it_is_written(self):
         body = ask("What is the weather in Paris?", tools=TOOLS, tool_choice="required", temperature=1, seed=5)
@@ -133,18 +227,7 @@ class OtherForm(ForcedCalls):
 
     @classmethod
     def tiny_model(cls, to, special=None):
-        model = bytes_model(to)
-        special = cls.SPECIAL if special is None else special
-        tokenizer = json.loads((model / "tokenizer.json").read_text())
-        tokenizer["added_tokens"] = [{"id": id, "content": name, "special": True, "single_word": False, "lstrip": False,
-                                      "rstrip": False, "normalized": False} for id, name in special.items()]
-        for piece in [piece for piece, id in tokenizer["model"]["vocab"].items() if id in special]:
-            del tokenizer["model"]["vocab"][piece]
-        (model / "tokenizer.json").write_text(json.dumps(tokenizer))
-        (model / "tokenizer_config.json").write_text(json.dumps({"bos_token": "^", "eos_token": "~"}))
-        config = json.loads((model / "config.json").read_text())
-        (model / "config.json").write_text(json.dumps(config | {"eos_token_id": 94}))  # '~'; the copy's is a quote
-        return model
+        return quoting_model(to, cls.SPECIAL if special is None else special)
 
     def test_a_conversation_goes_on_behind_a_call(self):
         call = {"id": "abcdefghi", "type": "function", "function": {"name": "weather", "arguments": "{\"city\": \"Paris\"}"}}

@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <map>
 
 #include "src/server/answer.h"
 #include "tests/error_of.h"
+#include "tests/grammar/mask_checks.h"
 #include "tests/temp_dir.h"
 
 namespace canopy::server {
@@ -60,7 +62,7 @@ Read read(ToolForm form, const std::string& answer, std::size_t cut, bool begun 
       EXPECT_EQ(call.id.empty(), call.name.empty());
       if (call.name.empty()) {
         ASSERT_FALSE(all.calls.empty());
-        EXPECT_EQ(tell, TellCalls::kAsWritten);
+        EXPECT_TRUE(begun || tell == TellCalls::kAsWritten);
         all.calls.back() += call.arguments;
       } else {
         all.calls.push_back(call.name + " " + call.arguments);
@@ -177,6 +179,54 @@ TEST(Answer, TellsOneCallWhereOneIsAskedForHoweverItComes) {
       for (const ToolCall& call : answer.calls[0]) EXPECT_EQ(call.arguments, R"({"a": 1})");
       EXPECT_EQ(answer.texts[0].text, "");
     }
+}
+
+TEST(ToolCallReader, TellsWhatThereIsOfAForcedCallThatWasCutOff) {
+  const std::map<ToolForm, std::string> whole{
+      {ToolForm::kHermes,
+       "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": {\"a\": 1}}}\n</tool_call>"},
+      {ToolForm::kLlama, "{\"name\": \"add\", \"parameters\": {\"a\": {\"a\": 1}}}"},
+      {ToolForm::kMistral, "[{\"name\": \"add\", \"arguments\": {\"a\": {\"a\": 1}}}]"}};
+  for (const auto& [form, answer] : whole)
+    for (std::size_t length = 0; length <= answer.size(); ++length) {
+      const Read all = read(form, answer.substr(0, length), 3, /*begun=*/true);
+      EXPECT_EQ(all.text, "") << answer.substr(0, length);
+      const std::size_t named = answer.find(','), begun = answer.find('{', named);
+      if (length <= named) {
+        EXPECT_TRUE(all.calls.empty()) << length;
+      } else {
+        ASSERT_EQ(all.calls.size(), 1u) << length;
+        const std::size_t arguments =
+            length > begun ? std::min<std::size_t>(length - begun, 15) : 0;
+        EXPECT_EQ(all.calls[0], "add " + answer.substr(begun, arguments)) << length;
+      }
+    }
+}
+
+TEST(ToolCallReader, TellsAForcedCallAsItWasWrittenThoughItIsNoUsualJson) {
+  const std::string twice = "{\"name\": \"add\", \"parameters\": {\"a\": 1, \"a\": 2}}";
+  expect(ToolForm::kLlama, twice, "", {"add {\"a\": 1, \"a\": 2}"}, true);
+}
+
+TEST(CallGrammar, HasObjectsAloneForArguments) {
+  const auto allows = [](const char* parameters, const std::string& arguments) {
+    const auto grammar = std::make_shared<const grammar::Grammar>(
+        call_grammar(ToolForm::kLlama, {{"f", Json::parse(parameters)}}));
+    return grammar::reads(grammar, R"({"name": "f", "parameters": )" + arguments + "}");
+  };
+  for (const char* nothing :
+       {"{}", "true", R"({"title": "t"})", R"({"$schema": "s"})", R"({"type": "object"})",
+        R"({"type": ["object", "null"]})", R"({"type": "object", "properties": {}})",
+        R"({"type": "object", "properties": null, "required": null})"}) {
+    EXPECT_TRUE(allows(nothing, "{}")) << nothing;
+    for (const char* other : {"null", "1", "[]", "false", "\"a\"", R"({"a": 1})"})
+      EXPECT_FALSE(allows(nothing, other)) << nothing << other;
+  }
+  const char* either =
+      R"({"anyOf": [{"type": "object", "properties": {"a": true}}, {"type": "null"}]})";
+  EXPECT_TRUE(allows(either, R"({"a": 1})"));
+  EXPECT_FALSE(allows(either, "null"));
+  EXPECT_TRUE(allows(R"({"type": "object", "additionalProperties": true})", R"({"a": 1})"));
 }
 
 TEST(CallGrammar, RefusesASchemaByTheToolsName) {
