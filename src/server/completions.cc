@@ -280,6 +280,7 @@ void Completions::reply_whole(http::Exchange& exchange, Answer& answer) {
                           answer.request.logprobs.has_value(), model_.tokenizer());
   reply["usage"] = usage_json(usage);
   reply["timings"] = timings_json(answer.texts.front(), usage, model_.scheduler.link_rate());
+  if (!answer.request.warnings.empty()) reply["warnings"] = answer.request.warnings;
   exchange.reply(200, kJson, json_text(reply));
 }
 
@@ -288,8 +289,11 @@ std::string Completions::first_events(const Answer& answer) const {
   for (std::size_t i = 0; i < answer.texts.size(); ++i) {
     const json delta = answer.head.chat ? json{{"role", "assistant"}, {"content", nullptr}}
                                         : json{{"content", answer.before[i]}};
-    if (answer.head.chat || !answer.before[i].empty())
-      out += event(chunk_json(answer.head, static_cast<int>(i), delta, nullptr));
+    const bool warns = i == 0 && !answer.request.warnings.empty();
+    if (!answer.head.chat && answer.before[i].empty() && !warns) continue;
+    json chunk = chunk_json(answer.head, static_cast<int>(i), delta, nullptr);
+    if (warns) chunk["warnings"] = answer.request.warnings;
+    out += event(chunk);
   }
   return out;
 }
@@ -298,6 +302,10 @@ std::string Completions::events_of(Answer& answer, const News& news,
                                    const std::vector<std::vector<ToolCall>>& new_calls) const {
   const ReplyHead& head = answer.head;
   std::string out;
+  const auto send = [&](json chunk) {
+    if (answer.request.usage_in_chunks) chunk["usage"] = usage_json(answer.usage());
+    out += event(chunk);
+  };
   for (std::size_t i = 0; i < news.choices.size(); ++i) {
     const News::Choice& more = news.choices[i];
     const int index = static_cast<int>(i);
@@ -309,14 +317,14 @@ std::string Completions::events_of(Answer& answer, const News& news,
       if (answer.request.timings_per_token)
         chunk["timings"] =
             timings_json(answer.texts[i], answer.usage(), model_.scheduler.link_rate());
-      out += event(chunk);
+      send(std::move(chunk));
     }
     if (const std::vector<ToolCall>& calls = new_calls[i]; !calls.empty()) {
       const json pieces = call_pieces_json(calls, answer.calls[i].size());
-      out += event(chunk_json(head, index, {{"tool_calls", pieces}}, nullptr));
+      send(chunk_json(head, index, {{"tool_calls", pieces}}, nullptr));
     }
     if (!more.finish_reason.empty())
-      out += event(chunk_json(head, index, json::object(), more.finish_reason));
+      send(chunk_json(head, index, json::object(), more.finish_reason));
   }
   return out;
 }

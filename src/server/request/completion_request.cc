@@ -4,6 +4,7 @@
 
 #include "src/server/request/chat_fields.h"
 #include "src/server/request/fields.h"
+#include "src/server/request/other_fields.h"
 #include "src/server/request/sampling_fields.h"
 
 namespace canopy::server {
@@ -17,7 +18,8 @@ constexpr int kMostTokens = 10'000'000;
 
 void read_common(Fields& fields, const Defaults& defaults, CompletionRequest& request) {
   read_sampling(fields, defaults, request);
-  for (const char* name : {"max_tokens", "max_completion_tokens", "n_predict"})
+  for (const char* name :
+       {"max_tokens", "max_completion_tokens", "n_predict", "max_new_tokens", "num_predict"})
     if (const auto most = fields.integer(name, -1, kMostTokens)) {
       if (*most == 0) fields.fail(name, "must be at least 1");
       if (*most > 0) request.most_tokens = *most;
@@ -29,6 +31,7 @@ void read_common(Fields& fields, const Defaults& defaults, CompletionRequest& re
     if (!request.stream) fields.fail("stream_options", "is for streams: set stream to true");
     Fields of_stream(*options, "stream_options.");
     request.include_usage = of_stream.flag("include_usage").value_or(false);
+    request.usage_in_chunks = of_stream.flag("continuous_usage_stats").value_or(false);
     of_stream.pass_over({"include_obfuscation"});
     of_stream.refuse_others();
   }
@@ -41,7 +44,8 @@ void read_common(Fields& fields, const Defaults& defaults, CompletionRequest& re
     fields.fail("resume", "is for streams: set stream to true");
   request.model = fields.text("model");
   if (fields.flag("cache_prompt") == false)
-    fields.fail("cache_prompt", "cannot be switched off: what is remembered changes no text");
+    request.warnings.emplace_back(
+        "'cache_prompt' is not followed: what is remembered changes no text");
   if (const auto best = fields.integer("best_of", 1, defaults.most_choices);
       best && *best != request.choices)
     fields.fail("best_of", "is not supported beside another n");
@@ -49,7 +53,8 @@ void read_common(Fields& fields, const Defaults& defaults, CompletionRequest& re
   fields.pass_over({"user", "metadata", "store", "safety_identifier", "prompt_cache_key",
                     "prompt_cache_retention"});
   if (const auto tier = fields.text("service_tier"); tier && *tier != "auto" && *tier != "default")
-    fields.fail("service_tier", "can be auto alone");
+    request.warnings.emplace_back("'service_tier' is not followed: there is one");
+  read_others(fields, request);
 }
 
 }  // namespace
@@ -70,6 +75,13 @@ CompletionRequest read_chat_request(const Json& body, const Defaults& defaults) 
     if (!variables->is_object()) fields.fail("chat_template_kwargs", "must be an object");
     request.conversation.variables = *variables;
   }
+  if (const auto effort = fields.text("reasoning_effort")) {
+    Json& variables = request.conversation.variables;
+    if (!variables.contains("reasoning_effort")) variables["reasoning_effort"] = *effort;
+  }
+  if (fields.flag("echo").value_or(false)) fields.fail("echo", "is not supported in a chat");
+  if (fields.flag("add_special_tokens").value_or(false))
+    fields.fail("add_special_tokens", "can be false alone: they are the template's");
   request.conversation.add_generation_prompt = fields.flag("add_generation_prompt").value_or(true);
   read_format(fields, request);
   read_tools(fields, request);
@@ -113,6 +125,8 @@ CompletionRequest read_text_request(const Json& body, const Defaults& defaults) 
   request.echo = fields.flag("echo").value_or(false);
   if (request.echo && request.logprobs)
     fields.fail("echo", "is not supported with logprobs: a prompt's are not computed");
+  if (!fields.flag("add_special_tokens").value_or(true))
+    fields.fail("add_special_tokens", "can be true alone");
   if (const auto suffix = fields.text("suffix"); suffix && !suffix->empty())
     fields.fail("suffix", "is not supported");
   fields.refuse_others();

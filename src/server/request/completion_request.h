@@ -40,8 +40,10 @@ struct CompletionRequest {
 
   bool echo = false;  // the prompt stands before the text
   bool stream = false, include_usage = false, return_progress = false, timings_per_token = false;
-  bool resume = false;  // a client that lost the stream may come back to it
+  bool usage_in_chunks = false;  // in each
+  bool resume = false;           // a client that lost the stream may come back to it
   std::optional<std::string> model;
+  std::vector<std::string> warnings;  // of what was asked for and is not done
 };
 
 /// Throws ApiError 400 naming the member: not what the API has, or not supported.

@@ -75,7 +75,7 @@ void Fields::pass_over(std::initializer_list<const char*> names) {
 
 void Fields::refuse_others() const {
   for (const auto& [name, value] : object_.items())
-    if (!known_.contains(name)) fail(name, "is not supported");
+    if (!known_.contains(name) && !value.is_null()) fail(name, "is not supported");
 }
 
 }  // namespace canopy::server

@@ -65,19 +65,21 @@ TokenId token_of(const Json& value, const std::string& name, int vocab, const Fi
 
 std::vector<std::string> read_stops(Fields& fields) {
   std::vector<std::string> stops;
-  const Json* value = fields.any("stop");
-  if (value == nullptr) return stops;
-  const auto add = [&](const Json& one) {
-    if (!one.is_string()) fields.fail("stop", "must be a string or a list of strings");
-    if (one.get_ref<const std::string&>().empty()) fields.fail("stop", "is empty");
-    stops.push_back(one);
-  };
-  if (value->is_array())
-    for (const Json& one : *value) add(one);
-  else
-    add(*value);
-  if (stops.size() > kMostStops)
-    fields.fail("stop", "has more than " + std::to_string(kMostStops) + " strings");
+  for (const char* name : {"stop", "stopping_strings", "stop_sequence"}) {
+    const Json* value = fields.any(name);
+    if (value == nullptr) continue;
+    const auto add = [&](const Json& one) {
+      if (!one.is_string()) fields.fail(name, "must be a string or a list of strings");
+      if (one.get_ref<const std::string&>().empty()) fields.fail(name, "is empty");
+      if (std::find(stops.begin(), stops.end(), one) == stops.end()) stops.push_back(one);
+    };
+    if (value->is_array())
+      for (const Json& one : *value) add(one);
+    else
+      add(*value);
+    if (stops.size() > kMostStops)
+      fields.fail(name, "has more than " + std::to_string(kMostStops) + " strings");
+  }
   return stops;
 }
 
@@ -91,20 +93,25 @@ void read_sampling(Fields& fields, const Defaults& defaults, CompletionRequest& 
   set("top_p", 0, 1, sampling.top_p);
   if (sampling.top_p == 0) fields.fail("top_p", "must be above 0");
   set("min_p", 0, 1, sampling.min_p);
-  set("typical_p", 0, 1, sampling.typical_p);
-  if (sampling.typical_p == 0) fields.fail("typical_p", "must be above 0");
+  for (const char* name : {"typical_p", "typical"}) {
+    set(name, 0, 1, sampling.typical_p);
+    if (sampling.typical_p == 0) fields.fail(name, "must be above 0");
+  }
   if (const auto k = fields.integer("top_k", -1, std::numeric_limits<int>::max()))
     sampling.top_k = std::max(*k, 0);
-  for (const char* name : {"repeat_penalty", "repetition_penalty"})
+  for (const char* name : {"repeat_penalty", "repetition_penalty", "rep_pen"})
     set(name, 0.01, 100, edits.repetition);
   set("presence_penalty", -2, 2, edits.presence);
   set("frequency_penalty", -2, 2, edits.frequency);
   const auto biases = read_biases(fields, defaults.vocab);
   edits.bias.insert(edits.bias.end(), biases.begin(), biases.end());
   // -1 is any seed, as in llama-server.
-  if (const auto seed = fields.whole("seed"); seed && *seed != -1)
-    request.seed = static_cast<std::uint64_t>(*seed);
-  request.ignore_end = fields.flag("ignore_eos").value_or(false);
+  for (const char* name : {"seed", "sampler_seed"})
+    if (const auto seed = fields.whole(name); seed && *seed != -1)
+      request.seed = static_cast<std::uint64_t>(*seed);
+  if (fields.flag("do_sample") == false) sampling.temperature = 0;
+  for (const char* name : {"ignore_eos", "ban_eos_token"})
+    request.ignore_end |= fields.flag(name).value_or(false);
 }
 
 }  // namespace canopy::server

@@ -12,7 +12,7 @@ TokenId token_of(const nlohmann::ordered_json& value, const std::string& name, i
                  const Fields& fields);
 /// Reads the members that say how tokens are drawn. Throws ApiError 400.
 void read_sampling(Fields& fields, const Defaults& defaults, CompletionRequest& request);
-/// The strings of `stop`. Throws ApiError 400.
+/// The strings of `stop` and of its other names. Throws ApiError 400.
 std::vector<std::string> read_stops(Fields& fields);
 
 }  // namespace canopy::server
