@@ -27,7 +27,7 @@ namespace {
 constexpr const char* kUsage =
     "usage: canopy serve -m MODEL [-md DRAFT] [--port N] [--parallel N] [FLAG ...]\n\n"
     "Serves a model over HTTP, by OpenAI's API and llama-server's: /v1/chat/completions,\n"
-    "/v1/completions, /v1/models, /health, /props, /slots, /tokenize, /detokenize,\n"
+    "/v1/completions, /completion, /v1/models, /health, /props, /slots, /tokenize, /detokenize,\n"
     "/apply-template, /metrics; a browser finds a page to chat on at /. Texts of all clients\n"
     "share the sweeps over the model.\n\n"
     "Each flag may stand in the environment, too: --ctx-size as CANOPY_ARG_CTX_SIZE. The words\n"

@@ -16,6 +16,7 @@ void Answer::take(News& news, std::vector<std::vector<ToolCall>>& new_calls) {
     text.logprobs.insert(text.logprobs.end(), more.logprobs.begin(), more.logprobs.end());
     if (more.finish_reason.empty()) continue;
     text.finish_reason = more.finish_reason;
+    text.stopping_word = more.stopping_word;
     text.sweeps = more.sweeps;
     text.drafted = more.drafted;
     text.accepted = more.accepted;

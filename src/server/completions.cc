@@ -11,6 +11,7 @@
 #include "src/base/json_text.h"
 #include "src/grammar/json_schema.h"
 #include "src/server/api_error.h"
+#include "src/server/llama_replies.h"
 
 namespace canopy::server {
 
@@ -152,7 +153,7 @@ std::shared_ptr<const TokenConstraint> Completions::constraint_of(
                        : call_grammar(*model_.tool_form, request.tools));
     constraints_.emplace_front(std::move(key), grammar::constrain(std::move(wanted), vocabulary_));
   } catch (const Error& error) {
-    throw ApiError(400, told(error), request.schema ? "response_format" : "tools");
+    throw ApiError(400, told(error), request.schema ? request.schema_member : "tools");
   }
   if (constraints_.size() > kConstraints) constraints_.pop_back();
   return constraints_.front().second;
@@ -200,14 +201,15 @@ JobRequest Completions::job_of(const CompletionRequest& request, const Answer& a
   return job;
 }
 
-Answer Completions::begin(const CompletionRequest& request, bool chat) {
+Answer Completions::begin(const CompletionRequest& request, Api api) {
   if (request.model && *request.model != options_.model_name)
     throw ApiError(
         404, "there is no model '" + *request.model + "' here, only '" + options_.model_name + "'",
         "model");
   Answer answer;
   answer.request = request;
-  answer.head = {chat, any_id(chat ? "chatcmpl-" : "cmpl-"), options_.model_name,
+  const bool chat = api == Api::kChat;
+  answer.head = {api, any_id(chat ? "chatcmpl-" : "cmpl-"), options_.model_name,
                  std::time(nullptr)};
   if (chat) {
     answer.prompt = render(request);
@@ -244,11 +246,12 @@ Answer Completions::begin(const CompletionRequest& request, bool chat) {
   return answer;
 }
 
-void Completions::complete(http::Exchange& exchange, bool chat) {
+void Completions::complete(http::Exchange& exchange, Api api) {
   const Json body = parse_body(exchange.request());
-  Answer answer = begin(chat ? read_chat_request(body, options_.defaults)
-                             : read_text_request(body, options_.defaults),
-                        chat);
+  const auto read = api == Api::kChat   ? read_chat_request
+                    : api == Api::kText ? read_text_request
+                                        : read_llama_request;
+  Answer answer = begin(read(body, options_.defaults), api);
   if (answer.request.stream)
     reply_in_pieces(exchange, answer);
   else
@@ -273,24 +276,32 @@ void Completions::reply_whole(http::Exchange& exchange, Answer& answer) {
     if (news->ended) break;
   }
   remember(answer);
+  if (answer.head.api == Api::kLlama) {
+    json replies = json::array();
+    for (std::size_t i = 0; i < answer.texts.size(); ++i)
+      replies.push_back(llama_end_json(answer, i, model_.tokenizer(), link_rate()));
+    return exchange.reply(200, kJson, json_text(replies.size() == 1 ? replies[0] : replies));
+  }
   const Usage usage = answer.usage();
   for (std::size_t i = 0; i < answer.texts.size(); ++i)
     answer.texts[i].text = answer.before[i] + answer.texts[i].text;
   json reply = reply_json(answer.head, answer.texts, answer.calls,
                           answer.request.logprobs.has_value(), model_.tokenizer());
   reply["usage"] = usage_json(usage);
-  reply["timings"] = timings_json(answer.texts.front(), usage, model_.scheduler.link_rate());
+  reply["timings"] = timings_json(answer.texts.front(), usage, link_rate());
   if (!answer.request.warnings.empty()) reply["warnings"] = answer.request.warnings;
   exchange.reply(200, kJson, json_text(reply));
 }
 
 std::string Completions::first_events(const Answer& answer) const {
   std::string out;
+  if (answer.head.api == Api::kLlama) return out;
+  const bool chat = answer.head.api == Api::kChat;
   for (std::size_t i = 0; i < answer.texts.size(); ++i) {
-    const json delta = answer.head.chat ? json{{"role", "assistant"}, {"content", nullptr}}
-                                        : json{{"content", answer.before[i]}};
+    const json delta = chat ? json{{"role", "assistant"}, {"content", nullptr}}
+                            : json{{"content", answer.before[i]}};
     const bool warns = i == 0 && !answer.request.warnings.empty();
-    if (!answer.head.chat && answer.before[i].empty() && !warns) continue;
+    if (!chat && answer.before[i].empty() && !warns) continue;
     json chunk = chunk_json(answer.head, static_cast<int>(i), delta, nullptr);
     if (warns) chunk["warnings"] = answer.request.warnings;
     out += event(chunk);
@@ -308,15 +319,26 @@ std::string Completions::events_of(Answer& answer, const News& news,
   };
   for (std::size_t i = 0; i < news.choices.size(); ++i) {
     const News::Choice& more = news.choices[i];
+    if (head.api == Api::kLlama) {
+      if (!more.text.empty() || !more.logprobs.empty()) {
+        json piece = llama_piece_json(answer, i, more, model_.tokenizer());
+        if (answer.request.timings_per_token)
+          piece["timings"] = timings_json(answer.texts[i], answer.usage(), link_rate());
+        out += event(piece);
+      }
+      if (!more.finish_reason.empty())
+        out += event(llama_end_json(answer, i, model_.tokenizer(), link_rate()));
+      continue;
+    }
     const int index = static_cast<int>(i);
     if (!more.text.empty() || !more.logprobs.empty()) {
-      json chunk = chunk_json(
-          head, index, {{"content", more.text}}, nullptr,
-          more.logprobs.empty() ? json()
-                                : logprobs_json(head, more, model_.tokenizer(), answer.offsets[i]));
+      json chunk =
+          chunk_json(head, index, {{"content", more.text}}, nullptr,
+                     more.logprobs.empty()
+                         ? json()
+                         : logprobs_json(head.api, more, model_.tokenizer(), answer.offsets[i]));
       if (answer.request.timings_per_token)
-        chunk["timings"] =
-            timings_json(answer.texts[i], answer.usage(), model_.scheduler.link_rate());
+        chunk["timings"] = timings_json(answer.texts[i], answer.usage(), link_rate());
       send(std::move(chunk));
     }
     if (const std::vector<ToolCall>& calls = new_calls[i]; !calls.empty()) {
@@ -331,14 +353,20 @@ std::string Completions::events_of(Answer& answer, const News& news,
 
 std::string Completions::last_events(const Answer& answer) const {
   std::string out;
+  if (answer.head.api == Api::kLlama) return out;
   if (answer.request.include_usage) {
     json chunk = empty_chunk_json(answer.head);
     chunk["usage"] = usage_json(answer.usage());
-    chunk["timings"] =
-        timings_json(answer.texts.front(), answer.usage(), model_.scheduler.link_rate());
+    chunk["timings"] = timings_json(answer.texts.front(), answer.usage(), link_rate());
     out += event(chunk);
   }
   return out + "data: [DONE]\n\n";
+}
+
+json Completions::empty_chunk(const Answer& answer) const {
+  if (answer.head.api == Api::kLlama)
+    return llama_piece_json(answer, 0, News::Choice(), model_.tokenizer());
+  return chunk_json(answer.head, 0, json::object(), nullptr);
 }
 
 void Completions::reply_in_pieces(http::Exchange& exchange, Answer& answer) {
@@ -360,7 +388,7 @@ void Completions::reply_in_pieces(http::Exchange& exchange, Answer& answer) {
       ended = news->ended;
       if (answer.request.return_progress && news->prompt_read > prompt_told) {
         prompt_told = news->prompt_read;
-        json chunk = chunk_json(answer.head, 0, json::object(), nullptr);
+        json chunk = empty_chunk(answer);
         chunk["prompt_progress"] = progress_json(answer, *news);
         out += event(chunk);
       }
@@ -371,8 +399,7 @@ void Completions::reply_in_pieces(http::Exchange& exchange, Answer& answer) {
         return listener.end();
       }
     }
-    if (out.empty() && listener.wants_chunk())
-      out = event(chunk_json(answer.head, 0, json::object(), nullptr));
+    if (out.empty() && listener.wants_chunk()) out = event(empty_chunk(answer));
     listener.tell(std::exchange(out, {}));
   }
   remember(answer);

@@ -23,7 +23,7 @@ class Completions {
       : model_(model), options_(options) {}
 
   /// Replies, whole or in pieces. Throws ApiError, Busy.
-  void complete(http::Exchange& exchange, bool chat);
+  void complete(http::Exchange& exchange, Api api);
   /// Goes on with a stream that was asked for with `resume`, behind the event that the client names
   /// by Last-Event-ID. Throws ApiError.
   void resume(http::Exchange& exchange, const std::string& id);
@@ -31,7 +31,7 @@ class Completions {
   chat::Prompt render(const CompletionRequest& request) const;
 
  private:
-  Answer begin(const CompletionRequest& request, bool chat);
+  Answer begin(const CompletionRequest& request, Api api);
   JobRequest job_of(const CompletionRequest& request, const Answer& answer);
   [[noreturn]] void refuse_length(std::size_t tokens, const char* param) const;
   /// Refuses a text that has too many tokens whatever they are: before they take any memory.
@@ -46,6 +46,9 @@ class Completions {
                         const std::vector<std::vector<ToolCall>>& new_calls) const;
   std::string first_events(const Answer& answer) const;
   std::string last_events(const Answer& answer) const;
+  /// A chunk that adds nothing to the text.
+  nlohmann::json empty_chunk(const Answer& answer) const;
+  double link_rate() const { return model_.scheduler.link_rate(); }
   void remember(const Answer& answer);
 
   ServedModel& model_;

@@ -12,18 +12,6 @@ using nlohmann::json;
 
 namespace {
 
-/// The members have llama-server's names here, and in what follows.
-json params_json(const Sampling& sampling, const LogitEditing& edits) {
-  return {{"temperature", sampling.temperature},
-          {"top_k", sampling.top_k},
-          {"top_p", sampling.top_p},
-          {"min_p", sampling.min_p},
-          {"typical_p", sampling.typical_p},
-          {"repeat_penalty", edits.repetition},
-          {"presence_penalty", edits.presence},
-          {"frequency_penalty", edits.frequency}};
-}
-
 /// Adds to a slot's description the text in it.
 void describe_text(const Slot& slot, json& one) {
   one["id_task"] = slot.text;
@@ -38,6 +26,17 @@ void describe_text(const Slot& slot, json& one) {
 }
 
 }  // namespace
+
+json params_json(const Sampling& sampling, const LogitEditing& edits) {
+  return {{"temperature", sampling.temperature},
+          {"top_k", sampling.top_k},
+          {"top_p", sampling.top_p},
+          {"min_p", sampling.min_p},
+          {"typical_p", sampling.typical_p},
+          {"repeat_penalty", edits.repetition},
+          {"presence_penalty", edits.presence},
+          {"frequency_penalty", edits.frequency}};
+}
 
 json models_json(const ServiceOptions& options, const ServedModel* model) {
   json one{{"id", options.model_name},

@@ -10,6 +10,8 @@ namespace canopy::server {
 
 /// /v1/models, also while the model is loading: null.
 nlohmann::json models_json(const ServiceOptions& options, const ServedModel* model);
+/// How tokens are drawn, by llama-server's names.
+nlohmann::json params_json(const Sampling& sampling, const LogitEditing& edits);
 /// /props and /slots, as llama-server has them; the plan under "canopy".
 nlohmann::json props_json(const ServiceOptions& options, const ServedModel& model);
 nlohmann::json slots_json(const ServiceOptions& options, const ServedModel& model);

@@ -53,6 +53,7 @@ RequestEvents Job::events_of(int choice) {
     News::Choice& news = pending_.choices[at];
     news.text += shown_[at].end(report.finish_reason != "stop");
     news.finish_reason = report.finish_reason;
+    news.stopping_word = shown_[at].stopping_word();
     news.sweeps = report.steps;
     news.drafted = report.checked_nodes;
     for (const int gained : report.step_tokens) news.accepted += std::max(0, gained - 1);

@@ -27,6 +27,7 @@ struct News {
     std::vector<TokenId> tokens;        // those that the text is of, held back or not
     std::vector<TokenReport> logprobs;  // where asked for: one per token
     std::string finish_reason;          // "stop", "length"; "" while it goes on
+    std::string stopping_word;          // the stop string that ended it, if one did
     int sweeps = 0;                     // when it has ended
     int drafted = 0, accepted = 0;      // likewise: tokens of its trees, and those of them it took
     Seconds first_sweep{}, time{};      // likewise: until the first token; in all

@@ -94,9 +94,9 @@ json timings_json(const News::Choice& ended, const Usage& usage, double link_byt
   return out;
 }
 
-json logprobs_json(const ReplyHead& head, const News::Choice& choice, const Tokenizer& tokenizer,
+json logprobs_json(Api api, const News::Choice& choice, const Tokenizer& tokenizer,
                    std::size_t& offset) {
-  if (head.chat) {
+  if (api == Api::kChat) {
     json content = json::array();
     for (const TokenReport& token : choice.logprobs) {
       json one = entry(tokenizer, token.chosen);
@@ -126,10 +126,10 @@ json logprobs_json(const ReplyHead& head, const News::Choice& choice, const Toke
 }
 
 json chunk_json(const ReplyHead& head, int index, json delta, json finish_reason, json logprobs) {
-  json out = base(head, head.chat ? "chat.completion.chunk" : "text_completion");
+  json out = base(head, head.api == Api::kChat ? "chat.completion.chunk" : "text_completion");
   json choice{{"index", index}, {"finish_reason", std::move(finish_reason)}};
   choice["logprobs"] = std::move(logprobs);
-  if (head.chat)
+  if (head.api == Api::kChat)
     choice["delta"] = std::move(delta);
   else
     choice["text"] = delta.value("content", std::string());
@@ -138,7 +138,7 @@ json chunk_json(const ReplyHead& head, int index, json delta, json finish_reason
 }
 
 json empty_chunk_json(const ReplyHead& head) {
-  json out = base(head, head.chat ? "chat.completion.chunk" : "text_completion");
+  json out = base(head, head.api == Api::kChat ? "chat.completion.chunk" : "text_completion");
   out["choices"] = json::array();
   return out;
 }
@@ -162,14 +162,14 @@ json call_pieces_json(const std::vector<ToolCall>& pieces, std::size_t calls) {
 json reply_json(const ReplyHead& head, const std::vector<News::Choice>& texts,
                 const std::vector<std::vector<ToolCall>>& calls, bool logprobs,
                 const Tokenizer& tokenizer) {
-  json out = base(head, head.chat ? "chat.completion" : "text_completion");
+  json out = base(head, head.api == Api::kChat ? "chat.completion" : "text_completion");
   out["choices"] = json::array();
   int index = 0;
   for (const News::Choice& text : texts) {
     json choice{{"index", index++}, {"finish_reason", text.finish_reason}};
     std::size_t offset = 0;
-    choice["logprobs"] = logprobs ? logprobs_json(head, text, tokenizer, offset) : json();
-    if (head.chat)
+    choice["logprobs"] = logprobs ? logprobs_json(head.api, text, tokenizer, offset) : json();
+    if (head.api == Api::kChat)
       choice["message"] = message_json(text, calls[static_cast<std::size_t>(index) - 1]);
     else
       choice["text"] = text.text;

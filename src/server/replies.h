@@ -9,9 +9,16 @@
 
 namespace canopy::server {
 
+/// Whose replies an answer has.
+enum class Api : std::uint8_t {
+  kChat,  // OpenAI's /v1/chat/completions
+  kText,  // OpenAI's /v1/completions
+  kLlama  // llama-server's /completion
+};
+
 /// What all parts of one answer have in common.
 struct ReplyHead {
-  bool chat = false;
+  Api api = Api::kText;
   std::string id, model;
   std::int64_t created = 0;  // Unix time
 };
@@ -39,8 +46,8 @@ nlohmann::json timings_json(const News::Choice& ended, const Usage& usage,
                             double link_bytes_per_second);
 /// Log probabilities of tokens, as the chat API has them, or the older one's columns. `offset`:
 /// characters of the text before them, which moves to behind them.
-nlohmann::json logprobs_json(const ReplyHead& head, const News::Choice& choice,
-                             const Tokenizer& tokenizer, std::size_t& offset);
+nlohmann::json logprobs_json(Api api, const News::Choice& choice, const Tokenizer& tokenizer,
+                             std::size_t& offset);
 /// A piece of a stream for one choice.
 nlohmann::json chunk_json(const ReplyHead& head, int index, nlohmann::json delta,
                           nlohmann::json finish_reason, nlohmann::json logprobs = nullptr);

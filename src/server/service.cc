@@ -168,7 +168,7 @@ void Service::route(http::Exchange& exchange) {
                                       {"/canopy/state", "GET", &Service::state},
                                       {"/chat/completions", "POST", &Service::chat},
                                       {"/completions", "POST", &Service::completion},
-                                      {"/completion", "POST", &Service::completion},
+                                      {"/completion", "POST", &Service::llama_completion},
                                       {"/tokenize", "POST", &Service::tokenize},
                                       {"/detokenize", "POST", &Service::detokenize},
                                       {"/apply-template", "POST", &Service::apply_template}};
@@ -222,12 +222,17 @@ void Service::state(http::Exchange& exchange) { reply_json_to(exchange, state_js
 
 void Service::chat(http::Exchange& exchange) {
   model();
-  completions_->complete(exchange, true);
+  completions_->complete(exchange, Api::kChat);
 }
 
 void Service::completion(http::Exchange& exchange) {
   model();
-  completions_->complete(exchange, false);
+  completions_->complete(exchange, Api::kText);
+}
+
+void Service::llama_completion(http::Exchange& exchange) {
+  model();
+  completions_->complete(exchange, Api::kLlama);
 }
 
 void Service::tokenize(http::Exchange& exchange) {

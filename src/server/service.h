@@ -38,6 +38,7 @@ class Service {
   void state(http::Exchange& exchange);
   void chat(http::Exchange& exchange);
   void completion(http::Exchange& exchange);
+  void llama_completion(http::Exchange& exchange);
   void tokenize(http::Exchange& exchange);
   void detokenize(http::Exchange& exchange);
   void apply_template(http::Exchange& exchange);

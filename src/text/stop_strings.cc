@@ -14,12 +14,16 @@ StopStrings::StopStrings(std::vector<std::string> stops) : stops_(std::move(stop
 }
 
 std::string StopStrings::push(std::string_view text) {
-  if (stopped_) return {};
+  if (which_) return {};
   held_ += text;
   std::size_t end = std::string::npos;  // where the first stop string begins
-  for (const std::string& stop : stops_) end = std::min(end, held_.find(stop));
-  if (end != std::string::npos) {
-    stopped_ = true;
+  for (std::size_t i = 0; i < stops_.size(); ++i) {
+    const std::size_t at = held_.find(stops_[i]);
+    if (at >= end) continue;
+    end = at;
+    which_ = i;
+  }
+  if (which_) {
     held_.resize(end);
     return std::exchange(held_, {});
   }
@@ -68,20 +72,17 @@ std::string without_marks(std::string text) {
   return text;
 }
 
-/// Of the stop strings those that name special tokens, with their marks.
-std::vector<std::string> with_marks(const Tokenizer& tokenizer,
-                                    const std::vector<std::string>& stops) {
-  std::vector<std::string> marked;
-  for (const std::string& stop : stops)
-    if (std::string other = with_marks(tokenizer, stop); other != stop)
-      marked.push_back(std::move(other));
-  return marked;
+/// The stop strings with marks; those that name no special token as they are.
+std::vector<std::string> with_marks(const Tokenizer& tokenizer, std::vector<std::string> stops) {
+  for (std::string& stop : stops) stop = with_marks(tokenizer, std::move(stop));
+  return stops;
 }
 
 }  // namespace
 
 ShownText::ShownText(const Tokenizer& tokenizer, const std::vector<std::string>& stops)
     : tokenizer_(&tokenizer),
+      words_(stops),
       stream_(tokenizer),
       marked_stops_(with_marks(tokenizer, stops)),
       stops_(stops) {}
@@ -103,6 +104,12 @@ std::string ShownText::end(bool cut_off) {
   if (!cut_off) last += stream_.flush();
   last = marked_stops_.push(last) + marked_stops_.flush();
   return stops_.push(without_marks(last)) + stops_.flush();
+}
+
+std::string ShownText::stopping_word() const {
+  const std::optional<std::size_t> which =
+      stops_.stopped() ? stops_.which() : marked_stops_.which();
+  return which ? words_[*which] : std::string();
 }
 
 std::string shown_text(const Tokenizer& tokenizer, std::span<const TokenId> tokens,

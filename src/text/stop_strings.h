@@ -21,12 +21,14 @@ class StopStrings {
   std::string push(std::string_view text);
   /// The text ended by itself: what was held back.
   std::string flush();
-  bool stopped() const { return stopped_; }
+  bool stopped() const { return which_.has_value(); }
+  /// The string, by its number, that ended the text.
+  std::optional<std::size_t> which() const { return which_; }
 
  private:
   std::vector<std::string> stops_;
   std::string held_;
-  bool stopped_ = false;
+  std::optional<std::size_t> which_;
 };
 
 /// What a reader sees of a text whose tokens come one by one: whole characters, up to a stop
@@ -41,9 +43,12 @@ class ShownText {
   /// model ended it; where it was cut off, inside a character perhaps, they are left out.
   std::string end(bool cut_off);
   bool stopped() const { return marked_stops_.stopped() || stops_.stopped(); }
+  /// The stop string that ended the text; empty: none did.
+  std::string stopping_word() const;
 
  private:
   const Tokenizer* tokenizer_;
+  std::vector<std::string> words_;  // the stop strings
   std::optional<TokenId> end_;  // the last token, if it ends texts: it has one where more follows
   TextStream stream_;
   StopStrings marked_stops_;  // in the text with marks in place of special tokens

@@ -18,6 +18,7 @@ TEST(StopStrings, EndTheTextWhereTheFirstOfThemBeginsHoweverItIsCut) {
     // "ND" in one piece is there as early as "END": the one that begins first counts.
     EXPECT_EQ(shown, "one two ") << cut;
     EXPECT_TRUE(stops.stopped());
+    EXPECT_EQ(stops.which(), 1u);
     EXPECT_EQ(stops.push("more") + stops.flush(), "");
   }
 }
@@ -60,6 +61,9 @@ TEST(ShownText, StopsAtASpecialTokenThatAStopStringNames) {
     return shown_text(*tokenizer, tokens, stops, true);
   };
   EXPECT_EQ(shown({}), "auser\nbc");
+  ShownText named(*tokenizer, {"x", "<|im_end|>"});
+  for (const TokenId token : tokens) named.push(token);
+  EXPECT_EQ(named.stopping_word(), "<|im_end|>");
   EXPECT_EQ(shown({"<|im_start|>"}), "a");
   EXPECT_EQ(shown({"a<|im_start|>"}), "");
   EXPECT_EQ(shown({"<|im_start|>us"}), "a");

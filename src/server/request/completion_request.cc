@@ -57,6 +57,39 @@ void read_common(Fields& fields, const Defaults& defaults, CompletionRequest& re
   read_others(fields, request);
 }
 
+void read_prompts(Fields& fields, const Defaults& defaults, CompletionRequest& request) {
+  const Json* prompt = fields.any("prompt");
+  if (prompt == nullptr) fields.fail("prompt", "is missing");
+  const auto tokens_of = [&](const Json& list) {
+    std::vector<TokenId> tokens;
+    for (const Json& id : list) tokens.push_back(token_of(id, "prompt", defaults.vocab, fields));
+    return tokens;
+  };
+  const auto is_tokens = [](const Json& list) {
+    return list.is_array() && !list.empty() && list[0].is_number();
+  };
+  const auto add = [&](const Json& one) {
+    if (one.is_string())
+      request.prompts.emplace_back(one.get<std::string>());
+    else if (is_tokens(one))
+      request.prompts.emplace_back(tokens_of(one));
+    else
+      fields.fail("prompt", "must be a string, a list of token ids, or a list of these");
+  };
+  if (prompt->is_array() && !is_tokens(*prompt))
+    for (const Json& one : *prompt) add(one);
+  else
+    add(*prompt);
+  if (request.prompts.empty()) fields.fail("prompt", "is an empty list");
+}
+
+void check_choices(const Fields& fields, const Defaults& defaults,
+                   const CompletionRequest& request) {
+  if (std::ssize(request.prompts) * request.choices > defaults.most_choices)
+    fields.fail("prompt",
+                "asks for more than " + std::to_string(defaults.most_choices) + " texts at once");
+}
+
 }  // namespace
 
 CompletionRequest read_chat_request(const Json& body, const Defaults& defaults) {
@@ -94,33 +127,9 @@ CompletionRequest read_chat_request(const Json& body, const Defaults& defaults) 
 CompletionRequest read_text_request(const Json& body, const Defaults& defaults) {
   Fields fields(body);
   CompletionRequest request;
-  const Json* prompt = fields.any("prompt");
-  if (prompt == nullptr) fields.fail("prompt", "is missing");
-  const auto tokens_of = [&](const Json& list) {
-    std::vector<TokenId> tokens;
-    for (const Json& id : list) tokens.push_back(token_of(id, "prompt", defaults.vocab, fields));
-    return tokens;
-  };
-  const auto is_tokens = [](const Json& list) {
-    return list.is_array() && !list.empty() && list[0].is_number();
-  };
-  const auto add = [&](const Json& one) {
-    if (one.is_string())
-      request.prompts.emplace_back(one.get<std::string>());
-    else if (is_tokens(one))
-      request.prompts.emplace_back(tokens_of(one));
-    else
-      fields.fail("prompt", "must be a string, a list of token ids, or a list of these");
-  };
-  if (prompt->is_array() && !is_tokens(*prompt))
-    for (const Json& one : *prompt) add(one);
-  else
-    add(*prompt);
-  if (request.prompts.empty()) fields.fail("prompt", "is an empty list");
+  read_prompts(fields, defaults, request);
   read_common(fields, defaults, request);
-  if (std::ssize(request.prompts) * request.choices > defaults.most_choices)
-    fields.fail("prompt",
-                "asks for more than " + std::to_string(defaults.most_choices) + " texts at once");
+  check_choices(fields, defaults, request);
   if (const auto top = fields.integer("logprobs", 0, kMostLogprobs)) request.logprobs = *top;
   request.echo = fields.flag("echo").value_or(false);
   if (request.echo && request.logprobs)
@@ -129,6 +138,21 @@ CompletionRequest read_text_request(const Json& body, const Defaults& defaults) 
     fields.fail("add_special_tokens", "can be true alone");
   if (const auto suffix = fields.text("suffix"); suffix && !suffix->empty())
     fields.fail("suffix", "is not supported");
+  fields.refuse_others();
+  return request;
+}
+
+CompletionRequest read_llama_request(const Json& body, const Defaults& defaults) {
+  Fields fields(body);
+  CompletionRequest request;
+  read_prompts(fields, defaults, request);
+  if (const auto top = fields.integer("n_probs", 0, kMostLogprobs); top && *top > 0)
+    request.logprobs = *top;
+  request.return_tokens = fields.flag("return_tokens").value_or(false);
+  if (const Json* schema = fields.any("json_schema"); schema != nullptr && !schema->empty())
+    request.schema = *schema, request.schema_member = "json_schema";
+  read_common(fields, defaults, request);
+  check_choices(fields, defaults, request);
   fields.refuse_others();
   return request;
 }

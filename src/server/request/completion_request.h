@@ -19,15 +19,16 @@ struct Defaults {
   int most_choices = 1;  // texts of one request
 };
 
-/// The body of /v1/completions or /v1/chat/completions, checked.
+/// The body of a request for texts, checked.
 struct CompletionRequest {
   /// What a completion continues: each is text or tokens. Empty for a chat.
   std::vector<std::variant<std::string, std::vector<TokenId>>> prompts;
-  chat::Conversation conversation;               // of a chat
-  std::optional<nlohmann::ordered_json> schema;  // that the text must satisfy
-  std::vector<Tool> tools;                       // that may be called; none where none may
-  bool must_call = false;                        // one of them
-  bool one_call = false;                         // at most: what is written behind it is not told
+  chat::Conversation conversation;                // of a chat
+  std::optional<nlohmann::ordered_json> schema;   // that the text must satisfy
+  const char* schema_member = "response_format";  // where it stands
+  std::vector<Tool> tools;                        // that may be called; none where none may
+  bool must_call = false;                         // one of them
+  bool one_call = false;                          // at most: what is written behind it is not told
 
   Sampling sampling;
   LogitEditing edits;
@@ -41,7 +42,8 @@ struct CompletionRequest {
   bool echo = false;  // the prompt stands before the text
   bool stream = false, include_usage = false, return_progress = false, timings_per_token = false;
   bool usage_in_chunks = false;  // in each
-  bool resume = false;           // a client that lost the stream may come back to it
+  bool return_tokens = false;
+  bool resume = false;  // a client that lost the stream may come back to it
   std::optional<std::string> model;
   std::vector<std::string> warnings;  // of what was asked for and is not done
 };
@@ -49,5 +51,7 @@ struct CompletionRequest {
 /// Throws ApiError 400 naming the member: not what the API has, or not supported.
 CompletionRequest read_chat_request(const nlohmann::ordered_json& body, const Defaults& defaults);
 CompletionRequest read_text_request(const nlohmann::ordered_json& body, const Defaults& defaults);
+/// Of llama-server's /completion.
+CompletionRequest read_llama_request(const nlohmann::ordered_json& body, const Defaults& defaults);
 
 }  // namespace canopy::server

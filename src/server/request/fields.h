@@ -26,6 +26,8 @@ class Fields {
   /// Members that mean nothing here, whatever they hold.
   void pass_over(std::initializer_list<const char*> names);
   void refuse_others() const;
+  /// Somebody has read it, or passed over it.
+  bool knows(const std::string& name) const { return known_.contains(name); }
 
   [[noreturn]] void fail(const std::string& name, const std::string& what) const;
 

@@ -153,6 +153,7 @@ void read_penalty_range(Fields& fields, CompletionRequest& request) {
 
 void read_others(Fields& fields, CompletionRequest& request) {
   for (const Neutral& member : neutral_members()) {
+    if (fields.knows(member.name)) continue;  // this route has it
     const Json* value = fields.any(member.name);
     if (value == nullptr) continue;
     if (std::find(member.values.begin(), member.values.end(), *value) == member.values.end())
