@@ -102,8 +102,10 @@ std::string ShownText::push(TokenId token) {
 std::string ShownText::end(bool cut_off) {
   std::string last = cut_off && end_ ? stream_.push(*end_) : "";
   if (!cut_off) last += stream_.flush();
-  last = marked_stops_.push(last) + marked_stops_.flush();
-  return stops_.push(without_marks(last)) + stops_.flush();
+  last = marked_stops_.push(last);
+  last += marked_stops_.flush();
+  std::string shown = stops_.push(without_marks(last));
+  return shown += stops_.flush();
 }
 
 std::string ShownText::stopping_word() const {

@@ -64,6 +64,7 @@ TEST(ShownText, StopsAtASpecialTokenThatAStopStringNames) {
   ShownText named(*tokenizer, {"x", "<|im_end|>"});
   for (const TokenId token : tokens) named.push(token);
   EXPECT_EQ(named.stopping_word(), "<|im_end|>");
+  EXPECT_EQ(shown({"bcd", "c<|im_end|>"}), "auser\nbc");  // held back until the end
   EXPECT_EQ(shown({"<|im_start|>"}), "a");
   EXPECT_EQ(shown({"a<|im_start|>"}), "");
   EXPECT_EQ(shown({"<|im_start|>us"}), "a");
