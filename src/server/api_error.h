@@ -1,5 +1,4 @@
 #pragma once
-#include <algorithm>
 #include <exception>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -38,15 +37,8 @@ struct ApiError : std::exception {
   }
 };
 
-/// An error's message for a client: without the place in our sources, on one line.
-inline std::string told(const std::exception& error) {
-  std::string text = error.what();
-  const std::size_t line = std::min(text.find('\n'), text.size());
-  if (const std::size_t place = text.rfind(" (", line);
-      place != std::string::npos && text.find(".cc:", place) < line)
-    text.erase(place, line - place);
-  for (std::size_t at; (at = text.find("\n  ")) != std::string::npos;) text.replace(at, 3, ", ");
-  return text;
-}
+/// An error's message for a client: without the places in our sources, on one line.
+std::string told(std::string text);
+inline std::string told(const std::exception& error) { return told(std::string(error.what())); }
 
 }  // namespace canopy::server

@@ -6,6 +6,7 @@ from serving import ANSWER, Server, ServerCase, bytes_model, main
 
 BAD = {
     "{{ raise_exception('only turns') }}": "only turns",
+    "{{ raise_exception('only\\nturns') }}": "turns",
     "{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}": "steps",
     "{% macro f(n) %}{{ f(n + 1) }}{% endmacro %}{{ f(0) }}": "",
     "{{ 'x' * 1000000000 }}": "",
@@ -26,6 +27,7 @@ class Templates(ServerCase):
                 self.assertLess(time.monotonic() - begun, ANSWER, template)
                 self.assertIn(part, error["message"], template)
                 self.assertIn("template", error["message"], template)
+                self.assertNotIn(".cc:", error["message"], template)
                 self.assertEqual(error["type"], "invalid_request_error")
                 self.assertTrue(server.text("still there", 2))
 

@@ -128,6 +128,7 @@ class BeastExchange final : public Exchange {
  private:
   template <class Response>
   void fill(Response& response, int status, std::string_view content_type) {
+    status_ = status;
     response.version(version_);
     response.result(static_cast<unsigned>(status));
     response.keep_alive(keep_alive_);
@@ -150,11 +151,14 @@ class BeastExchange final : public Exchange {
 constexpr std::chrono::milliseconds kLingerIdle{2000}, kLinger{10'000};
 
 /// What is wrong with a request that cannot be read, and the status for it; none: say nothing.
-std::optional<std::pair<int, const char*>> refusal(const error_code& error) {
+std::optional<std::pair<int, std::string>> refusal(const error_code& error, const Limits& limits) {
   if (error == beast::error::end_of_stream || error == boost::asio::error::eof) return std::nullopt;
-  if (error == beast::error::body_limit) return {{413, "the request's body is too large"}};
+  if (error == beast::error::body_limit)
+    return {{413, "the request's body has more than " + std::to_string(limits.body_bytes) +
+                      " bytes, which is the limit: it grows with the context (-c)"}};
   if (error == beast::error::header_limit || error == beast::error::buffer_overflow)
-    return {{431, "the request's headers are too large"}};
+    return {{431, "the request's headers have more than " + std::to_string(limits.header_bytes) +
+                      " bytes, which is the limit"}};
   if (error == boost::asio::error::timed_out) return {{408, "the request did not arrive in time"}};
   if (error.category() == beast::make_error_code(beast::error::bad_method).category())
     return {{400, "the request is not HTTP"}};
@@ -236,7 +240,7 @@ void Server::Impl::accept_all() {
       const std::string body = refuse(503, "the server has as many connections as it takes");
       const std::string text =
           "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 5\r\n"
-          "x-should-retry: false\r\nConnection: close\r\nContent-Length: " +
+          "x-should-retry: true\r\nConnection: close\r\nContent-Length: " +
           std::to_string(body.size()) + "\r\n\r\n" + body;
       refused.add(std::move(fd), text);
       continue;
@@ -264,7 +268,7 @@ std::optional<BeastExchange> Server::Impl::next(Connection& connection,
   parser.body_limit(limits.body_bytes);
   error_code error;
   const auto give_up = [&]() -> std::optional<BeastExchange> {
-    if (const auto why = refusal(error); why && (buffer.size() > 0 || parser.got_some())) {
+    if (const auto why = refusal(error, limits); why && (buffer.size() > 0 || parser.got_some())) {
       socket.give_up_after(limits.write_idle);
       BeastExchange exchange(socket, {}, 11, false);
       exchange.reply(why->first, "application/json", refuse(why->first, why->second));

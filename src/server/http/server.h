@@ -39,11 +39,13 @@ class Exchange {
   virtual bool write(std::string_view piece) = 0;
   virtual void end_stream() = 0;
   virtual bool begun() const = 0;  // something was sent
+  int status() const { return status_; }  // that was sent; 0: none yet
   virtual bool client_gone() const = 0;
 
  protected:
   Request request_;
   Headers headers_;
+  int status_ = 0;
 };
 
 using Handler = std::function<void(Exchange&)>;
