@@ -108,7 +108,7 @@ class Killing:
         said = process.stderr.read().decode(errors="replace").strip()
         process.stderr.close()
         if command.name == "serve":
-            if not asked or code != 143:
+            if not asked or code != 0:
                 self.say(f"serve after kills: exit code {code}, answered: {asked}; {said[-300:]}")
         elif code != 0:
             self.say(f"{command.name} after kills: exit code {code}: {said[-300:]}")

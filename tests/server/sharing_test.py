@@ -100,7 +100,7 @@ class Waiting(ServerCase):
                 reply = self.server.ask("POST", path, body)
                 self.assertEqual((reply.status, reply.json["error"]["type"]), (429, "rate_limit_error"))
                 self.assertGreater(int(reply.headers["Retry-After"]), 0)
-                self.assertEqual(reply.headers["x-should-retry"], "false")
+                self.assertEqual(reply.headers["x-should-retry"], "true")
         page = self.server.ask("GET", "/metrics").body.decode()
         self.assertRegex(page, r'canopy_request_success_total\{finished_reason="refused"\} [1-9]')
         self.refused(TEXT, {"prompt": "a", "n": 4}, "n")  # this can never be
@@ -296,7 +296,7 @@ class Ending(ServerCase):
         for reply in replies:
             self.assertEqual(reply.status, 500)
             self.assertIn("stopped", reply.json["error"]["message"])
-        self.assertEqual(server.process.wait(10), 143)
+        self.assertEqual(server.process.wait(10), 0)
         self.assertLess(time.monotonic() - begun, 10)
         for one in quiet:
             one.close()
@@ -315,7 +315,7 @@ class Ending(ServerCase):
             self.assertEqual(first + joined(list(stream)), expected)
             self.assertTrue(stream.done)
             self.assertEqual(whole.result(), expected)
-        self.assertEqual(server.process.wait(10), 143)
+        self.assertEqual(server.process.wait(10), 0)
 
     def test_who_comes_while_it_stops_is_told(self):
         server = self.serve("--grace", 60)
@@ -335,11 +335,11 @@ class Ending(ServerCase):
         stream.close()
 
     def test_without_texts_it_ends_at_once(self):
-        for how, code in (signal.SIGTERM, 143), (signal.SIGINT, 130):
+        for how in signal.SIGTERM, signal.SIGINT:
             server = self.serve("--grace", 60)
             idle = server.connect()
             begun = time.monotonic()
-            self.assertEqual(server.stop(how), code)
+            self.assertEqual(server.stop(how), 0)
             self.assertLess(time.monotonic() - begun, 5)
             idle.close()
 
