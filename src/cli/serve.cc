@@ -16,7 +16,9 @@
 #include "src/cli/options/decode_options.h"
 #include "src/cli/options/prompt_cache_option.h"
 #include "src/cli/output/plan_words.h"
+#include "src/cli/output/request_log.h"
 #include "src/cli/output/standard_output.h"
+#include "src/cli/version.h"
 #include "src/server/api_error.h"
 #include "src/server/service.h"
 
@@ -44,6 +46,10 @@ struct Options {
   std::optional<std::string> alias, template_file, key_file;
   std::vector<std::string> keys, origins;
   int ping = 5, connections = 256;
+  std::optional<int> most_tokens, timeout;
+  std::string log = "on";
+  std::optional<std::string> log_file;
+  bool verbose = false;
   PromptCacheOption prompt_cache;
   DecodeOptions decode;
 
@@ -55,6 +61,9 @@ struct Options {
     };
     const auto is_port = [](const int& value) {
       if (value < 0 || value > 65535) throw UsageError("--port: must be from 0 to 65535");
+    };
+    const auto is_on_or_off = [](const std::string& text) {
+      if (text != "on" && text != "off") throw UsageError("--log: must be on or off");
     };
     Flags all, own("Server");
     own.add_options()                                                                 //
@@ -77,6 +86,15 @@ struct Options {
          "a comment in streams that were silent for so long")  //
         ("connections", into(connections, "N", at_least("--connections", 1)),
          "connections at a time")  //
+        ("n-predict,n", into(most_tokens, "N (=all there is room for)", at_least("--n-predict", 1)),
+         "tokens of a text at most, whatever its client asks for")  //
+        ("timeout", into(timeout, "SECONDS (=none)", at_least("--timeout", 1)),
+         "time that a text may take; then it ends with what there is of it")  //
+        ("log", into(log, "on|off", is_on_or_off),
+         "a line on stderr for each request that asks for a text, or is refused")  //
+        ("log-file", into(log_file, "FILE", not_empty("--log-file")),
+         "these lines go there, after what it holds")                //
+        ("verbose,v", given(verbose), "a line for all others, too")  //
         ("grace", into(grace, "SECONDS", at_least("--grace", 0)),
          "time that texts have to end when the server is stopped");
     all.add(own);
@@ -136,6 +154,19 @@ std::optional<chat::ChatTemplate> find_template(const Options& asked, const Chec
   }
 }
 
+/// A model's name of its file's: "big-00001-of-00003.gguf" is "big".
+std::string name_of(std::string file) {
+  constexpr std::string_view kEnd = ".gguf", kPart = "-00001-of-00001";
+  if (!file.ends_with(kEnd)) return file;
+  file.erase(file.size() - kEnd.size());
+  const std::size_t part = file.size() - std::min(file.size(), kPart.size());
+  std::string digits = file.substr(part);
+  for (char& c : digits)
+    if (c >= '0' && c <= '9') c = '0';
+  if (digits == "-00000-of-00000") file.erase(part);
+  return file;
+}
+
 server::ServiceOptions service_options(const Options& asked, const Checkpoint& model,
                                        const PlanRequest& plan) {
   server::ServiceOptions options;
@@ -144,7 +175,10 @@ server::ServiceOptions service_options(const Options& asked, const Checkpoint& m
   options.ping = std::chrono::seconds(asked.ping);
   options.context = plan.context;
   options.model_name =
-      asked.alias.value_or(std::filesystem::weakly_canonical(model.root()).filename());
+      asked.alias.value_or(name_of(std::filesystem::weakly_canonical(model.root()).filename()));
+  options.most_tokens = asked.most_tokens;
+  if (asked.timeout) options.timeout = std::chrono::seconds(*asked.timeout);
+  options.build = version_line();
   options.defaults.sampling = asked.decode.sampling.sampling();
   options.defaults.edits = asked.decode.sampling.edits();
   options.defaults.vocab = model.config().vocab;
@@ -176,13 +210,23 @@ int run_serve(const std::vector<std::string>& words) {
   served.keys = std::move(keys);
   fit_service(asked.parallel, asked.connections, asked.decode, plan);
   served.defaults.most_choices = plan.max_sequences + asked.queue;
+  std::optional<RequestLog> log;
+  if (asked.log == "on") {
+    log.emplace(asked.log_file, asked.verbose ? LogRequests::kAll : LogRequests::kTextsAndErrors);
+    served.on_request = [&log](const server::RequestRecord& record) { log->write(record); };
+  }
+  if (!served.loopback && served.keys.empty())
+    std::cerr << "warning: whoever reaches " << asked.host
+              << " may use this server; --api-key KEY asks for a key\n";
+
   server::Service service(served);
   http::Limits limits;
   limits.connections = asked.connections;
   limits.body_bytes = largest_request(plan.context);
   http::Server http(
       asked.host, static_cast<std::uint16_t>(asked.port), limits,
-      [&](http::Exchange& exchange) { service.handle(exchange); }, server::Service::error_body);
+      [&](http::Exchange& exchange) { service.handle(exchange); },
+      [&](int status, const std::string& message) { return service.refuse(status, message); });
   const std::string url = url_of(asked.host, http.port());
   std::cerr << "listening on " << url << ", loading\n";
 

@@ -9,10 +9,14 @@ namespace {
 #include "build_description.inc"
 }  // namespace
 
+std::string version_line() {
+  std::string line = "canopy " CANOPY_VERSION;
+  if (!kCommit.empty()) line.append(" (commit ").append(kCommit).append(")");
+  return line;
+}
+
 void print_version(std::ostream& out) {
-  out << "canopy " CANOPY_VERSION;
-  if (!kCommit.empty()) out << " (commit " << kCommit << ")";
-  out << "\nbuilt with: " << kCompiler << "\ndevices: " << kDevices << "\n";
+  out << version_line() << "\nbuilt with: " << kCompiler << "\ndevices: " << kDevices << "\n";
 }
 
 }  // namespace canopy::cli

@@ -65,4 +65,21 @@ Usage Answer::usage() const {
   return all;
 }
 
+void Answer::describe(RequestRecord& record) const {
+  const Usage all = usage();
+  const News::Choice& first = texts.front();
+  record.texts = true;
+  record.prompt_tokens = all.prompt_tokens;
+  record.completion_tokens = all.completion_tokens;
+  record.cached_tokens = all.cached_tokens;
+  const auto tokens = static_cast<double>(first.tokens.size());
+  if (first.sweeps > 0) record.tokens_per_sweep = tokens / first.sweeps;
+  if (tokens > 1)
+    record.seconds_per_token = (first.time - first.first_sweep).count() / (tokens - 1);
+  for (const News::Choice& text : texts) {
+    if (!record.finish.empty()) record.finish += ',';
+    record.finish += text.finish_reason.empty() ? "cancelled" : text.finish_reason;
+  }
+}
+
 }  // namespace canopy::server

@@ -8,6 +8,7 @@
 #include "src/chat/chat_prompt.h"
 #include "src/server/replies.h"
 #include "src/server/request/completion_request.h"
+#include "src/server/request_record.h"
 
 namespace canopy::server {
 
@@ -30,6 +31,8 @@ struct Answer {
   /// Adds what is new, and turns it into what a client is told: text is not what calls were.
   void take(News& news, std::vector<std::vector<ToolCall>>& new_calls);
   Usage usage() const;
+  /// Adds to a request's record.
+  void describe(RequestRecord& record) const;
 
  private:
   void find_calls(std::size_t choice, News::Choice& more, std::vector<ToolCall>& found_calls);

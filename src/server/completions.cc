@@ -1,5 +1,6 @@
 #include "src/server/completions.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstdio>
@@ -46,6 +47,19 @@ json progress_json(const Answer& answer, const News& news) {
           {"processed", news.prompt_read},
           {"time_ms", time.count()}};
 }
+
+/// Writes down what there is of an answer in the end, however that comes.
+class Recording {
+ public:
+  Recording(const Answer& answer, RequestRecord& record) : answer_(answer), record_(record) {}
+  Recording(const Recording&) = delete;
+  Recording& operator=(const Recording&) = delete;
+  ~Recording() { answer_.describe(record_); }
+
+ private:
+  const Answer& answer_;
+  RequestRecord& record_;
+};
 
 /// Who reads a stream: the client that asked for it, and, where it may be resumed, its log.
 class Listener {
@@ -178,6 +192,7 @@ JobRequest Completions::job_of(const CompletionRequest& request, const Answer& a
   const std::shared_ptr<const TokenConstraint> constraint = constraint_of(request);
   JobRequest job;
   job.stops = request.stops;
+  if (options_.timeout) job.deadline = answer.begun + *options_.timeout;
   job.top_logprobs = request.logprobs.value_or(0);
   for (const std::vector<TokenId>& tokens : answer.prompts) {
     if (tokens.empty()) throw ApiError(400, "the prompt has no tokens", "prompt");
@@ -190,7 +205,8 @@ JobRequest Completions::job_of(const CompletionRequest& request, const Answer& a
     one.edits.constraint = constraint;
     one.reproducible = request.seed.has_value();
     one.seed = request.seed ? *request.seed : any_seed();
-    one.max_new_tokens = std::min(request.most_tokens.value_or(room), room);
+    one.max_new_tokens =
+        std::min({request.most_tokens.value_or(room), options_.most_tokens.value_or(room), room});
     one.ignore_end = request.ignore_end;
     one.logprobs = request.logprobs ? std::max(1, *request.logprobs) : 0;
     for (int i = 0; i < request.choices; ++i) {
@@ -202,12 +218,16 @@ JobRequest Completions::job_of(const CompletionRequest& request, const Answer& a
 }
 
 Answer Completions::begin(const CompletionRequest& request, Api api) {
-  if (request.model && *request.model != options_.model_name)
+  if (request.model && *request.model != options_.model_name &&
+      *request.model != options_.model_name + ".gguf")
     throw ApiError(
         404, "there is no model '" + *request.model + "' here, only '" + options_.model_name + "'",
         "model");
   Answer answer;
   answer.request = request;
+  if (options_.most_tokens && request.most_tokens > options_.most_tokens)
+    answer.request.warnings.push_back("a text has " + std::to_string(*options_.most_tokens) +
+                                      " tokens at most here (-n)");
   const bool chat = api == Api::kChat;
   answer.head = {api, any_id(chat ? "chatcmpl-" : "cmpl-"), options_.model_name,
                  std::time(nullptr)};
@@ -246,16 +266,27 @@ Answer Completions::begin(const CompletionRequest& request, Api api) {
   return answer;
 }
 
-void Completions::complete(http::Exchange& exchange, Api api) {
+void Completions::complete(http::Exchange& exchange, Api api, RequestRecord& record) {
   const Json body = parse_body(exchange.request());
   const auto read = api == Api::kChat   ? read_chat_request
                     : api == Api::kText ? read_text_request
                                         : read_llama_request;
   Answer answer = begin(read(body, options_.defaults), api);
   if (answer.request.stream)
-    reply_in_pieces(exchange, answer);
+    reply_in_pieces(exchange, answer, record);
   else
-    reply_whole(exchange, answer);
+    reply_whole(exchange, answer, record);
+}
+
+bool Completions::too_late(const Answer& answer) const {
+  return options_.timeout && Clock::now() - answer.begun >= *options_.timeout &&
+         std::all_of(answer.texts.begin(), answer.texts.end(),
+                     [](const News::Choice& text) { return text.tokens.empty(); });
+}
+
+ApiError Completions::timeout_error() const {
+  return {503, "no token came within the " + std::to_string(options_.timeout->count()) +
+                   " seconds that a text has here (--timeout)"};
 }
 
 void Completions::remember(const Answer& answer) {
@@ -265,14 +296,19 @@ void Completions::remember(const Answer& answer) {
     answers_.remember(*answer.prompt, answer.prompts.front(), text.tokens, model_.tokenizer());
 }
 
-void Completions::reply_whole(http::Exchange& exchange, Answer& answer) {
+void Completions::reply_whole(http::Exchange& exchange, Answer& answer, RequestRecord& record) {
   std::vector<std::vector<ToolCall>> new_calls;
+  const Recording recording(answer, record);
   while (true) {
     std::optional<News> news = answer.job->take(kTick);
     if (exchange.client_gone()) return model_.scheduler.cancel(*answer.job);
+    if (!news && too_late(answer)) {
+      model_.scheduler.cancel(*answer.job);
+      throw timeout_error();
+    }
     if (!news) continue;
     answer.take(*news, new_calls);
-    if (!news->error.empty()) throw ApiError(500, news->error);
+    if (!news->error.empty()) throw ApiError(500, told(news->error));
     if (news->ended) break;
   }
   remember(answer);
@@ -369,7 +405,8 @@ json Completions::empty_chunk(const Answer& answer) const {
   return chunk_json(answer.head, 0, json::object(), nullptr);
 }
 
-void Completions::reply_in_pieces(http::Exchange& exchange, Answer& answer) {
+void Completions::reply_in_pieces(http::Exchange& exchange, Answer& answer, RequestRecord& record) {
+  const Recording recording(answer, record);
   exchange.add_header("Cache-Control", "no-cache");
   exchange.add_header("X-Accel-Buffering", "no");
   exchange.begin_stream("text/event-stream");
@@ -383,6 +420,11 @@ void Completions::reply_in_pieces(http::Exchange& exchange, Answer& answer) {
   while (!ended) {
     std::optional<News> news = answer.job->take(out.empty() ? kTick : kTick * 0);
     if (!listener.still_wanted()) return model_.scheduler.cancel(*answer.job);
+    std::optional<ApiError> error;
+    if (!news && too_late(answer)) {
+      model_.scheduler.cancel(*answer.job);
+      error = timeout_error();
+    }
     if (news) {
       answer.take(*news, new_calls);
       ended = news->ended;
@@ -393,11 +435,12 @@ void Completions::reply_in_pieces(http::Exchange& exchange, Answer& answer) {
         out += event(chunk);
       }
       out += events_of(answer, *news, new_calls);
-      if (!news->error.empty()) {
-        out += event(ApiError(500, news->error).body());
-        listener.tell(out);
-        return listener.end();
-      }
+      if (!news->error.empty()) error = ApiError(500, told(news->error));
+    }
+    if (error) {
+      record.reason = error->message;
+      listener.tell(out + event(error->body()));
+      return listener.end();
     }
     if (out.empty() && listener.wants_chunk()) out = event(empty_chunk(answer));
     listener.tell(std::exchange(out, {}));

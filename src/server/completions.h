@@ -9,6 +9,7 @@
 #include "src/chat/chat_prompt.h"
 #include "src/grammar/token_mask.h"
 #include "src/server/answer.h"
+#include "src/server/api_error.h"
 #include "src/server/http/server.h"
 #include "src/server/resumable.h"
 #include "src/server/served_model.h"
@@ -23,7 +24,7 @@ class Completions {
       : model_(model), options_(options) {}
 
   /// Replies, whole or in pieces. Throws ApiError, Busy.
-  void complete(http::Exchange& exchange, Api api);
+  void complete(http::Exchange& exchange, Api api, RequestRecord& record);
   /// Goes on with a stream that was asked for with `resume`, behind the event that the client names
   /// by Last-Event-ID. Throws ApiError.
   void resume(http::Exchange& exchange, const std::string& id);
@@ -39,8 +40,11 @@ class Completions {
   void prepare_calls(Answer& answer) const;
   /// The request's schema, or call, as a mask; null: nothing is asked for.
   std::shared_ptr<const TokenConstraint> constraint_of(const CompletionRequest& request);
-  void reply_whole(http::Exchange& exchange, Answer& answer);
-  void reply_in_pieces(http::Exchange& exchange, Answer& answer);
+  void reply_whole(http::Exchange& exchange, Answer& answer, RequestRecord& record);
+  void reply_in_pieces(http::Exchange& exchange, Answer& answer, RequestRecord& record);
+  /// Whether the time is over and no token has come.
+  bool too_late(const Answer& answer) const;
+  ApiError timeout_error() const;
   /// What a client is told of these news, as events.
   std::string events_of(Answer& answer, const News& news,
                         const std::vector<std::vector<ToolCall>>& new_calls) const;

@@ -78,13 +78,14 @@ json props_json(const ServiceOptions& options, const ServedModel& m) {
       out.push_back({{"what", entry.what}, {"bytes", entry.bytes}});
     return out;
   };
-  json out{{"default_generation_settings",
-            {{"n_ctx", options.context},
-             {"params", params_json(options.defaults.sampling, options.defaults.edits)}}},
-           {"total_slots", plan.max_sequences},
-           {"model_path", m.engine.models().target.root().string()},
-           {"chat_template", m.chat_template ? json(m.chat_template->source()) : json()},
-           {"build_info", "canopy"}};
+  json params = params_json(options.defaults.sampling, options.defaults.edits);
+  params["max_tokens"] = options.most_tokens.value_or(-1);
+  json out{
+      {"default_generation_settings", {{"n_ctx", options.context}, {"params", std::move(params)}}},
+      {"total_slots", plan.max_sequences},
+      {"model_path", m.engine.models().target.root().string()},
+      {"chat_template", m.chat_template ? json(m.chat_template->source()) : json()},
+      {"build_info", options.build}};
   out["canopy"] = {{"method", name(plan.method)},
                    {"device", m.engine.device_name()},
                    {"tree_nodes", plan.policy.shape.size()},

@@ -8,6 +8,9 @@ namespace canopy::server {
 Job::Job(const JobRequest& request, const Tokenizer& tokenizer, Metrics& metrics)
     : metrics_(metrics),
       top_logprobs_(static_cast<std::size_t>(request.top_logprobs)),
+      tokenizer_(tokenizer),
+      deadline_(request.deadline),
+      late_(request.texts.size()),
       unfinished_(static_cast<int>(request.texts.size())) {
   for (std::size_t i = 0; i < request.texts.size(); ++i)
     shown_.emplace_back(tokenizer, request.stops);
@@ -45,14 +48,17 @@ RequestEvents Job::events_of(int choice) {
       std::vector<TokenLogprob>& top = news.logprobs.emplace_back(*logprobs).top;
       if (top.size() > top_logprobs_) top.resize(top_logprobs_);
     }
-    return !shown_[at].stopped();
+    const bool late = deadline_ && std::chrono::steady_clock::now() >= *deadline_;
+    late_[at] = late && !shown_[at].stopped() && !tokenizer_.ends_text(token);
+    return !shown_[at].stopped() && !late;
   };
   events.on_end = [this, self, at](const TextReport& report) {
-    metrics_.ended(report);
     const std::lock_guard lock(mutex_);
+    const std::string reason = late_[at] != 0 ? "length" : report.finish_reason;
+    metrics_.ended(report, reason);
     News::Choice& news = pending_.choices[at];
-    news.text += shown_[at].end(report.finish_reason != "stop");
-    news.finish_reason = report.finish_reason;
+    news.text += shown_[at].end(reason != "stop");
+    news.finish_reason = reason;
     news.stopping_word = shown_[at].stopping_word();
     news.sweeps = report.steps;
     news.drafted = report.checked_nodes;

@@ -17,6 +17,7 @@ namespace canopy::server {
 struct JobRequest {
   std::vector<Request> texts;  // its choices
   std::vector<std::string> stops;
+  std::optional<std::chrono::steady_clock::time_point> deadline;  // ends them at their next token
   int top_logprobs = 0;  // alternatives to tell of each token, where logprobs are asked for
 };
 
@@ -61,7 +62,10 @@ class Job : public std::enable_shared_from_this<Job> {
   Metrics& metrics_;
   std::vector<Ticket> tickets_;  // the scheduler's, one for each choice
   const std::size_t top_logprobs_;
+  const Tokenizer& tokenizer_;
+  const std::optional<std::chrono::steady_clock::time_point> deadline_;
   std::vector<ShownText> shown_;
+  std::vector<char> late_;  // whether the deadline ended it, by choice
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   News pending_;

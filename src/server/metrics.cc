@@ -87,9 +87,9 @@ void Metrics::swept(const SweepReport& sweep) {
   }
 }
 
-void Metrics::ended(const TextReport& text) {
+void Metrics::ended(const TextReport& text, const std::string& finish_reason) {
   const std::lock_guard lock(mutex_);
-  ++ended_[text.finish_reason];
+  ++ended_[finish_reason];
   const Seconds first = text.step_ends.front(), whole = text.step_ends.back();
   first_token_.observe(first.count());
   whole_.observe(whole.count());

@@ -38,7 +38,7 @@ struct Gauges {
 class Metrics {
  public:
   void swept(const SweepReport& sweep);
-  void ended(const TextReport& text);
+  void ended(const TextReport& text, const std::string& finish_reason);
   /// Texts that had no end of their own: "cancelled", "error", "refused".
   void ended_early(const std::string& how, int texts);
   std::string text(const Gauges& now) const;

@@ -1,5 +1,6 @@
 #pragma once
 #include <chrono>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -7,6 +8,7 @@
 #include "src/chat/chat_template.h"
 #include "src/server/metrics.h"
 #include "src/server/request/completion_request.h"
+#include "src/server/request_record.h"
 #include "src/server/scheduler.h"
 #include "src/server/tools.h"
 
@@ -21,6 +23,10 @@ struct ServiceOptions {
   std::chrono::milliseconds ping{5000};        // between comments in a stream that is silent
   std::chrono::milliseconds data_ping{25000};  // between chunks: some clients count them alone
   int context = 0;
+  std::optional<int> most_tokens;                        // of a text, whatever its client asks for
+  std::optional<std::chrono::seconds> timeout;           // of a text, from its request on
+  std::string build;                                     // the program's version
+  std::function<void(const RequestRecord&)> on_request;  // any thread; may be none
 };
 
 /// A model that has been loaded, and all that answers are made with.

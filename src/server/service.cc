@@ -4,8 +4,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
+#include <chrono>
+#include <cstdio>
 #include <utility>
 
+#include "src/base/ambient.h"
 #include "src/base/json.h"
 #include "src/base/json_text.h"
 #include "src/base/utf8.h"
@@ -22,6 +26,24 @@ using Json = nlohmann::ordered_json;
 namespace {
 
 constexpr int kRetryAfter = 5;  // seconds
+constexpr const char* kIdHeader = "x-request-id";
+
+std::string any_request_id() {
+  std::array<char, 32> digits{};
+  std::snprintf(digits.data(), digits.size(), "req_%016llx",
+                static_cast<unsigned long long>(any_seed()));
+  return digits.data();
+}
+
+/// The client's own where it is one that a line of a log can hold.
+std::string request_id(std::string_view asked) {
+  constexpr std::size_t kMostBytes = 128;
+  const bool sane = !asked.empty() && asked.size() <= kMostBytes &&
+                    std::all_of(asked.begin(), asked.end(), [](unsigned char c) {
+                      return std::isalnum(c) != 0 || c == '-' || c == '_' || c == '.' || c == ':';
+                    });
+  return sane ? std::string(asked) : any_request_id();
+}
 
 void reply_json_to(http::Exchange& exchange, const json& body, int status = 200) {
   exchange.reply(status, kJson, json_text(body));
@@ -66,7 +88,12 @@ bool same_key(std::string_view a, std::string_view b) {
 
 }  // namespace
 
-std::string Service::error_body(int status, const std::string& message) {
+std::string Service::refuse(int status, const std::string& message) const {
+  RequestRecord record;
+  record.id = any_request_id();
+  record.status = status;
+  record.reason = message;
+  if (options_.on_request) options_.on_request(record);
   return json_text(ApiError(status, message).body());
 }
 
@@ -92,7 +119,15 @@ ServedModel& Service::model() {
 }
 
 void Service::handle(http::Exchange& exchange) {
+  const http::Request& request = exchange.request();
+  RequestRecord record;
+  record.id = request_id(request.header(kIdHeader));
+  record.method = request.method;
+  record.path = request.path;
+  exchange.add_header(kIdHeader, record.id);
+  const auto begun = std::chrono::steady_clock::now();
   const auto fail = [&](const ApiError& error) {
+    record.reason = error.message;
     if (exchange.begun()) {  // of a stream: the status has been sent
       exchange.write(event(error.body()));
       exchange.end_stream();
@@ -100,12 +135,12 @@ void Service::handle(http::Exchange& exchange) {
     }
     if (error.status == 429 || error.status == 503) {
       exchange.add_header("Retry-After", std::to_string(kRetryAfter));
-      exchange.add_header("x-should-retry", error.status == 503 ? "true" : "false");
+      exchange.add_header("x-should-retry", "true");
     }
     exchange.reply(error.status, kJson, json_text(error.body()));
   };
   try {
-    route(exchange);
+    route(exchange, record);
   } catch (const ApiError& error) {
     fail(error);
   } catch (const Busy& busy) {
@@ -115,6 +150,10 @@ void Service::handle(http::Exchange& exchange) {
   } catch (const std::exception& error) {
     fail(ApiError(500, told(error)));
   }
+  if (!options_.on_request) return;
+  record.status = exchange.status();
+  record.time = std::chrono::steady_clock::now() - begun;
+  options_.on_request(record);
 }
 
 void Service::check_access(http::Exchange& exchange) const {
@@ -135,7 +174,9 @@ void Service::check_access(http::Exchange& exchange) const {
     exchange.add_header("Access-Control-Allow-Origin", std::string(origin));
     exchange.add_header("Vary", "Origin");
     exchange.add_header("Access-Control-Allow-Methods", "GET, POST, OPTIONS");
-    exchange.add_header("Access-Control-Allow-Headers", "Authorization, Content-Type, X-Api-Key");
+    exchange.add_header("Access-Control-Allow-Headers",
+                        "Authorization, Content-Type, X-Api-Key, X-Request-Id");
+    exchange.add_header("Access-Control-Expose-Headers", kIdHeader);
   }
   static constexpr std::array kOpen{"/", "/health", "/v1/health", "/models", "/v1/models"};
   const bool open = std::find(kOpen.begin(), kOpen.end(), request.path) != kOpen.end();
@@ -149,7 +190,7 @@ void Service::check_access(http::Exchange& exchange) const {
   if (!known) throw ApiError(401, key.empty() ? "an API key is needed" : "the API key is wrong");
 }
 
-void Service::route(http::Exchange& exchange) {
+void Service::route(http::Exchange& exchange, RequestRecord& record) {
   check_access(exchange);
   const http::Request& request = exchange.request();
   if (request.method == "OPTIONS") return exchange.reply(200, kJson, "");
@@ -157,7 +198,8 @@ void Service::route(http::Exchange& exchange) {
   if (path.starts_with("/v1/")) path.erase(0, 3);
   struct Route {
     const char *path, *method;
-    void (Service::*answer)(http::Exchange&);
+    void (Service::*answer)(http::Exchange&);  // null: by `texts`
+    Api texts = {};
   };
   static constexpr Route kRoutes[] = {{"/", "GET", &Service::front},
                                       {"/health", "GET", &Service::health},
@@ -166,9 +208,9 @@ void Service::route(http::Exchange& exchange) {
                                       {"/slots", "GET", &Service::slots},
                                       {"/metrics", "GET", &Service::metrics},
                                       {"/canopy/state", "GET", &Service::state},
-                                      {"/chat/completions", "POST", &Service::chat},
-                                      {"/completions", "POST", &Service::completion},
-                                      {"/completion", "POST", &Service::llama_completion},
+                                      {"/chat/completions", "POST", nullptr, Api::kChat},
+                                      {"/completions", "POST", nullptr, Api::kText},
+                                      {"/completion", "POST", nullptr, Api::kLlama},
                                       {"/tokenize", "POST", &Service::tokenize},
                                       {"/detokenize", "POST", &Service::detokenize},
                                       {"/apply-template", "POST", &Service::apply_template}};
@@ -185,7 +227,9 @@ void Service::route(http::Exchange& exchange) {
     exchange.add_header("Allow", found->method);
     throw ApiError(405, request.path + " takes " + found->method + " alone");
   }
-  (this->*found->answer)(exchange);
+  if (found->answer != nullptr) return (this->*found->answer)(exchange);
+  model();
+  completions_->complete(exchange, found->texts, record);
 }
 
 void Service::front(http::Exchange& exchange) {
@@ -219,21 +263,6 @@ void Service::metrics(http::Exchange& exchange) {
 }
 
 void Service::state(http::Exchange& exchange) { reply_json_to(exchange, state_json(model())); }
-
-void Service::chat(http::Exchange& exchange) {
-  model();
-  completions_->complete(exchange, Api::kChat);
-}
-
-void Service::completion(http::Exchange& exchange) {
-  model();
-  completions_->complete(exchange, Api::kText);
-}
-
-void Service::llama_completion(http::Exchange& exchange) {
-  model();
-  completions_->complete(exchange, Api::kLlama);
-}
 
 void Service::tokenize(http::Exchange& exchange) {
   const Tokenizer& tokenizer = model().tokenizer();

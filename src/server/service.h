@@ -20,11 +20,11 @@ class Service {
              std::optional<chat::ChatTemplate> chat_template, std::string why_no_chat);
   /// Replies to one request. Any thread; throws nothing.
   void handle(http::Exchange& exchange);
-  /// The body of an error.
-  static std::string error_body(int status, const std::string& message);
+  /// The body of an error, of a request that the HTTP server refused.
+  std::string refuse(int status, const std::string& message) const;
 
  private:
-  void route(http::Exchange& exchange);
+  void route(http::Exchange& exchange, RequestRecord& record);
   void check_access(http::Exchange& exchange) const;
   ServedModel& model();  // throws ApiError 503
 
@@ -36,9 +36,6 @@ class Service {
   void slots(http::Exchange& exchange);
   void metrics(http::Exchange& exchange);
   void state(http::Exchange& exchange);
-  void chat(http::Exchange& exchange);
-  void completion(http::Exchange& exchange);
-  void llama_completion(http::Exchange& exchange);
   void tokenize(http::Exchange& exchange);
   void detokenize(http::Exchange& exchange);
   void apply_template(http::Exchange& exchange);

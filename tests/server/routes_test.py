@@ -62,6 +62,8 @@ class Routes(ServerCase):
         props = self.server.get("/props")
         self.assertEqual(props["model_path"], str(self.model))
         self.assertEqual(props["total_slots"], 3)
+        self.assertEqual(props["build_info"], run("--version").stdout.split("\n")[0])
+        self.assertRegex(props["build_info"], r"^canopy \d+\.\d+\.\d+( \(commit [0-9a-f]+(-dirty)?\))?$")
         self.assertEqual(props["chat_template"], TEMPLATE)
         self.assertEqual(props["default_generation_settings"]["n_ctx"], 128)
         self.assertEqual(props["default_generation_settings"]["params"]["temperature"], 0)
