@@ -192,7 +192,7 @@ std::string url_of(const std::string& host, int port) {
 
 }  // namespace
 
-int run_serve(const std::vector<std::string>& words) {
+int run_serve(const std::vector<std::string>& words) try {
   Options asked;
   if (!parse(words, kUsage, asked.flags(), Environment::kTaken)) return 0;
   EngineOptions options = asked.decode.engine_options();
@@ -250,7 +250,10 @@ int run_serve(const std::vector<std::string>& words) {
   asked.prompt_cache.save(engine);
   asked.decode.learn(engine, plan, scheduler.learned());
   std::cerr << "stopped\n";
-  return 0;  // this is how a server ends
+  return 0;                 // this is how a server ends
+} catch (const Stopped&) {  // before it served
+  std::cerr << "stopped\n";
+  return 0;
 }
 
 }  // namespace canopy::cli
