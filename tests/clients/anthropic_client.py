@@ -1,0 +1,11 @@
+"""anthropic: speaks /v1/messages alone, which the server has not; it is told so, and does not wait for an answer."""
+import anthropic
+from asked import KEY, MODEL, URL, USER
+
+client = anthropic.Anthropic(base_url=URL, api_key=KEY)
+try:
+    client.messages.create(model=MODEL, max_tokens=4, messages=USER)
+except anthropic.NotFoundError as error:
+    assert "/v1/messages" in str(error), error
+else:
+    raise AssertionError("there is an answer: say so in docs/serve.md")
