@@ -32,8 +32,9 @@ class SchemaCompiler {
     while (!pending_.empty()) {
       const Pending next = std::move(pending_.front());
       pending_.pop_front();
-      const StateId made =
-          next.merged ? all_of(next.place, next.values) : compiled(next.place, next.values);
+      const StateId made = !next.tag.empty() ? object(std::span(&next.place, 1), next.tag)
+                           : next.merged     ? all_of(next.place, next.values)
+                                             : compiled(next.place, next.values);
       made_.emplace_back(made, next.place.pointer);
       automaton_.become(next.state, made);
     }
@@ -46,7 +47,8 @@ class SchemaCompiler {
   struct Pending {
     SchemaPlace place;
     Values values;
-    bool merged;  // an `allOf`, of which its place is a part
+    bool merged;      // an `allOf`, of which its place is a part
+    std::string tag;  // a property that is required, too; or none
     StateId state;
   };
 
@@ -63,6 +65,7 @@ class SchemaCompiler {
     if (place.find("$ref") != nullptr)
       return later(resolve(place, document_), values, /*merged=*/false);
     if (place.find("anyOf") != nullptr) return any_of(place, values);
+    if (place.find("oneOf") != nullptr) return one_of(place, values);
     if (place.find("allOf") != nullptr) return later(place, values, /*merged=*/true);
     const bool objects = values == Values::kObjects;
     if (auto listed = values_of(place)) {
@@ -103,15 +106,15 @@ class SchemaCompiler {
   }
 
   /// The state of a schema that may lead back to itself.
-  StateId later(const SchemaPlace& place, Values values, bool merged) {
+  StateId later(const SchemaPlace& place, Values values, bool merged, const std::string& tag = {}) {
     const auto [entry, is_new] =
-        later_.try_emplace(std::tuple(place.pointer, values, merged), Automaton::kDead);
+        later_.try_emplace(std::tuple(place.pointer, values, merged, tag), Automaton::kDead);
     if (is_new) {
       if (later_.size() > kMostReferences)
         place.fail("the schema has more than " + std::to_string(kMostReferences) +
-                   " different targets of \"$ref\", and \"allOf\"");
+                   " different targets of \"$ref\", \"allOf\" and \"oneOf\"");
       entry->second = automaton_.reserve();
-      pending_.push_back({place, values, merged, entry->second});
+      pending_.push_back({place, values, merged, tag, entry->second});
     }
     return entry->second;
   }
@@ -126,6 +129,18 @@ class SchemaCompiler {
     return automaton_.fork(ways);
   }
 
+  /// One of schemas that exclude each other. The property that tells objects apart is written.
+  StateId one_of(const SchemaPlace& place, Values values) {
+    const Choices choices = exclusive_choices_of(place, document_);
+    std::vector<StateId> ways;
+    for (const SchemaPlace& choice : choices.places) {
+      const Types types = types_of(choice);
+      const bool object = types.count() == 1 && types[static_cast<std::size_t>(Type::kObject)];
+      ways.push_back(later(choice, values, /*merged=*/false, object ? choices.tag : std::string()));
+    }
+    return automaton_.fork(ways);
+  }
+
   /// All of these schemas at once: a single one, or plain objects.
   StateId all_of(const SchemaPlace& place, Values values) {
     const std::vector<SchemaPlace> parts = conjuncts_of(place, document_);
@@ -135,16 +150,17 @@ class SchemaCompiler {
     for (const SchemaPlace& part : parts) {
       const Types types = types_of(part);
       const bool plain = types.count() == 1 && types[static_cast<std::size_t>(Type::kObject)];
-      if (!plain || part.find("anyOf") != nullptr || part.find("enum") != nullptr ||
-          part.find("const") != nullptr)
+      if (!plain || part.find("anyOf") != nullptr || part.find("oneOf") != nullptr ||
+          part.find("enum") != nullptr || part.find("const") != nullptr)
         part.fail("in \"allOf\" of several schemas this one is no plain object");
     }
     return object(parts);
   }
 
-  /// What all of these say of an object.
-  StateId object(std::span<const SchemaPlace> parts) {
+  /// What all of these say of an object, in which `tag` is required, too, if it is one.
+  StateId object(std::span<const SchemaPlace> parts, const std::string& tag = {}) {
     std::vector<std::string> required;
+    if (!tag.empty()) required.push_back(tag);
     std::vector<Member> members;
     std::map<std::string, const ordered_json*> schemas;  // of the members
     for (const SchemaPlace& part : parts) {
@@ -305,7 +321,7 @@ class SchemaCompiler {
   Automaton automaton_;
   JsonParts parts_;
   StateId any_ = Automaton::kDead;
-  std::map<std::tuple<std::string, Values, bool>, StateId> later_;  // what they are of
+  std::map<std::tuple<std::string, Values, bool, std::string>, StateId> later_;  // what they are of
   std::deque<Pending> pending_;
   std::vector<std::pair<StateId, std::string>> made_;  // inner schemas before outer ones
 };

@@ -23,7 +23,8 @@ constexpr std::array<std::string_view, kTypes> kTypeNames{"object",  "array",   
                                                           "integer", "boolean", "null"};
 
 /// Keywords that change nothing about what is accepted.
-constexpr std::array<std::string_view, 15> kAnnotations{
+constexpr std::array<std::string_view, 16> kAnnotations{
+    "discriminator",  // of OpenAPI, next to oneOf
     "title",           "description",      "default",       "examples",  "example",
     "$comment",        "deprecated",       "readOnly",      "writeOnly", "$schema",
     "contentEncoding", "contentMediaType", "contentSchema", "$defs",     "definitions"};
@@ -52,7 +53,7 @@ constexpr std::array<std::pair<std::string_view, Type>, 19> kOfTypes{{
 }};
 
 /// Keywords that say all about a value, so that Canopy takes only `type` next to some of them.
-constexpr std::array<std::string_view, 4> kAlone{"$ref", "anyOf", "enum", "const"};
+constexpr std::array<std::string_view, 5> kAlone{"$ref", "anyOf", "oneOf", "enum", "const"};
 
 std::string spelled(const ordered_json& value) {
   return value.dump(-1, ' ', true, ordered_json::error_handler_t::replace);
@@ -349,6 +350,79 @@ std::vector<SchemaPlace> conjuncts_of(const SchemaPlace& place, const ordered_js
   std::size_t visits = 0;
   add_conjuncts(place, document, visits, out);
   return out;
+}
+
+namespace {
+
+bool is_object(const SchemaPlace& place) {
+  const Types types = types_of(place);
+  return types.count() == 1 && types[static_cast<std::size_t>(Type::kObject)];
+}
+
+/// The values that a property may have, where they are listed.
+std::optional<std::vector<ordered_json>> listed_values(const SchemaPlace& place,
+                                                       const std::string& property) {
+  const ordered_json* properties = place.find("properties");
+  if (properties == nullptr || !properties->is_object() || !properties->contains(property))
+    return std::nullopt;
+  const SchemaPlace inside = place.under("properties", property);
+  if (!inside.schema->is_object()) return std::nullopt;
+  return values_of(inside);
+}
+
+/// Whether each two of the objects differ in this property's values.
+bool tells_apart(const std::vector<SchemaPlace>& objects, const std::string& property) {
+  std::vector<ordered_json> seen;
+  for (const SchemaPlace& object : objects) {
+    const auto values = listed_values(object, property);
+    if (!values) return false;
+    for (const ordered_json& value : *values)
+      if (std::ranges::find(seen, value) != seen.end()) return false;
+    seen.insert(seen.end(), values->begin(), values->end());
+  }
+  return true;
+}
+
+}  // namespace
+
+Choices exclusive_choices_of(const SchemaPlace& place, const ordered_json& document) {
+  const ordered_json* given = place.find("oneOf");
+  if (!given->is_array() || given->empty())
+    place.fail("\"oneOf\" is not a list of schemas, one at least");
+  if (given->size() > kMostProperties)
+    place.fail("\"oneOf\" has more than " + std::to_string(kMostProperties) + " schemas");
+  const auto refuse = [&] {
+    place.fail(
+        "the keyword \"oneOf\" is not supported, but of schemas that no value satisfies two "
+        "of: other types, or objects with other values of one property");
+  };
+  Choices choices;
+  std::vector<SchemaPlace> objects;
+  Types types;
+  for (std::size_t i = 0; i < given->size(); ++i) {
+    const std::vector<SchemaPlace> parts = conjuncts_of(place.under("oneOf", i), document);
+    if (parts.size() != 1) refuse();
+    const SchemaPlace& part = choices.places.emplace_back(parts[0]);
+    for (const char* inner : {"anyOf", "oneOf", "allOf"})
+      if (part.find(inner) != nullptr) refuse();
+    if (is_object(part) && part.find("enum") == nullptr && part.find("const") == nullptr) {
+      objects.push_back(part);
+      continue;
+    }
+    Types own = types_of(part);
+    if (own[static_cast<std::size_t>(Type::kNumber)])
+      own.set(static_cast<std::size_t>(Type::kInteger));
+    if ((own & types).any()) refuse();
+    types |= own;
+  }
+  if (!objects.empty() && types[static_cast<std::size_t>(Type::kObject)]) refuse();
+  if (objects.size() < 2) return choices;
+  const ordered_json* properties = objects[0].find("properties");
+  if (properties != nullptr && properties->is_object())
+    for (const auto& [name, schema] : properties->items())
+      if (choices.tag.empty() && tells_apart(objects, name)) choices.tag = name;
+  if (choices.tag.empty()) refuse();
+  return choices;
 }
 
 SchemaPlace resolve(const SchemaPlace& place, const ordered_json& document) {

@@ -53,6 +53,14 @@ std::vector<std::string> required_of(const SchemaPlace& place);
 /// each with something to say; the place itself among them, where it has more than `allOf`.
 std::vector<SchemaPlace> conjuncts_of(const SchemaPlace& place,
                                       const nlohmann::ordered_json& document);
+/// Schemas of which a value satisfies one at most; objects among them by the values of `tag`, where
+/// they have it.
+struct Choices {
+  std::vector<SchemaPlace> places;
+  std::string tag;
+};
+/// Those of `oneOf`. Throws Error where that is not plain to see.
+Choices exclusive_choices_of(const SchemaPlace& place, const nlohmann::ordered_json& document);
 /// What `$ref` points to. Throws Error unless it is a place in the document.
 SchemaPlace resolve(const SchemaPlace& place, const nlohmann::ordered_json& document);
 

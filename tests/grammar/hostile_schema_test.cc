@@ -24,7 +24,6 @@ std::string numbered(std::string name, int i) { return name.append(std::to_strin
 
 TEST(HostileSchema, IsRefusedByTheNameOfAKeywordThatIsNotSupported) {
   for (const std::string keyword : {"pattern",
-                                    "oneOf",
                                     "not",
                                     "patternProperties",
                                     "uniqueItems",
@@ -87,6 +86,15 @@ TEST(HostileSchema, IsRefusedWhereMalformed) {
   expect_error(R"({"prefixItems": true})", "#", "\"prefixItems\" is not");
   expect_error(R"({"format": 1})", "#", "\"format\" is not");
   expect_error(R"({"allOf": []})", "#", "\"allOf\" is not");
+  expect_error(R"({"oneOf": []})", "#", "\"oneOf\" is not");
+  for (const char* open :
+       {R"([{"type": "integer"}, {"type": "number"}])", "[true, {}]",
+        R"([{"type": "object"}, {"type": "object"}])",
+        R"([{"properties": {"k": {"const": 1}}}, {"properties": {"a": true}}])",
+        R"([{"properties": {"k": {"const": 1}}}, {"properties": {"k": {"enum": [2, 1]}}}])",
+        R"([{"properties": {"k": {"const": 1}}}, {"enum": [{}]}])",
+        R"([{"anyOf": [{"type": "null"}]}, {"type": "string"}])"})
+    expect_error(std::string("{\"oneOf\": ") + open + "}", "#", "\"oneOf\" is not supported, but");
   expect_error(R"({"allOf": [{"type": "string"}, {"minLength": 1}]})", "#/allOf/0",
                "no plain object");
   expect_error(R"({"allOf": [{"properties": {"a": {"type": "string"}}},

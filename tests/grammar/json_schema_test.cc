@@ -228,6 +228,29 @@ TEST(JsonSchema, JoinsPlainObjects) {
   expect(node, {"{}", R"({"next":{"next":{"v":null},"v":null}})"}, {R"({"v": null})"});
 }
 
+TEST(JsonSchema, KnowsAlternativesThatExcludeEachOther) {
+  expect(R"({"oneOf": [{"type": "string"}, {"type": "null"}, {"type": "number"}]})",
+         {R"("a")", "null", "1.5"}, {"true", "{}"});
+  // As pydantic writes a union by a discriminator, which has a default and so is not required.
+  const char* pets = R"({"discriminator": {"propertyName": "kind", "mapping": {}},
+      "oneOf": [{"$ref": "#/$defs/cat"}, {"$ref": "#/$defs/dog"}, {"type": "null"}], "$defs": {
+      "cat": {"type": "object", "properties": {"kind": {"const": "cat", "default": "cat"},
+              "friend": {"$ref": "#"}}},
+      "dog": {"type": "object", "properties": {"age": {"type": "integer"},
+              "kind": {"enum": ["dog", "wolf"]}}, "required": ["age"]}}})";
+  expect(pets,
+         {R"({"kind": "cat"})", R"({"age": 1, "kind": "wolf"})", "null",
+          R"({"kind": "cat", "friend": {"age": 1, "kind": "dog"}})"},
+         {"{}", R"({"kind": "dog"})", R"({"age": 1})", R"({"age": 1, "kind": "cat"})",
+          R"({"friend": null})"});
+  EXPECT_TRUE(ByteReader(std::make_shared<const Grammar>(
+                             json_grammar(parse_ordered_json(pets), Values::kObjects)))
+                  .reads(R"({"kind": "cat"})"));
+  EXPECT_FALSE(ByteReader(std::make_shared<const Grammar>(
+                              json_grammar(parse_ordered_json(pets), Values::kObjects)))
+                   .reads("null"));
+}
+
 TEST(JsonSchema, WritesFormats) {
   const auto format = [](const char* name) {
     return std::string(R"({"type": "string", "format": ")") + name + "\"}";
