@@ -139,7 +139,7 @@ class Formats {
   StateId one_of(std::string_view ranges, StateId to) {
     return automaton_.bytes(edges_of(ranges, Count::kNone, to));
   }
-  /// Further characters of `body`, and `marks`, each with one of `after` behind it, then `to`. All
+  /// Further characters of `body`, and `marks`, each with one of `after` next, then `to`. All
   /// but the latter are counted, so that the end is never out of reach.
   StateId more_of(std::string_view body, std::string_view marks, std::string_view after,
                   StateId to) {

@@ -74,7 +74,7 @@ StateId JsonParts::array(std::span<const StateId> first, StateId item, std::uint
   if (item == Automaton::kDead) most = std::min(most, known);
   if (fewest > most) return Automaton::kDead;
   // Items after `first`, of which the one that no comma stands before is not counted.
-  StateId some = Automaton::kDead, behind = spaced(close);
+  StateId some = Automaton::kDead, after = spaced(close);
   std::uint32_t need = fewest > known ? fewest - known : 0;
   std::uint32_t left = most == kUncounted ? most : most - known;
   if (left > 0) {
@@ -82,7 +82,7 @@ StateId JsonParts::array(std::span<const StateId> first, StateId item, std::uint
     some = automaton_.call(item, behind_item);
     const StateId further = automaton_.byte(',', spaced(some), Count::kTake);
     automaton_.become(behind_item, automaton_.fork(further, automaton_.gate(spaced(close))));
-    behind = automaton_.fork(further, need > 0 ? Automaton::kDead : spaced(close));
+    after = automaton_.fork(further, need > 0 ? Automaton::kDead : spaced(close));
   }
   if (known == 0) {
     if (need > 0) --need;
@@ -90,10 +90,10 @@ StateId JsonParts::array(std::span<const StateId> first, StateId item, std::uint
     const StateId inside = automaton_.fork(some, fewest == 0 ? close : Automaton::kDead);
     return automaton_.enter(automaton_.byte('[', spaced(inside)), need, left, Levels::kDeeper);
   }
-  // From the last to the first: `behind` is what follows the item.
+  // From the last to the first: `after` is what follows the item.
   StateId inside = Automaton::kDead;
   for (std::uint32_t i = known; i-- > 0;) {
-    const StateId end = i + 1 == known ? behind : spaced(close);
+    const StateId end = i + 1 == known ? after : spaced(close);
     const StateId more =
         inside == Automaton::kDead ? Automaton::kDead : automaton_.byte(',', spaced(inside));
     const bool may_end = i + 1 >= fewest || i + 1 == known;

@@ -129,7 +129,7 @@ class SchemaCompiler {
     return automaton_.fork(ways);
   }
 
-  /// One of schemas that exclude each other. The property that tells objects apart is written.
+  /// One of schemas that exclude each other. The property by which objects differ is written.
   StateId one_of(const SchemaPlace& place, Values values) {
     const Choices choices = exclusive_choices_of(place, document_);
     std::vector<StateId> ways;

@@ -371,7 +371,7 @@ std::optional<std::vector<ordered_json>> listed_values(const SchemaPlace& place,
 }
 
 /// Whether each two of the objects differ in this property's values.
-bool tells_apart(const std::vector<SchemaPlace>& objects, const std::string& property) {
+bool differ_in(const std::vector<SchemaPlace>& objects, const std::string& property) {
   std::vector<ordered_json> seen;
   for (const SchemaPlace& object : objects) {
     const auto values = listed_values(object, property);
@@ -420,7 +420,7 @@ Choices exclusive_choices_of(const SchemaPlace& place, const ordered_json& docum
   const ordered_json* properties = objects[0].find("properties");
   if (properties != nullptr && properties->is_object())
     for (const auto& [name, schema] : properties->items())
-      if (choices.tag.empty() && tells_apart(objects, name)) choices.tag = name;
+      if (choices.tag.empty() && differ_in(objects, name)) choices.tag = name;
   if (choices.tag.empty()) refuse();
   return choices;
 }

@@ -42,8 +42,8 @@ enum class TellCalls : std::uint8_t {
 /// thread.
 class ToolCallReader {
  public:
-  /// `begun`: the answer is a call from its first token on, of the form's grammar. It is told as it
-  /// is written, and no part of it is text.
+  /// `begun`: the answer is a call from its first token on, of the form's grammar. It is reported
+  /// as it is written, and no part of it is text.
   ToolCallReader(ToolForm form, const std::vector<Tool>& tools, bool begun, TellCalls tell);
 
   struct Found {

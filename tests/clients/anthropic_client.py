@@ -1,4 +1,4 @@
-"""anthropic: speaks /v1/messages alone, which the server has not; it is told so, and does not wait for an answer."""
+"""anthropic: speaks /v1/messages alone, which the server has not; it ends with 404 and does not wait."""
 import anthropic
 from asked import KEY, MODEL, URL, USER
 

@@ -42,7 +42,7 @@ void fuzz_one(std::string_view input) {
   const std::vector<ToolCall> whole = calls_of(input, how, TellCalls::kWhole);
   const std::vector<ToolCall> written = calls_of(input, how, TellCalls::kAsWritten);
   expect(written.size() >= whole.size(), "calls that are whole are told as they are written");
-  const bool begun = (how & 4) != 0;  // told as it is written: a grammar had it written
+  const bool begun = (how & 4) != 0;  // reported as it is written, as a grammar has it
   for (const ToolCall& call : whole)
     expect(begun || nlohmann::json::accept(call.arguments), "arguments in JSON");
 }

@@ -30,7 +30,7 @@ constexpr const char* kSchema = R"({"type": "object", "required": ["name", "age"
     "properties": {"name": {"type": "string"}, "age": {"type": "integer", "minimum": 0,
     "maximum": 130}, "score": {"type": "number"}, "kind": {"enum": ["person", "company"]},
     "code": {"type": "string", "maxLength": 8}, "tags": {"type": "array",
-    "items": {"type": "string"}}}})";
+    "items": {"type": "string"}}}, "additionalProperties": true})";
 constexpr const char* kText = R"({"name": "Ada \"A\" Lovelace ☃ 😀", "age": 36, "score": -1.5e3,
   "kind": "person", "code": "a1b2", "tags": ["math", "poetry"], "more": {"born": [1815, 12, 10],
   "alive": false, "na": null}})";

@@ -10,7 +10,7 @@ LINE = re.compile(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (\S+) (\S+) (\S+) (\
 
 class LogCase(ServerCase):
     def lines(self, server, count, within=5):
-        """Once there are so many: [(id, method, path, status, rest)]."""
+        """Once there are `count` of them: [(id, method, path, status, rest)]."""
         deadline = time.monotonic() + within
         while len(found := LINE.findall(self.log_of(server))) < count and time.monotonic() < deadline:
             time.sleep(0.02)

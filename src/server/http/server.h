@@ -38,7 +38,7 @@ class Exchange {
   /// False: the client has gone, or takes nothing for too long.
   virtual bool write(std::string_view piece) = 0;
   virtual void end_stream() = 0;
-  virtual bool begun() const = 0;  // something was sent
+  virtual bool begun() const = 0;         // something was sent
   int status() const { return status_; }  // that was sent; 0: none yet
   virtual bool client_gone() const = 0;
 

@@ -48,8 +48,8 @@ void read_common(Fields& fields, const Defaults& defaults, CompletionRequest& re
         "'cache_prompt' is not followed: what is remembered changes no text");
   if (const auto best = fields.integer("best_of", 1, defaults.most_choices);
       best && *best != request.choices)
-    fields.fail("best_of", "is not supported beside another n");
-  // What only tells a service about its user.
+    fields.fail("best_of", "is not supported with another n");
+  // Of use to a service that knows its users.
   fields.pass_over({"user", "metadata", "store", "safety_identifier", "prompt_cache_key",
                     "prompt_cache_retention"});
   if (const auto tier = fields.text("service_tier"); tier && *tier != "auto" && *tier != "default")

@@ -104,7 +104,7 @@ constexpr std::array kMeaningless{
 
 /// What asks for something that changes no text, or may be left undone, and is not done here.
 constexpr std::array<std::pair<const char*, const char*>, 19> kHints{{
-    {"verbosity", "the model is not told of it"},
+    {"verbosity", "no template has it"},
     {"prediction", "the draft is the server's"},
     {"priority", "texts share their sweeps as they come"},
     {"id_slot", "a place is found for each text"},
