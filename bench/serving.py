@@ -3,11 +3,13 @@
 
     bench/serving.py sharing  -m MODEL -md DRAFT --memory 1G [--requests 8] [-n 96]
     bench/serving.py fairness -m MODEL -md DRAFT --memory 2G [--prompt 2000]
+    bench/serving.py places   -m MODEL -md DRAFT --memory 1G,1536M,3G,4G [--places 1,2,4,8] [-n 96]
     bench/serving.py peer     -m MODEL -md DRAFT --memory 1G --llama-server PROGRAM --gguf MODEL.gguf
 
 sharing: the same requests one after another, then at once, each on a fresh server: tokens per second of all of them, and
 whether each text is what it was alone. fairness: a long prompt alone, then beside a text that is being written: how much
-longer it takes until its first token, and how much longer the text's sweeps become. peer: the requests of sharing at once,
+longer it takes until its first token, and how much longer the text's sweeps become. places: one text alone on servers of
+so many places and budgets, what was predicted of it and what it took; another build by --canopy. peer: the requests of sharing at once,
 to canopy serve and to llama-server with the same draft and as many slots, each in a memory cgroup of the budget (as root);
 llama-server with chains of 4, 8 and 16 tokens and without a draft, as which is fastest depends on the machine.
 Seconds are of this machine; the ratios are the result. A machine that does something else gives other ratios."""
@@ -32,9 +34,9 @@ TEXTS = [text.strip() for text in (REPO / "src/measure/calibration_prompts.txt")
 
 
 @contextlib.contextmanager
-def server(args, *flags, join=None):
+def server(args, *flags, join=None, cache=("-ctk", "f16")):
     """Its port, while it runs; `join` is called in the process before it starts."""
-    words = [args.canopy, "serve", "-m", args.model, "--port", "0", "--memory", args.memory, "-ctk", "f16", "--no-learn", *flags]
+    words = [args.canopy, "serve", "-m", args.model, "--port", "0", "--memory", args.memory, *cache, "--no-learn", *flags]
     if args.draft:
         words += ["-md", args.draft]
     process = subprocess.Popen([str(word) for word in words], stderr=subprocess.PIPE, text=True, preexec_fn=join)
@@ -42,7 +44,7 @@ def server(args, *flags, join=None):
         log = []
         for line in process.stderr:
             log.append(line)
-            if found := re.match(r"serving .* on http://[^:]*:(\d+): (\d+) texts", line):
+            if found := re.match(r"serving .* on http://[^:]*:(\d+): (\d+) texts?", line):
                 break
         else:
             sys.exit("canopy serve ended:\n" + "".join(log))
@@ -143,6 +145,27 @@ def fairness(args):
     return 0
 
 
+def places(args):
+    """One text on servers of all sizes; the first sweep, which reads the prompt, does not count."""
+    print(f"{'memory':>8} {'places':>6} {'context':>7}  {'method':8} {'nodes':>5} {'predicted':>9} {'measured':>9}  s/token of one text")
+    for args.memory in args.memory.split(","):
+        for count in map(int, args.places.split(",")):
+            try:
+                with server(args, "--parallel", count, *(("--profile", args.profile) if args.profile else ()), cache=()) as port:
+                    with urllib.request.urlopen(f"http://127.0.0.1:{port}/props") as reply:
+                        props = json.load(reply)
+                    plan, slots = props["canopy"], props["total_slots"]
+                    predicted = plan.get("predicted", {}).get("one_text", {}).get("seconds_per_token", float("nan"))
+                    prompt = prompts(port, 1, 64)[0]
+                    write(port, prompt, 4)  # what is made the first time
+                    timings = write(port, prompt[1:], args.tokens)["timings"]
+                    print(f"{args.memory:>8} {slots:>6} {props['default_generation_settings']['n_ctx']:>7}  {plan['method']:8} "
+                          f"{plan['tree_nodes']:>5} {predicted:>9.3f} {1 / timings['predicted_per_second']:>9.3f}", flush=True)
+            except SystemExit as refused:
+                print(f"{args.memory:>8} {count:>6}  refused: {str(refused).splitlines()[-1][:80]}", flush=True)
+    return 0
+
+
 @contextlib.contextmanager
 def llama_server(args, *flags, join):
     """As server(), of llama.cpp; without a prompt cache, whose memory would come on top."""
@@ -206,7 +229,7 @@ def peer(args):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["sharing", "fairness", "peer"])
+    parser.add_argument("what", choices=["sharing", "fairness", "places", "peer"])
     parser.add_argument("-m", "--model", required=True)
     parser.add_argument("-md", "--draft")
     parser.add_argument("--memory", required=True)
@@ -214,10 +237,12 @@ def main():
     parser.add_argument("-n", "--tokens", type=int, default=96)
     parser.add_argument("--prompt", type=int, default=2000)
     parser.add_argument("--canopy", default=os.environ.get("CANOPY", REPO / "build/release/canopy"))
+    parser.add_argument("--places", default="1,2,4,8")
+    parser.add_argument("--profile", help="what canopy calibrate hardware -o wrote, for places")
     parser.add_argument("--llama-server", help="the program, for peer; bench/compare/run builds one")
     parser.add_argument("--gguf", help="the model as llama-server wants it, in 16 bits")
     args = parser.parse_args()
-    return {"sharing": sharing, "fairness": fairness, "peer": peer}[args.what](args)
+    return {"sharing": sharing, "fairness": fairness, "places": places, "peer": peer}[args.what](args)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ std::string in_words(const TreeShape& shape) {
 std::string in_words(const Plan& plan) {
   const int places = plan.max_sequences;
   std::string words =
-      places == 1 ? "one text at a time" : std::to_string(places) + " texts share a sweep";
+      places == 1 ? "1 text at a time" : std::to_string(places) + " texts share a sweep";
   words += "; " + std::string(name(plan.method));
   if (!plan.prediction) return words;
   const auto predicted = [](const Candidate& one) {
