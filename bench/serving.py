@@ -68,10 +68,10 @@ def post(port, path, body):
 
 
 def prompts(port, count, tokens):
-    """Texts of so many tokens each, that begin differently."""
+    """Texts of so many tokens each, numbered, so that none begins like another and finds that read."""
     out = []
     for i in range(count):
-        text = " ".join(TEXTS[i % len(TEXTS):] + TEXTS[:i % len(TEXTS)])
+        text = f"{i + 1}. " + " ".join(TEXTS[i % len(TEXTS):] + TEXTS[:i % len(TEXTS)])
         while len(ids := post(port, "/tokenize", {"content": text})["tokens"]) < tokens:
             text += " " + text
         out.append(ids[:tokens])
@@ -79,7 +79,10 @@ def prompts(port, count, tokens):
 
 
 def write(port, prompt, tokens):
-    return post(port, "/v1/completions", {"prompt": prompt, "max_tokens": tokens, "temperature": 0, "ignore_eos": True})
+    reply = post(port, "/v1/completions", {"prompt": prompt, "max_tokens": tokens, "temperature": 0, "ignore_eos": True})
+    if cached := reply["usage"]["prompt_tokens_details"]["cached_tokens"]:
+        sys.exit(f"{cached} tokens of a prompt were read before: what is measured would seem faster")
+    return reply
 
 
 def sharing(args):

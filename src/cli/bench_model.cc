@@ -20,6 +20,7 @@
 #include "src/cli/output/table.h"
 #include "src/machine/process_memory.h"
 #include "src/measure/calibration_prompts.h"
+#include "src/measure/timed_prompts.h"
 
 namespace canopy::cli {
 
@@ -33,8 +34,9 @@ constexpr const char* kUsage =
     "       canopy bench WHAT [FLAG ...]      canopy bench WHAT --help\n\n"
     "Measures tokens per second: ppN takes a prompt of N tokens up to its first new token, tgN\n"
     "generates N tokens after a prompt of 32, the first step left out. Prompts are of the texts\n"
-    "that come with the program, another for each repetition; tests take turns. WHAT is decode "
-    "(all\n"
+    "that come with the program, each run's its own, so that nothing of them was read before; "
+    "tests\n"
+    "take turns. WHAT is decode (all\n"
     "methods of speculation on the same prompts), link (sweeps without computing, beside raw "
     "reads)\n"
     "or offload (steps of a model's shape, without its weights, on a GPU).";
@@ -115,12 +117,7 @@ class ModelBench {
     if (options.plan.context < context)
       throw UsageError("--ctx-size: the longest test takes " + std::to_string(context) + " tokens");
     ModelFiles models = flags.open(options.plan, stop_);
-    for (const std::string& text : default_prompts()) {
-      starts_.push_back(text_.size());
-      const std::vector<TokenId> ids = models.tokenizer->encode(text, AddSpecial::kNo);
-      text_.insert(text_.end(), ids.begin(), ids.end());
-    }
-    if (text_.empty()) throw Error("the tokenizer makes no token of any text");
+    prompts_.emplace(*models.tokenizer, default_prompts());
     Assumptions assumed = flags.find_assumptions(models, options, progress_, stop_);
     options.plan.cost = std::make_shared<CostModel>(std::move(assumed.profile));
     options.energy = &energy_;
@@ -149,20 +146,10 @@ class ModelBench {
  private:
   static int generated(const Test& test) { return test.prefill ? 1 : 1 + test.tokens; }
 
-  /// Tokens from the start of another text for each repetition, running on into the next texts.
-  std::vector<TokenId> prompt(int length, int repetition) const {
-    std::size_t at = starts_[static_cast<std::size_t>(repetition) % starts_.size()];
-    std::vector<TokenId> tokens;
-    for (; std::ssize(tokens) < length; ++at) tokens.push_back(text_[at % text_.size()]);
-    return tokens;
-  }
-
   /// A repetition below 0 counts for nothing.
   void run(Test& test, int repetition) {
-    const std::vector<TokenId> tokens =
-        prompt(test.prefill ? test.tokens : kGenerationPrompt, std::max(0, repetition));
     Request request;
-    request.prompt = tokens;
+    request.prompt = prompts_->next(test.prefill ? test.tokens : kGenerationPrompt);
     request.sampling = sampling_.sampling();
     request.seed = sampling_.seed.value_or(0);
     request.max_new_tokens = generated(test);
@@ -177,6 +164,7 @@ class ModelBench {
     };
     const BatchReport report = engine_->generate({&request, 1}, events, stop_);
     if (stop_.stop_requested()) throw Stopped();
+    require(report.texts.front().cached_tokens == 0, "a run's prompt was read by one before it");
     if (repetition < 0) return;
     const Seconds time = test.prefill ? report.prefill : report.decode;
     const double tokens_done = test.prefill ? test.tokens : report.decode_tokens;
@@ -197,9 +185,8 @@ class ModelBench {
   std::stop_token stop_;
   ProgressLine progress_;
   EnergyMeter energy_;
-  std::vector<TokenId> text_;
-  std::vector<std::size_t> starts_;
   std::optional<Engine> engine_;
+  std::optional<TimedPrompts> prompts_;  // of the engine's tokenizer
 };
 
 json row_json(const Test& test, const ModelBench& bench, const std::string& model) {

@@ -32,6 +32,11 @@ class BenchModelTest(unittest.TestCase):
         self.assertEqual([row["n_gen"] for row in table], ["0", "0", "8"])
         self.assertEqual([line.split("|")[8].strip() for line in outputs["md"].splitlines()], ["test", "--:", "pp16", "pp48", "tg8"])
 
+    def test_no_run_finds_its_prompt_read_before(self):
+        # Whole blocks of the warm-up's prompt, and of the other test's, are remembered; the program stops where a run meets them.
+        done = run("bench", "-m", SMOLLM2, "-p", "128,192", "-n", "0", "-r", "2")
+        self.assertEqual(done.returncode, 0, done.stderr)
+
     def test_counts_energy_where_there_are_counters_and_says_what_is_missing(self):
         for env in machine_with_a_gpu_that_counts(self), os.environ:
             done = run("bench", "-m", SMOLLM2, "-p", "0", "-n", "8", "-r", "1", "--no-warmup", "-o", "json", env=env)
