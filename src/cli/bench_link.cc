@@ -50,7 +50,7 @@ struct Options {
         ("model,m", required(model, "PATH"), kModelHelp)  //
         ("repetitions,r", into(repetitions, "N", at_least("--repetitions", 1)),
          "turns: a second of raw reads, then a sweep")  //
-        ("ring", into(ring, "SIZE", "--ring", parse_size),
+        ("ring", into(ring, "SIZE", "--ring", parse_budget),
          "memory that the sweep streams through (default: the least, two units)")  //
         ("read-size", into(read_size, "SIZE", "--read-size", parse_read_size),
          "of one read, a multiple of 4K (default: the fastest of some)")  //

@@ -109,17 +109,17 @@ Flags Options::flags() {
        "of the prompt")                                //
       ("temp", into(temperature, "T"), "temperature")  //
       ("acceptance", into(acceptance, "FILE"),
-       "an acceptance file, or a JSON list p(1), p(2), ... (default: a self-draft's)")        //
-      ("device", into(device.device, "D"),                                                    //
-       "auto (a GPU, if there is one), cpu, cuda or cuda:N")                                  //
-      ("gpu-memory", into(device.gpu_memory, "SIZE", "--gpu-memory", parse_size_above_zero),  //
-       "the run behaves as on a GPU of this size (default: all that is free)")                //
-      ("enforce-eager", given(device.enforce_eager),                                          //
-       "launch the draft's kernels one by one, instead of a CUDA graph for each level")       //
-      ("memory", into(memory, "SIZE", "--memory", parse_size),                                //
-       "bound on the process (default: 80% of the free memory)")                              //
-      ("host-memory", into(host_memory, "SIZE", "--host-memory", parse_size), "the same")     //
-      ("resident", into(resident, "SIZE", "--resident", parse_size),
+       "an acceptance file, or a JSON list p(1), p(2), ... (default: a self-draft's)")          //
+      ("device", into(device.device, "D"),                                                      //
+       "auto (a GPU, if there is one), cpu, cuda or cuda:N")                                    //
+      ("gpu-memory", into(device.gpu_memory, "SIZE", "--gpu-memory", parse_budget_above_zero),  //
+       "the run behaves as on a GPU of this size (default: all that is free)")                  //
+      ("enforce-eager", given(device.enforce_eager),                                            //
+       "launch the draft's kernels one by one, instead of a CUDA graph for each level")         //
+      ("memory", into(memory, "SIZE", "--memory", parse_budget),                                //
+       "bound on the process (default: 80% of the free memory)")                                //
+      ("host-memory", into(host_memory, "SIZE", "--host-memory", parse_budget), "the same")     //
+      ("resident", into(resident, "SIZE", "--resident", parse_budget),
        "target weights that stay where they are computed with (default: on a GPU what fits, on the "
        "CPU none)")  //
       ("from-disk", given(from_disk),

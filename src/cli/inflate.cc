@@ -42,7 +42,7 @@ int run_inflate(const std::vector<std::string>& words) {
   if (request.output.empty()) throw UsageError("--output: '/' cannot be written");
   request.small = request.output;
   request.small += "-small";
-  request.bytes = parse_size("--size", size);
+  request.bytes = parse_budget("--size", size);
   const Checkpoint model = Checkpoint::open(path);
 
   WriteProgress progress(show_progress);

@@ -75,9 +75,9 @@ Flags ModelOptions::flags() {
       ("model,m", required(model, "PATH"), kModelHelp)        //
       ("device", into(device.device, "D"),                    //
        "auto (a GPU, if there is one), cpu, cuda or cuda:N")  //
-      ("memory,host-memory", into(memory, "SIZE", "--memory", parse_size_above_zero),
+      ("memory,host-memory", into(memory, "SIZE", "--memory", parse_budget_above_zero),
        "bound on the whole process, e.g. 1G (default: 80% of the free memory); also --host-memory")(
-          "gpu-memory", into(device.gpu_memory, "SIZE", "--gpu-memory", parse_size_above_zero),
+          "gpu-memory", into(device.gpu_memory, "SIZE", "--gpu-memory", parse_budget_above_zero),
           "bound on what is used of the GPU's memory (default: all that is free)")  //
       ("enforce-eager", given(device.enforce_eager),
        "launch the draft's kernels one by one, instead of a CUDA graph for each level of a tree; a "
@@ -89,7 +89,7 @@ Flags ModelOptions::flags() {
        "-ngl: the same in layers: auto or a number")                                          //
       ("verify-weights", given(verify_weights),                                               //
        "stop if a layer is not, by its checksum, what it was when it was first read")         //
-      ("kv-memory", into(kv_memory, "SIZE", "--kv-memory", parse_size_above_zero),
+      ("kv-memory", into(kv_memory, "SIZE", "--kv-memory", parse_budget_above_zero),
        "memory for keys and values, which texts share by their common beginnings (default: every "
        "text that shares a sweep can be as long as --ctx-size)")           //
       ("ctx-size,c", into(context, "N", tokens_from(1, "--ctx-size")),     //
@@ -142,7 +142,7 @@ EngineOptions ModelOptions::engine_options(const std::optional<Gpus>& gpus) cons
   if (n_gpu_layers && *n_gpu_layers != "auto")
     plan.resident_layers = parse_count("--n-gpu-layers", *n_gpu_layers);
   if (resident && *resident != "auto")
-    plan.resident = *resident == "none" ? 0 : parse_size("--resident", *resident);
+    plan.resident = *resident == "none" ? 0 : parse_budget("--resident", *resident);
   options.graphs = !device.enforce_eager;
   options.verify_weights = verify_weights;
   plan.context = context.value_or(0);

@@ -9,7 +9,15 @@
 
 namespace canopy::cli {
 
-std::uint64_t parse_size(std::string_view flag, std::string_view text) {
+namespace {
+
+struct Size {
+  std::string_view number;  // as it is written
+  std::string unit;         // of KMGT; empty: bytes
+  double bytes = 0;
+};
+
+Size read_size(std::string_view flag, std::string_view text) {
   const auto fail = [&] {
     return UsageError(std::string(flag) + ": '" + std::string(text) +
                       "' is not a size; write bytes or a number with K, M, G or T, e.g. 512M or "
@@ -20,7 +28,8 @@ std::uint64_t parse_size(std::string_view flag, std::string_view text) {
   if (copy.empty() || !(std::isdigit(static_cast<unsigned char>(copy[0])) || copy[0] == '.'))
     throw fail();
   const double number = std::strtod(copy.c_str(), &end);
-  std::string unit(end);
+  Size size{text.substr(0, static_cast<std::size_t>(end - copy.c_str())), end};
+  std::string& unit = size.unit;
   for (char& c : unit) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
   if (unit.size() > 1 && unit.ends_with("IB"))
     unit.resize(unit.size() - 2);
@@ -33,13 +42,30 @@ std::uint64_t parse_size(std::string_view flag, std::string_view text) {
     if (unit.size() != 1 || at == std::string_view::npos) throw fail();
     factor = std::ldexp(1.0, 10 * (static_cast<int>(at) + 1));
   }
-  const double bytes = number * factor;
-  if (!(bytes >= 0 && bytes < 0x1p63)) throw fail();
-  return static_cast<std::uint64_t>(bytes);
+  size.bytes = number * factor;
+  if (!(size.bytes >= 0 && size.bytes < 0x1p63)) throw fail();
+  return size;
 }
 
-std::uint64_t parse_size_above_zero(std::string_view flag, std::string_view text) {
-  const std::uint64_t size = parse_size(flag, text);
+}  // namespace
+
+std::uint64_t parse_size(std::string_view flag, std::string_view text) {
+  return static_cast<std::uint64_t>(read_size(flag, text).bytes);
+}
+
+std::uint64_t parse_budget(std::string_view flag, std::string_view text) {
+  constexpr double kLeast = 1 << 20, kMostGigabytes = 256;
+  const Size size = read_size(flag, text);
+  if (size.unit.empty() && size.bytes > 0 && size.bytes < kLeast) {
+    const std::string number(size.number);
+    throw UsageError(std::string(flag) + ": " + number + " bytes; did you mean " + number +
+                     (size.bytes < kMostGigabytes ? "G?" : "M?"));
+  }
+  return static_cast<std::uint64_t>(size.bytes);
+}
+
+std::uint64_t parse_budget_above_zero(std::string_view flag, std::string_view text) {
+  const std::uint64_t size = parse_budget(flag, text);
   if (size == 0) throw UsageError(std::string(flag) + ": must be more than 0");
   return size;
 }
