@@ -166,6 +166,7 @@ struct Wanted {
     if (asked.memory && asked.host_memory)
       throw UsageError("--host-memory: is the same as --memory; give one of them");
     plan.memory = asked.memory.value_or(asked.host_memory.value_or(0));
+    note_beyond_machine(plan.memory);
     plan.resident = asked.resident;
     if (!gpu && !plan.resident) plan.resident = 0;
   }

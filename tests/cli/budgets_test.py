@@ -1,5 +1,14 @@
-"""Budgets that cannot be meant: the unit that was forgotten."""
-from support import TempDirCase, bytes_model, main, run
+"""Budgets that cannot be meant, or cannot be had: the unit that was forgotten, what the machine has."""
+import os
+import pathlib
+import re
+import socket
+
+from support import TempDirCase, bytes_model, main, memory_cgroup, run
+
+
+def notes(result, flag):
+    return [line for line in result.stderr.splitlines() if line.startswith(f"note: {flag} ")]
 
 
 class Budgets(TempDirCase):
@@ -21,6 +30,36 @@ class Budgets(TempDirCase):
     def test_bytes_are_taken_where_they_are_enough_and_none_where_none_may_be(self):
         for flags in ("--memory", 64 << 20), ("--memory", "64M", "--resident", 0):
             self.assertEqual(run(*self.generate, *flags).returncode, 0)
+
+    def test_a_budget_beyond_the_machine_is_named_by_every_command(self):
+        template = self.dir / "template.jinja"
+        template.write_text("{% for m in messages %}{{ m.content }}{% endfor %}")
+        commands = [(self.generate, 0), (("plan", "-m", self.model), 0), (("bench", "-m", self.model, "-p", 4, "-n", 0, "-r", 1), 0),
+                    (("chat", "-m", self.model, "--chat-template-file", template, "-c", 64), 0),
+                    (("perplexity", "-m", self.model, "-f", template), 0)]
+        with socket.create_server(("127.0.0.1", 0)) as taken:  # so that serve ends at once
+            commands.append((("serve", "-m", self.model, "--port", taken.getsockname()[1]), 1))
+            total = int(re.search(r"MemTotal: +(\d+) kB", pathlib.Path("/proc/meminfo").read_text())[1]) << 10
+            for command, code in commands:
+                for budget, shown in ("1T", "1.0 TiB"), ("1000T", "1000.0 TiB"):
+                    result = run(*command, "--memory", budget, "--device", "cpu")
+                    self.assertEqual(result.returncode, code, result.stderr)
+                    note, = notes(result, "--memory")
+                    self.assertRegex(note, rf"^note: --memory {shown}: .* has \d")
+                    if "this machine" in note:
+                        self.assertIn(f"this machine has {total / 2**30:.1f} GiB", note)
+        self.assertEqual(notes(run(*self.generate, "--memory", "64M"), "--memory"), [])
+
+    def test_a_budget_beyond_a_memory_cgroup_names_it(self):
+        with memory_cgroup(256 << 20) as made:
+            if made is None:
+                self.skipTest("memory cgroups cannot be made here (needs root)")
+            group, _ = made
+            result = run(*self.generate, "--memory", "300M",
+                         preexec_fn=lambda: (group / "cgroup.procs").write_text(str(os.getpid())))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        note, = notes(result, "--memory")
+        self.assertRegex(note, rf"the memory cgroup .*{group.name} has 256.0 MiB")
 
 
 if __name__ == "__main__":

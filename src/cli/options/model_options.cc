@@ -125,6 +125,20 @@ int usable_threads(int wanted) {
   return std::min(wanted, cpus);
 }
 
+void note_beyond_machine(std::uint64_t memory) {
+  const SystemMemory system = system_memory();
+  std::uint64_t least = system.total;
+  std::string whose = "this machine";
+  for (const CgroupMemory& group : system.cgroups)
+    if (group.limit < least) {
+      least = group.limit;
+      whose = "the memory cgroup " + group.path;
+    }
+  if (memory > least)
+    std::cerr << "note: --memory " << format_size(memory) << ": " << whose << " has "
+              << format_size(least) << "\n";
+}
+
 EngineOptions ModelOptions::engine_options(const std::optional<Gpus>& gpus) const {
   EngineOptions options;
   const int usable = usable_threads(threads);
@@ -138,6 +152,7 @@ EngineOptions ModelOptions::engine_options(const std::optional<Gpus>& gpus) cons
     throw UsageError("--n-gpu-layers: says the same as --resident; give one of them");
   PlanRequest& plan = options.plan;
   plan.memory = memory.value_or(0);
+  if (!gpus) note_beyond_machine(plan.memory);
   plan.kv_memory = kv_memory;
   if (n_gpu_layers && *n_gpu_layers != "auto")
     plan.resident_layers = parse_count("--n-gpu-layers", *n_gpu_layers);

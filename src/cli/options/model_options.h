@@ -42,8 +42,8 @@ struct ModelOptions {
   bool progress = false;
 
   Flags flags();
-  /// The caller fills in what it knows of prompt and speculation. A note on stderr says where there
-  /// are fewer CPUs than --threads. Throws UsageError.
+  /// The caller fills in what it knows of prompt and speculation. Notes on stderr say where there
+  /// are fewer CPUs than --threads, or less memory than --memory. Throws UsageError.
   EngineOptions engine_options(const std::optional<Gpus>& gpus = std::nullopt) const;
   /// `text` is what a flag gave; `what` is how messages call it. Throws Error where turning it into
   /// tokens could take more than --memory, or without it than a plan would use.
@@ -55,6 +55,9 @@ std::string model_name(const Checkpoint& model);
 
 /// -t: at most the CPUs that this process may use; a note on stderr where `wanted` is more.
 int usable_threads(int wanted);
+
+/// Notes on stderr a --memory that is more than this machine, or a memory cgroup, has.
+void note_beyond_machine(std::uint64_t memory);
 
 /// Warns on stderr of what the user should know before a run: fallbacks taken, an inflated model, a
 /// context beyond the model's own.
