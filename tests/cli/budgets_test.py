@@ -1,10 +1,11 @@
-"""Budgets that cannot be meant, or cannot be had: the unit that was forgotten, what the machine has."""
+"""Budgets that cannot be meant, or cannot be had: the unit that was forgotten, what the machine has, layers on no GPU."""
 import os
 import pathlib
 import re
 import socket
+import unittest
 
-from support import TempDirCase, bytes_model, main, memory_cgroup, run
+from support import SMOLLM2, TempDirCase, bytes_model, main, memory_cgroup, run, run_json
 
 
 def notes(result, flag):
@@ -60,6 +61,22 @@ class Budgets(TempDirCase):
         self.assertEqual(result.returncode, 0, result.stderr)
         note, = notes(result, "--memory")
         self.assertRegex(note, rf"the memory cgroup .*{group.name} has 256.0 MiB")
+
+    def test_layers_for_a_gpu_that_is_not_there_are_a_note_and_change_nothing(self):
+        for command in self.generate, ("plan", "-m", self.model):
+            plain = run(*command, "--device", "cpu")
+            asked = run(*command, "--device", "cpu", "-ngl", 99)
+            self.assertEqual(asked.returncode, 0, asked.stderr)
+            self.assertIn("no GPU is used", *notes(asked, "--n-gpu-layers"))
+            if command is self.generate:
+                self.assertEqual(asked.stdout, plain.stdout)
+            for layers in 0, "auto":
+                self.assertEqual(notes(run(*command, "--device", "cpu", "-ngl", layers), "--n-gpu-layers"), [])
+
+    @unittest.skipUnless(SMOLLM2.exists(), "the model is not here; scripts/get_model fetches it")
+    def test_layers_for_a_gpu_that_is_not_there_take_no_memory_from_a_small_budget(self):
+        words = "generate", "-m", SMOLLM2, "-p", "x", "-n", 3, "--memory", "90M", "--device", "cpu"
+        self.assertEqual(run_json(*words, "-ngl", 99)["plan"]["resident_bytes"], run_json(*words)["plan"]["resident_bytes"])
 
 
 if __name__ == "__main__":

@@ -86,7 +86,7 @@ Flags ModelOptions::flags() {
        "weights of the model that stay where they are computed with, in memory or on the GPU: "
        "auto, none, or a size; the rest of the budget is the ring that they stream through")  //
       ("n-gpu-layers", into(n_gpu_layers, "N"),                                               //
-       "-ngl: the same in layers: auto or a number")                                          //
+       "-ngl: the same in layers, on a GPU: auto or a number; without a GPU a note says so")  //
       ("verify-weights", given(verify_weights),                                               //
        "stop if a layer is not, by its checksum, what it was when it was first read")         //
       ("kv-memory", into(kv_memory, "SIZE", "--kv-memory", parse_budget_above_zero),
@@ -154,8 +154,15 @@ EngineOptions ModelOptions::engine_options(const std::optional<Gpus>& gpus) cons
   plan.memory = memory.value_or(0);
   if (!gpus) note_beyond_machine(plan.memory);
   plan.kv_memory = kv_memory;
-  if (n_gpu_layers && *n_gpu_layers != "auto")
-    plan.resident_layers = parse_count("--n-gpu-layers", *n_gpu_layers);
+  if (n_gpu_layers && *n_gpu_layers != "auto") {
+    const int layers = parse_count("--n-gpu-layers", *n_gpu_layers);
+    if (options.device.kind == "cuda")
+      plan.resident_layers = layers;
+    else if (layers > 0)
+      std::cerr << "note: --n-gpu-layers " << layers
+                << ": no GPU is used (see canopy doctor); --memory and --resident say what stays "
+                   "in memory\n";
+  }
   if (resident && *resident != "auto")
     plan.resident = *resident == "none" ? 0 : parse_budget("--resident", *resident);
   options.graphs = !device.enforce_eager;

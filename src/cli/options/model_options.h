@@ -43,7 +43,8 @@ struct ModelOptions {
 
   Flags flags();
   /// The caller fills in what it knows of prompt and speculation. Notes on stderr say where there
-  /// are fewer CPUs than --threads, or less memory than --memory. Throws UsageError.
+  /// are fewer CPUs than --threads, less memory than --memory, or no GPU for --n-gpu-layers. Throws
+  /// UsageError.
   EngineOptions engine_options(const std::optional<Gpus>& gpus = std::nullopt) const;
   /// `text` is what a flag gave; `what` is how messages call it. Throws Error where turning it into
   /// tokens could take more than --memory, or without it than a plan would use.
