@@ -65,7 +65,7 @@ class UploadedWeights final : public WeightSource {
   std::span<const Unit> units() const override;
   /// Blocks until the unit's copy is queued. Throws: what `host` threw: the source is then
   /// unusable; Error if `index` is not the next in the cycle, or if a lease is out.
-  UnitLease acquire(std::size_t index, Stream& compute) override;
+  UnitLease acquire(std::size_t index, Stream& compute, const std::stop_token& stop = {}) override;
   void abandon_sweep() noexcept override;
   void embed(std::span<const TokenId> ids, Stream& compute, TensorView out) override;
   std::size_t held_bytes() const;  // of the device

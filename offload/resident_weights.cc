@@ -39,7 +39,7 @@ class ResidentWeights final : public WeightSource {
   }
 
   std::span<const Unit> units() const override { return units_; }
-  UnitLease acquire(std::size_t index, Stream& compute) override {
+  UnitLease acquire(std::size_t index, Stream& compute, const std::stop_token&) override {
     return lend(index, weights_.unit(index), compute);
   }
   void abandon_sweep() noexcept override {}

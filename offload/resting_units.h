@@ -25,7 +25,7 @@ class RestingUnits final : public WeightSource {
   }
 
   std::span<const Unit> units() const override { return units_; }
-  UnitLease acquire(std::size_t index, Stream& compute) override {
+  UnitLease acquire(std::size_t index, Stream& compute, const std::stop_token&) override {
     return lend(index, weights_[index], compute);
   }
   void abandon_sweep() noexcept override {}

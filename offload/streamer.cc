@@ -84,7 +84,7 @@ struct Streamer::Impl {
        const StreamerOptions& options, const LoadProgress& progress, const std::stop_token& stop);
   ~Impl();
 
-  LinkSample choose_way(const StreamerOptions& options) const;
+  LinkSample choose_way(const StreamerOptions& options, const std::stop_token& stop) const;
   std::unique_ptr<ReadEngine> make_engine(const StreamerOptions& options,
                                           std::span<const std::span<std::byte>> slabs);
   // The reader's thread.
@@ -97,7 +97,7 @@ struct Streamer::Impl {
   void expect_unchanged(const Slot& slot);
   void trace_read(const Slot& slot);
   // The caller's thread.
-  UnitWeights take(std::size_t index);
+  UnitWeights take(std::size_t index, const std::stop_token& stop);
   void give_back(Stream& compute, std::size_t index) noexcept;
   void abandon() noexcept;
   // Under the lock.
@@ -126,8 +126,9 @@ struct Streamer::Impl {
   std::optional<HostEmbedding> host_lookup;
   std::optional<EmbeddingReader> row_reader;
 
-  mutable std::mutex mutex;  // guards what follows
-  std::condition_variable arrived, freed;
+  mutable std::mutex mutex;             // guards what follows
+  std::condition_variable_any arrived;  // waits for a stop request, too
+  std::condition_variable freed;
   std::vector<Slot> slots;
   std::uint64_t first = 0, taken = 0, next = 0;
   std::size_t next_read = 0;  // into `travel`: the unit that slot `next` will hold
@@ -151,7 +152,7 @@ Streamer::Impl::Impl(Device& device, const SweepLayout& swept, const Residency& 
       travel(travelling(sweep, residency)),
       watch(sweep.files),
       ring(checked_ring(sweep, residency, options.ring_bytes), options.ring_node),
-      way(choose_way(options)),
+      way(choose_way(options, stop)),
       pins(device, ring.bytes()),
       engine(make_engine(options, std::array{ring.bytes()})),
       pump(*engine, sweep.files, way.read_bytes,
@@ -193,11 +194,12 @@ Streamer::Impl::~Impl() {
   for (const Slot& slot : slots) wait_quietly(*slot.last_use);
 }
 
-LinkSample Streamer::Impl::choose_way(const StreamerOptions& options) const {
+LinkSample Streamer::Impl::choose_way(const StreamerOptions& options,
+                                      const std::stop_token& stop) const {
   if (!options.trial) return {options.read_bytes, options.queue_depth};
   Notes same;  // the engine that reads weights says it again
   return LinkProbe(largest_file(sweep.files), ring.bytes(), options.direct, options.io_uring)
-      .best(options.trial->rounds, options.trial->round, same);
+      .best(options.trial->rounds, options.trial->round, same, stop);
 }
 
 std::unique_ptr<ReadEngine> Streamer::Impl::make_engine(
@@ -356,16 +358,18 @@ void Streamer::Impl::trace_read(const Slot& slot) {
   traced = now;
 }
 
-UnitWeights Streamer::Impl::take(std::size_t index) {
+UnitWeights Streamer::Impl::take(std::size_t index, const std::stop_token& stop) {
   std::unique_lock lock(mutex);
   rethrow_failure(index);
   turn.expect(index);
   UnitWeights weights = resting.unit(index);
   if (travels(index)) {
     const auto start = Clock::now();
-    arrived.wait(lock,
-                 [&] { return failure || (taken < next && slot(taken).state == State::kArrived); });
+    const bool ready = arrived.wait(lock, stop, [&] {
+      return failure || (taken < next && slot(taken).state == State::kArrived);
+    });
     stall += Clock::now() - start;
+    if (!ready) throw Stopped();
     rethrow_failure(index);
     Slot& mine = slot(taken);
     const UnitLayout& layout = sweep.units[index];
@@ -441,8 +445,8 @@ Streamer::~Streamer() = default;
 
 std::span<const Unit> Streamer::units() const { return impl_->units; }
 
-UnitLease Streamer::acquire(std::size_t index, Stream& compute) {
-  return lend(index, impl_->take(index), compute);
+UnitLease Streamer::acquire(std::size_t index, Stream& compute, const std::stop_token& stop) {
+  return lend(index, impl_->take(index, stop), compute);
 }
 
 void Streamer::give_back(std::size_t index, Stream& compute) noexcept {

@@ -75,8 +75,8 @@ class Streamer final : public WeightSource {
   std::span<const Unit> units() const override;
   /// Blocks until the unit has arrived. Throws: Error if a read failed (naming file and byte), if
   /// the file was written to since the start or the unit's checksum differs: the streamer is then
-  /// unusable; if `index` is not the next in the cycle, or if a lease is out.
-  UnitLease acquire(std::size_t index, Stream& compute) override;
+  /// unusable; if `index` is not the next in the cycle, or if a lease is out. Throws Stopped.
+  UnitLease acquire(std::size_t index, Stream& compute, const std::stop_token& stop = {}) override;
   void abandon_sweep() noexcept override;
   void embed(std::span<const TokenId> ids, Stream& compute, TensorView out) override;
 

@@ -48,13 +48,13 @@ void TimedWeights::begin_trace_of_sweep(Stream& compute) {
   clock_->set(compute);
 }
 
-UnitLease TimedWeights::acquire(std::size_t index, Stream& compute) {
+UnitLease TimedWeights::acquire(std::size_t index, Stream& compute, const std::stop_token& stop) {
   if (failure_) std::rethrow_exception(failure_);
   if (trace_ && index == 0) begin_trace_of_sweep(compute);
   UnitTimers& timers = timers_.at(index);
   const auto asked = Clock::now();
   if (trace_) compute.record(*timers.asked);
-  lent_.emplace(source_->acquire(index, compute));
+  lent_.emplace(source_->acquire(index, compute, stop));
   if (const auto now = Clock::now(); trace_ && now - asked > kLeastWait)
     trace_->span(Trace::Lane::kHost, "wait: " + timers.name, asked, now);
   timers.fresh = false;

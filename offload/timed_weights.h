@@ -35,7 +35,7 @@ class TimedWeights final : public WeightSource {
   const SweepTimes& times();
 
   std::span<const Unit> units() const override { return source_->units(); }
-  UnitLease acquire(std::size_t index, Stream& compute) override;
+  UnitLease acquire(std::size_t index, Stream& compute, const std::stop_token& stop = {}) override;
   void abandon_sweep() noexcept override { source_->abandon_sweep(); }
   WeightView table_on_device() const override { return source_->table_on_device(); }
   void embed(std::span<const TokenId> ids, Stream& compute, TensorView out) override;

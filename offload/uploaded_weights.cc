@@ -66,7 +66,7 @@ struct UploadedWeights::Impl {
   void copy_unit(std::size_t unit, const UnitWeights& from, const Slot& slot);
   void compare_clocks();  // for the trace
   // The caller's thread.
-  UnitWeights take(std::size_t index, Stream& compute);
+  UnitWeights take(std::size_t index, Stream& compute, const std::stop_token& stop);
   void give_back(std::size_t index, Stream& compute) noexcept;
   void abandon() noexcept;
   // Under the lock.
@@ -85,8 +85,9 @@ struct UploadedWeights::Impl {
   Trace* const trace;
   const std::unique_ptr<Stream> copy;  // before the host's slabs, which it reads, are freed
 
-  std::mutex mutex;  // guards what follows
-  std::condition_variable queued, freed;
+  std::mutex mutex;                    // guards what follows
+  std::condition_variable_any queued;  // waits for a stop request, too
+  std::condition_variable freed;
   std::deque<Slot> live;                     // [0, taken) are lent or given back
   std::deque<std::unique_ptr<Events>> gone;  // of slots that are, to be used again once timed
   std::deque<Copy> copies;                   // not yet timed, in their order
@@ -95,6 +96,7 @@ struct UploadedWeights::Impl {
   LeaseTurn turn{sweep.units.size()};
   std::uint64_t cycle = 0;  // how often the cycle was begun anew
   bool stopping = false;
+  std::stop_source ending;  // of what waits for the host's weights
   std::exception_ptr failure;
   std::uint64_t bytes = 0;
   Clock::duration stall{};
@@ -145,6 +147,7 @@ UploadedWeights::Impl::~Impl() {
     const std::lock_guard lock(mutex);
     stopping = true;
   }
+  ending.request_stop();
   freed.notify_all();
   if (uploader.joinable()) uploader.join();
   finish_quietly(*copy);
@@ -173,7 +176,7 @@ void UploadedWeights::Impl::upload_in_cycle() {
       }
       {
         // Given back at once: the host's slab is free when the copy stream gets there.
-        const UnitLease lease = host->acquire(unit, *copy);
+        const UnitLease lease = host->acquire(unit, *copy, ending.get_token());
         if (slot != nullptr) copy_unit(unit, *lease, *slot);
       }
       if (slot != nullptr) {
@@ -260,7 +263,8 @@ void UploadedWeights::Impl::copy_unit(std::size_t unit, const UnitWeights& from,
   copy->record(*slot.events->arrived);
 }
 
-UnitWeights UploadedWeights::Impl::take(std::size_t index, Stream& compute) {
+UnitWeights UploadedWeights::Impl::take(std::size_t index, Stream& compute,
+                                        const std::stop_token& stop) {
   std::unique_lock lock(mutex);
   if (failure) std::rethrow_exception(failure);
   require(ring.bytes() > 0, "weights are uploaded once there is a ring for them");
@@ -268,10 +272,11 @@ UnitWeights UploadedWeights::Impl::take(std::size_t index, Stream& compute) {
   UnitWeights weights = resting.unit(index);
   if (travels(index)) {
     const auto start = Clock::now();
-    queued.wait(lock, [&] {
+    const bool ready = queued.wait(lock, stop, [&] {
       return failure || (taken < live.size() && live[taken].state == State::kQueued);
     });
     stall += Clock::now() - start;
+    if (!ready) throw Stopped();
     if (failure) std::rethrow_exception(failure);
     Slot& slot = live[taken++];
     slot.state = State::kLent;
@@ -329,8 +334,9 @@ std::size_t UploadedWeights::ring_bytes() const { return impl_->ring.bytes(); }
 
 std::span<const Unit> UploadedWeights::units() const { return impl_->units; }
 
-UnitLease UploadedWeights::acquire(std::size_t index, Stream& compute) {
-  return lend(index, impl_->take(index, compute), compute);
+UnitLease UploadedWeights::acquire(std::size_t index, Stream& compute,
+                                   const std::stop_token& stop) {
+  return lend(index, impl_->take(index, compute, stop), compute);
 }
 
 void UploadedWeights::give_back(std::size_t index, Stream& compute) noexcept {

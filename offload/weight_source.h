@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <span>
+#include <stop_token>
 #include <utility>
 
 #include "kernels/device.h"
@@ -49,8 +50,10 @@ class WeightSource {
 
   /// Makes `compute` wait for the unit's arrival and lends its weights. Units are acquired in the
   /// order of units(), again and again: sources prefetch in that cycle, past the end of the sweep.
-  /// Throws Error if a read failed; the source is then unusable.
-  virtual UnitLease acquire(std::size_t index, Stream& compute) = 0;
+  /// Throws Error if a read failed; the source is then unusable. Throws Stopped where `stop` is
+  /// requested while it waits: nothing is lent, and the sweep is to be abandoned.
+  virtual UnitLease acquire(std::size_t index, Stream& compute,
+                            const std::stop_token& stop = {}) = 0;
 
   /// Ends a sweep early (cancel, error): the cycle continues at unit 0, its bookkeeping intact.
   virtual void abandon_sweep() noexcept = 0;

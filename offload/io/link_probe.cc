@@ -27,7 +27,8 @@ LinkProbe::LinkProbe(std::filesystem::path file, std::span<std::byte> memory, bo
                      bool io_uring)
     : file_(std::move(file)), memory_(memory), direct_(direct), io_uring_(io_uring) {}
 
-LinkSample LinkProbe::run(LinkSample how, Seconds duration, Notes& notes) {
+LinkSample LinkProbe::run(LinkSample how, Seconds duration, Notes& notes,
+                          const std::stop_token& stop) {
   require(how.read_bytes > 0 && how.read_bytes % kReadAlignment == 0,
           "one read must ask for a multiple of 4096 bytes");
   const std::uint64_t requests = std::filesystem::file_size(file_) / how.read_bytes;
@@ -54,7 +55,7 @@ LinkSample LinkProbe::run(LinkSample how, Seconds duration, Notes& notes) {
   const auto start = Clock::now();
   for (std::size_t i = 0; i < std::min(engine->depth(), places); ++i) submit();
   while (const std::size_t count = engine->wait(done)) {
-    const bool more = Clock::now() - start < duration;
+    const bool more = Clock::now() - start < duration && !stop.stop_requested();
     for (std::size_t i = 0; i < count; ++i) {
       if (done[i].result < 0)
         throw Error("reading " + file_.string() +
@@ -64,12 +65,13 @@ LinkSample LinkProbe::run(LinkSample how, Seconds duration, Notes& notes) {
     }
     for (std::size_t i = 0; more && i < count; ++i) submit();
   }
+  if (stop.stop_requested()) throw Stopped();
   how.time = Clock::now() - start;
   position_ = next % requests * how.read_bytes;
   return how;
 }
 
-LinkSample LinkProbe::best(int rounds, Seconds round, Notes& notes) {
+LinkSample LinkProbe::best(int rounds, Seconds round, Notes& notes, const std::stop_token& stop) {
   std::array<std::vector<LinkSample>, kWays.size()> samples;
   for (int i = 0; i < rounds; ++i)
     for (std::size_t way = 0; way < kWays.size(); ++way) {
@@ -77,7 +79,7 @@ LinkSample LinkProbe::best(int rounds, Seconds round, Notes& notes) {
       if (std::filesystem::file_size(file_) < bytes || memory_.size() < bytes) continue;
       Notes again;  // the same in every round
       samples[way].push_back(
-          run(kWays[way], round / kWays.size(), i == 0 && way == 0 ? notes : again));
+          run(kWays[way], round / kWays.size(), i == 0 && way == 0 ? notes : again, stop));
     }
   LinkSample best = kWays[0];
   for (auto& of_way : samples) {

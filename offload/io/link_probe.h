@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <span>
+#include <stop_token>
 
 #include "offload/io/read_engine.h"
 #include "src/base/notes.h"
@@ -31,11 +32,12 @@ class LinkProbe {
 
   /// Reads for `duration` at least; with fewer in flight than `how` says if the memory does not
   /// hold as many. Throws Error if the file or the memory is smaller than one request or a read
-  /// fails.
-  LinkSample run(LinkSample how, Seconds duration, Notes& notes);
+  /// fails; Stopped on request.
+  LinkSample run(LinkSample how, Seconds duration, Notes& notes, const std::stop_token& stop = {});
   /// The fastest of a few sizes and depths of reads, each tried in turn in every round of about
   /// `round`; the first, which serves most disks, is kept unless another is faster by a twentieth.
-  LinkSample best(int rounds, Seconds round, Notes& notes);
+  /// Throws as run() does.
+  LinkSample best(int rounds, Seconds round, Notes& notes, const std::stop_token& stop = {});
 
  private:
   std::filesystem::path file_;

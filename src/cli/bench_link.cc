@@ -107,7 +107,7 @@ class LinkBench {
                        std::to_string(least) + " bytes), two of its units");
     if (!asked.read_size || !asked.queue_depth) {
       progress_.show("trying sizes and depths of reads");
-      const LinkSample best = link_.best_reads(options_);
+      const LinkSample best = link_.best_reads(options_, stop_);
       options_.read_bytes = best.read_bytes;
       options_.queue_depth = best.queue_depth;
     }

@@ -37,11 +37,12 @@ LinkMeasurement::LinkMeasurement(const Checkpoint& model)
 
 std::uint64_t LinkMeasurement::least_ring() const { return canopy::least_ring(layout_, nothing_); }
 
-LinkSample LinkMeasurement::best_reads(const StreamerOptions& options) const {
+LinkSample LinkMeasurement::best_reads(const StreamerOptions& options,
+                                       const std::stop_token& stop) const {
   const HostSlab memory(options.ring_bytes);
   Notes same;  // as the streamer's
   return LinkProbe(file_, memory.bytes(), options.direct, options.io_uring)
-      .best(kTrials, kTrial, same);
+      .best(kTrials, kTrial, same, stop);
 }
 
 LinkTurn LinkMeasurement::turn(const StreamerOptions& options,
@@ -49,18 +50,19 @@ LinkTurn LinkMeasurement::turn(const StreamerOptions& options,
                                const std::stop_token& stop) {
   if (stop.stop_requested()) throw Stopped();
   LinkTurn turn;
-  turn.raw = raw_reads(options, options.ring_bytes);
+  turn.raw = raw_reads(options, options.ring_bytes, stop);
   if (beyond_caches_ > options.ring_bytes)
-    turn.raw_beyond_caches = raw_reads(options, beyond_caches_);
+    turn.raw_beyond_caches = raw_reads(options, beyond_caches_, stop);
   sweep(options, on_unit, stop, turn);
   return turn;
 }
 
-double LinkMeasurement::raw_reads(const StreamerOptions& options, std::size_t bytes) const {
+double LinkMeasurement::raw_reads(const StreamerOptions& options, std::size_t bytes,
+                                  const std::stop_token& stop) const {
   const HostSlab memory(bytes);
   Notes same;
   return LinkProbe(file_, memory.bytes(), options.direct, options.io_uring)
-      .run({options.read_bytes, options.queue_depth}, kRawTurn, same)
+      .run({options.read_bytes, options.queue_depth}, kRawTurn, same, stop)
       .bytes_per_second();
 }
 

@@ -30,8 +30,8 @@ class LinkMeasurement {
   const std::filesystem::path& file() const { return file_; }         // that raw reads read
   std::size_t bytes_beyond_caches() const { return beyond_caches_; }  // of memory
 
-  /// The fastest of some sizes and depths of reads into that ring.
-  LinkSample best_reads(const StreamerOptions& options) const;
+  /// The fastest of some sizes and depths of reads into that ring. Throws Error, Stopped.
+  LinkSample best_reads(const StreamerOptions& options, const std::stop_token& stop) const;
   /// `on_unit` is told how many units of the sweep have come. Throws Error, Stopped.
   LinkTurn turn(const StreamerOptions& options, const std::function<void(std::size_t)>& on_unit,
                 const std::stop_token& stop);
@@ -40,7 +40,8 @@ class LinkMeasurement {
   const Notes& notes() const { return notes_; }  // of the last sweep
 
  private:
-  double raw_reads(const StreamerOptions& options, std::size_t memory) const;
+  double raw_reads(const StreamerOptions& options, std::size_t memory,
+                   const std::stop_token& stop) const;
   void sweep(const StreamerOptions& options, const std::function<void(std::size_t)>& on_unit,
              const std::stop_token& stop, LinkTurn& turn);
 

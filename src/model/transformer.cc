@@ -396,7 +396,7 @@ TensorView Transformer::Impl::sweep(Stream& compute, const std::stop_token& stop
   for (std::size_t i = 0; i < units.size(); ++i) {
     if (stop.stop_requested()) throw Stopped();
     // Every unit is acquired, needed or not: sources prefetch in this order.
-    const UnitLease w = weights.acquire(i, compute);
+    const UnitLease w = weights.acquire(i, compute, stop);
     if (on_unit) on_unit(units[i]);
     switch (units[i].part) {
       case Part::kAttention:

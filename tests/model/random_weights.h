@@ -69,7 +69,7 @@ class RandomWeights final : public WeightSource {
   }
 
   std::span<const Unit> units() const override { return units_; }
-  UnitLease acquire(std::size_t index, Stream& compute) override {
+  UnitLease acquire(std::size_t index, Stream& compute, const std::stop_token&) override {
     if (on_acquire) on_acquire(index);
     return lend(index, weights_[index], compute);
   }

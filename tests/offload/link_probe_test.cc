@@ -11,6 +11,20 @@
 namespace canopy {
 namespace {
 
+TEST(LinkProbe, StopsOnRequest) {
+  const TempDir dir;
+  const auto file = test::write_file(dir / "file", test::random_bytes(3 << 20, 1));
+  const HostSlab memory(8u << 20);
+  Notes notes;
+  std::stop_source stop;
+  stop.request_stop();
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_THROW(
+      LinkProbe(file, memory.bytes(), false, true).best(1000, Seconds(1), notes, stop.get_token()),
+      Stopped);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(100));
+}
+
 TEST(LinkProbe, ReadsOnWhereTheLastOneEndedAndAroundTheEnd) {
   const TempDir dir;
   const auto content = test::random_bytes(10 * 4096 + 100, 1);

@@ -65,6 +65,55 @@ TEST_F(StreamerFaults, LosesNothingInTenThousandFaultedSweeps) {
   EXPECT_EQ(sweeps, 10'000);
 }
 
+/// Reads of another engine; once the gate is shut, none of them is over until it opens.
+class GatedReads final : public ReadEngine {
+ public:
+  GatedReads(std::unique_ptr<ReadEngine> reads, std::shared_ptr<std::atomic<bool>> shut)
+      : reads_(std::move(reads)), shut_(std::move(shut)) {}
+  std::size_t depth() const override { return reads_->depth(); }
+  void submit(std::span<const ReadRequest> requests) override { reads_->submit(requests); }
+  std::size_t wait(std::span<ReadDone> done) override {
+    shut_->wait(true);
+    return reads_->wait(done);
+  }
+
+ private:
+  std::unique_ptr<ReadEngine> reads_;
+  std::shared_ptr<std::atomic<bool>> shut_;
+};
+
+TEST_F(StreamerFaults, AStopRequestEndsTheWaitForAUnitOfADiskThatDoesNotAnswer) {
+  const TinyCheckpoint tiny = make_tiny(dir_.path(), {.layers = 4});
+  const auto shut = std::make_shared<std::atomic<bool>>(false);
+  StreamerOptions options;
+  options.wrap_engine = [&](std::unique_ptr<ReadEngine> reads) {
+    return std::make_unique<GatedReads>(std::move(reads), shut);
+  };
+  const auto streamer = make(tiny, options);
+  Sweeper sweeper(*device_, tiny, *streamer);
+  for (std::size_t at = 0; at < sweeper.units(); ++at) {
+    SCOPED_TRACE(at);
+    sweeper.run(at, true);
+    *shut = true;
+    std::stop_source stop;
+    const std::jthread later([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      stop.request_stop();
+    });
+    // As far as the ring was filled; then there is nothing to lend.
+    EXPECT_THROW(
+        {
+          for (std::size_t i = at;; ++i)
+            streamer->acquire(i % sweeper.units(), sweeper.compute(), stop.get_token());
+        },
+        Stopped);
+    streamer->abandon_sweep();
+    *shut = false;
+    shut->notify_all();
+    ASSERT_NO_FATAL_FAILURE(sweeper.sweep(true));
+  }
+}
+
 TEST_F(StreamerFaults, ReportsAFailedReadWithUnitFileAndByteFromThenOn) {
   const TinyCheckpoint tiny = make_tiny(dir_.path(), {});
   const std::string file = tiny.checkpoint.files()[0].string();
