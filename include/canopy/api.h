@@ -54,8 +54,8 @@ struct Options {
   std::uint64_t kv_memory = 0;
   double temperature = 0;  // that the plan is made for; a request may have another
   /// What `canopy calibrate hardware -o FILE` measured. Without one, what the user's cache keeps
-  /// of these models on this machine; where it keeps nothing, open() measures, once, some
-  /// seconds.
+  /// of these models on this machine; where it keeps nothing, open() measures, once, about
+  /// ten seconds; after a stop request the next call goes on from there.
   std::filesystem::path profile = {};
   /// What texts teach about the draft is kept in the user's cache, for later plans.
   bool learn = true;

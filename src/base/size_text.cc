@@ -15,4 +15,10 @@ std::string format_size(std::uint64_t bytes) {
   return text.data();
 }
 
+std::string format_seconds(Seconds time) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.1f s", time.count());
+  return text.data();
+}
+
 }  // namespace canopy

@@ -19,7 +19,8 @@ constexpr const char* kUsage =
     "arithmetic\n"
     "by the tokens of a sweep, levels of the draft, verification. Plans are made from these "
     "figures;\n"
-    "generate measures them by itself when they are missing.";
+    "generate measures them by itself when they are missing. Takes ten seconds; more, where large\n"
+    "layers need it.";
 
 void print(const HardwareProfile& p) {
   std::cout << p.machine << ", " << p.date << "\n"

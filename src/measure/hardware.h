@@ -1,4 +1,5 @@
 #pragma once
+#include <chrono>
 #include <filesystem>
 #include <functional>
 #include <optional>
@@ -8,6 +9,7 @@
 
 #include "planner/hardware_profile.h"
 #include "src/engine/engine.h"
+#include "src/measure/measured_samples.h"
 
 namespace canopy {
 
@@ -20,12 +22,23 @@ std::string machine_of(const ModelFiles& models, const EngineOptions& options);
 std::string_view measured_code();
 
 using OnMeasure = std::function<void(std::string_view what)>;  // is about to be measured
+struct MeasureOptions {
+  OnMeasure on_measure = {};
+  std::function<void()> on_samples = {};        // there are more than before, at each step perhaps
+  std::chrono::milliseconds most_time{10'000};  // unless what is needed takes longer
+};
+struct HardwareMeasurement {
+  HardwareProfile profile;
+  std::string why_long;  // how long it took and where the time went, if that was above most_time
+};
 /// Times what a step is made of: the link, and arithmetic by rows, on sweeps over the first layers
-/// of the target, streamed within options.plan.memory; levels of the draft; verification. Seconds,
-/// for most models; on_measure is told what comes. Throws Error if the budget has no room for
-/// it, Stopped on request.
-HardwareProfile measure_hardware(const ModelFiles& models, const EngineOptions& options,
-                                 const OnMeasure& on_measure = {}, std::stop_token stop = {});
+/// of the target, streamed within options.plan.memory; levels of the draft; verification. What is
+/// needed is timed first; then more sizes, and all of it again, until the time is over. What
+/// `samples` has is not timed again; it gains the rest, from which a later call may go on. Throws
+/// Error if the budget has no room for it, Stopped on request.
+HardwareMeasurement measure_hardware(const ModelFiles& models, const EngineOptions& options,
+                                     MeasuredSamples& samples, const MeasureOptions& how = {},
+                                     std::stop_token stop = {});
 
 /// Where the user's cache keeps a profile of these models on this machine.
 std::filesystem::path profile_file(const HardwareProfile& profile);

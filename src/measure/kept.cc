@@ -1,5 +1,6 @@
 #include "src/measure/kept.h"
 
+#include <chrono>
 #include <cmath>
 
 #include "planner/acceptance.h"
@@ -41,7 +42,7 @@ std::optional<HardwareProfile> read_kept(const std::optional<fs::path>& kept,
   if (!kept || !fs::exists(*kept, out_of_reach)) {
     events.on_note(
         "these models have not run on this machine before: measuring what a step costs (once, "
-        "some seconds)");
+        "about 10 s)");
     return std::nullopt;
   }
   try {
@@ -65,21 +66,104 @@ HardwareProfile parse_profile(const std::string& file, const std::string& conten
   }
 }
 
+namespace {
+
+/// A measurement on its way to a kept profile: what is timed is written next to that profile's
+/// place now and then, and taken up again where it was cut.
+class KeptMeasurement {
+ public:
+  KeptMeasurement(const std::optional<fs::path>& profile, const ProfileEvents& events)
+      : events_(events) {
+    if (!profile) return;
+    file_ = *profile;
+    file_->replace_extension(".cut");
+    std::error_code out_of_reach;
+    if (!fs::exists(*file_, out_of_reach)) return;
+    try {
+      samples = MeasuredSamples::from_json(read_settings(*file_), measured_code());
+    } catch (const Error& e) {
+      events_.on_note(file_->string() + ": " + e.what());
+    }
+    if (!samples.empty()) events_.on_note("the measurement was cut before: it goes on from there");
+  }
+
+  MeasuredSamples samples;
+
+  void keep_now_and_then() {
+    const auto now = std::chrono::steady_clock::now();
+    if (now - kept_ < kOften) return;
+    kept_ = now;
+    keep();
+  }
+  /// Keeps what there is when it is cut.
+  void cut() {
+    if (!file_ || samples.empty()) return;
+    const std::string why = keep();
+    events_.on_note(why.empty() ? "the measurement was cut: the next run goes on from there"
+                                : "the measurement was cut, and is not kept: " + why);
+  }
+  void remove() {
+    std::error_code not_there;
+    if (file_) fs::remove(*file_, not_there);
+  }
+
+ private:
+  static constexpr std::chrono::seconds kOften{1};
+
+  /// Returns why it cannot; "" where it can.
+  std::string keep() {
+    if (!file_) return "";
+    try {
+      std::error_code ignored;  // the writer says what is wrong
+      fs::create_directories(file_->parent_path(), ignored);
+      write_file(*file_, samples.to_json(measured_code()));
+      return "";
+    } catch (const Error& e) {
+      return e.what();
+    }
+  }
+
+  const ProfileEvents& events_;
+  std::optional<fs::path> file_;
+  std::chrono::steady_clock::time_point kept_ = std::chrono::steady_clock::now();
+};
+
+HardwareMeasurement measure(const ModelFiles& models, const EngineOptions& options,
+                            KeptMeasurement& kept, const ProfileEvents& events,
+                            const std::stop_token& stop) {
+  try {
+    return measure_hardware(
+        models, options, kept.samples,
+        {.on_measure = events.on_measure, .on_samples = [&] { kept.keep_now_and_then(); }}, stop);
+  } catch (const Stopped&) {
+    kept.cut();
+    throw;
+  } catch (...) {
+    kept.remove();  // what was kept may be what is wrong
+    throw;
+  }
+}
+
+}  // namespace
+
 HardwareProfile find_profile(const ModelFiles& models, const EngineOptions& options,
                              const ProfileEvents& events, const std::stop_token& stop) {
   const std::optional<fs::path> kept = kept_profile(models, options, events);
   if (auto profile = read_kept(kept, events)) return *profile;
-  const HardwareProfile profile = measure_hardware(models, options, events.on_measure, stop);
-  if (!kept) return profile;
+  KeptMeasurement measurement(kept, events);
+  const HardwareMeasurement done = measure(models, options, measurement, events, stop);
+  if (!done.why_long.empty()) events.on_note("measuring took " + done.why_long);
+  if (!kept) return done.profile;
   try {
     std::error_code ignored;  // the writer says what is wrong
     fs::create_directories(kept->parent_path(), ignored);
-    write_file(*kept, to_json(profile));
+    write_file(*kept, to_json(done.profile));
     events.on_note("measured, and kept in " + kept->string());
+    measurement.remove();
   } catch (const Error& e) {
     events.on_note(std::string("measured, but not kept for the next time: ") + e.what());
   }
-  return profile;
+  return done.profile;
 }
 
 namespace {

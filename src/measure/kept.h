@@ -20,8 +20,9 @@ struct ProfileEvents {
   OnMeasure on_measure;
 };
 /// The profile that the cache keeps of these models on this machine; measured now where there is
-/// none or other code measured it, and kept if it can be: if not, a note says so. Throws Error,
-/// Stopped.
+/// none or other code measured it, and kept if it can be: if not, a note says so. So is what was
+/// measured when a stop request, or the end of the process, cuts it: the next call goes on from
+/// there. Throws Error, Stopped.
 HardwareProfile find_profile(const ModelFiles& models, const EngineOptions& options,
                              const ProfileEvents& events, const std::stop_token& stop);
 /// A profile from the content of `file`. Throws Error naming it.

@@ -2,10 +2,12 @@
 import json
 import os
 import pathlib
+import signal
 import subprocess
+import time
 import unittest
 
-from support import REPO, SMOLLM2, TempDirCase, main, run
+from support import CANOPY, REPO, SMOLLM2, TempDirCase, main, run
 
 
 class SourceHash(TempDirCase):
@@ -53,6 +55,46 @@ class KeptProfiles(TempDirCase):
             kept.write_text(json.dumps(other))
             self.assertIn("measured with other code", self.plan())
             self.assertEqual(json.loads(kept.read_text())["code"], profile["code"])
+
+    def measuring(self):
+        """A run that measures, which takes seconds, with a line for each step."""
+        self.environment = {**os.environ, "XDG_CACHE_HOME": str(self.dir / "cache")}
+        words = [CANOPY, "plan", "-m", SMOLLM2, "-md", SMOLLM2, "--memory", "800M", "--progress"]
+        return subprocess.Popen([*map(str, words)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=self.environment)
+
+    def goes_on(self):
+        """The log of a run after one that was cut."""
+        run = self.measuring()
+        log = run.communicate()[1]
+        self.assertEqual(run.returncode, 0, log)
+        self.assertIn("note: the measurement was cut before: it goes on from there", log)
+        self.assertIn("measured, and kept in", log)
+        files = [file.name for file in (self.dir / "cache" / "canopy").iterdir()]
+        self.assertEqual([name[:8] + name[-5:] for name in files], ["hardware.json"])
+        return log
+
+    def test_ctrl_c_cuts_a_measurement_which_the_next_run_goes_on_with(self):
+        cut = self.measuring()
+        for line in cut.stderr:
+            if "a sweep of 16 tokens" in line:
+                break
+        self.assertRegex(line, r"^measuring: a sweep of 16 tokens, \d+\.\d s$")
+        cut.send_signal(signal.SIGINT)
+        log = cut.communicate()[1]
+        self.assertEqual(cut.returncode, 130, log)
+        self.assertLess(log.count("measuring: "), 4, log)  # steps that began before the signal came
+        self.assertIn("note: the measurement was cut: the next run goes on from there", log)
+        log = self.goes_on()
+        self.assertNotIn("a sweep of 1 token,", log[:log.index("verification")])  # it was timed before
+
+    def test_a_killed_run_s_measurement_goes_on_as_well(self):
+        killed = self.measuring()
+        while not list((self.dir / "cache").glob("canopy/*.cut")):
+            self.assertIsNone(killed.poll(), "it ended before it kept anything")
+            time.sleep(0.01)
+        killed.kill()
+        killed.communicate()
+        self.goes_on()
 
 
 if __name__ == "__main__":

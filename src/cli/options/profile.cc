@@ -1,9 +1,11 @@
 #include "src/cli/options/profile.h"
 
+#include <chrono>
 #include <filesystem>
 #include <iostream>
 
 #include "src/base/error.h"
+#include "src/base/size_text.h"
 #include "src/cli/options/values.h"
 #include "src/measure/kept.h"
 
@@ -12,7 +14,11 @@ namespace canopy::cli {
 namespace {
 
 OnMeasure shown_on(ProgressLine& progress) {
-  return [&](std::string_view what) { progress.show("measuring " + std::string(what)); };
+  const auto start = std::chrono::steady_clock::now();
+  return [&progress, start](std::string_view what) {
+    const Seconds time = std::chrono::steady_clock::now() - start;
+    progress.show("measuring: " + std::string(what) + ", " + format_seconds(time));
+  };
 }
 
 }  // namespace
@@ -23,9 +29,12 @@ HardwareProfile read_profile(const std::string& file) {
 
 HardwareProfile measure_profile(const ModelFiles& models, const EngineOptions& options,
                                 ProgressLine& progress, const std::stop_token& stop) {
-  HardwareProfile profile = measure_hardware(models, options, shown_on(progress), stop);
+  MeasuredSamples samples;
+  const HardwareMeasurement done =
+      measure_hardware(models, options, samples, {.on_measure = shown_on(progress)}, stop);
   progress.clear();
-  return profile;
+  if (!done.why_long.empty()) std::cerr << "note: measuring took " << done.why_long << "\n";
+  return done.profile;
 }
 
 TextOutput open_in_cache(const std::filesystem::path& file) {

@@ -1,0 +1,436 @@
+// What a step is made of, timed on real sweeps over the first layers of the target.
+#include "src/measure/step_costs.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <optional>
+#include <vector>
+
+#include "src/base/counting.h"
+#include "src/base/error.h"
+#include "src/base/size_text.h"
+#include "src/speculation/draft_policy.h"
+
+namespace canopy {
+
+namespace {
+
+constexpr int kRowsAfterText = 16;                 // that attend to a long text
+constexpr std::array kFewRows{1, 4, 16, 64, 256};  // of the first round
+constexpr std::array kRows{1, 2, 4, 8, 16, 32, 64, 128, 256, kMostTimedRows};
+// A tree whose arithmetic takes so many times the link's and the single row's is never the best.
+constexpr double kEnough = 4;
+// A wider sweep, or level, is not timed: far beyond where memory is the limit, a curve goes on
+// straight. So long, too, a stop request may have to wait for a unit.
+constexpr Seconds kLongest{2};
+constexpr Seconds kLinkTime{1};
+constexpr int kRounds = 3;     // of everything that is over in a moment
+constexpr int kLongRows = 32;  // a sweep of more is long, and one round of it will do
+// Of a tree's time that the link was busy: it was to the end, and is still.
+constexpr double kBusy = 0.95;
+constexpr Sampling kSampling{.temperature = 0.6f};
+
+// Names of samples, and what their sizes are.
+constexpr const char *kLink = "link", *kUpload = "upload";  // bytes
+constexpr const char *kEmbed = "embed", *kAttention = "attention", *kMlp = "mlp",
+                     *kHead = "head";              // rows
+constexpr const char* kArithmetic = "arithmetic";  // rows; of all layers and the head
+constexpr const char *kText = "text", *kDraftText = "draft text";  // tokens before the rows
+constexpr const char* kVerify = "verify";                          // nodes
+
+const char* name_of(Drawing drawing) {
+  return drawing == Drawing::kTopK ? "level, greedy" : "level, sampled";  // rows
+}
+
+std::size_t rounds_for(int rows, int round) {
+  return static_cast<std::size_t>(rows <= kLongRows ? round : 1);
+}
+
+Seconds median(std::vector<Seconds> times) {
+  const auto middle = times.begin() + std::ssize(times) / 2;
+  std::nth_element(times.begin(), middle, times.end());
+  return *middle;
+}
+
+Sample sum_of(std::span<const Sample> samples) {
+  Sample sum;
+  for (const Sample& sample : samples) sum = {sum.x + sample.x, sum.t + sample.t};
+  return sum;
+}
+
+/// Bytes per second; 0 where nothing was timed.
+double rate_of(std::span<const Sample> samples) {
+  const Sample sum = sum_of(samples);
+  return sum.t.count() > 0 ? sum.x / sum.t.count() : 0;
+}
+
+/// Seconds per row and token of text: what the times grow by, from no text to some.
+Seconds slope_of(std::span<const Sample> samples) {
+  std::vector<Seconds> near;
+  for (const Sample& sample : samples)
+    if (sample.x == 0) near.push_back(sample.t);
+  require(!near.empty(), "attention without a text was not timed");
+  const Seconds without = median(near);
+  std::vector<Seconds> slopes;
+  for (const Sample& sample : samples)
+    if (sample.x > 0)
+      slopes.push_back(std::max(Seconds(0), sample.t - without) / (kRowsAfterText * sample.x));
+  require(!slopes.empty(), "attention to a text was not timed");
+  return median(slopes);
+}
+
+class StepCosts {
+ public:
+  StepCosts(Runtime& runtime, const StepTiming& timing, MeasuredSamples& samples,
+            const std::stop_token& stop)
+      : m_(runtime), timing_(timing), samples_(samples), stop_(stop) {}
+
+  std::string run() {
+    time_link();
+    longest_ = {};
+    time_needed();
+    more_ = true;
+    for (int round = 1; round <= kRounds; ++round) time_round(round);
+    return in_words();
+  }
+
+ private:
+  // ---- the order
+
+  void time_needed() {
+    int before = 0;
+    for (const int rows : kFewRows) {
+      if (!can_sweep(rows) || too_long(rows)) break;
+      time_sweep(rows, 1);
+      if (before > 0 && disturbed(rows, before)) time_sweep(rows, 2);
+      if (enough(rows, 1)) break;
+      before = rows;
+    }
+    time_text(1);
+    time_verification();
+    if (!m_.models.draft) return;
+    m_.drafter.reset();  // what follows takes its place in the plan
+    draft_kv_.emplace(*m_.device, m_.models.draft->config(), m_.plan.slots, m_.plan.kv);
+    time_levels(kFewRows, 1);
+    time_draft_text(1);
+  }
+
+  void time_round(int round) {
+    for (const int rows : kRows) {
+      if (!can_sweep(rows) || too_long(rows) || enough_below(rows)) break;
+      time_sweep(rows, round);
+    }
+    time_text(round);
+    if (!m_.models.draft) return;
+    time_levels(kRows, round);
+    time_draft_text(round);
+  }
+
+  void time_levels(std::span<const int> widths, int round) {
+    for (const int width : widths)
+      for (const Drawing drawing : {Drawing::kTopK, Drawing::kSequoia})
+        if (can_grow(width) && !level_too_long(drawing, width)) time_level(drawing, width, round);
+  }
+
+  /// One step, unless what is needed is there and no time is left for one as long as any before.
+  template <class Body>
+  void step(const std::string& what, const Body& body) {
+    if (stop_.stop_requested()) throw Stopped();
+    const auto start = Clock::now();
+    if (more_ && start + longest_ > timing_.until) return;
+    if (timing_.before) timing_.before(what);
+    body();
+    longest_ = std::max<Clock::duration>(longest_, Clock::now() - start);
+  }
+
+  // ---- the steps
+
+  void time_link() {
+    step("the link", [&] {
+      sweep(1, 0);  // the ring is full, as in the middle of a run
+      if (rate_of(samples_.all(kLink)) > 0) return;
+      const LinkReport before = m_.link();
+      const auto start = Clock::now();
+      do sweep(1, 0);
+      while (since(start) < kLinkTime);
+      const LinkReport link = m_.link() - before;
+      samples_.add(kLink, {static_cast<double>(link.disk_bytes), link.busy});
+      if (m_.uploads)
+        samples_.add(kUpload, {static_cast<double>(link.upload_bytes), link.upload_busy});
+    });
+  }
+
+  void time_sweep(int rows, int round) {
+    if (samples_.times(kArithmetic, rows).size() >= rounds_for(rows, round)) return;
+    step("a sweep of " + std::to_string(rows) + (rows == 1 ? " token" : " tokens"), [&] {
+      const Times times = sweep(rows, 0);
+      const auto add = [&](const char* name, Seconds t) {
+        samples_.add(name, {static_cast<double>(rows), t});
+      };
+      Seconds layers{};
+      for (const Seconds t : times.attention) add(kAttention, t), layers += t;
+      for (const Seconds t : times.mlp) add(kMlp, t), layers += t;
+      add(kHead, times.head);
+      add(kEmbed, times.embed);
+      add(kArithmetic, times.head + layers * share_of_layers());
+    });
+  }
+
+  void time_text(int round) {
+    if (samples_.times(kText, 0).size() >= static_cast<std::size_t>(round)) return;
+    step("attention to a long text", [&] {
+      for (const int text : {0, long_text()})
+        samples_.add(kText,
+                     {static_cast<double>(text), median(sweep(kRowsAfterText, text).attention)});
+    });
+  }
+
+  void time_verification() {
+    if (!samples_.all(kVerify).empty()) return;
+    step("verification", [&] {
+      const ConstTensorView logits = forward(1, 0);
+      for (int i = 0; i < kRounds; ++i) {
+        const auto start = Clock::now();
+        try {
+          m_.verifier->verify(root_only(0), logits, kSampling, {.seed = 1}, *m_.compute);
+        } catch (const NotFinite&) {
+          forward(1, 0, Finite::kFindOut);
+        }
+        samples_.add(kVerify, {1, since(start)});
+      }
+    });
+  }
+
+  /// A level of the draft: a tree of two, less its root's (put_costs). While the ring fills again,
+  /// as it does in a step: reading takes its share of the memory.
+  void time_level(Drawing drawing, int width, int round) {
+    const char* const name = name_of(drawing);
+    const auto missing = [&](int rounds) {
+      return samples_.times(name, width).size() < rounds_for(width, rounds);
+    };
+    if (!missing(round)) return;
+    step("a level of " + std::to_string(width) + " of the draft", [&] {
+      policy_.reset();
+      policy_.emplace(*m_.device, config_of(width, drawing));
+      grow(0, drawing);
+      do samples_.add(name, {static_cast<double>(width), grow_while_reading(drawing)});
+      while (reading_ && missing(kRounds));
+    });
+  }
+
+  void time_draft_text(int round) {
+    if (samples_.times(kDraftText, 0).size() >= static_cast<std::size_t>(round)) return;
+    step("the draft after a long text", [&] {
+      policy_.reset();
+      policy_.emplace(*m_.device, config_of(kRowsAfterText, Drawing::kTopK));
+      grow(0, Drawing::kTopK);
+      for (const int text : {0, long_text()})
+        samples_.add(kDraftText, {static_cast<double>(text), grow(text, Drawing::kTopK)});
+    });
+  }
+
+  // ---- when to stop
+
+  bool can_sweep(int rows) const { return rows <= m_.plan.target_limits.max_logit_rows; }
+  bool can_grow(int width) const {
+    return width <= widest_sweep() && two_levels(width).size() <= m_.plan.policy.shape.size();
+  }
+  int widest_sweep() const {
+    double widest = 0;
+    for (const Sample& sample : samples_.all(kArithmetic)) widest = std::max(widest, sample.x);
+    return static_cast<int>(widest);
+  }
+  /// All layers' and the head's, of the round that others disturbed least.
+  Seconds arithmetic(int rows) const {
+    const std::vector<Seconds> times = samples_.times(kArithmetic, rows);
+    return times.empty() ? Seconds(0) : *std::min_element(times.begin(), times.end());
+  }
+  bool enough(int rows, double times) const {
+    const Seconds link(bytes_of_all() / rate_of(samples_.all(kLink)));
+    return arithmetic(rows) > times * std::max(arithmetic(1), link);
+  }
+  bool enough_below(int rows) const {
+    return std::any_of(kRows.begin(), kRows.end(),
+                       [&](int fewer) { return fewer < rows && enough(fewer, kEnough); });
+  }
+  /// More rows take at most so many times as long.
+  bool disturbed(int rows, int before) const {
+    return arithmetic(rows) > 1.25 * arithmetic(before) * rows / before;
+  }
+  /// As what was timed of fewer rows goes on, at most.
+  bool too_long(int rows) const {
+    int before = 0;
+    for (const int fewer : kRows)
+      if (fewer < rows && arithmetic(fewer).count() > 0) before = fewer;
+    return before > 0 && arithmetic(before) * rows / before > kLongest * share_of_layers();
+  }
+  bool level_too_long(Drawing drawing, int width) const {
+    Sample before;
+    for (const Sample& sample : samples_.all(name_of(drawing)))
+      if (sample.x < width && sample.x > before.x) before = sample;
+    return before.x > 0 && before.t * width / before.x > kLongest;
+  }
+
+  /// What a sweep over all layers reads.
+  double bytes_of_all() const {
+    double layers = 0, head = 0;
+    for (const UnitLayout& unit : m_.sweeps.target.units)
+      (unit.unit.part == Part::kHead ? head : layers) += static_cast<double>(unit.read.slab_bytes);
+    return head + layers * share_of_layers();
+  }
+  double share_of_layers() const {
+    return static_cast<double>(timing_.all_layers) / m_.models.target.config().layers;
+  }
+  int long_text() const { return m_.plan.context - m_.plan.max_prompt; }
+
+  // ---- sweeps and trees
+
+  /// Lets the cache hold `text` tokens. (What they are is no matter of time.)
+  void pretend(KvCache& kv, int text) const {
+    kv.truncate(0);
+    kv.commit(counting(0, static_cast<std::size_t>(text)), *m_.compute);
+  }
+
+  enum class Finite : bool { kAssume, kFindOut };
+  /// kFindOut: throws Error naming the layer whose values are not finite.
+  ConstTensorView forward(int rows, int text, Finite finite = Finite::kAssume) {
+    std::vector<TokenId> tokens(static_cast<std::size_t>(rows));
+    std::vector<std::int32_t> position(tokens.size()), all(tokens.size());
+    for (int i = 0; i < rows; ++i) {
+      const auto at = static_cast<std::size_t>(i);
+      tokens[at] = i * 7919 % m_.models.target.config().vocab;  // rows from all over the table
+      position[at] = text + i;
+      all[at] = i;
+    }
+    const KvCaches::Loan kv = m_.kv->lend();
+    pretend(*kv, text);
+    const SequenceRows part{{tokens, position, {}, 0, all}, kv.get(), 0};
+    if (finite == Finite::kFindOut) m_.refuse_not_finite({&part, 1}, stop_);
+    const ConstTensorView logits = m_.target->forward({&part, 1}, *m_.compute, stop_);
+    m_.compute->synchronize();
+    return logits;
+  }
+
+  /// The arithmetic of one sweep of a chain, unit by unit.
+  struct Times {
+    Seconds embed{}, head{};
+    std::vector<Seconds> attention, mlp;
+  };
+  Times sweep(int rows, int text) {
+    const auto start = Clock::now();
+    forward(rows, text);
+    sweeping_ += since(start);
+    ++sweeps_;
+    const SweepTimes& times = m_.target_times->times();
+    const auto units = m_.target_weights->units();
+    Times of;
+    of.embed = times.embed;
+    for (std::size_t i = 0; i < units.size(); ++i) {
+      if (units[i].part == Part::kHead)
+        of.head += times.unit[i];
+      else
+        (units[i].part == Part::kMlp ? of.mlp : of.attention).push_back(times.unit[i]);
+    }
+    return of;
+  }
+
+  DraftPolicy::Config config_of(int width, Drawing drawing) const {
+    return {.shape = two_levels(width),
+            .drawing = drawing,
+            .vocab = m_.plan.policy.vocab,
+            .graphs = m_.plan.policy.graphs};
+  }
+
+  Seconds link_busy() const {
+    const LinkReport link = m_.link();
+    return m_.uploads ? link.upload_busy : link.busy;
+  }
+
+  Seconds grow(int text, Drawing drawing) {
+    KvCache& kv = *draft_kv_;
+    pretend(kv, text);
+    const TokenId root = 1;
+    const Sampling sampling = drawing == Drawing::kTopK ? Sampling{} : kSampling;
+    const DraftPolicy::Request request{{&root, 1}, &kv, sampling, {.seed = 1}};
+    m_.compute->synchronize();
+    const Seconds busy = link_busy();
+    const auto start = Clock::now();
+    policy_->grow(*m_.draft, {&request, 1}, *m_.compute, stop_);
+    const Seconds time = since(start);
+    reading_ = link_busy() - busy > kBusy * time;
+    growing_ += time;
+    return time;
+  }
+
+  /// After the sweep before, where the link still reads for the next one; else after a new one.
+  Seconds grow_while_reading(Drawing drawing) {
+    if (reading_)
+      if (const Seconds time = grow(0, drawing); reading_) return time;
+    sweep(1, 0);
+    return grow(0, drawing);
+  }
+
+  std::string in_words() const {
+    const std::uint64_t bytes = m_.plan.device ? m_.plan.device->upload_bytes : m_.plan.sweep_bytes;
+    const int layers = m_.models.target.config().layers;
+    std::string words = std::to_string(sweeps_) + " sweeps over " +
+                        (layers == 1 ? "a layer" : std::to_string(layers) + " layers") +
+                        " and the head, " + format_size(bytes) + " each, took " +
+                        format_seconds(sweeping_);
+    if (growing_.count() > 0) words += ", the draft " + format_seconds(growing_);
+    return words;
+  }
+
+  Runtime& m_;
+  const StepTiming& timing_;
+  MeasuredSamples& samples_;
+  const std::stop_token& stop_;
+  bool more_ = false;          // what is needed is there
+  Clock::duration longest_{};  // step but the first
+  int sweeps_ = 0;
+  Seconds sweeping_{}, growing_{};
+  bool reading_ = false;  // the link was busy to the end of the last tree
+  std::optional<KvCache> draft_kv_;
+  std::optional<DraftPolicy> policy_;
+};
+
+Curve level_curve(std::span<const Sample> trees) {
+  std::vector<Seconds> of_one;
+  for (const Sample& sample : trees)
+    if (sample.x == 1) of_one.push_back(sample.t);
+  require(!of_one.empty(), "the narrowest tree was not timed");
+  const Seconds root = median(of_one) / 2;
+  std::vector<Sample> levels;
+  for (const Sample& sample : trees)
+    levels.push_back({sample.x, std::max(Seconds(0), sample.t - root)});
+  return Curve::fit(levels);
+}
+
+}  // namespace
+
+TreeShape two_levels(int width) { return TreeShape::sequences(width, 2); }
+
+std::string time_steps(Runtime& runtime, const StepTiming& timing, MeasuredSamples& samples,
+                       const std::stop_token& stop) {
+  return StepCosts(runtime, timing, samples, stop).run();
+}
+
+void put_costs(const MeasuredSamples& samples, HardwareProfile& profile) {
+  profile.link_bytes_per_second = rate_of(samples.all(kLink));
+  profile.upload_bytes_per_second = rate_of(samples.all(kUpload));
+  profile.embed = Curve::fit(samples.all(kEmbed));
+  profile.attention = Curve::fit(samples.all(kAttention));
+  profile.mlp = Curve::fit(samples.all(kMlp));
+  profile.head = Curve::fit(samples.all(kHead));
+  profile.context = slope_of(samples.all(kText));
+  std::vector<Seconds> verify = samples.times(kVerify, 1);
+  require(!verify.empty(), "verification was not timed");
+  profile.verify = median(std::move(verify));
+  if (samples.all(kDraftText).empty()) return;
+  profile.drafting = {level_curve(samples.all(name_of(Drawing::kTopK))),
+                      level_curve(samples.all(name_of(Drawing::kSequoia))),
+                      slope_of(samples.all(kDraftText))};
+}
+
+}  // namespace canopy

@@ -1,0 +1,34 @@
+#pragma once
+#include <functional>
+#include <stop_token>
+#include <string>
+#include <string_view>
+
+#include "planner/hardware_profile.h"
+#include "planner/tree_shape.h"
+#include "src/engine/runtime.h"
+#include "src/measure/measured_samples.h"
+
+namespace canopy {
+
+/// The most rows of a sweep, or of a level of the draft, that are timed.
+inline constexpr int kMostTimedRows = 512;
+/// A root, `width` children, a child of each: a level of one row and one of `width`.
+TreeShape two_levels(int width);
+
+struct StepTiming {
+  int all_layers = 0;       // of the target, whose first ones the engine has
+  Clock::time_point until;  // what can be done without is timed until then
+  std::function<void(std::string_view what)> before = {};  // each step, which is about to be timed
+};
+/// Times what steps cost, on an engine of a target's first layers: first what a profile cannot do
+/// without, then more rows and more rounds while there is time. What `samples` has is not timed
+/// again; it gains the rest. The engine keeps no drafter. Returns where the time went, in words.
+/// Throws Error; Stopped on request: `samples` has what was timed before.
+std::string time_steps(Runtime& runtime, const StepTiming& timing, MeasuredSamples& samples,
+                       const std::stop_token& stop);
+
+/// Makes a profile's costs of what was timed, all that is needed.
+void put_costs(const MeasuredSamples& samples, HardwareProfile& profile);
+
+}  // namespace canopy
