@@ -10,7 +10,7 @@ import subprocess
 import termios
 import unittest
 
-from support import (CANOPY, SMOLLM2, TempDirCase, counts_own_memory, machine_with_a_gpu_that_counts, main, run,
+from support import (CANOPY, PROFILE, SMOLLM2, TempDirCase, counts_own_memory, machine_with_a_gpu_that_counts, main, run,
                      run_json)
 
 PROMPT = ("<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\n")
@@ -78,7 +78,8 @@ class Generate(TempDirCase):
         for most, words in ((1, ["--spec", "chain"]), (1, ["--spec", "sequoia"]), (.5, ["--tree-size", 24, "--tree-depth", 8]),
                             (.5, ["--spec", "specinfer"]), (.5, ["--spec", "topk", "--tree", "3,2,1,1"]),
                             (.5, ["--tree", self.dir / "tree.json"])):
-            tree = run_json("generate", "-m", SMOLLM2, "-md", draft, "-p", PROMPT, "-n", 24, "--ignore-eos", *words)
+            tree = run_json("generate", "-m", SMOLLM2, "-md", draft, "-p", PROMPT, "-n", 24, "--ignore-eos", "--profile", PROFILE,
+                            *words)
             self.assertEqual(tree["tokens"], plain["tokens"])
             self.assertLess(tree["steps"], most * plain["steps"])
             self.assertEqual(tree["plan"]["spec"], words[1] if words[0] == "--spec" else "sequoia")

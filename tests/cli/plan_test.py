@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import support
-from support import SMOLLM2, counts_own_memory, main, run, run_json
+from support import PROFILE, SMOLLM2, counts_own_memory, main, run, run_json
 
 
 class Plan(support.TempDirCase):
@@ -43,16 +43,16 @@ class Plan(support.TempDirCase):
         self.assertLessEqual(plan["planned_bytes"], 700 << 20)
 
     def test_it_plans_for_the_texts_of_a_server_as_serve_does(self):
-        house = run_json("plan", *self.models, "--parallel", 3, "--memory", "2G")
+        words = ("plan", *self.models, "--parallel", 3, "--profile", PROFILE)
+        house = run_json(*words, "--memory", "2G")
         self.assertEqual((house["places"], house["context"]), (3, 8192))
         self.assertEqual((house["plan"]["sequences"], house["full_house"]["sequences"]), (1, 3))
         self.assertLess(house["full_house"]["seconds_per_token"], house["plan"]["seconds_per_token"])
-        words = run("plan", *self.models, "--parallel", 3, "--memory", "2G").stdout
-        self.assertRegex(words, r"for 3 texts at a time: .*, [\d.]+ s per token")
-        short = run_json("plan", *self.models, "--parallel", 3, "--memory", "500M")
+        self.assertRegex(run(*words, "--memory", "2G").stdout, r"for 3 texts at a time: .*, [\d.]+ s per token")
+        short = run_json(*words, "--memory", "500M")
         self.assertLess(short["context"], 8192)
         self.assertIn(f"the context is {short['context']} tokens, not 8192", short["notes"][0])
-        refused = run("plan", *self.models, "--parallel", 3, "--memory", "500M", "-c", 8192)
+        refused = run(*words, "--memory", "500M", "-c", 8192)
         self.assertEqual(refused.returncode, 1)
         self.assertIn("are needed", refused.stderr)
 

@@ -12,6 +12,7 @@ import unittest
 CANOPY = os.environ["CANOPY"]
 REPO = pathlib.Path(__file__).resolve().parents[2]
 DATA = REPO / "tests" / "data"
+PROFILE = DATA / "engine" / "profile.json"  # of a machine that was measured once: plans are the same everywhere
 SMOLLM2 = pathlib.Path(os.environ.get("CANOPY_SMOLLM2", REPO / "models" / "SmolLM2-135M-Instruct.Q4_1.gguf"))
 # Measurements of these models on this machine are made once, and not among the user's own.
 os.environ["XDG_CACHE_HOME"] = str(pathlib.Path(tempfile.gettempdir()) / f"canopy_test_cache_{os.getuid()}")
