@@ -42,7 +42,7 @@ constexpr const char* kUsage =
     "many continuations as fit in memory share each sweep over the model.";
 
 struct Options {
-  std::optional<std::string> draft, prompts, output;
+  std::optional<std::string> draft, prompts, output, walks;
   int examples = 200, prompt_tokens = 128, new_tokens = 128;
   bool json = false;
   SamplingOptions sampling;
@@ -67,7 +67,11 @@ struct Options {
         ("json", given(json), "print one JSON object instead of the tables")  //
         ("output,o", into(output, "FILE"),
          "keep the vector there (default: in the user's cache directory, under the two models and "
-         "the sampling)");
+         "the sampling)")  //
+        ("walks", into(walks, "FILE"),
+         "also write a line of JSON for each continuation: its text, from 0, and at each position "
+         "the child that it went on with, from 0, or -1 where that was none. Any tree's tokens per "
+         "sweep follow from these");
     return all.add(what).add(sampling.flags()).add(model.flags()).add(output_flags);
   }
 };
@@ -233,6 +237,17 @@ ordered_json to_object(const AcceptanceEstimate& e) {
   return out;
 }
 
+/// A line for each continuation, for --walks.
+std::string walks_of(const std::vector<AcceptanceRun>& runs) {
+  std::string lines;
+  for (const AcceptanceRun& run : runs) {
+    std::vector<int> taken;
+    for (const AcceptanceRun::Position& position : run.positions) taken.push_back(position.taken);
+    lines += json_text(ordered_json{{"text", run.text}, {"taken", taken}}) + "\n";
+  }
+  return lines;
+}
+
 // ---- the measurement
 
 /// What will be measured, and how. Throws UsageError.
@@ -334,6 +349,8 @@ int run_calibrate_acceptance(const std::vector<std::string>& words) {
   options.plan.max_sequences = static_cast<int>(prompts.size());
   const fs::path kept = where_to_keep(asked.output, measured);
   TextOutput output = asked.output ? TextOutput(kept.string()) : open_in_cache(kept);
+  std::optional<TextOutput> walks;
+  if (asked.walks) walks.emplace(*asked.walks);
 
   ProgressLine progress(asked.model.progress);
   std::vector<AcceptanceRun> runs;
@@ -366,6 +383,7 @@ int run_calibrate_acceptance(const std::vector<std::string>& words) {
   take(with, measured);
   if (options.plan.model_free) measured.acceptance.deeper = with.deeper;
   output.write(to_json(measured));
+  if (walks) walks->write(walks_of(runs));
   if (!asked.json) {
     print_for_people(with, without, measured, kept);
     return 0;

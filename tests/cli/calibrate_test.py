@@ -51,6 +51,18 @@ class CalibrateAcceptance(TempDirCase):
             self.assertEqual(json.loads(out.read_text())["texts"], 3)
             self.assertFalse((self.dir / "cache").exists())
 
+    def test_walks_say_which_child_each_position_went_on_with(self):
+        walks = self.dir / "walks.jsonl"
+        report = run_json(*self.pair, *self.short, "--prompts", self.prompts("one bottle\ntwo bottles"), "--examples", 2,
+                          "-o", self.dir / "vector.json", "--walks", walks, env=self.environment)
+        lines = [json.loads(line) for line in walks.read_text().splitlines()]
+        self.assertEqual([line["text"] for line in lines], [0, 1])
+        taken = [child for line in lines for child in line["taken"]]
+        self.assertEqual(taken, [0] * report["positions"])
+
+    def test_refuses_a_place_of_walks_that_cannot_be_written_before_measuring(self):
+        self.assertIn("nowhere", self.fails("-o", "-", "--walks", self.dir / "nowhere" / "file"))
+
     def test_says_how_many_different_prompts_there_are(self):
         result = run(*self.pair, *self.short, "--prompts", self.prompts("one\ntwo"), "--examples", 9, env=self.environment)
         self.assertEqual(result.returncode, 0, result.stderr)
