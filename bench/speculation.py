@@ -6,7 +6,7 @@
   bench/speculation.py robustness MODEL DRAFT          Sequoia, SpecInfer and top-k over temperature and top-p, on one tree
   bench/speculation.py rejection MODEL DRAFT           every method's chance to refuse k children, over temperature
   bench/speculation.py choice MODEL DRAFT --small M    the planner's tree against other sizes and depths, on this machine
-  bench/speculation.py learned MODEL DRAFT             plans by what other texts taught of acceptance, against the default's
+  bench/speculation.py learned MODEL DRAFT             plans by what other texts have shown of acceptance, against the default's
 
 Each writes docs/results/speculation/NAME.csv; `plot` draws what lies there (pip install matplotlib). All but the last two
 count tokens, so MODEL should be one that fits in memory; those two measure time, so nothing else should run. Needs a

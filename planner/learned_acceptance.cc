@@ -1,6 +1,8 @@
 #include "planner/learned_acceptance.h"
 
 #include <algorithm>
+#include <charconv>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "planner/acceptance_file.h"
@@ -12,79 +14,134 @@ namespace canopy {
 namespace {
 
 constexpr const char* kVersionKey = "canopy_learned_acceptance";
-constexpr int kVersion = 1;
-constexpr std::size_t kMostRanks = 1024;  // children of a node of the largest tree
+constexpr int kVersion = 2;
+constexpr std::int64_t kMaxPositions = std::int64_t{1} << 40;  // of a text: none is as long
+
+/// Positions that so many of one text count for among those of others: (B1).
+double weight_of(double positions) {
+  return positions / (1 + std::max(positions - 1, 0.0) / LearnedAcceptance::kTextPositions);
+}
+
+std::string hexadecimal(std::uint64_t number) {
+  std::string text(16, '0');
+  for (auto digit = text.rbegin(); digit != text.rend(); ++digit, number >>= 4)
+    *digit = "0123456789abcdef"[number & 0xf];
+  return text;
+}
+
+std::uint64_t fingerprint_of(const nlohmann::json& text) {
+  const auto found = text.find("text");
+  const std::string digits =
+      found != text.end() && found->is_string() ? found->get<std::string>() : "";
+  std::uint64_t number = 0;
+  const auto read = std::from_chars(digits.data(), digits.data() + digits.size(), number, 16);
+  if (digits.size() != 16 || read.ptr != digits.data() + digits.size())
+    throw Error("\"text\" must be 16 hexadecimal digits");
+  return number;
+}
+
+std::vector<std::int64_t> counts_of(const nlohmann::json& text, const char* key) {
+  const auto found = text.find(key);
+  std::vector<std::int64_t> counts;
+  bool good =
+      found != text.end() && found->is_array() && found->size() <= TextAcceptance::kMaxRanks;
+  for (std::size_t i = 0; good && i < found->size(); ++i) {
+    const auto count = integer_in<std::int64_t>((*found)[i]);
+    good = count && *count >= 0 && *count <= kMaxPositions;
+    if (good) counts.push_back(*count);
+  }
+  if (!good) throw Error(std::string("\"") + key + "\" must be a list of numbers of positions");
+  return counts;
+}
+
+TextAcceptance shown_in(const nlohmann::json& text) {
+  const std::vector<std::int64_t> asked = counts_of(text, "asked"),
+                                  accepted = counts_of(text, "accepted");
+  if (asked.size() != accepted.size()) throw Error("\"accepted\" must be as long as \"asked\"");
+  std::vector<TextAcceptance::Rank> ranks;
+  for (std::size_t k = 0; k < asked.size(); ++k) ranks.push_back({asked[k], accepted[k]});
+  return TextAcceptance(std::move(ranks));
+}
 
 }  // namespace
 
-void LearnedAcceptance::observe(int children, int accepted) {
-  require(accepted >= -1 && accepted < children, "acceptance: no such child");
-  const auto count = std::min(static_cast<std::size_t>(children), kMostRanks);
-  if (ranks_.size() < count) ranks_.resize(count);
-  for (std::size_t k = 0; k < count; ++k) {
-    ranks_[k].asked += 1;
-    if (static_cast<int>(k) == accepted) ranks_[k].accepted += 1;
+void LearnedAcceptance::add(std::uint64_t text, const TextAcceptance& shown) {
+  if (shown.positions() == 0) return;
+  const auto known = std::find_if(texts_.begin(), texts_.end(),
+                                  [&](const Text& one) { return one.fingerprint == text; });
+  if (known != texts_.end()) {
+    if (known->shown.positions() < shown.positions()) known->shown = shown;
+    return;
   }
+  if (texts_.size() == kMaxTexts) texts_.erase(texts_.begin());
+  texts_.push_back({text, shown});
 }
 
-double LearnedAcceptance::nodes() const { return ranks_.empty() ? 0 : ranks_.front().asked; }
-
 void LearnedAcceptance::add(const LearnedAcceptance& later) {
-  if (ranks_.size() < later.ranks_.size()) ranks_.resize(later.ranks_.size());
-  for (std::size_t k = 0; k < ranks_.size(); ++k) {
-    const Rank more = k < later.ranks_.size() ? later.ranks_[k] : Rank();
-    Rank& rank = ranks_[k];
-    const double keep =
-        rank.asked > 0 ? std::clamp((kMostNodes - more.asked) / rank.asked, 0.0, 1.0) : 1.0;
-    rank.asked = keep * rank.asked + more.asked;
-    rank.accepted = keep * rank.accepted + more.accepted;
-  }
+  for (const Text& text : later.texts_) add(text.fingerprint, text.shown);
+}
+
+std::int64_t LearnedAcceptance::positions() const {
+  std::int64_t sum = 0;
+  for (const Text& text : texts_) sum += text.shown.positions();
+  return sum;
 }
 
 Acceptance LearnedAcceptance::estimate(const Acceptance& before) const {
+  std::size_t ranks = before.accept.size();
+  for (const Text& text : texts_) ranks = std::max(ranks, text.shown.ranks().size());
   Acceptance estimate;
-  double left = 1;  // ranks were asked at different nodes: their shares need not fit together
-  for (std::size_t k = 0; k < std::max(before.accept.size(), ranks_.size()); ++k) {
-    const double prior = k < before.accept.size() ? before.accept[k] : 0.0;
-    const Rank rank = k < ranks_.size() ? ranks_[k] : Rank();
-    const double share = (rank.accepted + kBefore * prior) / (rank.asked + kBefore);
-    estimate.accept.push_back(std::min(share, left));
-    left -= estimate.accept.back();
+  double left = 1, left_before = 1;  // chances that no rank so far is the accepted one
+  for (std::size_t k = 0; k < ranks; ++k) {
+    const double share_before = k < before.accept.size() ? before.accept[k] : 0.0;
+    const double chance_before =
+        left_before > 0 ? std::clamp(share_before / left_before, 0.0, 1.0) : 0.0;
+    double asked = kBeforePositions * std::max(left_before, 0.0);
+    double accepted = asked * chance_before;
+    for (const Text& text : texts_) {
+      if (k >= text.shown.ranks().size()) continue;
+      const TextAcceptance::Rank rank = text.shown.ranks()[k];
+      if (rank.asked == 0) continue;
+      const double weight = weight_of(static_cast<double>(rank.asked));
+      asked += weight;
+      accepted += weight * static_cast<double>(rank.accepted) / static_cast<double>(rank.asked);
+    }
+    const double mean = asked > 0 ? std::min(accepted / asked, 1.0) : 0.0;      // (B2)
+    const double error = kErrors * std::sqrt(mean * (1 - mean) / (asked + 1));  // (B3)
+    const double chance =
+        std::clamp(chance_before, std::max(mean - error, 0.0), std::min(mean + error, 1.0));
+    estimate.accept.push_back(left * chance);
+    left *= 1 - chance;
+    left_before -= share_before;
   }
   return estimate;
 }
 
 std::string LearnedAcceptance::to_json() const {
-  std::vector<double> asked, accepted;
-  for (const Rank& rank : ranks_) asked.push_back(rank.asked), accepted.push_back(rank.accepted);
-  return nlohmann::ordered_json{{kVersionKey, kVersion}, {"asked", asked}, {"accepted", accepted}}
-             .dump() +
-         "\n";
+  nlohmann::ordered_json texts = nlohmann::ordered_json::array();
+  for (const Text& text : texts_) {
+    std::vector<std::int64_t> asked, accepted;
+    for (const TextAcceptance::Rank& rank : text.shown.ranks()) {
+      asked.push_back(rank.asked);
+      accepted.push_back(rank.accepted);
+    }
+    texts.push_back(
+        {{"text", hexadecimal(text.fingerprint)}, {"asked", asked}, {"accepted", accepted}});
+  }
+  return nlohmann::ordered_json{{kVersionKey, kVersion}, {"texts", texts}}.dump() + "\n";
 }
 
 LearnedAcceptance LearnedAcceptance::from_json(std::string_view text) {
   const nlohmann::json json = parse_json(text);
-  const auto numbers = [&](const char* key) {
-    const auto found = json.find(key);
-    std::vector<double> values;
-    bool good = found != json.end() && found->is_array() && found->size() <= kMostRanks;
-    for (std::size_t i = 0; good && i < found->size(); ++i) {
-      const nlohmann::json& value = (*found)[i];
-      good = value.is_number() && value.get<double>() >= 0 && value.get<double>() <= 2 * kMostNodes;
-      if (good) values.push_back(value.get<double>());
-    }
-    if (!good) throw Error(std::string("\"") + key + "\" must be a list of numbers of nodes");
-    return values;
-  };
   if (!json.is_object() || json.value(kVersionKey, nlohmann::json()) != kVersion)
-    throw Error("this is not what texts taught about acceptance, or of another version");
-  const std::vector<double> asked = numbers("asked"), accepted = numbers("accepted");
-  if (asked.size() != accepted.size()) throw Error("\"accepted\" must be as long as \"asked\"");
+    throw Error("this is not what texts have shown of acceptance, or of another version than " +
+                std::to_string(kVersion));
+  const auto texts = json.find("texts");
+  if (texts == json.end() || !texts->is_array()) throw Error("\"texts\" must be a list of texts");
+  if (texts->size() > kMaxTexts)
+    throw Error("\"texts\" must be at most " + std::to_string(kMaxTexts));
   LearnedAcceptance learned;
-  for (std::size_t k = 0; k < asked.size(); ++k) {
-    if (accepted[k] > asked[k]) throw Error("more children were accepted than asked for");
-    learned.ranks_.push_back({asked[k], accepted[k]});
-  }
+  for (const nlohmann::json& one : *texts) learned.add(fingerprint_of(one), shown_in(one));
   return learned;
 }
 

@@ -1,40 +1,53 @@
 #pragma once
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "planner/text_acceptance.h"
 #include "planner/tree_shape.h"
-#include "src/base/types.h"
 
 namespace canopy {
 
-/// What texts have taught about the acceptance of a draft: of each rank, at how many nodes a child
-/// of it was asked for, and at how many it was the accepted one. It outlives a run, in a file of
-/// its own (docs/formats.md, "Acceptance files"). A wrong one costs speed, never exactness.
+/// Texts' evidence about the acceptance of a draft, for plans of other texts. It outlives a run, in
+/// a file of its own (docs/formats.md, "Acceptance files"). A text is one observation, however long
+/// it is; the same text again is none. A wrong vector costs speed, never exactness.
 class LearnedAcceptance {
  public:
-  /// A node that the verifier stood on: how many children it had, and the rank, from 0, of the one
-  /// that was accepted; -1 if none was.
-  void observe(int children, int accepted);
-  /// What later texts taught. What was known before then counts for so many nodes less that all
-  /// together are kMostNodes at most: pairs of models are used for other things as time goes by.
-  void add(const LearnedAcceptance& later);
+  /// Adds a text, unless nothing was asked in it. One that is known already (text_fingerprint)
+  /// keeps its place, and its counts unless these are of more positions. Beyond kMaxTexts the
+  /// oldest goes.
+  void add(std::uint64_t text, const TextAcceptance& shown);
+  void add(const LearnedAcceptance& later);  // its texts, in their order
 
-  double nodes() const;  // that had children
-  /// The shares, where `before` counts for kBefore nodes; it is the estimate of ranks never asked.
+  int texts() const { return static_cast<int>(texts_.size()); }
+  std::int64_t positions() const;  // of all texts
+  /// The vector that plans should be made with: `before`, changed as far as the texts exclude it.
+  /// docs/math.md (B1) to (B3).
   Acceptance estimate(const Acceptance& before) const;
 
   std::string to_json() const;
   /// Throws Error saying what is wrong.
   static LearnedAcceptance from_json(std::string_view text);
 
-  static constexpr double kMostNodes = 4096, kBefore = 48;
+  static constexpr std::size_t kMaxTexts = 64;
+  /// Positions that a text counts for at most: one over the share of a position's variance that
+  /// lies between texts, at the upper end of its interval. Measured: docs/results/acceptance.md,
+  /// "How far texts differ".
+  static constexpr double kTextPositions = 16;
+  /// Positions that the vector before counts for: as far as the vectors of kinds of texts lie from
+  /// it (ibid.), that of four texts.
+  static constexpr double kBeforePositions = 4 * kTextPositions;
+  /// Standard errors within which nothing is excluded: plans are made often, by chances of several
+  /// ranks, and a change that is none costs more than one that comes late.
+  static constexpr double kErrors = 3;
 
  private:
-  struct Rank {
-    double asked = 0, accepted = 0;
+  struct Text {
+    std::uint64_t fingerprint = 0;
+    TextAcceptance shown;
   };
-  std::vector<Rank> ranks_;
+  std::vector<Text> texts_;  // those that were added first come first
 };
 
 /// The file name under which it is found again. `drawing`: how siblings were drawn.

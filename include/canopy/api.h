@@ -57,7 +57,7 @@ struct Options {
   /// of these models on this machine; where it keeps nothing, open() measures, once, about
   /// ten seconds; after a stop request the next call goes on from there.
   std::filesystem::path profile = {};
-  /// What texts teach about the draft is kept in the user's cache, for later plans.
+  /// How often the draft was right is kept in the user's cache, and changes later plans.
   bool learn = true;
 };
 

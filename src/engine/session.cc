@@ -29,6 +29,7 @@ struct Sequence {
   std::unique_ptr<LogitEditor> editor;       // where the request edits logits
   std::vector<TokenId> text;                 // prompt and what was gained; the last is the root
   std::optional<AcceptanceTracker> tracker;  // where the plan follows the text
+  TextAcceptance shown;                      // for the plans of other texts
   TextReport report;
   std::vector<TokenId> gained;  // by the last sweep, not yet told
   std::vector<TokenReport> logprobs;
@@ -93,8 +94,8 @@ struct Session::Impl {
   LearnedAcceptance learned;
   std::vector<Sequence> running;
   SweepReport last;
-  LinkReport told_of;  // what the links had moved by the last report: they go on between sweeps
-  bool pool_is_full = false;  // of KV blocks: nobody is admitted until somebody ends
+  LinkReport told_of = m.link();  // by the last report: links go on between sweeps
+  bool pool_is_full = false;      // of KV blocks: nobody is admitted until somebody ends
 
   std::mutex mutex;  // of what follows, which other threads touch
   std::deque<Sequence> waiting;
@@ -105,7 +106,6 @@ struct Session::Impl {
 
   Impl(Runtime& runtime, std::optional<Acceptance> acceptance)
       : m(runtime), synthetic(std::move(acceptance)) {
-    told_of = m.link();
     if (m.plan.adaptive) replanner.emplace(m.plan, m.sampled);
   }
 
@@ -135,9 +135,8 @@ struct Session::Impl {
   /// A draft for each that has a tree; the others' prompts are read.
   std::vector<Draft> grow(const TreeShape& shape, const std::stop_token& stop);
   /// Verifies one sequence's tree and commits what the walk accepted. `logits`: its nodes' rows.
-  /// Returns how many tokens that is. Throws NotFinite or NothingAllowed, with nothing
-  /// committed.
-  /// `read`: what the head read for them.
+  /// `read`: what the head read for them. Returns how many tokens that is. Throws NotFinite or
+  /// NothingAllowed, with nothing committed.
   std::size_t conclude(Sequence& sequence, const Draft& draft, const ConstTensorView& logits,
                        const ConstTensorView& read);
   /// Its editor learns what it gained, up to the text's end.
@@ -249,11 +248,11 @@ void Session::Impl::replan() {
   SharingTexts texts;
   for (Sequence& sequence : running) {
     texts.trackers.push_back(&*sequence.tracker);
-    texts.context +=
-        static_cast<double>(sequence.text.size()) / static_cast<double>(running.size());
+    texts.context += static_cast<double>(sequence.text.size());
     texts.missed += sequence.missed;
     texts.left += sequence.most - static_cast<int>(sequence.report.tokens.size());
   }
+  texts.context /= static_cast<double>(running.size());
   replanner->before_sweep(texts, *m.drafter);
 }
 
@@ -427,7 +426,7 @@ std::size_t Session::Impl::conclude(Sequence& sequence, const Draft& draft,
   observe(draft.tree, verdict, m.plan.model_free ? last.tree_nodes : 0, last.tree_levels,
           [&](int level, int children, int accepted) {
             if (sequence.tracker) sequence.tracker->observe(level, children, accepted);
-            if (teaches) learned.observe(children, accepted);
+            if (teaches) sequence.shown.observe(level, children, accepted);
           });
   TextReport& report = sequence.report;
   report.checked_nodes += draft.tree.size() - 1;
@@ -488,13 +487,14 @@ void Session::Impl::tell(Sequence& sequence) {
     ++last.tokens;
     const bool asked = !sequence.logprobs.empty();
     if (asked) report.logprobs.push_back(std::move(sequence.logprobs[k]));
-    const bool end = !sequence.request.ignore_end && m.models.tokenizer->ends_text(token);
-    bool stops = end;
+    bool stops = !sequence.request.ignore_end && m.models.tokenizer->ends_text(token);
     if (sequence.events.on_token && !is_cancelled(sequence.ticket))
       stops |= !sequence.events.on_token(token, asked ? &report.logprobs.back() : nullptr);
     sequence.ended = stops || std::ssize(report.tokens) == sequence.most;
     if (sequence.ended) report.finish_reason = stops ? "stop" : "length";
   }
+  if (sequence.ended || report.tokens.size() >= kTextBeginning)
+    learned.add(text_fingerprint(sequence.request.prompt, report.tokens), sequence.shown);
   sequence.gained.clear();
   sequence.logprobs.clear();
   if (sequence.ended && sequence.events.on_end && !is_cancelled(sequence.ticket))

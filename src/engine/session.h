@@ -141,8 +141,8 @@ class Session {
   const SweepReport& last_sweep() const;
   const TextReport* so_far(Ticket ticket) const;
   std::vector<RunningText> running() const;
-  /// What the texts have shown of the draft, whose siblings were drawn as the plan says, and whose
-  /// logits were not edited.
+  /// Evidence of the texts that have ended, or have kTextBeginning tokens: of those whose siblings
+  /// were drawn as the plan says, and whose logits were not edited.
   const LearnedAcceptance& learned() const;
 
  private:

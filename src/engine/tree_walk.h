@@ -22,16 +22,18 @@ inline Verdict draw_walk(const TokenTree& tree, const Acceptance& acceptance, co
   }
 }
 
-/// What a verdict shows of the draft: at each node that had children, which one was accepted. Where
-/// the drafter grew less than a shape of so many nodes and levels, and the walk ended for want
-/// of a child, it had nothing to be right about: that counts as a child that was refused.
+/// Goes along the nodes of a verdict: `tell` takes each one's level, how many children it had, and
+/// which of them was accepted, -1 for none. Where the drafter grew less than a shape of so many
+/// nodes and levels, and the walk ended for want of a child, it had nothing to be right about: that
+/// counts as one child that was refused.
 template <class Tell>
 void observe(const TokenTree& tree, const Verdict& verdict, int nodes, int levels,
              const Tell& tell) {
   for (std::size_t i = 0; i < verdict.path.size(); ++i) {
     const TokenTree::Range children = tree.children(verdict.path[i]);
     if (children.count == 0) {
-      if (tree.size() < nodes && static_cast<int>(i) + 1 < levels) tell(static_cast<int>(i), 1, -1);
+      const bool grew_less = tree.size() < nodes && static_cast<int>(i) + 1 < levels;
+      tell(static_cast<int>(i), grew_less ? 1 : 0, -1);
       continue;
     }
     const bool last = i + 1 == verdict.path.size();

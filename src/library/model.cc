@@ -105,7 +105,8 @@ void find_assumptions(const Options& options, const ModelFiles& models, EngineOp
   }
   engine.plan.cost = std::make_shared<CostModel>(std::move(profile));
   const Learning learning = options.learn ? Learning::kOn : Learning::kOff;
-  if (auto kept = find_acceptance({models, planned_for(options), engine.plan.method}, learning))
+  if (auto kept = find_acceptance({models, planned_for(options), engine.plan.method}, learning,
+                                  events.on_note))
     engine.plan.acceptance = std::move(kept->acceptance);
 }
 

@@ -24,12 +24,13 @@ struct Session::Impl {
   }
 
   void keep_what_was_learned() noexcept {
+    const auto on_note = [&](const std::string& note) { add_note(model->notes, note); };
     try {
       keep_acceptance({model->engine.models(), model->planned_for, model->asked},
-                      session->learned());
+                      session->learned(), on_note);
     } catch (const Error& e) {
-      add_note(model->notes,
-               std::string("what these texts taught about the draft is not kept: ") + e.what());
+      on_note(std::string("how often the draft was right is not kept for later plans: ") +
+              e.what());
     }
   }
 

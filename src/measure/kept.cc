@@ -1,7 +1,11 @@
 #include "src/measure/kept.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
+
+#include <cerrno>
 #include <chrono>
-#include <cmath>
+#include <thread>
 
 #include "planner/acceptance.h"
 #include "planner/acceptance_file.h"
@@ -193,9 +197,38 @@ auto read_if_there(const fs::path& file, const Parse& parse) -> std::optional<de
   }
 }
 
+/// Holds a folder until the descriptor is closed, so that runs that end at once take turns. Without
+/// a lock where the file system has none. Throws Error where another run does not let go.
+UniqueFd lock_folder(const fs::path& folder) {
+  constexpr std::chrono::seconds kPatience{5};
+  constexpr std::chrono::milliseconds kBetweenTries{20};
+  UniqueFd lock(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const auto last = std::chrono::steady_clock::now() + kPatience;
+  while (lock.is_open() && flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK && errno != EINTR) break;
+    if (std::chrono::steady_clock::now() > last)
+      throw Error(folder.string() + ": another run has held its lock for " +
+                  std::to_string(kPatience.count()) + " s");
+    std::this_thread::sleep_for(kBetweenTries);
+  }
+  return lock;
+}
+
+/// Nothing where the file is not there, or, with a note, cannot be used: it costs speed only.
+std::optional<LearnedAcceptance> read_learned(const fs::path& file, const char* what_then,
+                                              const OnNote& on_note) {
+  try {
+    return read_if_there(file, LearnedAcceptance::from_json);
+  } catch (const Error& e) {
+    on_note(e.what() + std::string(": ") + what_then);
+    return std::nullopt;
+  }
+}
+
 }  // namespace
 
-std::optional<KeptAcceptance> find_acceptance(const AcceptanceKey& key, Learning learning) {
+std::optional<KeptAcceptance> find_acceptance(const AcceptanceKey& key, Learning learning,
+                                              const OnNote& on_note) {
   if (!key.models.draft) return std::nullopt;
   AcceptanceFiles files;
   try {
@@ -207,24 +240,25 @@ std::optional<KeptAcceptance> find_acceptance(const AcceptanceKey& key, Learning
   if (auto measured = read_if_there(files.measured, acceptance_from_json))
     kept = {std::move(measured->acceptance), "measured, " + files.measured.string()};
   if (learning == Learning::kOff) return kept;
-  if (const auto learned = read_if_there(files.learned, LearnedAcceptance::from_json)) {
-    const Acceptance before =
-        kept ? kept->acceptance : default_acceptance(static_cast<double>(key.sampling.temperature));
-    kept = {learned->estimate(before), "learned at " +
-                                           std::to_string(std::lround(learned->nodes())) +
-                                           " nodes, " + files.learned.string()};
-  }
-  return kept;
+  const auto learned = read_learned(files.learned, "the plan is made without it", on_note);
+  if (!learned || learned->texts() == 0) return kept;
+  const Acceptance before =
+      kept ? kept->acceptance : default_acceptance(static_cast<double>(key.sampling.temperature));
+  const std::string texts = std::to_string(learned->texts());
+  return KeptAcceptance{
+      learned->estimate(before),
+      "learned from " + texts + (texts == "1" ? " text, " : " texts, ") + files.learned.string()};
 }
 
-void keep_acceptance(const AcceptanceKey& key, const LearnedAcceptance& learned) {
-  if (!key.models.draft || learned.nodes() == 0) return;
+void keep_acceptance(const AcceptanceKey& key, const LearnedAcceptance& learned,
+                     const OnNote& on_note) {
+  if (!key.models.draft || learned.texts() == 0) return;
   const fs::path file = acceptance_files(key).learned;
-  LearnedAcceptance all =
-      read_if_there(file, LearnedAcceptance::from_json).value_or(LearnedAcceptance());
-  all.add(learned);
   std::error_code ignored;  // the writer says what is wrong
   fs::create_directories(file.parent_path(), ignored);
+  const UniqueFd lock = lock_folder(file.parent_path());
+  LearnedAcceptance all = read_learned(file, "replaced", on_note).value_or(LearnedAcceptance());
+  all.add(learned);
   write_file(file, all.to_json());
 }
 

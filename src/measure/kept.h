@@ -34,18 +34,24 @@ struct AcceptanceKey {
   Sampling sampling;
   SpeculationMethod method = SpeculationMethod::kAuto;
 };
-/// Whether what texts teach about acceptance is kept for later plans.
+/// Whether plans are made from what texts have shown, and texts add to it.
 enum class Learning : bool { kOff, kOn };
+/// Takes a sentence for the user.
+using OnNote = std::function<void(const std::string&)>;
 
 struct KeptAcceptance {
   Acceptance acceptance;
   std::string from;  // in words, with the file
 };
-/// The acceptance that the cache keeps of this pair: what texts taught about it, which begins with
-/// what was measured of it; without learning what was measured. Nothing without a draft, or where
-/// nothing is kept. Throws Error naming a file that is none.
-std::optional<KeptAcceptance> find_acceptance(const AcceptanceKey& key, Learning learning);
-/// Adds to what texts taught. Throws Error where it cannot be kept.
-void keep_acceptance(const AcceptanceKey& key, const LearnedAcceptance& learned);
+/// The acceptance that the cache keeps of this pair: what was measured of it, changed as far as
+/// texts exclude it; without learning what was measured. Nothing without a draft, or where nothing
+/// is kept. A note says which file of texts cannot be used. Throws Error naming a measurement that
+/// is none.
+std::optional<KeptAcceptance> find_acceptance(const AcceptanceKey& key, Learning learning,
+                                              const OnNote& on_note);
+/// Adds to what texts have shown; runs that do so at once all count. A note says where a file that
+/// cannot be used is replaced. Throws Error where it cannot be kept.
+void keep_acceptance(const AcceptanceKey& key, const LearnedAcceptance& learned,
+                     const OnNote& on_note);
 
 }  // namespace canopy

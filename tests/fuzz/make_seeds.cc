@@ -158,7 +158,11 @@ void seeds_of_plans() {
   measured.examples = measured.texts = 10;
   seed("acceptance", "measured.json", to_json(measured));
   LearnedAcceptance learned;
-  for (int i = 0; i < 20; ++i) learned.observe(3, i % 4 - 1);
+  for (std::uint64_t text = 0; text < 2; ++text) {
+    TextAcceptance shown;
+    for (int i = 0; i < 20; ++i) shown.observe(i % 2, 3, i % 4 - 1);
+    learned.add(text_fingerprint({}, {}) + text, shown);
+  }
   seed("acceptance", "learned.json", learned.to_json());
   int number = 0;
   for (const char* shape :

@@ -2,78 +2,183 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <numeric>
+#include <random>
+
+#include "planner/acceptance.h"
 #include "tests/error_of.h"
 
 namespace canopy {
 namespace {
 
-constexpr double kBefore = LearnedAcceptance::kBefore, kMost = LearnedAcceptance::kMostNodes;
+constexpr double kText = LearnedAcceptance::kTextPositions;
+constexpr double kBefore = LearnedAcceptance::kBeforePositions;
+constexpr double kErrors = LearnedAcceptance::kErrors;
+constexpr std::size_t kMost = LearnedAcceptance::kMaxTexts;
 const Acceptance kPrior{{0.5, 0.2, 0.1}};
 
-LearnedAcceptance taught(int nodes, int children, int accepted) {
-  LearnedAcceptance learned;
-  for (int i = 0; i < nodes; ++i) learned.observe(children, accepted);
-  return learned;
+/// A text of so many positions, each of which had so many children, of which this was accepted.
+TextAcceptance text(int positions, int children, int accepted) {
+  TextAcceptance shown;
+  for (int i = 0; i < positions; ++i) shown.observe(0, children, accepted);
+  return shown;
 }
 
 TEST(LearnedAcceptance, BeginsWithWhatWasThereBefore) {
-  const Acceptance a = LearnedAcceptance().estimate(kPrior);
-  for (std::size_t k = 0; k < 3; ++k) EXPECT_DOUBLE_EQ(a.accept[k], kPrior.accept[k]);
-  EXPECT_EQ(LearnedAcceptance().nodes(), 0);
+  for (const Acceptance& prior : {kPrior, default_acceptance(0), default_acceptance(0.6)}) {
+    const Acceptance a = LearnedAcceptance().estimate(prior);
+    ASSERT_EQ(a.accept.size(), prior.accept.size());
+    for (std::size_t k = 0; k < a.accept.size(); ++k)
+      EXPECT_NEAR(a.accept[k], prior.accept[k], 1e-12);
+  }
+  EXPECT_EQ(LearnedAcceptance().texts(), 0);
 }
 
-TEST(LearnedAcceptance, MovesToTheSharesThatTextsShow) {
-  const LearnedAcceptance learned = taught(52, 2, 0);
+TEST(LearnedAcceptance, ALongTextCountsForNoMorePositionsThanTextsAreAlike) {
+  // Texts that all accept half as often as before, in the mean: what is not excluded is the upper
+  // end of the interval around the mean, by (B1) to (B3).
+  const auto estimate = [](int texts, int half) {
+    LearnedAcceptance learned;
+    for (int i = 0; i < texts; ++i)
+      learned.add(static_cast<std::uint64_t>(i),
+                  TextAcceptance({{4 * std::int64_t{half}, std::int64_t{half}}}));
+    return learned.estimate(kPrior).accept[0];
+  };
+  for (const int texts : {1, 10, 60})
+    for (const int half : {1, 10, 1000}) {
+      const double positions = 4.0 * half;
+      const double counts = texts * positions / (1 + (positions - 1) / kText);
+      EXPECT_LT(counts, texts * kText);
+      const double mean = (kBefore * 0.5 + counts * 0.25) / (kBefore + counts);
+      const double most = mean + kErrors * std::sqrt(mean * (1 - mean) / (kBefore + counts + 1));
+      EXPECT_NEAR(estimate(texts, half), std::min(0.5, most), 1e-12) << texts << " " << half;
+    }
+  EXPECT_EQ(estimate(1, 100000), 0.5) << "one text alone excludes nothing";
+  EXPECT_LT(estimate(60, 1000), 0.33) << "many do";
+}
+
+TEST(LearnedAcceptance, TextsThatAgreeWithWhatWasThereChangeNothing) {
+  LearnedAcceptance learned;
+  for (std::uint64_t i = 0; i < 30; ++i)
+    learned.add(i, TextAcceptance({{100, 55}, {45, 18}, {27, 9}}));
   const Acceptance a = learned.estimate(kPrior);
-  EXPECT_DOUBLE_EQ(a.accept[0], (52 + 0.5 * kBefore) / (52 + kBefore));
-  EXPECT_DOUBLE_EQ(a.accept[1], 0.2 * kBefore / (52 + kBefore));
-  EXPECT_DOUBLE_EQ(a.accept[2], 0.1);  // no node had a third child
-  EXPECT_EQ(learned.nodes(), 52);
+  for (std::size_t k = 0; k < 3; ++k) EXPECT_NEAR(a.accept[k], kPrior.accept[k], 1e-12);
 }
 
-TEST(LearnedAcceptance, NeverSumsToMoreThanOne) {
-  LearnedAcceptance learned = taught(1000, 1, 0);
-  LearnedAcceptance other;
-  for (int i = 0; i < 3; ++i) other.observe(2, 1);
-  learned.add(other);
-  double sum = 0;
-  for (const double p : learned.estimate({{0.9, 0.09}}).accept) sum += p;
-  EXPECT_LE(sum, 1 + 1e-12);
+TEST(LearnedAcceptance, FollowsTextsUpwardsAndDownwards) {
+  LearnedAcceptance easy, hard;
+  for (std::uint64_t i = 0; i < kMost; ++i) {
+    easy.add(i, TextAcceptance({{100, 95}, {5, 1}}));
+    hard.add(i, TextAcceptance({{100, 15}, {85, 5}}));
+  }
+  // 64 texts of nearly 14 positions: the 64 before shift .15 to .17, and three errors are .04.
+  EXPECT_NEAR(easy.estimate(kPrior).accept[0], 0.95, 0.07);
+  EXPECT_NEAR(hard.estimate(kPrior).accept[0], 0.15, 0.07);
+  // Ranks that were not asked for keep their chance among what the first ones leave.
+  EXPECT_NEAR(hard.estimate(kPrior).accept[2] /
+                  (1 - hard.estimate(kPrior).accept[0] - hard.estimate(kPrior).accept[1]),
+              0.1 / 0.3, 1e-12);
+}
+
+TEST(LearnedAcceptance, IsAlwaysAVectorThatTreesCanBePlannedWith) {
+  for (unsigned seed = 0; seed < 200; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937 random(seed);
+    LearnedAcceptance learned;
+    for (auto i = random() % 20; i > 0; --i) {
+      TextAcceptance shown;
+      for (auto position = random() % 50; position > 0; --position) {
+        const int children = 1 + static_cast<int>(random() % 6);
+        shown.observe(static_cast<int>(random() % 2), children,
+                      static_cast<int>(random() % static_cast<unsigned>(children + 1)) - 1);
+      }
+      learned.add(random(), shown);
+    }
+    const Acceptance a = learned.estimate(seed % 2 == 0 ? kPrior : default_acceptance(0));
+    for (const double p : a.accept) EXPECT_GE(p, 0);
+    EXPECT_LE(std::accumulate(a.accept.begin(), a.accept.end(), 0.0), 1 + 1e-12);
+    EXPECT_NO_THROW(best_tree(8, 8, a));
+  }
+}
+
+TEST(LearnedAcceptance, TheSameTextAgainIsNoNewOne) {
+  LearnedAcceptance learned;
+  learned.add(7, text(40, 2, -1));
+  const std::string once = learned.to_json();
+  for (int i = 0; i < 5; ++i) learned.add(7, text(40, 2, -1));
+  learned.add(7, text(12, 2, 0));  // what ended earlier knows less of it
+  EXPECT_EQ(learned.to_json(), once);
+  learned.add(7, text(60, 2, -1));  // it went on
+  EXPECT_EQ(learned.texts(), 1);
+  EXPECT_EQ(learned.positions(), 60);
+}
+
+TEST(LearnedAcceptance, ATextInWhichNothingWasAskedIsNone) {
+  LearnedAcceptance learned;
+  learned.add(7, TextAcceptance());
+  EXPECT_EQ(learned.texts(), 0);
 }
 
 TEST(LearnedAcceptance, OldTextsMakeRoomForNewOnes) {
-  LearnedAcceptance learned;
-  for (int i = 0; i < 10; ++i) learned.add(taught(1000, 1, 0));
-  EXPECT_DOUBLE_EQ(learned.nodes(), kMost);
-  for (int i = 0; i < 20; ++i) learned.add(taught(1000, 1, -1));
-  EXPECT_DOUBLE_EQ(learned.nodes(), kMost);
-  EXPECT_LT(learned.estimate(kPrior).accept[0], 0.01)
-      << "it follows within some ten thousand nodes";
+  LearnedAcceptance learned, later;
+  for (std::uint64_t i = 0; i < kMost; ++i) learned.add(i, text(100, 1, 0));
+  for (std::uint64_t i = 0; i < kMost; ++i) later.add(1000 + i, text(100, 1, -1));
+  learned.add(later);
+  EXPECT_EQ(learned.texts(), static_cast<int>(kMost));
+  EXPECT_EQ(learned.to_json(), later.to_json());
+  EXPECT_LT(learned.estimate(kPrior).accept[0], 0.1);
+}
+
+TEST(LearnedAcceptance, TheOrderOfTextsDoesNotMatter) {
+  LearnedAcceptance one, other;
+  const std::vector<TextAcceptance> texts{text(40, 2, -1), text(90, 3, 0), text(20, 1, 0)};
+  for (std::size_t i : {0, 1, 2}) one.add(i, texts[i]);
+  for (std::size_t i : {2, 0, 1}) other.add(i, texts[i]);
+  for (std::size_t k = 0; k < 3; ++k)
+    EXPECT_NEAR(one.estimate(kPrior).accept[k], other.estimate(kPrior).accept[k], 1e-15);
 }
 
 TEST(LearnedAcceptance, ComesBackFromItsFile) {
-  LearnedAcceptance learned = taught(7, 3, 1);
-  learned.add(taught(2, 1, 0));
+  LearnedAcceptance learned;
+  learned.add(0xfedcba9876543210, text(7, 3, 1));
+  learned.add(1, text(2, 1, 0));
   const LearnedAcceptance back = LearnedAcceptance::from_json(learned.to_json());
+  EXPECT_EQ(back.to_json(), learned.to_json());
   EXPECT_EQ(back.estimate(kPrior).accept, learned.estimate(kPrior).accept);
-  EXPECT_EQ(back.nodes(), 9);
+  EXPECT_EQ(back.texts(), 2);
+  EXPECT_NE(learned.to_json().find("\"fedcba9876543210\""), std::string::npos);
 }
 
 TEST(LearnedAcceptance, RefusesFilesThatMakeNoSense) {
-  const auto error = [](const char* text) {
-    return error_of([&] { LearnedAcceptance::from_json(text); });
+  const auto error = [](const std::string& json) {
+    return error_of([&] { LearnedAcceptance::from_json(json); });
   };
   EXPECT_NE(error("{"), "");
-  EXPECT_NE(error("[]").find("another version"), std::string::npos);
-  EXPECT_NE(error(R"({"canopy_learned_acceptance": 2})").find("another version"),
-            std::string::npos);
-  for (const char* lists :
-       {R"("asked": [1])", R"("asked": [1], "accepted": 1)", R"("asked": [1], "accepted": [])",
-        R"("asked": [1], "accepted": [2])", R"("asked": [-1], "accepted": [-1])",
-        R"("asked": [1e9], "accepted": [0])", R"("asked": ["1"], "accepted": [0])"})
-    EXPECT_NE(error((std::string(R"({"canopy_learned_acceptance": 1, )") + lists + "}").c_str()),
-              "")
-        << lists;
+  for (const char* other :
+       {"[]", "3", R"({"canopy_learned_acceptance": 3, "texts": []})",
+        R"({"canopy_learned_acceptance": 1, "asked": [4.0], "accepted": [3.0]})"})
+    EXPECT_NE(error(other).find("another version"), std::string::npos) << other;
+  const auto file = [](const std::string& texts) {
+    return R"({"canopy_learned_acceptance": 2, "texts": )" + texts + "}";
+  };
+  const std::string id = R"("text": "0123456789abcdef")";
+  EXPECT_EQ(error(file("[{" + id + R"(, "asked": [3, 1], "accepted": [2, 0]}])")), "");
+  for (const std::string& texts :
+       {std::string("3"), std::string("[3]"), std::string("[{}]"),
+        std::string(R"([{"text": "0123", "asked": [1], "accepted": [1]}])"),
+        std::string(R"([{"text": "0123456789abcdeg", "asked": [1], "accepted": [1]}])"),
+        "[{" + id + R"(, "asked": [1]}])", "[{" + id + R"(, "asked": [1], "accepted": []}])",
+        "[{" + id + R"(, "asked": [1], "accepted": [2]}])",
+        "[{" + id + R"(, "asked": [3, 2], "accepted": [2, 0]}])",
+        "[{" + id + R"(, "asked": [-1], "accepted": [-1]}])",
+        "[{" + id + R"(, "asked": [1.5], "accepted": [0]}])",
+        "[{" + id + R"(, "asked": [1e300], "accepted": [0]}])"})
+    EXPECT_NE(error(file(texts)), "") << texts;
+  std::string many = "[";
+  for (std::size_t i = 0; i <= kMost; ++i)
+    many += (i == 0 ? "{" : ", {") + id + R"(, "asked": [1], "accepted": [1]})";
+  EXPECT_NE(error(file(many + "]")).find("at most 64"), std::string::npos);
 }
 
 TEST(LearnedAcceptance, EachPairDrawingAndSamplingHasAFileOfItsOwn) {

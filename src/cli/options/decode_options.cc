@@ -44,6 +44,8 @@ std::shared_ptr<const std::vector<TokenId>> read_corpus(const std::string& file,
   return std::make_shared<const std::vector<TokenId>>(std::move(tokens));
 }
 
+void print_note(const std::string& note) { std::cerr << "note: " << note << "\n"; }
+
 }  // namespace
 
 void DecodeOptions::add_flags(Flags& all) {
@@ -87,6 +89,10 @@ ModelFiles DecodeOptions::open(PlanRequest& plan, const std::stop_token& stop) c
 Assumptions DecodeOptions::find_assumptions(const ModelFiles& models, EngineOptions& options,
                                             ProgressLine& progress,
                                             const std::stop_token& stop) const {
+  const auto on_note = [&](const std::string& note) {
+    progress.clear();
+    print_note(note);
+  };
   Assumptions found{speculation.profile ? read_profile(*speculation.profile)
                                         : find_profile(models, options, progress, stop),
                     "there is no draft to accept"};
@@ -104,8 +110,8 @@ Assumptions DecodeOptions::find_assumptions(const ModelFiles& models, EngineOpti
     found.acceptance_from = "of " + *speculation.acceptance;
   } else if (!models.draft) {
     return found;
-  } else if (auto kept =
-                 find_acceptance(acceptance_key(models, options.plan), speculation.learning())) {
+  } else if (auto kept = find_acceptance(acceptance_key(models, options.plan),
+                                         speculation.learning(), on_note)) {
     options.plan.acceptance = std::move(kept->acceptance);
     found.acceptance_from = std::move(kept->from);
   } else {
@@ -124,9 +130,10 @@ void DecodeOptions::learn(const Engine& engine, const PlanRequest& plan,
                           const LearnedAcceptance& learned) const {
   if (speculation.no_learn) return;
   try {
-    keep_acceptance(acceptance_key(engine.models(), plan), learned);
+    keep_acceptance(acceptance_key(engine.models(), plan), learned, print_note);
   } catch (const Error& e) {
-    std::cerr << "note: what this text taught about the draft is not kept: " << e.what() << "\n";
+    print_note("how often the draft was right is not kept for later plans: " +
+               std::string(e.what()));
   }
 }
 

@@ -116,10 +116,11 @@ Flags SpeculationOptions::flags() {
        "for these models on this machine, measured once)")  //
       ("acceptance", into(acceptance, "FILE"),
        "plan with the acceptance that canopy calibrate acceptance -o FILE measured, or a JSON list "
-       "p(1), p(2), ... (default: what texts of these models taught, which begins with what was "
-       "measured of them)")  //
+       "p(1), p(2), ... (default: what was measured of these models, else a self-draft's; changed "
+       "as "
+       "far as texts of theirs have shown that it is wrong)")  //
       ("no-learn", given(no_learn),
-       "neither plan with what texts taught about the draft nor add to it");
+       "neither plan with what texts have shown of the draft nor add to it");
   return flags.add(method_flags());
 }
 
