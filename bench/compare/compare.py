@@ -359,7 +359,7 @@ def describe(record):
     if record["failed"]:
         return f"failed: {record['failed'][:150]}"
     return (f"{record['seconds_per_token']:.2f} s per token ({record['decode_tokens']} tokens, {record['tokens_per_step']:.2f} "
-            f"per step), first after {record['first_token_seconds']:.1f} s, {record['share_of_disk']:.0%} of the disk at "
+            f"per step), first after {record['first_token_seconds']:.1f} s, {record['share_of_disk']:.0%} of fio's "
             f"{record['disk_bytes_per_second'] / 1e9:.2f} GB/s, peak {record['peak_memory_bytes'] >> 20} MiB")
 
 

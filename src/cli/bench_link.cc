@@ -25,9 +25,10 @@ namespace {
 
 constexpr const char* kUsage =
     "usage: canopy bench link MODEL [FLAG ...]\n\n"
-    "Sweeps over a model without computing, in turns with raw reads of its largest file: how much "
-    "of the\n"
-    "disk a run can use at best. Both read as generate would, unless flags say otherwise.";
+    "Sweeps over a model without computing, in turns with raw reads of its largest file, which "
+    "are\n"
+    "the probe: how much of the disk a run can use at best. Both read as generate would, unless\n"
+    "flags say otherwise.";
 constexpr double kDiffers = 0.05;
 
 std::uint64_t parse_read_size(const std::string& flag, const std::string& text) {
@@ -145,7 +146,7 @@ class LinkBench {
           "into " + format_size(link_.bytes_beyond_caches()) + ", more than the CPU's caches hold");
     std::cout << rate_.line("sweeps", kGigabytes,
                             "through a ring of " + format_size(options_.ring_bytes))
-              << share_.line("share", kPercent, "of the raw reads before the sweep")
+              << share_.line("share", kPercent, "of the probe, the raw reads before the sweep")
               << busy_.line("link busy", kPercent, "of a sweep")
               << cpu_.line("processor", kPerGigabyte, "in a sweep");
   }

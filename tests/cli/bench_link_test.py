@@ -27,6 +27,8 @@ class BenchLinkTest(unittest.TestCase):
         self.assertEqual([name for line in done.stdout.splitlines() if (name := line.split("  ")[0].strip())],
                          ["raw reads", "sweeps", "share", "link busy", "processor"])
         self.assertIn("64.0 MiB", done.stdout)
+        share = next(line for line in done.stdout.splitlines() if line.startswith("share"))
+        self.assertRegex(share, r"\d+ % \(\d+ to \d+\)  of the probe, the raw reads before the sweep$")
 
     def test_wrong_usage_names_the_flag(self):
         for words, flag in (((SMOLLM2, "--ring", "4K"), "--ring"), ((SMOLLM2, "--read-size", "5000"), "--read-size"),

@@ -111,6 +111,13 @@ class Documented(TempDirCase):
                 count += 1
         self.assertGreater(count, 40)
 
+    def test_the_table_of_the_demo_has_its_rows_and_a_share_says_that_it_is_of_the_probe(self):
+        rows = re.findall(r'^    \("(.+)", lambda r:', (REPO / "scripts/demo").read_text(), re.MULTILINE)
+        shown = (REPO / "README.md").read_text()
+        table = shown[shown.index("    seconds per token"):].split("\n\n")[0]
+        self.assertEqual([line[4:].split("  ")[0] for line in table.splitlines()], rows)
+        self.assertEqual([line for line in table.splitlines() if "%" in line and "of the probe" not in line], [])
+
     def test_scripts_are_there_and_know_their_flags(self):
         count = 0
         for page in PAGES:

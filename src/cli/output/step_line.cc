@@ -55,7 +55,8 @@ std::string StepLine::describe(const StepProgress& step) const {
   const auto bytes = static_cast<double>(moved);
   line << ", " << format_size(moved) << " at " << rate(bytes, step.time);
   if (const LinkSample& probe = engine_.link_probe(); probe.bytes > 0 && !uploads)
-    line << " (" << percent(bytes / step.time.count() / probe.bytes_per_second()) << " of disk)";
+    line << " (" << percent(bytes / step.time.count() / probe.bytes_per_second())
+         << " of the probe)";
   line << ", link busy " << percent((uploads ? step.link.upload_busy : step.link.busy) / step.time);
   return line.str();
 }
