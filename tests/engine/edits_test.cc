@@ -254,8 +254,8 @@ TEST_F(EditsTest, WhatTextsTeachOfTheDraftIsOfTextsWithoutEdits) {
   EngineOptions o = options(SpeculationMethod::kSequoia, 8);
   Engine engine(models(true), o);
   const Request with = edited(1, some_edits()), without = request(prompt(1));
-  EXPECT_EQ(engine.generate({&with, 1}).learned.nodes(), 0);
-  EXPECT_GT(engine.generate({&without, 1}).learned.nodes(), 0);
+  EXPECT_EQ(engine.generate({&with, 1}).learned.positions(), 0);
+  EXPECT_GT(engine.generate({&without, 1}).learned.positions(), 0);
 }
 
 TEST_F(EditsTest, RequestsThatCannotBeServedAreRefusedWhenTheyAreAdmitted) {
