@@ -138,7 +138,7 @@ class Inventory {
         result.push_back(std::move(tensor));
         continue;
       }
-      // Tables that old exporters stored, and the head that a tied model does not use.
+      // Tables that old exporters stored, and a tied model's head that equals its embedding.
       const bool harmless = tensor.name.ends_with("rotary_emb.inv_freq") ||
                             tensor.name == "rope_freqs.weight" ||
                             (config.tied_head && tensor.name == tensor_name(TensorRole::kHead));
@@ -217,6 +217,7 @@ Checkpoint open_directory(const std::filesystem::path& directory,
   const Family* const family = find_family(families, config.architecture);
   require(family != nullptr, "the reader of a family's config.json leaves the family's name");
   for (TensorEntry& tensor : index.tensors) tensor.name = canonical_name(*family, tensor.name);
+  untie_stored_head(index, config);
   auto tensors = in_context("checking the tensors of " + directory.string(),
                             [&] { return take_inventory(config, std::move(index.tensors)); });
   Metadata metadata = flatten_config(json);

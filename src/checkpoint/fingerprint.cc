@@ -31,12 +31,7 @@ class Fingerprint {
     add(list.size());
     for (const Number value : list) add(value);
   }
-  std::string digits() const {
-    std::array<char, 17> text{};
-    std::snprintf(text.data(), text.size(), "%016llx",
-                  static_cast<unsigned long long>(XXH3_64bits(said_.data(), said_.size())));
-    return text.data();
-  }
+  std::string digits() const { return digits_of(said_); }
 
  private:
   void add_bytes(const void* data, std::size_t size) {
@@ -46,6 +41,13 @@ class Fingerprint {
 };
 
 }  // namespace
+
+std::string digits_of(std::string_view bytes) {
+  std::array<char, 17> text{};
+  std::snprintf(text.data(), text.size(), "%016llx",
+                static_cast<unsigned long long>(XXH3_64bits(bytes.data(), bytes.size())));
+  return text.data();
+}
 
 std::string fingerprint(const Checkpoint& model) {
   Fingerprint all;

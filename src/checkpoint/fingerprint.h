@@ -12,6 +12,9 @@ namespace canopy {
 /// between are not read. Throws: Error naming a file that cannot be read.
 std::string fingerprint(const Checkpoint& model);
 
+/// 16 hexadecimal digits (XXH3) of these bytes.
+std::string digits_of(std::string_view bytes);
+
 /// The key of a packed model's metadata that holds the fingerprint of the model it was made of.
 inline constexpr std::string_view kSourceFingerprint = "canopy.source";
 /// The fingerprint of the model whose function this is, where that is known: of a packed model that

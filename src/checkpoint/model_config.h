@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "src/base/notes.h"
 #include "src/base/types.h"
 
 namespace canopy {
@@ -62,6 +63,7 @@ struct ModelConfig {
                               // say so in reports
   std::string inflated_source;  // source_fingerprint() of what it was made from, where it says so
   int widen = 1;                // of an enlargement: dim / that model's
+  Notes notes;                  // of what its files say and is taken otherwise
 
   bool projects() const { return embedding_dim != 0; }
   /// Columns of the embedding and of the head, which is what the head reads.

@@ -62,6 +62,12 @@ ModelConfig read_bloom_config(const nlohmann::json& config, const Family& family
 /// config.json flattened with dots; null, empty and mixed arrays are left out.
 Metadata flatten_config(const nlohmann::json& config);
 
+/// Unties the head of a model whose files hold another than the embedding, with a note in the
+/// config; one that is equal stays spare. Names are canonical. Both are read whole where they are
+/// equal: the user's cache keeps that by the identity of their files. Throws Error where they cannot
+/// be read.
+void untie_stored_head(const TensorIndex& index, ModelConfig& config);
+
 /// Throws Error if two tensors have one name or share a byte of a file. A tensor without bytes may
 /// sit between others, not inside one. Sorts by place.
 void require_disjoint(std::vector<TensorEntry>& tensors);

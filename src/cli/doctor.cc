@@ -310,7 +310,10 @@ int run_doctor(const std::vector<std::string>& words) {
       ("json", given(as_object), "print one JSON object; bytes, bytes or operations per second");
   if (!parse(words, kUsage, flags)) return 0;
   std::optional<Checkpoint> model;  // a wrong path is told before the seconds of measuring
-  if (path) model = Checkpoint::open(*path);
+  if (path) {
+    model = Checkpoint::open(*path);
+    print_notes(*model);
+  }
 
   std::vector<Finding> findings{kernel()};
   const auto add = [&](std::vector<Finding> more) {

@@ -44,6 +44,7 @@ int run_inflate(const std::vector<std::string>& words) {
   request.small += "-small";
   request.bytes = parse_budget("--size", size);
   const Checkpoint model = Checkpoint::open(path);
+  print_notes(model);
 
   WriteProgress progress(show_progress);
   const ModelConfig big = inflate(model, request, std::ref(progress));

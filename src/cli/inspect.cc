@@ -300,6 +300,7 @@ int run_inspect(const std::vector<std::string>& words) {
       ("json", given(as_object), "print one JSON object; sizes in bytes");
   if (!parse(words, kUsage, flags)) return 0;
   const Checkpoint model = Checkpoint::open(path);
+  print_notes(model);
   const Sizes sizes = measure(model);
   if (as_object)
     std::cout << json_text(as_json(model, sizes), 2) << "\n";

@@ -38,6 +38,7 @@ int convert(const std::vector<std::string>& words, std::string_view usage, const
   const int threads = usable_threads(wanted_threads);
   const Conversion conversion{Checkpoint::open(path), output,
                               threads > 0 ? threads : static_cast<int>(allowed_cpus().size())};
+  print_notes(conversion.model);
   WriteProgress progress(show_progress);
   run(conversion, progress);
   return 0;

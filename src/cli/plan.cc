@@ -334,7 +334,8 @@ int run_plan(const std::vector<std::string>& words) {
   const auto plan_for = [&](const PlanRequest& changed) {
     return make_plan(changed, sweeps, process, scratch);
   };
-  const Plan plan = plan_for(request);
+  Plan plan = plan_for(request);
+  for (const std::string& note : models.notes()) add_note(plan.notes, note);
   if (!there) require_free(plan, process);
 
   const std::vector<Remedy> remedies =

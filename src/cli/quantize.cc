@@ -50,6 +50,7 @@ int run_quantize(const std::vector<std::string>& words) {
   const DType dtype = parse_type(type);
   const int threads = usable_threads(wanted_threads);
   const Checkpoint model = Checkpoint::open(path);
+  print_notes(model);
   WriteProgress progress(show_progress);
   const QuantizeReport report =
       quantize(model, output, dtype, std::ref(progress),

@@ -17,6 +17,17 @@ using nlohmann::ordered_json;
 
 namespace {
 
+constexpr const char* kTied = "tie_word_embeddings";
+
+/// Makes a config say that the head is not tied, where it says otherwise and the files hold another
+/// head than the embedding. Whether it changed something.
+bool untie(const Checkpoint& source, ordered_json& config) {
+  const auto tied = config.find(kTied);
+  if (source.config().tied_head || tied == config.end() || *tied != true) return false;
+  *tied = false;
+  return true;
+}
+
 ordered_json rope_json(const RopeScaling& s) {
   using Type = RopeScaling::Type;
   switch (s.type) {
@@ -68,7 +79,7 @@ ordered_json config_from_gguf(const Checkpoint& gguf) {
   json["max_position_embeddings"] = c.max_positions;
   json["rope_theta"] = rope.scaling.theta;
   json["rope_scaling"] = rope_json(rope.scaling);
-  json["tie_word_embeddings"] = c.tied_head;
+  json[kTied] = c.tied_head;
   json["attention_bias"] = false;
   json["attention_dropout"] = 0.0;
   json["initializer_range"] = 0.02;
@@ -95,6 +106,7 @@ ordered_json config_json(const Checkpoint& source, const ModelConfig& target) {
     json["layer_types"] =
         std::vector<std::string>(static_cast<std::size_t>(target.layers), "full_attention");
   json.erase("auto_map");
+  untie(source, json);
   json[json.contains("dtype") ? "dtype" : "torch_dtype"] = "bfloat16";
   return json;
 }
@@ -123,8 +135,11 @@ void copy_files(const Checkpoint& source, const fs::path& directory) {
 void copy_hf_files(const Checkpoint& source, const fs::path& directory) {
   if (!fs::is_directory(source.root()))
     return write_hf_files(source, source.config(), std::nullopt, directory);
-  write_text_file(directory / "config.json",
-                  read_file(source.root() / "config.json", kMostConfigBytes, FileKind::kOfModel));
+  std::string config =
+      read_file(source.root() / "config.json", kMostConfigBytes, FileKind::kOfModel);
+  ordered_json json = parse_ordered_json(config);
+  if (untie(source, json)) config = json.dump(2) + "\n";
+  write_text_file(directory / "config.json", config);
   copy_files(source, directory);
 }
 

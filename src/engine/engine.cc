@@ -22,6 +22,18 @@ std::optional<int> node_near(const EngineOptions& options, const Checkpoint& tar
 
 }  // namespace
 
+Notes ModelFiles::notes() const {
+  Notes all;
+  const auto add = [&](const Checkpoint& model) {
+    for (const std::string& note : model.config().notes)
+      add_note(all, model.root().string() + ": " + note);
+  };
+  add(target);
+  if (draft) add(*draft);
+  if (inner) add(*inner);
+  return all;
+}
+
 ModelFiles open_models(const std::filesystem::path& target, const std::filesystem::path& draft,
                        const std::filesystem::path& inner) {
   ModelFiles models{Checkpoint::open(target), std::nullopt, nullptr};

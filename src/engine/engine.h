@@ -29,6 +29,8 @@ struct ModelFiles {
   std::unique_ptr<Tokenizer> tokenizer;   // the target's
   std::optional<MedusaHeads> heads = {};  // in place of a draft model
   std::optional<Checkpoint> inner = {};   // of a hierarchy: the draft's draft
+
+  Notes notes() const;  // of all models' files, each with its model's name
 };
 /// Throws Error if a model is refused, or if a draft's vocabulary is not the target's. An empty
 /// path names no draft.

@@ -39,6 +39,7 @@ Runtime::Runtime(ModelFiles files, const EngineOptions& options, const LoadProgr
   plan = make_plan(request, sweeps, held, scratch_of(*device));
   require_free(plan, held);
   notes = plan.notes;
+  for (const std::string& note : models.notes()) add_note(notes, note);
   compute = device->make_stream("compute");
   const ModelConfig& t = models.target.config();
   target_weights = make_target_weights(options, progress, stop);  // first: its ring fills meanwhile

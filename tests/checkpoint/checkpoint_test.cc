@@ -161,12 +161,17 @@ TEST(Checkpoint, LeavesOutTensorsThatChangeNothing) {
   options.tied = true;
   TinyModel model = tiny_model(options);
   const std::size_t used = model.tensors.size();
-  model.tensors.push_back(random_tensor("lm_head.weight", DType::kF32, {96, 64}, random, 0, 1));
+  FileTensor head = model.at("model.embed_tokens.weight");
+  head.name = "lm_head.weight";
+  model.tensors.push_back(head);
   model.tensors.push_back(random_tensor("model.layers.0.self_attn.rotary_emb.inv_freq", DType::kF32,
                                         {8}, random, 0, 1));
   const TempDir dir;
   write_hugging_face(dir.path(), model);
-  EXPECT_EQ(Checkpoint::open(dir.path()).tensors().size(), used);
+  const Checkpoint opened = Checkpoint::open(dir.path());
+  EXPECT_EQ(opened.tensors().size(), used);
+  EXPECT_TRUE(opened.config().tied_head);
+  EXPECT_EQ(opened.config().notes, Notes());
 }
 
 TEST(Checkpoint, SaysWhatAPathLacks) {

@@ -186,6 +186,11 @@ void print_notes(const Engine& engine) {
               << config.max_positions << " that the model was made for\n";
 }
 
+void print_notes(const Checkpoint& model) {
+  for (const std::string& note : model.config().notes)
+    std::cerr << "note: " << model.root().string() << ": " << note << "\n";
+}
+
 void ModelOptions::require_room_to_encode(std::string_view text, const std::string& what) const {
   // While its pieces are cut and merged, prose takes 25 times its size, digits that are pieces each
   // 77 times. Where all of it is one piece, a character has 28 bytes, thrice while lists grow.

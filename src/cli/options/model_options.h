@@ -63,5 +63,7 @@ void note_beyond_machine(std::uint64_t memory);
 /// Warns on stderr of what the user should know before a run: fallbacks taken, an inflated model, a
 /// context beyond the model's own.
 void print_notes(const Engine& engine);
+/// The same of a model that is not run: what its files say and is taken otherwise.
+void print_notes(const Checkpoint& model);
 
 }  // namespace canopy::cli
