@@ -182,8 +182,9 @@ std::vector<float> read_frequency_factors(const GgufModel& model) {
   return {};
 }
 
-Checkpoint open_gguf(const std::filesystem::path& file, std::span<const Family> families) {
-  GgufModel model = read_gguf_model(file);
+Checkpoint open_gguf(const std::filesystem::path& file, std::span<const Family> families,
+                     Holes holes) {
+  GgufModel model = read_gguf_model(file, holes);
   GgufHeader& header = model.header;
   ModelConfig config = in_context("reading " + file.string(), [&] {
     return gguf_config(header, read_frequency_factors(model), families);
@@ -192,12 +193,13 @@ Checkpoint open_gguf(const std::filesystem::path& file, std::span<const Family> 
     for (TensorEntry& tensor : header.tensors) tensor.name = canonical_gguf_name(tensor.name);
     return take_inventory(config, std::move(header.tensors));
   });
+  if (holes == Holes::kRefused) note_zero_matrices(model.files, tensors, config);
   return {file, std::move(model.files), std::move(tensors), std::move(config),
           std::move(header.metadata)};
 }
 
-Checkpoint open_directory(const std::filesystem::path& directory,
-                          std::span<const Family> families) {
+Checkpoint open_directory(const std::filesystem::path& directory, std::span<const Family> families,
+                          Holes holes) {
   const auto config_file = directory / "config.json";
   if (!is_there(config_file))
     throw Error(directory.string() +
@@ -213,13 +215,14 @@ Checkpoint open_directory(const std::filesystem::path& directory,
   }
   ModelConfig config =
       in_context("reading " + config_file.string(), [&] { return hf_config(json, families); });
-  TensorIndex index = read_safetensors(directory);
+  TensorIndex index = read_safetensors(directory, holes);
   const Family* const family = find_family(families, config.architecture);
   require(family != nullptr, "the reader of a family's config.json leaves the family's name");
   for (TensorEntry& tensor : index.tensors) tensor.name = canonical_name(*family, tensor.name);
   untie_stored_head(index, config);
   auto tensors = in_context("checking the tensors of " + directory.string(),
                             [&] { return take_inventory(config, std::move(index.tensors)); });
+  if (holes == Holes::kRefused) note_zero_matrices(index.files, tensors, config);
   Metadata metadata = flatten_config(json);
   if (!index.source.empty()) metadata.set(std::string(kSourceFingerprint), index.source);
   return {directory, std::move(index.files), std::move(tensors), std::move(config),
@@ -246,13 +249,14 @@ const TensorEntry* Checkpoint::find(std::string_view name) const {
   return at == tensors_.end() || at->name != name ? nullptr : &*at;
 }
 
-Checkpoint Checkpoint::open(const std::filesystem::path& model) {
-  return open(model, known_families());
+Checkpoint Checkpoint::open(const std::filesystem::path& model, Holes holes) {
+  return open(model, known_families(), holes);
 }
 
-Checkpoint Checkpoint::open(const std::filesystem::path& model, std::span<const Family> families) {
+Checkpoint Checkpoint::open(const std::filesystem::path& model, std::span<const Family> families,
+                            Holes holes) {
   std::error_code error;
-  if (std::filesystem::is_directory(model, error)) return open_directory(model, families);
+  if (std::filesystem::is_directory(model, error)) return open_directory(model, families, holes);
   if (model.extension() == ".safetensors")
     throw Error(model.string() + " alone lacks a config; give the directory that holds it");
   if (std::filesystem::status(model, error).type() == std::filesystem::file_type::not_found)
@@ -261,7 +265,7 @@ Checkpoint Checkpoint::open(const std::filesystem::path& model, std::span<const 
                      ? ": to download it from the Hugging Face Hub: hf download " + model.string() +
                            " --local-dir " + model.filename().string() + "; then give that folder"
                      : ": a model is a Hugging Face directory or a GGUF file"));
-  return open_gguf(model, families);
+  return open_gguf(model, families, holes);
 }
 
 std::filesystem::path largest_file(const std::vector<std::filesystem::path>& files) {

@@ -38,6 +38,9 @@ std::uint64_t tensor_bytes(DType dtype, const std::vector<std::int64_t>& shape);
 std::string to_string(const std::vector<std::int64_t>& shape);  // "[49152, 576]"
 /// Rows [first, first + rows) of a matrix, as a tensor of its own: one extent of the same file.
 TensorEntry rows_of(const TensorEntry& matrix, std::int64_t first, std::int64_t rows);
+/// Bytes of a tensor that nobody wrote, as an interrupted download leaves them: an error, or read
+/// as zeros, of a copy that was made sparse on purpose.
+enum class Holes : bool { kRefused, kAllowed };
 class Checkpoint;
 /// The elements of all its tensors.
 std::uint64_t parameters(const Checkpoint& model);
@@ -50,9 +53,10 @@ std::size_t longest_row(const TensorEntry& matrix);
 /// tensor.
 class Checkpoint {
  public:
-  static Checkpoint open(const std::filesystem::path& model);
+  static Checkpoint open(const std::filesystem::path& model, Holes holes = Holes::kRefused);
   /// Knows these families instead of those that Canopy has.
-  static Checkpoint open(const std::filesystem::path& model, std::span<const Family> families);
+  static Checkpoint open(const std::filesystem::path& model, std::span<const Family> families,
+                         Holes holes = Holes::kRefused);
   /// From parts already checked; for readers and tests.
   Checkpoint(std::filesystem::path root, std::vector<std::filesystem::path> files,
              std::vector<TensorEntry> tensors, ModelConfig config, Metadata metadata);

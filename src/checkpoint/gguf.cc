@@ -238,7 +238,7 @@ void require_version(HeaderReader& reader) {
 
 }  // namespace
 
-GgufHeader read_gguf(const std::filesystem::path& file) {
+GgufHeader read_gguf(const std::filesystem::path& file, Holes holes) {
   return in_context("reading " + file.string(), [&] {
     HeaderReader reader(file, kMostHeaderBytes);
     require_version(reader);
@@ -265,6 +265,7 @@ GgufHeader read_gguf(const std::filesystem::path& file) {
                     std::to_string(reader.file_bytes()) + ": the file is truncated or damaged");
     }
     require_disjoint(header.tensors);
+    if (holes == Holes::kRefused) refuse_holes(file, header.tensors);
     return header;
   });
 }

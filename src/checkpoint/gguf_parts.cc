@@ -57,13 +57,13 @@ std::string in_words(std::int64_t part, std::int64_t count) {
   return "part " + std::to_string(part + 1) + " of " + std::to_string(count);
 }
 
-GgufHeader read_part(const PartNames& names, std::int64_t part, std::int64_t count) {
+GgufHeader read_part(const PartNames& names, std::int64_t part, std::int64_t count, Holes holes) {
   const std::filesystem::path path = names.path(part);
   std::error_code ignored;
   if (std::filesystem::status(path, ignored).type() == std::filesystem::file_type::not_found)
     throw Error(in_words(part, count) + " of the model, " + path.string() +
                 ", is missing: put all parts into one folder");
-  GgufHeader header = read_gguf(path);
+  GgufHeader header = read_gguf(path, holes);
   in_context("reading " + path.string(), [&] {
     const std::int64_t number = integer(header.metadata, kNumberKey, kMostParts),
                        parts = integer(header.metadata, kCountKey, kMostParts);
@@ -76,8 +76,8 @@ GgufHeader read_part(const PartNames& names, std::int64_t part, std::int64_t cou
 
 }  // namespace
 
-GgufModel read_gguf_model(const std::filesystem::path& file) {
-  GgufModel model{read_gguf(file), {file}};
+GgufModel read_gguf_model(const std::filesystem::path& file, Holes holes) {
+  GgufModel model{read_gguf(file, holes), {file}};
   GgufHeader& whole = model.header;
   if (!whole.metadata.contains(kCountKey)) return model;
   const auto key = [&](const char* name, std::int64_t most) {
@@ -95,7 +95,7 @@ GgufModel read_gguf_model(const std::filesystem::path& file) {
                 ", so that the others cannot be found: give the parts their names again");
   const std::int64_t tensors = key(kTensorsKey, kMostTensors);
   for (std::int64_t part = 1; part < count; ++part) {
-    for (TensorEntry& tensor : read_part(names, part, count).tensors) {
+    for (TensorEntry& tensor : read_part(names, part, count, holes).tensors) {
       tensor.file = static_cast<int>(part);
       whole.tensors.push_back(std::move(tensor));
     }

@@ -150,10 +150,11 @@ void sort_tensors(const std::vector<TensorEntry>& tensors, MedusaHeads& heads,
 
 }  // namespace
 
-MedusaHeads open_medusa_heads(const std::filesystem::path& path, const Checkpoint& model) {
+MedusaHeads open_medusa_heads(const std::filesystem::path& path, const Checkpoint& model,
+                              Holes holes) {
   MedusaHeads heads;
   heads.file = file_of(path);
-  const TensorIndex index = read_safetensors_file(heads.file);
+  const TensorIndex index = read_safetensors_file(heads.file, holes);
   return in_context("reading the heads of " + heads.file.string(), [&] {
     const ModelConfig& c = model.config();
     const std::string own = source_fingerprint(model);

@@ -35,7 +35,8 @@ struct MedusaHeads {
 /// without "medusa_head.", "medusa_heads." or "medusa." in front; "acceptance" [heads, ranks], if
 /// it is there. `model` may be an enlargement of the model that they name. Throws Error naming the
 /// tensor; where the heads are another model's, by its fingerprint or their shapes.
-MedusaHeads open_medusa_heads(const std::filesystem::path& path, const Checkpoint& model);
+MedusaHeads open_medusa_heads(const std::filesystem::path& path, const Checkpoint& model,
+                              Holes holes = Holes::kRefused);
 
 /// The matrix of the model's own head, [vocab, dim], which may be its embedding. Throws Error if it
 /// is missing.

@@ -23,10 +23,10 @@ struct TensorIndex {
 
 /// A Hugging Face directory's model.safetensors, or else the shards that
 /// model.safetensors.index.json names. Reads headers only. Throws Error naming file and tensor.
-TensorIndex read_safetensors(const std::filesystem::path& directory);
+TensorIndex read_safetensors(const std::filesystem::path& directory, Holes holes = Holes::kRefused);
 
 /// One such file, whatever it is called.
-TensorIndex read_safetensors_file(const std::filesystem::path& file);
+TensorIndex read_safetensors_file(const std::filesystem::path& file, Holes holes = Holes::kRefused);
 
 /// A GGUF header (version 2 or 3), tensors under the names GGUF gives them and shapes reversed into
 /// row-major order. Throws Error naming the file and the key or tensor.
@@ -34,7 +34,7 @@ struct GgufHeader {
   Metadata metadata;
   std::vector<TensorEntry> tensors;
 };
-GgufHeader read_gguf(const std::filesystem::path& file);
+GgufHeader read_gguf(const std::filesystem::path& file, Holes holes = Holes::kRefused);
 
 /// A GGUF file, or the parts that its first one counts, each tensor with the index of its file.
 /// Throws Error naming the part that is missing, does not belong there or is not the first.
@@ -42,7 +42,7 @@ struct GgufModel {
   GgufHeader header;  // the keys of the first part, the tensors of all
   std::vector<std::filesystem::path> files;
 };
-GgufModel read_gguf_model(const std::filesystem::path& file);
+GgufModel read_gguf_model(const std::filesystem::path& file, Holes holes = Holes::kRefused);
 
 /// The config of a GGUF file from its metadata and tensor shapes. `frequency_factors`: the values
 /// of its rope_freqs.weight, empty without one. Throws Error naming the key.
@@ -64,9 +64,17 @@ Metadata flatten_config(const nlohmann::json& config);
 
 /// Unties the head of a model whose files hold another than the embedding, with a note in the
 /// config; one that is equal stays spare. Names are canonical. Both are read whole where they are
-/// equal: the user's cache keeps that by the identity of their files. Throws Error where they cannot
-/// be read.
+/// equal: the user's cache keeps that by the identity of their files. Throws Error where they
+/// cannot be read.
 void untie_stored_head(const TensorIndex& index, ModelConfig& config);
+
+/// Throws Error if a tensor lies in a hole of its file, naming it. `tensors`: all of the file, by
+/// place. A file system that knows no holes has none.
+void refuse_holes(const std::filesystem::path& file, std::span<const TensorEntry> tensors);
+/// Notes in the config the matrices that are zeros at 64 places: what a hole becomes where a file
+/// was copied. An inflated model has some on purpose.
+void note_zero_matrices(const std::vector<std::filesystem::path>& files,
+                        const std::vector<TensorEntry>& tensors, ModelConfig& config);
 
 /// Throws Error if two tensors have one name or share a byte of a file. A tensor without bytes may
 /// sit between others, not inside one. Sorts by place.

@@ -170,7 +170,7 @@ void check_source(const std::string& source) {
                 in_quotes(source) + ", is not 16 hexadecimal digits");
 }
 
-FileTensors read_header(const std::filesystem::path& file, int file_index) {
+FileTensors read_header(const std::filesystem::path& file, int file_index, Holes holes) {
   return in_context("reading " + file.string(), [&] {
     HeaderReader reader(file, kLengthBytes + kMostHeaderBytes);
     const auto header_bytes = reader.number<std::uint64_t>();
@@ -202,13 +202,14 @@ FileTensors read_header(const std::filesystem::path& file, int file_index) {
           std::to_string(reader.file_bytes()) +
           (tensors.empty() ? "" : "; the last tensor is " + in_quotes(tensors.back().name)));
     check_source(source);
+    if (holes == Holes::kRefused) refuse_holes(file, tensors);
     return FileTensors{with_packed_tensors(std::move(tensors), events.descriptions(), file),
                        source};
   });
 }
 
 TensorIndex read_shards(const std::filesystem::path& directory,
-                        const std::filesystem::path& index_file) {
+                        const std::filesystem::path& index_file, Holes holes) {
   const json index = read_json(index_file, kMostConfigBytes, FileKind::kOfModel);
   return in_context("reading " + index_file.string(), [&] {
     if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object())
@@ -232,7 +233,7 @@ TensorIndex read_shards(const std::filesystem::path& directory,
     }
     const json& weight_map = index["weight_map"];
     for (std::size_t i = 0; i < result.files.size(); ++i) {
-      for (TensorEntry& tensor : read_header(result.files[i], static_cast<int>(i)).tensors) {
+      for (TensorEntry& tensor : read_header(result.files[i], static_cast<int>(i), holes).tensors) {
         const auto at = weight_map.find(tensor.name);
         if (at == weight_map.end())
           throw Error("tensor " + in_quotes(tensor.name) + " of " +
@@ -259,17 +260,17 @@ TensorIndex read_shards(const std::filesystem::path& directory,
 
 }  // namespace
 
-TensorIndex read_safetensors_file(const std::filesystem::path& file) {
-  FileTensors all = read_header(file, 0);
+TensorIndex read_safetensors_file(const std::filesystem::path& file, Holes holes) {
+  FileTensors all = read_header(file, 0, holes);
   return {{file}, std::move(all.tensors), std::move(all.source)};
 }
 
-TensorIndex read_safetensors(const std::filesystem::path& directory) {
+TensorIndex read_safetensors(const std::filesystem::path& directory, Holes holes) {
   const auto single = directory / "model.safetensors";
   const auto index = directory / "model.safetensors.index.json";
   std::error_code ignored;  // what cannot be reached counts as absent
-  if (std::filesystem::exists(single, ignored)) return read_safetensors_file(single);
-  if (std::filesystem::exists(index, ignored)) return read_shards(directory, index);
+  if (std::filesystem::exists(single, ignored)) return read_safetensors_file(single, holes);
+  if (std::filesystem::exists(index, ignored)) return read_shards(directory, index, holes);
   throw Error(
       directory.string() + " has neither model.safetensors nor " +
       "model.safetensors.index.json; other weight formats must be converted to safetensors");

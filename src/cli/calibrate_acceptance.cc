@@ -342,7 +342,8 @@ int run_calibrate_acceptance(const std::vector<std::string>& words) {
   AcceptanceRequest request = request_for(asked, options.plan);
 
   const Interrupt interrupt;
-  ModelFiles models = open_models(asked.model.model, options.plan.model_free ? "" : *asked.draft);
+  ModelFiles models = open_models(asked.model.model, options.plan.model_free ? "" : *asked.draft,
+                                  {}, asked.model.holes());
   MeasuredAcceptance measured = facts_of(asked, models);
   const std::vector<PromptCut> prompts = find_prompts(asked, *models.tokenizer, interrupt.token());
   request.prompts = prompts;

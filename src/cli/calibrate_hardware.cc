@@ -68,7 +68,7 @@ int run_calibrate_hardware(const std::vector<std::string>& words) {
   const EngineOptions options = model.engine_options();
 
   const Interrupt interrupt;
-  const ModelFiles models = open_models(model.model, draft.value_or(""));
+  const ModelFiles models = open_models(model.model, draft.value_or(""), {}, model.holes());
   ProgressLine progress(model.progress);
   HardwareProfile profile;
   const std::filesystem::path kept =

@@ -208,7 +208,7 @@ int run_collect(const std::vector<std::string>& words) {
   if (!parse(words, kUsage, asked.flags())) return 0;
   EngineOptions options = asked.model.engine_options();
   const Interrupt interrupt;
-  ModelFiles models = open_models(asked.model.model, "");
+  ModelFiles models = open_models(asked.model.model, "", {}, asked.model.holes());
   const ModelConfig config = models.target.config();
   const std::vector<Request> requests = requests_of(asked, *models.tokenizer, interrupt.token());
   PlanRequest& plan = options.plan;

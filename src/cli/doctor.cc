@@ -303,15 +303,16 @@ void print(const std::vector<Finding>& findings) {
 
 int run_doctor(const std::vector<std::string>& words) {
   std::optional<std::string> path;
-  bool as_object = false;
+  bool as_object = false, allow_holes = false;
   Flags flags;
-  flags.add_options()                              //
-      ("model,m", into(path, "PATH"), kModelHelp)  //
+  flags.add_options()                                  //
+      ("model,m", into(path, "PATH"), kModelHelp)      //
+      ("allow-holes", given(allow_holes), kHolesHelp)  //
       ("json", given(as_object), "print one JSON object; bytes, bytes or operations per second");
   if (!parse(words, kUsage, flags)) return 0;
   std::optional<Checkpoint> model;  // a wrong path is told before the seconds of measuring
   if (path) {
-    model = Checkpoint::open(*path);
+    model = Checkpoint::open(*path, holes_by(allow_holes));
     print_notes(*model);
   }
 

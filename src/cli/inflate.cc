@@ -25,10 +25,11 @@ constexpr const char* kUsage =
 int run_inflate(const std::vector<std::string>& words) {
   std::string path, output, size;
   InflateRequest request;
-  bool show_progress = false;
+  bool show_progress = false, allow_holes = false;
   Flags flags;
   flags.add_options()                                  //
       ("model,m", required(path, "PATH"), kModelHelp)  //
+      ("allow-holes", given(allow_holes), kHolesHelp)  //
       ("output,o", required(output, "DIR"),
        "directory to write; the small model in BF16 goes to DIR-small")  //
       ("size", required(size, "SIZE"),
@@ -43,7 +44,7 @@ int run_inflate(const std::vector<std::string>& words) {
   request.small = request.output;
   request.small += "-small";
   request.bytes = parse_budget("--size", size);
-  const Checkpoint model = Checkpoint::open(path);
+  const Checkpoint model = Checkpoint::open(path, holes_by(allow_holes));
   print_notes(model);
 
   WriteProgress progress(show_progress);

@@ -293,13 +293,14 @@ void print(const Checkpoint& model, const Sizes& s) {
 
 int run_inspect(const std::vector<std::string>& words) {
   std::string path;
-  bool as_object = false;
+  bool as_object = false, allow_holes = false;
   Flags flags;
   flags.add_options()                                  //
       ("model,m", required(path, "PATH"), kModelHelp)  //
+      ("allow-holes", given(allow_holes), kHolesHelp)  //
       ("json", given(as_object), "print one JSON object; sizes in bytes");
   if (!parse(words, kUsage, flags)) return 0;
-  const Checkpoint model = Checkpoint::open(path);
+  const Checkpoint model = Checkpoint::open(path, holes_by(allow_holes));
   print_notes(model);
   const Sizes sizes = measure(model);
   if (as_object)

@@ -26,17 +26,18 @@ template <class Run>
 int convert(const std::vector<std::string>& words, std::string_view usage, const Run& run) {
   std::string path, output;
   int wanted_threads = 0;
-  bool show_progress = false;
+  bool show_progress = false, allow_holes = false;
   Flags flags;
   flags.add_options()                                              //
       ("model,m", required(path, "PATH"), kModelHelp)              //
+      ("allow-holes", given(allow_holes), kHolesHelp)              //
       ("output,o", required(output, "DIR"), "directory to write")  //
       ("threads,t", into(wanted_threads, "N", at_least("--threads", 0)),
        "threads that compute (0: one per CPU)")  //
       ("progress", given(show_progress), "report on stderr even if it is not a terminal");
   if (!parse(words, usage, flags)) return 0;
   const int threads = usable_threads(wanted_threads);
-  const Conversion conversion{Checkpoint::open(path), output,
+  const Conversion conversion{Checkpoint::open(path, holes_by(allow_holes)), output,
                               threads > 0 ? threads : static_cast<int>(allowed_cpus().size())};
   print_notes(conversion.model);
   WriteProgress progress(show_progress);

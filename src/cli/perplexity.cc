@@ -45,7 +45,7 @@ int run_perplexity(const std::vector<std::string>& words) {
   if (options.plan.context == 1) throw UsageError("--ctx-size: a window needs at least 2 tokens");
 
   const Interrupt interrupt;
-  ModelFiles models = open_models(given_options.model, "");
+  ModelFiles models = open_models(given_options.model, "", {}, given_options.holes());
   const std::string text = read_text(file, kMostTextBytes, interrupt.token());
   given_options.require_room_to_encode(text, file == "-" ? "the text" : file);
   const std::vector<TokenId> tokens =

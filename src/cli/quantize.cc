@@ -37,10 +37,11 @@ DType parse_type(const std::string& given) {
 int run_quantize(const std::vector<std::string>& words) {
   std::string path, output, type;
   int wanted_threads = 0;
-  bool show_progress = false;
+  bool show_progress = false, allow_holes = false;
   Flags flags;
   flags.add_options()                                                     //
       ("model,m", required(path, "PATH"), kModelHelp)                     //
+      ("allow-holes", given(allow_holes), kHolesHelp)                     //
       ("output,o", required(output, "FILE"), "GGUF file to write")        //
       ("type", required(type, "TYPE"), "q4_0, q4_1, q8_0, q4_k or q6_k")  //
       ("threads,t", into(wanted_threads, "N", at_least("--threads", 0)),
@@ -49,7 +50,7 @@ int run_quantize(const std::vector<std::string>& words) {
   if (!parse(words, kUsage, flags)) return 0;
   const DType dtype = parse_type(type);
   const int threads = usable_threads(wanted_threads);
-  const Checkpoint model = Checkpoint::open(path);
+  const Checkpoint model = Checkpoint::open(path, holes_by(allow_holes));
   print_notes(model);
   WriteProgress progress(show_progress);
   const QuantizeReport report =

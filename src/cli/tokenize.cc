@@ -47,7 +47,7 @@ struct Options {
 };
 
 std::unique_ptr<Tokenizer> open_tokenizer(const std::string& path) {
-  const Checkpoint model = Checkpoint::open(path);
+  const Checkpoint model = Checkpoint::open(path, Holes::kAllowed);  // no weight is read
   return load_tokenizer(model.root(), model.metadata(), model.config().vocab);
 }
 

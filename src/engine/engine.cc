@@ -35,12 +35,12 @@ Notes ModelFiles::notes() const {
 }
 
 ModelFiles open_models(const std::filesystem::path& target, const std::filesystem::path& draft,
-                       const std::filesystem::path& inner) {
-  ModelFiles models{Checkpoint::open(target), std::nullopt, nullptr};
+                       const std::filesystem::path& inner, Holes holes) {
+  ModelFiles models{Checkpoint::open(target, holes), std::nullopt, nullptr};
   models.tokenizer = load_tokenizer(target, models.target.metadata(), models.target.config().vocab);
   const auto open_draft = [&](const std::filesystem::path& path) -> std::optional<Checkpoint> {
     if (path.empty()) return std::nullopt;
-    Checkpoint opened = Checkpoint::open(path);
+    Checkpoint opened = Checkpoint::open(path, holes);
     const auto theirs = load_tokenizer(path, opened.metadata(), opened.config().vocab);
     if (const auto difference = vocabulary_mismatch(*models.tokenizer, *theirs))
       throw Error("the draft " + path.string() + " cannot speak for " + target.string() +

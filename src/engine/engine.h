@@ -35,7 +35,7 @@ struct ModelFiles {
 /// Throws Error if a model is refused, or if a draft's vocabulary is not the target's. An empty
 /// path names no draft.
 ModelFiles open_models(const std::filesystem::path& target, const std::filesystem::path& draft,
-                       const std::filesystem::path& inner = {});
+                       const std::filesystem::path& inner = {}, Holes holes = Holes::kRefused);
 
 struct EngineOptions {
   DeviceChoice device;  // threads 0: one per physical core; cpus: all that may be used

@@ -64,9 +64,9 @@ ModelFiles DecodeOptions::open(PlanRequest& plan, const std::stop_token& stop) c
   const bool by_model = drafted && !plan.model_free;
   const bool by_second = speculation.inner_draft && takes_inner_draft(plan.method) && !plan.inner;
   ModelFiles models = open_models(model.model, by_model ? speculation.draft.value_or("") : "",
-                                  by_second ? *speculation.inner_draft : "");
+                                  by_second ? *speculation.inner_draft : "", model.holes());
   if (speculation.medusa && drafted) {
-    models.heads = open_medusa_heads(*speculation.medusa, models.target);
+    models.heads = open_medusa_heads(*speculation.medusa, models.target, model.holes());
     plan.heads = head_draft(*models.heads, models.target);
     if (!models.heads->names_its_model)
       std::cerr << "note: " << models.heads->file.string()

@@ -89,6 +89,7 @@ Flags ModelOptions::flags() {
        "-ngl: the same in layers, on a GPU: auto or a number; without a GPU a note says so")  //
       ("verify-weights", given(verify_weights),                                               //
        "stop if a layer is not, by its checksum, what it was when it was first read")         //
+      ("allow-holes", given(allow_holes), kHolesHelp)                                         //
       ("kv-memory", into(kv_memory, "SIZE", "--kv-memory", parse_budget_above_zero),
        "memory for keys and values, which texts share by their common beginnings (default: every "
        "text that shares a sweep can be as long as --ctx-size)")           //

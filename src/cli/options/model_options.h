@@ -10,11 +10,16 @@
 
 namespace canopy::cli {
 
-/// What help says of -m, and of --progress.
+/// What help says of -m, of --allow-holes and of --progress.
 inline constexpr const char* kModelHelp =
     "model: a Hugging Face directory or a GGUF file; -m may be left out";
+inline constexpr const char* kHolesHelp =
+    "take weights with bytes that nobody wrote, of a copy made sparse on purpose: they are zeros";
 inline constexpr const char* kProgressHelp =
     "report progress on stderr even when it is not a terminal";
+
+/// What --allow-holes means.
+inline Holes holes_by(bool allowed) { return allowed ? Holes::kAllowed : Holes::kRefused; }
 
 /// --device, --gpu-memory and --enforce-eager.
 struct DeviceOptions {
@@ -34,7 +39,7 @@ struct ModelOptions {
   std::optional<std::uint64_t> memory, kv_memory;
   std::optional<std::string> resident;      // "auto", "none" or a size
   std::optional<std::string> n_gpu_layers;  // "auto" or a number
-  bool verify_weights = false;
+  bool verify_weights = false, allow_holes = false;
   std::optional<int> context;
   int threads = 0;
   std::optional<std::vector<int>> cpus;  // --cpu-list
@@ -42,6 +47,7 @@ struct ModelOptions {
   bool progress = false;
 
   Flags flags();
+  Holes holes() const { return holes_by(allow_holes); }
   /// The caller fills in what it knows of prompt and speculation. Notes on stderr say where there
   /// are fewer CPUs than --threads, less memory than --memory, or no GPU for --n-gpu-layers. Throws
   /// UsageError.
