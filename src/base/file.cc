@@ -99,6 +99,12 @@ class Reader {
   std::string text_;
 };
 
+/// The text without the mark of U+FEFF that Windows' editors put before UTF-8.
+std::string without_mark(std::string text) {
+  if (text.starts_with("\xEF\xBB\xBF")) text.erase(0, 3);
+  return text;
+}
+
 }  // namespace
 
 UniqueFd::~UniqueFd() {
@@ -129,13 +135,13 @@ std::string read_file(const std::filesystem::path& file, std::uint64_t most_byte
   if (kind == FileKind::kOfModel) regular_file_bytes(descriptor.get(), file);
   std::string text =
       Reader(descriptor.get(), file.string(), most_bytes, stop).all(Clock::now() + kWriterMayTake);
-  if (kind == FileKind::kOfModel)
-    in_context("reading " + file.string(), [&] { refuse_lfs_pointer(text); });
+  if (kind == FileKind::kOfUser) return without_mark(std::move(text));
+  in_context("reading " + file.string(), [&] { refuse_lfs_pointer(text); });
   return text;
 }
 
 std::string read_standard_input(std::uint64_t most_bytes, const std::stop_token& stop) {
-  return Reader(STDIN_FILENO, "standard input", most_bytes, stop).all(std::nullopt);
+  return without_mark(Reader(STDIN_FILENO, "standard input", most_bytes, stop).all(std::nullopt));
 }
 
 }  // namespace canopy

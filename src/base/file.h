@@ -42,7 +42,8 @@ inline constexpr std::uint64_t kMostTextBytes = 32u << 20;
 /// A tree of 1024 nodes or a measured profile takes some kilobytes.
 inline constexpr std::uint64_t kMostSettingsBytes = 1u << 20;
 
-/// All of a file of at most `most_bytes`. Nothing blocks: a pipe that nobody writes to fails after
+/// All of a file of at most `most_bytes`; a user's text, and that of standard input, without a byte
+/// order mark of UTF-8 at its beginning. Nothing blocks: a pipe that nobody writes to fails after
 /// a second, and a stop request ends the wait for a slow writer. Throws Error naming the file;
 /// Stopped.
 std::string read_file(const std::filesystem::path& file, std::uint64_t most_bytes, FileKind kind,

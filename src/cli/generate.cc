@@ -87,8 +87,9 @@ Flags Options::flags() {
   text.add_options()                                                           //
       ("prompt,p", into(prompt, "TEXT"), "the prompt; - reads it from stdin")  //
       ("file,f", into(file, "FILE"),
-       "read the prompt from a file. One newline at the end of a file or of stdin does not belong "
-       "to the prompt")  //
+       "read the prompt from a file. One newline (LF or CR LF) at the end of a file or of stdin "
+       "does "
+       "not belong to the prompt, nor does a byte order mark at its beginning")  //
       ("tokens", into(tokens, "IDS", "--tokens", parse_tokens),
        "the prompt as token ids: 1,2,3")  //
       (kLengthFlag, length_into(new_tokens),
@@ -146,7 +147,7 @@ std::optional<std::string> prompt_text(const Options& options) {
   std::string text = read_text(options.file.value_or("-"));
   if (text.empty() && !options.prompt && !options.file)
     throw UsageError("standard input is empty, and no flag gives a prompt: -p, -f or --tokens");
-  if (text.ends_with('\n')) text.pop_back();
+  if (text.ends_with('\n')) text.resize(text.size() - (text.ends_with("\r\n") ? 2 : 1));
   return text;
 }
 

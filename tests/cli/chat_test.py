@@ -50,6 +50,21 @@ class Chat(ChatCase):
             self.assertEqual(plain.stdout.rstrip("\n"), messages[turn]["content"])
         self.assertEqual(self.chat("hello", flags=("-sys", "be brief")).stdout, messages[2]["content"] + "\n")
 
+    def test_lines_of_windows_are_lines(self):
+        saved = self.dir / "saved.json"
+        for lines in ("one \\\ntwo\nthree\n/save {}\n", "\ufeffone \\\r\ntwo\r\nthree\r\n/save {}\r\n"):
+            result = subprocess.run([CANOPY, *map(str, self.words())], input=lines.format(saved).encode(),
+                                    capture_output=True, timeout=60)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            asked = [m["content"] for m in json.loads(saved.read_text()) if m["role"] == "user"]
+            self.assertEqual(asked, ["one \ntwo", "three"])
+            saved.unlink()
+
+    def test_a_template_with_a_mark_is_the_template(self):
+        expected = self.chat("hello").stdout
+        self.template.write_bytes(b"\xef\xbb\xbf" + TEMPLATE.replace("\n", "\r\n").encode())
+        self.assertEqual(self.chat("hello").stdout, expected)
+
     def test_commands_change_the_conversation(self):
         first = self.answers("one")
         self.assertEqual(self.answers("one", "two", "/undo"), first)

@@ -4,7 +4,7 @@ import os
 import subprocess
 import unittest
 
-from support import CANOPY, TempDirCase, main, run, run_json, tiny_model
+from support import CANOPY, TempDirCase, bytes_model, main, run, run_json, tiny_model
 
 PROMPT = ("--tokens", "1,2,3")
 
@@ -21,6 +21,30 @@ class Prompt(TempDirCase):
         result = run("generate", self.model)
         self.assertEqual(result.returncode, 2, result.stderr)
         self.assertIn("standard input is empty", result.stderr)
+
+    def test_a_line_end_and_a_mark_of_windows_do_not_belong_to_the_prompt(self):
+        model = bytes_model(self.dir / "bytes")
+        tokenizer = (model / "tokenizer.json").read_text()  # which is to know a carriage return and the mark
+        for letter, byte in zip("ABCD", "\u010d\u00ef\u00bb\u00bf"):
+            tokenizer = tokenizer.replace(f'"{letter}":', json.dumps(byte) + ":")
+        (model / "tokenizer.json").write_text(tokenizer)
+
+        def tokens(text):
+            file = self.dir / "prompt"
+            file.write_bytes(text)
+            words = [CANOPY, "generate", model, "-n", "3", "--ignore-eos", "--json"]
+            piped = subprocess.run(words, input=text, capture_output=True, timeout=60)
+            report = run_json("generate", model, "-n", 3, "--ignore-eos", "-f", file)
+            self.assertEqual(json.loads(piped.stdout)["prompt_tokens"], report["prompt_tokens"])
+            return report["prompt_tokens"], report["tokens"]
+
+        plain = tokens(b"ab")
+        for text in (b"ab\n", b"ab\r\n", b"\xef\xbb\xbfab", b"\xef\xbb\xbfab\r\n"):
+            self.assertEqual(tokens(text), plain, text)
+        for text in (b"ab\r", b"a\r\nb", b"ab\r\n\r\n", b"ab\xef\xbb\xbf"):
+            self.assertNotEqual(tokens(text), plain, text)
+        count = lambda text: subprocess.run([CANOPY, "tokenize", model], input=text, capture_output=True).stdout
+        self.assertEqual(count(b"\xef\xbb\xbfab"), count(b"ab"))
 
     def test_a_terminal_is_not_read_unasked(self):
         main_end, terminal = os.openpty()

@@ -22,6 +22,7 @@ namespace canopy::cli {
 namespace {
 
 constexpr int kHistoryLines = 1000;
+constexpr std::string_view kMark = "\xEF\xBB\xBF";  // of U+FEFF, before a text of UTF-8
 constexpr int kTick = 50;  // milliseconds between two looks at a stop request
 
 /// Bytes from standard input; 0 at its end. Throws Stopped.
@@ -157,10 +158,16 @@ std::optional<std::string> LineReader::read_line(const std::string& prompt,
       return std::exchange(pending_, {});
     }
     pending_.append(bytes.data(), n);
+    if (!begun_ && pending_.size() >= kMark.size()) {
+      if (pending_.starts_with(kMark)) pending_.erase(0, kMark.size());
+      begun_ = true;
+    }
     require(pending_.size() <= kMostTextBytes, "standard input: a line of more than 32 MiB");
   }
   std::string line = pending_.substr(0, end);
   pending_.erase(0, end + 1);
+  begun_ = true;
+  if (line.ends_with('\r')) line.pop_back();  // a line of Windows
   return line;
 }
 

@@ -18,8 +18,9 @@ class LineReader {
   LineReader& operator=(const LineReader&) = delete;
 
   bool on_terminal() const;
-  /// A line without its end; one that ends with a backslash goes on in the next. Nothing at the end
-  /// of the input. Throws Stopped where `stop` asks for it: what was typed is forgotten.
+  /// A line without its end, LF or CR LF, and the first without a byte order mark; one that ends
+  /// with a backslash goes on in the next. Nothing at the end of the input. Throws Stopped where
+  /// `stop` asks for it: what was typed is forgotten.
   std::optional<std::string> read(const std::string& prompt, const std::stop_token& stop);
 
  private:
@@ -28,6 +29,7 @@ class LineReader {
   struct Terminal;
   std::unique_ptr<Terminal> terminal_;  // none: standard input is a pipe
   std::string pending_;                 // of a pipe: read and not returned yet
+  bool begun_ = false;                  // its first line is over, or was looked at for a mark
 };
 
 }  // namespace canopy::cli
