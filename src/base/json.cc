@@ -1,5 +1,7 @@
 #include "src/base/json.h"
 
+#include <algorithm>
+#include <array>
 #include <string>
 #include <type_traits>
 #include <unordered_set>
@@ -168,9 +170,34 @@ std::string exact_json_text(const nlohmann::ordered_json& value) {
   return out;
 }
 
+std::string with_quoted_literals(std::string text) {
+  constexpr std::array<std::string_view, 3> kLiterals{"-Infinity", "Infinity", "NaN"};
+  if (text.find("Infinity") == text.npos && text.find("NaN") == text.npos) return text;
+  std::string quoted;
+  bool in_string = false;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::string_view rest = std::string_view(text).substr(at);
+    const auto literal =
+        in_string ? kLiterals.end()
+                  : std::find_if(kLiterals.begin(), kLiterals.end(),
+                                 [&](std::string_view name) { return rest.starts_with(name); });
+    if (literal != kLiterals.end()) {
+      quoted.append("\"").append(*literal).append("\"");
+      at += literal->size();
+      continue;
+    }
+    if (rest[0] == '"') in_string = !in_string;
+    const std::size_t bytes = in_string && rest[0] == '\\' && rest.size() > 1 ? 2 : 1;
+    quoted.append(rest.substr(0, bytes));
+    at += bytes;
+  }
+  return quoted;
+}
+
 nlohmann::json read_json(const std::filesystem::path& file, std::uint64_t most_bytes, FileKind kind,
                          const std::stop_token& stop) {
-  const std::string text = read_file(file, most_bytes, kind, stop);
+  std::string text = read_file(file, most_bytes, kind, stop);
+  if (kind == FileKind::kOfModel) text = with_quoted_literals(std::move(text));
   return in_context("reading " + file.string(), [&] { return parse_json(text); });
 }
 

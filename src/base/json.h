@@ -56,7 +56,11 @@ std::optional<T> integer_in(const Json& value) {
 /// What nlohmann says of a syntax error, without what it says of itself: one line in quotes.
 std::string syntax_error(const nlohmann::json::exception& error);
 
-/// A file of JSON: read_file(), then parse_json(). Throws Error naming the file.
+/// The text with the literals NaN, Infinity and -Infinity, which Python's json writes and JSON does
+/// not have, as strings of these names: whatever wants a number there refuses them.
+std::string with_quoted_literals(std::string text);
+/// A file of JSON: read_file(), then parse_json(). In a model's files, which Python wrote, the
+/// literals above are strings. Throws Error naming the file.
 nlohmann::json read_json(const std::filesystem::path& file, std::uint64_t most_bytes, FileKind kind,
                          const std::stop_token& stop = {});
 

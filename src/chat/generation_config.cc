@@ -19,6 +19,43 @@ std::optional<double> number(const nlohmann::json& config, const char* key, doub
   return found->get<double>();
 }
 
+/// A key by which transformers' generate() writes another text, and the number that switches it
+/// off; null, false and what is empty do, too.
+struct Other {
+  const char* key;
+  double off = 0;
+};
+constexpr Other kOthers[] = {{"num_beams", 1},
+                             {"num_beam_groups", 1},
+                             {"diversity_penalty"},
+                             {"penalty_alpha"},
+                             {"guidance_scale", 1},
+                             {"encoder_repetition_penalty", 1},
+                             {"no_repeat_ngram_size"},
+                             {"encoder_no_repeat_ngram_size"},
+                             {"epsilon_cutoff"},
+                             {"eta_cutoff"},
+                             {"top_h"},
+                             {"min_length"},
+                             {"min_new_tokens"},
+                             {"exponential_decay_length_penalty"},
+                             {"bad_words_ids"},
+                             {"force_words_ids"},
+                             {"sequence_bias"},
+                             {"suppress_tokens"},
+                             {"begin_suppress_tokens"},
+                             {"forced_bos_token_id", -1},
+                             {"forced_eos_token_id", -1},
+                             {"stop_strings"},
+                             {"watermarking_config"},
+                             {"dola_layers"}};
+
+bool is_on(const nlohmann::json& value, double off) {
+  if (value.is_boolean()) return value.get<bool>();
+  if (value.is_number()) return value.get<double>() != off;
+  return !value.empty();  // null is, a text is not
+}
+
 }  // namespace
 
 GenerationConfig read_generation_config(const std::filesystem::path& model) {
@@ -50,6 +87,10 @@ GenerationConfig read_generation_config(const std::filesystem::path& model) {
       out.repetition_penalty = static_cast<float>(*penalty);
     if (const auto k = number(config, "top_k", 0, std::numeric_limits<int>::max()))
       out.top_k = static_cast<int>(*k);
+    for (const Other& other : kOthers)
+      if (const auto found = config.find(other.key);
+          found != config.end() && is_on(*found, other.off))
+        out.not_followed.emplace_back(other.key);
     return out;
   });
 }

@@ -2,6 +2,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace canopy::chat {
 
@@ -9,7 +10,8 @@ namespace canopy::chat {
 struct GenerationConfig {
   std::optional<float> temperature, top_p, min_p, typical_p, repetition_penalty;
   std::optional<int> top_k;
-  std::string origin;  // the file; "" where the model brings none
+  std::string origin;                     // the file; "" where the model brings none
+  std::vector<std::string> not_followed;  // keys that ask for what Canopy does not do
 };
 
 /// Reads generation_config.json of a model's directory, as Hugging Face libraries write it; nothing

@@ -71,6 +71,14 @@ std::size_t longest_row(const TensorEntry& matrix) {
   return std::size_t{longest} * kPackedAlignment;
 }
 
+void require_known_dtype(const TensorEntry& tensor) {
+  if (tensor.foreign_dtype)
+    throw Error("tensor " + in_quotes(tensor.name) + " has dtype " +
+                in_quotes(*tensor.foreign_dtype) +
+                ", which is not supported; safetensors weights may be BF16, F16 or F32: take the "
+                "model in one of these, or as a GGUF file");
+}
+
 void require_disjoint(std::vector<TensorEntry>& tensors) {
   std::set<std::string_view> names;
   for (const TensorEntry& tensor : tensors)
@@ -118,6 +126,7 @@ class Inventory {
                          [](const TensorEntry& t, const auto& n) { return t.name < n; });
     if (at == tensors_.end() || at->name != name)
       throw Error("tensor " + in_quotes(name) + " " + to_string(shape) + " is missing");
+    require_known_dtype(*at);
     if (at->shape != shape)
       throw Error("tensor " + in_quotes(name) + " has shape " + to_string(at->shape) +
                   ", but the config asks for " + to_string(shape));
@@ -207,14 +216,18 @@ Checkpoint open_directory(const std::filesystem::path& directory, std::span<cons
   nlohmann::json json = read_json(config_file, kMostConfigBytes, FileKind::kOfModel);
   // What transformers' generate() stops at, where the two differ.
   const auto generation_file = directory / "generation_config.json";
-  if (is_there(generation_file)) {
-    const nlohmann::json generation =
-        read_json(generation_file, kMostConfigBytes, FileKind::kOfModel);
-    if (json.is_object() && generation.is_object() && generation.contains("eos_token_id"))
-      json["eos_token_id"] = generation["eos_token_id"];
-  }
+  nlohmann::json generation;
+  if (is_there(generation_file))
+    generation = read_json(generation_file, kMostConfigBytes, FileKind::kOfModel);
+  const bool generation_ends = generation.is_object() && generation.contains("eos_token_id");
+  if (json.is_object() && generation_ends) json.erase("eos_token_id");
   ModelConfig config =
       in_context("reading " + config_file.string(), [&] { return hf_config(json, families); });
+  if (generation_ends)
+    in_context("reading " + generation_file.string(), [&] {
+      json["eos_token_id"] = generation["eos_token_id"];
+      put_end_tokens(json["eos_token_id"], generation_file.filename().string(), config);
+    });
   TensorIndex index = read_safetensors(directory, holes);
   const Family* const family = find_family(families, config.architecture);
   require(family != nullptr, "the reader of a family's config.json leaves the family's name");

@@ -31,6 +31,9 @@ struct TensorEntry {
   std::shared_ptr<const RowOffset> row_offsets = {};
   /// XXH3 (64 bits) of the values in their plain format, row by row, where a packed file tells.
   std::optional<std::uint64_t> checksum = {};
+  /// What its file calls its dtype, where that is none that a DType names; `dtype` means nothing
+  /// then. Only readers see such a tensor: no Checkpoint has one.
+  std::optional<std::string> foreign_dtype = {};
 };
 
 /// Bytes of a tensor. Throws Error if they overflow 63 bits or a row is not whole blocks.

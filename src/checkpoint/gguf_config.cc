@@ -28,13 +28,21 @@ class Keys {
       throw Error("metadata key '" + name(key) + "' is missing");
     }
     const auto* value = metadata_.find<std::int64_t>(name(key));
-    if (!value)
-      throw Error("metadata key '" + name(key) +
-                  "' is not one integer; layers that differ are not supported");
-    if (*value < least || *value > most)
-      throw Error("metadata key '" + name(key) + "' is " + std::to_string(*value) + ", outside " +
-                  std::to_string(least) + " to " + std::to_string(most));
-    return static_cast<int>(*value);
+    if (!value) throw Error("metadata key '" + name(key) + "' is not one integer");
+    return in_range(key, *value, most, least);
+  }
+  /// Of all layers: one integer, or an array of one for each layer, which must be equal.
+  int of_layers(const char* key, int layers, int most, std::optional<int> fallback = {}) const {
+    const auto* each = metadata_.find<std::vector<std::int32_t>>(name(key));
+    if (!each) return integer(key, most, fallback);
+    if (std::ssize(*each) != layers)
+      throw Error("metadata key '" + name(key) + "' has " + std::to_string(each->size()) +
+                  " numbers for " + std::to_string(layers) + " layers");
+    for (const std::int32_t value : *each)
+      if (value != each->front())
+        throw Error("metadata key '" + name(key) + "' has " + std::to_string(each->front()) +
+                    " and " + std::to_string(value) + "; layers that differ are not supported");
+    return in_range(key, each->front(), most, 1);
   }
   double positive(const char* key, std::optional<double> fallback = {}) const {
     if (!given(key) && fallback) return *fallback;
@@ -53,6 +61,13 @@ class Keys {
   }
 
  private:
+  int in_range(const char* key, std::int64_t value, int most, int least) const {
+    if (value < least || value > most)
+      throw Error("metadata key '" + name(key) + "' is " + std::to_string(value) + ", outside " +
+                  std::to_string(least) + " to " + std::to_string(most));
+    return static_cast<int>(value);
+  }
+
   const Metadata& metadata_;
   std::string architecture_;
 };
@@ -115,19 +130,21 @@ void refuse_features(const Keys& keys, int max_positions) {
                 "' means a sliding attention window, which is not supported");
 }
 
-std::vector<TokenId> end_tokens(const Metadata& metadata, int vocab) {
-  std::vector<TokenId> result;
+void put_end_tokens(const Metadata& metadata, ModelConfig& model) {
+  std::vector<TokenId>& result = model.end_tokens;
   for (const char* key : {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
                           "tokenizer.ggml.eom_token_id"}) {
     const auto* id = metadata.find<std::int64_t>(key);
     if (!id) continue;
-    if (*id < 0 || *id >= vocab)
-      throw Error(std::string("metadata key '") + key + "' is " + std::to_string(*id) +
-                  ", which is no token of a vocabulary of " + std::to_string(vocab));
+    if (*id < 0 || *id >= model.vocab) {
+      add_note(model.notes, std::string("metadata key '") + key + "' is " + std::to_string(*id) +
+                                ", which is no token of a vocabulary of " +
+                                std::to_string(model.vocab) + ", and is ignored");
+      continue;
+    }
     const auto token = static_cast<TokenId>(*id);
     if (std::find(result.begin(), result.end(), token) == result.end()) result.push_back(token);
   }
-  return result;
 }
 
 const TensorEntry* find_entry(const GgufHeader& header, TensorRole role) {
@@ -173,9 +190,9 @@ ModelConfig gguf_config(const GgufHeader& header, const std::vector<float>& freq
   refuse_features(keys, model.max_positions);
   model.layers = keys.integer("block_count", kMostLayers);
   model.dim = keys.integer("embedding_length", kMostDim);
-  model.hidden_dim = keys.integer("feed_forward_length", kMostDim);
-  model.heads = keys.integer("attention.head_count", kMostHeads);
-  model.kv_heads = keys.integer("attention.head_count_kv", kMostHeads, model.heads);
+  model.hidden_dim = keys.of_layers("feed_forward_length", model.layers, kMostDim);
+  model.heads = keys.of_layers("attention.head_count", model.layers, kMostHeads);
+  model.kv_heads = keys.of_layers("attention.head_count_kv", model.layers, kMostHeads, model.heads);
   if (model.heads % model.kv_heads != 0)
     throw Error("metadata key '" + keys.name("attention.head_count") + "' is not a multiple of '" +
                 keys.name("attention.head_count_kv") + "'");
@@ -200,7 +217,7 @@ ModelConfig gguf_config(const GgufHeader& header, const std::vector<float>& freq
   model.tied_head = !find_entry(header, TensorRole::kHead);
 
   put_rope(keys, frequency_factors, model);
-  model.end_tokens = end_tokens(header.metadata, model.vocab);
+  put_end_tokens(header.metadata, model);
   if (const auto* from = header.metadata.find<std::string>("canopy.inflated_from"))
     model.inflated_from = *from;
   return model;

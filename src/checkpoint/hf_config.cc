@@ -163,24 +163,27 @@ RopeScaling rope_scaling(const Fields& config, int max_positions) {
   return s;
 }
 
-std::vector<TokenId> end_tokens(const json* ids, int vocab) {
-  std::vector<TokenId> result;
-  if (!ids) return result;
-  const auto add = [&](const json& id) {
-    const std::optional<TokenId> token = integer_in<TokenId>(id);
-    if (!token || *token < 0 || *token >= vocab)
-      throw Error("key 'eos_token_id' has " + shown(id) +
-                  ", which is no token of a vocabulary of " + std::to_string(vocab));
-    result.push_back(*token);
-  };
-  if (ids->is_array())
-    for (const json& id : *ids) add(id);
-  else
-    add(*ids);
-  return result;
-}
-
 }  // namespace
+
+void put_end_tokens(const json& ids, const std::string& file, ModelConfig& model) {
+  model.end_tokens.clear();
+  const auto add = [&](const json& id) {
+    if (!id.is_number_integer())
+      throw Error("key 'eos_token_id' has " + shown(id) + ", which is no token");
+    const std::optional<TokenId> token = integer_in<TokenId>(id);
+    if (token && *token >= 0 && *token < model.vocab)
+      model.end_tokens.push_back(*token);
+    else
+      add_note(model.notes, file + ": key 'eos_token_id' has " + shown(id) +
+                                ", which is no token of a vocabulary of " +
+                                std::to_string(model.vocab) + ", and is ignored");
+  };
+  if (ids.is_null()) return;
+  if (ids.is_array())
+    for (const json& id : ids) add(id);
+  else
+    add(ids);
+}
 
 void refuse_config(const std::string& what) {
   throw Error(what + " is not supported; Canopy runs dense " + family_names() + " decoders");
@@ -240,7 +243,8 @@ ModelConfig read_sizes(const Fields& config, const Family& family, const SizeKey
   model.vocab = config.integer("vocab_size", kMostDim);
   model.max_positions = config.integer(keys.positions, kMostPositions - 2, keys.max_positions);
   model.tied_head = config.flag("tie_word_embeddings", keys.tied_head);
-  model.end_tokens = end_tokens(config.find("eos_token_id"), model.vocab);
+  if (const nlohmann::json* ids = config.find("eos_token_id"))
+    put_end_tokens(*ids, "config.json", model);
   if (const nlohmann::json* json_label = config.find("canopy_inflated")) {
     const Fields label(*json_label, "canopy_inflated");
     model.inflated_from = label.text("from", "an unnamed model");
@@ -310,7 +314,7 @@ Metadata flatten_config(const json& config) {
 }
 
 ModelConfig shape_from_config(std::string_view config_json) {
-  return hf_config(parse_json(config_json));
+  return hf_config(parse_json(with_quoted_literals(std::string(config_json))));
 }
 
 }  // namespace canopy

@@ -69,6 +69,7 @@ std::optional<Place> place_of(std::string_view name) {
 }
 
 void check(const TensorEntry& tensor, const std::vector<std::int64_t>& shape) {
+  require_known_dtype(tensor);
   if (tensor.shape != shape)
     throw Error("tensor " + in_quotes(tensor.name) + " has shape " + to_string(tensor.shape) +
                 ", but heads of this model have " + to_string(shape));
@@ -79,6 +80,7 @@ void check(const TensorEntry& tensor, const std::vector<std::int64_t>& shape) {
 
 std::vector<std::vector<double>> read_acceptance(const std::filesystem::path& file,
                                                  const TensorEntry& tensor, std::size_t heads) {
+  require_known_dtype(tensor);
   if (tensor.dtype != DType::kF32 || tensor.shape.size() != 2 ||
       tensor.shape[0] != static_cast<std::int64_t>(heads) || tensor.shape[1] < 1 ||
       tensor.shape[1] > static_cast<std::int64_t>(kMostRanks))

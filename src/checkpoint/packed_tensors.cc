@@ -11,6 +11,7 @@
 #include "src/base/json.h"
 #include "src/base/utf8.h"
 #include "src/checkpoint/header_reader.h"
+#include "src/checkpoint/readers.h"
 
 namespace canopy {
 
@@ -104,6 +105,7 @@ class Stored {
     if (at == by_name_.end()) throw Error("its part " + in_quotes(name) + " is missing");
     TensorEntry tensor = std::move(at->second);
     by_name_.erase(at);
+    require_known_dtype(tensor);
     if (tensor.dtype != dtype || tensor.shape.size() != 1)
       throw Error("its part " + in_quotes(name) + " is " + canopy::name(tensor.dtype) + " " +
                   to_string(tensor.shape) + ", not a vector of " + canopy::name(dtype));
@@ -117,11 +119,10 @@ class Stored {
   std::vector<TensorEntry> rest() && {
     std::vector<TensorEntry> tensors;
     for (auto& [name, tensor] : by_name_) {
-      const bool bytes = tensor.dtype == DType::kU8 || tensor.dtype == DType::kU32;
+      const bool bytes = !tensor.foreign_dtype &&
+                         (tensor.dtype == DType::kU8 || tensor.dtype == DType::kU32);
       if (bytes && name.starts_with(packed::kPadding)) continue;
-      if (bytes)
-        throw Error("tensor " + in_quotes(name) + ": dtype " + canopy::name(tensor.dtype) +
-                    " is not supported; safetensors weights may be BF16, F16 or F32");
+      if (bytes) tensor.foreign_dtype = canopy::name(tensor.dtype);
       tensors.push_back(std::move(tensor));
     }
     return tensors;

@@ -59,6 +59,9 @@ ModelConfig read_qwen_config(const nlohmann::json& config, const Family& family)
 ModelConfig read_qwen3_config(const nlohmann::json& config, const Family& family);
 ModelConfig read_opt_config(const nlohmann::json& config, const Family& family);
 ModelConfig read_bloom_config(const nlohmann::json& config, const Family& family);
+/// Sets the model's end tokens to the ids of an eos_token_id, of that file. Ids beyond the
+/// vocabulary are ignored, with a note in the config. Throws Error on what is no integer.
+void put_end_tokens(const nlohmann::json& ids, const std::string& file, ModelConfig& model);
 /// config.json flattened with dots; null, empty and mixed arrays are left out.
 Metadata flatten_config(const nlohmann::json& config);
 
@@ -67,6 +70,9 @@ Metadata flatten_config(const nlohmann::json& config);
 /// equal: the user's cache keeps that by the identity of their files. Throws Error where they
 /// cannot be read.
 void untie_stored_head(const TensorIndex& index, ModelConfig& config);
+
+/// Throws Error if the tensor's dtype is foreign.
+void require_known_dtype(const TensorEntry& tensor);
 
 /// Throws Error if a tensor lies in a hole of its file, naming it. `tensors`: all of the file, by
 /// place. A file system that knows no holes has none.

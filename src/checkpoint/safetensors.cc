@@ -28,14 +28,13 @@ constexpr std::uint64_t kLengthBytes = 8;
 constexpr std::uint64_t kMostHeaderBytes = 16u << 20;
 constexpr std::size_t kMostAxes = 8;
 
-DType parse_dtype(const std::string& name) {
+/// Nothing for a dtype that is not read.
+std::optional<DType> parse_dtype(const std::string& name) {
   for (const WeightFormat& format : kWeightFormats)
     if (format.safetensors_name != nullptr && format.safetensors_name == name) return format.dtype;
   for (const DType part_of_packed : {DType::kU8, DType::kU32})
     if (name == canopy::name(part_of_packed)) return part_of_packed;
-  throw Error("dtype " + in_quotes(name) +
-              " is not supported; safetensors weights may be BF16, F16 or F32: take the model in "
-              "one of these, or as a GGUF file");
+  return std::nullopt;
 }
 
 /// Receives the header as events, so that a hostile one never becomes a tree in memory.
@@ -80,7 +79,9 @@ class HeaderEvents final : public json::json_sax_t {
       return true;
     }
     if (depth_ != 2 || in_array_ || field_ != "dtype") fail("an unexpected string");
-    in_context(where(), [&] { tensor_.dtype = parse_dtype(text); });
+    const std::optional<DType> dtype = parse_dtype(text);
+    tensor_.dtype = dtype.value_or(DType::kU8);
+    tensor_.foreign_dtype = dtype ? std::nullopt : std::optional(text);
     return true;
   }
   bool start_array(std::size_t) override {
@@ -112,8 +113,10 @@ class HeaderEvents final : public json::json_sax_t {
     if (--depth_ != 1 || in_metadata()) return true;
     if (seen_.size() != 3) fail("dtype, shape or data_offsets is missing");
     if (begin_ > end_) fail("data_offsets run backwards");
-    const std::uint64_t expected =
-        in_context(where(), [&] { return tensor_bytes(tensor_.dtype, tensor_.shape); });
+    // What a foreign type takes is not known: whoever needs the tensor refuses the type by name.
+    const std::uint64_t expected = in_context(where(), [&] {
+      return tensor_.foreign_dtype ? end_ - begin_ : tensor_bytes(tensor_.dtype, tensor_.shape);
+    });
     if (end_ - begin_ != expected)
       fail("data_offsets hold " + std::to_string(end_ - begin_) + " bytes, but " +
            name(tensor_.dtype) + " " + to_string(tensor_.shape) + " takes " +

@@ -107,7 +107,8 @@ bool is_equal(const Pair& pair, Notes& notes) {
     }
   }
   if (!why_not_kept.empty())
-    add_note(notes, "the stored head is compared with the embedding at each start: " + why_not_kept);
+    add_note(notes,
+             "the stored head is compared with the embedding at each start: " + why_not_kept);
   return true;
 }
 
@@ -122,8 +123,9 @@ void untie_stored_head(const TensorIndex& index, ModelConfig& config) {
   };
   const auto head = find(TensorRole::kHead), embedding = find(TensorRole::kEmbedding);
   if (head == index.tensors.end() || embedding == index.tensors.end()) return;
-  const bool alike = head->dtype == embedding->dtype && head->shape == embedding->shape &&
-                     head->bytes == embedding->bytes;
+  const bool alike = head->dtype == embedding->dtype &&
+                     head->foreign_dtype == embedding->foreign_dtype &&
+                     head->shape == embedding->shape && head->bytes == embedding->bytes;
   if (alike && is_equal(Pair(index, *head, *embedding), config.notes)) return;
   config.tied_head = false;
   add_note(config.notes, "config.json ties the head to the embedding, but " + head->name +

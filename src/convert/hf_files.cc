@@ -90,8 +90,8 @@ ordered_json config_from_gguf(const Checkpoint& gguf) {
 ordered_json config_json(const Checkpoint& source, const ModelConfig& target) {
   ordered_json json;
   if (fs::is_directory(source.root()))
-    json = parse_ordered_json(
-        read_file(source.root() / "config.json", kMostConfigBytes, FileKind::kOfModel));
+    json = parse_ordered_json(with_quoted_literals(
+        read_file(source.root() / "config.json", kMostConfigBytes, FileKind::kOfModel)));
   else
     json = config_from_gguf(source);
   json["hidden_size"] = target.dim;
@@ -137,7 +137,7 @@ void copy_hf_files(const Checkpoint& source, const fs::path& directory) {
     return write_hf_files(source, source.config(), std::nullopt, directory);
   std::string config =
       read_file(source.root() / "config.json", kMostConfigBytes, FileKind::kOfModel);
-  ordered_json json = parse_ordered_json(config);
+  ordered_json json = parse_ordered_json(with_quoted_literals(config));
   if (untie(source, json)) config = json.dump(2) + "\n";
   write_text_file(directory / "config.json", config);
   copy_files(source, directory);

@@ -31,6 +31,18 @@ TEST(GenerationConfig, HasWhatTheFileSaysAndLeavesTheRestOpen) {
   EXPECT_FALSE(none.temperature || none.top_p || none.top_k || none.repetition_penalty);
 }
 
+TEST(GenerationConfig, ListsTheKeysThatAskForWhatIsNotDone) {
+  EXPECT_EQ(read(R"({"no_repeat_ngram_size": 3, "bad_words_ids": [[5]], "suppress_tokens": [1, 2],
+                     "eta_cutoff": 0.0003, "num_beams": 4, "stop_strings": "x"})")
+                .not_followed,
+            (std::vector<std::string>{"num_beams", "no_repeat_ngram_size", "eta_cutoff",
+                                      "bad_words_ids", "suppress_tokens", "stop_strings"}));
+  EXPECT_EQ(read(R"({"no_repeat_ngram_size": 0, "bad_words_ids": null, "suppress_tokens": [],
+                     "eta_cutoff": 0.0, "num_beams": 1, "guidance_scale": 1.0, "top_k": 5})")
+                .not_followed,
+            std::vector<std::string>());
+}
+
 TEST(GenerationConfig, TakesDoSampleForATemperature) {
   EXPECT_EQ(read(R"({"do_sample": false, "temperature": 0.6})").temperature, 0.0f);
   EXPECT_EQ(read(R"({"do_sample": true})").temperature, 1.0f);

@@ -106,6 +106,82 @@ TEST(Checkpoint, GenerationConfigSaysWhereTextEnds) {
   EXPECT_TRUE(mentions(error_of_open(dir.path()), "generation_config.json"));
 }
 
+TEST(Checkpoint, SaysOfWhichFileAnEndTokenIs) {
+  const TempDir dir;
+  write_hugging_face(dir.path(), tiny_model());
+  write_file(dir / "generation_config.json", R"({"eos_token_id": [2, -1]})");
+  const ModelConfig config = Checkpoint::open(dir.path()).config();
+  EXPECT_EQ(config.end_tokens, (std::vector<TokenId>{2}));
+  ASSERT_EQ(config.notes.size(), 1u);
+  EXPECT_TRUE(mentions(config.notes[0], "generation_config.json: key 'eos_token_id' has -1"));
+  write_file(dir / "generation_config.json", R"({"eos_token_id": ["x"]})");
+  EXPECT_TRUE(mentions(error_of_open(dir.path()), "/generation_config.json"));
+  EXPECT_FALSE(mentions(error_of_open(dir.path()), "/config.json"));
+}
+
+TEST(Checkpoint, TakesPythonsLiteralsInKeysThatNothingReads) {
+  const TempDir dir;
+  write_hugging_face(dir.path(), tiny_model());
+  const std::string config = read_file(dir / "config.json");
+  const auto with = [&](const std::string& members) {
+    write_file(dir / "config.json", "{" + members + "," + config.substr(config.find('{') + 1));
+  };
+  with(R"("a": NaN, "b": [Infinity, -Infinity], "c \" NaN": "NaN \" Infinity")");
+  const Checkpoint model = Checkpoint::open(dir.path());
+  EXPECT_EQ(*model.metadata().find<std::string>("c \" NaN"), "NaN \" Infinity");
+  with(R"("a": NaN1)");
+  EXPECT_TRUE(mentions(error_of_open(dir.path()), "not JSON"));
+  write_file(dir / "config.json", [&] {
+    nlohmann::json changed = nlohmann::json::parse(config);
+    changed["rms_norm_eps"] = "@";
+    std::string text = changed.dump();
+    return text.replace(text.find("\"@\""), 3, "Infinity");
+  }());
+  EXPECT_TRUE(mentions(error_of_open(dir.path()), "'rms_norm_eps' is not a number"));
+}
+
+TEST(Checkpoint, NamesTheTensorThatIsNoWeightWhateverItsDtype) {
+  for (const std::string dtype : {"I64", "BOOL", "F64", "U8"}) {
+    const TempDir dir;
+    write_hugging_face(dir.path(), tiny_model());
+    std::string file = read_file(dir / "model.safetensors");
+    std::uint64_t header_bytes = 0;
+    std::memcpy(&header_bytes, file.data(), 8);
+    nlohmann::json header = nlohmann::json::parse(file.substr(8, header_bytes));
+    const std::size_t data = file.size() - 8 - header_bytes;
+    header["model.position_ids"] = {
+        {"dtype", dtype}, {"shape", {1, 8}}, {"data_offsets", {data, data + 8}}};
+    const std::string text = header.dump();
+    std::string changed;
+    append<std::uint64_t>(changed, text.size());
+    write_file(dir / "model.safetensors",
+               changed + text + file.substr(8 + header_bytes) + std::string(8, 'x'));
+    const std::string error = error_of_open(dir.path());
+    EXPECT_TRUE(mentions(error, "tensor 'model.position_ids' is not part of a llama model"));
+    EXPECT_FALSE(mentions(error, dtype));
+  }
+}
+
+TEST(Checkpoint, NamesADtypeThatItDoesNotReadWithTheWeight) {
+  for (const std::string dtype : {"F64", "I8", "I64", "BOOL", "F8_E4M3", "Q4_0", "bf16", "U9", ""}) {
+    const TempDir dir;
+    write_hugging_face(dir.path(), tiny_model());
+    std::string file = read_file(dir / "model.safetensors");
+    std::uint64_t header_bytes = 0;
+    std::memcpy(&header_bytes, file.data(), 8);
+    nlohmann::json header = nlohmann::json::parse(file.substr(8, header_bytes));
+    header["model.layers.1.mlp.up_proj.weight"]["dtype"] = dtype;
+    const std::string text = header.dump();
+    std::string changed;
+    append<std::uint64_t>(changed, text.size());
+    write_file(dir / "model.safetensors", changed + text + file.substr(8 + header_bytes));
+    const std::string error = error_of_open(dir.path());
+    EXPECT_TRUE(mentions(error, "'model.layers.1.mlp.up_proj.weight' has dtype '" + dtype +
+                                    "', which is not supported"));
+    EXPECT_TRUE(mentions(error, "or as a GGUF file"));
+  }
+}
+
 TEST(Checkpoint, NamesATensorThatIsMissing) {
   const TinyModel whole = tiny_model();
   for (std::size_t i = 0; i < whole.tensors.size(); ++i) {

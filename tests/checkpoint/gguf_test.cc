@@ -335,8 +335,12 @@ TEST(GgufConfig, RefusesOtherArchitecturesAndPartialRotaryByName) {
   set("attention.value_length", 4);
   set("attention.head_count_kv", 3);
   EXPECT_TRUE(mentions(error(), "is not a multiple of 'llama.attention.head_count_kv'"));
-  header.metadata.set("llama.attention.head_count_kv", std::vector<std::int32_t>{4, 2});
-  EXPECT_TRUE(mentions(error(), "layers that differ are not supported"));
+  header.metadata.set("llama.attention.head_count_kv", std::vector<std::int32_t>{4, 2, 4, 4});
+  EXPECT_TRUE(mentions(error(), "has 4 and 2; layers that differ are not supported"));
+  header.metadata.set("llama.attention.head_count_kv", std::vector<std::int32_t>{2, 2});
+  EXPECT_TRUE(mentions(error(), "has 2 numbers for 4 layers"));
+  header.metadata.set("llama.attention.head_count_kv", std::vector<std::int32_t>{0, 0, 0, 0});
+  EXPECT_TRUE(mentions(error(), "is 0, outside 1 to"));
   set("attention.head_count_kv", 2);
   EXPECT_TRUE(mentions(error(), "'token_embd.weight' is missing"));
   header.tensors.push_back({"token_embd.weight", DType::kF32, {32, 16}, 0, 0, 2048});
@@ -345,8 +349,36 @@ TEST(GgufConfig, RefusesOtherArchitecturesAndPartialRotaryByName) {
   EXPECT_TRUE(mentions(error({1, 0}), "not positive"));
   EXPECT_TRUE(mentions(error({1, NAN}), "not positive"));
   EXPECT_TRUE(mentions(error({1, INFINITY}), "not positive"));
-  header.metadata.set("tokenizer.ggml.eos_token_id", std::int64_t{32});
-  EXPECT_TRUE(mentions(error(), "no token of a vocabulary of 32"));
+}
+
+TEST(GgufConfig, TakesSizesThatAreGivenForEachLayerWhereTheyAreEqual) {
+  const TempDir dir;
+  write_file(dir / "model.gguf", gguf_writer(tiny_model()).bytes());
+  GgufHeader header = read_gguf(dir / "model.gguf");
+  const ModelConfig plain = gguf_config(header, {});
+  for (const auto& [key, value] : {std::pair("feed_forward_length", plain.hidden_dim),
+                                   std::pair("attention.head_count", plain.heads),
+                                   std::pair("attention.head_count_kv", plain.kv_heads)})
+    header.metadata.set(std::string("llama.") + key,
+                        std::vector<std::int32_t>(static_cast<std::size_t>(plain.layers), value));
+  const ModelConfig each = gguf_config(header, {});
+  EXPECT_EQ(each.hidden_dim, plain.hidden_dim);
+  EXPECT_EQ(each.heads, plain.heads);
+  EXPECT_EQ(each.kv_heads, plain.kv_heads);
+}
+
+TEST(GgufConfig, IgnoresEndTokensBeyondTheVocabularyWithANote) {
+  const TempDir dir;
+  write_file(dir / "model.gguf", gguf_writer(tiny_model()).bytes());
+  GgufHeader header = read_gguf(dir / "model.gguf");
+  header.metadata.set("tokenizer.ggml.eos_token_id", std::int64_t{5});
+  header.metadata.set("tokenizer.ggml.eot_token_id", std::int64_t{4294967295});
+  const ModelConfig config = gguf_config(header, {});
+  EXPECT_EQ(config.end_tokens, (std::vector<TokenId>{5}));
+  ASSERT_EQ(config.notes.size(), 1u);
+  EXPECT_TRUE(mentions(config.notes[0],
+                       "'tokenizer.ggml.eot_token_id' is 4294967295, which is no "
+                       "token of a vocabulary of 96, and is ignored"));
 }
 
 TEST(GgufConfig, DividesFrequenciesByTheFactorsOfRopeFreqs) {

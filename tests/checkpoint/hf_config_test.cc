@@ -146,11 +146,21 @@ TEST(HfConfig, RefusesMoreLayersHeadsOrDimensionsThanTheLimits) {
   }
 }
 
-TEST(HfConfig, RefusesEndTokensOutsideTheVocabulary) {
-  for (const json& ids : {json(96), json(-1), json("2"), json(2.0), json::array({2, 96}),
-                          json(~std::uint64_t{0}), json::array({json::array({2})}), json::object()})
+TEST(HfConfig, RefusesEndTokensThatAreNoIntegers) {
+  for (const json& ids :
+       {json("2"), json(2.0), json::array({json::array({2})}), json::array({2, "x"})})
     EXPECT_TRUE(mentions(error_with({{"eos_token_id", ids}}), "'eos_token_id'")) << ids;
+}
+
+TEST(HfConfig, IgnoresEndTokensOutsideTheVocabularyWithANote) {
   json config = tiny_config();
+  for (const json& id : {json(96), json(-1), json(~std::uint64_t{0})}) {
+    config["eos_token_id"] = json::array({2, id});
+    const ModelConfig model = hf_config(config);
+    EXPECT_EQ(model.end_tokens, (std::vector<TokenId>{2}));
+    ASSERT_EQ(model.notes.size(), 1u);
+    EXPECT_TRUE(mentions(model.notes[0], "config.json: key 'eos_token_id' has " + id.dump()));
+  }
   config["eos_token_id"] = {95, 0};
   EXPECT_EQ(hf_config(config).end_tokens, (std::vector<TokenId>{95, 0}));
 }

@@ -103,8 +103,15 @@ TEST(PackedTensors, RefusesPartsThatAreMissingOrOfAnotherKind) {
                        "its part 'w.packed' is missing"));
   EXPECT_TRUE(mentions(error_of_parts([](auto& p) { p.with_offsets = false; }),
                        "its part 'w.row_offsets' is missing"));
-  EXPECT_TRUE(mentions(error_of_parts([](auto& p) { p.descriptions = "{}"; }),
-                       "dtype U8 is not supported"));
+  PackedFileParts undescribed;
+  undescribed.descriptions = "{}";
+  for (const TensorEntry& part : read(undescribed).tensors)
+    EXPECT_TRUE(part.foreign_dtype) << part.name;  // by which whoever needs it refuses it
+  EXPECT_TRUE(mentions(error_of_parts([](auto& p) {
+                         p.with_payload = false;
+                         p.others = {{"w.packed", DType::kF32, {2}, std::string(8, '\0')}};
+                       }),
+                       "not a vector of U8"));
   EXPECT_TRUE(mentions(error_of_parts([](auto& p) {
                          p.with_payload = false;
                          p.others = {{"w.packed", DType::kU32, {2}, std::string(8, '\0')}};

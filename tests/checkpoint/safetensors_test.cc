@@ -127,16 +127,6 @@ TEST(Safetensors, RefusesTensorsOfAnyOtherForm) {
     EXPECT_TRUE(mentions(error_of_tensor(c.text), c.error)) << c.text;
 }
 
-TEST(Safetensors, NamesTheDtypesItDoesNotRead) {
-  for (const std::string dtype : {"F64", "I8", "I64", "BOOL", "F8_E4M3", "Q4_0", "bf16", ""}) {
-    const std::string error =
-        error_of_tensor(R"("dtype":")" + dtype + R"(","shape":[2],"data_offsets":[0,8])");
-    EXPECT_TRUE(mentions(error, "'a'"));
-    EXPECT_TRUE(mentions(error, "dtype '" + dtype + "' is not supported"));
-    EXPECT_TRUE(mentions(error, "or as a GGUF file"));
-  }
-}
-
 TEST(Safetensors, RefusesSizesThatOverflowOrDisagree) {
   for (
       const Case& c : {

@@ -30,6 +30,9 @@ void take_advice(const std::filesystem::path& model, SamplingOptions& options) {
   std::cerr << "sampling: " << options.in_words()
             << (advises ? ", as " + advice.origin + " advises where no flag says otherwise" : "")
             << "\n";
+  std::string keys;
+  for (const std::string& key : advice.not_followed) keys += (keys.empty() ? "" : ", ") + key;
+  if (!keys.empty()) std::cerr << "note: not followed of " << advice.origin << ": " << keys << "\n";
 }
 
 }  // namespace
