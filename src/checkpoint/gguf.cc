@@ -252,6 +252,8 @@ GgufHeader read_gguf(const std::filesystem::path& file, Holes holes) {
 
     const std::uint64_t alignment = data_alignment(header.metadata);
     const std::uint64_t data = (reader.position() + alignment - 1) / alignment * alignment;
+    std::uint64_t most = 0;
+    const TensorEntry* cut = nullptr;  // the first whose end is missing
     for (TensorEntry& tensor : header.tensors) {
       if (tensor.offset % alignment != 0)
         throw Error("tensor " + in_quotes(tensor.name) + " begins at byte " +
@@ -259,11 +261,17 @@ GgufHeader read_gguf(const std::filesystem::path& file, Holes holes) {
                     std::to_string(alignment));
       std::uint64_t end = 0;
       if (__builtin_add_overflow(tensor.offset, data, &tensor.offset) ||
-          __builtin_add_overflow(tensor.offset, tensor.bytes, &end) || end > reader.file_bytes())
-        throw Error("tensor " + in_quotes(tensor.name) +
-                    " reaches past the end of the file at byte " +
-                    std::to_string(reader.file_bytes()) + ": the file is truncated or damaged");
+          __builtin_add_overflow(tensor.offset, tensor.bytes, &end))
+        throw Error("the end of tensor " + in_quotes(tensor.name) + " overflows 64 bits");
+      most = std::max(most, end);
+      if (end > reader.file_bytes() && (cut == nullptr || tensor.offset < cut->offset))
+        cut = &tensor;
     }
+    if (cut != nullptr)
+      throw Error("the file is truncated or damaged: its tensors take " + std::to_string(most) +
+                  " bytes, and it has " + std::to_string(reader.file_bytes()) + ": " +
+                  std::to_string(most - reader.file_bytes()) + " are missing, from tensor " +
+                  in_quotes(cut->name) + " on; fetch it again");
     require_disjoint(header.tensors);
     if (holes == Holes::kRefused) refuse_holes(file, header.tensors);
     return header;

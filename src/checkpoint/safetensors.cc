@@ -203,6 +203,9 @@ FileTensors read_header(const std::filesystem::path& file, int file_index, Holes
                                                 : "the file has bytes of no tensor") +
           ": the header describes " + std::to_string(end) + " bytes, the file has " +
           std::to_string(reader.file_bytes()) +
+          (end > reader.file_bytes()
+               ? ": " + std::to_string(end - reader.file_bytes()) + " are missing"
+               : "") +
           (tensors.empty() ? "" : "; the last tensor is " + in_quotes(tensors.back().name)));
     check_source(source);
     if (holes == Holes::kRefused) refuse_holes(file, tensors);

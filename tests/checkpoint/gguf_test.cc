@@ -194,9 +194,9 @@ TEST(Gguf, RefusesOffsetsThatAreNotAlignedOrLeaveTheFile) {
   EXPECT_EQ(error(64, 64), "");
   EXPECT_TRUE(mentions(error(1), "not a multiple of 32"));
   EXPECT_TRUE(mentions(error(32, 64), "not a multiple of 64"));
-  EXPECT_TRUE(mentions(error(256), "past the end of the file"));
-  EXPECT_TRUE(mentions(error(std::uint64_t{1} << 63), "past the end of the file"));
-  EXPECT_TRUE(mentions(error(~std::uint64_t{31}), "past the end of the file"));
+  EXPECT_TRUE(mentions(error(256), "are missing, from tensor 'a' on"));
+  EXPECT_TRUE(mentions(error(std::uint64_t{1} << 63), "are missing, from tensor 'a' on"));
+  EXPECT_TRUE(mentions(error(~std::uint64_t{31}), "the end of tensor 'a' overflows"));
 }
 
 TEST(Gguf, RefusesAlignmentsThatAreNoPowerOfTwo) {
@@ -227,7 +227,11 @@ TEST(Gguf, RefusesTensorsThatOverlapOrShareAName) {
 TEST(Gguf, RefusesAFileTruncatedInItsData) {
   const std::string whole = gguf_writer(tiny_model()).bytes();
   EXPECT_EQ(error_of_file(whole), "");
-  EXPECT_TRUE(mentions(error_of_file(whole.substr(0, whole.size() - 1)), "truncated"));
+  for (const std::size_t missing : {std::size_t{1}, whole.size() / 2}) {
+    const std::string error = error_of_file(whole.substr(0, whole.size() - missing));
+    EXPECT_TRUE(mentions(error, "truncated"));
+    EXPECT_TRUE(mentions(error, ": " + std::to_string(missing) + " are missing, from tensor '"));
+  }
 }
 
 TEST(Gguf, RenamesTensorsToCanonicalNamesAndLeavesOthers) {

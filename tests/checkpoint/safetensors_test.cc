@@ -173,6 +173,7 @@ TEST(Safetensors, RefusesDataThatOverlapLeaveGapsOrEndElsewhere) {
   EXPECT_TRUE(mentions(error_of_header(header_of({{"a", 0, 8}, {"b", 12, 16}}), 16), "a gap"));
   EXPECT_TRUE(mentions(error_of_header(header_of({{"a", 4, 8}}), 8), "a gap"));
   EXPECT_TRUE(mentions(error_of_header(header_of({{"a", 0, 8}}), 7), "the file is truncated"));
+  EXPECT_TRUE(mentions(error_of_header(header_of({{"a", 0, 8}}), 5), ": 3 are missing"));
   EXPECT_TRUE(mentions(error_of_header(header_of({{"a", 0, 8}}), 9), "bytes of no tensor"));
   EXPECT_TRUE(mentions(error_of_header("{}", 1), "bytes of no tensor"));
 }
