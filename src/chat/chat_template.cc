@@ -56,21 +56,43 @@ ordered_json with_reasoning(ordered_json messages) {
   return messages;
 }
 
+bool is_blank(std::string_view text) { return text.find_first_not_of(" \t\r\n") == text.npos; }
+
+TemplateSources sources_of(const fs::path& model, const Metadata& metadata) {
+  return fs::is_directory(model) ? sources_of_directory(model) : sources_of_gguf(model, metadata);
+}
+
 }  // namespace
+
+bool holds_template(std::string_view text) {
+  return text.find("{{") != text.npos || text.find("{%") != text.npos;
+}
 
 ChatTemplate ChatTemplate::load(const fs::path& model, const Metadata& metadata,
                                 const std::optional<fs::path>& file, const std::stop_token& stop) {
-  TemplateSources sources =
-      fs::is_directory(model) ? sources_of_directory(model) : sources_of_gguf(model, metadata);
-  if (file) {
-    sources.by_name = {
-        {"default", read_file(*file, jinja::kMostSourceBytes, FileKind::kOfUser, stop)}};
-    sources.origin = file->string();
-  }
+  if (file)
+    return load_text(model, metadata,
+                     read_file(*file, jinja::kMostSourceBytes, FileKind::kOfUser, stop),
+                     file->string());
+  return of_sources(sources_of(model, metadata));
+}
+
+ChatTemplate ChatTemplate::load_text(const fs::path& model, const Metadata& metadata,
+                                     std::string text, std::string origin) {
+  TemplateSources sources = sources_of(model, metadata);
+  if (!is_blank(text) && !holds_template(text))
+    throw Error("there is no template in it: nothing stands in {{ }} or {% %}")
+        .with("reading the chat template of " + origin);
+  sources.by_name = {{"default", std::move(text)}};
+  sources.origin = std::move(origin);
+  return of_sources(std::move(sources));
+}
+
+ChatTemplate ChatTemplate::of_sources(TemplateSources sources) {
   const auto parsed = [&](const std::string& name) {
     return in_context("reading the chat template of " + sources.origin, [&] {
       const std::string& text = sources.by_name.at(name);
-      if (text.empty()) throw Error("it is empty");
+      if (is_blank(text)) throw Error("it is empty");
       return jinja::Template(text);
     });
   };

@@ -5,6 +5,7 @@
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <string_view>
 
 #include "src/base/metadata.h"
 #include "src/jinja/template.h"
@@ -20,6 +21,11 @@ struct Conversation {
   nlohmann::ordered_json variables = nullptr;  // an object: more for the template; null: none
 };
 
+struct TemplateSources;
+
+/// Whether a text has anything that Jinja would fill in or obey.
+bool holds_template(std::string_view text);
+
 /// A checkpoint's own template: what makes the text of a conversation that the model was trained
 /// on. Immutable: any number of threads.
 class ChatTemplate {
@@ -33,6 +39,10 @@ class ChatTemplate {
   static ChatTemplate load(const std::filesystem::path& model, const Metadata& metadata,
                            const std::optional<std::filesystem::path>& file = {},
                            const std::stop_token& stop = {});
+  /// From a text that a user gave, as `file` is, with the special tokens that the model brings;
+  /// `origin` is what messages call it. Throws Error where it holds no template.
+  static ChatTemplate load_text(const std::filesystem::path& model, const Metadata& metadata,
+                                std::string text, std::string origin);
 
   /// The text of a conversation. With tools, by the template named `tool_use` if there is one.
   /// `now` is local time, which some templates write into the text. Throws Error if a member of the
@@ -43,6 +53,7 @@ class ChatTemplate {
   const std::string& source() const { return plain_.source(); }  // without tools
 
  private:
+  static ChatTemplate of_sources(TemplateSources sources);
   ChatTemplate(std::string origin, jinja::Template plain)
       : origin_(std::move(origin)), plain_(std::move(plain)) {}
 

@@ -13,6 +13,7 @@
 #include "src/cli/interrupt.h"
 #include "src/cli/options/model_options.h"
 #include "src/cli/options/values.h"
+#include "src/cli/output/aside.h"
 #include "src/cli/output/progress_line.h"
 #include "src/cli/output/table.h"
 #include "src/measure/link.h"
@@ -135,7 +136,7 @@ class LinkBench {
   void end() { progress_.clear(); }
 
   void print() const {
-    for (const std::string& note : link_.notes()) std::cerr << "note: " << note << "\n";
+    for (const std::string& note : link_.notes()) aside() << "note: " << note << "\n";
     std::cout << raw_.line("raw reads", kGigabytes,
                            std::to_string(options_.queue_depth) + " reads of " +
                                format_size(options_.read_bytes) + " in flight, into " +

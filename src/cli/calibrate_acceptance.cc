@@ -23,6 +23,7 @@
 #include "src/cli/options/prompt_file.h"
 #include "src/cli/options/sampling_options.h"
 #include "src/cli/options/speculation_options.h"
+#include "src/cli/output/aside.h"
 #include "src/cli/output/progress_line.h"
 #include "src/cli/output/table.h"
 #include "src/measure/acceptance.h"
@@ -292,8 +293,8 @@ std::vector<PromptCut> find_prompts(const Options& asked, const Tokenizer& token
   std::vector<PromptCut> prompts =
       cut_prompts(tokenizer, texts, asked.examples, asked.prompt_tokens);
   if (std::ssize(prompts) < asked.examples)
-    std::cerr << "note: the " << texts.size() << " texts give only " << prompts.size()
-              << " different prompts\n";
+    aside() << "note: the " << texts.size() << " texts give only " << prompts.size()
+            << " different prompts\n";
   return prompts;
 }
 

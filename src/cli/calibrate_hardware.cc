@@ -7,6 +7,7 @@
 #include "src/cli/interrupt.h"
 #include "src/cli/options/model_options.h"
 #include "src/cli/options/profile.h"
+#include "src/cli/output/aside.h"
 #include "src/cli/output/table.h"
 
 namespace canopy::cli {
@@ -86,7 +87,7 @@ int run_calibrate_hardware(const std::vector<std::string>& words) {
     std::cout << to_json(profile);
   else
     print(profile);
-  if (kept != "-") std::cerr << "kept in " << kept.string() << "\n";
+  if (kept != "-") aside() << "kept in " << kept.string() << "\n";
   return 0;
 }
 

@@ -19,8 +19,11 @@
 #include "src/cli/interrupt.h"
 #include "src/cli/options/conversation.h"
 #include "src/cli/options/decode_options.h"
+#include "src/cli/options/foreign_flag.h"
 #include "src/cli/options/length_options.h"
 #include "src/cli/options/prompt_cache_option.h"
+#include "src/cli/options/template_option.h"
+#include "src/cli/output/aside.h"
 #include "src/cli/output/standard_output.h"
 #include "src/cli/output/step_line.h"
 #include "src/cli/output/table.h"
@@ -51,7 +54,8 @@ constexpr const char* kHelp =
     "/quit          end, as Ctrl-D does\n";
 
 struct Options {
-  std::optional<std::string> system, template_file;
+  std::optional<std::string> system;
+  TemplateOption chat_template;
   std::vector<std::string> stops;
   std::optional<int> new_tokens;
   PromptCacheOption prompt_cache;
@@ -59,15 +63,16 @@ struct Options {
 
   Flags flags() {
     Flags all, own("Conversation");
-    own.add_options()  //
-        ("system-prompt", into(system, "TEXT"), "the first message, to the model; also -sys")(
-            "chat-template-file", into(template_file, "FILE"),
-            "a template of Jinja, in place of the model's own")(
-            "stop", stops_into(stops),
-            "end an answer before this text; may be repeated")                     //
-        (PromptCacheOption::kName, prompt_cache.flag(), PromptCacheOption::kHelp)  //
+    own.add_options()                                                                          //
+        ("system-prompt", into(system, "TEXT"), "the first message, to the model; also -sys")  //
+        ("stop", stops_into(stops), "end an answer before this text; may be repeated")         //
+        (PromptCacheOption::kName, prompt_cache.flag(), PromptCacheOption::kHelp)              //
         (kLengthFlag, length_into(new_tokens, -1),
          "most tokens of an answer; -1: until the model ends it or the context is full");
+    chat_template.add_to(own);
+    add_foreign(own, kJinja);
+    add_foreign(own, {"parallel", "N", "a conversation is one text"});
+    add_foreign(own, {"verbose,v", nullptr, "/stats and /plan say what there is to know"});
     all.add(own);
     decode.add_flags(all);
     all.add(decode.sampling.edit_flags());
@@ -179,8 +184,7 @@ void Chat::answer(Interrupt& interrupt) {
   if (!shown.stopped()) memory_.remember(prompt, request.prompt, report.tokens, tokenizer());
   messages_.push_back(message("assistant", text));
   if (report.finish_reason == "length" && std::ssize(report.tokens) == room)
-    std::cerr << "note: the context of " << context_
-              << " tokens is full; -c N makes room for more\n";
+    aside() << "note: the context of " << context_ << " tokens is full; -c N makes room for more\n";
   if (report.finish_reason == "cancelled" && !Interrupt::terminated()) interrupt.renew();
 }
 
@@ -359,8 +363,7 @@ int run_chat(const std::vector<std::string>& words) {
 
   Interrupt interrupt;
   ModelFiles models = asked.decode.open(options.plan, interrupt.token());
-  chat::ChatTemplate chat_template = chat::ChatTemplate::load(
-      models.target.root(), models.target.metadata(), asked.template_file, interrupt.token());
+  chat::ChatTemplate chat_template = asked.chat_template.load(models.target, interrupt.token());
   plan_conversations(models, asked.decode, options.plan);
   const std::unique_ptr<Engine> loaded =
       load_for_conversations(asked.decode, std::move(models), options, interrupt.token());
@@ -368,7 +371,7 @@ int run_chat(const std::vector<std::string>& words) {
   asked.prompt_cache.load(engine);
   LineReader lines(history_file());
   if (lines.on_terminal())
-    std::cerr << "chat template of " << chat_template.origin() << "; /help lists the commands\n";
+    aside() << "chat template of " << chat_template.origin() << "; /help lists the commands\n";
   Chat chat(asked, engine, std::move(chat_template), engine.plan().context);
   const int code = chat.run(lines, interrupt);
   asked.prompt_cache.save(engine);

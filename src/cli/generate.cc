@@ -17,9 +17,11 @@
 #include "src/cli/interrupt.h"
 #include "src/cli/options/beam_options.h"
 #include "src/cli/options/decode_options.h"
+#include "src/cli/options/foreign_flag.h"
 #include "src/cli/options/length_options.h"
 #include "src/cli/options/prompt_cache_option.h"
 #include "src/cli/options/values.h"
+#include "src/cli/output/aside.h"
 #include "src/cli/output/energy_json.h"
 #include "src/cli/output/generation_json.h"
 #include "src/cli/output/progress_line.h"
@@ -112,6 +114,9 @@ Flags Options::flags() {
        "write what happened when: Chrome trace-event JSON, for Perfetto")  //
       ("logprobs", into(logprobs, "K", at_least("--logprobs", 0)),
        "with --json, --report or --num-samples: each token's log probability and the K likeliest");
+  add_foreign_prompt_flags(text);
+  add_foreign(text, {"parallel", "N", "--num-samples K continues the prompt K times at once"});
+  add_foreign(output, {"verbose,v", nullptr, "--report says all that is known of a run"});
   all.add(text);
   decode.add_flags(all);
   return all.add(decode.sampling.edit_flags()).add(beams.flags()).add(output);
@@ -226,8 +231,8 @@ int tell_the_end(const BatchReport& report, const Options& wanted, int context, 
     return one.finish_reason == "length" && std::ssize(one.tokens) == room;
   });
   if (full && wanted.new_tokens != room)
-    std::cerr << "note: the text ends where the context of " << context
-              << " tokens is full; -c N makes room for more\n";
+    aside() << "note: the text ends where the context of " << context
+            << " tokens is full; -c N makes room for more\n";
   if (cancelled == 0) return 0;
   std::cerr << "canopy generate: stopped after " << report.tokens << " tokens";
   if (wanted.samples > 1)

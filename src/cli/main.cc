@@ -35,7 +35,8 @@ constexpr Command kCommands[] = {
 };
 constexpr CommandGroup kCanopy{
     "", "Exact inference of language models far larger than memory.", kCommands,
-    "\nExit codes: 0 done, 1 failed, 2 wrong usage, 130 stopped by Ctrl-C, 143 by SIGTERM.\n"};
+    "\ncanopy version (or -V, --version) says what this program is and how it was built.\n"
+    "Exit codes: 0 done, 1 failed, 2 wrong usage, 130 stopped by Ctrl-C, 143 by SIGTERM.\n"};
 
 /// "canopy generate", or "canopy" if the first word is no command.
 std::string name_of(const std::vector<std::string>& words) {
@@ -61,7 +62,9 @@ std::string_view advice_on(const std::exception& e) {
 }
 
 int run(const std::vector<std::string>& words) {
-  if (words.empty() || words[0] != "--version") return run_one_of(kCanopy, words);
+  const bool version = !words.empty() && (words[0] == "--version" || words[0] == "-V" ||
+                                          words == std::vector<std::string>{"version"});
+  if (!version) return run_one_of(kCanopy, words);
   print_version(std::cout);
   return 0;
 }

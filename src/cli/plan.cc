@@ -12,6 +12,7 @@
 #include "src/cli/interrupt.h"
 #include "src/cli/options/conversation.h"
 #include "src/cli/options/decode_options.h"
+#include "src/cli/options/foreign_flag.h"
 #include "src/cli/options/length_options.h"
 #include "src/cli/options/model_shape.h"
 #include "src/cli/options/profile.h"
@@ -282,6 +283,9 @@ struct Options {
         ("parallel", into(parallel, "N", at_least("--parallel", 1)),
          "plan as serve does, for N texts at most that come and go")  //
         ("json", given(json), "print one JSON object");
+    add_foreign_prompt_flags(own);
+    add_foreign(own, {"metrics", nullptr, "serve always answers GET /metrics"});
+    add_foreign(own, {"slots", nullptr, "serve always answers GET /slots"});
     decode.add_flags(all);
     return all.add(own);
   }

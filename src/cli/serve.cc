@@ -14,7 +14,10 @@
 #include "src/cli/interrupt.h"
 #include "src/cli/options/conversation.h"
 #include "src/cli/options/decode_options.h"
+#include "src/cli/options/foreign_flag.h"
 #include "src/cli/options/prompt_cache_option.h"
+#include "src/cli/options/template_option.h"
+#include "src/cli/output/aside.h"
 #include "src/cli/output/plan_words.h"
 #include "src/cli/output/request_log.h"
 #include "src/cli/output/standard_output.h"
@@ -43,7 +46,8 @@ struct Options {
   std::string host = "127.0.0.1";
   int port = 8080, queue = 64, grace = 5;
   std::optional<int> parallel;
-  std::optional<std::string> alias, template_file, key_file;
+  std::optional<std::string> alias, key_file;
+  TemplateOption chat_template;
   std::vector<std::string> keys, origins;
   int ping = 5, connections = 256;
   std::optional<int> most_tokens, timeout;
@@ -77,8 +81,6 @@ struct Options {
             "api-key", into_all(keys, "KEY", not_empty("--api-key")),
             "clients must show this key; may be repeated")  //
         ("api-key-file", into(key_file, "FILE"), "the same, a line for each")(
-            "chat-template-file", into(template_file, "FILE"),
-            "a template of Jinja, in place of the model's own")(
             "cors-origin", into_all(origins, "ORIGIN", not_empty("--cors-origin")),
             "pages from there may use the server (*: from anywhere); may be repeated")  //
         (PromptCacheOption::kName, prompt_cache.flag(), PromptCacheOption::kHelp)       //
@@ -97,6 +99,10 @@ struct Options {
         ("verbose,v", given(verbose), "a line for all others, too")  //
         ("grace", into(grace, "SECONDS", at_least("--grace", 0)),
          "time that texts have to end when the server is stopped");
+    chat_template.add_to(own);
+    add_foreign(own, kJinja);
+    add_foreign(own, {"metrics", nullptr, "GET /metrics is always answered"});
+    add_foreign(own, {"slots", nullptr, "GET /slots is always answered"});
     all.add(own);
     decode.add_flags(all);
     all.add(decode.sampling.edit_flags());
@@ -145,11 +151,11 @@ std::optional<chat::ChatTemplate> find_template(const Options& asked, const Chec
                                                 std::string& why_none,
                                                 const std::stop_token& stop) {
   try {
-    return chat::ChatTemplate::load(model.root(), model.metadata(), asked.template_file, stop);
+    return asked.chat_template.load(model, stop);
   } catch (const Error& error) {
-    if (asked.template_file) throw;
+    if (asked.chat_template.given()) throw;
     why_none = server::told(error);
-    std::cerr << "note: there is no chat, only completions: " << why_none << "\n";
+    aside() << "note: there is no chat, only completions: " << why_none << "\n";
     return std::nullopt;
   }
 }

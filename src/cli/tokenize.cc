@@ -2,6 +2,7 @@
 #include <charconv>
 #include <iostream>
 #include <limits>
+#include <optional>
 
 #include "src/base/error.h"
 #include "src/base/json.h"
@@ -18,8 +19,10 @@ namespace canopy::cli {
 namespace {
 
 constexpr const char* kTokenizeUsage =
-    "usage: canopy tokenize -m MODEL [--json] [--no-special] < TEXT\n\n"
-    "Prints the token ids of the text on standard input. Special tokens written in the text are\n"
+    "usage: canopy tokenize -m MODEL [-p TEXT] [--json] [--no-special]\n"
+    "       canopy tokenize MODEL [TEXT]\n\n"
+    "Prints the token ids of a text, of standard input where no flag gives one. Special tokens "
+    "written in the text are\n"
     "recognised.";
 
 constexpr const char* kDetokenizeUsage =
@@ -29,6 +32,7 @@ constexpr const char* kDetokenizeUsage =
 
 struct Options {
   std::string model;
+  std::optional<std::string> prompt;
   bool json = false, no_special = false;
 
   Flags detokenize_flags() {
@@ -38,8 +42,10 @@ struct Options {
   }
   Flags tokenize_flags() {
     Flags flags = detokenize_flags();
-    flags.add_options()                                    //
-        ("json", given(json), "print {\"tokens\":[...]}")  //
+    flags.add_options()  //
+        ("prompt,p", into(prompt, "TEXT"),
+         "the text; -p may be left out after the model; - reads stdin")  //
+        ("json", given(json), "print {\"tokens\":[...]}")                //
         ("no-special", given(no_special),
          "do not add what the model expects around a text (BOS, EOS)");
     return flags;
@@ -87,9 +93,13 @@ std::vector<TokenId> ids_from_list(std::string_view text) {
 
 int run_tokenize(const std::vector<std::string>& words) {
   Options options;
-  if (!parse(words, kTokenizeUsage, options.tokenize_flags())) return 0;
+  if (!parse(words, kTokenizeUsage, options.tokenize_flags(), Environment::kIgnored,
+             BareWords::kModelAndPrompt))
+    return 0;
   const AddSpecial add = options.no_special ? AddSpecial::kNo : AddSpecial::kYes;
-  const std::vector<TokenId> ids = open_tokenizer(options.model)->encode(read_text("-"), add);
+  const std::string text = options.prompt.value_or("-");
+  const std::vector<TokenId> ids =
+      open_tokenizer(options.model)->encode(text == "-" ? read_text("-") : text, add);
   if (options.json) {
     write_out(json_text(nlohmann::json{{"tokens", ids}}) + "\n");
     return 0;

@@ -35,8 +35,10 @@ TEST(ChatTemplate, PrefersItsOwnFileToTheTokenizersConfig) {
   EXPECT_EQ(ChatTemplate::load(dir.path(), {}).origin(), (dir / "tokenizer_config.json").string());
   dir.write("chat_template.jinja", "file {{ messages[0].content }}\n");
   EXPECT_EQ(render(ChatTemplate::load(dir.path(), {})), "file Hello");
-  dir.write("own.jinja", "own");
-  EXPECT_EQ(render(ChatTemplate::load(dir.path(), {}, dir / "own.jinja")), "own");
+  dir.write("own.jinja", "own {{ messages[0].content }}");
+  EXPECT_EQ(render(ChatTemplate::load(dir.path(), {}, dir / "own.jinja")), "own Hello");
+  EXPECT_EQ(render(ChatTemplate::load_text(dir.path(), {}, "{{ messages[0].content }}", "a flag")),
+            "Hello");
 }
 
 TEST(ChatTemplate, TakesTheTemplateForToolsWhereThereIsOne) {

@@ -30,6 +30,19 @@ class Tokenize(TempDirCase):
         self.assertEqual(self.ids(""), [1])
         self.assertEqual(self.ids("", "--no-special"), [])
 
+    def test_takes_the_text_from_a_flag_or_as_a_word(self):
+        expected = run("tokenize", "-m", self.model, stdin="a b").stdout
+        for words in (["-m", self.model, "-p", "a b"], [self.model, "a b"], ["-m", self.model, "a b"], ["a b", "-m", self.model],
+                      [self.model, "--prompt", "a b"]):
+            result = run("tokenize", *words, stdin="other")
+            self.assertEqual((result.returncode, result.stdout), (0, expected), (words, result.stderr))
+        self.assertEqual(run("tokenize", self.model, "-", stdin="a b").stdout, expected)
+        self.assertEqual(run("tokenize", self.model, "-5").stderr.count("unknown flag"), 1)
+        for words in ([self.model, "a", "b"], [self.model, "-p", "a", "b"]):
+            result = run("tokenize", *words)
+            self.assertEqual(result.returncode, 2)
+            self.assertIn("needs quotes", result.stderr)
+
     def test_refuses_what_is_no_list_of_ids(self):
         for stdin, words in (("1 2 x", "'x' (byte 4"), ("1.5", "'1.5'"), ("-1", "outside the vocabulary"),
                              ("99999", "outside the vocabulary"), ("99999999999", "is not a token id"),

@@ -5,6 +5,7 @@
 #include <iostream>
 
 #include "src/chat/generation_config.h"
+#include "src/cli/output/aside.h"
 
 namespace canopy::cli {
 
@@ -27,12 +28,12 @@ void take_advice(const std::filesystem::path& model, SamplingOptions& options) {
   options.advised_edits.repetition =
       advice.repetition_penalty.value_or(options.advised_edits.repetition);
   const bool advises = !(sampling == Sampling()) || options.advised_edits.repetition != 1;
-  std::cerr << "sampling: " << options.in_words()
-            << (advises ? ", as " + advice.origin + " advises where no flag says otherwise" : "")
-            << "\n";
+  aside() << "sampling: " << options.in_words()
+          << (advises ? ", as " + advice.origin + " advises where no flag says otherwise" : "")
+          << "\n";
   std::string keys;
   for (const std::string& key : advice.not_followed) keys += (keys.empty() ? "" : ", ") + key;
-  if (!keys.empty()) std::cerr << "note: not followed of " << advice.origin << ": " << keys << "\n";
+  if (!keys.empty()) aside() << "note: not followed of " << advice.origin << ": " << keys << "\n";
 }
 
 }  // namespace
@@ -87,7 +88,7 @@ std::unique_ptr<Engine> load_for_conversations(const DecodeOptions& decode, Mode
   auto engine = std::make_unique<Engine>(std::move(models), options, on_load, stop);
   progress.clear();
   if (engine->plan().context == options.plan.context && !decode.model.context)  // else a note says
-    std::cerr << "context: " << engine->plan().context << " tokens; -c N takes another\n";
+    aside() << "context: " << engine->plan().context << " tokens; -c N takes another\n";
   print_notes(*engine);
   return engine;
 }

@@ -8,6 +8,7 @@
 #include "src/base/utf8.h"
 #include "src/cli/options/profile.h"
 #include "src/cli/options/values.h"
+#include "src/cli/output/aside.h"
 #include "src/engine/loaded_heads.h"
 #include "src/measure/kept.h"
 
@@ -44,7 +45,7 @@ std::shared_ptr<const std::vector<TokenId>> read_corpus(const std::string& file,
   return std::make_shared<const std::vector<TokenId>>(std::move(tokens));
 }
 
-void print_note(const std::string& note) { std::cerr << "note: " << note << "\n"; }
+void print_note(const std::string& note) { aside() << "note: " << note << "\n"; }
 
 }  // namespace
 
@@ -69,8 +70,8 @@ ModelFiles DecodeOptions::open(PlanRequest& plan, const std::stop_token& stop) c
     models.heads = open_medusa_heads(*speculation.medusa, models.target, model.holes());
     plan.heads = head_draft(*models.heads, models.target);
     if (!models.heads->names_its_model)
-      std::cerr << "note: " << models.heads->file.string()
-                << " does not say which model its heads were trained for\n";
+      aside() << "note: " << models.heads->file.string()
+              << " does not say which model its heads were trained for\n";
   }
   if (plan.model_free && speculation.draft_corpus)
     plan.model_free->corpus = read_corpus(*speculation.draft_corpus, *models.tokenizer, stop);

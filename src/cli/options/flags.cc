@@ -6,6 +6,7 @@
 #include <iostream>
 
 #include "src/cli/options/spelling.h"
+#include "src/cli/output/aside.h"
 
 namespace canopy::cli {
 
@@ -18,17 +19,37 @@ constexpr int kStyle = style::allow_long | style::long_allow_adjacent | style::l
                        style::allow_short | style::allow_dash_for_short | style::short_allow_next;
 
 /// llama.cpp's long flags with one dash, and what they are called here.
-constexpr std::array<std::array<std::string_view, 2>, 6> kOneDash{{{"-md", "model-draft"},
+constexpr std::array<std::array<std::string_view, 2>, 9> kOneDash{{{"-md", "model-draft"},
                                                                    {"-mdd", "model-draft-draft"},
                                                                    {"-ctk", "cache-type-k"},
                                                                    {"-ctv", "cache-type-v"},
                                                                    {"-ngl", "n-gpu-layers"},
-                                                                   {"-sys", "system-prompt"}}};
+                                                                   {"-sys", "system-prompt"},
+                                                                   {"-np", "parallel"},
+                                                                   {"-fa", "flash-attn"},
+                                                                   {"-ub", "ubatch-size"}}};
+
+/// llama.cpp's flag whose value may be left out: a word after it is its value only if it is one.
+constexpr std::string_view kSwitch = "flash-attn";
+void take_setting(std::vector<std::string>& words, po::option& flag) {
+  const bool given =
+      !words.empty() && (words[0] == "on" || words[0] == "off" || words[0] == "auto");
+  flag.value.push_back(given ? words.front() : "on");
+  if (given) words.erase(words.begin());
+}
 
 /// Boost's parsers would take "-cnv" for -c with the value "nv". Here a word of one dash and
 /// several letters is a flag of its own, one of the above or unknown.
 std::vector<po::option> parse_one_dash(std::vector<std::string>& words) {
   const std::string word = words.front();
+  if (word == "--" + std::string(kSwitch)) {
+    po::option flag;
+    flag.string_key = kSwitch;
+    flag.original_tokens.push_back(word);
+    words.erase(words.begin());
+    take_setting(words, flag);
+    return {flag};
+  }
   if (word.size() < 3 || word[0] != '-' || !std::isalpha(static_cast<unsigned char>(word[1])))
     return {};
   po::option flag;
@@ -37,6 +58,7 @@ std::vector<po::option> parse_one_dash(std::vector<std::string>& words) {
     if (word == brief) flag.string_key = full;
   flag.original_tokens.push_back(word);
   words.erase(words.begin());
+  if (flag.string_key == kSwitch) take_setting(words, flag);
   return {flag};
 }
 
@@ -65,6 +87,11 @@ UsageError unknown_flag(std::string flag, const Flags& flags) {
                          : did_you_mean(flag, known)));
 }
 
+bool has(const po::parsed_options& parsed, std::string_view name) {
+  return std::any_of(parsed.options.begin(), parsed.options.end(),
+                     [&](const po::option& option) { return option.string_key == name; });
+}
+
 /// One word without a flag is the model, where a command takes one.
 void check_words(const po::parsed_options& parsed) {
   bool model = false;
@@ -74,6 +101,21 @@ void check_words(const po::parsed_options& parsed) {
       throw UsageError("'" + option.value.front() +
                        "' belongs to no flag, and the model is given already; a text of several "
                        "words needs quotes");
+    model = true;
+  }
+}
+
+/// Makes the first word without a flag after the model the --prompt, unless a flag gives it.
+void take_prompt(po::parsed_options& parsed) {
+  const auto is_bare = [](const po::option& option) {
+    return option.string_key == "model" && option.position_key >= 0;
+  };
+  bool model = std::any_of(
+      parsed.options.begin(), parsed.options.end(),
+      [&](const po::option& option) { return option.string_key == "model" && !is_bare(option); });
+  for (po::option& option : parsed.options) {
+    if (!is_bare(option)) continue;
+    if (model && !has(parsed, "prompt")) option.string_key = "prompt";
     model = true;
   }
 }
@@ -98,15 +140,18 @@ void store_environment(const Flags& flags, po::variables_map& values) {
   const po::parsed_options parsed = po::parse_environment(flags, name);
   for (const po::option& option : parsed.options)
     if (values.count(option.string_key) == 0 || values[option.string_key].defaulted())
-      std::cerr << "note: --" << option.string_key << " is taken from the environment\n";
+      aside() << "note: --" << option.string_key << " is taken from the environment\n";
   po::store(parsed, values);
 }
 
 }  // namespace
 
 bool parse(const std::vector<std::string>& words, std::string_view usage, Flags flags,
-           Environment environment) {
-  flags.add_options()("help,h", "print this and exit");
+           Environment environment, BareWords bare) {
+  bool quiet = false;
+  flags.add_options()                                                //
+      ("quiet", given(quiet), "no notes and no progress on stderr")  //
+      ("help,h", "print this and exit");
   const auto print_help = [&] { std::cout << usage << "\n\n" << flags; };
   if (words == std::vector<std::string>{"help"}) {
     print_help();
@@ -116,20 +161,22 @@ bool parse(const std::vector<std::string>& words, std::string_view usage, Flags 
   if (flags.find_nothrow("model", false) != nullptr) positional.add("model", -1);
   po::variables_map values;
   try {
-    const po::parsed_options parsed = po::command_line_parser(words)
-                                          .options(flags)
-                                          .positional(positional)
-                                          .extra_style_parser(parse_one_dash)
-                                          .style(kStyle)
-                                          .run();
-    const auto asks = [](const po::option& option) { return option.string_key == "help"; };
-    if (std::any_of(parsed.options.begin(), parsed.options.end(), asks)) {
+    po::parsed_options parsed = po::command_line_parser(words)
+                                    .options(flags)
+                                    .positional(positional)
+                                    .extra_style_parser(parse_one_dash)
+                                    .style(kStyle)
+                                    .run();
+    if (has(parsed, "help")) {
       print_help();
       return false;
     }
+    if (has(parsed, "quiet")) be_quiet();  // before the first note
+    if (bare == BareWords::kModelAndPrompt) take_prompt(parsed);
     check_words(parsed);
     po::store(parsed, values);
     if (environment == Environment::kTaken) store_environment(flags, values);
+    if (values["quiet"].as<bool>()) be_quiet();
     po::notify(values);
   } catch (const po::unknown_option& e) {
     throw unknown_flag(e.get_option_name(), flags);

@@ -21,6 +21,8 @@ template <class T>
 using FlagValue = boost::program_options::typed_value<T>*;
 
 enum class Environment : bool { kIgnored, kTaken };
+/// What the words without a flag are: the model, or the model and then a --prompt.
+enum class BareWords : bool { kModel, kModelAndPrompt };
 
 /// Parses `words` by `flags` into the fields that these are bound to. Adds --help, answers it on
 /// stdout with `usage` as its first lines, and is false then. Where "model" is a flag, a word
@@ -31,7 +33,7 @@ enum class Environment : bool { kIgnored, kTaken };
 /// --ctx-size from CANOPY_ARG_CTX_SIZE, and a note on stderr says so. A variable of that prefix
 /// that names no flag throws UsageError.
 bool parse(const std::vector<std::string>& words, std::string_view usage, Flags flags,
-           Environment environment = Environment::kIgnored);
+           Environment environment = Environment::kIgnored, BareWords bare = BareWords::kModel);
 
 /// What a value must pass; throws UsageError.
 template <class T>

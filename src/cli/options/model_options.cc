@@ -7,8 +7,10 @@
 
 #include "src/base/error.h"
 #include "src/base/size_text.h"
+#include "src/cli/options/foreign_flag.h"
 #include "src/cli/options/length_options.h"
 #include "src/cli/options/values.h"
+#include "src/cli/output/aside.h"
 #include "src/engine/device_name.h"
 #include "src/machine/cpus.h"
 #include "src/machine/process_memory.h"
@@ -105,6 +107,7 @@ Flags ModelOptions::flags() {
       ("cache-type-v", into(cache_type_v, "T", "--cache-type-v", parse_kv_type),                 //
        "-ctv: the same")                                                                         //
       ("progress", given(progress), kProgressHelp);
+  add_foreign_model_flags(flags);
   return flags;
 }
 
@@ -121,8 +124,8 @@ DeviceChoice DeviceOptions::choose(const std::optional<Gpus>& gpus) const {
 int usable_threads(int wanted) {
   const auto cpus = static_cast<int>(allowed_cpus().size());
   if (wanted > cpus)
-    std::cerr << "note: --threads " << wanted << ": this process may use " << cpus
-              << (cpus == 1 ? " CPU" : " CPUs") << ", and takes as many threads\n";
+    aside() << "note: --threads " << wanted << ": this process may use " << cpus
+            << (cpus == 1 ? " CPU" : " CPUs") << ", and takes as many threads\n";
   return std::min(wanted, cpus);
 }
 
@@ -136,8 +139,8 @@ void note_beyond_machine(std::uint64_t memory) {
       whose = "the memory cgroup " + group.path;
     }
   if (memory > least)
-    std::cerr << "note: --memory " << format_size(memory) << ": " << whose << " has "
-              << format_size(least) << "\n";
+    aside() << "note: --memory " << format_size(memory) << ": " << whose << " has "
+            << format_size(least) << "\n";
 }
 
 EngineOptions ModelOptions::engine_options(const std::optional<Gpus>& gpus) const {
@@ -160,9 +163,9 @@ EngineOptions ModelOptions::engine_options(const std::optional<Gpus>& gpus) cons
     if (options.device.kind == "cuda")
       plan.resident_layers = layers;
     else if (layers > 0)
-      std::cerr << "note: --n-gpu-layers " << layers
-                << ": no GPU is used (see canopy doctor); --memory and --resident say what stays "
-                   "in memory\n";
+      aside() << "note: --n-gpu-layers " << layers
+              << ": no GPU is used (see canopy doctor); --memory and --resident say what stays "
+                 "in memory\n";
   }
   if (resident && *resident != "auto")
     plan.resident = *resident == "none" ? 0 : parse_budget("--resident", *resident);
@@ -176,20 +179,20 @@ EngineOptions ModelOptions::engine_options(const std::optional<Gpus>& gpus) cons
 }
 
 void print_notes(const Engine& engine) {
-  for (const std::string& note : engine.notes()) std::cerr << "note: " << note << "\n";
+  for (const std::string& note : engine.notes()) aside() << "note: " << note << "\n";
   const ModelConfig& config = engine.models().target.config();
   if (!config.inflated_from.empty())
-    std::cerr << "note: this model is inflated from " << config.inflated_from
-              << ": the same function, with more bytes to read\n";
+    aside() << "note: this model is inflated from " << config.inflated_from
+            << ": the same function, with more bytes to read\n";
   const int context = engine.plan().context;
   if (config.max_positions > 0 && context > config.max_positions)
-    std::cerr << "note: a context of " << context << " tokens is beyond the "
-              << config.max_positions << " that the model was made for\n";
+    aside() << "note: a context of " << context << " tokens is beyond the " << config.max_positions
+            << " that the model was made for\n";
 }
 
 void print_notes(const Checkpoint& model) {
   for (const std::string& note : model.config().notes)
-    std::cerr << "note: " << model.root().string() << ": " << note << "\n";
+    aside() << "note: " << model.root().string() << ": " << note << "\n";
 }
 
 void ModelOptions::require_room_to_encode(std::string_view text, const std::string& what) const {

@@ -7,6 +7,7 @@
 #include "src/base/error.h"
 #include "src/base/size_text.h"
 #include "src/cli/options/values.h"
+#include "src/cli/output/aside.h"
 #include "src/measure/kept.h"
 
 namespace canopy::cli {
@@ -33,7 +34,7 @@ HardwareProfile measure_profile(const ModelFiles& models, const EngineOptions& o
   const HardwareMeasurement done =
       measure_hardware(models, options, samples, {.on_measure = shown_on(progress)}, stop);
   progress.clear();
-  if (!done.why_long.empty()) std::cerr << "note: measuring took " << done.why_long << "\n";
+  if (!done.why_long.empty()) aside() << "note: measuring took " << done.why_long << "\n";
   return done.profile;
 }
 
@@ -47,7 +48,7 @@ HardwareProfile find_profile(const ModelFiles& models, const EngineOptions& opti
                              ProgressLine& progress, const std::stop_token& stop) {
   const auto on_note = [&](const std::string& note) {
     progress.clear();
-    std::cerr << "note: " << note << "\n";
+    aside() << "note: " << note << "\n";
   };
   try {
     return canopy::find_profile(models, options, {on_note, shown_on(progress)}, stop);

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <iostream>
 
+#include "src/cli/output/aside.h"
 #include "src/engine/prompt_cache.h"
 #include "src/measure/hardware.h"
 
@@ -19,10 +20,10 @@ void PromptCacheOption::load(Engine& engine) const {
   if (!file || !std::filesystem::exists(*file)) return;
   const LoadedPrompts loaded = load_prompt_cache(*file, engine.runtime(), measured_code());
   if (!loaded.refused.empty())
-    std::cerr << "note: " << *file << " is not used: " << loaded.refused
-              << "; it will be written anew\n";
+    aside() << "note: " << *file << " is not used: " << loaded.refused
+            << "; it will be written anew\n";
   else
-    std::cerr << *file << ": keys and values of " << loaded.tokens << " tokens\n";
+    aside() << *file << ": keys and values of " << loaded.tokens << " tokens\n";
 }
 
 void PromptCacheOption::save(Engine& engine) const {

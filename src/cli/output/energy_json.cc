@@ -4,6 +4,8 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "src/cli/output/aside.h"
+
 namespace canopy::cli {
 
 using nlohmann::json;
@@ -27,9 +29,9 @@ json energy_json(const EnergyMeter& meter, const BatchReport& report) {
 
 void print_energy_note(const EnergyMeter& meter) {
   if (!meter.counters().empty()) return;
-  std::cerr << "note: no energy is counted";
-  for (const std::string& why : meter.missing()) std::cerr << "; " << why;
-  std::cerr << "\n";
+  aside() << "note: no energy is counted";
+  for (const std::string& why : meter.missing()) aside() << "; " << why;
+  aside() << "\n";
 }
 
 }  // namespace canopy::cli

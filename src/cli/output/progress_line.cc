@@ -3,11 +3,13 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <iostream>
 #include <utility>
 
 #include "src/base/size_text.h"
 #include "src/base/utf8.h"
+#include "src/cli/output/aside.h"
 #include "src/cli/output/standard_output.h"
 #include "src/text/display_width.h"
 
@@ -23,6 +25,14 @@ constexpr const char* kWipeLine = "\r\033[2K\033[J";
 // Down and up again first, so that there is a line below the text even at the bottom of the screen.
 constexpr const char* kToLineBelow = "\033D\033[A\0337\033[B\r\033[J";
 constexpr const char* kBackToText = "\0338";
+
+/// Whether lines can be rewritten on stderr: an editor's or a log's terminal, "dumb", knows no
+/// escapes.
+bool draws_on_terminal() {
+  const char* const kind = std::getenv("TERM");
+  const bool dumb = kind != nullptr && std::string_view(kind) == "dumb";
+  return isatty(STDERR_FILENO) == 1 && !dumb && !is_quiet();
+}
 
 winsize terminal_size() {
   winsize size{};
@@ -47,7 +57,7 @@ std::string cut_to(int columns, std::string_view text) {
 }  // namespace
 
 ProgressLine::ProgressLine(bool lines)
-    : terminal_(isatty(STDERR_FILENO) == 1), lines_(lines && !terminal_) {}
+    : terminal_(draws_on_terminal()), lines_(lines && !terminal_ && !is_quiet()) {}
 
 ProgressLine::~ProgressLine() {
   try {
