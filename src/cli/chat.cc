@@ -70,6 +70,7 @@ struct Options {
         (kLengthFlag, length_into(new_tokens, -1),
          "most tokens of an answer; -1: until the model ends it or the context is full");
     chat_template.add_to(own);
+    decode.model.default_context = conversation_context_words();
     add_foreign(own, kJinja);
     add_foreign(own, {"parallel", "N", "a conversation is one text"});
     add_foreign(own, {"verbose,v", nullptr, "/stats and /plan say what there is to know"});

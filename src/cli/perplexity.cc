@@ -36,6 +36,7 @@ int run_perplexity(const std::vector<std::string>& words) {
   ModelOptions given_options;
   std::string file;
   bool as_object = false;
+  given_options.default_context = std::to_string(kWindow) + ", a window's";
   Flags flags, text_flags("Text and output");
   text_flags.add_options()                                           //
       ("file,f", required(file, "FILE"), "the text; - reads stdin")  //

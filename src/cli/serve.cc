@@ -100,6 +100,8 @@ struct Options {
         ("grace", into(grace, "SECONDS", at_least("--grace", 0)),
          "time that texts have to end when the server is stopped");
     chat_template.add_to(own);
+    decode.model.default_context = conversation_context_words();
+    decode.model.default_kv_memory = service_kv_words();
     add_foreign(own, kJinja);
     add_foreign(own, {"metrics", nullptr, "GET /metrics is always answered"});
     add_foreign(own, {"slots", nullptr, "GET /slots is always answered"});

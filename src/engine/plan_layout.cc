@@ -22,9 +22,6 @@ constexpr std::uint64_t kAllowance = 24u << 20;
 // A level's nodes that the draft runs for one text.
 constexpr int kWidestLevel = 32;
 
-// Tokens of a text that is not a full one, in the KV pools.
-constexpr int kShortText = 512;
-
 // Rows that a target on a device of its own works on at once: each chunk reads (and unpacks) its
 // layer's weights again.
 constexpr int kRowsOnDevice = 1024;

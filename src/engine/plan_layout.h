@@ -6,6 +6,9 @@
 
 namespace canopy {
 
+/// Tokens of a text that is not a full one, in the KV pools.
+inline constexpr int kShortText = 512;
+
 /// A draft, as every plan that has one sees it.
 struct DraftModel {
   const ModelConfig& config;

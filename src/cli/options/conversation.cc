@@ -6,6 +6,7 @@
 
 #include "src/chat/generation_config.h"
 #include "src/cli/output/aside.h"
+#include "src/engine/plan_layout.h"
 
 namespace canopy::cli {
 
@@ -14,8 +15,6 @@ namespace {
 // Rows of prompts in one sweep, of all texts: their arithmetic takes longer than any link, and
 // their memory stays small.
 constexpr int kPromptRows = 512;
-// Where the user names no context: models of 128k tokens would take all memory for keys and values.
-constexpr int kContext = 8192;
 
 void take_advice(const std::filesystem::path& model, SamplingOptions& options) {
   const chat::GenerationConfig advice = chat::read_generation_config(model);
@@ -38,6 +37,16 @@ void take_advice(const std::filesystem::path& model, SamplingOptions& options) {
 
 }  // namespace
 
+std::string conversation_context_words() {
+  return "what the model was made for, " + std::to_string(kConversationContext) +
+         " at most; less where memory is short";
+}
+
+std::string service_kv_words() {
+  return "one text as long as --ctx-size, and " + std::to_string(kShortText) +
+         " tokens for each other";
+}
+
 void plan_conversations(const ModelFiles& models, DecodeOptions& options, PlanRequest& plan) {
   const ModelConfig& config = models.target.config();
   options.sampling.check_tokens(config.vocab);
@@ -49,7 +58,8 @@ void plan_conversations(const ModelFiles& models, DecodeOptions& options, PlanRe
 void fit_conversations(const ModelConfig& model, PlanRequest& plan) {
   const bool asked = plan.context > 0;
   if (!asked)
-    plan.context = model.max_positions > 0 ? std::min(model.max_positions, kContext) : kContext;
+    plan.context = model.max_positions > 0 ? std::min(model.max_positions, kConversationContext)
+                                           : kConversationContext;
   if (plan.context < 2) throw UsageError("--ctx-size: a conversation takes two tokens at least");
   plan_for_conversations(plan, asked);
   plan.prompt_rows = kPromptRows;

@@ -3,6 +3,7 @@
 #include <memory>
 #include <optional>
 #include <stop_token>
+#include <string>
 
 #include "src/cli/options/decode_options.h"
 #include "src/cli/output/progress_line.h"
@@ -10,6 +11,15 @@
 namespace canopy::cli {
 
 // What chat and serve have in common: texts of any length, sampled as the model's makers advise.
+
+/// The most that the context is where the user names none: models of 128k tokens would take all
+/// memory for keys and values.
+inline constexpr int kConversationContext = 8192;
+/// What help says of the context's default.
+std::string conversation_context_words();
+
+/// What help says of a server's memory for keys and values.
+std::string service_kv_words();
 
 /// What generation_config.json of the model advises, for what the user leaves open; the context,
 /// where the user names none; room for prompts that are read in pieces: into the options and the

@@ -54,7 +54,7 @@ inline FlagValue<bool> given(bool& field) { return boost::program_options::bool_
 
 /// The default, which help shows, is what the field holds now.
 template <class T>
-FlagValue<T> into(T& field, const char* value_name,
+FlagValue<T> into(T& field, const std::string& value_name,
                   const std::type_identity_t<FlagCheck<T>>& check = {}) {
   std::ostringstream text;
   text << field;
@@ -66,7 +66,7 @@ FlagValue<T> into(T& field, const char* value_name,
 /// The field stays empty where the flag is not given. What that means may stand in `value_name`, as
 /// defaults do in help: "SIZE (=auto)".
 template <class T>
-FlagValue<T> into(std::optional<T>& field, const char* value_name,
+FlagValue<T> into(std::optional<T>& field, const std::string& value_name,
                   const std::type_identity_t<FlagCheck<T>>& check = {}) {
   return boost::program_options::value<T>()
       ->value_name(value_name)
@@ -78,13 +78,21 @@ FlagValue<T> into(std::optional<T>& field, const char* value_name,
 
 /// The same for what `read(flag, text)` makes of a text; it throws UsageError.
 template <class T, class Read>
-FlagValue<std::string> into(std::optional<T>& field, const char* value_name, std::string flag,
-                            Read read) {
+FlagValue<std::string> into(std::optional<T>& field, const std::string& value_name,
+                            std::string flag, Read read) {
   return boost::program_options::value<std::string>()
       ->value_name(value_name)
       ->notifier([&field, flag = std::move(flag), read](const std::string& text) {
         field = read(flag, text);
       });
+}
+
+/// Such a value name: "K (=4)", with the default where the program has it.
+template <class T>
+std::string by_default(const char* value_name, const T& value) {
+  std::ostringstream text;
+  text << value_name << " (=" << value << ")";
+  return text.str();
 }
 
 /// A flag that may be given several times; each value must pass the check.

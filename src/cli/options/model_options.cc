@@ -72,6 +72,10 @@ int parse_count(const std::string& flag, const std::string& text) {
 }  // namespace
 
 Flags ModelOptions::flags() {
+  const std::string kv_help =
+      "memory for keys and values, which texts share by their common beginnings (default: " +
+      default_kv_memory + ")";
+  const std::string context_help = "context in tokens (default: " + default_context + ")";
   Flags flags("Model and memory");
   flags.add_options()                                         //
       ("model,m", required(model, "PATH"), kModelHelp)        //
@@ -93,10 +97,9 @@ Flags ModelOptions::flags() {
        "stop if a layer is not, by its checksum, what it was when it was first read")         //
       ("allow-holes", given(allow_holes), kHolesHelp)                                         //
       ("kv-memory", into(kv_memory, "SIZE", "--kv-memory", parse_budget_above_zero),
-       "memory for keys and values, which texts share by their common beginnings (default: every "
-       "text that shares a sweep can be as long as --ctx-size)")           //
+       kv_help.c_str())                                                    //
       ("ctx-size,c", into(context, "N", tokens_from(1, "--ctx-size")),     //
-       "context in tokens (default: as much as the request needs)")        //
+       context_help.c_str())                                               //
       ("threads,t", into(threads, "N", at_least("--threads", 0)),          //
        "compute threads, at most one per CPU (0: one per physical core)")  //
       ("cpu-list", into(cpus, "LIST", "--cpu-list", parse_cpu_list),       //

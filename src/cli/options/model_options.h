@@ -45,6 +45,9 @@ struct ModelOptions {
   std::optional<std::vector<int>> cpus;  // --cpu-list
   std::optional<DType> cache_type_k, cache_type_v;
   bool progress = false;
+  /// What help says of these two defaults, which depend on the command.
+  std::string default_context = "as much as the request needs";
+  std::string default_kv_memory = "every text that shares a sweep can be as long as --ctx-size";
 
   Flags flags();
   Holes holes() const { return holes_by(allow_holes); }

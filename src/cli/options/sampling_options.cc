@@ -63,15 +63,18 @@ Flags SamplingOptions::flags() {
   Flags flags("Sampling");
   flags.add_options()  //
       ("temp,temperature",
-       into(temperature, "T (=0)", between("--temp", 0, kHighestTemperature)),  //
-       "temperature; 0 takes the likeliest token; also --temperature")          //
-      ("top-k", into(top_k, "K (=0)", at_least("--top-k", 0)),                  //
-       "keep the K likeliest (0: all)")                                         //
-      ("top-p", into(top_p, "P (=1)", is_share("--top-p")),                     //
-       "then keep the likeliest that make up P of the probability")             //
-      ("min-p", into(min_p, "P (=0)", between("--min-p", 0, 1)),                //
-       "then keep those at least P times as likely as the likeliest (0: all)")  //
-      ("typical", into(typical_p, "P (=1)", is_share("--typical")),             //
+       into(temperature, by_default("T", Sampling().temperature),
+            between("--temp", 0, kHighestTemperature)),  //
+       "temperature; 0 takes the likeliest token; also --temperature. chat and serve take what the "
+       "model's generation_config.json advises for this flag, the next four and --repeat-penalty, "
+       "each where it is not given")                                                              //
+      ("top-k", into(top_k, by_default("K", Sampling().top_k), at_least("--top-k", 0)),           //
+       "keep the K likeliest (0: all)")                                                           //
+      ("top-p", into(top_p, by_default("P", Sampling().top_p), is_share("--top-p")),              //
+       "then keep the likeliest that make up P of the probability")                               //
+      ("min-p", into(min_p, by_default("P", Sampling().min_p), between("--min-p", 0, 1)),         //
+       "then keep those at least P times as likely as the likeliest (0: all)")                    //
+      ("typical", into(typical_p, by_default("P", Sampling().typical_p), is_share("--typical")),  //
        "then keep those of P of the probability that are about as likely as tokens are on average "
        "(locally typical sampling; 1: all)")             //
       ("seed,s", into(seed, "S", "--seed", parse_seed),  //
@@ -88,14 +91,17 @@ Flags SamplingOptions::edit_flags() {
   Flags flags("Edits of logits, before sampling");
   flags.add_options()  //
       ("repeat-penalty",
-       into(repetition, "R (=1)", between("--repeat-penalty", 1 / kMostEdit, kMostEdit)),
+       into(repetition, by_default("R", LogitEditing().repetition),
+            between("--repeat-penalty", 1 / kMostEdit, kMostEdit)),
        "divide the logit of each token of prompt and text by R where it is above 0, else multiply "
        "it (1: off)")  //
       ("presence-penalty",
-       into(presence, "A (=0)", between("--presence-penalty", -kMostEdit, kMostEdit)),
+       into(presence, by_default("A", LogitEditing().presence),
+            between("--presence-penalty", -kMostEdit, kMostEdit)),
        "take A off the logit of each token that was generated")  //
       ("frequency-penalty",
-       into(frequency, "A (=0)", between("--frequency-penalty", -kMostEdit, kMostEdit)),
+       into(frequency, by_default("A", LogitEditing().frequency),
+            between("--frequency-penalty", -kMostEdit, kMostEdit)),
        "take A off it for each time that it was")  //
       ("logit-bias",
        boost::program_options::value<std::vector<std::string>>()

@@ -19,6 +19,8 @@ SpeculationMethod parse_method(const std::string& flag, const std::string& text)
 
 namespace {
 
+constexpr double kPosteriorThreshold = 0.09, kPosteriorAlpha = 0.3;  // arXiv:2401.10774
+
 TreeShape parse_tree(const std::string& text) {
   try {
     const std::optional<TreeShape> written = parse_shape(text);
@@ -127,35 +129,44 @@ Flags SpeculationOptions::flags() {
 Flags SpeculationOptions::method_flags() {
   Flags flags("Numbers of single methods");
   flags.add_options()  //
-      ("gsd-children", into(gsd_children, "K (=4)", between("--gsd-children", 1, 32)),
+      ("gsd-children",
+       into(gsd_children, by_default("K", Growth().children), between("--gsd-children", 1, 32)),
        "gsd, gsd-sequoia, tsd, gsd-ratio: children of a node")  //
-      ("gsd-steps", into(gsd_steps, "N (=10)", between("--gsd-steps", 1, 64)),
+      ("gsd-steps", into(gsd_steps, by_default("N", Growth().steps), between("--gsd-steps", 1, 64)),
        "gsd, gsd-sequoia, tsd, ssd, self-ssd, gsd-ratio: levels that the draft runs")  //
-      ("gsd-prob", into(gsd_prob, "P (=0.2)", "--gsd-prob", parse_share),
+      ("gsd-prob", into(gsd_prob, by_default("P", Growth().least), "--gsd-prob", parse_share),
        "gsd, gsd-sequoia, tsd, ssd, self-ssd, gsd-ratio: a token of a lower probability is not "
        "gone on from")  //
-      ("gsd-sibling", into(gsd_sibling, "P (=0.3)", "--gsd-sibling", parse_share),
+      ("gsd-sibling",
+       into(gsd_sibling, by_default("P", Growth().least_of_siblings), "--gsd-sibling", parse_share),
        "gsd, gsd-sequoia, tsd, gsd-ratio: nor one of less than P times its best sibling's")  //
-      ("gsd-tau", into(gsd_tau, "T (=2)", between("--gsd-tau", 1, 8)),
+      ("gsd-tau", into(gsd_tau, by_default("T", Growth().merge), between("--gsd-tau", 1, 8)),
        "gsd, gsd-ratio: nodes whose last T tokens are the same are drafted once; gsd-sequoia: such "
        "nodes of one level")  //
-      ("fallback", into(fallback, "F (=0.9)", "--fallback", parse_share),
+      ("fallback",
+       into(fallback, by_default("F", PlanRequest().fallback), "--fallback", parse_share),
        "bild: the draft goes on while its likeliest token has this probability, --tree-size nodes "
        "at most (11)")  //
-      ("rollback", into(rollback, "B (=2)", "--rollback", parse_nats),
-       "bild: keep drafted tokens up to the first of which the model's -ln p is above B")       //
-      ("beams", into(beams, "W (=8)", between("--beams", 1, 64)), "mtad: beams of the draft")   //
+      ("rollback",
+       into(rollback, by_default("B", PlanRequest().rollback), "--rollback", parse_nats),
+       "bild: keep drafted tokens up to the first of which the model's -ln p is above B")  //
+      ("beams", into(beams, by_default("W", Growth().beams), between("--beams", 1, 64)),
+       "mtad: beams of the draft")                                                              //
       ("gamma", into(gamma, "G (=4)", between("--gamma", 1, 32)), "mtad: tokens of its chain")  //
-      ("threshold", into(threshold, "TAU (=0.1)", "--threshold", parse_share),
+      ("threshold",
+       into(threshold, by_default("TAU", PlanRequest().joint_threshold), "--threshold",
+            parse_share),
        "mtad: keep the longest prefix of which min(1, p/q) jointly exceeds TAU")  //
       ("typical-acceptance", given(typical_acceptance),
        "with --medusa: keep the longest path whose tokens each have p > min(E, D exp(-entropy)) "
        "(at --temp 0: of the model's distribution at temperature 1). More tokens a sweep, and NOT "
        "the model's own text")  //
       ("posterior-threshold",
-       into(posterior_threshold, "E (=0.09)", "--posterior-threshold", parse_share),
+       into(posterior_threshold, by_default("E", kPosteriorThreshold), "--posterior-threshold",
+            parse_share),
        "typical acceptance: E")  //
-      ("posterior-alpha", into(posterior_alpha, "D (=0.3)", "--posterior-alpha", parse_share),
+      ("posterior-alpha",
+       into(posterior_alpha, by_default("D", kPosteriorAlpha), "--posterior-alpha", parse_share),
        "typical acceptance: D");
   return flags;
 }
@@ -243,8 +254,9 @@ void SpeculationOptions::put_heads(PlanRequest& plan) const {
     throw UsageError(
         "--posterior-threshold, --posterior-alpha: are numbers of --typical-acceptance");
   if (typical_acceptance)
-    plan.typical = InexactRule{InexactRule::Kind::kTypical, posterior_threshold.value_or(0.09),
-                               posterior_alpha.value_or(0.3)};
+    plan.typical =
+        InexactRule{InexactRule::Kind::kTypical, posterior_threshold.value_or(kPosteriorThreshold),
+                    posterior_alpha.value_or(kPosteriorAlpha)};
 }
 
 void SpeculationOptions::put_into(PlanRequest& plan) const {
