@@ -72,6 +72,7 @@ struct Options {
     chat_template.add_to(own);
     decode.model.default_context = conversation_context_words();
     add_foreign(own, kJinja);
+    add_foreign(own, kNoWarmup);
     add_foreign(own, {"parallel", "N", "a conversation is one text"});
     add_foreign(own, {"verbose,v", nullptr, "/stats and /plan say what there is to know"});
     all.add(own);

@@ -115,6 +115,7 @@ Flags Options::flags() {
       ("logprobs", into(logprobs, "K", at_least("--logprobs", 0)),
        "with --json, --report or --num-samples: each token's log probability and the K likeliest");
   add_foreign_prompt_flags(text);
+  add_foreign(text, kNoWarmup);
   add_foreign(text, {"parallel", "N", "--num-samples K continues the prompt K times at once"});
   add_foreign(output, {"verbose,v", nullptr, "--report says all that is known of a run"});
   all.add(text);

@@ -284,6 +284,7 @@ struct Options {
          "plan as serve does, for N texts at most that come and go")  //
         ("json", given(json), "print one JSON object");
     add_foreign_prompt_flags(own);
+    add_foreign(own, kNoWarmup);
     add_foreign(own, {"metrics", nullptr, "serve always answers GET /metrics"});
     add_foreign(own, {"slots", nullptr, "serve always answers GET /slots"});
     decode.add_flags(all);

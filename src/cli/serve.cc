@@ -103,6 +103,7 @@ struct Options {
     decode.model.default_context = conversation_context_words();
     decode.model.default_kv_memory = service_kv_words();
     add_foreign(own, kJinja);
+    add_foreign(own, kNoWarmup);
     add_foreign(own, {"metrics", nullptr, "GET /metrics is always answered"});
     add_foreign(own, {"slots", nullptr, "GET /slots is always answered"});
     all.add(own);

@@ -157,6 +157,13 @@ class OnATerminal(ChatCase):
             time.sleep(0.02)
         return shown
 
+    def until_it_asks(self):
+        """What is typed before the prompt is there may be lost."""
+        deadline = time.monotonic() + 60
+        while not (shown := self.tmux("capture-pane", "-p", "-J", "-S", "-", "-t", "chat:")).rstrip().endswith("\n>"):
+            self.assertLess(time.monotonic(), deadline, shown)
+            time.sleep(0.02)
+
     def open(self, *flags):
         self.addCleanup(self.tmux, "kill-server", check=False)
         command = shlex.join(map(str, [CANOPY, *self.words(*flags)]))
@@ -192,7 +199,7 @@ class OnATerminal(ChatCase):
             self.type("hello", "Enter")
             self.until("tokens/sweep", turn)
             self.type("C-c")
-            time.sleep(0.2)
+            self.until_it_asks()
             self.type(f"/save {saved}", "Enter")
             self.until(f"saved {2 * turn} messages")
             messages = json.loads(saved.read_text())

@@ -36,8 +36,6 @@ void add_foreign_model_flags(Flags& flags) {
            ForeignFlag{"no-mmap", nullptr, "weights are read, and never mapped"},
            ForeignFlag{"mlock", nullptr,
                        "--resident says which weights stay in memory; they are in no file cache"},
-           ForeignFlag{"no-warmup", nullptr,
-                       "there is no warm-up; what plans need is measured once"},
        })
     add_foreign(flags, flag);
 }

@@ -14,6 +14,8 @@ void add_foreign(Flags& flags, const ForeignFlag& flag);
 
 // Of several commands.
 inline constexpr ForeignFlag kJinja{"jinja", nullptr, "chat templates are always read as Jinja"};
+inline constexpr ForeignFlag kNoWarmup{"no-warmup", nullptr,
+                                       "there is no warm-up; what plans need is measured once"};
 /// Of commands that run a model.
 void add_foreign_model_flags(Flags& flags);
 /// Of commands that take a prompt as it is.
