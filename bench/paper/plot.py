@@ -3,7 +3,7 @@
 
   bench/paper/plot.py [--shapes FOLDER] [--out FOLDER]
 
-Runs build/release/bench/bench_paper and writes its CSV files, with plots of some, into docs/results/sequoia/. FOLDER holds published
+Runs build/release/bench/bench_paper (scripts/build release benches) and writes its CSV files, with plots of some, into docs/results/sequoia/. FOLDER holds published
 shapes as JSON (default: those in tests/data/planner/trees). Plots need matplotlib (pip install matplotlib); without it
 the CSV files are written all the same.
 """

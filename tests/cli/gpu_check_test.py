@@ -60,11 +60,11 @@ class GpuCheck(TempDirCase):
     def test_the_first_call_tells_of_the_machine_runs_the_tests_and_a_few_steps(self):
         done = self.call(1)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        for line in ("NVIDIA H200", "MemAvailable", "1 GiB touched", "cublas: ", "engine_device_test: ok", "64 nodes, eager: ok",
+        for line in ("NVIDIA H200", "MemAvailable", "1 GiB touched", "cublas: ", "engine_tests: ok", "64 nodes, eager: ok",
                      "64 nodes, graphs: ok", "0 failed"):
             self.assertIn(line, done.stdout)
-        self.assertEqual(done.stdout.count("[  PASSED  ] 3 tests."), 8)
-        self.assertIn("speculation_verifier_test: ok", done.stdout)
+        self.assertEqual(done.stdout.count("[  PASSED  ] 3 tests."), 4)
+        self.assertIn("speculation_tests: ok", done.stdout)
         self.assertLessEqual({"summary.txt", "doctor.txt", "64-nodes-graphs.txt"}, self.archived(1))
 
     def test_the_second_call_probes(self):
@@ -87,7 +87,7 @@ class GpuCheck(TempDirCase):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertIn("4.0 us in    2 runs,       2.5 at most: linear", done.stdout)
         self.assertLess(done.stdout.index("attend"), done.stdout.index("linear"))
-        self.assertEqual(done.stdout.count("check kernels_"), 6)
+        self.assertEqual(done.stdout.count("check "), 6)
 
     def test_the_fifth_call_runs_the_other_systems_and_says_which_are_missing(self):
         done = self.call(5)
@@ -96,16 +96,16 @@ class GpuCheck(TempDirCase):
         self.assertIn("compare.jsonl", self.archived(5))
 
     def test_a_failure_is_a_line_and_the_rest_runs(self):
-        self.program(self.folder / "kernels_attention_test", "echo wrong; exit 3")
+        self.program(self.folder / "kernels_tests", '[[ "$*" != *Attention* ]] || { echo wrong; exit 3; }')
         done = self.call(4)
         self.assertEqual(done.returncode, 1)
-        self.assertIn("memcheck kernels_attention_test: FAILED, exit code 3", done.stdout)
+        self.assertIn("memcheck Attention: FAILED, exit code 3", done.stdout)
         self.assertIn("    wrong", done.stdout)
-        self.assertIn("racecheck kernels_sampling_test: ok", done.stdout)
-        self.assertIn("memcheck-kernels_attention_test.txt", self.archived(4))
+        self.assertIn("racecheck SamplingOps: ok", done.stdout)
+        self.assertIn("memcheck-Attention.txt", self.archived(4))
 
     def test_who_hangs_is_ended_and_who_has_no_time_is_not_begun(self):
-        self.program(self.folder / "kernels_stream_test", 'echo "[  PASSED  ] 0 tests."')
+        self.program(self.folder / "kernels_tests", 'echo "[  PASSED  ] 0 tests."')
         call = self.gpu_check.Call(9, self.folder, True)
         self.addCleanup(call.summary.close)
         with contextlib.redirect_stdout(io.StringIO()) as out:
@@ -114,7 +114,7 @@ class GpuCheck(TempDirCase):
             call.deadline = 0
             self.assertIsNone(call.run("late", ["true"], 10))
         self.assertEqual(call.failed, 3)
-        for line in ("hangs: FAILED, stopped after 1 s", "kernels_stream_test: FAILED: none of its tests ran",
+        for line in ("hangs: FAILED, stopped after 1 s", "kernels_tests: FAILED: none of its tests ran",
                      "late: SKIPPED, no time is left"):
             self.assertIn(line, out.getvalue())
         self.assertEqual((call.results / "summary.txt").read_text(), out.getvalue())

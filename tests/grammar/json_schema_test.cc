@@ -5,15 +5,11 @@
 
 #include "tests/error_of.h"
 #include "tests/grammar/mask_checks.h"
-#include "tests/grammar/toy_tokenizer.h"
 
 namespace canopy::grammar {
 namespace {
 
 using Texts = std::vector<std::string>;
-
-const ToyTokenizer kTokenizer(ToyTokenizer::json_pieces());
-const auto kVocabulary = std::make_shared<const VocabularyTrie>(kTokenizer);
 
 /// Reads the text through masks, by the longest token that it goes on with or, for short tokens, by
 /// single bytes, and holds every mask against the plain definition.

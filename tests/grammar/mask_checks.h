@@ -11,8 +11,12 @@
 #include "src/grammar/json_schema.h"
 #include "src/grammar/machine.h"
 #include "src/grammar/token_mask.h"
+#include "tests/grammar/toy_tokenizer.h"
 
 namespace canopy::grammar {
+
+inline const ToyTokenizer kTokenizer(ToyTokenizer::json_pieces());
+inline const auto kVocabulary = std::make_shared<const VocabularyTrie>(kTokenizer);
 
 inline std::shared_ptr<const Grammar> grammar_of(std::string_view schema) {
   return std::make_shared<const Grammar>(

@@ -11,15 +11,11 @@
 #include "tests/error_of.h"
 #include "tests/grammar/mask_checks.h"
 #include "tests/grammar/schema_checker.h"
-#include "tests/grammar/toy_tokenizer.h"
 
 namespace canopy::grammar {
 namespace {
 
 using nlohmann::ordered_json;
-
-const ToyTokenizer kTokenizer(ToyTokenizer::json_pieces());
-const auto kVocabulary = std::make_shared<const VocabularyTrie>(kTokenizer);
 
 std::unique_ptr<TokenConstraint> constrain_to(std::string_view schema) {
   return constrain(grammar_of(schema), kVocabulary);

@@ -9,8 +9,6 @@
 namespace canopy {
 namespace {
 
-std::int64_t dim(std::size_t value) { return static_cast<std::int64_t>(value); }
-
 /// What a row is to become: its edits by token, and the tokens that are allowed.
 struct RowEdits {
   std::map<std::int32_t, LogitEdit> own, shared;

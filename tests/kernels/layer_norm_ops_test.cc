@@ -7,9 +7,6 @@
 namespace canopy {
 namespace {
 
-constexpr double kEps = 0x1p-24;  // half a unit in the last place of 1.0f
-std::int64_t dim(std::size_t value) { return static_cast<std::int64_t>(value); }
-
 class LayerNormOps : public OnEachDevice {};
 
 TEST_P(LayerNormOps, LayerNormEqualsPlainLoopsFarFromZeroToo) {

@@ -6,8 +6,6 @@
 namespace canopy {
 namespace {
 
-constexpr double kEps = 0x1p-24;  // half a unit in the last place of 1.0f
-
 /// At least k columns, as many as whole blocks have.
 std::size_t whole_blocks(const WeightFormat& format, std::size_t k) {
   const auto block = static_cast<std::size_t>(format.block_elements);

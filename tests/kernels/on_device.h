@@ -3,6 +3,7 @@
 // bytes around them, and the instruction sets to try on the CPU.
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -20,6 +21,10 @@
 #include "tests/kernels/emulated_cuda.h"
 
 namespace canopy {
+
+inline constexpr double kEps = 0x1p-24;  // half a unit in the last place of 1.0f
+/// A size as dimensions of tensors have it.
+inline std::int64_t dim(std::size_t value) { return static_cast<std::int64_t>(value); }
 
 /// An array on the device. Guard bytes on both sides must survive; `shift` moves the start to an
 /// odd address, as tensors of a checkpoint may have.

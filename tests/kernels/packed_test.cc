@@ -31,8 +31,6 @@ Matrix random_matrix(std::size_t rows, std::size_t columns, std::mt19937& random
   return m;
 }
 
-std::int64_t dim(std::size_t n) { return static_cast<std::int64_t>(n); }
-
 class Packed : public OnEachDevice {
  protected:
   struct Sent {

@@ -6,9 +6,6 @@
 namespace canopy {
 namespace {
 
-constexpr double kEps = 0x1p-24;  // half a unit in the last place of 1.0f
-std::int64_t dim(std::size_t value) { return static_cast<std::int64_t>(value); }
-
 class RowOps : public OnEachDevice {
  protected:
   std::vector<float> rms_norm(const std::vector<float>& x, const std::vector<std::byte>& g,

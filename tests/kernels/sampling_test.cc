@@ -9,8 +9,6 @@
 namespace canopy {
 namespace {
 
-std::int64_t dim(std::size_t value) { return static_cast<std::int64_t>(value); }
-
 /// Token ids by descending logit, equal logits by lower id.
 std::vector<std::size_t> ranked(const float* logits, std::size_t n) {
   std::vector<std::size_t> ids(n);

@@ -62,8 +62,6 @@ inline auto toy_multiplier() { return HWY_DYNAMIC_DISPATCH(multiply_toy); }
 }  // namespace cpu
 namespace {
 
-constexpr double kEps = 0x1p-24;  // half a unit in the last place of 1.0f
-
 struct Matrix {
   std::size_t rows, columns;
   std::vector<std::byte> bytes;
