@@ -4,22 +4,23 @@ import os
 import subprocess
 import unittest
 
-from support import CANOPY, SANITIZED, SMOLLM2, TempDirCase, main, run, run_json
+from support import CANOPY, SANITIZED, SMOLLM2, TempDirCase, bytes_model, main, run, run_json
 
 PROMPT = "Here is the list again. One, two, three, four, five, six. One, two, three, four, five, six. One, two,"
 
 
 @unittest.skipUnless(SMOLLM2.exists(), "the model is not here; scripts/get_model fetches it")
 class ModelFree(TempDirCase):
-    def generate(self, *words):
-        return run_json("generate", "-m", SMOLLM2, "-p", PROMPT, "-n", 32, *words)
+    def generate(self, *words, model=SMOLLM2):
+        return run_json("generate", "-m", model, "-p", PROMPT, "-n", 32, *words)
 
     def test_greedy_text_is_plain_decodings(self):
-        plain = self.generate()
+        tiny = bytes_model(self.dir / "tiny")
+        plain = self.generate(model=tiny)
         self.assertIsNone(plain["plan"]["model_free_draft"])
         for draft in ("copy", "copy:4", "ngram:2", "ngram:1", "random"):
             for words in (["--spec", "chain", "--tree-size", 6], ["--tree", "3,2,1"], []):
-                drafted = self.generate("-md", draft, *words)
+                drafted = self.generate("-md", draft, *words, model=tiny)
                 self.assertEqual(drafted["tokens"], plain["tokens"], (draft, words))
                 if drafted["plan"]["spec"] != "none":
                     self.assertEqual(drafted["plan"]["model_free_draft"], "copy:2" if draft == "copy" else draft)
@@ -55,7 +56,7 @@ class ModelFree(TempDirCase):
 
     def test_plans_follow_a_measured_acceptance(self):
         measured = self.dir / "acceptance.json"
-        found = run("calibrate", "acceptance", "-m", SMOLLM2, "-md", "copy", "--examples", 6, "-n", 48, "-o", measured)
+        found = run("calibrate", "acceptance", "-m", SMOLLM2, "-md", "copy", "--examples", 3, "-n", 48, "-o", measured)
         self.assertEqual(found.returncode, 0, found.stderr)
         self.assertIn("alpha = ", found.stdout)
         kept = json.loads(measured.read_text())

@@ -1,8 +1,10 @@
 """canopy calibrate hardware and canopy plan: what is measured is kept, and what is planned is explained."""
 import json
 import os
+import pathlib
 import subprocess
 import sys
+import tempfile
 
 import support
 from support import PROFILE, SMOLLM2, counts_own_memory, main, run, run_json
@@ -13,20 +15,23 @@ class Plan(support.TempDirCase):
     def setUpClass(cls):
         if not SMOLLM2.exists():
             raise support.unittest.SkipTest(f"{SMOLLM2} is missing: run scripts/get_model")
-
-    def setUp(self):
-        super().setUp()
-        self.draft = self.dir / "draft.gguf"
-        self.assertEqual(run("quantize", "-m", SMOLLM2, "-o", self.draft, "--type", "q4_0").returncode, 0)
-        self.models = ["-m", SMOLLM2, "-md", self.draft]
+        folder = tempfile.TemporaryDirectory(prefix="canopy_test_")
+        cls.addClassCleanup(folder.cleanup)
+        cls.draft = pathlib.Path(folder.name) / "draft.gguf"
+        quantized = run("quantize", "-m", SMOLLM2, "-o", cls.draft, "--type", "q4_0")
+        if quantized.returncode != 0:
+            raise AssertionError(quantized.stderr)
+        cls.models = ["-m", SMOLLM2, "-md", cls.draft]
 
     def test_a_machine_is_measured_once_and_kept(self):
         home = dict(os.environ, XDG_CACHE_HOME=str(self.dir / "cache"))
-        first = run("plan", *self.models, env=home)
+        tiny = support.bytes_model(self.dir / "tiny")
+        models = ["-m", tiny, "-md", tiny]
+        first = run("plan", *models, env=home)
         self.assertEqual(first.returncode, 0, first.stderr)
         self.assertIn("have not run on this machine before", first.stderr)
         self.assertEqual(len(list((self.dir / "cache" / "canopy").glob("hardware-*.json"))), 1)
-        second = run("plan", *self.models, env=home)
+        second = run("plan", *models, env=home)
         self.assertNotIn("before", second.stderr)
         self.assertEqual(first.stdout.splitlines()[0], second.stdout.splitlines()[0])
 
@@ -101,13 +106,17 @@ class Plan(support.TempDirCase):
                 self.assertRegex(many.stderr, r"has only \d+ MiB free: give a memory budget of at most \d+M")
 
     @counts_own_memory
-    def test_it_plans_for_another_machine(self):
-        here = self.dir / "here.json"
-        made = run("calibrate", "hardware", *self.models, "-o", here)
+    def test_a_machine_is_measured_for_another_to_plan_with(self):
+        here, tiny = self.dir / "here.json", support.bytes_model(self.dir / "tiny")
+        made = run("calibrate", "hardware", "-m", tiny, "-md", tiny, "-o", here)
         self.assertEqual(made.returncode, 0, made.stderr)
         profile = json.loads(here.read_text())
         self.assertGreater(profile["memory_bytes"], 1 << 28)
         self.assertNotIn("modelled", profile)
+        self.assertEqual(run_json("plan", "-m", tiny, "-md", tiny, "--profile", here)["machine"], profile["machine"])
+
+    def test_it_plans_for_another_machine(self):
+        profile = json.loads(PROFILE.read_text())
         there = self.dir / "there.json"
 
         def spec_with(**changes):

@@ -41,22 +41,26 @@ def quoting_model(to, special):
     return model
 
 
-@NEEDS_REAL_MODEL
-class Formats(ServerCase):
-    REAL, FLAGS = True, ("-c", 1024, "--parallel", 2)
+def check_cat(self, text):
+    cat = json.loads(text)
+    self.assertEqual(list(cat), ["name", "age", "colors"])
+    self.assertLessEqual(len(cat["name"]), 12)
+    self.assertTrue(0 <= cat["age"] <= 30)
+    self.assertTrue(set(cat["colors"]) <= {"black", "white", "ginger"} and len(cat["colors"]) <= 3)
 
-    def check_cat(self, text):
-        cat = json.loads(text)
-        self.assertEqual(list(cat), ["name", "age", "colors"])
-        self.assertLessEqual(len(cat["name"]), 12)
-        self.assertTrue(0 <= cat["age"] <= 30)
-        self.assertTrue(set(cat["colors"]) <= {"black", "white", "ginger"} and len(cat["colors"]) <= 3)
+
+class Formats(ServerCase):
+    FLAGS = ("-c", 1024, "--parallel", 2)
+
+    @classmethod
+    def tiny_model(cls, to):
+        return quoting_model(to, {})
 
     def test_text_is_of_the_schema_at_every_temperature(self):
         for temperature in 0, 1, 3:
             body = ask("Describe a cat.", temperature=temperature, seed=temperature, response_format=schema_of(CAT))
             choice = self.server.post(CHAT, body)["choices"][0]
-            self.check_cat(choice["message"]["content"])
+            check_cat(self, choice["message"]["content"])
             self.assertEqual(choice["finish_reason"], "stop")
             self.assertEqual(joined(self.server.stream(CHAT, body)), choice["message"]["content"])
 
@@ -116,9 +120,7 @@ class FormatsOfStrings(ServerCase):
             self.assertEqual([type(item) for item in value["h"]], [int, bool])
 
 
-class ForcedCalls:
-    """What holds of a forced call whatever form the template has."""
-
+class CallsChecked:
     def check(self, message, name=None):
         self.assertIsNone(message["content"])
         self.assertEqual(len(message["tool_calls"]), 1)
@@ -131,6 +133,10 @@ class ForcedCalls:
             self.assertLessEqual(len(arguments["city"]), 20)
             self.assertTrue(1 <= arguments.get("days", 1) <= 9)
         return call
+
+
+class ForcedCalls(CallsChecked):
+    """What holds of a forced call whatever form the template has."""
 
     def test_a_call_is_forced(self):
         for choice in "required", {"type": "function", "function": {"name": "weather"}}:
@@ -196,9 +202,12 @@ class ForcedCalls:
         return deltas, [one for delta in deltas for one in delta.get("tool_calls", [])]
 
 
-@NEEDS_REAL_MODEL
 class Tools(ForcedCalls, ServerCase):
-    REAL, FLAGS = True, ("-c", 1024, "--parallel", 2, "--chat-template-file", HERMES)
+    FLAGS, TEMPLATE = ("-c", 4096, "--parallel", 2), HERMES.read_text()
+
+    @classmethod
+    def tiny_model(cls, to):
+        return quoting_model(to, {})
 
     def test_a_conversation_goes_on_behind_a_call(self):
         call = {"id": "call_1", "type": "function", "function": {"name": "weather", "arguments": "{\"city\": \"Paris\"}"}}
@@ -218,6 +227,23 @@ class Tools(ForcedCalls, ServerCase):
                             ({"tools": [{"type": "search"}]}, "tools[0].type"), ({"tools": "all"}, "tools"),
                             ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name")):
             self.refused(CHAT, ask("x", **more), param)
+
+
+@NEEDS_REAL_MODEL
+class RealModel(CallsChecked, ServerCase):
+    """Of all that, what a real vocabulary may change."""
+
+    REAL, FLAGS = True, ("-c", 1024, "--parallel", 2, "--chat-template-file", HERMES)
+
+    def test_text_is_of_the_schema(self):
+        body = ask("Describe a cat.", temperature=1, seed=1, response_format=schema_of(CAT))
+        choice = self.server.post(CHAT, body)["choices"][0]
+        check_cat(self, choice["message"]["content"])
+        self.assertEqual(choice["finish_reason"], "stop")
+
+    def test_a_call_is_forced(self):
+        body = ask("What is the weather in Paris?", tools=TOOLS, tool_choice="required", temperature=1, seed=5)
+        self.check(self.server.post(CHAT, body)["choices"][0]["message"])
 
 
 class OtherForm(ForcedCalls):
