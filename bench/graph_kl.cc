@@ -15,7 +15,7 @@
 #include "src/engine/runtime.h"
 #include "src/measure/calibration_prompts.h"
 #include "src/speculation/draft.h"
-#include "src/speculation/graph_grower.h"
+#include "src/speculation/growers/graph_grower.h"
 
 namespace canopy {
 namespace {

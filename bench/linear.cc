@@ -21,11 +21,11 @@
 #include "hwy/highway.h"
 #include "kernels/device.h"
 #include "kernels/ops.h"
-#include "src/base/block_scales.h"
 #include "src/base/error.h"
-#include "src/base/half.h"
-#include "src/base/weight_format.h"
-#include "src/convert/pack_row.h"
+#include "src/base/formats/block_scales.h"
+#include "src/base/formats/half.h"
+#include "src/base/formats/weight_format.h"
+#include "src/convert/pack/pack_row.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace canopy::HWY_NAMESPACE {

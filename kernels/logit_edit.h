@@ -2,7 +2,7 @@
 // Edits of logits: one text for all backends, so that they compute the same.
 #include <cstdint>
 
-#include "src/base/weight_format.h"
+#include "src/base/formats/weight_format.h"
 
 namespace canopy {
 

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "src/base/error.h"
-#include "src/base/weight_format.h"
+#include "src/base/formats/weight_format.h"
 
 namespace canopy {
 

@@ -5,7 +5,7 @@
 #include <initializer_list>
 #include <type_traits>
 
-#include "src/base/dtype.h"
+#include "src/base/formats/dtype.h"
 
 namespace canopy {
 

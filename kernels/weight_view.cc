@@ -3,7 +3,7 @@
 #include <string>
 
 #include "src/base/error.h"
-#include "src/base/packed_format.h"
+#include "src/base/formats/packed_format.h"
 
 namespace canopy {
 

@@ -3,15 +3,15 @@
 #include <cstdint>
 #include <span>
 
-#include "src/base/dtype.h"
-#include "src/base/packed_format.h"
+#include "src/base/formats/dtype.h"
+#include "src/base/formats/packed_format.h"
 
 namespace canopy {
 
-/// Non-owning view of a matrix of weights in one of the formats of src/base/weight_format.h or
-/// src/base/packed_format.h, in a device's memory or the host's: rows one behind another, of whole
-/// blocks or packed. Its bytes do not follow from the shape, so that it is no TensorView. Copying a
-/// view copies the pointers. The memory must outlive all work queued on it.
+/// Non-owning view of a matrix of weights in one of the formats of src/base/formats/weight_format.h
+/// or src/base/formats/packed_format.h, in a device's memory or the host's: rows one behind
+/// another, of whole blocks or packed. Its bytes do not follow from the shape, so that it is no
+/// TensorView. Copying a view copies the pointers. The memory must outlive all work queued on it.
 class WeightView {
  public:
   WeightView() = default;  // empty: there is no such matrix

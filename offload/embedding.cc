@@ -4,7 +4,7 @@
 
 #include "offload/unit_layout.h"
 #include "src/base/error.h"
-#include "src/base/weight_format.h"
+#include "src/base/formats/weight_format.h"
 
 namespace canopy {
 

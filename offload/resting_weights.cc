@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "src/base/error.h"
-#include "src/base/weight_format.h"
+#include "src/base/formats/weight_format.h"
 
 namespace canopy {
 

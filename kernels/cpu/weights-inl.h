@@ -7,8 +7,8 @@
 #include <type_traits>
 
 #include "hwy/highway.h"
-#include "src/base/packed_format.h"
-#include "src/base/weight_format.h"
+#include "src/base/formats/packed_format.h"
+#include "src/base/formats/weight_format.h"
 
 #ifndef CANOPY_KERNELS_CPU_WEIGHTS_ONCE
 #define CANOPY_KERNELS_CPU_WEIGHTS_ONCE

@@ -45,7 +45,7 @@
 #include <cstring>
 
 #include "kernels/tensor.h"
-#include "src/base/weight_format.h"
+#include "src/base/formats/weight_format.h"
 
 #define CANOPY_KERNEL CANOPY_HOST_DEVICE
 #if defined(__CUDA_ARCH__)

@@ -2,7 +2,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "src/base/dtype.h"
+#include "src/base/formats/dtype.h"
 
 namespace canopy::cuda {
 

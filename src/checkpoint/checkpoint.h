@@ -8,9 +8,9 @@
 #include <string_view>
 #include <vector>
 
-#include "src/base/dtype.h"
+#include "src/base/formats/dtype.h"
+#include "src/base/formats/packed_format.h"
 #include "src/base/metadata.h"
-#include "src/base/packed_format.h"
 #include "src/checkpoint/model_config.h"
 
 namespace canopy {

@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "src/base/error.h"
+#include "src/base/formats/weight_format.h"
 #include "src/base/utf8.h"
-#include "src/base/weight_format.h"
 #include "src/checkpoint/header_reader.h"
 #include "src/checkpoint/readers.h"
 

@@ -9,9 +9,9 @@
 #include <utility>
 
 #include "src/base/error.h"
+#include "src/base/formats/weight_format.h"
 #include "src/base/json.h"
 #include "src/base/utf8.h"
-#include "src/base/weight_format.h"
 #include "src/checkpoint/fingerprint.h"
 #include "src/checkpoint/header_reader.h"
 #include "src/checkpoint/packed_tensors.h"

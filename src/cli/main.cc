@@ -5,7 +5,7 @@
 
 #include "src/base/error.h"
 #include "src/cli/command.h"
-#include "src/cli/commands.h"
+#include "src/cli/commands/commands.h"
 #include "src/cli/interrupt.h"
 #include "src/cli/output/standard_output.h"
 #include "src/cli/version.h"

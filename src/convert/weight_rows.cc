@@ -8,7 +8,7 @@
 #include <cstring>
 
 #include "src/base/error.h"
-#include "src/base/weight_format.h"
+#include "src/base/formats/weight_format.h"
 #include "src/checkpoint/model_tensors.h"
 
 namespace canopy {

@@ -14,7 +14,7 @@
 #include "offload/io/link_probe.h"
 #include "src/checkpoint/medusa_heads.h"
 #include "src/engine/batch.h"
-#include "src/engine/plan.h"
+#include "src/engine/plan/plan.h"
 #include "src/machine/energy.h"
 #include "src/machine/placement.h"
 #include "src/model/transformer.h"

@@ -4,8 +4,8 @@
 #include "kernels/device.h"
 #include "src/checkpoint/checkpoint.h"
 #include "src/checkpoint/medusa_heads.h"
-#include "src/engine/plan.h"
-#include "src/speculation/head_drafter.h"
+#include "src/engine/plan/plan.h"
+#include "src/speculation/drafters/head_drafter.h"
 
 namespace canopy {
 

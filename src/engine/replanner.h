@@ -4,7 +4,7 @@
 
 #include "planner/acceptance_tracker.h"
 #include "planner/planner.h"
-#include "src/engine/plan.h"
+#include "src/engine/plan/plan.h"
 #include "src/speculation/drafter.h"
 
 namespace canopy {

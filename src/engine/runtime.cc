@@ -8,9 +8,9 @@
 #include "src/base/error.h"
 #include "src/base/log_of_sum.h"
 #include "src/machine/process_memory.h"
-#include "src/speculation/inner_drafter.h"
-#include "src/speculation/model_drafter.h"
-#include "src/speculation/model_free_drafter.h"
+#include "src/speculation/drafters/inner_drafter.h"
+#include "src/speculation/drafters/model_drafter.h"
+#include "src/speculation/drafters/model_free_drafter.h"
 
 namespace canopy {
 

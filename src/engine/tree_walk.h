@@ -1,8 +1,8 @@
 #pragma once
 #include "planner/tree_shape.h"
 #include "src/base/rng.h"
+#include "src/speculation/rules/verification_rule.h"
 #include "src/speculation/token_tree.h"
-#include "src/speculation/verification_rule.h"
 
 namespace canopy {
 

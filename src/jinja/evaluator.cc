@@ -3,7 +3,7 @@
 
 #include "src/base/utf8.h"
 #include "src/jinja/error.h"
-#include "src/jinja/filters.h"
+#include "src/jinja/functions/filters.h"
 #include "src/jinja/operators.h"
 #include "src/jinja/scoped.h"
 #include "src/jinja/to_text.h"

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "src/jinja/ast.h"
+#include "src/jinja/parse/ast.h"
 #include "src/jinja/runtime.h"
 
 namespace canopy::jinja {

@@ -9,7 +9,7 @@
 
 #include "src/jinja/characters.h"
 #include "src/jinja/error.h"
-#include "src/jinja/filters.h"
+#include "src/jinja/functions/filters.h"
 #include "src/jinja/to_text.h"
 
 namespace canopy::jinja {

@@ -2,8 +2,8 @@
 
 #include "src/base/utf8.h"
 #include "src/jinja/evaluator.h"
-#include "src/jinja/lexer.h"
-#include "src/jinja/parser.h"
+#include "src/jinja/parse/lexer.h"
+#include "src/jinja/parse/parser.h"
 
 namespace canopy::jinja {
 

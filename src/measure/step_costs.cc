@@ -10,7 +10,7 @@
 #include "src/base/counting.h"
 #include "src/base/error.h"
 #include "src/base/size_text.h"
-#include "src/speculation/draft_policy.h"
+#include "src/speculation/growers/draft_policy.h"
 
 namespace canopy {
 

@@ -10,9 +10,9 @@
 #include "src/base/error.h"
 #include "src/base/json.h"
 #include "src/base/json_text.h"
-#include "src/grammar/json_schema.h"
-#include "src/server/api_error.h"
-#include "src/server/llama_replies.h"
+#include "src/grammar/schema/json_schema.h"
+#include "src/server/replies/api_error.h"
+#include "src/server/replies/llama_replies.h"
 
 namespace canopy::server {
 

@@ -8,9 +8,9 @@
 
 #include "src/chat/chat_prompt.h"
 #include "src/grammar/token_mask.h"
-#include "src/server/answer.h"
-#include "src/server/api_error.h"
 #include "src/server/http/server.h"
+#include "src/server/replies/answer.h"
+#include "src/server/replies/api_error.h"
 #include "src/server/resumable.h"
 #include "src/server/served_model.h"
 

@@ -13,9 +13,9 @@
 #include "src/base/json.h"
 #include "src/base/json_text.h"
 #include "src/base/utf8.h"
-#include "src/server/descriptions.h"
 #include "src/server/page.h"
-#include "src/server/replies.h"
+#include "src/server/replies/descriptions.h"
+#include "src/server/replies/replies.h"
 #include "src/server/request/fields.h"
 
 namespace canopy::server {

@@ -9,7 +9,7 @@
 #include "src/base/json.h"
 #include "src/base/json_text.h"
 #include "src/base/utf8.h"
-#include "src/grammar/json_schema.h"
+#include "src/grammar/schema/json_schema.h"
 
 namespace canopy::server {
 

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "kernels/tensor.h"
-#include "src/speculation/drawing.h"
+#include "src/speculation/logits/drawing.h"
 #include "src/speculation/token_tree.h"
 
 namespace canopy {

@@ -8,7 +8,7 @@
 #include "planner/tree_shape.h"
 #include "src/base/rng.h"
 #include "src/speculation/draft.h"
-#include "src/speculation/verification_rule.h"
+#include "src/speculation/rules/verification_rule.h"
 
 namespace canopy {
 

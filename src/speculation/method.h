@@ -5,9 +5,9 @@
 #include <string>
 #include <string_view>
 
-#include "src/speculation/drawing.h"
-#include "src/speculation/grower.h"
-#include "src/speculation/inexact_rule.h"
+#include "src/speculation/growers/grower.h"
+#include "src/speculation/logits/drawing.h"
+#include "src/speculation/rules/inexact_rule.h"
 
 namespace canopy {
 

@@ -6,9 +6,9 @@
 #include "kernels/ops.h"
 #include "src/base/error.h"
 #include "src/speculation/draft.h"
-#include "src/speculation/inexact_rule.h"
-#include "src/speculation/logit_editor.h"
-#include "src/speculation/verification_rule.h"
+#include "src/speculation/logits/logit_editor.h"
+#include "src/speculation/rules/inexact_rule.h"
+#include "src/speculation/rules/verification_rule.h"
 
 namespace canopy {
 

@@ -7,7 +7,7 @@
 
 #include "src/base/error.h"
 #include "src/base/utf8.h"
-#include "src/text/pipeline.h"
+#include "src/text/pipeline/pipeline.h"
 
 namespace canopy::text {
 

@@ -7,7 +7,7 @@
 #include "src/base/json.h"
 #include "src/base/utf8.h"
 #include "src/text/json_members.h"
-#include "src/text/pipeline.h"
+#include "src/text/pipeline/pipeline.h"
 
 namespace canopy::text {
 

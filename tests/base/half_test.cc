@@ -1,4 +1,4 @@
-#include "src/base/half.h"
+#include "src/base/formats/half.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "src/base/weight_format.h"
+#include "src/base/formats/weight_format.h"
 
 #include <gtest/gtest.h>
 
@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "src/base/block_scales.h"
 #include "src/base/error.h"
+#include "src/base/formats/block_scales.h"
 #include "tests/test_data.h"
 
 namespace canopy {

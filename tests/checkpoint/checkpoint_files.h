@@ -19,9 +19,9 @@
 #include <vector>
 
 #include "kernels/tensor.h"
-#include "src/base/block_scales.h"
 #include "src/base/error.h"
-#include "src/base/half.h"
+#include "src/base/formats/block_scales.h"
+#include "src/base/formats/half.h"
 #include "tests/error_of.h"
 #include "tests/temp_dir.h"
 

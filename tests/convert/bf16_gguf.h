@@ -4,7 +4,7 @@
 
 #include "src/checkpoint/families.h"
 #include "src/checkpoint/model_tensors.h"
-#include "src/convert/gguf_metadata.h"
+#include "src/convert/gguf/gguf_metadata.h"
 #include "src/convert/weight_rows.h"
 
 namespace canopy::test {

@@ -1,4 +1,4 @@
-#include "src/convert/block_quant.h"
+#include "src/convert/quantize/block_quant.h"
 
 #include <gtest/gtest.h>
 
@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "src/base/error.h"
-#include "src/base/half.h"
-#include "src/base/weight_format.h"
+#include "src/base/formats/half.h"
+#include "src/base/formats/weight_format.h"
 #include "src/convert/weight_rows.h"
 #include "tests/test_data.h"
 

@@ -1,4 +1,4 @@
-#include "src/convert/inflate.h"
+#include "src/convert/enlarge/inflate.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -13,10 +13,10 @@
 
 #include "src/base/error.h"
 #include "src/base/file_writer.h"
-#include "src/base/half.h"
+#include "src/base/formats/half.h"
 #include "src/checkpoint/fingerprint.h"
-#include "src/convert/enlargement.h"
-#include "src/convert/random_weights.h"
+#include "src/convert/enlarge/enlargement.h"
+#include "src/convert/enlarge/random_weights.h"
 #include "src/convert/source_files.h"
 #include "src/convert/weight_rows.h"
 #include "tests/convert/tiny_outputs.h"

@@ -6,9 +6,9 @@
 
 #include "src/base/error.h"
 #include "src/checkpoint/readers.h"
-#include "src/convert/inflate.h"
-#include "src/convert/pack.h"
-#include "src/convert/quantize.h"
+#include "src/convert/enlarge/inflate.h"
+#include "src/convert/pack/pack.h"
+#include "src/convert/quantize/quantize.h"
 #include "tests/convert/tiny_outputs.h"
 #include "tests/convert/wide_model.h"
 #include "tests/error_of.h"

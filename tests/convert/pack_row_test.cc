@@ -1,4 +1,4 @@
-#include "src/convert/pack_row.h"
+#include "src/convert/pack/pack_row.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <random>
 #include <string>
 
-#include "src/base/half.h"
+#include "src/base/formats/half.h"
 
 namespace canopy {
 namespace {

@@ -1,6 +1,6 @@
 // Packed models: what is packed comes back bit for bit, computes the same, and a damaged one is
 // refused in one line.
-#include "src/convert/pack.h"
+#include "src/convert/pack/pack.h"
 
 #include <gtest/gtest.h>
 
@@ -9,10 +9,10 @@
 #include <map>
 
 #include "src/base/error.h"
-#include "src/convert/hf_files.h"
-#include "src/convert/inflate.h"
-#include "src/convert/quantize.h"
-#include "src/convert/safetensors_writer.h"
+#include "src/convert/enlarge/inflate.h"
+#include "src/convert/quantize/quantize.h"
+#include "src/convert/safetensors/hf_files.h"
+#include "src/convert/safetensors/safetensors_writer.h"
 #include "tests/convert/bf16_gguf.h"
 #include "tests/convert/tiny_outputs.h"
 #include "tests/error_of.h"

@@ -1,4 +1,4 @@
-#include "src/convert/quantize.h"
+#include "src/convert/quantize/quantize.h"
 
 #include <gtest/gtest.h>
 
@@ -8,9 +8,9 @@
 #include <nlohmann/json.hpp>
 
 #include "src/base/error.h"
-#include "src/convert/gguf_metadata.h"
-#include "src/convert/hf_files.h"
-#include "src/convert/safetensors_writer.h"
+#include "src/convert/gguf/gguf_metadata.h"
+#include "src/convert/safetensors/hf_files.h"
+#include "src/convert/safetensors/safetensors_writer.h"
 #include "src/convert/weight_rows.h"
 #include "src/text/tokenizer.h"
 #include "tests/convert/tiny_outputs.h"

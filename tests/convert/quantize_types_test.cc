@@ -1,7 +1,7 @@
 // Which type each matrix of a quantised model gets.
 #include <gtest/gtest.h>
 
-#include "src/convert/quantize.h"
+#include "src/convert/quantize/quantize.h"
 #include "tests/checkpoint/checkpoint_files.h"
 
 namespace canopy::testing {

@@ -1,4 +1,4 @@
-#include "src/convert/random_checkpoint.h"
+#include "src/convert/enlarge/random_checkpoint.h"
 
 #include <gtest/gtest.h>
 

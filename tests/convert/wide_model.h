@@ -7,9 +7,9 @@
 
 #include "src/checkpoint/families.h"
 #include "src/checkpoint/model_tensors.h"
-#include "src/convert/hf_files.h"
-#include "src/convert/random_weights.h"
-#include "src/convert/safetensors_writer.h"
+#include "src/convert/enlarge/random_weights.h"
+#include "src/convert/safetensors/hf_files.h"
+#include "src/convert/safetensors/safetensors_writer.h"
 #include "tests/convert/tiny_outputs.h"
 
 namespace canopy::test {

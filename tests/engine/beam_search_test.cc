@@ -1,4 +1,4 @@
-#include "src/engine/beam_search.h"
+#include "src/engine/beam/beam_search.h"
 
 #include <gtest/gtest.h>
 

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "src/base/error.h"
-#include "src/convert/random_checkpoint.h"
+#include "src/convert/enlarge/random_checkpoint.h"
 #include "tests/engine/tiny_engine.h"
 #include "tests/error_of.h"
 #include "tests/kernels/emulated_cuda.h"

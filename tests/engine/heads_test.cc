@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "src/base/error.h"
-#include "src/convert/inflate.h"
-#include "src/convert/pack.h"
+#include "src/convert/enlarge/inflate.h"
+#include "src/convert/pack/pack.h"
 #include "src/engine/loaded_heads.h"
 #include "src/engine/runtime.h"
 #include "tests/checkpoint/heads_file.h"

@@ -7,11 +7,11 @@
 
 #include "src/base/file.h"
 #include "src/checkpoint/checkpoint.h"
-#include "src/convert/random_checkpoint.h"
+#include "src/convert/enlarge/random_checkpoint.h"
 #include "src/engine/replanner.h"
 #include "src/engine/runtime.h"
 #include "src/engine/session.h"
-#include "src/speculation/model_drafter.h"
+#include "src/speculation/drafters/model_drafter.h"
 #include "tests/engine/session_kit.h"
 #include "tests/error_of.h"
 

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "src/base/error.h"
-#include "src/engine/beam_search.h"
+#include "src/engine/beam/beam_search.h"
 #include "src/measure/perplexity.h"
 #include "tests/engine/tiny_engine.h"
 #include "tests/error_of.h"

@@ -1,8 +1,8 @@
 // A packed target writes the text of the model that was packed, wherever its weights rest.
 #include <gtest/gtest.h>
 
-#include "src/convert/inflate.h"
-#include "src/convert/pack.h"
+#include "src/convert/enlarge/inflate.h"
+#include "src/convert/pack/pack.h"
 #include "tests/convert/wide_model.h"
 #include "tests/engine/tiny_engine.h"
 #include "tests/kernels/emulated_cuda.h"

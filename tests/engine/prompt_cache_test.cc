@@ -5,8 +5,8 @@
 #include <fstream>
 #include <iterator>
 
-#include "src/convert/inflate.h"
-#include "src/convert/pack.h"
+#include "src/convert/enlarge/inflate.h"
+#include "src/convert/pack/pack.h"
 #include "src/engine/runtime.h"
 #include "tests/convert/bf16_gguf.h"
 #include "tests/engine/tiny_engine.h"

@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
-#include "src/convert/quantize.h"
+#include "src/convert/quantize/quantize.h"
 #include "tests/engine/tiny_engine.h"
 
 namespace canopy {

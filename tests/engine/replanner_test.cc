@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "src/engine/session.h"
-#include "src/speculation/draft_policy.h"
+#include "src/speculation/growers/draft_policy.h"
 #include "tests/engine/tiny_engine.h"
 
 namespace canopy {

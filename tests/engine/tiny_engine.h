@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "src/base/half.h"
+#include "src/base/formats/half.h"
 #include "src/engine/engine.h"
 #include "tests/planner/made_up.h"
 #include "tests/temp_dir.h"

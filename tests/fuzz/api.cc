@@ -1,6 +1,6 @@
 // Bodies of requests to the API: completions, chats, and the tools that they offer.
-#include "src/server/api_error.h"
-#include "src/server/replies.h"
+#include "src/server/replies/api_error.h"
+#include "src/server/replies/replies.h"
 #include "src/server/request/completion_request.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -2,7 +2,7 @@
 #include <random>
 
 #include "src/base/json.h"
-#include "src/grammar/json_schema.h"
+#include "src/grammar/schema/json_schema.h"
 #include "src/grammar/token_mask.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/grammar/toy_tokenizer.h"

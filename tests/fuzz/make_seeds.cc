@@ -4,7 +4,7 @@
 #include "planner/acceptance_file.h"
 #include "planner/learned_acceptance.h"
 #include "src/checkpoint/packed_tensors.h"
-#include "src/convert/pack_row.h"
+#include "src/convert/pack/pack_row.h"
 #include "tests/checkpoint/checkpoint_files.h"
 #include "tests/checkpoint/heads_file.h"
 #include "tests/planner/made_up.h"

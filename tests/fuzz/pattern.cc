@@ -1,5 +1,5 @@
 // A regular expression of a tokenizer, and a text: what stands behind the first zero byte.
-#include "src/text/pattern.h"
+#include "src/text/pipeline/pattern.h"
 
 #include "src/base/utf8.h"
 #include "tests/fuzz/fuzz.h"

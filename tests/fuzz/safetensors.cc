@@ -2,7 +2,7 @@
 // matrix is said to have are unpacked, whatever is in them.
 #include <algorithm>
 
-#include "src/base/packed_format.h"
+#include "src/base/formats/packed_format.h"
 #include "src/checkpoint/readers.h"
 #include "tests/fuzz/fuzz.h"
 

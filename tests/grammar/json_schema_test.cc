@@ -1,5 +1,5 @@
 // What each keyword allows and refuses, byte by byte and through masks of a toy vocabulary.
-#include "src/grammar/json_schema.h"
+#include "src/grammar/schema/json_schema.h"
 
 #include <gtest/gtest.h>
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "src/base/json.h"
-#include "src/grammar/json_schema.h"
 #include "src/grammar/machine.h"
+#include "src/grammar/schema/json_schema.h"
 #include "src/grammar/token_mask.h"
 #include "tests/grammar/toy_tokenizer.h"
 

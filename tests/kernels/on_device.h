@@ -14,10 +14,10 @@
 #include "hwy/targets.h"
 #include "kernels/device.h"
 #include "kernels/ops.h"
-#include "src/base/block_scales.h"
 #include "src/base/error.h"
-#include "src/base/half.h"
-#include "src/base/weight_format.h"
+#include "src/base/formats/block_scales.h"
+#include "src/base/formats/half.h"
+#include "src/base/formats/weight_format.h"
 #include "tests/kernels/emulated_cuda.h"
 
 namespace canopy {

@@ -2,7 +2,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "src/convert/pack_row.h"
+#include "src/convert/pack/pack_row.h"
 #include "tests/kernels/on_device.h"
 
 namespace canopy {

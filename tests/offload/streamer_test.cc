@@ -11,7 +11,7 @@
 
 #include "offload/embedding.h"
 #include "src/base/error.h"
-#include "src/base/weight_format.h"
+#include "src/base/formats/weight_format.h"
 #include "tests/offload/sweeper.h"
 
 namespace canopy {

@@ -12,7 +12,7 @@
 #include "kernels/device.h"
 #include "offload/streamer.h"
 #include "src/base/error.h"
-#include "src/base/weight_format.h"
+#include "src/base/formats/weight_format.h"
 #include "tests/checkpoint/tiny_checkpoint.h"
 #include "tests/error_of.h"
 #include "tests/offload/faulty_reads.h"

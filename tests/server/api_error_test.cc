@@ -1,4 +1,4 @@
-#include "src/server/api_error.h"
+#include "src/server/replies/api_error.h"
 
 #include <gtest/gtest.h>
 

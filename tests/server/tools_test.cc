@@ -5,7 +5,7 @@
 #include <fstream>
 #include <map>
 
-#include "src/server/answer.h"
+#include "src/server/replies/answer.h"
 #include "tests/error_of.h"
 #include "tests/grammar/mask_checks.h"
 #include "tests/temp_dir.h"

@@ -1,4 +1,4 @@
-#include "src/speculation/beam_grower.h"
+#include "src/speculation/growers/beam_grower.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "src/speculation/chain_grower.h"
+#include "src/speculation/growers/chain_grower.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <set>
 
 #include "src/base/error.h"
-#include "src/speculation/inexact_rule.h"
+#include "src/speculation/rules/inexact_rule.h"
 #include "tests/speculation/grow_on_tables.h"
 
 namespace canopy::testing {

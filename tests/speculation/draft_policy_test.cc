@@ -1,4 +1,4 @@
-#include "src/speculation/draft_policy.h"
+#include "src/speculation/growers/draft_policy.h"
 
 #include <gtest/gtest.h>
 

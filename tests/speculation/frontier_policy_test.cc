@@ -1,4 +1,4 @@
-#include "src/speculation/frontier_policy.h"
+#include "src/speculation/growers/frontier_policy.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "src/speculation/graph_grower.h"
+#include "src/speculation/growers/graph_grower.h"
 
 #include <gtest/gtest.h>
 

@@ -2,7 +2,7 @@
 #include <utility>
 #include <vector>
 
-#include "src/speculation/grower.h"
+#include "src/speculation/growers/grower.h"
 #include "tests/speculation/speculation.h"
 
 namespace canopy::testing {

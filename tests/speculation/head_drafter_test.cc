@@ -1,4 +1,4 @@
-#include "src/speculation/head_drafter.h"
+#include "src/speculation/drafters/head_drafter.h"
 
 #include <gtest/gtest.h>
 

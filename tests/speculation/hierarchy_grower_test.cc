@@ -1,10 +1,10 @@
-#include "src/speculation/hierarchy_grower.h"
+#include "src/speculation/growers/hierarchy_grower.h"
 
 #include <gtest/gtest.h>
 
 #include <random>
 
-#include "src/speculation/chain_grower.h"
+#include "src/speculation/growers/chain_grower.h"
 #include "tests/speculation/grow_on_tables.h"
 
 namespace canopy::testing {

@@ -1,4 +1,4 @@
-#include "src/speculation/inexact_rule.h"
+#include "src/speculation/rules/inexact_rule.h"
 
 #include <gtest/gtest.h>
 

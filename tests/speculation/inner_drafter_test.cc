@@ -1,4 +1,4 @@
-#include "src/speculation/inner_drafter.h"
+#include "src/speculation/drafters/inner_drafter.h"
 
 #include <gtest/gtest.h>
 

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "src/speculation/beam_grower.h"
-#include "src/speculation/inexact_rule.h"
+#include "src/speculation/growers/beam_grower.h"
+#include "src/speculation/rules/inexact_rule.h"
 #include "tests/speculation/grow_on_tables.h"
 
 namespace canopy::testing {

@@ -1,4 +1,4 @@
-#include "src/speculation/logit_editor.h"
+#include "src/speculation/logits/logit_editor.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "src/speculation/model_free_drafter.h"
+#include "src/speculation/drafters/model_free_drafter.h"
 
 #include <gtest/gtest.h>
 

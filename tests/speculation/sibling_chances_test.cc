@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "src/base/error.h"
-#include "src/speculation/verification_rule.h"
+#include "src/speculation/rules/verification_rule.h"
 #include "tests/speculation/speculation.h"
 
 namespace canopy::testing {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "planner/tree_shape.h"
-#include "src/speculation/verification_rule.h"
+#include "src/speculation/rules/verification_rule.h"
 #include "tests/speculation/enumeration.h"
 
 namespace canopy::testing {

@@ -1,4 +1,4 @@
-#include "src/speculation/verification_rule.h"
+#include "src/speculation/rules/verification_rule.h"
 
 #include <gtest/gtest.h>
 

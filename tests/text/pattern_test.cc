@@ -1,4 +1,4 @@
-#include "src/text/pattern.h"
+#include "src/text/pipeline/pattern.h"
 
 #include <gtest/gtest.h>
 

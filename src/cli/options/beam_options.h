@@ -3,7 +3,7 @@
 
 #include "src/cli/options/decode_options.h"
 #include "src/cli/options/flags.h"
-#include "src/engine/plan.h"
+#include "src/engine/plan/plan.h"
 
 namespace canopy::cli {
 

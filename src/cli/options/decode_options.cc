@@ -6,7 +6,7 @@
 
 #include "src/base/error.h"
 #include "src/base/utf8.h"
-#include "src/cli/options/profile.h"
+#include "src/cli/options/model/profile.h"
 #include "src/cli/options/values.h"
 #include "src/cli/output/aside.h"
 #include "src/engine/loaded_heads.h"

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "planner/hardware_profile.h"
-#include "src/cli/options/model_options.h"
+#include "src/cli/options/model/model_options.h"
 #include "src/cli/options/sampling_options.h"
 #include "src/cli/options/speculation_options.h"
 #include "src/cli/output/progress_line.h"

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "src/cli/options/flags.h"
-#include "src/engine/plan.h"
+#include "src/engine/plan/plan.h"
 
 namespace canopy::cli {
 

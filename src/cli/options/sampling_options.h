@@ -7,7 +7,7 @@
 
 #include "src/base/types.h"
 #include "src/cli/options/flags.h"
-#include "src/speculation/logit_edits.h"
+#include "src/speculation/logits/logit_edits.h"
 
 namespace canopy::cli {
 

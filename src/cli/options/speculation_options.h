@@ -3,7 +3,7 @@
 #include <string>
 
 #include "src/cli/options/flags.h"
-#include "src/engine/plan.h"
+#include "src/engine/plan/plan.h"
 #include "src/measure/kept.h"
 
 namespace canopy::cli {

@@ -1,7 +1,7 @@
 #pragma once
 #include <string>
 
-#include "src/engine/plan.h"
+#include "src/engine/plan/plan.h"
 
 namespace canopy::cli {
 

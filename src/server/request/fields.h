@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "src/server/api_error.h"
+#include "src/server/replies/api_error.h"
 
 namespace canopy::server {
 

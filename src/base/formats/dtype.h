@@ -1,0 +1,37 @@
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+namespace canopy {
+
+/// kQ*, kIQ*: GGUF blocks of weights along the last axis (src/base/formats/weight_format.h).
+/// kPacked*: rows of different lengths (src/base/formats/packed_format.h). Only a WeightView has
+/// such a dtype.
+enum class DType : std::uint8_t {
+  kF32,
+  kF16,
+  kBF16,
+  kU8,
+  kI32,
+  kU32,
+  kU64,
+  kQ4_0,
+  kQ4_1,
+  kQ8_0,
+  kQ5_0,
+  kQ5_1,
+  kQ2_K,
+  kQ3_K,
+  kQ4_K,
+  kQ5_K,
+  kQ6_K,
+  kIQ4_NL,
+  kIQ4_XS,
+  kPackedBF16
+};
+const char* name(DType dtype);  // as safetensors and GGUF spell it: "BF16", "Q4_0"
+/// Bytes of one row. Throws Error if `columns` is negative or not whole blocks, or the dtype is
+/// packed.
+std::size_t row_bytes(DType dtype, std::int64_t columns);
+
+}  // namespace canopy

@@ -1,0 +1,201 @@
+#pragma once
+// The formats of packed weights: codes that hold the values of a plain 16-bit format in fewer bits
+// and give them back bit for bit. A row's length depends on its values, so a packed matrix comes
+// with the offsets of its rows. Each format is said once, as in src/base/formats/weight_format.h: a
+// new one is an enumerator of DType, a struct here, its name in PackedFormats, an overload of
+// for_each_group() in packed_format.cc that reads rows, and one of pack_row()
+// (src/convert/pack/pack_row.h) that writes them. Vectors for the CPU are a specialisation in
+// kernels/cpu/weights-inl.h.
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "src/base/formats/weight_format.h"
+
+namespace canopy {
+
+/// Rows of a packed matrix begin at multiples of so many bytes of its first row, and so count their
+/// offsets: 32 bits reach 16 GiB.
+inline constexpr std::size_t kPackedAlignment = 4;
+
+/// A packed matrix has rows + 1 of them: where each row begins, and the last one ends, in units of
+/// kPackedAlignment bytes, counted from anywhere before them.
+using RowOffset = std::uint32_t;
+
+/// One row of a matrix: its bytes, at any address on the host, and how many weights they hold. In a
+/// GPU's memory packed rows lie at multiples of kPackedAlignment.
+struct StoredRow {
+  const std::byte* data = nullptr;
+  std::size_t bytes = 0;
+  std::int64_t columns = 0;
+};
+
+namespace format {
+
+CANOPY_HOST_DEVICE inline int count_ones(std::uint64_t bits) {
+#if defined(__CUDA_ARCH__)
+  return __popcll(bits);
+#else
+  return std::popcount(bits);
+#endif
+}
+/// Does what load() does, in a GPU's memory from a multiple of four bytes.
+CANOPY_HOST_DEVICE inline std::uint64_t load_u64(const std::byte* from) {
+#if defined(__CUDA_ARCH__)
+  return std::uint64_t{load<std::uint32_t>(from + 4)} << 32 | load<std::uint32_t>(from);
+#else
+  return load<std::uint64_t>(from);
+#endif
+}
+
+// Each has: kDType; kName; kCodec, what files call it; Plain, whose bits it gives back;
+// kGroupColumns, how many weights decode_group() writes; fixed_bytes(columns) and
+// most_bytes(columns), what a row takes at least and at most; decode_group(row, group, out), the
+// weights of a group as Plain::Element, those past the row's end included, whatever they are. What
+// a row says of itself cannot lead outside of its bytes: weights of a part that contradicts itself
+// are NaN, which a sweep does not go on with.
+
+/// BF16 by a window of exponents. In 512 columns of a trained matrix, 95 to 98 of 100 exponents are
+/// among seven neighbours. A row is, in this order,
+///   for each block of 512 columns {u8 base; u8 zero; u16 first}: the window's lowest exponent, and
+///     how many exceptions the row has before the block;
+///   for each group of 64 columns {u64 code[3]; u8 rest[64]}: bit p of code[0], [1], [2] is the
+///     lowest, middle, highest bit of the code of the weight with place p, and rest[p] its sign and
+///     seven bits of mantissa;
+///   the exceptions {u8 exponent}: of the weights with code 7, in the order of their places;
+///   zeros up to a multiple of four bytes.
+/// Code c < 7 stands for the exponent base + c. Columns past the last have code 0 and rest 0.
+/// Weight i of a group has the place that lets two interleavings of bytes, 16 by 16, put its
+/// exponent beside the rest of it and all weights in order: place().
+struct PackedBF16 {
+  static constexpr DType kDType = DType::kPackedBF16;
+  static constexpr const char *kName = "packed BF16", *kCodec = "bf16-window-512";
+  using Plain = BF16;
+  static constexpr int kBlockColumns = 512, kGroupColumns = 64;
+  static constexpr int kCodes = 7;  // and one that says: an exception
+  static constexpr int kHighestBase = 255 - (kCodes - 1);
+  static constexpr int kHeaderBytes = 4, kCodeBytes = 24;
+  static constexpr int kGroupBytes = kCodeBytes + kGroupColumns;
+  static constexpr int kBlockGroups = kBlockColumns / kGroupColumns;
+  static constexpr std::uint16_t kNotANumber = 0x7fff;
+
+  /// Weights 0 to 31 lie in the lower halves of the group's four sixteens, the others in the upper.
+  CANOPY_HOST_DEVICE static constexpr int place(int i) {
+    return (i & 31) / 8 * 16 + i / 32 * 8 + i % 8;
+  }
+  CANOPY_HOST_DEVICE static constexpr int weight_at(int place) {
+    return place % 16 / 8 * 32 + place / 16 * 8 + place % 8;
+  }
+
+  CANOPY_HOST_DEVICE static constexpr std::int64_t blocks(std::int64_t columns) {
+    return (columns + kBlockColumns - 1) / kBlockColumns;
+  }
+  CANOPY_HOST_DEVICE static constexpr std::int64_t groups(std::int64_t columns) {
+    return (columns + kGroupColumns - 1) / kGroupColumns;
+  }
+  CANOPY_HOST_DEVICE static constexpr std::size_t fixed_bytes(std::int64_t columns) {
+    return static_cast<std::size_t>(kHeaderBytes * blocks(columns) + kGroupBytes * groups(columns));
+  }
+
+  CANOPY_HOST_DEVICE static constexpr std::size_t most_bytes(std::int64_t columns) {
+    return (fixed_bytes(columns) + static_cast<std::size_t>(columns) + kPackedAlignment - 1) /
+           kPackedAlignment * kPackedAlignment;
+  }
+
+  /// Bit p: the weight with place p is an exception.
+  CANOPY_HOST_DEVICE static std::uint64_t exceptions_in(const std::byte* group) {
+    return load_u64(group) & load_u64(group + 8) & load_u64(group + 16);
+  }
+
+  /// A block of a row.
+  struct Block {
+    const std::byte* group;       // the first of its groups
+    const std::byte* exceptions;  // the first of its exceptions
+    int groups, base;
+    bool sound;  // whether its exceptions are as many as its neighbours say, and in the row
+  };
+  CANOPY_HOST_DEVICE static Block block(const StoredRow& row, std::int64_t index) {
+    const std::int64_t all = blocks(row.columns);
+    const std::byte* const header = row.data + index * kHeaderBytes;
+    Block b{};
+    b.group = row.data + all * kHeaderBytes + index * kBlockGroups * kGroupBytes;
+    const std::int64_t left = groups(row.columns) - index * kBlockGroups;
+    b.groups = static_cast<int>(left < kBlockGroups ? left : kBlockGroups);
+    b.base = static_cast<int>(header[0]);
+    const std::size_t first = load<std::uint16_t>(header + 2);
+    b.exceptions = row.data + fixed_bytes(row.columns) + first;
+    std::size_t end = first;
+    for (int g = 0; g < b.groups; ++g)
+      end += static_cast<std::size_t>(count_ones(exceptions_in(b.group + g * kGroupBytes)));
+    const std::size_t room = row.bytes - fixed_bytes(row.columns);
+    const bool agrees = index + 1 < all ? end == load<std::uint16_t>(header + kHeaderBytes + 2)
+                                        : room - end < kPackedAlignment;
+    b.sound = header[1] == std::byte{0} && b.base <= kHighestBase && end <= room && agrees;
+    return b;
+  }
+
+  CANOPY_HOST_DEVICE static void decode_group(const StoredRow& row, std::int64_t group,
+                                              std::uint16_t* out) {
+    const Block b = block(row, group / kBlockGroups);
+    const int within = static_cast<int>(group % kBlockGroups);
+    if (!b.sound) {
+      for (int i = 0; i < kGroupColumns; ++i) out[i] = kNotANumber;
+      return;
+    }
+    const std::byte* exception = b.exceptions;
+    for (int g = 0; g < within; ++g)
+      exception += count_ones(exceptions_in(b.group + g * kGroupBytes));
+    const std::byte* const from = b.group + within * kGroupBytes;
+    const std::uint64_t low = load_u64(from), middle = load_u64(from + 8),
+                        high = load_u64(from + 16);
+    for (int p = 0; p < kGroupColumns; ++p) {
+      const int code =
+          static_cast<int>((low >> p & 1) | (middle >> p & 1) << 1 | (high >> p & 1) << 2);
+      const int exponent = code < kCodes ? b.base + code : static_cast<int>(*exception++);
+      const int rest = static_cast<int>(from[kCodeBytes + p]);
+      out[weight_at(p)] =
+          static_cast<std::uint16_t>((rest & 0x80) << 8 | exponent << 7 | (rest & 0x7f));
+    }
+  }
+};
+
+}  // namespace format
+
+using PackedFormats = format::List<format::PackedBF16>;
+using MatrixFormats = decltype(WeightFormats() + PackedFormats());  // what a WeightView may have
+
+template <class Format>
+inline constexpr bool kIsPacked = requires {
+  typename Format::Plain;
+};
+
+/// What a file says of a packed matrix.
+struct PackedFormat {
+  DType dtype, plain;
+  const char *name, *codec;
+  std::size_t (*fixed_bytes)(std::int64_t columns);
+  std::size_t (*most_bytes)(std::int64_t columns);
+};
+template <class... Formats>
+constexpr auto as_data_of_packed(format::List<Formats...>) {
+  return std::array{PackedFormat{Formats::kDType, Formats::Plain::kDType, Formats::kName,
+                                 Formats::kCodec, Formats::fixed_bytes, Formats::most_bytes}...};
+}
+inline constexpr auto kPackedFormats = as_data_of_packed(PackedFormats());
+
+/// Null for a dtype that is not packed.
+constexpr const PackedFormat* find_packed_format(DType dtype) {
+  for (const PackedFormat& f : kPackedFormats)
+    if (f.dtype == dtype) return &f;
+  return nullptr;
+}
+constexpr bool is_packed(DType dtype) { return find_packed_format(dtype) != nullptr; }
+
+/// The bits of a row's weights in its plain format, those that decode_group() gives. Shapes: row
+/// and out [columns]. Throws Error for a dtype that is not packed.
+void unpack_row(DType dtype, const StoredRow& row, std::span<std::uint16_t> out);
+/// The weights of a row as f32: packed ones, or those of dequantize_row(). Throws Error as it does.
+void row_as_f32(DType dtype, const StoredRow& row, std::span<float> out);
+
+}  // namespace canopy

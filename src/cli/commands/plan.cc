@@ -1,0 +1,355 @@
+// canopy plan: what generate would do, and why.
+#include <cmath>
+#include <functional>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "kernels/gpu_scratch.h"
+#include "src/base/error.h"
+#include "src/base/json_text.h"
+#include "src/base/size_text.h"
+#include "src/cli/commands/commands.h"
+#include "src/cli/interrupt.h"
+#include "src/cli/options/decode_options.h"
+#include "src/cli/options/foreign_flag.h"
+#include "src/cli/options/length_options.h"
+#include "src/cli/options/model/conversation.h"
+#include "src/cli/options/model/model_shape.h"
+#include "src/cli/options/model/profile.h"
+#include "src/cli/output/plan_words.h"
+#include "src/cli/output/table.h"
+#include "src/machine/process_memory.h"
+
+namespace canopy::cli {
+
+using nlohmann::json;
+
+namespace {
+
+constexpr const char* kUsage =
+    "usage: canopy plan -m MODEL [-md DRAFT] [--memory SIZE] [FLAG ...]\n\n"
+    "Shows what generate would do with this budget, and why: the trees that were considered, the\n"
+    "predicted seconds per token, what limits them and what would help. Reads headers only, if "
+    "the\n"
+    "machine has been measured before; with --profile it plans for the machine of that profile, "
+    "which\n"
+    "may have a GPU where this one has none. With a profile MODEL and DRAFT may be shapes, without "
+    "any\n"
+    "weights: ";
+
+/// One thing that somebody could buy.
+struct Remedy {
+  std::string what;
+  std::optional<Candidate> best;  // nothing: no plan fits, or none is made from measurements
+};
+
+std::string kind(const Candidate& c) {
+  if (c.shape.size() == 1) return "plain";
+  return c.shape.levels() == c.shape.size() ? "chain" : "tree";
+}
+
+json candidate_json(const Candidate& c) {
+  return {{"kind", kind(c)},
+          {"tree_size", c.shape.size()},
+          {"tree_depth", c.shape.levels()},
+          {"sequences", c.sequences},
+          {"tokens_per_step", c.tokens},
+          {"seconds_per_step", c.cost.step.count()},
+          {"seconds_per_token", c.per_token().count()},
+          {"link_seconds", c.cost.link.count()},
+          {"compute_seconds", c.cost.compute.count()},
+          {"draft_seconds", c.cost.draft.count()},
+          {"verify_seconds", c.cost.verify.count()},
+          {"bottleneck", name(c.cost.bottleneck)},
+          {"ring_bytes", c.ring_bytes},
+          {"resident_bytes", c.resident_bytes},
+          {"sweep_bytes", c.sweep_bytes}};
+}
+
+const Table& candidates_table() {
+  static const Table table({{.head = "", .width = 1, .before = ""},
+                            {.head = "kind", .width = 5, .align = Align::kLeft},
+                            {.head = "nodes", .width = 5},
+                            {.head = "depth", .width = 5},
+                            {.head = "seqs", .width = 4},
+                            {.head = "tok/step", .width = 8},
+                            {.head = "link s", .width = 9},
+                            {.head = "compute s", .width = 9},
+                            {.head = "draft s", .width = 9},
+                            {.head = "step s", .width = 9},
+                            {.head = "s/token", .width = 9},
+                            {.head = "limit", .width = 9, .align = Align::kLeft, .before = "  "},
+                            {.head = "resident", .width = 8},
+                            {.head = "ring", .width = 8}});
+  return table;
+}
+
+std::string text_row(const Candidate& c, const std::string& mark) {
+  return candidates_table().row(
+      {mark, kind(c), std::to_string(c.shape.size()), std::to_string(c.shape.levels()),
+       std::to_string(c.sequences), fixed(c.tokens, 2), fixed(c.cost.link.count(), 3),
+       fixed(c.cost.compute.count(), 3), fixed(c.cost.draft.count(), 3),
+       fixed(c.cost.step.count(), 3), fixed(c.per_token().count(), 3), name(c.cost.bottleneck),
+       format_size(c.resident_bytes), format_size(c.ring_bytes)});
+}
+
+void print_candidates(const Choice& choice) {
+  const Candidate& best = choice.best;
+  std::cout << candidates_table().head();
+  bool marked = false;
+  for (const Candidate& c : choice.table) {
+    // Beyond the best, trees only grow worse; the JSON has them all.
+    if (c.shape.size() > best.shape.size() && c.per_token() > 2 * best.per_token()) continue;
+    const bool chosen = !marked && c.shape.size() == best.shape.size() &&
+                        c.shape.levels() == best.shape.levels() && c.sequences == best.sequences;
+    std::cout << text_row(c, chosen ? "*" : "");
+    marked = marked || chosen;
+  }
+  if (!marked) std::cout << text_row(best, "*");
+}
+
+void print(const Plan& plan, const Assumptions& assumed, const std::vector<Remedy>& remedies) {
+  static const Table table({{.head = "", .width = 34, .align = Align::kLeft, .before = "  with "},
+                            {.head = "", .align = Align::kLeft}});
+  const Candidate& best = plan.prediction->best;
+  const double now = best.per_token().count();
+  std::cout << (assumed.profile.modelled ? "MODELLED, not measured: " : "measured on ")
+            << assumed.profile.machine << ", " << assumed.profile.date
+            << "\nacceptance: " << assumed.acceptance_from << "\nbudget "
+            << format_size(plan.memory) << ", of which " << format_size(plan.total())
+            << " are planned\n";
+  if (plan.device)
+    std::cout << "on the GPU " << format_size(plan.device->memory) << ", of which "
+              << format_size(plan.device->total()) << " are planned\n";
+  std::cout << "\n";
+  print_candidates(*plan.prediction);
+  std::cout << "\npredicted: " << fixed(now, 3) << " s per token, " << fixed(best.tokens, 2)
+            << " tokens per step of " << fixed(best.cost.step.count(), 3) << " s; the limit is the "
+            << name(best.cost.bottleneck) << "\n";
+  if (plan.max_sequences > best.sequences) {
+    const Candidate& full = plan.prediction->full;
+    std::cout << "for " << full.sequences << " texts at a time: " << in_words(full.shape) << ", "
+              << fixed(full.per_token().count(), 3) << " s per token\n";
+  }
+  for (const std::string& note : plan.notes) std::cout << "note: " << note << "\n";
+  for (const Remedy& remedy : remedies) {
+    if (!remedy.best) continue;
+    const double then = remedy.best->per_token().count(), change = 100 * (then / now - 1);
+    std::cout << table.row({remedy.what + ":", fixed(then, 3) + " s per token (" +
+                                                   (std::signbit(change) ? "" : "+") +
+                                                   fixed(change, 0) + " %)"});
+  }
+}
+
+json plan_json(const Plan& plan, const Assumptions& assumed, const std::vector<Remedy>& remedies) {
+  const auto ledger_json = [](const std::vector<LedgerEntry>& entries) {
+    json ledger = json::object();
+    for (const LedgerEntry& entry : entries) ledger[entry.what] = entry.bytes;
+    return ledger;
+  };
+  json out{{"plan", candidate_json(plan.prediction->best)},
+           {"spec", name(plan.method)},
+           {"memory_bytes", plan.memory},
+           {"planned_bytes", plan.total()},
+           {"machine", assumed.profile.machine},
+           {"modelled", assumed.profile.modelled},
+           {"resident_layers", plan.resident_layers},
+           {"ring_layers", plan.ring_layers},
+           {"acceptance", assumed.acceptance_from},
+           {"context", plan.context},
+           {"places", plan.max_sequences},
+           {"full_house", candidate_json(plan.prediction->full)},
+           {"notes", plan.notes},
+           {"ledger", ledger_json(plan.ledger)}};
+  const std::span<const NodeId> parents = plan.prediction->best.shape.parents();
+  out["plan"]["parents"] = std::vector(parents.begin(), parents.end());  // --tree takes them
+  for (const Candidate& c : plan.prediction->table) out["candidates"].push_back(candidate_json(c));
+  for (const Remedy& remedy : remedies)
+    if (remedy.best) out["with"][remedy.what] = candidate_json(*remedy.best);
+  if (plan.device)
+    out["gpu"] = {{"memory_bytes", plan.device->memory},
+                  {"planned_bytes", plan.device->total()},
+                  {"ledger", ledger_json(plan.device->ledger)}};
+  return out;
+}
+
+/// Each rank refuses half as often as before.
+Acceptance better_draft(const Acceptance& acceptance) {
+  Acceptance better;
+  double refused = 1, refused_better = 1;  // up to the rank at hand
+  for (const double p : acceptance.accept) {
+    const double refusal = refused > 0 ? 1 - std::min(1.0, p / refused) : 1;
+    better.accept.push_back(refused_better * (1 - refusal / 2));
+    refused_better *= refusal / 2;
+    refused -= p;
+  }
+  return better;
+}
+
+/// What could be bought for the same request, and the plan that each would give. `acceptance`: of
+/// the draft that it was planned with; null without one.
+std::vector<Remedy> find_remedies(const PlanRequest& request, const HardwareProfile& profile,
+                                  const Acceptance* acceptance,
+                                  const std::function<Plan(const PlanRequest&)>& plan_for) {
+  constexpr int kGiB = 1 << 30;
+  std::vector<Remedy> remedies;
+  const auto consider = [&](const std::string& what, const auto& change) {
+    PlanRequest changed = request;
+    change(changed);
+    const Plan other = plan_for(changed);
+    remedies.push_back(
+        {what, other.prediction ? std::optional(other.prediction->best) : std::nullopt});
+  };
+  consider("1 GiB more memory", [](PlanRequest& changed) { changed.memory += kGiB; });
+  if (request.device_memory)
+    consider("1 GiB more GPU memory", [](PlanRequest& changed) { *changed.device_memory += kGiB; });
+  consider("a link twice as fast", [&](PlanRequest& changed) {
+    HardwareProfile faster = profile;
+    faster.link_bytes_per_second *= 2;
+    faster.upload_bytes_per_second *= 2;
+    changed.cost = std::make_shared<CostModel>(faster);
+  });
+  if (acceptance != nullptr)
+    consider("a draft refused half as often",
+             [&](PlanRequest& changed) { changed.acceptance = better_draft(*acceptance); });
+  return remedies;
+}
+
+/// The models, or shapes, which are laid out and never read.
+ModelFiles open_planned(const DecodeOptions& flags, EngineOptions& options,
+                        const std::stop_token& stop) {
+  const std::string& target = flags.model.model;
+  const bool by_model = !options.plan.model_free;
+  const std::string draft = by_model ? flags.speculation.draft.value_or("") : "";
+  const bool shape = names_model_shape(target);
+  const std::string inner = options.plan.inner ? "" : flags.speculation.inner_draft.value_or("");
+  for (const auto& [flag, name] :
+       {std::pair("--model-draft", &draft), std::pair("--model-draft-draft", &inner)})
+    if (!name->empty() && names_model_shape(*name) != shape)
+      throw UsageError("--model, " + std::string(flag) +
+                       ": one is a shape and one is not; give all of a kind");
+  if (!shape) return flags.open(options.plan, stop);
+  if (flags.speculation.medusa)
+    throw UsageError("--medusa: heads belong to a model, not to a shape");
+  if (!flags.speculation.profile)
+    throw UsageError("--profile: is needed, as a shape cannot be measured");
+  if (flags.speculation.draft_corpus)
+    throw UsageError("--draft-corpus: a shape has no tokenizer to read it with");
+  const auto laid_out = [](const std::string& name) {
+    return lay_out_random_checkpoint(parse_model_shape(name), LayerBytes::kOwn, name);
+  };
+  ModelFiles models{laid_out(target), std::nullopt, nullptr};
+  if (options.plan.method != SpeculationMethod::kNone && !draft.empty())
+    models.draft = laid_out(draft);
+  if (!inner.empty()) models.inner = laid_out(inner);
+  for (const auto* with : {&models.draft, &models.inner})
+    if (*with) require_same_vocabulary(models.target.config(), (*with)->config());
+  return models;
+}
+
+/// --profile's, if it is given.
+std::optional<HardwareProfile> given_profile(const SpeculationOptions& speculation) {
+  if (!speculation.profile) return std::nullopt;
+  return read_profile(*speculation.profile);
+}
+
+EngineOptions options_for(const DecodeOptions& flags, const std::optional<HardwareProfile>& there) {
+  if (!there) return flags.engine_options();
+  Gpus gpus;
+  if (there->of_gpu()) gpus.all.push_back({there->machine, there->gpu_memory_bytes, ""});
+  EngineOptions options = flags.engine_options(gpus);
+  if ((options.device.kind == "cuda") != there->of_gpu())
+    throw UsageError(std::string("--device: the profile is of a machine ") +
+                     (there->of_gpu() ? "with" : "without") + " a GPU");
+  if (options.device.gpu_memory > 0) options.plan.device_memory = options.device.gpu_memory;
+  return options;
+}
+
+struct Options {
+  DecodeOptions decode;
+  int prompt_tokens = 128, samples = 1;
+  std::optional<int> new_tokens, parallel;
+  bool json = false;
+
+  Flags flags() {
+    Flags all, own("Request and output");
+    own.add_options()  //
+        ("prompt-tokens", into(prompt_tokens, "N", tokens_from(1, "--prompt-tokens")),
+         "plan for a prompt of so many tokens")  //
+        (kLengthFlag, length_into(new_tokens),
+         "most tokens to generate, of each sample; -1: until the context is full")  //
+        ("num-samples", into(samples, "K", at_least("--num-samples", 1)),
+         "plan for K continuations that share sweeps")  //
+        ("parallel", into(parallel, "N", at_least("--parallel", 1)),
+         "plan as serve does, for N texts at most that come and go")  //
+        ("json", given(json), "print one JSON object");
+    add_foreign_prompt_flags(own);
+    add_foreign(own, kNoWarmup);
+    add_foreign(own, {"metrics", nullptr, "serve always answers GET /metrics"});
+    add_foreign(own, {"slots", nullptr, "serve always answers GET /slots"});
+    decode.add_flags(all);
+    return all.add(own);
+  }
+};
+
+}  // namespace
+
+int run_plan(const std::vector<std::string>& words) {
+  const std::string usage =
+      std::string(kUsage) + shape_names() +
+      ";\na config.json; with :packed (canopy pack), :q8_0, :q4_0, :q4_1, :q4_k or :q6_k behind "
+      "it in that form.";
+  Options asked;
+  if (!parse(words, usage, asked.flags())) return 0;
+  const std::optional<HardwareProfile> there = given_profile(asked.decode.speculation);
+  EngineOptions options = options_for(asked.decode, there);
+  options.plan.max_sequences = asked.samples;
+  if (const Method& method = row_of(options.plan.method);
+      method.form == TreeForm::kGraph || method.inexact)
+    throw UsageError(
+        "--spec " + std::string(method.name) +
+        ": nothing is predicted of it, as its draft says how far it goes; bench decode "
+        "measures it");
+
+  const Interrupt interrupt;
+  const ModelFiles models = open_planned(asked.decode, options, interrupt.token());
+  PlanRequest& request = options.plan;
+  if (asked.parallel) {
+    constexpr int kConnections = 256;  // serve's default
+    fit_conversations(models.target.config(), request);
+    fit_service(asked.parallel, kConnections, asked.decode, request);
+  } else {
+    request.max_prompt = asked.prompt_tokens;
+    fit_context(asked.new_tokens, models.target.config(), request);
+  }
+  ProgressLine progress(asked.decode.model.progress);
+  const Assumptions assumed =
+      models.tokenizer ? asked.decode.find_assumptions(models, options, progress, interrupt.token())
+                       : Assumptions{*there, "assumed to be a self-draft's (SmolLM2-135M, Q4_0)"};
+  // A machine without a GPU that is not here is taken to have this one's instruction set.
+  const auto device = there
+                          ? make_device({.kind = "cpu", .threads = options.device.threads})
+                          : open_device(options, place_engine(Topology(), models.target, options));
+  const ScratchBytes scratch =
+      there && there->of_gpu() ? ScratchBytes(gpu_scratch_bytes) : scratch_of(*device);
+  const std::uint64_t process = resident_memory();
+  request = there ? on_machine(request, *there) : on_device(request, *device);
+  request.cost = std::make_shared<CostModel>(assumed.profile);
+  const ModelSweeps sweeps = lay_out_models(models.target, models.draft, models.inner);
+  const auto plan_for = [&](const PlanRequest& changed) {
+    return make_plan(changed, sweeps, process, scratch);
+  };
+  Plan plan = plan_for(request);
+  for (const std::string& note : models.notes()) add_note(plan.notes, note);
+  if (!there) require_free(plan, process);
+
+  const std::vector<Remedy> remedies =
+      find_remedies(request, assumed.profile, sweeps.draft ? &plan.acceptance : nullptr, plan_for);
+  if (asked.json)
+    std::cout << json_text(plan_json(plan, assumed, remedies), 2) << "\n";
+  else
+    print(plan, assumed, remedies);
+  return 0;
+}
+
+}  // namespace canopy::cli

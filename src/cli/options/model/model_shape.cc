@@ -1,0 +1,125 @@
+#include "src/cli/options/model/model_shape.h"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <utility>
+
+#include "src/base/error.h"
+#include "src/cli/options/values.h"
+
+namespace canopy::cli {
+
+namespace {
+
+struct NamedShape {
+  const char *name, *config;
+};
+constexpr std::array kShapes{
+    NamedShape{"llama-2-7b",
+               R"({"model_type": "llama", "num_hidden_layers": 32, "hidden_size": 4096,
+    "intermediate_size": 11008, "num_attention_heads": 32, "num_key_value_heads": 32,
+    "vocab_size": 32000, "rms_norm_eps": 1e-5, "max_position_embeddings": 4096})"},
+    NamedShape{"llama-2-70b",
+               R"({"model_type": "llama", "num_hidden_layers": 80, "hidden_size": 8192,
+    "intermediate_size": 28672, "num_attention_heads": 64, "num_key_value_heads": 8,
+    "vocab_size": 32000, "rms_norm_eps": 1e-5, "max_position_embeddings": 4096})"},
+    NamedShape{"llama-3.2-1b",
+               R"({"model_type": "llama", "num_hidden_layers": 16, "hidden_size": 2048,
+    "intermediate_size": 8192, "num_attention_heads": 32, "num_key_value_heads": 8,
+    "head_dim": 64, "vocab_size": 128256, "rms_norm_eps": 1e-5, "rope_theta": 500000,
+    "max_position_embeddings": 131072, "tie_word_embeddings": true})"},
+    NamedShape{"llama-3.1-8b",
+               R"({"model_type": "llama", "num_hidden_layers": 32, "hidden_size": 4096,
+    "intermediate_size": 14336, "num_attention_heads": 32, "num_key_value_heads": 8,
+    "vocab_size": 128256, "rms_norm_eps": 1e-5, "rope_theta": 500000,
+    "max_position_embeddings": 131072})"},
+    NamedShape{"llama-3.1-70b",
+               R"({"model_type": "llama", "num_hidden_layers": 80, "hidden_size": 8192,
+    "intermediate_size": 28672, "num_attention_heads": 64, "num_key_value_heads": 8,
+    "vocab_size": 128256, "rms_norm_eps": 1e-5, "rope_theta": 500000,
+    "max_position_embeddings": 131072})"},
+    NamedShape{"smollm2-135m",
+               R"({"model_type": "llama", "num_hidden_layers": 30, "hidden_size": 576,
+    "intermediate_size": 1536, "num_attention_heads": 9, "num_key_value_heads": 3,
+    "vocab_size": 49152, "rms_norm_eps": 1e-5, "rope_theta": 100000,
+    "max_position_embeddings": 8192, "tie_word_embeddings": true})"},
+    NamedShape{"smollm2-1.7b",
+               R"({"model_type": "llama", "num_hidden_layers": 24, "hidden_size": 2048,
+    "intermediate_size": 8192, "num_attention_heads": 32, "num_key_value_heads": 32,
+    "vocab_size": 49152, "rms_norm_eps": 1e-5, "rope_theta": 130000,
+    "max_position_embeddings": 8192, "tie_word_embeddings": true})"}};
+constexpr std::array kTypes{
+    std::pair{":q8_0", DType::kQ8_0}, std::pair{":q4_0", DType::kQ4_0},
+    std::pair{":q4_1", DType::kQ4_1}, std::pair{":packed", DType::kPackedBF16},
+    std::pair{":q4_k", DType::kQ4_K}, std::pair{":q6_k", DType::kQ6_K}};
+
+class NoTokenizer final : public Tokenizer {
+ public:
+  explicit NoTokenizer(int vocab) : vocab_(vocab) {}
+  std::vector<TokenId> encode(std::string_view, AddSpecial, const std::stop_token&) const override {
+    return {};
+  }
+  std::vector<TokenId> encode_marked(std::string_view, std::string_view,
+                                     const std::stop_token&) const override {
+    return {};
+  }
+  std::string quote_specials(std::string_view, std::string_view) const override { return ""; }
+  std::string decode(std::span<const TokenId>, AddSpecial) const override { return ""; }
+  std::string_view piece(TokenId) const override { return ""; }
+  std::string_view token_string(TokenId) const override { return ""; }
+  bool is_special(TokenId) const override { return false; }
+  bool ends_text(TokenId) const override { return false; }
+  int vocab() const override { return vocab_; }
+
+ private:
+  int vocab_;
+};
+
+std::pair<std::string, DType> split(const std::string& text) {
+  for (const auto& [ending, type] : kTypes)
+    if (text.ends_with(ending))
+      return {text.substr(0, text.size() - std::string_view(ending).size()), type};
+  return {text, DType::kBF16};
+}
+
+ModelConfig config_of(const std::string& name) {
+  for (const NamedShape& known : kShapes)
+    if (name == known.name) return shape_from_config(known.config);
+  try {
+    return shape_from_config(read_text(name, kMostConfigBytes));
+  } catch (const Error& e) {
+    throw Error(name + ": " + e.what());
+  }
+}
+
+}  // namespace
+
+RandomModel parse_model_shape(const std::string& text) {
+  const auto [name, type] = split(text);
+  return {config_of(name), type};
+}
+
+bool names_model_shape(const std::string& text) {
+  const std::string name = split(text).first;
+  const auto known = [&](const NamedShape& shape) { return name == shape.name; };
+  return name.ends_with(".json") ||
+         (std::any_of(kShapes.begin(), kShapes.end(), known) && !std::filesystem::exists(text));
+}
+
+std::string shape_names() {
+  std::string names;
+  for (const NamedShape& shape : kShapes)
+    names.append(names.empty() ? "" : ", ").append(shape.name);
+  return names;
+}
+
+void require_same_vocabulary(const ModelConfig& target, const ModelConfig& draft) {
+  if (target.vocab != draft.vocab)
+    throw Error("the shapes have vocabularies of " + std::to_string(target.vocab) + " and " +
+                std::to_string(draft.vocab) + ": no draft for this target");
+}
+
+std::unique_ptr<Tokenizer> no_tokenizer(int vocab) { return std::make_unique<NoTokenizer>(vocab); }
+
+}  // namespace canopy::cli

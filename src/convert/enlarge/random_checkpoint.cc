@@ -1,0 +1,148 @@
+#include "src/convert/enlarge/random_checkpoint.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "src/base/error.h"
+#include "src/checkpoint/model_tensors.h"
+#include "src/convert/enlarge/random_weights.h"
+#include "src/convert/pack/pack_row.h"
+
+namespace canopy {
+
+namespace {
+
+bool is_norm(const TensorEntry& tensor) {
+  const auto found = find_tensor(tensor.name);
+  return found && found->spec->kind == TensorKind::kNorm;
+}
+
+DType type_of(const TensorSpec& spec, DType matrices) {
+  if (spec.kind != TensorKind::kMatrix || matrices == DType::kBF16) return DType::kBF16;
+  if (is_packed(matrices)) return matrices;
+  return spec.rows == Length::kVocab ? DType::kQ8_0 : matrices;
+}
+
+/// A packed row of so many columns whose exponents have the distribution of trained ones. All rows
+/// of a random matrix have its codes, so that all are as long; signs and mantissas are their own.
+std::vector<std::byte> packed_pattern(std::int64_t columns) {
+  std::vector<std::uint16_t> values(static_cast<std::size_t>(columns));
+  RandomWeights(1).fill(0, 0, values);
+  std::vector<std::byte> row;
+  require(pack_row(format::PackedBF16(), values, row), "random weights can be packed");
+  return row;
+}
+
+void fill_packed_row(const RandomWeights& random, std::uint64_t seed, std::uint32_t row,
+                     std::int64_t columns, std::vector<std::byte>& out) {
+  using Format = format::PackedBF16;
+  static thread_local std::map<std::int64_t, std::vector<std::byte>> patterns;
+  std::vector<std::byte>& pattern = patterns[columns];
+  if (pattern.empty()) pattern = packed_pattern(columns);
+  out = pattern;
+  std::vector<std::byte> rest(
+      static_cast<std::size_t>(Format::groups(columns) * Format::kGroupColumns));
+  random.fill_bytes(seed, row, rest);
+  for (std::int64_t group = 0; group < Format::groups(columns); ++group)
+    std::copy_n(rest.begin() + group * Format::kGroupColumns, Format::kGroupColumns,
+                out.begin() + Format::kHeaderBytes * Format::blocks(columns) +
+                    group * Format::kGroupBytes + Format::kCodeBytes);
+}
+
+/// Norms are ones: the values of a real model's layers stay finite on their way.
+void fill_row(const RandomWeights& random, const TensorEntry& tensor, std::int64_t row,
+              std::vector<std::byte>& out) {
+  const std::uint64_t seed = RandomWeights::hash(tensor.name);
+  const auto at = static_cast<std::uint32_t>(row);
+  if (is_packed(tensor.dtype)) return fill_packed_row(random, seed, at, tensor.shape[1], out);
+  if (tensor.dtype != DType::kBF16) {
+    random.fill_blocks(seed, at, tensor.dtype, out);
+    return;
+  }
+  std::vector<std::uint16_t> values(out.size() / 2, 0x3f80);
+  if (!is_norm(tensor)) random.fill(seed, at, values);
+  std::memcpy(out.data(), values.data(), out.size());
+}
+
+/// A packed tensor at `offset`, all of whose rows are as long as the pattern.
+TensorEntry packed_entry(std::string name, const std::vector<std::int64_t>& shape,
+                         std::uint64_t offset) {
+  const std::size_t row = packed_pattern(shape[1]).size();
+  auto offsets = std::make_shared<std::vector<RowOffset>>();
+  for (std::int64_t i = 0; i <= shape[0]; ++i)
+    offsets->push_back(
+        static_cast<RowOffset>(static_cast<std::size_t>(i) * row / kPackedAlignment));
+  TensorEntry entry{std::move(name), DType::kPackedBF16,
+                    shape,           0,
+                    offset,          static_cast<std::uint64_t>(shape[0]) * row};
+  entry.row_offsets = {offsets, offsets->data()};
+  return entry;
+}
+
+}  // namespace
+
+Checkpoint lay_out_random_checkpoint(const RandomModel& model, LayerBytes layers,
+                                     const std::filesystem::path& file) {
+  const ModelConfig& shape = model.shape;
+  require(shape.layers > 0 && shape.dim > 0 && shape.hidden_dim > 0 && shape.vocab > 0 &&
+              shape.kv_heads > 0 && shape.head_dim > 0 && shape.heads % shape.kv_heads == 0,
+          "a shape needs layers, dimensions, heads and a vocabulary");
+  std::vector<TensorEntry> tensors;
+  std::map<TensorRole, std::uint64_t> shared;  // where the first layer's are that has them
+  std::uint64_t end = 0;
+  for_each_tensor(shape, [&](const ModelTensor& tensor) {
+    const DType dtype = type_of(*tensor.spec, model.type);
+    const std::vector<std::int64_t> extents = tensor.shape(shape);
+    const auto [at, is_first] = shared.emplace(tensor.spec->role, end);
+    const bool own = is_first || layers == LayerBytes::kOwn;
+    const std::uint64_t offset = own ? end : at->second;
+    tensors.push_back(is_packed(dtype) ? packed_entry(tensor.name(), extents, offset)
+                                       : TensorEntry{tensor.name(), dtype, extents, 0, offset,
+                                                     tensor_bytes(dtype, extents)});
+    if (own) end += tensors.back().bytes;
+  });
+  return {file, {file}, std::move(tensors), shape, Metadata()};
+}
+
+Checkpoint write_random_checkpoint(
+    const RandomModel& model, const std::filesystem::path& file,
+    const std::function<void(std::uint64_t, std::uint64_t)>& progress,
+    const std::stop_token& stop) {
+  Checkpoint made = lay_out_random_checkpoint(model, LayerBytes::kShared, file);
+  std::map<std::uint64_t, const TensorEntry*> once;  // by offset: each layer's are the same
+  std::uint64_t all = 0;
+  for (const TensorEntry& tensor : made.tensors())
+    if (once.emplace(tensor.offset, &tensor).second) all += tensor.bytes;
+  std::ofstream out(file, std::ios::binary);
+  const RandomWeights random(1);
+  std::vector<std::byte> row;
+  std::uint64_t done = 0;
+  try {
+    for (const auto& [offset, entry] : once) {
+      const TensorEntry& tensor = *entry;
+      const std::int64_t rows = tensor.shape.size() == 2 ? tensor.shape[0] : 1;
+      row.resize(tensor.bytes / static_cast<std::uint64_t>(rows));
+      for (std::int64_t r = 0; r < rows; ++r) {
+        fill_row(random, tensor, r, row);
+        out.write(reinterpret_cast<const char*>(row.data()), std::ssize(row));
+        done += row.size();
+        if (stop.stop_requested()) throw Stopped();
+        if (progress) progress(done, all);
+      }
+    }
+    if (!out.flush()) throw Error("cannot write " + file.string() + ": " + std::strerror(errno));
+  } catch (...) {
+    out.close();
+    std::filesystem::remove(file);
+    throw;
+  }
+  return made;
+}
+
+}  // namespace canopy

@@ -1,0 +1,67 @@
+#include "src/convert/gguf/gguf_metadata.h"
+
+#include <cmath>
+
+#include "src/base/error.h"
+#include "src/checkpoint/families.h"
+#include "src/convert/quantize/source_rope.h"
+#include "src/convert/source_files.h"
+
+namespace canopy {
+
+GgufMetadata gguf_model_metadata(const Checkpoint& model, std::uint32_t file_type) {
+  const ModelConfig& c = model.config();
+  const Family& family = family_of(c);
+  const std::string architecture(gguf_architecture(c));
+  GgufMetadata metadata;
+  const auto general = [&](const char* key, GgufValue value) {
+    metadata.emplace_back(std::string("general.") + key, std::move(value));
+  };
+  const auto number = [&](const char* key, auto value) {
+    metadata.emplace_back(architecture + "." + key, static_cast<std::uint32_t>(value));
+  };
+  const auto real = [&](const char* key, double value) {
+    metadata.emplace_back(architecture + "." + key, static_cast<float>(value));
+  };
+  general("architecture", architecture);
+  general("type", std::string("model"));
+  general("name", model_name(model));
+  general("file_type", file_type);
+  general("quantization_version", std::uint32_t{2});
+  general("alignment", std::uint32_t{32});
+  if (!c.inflated_from.empty()) metadata.emplace_back("canopy.inflated_from", c.inflated_from);
+  number("vocab_size", c.vocab);
+  number("context_length", c.max_positions);
+  number("embedding_length", c.dim);
+  number("block_count", c.layers);
+  number("feed_forward_length", c.hidden_dim);
+  number("attention.head_count", c.heads);
+  number("attention.head_count_kv", c.kv_heads);
+  number("attention.key_length", c.head_dim);
+  number("attention.value_length", c.head_dim);
+  real("attention.layer_norm_rms_epsilon", static_cast<double>(c.norm_eps));
+  number("rope.dimension_count", c.head_dim);
+
+  const SourceRope rope = source_rope(model);
+  const RopeScaling& s = rope.scaling;
+  real("rope.freq_base", s.theta);
+  if (!rope.frequency_factors.empty() && !family.gguf_frequency_factors)
+    throw Error(model.root().string() + ": GGUF has no llama3 rotary scaling for " + architecture);
+  const bool yarn = s.type == RopeScaling::Type::kYarn;
+  if (!yarn && s.type != RopeScaling::Type::kLinear) return metadata;
+  metadata.emplace_back(architecture + ".rope.scaling.type", std::string(yarn ? "yarn" : "linear"));
+  real("rope.scaling.factor", s.factor);
+  if (!yarn) return metadata;
+  if (!s.truncate)
+    throw Error(model.root().string() + ": GGUF has no yarn scaling without 'truncate'");
+  number("rope.scaling.original_context_length", s.original_positions);
+  real("rope.scaling.yarn_beta_fast", s.beta_fast);
+  real("rope.scaling.yarn_beta_slow", s.beta_slow);
+  // The format multiplies its attn_factor by yarn's usual magnitude.
+  const double usual = 1 + 0.1 * std::log(s.factor);
+  const double factor = static_cast<double>(c.rope_magnitude) / usual;
+  if (std::abs(factor - 1) > 1e-6) real("rope.scaling.attn_factor", factor);
+  return metadata;
+}
+
+}  // namespace canopy

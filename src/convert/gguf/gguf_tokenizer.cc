@@ -1,0 +1,197 @@
+// A tokenizer as GGUF metadata.
+#include <algorithm>
+#include <array>
+#include <initializer_list>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "src/base/error.h"
+#include "src/base/json.h"
+#include "src/base/utf8.h"
+#include "src/convert/gguf/gguf_metadata.h"
+#include "src/convert/gguf/pre_tokenizers.h"
+#include "src/convert/source_files.h"
+
+namespace canopy {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+namespace {
+
+GgufMetadata copied(const Metadata& source) {
+  GgufMetadata result;
+  const auto take = [&]<class T>(std::initializer_list<const char*> keys, T*) {
+    for (const char* key : keys)
+      if (const T* value = source.find<T>(key)) result.emplace_back(key, *value);
+  };
+  take({"tokenizer.ggml.model", "tokenizer.ggml.pre", "tokenizer.chat_template"},
+       static_cast<std::string*>(nullptr));
+  take({"tokenizer.ggml.tokens", "tokenizer.ggml.merges"},
+       static_cast<std::vector<std::string>*>(nullptr));
+  take({"tokenizer.ggml.scores"}, static_cast<std::vector<float>*>(nullptr));
+  take({"tokenizer.ggml.token_type"}, static_cast<std::vector<std::int32_t>*>(nullptr));
+  take({"tokenizer.ggml.add_bos_token", "tokenizer.ggml.add_eos_token",
+        "tokenizer.ggml.add_space_prefix", "tokenizer.ggml.remove_extra_whitespaces"},
+       static_cast<bool*>(nullptr));
+  for (const char* name : {"bos", "eos", "eot", "eom", "unknown", "seperator", "padding"}) {
+    const std::string key = std::string("tokenizer.ggml.") + name + "_token_id";
+    if (const auto* id = source.find<std::int64_t>(key))
+      result.emplace_back(key, static_cast<std::uint32_t>(*id));
+  }
+  return result;
+}
+
+/// What a post-processor puts before and after one text.
+struct Template {
+  std::optional<std::uint32_t> before, after;
+};
+
+void read_template(const json& part, Template& found) {
+  if (!part.is_object()) return;
+  const std::string type = part.value("type", "");
+  if (type == "Sequence") {
+    for (const json& inner : part.at("processors")) read_template(inner, found);
+  } else if (type == "TemplateProcessing") {
+    bool text_seen = false;
+    for (const json& piece : part.at("single")) {
+      if (piece.contains("Sequence")) {
+        text_seen = true;
+        continue;
+      }
+      const auto token = piece.at("SpecialToken").at("id").get<std::string>();
+      const auto ids =
+          part.at("special_tokens").at(token).at("ids").get<std::vector<std::uint32_t>>();
+      std::optional<std::uint32_t>& place = text_seen ? found.after : found.before;
+      if (place || ids.size() != 1)
+        throw Error("post_processor adds several tokens; GGUF has one before and one after a text");
+      place = ids[0];
+    }
+  } else if (type != "ByteLevel") {
+    throw Error("post_processor " + in_quotes(type) + " has no counterpart in GGUF");
+  }
+}
+
+struct Vocabulary {
+  std::vector<std::string> tokens;
+  std::vector<std::int32_t> types;
+
+  explicit Vocabulary(std::size_t size)
+      : tokens(size), types(size, static_cast<std::int32_t>(TokenType::kUnused)) {}
+  void set(const json& id, std::string token, TokenType type) {
+    const std::optional<std::size_t> i = integer_in<std::size_t>(id);
+    if (!i || *i >= tokens.size())
+      throw Error("token " + in_quotes(token) + " has the id " + in_quotes(id.dump()) +
+                  " in a vocabulary of " + std::to_string(tokens.size()));
+    tokens[*i] = std::move(token);
+    types[*i] = static_cast<std::int32_t>(type);
+  }
+};
+
+std::vector<std::string> merges_of(const json& model) {
+  std::vector<std::string> merges;
+  for (const json& merge : model.at("merges"))
+    merges.push_back(merge.is_string()
+                         ? merge.get<std::string>()
+                         : merge.at(0).get<std::string>() + " " + merge.at(1).get<std::string>());
+  return merges;
+}
+
+GgufMetadata made_from(const json& file, const ModelConfig& config) {
+  const json& model = file.at("model");
+  if (model.value("type", "BPE") != "BPE" || model.value("byte_fallback", false))
+    throw Error("model " + in_quotes(model.value("type", "?")) +
+                " that is not a byte-level BPE is not written to GGUF");
+  const std::string pre = pre_tokenizer_name(file.value("pre_tokenizer", json()));
+  if (pre.empty())
+    throw Error(
+        "the pre_tokenizer is none that GGUF knows by name (smollm, llama-bpe, qwen2, "
+        "gpt-2, default)");
+  const json normalizer = file.value("normalizer", json());
+  const bool nfc = normalizer.is_object() && normalizer.value("type", "") == "NFC";
+  if (!normalizer.is_null() && !(nfc && pre == "qwen2"))
+    throw Error("normalizer " + normalizer.dump() + " with pre-tokenizer " + pre +
+                " has no counterpart in GGUF");
+
+  Vocabulary vocabulary(static_cast<std::size_t>(config.vocab));
+  for (std::size_t i = 0; i < vocabulary.tokens.size(); ++i)  // padding needs distinct names
+    vocabulary.tokens[i] = "[PAD" + std::to_string(i) + "]";
+  for (const auto& [token, id] : model.at("vocab").items())
+    vocabulary.set(id, token, TokenType::kNormal);
+  for (const json& added : file.value("added_tokens", json::array())) {
+    for (const char* option : {"single_word", "lstrip", "rstrip"})
+      if (added.value(option, false))
+        throw Error("the added token " + added.at("content").dump() + " has '" + option +
+                    "', which GGUF cannot express");
+    const TokenType type =
+        added.value("special", false) ? TokenType::kControl : TokenType::kUserDefined;
+    vocabulary.set(added.at("id"), added.at("content").get<std::string>(), type);
+  }
+
+  Template around;
+  read_template(file.value("post_processor", json()), around);
+  GgufMetadata result{{"tokenizer.ggml.model", std::string("gpt2")},
+                      {"tokenizer.ggml.pre", pre},
+                      {"tokenizer.ggml.tokens", std::move(vocabulary.tokens)},
+                      {"tokenizer.ggml.token_type", std::move(vocabulary.types)},
+                      {"tokenizer.ggml.merges", merges_of(model)},
+                      {"tokenizer.ggml.add_bos_token", around.before.has_value()},
+                      {"tokenizer.ggml.add_eos_token", around.after.has_value()}};
+  if (around.before) result.emplace_back("tokenizer.ggml.bos_token_id", *around.before);
+  return result;
+}
+
+/// The end tokens under the keys that GGUF has for them, the padding token, and BOS if the template
+/// has not told it.
+void add_special_ids(const Checkpoint& model, GgufMetadata& metadata) {
+  constexpr std::array kEndKeys{"eos", "eot", "eom"};
+  const std::vector<TokenId>& ends = model.config().end_tokens;
+  if (ends.size() > kEndKeys.size())
+    throw Error("config.json has " + std::to_string(ends.size()) +
+                " end tokens; GGUF has keys for three");
+  const auto add = [&](const char* name, std::uint32_t id) {
+    metadata.emplace_back(std::string("tokenizer.ggml.") + name + "_token_id", id);
+  };
+  for (std::size_t i = 0; i < ends.size(); ++i)
+    add(kEndKeys[i], static_cast<std::uint32_t>(ends[i]));
+  const auto from_config = [&](const char* name, const char* key) {
+    if (const auto* id = model.metadata().find<std::int64_t>(key))
+      add(name, static_cast<std::uint32_t>(*id));
+  };
+  from_config("padding", "pad_token_id");
+  const bool told = std::any_of(metadata.begin(), metadata.end(), [](const auto& entry) {
+    return entry.first == "tokenizer.ggml.bos_token_id";
+  });
+  if (!told) from_config("bos", "bos_token_id");
+}
+
+}  // namespace
+
+GgufMetadata gguf_tokenizer_metadata(const Checkpoint& model) {
+  if (!fs::is_directory(model.root())) return copied(model.metadata());
+  const fs::path file = model.root() / "tokenizer.json";
+  if (!fs::exists(file)) return {};
+  try {
+    const json document = read_json(file, kMostTokenizerBytes, FileKind::kOfModel);
+    GgufMetadata metadata =
+        in_context("reading " + file.string(), [&] { return made_from(document, model.config()); });
+    add_special_ids(model, metadata);
+    const fs::path chat = model.root() / "chat_template.jinja",
+                   config = model.root() / "tokenizer_config.json";
+    if (fs::exists(chat)) {
+      metadata.emplace_back("tokenizer.chat_template",
+                            read_file(chat, kMostConfigBytes, FileKind::kOfModel));
+    } else if (fs::exists(config)) {
+      const json tokens = read_json(config, kMostConfigBytes, FileKind::kOfModel);
+      if (tokens.contains("chat_template") && tokens["chat_template"].is_string())
+        metadata.emplace_back("tokenizer.chat_template",
+                              tokens["chat_template"].get<std::string>());
+    }
+    return metadata;
+  } catch (const nlohmann::json::exception& e) {
+    throw Error("the tokenizer files of " + model.root().string() +
+                " are not understood: " + e.what());
+  }
+}
+
+}  // namespace canopy

@@ -1,0 +1,313 @@
+#include "src/convert/pack/pack.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "src/base/error.h"
+#include "src/base/utf8.h"
+#include "src/checkpoint/families.h"
+#include "src/checkpoint/fingerprint.h"
+#include "src/checkpoint/model_tensors.h"
+#include "src/checkpoint/packed_tensors.h"
+#include "src/convert/pack/pack_row.h"
+#include "src/convert/pack/packed_file.h"
+#include "src/convert/row_batches.h"
+#include "src/convert/safetensors/hf_files.h"
+#include "src/convert/safetensors/safetensors_writer.h"
+#include "src/convert/weight_rows.h"
+
+namespace canopy {
+
+namespace {
+
+// Config and tokenizer: far below this for any model.
+constexpr std::uint64_t kOtherFiles = std::uint64_t{64} << 20;
+
+/// TensorEntry::checksum of bytes that come a piece at a time.
+class Checksum {
+ public:
+  Checksum() : state_(XXH3_createState()) {
+    require(state_ && XXH3_64bits_reset(state_.get()) == XXH_OK, "no memory for a checksum");
+  }
+  void add(std::span<const std::byte> bytes) {
+    XXH3_64bits_update(state_.get(), bytes.data(), bytes.size());
+  }
+  std::uint64_t value() const { return XXH3_64bits_digest(state_.get()); }
+
+ private:
+  struct Free {
+    void operator()(XXH3_state_t* state) const { XXH3_freeState(state); }
+  };
+  std::unique_ptr<XXH3_state_t, Free> state_;
+};
+
+/// A model's tensors in the order of a sweep: those of a unit one behind another, and before all of
+/// them the norms and biases, which are read once.
+struct SweepOrder {
+  std::vector<const TensorEntry*> vectors;
+  std::vector<std::vector<const TensorEntry*>> units;  // matrices
+
+  explicit SweepOrder(const Checkpoint& model) {
+    std::pair<int, TensorUnit> last{-2, TensorUnit::kEmbedding};
+    for_each_tensor(model.config(), [&](const ModelTensor& tensor) {
+      const TensorEntry* const entry = model.find(tensor.name());
+      require(entry != nullptr, "a checkpoint has the tensors of its config");
+      if (tensor.spec->kind != TensorKind::kMatrix) return vectors.push_back(entry);
+      if (last != std::pair{tensor.layer, tensor.spec->unit}) units.emplace_back();
+      last = {tensor.layer, tensor.spec->unit};
+      units.back().push_back(entry);
+    });
+  }
+  std::vector<const TensorEntry*> all() const {
+    std::vector<const TensorEntry*> entries = vectors;
+    for (const auto& unit : units) entries.insert(entries.end(), unit.begin(), unit.end());
+    return entries;
+  }
+};
+
+std::uint64_t plain_bytes(const TensorEntry& tensor) {
+  const PackedFormat* const packed = find_packed_format(tensor.dtype);
+  return packed == nullptr ? tensor.bytes : tensor_bytes(packed->plain, tensor.shape);
+}
+
+class Packer {
+ public:
+  Packer(const Checkpoint& model, const SweepOrder& order, const std::filesystem::path& path,
+         int threads, const Progress& progress)
+      : family_(family_of(model.config())),
+        source_(source_fingerprint(model)),
+        rows_(model),
+        threads_(threads),
+        progress_(progress),
+        file_(path, names(family_, order), 0) {
+    for (const TensorEntry* tensor : order.all()) report_.source_bytes += tensor->bytes;
+  }
+
+  PackReport run(const SweepOrder& order) {
+    for (const TensorEntry* vector : order.vectors) write_plain(*vector);
+    for (const auto& unit : order.units) {
+      file_.align();
+      for (const TensorEntry* matrix : unit) {
+        const bool packed = matrix->dtype == DType::kBF16 && write_packed(*matrix);
+        if (!packed) write_plain(*matrix);
+        ++(packed ? report_.packed : report_.plain);
+      }
+    }
+    for (const auto& [name, offsets] : offsets_) {
+      file_.begin(name + std::string(packed::kRowOffsets));
+      file_.write(std::as_bytes(std::span(offsets)));
+      file_.end(DType::kU32, {std::ssize(offsets)});
+    }
+    file_.finish(descriptions_, source_);
+    report_.bytes = file_.bytes();
+    return report_;
+  }
+
+ private:
+  static std::vector<std::string> names(const Family& family, const SweepOrder& order) {
+    std::vector<std::string> names;
+    for (const TensorEntry* tensor : order.all())
+      names.push_back(stored_name(family, tensor->name));
+    return names;
+  }
+
+  void write_plain(const TensorEntry& tensor) {
+    Checksum checksum;
+    const std::string name = stored_name(family_, tensor.name);
+    file_.begin(name);
+    const auto take = [&](std::span<const std::byte> stored) {
+      checksum.add(stored);
+      file_.write(stored);
+      advance(stored.size());
+    };
+    if (tensor.shape.size() == 1)
+      take(rows_.read_stored(tensor, 0));
+    else
+      pass_rows(
+          rows_, tensor, 1, [](auto&&...) {},
+          [&](const RowBatch& batch) { return take(batch.stored), true; });
+    file_.end(tensor.dtype, tensor.shape);
+    descriptions_.push_back({name, {{}, {}, checksum.value()}});
+  }
+
+  /// A row that cannot be packed has no bytes.
+  static void make_rows(std::int64_t columns, std::span<const std::byte> stored, MadeRows& made) {
+    // Rows lie where a batch begins, so at whole elements.
+    const std::span weights(reinterpret_cast<const std::uint16_t*>(stored.data()),
+                            stored.size() / sizeof(std::uint16_t));
+    const auto row = static_cast<std::size_t>(columns);
+    for (std::size_t at = 0; at < weights.size(); at += row) {
+      const std::size_t before = made.bytes.size();
+      pack_row(format::PackedBF16(), weights.subspan(at, row), made.bytes);
+      made.row_bytes.push_back(made.bytes.size() - before);
+    }
+  }
+
+  /// False, and nothing is written, where packing gains nothing.
+  bool write_packed(const TensorEntry& tensor) {
+    const std::int64_t columns = tensor.shape[1], rows = tensor.shape[0];
+    Checksum checksum;
+    std::vector<RowOffset> offsets{0};
+    std::uint64_t bytes = 0;
+    const std::uint64_t index_bytes = static_cast<std::uint64_t>(rows + 1) * sizeof(RowOffset);
+    bool smaller = index_bytes < tensor.bytes;
+    const std::uint64_t done_before = done_;
+    const std::string name = stored_name(family_, tensor.name);
+    file_.begin(name + std::string(packed::kPayload));
+    const auto make = [&](std::int64_t, std::int64_t, std::span<const std::byte> stored,
+                          MadeRows& made) { make_rows(columns, stored, made); };
+    const auto take = [&](const RowBatch& batch) {
+      checksum.add(batch.stored);
+      for (const MadeRows& made : batch.made) smaller = smaller && take_rows(made, offsets, bytes);
+      smaller = smaller && bytes + index_bytes < tensor.bytes;
+      advance(batch.stored.size());
+      return smaller;
+    };
+    if (smaller) pass_rows(rows_, tensor, threads_, make, take);
+    if (!smaller) {
+      file_.forget();
+      done_ = done_before;
+      return false;
+    }
+    file_.end(DType::kU8, {static_cast<std::int64_t>(bytes)});
+    descriptions_.push_back({name, {format::PackedBF16::kCodec, tensor.shape, checksum.value()}});
+    offsets_.emplace_back(name, std::move(offsets));
+    return true;
+  }
+
+  /// False if one of the rows could not be packed, or lies further than offsets reach.
+  bool take_rows(const MadeRows& made, std::vector<RowOffset>& offsets, std::uint64_t& bytes) {
+    for (const std::size_t row : made.row_bytes) {
+      const std::uint64_t end = offsets.back() + std::uint64_t{row} / kPackedAlignment;
+      if (row == 0 || end > std::numeric_limits<RowOffset>::max()) return false;
+      offsets.push_back(static_cast<RowOffset>(end));
+    }
+    file_.write(made.bytes);
+    bytes += made.bytes.size();
+    return true;
+  }
+
+  void advance(std::size_t bytes) {
+    done_ += bytes;
+    progress_(std::min(done_, report_.source_bytes), report_.source_bytes);
+  }
+
+  const Family& family_;
+  const std::string source_;
+  WeightRows rows_;
+  const int threads_;
+  const Progress& progress_;
+  PackedFile file_;
+  PackReport report_;
+  std::uint64_t done_ = 0;
+  std::vector<std::pair<std::string, packed::Description>> descriptions_;
+  std::vector<std::pair<std::string, std::vector<RowOffset>>> offsets_;
+};
+
+void check_source(const Checkpoint& model) {
+  for (const TensorEntry& tensor : model.tensors()) {
+    if (is_packed(tensor.dtype))
+      throw Error(model.root().string() + " is packed already: tensor " + in_quotes(tensor.name) +
+                  " is " + name(tensor.dtype));
+    if (in_blocks(tensor.dtype))
+      throw Error(model.root().string() + ": tensor " + in_quotes(tensor.name) + " is " +
+                  name(tensor.dtype) +
+                  ", which is small already; packing is for models in BF16, such as the one that "
+                  "this was quantised from");
+  }
+}
+
+/// Gives `out` the plain values of rows [first, first + count) of a packed matrix.
+void unpack_rows(const TensorEntry& tensor, std::int64_t first, std::int64_t count,
+                 std::span<const std::byte> stored, std::vector<std::byte>& out) {
+  const std::int64_t columns = tensor.shape[1];
+  out.resize(static_cast<std::size_t>(count * columns) * sizeof(std::uint16_t));
+  std::size_t at = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::size_t bytes = rows_of(tensor, first + i, 1).bytes;
+    unpack_row(tensor.dtype, {stored.data() + at, bytes, columns},
+               {reinterpret_cast<std::uint16_t*>(out.data()) + i * columns,
+                static_cast<std::size_t>(columns)});
+    at += bytes;
+  }
+}
+
+/// Calls take(bytes) for a tensor's values in their plain form, row by row, some rows at a time.
+template <class Take>
+void pass_values(WeightRows& rows, const TensorEntry& tensor, int threads, const Take& take) {
+  if (tensor.shape.size() == 1) return take(rows.read_stored(tensor, 0));
+  if (!is_packed(tensor.dtype))
+    return pass_rows(
+        rows, tensor, 1, [](auto&&...) {},
+        [&](const RowBatch& batch) { return take(batch.stored), true; });
+  const auto make = [&](std::int64_t first, std::int64_t count, std::span<const std::byte> stored,
+                        MadeRows& made) { unpack_rows(tensor, first, count, stored, made.bytes); };
+  pass_rows(rows, tensor, threads, make, [&](const RowBatch& batch) {
+    for (const MadeRows& made : batch.made) take(made.bytes);
+    return true;
+  });
+}
+
+}  // namespace
+
+PackReport pack(const Checkpoint& model, const std::filesystem::path& output, int threads,
+                const Progress& progress) {
+  require(threads > 0, "pack: needs a thread");
+  check_source(model);
+  const SweepOrder order(model);
+  std::uint64_t most = kOtherFiles;
+  for (const TensorEntry* tensor : order.all()) most += tensor->bytes;
+  StagedOutput staged(output, StagedOutput::Kind::kDirectory, most);
+  copy_hf_files(model, staged.partial());
+  const PackReport report =
+      Packer(model, order, staged.partial() / "model.safetensors", threads, progress).run(order);
+  staged.publish();
+  return report;
+}
+
+UnpackReport unpack(const Checkpoint& model, const std::filesystem::path& output, int threads,
+                    const Progress& progress) {
+  require(threads > 0, "unpack: needs a thread");
+  if (std::ranges::none_of(model.tensors(), [](const auto& t) { return is_packed(t.dtype); }))
+    throw Error(model.root().string() + " is not packed");
+  UnpackReport report;
+  const Family& family = family_of(model.config());
+  std::vector<PlannedTensor> planned;
+  const std::vector<const TensorEntry*> tensors = SweepOrder(model).all();
+  for (const TensorEntry* tensor : tensors) {
+    const PackedFormat* const packed = find_packed_format(tensor->dtype);
+    planned.push_back(
+        {stored_name(family, tensor->name), tensor->shape, packed ? packed->plain : tensor->dtype});
+    report.bytes += plain_bytes(*tensor);
+  }
+  StagedOutput staged(output, StagedOutput::Kind::kDirectory, report.bytes + kOtherFiles);
+  copy_hf_files(model, staged.partial());
+  SafetensorsWriter writer(staged.partial(), planned);
+  WeightRows rows(model);
+  for (const TensorEntry* tensor : tensors) {
+    Checksum checksum;
+    pass_values(rows, *tensor, threads, [&](std::span<const std::byte> values) {
+      checksum.add(values);
+      writer.write(stored_name(family, tensor->name), values);
+      progress(writer.written_bytes(), report.bytes);
+    });
+    ++report.tensors;
+    if (!tensor->checksum) continue;
+    if (*tensor->checksum != checksum.value())
+      throw Error("tensor " + in_quotes(tensor->name) + " of " + model.root().string() +
+                  " is damaged: its checksum is not the one that was kept when it was packed; "
+                  "fetch or pack the model again");
+    ++report.checked;
+  }
+  writer.finish();
+  staged.publish();
+  return report;
+}
+
+}  // namespace canopy

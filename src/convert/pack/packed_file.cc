@@ -1,0 +1,74 @@
+#include "src/convert/pack/packed_file.h"
+
+#include <cstring>
+
+#include "src/base/error.h"
+#include "src/checkpoint/fingerprint.h"
+
+namespace canopy {
+
+namespace {
+
+/// Room for the header: of each tensor two parts, the padding before it and its description, each
+/// with its name or one as short, some words of JSON and two or three numbers of up to 19 digits.
+std::uint64_t header_room(std::span<const std::string> names) {
+  std::uint64_t bytes = 1024;
+  for (const std::string& name : names) bytes += 4 * name.size() + 768;
+  return (bytes + PackedFile::kUnitAlignment - 1) / PackedFile::kUnitAlignment *
+         PackedFile::kUnitAlignment;
+}
+
+}  // namespace
+
+PackedFile::PackedFile(const std::filesystem::path& path, std::span<const std::string> names,
+                       std::uint64_t about_bytes)
+    : file_(path, about_bytes), header_bytes_(header_room(names)), at_(header_bytes_) {
+  file_.write(std::string(header_bytes_, ' '));
+  header_["__metadata__"] = nullptr;  // comes first
+}
+
+void PackedFile::align() {
+  const std::uint64_t beyond = at_ % kUnitAlignment;
+  if (beyond == 0) return;
+  begin(std::string(packed::kPadding) + std::to_string(pads_++));
+  const std::vector<std::byte> zeros(kUnitAlignment - beyond);
+  write(zeros);
+  end(DType::kU8, {std::ssize(zeros)});
+}
+
+void PackedFile::begin(std::string name) {
+  name_ = std::move(name);
+  begun_at_ = at_;
+}
+
+void PackedFile::write(std::span<const std::byte> bytes) {
+  file_.write(bytes);
+  at_ += bytes.size();
+}
+
+void PackedFile::end(DType dtype, const std::vector<std::int64_t>& shape) {
+  header_[name_] = {{"dtype", name(dtype)},
+                    {"shape", shape},
+                    {"data_offsets", {begun_at_ - header_bytes_, at_ - header_bytes_}}};
+}
+
+void PackedFile::forget() {
+  at_ = begun_at_;
+  file_.cut(at_);
+}
+
+void PackedFile::finish(const std::vector<std::pair<std::string, packed::Description>>& tensors,
+                        const std::string& source) {
+  header_["__metadata__"] = {{"format", "pt"},
+                             {std::string(kSourceFingerprint), source},
+                             {std::string(packed::kDescriptions), packed::to_text(tensors)}};
+  std::string text = header_.dump();
+  std::uint64_t length = header_bytes_ - sizeof length;
+  require(text.size() <= length, "the header of a packed file has room");
+  text.resize(length, ' ');
+  std::string header(sizeof length, '\0');
+  std::memcpy(header.data(), &length, sizeof length);
+  file_.finish_with(header + text, at_);
+}
+
+}  // namespace canopy

@@ -1,0 +1,208 @@
+#include "src/convert/quantize/quantize.h"
+
+#include <algorithm>
+#include <cmath>
+#include <deque>
+#include <exception>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "src/base/error.h"
+#include "src/base/formats/weight_format.h"
+#include "src/checkpoint/families.h"
+#include "src/convert/gguf/gguf_metadata.h"
+#include "src/convert/gguf/gguf_writer.h"
+#include "src/convert/quantize/block_quant.h"
+#include "src/convert/quantize/source_rope.h"
+#include "src/convert/weight_rows.h"
+
+namespace canopy {
+
+namespace {
+
+constexpr const char* kRopeFactors = "rope_freqs.weight";
+
+/// A tensor of the output and where its values come from.
+struct Plan {
+  GgufTensor out;
+  const TensorEntry* source = nullptr;
+  bool head_or_embedding = false;
+};
+
+/// What has blocks of 32 instead of 256, with a little more than the bits; else the type itself.
+DType in_short_blocks(DType type) {
+  if (type == DType::kQ4_K) return DType::kQ5_0;
+  if (type == DType::kQ6_K) return DType::kQ8_0;
+  return type;
+}
+
+/// Matrices of whole blocks become blocks. Of embedding and head, rounding shows most.
+DType output_type(const TensorSpec& spec, const TensorEntry& source, DType wanted) {
+  if (spec.kind != TensorKind::kMatrix) return DType::kF32;
+  if (spec.rows == Length::kVocab)
+    wanted = find_format(wanted)->block_elements == 256 ? DType::kQ6_K : DType::kQ8_0;
+  for (const DType type : {wanted, in_short_blocks(wanted)})
+    if (WeightRows::columns(source) % find_format(type)->block_elements == 0) return type;
+  return source.dtype == DType::kF16 ? DType::kF16 : DType::kBF16;
+}
+
+std::vector<Plan> plan_tensors(const Checkpoint& model, DType type) {
+  std::vector<Plan> plans;
+  for_each_tensor(model.config(), [&](const ModelTensor& tensor) {
+    const TensorEntry* const source = model.find(tensor.name());
+    if (!source) throw Error(model.root().string() + " lacks the tensor " + tensor.name());
+    plans.push_back({{tensor.gguf_name(), output_type(*tensor.spec, *source, type), source->shape},
+                     source,
+                     tensor.spec->rows == Length::kVocab});
+  });
+  // The order is that of other converters: what the model has once, then its layers.
+  std::stable_partition(plans.begin(), plans.end(),
+                        [](const Plan& plan) { return !plan.out.name.starts_with("blk."); });
+  return plans;
+}
+
+/// Rows in the output's type, and how far they are from their source.
+class RowMaker {
+ public:
+  explicit RowMaker(const Checkpoint& model)
+      : rows_(model),
+        adjacent_pairs_(family_of(model.config()).gguf_adjacent_pairs),
+        head_dim_(model.config().head_dim) {}
+
+  /// Row `row` of the output's order.
+  std::span<const std::byte> make(const Plan& plan, std::int64_t row) {
+    const TensorEntry& source = *plan.source;
+    const DType type = plan.out.dtype;
+    if (adjacent_pairs_ && is_rotated(source.name)) row = rotated_halves_row(row, head_dim_);
+    if (type == source.dtype) return rows_.read_stored(source, row);
+    floats_.resize(static_cast<std::size_t>(WeightRows::columns(source)));
+    rows_.read(source, row, floats_);
+    bytes_.resize(row_bytes(type, WeightRows::columns(source)));
+    if (!in_blocks(type)) {
+      encode_row(type, floats_, bytes_.data());
+      return bytes_;
+    }
+    in_context("quantising tensor " + source.name, [&] { quantize_row(type, floats_, bytes_); });
+    if (!plan.head_or_embedding) measure(type);
+    return bytes_;
+  }
+  double error() const { return error_; }    // sums over the rows that were quantised: of the
+  double square() const { return square_; }  // squared misses, and of the squares
+
+ private:
+  void measure(DType type) {
+    back_.resize(floats_.size());
+    dequantize_row(type, bytes_.data(), back_);
+    for (std::size_t i = 0; i < floats_.size(); ++i) {
+      const double value = static_cast<double>(floats_[i]),
+                   miss = value - static_cast<double>(back_[i]);
+      error_ += miss * miss;
+      square_ += value * value;
+    }
+  }
+
+  WeightRows rows_;
+  bool adjacent_pairs_;
+  std::int64_t head_dim_;
+  std::vector<float> floats_, back_;
+  std::vector<std::byte> bytes_;
+  double error_ = 0, square_ = 0;
+};
+
+/// Rows that several threads make.
+class RowMakers {
+ public:
+  RowMakers(const Checkpoint& model, int threads) {
+    for (int i = 0; i < threads; ++i) makers_.emplace_back(model);
+  }
+  /// How many rows make() should be asked for at once.
+  std::int64_t batch() const { return 64 * std::ssize(makers_); }
+
+  /// Rows [first, first + count) of the output's order, one behind another; valid until the next
+  /// call.
+  std::span<const std::byte> make(const Plan& plan, std::int64_t first, std::int64_t count) {
+    const std::size_t row = row_bytes(plan.out.dtype, WeightRows::columns(*plan.source));
+    const auto all = static_cast<std::size_t>(count), makers = std::min(makers_.size(), all);
+    bytes_.resize(all * row);
+    std::vector<std::exception_ptr> failures(makers);
+    const auto work = [&](std::size_t maker) noexcept {
+      try {
+        for (std::size_t i = maker; i < all; i += makers)
+          std::ranges::copy(makers_[maker].make(plan, first + static_cast<std::int64_t>(i)),
+                            bytes_.begin() + static_cast<std::ptrdiff_t>(i * row));
+      } catch (...) {
+        failures[maker] = std::current_exception();
+      }
+    };
+    {
+      std::vector<std::jthread> others;
+      for (std::size_t maker = 1; maker < makers; ++maker) others.emplace_back(work, maker);
+      work(0);
+    }
+    for (const std::exception_ptr& failure : failures)
+      if (failure) std::rethrow_exception(failure);
+    return bytes_;
+  }
+
+  double relative_error() const {
+    double error = 0, square = 0;
+    for (const RowMaker& maker : makers_) error += maker.error(), square += maker.square();
+    return square == 0 ? 0 : std::sqrt(error / square);
+  }
+
+ private:
+  std::deque<RowMaker> makers_;  // a thread's each
+  std::vector<std::byte> bytes_;
+};
+
+}  // namespace
+
+QuantizeReport quantize(const Checkpoint& model, const std::filesystem::path& output, DType type,
+                        const Progress& progress, int threads) {
+  require(threads > 0, "quantize: needs a thread");
+  require(in_blocks(type), "the type to quantise to has no blocks");
+  const std::vector<Plan> plans = plan_tensors(model, type);
+  GgufMetadata metadata = gguf_model_metadata(model, find_format(type)->gguf_file_type);
+  for (auto& entry : gguf_tokenizer_metadata(model)) metadata.push_back(std::move(entry));
+  const std::vector<float> factors = source_rope(model).frequency_factors;
+
+  std::vector<GgufTensor> tensors;
+  if (!factors.empty())
+    tensors.push_back({kRopeFactors, DType::kF32, {static_cast<std::int64_t>(factors.size())}});
+  bool same_function = true;
+  for (const Plan& plan : plans) {
+    tensors.push_back(plan.out);
+    const bool matrix = plan.source->shape.size() > 1;
+    if (matrix && plan.out.dtype != plan.source->dtype) same_function = false;
+  }
+
+  QuantizeReport report{.weight_bytes = gguf_data_bytes(tensors),
+                        .relative_error = 0,
+                        .same_function = same_function};
+  constexpr std::uint64_t kHeader = std::uint64_t{32}
+                                    << 20;  // far beyond any vocabulary's metadata
+  StagedOutput staged(output, StagedOutput::Kind::kFile, report.weight_bytes + kHeader);
+  GgufWriter writer(staged.partial(), metadata, tensors);
+  if (!factors.empty()) writer.write(kRopeFactors, std::as_bytes(std::span(factors)));
+  RowMakers makers(model, threads);
+  std::uint64_t done = 0;
+  for (const Plan& plan : plans) {
+    const std::int64_t rows = WeightRows::rows(*plan.source);
+    for (std::int64_t row = 0; row < rows; row += makers.batch()) {
+      const std::span<const std::byte> bytes =
+          makers.make(plan, row, std::min(makers.batch(), rows - row));
+      writer.write(plan.out.name, bytes);
+      done += bytes.size();
+      progress(done, report.weight_bytes);
+    }
+  }
+  writer.finish();
+  staged.publish();
+  progress(report.weight_bytes, report.weight_bytes);
+  report.relative_error = makers.relative_error();
+  return report;
+}
+
+}  // namespace canopy

@@ -1,0 +1,133 @@
+#include "src/convert/quantize/source_rope.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "src/base/error.h"
+#include "src/base/utf8.h"
+#include "src/checkpoint/families.h"
+
+namespace canopy {
+
+namespace {
+
+/// Numbers and words of the metadata under the first of several keys that is there.
+class Keys {
+ public:
+  explicit Keys(const Metadata& metadata) : metadata_(&metadata) {}
+  std::optional<double> number(std::initializer_list<std::string> keys) const {
+    for (const std::string& key : keys) {
+      if (const auto* value = metadata_->find<double>(key)) return *value;
+      if (const auto* value = metadata_->find<std::int64_t>(key))
+        return static_cast<double>(*value);
+    }
+    return {};
+  }
+  std::string text(std::initializer_list<std::string> keys, const char* otherwise) const {
+    for (const std::string& key : keys)
+      if (const auto* value = metadata_->find<std::string>(key)) return *value;
+    return otherwise;
+  }
+  const bool* flag(const std::string& key) const { return metadata_->find<bool>(key); }
+
+ private:
+  const Metadata* metadata_;
+};
+
+using Type = RopeScaling::Type;
+
+Type type_named(const std::string& name) {
+  if (name == "none" || name == "default") return Type::kDefault;
+  if (name == "linear") return Type::kLinear;
+  if (name == "llama3") return Type::kLlama3;
+  if (name == "yarn") return Type::kYarn;
+  throw Error("rotary scaling of type " + in_quotes(name) + " cannot be written");
+}
+
+RopeScaling from_hf(const Keys& keys, int max_positions) {
+  const auto number = [&](const std::string& key, double otherwise) {
+    return keys.number({"rope_parameters." + key, "rope_scaling." + key}).value_or(otherwise);
+  };
+  RopeScaling s;
+  s.type = type_named(keys.text({"rope_parameters.rope_type", "rope_parameters.type",
+                                 "rope_scaling.rope_type", "rope_scaling.type"},
+                                "default"));
+  s.theta = keys.number({"rope_parameters.rope_theta", "rope_scaling.rope_theta", "rope_theta"})
+                .value_or(s.theta);
+  s.original_positions = keys.number({"original_max_position_embeddings"})
+                             .value_or(number("original_max_position_embeddings", max_positions));
+  s.factor = number("factor", s.type == Type::kYarn ? max_positions / s.original_positions : 1.0);
+  s.low_freq_factor = number("low_freq_factor", s.low_freq_factor);
+  s.high_freq_factor = number("high_freq_factor", s.high_freq_factor);
+  s.beta_fast = number("beta_fast", s.beta_fast);
+  s.beta_slow = number("beta_slow", s.beta_slow);
+  for (const char* object : {"rope_parameters.", "rope_scaling."})
+    if (const bool* truncate = keys.flag(std::string(object) + "truncate")) s.truncate = *truncate;
+  return s;
+}
+
+RopeScaling from_gguf(const Keys& keys, std::string_view architecture, int max_positions) {
+  const std::string rope = std::string(architecture) + ".rope.";
+  RopeScaling s;
+  s.type = type_named(keys.text({rope + "scaling.type"}, "none"));
+  s.theta = keys.number({rope + "freq_base"}).value_or(s.theta);
+  s.factor = keys.number({rope + "scaling.factor", rope + "scale_linear"}).value_or(1.0);
+  if (s.type == Type::kDefault && s.factor != 1) s.type = Type::kLinear;
+  s.original_positions =
+      keys.number({rope + "scaling.original_context_length"}).value_or(max_positions);
+  s.beta_fast = keys.number({rope + "scaling.yarn_beta_fast"}).value_or(s.beta_fast);
+  s.beta_slow = keys.number({rope + "scaling.yarn_beta_slow"}).value_or(s.beta_slow);
+  return s;
+}
+
+bool close(const std::vector<float>& a, const std::vector<float>& b) {
+  // Both come from the same formula in f32 with one division more or less.
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](float x, float y) { return std::abs(x - y) <= 1e-6f * std::abs(y); });
+}
+
+}  // namespace
+
+SourceRope source_rope(const Checkpoint& checkpoint) {
+  const ModelConfig& config = checkpoint.config();
+  const Keys keys(checkpoint.metadata());
+  const bool hf = std::filesystem::is_directory(checkpoint.root());
+  SourceRope rope;
+  rope.scaling = hf ? from_hf(keys, config.max_positions)
+                    : from_gguf(keys, family_of(config).gguf, config.max_positions);
+  RopeScaling& scaling = rope.scaling;
+  if (scaling.type == Type::kYarn) scaling.attention_factor = config.rope_magnitude;
+
+  const std::vector<float>& actual = config.rope_inverse_frequency;
+  const auto default_table = [&] {
+    RopeScaling plain = scaling;
+    if (plain.type == Type::kLlama3) plain.type = Type::kDefault;
+    return rope_table(plain, config.head_dim).inverse_frequency;
+  }();
+  if (close(default_table, actual)) return rope;
+  if (scaling.type != Type::kLlama3 && (hf || scaling.type != Type::kDefault))
+    throw Error(checkpoint.root().string() + ": the rotary frequencies are not understood");
+  for (std::size_t i = 0; i < actual.size(); ++i)
+    rope.frequency_factors.push_back(default_table[i] / actual[i]);
+  if (hf) return rope;
+
+  // llama3 divides the lowest frequencies by its whole factor; the context length before scaling is
+  // a power of two. Whatever else was tuned is not recognised.
+  RopeScaling llama3 = scaling;
+  llama3.type = Type::kLlama3;
+  llama3.factor = std::round(rope.frequency_factors.back());
+  if (llama3.factor < 1) return rope;
+  for (int positions = 256; positions <= 1 << 17; positions *= 2) {
+    llama3.original_positions = positions;
+    if (!close(rope_table(llama3, config.head_dim).inverse_frequency, actual)) continue;
+    scaling = llama3;
+    break;
+  }
+  return rope;
+}
+
+}  // namespace canopy

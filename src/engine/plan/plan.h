@@ -1,0 +1,208 @@
+#pragma once
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "offload/residency.h"
+#include "planner/planner.h"
+#include "src/base/error.h"
+#include "src/base/notes.h"
+#include "src/checkpoint/checkpoint.h"
+#include "src/speculation/drafters/head_drafter.h"
+#include "src/speculation/drafters/model_free_drafter.h"
+#include "src/speculation/growers/draft_policy.h"
+#include "src/speculation/method.h"
+#include "src/speculation/rules/inexact_rule.h"
+
+namespace canopy {
+
+/// The paper's figures of acceptance go up to about as many.
+inline constexpr int kProbeChildren = 32;
+
+inline constexpr const char* kRingEntry = "target ring";  // of the ledger
+/// One line of the memory budget.
+struct LedgerEntry {
+  std::string what;
+  std::uint64_t bytes = 0;
+};
+
+/// What a beam search may run at a time. Plain data.
+struct BeamRoom {
+  int beams = 1;                    // of the target
+  int draft_beams = 0, levels = 0;  // of the draft, and how far it goes ahead; 0: without one
+  int tokens = 0;                   // of a text, behind its prompt
+  int joint = 0;                    // as BeamSet::Limits::joint
+
+  BeamRoom with_tokens(int count) const { return {beams, draft_beams, levels, count, joint}; }
+  /// A sweep has so many at most: the root, all that the beams may not share, what is drafted.
+  int nodes() const {
+    return 1 + beams * (joint > 0 ? std::min(joint, tokens) : tokens) + drafted();
+  }
+  int drafted() const { return draft_beams * levels; }
+};
+
+/// What the engine will do with the memory it has. Plain data: print it, compare it.
+struct Plan {
+  SpeculationMethod method = SpeculationMethod::kNone;
+  DraftPolicy::Config policy;                // its shape is the root alone for kNone
+  std::optional<ModelFreeDraft> model_free;  // what drafts in place of a model
+  std::optional<HeadDraft> heads;            // likewise
+  std::optional<ModelFreeDraft> inner;       // of a hierarchy: what guesses in place of a model
+  DraftPolicy::Config inner_policy;          // likewise, of a second draft model
+  std::optional<InexactRule> inexact;        // texts are not exactly the target's
+  std::optional<BeamRoom> beams;             // a beam search, in place of all that
+  KvTypes kv;
+  Transformer::Limits target_limits, draft_limits, inner_limits;
+  int max_sequences = 1;             // that can share a sweep, each with KV caches of its own
+  int max_prompt = 0, context = 0;   // tokens
+  int rows_behind_link = 0;          // of a sweep: more than so many hold it up
+  bool probe = false;                // acceptance is measured: the target runs roots alone
+  int slots = 0;                     // most of a KV cache: the text and the tree behind it
+  int kv_blocks = 0;                 // of each model's KV pool, for all sequences
+  bool resident = false;             // the whole target stays in memory; nothing is streamed
+  Residency residency;               // of the target's units otherwise
+  std::uint64_t resident_bytes = 0;  // target weights that stay where they are computed with
+  std::uint64_t sweep_bytes = 0;     // target weights that are read from disk in every sweep
+  std::uint64_t ring_bytes = 0;      // in transit to where they are computed with
+  double resident_layers = 0, ring_layers = 0;  // the same, in layers of this model
+  std::uint64_t memory = 0;                     // the budget of the process
+  std::vector<LedgerEntry> ledger;
+  std::uint64_t total() const;
+  /// What makes its texts other than the model's own, in words for the user; nothing: they are
+  /// exact.
+  std::optional<std::string> changes() const;
+  KvRoom kv_room() const { return {kv_blocks, slots, kv}; }
+  HeadDrafter::Limits head_limits(const ModelConfig& target) const;
+  /// A device with memory of its own has that budget and these weights; the ring above
+  /// is there, and the host has its own where some are read from disk.
+  struct DevicePart {
+    std::uint64_t memory = 0;
+    std::vector<LedgerEntry> ledger;
+    std::uint64_t total() const;
+    std::uint64_t upload_bytes = 0;  // target weights that go to the device in every sweep
+    std::uint64_t host_bytes = 0;    // of those, what rests in host memory
+    std::uint64_t host_ring_bytes = 0;
+  };
+  std::optional<DevicePart> device;
+  Acceptance acceptance;  // that it was made with
+  WeightPlan weights;     // where the target's units lie, as the planner sees it
+  bool adaptive = false;  // the tree was chosen, with room for others: it may follow the texts
+  std::shared_ptr<const CostModel> cost;  // likewise; may be none
+  /// What is predicted of it, and what else was considered, if a tree was to be chosen. Nothing
+  /// without a cost model.
+  std::optional<Choice> prediction;
+  /// What of the request had to give way, with what it would take, in words for the user.
+  Notes notes;
+};
+
+struct PlanRequest {
+  std::uint64_t memory = 0;                    // bytes for the whole process
+  std::optional<std::uint64_t> device_memory;  // bytes of a device that has memory of its own
+  DriverShare driver = kGpuDriver;             // what its driver takes of them
+  SpeculationMethod method = SpeculationMethod::kAuto;
+  std::optional<ModelFreeDraft>
+      model_free;                  // drafts in place of a model; see works_without_model()
+  std::optional<HeadDraft> heads;  // likewise
+  /// A hierarchy has this guess what the draft model would write, or else a second draft model.
+  std::optional<ModelFreeDraft> inner;
+  std::optional<double> lenience;         // l of InexactRule: texts are not exact
+  std::optional<InexactRule> typical;     // of heads: their tokens are kept by this rule
+  Growth growth;                          // the numbers of gsd, tsd, ssd and mtad
+  double fallback = 0.9;                  // of bild: the least confidence to go on drafting
+  double rollback = 2;                    // of bild: b of InexactRule
+  double joint_threshold = 0.1;           // of mtad: tau of InexactRule
+  std::optional<TreeShape> shape;         // the tree, if the planner is not to choose it
+  int tree_size = 0;                      // its nodes likewise, where not 0
+  int tree_levels = 0;                    // its most levels
+  std::shared_ptr<const CostModel> cost;  // of these models on this machine, to choose a tree
+  std::optional<Acceptance> acceptance;   // measured; else what a self-draft has
+  int max_prompt = 0, context = 0;        // tokens
+  int prompt_rows = 0;       // most of all prompts together in one sweep; 0: all there are
+  std::uint64_t beside = 0;  // bytes that the program itself takes: clients' connections, say
+  int full_texts = 0;        // that the KV pools have room for, next to short ones; 0: all are full
+  int priced_text = 0;  // tokens of a text whose step is predicted; 0: in the middle of the request
+  /// Acceptance is to be measured: the draft proposes kProbeChildren at each position, or as many
+  /// tokens as both models know, and the target runs none of them.
+  bool probe = false;
+  int logit_rows = 0;             // most rows of target logits beside the tree's (perplexity)
+  std::optional<BeamRoom> beams;  // a beam search, which takes no method
+  double temperature = 0;
+  int max_sequences = 1;  // that may share a sweep; the plan may have room for fewer
+  int least_sequences = 1;
+  /// Texts whose seconds per token are to be the fewest. 0: all are there from the beginning, so
+  /// that fewer of them share a sweep where that is faster. Else they come and go, and have their
+  /// places as long as memory lasts.
+  int texts = 0;
+  int least_context = 0;  // tokens that the context may be cut to where memory is short; 0: none
+  bool graphs = false;    // the draft's levels are captured and launched as one
+  /// The default is f32, or f16 on a device with memory of its own: there a cache takes the place
+  /// of weights that would stay, and reading it is what attention waits for.
+  std::optional<DType> kv;
+  std::optional<std::uint64_t> kv_memory;  // bytes of both pools; else every text can be full
+  /// Bytes of target weights that stay where they are computed with; without a value as many as fit
+  /// beside a small ring: a byte at rest saves its reading in every sweep, a byte of the ring at
+  /// most as much, and only while the ring can fill (docs/math.md, "A byte at rest or a byte in the
+  /// ring"). Of the others as many as fit rest in host memory; none, to measure the disk.
+  std::optional<std::uint64_t> resident;
+  std::optional<int> resident_layers;  // the same, in layers of this model
+  bool from_disk = false;
+
+  bool drafts_without_model() const { return model_free || heads; }
+};
+
+/// Plans for texts that come and go, of any length up to the context: one text is to be fast, the
+/// pools have room for a full one next to short ones, and a context that nobody asked for may give
+/// way where memory is short.
+void plan_for_conversations(PlanRequest& request, bool context_is_asked_for);
+
+/// The models as they are swept: laid out once, for the plan, the sources of weights and sizes.
+struct ModelSweeps {
+  SweepLayout target;
+  std::optional<SweepLayout> draft, inner;  // inner: of a hierarchy
+};
+ModelSweeps lay_out_models(const Checkpoint& target, const std::optional<Checkpoint>& draft,
+                           const std::optional<Checkpoint>& inner = std::nullopt);
+
+/// What a process may take when nobody names a budget: what it holds and most of what is free.
+std::uint64_t safe_memory();
+/// A budget is too small. The message has the ledger and the smallest budget that would do.
+class BudgetError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// The request on this device: budgets that nobody named are what is safe, or all of a GPU.
+PlanRequest on_device(PlanRequest request, const Device& device);
+/// The same on a machine that only its profile tells of. Throws Error if that does not say how much
+/// memory there is where the request leaves it open.
+PlanRequest on_machine(PlanRequest request, const HardwareProfile& machine);
+
+/// The plan with a smaller ring on the device: where its driver leaves less than it told.
+Plan with_ring(Plan plan, std::uint64_t bytes);
+
+/// Throws Error, with what is free, if this machine has not what the plan takes beyond what the
+/// process holds already.
+void require_free(const Plan& plan, std::uint64_t process_bytes);
+
+/// What the kernels need of scratch for calls up to `largest`: Ops::scratch_bytes, or, for a GPU
+/// that is not here, gpu_scratch_bytes.
+using ScratchBytes = std::function<std::size_t(const Workload& largest)>;
+/// Asks a device that is here, and outlives the answer.
+ScratchBytes scratch_of(Device& device);
+
+/// Lays the budget out before any weight is read: everything that must be there, for as many
+/// sequences as fit next to the least that the target can do with, then the whole target if it
+/// fits, else resident weights and a ring for the others. What the request leaves open, tree,
+/// sequences and ring, is chosen for the fewest predicted seconds per token. Where memory is short
+/// and the request allows it, the context gives way first, then the places of texts that come and
+/// go, then the draft; Plan::notes says so. `process_bytes` is what the process holds already.
+/// Throws BudgetError; Error if a tree is to be chosen and there is no cost model.
+Plan make_plan(const PlanRequest& request, const ModelSweeps& models, std::uint64_t process_bytes,
+               const ScratchBytes& scratch_bytes);
+
+}  // namespace canopy

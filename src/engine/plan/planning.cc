@@ -1,0 +1,362 @@
+#include "src/engine/plan/planning.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <utility>
+
+#include "planner/acceptance.h"
+#include "src/base/error.h"
+
+namespace canopy {
+
+namespace {
+
+// The shape that SpecInfer is measured with on models in memory (arXiv:2402.12374, Table 4).
+constexpr int kSequences = 5, kSequenceLength = 8;
+// Nodes of a graph's tree: the papers give no number; about as many as the planner takes.
+constexpr int kGraphNodes = 64;
+// Chains of BiLD and MTAD where no length is given: the papers' 10, and 4.
+constexpr int kRunNodes = 11, kJointNodes = 5;
+
+// Rows of a sweep that trees of a given size may fill together, where several sequences share it:
+// what a model works on at once (Transformer::Limits::chunk).
+constexpr int kGivenRows = 256;
+
+Acceptance acceptance_of(const PlanRequest& request) {
+  if (request.acceptance) return *request.acceptance;
+  if (request.model_free) return typical_acceptance(*request.model_free, request.temperature);
+  if (request.heads) return acceptance_of_heads(*request.heads);
+  return default_acceptance(request.temperature);
+}
+
+/// The rule of a plan that is not exact.
+std::optional<InexactRule> inexact_rule(const PlanRequest& request, SpeculationMethod method) {
+  if (const auto kind = row_of(method).inexact) {
+    if (*kind == InexactRule::Kind::kRatio && request.temperature == 0) return std::nullopt;
+    InexactRule rule{*kind};  // kRatio has no threshold
+    if (*kind == InexactRule::Kind::kJoint) rule.threshold = request.joint_threshold;
+    if (*kind == InexactRule::Kind::kRollback) rule.threshold = request.rollback;
+    return rule;
+  }
+  if (request.typical && method != SpeculationMethod::kNone) return request.typical;
+  if (method == SpeculationMethod::kNone || request.lenience.value_or(1) == 1) return std::nullopt;
+  return InexactRule{InexactRule::Kind::kLenience, *request.lenience};
+}
+
+/// When a chain ends before the shape does: a token is worth drawing while its chance of being
+/// reached, by tokens of a step, exceeds the time that it adds, by that of a step
+/// (docs/math.md, "Chains of adaptive length").
+Growth growth_of(Growth growth, const PlannerInput& input, const TreeShape& shape, int texts,
+                 int places) {
+  if (growth.kind != Growth::Kind::kReach || input.cost == nullptr || shape.size() == 1)
+    return growth;
+  const TreeShape half = TreeShape::chain((shape.size() + 1) / 2);
+  const auto whole = predict(input, shape, texts, places),
+             part = predict(input, half, texts, places);
+  if (!whole || !part) return growth;
+  const Seconds added = (whole->cost.step - part->cost.step) / (shape.size() - half.size());
+  growth.bound = std::max(0.0, whole->tokens * (added / whole->cost.step));
+  return growth;
+}
+
+/// The length that a chain of adaptive length may have: twice a fixed one's.
+TreeShape lengthened(const TreeShape& chain, int sequences) {
+  const PlannerInput most;
+  const int nodes = std::min({2 * chain.size() - 1, most.max_levels, most.max_nodes / sequences});
+  return TreeShape::chain(std::max(nodes, chain.size()));
+}
+
+/// The same machine, on which growing a tree takes no time worth counting.
+std::shared_ptr<const CostModel> with_free_drafts(const CostModel& cost) {
+  const Curve none = Curve::fit(std::array{Sample{0, Seconds(0)}});
+  HardwareProfile profile = cost.profile();
+  profile.drafting = {none, none, Seconds(0)};
+  return std::make_shared<CostModel>(std::move(profile));
+}
+
+/// The tree, where nothing is left to choose: a given one, none, or the one shape of a method.
+/// `vocab`: tokens that both models know.
+std::optional<TreeShape> given_shape(const PlanRequest& request, SpeculationMethod method,
+                                     int vocab) {
+  if (request.probe) return TreeShape::branching(std::array{std::min(kProbeChildren, vocab)});
+  const TreeForm form = row_of(method).form;
+  if (form == TreeForm::kNone) return TreeShape();
+  if (request.shape) return request.shape;
+  if (form == TreeForm::kChain && request.tree_size != 0)
+    return TreeShape::chain(request.tree_size);
+  // A chain of as many nodes, as the draft's rows decide what becomes of them.
+  if (form == TreeForm::kGraph)
+    return TreeShape::chain(request.tree_size != 0 ? request.tree_size : kGraphNodes);
+  if (method == SpeculationMethod::kBild) return TreeShape::chain(kRunNodes);
+  if (method == SpeculationMethod::kMtad) return TreeShape::chain(kJointNodes);
+  if (form == TreeForm::kSequences) return TreeShape::sequences(kSequences, kSequenceLength);
+  if (request.tree_size != 0 && request.tree_levels != 0)
+    return best_tree(request.tree_size, request.tree_levels, acceptance_of(request));
+  return std::nullopt;
+}
+
+/// A learned position is a row of a table: there are none behind the last.
+void require_positions(const SweepLayout& sweep, const char* whose, int context) {
+  const ModelConfig& config = sweep.config;
+  if (config.form.positions == PositionKind::kLearned && context > config.max_positions)
+    throw Error("a context of " + std::to_string(context) + " tokens is beyond the " +
+                std::to_string(config.max_positions) + " positions that the " + whose +
+                " has learned");
+}
+
+/// The method, where the request alone decides it.
+SpeculationMethod method_of(const PlanRequest& request, bool can_draft) {
+  if (request.beams) return SpeculationMethod::kNone;
+  if (request.method == SpeculationMethod::kAuto && !can_draft) return SpeculationMethod::kNone;
+  return request.method;
+}
+
+void check_heads(const PlanRequest& request, SpeculationMethod method) {
+  require(!request.typical || request.heads, "typical acceptance is of what heads propose");
+  if (!request.heads) return;
+  require(!request.probe, "acceptance of heads is measured where they are trained");
+  const int levels = request.heads->heads + 1;
+  if ((request.shape && request.shape->levels() > levels) || request.tree_levels > levels ||
+      (row_of(method).form == TreeForm::kChain && request.tree_size > levels))
+    throw Error("a tree of more than " + std::to_string(levels) + " levels: there are " +
+                std::to_string(request.heads->heads) + " heads, for a level each");
+}
+
+/// A first level has no more beams than there are tokens. Throws Error.
+void check_beams(const PlanRequest& request, SpeculationMethod method, const ModelSweeps& models) {
+  int tokens = models.target.config.vocab;
+  const auto check = [&](int beams, const char* whose, const char* flag) {
+    if (beams > tokens)
+      throw Error(std::to_string(beams) + " beams of the " + whose + ": there are " +
+                  std::to_string(tokens) + " tokens; give " + flag + " at most that");
+  };
+  if (request.beams) check(request.beams->beams, "model", "--num-beams");
+  if (models.draft) tokens = std::min(tokens, models.draft->config.vocab);
+  if (request.beams) check(request.beams->draft_beams, "draft", "--draft-beams");
+  if (row_of(method).growth == Growth::Kind::kBeams)
+    check(request.growth.beams, "draft", "--beams");
+}
+
+/// Throws Error where the request contradicts itself, or asks for what these models cannot do.
+void check(const PlanRequest& request, SpeculationMethod method, const ModelSweeps& models) {
+  require(request.max_sequences >= 1, "a plan is for at least one sequence");
+  require_positions(models.target, "model", request.context);
+  if (models.draft) require_positions(*models.draft, "draft", request.context);
+  if (models.inner) require_positions(*models.inner, "draft's draft", request.context);
+  require(
+      models.draft.has_value() + request.model_free.has_value() + request.heads.has_value() <= 1,
+      "a plan is for one draft: a model, heads, or none of both");
+  const auto speculation = [&] { return "speculation (" + std::string(name(method)) + ")"; };
+  const bool drafts = method != SpeculationMethod::kNone;
+  const bool has_draft = models.draft || request.drafts_without_model();
+  if (drafts_with_itself(method) && has_draft)
+    throw Error(speculation() + " drafts with the model itself: it takes no other draft");
+  if (drafts_with_itself(method) && models.target.config.layers < 2)
+    throw Error(speculation() + " leaves layers out, and the model has only one");
+  if (drafts && !has_draft && !drafts_with_itself(method))
+    throw Error(speculation() + " needs a draft model");
+  if (request.drafts_without_model() && !works_without_model(method))
+    throw Error(speculation() + " draws from a draft model's probabilities, and " +
+                (request.heads ? "heads have" : name(*request.model_free) + " has") + " none");
+  check_heads(request, method);
+  check_beams(request, method, models);
+  if (takes_inner_draft(method) ? request.inner.has_value() == models.inner.has_value()
+                                : request.inner.has_value())
+    throw Error("a second draft is for speculation by a hierarchy, which needs one");
+  if (request.lenience && drafts && (request.drafts_without_model() || !takes_lenience(method)))
+    throw Error(
+        "lenience is of tokens that were drawn from a draft model and are tried one by one: "
+        "not of " +
+        speculation());
+  require(!request.probe || drafts, "acceptance is measured of a draft and a target");
+}
+
+}  // namespace
+
+Planning::Planning(const PlanRequest& request, const ModelSweeps& models,
+                   std::uint64_t process_bytes, const ScratchBytes& scratch_bytes)
+    : request_(request),
+      target_(models.target),
+      weights_(target_, drafts_with_itself(request.method)),
+      process_bytes_(process_bytes),
+      scratch_bytes_(scratch_bytes),
+      asked_(method_of(request, models.draft || request.drafts_without_model())),
+      drafts_{drafts_with_itself(asked_)
+                  ? DraftModel{models.target.config, 0}
+                  : DraftModel::of(models.draft, request.device_memory.has_value()),
+              DraftModel::of(models.inner, request.device_memory.has_value())} {
+  check(request_, asked_, models);
+  const bool on_device = request_.device_memory.has_value();
+  if (request_.resident_layers)
+    request_.resident = weights_.bytes_of_layers(*request_.resident_layers, on_device);
+  if (request_.resident) weights_.require_drafting(*request_.resident, on_device);
+  if (request_.heads && request_.tree_levels == 0) request_.tree_levels = request_.heads->heads + 1;
+  if (request_.drafts_without_model() && request_.cost)
+    request_.cost = with_free_drafts(*request_.cost);
+  int vocab = target_.config.vocab;
+  if (drafts_.outer) vocab = std::min(vocab, drafts_.outer->config.vocab);
+  given_ = given_shape(request_, asked_, vocab);
+  input_ = planner_input();
+}
+
+PlannerInput Planning::planner_input() {
+  PlannerInput input;
+  input.cost = request_.cost.get();
+  input.acceptance = acceptance_of(request_);
+  input.sampled = request_.temperature > 0;
+  input.context = request_.priced_text > 0 ? std::min(request_.priced_text, request_.context)
+                                           : 0.5 * (request_.max_prompt + request_.context);
+  input.places = request_.max_sequences;
+  if (request_.texts > 0) input.least_places = input.places;
+  input.texts = request_.texts;
+  input.nodes = request_.tree_size;
+  input.roomy = is_free();
+  if (request_.tree_levels != 0) input.max_levels = request_.tree_levels;
+  input.plain = asked_ == SpeculationMethod::kAuto;
+  const bool chain = row_of(asked_).form == TreeForm::kChain;
+  input.chains = asked_ == SpeculationMethod::kAuto || chain;
+  input.trees = !chain;
+  // The memory depends on the room alone, but for whether there is a draft.
+  input.lay_out = [this](const TreeRoom& room, int places,
+                         std::uint64_t ring) -> std::optional<WeightPlan> {
+    const TreeShape shape = room.inner > 0 ? TreeShape::chain(2) : TreeShape();
+    const auto placed = place(shape, room, places, ring);
+    if (!placed) return std::nullopt;
+    return weights_.seen(*placed, request_.device_memory.has_value());
+  };
+  return input;
+}
+
+SpeculationMethod Planning::method_for(const TreeShape& shape) const {
+  if (asked_ != SpeculationMethod::kAuto) return asked_;
+  return shape.size() == 1                 ? SpeculationMethod::kNone
+         : shape.levels() == shape.size()  ? SpeculationMethod::kChain
+         : request_.drafts_without_model() ? SpeculationMethod::kTopK
+                                           : SpeculationMethod::kSequoia;
+}
+
+Plan Planning::beside(const TreeShape& shape, const TreeRoom& room, int places) const {
+  Plan plan = lay_out(request_,
+                      {.method = method_for(shape),
+                       .shape = shape,
+                       .room = room,
+                       .places = places,
+                       .adaptive = is_free()},
+                      target_.config, drafts_, process_bytes_, scratch_bytes_);
+  if (plan.device) weights_.enter_driver(plan, request_);
+  return plan;
+}
+
+std::optional<WeightPlace> Planning::place(const TreeShape& shape, const TreeRoom& room, int places,
+                                           std::uint64_t ring) const {
+  try {
+    return weights_.place(beside(shape, room, places), request_, ring);
+  } catch (const BudgetError&) {  // of keys and values
+    return std::nullopt;
+  }
+}
+
+void Planning::take_given() {
+  shape_ = *given_;
+  const int most = request_.max_sequences;
+  places_ =
+      request_.probe || request_.texts > 0 ? most : std::clamp(kGivenRows / shape_.size(), 1, most);
+  const auto room = [&] { return TreeRoom::of(shape_).for_texts(places_); };
+  while (request_.texts == 0 && places_ > request_.least_sequences &&
+         !fits(shape_, room(), places_))
+    --places_;
+  room_ = room();
+  // Nothing is predicted of trees that are not of a shape.
+  if (input_.cost == nullptr || row_of(asked_).growth == Growth::Kind::kGraph ||
+      row_of(asked_).growth == Growth::Kind::kBeams || row_of(asked_).inexact)
+    return;
+  auto one = predict(input_, shape_, texts_of(places_), places_),
+       full = predict(input_, shape_, places_, places_);
+  if (one && full) choice_ = {std::move(*one), std::move(*full), {}};
+}
+
+void Planning::choose_trees() {
+  require(input_.cost != nullptr, "to choose a tree takes a profile of the machine");
+  choice_ = choose(input_);
+  if (choice_) {
+    shape_ = choice_->best.shape;
+    room_ = choice_->best.room;
+    places_ = choice_->best.places;
+  } else {
+    places_ = input_.least_places;  // the least there is; it says what is missing
+    if (asked_ != SpeculationMethod::kAuto) shape_ = TreeShape::chain(2);
+    room_ = TreeRoom::of(shape_).for_texts(places_);
+  }
+}
+
+std::string Planning::least_memory() const {
+  const TreeShape least = is_free() && asked_ != SpeculationMethod::kNone ? TreeShape::chain(2)
+                                                                          : given_.value_or(shape_);
+  const int places = input_.least_places;
+  try {
+    return weights_.least_memory(beside(least, TreeRoom::of(least).for_texts(places), places));
+  } catch (const BudgetError&) {  // of keys and values
+    return "more memory for keys and values";
+  }
+}
+
+void Planning::note_idle_draft(Plan& plan) const {
+  if (asked_ != SpeculationMethod::kAuto || plan.method != SpeculationMethod::kNone) return;
+  const std::string needs = least_memory();
+  const Candidate* drafted = nullptr;
+  for (const Candidate& one : choice_->table)
+    if (one.shape.size() > 1 && (drafted == nullptr || one.per_token() < drafted->per_token()))
+      drafted = &one;
+  const auto seconds = [](const Candidate& one) {
+    std::array<char, 32> text{};
+    std::snprintf(text.data(), text.size(), "%.3g s a token", one.per_token().count());
+    return std::string(text.data());
+  };
+  plan.notes.push_back("the draft is not used: " +
+                       (drafted == nullptr
+                            ? "with it at least " + needs + " would be needed"
+                            : "with it " + seconds(*drafted) + " would be predicted, and " +
+                                  seconds(choice_->best) + " without; it takes at least " + needs));
+}
+
+Plan Planning::make() {
+  if (given_)
+    take_given();
+  else
+    choose_trees();
+  const Growth growth =
+      growth_of(growth_for(request_, asked_), input_, shape_, texts_of(places_), places_);
+  if (growth.kind == Growth::Kind::kReach && is_free()) {
+    TreeShape longer = lengthened(shape_, places_);
+    const TreeRoom room = TreeRoom::of(longer).for_texts(places_);
+    if (fits(longer, room, places_)) {
+      shape_ = std::move(longer);
+      room_ = room;
+    }
+  }
+  Plan plan = beside(shape_, room_, places_);
+  plan.policy.growth = growth;
+  plan.inexact = inexact_rule(request_, plan.method);
+  const auto placed = weights_.place(plan, request_, choice_ ? choice_->best.ring_wish : 0);
+  if (!placed) weights_.refuse(std::move(plan), request_);
+  if (placed->resident && drafts_with_itself(asked_))
+    throw Error(std::string(name(asked_)) +
+                " drafts with the weights that rest while others travel, and with this budget none "
+                "travel: give less memory, or a draft model");
+  weights_.enter(plan, *placed);
+  plan.acceptance = input_.acceptance;
+  plan.cost = request_.cost;
+  plan.weights = weights_.seen(*placed, plan.device.has_value());
+  plan.rows_behind_link = kGivenRows;  // where nothing travels, or nothing was measured
+  if (plan.cost)
+    plan.rows_behind_link =
+        plan.cost->rows_behind_link(plan.weights, input_.context).value_or(kGivenRows);
+  // Texts show how often the shape's tokens are accepted, not those of what a growth left of it.
+  plan.adaptive = plan.adaptive && growth.kind == Growth::Kind::kShape;
+  note_idle_draft(plan);
+  plan.prediction = std::move(choice_);
+  return plan;
+}
+
+}  // namespace canopy

@@ -1,0 +1,300 @@
+#include "src/engine/plan/target_memory.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <string>
+#include <utility>
+
+#include "offload/device_weights.h"
+#include "offload/streamer.h"
+#include "src/base/error.h"
+
+namespace canopy {
+
+namespace {
+
+// Units in transit where the budget is better spent on weights at rest: enough to read on while the
+// host is between two sweeps and while one unit's compute is slow.
+constexpr std::size_t kSmoothUnits = 4;
+
+std::string mebibytes(std::uint64_t bytes) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.1f MiB", static_cast<double>(bytes) / 0x1p20);
+  return text.data();
+}
+
+}  // namespace
+
+TargetMemory::TargetMemory(const SweepLayout& sweep, bool drafts) : sweep_(sweep), drafts_(drafts) {
+  const Residency none = none_resident(sweep_), least = rest(0, Tier::kHost),
+                  on_device = rest(0, Tier::kDevice);
+  whole_ = resident_bytes(sweep_);
+  least_ = least_ring(sweep_, least) + Streamer::resting_bytes(sweep_, least);
+  whole_on_device_ = device_resident_bytes(sweep_);
+  least_on_device_ =
+      least_device_ring(sweep_, on_device) + DeviceWeights::bytes_needed(sweep_, on_device);
+  least_beside_device_ =
+      least_ring(sweep_, none) + Streamer::resting_bytes(sweep_, none) + staging_bytes();
+  travelling_ = travelling_bytes(sweep_, none);
+  uploaded_ = uploaded_bytes(sweep_, none);
+  for (const UnitLayout& unit : sweep_.units) {
+    if (unit.unit.part == Part::kHead)
+      head_rows_ += static_cast<double>(unit.unit.rows);
+    else
+      layer_bytes_ += static_cast<double>(unit.read.slab_bytes) / sweep_.config.layers;
+  }
+}
+
+Residency TargetMemory::rest(std::uint64_t bytes, Tier tier) const {
+  if (drafts_) return ends_resident(sweep_, bytes, tier);
+  return tier == Tier::kDevice ? spread_on_device(sweep_, bytes) : spread_resident(sweep_, bytes);
+}
+
+std::uint64_t TargetMemory::bytes_of_layers(int layers, bool on_device) const {
+  if (layers >= sweep_.config.layers) return std::max(whole_, whole_on_device_);
+  if (drafts_) return ends_bytes(sweep_, layers, on_device ? Tier::kDevice : Tier::kHost);
+  return static_cast<std::uint64_t>(layers * layer_bytes_);
+}
+
+void TargetMemory::require_drafting(std::uint64_t resident, bool on_device) const {
+  const Tier tier = on_device ? Tier::kDevice : Tier::kHost;
+  const std::uint64_t least = drafts_ ? ends_bytes(sweep_, 0, tier) : 0;
+  if (resident < least)
+    throw Error("speculation (self-ssd) drafts with the weights that rest: at least " +
+                mebibytes(least) + " of " + sweep_.root.string() + " must, not " +
+                mebibytes(resident));
+}
+
+std::uint64_t TargetMemory::staging_bytes() const {
+  return least_ring(sweep_, none_resident(sweep_)) +
+         EmbeddingUpload::bytes_needed(sweep_.embedding);
+}
+
+std::optional<TargetMemory::Left> TargetMemory::left_of(const Plan& plan) {
+  if (plan.total() > plan.memory) return std::nullopt;
+  Left left{plan.memory - plan.total(), 0};
+  if (plan.device) {
+    if (plan.device->total() > plan.device->memory) return std::nullopt;
+    left.device = plan.device->memory - plan.device->total();
+  }
+  return left;
+}
+
+std::optional<WeightPlace> TargetMemory::place(const Plan& plan, const PlanRequest& request,
+                                               std::uint64_t ring_wish) const {
+  const auto left = left_of(plan);
+  if (!left) return std::nullopt;
+  return plan.device ? place_on_device(*left, request, ring_wish)
+                     : place_on_host(*left, request, ring_wish);
+}
+
+std::optional<WeightPlace> TargetMemory::place_on_host(const Left& host, const PlanRequest& request,
+                                                       std::uint64_t ring_wish) const {
+  WeightPlace place;
+  const std::uint64_t left = host.host;
+  const std::optional<std::uint64_t> resident = request.resident;
+  if (resident.value_or(whole_) >= whole_ && whole_ <= left) {
+    place.resident = true;
+    place.at_rest = whole_;
+    return place;
+  }
+  if (left < least_ || resident.value_or(0) > left - least_) return std::nullopt;
+
+  // Spread what may rest, then hand back what the embedding table, if it rests too, takes beside.
+  const Residency none = none_resident(sweep_);
+  const std::uint64_t smooth = least_ring(sweep_, none) / 2 * kSmoothUnits;
+  const std::uint64_t ring = std::min(std::max(smooth, ring_wish), left);
+  const std::uint64_t beside_none =
+      least_ring(sweep_, none) + Streamer::resting_bytes(sweep_, none);
+  std::uint64_t may_rest = resident.value_or(left - std::max(ring, beside_none));
+  const auto beside_ring = [&] { return Streamer::resting_bytes(sweep_, place.residency); };
+  while (true) {
+    place.residency = rest(may_rest, Tier::kHost);
+    place.at_rest = beside_ring();
+    const std::uint64_t over = place.at_rest + least_ring(sweep_, place.residency);
+    if (over <= left) break;
+    may_rest -= std::min(may_rest, over - left);
+  }
+  place.sweep = travelling_bytes(sweep_, place.residency);
+  // A ring that holds a whole sweep has nothing left to read ahead.
+  place.ring = std::min(left - place.at_rest,
+                        std::max<std::uint64_t>(place.sweep, least_ring(sweep_, place.residency)));
+  return place;
+}
+
+void TargetMemory::enter_driver(Plan& plan, const PlanRequest& request) const {
+  // The draft's graph has all levels but the first, each as large as the figure is meant for; and
+  // a tree may change its shape.
+  const int levels = plan.policy.shape.levels();
+  const auto graphs = static_cast<std::uint64_t>(plan.adaptive ? 2 * levels : levels);
+  const std::uint64_t pinned = std::min(request.memory, travelling_ + staging_bytes());
+  plan.device->ledger.push_back(
+      {"driver: kernels, graphs, tables of locked memory",
+       request.driver.whole_units(
+           request.driver.fixed + graphs * request.driver.graph +
+           static_cast<std::uint64_t>(request.driver.of_pinned * static_cast<double>(pinned)))});
+}
+
+std::optional<WeightPlace> TargetMemory::place_on_device(const Left& left,
+                                                         const PlanRequest& request,
+                                                         std::uint64_t ring_wish) const {
+  WeightPlace place;
+  const std::optional<std::uint64_t> resident = request.resident;
+  const auto whole = [&](std::uint64_t bytes) { return request.driver.whole_units(bytes); };
+  const std::uint64_t whole_with_ids = whole(whole_on_device_) + request.driver.unit;
+  const std::uint64_t room = left.device / request.driver.unit * request.driver.unit;
+  if (!request.from_disk && resident.value_or(whole_on_device_) >= whole_on_device_ &&
+      whole_with_ids <= room) {
+    if (staging_bytes() > left.host) return std::nullopt;
+    place.resident = true;
+    place.at_rest = whole_with_ids;
+    place.host_at_rest = staging_bytes();
+    return place;
+  }
+  const Residency fewest = rest(0, Tier::kDevice);
+  const std::uint64_t least = whole(least_device_ring(sweep_, fewest));
+  const std::uint64_t in_any_case = whole(DeviceWeights::bytes_needed(sweep_, fewest));
+  if (room < least + in_any_case || resident.value_or(0) > room - least - in_any_case)
+    return std::nullopt;
+  const std::uint64_t ring = std::clamp<std::uint64_t>(
+      whole(std::max(least / 2 * kSmoothUnits, ring_wish)), least, room - in_any_case);
+  const std::uint64_t vectors = whole(DeviceWeights::bytes_needed(sweep_, none_resident(sweep_)));
+  const std::uint64_t may_rest = resident.value_or(room - vectors - ring);
+  place.residency = rest(may_rest, Tier::kDevice);
+  place.at_rest = whole(DeviceWeights::bytes_needed(sweep_, place.residency));
+  place.upload = uploaded_bytes(sweep_, place.residency);
+  // A ring that holds a whole sweep has nothing left to bring ahead.
+  place.ring = std::min(
+      room - place.at_rest,
+      whole(std::max<std::uint64_t>(place.upload, least_device_ring(sweep_, place.residency))));
+  if (!fill_host(left.host, request, place)) return std::nullopt;
+  return place;
+}
+
+/// What is not on the device rests in host memory, all of it or as much as fits beside a ring.
+bool TargetMemory::fill_host(std::uint64_t left, const PlanRequest& request,
+                             WeightPlace& place) const {
+  const std::uint64_t staging = staging_bytes();
+  if (left < staging) return false;
+  left -= staging;
+  const std::uint64_t all = RestingWeights::bytes_needed(sweep_, place.residency);
+  if (!request.from_disk && all <= left) {
+    place.host_at_rest = all + staging;
+    return true;
+  }
+  const std::vector<Tier> on_device = place.residency.unit;
+  const Residency none = none_resident(sweep_);
+  const std::uint64_t ring = least_ring(sweep_, none) / 2 * kSmoothUnits;
+  std::uint64_t may_rest = request.from_disk ? 0 : left - std::min(left, ring);
+  while (true) {
+    place.residency = spread_resident(sweep_, may_rest, on_device);
+    const std::uint64_t at_rest = Streamer::resting_bytes(sweep_, place.residency);
+    const std::uint64_t needed = at_rest + least_ring(sweep_, place.residency);
+    if (needed <= left) {
+      place.host_at_rest = at_rest + staging;
+      place.sweep = travelling_bytes(sweep_, place.residency);
+      place.host_ring =
+          std::min(left - at_rest,
+                   std::max<std::uint64_t>(place.sweep, least_ring(sweep_, place.residency)));
+      return true;
+    }
+    if (may_rest == 0) return false;
+    may_rest -= std::min(may_rest, needed - left);
+  }
+}
+
+WeightPlan TargetMemory::seen(const WeightPlace& place, bool on_device) const {
+  WeightPlan seen;
+  seen.ring_bytes = place.ring;
+  seen.uploaded = on_device;
+  seen.resident_bytes = on_device ? uploaded_ - place.upload : travelling_ - place.sweep;
+  if (place.resident) seen.resident_bytes = on_device ? uploaded_ : travelling_;
+  if (on_device) seen.disk_bytes = place.sweep;
+  for (std::size_t i = 0; i < sweep_.units.size(); ++i) {
+    const Unit& unit = sweep_.units[i].unit;
+    SweepUnit one;
+    one.part = unit.part == Part::kAttention ? SweepUnit::Part::kAttention
+               : unit.part == Part::kMlp     ? SweepUnit::Part::kMlp
+                                             : SweepUnit::Part::kHead;
+    if (unit.part == Part::kHead) one.share = static_cast<double>(unit.rows) / head_rows_;
+    if (!place.resident) {
+      const Tier tier = place.residency.unit[i];
+      if (on_device && tier != Tier::kDevice) one.bytes = sweep_.units[i].slot.bytes;
+      if (!on_device && tier == Tier::kDisk) one.bytes = sweep_.units[i].read.slab_bytes;
+    }
+    seen.units.push_back(one);
+  }
+  return seen;
+}
+
+void TargetMemory::enter(Plan& plan, const WeightPlace& place) const {
+  plan.resident = place.resident;
+  auto& ledger = plan.device ? plan.device->ledger : plan.ledger;
+  if (place.resident) {
+    plan.resident_bytes = place.at_rest;
+    plan.resident_layers = sweep_.config.layers;
+    ledger.push_back({"target weights, all resident", place.at_rest});
+  } else {
+    plan.residency = place.residency;
+    plan.sweep_bytes = place.sweep;
+    plan.resident_bytes = plan.device ? uploaded_ - place.upload : travelling_ - place.sweep;
+    plan.ring_bytes = place.ring;
+    plan.resident_layers = static_cast<double>(plan.resident_bytes) / layer_bytes_;
+    plan.ring_layers = static_cast<double>(plan.ring_bytes) / layer_bytes_;
+    ledger.push_back({"target weights at rest", place.at_rest});
+    ledger.push_back({kRingEntry, place.ring});
+  }
+  if (!plan.device) return;
+  plan.device->upload_bytes = place.upload;
+  plan.device->host_bytes = place.upload - std::min(place.upload, place.sweep);
+  plan.device->host_ring_bytes = place.host_ring;
+  plan.ledger.push_back({"target weights in host memory, and while loading", place.host_at_rest});
+  if (place.host_ring > 0) plan.ledger.push_back({"target ring from disk", place.host_ring});
+}
+
+std::string TargetMemory::least_memory(const Plan& plan) const {
+  if (!plan.device) return mebibytes(plan.total() + least_);
+  return mebibytes(plan.device->total() + least_on_device_) + " of GPU memory and " +
+         mebibytes(plan.total() + least_beside_device_);
+}
+
+void TargetMemory::refuse(Plan plan, const PlanRequest& request) const {
+  const auto& resident = request.resident;
+  if (plan.device) {
+    auto& device = *plan.device;
+    device.ledger.push_back({"target: a ring of two units, norms",
+                             request.driver.whole_units(least_on_device_) + request.driver.unit});
+    plan.ledger.push_back({"target: a ring of two units, norms, buffers", least_beside_device_});
+    if (device.total() > device.memory)
+      throw too_small("a GPU memory budget", device.memory, device.total(), device.ledger);
+    if (plan.total() > plan.memory)
+      throw too_small("a memory budget", plan.memory, plan.total(), plan.ledger);
+    throw Error("cannot keep " + mebibytes(resident.value_or(0)) +
+                " of weights on the GPU: beside what must be there, " +
+                mebibytes(device.memory - device.total()) + " are left of " +
+                mebibytes(device.memory) + "; give more, or --resident auto");
+  }
+  const std::uint64_t fixed = plan.total();
+  if (plan.memory >= fixed + least_ && resident)
+    throw Error("cannot keep " + mebibytes(*resident) +
+                " of weights resident: beside what must be there, " +
+                mebibytes(plan.memory - fixed - least_) + " are left of the budget of " +
+                mebibytes(plan.memory) + "; give more memory, or --resident auto");
+  plan.ledger.push_back({drafts_
+                             ? "target: a ring of two units, norms, what it drafts with at least"
+                             : "target: a ring of two units, norms, rows of the embedding",
+                         least_});
+  throw too_small("a memory budget", plan.memory, plan.total(), plan.ledger);
+}
+
+BudgetError TargetMemory::too_small(const char* what, std::uint64_t budget, std::uint64_t least,
+                                    const std::vector<LedgerEntry>& ledger) const {
+  std::string message = std::string(what) + " of " + mebibytes(budget) + " is too small for " +
+                        sweep_.root.string() + ": at least " + mebibytes(least) + " are needed";
+  for (const LedgerEntry& entry : ledger)
+    message += "\n  " + mebibytes(entry.bytes) + "  " + entry.what;
+  return BudgetError(message);
+}
+
+}  // namespace canopy

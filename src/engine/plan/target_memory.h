@@ -1,0 +1,82 @@
+#pragma once
+// Private to make_plan().
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "offload/residency.h"
+#include "planner/cost_model.h"
+#include "src/base/error.h"
+#include "src/engine/plan/plan.h"
+
+namespace canopy {
+
+/// Where the target's weights lie.
+struct WeightPlace {
+  bool resident = false;  // all of them, where they are computed with
+  Residency residency;    // else
+  // Bytes where they are computed with, and those that are read from disk in every sweep.
+  std::uint64_t at_rest = 0, ring = 0, sweep = 0;
+  // Where that is a device with memory of its own: bytes on the host beside it, and those that go
+  // to the device in every sweep.
+  std::uint64_t host_at_rest = 0, host_ring = 0, upload = 0;
+};
+
+/// The target's own part of the budget.
+class TargetMemory {
+ public:
+  /// The sweep must outlive this. `drafts`: with what rests of it.
+  TargetMemory(const SweepLayout& sweep, bool drafts);
+
+  /// Bytes of so many layers, with the head where the target drafts with what rests; of everything
+  /// where there are no more layers.
+  std::uint64_t bytes_of_layers(int layers, bool on_device) const;
+  /// Throws Error where the target drafts with what rests and `resident` bytes are too few for it.
+  void require_drafting(std::uint64_t resident, bool on_device) const;
+  /// What the plan's budget leaves room for beside what it has: the whole target, or weights at
+  /// rest and a ring of at least `ring_wish` bytes if that can be. Nothing if it does not fit.
+  std::optional<WeightPlace> place(const Plan& plan, const PlanRequest& request,
+                                   std::uint64_t ring_wish) const;
+  /// The same as the planner sees it.
+  WeightPlan seen(const WeightPlace& place, bool on_device) const;
+  /// The driver's share of a device with memory of its own, in its ledger: for a plan that has
+  /// everything but the weights.
+  void enter_driver(Plan& plan, const PlanRequest& request) const;
+  /// The chosen one, in the plan and its ledgers.
+  void enter(Plan& plan, const WeightPlace& place) const;
+  /// The least that such a plan takes with the target, in words: one that has everything but the
+  /// weights.
+  std::string least_memory(const Plan& plan) const;
+  /// Why nothing fits.
+  [[noreturn]] void refuse(Plan plan, const PlanRequest& request) const;
+
+ private:
+  struct Left {
+    std::uint64_t host = 0, device = 0;
+  };
+  static std::optional<Left> left_of(const Plan& plan);
+  std::optional<WeightPlace> place_on_host(const Left& left, const PlanRequest& request,
+                                           std::uint64_t ring_wish) const;
+  std::optional<WeightPlace> place_on_device(const Left& left, const PlanRequest& request,
+                                             std::uint64_t ring_wish) const;
+  /// Slabs of two units while weights go to a device, and rows of the embedding later.
+  std::uint64_t staging_bytes() const;
+  BudgetError too_small(const char* what, std::uint64_t budget, std::uint64_t least,
+                        const std::vector<LedgerEntry>& ledger) const;
+  bool fill_host(std::uint64_t left, const PlanRequest& request, WeightPlace& place) const;
+
+  /// So many bytes at rest, where they are computed with.
+  Residency rest(std::uint64_t bytes, Tier tier) const;
+
+  const SweepLayout& sweep_;
+  const bool drafts_;
+  // Bytes of everything where it is computed with: on the host, on a device of its own.
+  std::uint64_t whole_ = 0, whole_on_device_ = 0;
+  // The least that the target can do with: on the host; on a device, and then on its host.
+  std::uint64_t least_ = 0, least_on_device_ = 0, least_beside_device_ = 0;
+  std::uint64_t travelling_ = 0, uploaded_ = 0;
+  double layer_bytes_ = 0, head_rows_ = 0;
+};
+
+}  // namespace canopy

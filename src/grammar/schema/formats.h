@@ -1,0 +1,29 @@
+#pragma once
+#include <optional>
+#include <string_view>
+
+#include "src/grammar/automaton.h"
+#include "src/grammar/schema/decimal.h"
+
+namespace canopy::grammar {
+
+/// Characters that a string may have.
+struct Lengths {
+  std::uint32_t shortest = 0, longest = kUncounted;
+};
+
+/// A rule for JSON strings of a `format`, without escapes: some of those that the format allows,
+/// enough to say what it is for (docs/grammar.md), and nothing that a usual check of it refuses.
+/// kDead: none of them has such a length whatever it holds. Nothing: the format is not known.
+/// Source: RFC 3339 (date, time, date-time, duration), RFC 9562 (uuid), RFC 5321 (email), RFC 1123
+/// (hostname), RFC 3986 (uri).
+std::optional<StateId> add_format(Automaton& automaton, std::string_view format, Lengths lengths);
+
+/// The numbers of a `format` that names a type of numbers, as OpenAPI and compilers of schemas have
+/// them; those of "float" and the like are open. Nothing: the format is not known.
+std::optional<Range> range_of_format(std::string_view format);
+
+/// A format that says nothing about which strings there are, "password", say.
+bool is_free_format(std::string_view format);
+
+}  // namespace canopy::grammar

@@ -1,0 +1,56 @@
+#include "src/speculation/drafters/inner_drafter.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "src/base/error.h"
+
+namespace canopy {
+
+class InnerDrafter::State final : public DraftState {
+ public:
+  explicit State(KvCaches::Loan cache) : cache_(std::move(cache)) {}
+
+  /// The cache, holding as much of the text before its last token as has been read of it.
+  KvCache& cache_for(std::span<const TokenId> text) {
+    const auto held = std::span(read_).first(static_cast<std::size_t>(cache_->length()));
+    const auto before = text.first(text.size() - 1);
+    const auto common = std::mismatch(held.begin(), held.end(), before.begin(), before.end());
+    cache_->truncate(static_cast<int>(common.first - held.begin()));
+    read_.assign(before.begin(), before.end());
+    return *cache_;
+  }
+
+ private:
+  KvCaches::Loan cache_;
+  std::vector<TokenId> read_;  // the cache's slots hold its beginning
+};
+
+InnerDrafter::InnerDrafter(Device& device, Transformer& model, const DraftPolicy::Config& policy,
+                           KvRoom room, int texts)
+    : model_(model),
+      longest_(policy.shape),
+      policy_(device, policy),
+      caches_(device, model.config(), room, texts) {}
+
+std::unique_ptr<DraftState> InnerDrafter::open() { return std::make_unique<State>(caches_.lend()); }
+
+std::vector<Draft> InnerDrafter::grow(std::span<const DraftRequest> requests,
+                                      const TreeShape& shape, Stream& stream,
+                                      std::stop_token stop) {
+  require(requests.size() == 1, "the inner draft guesses for one text at a time");
+  if (policy_.shape() != shape) policy_.reshape(shape);
+  const DraftRequest& request = requests.front();
+  KvCache& cache = static_cast<State&>(*request.state).cache_for(request.text);
+  const DraftPolicy::Request guess{request.text.subspan(static_cast<std::size_t>(cache.length())),
+                                   &cache,
+                                   {},
+                                   {},
+                                   true,
+                                   nullptr};
+  return in_context("the draft's draft", [&] {
+    return policy_.grow(model_, {&guess, 1}, stream, std::move(stop));
+  });
+}
+
+}  // namespace canopy

@@ -1,0 +1,55 @@
+#pragma once
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "src/model/kv_caches.h"
+#include "src/speculation/drafter.h"
+#include "src/speculation/growers/draft_policy.h"
+#include "src/speculation/growers/frontier_policy.h"
+
+namespace canopy {
+
+/// Drafts by a small model: each text has a KV cache of it. Trees have the shape that is asked for,
+/// or less of it where the config has a growth.
+class ModelDrafter final : public Drafter {
+ public:
+  /// `model` must outlive the drafter. config.max_requests texts can be open at a time. `inner`, of
+  /// a hierarchy alone: guesses what the model would write, for as many texts. Throws Error if the
+  /// device is full.
+  ModelDrafter(Device& device, Transformer& model, const DraftPolicy::Config& config, KvRoom room,
+               std::unique_ptr<Drafter> inner = nullptr);
+
+  std::unique_ptr<DraftState> open() override;
+  std::vector<Draft> grow(std::span<const DraftRequest> requests, const TreeShape& shape,
+                          Stream& stream, std::stop_token stop) override;
+  void read(DraftState& state, std::span<const TokenId> text, Stream& stream,
+            std::stop_token stop) override;
+  void conclude(DraftState& state, const Draft& draft, const Verdict& verdict, ConstTensorView read,
+                Stream& stream) override;
+  TreeRoom room() const override { return DraftPolicy::room_of(config_); }
+  std::string note() const override;
+
+  /// Device bytes of what grows its trees. Pure.
+  static std::size_t policy_bytes(const DraftPolicy::Config& config);
+
+ private:
+  class State;
+  std::vector<Draft> grow_by_rows(std::span<const DraftRequest> requests,
+                                  std::span<const DraftPolicy::Request> texts,
+                                  const TreeShape& shape, Stream& stream,
+                                  const std::stop_token& stop);
+
+  std::unique_ptr<Grower> grower_of(const DraftRequest& request, const DraftPolicy::Request& text,
+                                    const TreeShape& shape, Stream& stream,
+                                    const std::stop_token& stop) const;
+
+  Transformer& model_;
+  DraftPolicy::Config config_;
+  std::unique_ptr<Drafter> inner_;          // of a hierarchy
+  std::optional<DraftPolicy> policy_;       // for trees of a shape
+  std::optional<FrontierPolicy> frontier_;  // for those that the draft's own rows end
+  KvCaches caches_;
+};
+
+}  // namespace canopy

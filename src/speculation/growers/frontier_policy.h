@@ -1,0 +1,60 @@
+#pragma once
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "src/speculation/growers/draft_policy.h"
+#include "src/speculation/growers/grower.h"
+
+namespace canopy {
+
+/// Grows trees whose extent the draft's own probabilities decide, below the last committed tokens:
+/// level by level, one forward of the draft model for the frontiers of all texts. Each level's
+/// probabilities travel to the host, where a Grower says what is run next; levels differ from step
+/// to step, so they are launched kernel by kernel. One thread at a time.
+class FrontierPolicy {
+ public:
+  /// A text's part of a step of drafting, as of DraftPolicy, with what grows its tree.
+  struct Request {
+    DraftPolicy::Request text;
+    Grower* grower = nullptr;
+  };
+
+  /// `config`: its shape and room bound the trees and their levels.
+  FrontierPolicy(Device& device, const DraftPolicy::Config& config);
+  /// Device bytes that one holds. Pure.
+  static std::size_t device_bytes(const DraftPolicy::Config& config);
+  static constexpr int kAllocations = 2 + RowEditor::kAllocations;
+
+  /// Runs what is pending, then the levels. Draft::row is a node's scratch slot and its row of q.
+  /// Waits for the stream once a level. Throws Error or Stopped with each KV cache as it was.
+  std::vector<Draft> grow(Transformer& model, std::span<const Request> requests, Stream& stream,
+                          const std::stop_token& stop);
+
+ private:
+  /// What the grower of one text asked for.
+  struct Frontier {
+    std::vector<DraftedNode> nodes;  // all that were run or are about to be
+    std::vector<int> depth;
+    int first = 0;  // of `nodes` that the next level runs
+    bool done = false;
+  };
+  TensorView run_level(Transformer&, std::span<const Request>, std::span<const Frontier>, Stream&,
+                       const std::stop_token&);
+  void edit(std::span<const Request>, std::span<const Frontier>, TensorView logits, Stream&);
+  /// Makes probabilities of a level's logits, brings them to the host and asks the growers.
+  void judge(std::span<const Request>, std::span<Frontier>, ConstTensorView logits, Stream&);
+  void ask(std::span<const Request>, std::span<Frontier>);
+  TensorView q_of(std::size_t text, int row, int count) const;
+  void probabilities(ConstTensorView logits, const Sampling&, TensorView to, Stream&);
+
+  Device* device_;
+  DraftPolicy::Config config_;
+  std::size_t rows_of_text_;
+  Buffer q_;       // [texts, rows of each, vocab]: all of a text's where its drawing uses q
+  Buffer judged_;  // [rows of a level, vocab], where they are not those of q
+  std::optional<RowEditor> row_editor_;
+  std::vector<float> host_drawn_, host_judged_;
+};
+
+}  // namespace canopy

@@ -1,0 +1,206 @@
+#include "src/speculation/rules/verification_rule.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "src/base/error.h"
+
+namespace canopy {
+namespace {
+
+double sum(std::span<const double> x) { return std::accumulate(x.begin(), x.end(), 0.0); }
+
+void divide(std::span<double> x, double by) {
+  for (double& value : x) value /= by;
+}
+
+/// The children of one node, tried in order: R, what the target still owes, and D, what the next
+/// child was drawn from. Both sum to 1. A child x is accepted with chance R(x) / (rho D(x)), where
+/// rho is 1 but for k-sequential selection.
+class Siblings {
+ public:
+  Siblings(Drawing drawing, std::size_t count, std::span<double> p, std::span<double> q,
+           double lenience)
+      : drawing_(drawing), count_(count), lenience_(lenience), residual_(p), draft_(q) {
+    support_ = std::count_if(q.begin(), q.end(), [](double value) { return value > 0; });
+    divide(draft_, sum(draft_));
+    if (drawing == Drawing::kSpecTr) division_ = smallest_division();
+  }
+
+  double chance(TokenId token) const {
+    const auto at = static_cast<std::size_t>(token);
+    if (token < 0 || at >= draft_.size() || !(draft_[at] > 0))
+      throw Error("verification: token " + std::to_string(token) +
+                  " has no draft probability: q is not what drew this tree");
+    if (lenience_ == 0) return 1;
+    return residual_[at] / (lenience_ * division_ * draft_[at]);
+  }
+
+  /// The last of `refused` was just refused, the others before it.
+  void refuse(std::span<const TokenId> refused) {
+    if (drawing_ == Drawing::kSpecTr) {  // judges all children by the same R
+      if (refused.size() == count_) owe_the_rest(expected_tries(accepted_by_one(division_)));
+      return;
+    }
+    owe_the_rest(1);
+    if (drawing_ == Drawing::kSequoia) take_out(refused);
+  }
+
+ private:
+  /// R <- norm(R - times min(D, R / rho)). Where nothing is left, a refusal had a chance of about
+  /// 1e-16 a token: R stays, which errs by no more than that.
+  void owe_the_rest(double times) {
+    const auto rest = [&](std::size_t t) {
+      return std::max(residual_[t] - times * std::min(draft_[t], residual_[t] / division_), 0.0);
+    };
+    double left = sum(residual_.subspan(draft_.size()));
+    for (std::size_t t = 0; t < draft_.size(); ++t) left += rest(t);
+    if (!(left > 0)) return;
+    for (std::size_t t = 0; t < draft_.size(); ++t) residual_[t] = rest(t);
+    divide(residual_, left);
+  }
+
+  /// D <- D without the last of `drawn`, or uniform over the tokens not yet drawn.
+  void take_out(std::span<const TokenId> drawn) {
+    draft_[static_cast<std::size_t>(drawn.back())] = 0;
+    // Counted by token: a sum of floats need not reach 0 when the support is used up.
+    if (--support_ == 0) {
+      std::fill(draft_.begin(), draft_.end(), 1.0);
+      for (const TokenId token : drawn) draft_[static_cast<std::size_t>(token)] = 0;
+      support_ = static_cast<std::ptrdiff_t>(draft_.size() - drawn.size());
+    }
+    if (support_ > 0) divide(draft_, sum(draft_));
+  }
+
+  /// beta: the chance that one child is accepted when it is tried.
+  double accepted_by_one(double division) const {
+    double beta = 0;
+    for (std::size_t t = 0; t < draft_.size(); ++t)
+      beta += std::min(draft_[t], residual_[t] / division);
+    return std::min(beta, 1.0);
+  }
+  /// (1 - (1 - beta)^k) / beta, for beta 0 too: how many of the k children are tried on average.
+  double expected_tries(double beta) const {
+    double tries = 0, reached = 1;
+    for (std::size_t k = 0; k < count_; ++k, reached *= 1 - beta) tries += reached;
+    return tries;
+  }
+  /// The smallest rho that leaves no residual negative (docs/math.md, S3), to a millionth from
+  /// above: a larger one is exact too and accepts hardly less.
+  double smallest_division() const {
+    double too_small = 1, enough = static_cast<double>(count_);
+    while (enough - too_small > 1e-6 * too_small) {
+      const double middle = (too_small + enough) / 2;
+      (expected_tries(accepted_by_one(middle)) <= middle ? enough : too_small) = middle;
+    }
+    return enough;
+  }
+
+  Drawing drawing_;
+  std::size_t count_;
+  double lenience_;
+  std::span<double> residual_, draft_;
+  std::ptrdiff_t support_ = 0;
+  double division_ = 1;  // rho
+};
+
+/// Refuses every child that can be refused, and keeps the chances on the way.
+class RefuseAll final : public Choices {
+ public:
+  bool accept(NodeId child, double chance) override {
+    const double yes = std::min(chance, 1.0);
+    chances.accept[static_cast<std::size_t>(child) - 1] = chances.none * yes;
+    chances.none *= 1 - yes;
+    return chances.none == 0;
+  }
+  TokenId draw(NodeId, std::span<const double>) override { return 0; }
+  SiblingChances chances;
+};
+
+/// Goes from the root down. visit(node, next) names the child to go to, or none and sets the last
+/// token.
+template <class Visit>
+Verdict walk(const Visit& visit) {
+  Verdict verdict{{0}, 0};
+  while (const std::optional<NodeId> child = visit(verdict.path.back(), verdict.next))
+    verdict.path.push_back(*child);
+  return verdict;
+}
+
+}  // namespace
+
+Verdict follow_samples(const TokenTree& tree, const std::function<TokenId(NodeId)>& sample) {
+  return walk([&](NodeId node, TokenId& next) -> std::optional<NodeId> {
+    next = sample(node);
+    const TokenTree::Range children = tree.children(node);
+    for (NodeId child = children.first; child < children.first + children.count; ++child)
+      if (tree.token(child) == next) return child;
+    return std::nullopt;
+  });
+}
+
+Verdict verify_tree(const TokenTree& tree, Drawing drawing, const LendRow& p_row,
+                    const LendRow& q_row, Choices& choices, double lenience) {
+  require(lenience == 1 || drawing == Drawing::kSequoia,
+          "verification: only children of Sequoia's drawing are judged leniently");
+  const auto target = [&](NodeId node) {
+    const std::span<double> p = p_row(node);
+    const double total = sum(p);
+    require(std::isfinite(total) && total > 0,
+            "verification: a row of the target is not one of probabilities");
+    divide(p, total);
+    return p;
+  };
+  if (target_decides(drawing))
+    return follow_samples(tree, [&](NodeId node) { return choices.draw(node, target(node)); });
+
+  return walk([&](NodeId node, TokenId& next) -> std::optional<NodeId> {
+    const std::span<double> residual = target(node);
+    const TokenTree::Range children = tree.children(node);
+    if (children.count > 0) {
+      const auto count = static_cast<std::size_t>(children.count);
+      const auto tokens = tree.tokens().subspan(static_cast<std::size_t>(children.first), count);
+      const std::span<double> q = q_row(node);
+      require(q.size() <= residual.size(), "verification: q has more columns than p");
+      Siblings siblings(drawing, count, residual, q, lenience);
+      for (std::size_t k = 0; k < count; ++k) {
+        const NodeId child = children.first + static_cast<NodeId>(k);
+        if (choices.accept(child, siblings.chance(tokens[k]))) return child;
+        siblings.refuse(tokens.first(k + 1));
+      }
+    }
+    next = choices.draw(node, residual);
+    return std::nullopt;
+  });
+}
+
+double overlap(std::span<const double> p, std::span<const double> q) {
+  const double of_p = sum(p), of_q = sum(q);
+  double common = 0;
+  for (std::size_t t = 0; t < std::min(p.size(), q.size()); ++t)
+    common += std::min(p[t] / of_p, q[t] / of_q);
+  return common;
+}
+
+SiblingChances sibling_chances(Drawing drawing, std::span<const TokenId> children,
+                               std::span<double> p, std::span<double> q) {
+  TokenTree tree(0);
+  if (!children.empty()) tree.add_children(0, children);
+  RefuseAll refuse;
+  refuse.chances.accept.assign(children.size(), 0.0);
+  verify_tree(
+      tree, drawing, [&](NodeId) { return p; }, [&](NodeId) { return q; }, refuse);
+  if (!target_decides(drawing)) return std::move(refuse.chances);
+
+  for (std::size_t k = 0; k < children.size(); ++k)  // of equal children the first is taken
+    refuse.chances.accept[k] = std::exchange(p[static_cast<std::size_t>(children[k])], 0.0);
+  refuse.chances.none = sum(p);
+  if (refuse.chances.none > 0) divide(p, refuse.chances.none);
+  return std::move(refuse.chances);
+}
+
+}  // namespace canopy
