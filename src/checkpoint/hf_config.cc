@@ -109,13 +109,10 @@ void require_kv_heads(const Fields& config) {
   if (!config.given("num_key_value_heads")) throw Error("key 'num_key_value_heads' is missing");
 }
 
-RopeScaling rope_scaling(const Fields& config, int max_positions) {
+/// What one object of rotary parameters says, with the keys that may stand outside it.
+RopeScaling read_rope(const Fields& config, const Fields& rope, int max_positions) {
   using Type = RopeScaling::Type;
   RopeScaling s;
-  const char* key = config.find("rope_parameters") ? "rope_parameters" : "rope_scaling";
-  const json empty = json::object();
-  const json* given = config.find(key);
-  const Fields rope(given ? *given : empty, key);
   for (const char* layer_type : {"full_attention", "sliding_attention"})
     if (rope.find(layer_type))
       refuse("rotary positions that differ by layer (key " + rope.name(layer_type) + ")");
@@ -161,6 +158,25 @@ RopeScaling rope_scaling(const Fields& config, int max_positions) {
     s.truncate = rope.flag("truncate", true);
   }
   return s;
+}
+
+/// The rotary parameters under either generation's key. transformers takes the older one where both
+/// are there, and nothing of the newer one with it; what the files mean then is a guess.
+RopeScaling rope_scaling(const Fields& config, int max_positions) {
+  std::optional<RopeScaling> result;
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+    const json* given = config.find(key);
+    if (!given || *given == json::object()) continue;
+    const RopeScaling read = read_rope(config, Fields(*given, key), max_positions);
+    if (result && read != *result)
+      throw Error("keys 'rope_scaling' (" + shown(*config.find("rope_scaling")) +
+                  ") and 'rope_parameters' (" + shown(*given) +
+                  ") mean different rotary positions: keep the one that is meant, with its "
+                  "'rope_theta', and remove the other");
+    result = read;
+  }
+  const json empty = json::object();
+  return result ? *result : read_rope(config, Fields(empty, "rope_parameters"), max_positions);
 }
 
 }  // namespace

@@ -43,7 +43,11 @@ ModelConfig read_opt_config(const nlohmann::json& json, const Family& family) {
 ModelConfig read_bloom_config(const nlohmann::json& json, const Family& family) {
   const Fields config(json);
   const auto either = [&](const char* key, const char* other) {
-    return config.find(key) || !config.find(other) ? key : other;
+    const nlohmann::json *const one = config.find(key), *const two = config.find(other);
+    if (one && two && *one != *two)
+      throw Error("keys " + config.name(key) + " (" + one->dump() + ") and " + config.name(other) +
+                  " (" + two->dump() + ") differ: keep the one that is meant");
+    return one || !two ? key : other;
   };
   ModelConfig model = read_sizes(config, family,
                                  {.layers = either("n_layer", "num_hidden_layers"),

@@ -15,6 +15,7 @@ struct RopeScaling {
   double beta_fast = 32, beta_slow = 1;              // kYarn, in rotations over original_positions
   bool truncate = true;                              // kYarn: whole pairs bound the ramp
   std::optional<double> attention_factor, mscale, mscale_all_dim;  // kYarn
+  bool operator==(const RopeScaling&) const = default;
 };
 
 struct RopeTable {

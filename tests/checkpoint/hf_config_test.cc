@@ -67,6 +67,43 @@ TEST(HfConfig, BothGenerationsOfRotaryKeysMeanTheSame) {
   EXPECT_NE(hf_config(tiny_config()).rope_inverse_frequency, frequencies);
 }
 
+TEST(HfConfig, RefusesTwoSetsOfRotaryParametersThatDiffer) {
+  const json yarn = {{"rope_type", "yarn"},
+                     {"factor", 4.0},
+                     {"rope_theta", 1e6},
+                     {"original_max_position_embeddings", 32}};
+  const json plain = {{"rope_type", "default"}, {"rope_theta", 1e6}};
+  const auto error = [](const json& older, const json& newer) {
+    return error_with(
+        {{"rope_scaling", older}, {"rope_parameters", newer}, {"rope_theta", nullptr}});
+  };
+  // A vendor's yarn, added to what the fifth transformers saved; the other way round; and one
+  // whose theta transformers would not look for in the newer key.
+  json without_theta = yarn;
+  without_theta.erase("rope_theta");
+  for (const auto& [older, newer] :
+       {std::pair(yarn, plain), {plain, yarn}, {without_theta, yarn}}) {
+    EXPECT_TRUE(
+        mentions(error(older, newer), "keys 'rope_scaling' (" + older.dump().substr(0, 120)));
+    EXPECT_TRUE(
+        mentions(error(older, newer), "and 'rope_parameters' (" + newer.dump().substr(0, 120)));
+  }
+  json other_words = yarn;  // the same, said otherwise
+  other_words.erase("rope_type");
+  other_words["type"] = "yarn";
+  other_words["beta_fast"] = 32.0;
+  EXPECT_EQ(error(other_words, yarn), "");
+  json config = tiny_config(), both = tiny_config();
+  config["rope_parameters"] = both["rope_parameters"] = yarn;
+  for (const json& empty : {json::object(), json()}) {
+    both["rope_scaling"] = empty;
+    EXPECT_EQ(hf_config(both).rope_inverse_frequency, hf_config(config).rope_inverse_frequency);
+  }
+  both["rope_scaling"] = yarn;
+  both["rope_parameters"] = json::object();
+  EXPECT_EQ(hf_config(both).rope_inverse_frequency, hf_config(config).rope_inverse_frequency);
+}
+
 TEST(HfConfig, PairITurnsByThetaToMinusTwoIOverHeadDim) {
   const ModelConfig plain = hf_config(tiny_config());
   ASSERT_EQ(plain.rope_inverse_frequency.size(), 8u);

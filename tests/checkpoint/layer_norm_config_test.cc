@@ -106,6 +106,7 @@ TEST(LayerNormConfig, RefusesByNameWhatTheDecoderCannotExpress) {
            {{{"n_embed", 1 << 24}}, "key 'n_embed' is 16777216"},
            {{{"layer_norm_epsilon", 0}}, "layer_norm_epsilon"},
            {{{"n_layer", 0}}, "key 'n_layer' is 0"},
+           {{{"n_head", 8}}, "keys 'n_head' (8) and 'num_attention_heads' (16) differ"},
        })
     EXPECT_NE(config_error_with(bloom_config(), changes).find(error), std::string::npos) << changes;
   for (const char* key : {"ffn_dim", "hidden_size", "max_position_embeddings", "vocab_size"})
