@@ -75,15 +75,18 @@ class Keys {
 RopeScaling rope_scaling(const Keys& keys, int max_positions) {
   RopeScaling s;
   s.theta = keys.positive("rope.freq_base", 10000.0);
-  const std::string type = keys.text("rope.scaling.type", "none");
-  // Files from before rope.scaling.type have the factor of a linear scaling alone.
-  const double old_factor = keys.positive("rope.scale_linear", 1.0);
-  if (type == "none") {
-    if (old_factor != 1) s.type = RopeScaling::Type::kLinear;
-    s.factor = old_factor;
-    return s;
-  }
-  s.factor = keys.positive("rope.scaling.factor", old_factor);
+  // Old files have another key for the factor. A factor without a type is that of a linear scaling;
+  // with the type "none" it has no effect.
+  const double factor =
+      keys.positive("rope.scaling.factor", keys.positive("rope.scale_linear", 1.0));
+  const std::string type = keys.text("rope.scaling.type", factor == 1 ? "none" : "linear");
+  const double magnitude = keys.positive("rope.scaling.attn_factor", 1.0);
+  if (type != "yarn" && magnitude != 1)
+    throw Error("metadata key '" + keys.name("rope.scaling.attn_factor") +
+                "' scales rotary positions of type " + in_quotes(type) +
+                ", which is not supported but for yarn");
+  if (type == "none") return s;
+  s.factor = factor;
   if (type == "linear") {
     s.type = RopeScaling::Type::kLinear;
   } else if (type == "yarn") {
@@ -95,8 +98,7 @@ RopeScaling rope_scaling(const Keys& keys, int max_positions) {
     if (keys.positive("rope.scaling.yarn_ext_factor", 1.0) != 1)
       throw Error("metadata key '" + keys.name("rope.scaling.yarn_ext_factor") +
                   "' differs from 1, which is not supported");
-    const double factor = keys.positive("rope.scaling.attn_factor", 1.0) *
-                          keys.positive("rope.scaling.yarn_attn_factor", 1.0);
+    const double factor = magnitude * keys.positive("rope.scaling.yarn_attn_factor", 1.0);
     if (factor != 1) s.attention_factor = factor * (1 + 0.1 * std::log(std::max(s.factor, 1.0)));
   } else {
     throw Error("rotary scaling of type " + in_quotes(type) +

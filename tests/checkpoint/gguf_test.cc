@@ -385,6 +385,45 @@ TEST(GgufConfig, IgnoresEndTokensBeyondTheVocabularyWithANote) {
                        "token of a vocabulary of 96, and is ignored"));
 }
 
+/// The config of a tiny file with these keys about rotary positions.
+template <class Edit>
+ModelConfig config_of_rope(Edit&& edit) {
+  const TempDir dir;
+  GgufWriter writer = gguf_writer(tiny_model());
+  edit(writer);
+  write_file(dir / "model.gguf", writer.bytes());
+  return gguf_config(read_gguf(dir / "model.gguf"), {});
+}
+
+TEST(GgufConfig, TakesAFactorOfRotaryPositionsWithoutATypeForALinearOne) {
+  const std::vector<float> plain = config_of_rope([](auto&) {}).rope_inverse_frequency;
+  for (const char* key : {"llama.rope.scaling.factor", "llama.rope.scale_linear"})
+    for (const bool typed : {false, true}) {
+      const ModelConfig config = config_of_rope([&](GgufWriter& w) {
+        w.f32(key, 4);
+        if (typed) w.text("llama.rope.scaling.type", "linear");
+      });
+      ASSERT_EQ(config.rope_inverse_frequency.size(), plain.size());
+      for (std::size_t i = 0; i < plain.size(); ++i)
+        EXPECT_EQ(config.rope_inverse_frequency[i], plain[i] / 4) << key;
+    }
+  const auto none = config_of_rope([](GgufWriter& w) {
+    w.f32("llama.rope.scaling.factor", 4);
+    w.text("llama.rope.scaling.type", "none");
+  });
+  EXPECT_EQ(none.rope_inverse_frequency, plain);
+}
+
+TEST(GgufConfig, RefusesAMagnitudeOfRotaryPositionsThatAreNotYarns) {
+  for (const char* type : {"none", "linear"})
+    EXPECT_TRUE(mentions(error_of_model([&](auto& w) {
+                           w.text("llama.rope.scaling.type", type);
+                           w.f32("llama.rope.scaling.attn_factor", 1.5f);
+                         }),
+                         "'llama.rope.scaling.attn_factor'"));
+  EXPECT_EQ(error_of_model([](auto& w) { w.f32("llama.rope.scaling.attn_factor", 1); }), "");
+}
+
 TEST(GgufConfig, DividesFrequenciesByTheFactorsOfRopeFreqs) {
   GgufHeader header;
   const auto set = [&](const char* key, Metadata::Value value) {

@@ -73,10 +73,9 @@ RopeScaling from_hf(const Keys& keys, int max_positions) {
 RopeScaling from_gguf(const Keys& keys, std::string_view architecture, int max_positions) {
   const std::string rope = std::string(architecture) + ".rope.";
   RopeScaling s;
-  s.type = type_named(keys.text({rope + "scaling.type"}, "none"));
   s.theta = keys.number({rope + "freq_base"}).value_or(s.theta);
   s.factor = keys.number({rope + "scaling.factor", rope + "scale_linear"}).value_or(1.0);
-  if (s.type == Type::kDefault && s.factor != 1) s.type = Type::kLinear;
+  s.type = type_named(keys.text({rope + "scaling.type"}, s.factor == 1 ? "none" : "linear"));
   s.original_positions =
       keys.number({rope + "scaling.original_context_length"}).value_or(max_positions);
   s.beta_fast = keys.number({rope + "scaling.yarn_beta_fast"}).value_or(s.beta_fast);
