@@ -72,7 +72,7 @@ class Keys {
   std::string architecture_;
 };
 
-RopeScaling rope_scaling(const Keys& keys, int max_positions) {
+RopeScaling rope_scaling(const Keys& keys, int max_positions, Notes& notes) {
   RopeScaling s;
   s.theta = keys.positive("rope.freq_base", 10000.0);
   // Old files have another key for the factor. A factor without a type is that of a linear scaling;
@@ -98,8 +98,22 @@ RopeScaling rope_scaling(const Keys& keys, int max_positions) {
     if (keys.positive("rope.scaling.yarn_ext_factor", 1.0) != 1)
       throw Error("metadata key '" + keys.name("rope.scaling.yarn_ext_factor") +
                   "' differs from 1, which is not supported");
-    const double factor = magnitude * keys.positive("rope.scaling.yarn_attn_factor", 1.0);
-    if (factor != 1) s.attention_factor = factor * (1 + 0.1 * std::log(std::max(s.factor, 1.0)));
+    const double usual = 1 + 0.1 * std::log(std::max(factor, 1.0));
+    if (magnitude != 1) s.attention_factor = magnitude * usual;
+    constexpr const char* kWhole = "rope.scaling.yarn_attn_factor";
+    if (keys.given(kWhole)) {
+      // Converters write Hugging Face's attention_factor here, which is the whole magnitude.
+      if (magnitude != 1)
+        throw Error("metadata keys '" + keys.name(kWhole) + "' and '" +
+                    keys.name("rope.scaling.attn_factor") + "' both set the magnitude of yarn");
+      s.attention_factor = keys.positive(kWhole);
+      if (std::abs(*s.attention_factor - usual) > 1e-6 * usual)
+        add_note(notes, "metadata key '" + keys.name(kWhole) + "' is " +
+                            std::to_string(*s.attention_factor) +
+                            ", and is taken for the whole magnitude of yarn, as a Hugging Face "
+                            "model's attention_factor; llama.cpp takes " +
+                            std::to_string(usual));
+    }
   } else {
     throw Error("rotary scaling of type " + in_quotes(type) +
                 " is not supported; Canopy knows none, linear and yarn (and llama3 by "
@@ -157,7 +171,7 @@ const TensorEntry* find_entry(const GgufHeader& header, TensorRole role) {
 
 /// `factors`: of tensor rope_freqs.weight, one for each pair, or none.
 void put_rope(const Keys& keys, const std::vector<float>& factors, ModelConfig& model) {
-  RopeTable rope = rope_table(rope_scaling(keys, model.max_positions), model.head_dim);
+  RopeTable rope = rope_table(rope_scaling(keys, model.max_positions, model.notes), model.head_dim);
   if (!factors.empty() && factors.size() != rope.inverse_frequency.size())
     throw Error("tensor 'rope_freqs.weight' has " + std::to_string(factors.size()) +
                 " values for " + std::to_string(rope.inverse_frequency.size()) + " pairs");

@@ -414,6 +414,44 @@ TEST(GgufConfig, TakesAFactorOfRotaryPositionsWithoutATypeForALinearOne) {
   EXPECT_EQ(none.rope_inverse_frequency, plain);
 }
 
+TEST(GgufConfig, TakesYarnsAttnFactorForTheWholeMagnitudeAsADirectoryDoes) {
+  TinyModel directory = tiny_model();
+  nlohmann::json& rope = directory.config["rope_scaling"];
+  rope = {{"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 32}};
+  const auto yarn = [](GgufWriter& w) {
+    w.text("llama.rope.scaling.type", "yarn");
+    w.f32("llama.rope.scaling.factor", 4);
+    w.u32("llama.rope.scaling.original_context_length", 32);
+  };
+  const ModelConfig usual = config_of_rope(yarn);
+  EXPECT_EQ(usual.rope_magnitude, hf_config(directory.config).rope_magnitude);
+  EXPECT_TRUE(usual.notes.empty());
+  for (const float factor : {1.0f, 1.2f, usual.rope_magnitude}) {
+    rope["attention_factor"] = factor;
+    const ModelConfig config = config_of_rope([&](GgufWriter& w) {
+      yarn(w);
+      w.f32("llama.rope.scaling.yarn_attn_factor", factor);
+    });
+    EXPECT_EQ(config.rope_magnitude, hf_config(directory.config).rope_magnitude);
+    EXPECT_EQ(config.rope_inverse_frequency, usual.rope_inverse_frequency);
+    EXPECT_EQ(config.notes.empty(), factor == usual.rope_magnitude);
+    for (const std::string& note : config.notes)
+      EXPECT_TRUE(mentions(note, "'llama.rope.scaling.yarn_attn_factor' is 1."));
+  }
+  // The other key is a factor of the usual magnitude.
+  const ModelConfig scaled = config_of_rope([&](GgufWriter& w) {
+    yarn(w);
+    w.f32("llama.rope.scaling.attn_factor", 2);
+  });
+  EXPECT_EQ(scaled.rope_magnitude, 2 * usual.rope_magnitude);
+  EXPECT_TRUE(mentions(error_of_model([&](auto& w) {
+                         yarn(w);
+                         w.f32("llama.rope.scaling.attn_factor", 2);
+                         w.f32("llama.rope.scaling.yarn_attn_factor", 2);
+                       }),
+                       "both set the magnitude of yarn"));
+}
+
 TEST(GgufConfig, RefusesAMagnitudeOfRotaryPositionsThatAreNotYarns) {
   for (const char* type : {"none", "linear"})
     EXPECT_TRUE(mentions(error_of_model([&](auto& w) {
