@@ -1,6 +1,8 @@
 // GGUF metadata and names -> ModelConfig and canonical names.
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstdio>
 #include <limits>
 #include <optional>
 
@@ -13,6 +15,12 @@
 namespace canopy {
 
 namespace {
+
+std::string number_text(double value) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.9g", value);
+  return text.data();
+}
 
 /// The keys "<architecture>.<key>" of the metadata.
 class Keys {
@@ -53,6 +61,20 @@ class Keys {
       throw Error("metadata key '" + name(key) + "' is not a positive number up to 3.4e38");
     return *value;
   }
+  /// The number under a key, or those of its array; none without it. Booleans are 0 and 1.
+  std::vector<double> numbers(const char* key) const {
+    if (!given(key)) return {};
+    const std::string full = name(key);
+    if (const auto* flag = metadata_.find<bool>(full)) return {*flag ? 1.0 : 0.0};
+    if (const auto* integer = metadata_.find<std::int64_t>(full))
+      return {static_cast<double>(*integer)};
+    if (const auto* real = metadata_.find<double>(full)) return {*real};
+    if (const auto* integers = metadata_.find<std::vector<std::int32_t>>(full))
+      return {integers->begin(), integers->end()};
+    if (const auto* reals = metadata_.find<std::vector<float>>(full))
+      return {reals->begin(), reals->end()};
+    throw Error("metadata key '" + full + "' is neither a number nor an array of numbers");
+  }
   std::string text(const char* key, const char* fallback) const {
     if (!given(key)) return fallback;
     const auto* value = metadata_.find<std::string>(name(key));
@@ -72,9 +94,11 @@ class Keys {
   std::string architecture_;
 };
 
+constexpr double kRopeBase = 10000;
+
 RopeScaling rope_scaling(const Keys& keys, int max_positions, Notes& notes) {
   RopeScaling s;
-  s.theta = keys.positive("rope.freq_base", 10000.0);
+  s.theta = keys.positive("rope.freq_base", kRopeBase);
   // Old files have another key for the factor. A factor without a type is that of a linear scaling;
   // with the type "none" it has no effect.
   const double factor =
@@ -122,28 +146,76 @@ RopeScaling rope_scaling(const Keys& keys, int max_positions, Notes& notes) {
   return s;
 }
 
+/// A key that means a function which the decoder class does not have, but with a neutral value.
+struct Feature {
+  const char* key;
+  const char* what;
+  double neutral = 0;
+};
+constexpr Feature kRefused[] = {
+    {"expert_count", "a mixture of experts"},
+    {"attention.kv_lora_rank", "latent attention"},
+    {"attention.q_lora_rank", "latent attention"},
+    {"ssm.state_size", "linear attention"},
+    {"ssm.conv_kernel", "linear attention"},
+    {"wkv.head_size", "linear attention"},
+    {"kda.head_dim", "linear attention"},
+    {"shortconv.l_cache", "short convolutions"},
+    {"attention.causal", "attention in both directions", 1},
+    {"attention.max_alibi_bias", "positions by a bias of the scores"},
+    {"attention.clamp_kqv", "clamped queries, keys and values"},
+    {"attention.temperature_length", "queries scaled by their position"},
+    {"attention.temperature_scale", "queries scaled by their position"},
+    {"attention.indexer.top_k", "sparse attention"},
+    {"attention.shared_kv_layers", "layers that share keys and values"},
+    {"attn_logit_softcapping", "soft-capped scores"},
+    {"final_logit_softcapping", "soft-capped logits"},
+    {"router_logit_softcapping", "soft-capped scores of experts"},
+    {"logit_scale", "a scale", 1},
+    {"residual_scale", "a scale", 1},
+    {"embedding_scale", "a scale", 1},
+    {"attention.output_scale", "a scale", 1},
+    {"attention.value_scale", "a scale", 1},
+    {"swiglu_clamp_exp", "a clamped MLP"},
+    {"swiglu_clamp_shexp", "a clamped MLP"},
+    {"activation_sparsity_scale", "an MLP of its largest values"},
+    {"use_parallel_residual", "attention and MLP side by side"},
+    {"swin_norm", "norms of what attention and MLP give"},
+    {"nextn_predict_layers", "layers that guess further tokens"},
+    {"embedding_length_per_layer_input", "embeddings of each layer"},
+    {"rope.scaling.alpha", "rotary positions scaled by a power"},
+    {"rope.scaling.yarn_log_multiplier", "yarn with a magnitude of its own"},
+};
+
+/// Throws Error if a key has another value than a neutral one.
 void refuse_features(const Keys& keys, int max_positions) {
-  struct Feature {
-    const char* key;
-    const char* what;
-  };
-  for (const Feature& f : {Feature{"expert_count", "a mixture of experts"},
-                           Feature{"attention.kv_lora_rank", "latent attention"},
-                           Feature{"attention.q_lora_rank", "latent attention"},
-                           Feature{"ssm.state_size", "linear attention"}}) {
-    if (keys.given(f.key) && keys.integer(f.key, std::numeric_limits<int>::max(), 0, 0) != 0)
-      throw Error("metadata key '" + keys.name(f.key) + "' means " + f.what +
-                  ", which is not supported");
-  }
-  for (const char* key : {"attention.scale", "logit_scale", "residual_scale", "embedding_scale"})
-    if (keys.given(key) && keys.positive(key) != 1)
-      throw Error("metadata key '" + keys.name(key) + "' means scaling by " +
-                  std::to_string(keys.positive(key)) + ", which is not supported");
+  for (const Feature& f : kRefused)
+    for (const double value : keys.numbers(f.key))
+      if (value != f.neutral)
+        throw Error("metadata key '" + keys.name(f.key) + "' is " + number_text(value) +
+                    ", which means " + f.what + " and is not supported");
   const int window =
       keys.integer("attention.sliding_window", std::numeric_limits<int>::max(), 0, 0);
   if (window != 0 && window < max_positions)
     throw Error("metadata key '" + keys.name("attention.sliding_window") +
                 "' means a sliding attention window, which is not supported");
+}
+
+/// The same of keys that are neutral where they say what holds without them.
+void refuse_odd_layers(const Keys& keys, int head_dim) {
+  const auto require = [&](const char* key, double usual, const char* what) {
+    for (const double value : keys.numbers(key))  // a float in the file
+      if (!(std::abs(value - usual) <= 0x1p-22 * usual))
+        throw Error("metadata key '" + keys.name(key) + "' is " + number_text(value) + ", not " +
+                    number_text(usual) + ": " + what);
+  };
+  if (keys.numbers("attention.scale") != std::vector{0.0})
+    require("attention.scale", 1 / std::sqrt(head_dim), "another scale of scores is not supported");
+  for (const char* key :
+       {"attention.key_length_swa", "attention.value_length_swa", "rope.dimension_count_swa"})
+    require(key, head_dim, "heads that differ by layer are not supported");
+  require("rope.freq_base_swa", keys.positive("rope.freq_base", kRopeBase),
+          "rotary positions that differ by layer are not supported");
 }
 
 void put_end_tokens(const Metadata& metadata, ModelConfig& model) {
@@ -222,6 +294,7 @@ ModelConfig gguf_config(const GgufHeader& header, const std::vector<float>& freq
   if (keys.integer("rope.dimension_count", kMostDim, model.head_dim) != model.head_dim)
     throw Error("metadata key '" + keys.name("rope.dimension_count") +
                 "' means a partial rotary embedding, which is not supported");
+  refuse_odd_layers(keys, model.head_dim);
   model.norm_eps = static_cast<float>(keys.positive("attention.layer_norm_rms_epsilon"));
 
   const TensorEntry* embedding = find_entry(header, TensorRole::kEmbedding);

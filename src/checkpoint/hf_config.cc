@@ -21,10 +21,12 @@ namespace {
 
 using nlohmann::json;
 
-/// Keys that mean a part which the decoder class does not have.
+/// A key that means something which the decoder class does not have, but with a neutral value. Null
+/// is neutral, as are false for 0 and true for 1; of a list each element must be.
 struct Feature {
   const char* key;
   const char* what;
+  double neutral = 0;
 };
 constexpr std::array kRefused{
     Feature{"num_experts", "a mixture of experts"},
@@ -41,7 +43,36 @@ constexpr std::array kRefused{
     Feature{"text_config", "a text model inside another"},
     Feature{"attention_bias", "biases in the attention output"},
     Feature{"mlp_bias", "biases in the MLP"},
+    Feature{"is_causal", "attention in both directions", 1},
+    Feature{"use_bidirectional_attention", "attention in both directions"},
+    Feature{"attn_logit_softcapping", "soft-capped scores"},
+    Feature{"final_logit_softcapping", "soft-capped logits"},
+    Feature{"clip_qkv", "clamped queries, keys and values"},
+    Feature{"logit_scale", "a scale of logits", 1},
+    Feature{"logits_scaling", "a scale of logits", 1},
+    Feature{"embedding_multiplier", "a scale of the embedding", 1},
+    Feature{"scale_emb", "a scale of the embedding", 1},
+    Feature{"residual_multiplier", "a scale of attention and MLP", 1},
+    Feature{"scale_depth", "a scale of attention and MLP"},
+    Feature{"use_parallel_residual", "attention and MLP side by side"},
+    Feature{"parallel_attn", "attention and MLP side by side"},
+    Feature{"attention_chunk_size", "attention in chunks"},
+    Feature{"attn_temperature_tuning", "queries scaled by their position"},
+    Feature{"no_rope_layers", "layers without rotary positions", 1},
+    Feature{"rope_interleave", "rotary positions of neighbours"},
+    Feature{"rope_interleaved", "rotary positions of neighbours"},
+    Feature{"rope_local_base_freq", "rotary positions that differ by layer"},
+    Feature{"rotary_pct", "a partial rotary embedding", 1},
 };
+
+bool is_neutral(const json& value, double neutral) {
+  if (value.is_boolean()) return value.get<bool>() == (neutral != 0);
+  if (value.is_number()) return value.get<double>() == neutral;
+  if (value.is_array())
+    return std::all_of(value.begin(), value.end(),
+                       [&](const json& element) { return is_neutral(element, neutral); });
+  return value.is_null();
+}
 
 /// A value of the config for an error message.
 std::string shown(const json& value) { return value.dump().substr(0, 120); }
@@ -75,9 +106,7 @@ const Family& choose_family(const Fields& config, std::span<const Family> famili
   const std::string type = config.text("model_type");
   for (const Feature& feature : kRefused) {
     const json* value = config.find(feature.key);
-    const bool off = !value || (value->is_boolean() && !value->get<bool>()) ||
-                     (value->is_number() && value->get<double>() == 0);
-    if (!off)
+    if (value && !is_neutral(*value, feature.neutral))
       refuse("model type " + in_quotes(type) + " has " + feature.what + " (key '" + feature.key +
              "'), which");
   }
@@ -92,6 +121,18 @@ const Family& choose_family(const Fields& config, std::span<const Family> famili
       if (name != family->hf_class) refuse("architecture " + shown(name));
   }
   return *family;
+}
+
+/// Throws Error if scores are multiplied by anything but 1 / sqrt(head_dim).
+void refuse_scales_of_scores(const Fields& config, int head_dim) {
+  const auto require = [&](const char* key, double usual) {
+    const std::optional<double> value = config.number(key);
+    if (value && !(std::abs(*value - usual) <= 0x1p-22 * usual))
+      refuse("a scale of scores (key " + config.name(key) + ": " + shown(*config.find(key)) +
+             ", not " + shown(usual) + ")");
+  };
+  require("attention_multiplier", 1 / std::sqrt(head_dim));
+  require("query_pre_attn_scalar", head_dim);
 }
 
 void refuse_layer_types(const Fields& config) {
@@ -120,6 +161,9 @@ RopeScaling read_rope(const Fields& config, const Fields& rope, int max_position
   for (const Fields* fields : {&rope, &config})
     if (fields->number("partial_rotary_factor").value_or(1) != 1)
       refuse("a partial rotary embedding (key " + fields->name("partial_rotary_factor") + ")");
+
+  if (rope.number("llama_4_scaling_beta").value_or(0) != 0)
+    refuse("queries scaled by their position (key " + rope.name("llama_4_scaling_beta") + ")");
 
   const std::string type = rope.text("rope_type", rope.text("type", "default").c_str());
   if (type == "default") return s;
@@ -207,7 +251,9 @@ void refuse_config(const std::string& what) {
 
 ModelConfig hf_config(const json& config, std::span<const Family> families) {
   const Family& family = choose_family(Fields(config), families);
-  return family.read_config(config, family);
+  ModelConfig model = family.read_config(config, family);
+  refuse_scales_of_scores(Fields(config), model.head_dim);
+  return model;
 }
 
 ModelConfig read_mistral_config(const json& json_config, const Family& family) {

@@ -41,6 +41,78 @@ TEST(GgufConfig, RefusesByNameWhatTheDecoderCannotExpress) {
                        "yarn_ext_factor"));
 }
 
+TEST(GgufConfig, RefusesKeysThatChangeTheResultUnlessTheyAreNeutral) {
+  for (const std::string family : {"llama", "qwen2", "qwen3"}) {
+    TinyOptions options;
+    options.family = family;
+    const TinyModel model = tiny_model(options);
+    const auto error = [&](const auto& edit) { return error_of_model(edit, model); };
+    struct Real {
+      const char* key;
+      float refused, neutral;
+    };
+    for (const Real& real : {Real{".attn_logit_softcapping", 50, 0},
+                             {".final_logit_softcapping", 30, 0},
+                             {".router_logit_softcapping", 30, 0},
+                             {".attention.max_alibi_bias", 8, 0},
+                             {".attention.clamp_kqv", 8, 0},
+                             {".attention.temperature_scale", 0.1f, 0},
+                             {".attention.output_scale", 0.1f, 1},
+                             {".attention.value_scale", 0.5f, 1},
+                             {".attention.scale", 1, 0.25f},  // 1 / sqrt(16)
+                             {".attention.scale", 1, 0},
+                             {".logit_scale", 0.0625f, 1},
+                             {".residual_scale", 0.22f, 1},
+                             {".embedding_scale", 12, 1},
+                             {".rope.scaling.alpha", 1000, 0},
+                             {".rope.scaling.yarn_log_multiplier", 1, 0},
+                             {".rope.freq_base_swa", 500000, 10000},
+                             {".final_logit_softcapping", NAN, 0},
+                             {".rope.freq_base_swa", NAN, 10000}}) {
+      const std::string key = family + real.key;
+      EXPECT_TRUE(mentions(error([&](auto& w) { w.f32(key, real.refused); }), "'" + key + "'"));
+      EXPECT_EQ(error([&](auto& w) { w.f32(key, real.neutral); }), "");
+    }
+    struct Integer {
+      const char* key;
+      std::uint32_t refused, neutral;
+    };
+    for (const Integer& integer : {Integer{".attention.temperature_length", 8192, 0},
+                                   {".attention.key_length_swa", 8, 16},
+                                   {".attention.value_length_swa", 8, 16},
+                                   {".rope.dimension_count_swa", 8, 16},
+                                   {".attention.shared_kv_layers", 1, 0},
+                                   {".attention.indexer.top_k", 64, 0},
+                                   {".nextn_predict_layers", 1, 0},
+                                   {".embedding_length_per_layer_input", 8, 0},
+                                   {".shortconv.l_cache", 3, 0}}) {
+      const std::string key = family + integer.key;
+      EXPECT_TRUE(mentions(error([&](auto& w) { w.u32(key, integer.refused); }), "'" + key + "'"));
+      EXPECT_EQ(error([&](auto& w) { w.u32(key, integer.neutral); }), "");
+    }
+    for (const auto& [name, neutral] :
+         {std::pair(".attention.causal", 1), {".use_parallel_residual", 0}, {".swin_norm", 0}}) {
+      const std::string key = family + name;
+      for (const int value : {0, 1}) {
+        const std::string said =
+            error([&](auto& w) { w.boolean(key, static_cast<std::uint8_t>(value)); });
+        if (value == neutral)
+          EXPECT_EQ(said, "");
+        else
+          EXPECT_TRUE(mentions(said, "'" + key + "'"));
+      }
+      EXPECT_TRUE(mentions(error([&](auto& w) { w.text(key, "yes"); }), "neither a number"));
+    }
+    const std::string clamp = family + ".swiglu_clamp_exp";  // one for each layer
+    for (const float last : {0.0f, 7.0f}) {
+      const std::string said = error([&](auto& w) {
+        w.template numbers<float>(clamp, 6, {0, last});
+      });
+      EXPECT_EQ(said.find("'" + clamp + "' is 7") != said.npos, last != 0) << said;
+    }
+  }
+}
+
 TEST(GgufConfig, RefusesMoreLayersHeadsOrDimensionsThanTheLimits) {
   for (const auto& [key, most] : {std::pair{"block_count", 1u << 14},
                                   {"attention.head_count", 1u << 16},

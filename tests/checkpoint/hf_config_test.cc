@@ -267,6 +267,51 @@ TEST(HfConfig, RefusesByNameWhatTheDecoderCannotExpress) {
     EXPECT_TRUE(mentions(error_with(c.changes), c.error)) << c.changes;
 }
 
+TEST(HfConfig, RefusesKeysThatChangeTheResultUnlessTheyAreNeutral) {
+  struct Case {
+    const char* key;
+    std::vector<json> refused, neutral;
+  };
+  for (const std::string family : {"llama", "mistral", "qwen2", "qwen3"})
+    for (const Case& c : {
+             Case{"is_causal", {false, 0, "no"}, {true, nullptr}},
+             Case{"use_bidirectional_attention", {true, "all"}, {false, nullptr}},
+             Case{"attn_logit_softcapping", {50.0, 30}, {nullptr, 0.0}},
+             Case{"final_logit_softcapping", {30.0}, {nullptr, 0}},
+             Case{"clip_qkv", {8.0}, {nullptr}},
+             Case{"logit_scale", {0.0625, 0}, {1.0, 1, nullptr}},
+             Case{"logits_scaling", {16}, {1.0}},
+             Case{"embedding_multiplier", {12.0}, {1.0}},
+             Case{"scale_emb", {12}, {1}},
+             Case{"residual_multiplier", {0.22}, {1.0}},
+             Case{"scale_depth", {1.4}, {nullptr}},
+             Case{"attention_multiplier", {0.0078125, 1.0}, {0.25, nullptr}},
+             Case{"query_pre_attn_scalar", {168, 256.0}, {16, 16.0, nullptr}},
+             Case{"use_parallel_residual", {true}, {false}},
+             Case{"parallel_attn", {true}, {false}},
+             Case{"attention_chunk_size", {8192}, {nullptr}},
+             Case{"attn_temperature_tuning", {true, 4}, {false}},
+             Case{"no_rope_layers", {{1, 1, 1, 0}, {0}}, {{1, 1}, json::array()}},
+             Case{"rope_interleave", {true}, {false}},
+             Case{"rope_interleaved", {true}, {false}},
+             Case{"rope_local_base_freq", {10000.0}, {nullptr}},
+             Case{"rotary_pct", {0.25}, {1.0}},
+         }) {
+      for (const json& value : c.refused) {
+        const std::string error = error_with({{c.key, value}}, family);
+        EXPECT_TRUE(mentions(error, std::string("key '") + c.key + "'")) << value;
+        EXPECT_TRUE(mentions(error, "is not supported"));
+      }
+      for (const json& value : c.neutral)
+        EXPECT_EQ(error_with({{c.key, value}}, family), "") << c.key << ' ' << value;
+    }
+  const auto beta = [](double value) -> json {
+    return {{"rope_parameters", {{"rope_type", "default"}, {"llama_4_scaling_beta", value}}}};
+  };
+  EXPECT_TRUE(mentions(error_with(beta(0.1), "mistral"), "'rope_parameters.llama_4_scaling_beta'"));
+  EXPECT_EQ(error_with(beta(0), "mistral"), "");
+}
+
 TEST(HfConfig, RefusesSlidingWindowsOnlyWhereTheyAreInUse) {
   constexpr const char* kWindow = "a sliding attention window";
   EXPECT_TRUE(mentions(error_with({{"sliding_window", 64}}, "mistral"), kWindow));
