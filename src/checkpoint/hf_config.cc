@@ -143,7 +143,13 @@ void refuse_layer_types(const Fields& config) {
     if (type != "full_attention") refuse("a layer of type " + shown(type));
 }
 
-[[noreturn]] void refuse_window() { refuse("a sliding attention window (key 'sliding_window')"); }
+/// Throws Error if the window of attention, which is `fallback` where its key is absent and none
+/// where it is null, hides anything.
+void refuse_window(const Fields& config, int max_positions, std::optional<int> fallback) {
+  if (config.given("sliding_window") ? !config.find("sliding_window") : !fallback) return;
+  if (config.integer("sliding_window", kMostPositions, fallback) < max_positions)
+    refuse("a sliding attention window (key 'sliding_window')");
+}
 
 /// Null means one head of keys per query head; transformers' other defaults would be a guess.
 void require_kv_heads(const Fields& config) {
@@ -256,14 +262,18 @@ ModelConfig hf_config(const json& config, std::span<const Family> families) {
   return model;
 }
 
+ModelConfig read_llama_config(const json& json_config, const Family& family) {
+  const Fields config(json_config);
+  ModelConfig model = read_decoder_config(json_config, family);
+  if (config.flag("use_sliding_window", true)) refuse_window(config, model.max_positions, {});
+  return model;
+}
+
 ModelConfig read_mistral_config(const json& json_config, const Family& family) {
   const Fields config(json_config);
   require_kv_heads(config);
   ModelConfig model = read_decoder_config(json_config, family);
-  // transformers' default where the key is absent; null switches the window off.
-  const bool on = config.find("sliding_window") || !config.given("sliding_window");
-  if (on && config.integer("sliding_window", kMostPositions, 4096) < model.max_positions)
-    refuse_window();
+  refuse_window(config, model.max_positions, 4096);  // transformers' default
   return model;
 }
 
@@ -271,9 +281,12 @@ ModelConfig read_qwen_config(const json& json_config, const Family& family) {
   const Fields config(json_config);
   require_kv_heads(config);
   ModelConfig model = read_decoder_config(json_config, family);
-  if (config.flag("use_sliding_window", false) &&
-      config.integer("max_window_layers", kMostPositions, 28, 0) < model.layers)
-    refuse_window();
+  // With `layer_types`, which by now are all full, nothing else says what layers have a window.
+  const bool some_layers =
+      !config.find("layer_types") &&
+      config.integer("max_window_layers", kMostPositions, 28, 0) < model.layers;
+  if (config.flag("use_sliding_window", false) && some_layers)
+    refuse_window(config, model.max_positions, 4096);
   return model;
 }
 
@@ -324,7 +337,7 @@ ModelConfig read_decoder_config(const json& json_config, const Family& family) {
   const Fields config(json_config);
   ModelConfig model = read_sizes(config, family);
   model.norm_eps = static_cast<float>(config.positive("rms_norm_eps", 1e-6));
-  if (const std::string act = config.text("hidden_act", "silu"); act != "silu")
+  if (const std::string act = config.text("hidden_act", "silu"); act != "silu" && act != "swish")
     refuse("the activation " + in_quotes(act) + " (key 'hidden_act')");
   refuse_layer_types(config);
   RopeTable rope = rope_table(rope_scaling(config, model.max_positions), model.head_dim);

@@ -54,6 +54,7 @@ ModelConfig gguf_config(const GgufHeader& header, const std::vector<float>& freq
 ModelConfig hf_config(const nlohmann::json& config,
                       std::span<const Family> families = known_families());
 /// These read configs that say more than read_decoder_config() reads.
+ModelConfig read_llama_config(const nlohmann::json& config, const Family& family);
 ModelConfig read_mistral_config(const nlohmann::json& config, const Family& family);
 ModelConfig read_qwen_config(const nlohmann::json& config, const Family& family);
 ModelConfig read_qwen3_config(const nlohmann::json& config, const Family& family);

@@ -39,6 +39,12 @@ class TokenTable {
   Token& at(std::int64_t id);
   const Token& at(std::int64_t id) const { return const_cast<TokenTable*>(this)->at(id); }
 
+  /// The text ends at this token. Ids outside the vocabulary, as files have them for "none", are
+  /// ignored: the model's checkpoint has a note of them.
+  void end_at(std::int64_t id) {
+    if (contains(id)) at(id).ends_text = true;
+  }
+
   std::vector<Token>::iterator begin() { return tokens_.begin(); }
   std::vector<Token>::iterator end() { return tokens_.end(); }
 

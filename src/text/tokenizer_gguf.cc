@@ -157,22 +157,17 @@ void read_tokens(const Keys& keys, const PieceSteps& steps, Pipeline& pipeline) 
 }
 
 void read_special_ids(const Keys& keys, bool bos_by_default, Pipeline& pipeline) {
-  const auto id = [&](const char* key) -> Token* {
-    const auto* value = keys.find<std::int64_t>(key);
-    return !value ? nullptr : in_context("reading tokenizer.ggml." + std::string(key), [&] {
-      return &pipeline.tokens.at(*value);
-    });
-  };
   const auto put = [&](const char* flag, bool absent, const char* key, std::vector<TokenId>& ids) {
     if (!keys.flag(flag, absent)) return;
-    id(key);
-    ids.push_back(static_cast<TokenId>(keys.get<std::int64_t>(key)));
+    const auto id = keys.get<std::int64_t>(key);
+    in_context("reading tokenizer.ggml." + std::string(key), [&] { pipeline.tokens.at(id); });
+    ids.push_back(static_cast<TokenId>(id));
   };
   put("add_bos_token", bos_by_default, "bos_token_id", pipeline.before);
   put("add_eos_token", false, "eos_token_id", pipeline.after);
 
   for (const char* key : {"eos_token_id", "eot_token_id", "eom_token_id"})
-    if (Token* token = id(key)) token->ends_text = true;
+    if (const auto* id = keys.find<std::int64_t>(key)) pipeline.tokens.end_at(*id);
   // Files name one end token, but a chat model may have several.
   constexpr std::array<std::string_view, 7> kEnds{
       "<|im_end|>",    "<|eot_id|>",    "<|eom_id|>", "<|end_of_text|>",

@@ -384,9 +384,7 @@ json read_vocab_and_merges(const std::filesystem::path& directory) {
 
 /// Marks the ids of an "eos_token_id": one, or a list, or none (null).
 void mark_ends(const json& ids, TokenTable& tokens) {
-  const auto mark = [&](const json& id) {
-    tokens.at(integer(id, "eos_token_id")).ends_text = true;
-  };
+  const auto mark = [&](const json& id) { tokens.end_at(integer(id, "eos_token_id")); };
   if (ids.is_array())
     std::for_each(ids.begin(), ids.end(), mark);
   else
@@ -394,11 +392,9 @@ void mark_ends(const json& ids, TokenTable& tokens) {
 }
 
 void read_ends(const std::filesystem::path& directory, const Metadata& config, TokenTable& tokens) {
-  in_context("reading eos_token_id of " + (directory / "config.json").string(), [&] {
-    if (const auto* id = config.find<std::int64_t>("eos_token_id")) tokens.at(*id).ends_text = true;
-    if (const auto* ids = config.find<std::vector<std::int32_t>>("eos_token_id"))
-      for (const std::int32_t id : *ids) tokens.at(id).ends_text = true;
-  });
+  if (const auto* id = config.find<std::int64_t>("eos_token_id")) tokens.end_at(*id);
+  if (const auto* ids = config.find<std::vector<std::int32_t>>("eos_token_id"))
+    for (const std::int32_t id : *ids) tokens.end_at(id);
   if (const auto file = directory / "generation_config.json"; std::filesystem::exists(file)) {
     const json document = read_json(file, kMostConfigBytes, FileKind::kOfModel);
     in_context("reading " + file.string(), [&] {

@@ -312,6 +312,12 @@ TEST(HfConfig, RefusesKeysThatChangeTheResultUnlessTheyAreNeutral) {
   EXPECT_EQ(error_with(beta(0), "mistral"), "");
 }
 
+TEST(HfConfig, TakesTheOtherNameOfItsActivation) {
+  for (const std::string family : {"llama", "mistral", "qwen2", "qwen3"})
+    for (const char* name : {"silu", "swish"})
+      EXPECT_EQ(error_with({{"hidden_act", name}}, family), "");
+}
+
 TEST(HfConfig, RefusesSlidingWindowsOnlyWhereTheyAreInUse) {
   constexpr const char* kWindow = "a sliding attention window";
   EXPECT_TRUE(mentions(error_with({{"sliding_window", 64}}, "mistral"), kWindow));
@@ -322,6 +328,11 @@ TEST(HfConfig, RefusesSlidingWindowsOnlyWhereTheyAreInUse) {
   long_context.erase("sliding_window");
   long_context["max_position_embeddings"] = 32768;
   EXPECT_TRUE(mentions(error_of([&] { hf_config(long_context); }), kWindow));
+  // The class of this family has none, but the key asks for one.
+  EXPECT_TRUE(mentions(error_with({{"sliding_window", 64}}), kWindow));
+  for (const json& window : {json(), json(128)})
+    EXPECT_EQ(error_with({{"sliding_window", window}}), "");
+  EXPECT_EQ(error_with({{"sliding_window", 64}, {"use_sliding_window", false}}), "");
   for (const std::string family : {"qwen2", "qwen3"}) {
     const json used = {
         {"use_sliding_window", true}, {"sliding_window", 64}, {"max_window_layers", 1}};
@@ -330,6 +341,20 @@ TEST(HfConfig, RefusesSlidingWindowsOnlyWhereTheyAreInUse) {
     unused["max_window_layers"] = 2;
     EXPECT_EQ(error_with(unused, family), "");
     EXPECT_EQ(error_with({{"use_sliding_window", false}, {"sliding_window", 64}}, family), "");
+    EXPECT_EQ(error_with({{"sliding_window", 64}}, family), "");  // off unless said
+    for (const json& window : {json(), json(128), json(4096)}) {
+      unused = used;
+      unused["sliding_window"] = window;
+      EXPECT_EQ(error_with(unused, family), "") << window;
+    }
+    unused = used;
+    unused["layer_types"] = {"full_attention", "full_attention"};
+    EXPECT_EQ(error_with(unused, family), "");
+    json by_default = used;
+    by_default.erase("sliding_window");  // 4096
+    EXPECT_EQ(error_with(by_default, family), "");
+    by_default["max_position_embeddings"] = 8192;
+    EXPECT_TRUE(mentions(error_with(by_default, family), kWindow));
   }
 }
 

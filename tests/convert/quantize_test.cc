@@ -200,6 +200,30 @@ INSTANTIATE_TEST_SUITE_P(ByteLevel, TokenizerFiles,
                          testing::Values("gpt2", "llama3", "qwen2", "smollm"),
                          [](const auto& info) { return info.param; });
 
+TEST(TokenizerMetadata, LeavesOutIdsThatAreNoTokens) {
+  const std::filesystem::path data = std::filesystem::path(CANOPY_TEST_DATA) / "text";
+  ModelConfig config;
+  config.vocab = 512;
+  Metadata json;
+  for (const char* key : {"pad_token_id", "bos_token_id"}) json.set(key, std::int64_t{-1});
+  Metadata gguf =
+      as_read(gguf_tokenizer_metadata(Checkpoint(data / "smollm", {}, {}, config, json)));
+  for (const char* name : {"padding", "bos"}) {
+    const std::string key = std::string("tokenizer.ggml.") + name + "_token_id";
+    EXPECT_FALSE(gguf.contains(key));
+    gguf.set(key, std::int64_t{4294967295});  // as other writers have it
+  }
+  const TempDir dir;
+  write_tokenizer_files(gguf, dir.path());
+  const auto map = nlohmann::json::parse(std::ifstream(dir / "special_tokens_map.json"));
+  EXPECT_FALSE(map.contains("pad_token"));
+  EXPECT_FALSE(map.contains("bos_token"));
+  gguf.set("tokenizer.ggml.add_bos_token", true);
+  const TempDir other;
+  EXPECT_NE(error_of([&] { write_tokenizer_files(gguf, other.path()); }).find("bos_token_id"),
+            std::string::npos);
+}
+
 TEST(TokenizerMetadata, RefusesByNameWhatGgufCannotSay) {
   const std::filesystem::path data = std::filesystem::path(CANOPY_TEST_DATA) / "text";
   ModelConfig config;

@@ -147,8 +147,6 @@ TEST(GgufTokenizer, RefusesWhatItCannotTrust) {
   expect_refusal("token_type", std::vector<std::int32_t>(403, 9), "unknown type 9");
   expect_refusal("merges", Strings{"a nowhere"}, "tokenizer.ggml.merges[0] needs");
   expect_refusal("merges", Strings{"h e", "ab"}, "tokenizer.ggml.merges[1] is not two tokens");
-  expect_refusal("eos_token_id", std::int64_t{100000}, "outside the vocabulary");
-  expect_refusal("eot_token_id", std::int64_t{-1}, "outside the vocabulary");
   expect_refusal("add_bos_token", true, "tokenizer.ggml.bos_token_id is missing");
 }
 
@@ -171,6 +169,24 @@ TEST(GgufTokenizer, EndsTextAtItsNamedTokensAndAtTheUsualOnes) {
   EXPECT_FALSE(tokenizer->ends_text(1));  // <|im_start|>
   EXPECT_TRUE(tokenizer->ends_text(2));   // <|im_end|>
   EXPECT_FALSE(tokenizer->ends_text(8));
+}
+
+TEST(GgufTokenizer, IgnoresEndTokensOutsideTheVocabularyButNotTokensToAdd) {
+  Metadata metadata = gguf_metadata("smollm", "smollm");
+  metadata.set("tokenizer.ggml.eos_token_id", std::int64_t{7});
+  metadata.set("tokenizer.ggml.eot_token_id", std::int64_t{4294967295});
+  metadata.set("tokenizer.ggml.eom_token_id", std::int64_t{-1});
+  EXPECT_TRUE(load(metadata)->ends_text(7));
+  for (const auto& [flag, key] :
+       {std::pair("add_bos_token", "bos_token_id"), std::pair("add_eos_token", "eos_token_id")})
+    for (const std::int64_t id : {std::int64_t{-1}, std::int64_t{100000}}) {
+      Metadata added = metadata;
+      added.set(std::string("tokenizer.ggml.") + flag, true);
+      added.set(std::string("tokenizer.ggml.") + key, id);
+      const std::string error = error_of([&] { load(added); });
+      EXPECT_NE(error.find("outside the vocabulary"), std::string::npos) << error;
+      EXPECT_NE(error.find(key), std::string::npos) << error;
+    }
 }
 
 TEST(GgufTokenizer, CountsUnusedIdsAtTheEndOfTheVocabulary) {

@@ -155,7 +155,8 @@ void add_special_ids(const Checkpoint& model, GgufMetadata& metadata) {
   for (std::size_t i = 0; i < ends.size(); ++i)
     add(kEndKeys[i], static_cast<std::uint32_t>(ends[i]));
   const auto from_config = [&](const char* name, const char* key) {
-    if (const auto* id = model.metadata().find<std::int64_t>(key))
+    const auto* id = model.metadata().find<std::int64_t>(key);
+    if (id && *id >= 0 && *id < model.config().vocab)  // -1 is none
       add(name, static_cast<std::uint32_t>(*id));
   };
   from_config("padding", "pad_token_id");

@@ -98,9 +98,8 @@ ordered_json merges_json(const Metadata& gguf) {
 const std::int64_t* id_of(const Metadata& gguf, const char* name, std::size_t count) {
   const std::string key = std::string("tokenizer.ggml.") + name + "_token_id";
   const auto* id = gguf.find<std::int64_t>(key);
-  if (id != nullptr && (*id < 0 || static_cast<std::size_t>(*id) >= count))
-    throw Error(key + " is no token");
-  return id;
+  // Some files have -1 for none.
+  return id != nullptr && *id >= 0 && static_cast<std::size_t>(*id) < count ? id : nullptr;
 }
 
 ordered_json tokenizer_json(const Metadata& gguf, const std::vector<std::string>& tokens,
@@ -109,7 +108,12 @@ ordered_json tokenizer_json(const Metadata& gguf, const std::vector<std::string>
   const std::string pre_name = pre ? *pre : "default";
   const bool llama3 = pre_name == "llama-bpe";  // adds BOS unless the file says otherwise
   const auto added = [&](const char* key, bool otherwise, const char* name) {
-    return flag(gguf, key, otherwise) ? id_of(gguf, name, tokens.size()) : nullptr;
+    if (!flag(gguf, key, otherwise)) return static_cast<const std::int64_t*>(nullptr);
+    const std::int64_t* const id = id_of(gguf, name, tokens.size());
+    if (id == nullptr)
+      throw Error(std::string(key) + " asks for tokenizer.ggml." + name +
+                  "_token_id, which is missing or no token");
+    return id;
   };
   const std::int64_t* bos = added("tokenizer.ggml.add_bos_token", llama3, "bos");
   const std::int64_t* eos = added("tokenizer.ggml.add_eos_token", false, "eos");
