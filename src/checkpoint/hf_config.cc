@@ -28,7 +28,8 @@ struct Feature {
   const char* what;
   double neutral = 0;
 };
-constexpr std::array kRefused{
+/// What they say in a config of any family.
+constexpr std::array kParts{
     Feature{"num_experts", "a mixture of experts"},
     Feature{"num_local_experts", "a mixture of experts"},
     Feature{"n_routed_experts", "a mixture of experts"},
@@ -41,6 +42,9 @@ constexpr std::array kRefused{
     Feature{"vision_config", "an image encoder"},
     Feature{"audio_config", "an audio encoder"},
     Feature{"text_config", "a text model inside another"},
+};
+/// What they say in those of the families here; others may mean something else.
+constexpr std::array kSettings{
     Feature{"attention_bias", "biases in the attention output"},
     Feature{"mlp_bias", "biases in the MLP"},
     Feature{"is_causal", "attention in both directions", 1},
@@ -102,19 +106,25 @@ constexpr std::array kSchemes{
               instead + "; canopy quantize makes one from BF16");
 }
 
-const Family& choose_family(const Fields& config, std::span<const Family> families) {
-  const std::string type = config.text("model_type");
-  for (const Feature& feature : kRefused) {
+void refuse_features(const Fields& config, const std::string& type,
+                     std::span<const Feature> features) {
+  for (const Feature& feature : features) {
     const json* value = config.find(feature.key);
     if (value && !is_neutral(*value, feature.neutral))
       refuse("model type " + in_quotes(type) + " has " + feature.what + " (key '" + feature.key +
              "'), which");
   }
-  if (const json* quantization = config.find("quantization_config"))
-    refuse_quantization(*quantization);
+}
+
+const Family& choose_family(const Fields& config, std::span<const Family> families) {
+  const std::string type = config.text("model_type");
+  refuse_features(config, type, kParts);
   if (type.empty()) throw Error("key 'model_type' is missing");
   const Family* const family = find_family(families, type);
   if (!family) refuse("model type " + in_quotes(type));
+  refuse_features(config, type, kSettings);
+  if (const json* quantization = config.find("quantization_config"))
+    refuse_quantization(*quantization);
   if (const json* classes = config.find("architectures")) {
     if (!classes->is_array()) throw Error("key 'architectures' is not a list");
     for (const json& name : *classes)

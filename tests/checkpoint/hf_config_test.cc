@@ -267,6 +267,24 @@ TEST(HfConfig, RefusesByNameWhatTheDecoderCannotExpress) {
     EXPECT_TRUE(mentions(error_with(c.changes), c.error)) << c.changes;
 }
 
+TEST(HfConfig, RefusesOtherFamiliesByTheirNames) {
+  // Their keys may mean something else: neither glm4 nor seed_oss has a bias in its output.
+  for (const char* family : {"glm4", "seed_oss", "granite", "cohere", "gemma2", "phi3", "olmo2",
+                             "apertus", "smollm3", "nemotron"})
+    for (const json& key : {json{{"attention_bias", true}}, json{{"logit_scale", 0.0625}},
+                            json{{"attn_logit_softcapping", 50.0}}, json{{"no_rope_layers", {0}}},
+                            json{{"quantization_config", {{"quant_method", "fp8"}}}}}) {
+      json changes = key;
+      changes["model_type"] = family;
+      EXPECT_EQ(error_with(changes).find("model type '" + std::string(family) +
+                                         "' is not supported; Canopy runs dense " + family_names() +
+                                         " decoders"),
+                0u);
+    }
+  EXPECT_TRUE(mentions(error_with({{"model_type", "glm4_moe"}, {"n_routed_experts", 128}}),
+                       "model type 'glm4_moe' has a mixture of experts"));
+}
+
 TEST(HfConfig, RefusesKeysThatChangeTheResultUnlessTheyAreNeutral) {
   struct Case {
     const char* key;
