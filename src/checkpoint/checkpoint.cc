@@ -228,6 +228,10 @@ Checkpoint open_directory(const std::filesystem::path& directory, std::span<cons
       json["eos_token_id"] = generation["eos_token_id"];
       put_end_tokens(json["eos_token_id"], generation_file.filename().string(), config);
     });
+  if (const auto file = directory / "hf_quant_config.json"; is_there(file))
+    in_context("reading " + directory.string(), [&] {
+      refuse_quantization_file(read_json(file, kMostConfigBytes, FileKind::kOfModel));
+    });
   TensorIndex index = read_safetensors(directory, holes);
   const Family* const family = find_family(families, config.architecture);
   require(family != nullptr, "the reader of a family's config.json leaves the family's name");

@@ -97,6 +97,12 @@ struct SizeKeys {
 /// The sizes, the end tokens and the family's form. Throws Error naming the key.
 ModelConfig read_sizes(const Fields& config, const Family& family, const SizeKeys& keys = {});
 
+/// A value of a config for an error message.
+inline std::string shown(const nlohmann::json& value) { return value.dump().substr(0, 120); }
+
+/// Throws Error naming the scheme if a config.json says that its weights are quantised.
+void refuse_quantization(const Fields& config);
+
 /// Throws Error: this is not supported, and what is.
 [[noreturn]] void refuse_config(const std::string& what);
 

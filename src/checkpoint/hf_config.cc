@@ -78,33 +78,7 @@ bool is_neutral(const json& value, double neutral) {
   return value.is_null();
 }
 
-/// A value of the config for an error message.
-std::string shown(const json& value) { return value.dump().substr(0, 120); }
-
 [[noreturn]] void refuse(const std::string& what) { refuse_config(what); }
-
-/// A scheme of quantised safetensors, and the GGUF type of about its size.
-struct Scheme {
-  const char *method, *name, *instead;
-};
-constexpr std::array kSchemes{
-    Scheme{"fp8", "FP8", "Q8_0"},
-    Scheme{"awq", "AWQ", "Q4_K"},
-    Scheme{"gptq", "GPTQ", "Q4_K"},
-    Scheme{"compressed-tensors", "compressed-tensors", "Q8_0 or Q4_K"},
-    Scheme{"bitsandbytes", "bitsandbytes", "Q8_0 or Q4_K"},
-};
-
-[[noreturn]] void refuse_quantization(const json& config) {
-  const json method = config.is_object() ? config.value("quant_method", json()) : config;
-  std::string name = shown(method), instead = "Q8_0 or Q4_K";
-  for (const Scheme& scheme : kSchemes)
-    if (method == scheme.method) name = scheme.name, instead = scheme.instead;
-  throw Error("a checkpoint quantised by " + name +
-              " (key 'quantization_config') is not supported: take the model in BF16 or F16, or as "
-              "a GGUF file in " +
-              instead + "; canopy quantize makes one from BF16");
-}
 
 void refuse_features(const Fields& config, const std::string& type,
                      std::span<const Feature> features) {
@@ -123,8 +97,7 @@ const Family& choose_family(const Fields& config, std::span<const Family> famili
   const Family* const family = find_family(families, type);
   if (!family) refuse("model type " + in_quotes(type));
   refuse_features(config, type, kSettings);
-  if (const json* quantization = config.find("quantization_config"))
-    refuse_quantization(*quantization);
+  refuse_quantization(config);
   if (const json* classes = config.find("architectures")) {
     if (!classes->is_array()) throw Error("key 'architectures' is not a list");
     for (const json& name : *classes)

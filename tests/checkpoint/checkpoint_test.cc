@@ -37,6 +37,24 @@ std::string error_of_model(const TinyModel& model) {
   return error_of_open(dir.path());
 }
 
+TEST(Checkpoint, NamesTheSchemeThatAFileNextToTheConfigGivesTheWeights) {
+  const TempDir dir;
+  TinyModel model = tiny_model();
+  write_hugging_face(dir.path(), model);
+  const auto error_with = [&](std::string_view file) {
+    dir.write("hf_quant_config.json", file);
+    return error_of_open(dir.path());
+  };
+  EXPECT_TRUE(mentions(error_with(R"({"producer": {"name": "modelopt"},
+                                      "quantization": {"quant_algo": "FP8"}})"),
+                       "quantised by ModelOpt (\"FP8\") (file hf_quant_config.json)"));
+  for (const char* none :
+       {R"({"quantization": {"quant_algo": null, "kv_cache_quant_algo": "FP8"}})", "{}",
+        R"({"quantization": null})", "[]"})
+    EXPECT_EQ(error_with(none), "");
+  EXPECT_TRUE(mentions(error_with("{"), "hf_quant_config.json"));
+}
+
 /// What every Checkpoint promises, looked up in its files.
 void expect_consistent(const Checkpoint& model) {
   std::vector<TensorEntry> tensors = model.tensors();
@@ -163,7 +181,8 @@ TEST(Checkpoint, NamesTheTensorThatIsNoWeightWhateverItsDtype) {
 }
 
 TEST(Checkpoint, NamesADtypeThatItDoesNotReadWithTheWeight) {
-  for (const std::string dtype : {"F64", "I8", "I64", "BOOL", "F8_E4M3", "Q4_0", "bf16", "U9", ""}) {
+  for (const std::string dtype :
+       {"F64", "I8", "I64", "BOOL", "F8_E4M3", "Q4_0", "bf16", "U9", ""}) {
     const TempDir dir;
     write_hugging_face(dir.path(), tiny_model());
     std::string file = read_file(dir / "model.safetensors");

@@ -228,19 +228,6 @@ TEST(HfConfig, RefusesByNameWhatTheDecoderCannotExpress) {
            Case{{{"architectures", {"LlamaForSequenceClassification"}}},
                 "\"LlamaForSequenceClassification\""},
            Case{{{"architectures", {"MambaForCausalLM"}}}, "\"MambaForCausalLM\""},
-           Case{{{"quantization_config", {{"quant_method", "gptq"}}}},
-                "by GPTQ (key 'quantization_config') is not supported: take the model in BF16 or "
-                "F16, or as a GGUF file in Q4_K"},
-           Case{{{"quantization_config", {{"quant_method", "awq"}, {"bits", 4}}}}, "by AWQ"},
-           Case{{{"quantization_config", {{"quant_method", "fp8"}}}},
-                "by FP8 (key 'quantization_config') is not supported: take the model in BF16 or "
-                "F16, or as a GGUF file in Q8_0"},
-           Case{{{"quantization_config", {{"quant_method", "compressed-tensors"}}}},
-                "compressed-tensors"},
-           Case{{{"quantization_config", {{"quant_method", "hqq"}}}}, "\"hqq\""},
-           Case{{{"quantization_config", {{"quant_method", 4}}}}, "quantization_config"},
-           Case{{{"quantization_config", json::object()}}, "quantization_config"},
-           Case{{{"quantization_config", true}}, "quantization_config"},
            Case{{{"layer_types", {"full_attention", "sliding_attention"}}}, "sliding_attention"},
            Case{{{"layer_types", {"linear_attention"}}}, "linear_attention"},
            Case{{{"layer_types", 3}}, "'layer_types' is not a list"},
@@ -265,6 +252,55 @@ TEST(HfConfig, RefusesByNameWhatTheDecoderCannotExpress) {
            Case{{{"canopy_inflated", {{"source", 7}}}}, "'canopy_inflated.source'"},
        })
     EXPECT_TRUE(mentions(error_with(c.changes), c.error)) << c.changes;
+}
+
+TEST(HfConfig, NamesTheSchemeOfQuantisedWeights) {
+  struct Case {
+    const char* key;
+    json value;
+    const char* error;
+  };
+  constexpr const char* kMethod = "quantization_config";
+  for (const Case& c : {
+           Case{kMethod, {{"quant_method", "gptq"}, {"bits", 4}}, "by GPTQ (4 bits) (key"},
+           Case{kMethod, {{"quant_method", "awq"}}, "by AWQ (key"},
+           Case{kMethod, {{"quant_method", "fp8"}}, "by FP8 (key"},
+           Case{kMethod, {{"quant_method", "mxfp4"}}, "by MXFP4 (key"},
+           Case{kMethod,
+                {{"quant_method", "compressed-tensors"}, {"format", "pack-quantized"}},
+                "by compressed-tensors (\"pack-quantized\") (key"},
+           Case{kMethod,
+                {{"format", "int-quantized"}, {"config_groups", json::object()}},
+                "by compressed-tensors (\"int-quantized\") (key"},
+           Case{kMethod,
+                {{"quant_method", "bitsandbytes"}, {"bnb_4bit_quant_type", "nf4"}},
+                "by bitsandbytes (\"nf4\") (key"},
+           Case{kMethod, {{"load_in_8bit", true}}, "by bitsandbytes (key"},
+           Case{kMethod,
+                {{"quant_method", "modelopt"}, {"quant_algo", "NVFP4"}},
+                "by ModelOpt (\"NVFP4\") (key"},
+           Case{kMethod, {{"quant_method", "hqq"}}, "by 'hqq' (key"},
+           Case{kMethod, {{"quant_method", 4}}, "by '4' (key"},
+           Case{kMethod, {{"bits", 4}, {"group_size", 64}}, "by MLX (4 bits) (key"},
+           Case{kMethod, json::object(), "by a scheme without a name (key"},
+           Case{kMethod, true, "by 'true' (key"},
+           Case{"quantization", {{"group_size", 64}, {"bits", 4}}, "by MLX (4 bits) (key"},
+           Case{"compression_config",
+                {{"format", "float-quantized"}, {"config_groups", json::object()}},
+                "by compressed-tensors (\"float-quantized\") (key"},
+           Case{"compression_config", json::object(), "by compressed-tensors (key"},
+       })
+    EXPECT_TRUE(
+        mentions(error_with({{c.key, c.value}}),
+                 c.error + (" '" + std::string(c.key)) +
+                     "') is not supported: take the model in BF16 or F16, or as a GGUF file in Q"))
+        << c.value;
+  for (const auto& [method, type] :
+       {std::pair("fp8", "Q8_0;"), {"awq", "Q4_K;"}, {"new", "Q8_0 or Q4_K;"}})
+    EXPECT_TRUE(mentions(error_with({{kMethod, {{"quant_method", method}}}}),
+                         std::string("GGUF file in ") + type));
+  for (const char* key : {kMethod, "quantization", "compression_config"})
+    EXPECT_EQ(error_with({{key, nullptr}}), "");
 }
 
 TEST(HfConfig, RefusesOtherFamiliesByTheirNames) {

@@ -1,0 +1,95 @@
+// What Hugging Face directories say of quantised weights, none of which is read yet.
+#include <array>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "src/base/error.h"
+#include "src/base/json.h"
+#include "src/base/utf8.h"
+#include "src/checkpoint/config_fields.h"
+#include "src/checkpoint/readers.h"
+
+namespace canopy {
+
+namespace {
+
+using nlohmann::json;
+
+/// A method of quantisation, and the GGUF type of about its size.
+struct Scheme {
+  const char *method, *name, *instead;
+};
+constexpr std::array kSchemes{
+    Scheme{"fp8", "FP8", "Q8_0"},
+    Scheme{"fbgemm_fp8", "FP8 (FBGEMM)", "Q8_0"},
+    Scheme{"awq", "AWQ", "Q4_K"},
+    Scheme{"gptq", "GPTQ", "Q4_K"},
+    Scheme{"mxfp4", "MXFP4", "Q4_K"},
+    Scheme{"compressed-tensors", "compressed-tensors", "Q8_0 or Q4_K"},
+    Scheme{"bitsandbytes", "bitsandbytes", "Q8_0 or Q4_K"},
+    Scheme{"modelopt", "ModelOpt", "Q8_0 or Q4_K"},
+    Scheme{"mlx", "MLX", "Q8_0 or Q4_K"},
+};
+
+/// The method of an object that does not name it, by the keys that its writers give it; "" if these
+/// are none that are known.
+std::string method_by_keys(const json& object) {
+  if (!object.is_object()) return "";
+  for (const auto& [key, method] :
+       {std::pair{"load_in_4bit", "bitsandbytes"}, std::pair{"load_in_8bit", "bitsandbytes"},
+        std::pair{"config_groups", "compressed-tensors"}, std::pair{"quant_algo", "modelopt"},
+        std::pair{"group_size", "mlx"}})
+    if (object.contains(key)) return method;
+  return "";
+}
+
+/// " (pack-quantized)": what further an object says of its scheme; "" if nothing.
+std::string detail_of(const json& object) {
+  if (!object.is_object()) return "";
+  for (const char* key : {"format", "quant_algo", "bnb_4bit_quant_type"})
+    if (const auto at = object.find(key); at != object.end() && at->is_string())
+      return " (" + shown(*at) + ")";
+  if (const auto bits = object.find("bits"); bits != object.end() && bits->is_number_integer())
+    return " (" + bits->dump() + " bits)";
+  return "";
+}
+
+/// `where`: the key or file that says so.
+[[noreturn]] void refuse_scheme(const json& object, std::string method, const std::string& where) {
+  std::string name, instead = "Q8_0 or Q4_K";
+  if (method.empty()) method = method_by_keys(object);
+  for (const Scheme& scheme : kSchemes)
+    if (method == scheme.method) name = scheme.name, instead = scheme.instead;
+  if (name.empty()) name = method.empty() ? "a scheme without a name" : in_quotes(method);
+  throw Error("a checkpoint quantised by " + name + detail_of(object) + " (" + where +
+              ") is not supported: take the model in BF16 or F16, or as a GGUF file in " + instead +
+              "; canopy quantize makes one from BF16");
+}
+
+}  // namespace
+
+void refuse_quantization(const Fields& config) {
+  // The second is an older name of the first, and the third is MLX's own.
+  for (const char* key : {"quantization_config", "compression_config", "quantization"}) {
+    const json* object = config.find(key);
+    if (!object) continue;
+    std::string method = std::string(key) == "compression_config" ? "compressed-tensors" : "";
+    const json named = object->is_object() ? object->value("quant_method", json()) : *object;
+    if (named.is_string())
+      method = named.get<std::string>();
+    else if (!named.is_null() && !named.is_object())
+      method = named.dump();
+    refuse_scheme(*object, method, "key " + config.name(key));
+  }
+}
+
+void refuse_quantization_file(const json& file) {
+  if (!file.is_object()) return;
+  const json part = file.value("quantization", json());
+  // One without an algorithm is about the KV cache alone.
+  if (part.is_object() && !part.value("quant_algo", json()).is_null())
+    refuse_scheme(part, "modelopt", "file hf_quant_config.json");
+}
+
+}  // namespace canopy
