@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstdlib>
 #include <new>
 
@@ -35,6 +36,30 @@ std::string error_of_model(const TinyModel& model) {
   const TempDir dir;
   write_hugging_face(dir.path(), model);
   return error_of_open(dir.path());
+}
+
+TEST(Checkpoint, TakesTheTypesThatConvertersGiveRowsWhichTheWantedOneDoesNotFit) {
+  TinyOptions options;
+  options.dim = 96;         // of no K type
+  options.hidden_dim = 40;  // and of no block
+  options.head_dim = 24;
+  TinyModel model = tiny_model(options);
+  constexpr std::array kFallbacks{DType::kQ5_0, DType::kQ5_1, DType::kQ8_0, DType::kQ4_0,
+                                  DType::kIQ4_NL};
+  std::mt19937_64 random(1);
+  std::size_t next = 0;
+  for (FileTensor& tensor : model.tensors)
+    if (tensor.shape.size() == 2)
+      tensor = random_tensor(
+          tensor.name, tensor.shape[1] == 40 ? DType::kF16 : kFallbacks[next++ % kFallbacks.size()],
+          tensor.shape, random, 0, 0.1f);
+  const TempDir dir;
+  write_file(dir / "model.gguf", gguf_writer(model).bytes());
+  const Checkpoint opened = Checkpoint::open(dir / "model.gguf");
+  for (const FileTensor& tensor : model.tensors)
+    if (tensor.shape.size() == 2) {
+      EXPECT_EQ(opened.find(tensor.name)->dtype, tensor.dtype) << tensor.name;
+    }
 }
 
 TEST(Checkpoint, NamesTheSchemeThatAFileNextToTheConfigGivesTheWeights) {
