@@ -7,6 +7,7 @@
 
 #include "src/base/error.h"
 #include "src/base/utf8.h"
+#include "src/text/gguf_pre_tokenizers.h"
 #include "src/text/pipeline/pipeline.h"
 
 namespace canopy::text {
@@ -49,37 +50,22 @@ class Keys {
   const Metadata& metadata_;
 };
 
-Split isolate(std::string_view regex) { return {Pattern::regex(regex)}; }
+const GgufPreTokenizer& pre_tokenizer_of(const Keys& keys) {
+  const auto& name = keys.get<std::string>("pre");
+  if (const GgufPreTokenizer* known = find_gguf_pre_tokenizer(name)) return *known;
+  throw Error("the pre-tokenizer " + in_quotes(name) +
+              " (tokenizer.ggml.pre) is not supported; known: " + gguf_pre_tokenizer_names());
+}
 
-/// The pre-tokenizers, by the name that tokenizer.ggml.pre gives them. Source of the patterns: the
-/// tokenizer.json of the models that the names stand for; "default": llama.cpp.
-void set_pre_tokenizer(const std::string& name, Pipeline& pipeline) {
+void set_pre_tokenizer(const GgufPreTokenizer& pre, Pipeline& pipeline) {
   PreTokenizer& steps = pipeline.pre_tokenizer;
-  if (name == "smollm") {
-    steps.emplace_back(digit_split(Split::Behavior::kIsolated));
-    steps.emplace_back(gpt2_split());
-  } else if (name == "gpt-2") {
-    steps.emplace_back(gpt2_split());
-  } else if (name == "llama-bpe") {
-    steps.emplace_back(isolate(R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3})"
-                               R"(| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"));
-    pipeline.model.ignore_merges = true;
-  } else if (name == "qwen2") {
-    pipeline.normalizer.emplace_back(Nfc{});
-    steps.emplace_back(isolate(R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N})"
-                               R"(| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"));
-  } else if (name == "default") {
-    steps.emplace_back(isolate(R"([\p{P}\$\+<=>\^~\|]+)"));
-    steps.emplace_back(
-        isolate(R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S))"));
-    steps.emplace_back(isolate(R"(\p{N}+)"));
-    steps.emplace_back(isolate("[0-9][0-9][0-9]"));
-  } else {
-    throw Error("the pre-tokenizer " + in_quotes(name) +
-                " (tokenizer.ggml.pre) is not supported; known: smollm, gpt-2, llama-bpe, qwen2, "
-                "default");
-  }
+  if (pre.nfc) pipeline.normalizer.emplace_back(Nfc{});
+  if (pre.digits_first) steps.emplace_back(digit_split(Split::Behavior::kIsolated));
+  for (const std::string_view pattern : pre.patterns)
+    steps.emplace_back(Split{Pattern::regex(pattern)});
+  if (pre.gpt2_last) steps.emplace_back(gpt2_split());
   steps.emplace_back(ByteLevel{});
+  pipeline.model.ignore_merges = pre.whole_words;
 }
 
 void read_merges(const std::vector<std::string>& merges, Bpe& bpe) {
@@ -187,12 +173,12 @@ std::unique_ptr<Tokenizer> tokenizer_from_gguf(const Metadata& metadata, std::si
   pipeline.tokens.pad_to(std::max(named, model_vocab));
   PieceSteps steps;
   if (model == "gpt2") {
-    const auto& pre = keys.get<std::string>("pre");
+    const GgufPreTokenizer& pre = pre_tokenizer_of(keys);
     set_pre_tokenizer(pre, pipeline);
     steps.emplace_back(FromByteLevel{});
     read_tokens(keys, steps, pipeline);
     read_merges(keys.get<std::vector<std::string>>("merges"), pipeline.model);
-    read_special_ids(keys, pre == "llama-bpe", pipeline);
+    read_special_ids(keys, pre.adds_bos, pipeline);
   } else if (model == "llama") {
     const std::string mark(kSpaceMark);
     steps.emplace_back(Replace{Pattern::literal(mark), " "});

@@ -102,15 +102,16 @@ GgufMetadata made_from(const json& file, const ModelConfig& config) {
   if (model.value("type", "BPE") != "BPE" || model.value("byte_fallback", false))
     throw Error("model " + in_quotes(model.value("type", "?")) +
                 " that is not a byte-level BPE is not written to GGUF");
-  const std::string pre = pre_tokenizer_name(file.value("pre_tokenizer", json()));
-  if (pre.empty())
-    throw Error(
-        "the pre_tokenizer is none that GGUF knows by name (smollm, llama-bpe, qwen2, "
-        "gpt-2, default)");
+  const text::GgufPreTokenizer* const pre =
+      known_pre_tokenizer(file.value("pre_tokenizer", json()));
+  if (pre == nullptr)
+    throw Error("the pre_tokenizer is none that GGUF knows by name (" +
+                text::gguf_pre_tokenizer_names() + ")");
+  const std::string name(pre->names.front());
   const json normalizer = file.value("normalizer", json());
   const bool nfc = normalizer.is_object() && normalizer.value("type", "") == "NFC";
-  if (!normalizer.is_null() && !(nfc && pre == "qwen2"))
-    throw Error("normalizer " + normalizer.dump() + " with pre-tokenizer " + pre +
+  if (!normalizer.is_null() && !(nfc && pre->nfc))
+    throw Error("normalizer " + normalizer.dump() + " with pre-tokenizer " + name +
                 " has no counterpart in GGUF");
 
   Vocabulary vocabulary(static_cast<std::size_t>(config.vocab));
@@ -131,7 +132,7 @@ GgufMetadata made_from(const json& file, const ModelConfig& config) {
   Template around;
   read_template(file.value("post_processor", json()), around);
   GgufMetadata result{{"tokenizer.ggml.model", std::string("gpt2")},
-                      {"tokenizer.ggml.pre", pre},
+                      {"tokenizer.ggml.pre", name},
                       {"tokenizer.ggml.tokens", std::move(vocabulary.tokens)},
                       {"tokenizer.ggml.token_type", std::move(vocabulary.types)},
                       {"tokenizer.ggml.merges", merges_of(model)},

@@ -1,12 +1,5 @@
 #include "src/convert/gguf/pre_tokenizers.h"
 
-#include <array>
-#include <initializer_list>
-#include <vector>
-
-#include "src/base/error.h"
-#include "src/base/utf8.h"
-
 namespace canopy {
 
 using nlohmann::json;
@@ -14,17 +7,15 @@ using nlohmann::ordered_json;
 
 namespace {
 
-constexpr std::array kNames{"smollm", "llama-bpe", "qwen2", "gpt-2", "default"};
-
-ordered_json split(const char* pattern) {
+ordered_json split(std::string_view pattern) {
   return {{"type", "Split"},
           {"pattern", {{"Regex", pattern}}},
           {"behavior", "Isolated"},
           {"invert", false}};
 }
 
-ordered_json sequence(std::initializer_list<ordered_json> parts) {
-  return {{"type", "Sequence"}, {"pretokenizers", ordered_json(std::vector<ordered_json>(parts))}};
+ordered_json sequence(ordered_json parts) {
+  return {{"type", "Sequence"}, {"pretokenizers", std::move(parts)}};
 }
 
 /// What decides how a part cuts, without what does not (trim_offsets) and with the defaults filled
@@ -59,38 +50,23 @@ ordered_json byte_level_json(bool use_regex) {
           {"use_regex", use_regex}};
 }
 
-ordered_json pre_tokenizer_json(const std::string& name) {
-  if (name == "smollm")
-    return sequence({{{"type", "Digits"}, {"individual_digits", true}}, byte_level_json(true)});
-  if (name == "llama-bpe")
-    return sequence(
-        {split("(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| "
-               "?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"),
-         byte_level_json(false)});
-  if (name == "qwen2")
-    return sequence({split("(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| "
-                           "?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"),
-                     byte_level_json(false)});
-  if (name == "gpt-2") return byte_level_json(true);
-  if (name == "default")  // each pattern cuts further what the one before left
-    return sequence({split("[\\p{P}\\$\\+<=>\\^~\\|]+"),
-                     split("'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|"
-                           "\\s+(?!\\S)"),
-                     split("\\p{N}+"), split("[0-9][0-9][0-9]"), byte_level_json(false)});
-  throw Error("pre-tokenizer " + in_quotes(name) +
-              " (key tokenizer.ggml.pre) cannot be written as tokenizer.json; known: smollm, "
-              "llama-bpe, qwen2, gpt-2, default");
+ordered_json pre_tokenizer_json(const text::GgufPreTokenizer& pre) {
+  ordered_json parts = ordered_json::array();
+  if (pre.digits_first) parts.push_back({{"type", "Digits"}, {"individual_digits", true}});
+  for (const std::string_view pattern : pre.patterns) parts.push_back(split(pattern));
+  parts.push_back(byte_level_json(pre.gpt2_last));
+  return parts.size() == 1 ? parts[0] : sequence(std::move(parts));
 }
 
-std::string pre_tokenizer_name(const json& pre_tokenizer) {
-  const std::string told = signature(pre_tokenizer);
-  const auto same = [&](const ordered_json& known) {
+const text::GgufPreTokenizer* known_pre_tokenizer(const json& pre_tokenizer) {
+  const std::string given = signature(pre_tokenizer);
+  for (const text::GgufPreTokenizer& known : text::gguf_pre_tokenizers()) {
+    const ordered_json part = pre_tokenizer_json(known);
     // A lone part may also stand in a sequence of one.
-    return told == signature(known) || told == signature(sequence({known}));
-  };
-  for (const char* name : kNames)
-    if (same(pre_tokenizer_json(name))) return name;
-  return "";
+    if (given == signature(part) || given == signature(sequence(ordered_json::array({part}))))
+      return &known;
+  }
+  return nullptr;
 }
 
 }  // namespace canopy

@@ -104,9 +104,12 @@ const std::int64_t* id_of(const Metadata& gguf, const char* name, std::size_t co
 
 ordered_json tokenizer_json(const Metadata& gguf, const std::vector<std::string>& tokens,
                             Vocabulary vocabulary) {
-  const auto* pre = gguf.find<std::string>("tokenizer.ggml.pre");
-  const std::string pre_name = pre ? *pre : "default";
-  const bool llama3 = pre_name == "llama-bpe";  // adds BOS unless the file says otherwise
+  const auto* name = gguf.find<std::string>("tokenizer.ggml.pre");
+  const auto* const pre = text::find_gguf_pre_tokenizer(name ? *name : "default");
+  if (pre == nullptr)
+    throw Error("pre-tokenizer " + in_quotes(*name) +
+                " (key tokenizer.ggml.pre) cannot be written as tokenizer.json; known: " +
+                text::gguf_pre_tokenizer_names());
   const auto added = [&](const char* key, bool otherwise, const char* name) {
     if (!flag(gguf, key, otherwise)) return static_cast<const std::int64_t*>(nullptr);
     const std::int64_t* const id = id_of(gguf, name, tokens.size());
@@ -115,13 +118,13 @@ ordered_json tokenizer_json(const Metadata& gguf, const std::vector<std::string>
                   "_token_id, which is missing or no token");
     return id;
   };
-  const std::int64_t* bos = added("tokenizer.ggml.add_bos_token", llama3, "bos");
+  const std::int64_t* bos = added("tokenizer.ggml.add_bos_token", pre->adds_bos, "bos");
   const std::int64_t* eos = added("tokenizer.ggml.add_eos_token", false, "eos");
 
   ordered_json json{{"version", "1.0"}, {"truncation", nullptr}, {"padding", nullptr}};
   json["added_tokens"] = std::move(vocabulary.added);
-  json["normalizer"] = pre_name == "qwen2" ? ordered_json{{"type", "NFC"}} : ordered_json(nullptr);
-  json["pre_tokenizer"] = pre_tokenizer_json(pre_name);
+  json["normalizer"] = pre->nfc ? ordered_json{{"type", "NFC"}} : ordered_json(nullptr);
+  json["pre_tokenizer"] = pre_tokenizer_json(*pre);
   json["post_processor"] = post_processor(tokens, bos, eos);
   json["decoder"] = byte_level_json(true);
   json["model"] = {{"type", "BPE"},
@@ -131,7 +134,7 @@ ordered_json tokenizer_json(const Metadata& gguf, const std::vector<std::string>
                    {"end_of_word_suffix", nullptr},
                    {"fuse_unk", false},
                    {"byte_fallback", false},
-                   {"ignore_merges", llama3}};
+                   {"ignore_merges", pre->whole_words}};
   json["model"]["vocab"] = std::move(vocabulary.tokens);
   json["model"]["merges"] = merges_json(gguf);
   return json;

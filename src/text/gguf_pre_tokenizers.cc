@@ -1,0 +1,58 @@
+#include "src/text/gguf_pre_tokenizers.h"
+
+#include <algorithm>
+#include <array>
+
+namespace canopy::text {
+
+namespace {
+
+constexpr std::array<std::string_view, 1> kSmollm{"smollm"};
+constexpr std::array<std::string_view, 1> kGpt2{"gpt-2"};
+constexpr std::array<std::string_view, 1> kLlama3{"llama-bpe"};
+constexpr std::array<std::string_view, 1> kQwen2{"qwen2"};
+constexpr std::array<std::string_view, 1> kDefault{"default"};
+
+constexpr std::array<std::string_view, 1> kLlama3Patterns{
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3})"
+    R"(| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"};
+constexpr std::array<std::string_view, 1> kQwen2Patterns{
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N})"
+    R"(| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"};
+constexpr std::array<std::string_view, 4> kDefaultPatterns{
+    R"([\p{P}\$\+<=>\^~\|]+)",
+    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S))", R"(\p{N}+)",
+    "[0-9][0-9][0-9]"};
+
+constexpr std::array kKnown{
+    GgufPreTokenizer{.names = kSmollm, .patterns = {}, .digits_first = true, .gpt2_last = true},
+    GgufPreTokenizer{.names = kGpt2, .patterns = {}, .gpt2_last = true},
+    GgufPreTokenizer{
+        .names = kLlama3, .patterns = kLlama3Patterns, .whole_words = true, .adds_bos = true},
+    GgufPreTokenizer{.names = kQwen2, .patterns = kQwen2Patterns, .nfc = true},
+    GgufPreTokenizer{.names = kDefault, .patterns = kDefaultPatterns},
+};
+
+}  // namespace
+
+std::span<const GgufPreTokenizer> gguf_pre_tokenizers() { return kKnown; }
+
+const GgufPreTokenizer* find_gguf_pre_tokenizer(std::string_view name) {
+  const auto at = std::find_if(kKnown.begin(), kKnown.end(), [&](const GgufPreTokenizer& known) {
+    return std::find(known.names.begin(), known.names.end(), name) != known.names.end();
+  });
+  return at == kKnown.end() ? nullptr : &*at;
+}
+
+std::string gguf_pre_tokenizer_names() {
+  std::string all;
+  for (const GgufPreTokenizer& known : kKnown)
+    for (const std::string_view name : known.names)
+      all.append(all.empty()                                              ? ""
+                 : &known == &kKnown.back() && name == known.names.back() ? " and "
+                                                                          : ", ")
+          .append(name);
+  return all;
+}
+
+}  // namespace canopy::text
