@@ -9,8 +9,11 @@ namespace {
 
 constexpr std::array<std::string_view, 1> kSmollm{"smollm"};
 constexpr std::array<std::string_view, 1> kGpt2{"gpt-2"};
-constexpr std::array<std::string_view, 1> kLlama3{"llama-bpe"};
-constexpr std::array<std::string_view, 1> kQwen2{"qwen2"};
+constexpr std::array<std::string_view, 5> kLlama3{"llama-bpe", "llama3", "llama-v3", "falcon3",
+                                                  "pixtral"};
+constexpr std::array<std::string_view, 2> kSmaug{"smaug-bpe", "dbrx"};
+constexpr std::array<std::string_view, 2> kQwen2{"qwen2", "deepseek-r1-qwen"};
+constexpr std::array<std::string_view, 1> kTekken{"tekken"};
 constexpr std::array<std::string_view, 1> kDefault{"default"};
 
 constexpr std::array<std::string_view, 1> kLlama3Patterns{
@@ -19,6 +22,10 @@ constexpr std::array<std::string_view, 1> kLlama3Patterns{
 constexpr std::array<std::string_view, 1> kQwen2Patterns{
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N})"
     R"(| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"};
+constexpr std::array<std::string_view, 1> kTekkenPatterns{
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)"
+    R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)"
+    R"(|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)"};
 constexpr std::array<std::string_view, 4> kDefaultPatterns{
     R"([\p{P}\$\+<=>\^~\|]+)",
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S))", R"(\p{N}+)",
@@ -29,7 +36,10 @@ constexpr std::array kKnown{
     GgufPreTokenizer{.names = kGpt2, .patterns = {}, .gpt2_last = true},
     GgufPreTokenizer{
         .names = kLlama3, .patterns = kLlama3Patterns, .whole_words = true, .adds_bos = true},
+    GgufPreTokenizer{.names = kSmaug, .patterns = kLlama3Patterns},
     GgufPreTokenizer{.names = kQwen2, .patterns = kQwen2Patterns, .nfc = true},
+    GgufPreTokenizer{
+        .names = kTekken, .patterns = kTekkenPatterns, .whole_words = true, .adds_bos = true},
     GgufPreTokenizer{.names = kDefault, .patterns = kDefaultPatterns},
 };
 

@@ -15,7 +15,7 @@ struct GgufPreTokenizer {
   bool gpt2_last = false;     // and words as GPT-2 has them after it
   bool nfc = false;           // texts are normalised
   bool whole_words = false;   // a word that is a token is not merged from smaller ones
-  bool adds_bos = false;      // where the file does not say
+  bool adds_bos = false;      // where the file has a BOS and does not say
 };
 
 /// All that are known. Source of the patterns: the tokenizer.json of the models that the names

@@ -178,7 +178,7 @@ std::unique_ptr<Tokenizer> tokenizer_from_gguf(const Metadata& metadata, std::si
     steps.emplace_back(FromByteLevel{});
     read_tokens(keys, steps, pipeline);
     read_merges(keys.get<std::vector<std::string>>("merges"), pipeline.model);
-    read_special_ids(keys, pre.adds_bos, pipeline);
+    read_special_ids(keys, pre.adds_bos && keys.find<std::int64_t>("bos_token_id"), pipeline);
   } else if (model == "llama") {
     const std::string mark(kSpaceMark);
     steps.emplace_back(Replace{Pattern::literal(mark), " "});

@@ -197,8 +197,34 @@ TEST_P(TokenizerFiles, EncodeAlikeAfterGgufAndBack) {
   }
 }
 INSTANTIATE_TEST_SUITE_P(ByteLevel, TokenizerFiles,
-                         testing::Values("gpt2", "llama3", "qwen2", "smollm"),
+                         testing::Values("gpt2", "llama3", "smaug", "tekken", "qwen2", "smollm"),
                          [](const auto& info) { return info.param; });
+
+TEST(TokenizerMetadata, NamesOnlyAPreTokenizerThatIsAlikeInAll) {
+  const std::filesystem::path data = std::filesystem::path(CANOPY_TEST_DATA) / "text";
+  const auto name_with = [&](const char* name, const auto& edit) {
+    const TempDir dir;
+    auto document = nlohmann::json::parse(std::ifstream(data / name / "tokenizer.json"));
+    edit(document);
+    dir.write("tokenizer.json", document.dump());
+    ModelConfig config;
+    config.vocab = 512;
+    return *as_read(gguf_tokenizer_metadata(Checkpoint(dir.path(), {}, {}, config, {})))
+                .find<std::string>("tokenizer.ggml.pre");
+  };
+  const auto merge_all = [](auto& document) { document["model"]["ignore_merges"] = false; };
+  const auto whole_words = [](auto& document) { document["model"]["ignore_merges"] = true; };
+  const auto plain = [](auto& document) { document["normalizer"] = nullptr; };
+  EXPECT_EQ(name_with("llama3", whole_words), "llama-bpe");
+  EXPECT_EQ(name_with("llama3", merge_all), "smaug-bpe");
+  EXPECT_EQ(name_with("tekken", whole_words), "tekken");
+  EXPECT_EQ(name_with("qwen2", merge_all), "qwen2");
+  for (const std::string& error : {error_of([&] { name_with("tekken", merge_all); }),
+                                   error_of([&] { name_with("smollm", whole_words); }),
+                                   error_of([&] { name_with("qwen2", plain); })})
+    EXPECT_NE(error.find("have no counterpart in GGUF with pre-tokenizer "), std::string::npos)
+        << error;
+}
 
 TEST(TokenizerMetadata, LeavesOutIdsThatAreNoTokens) {
   const std::filesystem::path data = std::filesystem::path(CANOPY_TEST_DATA) / "text";

@@ -1,7 +1,7 @@
 // What a GGUF file that quantize writes says of its model.
 #include <gtest/gtest.h>
 
-#include "src/convert/quantize.h"
+#include "src/convert/quantize/quantize.h"
 #include "tests/checkpoint/checkpoint_files.h"
 
 namespace canopy::testing {

@@ -37,8 +37,8 @@ TEST_P(GoldenTest, DecodesAsTheReferenceLibrary) {
 INSTANTIATE_TEST_SUITE_P(Tokenizers, GoldenTest,
                          testing::Values("gpt2", "gpt2_prefix_space", "llama3", "qwen2", "smollm",
                                          "llama2", "metaspace_first", "metaspace_unknown",
-                                         "metaspace_fused", "added", "gguf_default", "opt",
-                                         "bloom"),
+                                         "metaspace_fused", "added", "gguf_default", "smaug",
+                                         "tekken", "opt", "bloom"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

@@ -42,13 +42,32 @@ TEST_P(GgufPreTokenizer, EncodesAsTheReferenceLibrary) {
     EXPECT_EQ(tokenizer->encode(text, AddSpecial::kYes), golden::ids_of(golden["special"][i]));
   }
 }
-INSTANTIATE_TEST_SUITE_P(Names, GgufPreTokenizer,
-                         testing::Values(PreTokenizer{"gpt-2", "gpt2"},
-                                         PreTokenizer{"smollm", "smollm"},
-                                         PreTokenizer{"llama-bpe", "llama3"},
-                                         PreTokenizer{"qwen2", "qwen2"},
-                                         PreTokenizer{"default", "gguf_default"}),
-                         [](const auto& info) { return std::string(info.param.same_as); });
+INSTANTIATE_TEST_SUITE_P(
+    Names, GgufPreTokenizer,
+    testing::Values(PreTokenizer{"gpt-2", "gpt2"}, PreTokenizer{"smollm", "smollm"},
+                    PreTokenizer{"llama-bpe", "llama3"}, PreTokenizer{"llama3", "llama3"},
+                    PreTokenizer{"llama-v3", "llama3"}, PreTokenizer{"falcon3", "llama3"},
+                    PreTokenizer{"pixtral", "llama3"}, PreTokenizer{"smaug-bpe", "smaug"},
+                    PreTokenizer{"dbrx", "smaug"}, PreTokenizer{"qwen2", "qwen2"},
+                    PreTokenizer{"deepseek-r1-qwen", "qwen2"}, PreTokenizer{"tekken", "tekken"},
+                    PreTokenizer{"default", "gguf_default"}),
+    [](const auto& info) {
+      std::string name = info.param.name;
+      std::replace(name.begin(), name.end(), '-', '_');
+      return name;
+    });
+
+TEST(GgufTokenizer, AddsNoBosThatItsFileDoesNotName) {
+  for (const auto& [name, pre] : {std::pair("llama3", "falcon3"), {"tekken", "tekken"}}) {
+    Metadata metadata = gguf_metadata(name, pre);
+    const auto plain = load(metadata);
+    EXPECT_EQ(plain->encode("a", AddSpecial::kYes), plain->encode("a", AddSpecial::kNo));
+    metadata.set("tokenizer.ggml.bos_token_id", std::int64_t{1});
+    EXPECT_EQ(load(metadata)->encode("a", AddSpecial::kYes).front(), 1);
+    metadata.set("tokenizer.ggml.add_bos_token", false);
+    EXPECT_NE(load(metadata)->encode("a", AddSpecial::kYes).front(), 1);
+  }
+}
 
 TEST(SentencePiece, EncodesAndDecodesAsTheReferenceLibrary) {
   const auto tokenizer = load(spm_metadata());

@@ -102,17 +102,7 @@ GgufMetadata made_from(const json& file, const ModelConfig& config) {
   if (model.value("type", "BPE") != "BPE" || model.value("byte_fallback", false))
     throw Error("model " + in_quotes(model.value("type", "?")) +
                 " that is not a byte-level BPE is not written to GGUF");
-  const text::GgufPreTokenizer* const pre =
-      known_pre_tokenizer(file.value("pre_tokenizer", json()));
-  if (pre == nullptr)
-    throw Error("the pre_tokenizer is none that GGUF knows by name (" +
-                text::gguf_pre_tokenizer_names() + ")");
-  const std::string name(pre->names.front());
-  const json normalizer = file.value("normalizer", json());
-  const bool nfc = normalizer.is_object() && normalizer.value("type", "") == "NFC";
-  if (!normalizer.is_null() && !(nfc && pre->nfc))
-    throw Error("normalizer " + normalizer.dump() + " with pre-tokenizer " + name +
-                " has no counterpart in GGUF");
+  const std::string name(known_pre_tokenizer(file).names.front());
 
   Vocabulary vocabulary(static_cast<std::size_t>(config.vocab));
   for (std::size_t i = 0; i < vocabulary.tokens.size(); ++i)  // padding needs distinct names

@@ -1,5 +1,7 @@
 #include "src/convert/gguf/pre_tokenizers.h"
 
+#include "src/base/error.h"
+
 namespace canopy {
 
 using nlohmann::json;
@@ -58,15 +60,27 @@ ordered_json pre_tokenizer_json(const text::GgufPreTokenizer& pre) {
   return parts.size() == 1 ? parts[0] : sequence(std::move(parts));
 }
 
-const text::GgufPreTokenizer* known_pre_tokenizer(const json& pre_tokenizer) {
-  const std::string given = signature(pre_tokenizer);
+const text::GgufPreTokenizer& known_pre_tokenizer(const json& tokenizer) {
+  const std::string given = signature(tokenizer.value("pre_tokenizer", json()));
+  const json normalizer = tokenizer.value("normalizer", json());
+  const bool nfc = normalizer.is_object() && normalizer.value("type", "") == "NFC";
+  const bool whole_words = tokenizer.at("model").value("ignore_merges", false);
+  std::string cuts_alike;
   for (const text::GgufPreTokenizer& known : text::gguf_pre_tokenizers()) {
     const ordered_json part = pre_tokenizer_json(known);
     // A lone part may also stand in a sequence of one.
-    if (given == signature(part) || given == signature(sequence(ordered_json::array({part}))))
-      return &known;
+    if (given != signature(part) && given != signature(sequence(ordered_json::array({part}))))
+      continue;
+    if (known.whole_words == whole_words && known.nfc == nfc && (nfc || normalizer.is_null()))
+      return known;
+    cuts_alike = known.names.front();
   }
-  return nullptr;
+  if (cuts_alike.empty())
+    throw Error("the pre_tokenizer is none that GGUF knows by name (" +
+                text::gguf_pre_tokenizer_names() + ")");
+  throw Error("normalizer " + normalizer.dump() + " and ignore_merges " +
+              (whole_words ? "true" : "false") +
+              " have no counterpart in GGUF with pre-tokenizer " + cuts_alike);
 }
 
 }  // namespace canopy

@@ -13,7 +13,8 @@ enum class TokenType : std::int32_t { kNormal = 1, kControl = 3, kUserDefined = 
 /// `pre_tokenizer` of a tokenizer.json.
 nlohmann::ordered_json pre_tokenizer_json(const text::GgufPreTokenizer& pre);
 nlohmann::ordered_json byte_level_json(bool use_regex);
-/// The one that GGUF knows and that cuts as such a part; null if there is none.
-const text::GgufPreTokenizer* known_pre_tokenizer(const nlohmann::json& pre_tokenizer);
+/// The one that GGUF knows and that stands for these parts of a tokenizer.json. Throws Error naming
+/// the part that none of them has.
+const text::GgufPreTokenizer& known_pre_tokenizer(const nlohmann::json& tokenizer);
 
 }  // namespace canopy

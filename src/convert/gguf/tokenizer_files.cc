@@ -118,7 +118,9 @@ ordered_json tokenizer_json(const Metadata& gguf, const std::vector<std::string>
                   "_token_id, which is missing or no token");
     return id;
   };
-  const std::int64_t* bos = added("tokenizer.ggml.add_bos_token", pre->adds_bos, "bos");
+  const std::int64_t* bos =
+      added("tokenizer.ggml.add_bos_token",
+            pre->adds_bos && gguf.contains("tokenizer.ggml.bos_token_id"), "bos");
   const std::int64_t* eos = added("tokenizer.ggml.add_eos_token", false, "eos");
 
   ordered_json json{{"version", "1.0"}, {"truncation", nullptr}, {"padding", nullptr}};

@@ -27,6 +27,9 @@ HERE = pathlib.Path(__file__).parent
 LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
           r"|\s*[\r\n]+|\s+(?!\S)|\s+")
 QWEN2 = LLAMA3.replace("{1,3}", "")
+TEKKEN = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
+          r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
+          r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
 
 CORPUS = """The forest keeps its light in the canopy, and the roots keep their time below.
 Models are larger than memory; a layer is read, it is used, and it is forgotten again.
@@ -155,20 +158,47 @@ def gpt2_prefix_space():
     save("gpt2_prefix_space", tokenizer)
 
 
-def llama3():
+def llama3_tokenizer():
     special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
-    tokenizer = byte_level(isolate(LLAMA3), 420, special)
+    return byte_level(isolate(LLAMA3), 420, special)
+
+
+def add_tokens(document, texts):
+    vocab = document["model"]["vocab"]
+    for token in texts:
+        vocab[token] = len(vocab)
+
+
+def llama3():
+    tokenizer = llama3_tokenizer()
     tokenizer.post_processor = processors.Sequence([
         processors.ByteLevel(trim_offsets=False),
         processors.TemplateProcessing(single="<|im_start|> $A", special_tokens=[("<|im_start|>", 1)])])
 
     def whole_tokens(document):
-        vocab = document["model"]["vocab"]
-        for token in ["\u0120unmergeable", "unmergeable", "world"]:
-            vocab[token] = len(vocab)
+        add_tokens(document, ["\u0120unmergeable", "unmergeable", "world"])
         document["model"]["ignore_merges"] = True
 
     save("llama3", tokenizer, whole_tokens)
+
+
+def smaug():
+    """Llama 3's words, all of them merged from smaller tokens."""
+    save("smaug", llama3_tokenizer(), lambda document: add_tokens(document, ["unmergeable", "world"]))
+
+
+def tekken():
+    """Words end where capitals begin; tokens that no such word holds show where they are cut."""
+    tokenizer = byte_level(isolate(TEKKEN), 400, ["<unk>", "<s>", "</s>"])
+    tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
+
+    def across_words(document):
+        merges = [["d", "\u00d0"], ["1", "2"], ["e", "\u00cc"], ["/", "b"]]  # dС, 12, é in two, /b
+        document["model"]["merges"] = merges + document["model"]["merges"]
+        add_tokens(document, ["".join(pair) for pair in merges] + ["unmergeable"])
+        document["model"]["ignore_merges"] = True
+
+    save("tekken", tokenizer, across_words)
 
 
 def qwen2():
@@ -311,7 +341,7 @@ def smollm2(path):
 
 def main():
     write_json(HERE / "texts.json", TEXTS)
-    for make in (gpt2, gpt2_prefix_space, llama3, qwen2, smollm, opt, bloom, gguf_default, llama2, metaspace_first, metaspace_unknown,
+    for make in (gpt2, gpt2_prefix_space, llama3, smaug, tekken, qwen2, smollm, opt, bloom, gguf_default, llama2, metaspace_first, metaspace_unknown,
                  added, spm):
         make()
     if len(sys.argv) > 1:
