@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <functional>
+#include <unordered_map>
 
 #include "src/base/error.h"
 #include "src/base/utf8.h"
@@ -142,6 +143,50 @@ void read_tokens(const Keys& keys, const PieceSteps& steps, Pipeline& pipeline) 
   }
 }
 
+/// A special token at which texts of some chat models end. Files name one such token, but a model
+/// may have several.
+struct UsualEnd {
+  std::string_view text;
+  std::array<std::string_view, 2> only_with = {};  // next to all of these special tokens
+  std::array<std::string_view, 2> not_with = {};   // not next to all of these, if there are any
+};
+constexpr UsualEnd kUsualEnds[] = {
+    {"<|im_end|>"},
+    {"<|eot_id|>"},
+    {"<|eom_id|>"},
+    {"<|end_of_text|>"},
+    {"<|endoftext|>"},
+    {"<end_of_turn>"},
+    {"<turn|>"},  // Gemma 4, as the next
+    {"<|tool_response>"},
+    {"<|eot|>"},
+    {"<|eom|>"},
+    {"<|END_OF_TURN_TOKEN|>"},
+    {"<|user|>", {"[gMASK]", "<|observation|>"}},  // GLM; others begin a turn with the same
+    {"<|observation|>", {"[gMASK]", "<|user|>"}},
+    {"<\uFF5Cend\u2581of\u2581sentence\uFF5C>"},  // DeepSeek
+    {"</s>", {}, {"<|tool_response>"}},           // in Gemma 4 a mark of HTML
+    {"<|end|>", {}, {"<|return|>", "<|call|>"}},  // there it ends a part of an answer
+    {"<|return|>"},
+    {"<|call|>"},
+    {"<EOT>"},
+    {"<end_of_utterance>"},
+    {"<seed:eos>"},
+};
+
+void mark_usual_ends(TokenTable& tokens) {
+  std::unordered_map<std::string_view, Token*> special;
+  for (Token& token : tokens)
+    if (token.special) special.emplace(token.text, &token);
+  const auto has = [&](std::string_view text) { return text.empty() || special.contains(text); };
+  for (const UsualEnd& end : kUsualEnds) {
+    const auto at = special.find(end.text);
+    const bool excluded = !end.not_with[0].empty() && has(end.not_with[0]) && has(end.not_with[1]);
+    if (at != special.end() && has(end.only_with[0]) && has(end.only_with[1]) && !excluded)
+      at->second->ends_text = true;
+  }
+}
+
 void read_special_ids(const Keys& keys, bool bos_by_default, Pipeline& pipeline) {
   const auto put = [&](const char* flag, bool absent, const char* key, std::vector<TokenId>& ids) {
     if (!keys.flag(flag, absent)) return;
@@ -154,13 +199,7 @@ void read_special_ids(const Keys& keys, bool bos_by_default, Pipeline& pipeline)
 
   for (const char* key : {"eos_token_id", "eot_token_id", "eom_token_id"})
     if (const auto* id = keys.find<std::int64_t>(key)) pipeline.tokens.end_at(*id);
-  // Files name one end token, but a chat model may have several.
-  constexpr std::array<std::string_view, 7> kEnds{
-      "<|im_end|>",    "<|eot_id|>",    "<|eom_id|>", "<|end_of_text|>",
-      "<|endoftext|>", "<end_of_turn>", "<|end|>"};
-  for (Token& token : pipeline.tokens)
-    if (token.special && std::find(kEnds.begin(), kEnds.end(), token.text) != kEnds.end())
-      token.ends_text = true;
+  mark_usual_ends(pipeline.tokens);
 }
 
 }  // namespace

@@ -190,6 +190,41 @@ TEST(GgufTokenizer, EndsTextAtItsNamedTokensAndAtTheUsualOnes) {
   EXPECT_FALSE(tokenizer->ends_text(8));
 }
 
+/// The texts at which a tokenizer ends that has these as special tokens, and no others named.
+std::vector<std::string> ends_among(const std::vector<std::string>& texts, int type = 3) {
+  Metadata metadata = gguf_metadata("gpt2", "gpt-2");
+  auto tokens = *metadata.find<std::vector<std::string>>("tokenizer.ggml.tokens");
+  auto types = *metadata.find<std::vector<std::int32_t>>("tokenizer.ggml.token_type");
+  const std::size_t first = tokens.size();
+  tokens.insert(tokens.end(), texts.begin(), texts.end());
+  types.resize(tokens.size(), type);
+  metadata.set("tokenizer.ggml.tokens", tokens);
+  metadata.set("tokenizer.ggml.token_type", types);
+  const auto tokenizer = load(metadata);
+  std::vector<std::string> ends;
+  for (std::size_t i = first; i < tokens.size(); ++i)
+    if (tokenizer->ends_text(static_cast<TokenId>(i))) ends.push_back(tokens[i]);
+  return ends;
+}
+
+TEST(GgufTokenizer, EndsTextWhereChatModelsDo) {
+  using Texts = std::vector<std::string>;
+  for (const std::string text :
+       {"<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<end_of_turn>", "<turn|>",
+        "<|tool_response>", "<|eot|>", "<|eom|>", "<|END_OF_TURN_TOKEN|>", "<｜end▁of▁sentence｜>",
+        "</s>", "<|end|>", "<|return|>", "<|call|>", "<EOT>", "<end_of_utterance>", "<seed:eos>"}) {
+    EXPECT_EQ(ends_among({text}), Texts{text});
+    EXPECT_EQ(ends_among({text}, 1), Texts{}) << text;  // of ordinary text
+  }
+  EXPECT_EQ(ends_among({"<|im_start|>", "<|user|>", "<|observation|>", "<s>", "<|message|>"}),
+            Texts{});
+  EXPECT_EQ(ends_among({"[gMASK]", "<|user|>", "<|assistant|>", "<|observation|>"}),
+            (Texts{"<|user|>", "<|observation|>"}));
+  EXPECT_EQ(ends_among({"<|end|>", "<|return|>", "<|call|>"}), (Texts{"<|return|>", "<|call|>"}));
+  EXPECT_EQ(ends_among({"<|end|>", "<|return|>"}), (Texts{"<|end|>", "<|return|>"}));
+  EXPECT_EQ(ends_among({"</s>", "<|tool_response>"}), Texts{"<|tool_response>"});
+}
+
 TEST(GgufTokenizer, IgnoresEndTokensOutsideTheVocabularyButNotTokensToAdd) {
   Metadata metadata = gguf_metadata("smollm", "smollm");
   metadata.set("tokenizer.ggml.eos_token_id", std::int64_t{7});
