@@ -46,6 +46,39 @@ void seeds_of_gguf() {
   all.tensor(random_tensor("a", DType::kF32, {2, 3}, random, 0, 1));
   all.tensor(random_tensor("b", DType::kQ8_0, {2, 32}, random, 0, 1));
   seed("gguf", "types.gguf", all.bytes());
+
+  GgufWriter scaled = gguf_writer(tiny_model({.layers = 1,
+                                              .dim = 32,
+                                              .hidden_dim = 32,
+                                              .heads = 2,
+                                              .kv_heads = 1,
+                                              .vocab = 8,
+                                              .tied = true,
+                                              .matrices = DType::kQ4_0}));
+  scaled.text("llama.rope.scaling.type", "yarn");
+  scaled.f32("llama.rope.scaling.factor", 4);
+  scaled.f32("llama.rope.scaling.yarn_attn_factor", 1.5f);
+  scaled.f32("llama.rope.freq_base_swa", 10000);
+  scaled.f32("llama.attention.scale", 0.25f);
+  scaled.f32("llama.final_logit_softcapping", 0);
+  scaled.boolean("llama.attention.causal", 1);
+  scaled.numbers<float>("llama.swiglu_clamp_exp", 6, {0});
+  seed("gguf", "scaled.gguf", scaled.bytes());
+}
+
+void seeds_of_configs() {
+  nlohmann::json config = tiny_model().config;
+  config["rope_scaling"] = config["rope_parameters"] = {
+      {"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 32}};
+  config.update({{"sliding_window", 128},
+                 {"logit_scale", 1.0},
+                 {"query_pre_attn_scalar", 16},
+                 {"is_causal", true},
+                 {"no_rope_layers", {1, 1}},
+                 {"eos_token_id", {2, -1}}});
+  seed("config", "neutral.json", config.dump());
+  config["quantization"] = {{"group_size", 64}, {"bits", 4}};
+  seed("config", "quantised.json", config.dump());
 }
 
 void seeds_of_tokenizers() {
@@ -61,6 +94,13 @@ void seeds_of_tokenizers() {
   bytes.u32("tokenizer.ggml.eos_token_id", 1);
   bytes.text("tokenizer.chat_template", "{% for m in messages %}{{ m.content }}{% endfor %}");
   seed("tokenizer_gguf", "bytes.gguf", bytes.bytes());
+  GgufWriter tekken;
+  tekken.text("tokenizer.ggml.model", "gpt2");
+  tekken.text("tokenizer.ggml.pre", "tekken");
+  tekken.texts("tokenizer.ggml.tokens", tokens);
+  tekken.texts("tokenizer.ggml.merges", {"H e", "l l", "He ll"});
+  tekken.u32("tokenizer.ggml.eot_token_id", ~0u);
+  seed("tokenizer_gguf", "tekken.gguf", tekken.bytes());
   GgufWriter pieces;
   tokens = {"<unk>", "<s>", "</s>", "\u2581", "H", "e", "l", "o", "\u2581He", "ll", "<0x0A>", "He"};
   pieces.text("tokenizer.ggml.model", "llama");
@@ -251,6 +291,7 @@ int main(int count, char** words) {
   using namespace canopy::testing;
   g_folder = words[1];
   seeds_of_gguf();
+  seeds_of_configs();
   seeds_of_tokenizers();
   seeds_of_vocab_merges();
   seeds_of_safetensors();
