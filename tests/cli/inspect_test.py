@@ -1,12 +1,12 @@
 """canopy inspect adds up, and says the same in both containers."""
-import unittest
+import struct
 
-from support import DATA, main, run, run_json
+from support import DATA, TempDirCase, main, run, run_json
 
 MODELS = DATA / "model"
 
 
-class Inspect(unittest.TestCase):
+class Inspect(TempDirCase):
     def test_sizes_add_up(self):
         for name in ("llama2", "llama2_shards", "llama3", "llama3.gguf", "mistral", "qwen2", "qwen3.gguf", "opt",
                      "opt_after", "bloom"):
@@ -30,6 +30,18 @@ class Inspect(unittest.TestCase):
         self.assertEqual((rope["base"], rope["scaling"], rope["adjacent_pairs"]), (500000, "llama3", False))
         self.assertAlmostEqual(rope["slowdown"], 8, delta=8e-5)
         self.assertEqual(run_json("inspect", MODELS / "llama2")["config"]["rope"]["scaling"], "none")
+
+    def test_names_the_scaling_of_a_factor_without_a_type(self):
+        model = (MODELS / "llama.gguf").read_bytes()  # magic, version and two counts, then the keys
+        key, filler = b"llama.rope.scaling.factor", b"x"
+        added = (struct.pack("<Q", len(key)) + key + struct.pack("<If", 6, 4.0)
+                 + struct.pack("<Q", len(filler)) + filler + struct.pack("<IQ", 8, 2) + b"--")
+        self.assertEqual(len(added) % 32, 0)  # data begin where they are aligned
+        scaled = self.dir / "scaled.gguf"
+        scaled.write_bytes(model[:16] + struct.pack("<Q", struct.unpack_from("<Q", model, 16)[0] + 2) + added + model[24:])
+        rope = run_json("inspect", scaled)["config"]["rope"]
+        self.assertEqual(rope["scaling"], "linear")
+        self.assertAlmostEqual(rope["slowdown"], 4, places=4)
 
     def test_names_positions_that_are_not_rotary(self):
         for name, positions, norm, mlp in (("opt", "learned", "layer", "relu"), ("bloom", "alibi", "layer", "gelu_tanh"),

@@ -106,7 +106,13 @@ Rotary rotary(const Checkpoint& model) {
   const double unscaled =
       std::pow(rotary.base, -static_cast<double>(pairs - 1) / static_cast<double>(pairs));
   rotary.slowdown = unscaled / c.rope_inverse_frequency.back();
-  if (std::abs(rotary.slowdown - 1) > 1e-5) rotary.scaling = "by tensor rope_freqs.weight";
+  if (std::abs(rotary.slowdown - 1) > 1e-5) {
+    const bool factor = metadata.contains(gguf + ".rope.scaling.factor") ||
+                        metadata.contains(gguf + ".rope.scale_linear");
+    rotary.scaling = factor && !metadata.contains(gguf + ".rope.scaling.type")
+                         ? "linear"
+                         : "by tensor rope_freqs.weight";
+  }
   for (const std::string& key :
        {std::string("rope_scaling.type"), std::string("rope_scaling.rope_type"),
         std::string("rope_parameters.rope_type"), gguf + ".rope.scaling.type"}) {
