@@ -203,6 +203,8 @@ HWY_INLINE void products_of_many(const float* packed, size_t m, size_t m0, size_
         unpack_panel(w, n, k0, panels + (n - n0) * kBlock);
       const bool last = n1 == w.count;  // then the first rows follow, one block on
       const size_t next = last ? 0 : n1, next_block = k0 / kBlock + (last ? 1 : 0);
+      const uint8_t* to_fetch[kGroupColumns];
+      for (size_t r = 0; r < kGroupColumns; ++r) to_fetch[r] = w.block(next + r, next_block);
       const size_t share = w.block_bytes * kTileRows / (m1 - m0) + 1;
       const float* x = packed + k0 * m + m0 * vectors * kLanes;
       size_t fetched = 0;
@@ -212,7 +214,7 @@ HWY_INLINE void products_of_many(const float* packed, size_t m, size_t m0, size_
           // A prefetch past the end of the buffer does nothing.
           for (size_t r = n - n0; r < n - n0 + kTileColumns; ++r)
             for (size_t at = fetched / 64 * 64; at < fetched + share; at += 64)
-              hwy::Prefetch(w.block(next + r, next_block) + at);
+              hwy::Prefetch(to_fetch[r] + at);
           tile_of(rows, x, Panel{panels + (n - n0) * kBlock}, vectors, out + (i - m0) * ld + n, ld,
                   k0 == 0 ? Sum::kStart : Sum::kContinue);
         }
