@@ -191,7 +191,7 @@ struct Setup {
   Buffer weights;  // several matrices, together larger than any cache
   Buffer x, y;
   std::vector<WeightView> matrices = {};  // in there
-  std::vector<RowOffset> offsets = {};    // of the rows of each, if they are packed
+  Companion companion = {};               // of each, if they are packed
 };
 
 void place_matrices(Setup& s, DType dtype) {
@@ -207,15 +207,17 @@ void place_packed(Setup& s) {
   std::normal_distribution<float> normal(0, 0.02f);
   std::vector<std::uint16_t> row(static_cast<std::size_t>(s.k));
   std::vector<std::byte> packed;
-  s.offsets = {0};
+  std::vector<std::size_t> rows;
   for (std::int64_t i = 0; i < s.m; ++i) {
     for (std::uint16_t& bits : row) bits = bf16_from_f32(normal(random));
+    const std::size_t before = packed.size();
     if (!pack_row(format::PackedBF16(), row, packed)) throw Error("a row cannot be packed");
-    s.offsets.push_back(static_cast<RowOffset>(packed.size() / kPackedAlignment));
+    rows.push_back(packed.size() - before);
   }
+  s.companion = companion_of_rows(*find_packed_format(DType::kPackedBF16), rows, s.k);
   for (std::size_t at = 0; at + packed.size() <= s.weights.bytes(); at += packed.size()) {
     std::memcpy(s.weights.data() + at, packed.data(), packed.size());
-    s.matrices.emplace_back(std::span(s.weights.data() + at, packed.size()), s.offsets.data(),
+    s.matrices.emplace_back(std::span(s.weights.data() + at, packed.size()), s.companion.view(),
                             DType::kPackedBF16, s.m, s.k);
   }
 }

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "src/base/error.h"
-#include "src/base/formats/packed_format.h"
+#include "src/base/formats/weight_format.h"
 
 namespace canopy {
 
@@ -31,34 +31,34 @@ WeightView::WeightView(const std::byte* payload, DType format, std::int64_t rows
     throw Error("the size of a matrix of " + shape_of(rows, columns) + " overflows 64 bits");
 }
 
-WeightView::WeightView(std::span<const std::byte> payload, const RowOffset* row_offsets,
-                       DType format, std::int64_t rows, std::int64_t columns)
+WeightView::WeightView(std::span<const std::byte> payload, CompanionView companion, DType format,
+                       std::int64_t rows, std::int64_t columns)
     : payload_(payload.data()),
-      row_offsets_(row_offsets),
+      companion_(companion),
       bytes_(payload.size()),
       rows_(rows),
       columns_(columns),
       format_(format) {
-  if (!is_packed(format))
-    throw Error(std::string("a packed matrix is ") + name(format) + ", which is none of " +
-                names_of(PackedFormats()));
+  if (companion.format == nullptr || companion.format->dtype != format)
+    throw Error("a matrix of weights has a companion that is not of its format");
   check_shape(rows, columns);
 }
 
 StoredRow WeightView::row(std::int64_t i) const {
-  const auto index = static_cast<std::size_t>(i);
-  if (row_offsets_ != nullptr)
-    return {payload_ + std::size_t{row_offsets_[index] - row_offsets_[0]} * kPackedAlignment,
-            std::size_t{row_offsets_[index + 1] - row_offsets_[index]} * kPackedAlignment,
-            columns_};
+  if (companion_.format != nullptr) {
+    const RowPlace at = companion_.format->place_of_row(companion_.data, columns_, i);
+    return {payload_ + at.offset, at.bytes, columns_, at.companion};
+  }
   const std::size_t bytes = row_bytes(format_, columns_);
-  return {payload_ + index * bytes, bytes, columns_};
+  return {payload_ + static_cast<std::size_t>(i) * bytes, bytes, columns_};
 }
 
 WeightView WeightView::slice(std::int64_t first, std::int64_t count) const {
   if (first < 0 || count < 0 || first > rows_ || count > rows_ - first)
     throw Error("rows [" + std::to_string(first) + ", + " + std::to_string(count) +
                 ") are outside a matrix of " + std::to_string(rows_) + " rows");
+  if (companion_.format != nullptr)
+    throw Error(std::string("a view of ") + companion_.format->name + " is not cut by its rows");
   const std::size_t row = row_bytes(format_, columns_);
   WeightView part = *this;
   part.payload_ += row * static_cast<std::size_t>(first);

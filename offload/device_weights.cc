@@ -17,7 +17,10 @@ std::size_t aligned(std::size_t bytes) {
 
 /// The table in pieces of so many bytes, or of a row.
 std::vector<TensorEntry> slices(const TensorEntry& table, std::size_t bytes) {
-  const auto rows = static_cast<std::int64_t>(std::max<std::size_t>(1, bytes / longest_row(table)));
+  const std::int64_t unit = slice_unit(table);
+  const std::int64_t rows =
+      std::max<std::int64_t>(1, static_cast<std::int64_t>(bytes / longest_row(table)) / unit) *
+      unit;
   std::vector<TensorEntry> pieces;
   for (std::int64_t first = 0; first < table.shape[0]; first += rows)
     pieces.push_back(rows_of(table, first, std::min(rows, table.shape[0] - first)));
@@ -78,8 +81,7 @@ std::size_t vector_bytes(std::span<const UnitLayout> units) {
   return bytes;
 }
 
-/// Fills `memory` with what is read; vectors and offsets of rows, which come later, make up the
-/// rest.
+/// Fills `memory` with what is read; vectors and companions, which come later, make up the rest.
 void read_loads(std::span<const Load> loads, std::size_t slab_bytes, Device& device, ReadPump& pump,
                 const Loading& loading, Buffer& memory) {
   const std::uint64_t all = memory.bytes();
@@ -94,14 +96,14 @@ void read_loads(std::span<const Load> loads, std::size_t slab_bytes, Device& dev
   loader.finish();
 }
 
-/// The row offsets of packed matrices, unit by unit as these lie behind `at`.
-void upload_offsets_of_units(Device& device, Stream& stream, const SweepLayout& sweep,
-                             const Residency& residency, std::byte* at) {
+/// Queues the copies of companions, unit by unit as these lie from `at` on.
+void upload_companions_of_units(Device& device, Stream& stream, const SweepLayout& sweep,
+                                const Residency& residency, std::byte* at) {
   for (std::size_t i = 0; i < sweep.units.size(); ++i) {
     if (residency.unit[i] != Tier::kDevice) continue;
     const UnitLayout& unit = sweep.units[i];
     for (std::size_t m = 0; m < unit.matrices.size(); ++m)
-      upload_row_offsets(device, stream, at + unit.slot.at[m], unit.matrices[m].tensor);
+      upload_companion(device, stream, at + unit.slot.at[m], unit.matrices[m].tensor);
     at += unit.slot.bytes;
   }
 }
@@ -164,9 +166,9 @@ DeviceWeights::DeviceWeights(Device& device, const SweepLayout& sweep, const Res
       units_[i].*vector.field = ConstTensorView(memory_.data() + end, DType::kF32, {from.dim(0)});
       end += aligned(from.bytes());
     }
-  upload_offsets_of_units(device, *stream, sweep, residency, memory_.data());
+  upload_companions_of_units(device, *stream, sweep, residency, memory_.data());
   if (residency.table == Tier::kDevice)
-    upload_row_offsets(device, *stream, table_at, sweep.embedding);
+    upload_companion(device, *stream, table_at, sweep.embedding);
   stream->synchronize();
   loading.check_in(memory_.bytes(), memory_.bytes());
 }

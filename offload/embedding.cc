@@ -4,7 +4,7 @@
 
 #include "offload/unit_layout.h"
 #include "src/base/error.h"
-#include "src/base/formats/weight_format.h"
+#include "src/base/formats/packed_format.h"
 
 namespace canopy {
 
@@ -107,19 +107,23 @@ std::size_t EmbeddingReader::bytes_needed(const TensorEntry& table) {
 
 void EmbeddingReader::operator()(std::span<const TokenId> ids, Stream& compute, TensorView out) {
   check_ids(ids, table_.shape[0]);
-  in_batches(
-      ids, out, EmbeddingUpload::kBatch, [&](std::span<const TokenId> batch, const TensorView& to) {
-        std::vector<TensorEntry> entries;
-        for (const TokenId id : batch) entries.push_back(canopy::rows_of(table_, id, 1));
-        std::vector<const TensorEntry*> wanted;
-        for (const TensorEntry& entry : entries) wanted.push_back(&entry);
-        const ReadLayout layout = lay_out(wanted, kReadAlignment);
-        read_all(pump_, layout, staging_.data(), [](std::size_t) {});
-        std::vector<StoredRow> rows;
-        for (std::size_t i = 0; i < entries.size(); ++i)
-          rows.push_back({staging_.data() + layout.slab_at[i], entries[i].bytes, table_.shape[1]});
-        upload_(rows, compute, to);
-      });
+  in_batches(ids, out, EmbeddingUpload::kBatch,
+             [&](std::span<const TokenId> batch, const TensorView& to) {
+               std::vector<TensorEntry> entries(batch.size(), table_);
+               std::vector<const TensorEntry*> wanted;
+               for (std::size_t i = 0; i < entries.size(); ++i) {
+                 const ByteRange place = place_of_rows(table_, batch[i], 1);
+                 entries[i].offset += place.offset;
+                 entries[i].bytes = place.bytes;
+                 wanted.push_back(&entries[i]);
+               }
+               const ReadLayout layout = lay_out(wanted, kReadAlignment);
+               read_all(pump_, layout, staging_.data(), [](std::size_t) {});
+               std::vector<StoredRow> rows;
+               for (std::size_t i = 0; i < entries.size(); ++i)
+                 rows.push_back(row_at(staging_.data() + layout.slab_at[i], table_, batch[i]));
+               upload_(rows, compute, to);
+             });
 }
 
 }  // namespace canopy

@@ -1,6 +1,7 @@
 #include "offload/unit_layout.h"
 
 #include <algorithm>
+#include <numeric>
 #include <variant>
 
 #include "offload/io/read_engine.h"
@@ -20,11 +21,11 @@ const TensorEntry& entry(const Checkpoint& checkpoint, const ModelTensor& tensor
   if (found->shape != shape)
     throw Error("tensor " + name + " has shape " + to_string(found->shape) +
                 ", but the model's config asks for " + to_string(shape));
-  const std::uint64_t bytes = is_packed(found->dtype) ? rows_of(*found, 0, shape[0]).bytes
-                                                      : tensor_bytes(found->dtype, shape);
+  const std::uint64_t bytes =
+      in_context("checking tensor " + name, [&] { return tensor_bytes(*found); });
   if (bytes != found->bytes)
     throw Error("tensor " + name + " has " + std::to_string(found->bytes) +
-                " bytes, but its shape " + to_string(shape) + " of " + canopy::name(found->dtype) +
+                " bytes, but its shape " + to_string(shape) + " of " + dtype_name(*found) +
                 " needs " + std::to_string(bytes));
   if (static_cast<std::size_t>(found->file) >= checkpoint.files().size())
     throw Error("tensor " + name + " lies in a file that the checkpoint does not have");
@@ -137,9 +138,11 @@ void append_head(const Checkpoint& checkpoint, std::vector<UnitLayout>& units) {
       std::max<std::size_t>(1, most_bytes / std::max<std::size_t>(1, longest_row(head))));
   // The cuts lie between blocks of rows, so that each slice's columns of the logits begin at a
   // multiple of 512 bytes: products on a GPU are slower at any other. A head of tiny units is cut
-  // anywhere.
-  const std::int64_t block = most_rows >= kHeadBlock ? kHeadBlock : 1;
-  const std::int64_t blocks = (c.vocab + block - 1) / block, most_blocks = most_rows / block;
+  // wherever its format can be.
+  const std::int64_t unit_rows = slice_unit(head);
+  const std::int64_t block = most_rows >= kHeadBlock ? std::lcm(kHeadBlock, unit_rows) : unit_rows;
+  const std::int64_t blocks = (c.vocab + block - 1) / block,
+                     most_blocks = std::max<std::int64_t>(1, most_rows / block);
   const std::int64_t slices = (blocks + most_blocks - 1) / most_blocks;
   for (std::int64_t slice = 0; slice < slices; ++slice) {  // sizes differ by one block at most
     const std::int64_t first = blocks * slice / slices * block;
@@ -189,48 +192,6 @@ std::string describe(const Unit& unit) {
   }
   return "head rows " + std::to_string(unit.first_row) + " to " +
          std::to_string(unit.first_row + unit.rows - 1);
-}
-
-namespace {
-
-std::size_t aligned(std::size_t bytes) {
-  return (bytes + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment;
-}
-std::size_t offset_bytes(std::int64_t rows) {
-  return static_cast<std::size_t>(rows + 1) * sizeof(RowOffset);
-}
-
-}  // namespace
-
-WeightView matrix_at(const std::byte* data, const TensorEntry& matrix) {
-  if (is_packed(matrix.dtype))
-    return {{data, matrix.bytes},
-            matrix.row_offsets.get(),
-            matrix.dtype,
-            matrix.shape[0],
-            matrix.shape[1]};
-  return {data, matrix.dtype, matrix.shape[0], matrix.shape[1]};
-}
-
-std::size_t device_bytes(const TensorEntry& matrix) {
-  return aligned(matrix.bytes) +
-         (is_packed(matrix.dtype) ? aligned(offset_bytes(matrix.shape[0])) : 0);
-}
-
-WeightView matrix_on_device(const std::byte* data, const TensorEntry& matrix) {
-  if (!is_packed(matrix.dtype)) return matrix_at(data, matrix);
-  return {{data, matrix.bytes},
-          reinterpret_cast<const RowOffset*>(data + aligned(matrix.bytes)),
-          matrix.dtype,
-          matrix.shape[0],
-          matrix.shape[1]};
-}
-
-void upload_row_offsets(Device& device, Stream& copy, std::byte* to, const TensorEntry& matrix) {
-  if (is_packed(matrix.dtype))
-    device.upload(copy, to + aligned(matrix.bytes),
-                  {reinterpret_cast<const std::byte*>(matrix.row_offsets.get()),
-                   offset_bytes(matrix.shape[0])});
 }
 
 void place_matrices(const UnitLayout& unit, const std::byte* slot, UnitWeights& weights) {

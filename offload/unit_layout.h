@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "offload/io/read_layout.h"
+#include "offload/placed_matrix.h"
 #include "offload/weight_source.h"
 #include "src/checkpoint/checkpoint.h"
 
@@ -22,7 +23,6 @@ struct UnitVector {
   TensorEntry tensor;
 };
 
-inline constexpr std::size_t kSlotAlignment = 256;  // bytes: what kernels like
 /// A unit's matrices lie so on a device with memory of its own: one behind the other, without
 /// what was read beside them, each at a multiple of kSlotAlignment (device_bytes()).
 struct SlotLayout {
@@ -60,16 +60,6 @@ SweepLayout lay_out_sweep(const Checkpoint& checkpoint);
 
 /// Sets the fields of a unit's matrices to a slot's memory.
 void place_matrices(const UnitLayout& unit, const std::byte* slot, UnitWeights& weights);
-
-/// The matrix, where its bytes lie in the host's memory. The offsets of packed rows are the
-/// tensor's own.
-WeightView matrix_at(const std::byte* data, const TensorEntry& matrix);
-/// What a matrix takes of a device's memory: its bytes, and from the next multiple of
-/// kSlotAlignment on the offsets of its rows, if it is packed.
-std::size_t device_bytes(const TensorEntry& matrix);
-WeightView matrix_on_device(const std::byte* data, const TensorEntry& matrix);
-/// Queues the copy of what belongs behind the bytes of such a matrix, which begin at `to`.
-void upload_row_offsets(Device& device, Stream& copy, std::byte* to, const TensorEntry& matrix);
 
 std::string describe(const Unit& unit);  // "attention of layer 3", "head rows 0..4095"
 

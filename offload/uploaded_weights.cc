@@ -258,7 +258,7 @@ void UploadedWeights::Impl::copy_unit(std::size_t unit, const UnitWeights& from,
     for (std::size_t at = 0; at < matrix.bytes(); at += kPieceBytes)
       device.upload(*copy, to + at,
                     {matrix.payload() + at, std::min(kPieceBytes, matrix.bytes() - at)});
-    upload_row_offsets(device, *copy, to, layout.matrices[i].tensor);
+    upload_companion(device, *copy, to, layout.matrices[i].tensor);
   }
   copy->record(*slot.events->arrived);
 }

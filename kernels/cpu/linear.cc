@@ -18,10 +18,8 @@ static_assert(kBlock == kTiledBlock);
 
 /// Some weight rows of one projection, and where their sums go.
 struct Strip {
-  const std::uint8_t* w;
-  const RowOffset* offsets;  // of packed rows
-  DType dtype;
-  std::size_t count, k;      // weight rows, and their columns
+  WeightView w;
+  std::size_t first, count;  // its rows
   const std::uint8_t* bias;  // f32 at any address, or null
   float* y;                  // first row, first column of the strip
   std::size_t ld;
@@ -35,11 +33,7 @@ HWY_BEFORE_NAMESPACE();
 namespace canopy::cpu {
 namespace HWY_NAMESPACE {
 
-WeightRows rows_of(const Strip& strip) {
-  return strip.offsets == nullptr
-             ? weight_rows_of(strip.dtype, strip.w, strip.count, strip.k)
-             : packed_rows_of(strip.dtype, strip.w, strip.offsets, strip.count, strip.k);
-}
+WeightRows rows_of(const Strip& strip) { return weight_rows_of(strip.w, strip.first, strip.count); }
 
 /// y = (y +) (sums + bias), for row i of x and `count` weight rows from j on. Changes the sums.
 void finish(float* sums, const Strip& strip, std::size_t i, std::size_t j, std::size_t count) {
@@ -159,11 +153,9 @@ std::size_t strip_rows(std::size_t m, std::span<const Projection> projections,
 /// `first` on.
 Strip strip_of(const Projection& p, std::size_t j, std::size_t length, std::size_t first) {
   Strip strip;
-  strip.w = reinterpret_cast<const std::uint8_t*>(p.w.row(static_cast<std::int64_t>(j)).data);
-  strip.offsets = p.w.row_offsets() == nullptr ? nullptr : p.w.row_offsets() + j;
-  strip.dtype = p.w.format();
+  strip.w = p.w;
+  strip.first = j;
   strip.count = std::min(length, to_size(p.w.rows()) - j);
-  strip.k = to_size(p.w.columns());
   strip.bias = p.bias.empty()
                    ? nullptr
                    : reinterpret_cast<const std::uint8_t*>(p.bias.data()) + j * sizeof(float);

@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "hwy/highway.h"
+#include "kernels/weight_view.h"
 #include "src/base/formats/packed_format.h"
 #include "src/base/formats/weight_format.h"
 
@@ -27,10 +28,11 @@ using UnpackBF16 = void (*)(const StoredRow& row, std::size_t k0, std::uint16_t*
 
 /// `count` rows of k weights each, at any address, packed or not.
 struct WeightRows {
-  const std::uint8_t* data;
-  const RowOffset* offsets;  // of packed rows, else null: WeightView::row_offsets()
+  const std::uint8_t* data;  // the first row; with a companion, the matrix's first
+  CompanionView companion;   // the matrix's
+  std::size_t first;         // row of the matrix, with a companion
   std::size_t count, k;
-  std::size_t row_bytes;    // of a row that is not packed
+  std::size_t row_bytes;    // of a row without a companion
   std::size_t block_bytes;  // of kBlock columns, of packed rows about
   Unpack unpack;
   UnpackBF16 unpack_bf16;  // of formats that pack BF16, else null
@@ -39,17 +41,21 @@ struct WeightRows {
   StoredRow row(std::size_t n) const {
     const auto* const bytes = reinterpret_cast<const std::byte*>(data);
     const auto columns = static_cast<std::int64_t>(k);
-    if (offsets == nullptr) return {bytes + n * row_bytes, row_bytes, columns};
-    return {bytes + std::size_t{offsets[n] - offsets[0]} * kPackedAlignment,
-            std::size_t{offsets[n + 1] - offsets[n]} * kPackedAlignment, columns};
+    if (companion.format == nullptr) return {bytes + n * row_bytes, row_bytes, columns};
+    const RowPlace at = place(n);
+    return {bytes + at.offset, at.bytes, columns, at.companion};
   }
   /// About where block `index` of row n lies, for prefetches: rows past the last may be asked for.
   const std::uint8_t* block(std::size_t n, std::size_t index) const {
-    const std::uint8_t* const row =
-        offsets == nullptr
-            ? data + n * row_bytes
-            : data + std::size_t{offsets[std::min(n, count)] - offsets[0]} * kPackedAlignment;
-    return row + index * block_bytes;
+    if (companion.format == nullptr) return data + n * row_bytes + index * block_bytes;
+    const RowPlace row = place(std::min(n, count - 1));
+    return data + row.offset + (n < count ? 0 : row.bytes) + index * block_bytes;
+  }
+
+ private:
+  RowPlace place(std::size_t n) const {
+    return companion.format->place_of_row(companion.data, static_cast<std::int64_t>(k),
+                                          static_cast<std::int64_t>(first + n));
   }
 };
 
@@ -255,16 +261,6 @@ HWY_INLINE void unpack_blocks(const uint8_t* row, size_t k0, size_t count, float
   }
 }
 
-/// An Unpack.
-template <class Format>
-void unpack_row(const StoredRow& row, size_t k0, size_t count, float* out, size_t step) {
-  const auto* const bytes = reinterpret_cast<const uint8_t*>(row.data);
-  if constexpr (kInBlocks<Format>)
-    unpack_blocks<Format>(bytes, k0, count, out, step);
-  else
-    unpack_plain<Format>(bytes, k0, count, out, step);
-}
-
 /// The plain format's bits of a packed row, columns [k0, k0 + kBlock), as far as it has them, in
 /// whole groups. A format without a faster way below goes by its plain definition.
 template <class Format>
@@ -375,13 +371,33 @@ struct PackedVectors<format::PackedBF16> {
 #endif
 };
 
+/// An Unpack of a format with a companion that is not packed. One without a faster way goes by its
+/// plain definition.
+template <class Format>
+struct CompanionVectors {
+  static void unpack(const StoredRow& row, size_t k0, size_t count, float* out, size_t step) {
+    for (size_t k = 0; k < count; k += kLanes, out += step)
+      for (size_t i = 0; i < kLanes; ++i)
+        out[i] = k + i < count ? Format::decode(row, static_cast<std::int64_t>(k0 + k + i)) : 0.0f;
+  }
+};
+
 /// An Unpack.
 template <class Format>
-void unpack_packed_row(const StoredRow& row, size_t k0, size_t count, float* out, size_t step) {
-  HWY_ALIGN std::uint16_t plain[kBlock];
-  PackedVectors<Format>::unpack(row, k0, plain);
-  unpack_plain<typename Format::Plain>(reinterpret_cast<const uint8_t*>(plain), 0, count, out,
-                                       step);
+void unpack_row(const StoredRow& row, size_t k0, size_t count, float* out, size_t step) {
+  const auto* const bytes = reinterpret_cast<const uint8_t*>(row.data);
+  if constexpr (kIsPacked<Format>) {
+    HWY_ALIGN std::uint16_t plain[kBlock];
+    PackedVectors<Format>::unpack(row, k0, plain);
+    unpack_plain<typename Format::Plain>(reinterpret_cast<const uint8_t*>(plain), 0, count, out,
+                                         step);
+  } else if constexpr (kHasCompanion<Format>) {
+    CompanionVectors<Format>::unpack(row, k0, count, out, step);
+  } else if constexpr (kInBlocks<Format>) {
+    unpack_blocks<Format>(bytes, k0, count, out, step);
+  } else {
+    unpack_plain<Format>(bytes, k0, count, out, step);
+  }
 }
 /// An UnpackBF16. Vectors that the last weights share with none are zeros there.
 template <class Format>
@@ -391,16 +407,16 @@ void unpack_packed_bf16(const StoredRow& row, size_t k0, std::uint16_t* out) {
 }
 
 [[maybe_unused]] static Unpack unpack_of(DType dtype) {
-  if (is_packed(dtype))
-    return visit_format(PackedFormats(), dtype,
-                        []<class Format>(Format) -> Unpack { return unpack_packed_row<Format>; });
-  return visit_format(dtype, []<class Format>(Format) -> Unpack { return unpack_row<Format>; });
+  return visit_format(MatrixFormats(), dtype,
+                      []<class Format>(Format) -> Unpack { return unpack_row<Format>; });
 }
 
+/// Rows of a format without a companion.
 template <class Format>
 WeightRows weight_rows(const uint8_t* data, size_t count, size_t k) {
   return {.data = data,
-          .offsets = nullptr,
+          .companion = {},
+          .first = 0,
           .count = count,
           .k = k,
           .row_bytes = static_cast<size_t>(bytes_of_row<Format>(static_cast<std::int64_t>(k))),
@@ -409,33 +425,42 @@ WeightRows weight_rows(const uint8_t* data, size_t count, size_t k) {
           .unpack_bf16 = nullptr,
           .bf16 = std::is_same_v<Format, format::BF16>};
 }
-/// Packed rows; `offsets` begin with that of the first.
+/// The UnpackBF16 of a format, null for one that does not pack BF16.
 template <class Format>
-WeightRows packed_rows(const uint8_t* data, const RowOffset* offsets, size_t count, size_t k) {
-  const size_t block = Format::fixed_bytes(2 * kBlock) - Format::fixed_bytes(kBlock);
-  return {.data = data,
-          .offsets = offsets,
-          .count = count,
-          .k = k,
-          .row_bytes = 0,
-          .block_bytes = block,
-          .unpack = unpack_packed_row<Format>,
-          .unpack_bf16 = std::is_same_v<typename Format::Plain, format::BF16>
-                             ? unpack_packed_bf16<Format>
-                             : nullptr,
-          .bf16 = false};
+constexpr UnpackBF16 unpack_bf16_of() {
+  if constexpr (kIsPacked<Format>)
+    if constexpr (std::is_same_v<typename Format::Plain, format::BF16>)
+      return unpack_packed_bf16<Format>;
+  return nullptr;
+}
+/// Rows [first, first + count) of a matrix.
+template <class Format>
+WeightRows weight_rows(const WeightView& w, size_t first, size_t count) {
+  const auto* const data = reinterpret_cast<const uint8_t*>(w.payload());
+  const auto k = static_cast<size_t>(w.columns());
+  if constexpr (kHasCompanion<Format>)
+    return {.data = data,
+            .companion = w.companion(),
+            .first = first,
+            .count = count,
+            .k = k,
+            .row_bytes = 0,
+            .block_bytes = Format::fixed_bytes(2 * kBlock) - Format::fixed_bytes(kBlock),
+            .unpack = unpack_row<Format>,
+            .unpack_bf16 = unpack_bf16_of<Format>(),
+            .bf16 = false};
+  else
+    return weight_rows<Format>(
+        data + first * static_cast<size_t>(bytes_of_row<Format>(w.columns())), count, k);
 }
 [[maybe_unused]] static WeightRows weight_rows_of(DType dtype, const uint8_t* data, size_t count,
                                                   size_t k) {
   return visit_format(dtype,
                       [&]<class Format>(Format) { return weight_rows<Format>(data, count, k); });
 }
-[[maybe_unused]] static WeightRows packed_rows_of(DType dtype, const uint8_t* data,
-                                                  const RowOffset* offsets, size_t count,
-                                                  size_t k) {
-  return visit_format(PackedFormats(), dtype, [&]<class Format>(Format) {
-    return packed_rows<Format>(data, offsets, count, k);
-  });
+[[maybe_unused]] static WeightRows weight_rows_of(const WeightView& w, size_t first, size_t count) {
+  return visit_format(MatrixFormats(), w.format(),
+                      [&]<class Format>(Format) { return weight_rows<Format>(w, first, count); });
 }
 
 }  // namespace HWY_NAMESPACE

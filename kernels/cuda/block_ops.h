@@ -105,19 +105,19 @@ class BlockOps : public Ops {
   }
 
   /// What the matrix units multiply: a plain format. Packed weights are unpacked to theirs, weights
-  /// in blocks are expanded to F16.
+  /// in blocks or with scales in a companion are expanded to F16.
   template <class Format>
   static auto multiplied() {
     if constexpr (kIsPacked<Format>)
       return typename Format::Plain();
-    else if constexpr (kInBlocks<Format>)
+    else if constexpr (kInBlocks<Format> || kHasCompanion<Format>)
       return format::F16();
     else
       return Format();
   }
   template <class Format>
-  static PackedRows<Format> packed_rows(const WeightView& w) {
-    return {w.payload(), w.row_offsets(), w.columns()};
+  static MatrixRows<Format> rows_of(const WeightView& w) {
+    return {w.payload(), w.companion().data, w.columns()};
   }
   /// Rows [first, first + count) as multiplied() has them.
   template <class Format>
@@ -125,11 +125,11 @@ class BlockOps : public Ops {
               std::byte* out) {
     if constexpr (kIsPacked<Format>)
       launch_(stream,
-              UnpackRows<Format>{packed_rows<Format>(w), first,
+              UnpackRows<Format>{rows_of<Format>(w), first,
                                  reinterpret_cast<typename Format::Plain::Element*>(out)},
               row_grid(count, ceil_div<std::int64_t>(w.columns(), Format::kGroupColumns)));
     else
-      launch_(stream, Dequantize<Format>{w.slice(first, count).payload(), w.columns(), out},
+      launch_(stream, Dequantize<Format>{rows_of<Format>(w), first, out},
               row_grid(count, w.columns()));
   }
 
@@ -146,7 +146,7 @@ class BlockOps : public Ops {
       if (n <= Few::kMostRows)
         return launch_(
             stream,
-            Few{x, n, k, p.w.payload(), m, bias, at(p.y), stride, p.first_column, accumulate},
+            Few{x, n, rows_of<Format>(p.w), m, bias, at(p.y), stride, p.first_column, accumulate},
             Grid{ceil_div<std::int64_t>(m, Few::kWarps), 32 * Few::kWarps});
     }
     MatrixProduct product{
@@ -226,13 +226,13 @@ class BlockOps : public Ops {
       if constexpr (kIsPacked<Format>)
         launch_(
             stream,
-            EmbedPacked<Format>{packed_rows<Format>(table), table.rows(), at<std::int32_t>(id),
-                                at(y), adds, fault_},
+            EmbedPacked<Format>{rows_of<Format>(table), table.rows(), at<std::int32_t>(id), at(y),
+                                adds, fault_},
             row_grid(id.dim(0), ceil_div<std::int64_t>(table.columns(), Format::kGroupColumns)));
       else
         launch_(stream,
-                Embed<Format>{table.payload(), table.rows(), table.columns(), at<std::int32_t>(id),
-                              at(y), adds, fault_},
+                Embed<Format>{rows_of<Format>(table), table.rows(), at<std::int32_t>(id), at(y),
+                              adds, fault_},
                 row_grid(id.dim(0), table.columns()));
     });
   }

@@ -6,6 +6,7 @@
 #include "kernels/cuda/block.h"
 #include "kernels/ops.h"
 #include "kernels/weight_view.h"
+#include "src/base/formats/packed_format.h"
 
 namespace canopy::cuda {
 
@@ -129,11 +130,22 @@ struct Swiglu {
   }
 };
 
+/// The rows of a matrix of weights.
+template <class Format>
+struct MatrixRows {
+  const std::byte *payload, *companion;  // companion: null where the format has none
+  std::int64_t columns;
+
+  CANOPY_KERNEL StoredRow operator[](std::int64_t row) const {
+    return stored_row<Format>(payload, companion, columns, row);
+  }
+};
+
 /// Ops::embed. One block per id.
 template <class Format>
 struct Embed {
-  const std::byte* table;
-  std::int64_t vocab, columns;
+  MatrixRows<Format> table;
+  std::int64_t vocab;
   const std::int32_t* id;
   float* y;
   bool accumulate;
@@ -142,14 +154,14 @@ struct Embed {
   template <class Block>
   CANOPY_KERNEL void operator()(Block& block) const {
     const std::int32_t row = id[block.index()];
-    float* const to = y + block.index() * columns;
+    float* const to = y + block.index() * table.columns;
     block.step([&](int t) {
       if (row < 0 || row >= vocab) {
         if (t == 0) report(fault, Fault::kTokenId, row, vocab);
         return;
       }
-      const std::byte* const from = table + row * bytes_of_row<Format>(columns);
-      for (std::int64_t k = t; k < columns; k += block.threads())
+      const StoredRow from = table[row];
+      for (std::int64_t k = t; k < table.columns; k += block.threads())
         to[k] = accumulate ? to[k] + weight_at<Format>(from, k) : weight_at<Format>(from, k);
     });
   }
@@ -178,54 +190,42 @@ struct RoundInput {
   }
 };
 
-/// Rows of quantised weights as F16. One block per row.
+/// Rows [first, first + blocks) of quantised weights as F16. One block per row.
 template <class Format>
 struct Dequantize {
-  const std::byte* w;
-  std::int64_t columns;
+  MatrixRows<Format> rows;
+  std::int64_t first;
   std::byte* out;
 
   template <class Block>
   CANOPY_KERNEL void operator()(Block& block) const {
-    const std::byte* const from = w + block.index() * bytes_of_row<Format>(columns);
-    std::byte* const to = out + block.index() * columns * 2;
+    const StoredRow from = rows[first + block.index()];
+    std::byte* const to = out + block.index() * rows.columns * 2;
     block.step([&](int t) {
-      for (std::int64_t k = t; k < columns; k += block.threads())
+      for (std::int64_t k = t; k < rows.columns; k += block.threads())
         store_float<format::F16>(to, k, weight_at<Format>(from, k));
     });
   }
 };
 
-/// The rows of a packed matrix.
-template <class Format>
-struct PackedRows {
-  const std::byte* payload;
-  const RowOffset* offsets;
-  std::int64_t columns;
-
-  CANOPY_KERNEL StoredRow operator[](std::int64_t row) const {
-    return {payload + std::size_t{offsets[row] - offsets[0]} * kPackedAlignment,
-            std::size_t{offsets[row + 1] - offsets[row]} * kPackedAlignment, columns};
+/// Calls take(k, weight) for the weights of a packed row that are thread t's of so many.
+template <class Format, class Take>
+CANOPY_KERNEL void for_weights_of_thread(const StoredRow& row, int t, int threads,
+                                         const Take& take) {
+  const std::int64_t groups = ceil_div<std::int64_t>(row.columns, Format::kGroupColumns);
+  typename Format::Plain::Element weights[Format::kGroupColumns];
+  for (std::int64_t group = t; group < groups; group += threads) {
+    Format::decode_group(row, group, weights);
+    const std::int64_t first = group * Format::kGroupColumns;
+    for (int i = 0; i < Format::kGroupColumns && first + i < row.columns; ++i)
+      take(first + i, weights[i]);
   }
-  /// Calls take(k, weight) for the weights of a row that are thread t's of so many.
-  template <class Take>
-  CANOPY_KERNEL void of_thread(std::int64_t row, int t, int threads, const Take& take) const {
-    const StoredRow from = (*this)[row];
-    const std::int64_t groups = ceil_div<std::int64_t>(columns, Format::kGroupColumns);
-    typename Format::Plain::Element weights[Format::kGroupColumns];
-    for (std::int64_t group = t; group < groups; group += threads) {
-      Format::decode_group(from, group, weights);
-      const std::int64_t first = group * Format::kGroupColumns;
-      for (int i = 0; i < Format::kGroupColumns && first + i < columns; ++i)
-        take(first + i, weights[i]);
-    }
-  }
-};
+}
 
 /// Rows [first, first + blocks) of a packed matrix in its plain format. One block per row.
 template <class Format>
 struct UnpackRows {
-  PackedRows<Format> rows;
+  MatrixRows<Format> rows;
   std::int64_t first;
   typename Format::Plain::Element* out;
 
@@ -233,8 +233,8 @@ struct UnpackRows {
   CANOPY_KERNEL void operator()(Block& block) const {
     auto* const to = out + block.index() * rows.columns;
     block.step([&](int t) {
-      rows.of_thread(first + block.index(), t, block.threads(),
-                     [&](std::int64_t k, auto weight) { to[k] = weight; });
+      for_weights_of_thread<Format>(rows[first + block.index()], t, block.threads(),
+                                    [&](std::int64_t k, auto weight) { to[k] = weight; });
     });
   }
 };
@@ -242,7 +242,7 @@ struct UnpackRows {
 /// Ops::embed from a packed table. One block per id.
 template <class Format>
 struct EmbedPacked {
-  PackedRows<Format> table;
+  MatrixRows<Format> table;
   std::int64_t vocab;
   const std::int32_t* id;
   float* y;
@@ -258,10 +258,12 @@ struct EmbedPacked {
         if (t == 0) report(fault, Fault::kTokenId, row, vocab);
         return;
       }
-      table.of_thread(row, t, block.threads(), [&](std::int64_t k, auto weight) {
-        const float value = Format::Plain::decode(reinterpret_cast<const std::byte*>(&weight), 0);
-        to[k] = accumulate ? to[k] + value : value;
-      });
+      for_weights_of_thread<Format>(
+          table[row], t, block.threads(), [&](std::int64_t k, auto weight) {
+            const float value =
+                Format::Plain::decode(reinterpret_cast<const std::byte*>(&weight), 0);
+            to[k] = accumulate ? to[k] + value : value;
+          });
     });
   }
 };
@@ -274,8 +276,8 @@ template <class Format>
 struct FewRows {
   static constexpr int kWarps = 4, kMostRows = 8;
   const std::byte* x;
-  std::int64_t rows, columns;
-  const std::byte* w;
+  std::int64_t rows;
+  MatrixRows<Format> w;
   std::int64_t outputs;
   const float* bias;  // or null
   float* y;
@@ -291,12 +293,12 @@ struct FewRows {
     block.step([&](int t) {
       const std::int64_t output = block.index() * kWarps + t / 32;
       if (output >= outputs) return;
-      const std::byte* const row = w + output * bytes_of_row<Format>(columns);
-      for (std::int64_t k = t % 32; k < columns; k += 32) {
+      const StoredRow row = w[output];
+      for (std::int64_t k = t % 32; k < w.columns; k += 32) {
         const float weight = f32_from_f16(f16_from_f32(weight_at<Format>(row, k)));
         CANOPY_UNROLL
         for (int i = 0; i < kMostRows; ++i)
-          if (i < rows) sums[t].of[i] += weight_at<format::F16>(x, i * columns + k) * weight;
+          if (i < rows) sums[t].of[i] += weight_at<format::F16>(x, i * w.columns + k) * weight;
       }
     });
     CANOPY_UNROLL

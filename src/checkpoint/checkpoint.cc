@@ -45,30 +45,52 @@ std::uint64_t parameters(const Checkpoint& model) {
   return all;
 }
 
+std::uint64_t tensor_bytes(const TensorEntry& tensor) {
+  const Companion& companion = tensor.companion;
+  if (companion.empty()) return tensor_bytes(tensor.dtype, tensor.shape);
+  const std::vector<std::int64_t> shape{companion.rows(), companion.columns()};
+  if (companion.format()->dtype != tensor.dtype || shape != tensor.shape)
+    throw Error("it has the shape " + to_string(tensor.shape) + ", and apart from its rows what " +
+                companion.format()->name + " " + to_string(shape) + " has");
+  return companion.place_of_rows(0, companion.rows()).bytes;
+}
+
+ByteRange place_of_rows(const TensorEntry& matrix, std::int64_t first, std::int64_t rows) {
+  if (!matrix.companion.empty()) return matrix.companion.place_of_rows(first, rows);
+  const std::uint64_t row = row_bytes(matrix.dtype, matrix.shape[1]);
+  return {static_cast<std::uint64_t>(first) * row, static_cast<std::uint64_t>(rows) * row};
+}
+
 TensorEntry rows_of(const TensorEntry& matrix, std::int64_t first, std::int64_t rows) {
+  const ByteRange place = place_of_rows(matrix, first, rows);
   TensorEntry part = matrix;
   part.shape[0] = rows;
   part.checksum.reset();
-  if (is_packed(matrix.dtype)) {
-    const RowOffset* const from = matrix.row_offsets.get() + first;
-    part.offset += std::uint64_t{from[0] - matrix.row_offsets.get()[0]} * kPackedAlignment;
-    part.bytes = std::uint64_t{from[rows] - from[0]} * kPackedAlignment;
-    part.row_offsets = {matrix.row_offsets, from};
-  } else {
-    const std::uint64_t row = row_bytes(matrix.dtype, matrix.shape[1]);
-    part.offset += static_cast<std::uint64_t>(first) * row;
-    part.bytes = static_cast<std::uint64_t>(rows) * row;
-  }
+  part.offset += place.offset;
+  part.bytes = place.bytes;
+  if (!part.companion.empty()) part.companion = matrix.companion.slice(first, rows);
   return part;
 }
 
+std::int64_t slice_unit(const TensorEntry& matrix) {
+  return matrix.companion.empty() ? 1 : matrix.companion.format()->slice_unit;
+}
+
+StoredRow row_at(const std::byte* data, const TensorEntry& matrix, std::int64_t i) {
+  if (!matrix.companion.empty()) return matrix.companion.row(data, i);
+  return {data, row_bytes(matrix.dtype, matrix.shape[1]), matrix.shape[1]};
+}
+
+const char* dtype_name(const TensorEntry& tensor) {
+  return tensor.companion.empty() ? name(tensor.dtype) : tensor.companion.format()->name;
+}
+
 std::size_t longest_row(const TensorEntry& matrix) {
-  if (!is_packed(matrix.dtype)) return row_bytes(matrix.dtype, matrix.shape[1]);
-  const RowOffset* const offsets = matrix.row_offsets.get();
-  RowOffset longest = 0;
+  if (matrix.companion.empty()) return row_bytes(matrix.dtype, matrix.shape[1]);
+  std::uint64_t longest = 0;
   for (std::int64_t row = 0; row < matrix.shape[0]; ++row)
-    longest = std::max(longest, offsets[row + 1] - offsets[row]);
-  return std::size_t{longest} * kPackedAlignment;
+    longest = std::max(longest, matrix.companion.place_of_rows(row, 1).bytes);
+  return static_cast<std::size_t>(longest);
 }
 
 void require_known_dtype(const TensorEntry& tensor) {
@@ -135,6 +157,12 @@ class Inventory {
     if (!plain && kind != TensorKind::kMatrix)
       throw Error("tensor " + in_quotes(name) + " has dtype " + canopy::name(at->dtype) +
                   "; norms and biases must be F32, F16 or BF16");
+    const std::uint64_t bytes =
+        in_context("checking tensor " + in_quotes(name), [&] { return tensor_bytes(*at); });
+    if (bytes != at->bytes)
+      throw Error("tensor " + in_quotes(name) + " has " + std::to_string(at->bytes) +
+                  " bytes, but its shape " + to_string(shape) + " of " + dtype_name(*at) +
+                  " needs " + std::to_string(bytes));
     used_[static_cast<std::size_t>(at - tensors_.begin())] = true;
   }
 

@@ -1,15 +1,14 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "src/base/formats/companion.h"
 #include "src/base/formats/dtype.h"
-#include "src/base/formats/packed_format.h"
 #include "src/base/metadata.h"
 #include "src/checkpoint/model_config.h"
 
@@ -26,9 +25,8 @@ struct TensorEntry {
   int file = 0;              // index into Checkpoint::files()
   std::uint64_t offset = 0;  // bytes from the start of the file
   std::uint64_t bytes = 0;
-  /// A packed matrix has these: where its rows lie, checked against `bytes`; the first is at
-  /// `offset`.
-  std::shared_ptr<const RowOffset> row_offsets = {};
+  /// What a matrix has apart from its rows, which begin at `offset`; empty for most formats.
+  Companion companion = {};
   /// XXH3 (64 bits) of the values in their plain format, row by row, where a packed file tells.
   std::optional<std::uint64_t> checksum = {};
   /// What its file calls its dtype, where that is none that a DType names; `dtype` means nothing
@@ -39,8 +37,18 @@ struct TensorEntry {
 /// Bytes of a tensor. Throws Error if they overflow 63 bits or a row is not whole blocks.
 std::uint64_t tensor_bytes(DType dtype, const std::vector<std::int64_t>& shape);
 std::string to_string(const std::vector<std::int64_t>& shape);  // "[49152, 576]"
+/// Bytes of a tensor by its dtype and shape, or by its companion. Throws Error as tensor_bytes(),
+/// or if the companion is that of another matrix.
+std::uint64_t tensor_bytes(const TensorEntry& tensor);
 /// Rows [first, first + rows) of a matrix, as a tensor of its own: one extent of the same file.
+/// Throws Error unless `first` is a multiple of slice_unit().
 TensorEntry rows_of(const TensorEntry& matrix, std::int64_t first, std::int64_t rows);
+std::int64_t slice_unit(const TensorEntry& matrix);  // rows: 1, or those of a block of its format
+/// Returns where any rows of a matrix lie, from its first byte on.
+ByteRange place_of_rows(const TensorEntry& matrix, std::int64_t first, std::int64_t rows);
+/// Row i of a matrix, whose bytes lie at `data`.
+StoredRow row_at(const std::byte* data, const TensorEntry& matrix, std::int64_t i);
+const char* dtype_name(const TensorEntry& tensor);
 /// Bytes of a tensor that nobody wrote, as an interrupted download leaves them: an error, or read
 /// as zeros, of a copy that was made sparse on purpose.
 enum class Holes : bool { kRefused, kAllowed };

@@ -176,9 +176,10 @@ MedusaHeads open_medusa_heads(const std::filesystem::path& path, const Checkpoin
       }
       if (head.matrix) check(*head.matrix, {c.vocab, heads.dim});
     }
-    if (of_small && !heads.heads.front().matrix && is_packed(own_head(model).dtype))
+    if (of_small && !heads.heads.front().matrix && !own_head(model).companion.empty())
       throw Error("they share the model's head, whose first columns are theirs, and " +
-                  model.root().string() + " has it packed; the enlargement itself serves");
+                  model.root().string() + " has it " + dtype_name(own_head(model)) +
+                  ", whose columns are not cut; the enlargement itself serves");
     if (acceptance) heads.acceptance = read_acceptance(heads.file, *acceptance, heads.heads.size());
     return std::move(heads);
   });

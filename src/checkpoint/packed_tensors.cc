@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "src/base/error.h"
+#include "src/base/formats/packed_format.h"
 #include "src/base/json.h"
 #include "src/base/utf8.h"
 #include "src/checkpoint/header_reader.h"
@@ -71,26 +72,6 @@ std::vector<std::int64_t> parse_shape(const json& description) {
   return extents;
 }
 
-/// Throws Error unless the offsets tell of rows that can hold so many columns each and fill the
-/// payload.
-void check_offsets(std::span<const RowOffset> offsets, const PackedFormat& format,
-                   std::int64_t columns, std::uint64_t payload_bytes) {
-  const std::size_t least = format.fixed_bytes(columns), most = format.most_bytes(columns);
-  if (offsets[0] != 0) throw Error("its first row does not begin at its first byte");
-  for (std::size_t row = 0; row + 1 < offsets.size(); ++row) {
-    const std::uint64_t begin = std::uint64_t{offsets[row]} * kPackedAlignment,
-                        end = std::uint64_t{offsets[row + 1]} * kPackedAlignment;
-    if (end < begin || end - begin < least || end - begin > most)
-      throw Error("row " + std::to_string(row) + " reaches from byte " + std::to_string(begin) +
-                  " to " + std::to_string(end) + "; " + std::to_string(columns) + " weights take " +
-                  std::to_string(least) + " to " + std::to_string(most) + " bytes");
-  }
-  if (std::uint64_t{offsets.back()} * kPackedAlignment != payload_bytes)
-    throw Error("its rows end at byte " +
-                std::to_string(std::uint64_t{offsets.back()} * kPackedAlignment) + ", but " +
-                std::to_string(payload_bytes) + " bytes are stored");
-}
-
 /// The stored tensors of a file by name, each taken once.
 class Stored {
  public:
@@ -119,8 +100,8 @@ class Stored {
   std::vector<TensorEntry> rest() && {
     std::vector<TensorEntry> tensors;
     for (auto& [name, tensor] : by_name_) {
-      const bool bytes = !tensor.foreign_dtype &&
-                         (tensor.dtype == DType::kU8 || tensor.dtype == DType::kU32);
+      const bool bytes =
+          !tensor.foreign_dtype && (tensor.dtype == DType::kU8 || tensor.dtype == DType::kU32);
       if (bytes && name.starts_with(packed::kPadding)) continue;
       if (bytes) tensor.foreign_dtype = canopy::name(tensor.dtype);
       tensors.push_back(std::move(tensor));
@@ -145,12 +126,11 @@ TensorEntry packed_entry(const std::string& name, const json& description, Store
     throw Error("it has " + std::to_string(tensor.shape[0]) + " rows, but " +
                 std::to_string(rows.shape[0]) + " offsets, which are one more");
   // What has a row offset per row lies in the file, so this allocates no more than the file has.
-  const auto offsets =
-      std::make_shared<std::vector<RowOffset>>(static_cast<std::size_t>(rows.shape[0]));
+  std::vector<std::byte> offsets(static_cast<std::size_t>(rows.bytes));
   reader.skip_to(rows.offset);
-  reader.read(offsets->data(), rows.bytes);
-  check_offsets(*offsets, format, tensor.shape[1], tensor.bytes);
-  tensor.row_offsets = {offsets, offsets->data()};
+  reader.read(offsets.data(), rows.bytes);
+  tensor.companion = {*format.companion, std::move(offsets), tensor.shape[0], tensor.shape[1],
+                      tensor.bytes};
   return tensor;
 }
 

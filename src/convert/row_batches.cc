@@ -28,8 +28,8 @@ class Makers {
           batch.made[index].bytes.clear();
           batch.made[index].row_bytes.clear();
           const std::int64_t first = batch.first + begin;
-          const auto at = rows_of(tensor, batch.first, begin).bytes,
-                     bytes = rows_of(tensor, first, end - begin).bytes;
+          const auto at = place_of_rows(tensor, batch.first, begin).bytes,
+                     bytes = place_of_rows(tensor, first, end - begin).bytes;
           make(first, end - begin, std::span(batch.stored).subspan(at, bytes), batch.made[index]);
         } catch (...) {
           failures_[index] = std::current_exception();

@@ -8,7 +8,7 @@
 #include <cstring>
 
 #include "src/base/error.h"
-#include "src/base/formats/weight_format.h"
+#include "src/base/formats/packed_format.h"
 #include "src/checkpoint/model_tensors.h"
 
 namespace canopy {
@@ -79,9 +79,9 @@ void WeightRows::read_stored(const TensorEntry& tensor, std::int64_t first, std:
     into.resize(tensor.bytes);
     return read_at(tensor, tensor.offset, into);
   }
-  const TensorEntry rows = rows_of(tensor, first, count);
+  const ByteRange rows = place_of_rows(tensor, first, count);
   into.resize(rows.bytes);
-  if (!reordered(tensor)) return read_at(tensor, rows.offset, into);
+  if (!reordered(tensor)) return read_at(tensor, tensor.offset + rows.offset, into);
   const std::size_t row = row_bytes(tensor.dtype, columns(tensor));
   for (std::int64_t i = 0; i < count; ++i) {
     const std::int64_t stored = adjacent_pairs_row(first + i, checkpoint_->config().head_dim);
@@ -92,7 +92,10 @@ void WeightRows::read_stored(const TensorEntry& tensor, std::int64_t first, std:
 
 void WeightRows::read(const TensorEntry& tensor, std::int64_t row, std::span<float> out) {
   const std::span<const std::byte> stored = read_stored(tensor, row);
-  row_as_f32(tensor.dtype, {stored.data(), stored.size(), columns(tensor)}, out);
+  if (tensor.shape.size() == 1)
+    dequantize_row(tensor.dtype, stored.data(), out);
+  else
+    row_as_f32(tensor.dtype, row_at(stored.data(), tensor, row), out);
   for (const float value : out)
     if (!std::isfinite(value))
       throw Error(checkpoint_->root().string() + ": tensor " + tensor.name + ", row " +

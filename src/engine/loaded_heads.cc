@@ -51,7 +51,7 @@ class Loader {
       const std::uint64_t count = std::min(kPiece, tensor.bytes - done);
       send(begin + done, read(file, tensor.offset + done, count));
     }
-    upload_row_offsets(device_, *stream_, begin, tensor);
+    upload_companion(device_, *stream_, begin, tensor);
     stream_->synchronize();
     to_ += device_bytes(tensor);
     return matrix_on_device(begin, tensor);

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "src/base/formats/packed_format.h"
 #include "src/checkpoint/readers.h"
 #include "tests/checkpoint/checkpoint_files.h"
 

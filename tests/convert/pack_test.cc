@@ -9,6 +9,7 @@
 #include <map>
 
 #include "src/base/error.h"
+#include "src/base/formats/packed_format.h"
 #include "src/convert/enlarge/inflate.h"
 #include "src/convert/quantize/quantize.h"
 #include "src/convert/safetensors/hf_files.h"

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "offload/unit_layout.h"
+#include "src/base/formats/packed_format.h"
 #include "src/checkpoint/model_tensors.h"
 #include "tests/temp_dir.h"
 #include "tests/tiny_config.h"

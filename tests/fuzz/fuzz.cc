@@ -63,9 +63,8 @@ void expect_consistent(const std::vector<TensorEntry>& tensors,
         std::filesystem::file_size(files[static_cast<std::size_t>(tensor.file)]);
     expect(tensor.offset <= size && tensor.bytes <= size - tensor.offset,
            "a tensor inside of its file");
-    if (!is_packed(tensor.dtype) && !tensor.foreign_dtype)
-      expect(tensor.bytes == tensor_bytes(tensor.dtype, tensor.shape),
-             "a tensor of the size that its shape says");
+    if (!tensor.foreign_dtype)
+      expect(tensor.bytes == tensor_bytes(tensor), "a tensor of the size that its shape says");
     for (const std::int64_t extent : tensor.shape) expect(extent >= 0, "no negative extent");
     if (tensor.bytes > 0) sorted.push_back(&tensor);
   }

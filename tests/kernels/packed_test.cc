@@ -8,6 +8,11 @@
 namespace canopy {
 namespace {
 
+constexpr const CompanionFormat& kCompanion = kCompanionOf<format::PackedBF16>;
+CompanionView view_of(const std::vector<RowOffset>& offsets) {
+  return {&kCompanion, reinterpret_cast<const std::byte*>(offsets.data())};
+}
+
 /// A matrix of BF16, and packed.
 struct Matrix {
   std::size_t rows, columns;
@@ -40,9 +45,9 @@ class Packed : public OnEachDevice {
   Sent send_both(const Matrix& m) {
     Sent sent{send(m.plain), send(m.packed, 3), send(m.offsets), {}, {}};
     sent.as_plain = sent.plain.weights(DType::kBF16, m.rows, m.columns);
-    sent.as_packed = WeightView({sent.packed.data(), m.packed.size()},
-                                reinterpret_cast<const RowOffset*>(sent.offsets.data()),
-                                DType::kPackedBF16, dim(m.rows), dim(m.columns));
+    sent.as_packed =
+        WeightView({sent.packed.data(), m.packed.size()}, {&kCompanion, sent.offsets.data()},
+                   DType::kPackedBF16, dim(m.rows), dim(m.columns));
     return sent;
   }
 };
@@ -114,7 +119,7 @@ TEST_P(Packed, EveryBitPatternIsUnpackedByItsDefinition) {
     ops().embed(stream(), table.as_packed, id.view(DType::kI32, {dim(m)}),
                 y.view(DType::kF32, {dim(m), dim(k)}));
     const std::vector<float> rows = y.read<float>();
-    const WeightView host({matrix.packed.data(), matrix.packed.size()}, matrix.offsets.data(),
+    const WeightView host({matrix.packed.data(), matrix.packed.size()}, view_of(matrix.offsets),
                           DType::kPackedBF16, dim(m), dim(k));
     std::vector<float> expected(k);
     for (std::size_t i = 0; i < m; ++i) {
@@ -129,13 +134,14 @@ CANOPY_ON_EACH_DEVICE(Packed);
 TEST(WeightView, OfPackedRows) {
   const std::vector<RowOffset> offsets{10, 12, 15};
   std::vector<std::byte> payload(20);
-  const WeightView w(payload, offsets.data(), DType::kPackedBF16, 2, 64);
+  const WeightView w(payload, view_of(offsets), DType::kPackedBF16, 2, 64);
   EXPECT_EQ(w.bytes(), 20u);
   EXPECT_EQ(w.row(1).data, payload.data() + 8);
   EXPECT_EQ(w.row(1).bytes, 12u);
   EXPECT_EQ(w.row(1).columns, 64);
   EXPECT_THROW(w.slice(0, 1), Error);
-  EXPECT_THROW(WeightView(payload, offsets.data(), DType::kBF16, 2, 64), Error);
+  EXPECT_THROW(WeightView(payload, view_of(offsets), DType::kBF16, 2, 64), Error);
+  EXPECT_THROW(WeightView(payload, CompanionView(), DType::kPackedBF16, 2, 64), Error);
   EXPECT_THROW(WeightView(payload.data(), DType::kPackedBF16, 2, 64), Error);
 }
 

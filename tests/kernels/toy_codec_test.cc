@@ -22,7 +22,7 @@
 namespace canopy {
 
 /// {u32 mask[ceil(columns / 32)]; u16 value[]}: bit i of a mask says that the weight is not zero.
-struct Toy {
+struct Toy : format::RowOffsets<Toy> {
   static constexpr DType kDType = static_cast<DType>(201);
   static constexpr const char *kName = "packed toy", *kCodec = "toy";
   using Plain = format::BF16;
@@ -52,13 +52,13 @@ HWY_BEFORE_NAMESPACE();
 namespace canopy::cpu {
 namespace HWY_NAMESPACE {
 
-/// y [m, ld] = x [m, k] W^T with `count` rows of W, packed as Toy or, without offsets, BF16.
-void multiply(const float* x, std::size_t m, std::size_t k, const std::byte* w,
-              const RowOffset* offsets, std::size_t count, float* packed, float* panels, float* y) {
+/// y [m, ld] = x [m, k] W^T with rows [first, first + count) of W, in Toy or BF16.
+void multiply(const float* x, std::size_t m, const WeightView& w, std::size_t first,
+              std::size_t count, float* packed, float* panels, float* y) {
+  const auto k = static_cast<std::size_t>(w.columns());
   for (std::size_t k0 = 0; k0 < k; k0 += kBlock) pack_block(x, m, k, k0, packed);
-  const auto* const data = reinterpret_cast<const std::uint8_t*>(w);
-  const WeightRows rows = offsets == nullptr ? weight_rows<format::BF16>(data, count, k)
-                                             : packed_rows<Toy>(data, offsets, count, k);
+  const WeightRows rows = w.format() == DType::kBF16 ? weight_rows<format::BF16>(w, first, count)
+                                                     : weight_rows<Toy>(w, first, count);
   products(packed, m, 0, m, rows, y, (count + kTileColumns - 1) / kTileColumns * kTileColumns,
            panels);
 }
@@ -80,6 +80,15 @@ struct Matrix {
   std::vector<std::uint16_t> plain;
   std::vector<std::byte> packed;
   std::vector<RowOffset> offsets{0};
+
+  const std::byte* companion() const { return reinterpret_cast<const std::byte*>(offsets.data()); }
+  WeightView as_packed() const {
+    return {packed, {&kCompanionOf<Toy>, companion()}, Toy::kDType, dim(rows), dim(columns)};
+  }
+  WeightView as_plain() const {
+    return {reinterpret_cast<const std::byte*>(plain.data()), DType::kBF16, dim(rows),
+            dim(columns)};
+  }
 };
 
 /// Half of its weights are zeros.
@@ -107,7 +116,7 @@ Matrix random_matrix(std::size_t rows, std::size_t columns, std::mt19937& random
 TEST(ToyCodec, IsFoundAsItsTraitsSay) {
   using Formats = decltype(PackedFormats() + format::List<Toy>());
   EXPECT_STREQ(as_data_of_packed(Formats()).back().codec, "toy");
-  EXPECT_EQ(as_data_of_packed(Formats()).back().fixed_bytes(65), 12u);
+  EXPECT_EQ(as_data_of_packed(Formats()).back().companion, &kCompanionOf<Toy>);
   EXPECT_EQ(names_of(Formats()), "packed BF16 and packed toy");
   EXPECT_TRUE(kIsPacked<Toy>);
 }
@@ -119,16 +128,16 @@ TEST(ToyCodec, IsMultipliedByTheTilesOfEveryInstructionSetToTheBitsOfItsPlainFor
     hwy::SetSupportedTargetsForTest(target);
     for (const std::size_t m : {1u, 5u, 64u})  // 64 rows of 1090 columns: panels go by from L2
       for (const std::size_t k : {33u, 576u, 1090u}) {
-        const Matrix w = random_matrix(7, k, random);
+        const Matrix w = random_matrix(9, k, random);
         const std::vector<float> x = random_floats(m * k, random);
         std::vector<float> y(m * 8), z(m * 8);
         const auto rows = hwy::AllocateAligned<float>(m * (k + 16));
         const auto panels = hwy::AllocateAligned<float>(cpu::kPanelFloats);
-        const auto product = [&](const std::byte* weights, const RowOffset* offsets, float* out) {
-          cpu::multiplier()(x.data(), m, k, weights, offsets, 7, rows.get(), panels.get(), out);
+        const auto product = [&](const WeightView& weights, float* out) {  // of rows 2 to 8
+          cpu::multiplier()(x.data(), m, weights, 2, 7, rows.get(), panels.get(), out);
         };
-        product(reinterpret_cast<const std::byte*>(w.plain.data()), nullptr, y.data());
-        product(w.packed.data(), w.offsets.data(), z.data());
+        product(w.as_plain(), y.data());
+        product(w.as_packed(), z.data());
         for (std::size_t i = 0; i < y.size(); ++i) {
           if (i % 8 == 7) continue;  // past the last row
           ASSERT_EQ(y[i], z[i]) << i;
@@ -151,7 +160,7 @@ TEST(ToyCodec, IsLookedUpAndUnpackedByTheCudaKernels) {
   std::mt19937 random(5);
   constexpr std::int64_t kColumns = 190, kRows = 6;
   const Matrix w = random_matrix(kRows, kColumns, random);
-  const cuda::PackedRows<Toy> rows{w.packed.data(), w.offsets.data(), kColumns};
+  const cuda::MatrixRows<Toy> rows{w.packed.data(), w.companion(), kColumns};
   std::vector<std::uint16_t> unpacked(4 * kColumns);
   run(cuda::UnpackRows<Toy>{rows, 2, unpacked.data()}, {4, 64});
   for (std::size_t i = 0; i < unpacked.size(); ++i)

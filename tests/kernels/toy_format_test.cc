@@ -153,14 +153,11 @@ TEST(ToyFormat, IsLookedUpExpandedAndMultipliedByTheCudaKernels) {
   cuda::Fault fault;
   const std::vector<std::int32_t> ids{5, 0};
   std::vector<float> looked_up(2 * kColumns);
-  run(cuda::Embed<Toy>{w.bytes.data(), kRows, kColumns, ids.data(), looked_up.data(), false,
-                       &fault},
-      {2, 64});
+  const cuda::MatrixRows<Toy> rows{w.bytes.data(), nullptr, kColumns};
+  run(cuda::Embed<Toy>{rows, kRows, ids.data(), looked_up.data(), false, &fault}, {2, 64});
   EXPECT_EQ(fault.kind, cuda::Fault::kNone);
   std::vector<std::uint16_t> expanded(kRows * kColumns);
-  run(cuda::Dequantize<Toy>{w.bytes.data(), kColumns,
-                            reinterpret_cast<std::byte*>(expanded.data())},
-      {kRows, 64});
+  run(cuda::Dequantize<Toy>{rows, 0, reinterpret_cast<std::byte*>(expanded.data())}, {kRows, 64});
   for (std::size_t k = 0; k < kColumns; ++k) {
     EXPECT_EQ(looked_up[k], w.values[5 * kColumns + k]);
     EXPECT_EQ(looked_up[kColumns + k], w.values[k]);
@@ -176,8 +173,8 @@ TEST(ToyFormat, IsLookedUpExpandedAndMultipliedByTheCudaKernels) {
   }
   std::vector<float> y(kInputs * kRows);
   using Few = cuda::FewRows<Toy>;
-  run(Few{reinterpret_cast<const std::byte*>(rounded.data()), kInputs, kColumns, w.bytes.data(),
-          kRows, nullptr, y.data(), kRows, 0, false},
+  run(Few{reinterpret_cast<const std::byte*>(rounded.data()), kInputs, rows, kRows, nullptr,
+          y.data(), kRows, 0, false},
       {(kRows + Few::kWarps - 1) / Few::kWarps, 32 * Few::kWarps});
   for (std::size_t i = 0; i < kInputs; ++i)
     for (std::size_t j = 0; j < kRows; ++j) {

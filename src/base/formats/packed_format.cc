@@ -4,6 +4,9 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <limits>
+#include <string>
+#include <vector>
 
 namespace canopy {
 
@@ -73,6 +76,38 @@ void check_columns(const StoredRow& row, std::size_t columns) {
 
 }  // namespace
 
+void format::check_row_offsets(std::span<const std::byte> companion, std::int64_t rows,
+                               std::int64_t columns, std::size_t least, std::size_t most) {
+  const auto byte_at = [&](std::int64_t row) {
+    return std::uint64_t{
+               load<RowOffset>(companion.data() + row * std::int64_t{sizeof(RowOffset)})} *
+           kPackedAlignment;
+  };
+  if (byte_at(0) != 0) throw Error("its first row does not begin at its first byte");
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const std::uint64_t begin = byte_at(row), end = byte_at(row + 1);
+    if (end < begin || end - begin < least || end - begin > most)
+      throw Error("row " + std::to_string(row) + " reaches from byte " + std::to_string(begin) +
+                  " to " + std::to_string(end) + "; " + std::to_string(columns) + " weights take " +
+                  std::to_string(least) + " to " + std::to_string(most) + " bytes");
+  }
+}
+
+Companion companion_of_rows(const PackedFormat& format, std::span<const std::size_t> row_bytes,
+                            std::int64_t columns) {
+  std::vector<RowOffset> offsets{0};
+  std::uint64_t end = 0;
+  for (const std::size_t bytes : row_bytes) {
+    end += bytes;
+    require(bytes % kPackedAlignment == 0 &&
+                end / kPackedAlignment <= std::numeric_limits<RowOffset>::max(),
+            "packed rows end where an offset can say");
+    offsets.push_back(static_cast<RowOffset>(end / kPackedAlignment));
+  }
+  const auto bytes = std::as_bytes(std::span(offsets));
+  return {*format.companion, {bytes.begin(), bytes.end()}, std::ssize(row_bytes), columns, end};
+}
+
 void unpack_row(DType dtype, const StoredRow& row, std::span<std::uint16_t> out) {
   check_columns(row, out.size());
   visit_format(PackedFormats(), dtype, [&]<class Format>(Format format) {
@@ -84,12 +119,17 @@ void unpack_row(DType dtype, const StoredRow& row, std::span<std::uint16_t> out)
 
 void row_as_f32(DType dtype, const StoredRow& row, std::span<float> out) {
   check_columns(row, out.size());
-  if (!is_packed(dtype)) return dequantize_row(dtype, row.data, out);
-  visit_format(PackedFormats(), dtype, [&]<class Format>(Format format) {
-    for_each_group(format, row, [&](std::size_t first, auto group) {
-      for (std::size_t i = 0; i < group.size(); ++i)
-        out[first + i] = Format::Plain::decode(reinterpret_cast<const std::byte*>(&group[i]), 0);
-    });
+  visit_format(MatrixFormats(), dtype, [&]<class Format>(Format format) {
+    if constexpr (kIsPacked<Format>)
+      for_each_group(format, row, [&](std::size_t first, auto group) {
+        for (std::size_t i = 0; i < group.size(); ++i)
+          out[first + i] = Format::Plain::decode(reinterpret_cast<const std::byte*>(&group[i]), 0);
+      });
+    else if constexpr (kHasCompanion<Format>)
+      for (std::size_t k = 0; k < out.size(); ++k)
+        out[k] = Format::decode(row, static_cast<std::int64_t>(k));
+    else
+      dequantize_row(dtype, row.data, out);
   });
 }
 

@@ -1,16 +1,17 @@
 #pragma once
 // The formats of packed weights: codes that hold the values of a plain 16-bit format in fewer bits
-// and give them back bit for bit. A row's length depends on its values, so a packed matrix comes
-// with the offsets of its rows. Each format is said once, as in src/base/formats/weight_format.h: a
-// new one is an enumerator of DType, a struct here, its name in PackedFormats, an overload of
-// for_each_group() in packed_format.cc that reads rows, and one of pack_row()
-// (src/convert/pack/pack_row.h) that writes them. Vectors for the CPU are a specialisation in
-// kernels/cpu/weights-inl.h.
+// and give them back bit for bit. A row's length depends on its values, so a packed matrix has the
+// offsets of its rows as its companion. Each format is said once, as in
+// src/base/formats/weight_format.h: a new one is an enumerator of DType, a struct here, its name in
+// PackedFormats, an overload of for_each_group() in packed_format.cc that reads rows, and one of
+// pack_row() (src/convert/pack/pack_row.h) that writes them. Vectors for the CPU are a
+// specialisation in kernels/cpu/weights-inl.h.
 #include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
+#include "src/base/formats/companion.h"
 #include "src/base/formats/weight_format.h"
 
 namespace canopy {
@@ -22,14 +23,6 @@ inline constexpr std::size_t kPackedAlignment = 4;
 /// A packed matrix has rows + 1 of them: where each row begins, and the last one ends, in units of
 /// kPackedAlignment bytes, counted from anywhere before them.
 using RowOffset = std::uint32_t;
-
-/// One row of a matrix: its bytes, at any address on the host, and how many weights they hold. In a
-/// GPU's memory packed rows lie at multiples of kPackedAlignment.
-struct StoredRow {
-  const std::byte* data = nullptr;
-  std::size_t bytes = 0;
-  std::int64_t columns = 0;
-};
 
 namespace format {
 
@@ -49,8 +42,28 @@ CANOPY_HOST_DEVICE inline std::uint64_t load_u64(const std::byte* from) {
 #endif
 }
 
-// Each has: kDType; kName; kCodec, what files call it; Plain, whose bits it gives back;
-// kGroupColumns, how many weights decode_group() writes; fixed_bytes(columns) and
+/// The companion of a packed format: rows + 1 RowOffsets.
+template <class Format>
+struct RowOffsets {
+  static constexpr std::int64_t kSliceUnit = 1;
+  CANOPY_HOST_DEVICE static std::size_t offset(const std::byte* companion, std::int64_t row) {
+    return std::size_t{load<RowOffset>(companion + row * std::int64_t{sizeof(RowOffset)})} *
+           kPackedAlignment;
+  }
+  CANOPY_HOST_DEVICE static RowPlace place_of_row(const std::byte* companion, std::int64_t,
+                                                  std::int64_t row) {
+    const std::size_t begin = offset(companion, row);
+    return {begin - offset(companion, 0), offset(companion, row + 1) - begin, nullptr};
+  }
+  static std::size_t companion_bytes(std::int64_t rows, std::int64_t) {
+    return static_cast<std::size_t>(rows + 1) * sizeof(RowOffset);
+  }
+  static void check_companion(std::span<const std::byte> companion, std::int64_t rows,
+                              std::int64_t columns);
+};
+
+// Each has: kDType; kName; kCodec, what files call it; Plain, whose bits it gives back; the
+// companion of RowOffsets; kGroupColumns, how many weights decode_group() writes; fixed_bytes() and
 // most_bytes(columns), what a row takes at least and at most; decode_group(row, group, out), the
 // weights of a group as Plain::Element, those past the row's end included, whatever they are. What
 // a row says of itself cannot lead outside of its bytes: weights of a part that contradicts itself
@@ -68,7 +81,7 @@ CANOPY_HOST_DEVICE inline std::uint64_t load_u64(const std::byte* from) {
 /// Code c < 7 stands for the exponent base + c. Columns past the last have code 0 and rest 0.
 /// Weight i of a group has the place that lets two interleavings of bytes, 16 by 16, put its
 /// exponent beside the rest of it and all weights in order: place().
-struct PackedBF16 {
+struct PackedBF16 : RowOffsets<PackedBF16> {
   static constexpr DType kDType = DType::kPackedBF16;
   static constexpr const char *kName = "packed BF16", *kCodec = "bf16-window-512";
   using Plain = BF16;
@@ -160,6 +173,17 @@ struct PackedBF16 {
   }
 };
 
+/// Throws Error unless the rows begin at the matrix's first byte, follow one another and have from
+/// `least` to `most` bytes each, for so many columns.
+void check_row_offsets(std::span<const std::byte> companion, std::int64_t rows,
+                       std::int64_t columns, std::size_t least, std::size_t most);
+template <class Format>
+void RowOffsets<Format>::check_companion(std::span<const std::byte> companion, std::int64_t rows,
+                                         std::int64_t columns) {
+  check_row_offsets(companion, rows, columns, Format::fixed_bytes(columns),
+                    Format::most_bytes(columns));
+}
+
 }  // namespace format
 
 using PackedFormats = format::List<format::PackedBF16>;
@@ -174,13 +198,12 @@ inline constexpr bool kIsPacked = requires {
 struct PackedFormat {
   DType dtype, plain;
   const char *name, *codec;
-  std::size_t (*fixed_bytes)(std::int64_t columns);
-  std::size_t (*most_bytes)(std::int64_t columns);
+  const CompanionFormat* companion;
 };
 template <class... Formats>
 constexpr auto as_data_of_packed(format::List<Formats...>) {
   return std::array{PackedFormat{Formats::kDType, Formats::Plain::kDType, Formats::kName,
-                                 Formats::kCodec, Formats::fixed_bytes, Formats::most_bytes}...};
+                                 Formats::kCodec, &kCompanionOf<Formats>}...};
 }
 inline constexpr auto kPackedFormats = as_data_of_packed(PackedFormats());
 
@@ -192,10 +215,14 @@ constexpr const PackedFormat* find_packed_format(DType dtype) {
 }
 constexpr bool is_packed(DType dtype) { return find_packed_format(dtype) != nullptr; }
 
+/// The companion of a packed matrix whose rows take so many bytes each.
+Companion companion_of_rows(const PackedFormat& format, std::span<const std::size_t> row_bytes,
+                            std::int64_t columns);
+
 /// The bits of a row's weights in its plain format, those that decode_group() gives. Shapes: row
 /// and out [columns]. Throws Error for a dtype that is not packed.
 void unpack_row(DType dtype, const StoredRow& row, std::span<std::uint16_t> out);
-/// The weights of a row as f32: packed ones, or those of dequantize_row(). Throws Error as it does.
+/// The weights of a row of any format as f32. Throws Error as dequantize_row() does.
 void row_as_f32(DType dtype, const StoredRow& row, std::span<float> out);
 
 }  // namespace canopy

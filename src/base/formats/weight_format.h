@@ -81,7 +81,9 @@ using WeightFormats = decltype(PlainFormats() + BlockFormats());
 
 /// Whether rows are blocks of several elements.
 template <class Format>
-inline constexpr bool kInBlocks = Format::kBlockElements > 1;
+inline constexpr bool kInBlocks = requires {
+  requires(Format::kBlockElements > 1);
+};
 
 /// Bytes of a row of whole blocks.
 template <class Format>

@@ -73,16 +73,11 @@ void fill_row(const RandomWeights& random, const TensorEntry& tensor, std::int64
 /// A packed tensor at `offset`, all of whose rows are as long as the pattern.
 TensorEntry packed_entry(std::string name, const std::vector<std::int64_t>& shape,
                          std::uint64_t offset) {
-  const std::size_t row = packed_pattern(shape[1]).size();
-  auto offsets = std::make_shared<std::vector<RowOffset>>();
-  for (std::int64_t i = 0; i <= shape[0]; ++i)
-    offsets->push_back(
-        static_cast<RowOffset>(static_cast<std::size_t>(i) * row / kPackedAlignment));
-  TensorEntry entry{std::move(name), DType::kPackedBF16,
-                    shape,           0,
-                    offset,          static_cast<std::uint64_t>(shape[0]) * row};
-  entry.row_offsets = {offsets, offsets->data()};
-  return entry;
+  const std::vector<std::size_t> rows(static_cast<std::size_t>(shape[0]),
+                                      packed_pattern(shape[1]).size());
+  Companion companion = companion_of_rows(*find_packed_format(DType::kPackedBF16), rows, shape[1]);
+  const std::uint64_t bytes = companion.place_of_rows(0, shape[0]).bytes;
+  return {std::move(name), DType::kPackedBF16, shape, 0, offset, bytes, std::move(companion)};
 }
 
 }  // namespace

@@ -215,9 +215,9 @@ void check_source(const Checkpoint& model) {
     if (is_packed(tensor.dtype))
       throw Error(model.root().string() + " is packed already: tensor " + in_quotes(tensor.name) +
                   " is " + name(tensor.dtype));
-    if (in_blocks(tensor.dtype))
+    if (in_blocks(tensor.dtype) || !tensor.companion.empty())
       throw Error(model.root().string() + ": tensor " + in_quotes(tensor.name) + " is " +
-                  name(tensor.dtype) +
+                  dtype_name(tensor) +
                   ", which is small already; packing is for models in BF16, such as the one that "
                   "this was quantised from");
   }
@@ -230,7 +230,7 @@ void unpack_rows(const TensorEntry& tensor, std::int64_t first, std::int64_t cou
   out.resize(static_cast<std::size_t>(count * columns) * sizeof(std::uint16_t));
   std::size_t at = 0;
   for (std::int64_t i = 0; i < count; ++i) {
-    const std::size_t bytes = rows_of(tensor, first + i, 1).bytes;
+    const std::size_t bytes = place_of_rows(tensor, first + i, 1).bytes;
     unpack_row(tensor.dtype, {stored.data() + at, bytes, columns},
                {reinterpret_cast<std::uint16_t*>(out.data()) + i * columns,
                 static_cast<std::size_t>(columns)});
