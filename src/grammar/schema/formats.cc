@@ -80,6 +80,23 @@ class Formats {
     return to;
   }
 
+  /// Eight groups, or fewer around "::", which stands for one at least.
+  StateId ipv6(StateId to) {
+    const auto group = [&](StateId after) {
+      StateId next = after;
+      for (int i = 0; i < 3; ++i) next = automaton_.fork(one_of(kHex, next), after);
+      return one_of(kHex, next);
+    };
+    StateId next = group(to);         // the eighth group, then those before it
+    StateId some = Automaton::kDead;  // groups after "::": none is left after the seventh group
+    for (int i = 0; i < 7; ++i) {
+      const StateId skip = automaton_.byte(':', automaton_.fork(to, some));
+      next = group(automaton_.byte(':', automaton_.fork(skip, next)));
+      some = group(automaton_.fork(to, automaton_.byte(':', some)));
+    }
+    return automaton_.fork(next, automaton_.spell("::", automaton_.fork(to, some)));
+  }
+
   /// Words of letters and digits with these marks between them, one at a time: 1 to 2 * `counted` +
   /// 1 characters.
   StateId words(std::string_view marks, std::uint32_t counted, StateId to) {
@@ -228,6 +245,7 @@ std::optional<StateId> add_format(Automaton& automaton, std::string_view format,
   for (const char* const version : {"uuid1", "uuid3", "uuid4", "uuid5", "uuid6", "uuid7", "uuid8"})
     if (format == version) return fixed(36, 36, formats.uuid(end, std::string(2, format.back())));
   if (format == "ipv4") return fixed(7, 15, formats.ipv4(end));
+  if (format == "ipv6") return fixed(2, 39, formats.ipv6(end));
   // At most 63 characters, as many as a label of a domain may have.
   if (format == "hostname") {
     const auto count = counted(1, 2, 1, 31);

@@ -16,7 +16,7 @@ struct Lengths {
 /// enough to say what it is for (docs/grammar.md), and nothing that a usual check of it refuses.
 /// kDead: none of them has such a length whatever it holds. Nothing: the format is not known.
 /// Source: RFC 3339 (date, time, date-time, duration), RFC 9562 (uuid), RFC 5321 (email), RFC 1123
-/// (hostname), RFC 3986 (uri).
+/// (hostname), RFC 3986 (uri), RFC 4291 (ipv6).
 std::optional<StateId> add_format(Automaton& automaton, std::string_view format, Lengths lengths);
 
 /// The numbers of a `format` that names a type of numbers, as OpenAPI and compilers of schemas have
