@@ -28,6 +28,15 @@ inline constexpr std::size_t kMostReadings = 512;
 /// Moves between two bytes, for all readings together: twice what 256 optional properties take for
 /// each of several alternatives.
 inline constexpr std::size_t kMostMoves = 4096;
+/// Bytes of a regular expression, groups inside each other, and kinds of characters that it sets
+/// apart.
+inline constexpr std::size_t kMostPatternBytes = 4096;
+inline constexpr int kMostPatternLevels = 64;
+inline constexpr std::size_t kMostPatternClasses = 256;
+/// States of the strings that a schema's patterns leave in one place, and steps to find those of
+/// all its places: a second at most.
+inline constexpr std::size_t kMostPatternStates = 1u << 14;
+inline constexpr std::size_t kMostPatternWork = 1u << 22;
 /// Digits before the point, as many as any 64-bit integer may have whatever they are, and as many
 /// behind it.
 inline constexpr int kMostDigits = 18;

@@ -303,6 +303,18 @@ TEST(JsonSchema, WritesFormats) {
   expect(R"({"type": "boolean", "format": "anything"})", {"true"}, {"1"});
 }
 
+TEST(JsonSchema, KnowsPatterns) {
+  expect(R"({"type": "string", "pattern": "^a\"?[b-z]*\\n$"})", {R"("a\n")", R"("a\"bc\n")"},
+         {R"("a")", R"("")", R"("an")", R"("a\"")", R"("a\u000a")"});
+  expect(R"({"pattern": "ab"})", {R"("abc")", R"("xab\ud83d\ude00")", R"("aaaab")"},
+         {R"("a")", R"("\u0061b")", "null"});
+  expect(R"({"type": ["string", "null"], "pattern": "^.{1,2}$"})", {R"("é")", R"("ab")", "null"},
+         {R"("")", R"("abc")", "1"});
+  expect(R"({"type": "string", "format": "email", "pattern": "^a"})", {R"("ab@c.de")"},
+         {R"("b@c.de")", R"("ab@c")"});
+  expect(R"({"type": "integer", "pattern": "^a"})", {"1"}, {R"("a")"});
+}
+
 TEST(JsonSchema, LeavesObjectsAloneWhereOnlyTheyAreAskedFor) {
   const auto objects = [](const char* schema, const Texts& allowed, const Texts& refused) {
     SCOPED_TRACE(schema);

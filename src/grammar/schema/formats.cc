@@ -262,6 +262,21 @@ std::optional<StateId> add_format(Automaton& automaton, std::string_view format,
   return std::nullopt;
 }
 
+std::optional<OpenFormat> add_open_format(Automaton& automaton, std::string_view format) {
+  Formats formats(automaton);
+  const StateId end = automaton.byte('"', Automaton::kReturn);
+  const auto quoted = [&](StateId inside) {
+    return automaton.enter(automaton.byte('"', inside), 0, kUncounted);
+  };
+  // As many characters as one label of a domain, and as a name before '@', may have.
+  if (format == "hostname") return OpenFormat{quoted(formats.words("-.", kUncounted, end)), 63};
+  if (format == "email") return OpenFormat{quoted(formats.email(kUncounted, end)), 64};
+  if (format == "uri" || format == "url")
+    return OpenFormat{quoted(automaton.call(formats.uri(kUncounted), end)), 256};
+  const auto rule = add_format(automaton, format, {});
+  return rule ? std::optional(OpenFormat{.rule = *rule}) : std::nullopt;
+}
+
 std::optional<Range> range_of_format(std::string_view format) {
   for (const char* const open : {"float", "double", "float32", "float64", "decimal", "number"})
     if (format == open) return Range{};
@@ -283,6 +298,20 @@ std::optional<Range> range_of_format(std::string_view format) {
   if (format == "uint32") return range("0", "4294967295");
   if (format == "uint64" || format == "uint") return range("0", "18446744073709551615");
   return std::nullopt;
+}
+
+bool is_known_format(std::string_view format) {
+  Automaton automaton;
+  return add_format(automaton, format, {}).has_value();
+}
+
+bool is_standard_format(std::string_view format) {
+  static constexpr std::array<std::string_view, 19> kStandard{
+      "date-time", "date",          "time", "duration",     "email",        "idn-email",
+      "hostname",  "idn-hostname",  "ipv4", "ipv6",         "uri",          "uri-reference",
+      "iri",       "iri-reference", "uuid", "uri-template", "json-pointer", "relative-json-pointer",
+      "regex"};
+  return std::ranges::find(kStandard, format) != kStandard.end();
 }
 
 bool is_free_format(std::string_view format) {

@@ -10,6 +10,7 @@ namespace canopy::grammar {
 /// Characters that a string may have.
 struct Lengths {
   std::uint32_t shortest = 0, longest = kUncounted;
+  auto operator<=>(const Lengths&) const = default;
 };
 
 /// A rule for JSON strings of a `format`, without escapes: some of those that the format allows,
@@ -19,9 +20,24 @@ struct Lengths {
 /// (hostname), RFC 3986 (uri), RFC 4291 (ipv6).
 std::optional<StateId> add_format(Automaton& automaton, std::string_view format, Lengths lengths);
 
+/// A rule for the strings of a format, and for longer ones that only look like them.
+struct OpenFormat {
+  StateId rule = Automaton::kDead;
+  std::uint32_t longest = kUncounted;  // characters of strings that are surely of the format
+};
+
+/// The same strings without counters, for who bounds their lengths by other means.
+std::optional<OpenFormat> add_open_format(Automaton& automaton, std::string_view format);
+
 /// The numbers of a `format` that names a type of numbers, as OpenAPI and compilers of schemas have
 /// them; those of "float" and the like are open. Nothing: the format is not known.
 std::optional<Range> range_of_format(std::string_view format);
+
+/// A format that add_format() knows.
+bool is_known_format(std::string_view format);
+
+/// A format of strings that JSON Schema defines, known or not.
+bool is_standard_format(std::string_view format);
 
 /// A format that says nothing about which strings there are, "password", say.
 bool is_free_format(std::string_view format);

@@ -11,6 +11,7 @@
 
 #include "src/base/error.h"
 #include "src/grammar/limits.h"
+#include "src/grammar/pattern/pattern.h"
 #include "src/grammar/schema/formats.h"
 #include "src/grammar/schema/json_parts.h"
 #include "src/grammar/schema/numeral.h"
@@ -80,7 +81,7 @@ class SchemaCompiler {
     std::vector<StateId> ways;
     if (has(Type::kObject)) ways.push_back(object(std::span(&place, 1)));
     if (has(Type::kArray)) ways.push_back(array(place));
-    if (has(Type::kString)) ways.push_back(string(place));
+    if (has(Type::kString)) ways.push_back(string(std::span(&place, 1)));
     if (has(Type::kNumber))
       ways.push_back(number(place, Numbers::kAll));
     else if (has(Type::kInteger))
@@ -141,20 +142,26 @@ class SchemaCompiler {
     return automaton_.fork(ways);
   }
 
-  /// All of these schemas at once: a single one, or plain objects.
+  /// All of these schemas at once: a single one, or plain objects, or plain strings.
   StateId all_of(const SchemaPlace& place, Values values) {
     const std::vector<SchemaPlace> parts = conjuncts_of(place, document_);
     if (parts.empty()) return any(values);
     if (parts.size() == 1 && parts[0].find("allOf") == nullptr)
       return later(parts[0], values, /*merged=*/false);
-    for (const SchemaPlace& part : parts) {
+    const auto is_plain = [](const SchemaPlace& part, Type type) {
       const Types types = types_of(part);
-      const bool plain = types.count() == 1 && types[static_cast<std::size_t>(Type::kObject)];
-      if (!plain || part.find("anyOf") != nullptr || part.find("oneOf") != nullptr ||
-          part.find("enum") != nullptr || part.find("const") != nullptr)
-        part.fail("in \"allOf\" of several schemas this one is no plain object");
-    }
-    return object(parts);
+      return types.count() == 1 && types[static_cast<std::size_t>(type)] &&
+             part.find("anyOf") == nullptr && part.find("oneOf") == nullptr &&
+             part.find("enum") == nullptr && part.find("const") == nullptr;
+    };
+    const Type type = is_plain(parts[0], Type::kString) ? Type::kString : Type::kObject;
+    for (const SchemaPlace& part : parts)
+      if (!is_plain(part, type))
+        part.fail(
+            "in \"allOf\" of several schemas this one is no plain object, as all must be, or "
+            "string, as all may be");
+    if (type == Type::kObject) return object(parts);
+    return values == Values::kObjects ? Automaton::kDead : string(parts);
   }
 
   /// What all of these say of an object, in which `tag` is required, too, if it is one.
@@ -267,18 +274,53 @@ class SchemaCompiler {
     return parts_.array(first, item, fewest, most);
   }
 
-  StateId string(const SchemaPlace& place) {
-    const std::uint32_t shortest = count_of(place, "minLength", 0);
-    const std::uint32_t longest = count_of(place, "maxLength", kUncounted);
-    if (shortest > longest) place.fail("\"minLength\" is more than \"maxLength\"");
+  /// What all of these say of a string.
+  StateId string(std::span<const SchemaPlace> parts) {
+    const SchemaPlace& whole = parts[0];
+    StringRules rules;
+    Lengths& lengths = rules.lengths;
+    for (const SchemaPlace& part : parts) {
+      lengths.shortest = std::max(lengths.shortest, count_of(part, "minLength", 0));
+      lengths.longest = std::min(lengths.longest, count_of(part, "maxLength", kUncounted));
+      if (const std::string pattern = pattern_of(part); !pattern.empty())
+        rules.patterns.push_back(pattern);
+      add_format_rule(part, rules.formats);
+    }
+    if (lengths.shortest > lengths.longest) whole.fail("\"minLength\" is more than \"maxLength\"");
+    if (!rules.patterns.empty() || rules.formats.size() > 1) return matching_string(whole, rules);
+    if (rules.formats.empty()) return parts_.string(lengths.shortest, lengths.longest);
+    const StateId made = *add_format(automaton_, rules.formats[0], lengths);
+    if (made == Automaton::kDead)
+      whole.fail("\"minLength\" or \"maxLength\" leaves out strings of the format \"" +
+                 rules.formats[0] + "\" that may be written here: leave it out");
+    return made;
+  }
+
+  /// Adds the format of a string, if it says something. Next to a pattern, names that are none of
+  /// JSON Schema's say nothing more: compilers of schemas write them so.
+  static void add_format_rule(const SchemaPlace& place, std::vector<std::string>& formats) {
     const std::string format = format_of(place);
-    if (format.empty() || is_free_format(format)) return parts_.string(shortest, longest);
-    const auto made = add_format(automaton_, format, {shortest, longest});
-    if (!made) fail_by_format(place, format);
-    if (*made == Automaton::kDead)
-      place.fail("\"minLength\" or \"maxLength\" leaves out strings of the format \"" + format +
-                 "\" that may be written here: leave it out");
-    return *made;
+    if (format.empty() || is_free_format(format)) return;
+    if (is_known_format(format))
+      formats.push_back(format);
+    else if (pattern_of(place).empty() || is_standard_format(format))
+      fail_by_format(place, format);
+  }
+
+  /// The rule of strings that regular expressions say something about; one for equal rules.
+  StateId matching_string(const SchemaPlace& place, const StringRules& rules) {
+    const auto [entry, is_new] = matching_.try_emplace(rules, Automaton::kDead);
+    try {
+      if (is_new)
+        entry->second = add_strings(automaton_, rules, parts_.rest_of_string(), pattern_work_);
+    } catch (const Error& error) {
+      place.fail(std::string("the keyword \"pattern\": ") + error.what());
+    }
+    if (entry->second == Automaton::kDead)
+      place.fail(
+          "no string that may be written here satisfies \"pattern\", \"format\" and the "
+          "lengths");
+    return entry->second;
   }
 
   StateId number(const SchemaPlace& place, Numbers numbers) {
@@ -321,6 +363,8 @@ class SchemaCompiler {
   Automaton automaton_;
   JsonParts parts_;
   StateId any_ = Automaton::kDead;
+  std::map<StringRules, StateId> matching_;
+  PatternWork pattern_work_;
   std::map<std::tuple<std::string, Values, bool, std::string>, StateId> later_;  // what they are of
   std::deque<Pending> pending_;
   std::vector<std::pair<StateId, std::string>> made_;  // inner schemas before outer ones

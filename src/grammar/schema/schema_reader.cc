@@ -30,7 +30,7 @@ constexpr std::array<std::string_view, 16> kAnnotations{
     "contentEncoding", "contentMediaType", "contentSchema", "$defs",     "definitions"};
 
 /// Keywords of one type's values, and the type.
-constexpr std::array<std::pair<std::string_view, Type>, 19> kOfTypes{{
+constexpr std::array<std::pair<std::string_view, Type>, 20> kOfTypes{{
     {"properties", Type::kObject},
     {"required", Type::kObject},
     {"additionalProperties", Type::kObject},
@@ -46,6 +46,7 @@ constexpr std::array<std::pair<std::string_view, Type>, 19> kOfTypes{{
     {"minLength", Type::kString},
     {"maxLength", Type::kString},
     {"format", Type::kString},
+    {"pattern", Type::kString},
     {"minimum", Type::kNumber},
     {"maximum", Type::kNumber},
     {"exclusiveMinimum", Type::kNumber},
@@ -264,12 +265,20 @@ std::uint32_t count_of(const SchemaPlace& place, std::string_view keyword, std::
   return static_cast<std::uint32_t>(count);
 }
 
-std::string format_of(const SchemaPlace& place) {
-  const ordered_json* format = place.find("format");
-  if (format == nullptr) return {};
-  if (!format->is_string()) place.fail("\"format\" is not a text");
-  return *format;
+namespace {
+
+std::string text_of(const SchemaPlace& place, std::string_view keyword) {
+  const ordered_json* text = place.find(keyword);
+  if (text == nullptr) return {};
+  if (!text->is_string()) place.fail(in_quotes(keyword) + " is not a text");
+  return *text;
 }
+
+}  // namespace
+
+std::string format_of(const SchemaPlace& place) { return text_of(place, "format"); }
+
+std::string pattern_of(const SchemaPlace& place) { return text_of(place, "pattern"); }
 
 void fail_by_format(const SchemaPlace& place, const std::string& format) {
   place.fail("the format " + in_quotes(format) + " is not supported");
