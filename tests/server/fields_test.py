@@ -54,7 +54,7 @@ class Fields(ServerCase):
             reply = self.server.post(TEXT, body)
             self.assertEqual(reply["choices"][0]["text"], plain)
             named = [warning.split("'")[1] for warning in reply["warnings"]]
-            self.assertLessEqual({"samplers", "truncation_length", "num_ctx", "include_reasoning"}, set(named))
+            self.assertEqual({"truncation_length", "num_ctx", "include_reasoning"}, set(named))
             events = self.server.stream(TEXT, body)
             self.assertEqual((joined(events), finish_of(events)), (plain, ["length"]))
             self.assertEqual([event["warnings"] for event in events if "warnings" in event], [reply["warnings"]])
@@ -91,6 +91,50 @@ class Fields(ServerCase):
         self.refused(TEXT, {"prompt": "a", "add_special_tokens": False}, "add_special_tokens")
         self.refused(CHAT, {"messages": USER, "echo": True}, "echo")
         self.assertIn('0 or -1', self.refused(TEXT, {"prompt": "a", "top_n_sigma": 3}, "top_n_sigma"))
+
+    def test_an_order_of_samplers_that_draws_the_same_passes(self):
+        last = ["penalties", "top_k", "typ_p", "top_p", "min_p", "temperature"]
+        for fields in ({"samplers": last, "temperature": 1, "top_p": 0.5}, {"samplers": last, "temperature": 0.7, "top_k": 5},
+                       {"samplers": last, "temperature": 0, "top_p": 0.5, "min_p": 0.1}, {"samplers": last, "temperature": 1, "repeat_penalty": 2},
+                       {"samplers": ["temperature", "top_k", "top_p", "min_p", "typ_p"], "temperature": 0.7, "top_k": 5, "top_p": 0.5, "min_p": 0.1},
+                       {"samplers": ["temperature", "min_p", "top_k"], "temperature": 0.7, "top_k": 5, "min_p": 0.1},
+                       {"samplers": [], "temperature": 1}, {"samplers": ["dry"], "temperature": 1},
+                       {"sampler_priority": ["top_p", "temperature"], "temperature": 1, "top_p": 0.5}, {"sampler_priority": [], "temperature": 0.5},
+                       {"sampler_order": [6, 5, 0, 2, 4, 1, 3], "temperature": 0.7, "top_k": 5, "top_p": 0.5, "rep_pen": 2},
+                       {"temperature_last": False, "temperature": 0.7, "top_p": 0.5}, {"temperature_last": True, "temperature": 0.7, "top_k": 5}):
+            drawn = {"max_tokens": 12, "seed": 7, **fields}
+            reply = self.complete(**drawn)
+            self.assertNotIn("warnings", reply, fields)
+            plain = {name: value for name, value in drawn.items() if not name.startswith("sampler") and name != "temperature_last"}
+            self.assertEqual(reply["choices"], self.complete(**plain)["choices"])
+
+    def test_a_default_order_of_samplers_that_draws_otherwise_is_named(self):
+        # SillyTavern's default preset; a 400 would lock out all who never asked for an order.
+        preset = {"temperature": 0.7, "top_p": 0.5, "top_k": 40, "repetition_penalty": 1.2, "rep_pen": 1.2}
+        samplers = ["top_k", "tfs_z", "typical_p", "top_p", "min_p", "temperature"]
+        warning, = [w for w in self.server.post(TEXT, {**SILLY_TAVERN, **preset, "samplers": samplers, "repeat_last_n": -1})["warnings"]
+                    if "samplers" in w]
+        self.assertIn("temperature after top_p", warning)
+        self.assertIn("penalties, temperature, top_k, top_p, min_p, typical_p", warning)
+        for fields in ({"samplers": SILLY_TAVERN["samplers"], "min_p": 0.1}, {"temperature_last": True, "typical_p": 0.5},
+                       {"sampler_order": [6, 0, 1, 3, 4, 2, 5], "top_p": 0.5},
+                       {"sampler_priority": ["temperature", "dynamic_temperature", "quadratic_sampling", "top_k", "top_p", "typical_p",
+                                             "epsilon_cutoff", "eta_cutoff", "tfs", "top_a", "min_p", "mirostat"], "min_p": 0.1, "typical_p": 0.5}):
+            warning, = self.complete(temperature=0.7, **fields)["warnings"]
+            self.assertIn(f"'{next(iter(fields))}' is not followed", warning)
+
+    def test_another_order_of_samplers_is_refused(self):
+        for fields, why in (({"samplers": ["top_p", "temperature"], "top_p": 0.5}, "temperature after top_p"),
+                            ({"samplers": ["top_p", "temperature", "penalties"], "repeat_penalty": 2}, "penalties after temperature"),
+                            ({"samplers": ["top_k"]}, "no temperature"), ({"samplers": [], "temperature": 0}, "no temperature"),
+                            ({"sampler_order": [2, 5], "top_p": 0.5}, "temperature after top_p"),
+                            ({"sampler_order": [5, 2, 0], "top_p": 0.5, "top_k": 5}, "top_k after top_p"),
+                            ({"sampler_priority": ["temperature", "typical_p", "min_p"], "typical_p": 0.5, "min_p": 0.1}, "min_p after typical_p"),
+                            ({"samplers": ["typ_p", "temperature"], "typical_p": 0.5, "temperature": 0}, "temperature after typical_p"),
+                            ({"samplers": "kp"}, "list of names"), ({"samplers": [1]}, "names of samplers"),
+                            ({"sampler_order": [7]}, "0 to 6"), ({"sampler_order": [-1]}, "0 to 6"), ({"sampler_order": ["a"]}, "0 to 6"),
+                            ({"temperature_last": 1}, "true or false")):
+            self.assertIn(why, self.refused(TEXT, {"prompt": "a", "temperature": 0.7, **fields}, next(iter(fields))), fields)
 
     def test_other_names_mean_the_same(self):
         drawn = {"temperature": 1, "seed": 5, "max_tokens": 20}

@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "src/server/request/sampler_order.h"
+
 namespace canopy::server {
 
 namespace {
@@ -103,7 +105,7 @@ constexpr std::array kMeaningless{
     "legacy_api",         "use_mancer",         "use_aphrodite"};
 
 /// What asks for something that changes no text, or may be left undone, and is not done here.
-constexpr std::array<std::pair<const char*, const char*>, 19> kHints{{
+constexpr std::array<std::pair<const char*, const char*>, 15> kHints{{
     {"verbosity", "no template has it"},
     {"prediction", "the draft is the server's"},
     {"priority", "texts share their sweeps as they come"},
@@ -114,10 +116,6 @@ constexpr std::array<std::pair<const char*, const char*>, 19> kHints{{
     {"truncation_length", "the context is the server's, by -c; longer prompts are refused"},
     {"max_context_length", "the context is the server's, by -c; longer prompts are refused"},
     {"include_reasoning", "thoughts are a part of the text"},
-    {"samplers", "the order of samplers is the server's own"},
-    {"sampler_order", "the order of samplers is the server's own"},
-    {"sampler_priority", "the order of samplers is the server's own"},
-    {"temperature_last", "the order of samplers is the server's own"},
     {"speculative_ngram", "the draft is the server's"},
     {"speculative.n_max", "the draft is the server's"},
     {"speculative.n_min", "the draft is the server's"},
@@ -164,6 +162,7 @@ void read_others(Fields& fields, CompletionRequest& request) {
     if (fields.any(name) != nullptr)
       request.warnings.push_back(std::string("'").append(name) + "' is not followed: " + why);
   read_penalty_range(fields, request);
+  read_sampler_orders(fields, request);
 }
 
 }  // namespace canopy::server
