@@ -2,6 +2,7 @@
 import datetime
 import ipaddress
 import json
+import re
 import urllib.parse
 import uuid
 
@@ -118,6 +119,32 @@ class FormatsOfStrings(ServerCase):
             self.assertLessEqual(len(value["f"]), 150)
             ipaddress.IPv4Address(value["g"])
             self.assertEqual([type(item) for item in value["h"]], [int, bool])
+
+    def test_what_zod_writes_is_kept(self):
+        schemas = json.loads((REPO / "tests/data/grammar/zod_schemas.json").read_text())
+        user = schemas["user"]
+        user["properties"] |= {name: schemas[name] for name in ("duration", "datetime_offset", "hostname", "starts_and_ends", "article")}
+        user["required"] = list(user["properties"])
+        user["properties"]["tags"]["maxItems"] = 2
+        user["properties"]["starts_and_ends"]["maxLength"] = 40
+        for seed in range(4):
+            choice = self.server.post(CHAT, ask("x", max_tokens=2000, temperature=4, seed=seed, response_format=schema_of(user)))["choices"][0]
+            self.assertEqual(choice["finish_reason"], "stop", choice)
+            value = json.loads(choice["message"]["content"])
+            for name, schema in user["properties"].items():
+                for part in schema.get("allOf", [schema]):
+                    if "pattern" in part:
+                        self.assertRegex(value[name], part["pattern"])
+            if value["born"]:
+                datetime.date.fromisoformat(value["born"])
+            self.assertTrue(all(re.fullmatch(r"#[A-Za-z0-9_]+", tag) for tag in value["tags"]), value)
+
+    def test_a_pattern_that_is_not_regular_is_refused_by_its_place(self):
+        schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": r"^(a|b)\1$"}}}
+        message = self.refused(CHAT, ask("x", response_format=schema_of(schema)), "response_format")
+        self.assertIn("#/properties/a", message)
+        self.assertIn("a reference back to a group, which is not supported, at character 7", message)
+        self.assertNotIn(".cc", message)
 
 
 class CallsChecked:
