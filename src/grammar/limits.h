@@ -34,9 +34,9 @@ inline constexpr std::size_t kMostPatternBytes = 4096;
 inline constexpr int kMostPatternLevels = 64;
 inline constexpr std::size_t kMostPatternClasses = 256;
 /// States of the strings that a schema's patterns leave in one place, and steps to find those of
-/// all its places: a second at most.
+/// all its places: half a second and 50 MB at most.
 inline constexpr std::size_t kMostPatternStates = 1u << 14;
-inline constexpr std::size_t kMostPatternWork = 1u << 22;
+inline constexpr std::size_t kMostPatternWork = 3u << 20;
 /// Digits before the point, as many as any 64-bit integer may have whatever they are, and as many
 /// behind it.
 inline constexpr int kMostDigits = 18;

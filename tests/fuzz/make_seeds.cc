@@ -231,16 +231,20 @@ void seeds_of_patterns() {
 }
 
 void seeds_of_schemas() {
-  seed_all("grammar",
-           {R"({"type": "object", "properties": {"a": {"type": "string", "maxLength": 9},
+  seed_all(
+      "grammar",
+      {R"({"type": "object", "properties": {"a": {"type": "string", "maxLength": 9},
                "b": {"type": "integer"}}, "required": ["a"]})",
-            R"({"type": "array", "items": {"type": "number", "minimum": 0, "maximum": 10.5},
+       R"({"type": "array", "items": {"type": "number", "minimum": 0, "maximum": 10.5},
                "minItems": 1, "maxItems": 3})",
-            R"({"anyOf": [{"const": [1, {"a": null}]}, {"enum": ["x", "caf\u00e9", 1.5, true]}]})",
-            R"({"$ref": "#/$defs/node", "$defs": {"node": {"type": "object", "properties":
+       R"({"anyOf": [{"const": [1, {"a": null}]}, {"enum": ["x", "caf\u00e9", 1.5, true]}]})",
+       R"({"$ref": "#/$defs/node", "$defs": {"node": {"type": "object", "properties":
                {"next": {"anyOf": [{"$ref": "#/$defs/node"}, {"type": "null"}]}}}}})",
-            R"({"type": ["integer", "null"], "exclusiveMinimum": -1000, "maximum": 123456789})",
-            R"({"type": "object", "additionalProperties": {"type": "boolean"}})", "true"});
+       R"({"type": ["integer", "null"], "exclusiveMinimum": -1000, "maximum": 123456789})",
+       R"({"type": "object", "additionalProperties": {"type": "boolean"}})", "true",
+       R"({"type": "string", "pattern": "^(?!\\.)(?=.*@)[\\w+-]{1,9}(?:\\.[^a-z]|\\u00e9)*?$"})",
+       R"({"format": "email", "pattern": "@a\\.(com|org)$", "maxLength": 30})",
+       R"({"type": "string", "allOf": [{"pattern": "^a.*"}, {"pattern": ".*z$"}]})"});
 }
 
 void seeds_of_the_server() {

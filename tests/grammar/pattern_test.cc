@@ -189,6 +189,11 @@ TEST(Pattern, CountsCharactersOfAllOfUnicode) {
     EXPECT_FALSE(reads(any, text)) << text;
 }
 
+TEST(Pattern, OfPydanticsDecimalIsKept) {
+  expect(with_pattern("^(?!^[-+.]*$)[+-]?0*\\d*\\.?\\d*$"), {"1", "-0.5", "+12.", ".5", "007"},
+         {"", "-", ".", "+.", "1e5", "1.2.3", "a"});
+}
+
 TEST(Pattern, GoesOnAsAnyStringWhereAllFollow) {
   const auto open = made(with_pattern("^a"));
   EXPECT_TRUE(reads(open, R"("a\u00e9\ud83d\ude00\n")"));

@@ -8,6 +8,12 @@
 #include "src/base/error.h"
 
 namespace canopy::grammar {
+namespace {
+
+/// What is kept counts by its memory: about ten bytes for a step.
+constexpr std::size_t kWorkOfANode = 12, kWorkOfADerivative = 4;
+
+}  // namespace
 
 void PatternWork::add(std::size_t steps) {
   steps_ += steps;
@@ -34,7 +40,10 @@ ExpressionId Expressions::keep(Node node) {
   work_.add(key.size());
   const auto [entry, is_new] =
       kept_.try_emplace(std::move(key), static_cast<ExpressionId>(nodes_.size()));
-  if (is_new) nodes_.push_back(std::move(node));
+  if (is_new) {
+    work_.add(kWorkOfANode);
+    nodes_.push_back(std::move(node));
+  }
   return entry->second;
 }
 
@@ -129,7 +138,7 @@ ExpressionId Expressions::after(ExpressionId id, std::size_t character_class) {
   const std::uint64_t key = std::uint64_t{id} * kMostPatternClasses + character_class;
   if (const auto known = after_.find(key); known != after_.end()) return known->second;
   const ExpressionId made = derive(id, character_class);
-  work_.add(1);
+  work_.add(kWorkOfADerivative);
   after_.emplace(key, made);
   return made;
 }
