@@ -29,7 +29,7 @@ class CodePoints {
   std::vector<CodeRange> ranges_;
 };
 
-/// The sets of ECMA-262: `\d`, `\w`, `\s`, and what ends a line, which `.` leaves out.
+/// Return the sets of ECMA-262: `\d`, `\w`, `\s`, and what ends a line, which `.` leaves out.
 CodePoints digits();
 CodePoints word_characters();
 CodePoints white_space();

@@ -78,7 +78,7 @@ ExpressionId Expressions::both(ExpressionId one, ExpressionId other) {
   return join(Kind::kBoth, std::array{one, other});
 }
 
-/// Parts are flat, in one order, and different; their sets are one.
+/// Joins parts, which become flat, ordered and different; their sets become one.
 ExpressionId Expressions::join(Kind kind, std::span<const ExpressionId> joined) {
   const bool either = kind == Kind::kEither;
   const ExpressionId neutral = either ? nothing() : everything();

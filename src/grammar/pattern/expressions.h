@@ -49,7 +49,7 @@ class Expressions {
   ExpressionId repeated(ExpressionId body, std::uint32_t fewest, std::uint32_t most);
 
   bool has_empty(ExpressionId id) const { return nodes_[id].empty; }
-  /// The texts that may follow a character of this class.
+  /// Returns the texts that may follow a character of this class.
   ExpressionId after(ExpressionId id, std::size_t character_class);
 
  private:

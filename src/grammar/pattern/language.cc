@@ -35,7 +35,7 @@ Language::Source Language::read(std::span<const std::string> patterns) {
   return source;
 }
 
-/// Characters that are in the same sets are of one class.
+/// Makes one class of characters that are in the same sets.
 void Language::divide(Source& source) {
   const std::vector<CodePoints>& sets = source.syntax.sets;
   std::vector<char32_t> begins{0};
@@ -103,7 +103,7 @@ void Language::find_facts() {
   }
 }
 
-/// Texts in which the expression finds something somewhere.
+/// Returns the texts in which the expression finds something somewhere.
 ExpressionId Language::found(std::size_t root) {
   Expressions& e = expressions_;
   const ExpressionId first = translated(root, e.everything(), Place::kFirst);
@@ -112,7 +112,7 @@ ExpressionId Language::found(std::size_t root) {
   return e.either(std::array{first, e.sequence(e.any(), e.sequence(e.everything(), later))});
 }
 
-/// What the piece takes, and then a text of `then`.
+/// Returns what the piece takes, and then a text of `then`.
 ExpressionId Language::translated(std::size_t index, ExpressionId then, Place place) {
   Expressions& e = expressions_;
   const Piece& piece = source_.syntax.pieces[index];

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "src/grammar/formats.h"
 #include "src/grammar/pattern/expressions.h"
 #include "src/grammar/pattern/syntax.h"
+#include "src/grammar/schema/formats.h"
 
 namespace canopy::grammar {
 
@@ -26,7 +26,7 @@ class Language {
 
   ExpressionId start() const { return start_; }
   Expressions& expressions() { return expressions_; }
-  /// All characters, in their order.
+  /// Returns all characters, in their order.
   const std::vector<ClassRange>& ranges() const { return source_.ranges; }
 
  private:

@@ -3,8 +3,8 @@
 #include <span>
 #include <string>
 
-#include "src/grammar/formats.h"
 #include "src/grammar/pattern/expressions.h"
+#include "src/grammar/schema/formats.h"
 
 namespace canopy::grammar {
 
@@ -16,11 +16,10 @@ struct StringRules {
   auto operator<=>(const StringRules&) const = default;
 };
 
-/// A rule for the JSON strings that satisfy all of this. Their characters are escaped where JSON
-/// asks for it, and then in one way. `any`: add_text(Text::kFree), which goes on where every text
-/// does. kDead: there is no such string.
-/// Throws Error naming what a pattern has that is not supported, and its place; or that it takes
-/// more than kMostPatternStates.
+/// Adds a rule for the JSON strings that satisfy all of this. Their characters are escaped where
+/// JSON asks for it, and then in one way. `any`: add_text(Text::kFree), which goes on where every
+/// text does. kDead: there is no such string. Throws Error naming what a pattern has that is not
+/// supported, and its place; or that it takes more than kMostPatternStates.
 StateId add_strings(Automaton& automaton, const StringRules& rules, StateId any, PatternWork& work);
 
 }  // namespace canopy::grammar

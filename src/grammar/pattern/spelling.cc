@@ -10,7 +10,7 @@ namespace {
 constexpr std::pair<char32_t, char> kShortEscapes[]{
     {'"', '"'}, {'\\', '\\'}, {'\b', 'b'}, {'\f', 'f'}, {'\n', 'n'}, {'\r', 'r'}, {'\t', 't'}};
 
-/// The states from which some text ends.
+/// Finds the states from which some text ends.
 std::vector<bool> live_states(std::span<const TextState> states) {
   std::vector<std::vector<std::size_t>> before(states.size());
   std::vector<bool> live(states.size());
@@ -98,7 +98,7 @@ class Speller {
           {static_cast<std::uint8_t>(first), static_cast<std::uint8_t>(last), Count::kNone, to});
   }
 
-  /// The state that waits for the last bytes of the characters from `base` on.
+  /// Returns the state that waits for the last bytes of the characters from `base` on.
   StateId rest(const Steps& steps, char32_t base, int bytes) {
     const char32_t size = char32_t{1} << (6 * bytes);
     const Steps here = within(steps, base, base + size - 1);
@@ -121,7 +121,7 @@ class Speller {
     return made;
   }
 
-  /// What follows a backslash.
+  /// Returns the state after a backslash.
   StateId escaped(const Steps& steps) {
     std::vector<Edge> edges;
     const auto target = [&](char32_t c) {
@@ -148,7 +148,7 @@ class Speller {
     return same_bytes(edges);
   }
 
-  /// A state with these edges, one for all that are equal.
+  /// Makes a state with these edges, one for all that are equal.
   StateId same_bytes(const std::vector<Edge>& edges) {
     std::vector<StateId> key;
     for (const Edge& edge : edges) key.insert(key.end(), {edge.first, edge.last, edge.to});

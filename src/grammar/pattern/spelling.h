@@ -19,7 +19,7 @@ struct TextState {
   bool everything = false;      // all texts follow
 };
 
-/// The inside of JSON strings whose texts the states read from the first of them on, up to the
+/// Adds the inside of JSON strings whose texts the states read from the first of them on, up to the
 /// closing quote, which ends the rule. A quote, a backslash and control characters are escaped, in
 /// the shortest way; other characters are UTF-8. `any` goes on where everything follows.
 StateId add_spelled(Automaton& automaton, std::span<const TextState> states, StateId any);

@@ -133,7 +133,7 @@ class Reader {
     std::size_t characters = 0;
   };
 
-  /// Those in braces here, if it is that: "{2}", "{2,}", "{2,3}".
+  /// Reads bounds in braces, if they stand here: "{2}", "{2,}", "{2,3}".
   std::optional<Bounds> bounds() const {
     std::size_t i = 1;
     const auto number = [&]() -> std::optional<std::uint32_t> {
@@ -178,7 +178,7 @@ class Reader {
                 .place = start + 1});
   }
 
-  /// A set that a letter after a backslash names, in a class too.
+  /// Reads a set that a letter after a backslash names, in a class too.
   std::optional<CodePoints> named_set() {
     const char32_t c = peek();
     std::optional<CodePoints> set;
@@ -213,7 +213,7 @@ class Reader {
     return value;
   }
 
-  /// The character that stands after the backslash.
+  /// Reads the character that stands after the backslash.
   char32_t escaped_character(std::size_t start) {
     const char32_t c = peek();
     if (c == kNone) fail("a backslash with nothing after it", start);
@@ -251,7 +251,7 @@ class Reader {
     return value;
   }
 
-  /// A class; its opening bracket is read.
+  /// Reads a class after its opening bracket.
   std::size_t bracketed(std::size_t start) {
     const bool negated = take('^');
     std::vector<CodeRange> ranges;
@@ -282,7 +282,7 @@ class Reader {
     return character(negated ? set.others() : set, start);
   }
 
-  /// A character of a class; nothing if it is a named set, which is added to `named`.
+  /// Reads a character of a class; nothing if it is a named set, which is added to `named`.
   std::optional<char32_t> member(CodePoints& named) {
     const std::size_t start = at_;
     if (!take('\\')) return text_[at_++];

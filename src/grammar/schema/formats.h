@@ -26,17 +26,17 @@ struct OpenFormat {
   std::uint32_t longest = kUncounted;  // characters of strings that are surely of the format
 };
 
-/// The same strings without counters, for who bounds their lengths by other means.
+/// Adds a rule for a format without counters, where lengths are bounded by other means.
 std::optional<OpenFormat> add_open_format(Automaton& automaton, std::string_view format);
 
 /// The numbers of a `format` that names a type of numbers, as OpenAPI and compilers of schemas have
 /// them; those of "float" and the like are open. Nothing: the format is not known.
 std::optional<Range> range_of_format(std::string_view format);
 
-/// A format that add_format() knows.
+/// Says whether add_format() knows the format.
 bool is_known_format(std::string_view format);
 
-/// A format of strings that JSON Schema defines, known or not.
+/// Says whether JSON Schema defines the format, of strings, known or not.
 bool is_standard_format(std::string_view format);
 
 /// A format that says nothing about which strings there are, "password", say.

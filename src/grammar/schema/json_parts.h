@@ -27,7 +27,7 @@ class JsonParts {
   StateId array(std::span<const StateId> first, StateId item, std::uint32_t fewest,
                 std::uint32_t most);
   StateId string(std::uint32_t shortest, std::uint32_t longest);
-  /// The inside of any string and its closing quote.
+  /// Returns the state before the inside of any string and its closing quote.
   StateId rest_of_string() const { return text_; }
   StateId one_of(std::span<const nlohmann::ordered_json> values);
 

@@ -274,7 +274,7 @@ class SchemaCompiler {
     return parts_.array(first, item, fewest, most);
   }
 
-  /// What all of these say of a string.
+  /// Makes the rule of a string of which all of these hold.
   StateId string(std::span<const SchemaPlace> parts) {
     const SchemaPlace& whole = parts[0];
     StringRules rules;
@@ -307,7 +307,7 @@ class SchemaCompiler {
       fail_by_format(place, format);
   }
 
-  /// The rule of strings that regular expressions say something about; one for equal rules.
+  /// Makes the rule of strings with regular expressions, one for equal ones.
   StateId matching_string(const SchemaPlace& place, const StringRules& rules) {
     const auto [entry, is_new] = matching_.try_emplace(rules, Automaton::kDead);
     try {

@@ -40,7 +40,7 @@ void check_keywords(const SchemaPlace& place);
 Types types_of(const SchemaPlace& place);
 /// A keyword that counts characters or items; `absent` if it is not there.
 std::uint32_t count_of(const SchemaPlace& place, std::string_view keyword, std::uint32_t absent);
-/// `format` and `pattern`; empty if absent.
+/// Return `format` and `pattern`; empty if absent.
 std::string format_of(const SchemaPlace& place);
 std::string pattern_of(const SchemaPlace& place);
 [[noreturn]] void fail_by_format(const SchemaPlace& place, const std::string& format);

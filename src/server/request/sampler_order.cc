@@ -37,7 +37,7 @@ constexpr std::array<std::optional<Sampler>, 7> kNumbered{
 std::size_t index(Sampler sampler) { return static_cast<std::size_t>(sampler); }
 const char* name_of(Sampler sampler) { return kNames[index(sampler)]; }
 
-/// Orders that clients send where nobody asked for one.
+/// Returns the orders that clients send where nobody asked for one.
 const std::vector<std::pair<std::string, Json>>& default_orders() {
   static const std::vector<std::pair<std::string, Json>> kOrders{
       // SillyTavern's for llama-server, and llama-server's own, in its page and elsewhere.
@@ -59,7 +59,7 @@ const std::vector<std::pair<std::string, Json>>& default_orders() {
   return kOrders;
 }
 
-/// The samplers that do something in this request.
+/// Finds the samplers that do something in this request.
 Samplers active_in(const CompletionRequest& request) {
   const Sampling& sampling = request.sampling;
   const LogitEditing& edits = request.edits;
@@ -74,8 +74,8 @@ Samplers active_in(const CompletionRequest& request) {
   return active;
 }
 
-/// Whether it is all the same which of two neighbours comes first. Where the likeliest token is
-/// taken, that is so of all that always keep it.
+/// Says whether two neighbours may change places. Where the likeliest token is taken, all that
+/// always keep it may.
 bool may_swap(Sampler one, Sampler other, bool greedy) {
   const auto keeps_likeliest = [](Sampler sampler) {
     return sampler != Sampler::kPenalties && sampler != Sampler::kTypicalP;
@@ -88,7 +88,7 @@ bool may_swap(Sampler one, Sampler other, bool greedy) {
   return is(Sampler::kTemperature, Sampler::kTopK) || is(Sampler::kTopK, Sampler::kMinP);
 }
 
-/// What the order does that changes the text; empty if nothing.
+/// Describes what in the order changes the text; empty if nothing.
 std::string difference(std::span<const Sampler> order, const Samplers& active, bool greedy,
                        bool lists_all) {
   std::vector<Sampler> used;
@@ -106,7 +106,7 @@ std::string difference(std::span<const Sampler> order, const Samplers& active, b
   return {};
 }
 
-/// The samplers of a list that are here, too; others are refused or off by their own members.
+/// Reads the samplers of a list that are here, too; others are refused or off by their own members.
 std::vector<Sampler> read_order(const Fields& fields, const char* name, const Json& list) {
   const bool numbers = std::string(name) == "sampler_order";
   std::vector<Sampler> order;
