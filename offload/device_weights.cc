@@ -76,7 +76,7 @@ class Loader {
 std::size_t vector_bytes(std::span<const UnitLayout> units) {
   std::size_t bytes = 0;
   for (const UnitLayout& unit : units)
-    for (const UnitVector& vector : unit.vectors)
+    for (const UnitTensor& vector : unit.vectors)
       bytes += aligned(row_bytes(DType::kF32, vector.tensor.shape[0]));
   return bytes;
 }
@@ -160,10 +160,10 @@ DeviceWeights::DeviceWeights(Device& device, const SweepLayout& sweep, const Res
                                {loading.notes, {}, loading.stop});
   const auto stream = device.make_stream("load");
   for (std::size_t i = 0; i < units.size(); ++i)
-    for (const UnitVector& vector : units[i].vectors) {
-      const ConstTensorView from = vectors.unit(i).*vector.field;
+    for (const UnitTensor& vector : units[i].vectors) {
+      const ConstTensorView from = vectors.unit(i).vector(vector.role);
       device.upload(*stream, memory_.data() + end, {from.data(), from.bytes()});
-      units_[i].*vector.field = ConstTensorView(memory_.data() + end, DType::kF32, {from.dim(0)});
+      units_[i].add(vector.role, ConstTensorView(memory_.data() + end, DType::kF32, {from.dim(0)}));
       end += aligned(from.bytes());
     }
   upload_companions_of_units(device, *stream, sweep, residency, memory_.data());

@@ -56,7 +56,7 @@ struct Ends {
   int layers, resting;
 
   bool rests(const Unit& unit) const {
-    return unit.part == Part::kHead || unit.layer < (resting + 1) / 2 ||
+    return unit.kind == UnitKind::kHead || unit.layer < (resting + 1) / 2 ||
            unit.layer >= layers - resting / 2;
   }
 };
@@ -86,10 +86,10 @@ Residency spread_resident(const SweepLayout& sweep, std::size_t bytes,
   if (sweep.config.tied_head) {
     std::size_t head = 0;
     for (const UnitLayout& unit : units)
-      if (unit.unit.part == Part::kHead) head += unit.read.slab_bytes;
+      if (unit.unit.kind == UnitKind::kHead) head += unit.read.slab_bytes;
     if (head <= bytes / 2) {
       for (std::size_t i = 0; i < units.size(); ++i)
-        if (units[i].unit.part == Part::kHead && open[i]) {
+        if (units[i].unit.kind == UnitKind::kHead && open[i]) {
           residency.unit[i] = Tier::kHost;
           open[i] = false;
         }

@@ -21,7 +21,7 @@ std::vector<const TensorEntry*> resting_matrices(const SweepLayout& sweep,
   std::vector<const TensorEntry*> tensors;
   for (std::size_t i = 0; i < units.size(); ++i)
     if (residency.unit[i] == Tier::kHost)
-      for (const UnitMatrix& matrix : units[i].matrices) tensors.push_back(&matrix.tensor);
+      for (const UnitTensor& matrix : units[i].matrices) tensors.push_back(&matrix.tensor);
   if (residency.table == Tier::kHost) tensors.push_back(&sweep.embedding);
   return tensors;
 }
@@ -37,7 +37,7 @@ struct VectorPlan {
 VectorPlan plan_vectors(std::span<const UnitLayout> units) {
   VectorPlan plan;
   for (const UnitLayout& unit : units)
-    for (const UnitVector& vector : unit.vectors) {
+    for (const UnitTensor& vector : unit.vectors) {
       if (!plan.at_name.emplace(vector.tensor.name, plan.bytes).second) continue;
       plan.tensors.push_back(&vector.tensor);
       plan.at.push_back(plan.bytes);
@@ -81,7 +81,8 @@ RestingWeights::RestingWeights(Device& device, const SweepLayout& sweep, const R
   };
   for (std::size_t i = 0; i < units.size(); ++i)
     if (residency.unit[i] == Tier::kHost)
-      for (const UnitMatrix& of_unit : units[i].matrices) units_[i].*of_unit.field = next_matrix();
+      for (const UnitTensor& of_unit : units[i].matrices)
+        units_[i].add(of_unit.role, next_matrix());
   if (residency.table == Tier::kHost) table_ = next_matrix();
 
   // Vectors are small and far apart. Staging a few at a time keeps the detour small.
@@ -100,9 +101,9 @@ RestingWeights::RestingWeights(Device& device, const SweepLayout& sweep, const R
   }
 
   for (std::size_t i = 0; i < units.size(); ++i)
-    for (const UnitVector& vector : units[i].vectors) {
+    for (const UnitTensor& vector : units[i].vectors) {
       const std::byte* const data = vectors_.data() + vectors.at_name.at(vector.tensor.name);
-      units_[i].*vector.field = ConstTensorView(data, DType::kF32, {vector.tensor.shape[0]});
+      units_[i].add(vector.role, ConstTensorView(data, DType::kF32, {vector.tensor.shape[0]}));
     }
   check_in(all);
 }

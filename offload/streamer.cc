@@ -374,8 +374,9 @@ UnitWeights Streamer::Impl::take(std::size_t index, const std::stop_token& stop)
     Slot& mine = slot(taken);
     const UnitLayout& layout = sweep.units[index];
     for (std::size_t i = 0; i < layout.matrices.size(); ++i)
-      weights.*layout.matrices[i].field = matrix_at(
-          ring.data() + mine.at.begin + layout.read.slab_at[i], layout.matrices[i].tensor);
+      weights.add(layout.matrices[i].role,
+                  matrix_at(ring.data() + mine.at.begin + layout.read.slab_at[i],
+                            layout.matrices[i].tensor));
     mine.state = State::kLent;
     ++taken;
   }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <variant>
 
 #include "offload/io/read_engine.h"
 #include "src/base/error.h"
@@ -32,80 +31,10 @@ const TensorEntry& entry(const Checkpoint& checkpoint, const ModelTensor& tensor
   return *found;
 }
 
-using UnitField = std::variant<WeightView UnitWeights::*, ConstTensorView UnitWeights::*>;
-
-UnitField field_of(TensorRole role) {
-  switch (role) {
-    case TensorRole::kAttentionNorm:
-    case TensorRole::kMlpNorm:
-    case TensorRole::kFinalNorm:
-      return &UnitWeights::norm;
-    case TensorRole::kAttentionNormBias:
-    case TensorRole::kMlpNormBias:
-    case TensorRole::kFinalNormBias:
-      return &UnitWeights::norm_bias;
-    case TensorRole::kProjectIn:
-      return &UnitWeights::project_in;
-    case TensorRole::kPositions:
-      return &UnitWeights::positions;
-    case TensorRole::kEmbeddingNorm:
-      return &UnitWeights::embedding_norm;
-    case TensorRole::kEmbeddingNormBias:
-      return &UnitWeights::embedding_norm_bias;
-    case TensorRole::kFusedQkv:
-      return &UnitWeights::wqkv;
-    case TensorRole::kFusedQkvBias:
-      return &UnitWeights::bqkv;
-    case TensorRole::kQuery:
-      return &UnitWeights::wq;
-    case TensorRole::kKey:
-      return &UnitWeights::wk;
-    case TensorRole::kValue:
-      return &UnitWeights::wv;
-    case TensorRole::kOutput:
-      return &UnitWeights::wo;
-    case TensorRole::kOutputBias:
-      return &UnitWeights::bo;
-    case TensorRole::kQueryBias:
-      return &UnitWeights::bq;
-    case TensorRole::kKeyBias:
-      return &UnitWeights::bk;
-    case TensorRole::kValueBias:
-      return &UnitWeights::bv;
-    case TensorRole::kQueryNorm:
-      return &UnitWeights::q_norm;
-    case TensorRole::kKeyNorm:
-      return &UnitWeights::k_norm;
-    case TensorRole::kGate:
-      return &UnitWeights::w_gate;
-    case TensorRole::kUp:
-      return &UnitWeights::w_up;
-    case TensorRole::kDown:
-      return &UnitWeights::w_down;
-    case TensorRole::kUpBias:
-      return &UnitWeights::b_up;
-    case TensorRole::kDownBias:
-      return &UnitWeights::b_down;
-    case TensorRole::kProjectOut:
-      return &UnitWeights::project_out;
-    case TensorRole::kEmbedding:  // as a head that is tied to it
-    case TensorRole::kHead:
-      break;
-  }
-  return &UnitWeights::head;
-}
-
-void add(UnitLayout& unit, WeightView UnitWeights::*field, const TensorEntry& tensor) {
-  unit.matrices.push_back({field, tensor});
-}
-void add(UnitLayout& unit, ConstTensorView UnitWeights::*field, const TensorEntry& tensor) {
-  unit.vectors.push_back({field, tensor});
-}
-
 /// Lays the unit's matrices out where they are read and where they are copied.
 void place(UnitLayout& unit) {
   std::vector<const TensorEntry*> tensors;
-  for (const auto& [field, tensor] : unit.matrices) {
+  for (const auto& [role, tensor] : unit.matrices) {
     tensors.push_back(&tensor);
     unit.slot.at.push_back(unit.slot.bytes);
     unit.slot.bytes += device_bytes(tensor);
@@ -121,8 +50,8 @@ UnitLayout lay_out_unit(const Checkpoint& checkpoint, const Unit& unit, TensorUn
         spec.unit == TensorUnit::kEntry && of == TensorUnit::kAttention && unit.layer == 0;
     const ModelTensor tensor{&spec, entry_of_it ? -1 : unit.layer};
     if (!(spec.unit == of || entry_of_it) || !tensor.is_in(checkpoint.config())) continue;
-    const TensorEntry& stored = entry(checkpoint, tensor);
-    std::visit([&](auto field) { add(layout, field, stored); }, field_of(spec.role));
+    (spec.kind == TensorKind::kMatrix ? layout.matrices : layout.vectors)
+        .push_back({spec.role, entry(checkpoint, tensor)});
   }
   place(layout);
   return layout;
@@ -148,15 +77,16 @@ void append_head(const Checkpoint& checkpoint, std::vector<UnitLayout>& units) {
     const std::int64_t first = blocks * slice / slices * block;
     const std::int64_t last =
         std::min<std::int64_t>(c.vocab, blocks * (slice + 1) / slices * block);
-    UnitLayout unit{{c.layers, Part::kHead, first, last - first}, {}, {}, {}, {}};
-    const auto add_if_it_is_in = [&](TensorRole role, auto UnitWeights::*field) {
+    UnitLayout unit{{c.layers, UnitKind::kHead, first, last - first}, {}, {}, {}, {}};
+    const auto add_if_it_is_in = [&](TensorRole role, std::vector<UnitTensor>& to) {
       const ModelTensor tensor{&spec_of(role)};
-      if (tensor.is_in(c)) add(unit, field, entry(checkpoint, tensor));
+      if (tensor.is_in(c)) to.push_back({role, entry(checkpoint, tensor)});
     };
-    add_if_it_is_in(TensorRole::kFinalNorm, &UnitWeights::norm);
-    add_if_it_is_in(TensorRole::kFinalNormBias, &UnitWeights::norm_bias);
-    if (slice == 0) add_if_it_is_in(TensorRole::kProjectOut, &UnitWeights::project_out);
-    add(unit, &UnitWeights::head, rows_of(head, first, last - first));
+    add_if_it_is_in(TensorRole::kFinalNorm, unit.vectors);
+    add_if_it_is_in(TensorRole::kFinalNormBias, unit.vectors);
+    if (slice == 0) add_if_it_is_in(TensorRole::kProjectOut, unit.matrices);
+    // The embedding, where the head is tied to it, is the head here.
+    unit.matrices.push_back({TensorRole::kHead, rows_of(head, first, last - first)});
     place(unit);
     units.push_back(std::move(unit));
   }
@@ -173,8 +103,8 @@ SweepLayout lay_out_sweep(const Checkpoint& checkpoint) {
                       {}};
     for (int layer = 0; layer < sweep.config.layers; ++layer) {
       sweep.units.push_back(
-          lay_out_unit(checkpoint, {layer, Part::kAttention}, TensorUnit::kAttention));
-      sweep.units.push_back(lay_out_unit(checkpoint, {layer, Part::kMlp}, TensorUnit::kMlp));
+          lay_out_unit(checkpoint, {layer, UnitKind::kAttention}, TensorUnit::kAttention));
+      sweep.units.push_back(lay_out_unit(checkpoint, {layer, UnitKind::kMlp}, TensorUnit::kMlp));
     }
     append_head(checkpoint, sweep.units);
     return sweep;
@@ -182,12 +112,12 @@ SweepLayout lay_out_sweep(const Checkpoint& checkpoint) {
 }
 
 std::string describe(const Unit& unit) {
-  switch (unit.part) {
-    case Part::kAttention:
+  switch (unit.kind) {
+    case UnitKind::kAttention:
       return "attention of layer " + std::to_string(unit.layer);
-    case Part::kMlp:
+    case UnitKind::kMlp:
       return "MLP of layer " + std::to_string(unit.layer);
-    case Part::kHead:
+    case UnitKind::kHead:
       break;
   }
   return "head rows " + std::to_string(unit.first_row) + " to " +
@@ -196,8 +126,8 @@ std::string describe(const Unit& unit) {
 
 void place_matrices(const UnitLayout& unit, const std::byte* slot, UnitWeights& weights) {
   for (std::size_t i = 0; i < unit.matrices.size(); ++i)
-    weights.*unit.matrices[i].field =
-        matrix_on_device(slot + unit.slot.at[i], unit.matrices[i].tensor);
+    weights.add(unit.matrices[i].role,
+                matrix_on_device(slot + unit.slot.at[i], unit.matrices[i].tensor));
 }
 
 }  // namespace canopy

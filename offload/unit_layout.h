@@ -13,13 +13,9 @@
 
 namespace canopy {
 
-/// A weight of a unit: which tensor becomes which field of its UnitWeights.
-struct UnitMatrix {
-  WeightView UnitWeights::*field;
-  TensorEntry tensor;
-};
-struct UnitVector {
-  ConstTensorView UnitWeights::*field;
+/// A weight of a unit, and where it lies in the model's files.
+struct UnitTensor {
+  TensorRole role;
   TensorEntry tensor;
 };
 
@@ -35,8 +31,8 @@ struct SlotLayout {
 /// tensor.
 struct UnitLayout {
   Unit unit;
-  std::vector<UnitMatrix> matrices;
-  std::vector<UnitVector> vectors;
+  std::vector<UnitTensor> matrices;
+  std::vector<UnitTensor> vectors;
   ReadLayout read;  // of the matrices, in that order
   SlotLayout slot;  // likewise
 };
@@ -58,7 +54,7 @@ inline constexpr std::int64_t kHeadBlock = 128;  // rows
 /// the config say.
 SweepLayout lay_out_sweep(const Checkpoint& checkpoint);
 
-/// Sets the fields of a unit's matrices to a slot's memory.
+/// Adds a unit's matrices, as they lie in a slot's memory.
 void place_matrices(const UnitLayout& unit, const std::byte* slot, UnitWeights& weights);
 
 std::string describe(const Unit& unit);  // "attention of layer 3", "head rows 0..4095"

@@ -3,39 +3,49 @@
 #include <span>
 #include <stop_token>
 #include <utility>
+#include <vector>
 
 #include "kernels/device.h"
 #include "kernels/tensor.h"
 #include "kernels/weight_view.h"
 #include "src/base/types.h"
+#include "src/base/unit_kind.h"
+#include "src/checkpoint/tensor_role.h"
 
 namespace canopy {
 
 /// What is read, lent and given back as one: the attention or the MLP of a layer, or a slice of the
 /// head's rows. Small enough that two or three fit any budget; large enough that one read keeps the
 /// link busy.
-enum class Part : std::uint8_t { kAttention, kMlp, kHead };
 struct Unit {
   int layer = 0;  // layer_count for the head
-  Part part = Part::kAttention;
+  UnitKind kind = UnitKind::kAttention;
   std::int64_t first_row = 0, rows = 0;  // kHead only: the rows of lm_head in this slice
 };
 
-/// The weights of one unit, on the device; only its part's fields are set. w* are [out, in].
-struct UnitWeights {
-  ConstTensorView norm, norm_bias;  // of attention or MLP; the final norm for the head, if any
-  // kAttention; empty where the model has none:
-  WeightView wq, wk, wv, wqkv, wo;
-  ConstTensorView bq, bk, bv, bqkv, bo, q_norm, k_norm;
-  // kAttention of the first layer: what the embedding's rows meet before it.
-  WeightView project_in, positions;
-  ConstTensorView embedding_norm, embedding_norm_bias;
-  // kMlp:
-  WeightView w_gate, w_up, w_down;
-  ConstTensorView b_up, b_down;
-  // kHead:
-  WeightView project_out;  // in the first slice, where the model has one
-  WeightView head;         // rows [first_row, first_row + rows)
+/// The weights of one unit, on the device, by what they are to the decoder. A unit has a handful.
+class UnitWeights {
+ public:
+  /// [out, in]; empty where the unit has none of this role.
+  WeightView matrix(TensorRole role) const { return find(matrices_, role); }
+  /// [n] f32, a norm or a bias; empty where the unit has none of this role.
+  ConstTensorView vector(TensorRole role) const { return find(vectors_, role); }
+  /// Each role once.
+  void add(TensorRole role, const WeightView& matrix) { matrices_.emplace_back(role, matrix); }
+  void add(TensorRole role, const ConstTensorView& vector) { vectors_.emplace_back(role, vector); }
+
+ private:
+  template <class View>
+  using ByRole = std::vector<std::pair<TensorRole, View>>;
+  template <class View>
+  static View find(const ByRole<View>& views, TensorRole role) {
+    for (const auto& [of, view] : views)
+      if (of == role) return view;
+    return {};
+  }
+
+  ByRole<WeightView> matrices_;
+  ByRole<ConstTensorView> vectors_;
 };
 
 class UnitLease;
@@ -65,7 +75,7 @@ class WeightSource {
   virtual void embed(std::span<const TokenId> ids, Stream& compute, TensorView out) = 0;
 
  protected:
-  UnitLease lend(std::size_t index, const UnitWeights& weights, Stream& compute);
+  UnitLease lend(std::size_t index, UnitWeights weights, Stream& compute);
 
  private:
   friend class UnitLease;
@@ -78,7 +88,7 @@ class UnitLease {
   UnitLease(UnitLease&& other) noexcept
       : source_(std::exchange(other.source_, nullptr)),
         index_(other.index_),
-        weights_(other.weights_),
+        weights_(std::move(other.weights_)),
         compute_(other.compute_) {}
   UnitLease& operator=(UnitLease&&) = delete;
   ~UnitLease() {
@@ -89,17 +99,16 @@ class UnitLease {
 
  private:
   friend class WeightSource;
-  UnitLease(WeightSource& source, std::size_t index, const UnitWeights& weights, Stream& compute)
-      : source_(&source), index_(index), weights_(weights), compute_(&compute) {}
+  UnitLease(WeightSource& source, std::size_t index, UnitWeights weights, Stream& compute)
+      : source_(&source), index_(index), weights_(std::move(weights)), compute_(&compute) {}
   WeightSource* source_;
   std::size_t index_;
   UnitWeights weights_;
   Stream* compute_;
 };
 
-inline UnitLease WeightSource::lend(std::size_t index, const UnitWeights& weights,
-                                    Stream& compute) {
-  return UnitLease(*this, index, weights, compute);
+inline UnitLease WeightSource::lend(std::size_t index, UnitWeights weights, Stream& compute) {
+  return UnitLease(*this, index, std::move(weights), compute);
 }
 
 }  // namespace canopy

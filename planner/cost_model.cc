@@ -99,9 +99,9 @@ CostModel::Arithmetic CostModel::arithmetic(double rows, double head_rows, doubl
   const Seconds mlp = profile_.mlp.at(rows), head = profile_.head.at(head_rows);
   Arithmetic all;
   for (const SweepUnit& unit : weights.units) {
-    all.unit.push_back(unit.part == SweepUnit::Part::kAttention ? attention
-                       : unit.part == SweepUnit::Part::kMlp     ? mlp
-                                                                : unit.share * head);
+    all.unit.push_back(unit.kind == UnitKind::kAttention ? attention
+                       : unit.kind == UnitKind::kMlp     ? mlp
+                                                         : unit.share * head);
     all.total += all.unit.back();
   }
   all.embed = profile_.embed.at(rows);

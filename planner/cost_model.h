@@ -6,13 +6,13 @@
 
 #include "planner/hardware_profile.h"
 #include "planner/tree_shape.h"
+#include "src/base/unit_kind.h"
 
 namespace canopy {
 
 /// One unit of the target's sweep, as the planner sees it.
 struct SweepUnit {
-  enum class Part : std::uint8_t { kAttention, kMlp, kHead };
-  Part part = Part::kAttention;
+  UnitKind kind = UnitKind::kAttention;
   double share = 1;         // kHead: of the head's rows
   std::uint64_t bytes = 0;  // that travel through the ring in every sweep; 0: none
 };

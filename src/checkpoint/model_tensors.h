@@ -8,42 +8,10 @@
 #include <vector>
 
 #include "src/checkpoint/model_config.h"
+#include "src/checkpoint/tensor_role.h"
 
 namespace canopy {
 
-/// What a tensor is to the decoder, whatever a container calls it.
-enum class TensorRole : std::uint8_t {
-  kEmbedding,
-  kProjectIn,
-  kPositions,
-  kEmbeddingNorm,
-  kEmbeddingNormBias,
-  kAttentionNorm,
-  kAttentionNormBias,
-  kFusedQkv,
-  kFusedQkvBias,
-  kQuery,
-  kKey,
-  kValue,
-  kQueryBias,
-  kKeyBias,
-  kValueBias,
-  kQueryNorm,
-  kKeyNorm,
-  kOutput,
-  kOutputBias,
-  kMlpNorm,
-  kMlpNormBias,
-  kGate,
-  kUp,
-  kUpBias,
-  kDown,
-  kDownBias,
-  kFinalNorm,
-  kFinalNormBias,
-  kProjectOut,
-  kHead
-};
 /// What a tensor is read and lent together with. The embedding is looked up row by row. kEntry:
 /// what its rows meet before the first layer, with whose attention it is lent. kHead: what lies
 /// between the last layer and the logits.

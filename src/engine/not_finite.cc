@@ -11,12 +11,12 @@ namespace {
 
 std::string name(const Unit& unit) {
   const std::string layer = "layer " + std::to_string(unit.layer);
-  switch (unit.part) {
-    case Part::kAttention:
+  switch (unit.kind) {
+    case UnitKind::kAttention:
       return "the attention of " + layer;
-    case Part::kMlp:
+    case UnitKind::kMlp:
       return "the MLP of " + layer;
-    case Part::kHead:
+    case UnitKind::kHead:
       break;
   }
   return "the head";

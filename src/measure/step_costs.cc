@@ -276,7 +276,8 @@ class StepCosts {
   double bytes_of_all() const {
     double layers = 0, head = 0;
     for (const UnitLayout& unit : m_.sweeps.target.units)
-      (unit.unit.part == Part::kHead ? head : layers) += static_cast<double>(unit.read.slab_bytes);
+      (unit.unit.kind == UnitKind::kHead ? head : layers) +=
+          static_cast<double>(unit.read.slab_bytes);
     return head + layers * share_of_layers();
   }
   double share_of_layers() const {
@@ -327,10 +328,10 @@ class StepCosts {
     Times of;
     of.embed = times.embed;
     for (std::size_t i = 0; i < units.size(); ++i) {
-      if (units[i].part == Part::kHead)
+      if (units[i].kind == UnitKind::kHead)
         of.head += times.unit[i];
       else
-        (units[i].part == Part::kMlp ? of.mlp : of.attention).push_back(times.unit[i]);
+        (units[i].kind == UnitKind::kMlp ? of.mlp : of.attention).push_back(times.unit[i]);
     }
     return of;
   }

@@ -56,6 +56,15 @@ struct Sizes {
   }
 };
 
+/// The vectors of a norm.
+struct Norms {
+  TensorRole gain, bias;
+};
+constexpr Norms kEmbeddingNorms{TensorRole::kEmbeddingNorm, TensorRole::kEmbeddingNormBias};
+constexpr Norms kAttentionNorms{TensorRole::kAttentionNorm, TensorRole::kAttentionNormBias};
+constexpr Norms kMlpNorms{TensorRole::kMlpNorm, TensorRole::kMlpNormBias};
+constexpr Norms kFinalNorms{TensorRole::kFinalNorm, TensorRole::kFinalNormBias};
+
 /// Rows of one part that lie in one chunk: what attention, the cache and RoPE see at once.
 struct Segment {
   KvCache* kv;
@@ -129,7 +138,7 @@ struct Transformer::Impl {
   void add_layout(std::span<const SequenceRows> parts, Stream& compute);
   const Layout& now() const { return layouts.at(current); }
   void check(const SequenceRows& part) const;
-  void normalize(ConstTensorView x, ConstTensorView g, ConstTensorView b, TensorView y,
+  void normalize(ConstTensorView x, const UnitWeights& w, Norms norms, TensorView y,
                  Stream& compute);
   ConstTensorView positions_of(const Chunk& chunk) const;
   /// The embedding's rows of this forward's nodes lie here.
@@ -239,12 +248,13 @@ void Transformer::Impl::add_layout(std::span<const SequenceRows> parts, Stream& 
                 " of them in trees, and " + std::to_string(limits.max_logit_rows));
 }
 
-void Transformer::Impl::normalize(ConstTensorView x, ConstTensorView g, ConstTensorView b,
+void Transformer::Impl::normalize(ConstTensorView x, const UnitWeights& w, Norms norms,
                                   TensorView y, Stream& compute) {
+  const ConstTensorView gain = w.vector(norms.gain);
   if (config.form.norm == NormKind::kLayer)
-    device.ops().layer_norm(compute, x, {g, b, config.norm_eps}, y);
+    device.ops().layer_norm(compute, x, {gain, w.vector(norms.bias), config.norm_eps}, y);
   else
-    device.ops().rms_norm(compute, x, g, config.norm_eps, y);
+    device.ops().rms_norm(compute, x, gain, config.norm_eps, y);
 }
 
 ConstTensorView Transformer::Impl::positions_of(const Chunk& chunk) const {
@@ -258,14 +268,14 @@ void Transformer::Impl::enter(const UnitWeights& w, Stream& compute) {
   for (const Chunk& chunk : now().chunks) {
     const TensorView x = rows_of(residual, chunk.first_row, chunk.rows, config.dim);
     if (config.projects()) {
-      const std::array in{Projection{w.project_in, {}, x}};
+      const std::array in{Projection{w.matrix(TensorRole::kProjectIn), {}, x}};
       device.ops().linear(compute,
                           rows_of(embedded, chunk.first_row, chunk.rows, config.embedding_dim), in);
     }
     if (config.form.positions == PositionKind::kLearned)
-      device.ops().embed(compute, w.positions, positions_of(chunk), x, Accumulate::kYes);
-    if (config.form.embedding_norm)
-      normalize(x, w.embedding_norm, w.embedding_norm_bias, x, compute);
+      device.ops().embed(compute, w.matrix(TensorRole::kPositions), positions_of(chunk), x,
+                         Accumulate::kYes);
+    if (config.form.embedding_norm) normalize(x, w, kEmbeddingNorms, x, compute);
   }
   entered = true;
 }
@@ -281,12 +291,15 @@ void Transformer::Impl::project(const UnitWeights& w, int layer, const Chunk& ch
     return TensorView(t.data(), DType::kF32, {n, t.dim(1) * hd * (t.rank() == 4 ? 3 : 1)});
   };
   if (config.form.fused_qkv) {
-    const std::array qkv{Projection{w.wqkv, w.bqkv, flat(fused)}};
+    const std::array qkv{Projection{w.matrix(TensorRole::kFusedQkv),
+                                    w.vector(TensorRole::kFusedQkvBias), flat(fused)}};
     ops.linear(compute, h, qkv);
     ops.split_qkv(compute, fused, to);
   } else {
-    const std::array qkv{Projection{w.wq, w.bq, flat(to.q)}, Projection{w.wk, w.bk, flat(to.k)},
-                         Projection{w.wv, w.bv, flat(to.v)}};
+    const std::array qkv{
+        Projection{w.matrix(TensorRole::kQuery), w.vector(TensorRole::kQueryBias), flat(to.q)},
+        Projection{w.matrix(TensorRole::kKey), w.vector(TensorRole::kKeyBias), flat(to.k)},
+        Projection{w.matrix(TensorRole::kValue), w.vector(TensorRole::kValueBias), flat(to.v)}};
     ops.linear(compute, h, qkv);
   }
   if (config.layer(layer).qk_norm) {
@@ -294,8 +307,8 @@ void Transformer::Impl::project(const UnitWeights& w, int layer, const Chunk& ch
       const TensorView rows(t.data(), DType::kF32, {n * t.dim(1), hd});
       ops.rms_norm(compute, rows, g, config.norm_eps, rows);
     };
-    per_head(to.q, w.q_norm);
-    per_head(to.k, w.k_norm);
+    per_head(to.q, w.vector(TensorRole::kQueryNorm));
+    per_head(to.k, w.vector(TensorRole::kKeyNorm));
   }
   if (config.form.positions != PositionKind::kRotary) return;
   const Rope rope{ConstTensorView(constants.data(), DType::kF32, {hd / 2}), config.rope_magnitude,
@@ -324,7 +337,7 @@ void Transformer::Impl::attention(const UnitWeights& w, int layer, Stream& compu
     const TensorView q = take(heads), k = take(kv_heads), v = take(kv_heads), out = take(heads);
     const TensorView fused(out.data(), DType::kF32, {n, heads, config.form.fused_qkv ? 3 : 0, hd});
 
-    if (!config.form.norm_after) normalize(x, w.norm, w.norm_bias, h, compute);
+    if (!config.form.norm_after) normalize(x, w, kAttentionNorms, h, compute);
     project(w, layer, chunk, h, {q, k, v}, fused, compute);
     for (const Segment& s : chunk.segments) {
       const int skip = s.first_row - chunk.first_row;
@@ -338,9 +351,10 @@ void Transformer::Impl::attention(const UnitWeights& w, int layer, Stream& compu
                  {q.rows(skip, s.rows), kv, ancestors, s.prefix, s.first_node,
                   1.0f / std::sqrt(static_cast<float>(hd)), out.rows(skip, s.rows), slopes});
     }
-    const std::array output{Projection{w.wo, w.bo, x, 0, Accumulate::kYes}};
+    const std::array output{Projection{w.matrix(TensorRole::kOutput),
+                                       w.vector(TensorRole::kOutputBias), x, 0, Accumulate::kYes}};
     ops.linear(compute, TensorView(out.data(), DType::kF32, {n, heads * hd}), output);
-    if (config.form.norm_after) normalize(x, w.norm, w.norm_bias, x, compute);
+    if (config.form.norm_after) normalize(x, w, kAttentionNorms, x, compute);
   }
 }
 
@@ -351,22 +365,26 @@ void Transformer::Impl::mlp(const UnitWeights& w, Stream& compute) {
     const TensorView x = rows_of(residual, chunk.first_row, n, config.dim);
     const TensorView h = config.form.norm_after ? x : rows_of(normed, 0, n, config.dim);
     const TensorView inner = rows_of(work, 0, n, config.hidden_dim);
-    if (!config.form.norm_after) normalize(x, w.norm, w.norm_bias, h, compute);
+    if (!config.form.norm_after) normalize(x, w, kMlpNorms, h, compute);
     if (gated(config)) {
       const TensorView up = rows_of(work, n, n, config.hidden_dim);
-      const std::array gate_up{Projection{w.w_gate, {}, inner}, Projection{w.w_up, w.b_up, up}};
+      const std::array gate_up{
+          Projection{w.matrix(TensorRole::kGate), {}, inner},
+          Projection{w.matrix(TensorRole::kUp), w.vector(TensorRole::kUpBias), up}};
       ops.linear(compute, h, gate_up);
       ops.swiglu(compute, inner, up, inner);
     } else {
-      const std::array up{Projection{w.w_up, w.b_up, inner}};
+      const std::array up{
+          Projection{w.matrix(TensorRole::kUp), w.vector(TensorRole::kUpBias), inner}};
       ops.linear(compute, h, up);
       ops.activate(compute,
                    config.form.mlp == MlpKind::kRelu ? Activation::kRelu : Activation::kGeluTanh,
                    inner, inner);
     }
-    const std::array down{Projection{w.w_down, w.b_down, x, 0, Accumulate::kYes}};
+    const std::array down{Projection{w.matrix(TensorRole::kDown), w.vector(TensorRole::kDownBias),
+                                     x, 0, Accumulate::kYes}};
     ops.linear(compute, inner, down);
-    if (config.form.norm_after) normalize(x, w.norm, w.norm_bias, x, compute);
+    if (config.form.norm_after) normalize(x, w, kMlpNorms, x, compute);
   }
 }
 
@@ -379,10 +397,10 @@ void Transformer::Impl::read_for_head(const UnitWeights& w, Stream& compute) {
   const TensorView x = rows_of(config.projects() ? last : logit_input, 0, rows, config.dim);
   ops.embed(compute, WeightView(residual.data(), DType::kF32, now().nodes, config.dim), ids_of_rows,
             x);
-  if (!config.form.norm_after) normalize(x, w.norm, w.norm_bias, x, compute);
+  if (!config.form.norm_after) normalize(x, w, kFinalNorms, x, compute);
   if (!config.projects()) return;
-  const std::array out{
-      Projection{w.project_out, {}, rows_of(logit_input, 0, rows, config.embedding_dim)}};
+  const std::array out{Projection{
+      w.matrix(TensorRole::kProjectOut), {}, rows_of(logit_input, 0, rows, config.embedding_dim)}};
   ops.linear(compute, x, out);
 }
 
@@ -398,17 +416,18 @@ TensorView Transformer::Impl::sweep(Stream& compute, const std::stop_token& stop
     // Every unit is acquired, needed or not: sources prefetch in this order.
     const UnitLease w = weights.acquire(i, compute, stop);
     if (on_unit) on_unit(units[i]);
-    switch (units[i].part) {
-      case Part::kAttention:
+    switch (units[i].kind) {
+      case UnitKind::kAttention:
         attention(*w, units[i].layer, compute);
         break;
-      case Part::kMlp:
+      case UnitKind::kMlp:
         mlp(*w, compute);
         break;
-      case Part::kHead:
+      case UnitKind::kHead:
         if (rows == 0) break;
         if (!std::exchange(gathered, true)) read_for_head(*w, compute);
-        const std::array slice{Projection{w->head, {}, out, units[i].first_row}};
+        const std::array slice{
+            Projection{w->matrix(TensorRole::kHead), {}, out, units[i].first_row}};
         device.ops().linear(compute, head_in, slice);
         break;
     }

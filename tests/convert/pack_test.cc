@@ -183,7 +183,7 @@ TEST(Pack, UnitsBeginWhereDirectReadsDoAndAreOneExtent) {
   const SweepLayout sweep = lay_out_sweep(Checkpoint::open(dir / "packed"));
   for (const UnitLayout& unit : sweep.units) {
     ASSERT_EQ(unit.read.extents.size(), 1u) << describe(unit.unit);
-    if (unit.unit.part != Part::kHead) {
+    if (unit.unit.kind != UnitKind::kHead) {
       EXPECT_EQ(unit.read.slab_at[0], 0u) << describe(unit.unit);
     }
   }

@@ -18,6 +18,7 @@ class RandomWeights final : public WeightSource {
  public:
   RandomWeights(Device& device, const ModelConfig& config, unsigned seed)
       : device_(&device), config_(config), random_(seed) {
+    using enum TensorRole;
     const int d = config.dim, e = config.embedding_width(), q = config.heads * config.head_dim,
               k = config.kv_heads * config.head_dim;
     embedding_ = matrix(config.vocab, e, 1.0f);
@@ -26,46 +27,48 @@ class RandomWeights final : public WeightSource {
       const DecoderForm& form = config.form;
       const bool layer_norm = form.norm == NormKind::kLayer;
       const bool biases = config.layer(layer).qkv_bias, others = config.layer(layer).other_biases;
-      a.norm = vector(d, 1.0f);
-      if (layer == 0 && config.projects()) a.project_in = matrix(d, e);
+      a.add(kAttentionNorm, vector(d, 1.0f));
+      if (layer == 0 && config.projects()) a.add(kProjectIn, matrix(d, e));
       if (layer == 0 && form.positions == PositionKind::kLearned)
-        a.positions = matrix(config.max_positions + form.position_offset, d, 1.0f);
+        a.add(kPositions, matrix(config.max_positions + form.position_offset, d, 1.0f));
       if (layer == 0 && form.embedding_norm)
-        a.embedding_norm = vector(d, 1.0f), a.embedding_norm_bias = vector(d, 0.0f);
-      if (layer_norm) a.norm_bias = vector(d, 0.0f), m.norm_bias = vector(d, 0.0f);
+        a.add(kEmbeddingNorm, vector(d, 1.0f)), a.add(kEmbeddingNormBias, vector(d, 0.0f));
+      if (layer_norm)
+        a.add(kAttentionNormBias, vector(d, 0.0f)), m.add(kMlpNormBias, vector(d, 0.0f));
       if (form.fused_qkv)
-        a.wqkv = matrix(3 * q, d);
+        a.add(kFusedQkv, matrix(3 * q, d));
       else
-        a.wq = matrix(q, d), a.wk = matrix(k, d), a.wv = matrix(k, d);
-      a.wo = matrix(d, q);
-      if (biases && form.fused_qkv) a.bqkv = vector(3 * q, 0.0f);
+        a.add(kQuery, matrix(q, d)), a.add(kKey, matrix(k, d)), a.add(kValue, matrix(k, d));
+      a.add(kOutput, matrix(d, q));
+      if (biases && form.fused_qkv) a.add(kFusedQkvBias, vector(3 * q, 0.0f));
       if (biases && !form.fused_qkv)
-        a.bq = vector(q, 0.0f), a.bk = vector(k, 0.0f), a.bv = vector(k, 0.0f);
+        a.add(kQueryBias, vector(q, 0.0f)), a.add(kKeyBias, vector(k, 0.0f)),
+            a.add(kValueBias, vector(k, 0.0f));
       if (others)
-        a.bo = vector(d, 0.0f), m.b_up = vector(config.hidden_dim, 0.0f),
-        m.b_down = vector(d, 0.0f);
+        a.add(kOutputBias, vector(d, 0.0f)), m.add(kUpBias, vector(config.hidden_dim, 0.0f)),
+            m.add(kDownBias, vector(d, 0.0f));
       if (config.layer(layer).qk_norm)
-        a.q_norm = vector(config.head_dim, 1), a.k_norm = vector(config.head_dim, 1);
-      m.norm = vector(d, 1.0f);
-      if (form.mlp == MlpKind::kSwiglu) m.w_gate = matrix(config.hidden_dim, d);
-      m.w_up = matrix(config.hidden_dim, d);
-      m.w_down = matrix(d, config.hidden_dim);
-      add({layer, Part::kAttention, 0, 0}, a);
-      add({layer, Part::kMlp, 0, 0}, m);
+        a.add(kQueryNorm, vector(config.head_dim, 1)), a.add(kKeyNorm, vector(config.head_dim, 1));
+      m.add(kMlpNorm, vector(d, 1.0f));
+      if (form.mlp == MlpKind::kSwiglu) m.add(kGate, matrix(config.hidden_dim, d));
+      m.add(kUp, matrix(config.hidden_dim, d));
+      m.add(kDown, matrix(d, config.hidden_dim));
+      add({layer, UnitKind::kAttention, 0, 0}, a);
+      add({layer, UnitKind::kMlp, 0, 0}, m);
     }
-    UnitWeights head;
+    UnitWeights head, rest;
     const bool normed = !config.form.norm_after;
-    if (normed) head.norm = vector(d, 1.0f);
-    if (normed && config.form.norm == NormKind::kLayer) head.norm_bias = vector(d, 0.0f);
+    if (normed) head.add(kFinalNorm, vector(d, 1.0f));
+    if (normed && config.form.norm == NormKind::kLayer) head.add(kFinalNormBias, vector(d, 0.0f));
     const WeightView all = matrix(config.vocab, e, 2.0f / std::sqrt(static_cast<float>(e)));
     head_ = &store_.back();
     const int cut = config.vocab / 3;
-    head.head = all.slice(0, cut);
-    if (config.projects()) head.project_out = matrix(e, d);
-    add({config.layers, Part::kHead, 0, cut}, head);
-    head.project_out = {};
-    head.head = all.slice(cut, config.vocab - cut);
-    add({config.layers, Part::kHead, cut, config.vocab - cut}, head);
+    rest = head;
+    head.add(kHead, all.slice(0, cut));
+    if (config.projects()) head.add(kProjectOut, matrix(e, d));
+    add({config.layers, UnitKind::kHead, 0, cut}, head);
+    rest.add(kHead, all.slice(cut, config.vocab - cut));
+    add({config.layers, UnitKind::kHead, cut, config.vocab - cut}, rest);
   }
 
   std::span<const Unit> units() const override { return units_; }

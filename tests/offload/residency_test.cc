@@ -35,13 +35,13 @@ TEST_P(ResidencyTest, SpreadsEvenlyOverTheLayers) {
     const auto bytes = static_cast<std::size_t>(share * static_cast<double>(model_));
     const Residency residency = spread_resident(sweep_, bytes);
     std::size_t run = 0, longest = 0, layers = 0, at_rest = 0, before = 0;
-    for (std::size_t i = 0; i < units_.size() && units_[i].unit.part != Part::kHead; ++i) {
+    for (std::size_t i = 0; i < units_.size() && units_[i].unit.kind != UnitKind::kHead; ++i) {
       layers += units_[i].read.slab_bytes;
       if (residency.unit[i] == Tier::kHost) at_rest += units_[i].read.slab_bytes;
     }
     const double of_layers = static_cast<double>(at_rest) / static_cast<double>(layers);
     std::size_t seen = 0;
-    for (std::size_t i = 0; i < units_.size() && units_[i].unit.part != Part::kHead; ++i) {
+    for (std::size_t i = 0; i < units_.size() && units_[i].unit.kind != UnitKind::kHead; ++i) {
       seen += units_[i].read.slab_bytes;
       if (residency.unit[i] == Tier::kHost) before += units_[i].read.slab_bytes;
       run = residency.unit[i] == Tier::kHost ? run + 1 : 0;
@@ -63,7 +63,7 @@ TEST_P(ResidencyTest, ADraftOfTheSameModelHasItsHeadAndWholeLayersFromBothEnds) 
     std::vector<bool> rests(static_cast<std::size_t>(layers), true);
     for (std::size_t i = 0; i < units_.size(); ++i) {
       const bool at_rest = residency.unit[i] == Tier::kHost;
-      if (units_[i].unit.part == Part::kHead) {
+      if (units_[i].unit.kind == UnitKind::kHead) {
         EXPECT_TRUE(at_rest);
       } else if (!at_rest) {
         rests[static_cast<std::size_t>(units_[i].unit.layer)] = false;

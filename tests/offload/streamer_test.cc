@@ -51,7 +51,7 @@ TEST_F(StreamerTest, DeliversTheSameBytesForEveryRingReadSizeAndShape) {
 TEST_F(StreamerTest, WaitsForQueuedWorkOnLentWeightsBeforeItGoes) {
   const TinyCheckpoint tiny = make_tiny(dir_.path(), {});
   const std::vector<UnitLayout>& layouts = tiny.sweep.units;
-  const UnitMatrix& wq = layouts[0].matrices[0];
+  const UnitTensor& wq = layouts[0].matrices[0];
   std::vector<std::byte> ballast(1 << 24), scratch(1 << 24), received(wq.tensor.bytes);
   const auto compute = device_->make_stream("compute");
   {
@@ -59,7 +59,7 @@ TEST_F(StreamerTest, WaitsForQueuedWorkOnLentWeightsBeforeItGoes) {
     Streamer& streamer = *made;
     const UnitLease lease = streamer.acquire(0, *compute);
     device_->download(*compute, scratch, ballast.data());
-    device_->download(*compute, received, lease->wq.payload());
+    device_->download(*compute, received, lease->matrix(TensorRole::kQuery).payload());
   }
   EXPECT_TRUE(received == tiny.content.at(wq.tensor.name)) << "and without another wait";
 }
@@ -92,7 +92,7 @@ TEST_F(StreamerTest, RefusesAModelThatAllRests) {
 /// Without what is read beside it.
 std::uint64_t asked_for(const UnitLayout& unit) {
   std::uint64_t bytes = 0;
-  for (const UnitMatrix& matrix : unit.matrices) bytes += matrix.tensor.bytes;
+  for (const UnitTensor& matrix : unit.matrices) bytes += matrix.tensor.bytes;
   return bytes;
 }
 

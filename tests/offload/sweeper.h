@@ -40,16 +40,16 @@ class Sweeper {
         scratch_(1 << 20) {
     for (const UnitLayout& layout : layouts_) {
       const Unit& unit = layout.unit;
-      for (const UnitMatrix& matrix : layout.matrices) {
+      for (const UnitTensor& matrix : layout.matrices) {
         std::vector<std::byte> bytes = tiny.content.at(matrix.tensor.name);
-        if (unit.part == Part::kHead) {
+        if (unit.kind == UnitKind::kHead) {
           const auto row = row_bytes(matrix.tensor.dtype, matrix.tensor.shape[1]);
           const auto begin = bytes.begin() + unit.first_row * static_cast<std::ptrdiff_t>(row);
           bytes = {begin, begin + unit.rows * static_cast<std::ptrdiff_t>(row)};
         }
         expected_.push_back(std::move(bytes));
       }
-      for (const UnitVector& vector : layout.vectors) {
+      for (const UnitTensor& vector : layout.vectors) {
         std::vector<float> values(static_cast<std::size_t>(vector.tensor.shape[0]));
         dequantize_row(vector.tensor.dtype, tiny.content.at(vector.tensor.name).data(), values);
         const auto* const data = reinterpret_cast<const std::byte*>(values.data());
@@ -71,12 +71,12 @@ class Sweeper {
         ASSERT_EQ(bytes, to.size()) << "tensor " << tensor - 1 << " of the sweep";
         device_.download(*compute_, to, data);
       };
-      for (const UnitMatrix& matrix : layouts_[i].matrices) {
-        const WeightView view = (*lease).*matrix.field;
+      for (const UnitTensor& matrix : layouts_[i].matrices) {
+        const WeightView view = lease->matrix(matrix.role);
         receive(view.payload(), view.bytes());
       }
-      for (const UnitVector& vector : layouts_[i].vectors) {
-        const ConstTensorView view = (*lease).*vector.field;
+      for (const UnitTensor& vector : layouts_[i].vectors) {
+        const ConstTensorView view = lease->vector(vector.role);
         receive(view.data(), view.bytes());
       }
     }

@@ -208,9 +208,9 @@ void for_each_matrix(const ToyModel& model, WeightSource& source, Stream& comput
     const UnitLayout& layout = model.sweep.units[i];
     const UnitLease lease = source.acquire(i, compute);
     compute.synchronize();
-    for (const UnitMatrix& matrix : layout.matrices) {
+    for (const UnitTensor& matrix : layout.matrices) {
       SCOPED_TRACE(describe(layout.unit) + ", " + matrix.tensor.name);
-      body((*lease).*matrix.field, model.values.at(matrix.tensor.name),
+      body(lease->matrix(matrix.role), model.values.at(matrix.tensor.name),
            static_cast<std::size_t>(layout.unit.first_row));
     }
   }
@@ -247,7 +247,7 @@ TEST(ToyScales, TheHeadIsCutBetweenBlocksHoweverSmallTheUnitsAre) {
     std::int64_t rows = 0;
     int slices = 0;
     for (const UnitLayout& layout : model.sweep.units) {
-      if (layout.unit.part != Part::kHead) continue;
+      if (layout.unit.kind != UnitKind::kHead) continue;
       EXPECT_EQ(layout.unit.first_row, rows);
       EXPECT_EQ(layout.unit.first_row % Toy::kSide, 0);
       rows += layout.unit.rows;

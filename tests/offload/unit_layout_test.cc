@@ -125,7 +125,7 @@ TEST(UnitLayout, CutsTheHeadBetweenBlocksOfRowsWhereAUnitHoldsOne) {
         test::make_tiny(dir.path(), {.layers = 1, .dim = 64, .hidden = 192, .vocab = vocab});
     std::int64_t next = 0, slices = 0;
     for (const UnitLayout& unit : tiny.sweep.units) {
-      if (unit.unit.part != Part::kHead) continue;
+      if (unit.unit.kind != UnitKind::kHead) continue;
       EXPECT_EQ(unit.unit.first_row, next);
       EXPECT_EQ(unit.unit.first_row % kHeadBlock, 0);
       next += unit.unit.rows;
@@ -143,15 +143,15 @@ TEST(UnitLayout, SweepsAttentionThenMlpOfEachLayerThenTheHeadInSlicesThatCoverIt
   ASSERT_GT(units.size(), 5u) << "the head is larger than a unit";
   std::size_t largest = 0;
   for (int layer = 0; layer < 2; ++layer)
-    for (const Part part : {Part::kAttention, Part::kMlp}) {
-      const UnitLayout& u = units[static_cast<std::size_t>(layer * 2 + (part == Part::kMlp))];
+    for (const UnitKind kind : {UnitKind::kAttention, UnitKind::kMlp}) {
+      const UnitLayout& u = units[static_cast<std::size_t>(layer * 2 + (kind == UnitKind::kMlp))];
       EXPECT_EQ(u.unit.layer, layer);
-      EXPECT_EQ(u.unit.part, part);
+      EXPECT_EQ(u.unit.kind, kind);
       largest = std::max(largest, u.read.slab_bytes);
     }
   std::int64_t rows = 0;
   for (std::size_t i = 4; i < units.size(); ++i) {
-    EXPECT_EQ(units[i].unit.part, Part::kHead);
+    EXPECT_EQ(units[i].unit.kind, UnitKind::kHead);
     EXPECT_EQ(units[i].unit.layer, 2);
     EXPECT_EQ(units[i].unit.first_row, rows);
     EXPECT_LE(static_cast<std::size_t>(units[i].unit.rows) * row_bytes(DType::kBF16, 64), largest);
@@ -170,7 +170,7 @@ TEST(UnitLayout, EachTensorOfTheTableIsAFieldOfItsUnitOnce) {
       const auto check = [&](const auto& tensors) {
         for (const auto& tensor : tensors) laid_out.insert(tensor.tensor.name);
         for (std::size_t i = 0; i < tensors.size(); ++i)
-          for (std::size_t j = 0; j < i; ++j) EXPECT_NE(tensors[i].field, tensors[j].field);
+          for (std::size_t j = 0; j < i; ++j) EXPECT_NE(tensors[i].role, tensors[j].role);
       };
       check(unit.matrices);
       check(unit.vectors);

@@ -39,10 +39,10 @@ inline WeightPlan made_up_weights(std::uint64_t sweep_bytes) {
   WeightPlan weights;
   const std::uint64_t unit = sweep_bytes / (2 * kLayers + 1);
   for (int layer = 0; layer < kLayers; ++layer) {
-    weights.units.push_back({SweepUnit::Part::kAttention, 1, unit});
-    weights.units.push_back({SweepUnit::Part::kMlp, 1, unit});
+    weights.units.push_back({UnitKind::kAttention, 1, unit});
+    weights.units.push_back({UnitKind::kMlp, 1, unit});
   }
-  weights.units.push_back({SweepUnit::Part::kHead, 1, unit});
+  weights.units.push_back({UnitKind::kHead, 1, unit});
   weights.ring_bytes = 4 * unit;
   return weights;
 }

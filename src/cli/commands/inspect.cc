@@ -70,11 +70,11 @@ Sizes measure(const Checkpoint& model) {
   const SweepLayout sweep = lay_out_sweep(model);
   s.layers.resize(static_cast<std::size_t>(model.config().layers));
   for (const UnitLayout& unit : sweep.units) {
-    if (unit.unit.part == Part::kHead) continue;
+    if (unit.unit.kind == UnitKind::kHead) continue;
     Layer& layer = s.layers[static_cast<std::size_t>(unit.unit.layer)];
-    std::uint64_t& bytes = unit.unit.part == Part::kAttention ? layer.attention : layer.mlp;
-    for (const UnitMatrix& matrix : unit.matrices) bytes += matrix.tensor.bytes;
-    for (const UnitVector& vector : unit.vectors) bytes += vector.tensor.bytes;
+    std::uint64_t& bytes = unit.unit.kind == UnitKind::kAttention ? layer.attention : layer.mlp;
+    for (const UnitTensor& matrix : unit.matrices) bytes += matrix.tensor.bytes;
+    for (const UnitTensor& vector : unit.vectors) bytes += vector.tensor.bytes;
   }
   const Residency none = none_resident(sweep);
   s.resident = Streamer::resting_bytes(sweep, none);

@@ -39,7 +39,7 @@ TargetMemory::TargetMemory(const SweepLayout& sweep, bool drafts) : sweep_(sweep
   travelling_ = travelling_bytes(sweep_, none);
   uploaded_ = uploaded_bytes(sweep_, none);
   for (const UnitLayout& unit : sweep_.units) {
-    if (unit.unit.part == Part::kHead)
+    if (unit.unit.kind == UnitKind::kHead)
       head_rows_ += static_cast<double>(unit.unit.rows);
     else
       layer_bytes_ += static_cast<double>(unit.read.slab_bytes) / sweep_.config.layers;
@@ -214,10 +214,8 @@ WeightPlan TargetMemory::seen(const WeightPlace& place, bool on_device) const {
   for (std::size_t i = 0; i < sweep_.units.size(); ++i) {
     const Unit& unit = sweep_.units[i].unit;
     SweepUnit one;
-    one.part = unit.part == Part::kAttention ? SweepUnit::Part::kAttention
-               : unit.part == Part::kMlp     ? SweepUnit::Part::kMlp
-                                             : SweepUnit::Part::kHead;
-    if (unit.part == Part::kHead) one.share = static_cast<double>(unit.rows) / head_rows_;
+    one.kind = unit.kind;
+    if (unit.kind == UnitKind::kHead) one.share = static_cast<double>(unit.rows) / head_rows_;
     if (!place.resident) {
       const Tier tier = place.residency.unit[i];
       if (on_device && tier != Tier::kDevice) one.bytes = sweep_.units[i].slot.bytes;

@@ -1,0 +1,40 @@
+#pragma once
+#include <cstdint>
+
+namespace canopy {
+
+/// What a tensor is to the decoder, whatever a container calls it.
+enum class TensorRole : std::uint8_t {
+  kEmbedding,
+  kProjectIn,
+  kPositions,
+  kEmbeddingNorm,
+  kEmbeddingNormBias,
+  kAttentionNorm,
+  kAttentionNormBias,
+  kFusedQkv,
+  kFusedQkvBias,
+  kQuery,
+  kKey,
+  kValue,
+  kQueryBias,
+  kKeyBias,
+  kValueBias,
+  kQueryNorm,
+  kKeyNorm,
+  kOutput,
+  kOutputBias,
+  kMlpNorm,
+  kMlpNormBias,
+  kGate,
+  kUp,
+  kUpBias,
+  kDown,
+  kDownBias,
+  kFinalNorm,
+  kFinalNormBias,
+  kProjectOut,
+  kHead
+};
+
+}  // namespace canopy
