@@ -44,11 +44,14 @@ struct Spread {
   }
 };
 
-/// One open unit must stay in `below`.
+/// One open unit that has bytes must stay in `below`, where there is one.
 void keep_one_below(const Spread& spread, std::vector<Tier>& tiers) {
-  if (std::find(tiers.begin(), tiers.end(), spread.below) != tiers.end()) return;
-  const auto first = std::find(spread.open.begin(), spread.open.end(), true);
-  tiers[static_cast<std::size_t>(first - spread.open.begin())] = spread.below;
+  for (const Tier wanted : {spread.below, spread.tier})
+    for (std::size_t i = 0; i < tiers.size(); ++i) {
+      if (tiers[i] != wanted || spread.bytes[i] == 0 || !spread.open[i]) continue;
+      tiers[i] = spread.below;
+      return;
+    }
 }
 
 /// The layers that rest are the first and the last, the second and so on; the head rests too.

@@ -28,12 +28,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// The units that travel, in the order of the sweep.
+/// The units that travel, in the order of the sweep. One without matrices has nothing to bring.
 std::vector<std::size_t> travelling(const SweepLayout& sweep, const Residency& residency) {
   require(residency.unit.size() == sweep.units.size(), "a residency says of each unit where it is");
   std::vector<std::size_t> indices;
   for (std::size_t i = 0; i < sweep.units.size(); ++i)
-    if (residency.unit[i] == Tier::kDisk) indices.push_back(i);
+    if (residency.unit[i] == Tier::kDisk && sweep.units[i].read.slab_bytes > 0)
+      indices.push_back(i);
   require(!indices.empty(), "every unit rests in memory: there is nothing to stream");
   return indices;
 }

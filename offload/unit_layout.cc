@@ -42,12 +42,11 @@ void place(UnitLayout& unit) {
   unit.read = lay_out(tensors, kReadAlignment);
 }
 
-/// A unit of a layer: what the table has of it.
-UnitLayout lay_out_unit(const Checkpoint& checkpoint, const Unit& unit, TensorUnit of) {
+/// A unit of a layer: what the table has of it, and with the first what comes before all of them.
+UnitLayout lay_out_unit(const Checkpoint& checkpoint, const Unit& unit, TensorUnit of, bool first) {
   UnitLayout layout{unit, {}, {}, {}, {}};
   for (const TensorSpec& spec : model_tensors()) {
-    const bool entry_of_it =
-        spec.unit == TensorUnit::kEntry && of == TensorUnit::kAttention && unit.layer == 0;
+    const bool entry_of_it = spec.unit == TensorUnit::kEntry && first;
     const ModelTensor tensor{&spec, entry_of_it ? -1 : unit.layer};
     if (!(spec.unit == of || entry_of_it) || !tensor.is_in(checkpoint.config())) continue;
     (spec.kind == TensorKind::kMatrix ? layout.matrices : layout.vectors)
@@ -102,9 +101,12 @@ SweepLayout lay_out_sweep(const Checkpoint& checkpoint) {
                       entry(checkpoint, {&spec_of(TensorRole::kEmbedding)}),
                       {}};
     for (int layer = 0; layer < sweep.config.layers; ++layer) {
-      sweep.units.push_back(
-          lay_out_unit(checkpoint, {layer, UnitKind::kAttention}, TensorUnit::kAttention));
-      sweep.units.push_back(lay_out_unit(checkpoint, {layer, UnitKind::kMlp}, TensorUnit::kMlp));
+      const LayerConfig& own = sweep.config.layer(layer);
+      const auto add = [&](UnitKind kind, TensorUnit of) {
+        sweep.units.push_back(lay_out_unit(checkpoint, {layer, kind}, of, sweep.units.empty()));
+      };
+      if (own.attention) add(UnitKind::kAttention, TensorUnit::kAttention);
+      if (own.mlp) add(UnitKind::kMlp, TensorUnit::kMlp);
     }
     append_head(checkpoint, sweep.units);
     return sweep;

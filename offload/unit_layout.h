@@ -48,10 +48,10 @@ struct SweepLayout {
 };
 
 inline constexpr std::int64_t kHeadBlock = 128;  // rows
-/// The sweep: attention and MLP of each layer, then the head in slices no larger than the largest
-/// of those units (but of one row at least), cut between blocks of kHeadBlock rows where one fits.
-/// Throws: Error naming a tensor that is missing, or whose shape or size is not what its dtype and
-/// the config say.
+/// The sweep: attention and MLP of each layer, as far as it has them, then the head in slices no
+/// larger than the largest of those units (but of one row at least), cut between blocks of
+/// kHeadBlock rows where one fits. Throws: Error naming a tensor that is missing, or whose shape or
+/// size is not what its dtype and the config say.
 SweepLayout lay_out_sweep(const Checkpoint& checkpoint);
 
 /// Adds a unit's matrices, as they lie in a slot's memory.

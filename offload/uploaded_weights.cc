@@ -73,7 +73,9 @@ struct UploadedWeights::Impl {
   std::unique_ptr<Events> spare_events();
   void time_copies();
 
-  bool travels(std::size_t unit) const { return tiers[unit] != Tier::kDevice; }
+  bool travels(std::size_t unit) const {
+    return tiers[unit] != Tier::kDevice && sweep.units[unit].slot.bytes > 0;
+  }
 
   Device& device;
   const SweepLayout& sweep;

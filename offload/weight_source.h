@@ -8,9 +8,9 @@
 #include "kernels/device.h"
 #include "kernels/tensor.h"
 #include "kernels/weight_view.h"
+#include "src/base/tensor_role.h"
 #include "src/base/types.h"
 #include "src/base/unit_kind.h"
-#include "src/checkpoint/tensor_role.h"
 
 namespace canopy {
 

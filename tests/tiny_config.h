@@ -1,9 +1,18 @@
 #pragma once
 #include <cmath>
+#include <vector>
 
 #include "src/checkpoint/model_config.h"
 
 namespace canopy {
+
+inline std::vector<float> tiny_rope(int head_dim) {
+  std::vector<float> frequencies;
+  for (int i = 0; i < head_dim / 2; ++i)
+    frequencies.push_back(
+        std::pow(10000.0f, -2.0f * static_cast<float>(i) / static_cast<float>(head_dim)));
+  return frequencies;
+}
 
 /// A small decoder's shape. head_dim differs from dim / heads, and heads share keys.
 inline ModelConfig tiny_config() {
@@ -17,9 +26,22 @@ inline ModelConfig tiny_config() {
   c.head_dim = 16;
   c.vocab = 61;
   c.max_positions = 4096;
-  for (int i = 0; i < c.head_dim / 2; ++i)
-    c.rope_inverse_frequency.push_back(
-        std::pow(10000.0f, -2.0f * static_cast<float>(i) / static_cast<float>(c.head_dim)));
+  c.rope_inverse_frequency = tiny_rope(c.head_dim);
+  return c;
+}
+
+/// A small decoder whose layers differ in heads, KV heads, head size, width and kind, the first
+/// from the model's sizes too; one has no MLP and one no attention.
+inline ModelConfig unequal_config() {
+  ModelConfig c = tiny_config();
+  c.layers = 6;
+  c.layer_kinds = {{},
+                   {.heads = 6, .kv_heads = 3, .head_dim = 8},
+                   {.mlp = false},
+                   {.attention = false, .hidden_dim = 64},
+                   {.qk_norm = true, .kv_heads = 1, .head_dim = 32, .hidden_dim = 96}};
+  c.kind_of_layer = {1, 0, 2, 3, 4, 0};
+  for (const int head_dim : {16, 8, 16, 16, 32}) c.rope_of_kind.push_back(tiny_rope(head_dim));
   return c;
 }
 

@@ -36,7 +36,7 @@ struct Family {
   /// form of it in GGUF.
   std::string_view gguf = {};
   DecoderForm form = {};                                    // as in ModelConfig
-  std::span<const LayerConfig> layer_kinds = kPlainLayers;  // likewise
+  std::span<const LayerConfig> layer_kinds = kPlainLayers;  // they take turns
   bool gguf_adjacent_pairs = false;     // converters reorder the rows of Q and K (docs/formats.md)
   bool gguf_frequency_factors = false;  // GGUF files may have rope_freqs.weight
   ConfigReader read_config = read_decoder_config;

@@ -61,6 +61,14 @@ std::string fingerprint(const Checkpoint& model) {
   // Measurements of models whose layers are alike were kept before there were kinds of layers.
   for (std::size_t kind = 1; kind < c.layer_kinds.size(); ++kind)
     for (const bool has : {c.layer_kinds[kind].qkv_bias, c.layer_kinds[kind].qk_norm}) all.add(has);
+  // Likewise before layers could differ in more.
+  for (const std::uint8_t kind : c.kind_of_layer) all.add(static_cast<int>(kind));
+  if (c.sizes_differ())
+    for (int i = 0; i < c.layers; ++i) {
+      const LayerSizes sizes = c.sizes(i);
+      for (const int size : {sizes.heads, sizes.kv_heads, sizes.head_dim, sizes.hidden_dim})
+        all.add(size);
+    }
   // Likewise before there were other forms than llama's.
   if (c.form != DecoderForm())
     for (const int part :
@@ -71,6 +79,7 @@ std::string fingerprint(const Checkpoint& model) {
   if (!c.alibi_slopes.empty()) all.add(c.alibi_slopes);
   all.add(c.norm_eps);
   all.add(c.rope_inverse_frequency);
+  for (const std::vector<float>& rope : c.rope_of_kind) all.add(rope);
   all.add(c.rope_magnitude);
 
   std::vector<std::ifstream> files;

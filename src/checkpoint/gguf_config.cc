@@ -272,11 +272,11 @@ ModelConfig gguf_config(const GgufHeader& header, const std::vector<float>& freq
   const Keys keys(header.metadata, *architecture);
   ModelConfig model;
   model.architecture = family->name;
-  model.layer_kinds.assign(family->layer_kinds.begin(), family->layer_kinds.end());
   model.rope_adjacent_pairs = family->gguf_adjacent_pairs;
   model.max_positions = keys.integer("context_length", std::numeric_limits<int>::max());
   refuse_features(keys, model.max_positions);
   model.layers = keys.integer("block_count", kMostLayers);
+  model.take_turns(family->layer_kinds);
   model.dim = keys.integer("embedding_length", kMostDim);
   model.hidden_dim = keys.of_layers("feed_forward_length", model.layers, kMostDim);
   model.heads = keys.of_layers("attention.head_count", model.layers, kMostHeads);

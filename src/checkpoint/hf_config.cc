@@ -283,8 +283,8 @@ ModelConfig read_sizes(const Fields& config, const Family& family, const SizeKey
   ModelConfig model;
   model.architecture = family.name;
   model.form = family.form;
-  model.layer_kinds.assign(family.layer_kinds.begin(), family.layer_kinds.end());
   model.layers = config.integer(keys.layers, kMostLayers);
+  model.take_turns(family.layer_kinds);
   model.dim = config.integer(keys.dim, keys.hidden_dim ? kMostDim : kMostDim / 4);
   model.hidden_dim = keys.hidden_dim ? config.integer(keys.hidden_dim, kMostDim) : 4 * model.dim;
   model.heads = config.integer(keys.heads, kMostHeads);

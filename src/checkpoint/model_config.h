@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -13,8 +15,18 @@ namespace canopy {
 /// What layers of a decoder differ in.
 struct LayerConfig {
   bool qkv_bias = false, qk_norm = false;
-  bool other_biases = false;  // of the attention's output and of the MLP
+  bool other_biases = false;          // of the attention's output and of the MLP
+  bool attention = true, mlp = true;  // the units that the layer has
+  /// Sizes that are other than the model's; 0: the model's.
+  int heads = 0, kv_heads = 0, head_dim = 0, hidden_dim = 0;
   bool operator==(const LayerConfig&) const = default;
+};
+
+/// The sizes of one layer.
+struct LayerSizes {
+  int heads = 0, kv_heads = 0, head_dim = 0;  // of its attention; 0: it has none
+  int hidden_dim = 0;                         // of its MLP; 0: it has none
+  bool operator==(const LayerSizes&) const = default;
 };
 
 enum class NormKind : std::uint8_t { kRms, kLayer };  // a layer norm has a bias
@@ -44,17 +56,18 @@ struct ModelConfig {
   std::string architecture;  // a Family's name
   DecoderForm form;
   int layers = 0, dim = 0, hidden_dim = 0;
-  int heads = 0, kv_heads = 0, head_dim = 0;
+  int heads = 0, kv_heads = 0, head_dim = 0;  // of layers that have no others of their own
   int vocab = 0, max_positions = 0;
   int embedding_dim = 0;  // of the rows of embedding and head, if projections lie between them and
                           // the layers; else 0
   bool tied_head = false;
-  /// Kinds of layers that take turns, layer i being of kind i modulo their number: one kind where
-  /// all layers are alike.
-  std::vector<LayerConfig> layer_kinds{LayerConfig{}};
+  std::vector<LayerConfig> layer_kinds = std::vector<LayerConfig>(1);
+  std::vector<std::uint8_t> kind_of_layer;  // [layers], of layer_kinds; empty: all are of the first
   float norm_eps = 1e-5f;
   /// [head_dim / 2], after linear, llama3 or yarn scaling; empty without rotary positions.
   std::vector<float> rope_inverse_frequency;
+  /// By kind of layer, [its head_dim / 2] each, where kinds differ in it; else empty.
+  std::vector<std::vector<float>> rope_of_kind;
   std::vector<float> alibi_slopes;   // [heads]; empty without ALiBi
   float rope_magnitude = 1.0f;       // yarn's attention factor
   bool rope_adjacent_pairs = false;  // GGUF files of llama and mistral; Hugging Face rotates halves
@@ -68,8 +81,31 @@ struct ModelConfig {
   bool projects() const { return embedding_dim != 0; }
   /// Columns of the embedding and of the head, which is what the head reads.
   int embedding_width() const { return projects() ? embedding_dim : dim; }
-  const LayerConfig& layer(int i) const {
-    return layer_kinds[static_cast<std::size_t>(i) % layer_kinds.size()];
+  /// Sets kinds that take turns: layer i is of kind i modulo their number. `layers` is set before.
+  void take_turns(std::span<const LayerConfig> kinds) {
+    layer_kinds.assign(kinds.begin(), kinds.end());
+    kind_of_layer.clear();
+    for (int i = 0; layer_kinds.size() > 1 && i < layers; ++i)
+      kind_of_layer.push_back(static_cast<std::uint8_t>(i % std::ssize(layer_kinds)));
+  }
+  std::size_t kind(int layer) const {
+    return kind_of_layer.empty() ? 0 : kind_of_layer.at(static_cast<std::size_t>(layer));
+  }
+  const LayerConfig& layer(int i) const { return layer_kinds[kind(i)]; }
+  LayerSizes sizes(int i) const {
+    const LayerConfig& own = layer(i);
+    const auto pick = [](bool has, int of_layer, int of_model) {
+      return !has ? 0 : of_layer != 0 ? of_layer : of_model;
+    };
+    return {pick(own.attention, own.heads, heads), pick(own.attention, own.kv_heads, kv_heads),
+            pick(own.attention, own.head_dim, head_dim), pick(own.mlp, own.hidden_dim, hidden_dim)};
+  }
+  /// Whether layers differ in size, or lack a unit.
+  bool sizes_differ() const {
+    return std::any_of(layer_kinds.begin(), layer_kinds.end(), [](const LayerConfig& layer) {
+      return !layer.attention || !layer.mlp || layer.heads || layer.kv_heads || layer.head_dim ||
+             layer.hidden_dim;
+    });
   }
   bool any_layer(bool LayerConfig::*property) const {
     return std::any_of(layer_kinds.begin(), layer_kinds.end(),

@@ -124,7 +124,8 @@ std::span<const TensorSpec> model_tensors() { return kModelTensors; }
 
 const TensorSpec& spec_of(TensorRole role) { return kModelTensors[static_cast<std::size_t>(role)]; }
 
-std::int64_t length(Length of, const ModelConfig& config) {
+std::int64_t length(Length of, const ModelConfig& config, int layer) {
+  const LayerSizes sizes = config.sizes(layer);
   switch (of) {
     case Length::kOne:
       break;
@@ -133,19 +134,19 @@ std::int64_t length(Length of, const ModelConfig& config) {
     case Length::kEmbeddingDim:
       return config.embedding_width();
     case Length::kHidden:
-      return config.hidden_dim;
+      return sizes.hidden_dim;
     case Length::kVocab:
       return config.vocab;
     case Length::kPositionRows:
       return std::int64_t{config.max_positions} + config.form.position_offset;
     case Length::kQkvRows:
-      return std::int64_t{3} * config.heads * config.head_dim;
+      return std::int64_t{3} * sizes.heads * sizes.head_dim;
     case Length::kQueries:
-      return std::int64_t{config.heads} * config.head_dim;
+      return std::int64_t{sizes.heads} * sizes.head_dim;
     case Length::kKeys:
-      return std::int64_t{config.kv_heads} * config.head_dim;
+      return std::int64_t{sizes.kv_heads} * sizes.head_dim;
     case Length::kHeadDim:
-      return config.head_dim;
+      return sizes.head_dim;
   }
   return 1;
 }
@@ -154,12 +155,16 @@ std::string ModelTensor::name() const { return numbered(spec->name, layer); }
 std::string ModelTensor::gguf_name() const { return numbered(spec->gguf, layer); }
 
 std::vector<std::int64_t> ModelTensor::shape(const ModelConfig& config) const {
-  if (spec->kind != TensorKind::kMatrix) return {length(spec->columns, config)};
-  return {length(spec->rows, config), length(spec->columns, config)};
+  const int of = std::max(layer, 0);
+  if (spec->kind != TensorKind::kMatrix) return {length(spec->columns, config, of)};
+  return {length(spec->rows, config, of), length(spec->columns, config, of)};
 }
 
 bool ModelTensor::is_in(const ModelConfig& config) const {
-  return spec->is_in == nullptr || spec->is_in(config, config.layer(std::max(layer, 0)));
+  const LayerConfig& own = config.layer(std::max(layer, 0));
+  if (spec->unit == TensorUnit::kAttention && !own.attention) return false;
+  if (spec->unit == TensorUnit::kMlp && !own.mlp) return false;
+  return spec->is_in == nullptr || spec->is_in(config, own);
 }
 
 void for_each_tensor(const ModelConfig& config,

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "src/base/tensor_role.h"
 #include "src/checkpoint/model_config.h"
-#include "src/checkpoint/tensor_role.h"
 
 namespace canopy {
 
@@ -31,7 +31,8 @@ enum class Length : std::uint8_t {
   kQkvRows,
   kHeadDim
 };
-std::int64_t length(Length of, const ModelConfig& config);
+/// In this layer; in the first where none is given.
+std::int64_t length(Length of, const ModelConfig& config, int layer = 0);
 
 /// Whether a model has a tensor. `layer`: the kind of the tensor's layer, if it has one.
 using IsIn = bool (*)(const ModelConfig& model, const LayerConfig& layer);

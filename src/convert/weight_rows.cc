@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <cstring>
@@ -83,8 +84,10 @@ void WeightRows::read_stored(const TensorEntry& tensor, std::int64_t first, std:
   into.resize(rows.bytes);
   if (!reordered(tensor)) return read_at(tensor, tensor.offset + rows.offset, into);
   const std::size_t row = row_bytes(tensor.dtype, columns(tensor));
+  const int layer = std::max(0, find_tensor(tensor.name)->layer);  // reordered() knows the name
+  const int head_dim = checkpoint_->config().sizes(layer).head_dim;
   for (std::int64_t i = 0; i < count; ++i) {
-    const std::int64_t stored = adjacent_pairs_row(first + i, checkpoint_->config().head_dim);
+    const std::int64_t stored = adjacent_pairs_row(first + i, head_dim);
     read_at(tensor, tensor.offset + static_cast<std::uint64_t>(stored) * row,
             std::span(into).subspan(static_cast<std::size_t>(i) * row, row));
   }

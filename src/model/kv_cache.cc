@@ -96,7 +96,7 @@ void KvCache::commit(std::span<const NodeId> path, Stream& stream) {
     stream.record(*uploaded_);
     const ConstTensorView rows(path_.data(), DType::kI32, {count});
     for (int i = 0; i < pool_->layers(); ++i)
-      pool_->device().ops().keep_kv(stream, rows, length_, layer(i));
+      if (pool_->has(i)) pool_->device().ops().keep_kv(stream, rows, length_, layer(i));
   }
   length_ += count;
 }

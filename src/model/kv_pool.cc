@@ -9,7 +9,7 @@ namespace {
 std::size_t head_bytes(DType dtype, int blocks, int head_dim) {
   return row_bytes(dtype, head_dim) * static_cast<std::size_t>(blocks) * kKvBlock;
 }
-std::size_t layer_bytes_of(const KvTypes& types, int kv_heads, int blocks, int head_dim) {
+std::size_t layer_bytes(const KvTypes& types, int kv_heads, int blocks, int head_dim) {
   return static_cast<std::size_t>(kv_heads) *
          (head_bytes(types.k, blocks, head_dim) + head_bytes(types.v, blocks, head_dim));
 }
@@ -17,32 +17,37 @@ std::size_t layer_bytes_of(const KvTypes& types, int kv_heads, int blocks, int h
 }  // namespace
 
 std::size_t KvPool::bytes_needed(const ModelConfig& config, int blocks, KvTypes types) {
-  return static_cast<std::size_t>(config.layers) *
-         layer_bytes_of(types, config.kv_heads, blocks, config.head_dim);
+  std::size_t bytes = 0;
+  for (int layer = 0; layer < config.layers; ++layer) {
+    const LayerSizes sizes = config.sizes(layer);
+    bytes += layer_bytes(types, sizes.kv_heads, blocks, sizes.head_dim);
+  }
+  return bytes;
 }
 
 KvPool::KvPool(Device& device, const ModelConfig& config, int blocks, KvTypes types)
     : device_(&device),
-      layers_(config.layers),
-      kv_heads_(config.kv_heads),
-      head_dim_(config.head_dim),
       blocks_(blocks),
       types_(types),
       node_of_(static_cast<std::size_t>(blocks)),
       holders_(static_cast<std::size_t>(blocks)) {
   require(blocks > 0, "a KV pool needs at least one block");
+  std::size_t end = 0;
+  for (int layer = 0; layer < config.layers; ++layer) {
+    const LayerSizes sizes = config.sizes(layer);
+    const std::size_t bytes = layer_bytes(types, sizes.kv_heads, blocks, sizes.head_dim);
+    layers_.push_back({end, bytes, sizes.kv_heads, sizes.head_dim});
+    end += bytes;
+  }
   storage_ = device.allocate(bytes_needed(config, blocks, types));
   for (int block = blocks; block-- > 0;) free_.push_back(block);  // the first is taken first
 }
 
-std::size_t KvPool::layer_bytes() const {
-  return layer_bytes_of(types_, kv_heads_, blocks_, head_dim_);
-}
-
 TensorView KvPool::keys(int layer) const {
-  require(layer >= 0 && layer < layers_, "no such layer in the KV pool");
-  return TensorView(storage_.data() + static_cast<std::size_t>(layer) * layer_bytes(), types_.k,
-                    {kv_heads_, std::int64_t{blocks_} * kKvBlock, head_dim_});
+  require(layer >= 0 && layer < layers() && has(layer), "no such layer in the KV pool");
+  const Layer& own = layers_[static_cast<std::size_t>(layer)];
+  return TensorView(storage_.data() + own.begin, types_.k,
+                    {own.kv_heads, std::int64_t{blocks_} * kKvBlock, own.head_dim});
 }
 
 TensorView KvPool::values(int layer) const {
@@ -158,18 +163,20 @@ std::vector<KvPool::Remembered> KvPool::remembered() const {
 }
 
 std::size_t KvPool::block_bytes() const {
-  return layer_bytes() * static_cast<std::size_t>(layers_) / static_cast<std::size_t>(blocks_);
+  return storage_.bytes() / static_cast<std::size_t>(blocks_);
 }
 
 template <class Op>
 void KvPool::for_pieces(int block, const Op& op) const {
-  for (int layer = 0; layer < layers_; ++layer)
+  for (int layer = 0; layer < layers(); ++layer) {
+    if (!has(layer)) continue;
     for (const TensorView& half : {keys(layer), values(layer)})
-      for (std::int64_t head = 0; head < kv_heads_; ++head) {
+      for (std::int64_t head = 0; head < half.dim(0); ++head) {
         const std::size_t row = half.bytes() / static_cast<std::size_t>(half.dim(0) * half.dim(1));
         const std::int64_t slot = head * half.dim(1) + std::int64_t{block} * kKvBlock;
         op(half.data() + static_cast<std::size_t>(slot) * row, kKvBlock * row);
       }
+  }
 }
 
 void KvPool::read(int block, std::span<std::byte> to, Stream& stream) const {

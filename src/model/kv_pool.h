@@ -43,10 +43,13 @@ class KvPool {
   static int blocks_for(int slots) { return (slots + kKvBlock - 1) / kKvBlock; }
 
   Device& device() const { return *device_; }
-  int layers() const { return layers_; }
+  int layers() const { return static_cast<int>(layers_.size()); }
+  /// Whether this layer attends: others have no storage.
+  bool has(int layer) const { return layers_.at(static_cast<std::size_t>(layer)).kv_heads > 0; }
   int blocks() const { return blocks_; }
   int free_blocks() const;  // those that are only remembered count
-  /// One layer's storage. Shapes: [kv_heads, blocks * kKvBlock, head_dim].
+  /// The storage of a layer that has() any. Shapes: [kv_heads, blocks * kKvBlock, head_dim], of its
+  /// own sizes.
   TensorView keys(int layer) const;
   TensorView values(int layer) const;
 
@@ -84,14 +87,19 @@ class KvPool {
     std::map<std::vector<TokenId>, std::unique_ptr<Node>> children;
     std::uint64_t used = 0;
   };
+  /// One layer's part of the storage.
+  struct Layer {
+    std::size_t begin = 0, bytes = 0;
+    int kv_heads = 0, head_dim = 0;
+  };
   void forget_one();  // of the blocks that are only remembered
   /// Calls op(address, bytes) with each piece of a block.
   template <class Op>
   void for_pieces(int block, const Op& op) const;
-  std::size_t layer_bytes() const;
 
   Device* device_;
-  int layers_, kv_heads_, head_dim_, blocks_;
+  std::vector<Layer> layers_;
+  int blocks_;
   KvTypes types_;
   Buffer storage_;
   Node root_;

@@ -9,52 +9,13 @@
 #include <vector>
 
 #include "src/base/error.h"
+#include "src/model/buffer_sizes.h"
 
 namespace canopy {
 
 namespace {
 
 std::size_t at(int i) { return static_cast<std::size_t>(i); }
-int words_for(int bits) { return (bits + 63) / 64; }
-
-bool gated(const ModelConfig& c) { return c.form.mlp == MlpKind::kSwiglu; }
-
-/// What is known of positions before any: rotary frequencies, or slopes of the heads.
-const std::vector<float>& position_constants(const ModelConfig& c) {
-  return c.form.positions == PositionKind::kAlibi ? c.alibi_slopes : c.rope_inverse_frequency;
-}
-
-/// Buffers of one model, as byte sizes, so that the budget and the constructor cannot disagree.
-struct Sizes {
-  std::size_t embedded, residual, normed, work, last, logit_input, logits, position, prefix, ids,
-      bits, constants;
-
-  Sizes(const ModelConfig& c, const Transformer::Limits& limits) {
-    const auto nodes = at(limits.max_nodes), chunk = at(std::min(limits.chunk, limits.max_nodes));
-    const auto rows = at(limits.max_logit_rows), f32 = sizeof(float);
-    // q, k, v and out, which may lie where the fused product was.
-    const std::size_t attention =
-        at(c.head_dim) * (at(c.heads) + 2 * at(c.kv_heads) +
-                          at(c.heads) * (c.form.fused_qkv ? std::size_t{3} : std::size_t{1}));
-    const std::size_t mlp = at(c.hidden_dim) * (gated(c) ? 2 : 1);
-    embedded = c.projects() ? nodes * at(c.embedding_dim) * f32 : 0;
-    residual = nodes * at(c.dim) * f32;
-    normed = chunk * at(c.dim) * f32;
-    work = chunk * std::max(attention, mlp) * f32;  // attention and MLP take turns
-    last = c.projects() ? rows * at(c.dim) * f32 : 0;
-    logit_input = rows * at(c.embedding_width()) * f32;
-    logits = rows * at(c.vocab) * f32;
-    position = nodes * sizeof(std::int32_t);
-    prefix = nodes * sizeof(std::int64_t);               // of each part, which has a node at least
-    ids = std::max(rows, nodes) * sizeof(std::int32_t);  // of several forwards, see prepare_all
-    bits = at(limits.max_tree) * at(words_for(limits.max_tree)) * sizeof(std::uint64_t);
-    constants = position_constants(c).size() * f32;
-  }
-  std::size_t total() const {
-    return embedded + residual + normed + work + last + logit_input + logits + position + prefix +
-           ids + bits + constants;
-  }
-};
 
 /// The vectors of a norm.
 struct Norms {
@@ -108,7 +69,9 @@ struct Transformer::Impl {
   Impl(Device& d, const ModelConfig& c, WeightSource& w, const Limits& l)
       : device(d), config(c), weights(w), limits(l), uploaded(d.make_event()) {
     require(limits.max_nodes > 0 && limits.chunk > 0, "a model needs room for at least one node");
-    const Sizes sizes(config, limits);
+    require(config.form.positions != PositionKind::kAlibi || !config.sizes_differ(),
+            "slopes of heads are for layers of the same heads");
+    const BufferSizes sizes(config, limits);
     embedded = device.allocate(sizes.embedded);
     residual = device.allocate(sizes.residual);
     normed = device.allocate(sizes.normed);
@@ -123,7 +86,8 @@ struct Transformer::Impl {
     constants = device.allocate(sizes.constants);
     device.ops().reserve(workload(config, limits));
     const auto stream = device.make_stream("setup");
-    device.upload(*stream, constants.data(), std::as_bytes(std::span(position_constants(config))));
+    const std::vector<float> known = position_constants(config);
+    device.upload(*stream, constants.data(), std::as_bytes(std::span(known)));
     stream->synchronize();
   }
 
@@ -150,7 +114,7 @@ struct Transformer::Impl {
   void project(const UnitWeights& w, int layer, const Chunk& chunk, ConstTensorView h,
                const QkvRows& to, TensorView fused, Stream& compute);
   void attention(const UnitWeights& w, int layer, Stream& compute);
-  void mlp(const UnitWeights& w, Stream& compute);
+  void mlp(const UnitWeights& w, int layer, Stream& compute);
   void read_for_head(const UnitWeights& w, Stream& compute);
   TensorView sweep(Stream& compute, const std::stop_token& stop, const OnUnit& on_unit);
   /// Calls body(), which uses the weights and `compute`, and leaves both in order if it throws.
@@ -286,7 +250,7 @@ void Transformer::Impl::project(const UnitWeights& w, int layer, const Chunk& ch
                                 ConstTensorView h, const QkvRows& to, TensorView fused,
                                 Stream& compute) {
   Ops& ops = device.ops();
-  const std::int64_t n = chunk.rows, hd = config.head_dim;
+  const std::int64_t n = chunk.rows, hd = config.sizes(layer).head_dim;
   const auto flat = [&](const TensorView& t) {
     return TensorView(t.data(), DType::kF32, {n, t.dim(1) * hd * (t.rank() == 4 ? 3 : 1)});
   };
@@ -311,7 +275,9 @@ void Transformer::Impl::project(const UnitWeights& w, int layer, const Chunk& ch
     per_head(to.k, w.vector(TensorRole::kKeyNorm));
   }
   if (config.form.positions != PositionKind::kRotary) return;
-  const Rope rope{ConstTensorView(constants.data(), DType::kF32, {hd / 2}), config.rope_magnitude,
+  const std::byte* const frequencies =
+      constants.data() + rope_offset(config, layer) * sizeof(float);
+  const Rope rope{ConstTensorView(frequencies, DType::kF32, {hd / 2}), config.rope_magnitude,
                   config.rope_adjacent_pairs ? RopePairs::kAdjacent : RopePairs::kHalves};
   ops.rope(compute, to.q, positions_of(chunk), rope);
   ops.rope(compute, to.k, positions_of(chunk), rope);
@@ -319,8 +285,7 @@ void Transformer::Impl::project(const UnitWeights& w, int layer, const Chunk& ch
 
 void Transformer::Impl::attention(const UnitWeights& w, int layer, Stream& compute) {
   Ops& ops = device.ops();
-  const int hd = config.head_dim, heads = config.heads, kv_heads = config.kv_heads;
-  if (layer == 0) enter(w, compute);
+  const auto [heads, kv_heads, hd, hidden_dim] = config.sizes(layer);
   ConstTensorView slopes;
   if (config.form.positions == PositionKind::kAlibi)
     slopes = ConstTensorView(constants.data(), DType::kF32, {heads});
@@ -358,16 +323,17 @@ void Transformer::Impl::attention(const UnitWeights& w, int layer, Stream& compu
   }
 }
 
-void Transformer::Impl::mlp(const UnitWeights& w, Stream& compute) {
+void Transformer::Impl::mlp(const UnitWeights& w, int layer, Stream& compute) {
   Ops& ops = device.ops();
+  const int hidden_dim = config.sizes(layer).hidden_dim;
   for (const Chunk& chunk : now().chunks) {
     const int n = chunk.rows;
     const TensorView x = rows_of(residual, chunk.first_row, n, config.dim);
     const TensorView h = config.form.norm_after ? x : rows_of(normed, 0, n, config.dim);
-    const TensorView inner = rows_of(work, 0, n, config.hidden_dim);
+    const TensorView inner = rows_of(work, 0, n, hidden_dim);
     if (!config.form.norm_after) normalize(x, w, kMlpNorms, h, compute);
     if (gated(config)) {
-      const TensorView up = rows_of(work, n, n, config.hidden_dim);
+      const TensorView up = rows_of(work, n, n, hidden_dim);
       const std::array gate_up{
           Projection{w.matrix(TensorRole::kGate), {}, inner},
           Projection{w.matrix(TensorRole::kUp), w.vector(TensorRole::kUpBias), up}};
@@ -416,12 +382,13 @@ TensorView Transformer::Impl::sweep(Stream& compute, const std::stop_token& stop
     // Every unit is acquired, needed or not: sources prefetch in this order.
     const UnitLease w = weights.acquire(i, compute, stop);
     if (on_unit) on_unit(units[i]);
+    if (i == 0) enter(*w, compute);
     switch (units[i].kind) {
       case UnitKind::kAttention:
         attention(*w, units[i].layer, compute);
         break;
       case UnitKind::kMlp:
-        mlp(*w, compute);
+        mlp(*w, units[i].layer, compute);
         break;
       case UnitKind::kHead:
         if (rows == 0) break;
@@ -453,23 +420,6 @@ Transformer::~Transformer() = default;
 
 const ModelConfig& Transformer::config() const { return impl_->config; }
 const Transformer::Limits& Transformer::limits() const { return impl_->limits; }
-
-std::size_t Transformer::activation_bytes(const ModelConfig& config, const Limits& limits) {
-  return Sizes(config, limits).total();
-}
-
-Workload Transformer::workload(const ModelConfig& config, const Limits& limits) {
-  Workload w;
-  w.rows = std::max(std::min(limits.chunk, limits.max_nodes), limits.max_logit_rows);
-  w.columns = std::max(
-      {config.dim, config.embedding_width(), config.hidden_dim, config.heads * config.head_dim});
-  w.vocab = config.vocab;
-  w.heads = config.heads;
-  w.kv_heads = config.kv_heads;
-  w.head_dim = config.head_dim;
-  w.context = limits.max_context;
-  return w;
-}
 
 TensorView Transformer::forward(std::span<const SequenceRows> parts, Stream& compute,
                                 std::stop_token stop, const OnUnit& on_unit) {

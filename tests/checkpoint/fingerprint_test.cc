@@ -62,6 +62,10 @@ TEST(Fingerprint, ChangesWithTheConfigOfTheSameWeights) {
   EXPECT_NE(same, with([](ModelConfig& c) { c.architecture = "mistral"; }));
   EXPECT_NE(same, with([](ModelConfig& c) { c.layer_kinds.front().qk_norm = true; }));
   EXPECT_NE(same, with([](ModelConfig& c) { c.layer_kinds.push_back({.qk_norm = true}); }));
+  EXPECT_NE(same, with([](ModelConfig& c) { c.layer_kinds.front().kv_heads = 1; }));
+  EXPECT_NE(same, with([](ModelConfig& c) { c.layer_kinds.front().mlp = false; }));
+  EXPECT_NE(same, with([](ModelConfig& c) { c.kind_of_layer.assign(2, 0); }));
+  EXPECT_NE(same, with([](ModelConfig& c) { c.rope_of_kind = {c.rope_inverse_frequency}; }));
 }
 
 /// Profiles and measured acceptance are kept under these.

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <filesystem>
 #include <set>
 
@@ -16,7 +17,7 @@ namespace fs = std::filesystem;
 
 ModelConfig two_kinds_of_layers() {
   ModelConfig config = tiny_config();
-  config.layer_kinds = {{.qkv_bias = true}, {.qk_norm = true}};
+  config.take_turns(std::array{LayerConfig{.qkv_bias = true}, LayerConfig{.qk_norm = true}});
   return config;
 }
 

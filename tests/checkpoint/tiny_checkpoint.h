@@ -11,7 +11,9 @@
 #include "offload/unit_layout.h"
 #include "src/base/error.h"
 #include "src/checkpoint/checkpoint.h"
+#include "src/checkpoint/model_tensors.h"
 #include "tests/temp_dir.h"
+#include "tests/tiny_config.h"
 
 namespace canopy::test {
 
@@ -38,6 +40,7 @@ struct TinyShape {
   int files = 1;
   bool tied = false, bias = false, qk_norm = false;
   std::uint64_t seed = 1;
+  bool unequal = false;  // layers of the kinds of unequal_config(), whatever the others say
 };
 
 /// A model of random bytes, its tensors scattered over files at odd offsets; what is in them, and
@@ -60,6 +63,12 @@ inline TinyCheckpoint make_tiny(const std::filesystem::path& directory, const Ti
   config.vocab = shape.vocab;
   config.tied_head = shape.tied;
   config.layer_kinds = {{.qkv_bias = shape.bias, .qk_norm = shape.qk_norm}};
+  if (shape.unequal) {
+    const ModelConfig unequal = unequal_config();
+    config.layers = unequal.layers;
+    config.layer_kinds = unequal.layer_kinds;
+    config.kind_of_layer = unequal.kind_of_layer;
+  }
 
   std::vector<TensorEntry> tensors;
   const auto add = [&](std::string name, DType dtype, std::vector<std::int64_t> extents) {
@@ -67,31 +76,25 @@ inline TinyCheckpoint make_tiny(const std::filesystem::path& directory, const Ti
     if (extents.size() == 2) bytes *= static_cast<std::uint64_t>(extents[0]);
     tensors.push_back({std::move(name), dtype, std::move(extents), 0, 0, bytes});
   };
-  const std::int64_t dim = shape.dim, q = 4 * 16, kv = 2 * 16;
-  add("model.embed_tokens.weight", DType::kBF16, {shape.vocab, dim});
-  if (!shape.tied) add("lm_head.weight", DType::kBF16, {shape.vocab, dim});
-  add("model.norm.weight", DType::kBF16, {dim});
-  for (int layer = 0; layer < shape.layers; ++layer) {
-    const std::string at = "model.layers." + std::to_string(layer) + ".";
-    add(at + "input_layernorm.weight", DType::kBF16, {dim});
-    add(at + "post_attention_layernorm.weight", DType::kF32, {dim});
-    add(at + "self_attn.q_proj.weight", DType::kBF16, {q, dim});
-    add(at + "self_attn.k_proj.weight", DType::kBF16, {kv, dim});
-    add(at + "self_attn.v_proj.weight", DType::kQ8_0, {kv, dim});
-    add(at + "self_attn.o_proj.weight", DType::kBF16, {dim, q});
-    add(at + "mlp.gate_proj.weight", DType::kBF16, {shape.hidden, dim});
-    add(at + "mlp.up_proj.weight", DType::kF32, {shape.hidden, dim});
-    add(at + "mlp.down_proj.weight", DType::kQ4_0, {dim, shape.hidden});
-    if (shape.bias) {
-      add(at + "self_attn.q_proj.bias", DType::kBF16, {q});
-      add(at + "self_attn.k_proj.bias", DType::kF16, {kv});
-      add(at + "self_attn.v_proj.bias", DType::kF32, {kv});
+  const auto dtype_of = [](TensorRole role) {
+    switch (role) {
+      case TensorRole::kMlpNorm:
+      case TensorRole::kUp:
+      case TensorRole::kValueBias:
+        return DType::kF32;
+      case TensorRole::kValue:
+        return DType::kQ8_0;
+      case TensorRole::kDown:
+        return DType::kQ4_0;
+      case TensorRole::kKeyBias:
+        return DType::kF16;
+      default:
+        return DType::kBF16;
     }
-    if (shape.qk_norm) {
-      add(at + "self_attn.q_norm.weight", DType::kBF16, {16});
-      add(at + "self_attn.k_norm.weight", DType::kBF16, {16});
-    }
-  }
+  };
+  for_each_tensor(config, [&](const ModelTensor& tensor) {
+    add(tensor.name(), dtype_of(tensor.spec->role), tensor.shape(config));
+  });
 
   std::mt19937_64 random(shape.seed);
   std::vector<std::vector<std::byte>> data(static_cast<std::size_t>(shape.files));

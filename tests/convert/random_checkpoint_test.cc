@@ -15,14 +15,14 @@ namespace canopy {
 namespace {
 
 /// Its rows are whole blocks of packed weights.
-ModelConfig shape_with(std::vector<LayerConfig> kinds, bool tied) {
+ModelConfig shape_with(const std::vector<LayerConfig>& kinds, bool tied) {
   ModelConfig shape = tiny_config();
   shape.layers = 5;
   shape.dim = 64;
   shape.hidden_dim = 96;
   shape.head_dim = 32;
   shape.tied_head = tied;
-  shape.layer_kinds = std::move(kinds);
+  shape.take_turns(kinds);
   return shape;
 }
 

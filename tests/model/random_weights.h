@@ -19,41 +19,45 @@ class RandomWeights final : public WeightSource {
   RandomWeights(Device& device, const ModelConfig& config, unsigned seed)
       : device_(&device), config_(config), random_(seed) {
     using enum TensorRole;
-    const int d = config.dim, e = config.embedding_width(), q = config.heads * config.head_dim,
-              k = config.kv_heads * config.head_dim;
+    const int d = config.dim, e = config.embedding_width();
     embedding_ = matrix(config.vocab, e, 1.0f);
     for (int layer = 0; layer < config.layers; ++layer) {
       UnitWeights a, m;
       const DecoderForm& form = config.form;
+      const LayerConfig& own = config.layer(layer);
+      const auto [heads, kv_heads, head_dim, hidden] = config.sizes(layer);
+      const int q = heads * head_dim, k = kv_heads * head_dim;
+      UnitWeights& first = own.attention ? a : m;
       const bool layer_norm = form.norm == NormKind::kLayer;
-      const bool biases = config.layer(layer).qkv_bias, others = config.layer(layer).other_biases;
       a.add(kAttentionNorm, vector(d, 1.0f));
-      if (layer == 0 && config.projects()) a.add(kProjectIn, matrix(d, e));
+      if (layer == 0 && config.projects()) first.add(kProjectIn, matrix(d, e));
       if (layer == 0 && form.positions == PositionKind::kLearned)
-        a.add(kPositions, matrix(config.max_positions + form.position_offset, d, 1.0f));
+        first.add(kPositions, matrix(config.max_positions + form.position_offset, d, 1.0f));
       if (layer == 0 && form.embedding_norm)
-        a.add(kEmbeddingNorm, vector(d, 1.0f)), a.add(kEmbeddingNormBias, vector(d, 0.0f));
+        first.add(kEmbeddingNorm, vector(d, 1.0f)), first.add(kEmbeddingNormBias, vector(d, 0.0f));
       if (layer_norm)
         a.add(kAttentionNormBias, vector(d, 0.0f)), m.add(kMlpNormBias, vector(d, 0.0f));
-      if (form.fused_qkv)
-        a.add(kFusedQkv, matrix(3 * q, d));
-      else
-        a.add(kQuery, matrix(q, d)), a.add(kKey, matrix(k, d)), a.add(kValue, matrix(k, d));
-      a.add(kOutput, matrix(d, q));
-      if (biases && form.fused_qkv) a.add(kFusedQkvBias, vector(3 * q, 0.0f));
-      if (biases && !form.fused_qkv)
-        a.add(kQueryBias, vector(q, 0.0f)), a.add(kKeyBias, vector(k, 0.0f)),
-            a.add(kValueBias, vector(k, 0.0f));
-      if (others)
-        a.add(kOutputBias, vector(d, 0.0f)), m.add(kUpBias, vector(config.hidden_dim, 0.0f)),
-            m.add(kDownBias, vector(d, 0.0f));
-      if (config.layer(layer).qk_norm)
-        a.add(kQueryNorm, vector(config.head_dim, 1)), a.add(kKeyNorm, vector(config.head_dim, 1));
+      if (own.attention) {
+        if (form.fused_qkv)
+          a.add(kFusedQkv, matrix(3 * q, d));
+        else
+          a.add(kQuery, matrix(q, d)), a.add(kKey, matrix(k, d)), a.add(kValue, matrix(k, d));
+        a.add(kOutput, matrix(d, q));
+        if (own.qkv_bias && form.fused_qkv) a.add(kFusedQkvBias, vector(3 * q, 0.0f));
+        if (own.qkv_bias && !form.fused_qkv)
+          a.add(kQueryBias, vector(q, 0.0f)), a.add(kKeyBias, vector(k, 0.0f)),
+              a.add(kValueBias, vector(k, 0.0f));
+        if (own.other_biases) a.add(kOutputBias, vector(d, 0.0f));
+        if (own.qk_norm)
+          a.add(kQueryNorm, vector(head_dim, 1)), a.add(kKeyNorm, vector(head_dim, 1));
+        add({layer, UnitKind::kAttention, 0, 0}, a);
+      }
+      if (!own.mlp) continue;
+      if (own.other_biases) m.add(kUpBias, vector(hidden, 0.0f)), m.add(kDownBias, vector(d, 0.0f));
       m.add(kMlpNorm, vector(d, 1.0f));
-      if (form.mlp == MlpKind::kSwiglu) m.add(kGate, matrix(config.hidden_dim, d));
-      m.add(kUp, matrix(config.hidden_dim, d));
-      m.add(kDown, matrix(d, config.hidden_dim));
-      add({layer, UnitKind::kAttention, 0, 0}, a);
+      if (form.mlp == MlpKind::kSwiglu) m.add(kGate, matrix(hidden, d));
+      m.add(kUp, matrix(hidden, d));
+      m.add(kDown, matrix(d, hidden));
       add({layer, UnitKind::kMlp, 0, 0}, m);
     }
     UnitWeights head, rest;

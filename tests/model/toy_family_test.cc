@@ -39,7 +39,7 @@ TEST(ToyFamily, GivesTheSameLogitsFromBothContainersEachLayerByItsKind) {
   const std::vector<float> logits = logits_of(toy, toy.config());
   EXPECT_EQ(logits_of(gguf, gguf.config()), logits);
   ModelConfig plain = toy.config();
-  plain.layer_kinds = {{.qkv_bias = true}, {}};
+  plain.layer_kinds.back().qk_norm = false;
   EXPECT_NE(logits_of(toy, plain), logits) << "every second layer has norms of Q and K";
 }
 

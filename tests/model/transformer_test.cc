@@ -54,6 +54,7 @@ class TransformerTest : public ::testing::TestWithParam<const char*> {
   void SetUp() override {
     if (std::string(GetParam()) == "qwen2") config.layer_kinds = {{.qkv_bias = true}};
     if (std::string(GetParam()) == "qwen3") config.layer_kinds = {{.qk_norm = true}};
+    if (std::string(GetParam()) == "unequal") config = unequal_config();
     if (std::string(GetParam()) == "gguf") config.rope_adjacent_pairs = true;
     for (const std::string name : {"opt", "bloom"}) {
       if (!std::string_view(GetParam()).starts_with(name)) continue;
@@ -303,7 +304,7 @@ TEST_P(LearnedPositions, ATextEndsAtTheLastOneAndATreeMayReachBehindIt) {
 
 INSTANTIATE_TEST_SUITE_P(Families, TransformerTest,
                          ::testing::Values("llama", "qwen2", "qwen3", "gguf", "opt", "opt_after",
-                                           "bloom"));
+                                           "bloom", "unequal"));
 INSTANTIATE_TEST_SUITE_P(Families, LearnedPositions, ::testing::Values("opt", "opt_after"));
 
 }  // namespace

@@ -47,8 +47,12 @@ class DeviceWeightsTest : public testing::TestWithParam<bool> {
 
 TEST_P(DeviceWeightsTest, RightBytesInEverySweepWhereverTheyRest) {
   for (const std::uint64_t seed : {1, 2, 3, 4, 5, 6}) {
-    const TinyCheckpoint tiny = make_tiny(
-        dir_.path(), {.layers = 4, .files = 2, .tied = seed % 2 == 0, .bias = true, .seed = seed});
+    const TinyCheckpoint tiny = make_tiny(dir_.path(), {.layers = 4,
+                                                        .files = 2,
+                                                        .tied = seed % 2 == 0,
+                                                        .bias = true,
+                                                        .seed = seed,
+                                                        .unequal = seed > 4});
     const Residency residency = scatter(tiny.sweep, seed, GetParam());
     for (const std::size_t ring : {2, 3, 50}) {
       SCOPED_TRACE(testing::Message() << "seed " << seed << " ring " << ring);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <set>
 
 #include "offload/io/read_engine.h"
@@ -186,7 +187,7 @@ TEST(UnitLayout, EachLayerHasTheVectorsOfItsKind) {
   const TempDir dir;
   const auto tiny = make_tiny(dir.path(), {.layers = 3, .bias = true, .qk_norm = true});
   ModelConfig config = tiny.checkpoint.config();
-  config.layer_kinds = {{.qkv_bias = true}, {.qk_norm = true}};
+  config.take_turns(std::array{LayerConfig{.qkv_bias = true}, LayerConfig{.qk_norm = true}});
   const Checkpoint& all = tiny.checkpoint;
   const auto units =
       lay_out_sweep(Checkpoint(all.root(), all.files(), all.tensors(), config, {})).units;

@@ -63,7 +63,7 @@ ModelConfig enlarge(const ModelConfig& small, std::uint64_t bytes) {
   if (small.form != DecoderForm())
     throw Error("a model of architecture '" + small.architecture +
                 "' is not enlarged: its layer norms would see the mean of what is added");
-  if (small.layer_kinds.size() > 1)
+  if (small.layer_kinds.size() > 1 || small.sizes_differ())
     throw Error(
         "a model whose layers differ in kind is not enlarged: added layers would shift them");
   if (!small.inflated_from.empty())

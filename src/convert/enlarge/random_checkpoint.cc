@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "src/base/error.h"
@@ -89,12 +90,13 @@ Checkpoint lay_out_random_checkpoint(const RandomModel& model, LayerBytes layers
               shape.kv_heads > 0 && shape.head_dim > 0 && shape.heads % shape.kv_heads == 0,
           "a shape needs layers, dimensions, heads and a vocabulary");
   std::vector<TensorEntry> tensors;
-  std::map<TensorRole, std::uint64_t> shared;  // where the first layer's are that has them
+  // Where the first are that have this role and shape.
+  std::map<std::pair<TensorRole, std::vector<std::int64_t>>, std::uint64_t> shared;
   std::uint64_t end = 0;
   for_each_tensor(shape, [&](const ModelTensor& tensor) {
     const DType dtype = type_of(*tensor.spec, model.type);
     const std::vector<std::int64_t> extents = tensor.shape(shape);
-    const auto [at, is_first] = shared.emplace(tensor.spec->role, end);
+    const auto [at, is_first] = shared.emplace(std::pair{tensor.spec->role, extents}, end);
     const bool own = is_first || layers == LayerBytes::kOwn;
     const std::uint64_t offset = own ? end : at->second;
     tensors.push_back(is_packed(dtype) ? packed_entry(tensor.name(), extents, offset)

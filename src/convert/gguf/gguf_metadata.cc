@@ -23,6 +23,9 @@ GgufMetadata gguf_model_metadata(const Checkpoint& model, std::uint32_t file_typ
   const auto real = [&](const char* key, double value) {
     metadata.emplace_back(architecture + "." + key, static_cast<float>(value));
   };
+  if (c.sizes_differ())
+    throw Error(model.root().string() +
+                ": its layers differ in size, for which Canopy writes no GGUF");
   general("architecture", architecture);
   general("type", std::string("model"));
   general("name", model_name(model));

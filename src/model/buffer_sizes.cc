@@ -1,0 +1,80 @@
+#include "src/model/buffer_sizes.h"
+
+namespace canopy {
+
+namespace {
+
+std::size_t at(int i) { return static_cast<std::size_t>(i); }
+
+/// The most of a figure among the layers.
+template <class Of>
+auto most(const ModelConfig& c, const Of& of) {
+  auto largest = of(c.sizes(0));
+  for (int layer = 1; layer < c.layers; ++layer) largest = std::max(largest, of(c.sizes(layer)));
+  return largest;
+}
+
+}  // namespace
+
+std::vector<float> position_constants(const ModelConfig& c) {
+  if (c.form.positions == PositionKind::kAlibi) return c.alibi_slopes;
+  if (c.rope_of_kind.empty()) return c.rope_inverse_frequency;
+  std::vector<float> all;
+  for (const std::vector<float>& one : c.rope_of_kind)
+    all.insert(all.end(), one.begin(), one.end());
+  return all;
+}
+
+std::size_t rope_offset(const ModelConfig& c, int layer) {
+  std::size_t offset = 0;
+  for (std::size_t kind = 0; !c.rope_of_kind.empty() && kind < c.kind(layer); ++kind)
+    offset += c.rope_of_kind[kind].size();
+  return offset;
+}
+
+BufferSizes::BufferSizes(const ModelConfig& c, const Transformer::Limits& limits) {
+  const auto nodes = at(limits.max_nodes), chunk = at(std::min(limits.chunk, limits.max_nodes));
+  const auto rows = at(limits.max_logit_rows), f32 = sizeof(float);
+  // q, k, v and out, which may lie where the fused product was.
+  const std::size_t attention = most(c, [&](const LayerSizes& s) {
+    return at(s.head_dim) * (at(s.heads) + 2 * at(s.kv_heads) +
+                             at(s.heads) * (c.form.fused_qkv ? std::size_t{3} : std::size_t{1}));
+  });
+  const std::size_t mlp =
+      most(c, [](const LayerSizes& s) { return at(s.hidden_dim); }) * (gated(c) ? 2 : 1);
+  embedded = c.projects() ? nodes * at(c.embedding_dim) * f32 : 0;
+  residual = nodes * at(c.dim) * f32;
+  normed = chunk * at(c.dim) * f32;
+  work = chunk * std::max(attention, mlp) * f32;  // attention and MLP take turns
+  last = c.projects() ? rows * at(c.dim) * f32 : 0;
+  logit_input = rows * at(c.embedding_width()) * f32;
+  logits = rows * at(c.vocab) * f32;
+  position = nodes * sizeof(std::int32_t);
+  prefix = nodes * sizeof(std::int64_t);               // of each part, which has a node at least
+  ids = std::max(rows, nodes) * sizeof(std::int32_t);  // of several forwards, see prepare_all
+  bits = at(limits.max_tree) * at(words_for(limits.max_tree)) * sizeof(std::uint64_t);
+  constants = position_constants(c).size() * f32;
+}
+
+std::size_t Transformer::activation_bytes(const ModelConfig& config, const Limits& limits) {
+  return BufferSizes(config, limits).total();
+}
+
+Workload Transformer::workload(const ModelConfig& config, const Limits& limits) {
+  Workload w;
+  w.rows = std::max(std::min(limits.chunk, limits.max_nodes), limits.max_logit_rows);
+  w.columns = std::max({config.dim, config.embedding_width(), most(config, [](const LayerSizes& s) {
+                          return std::max(s.hidden_dim, s.heads * s.head_dim);
+                        })});
+  w.vocab = config.vocab;
+  // A layer may have the most KV heads and another the most heads for each of them.
+  w.kv_heads = most(config, [](const LayerSizes& s) { return s.kv_heads; });
+  w.heads = w.kv_heads * most(config, [](const LayerSizes& s) {
+              return s.kv_heads == 0 ? 0 : s.heads / s.kv_heads;
+            });
+  w.head_dim = most(config, [](const LayerSizes& s) { return s.head_dim; });
+  w.context = limits.max_context;
+  return w;
+}
+
+}  // namespace canopy

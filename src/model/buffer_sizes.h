@@ -1,0 +1,34 @@
+#pragma once
+// Private to the transformer: the sizes of its buffers.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "src/model/transformer.h"
+
+namespace canopy {
+
+inline bool gated(const ModelConfig& c) { return c.form.mlp == MlpKind::kSwiglu; }
+/// 64-bit words that hold so many bits.
+inline int words_for(int bits) { return (bits + 63) / 64; }
+
+/// Gives what is known of positions before any: rotary frequencies, those of each kind of layer
+/// after the other's where they differ, or slopes of the heads.
+std::vector<float> position_constants(const ModelConfig& config);
+/// Finds where those of a layer begin.
+std::size_t rope_offset(const ModelConfig& config, int layer);
+
+/// Buffers of one model, as byte sizes, so that the budget and the constructor cannot disagree.
+struct BufferSizes {
+  std::size_t embedded, residual, normed, work, last, logit_input, logits, position, prefix, ids,
+      bits, constants;
+
+  BufferSizes(const ModelConfig& config, const Transformer::Limits& limits);
+  std::size_t total() const {
+    return embedded + residual + normed + work + last + logit_input + logits + position + prefix +
+           ids + bits + constants;
+  }
+};
+
+}  // namespace canopy
