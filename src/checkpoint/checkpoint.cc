@@ -227,7 +227,9 @@ Checkpoint open_gguf(const std::filesystem::path& file, std::span<const Family> 
     return gguf_config(header, read_frequency_factors(model), families);
   });
   auto tensors = in_context("checking the tensors of " + file.string(), [&] {
-    for (TensorEntry& tensor : header.tensors) tensor.name = canonical_gguf_name(tensor.name);
+    const Family& family = *find_family(families, config.architecture);
+    for (TensorEntry& tensor : header.tensors)
+      tensor.name = canonical_gguf_name(family, tensor.name);
     return take_inventory(config, std::move(header.tensors));
   });
   if (holes == Holes::kRefused) note_zero_matrices(model.files, tensors, config);

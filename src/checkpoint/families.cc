@@ -161,4 +161,27 @@ std::string stored_name(const Family& family, std::string_view canonical_name) {
   return std::string(canonical_name);
 }
 
+namespace {
+
+/// What a family's GGUF files call the tensors of a role.
+std::string_view gguf_pattern(const Family& family, const TensorSpec& spec) {
+  for (const StoredName& own : family.gguf_names)
+    if (own.role == spec.role) return own.name;
+  return spec.gguf;
+}
+
+}  // namespace
+
+std::string canonical_gguf_name(const Family& family, std::string_view gguf_name) {
+  for (const TensorSpec& spec : model_tensors())
+    if (const auto layer = number_in(gguf_pattern(family, spec), gguf_name))
+      return with_number(spec.name, *layer);
+  return std::string(gguf_name);
+}
+
+std::string gguf_name(const Family& family, const ModelTensor& tensor) {
+  return with_number(gguf_pattern(family, *tensor.spec),
+                     tensor.layer < 0 ? "" : std::to_string(tensor.layer));
+}
+
 }  // namespace canopy

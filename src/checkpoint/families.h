@@ -40,7 +40,8 @@ struct Family {
   bool gguf_adjacent_pairs = false;     // converters reorder the rows of Q and K (docs/formats.md)
   bool gguf_frequency_factors = false;  // GGUF files may have rope_freqs.weight
   ConfigReader read_config = read_decoder_config;
-  std::span<const StoredName> stored_names = {};  // in safetensors; GGUF's names are one list
+  std::span<const StoredName> stored_names = {};  // in safetensors
+  std::span<const StoredName> gguf_names = {};    // in GGUF
   std::string_view bare_lacks = {};  // how stored names begin, but for files of the bare decoder
 };
 
@@ -59,5 +60,12 @@ std::string_view gguf_architecture(const ModelConfig& config);
 std::string canonical_name(const Family& family, std::string_view stored_name);
 /// The other way round.
 std::string stored_name(const Family& family, std::string_view canonical_name);
+
+/// Gives the canonical name of a tensor of a family's GGUF file: for "blk.3.attn_q.weight"
+/// "model.layers.3.self_attn.q_proj.weight". One that the family does not have comes back
+/// unchanged.
+std::string canonical_gguf_name(const Family& family, std::string_view gguf_name);
+/// The other way round.
+std::string gguf_name(const Family& family, const ModelTensor& tensor);
 
 }  // namespace canopy

@@ -235,9 +235,10 @@ void put_end_tokens(const Metadata& metadata, ModelConfig& model) {
   }
 }
 
-const TensorEntry* find_entry(const GgufHeader& header, TensorRole role) {
+const TensorEntry* find_entry(const GgufHeader& header, const Family& family, TensorRole role) {
+  const std::string wanted = gguf_name(family, {&spec_of(role)});
   for (const TensorEntry& tensor : header.tensors)
-    if (tensor.name == spec_of(role).gguf) return &tensor;
+    if (tensor.name == wanted) return &tensor;
   return nullptr;
 }
 
@@ -297,13 +298,13 @@ ModelConfig gguf_config(const GgufHeader& header, const std::vector<float>& freq
   refuse_odd_layers(keys, model.head_dim);
   model.norm_eps = static_cast<float>(keys.positive("attention.layer_norm_rms_epsilon"));
 
-  const TensorEntry* embedding = find_entry(header, TensorRole::kEmbedding);
+  const TensorEntry* embedding = find_entry(header, *family, TensorRole::kEmbedding);
   if (!embedding || embedding->shape.size() != 2)
     throw Error("tensor 'token_embd.weight' is missing or not a matrix");
   if (embedding->shape[0] < 1 || embedding->shape[0] > kMostDim)
     throw Error("tensor 'token_embd.weight' has " + std::to_string(embedding->shape[0]) + " rows");
   model.vocab = static_cast<int>(embedding->shape[0]);
-  model.tied_head = !find_entry(header, TensorRole::kHead);
+  model.tied_head = !find_entry(header, *family, TensorRole::kHead);
 
   put_rope(keys, frequency_factors, model);
   put_end_tokens(header.metadata, model);

@@ -152,7 +152,6 @@ std::int64_t length(Length of, const ModelConfig& config, int layer) {
 }
 
 std::string ModelTensor::name() const { return numbered(spec->name, layer); }
-std::string ModelTensor::gguf_name() const { return numbered(spec->gguf, layer); }
 
 std::vector<std::int64_t> ModelTensor::shape(const ModelConfig& config) const {
   const int of = std::max(layer, 0);
@@ -196,12 +195,6 @@ std::optional<ModelTensor> find_tensor(std::string_view canonical_name) {
     return ModelTensor{&spec, layer};
   }
   return {};
-}
-
-std::string canonical_gguf_name(std::string_view gguf_name) {
-  for (const TensorSpec& spec : kModelTensors)
-    if (const auto layer = number_in(spec.gguf, gguf_name)) return with_number(spec.name, *layer);
-  return std::string(gguf_name);
 }
 
 std::optional<std::string_view> number_in(std::string_view pattern, std::string_view name) {

@@ -43,8 +43,8 @@ struct TensorSpec {
   TensorUnit unit;
   TensorKind kind;
   Length rows, columns;  // a vector is one row
-  /// What Hugging Face's files call it, which is the canonical name, and what GGUF files do. A '#'
-  /// stands for the number of the layer.
+  /// What Hugging Face's files call it, which is the canonical name, and what GGUF files do, but
+  /// for families that have others. A '#' stands for the number of the layer.
   std::string_view name, gguf;
   IsIn is_in = nullptr;  // null: every model has it
 
@@ -60,8 +60,7 @@ struct ModelTensor {
   const TensorSpec* spec = nullptr;
   int layer = -1;
 
-  std::string name() const;  // canonical
-  std::string gguf_name() const;
+  std::string name() const;                                          // canonical
   std::vector<std::int64_t> shape(const ModelConfig& config) const;  // of a vector: [columns]
   bool is_in(const ModelConfig& config) const;
 };
@@ -72,9 +71,6 @@ void for_each_tensor(const ModelConfig& config,
 std::string tensor_name(TensorRole role, int layer = -1);  // canonical
 /// Which tensor has this canonical name.
 std::optional<ModelTensor> find_tensor(std::string_view canonical_name);
-/// "blk.3.attn_q.weight" -> "model.layers.3.self_attn.q_proj.weight". Names that are not in the
-/// table come back unchanged.
-std::string canonical_gguf_name(std::string_view gguf_name);
 
 /// The digits that a name has where the pattern has its '#', "" for a pattern without one. Nothing
 /// if the name is another.

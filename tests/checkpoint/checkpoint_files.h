@@ -10,6 +10,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -339,7 +340,9 @@ inline FileTensor interleave_heads(FileTensor tensor, std::int64_t head_dim) {
 /// The model as a converter writes it to GGUF: vectors in F32, matrices as they are; llama and
 /// mistral both become architecture "llama" with interleaved heads. Rotary scaling is not carried
 /// over.
-inline GgufWriter gguf_writer(const TinyModel& model) {
+inline GgufWriter gguf_writer(
+    const TinyModel& model, const std::function<std::string(const std::string&)>& name_of =
+                                [](const std::string& canonical) { return gguf_name(canonical); }) {
   const auto& c = model.config;
   const std::string family = c["model_type"];
   const std::string arch = family == "mistral" ? "llama" : family;
@@ -376,7 +379,7 @@ inline GgufWriter gguf_writer(const TinyModel& model) {
       tensor.dtype = DType::kF32;
       tensor.bytes = wide;
     }
-    tensor.name = gguf_name(tensor.name);
+    tensor.name = name_of(tensor.name);
     out.tensor(tensor);
   }
   return out;

@@ -1,6 +1,7 @@
 // The GGUF reader: what it accepts, and every way in which a header can lie.
 #include <gtest/gtest.h>
 
+#include "src/checkpoint/families.h"
 #include "src/checkpoint/readers.h"
 #include "tests/checkpoint/checkpoint_files.h"
 
@@ -234,11 +235,13 @@ TEST(Gguf, RefusesAFileTruncatedInItsData) {
 }
 
 TEST(Gguf, RenamesTensorsToCanonicalNamesAndLeavesOthers) {
-  EXPECT_EQ(canonical_gguf_name("token_embd.weight"), "model.embed_tokens.weight");
-  EXPECT_EQ(canonical_gguf_name("blk.31.attn_q.weight"), "model.layers.31.self_attn.q_proj.weight");
+  const Family& llama = *find_family(known_families(), "llama");
+  EXPECT_EQ(canonical_gguf_name(llama, "token_embd.weight"), "model.embed_tokens.weight");
+  EXPECT_EQ(canonical_gguf_name(llama, "blk.31.attn_q.weight"),
+            "model.layers.31.self_attn.q_proj.weight");
   for (const char* name : {"blk.3.ffn_gate_exps.weight", "blk..attn_q.weight", "blk.3x.attn_q.bias",
                            "blk.3", "rope_freqs.weight", ""})
-    EXPECT_EQ(canonical_gguf_name(name), name);
+    EXPECT_EQ(canonical_gguf_name(llama, name), name);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "src/checkpoint/checkpoint.h"
+#include "src/checkpoint/families.h"
 #include "tests/tiny_config.h"
 
 namespace canopy {
@@ -38,6 +39,7 @@ TEST(ModelTensors, EachHasARoleAndANameOfItsOwnInBothContainers) {
 }
 
 TEST(ModelTensors, AreFoundByEitherName) {
+  const Family& llama = *find_family(known_families(), "llama");
   for (const TensorSpec& spec : model_tensors())
     for (const int layer : {0, 7, 79}) {
       const ModelTensor tensor{&spec, spec.of_layers() ? layer : -1};
@@ -46,7 +48,7 @@ TEST(ModelTensors, AreFoundByEitherName) {
       ASSERT_TRUE(found);
       EXPECT_EQ(found->spec, &spec);
       EXPECT_EQ(found->layer, tensor.layer);
-      EXPECT_EQ(canonical_gguf_name(tensor.gguf_name()), tensor.name());
+      EXPECT_EQ(canonical_gguf_name(llama, gguf_name(llama, tensor)), tensor.name());
     }
   for (const char* other :
        {"", "model.layers.#.input_layernorm.weight", "model.norm.weight ",

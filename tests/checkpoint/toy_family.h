@@ -18,6 +18,11 @@ inline constexpr std::array kToyNames{
     StoredName{TensorRole::kDown, "transformer.h.#.mlp.out.weight"},
     StoredName{TensorRole::kHead, "output.weight"},
 };
+/// Of other families' GGUF files the second is what a layer's MLP reads.
+inline constexpr std::array kToyGgufNames{
+    StoredName{TensorRole::kMlpNorm, "blk.#.post_attention_norm.weight"},
+    StoredName{TensorRole::kKeyNorm, "blk.#.ffn_norm.weight"},
+};
 inline constexpr std::array kToyKeys{std::pair{"num_hidden_layers", "n_layer"},
                                      std::pair{"hidden_size", "n_embd"},
                                      std::pair{"intermediate_size", "n_inner"}};
@@ -34,7 +39,8 @@ inline constexpr std::array kToyFamilies{Family{.name = "toy",
                                                 .gguf = "toy",
                                                 .layer_kinds = kToyLayers,
                                                 .read_config = read_toy_config,
-                                                .stored_names = kToyNames}};
+                                                .stored_names = kToyNames,
+                                                .gguf_names = kToyGgufNames}};
 
 /// A toy of four layers under the usual names: those of two models that have either kind.
 inline TinyModel usual_toy() {
@@ -71,7 +77,9 @@ inline TinyModel stored_toy() {
 inline void write_toy_gguf(const std::filesystem::path& file) {
   TinyModel toy = usual_toy();
   toy.config["model_type"] = "toy";
-  write_file(file, gguf_writer(toy).bytes());
+  write_file(file, gguf_writer(toy, [](const std::string& canonical) {
+                     return canopy::gguf_name(kToyFamilies[0], *find_tensor(canonical));
+                   }).bytes());
 }
 
 }  // namespace canopy::testing

@@ -18,7 +18,7 @@ inline Checkpoint write_bf16_gguf(const Checkpoint& model, const std::filesystem
   for_each_tensor(model.config(), [&](const ModelTensor& tensor) {
     const TensorEntry& source = *model.find(tensor.name());
     sources.push_back(&source);
-    tensors.push_back({tensor.gguf_name(),
+    tensors.push_back({gguf_name(family_of(model.config()), tensor),
                        tensor.spec->kind == TensorKind::kMatrix ? DType::kBF16 : DType::kF32,
                        source.shape});
   });

@@ -50,12 +50,14 @@ DType output_type(const TensorSpec& spec, const TensorEntry& source, DType wante
 
 std::vector<Plan> plan_tensors(const Checkpoint& model, DType type) {
   std::vector<Plan> plans;
+  const Family& family = family_of(model.config());
   for_each_tensor(model.config(), [&](const ModelTensor& tensor) {
     const TensorEntry* const source = model.find(tensor.name());
     if (!source) throw Error(model.root().string() + " lacks the tensor " + tensor.name());
-    plans.push_back({{tensor.gguf_name(), output_type(*tensor.spec, *source, type), source->shape},
-                     source,
-                     tensor.spec->rows == Length::kVocab});
+    plans.push_back(
+        {{gguf_name(family, tensor), output_type(*tensor.spec, *source, type), source->shape},
+         source,
+         tensor.spec->rows == Length::kVocab});
   });
   // The order is that of other converters: what the model has once, then its layers.
   std::stable_partition(plans.begin(), plans.end(),
