@@ -20,17 +20,7 @@ class Families : public TinyEngine, public ::testing::WithParamInterface<const c
   Engine make(SpeculationMethod method, int nodes, std::optional<std::uint64_t> resident) const {
     ModelFiles files{Checkpoint::open(target()), std::nullopt, nullptr};
     if (method != SpeculationMethod::kNone) files.draft = Checkpoint::open(draft());
-    files.tokenizer =
-        std::make_unique<NumberTokenizer>(files.target.config().vocab, std::vector<TokenId>{});
-    EngineOptions options;
-    options.device.threads = 2;
-    options.plan.method = method;
-    options.plan.cost = made_up_cost();
-    options.plan.tree_size = nodes;
-    options.plan.resident = resident;
-    options.plan.max_prompt = kPrompt;
-    options.plan.context = kContext;
-    return Engine(std::move(files), options);
+    return open(std::move(files), method, nodes, resident, kPrompt, kContext);
   }
   std::vector<TokenId> text(SpeculationMethod method, int nodes,
                             std::optional<std::uint64_t> resident) const {

@@ -125,6 +125,21 @@ class TinyEngine : public ::testing::Test {
                      double temperature = 0) {
     return Engine(models_for(method), options(method, tree, levels, temperature));
   }
+  /// An engine of these files, whose texts end where `context` does.
+  static Engine open(ModelFiles files, SpeculationMethod method, int nodes,
+                     std::optional<std::uint64_t> resident, int prompt, int context) {
+    files.tokenizer =
+        std::make_unique<NumberTokenizer>(files.target.config().vocab, std::vector<TokenId>{});
+    EngineOptions options;
+    options.device.threads = 2;
+    options.plan.method = method;
+    options.plan.cost = made_up_cost();
+    options.plan.tree_size = nodes;
+    options.plan.resident = resident;
+    options.plan.max_prompt = prompt;
+    options.plan.context = context;
+    return Engine(std::move(files), options);
+  }
   static std::vector<TokenId> prompt(unsigned seed, int tokens = 20) {
     std::mt19937 random(seed);
     const auto vocab = static_cast<unsigned>(Checkpoint::open(kTarget).config().vocab);

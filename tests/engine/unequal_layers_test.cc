@@ -20,17 +20,7 @@ class UnequalLayers : public TinyEngine {
     const Checkpoint model = write_random_checkpoint({unequal_config()}, dir_->path() / "unequal");
     ModelFiles files{model, std::nullopt, nullptr};
     if (method != SpeculationMethod::kNone) files.draft = model;
-    files.tokenizer =
-        std::make_unique<NumberTokenizer>(model.config().vocab, std::vector<TokenId>{});
-    EngineOptions options;
-    options.device.threads = 2;
-    options.plan.method = method;
-    options.plan.cost = made_up_cost();
-    options.plan.tree_size = nodes;
-    options.plan.resident = resident;
-    options.plan.max_prompt = kPrompt;
-    options.plan.context = kContext;
-    return Engine(std::move(files), options);
+    return open(std::move(files), method, nodes, resident, kPrompt, kContext);
   }
   static TextReport text(Engine& engine) {
     Request request;
