@@ -45,7 +45,7 @@ class DeviceWeights {
 /// bytes
 /// >= (draft + verify time) x its bandwidth. Compute waits for a unit's arrival by event, the copy
 /// waits for a slot's last use by event; the host waits only until a copy is queued.
-/// One thread calls acquire, give-back, embed and abandon_sweep, and holds one lease at a time; the
+/// One thread calls acquire, give-back and abandon_sweep, and holds one lease at a time; the
 /// figures may be read from any. A thread of its own takes leases of `host`.
 class UploadedWeights final : public WeightSource {
  public:
@@ -67,7 +67,7 @@ class UploadedWeights final : public WeightSource {
   /// unusable; Error if `index` is not the next in the cycle, or if a lease is out.
   UnitLease acquire(std::size_t index, Stream& compute, const std::stop_token& stop = {}) override;
   void abandon_sweep() noexcept override;
-  void embed(std::span<const TokenId> ids, Stream& compute, TensorView out) override;
+  EmbeddingTable& embedding() override;
   std::size_t held_bytes() const;  // of the device
   /// The units that rest on the device; their weights stay for as long as the source lives.
   std::vector<RestingUnit> resting() const;

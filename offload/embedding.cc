@@ -39,20 +39,21 @@ void in_batches(std::span<const TokenId> ids, const TensorView& out, std::size_t
 EmbeddingLookup::EmbeddingLookup(Device& device, WeightView table)
     : device_(device),
       table_(table),
-      on_device_(device.allocate(bytes_needed())),
+      ids_on_device_(device.allocate(bytes_needed())),
       read_(device.make_event()) {}
 
 EmbeddingLookup::~EmbeddingLookup() { wait_quietly(*read_); }
 
-void EmbeddingLookup::operator()(std::span<const TokenId> ids, Stream& compute, TensorView out) {
+void EmbeddingLookup::look_up(std::span<const TokenId> ids, Stream& compute, TensorView out) {
   if (ids.empty()) return;
   check_ids(ids, table_.rows());
   read_->wait();
   ids_.assign(ids.begin(), ids.end());
   in_batches(ids_, out, kIds, [&](std::span<const TokenId> batch, const TensorView& rows) {
-    device_.upload(compute, on_device_.data(), std::as_bytes(batch));
+    device_.upload(compute, ids_on_device_.data(), std::as_bytes(batch));
     device_.ops().embed(compute, table_,
-                        ConstTensorView(on_device_.data(), DType::kI32, {std::ssize(batch)}), rows);
+                        ConstTensorView(ids_on_device_.data(), DType::kI32, {std::ssize(batch)}),
+                        rows);
   });
   compute.record(*read_);
 }
@@ -82,7 +83,7 @@ void EmbeddingUpload::operator()(std::span<const StoredRow> rows, Stream& comput
 HostEmbedding::HostEmbedding(Device& device, const TensorEntry& entry, WeightView table)
     : table_(table), upload_(device, entry) {}
 
-void HostEmbedding::operator()(std::span<const TokenId> ids, Stream& compute, TensorView out) {
+void HostEmbedding::look_up(std::span<const TokenId> ids, Stream& compute, TensorView out) {
   check_ids(ids, table_.rows());
   in_batches(ids, out, EmbeddingUpload::kBatch,
              [&](std::span<const TokenId> batch, const TensorView& to) {
@@ -105,7 +106,7 @@ std::size_t EmbeddingReader::bytes_needed(const TensorEntry& table) {
   return staging_bytes(table) + EmbeddingUpload::bytes_needed(table);
 }
 
-void EmbeddingReader::operator()(std::span<const TokenId> ids, Stream& compute, TensorView out) {
+void EmbeddingReader::look_up(std::span<const TokenId> ids, Stream& compute, TensorView out) {
   check_ids(ids, table_.shape[0]);
   in_batches(ids, out, EmbeddingUpload::kBatch,
              [&](std::span<const TokenId> batch, const TensorView& to) {
@@ -119,6 +120,7 @@ void EmbeddingReader::operator()(std::span<const TokenId> ids, Stream& compute, 
                }
                const ReadLayout layout = lay_out(wanted, kReadAlignment);
                read_all(pump_, layout, staging_.data(), [](std::size_t) {});
+               disk_bytes_ = pump_.disk_bytes();
                std::vector<StoredRow> rows;
                for (std::size_t i = 0; i < entries.size(); ++i)
                  rows.push_back(row_at(staging_.data() + layout.slab_at[i], table_, batch[i]));

@@ -1,10 +1,12 @@
 #pragma once
+#include <atomic>
 #include <memory>
 #include <span>
 #include <vector>
 
 #include "kernels/device.h"
 #include "kernels/ops.h"
+#include "offload/embedding_table.h"
 #include "offload/io/read_engine.h"
 #include "offload/io/read_pump.h"
 #include "offload/unit_layout.h"
@@ -12,19 +14,15 @@
 
 namespace canopy {
 
-/// Looks rows up in an embedding table in memory that the device reads. One thread at a time.
-class EmbeddingLookup {
+/// A table in memory that the device reads.
+class EmbeddingLookup final : public EmbeddingTable {
  public:
   EmbeddingLookup(Device& device, WeightView table);
-  ~EmbeddingLookup();  // waits for the last lookup, which still reads the ids
+  ~EmbeddingLookup() override;  // waits for the last lookup, which still reads the ids
 
-  /// out_i = f32 row of id_i. Shapes: out [n, dim] f32. Waits on the host for the lookup before.
-  /// Throws Error if an id is outside the table.
-  void operator()(std::span<const TokenId> ids, Stream& compute, TensorView out);
-
-  WeightView table() const { return table_; }
-
-  std::size_t held_bytes() const { return on_device_.bytes(); }
+  void look_up(std::span<const TokenId> ids, Stream& compute, TensorView out) override;
+  WeightView on_device() const override { return table_; }
+  std::size_t held_bytes() const override { return ids_on_device_.bytes(); }
   static std::size_t bytes_needed() { return kIds * sizeof(TokenId); }  // what held_bytes() will be
 
  private:
@@ -32,7 +30,7 @@ class EmbeddingLookup {
   Device& device_;
   const WeightView table_;
   std::vector<TokenId> ids_;  // of the last lookup, until `read_` is reached
-  Buffer on_device_;          // those of one batch
+  Buffer ids_on_device_;      // those of one batch
   std::unique_ptr<Event> read_;
 };
 
@@ -58,31 +56,27 @@ class EmbeddingUpload {
   std::unique_ptr<Event> copied_;
 };
 
-/// The lookup for a table in host memory that the device does not read. Bit for bit the same. One
-/// thread at a time.
-class HostEmbedding {
+/// A table in host memory that the device does not read. Bit for bit the same rows.
+class HostEmbedding final : public EmbeddingTable {
  public:
   HostEmbedding(Device& device, const TensorEntry& entry, WeightView table);
-  void operator()(std::span<const TokenId> ids, Stream& compute, TensorView out);
-  std::size_t held_bytes() const { return upload_.held_bytes(); }
+  void look_up(std::span<const TokenId> ids, Stream& compute, TensorView out) override;
+  std::size_t held_bytes() const override { return upload_.held_bytes(); }
 
  private:
   const WeightView table_;
   EmbeddingUpload upload_;
 };
 
-/// The lookup for a table that stays on disk: reads the rows it is asked for. Bit for bit the same.
-/// One thread at a time.
-class EmbeddingReader {
+/// A table that stays on disk: reads the rows it is asked for. Bit for bit the same rows.
+class EmbeddingReader final : public EmbeddingTable {
  public:
   /// `engine` was opened on the sweep's files. Throws Error if memory is short.
   EmbeddingReader(Device& device, const SweepLayout& sweep, std::unique_ptr<ReadEngine> engine);
 
-  /// See EmbeddingLookup; blocks until the rows were read. Throws Error if a read failed.
-  void operator()(std::span<const TokenId> ids, Stream& compute, TensorView out);
-
-  std::uint64_t disk_bytes() const { return pump_.disk_bytes(); }  // since construction
-  std::size_t held_bytes() const { return staging_.size() + upload_.held_bytes(); }
+  void look_up(std::span<const TokenId> ids, Stream& compute, TensorView out) override;
+  std::size_t held_bytes() const override { return staging_.size() + upload_.held_bytes(); }
+  std::uint64_t disk_bytes() const override { return disk_bytes_; }
   static std::size_t bytes_needed(const TensorEntry& table);  // what held_bytes() will be
 
  private:
@@ -91,6 +85,7 @@ class EmbeddingReader {
   ReadPump pump_;
   HostSlab staging_;  // rows as read
   EmbeddingUpload upload_;
+  std::atomic<std::uint64_t> disk_bytes_ = 0;
 };
 
 }  // namespace canopy

@@ -1,5 +1,4 @@
-#include <optional>
-#include <type_traits>
+#include <memory>
 #include <vector>
 
 #include "offload/device_weights.h"
@@ -27,14 +26,14 @@ class Reading {
   ReadPump pump_;
 };
 
-/// Lends what rests: Weights are RestingWeights or DeviceWeights, Lookup finds rows of the
-/// embedding. One thread at a time.
-template <class Weights, class Lookup>
+/// Lends what rests: RestingWeights or DeviceWeights. One thread at a time.
+template <class Weights>
 class ResidentWeights final : public WeightSource {
  public:
-  template <class MakeLookup>
-  ResidentWeights(const SweepLayout& sweep, Weights weights, const MakeLookup& lookup)
-      : weights_(std::move(weights)), lookup_(lookup(weights_.table())) {
+  /// make_table(table) gives the embedding.
+  template <class MakeTable>
+  ResidentWeights(const SweepLayout& sweep, Weights weights, const MakeTable& make_table)
+      : weights_(std::move(weights)), embedding_(make_table(weights_.table())) {
     for (const UnitLayout& layout : sweep.units) units_.push_back(layout.unit);
   }
 
@@ -43,28 +42,20 @@ class ResidentWeights final : public WeightSource {
     return lend(index, weights_.unit(index), compute);
   }
   void abandon_sweep() noexcept override {}
-  WeightView table_on_device() const override {
-    if constexpr (std::is_same_v<Lookup, EmbeddingLookup>)
-      return lookup_.table();
-    else
-      return {};
-  }
-  void embed(std::span<const TokenId> ids, Stream& compute, TensorView out) override {
-    lookup_(ids, compute, out);
-  }
+  EmbeddingTable& embedding() override { return *embedding_; }
 
  private:
   void give_back(std::size_t, Stream&) noexcept override {}
 
   std::vector<Unit> units_;
   Weights weights_;
-  Lookup lookup_;
+  std::unique_ptr<EmbeddingTable> embedding_;
 };
 
-template <class Lookup, class Weights, class MakeLookup>
+template <class Weights, class MakeTable>
 std::unique_ptr<WeightSource> resident(const SweepLayout& sweep, Weights weights,
-                                       const MakeLookup& lookup) {
-  return std::make_unique<ResidentWeights<Weights, Lookup>>(sweep, std::move(weights), lookup);
+                                       const MakeTable& make_table) {
+  return std::make_unique<ResidentWeights<Weights>>(sweep, std::move(weights), make_table);
 }
 
 }  // namespace
@@ -73,12 +64,14 @@ std::unique_ptr<WeightSource> load_resident(Device& device, const SweepLayout& s
                                             const Loading& loading) {
   return in_context("loading " + sweep.root.string(), [&] {
     Reading reading(sweep, loading.notes);
-    const auto lookup = [&](WeightView table) { return EmbeddingLookup(device, table); };
+    const auto lookup = [&](WeightView table) {
+      return std::make_unique<EmbeddingLookup>(device, table);
+    };
     if (device.shares_host_memory())
-      return resident<EmbeddingLookup>(
-          sweep, RestingWeights(device, sweep, all_resident(sweep), reading.pump(), loading),
-          lookup);
-    return resident<EmbeddingLookup>(
+      return resident(sweep,
+                      RestingWeights(device, sweep, all_resident(sweep), reading.pump(), loading),
+                      lookup);
+    return resident(
         sweep,
         DeviceWeights(device, sweep, all_resident(sweep, Tier::kDevice), reading.pump(), loading),
         lookup);
@@ -101,9 +94,10 @@ std::unique_ptr<WeightSource> load_on_host(Device& device, const SweepLayout& sw
     require(travelling_bytes(sweep, residency) == 0 && residency.table == Tier::kHost,
             "units on disk take a streamer");
     Reading reading(sweep, loading.notes);
-    return resident<HostEmbedding>(
-        sweep, RestingWeights(device, sweep, residency, reading.pump(), loading, on),
-        [&](WeightView table) { return HostEmbedding(device, sweep.embedding, table); });
+    return resident(sweep, RestingWeights(device, sweep, residency, reading.pump(), loading, on),
+                    [&](WeightView table) {
+                      return std::make_unique<HostEmbedding>(device, sweep.embedding, table);
+                    });
   });
 }
 

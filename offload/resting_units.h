@@ -29,10 +29,7 @@ class RestingUnits final : public WeightSource {
     return lend(index, weights_[index], compute);
   }
   void abandon_sweep() noexcept override {}
-  WeightView table_on_device() const override { return whole_.table_on_device(); }
-  void embed(std::span<const TokenId> ids, Stream& compute, TensorView out) override {
-    whole_.embed(ids, compute, out);
-  }
+  EmbeddingTable& embedding() override { return whole_.embedding(); }
 
  private:
   void give_back(std::size_t, Stream&) noexcept override {}

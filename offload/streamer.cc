@@ -122,10 +122,7 @@ struct Streamer::Impl {
   std::unique_ptr<ReadEngine> engine;  // destroyed before the ring that it reads into
   ReadPump pump;
   RestingWeights resting;
-  // The embedding: from a table at rest that the device reads, or does not, or from disk.
-  std::optional<EmbeddingLookup> lookup;
-  std::optional<HostEmbedding> host_lookup;
-  std::optional<EmbeddingReader> row_reader;
+  std::unique_ptr<EmbeddingTable> embedding;
 
   mutable std::mutex mutex;             // guards what follows
   std::condition_variable_any arrived;  // waits for a stop request, too
@@ -138,7 +135,7 @@ struct Streamer::Impl {
   std::exception_ptr failure;
   Clock::duration busy{}, stall{}, checking{};
   std::optional<Clock::time_point> busy_since;
-  std::uint64_t disk_bytes = 0, row_bytes = 0;  // of weights; of embedding rows
+  std::uint64_t disk_bytes = 0;  // of weights; the embedding counts its own
 
   const std::vector<int> reader_cpus;
   Trace* const trace;
@@ -168,11 +165,11 @@ Streamer::Impl::Impl(Device& device, const SweepLayout& swept, const Residency& 
   while (pins.lock_next(ring.size(), notes))
     if (stop.stop_requested()) throw Stopped();
   if (residency.table != Tier::kHost) {
-    row_reader.emplace(device, sweep, make_engine(options, {}));
+    embedding = std::make_unique<EmbeddingReader>(device, sweep, make_engine(options, {}));
   } else if (device.shares_host_memory()) {
-    lookup.emplace(device, resting.table());
+    embedding = std::make_unique<EmbeddingLookup>(device, resting.table());
   } else {
-    host_lookup.emplace(device, sweep.embedding, resting.table());
+    embedding = std::make_unique<HostEmbedding>(device, sweep.embedding, resting.table());
   }
   for (const UnitLayout& layout : sweep.units) units.push_back(layout.unit);
   std::size_t least = ring.size();
@@ -432,7 +429,7 @@ void Streamer::Impl::rethrow_failure(std::size_t index) const {
 }
 
 LinkTotals Streamer::Impl::totals() const {
-  return {disk_bytes + row_bytes,
+  return {disk_bytes + embedding->disk_bytes(),
           busy + (busy_since ? Clock::now() - *busy_since : Clock::duration{}), stall, checking};
 }
 
@@ -457,20 +454,10 @@ void Streamer::give_back(std::size_t index, Stream& compute) noexcept {
 
 void Streamer::abandon_sweep() noexcept { impl_->abandon(); }
 
-void Streamer::embed(std::span<const TokenId> ids, Stream& compute, TensorView out) {
-  if (impl_->lookup) return (*impl_->lookup)(ids, compute, out);
-  if (impl_->host_lookup) return (*impl_->host_lookup)(ids, compute, out);
-  const std::uint64_t before = impl_->row_reader->disk_bytes();
-  (*impl_->row_reader)(ids, compute, out);
-  const std::lock_guard lock(impl_->mutex);
-  impl_->row_bytes += impl_->row_reader->disk_bytes() - before;
-}
+EmbeddingTable& Streamer::embedding() { return *impl_->embedding; }
 
 std::size_t Streamer::held_bytes() const {
-  const std::size_t embedding = impl_->lookup        ? impl_->lookup->held_bytes()
-                                : impl_->host_lookup ? impl_->host_lookup->held_bytes()
-                                                     : impl_->row_reader->held_bytes();
-  return impl_->ring.size() + impl_->resting.bytes() + embedding;
+  return impl_->ring.size() + impl_->resting.bytes() + impl_->embedding->held_bytes();
 }
 
 std::vector<RestingUnit> Streamer::resting() const {

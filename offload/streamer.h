@@ -59,9 +59,9 @@ struct LinkTotals {
 /// biases rest in memory, and what the residency says; an embedding table that does not is read
 /// row by row. A unit is lent where it landed: for a device with memory of its own, UploadedWeights
 /// (offload/device_weights.h) takes it from there.
-/// One thread calls acquire, give-back and abandon_sweep, and holds one lease at a time; embed is
-/// called by one thread, maybe another; the figures may be read from any. A reader thread of its
-/// own owns the ReadEngine.
+/// One thread calls acquire, give-back and abandon_sweep, and holds one lease at a time; one
+/// thread, maybe another, looks rows of the embedding up; the figures may be read from any. A
+/// reader thread of its own owns the ReadEngine.
 class Streamer final : public WeightSource {
  public:
   /// Reads what rests in memory, then starts the reader. The sweep must outlive the streamer.
@@ -78,7 +78,7 @@ class Streamer final : public WeightSource {
   /// unusable; if `index` is not the next in the cycle, or if a lease is out. Throws Stopped.
   UnitLease acquire(std::size_t index, Stream& compute, const std::stop_token& stop = {}) override;
   void abandon_sweep() noexcept override;
-  void embed(std::span<const TokenId> ids, Stream& compute, TensorView out) override;
+  EmbeddingTable& embedding() override;
 
   std::size_t held_bytes() const;  // in memory: the ring, and what rests
   /// The units that do not travel, on a device that shares the host's memory; their weights stay

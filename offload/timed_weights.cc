@@ -77,13 +77,14 @@ void TimedWeights::give_back(std::size_t index, Stream& compute) noexcept {
   lent_.reset();
 }
 
-void TimedWeights::embed(std::span<const TokenId> ids, Stream& compute, TensorView out) {
+void TimedWeights::TimedTable::look_up(std::span<const TokenId> ids, Stream& compute,
+                                       TensorView out) {
   const auto begin = Clock::now();
-  source_->embed(ids, compute, out);
+  of_source().look_up(ids, compute, out);
   const auto end = Clock::now();
-  times_.embed = end - begin;
-  if (trace_ && end - begin > kLeastWait)
-    trace_->span(Trace::Lane::kHost, "embedding rows", begin, end);
+  times_.times_.embed = end - begin;
+  if (times_.trace_ && end - begin > kLeastWait)
+    times_.trace_->span(Trace::Lane::kHost, "embedding rows", begin, end);
 }
 
 }  // namespace canopy

@@ -37,10 +37,22 @@ class TimedWeights final : public WeightSource {
   std::span<const Unit> units() const override { return source_->units(); }
   UnitLease acquire(std::size_t index, Stream& compute, const std::stop_token& stop = {}) override;
   void abandon_sweep() noexcept override { source_->abandon_sweep(); }
-  WeightView table_on_device() const override { return source_->table_on_device(); }
-  void embed(std::span<const TokenId> ids, Stream& compute, TensorView out) override;
+  EmbeddingTable& embedding() override { return embedding_; }
 
  private:
+  /// The source's embedding, and how long the host looks rows up.
+  class TimedTable final : public EmbeddingTable {
+   public:
+    explicit TimedTable(TimedWeights& times) : times_(times) {}
+    void look_up(std::span<const TokenId> ids, Stream& compute, TensorView out) override;
+    WeightView on_device() const override { return of_source().on_device(); }
+    std::size_t held_bytes() const override { return of_source().held_bytes(); }
+    std::uint64_t disk_bytes() const override { return of_source().disk_bytes(); }
+
+   private:
+    EmbeddingTable& of_source() const { return times_.source_->embedding(); }
+    TimedWeights& times_;
+  };
   struct UnitTimers {
     std::unique_ptr<Timer> asked, begun, ended;
     std::string name;    // with a trace, as `asked`
@@ -55,6 +67,7 @@ class TimedWeights final : public WeightSource {
   std::optional<StreamClock> clock_;  // with a trace
   std::vector<UnitTimers> timers_;    // by unit
   SweepTimes times_;
+  TimedTable embedding_{*this};
   std::optional<UnitLease> lent_;
   std::exception_ptr failure_;  // of a lease given back: there nothing can be thrown
 };

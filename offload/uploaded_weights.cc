@@ -347,9 +347,7 @@ void UploadedWeights::give_back(std::size_t index, Stream& compute) noexcept {
 
 void UploadedWeights::abandon_sweep() noexcept { impl_->abandon(); }
 
-void UploadedWeights::embed(std::span<const TokenId> ids, Stream& compute, TensorView out) {
-  impl_->host->embed(ids, compute, out);
-}
+EmbeddingTable& UploadedWeights::embedding() { return impl_->host->embedding(); }
 
 std::size_t UploadedWeights::held_bytes() const {
   return impl_->resting.bytes() + impl_->ring.bytes();

@@ -8,6 +8,7 @@
 #include "kernels/device.h"
 #include "kernels/tensor.h"
 #include "kernels/weight_view.h"
+#include "offload/embedding_table.h"
 #include "src/base/tensor_role.h"
 #include "src/base/types.h"
 #include "src/base/unit_kind.h"
@@ -68,11 +69,8 @@ class WeightSource {
   /// Ends a sweep early (cancel, error): the cycle continues at unit 0, its bookkeeping intact.
   virtual void abandon_sweep() noexcept = 0;
 
-  /// The embedding table, if it rests where the device reads it; else empty.
-  virtual WeightView table_on_device() const { return {}; }
-
-  /// out_i = embedding row of id_i, from wherever the table rests. Shapes: out [n, dim] f32.
-  virtual void embed(std::span<const TokenId> ids, Stream& compute, TensorView out) = 0;
+  /// Of the same model; it lives as long as the source.
+  virtual EmbeddingTable& embedding() = 0;
 
  protected:
   UnitLease lend(std::size_t index, UnitWeights weights, Stream& compute);

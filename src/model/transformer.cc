@@ -440,8 +440,9 @@ ConstTensorView Transformer::logit_inputs() const {
 void Transformer::prepare(std::span<const SequenceRows> parts, Stream& compute) {
   impl_->lay_out(std::array{parts}, compute);
   impl_->entered = false;
-  impl_->or_abandon(
-      compute, [&] { impl_->weights.embed(impl_->host_tokens, compute, impl_->entry_rows()); });
+  impl_->or_abandon(compute, [&] {
+    impl_->weights.embedding().look_up(impl_->host_tokens, compute, impl_->entry_rows());
+  });
 }
 
 TensorView Transformer::run(Stream& compute, std::stop_token stop, const OnUnit& on_unit) {
@@ -458,12 +459,14 @@ TensorView Transformer::run(std::size_t forward, ConstTensorView tokens, Stream&
   impl_->current = forward;
   impl_->entered = false;
   return impl_->or_abandon(compute, [&] {
-    impl_->device.ops().embed(compute, impl_->weights.table_on_device(), tokens,
+    impl_->device.ops().embed(compute, impl_->weights.embedding().on_device(), tokens,
                               impl_->entry_rows());
     return impl_->sweep(compute, stop, {});
   });
 }
 
-bool Transformer::embeds_on_device() const { return !impl_->weights.table_on_device().empty(); }
+bool Transformer::embeds_on_device() const {
+  return !impl_->weights.embedding().on_device().empty();
+}
 
 }  // namespace canopy

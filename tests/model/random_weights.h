@@ -4,9 +4,11 @@
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <random>
 #include <vector>
 
+#include "offload/embedding.h"
 #include "offload/weight_source.h"
 #include "tests/tiny_config.h"
 
@@ -17,10 +19,10 @@ namespace canopy {
 class RandomWeights final : public WeightSource {
  public:
   RandomWeights(Device& device, const ModelConfig& config, unsigned seed)
-      : device_(&device), config_(config), random_(seed) {
+      : config_(config), random_(seed) {
     using enum TensorRole;
     const int d = config.dim, e = config.embedding_width();
-    embedding_ = matrix(config.vocab, e, 1.0f);
+    embedding_ = std::make_unique<EmbeddingLookup>(device, matrix(config.vocab, e, 1.0f));
     for (int layer = 0; layer < config.layers; ++layer) {
       UnitWeights a, m;
       const DecoderForm& form = config.form;
@@ -81,15 +83,7 @@ class RandomWeights final : public WeightSource {
     return lend(index, weights_[index], compute);
   }
   void abandon_sweep() noexcept override { ++abandoned; }
-  WeightView table_on_device() const override { return embedding_; }
-  void embed(std::span<const TokenId> ids, Stream& compute, TensorView out) override {
-    ids_.assign(ids.begin(), ids.end());
-    device_->ops().embed(compute, embedding_,
-                         ConstTensorView(reinterpret_cast<const std::byte*>(ids_.data()),
-                                         DType::kI32, {static_cast<std::int64_t>(ids_.size())}),
-                         out);
-    compute.synchronize();
-  }
+  EmbeddingTable& embedding() override { return *embedding_; }
   /// The logit of token i becomes what the head reads in dimension i; those beyond it become 0.
   void make_head_one_hot() {
     std::fill(head_->begin(), head_->end(), 0.0f);
@@ -119,15 +113,13 @@ class RandomWeights final : public WeightSource {
     return {reinterpret_cast<const std::byte*>(v.data()), DType::kF32, rows, columns};
   }
 
-  Device* device_;
   ModelConfig config_;
   std::mt19937 random_;
   std::deque<std::vector<float>> store_;
   std::vector<float>* head_ = nullptr;  // [vocab, dim]
-  WeightView embedding_;
+  std::unique_ptr<EmbeddingTable> embedding_;
   std::vector<Unit> units_;
   std::vector<UnitWeights> weights_;
-  std::vector<TokenId> ids_;
 };
 
 }  // namespace canopy

@@ -9,6 +9,7 @@
 #include <random>
 #include <vector>
 
+#include "offload/embedding.h"
 #include "offload/weight_source.h"
 #include "src/model/transformer.h"
 #include "tests/tiny_config.h"
@@ -38,9 +39,7 @@ class Held final : public WeightSource {
  public:
   Held(Device& device, const ModelConfig& config, const Matrix& embedding, const Matrix& head,
        const std::vector<Layer>& layers)
-      : device_(device),
-        embedding_(keep(embedding)),
-        ones_(static_cast<std::size_t>(config.dim), 1) {
+      : embedding_(device, keep(embedding)), ones_(static_cast<std::size_t>(config.dim), 1) {
     using enum TensorRole;
     for (int i = 0; i < config.layers; ++i) {
       const Layer& layer = layers[static_cast<std::size_t>(i)];
@@ -59,13 +58,7 @@ class Held final : public WeightSource {
     return lend(index, weights_[index], compute);
   }
   void abandon_sweep() noexcept override {}
-  void embed(std::span<const TokenId> ids, Stream& compute, TensorView out) override {
-    device_.ops().embed(compute, embedding_,
-                        ConstTensorView(reinterpret_cast<const std::byte*>(ids.data()), DType::kI32,
-                                        {std::ssize(ids)}),
-                        out);
-    compute.synchronize();
-  }
+  EmbeddingTable& embedding() override { return embedding_; }
 
  private:
   void give_back(std::size_t, Stream&) noexcept override {}
@@ -83,9 +76,8 @@ class Held final : public WeightSource {
     for (const auto& [role, matrix] : matrices) weights.add(role, keep(matrix));
   }
 
-  Device& device_;
   std::deque<std::vector<float>> kept_;
-  WeightView embedding_;
+  EmbeddingLookup embedding_;
   std::vector<float> ones_;
   std::vector<Unit> units_;
   std::vector<UnitWeights> weights_;

@@ -270,8 +270,9 @@ TEST_F(StreamerTest, LooksEmbeddingRowsUpWhereverTheTableIsAndRefusesTokensOutsi
   for (WeightSource* source :
        {static_cast<WeightSource*>(&lookup), static_cast<WeightSource*>(&reader), resident.get()}) {
     std::vector<float> got(ids.size() * 64), expected(64);
-    source->embed(ids, *compute,
-                  TensorView(reinterpret_cast<std::byte*>(got.data()), DType::kF32, {count, 64}));
+    source->embedding().look_up(
+        ids, *compute,
+        TensorView(reinterpret_cast<std::byte*>(got.data()), DType::kF32, {count, 64}));
     compute->synchronize();
     for (std::size_t i = 0; i < ids.size(); ++i) {
       dequantize_row(DType::kBF16, table.data() + static_cast<std::size_t>(ids[i]) * 128, expected);
@@ -279,7 +280,7 @@ TEST_F(StreamerTest, LooksEmbeddingRowsUpWhereverTheTableIsAndRefusesTokensOutsi
     }
     for (const TokenId bad : {-1, 97}) {
       TensorView out(reinterpret_cast<std::byte*>(got.data()), DType::kF32, {1, 64});
-      EXPECT_THROW(source->embed(std::array{bad}, *compute, out), Error);
+      EXPECT_THROW(source->embedding().look_up(std::array{bad}, *compute, out), Error);
     }
   }
   EXPECT_GT(reader.totals().disk_bytes, 0u);
