@@ -12,7 +12,8 @@
 #include "src/base/counting.h"
 #include "src/base/error.h"
 #include "src/base/log_of_sum.h"
-#include "src/engine/runtime.h"
+#include "src/engine/engine.h"
+#include "src/engine/engine_parts.h"
 #include "src/measure/calibration_prompts.h"
 #include "src/speculation/draft.h"
 #include "src/speculation/growers/graph_grower.h"
@@ -56,7 +57,7 @@ double divergence(const Row& p, const Row& q) {
 /// Runs trees below a text that the model has read.
 class Reader {
  public:
-  explicit Reader(Runtime& runtime) : runtime_(runtime), kv_(runtime.kv->lend()) {}
+  explicit Reader(TargetModel& model) : model_(model), kv_(model.kv().lend()) {}
 
   /// All but the last token, which is the root of the trees to come.
   void read(std::span<const TokenId> text) {
@@ -64,8 +65,8 @@ class Reader {
     const std::size_t count = text.size() - 1 - known;
     const std::vector<std::int32_t> positions = counting(static_cast<int>(known), count);
     const SequenceRows rows{{text.subspan(known, count), positions, {}, 0, {}}, kv_.get(), 0};
-    runtime_.target->forward({&rows, 1}, *runtime_.compute);
-    kv_->commit(counting(0, count), *runtime_.compute);
+    model_.forward({&rows, 1});
+    kv_->commit(counting(0, count), model_.stream());
   }
 
   /// The probabilities behind each of these nodes of a tree.
@@ -78,9 +79,9 @@ class Reader {
                                      : positions[static_cast<std::size_t>(parent)] + 1);
     const std::vector<std::uint64_t> ancestors = ancestor_bits(parents, 0, count);
     const SequenceRows rows{{tokens, positions, ancestors, 0, wanted}, kv_.get(), 0};
-    const ConstTensorView logits = runtime_.target->forward({&rows, 1}, *runtime_.compute);
+    const ConstTensorView logits = model_.forward({&rows, 1});
     const auto columns = static_cast<std::size_t>(logits.dim(1));
-    const std::vector<float> all = runtime_.download_rows(logits, counting(0, wanted.size()));
+    const std::vector<float> all = model_.download_rows(logits, counting(0, wanted.size()));
     std::vector<Row> result;
     for (std::size_t i = 0; i < wanted.size(); ++i)
       result.push_back(softmax(std::span(all).subspan(i * columns, columns)));
@@ -88,7 +89,7 @@ class Reader {
   }
 
  private:
-  Runtime& runtime_;
+  TargetModel& model_;
   KvCaches::Loan kv_;
 };
 
@@ -180,7 +181,7 @@ void run_all(int argc, char** argv) {
       growth.least_of_siblings = least_of_siblings;
       Divergences found;
       for (const std::vector<TokenId>& text : texts) {
-        Reader reader(engine.runtime());
+        Reader reader(engine.parts().target());
         for (std::size_t end = kPromptTokens; end <= text.size(); end += kEvery) {
           const std::span known = std::span(text).first(end);
           reader.read(known);

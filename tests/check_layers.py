@@ -39,6 +39,9 @@ FENCED = {  # header prefix -> the only place that may include it
     "xxhash": ("offload/io/integrity.cc", "src/checkpoint/fingerprint.cc", "src/convert/pack/pack.cc",
                "src/engine/prompt_cache.cc"),
     "boost/program_options": "src/cli/", "boost/asio": "src/server/http/", "boost/beast": "src/server/http/",
+    "src/engine/runtime.h": "src/engine/", "src/engine/plan/decisions.h": "src/engine/plan/",
+    "src/engine/plan/ledgers.h": "src/engine/plan/", "src/engine/plan/planning.h": "src/engine/plan/",
+    "src/engine/plan/target_memory.h": "src/engine/plan/", "src/engine/engine_parts.h": ("src/engine/", "src/measure/"),
     "pcre2": "src/text/", "histedit": "src/cli/chat/line_reader.cc",
     "kernels/cpu/": "kernels/", "kernels/cuda/": "kernels/",  # backends are reached by make_device only
 }

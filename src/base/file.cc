@@ -12,12 +12,12 @@
 #include <optional>
 
 #include "src/base/error.h"
+#include "src/base/types.h"
 
 namespace canopy {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
 /// How long to wait for a pipe's writer; a shell has started it long before.
 constexpr std::chrono::seconds kWriterMayTake{1};
 constexpr int kStopLatencyMs = 50;

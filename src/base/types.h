@@ -7,6 +7,8 @@ namespace canopy {
 using TokenId = std::int32_t;
 using NodeId = std::int32_t;  // index into a TokenTree; 0 is the root
 using Seconds = std::chrono::duration<double>;
+using Clock = std::chrono::steady_clock;
+inline Seconds since(Clock::time_point start) { return Clock::now() - start; }
 
 /// How tokens are drawn from logits, in this order: temperature, top-k, top-p, min-p, typical-p.
 /// temperature 0 means greedy. Ops::probabilities says what each does.

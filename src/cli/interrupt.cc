@@ -6,11 +6,12 @@
 #include <cstdlib>
 #include <optional>
 
+#include "src/base/types.h"
+
 namespace canopy::cli {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
 constexpr auto kOneStop = std::chrono::milliseconds(200);  // no hand is as fast
 
 std::atomic<int> stopped_by = SIGINT;  // a process has one set of signals

@@ -3,6 +3,8 @@
 #include <utility>
 
 #include "src/base/error.h"
+#include "src/engine/beam/beam_search.h"
+#include "src/engine/engine_parts.h"
 #include "src/engine/runtime.h"
 #include "src/machine/cpus.h"
 
@@ -78,12 +80,33 @@ const ModelFiles& Engine::models() const { return runtime_->models; }
 Seconds Engine::load_time() const { return runtime_->load_time; }
 std::string Engine::device_name() const { return runtime_->device->name(); }
 std::uint64_t Engine::disk_bytes() const { return runtime_->disk_bytes(); }
+LinkReport Engine::link() const { return runtime_->link(); }
+const KvPool& Engine::kv_pool() const { return runtime_->target->kv().pool(); }
 const Notes& Engine::notes() const { return runtime_->notes; }
 const LinkSample& Engine::link_probe() const { return runtime_->link_probe; }
 
 BatchReport Engine::generate(std::span<const Request> requests, const GenerateEvents& events,
-                             std::stop_token stop) {
-  return run_batch(*runtime_, requests, events, std::move(stop));
+                             std::stop_token stop, std::optional<Acceptance> synthetic) {
+  return run_batch(*runtime_, requests, events, std::move(stop), std::move(synthetic));
 }
+
+Session Engine::open_session(std::optional<Acceptance> synthetic) {
+  return Session(*runtime_, std::move(synthetic));
+}
+
+BeamReport Engine::search(const BeamRequest& request,
+                          const std::function<void(const StepProgress&)>& on_step,
+                          std::stop_token stop) {
+  return beam_search(*runtime_, request, on_step, std::move(stop));
+}
+
+void Engine::save_prompts(const std::filesystem::path& file, std::string_view code) const {
+  save_prompt_cache(file, *runtime_, code);
+}
+LoadedPrompts Engine::load_prompts(const std::filesystem::path& file, std::string_view code) {
+  return load_prompt_cache(file, *runtime_, code);
+}
+
+EngineParts Engine::parts() { return EngineParts(*runtime_); }
 
 }  // namespace canopy

@@ -15,6 +15,7 @@
 #include "src/checkpoint/medusa_heads.h"
 #include "src/engine/batch.h"
 #include "src/engine/plan/plan.h"
+#include "src/engine/prompt_cache.h"
 #include "src/machine/energy.h"
 #include "src/machine/placement.h"
 #include "src/model/transformer.h"
@@ -54,6 +55,10 @@ Placement place_engine(const Topology& topology, const Checkpoint& target,
 /// The device that it computes on, with the threads of that placement.
 std::unique_ptr<Device> open_device(const EngineOptions& options, const Placement& placement);
 
+class EngineParts;
+struct BeamReport;
+struct BeamRequest;
+
 /// Owns the device, the models and the plan. One session at a time; one thread.
 class Engine {
  public:
@@ -68,6 +73,8 @@ class Engine {
   Seconds load_time() const;
   std::string device_name() const;
   std::uint64_t disk_bytes() const;  // read so far by all models
+  LinkReport link() const;           // what travelled since it was loaded
+  const KvPool& kv_pool() const;     // the target's
   const Notes& notes() const;        // every fallback taken, in words for the user
 
   /// How the link is read, and what that gave when it was tried out: 0 bytes where nothing streams
@@ -82,14 +89,31 @@ class Engine {
   /// requests alone; the tokens of other sampled ones also depend on the shapes of their trees, and
   /// so on the plan and on the texts that share their sweeps. Throws Error
   /// if a prompt does not fit the plan, before anything is run.
+  /// `synthetic` as in open_session().
   BatchReport generate(std::span<const Request> requests, const GenerateEvents& events = {},
-                       std::stop_token stop = {});
+                       std::stop_token stop = {}, std::optional<Acceptance> synthetic = {});
   TextReport generate(const Request& request) {
     return std::move(generate({&request, 1}).texts.front());
   }
 
-  /// What it has loaded, for sessions and measurements. One of them at a time.
-  Runtime& runtime() { return *runtime_; }
+  /// Texts that come and go. The engine must outlive the session. `synthetic`: the walk down each
+  /// tree is drawn from it, not from what verification says, to measure what steps of models with
+  /// random weights would cost. The text is then no model's.
+  Session open_session(std::optional<Acceptance> synthetic = {});
+  /// See beam_search.h.
+  BeamReport search(const BeamRequest& request,
+                    const std::function<void(const StepProgress&)>& on_step = {},
+                    std::stop_token stop = {});
+
+  /// Writes the keys and values of all texts that the KV pool remembers. `code` names what
+  /// computes them: other code may round otherwise. Throws Error.
+  void save_prompts(const std::filesystem::path& file, std::string_view code) const;
+  /// Takes as much of such a file as the pool has room for, before any text runs. Throws Error: not
+  /// such a file, of another model, or damaged (each block has a checksum).
+  LoadedPrompts load_prompts(const std::filesystem::path& file, std::string_view code);
+
+  /// For measurements; see engine_parts.h.
+  EngineParts parts();
 
  private:
   std::unique_ptr<Runtime> runtime_;

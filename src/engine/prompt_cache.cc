@@ -14,6 +14,7 @@
 #include "src/base/file_writer.h"
 #include "src/base/json.h"
 #include "src/checkpoint/fingerprint.h"
+#include "src/engine/runtime.h"
 
 namespace canopy {
 
@@ -129,7 +130,7 @@ Beginning beginning_of(const std::vector<Loaded>& loaded, int last) {
 }
 
 int load_blocks(const json& list, Reader& reader, Runtime& runtime) {
-  KvPool& pool = runtime.kv->pool();
+  KvPool& pool = runtime.target->kv().pool();
   if (!list.is_array()) throw Error("its list of blocks is none");
   const int vocab = runtime.models.target.config().vocab;
   std::vector<std::byte> bytes(pool.block_bytes());
@@ -163,7 +164,7 @@ int load_blocks(const json& list, Reader& reader, Runtime& runtime) {
 
 void save_prompt_cache(const std::filesystem::path& file, const Runtime& runtime,
                        std::string_view code) {
-  const KvPool& pool = runtime.kv->pool();
+  const KvPool& pool = runtime.target->kv().pool();
   const std::vector<KvPool::Remembered> blocks = pool.remembered();
   std::vector<std::byte> bytes(pool.block_bytes());
   json header{{"version", kVersion},

@@ -1,12 +1,9 @@
 #include "src/engine/runtime.h"
 
 #include <algorithm>
-#include <cmath>
-#include <numeric>
 #include <utility>
 
 #include "src/base/error.h"
-#include "src/base/log_of_sum.h"
 #include "src/machine/process_memory.h"
 #include "src/speculation/drafters/inner_drafter.h"
 #include "src/speculation/drafters/model_drafter.h"
@@ -42,7 +39,9 @@ Runtime::Runtime(ModelFiles files, const EngineOptions& options, const LoadProgr
   for (const std::string& note : models.notes()) add_note(notes, note);
   compute = device->make_stream("compute");
   const ModelConfig& t = models.target.config();
-  target_weights = make_target_weights(options, progress, stop);  // first: its ring fills meanwhile
+  // First: its ring fills meanwhile.
+  target_weights = std::make_unique<TimedWeights>(
+      *device, make_target_weights(options, progress, stop), trace, Trace::Lane::kTarget);
   sampled = plan.method != SpeculationMethod::kNone && request.temperature > 0;
   if (plan.model_free) {
     drafter = std::make_unique<ModelFreeDrafter>(*plan.model_free, t.vocab, plan.policy.room.nodes);
@@ -52,7 +51,12 @@ Runtime::Runtime(ModelFiles files, const EngineOptions& options, const LoadProgr
   } else if (plan.method != SpeculationMethod::kNone || (plan.beams && models.draft)) {
     const ModelConfig& d = models.draft ? models.draft->config() : t;
     draft_weights = make_draft_weights(progress, stop);
-    if (trace) draft_times = &time(draft_weights, Trace::Lane::kDraft);
+    if (trace) {
+      auto timed = std::make_unique<TimedWeights>(*device, std::move(draft_weights), trace,
+                                                  Trace::Lane::kDraft);
+      draft_times = timed.get();
+      draft_weights = std::move(timed);
+    }
     draft = std::make_unique<Transformer>(*device, d, *draft_weights, plan.draft_limits);
     if (plan.beams)
       draft_cache = std::make_unique<KvCache>(*device, d, plan.slots, plan.kv);
@@ -62,11 +66,9 @@ Runtime::Runtime(ModelFiles files, const EngineOptions& options, const LoadProgr
   }
   if (const auto changes = plan.changes())
     notes.push_back("the text is not exactly the model's (" + *changes + ")");
-  target_times = &time(target_weights, Trace::Lane::kTarget);
-  target = std::make_unique<Transformer>(*device, t, *target_weights, plan.target_limits);
-  kv.emplace(*device, t, plan.kv_room(), plan.max_sequences);
+  target.emplace(*device, *compute, models.target, *target_weights,
+                 TargetModel::Limits{plan.target_limits, plan.kv_room(), plan.max_sequences});
   verifier.emplace(*device, t.vocab, plan.slots);
-  host_logits.resize(static_cast<std::size_t>(t.vocab));
   if (uploads) begin_uploads();
   load_time = since(start);
 }
@@ -91,13 +93,6 @@ std::unique_ptr<Drafter> Runtime::make_inner_drafter(const LoadProgress& progres
   // Texts have tokens of the target that the draft may not have.
   const int vocab = std::max(models.target.config().vocab, models.draft->config().vocab);
   return std::make_unique<ModelFreeDrafter>(*plan.inner, vocab, plan.policy.growth.guesses + 1);
-}
-
-TimedWeights& Runtime::time(std::unique_ptr<WeightSource>& source, Trace::Lane lane) {
-  auto timed = std::make_unique<TimedWeights>(*device, std::move(source), trace, lane);
-  TimedWeights& times = *timed;
-  source = std::move(timed);
-  return times;
 }
 
 /// Last of all that takes memory of the device: it is the one thing that can do with less.
@@ -169,37 +164,6 @@ std::uint64_t Runtime::disk_bytes() const {
   if (plan.resident) bytes += resident_bytes(sweeps.target);
   if (plan.device) bytes += plan.device->host_bytes;
   return bytes;
-}
-
-std::vector<float> Runtime::download_rows(const ConstTensorView& matrix,
-                                          std::span<const NodeId> rows) {
-  const auto columns = static_cast<std::size_t>(matrix.dim(1));
-  std::vector<float> values(rows.size() * columns);
-  for (std::size_t i = 0; i < rows.size(); ++i)
-    device->download(*compute,
-                     std::as_writable_bytes(std::span(values).subspan(i * columns, columns)),
-                     matrix.rows(rows[i], 1).data());
-  compute->synchronize();
-  return values;
-}
-
-TokenReport Runtime::report_token(const ConstTensorView& logits, std::int64_t row, TokenId chosen,
-                                  int count) {
-  const ConstTensorView view = logits.rows(row, 1);
-  device->download(*compute, std::as_writable_bytes(std::span(host_logits)), view.data());
-  compute->synchronize();
-  const double log_sum = log_of_sum(host_logits);
-  if (std::isnan(log_sum)) throw NotFinite();
-  std::vector<TokenId> order(host_logits.size());
-  std::iota(order.begin(), order.end(), 0);
-  const auto logit = [&](TokenId id) { return host_logits[static_cast<std::size_t>(id)]; };
-  const auto best = order.begin() + std::min<std::ptrdiff_t>(count, std::ssize(order));
-  std::partial_sort(order.begin(), best, order.end(), [&](TokenId a, TokenId b) {
-    return logit(a) != logit(b) ? logit(a) > logit(b) : a < b;
-  });
-  TokenReport report{{chosen, logit(chosen) - log_sum}, {}};
-  for (auto id = order.begin(); id != best; ++id) report.top.push_back({*id, logit(*id) - log_sum});
-  return report;
 }
 
 }  // namespace canopy

@@ -14,7 +14,6 @@
 #include "src/engine/tree_walk.h"
 
 namespace canopy {
-
 namespace {
 
 /// A text in the making: what a session must know of it from sweep to sweep.
@@ -178,9 +177,9 @@ std::unique_ptr<LogitEditor> Session::Impl::editor_of(const Request& request) co
 }
 
 void Session::Impl::begin(Sequence sequence) {
-  sequence.kv = m.kv->lend();
+  sequence.kv = m.target->kv().lend();
   if (sequence.report.steps == 0)
-    sequence.report.known_tokens = m.kv->pool().known_prefix(sequence.known());
+    sequence.report.known_tokens = m.target->kv().pool().known_prefix(sequence.known());
   adopt(sequence);
   if (m.drafter) sequence.draft = m.drafter->open();
   if (replanner && !sequence.tracker) sequence.tracker = replanner->tracker();
@@ -228,10 +227,10 @@ void Session::Impl::take_turns() {
   const auto fits = [&](const Sequence& sequence) {
     const int nodes =
         std::min(shape().size(), m.plan.policy.room.nodes / static_cast<int>(running.size() + 1));
-    return !m.kv->all_lent() &&
+    return !m.target->kv().all_lent() &&
            (running.empty() ||
             (!pool_is_full &&
-             m.kv->pool().free_blocks() >=
+             m.target->kv().pool().free_blocks() >=
                  KvPool::blocks_for(static_cast<int>(sequence.text.size()) + nodes)));
   };
   while (!waiting.empty() && fits(waiting.front())) {
@@ -344,7 +343,7 @@ void Session::Impl::run(const std::stop_token& stop, const Transformer::OnUnit& 
     else if (sequence.reads > 0)
       storage.emplace_back(sequence, sequence.reads, rows);
   }
-  const ConstTensorView logits = m.target->forward(rows, *m.compute, stop, on_unit);
+  const ConstTensorView logits = m.target->forward(rows, stop, on_unit);
   const ConstTensorView read = m.target->logit_inputs();
 
   std::vector<std::pair<Sequence*, const Draft*>> failed;
@@ -379,7 +378,7 @@ void Session::Impl::account_for(Clock::time_point begun, Clock::time_point grown
                                 std::size_t gained) {
   const auto ended = Clock::now();
   last.time = ended - begun;
-  last.compute = m.target_times->times().total();
+  last.compute = m.target->times().total();
   last.drafting = grown - begun;
   const LinkReport moved = m.link();
   last.link = moved - std::exchange(told_of, moved);
@@ -410,10 +409,10 @@ std::size_t Session::Impl::conclude(Sequence& sequence, const Draft& draft,
   gained.push_back(verdict.next);
   for (std::size_t i = 0; request.logprobs > 0 && i < gained.size(); ++i)
     sequence.logprobs.push_back(
-        m.report_token(logits, verdict.path[i], gained[i], request.logprobs));
+        m.target->report_token(logits, verdict.path[i], gained[i], request.logprobs));
 
   if (sequence.events.on_read && !is_cancelled(sequence.ticket))
-    sequence.events.on_read(m.download_rows(read, verdict.path), gained);
+    sequence.events.on_read(m.target->download_rows(read, verdict.path), gained);
   const auto gain = static_cast<int>(sequence.behind().size() + gained.size());
   sequence.missed = last.tree_nodes == 1 ? sequence.missed + gain : 0;
   sequence.kv->commit(counting(0, sequence.behind().size()), *m.compute);
@@ -457,7 +456,7 @@ void Session::Impl::fail(Sequence& sequence, const Draft& draft, const std::stop
   std::vector<SequenceRows> rows;
   const RowsOfSequence again(sequence, draft.tree, rows);
   try {
-    m.refuse_not_finite(rows, stop);
+    m.target->refuse_not_finite(rows, stop);
   } catch (const Stopped&) {  // the others have gained already: the next sweep is what stops
     sequence.error = NotFinite().what();
   } catch (const Error& error) {
@@ -519,6 +518,7 @@ void Session::Impl::end_for_all(const std::string& why) {
 Session::Session(Runtime& runtime, std::optional<Acceptance> synthetic)
     : impl_(std::make_unique<Impl>(runtime, std::move(synthetic))) {}
 Session::~Session() = default;
+Session::Session(Session&&) noexcept = default;
 
 Ticket Session::admit(Request request, RequestEvents events) {
   Sequence sequence;

@@ -62,7 +62,7 @@ struct TextReport {
   std::vector<Seconds> step_ends;     // when each was over, since the text was admitted
 };
 
-/// What is told of a request, by the thread that calls step(). One of the last two ends it.
+/// What is told of a request, by the thread that calls step(). on_end or on_error ends it.
 struct RequestEvents {
   /// `logprobs` is null where they were not asked for. False: the text stops with this token.
   std::function<bool(TokenId token, const TokenReport* logprobs)> on_token;
@@ -119,10 +119,10 @@ struct Runtime;
 /// One thread calls step(); admit() and cancel() may be called from any, also from events.
 class Session {
  public:
-  /// `synthetic`: the walk down each tree is drawn from it, not from what verification says, to
-  /// measure what steps of models with random weights would cost. The text is then no model's.
+  /// What Engine::open_session() does.
   explicit Session(Runtime& runtime, std::optional<Acceptance> synthetic = {});
   ~Session();
+  Session(Session&&) noexcept;
 
   /// Throws Error if the request can never fit the plan, or asks for what cannot be done.
   Ticket admit(Request request, RequestEvents events = {});

@@ -4,7 +4,6 @@
 
 #include "src/base/ambient.h"
 #include "src/base/error.h"
-#include "src/engine/runtime.h"
 #include "src/library/model_impl.h"
 #include "src/measure/kept.h"
 #include "src/text/stop_strings.h"
@@ -15,7 +14,7 @@ struct Session::Impl {
   explicit Impl(std::shared_ptr<Model::Impl> opened) : model(std::move(opened)) {
     if (model->in_session.exchange(true))
       throw Error("this model has a session already: end that one, or admit to it");
-    session.emplace(model->engine.runtime());
+    session.emplace(model->engine.open_session());
   }
   ~Impl() {
     if (model->learns) keep_what_was_learned();

@@ -5,7 +5,7 @@
 
 #include "src/base/counting.h"
 #include "src/base/error.h"
-#include "src/engine/runtime.h"
+#include "src/engine/engine_parts.h"
 
 namespace canopy {
 namespace {
@@ -23,19 +23,21 @@ struct Probe {
 
 class Measurement {
  public:
-  Measurement(Runtime& runtime, const AcceptanceRequest& request,
+  Measurement(Engine& engine, const AcceptanceRequest& request,
               const std::function<void(const AcceptanceProgress&)>& on_progress,
               std::stop_token stop)
-      : m_(runtime),
+      : models_(engine.models()),
+        shape_(engine.plan().policy.shape),
+        m_(engine.parts()),
         request_(request),
         on_progress_(on_progress),
         stop_(std::move(stop)),
         runs_(request.prompts.size()) {
-    progress_.layers = m_.models.target.config().layers;
+    progress_.layers = models_.target.config().layers;
   }
 
   std::vector<AcceptanceRun> run() {
-    while (next_ < runs_.size() && !m_.kv->all_lent()) probes_.push_back(begin());
+    while (next_ < runs_.size() && !m_.target().kv().all_lent()) probes_.push_back(begin());
     while (!probes_.empty()) {
       sweep();
       replace_finished();
@@ -48,7 +50,7 @@ class Measurement {
   Probe begin() {
     const PromptCut& prompt = request_.prompts[next_];
     runs_[next_].text = prompt.text;
-    return Probe{next_++, m_.kv->lend(), m_.drafter->open(), prompt.tokens, 0};
+    return Probe{next_++, m_.target().kv().lend(), m_.drafter()->open(), prompt.tokens, 0};
   }
   StepRng rng(const Probe& probe) const {
     return {request_.seed, static_cast<std::uint32_t>(probe.index),
@@ -67,7 +69,9 @@ class Measurement {
   /// Texts that are long enough give their place to the next prompts.
   void replace_finished();
 
-  Runtime& m_;
+  const ModelFiles& models_;
+  const TreeShape& shape_;
+  EngineParts m_;
   const AcceptanceRequest& request_;
   const std::function<void(const AcceptanceProgress&)>& on_progress_;
   const std::stop_token stop_;
@@ -82,8 +86,7 @@ void Measurement::sweep() {
   std::vector<DraftRequest> grow;
   for (const Probe& probe : probes_)
     grow.push_back({probe.draft.get(), probe.text, request_.sampling, rng(probe)});
-  const std::vector<Draft> drafts =
-      m_.drafter->grow(grow, m_.plan.policy.shape, *m_.compute, stop_);
+  const std::vector<Draft> drafts = m_.drafter()->grow(grow, shape_, m_.target().stream(), stop_);
 
   std::vector<std::vector<std::int32_t>> positions;
   std::vector<std::int32_t> last(probes_.size());
@@ -95,7 +98,7 @@ void Measurement::sweep() {
     parts.push_back({{pending, positions[i], {}, 0, {&last[i], 1}}, probes_[i].kv.get(), 0});
   }
   const ConstTensorView logits =
-      m_.target->forward(parts, *m_.compute, stop_, [&](const Unit& unit) { tell(unit.layer); });
+      m_.target().forward(parts, stop_, [&](const Unit& unit) { tell(unit.layer); });
   for (std::size_t i = 0; i < probes_.size(); ++i)
     judge(probes_[i], drafts[i], logits.rows(static_cast<std::int64_t>(i), 1), parts[i]);
   ++progress_.sweeps;
@@ -105,17 +108,18 @@ void Measurement::judge(Probe& probe, const Draft& draft, const ConstTensorView&
                         const SequenceRows& rows) {
   Trial trial;
   try {
-    trial = m_.verifier->try_children(draft, row, request_.sampling, rng(probe), *m_.compute);
+    trial =
+        m_.verifier().try_children(draft, row, request_.sampling, rng(probe), m_.target().stream());
   } catch (const NotFinite&) {
-    m_.refuse_not_finite({&rows, 1}, stop_);
+    m_.target().refuse_not_finite({&rows, 1}, stop_);
   }
   // Every node is scratch until it is committed; these stay where they are.
-  probe.kv->commit(counting(0, probe.pending().size()), *m_.compute);
-  m_.drafter->conclude(*probe.draft, draft, {{0}, trial.token}, {}, *m_.compute);
+  probe.kv->commit(counting(0, probe.pending().size()), m_.target().stream());
+  m_.drafter()->conclude(*probe.draft, draft, {{0}, trial.token}, {}, m_.target().stream());
   probe.run = probe.text.size();
   probe.text.push_back(trial.token);
   // A draft without a model may have fewer children: those that are not there are not accepted.
-  trial.chances.accept.resize(static_cast<std::size_t>(m_.plan.policy.shape.size()) - 1, 0.0);
+  trial.chances.accept.resize(static_cast<std::size_t>(shape_.size()) - 1, 0.0);
   runs_[probe.index].positions.push_back(
       {std::move(trial.chances.accept), trial.taken, false, trial.overlap});
   ++progress_.positions;
@@ -125,7 +129,7 @@ void Measurement::replace_finished() {
   for (Probe& probe : probes_) {
     AcceptanceRun& run = runs_[probe.index];
     if (std::ssize(run.positions) < request_.new_tokens &&
-        !m_.models.tokenizer->ends_text(probe.text.back()))
+        !models_.tokenizer->ends_text(probe.text.back()))
       continue;
     const std::vector<bool> loops = find_loops(probe.text);
     const std::size_t prompt = request_.prompts[probe.index].tokens.size();
@@ -144,14 +148,14 @@ std::vector<AcceptanceRun> measure_acceptance(
     Engine& engine, const AcceptanceRequest& request,
     const std::function<void(const AcceptanceProgress&)>& on_progress, std::stop_token stop) {
   const Plan& plan = engine.plan();
-  require(plan.probe && engine.runtime().drafter, "the plan was not made to measure acceptance");
+  require(plan.probe && engine.parts().drafter(), "the plan was not made to measure acceptance");
   for (const PromptCut& prompt : request.prompts)
     if (prompt.tokens.empty() || std::ssize(prompt.tokens) > plan.max_prompt)
       throw Error("a prompt of " + std::to_string(prompt.tokens.size()) +
                   " tokens does not fit a plan for 1 to " + std::to_string(plan.max_prompt));
   require(request.new_tokens >= 1 && plan.max_prompt + request.new_tokens <= plan.slots,
           "the plan has no room for continuations of this length");
-  return Measurement(engine.runtime(), request, on_progress, std::move(stop)).run();
+  return Measurement(engine, request, on_progress, std::move(stop)).run();
 }
 
 }  // namespace canopy

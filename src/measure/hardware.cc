@@ -18,7 +18,6 @@
 #include "src/base/size_text.h"
 #include "src/checkpoint/fingerprint.h"
 #include "src/checkpoint/model_tensors.h"
-#include "src/engine/runtime.h"
 #include "src/machine/cpus.h"
 #include "src/machine/process_memory.h"
 #include "src/measure/step_costs.h"
@@ -151,9 +150,8 @@ HardwareMeasurement measure_hardware(const ModelFiles& models, const EngineOptio
   };
   std::unique_ptr<Engine> engine = open_probe(models, options, on_load, stop);
   const Seconds opening = since(start);
-  const std::string timed =
-      time_steps(engine->runtime(), {models.target.config().layers, most - kClosing, before_step},
-                 samples, stop);
+  const std::string timed = time_steps(
+      *engine, {models.target.config().layers, most - kClosing, before_step}, samples, stop);
   engine.reset();
   HardwareMeasurement done;
   HardwareProfile& profile = done.profile;

@@ -10,6 +10,7 @@
 #include "src/base/counting.h"
 #include "src/base/error.h"
 #include "src/base/size_text.h"
+#include "src/engine/engine_parts.h"
 #include "src/speculation/growers/draft_policy.h"
 
 namespace canopy {
@@ -82,9 +83,14 @@ Seconds slope_of(std::span<const Sample> samples) {
 
 class StepCosts {
  public:
-  StepCosts(Runtime& runtime, const StepTiming& timing, MeasuredSamples& samples,
+  StepCosts(Engine& engine, const StepTiming& timing, MeasuredSamples& samples,
             const std::stop_token& stop)
-      : m_(runtime), timing_(timing), samples_(samples), stop_(stop) {}
+      : engine_(engine),
+        plan_(engine.plan()),
+        m_(engine.parts()),
+        timing_(timing),
+        samples_(samples),
+        stop_(stop) {}
 
   std::string run() {
     time_link();
@@ -109,9 +115,9 @@ class StepCosts {
     }
     time_text(1);
     time_verification();
-    if (!m_.models.draft) return;
-    m_.drafter.reset();  // what follows takes its place in the plan
-    draft_kv_.emplace(*m_.device, m_.models.draft->config(), m_.plan.slots, m_.plan.kv);
+    if (!m_.draft()) return;
+    m_.set_drafter(nullptr);  // what follows takes its place in the plan
+    draft_kv_.emplace(device(), m_.draft()->config(), plan_.slots, plan_.kv);
     time_levels(kFewRows, 1);
     time_draft_text(1);
   }
@@ -122,7 +128,7 @@ class StepCosts {
       time_sweep(rows, round);
     }
     time_text(round);
-    if (!m_.models.draft) return;
+    if (!m_.draft()) return;
     time_levels(kRows, round);
     time_draft_text(round);
   }
@@ -150,13 +156,13 @@ class StepCosts {
     step("the link", [&] {
       sweep(1, 0);  // the ring is full, as in the middle of a run
       if (rate_of(samples_.all(kLink)) > 0) return;
-      const LinkReport before = m_.link();
+      const LinkReport before = engine_.link();
       const auto start = Clock::now();
       do sweep(1, 0);
       while (since(start) < kLinkTime);
-      const LinkReport link = m_.link() - before;
+      const LinkReport link = engine_.link() - before;
       samples_.add(kLink, {static_cast<double>(link.disk_bytes), link.busy});
-      if (m_.uploads)
+      if (plan_.device)
         samples_.add(kUpload, {static_cast<double>(link.upload_bytes), link.upload_busy});
     });
   }
@@ -193,7 +199,7 @@ class StepCosts {
       for (int i = 0; i < kRounds; ++i) {
         const auto start = Clock::now();
         try {
-          m_.verifier->verify(root_only(0), logits, kSampling, {.seed = 1}, *m_.compute);
+          m_.verifier().verify(root_only(0), logits, kSampling, {.seed = 1}, stream());
         } catch (const NotFinite&) {
           forward(1, 0, Finite::kFindOut);
         }
@@ -212,7 +218,7 @@ class StepCosts {
     if (!missing(round)) return;
     step("a level of " + std::to_string(width) + " of the draft", [&] {
       policy_.reset();
-      policy_.emplace(*m_.device, config_of(width, drawing));
+      policy_.emplace(device(), config_of(width, drawing));
       grow(0, drawing);
       do samples_.add(name, {static_cast<double>(width), grow_while_reading(drawing)});
       while (reading_ && missing(kRounds));
@@ -223,7 +229,7 @@ class StepCosts {
     if (samples_.times(kDraftText, 0).size() >= static_cast<std::size_t>(round)) return;
     step("the draft after a long text", [&] {
       policy_.reset();
-      policy_.emplace(*m_.device, config_of(kRowsAfterText, Drawing::kTopK));
+      policy_.emplace(device(), config_of(kRowsAfterText, Drawing::kTopK));
       grow(0, Drawing::kTopK);
       for (const int text : {0, long_text()})
         samples_.add(kDraftText, {static_cast<double>(text), grow(text, Drawing::kTopK)});
@@ -232,9 +238,9 @@ class StepCosts {
 
   // ---- when to stop
 
-  bool can_sweep(int rows) const { return rows <= m_.plan.target_limits.max_logit_rows; }
+  bool can_sweep(int rows) const { return rows <= plan_.target_limits.max_logit_rows; }
   bool can_grow(int width) const {
-    return width <= widest_sweep() && two_levels(width).size() <= m_.plan.policy.shape.size();
+    return width <= widest_sweep() && two_levels(width).size() <= plan_.policy.shape.size();
   }
   int widest_sweep() const {
     double widest = 0;
@@ -275,22 +281,22 @@ class StepCosts {
   /// What a sweep over all layers reads.
   double bytes_of_all() const {
     double layers = 0, head = 0;
-    for (const UnitLayout& unit : m_.sweeps.target.units)
+    for (const UnitLayout& unit : m_.sweeps().target.units)
       (unit.unit.kind == UnitKind::kHead ? head : layers) +=
           static_cast<double>(unit.read.slab_bytes);
     return head + layers * share_of_layers();
   }
   double share_of_layers() const {
-    return static_cast<double>(timing_.all_layers) / m_.models.target.config().layers;
+    return static_cast<double>(timing_.all_layers) / engine_.models().target.config().layers;
   }
-  int long_text() const { return m_.plan.context - m_.plan.max_prompt; }
+  int long_text() const { return plan_.context - plan_.max_prompt; }
 
   // ---- sweeps and trees
 
   /// Lets the cache hold `text` tokens. (What they are is no matter of time.)
-  void pretend(KvCache& kv, int text) const {
+  void pretend(KvCache& kv, int text) {
     kv.truncate(0);
-    kv.commit(counting(0, static_cast<std::size_t>(text)), *m_.compute);
+    kv.commit(counting(0, static_cast<std::size_t>(text)), stream());
   }
 
   enum class Finite : bool { kAssume, kFindOut };
@@ -300,16 +306,17 @@ class StepCosts {
     std::vector<std::int32_t> position(tokens.size()), all(tokens.size());
     for (int i = 0; i < rows; ++i) {
       const auto at = static_cast<std::size_t>(i);
-      tokens[at] = i * 7919 % m_.models.target.config().vocab;  // rows from all over the table
+      tokens[at] =
+          i * 7919 % engine_.models().target.config().vocab;  // rows from all over the table
       position[at] = text + i;
       all[at] = i;
     }
-    const KvCaches::Loan kv = m_.kv->lend();
+    const KvCaches::Loan kv = m_.target().kv().lend();
     pretend(*kv, text);
     const SequenceRows part{{tokens, position, {}, 0, all}, kv.get(), 0};
-    if (finite == Finite::kFindOut) m_.refuse_not_finite({&part, 1}, stop_);
-    const ConstTensorView logits = m_.target->forward({&part, 1}, *m_.compute, stop_);
-    m_.compute->synchronize();
+    if (finite == Finite::kFindOut) m_.target().refuse_not_finite({&part, 1}, stop_);
+    const ConstTensorView logits = m_.target().forward({&part, 1}, stop_);
+    stream().synchronize();
     return logits;
   }
 
@@ -323,8 +330,8 @@ class StepCosts {
     forward(rows, text);
     sweeping_ += since(start);
     ++sweeps_;
-    const SweepTimes& times = m_.target_times->times();
-    const auto units = m_.target_weights->units();
+    const SweepTimes& times = m_.target().times();
+    const auto units = m_.target().units();
     Times of;
     of.embed = times.embed;
     for (std::size_t i = 0; i < units.size(); ++i) {
@@ -339,13 +346,16 @@ class StepCosts {
   DraftPolicy::Config config_of(int width, Drawing drawing) const {
     return {.shape = two_levels(width),
             .drawing = drawing,
-            .vocab = m_.plan.policy.vocab,
-            .graphs = m_.plan.policy.graphs};
+            .vocab = plan_.policy.vocab,
+            .graphs = plan_.policy.graphs};
   }
 
+  Stream& stream() { return m_.target().stream(); }
+  Device& device() { return m_.target().kv().pool().device(); }
+
   Seconds link_busy() const {
-    const LinkReport link = m_.link();
-    return m_.uploads ? link.upload_busy : link.busy;
+    const LinkReport link = engine_.link();
+    return plan_.device ? link.upload_busy : link.busy;
   }
 
   Seconds grow(int text, Drawing drawing) {
@@ -354,10 +364,10 @@ class StepCosts {
     const TokenId root = 1;
     const Sampling sampling = drawing == Drawing::kTopK ? Sampling{} : kSampling;
     const DraftPolicy::Request request{{&root, 1}, &kv, sampling, {.seed = 1}};
-    m_.compute->synchronize();
+    stream().synchronize();
     const Seconds busy = link_busy();
     const auto start = Clock::now();
-    policy_->grow(*m_.draft, {&request, 1}, *m_.compute, stop_);
+    policy_->grow(*m_.draft(), {&request, 1}, stream(), stop_);
     const Seconds time = since(start);
     reading_ = link_busy() - busy > kBusy * time;
     growing_ += time;
@@ -373,8 +383,8 @@ class StepCosts {
   }
 
   std::string in_words() const {
-    const std::uint64_t bytes = m_.plan.device ? m_.plan.device->upload_bytes : m_.plan.sweep_bytes;
-    const int layers = m_.models.target.config().layers;
+    const std::uint64_t bytes = plan_.device ? plan_.device->upload_bytes : plan_.sweep_bytes;
+    const int layers = engine_.models().target.config().layers;
     std::string words = std::to_string(sweeps_) + " sweeps over " +
                         (layers == 1 ? "a layer" : std::to_string(layers) + " layers") +
                         " and the head, " + format_size(bytes) + " each, took " +
@@ -383,7 +393,9 @@ class StepCosts {
     return words;
   }
 
-  Runtime& m_;
+  const Engine& engine_;
+  const Plan& plan_;
+  EngineParts m_;
   const StepTiming& timing_;
   MeasuredSamples& samples_;
   const std::stop_token& stop_;
@@ -412,9 +424,9 @@ Curve level_curve(std::span<const Sample> trees) {
 
 TreeShape two_levels(int width) { return TreeShape::sequences(width, 2); }
 
-std::string time_steps(Runtime& runtime, const StepTiming& timing, MeasuredSamples& samples,
+std::string time_steps(Engine& engine, const StepTiming& timing, MeasuredSamples& samples,
                        const std::stop_token& stop) {
-  return StepCosts(runtime, timing, samples, stop).run();
+  return StepCosts(engine, timing, samples, stop).run();
 }
 
 void put_costs(const MeasuredSamples& samples, HardwareProfile& profile) {

@@ -6,7 +6,7 @@
 
 #include "planner/hardware_profile.h"
 #include "planner/tree_shape.h"
-#include "src/engine/runtime.h"
+#include "src/engine/engine.h"
 #include "src/measure/measured_samples.h"
 
 namespace canopy {
@@ -25,7 +25,7 @@ struct StepTiming {
 /// without, then more rows and more rounds while there is time. What `samples` has is not timed
 /// again; it gains the rest. The engine keeps no drafter. Returns where the time went, in words.
 /// Throws Error; Stopped on request: `samples` has what was timed before.
-std::string time_steps(Runtime& runtime, const StepTiming& timing, MeasuredSamples& samples,
+std::string time_steps(Engine& engine, const StepTiming& timing, MeasuredSamples& samples,
                        const std::stop_token& stop);
 
 /// Makes a profile's costs of what was timed, all that is needed.

@@ -10,6 +10,7 @@
 #include "src/base/error.h"
 #include "src/base/json.h"
 #include "src/base/json_text.h"
+#include "src/base/types.h"
 #include "src/grammar/schema/json_schema.h"
 #include "src/server/replies/api_error.h"
 #include "src/server/replies/llama_replies.h"
@@ -18,7 +19,6 @@ namespace canopy::server {
 
 using nlohmann::json;
 using Json = nlohmann::ordered_json;
-using Clock = std::chrono::steady_clock;
 
 namespace {
 

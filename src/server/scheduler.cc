@@ -5,13 +5,11 @@
 #include <thread>
 #include <utility>
 
-#include "src/engine/runtime.h"
-
 namespace canopy::server {
 
 Scheduler::Scheduler(Engine& engine, int most_texts, Metrics& metrics)
     : engine_(engine), most_texts_(most_texts), metrics_(metrics) {
-  session_.emplace(engine.runtime());
+  session_.emplace(engine.open_session());
   sweep_.layers = engine.models().target.config().layers;
   sweep_.free_kv_blocks = engine.plan().kv_blocks;
   slots_.resize(static_cast<std::size_t>(engine.plan().max_sequences));
@@ -71,7 +69,7 @@ void Scheduler::tell() {
   std::erase_if(jobs_, [](const std::shared_ptr<Job>& job) { return job->unfinished() == 0; });
   if (jobs_.empty()) sweep_.running = false;
   follow(slots_, session_->running());
-  sweep_.free_kv_blocks = engine_.runtime().kv->pool().free_blocks();
+  sweep_.free_kv_blocks = engine_.kv_pool().free_blocks();
 }
 
 void Scheduler::end_all(const std::string& why) {
@@ -109,7 +107,7 @@ void Scheduler::step(const std::stop_token& stop) {
     const std::lock_guard lock(mutex_);
     learned_.add(session_->learned());
     session_.reset();
-    session_.emplace(engine_.runtime());
+    session_.emplace(engine_.open_session());
     return;
   }
   tell();

@@ -19,7 +19,7 @@ class BeamSearch : public TinyEngine {
     ModelFiles files = models(room.levels > 0);
     if (self_draft) files.draft = Checkpoint::open(kTarget);
     Engine engine(std::move(files), o);
-    return beam_search(engine, {prompt(p), penalty, room.tokens, ignore_end});
+    return engine.search({prompt(p), penalty, room.tokens, ignore_end});
   }
   static void expect_same(const BeamReport& a, const BeamReport& b) {
     ASSERT_EQ(a.texts.size(), b.texts.size());
@@ -114,14 +114,14 @@ TEST_F(BeamSearch, ATextThatDoesNotFitIsRefused) {
   o.plan.beams = BeamRoom{2, 0, 0, 8};
   Engine engine(models(false), o);
   EXPECT_NE(error_of([&] {
-              beam_search(engine, {prompt(1), 1, 9, false});
+              engine.search({prompt(1), 1, 9, false});
             }).find("do not fit"),
             std::string::npos);
   EXPECT_NE(error_of([&] {
-              beam_search(engine, {{}, 1, 8, false});
+              engine.search({{}, 1, 8, false});
             }).find("do not fit"),
             std::string::npos);
-  EXPECT_EQ(beam_search(engine, {prompt(1), 1, 8, false}).texts.size(), 2u);
+  EXPECT_EQ(engine.search({prompt(1), 1, 8, false}).texts.size(), 2u);
 }
 
 }  // namespace

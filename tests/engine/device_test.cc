@@ -181,8 +181,7 @@ TEST_P(DeviceTest, RunsRandomWeightsOfAShapeWhoseLayersShareTheirBytes) {
       if (entry.what.starts_with("target weights")) host = entry.bytes;
     EXPECT_GT(engine.plan().device->upload_bytes, 2 * host);
     const std::vector<TokenId> p = prompt(4);
-    const BatchReport report =
-        run_batch(engine.runtime(), std::vector{request(p)}, {}, {}, Acceptance{{1.0}});
+    const BatchReport report = engine.generate(std::vector{request(p)}, {}, {}, Acceptance{{1.0}});
     for (const int tokens : report.texts.front().step_tokens) EXPECT_EQ(tokens, 5);
   }
 }

@@ -191,7 +191,7 @@ TEST_F(EditsTest, WhereNoTokenMayFollowThatTextEndsInAnErrorAndTheOthersGoOn) {
   dead.constraint = std::make_shared<ToyConstraint>(
       vocab(),
       [](std::span<const TokenId> text, TokenId next) { return text.size() < 6 && next % 2 == 0; });
-  Session session(engine.runtime());
+  Session session = engine.open_session();
   std::string error;
   std::vector<TokenId> tokens, before_error;
   RequestEvents ends, goes_on;
@@ -263,7 +263,7 @@ TEST_F(EditsTest, RequestsThatCannotBeServedAreRefusedWhenTheyAreAdmitted) {
   const auto error = [&](const auto& change) {
     Request r = edited(0, some_edits());
     change(r);
-    return error_of([&] { Session(engine.runtime()).admit(r); });
+    return error_of([&] { engine.open_session().admit(r); });
   };
   EXPECT_EQ(error([](Request&) {}), "");
   EXPECT_NE(error([](Request& r) { r.ignore_end = true; }).find("end token"), std::string::npos);

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "src/base/error.h"
-#include "src/engine/runtime.h"
+#include "src/engine/engine_parts.h"
 #include "tests/engine/tiny_engine.h"
 #include "tests/error_of.h"
 #include "tests/kernels/emulated_cuda.h"
@@ -44,7 +44,7 @@ TEST_F(Growths, AnAdaptiveChainDraftsLessWhereDraftsAreDear) {
   const auto nodes = [&](const std::shared_ptr<const CostModel>& cost, double bound) {
     o.plan.cost = cost;
     Engine engine(models(true), o);
-    Session session(engine.runtime());
+    Session session = engine.open_session();
     session.admit(request(prompt(1)));
     int nodes = 0, sweeps = 0;
     for (; session.step(); ++sweeps)
@@ -125,7 +125,7 @@ TEST_F(Growths, AHierarchyOfThreeModelsWritesTheTextOfItsChain) {
     files.inner = Checkpoint::open(path);
     Engine engine(std::move(files), o);
     EXPECT_EQ(engine.disk_bytes(),
-              chain.disk_bytes() + resident_bytes(*engine.runtime().sweeps.inner));
+              chain.disk_bytes() + resident_bytes(*engine.parts().sweeps().inner));
     for (const float temperature : {0.0f, 1.0f}) {
       std::vector<Request> requests;
       for (unsigned p = 0; p < 5; ++p) {
@@ -262,11 +262,11 @@ TEST_F(Growths, ADraftOfRestingUnitsReadsNothing) {
   EngineOptions o = options(SpeculationMethod::kSelfSsd, 6);
   o.plan.growth.least = 0;
   Engine engine(models(false), o);
-  const std::uint64_t before = engine.runtime().link().disk_bytes;
+  const std::uint64_t before = engine.link().disk_bytes;
   const TextReport text = engine.generate(request(prompt(1)));
   EXPECT_GT(text.drafted_rows, 2 * text.steps);
   const auto sweeps = static_cast<std::uint64_t>(text.steps) + 1;  // the next is read ahead
-  EXPECT_LE(engine.runtime().link().disk_bytes - before, sweeps * engine.plan().sweep_bytes);
+  EXPECT_LE(engine.link().disk_bytes - before, sweeps * engine.plan().sweep_bytes);
 }
 
 TEST_F(Growths, ADraftOfRestingUnitsNeedsSomeAtRestAndSomeThatTravel) {
@@ -345,7 +345,7 @@ TEST_F(Growths, BildKeepsTokensUpToTheFirstThatTheTargetThinksTooUnlikely) {
   Engine engine(models(true), bild(options(SpeculationMethod::kBild, 8), 0, kMost));
   int kept = 0, rolled_back = 0, unlikely = 0;
   for (unsigned p = 0; p < 8; ++p) {
-    Session session(engine.runtime());
+    Session session = engine.open_session();
     Request r = request(prompt(p));
     r.sampling.temperature = p % 2 == 0 ? 0.0f : 1.0f;
     r.seed = p;

@@ -9,7 +9,6 @@
 #include "src/convert/enlarge/inflate.h"
 #include "src/convert/pack/pack.h"
 #include "src/engine/loaded_heads.h"
-#include "src/engine/runtime.h"
 #include "tests/checkpoint/heads_file.h"
 #include "tests/engine/tiny_engine.h"
 #include "tests/error_of.h"
@@ -70,7 +69,7 @@ TEST_F(HeadsEngine, GuessWhatPyTorchSays) {
     files.heads = open_medusa_heads(folder / ("medusa_" + kind + ".safetensors"), files.target);
     o.plan.heads = head_draft(*files.heads, files.target);
     Engine engine(std::move(files), o);
-    Session session(engine.runtime());
+    Session session = engine.open_session();
     Request r = request(prompt);
     r.max_new_tokens = static_cast<int>(expected.size());
     session.admit(r);
@@ -115,7 +114,7 @@ TEST_F(HeadsEngine, GoByWhatTheModelsHeadReadForTheLastNodeThatWasAccepted) {
   // Heads that add nothing guess once more the token that the model's own head chose: the root.
   write({.heads = kHeads, .bias = false, .deviation = 0.0f});
   Engine engine = make_with_heads(options(SpeculationMethod::kTopK, 10, 4));
-  Session session(engine.runtime());
+  Session session = engine.open_session();
   session.admit(request(prompt(1)));
   int sweeps = 0;
   while (session.step()) {
@@ -147,7 +146,7 @@ TEST_F(HeadsEngine, OfTheSmallModelGrowTheSameTreesForItsEnlargement) {
     EngineOptions o = options(SpeculationMethod::kTopK, 14, 4);
     o.plan.heads = head_draft(*files.heads, files.target);
     Engine engine(std::move(files), o);
-    Session session(engine.runtime());
+    Session session = engine.open_session();
     session.admit(request(prompt(1)));
     std::vector<CheckedTree> sweeps;
     while (session.step()) sweeps.push_back(session.last_sweep().trees.front());

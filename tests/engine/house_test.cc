@@ -8,8 +8,8 @@
 #include "src/base/file.h"
 #include "src/checkpoint/checkpoint.h"
 #include "src/convert/enlarge/random_checkpoint.h"
+#include "src/engine/engine_parts.h"
 #include "src/engine/replanner.h"
-#include "src/engine/runtime.h"
 #include "src/engine/session.h"
 #include "src/speculation/drafters/model_drafter.h"
 #include "tests/engine/session_kit.h"
@@ -43,6 +43,10 @@ class HousePlan : public ::testing::Test {
   static Plan plan(const PlanRequest& request) {
     static const std::unique_ptr<Device> device = make_device({});
     return make_plan(request, sweeps(), 20 * kMiB, scratch_of(*device));
+  }
+  static MemoryPlan memory(const Decisions& decisions, const PlanRequest& request) {
+    static const std::unique_ptr<Device> device = make_device({});
+    return plan_memory(decisions, request, sweeps(), 20 * kMiB, scratch_of(*device));
   }
 
  private:
@@ -105,6 +109,30 @@ TEST_F(HousePlan, OneTextIsAsFastAsWithOnePlaceButForTheMemoryOfTheOthers) {
   EXPECT_NE(house.method, SpeculationMethod::kNone);
   EXPECT_LT(house.prediction->best.per_token().count(), 1.6 * alone);
   EXPECT_TRUE(house.notes.empty());
+}
+
+/// What several processes of one run would do: one decides, for the smallest budget.
+TEST_F(HousePlan, EachProcessLaysOutItsOwnMemoryForTheSameDecisions) {
+  const Plan least = plan(request(3072 * kMiB, 4));
+  const Decisions& decided = least;
+  const MemoryPlan same = memory(decided, request(3072 * kMiB, 4));
+  const MemoryPlan more = memory(decided, request(4096 * kMiB, 4));
+  const auto lines = [](const MemoryPlan& plan) {
+    std::vector<std::pair<std::string, std::uint64_t>> all;
+    for (const LedgerEntry& entry : plan.ledger) all.emplace_back(entry.what, entry.bytes);
+    return all;
+  };
+  EXPECT_EQ(lines(same), lines(least));
+  EXPECT_EQ(same.residency.unit, least.residency.unit);
+  EXPECT_EQ(same.ring_bytes, least.ring_bytes);
+  EXPECT_GT(more.resident_bytes, least.resident_bytes + 900 * kMiB);
+  EXPECT_LE(more.total(), 4096 * kMiB);
+  auto of_texts = lines(more), of_least = lines(least);
+  ASSERT_EQ(of_texts.size(), of_least.size());
+  of_texts.resize(of_texts.size() - 2);  // but for weights at rest and the ring
+  of_least.resize(of_least.size() - 2);
+  EXPECT_EQ(of_texts, of_least);
+  EXPECT_THROW(memory(decided, request(512 * kMiB, 4)), BudgetError);
 }
 
 TEST_F(HousePlan, ADraftThatAFullHouseDoesNotUseStaysForOneText) {
@@ -205,7 +233,7 @@ TEST_F(House, TheFirstSweepAfterTextsCameOrWentHasTheShapeForThoseThatAreThere) 
   ASSERT_TRUE(plan.adaptive);
   const int one = plan.prediction->best.shape.size(), full = plan.prediction->full.shape.size();
   ASSERT_GT(one, full);
-  Session session(engine.runtime());
+  Session session = engine.open_session();
   std::vector<Told> told(kTexts);
   std::vector<Ticket> tickets;
   std::string table;
@@ -236,7 +264,7 @@ TEST_F(House, TheFirstSweepAfterTextsCameOrWentHasTheShapeForThoseThatAreThere) 
 
 TEST_F(House, ASessionBeginsWithTheShapeForTheTextsThatAreThereNotForOne) {
   Engine engine(models(true), house(0));
-  Session session(engine.runtime());
+  Session session = engine.open_session();
   std::vector<Told> told(kTexts);
   for (unsigned i = 0; i < kTexts; ++i) {
     Request r = asked(i, 0, false);
@@ -254,7 +282,7 @@ TEST_F(House, TextsArePlainDecodingsWhateverElseIsThere) {
       plain_options.plan.context = 32 + kLong;
       Engine plain(models(false), plain_options);
       Engine engine(models(true), house(temperature));
-      Session session(engine.runtime());
+      Session session = engine.open_session();
       std::vector<Told> told(2 * kTexts);
       const auto admit = [&](unsigned i) {
         session.admit(asked(i, temperature, edited), told[i].events());
@@ -283,7 +311,7 @@ TEST_F(House, WhatADraftHasMissedIsPricedBeforeTreesComeBack) {
     Replanner replanner(engine.plan(), false);
     AcceptanceTracker text = replanner.tracker();
     const SharingTexts texts{{&text}, 50, missed, left};
-    replanner.before_sweep(texts, *engine.runtime().drafter);
+    replanner.before_sweep(texts, *engine.parts().drafter());
     return replanner.shape().size();
   };
   EXPECT_GT(shape_with(0, 100), 1);

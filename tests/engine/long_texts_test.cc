@@ -5,7 +5,6 @@
 #include <optional>
 #include <vector>
 
-#include "src/engine/runtime.h"
 #include "tests/engine/session_kit.h"
 #include "tests/error_of.h"
 
@@ -41,7 +40,7 @@ class LongTexts : public SessionTest {
     return r;
   }
   static int blocks_in_use(Engine& engine) {
-    const KvPool& pool = engine.runtime().kv->pool();
+    const KvPool& pool = engine.kv_pool();
     return pool.blocks() - pool.free_blocks();
   }
 };
@@ -54,7 +53,7 @@ TEST_F(LongTexts, WithACommonBeginningHoldItOnceAndHaveTheBitsOfTextsThatDoNot) 
     Engine engine = make(method, 3);
     for (const bool later : {false, true}) {
       SCOPED_TRACE(::testing::Message() << name(method) << (later ? ", later" : ""));
-      Session session(engine.runtime());
+      Session session = engine.open_session();
       std::vector<Told> told(3);
       for (unsigned i = 0; i < 3; ++i) {
         session.admit(asked(i, 250), told[i].events());
@@ -78,7 +77,7 @@ TEST_F(LongTexts, AreReadInPiecesWhereASweepTakesNoMoreRows) {
   Engine engine = make(SpeculationMethod::kSequoia, 2, {}, kRows);
   EXPECT_EQ(engine.plan().target_limits.max_nodes,
             kRows + engine.plan().max_sequences * engine.plan().policy.shape.size());
-  Session session(engine.runtime());
+  Session session = engine.open_session();
   std::vector<Told> told(2);
   std::vector<Ticket> tickets;
   for (unsigned i = 0; i < 2; ++i) tickets.push_back(session.admit(asked(i, 0), told[i].events()));
@@ -127,7 +126,7 @@ TEST_F(LongTexts, WaitWithTheirTokensWhereThePoolIsFullAndAreWrittenAllTheSame) 
     SCOPED_TRACE(blocks);
     Engine engine = make(SpeculationMethod::kSequoia, 3, blocks * block);
     EXPECT_EQ(engine.plan().kv_blocks, static_cast<int>(blocks));
-    Session session(engine.runtime());
+    Session session = engine.open_session();
     std::vector<Told> told(3);
     for (unsigned i = 0; i < 3; ++i) session.admit(asked(i, 0), told[i].events());
     run(session);
@@ -161,7 +160,7 @@ TEST_F(SessionTest, ATextThatIsSentBackMayBeLongerThanThePromptsThatWerePlannedF
       KvPool::bytes_needed(whole.models().target.config(), 1, whole.plan().kv);
   Engine engine = engine_with(8 * block);
   ASSERT_EQ(engine.plan().kv_blocks, 8);
-  Session session(engine.runtime());
+  Session session = engine.open_session();
   std::vector<Told> told(3);
   for (unsigned i = 0; i < 3; ++i) session.admit(asked(i), told[i].events());
   run(session);

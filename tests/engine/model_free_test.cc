@@ -1,7 +1,6 @@
 // Drafts without a model, in an engine: the text is the target's own.
 #include <gtest/gtest.h>
 
-#include "src/engine/runtime.h"
 #include "tests/engine/tiny_engine.h"
 
 namespace canopy {

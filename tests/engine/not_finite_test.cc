@@ -85,7 +85,7 @@ TEST_P(NotFiniteWeights, EndABeamSearchAndNameTheModel) {
     ModelFiles files{Checkpoint::open(target), Checkpoint::open(draft), nullptr};
     files.tokenizer = models(false).tokenizer;
     Engine engine(std::move(files), o);
-    return error_of([&] { beam_search(engine, {prompt(1), 1, 8, false}); });
+    return error_of([&] { engine.search({prompt(1), 1, 8, false}); });
   };
   EXPECT_NE(message_of_search(bad, kTarget).find("the MLP of layer 1"), std::string::npos);
   EXPECT_EQ(message_of_search(kTarget, bad).find(kDraftNotFinite), 0u);

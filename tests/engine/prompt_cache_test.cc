@@ -7,7 +7,6 @@
 
 #include "src/convert/enlarge/inflate.h"
 #include "src/convert/pack/pack.h"
-#include "src/engine/runtime.h"
 #include "tests/convert/bf16_gguf.h"
 #include "tests/engine/tiny_engine.h"
 #include "tests/error_of.h"
@@ -51,10 +50,10 @@ TEST_F(PromptCache, GivesALaterRunTheKeysAndValuesOfItsTextsBitForBit) {
   Engine first = make();
   std::vector<TextReport> texts;
   for (unsigned i = 0; i < 2; ++i) texts.push_back(first.generate(asked(i)));
-  save_prompt_cache(file_, first.runtime(), "code");
+  first.save_prompts(file_, "code");
 
   Engine second = make();
-  const LoadedPrompts loaded = load_prompt_cache(file_, second.runtime(), "code");
+  const LoadedPrompts loaded = second.load_prompts(file_, "code");
   EXPECT_EQ(loaded.refused, "");
   EXPECT_EQ(loaded.tokens, 2 * (kPrompt / kKvBlock) * kKvBlock);
   for (unsigned i = 0; i < 2; ++i) {
@@ -63,26 +62,26 @@ TEST_F(PromptCache, GivesALaterRunTheKeysAndValuesOfItsTextsBitForBit) {
     EXPECT_EQ(again.cached_tokens, (kPrompt - 1) / kKvBlock * kKvBlock);
   }
   const std::string before = content();
-  save_prompt_cache(file_, second.runtime(), "code");
+  second.save_prompts(file_, "code");
   EXPECT_TRUE(content() == before);  // the same texts: the same bytes
 }
 
 TEST_F(PromptCache, TakesWhatThereIsRoomFor) {
   Engine first = make();
   for (unsigned i = 0; i < 2; ++i) first.generate(asked(i));
-  save_prompt_cache(file_, first.runtime(), "code");
+  first.save_prompts(file_, "code");
   Engine small = make({}, 1);
   const int blocks = small.plan().kv_blocks;
-  EXPECT_LE(load_prompt_cache(file_, small.runtime(), "code").tokens, blocks * kKvBlock);
+  EXPECT_LE(small.load_prompts(file_, "code").tokens, blocks * kKvBlock);
   EXPECT_EQ(small.generate(asked(1)).tokens, make().generate(asked(1)).tokens);
 }
 
 TEST_F(PromptCache, IsNotUsedWhereOtherCodeWroteIt) {
   Engine engine = make();
   engine.generate(asked(0));
-  save_prompt_cache(file_, engine.runtime(), "old code");
+  engine.save_prompts(file_, "old code");
   Engine other = make();
-  const LoadedPrompts loaded = load_prompt_cache(file_, other.runtime(), "new code");
+  const LoadedPrompts loaded = other.load_prompts(file_, "new code");
   EXPECT_EQ(loaded.tokens, 0);
   EXPECT_NE(loaded.refused, "");
   EXPECT_EQ(other.generate(asked(0)).cached_tokens, 0);
@@ -91,17 +90,13 @@ TEST_F(PromptCache, IsNotUsedWhereOtherCodeWroteIt) {
 TEST_F(PromptCache, RefusesWhatIsOfAnotherModelOrNone) {
   Engine engine = make();
   engine.generate(asked(0));
-  save_prompt_cache(file_, engine.runtime(), "code");
+  engine.save_prompts(file_, "code");
   Engine rounded = make(DType::kF16);
-  EXPECT_NE(error_of([&] {
-              load_prompt_cache(file_, rounded.runtime(), "code");
-            }).find("type of KV cache"),
+  EXPECT_NE(error_of([&] { rounded.load_prompts(file_, "code"); }).find("type of KV cache"),
             std::string::npos);
   for (const std::string bytes : {"", "CANOPYKV", "GGUF of something else"}) {
     write(bytes);
-    EXPECT_NE(error_of([&] {
-                load_prompt_cache(file_, engine.runtime(), "code");
-              }).find("no prompt cache"),
+    EXPECT_NE(error_of([&] { engine.load_prompts(file_, "code"); }).find("no prompt cache"),
               std::string::npos);
   }
 }
@@ -113,7 +108,7 @@ TEST_F(PromptCache, RefusesHeadersOverItsLimitWithoutReadingThem) {
   for (int byte = 0; byte < 8; ++byte) front += static_cast<char>(kLength >> (8 * byte));
   write(front.append(8, '\0'));
   std::filesystem::resize_file(file_, 2 * kLength);  // a hole: takes no disk
-  const std::string error = error_of([&] { load_prompt_cache(file_, engine.runtime(), "code"); });
+  const std::string error = error_of([&] { engine.load_prompts(file_, "code"); });
   EXPECT_NE(error.find("its header ends too late"), std::string::npos) << error;
 }
 
@@ -133,13 +128,11 @@ TEST_F(PromptCache, OfALlamaInGgufIsNotTakenByItsPackedCopyNorTheOtherWayRound) 
     };
     Engine wrote = of(writer), other = of(1 - writer), same = of(writer);
     const std::vector<TokenId> text = wrote.generate(asked(0)).tokens;
-    save_prompt_cache(file_, wrote.runtime(), "code");
-    EXPECT_NE(error_of([&] {
-                load_prompt_cache(file_, other.runtime(), "code");
-              }).find("order keys otherwise"),
+    wrote.save_prompts(file_, "code");
+    EXPECT_NE(error_of([&] { other.load_prompts(file_, "code"); }).find("order keys otherwise"),
               std::string::npos);
     EXPECT_EQ(other.generate(asked(0)).cached_tokens, 0);
-    EXPECT_GT(load_prompt_cache(file_, same.runtime(), "code").tokens, 0);
+    EXPECT_GT(same.load_prompts(file_, "code").tokens, 0);
     EXPECT_EQ(same.generate(asked(0)).tokens, text);
   }
 }
@@ -147,7 +140,7 @@ TEST_F(PromptCache, OfALlamaInGgufIsNotTakenByItsPackedCopyNorTheOtherWayRound) 
 TEST_F(PromptCache, NeverTakesDamagedBytes) {
   Engine engine = make();
   const std::vector<TokenId> tokens = engine.generate(asked(0)).tokens;
-  save_prompt_cache(file_, engine.runtime(), "code");
+  engine.save_prompts(file_, "code");
   const std::string whole = content();
   std::uint32_t seed = 1;
   for (int trial = 0; trial < 60; ++trial) {
@@ -159,7 +152,7 @@ TEST_F(PromptCache, NeverTakesDamagedBytes) {
       damaged[seed % whole.size()] ^= static_cast<char>(1 + seed / 65536 % 255);
     write(damaged);
     Engine other = make();
-    const std::string error = error_of([&] { load_prompt_cache(file_, other.runtime(), "code"); });
+    const std::string error = error_of([&] { other.load_prompts(file_, "code"); });
     EXPECT_NE(error.find("texts.kv"), std::string::npos) << trial;
     EXPECT_EQ(other.generate(asked(0)).tokens, tokens) << trial;
   }

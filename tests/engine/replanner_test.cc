@@ -235,7 +235,7 @@ TEST_F(ReplannerTest, ATextThatIsLeftAloneHasTheNodesOfAllAndGivesThemBack) {
     std::vector<std::vector<TokenId>> alone;
     for (unsigned i = 0; i < kTexts; ++i) alone.push_back(engine.generate(asked(i)).tokens);
 
-    Session session(engine.runtime());
+    Session session = engine.open_session();
     std::vector<std::vector<TokenId>> texts(kTexts);
     const auto admit = [&](unsigned i) {
       RequestEvents events;

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "src/base/error.h"
+#include "src/engine/engine_parts.h"
 #include "src/engine/row_budget.h"
-#include "src/engine/runtime.h"
 #include "tests/engine/session_kit.h"
 #include "tests/error_of.h"
 
@@ -22,7 +22,7 @@ TEST_F(SessionTest, TextsThatAreAdmittedAtDifferentTimesShareSweepsAndStayAsThey
     std::vector<std::vector<TokenId>> alone;
     for (unsigned i = 0; i < 3; ++i)
       alone.push_back(engine.generate(sampled(i, temperature, false)).tokens);
-    Session session(engine.runtime());
+    Session session = engine.open_session();
     std::vector<Told> told(3);
     int most = 0;
     for (unsigned i = 0; i < 3; ++i) {
@@ -46,13 +46,13 @@ TEST_F(SessionTest, TextsThatAreAdmittedAtDifferentTimesShareSweepsAndStayAsThey
 TEST_F(SessionTest, TwoTextsThatShareSweepsReadHalfTheBytesOfTwoThatDoNot) {
   Engine engine = make(SpeculationMethod::kNone, 0, 2, true);
   const auto bytes_of = [&](bool together) {
-    const std::uint64_t before = engine.runtime().link().disk_bytes;
-    Session session(engine.runtime());
+    const std::uint64_t before = engine.link().disk_bytes;
+    Session session = engine.open_session();
     session.admit(request(prompt(1)));
     if (!together) run(session);
     session.admit(request(prompt(2)));
     run(session);
-    return static_cast<double>(engine.runtime().link().disk_bytes - before);
+    return static_cast<double>(engine.link().disk_bytes - before);
   };
   EXPECT_NEAR(bytes_of(true) / bytes_of(false), 0.5, 0.05);
 }
@@ -61,10 +61,10 @@ TEST_F(SessionTest, ACancelledTextIsToldNothingMoreAndTheOthersAreUntouched) {
   Engine engine = make(SpeculationMethod::kSequoia, 1.0, 3);
   const std::vector<TokenId> expected[] = {engine.generate(sampled(0, 1.0f, false)).tokens,
                                            engine.generate(sampled(1, 1.0f, false)).tokens};
-  const auto all = static_cast<int>(engine.runtime().target_weights->units().size());
+  const auto all = static_cast<int>(engine.parts().target().units().size());
   for (int at = 0; at < all; ++at) {
     SCOPED_TRACE(at);
-    Session session(engine.runtime());
+    Session session = engine.open_session();
     std::vector<Told> told(3);
     Ticket third = 0;
     for (unsigned i = 0; i < 3; ++i)
@@ -87,7 +87,7 @@ TEST_F(SessionTest, ATextStopsWithTheTokenThatItsReaderSaysIsTheLast) {
   const std::vector<TokenId> whole = engine.generate(request(prompt(1))).tokens;
   const std::vector<TokenId> other = engine.generate(request(prompt(2))).tokens;
   for (int last = 1; last < 6; ++last) {
-    Session session(engine.runtime());
+    Session session = engine.open_session();
     Told stopped, beside;
     stopped.stop_after = last;
     session.admit(request(prompt(1)), stopped.events());
@@ -103,7 +103,7 @@ TEST_F(SessionTest, ATextStopsWithTheTokenThatItsReaderSaysIsTheLast) {
 TEST_F(SessionTest, TheSweepEndsEarlyWhenItsLastTextIsCancelledAndTheSessionGoesOn) {
   Engine engine = make(SpeculationMethod::kNone, 0, 1);
   const std::vector<TokenId> expected = engine.generate(request(prompt(2))).tokens;
-  Session session(engine.runtime());
+  Session session = engine.open_session();
   Told first, second;
   const Ticket ticket = session.admit(request(prompt(1)), first.events());
   int units = 0;
@@ -127,7 +127,7 @@ TEST_F(SessionTest, AFailedReadEndsTheSessionAndEverybodyInItIsTold) {
   ModelFiles files = models(false);
   files.target = Checkpoint::open(target);
   Engine engine(std::move(files), streamed);
-  Session session(engine.runtime());
+  Session session = engine.open_session();
   std::vector<Told> told(3);  // two share the sweeps, the third waits
   for (unsigned i = 0; i < 3; ++i) session.admit(request(prompt(i)), told[i].events());
   ASSERT_TRUE(session.step());
@@ -146,7 +146,7 @@ TEST_F(SessionTest, AFailedReadEndsTheSessionAndEverybodyInItIsTold) {
 TEST_F(SessionTest, AStoppedSweepCanBeMadeAgain) {
   Engine engine = make(SpeculationMethod::kSequoia, 1.0, 2);
   const std::vector<TokenId> expected = engine.generate(sampled(0, 1.0f, false)).tokens;
-  Session session(engine.runtime());
+  Session session = engine.open_session();
   Told told;
   session.admit(sampled(0, 1.0f, false), told.events());
   bool more = true;
@@ -171,7 +171,7 @@ TEST_F(SessionTest, AReproducibleTextIsPlainSamplingsAloneBesideOthersAndWithAny
     Engine engine = make(method, 0.9, 3);
     for (const bool beside : {false, true}) {
       SCOPED_TRACE(std::string(name(method)) + (beside ? " beside others" : " alone"));
-      Session session(engine.runtime());
+      Session session = engine.open_session();
       Told told, other;
       if (beside) {
         session.admit(sampled(5, 0.9f, false), other.events());
@@ -188,7 +188,7 @@ TEST_F(SessionTest, AReproducibleTextIsPlainSamplingsAloneBesideOthersAndWithAny
 
 TEST_F(SessionTest, RefusesWhatCanNeverFitAndKeepsTheOthersWaitingInTheirOrder) {
   Engine engine = make(SpeculationMethod::kNone, 0, 1);
-  Session session(engine.runtime());
+  Session session = engine.open_session();
   EXPECT_NE(error_of([&] { session.admit(request(prompt(0, 33))); }).find("33 tokens"),
             std::string::npos);
   std::vector<int> ended;
@@ -203,7 +203,7 @@ TEST_F(SessionTest, RefusesWhatCanNeverFitAndKeepsTheOthersWaitingInTheirOrder) 
 
 TEST_F(SessionTest, AdmitsAndCancelsFromOtherThreadsWhileItSweeps) {
   Engine engine = make(SpeculationMethod::kSequoia, 0, 3);
-  Session session(engine.runtime());
+  Session session = engine.open_session();
   constexpr int kThreads = 4, kEach = 6;
   std::atomic<int> ends = 0, callers = kThreads;
   std::vector<std::thread> threads;
@@ -262,7 +262,7 @@ TEST_F(SessionTest, ALongPromptIsSpreadOverTheSweepsOfThoseWhoWait) {
       const std::vector<TokenId> alone[] = {engine.generate(sampled(0, temperature, true)).tokens,
                                             engine.generate(sampled(1, temperature, true)).tokens,
                                             engine.generate(sampled(2, temperature, true)).tokens};
-      Session session(engine.runtime());
+      Session session = engine.open_session();
       std::vector<Told> told(3);
       session.admit(sampled(0, temperature, true), told[0].events());
       session.step();
@@ -292,7 +292,7 @@ TEST_F(SessionTest, TheFirstSweepCarriesAsMuchOfTheTreeAsPaysBesideThePrompt) {
   o.plan.cost = std::make_shared<const CostModel>(slow);
   o.plan.resident = 0;
   Engine engine(models(true), o);
-  Session session(engine.runtime());
+  Session session = engine.open_session();
   Told told;
   session.admit(request(prompt(1, 30)), told.events());
   ASSERT_TRUE(session.step());

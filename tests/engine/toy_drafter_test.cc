@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "src/engine/runtime.h"
+#include "src/engine/engine_parts.h"
 #include "tests/engine/tiny_engine.h"
 
 namespace canopy {
@@ -48,7 +48,7 @@ class ToyDrafter : public TinyEngine {};
 TEST_F(ToyDrafter, WritesPlainDecodingsTextInFewerSweeps) {
   Engine plain = make(SpeculationMethod::kNone);
   Engine engine = make(SpeculationMethod::kChain, 6);
-  engine.runtime().drafter = std::make_unique<LooksBack>(6);
+  engine.parts().set_drafter(std::make_unique<LooksBack>(6));
   int steps = 0, tokens = 0;
   for (unsigned p = 0; p < 6; ++p)
     for (const float temperature : {0.0f, 1.0f}) {

@@ -1,13 +1,12 @@
 // A prompt cache. The first byte of an input says what it is: a file, or the list of blocks of one
 // whose header and checksums are put around it, with bytes for the blocks behind the first zero
 // byte.
-#include "src/engine/prompt_cache.h"
-
 #include <xxhash.h>
 
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "src/engine/engine.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/grammar/toy_tokenizer.h"
 #include "tests/test_data.h"
@@ -46,7 +45,7 @@ const Parts& whole() {
     request.max_new_tokens = 1;
     engine().generate(request);
     const std::filesystem::path file = folder() / "whole.kv";
-    save_prompt_cache(file, engine().runtime(), "code");
+    engine().save_prompts(file, "code");
     const std::string bytes = read_file(file, 16 << 20, FileKind::kOfUser);
     std::uint64_t length = 0;
     std::memcpy(&length, bytes.data() + 8, sizeof length);
@@ -87,7 +86,7 @@ void fuzz_one(std::string_view input) {
   const std::filesystem::path file =
       put("texts.kv", kind == "f" ? input.substr(1) : file_of(blocks, bytes));
   reads([&] {
-    const LoadedPrompts loaded = load_prompt_cache(file, engine().runtime(), "code");
+    const LoadedPrompts loaded = engine().load_prompts(file, "code");
     expect(loaded.tokens >= 0 && loaded.tokens % 64 == 0, "whole blocks");
   });
 }

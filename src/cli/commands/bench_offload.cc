@@ -296,8 +296,7 @@ class OffloadBench {
       done.push_back(step);
       if (step.step > steps_) enough.request_stop();
     };
-    used = run_batch(engine.runtime(), {&request, 1}, events, enough.get_token(), acceptance_)
-               .decode_energy;
+    used = engine.generate({&request, 1}, events, enough.get_token(), acceptance_).decode_energy;
     progress_.clear();
     if (stop_.stop_requested()) throw Stopped();
     return done;

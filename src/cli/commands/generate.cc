@@ -350,8 +350,8 @@ int search_beams(const Options& asked, const Request& request, Engine& engine, R
   StepLine steps(engine, 1, asked.new_tokens);
   BeamReport report;
   try {
-    report = beam_search(
-        engine, {request.prompt, asked.beams.penalty(), request.max_new_tokens, request.ignore_end},
+    report = engine.search(
+        {request.prompt, asked.beams.penalty(), request.max_new_tokens, request.ignore_end},
         [&](const StepProgress& step) { steps.show(step, progress); }, stop);
   } catch (const Stopped&) {
     progress.clear();

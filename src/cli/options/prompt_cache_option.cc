@@ -4,7 +4,6 @@
 #include <iostream>
 
 #include "src/cli/output/aside.h"
-#include "src/engine/prompt_cache.h"
 #include "src/measure/hardware.h"
 
 namespace canopy::cli {
@@ -18,7 +17,7 @@ FlagValue<std::string> PromptCacheOption::flag() {
 
 void PromptCacheOption::load(Engine& engine) const {
   if (!file || !std::filesystem::exists(*file)) return;
-  const LoadedPrompts loaded = load_prompt_cache(*file, engine.runtime(), measured_code());
+  const LoadedPrompts loaded = engine.load_prompts(*file, measured_code());
   if (!loaded.refused.empty())
     aside() << "note: " << *file << " is not used: " << loaded.refused
             << "; it will be written anew\n";
@@ -27,7 +26,7 @@ void PromptCacheOption::load(Engine& engine) const {
 }
 
 void PromptCacheOption::save(Engine& engine) const {
-  if (file) save_prompt_cache(*file, engine.runtime(), measured_code());
+  if (file) engine.save_prompts(*file, measured_code());
 }
 
 }  // namespace canopy::cli

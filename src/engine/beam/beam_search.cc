@@ -68,10 +68,10 @@ class Reader {
     if (first == 0 && behind_ > 0) rows.push_back({{chain, chain_position, {}, 0, {}}, &kv_, 0});
     rows.push_back({{tokens, position, bits, first, logit_rows}, &kv_, behind_});
     const ConstTensorView logits = model_.forward(rows, *m_.compute, stop, on_unit);
-    const std::vector<float> values = m_.download_rows(logits, counting(0, wanted.size()));
+    const std::vector<float> values = m_.target->download_rows(logits, counting(0, wanted.size()));
     const bool finite =
         std::all_of(values.begin(), values.end(), [](float x) { return std::isfinite(x); });
-    if (!finite && &model_ == m_.target.get()) m_.refuse_not_finite(rows, stop);
+    if (!finite && &model_ == &m_.target->transformer()) m_.target->refuse_not_finite(rows, stop);
     require(finite, kDraftNotFinite);
     rows_ += count + (first == 0 ? behind_ : 0);
     run_ = nodes.size();
@@ -128,8 +128,8 @@ class Search {
         text_(request.prompt),
         ends_(request.ignore_end ? std::vector<TokenId>() : end_tokens(*m.models.tokenizer)),
         beams_({room_.beams, request.length_penalty, request.max_new_tokens, room_.joint}, ends_),
-        kv_(m.kv->lend()),
-        target_(m, *m.target, *kv_) {
+        kv_(m.target->kv().lend()),
+        target_(m, m.target->transformer(), *kv_) {
     if (m.draft) draft_.emplace(m, *m.draft, *m.draft_cache);
   }
 
@@ -251,10 +251,9 @@ void require_room(const Plan& plan, const BeamRequest& request) {
 
 }  // namespace
 
-BeamReport beam_search(Engine& engine, const BeamRequest& request,
+BeamReport beam_search(Runtime& m, const BeamRequest& request,
                        const std::function<void(const StepProgress&)>& on_step,
                        std::stop_token stop) {
-  Runtime& m = engine.runtime();
   require_room(m.plan, request);
   Search search(m, request);
   BeamReport report;
@@ -280,7 +279,7 @@ BeamReport beam_search(Engine& engine, const BeamRequest& request,
     batch.tokens += progress.new_tokens;
     text.step_tokens.push_back(progress.new_tokens);
     text.step_ends.push_back(batch.prefill + batch.decode + since(begun));
-    const Seconds compute = m.target_times->times().total();
+    const Seconds compute = m.target->times().total();
     tell(progress.layers);
     if (m.energy != nullptr) m.energy->keep_up();
     const LinkReport moved = m.link();

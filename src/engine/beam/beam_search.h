@@ -5,7 +5,6 @@
 
 #include "src/engine/batch.h"
 #include "src/engine/beam/beam_set.h"
-#include "src/engine/engine.h"
 
 namespace canopy {
 
@@ -24,16 +23,17 @@ struct BeamReport {
   BatchReport batch;
 };
 
-/// Searches with the beams that the plan was made for (PlanRequest::beams). A sweep checks the
-/// beams' last tokens and, with a draft, what it takes for the next levels: its `draft_beams`
-/// likeliest continuations, level by level. The target then takes its own beams for as long as all
-/// of them are among the draft's, and one level beyond: the texts are those of a plain beam search
-/// of the target, to the last bit of each sum. What beams have in common is committed; where they
-/// part, their rows are run again in each sweep. Source: arXiv:2211.17192, A.4.
+/// What Engine::search() does: searches with the beams that the plan was made for
+/// (PlanRequest::beams). A sweep checks the beams' last tokens and, with a draft, what it takes for
+/// the next levels: its `draft_beams` likeliest continuations, level by level. The target then
+/// takes its own beams for as long as all of them are among the draft's, and one level beyond: the
+/// texts are those of a plain beam search of the target, to the last bit of each sum. What beams
+/// have in common is committed; where they part, their rows are run again in each sweep. Source:
+/// arXiv:2211.17192, A.4.
 ///
 /// `on_step`: as GenerateEvents::on_step; its tokens are levels. Throws Error if the prompt does
 /// not fit the plan or values are not finite; Stopped on request.
-BeamReport beam_search(Engine& engine, const BeamRequest& request,
+BeamReport beam_search(Runtime& runtime, const BeamRequest& request,
                        const std::function<void(const StepProgress&)>& on_step = {},
                        std::stop_token stop = {});
 

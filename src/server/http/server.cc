@@ -23,6 +23,7 @@
 #include <thread>
 
 #include "src/base/error.h"
+#include "src/base/types.h"
 #include "src/server/http/refused.h"
 #include "src/server/http/socket.h"
 
@@ -31,7 +32,6 @@ namespace canopy::http {
 namespace {
 
 namespace beast = boost::beast::http;
-using Clock = std::chrono::steady_clock;
 using boost::system::error_code;
 
 std::string text_of(boost::beast::string_view view) { return {view.data(), view.size()}; }
