@@ -32,8 +32,8 @@ struct Runtime {
   std::unique_ptr<TimedWeights> target_weights;
   std::unique_ptr<WeightSource> draft_weights, inner_weights;
   TimedWeights* draft_times = nullptr;  // with a trace
-  Streamer* streamer = nullptr;        // of the target, when weights come from disk
-  UploadedWeights* uploads = nullptr;  // and when they go to a device with memory of its own
+  Streamer* streamer = nullptr;         // of the target, when weights come from disk
+  UploadedWeights* uploads = nullptr;   // and when they go to a device with memory of its own
   std::optional<TargetModel> target;
   std::unique_ptr<Transformer> draft, inner;
   LoadedHeads heads;                     // where they draft

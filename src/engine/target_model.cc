@@ -46,7 +46,7 @@ ConstTensorView TargetModel::forward(std::span<const SequenceRows> rows,
 }
 
 std::vector<float> TargetModel::download_rows(const ConstTensorView& matrix,
-                                          std::span<const NodeId> rows) {
+                                              std::span<const NodeId> rows) {
   const auto columns = static_cast<std::size_t>(matrix.dim(1));
   std::vector<float> values(rows.size() * columns);
   for (std::size_t i = 0; i < rows.size(); ++i)
@@ -57,8 +57,8 @@ std::vector<float> TargetModel::download_rows(const ConstTensorView& matrix,
   return values;
 }
 
-TokenReport TargetModel::report_token(const ConstTensorView& logits, std::int64_t row, TokenId chosen,
-                                  int count) {
+TokenReport TargetModel::report_token(const ConstTensorView& logits, std::int64_t row,
+                                      TokenId chosen, int count) {
   const ConstTensorView view = logits.rows(row, 1);
   device_.download(stream_, std::as_writable_bytes(std::span(row_)), view.data());
   stream_.synchronize();
@@ -76,7 +76,8 @@ TokenReport TargetModel::report_token(const ConstTensorView& logits, std::int64_
   return report;
 }
 
-void TargetModel::refuse_not_finite(std::span<const SequenceRows> rows, const std::stop_token& stop) {
+void TargetModel::refuse_not_finite(std::span<const SequenceRows> rows,
+                                    const std::stop_token& stop) {
   std::vector<float> values;
   const auto all_finite = [&] {
     const ConstTensorView hidden = transformer_.hidden();

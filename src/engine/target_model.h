@@ -22,8 +22,8 @@ class TargetModel {
     int texts = 1;  // that have a cache each
   };
   /// What it is given must outlive it. Throws Error if the device is full.
-  TargetModel(Device& device, Stream& stream, const Checkpoint& checkpoint,
-              TimedWeights& weights, const Limits& limits);
+  TargetModel(Device& device, Stream& stream, const Checkpoint& checkpoint, TimedWeights& weights,
+              const Limits& limits);
 
   const ModelConfig& config() const { return checkpoint_.config(); }
   Stream& stream() { return stream_; }

@@ -21,8 +21,8 @@ std::uint64_t sum_of(const std::vector<LedgerEntry>& ledger) {
 
 }  // namespace
 
-std::uint64_t Plan::total() const { return sum_of(ledger); }
-std::optional<std::string> Plan::changes() const {
+std::uint64_t MemoryPlan::total() const { return sum_of(ledger); }
+std::optional<std::string> Decisions::changes() const {
   if (inexact) return in_words(*inexact);
   if (beams && beams->joint > 0)
     return "joint decoding: of each " + std::to_string(beams->joint) +
@@ -30,10 +30,10 @@ std::optional<std::string> Plan::changes() const {
            " beams find them";
   return std::nullopt;
 }
-HeadDrafter::Limits Plan::head_limits(const ModelConfig& target) const {
+HeadDrafter::Limits Decisions::head_limits(const ModelConfig& target) const {
   return {heads->dim, target.vocab, policy.room.nodes, max_sequences};
 }
-std::uint64_t Plan::DevicePart::total() const { return sum_of(ledger); }
+std::uint64_t MemoryPlan::DevicePart::total() const { return sum_of(ledger); }
 
 std::uint64_t safe_memory() {
   return resident_memory() +
@@ -164,6 +164,13 @@ Plan make_plan(const PlanRequest& request, const ModelSweeps& models, std::uint6
     }
   }
   return note_cuts(std::move(*plain));
+}
+
+MemoryPlan plan_memory(const Decisions& decisions, const PlanRequest& request,
+                       const ModelSweeps& models, std::uint64_t process_bytes,
+                       const ScratchBytes& scratch_bytes) {
+  const PlanRequest same = with_size(request, {decisions.context, decisions.max_sequences});
+  return Planning(same, models, process_bytes, scratch_bytes).memory_of(decisions);
 }
 
 }  // namespace canopy

@@ -24,6 +24,8 @@ namespace canopy {
 /// The paper's figures of acceptance go up to about as many.
 inline constexpr int kProbeChildren = 32;
 
+/// Tokens of a text that is not a full one, in the KV pools.
+inline constexpr int kShortText = 512;
 inline constexpr const char* kRingEntry = "target ring";  // of the ledger
 /// One line of the memory budget.
 struct LedgerEntry {
@@ -46,8 +48,9 @@ struct BeamRoom {
   int drafted() const { return draft_beams * levels; }
 };
 
-/// What the engine will do with the memory it has. Plain data: print it, compare it.
-struct Plan {
+/// What an engine does, whatever memory its process has: all that several processes which share a
+/// model's rows would have to agree on. Plain data.
+struct Decisions {
   SpeculationMethod method = SpeculationMethod::kNone;
   DraftPolicy::Config policy;                // its shape is the root alone for kNone
   std::optional<ModelFreeDraft> model_free;  // what drafts in place of a model
@@ -58,26 +61,39 @@ struct Plan {
   std::optional<BeamRoom> beams;             // a beam search, in place of all that
   KvTypes kv;
   Transformer::Limits target_limits, draft_limits, inner_limits;
-  int max_sequences = 1;             // that can share a sweep, each with KV caches of its own
-  int max_prompt = 0, context = 0;   // tokens
-  int rows_behind_link = 0;          // of a sweep: more than so many hold it up
-  bool probe = false;                // acceptance is measured: the target runs roots alone
-  int slots = 0;                     // most of a KV cache: the text and the tree behind it
-  int kv_blocks = 0;                 // of each model's KV pool, for all sequences
+  int max_sequences = 1;            // that can share a sweep, each with KV caches of its own
+  int max_prompt = 0, context = 0;  // tokens
+  int rows_behind_link = 0;         // of a sweep: more than so many hold it up
+  bool probe = false;               // acceptance is measured: the target runs roots alone
+  int slots = 0;                    // most of a KV cache: the text and the tree behind it
+  int kv_blocks = 0;                // of each model's KV pool, for all sequences
+  bool adaptive = false;  // the tree was chosen, with room for others: it may follow the texts
+  Acceptance acceptance;  // that it was made with
+  WeightPlan weights;     // where the target's units lie, as the planner sees it
+  std::uint64_t ring_wish = 0;            // bytes of the target's ring, if that can be
+  std::shared_ptr<const CostModel> cost;  // that it was made with; may be none
+  /// What is predicted, and what else was considered, if a tree was to be chosen. Nothing without
+  /// a cost model.
+  std::optional<Choice> prediction;
+
+  /// What makes its texts other than the model's own, in words for the user; nothing: they are
+  /// exact.
+  std::optional<std::string> changes() const;
+  KvRoom kv_room() const { return {kv_blocks, slots, kv}; }
+  HeadDrafter::Limits head_limits(const ModelConfig& target) const;
+};
+
+/// Where everything lies in the memory of one process. Plain data.
+struct MemoryPlan {
+  std::uint64_t memory = 0;  // the budget of the process
+  std::vector<LedgerEntry> ledger;
+  std::uint64_t total() const;
   bool resident = false;             // the whole target stays in memory; nothing is streamed
   Residency residency;               // of the target's units otherwise
   std::uint64_t resident_bytes = 0;  // target weights that stay where they are computed with
   std::uint64_t sweep_bytes = 0;     // target weights that are read from disk in every sweep
   std::uint64_t ring_bytes = 0;      // in transit to where they are computed with
   double resident_layers = 0, ring_layers = 0;  // the same, in layers of this model
-  std::uint64_t memory = 0;                     // the budget of the process
-  std::vector<LedgerEntry> ledger;
-  std::uint64_t total() const;
-  /// What makes its texts other than the model's own, in words for the user; nothing: they are
-  /// exact.
-  std::optional<std::string> changes() const;
-  KvRoom kv_room() const { return {kv_blocks, slots, kv}; }
-  HeadDrafter::Limits head_limits(const ModelConfig& target) const;
   /// A device with memory of its own has that budget and these weights; the ring above
   /// is there, and the host has its own where some are read from disk.
   struct DevicePart {
@@ -85,17 +101,14 @@ struct Plan {
     std::vector<LedgerEntry> ledger;
     std::uint64_t total() const;
     std::uint64_t upload_bytes = 0;  // target weights that go to the device in every sweep
-    std::uint64_t host_bytes = 0;    // of those, what rests in host memory
+    std::uint64_t host_bytes = 0;    // of those, what stays in host memory
     std::uint64_t host_ring_bytes = 0;
   };
   std::optional<DevicePart> device;
-  Acceptance acceptance;  // that it was made with
-  WeightPlan weights;     // where the target's units lie, as the planner sees it
-  bool adaptive = false;  // the tree was chosen, with room for others: it may follow the texts
-  std::shared_ptr<const CostModel> cost;  // likewise; may be none
-  /// What is predicted of it, and what else was considered, if a tree was to be chosen. Nothing
-  /// without a cost model.
-  std::optional<Choice> prediction;
+};
+
+/// Both, for a process that decides alone.
+struct Plan : Decisions, MemoryPlan {
   /// What of the request had to give way, with what it would take, in words for the user.
   Notes notes;
 };
@@ -204,5 +217,11 @@ ScratchBytes scratch_of(Device& device);
 /// Throws BudgetError; Error if a tree is to be chosen and there is no cost model.
 Plan make_plan(const PlanRequest& request, const ModelSweeps& models, std::uint64_t process_bytes,
                const ScratchBytes& scratch_bytes);
+
+/// The memory plan of a process that does what was decided, perhaps for less memory than the
+/// request's: everything that must be there, then weights. Throws BudgetError.
+MemoryPlan plan_memory(const Decisions& decisions, const PlanRequest& request,
+                       const ModelSweeps& models, std::uint64_t process_bytes,
+                       const ScratchBytes& scratch_bytes);
 
 }  // namespace canopy

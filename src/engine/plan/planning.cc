@@ -236,22 +236,27 @@ SpeculationMethod Planning::method_for(const TreeShape& shape) const {
                                            : SpeculationMethod::kSequoia;
 }
 
-Plan Planning::beside(const TreeShape& shape, const TreeRoom& room, int places) const {
-  Plan plan = lay_out(request_,
-                      {.method = method_for(shape),
-                       .shape = shape,
-                       .room = room,
-                       .places = places,
-                       .adaptive = is_free()},
-                      target_.config, drafts_, process_bytes_, scratch_bytes_);
-  if (plan.device) weights_.enter_driver(plan, request_);
+Decisions Planning::decide_for(const TreeShape& shape, const TreeRoom& room, int places) const {
+  return decide(request_,
+                {.method = method_for(shape),
+                 .shape = shape,
+                 .room = room,
+                 .places = places,
+                 .adaptive = is_free()},
+                target_.config, drafts_);
+}
+
+MemoryPlan Planning::beside(const Decisions& decisions) const {
+  MemoryPlan plan =
+      open_ledgers(decisions, request_, target_.config, drafts_, process_bytes_, scratch_bytes_);
+  if (plan.device) weights_.enter_driver(plan, decisions, request_);
   return plan;
 }
 
 std::optional<WeightPlace> Planning::place(const TreeShape& shape, const TreeRoom& room, int places,
                                            std::uint64_t ring) const {
   try {
-    return weights_.place(beside(shape, room, places), request_, ring);
+    return weights_.place(beside(decide_for(shape, room, places)), request_, ring);
   } catch (const BudgetError&) {  // of keys and values
     return std::nullopt;
   }
@@ -295,7 +300,8 @@ std::string Planning::least_memory() const {
                                                                           : given_.value_or(shape_);
   const int places = input_.least_places;
   try {
-    return weights_.least_memory(beside(least, TreeRoom::of(least).for_texts(places), places));
+    return weights_.least_memory(
+        beside(decide_for(least, TreeRoom::of(least).for_texts(places), places)));
   } catch (const BudgetError&) {  // of keys and values
     return "more memory for keys and values";
   }
@@ -320,6 +326,18 @@ void Planning::note_idle_draft(Plan& plan) const {
                                   seconds(choice_->best) + " without; it takes at least " + needs));
 }
 
+MemoryPlan Planning::memory_of(const Decisions& decisions) const {
+  MemoryPlan plan = beside(decisions);
+  const auto placed = weights_.place(plan, request_, decisions.ring_wish);
+  if (!placed) weights_.refuse(std::move(plan), request_);
+  if (placed->resident && drafts_with_itself(decisions.method))
+    throw Error(std::string(name(decisions.method)) +
+                " drafts with the weights that rest while others travel, and with this budget none "
+                "travel: give less memory, or a draft model");
+  weights_.enter(plan, *placed);
+  return plan;
+}
+
 Plan Planning::make() {
   if (given_)
     take_given();
@@ -335,25 +353,20 @@ Plan Planning::make() {
       room_ = room;
     }
   }
-  Plan plan = beside(shape_, room_, places_);
+  Plan plan{decide_for(shape_, room_, places_), {}, {}};
   plan.policy.growth = growth;
+  // Texts show how often the shape's tokens are accepted, not those of what a growth left of it.
+  plan.adaptive = plan.adaptive && growth.kind == Growth::Kind::kShape;
   plan.inexact = inexact_rule(request_, plan.method);
-  const auto placed = weights_.place(plan, request_, choice_ ? choice_->best.ring_wish : 0);
-  if (!placed) weights_.refuse(std::move(plan), request_);
-  if (placed->resident && drafts_with_itself(asked_))
-    throw Error(std::string(name(asked_)) +
-                " drafts with the weights that rest while others travel, and with this budget none "
-                "travel: give less memory, or a draft model");
-  weights_.enter(plan, *placed);
+  plan.ring_wish = choice_ ? choice_->best.ring_wish : 0;
+  static_cast<MemoryPlan&>(plan) = memory_of(plan);
   plan.acceptance = input_.acceptance;
   plan.cost = request_.cost;
-  plan.weights = weights_.seen(*placed, plan.device.has_value());
+  plan.weights = weights_.seen(plan);
   plan.rows_behind_link = kGivenRows;  // where nothing travels, or nothing was measured
   if (plan.cost)
     plan.rows_behind_link =
         plan.cost->rows_behind_link(plan.weights, input_.context).value_or(kGivenRows);
-  // Texts show how often the shape's tokens are accepted, not those of what a growth left of it.
-  plan.adaptive = plan.adaptive && growth.kind == Growth::Kind::kShape;
   note_idle_draft(plan);
   plan.prediction = std::move(choice_);
   return plan;

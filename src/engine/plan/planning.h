@@ -4,8 +4,8 @@
 #include <optional>
 #include <string>
 
+#include "src/engine/plan/ledgers.h"
 #include "src/engine/plan/plan.h"
-#include "src/engine/plan/plan_layout.h"
 #include "src/engine/plan/target_memory.h"
 
 namespace canopy {
@@ -18,13 +18,16 @@ class Planning {
   Planning(const Planning&) = delete;  // the planner's input calls this one
   Planning& operator=(const Planning&) = delete;
   Plan make();
+  /// What plan_memory() gives.
+  MemoryPlan memory_of(const Decisions& decisions) const;
   /// The least that a plan with its draft takes, in words.
   std::string least_memory() const;
 
  private:
   PlannerInput planner_input();
-  /// Everything but the target's weights.
-  Plan beside(const TreeShape& shape, const TreeRoom& room, int places) const;
+  Decisions decide_for(const TreeShape& shape, const TreeRoom& room, int places) const;
+  /// The ledgers of everything but the target's weights.
+  MemoryPlan beside(const Decisions& decisions) const;
   std::optional<WeightPlace> place(const TreeShape& shape, const TreeRoom& room, int places,
                                    std::uint64_t ring) const;
   bool fits(const TreeShape& shape, const TreeRoom& room, int places) const {

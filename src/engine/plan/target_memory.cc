@@ -71,7 +71,7 @@ std::uint64_t TargetMemory::staging_bytes() const {
          EmbeddingUpload::bytes_needed(sweep_.embedding);
 }
 
-std::optional<TargetMemory::Left> TargetMemory::left_of(const Plan& plan) {
+std::optional<TargetMemory::Left> TargetMemory::left_of(const MemoryPlan& plan) {
   if (plan.total() > plan.memory) return std::nullopt;
   Left left{plan.memory - plan.total(), 0};
   if (plan.device) {
@@ -81,7 +81,7 @@ std::optional<TargetMemory::Left> TargetMemory::left_of(const Plan& plan) {
   return left;
 }
 
-std::optional<WeightPlace> TargetMemory::place(const Plan& plan, const PlanRequest& request,
+std::optional<WeightPlace> TargetMemory::place(const MemoryPlan& plan, const PlanRequest& request,
                                                std::uint64_t ring_wish) const {
   const auto left = left_of(plan);
   if (!left) return std::nullopt;
@@ -123,11 +123,12 @@ std::optional<WeightPlace> TargetMemory::place_on_host(const Left& host, const P
   return place;
 }
 
-void TargetMemory::enter_driver(Plan& plan, const PlanRequest& request) const {
+void TargetMemory::enter_driver(MemoryPlan& plan, const Decisions& decisions,
+                                const PlanRequest& request) const {
   // The draft's graph has all levels but the first, each as large as the figure is meant for; and
   // a tree may change its shape.
-  const int levels = plan.policy.shape.levels();
-  const auto graphs = static_cast<std::uint64_t>(plan.adaptive ? 2 * levels : levels);
+  const int levels = decisions.policy.shape.levels();
+  const auto graphs = static_cast<std::uint64_t>(decisions.adaptive ? 2 * levels : levels);
   const std::uint64_t pinned = std::min(request.memory, travelling_ + staging_bytes());
   plan.device->ledger.push_back(
       {"driver: kernels, graphs, tables of locked memory",
@@ -226,7 +227,17 @@ WeightPlan TargetMemory::seen(const WeightPlace& place, bool on_device) const {
   return seen;
 }
 
-void TargetMemory::enter(Plan& plan, const WeightPlace& place) const {
+WeightPlan TargetMemory::seen(const MemoryPlan& plan) const {
+  WeightPlace place;
+  place.resident = plan.resident;
+  place.residency = plan.residency;
+  place.ring = plan.ring_bytes;
+  place.sweep = plan.sweep_bytes;
+  if (plan.device) place.upload = plan.device->upload_bytes;
+  return seen(place, plan.device.has_value());
+}
+
+void TargetMemory::enter(MemoryPlan& plan, const WeightPlace& place) const {
   plan.resident = place.resident;
   auto& ledger = plan.device ? plan.device->ledger : plan.ledger;
   if (place.resident) {
@@ -251,13 +262,13 @@ void TargetMemory::enter(Plan& plan, const WeightPlace& place) const {
   if (place.host_ring > 0) plan.ledger.push_back({"target ring from disk", place.host_ring});
 }
 
-std::string TargetMemory::least_memory(const Plan& plan) const {
+std::string TargetMemory::least_memory(const MemoryPlan& plan) const {
   if (!plan.device) return mebibytes(plan.total() + least_);
   return mebibytes(plan.device->total() + least_on_device_) + " of GPU memory and " +
          mebibytes(plan.total() + least_beside_device_);
 }
 
-void TargetMemory::refuse(Plan plan, const PlanRequest& request) const {
+void TargetMemory::refuse(MemoryPlan plan, const PlanRequest& request) const {
   const auto& resident = request.resident;
   if (plan.device) {
     auto& device = *plan.device;

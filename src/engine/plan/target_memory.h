@@ -36,26 +36,27 @@ class TargetMemory {
   void require_drafting(std::uint64_t resident, bool on_device) const;
   /// What the plan's budget leaves room for beside what it has: the whole target, or weights at
   /// rest and a ring of at least `ring_wish` bytes if that can be. Nothing if it does not fit.
-  std::optional<WeightPlace> place(const Plan& plan, const PlanRequest& request,
+  std::optional<WeightPlace> place(const MemoryPlan& plan, const PlanRequest& request,
                                    std::uint64_t ring_wish) const;
   /// The same as the planner sees it.
   WeightPlan seen(const WeightPlace& place, bool on_device) const;
+  WeightPlan seen(const MemoryPlan& plan) const;
   /// The driver's share of a device with memory of its own, in its ledger: for a plan that has
   /// everything but the weights.
-  void enter_driver(Plan& plan, const PlanRequest& request) const;
+  void enter_driver(MemoryPlan& plan, const Decisions& decisions, const PlanRequest& request) const;
   /// The chosen one, in the plan and its ledgers.
-  void enter(Plan& plan, const WeightPlace& place) const;
+  void enter(MemoryPlan& plan, const WeightPlace& place) const;
   /// The least that such a plan takes with the target, in words: one that has everything but the
   /// weights.
-  std::string least_memory(const Plan& plan) const;
+  std::string least_memory(const MemoryPlan& plan) const;
   /// Why nothing fits.
-  [[noreturn]] void refuse(Plan plan, const PlanRequest& request) const;
+  [[noreturn]] void refuse(MemoryPlan plan, const PlanRequest& request) const;
 
  private:
   struct Left {
     std::uint64_t host = 0, device = 0;
   };
-  static std::optional<Left> left_of(const Plan& plan);
+  static std::optional<Left> left_of(const MemoryPlan& plan);
   std::optional<WeightPlace> place_on_host(const Left& left, const PlanRequest& request,
                                            std::uint64_t ring_wish) const;
   std::optional<WeightPlace> place_on_device(const Left& left, const PlanRequest& request,

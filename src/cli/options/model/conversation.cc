@@ -6,7 +6,7 @@
 
 #include "src/chat/generation_config.h"
 #include "src/cli/output/aside.h"
-#include "src/engine/plan/plan_layout.h"
+#include "src/engine/plan/plan.h"
 
 namespace canopy::cli {
 

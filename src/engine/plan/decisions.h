@@ -1,13 +1,11 @@
 #pragma once
+// Private to make_plan().
 #include <cstdint>
 #include <optional>
 
 #include "src/engine/plan/plan.h"
 
 namespace canopy {
-
-/// Tokens of a text that is not a full one, in the KV pools.
-inline constexpr int kShortText = 512;
 
 /// A draft, as every plan that has one sees it.
 struct DraftModel {
@@ -32,10 +30,9 @@ struct PlannedTrees {
 /// The numbers of a method's growth, those that its name fixes among them.
 Growth growth_for(const PlanRequest& request, SpeculationMethod method);
 
-/// Everything but the target's weights: limits, KV caches, drafts, and their lines of the ledger.
-/// Throws BudgetError if the memory that is given for keys and values is too small for one text.
-Plan lay_out(const PlanRequest& request, const PlannedTrees& trees, const ModelConfig& target,
-             const DraftModels& drafts, std::uint64_t process_bytes,
-             const ScratchBytes& scratch_bytes);
+/// Limits, KV caches and drafts: all but what the planner adds. Throws BudgetError if the memory
+/// that is given for keys and values is too small for one text.
+Decisions decide(const PlanRequest& request, const PlannedTrees& trees, const ModelConfig& target,
+                 const DraftModels& drafts);
 
 }  // namespace canopy
