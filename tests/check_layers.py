@@ -20,7 +20,7 @@ MAY_INCLUDE = {  # room -> what it may include besides itself (a room or one hea
     "offload/io": ("src/base/", "src/machine/", "src/checkpoint/", "kernels/"),
     "offload": ("src/base/", "src/machine/", "src/checkpoint/", "kernels/", "offload/io/"),
     "src/model": ("src/base/", "kernels/", "offload/weight_source.h", "offload/embedding_table.h", "src/checkpoint/model_config.h"),
-    "src/speculation": ("src/base/", "kernels/", "planner/tree_shape.h", "src/model/", "src/text/token_constraint.h"),
+    "src/speculation": ("src/base/", "kernels/", "planner/tree_shape.h", "planner/curve.h", "src/model/", "src/text/token_constraint.h"),
     "src/convert": ("src/base/", "src/text/", "src/checkpoint/", "kernels/"),
     "src/engine": ("src/base/", "src/machine/", "src/text/", "src/checkpoint/", "src/model/", "src/speculation/",
                    "kernels/", "planner/", "offload/"),

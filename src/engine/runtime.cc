@@ -7,7 +7,6 @@
 #include "src/machine/process_memory.h"
 #include "src/speculation/drafters/inner_drafter.h"
 #include "src/speculation/drafters/model_drafter.h"
-#include "src/speculation/drafters/model_free_drafter.h"
 
 namespace canopy {
 
@@ -43,11 +42,8 @@ Runtime::Runtime(ModelFiles files, const EngineOptions& options, const LoadProgr
   target_weights = std::make_unique<TimedWeights>(
       *device, make_target_weights(options, progress, stop), trace, Trace::Lane::kTarget);
   sampled = plan.method != SpeculationMethod::kNone && request.temperature > 0;
-  if (plan.model_free) {
-    drafter = std::make_unique<ModelFreeDrafter>(*plan.model_free, t.vocab, plan.policy.room.nodes);
-  } else if (plan.heads) {
-    heads = load_heads(*device, *models.heads, models.target);
-    drafter = std::make_unique<HeadDrafter>(*device, heads.weights, plan.head_limits(t));
+  if (plan.draft) {
+    drafter = plan.draft->make(*device, plan.draft_bounds(t));
   } else if (plan.method != SpeculationMethod::kNone || (plan.beams && models.draft)) {
     const ModelConfig& d = models.draft ? models.draft->config() : t;
     draft_weights = make_draft_weights(progress, stop);
@@ -90,9 +86,7 @@ std::unique_ptr<Drafter> Runtime::make_inner_drafter(const LoadProgress& progres
     return std::make_unique<InnerDrafter>(*device, *inner, plan.inner_policy, plan.kv_room(),
                                           plan.max_sequences);
   }
-  // Texts have tokens of the target that the draft may not have.
-  const int vocab = std::max(models.target.config().vocab, models.draft->config().vocab);
-  return std::make_unique<ModelFreeDrafter>(*plan.inner, vocab, plan.policy.growth.guesses + 1);
+  return plan.inner->make(*device, plan.inner_bounds());
 }
 
 /// Last of all that takes memory of the device: it is the one thing that can do with less.

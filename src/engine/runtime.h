@@ -8,7 +8,6 @@
 #include "offload/device_weights.h"
 #include "offload/timed_weights.h"
 #include "src/engine/engine.h"
-#include "src/engine/loaded_heads.h"
 #include "src/engine/target_model.h"
 #include "src/speculation/drafter.h"
 #include "src/speculation/verifier.h"
@@ -36,7 +35,6 @@ struct Runtime {
   UploadedWeights* uploads = nullptr;   // and when they go to a device with memory of its own
   std::optional<TargetModel> target;
   std::unique_ptr<Transformer> draft, inner;
-  LoadedHeads heads;                     // where they draft
   std::unique_ptr<Drafter> drafter;      // none without speculation
   std::unique_ptr<KvCache> draft_cache;  // of a beam search
   bool sampled = false;                  // by the plan

@@ -422,8 +422,8 @@ std::size_t Session::Impl::conclude(Sequence& sequence, const Draft& draft,
   const bool teaches = !synthetic && !sequence.editor && !m.plan.inexact &&
                        draft.drawing == m.plan.policy.drawing &&
                        m.plan.policy.growth.kind == Growth::Kind::kShape;
-  observe(draft.tree, verdict, m.plan.model_free ? last.tree_nodes : 0, last.tree_levels,
-          [&](int level, int children, int accepted) {
+  observe(draft.tree, verdict, m.plan.draft && !m.plan.draft->has_heads() ? last.tree_nodes : 0,
+          last.tree_levels, [&](int level, int children, int accepted) {
             if (sequence.tracker) sequence.tracker->observe(level, children, accepted);
             if (teaches) sequence.shown.observe(level, children, accepted);
           });

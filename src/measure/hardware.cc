@@ -78,7 +78,6 @@ EngineOptions probe_of(const ModelFiles& models, const EngineOptions& options) {
   probe.plan.temperature = 0.6;
   probe.plan.inner.reset();
   probe.plan.lenience.reset();
-  probe.plan.heads.reset();
   probe.plan.typical.reset();
   probe.plan.method = models.draft ? SpeculationMethod::kSequoia : SpeculationMethod::kNone;
   return probe;

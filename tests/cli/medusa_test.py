@@ -42,7 +42,7 @@ class Medusa(TempDirCase):
                     self.assertTrue(report["exact"])
         report = run_json("generate", *self.words, "--medusa", self.heads, "--tree", "3,2,1")
         self.assertEqual(report["plan"]["medusa_heads"], 3)
-        self.assertIn("heads", report["plan"]["ledger"])
+        self.assertIn("draft 3 heads: weights", report["plan"]["ledger"])
 
     def test_heads_of_another_model_are_refused(self):
         for source, code in (("0123456789abcdef", 1), (None, 0)):

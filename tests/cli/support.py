@@ -31,8 +31,8 @@ PATIENCE = 10 if SANITIZED else 1  # times the seconds that tests wait for the p
 SKIPPED = 77  # CTest shows a program that returns this as skipped
 
 
-def run(*words, stdin="", timeout=300 * PATIENCE, **options):
-    return subprocess.run([CANOPY, *map(str, words)], input=stdin, capture_output=True, text=True,
+def run(*words, stdin="", timeout=300 * PATIENCE, program=CANOPY, **options):
+    return subprocess.run([program, *map(str, words)], input=stdin, capture_output=True, text=True,
                           timeout=timeout, **options)
 
 

@@ -7,7 +7,7 @@
 #include <numeric>
 #include <string_view>
 
-#include "src/engine/loaded_heads.h"
+#include "src/engine/head_source.h"
 #include "tests/checkpoint/heads_file.h"
 #include "tests/engine/tiny_engine.h"
 #include "tests/speculation/chi_square.h"
@@ -79,15 +79,18 @@ class SampledText : public ::testing::TestWithParam<Sampled> {
       const auto file = testing::write_heads_file(dir_->path() / "heads.safetensors",
                                                   {.heads = 2, .vocab = kVocab, .deviation = 0.3f});
       files.heads = open_medusa_heads(file, files.target);
-      options.plan.heads = head_draft(*files.heads, files.target);
+      options.plan.draft = head_source(*files.heads, files.target);
     } else {
-      options.plan.model_free = model_free_draft_named(model_free);
+      options.plan.draft = draft_source_named(model_free);
     }
-    if (options.plan.model_free)
-      options.plan.model_free->corpus = std::make_shared<const std::vector<TokenId>>(
-          std::vector<TokenId>{3, 1, 2, 3, 2, 1, 4, 3, 5, 0, 1, 0, 2, 4, 4, 5});
-    else if (method != SpeculationMethod::kNone && !by_heads)
+    const bool by_source = options.plan.draft != nullptr && !by_heads;
+    if (by_source) {
+      const auto with =
+          options.plan.draft->with_corpus({3, 1, 2, 3, 2, 1, 4, 3, 5, 0, 1, 0, 2, 4, 4, 5});
+      if (with) options.plan.draft = with;
+    } else if (method != SpeculationMethod::kNone && !by_heads) {
       files.draft = Checkpoint::open(draft());
+    }
     files.tokenizer = std::make_unique<NumberTokenizer>(kVocab, std::vector<TokenId>{});
     options.device.threads = 1;  // many steps of a few microseconds each
     options.plan.method = method;
@@ -101,12 +104,12 @@ class SampledText : public ::testing::TestWithParam<Sampled> {
       options.plan.growth.merge = 1;
       options.plan.growth.least = options.plan.growth.least_of_siblings = 0;
     }
-    if (takes_inner_draft(method)) options.plan.inner = model_free_draft_named("random");
+    if (takes_inner_draft(method)) options.plan.inner = draft_source_named("random");
     if (row_of(method).form == TreeForm::kChain)
       options.plan.tree_size = 4;
     else if (row_of(method).form == TreeForm::kGraph)
       options.plan.tree_size = method == SpeculationMethod::kGsdSequoia ? 40 : 12;
-    else if (options.plan.model_free)
+    else if (by_source)
       options.plan.shape = TreeShape::from_parents({-1, 0, 0, 0, 1, 1, 1, 2, 2, 2});
     else if (method != SpeculationMethod::kNone)
       options.plan.shape = TreeShape::from_parents({-1, 0, 0, 0, 1, 1});

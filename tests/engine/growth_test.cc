@@ -94,7 +94,7 @@ TEST_F(Growths, AHierarchyWritesTheTextOfItsChainWhateverGuesses) {
   Engine plain = make(SpeculationMethod::kNone);
   for (const char* inner : {"copy:1", "ngram:2", "random"}) {
     EngineOptions o = options(SpeculationMethod::kHierarchy, 7, 0, 1.0);
-    o.plan.inner = model_free_draft_named(inner);
+    o.plan.inner = draft_source_named(inner);
     Engine engine(models(true), o);
     for (unsigned p = 0; p < 4; ++p)
       for (const float temperature : {0.0f, 1.0f}) {
@@ -167,7 +167,7 @@ TEST_F(Growths, AHierarchyNeedsASecondDraftAndNothingElseTakesOne) {
   o.plan.inner.reset();
   EXPECT_THROW(Engine(models(true), o), Error);
   o = options(SpeculationMethod::kChain, 7);
-  o.plan.inner = model_free_draft_named("copy");
+  o.plan.inner = draft_source_named("copy");
   EXPECT_THROW(Engine(models(true), o), Error);
 }
 
@@ -384,7 +384,7 @@ TEST_F(Growths, AreRefusedWithoutADraftModel) {
         SpeculationMethod::kMtad, SpeculationMethod::kAdaptive}) {
     EXPECT_THROW(Engine(models(false), options(method, 4)), Error);
     EngineOptions o = options(method, 4);
-    o.plan.model_free = model_free_draft_named("copy");
+    o.plan.draft = draft_source_named("copy");
     EXPECT_THROW(Engine(models(false), o), Error);
     o = options(method, 4);
     o.plan.lenience = 0.5;

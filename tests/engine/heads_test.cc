@@ -8,7 +8,7 @@
 #include "src/base/error.h"
 #include "src/convert/enlarge/inflate.h"
 #include "src/convert/pack/pack.h"
-#include "src/engine/loaded_heads.h"
+#include "src/engine/head_source.h"
 #include "tests/checkpoint/heads_file.h"
 #include "tests/engine/tiny_engine.h"
 #include "tests/error_of.h"
@@ -31,7 +31,7 @@ class HeadsEngine : public TinyEngine {
   }
   Engine make_with_heads(EngineOptions o) const {
     ModelFiles files = with_heads();
-    o.plan.heads = head_draft(*files.heads, files.target);
+    o.plan.draft = head_source(*files.heads, files.target);
     return Engine(std::move(files), o);
   }
   const TempDir own_;
@@ -67,7 +67,7 @@ TEST_F(HeadsEngine, GuessWhatPyTorchSays) {
     o.plan.shape = TreeShape::branching(std::array{4, 2, 1});
     ModelFiles files = models(false);
     files.heads = open_medusa_heads(folder / ("medusa_" + kind + ".safetensors"), files.target);
-    o.plan.heads = head_draft(*files.heads, files.target);
+    o.plan.draft = head_source(*files.heads, files.target);
     Engine engine(std::move(files), o);
     Session session = engine.open_session();
     Request r = request(prompt);
@@ -144,7 +144,7 @@ TEST_F(HeadsEngine, OfTheSmallModelGrowTheSameTreesForItsEnlargement) {
     files.heads = open_medusa_heads(own_ / "heads.safetensors", files.target);
     EXPECT_EQ(files.heads->dim, 32);
     EngineOptions o = options(SpeculationMethod::kTopK, 14, 4);
-    o.plan.heads = head_draft(*files.heads, files.target);
+    o.plan.draft = head_source(*files.heads, files.target);
     Engine engine(std::move(files), o);
     Session session = engine.open_session();
     session.admit(request(prompt(1)));
@@ -180,7 +180,7 @@ TEST_F(HeadsEngine, AreInThePlanWithTheirBytesAndTheirAcceptance) {
   EXPECT_NEAR(plan.acceptance.accept[0], 0.6, 1e-6);
   std::uint64_t weights = 0;
   for (const LedgerEntry& entry : plan.ledger)
-    if (entry.what == "heads") weights = entry.bytes;
+    if (entry.what == "draft 2 heads: weights") weights = entry.bytes;
   // Two blocks with their biases, and the model's own head once more.
   EXPECT_EQ(weights, 2 * (32 * 32 * 4 + 256) + (97 * 32 * 2 + 192u));
   const std::vector<TokenId> p = prompt(2);

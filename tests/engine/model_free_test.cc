@@ -1,6 +1,7 @@
 // Drafts without a model, in an engine: the text is the target's own.
 #include <gtest/gtest.h>
 
+#include "src/speculation/drafters/model_free_drafter.h"
 #include "tests/engine/tiny_engine.h"
 
 namespace canopy {
@@ -10,7 +11,7 @@ class ModelFreeEngine : public TinyEngine, public ::testing::WithParamInterface<
  protected:
   static EngineOptions options_of(SpeculationMethod method, int tree = 0, int levels = 0) {
     EngineOptions o = options(method, tree, levels);
-    o.plan.model_free = model_free_draft_named(GetParam());
+    o.plan.draft = draft_source_named(GetParam());
     return o;
   }
 };
@@ -55,8 +56,9 @@ TEST_P(ModelFreeEngine, IsPlannedWithoutADraftModelsMemory) {
       found += entry.bytes;
     }
   if (plan.method == SpeculationMethod::kNone) return;  // it does not pay
-  EXPECT_EQ(found, ModelFreeDrafter::host_bytes(*plan.model_free,
-                                                engine.models().target.config().vocab, plan.slots));
+  const int vocab = engine.models().target.config().vocab;
+  EXPECT_EQ(found,
+            ModelFreeDrafter::host_bytes(*model_free_draft_named(GetParam()), vocab, plan.slots));
 }
 
 INSTANTIATE_TEST_SUITE_P(Drafts, ModelFreeEngine,
@@ -75,8 +77,7 @@ TEST_F(ModelFreePlan, CopiesAWholeChainAStepFromACorpusThatHasTheText) {
   const std::vector<TokenId> text = make(SpeculationMethod::kNone).generate(r).tokens;
   corpus.insert(corpus.end(), text.begin(), text.end());
   EngineOptions o = options(SpeculationMethod::kChain, 8);
-  o.plan.model_free = model_free_draft_named("copy");
-  o.plan.model_free->corpus = std::make_shared<const std::vector<TokenId>>(corpus);
+  o.plan.draft = draft_source_named("copy")->with_corpus(corpus);
   const TextReport report = Engine(models(false), o).generate(r);
   EXPECT_EQ(report.tokens, text);
   EXPECT_EQ(report.steps, kNew / 8);
@@ -87,14 +88,14 @@ TEST_F(ModelFreePlan, RefusesMethodsThatDrawFromAModel) {
                                          SpeculationMethod::kSpecTr, SpeculationMethod::kNaive}) {
     EngineOptions o = options(method, 6, 3);
     o.plan.shape = TreeShape::chain(3);
-    o.plan.model_free = model_free_draft_named("copy");
+    o.plan.draft = draft_source_named("copy");
     EXPECT_THROW(Engine(models(false), o), Error) << name(method);
   }
 }
 
 TEST_F(ModelFreePlan, FollowsWhatATextTeaches) {
   EngineOptions o = options(SpeculationMethod::kAuto);
-  o.plan.model_free = model_free_draft_named("copy");
+  o.plan.draft = draft_source_named("copy");
   o.plan.acceptance = Acceptance{{0.6, 0.1}, {{0.8, 0.1}}};
   o.plan.context = 300;
   Engine engine(models(false), o), plain = make(SpeculationMethod::kNone);

@@ -111,7 +111,7 @@ class TinyEngine : public ::testing::Test {
     EngineOptions o;
     o.device.threads = 2;
     o.plan.method = method;
-    if (takes_inner_draft(method)) o.plan.inner = model_free_draft_named("ngram:2");
+    if (takes_inner_draft(method)) o.plan.inner = draft_source_named("ngram:2");
     if (drafts_with_itself(method)) o.plan.resident_layers = 1;  // the other travels
     o.plan.tree_size = tree;
     o.plan.tree_levels = levels;

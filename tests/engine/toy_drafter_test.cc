@@ -1,54 +1,25 @@
-// A drafter that this file alone knows: it has no model and proposes what followed the last token
-// when it stood in the text before. Nothing else was touched to add it.
+// A draft of a test's own (tests/speculation/toy_draft.h) in an engine.
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <memory>
-#include <vector>
 
-#include "src/engine/engine_parts.h"
 #include "tests/engine/tiny_engine.h"
+#include "tests/speculation/toy_draft.h"
 
 namespace canopy {
 namespace {
 
-class LooksBack final : public Drafter {
- public:
-  explicit LooksBack(int most_nodes) : most_nodes_(most_nodes) {}
-
-  std::unique_ptr<DraftState> open() override { return std::make_unique<DraftState>(); }
-
-  std::vector<Draft> grow(std::span<const DraftRequest> requests, const TreeShape& shape, Stream&,
-                          std::stop_token) override {
-    std::vector<Draft> drafts;
-    for (const DraftRequest& request : requests) {
-      Draft draft = root_only(request.text.back());
-      const auto last = request.text.rbegin();
-      auto after = std::find(last + 1, request.text.rend(), *last).base();
-      if (after == request.text.begin()) after = request.text.end();  // it is new
-      NodeId node = 0;
-      for (int level = 1; level < shape.levels() && after < request.text.end(); ++level, ++after) {
-        node = draft.tree.add_children(node, {&*after, 1}).first;
-        draft.row.push_back(-1);
-      }
-      drafts.push_back(std::move(draft));
-    }
-    return drafts;
+class ToyDrafter : public TinyEngine {
+ protected:
+  static EngineOptions with_toy(EngineOptions options) {
+    options.plan.draft = std::make_shared<testing::LooksBackSource>();
+    return options;
   }
-  void read(DraftState&, std::span<const TokenId>, Stream&, std::stop_token) override {}
-  void conclude(DraftState&, const Draft&, const Verdict&, ConstTensorView, Stream&) override {}
-  TreeRoom room() const override { return TreeRoom::of_nodes(most_nodes_); }
-
- private:
-  int most_nodes_;
 };
-
-class ToyDrafter : public TinyEngine {};
 
 TEST_F(ToyDrafter, WritesPlainDecodingsTextInFewerSweeps) {
   Engine plain = make(SpeculationMethod::kNone);
-  Engine engine = make(SpeculationMethod::kChain, 6);
-  engine.parts().set_drafter(std::make_unique<LooksBack>(6));
+  Engine engine(models(false), with_toy(options(SpeculationMethod::kChain, 6)));
   int steps = 0, tokens = 0;
   for (unsigned p = 0; p < 6; ++p)
     for (const float temperature : {0.0f, 1.0f}) {
@@ -62,6 +33,34 @@ TEST_F(ToyDrafter, WritesPlainDecodingsTextInFewerSweeps) {
       tokens += static_cast<int>(text.tokens.size());
     }
   EXPECT_LT(steps, tokens);
+}
+
+TEST_F(ToyDrafter, IsChosenAndPricedByThePlannerAndChargedForItsMemory) {
+  Engine engine(models(false), with_toy(options(SpeculationMethod::kAuto)));
+  const Plan& plan = engine.plan();
+  ASSERT_EQ(plan.method, SpeculationMethod::kChain) << "its second children are never right";
+  EXPECT_NEAR(plan.acceptance.accept[0], 0.7, 1e-12);
+  const int drafted = plan.prediction->best.shape.levels() - 1;
+  EXPECT_NEAR(plan.prediction->best.cost.draft.count(), drafted * testing::LooksBackSource::kLevel,
+              1e-9);
+  const auto bytes = [&](const std::vector<LedgerEntry>& ledger, const std::string& what) {
+    const auto line = std::find_if(ledger.begin(), ledger.end(),
+                                   [&](const LedgerEntry& entry) { return entry.what == what; });
+    return line == ledger.end() ? 0 : line->bytes;
+  };
+  EXPECT_EQ(bytes(plan.ledger, "draft look-back: what it might find"),
+            testing::LooksBack::kHostBytes);
+  EXPECT_EQ(bytes(plan.ledger, "draft look-back: a buffer"), testing::LooksBack::kDeviceBytes);
+
+  PlanRequest on_gpu = with_toy(options(SpeculationMethod::kChain, 6)).plan;
+  on_gpu.memory = on_gpu.device_memory.emplace(1u << 30);
+  const ModelFiles files = models(false);
+  const ModelSweeps sweeps = lay_out_models(files.target, std::nullopt);
+  const Plan there = make_plan(on_gpu, sweeps, 0, [](const Workload&) { return std::size_t{0}; });
+  EXPECT_EQ(bytes(there.ledger, "draft look-back: what it might find"),
+            testing::LooksBack::kHostBytes);
+  EXPECT_GE(bytes(there.device->ledger, "draft look-back: a buffer"),
+            testing::LooksBack::kDeviceBytes);
 }
 
 }  // namespace

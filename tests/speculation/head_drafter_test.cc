@@ -191,8 +191,7 @@ TEST_F(HeadDrafterTest, ValuesThatAreNotFiniteAreAnError) {
 }
 
 TEST(AcceptanceOfHeads, IsALevelsOwnAndNothingBehindTheLastHead) {
-  const HeadDraft draft{2, 32, 0, {{0.6, 0.2}, {0.4, 0.1}}};
-  const Acceptance acceptance = acceptance_of_heads(draft);
+  const Acceptance acceptance = acceptance_of_heads(2, {{0.6, 0.2}, {0.4, 0.1}});
   EXPECT_EQ(acceptance.below(0), (std::vector{0.6, 0.2}));
   EXPECT_EQ(acceptance.below(1), (std::vector{0.4, 0.1}));
   EXPECT_EQ(acceptance.below(2), std::vector{0.0});
@@ -200,10 +199,9 @@ TEST(AcceptanceOfHeads, IsALevelsOwnAndNothingBehindTheLastHead) {
   EXPECT_NEAR(expected_tokens(shape, acceptance), 1 + 0.8 * (1 + 0.5), 1e-12);
   EXPECT_EQ(best_tree(7, 9, acceptance).levels(), 3);
   // Where all heads are alike, the best tree is that of one vector for all levels.
-  const HeadDraft alike{3, 32, 0, {{0.5, 0.2, 0.1}}};
+  const Acceptance alike = acceptance_of_heads(3, {{0.5, 0.2, 0.1}});
   for (const int nodes : {2, 5, 9, 13})
-    EXPECT_EQ(best_tree(nodes, 4, acceptance_of_heads(alike)),
-              best_tree(nodes, 4, Acceptance{{0.5, 0.2, 0.1}}));
+    EXPECT_EQ(best_tree(nodes, 4, alike), best_tree(nodes, 4, Acceptance{{0.5, 0.2, 0.1}}));
 }
 
 }  // namespace

@@ -234,8 +234,7 @@ PlanRequest request_for(const PlanRequest& common, SpeculationMethod method,
   if (!takes_lenience(method)) request.lenience.reset();
   if (!takes_inner_draft(method)) request.inner.reset();
   if (drafts_with_itself(method)) {
-    request.model_free.reset();
-    request.heads.reset();
+    request.draft.reset();
   }
   if (row_of(method).form == TreeForm::kGraph || row_of(method).inexact) {
     request.shape.reset();
@@ -335,9 +334,9 @@ class DecodeBench {
         .predicted = plan.prediction ? plan.prediction->best : Candidate(),
         .changes = plan.changes().value_or(""),
         // The vector was measured with Sequoia's drawing, at temperature 0 with the draft's best.
-        .predicts_tokens = plan.prediction &&
-                           (options.plan.temperature == 0 || options.plan.drafts_without_model() ||
-                            row_of(method).drawing == Drawing::kSequoia)};
+        .predicts_tokens =
+            plan.prediction && (options.plan.temperature == 0 || options.plan.draft ||
+                                row_of(method).drawing == Drawing::kSequoia)};
     const auto on_step = [&](std::size_t first, const StepProgress& step) {
       if (step.new_tokens > 0 || progress_.wants_glimpse())
         progress_.show(std::string(name(method)) + ": prompt " + std::to_string(first + 1) +
@@ -454,9 +453,8 @@ int run_bench_decode(const std::vector<std::string>& words) {
   if (speculation.method) throw UsageError("--spec: bench decode takes --methods");
   asked.decode.speculation.every_method = true;
   const EngineOptions options = asked.decode.engine_options();
-  const std::vector<SpeculationMethod> methods =
-      parse_methods(asked.methods, options.plan.model_free || speculation.medusa,
-                    speculation.inner_draft.has_value());
+  const std::vector<SpeculationMethod> methods = parse_methods(
+      asked.methods, options.plan.draft || speculation.medusa, speculation.inner_draft.has_value());
   if (asked.tree_sizes && (speculation.tree_size || speculation.tree))
     throw UsageError("--tree-sizes: says the same as --tree-size and --tree; give one of them");
   const std::vector<int> sizes = asked.tree_sizes.value_or(std::vector{options.plan.tree_size});

@@ -336,15 +336,15 @@ int run_calibrate_acceptance(const std::vector<std::string>& words) {
   if (!parse(words, kUsage, asked.flags())) return 0;
   EngineOptions options = asked.model.engine_options();
   if (!asked.draft) throw UsageError("acceptance is of a draft: give one with -md");
-  options.plan.model_free = model_free_draft(*asked.draft);
-  if (options.plan.model_free && !asked.output)
+  options.plan.draft = draft_without_model(*asked.draft);
+  if (options.plan.draft && !asked.output)
     throw UsageError("--output: is needed with -md " + *asked.draft +
                      ": what is kept by itself is kept of two models");
   AcceptanceRequest request = request_for(asked, options.plan);
 
   const Interrupt interrupt;
-  ModelFiles models = open_models(asked.model.model, options.plan.model_free ? "" : *asked.draft,
-                                  {}, asked.model.holes());
+  ModelFiles models = open_models(asked.model.model, options.plan.draft ? "" : *asked.draft, {},
+                                  asked.model.holes());
   MeasuredAcceptance measured = facts_of(asked, models);
   const std::vector<PromptCut> prompts = find_prompts(asked, *models.tokenizer, interrupt.token());
   request.prompts = prompts;
@@ -383,7 +383,7 @@ int run_calibrate_acceptance(const std::vector<std::string>& words) {
   const AcceptanceEstimate with = estimate_acceptance(runs, Loops::kWith);
   const std::optional<AcceptanceEstimate> without = estimate_outside_loops(runs);
   take(with, measured);
-  if (options.plan.model_free) measured.acceptance.deeper = with.deeper;
+  if (options.plan.draft) measured.acceptance.deeper = with.deeper;
   output.write(to_json(measured));
   if (walks) walks->write(walks_of(runs));
   if (!asked.json) {

@@ -219,7 +219,7 @@ std::vector<Remedy> find_remedies(const PlanRequest& request, const HardwareProf
 ModelFiles open_planned(const DecodeOptions& flags, EngineOptions& options,
                         const std::stop_token& stop) {
   const std::string& target = flags.model.model;
-  const bool by_model = !options.plan.model_free;
+  const bool by_model = !options.plan.draft;
   const std::string draft = by_model ? flags.speculation.draft.value_or("") : "";
   const bool shape = names_model_shape(target);
   const std::string inner = options.plan.inner ? "" : flags.speculation.inner_draft.value_or("");

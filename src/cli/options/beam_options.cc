@@ -69,7 +69,7 @@ void BeamOptions::check(const DecodeOptions& decode) const {
   refuse(!decode.sampling.edits().none(), "penalties or --logit-bias");
   refuse(with.medusa.has_value(), "--medusa");
   refuse(with.inner_draft.has_value(), "--model-draft-draft");
-  refuse(with.draft && with.model_free(), "a draft without a model");
+  refuse(with.draft && with.without_model(), "a draft without a model");
   refuse(with.method.has_value(), "--spec");
   refuse(with.adaptive, "--adaptive");
   refuse(with.lenience.has_value(), "--lenience");

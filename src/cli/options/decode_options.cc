@@ -9,7 +9,7 @@
 #include "src/cli/options/model/profile.h"
 #include "src/cli/options/values.h"
 #include "src/cli/output/aside.h"
-#include "src/engine/loaded_heads.h"
+#include "src/engine/head_source.h"
 #include "src/measure/kept.h"
 
 namespace canopy::cli {
@@ -26,9 +26,8 @@ std::string_view portion_of(std::string_view text, std::size_t bytes) {
 }
 
 /// --draft-corpus, as tokens. Throws Error.
-std::shared_ptr<const std::vector<TokenId>> read_corpus(const std::string& file,
-                                                        const Tokenizer& tokenizer,
-                                                        const std::stop_token& stop) {
+std::vector<TokenId> read_corpus(const std::string& file, const Tokenizer& tokenizer,
+                                 const std::stop_token& stop) {
   // Encoding takes many times a text's memory. A draft does not miss the tokens that would have
   // crossed a cut.
   constexpr std::size_t kPortionBytes = 1 << 20;
@@ -42,7 +41,7 @@ std::shared_ptr<const std::vector<TokenId>> read_corpus(const std::string& file,
     rest.remove_prefix(portion.size());
   }
   if (tokens.empty()) throw Error("--draft-corpus " + file + ": is empty");
-  return std::make_shared<const std::vector<TokenId>>(std::move(tokens));
+  return tokens;
 }
 
 void print_note(const std::string& note) { aside() << "note: " << note << "\n"; }
@@ -62,20 +61,21 @@ EngineOptions DecodeOptions::engine_options(const std::optional<Gpus>& gpus) con
 
 ModelFiles DecodeOptions::open(PlanRequest& plan, const std::stop_token& stop) const {
   const bool drafted = plan.method != SpeculationMethod::kNone && !drafts_with_itself(plan.method);
-  const bool by_model = drafted && !plan.model_free;
+  const bool by_model = drafted && !plan.draft;
   const bool by_second = speculation.inner_draft && takes_inner_draft(plan.method) && !plan.inner;
   ModelFiles models = open_models(model.model, by_model ? speculation.draft.value_or("") : "",
                                   by_second ? *speculation.inner_draft : "", model.holes());
   if (speculation.medusa && drafted) {
     models.heads = open_medusa_heads(*speculation.medusa, models.target, model.holes());
-    plan.heads = head_draft(*models.heads, models.target);
+    plan.draft = head_source(*models.heads, models.target);
     if (!models.heads->names_its_model)
       aside() << "note: " << models.heads->file.string()
               << " does not say which model its heads were trained for\n";
   }
-  if (plan.model_free && speculation.draft_corpus)
-    plan.model_free->corpus = read_corpus(*speculation.draft_corpus, *models.tokenizer, stop);
-  if (!(models.draft || plan.drafts_without_model()) || !plan.shape) return models;
+  if (plan.draft && speculation.draft_corpus)
+    plan.draft =
+        plan.draft->with_corpus(read_corpus(*speculation.draft_corpus, *models.tokenizer, stop));
+  if (!(models.draft || plan.draft) || !plan.shape) return models;
   const TreeShape& shape = *plan.shape;
   int vocab = models.target.config().vocab;
   if (models.draft) vocab = std::min(vocab, models.draft->config().vocab);
@@ -97,13 +97,9 @@ Assumptions DecodeOptions::find_assumptions(const ModelFiles& models, EngineOpti
   Assumptions found{speculation.profile ? read_profile(*speculation.profile)
                                         : find_profile(models, options, progress, stop),
                     "there is no draft to accept"};
-  if (options.plan.model_free && !speculation.acceptance)
-    found.acceptance_from = "assumed to be what " + name(*options.plan.model_free) + " often has";
-  if (options.plan.heads && !speculation.acceptance)
-    found.acceptance_from = options.plan.heads->acceptance.empty()
-                                ? "assumed to be what heads of a small model had"
-                                : "as measured when the heads were trained";
-  if (!models.draft && !options.plan.drafts_without_model()) return found;
+  if (options.plan.draft && !speculation.acceptance)
+    found.acceptance_from = options.plan.draft->prior_in_words();
+  if (!models.draft && !options.plan.draft) return found;
   if (models.draft && speculation.profile && !found.profile.drafting)
     throw Error(*speculation.profile + ": measured without a draft model; measure again with -md");
   if (speculation.acceptance) {

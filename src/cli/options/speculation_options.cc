@@ -225,17 +225,17 @@ Acceptance read_acceptance(const std::string& file) {
   });
 }
 
-std::optional<ModelFreeDraft> model_free_draft(const std::string& draft, const char* flag) {
+std::shared_ptr<const DraftSource> draft_without_model(const std::string& draft, const char* flag) {
   try {
-    return model_free_draft_named(draft);
+    return draft_source_named(draft);
   } catch (const Error& e) {
     throw UsageError(std::string(flag) + ": " + e.what());
   }
 }
 
-std::optional<ModelFreeDraft> SpeculationOptions::model_free() const {
-  const auto named = draft ? model_free_draft(*draft) : std::nullopt;
-  if (draft_corpus && (!named || named->kind == ModelFreeDraft::Kind::kRandom))
+std::shared_ptr<const DraftSource> SpeculationOptions::without_model() const {
+  auto named = draft ? draft_without_model(*draft) : nullptr;
+  if (draft_corpus && (!named || !named->with_corpus({})))
     throw UsageError("--draft-corpus: is for a draft that reads it: -md copy, ngram:1 or ngram:2");
   return named;
 }
@@ -269,7 +269,7 @@ void SpeculationOptions::put_into(PlanRequest& plan) const {
   if (row.id != SpeculationMethod::kAuto && row.id != SpeculationMethod::kNone && !drafted)
     throw UsageError("--spec " + std::string(row.name) + ": needs a draft model, -md");
   put_heads(plan);
-  plan.model_free = model_free();
+  plan.draft = without_model();
   if (adaptive && row.id != SpeculationMethod::kChain && row.id != SpeculationMethod::kAdaptive)
     throw UsageError("--adaptive: is for --spec chain");
   if (adaptive) plan.method = SpeculationMethod::kAdaptive;
@@ -279,16 +279,16 @@ void SpeculationOptions::put_into(PlanRequest& plan) const {
   if (inner_draft && adaptive)
     throw UsageError("--model-draft-draft, --adaptive: a chain is of one of the two");
   if (inner_draft) {
-    plan.inner = model_free_draft(*inner_draft, "--model-draft-draft");
+    plan.inner = draft_without_model(*inner_draft, "--model-draft-draft");
     if (!every_method) plan.method = SpeculationMethod::kHierarchy;
   }
   if (row.id == SpeculationMethod::kHierarchy && !inner_draft)
     throw UsageError("--spec hierarchy: needs what guesses the draft's tokens, -mdd copy, say");
-  if (lenience && (!draft || plan.model_free || !takes_lenience(plan.method)))
+  if (lenience && (!draft || plan.draft || !takes_lenience(plan.method)))
     throw UsageError(
         "--lenience: is for a draft model with --spec auto, sequoia, chain or adaptive");
   plan.lenience = lenience;
-  if (plan.model_free && !works_without_model(plan.method))
+  if (plan.draft && !works_without_model(plan.method))
     throw UsageError("--spec " + std::string(name(plan.method)) +
                      ": draws from a draft model's probabilities, and -md " + *draft +
                      " has none; --spec auto, chain or topk");
@@ -306,8 +306,7 @@ void SpeculationOptions::put_into(PlanRequest& plan) const {
     throw UsageError("--tree-depth: a chain is as deep as --tree-size says");
   // A tree that is asked for is grown, whatever is predicted of it.
   if (row.id == SpeculationMethod::kAuto && (sized || tree))
-    plan.method =
-        plan.model_free || medusa ? SpeculationMethod::kTopK : SpeculationMethod::kSequoia;
+    plan.method = plan.draft || medusa ? SpeculationMethod::kTopK : SpeculationMethod::kSequoia;
   if (tree) plan.shape = parse_tree(*tree);
   if (row.form == TreeForm::kGraph && (tree || tree_depth))
     throw UsageError("--tree, --tree-depth: the draft makes the trees of " + std::string(row.name) +

@@ -39,7 +39,7 @@ struct SpeculationOptions {
   Flags flags();
   bool drafts() const { return draft || medusa; }
   /// The draft where it takes no model. Throws UsageError.
-  std::optional<ModelFreeDraft> model_free() const;
+  std::shared_ptr<const DraftSource> without_model() const;
   Flags method_flags();  // those that belong to one method each
   /// What to speculate with, into `plan`. Throws UsageError where the flags contradict each other.
   void put_into(PlanRequest& plan) const;
@@ -56,8 +56,8 @@ struct SpeculationOptions {
 Acceptance read_acceptance(const std::string& file);
 
 /// What -md or -mdd names, if it is a draft without a model. Throws UsageError.
-std::optional<ModelFreeDraft> model_free_draft(const std::string& draft,
-                                               const char* flag = "--model-draft");
+std::shared_ptr<const DraftSource> draft_without_model(const std::string& draft,
+                                                       const char* flag = "--model-draft");
 
 /// Throws UsageError naming the flag.
 SpeculationMethod parse_method(const std::string& flag, const std::string& text);

@@ -104,9 +104,10 @@ json ledger_json(const std::vector<LedgerEntry>& entries) {
 
 json plan_json(const Engine& engine) {
   const Plan& plan = engine.plan();
+  const bool heads = plan.draft && plan.draft->has_heads();
   return {{"spec", name(plan.method)},
-          {"model_free_draft", plan.model_free ? json(name(*plan.model_free)) : json()},
-          {"medusa_heads", plan.heads ? json(plan.heads->heads) : json()},
+          {"model_free_draft", plan.draft && !heads ? json(plan.draft->name()) : json()},
+          {"medusa_heads", heads ? json(plan.draft->levels()) : json()},
           {"max_sequences", plan.max_sequences},
           {"tree_size", plan.policy.shape.size()},
           {"tree_depth", plan.policy.shape.levels()},

@@ -84,19 +84,15 @@ void Deciding::put_request() {
   made_.probe = request_.probe;
   made_.beams = request_.beams;
   made_.inner = request_.inner;
-  if (speculates_) {
-    made_.model_free = request_.model_free;
-    made_.heads = request_.heads;
-  }
-  if (made_.model_free || made_.heads) made_.policy.vocab = target_.vocab;
+  if (speculates_) made_.draft = request_.draft;
+  if (made_.draft) made_.policy.vocab = target_.vocab;
 }
 
 void Deciding::put_trees() {
   DraftPolicy::Config& policy = made_.policy;
   policy.shape = trees_.shape;
-  policy.drawing = request_.drafts_without_model()
-                       ? Drawing::kTopK
-                       : drawing_of(trees_.method, request_.temperature);
+  policy.drawing =
+      request_.draft ? Drawing::kTopK : drawing_of(trees_.method, request_.temperature);
   policy.growth = growth_for(request_, trees_.method);
   policy.max_requests = trees_.places;
   policy.graphs = request_.graphs;

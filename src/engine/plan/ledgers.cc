@@ -35,8 +35,7 @@ class Ledgers {
     if (request_.beside > 0)
       plan_.ledger.push_back({"beside the engine: connections, requests, rows", request_.beside});
     const bool speculates = does_.method != SpeculationMethod::kNone;
-    if (does_.model_free) enter_model_free();
-    if (does_.heads) enter_heads();
+    if (does_.draft) enter_source("draft", *does_.draft, does_.draft_bounds(target_));
     if ((speculates || does_.beams) && models_.outer) enter_draft();
     if (takes_inner_draft(does_.method) && models_.inner) enter_inner_draft();
     enter_target();
@@ -44,8 +43,7 @@ class Ledgers {
   }
 
  private:
-  void enter_model_free();
-  void enter_heads();
+  void enter_source(const std::string& whose, const DraftSource& source, const DraftBounds& bounds);
   void enter_draft();
   void enter_inner_draft();
   void enter_target();
@@ -66,25 +64,18 @@ class Ledgers {
   std::size_t scratch_ = 0;
 };
 
-void Ledgers::enter_model_free() {
-  plan_.ledger.push_back(
-      {"draft " + name(*does_.model_free) + ": what it counts and finds",
-       ModelFreeDrafter::host_bytes(*does_.model_free, target_.vocab, does_.slots)});
-}
-
-void Ledgers::enter_heads() {
-  const HeadDrafter::Limits limits = does_.head_limits(target_);
-  enter("heads", does_.heads->weight_bytes, 1);
-  enter("heads' values and logits", HeadDrafter::device_bytes(does_.heads->heads, limits),
-        HeadDrafter::kAllocations);
-  reserve_scratch(HeadDrafter::workload(does_.heads->heads, limits));
+void Ledgers::enter_source(const std::string& whose, const DraftSource& source,
+                           const DraftBounds& bounds) {
+  const DraftNeeds needs = source.needs(bounds);
+  const std::string front = whose + " " + source.name() + ": ";
+  for (const DraftBytes& line : needs.host) plan_.ledger.push_back({front + line.what, line.bytes});
+  for (const DraftBytes& line : needs.device)
+    enter(front + line.what, line.bytes, static_cast<std::uint64_t>(line.allocations));
+  reserve_scratch(needs.workload);
 }
 
 void Ledgers::enter_draft() {
-  if (does_.inner)
-    plan_.ledger.push_back(
-        {"draft's draft " + name(*does_.inner) + ": what it counts and finds",
-         ModelFreeDrafter::host_bytes(*does_.inner, does_.policy.edited_vocab, does_.slots)});
+  if (does_.inner) enter_source("draft's draft", *does_.inner, does_.inner_bounds());
   enter_model("draft", *models_.outer, does_.draft_limits);
   if (!does_.beams)
     enter("draft probabilities", ModelDrafter::policy_bytes(does_.policy),

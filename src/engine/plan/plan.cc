@@ -30,8 +30,12 @@ std::optional<std::string> Decisions::changes() const {
            " beams find them";
   return std::nullopt;
 }
-HeadDrafter::Limits Decisions::head_limits(const ModelConfig& target) const {
-  return {heads->dim, target.vocab, policy.room.nodes, max_sequences};
+DraftBounds Decisions::draft_bounds(const ModelConfig& target) const {
+  return {target.vocab, policy.room.nodes, max_sequences, slots};
+}
+DraftBounds Decisions::inner_bounds() const {
+  // Texts have tokens of the target that the draft may not have.
+  return {policy.edited_vocab, policy.growth.guesses + 1, max_sequences, slots};
 }
 std::uint64_t MemoryPlan::DevicePart::total() const { return sum_of(ledger); }
 

@@ -13,8 +13,7 @@
 #include "src/base/error.h"
 #include "src/base/notes.h"
 #include "src/checkpoint/checkpoint.h"
-#include "src/speculation/drafters/head_drafter.h"
-#include "src/speculation/drafters/model_free_drafter.h"
+#include "src/speculation/draft_source.h"
 #include "src/speculation/growers/draft_policy.h"
 #include "src/speculation/method.h"
 #include "src/speculation/rules/inexact_rule.h"
@@ -53,9 +52,8 @@ struct BeamRoom {
 struct Decisions {
   SpeculationMethod method = SpeculationMethod::kNone;
   DraftPolicy::Config policy;                // its shape is the root alone for kNone
-  std::optional<ModelFreeDraft> model_free;  // what drafts in place of a model
-  std::optional<HeadDraft> heads;            // likewise
-  std::optional<ModelFreeDraft> inner;       // of a hierarchy: what guesses in place of a model
+  std::shared_ptr<const DraftSource> draft;  // what drafts in place of a model
+  std::shared_ptr<const DraftSource> inner;  // of a hierarchy: what guesses in place of a model
   DraftPolicy::Config inner_policy;          // likewise, of a second draft model
   std::optional<InexactRule> inexact;        // texts are not exactly the target's
   std::optional<BeamRoom> beams;             // a beam search, in place of all that
@@ -80,7 +78,9 @@ struct Decisions {
   /// exact.
   std::optional<std::string> changes() const;
   KvRoom kv_room() const { return {kv_blocks, slots, kv}; }
-  HeadDrafter::Limits head_limits(const ModelConfig& target) const;
+  /// Of `draft` and `inner`.
+  DraftBounds draft_bounds(const ModelConfig& target) const;
+  DraftBounds inner_bounds() const;
 };
 
 /// Where everything lies in the memory of one process. Plain data.
@@ -118,11 +118,9 @@ struct PlanRequest {
   std::optional<std::uint64_t> device_memory;  // bytes of a device that has memory of its own
   DriverShare driver = kGpuDriver;             // what its driver takes of them
   SpeculationMethod method = SpeculationMethod::kAuto;
-  std::optional<ModelFreeDraft>
-      model_free;                  // drafts in place of a model; see works_without_model()
-  std::optional<HeadDraft> heads;  // likewise
+  std::shared_ptr<const DraftSource> draft;  // in place of a model; see works_without_model()
   /// A hierarchy has this guess what the draft model would write, or else a second draft model.
-  std::optional<ModelFreeDraft> inner;
+  std::shared_ptr<const DraftSource> inner;
   std::optional<double> lenience;         // l of InexactRule: texts are not exact
   std::optional<InexactRule> typical;     // of heads: their tokens are kept by this rule
   Growth growth;                          // the numbers of gsd, tsd, ssd and mtad
@@ -164,8 +162,6 @@ struct PlanRequest {
   std::optional<std::uint64_t> resident;
   std::optional<int> resident_layers;  // the same, in layers of this model
   bool from_disk = false;
-
-  bool drafts_without_model() const { return model_free || heads; }
 };
 
 /// Plans for texts that come and go, of any length up to the context: one text is to be fast, the

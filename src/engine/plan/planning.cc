@@ -25,8 +25,7 @@ constexpr int kGivenRows = 256;
 
 Acceptance acceptance_of(const PlanRequest& request) {
   if (request.acceptance) return *request.acceptance;
-  if (request.model_free) return typical_acceptance(*request.model_free, request.temperature);
-  if (request.heads) return acceptance_of_heads(*request.heads);
+  if (request.draft) return request.draft->prior(request.temperature);
   return default_acceptance(request.temperature);
 }
 
@@ -67,11 +66,10 @@ TreeShape lengthened(const TreeShape& chain, int sequences) {
   return TreeShape::chain(std::max(nodes, chain.size()));
 }
 
-/// The same machine, on which growing a tree takes no time worth counting.
-std::shared_ptr<const CostModel> with_free_drafts(const CostModel& cost) {
-  const Curve none = Curve::fit(std::array{Sample{0, Seconds(0)}});
+/// The same machine with this draft.
+std::shared_ptr<const CostModel> with_draft(const CostModel& cost, const DraftSource& draft) {
   HardwareProfile profile = cost.profile();
-  profile.drafting = {none, none, Seconds(0)};
+  profile.drafting = {draft.level_seconds(), draft.level_seconds(), Seconds(0)};
   return std::make_shared<CostModel>(std::move(profile));
 }
 
@@ -112,15 +110,17 @@ SpeculationMethod method_of(const PlanRequest& request, bool can_draft) {
   return request.method;
 }
 
-void check_heads(const PlanRequest& request, SpeculationMethod method) {
-  require(!request.typical || request.heads, "typical acceptance is of what heads propose");
-  if (!request.heads) return;
-  require(!request.probe, "acceptance of heads is measured where they are trained");
-  const int levels = request.heads->heads + 1;
+void check_levels(const PlanRequest& request, SpeculationMethod method) {
+  require(!request.typical || (request.draft && request.draft->has_heads()),
+          "typical acceptance is of what heads propose");
+  if (!request.draft || request.draft->levels() == 0) return;
+  require(!request.probe || !request.draft->has_heads(),
+          "acceptance of heads is measured where they are trained");
+  const int levels = request.draft->levels() + 1;
   if ((request.shape && request.shape->levels() > levels) || request.tree_levels > levels ||
       (row_of(method).form == TreeForm::kChain && request.tree_size > levels))
     throw Error("a tree of more than " + std::to_string(levels) + " levels: there are " +
-                std::to_string(request.heads->heads) + " heads, for a level each");
+                request.draft->name() + ", which draft " + std::to_string(levels - 1));
 }
 
 /// A first level has no more beams than there are tokens. Throws Error.
@@ -144,27 +144,25 @@ void check(const PlanRequest& request, SpeculationMethod method, const ModelSwee
   require_positions(models.target, "model", request.context);
   if (models.draft) require_positions(*models.draft, "draft", request.context);
   if (models.inner) require_positions(*models.inner, "draft's draft", request.context);
-  require(
-      models.draft.has_value() + request.model_free.has_value() + request.heads.has_value() <= 1,
-      "a plan is for one draft: a model, heads, or none of both");
+  require(!models.draft || !request.draft, "a plan is for one draft: a model or what replaces it");
   const auto speculation = [&] { return "speculation (" + std::string(name(method)) + ")"; };
   const bool drafts = method != SpeculationMethod::kNone;
-  const bool has_draft = models.draft || request.drafts_without_model();
+  const bool has_draft = models.draft || request.draft;
   if (drafts_with_itself(method) && has_draft)
     throw Error(speculation() + " drafts with the model itself: it takes no other draft");
   if (drafts_with_itself(method) && models.target.config.layers < 2)
     throw Error(speculation() + " leaves layers out, and the model has only one");
   if (drafts && !has_draft && !drafts_with_itself(method))
     throw Error(speculation() + " needs a draft model");
-  if (request.drafts_without_model() && !works_without_model(method))
+  if (request.draft && !works_without_model(method))
     throw Error(speculation() + " draws from a draft model's probabilities, and " +
-                (request.heads ? "heads have" : name(*request.model_free) + " has") + " none");
-  check_heads(request, method);
+                request.draft->name() + (request.draft->has_heads() ? " have" : " has") + " none");
+  check_levels(request, method);
   check_beams(request, method, models);
-  if (takes_inner_draft(method) ? request.inner.has_value() == models.inner.has_value()
-                                : request.inner.has_value())
+  if (takes_inner_draft(method) ? (request.inner != nullptr) == models.inner.has_value()
+                                : request.inner != nullptr)
     throw Error("a second draft is for speculation by a hierarchy, which needs one");
-  if (request.lenience && drafts && (request.drafts_without_model() || !takes_lenience(method)))
+  if (request.lenience && drafts && (request.draft || !takes_lenience(method)))
     throw Error(
         "lenience is of tokens that were drawn from a draft model and are tried one by one: "
         "not of " +
@@ -181,7 +179,7 @@ Planning::Planning(const PlanRequest& request, const ModelSweeps& models,
       weights_(target_, drafts_with_itself(request.method)),
       process_bytes_(process_bytes),
       scratch_bytes_(scratch_bytes),
-      asked_(method_of(request, models.draft || request.drafts_without_model())),
+      asked_(method_of(request, models.draft || request.draft)),
       drafts_{drafts_with_itself(asked_)
                   ? DraftModel{models.target.config, 0}
                   : DraftModel::of(models.draft, request.device_memory.has_value()),
@@ -191,9 +189,9 @@ Planning::Planning(const PlanRequest& request, const ModelSweeps& models,
   if (request_.resident_layers)
     request_.resident = weights_.bytes_of_layers(*request_.resident_layers, on_device);
   if (request_.resident) weights_.require_drafting(*request_.resident, on_device);
-  if (request_.heads && request_.tree_levels == 0) request_.tree_levels = request_.heads->heads + 1;
-  if (request_.drafts_without_model() && request_.cost)
-    request_.cost = with_free_drafts(*request_.cost);
+  if (request_.draft && request_.draft->levels() > 0 && request_.tree_levels == 0)
+    request_.tree_levels = request_.draft->levels() + 1;
+  if (request_.draft && request_.cost) request_.cost = with_draft(*request_.cost, *request_.draft);
   int vocab = target_.config.vocab;
   if (drafts_.outer) vocab = std::min(vocab, drafts_.outer->config.vocab);
   given_ = given_shape(request_, asked_, vocab);
@@ -230,10 +228,10 @@ PlannerInput Planning::planner_input() {
 
 SpeculationMethod Planning::method_for(const TreeShape& shape) const {
   if (asked_ != SpeculationMethod::kAuto) return asked_;
-  return shape.size() == 1                 ? SpeculationMethod::kNone
-         : shape.levels() == shape.size()  ? SpeculationMethod::kChain
-         : request_.drafts_without_model() ? SpeculationMethod::kTopK
-                                           : SpeculationMethod::kSequoia;
+  return shape.size() == 1                ? SpeculationMethod::kNone
+         : shape.levels() == shape.size() ? SpeculationMethod::kChain
+         : request_.draft                 ? SpeculationMethod::kTopK
+                                          : SpeculationMethod::kSequoia;
 }
 
 Decisions Planning::decide_for(const TreeShape& shape, const TreeRoom& room, int places) const {

@@ -39,15 +39,15 @@ class HeadDrafter::State final : public DraftState {
   std::vector<std::int32_t>& free_;
 };
 
-Acceptance acceptance_of_heads(const HeadDraft& draft) {
+Acceptance acceptance_of_heads(int heads, const std::vector<std::vector<double>>& measured) {
   static const std::vector<std::vector<double>> kTypical{{.316, .109, .060, .040, .030, .024},
                                                          {.169, .084, .052, .039, .032, .023},
                                                          {.116, .070, .052, .043, .031, .026},
                                                          {.098, .061, .061, .044, .022, .020}};
-  const auto& measured = draft.acceptance.empty() ? kTypical : draft.acceptance;
+  const auto& rows = measured.empty() ? kTypical : measured;
   Acceptance acceptance;
-  for (int head = 0; head < draft.heads; ++head) {
-    const auto& row = measured[std::min(at(head), measured.size() - 1)];
+  for (int head = 0; head < heads; ++head) {
+    const auto& row = rows[std::min(at(head), rows.size() - 1)];
     if (head == 0)
       acceptance.accept = row;
     else

@@ -13,6 +13,7 @@ namespace canopy {
 
 /// Heads that guess from what the target's own head reads (MedusaHeads), in a device's memory.
 struct HeadWeights {
+  Buffer memory = {};  // that holds them, where nobody else does
   struct Block {
     WeightView weight;     // [dim, dim]
     ConstTensorView bias;  // [dim] f32, or empty
@@ -21,16 +22,9 @@ struct HeadWeights {
   std::vector<WeightView> matrices;        // [vocab, dim], of each head, or one for all
 };
 
-/// The same as a plan sees them. Plain data.
-struct HeadDraft {
-  int heads = 0;
-  int dim = 0;                                       // of what they read (MedusaHeads::dim)
-  std::uint64_t weight_bytes = 0;                    // on the device
-  std::vector<std::vector<double>> acceptance = {};  // MedusaHeads::acceptance
-};
-/// What trees of such a draft are planned with: what the heads' file says, else what those of
+/// What trees of so many heads are planned with: `measured`, by head, else what those of
 /// SmolLM2-135M-Instruct had (docs/results/methods.md). Behind the last head nothing is accepted.
-Acceptance acceptance_of_heads(const HeadDraft& draft);
+Acceptance acceptance_of_heads(int heads, const std::vector<std::vector<double>>& measured);
 
 /// Proposes, on level i of a tree, the best tokens of head i: the same ones below each node. The
 /// heads read what the target's head read for the last node that was accepted, which is known only
@@ -46,8 +40,7 @@ class HeadDrafter final : public Drafter {
     int nodes = 0;  // of all trees that grow at a time
     int texts = 1;
   };
-  /// `weights` must stay where they are while the drafter is there. Throws Error if the device is
-  /// full.
+  /// Weights that have no memory of their own must outlive it. Throws Error if the device is full.
   HeadDrafter(Device& device, HeadWeights weights, const Limits& limits);
   /// Device bytes that one holds beside its weights. Pure.
   static std::size_t device_bytes(int heads, const Limits& limits);

@@ -70,9 +70,10 @@ std::vector<Draft> ModelDrafter::grow_by_rows(std::span<const DraftRequest> requ
     growing.push_back({texts[r], growers.back().get()});
   }
   std::vector<Draft> drafts = frontier_->grow(model_, growing, stream, stop);
-  for (std::size_t r = 0; r < texts.size(); ++r)
-    if (const auto* chain = dynamic_cast<const ChainGrower*>(growers[r].get()))
-      static_cast<State&>(*requests[r].state).confidences = chain->confidences();
+  for (std::size_t r = 0; r < texts.size(); ++r) {
+    const std::span<const double> sure = growers[r]->confidences();
+    static_cast<State&>(*requests[r].state).confidences.assign(sure.begin(), sure.end());
+  }
   return drafts;
 }
 

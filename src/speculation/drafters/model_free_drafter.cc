@@ -106,6 +106,46 @@ Acceptance typical_acceptance(const ModelFreeDraft& draft, double temperature) {
   }
 }
 
+namespace {
+
+class ModelFreeSource final : public DraftSource {
+ public:
+  explicit ModelFreeSource(ModelFreeDraft draft) : draft_(std::move(draft)) {}
+
+  std::string name() const override { return canopy::name(draft_); }
+  Acceptance prior(double temperature) const override {
+    return typical_acceptance(draft_, temperature);
+  }
+  std::string prior_in_words() const override {
+    return "assumed to be what " + name() + " often has";
+  }
+  DraftNeeds needs(const DraftBounds& bounds) const override {
+    DraftNeeds needs;
+    needs.host = {{"what it counts and finds",
+                   ModelFreeDrafter::host_bytes(draft_, bounds.vocab, bounds.slots)}};
+    return needs;
+  }
+  std::unique_ptr<Drafter> make(Device&, const DraftBounds& bounds) const override {
+    return std::make_unique<ModelFreeDrafter>(draft_, bounds.vocab, bounds.nodes);
+  }
+  std::shared_ptr<const DraftSource> with_corpus(std::vector<TokenId> tokens) const override {
+    if (draft_.kind == Kind::kRandom) return nullptr;
+    ModelFreeDraft with = draft_;
+    with.corpus = std::make_shared<const std::vector<TokenId>>(std::move(tokens));
+    return std::make_shared<ModelFreeSource>(std::move(with));
+  }
+
+ private:
+  const ModelFreeDraft draft_;
+};
+
+}  // namespace
+
+std::shared_ptr<const DraftSource> parse_model_free_draft(std::string_view text) {
+  auto draft = model_free_draft_named(text);
+  return draft ? std::make_shared<ModelFreeSource>(std::move(*draft)) : nullptr;
+}
+
 ModelFreeDrafter::ModelFreeDrafter(ModelFreeDraft draft, int vocab, int nodes)
     : draft_(std::move(draft)), vocab_(vocab), nodes_(nodes) {
   const std::span<const TokenId> corpus = corpus_of(draft_);

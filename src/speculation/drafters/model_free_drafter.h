@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "src/speculation/drafter.h"
+#include "src/speculation/draft_source.h"
 
 namespace canopy {
 
@@ -28,9 +28,12 @@ struct ModelFreeDraft {
 /// kinds. Throws Error where it names one of a length that there is not.
 std::optional<ModelFreeDraft> model_free_draft_named(std::string_view text);
 std::string name(const ModelFreeDraft& draft);
-/// What trees of such a draft are planned with until texts have taught better, by level: what
-/// followed a token that was copied from a text is likely to go on following it.
+/// The acceptance that such a draft often has, by level: what followed a token that was copied from
+/// a text is likely to go on following it.
 Acceptance typical_acceptance(const ModelFreeDraft& draft, double temperature);
+
+/// The source that model_free_draft_named() describes; null where it has no such name.
+std::shared_ptr<const DraftSource> parse_model_free_draft(std::string_view text);
 
 /// Proposes tokens that are counted in, or copied from, the text so far and a corpus. All of it is
 /// on the host, and the text is all that it knows: there is no state to keep. Its trees may be

@@ -50,8 +50,7 @@ class ChainGrower final : public Grower {
               std::optional<StepRng> rng);
   std::vector<DraftedNode> take(std::span<const DraftedRow> rows) override;
   GrownTree finish() override { return {std::move(tree_), std::move(run_)}; }
-  /// Says how sure the draft was of the row that each token of the chain came from.
-  const std::vector<double>& confidences() const { return confidences_; }
+  std::span<const double> confidences() const override { return confidences_; }
 
  private:
   Limits limits_;

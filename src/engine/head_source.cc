@@ -1,4 +1,4 @@
-#include "src/engine/loaded_heads.h"
+#include "src/engine/head_source.h"
 
 #include <algorithm>
 #include <fstream>
@@ -7,6 +7,7 @@
 #include "offload/unit_layout.h"
 #include "src/base/error.h"
 #include "src/base/formats/weight_format.h"
+#include "src/speculation/drafters/head_drafter.h"
 
 namespace canopy {
 
@@ -109,36 +110,73 @@ class Loader {
   std::unique_ptr<Stream> stream_ = device_.make_stream("load");
 };
 
-}  // namespace
-
-HeadDraft head_draft(const MedusaHeads& heads, const Checkpoint& model) {
-  return {static_cast<int>(heads.heads.size()), heads.dim, bytes_needed(heads, model),
-          heads.acceptance};
-}
-
-LoadedHeads load_heads(Device& device, const MedusaHeads& heads, const Checkpoint& model) {
+HeadWeights load_heads(Device& device, const MedusaHeads& heads, const Checkpoint& model) {
   return in_context("loading the heads of " + heads.file.string(), [&] {
-    LoadedHeads loaded{device.allocate(bytes_needed(heads, model)), {}};
+    HeadWeights loaded;
+    loaded.memory = device.allocate(bytes_needed(heads, model));
     Loader loader(device, loaded.memory.data());
     for (const MedusaHeads::Head& head : heads.heads) {
-      auto& blocks = loaded.weights.blocks.emplace_back();
+      auto& blocks = loaded.blocks.emplace_back();
       for (const MedusaHeads::Block& block : head.blocks) {
         const WeightView weight = loader.matrix(heads.file, block.weight);
         blocks.push_back(
             {weight, block.bias ? loader.vector(heads.file, *block.bias) : ConstTensorView()});
       }
-      if (head.matrix) loaded.weights.matrices.push_back(loader.matrix(heads.file, *head.matrix));
+      if (head.matrix) loaded.matrices.push_back(loader.matrix(heads.file, *head.matrix));
     }
-    if (loaded.weights.matrices.empty()) {
+    if (loaded.matrices.empty()) {
       const TensorEntry whole = own_head(model), part = shared_matrix(heads, model);
       const auto& file = model.files().at(static_cast<std::size_t>(whole.file));
-      loaded.weights.matrices.push_back(
+      loaded.matrices.push_back(
           part.shape == whole.shape
               ? loader.matrix(file, whole)
               : loader.columns(file, part, row_bytes(whole.dtype, whole.shape[1])));
     }
     return loaded;
   });
+}
+
+class HeadSource final : public DraftSource {
+ public:
+  HeadSource(const MedusaHeads& heads, const Checkpoint& model) : heads_(heads), model_(model) {}
+
+  std::string name() const override { return std::to_string(levels()) + " heads"; }
+  Acceptance prior(double) const override {
+    return acceptance_of_heads(levels(), heads_.acceptance);
+  }
+  std::string prior_in_words() const override {
+    return heads_.acceptance.empty() ? "assumed to be what heads of a small model had"
+                                     : "as measured when the heads were trained";
+  }
+  int levels() const override { return static_cast<int>(heads_.heads.size()); }
+  bool has_heads() const override { return true; }
+  DraftNeeds needs(const DraftBounds& bounds) const override {
+    const HeadDrafter::Limits limits = limits_of(bounds);
+    DraftNeeds needs;
+    needs.device = {{"weights", bytes_needed(heads_, model_), 1},
+                    {"values and logits", HeadDrafter::device_bytes(levels(), limits),
+                     HeadDrafter::kAllocations}};
+    needs.workload = HeadDrafter::workload(levels(), limits);
+    return needs;
+  }
+  std::unique_ptr<Drafter> make(Device& device, const DraftBounds& bounds) const override {
+    return std::make_unique<HeadDrafter>(device, load_heads(device, heads_, model_),
+                                         limits_of(bounds));
+  }
+
+ private:
+  HeadDrafter::Limits limits_of(const DraftBounds& bounds) const {
+    return {heads_.dim, bounds.vocab, bounds.nodes, bounds.texts};
+  }
+
+  const MedusaHeads heads_;
+  const Checkpoint model_;
+};
+
+}  // namespace
+
+std::shared_ptr<const DraftSource> head_source(const MedusaHeads& heads, const Checkpoint& model) {
+  return std::make_shared<HeadSource>(heads, model);
 }
 
 }  // namespace canopy

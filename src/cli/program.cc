@@ -1,0 +1,101 @@
+#include "src/cli/program.h"
+
+#include <iostream>
+#include <new>
+#include <system_error>
+
+#include "src/base/error.h"
+#include "src/cli/command.h"
+#include "src/cli/commands/commands.h"
+#include "src/cli/interrupt.h"
+#include "src/cli/output/standard_output.h"
+#include "src/cli/version.h"
+#include "src/machine/process_memory.h"
+
+namespace canopy::cli {
+
+namespace {
+
+constexpr Command kCommands[] = {
+    {"bench", "measure whole runs", run_bench},
+    {"calibrate", "measure what plans are made from", run_calibrate},
+    {"chat", "talk with a model", run_chat},
+    {"collect", "write what a model's head reads, to train Medusa heads on", run_collect},
+    {"detokenize", "turn token ids into text", run_detokenize},
+    {"doctor", "measure this machine, and say what stands in the way", run_doctor},
+    {"generate", "continue a prompt", run_generate},
+    {"inflate", "write a function-preserving enlargement of a small model", run_inflate},
+    {"inspect", "show what a model is and what running it takes", run_inspect},
+    {"pack", "write a model in fewer bytes, which hold the same weights", run_pack},
+    {"perplexity", "score a text", run_perplexity},
+    {"plan", "show what generate would do with a budget, and why", run_plan},
+    {"quantize", "write a GGUF of 4 or 8 bits, a draft for its own original", run_quantize},
+    {"serve", "serve a model over HTTP", run_serve},
+    {"tokenize", "turn text into token ids", run_tokenize},
+    {"unpack", "write a packed model as it was, bit for bit", run_unpack},
+};
+constexpr CommandGroup kCanopy{
+    "", "Exact inference of language models far larger than memory.", kCommands,
+    "\ncanopy version (or -V, --version) says what this program is and how it was built.\n"
+    "Exit codes: 0 done, 1 failed, 2 wrong usage, 130 stopped by Ctrl-C, 143 by SIGTERM.\n"};
+
+/// "canopy generate", or "canopy" if the first word is no command.
+std::string name_of(const std::vector<std::string>& words) {
+  for (const Command& command : kCommands)
+    if (!words.empty() && command.name == words[0]) return "canopy " + words[0];
+  return "canopy";
+}
+
+/// Context that an Error gained on its way here stands on lines of its own; a user reads one.
+std::string on_one_line(std::string message) {
+  static constexpr std::string_view kContext = "\n  while ";
+  for (std::size_t at; (at = message.find(kContext)) != std::string::npos;)
+    message.replace(at, kContext.size(), ", while ");
+  return message;
+}
+
+/// The library says of a thread that cannot be started only that a resource is not available.
+std::string_view advice_on(const std::exception& e) {
+  const auto* const system = dynamic_cast<const std::system_error*>(&e);
+  if (system == nullptr || system->code() != std::errc::resource_unavailable_try_again) return "";
+  return ": cannot start a thread; is there a limit on memory (ulimit -v) or processes (ulimit "
+         "-u)?";
+}
+
+int run(const std::vector<std::string>& words) {
+  const bool version = !words.empty() && (words[0] == "--version" || words[0] == "-V" ||
+                                          words == std::vector<std::string>{"version"});
+  if (!version) return run_one_of(kCanopy, words);
+  print_version(std::cout);
+  return 0;
+}
+
+}  // namespace
+
+int run_program(int argc, char** argv) {
+  volunteer_for_oom_kill();  // nobody else's program should go for our weights
+  prepare_standard_streams();
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  const std::string name = name_of(words);
+  try {
+    const int code = run(words);
+    flush_out();
+    return code;
+  } catch (const UsageError& e) {
+    std::cerr << name << ": " << e.what() << "\nTry '" << name << " --help'.\n";
+    return 2;
+  } catch (const Stopped&) {
+    std::cerr << name << ": stopped\n";
+    return Interrupt::exit_code();
+  } catch (const OutputError& e) {
+    if (e.reader_gone()) die_of_closed_pipe();
+    std::cerr << name << ": " << e.what() << "\n";
+  } catch (const std::bad_alloc&) {
+    std::cerr << name << ": out of memory\n";
+  } catch (const std::exception& e) {
+    std::cerr << name << ": " << on_one_line(e.what()) << advice_on(e) << "\n";
+  }
+  return 1;
+}
+
+}  // namespace canopy::cli
