@@ -31,6 +31,20 @@ std::vector<int> checked_cpus(const Options& options) {
   return options.cpus;
 }
 
+/// The option that a field of a Speculation comes from.
+const char* field_of(SpeculationField field) {
+  switch (field) {
+    case SpeculationField::kMethod:
+      return "method";
+    case SpeculationField::kShape:
+    case SpeculationField::kTreeSize:
+    case SpeculationField::kTreeLevels:
+      return "tree_nodes";
+    default:
+      return "draft";
+  }
+}
+
 /// All but what the models and their profile tell.
 EngineOptions engine_options(const Options& options) {
   EngineOptions engine;
@@ -58,21 +72,14 @@ EngineOptions engine_options(const Options& options) {
   plan.method = *method;
   if (options.tree_nodes < 0 || options.tree_nodes > kMostTreeNodes)
     throw Error("Options::tree_nodes: must be from 0 to " + std::to_string(kMostTreeNodes));
-  const bool with_itself = drafts_with_itself(*method);
-  if (with_itself && !options.draft.empty())
-    throw Error("Options::draft: " + options.method +
-                " drafts with the model itself; leave it empty");
-  require(options.tree_nodes == 0 || !options.draft.empty() || with_itself,
-          "Options::tree_nodes: there is no tree without a draft");
   plan.tree_size = options.tree_nodes;
+  if (const auto fault = find_fault(plan, {.model = !options.draft.empty()}))
+    throw Error("Options::" + std::string(field_of(fault->field)) + ": " + fault->what);
   plan.context = options.context;
   plan.max_sequences = options.sequences;
   if (options.kv_memory > 0) plan.kv_memory = options.kv_memory;
   plan.resident = options.resident_bytes;
   plan.temperature = options.temperature;
-  if (options.draft.empty() && !with_itself && plan.method != SpeculationMethod::kAuto &&
-      plan.method != SpeculationMethod::kNone)
-    throw Error("Options::method: " + options.method + " needs a draft");
   return engine;
 }
 

@@ -76,9 +76,7 @@ EngineOptions probe_of(const ModelFiles& models, const EngineOptions& options) {
   probe.plan.resident_layers.reset();
   probe.plan.from_disk = true;
   probe.plan.temperature = 0.6;
-  probe.plan.inner.reset();
-  probe.plan.lenience.reset();
-  probe.plan.typical.reset();
+  static_cast<Speculation&>(probe.plan) = {};
   probe.plan.method = models.draft ? SpeculationMethod::kSequoia : SpeculationMethod::kNone;
   return probe;
 }

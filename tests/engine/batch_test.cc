@@ -22,7 +22,9 @@ class Batch : public TinyEngine {
     // Nor are prompts then spread over the sweeps of a model that streams.
     if (row_of(method).growth == Growth::Kind::kReach || drafts_with_itself(method))
       o.plan.cost = nullptr;
-    if (row_of(method).form == TreeForm::kChain || row_of(method).form == TreeForm::kGraph)
+    if (method == SpeculationMethod::kMtad)
+      o.plan.joint_tokens = 4;
+    else if (row_of(method).form == TreeForm::kChain || row_of(method).form == TreeForm::kGraph)
       o.plan.tree_size = 5;
     else if (method != SpeculationMethod::kNone)
       o.plan.shape = TreeShape::from_parents({-1, 0, 0, 0, 1, 1, 2, 4});

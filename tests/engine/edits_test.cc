@@ -149,9 +149,10 @@ TEST_F(EditsTest, ADraftWhoseRowsAreMaskedLosesNoForcedToken) {
          {SpeculationMethod::kSequoia, SpeculationMethod::kSpecInfer, SpeculationMethod::kChain}) {
       SCOPED_TRACE(std::string(name(method)) + " at " + std::to_string(temperature));
       EngineOptions o = options(method, 0, 0, temperature);
-      o.plan.shape = method == SpeculationMethod::kChain
-                         ? TreeShape::chain(5)
-                         : TreeShape::from_parents({-1, 0, 0, 1, 1, 3, 4, 5, 5});  // 5 levels
+      if (method == SpeculationMethod::kChain)
+        o.plan.tree_size = 5;
+      else
+        o.plan.shape = TreeShape::from_parents({-1, 0, 0, 1, 1, 3, 4, 5, 5});  // 5 levels
       Engine engine(models(true), o);
       Request r = edited(1, forced);
       r.sampling.temperature = static_cast<float>(temperature);

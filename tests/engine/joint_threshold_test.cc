@@ -15,7 +15,7 @@ using JointThreshold = TinyEngine;
 /// MTAD with so many beams, tokens and this threshold.
 EngineOptions mtad(EngineOptions o, int beams, int gamma, double threshold) {
   o.plan.growth.beams = beams;
-  o.plan.tree_size = gamma + 1;
+  o.plan.joint_tokens = gamma;
   o.plan.joint_threshold = threshold;
   return o;
 }

@@ -38,7 +38,7 @@ class SessionTest : public TinyEngine {
  protected:
   static Engine make(SpeculationMethod method, double temperature, int sequences,
                      bool streamed = false) {
-    EngineOptions o = options(method, 16, 5, temperature);
+    EngineOptions o = options(method, 16, method == SpeculationMethod::kChain ? 0 : 5, temperature);
     if (method == SpeculationMethod::kNone) o.plan.tree_size = 0;
     if (streamed) o.plan.resident = 0;
     o.plan.max_sequences = sequences;

@@ -241,9 +241,9 @@ TEST_F(Library, RefusesSayingWhich) {
   refuses([](Options& o) { o.model = "nowhere"; }, "nowhere");
   refuses([](Options& o) { o.method = "magic"; }, "'magic' is none of auto, none");
   refuses([](Options& o) { o.method = "chain"; }, "needs a draft");
-  refuses([](Options& o) { o.method = "self-ssd", o.draft = o.model; }, "leave it empty");
+  refuses([](Options& o) { o.method = "self-ssd", o.draft = o.model; }, "takes no other draft");
   refuses([](Options& o) { o.method = "bild"; }, "the command's alone");
-  refuses([](Options& o) { o.tree_nodes = 4; }, "no tree without a draft");
+  refuses([](Options& o) { o.tree_nodes = 4; }, "no tree without speculation");
   refuses([](Options& o) { o.device = "cuda:x"; }, "'cuda:x' is none of");
   refuses([](Options& o) { o.cpus = {1 << 20}; }, "may not use CPU 1048576");
   refuses([](Options& o) { o.cpus = {sched_getcpu(), sched_getcpu()}; }, "Options::cpus");

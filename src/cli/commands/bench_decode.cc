@@ -226,20 +226,17 @@ bool is_tree(SpeculationMethod method) {
 
 /// What one method is asked for, so that all have about as many nodes where a size is given: a
 /// chain exactly as many, without a size the length that generate would take.
-PlanRequest request_for(const PlanRequest& common, SpeculationMethod method,
-                        const std::optional<int>& gamma) {
+PlanRequest request_for(const PlanRequest& common, SpeculationMethod method) {
   constexpr int kLength = 8;  // of a sequence, as SpecInfer's (arXiv:2402.12374, Sec. 4)
   PlanRequest request = common;
   request.method = method;
   if (!takes_lenience(method)) request.lenience.reset();
   if (!takes_inner_draft(method)) request.inner.reset();
-  if (drafts_with_itself(method)) {
-    request.draft.reset();
-  }
+  if (drafts_with_itself(method)) request.draft.reset();
   if (row_of(method).form == TreeForm::kGraph || row_of(method).inexact) {
     request.shape.reset();
     request.tree_levels = 0;
-    if (method == SpeculationMethod::kMtad) request.tree_size = gamma ? *gamma + 1 : 0;
+    if (method == SpeculationMethod::kMtad) request.tree_size = 0;
     return request;
   }
   if (!is_tree(method)) {
@@ -250,6 +247,7 @@ PlanRequest request_for(const PlanRequest& common, SpeculationMethod method,
              request.tree_size > 0) {
     request.shape = TreeShape::sequences(std::max(1, (request.tree_size - 1) / kLength),
                                          std::min(kLength, request.tree_size - 1));
+    request.tree_size = 0;
   }
   return request;
 }
@@ -319,7 +317,7 @@ class DecodeBench {
   Row measure(SpeculationMethod method, int tree_size) {
     EngineOptions options = options_;
     options.plan.tree_size = tree_size;
-    options.plan = request_for(options.plan, method, flags_.speculation.gamma);
+    options.plan = request_for(options.plan, method);
     Engine engine(
         flags_.open(options.plan, stop_), options,
         [&](std::uint64_t done, std::uint64_t all) { progress_.show_loading(done, all); }, stop_);

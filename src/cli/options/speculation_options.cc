@@ -35,29 +35,28 @@ TreeShape parse_tree(const std::string& text) {
   }
 }
 
-/// A number from 0 to `most`. Throws UsageError.
-double parse_number(const std::string& flag, const std::string& text, double most) {
+/// A number from 0 to 1. Throws UsageError.
+double parse_share(const std::string& flag, const std::string& text) {
   double value = -1;
   const char* const end = text.data() + text.size();
   const auto [rest, error] = std::from_chars(text.data(), end, value);
-  if (error != std::errc() || rest != end || !(value >= 0 && value <= most))
-    throw UsageError(flag + ": '" + text + "' is not a number from 0 to " +
-                     std::to_string(std::lround(most)));
+  if (error != std::errc() || rest != end || !(value >= 0 && value <= 1))
+    throw UsageError(flag + ": '" + text + "' is not a number from 0 to 1");
   return value;
 }
-double parse_share(const std::string& flag, const std::string& text) {
-  return parse_number(flag, text, 1);
-}
-double parse_nats(const std::string& flag, const std::string& text) {
-  return parse_number(flag, text, 1000);
-}
 
-FlagCheck<int> between(const std::string& flag, int least, int most) {
-  return [=](const int& value) {
-    if (value < least || value > most)
-      throw UsageError(flag + ": must lie between " + std::to_string(least) + " and " +
-                       std::to_string(most));
-  };
+/// A value that this number may have. Throws UsageError.
+double parse_method_number(const MethodNumber& number, const std::string& text) {
+  double value = 0;
+  const char* const end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc() || rest != end || !(value >= number.least && value <= number.most) ||
+      (number.whole && value != std::floor(value)))
+    throw UsageError("--" + std::string(number.name) + ": '" + text + "' is not a " +
+                     (number.whole ? "whole " : "") + "number from " +
+                     std::to_string(std::lround(number.least)) + " to " +
+                     std::to_string(std::lround(number.most)));
+  return value;
 }
 
 FlagCheck<int> tree_extent(const std::string& flag) {
@@ -128,35 +127,18 @@ Flags SpeculationOptions::flags() {
 
 Flags SpeculationOptions::method_flags() {
   Flags flags("Numbers of single methods");
+  const Speculation usual;
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    const MethodNumber& number = method_numbers()[i];
+    const std::string help = number.method_names() + ": " + number.help;
+    flags.add_options()(number.name,
+                        into(numbers[i], by_default(number.symbol, number.get(usual)), number.name,
+                             [&number](const std::string&, const std::string& text) {
+                               return parse_method_number(number, text);
+                             }),
+                        help.c_str());
+  }
   flags.add_options()  //
-      ("gsd-children",
-       into(gsd_children, by_default("K", Growth().children), between("--gsd-children", 1, 32)),
-       "gsd, gsd-sequoia, tsd, gsd-ratio: children of a node")  //
-      ("gsd-steps", into(gsd_steps, by_default("N", Growth().steps), between("--gsd-steps", 1, 64)),
-       "gsd, gsd-sequoia, tsd, ssd, self-ssd, gsd-ratio: levels that the draft runs")  //
-      ("gsd-prob", into(gsd_prob, by_default("P", Growth().least), "--gsd-prob", parse_share),
-       "gsd, gsd-sequoia, tsd, ssd, self-ssd, gsd-ratio: a token of a lower probability is not "
-       "gone on from")  //
-      ("gsd-sibling",
-       into(gsd_sibling, by_default("P", Growth().least_of_siblings), "--gsd-sibling", parse_share),
-       "gsd, gsd-sequoia, tsd, gsd-ratio: nor one of less than P times its best sibling's")  //
-      ("gsd-tau", into(gsd_tau, by_default("T", Growth().merge), between("--gsd-tau", 1, 8)),
-       "gsd, gsd-ratio: nodes whose last T tokens are the same are drafted once; gsd-sequoia: such "
-       "nodes of one level")  //
-      ("fallback",
-       into(fallback, by_default("F", PlanRequest().fallback), "--fallback", parse_share),
-       "bild: the draft goes on while its likeliest token has this probability, --tree-size nodes "
-       "at most (11)")  //
-      ("rollback",
-       into(rollback, by_default("B", PlanRequest().rollback), "--rollback", parse_nats),
-       "bild: keep drafted tokens up to the first of which the model's -ln p is above B")  //
-      ("beams", into(beams, by_default("W", Growth().beams), between("--beams", 1, 64)),
-       "mtad: beams of the draft")                                                              //
-      ("gamma", into(gamma, "G (=4)", between("--gamma", 1, 32)), "mtad: tokens of its chain")  //
-      ("threshold",
-       into(threshold, by_default("TAU", PlanRequest().joint_threshold), "--threshold",
-            parse_share),
-       "mtad: keep the longest prefix of which min(1, p/q) jointly exceeds TAU")  //
       ("typical-acceptance", given(typical_acceptance),
        "with --medusa: keep the longest path whose tokens each have p > min(E, D exp(-entropy)) "
        "(at --temp 0: of the model's distribution at temperature 1). More tokens a sweep, and NOT "
@@ -171,41 +153,15 @@ Flags SpeculationOptions::method_flags() {
   return flags;
 }
 
-void SpeculationOptions::put_numbers(PlanRequest& plan) const {
-  using Of = SpeculationMethod;
-  const Of asked = plan.method;
-  const auto is = [&](std::initializer_list<Of> methods) {
-    return every_method || std::find(methods.begin(), methods.end(), asked) != methods.end();
-  };
-  const auto refuse = [](bool given, bool fits, const char* flag, const char* methods) {
-    if (given && !fits) throw UsageError(std::string(flag) + ": is for --spec " + methods);
-  };
-  const bool merges = is({Of::kGsd, Of::kGsdSequoia, Of::kGsdRatio});
-  const bool wide = merges || is({Of::kTsd});
-  const bool graph = wide || is({Of::kSsd, Of::kSelfSsd});
-  constexpr const char *kMerge = "gsd, gsd-sequoia or gsd-ratio",
-                       *kWide = "gsd, gsd-sequoia, tsd or gsd-ratio",
-                       *kGraph = "gsd, gsd-sequoia, tsd, ssd, self-ssd or gsd-ratio";
-  refuse(gsd_children.has_value(), wide, "--gsd-children", kWide);
-  refuse(gsd_sibling.has_value(), wide, "--gsd-sibling", kWide);
-  refuse(gsd_steps.has_value(), graph, "--gsd-steps", kGraph);
-  refuse(gsd_prob.has_value(), graph, "--gsd-prob", kGraph);
-  refuse(gsd_tau.has_value(), merges, "--gsd-tau", kMerge);
-  refuse(fallback.has_value(), is({Of::kBild}), "--fallback", "bild");
-  refuse(rollback.has_value(), is({Of::kBild}), "--rollback", "bild");
-  refuse(beams.has_value(), is({Of::kMtad}), "--beams", "mtad");
-  refuse(gamma.has_value(), is({Of::kMtad}), "--gamma", "mtad");
-  refuse(threshold.has_value(), is({Of::kMtad}), "--threshold", "mtad");
-  Growth& growth = plan.growth;
-  growth.children = gsd_children.value_or(growth.children);
-  growth.steps = gsd_steps.value_or(growth.steps);
-  growth.merge = gsd_tau.value_or(growth.merge);
-  growth.least = gsd_prob.value_or(growth.least);
-  growth.least_of_siblings = gsd_sibling.value_or(growth.least_of_siblings);
-  growth.beams = beams.value_or(growth.beams);
-  plan.fallback = fallback.value_or(plan.fallback);
-  plan.rollback = rollback.value_or(plan.rollback);
-  plan.joint_threshold = threshold.value_or(plan.joint_threshold);
+void SpeculationOptions::put_numbers(Speculation& speculation) const {
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    const MethodNumber& number = method_numbers()[i];
+    if (!numbers[i]) continue;
+    if (!every_method && !number.is_of(speculation.method))
+      throw UsageError("--" + std::string(number.name) + ": is for --spec " +
+                       number.method_names());
+    number.set(speculation, *numbers[i]);
+  }
 }
 
 Acceptance read_acceptance(const std::string& file) {
@@ -240,82 +196,83 @@ std::shared_ptr<const DraftSource> SpeculationOptions::without_model() const {
   return named;
 }
 
-void SpeculationOptions::put_heads(PlanRequest& plan) const {
-  if (medusa && draft)
-    throw UsageError("--medusa, --model-draft: a tree is drafted by one of the two");
-  if (medusa && !works_without_model(plan.method))
-    throw UsageError(
-        "--spec " + std::string(name(plan.method)) +
-        ": draws from a draft model's probabilities, and heads have none; --spec auto, "
-        "chain or topk");
-  if (typical_acceptance && (!medusa || plan.method == SpeculationMethod::kNone))
+void SpeculationOptions::put_typical(Speculation& speculation) const {
+  if (typical_acceptance && !medusa)
     throw UsageError("--typical-acceptance: is for what the heads of --medusa propose");
   if ((posterior_threshold || posterior_alpha) && !typical_acceptance)
     throw UsageError(
         "--posterior-threshold, --posterior-alpha: are numbers of --typical-acceptance");
   if (typical_acceptance)
-    plan.typical =
+    speculation.typical =
         InexactRule{InexactRule::Kind::kTypical, posterior_threshold.value_or(kPosteriorThreshold),
                     posterior_alpha.value_or(kPosteriorAlpha)};
 }
 
-void SpeculationOptions::put_into(PlanRequest& plan) const {
-  plan.method = method.value_or(SpeculationMethod::kAuto);
-  const Method& row = row_of(plan.method);
-  if (drafts_with_itself(row.id) && drafts())
-    throw UsageError("--spec " + std::string(row.name) +
-                     ": the model drafts with its own resting weights; leave out -md and --medusa");
-  const bool drafted = drafts() || drafts_with_itself(row.id);
-  if (row.id != SpeculationMethod::kAuto && row.id != SpeculationMethod::kNone && !drafted)
-    throw UsageError("--spec " + std::string(row.name) + ": needs a draft model, -md");
-  put_heads(plan);
-  plan.draft = without_model();
-  if (adaptive && row.id != SpeculationMethod::kChain && row.id != SpeculationMethod::kAdaptive)
+std::string SpeculationOptions::flag_of(SpeculationField field, SpeculationMethod asked) const {
+  switch (field) {
+    case SpeculationField::kMethod:
+      return "--spec " + std::string(name(asked)) +
+             (medusa  ? ", --medusa"
+              : draft ? ", -md " + *draft
+                      : "");
+    case SpeculationField::kDraft:
+      return "--model-draft, -md";
+    case SpeculationField::kInner:
+      return "--model-draft-draft, -mdd";
+    case SpeculationField::kLenience:
+      return "--lenience";
+    case SpeculationField::kTypical:
+      return "--typical-acceptance";
+    case SpeculationField::kShape:
+      return "--tree";
+    case SpeculationField::kTreeSize:
+      return tree_depth && !tree_size ? "--tree-depth" : "--tree-size";
+    case SpeculationField::kTreeLevels:
+      return "--tree-depth";
+  }
+  return "";
+}
+
+void SpeculationOptions::check(const Speculation& speculation) const {
+  Speculation asked = speculation;
+  DraftsGiven models{draft && !speculation.draft, inner_draft && !speculation.inner,
+                     medusa.has_value()};
+  if (every_method) {  // each takes of it what it can
+    asked.inner.reset();
+    models.inner_model = false;
+  }
+  const auto fault = find_fault(asked, models);
+  if (!fault) return;
+  throw UsageError(flag_of(fault->field, asked.method) + ": " + fault->what +
+                   (fault->instead ? "; give " + flag_of(*fault->instead, asked.method) : ""));
+}
+
+void SpeculationOptions::put_into(Speculation& speculation) const {
+  if (medusa && draft)
+    throw UsageError("--medusa, --model-draft: a tree is drafted by one of the two");
+  speculation.method = method.value_or(SpeculationMethod::kAuto);
+  if (adaptive && speculation.method != SpeculationMethod::kChain &&
+      speculation.method != SpeculationMethod::kAdaptive)
     throw UsageError("--adaptive: is for --spec chain");
-  if (adaptive) plan.method = SpeculationMethod::kAdaptive;
-  if (inner_draft && !every_method && row.id != SpeculationMethod::kChain &&
-      row.id != SpeculationMethod::kHierarchy)
-    throw UsageError("--model-draft-draft: is for --spec chain");
   if (inner_draft && adaptive)
     throw UsageError("--model-draft-draft, --adaptive: a chain is of one of the two");
-  if (inner_draft) {
-    plan.inner = draft_without_model(*inner_draft, "--model-draft-draft");
-    if (!every_method) plan.method = SpeculationMethod::kHierarchy;
-  }
-  if (row.id == SpeculationMethod::kHierarchy && !inner_draft)
-    throw UsageError("--spec hierarchy: needs what guesses the draft's tokens, -mdd copy, say");
-  if (lenience && (!draft || plan.draft || !takes_lenience(plan.method)))
-    throw UsageError(
-        "--lenience: is for a draft model with --spec auto, sequoia, chain or adaptive");
-  plan.lenience = lenience;
-  if (plan.draft && !works_without_model(plan.method))
-    throw UsageError("--spec " + std::string(name(plan.method)) +
-                     ": draws from a draft model's probabilities, and -md " + *draft +
-                     " has none; --spec auto, chain or topk");
-  const bool sized = tree_size || tree_depth;
-  if ((sized || tree) && (row.id == SpeculationMethod::kNone || !drafted))
-    throw UsageError("--tree, --tree-size, --tree-depth: there is no tree without speculation");
-  if (sized && tree)
-    throw UsageError("--tree: a shape has its size and depth; leave out --tree-size, --tree-depth");
-  if (sized && row.form == TreeForm::kSequences)
-    throw UsageError("--tree-size, --tree-depth: " + std::string(row.name) +
-                     " has no best tree; give --tree 5x8, say");
-  if (tree && row.form == TreeForm::kChain)
-    throw UsageError("--tree: a chain has its shape; its length is --tree-size");
-  if (tree_depth && row.form == TreeForm::kChain)
-    throw UsageError("--tree-depth: a chain is as deep as --tree-size says");
+  if (adaptive) speculation.method = SpeculationMethod::kAdaptive;
+  if (inner_draft && speculation.method == SpeculationMethod::kChain && !every_method)
+    speculation.method = SpeculationMethod::kHierarchy;
+  speculation.draft = without_model();
+  if (inner_draft) speculation.inner = draft_without_model(*inner_draft, "--model-draft-draft");
+  speculation.lenience = lenience;
+  put_typical(speculation);
+  if (tree) speculation.shape = parse_tree(*tree);
+  speculation.tree_size = tree_size.value_or(0);
+  speculation.tree_levels = tree_depth.value_or(0);
   // A tree that is asked for is grown, whatever is predicted of it.
-  if (row.id == SpeculationMethod::kAuto && (sized || tree))
-    plan.method = plan.draft || medusa ? SpeculationMethod::kTopK : SpeculationMethod::kSequoia;
-  if (tree) plan.shape = parse_tree(*tree);
-  if (row.form == TreeForm::kGraph && (tree || tree_depth))
-    throw UsageError("--tree, --tree-depth: the draft makes the trees of " + std::string(row.name) +
-                     "; their nodes are --tree-size, their levels --gsd-steps");
-  if (row.id == SpeculationMethod::kMtad && sized)
-    throw UsageError("--tree-size: the tokens of mtad's chain are --gamma");
-  put_numbers(plan);
-  plan.tree_size = row.id == SpeculationMethod::kMtad && gamma ? *gamma + 1 : tree_size.value_or(0);
-  plan.tree_levels = tree_depth.value_or(0);
+  if (speculation.method == SpeculationMethod::kAuto && drafts() &&
+      (tree || tree_size || tree_depth))
+    speculation.method =
+        speculation.draft || medusa ? SpeculationMethod::kTopK : SpeculationMethod::kSequoia;
+  check(speculation);
+  put_numbers(speculation);
 }
 
 }  // namespace canopy::cli

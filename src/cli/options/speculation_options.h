@@ -1,6 +1,7 @@
 #pragma once
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "src/cli/options/flags.h"
 #include "src/engine/plan/plan.h"
@@ -21,13 +22,9 @@ struct SpeculationOptions {
   std::optional<int> tree_size, tree_depth;
   bool adaptive = false;  // with chain: its length follows the draft's confidence
   std::optional<double> lenience;
-  // The numbers of gsd, gsd-sequoia, tsd, ssd and gsd-ratio; then those of bild; then those of
-  // mtad.
-  std::optional<int> gsd_children, gsd_steps, gsd_tau;
-  std::optional<double> gsd_prob, gsd_sibling;
-  std::optional<double> fallback, rollback;
-  std::optional<int> beams, gamma;
-  std::optional<double> threshold;
+  /// Of single methods, as method_numbers() lists them.
+  std::vector<std::optional<double>> numbers =
+      std::vector<std::optional<double>>(method_numbers().size());
   // These belong to --medusa.
   bool typical_acceptance = false;
   std::optional<double> posterior_threshold, posterior_alpha;
@@ -41,14 +38,16 @@ struct SpeculationOptions {
   /// The draft where it takes no model. Throws UsageError.
   std::shared_ptr<const DraftSource> without_model() const;
   Flags method_flags();  // those that belong to one method each
-  /// What to speculate with, into `plan`. Throws UsageError where the flags contradict each other.
-  void put_into(PlanRequest& plan) const;
-  /// What --medusa asks for, but the heads themselves. Throws UsageError.
-  void put_heads(PlanRequest& plan) const;
-  /// The numbers of one method each, into the plan. Throws UsageError where they are not the
-  /// method's.
-  void put_numbers(PlanRequest& plan) const;
+  /// What to speculate with, but for models and heads. Throws UsageError where the flags contradict
+  /// each other.
+  void put_into(Speculation& speculation) const;
   Learning learning() const { return no_learn ? Learning::kOff : Learning::kOn; }
+
+ private:
+  void put_typical(Speculation& speculation) const;
+  void put_numbers(Speculation& speculation) const;
+  void check(const Speculation& speculation) const;
+  std::string flag_of(SpeculationField field, SpeculationMethod asked) const;
 };
 
 /// The acceptance in a file: one that canopy calibrate acceptance wrote, or a JSON list p(1), p(2),

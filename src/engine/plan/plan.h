@@ -13,10 +13,8 @@
 #include "src/base/error.h"
 #include "src/base/notes.h"
 #include "src/checkpoint/checkpoint.h"
-#include "src/speculation/draft_source.h"
 #include "src/speculation/growers/draft_policy.h"
-#include "src/speculation/method.h"
-#include "src/speculation/rules/inexact_rule.h"
+#include "src/speculation/speculation.h"
 
 namespace canopy {
 
@@ -113,26 +111,14 @@ struct Plan : Decisions, MemoryPlan {
   Notes notes;
 };
 
-struct PlanRequest {
+/// What a plan is made for: how to speculate, for which texts, in how much memory.
+struct PlanRequest : Speculation {
   std::uint64_t memory = 0;                    // bytes for the whole process
   std::optional<std::uint64_t> device_memory;  // bytes of a device that has memory of its own
   DriverShare driver = kGpuDriver;             // what its driver takes of them
-  SpeculationMethod method = SpeculationMethod::kAuto;
-  std::shared_ptr<const DraftSource> draft;  // in place of a model; see works_without_model()
-  /// A hierarchy has this guess what the draft model would write, or else a second draft model.
-  std::shared_ptr<const DraftSource> inner;
-  std::optional<double> lenience;         // l of InexactRule: texts are not exact
-  std::optional<InexactRule> typical;     // of heads: their tokens are kept by this rule
-  Growth growth;                          // the numbers of gsd, tsd, ssd and mtad
-  double fallback = 0.9;                  // of bild: the least confidence to go on drafting
-  double rollback = 2;                    // of bild: b of InexactRule
-  double joint_threshold = 0.1;           // of mtad: tau of InexactRule
-  std::optional<TreeShape> shape;         // the tree, if the planner is not to choose it
-  int tree_size = 0;                      // its nodes likewise, where not 0
-  int tree_levels = 0;                    // its most levels
-  std::shared_ptr<const CostModel> cost;  // of these models on this machine, to choose a tree
-  std::optional<Acceptance> acceptance;   // measured; else what a self-draft has
-  int max_prompt = 0, context = 0;        // tokens
+  std::shared_ptr<const CostModel> cost;       // of these models on this machine, to choose a tree
+  std::optional<Acceptance> acceptance;        // measured; else what a self-draft has
+  int max_prompt = 0, context = 0;             // tokens
   int prompt_rows = 0;       // most of all prompts together in one sweep; 0: all there are
   std::uint64_t beside = 0;  // bytes that the program itself takes: clients' connections, say
   int full_texts = 0;        // that the KV pools have room for, next to short ones; 0: all are full

@@ -16,8 +16,8 @@ namespace {
 constexpr int kSequences = 5, kSequenceLength = 8;
 // Nodes of a graph's tree: the papers give no number; about as many as the planner takes.
 constexpr int kGraphNodes = 64;
-// Chains of BiLD and MTAD where no length is given: the papers' 10, and 4.
-constexpr int kRunNodes = 11, kJointNodes = 5;
+// The chain of BiLD where no length is given: the paper's 10 tokens.
+constexpr int kRunNodes = 11;
 
 // Rows of a sweep that trees of a given size may fill together, where several sequences share it:
 // what a model works on at once (Transformer::Limits::chunk).
@@ -87,7 +87,7 @@ std::optional<TreeShape> given_shape(const PlanRequest& request, SpeculationMeth
   if (form == TreeForm::kGraph)
     return TreeShape::chain(request.tree_size != 0 ? request.tree_size : kGraphNodes);
   if (method == SpeculationMethod::kBild) return TreeShape::chain(kRunNodes);
-  if (method == SpeculationMethod::kMtad) return TreeShape::chain(kJointNodes);
+  if (method == SpeculationMethod::kMtad) return TreeShape::chain(request.joint_tokens + 1);
   if (form == TreeForm::kSequences) return TreeShape::sequences(kSequences, kSequenceLength);
   if (request.tree_size != 0 && request.tree_levels != 0)
     return best_tree(request.tree_size, request.tree_levels, acceptance_of(request));
@@ -111,8 +111,6 @@ SpeculationMethod method_of(const PlanRequest& request, bool can_draft) {
 }
 
 void check_levels(const PlanRequest& request, SpeculationMethod method) {
-  require(!request.typical || (request.draft && request.draft->has_heads()),
-          "typical acceptance is of what heads propose");
   if (!request.draft || request.draft->levels() == 0) return;
   require(!request.probe || !request.draft->has_heads(),
           "acceptance of heads is measured where they are trained");
@@ -144,30 +142,21 @@ void check(const PlanRequest& request, SpeculationMethod method, const ModelSwee
   require_positions(models.target, "model", request.context);
   if (models.draft) require_positions(*models.draft, "draft", request.context);
   if (models.inner) require_positions(*models.inner, "draft's draft", request.context);
-  require(!models.draft || !request.draft, "a plan is for one draft: a model or what replaces it");
-  const auto speculation = [&] { return "speculation (" + std::string(name(method)) + ")"; };
-  const bool drafts = method != SpeculationMethod::kNone;
-  const bool has_draft = models.draft || request.draft;
-  if (drafts_with_itself(method) && has_draft)
-    throw Error(speculation() + " drafts with the model itself: it takes no other draft");
+  Speculation asked = request;
+  asked.method = method;
+  if (method == SpeculationMethod::kNone) {  // which a request may leave to its draft
+    asked.shape.reset();
+    asked.tree_size = asked.tree_levels = 0;
+  }
+  if (const auto fault = find_fault(asked, {models.draft.has_value(), models.inner.has_value()}))
+    throw Error("speculation: " + std::string(name(fault->field)) + ": " + fault->what);
   if (drafts_with_itself(method) && models.target.config.layers < 2)
-    throw Error(speculation() + " leaves layers out, and the model has only one");
-  if (drafts && !has_draft && !drafts_with_itself(method))
-    throw Error(speculation() + " needs a draft model");
-  if (request.draft && !works_without_model(method))
-    throw Error(speculation() + " draws from a draft model's probabilities, and " +
-                request.draft->name() + (request.draft->has_heads() ? " have" : " has") + " none");
+    throw Error("speculation: " + std::string(name(method)) +
+                " leaves layers out, and the model has only one");
   check_levels(request, method);
   check_beams(request, method, models);
-  if (takes_inner_draft(method) ? (request.inner != nullptr) == models.inner.has_value()
-                                : request.inner != nullptr)
-    throw Error("a second draft is for speculation by a hierarchy, which needs one");
-  if (request.lenience && drafts && (request.draft || !takes_lenience(method)))
-    throw Error(
-        "lenience is of tokens that were drawn from a draft model and are tried one by one: "
-        "not of " +
-        speculation());
-  require(!request.probe || drafts, "acceptance is measured of a draft and a target");
+  require(!request.probe || method != SpeculationMethod::kNone,
+          "acceptance is measured of a draft and a target");
 }
 
 }  // namespace
