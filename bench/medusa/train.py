@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Trains Medusa heads on what `canopy collect` wrote.
+"""Trains Medusa heads on what `bench_collect` wrote.
 
   train.py COLLECTED -o HEADS.safetensors [--heads 4] [--epochs 2] [--seconds 600]
                                                             (needs torch and safetensors)

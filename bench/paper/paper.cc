@@ -17,9 +17,9 @@
 #include <string>
 #include <vector>
 
+#include "bench/paper/paper_cost.h"
 #include "bench/paper/tables.h"
 #include "planner/acceptance.h"
-#include "planner/paper_cost.h"
 #include "planner/shape_text.h"
 #include "planner/tree_shape.h"
 #include "src/base/error.h"

@@ -2,4 +2,4 @@
 // commands/.
 #include "src/cli/program.h"
 
-int main(int argc, char** argv) { return canopy::cli::run_program(argc, argv); }
+int main(int argc, char** argv) { return canopy::cli::run_canopy(argc, argv); }

@@ -20,7 +20,6 @@ constexpr Command kCommands[] = {
     {"bench", "measure whole runs", run_bench},
     {"calibrate", "measure what plans are made from", run_calibrate},
     {"chat", "talk with a model", run_chat},
-    {"collect", "write what a model's head reads, to train Medusa heads on", run_collect},
     {"detokenize", "turn token ids into text", run_detokenize},
     {"doctor", "measure this machine, and say what stands in the way", run_doctor},
     {"generate", "continue a prompt", run_generate},
@@ -72,11 +71,15 @@ int run(const std::vector<std::string>& words) {
 
 }  // namespace
 
-int run_program(int argc, char** argv) {
+int run_canopy(int argc, char** argv) {
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  return run_program(name_of(words), words, run);
+}
+
+int run_program(const std::string& name, const std::vector<std::string>& words,
+                int (*run)(const std::vector<std::string>& words)) {
   volunteer_for_oom_kill();  // nobody else's program should go for our weights
   prepare_standard_streams();
-  const std::vector<std::string> words(argv + 1, argv + argc);
-  const std::string name = name_of(words);
   try {
     const int code = run(words);
     flush_out();

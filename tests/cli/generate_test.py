@@ -10,7 +10,7 @@ import subprocess
 import termios
 import unittest
 
-from support import (CANOPY, PROFILE, SMOLLM2, TempDirCase, counts_own_memory, machine_with_a_gpu_that_counts, main, run,
+from support import (CANOPY, PROFILE, SMOLLM2, TempDirCase, command, counts_own_memory, machine_with_a_gpu_that_counts, main, run,
                      run_json)
 
 PROMPT = ("<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\n")
@@ -188,7 +188,7 @@ class Generate(TempDirCase):
         for words in (["generate", "-f"], ["perplexity", "-f"], ["collect", "-o", self.dir / "rows", "--prompts"],
                       ["bench", "decode", "-md", "copy", "--methods", "chain", "--prompts"],
                       ["calibrate", "acceptance", "-md", "copy", "-o", self.dir / "measured", "--prompts"]):
-            process = subprocess.Popen([CANOPY, *map(str, words), text, "-m", SMOLLM2, "--memory", "300M"],
+            process = subprocess.Popen(command(*words, text, "-m", SMOLLM2, "--memory", "300M"),
                                        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
             error = process.stderr.read()
             process.stderr.close()

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import tempfile
 
-from support import CANOPY, DATA, SANITIZED, TINY, TempDirCase, main, bytes_model
+from support import CANOPY, DATA, SANITIZED, TINY, TempDirCase, bytes_model, command, main
 
 GGUF = DATA / "model" / "llama.gguf"
 MILLION = 1_000_000
@@ -51,7 +51,7 @@ class HostileFiles(TempDirCase):
     def spend(self, *words, stdin=subprocess.DEVNULL):
         """Runs a command: its exit code, the lines of its stderr, CPU seconds, peak bytes."""
         with tempfile.TemporaryFile() as err:
-            process = subprocess.Popen([CANOPY, *map(str, words)], stdin=stdin, stdout=subprocess.DEVNULL, stderr=err)
+            process = subprocess.Popen(command(*words), stdin=stdin, stdout=subprocess.DEVNULL, stderr=err)
             _, status, used = os.wait4(process.pid, 0)
             process.returncode = os.waitstatus_to_exitcode(status)
             err.seek(0)

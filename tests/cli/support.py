@@ -31,8 +31,13 @@ PATIENCE = 10 if SANITIZED else 1  # times the seconds that tests wait for the p
 SKIPPED = 77  # CTest shows a program that returns this as skipped
 
 
-def run(*words, stdin="", timeout=300 * PATIENCE, program=CANOPY, **options):
-    return subprocess.run([program, *map(str, words)], input=stdin, capture_output=True, text=True,
+def command(*words):
+    """The words with their program in front: "collect" is a program of its own."""
+    return [os.environ["CANOPY_COLLECT"], *map(str, words[1:])] if words[:1] == ("collect",) else [CANOPY, *map(str, words)]
+
+
+def run(*words, stdin="", timeout=300 * PATIENCE, program=None, **options):
+    return subprocess.run([program, *map(str, words)] if program else command(*words), input=stdin, capture_output=True, text=True,
                           timeout=timeout, **options)
 
 

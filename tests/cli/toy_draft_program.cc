@@ -4,5 +4,5 @@
 
 int main(int argc, char** argv) {
   canopy::testing::add_look_back();
-  return canopy::cli::run_program(argc, argv);
+  return canopy::cli::run_canopy(argc, argv);
 }

@@ -15,7 +15,6 @@ int run_calibrate(const std::vector<std::string>& words);
 int run_calibrate_acceptance(const std::vector<std::string>& words);
 int run_calibrate_hardware(const std::vector<std::string>& words);
 int run_chat(const std::vector<std::string>& words);
-int run_collect(const std::vector<std::string>& words);
 int run_detokenize(const std::vector<std::string>& words);
 int run_doctor(const std::vector<std::string>& words);
 int run_generate(const std::vector<std::string>& words);

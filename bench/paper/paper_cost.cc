@@ -1,4 +1,4 @@
-#include "planner/paper_cost.h"
+#include "bench/paper/paper_cost.h"
 
 #include <algorithm>
 #include <cstddef>

@@ -1,4 +1,4 @@
-// canopy collect: a model's own greedy text and what its head read for each token: what Medusa
+// bench_collect: a model's own greedy text and what its head read for each token: what Medusa
 // heads are trained on.
 #include <algorithm>
 #include <cmath>
@@ -11,13 +11,13 @@
 #include "src/base/json_text.h"
 #include "src/checkpoint/fingerprint.h"
 #include "src/checkpoint/medusa_heads.h"
-#include "src/cli/commands/commands.h"
 #include "src/cli/interrupt.h"
 #include "src/cli/options/length_options.h"
 #include "src/cli/options/model/model_options.h"
 #include "src/cli/options/prompt_file.h"
 #include "src/cli/options/values.h"
 #include "src/cli/output/progress_line.h"
+#include "src/cli/program.h"
 #include "src/convert/output.h"
 #include "src/convert/weight_rows.h"
 #include "src/measure/calibration_prompts.h"
@@ -27,7 +27,7 @@ namespace canopy::cli {
 namespace {
 
 constexpr const char* kUsage =
-    "usage: canopy collect -m MODEL -o DIR [FLAG ...]\n\n"
+    "usage: bench_collect -m MODEL -o DIR [FLAG ...]\n\n"
     "Lets a model continue prompts at temperature 0 and writes, for each token of its text, the "
     "row "
     "of\n"
@@ -201,8 +201,6 @@ void collect(Engine& engine, std::span<const Request> requests, std::uint64_t po
   collector.finish();
 }
 
-}  // namespace
-
 int run_collect(const std::vector<std::string>& words) {
   Options asked;
   if (!parse(words, kUsage, asked.flags())) return 0;
@@ -248,4 +246,10 @@ int run_collect(const std::vector<std::string>& words) {
   return 0;
 }
 
+}  // namespace
 }  // namespace canopy::cli
+
+int main(int argc, char** argv) {
+  return canopy::cli::run_program("bench_collect", {argv + 1, argv + argc},
+                                  canopy::cli::run_collect);
+}
