@@ -95,13 +95,33 @@ double CostModel::bandwidth(const WeightPlan& weights) const {
 
 CostModel::Arithmetic CostModel::arithmetic(double rows, double head_rows, double context,
                                             const WeightPlan& weights) const {
-  const Seconds attention = profile_.attention.at(rows) + rows * context * profile_.context;
-  const Seconds mlp = profile_.mlp.at(rows), head = profile_.head.at(head_rows);
+  struct Layer {
+    std::optional<Seconds> attention, mlp;
+  };
+  std::vector<Layer> layers;
+  for (const HardwareProfile::LayerCosts& kind : profile_.layers) {
+    Layer& layer = layers.emplace_back();
+    if (!kind.attention.knots().empty())
+      layer.attention = kind.attention.at(rows) + rows * context * kind.context;
+    if (!kind.mlp.knots().empty()) layer.mlp = kind.mlp.at(rows);
+  }
+  const Seconds head = profile_.head.at(head_rows);
+  const auto cost_of = [&](const SweepUnit& unit) {
+    if (unit.kind == UnitKind::kHead) return unit.share * head;
+    std::optional<Seconds> cost;
+    if (unit.layer_kind < layers.size()) {
+      const Layer& layer = layers[unit.layer_kind];
+      cost = unit.kind == UnitKind::kAttention ? layer.attention : layer.mlp;
+    }
+    if (!cost)
+      throw Error("cost model: this profile was measured of a model whose layers are of " +
+                  std::to_string(layers.size()) + (layers.size() == 1 ? " kind" : " kinds") +
+                  ", and this model has others; measure again with canopy calibrate hardware");
+    return *cost;
+  };
   Arithmetic all;
   for (const SweepUnit& unit : weights.units) {
-    all.unit.push_back(unit.kind == UnitKind::kAttention ? attention
-                       : unit.kind == UnitKind::kMlp     ? mlp
-                                                         : unit.share * head);
+    all.unit.push_back(cost_of(unit));
     all.total += all.unit.back();
   }
   all.embed = profile_.embed.at(rows);

@@ -1,4 +1,5 @@
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -13,8 +14,9 @@ namespace canopy {
 /// One unit of the target's sweep, as the planner sees it.
 struct SweepUnit {
   UnitKind kind = UnitKind::kAttention;
-  double share = 1;         // kHead: of the head's rows
-  std::uint64_t bytes = 0;  // that travel through the ring in every sweep; 0: none
+  double share = 1;            // kHead: of the head's rows
+  std::uint64_t bytes = 0;     // that travel through the ring in every sweep; 0: none
+  std::size_t layer_kind = 0;  // of HardwareProfile::layers
 };
 
 /// Where the target's weights are to be: what travels, through how large a ring. On a device with
@@ -59,8 +61,8 @@ struct StepQuery {
 class CostModel {
  public:
   explicit CostModel(HardwareProfile profile);
-  /// Throws Error if the ring does not hold its largest unit, or the tree has more than its root
-  /// and the profile no draft.
+  /// Throws Error if the ring does not hold its largest unit, if the tree has more than its root
+  /// and the profile no draft, or if the profile lacks a kind of layer.
   StepCost step(const StepQuery& query, const WeightPlan& weights) const;
   /// The most rows of a sweep whose arithmetic takes no longer than its bytes travel; at least 1.
   /// Nothing where no weights travel. `context`: tokens of text behind each row.

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <vector>
 
 #include "src/base/error.h"
@@ -18,6 +19,14 @@ json curve_json(const Curve& curve) {
   json points = json::array();
   for (const Sample& s : curve.knots()) points.push_back({s.x, s.t.count()});
   return points;
+}
+
+void put_layer(json& out, const HardwareProfile::LayerCosts& layer) {
+  if (!layer.attention.knots().empty()) {
+    out["attention"] = curve_json(layer.attention);
+    out["context"] = layer.context.count();
+  }
+  if (!layer.mlp.knots().empty()) out["mlp"] = curve_json(layer.mlp);
 }
 
 [[noreturn]] void refuse(const std::string& member, const std::string& wanted) {
@@ -69,6 +78,16 @@ Curve curve(const json& object, const std::string& name) {
   }
 }
 
+HardwareProfile::LayerCosts layer_costs(const json& object) {
+  HardwareProfile::LayerCosts layer;
+  if (object.contains("attention")) {
+    layer.attention = curve(object, "attention");
+    layer.context = Seconds(number(object, "context"));
+  }
+  if (object.contains("mlp")) layer.mlp = curve(object, "mlp");
+  return layer;
+}
+
 }  // namespace
 
 std::string to_json(const HardwareProfile& p) {
@@ -81,11 +100,14 @@ std::string to_json(const HardwareProfile& p) {
            {"code", p.code},
            {"link_bytes_per_second", p.link_bytes_per_second},
            {"embed", curve_json(p.embed)},
-           {"attention", curve_json(p.attention)},
-           {"mlp", curve_json(p.mlp)},
            {"head", curve_json(p.head)},
-           {"context", p.context.count()},
            {"verify", p.verify.count()}};
+  put_layer(out, p.layers.front());  // of the first kind, beside all else
+  for (const HardwareProfile::LayerCosts& kind : std::span(p.layers).subspan(1)) {
+    json more = json::object();
+    put_layer(more, kind);
+    out["other_layers"].push_back(std::move(more));
+  }
   if (p.modelled) out["modelled"] = true;
   if (p.memory_bytes > 0) out["memory_bytes"] = p.memory_bytes;
   if (p.gpu_memory_bytes > 0) out["gpu_memory_bytes"] = p.gpu_memory_bytes;
@@ -119,10 +141,18 @@ HardwareProfile hardware_profile_from_json(std::string_view text_of_it) {
   p.memory_bytes = bytes(in, "memory_bytes");
   p.gpu_memory_bytes = bytes(in, "gpu_memory_bytes");
   p.embed = curve(in, "embed");
-  p.attention = curve(in, "attention");
-  p.mlp = curve(in, "mlp");
+  p.layers = {layer_costs(in)};
+  if (const auto others = in.find("other_layers"); others != in.end()) {
+    if (!others->is_array()) refuse("other_layers", "an array of objects");
+    for (const json& kind : *others) {
+      if (!kind.is_object()) refuse("other_layers", "an array of objects");
+      p.layers.push_back(layer_costs(kind));
+    }
+  } else {  // the one kind of a model that has both units
+    curve(in, "attention");
+    curve(in, "mlp");
+  }
   p.head = curve(in, "head");
-  p.context = Seconds(number(in, "context"));
   p.verify = Seconds(number(in, "verify"));
   if (const auto d = in.find("drafting"); d != in.end()) {
     if (!d->is_object()) refuse("drafting", "an object");

@@ -3,6 +3,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "planner/curve.h"
 
@@ -23,10 +24,15 @@ struct HardwareProfile {
   double link_bytes_per_second = 0;    // from disk, while compute goes on
   double upload_bytes_per_second = 0;  // likewise to a device with memory of its own; 0: none such
   Curve embed = {};                    // rows -> s, fetching their embeddings
-  Curve attention = {}, mlp = {};  // rows -> s of one unit's arithmetic, a short text behind them
-  Curve head = {};                 // rows -> s, final norm and all slices
-  Seconds context{};               // more per row of one attention unit and token of text
-  Seconds verify{};                // per accepted node: its probabilities, the draw
+  /// A kind of layer: rows -> s of each unit's arithmetic, a short text behind them. A curve of a
+  /// unit that it lacks has no knots.
+  struct LayerCosts {
+    Curve attention = {}, mlp = {};
+    Seconds context{};  // more per row of the attention and token of text
+  };
+  std::vector<LayerCosts> layers = std::vector<LayerCosts>(1);  // as ModelConfig::layer_kinds
+  Curve head = {};   // rows -> s, final norm and all slices
+  Seconds verify{};  // per accepted node: its probabilities, the draw
 
   /// The draft: rows -> s of one level, its children drawn and brought to the host.
   struct DraftCosts {

@@ -1,4 +1,4 @@
-// A machine's profile: what steps cost on it, measured over the first layers of the target.
+// A machine's profile: what steps cost on it, measured over a few layers of the target.
 #include "src/measure/hardware.h"
 
 #include <sys/stat.h>
@@ -9,6 +9,7 @@
 #include <chrono>
 #include <limits>
 #include <memory>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -26,21 +27,46 @@ namespace canopy {
 
 namespace {
 
-constexpr int kLayers = 2;   // of the target: their units count as repetitions
+constexpr int kLayers = 2;   // of a target whose layers are alike: their units are repetitions
 constexpr int kText = 1024;  // tokens after which attention is measured a second time
 constexpr std::chrono::seconds kClosing{1};  // of a measurement's time, to free what was loaded
 constexpr std::chrono::milliseconds kLeastWait{500}, kMostWait{2000};  // until memory is free
 constexpr Seconds kOften{0.5};  // between two lines of progress
 
-/// The models as they are, but for all layers of the target behind the first.
-ModelFiles first_layers(const ModelFiles& models) {
+/// The layers of the target that are timed: the first of each kind, and so many at least.
+std::vector<int> layers_to_time(const ModelConfig& config) {
+  std::vector<int> layers;
+  std::set<std::size_t> kinds;
+  for (int layer = 0; layer < config.layers; ++layer)
+    if (kinds.insert(config.kind(layer)).second || (kinds.size() == 1 && layer < kLayers))
+      layers.push_back(layer);
+  return layers;
+}
+
+std::vector<int> layers_by_kind(const ModelConfig& config) {
+  std::vector<int> counts(config.layer_kinds.size());
+  for (int layer = 0; layer < config.layers; ++layer) ++counts[config.kind(layer)];
+  return counts;
+}
+
+/// The models as they are, but for all layers of the target that are not timed.
+ModelFiles few_layers(const ModelFiles& models) {
   const Checkpoint& t = models.target;
   ModelConfig config = t.config();
-  config.layers = std::min(config.layers, kLayers);
+  const std::vector<int> layers = layers_to_time(config);
+  std::vector<std::uint8_t> kinds;
+  for (const int layer : layers) kinds.push_back(static_cast<std::uint8_t>(config.kind(layer)));
+  config.layers = static_cast<int>(layers.size());
+  if (!config.kind_of_layer.empty()) config.kind_of_layer = std::move(kinds);
   std::vector<TensorEntry> tensors;
-  for (const TensorEntry& tensor : t.tensors()) {
-    const auto known = find_tensor(tensor.name);
-    if (!known || known->layer < config.layers) tensors.push_back(tensor);
+  for (TensorEntry tensor : t.tensors()) {
+    if (auto known = find_tensor(tensor.name); known && known->layer >= 0) {
+      const auto at = std::find(layers.begin(), layers.end(), known->layer);
+      if (at == layers.end()) continue;
+      known->layer = static_cast<int>(at - layers.begin());
+      tensor.name = known->name();
+    }
+    tensors.push_back(std::move(tensor));
   }
   return {Checkpoint(t.root(), t.files(), std::move(tensors), config, t.metadata()), models.draft,
           nullptr};
@@ -68,7 +94,7 @@ void wait_until_free(std::size_t bytes, Clock::time_point until, const std::stop
   }
 }
 
-/// Options for an engine of the first layers, from which all that is timed can be.
+/// Options for an engine of a few layers, from which all that is timed can be.
 EngineOptions probe_of(const ModelFiles& models, const EngineOptions& options) {
   EngineOptions probe = options;
   probe.trace = nullptr;
@@ -91,7 +117,7 @@ std::unique_ptr<Engine> open_probe(const ModelFiles& models, const EngineOptions
     probe.plan.max_prompt = probe.plan.logit_rows = rows;
     probe.plan.context = text + rows;
     try {
-      return std::make_unique<Engine>(first_layers(models), probe, progress, stop);
+      return std::make_unique<Engine>(few_layers(models), probe, progress, stop);
     } catch (const Error&) {
       if (rows == 1) throw;  // it says what is too small
     }
@@ -147,12 +173,13 @@ HardwareMeasurement measure_hardware(const ModelFiles& models, const EngineOptio
   };
   std::unique_ptr<Engine> engine = open_probe(models, options, on_load, stop);
   const Seconds opening = since(start);
-  const std::string timed = time_steps(
-      *engine, {models.target.config().layers, most - kClosing, before_step}, samples, stop);
+  const std::string timed =
+      time_steps(*engine, {layers_by_kind(models.target.config()), most - kClosing, before_step},
+                 samples, stop);
   engine.reset();
   HardwareMeasurement done;
   HardwareProfile& profile = done.profile;
-  put_costs(samples, profile);
+  put_costs(samples, models.target.config().layer_kinds.size(), profile);
   profile.version = CANOPY_VERSION;
   profile.date = today();
   profile.code = measured_code();

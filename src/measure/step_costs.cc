@@ -4,7 +4,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
+#include <numeric>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "src/base/counting.h"
@@ -39,6 +42,11 @@ constexpr const char *kEmbed = "embed", *kAttention = "attention", *kMlp = "mlp"
 constexpr const char* kArithmetic = "arithmetic";  // rows; of all layers and the head
 constexpr const char *kText = "text", *kDraftText = "draft text";  // tokens before the rows
 constexpr const char* kVerify = "verify";                          // nodes
+
+/// The name of samples of a kind of layer; the first kind's has no number.
+std::string of_kind(const char* name, std::size_t kind) {
+  return kind == 0 ? name : std::string(name) + " of kind " + std::to_string(kind);
+}
 
 const char* name_of(Drawing drawing) {
   return drawing == Drawing::kTopK ? "level, greedy" : "level, sampled";  // rows
@@ -175,21 +183,37 @@ class StepCosts {
         samples_.add(name, {static_cast<double>(rows), t});
       };
       Seconds layers{};
-      for (const Seconds t : times.attention) add(kAttention, t), layers += t;
-      for (const Seconds t : times.mlp) add(kMlp, t), layers += t;
+      for (const Times::OfUnit& unit : times.units) {
+        add(of_kind(unit.kind == UnitKind::kMlp ? kMlp : kAttention, unit.layer_kind).c_str(),
+            unit.time);
+        layers += unit.time * layers_like(unit.layer_kind);
+      }
       add(kHead, times.head);
       add(kEmbed, times.embed);
-      add(kArithmetic, times.head + layers * share_of_layers());
+      add(kArithmetic, times.head + layers);
     });
   }
 
   void time_text(int round) {
-    if (samples_.times(kText, 0).size() >= static_cast<std::size_t>(round)) return;
+    if (texts_timed() >= static_cast<std::size_t>(round)) return;
     step("attention to a long text", [&] {
-      for (const int text : {0, long_text()})
-        samples_.add(kText,
-                     {static_cast<double>(text), median(sweep(kRowsAfterText, text).attention)});
+      for (const int text : {0, long_text()}) {
+        std::map<std::size_t, std::vector<Seconds>> by_kind;
+        for (const Times::OfUnit& unit : sweep(kRowsAfterText, text).units)
+          if (unit.kind == UnitKind::kAttention) by_kind[unit.layer_kind].push_back(unit.time);
+        for (auto& [kind, times] : by_kind)
+          samples_.add(of_kind(kText, kind), {static_cast<double>(text), median(std::move(times))});
+      }
     });
+  }
+  /// Rounds of that; without attention there are none to come.
+  std::size_t texts_timed() const {
+    const ModelConfig& config = engine_.models().target.config();
+    std::size_t fewest = kRounds;
+    for (int layer = 0; layer < config.layers; ++layer)
+      if (config.layer(layer).attention)
+        fewest = std::min(fewest, samples_.times(of_kind(kText, config.kind(layer)), 0).size());
+    return fewest;
   }
 
   void time_verification() {
@@ -280,14 +304,23 @@ class StepCosts {
 
   /// What a sweep over all layers reads.
   double bytes_of_all() const {
-    double layers = 0, head = 0;
+    double bytes = 0;
+    const ModelConfig& config = engine_.models().target.config();
     for (const UnitLayout& unit : m_.sweeps().target.units)
-      (unit.unit.kind == UnitKind::kHead ? head : layers) +=
-          static_cast<double>(unit.read.slab_bytes);
-    return head + layers * share_of_layers();
+      bytes += static_cast<double>(unit.read.slab_bytes) *
+               (unit.unit.kind == UnitKind::kHead ? 1 : layers_like(config.kind(unit.unit.layer)));
+    return bytes;
+  }
+  /// Layers of the whole target for each that the engine has of this kind.
+  double layers_like(std::size_t kind) const {
+    const ModelConfig& config = engine_.models().target.config();
+    int here = 0;
+    for (int layer = 0; layer < config.layers; ++layer) here += config.kind(layer) == kind ? 1 : 0;
+    return static_cast<double>(timing_.layers.at(kind)) / here;
   }
   double share_of_layers() const {
-    return static_cast<double>(timing_.all_layers) / engine_.models().target.config().layers;
+    const int all = std::accumulate(timing_.layers.begin(), timing_.layers.end(), 0);
+    return static_cast<double>(all) / engine_.models().target.config().layers;
   }
   int long_text() const { return plan_.context - plan_.max_prompt; }
 
@@ -322,8 +355,13 @@ class StepCosts {
 
   /// The arithmetic of one sweep of a chain, unit by unit.
   struct Times {
+    struct OfUnit {
+      UnitKind kind;
+      std::size_t layer_kind;
+      Seconds time;
+    };
     Seconds embed{}, head{};
-    std::vector<Seconds> attention, mlp;
+    std::vector<OfUnit> units;  // but for the head's
   };
   Times sweep(int rows, int text) {
     const auto start = Clock::now();
@@ -338,7 +376,8 @@ class StepCosts {
       if (units[i].kind == UnitKind::kHead)
         of.head += times.unit[i];
       else
-        (units[i].kind == UnitKind::kMlp ? of.mlp : of.attention).push_back(times.unit[i]);
+        of.units.push_back(
+            {units[i].kind, engine_.models().target.config().kind(units[i].layer), times.unit[i]});
     }
     return of;
   }
@@ -429,14 +468,21 @@ std::string time_steps(Engine& engine, const StepTiming& timing, MeasuredSamples
   return StepCosts(engine, timing, samples, stop).run();
 }
 
-void put_costs(const MeasuredSamples& samples, HardwareProfile& profile) {
+void put_costs(const MeasuredSamples& samples, std::size_t kinds, HardwareProfile& profile) {
   profile.link_bytes_per_second = rate_of(samples.all(kLink));
   profile.upload_bytes_per_second = rate_of(samples.all(kUpload));
   profile.embed = Curve::fit(samples.all(kEmbed));
-  profile.attention = Curve::fit(samples.all(kAttention));
-  profile.mlp = Curve::fit(samples.all(kMlp));
+  profile.layers.assign(kinds, {});
+  for (std::size_t kind = 0; kind < kinds; ++kind) {
+    HardwareProfile::LayerCosts& layer = profile.layers[kind];
+    if (const auto timed = samples.all(of_kind(kAttention, kind)); !timed.empty()) {
+      layer.attention = Curve::fit(timed);
+      layer.context = slope_of(samples.all(of_kind(kText, kind)));
+    }
+    if (const auto timed = samples.all(of_kind(kMlp, kind)); !timed.empty())
+      layer.mlp = Curve::fit(timed);
+  }
   profile.head = Curve::fit(samples.all(kHead));
-  profile.context = slope_of(samples.all(kText));
   std::vector<Seconds> verify = samples.times(kVerify, 1);
   require(!verify.empty(), "verification was not timed");
   profile.verify = median(std::move(verify));

@@ -3,6 +3,7 @@
 #include <stop_token>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "planner/hardware_profile.h"
 #include "planner/tree_shape.h"
@@ -17,18 +18,18 @@ inline constexpr int kMostTimedRows = 512;
 TreeShape two_levels(int width);
 
 struct StepTiming {
-  int all_layers = 0;       // of the target, whose first ones the engine has
+  std::vector<int> layers;  // of the target, by kind; the engine has fewer, each kind at least once
   Clock::time_point until;  // what can be done without is timed until then
   std::function<void(std::string_view what)> before = {};  // each step, which is about to be timed
 };
-/// Times what steps cost, on an engine of a target's first layers: first what a profile cannot do
-/// without, then more rows and more rounds while there is time. What `samples` has is not timed
+/// Times what steps cost, on an engine of a few of a target's layers: first what a profile cannot
+/// do without, then more rows and more rounds while there is time. What `samples` has is not timed
 /// again; it gains the rest. The engine keeps no drafter. Returns where the time went, in words.
 /// Throws Error; Stopped on request: `samples` has what was timed before.
 std::string time_steps(Engine& engine, const StepTiming& timing, MeasuredSamples& samples,
                        const std::stop_token& stop);
 
-/// Makes a profile's costs of what was timed, all that is needed.
-void put_costs(const MeasuredSamples& samples, HardwareProfile& profile);
+/// Makes a profile's costs of what was timed, all that is needed. `kinds`: of layers.
+void put_costs(const MeasuredSamples& samples, std::size_t kinds, HardwareProfile& profile);
 
 }  // namespace canopy

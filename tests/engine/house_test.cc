@@ -138,7 +138,7 @@ TEST_F(HousePlan, EachProcessLaysOutItsOwnMemoryForTheSameDecisions) {
 TEST_F(HousePlan, ADraftThatAFullHouseDoesNotUseStaysForOneText) {
   PlanRequest asked = request(4096 * kMiB, 8);
   HardwareProfile slow = asked.cost->profile();  // more rows than one are dear
-  slow.mlp = Curve::fit(std::vector<Sample>{
+  slow.layers[0].mlp = Curve::fit(std::vector<Sample>{
       {1, Seconds(0.01)}, {16, Seconds(0.011)}, {17, Seconds(0.05)}, {64, Seconds(0.4)}});
   asked.cost = std::make_shared<const CostModel>(slow);
   const Plan p = plan(asked);

@@ -287,7 +287,7 @@ TEST_F(SessionTest, ALongPromptIsSpreadOverTheSweepsOfThoseWhoWait) {
 TEST_F(SessionTest, TheFirstSweepCarriesAsMuchOfTheTreeAsPaysBesideThePrompt) {
   HardwareProfile slow = made_up_cost()->profile();  // rows of a prompt outlast the link
   slow.link_bytes_per_second = 1e5;
-  slow.attention = slow.mlp = ::canopy::testing::line(1e-3, 5e-3);
+  slow.layers[0].attention = slow.layers[0].mlp = ::canopy::testing::line(1e-3, 5e-3);
   EngineOptions o = options(SpeculationMethod::kSequoia);
   o.plan.cost = std::make_shared<const CostModel>(slow);
   o.plan.resident = 0;

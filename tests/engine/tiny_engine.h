@@ -99,7 +99,8 @@ class TinyEngine : public ::testing::Test {
     static const auto cost = std::make_shared<const CostModel>([] {
       HardwareProfile p = testing::made_up_profile();
       p.link_bytes_per_second = 1e9;
-      p.attention = p.mlp = testing::line(1e-3, 3e-6);
+      p.layers[0].attention = p.layers[0].mlp = testing::line(1e-3, 3e-6);
+      p.layers.resize(5, p.layers[0]);  // of unequal_config() there are as many kinds
       p.head = testing::line(3e-3, 1e-5);
       p.drafting = {testing::line(1e-4, 1e-6), testing::line(1e-4, 1e-6), Seconds(0)};
       return p;

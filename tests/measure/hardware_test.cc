@@ -7,7 +7,10 @@
 #include <vector>
 
 #include "src/base/error.h"
+#include "src/convert/enlarge/random_checkpoint.h"
 #include "tests/error_of.h"
+#include "tests/temp_dir.h"
+#include "tests/tiny_config.h"
 
 namespace canopy {
 namespace {
@@ -35,7 +38,7 @@ TEST(Hardware, MeasuresEveryPartOfAStepAndSaysWhat) {
                        {.on_measure = [&](std::string_view what) { said.emplace_back(what); }})
           .profile;
   EXPECT_GT(p.link_bytes_per_second, 0);
-  for (const Curve* curve : {&p.attention, &p.mlp, &p.head}) {
+  for (const Curve* curve : {&p.layers[0].attention, &p.layers[0].mlp, &p.head}) {
     EXPECT_GE(curve->knots().size(), 3u);
     EXPECT_GT(curve->at(1).count(), 0);
     EXPECT_GE(curve->at(64), curve->at(1));
@@ -53,7 +56,38 @@ TEST(Hardware, WithoutADraftItMeasuresPlainDecodingAlone) {
       measure_hardware(tiny_models(false), in_memory(512 << 20), samples).profile;
   EXPECT_FALSE(p.drafting.has_value());
   EXPECT_TRUE(p.draft.empty());
-  EXPECT_GT(p.attention.at(1).count(), 0);
+  EXPECT_GT(p.layers[0].attention.at(1).count(), 0);
+}
+
+TEST(Hardware, ALayerOfEachKindIsMeasured) {
+  const TempDir dir;
+  const ModelConfig config = unequal_config();
+  MeasuredSamples samples;
+  const ModelFiles files{write_random_checkpoint({config}, dir.path() / "unequal"), std::nullopt,
+                         nullptr};
+  const HardwareMeasurement done = measure_hardware(files, in_memory(512 << 20), samples);
+  const auto& layers = done.profile.layers;
+  ASSERT_EQ(layers.size(), config.layer_kinds.size());
+  for (std::size_t kind = 0; kind < layers.size(); ++kind) {
+    EXPECT_EQ(!layers[kind].attention.knots().empty(), config.layer_kinds[kind].attention) << kind;
+    EXPECT_EQ(!layers[kind].mlp.knots().empty(), config.layer_kinds[kind].mlp) << kind;
+  }
+  EXPECT_EQ(samples.times("mlp", 1).size(), samples.times("mlp of kind 1", 1).size())
+      << "each kind has one layer there";
+  EXPECT_GT(samples.times("text of kind 4", 0).size(), 0u);
+  EXPECT_EQ(samples.times("text of kind 3", 0).size(), 0u) << "it has no attention";
+  // What is planned by it knows the kind of each unit.
+  EngineOptions options = in_memory(512 << 20);
+  options.plan.method = SpeculationMethod::kNone;
+  options.plan.max_prompt = 20;
+  options.plan.context = 100;
+  options.plan.cost = std::make_shared<const CostModel>(done.profile);
+  const ModelSweeps sweeps = lay_out_models(files.target, std::nullopt);
+  const Plan plan = make_plan(options.plan, sweeps, 0, [](const Workload&) { return 0u; });
+  for (std::size_t i = 0; i < sweeps.target.units.size(); ++i)
+    if (const Unit& unit = sweeps.target.units[i].unit; unit.kind != UnitKind::kHead) {
+      EXPECT_EQ(plan.weights.units[i].layer_kind, config.kind(unit.layer)) << i;
+    }
 }
 
 TEST(Hardware, ABudgetWithoutRoomForItIsRefusedWithTheLedger) {
@@ -74,7 +108,7 @@ TEST(Hardware, WithoutTimeItMeasuresWhatIsNeededAloneAndSaysWhereTheTimeWent) {
       measure_hardware(tiny_models(true), in_memory(512 << 20), samples, {.most_time = {}});
   EXPECT_EQ(rounds(samples, 2), 0u);
   EXPECT_GT(rounds(samples, 1), 0u);
-  EXPECT_GT(done.profile.attention.at(64).count(), 0);
+  EXPECT_GT(done.profile.layers[0].attention.at(64).count(), 0);
   EXPECT_GT(done.profile.drafting->level_sampled.at(1).count(), 0);
   for (const char* part : {" s: reading the models ", " sweeps over 2 layers and the head, ",
                            " each, took ", ", the draft "})

@@ -106,8 +106,32 @@ TEST(CostModel, ALongerTextCostsAttention) {
   const StepCost far = model.step({.shape = &shape, .context = 1010}, weights);
   const auto& profile = model.profile();
   EXPECT_NEAR((far.compute - near.compute).count(),
-              testing::kLayers * 4 * 1000 * profile.context.count(), 1e-9);
+              testing::kLayers * 4 * 1000 * profile.layers[0].context.count(), 1e-9);
   EXPECT_NEAR((far.draft - near.draft).count(), 3 * 1000 * profile.drafting->context.count(), 1e-9);
+}
+
+TEST(CostModel, EachUnitCostsWhatItsKindOfLayerDoes) {
+  HardwareProfile profile = made_up_profile();
+  const HardwareProfile::LayerCosts first = profile.layers.front();
+  const HardwareProfile::LayerCosts slow{testing::line(4e-3, 1e-4), {}, Seconds(5e-8)};  // no MLP
+  profile.layers.push_back(slow);
+  const CostModel model(profile);
+  const TreeShape shape = TreeShape::chain(4);
+  WeightPlan weights = made_up_weights(0);
+  const StepQuery query{.shape = &shape, .context = 300};
+  const StepCost alike = model.step(query, weights);
+  ASSERT_EQ(weights.units[2].kind, UnitKind::kAttention);
+  weights.units[2].layer_kind = 1;
+  const StepCost other = model.step(query, weights);
+  EXPECT_NEAR((other.compute - alike.compute).count(),
+              (slow.attention.at(4) - first.attention.at(4)).count() +
+                  4 * 300 * (slow.context - first.context).count(),
+              1e-12);
+  EXPECT_NEAR((other.step - alike.step).count(), (other.compute - alike.compute).count(), 1e-12);
+  weights.units[3].layer_kind = 1;
+  EXPECT_THROW(model.step(query, weights), Error) << "that kind has no MLP";
+  weights.units[3].layer_kind = 2;
+  EXPECT_THROW(model.step(query, weights), Error) << "there is no such kind";
 }
 
 TEST(CostModel, ATreeNeedsAProfileWithADraft) {

@@ -25,10 +25,10 @@ inline HardwareProfile made_up_profile() {
                     .code = "code"};
   p.link_bytes_per_second = 1e9;
   p.embed = line(1e-4, 1e-6);
-  p.attention = line(5e-4, 5e-5);
-  p.mlp = line(1.5e-3, 1.5e-4);
+  p.layers[0].attention = line(5e-4, 5e-5);
+  p.layers[0].mlp = line(1.5e-3, 1.5e-4);
   p.head = line(3e-3, 3e-4);
-  p.context = Seconds(1e-8);
+  p.layers[0].context = Seconds(1e-8);
   p.verify = Seconds(1e-4);
   p.drafting = {line(9e-3, 1e-4), line(1e-2, 1e-4), Seconds(1e-8)};
   return p;

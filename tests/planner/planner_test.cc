@@ -50,8 +50,8 @@ TEST(Planner, AChainWhereComputeIsTheLimit) {
   World world;
   world.memory = 16 * kGiB;  // everything rests
   HardwareProfile profile = made_up_profile();
-  profile.attention = testing::line(0, 1e-2);  // twice the rows, twice the time
-  profile.mlp = testing::line(1e-2, 1e-2);
+  profile.layers[0].attention = testing::line(0, 1e-2);  // twice the rows, twice the time
+  profile.layers[0].mlp = testing::line(1e-2, 1e-2);
   profile.head = testing::line(0, 1e-2);
   world.cost = CostModel(profile);
   const Candidate best = choose(world.input())->best;

@@ -31,12 +31,20 @@ void print(const HardwareProfile& p) {
   std::cout << "verification " << fixed(1e3 * p.verify.count(), 2) << " ms per accepted token\n"
             << "milliseconds, by tokens:\n";
   std::vector<Column> columns{{.head = "tokens", .width = 7, .before = "  "},
-                              {.head = "attention", .width = 10},
-                              {.head = "MLP", .width = 10},
                               {.head = "head", .width = 10}};
-  std::vector<const Curve*> curves{&p.attention, &p.mlp, &p.head};
+  std::vector<const Curve*> curves{&p.head};
+  const auto add = [&](const std::string& unit, std::size_t kind, const Curve& curve) {
+    if (curve.knots().empty()) return;
+    const std::string name = kind == 0 ? unit : unit + " " + std::to_string(kind + 1);
+    columns.push_back({.head = name, .width = name.size() + 3});
+    curves.push_back(&curve);
+  };
+  for (std::size_t kind = 0; kind < p.layers.size(); ++kind) {
+    add("attention", kind, p.layers[kind].attention);
+    add("MLP", kind, p.layers[kind].mlp);
+  }
   std::set<double> tokens;
-  for (const Sample& s : p.attention.knots()) tokens.insert(s.x);
+  for (const Sample& s : p.head.knots()) tokens.insert(s.x);
   if (p.drafting) {
     columns.push_back({.head = "draft, greedy", .width = 14});
     columns.push_back({.head = "draft, sampled", .width = 14});

@@ -216,6 +216,7 @@ WeightPlan TargetMemory::seen(const WeightPlace& place, bool on_device) const {
     const Unit& unit = sweep_.units[i].unit;
     SweepUnit one;
     one.kind = unit.kind;
+    if (unit.kind != UnitKind::kHead) one.layer_kind = sweep_.config.kind(unit.layer);
     if (unit.kind == UnitKind::kHead) one.share = static_cast<double>(unit.rows) / head_rows_;
     if (!place.resident) {
       const Tier tier = place.residency.unit[i];
