@@ -5,8 +5,8 @@
 namespace canopy {
 
 /// kQ*, kIQ*: GGUF blocks of weights along the last axis (src/base/formats/weight_format.h).
-/// kPacked*: rows of different lengths (src/base/formats/packed_format.h). Only a WeightView has
-/// such a dtype.
+/// kPacked*: rows of different lengths (src/base/formats/packed_format.h). kE4M3*: rows of bytes,
+/// whose scales lie apart (src/base/formats/fp8_format.h). Only a WeightView has such a dtype.
 enum class DType : std::uint8_t {
   kF32,
   kF16,
@@ -27,7 +27,9 @@ enum class DType : std::uint8_t {
   kQ6_K,
   kIQ4_NL,
   kIQ4_XS,
-  kPackedBF16
+  kPackedBF16,
+  kE4M3Blocks,
+  kE4M3Rows
 };
 const char* name(DType dtype);  // as safetensors and GGUF spell it: "BF16", "Q4_0"
 /// Bytes of one row. Throws Error if `columns` is negative or not whole blocks, or the dtype is

@@ -12,6 +12,7 @@
 #include <span>
 
 #include "src/base/formats/companion.h"
+#include "src/base/formats/fp8_format.h"
 #include "src/base/formats/weight_format.h"
 
 namespace canopy {
@@ -187,7 +188,8 @@ void RowOffsets<Format>::check_companion(std::span<const std::byte> companion, s
 }  // namespace format
 
 using PackedFormats = format::List<format::PackedBF16>;
-using MatrixFormats = decltype(WeightFormats() + PackedFormats());  // what a WeightView may have
+/// What a WeightView may have.
+using MatrixFormats = decltype(WeightFormats() + PackedFormats() + Fp8Formats());
 
 template <class Format>
 inline constexpr bool kIsPacked = requires {
