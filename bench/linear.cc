@@ -191,7 +191,7 @@ struct Setup {
   Buffer weights;  // several matrices, together larger than any cache
   Buffer x, y;
   std::vector<WeightView> matrices = {};  // in there
-  Companion companion = {};               // of each, if they are packed
+  Companion companion = {};               // of each, if their format has one
 };
 
 void place_matrices(Setup& s, DType dtype) {
@@ -219,6 +219,28 @@ void place_packed(Setup& s) {
     std::memcpy(s.weights.data() + at, packed.data(), packed.size());
     s.matrices.emplace_back(std::span(s.weights.data() + at, packed.size()), s.companion.view(),
                             DType::kPackedBF16, s.m, s.k);
+  }
+}
+
+/// Matrices of random codes, which share their scales.
+template <class Format>
+void place_fp8(Setup& s) {
+  std::mt19937 random(1);
+  std::uniform_real_distribution<float> uniform(0.0001f, 0.001f);
+  const std::size_t bytes = static_cast<std::size_t>(s.m * s.k);
+  std::vector<float> scales(Format::companion_bytes(s.m, s.k) / sizeof(float));
+  for (float& scale : scales) scale = uniform(random);
+  const auto of_scales = std::as_bytes(std::span(scales));
+  s.companion = {kCompanionOf<Format>, {of_scales.begin(), of_scales.end()}, s.m, s.k, bytes};
+  for (std::size_t i = 0; i < bytes; ++i) {
+    const auto code = static_cast<std::uint8_t>(random());
+    s.weights.data()[i] =
+        static_cast<std::byte>((code & 0x7f) == format::kE4M3NaN ? code - 1 : code);
+  }
+  for (std::size_t at = 0; at + bytes <= s.weights.bytes(); at += bytes) {
+    if (at > 0) std::memcpy(s.weights.data() + at, s.weights.data(), bytes);
+    s.matrices.emplace_back(std::span(s.weights.data() + at, bytes), s.companion.view(),
+                            Format::kDType, s.m, s.k);
   }
 }
 
@@ -324,8 +346,8 @@ int run_all(int argc, char** argv) {
                                                     "1 2 4 8 16 64 128 256"),
       "rows of x")("dtype",
                    po::value(&types)->multitoken()->default_value(
-                       {"BF16", "packed", "F16", "Q8_0", "Q4_0", "Q4_1", "Q4_K", "Q6_K"},
-                       "BF16 packed F16 Q8_0 Q4_0 Q4_1 Q4_K Q6_K"),
+                       {"BF16", "packed", "FP8", "F16", "Q8_0", "Q4_0", "Q4_1", "Q4_K", "Q6_K"},
+                       "BF16 packed FP8 F16 Q8_0 Q4_0 Q4_1 Q4_K Q6_K"),
                    "weight types")("k", po::value(&k)->default_value(4096), "columns of w")(
       "m", po::value(&m)->default_value(4096), "rows of w")(
       "threads",
@@ -367,6 +389,8 @@ int run_all(int argc, char** argv) {
   for (const WeightFormat& format : kWeightFormats)
     measure_type(format.name, [&] { place_matrices(s, format.dtype); });
   measure_type("packed", [&] { place_packed(s); });
+  measure_type("FP8", [&] { place_fp8<format::E4M3Blocks>(s); });
+  measure_type("FP8 by rows", [&] { place_fp8<format::E4M3Rows>(s); });
   return 0;
 }
 

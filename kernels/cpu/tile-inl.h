@@ -75,22 +75,34 @@ HWY_INLINE hn::Vec128<float> sums_of_lanes(V a, V b, V c, V d) {
 
 /// Weights unpacked and interleaved: [vector][4 rows][kLanes], aligned.
 struct Panel {
+  static constexpr size_t kTogether = 1;  // vectors of a weight row that are loaded at once
   const float* at;
-  HWY_INLINE Vec operator()(size_t i, size_t r) const {
-    return hn::Load(Floats(), at + (i * kTileColumns + r) * kLanes);
+  HWY_INLINE void load(size_t i, size_t r, Vec (&out)[kTogether]) const {
+    out[0] = hn::Load(Floats(), at + (i * kTileColumns + r) * kLanes);
   }
 };
 /// bf16 rows as they lie in the read buffer, or unpacked for the moment.
 struct Direct {
+  static constexpr size_t kTogether = 1;
   const uint8_t* row[kTileColumns];
-  HWY_INLINE Vec operator()(size_t i, size_t r) const {
-    return load_plain<format::BF16>(row[r] + i * kLanes * 2);
+  HWY_INLINE void load(size_t i, size_t r, Vec (&out)[kTogether]) const {
+    out[0] = load_plain<format::BF16>(row[r] + i * kLanes * 2);
+  }
+};
+/// FP8 rows as they lie in the read buffer, and the factors of a block of columns.
+struct DirectFp8 {
+  static constexpr size_t kTogether = kFp8Vectors;
+  const uint8_t* row[kTileColumns];
+  float factor[kTileColumns][kBlock / kFactorColumns];
+  HWY_INLINE void load(size_t i, size_t r, Vec (&out)[kTogether]) const {
+    load_e4m3(row[r] + i * kLanes, factor[r][i * kLanes / kFactorColumns], out);
   }
 };
 
 enum class Sum : bool { kStart, kContinue };
 
-/// x: R rows interleaved, [vector][R][kLanes], aligned; out [R, 4] with row stride ld.
+/// x: R rows interleaved, [vector][R][kLanes], aligned; out [R, 4] with row stride ld. vectors: a
+/// multiple of W::kTogether.
 template <int R, class W>
 HWY_INLINE void tile(const float* x, const W& w, size_t vectors, float* out, size_t ld, Sum sum) {
   constexpr int kColumns = static_cast<int>(kTileColumns);
@@ -100,15 +112,24 @@ HWY_INLINE void tile(const float* x, const W& w, size_t vectors, float* out, siz
   for (int m = 0; m < R; ++m)
 #pragma GCC unroll 8
     for (int r = 0; r < kColumns; ++r) acc[m][r] = hn::Zero(d);
-  for (size_t i = 0; i < vectors; ++i, x += R * kLanes) {
-    Vec xs[R];
+  constexpr size_t kTogether = W::kTogether;
+  for (size_t i = 0; i < vectors; i += kTogether, x += kTogether * R * kLanes) {
+    Vec xs[R];  // loaded once for all weight rows, unless several vectors of each come together
+    if constexpr (kTogether == 1)
 #pragma GCC unroll 8
-    for (int m = 0; m < R; ++m) xs[m] = hn::Load(d, x + static_cast<size_t>(m) * kLanes);
+      for (int m = 0; m < R; ++m) xs[m] = hn::Load(d, x + static_cast<size_t>(m) * kLanes);
 #pragma GCC unroll 8
     for (int r = 0; r < kColumns; ++r) {
-      const Vec ws = w(i, static_cast<size_t>(r));
+      Vec ws[kTogether];
+      w.load(i, static_cast<size_t>(r), ws);
+#pragma GCC unroll 4
+      for (size_t v = 0; v < kTogether; ++v)
 #pragma GCC unroll 8
-      for (int m = 0; m < R; ++m) acc[m][r] = hn::MulAdd(xs[m], ws, acc[m][r]);
+        for (int m = 0; m < R; ++m) {
+          if constexpr (kTogether > 1)
+            xs[m] = hn::Load(d, x + (v * R + static_cast<size_t>(m)) * kLanes);
+          acc[m][r] = hn::MulAdd(xs[m], ws[v], acc[m][r]);
+        }
     }
   }
   const hn::Full128<float> four;
@@ -231,6 +252,8 @@ HWY_INLINE void products_of_many(const float* packed, size_t m, size_t m0, size_
                                       const WeightRows& w, float* out, size_t ld, float* panels) {
   constexpr size_t kDirectRows =
       8;  // up to here widening bf16 in registers costs less than a panel
+  // Up to here one tile, for which a panel would only be read once. Wider ones lack registers.
+  constexpr size_t kDirectFp8Rows = std::min<size_t>(kTileRows, 4);
   if ((m1 - m0) * w.k * sizeof(float) > 256 * 1024)
     return products_of_many(packed, m, m0, m1, w, out, ld, panels);
   if (w.bf16 && m1 - m0 <= kDirectRows && w.k % kLanes == 0)
@@ -255,6 +278,18 @@ HWY_INLINE void products_of_many(const float* packed, size_t m, size_t m0, size_
         auto* const plain = reinterpret_cast<std::uint16_t*>(panels) + r * kBlock;
         w.unpack_bf16(w.row(std::min(n + r, w.count - 1)), k0, plain);
         rows.row[r] = reinterpret_cast<const uint8_t*>(plain);
+      }
+      return rows;
+    });
+  if (w.fp8_factors != nullptr && m1 - m0 <= kDirectFp8Rows && w.k % (kFp8Vectors * kLanes) == 0)
+    return products_of_few(packed, m, m0, m1, w, out, ld, [&](size_t n, size_t k0) HWY_ATTR {
+      DirectFp8 rows;
+      for (size_t r = 0; r < kTileColumns; ++r) {
+        const uint8_t* const next = w.block(n + kTileColumns + r, k0 / kBlock);
+        for (size_t at = 0; at < w.block_bytes; at += 64) hwy::Prefetch(next + at);
+        const StoredRow row = w.row(std::min(n + r, w.count - 1));
+        rows.row[r] = reinterpret_cast<const uint8_t*>(row.data) + k0;
+        w.fp8_factors(row, k0, std::min(kBlock, w.k - k0), rows.factor[r]);
       }
       return rows;
     });

@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "hwy/highway.h"
+#include "kernels/cpu/fp8-inl.h"
 #include "kernels/weight_view.h"
 #include "src/base/formats/packed_format.h"
 #include "src/base/formats/weight_format.h"
@@ -36,6 +37,7 @@ struct WeightRows {
   std::size_t block_bytes;  // of kBlock columns, of packed rows about
   Unpack unpack;
   UnpackBF16 unpack_bf16;  // of formats that pack BF16, else null
+  FactorsOf fp8_factors;   // of FP8, else null
   bool bf16;               // which tiles can read as they lie
 
   StoredRow row(std::size_t n) const {
@@ -381,6 +383,16 @@ struct CompanionVectors {
         out[i] = k + i < count ? Format::decode(row, static_cast<std::int64_t>(k0 + k + i)) : 0.0f;
   }
 };
+template <class Format>
+requires(kIsFp8<Format>) struct CompanionVectors<Format> {
+  static_assert(Format::kScaleColumns == 0 || Format::kScaleColumns == kFactorColumns);
+  static void unpack(const StoredRow& row, size_t k0, size_t count, float* out, size_t step) {
+    const auto* const codes = reinterpret_cast<const uint8_t*>(row.data) + k0;
+    for (size_t k = 0; k < count; k += kFactorColumns, out += kFactorColumns / kLanes * step)
+      unpack_e4m3(codes + k, std::min(kFactorColumns, count - k),
+                  Format::scale(row, static_cast<std::int64_t>(k0 + k)), out, step);
+  }
+};
 
 /// An Unpack.
 template <class Format>
@@ -423,6 +435,7 @@ WeightRows weight_rows(const uint8_t* data, size_t count, size_t k) {
           .block_bytes = static_cast<size_t>(bytes_of_row<Format>(kBlock)),
           .unpack = unpack_row<Format>,
           .unpack_bf16 = nullptr,
+          .fp8_factors = nullptr,
           .bf16 = std::is_same_v<Format, format::BF16>};
 }
 /// The UnpackBF16 of a format, null for one that does not pack BF16.
@@ -448,6 +461,7 @@ WeightRows weight_rows(const WeightView& w, size_t first, size_t count) {
             .block_bytes = Format::fixed_bytes(2 * kBlock) - Format::fixed_bytes(kBlock),
             .unpack = unpack_row<Format>,
             .unpack_bf16 = unpack_bf16_of<Format>(),
+            .fp8_factors = fp8_factors_of<Format>(),
             .bf16 = false};
   else
     return weight_rows<Format>(
