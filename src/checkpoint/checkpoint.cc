@@ -12,6 +12,7 @@
 #include "src/checkpoint/fingerprint.h"
 #include "src/checkpoint/header_reader.h"
 #include "src/checkpoint/model_tensors.h"
+#include "src/checkpoint/quantized/fp8_tensors.h"
 #include "src/checkpoint/readers.h"
 
 namespace canopy {
@@ -97,8 +98,8 @@ void require_known_dtype(const TensorEntry& tensor) {
   if (tensor.foreign_dtype)
     throw Error("tensor " + in_quotes(tensor.name) + " has dtype " +
                 in_quotes(*tensor.foreign_dtype) +
-                ", which is not supported; safetensors weights may be BF16, F16 or F32: take the "
-                "model in one of these, or as a GGUF file");
+                ", which is not supported; safetensors weights may be BF16, F16 or F32, or F8_E4M3 "
+                "with scales: take the model in one of these, or as a GGUF file");
 }
 
 void require_disjoint(std::vector<TensorEntry>& tensors) {
@@ -265,6 +266,8 @@ Checkpoint open_directory(const std::filesystem::path& directory, std::span<cons
   TensorIndex index = read_safetensors(directory, holes);
   const Family* const family = find_family(families, config.architecture);
   require(family != nullptr, "the reader of a family's config.json leaves the family's name");
+  in_context("reading the scales of " + directory.string(),
+             [&] { join_fp8_tensors(index, quantization_of(json), *family, config); });
   for (TensorEntry& tensor : index.tensors) tensor.name = canonical_name(*family, tensor.name);
   untie_stored_head(index, config);
   auto tensors = in_context("checking the tensors of " + directory.string(),

@@ -29,6 +29,7 @@ class Fields {
     const auto at = object_.find(key);
     return at == object_.end() || at->is_null() ? nullptr : &*at;
   }
+  const nlohmann::json& object() const { return object_; }
   bool given(const char* key) const { return object_.contains(key); }
   std::string name(const char* key) const {
     std::string text(1, '\'');  // appended: g++ 12 warns wrongly about sums of strings here
@@ -99,9 +100,6 @@ ModelConfig read_sizes(const Fields& config, const Family& family, const SizeKey
 
 /// A value of a config for an error message.
 inline std::string shown(const nlohmann::json& value) { return value.dump().substr(0, 120); }
-
-/// Throws Error naming the scheme if a config.json says that its weights are quantised.
-void refuse_quantization(const Fields& config);
 
 /// Throws Error: this is not supported, and what is.
 [[noreturn]] void refuse_config(const std::string& what);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "src/base/error.h"
+#include "src/base/formats/fp8_format.h"
 
 namespace canopy {
 namespace {
@@ -95,6 +96,11 @@ std::string fingerprint(const Checkpoint& model) {
       throw Error("cannot read " + tensor.name + " in " +
                   model.files()[static_cast<std::size_t>(tensor.file)].string());
     all.add(sample);
+    // Offsets of packed rows follow from the values; scales do not.
+    if (find_fp8_format(tensor.dtype) != nullptr) {
+      const auto scales = tensor.companion.bytes();
+      all.add(digits_of({reinterpret_cast<const char*>(scales.data()), scales.size()}));
+    }
   }
   return all.digits();
 }

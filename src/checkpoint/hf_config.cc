@@ -12,6 +12,7 @@
 #include "src/base/json.h"
 #include "src/base/utf8.h"
 #include "src/checkpoint/config_fields.h"
+#include "src/checkpoint/quantized/fp8_scheme.h"
 #include "src/checkpoint/readers.h"
 #include "src/checkpoint/rope_scaling.h"
 
@@ -97,7 +98,7 @@ const Family& choose_family(const Fields& config, std::span<const Family> famili
   const Family* const family = find_family(families, type);
   if (!family) refuse("model type " + in_quotes(type));
   refuse_features(config, type, kSettings);
-  refuse_quantization(config);
+  quantization_of(config.object());  // throws for those that are not read
   if (const json* classes = config.find("architectures")) {
     if (!classes->is_array()) throw Error("key 'architectures' is not a list");
     for (const json& name : *classes)

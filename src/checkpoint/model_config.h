@@ -76,6 +76,7 @@ struct ModelConfig {
                               // say so in reports
   std::string inflated_source;  // source_fingerprint() of what it was made from, where it says so
   int widen = 1;                // of an enlargement: dim / that model's
+  std::string quantization;     // what its files say of the weights' scales, in words; else ""
   Notes notes;                  // of what its files say and is taken otherwise
 
   bool projects() const { return embedding_dim != 0; }

@@ -113,14 +113,17 @@ class HeaderEvents final : public json::json_sax_t {
     if (--depth_ != 1 || in_metadata()) return true;
     if (seen_.size() != 3) fail("dtype, shape or data_offsets is missing");
     if (begin_ > end_) fail("data_offsets run backwards");
-    // What a foreign type takes is not known: whoever needs the tensor refuses the type by name.
+    // What a foreign type takes is not known, unless it has bytes: whoever needs the tensor refuses
+    // the type by name.
+    const std::string type = tensor_.foreign_dtype.value_or(name(tensor_.dtype));
     const std::uint64_t expected = in_context(where(), [&] {
-      return tensor_.foreign_dtype ? end_ - begin_ : tensor_bytes(tensor_.dtype, tensor_.shape);
+      return tensor_.foreign_dtype && !type.starts_with("F8_")
+                 ? end_ - begin_
+                 : tensor_bytes(tensor_.dtype, tensor_.shape);
     });
     if (end_ - begin_ != expected)
-      fail("data_offsets hold " + std::to_string(end_ - begin_) + " bytes, but " +
-           name(tensor_.dtype) + " " + to_string(tensor_.shape) + " takes " +
-           std::to_string(expected));
+      fail("data_offsets hold " + std::to_string(end_ - begin_) + " bytes, but " + type + " " +
+           to_string(tensor_.shape) + " takes " + std::to_string(expected));
     tensor_.offset = begin_;
     tensor_.bytes = expected;
     tensors_.push_back(tensor_);

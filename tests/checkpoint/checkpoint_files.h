@@ -44,6 +44,7 @@ struct FileTensor {
   DType dtype = DType::kF32;
   std::vector<std::int64_t> shape;
   std::string bytes;
+  std::string stored_dtype = {};  // in safetensors, where that is not the name of `dtype`
 };
 
 template <class T>
@@ -93,9 +94,10 @@ inline std::string safetensors_bytes(const std::vector<FileTensor>& tensors,
   for (const FileTensor& tensor : tensors) {
     const std::size_t begin = data.size();
     data += tensor.bytes;
-    header[tensor.name] = {{"dtype", name(tensor.dtype)},
-                           {"shape", tensor.shape},
-                           {"data_offsets", {begin, data.size()}}};
+    const std::string dtype =
+        tensor.stored_dtype.empty() ? name(tensor.dtype) : tensor.stored_dtype;
+    header[tensor.name] = {
+        {"dtype", dtype}, {"shape", tensor.shape}, {"data_offsets", {begin, data.size()}}};
   }
   const std::string text = header.dump() + std::string(padding, ' ');
   std::string file;

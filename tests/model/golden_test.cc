@@ -246,7 +246,7 @@ struct TinyCase {
 };
 void PrintTo(const TinyCase& c, std::ostream* out) { *out << c.checkpoint; }
 
-class TinyCheckpoint : public testing::TestWithParam<TinyCase> {
+class TinyCheckpoint : public ::testing::TestWithParam<TinyCase> {
  protected:
   Checkpoint checkpoint_ = Checkpoint::open(kData / GetParam().checkpoint);
   Golden golden_ = read_golden(GetParam().golden);
@@ -278,7 +278,7 @@ TEST_P(TinyCheckpoint, WithOneWrongEquationExceedsTheTolerance) {
 
 INSTANTIATE_TEST_SUITE_P(
     Families, TinyCheckpoint,
-    testing::Values(TinyCase{"llama2", "llama2"}, TinyCase{"llama2", "llama2_shards"},
+    ::testing::Values(TinyCase{"llama2", "llama2"}, TinyCase{"llama2", "llama2_shards"},
                     TinyCase{"llama2", "llama2_odd"}, TinyCase{"llama3", "llama3"},
                     TinyCase{"llama_linear", "llama_linear"}, TinyCase{"llama_yarn", "llama_yarn"},
                     TinyCase{"mistral", "mistral"}, TinyCase{"smollm2", "smollm2"},
@@ -293,7 +293,7 @@ INSTANTIATE_TEST_SUITE_P(
     });
 
 /// The real model: CANOPY_SMOLLM2, or where scripts/demo puts it.
-class SmolLm2 : public testing::Test {
+class SmolLm2 : public ::testing::Test {
  protected:
   void SetUp() override {
     const char* given = std::getenv("CANOPY_SMOLLM2");

@@ -1,4 +1,4 @@
-// What Hugging Face directories say of quantised weights, none of which is read yet.
+// What Hugging Face directories say of quantised weights.
 #include <array>
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -8,6 +8,7 @@
 #include "src/base/json.h"
 #include "src/base/utf8.h"
 #include "src/checkpoint/config_fields.h"
+#include "src/checkpoint/quantized/fp8_scheme.h"
 #include "src/checkpoint/readers.h"
 
 namespace canopy {
@@ -69,7 +70,9 @@ std::string detail_of(const json& object) {
 
 }  // namespace
 
-void refuse_quantization(const Fields& config) {
+std::optional<Fp8Scheme> quantization_of(const json& object_of_config) {
+  const Fields config(object_of_config);
+  std::optional<Fp8Scheme> scheme;
   // The second is an older name of the first, and the third is MLX's own.
   for (const char* key : {"quantization_config", "compression_config", "quantization"}) {
     const json* object = config.find(key);
@@ -80,8 +83,15 @@ void refuse_quantization(const Fields& config) {
       method = named.get<std::string>();
     else if (!named.is_null() && !named.is_object())
       method = named.dump();
-    refuse_scheme(*object, method, "key " + config.name(key));
+    const bool says_nothing = method.empty() || method == "compressed-tensors";
+    if (method == "fp8")
+      scheme = read_fp8(*object, key);
+    else if (says_nothing && is_of_floats(*object))
+      scheme = read_compressed_tensors(*object, key);
+    else
+      refuse_scheme(*object, method, "key " + config.name(key));
   }
+  return scheme;
 }
 
 void refuse_quantization_file(const json& file) {

@@ -182,6 +182,7 @@ json as_json(const Checkpoint& model, const Sizes& s) {
             {"mlp", name_of(c.form.mlp)},
             {"positions", name_of(c.form.positions)},
             {"rope", rope_json(model)}}},
+          {"quantization", c.quantization.empty() ? json() : json(c.quantization)},
           {"parameters", s.parameters},
           {"weight_bytes", s.weights},
           {"embedding_bytes", s.embedding},
@@ -272,6 +273,7 @@ void print(const Checkpoint& model, const Sizes& s) {
   line("head", c.tied_head ? "tied to the embedding" : "of its own");
   line("positions", text(c.max_positions) + ", " + name_of(c.form.positions));
   if (c.form.positions == PositionKind::kRotary) line("rotary", rotary_text(model));
+  if (!c.quantization.empty()) line("weights", c.quantization);
   line("norms", std::string(name_of(c.form.norm)) + ", epsilon " + text(c.norm_eps) +
                     (c.form.norm_after ? ", behind each part" : ""));
 
