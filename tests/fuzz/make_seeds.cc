@@ -6,6 +6,7 @@
 #include "src/checkpoint/packed_tensors.h"
 #include "src/convert/pack/pack_row.h"
 #include "tests/checkpoint/checkpoint_files.h"
+#include "tests/checkpoint/fp8_files.h"
 #include "tests/checkpoint/heads_file.h"
 #include "tests/planner/made_up.h"
 
@@ -64,6 +65,21 @@ void seeds_of_gguf() {
   scaled.boolean("llama.attention.causal", 1);
   scaled.numbers<float>("llama.swiglu_clamp_exp", 6, {0});
   seed("gguf", "scaled.gguf", scaled.bytes());
+}
+
+void seeds_of_fp8() {
+  std::mt19937_64 random(4);
+  for (const Fp8Form& form : kFp8Forms) {
+    FileTensor matrix =
+        random_tensor("model.layers.0.mlp.up_proj.weight", DType::kF32, {130, 5}, random, 0, 1);
+    std::vector<FileTensor> tensors;
+    append_fp8(matrix, form, tensors);
+    seed("fp8", std::string(form.name) + ".safetensors", safetensors_bytes(tensors));
+    nlohmann::json config = tiny_model().config;
+    config["quantization_config"] = fp8_config(form);
+    if (form.scales != Fp8Scales::kTensor || form.compressed_tensors)
+      seed("config", std::string("fp8_") + form.name + ".json", config.dump());
+  }
 }
 
 void seeds_of_configs() {
@@ -299,6 +315,7 @@ int main(int count, char** words) {
   seeds_of_tokenizers();
   seeds_of_vocab_merges();
   seeds_of_safetensors();
+  seeds_of_fp8();
   seeds_of_heads();
   seeds_of_plans();
   seeds_of_patterns();

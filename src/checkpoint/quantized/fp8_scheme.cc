@@ -167,8 +167,9 @@ Fp8Scheme read_compressed_tensors(const json& object, const std::string& key) {
   if (const json* const transform = fields.find("transform_config");
       transform && !transform->empty())
     refuse(scheme, "transformed inputs", key + ".transform_config");
-  for (const auto& [name, group] : fields.find("config_groups")->items())
-    add_group(group, key + ".config_groups." + name, scheme);
+  int number = 0;  // their names are anything
+  for (const json& group : *fields.find("config_groups"))
+    add_group(group, key + ".config_groups[" + std::to_string(number++) + "]", scheme);
   read_left_out(fields, scheme);
   return scheme;
 }
