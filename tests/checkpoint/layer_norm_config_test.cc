@@ -7,9 +7,9 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "src/checkpoint/alibi.h"
 #include "src/checkpoint/checkpoint.h"
 #include "src/checkpoint/families.h"
+#include "src/checkpoint/families/alibi.h"
 #include "src/checkpoint/readers.h"
 #include "tests/checkpoint/config_errors.h"
 #include "tests/temp_dir.h"

@@ -6,8 +6,8 @@
 #include <numeric>
 
 #include "src/base/error.h"
-#include "src/checkpoint/alibi.h"
 #include "src/checkpoint/families.h"
+#include "src/checkpoint/families/alibi.h"
 #include "tests/model/random_weights.h"
 
 namespace canopy {

@@ -1,4 +1,4 @@
-#include "src/checkpoint/alibi.h"
+#include "src/checkpoint/families/alibi.h"
 
 #include <cmath>
 

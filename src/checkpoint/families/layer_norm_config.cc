@@ -1,8 +1,8 @@
 // The config.json of decoders with layer norms and biases: OPT and BLOOM.
 #include "src/base/error.h"
 #include "src/base/utf8.h"
-#include "src/checkpoint/alibi.h"
 #include "src/checkpoint/config_fields.h"
+#include "src/checkpoint/families/alibi.h"
 #include "src/checkpoint/readers.h"
 
 namespace canopy {
