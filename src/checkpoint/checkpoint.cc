@@ -9,6 +9,7 @@
 #include "src/base/error.h"
 #include "src/base/json.h"
 #include "src/base/utf8.h"
+#include "src/checkpoint/families/wrapper.h"
 #include "src/checkpoint/fingerprint.h"
 #include "src/checkpoint/header_reader.h"
 #include "src/checkpoint/model_tensors.h"
@@ -244,7 +245,9 @@ Checkpoint open_directory(const std::filesystem::path& directory, std::span<cons
   if (!is_there(config_file))
     throw Error(directory.string() +
                 " has no config.json; a model is a Hugging Face directory or a GGUF file");
-  nlohmann::json json = read_json(config_file, kMostConfigBytes, FileKind::kOfModel);
+  const nlohmann::json whole = read_json(config_file, kMostConfigBytes, FileKind::kOfModel);
+  nlohmann::json json =
+      in_context("reading " + config_file.string(), [&] { return text_config(whole); });
   // What transformers' generate() stops at, where the two differ.
   const auto generation_file = directory / "generation_config.json";
   nlohmann::json generation;
@@ -264,6 +267,7 @@ Checkpoint open_directory(const std::filesystem::path& directory, std::span<cons
       refuse_quantization_file(read_json(file, kMostConfigBytes, FileKind::kOfModel));
     });
   TensorIndex index = read_safetensors(directory, holes);
+  if (is_wrapped(whole)) unwrap_tensors(whole, index, config);
   const Family* const family = find_family(families, config.architecture);
   require(family != nullptr, "the reader of a family's config.json leaves the family's name");
   in_context("reading the scales of " + directory.string(),

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "src/base/error.h"
@@ -100,6 +101,9 @@ ModelConfig read_sizes(const Fields& config, const Family& family, const SizeKey
 
 /// A value of a config for an error message.
 inline std::string shown(const nlohmann::json& value) { return value.dump().substr(0, 120); }
+
+/// Throws Error if the architectures that a config names are others than this class.
+void require_class(const Fields& config, std::string_view name);
 
 /// Throws Error: this is not supported, and what is.
 [[noreturn]] void refuse_config(const std::string& what);

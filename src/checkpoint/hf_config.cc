@@ -12,6 +12,7 @@
 #include "src/base/json.h"
 #include "src/base/utf8.h"
 #include "src/checkpoint/config_fields.h"
+#include "src/checkpoint/families/wrapper.h"
 #include "src/checkpoint/quantized/fp8_scheme.h"
 #include "src/checkpoint/readers.h"
 #include "src/checkpoint/rope_scaling.h"
@@ -99,11 +100,7 @@ const Family& choose_family(const Fields& config, std::span<const Family> famili
   if (!family) refuse("model type " + in_quotes(type));
   refuse_features(config, type, kSettings);
   quantization_of(config.object());  // throws for those that are not read
-  if (const json* classes = config.find("architectures")) {
-    if (!classes->is_array()) throw Error("key 'architectures' is not a list");
-    for (const json& name : *classes)
-      if (name != family->hf_class) refuse("architecture " + shown(name));
-  }
+  require_class(config, family->hf_class);
   return *family;
 }
 
@@ -237,6 +234,14 @@ void put_end_tokens(const json& ids, const std::string& file, ModelConfig& model
 
 void refuse_config(const std::string& what) {
   throw Error(what + " is not supported; Canopy runs dense " + family_names() + " decoders");
+}
+
+void require_class(const Fields& config, std::string_view name) {
+  const json* const classes = config.find("architectures");
+  if (!classes) return;
+  if (!classes->is_array()) throw Error("key 'architectures' is not a list");
+  for (const json& given : *classes)
+    if (given != name) refuse_config("architecture " + shown(given));
 }
 
 ModelConfig hf_config(const json& config, std::span<const Family> families) {
@@ -373,7 +378,7 @@ Metadata flatten_config(const json& config) {
 }
 
 ModelConfig shape_from_config(std::string_view config_json) {
-  return hf_config(parse_json(with_quoted_literals(std::string(config_json))));
+  return hf_config(text_config(parse_json(with_quoted_literals(std::string(config_json)))));
 }
 
 }  // namespace canopy

@@ -6,6 +6,7 @@
 #include "src/base/error.h"
 #include "src/base/json.h"
 #include "src/checkpoint/families.h"
+#include "src/checkpoint/families/wrapper.h"
 #include "src/convert/output.h"
 #include "src/convert/quantize/source_rope.h"
 #include "src/convert/source_files.h"
@@ -87,11 +88,20 @@ ordered_json config_from_gguf(const Checkpoint& gguf) {
   return json;
 }
 
+/// The config of a directory's model of text, though the file be that of a model around it.
+ordered_json text_config_of(const Checkpoint& source, const ordered_json& file) {
+  if (!is_wrapped(file)) return file;
+  ordered_json text = text_config(file);
+  text[kTied] = source.config().tied_head;
+  return text;
+}
+
 ordered_json config_json(const Checkpoint& source, const ModelConfig& target) {
   ordered_json json;
   if (fs::is_directory(source.root()))
-    json = parse_ordered_json(with_quoted_literals(
-        read_file(source.root() / "config.json", kMostConfigBytes, FileKind::kOfModel)));
+    json = text_config_of(
+        source, parse_ordered_json(with_quoted_literals(read_file(
+                    source.root() / "config.json", kMostConfigBytes, FileKind::kOfModel))));
   else
     json = config_from_gguf(source);
   json["hidden_size"] = target.dim;
@@ -119,6 +129,7 @@ constexpr std::array kCopied{"tokenizer.json",
                              "vocab.json",
                              "merges.txt",
                              "tokenizer.model",
+                             "tekken.json",
                              "chat_template.jinja",
                              "chat_template.json",
                              "generation_config.json"};
@@ -137,8 +148,9 @@ void copy_hf_files(const Checkpoint& source, const fs::path& directory) {
     return write_hf_files(source, source.config(), std::nullopt, directory);
   std::string config =
       read_file(source.root() / "config.json", kMostConfigBytes, FileKind::kOfModel);
-  ordered_json json = parse_ordered_json(with_quoted_literals(config));
-  if (untie(source, json)) config = json.dump(2) + "\n";
+  const ordered_json whole = parse_ordered_json(with_quoted_literals(config));
+  ordered_json json = text_config_of(source, whole);
+  if (untie(source, json) || json != whole) config = json.dump(2) + "\n";
   write_text_file(directory / "config.json", config);
   copy_files(source, directory);
 }

@@ -1,0 +1,20 @@
+#pragma once
+#include <nlohmann/json_fwd.hpp>
+
+#include "src/checkpoint/readers.h"
+
+namespace canopy {
+
+/// Whether a config.json is that of a model of text inside one that also sees or hears.
+bool is_wrapped(const nlohmann::json& config);
+
+/// The config of the model of text, with what stands outside it and is meant for it, too. Any other
+/// config comes back as it is. Throws Error if it is one that Canopy does not take apart.
+nlohmann::json text_config(nlohmann::json config);
+
+/// Gives the tensors of a wrapped model of text the names that they have without the wrapper, and
+/// leaves out those of the other parts, with a note in the config. The head is tied where none is
+/// stored and the wrapper's config does not say otherwise.
+void unwrap_tensors(const nlohmann::json& wrapper, TensorIndex& index, ModelConfig& config);
+
+}  // namespace canopy
