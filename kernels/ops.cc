@@ -130,6 +130,9 @@ void Ops::rope(Stream& stream, TensorView qk, ConstTensorView position, const Ro
         [&] { return "head_dim " + std::to_string(qk.dim(2)) + " is odd"; });
   check(kOp, "position", position, {qk.dim(0)}, {DType::kI32});
   check(kOp, "inverse_frequency", rope.inverse_frequency, {qk.dim(2) / 2}, kF32);
+  check(rope.period >= 1 && std::isfinite(rope.beta), kOp, [&] {
+    return "period is " + std::to_string(rope.period) + ", beta " + std::to_string(rope.beta);
+  });
   if (qk.bytes() > 0) do_rope(stream, qk, position, rope);
 }
 

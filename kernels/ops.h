@@ -94,6 +94,9 @@ struct Rope {
   ConstTensorView inverse_frequency;  // [head_dim / 2] f32, after linear, llama3 or yarn scaling
   float magnitude = 1.0f;             // yarn's attention factor
   RopePairs pairs = RopePairs::kHalves;
+  /// What is rotated is then multiplied by 1 + beta ln(1 + floor(position / period)).
+  float beta = 0.0f;
+  std::int32_t period = 1;
 };
 
 /// What is done with each value by itself: max(x, 0),

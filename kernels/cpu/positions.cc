@@ -36,6 +36,8 @@ void rope(Pool& pool, std::byte* scratch, TensorView qk, ConstTensorView positio
     float* const cosine = reinterpret_cast<float*>(scratch) + worker * hd;
     float* const sine = cosine + half;
     for (std::size_t i = share * rows; i < std::min(n, (share + 1) * rows); ++i) {
+      const auto periods = static_cast<float>(positions[i] / rope.period);
+      const float temperature = 1.0f + rope.beta * std::log(1.0f + periods);
       for (std::size_t p = 0; p < half; ++p) {
         const float angle = static_cast<float>(positions[i]) * frequency[p];
         cosine[p] = std::cos(angle) * rope.magnitude;
@@ -47,8 +49,8 @@ void rope(Pool& pool, std::byte* scratch, TensorView qk, ConstTensorView positio
           float& a = head[p * next_pair];
           float& b = head[p * next_pair + partner];
           const float rotated = a * cosine[p] - b * sine[p];
-          b = b * cosine[p] + a * sine[p];
-          a = rotated;
+          b = (b * cosine[p] + a * sine[p]) * temperature;
+          a = rotated * temperature;
         }
       }
     }

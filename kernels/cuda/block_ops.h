@@ -195,11 +195,11 @@ class BlockOps : public Ops {
   }
 
   void do_rope(Stream& stream, TensorView qk, ConstTensorView position, const Rope& rope) override {
-    launch_(
-        stream,
-        RotatePairs{at(qk), qk.dim(1), qk.dim(2), at<std::int32_t>(position),
-                    at(rope.inverse_frequency), rope.magnitude, rope.pairs == RopePairs::kAdjacent},
-        row_grid(qk.dim(0), qk.dim(1) * qk.dim(2) / 2));
+    launch_(stream,
+            RotatePairs{at(qk), qk.dim(1), qk.dim(2), at<std::int32_t>(position),
+                        at(rope.inverse_frequency), rope.magnitude,
+                        rope.pairs == RopePairs::kAdjacent, rope.beta, rope.period},
+            row_grid(qk.dim(0), qk.dim(1) * qk.dim(2) / 2));
   }
 
   void do_swiglu(Stream& stream, ConstTensorView gate, ConstTensorView up, TensorView y) override {

@@ -14,12 +14,16 @@ struct RotatePairs {
   const float* frequency;
   float magnitude;
   bool adjacent;
+  float beta;
+  std::int32_t period;
 
   template <class Block>
   CANOPY_KERNEL void operator()(Block& block) const {
     const std::int64_t half = head_dim / 2;
     float* const row = qk + block.index() * heads * head_dim;
-    const auto at = static_cast<float>(position[block.index()]);
+    const std::int32_t whole = position[block.index()];
+    const auto at = static_cast<float>(whole);
+    const float temperature = 1.0f + beta * logf(1.0f + static_cast<float>(whole / period));
     block.step([&](int t) {
       for (std::int64_t i = t; i < heads * half; i += block.threads()) {
         const std::int64_t p = i % half;
@@ -28,8 +32,8 @@ struct RotatePairs {
         const float angle = at * frequency[p];
         const float cosine = cosf(angle) * magnitude, sine = sinf(angle) * magnitude;
         const float rotated = rounded_product(*a, cosine) - rounded_product(*b, sine);
-        *b = rounded_product(*b, cosine) + rounded_product(*a, sine);
-        *a = rotated;
+        *b = (rounded_product(*b, cosine) + rounded_product(*a, sine)) * temperature;
+        *a = rotated * temperature;
       }
     });
   }

@@ -99,6 +99,35 @@ TEST_P(RowOps, RopeRotatesHalvesOrAdjacentPairs) {
     }
 }
 
+TEST_P(RowOps, RopeMultipliesByATemperatureThatGrowsWithWholePeriods) {
+  std::mt19937 random(5);
+  const std::size_t heads = 2, head_dim = 8, half = head_dim / 2;
+  const std::vector<std::int32_t> position = {0, 15, 16, 31, 32, 48, 100'000};
+  const std::size_t n = position.size();
+  const std::vector<float> x = random_floats(n * heads * head_dim, random);
+  const std::vector<float> frequency = {1.0f, 0.1f, 0.01f, 0.001f};
+  for (const RopePairs pairs : {RopePairs::kHalves, RopePairs::kAdjacent}) {
+    const auto rotated = [&](float beta, std::int32_t period) {
+      OnDevice qk = send(x), positions = send(position), frequencies = send(frequency);
+      const Rope rope{frequencies.view(DType::kF32, {dim(half)}), 1.25f, pairs, beta, period};
+      ops().rope(stream(), qk.view(DType::kF32, {dim(n), dim(heads), dim(head_dim)}),
+                 positions.view(DType::kI32, {dim(n)}), rope);
+      return qk.read<float>();
+    };
+    const std::vector<float> plain = rotated(0.0f, 1), scaled = rotated(0.25f, 16);
+    for (std::size_t i = 0; i < plain.size(); ++i) {
+      const std::int32_t at = position[i / (heads * head_dim)];
+      const double temperature = 1 + 0.25 * std::log(1.0 + at / 16);
+      const double want = static_cast<double>(plain[i]) * temperature;
+      // The logarithm, its product, the sum and the last product.
+      ASSERT_NEAR(scaled[i], want, 5 * kEps * std::abs(want)) << "position " << at;
+      if (at < 16) {
+        ASSERT_EQ(scaled[i], plain[i]);
+      }
+    }
+  }
+}
+
 TEST_P(RowOps, SwigluEqualsPlainLoopsAndSurvivesExtremeGates) {
   std::mt19937 random(4);
   on_each_instruction_set([&] {
