@@ -39,6 +39,7 @@ struct Family {
   std::span<const LayerConfig> layer_kinds = kPlainLayers;  // they take turns
   bool gguf_adjacent_pairs = false;     // converters reorder the rows of Q and K (docs/formats.md)
   bool gguf_frequency_factors = false;  // GGUF files may have rope_freqs.weight
+  bool scaled_queries = false;          // files may scale queries by position
   ConfigReader read_config = read_decoder_config;
   std::span<const StoredName> stored_names = {};  // in safetensors
   std::span<const StoredName> gguf_names = {};    // in GGUF

@@ -82,6 +82,10 @@ std::string fingerprint(const Checkpoint& model) {
   all.add(c.rope_inverse_frequency);
   for (const std::vector<float>& rope : c.rope_of_kind) all.add(rope);
   all.add(c.rope_magnitude);
+  if (c.query_beta != 0) {
+    all.add(c.query_beta);
+    all.add(c.query_period);
+  }
 
   std::vector<std::ifstream> files;
   for (const auto& file : model.files()) files.emplace_back(file, std::ios::binary);

@@ -98,6 +98,10 @@ constexpr double kRopeBase = 10000;
 
 RopeScaling rope_scaling(const Keys& keys, int max_positions, Notes& notes) {
   RopeScaling s;
+  for (const double beta : keys.numbers("attention.temperature_scale")) s.query_beta = beta;
+  if (s.query_beta != 0)
+    s.query_period =
+        keys.integer("rope.scaling.original_context_length", std::numeric_limits<int>::max());
   s.theta = keys.positive("rope.freq_base", kRopeBase);
   // Old files have another key for the factor. A factor without a type is that of a linear scaling;
   // with the type "none" it has no effect.
@@ -124,12 +128,22 @@ RopeScaling rope_scaling(const Keys& keys, int max_positions, Notes& notes) {
                   "' differs from 1, which is not supported");
     const double usual = 1 + 0.1 * std::log(std::max(factor, 1.0));
     if (magnitude != 1) s.attention_factor = magnitude * usual;
+    // How converters write Hugging Face's mscale_all_dim, of models whose mscale is 1.
+    for (const double log_multiplier : keys.numbers("rope.scaling.yarn_log_multiplier")) {
+      if (s.attention_factor && log_multiplier != 0)
+        throw Error("metadata keys '" + keys.name("rope.scaling.yarn_log_multiplier") + "' and '" +
+                    keys.name("rope.scaling.attn_factor") + "' both set the magnitude of yarn");
+      s.mscale = 1;
+      s.mscale_all_dim = log_multiplier;
+    }
     constexpr const char* kWhole = "rope.scaling.yarn_attn_factor";
     if (keys.given(kWhole)) {
       // Converters write Hugging Face's attention_factor here, which is the whole magnitude.
-      if (magnitude != 1)
-        throw Error("metadata keys '" + keys.name(kWhole) + "' and '" +
-                    keys.name("rope.scaling.attn_factor") + "' both set the magnitude of yarn");
+      for (const char* other : {"rope.scaling.attn_factor", "rope.scaling.yarn_log_multiplier"})
+        if (magnitude != 1 || s.mscale_all_dim.value_or(0) != 0)
+          if (keys.given(other))
+            throw Error("metadata keys '" + keys.name(kWhole) + "' and '" + keys.name(other) +
+                        "' both set the magnitude of yarn");
       s.attention_factor = keys.positive(kWhole);
       if (std::abs(*s.attention_factor - usual) > 1e-6 * usual)
         add_note(notes, "metadata key '" + keys.name(kWhole) + "' is " +
@@ -151,6 +165,7 @@ struct Feature {
   const char* key;
   const char* what;
   double neutral = 0;
+  bool of_scaled_queries = false;  // which families with scaled_queries have
 };
 constexpr Feature kRefused[] = {
     {"expert_count", "a mixture of experts"},
@@ -165,7 +180,7 @@ constexpr Feature kRefused[] = {
     {"attention.max_alibi_bias", "positions by a bias of the scores"},
     {"attention.clamp_kqv", "clamped queries, keys and values"},
     {"attention.temperature_length", "queries scaled by their position"},
-    {"attention.temperature_scale", "queries scaled by their position"},
+    {"attention.temperature_scale", "queries scaled by their position", 0, true},
     {"attention.indexer.top_k", "sparse attention"},
     {"attention.shared_kv_layers", "layers that share keys and values"},
     {"attn_logit_softcapping", "soft-capped scores"},
@@ -184,16 +199,18 @@ constexpr Feature kRefused[] = {
     {"nextn_predict_layers", "layers that guess further tokens"},
     {"embedding_length_per_layer_input", "embeddings of each layer"},
     {"rope.scaling.alpha", "rotary positions scaled by a power"},
-    {"rope.scaling.yarn_log_multiplier", "yarn with a magnitude of its own"},
+    {"rope.scaling.yarn_log_multiplier", "yarn with a magnitude of its own", 0, true},
 };
 
 /// Throws Error if a key has another value than a neutral one.
-void refuse_features(const Keys& keys, int max_positions) {
-  for (const Feature& f : kRefused)
+void refuse_features(const Keys& keys, int max_positions, const Family& family) {
+  for (const Feature& f : kRefused) {
+    if (f.of_scaled_queries && family.scaled_queries) continue;
     for (const double value : keys.numbers(f.key))
       if (value != f.neutral)
         throw Error("metadata key '" + keys.name(f.key) + "' is " + number_text(value) +
                     ", which means " + f.what + " and is not supported");
+  }
   const int window =
       keys.integer("attention.sliding_window", std::numeric_limits<int>::max(), 0, 0);
   if (window != 0 && window < max_positions)
@@ -244,17 +261,16 @@ const TensorEntry* find_entry(const GgufHeader& header, const Family& family, Te
 
 /// `factors`: of tensor rope_freqs.weight, one for each pair, or none.
 void put_rope(const Keys& keys, const std::vector<float>& factors, ModelConfig& model) {
-  RopeTable rope = rope_table(rope_scaling(keys, model.max_positions, model.notes), model.head_dim);
-  if (!factors.empty() && factors.size() != rope.inverse_frequency.size())
+  put_rope(rope_scaling(keys, model.max_positions, model.notes), model);
+  std::vector<float>& frequency = model.rope_inverse_frequency;
+  if (!factors.empty() && factors.size() != frequency.size())
     throw Error("tensor 'rope_freqs.weight' has " + std::to_string(factors.size()) +
-                " values for " + std::to_string(rope.inverse_frequency.size()) + " pairs");
+                " values for " + std::to_string(frequency.size()) + " pairs");
   for (std::size_t i = 0; i < factors.size(); ++i) {
     if (!(factors[i] > 0) || !std::isfinite(factors[i]))
       throw Error("tensor 'rope_freqs.weight' has a value that is not positive");
-    rope.inverse_frequency[i] /= factors[i];
+    frequency[i] /= factors[i];
   }
-  model.rope_inverse_frequency = std::move(rope.inverse_frequency);
-  model.rope_magnitude = rope.magnitude;
 }
 
 }  // namespace
@@ -275,7 +291,7 @@ ModelConfig gguf_config(const GgufHeader& header, const std::vector<float>& freq
   model.architecture = family->name;
   model.rope_adjacent_pairs = family->gguf_adjacent_pairs;
   model.max_positions = keys.integer("context_length", std::numeric_limits<int>::max());
-  refuse_features(keys, model.max_positions);
+  refuse_features(keys, model.max_positions, *family);
   model.layers = keys.integer("block_count", kMostLayers);
   model.take_turns(family->layer_kinds);
   model.dim = keys.integer("embedding_length", kMostDim);

@@ -138,7 +138,8 @@ void require_kv_heads(const Fields& config) {
 }
 
 /// What one object of rotary parameters says, with the keys that may stand outside it.
-RopeScaling read_rope(const Fields& config, const Fields& rope, int max_positions) {
+RopeScaling read_rope(const Fields& config, const Fields& rope, int max_positions,
+                      const Family& family) {
   using Type = RopeScaling::Type;
   RopeScaling s;
   for (const char* layer_type : {"full_attention", "sliding_attention"})
@@ -149,8 +150,12 @@ RopeScaling read_rope(const Fields& config, const Fields& rope, int max_position
     if (fields->number("partial_rotary_factor").value_or(1) != 1)
       refuse("a partial rotary embedding (key " + fields->name("partial_rotary_factor") + ")");
 
-  if (rope.number("llama_4_scaling_beta").value_or(0) != 0)
-    refuse("queries scaled by their position (key " + rope.name("llama_4_scaling_beta") + ")");
+  s.query_beta = rope.number("llama_4_scaling_beta").value_or(0);
+  if (s.query_beta != 0) {
+    if (!family.scaled_queries)
+      refuse("queries scaled by their position (key " + rope.name("llama_4_scaling_beta") + ")");
+    s.query_period = rope.integer("original_max_position_embeddings", kMostPositions);
+  }
 
   const std::string type = rope.text("rope_type", rope.text("type", "default").c_str());
   if (type == "default") return s;
@@ -193,12 +198,12 @@ RopeScaling read_rope(const Fields& config, const Fields& rope, int max_position
 
 /// The rotary parameters under either generation's key. transformers takes the older one where both
 /// are there, and nothing of the newer one with it; what the files mean then is a guess.
-RopeScaling rope_scaling(const Fields& config, int max_positions) {
+RopeScaling rope_scaling(const Fields& config, int max_positions, const Family& family) {
   std::optional<RopeScaling> result;
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
     const json* given = config.find(key);
     if (!given || *given == json::object()) continue;
-    const RopeScaling read = read_rope(config, Fields(*given, key), max_positions);
+    const RopeScaling read = read_rope(config, Fields(*given, key), max_positions, family);
     if (result && read != *result)
       throw Error("keys 'rope_scaling' (" + shown(*config.find("rope_scaling")) +
                   ") and 'rope_parameters' (" + shown(*given) +
@@ -207,7 +212,8 @@ RopeScaling rope_scaling(const Fields& config, int max_positions) {
     result = read;
   }
   const json empty = json::object();
-  return result ? *result : read_rope(config, Fields(empty, "rope_parameters"), max_positions);
+  return result ? *result
+                : read_rope(config, Fields(empty, "rope_parameters"), max_positions, family);
 }
 
 }  // namespace
@@ -263,6 +269,18 @@ ModelConfig read_mistral_config(const json& json_config, const Family& family) {
   require_kv_heads(config);
   ModelConfig model = read_decoder_config(json_config, family);
   refuse_window(config, model.max_positions, 4096);  // transformers' default
+  return model;
+}
+
+ModelConfig read_ministral3_config(const json& json_config, const Family& family) {
+  const Fields config(json_config);
+  require_kv_heads(config);
+  // transformers' defaults for these are those of one model.
+  if (!config.find("head_dim")) throw Error("key 'head_dim' is missing");
+  if (!config.find("rope_parameters") && !config.find("rope_scaling"))
+    throw Error("key 'rope_parameters' is missing");
+  ModelConfig model = read_decoder_config(json_config, family);
+  refuse_window(config, model.max_positions, {});
   return model;
 }
 
@@ -329,9 +347,7 @@ ModelConfig read_decoder_config(const json& json_config, const Family& family) {
   if (const std::string act = config.text("hidden_act", "silu"); act != "silu" && act != "swish")
     refuse("the activation " + in_quotes(act) + " (key 'hidden_act')");
   refuse_layer_types(config);
-  RopeTable rope = rope_table(rope_scaling(config, model.max_positions), model.head_dim);
-  model.rope_inverse_frequency = std::move(rope.inverse_frequency);
-  model.rope_magnitude = rope.magnitude;
+  put_rope(rope_scaling(config, model.max_positions, family), model);
   return model;
 }
 

@@ -71,6 +71,9 @@ struct ModelConfig {
   std::vector<float> alibi_slopes;   // [heads]; empty without ALiBi
   float rope_magnitude = 1.0f;       // yarn's attention factor
   bool rope_adjacent_pairs = false;  // GGUF files of llama and mistral; Hugging Face rotates halves
+  /// Rotated queries are multiplied by 1 + beta ln(1 + floor(position / period)); 0: by nothing.
+  float query_beta = 0.0f;
+  int query_period = 1;
   std::vector<TokenId> end_tokens;
   std::string inflated_from;  // not empty: a function-preserving enlargement (docs/formats.md), so
                               // say so in reports

@@ -56,6 +56,7 @@ ModelConfig hf_config(const nlohmann::json& config,
 /// These read configs that say more than read_decoder_config() reads.
 ModelConfig read_llama_config(const nlohmann::json& config, const Family& family);
 ModelConfig read_mistral_config(const nlohmann::json& config, const Family& family);
+ModelConfig read_ministral3_config(const nlohmann::json& config, const Family& family);
 ModelConfig read_qwen_config(const nlohmann::json& config, const Family& family);
 ModelConfig read_qwen3_config(const nlohmann::json& config, const Family& family);
 ModelConfig read_opt_config(const nlohmann::json& config, const Family& family);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numbers>
 #include <string>
+#include <utility>
 
 #include "src/base/error.h"
 
@@ -100,6 +101,14 @@ RopeTable rope_table(const RopeScaling& scaling, int head_dim) {
     throw Error("the rotary position parameters give a magnitude of " +
                 std::to_string(table.magnitude));
   return table;
+}
+
+void put_rope(const RopeScaling& scaling, ModelConfig& model) {
+  RopeTable table = rope_table(scaling, model.head_dim);
+  model.rope_inverse_frequency = std::move(table.inverse_frequency);
+  model.rope_magnitude = table.magnitude;
+  model.query_beta = f32(scaling.query_beta);
+  model.query_period = static_cast<int>(scaling.query_period);
 }
 
 }  // namespace canopy

@@ -2,6 +2,8 @@
 #include <optional>
 #include <vector>
 
+#include "src/checkpoint/model_config.h"
+
 namespace canopy {
 
 /// How a model's rotary frequencies are made, as config files spell it.
@@ -15,6 +17,7 @@ struct RopeScaling {
   double beta_fast = 32, beta_slow = 1;              // kYarn, in rotations over original_positions
   bool truncate = true;                              // kYarn: whole pairs bound the ramp
   std::optional<double> attention_factor, mscale, mscale_all_dim;  // kYarn
+  double query_beta = 0, query_period = 1;  // as in ModelConfig; no part of the table
   bool operator==(const RopeScaling&) const = default;
 };
 
@@ -27,5 +30,8 @@ struct RopeTable {
 /// angle at position 100,000.   Source: arXiv:2104.09864 (default), arXiv:2309.00071 (yarn).
 /// Throws Error if head_dim is odd or the numbers give no finite frequencies.
 RopeTable rope_table(const RopeScaling& scaling, int head_dim);
+
+/// Fills the rotary part of a config.
+void put_rope(const RopeScaling& scaling, ModelConfig& model);
 
 }  // namespace canopy

@@ -277,10 +277,12 @@ void Transformer::Impl::project(const UnitWeights& w, int layer, const Chunk& ch
   if (config.form.positions != PositionKind::kRotary) return;
   const std::byte* const frequencies =
       constants.data() + rope_offset(config, layer) * sizeof(float);
-  const Rope rope{ConstTensorView(frequencies, DType::kF32, {hd / 2}), config.rope_magnitude,
-                  config.rope_adjacent_pairs ? RopePairs::kAdjacent : RopePairs::kHalves};
-  ops.rope(compute, to.q, positions_of(chunk), rope);
+  Rope rope{ConstTensorView(frequencies, DType::kF32, {hd / 2}), config.rope_magnitude,
+            config.rope_adjacent_pairs ? RopePairs::kAdjacent : RopePairs::kHalves};
   ops.rope(compute, to.k, positions_of(chunk), rope);
+  rope.beta = config.query_beta;
+  rope.period = config.query_period;
+  ops.rope(compute, to.q, positions_of(chunk), rope);
 }
 
 void Transformer::Impl::attention(const UnitWeights& w, int layer, Stream& compute) {

@@ -46,7 +46,7 @@ TEST_F(ToyFamily, OpensFromGgufAlike) {
 TEST_F(ToyFamily, IsRefusedByNameWhereNobodyBringsIt) {
   EXPECT_TRUE(mentions(error_of([&] { Checkpoint::open(dir_.path()); }),
                        "model type 'toy' is not supported; Canopy runs dense llama, mistral, "
-                       "qwen2, qwen3, opt and bloom decoders"));
+                       "ministral3, qwen2, qwen3, opt and bloom decoders"));
 }
 
 }  // namespace

@@ -56,6 +56,10 @@ class TransformerTest : public ::testing::TestWithParam<const char*> {
     if (std::string(GetParam()) == "qwen3") config.layer_kinds = {{.qk_norm = true}};
     if (std::string(GetParam()) == "unequal") config = unequal_config();
     if (std::string(GetParam()) == "gguf") config.rope_adjacent_pairs = true;
+    if (std::string(GetParam()) == "ministral3") {
+      config.query_beta = 0.5f;
+      config.query_period = 3;  // trees lie across its multiples
+    }
     for (const std::string name : {"opt", "bloom"}) {
       if (!std::string_view(GetParam()).starts_with(name)) continue;
       const Family& family = *find_family(known_families(), name);
@@ -304,7 +308,7 @@ TEST_P(LearnedPositions, ATextEndsAtTheLastOneAndATreeMayReachBehindIt) {
 
 INSTANTIATE_TEST_SUITE_P(Families, TransformerTest,
                          ::testing::Values("llama", "qwen2", "qwen3", "gguf", "opt", "opt_after",
-                                           "bloom", "unequal"));
+                                           "bloom", "unequal", "ministral3"));
 INSTANTIATE_TEST_SUITE_P(Families, LearnedPositions, ::testing::Values("opt", "opt_after"));
 
 }  // namespace

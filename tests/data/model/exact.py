@@ -48,6 +48,8 @@ class Shape:
     eps: float
     inverse_frequency: np.ndarray = field(repr=False, default=None)  # [head_dim / 2]
     magnitude: float = 1.0
+    beta: float = 0.0  # rotated queries times 1 + beta ln(1 + floor(position / period))
+    period: int = 1
 
 
 def inverse_frequencies(head_dim, theta, scaling=None):
@@ -73,7 +75,10 @@ def inverse_frequencies(head_dim, theta, scaling=None):
     first = max(np.floor(dimension(fast)), 0)
     last = min(np.ceil(dimension(slow)), head_dim - 1)
     keep = 1 - np.clip((np.arange(head_dim // 2) - first) / max(last - first, 1e-3), 0.0, 1.0)
-    magnitude = scaling.get("attention_factor") or 0.1 * np.log(factor) + 1.0
+    scale = lambda m: 0.1 * m * np.log(factor) + 1.0
+    magnitude = scaling.get("attention_factor") or scale(1.0)
+    if scaling.get("mscale") and scaling.get("mscale_all_dim"):
+        magnitude = scale(scaling["mscale"]) / scale(scaling["mscale_all_dim"])
     return plain * (keep + (1 - keep) / factor), magnitude
 
 
@@ -117,6 +122,9 @@ def logits(weights, shape, ids, rows, seed=None):
             q = rms_norm(q, w(p + "self_attn.q_norm.weight"), shape.eps, noise)
             k = rms_norm(k, w(p + "self_attn.k_norm.weight"), shape.eps, noise)
         q, k = (noise.relative(rope(t, cos, sin), 2.0) for t in (q, k))
+        if shape.beta:
+            periods = (np.arange(n) // shape.period)[:, None, None]
+            q = noise.relative(q * (1.0 + shape.beta * np.log(1.0 + periods)), 3.0)
         group = shape.heads // shape.kv_heads
         mixed = np.empty_like(q)
         for head in range(shape.heads):

@@ -49,7 +49,9 @@ def shape_of(model):
     np.testing.assert_allclose(rotary.inv_freq.numpy(), frequency, rtol=1e-6)
     np.testing.assert_allclose(rotary.attention_scaling, magnitude, rtol=1e-6)
     return exact.Shape(c.num_hidden_layers, c.num_attention_heads, c.num_key_value_heads, head_dim,
-                       c.rms_norm_eps, frequency, magnitude)
+                       c.rms_norm_eps, frequency, magnitude,
+                       rope.get("llama_4_scaling_beta") or 0.0,
+                       rope.get("original_max_position_embeddings") or 1)
 
 
 def measure(model, prompt, rows, new_tokens, samples):

@@ -109,6 +109,16 @@ CONFIGS |= {
                                   _remove_final_layer_norm=False, torch_dtype="bfloat16"),
 }
 
+# Positions beyond `original`, and a magnitude that mscale_all_dim does not cancel.
+MINISTRAL = dict(rope_type="yarn", type="yarn", rope_theta=10000.0, factor=4.0, beta_fast=4.0,
+                 beta_slow=1.0, mscale=1.0, mscale_all_dim=0.5, llama_4_scaling_beta=0.4,
+                 original_max_position_embeddings=16)
+CONFIGS |= {
+    "ministral3": family("Ministral3ForCausalLM", "ministral3", **sizes(64, 72, 2, 4, 2, head_dim=24),
+                         rms_norm_eps=1e-4, sliding_window=None, tie_word_embeddings=False,
+                         dtype="bfloat16", rope_parameters=dict(MINISTRAL)),
+}
+
 GGUF_CONFIGS = {
     "llama": family("LlamaForCausalLM", "llama", **sizes(64, 96, 2, 4, 2), rms_norm_eps=1e-4,
                     rope_theta=10000.0, tie_word_embeddings=False),
@@ -121,7 +131,13 @@ GGUF_CONFIGS = {
                     rope_theta=1000000.0, tie_word_embeddings=True),
     "qwen3": family("Qwen3ForCausalLM", "qwen3", **sizes(64, 64, 2, 4, 2, head_dim=32),
                     rms_norm_eps=1e-4, rope_theta=1000000.0, tie_word_embeddings=False),
+    "ministral3": family("Ministral3ForCausalLM", "ministral3", **sizes(64, 96, 2, 4, 2, head_dim=32),
+                         rms_norm_eps=1e-4, sliding_window=None, tie_word_embeddings=True,
+                         rope_parameters=dict(MINISTRAL)),
 }
+# What GGUF calls an architecture, where that is not its model_type.
+GGUF_ARCHITECTURES = {"ministral3": "mistral3"}
+NEIGHBOURS = ("llama", "mistral3")  # rotate these, so the rows of Q and K are reordered
 # The type of each matrix, so that every type meets every kind of use.
 GGUF_TYPES = {
     "llama": dict(token_embd=Q.Q8_0, output=Q.Q8_0, attn_q=Q.Q4_0, attn_k=Q.Q8_0, attn_v=Q.Q4_1,
@@ -132,6 +148,8 @@ GGUF_TYPES = {
                   attn_output=Q.Q4_0, ffn_gate=Q.Q4_1, ffn_up=Q.Q4_1, ffn_down=Q.Q8_0),
     "qwen3": dict(token_embd=Q.BF16, output=Q.F16, attn_q=Q.Q8_0, attn_k=Q.Q4_1, attn_v=Q.F16,
                   attn_output=Q.Q8_0, ffn_gate=Q.BF16, ffn_up=Q.Q4_0, ffn_down=Q.Q4_1),
+    "ministral3": dict(token_embd=Q.Q8_0, attn_q=Q.Q8_0, attn_k=Q.Q4_0, attn_v=Q.F16,
+                       attn_output=Q.BF16, ffn_gate=Q.Q8_0, ffn_up=Q.Q4_1, ffn_down=Q.Q8_0),
 }
 GGUF_NAMES = {
     "model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output",
@@ -230,7 +248,7 @@ def to_halves(w, heads):
 
 def write_gguf(path, config, weights, types):
     """Writes the file; returns the weights it stores, dequantised, under Hugging Face names."""
-    architecture = config["model_type"]
+    architecture = GGUF_ARCHITECTURES.get(config["model_type"], config["model_type"])
     heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
     head_dim = config.get("head_dim") or config["hidden_size"] // heads
     rope = config.get("rope_parameters")
@@ -246,7 +264,7 @@ def write_gguf(path, config, weights, types):
     out.add_value_length(head_dim)
     out.add_layer_norm_rms_eps(config["rms_norm_eps"])
     out.add_rope_freq_base(rope["rope_theta"] if rope else config["rope_theta"])
-    if architecture == "llama":
+    if architecture in NEIGHBOURS:
         out.add_rope_dimension_count(head_dim)
     out.add_tokenizer_model("gpt2")
     out.add_tokenizer_pre("default")
@@ -255,7 +273,15 @@ def write_gguf(path, config, weights, types):
     out.add_token_merges([])
     out.add_bos_token_id(1)
     out.add_eos_token_id(2)
-    if rope:
+    if rope and rope["rope_type"] == "yarn":
+        out.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+        out.add_rope_scaling_factor(rope["factor"])
+        out.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+        out.add_rope_scaling_yarn_beta_fast(rope["beta_fast"])
+        out.add_rope_scaling_yarn_beta_slow(rope["beta_slow"])
+        out.add_rope_scaling_yarn_log_mul(rope["mscale_all_dim"])
+        out.add_attn_temperature_scale(rope["llama_4_scaling_beta"])
+    elif rope:
         frequency, _ = golden.exact.inverse_frequencies(head_dim, rope["rope_theta"], rope)
         plain, _ = golden.exact.inverse_frequencies(head_dim, rope["rope_theta"])
         out.add_tensor("rope_freqs.weight", (plain / frequency).astype(np.float32))
@@ -263,7 +289,7 @@ def write_gguf(path, config, weights, types):
     for name, w in weights.items():
         target = gguf_name(name)
         permuted = heads if "q_proj" in name else kv_heads if "k_proj" in name else 0
-        permuted = permuted if architecture == "llama" else 0
+        permuted = permuted if architecture in NEIGHBOURS else 0
         kind = types[target.split(".")[-2]] if w.ndim == 2 else Q.F32
         raw = gguf.quants.quantize(to_pairs(w, permuted) if permuted else w, kind)
         out.add_tensor(target, raw, raw_dtype=kind)
