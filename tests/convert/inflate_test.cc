@@ -83,6 +83,9 @@ TEST_P(Inflate, RoundsTheSmallModelToBf16) {
   inflate(source_, request_in(dir_), ignore);
   const Checkpoint small = Checkpoint::open(dir_.path() / "small");
   EXPECT_EQ(small.config().norm_eps, source_.config().norm_eps);
+  EXPECT_EQ(small.config().query_beta, source_.config().query_beta);
+  EXPECT_EQ(small.config().query_period, source_.config().query_period);
+  EXPECT_NEAR(small.config().rope_magnitude, source_.config().rope_magnitude, 0x1p-23f);
   ASSERT_EQ(small.config().rope_inverse_frequency.size(),
             source_.config().rope_inverse_frequency.size());
   for (std::size_t i = 0; i < small.config().rope_inverse_frequency.size(); ++i) {
@@ -108,7 +111,8 @@ TEST_P(Inflate, RoundsTheSmallModelToBf16) {
 INSTANTIATE_TEST_SUITE_P(Families, Inflate,
                          testing::Values("llama2", "llama3", "llama_linear", "llama_yarn",
                                          "mistral", "qwen2", "qwen3", "smollm2", "llama.gguf",
-                                         "llama3.gguf", "qwen2.gguf", "qwen3.gguf"),
+                                         "llama3.gguf", "qwen2.gguf", "qwen3.gguf", "ministral3",
+                                         "ministral3.gguf"),
                          [](const auto& info) {
                            std::string name = info.param;
                            for (char& c : name)

@@ -59,6 +59,9 @@ TEST_P(Quantize, KeepsEveryValueToHalfAStep) {
   // No row of this one is a multiple of 32 long: all stay at BF16.
   EXPECT_EQ(report.same_function, GetParam() == std::string("llama3"));
   const Checkpoint out = Checkpoint::open(dir_.path() / "q.gguf");
+  EXPECT_EQ(out.config().query_beta, source_.config().query_beta);
+  EXPECT_EQ(out.config().query_period, source_.config().query_period);
+  EXPECT_NEAR(out.config().rope_magnitude, source_.config().rope_magnitude, 0x1p-23f);
   WeightRows theirs(source_), ours(out);
   std::size_t seen = 0;
   for (const TensorEntry& tensor : out.tensors()) {
@@ -114,7 +117,8 @@ TEST_P(Quantize, WritesTheSameBytesWithAnyNumberOfThreads) {
 INSTANTIATE_TEST_SUITE_P(Families, Quantize,
                          testing::Values("llama2", "llama3", "llama_linear", "llama_yarn",
                                          "mistral", "qwen2", "qwen3", "smollm2", "llama.gguf",
-                                         "llama3.gguf", "qwen2.gguf", "qwen3.gguf"),
+                                         "llama3.gguf", "qwen2.gguf", "qwen3.gguf", "ministral3",
+                                         "ministral3.gguf"),
                          [](const auto& info) {
                            std::string name = info.param;
                            for (char& c : name)

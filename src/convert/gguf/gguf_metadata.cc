@@ -51,6 +51,15 @@ GgufMetadata gguf_model_metadata(const Checkpoint& model, std::uint32_t file_typ
   if (!rope.frequency_factors.empty() && !family.gguf_frequency_factors)
     throw Error(model.root().string() + ": GGUF has no llama3 rotary scaling for " + architecture);
   const bool yarn = s.type == RopeScaling::Type::kYarn;
+  if (s.query_beta != 0) {
+    real("attention.temperature_scale", s.query_beta);
+    if (!yarn) number("rope.scaling.original_context_length", s.query_period);
+    if (yarn && s.query_period != s.original_positions)
+      throw Error(model.root().string() +
+                  ": GGUF has one original context length, for yarn and for queries that grow; "
+                  "here they are " +
+                  std::to_string(s.original_positions) + " and " + std::to_string(s.query_period));
+  }
   if (!yarn && s.type != RopeScaling::Type::kLinear) return metadata;
   metadata.emplace_back(architecture + ".rope.scaling.type", std::string(yarn ? "yarn" : "linear"));
   real("rope.scaling.factor", s.factor);
@@ -63,6 +72,13 @@ GgufMetadata gguf_model_metadata(const Checkpoint& model, std::uint32_t file_typ
   // The format multiplies its attn_factor by yarn's usual magnitude.
   const double usual = 1 + 0.1 * std::log(s.factor);
   const double factor = static_cast<double>(c.rope_magnitude) / usual;
+  const double log_multiplier = s.mscale_all_dim.value_or(0);
+  const double by_multiplier = 1 / (1 + 0.1 * log_multiplier * std::log(s.factor));
+  if (family.scaled_queries && log_multiplier != 0 && s.mscale == 1 &&
+      std::abs(factor - by_multiplier) <= 1e-6) {
+    real("rope.scaling.yarn_log_multiplier", log_multiplier);
+    return metadata;
+  }
   if (std::abs(factor - 1) > 1e-6) real("rope.scaling.attn_factor", factor);
   return metadata;
 }

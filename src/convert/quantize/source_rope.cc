@@ -65,6 +65,8 @@ RopeScaling from_hf(const Keys& keys, int max_positions) {
   s.high_freq_factor = number("high_freq_factor", s.high_freq_factor);
   s.beta_fast = number("beta_fast", s.beta_fast);
   s.beta_slow = number("beta_slow", s.beta_slow);
+  s.mscale = number("mscale", 0);
+  s.mscale_all_dim = number("mscale_all_dim", 0);
   for (const char* object : {"rope_parameters.", "rope_scaling."})
     if (const bool* truncate = keys.flag(std::string(object) + "truncate")) s.truncate = *truncate;
   return s;
@@ -80,6 +82,8 @@ RopeScaling from_gguf(const Keys& keys, std::string_view architecture, int max_p
       keys.number({rope + "scaling.original_context_length"}).value_or(max_positions);
   s.beta_fast = keys.number({rope + "scaling.yarn_beta_fast"}).value_or(s.beta_fast);
   s.beta_slow = keys.number({rope + "scaling.yarn_beta_slow"}).value_or(s.beta_slow);
+  s.mscale = 1;
+  s.mscale_all_dim = keys.number({rope + "scaling.yarn_log_multiplier"}).value_or(0);
   return s;
 }
 
@@ -99,6 +103,8 @@ SourceRope source_rope(const Checkpoint& checkpoint) {
   rope.scaling = hf ? from_hf(keys, config.max_positions)
                     : from_gguf(keys, family_of(config).gguf, config.max_positions);
   RopeScaling& scaling = rope.scaling;
+  scaling.query_beta = static_cast<double>(config.query_beta);
+  scaling.query_period = config.query_period;
   if (scaling.type == Type::kYarn) scaling.attention_factor = config.rope_magnitude;
 
   const std::vector<float>& actual = config.rope_inverse_frequency;

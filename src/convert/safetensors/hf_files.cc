@@ -79,7 +79,13 @@ ordered_json config_from_gguf(const Checkpoint& gguf) {
   json["vocab_size"] = c.vocab;
   json["max_position_embeddings"] = c.max_positions;
   json["rope_theta"] = rope.scaling.theta;
-  json["rope_scaling"] = rope_json(rope.scaling);
+  ordered_json scaling = rope_json(rope.scaling);
+  if (family_of(c).scaled_queries) {
+    if (scaling.is_null()) scaling["rope_type"] = "default";
+    scaling["llama_4_scaling_beta"] = c.query_beta;
+    scaling["original_max_position_embeddings"] = c.query_period;
+  }
+  json["rope_scaling"] = scaling;
   json[kTied] = c.tied_head;
   json["attention_bias"] = false;
   json["attention_dropout"] = 0.0;
