@@ -270,8 +270,11 @@ Checkpoint open_directory(const std::filesystem::path& directory, std::span<cons
   if (is_wrapped(whole)) unwrap_tensors(whole, index, config);
   const Family* const family = find_family(families, config.architecture);
   require(family != nullptr, "the reader of a family's config.json leaves the family's name");
+  std::optional<Fp8Scheme> scheme = quantization_of(json);
+  if (scheme && is_wrapped(whole))
+    for (std::string& module : scheme->left_out) module = unwrapped_name(module);
   in_context("reading the scales of " + directory.string(),
-             [&] { join_fp8_tensors(index, quantization_of(json), *family, config); });
+             [&] { join_fp8_tensors(index, scheme, *family, config); });
   for (TensorEntry& tensor : index.tensors) tensor.name = canonical_name(*family, tensor.name);
   untie_stored_head(index, config);
   auto tensors = in_context("checking the tensors of " + directory.string(),

@@ -9,7 +9,8 @@
 #include <utility>
 
 #include "src/checkpoint/checkpoint.h"
-#include "tests/checkpoint/checkpoint_files.h"
+#include "tests/checkpoint/fp8_files.h"
+#include "tests/error_of.h"
 
 namespace canopy::testing {
 namespace {
@@ -153,6 +154,42 @@ TEST(TextConfig, OfAnotherModelIsRefused) {
 TEST(TextConfig, IsReadForAShapeToo) {
   const json config = wrapper_of(tiny_model().config);
   EXPECT_EQ(shape_from_config(config.dump()).layers, 2);
+}
+
+/// As Devstral and Mistral Medium are published: FP8, with the modules that are left out under the
+/// wrapper's names.
+TEST_F(Wrapped, Fp8WeightsAreJoinedAndTheirListNamesModulesAsTheFilesDo) {
+  for (const Spelling& spelling : {kOlder, kNewer}) {
+    const std::string decoder = spelling.decoder;
+    TinyOptions options;
+    options.family = "mistral";
+    TinyModel model = fp8_models(kFp8Forms.front(), options).fp8;
+    const std::string kept = "layers.1.mlp.down_proj";
+    // One matrix is plain, and the list says so.
+    std::erase_if(model.tensors, [&](const FileTensor& tensor) {
+      return tensor.name.starts_with("model." + kept + ".");
+    });
+    std::mt19937_64 random(9);
+    model.tensors.push_back(
+        random_tensor("model." + kept + ".weight", DType::kBF16, {160, 200}, random, 0, 1));
+    json scheme = model.config["quantization_config"];
+    model.config.erase("quantization_config");
+    model.config = wrapper_of(model.config);
+    for (FileTensor& tensor : model.tensors) {
+      const bool head = tensor.name.starts_with("lm_head.");
+      tensor.name = (head ? spelling.head : decoder) + tensor.name.substr(head ? 8 : 6);
+    }
+    const auto opened = [&](const std::string& list_has) {
+      scheme["modules_to_not_convert"] = {list_has, "model.vision_tower", "lm_head"};
+      model.config["quantization_config"] = scheme;
+      return open(model);
+    };
+    const Checkpoint read = opened(decoder + kept);
+    EXPECT_EQ(read.find("model." + kept + ".weight")->dtype, DType::kBF16);
+    EXPECT_EQ(read.find("model.layers.0.mlp.down_proj.weight")->dtype, DType::kE4M3Blocks);
+    const std::string refused = error_of([&] { opened(decoder + "layers.0.mlp.up_proj"); });
+    EXPECT_NE(refused.find("up_proj"), std::string::npos) << refused;
+  }
 }
 
 }  // namespace

@@ -59,18 +59,23 @@ std::string_view other_part(std::string_view tensor) {
   return at == kOtherParts.end() ? "" : *at;
 }
 
-std::string without_prefix(const std::string& tensor) {
-  for (const auto& [prefix, plain] : kPrefixes)
-    if (tensor.starts_with(prefix)) return std::string(plain) + tensor.substr(prefix.size());
-  return tensor;
-}
-
 struct Part {
   std::size_t tensors = 0;
   std::uint64_t bytes = 0;
 };
 
 }  // namespace
+
+std::string unwrapped_name(const std::string& name) {
+  const std::string with_dot = name + '.';  // a module may be a prefix without its dot
+  for (const auto& [prefix, plain] : kPrefixes)
+    if (with_dot.starts_with(prefix)) {
+      std::string rest = std::string(plain) + with_dot.substr(prefix.size());
+      rest.pop_back();
+      return rest;
+    }
+  return name;
+}
 
 bool is_wrapped(const json& config) { return wrapper_of(config) != nullptr; }
 
@@ -98,7 +103,7 @@ void unwrap_tensors(const json& wrapper, TensorIndex& index, ModelConfig& config
     left_out[name].bytes += tensor.bytes;
     return true;
   });
-  for (TensorEntry& tensor : index.tensors) tensor.name = without_prefix(tensor.name);
+  for (TensorEntry& tensor : index.tensors) tensor.name = unwrapped_name(tensor.name);
   std::string parts;
   for (const auto& [name, part] : left_out)
     parts.append(parts.empty() ? "" : ", ")
