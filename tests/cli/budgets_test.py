@@ -76,7 +76,8 @@ class Budgets(TempDirCase):
     @unittest.skipUnless(SMOLLM2.exists(), "the model is not here; scripts/get_model fetches it")
     def test_layers_for_a_gpu_that_is_not_there_take_no_memory_from_a_small_budget(self):
         words = "generate", "-m", SMOLLM2, "-p", "x", "-n", 3, "--memory", "90M", "--device", "cpu"
-        self.assertEqual(run_json(*words, "-ngl", 99)["plan"]["resident_bytes"], run_json(*words)["plan"]["resident_bytes"])
+        resident = [run_json(*words, *gpu)["plan"]["resident_bytes"] for gpu in (["-ngl", 99], [])]
+        self.assertAlmostEqual(*resident, delta=1 << 20)  # the process itself is not the same to the page
 
 
 if __name__ == "__main__":
