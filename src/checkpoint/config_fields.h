@@ -100,7 +100,10 @@ struct SizeKeys {
 ModelConfig read_sizes(const Fields& config, const Family& family, const SizeKeys& keys = {});
 
 /// A value of a config for an error message.
-inline std::string shown(const nlohmann::json& value) { return value.dump().substr(0, 120); }
+inline std::string shown(const nlohmann::json& value) {
+  constexpr bool kAsciiAlone = true;  // so that no character is cut, and none steers a terminal
+  return value.dump(-1, ' ', kAsciiAlone).substr(0, 120);
+}
 
 /// Throws Error if the architectures that a config names are others than this class.
 void require_class(const Fields& config, std::string_view name);

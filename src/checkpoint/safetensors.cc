@@ -122,8 +122,9 @@ class HeaderEvents final : public json::json_sax_t {
                  : tensor_bytes(tensor_.dtype, tensor_.shape);
     });
     if (end_ - begin_ != expected)
-      fail("data_offsets hold " + std::to_string(end_ - begin_) + " bytes, but " + type + " " +
-           to_string(tensor_.shape) + " takes " + std::to_string(expected));
+      fail("data_offsets hold " + std::to_string(end_ - begin_) + " bytes, but " +
+           (tensor_.foreign_dtype ? in_quotes(type) : type) + " " + to_string(tensor_.shape) +
+           " takes " + std::to_string(expected));
     tensor_.offset = begin_;
     tensor_.bytes = expected;
     tensors_.push_back(tensor_);

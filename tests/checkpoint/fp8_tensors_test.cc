@@ -118,7 +118,7 @@ TEST(Fp8Tensors, WhoseScalesDoNotFitAreRefusedByName) {
       [](TinyModel& m) {
         scales_of_up(m).dtype = DType::kI32, scales_of_up(m).stored_dtype = "I32";
       },
-      "are I32; they may be F32, BF16, F16 or F8_E8M0");
+      "are 'I32'; they may be F32, BF16, F16 or F8_E8M0");
   refused([](TinyModel& m) { codes_of_up(m).shape.push_back(1); }, "no matrix named NAME.weight");
   for (const float bad : {0.0f, -1.0f, std::numeric_limits<float>::infinity(),
                           std::numeric_limits<float>::quiet_NaN()})
@@ -137,7 +137,8 @@ TEST(Fp8Tensors, ThatAreCutShortAreRefusedByName) {
       FileTensor& tensor = codes ? codes_of_up(m) : scales_of_up(m);
       tensor.bytes.pop_back();
     });
-    expect_mention(error, codes ? "but F8_E4M3 [200, 160] takes 32000" : "but F32 [2, 2] takes 16");
+    expect_mention(error,
+                   codes ? "but 'F8_E4M3' [200, 160] takes 32000" : "but F32 [2, 2] takes 16");
     expect_mention(error, kUp);
   }
 }
@@ -166,7 +167,7 @@ TEST(Fp8Tensors, MustAgreeWithTheLists) {
     for (const char* name : {kUp, "up_proj", "model.layers.1.mlp", "model.layers.1", "re:.*up_proj",
                              "re:model.layers.1.mlp.u", "re:^model\\.layers.*j$"}) {
       const std::string error = with_list(key, {name}, nothing);
-      expect_mention(error, "it is F8_E4M3 [");
+      expect_mention(error, "it is 'F8_E4M3' [");
       expect_mention(error, "but the list '" + std::string(key) + "' of the config leaves '");
       EXPECT_EQ(with_list(key, {name},
                           [&](TinyModel& m) {

@@ -28,7 +28,8 @@ constexpr std::array<std::string_view, 3> kOfActivations{".input_scale", ".activ
 bool is_fp8(const TensorEntry& tensor) { return tensor.foreign_dtype == kCodes; }
 
 std::string what_it_is(const TensorEntry& tensor) {
-  return tensor.foreign_dtype.value_or(name(tensor.dtype)) + " " + to_string(tensor.shape);
+  return (tensor.foreign_dtype ? in_quotes(*tensor.foreign_dtype) : name(tensor.dtype)) + " " +
+         to_string(tensor.shape);
 }
 
 /// The scales of a tensor as f32, which holds all of their types. Throws Error for other types.
@@ -51,7 +52,7 @@ std::vector<float> read_scales(const std::filesystem::path& file, const TensorEn
   else if (type == kExponents || type == "U8")
     read(std::uint8_t{}, format::f32_from_e8m0);
   else
-    throw Error("its scales " + in_quotes(tensor.name) + " are " + type +
+    throw Error("its scales " + in_quotes(tensor.name) + " are " + in_quotes(type) +
                 "; they may be F32, BF16, F16 or F8_E8M0");
   return scales;
 }
