@@ -59,7 +59,7 @@ class HostileFiles(TempDirCase):
 
     def assert_cheap(self, seconds, peak, usual):
         if not SANITIZED:
-            self.assertLess(seconds, 5, "CPU seconds: a file was read that should not have been")
+            self.assertLess(seconds, 1, "CPU seconds")
             self.assertLess(peak, usual + (64 << 20))
 
     def refuses(self, path, kinds, *words, says=None, allowed=(1, 2)):
@@ -73,6 +73,9 @@ class HostileFiles(TempDirCase):
                 make(path)
                 try:
                     code, lines, seconds, peak = self.spend(*words)
+                    for _ in range(2):  # the least of three runs: others may have taken the caches
+                        if seconds >= 1:
+                            seconds = min(seconds, self.spend(*words)[2])
                     size = path.stat().st_size
                 finally:  # the next kind is not written into it
                     shutil.rmtree(path) if path.is_dir() else path.unlink()
