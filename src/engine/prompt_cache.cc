@@ -36,16 +36,20 @@ std::string_view text_of(std::span<const std::byte> bytes) {
 /// Face's order of rows, and frequencies that its config gives.
 json model_json(const Runtime& runtime) {
   const ModelConfig& config = runtime.models.target.config();
-  return {{"fingerprint", source_fingerprint(runtime.models.target)},
-          {"layers", config.layers},
-          {"kv_heads", config.kv_heads},
-          {"head_dim", config.head_dim},
-          {"adjacent_pairs", config.rope_adjacent_pairs},
-          {"inverse_frequency", config.rope_inverse_frequency},
-          {"magnitude", config.rope_magnitude},
-          {"k", name(runtime.plan.kv.k)},
-          {"v", name(runtime.plan.kv.v)},
-          {"block", kKvBlock}};
+  json model{{"fingerprint", source_fingerprint(runtime.models.target)},
+             {"layers", config.layers},
+             {"kv_heads", config.kv_heads},
+             {"head_dim", config.head_dim},
+             {"adjacent_pairs", config.rope_adjacent_pairs},
+             {"inverse_frequency", config.rope_inverse_frequency},
+             {"magnitude", config.rope_magnitude},
+             {"k", name(runtime.plan.kv.k)},
+             {"v", name(runtime.plan.kv.v)},
+             {"block", kKvBlock}};
+  // Not of each model: files of those without are as they were.
+  if (!config.rope_of_kind.empty()) model["inverse_frequency_of_kind"] = config.rope_of_kind;
+  if (config.query_beta != 0) model["query_growth"] = {config.query_beta, config.query_period};
+  return model;
 }
 
 json maker_json(const Runtime& runtime, std::string_view code) {

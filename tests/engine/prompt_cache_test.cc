@@ -112,6 +112,28 @@ TEST_F(PromptCache, RefusesHeadersOverItsLimitWithoutReadingThem) {
   EXPECT_NE(error.find("its header ends too late"), std::string::npos) << error;
 }
 
+/// Weights are the same, and so is the fingerprint; what queries are multiplied by changes all that
+/// is written after the first layer.
+TEST_F(PromptCache, OfAConfigWhoseQueriesGrowOtherwiseIsRefused) {
+  const auto with = [&](float beta) {
+    ModelFiles files = models(true);
+    ModelConfig config = files.target.config();
+    config.query_beta = beta;
+    config.query_period = 8;
+    const Checkpoint& t = files.target;
+    files.target = Checkpoint(t.root(), t.files(), {t.tensors().begin(), t.tensors().end()}, config,
+                              t.metadata());
+    return make_of(std::move(files));
+  };
+  Engine wrote = with(0.5f), same = with(0.5f), other = with(0.25f), none = with(0);
+  wrote.generate(asked(0));
+  wrote.save_prompts(file_, "code");
+  EXPECT_GT(same.load_prompts(file_, "code").tokens, 0);
+  for (Engine* engine : {&other, &none})
+    EXPECT_NE(error_of([&] { engine->load_prompts(file_, "code"); }).find("another model"),
+              std::string::npos);
+}
+
 // A packed copy goes by its source's fingerprint, but its keys have another order.
 TEST_F(PromptCache, OfALlamaInGgufIsNotTakenByItsPackedCopyNorTheOtherWayRound) {
   const auto silent = [](auto&&...) {};
