@@ -59,7 +59,7 @@ constexpr std::array kNumbers{
                  [](Speculation& s, double x) { s.joint_threshold = x; }},
 };
 
-/// What contradicts the draft.
+/// Finds what contradicts the draft.
 std::optional<SpeculationFault> fault_of_draft(const Speculation& asked, DraftsGiven given) {
   const Of method = asked.method;
   const std::string named = name(method);
@@ -105,18 +105,17 @@ std::optional<SpeculationFault> fault_of_tree(const Speculation& asked, DraftsGi
   if (sized && shaped)
     return SpeculationFault{Field::kShape, "a shape has its size and levels", Field::kTreeSize};
   if (sized && row.form == TreeForm::kSequences)
-    return SpeculationFault{Field::kTreeSize, named + " has no best tree; give it a shape, as 5x8",
-                            Field::kShape};
+    return SpeculationFault{Field::kTreeSize, named + " has no best tree", Field::kShape};
   if (row.form == TreeForm::kChain && shaped)
     return SpeculationFault{Field::kShape, "a chain has its shape", Field::kTreeSize};
   if (row.form == TreeForm::kChain && asked.tree_levels != 0)
     return SpeculationFault{Field::kTreeLevels, "a chain is as deep as its size", Field::kTreeSize};
   if (row.form == TreeForm::kGraph && (shaped || asked.tree_levels != 0))
-    return SpeculationFault{
-        shaped ? Field::kShape : Field::kTreeLevels,
-        "the draft makes the trees of " + named + ": their levels are gsd-steps"};
+    return SpeculationFault{shaped ? Field::kShape : Field::kTreeLevels,
+                            "the draft makes the trees of " + named, Field::kTreeSize, "gsd-steps"};
   if (row.id == Of::kMtad && sized)
-    return SpeculationFault{Field::kTreeSize, "the tokens of mtad's chain are gamma"};
+    return SpeculationFault{
+        Field::kTreeSize, "the length of mtad's chain is a number", {}, "gamma"};
   return std::nullopt;
 }
 

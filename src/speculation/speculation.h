@@ -12,7 +12,7 @@
 
 namespace canopy {
 
-/// How texts are to be speculated, as it is asked for: by the command line, a program, a bench.
+/// A wish of how texts are to be speculated: by the command line, a program, a bench.
 /// Plain data.
 struct Speculation {
   SpeculationMethod method = SpeculationMethod::kAuto;
@@ -31,7 +31,7 @@ struct Speculation {
   int tree_levels = 0;             // its most levels
 };
 
-/// What drafts besides what a Speculation holds. Heads are a DraftSource once their file is open.
+/// Drafts besides those that a Speculation holds. Heads are a DraftSource once their file is open.
 struct DraftsGiven {
   bool model = false, inner_model = false, heads = false;
 };
@@ -47,13 +47,14 @@ enum class SpeculationField : std::uint8_t {
   kTreeLevels
 };
 const char* name(SpeculationField field);
-/// What cannot be, and the field to change, or to use instead.
+/// A contradiction, and the field to change, or to use instead.
 struct SpeculationFault {
   SpeculationField field = SpeculationField::kMethod;
   std::string what;
   std::optional<SpeculationField> instead = {};
+  const char* number = nullptr;  // of method_numbers(), to use instead; null: none
 };
-/// The first contradiction, if there is one.
+/// Finds the first contradiction, if there is one.
 std::optional<SpeculationFault> find_fault(const Speculation& asked, DraftsGiven given);
 
 /// A number of some methods, under the name that flags give it. Sources: see Growth, InexactRule.

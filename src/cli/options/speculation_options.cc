@@ -243,8 +243,14 @@ void SpeculationOptions::check(const Speculation& speculation) const {
   }
   const auto fault = find_fault(asked, models);
   if (!fault) return;
-  throw UsageError(flag_of(fault->field, asked.method) + ": " + fault->what +
-                   (fault->instead ? "; give " + flag_of(*fault->instead, asked.method) : ""));
+  std::string advice;
+  const auto add = [&](const std::string& flag) {
+    advice += (advice.empty() ? "; give " : " or ") + flag;
+  };
+  if (fault->instead)
+    add(*fault->instead == SpeculationField::kShape ? "--tree 5x8, say" : "--tree-size");
+  if (fault->number != nullptr) add("--" + std::string(fault->number));
+  throw UsageError(flag_of(fault->field, asked.method) + ": " + fault->what + advice);
 }
 
 void SpeculationOptions::put_into(Speculation& speculation) const {

@@ -38,8 +38,8 @@ struct SpeculationOptions {
   /// The draft where it takes no model. Throws UsageError.
   std::shared_ptr<const DraftSource> without_model() const;
   Flags method_flags();  // those that belong to one method each
-  /// What to speculate with, but for models and heads. Throws UsageError where the flags contradict
-  /// each other.
+  /// Puts in what to speculate with, but for models and heads. Throws UsageError where the flags
+  /// contradict each other.
   void put_into(Speculation& speculation) const;
   Learning learning() const { return no_learn ? Learning::kOff : Learning::kOn; }
 
