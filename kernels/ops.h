@@ -94,7 +94,8 @@ struct Rope {
   ConstTensorView inverse_frequency;  // [head_dim / 2] f32, after linear, llama3 or yarn scaling
   float magnitude = 1.0f;             // yarn's attention factor
   RopePairs pairs = RopePairs::kHalves;
-  /// What is rotated is then multiplied by 1 + beta ln(1 + floor(position / period)).
+  /// Growth with the position: what is rotated is then multiplied by 1 + beta ln(1 + floor(position
+  /// / period)).
   float beta = 0.0f;
   std::int32_t period = 1;
 };

@@ -69,7 +69,7 @@ class WeightSource {
   /// Ends a sweep early (cancel, error): the cycle continues at unit 0, its bookkeeping intact.
   virtual void abandon_sweep() noexcept = 0;
 
-  /// Of the same model; it lives as long as the source.
+  /// Returns the same model's, which lives as long as the source.
   virtual EmbeddingTable& embedding() = 0;
 
  protected:

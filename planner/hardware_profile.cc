@@ -102,7 +102,7 @@ std::string to_json(const HardwareProfile& p) {
            {"embed", curve_json(p.embed)},
            {"head", curve_json(p.head)},
            {"verify", p.verify.count()}};
-  put_layer(out, p.layers.front());  // of the first kind, beside all else
+  put_layer(out, p.layers.front());  // of the first kind, next to all else
   for (const HardwareProfile::LayerCosts& kind : std::span(p.layers).subspan(1)) {
     json more = json::object();
     put_layer(more, kind);

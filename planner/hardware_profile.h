@@ -24,7 +24,7 @@ struct HardwareProfile {
   double link_bytes_per_second = 0;    // from disk, while compute goes on
   double upload_bytes_per_second = 0;  // likewise to a device with memory of its own; 0: none such
   Curve embed = {};                    // rows -> s, fetching their embeddings
-  /// A kind of layer: rows -> s of each unit's arithmetic, a short text behind them. A curve of a
+  /// A kind of layer: rows -> s of each unit's arithmetic, after a short text. A curve of a
   /// unit that it lacks has no knots.
   struct LayerCosts {
     Curve attention = {}, mlp = {};

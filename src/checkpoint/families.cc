@@ -169,7 +169,7 @@ std::string stored_name(const Family& family, std::string_view canonical_name) {
 
 namespace {
 
-/// What a family's GGUF files call the tensors of a role.
+/// A name that a family's GGUF files give the tensors of a role.
 std::string_view gguf_pattern(const Family& family, const TensorSpec& spec) {
   for (const StoredName& own : family.gguf_names)
     if (own.role == spec.role) return own.name;

@@ -51,7 +51,7 @@ struct GenerateEvents {
   std::function<void(const StepProgress&)> on_step;  // for each layer of the target and each step
 };
 
-/// What Engine::generate() does: continues each prompt in a session of its own.
+/// Does what Engine::generate() says: continues each prompt in a session of its own.
 BatchReport run_batch(Runtime& runtime, std::span<const Request> requests,
                       const GenerateEvents& events = {}, std::stop_token stop = {},
                       std::optional<Acceptance> synthetic = {});

@@ -9,8 +9,8 @@ namespace canopy {
 
 struct Runtime;
 
-/// What a measurement reaches of an engine, and no other room does (tests/check_layers.py). Lives
-/// as long as the engine. One thread; while no session has texts.
+/// Parts of an engine that a measurement reaches, and no other room does (tests/check_layers.py).
+/// Lives as long as the engine. One thread; while no session has texts.
 class EngineParts {
  public:
   explicit EngineParts(Runtime& runtime) : runtime_(runtime) {}

@@ -9,8 +9,8 @@ namespace canopy {
 
 struct Runtime;
 
-/// What Engine::save_prompts() does. `code` names what computes keys and values: other code may
-/// round otherwise, and a text is to be what this run's plain decoding would write.
+/// Does what Engine::save_prompts() says. `code` names what computes keys and values: other code
+/// may round otherwise, and a text is to be what this run's plain decoding would write.
 void save_prompt_cache(const std::filesystem::path& file, const Runtime& runtime,
                        std::string_view code);
 
@@ -18,7 +18,7 @@ struct LoadedPrompts {
   int tokens = 0;       // of all texts
   std::string refused;  // why nothing was taken: the file was made by other code; "" else
 };
-/// What Engine::load_prompts() does.
+/// Does what Engine::load_prompts() says.
 LoadedPrompts load_prompt_cache(const std::filesystem::path& file, Runtime& runtime,
                                 std::string_view code);
 

@@ -62,7 +62,7 @@ struct TextReport {
   std::vector<Seconds> step_ends;     // when each was over, since the text was admitted
 };
 
-/// What is told of a request, by the thread that calls step(). on_end or on_error ends it.
+/// Reports of a request, by the thread that calls step(). on_end or on_error ends it.
 struct RequestEvents {
   /// `logprobs` is null where they were not asked for. False: the text stops with this token.
   std::function<bool(TokenId token, const TokenReport* logprobs)> on_token;
@@ -119,7 +119,7 @@ struct Runtime;
 /// One thread calls step(); admit() and cancel() may be called from any, also from events.
 class Session {
  public:
-  /// What Engine::open_session() does.
+  /// Does what Engine::open_session() says.
   explicit Session(Runtime& runtime, std::optional<Acceptance> synthetic = {});
   ~Session();
   Session(Session&&) noexcept;

@@ -21,7 +21,7 @@ class TargetModel {
     KvRoom kv;
     int texts = 1;  // that have a cache each
   };
-  /// What it is given must outlive it. Throws Error if the device is full.
+  /// Keeps what it is given, which must outlive it. Throws Error if the device is full.
   TargetModel(Device& device, Stream& stream, const Checkpoint& checkpoint, TimedWeights& weights,
               const Limits& limits);
 

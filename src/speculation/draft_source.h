@@ -27,7 +27,7 @@ struct DraftBytes {
   std::uint64_t bytes = 0;
   int allocations = 1;  // that hold them
 };
-/// What a drafter takes: bytes of the host, bytes where the target is computed, and what
+/// Needs of a drafter: bytes of the host, bytes where the target is computed, and what
 /// Ops::reserve must be told for it.
 struct DraftNeeds {
   std::vector<DraftBytes> host, device;
@@ -44,8 +44,8 @@ class DraftSource {
 
   /// For reports and the ledger.
   virtual std::string name() const = 0;
-  /// What its trees are planned with until texts have shown more, and where that is from, for the
-  /// user: "assumed to be ...".
+  /// Returns the acceptance that its trees are planned with until texts have shown more, and where
+  /// that is from, for the user: "assumed to be ...".
   virtual Acceptance prior(double temperature) const = 0;
   virtual std::string prior_in_words() const = 0;
   /// Seconds of a level by its rows, all texts together, where growing takes time worth counting.
@@ -60,8 +60,8 @@ class DraftSource {
   /// Throws Error if it cannot be read, or the device is full.
   virtual std::unique_ptr<Drafter> make(Device& device, const DraftBounds& bounds) const = 0;
 
-  /// The same with a text to read besides the one that is written; null where it reads none.
-  /// Throws Error with tokens that the target has not, once it is made.
+  /// Returns the same with a text to read besides the one that is written; null where it reads
+  /// none. Throws Error with tokens that the target has not, once it is made.
   virtual std::shared_ptr<const DraftSource> with_corpus(std::vector<TokenId>) const {
     return nullptr;
   }

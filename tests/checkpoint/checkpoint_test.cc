@@ -206,8 +206,7 @@ TEST(Checkpoint, NamesTheTensorThatIsNoWeightWhateverItsDtype) {
 }
 
 TEST(Checkpoint, NamesADtypeThatItDoesNotReadWithTheWeight) {
-  for (const std::string dtype :
-       {"F64", "I8", "I64", "BOOL", "F4", "Q4_0", "bf16", "U9", ""}) {
+  for (const std::string dtype : {"F64", "I8", "I64", "BOOL", "F4", "Q4_0", "bf16", "U9", ""}) {
     const TempDir dir;
     write_hugging_face(dir.path(), tiny_model());
     std::string file = read_file(dir / "model.safetensors");

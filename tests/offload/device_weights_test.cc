@@ -114,7 +114,8 @@ TEST_P(DeviceWeightsTest, EmbedsTheSameRowsFromEveryTier) {
   const auto rows_of = [&](Device& device, WeightSource& source) {
     const auto stream = device.make_stream("test");
     const Buffer out = device.allocate(ids.size() * 64 * sizeof(float));
-    source.embedding().look_up(ids, *stream, TensorView(out.data(), DType::kF32, {std::ssize(ids), 64}));
+    source.embedding().look_up(ids, *stream,
+                               TensorView(out.data(), DType::kF32, {std::ssize(ids), 64}));
     std::vector<float> values(ids.size() * 64);
     device.download(*stream, std::as_writable_bytes(std::span(values)), out.data());
     stream->synchronize();

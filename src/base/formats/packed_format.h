@@ -188,7 +188,7 @@ void RowOffsets<Format>::check_companion(std::span<const std::byte> companion, s
 }  // namespace format
 
 using PackedFormats = format::List<format::PackedBF16>;
-/// What a WeightView may have.
+/// Formats that a WeightView may have.
 using MatrixFormats = decltype(WeightFormats() + PackedFormats() + Fp8Formats());
 
 template <class Format>

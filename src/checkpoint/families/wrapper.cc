@@ -1,5 +1,5 @@
 // Models of text inside models that also see or hear: the config lies under text_config, the
-// tensors under a prefix, and those of the other parts beside them.
+// tensors under a prefix, and those of the other parts next to them.
 #include "src/checkpoint/families/wrapper.h"
 
 #include <algorithm>
@@ -28,11 +28,11 @@ constexpr std::array kWrappers{
     Wrapper{"mistral3", "Mistral3ForConditionalGeneration"},
 };
 
-/// What a wrapper may say for the text model that it holds.
+/// Keys that a wrapper may give for the text model that it holds.
 constexpr std::array kForText{"eos_token_id", "quantization_config", "compression_config",
                               "quantization"};
 
-/// How files call the parts of the text model, in older and newer versions of the libraries.
+/// Names that files give the parts of the text model, in older and newer versions of the libraries.
 constexpr auto kPrefixes = std::to_array<std::pair<std::string_view, std::string_view>>(
     {{"language_model.model.", "model."},
      {"language_model.lm_head.", "lm_head."},
@@ -50,7 +50,7 @@ const Wrapper* wrapper_of(const json& config) {
   return at == kWrappers.end() ? nullptr : &*at;
 }
 
-/// The part besides the text model that a tensor belongs to; "" if it belongs to none.
+/// Returns the part, other than the text model, that a tensor belongs to; "" if it belongs to none.
 std::string_view other_part(std::string_view tensor) {
   constexpr std::string_view kModel = "model.";
   if (tensor.starts_with(kModel)) tensor.remove_prefix(kModel.size());

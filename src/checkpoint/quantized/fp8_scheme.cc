@@ -72,14 +72,14 @@ void add_group(const json& group, const std::string& where, Fp8Scheme& scheme) {
   scheme.every_layer = scheme.every_layer || (targets && *targets == json{"Linear"});
 }
 
-/// Whether `module` is `name`, inside of it, or ends with it, by whole parts between dots.
+/// Says if `module` is `name`, inside of it, or ends with it, by whole parts between dots.
 bool is_or_in(std::string_view module, std::string_view name) {
   if (name.empty()) return false;
   if (module.starts_with(name)) return module.size() == name.size() || module[name.size()] == '.';
   return module.ends_with(name) && module[module.size() - name.size() - 1] == '.';
 }
 
-/// Whether the expression matches from the module's beginning, where it is made of characters, '.',
+/// Says if the expression matches from the module's beginning, where it is made of characters, '.',
 /// '.*', '\.', '^' and '$' alone; nothing for others.
 std::optional<bool> matches(std::string_view expression, std::string_view module) {
   if (expression.starts_with('^')) expression.remove_prefix(1);

@@ -23,7 +23,7 @@ struct BeamReport {
   BatchReport batch;
 };
 
-/// What Engine::search() does: searches with the beams that the plan was made for
+/// Does what Engine::search() says: searches with the beams that the plan was made for
 /// (PlanRequest::beams). A sweep checks the beams' last tokens and, with a draft, what it takes for
 /// the next levels: its `draft_beams` likeliest continuations, level by level. The target then
 /// takes its own beams for as long as all of them are among the draft's, and one level beyond: the

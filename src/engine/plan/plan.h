@@ -45,7 +45,7 @@ struct BeamRoom {
   int drafted() const { return draft_beams * levels; }
 };
 
-/// What an engine does, whatever memory its process has: all that several processes which share a
+/// Choices of an engine, whatever memory its process has: all that several processes which share a
 /// model's rows would have to agree on. Plain data.
 struct Decisions {
   SpeculationMethod method = SpeculationMethod::kNone;
@@ -61,18 +61,18 @@ struct Decisions {
   int max_prompt = 0, context = 0;  // tokens
   int rows_behind_link = 0;         // of a sweep: more than so many hold it up
   bool probe = false;               // acceptance is measured: the target runs roots alone
-  int slots = 0;                    // most of a KV cache: the text and the tree behind it
+  int slots = 0;                    // most of a KV cache: the text and then the tree
   int kv_blocks = 0;                // of each model's KV pool, for all sequences
   bool adaptive = false;  // the tree was chosen, with room for others: it may follow the texts
   Acceptance acceptance;  // that it was made with
   WeightPlan weights;     // where the target's units lie, as the planner sees it
   std::uint64_t ring_wish = 0;            // bytes of the target's ring, if that can be
   std::shared_ptr<const CostModel> cost;  // that it was made with; may be none
-  /// What is predicted, and what else was considered, if a tree was to be chosen. Nothing without
-  /// a cost model.
+  /// Figures that are predicted, and what else was considered, if a tree was to be chosen. Nothing
+  /// without a cost model.
   std::optional<Choice> prediction;
 
-  /// What makes its texts other than the model's own, in words for the user; nothing: they are
+  /// Says what makes its texts other than the model's own, in words for the user; nothing: they are
   /// exact.
   std::optional<std::string> changes() const;
   KvRoom kv_room() const { return {kv_blocks, slots, kv}; }
@@ -81,7 +81,7 @@ struct Decisions {
   DraftBounds inner_bounds() const;
 };
 
-/// Where everything lies in the memory of one process. Plain data.
+/// Places of everything in the memory of one process. Plain data.
 struct MemoryPlan {
   std::uint64_t memory = 0;  // the budget of the process
   std::vector<LedgerEntry> ledger;
@@ -111,7 +111,7 @@ struct Plan : Decisions, MemoryPlan {
   Notes notes;
 };
 
-/// What a plan is made for: how to speculate, for which texts, in how much memory.
+/// A wish for a plan: how to speculate, for which texts, in how much memory.
 struct PlanRequest : Speculation {
   std::uint64_t memory = 0;                    // bytes for the whole process
   std::optional<std::uint64_t> device_memory;  // bytes of a device that has memory of its own

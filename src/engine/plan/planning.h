@@ -18,7 +18,7 @@ class Planning {
   Planning(const Planning&) = delete;  // the planner's input calls this one
   Planning& operator=(const Planning&) = delete;
   Plan make();
-  /// What plan_memory() gives.
+  /// Does what plan_memory() says.
   MemoryPlan memory_of(const Decisions& decisions) const;
   /// The least that a plan with its draft takes, in words.
   std::string least_memory() const;

@@ -22,8 +22,9 @@ struct HeadWeights {
   std::vector<WeightView> matrices;        // [vocab, dim], of each head, or one for all
 };
 
-/// What trees of so many heads are planned with: `measured`, by head, else what those of
-/// SmolLM2-135M-Instruct had (docs/results/methods.md). Behind the last head nothing is accepted.
+/// Returns the acceptance that trees of so many heads are planned with: `measured`, by head, else
+/// what those of SmolLM2-135M-Instruct had (docs/results/methods.md). Behind the last head nothing
+/// is accepted.
 Acceptance acceptance_of_heads(int heads, const std::vector<std::vector<double>>& measured);
 
 /// Proposes, on level i of a tree, the best tokens of head i: the same ones below each node. The
