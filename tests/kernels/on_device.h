@@ -83,11 +83,8 @@ class OnEachDevice : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
     if (GetParam() == "cuda") {
-      try {
-        device_ = make_device({.kind = "cuda"});
-      } catch (const Error& e) {
-        GTEST_SKIP() << e.what();
-      }
+      if (const Gpus gpus = find_gpus(); gpus.all.empty()) GTEST_SKIP() << gpus.why_none;
+      device_ = make_device({.kind = "cuda"});
     } else if (GetParam() == "emulated") {
       device_ = std::make_unique<EmulatedCuda>();
     } else {
