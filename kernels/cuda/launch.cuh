@@ -118,12 +118,16 @@ template <class Kernel>
 void launch(cudaStream_t stream, const Kernel& kernel, const Grid& grid) {
   if (grid.blocks == 0) return;
   constexpr std::size_t kWithoutAsking = 48u << 10;  // bytes; more must be asked for
-  if (grid.shared_bytes > kWithoutAsking)
+  // ptxas makes one load of 16 bytes out of two of 8, also where the second is behind a branch:
+  // that load must not end outside of the block's memory.
+  constexpr std::size_t kLargestLoad = 16;
+  const std::size_t shared = ceil_div(grid.shared_bytes, kLargestLoad) * kLargestLoad;
+  if (shared > kWithoutAsking)
     check(cudaFuncSetAttribute(run<Kernel>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                               static_cast<int>(grid.shared_bytes)),
+                               static_cast<int>(shared)),
           "asking for shared memory");
-  run<<<static_cast<unsigned>(grid.blocks), static_cast<unsigned>(grid.threads), grid.shared_bytes,
-        stream>>>(kernel);
+  run<<<static_cast<unsigned>(grid.blocks), static_cast<unsigned>(grid.threads), shared, stream>>>(
+      kernel);
   check(cudaGetLastError(), "launching a kernel");
 }
 
