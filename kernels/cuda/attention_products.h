@@ -215,8 +215,10 @@ struct WeighScores {
       CANOPY_UNROLL
       for (int e = 0; e < 4; ++e) {
         const float score = scores.of[j].of[e];
-        four.of[e] = rounded<Format>(score == -INFINITY ? 0.0f : expf(score - largest));
-        sum += Widened<Format, 1>(reinterpret_cast<const std::byte*>(&four.of[e])).of[0];
+        const std::uint16_t weight =
+            rounded<Format>(score == -INFINITY ? 0.0f : expf(score - largest));
+        four.of[e] = weight;
+        sum += Format::decode(reinterpret_cast<const std::byte*>(&weight), 0);
       }
       store(of.weights + (row * of.keys + first) * 2, four);
     }
