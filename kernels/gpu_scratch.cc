@@ -34,7 +34,7 @@ std::size_t gpu_scratch_bytes(const Workload& largest) {
   const auto columns = static_cast<std::size_t>(largest.columns);
   const auto row = static_cast<std::size_t>(largest.kv_heads * largest.head_dim);
   const std::size_t of_linear =  // rounded inputs, a slice of the weights
-      rows * columns * sizeof(std::uint16_t) + kGpuAlignment + kGpuSliceBytes;
+      rows * columns * sizeof(std::uint16_t) + kGpuAlignment + kGpuExpandedBytes;
   const std::size_t of_keep_kv = rows * row * sizeof(float);
   std::size_t of_attention = 0;
   if (largest.rows >= AttentionSlices::kLeastNodes && largest.heads > 0)

@@ -6,9 +6,12 @@
 
 namespace canopy {
 
-/// Bytes of weights that a GPU expands at once, and of what else passes through the scratch in
-/// slices: they should stay in its L2 cache, of 50 MB and more on the GPUs that this is for.
+/// Bytes of what passes through the scratch in slices. They should stay in the GPU's L2 cache: 50
+/// MB or more on the GPUs that this is for.
 inline constexpr std::size_t kGpuSliceBytes = std::size_t{32} << 20;
+/// Bytes of weights that a GPU expands at once. More than the L2 cache holds: a product of fewer
+/// rows of weights leaves most multiprocessors idle.
+inline constexpr std::size_t kGpuExpandedBytes = std::size_t{128} << 20;
 inline constexpr std::size_t kGpuAlignment = 256;  // bytes, of what lies in the scratch
 
 /// How attention by matrix products lays its scratch out (kernels/cuda/attention_products.h): nodes

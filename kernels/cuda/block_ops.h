@@ -12,6 +12,7 @@
 #include "kernels/cuda/positions.h"
 #include "kernels/cuda/rows.h"
 #include "kernels/cuda/sampling.h"
+#include "kernels/cuda/unpack.h"
 #include "kernels/device.h"
 #include "kernels/gpu_scratch.h"
 #include "kernels/ops.h"
@@ -94,7 +95,7 @@ class BlockOps : public Ops {
     const auto rounded_bytes = static_cast<std::size_t>(n * k) * sizeof(std::uint16_t);
     const std::size_t slice_at = ceil_div(rounded_bytes, kGpuAlignment) * kGpuAlignment;
     const std::int64_t slice_rows =
-        std::max<std::int64_t>(1, static_cast<std::int64_t>(kGpuSliceBytes) / (2 * k));
+        std::max<std::int64_t>(1, static_cast<std::int64_t>(kGpuExpandedBytes) / (2 * k));
     const std::size_t bytes = slice_at + static_cast<std::size_t>(slice_rows * 2 * k);
     with_scratch(stream, bytes, [&](std::byte* scratch) {
       LinearInput input{x, scratch, DType::kF32, scratch + slice_at, slice_rows};
@@ -123,14 +124,14 @@ class BlockOps : public Ops {
   template <class Format>
   void expand(Stream& stream, const WeightView& w, std::int64_t first, std::int64_t count,
               std::byte* out) {
-    if constexpr (kIsPacked<Format>)
-      launch_(stream,
-              UnpackRows<Format>{rows_of<Format>(w), first,
-                                 reinterpret_cast<typename Format::Plain::Element*>(out)},
-              row_grid(count, ceil_div<std::int64_t>(w.columns(), Format::kGroupColumns)));
-    else
+    if constexpr (kIsPacked<Format>) {
+      const UnpackRows<Format> unpack{rows_of<Format>(w), first,
+                                      reinterpret_cast<typename Format::Plain::Element*>(out)};
+      launch_(stream, unpack, unpack.grid(count));
+    } else {
       launch_(stream, Dequantize<Format>{rows_of<Format>(w), first, out},
               row_grid(count, w.columns()));
+    }
   }
 
   template <class Format>

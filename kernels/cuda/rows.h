@@ -222,23 +222,6 @@ CANOPY_KERNEL void for_weights_of_thread(const StoredRow& row, int t, int thread
   }
 }
 
-/// Rows [first, first + blocks) of a packed matrix in its plain format. One block per row.
-template <class Format>
-struct UnpackRows {
-  MatrixRows<Format> rows;
-  std::int64_t first;
-  typename Format::Plain::Element* out;
-
-  template <class Block>
-  CANOPY_KERNEL void operator()(Block& block) const {
-    auto* const to = out + block.index() * rows.columns;
-    block.step([&](int t) {
-      for_weights_of_thread<Format>(rows[first + block.index()], t, block.threads(),
-                                    [&](std::int64_t k, auto weight) { to[k] = weight; });
-    });
-  }
-};
-
 /// Ops::embed from a packed table. One block per id.
 template <class Format>
 struct EmbedPacked {

@@ -138,7 +138,8 @@ TEST_P(AttentionByProducts, TakesNoMoreScratchThanWasReserved) {
                            .head_dim = head_dim,
                            .context = 4000};
     const std::size_t reserved = ops().scratch_bytes(largest);
-    EXPECT_LE(reserved, std::size_t{48} << 20);
+    EXPECT_LE(reserved,
+              kGpuExpandedBytes + (std::size_t{1} << 20));  // what products of weights take
     for (std::int64_t n = AttentionSlices::kLeastNodes; n <= rows; ++n) {
       const AttentionSlices slices(n, heads, kv_heads, head_dim);
       ASSERT_LE(slices.bytes, reserved) << n;

@@ -122,6 +122,10 @@ struct PackedBF16 : RowOffsets<PackedBF16> {
     return load_u64(group) & load_u64(group + 8) & load_u64(group + 16);
   }
 
+  CANOPY_HOST_DEVICE static const std::byte* group(const StoredRow& row, std::int64_t index) {
+    return row.data + blocks(row.columns) * kHeaderBytes + index * kGroupBytes;
+  }
+
   /// A block of a row.
   struct Block {
     const std::byte* group;       // the first of its groups
@@ -130,18 +134,24 @@ struct PackedBF16 : RowOffsets<PackedBF16> {
     bool sound;  // whether its exceptions are as many as its neighbours say, and in the row
   };
   CANOPY_HOST_DEVICE static Block block(const StoredRow& row, std::int64_t index) {
+    int exceptions = 0;
+    for (std::int64_t g = index * kBlockGroups;
+         g < (index + 1) * kBlockGroups && g < groups(row.columns); ++g)
+      exceptions += count_ones(exceptions_in(group(row, g)));
+    return block(row, index, exceptions);
+  }
+  /// `exceptions`: how many the block has, by its codes.
+  CANOPY_HOST_DEVICE static Block block(const StoredRow& row, std::int64_t index, int exceptions) {
     const std::int64_t all = blocks(row.columns);
     const std::byte* const header = row.data + index * kHeaderBytes;
     Block b{};
-    b.group = row.data + all * kHeaderBytes + index * kBlockGroups * kGroupBytes;
+    b.group = group(row, index * kBlockGroups);
     const std::int64_t left = groups(row.columns) - index * kBlockGroups;
     b.groups = static_cast<int>(left < kBlockGroups ? left : kBlockGroups);
     b.base = static_cast<int>(header[0]);
     const std::size_t first = load<std::uint16_t>(header + 2);
     b.exceptions = row.data + fixed_bytes(row.columns) + first;
-    std::size_t end = first;
-    for (int g = 0; g < b.groups; ++g)
-      end += static_cast<std::size_t>(count_ones(exceptions_in(b.group + g * kGroupBytes)));
+    const std::size_t end = first + static_cast<std::size_t>(exceptions);
     const std::size_t room = row.bytes - fixed_bytes(row.columns);
     const bool agrees = index + 1 < all ? end == load<std::uint16_t>(header + kHeaderBytes + 2)
                                         : room - end < kPackedAlignment;
@@ -161,16 +171,39 @@ struct PackedBF16 : RowOffsets<PackedBF16> {
     for (int g = 0; g < within; ++g)
       exception += count_ones(exceptions_in(b.group + g * kGroupBytes));
     const std::byte* const from = b.group + within * kGroupBytes;
-    const std::uint64_t low = load_u64(from), middle = load_u64(from + 8),
-                        high = load_u64(from + 16);
-    for (int p = 0; p < kGroupColumns; ++p) {
-      const int code =
-          static_cast<int>((low >> p & 1) | (middle >> p & 1) << 1 | (high >> p & 1) << 2);
-      const int exponent = code < kCodes ? b.base + code : static_cast<int>(*exception++);
-      const int rest = static_cast<int>(from[kCodeBytes + p]);
-      out[weight_at(p)] =
-          static_cast<std::uint16_t>((rest & 0x80) << 8 | exponent << 7 | (rest & 0x7f));
+    for (int s = 0; s < kSixteens; ++s) {
+      std::uint32_t pairs[kPlaces / 2];
+      exception += decode_sixteen(from, s, b.base, exception, pairs);
+      for (int i = 0; i < kPlaces; ++i)
+        out[weight_at(kPlaces * s + i)] = static_cast<std::uint16_t>(pairs[i / 2] >> i % 2 * 16);
     }
+  }
+
+  static constexpr int kPlaces = 16, kSixteens = kGroupColumns / kPlaces;
+  /// The weights with places 16 s to 16 s + 15 of a group, two in a word, the first in its lower
+  /// half. The group is of a sound block whose window begins at `base`; `exception` is the first of
+  /// these weights'. Returns how many they have.
+  CANOPY_HOST_DEVICE static int decode_sixteen(const std::byte* group, int s, int base,
+                                               const std::byte* exception, std::uint32_t* pairs) {
+    std::uint32_t plane[3], rest[4];
+    for (int i = 0; i < 3; ++i) plane[i] = load<std::uint16_t>(group + 8 * i + 2 * s);
+    for (int i = 0; i < 4; ++i)
+      rest[i] = load<std::uint32_t>(group + kCodeBytes + kPlaces * s + 4 * i);
+    int exceptions = 0;
+    const auto weight = [&](int p) {
+      const std::uint32_t code =
+          (plane[0] >> p & 1) | (plane[1] >> p & 1) << 1 | (plane[2] >> p & 1) << 2;
+      const std::uint32_t exponent = code < kCodes
+                                         ? static_cast<std::uint32_t>(base) + code
+                                         : std::to_integer<std::uint32_t>(exception[exceptions++]);
+      const std::uint32_t bits = rest[p / 4] >> 8 * (p % 4) & 0xff;
+      return (bits & 0x80) << 8 | exponent << 7 | (bits & 0x7f);
+    };
+    for (int p = 0; p < kPlaces; p += 2) {
+      const std::uint32_t first = weight(p);
+      pairs[p / 2] = first | weight(p + 1) << 16;
+    }
+    return exceptions;
   }
 };
 

@@ -1,0 +1,101 @@
+#pragma once
+// Kernels that expand packed weights to the plain format that matrix units multiply.
+#include "kernels/cuda/rows.h"
+
+namespace canopy::cuda {
+
+/// Rows [first, first + blocks) of a packed matrix in its plain format. One block per row, a thread
+/// for each group.
+template <class Format>
+struct UnpackRows {
+  static constexpr int kThreads = 256;
+  MatrixRows<Format> rows;
+  std::int64_t first;
+  typename Format::Plain::Element* out;
+
+  Grid grid(std::int64_t count) const {
+    return {count,
+            threads_for(ceil_div<std::int64_t>(rows.columns, Format::kGroupColumns), kThreads)};
+  }
+  template <class Block>
+  CANOPY_KERNEL void operator()(Block& block) const {
+    auto* const to = out + block.index() * rows.columns;
+    block.step([&](int t) {
+      for_weights_of_thread<Format>(rows[first + block.index()], t, block.threads(),
+                                    [&](std::int64_t k, auto weight) { to[k] = weight; });
+    });
+  }
+};
+
+/// The same of PackedBF16, so that threads that follow one another read and write bytes that do: a
+/// thread for each sixteen places of a group, which are twice eight weights.
+template <>
+struct UnpackRows<format::PackedBF16> {
+  using Format = format::PackedBF16;
+  static constexpr int kThreads = 256;
+  MatrixRows<Format> rows;
+  std::int64_t first;
+  std::uint16_t* out;
+
+  Grid grid(std::int64_t count) const {
+    const std::int64_t groups = Format::groups(rows.columns);
+    return {count, threads_for(Format::kSixteens * groups, kThreads),
+            static_cast<std::size_t>(groups) * sizeof(std::uint16_t)};
+  }
+  template <class Block>
+  CANOPY_KERNEL void operator()(Block& block) const {
+    const StoredRow row = rows[first + block.index()];
+    const std::int64_t groups = Format::groups(rows.columns);
+    auto* const exceptions = block.template shared<std::uint16_t>(static_cast<int>(groups));
+    block.step([&](int t) {
+      for (std::int64_t g = t; g < groups; g += block.threads())
+        exceptions[g] = static_cast<std::uint16_t>(
+            format::count_ones(Format::exceptions_in(Format::group(row, g))));
+    });
+    block.step([&](int t) {
+      for (std::int64_t i = t; i < groups * Format::kSixteens; i += block.threads())
+        unpack(row, i / Format::kSixteens, static_cast<int>(i % Format::kSixteens), exceptions,
+               out + block.index() * rows.columns);
+    });
+  }
+
+ private:
+  static constexpr int kRun = 8;  // weights that lie side by side
+  CANOPY_KERNEL static void unpack(const StoredRow& row, std::int64_t group, int s,
+                                   const std::uint16_t* exceptions, std::uint16_t* to) {
+    const std::int64_t index = group / Format::kBlockGroups;
+    int before = 0, all = 0;
+    for (std::int64_t g = index * Format::kBlockGroups;
+         g < (index + 1) * Format::kBlockGroups && g < Format::groups(row.columns); ++g) {
+      before += g < group ? exceptions[g] : 0;
+      all += exceptions[g];
+    }
+    const auto block = Format::block(row, index, all);
+    const std::byte* const from = Format::group(row, group);
+    std::uint32_t pairs[Format::kPlaces / 2];
+    if (block.sound) {
+      const std::uint64_t earlier = (std::uint64_t{1} << Format::kPlaces * s) - 1;
+      before += format::count_ones(Format::exceptions_in(from) & earlier);
+      Format::decode_sixteen(from, s, block.base, block.exceptions + before, pairs);
+    } else {
+      for (std::uint32_t& pair : pairs) pair = Format::kNotANumber * 0x10001u;
+    }
+    CANOPY_UNROLL
+    for (int r = 0; r < Format::kPlaces; r += kRun) {
+      const std::int64_t at =
+          group * Format::kGroupColumns + Format::weight_at(Format::kPlaces * s + r);
+      if (row.columns % kRun == 0) {
+        if (at < row.columns)
+          store_words(reinterpret_cast<std::byte*>(to + at), pairs[r / 2], pairs[r / 2 + 1],
+                      pairs[r / 2 + 2], pairs[r / 2 + 3]);
+      } else {
+        CANOPY_UNROLL
+        for (int i = 0; i < kRun; ++i)
+          if (at + i < row.columns)
+            to[at + i] = static_cast<std::uint16_t>(pairs[(r + i) / 2] >> i % 2 * 16);
+      }
+    }
+  }
+};
+
+}  // namespace canopy::cuda
