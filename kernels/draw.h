@@ -19,37 +19,64 @@ constexpr double draw_part_sum(const Left& left, std::size_t first, std::size_t 
   std::size_t i = first;
   for (; i + 8 <= end; i += 8)
     for (std::size_t l = 0; l < 8; ++l) add(l, left(i + l));
-  for (; i < end; ++i) add((i - first) % 8, left(i));
+  for (std::size_t l = 0; l < 8; ++l)
+    if (i + l < end) add(l, left(i + l));
   return ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) +
          ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
+}
+
+/// Where a draw looks for its token: the part, the sum of all parts before it, and the sum that the
+/// token's own must be the first to exceed.
+struct DrawPlace {
+  std::size_t part;
+  double below, target;
+};
+/// The place of u times the total of `count` parts.
+constexpr DrawPlace draw_place(const double* parts, std::size_t count, double u) {
+  double total = 0;
+  for (std::size_t part = 0; part < count; ++part) total += parts[part];
+  DrawPlace place{0, 0, u * total};
+  while (place.part + 1 < count && place.below + parts[place.part] <= place.target)
+    place.below += parts[place.part++];
+  return place;
+}
+
+/// The token of [first, end) where the running sum first exceeds the place's target, or else the
+/// last that is left; `none` if none is. [first, end) is the place's part.
+template <class Left>
+constexpr std::size_t draw_within(const Left& left, std::size_t first, std::size_t end,
+                                  const DrawPlace& place, std::size_t none) {
+  double below = place.below;
+  std::size_t last = none;
+  for (std::size_t i = first; i < end; ++i) {
+    if (!(left(i) > 0)) continue;
+    last = i;
+    below += static_cast<double>(left(i));
+    if (below > place.target) return i;
+  }
+  return last;
+}
+
+/// Where a walk ran into a part without support, which begins at `first`: the nearest token of n
+/// that has some; n if none has.
+template <class Left>
+constexpr std::size_t draw_nearest(const Left& left, std::size_t first, std::size_t n) {
+  for (std::size_t i = first; i-- > 0;)
+    if (left(i) > 0) return i;
+  for (std::size_t i = first; i < n; ++i)
+    if (left(i) > 0) return i;
+  return n;
 }
 
 /// The token where the running sum of what is left first exceeds u times its total; n if no token
 /// is left. Support is judged by tokens: rounding can end the walk early, never on a zero.
 template <class Left>
 constexpr std::size_t draw_token(const Left& left, std::size_t n, const double* parts, double u) {
-  const std::size_t count = draw_parts(n);
-  double total = 0;
-  for (std::size_t part = 0; part < count; ++part) total += parts[part];
-  const double target = u * total;
-  double below = 0;
-  std::size_t part = 0;
-  while (part + 1 < count && below + parts[part] <= target) below += parts[part++];
-  const std::size_t end = n < (part + 1) * kDrawPart ? n : (part + 1) * kDrawPart;
-  std::size_t last = n;
-  for (std::size_t i = part * kDrawPart; i < end; ++i) {
-    if (!(left(i) > 0)) continue;
-    last = i;
-    below += static_cast<double>(left(i));
-    if (below > target) return i;
-  }
-  if (last < n) return last;
-  // The walk ran into a part without support: take the nearest token that has some.
-  for (std::size_t i = part * kDrawPart; i-- > 0;)
-    if (left(i) > 0) return i;
-  for (std::size_t i = part * kDrawPart; i < n; ++i)
-    if (left(i) > 0) return i;
-  return n;
+  const DrawPlace place = draw_place(parts, draw_parts(n), u);
+  const std::size_t first = place.part * kDrawPart;
+  const std::size_t end = n < first + kDrawPart ? n : first + kDrawPart;
+  const std::size_t token = draw_within(left, first, end, place, n);
+  return token < n ? token : draw_nearest(left, first, n);
 }
 
 /// Where the support is used up: uniform over the `undrawn` tokens that were not drawn yet.

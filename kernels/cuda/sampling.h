@@ -255,9 +255,10 @@ struct TakeTokens {
   }
 };
 
-/// Ops::draw_tokens: the parts' sums by all threads, each draw by one.
+/// Ops::draw_tokens. All threads sum the parts, and copy the part that a draw falls into to memory
+/// that they share; what is added in order is added by one thread, from there.
 struct DrawTokens {
-  static constexpr int kThreads = 256;
+  static constexpr int kThreads = 1024, kLanes = 8;  // a part is summed by so many threads
   const float* q;
   std::int64_t vocab;
   int count;
@@ -266,52 +267,99 @@ struct DrawTokens {
   std::uint64_t first_index;
   std::int32_t* token;
 
-  /// Sums of the parts, and marks of what was drawn.
+  /// Sums of the parts, marks of what was drawn, the place of a draw and its part's values.
   Grid grid(std::int64_t rows) const {
     const auto n = static_cast<std::size_t>(vocab);
-    return {rows, kThreads, (draw_parts(n) + (n + 63) / 64) * sizeof(double)};
+    return {rows, kThreads,
+            (draw_parts(n) + (n + 63) / 64) * sizeof(double) + sizeof(DrawPlace) +
+                kDrawPart * sizeof(float)};
   }
 
   template <class Block>
   CANOPY_KERNEL void operator()(Block& block) const {
     const auto n = static_cast<std::size_t>(vocab);
     const std::size_t words = (n + 63) / 64;
-    const float* const row = q + block.index() * vocab;
     std::int32_t* const to = token + block.index() * count;
     const std::uint64_t index =
         first_index + static_cast<std::uint64_t>(block.index()) * static_cast<std::uint64_t>(count);
+    const StepRng now = rng.now();
     auto* const parts = block.template shared<double>(static_cast<int>(draw_parts(n)));
     auto* const drawn = block.template shared<std::uint64_t>(static_cast<int>(words));
-    const auto left = [&](std::size_t i) {
-      return (drawn[i / 64] >> (i % 64) & 1u) != 0 ? -1.0f : row[i] > 0 ? row[i] : 0.0f;
-    };
-    const auto sum_part = [&](std::size_t part) {
-      const std::size_t end = (part + 1) * kDrawPart;
-      parts[part] = draw_part_sum(left, part * kDrawPart, end < n ? end : n);
-    };
-    const auto stride = static_cast<std::size_t>(kThreads);
+    auto* const place = block.template shared<DrawPlace>(1);
+    auto* const values = block.template shared<float>(static_cast<int>(kDrawPart));
+    const Left left{q + block.index() * vocab, drawn};
     block.step([&](int t) {
-      for (auto i = static_cast<std::size_t>(t); i < words; i += stride) drawn[i] = 0;
+      for (auto i = static_cast<std::size_t>(t); i < words; i += kThreads) drawn[i] = 0;
     });
-    block.step([&](int t) {
-      for (auto i = static_cast<std::size_t>(t); i < draw_parts(n); i += stride) sum_part(i);
-    });
-    block.step([&](int t) {
-      if (t != 0) return;
-      const StepRng now = rng.now();
-      std::size_t undrawn = n;
-      for (int c = 0; c < count; ++c) {
-        const double u =
-            now.uniform(StepRng::Purpose::kDraft, index + static_cast<std::uint64_t>(c));
-        std::size_t one = draw_token(left, n, parts, u);
+    sum_parts(block, left, parts);
+    std::size_t undrawn = n;  // of the one thread that draws
+    for (int c = 0; c < count; ++c) {
+      const double u = now.uniform(StepRng::Purpose::kDraft, index + static_cast<std::uint64_t>(c));
+      block.step([&](int t) {
+        if (t == 0) *place = draw_place(parts, draw_parts(n), u);
+      });
+      const std::size_t part = block.uniform(place->part), first = part * kDrawPart;
+      const std::size_t end = first + kDrawPart < n ? first + kDrawPart : n;
+      block.step([&](int t) {
+        const std::size_t i = first + static_cast<std::size_t>(t);
+        if (i < end) values[t] = left(i);
+      });
+      block.step([&](int t) {
+        if (t != 0) return;
+        const auto near = [&](std::size_t i) { return values[i - first]; };
+        std::size_t one = draw_within(near, first, end, *place, n);
+        const bool found = one < n;
+        if (!found) one = draw_nearest(left, first, n);
         if (one == n) one = draw_any(left, undrawn, u);
         to[c] = static_cast<std::int32_t>(one);
-        if (replacement == Replacement::kYes) continue;
+        if (replacement == Replacement::kYes) return;
         drawn[one / 64] |= std::uint64_t{1} << (one % 64);
         --undrawn;
-        sum_part(one / kDrawPart);  // summed again, so that no rounding stays behind
-      }
-    });
+        // Summed again, so that no rounding stays behind.
+        if (found) {
+          values[one - first] = -1.0f;
+          parts[part] = draw_part_sum(near, first, end);
+        } else {
+          const std::size_t begin = one / kDrawPart * kDrawPart;
+          parts[one / kDrawPart] =
+              draw_part_sum(left, begin, begin + kDrawPart < n ? begin + kDrawPart : n);
+        }
+      });
+    }
+  }
+
+ private:
+  /// What may still be drawn of a token, as kernels/draw.h has it.
+  struct Left {
+    const float* row;
+    const std::uint64_t* drawn;
+    CANOPY_KERNEL float operator()(std::size_t i) const {
+      return (drawn[i / 64] >> (i % 64) & 1u) != 0 ? -1.0f : row[i] > 0 ? row[i] : 0.0f;
+    }
+  };
+
+  /// draw_part_sum() of each part, bit for bit: thread x of eight has the lane with x's bits in the
+  /// other order, as lanes_sum() begins with the threads that are furthest apart.
+  template <class Block>
+  CANOPY_KERNEL void sum_parts(Block& block, const Left& left, double* parts) const {
+    const auto n = static_cast<std::size_t>(vocab);
+    constexpr std::size_t kAtOnce = kThreads / kLanes;
+    for (std::size_t base = 0; base < draw_parts(n); base += kAtOnce) {
+      auto sums = block.template each<double>();
+      block.step([&](int t) {
+        const std::size_t first = (base + static_cast<std::size_t>(t / kLanes)) * kDrawPart;
+        const int x = t % kLanes;
+        const auto lane = static_cast<std::size_t>((x & 1) << 2 | (x & 2) | x >> 2);
+        const std::size_t end = first + kDrawPart < n ? first + kDrawPart : n;
+        for (std::size_t i = first + lane; i < end; i += kLanes)
+          sums[t] += static_cast<double>(left(i));
+      });
+      block.template lanes_sum<kLanes>(sums);
+      block.step([&](int t) {
+        const std::size_t part = base + static_cast<std::size_t>(t / kLanes);
+        if (t % kLanes == 0 && part < draw_parts(n)) parts[part] = sums[t];
+      });
+    }
   }
 };
 
