@@ -1,6 +1,11 @@
 // What the emulated GPU refuses, as a GPU does; and what stands between the two and their callers.
 #include "tests/kernels/emulated_cuda.h"
 
+#include <atomic>
+#include <chrono>
+#include <future>
+#include <thread>
+
 #include "kernels/pinned_ranges.h"
 #include "tests/error_of.h"
 
@@ -77,6 +82,55 @@ TEST(SmallUploads, ArriveWholeFromAnyAddressToAnyAddressWithoutTheCopyEngine) {
             << size << " bytes to +" << offset << ", byte " << i;
     }
   EXPECT_EQ(device.largest_copy(), data.size());  // the zeros; what was small came the other way
+}
+
+/// What is queued on the stream from now on waits until `open`.
+void hold_up(Stream& stream, const std::atomic<bool>& open) {
+  dynamic_cast<EmulatedStream&>(stream).enqueue([gate = &open] {
+    while (!*gate) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  });
+}
+
+TEST(SmallUploads, AStreamThatIsHeldUpHoldsNoOtherUp) {
+  EmulatedCuda device;
+  const auto copies = device.make_stream("upload"), compute = device.make_stream("compute");
+  const Buffer to = device.allocate(1 << 20);
+  const std::vector<std::byte> bytes(4096);
+  std::atomic<bool> open = false;
+  hold_up(*copies, open);  // as behind gigabytes of matrices
+  auto held_up = std::async(std::launch::async, [&] {
+    for (int i = 0; i < 32; ++i) device.upload(*copies, to.data(), bytes);
+  });
+  auto other = std::async(std::launch::async, [&] {
+    device.upload(*compute, to.data() + 8192, bytes);
+    compute->synchronize();
+  });
+  EXPECT_EQ(other.wait_for(std::chrono::seconds(20)), std::future_status::ready);
+  EXPECT_EQ(held_up.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
+  open = true;
+}
+
+TEST(SmallUploads, StreamsTakeOverTheSlotsOfThoseThatAreDone) {
+  EmulatedCuda device;
+  constexpr std::size_t kStreams = cuda::SmallUploads<SerialLaunch>::kStreams;
+  const std::vector<std::byte> bytes(64, std::byte{5});
+  const Buffer to = device.allocate(bytes.size());
+  std::vector<std::unique_ptr<Stream>> streams;
+  const auto upload_on_another = [&] {
+    streams.push_back(device.make_stream("one of many"));
+    device.upload(*streams.back(), to.data(), bytes);
+  };
+  for (std::size_t i = 0; i < 2 * kStreams; ++i) {
+    upload_on_another();
+    streams.back()->synchronize();
+  }
+  EXPECT_EQ(device.largest_copy(), 0u);
+  std::atomic<bool> open = false;
+  for (const auto& stream : streams) hold_up(*stream, open);
+  for (std::size_t i = 0; i < kStreams; ++i) device.upload(*streams[i], to.data(), bytes);
+  upload_on_another();  // all slots are under way: it goes as a large one does
+  EXPECT_EQ(device.largest_copy(), bytes.size());
+  open = true;
 }
 
 TEST(SmallUploads, TakeTheirDataAtOnceAndWaitForASlotWhereAllAreUnderWay) {
