@@ -76,8 +76,8 @@ class BlockOps : public Ops {
     launch_(stream, kernel,
             Grid{ceil_div<std::int64_t>(count, Kernel::kThreads), Kernel::kThreads});
   }
-  static Grid row_grid(std::int64_t rows, std::int64_t columns) {
-    return {rows, threads_for(columns, 256)};
+  static Grid row_grid(std::int64_t rows, std::int64_t columns, int most_threads = 256) {
+    return {rows, threads_for(columns, most_threads)};
   }
 
   /// What the projections of one call share.
@@ -185,14 +185,14 @@ class BlockOps : public Ops {
                    TensorView y) override {
     visit_format(PlainFormats(), g.dtype(), [&]<class Format>(Format) {
       launch_(stream, RmsNorm<Format>{at(x), g.data(), eps, x.dim(1), at(y)},
-              row_grid(x.dim(0), x.dim(1)));
+              row_grid(x.dim(0), x.dim(1), RmsNorm<Format>::kThreads));
     });
   }
 
   void do_layer_norm(Stream& stream, ConstTensorView x, const LayerNorm& norm,
                      TensorView y) override {
     launch_(stream, NormalizeRows{at(x), at(norm.g), at(norm.b), norm.eps, x.dim(1), at(y)},
-            row_grid(x.dim(0), x.dim(1)));
+            row_grid(x.dim(0), x.dim(1), NormalizeRows::kThreads));
   }
 
   void do_rope(Stream& stream, TensorView qk, ConstTensorView position, const Rope& rope) override {
@@ -200,7 +200,7 @@ class BlockOps : public Ops {
             RotatePairs{at(qk), qk.dim(1), qk.dim(2), at<std::int32_t>(position),
                         at(rope.inverse_frequency), rope.magnitude,
                         rope.pairs == RopePairs::kAdjacent, rope.beta, rope.period},
-            row_grid(qk.dim(0), qk.dim(1) * qk.dim(2) / 2));
+            row_grid(qk.dim(0), qk.dim(1) * qk.dim(2) / 2, RotatePairs::kThreads));
   }
 
   void do_swiglu(Stream& stream, ConstTensorView gate, ConstTensorView up, TensorView y) override {

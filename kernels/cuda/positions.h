@@ -8,6 +8,7 @@ namespace canopy::cuda {
 /// Ops::rope. One block per token. Each product of the rotation is rounded before they are added,
 /// as in the reference implementation and on the CPU.
 struct RotatePairs {
+  static constexpr int kThreads = 1024;
   float* qk;
   std::int64_t heads, head_dim;
   const std::int32_t* position;

@@ -13,6 +13,7 @@ namespace canopy::cuda {
 /// Ops::rms_norm with g of a plain format. One block per row.
 template <class Format>
 struct RmsNorm {
+  static constexpr int kThreads = 1024;  // a level of a draft has few rows: each must be quick
   const float* x;
   const std::byte* g;
   float eps;
@@ -38,6 +39,7 @@ struct RmsNorm {
 
 /// Ops::layer_norm. One block per row.
 struct NormalizeRows {
+  static constexpr int kThreads = 1024;
   const float *x, *g, *b;
   float eps;
   std::int64_t columns;
