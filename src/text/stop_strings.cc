@@ -80,9 +80,11 @@ std::vector<std::string> with_marks(const Tokenizer& tokenizer, std::vector<std:
 
 }  // namespace
 
-ShownText::ShownText(const Tokenizer& tokenizer, const std::vector<std::string>& stops)
+ShownText::ShownText(const Tokenizer& tokenizer, const std::vector<std::string>& stops,
+                     std::vector<TokenId> named)
     : tokenizer_(&tokenizer),
       words_(stops),
+      named_(std::move(named)),
       stream_(tokenizer),
       marked_stops_(with_marks(tokenizer, stops)),
       stops_(stops) {}
@@ -90,7 +92,9 @@ ShownText::ShownText(const Tokenizer& tokenizer, const std::vector<std::string>&
 std::string ShownText::push(TokenId token) {
   // Some files do not mark such a token as special, and a reader of a call would stumble over it.
   std::string before = end_ ? stream_.push(*std::exchange(end_, {})) : "";
-  if (tokenizer_->is_special(token))
+  if (std::find(named_.begin(), named_.end(), token) != named_.end())
+    before += tokenizer_->token_string(token);
+  else if (tokenizer_->is_special(token))
     before += mark_of(token);
   else if (tokenizer_->ends_text(token))
     end_ = token;

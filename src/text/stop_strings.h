@@ -36,7 +36,9 @@ class StopStrings {
 /// that names some stops at them, too. One thread at a time.
 class ShownText {
  public:
-  ShownText(const Tokenizer& tokenizer, const std::vector<std::string>& stops);
+  /// `named`: special tokens that are shown by their names.
+  ShownText(const Tokenizer& tokenizer, const std::vector<std::string>& stops,
+            std::vector<TokenId> named = {});
 
   std::string push(TokenId token);
   /// The text is over: what was held back. Bytes that are no character come out as U+FFFD where the
@@ -49,6 +51,7 @@ class ShownText {
  private:
   const Tokenizer* tokenizer_;
   std::vector<std::string> words_;  // the stop strings
+  std::vector<TokenId> named_;
   std::optional<TokenId> end_;  // the last token, if it ends texts: it has one where more follows
   TextStream stream_;
   StopStrings marked_stops_;  // in the text with marks in place of special tokens

@@ -53,6 +53,17 @@ TEST(ShownText, LacksWhatEndsItThoughTheFileDoesNotCallThatSpecial) {
   EXPECT_EQ(shown_text(tokenizer, std::vector<TokenId>{0, 1, 1}, {}, false), "a</s>");
 }
 
+TEST(ShownText, HasTheNamesOfTheSpecialTokensThatAreAskedFor) {
+  const auto tokenizer = load_tokenizer(test_data() / "text" / "smollm", {});
+  const std::vector<TokenId> tokens =
+      tokenizer->encode("<|im_start|>a<|im_end|>b<|im_start|>", AddSpecial::kNo);
+  const std::vector<TokenId> named = tokenizer->encode("<|im_start|>", AddSpecial::kNo);
+  ShownText shown(*tokenizer, {}, named);
+  std::string text;
+  for (const TokenId token : tokens) text += shown.push(token);
+  EXPECT_EQ(text + shown.end(false), "<|im_start|>ab<|im_start|>");
+}
+
 TEST(ShownText, StopsAtASpecialTokenThatAStopStringNames) {
   const auto tokenizer = load_tokenizer(test_data() / "text" / "smollm", {});
   const std::string text = "a<|im_start|>user\nb<|im_end|><|im_start|>c";
