@@ -147,6 +147,12 @@ void Completions::prepare_calls(Answer& answer) const {
   if (answer.request.must_call) answer.prompts.front().push_back(mark.front());
 }
 
+bool Completions::separates_reasoning(const CompletionRequest& request) const {
+  // A schema, or a call that must be, holds from the first token on: there is no reasoning.
+  return model_.reasoning && request.reasoning != ReasoningFormat::kInText && !request.schema &&
+         !request.must_call;
+}
+
 std::shared_ptr<const TokenConstraint> Completions::constraint_of(
     const CompletionRequest& request) {
   if (!request.schema && !request.must_call) return nullptr;
@@ -243,13 +249,21 @@ Answer Completions::begin(const CompletionRequest& request, Api api) {
         chat::encode(*answer.prompt, std::move(beginning), model_.tokenizer()));
   }
   if (!request.tools.empty()) prepare_calls(answer);
+  const bool separated = chat && separates_reasoning(request);
   for (const auto& prompt : request.prompts) {
     const auto* const text = std::get_if<std::string>(&prompt);
     if (text != nullptr) check_length(*text, "prompt");
     answer.prompts.push_back(text != nullptr ? model_.tokenizer().encode(*text, AddSpecial::kYes)
                                              : std::get<std::vector<TokenId>>(prompt));
   }
-  const JobRequest job = job_of(request, answer);
+  JobRequest job = job_of(request, answer);
+  if (separated) {
+    job.named = chat::special_tokens_of(*model_.reasoning, model_.tokenizer());
+    answer.reasoners.assign(
+        job.texts.size(),
+        chat::ReasoningReader(*model_.reasoning,
+                              chat::opens_reasoning(*model_.reasoning, answer.prompt->text)));
+  }
   for (const std::vector<TokenId>& tokens : answer.prompts)
     answer.before.insert(answer.before.end(), static_cast<std::size_t>(request.choices),
                          request.echo ? model_.tokenizer().decode(tokens, AddSpecial::kNo) : "");
@@ -367,6 +381,8 @@ std::string Completions::events_of(Answer& answer, const News& news,
       continue;
     }
     const int index = static_cast<int>(i);
+    if (!more.reasoning.empty())
+      send(chunk_json(head, index, reasoning_json(more.reasoning), nullptr));
     if (!more.text.empty() || !more.logprobs.empty()) {
       json chunk =
           chunk_json(head, index, {{"content", more.text}}, nullptr,

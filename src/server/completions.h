@@ -38,6 +38,7 @@ class Completions {
   /// Refuses a text that has too many tokens whatever they are: before they take any memory.
   void check_length(const std::string& text, const char* param) const;
   void prepare_calls(Answer& answer) const;
+  bool separates_reasoning(const CompletionRequest& request) const;
   /// The request's schema, or call, as a mask; null: nothing is asked for.
   std::shared_ptr<const TokenConstraint> constraint_of(const CompletionRequest& request);
   void reply_whole(http::Exchange& exchange, Answer& answer, RequestRecord& record);

@@ -13,7 +13,7 @@ Job::Job(const JobRequest& request, const Tokenizer& tokenizer, Metrics& metrics
       late_(request.texts.size()),
       unfinished_(static_cast<int>(request.texts.size())) {
   for (std::size_t i = 0; i < request.texts.size(); ++i)
-    shown_.emplace_back(tokenizer, request.stops);
+    shown_.emplace_back(tokenizer, request.stops, request.named);
   pending_.choices.resize(shown_.size());
 }
 

@@ -18,12 +18,14 @@ struct JobRequest {
   std::vector<Request> texts;  // its choices
   std::vector<std::string> stops;
   std::optional<std::chrono::steady_clock::time_point> deadline;  // ends them at their next token
-  int top_logprobs = 0;  // alternatives to tell of each token, where logprobs are asked for
+  int top_logprobs = 0;        // alternatives to tell of each token, where logprobs are asked for
+  std::vector<TokenId> named;  // special tokens that are shown by their names
 };
 
 /// What is new of a job since it was last looked at.
 struct News {
   struct Choice {
+    std::string reasoning;              // before the text, where a reader separates it
     std::string text;                   // whole characters, up to a stop string
     std::vector<TokenId> tokens;        // those that the text is of, held back or not
     std::vector<TokenReport> logprobs;  // where asked for: one per token

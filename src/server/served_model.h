@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "src/chat/chat_template.h"
+#include "src/chat/reasoning.h"
 #include "src/server/metrics.h"
 #include "src/server/request/completion_request.h"
 #include "src/server/request_record.h"
@@ -37,6 +38,7 @@ struct ServedModel {
   std::optional<chat::ChatTemplate> chat_template;
   std::string why_no_chat;  // where there is no template
   std::optional<ToolForm> tool_form;
+  std::optional<chat::ReasoningTags> reasoning;
   std::size_t longest_token = 1;  // in bytes
 
   const Tokenizer& tokenizer() const { return *engine.models().tokenizer; }

@@ -102,13 +102,16 @@ void Service::ready(Engine& engine, Scheduler& scheduler, Metrics& metrics,
   const std::lock_guard lock(mutex_);
   options_.context = engine.plan().context;
   model_.emplace(ServedModel{
-      engine, scheduler, metrics, std::move(chat_template), std::move(why_no_chat), {}});
+      engine, scheduler, metrics, std::move(chat_template), std::move(why_no_chat), {}, {}});
   const Tokenizer& tokenizer = model_->tokenizer();
   for (TokenId token = 0; token < tokenizer.vocab(); ++token)
     model_->longest_token =
         std::max({model_->longest_token, tokenizer.piece(token).size(),
                   tokenizer.is_special(token) ? tokenizer.token_string(token).size() : 0});
-  if (model_->chat_template) model_->tool_form = find_tool_form(*model_->chat_template);
+  if (model_->chat_template) {
+    model_->tool_form = find_tool_form(*model_->chat_template);
+    model_->reasoning = chat::find_reasoning_tags(*model_->chat_template);
+  }
   completions_.emplace(*model_, options_);
 }
 

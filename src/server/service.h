@@ -41,7 +41,7 @@ class Service {
   void apply_template(http::Exchange& exchange);
 
   ServiceOptions options_;  // the context is known when the model is there
-  std::mutex mutex_;  // until the model is there; then it stays as it is
+  std::mutex mutex_;        // until the model is there; then it stays as it is
   std::optional<ServedModel> model_;
   std::optional<Completions> completions_;
 };

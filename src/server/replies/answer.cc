@@ -10,7 +10,9 @@ void Answer::take(News& news, std::vector<std::vector<ToolCall>>& new_calls) {
   for (std::size_t i = 0; i < texts.size(); ++i) {
     News::Choice& more = news.choices[i];
     News::Choice& text = texts[i];
+    if (!reasoners.empty()) find_reasoning(i, more);
     if (!readers.empty()) find_calls(i, more, new_calls[i]);
+    text.reasoning += more.reasoning;
     text.text += more.text;
     text.tokens.insert(text.tokens.end(), more.tokens.begin(), more.tokens.end());
     text.logprobs.insert(text.logprobs.end(), more.logprobs.begin(), more.logprobs.end());
@@ -25,6 +27,15 @@ void Answer::take(News& news, std::vector<std::vector<ToolCall>>& new_calls) {
     text.cached_tokens = more.cached_tokens;
     text.known_tokens = more.known_tokens;
   }
+}
+
+void Answer::find_reasoning(std::size_t choice, News::Choice& more) {
+  const auto add = [&](chat::ReasoningReader::Found found) {
+    if (request.reasoning == ReasoningFormat::kSeparate) more.reasoning += found.reasoning;
+    return std::move(found.text);
+  };
+  more.text = add(reasoners[choice].push(more.text));
+  if (!more.finish_reason.empty()) more.text += add(reasoners[choice].end());
 }
 
 void Answer::find_calls(std::size_t choice, News::Choice& more,

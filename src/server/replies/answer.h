@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "src/chat/chat_prompt.h"
+#include "src/chat/reasoning.h"
 #include "src/server/replies/replies.h"
 #include "src/server/request/completion_request.h"
 #include "src/server/request_record.h"
@@ -23,9 +24,10 @@ struct Answer {
   std::vector<News::Choice> texts;   // all there is of each choice, without its calls
   std::vector<std::size_t> offsets;  // of the next token told with logprobs, by choice
   std::vector<std::vector<ToolCall>> calls;
-  std::vector<int> begun_calls;         // by choice: told or not
-  std::vector<ToolCallReader> readers;  // one for each choice, where there are tools
-  std::optional<TokenId> calls_begin;   // the token
+  std::vector<int> begun_calls;                  // by choice: told or not
+  std::vector<ToolCallReader> readers;           // one for each choice, where there are tools
+  std::vector<chat::ReasoningReader> reasoners;  // one for each choice, where it is separated
+  std::optional<TokenId> calls_begin;            // the token
   std::chrono::steady_clock::time_point begun = std::chrono::steady_clock::now();
 
   /// Adds what is new, and turns it into what a client is told: text is not what calls were.
@@ -35,6 +37,7 @@ struct Answer {
   void describe(RequestRecord& record) const;
 
  private:
+  void find_reasoning(std::size_t choice, News::Choice& more);
   void find_calls(std::size_t choice, News::Choice& more, std::vector<ToolCall>& found_calls);
 };
 

@@ -46,6 +46,7 @@ json base(const ReplyHead& head, const char* object) {
 
 json message_json(const News::Choice& text, const std::vector<ToolCall>& calls) {
   json message{{"role", "assistant"}, {"content", text.text}, {"refusal", nullptr}};
+  if (!text.reasoning.empty()) message.update(reasoning_json(text.reasoning));
   if (calls.empty()) return message;
   if (text.text.empty()) message["content"] = nullptr;
   message["tool_calls"] = call_pieces_json(calls, calls.size());
@@ -141,6 +142,10 @@ json empty_chunk_json(const ReplyHead& head) {
   json out = base(head, head.api == Api::kChat ? "chat.completion.chunk" : "text_completion");
   out["choices"] = json::array();
   return out;
+}
+
+json reasoning_json(const std::string& reasoning) {
+  return {{"reasoning_content", reasoning}, {"reasoning", reasoning}};
 }
 
 json call_pieces_json(const std::vector<ToolCall>& pieces, std::size_t calls) {

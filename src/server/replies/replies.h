@@ -53,6 +53,8 @@ nlohmann::json chunk_json(const ReplyHead& head, int index, nlohmann::json delta
                           nlohmann::json finish_reason, nlohmann::json logprobs = nullptr);
 /// The same without a choice: for usage, and what is told while nothing is written.
 nlohmann::json empty_chunk_json(const ReplyHead& head);
+/// Reasoning under both names that clients read: DeepSeek's, and OpenRouter's and vLLM's.
+nlohmann::json reasoning_json(const std::string& reasoning);
 /// Pieces of calls, of which the last belongs to call `calls` - 1.
 nlohmann::json call_pieces_json(const std::vector<ToolCall>& pieces, std::size_t calls);
 /// The whole answer; `texts`: each choice, all of it; `calls`: likewise.

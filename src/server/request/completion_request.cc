@@ -92,6 +92,16 @@ void check_choices(const Fields& fields, const Defaults& defaults,
 
 }  // namespace
 
+static void read_reasoning(Fields& fields, CompletionRequest& request) {
+  if (const auto format = fields.text("reasoning_format")) {
+    if (*format == "none")
+      request.reasoning = ReasoningFormat::kInText;
+    else if (*format != "auto" && *format != "deepseek")
+      fields.fail("reasoning_format", "must be \"auto\", \"deepseek\" or \"none\"");
+  }
+  if (fields.flag("include_reasoning") == false) request.reasoning = ReasoningFormat::kLeftOut;
+}
+
 CompletionRequest read_chat_request(const Json& body, const Defaults& defaults) {
   Fields fields(body);
   CompletionRequest request;
@@ -112,6 +122,7 @@ CompletionRequest read_chat_request(const Json& body, const Defaults& defaults) 
     Json& variables = request.conversation.variables;
     if (!variables.contains("reasoning_effort")) variables["reasoning_effort"] = *effort;
   }
+  read_reasoning(fields, request);
   if (fields.flag("echo").value_or(false)) fields.fail("echo", "is not supported in a chat");
   if (fields.flag("add_special_tokens").value_or(false))
     fields.fail("add_special_tokens", "can be false alone: they are the template's");

@@ -19,11 +19,19 @@ struct Defaults {
   int most_choices = 1;  // texts of one request
 };
 
+/// What becomes of the reasoning that a model writes before its answer, in a chat.
+enum class ReasoningFormat : std::uint8_t {
+  kSeparate,  // a member of its own
+  kInText,    // a part of the text, with its tags
+  kLeftOut
+};
+
 /// The body of a request for texts, checked.
 struct CompletionRequest {
   /// What a completion continues: each is text or tokens. Empty for a chat.
   std::vector<std::variant<std::string, std::vector<TokenId>>> prompts;
-  chat::Conversation conversation;                // of a chat
+  chat::Conversation conversation;  // of a chat
+  ReasoningFormat reasoning = ReasoningFormat::kSeparate;
   std::optional<nlohmann::ordered_json> schema;   // that the text must satisfy
   const char* schema_member = "response_format";  // where it stands
   std::vector<Tool> tools;                        // that may be called; none where none may

@@ -115,7 +115,7 @@ constexpr std::array<std::pair<const char*, const char*>, 15> kHints{{
     {"num_ctx", "the context is the server's, by -c"},
     {"truncation_length", "the context is the server's, by -c; longer prompts are refused"},
     {"max_context_length", "the context is the server's, by -c; longer prompts are refused"},
-    {"include_reasoning", "thoughts are a part of the text"},
+    {"include_reasoning", "a completion is one text; a chat's reasoning can be left out"},
     {"speculative_ngram", "the draft is the server's"},
     {"speculative.n_max", "the draft is the server's"},
     {"speculative.n_min", "the draft is the server's"},
