@@ -143,6 +143,59 @@ class Chat(ChatCase):
 
 
 @unittest.skipUnless(shutil.which("tmux"), "needs tmux; scripts/setup installs it")
+class Reasoning(ChatCase):
+    """The template opens a block of reasoning, and closes it with a letter that the model's text has within it."""
+    TEMPLATE = ("{% for m in messages %}{{ m.role[0] }}:{% if m.reasoning_content %}<r>{{ m.reasoning_content }}CLOSE{% endif %}"
+                "{{ m.content }}\n{% endfor %}{% if add_generation_prompt %}a:<r>{% endif %}")
+
+    def setUp(self):
+        super().setUp()
+        raw = run("generate", "-m", self.model, "-p", "u:hello\na:<r>", "-n", 24).stdout.removesuffix("\n")
+        close = next(c for i, c in enumerate(raw) if i > 3 and c.isascii() and c.isalnum() and c not in raw[:i])
+        self.template.write_text(self.TEMPLATE.replace("CLOSE", close))
+        before, _, after = raw.partition(close)
+        self.reasoning, self.answer = before.strip(), after.lstrip()
+
+    def chat(self, *lines, flags=()):
+        result = run(*self.words("-n", 24, *flags), stdin="".join(line + "\n" for line in lines))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return result
+
+    def test_a_pipe_has_the_answer_alone_and_what_is_saved_has_both(self):
+        saved = self.dir / "saved.json"
+        self.assertEqual(self.chat("hello", f"/save {saved}").stdout, self.answer + "\n")
+        self.assertEqual(json.loads(saved.read_text())[-1],
+                         {"role": "assistant", "content": self.answer, "reasoning_content": self.reasoning})
+
+    def on_a_terminal(self, *lines, flags=(), **environment):
+        """Bytes that a terminal is sent, of a conversation whose lines come from a pipe."""
+        master, slave = os.openpty()
+        words = [CANOPY, *map(str, self.words("-n", 24, *flags))]
+        process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=slave, stderr=subprocess.DEVNULL,
+                                   env={**os.environ, "TERM": "xterm", **environment})
+        os.close(slave)
+        process.stdin.write("".join(line + "\n" for line in lines).encode())
+        process.stdin.close()
+        sent = b""
+        try:
+            while more := os.read(master, 4096):
+                sent += more
+        except OSError:  # the other end is closed
+            pass
+        os.close(master)
+        self.assertEqual(process.wait(), 0)
+        return sent.decode().replace("\r\n", "\n")
+
+    def test_a_terminal_shows_it_dim_before_the_answer(self):
+        self.assertEqual(self.on_a_terminal("hello", NO_COLOR=""), f"\x1b[2m{self.reasoning}\x1b[22m\n\n{self.answer}\n")
+        self.assertEqual(self.on_a_terminal("hello", NO_COLOR="1"), f"{self.reasoning}\n\n{self.answer}\n")
+
+    def test_it_can_be_hidden(self):
+        self.assertEqual(self.on_a_terminal("hello", flags=("--hide-reasoning",)), self.answer + "\n")
+        self.assertEqual(self.on_a_terminal("/reasoning", "hello", NO_COLOR="1"), self.answer + "\n")
+        self.assertIn("reasoning is shown", self.chat("/reasoning", flags=("--hide-reasoning",)).stderr)
+
+
 class OnATerminal(ChatCase):
     def tmux(self, *words, check=True):
         environment = {**os.environ, "TMUX_TMPDIR": str(self.dir), "LC_ALL": "C.UTF-8"}

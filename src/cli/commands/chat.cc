@@ -14,6 +14,8 @@
 #include "src/base/size_text.h"
 #include "src/base/utf8.h"
 #include "src/chat/chat_prompt.h"
+#include "src/chat/reasoning.h"
+#include "src/cli/chat/answer_text.h"
 #include "src/cli/chat/line_reader.h"
 #include "src/cli/commands/commands.h"
 #include "src/cli/interrupt.h"
@@ -39,7 +41,10 @@ constexpr const char* kUsage =
     "usage: canopy chat -m MODEL [-md DRAFT] [-sys TEXT] [FLAG ...]\n\n"
     "Talks with a model, by its own chat template. A line is a message; one that ends with a\n"
     "backslash goes on in the next. Ctrl-C stops an answer and keeps what there is of it; Ctrl-D\n"
-    "ends. What comes from a pipe is answered line by line. /help lists the commands.";
+    "ends. What comes from a pipe is answered line by line. /help lists the commands.\n"
+    "A model that reasons before it answers has its reasoning shown dim on a terminal, and left "
+    "out\n"
+    "elsewhere.";
 
 constexpr const char* kHelp =
     "/help          these commands\n"
@@ -49,6 +54,7 @@ constexpr const char* kHelp =
     "/clear         begin anew\n"
     "/save FILE     write the conversation as JSON\n"
     "/load FILE     go on from such a file\n"
+    "/reasoning     show or hide the reasoning before an answer\n"
     "/stats         what the last answer cost\n"
     "/plan          how the model is run, and where the memory lies\n"
     "/quit          end, as Ctrl-D does\n";
@@ -58,6 +64,7 @@ struct Options {
   TemplateOption chat_template;
   std::vector<std::string> stops;
   std::optional<int> new_tokens;
+  bool hide_reasoning = false;
   PromptCacheOption prompt_cache;
   DecodeOptions decode;
 
@@ -68,7 +75,9 @@ struct Options {
         ("stop", stops_into(stops), "end an answer before this text; may be repeated")         //
         (PromptCacheOption::kName, prompt_cache.flag(), PromptCacheOption::kHelp)              //
         (kLengthFlag, length_into(new_tokens, -1),
-         "most tokens of an answer; -1: until the model ends it or the context is full");
+         "most tokens of an answer; -1: until the model ends it or the context is full")  //
+        ("hide-reasoning", given(hide_reasoning),
+         "do not show what a model reasons before it answers; it counts and is saved all the same");
     chat_template.add_to(own);
     decode.model.default_context = conversation_context_words();
     add_foreign(own, kJinja);
@@ -101,7 +110,10 @@ class Chat {
         engine_(engine),
         template_(std::move(chat_template)),
         context_(context),
+        reasoning_(chat::find_reasoning_tags(template_)),
+        shows_reasoning_(!asked.hide_reasoning),
         progress_(asked.decode.model.progress) {
+    if (reasoning_) named_ = chat::special_tokens_of(*reasoning_, tokenizer());
     begin_anew();
   }
 
@@ -129,6 +141,9 @@ class Chat {
   Engine& engine_;
   const chat::ChatTemplate template_;
   const int context_;
+  const std::optional<chat::ReasoningTags> reasoning_;
+  std::vector<TokenId> named_;  // special tokens that its tags are written with
+  bool shows_reasoning_;
   ProgressLine progress_;
   ordered_json messages_ = ordered_json::array();
   chat::AnswerMemory memory_;
@@ -161,30 +176,28 @@ void Chat::answer(Interrupt& interrupt) {
   request.sequence = answers_++ % StepRng::kSequences;
   request.max_new_tokens = asked_.new_tokens ? std::min(*asked_.new_tokens, room) : room;
 
-  ShownText shown(tokenizer(), asked_.stops);
-  std::string text;
-  const auto show = [&](const std::string& more) {
-    text += more;
-    progress_.write(more);
-  };
+  ShownText shown(tokenizer(), asked_.stops, named_);
+  AnswerText text(progress_, shows_reasoning_, reasoning_, prompt.text);
   StepLine steps(engine_, 1, std::nullopt);
   GenerateEvents events;
   events.on_step = [&](const StepProgress& step) { steps.show(step, progress_); };
   events.on_token = [&](std::size_t, TokenId token) {
-    show(shown.push(token));
+    text.push(shown.push(token));
     return !shown.stopped();
   };
   progress_.make_way_for_text();
   progress_.show("reading " + std::to_string(request.prompt.size()) + " tokens");
   last_ = engine_.generate({&request, 1}, events, interrupt.token());
   const TextReport& report = last_->texts.front();
-  show(shown.end(report.finish_reason != "stop"));
+  text.push(shown.end(report.finish_reason != "stop"));
+  text.end();
   progress_.write("\n");
   progress_.end();
   learned_.add(last_->learned);
   last_prompt_ = static_cast<int>(request.prompt.size());
   if (!shown.stopped()) memory_.remember(prompt, request.prompt, report.tokens, tokenizer());
-  messages_.push_back(message("assistant", text));
+  messages_.push_back(message("assistant", text.answer()));
+  if (!text.reasoning().empty()) messages_.back()["reasoning_content"] = text.reasoning();
   if (report.finish_reason == "length" && std::ssize(report.tokens) == room)
     aside() << "note: the context of " << context_ << " tokens is full; -c N makes room for more\n";
   if (report.finish_reason == "cancelled" && !Interrupt::terminated()) interrupt.renew();
@@ -302,6 +315,9 @@ bool Chat::obey(const std::string& line, Interrupt& interrupt) {
     save(needs_file());
   } else if (command == "/load") {
     load(needs_file(), interrupt.token());
+  } else if (command == "/reasoning") {
+    shows_reasoning_ = !shows_reasoning_;
+    std::cerr << "reasoning is " << (shows_reasoning_ ? "shown" : "hidden") << " from now on\n";
   } else if (command == "/stats") {
     show_stats();
   } else if (command == "/plan") {

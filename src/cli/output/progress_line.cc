@@ -137,6 +137,16 @@ void ProgressLine::write(const std::string& text) {
   waiting_.erase(0, bytes);
 }
 
+void ProgressLine::dim(bool on) {
+  const char* const none = std::getenv("NO_COLOR");
+  if (isatty(STDOUT_FILENO) != 1 || (none != nullptr && *none != '\0')) return;
+  if (below_text_) {
+    wipe();
+    write_waiting();
+  }
+  write_out(on ? "\x1b[2m" : "\x1b[22m");
+}
+
 void ProgressLine::write_waiting() {
   if (!waiting_.empty()) write_out(std::exchange(waiting_, {}));
 }
