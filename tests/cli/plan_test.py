@@ -193,7 +193,7 @@ class PlanForAGpuThatIsNotHere(support.TempDirCase):
         # Rows of a sweep or of a chunk, their widest input in 16 bits, and a slice of weights; in pages of the driver.
         for size, rows in ((64, 64 + 128), (768, 768 + 128), (1024, 1024)):
             plan = run_json("plan", *self.models, *self.model("H200"), "--gpu-memory", "48G", "--tree-size", str(size))
-            pages = -(-(rows * 28672 * 2 + 256 + (32 << 20)) // (2 << 20))
+            pages = -(-(rows * 28672 * 2 + 256 + (128 << 20)) // (2 << 20))
             self.assertEqual(plan["gpu"]["ledger"]["scratch of the kernels"], pages * (2 << 20), size)
 
     def test_attention_by_products_is_short_beside_the_link_at_4k(self):
