@@ -43,7 +43,7 @@ class SmallUploads {
  public:
   static constexpr std::size_t kMost = std::size_t{128}
                                        << 10;  // bytes at once: a large tree's mask
-  static constexpr std::size_t kStreams = 4, kSlots = 4, kBytes = kStreams * kSlots * kMost;
+  static constexpr std::size_t kStreams = 4, kSlots = 16, kBytes = kStreams * kSlots * kMost;
 
   /// `shared`: kBytes that host and device see at the same address, at a multiple of 16.
   SmallUploads(Device& device, Launch launch, std::byte* shared)
