@@ -29,6 +29,25 @@ AttentionSlices::AttentionSlices(std::int64_t n, std::int64_t heads, std::int64_
   state = take(rows * 2 * kFloat);
 }
 
+static std::size_t aligned(std::int64_t bytes) {
+  return (static_cast<std::size_t>(bytes) + kGpuAlignment - 1) / kGpuAlignment * kGpuAlignment;
+}
+
+LinearScratch::LinearScratch(std::int64_t n, std::int64_t k)
+    : slice(aligned(n * k * std::int64_t{sizeof(std::uint16_t)})),
+      slice_rows(
+          std::max<std::int64_t>(1, static_cast<std::int64_t>(kGpuExpandedBytes) / (2 * k))) {
+  bytes = slice + static_cast<std::size_t>(slice_rows * 2 * k);
+}
+
+ExpertScratch::ExpertScratch(std::int64_t n, std::int64_t dim, std::int64_t hidden)
+    : x(aligned(n * 2 * std::int64_t{sizeof(std::int32_t)})),
+      gate(x + aligned(n * dim * std::int64_t{sizeof(float)})),
+      up(gate + aligned(n * hidden * std::int64_t{sizeof(float)})),
+      y(up + aligned(n * hidden * std::int64_t{sizeof(float)})),
+      linear(y + aligned(n * dim * std::int64_t{sizeof(float)})),
+      bytes(linear + std::max(LinearScratch(n, dim).bytes, LinearScratch(n, hidden).bytes)) {}
+
 std::size_t gpu_scratch_bytes(const Workload& largest) {
   const auto rows = static_cast<std::size_t>(largest.rows);
   const auto columns = static_cast<std::size_t>(largest.columns);
@@ -40,7 +59,11 @@ std::size_t gpu_scratch_bytes(const Workload& largest) {
   if (largest.rows >= AttentionSlices::kLeastNodes && largest.heads > 0)
     of_attention =
         AttentionSlices(largest.rows, largest.heads, largest.kv_heads, largest.head_dim).bytes;
-  return std::max({of_linear, of_keep_kv, of_attention});
+  const std::size_t of_expert =
+      largest.expert_hidden == 0
+          ? 0
+          : ExpertScratch(largest.rows, largest.columns, largest.expert_hidden).bytes;
+  return std::max({of_linear, of_keep_kv, of_attention, of_expert});
 }
 
 }  // namespace canopy

@@ -29,6 +29,21 @@ struct AttentionSlices {
               bytes = 0;
 };
 
+/// How a product of n rows of k columns lays its scratch out: rounded inputs, then a slice of
+/// expanded weights. Plain data.
+struct LinearScratch {
+  LinearScratch(std::int64_t n, std::int64_t k);
+  std::size_t slice = 0, bytes = 0;
+  std::int64_t slice_rows = 0;
+};
+
+/// How an expert of up to n rows lays its scratch out: which rows they are, these, its inner values
+/// twice, what it gives, and the products' own. Plain data.
+struct ExpertScratch {
+  ExpertScratch(std::int64_t n, std::int64_t dim, std::int64_t hidden);
+  std::size_t x = 0, gate = 0, up = 0, y = 0, linear = 0, bytes = 0;
+};
+
 /// What the kernels of a GPU need of scratch for calls up to `largest` (Ops::scratch_bytes): also
 /// where there is none, to plan for one. Pure.
 std::size_t gpu_scratch_bytes(const Workload& largest);

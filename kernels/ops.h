@@ -77,6 +77,21 @@ struct Projection {
   Accumulate accumulate = Accumulate::kNo;
 };
 
+/// The matrices of one expert of a mixture, an MLP with a gate. Shapes: gate, up [hidden, dim];
+/// down [dim, hidden].
+struct ExpertWeights {
+  WeightView gate, up, down;
+};
+
+/// The experts that rows of a mixture chose, by rising index, and their weights. Shapes: expert
+/// [n, active] i32; weight [n, active] f32.
+struct RoutedRows {
+  TensorView expert, weight;
+};
+
+/// How a router's scores become weights: a softmax over those of the chosen experts, or over all.
+enum class RouterSoftmax : bool { kOfAll, kOfChosen };
+
 /// Gain, bias and epsilon of a layer norm.
 struct LayerNorm {
   ConstTensorView g, b;
@@ -124,7 +139,8 @@ struct Workload {
   std::int64_t columns = 0;  // widest input of linear (k)
   std::int64_t vocab = 0;
   std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
-  std::int64_t context = 0;  // prefix + tree nodes
+  std::int64_t context = 0;        // prefix + tree nodes
+  std::int64_t expert_hidden = 0;  // widest inner row of an expert; 0: no mixture
 };
 
 /// The arithmetic a transformer needs, and nothing else. Every call checks shapes and
@@ -153,6 +169,17 @@ class Ops {
   void rope(Stream&, TensorView qk, ConstTensorView position, const Rope&);
   /// y = silu(gate) * up. Shapes: all [n, hidden].
   void swiglu(Stream&, ConstTensorView gate, ConstTensorView up, TensorView y);
+  /// y += x. Shapes: both [n, dim].
+  void add(Stream&, ConstTensorView x, TensorView y);
+  /// For each row the experts of highest logit, equal ones by lower index, and their weights. A row
+  /// with a NaN has weights of NaN. Shapes: logits [n, experts] f32.
+  void route(Stream&, ConstTensorView logits, RouterSoftmax, RoutedRows to);
+  /// For each row of x that chose expert `index`, and with weight w: sum = w E(x) + sum, one
+  /// rounding, E(x) = down (silu(gate x) * (up x)). Expert 0 begins the sums of all rows at 0.
+  /// Called by rising index, so that a sum does not depend on the other rows (bit for bit on the
+  /// CPU). Shapes: x, sum [n, dim].
+  void expert(Stream&, ConstTensorView x, const RoutedRows&, int index, const ExpertWeights&,
+              TensorView sum);
   /// y = activation(x). y may be x. Shapes: both [n, hidden].
   void activate(Stream&, Activation, ConstTensorView x, TensorView y);
   /// Takes apart what one product gave. Shapes: fused [n, heads, 3, head_dim]; q, k, v [n, heads,
@@ -198,6 +225,10 @@ class Ops {
   virtual void do_layer_norm(Stream&, ConstTensorView, const LayerNorm&, TensorView) = 0;
   virtual void do_rope(Stream&, TensorView, ConstTensorView, const Rope&) = 0;
   virtual void do_swiglu(Stream&, ConstTensorView, ConstTensorView, TensorView) = 0;
+  virtual void do_add(Stream&, ConstTensorView, TensorView) = 0;
+  virtual void do_route(Stream&, ConstTensorView, RouterSoftmax, const RoutedRows&) = 0;
+  virtual void do_expert(Stream&, ConstTensorView, const RoutedRows&, int, const ExpertWeights&,
+                         TensorView) = 0;
   virtual void do_activate(Stream&, Activation, ConstTensorView, TensorView) = 0;
   virtual void do_split_qkv(Stream&, ConstTensorView, const QkvRows&) = 0;
   virtual void do_embed(Stream&, WeightView, ConstTensorView, TensorView, Accumulate) = 0;

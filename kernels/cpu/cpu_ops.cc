@@ -7,6 +7,7 @@
 #include "kernels/cpu/cpu_stream.h"
 #include "kernels/cpu/edit_logits.h"
 #include "kernels/cpu/elementwise.h"
+#include "kernels/cpu/mixture.h"
 #include "kernels/cpu/sampling.h"
 #include "src/base/error.h"
 
@@ -20,11 +21,13 @@ CpuStream& on_cpu(Stream& stream) {
 
 std::size_t CpuOps::scratch_bytes(const Workload& largest) const {
   const std::size_t threads = pool_.size();
-  return std::max({linear_scratch_bytes(largest.rows, largest.columns, threads),
-                   attention_scratch_bytes(largest, threads),
-                   rope_scratch_bytes(largest.head_dim, threads),
-                   keep_kv_scratch_bytes(largest.rows, largest.head_dim, threads),
-                   sampling_scratch_bytes(largest.vocab, threads)});
+  const std::int64_t hidden = largest.expert_hidden;
+  return std::max(
+      {hidden == 0 ? 0 : expert_scratch_bytes(largest.rows, largest.columns, hidden, threads),
+       linear_scratch_bytes(largest.rows, largest.columns, threads),
+       attention_scratch_bytes(largest, threads), rope_scratch_bytes(largest.head_dim, threads),
+       keep_kv_scratch_bytes(largest.rows, largest.head_dim, threads),
+       sampling_scratch_bytes(largest.vocab, threads)});
 }
 
 std::byte* CpuOps::scratch(std::size_t bytes) {
@@ -78,6 +81,24 @@ void CpuOps::do_rope(Stream& stream, TensorView qk, ConstTensorView position, co
 
 void CpuOps::do_swiglu(Stream& stream, ConstTensorView gate, ConstTensorView up, TensorView y) {
   queue(stream, 0, [=, this](std::byte*) { cpu::swiglu(pool_, gate, up, y); });
+}
+
+void CpuOps::do_add(Stream& stream, ConstTensorView x, TensorView y) {
+  queue(stream, 0, [=](std::byte*) { cpu::add(x, y); });
+}
+
+void CpuOps::do_route(Stream& stream, ConstTensorView logits, RouterSoftmax softmax,
+                      const RoutedRows& to) {
+  queue(stream, 0, [=](std::byte*) { cpu::route(logits, softmax, to); });
+}
+
+void CpuOps::do_expert(Stream& stream, ConstTensorView x, const RoutedRows& rows, int index,
+                       const ExpertWeights& weights, TensorView sum) {
+  const std::size_t bytes =
+      expert_scratch_bytes(x.dim(0), x.dim(1), weights.gate.rows(), pool_.size());
+  queue(stream, bytes, [=, this](std::byte* scratch) {
+    cpu::expert(pool_, scratch, x, rows, index, weights, sum);
+  });
 }
 
 void CpuOps::do_activate(Stream& stream, Activation activation, ConstTensorView x, TensorView y) {

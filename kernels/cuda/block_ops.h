@@ -3,12 +3,15 @@
 #include <mutex>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/attention_products.h"
 #include "kernels/cuda/block.h"
 #include "kernels/cuda/edit_logits.h"
+#include "kernels/cuda/expert_routes.h"
 #include "kernels/cuda/matrix_product.h"
+#include "kernels/cuda/mixture.h"
 #include "kernels/cuda/positions.h"
 #include "kernels/cuda/rows.h"
 #include "kernels/cuda/sampling.h"
@@ -91,18 +94,16 @@ class BlockOps : public Ops {
 
   void do_linear(Stream& stream, ConstTensorView x,
                  std::span<const Projection> projections) override {
-    const std::int64_t n = x.dim(0), k = x.dim(1);
-    const auto rounded_bytes = static_cast<std::size_t>(n * k) * sizeof(std::uint16_t);
-    const std::size_t slice_at = ceil_div(rounded_bytes, kGpuAlignment) * kGpuAlignment;
-    const std::int64_t slice_rows =
-        std::max<std::int64_t>(1, static_cast<std::int64_t>(kGpuExpandedBytes) / (2 * k));
-    const std::size_t bytes = slice_at + static_cast<std::size_t>(slice_rows * 2 * k);
-    with_scratch(stream, bytes, [&](std::byte* scratch) {
-      LinearInput input{x, scratch, DType::kF32, scratch + slice_at, slice_rows};
-      for (const Projection& p : projections)
-        visit_format(MatrixFormats(), p.w.format(),
-                     [&]<class Format>(Format) { project<Format>(stream, input, p); });
-    });
+    with_scratch(stream, LinearScratch(x.dim(0), x.dim(1)).bytes,
+                 [&](std::byte* scratch) { linear_in(scratch, stream, x, projections); });
+  }
+  void linear_in(std::byte* scratch, Stream& stream, ConstTensorView x,
+                 std::span<const Projection> projections) {
+    const LinearScratch parts(x.dim(0), x.dim(1));
+    LinearInput input{x, scratch, DType::kF32, scratch + parts.slice, parts.slice_rows};
+    for (const Projection& p : projections)
+      visit_format(MatrixFormats(), p.w.format(),
+                   [&]<class Format>(Format) { project<Format>(stream, input, p); });
   }
 
   /// What the matrix units multiply: a plain format. Packed weights are unpacked to theirs, weights
@@ -206,6 +207,51 @@ class BlockOps : public Ops {
   void do_swiglu(Stream& stream, ConstTensorView gate, ConstTensorView up, TensorView y) override {
     const std::int64_t count = gate.dim(0) * gate.dim(1);
     launch_over(stream, Swiglu{at(gate), at(up), at(y), count}, count);
+  }
+
+  void do_add(Stream& stream, ConstTensorView x, TensorView y) override {
+    const std::int64_t count = x.dim(0) * x.dim(1);
+    launch_over(stream, AddRows{at(x), at(y), count}, count);
+  }
+
+  void do_route(Stream& stream, ConstTensorView logits, RouterSoftmax softmax,
+                const RoutedRows& to) override {
+    launch_over(stream,
+                RouteRows{at(logits), logits.dim(0), static_cast<std::int32_t>(logits.dim(1)),
+                          static_cast<std::int32_t>(to.expert.dim(1)), softmax,
+                          at<std::int32_t>(to.expert), at(to.weight)},
+                logits.dim(0));
+  }
+
+  void do_expert(Stream& stream, ConstTensorView x, const RoutedRows& rows, int index,
+                 const ExpertWeights& weights, TensorView sum) override {
+    if (stream.capturing())
+      throw Error("the rows of an expert are known when they run: it cannot be captured");
+    if (index == 0) {
+      launch_over(stream, ClearRows{at(sum), sum.dim(0) * sum.dim(1)}, sum.dim(0) * sum.dim(1));
+      routes_.read(device_, stream, rows.expert);
+    }
+    const std::vector<ExpertRow> mine = routes_.rows_of(stream, index);
+    if (mine.empty()) return;
+    const std::int64_t dim = x.dim(1), hidden = weights.gate.rows();
+    const ExpertScratch parts(x.dim(0), dim, hidden);
+    with_scratch(stream, parts.bytes, [&](std::byte* scratch) {
+      const auto n = static_cast<std::int64_t>(mine.size());
+      const auto* const own_rows = reinterpret_cast<const ExpertRow*>(scratch);
+      const TensorView own(scratch + parts.x, DType::kF32, {n, dim}),
+          gate(scratch + parts.gate, DType::kF32, {n, hidden}),
+          up(scratch + parts.up, DType::kF32, {n, hidden}),
+          y(scratch + parts.y, DType::kF32, {n, dim});
+      device_.upload(stream, scratch, std::as_bytes(std::span(mine)));
+      launch_(stream, GatherRows{at(x), own_rows, dim, at(own)}, row_grid(n, dim));
+      const std::array gate_up{Projection{weights.gate, {}, gate}, Projection{weights.up, {}, up}};
+      linear_in(scratch + parts.linear, stream, own, gate_up);
+      launch_over(stream, Swiglu{at(gate), at(up), at(gate), n * hidden}, n * hidden);
+      const std::array down{Projection{weights.down, {}, y}};
+      linear_in(scratch + parts.linear, stream, gate, down);
+      launch_(stream, AddWeighted{at(y), own_rows, at(rows.weight), dim, at(sum)},
+              row_grid(n, dim));
+    });
   }
 
   void do_activate(Stream& stream, Activation activation, ConstTensorView x,
@@ -427,6 +473,7 @@ class BlockOps : public Ops {
   Device& device_;
   Launch launch_;
   Fault* const fault_;
+  ExpertRoutes routes_;
   std::mutex turn_;  // guards the scratch
   Buffer scratch_;
   std::unique_ptr<Event> scratch_free_;

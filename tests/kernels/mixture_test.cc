@@ -1,0 +1,215 @@
+// A mixture of experts against plain loops: which experts a row has, what they add up to, and that
+// neither depends on the rows beside it.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <numeric>
+
+#include "tests/kernels/on_device.h"
+
+namespace canopy {
+namespace {
+
+constexpr std::int64_t kDim = 40, kHidden = 24;
+
+struct Routes {
+  std::vector<std::int32_t> expert;
+  std::vector<float> weight;
+};
+
+class MixtureOps : public OnEachDevice {
+ protected:
+  Routes route(const std::vector<float>& logits, std::int64_t experts, std::int64_t active,
+               RouterSoftmax softmax) {
+    const std::int64_t n = dim(logits.size()) / experts;
+    OnDevice on_device = send(logits), expert = send(std::vector<std::int32_t>(at(n * active), -1)),
+             weight = send(std::vector<float>(at(n * active)));
+    ops().route(stream(), on_device.view(DType::kF32, {n, experts}), softmax,
+                {expert.view(DType::kI32, {n, active}), weight.view(DType::kF32, {n, active})});
+    return {expert.read<std::int32_t>(), weight.read<float>()};
+  }
+
+  /// The weights of experts in F32: gate, up, down of each.
+  struct Experts {
+    std::vector<std::array<std::vector<float>, 3>> values;
+  };
+  Experts random_experts(int count) {
+    Experts experts;
+    for (int i = 0; i < count; ++i)
+      experts.values.push_back({random_floats(at(kHidden * kDim), random_, 0.4f),
+                                random_floats(at(kHidden * kDim), random_, 0.4f),
+                                random_floats(at(kDim * kHidden), random_, 0.4f)});
+    return experts;
+  }
+  /// What all experts give the rows, [n, kDim].
+  std::vector<float> mix(const std::vector<float>& x, const Routes& routes, std::int64_t active,
+                         const Experts& experts) {
+    const std::int64_t n = dim(x.size()) / kDim;
+    OnDevice rows = send(x), expert = send(routes.expert), weight = send(routes.weight),
+             sum = send(std::vector<float>(x.size(), 7.0f));
+    std::vector<OnDevice> matrices;
+    for (const auto& one : experts.values)
+      for (const std::vector<float>& matrix : one) matrices.push_back(send(matrix));
+    for (std::size_t i = 0; i < experts.values.size(); ++i)
+      ops().expert(stream(), rows.view(DType::kF32, {n, kDim}),
+                   {expert.view(DType::kI32, {n, active}), weight.view(DType::kF32, {n, active})},
+                   static_cast<int>(i),
+                   {matrices[3 * i].weights(DType::kF32, kHidden, kDim),
+                    matrices[3 * i + 1].weights(DType::kF32, kHidden, kDim),
+                    matrices[3 * i + 2].weights(DType::kF32, kDim, kHidden)},
+                   sum.view(DType::kF32, {n, kDim}));
+    return sum.read<float>();
+  }
+  static std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+  std::mt19937 random_{11};
+};
+
+TEST_P(MixtureOps, RowsHaveTheExpertsOfHighestScoreByRisingIndex) {
+  constexpr std::int64_t kExperts = 37;
+  const std::vector<float> logits = random_floats(at(kExperts * 90), random_, 4.0f);
+  for (const std::int64_t active : {std::int64_t{1}, std::int64_t{4}, kExperts})
+    for (const RouterSoftmax softmax : {RouterSoftmax::kOfAll, RouterSoftmax::kOfChosen}) {
+      const Routes got = route(logits, kExperts, active, softmax);
+      for (std::int64_t row = 0; row < 90; ++row) {
+        const float* const logit = &logits[at(row * kExperts)];
+        std::vector<std::int32_t> best(at(kExperts));
+        std::iota(best.begin(), best.end(), 0);
+        std::stable_sort(best.begin(), best.end(),
+                         [&](std::int32_t a, std::int32_t b) { return logit[a] > logit[b]; });
+        best.resize(at(active));
+        std::sort(best.begin(), best.end());
+        double all = 0, chosen = 0;
+        for (std::int64_t e = 0; e < kExperts; ++e) all += std::exp(double{logit[e]});
+        for (const std::int32_t e : best) chosen += std::exp(double{logit[e]});
+        for (std::size_t i = 0; i < best.size(); ++i) {
+          EXPECT_EQ(got.expert[at(row * active) + i], best[i]);
+          const double weight =
+              std::exp(double{logit[best[i]]}) / (softmax == RouterSoftmax::kOfAll ? all : chosen);
+          EXPECT_NEAR(got.weight[at(row * active) + i], weight, 64 * kEps * weight);
+        }
+      }
+    }
+}
+
+TEST_P(MixtureOps, OfEqualScoresTheLowerIndexCounts) {
+  const Routes got = route({1, 3, 1, 3, 1, 3}, 6, 2, RouterSoftmax::kOfChosen);
+  EXPECT_EQ(got.expert, (std::vector<std::int32_t>{1, 3}));
+  EXPECT_EQ(got.weight, (std::vector<float>{0.5f, 0.5f}));
+}
+
+TEST_P(MixtureOps, AScoreThatIsNotANumberMakesAllOfItsRowNone) {
+  const Routes got = route({1, NAN, 2, 1, 5, 2}, 3, 2, RouterSoftmax::kOfChosen);
+  EXPECT_TRUE(std::isnan(got.weight[0]) && std::isnan(got.weight[1]));
+  EXPECT_EQ(got.expert[2], 1);
+  EXPECT_EQ(got.expert[3], 2);
+  EXPECT_FALSE(std::isnan(got.weight[2]));
+}
+
+TEST_P(MixtureOps, ExpertsAddUpByWeights) {
+  constexpr std::int64_t kExperts = 5, kActive = 2, kRows = 70;
+  const Experts experts = random_experts(kExperts);
+  const std::vector<float> x = random_floats(at(kRows * kDim), random_);
+  Routes routes;
+  for (std::int64_t row = 0; row < kRows; ++row) {
+    const auto first = static_cast<std::int32_t>(row % (kExperts - 1));
+    routes.expert.insert(routes.expert.end(), {first, static_cast<std::int32_t>(kExperts - 1)});
+    routes.weight.insert(routes.weight.end(), {0.25f, 0.75f - 0.01f * static_cast<float>(row)});
+  }
+  const std::vector<float> got = mix(x, routes, kActive, experts);
+  for (std::int64_t row = 0; row < kRows; ++row) {
+    std::vector<double> expected(at(kDim)), size(at(kDim));
+    for (std::int64_t a = 0; a < kActive; ++a) {
+      const auto& [gate, up, down] = experts.values[at(routes.expert[at(row * kActive + a)])];
+      const double weight = double{routes.weight[at(row * kActive + a)]};
+      for (std::int64_t h = 0; h < kHidden; ++h) {
+        double g = 0, u = 0;
+        for (std::int64_t k = 0; k < kDim; ++k) {
+          g += double{gate[at(h * kDim + k)]} * double{x[at(row * kDim + k)]};
+          u += double{up[at(h * kDim + k)]} * double{x[at(row * kDim + k)]};
+        }
+        const double inner = g / (1 + std::exp(-g)) * u;
+        for (std::int64_t k = 0; k < kDim; ++k) {
+          const double term = weight * double{down[at(k * kHidden + h)]} * inner;
+          expected[at(k)] += term;
+          size[at(k)] += std::abs(term);
+        }
+      }
+    }
+    for (std::int64_t k = 0; k < kDim; ++k)
+      EXPECT_NEAR(got[at(row * kDim + k)], expected[at(k)], 256 * kEps * (1 + size[at(k)]));
+  }
+}
+
+TEST_P(MixtureOps, ARowsSumDoesNotDependOnTheRowsBesideIt) {
+  if (GetParam() != "cpu") GTEST_SKIP() << "a property of the CPU backend";
+  constexpr std::int64_t kExperts = 6, kActive = 3, kRows = 33;
+  const Experts experts = random_experts(kExperts);
+  const std::vector<float> x = random_floats(at(kRows * kDim), random_);
+  const Routes routes =
+      route(random_floats(at(kRows * kExperts), random_), kExperts, kActive, RouterSoftmax::kOfAll);
+  on_each_instruction_set([&] {
+    const std::vector<float> together = mix(x, routes, kActive, experts);
+    for (const std::int64_t row : {std::int64_t{0}, std::int64_t{17}, kRows - 1}) {
+      const auto part = [&](const auto& all, std::int64_t columns) {
+        return std::decay_t<decltype(all)>(all.begin() + row * columns,
+                                           all.begin() + (row + 1) * columns);
+      };
+      EXPECT_EQ(mix(part(x, kDim), {part(routes.expert, kActive), part(routes.weight, kActive)},
+                    kActive, experts),
+                part(together, kDim));
+    }
+  });
+}
+
+TEST_P(MixtureOps, OneExpertOfWeightOneIsTheDenseMlpBitForBit) {
+  if (GetParam() != "cpu") GTEST_SKIP() << "a property of the CPU backend";
+  constexpr std::int64_t kRows = 9;
+  const Experts experts = random_experts(1);
+  const std::vector<float> x = random_floats(at(kRows * kDim), random_),
+                           residual = random_floats(at(kRows * kDim), random_);
+  on_each_instruction_set([&] {
+    const Routes routes = route(random_floats(at(kRows), random_), 1, 1, RouterSoftmax::kOfChosen);
+    OnDevice sum = send(mix(x, routes, 1, experts)), mixed = send(residual), dense = send(residual),
+             rows = send(x), gate = send(std::vector<float>(at(kRows * kHidden))),
+             up = send(std::vector<float>(at(kRows * kHidden)));
+    std::array<OnDevice, 3> w{send(experts.values[0][0]), send(experts.values[0][1]),
+                              send(experts.values[0][2])};
+    const auto wide = [&](OnDevice& of) { return of.view(DType::kF32, {kRows, kDim}); };
+    const auto inner = [&](OnDevice& of) { return of.view(DType::kF32, {kRows, kHidden}); };
+    ops().add(stream(), wide(sum), wide(mixed));
+    const std::array gate_up{Projection{w[0].weights(DType::kF32, kHidden, kDim), {}, inner(gate)},
+                             Projection{w[1].weights(DType::kF32, kHidden, kDim), {}, inner(up)}};
+    ops().linear(stream(), wide(rows), gate_up);
+    ops().swiglu(stream(), inner(gate), inner(up), inner(gate));
+    const std::array down{
+        Projection{w[2].weights(DType::kF32, kDim, kHidden), {}, wide(dense), 0, Accumulate::kYes}};
+    ops().linear(stream(), inner(gate), down);
+    EXPECT_EQ(mixed.read<float>(), dense.read<float>());
+  });
+}
+
+TEST_P(MixtureOps, ShapesThatDoNotFitAreRefused) {
+  OnDevice floats = send(std::vector<float>(600)), ids = send(std::vector<std::int32_t>(60));
+  const TensorView x = floats.view(DType::kF32, {2, 8}), sum = floats.view(DType::kF32, {2, 8});
+  const RoutedRows rows{ids.view(DType::kI32, {2, 2}), floats.view(DType::kF32, {2, 2})};
+  const WeightView wide = floats.weights(DType::kF32, 4, 8),
+                   tall = floats.weights(DType::kF32, 8, 4);
+  EXPECT_THROW(ops().route(stream(), floats.view(DType::kF32, {2, 1}), RouterSoftmax::kOfAll, rows),
+               Error)
+      << "more of a row than there are";
+  EXPECT_THROW(ops().expert(stream(), x, rows, 0, {wide, tall, tall}, sum), Error);
+  EXPECT_THROW(ops().expert(stream(), x, rows, 0, {wide, wide, wide}, sum), Error);
+  EXPECT_THROW(
+      ops().expert(stream(), x, rows, 0, {wide, wide, tall}, floats.view(DType::kF32, {1, 8})),
+      Error);
+  ops().expert(stream(), x, rows, 1, {wide, wide, tall}, sum);
+  stream().synchronize();
+}
+
+CANOPY_ON_EACH_DEVICE(MixtureOps);
+
+}  // namespace
+}  // namespace canopy
