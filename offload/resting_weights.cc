@@ -82,7 +82,7 @@ RestingWeights::RestingWeights(Device& device, const SweepLayout& sweep, const R
   for (std::size_t i = 0; i < units.size(); ++i)
     if (residency.unit[i] == Tier::kHost)
       for (const UnitTensor& of_unit : units[i].matrices)
-        units_[i].add(of_unit.role, next_matrix());
+        units_[i].add(of_unit.role, next_matrix(), of_unit.expert);
   if (residency.table == Tier::kHost) table_ = next_matrix();
 
   // Vectors are small and far apart. Staging a few at a time keeps the detour small.

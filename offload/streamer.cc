@@ -374,7 +374,8 @@ UnitWeights Streamer::Impl::take(std::size_t index, const std::stop_token& stop)
     for (std::size_t i = 0; i < layout.matrices.size(); ++i)
       weights.add(layout.matrices[i].role,
                   matrix_at(ring.data() + mine.at.begin + layout.read.slab_at[i],
-                            layout.matrices[i].tensor));
+                            layout.matrices[i].tensor),
+                  layout.matrices[i].expert);
     mine.state = State::kLent;
     ++taken;
   }

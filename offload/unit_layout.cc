@@ -34,10 +34,10 @@ const TensorEntry& entry(const Checkpoint& checkpoint, const ModelTensor& tensor
 /// Lays the unit's matrices out where they are read and where they are copied.
 void place(UnitLayout& unit) {
   std::vector<const TensorEntry*> tensors;
-  for (const auto& [role, tensor] : unit.matrices) {
-    tensors.push_back(&tensor);
+  for (const UnitTensor& matrix : unit.matrices) {
+    tensors.push_back(&matrix.tensor);
     unit.slot.at.push_back(unit.slot.bytes);
-    unit.slot.bytes += device_bytes(tensor);
+    unit.slot.bytes += device_bytes(matrix.tensor);
   }
   unit.read = lay_out(tensors, kReadAlignment);
 }
@@ -45,13 +45,15 @@ void place(UnitLayout& unit) {
 /// A unit of a layer: what the table has of it, and with the first what comes before all of them.
 UnitLayout lay_out_unit(const Checkpoint& checkpoint, const Unit& unit, TensorUnit of, bool first) {
   UnitLayout layout{unit, {}, {}, {}, {}};
-  for (const TensorSpec& spec : model_tensors()) {
-    const bool entry_of_it = spec.unit == TensorUnit::kEntry && first;
-    const ModelTensor tensor{&spec, entry_of_it ? -1 : unit.layer};
-    if (!(spec.unit == of || entry_of_it) || !tensor.is_in(checkpoint.config())) continue;
-    (spec.kind == TensorKind::kMatrix ? layout.matrices : layout.vectors)
-        .push_back({spec.role, entry(checkpoint, tensor)});
-  }
+  const auto add_those_of = [&](int layer, TensorUnit wanted) {
+    for_each_tensor_of_layer(checkpoint.config(), layer, [&](const ModelTensor& tensor) {
+      if (tensor.spec->unit != wanted) return;
+      (tensor.spec->kind == TensorKind::kMatrix ? layout.matrices : layout.vectors)
+          .push_back({tensor.spec->role, entry(checkpoint, tensor), tensor.expert});
+    });
+  };
+  if (first) add_those_of(-1, TensorUnit::kEntry);
+  add_those_of(unit.layer, of);
   place(layout);
   return layout;
 }
@@ -129,7 +131,8 @@ std::string describe(const Unit& unit) {
 void place_matrices(const UnitLayout& unit, const std::byte* slot, UnitWeights& weights) {
   for (std::size_t i = 0; i < unit.matrices.size(); ++i)
     weights.add(unit.matrices[i].role,
-                matrix_on_device(slot + unit.slot.at[i], unit.matrices[i].tensor));
+                matrix_on_device(slot + unit.slot.at[i], unit.matrices[i].tensor),
+                unit.matrices[i].expert);
 }
 
 }  // namespace canopy

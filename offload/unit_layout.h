@@ -17,6 +17,7 @@ namespace canopy {
 struct UnitTensor {
   TensorRole role;
   TensorEntry tensor;
+  int expert = -1;  // that it is of; -1: of none
 };
 
 /// A unit's matrices lie so on a device with memory of its own: one behind the other, without

@@ -255,7 +255,7 @@ void UploadedWeights::Impl::copy_unit(std::size_t unit, const UnitWeights& from,
   copy->record(*slot.events->begun);
   const UnitLayout& layout = sweep.units[unit];
   for (std::size_t i = 0; i < layout.matrices.size(); ++i) {
-    const WeightView matrix = from.matrix(layout.matrices[i].role);
+    const WeightView matrix = from.matrix(layout.matrices[i].role, layout.matrices[i].expert);
     std::byte* const to = ring.data() + slot.at.begin + layout.slot.at[i];
     for (std::size_t at = 0; at < matrix.bytes(); at += kPieceBytes)
       device.upload(*copy, to + at,

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/device.h"
+#include "kernels/ops.h"
 #include "kernels/tensor.h"
 #include "kernels/weight_view.h"
 #include "offload/embedding_table.h"
@@ -24,18 +25,34 @@ struct Unit {
   std::int64_t first_row = 0, rows = 0;  // kHead only: the rows of lm_head in this slice
 };
 
-/// The weights of one unit, on the device, by what they are to the decoder. A unit has a handful.
+/// The weights of one unit, on the device, by what they are to the decoder. A unit has a handful,
+/// and experts if it is of a mixture.
 class UnitWeights {
  public:
   /// [out, in]; empty where the unit has none of this role.
   WeightView matrix(TensorRole role) const { return find(matrices_, role); }
+  WeightView matrix(TensorRole role, int expert) const {
+    if (expert < 0) return matrix(role);
+    return experts_.at(static_cast<std::size_t>(expert)).*member(role);
+  }
+  std::span<const ExpertWeights> experts() const { return experts_; }
   /// [n] f32, a norm or a bias; empty where the unit has none of this role.
   ConstTensorView vector(TensorRole role) const { return find(vectors_, role); }
-  /// Each role once.
-  void add(TensorRole role, const WeightView& matrix) { matrices_.emplace_back(role, matrix); }
+  /// Each role once, and once for each expert.
+  void add(TensorRole role, const WeightView& matrix, int expert = -1) {
+    if (expert < 0) return static_cast<void>(matrices_.emplace_back(role, matrix));
+    const auto at = static_cast<std::size_t>(expert);
+    if (experts_.size() <= at) experts_.resize(at + 1);
+    experts_[at].*member(role) = matrix;
+  }
   void add(TensorRole role, const ConstTensorView& vector) { vectors_.emplace_back(role, vector); }
 
  private:
+  static WeightView ExpertWeights::*member(TensorRole role) {
+    return role == TensorRole::kExpertGate ? &ExpertWeights::gate
+           : role == TensorRole::kExpertUp ? &ExpertWeights::up
+                                           : &ExpertWeights::down;
+  }
   template <class View>
   using ByRole = std::vector<std::pair<TensorRole, View>>;
   template <class View>
@@ -47,6 +64,7 @@ class UnitWeights {
 
   ByRole<WeightView> matrices_;
   ByRole<ConstTensorView> vectors_;
+  std::vector<ExpertWeights> experts_;
 };
 
 class UnitLease;

@@ -221,6 +221,32 @@ std::vector<float> read_frequency_factors(const GgufModel& model) {
   return {};
 }
 
+/// The tensors of a GGUF file, with the experts that it has in one tensor [experts, rows, columns]
+/// as tensors of their own, under their canonical names.
+std::vector<TensorEntry> apart(const Family& family, std::vector<TensorEntry> stored) {
+  std::vector<TensorEntry> all;
+  for (TensorEntry& tensor : stored) {
+    const auto found = find_stacked_experts(family, tensor.name);
+    if (!found) {
+      all.push_back(std::move(tensor));
+      continue;
+    }
+    if (tensor.shape.size() != 3)
+      throw Error("tensor " + in_quotes(tensor.name) + " has shape " + to_string(tensor.shape) +
+                  ", not [experts, rows, columns]");
+    const auto experts = static_cast<std::uint64_t>(tensor.shape[0]);
+    for (std::uint64_t expert = 0; expert < experts; ++expert) {
+      TensorEntry one = tensor;
+      one.name = tensor_name(found->spec->role, found->layer, static_cast<int>(expert));
+      one.shape = {tensor.shape[1], tensor.shape[2]};
+      one.bytes = tensor.bytes / experts;  // of whole rows
+      one.offset += expert * one.bytes;
+      all.push_back(std::move(one));
+    }
+  }
+  return all;
+}
+
 Checkpoint open_gguf(const std::filesystem::path& file, std::span<const Family> families,
                      Holes holes) {
   GgufModel model = read_gguf_model(file, holes);
@@ -230,9 +256,9 @@ Checkpoint open_gguf(const std::filesystem::path& file, std::span<const Family> 
   });
   auto tensors = in_context("checking the tensors of " + file.string(), [&] {
     const Family& family = *find_family(families, config.architecture);
-    for (TensorEntry& tensor : header.tensors)
-      tensor.name = canonical_gguf_name(family, tensor.name);
-    return take_inventory(config, std::move(header.tensors));
+    std::vector<TensorEntry> each = apart(family, std::move(header.tensors));
+    for (TensorEntry& tensor : each) tensor.name = canonical_gguf_name(family, tensor.name);
+    return take_inventory(config, std::move(each));
   });
   if (holes == Holes::kRefused) note_zero_matrices(model.files, tensors, config);
   return {file, std::move(model.files), std::move(tensors), std::move(config),

@@ -14,6 +14,19 @@ namespace {
 constexpr std::array kBiasedQkv{LayerConfig{.qkv_bias = true}};
 constexpr std::array kNormedQk{LayerConfig{.qk_norm = true}};
 
+constexpr std::array kExperts{LayerConfig{.experts = true}};
+constexpr std::array kNormedQkExperts{LayerConfig{.qk_norm = true, .experts = true}};
+constexpr std::array kWholeNormedQkExperts{
+    LayerConfig{.qk_norm = true, .whole_qk_norm = true, .experts = true}};
+constexpr auto kMixtralNames = [] {
+  using enum TensorRole;
+  return std::to_array<StoredName>(
+      {{kRouter, "model.layers.#.block_sparse_moe.gate.weight"},
+       {kExpertGate, "model.layers.#.block_sparse_moe.experts.@.w1.weight"},
+       {kExpertUp, "model.layers.#.block_sparse_moe.experts.@.w3.weight"},
+       {kExpertDown, "model.layers.#.block_sparse_moe.experts.@.w2.weight"}});
+}();
+
 constexpr std::array kBiased{LayerConfig{.qkv_bias = true, .other_biases = true}};
 
 constexpr DecoderForm kOptForm{.norm = NormKind::kLayer,
@@ -103,6 +116,28 @@ constexpr std::array kFamilies{
            .gguf = "qwen3",
            .layer_kinds = kNormedQk,
            .read_config = read_qwen3_config},
+    Family{.name = "mixtral",
+           .hf_class = "MixtralForCausalLM",
+           .gguf = "llama",
+           .layer_kinds = kExperts,
+           .gguf_adjacent_pairs = true,
+           .gguf_frequency_factors = true,
+           .mixture = true,
+           .read_config = read_mixtral_config,
+           .stored_names = kMixtralNames},
+    Family{.name = "qwen3_moe",
+           .hf_class = "Qwen3MoeForCausalLM",
+           .gguf = "qwen3moe",
+           .layer_kinds = kNormedQkExperts,
+           .mixture = true,
+           .read_config = read_qwen3_moe_config},
+    Family{.name = "olmoe",
+           .hf_class = "OlmoeForCausalLM",
+           .gguf = "olmoe",
+           .layer_kinds = kWholeNormedQkExperts,
+           .mixture = true,
+           .gguf_normalised_experts = false,
+           .read_config = read_olmoe_config},
     Family{.name = "opt",
            .hf_class = "OPTForCausalLM",
            .form = kOptForm,
@@ -155,15 +190,15 @@ std::string_view gguf_architecture(const ModelConfig& config) {
 std::string canonical_name(const Family& family, std::string_view stored_name) {
   for (const StoredName& stored : family.stored_names)
     for (const std::size_t lacks : {std::size_t{0}, family.bare_lacks.size()})
-      if (const auto layer = number_in(stored.name.substr(lacks), stored_name))
-        return with_number(spec_of(stored.role).name, *layer);
+      if (const auto numbers = numbers_in(stored.name.substr(lacks), stored_name))
+        return with_numbers(spec_of(stored.role).name, *numbers);
   return std::string(stored_name);
 }
 
 std::string stored_name(const Family& family, std::string_view canonical_name) {
   for (const StoredName& stored : family.stored_names)
-    if (const auto layer = number_in(spec_of(stored.role).name, canonical_name))
-      return with_number(stored.name, *layer);
+    if (const auto numbers = numbers_in(spec_of(stored.role).name, canonical_name))
+      return with_numbers(stored.name, *numbers);
   return std::string(canonical_name);
 }
 
@@ -180,14 +215,24 @@ std::string_view gguf_pattern(const Family& family, const TensorSpec& spec) {
 
 std::string canonical_gguf_name(const Family& family, std::string_view gguf_name) {
   for (const TensorSpec& spec : model_tensors())
-    if (const auto layer = number_in(gguf_pattern(family, spec), gguf_name))
-      return with_number(spec.name, *layer);
+    if (const auto numbers = numbers_in(gguf_pattern(family, spec), gguf_name);
+        numbers && !spec.of_experts())
+      return with_numbers(spec.name, *numbers);
   return std::string(gguf_name);
 }
 
+std::optional<ModelTensor> find_stacked_experts(const Family& family, std::string_view gguf_name) {
+  for (const TensorSpec& spec : model_tensors()) {
+    if (!spec.of_experts()) continue;
+    const auto numbers = numbers_in(gguf_pattern(family, spec), gguf_name);
+    if (numbers) return find_tensor(with_numbers(spec.name, {numbers->layer, "0"}));
+  }
+  return {};
+}
+
 std::string gguf_name(const Family& family, const ModelTensor& tensor) {
-  return with_number(gguf_pattern(family, *tensor.spec),
-                     tensor.layer < 0 ? "" : std::to_string(tensor.layer));
+  return with_numbers(gguf_pattern(family, *tensor.spec),
+                      {tensor.layer < 0 ? "" : std::to_string(tensor.layer), ""});
 }
 
 }  // namespace canopy

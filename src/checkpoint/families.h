@@ -1,6 +1,7 @@
 #pragma once
 #include <array>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -40,6 +41,8 @@ struct Family {
   bool gguf_adjacent_pairs = false;     // converters reorder the rows of Q and K (docs/formats.md)
   bool gguf_frequency_factors = false;  // GGUF files may have rope_freqs.weight
   bool scaled_queries = false;          // files may scale queries by position
+  bool mixture = false;                 // layers have experts
+  bool gguf_normalised_experts = true;  // whose weights sum to 1 where GGUF files do not say
   ConfigReader read_config = read_decoder_config;
   std::span<const StoredName> stored_names = {};  // in safetensors
   std::span<const StoredName> gguf_names = {};    // in GGUF
@@ -66,6 +69,9 @@ std::string stored_name(const Family& family, std::string_view canonical_name);
 /// "model.layers.3.self_attn.q_proj.weight". One that the family does not have comes back
 /// unchanged.
 std::string canonical_gguf_name(const Family& family, std::string_view gguf_name);
+/// The tensor of which a family's GGUF file has those of all experts in one, by its name; its
+/// `expert` says nothing. Nothing if the name is that of another.
+std::optional<ModelTensor> find_stacked_experts(const Family& family, std::string_view gguf_name);
 /// The other way round.
 std::string gguf_name(const Family& family, const ModelTensor& tensor);
 

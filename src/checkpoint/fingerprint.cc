@@ -77,6 +77,11 @@ std::string fingerprint(const Checkpoint& model) {
           static_cast<int>(c.form.mlp), static_cast<int>(c.form.embedding_norm),
           static_cast<int>(c.form.fused_qkv), static_cast<int>(c.layer(0).other_biases)})
       all.add(part);
+  if (c.experts.count > 0)
+    for (const int part :
+         {c.experts.count, c.experts.active, c.experts.hidden_dim,
+          static_cast<int>(c.experts.normalised), static_cast<int>(c.layer(0).whole_qk_norm)})
+      all.add(part);
   if (!c.alibi_slopes.empty()) all.add(c.alibi_slopes);
   all.add(c.norm_eps);
   all.add(c.rope_inverse_frequency);

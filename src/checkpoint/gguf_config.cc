@@ -168,7 +168,11 @@ struct Feature {
   bool of_scaled_queries = false;  // which families with scaled_queries have
 };
 constexpr Feature kRefused[] = {
-    {"expert_count", "a mixture of experts"},
+    {"expert_shared_count", "experts that every row has"},
+    {"expert_shared_feed_forward_length", "experts that every row has"},
+    {"expert_group_count", "experts in groups"},
+    {"leading_dense_block_count", "layers without experts before those with"},
+    {"interleave_moe_layer_step", "layers without experts between those with"},
     {"attention.kv_lora_rank", "latent attention"},
     {"attention.q_lora_rank", "latent attention"},
     {"ssm.state_size", "linear attention"},
@@ -275,18 +279,42 @@ void put_rope(const Keys& keys, const std::vector<float>& factors, ModelConfig& 
 
 }  // namespace
 
+/// Reads the experts of a family's mixture.
+static ExpertsConfig read_experts(const Keys& keys, const Family& family, int hidden_dim) {
+  constexpr int kMostExperts = 1 << 14, kMostDim = 1 << 24;
+  ExpertsConfig experts;
+  experts.count = keys.integer("expert_count", kMostExperts);
+  experts.active = keys.integer("expert_used_count", experts.count);
+  experts.hidden_dim = keys.integer("expert_feed_forward_length", kMostDim, hidden_dim);
+  experts.normalised = family.gguf_normalised_experts;
+  for (const double normalised : keys.numbers("expert_weights_norm"))
+    experts.normalised = normalised != 0;
+  for (const double scale : keys.numbers("expert_weights_scale"))
+    if (scale != 0 && scale != 1)
+      throw Error("metadata key '" + keys.name("expert_weights_scale") + "' is " +
+                  number_text(scale) + ", which is not supported");
+  if (const int function = keys.integer("expert_gating_func", 255, 1, 0); function > 1)
+    throw Error("metadata key '" + keys.name("expert_gating_func") + "' is " +
+                std::to_string(function) + ", not 1 (softmax), which is not supported");
+  return experts;
+}
+
 ModelConfig gguf_config(const GgufHeader& header, const std::vector<float>& frequency_factors,
                         std::span<const Family> families) {
   constexpr int kMostLayers = 1 << 14, kMostHeads = 1 << 16, kMostDim = 1 << 24;
   const auto* architecture = header.metadata.find<std::string>("general.architecture");
   if (!architecture) throw Error("metadata key 'general.architecture' is missing");
+  const Keys keys(header.metadata, *architecture);
+  const std::vector<double> experts = keys.numbers("expert_count");
+  const bool mixture = !experts.empty() && experts.front() != 0;
   const auto family = std::find_if(families.begin(), families.end(), [&](const Family& f) {
-    return !f.gguf.empty() && f.gguf == *architecture;
+    return !f.gguf.empty() && f.gguf == *architecture && f.mixture == mixture;
   });
   if (family == families.end())
-    throw Error("architecture " + in_quotes(*architecture) +
-                " is not supported; Canopy runs dense " + family_names() + " decoders");
-  const Keys keys(header.metadata, *architecture);
+    throw Error(
+        "architecture " + in_quotes(*architecture) +
+        (mixture ? " with experts (metadata key '" + keys.name("expert_count") + "')" : "") +
+        " is not supported; Canopy runs " + family_names() + " decoders");
   ModelConfig model;
   model.architecture = family->name;
   model.rope_adjacent_pairs = family->gguf_adjacent_pairs;
@@ -295,7 +323,11 @@ ModelConfig gguf_config(const GgufHeader& header, const std::vector<float>& freq
   model.layers = keys.integer("block_count", kMostLayers);
   model.take_turns(family->layer_kinds);
   model.dim = keys.integer("embedding_length", kMostDim);
-  model.hidden_dim = keys.of_layers("feed_forward_length", model.layers, kMostDim);
+  // A mixture without dense layers may have the length of its experts alone.
+  const bool of_experts = mixture && !keys.given("feed_forward_length");
+  model.hidden_dim = keys.of_layers(
+      of_experts ? "expert_feed_forward_length" : "feed_forward_length", model.layers, kMostDim);
+  if (mixture) model.experts = read_experts(keys, *family, model.hidden_dim);
   model.heads = keys.of_layers("attention.head_count", model.layers, kMostHeads);
   model.kv_heads = keys.of_layers("attention.head_count_kv", model.layers, kMostHeads, model.heads);
   if (model.heads % model.kv_heads != 0)

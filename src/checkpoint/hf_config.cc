@@ -30,12 +30,13 @@ struct Feature {
   const char* what;
   double neutral = 0;
 };
+/// What they say in a config of any family without experts.
+constexpr std::array kMixture{Feature{"num_experts", "a mixture of experts"},
+                              Feature{"num_local_experts", "a mixture of experts"},
+                              Feature{"n_routed_experts", "a mixture of experts"},
+                              Feature{"moe_intermediate_size", "a mixture of experts"}};
 /// What they say in a config of any family.
 constexpr std::array kParts{
-    Feature{"num_experts", "a mixture of experts"},
-    Feature{"num_local_experts", "a mixture of experts"},
-    Feature{"n_routed_experts", "a mixture of experts"},
-    Feature{"moe_intermediate_size", "a mixture of experts"},
     Feature{"kv_lora_rank", "latent attention"},
     Feature{"q_lora_rank", "latent attention"},
     Feature{"linear_num_key_heads", "gated-delta (linear) attention"},
@@ -94,9 +95,10 @@ void refuse_features(const Fields& config, const std::string& type,
 
 const Family& choose_family(const Fields& config, std::span<const Family> families) {
   const std::string type = config.text("model_type");
+  const Family* const family = find_family(families, type);
+  if (!family || !family->mixture) refuse_features(config, type, kMixture);
   refuse_features(config, type, kParts);
   if (type.empty()) throw Error("key 'model_type' is missing");
-  const Family* const family = find_family(families, type);
   if (!family) refuse("model type " + in_quotes(type));
   refuse_features(config, type, kSettings);
   quantization_of(config.object());  // throws for those that are not read
@@ -239,7 +241,7 @@ void put_end_tokens(const json& ids, const std::string& file, ModelConfig& model
 }
 
 void refuse_config(const std::string& what) {
-  throw Error(what + " is not supported; Canopy runs dense " + family_names() + " decoders");
+  throw Error(what + " is not supported; Canopy runs " + family_names() + " decoders");
 }
 
 void require_class(const Fields& config, std::string_view name) {

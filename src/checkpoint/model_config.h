@@ -15,8 +15,10 @@ namespace canopy {
 /// What layers of a decoder differ in.
 struct LayerConfig {
   bool qkv_bias = false, qk_norm = false;
+  bool whole_qk_norm = false;         // over all heads of a row at once; with qk_norm
   bool other_biases = false;          // of the attention's output and of the MLP
   bool attention = true, mlp = true;  // the units that the layer has
+  bool experts = false;               // its MLP is a mixture: ModelConfig::experts
   /// Sizes that are other than the model's; 0: the model's.
   int heads = 0, kv_heads = 0, head_dim = 0, hidden_dim = 0;
   bool operator==(const LayerConfig&) const = default;
@@ -25,8 +27,19 @@ struct LayerConfig {
 /// The sizes of one layer.
 struct LayerSizes {
   int heads = 0, kv_heads = 0, head_dim = 0;  // of its attention; 0: it has none
-  int hidden_dim = 0;                         // of its MLP; 0: it has none
+  int hidden_dim = 0;                         // of its MLP or of one expert; 0: it has none
+  int experts = 0;                            // of its MLP; 0: it is dense
   bool operator==(const LayerSizes&) const = default;
+};
+
+/// The mixture of experts that a layer has in place of its MLP. A router scores all experts for
+/// each row, the best `active` compute, and what they give is added up by weights.
+struct ExpertsConfig {
+  int count = 0, active = 0;  // 0: the model has no mixture
+  int hidden_dim = 0;         // of each
+  /// Weights are the softmax of the scores of those that compute; else of all.
+  bool normalised = true;
+  bool operator==(const ExpertsConfig&) const = default;
 };
 
 enum class NormKind : std::uint8_t { kRms, kLayer };  // a layer norm has a bias
@@ -58,6 +71,7 @@ struct ModelConfig {
   int layers = 0, dim = 0, hidden_dim = 0;
   int heads = 0, kv_heads = 0, head_dim = 0;  // of layers that have no others of their own
   int vocab = 0, max_positions = 0;
+  ExpertsConfig experts;
   int embedding_dim = 0;  // of the rows of embedding and head, if projections lie between them and
                           // the layers; else 0
   bool tied_head = false;
@@ -102,13 +116,15 @@ struct ModelConfig {
       return !has ? 0 : of_layer != 0 ? of_layer : of_model;
     };
     return {pick(own.attention, own.heads, heads), pick(own.attention, own.kv_heads, kv_heads),
-            pick(own.attention, own.head_dim, head_dim), pick(own.mlp, own.hidden_dim, hidden_dim)};
+            pick(own.attention, own.head_dim, head_dim),
+            own.experts ? experts.hidden_dim : pick(own.mlp, own.hidden_dim, hidden_dim),
+            own.experts ? experts.count : 0};
   }
   /// Whether layers differ in size, or lack a unit.
   bool sizes_differ() const {
-    return std::any_of(layer_kinds.begin(), layer_kinds.end(), [](const LayerConfig& layer) {
+    return std::any_of(layer_kinds.begin(), layer_kinds.end(), [&](const LayerConfig& layer) {
       return !layer.attention || !layer.mlp || layer.heads || layer.kv_heads || layer.head_dim ||
-             layer.hidden_dim;
+             layer.hidden_dim || layer.experts != layer_kinds.front().experts;
     });
   }
   bool any_layer(bool LayerConfig::*property) const {

@@ -29,7 +29,11 @@ constexpr auto kModelTensors = [] {
   constexpr IsIn kLayerNorm = [](Model model, Layer) {
     return model.form.norm == NormKind::kLayer;
   };
-  constexpr IsIn kGated = [](Model model, Layer) { return model.form.mlp == MlpKind::kSwiglu; };
+  constexpr IsIn kGated = [](Model model, Layer layer) {
+    return model.form.mlp == MlpKind::kSwiglu && !layer.experts;
+  };
+  constexpr IsIn kDense = [](Model, Layer layer) { return !layer.experts; };
+  constexpr IsIn kMixed = [](Model, Layer layer) { return layer.experts; };
   constexpr IsIn kOthersBiased = [](Model, Layer layer) { return layer.other_biases; };
   constexpr IsIn kPlaced = [](Model model, Layer) {
     return model.form.positions == PositionKind::kLearned;
@@ -73,9 +77,9 @@ constexpr auto kModelTensors = [] {
        "blk.#.attn_k.bias", kBiased},
       {kValueBias, kAttends, kBias, kOne, kKeys, "model.layers.#.self_attn.v_proj.bias",
        "blk.#.attn_v.bias", kBiased},
-      {kQueryNorm, kAttends, kNorm, kOne, kHeadDim, "model.layers.#.self_attn.q_norm.weight",
+      {kQueryNorm, kAttends, kNorm, kOne, kNormedQuery, "model.layers.#.self_attn.q_norm.weight",
        "blk.#.attn_q_norm.weight", kNormed},
-      {kKeyNorm, kAttends, kNorm, kOne, kHeadDim, "model.layers.#.self_attn.k_norm.weight",
+      {kKeyNorm, kAttends, kNorm, kOne, kNormedKey, "model.layers.#.self_attn.k_norm.weight",
        "blk.#.attn_k_norm.weight", kNormed},
       {kOutput, kAttends, kMatrix, kDim, kQueries, "model.layers.#.self_attn.o_proj.weight",
        "blk.#.attn_output.weight"},
@@ -89,13 +93,22 @@ constexpr auto kModelTensors = [] {
       {kGate, kMlps, kMatrix, kHidden, kDim, "model.layers.#.mlp.gate_proj.weight",
        "blk.#.ffn_gate.weight", kGated},
       {kUp, kMlps, kMatrix, kHidden, kDim, "model.layers.#.mlp.up_proj.weight",
-       "blk.#.ffn_up.weight"},
+       "blk.#.ffn_up.weight", kDense},
       {kUpBias, kMlps, kBias, kOne, kHidden, "model.layers.#.mlp.up_proj.bias", "blk.#.ffn_up.bias",
        kOthersBiased},
       {kDown, kMlps, kMatrix, kDim, kHidden, "model.layers.#.mlp.down_proj.weight",
-       "blk.#.ffn_down.weight"},
+       "blk.#.ffn_down.weight", kDense},
       {kDownBias, kMlps, kBias, kOne, kDim, "model.layers.#.mlp.down_proj.bias",
        "blk.#.ffn_down.bias", kOthersBiased},
+
+      {kRouter, kMlps, kMatrix, kExperts, kDim, "model.layers.#.mlp.gate.weight",
+       "blk.#.ffn_gate_inp.weight", kMixed},
+      {kExpertGate, kMlps, kMatrix, kHidden, kDim, "model.layers.#.mlp.experts.@.gate_proj.weight",
+       "blk.#.ffn_gate_exps.weight", kMixed},
+      {kExpertUp, kMlps, kMatrix, kHidden, kDim, "model.layers.#.mlp.experts.@.up_proj.weight",
+       "blk.#.ffn_up_exps.weight", kMixed},
+      {kExpertDown, kMlps, kMatrix, kDim, kHidden, "model.layers.#.mlp.experts.@.down_proj.weight",
+       "blk.#.ffn_down_exps.weight", kMixed},
 
       {kFinalNorm, kEnds, kNorm, kOne, kDim, "model.norm.weight", "output_norm.weight",
        kNormedLast},
@@ -114,8 +127,12 @@ constexpr bool in_order_of_roles() {
 }
 static_assert(in_order_of_roles(), "each role has one row, at its own index");
 
-std::string numbered(std::string_view pattern, int layer) {
-  return with_number(pattern, layer < 0 ? "" : std::to_string(layer));
+std::string digits(int number) { return number < 0 ? "" : std::to_string(number); }
+
+int number_of(std::string_view digits) {
+  int number = -1;
+  std::from_chars(digits.data(), digits.data() + digits.size(), number);
+  return number;
 }
 
 }  // namespace
@@ -126,6 +143,7 @@ const TensorSpec& spec_of(TensorRole role) { return kModelTensors[static_cast<st
 
 std::int64_t length(Length of, const ModelConfig& config, int layer) {
   const LayerSizes sizes = config.sizes(layer);
+  const bool whole = config.layer(layer).whole_qk_norm;
   switch (of) {
     case Length::kOne:
       break;
@@ -135,6 +153,8 @@ std::int64_t length(Length of, const ModelConfig& config, int layer) {
       return config.embedding_width();
     case Length::kHidden:
       return sizes.hidden_dim;
+    case Length::kExperts:
+      return sizes.experts;
     case Length::kVocab:
       return config.vocab;
     case Length::kPositionRows:
@@ -147,11 +167,17 @@ std::int64_t length(Length of, const ModelConfig& config, int layer) {
       return std::int64_t{sizes.kv_heads} * sizes.head_dim;
     case Length::kHeadDim:
       return sizes.head_dim;
+    case Length::kNormedQuery:
+      return length(whole ? Length::kQueries : Length::kHeadDim, config, layer);
+    case Length::kNormedKey:
+      return length(whole ? Length::kKeys : Length::kHeadDim, config, layer);
   }
   return 1;
 }
 
-std::string ModelTensor::name() const { return numbered(spec->name, layer); }
+std::string ModelTensor::name() const {
+  return with_numbers(spec->name, {digits(layer), digits(expert)});
+}
 
 std::vector<std::int64_t> ModelTensor::shape(const ModelConfig& config) const {
   const int of = std::max(layer, 0);
@@ -166,55 +192,81 @@ bool ModelTensor::is_in(const ModelConfig& config) const {
   return spec->is_in == nullptr || spec->is_in(config, own);
 }
 
-void for_each_tensor(const ModelConfig& config,
-                     const std::function<void(const ModelTensor&)>& visit) {
-  const auto visit_all = [&](auto first, auto last, int layer) {
-    for (; first != last; ++first)
-      if (const ModelTensor tensor{&*first, layer}; tensor.is_in(config)) visit(tensor);
+void for_each_tensor_of_layer(const ModelConfig& config, int layer,
+                              const std::function<void(const ModelTensor&)>& visit) {
+  const auto visit_if_it_is_in = [&](const TensorSpec& spec, int expert) {
+    if (const ModelTensor tensor{&spec, layer, expert}; tensor.is_in(config)) visit(tensor);
   };
-  const auto of_layers = [](const TensorSpec& spec) { return spec.of_layers(); };
-  const auto begin = kModelTensors.begin(), end = kModelTensors.end();
-  const auto layers = std::find_if(begin, end, of_layers);
-  const auto behind = std::find_if_not(layers, end, of_layers);
-  visit_all(begin, layers, -1);
-  for (int layer = 0; layer < config.layers; ++layer) visit_all(layers, behind, layer);
-  visit_all(behind, end, -1);
+  const std::span<const TensorSpec> all = kModelTensors;
+  for (std::size_t i = 0; i < all.size();) {
+    std::size_t end = i + 1;  // of tensors that each expert has, one after the other
+    while (all[i].of_experts() && end < all.size() && all[end].of_experts()) ++end;
+    if (all[i].of_layers() == (layer >= 0)) {
+      const int experts = all[i].of_experts() ? config.sizes(layer).experts : 0;
+      for (int expert = 0; expert < experts; ++expert)
+        for (std::size_t of = i; of < end; ++of) visit_if_it_is_in(all[of], expert);
+      if (!all[i].of_experts()) visit_if_it_is_in(all[i], -1);
+    }
+    i = end;
+  }
 }
 
-std::string tensor_name(TensorRole role, int layer) {
-  return ModelTensor{&spec_of(role), layer}.name();
+void for_each_tensor(const ModelConfig& config,
+                     const std::function<void(const ModelTensor&)>& visit) {
+  const auto visit_others = [&](bool before) {
+    for_each_tensor_of_layer(config, -1, [&](const ModelTensor& tensor) {
+      if ((tensor.spec->unit != TensorUnit::kHead) == before) visit(tensor);
+    });
+  };
+  visit_others(true);
+  for (int layer = 0; layer < config.layers; ++layer)
+    for_each_tensor_of_layer(config, layer, visit);
+  visit_others(false);
+}
+
+std::string tensor_name(TensorRole role, int layer, int expert) {
+  return ModelTensor{&spec_of(role), layer, expert}.name();
 }
 
 std::optional<ModelTensor> find_tensor(std::string_view canonical_name) {
   for (const TensorSpec& spec : kModelTensors) {
-    const auto digits = number_in(spec.name, canonical_name);
-    if (!digits) continue;
-    int layer = -1;
-    const auto parsed = std::from_chars(digits->data(), digits->data() + digits->size(), layer);
-    if (!digits->empty() && parsed.ec != std::errc()) return {};
-    return ModelTensor{&spec, layer};
+    const auto numbers = numbers_in(spec.name, canonical_name);
+    if (!numbers) continue;
+    const ModelTensor tensor{&spec, number_of(numbers->layer), number_of(numbers->expert)};
+    const bool too_large =
+        (spec.of_layers() && tensor.layer < 0) || (spec.of_experts() && tensor.expert < 0);
+    if (too_large) return {};
+    return tensor;
   }
   return {};
 }
 
-std::optional<std::string_view> number_in(std::string_view pattern, std::string_view name) {
-  const auto mark = pattern.find('#');
-  if (mark == pattern.npos) {
-    if (name != pattern) return {};
-    return "";
+std::optional<NameNumbers> numbers_in(std::string_view pattern, std::string_view name) {
+  NameNumbers numbers;
+  while (!pattern.empty()) {
+    const std::size_t mark = std::min(pattern.find_first_of("#@"), pattern.size());
+    if (!name.starts_with(pattern.substr(0, mark))) return {};
+    name.remove_prefix(mark);
+    if (mark == pattern.size()) break;
+    const std::size_t end = std::min(name.find_first_not_of("0123456789"), name.size());
+    if (end == 0) return {};
+    (pattern[mark] == '#' ? numbers.layer : numbers.expert) = name.substr(0, end);
+    name.remove_prefix(end);
+    pattern.remove_prefix(mark + 1);
   }
-  const std::string_view head = pattern.substr(0, mark), tail = pattern.substr(mark + 1);
-  if (name.size() <= head.size() + tail.size() || !name.starts_with(head) || !name.ends_with(tail))
-    return {};
-  const auto digits = name.substr(head.size(), name.size() - head.size() - tail.size());
-  if (digits.find_first_not_of("0123456789") != digits.npos) return {};
-  return digits;
+  if (!name.empty()) return {};
+  return numbers;
 }
 
-std::string with_number(std::string_view pattern, std::string_view layer) {
-  const auto mark = pattern.find('#');
-  std::string name(pattern.substr(0, mark));
-  if (mark != pattern.npos) name.append(layer).append(pattern.substr(mark + 1));
+std::string with_numbers(std::string_view pattern, NameNumbers numbers) {
+  std::string name;
+  for (const char c : pattern)
+    if (c == '#')
+      name += numbers.layer;
+    else if (c == '@')
+      name += numbers.expert;
+    else
+      name += c;
   return name;
 }
 

@@ -24,12 +24,15 @@ enum class Length : std::uint8_t {
   kDim,
   kEmbeddingDim,
   kHidden,
+  kExperts,
   kVocab,
   kPositionRows,
   kQueries,
   kKeys,
   kQkvRows,
-  kHeadDim
+  kHeadDim,
+  kNormedQuery,  // of the norm of queries: a head's, or a whole row's
+  kNormedKey
 };
 /// In this layer; in the first where none is given.
 std::int64_t length(Length of, const ModelConfig& config, int layer = 0);
@@ -44,21 +47,24 @@ struct TensorSpec {
   TensorKind kind;
   Length rows, columns;  // a vector is one row
   /// What Hugging Face's files call it, which is the canonical name, and what GGUF files do, but
-  /// for families that have others. A '#' stands for the number of the layer.
+  /// for families that have others. A '#' stands for the number of the layer, a '@' for that of the
+  /// expert; GGUF files have the experts of a layer in one tensor.
   std::string_view name, gguf;
   IsIn is_in = nullptr;  // null: every model has it
 
   bool of_layers() const { return name.find('#') != name.npos; }
+  bool of_experts() const { return name.find('@') != name.npos; }
 };
 /// All tensors of a decoder, in the order of a sweep. Whoever checks, reads, makes or converts the
 /// tensors of a model finds them here.
 std::span<const TensorSpec> model_tensors();
 const TensorSpec& spec_of(TensorRole role);
 
-/// A tensor of one model. `layer`: -1 for those that a model has once.
+/// A tensor of one model. `layer`: -1 for those that a model has once. `expert`: -1 for those that
+/// a layer has once.
 struct ModelTensor {
   const TensorSpec* spec = nullptr;
-  int layer = -1;
+  int layer = -1, expert = -1;
 
   std::string name() const;                                          // canonical
   std::vector<std::int64_t> shape(const ModelConfig& config) const;  // of a vector: [columns]
@@ -67,15 +73,22 @@ struct ModelTensor {
 /// Those that a model of this config has, in the order of a sweep.
 void for_each_tensor(const ModelConfig& config,
                      const std::function<void(const ModelTensor&)>& visit);
+/// Those of one layer; of layer -1, those that come before and after all layers.
+void for_each_tensor_of_layer(const ModelConfig& config, int layer,
+                              const std::function<void(const ModelTensor&)>& visit);
 
-std::string tensor_name(TensorRole role, int layer = -1);  // canonical
+std::string tensor_name(TensorRole role, int layer = -1, int expert = -1);  // canonical
 /// Which tensor has this canonical name.
 std::optional<ModelTensor> find_tensor(std::string_view canonical_name);
 
-/// The digits that a name has where the pattern has its '#', "" for a pattern without one. Nothing
-/// if the name is another.
-std::optional<std::string_view> number_in(std::string_view pattern, std::string_view name);
-/// The pattern with `layer` in the place of its '#', if it has one.
-std::string with_number(std::string_view pattern, std::string_view layer);
+/// The numbers in a tensor's name, in digits; "" where it has none.
+struct NameNumbers {
+  std::string_view layer, expert;
+};
+/// The digits that a name has where the pattern has its '#' and its '@', "" for a pattern without
+/// them. Nothing if the name is another.
+std::optional<NameNumbers> numbers_in(std::string_view pattern, std::string_view name);
+/// The pattern with the numbers in the places of its '#' and its '@', if it has these.
+std::string with_numbers(std::string_view pattern, NameNumbers numbers);
 
 }  // namespace canopy

@@ -59,6 +59,9 @@ ModelConfig read_mistral_config(const nlohmann::json& config, const Family& fami
 ModelConfig read_ministral3_config(const nlohmann::json& config, const Family& family);
 ModelConfig read_qwen_config(const nlohmann::json& config, const Family& family);
 ModelConfig read_qwen3_config(const nlohmann::json& config, const Family& family);
+ModelConfig read_mixtral_config(const nlohmann::json& config, const Family& family);
+ModelConfig read_qwen3_moe_config(const nlohmann::json& config, const Family& family);
+ModelConfig read_olmoe_config(const nlohmann::json& config, const Family& family);
 ModelConfig read_opt_config(const nlohmann::json& config, const Family& family);
 ModelConfig read_bloom_config(const nlohmann::json& config, const Family& family);
 /// Sets the model's end tokens to the ids of an eos_token_id, of that file. Ids beyond the

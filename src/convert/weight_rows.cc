@@ -25,8 +25,8 @@ std::int64_t rotated_halves_row(std::int64_t row, std::int64_t head_dim) {
 }
 
 bool is_rotated(const std::string& tensor_name) {
-  return number_in(spec_of(TensorRole::kQuery).name, tensor_name) ||
-         number_in(spec_of(TensorRole::kKey).name, tensor_name);
+  return numbers_in(spec_of(TensorRole::kQuery).name, tensor_name) ||
+         numbers_in(spec_of(TensorRole::kKey).name, tensor_name);
 }
 
 WeightRows::WeightRows(const Checkpoint& checkpoint)

@@ -40,8 +40,10 @@ BufferSizes::BufferSizes(const ModelConfig& c, const Transformer::Limits& limits
     return at(s.head_dim) * (at(s.heads) + 2 * at(s.kv_heads) +
                              at(s.heads) * (c.form.fused_qkv ? std::size_t{3} : std::size_t{1}));
   });
-  const std::size_t mlp =
-      most(c, [](const LayerSizes& s) { return at(s.hidden_dim); }) * (gated(c) ? 2 : 1);
+  const std::size_t mlp = most(c, [&](const LayerSizes& s) {
+    return s.experts > 0 ? at(c.dim) + at(s.experts) + 2 * at(c.experts.active)
+                         : at(s.hidden_dim) * (gated(c) ? 2 : 1);
+  });
   embedded = c.projects() ? nodes * at(c.embedding_dim) * f32 : 0;
   residual = nodes * at(c.dim) * f32;
   normed = chunk * at(c.dim) * f32;
@@ -74,6 +76,7 @@ Workload Transformer::workload(const ModelConfig& config, const Limits& limits) 
             });
   w.head_dim = most(config, [](const LayerSizes& s) { return s.head_dim; });
   w.context = limits.max_context;
+  w.expert_hidden = config.experts.hidden_dim;
   return w;
 }
 

@@ -10,6 +10,7 @@
 
 #include "src/base/error.h"
 #include "src/model/buffer_sizes.h"
+#include "src/model/sweep_rows.h"
 
 namespace canopy {
 
@@ -25,27 +26,6 @@ constexpr Norms kEmbeddingNorms{TensorRole::kEmbeddingNorm, TensorRole::kEmbeddi
 constexpr Norms kAttentionNorms{TensorRole::kAttentionNorm, TensorRole::kAttentionNormBias};
 constexpr Norms kMlpNorms{TensorRole::kMlpNorm, TensorRole::kMlpNormBias};
 constexpr Norms kFinalNorms{TensorRole::kFinalNorm, TensorRole::kFinalNormBias};
-
-/// Rows of one part that lie in one chunk: what attention, the cache and RoPE see at once.
-struct Segment {
-  KvCache* kv;
-  int first_row, rows;  // in the sweep's flat list of nodes
-  DeviceScalar<std::int64_t> prefix;
-  int first_node;           // as in TreeAttention
-  std::size_t bits_offset;  // words into the bits buffer
-  bool chain;
-};
-struct Chunk {
-  int first_row = 0, rows = 0;
-  std::vector<Segment> segments;
-};
-/// A forward that was prepared: its chunks, and where its positions and its logit rows begin among
-/// those of all.
-struct Layout {
-  int nodes = 0, logit_rows = 0;
-  std::size_t first_position = 0, first_id = 0;
-  std::vector<Chunk> chunks;
-};
 
 }  // namespace
 
@@ -115,6 +95,7 @@ struct Transformer::Impl {
                const QkvRows& to, TensorView fused, Stream& compute);
   void attention(const UnitWeights& w, int layer, Stream& compute);
   void mlp(const UnitWeights& w, int layer, Stream& compute);
+  void mixture(const UnitWeights& w, Stream& compute);
   void read_for_head(const UnitWeights& w, Stream& compute);
   TensorView sweep(Stream& compute, const std::stop_token& stop, const OnUnit& on_unit);
   /// Calls body(), which uses the weights and `compute`, and leaves both in order if it throws.
@@ -268,7 +249,8 @@ void Transformer::Impl::project(const UnitWeights& w, int layer, const Chunk& ch
   }
   if (config.layer(layer).qk_norm) {
     const auto per_head = [&](const TensorView& t, const ConstTensorView& g) {
-      const TensorView rows(t.data(), DType::kF32, {n * t.dim(1), hd});
+      const std::int64_t heads = config.layer(layer).whole_qk_norm ? t.dim(1) : 1;
+      const TensorView rows(t.data(), DType::kF32, {n * t.dim(1) / heads, heads * hd});
       ops.rms_norm(compute, rows, g, config.norm_eps, rows);
     };
     per_head(to.q, w.vector(TensorRole::kQueryNorm));
@@ -287,7 +269,8 @@ void Transformer::Impl::project(const UnitWeights& w, int layer, const Chunk& ch
 
 void Transformer::Impl::attention(const UnitWeights& w, int layer, Stream& compute) {
   Ops& ops = device.ops();
-  const auto [heads, kv_heads, hd, hidden_dim] = config.sizes(layer);
+  const LayerSizes sizes = config.sizes(layer);
+  const int heads = sizes.heads, kv_heads = sizes.kv_heads, hd = sizes.head_dim;
   ConstTensorView slopes;
   if (config.form.positions == PositionKind::kAlibi)
     slopes = ConstTensorView(constants.data(), DType::kF32, {heads});
@@ -356,6 +339,33 @@ void Transformer::Impl::mlp(const UnitWeights& w, int layer, Stream& compute) {
   }
 }
 
+/// The experts of a layer, in place of its MLP.
+void Transformer::Impl::mixture(const UnitWeights& w, Stream& compute) {
+  Ops& ops = device.ops();
+  const ExpertsConfig& experts = config.experts;
+  for (const Chunk& chunk : now().chunks) {
+    const std::int64_t n = chunk.rows;
+    const TensorView x = rows_of(residual, chunk.first_row, chunk.rows, config.dim);
+    const TensorView h = rows_of(normed, 0, chunk.rows, config.dim);
+    std::byte* next = work.data();
+    const auto take = [&](DType dtype, std::int64_t columns) {
+      const TensorView view(next, dtype, {n, columns});
+      next += view.bytes();
+      return view;
+    };
+    const TensorView sum = take(DType::kF32, config.dim), logits = take(DType::kF32, experts.count);
+    const RoutedRows rows{take(DType::kI32, experts.active), take(DType::kF32, experts.active)};
+    normalize(x, w, kMlpNorms, h, compute);
+    const std::array router{Projection{w.matrix(TensorRole::kRouter), {}, logits}};
+    ops.linear(compute, h, router);
+    ops.route(compute, logits,
+              experts.normalised ? RouterSoftmax::kOfChosen : RouterSoftmax::kOfAll, rows);
+    for (int index = 0; index < experts.count; ++index)
+      ops.expert(compute, h, rows, index, w.experts()[at(index)], sum);
+    ops.add(compute, sum, x);
+  }
+}
+
 /// Fills logit_input from the last layer's rows.
 void Transformer::Impl::read_for_head(const UnitWeights& w, Stream& compute) {
   Ops& ops = device.ops();
@@ -390,7 +400,10 @@ TensorView Transformer::Impl::sweep(Stream& compute, const std::stop_token& stop
         attention(*w, units[i].layer, compute);
         break;
       case UnitKind::kMlp:
-        mlp(*w, units[i].layer, compute);
+        if (config.layer(units[i].layer).experts)
+          mixture(*w, compute);
+        else
+          mlp(*w, units[i].layer, compute);
         break;
       case UnitKind::kHead:
         if (rows == 0) break;

@@ -19,8 +19,9 @@ std::string error_of_model(Edit&& edit, const TinyModel& model = tiny_model()) {
 
 TEST(GgufConfig, RefusesByNameWhatTheDecoderCannotExpress) {
   EXPECT_EQ(error_of_model([](auto&) {}), "");
-  for (const char* key : {"llama.expert_count", "llama.attention.kv_lora_rank",
-                          "llama.attention.q_lora_rank", "llama.ssm.state_size"}) {
+  for (const char* key :
+       {"llama.expert_group_count", "llama.expert_shared_count", "llama.attention.kv_lora_rank",
+        "llama.attention.q_lora_rank", "llama.ssm.state_size"}) {
     EXPECT_TRUE(mentions(error_of_model([&](auto& w) { w.u32(key, 8); }), key));
     EXPECT_EQ(error_of_model([&](auto& w) { w.u32(key, 0); }), "");
   }

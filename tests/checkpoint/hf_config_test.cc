@@ -223,7 +223,7 @@ TEST(HfConfig, RefusesByNameWhatTheDecoderCannotExpress) {
            Case{{{"mlp_bias", true}}, "biases in the MLP"},
            Case{{{"hidden_act", "gelu"}}, "the activation 'gelu'"},
            Case{{{"model_type", "mamba"}}, "model type 'mamba'"},
-           Case{{{"model_type", "qwen3_moe"}}, "model type 'qwen3_moe'"},
+           Case{{{"model_type", "granitemoe"}}, "model type 'granitemoe'"},
            Case{{{"model_type", "llama\n"}}, R"(model type 'llama\x0a')"},
            Case{{{"architectures", {"LlamaForSequenceClassification"}}},
                 "\"LlamaForSequenceClassification\""},
@@ -313,7 +313,7 @@ TEST(HfConfig, RefusesOtherFamiliesByTheirNames) {
       json changes = key;
       changes["model_type"] = family;
       EXPECT_EQ(error_with(changes).find("model type '" + std::string(family) +
-                                         "' is not supported; Canopy runs dense " + family_names() +
+                                         "' is not supported; Canopy runs " + family_names() +
                                          " decoders"),
                 0u);
     }

@@ -42,18 +42,29 @@ TEST(ModelTensors, AreFoundByEitherName) {
   const Family& llama = *find_family(known_families(), "llama");
   for (const TensorSpec& spec : model_tensors())
     for (const int layer : {0, 7, 79}) {
-      const ModelTensor tensor{&spec, spec.of_layers() ? layer : -1};
+      const ModelTensor tensor{&spec, spec.of_layers() ? layer : -1,
+                               spec.of_experts() ? 2 * layer + 1 : -1};
       SCOPED_TRACE(tensor.name());
       const auto found = find_tensor(tensor.name());
       ASSERT_TRUE(found);
       EXPECT_EQ(found->spec, &spec);
       EXPECT_EQ(found->layer, tensor.layer);
+      EXPECT_EQ(found->expert, tensor.expert);
+      if (spec.of_experts()) {  // all of a layer in one
+        const auto stacked = find_stacked_experts(llama, gguf_name(llama, tensor));
+        ASSERT_TRUE(stacked);
+        EXPECT_EQ(stacked->spec, &spec);
+        EXPECT_EQ(stacked->layer, layer);
+        continue;
+      }
       EXPECT_EQ(canonical_gguf_name(llama, gguf_name(llama, tensor)), tensor.name());
     }
   for (const char* other :
        {"", "model.layers.#.input_layernorm.weight", "model.norm.weight ",
         "model.layers..input_layernorm.weight", "model.layers.1.1.input_layernorm.weight",
-        "model.layers.99999999999.input_layernorm.weight"})
+        "model.layers.99999999999.input_layernorm.weight",
+        "model.layers.1.mlp.experts.99999999999.up_proj.weight",
+        "model.layers.1.mlp.experts..up_proj.weight", "model.layers.1.mlp.experts.up_proj.weight"})
     EXPECT_FALSE(find_tensor(other)) << other;
 }
 

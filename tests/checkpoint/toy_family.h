@@ -69,7 +69,7 @@ inline TinyModel stored_toy() {
     const ModelTensor usual = *find_tensor(tensor.name);
     for (const StoredName& stored : kToyNames)
       if (stored.role == usual.spec->role)
-        tensor.name = with_number(stored.name, std::to_string(usual.layer));
+        tensor.name = with_numbers(stored.name, {std::to_string(usual.layer), ""});
   }
   return toy;
 }

@@ -46,7 +46,8 @@ class DeviceTest : public WithUploads, public ::testing::WithParamInterface<std:
                                   {"all on disk", 0, true}};
 
   /// An engine on a GPU of so many bytes; the GPU is the engine's.
-  static Engine make_on(std::size_t memory, EngineOptions o, EmulatedCuda** device = nullptr) {
+  static Engine make_on(std::size_t memory, EngineOptions o, EmulatedCuda** device = nullptr,
+                        std::optional<ModelFiles> files = {}) {
     o.plan.cost = cost();
     o.make_device = [=]() -> std::unique_ptr<Device> {
       if (GetParam() == "cuda") return make_device({.kind = "cuda", .gpu_memory = kRoom + memory});
@@ -54,9 +55,33 @@ class DeviceTest : public WithUploads, public ::testing::WithParamInterface<std:
       if (device) *device = made.get();
       return made;
     };
-    return Engine(models(o.plan.method != SpeculationMethod::kNone), o);
+    if (!files) files = models(o.plan.method != SpeculationMethod::kNone);
+    return Engine(std::move(*files), o);
   }
 };
+
+TEST_P(DeviceTest, AMixturesTextIsTheSameWhereverItsExpertsRest) {
+  std::map<SpeculationMethod, std::vector<TokenId>> texts;
+  for (const Way& way : kWays)
+    for (const SpeculationMethod method : {SpeculationMethod::kNone, SpeculationMethod::kSequoia}) {
+      std::vector<TokenId>& expected =
+          texts[GetParam() == "cuda" ? method : SpeculationMethod::kAuto];
+      SCOPED_TRACE(std::string(way.name) + ", " + name(method));
+      EngineOptions o = options(method, method == SpeculationMethod::kNone ? 0 : 9, 0);
+      o.plan.resident = way.resident;
+      o.plan.from_disk = way.from_disk;
+      const Checkpoint mixture = Checkpoint::open(test_data() / "model" / "qwen3_moe");
+      ModelFiles files{mixture, std::nullopt,
+                       std::make_unique<NumberTokenizer>(97, std::vector<TokenId>{})};
+      if (method != SpeculationMethod::kNone) files.draft = mixture;
+      Engine engine = make_on(std::size_t{1} << 30, o, nullptr, std::move(files));
+      Request r = request(prompt(1));
+      for (TokenId& token : r.prompt) token %= 97;
+      const std::vector<TokenId> text = engine.generate(r).tokens;
+      if (expected.empty()) expected = text;
+      EXPECT_EQ(text, expected);
+    }
+}
 
 TEST_P(DeviceTest, TheTextIsTheSameWhereverWeightsRestAndWhateverTheTree) {
   std::map<SpeculationMethod, std::vector<TokenId>> texts;

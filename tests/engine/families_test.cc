@@ -72,7 +72,9 @@ TEST_P(LearnedPositions, AContextBehindTheLastOneIsRefused) {
             std::string::npos);
 }
 
-INSTANTIATE_TEST_SUITE_P(Checkpoints, Families, ::testing::Values("opt", "opt_after", "bloom"),
+INSTANTIATE_TEST_SUITE_P(Checkpoints, Families,
+                         ::testing::Values("opt", "opt_after", "bloom", "mixtral", "qwen3_moe",
+                                           "olmoe"),
                          [](const auto& info) { return std::string(info.param); });
 INSTANTIATE_TEST_SUITE_P(Checkpoints, LearnedPositions, ::testing::Values("opt"),
                          [](const auto& info) { return std::string(info.param); });

@@ -283,17 +283,19 @@ TEST_P(TinyCheckpoint, WithOneWrongEquationExceedsTheTolerance) {
 
 INSTANTIATE_TEST_SUITE_P(
     Families, TinyCheckpoint,
-    ::testing::Values(TinyCase{"llama2", "llama2"}, TinyCase{"llama2", "llama2_shards"},
-                      TinyCase{"llama2", "llama2_odd"}, TinyCase{"llama3", "llama3"},
-                      TinyCase{"llama_linear", "llama_linear"},
-                      TinyCase{"llama_yarn", "llama_yarn"}, TinyCase{"mistral", "mistral"},
-                      TinyCase{"smollm2", "smollm2"}, TinyCase{"qwen2", "qwen2"},
-                      TinyCase{"qwen3", "qwen3"}, TinyCase{"opt", "opt"},
-                      TinyCase{"opt_after", "opt_after"}, TinyCase{"bloom", "bloom"},
-                      TinyCase{"ministral3", "ministral3"},
-                      TinyCase{"ministral3_gguf", "ministral3.gguf"},
-                      TinyCase{"llama_gguf", "llama.gguf"}, TinyCase{"llama3_gguf", "llama3.gguf"},
-                      TinyCase{"qwen2_gguf", "qwen2.gguf"}, TinyCase{"qwen3_gguf", "qwen3.gguf"}),
+    ::testing::Values(
+        TinyCase{"llama2", "llama2"}, TinyCase{"llama2", "llama2_shards"},
+        TinyCase{"llama2", "llama2_odd"}, TinyCase{"llama3", "llama3"},
+        TinyCase{"llama_linear", "llama_linear"}, TinyCase{"llama_yarn", "llama_yarn"},
+        TinyCase{"mistral", "mistral"}, TinyCase{"smollm2", "smollm2"}, TinyCase{"qwen2", "qwen2"},
+        TinyCase{"qwen3", "qwen3"}, TinyCase{"opt", "opt"}, TinyCase{"opt_after", "opt_after"},
+        TinyCase{"bloom", "bloom"}, TinyCase{"ministral3", "ministral3"},
+        TinyCase{"ministral3_gguf", "ministral3.gguf"}, TinyCase{"mixtral", "mixtral"},
+        TinyCase{"mixtral_gguf", "mixtral.gguf"}, TinyCase{"qwen3_moe", "qwen3_moe"},
+        TinyCase{"qwen3_moe_gguf", "qwen3_moe.gguf"}, TinyCase{"olmoe", "olmoe"},
+        TinyCase{"olmoe_gguf", "olmoe.gguf"}, TinyCase{"llama_gguf", "llama.gguf"},
+        TinyCase{"llama3_gguf", "llama3.gguf"}, TinyCase{"qwen2_gguf", "qwen2.gguf"},
+        TinyCase{"qwen3_gguf", "qwen3.gguf"}),
     [](const auto& info) {
       std::string name = info.param.checkpoint;
       std::replace(name.begin(), name.end(), '.', '_');

@@ -27,7 +27,9 @@ class RandomWeights final : public WeightSource {
       UnitWeights a, m;
       const DecoderForm& form = config.form;
       const LayerConfig& own = config.layer(layer);
-      const auto [heads, kv_heads, head_dim, hidden] = config.sizes(layer);
+      const LayerSizes sizes = config.sizes(layer);
+      const int heads = sizes.heads, kv_heads = sizes.kv_heads, head_dim = sizes.head_dim,
+                hidden = sizes.hidden_dim;
       const int q = heads * head_dim, k = kv_heads * head_dim;
       UnitWeights& first = own.attention ? a : m;
       const bool layer_norm = form.norm == NormKind::kLayer;
@@ -57,9 +59,14 @@ class RandomWeights final : public WeightSource {
       if (!own.mlp) continue;
       if (own.other_biases) m.add(kUpBias, vector(hidden, 0.0f)), m.add(kDownBias, vector(d, 0.0f));
       m.add(kMlpNorm, vector(d, 1.0f));
-      if (form.mlp == MlpKind::kSwiglu) m.add(kGate, matrix(hidden, d));
-      m.add(kUp, matrix(hidden, d));
-      m.add(kDown, matrix(d, hidden));
+      if (own.experts) m.add(kRouter, matrix(sizes.experts, d));
+      for (int expert = 0; expert < sizes.experts; ++expert) {
+        m.add(kExpertGate, matrix(hidden, d), expert);
+        m.add(kExpertUp, matrix(hidden, d), expert);
+        m.add(kExpertDown, matrix(d, hidden), expert);
+      }
+      if (form.mlp == MlpKind::kSwiglu && !own.experts) m.add(kGate, matrix(hidden, d));
+      if (!own.experts) m.add(kUp, matrix(hidden, d)), m.add(kDown, matrix(d, hidden));
       add({layer, UnitKind::kMlp, 0, 0}, m);
     }
     UnitWeights head, rest;

@@ -123,7 +123,7 @@ TEST(UnequalLayers, HaveTheLogitsOfEqualOnesWithZerosInTheirPlaces) {
   const int dim = small.dim;
   std::vector<Layer> layers, padded;
   for (int i = 0; i < small.layers; ++i) {
-    const auto [heads, kv_heads, size, hidden] = small.sizes(i);
+    const auto [heads, kv_heads, size, hidden, experts] = small.sizes(i);
     Layer layer, wide;
     wide.q = wide.k = wide.v = Matrix{kHeads * kSize, dim};
     wide.out = Matrix{dim, kHeads * kSize};

@@ -139,6 +139,22 @@ const char* name_of(PositionKind positions) {
                                              : "rotary";
 }
 
+int mixed_layers(const ModelConfig& c) {
+  int mixed = 0;
+  for (int layer = 0; layer < c.layers; ++layer) mixed += c.layer(layer).experts ? 1 : 0;
+  return mixed;
+}
+
+/// Null for a dense model.
+json experts_json(const ModelConfig& c) {
+  if (c.experts.count == 0) return {};
+  return {{"count", c.experts.count},
+          {"active", c.experts.active},
+          {"hidden_dim", c.experts.hidden_dim},
+          {"normalised", c.experts.normalised},
+          {"layers", mixed_layers(c)}};
+}
+
 json rope_json(const Checkpoint& model) {
   const ModelConfig& c = model.config();
   if (c.form.positions != PositionKind::kRotary) return nullptr;
@@ -170,6 +186,7 @@ json as_json(const Checkpoint& model, const Sizes& s) {
             {"kv_heads", c.kv_heads},
             {"head_dim", c.head_dim},
             {"hidden_dim", c.hidden_dim},
+            {"experts", experts_json(c)},
             {"vocab", c.vocab},
             {"max_positions", c.max_positions},
             {"norm_eps", c.norm_eps},
@@ -268,7 +285,13 @@ void print(const Checkpoint& model, const Sizes& s) {
                     " for keys and values" +
                     (c.any_layer(&LayerConfig::qkv_bias) ? ", with biases" : "") +
                     (c.any_layer(&LayerConfig::qk_norm) ? ", Q and K normalised" : ""));
-  line("MLP", text(c.hidden_dim) + " dimensions, " + name_of(c.form.mlp));
+  const bool all_mixed = std::all_of(c.layer_kinds.begin(), c.layer_kinds.end(),
+                                     [](const LayerConfig& layer) { return layer.experts; });
+  if (!all_mixed) line("MLP", text(c.hidden_dim) + " dimensions, " + name_of(c.form.mlp));
+  if (c.experts.count > 0)
+    line("experts", text(c.experts.active) + " of " + text(c.experts.count) + " for each row, " +
+                        text(c.experts.hidden_dim) + " dimensions each" +
+                        (all_mixed ? "" : ", in " + text(mixed_layers(c)) + " layers"));
   line("vocabulary", text(c.vocab));
   line("head", c.tied_head ? "tied to the embedding" : "of its own");
   line("positions", text(c.max_positions) + ", " + name_of(c.form.positions));

@@ -57,6 +57,8 @@ std::uint64_t bf16_bytes(const ModelConfig& config) {
 }
 
 ModelConfig enlarge(const ModelConfig& small, std::uint64_t bytes) {
+  if (small.experts.count > 0)
+    throw Error("a mixture of experts is not enlarged: take a dense model");
   constexpr std::int64_t kMostDim = std::int64_t{1} << 20;
   if (small.dim > kMostDim)
     throw Error("a model of " + std::to_string(small.dim) + " dimensions is not enlarged further");

@@ -51,6 +51,10 @@ DType output_type(const TensorSpec& spec, const TensorEntry& source, DType wante
 std::vector<Plan> plan_tensors(const Checkpoint& model, DType type) {
   std::vector<Plan> plans;
   const Family& family = family_of(model.config());
+  if (family.mixture)
+    throw Error(model.root().string() +
+                " is a mixture of experts, which is not written as GGUF yet; canopy pack makes its "
+                "files smaller");
   for_each_tensor(model.config(), [&](const ModelTensor& tensor) {
     const TensorEntry* const source = model.find(tensor.name());
     if (!source) throw Error(model.root().string() + " lacks the tensor " + tensor.name());

@@ -48,6 +48,9 @@ class Shape:
     eps: float
     inverse_frequency: np.ndarray = field(repr=False, default=None)  # [head_dim / 2]
     magnitude: float = 1.0
+    active: int = 0  # experts of a row, in layers that have some
+    normalised: bool = True  # their weights sum to 1
+    routes: list = field(repr=False, default_factory=list)  # of the last evaluation, by layer
     beta: float = 0.0  # rotated queries times 1 + beta ln(1 + floor(position / period))
     period: int = 1
 
@@ -112,15 +115,37 @@ def logits(weights, shape, ids, rows, seed=None):
         y = noise.product(x, w(name + ".weight").T)
         return y + w(name + ".bias") if name + ".bias" in weights else y
 
+    def mlp(h, gate, up, down):
+        gate, up = noise.product(h, gate.T), noise.product(h, up.T)
+        return noise.product(noise.relative(gate / (1 + np.exp(-gate)) * up), down.T)
+
+    def mixture(h, p):
+        """The experts of highest score, weighted by a softmax of all scores or of theirs."""
+        score = noise.product(h, w(p + "gate.weight").T)
+        chosen = np.argsort(-score, axis=-1, kind="stable")[:, :shape.active]
+        shape.routes.append(np.sort(chosen, axis=-1))
+        e = noise.relative(np.exp(score - score.max(axis=-1, keepdims=True)))
+        weight = np.take_along_axis(e, chosen, axis=-1)
+        all_of = weight if shape.normalised else e
+        weight = noise.relative(weight / all_of.sum(axis=-1, keepdims=True), np.sqrt(score.shape[-1]))
+        gate_up, down = w(p + "experts.gate_up_proj"), w(p + "experts.down_proj")
+        y = np.zeros_like(h)
+        for row in range(n):
+            for expert, share in sorted(zip(chosen[row], weight[row])):
+                gate, up = np.split(gate_up[expert], 2)
+                y[row] = noise.relative(y[row] + share * mlp(h[row : row + 1], gate, up, down[expert])[0], 2.0)
+        return y
+
+    shape.routes.clear()
     x = w("model.embed_tokens.weight")[ids]
     for layer in range(shape.layers):
         p = f"model.layers.{layer}."
         h = rms_norm(x, w(p + "input_layernorm.weight"), shape.eps, noise)
         q, k, v = (linear(h, p + f"self_attn.{c}_proj").reshape(n, -1, shape.head_dim)
                    for c in "qkv")
-        if p + "self_attn.q_norm.weight" in weights:
-            q = rms_norm(q, w(p + "self_attn.q_norm.weight"), shape.eps, noise)
-            k = rms_norm(k, w(p + "self_attn.k_norm.weight"), shape.eps, noise)
+        if p + "self_attn.q_norm.weight" in weights:  # of a head, or of a whole row
+            norm = lambda t, g: rms_norm(t.reshape(n, -1, len(g)), g, shape.eps, noise).reshape(t.shape)
+            q, k = norm(q, w(p + "self_attn.q_norm.weight")), norm(k, w(p + "self_attn.k_norm.weight"))
         q, k = (noise.relative(rope(t, cos, sin), 2.0) for t in (q, k))
         if shape.beta:
             periods = (np.arange(n) // shape.period)[:, None, None]
@@ -135,9 +160,11 @@ def logits(weights, shape, ids, rows, seed=None):
             mixed[:, head] = noise.product(e, v[:, head // group])
         x = noise.relative(x + linear(mixed.reshape(n, -1), p + "self_attn.o_proj"), 1.0)
         h = rms_norm(x, w(p + "post_attention_layernorm.weight"), shape.eps, noise)
-        gate, up = linear(h, p + "mlp.gate_proj"), linear(h, p + "mlp.up_proj")
-        h = noise.relative(gate / (1 + np.exp(-gate)) * up)
-        x = noise.relative(x + linear(h, p + "mlp.down_proj"), 1.0)
+        if p + "mlp.gate.weight" in weights:
+            h = mixture(h, p + "mlp.")
+        else:
+            h = mlp(h, *(w(p + f"mlp.{part}_proj.weight") for part in ("gate", "up", "down")))
+        x = noise.relative(x + h, 1.0)
     x = rms_norm(x[rows], w("model.norm.weight"), shape.eps, noise)
     head = "lm_head.weight" if "lm_head.weight" in weights else "model.embed_tokens.weight"
     return noise.product(x, w(head).T)

@@ -119,6 +119,23 @@ CONFIGS |= {
                          dtype="bfloat16", rope_parameters=dict(MINISTRAL)),
 }
 
+CONFIGS |= {
+    "mixtral": family("MixtralForCausalLM", "mixtral", **sizes(32, 40, 2, 4, 2), rms_norm_eps=1e-4,
+                      rope_theta=1000000.0, sliding_window=None, tie_word_embeddings=False,
+                      num_local_experts=5, num_experts_per_tok=2, torch_dtype="bfloat16"),
+    # a dense layer between two with experts
+    "qwen3_moe": family("Qwen3MoeForCausalLM", "qwen3_moe", **sizes(32, 56, 3, 4, 2, head_dim=24),
+                        rms_norm_eps=1e-4, attention_bias=False, use_sliding_window=False,
+                        sliding_window=None, tie_word_embeddings=False, dtype="bfloat16",
+                        num_experts=7, num_experts_per_tok=3, moe_intermediate_size=24,
+                        norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[1],
+                        rope_parameters=dict(rope_type="default", rope_theta=1000000.0)),
+    "olmoe": family("OlmoeForCausalLM", "olmoe", **sizes(32, 24, 2, 4, 2), rms_norm_eps=1e-4,
+                    rope_theta=10000.0, attention_bias=False, clip_qkv=None, tie_word_embeddings=False,
+                    num_experts=8, num_experts_per_tok=3, norm_topk_prob=False, torch_dtype="bfloat16"),
+}
+MIXTURES = ("mixtral", "qwen3_moe", "olmoe")
+
 GGUF_CONFIGS = {
     "llama": family("LlamaForCausalLM", "llama", **sizes(64, 96, 2, 4, 2), rms_norm_eps=1e-4,
                     rope_theta=10000.0, tie_word_embeddings=False),
@@ -134,9 +151,19 @@ GGUF_CONFIGS = {
     "ministral3": family("Ministral3ForCausalLM", "ministral3", **sizes(64, 96, 2, 4, 2, head_dim=32),
                          rms_norm_eps=1e-4, sliding_window=None, tie_word_embeddings=True,
                          rope_parameters=dict(MINISTRAL)),
+    "mixtral": family("MixtralForCausalLM", "mixtral", **sizes(64, 96, 2, 4, 2), rms_norm_eps=1e-4,
+                      rope_theta=1000000.0, sliding_window=None, tie_word_embeddings=False,
+                      num_local_experts=5, num_experts_per_tok=2),
+    "qwen3_moe": family("Qwen3MoeForCausalLM", "qwen3_moe", **sizes(64, 96, 2, 4, 2, head_dim=32),
+                        rms_norm_eps=1e-4, rope_theta=1000000.0, tie_word_embeddings=False,
+                        num_experts=7, num_experts_per_tok=3, moe_intermediate_size=32,
+                        norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[]),
+    "olmoe": family("OlmoeForCausalLM", "olmoe", **sizes(64, 32, 2, 4, 2), rms_norm_eps=1e-4,
+                    rope_theta=10000.0, clip_qkv=None, tie_word_embeddings=False, num_experts=8,
+                    num_experts_per_tok=3, norm_topk_prob=False),
 }
 # What GGUF calls an architecture, where that is not its model_type.
-GGUF_ARCHITECTURES = {"ministral3": "mistral3"}
+GGUF_ARCHITECTURES = {"ministral3": "mistral3", "mixtral": "llama", "qwen3_moe": "qwen3moe"}
 NEIGHBOURS = ("llama", "mistral3")  # rotate these, so the rows of Q and K are reordered
 # The type of each matrix, so that every type meets every kind of use.
 GGUF_TYPES = {
@@ -151,13 +178,20 @@ GGUF_TYPES = {
     "ministral3": dict(token_embd=Q.Q8_0, attn_q=Q.Q8_0, attn_k=Q.Q4_0, attn_v=Q.F16,
                        attn_output=Q.BF16, ffn_gate=Q.Q8_0, ffn_up=Q.Q4_1, ffn_down=Q.Q8_0),
 }
+GGUF_TYPES |= {name: dict(token_embd=Q.Q8_0, output=Q.F16, attn_q=Q.Q8_0, attn_k=Q.F16, attn_v=Q.Q8_0,
+                          attn_output=Q.Q8_0, ffn_gate_inp=Q.F32, **experts)
+               for name, experts in {
+                   "mixtral": dict(ffn_gate_exps=Q.Q4_0, ffn_up_exps=Q.Q4_0, ffn_down_exps=Q.Q8_0),
+                   "qwen3_moe": dict(ffn_gate_exps=Q.Q8_0, ffn_up_exps=Q.F16, ffn_down_exps=Q.Q4_1),
+                   "olmoe": dict(ffn_gate_exps=Q.BF16, ffn_up_exps=Q.Q8_0, ffn_down_exps=Q.F32)}.items()}
 GGUF_NAMES = {
     "model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output",
     "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm",
     "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
     "self_attn.o_proj": "attn_output", "self_attn.q_norm": "attn_q_norm",
     "self_attn.k_norm": "attn_k_norm", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
+    "mlp.down_proj": "ffn_down", "mlp.gate": "ffn_gate_inp", "mlp.experts.gate_proj": "ffn_gate_exps",
+    "mlp.experts.up_proj": "ffn_up_exps", "mlp.experts.down_proj": "ffn_down_exps",
 }
 
 
@@ -188,9 +222,48 @@ def random_weights(config, seed):
         elif "embed" in name:
             value = 0.25 * normal
         else:
-            value = 1.4 * normal / np.sqrt(shape[1])
+            value = 1.4 * normal / np.sqrt(shape[-1])
         weights[name] = value.astype(np.float32)
     return weights
+
+
+def split_experts(weights):
+    """transformers has gate and up of all experts in one tensor; files have them apart."""
+    split = {}
+    for name, value in weights.items():
+        if name.endswith("mlp.experts.gate_up_proj"):
+            gate, up = np.split(value, 2, axis=1)
+            split[name.replace("gate_up_proj", "gate_proj.weight")] = gate
+            split[name.replace("gate_up_proj", "up_proj.weight")] = up
+        else:
+            split[name + ".weight" if "mlp.experts." in name else name] = value
+    return split
+
+
+def join_experts(weights):
+    joined = {k: v for k, v in weights.items() if "mlp.experts." not in k}
+    for name, gate in weights.items():
+        if name.endswith("mlp.experts.gate_proj.weight"):
+            stem = name.removesuffix("gate_proj.weight")
+            joined[stem + "gate_up_proj"] = np.concatenate([gate, weights[stem + "up_proj.weight"]], axis=1)
+            joined[stem + "down_proj"] = weights[stem + "down_proj.weight"]
+    return joined
+
+
+def as_published(config, weights):
+    """Each expert's matrices under names of their own."""
+    names = {"gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"}
+    mixtral, published = config["model_type"] == "mixtral", {}
+    for name, value in split_experts(weights).items():
+        stem, _, matrix = name.removesuffix(".weight").rpartition(".")
+        if not stem.endswith("mlp.experts"):
+            published[name.replace("mlp.gate.", "block_sparse_moe.gate.") if mixtral else name] = value
+            continue
+        for expert, of_expert in enumerate(value):
+            stored = stem.replace("mlp.", "block_sparse_moe.") if mixtral else stem
+            matrix_name = names[matrix] if mixtral else matrix
+            published[f"{stored}.{expert}.{matrix_name}.weight"] = of_expert
+    return published
 
 
 def write_directory(directory, config, tensors):
@@ -263,6 +336,11 @@ def write_gguf(path, config, weights, types):
     out.add_key_length(head_dim)
     out.add_value_length(head_dim)
     out.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    if config["model_type"] in MIXTURES:
+        out.add_expert_count(config.get("num_experts") or config["num_local_experts"])
+        out.add_expert_used_count(config["num_experts_per_tok"])
+        if "moe_intermediate_size" in config:
+            out.add_expert_feed_forward_length(config["moe_intermediate_size"])
     out.add_rope_freq_base(rope["rope_theta"] if rope else config["rope_theta"])
     if architecture in NEIGHBOURS:
         out.add_rope_dimension_count(head_dim)
@@ -286,11 +364,11 @@ def write_gguf(path, config, weights, types):
         plain, _ = golden.exact.inverse_frequencies(head_dim, rope["rope_theta"])
         out.add_tensor("rope_freqs.weight", (plain / frequency).astype(np.float32))
     stored = {}
-    for name, w in weights.items():
+    for name, w in split_experts(weights).items():
         target = gguf_name(name)
         permuted = heads if "q_proj" in name else kv_heads if "k_proj" in name else 0
         permuted = permuted if architecture in NEIGHBOURS else 0
-        kind = types[target.split(".")[-2]] if w.ndim == 2 else Q.F32
+        kind = types[target.split(".")[-2]] if w.ndim > 1 else Q.F32
         raw = gguf.quants.quantize(to_pairs(w, permuted) if permuted else w, kind)
         out.add_tensor(target, raw, raw_dtype=kind)
         back = gguf.quants.dequantize(raw, kind).astype(np.float32)
@@ -299,13 +377,13 @@ def write_gguf(path, config, weights, types):
     out.write_kv_data_to_file()
     out.write_tensors_to_file()
     out.close()
-    return stored
+    return join_experts(stored)
 
 
 def reference_of(config, weights):
     """The library's model of these float32 weights."""
     hf = transformers.AutoConfig.for_model(**config)
-    hf._attn_implementation = "eager"
+    hf._attn_implementation = hf._experts_implementation = "eager"
     model = transformers.AutoModelForCausalLM.from_config(hf, dtype=torch.float32).eval()
     state = {k: torch.from_numpy(v) for k, v in weights.items()}
     missing, extra = model.load_state_dict(state, strict=False)
@@ -327,8 +405,8 @@ def main():
         if wanted and name not in wanted:
             continue
         dtype = getattr(torch, config.get("dtype") or config["torch_dtype"])
-        tensors = {k: torch.from_numpy(v).to(dtype)
-                   for k, v in random_weights(config, seed).items()}
+        tensors = {k: torch.from_numpy(np.ascontiguousarray(v)).to(dtype)
+                   for k, v in as_published(config, random_weights(config, seed)).items()}
         write_directory(HERE / name, config, tensors)
         checkpoints = [name]
         if name == "llama2":

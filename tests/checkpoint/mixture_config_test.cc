@@ -1,0 +1,93 @@
+// Mixtures of experts: what config.json and GGUF's metadata say of them.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "src/checkpoint/checkpoint.h"
+#include "src/checkpoint/readers.h"
+#include "tests/checkpoint/checkpoint_files.h"
+#include "tests/test_data.h"
+
+namespace canopy::testing {
+namespace {
+
+using nlohmann::json;
+
+json config_of(const std::string& name) {
+  std::ifstream in(test_data() / "model" / name / "config.json");
+  return json::parse(in);
+}
+std::string error_with(const std::string& name, const json& changes) {
+  json config = config_of(name);
+  config.update(changes);
+  return error_of([&] { hf_config(config); });
+}
+
+TEST(MixtureConfig, SaysWhichLayersHaveExpertsAndHowManyOfThem) {
+  const ModelConfig mixtral = hf_config(config_of("mixtral"));
+  EXPECT_EQ(mixtral.experts, (ExpertsConfig{5, 2, 40, true}));
+  for (int layer = 0; layer < mixtral.layers; ++layer) EXPECT_TRUE(mixtral.layer(layer).experts);
+  EXPECT_EQ(mixtral.sizes(0).experts, 5);
+
+  const ModelConfig qwen = hf_config(config_of("qwen3_moe"));
+  EXPECT_EQ(qwen.experts, (ExpertsConfig{7, 3, 24, true}));
+  EXPECT_EQ(qwen.sizes(0).hidden_dim, 24);
+  EXPECT_EQ(qwen.sizes(1).hidden_dim, 56);
+  EXPECT_EQ(qwen.sizes(1).experts, 0);
+  EXPECT_TRUE(qwen.layer(0).qk_norm && qwen.layer(1).qk_norm);
+
+  const ModelConfig olmoe = hf_config(config_of("olmoe"));
+  EXPECT_EQ(olmoe.experts, (ExpertsConfig{8, 3, 24, false}));
+  EXPECT_TRUE(olmoe.layer(0).whole_qk_norm);
+}
+
+TEST(MixtureConfig, ReadsEitherGenerationsKeysAndTheirDefaults) {
+  json config = config_of("qwen3_moe");
+  for (const char* key : {"num_experts", "norm_topk_prob", "mlp_only_layers"}) config.erase(key);
+  config["num_local_experts"] = 6;
+  const ModelConfig model = hf_config(config);
+  EXPECT_EQ(model.experts, (ExpertsConfig{6, 3, 24, false}));
+  EXPECT_TRUE(model.layer(1).experts);
+  config["decoder_sparse_step"] = 2;
+  const ModelConfig every_other = hf_config(config);
+  EXPECT_FALSE(every_other.layer(0).experts);
+  EXPECT_TRUE(every_other.layer(1).experts);
+  EXPECT_FALSE(every_other.layer(2).experts);
+}
+
+TEST(MixtureConfig, RefusesByItsKeyWhatContradictsItself) {
+  EXPECT_EQ(error_with("mixtral", json::object()), "");
+  const auto refused = [](const std::string& name, const json& changes, const char* part) {
+    EXPECT_TRUE(mentions(error_with(name, changes), part)) << error_with(name, changes);
+  };
+  refused("mixtral", {{"num_experts_per_tok", 6}},
+          "'num_experts_per_tok' (6) exceeds 'num_local_experts' (5)");
+  refused("mixtral", {{"num_experts_per_tok", 0}}, "num_experts_per_tok");
+  refused("mixtral", {{"num_local_experts", nullptr}}, "num_local_experts");
+  refused("mixtral", {{"sliding_window", 64}}, "sliding_window");
+  refused("qwen3_moe", {{"moe_intermediate_size", nullptr}}, "moe_intermediate_size");
+  refused("qwen3_moe", {{"mlp_only_layers", 3}}, "mlp_only_layers");
+  refused("qwen3_moe", {{"mlp_only_layers", {3}}}, "'mlp_only_layers' has 3, which is no layer");
+  refused("qwen3_moe", {{"mlp_only_layers", {0, 1, 2}}}, "leave no layer with experts");
+  refused("olmoe", {{"clip_qkv", 8.0}}, "clip_qkv");
+}
+
+TEST(MixtureConfig, HasTheStackedExpertsOfAGgufFileEachInAPlaceOfItsOwn) {
+  const Checkpoint model = Checkpoint::open(test_data() / "model" / "mixtral.gguf");
+  EXPECT_EQ(model.config().architecture, "mixtral");
+  EXPECT_EQ(model.config().experts, (ExpertsConfig{5, 2, 96, true}));
+  for (const char* matrix : {"gate_proj", "up_proj", "down_proj"}) {
+    const auto expert = [&](int index) {
+      return model.find("model.layers.1.mlp.experts." + std::to_string(index) + "." + matrix +
+                        ".weight");
+    };
+    ASSERT_TRUE(expert(0) && expert(4)) << matrix;
+    EXPECT_FALSE(expert(5));
+    EXPECT_EQ(expert(4)->offset, expert(0)->offset + 4 * expert(0)->bytes);
+    EXPECT_EQ(expert(1)->shape.size(), 2u);
+  }
+}
+
+}  // namespace
+}  // namespace canopy::testing
