@@ -33,8 +33,10 @@ enum class FileKind : std::uint8_t { kOfModel, kOfUser };
 
 /// Bounds of what is read at once, for each kind of content.
 ///
-/// Three times the largest config or index of shards in use (1.3 MB for a mixture of experts).
+/// Far more than any config in use.
 inline constexpr std::uint64_t kMostConfigBytes = 4u << 20;
+/// Three times the largest index of shards in use (some 9 MB, of 90,000 tensors).
+inline constexpr std::uint64_t kMostIndexBytes = 32u << 20;
 /// Twice the largest tokenizer.json in wide use (34 MB for 262,144 tokens).
 inline constexpr std::uint64_t kMostTokenizerBytes = 64u << 20;
 /// Eight million tokens: no context is as long, and to score them takes weeks.

@@ -223,7 +223,8 @@ std::vector<float> read_frequency_factors(const GgufModel& model) {
 
 /// The tensors of a GGUF file, with the experts that it has in one tensor [experts, rows, columns]
 /// as tensors of their own, under their canonical names.
-std::vector<TensorEntry> apart(const Family& family, std::vector<TensorEntry> stored) {
+std::vector<TensorEntry> apart(const Family& family, const ModelConfig& config,
+                               std::vector<TensorEntry> stored) {
   std::vector<TensorEntry> all;
   for (TensorEntry& tensor : stored) {
     const auto found = find_stacked_experts(family, tensor.name);
@@ -231,9 +232,10 @@ std::vector<TensorEntry> apart(const Family& family, std::vector<TensorEntry> st
       all.push_back(std::move(tensor));
       continue;
     }
-    if (tensor.shape.size() != 3)
+    if (tensor.shape.size() != 3 || tensor.shape[0] != config.experts.count)
       throw Error("tensor " + in_quotes(tensor.name) + " has shape " + to_string(tensor.shape) +
-                  ", not [experts, rows, columns]");
+                  ", not [experts, rows, columns] of " + std::to_string(config.experts.count) +
+                  " experts");
     const auto experts = static_cast<std::uint64_t>(tensor.shape[0]);
     for (std::uint64_t expert = 0; expert < experts; ++expert) {
       TensorEntry one = tensor;
@@ -256,7 +258,7 @@ Checkpoint open_gguf(const std::filesystem::path& file, std::span<const Family> 
   });
   auto tensors = in_context("checking the tensors of " + file.string(), [&] {
     const Family& family = *find_family(families, config.architecture);
-    std::vector<TensorEntry> each = apart(family, std::move(header.tensors));
+    std::vector<TensorEntry> each = apart(family, config, std::move(header.tensors));
     for (TensorEntry& tensor : each) tensor.name = canonical_gguf_name(family, tensor.name);
     return take_inventory(config, std::move(each));
   });

@@ -220,7 +220,7 @@ FileTensors read_header(const std::filesystem::path& file, int file_index, Holes
 
 TensorIndex read_shards(const std::filesystem::path& directory,
                         const std::filesystem::path& index_file, Holes holes) {
-  const json index = read_json(index_file, kMostConfigBytes, FileKind::kOfModel);
+  const json index = read_json(index_file, kMostIndexBytes, FileKind::kOfModel);
   return in_context("reading " + index_file.string(), [&] {
     if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object())
       throw Error("no object 'weight_map'");

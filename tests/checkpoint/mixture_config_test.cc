@@ -89,5 +89,20 @@ TEST(MixtureConfig, HasTheStackedExpertsOfAGgufFileEachInAPlaceOfItsOwn) {
   }
 }
 
+TEST(MixtureConfig, RefusesStackedExpertsThatAreNotAsManyAsTheFileSays) {
+  const TempDir dir;
+  // The metadata's number of experts: a key, its type u32, and 5.
+  const std::string key = "llama.expert_count";
+  std::ifstream in(test_data() / "model" / "mixtral.gguf", std::ios::binary);
+  std::string bytes{std::istreambuf_iterator<char>(in), {}};
+  const std::size_t at = bytes.find(key);
+  ASSERT_NE(at, std::string::npos);
+  bytes[at + key.size() + 4] = 6;
+  dir.write("model.gguf", bytes);
+  const std::string error = error_of([&] { Checkpoint::open(dir / "model.gguf"); });
+  EXPECT_TRUE(mentions(error, "'blk.0.ffn_")) << error;
+  EXPECT_TRUE(mentions(error, "of 6 experts")) << error;
+}
+
 }  // namespace
 }  // namespace canopy::testing
