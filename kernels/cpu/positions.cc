@@ -57,6 +57,17 @@ void rope(Pool& pool, std::byte* scratch, TensorView qk, ConstTensorView positio
   });
 }
 
+/// Writes a row of a cache of a plain format. F16 saturates instead of overflowing.
+static void encode_within(DType dtype, std::span<const float> row, std::byte* out) {
+  visit_format(PlainFormats(), dtype, [&]<class Format>(Format) {
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      const float value = Format::kDType == DType::kF16 ? within_f16(row[i]) : row[i];
+      const typename Format::Element bits = Format::encode(value);
+      std::memcpy(out + i * sizeof bits, &bits, sizeof bits);
+    }
+  });
+}
+
 void store_kv(Pool& pool, ConstTensorView k, ConstTensorView v, std::int64_t first_slot,
               const KvView& kv) {
   const std::size_t n = to_size(k.dim(0)), heads = to_size(k.dim(1)), hd = to_size(k.dim(2));
@@ -65,7 +76,7 @@ void store_kv(Pool& pool, ConstTensorView k, ConstTensorView v, std::int64_t fir
   const auto store = [&](ConstTensorView from, TensorView to, std::size_t head) {
     const auto* rows = reinterpret_cast<const float*>(from.data());
     for (std::size_t i = 0; i < n; ++i)
-      encode_row(
+      encode_within(
           kv.k.dtype(), {rows + (i * heads + head) * hd, hd},
           to.data() +
               (head * slots + to_size(table[first_slot + static_cast<std::int64_t>(i)])) * bytes);

@@ -149,5 +149,12 @@ template <class Format>
 CANOPY_KERNEL void store_float(std::byte* array, std::int64_t i, float value) {
   store(array + Format::kBlockBytes * i, Format::encode(value));
 }
+/// The same of an activation. F16 saturates instead of overflowing: a single large one must not
+/// turn a row into NaN.
+template <class Format>
+CANOPY_KERNEL void store_within(std::byte* array, std::int64_t i, float value) {
+  if constexpr (Format::kDType == DType::kF16) value = within_f16(value);
+  store_float<Format>(array, i, value);
+}
 
 }  // namespace canopy::cuda

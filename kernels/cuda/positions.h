@@ -58,7 +58,7 @@ struct StoreRows {
     const std::int64_t to = (head * slots + table[prefix.now() + first_node + row]) * head_dim;
     block.step([&](int t) {
       for (std::int64_t k = t; k < head_dim; k += block.threads())
-        store_float<Format>(cache, to + k, values[k]);
+        store_within<Format>(cache, to + k, values[k]);
     });
   }
 };

@@ -36,7 +36,6 @@ TargetModel::TargetModel(Device& device, Stream& stream, const Checkpoint& check
       weights_(weights),
       transformer_(device, checkpoint.config(), weights, limits.sweep),
       kv_(device, checkpoint.config(), limits.kv, limits.texts),
-      kv_types_(limits.kv.types),
       row_(static_cast<std::size_t>(checkpoint.config().vocab)) {}
 
 ConstTensorView TargetModel::forward(std::span<const SequenceRows> rows,
@@ -92,14 +91,11 @@ void TargetModel::refuse_not_finite(std::span<const SequenceRows> rows,
     if (!first && !all_finite()) first = before;
     before = name(unit);
   });
-  std::string message = checkpoint_.root().string() +
-                        ": the values of this model are not all finite numbers, first those of " +
-                        first.value_or("the head") +
-                        ": its weights are damaged (compare the file's checksum with its source's) "
-                        "or overflow";
-  if (kv_types_.k == DType::kF16)
-    message += "; or so does the KV cache: f16 ends at 65504, bf16 does not";
-  throw Error(message);
+  throw Error(checkpoint_.root().string() +
+              ": the values of this model are not all finite numbers, first those of " +
+              first.value_or("the head") +
+              ": its weights are damaged (compare the file's checksum with its source's) "
+              "or overflow");
 }
 
 }  // namespace canopy

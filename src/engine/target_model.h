@@ -58,7 +58,6 @@ class TargetModel {
   TimedWeights& weights_;
   Transformer transformer_;
   KvCaches kv_;
-  const KvTypes kv_types_;
   std::vector<float> row_;  // of logits, on its way to a report
 };
 

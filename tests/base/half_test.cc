@@ -45,5 +45,15 @@ TEST(Half, RoundsToNearestTiesToEven) {
   EXPECT_EQ(bf16_from_f32(std::numeric_limits<float>::max()), 0x7f80);
 }
 
+TEST(Half, AFiniteValueBeyondF16BecomesItsLargestAndOthersStayAsTheyAre) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  constexpr float kLargest = std::numeric_limits<float>::max();
+  EXPECT_EQ(within_f16(std::nextafter(65504.0f, kInfinity)), 65504.0f);
+  EXPECT_EQ(within_f16(-kLargest), -65504.0f);
+  for (const float value : {0.0f, -1e-20f, 65504.0f, -65504.0f, kInfinity, -kInfinity})
+    EXPECT_EQ(within_f16(value), value);
+  EXPECT_TRUE(std::isnan(within_f16(std::numeric_limits<float>::quiet_NaN())));
+}
+
 }  // namespace
 }  // namespace canopy

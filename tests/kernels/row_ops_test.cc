@@ -227,6 +227,28 @@ TEST_P(RowOps, StoredRowsAreRoundedToTheCacheAndTouchNothingElse) {
   }
 }
 
+TEST_P(RowOps, StoredRowsHaveTheLargestF16ForWhatIsBeyondItAndKeepWhatIsNotFinite) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const std::vector<float> k = {70000, -1e30f, 65519, kInfinity, -kInfinity, NAN, 1, -65504};
+  OnDevice ks = send(k), blocks = send(std::vector<std::int32_t>{0});
+  OnDevice keys = send(std::vector<std::uint16_t>(64 * k.size())), values = send(k);
+  OnDevice others = send(std::vector<std::uint16_t>(64 * k.size()));
+  const auto cache = {std::int64_t{1}, std::int64_t{64}, dim(k.size())};
+  const auto rows = {std::int64_t{1}, std::int64_t{1}, dim(k.size())};
+  ops().store_kv(stream(), ks.view(DType::kF32, rows), values.view(DType::kF32, rows), 0, 0,
+                 {keys.view(DType::kF16, cache), others.view(DType::kF16, cache),
+                  blocks.view(DType::kI32, {1})});
+  const std::vector<float> want = {65504, -65504, 65504, kInfinity, -kInfinity, NAN, 1, -65504};
+  for (OnDevice* cached : {&keys, &others}) {
+    const std::vector<std::uint16_t> got = cached->read<std::uint16_t>();
+    for (std::size_t i = 0; i < k.size(); ++i)
+      if (std::isnan(want[i]))
+        EXPECT_TRUE(std::isnan(f32_from_f16(got[i])));
+      else
+        EXPECT_EQ(f32_from_f16(got[i]), want[i]) << k[i];
+  }
+}
+
 TEST_P(RowOps, KeepKvReadsAllRowsBeforeItWritesAny) {
   std::mt19937 random(7);
   const std::size_t heads = 2, hd = 8, slots = 140, first = 61;

@@ -38,5 +38,13 @@ constexpr std::uint16_t f16_from_f32(float value) {
   }
   return static_cast<std::uint16_t>(sign | half);
 }
+/// The largest f16 for a finite value beyond it, of its sign; any other value as it is. So rounding
+/// makes no infinity, and hides none.
+constexpr float within_f16(float value) {
+  constexpr float kLargest = 65504.0f;
+  const std::uint32_t magnitude = std::bit_cast<std::uint32_t>(value) & 0x7fffffffu;
+  if (magnitude <= std::bit_cast<std::uint32_t>(kLargest) || magnitude >= 0x7f800000u) return value;
+  return value < 0 ? -kLargest : kLargest;
+}
 
 }  // namespace canopy
