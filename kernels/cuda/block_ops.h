@@ -49,7 +49,7 @@ class BlockOps : public Ops {
   template <class Body>
   void with_scratch(Stream& stream, std::size_t bytes, const Body& body) {
     const std::lock_guard lock(turn_);
-    grow_scratch(bytes);
+    grow_scratch(bytes, stream.capturing());
     const bool another = last_user_ != nullptr && last_user_ != &stream;
     if (stream.capturing()) captured_on_ = &stream;
     if (another && captured_on_ != nullptr)
@@ -59,8 +59,13 @@ class BlockOps : public Ops {
     body(scratch_.data());
     if (!stream.capturing()) stream.record(*scratch_free_);
   }
-  void grow_scratch(std::size_t bytes) {
+  /// Graphs have the scratch's address in them.
+  void grow_scratch(std::size_t bytes, bool capturing = false) {
     if (bytes <= scratch_.bytes()) return;
+    if (capturing || captured_on_ != nullptr)
+      throw Error("scratch of " + std::to_string(scratch_.bytes()) +
+                  " bytes is part of a graph and cannot grow to " + std::to_string(bytes) +
+                  ": reserve() must come before, with the largest call");
     scratch_free_->wait();
     scratch_ = Buffer();  // first, so that both never exist at once
     scratch_ = device_.allocate(bytes);

@@ -6,6 +6,7 @@
 
 #include "kernels/cpu/cpu_stream.h"
 #include "kernels/cpu/pool.h"
+#include "tests/error_of.h"
 #include "tests/handshake.h"
 #include "tests/kernels/on_device.h"
 
@@ -123,6 +124,28 @@ TEST_P(Streams, AGraphMayHoldEveryOpThatUsesScratch) {
     stream().launch(*graph);
     EXPECT_EQ(y.read<float>(), expected);
   }
+}
+
+TEST_P(Streams, ScratchThatIsPartOfAGraphDoesNotGrow) {
+  if (GetParam() == "cpu") GTEST_SKIP() << "graphs of the CPU look their scratch up";
+  const std::int64_t k = 64, m = 32, many = 64;
+  OnDevice x = send(std::vector<float>(static_cast<std::size_t>(many * k)));
+  OnDevice w = send(std::vector<std::uint16_t>(static_cast<std::size_t>(m * k)));
+  OnDevice y = send(std::vector<float>(static_cast<std::size_t>(many * m)));
+  const auto multiply = [&](std::int64_t rows) {
+    const Projection p{w.weights(DType::kBF16, m, k), {}, y.view(DType::kF32, {rows, m})};
+    ops().linear(stream(), x.view(DType::kF32, {rows, k}), {&p, 1});
+  };
+  multiply(4);
+  const std::string in_capture = error_of([&] { stream().capture([&] { multiply(many / 2); }); });
+  EXPECT_NE(in_capture.find("cannot grow"), std::string::npos) << in_capture;
+  multiply(many / 2);  // no graph came of it
+  const std::unique_ptr<Graph> graph = stream().capture([&] { multiply(many / 2); });
+  const std::string behind = error_of([&] { multiply(many); });
+  EXPECT_NE(behind.find("reserve()"), std::string::npos) << behind;
+  multiply(4);
+  stream().launch(*graph);
+  stream().synchronize();
 }
 
 TEST_P(Streams, TimersTellTheTimeBetweenThem) {
