@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "src/base/error.h"
 #include "src/base/types.h"
 
 namespace canopy {
@@ -105,6 +106,14 @@ inline constexpr DriverShare kGpuDriver{.unit = std::size_t{2} << 20,
                                         .graph = std::size_t{1} << 20,
                                         .of_pinned = 0.0025};
 
+/// Thrown where a device has no room for an allocation. Nothing else is wrong: less may fit.
+class DeviceFull : public Error {
+ public:
+  explicit DeviceFull(std::string_view cause, const char* file = __builtin_FILE(),
+                      int line = __builtin_LINE())
+      : Error(cause, file, line) {}
+};
+
 /// One processor with its own memory and queues: the CPU, or one GPU.
 class Device {
  public:
@@ -116,7 +125,7 @@ class Device {
 
   virtual DriverShare driver_share() const = 0;  // nothing on the CPU
 
-  virtual Buffer allocate(std::size_t bytes) = 0;  // 256-byte aligned; throws Error if full
+  virtual Buffer allocate(std::size_t bytes) = 0;  // 256-byte aligned; throws DeviceFull, or Error
   virtual std::unique_ptr<HostPin> pin(std::span<std::byte> pages) = 0;
   virtual std::unique_ptr<Stream> make_stream(std::string_view name) = 0;
   virtual std::unique_ptr<Event> make_event() = 0;

@@ -81,8 +81,8 @@ Buffer CpuDevice::allocate(std::size_t bytes) {
     if (data != nullptr) std::memset(data, 0, bytes);
   }
   if (data == nullptr)
-    throw Error("cannot allocate " + std::to_string(bytes) + " bytes of memory (" +
-                std::to_string(free_bytes()) + " available)");
+    throw DeviceFull("cannot allocate " + std::to_string(bytes) + " bytes of memory (" +
+                     std::to_string(free_bytes()) + " available)");
   return Buffer(*this, static_cast<std::byte*>(data), bytes);
 }
 

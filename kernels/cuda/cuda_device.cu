@@ -97,9 +97,9 @@ class CudaDevice final : public Device {
     use(ordinal_);
     const std::size_t size = taken_by(bytes);
     const auto refuse = [&](const std::string& why) {
-      throw Error("cannot allocate " + std::to_string(size >> 20) +
-                  " MiB on the GPU: " + std::to_string(free_bytes() >> 20) + " MiB of its " +
-                  std::to_string(cap_ >> 20) + " MiB are free" + why);
+      throw DeviceFull("cannot allocate " + std::to_string(size >> 20) +
+                       " MiB on the GPU: " + std::to_string(free_bytes() >> 20) + " MiB of its " +
+                       std::to_string(cap_ >> 20) + " MiB are free" + why);
     };
     if (held_ + size > cap_) refuse("");
     void* data = nullptr;

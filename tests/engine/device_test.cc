@@ -218,6 +218,10 @@ class DriverTest : public WithUploads {
   static constexpr DriverShare kGreedy{
       .unit = 4096, .fixed = 300'000, .graph = 9'000, .of_pinned = 0.05};
 
+  /// One that leaves room for a smaller ring.
+  static constexpr DriverShare kModest{
+      .unit = 256, .fixed = 4'000, .graph = 9'000, .of_pinned = 0.05};
+
   static Engine make_with(const EmulatedCuda::Options& card, EngineOptions o,
                           EmulatedCuda** device = nullptr, std::int64_t fail_at = 0) {
     o.plan.cost = cost();
@@ -274,14 +278,14 @@ TEST_F(DriverTest, AFullCardHasRoomForKernelsGraphsAndTablesThatTheDriverMakesLa
 
 TEST_F(DriverTest, ARingThatDoesNotFitAfterAllIsSmallerAndANoteSaysSo) {
   EngineOptions o = with_graphs();
-  EmulatedCuda::Options card{.memory = least_of(o, kGreedy) + 400'000, .driver = kGreedy};
+  EmulatedCuda::Options card{.memory = least_of(o, kModest) + 400'000, .driver = kModest};
   o.plan.resident = 0;
   EmulatedCuda* device = nullptr;
   std::uint64_t planned = 0;
   {
     const Engine engine = make_with(card, o, &device);
     planned = engine.plan().ring_bytes;
-    card.unseen = device->card().free_bytes() + planned / 6;
+    card.unseen = device->card().free_bytes() + planned / 16;
   }
   const Engine smaller = make_with(card, o);
   EXPECT_LT(smaller.plan().ring_bytes, planned);
@@ -290,6 +294,23 @@ TEST_F(DriverTest, ARingThatDoesNotFitAfterAllIsSmallerAndANoteSaysSo) {
   card.unseen = card.memory / 2;
   const std::string why = error_of([&] { make_with(card, o); });
   EXPECT_NE(why.find("out of memory"), std::string::npos) << why;
+}
+
+TEST_F(DriverTest, ASmallerRingLeavesRoomForKernelsThatLoadLater) {
+  EngineOptions o = with_graphs();
+  EmulatedCuda::Options card{.memory = least_of(o, kModest) + 400'000, .driver = kModest};
+  o.plan.resident = 0;
+  EmulatedCuda* device = nullptr;
+  std::vector<TokenId> expected;
+  {
+    Engine engine = make_with(card, o, &device);
+    card.unseen = device->card().free_bytes() + engine.plan().ring_bytes / 16;
+    expected = text_of(engine);
+  }
+  Engine smaller = make_with(card, o, &device);
+  ASSERT_EQ(smaller.notes().size(), 1u);
+  EXPECT_EQ(text_of(smaller), expected);
+  EXPECT_LE(device->card().most_held(), card.memory - card.unseen);
 }
 
 TEST_F(DriverTest, WhereGraphsAreRefusedTheDraftGoesOnWithoutThemAndANoteSaysSo) {

@@ -12,8 +12,10 @@
 #include <memory>
 #include <mutex>
 #include <numeric>
+#include <set>
 #include <shared_mutex>
 #include <string>
+#include <typeindex>
 #include <utility>
 #include <vector>
 
@@ -116,23 +118,28 @@ class EmulatedCard {
 
   std::size_t free_bytes() const { return memory_ - held_; }
   std::size_t most_held() const { return most_held_; }
-  /// Throws Error if there is no room.
+  /// Throws Failure if there is no room.
+  template <class Failure = Error>
   void take(std::size_t bytes, const char* what) {
     const std::lock_guard lock(mutex_);
     if (bytes > memory_ - held_)
-      throw Error(std::string("CUDA: ") + what + ": out of memory (cudaErrorMemoryAllocation)");
+      throw Failure(std::string("CUDA: ") + what + ": out of memory (cudaErrorMemoryAllocation)");
     held_ += bytes;
     most_held_ = std::max<std::size_t>(most_held_, held_);
   }
   void give_back(std::size_t bytes) { held_ -= bytes; }
 
-  /// What loads late is loaded by the first kernel, which must not be one that is captured.
-  void load_kernels(bool capturing) {
+  /// Loads a kernel, unless it is: when it is first launched, which must not be in a capture. Each
+  /// takes a part of the driver's share, until that is used up.
+  void load(std::type_index kernel, bool capturing) {
     const std::lock_guard lock(loading_);
-    if (loaded_) return;
-    if (capturing) throw Error("CUDA: a kernel is loaded in the middle of a capture");
-    take(driver.fixed, "loading kernels");
-    loaded_ = true;
+    if (loaded_.contains(kernel)) return;
+    if (capturing)
+      throw Error(std::string("CUDA: a kernel is loaded in the middle of a capture: ") +
+                  kernel.name());
+    constexpr std::size_t kParts = 8;
+    if (loaded_.size() < kParts) take(driver.fixed / kParts, "loading a kernel");
+    loaded_.insert(kernel);
   }
 
   /// Counts each call to the driver. From call number `fail_at` on all of them fail.
@@ -160,7 +167,7 @@ class EmulatedCard {
   const std::size_t memory_;
   std::mutex mutex_, loading_;
   std::atomic<std::size_t> held_ = 0, most_held_ = 0;
-  bool loaded_ = false;
+  std::set<std::type_index> loaded_;
   std::shared_mutex running_;
   std::atomic<std::int64_t> waits_ = 0, calls_ = 0,
                             fail_at_ = std::numeric_limits<std::int64_t>::max();
@@ -253,7 +260,7 @@ class EmulatedStream final : public Stream {
     card_.call();
     stream_.enqueue([card = &card_, work] { card->run(work); });
   }
-  void load_kernels() { card_.load_kernels(capturing()); }
+  void load(std::type_index kernel) { card_.load(kernel, capturing()); }
 
  private:
   EmulatedCard& card_;
@@ -263,12 +270,13 @@ class EmulatedStream final : public Stream {
 
 /// Queues a kernel as one piece of a stream's work, which fails if the kernel found a fault.
 struct SerialLaunch {
+  EmulatedCard* card;
   cuda::Fault* fault;
 
   template <class Kernel>
   void operator()(Stream& stream, const Kernel& kernel, const cuda::Grid& grid) const {
     auto& ours = dynamic_cast<EmulatedStream&>(stream);
-    ours.load_kernels();
+    ours.load(typeid(Kernel));
     ours.enqueue([=, fault = fault] {
       for (std::int64_t index = 0; index < grid.blocks; ++index) {
         SerialBlock block(index, grid);
@@ -278,11 +286,15 @@ struct SerialLaunch {
         throw cuda::error_of(std::exchange(*fault, cuda::Fault()));
     });
   }
+  template <class Kernel>
+  void load() const {
+    card->load(typeid(Kernel), false);
+  }
 };
 
 /// The kernels of kernels/cuda, each launched by SerialLaunch. They are compiled once, in
 /// tests/kernels/emulated_ops.cc, being most of what a test with an emulated GPU would compile.
-std::unique_ptr<Ops> make_emulated_ops(Device& device, cuda::Fault* fault);
+std::unique_ptr<Ops> make_emulated_ops(Device& device, const SerialLaunch& launch);
 
 class EmulatedCuda final : public Device {
   using SmallUploads = cuda::SmallUploads<SerialLaunch>;
@@ -309,7 +321,7 @@ class EmulatedCuda final : public Device {
 
   Buffer allocate(std::size_t bytes) override {
     card_.call();
-    card_.take(taken_by(bytes), "allocating GPU memory");
+    card_.take<DeviceFull>(taken_by(bytes), "allocating GPU memory");
     auto* const data = static_cast<std::byte*>(std::aligned_alloc(256, (bytes + 511) / 256 * 256));
     std::fill_n(data, bytes, std::byte{0});
     const std::lock_guard lock(mutex_);
@@ -411,9 +423,9 @@ class EmulatedCuda final : public Device {
   mutable std::mutex mutex_;  // guards what follows
   std::map<const std::byte*, const std::byte*> allocated_;
   cuda::Fault fault_;
-  const std::unique_ptr<Ops> ops_ = make_emulated_ops(*this, &fault_);
+  const std::unique_ptr<Ops> ops_ = make_emulated_ops(*this, {&card_, &fault_});
   std::vector<std::byte> shared_ = std::vector<std::byte>(SmallUploads::kBytes);
-  SmallUploads small_{*this, SerialLaunch{&fault_}, shared_.data()};
+  SmallUploads small_{*this, SerialLaunch{&card_, &fault_}, shared_.data()};
 };
 
 }  // namespace canopy

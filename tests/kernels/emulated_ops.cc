@@ -7,8 +7,8 @@ namespace {
 
 class EmulatedOps final : public cuda::BlockOps<SerialLaunch> {
  public:
-  EmulatedOps(Device& device, cuda::Fault* fault)
-      : BlockOps<SerialLaunch>(device, SerialLaunch{fault}, fault) {}
+  EmulatedOps(Device& device, const SerialLaunch& launch)
+      : BlockOps<SerialLaunch>(device, launch, launch.fault) {}
 
  private:
   void multiply(Stream& stream, const cuda::MatrixProduct& p) override {
@@ -47,8 +47,8 @@ class EmulatedOps final : public cuda::BlockOps<SerialLaunch> {
 
 }  // namespace
 
-std::unique_ptr<Ops> make_emulated_ops(Device& device, cuda::Fault* fault) {
-  return std::make_unique<EmulatedOps>(device, fault);
+std::unique_ptr<Ops> make_emulated_ops(Device& device, const SerialLaunch& launch) {
+  return std::make_unique<EmulatedOps>(device, launch);
 }
 
 }  // namespace canopy

@@ -167,6 +167,25 @@ TEST(DeviceWeights, AReadThatFailsIsToldWhereItIsWaitedFor) {
   EXPECT_NE(why.find(tiny.checkpoint.files().front().string()), std::string::npos) << why;
 }
 
+TEST(DeviceWeights, AFailureThatIsNoLackOfRoomIsThrownAndMakesNoSmallerRing) {
+  EmulatedCuda device;
+  const TempDir dir;
+  const TinyCheckpoint tiny = make_tiny(dir.path(), {});
+  const Residency residency = none_resident(tiny.sweep);
+  Notes notes;
+  auto streamer =
+      std::make_unique<Streamer>(device, tiny.sweep, residency,
+                                 StreamerOptions{.ring_bytes = least_ring(tiny.sweep, residency)});
+  UploadedWeights source(device, tiny.sweep, residency, std::move(streamer), {notes});
+  device.card().fail_at(device.card().calls() + 1);
+  const std::int64_t before = device.card().calls();
+  const std::string why =
+      error_of([&] { source.begin(4 * least_device_ring(tiny.sweep, residency), notes); });
+  EXPECT_EQ(why.find(EmulatedCard::kFailure), 0u) << why;
+  EXPECT_EQ(why.find("making room"), std::string::npos) << why;
+  EXPECT_EQ(device.card().calls(), before + 1);
+}
+
 INSTANTIATE_TEST_SUITE_P(Tiers, DeviceWeightsTest, testing::Bool(), [](const auto& info) {
   return std::string(info.param ? "DiskHostDevice" : "HostDevice");
 });
