@@ -5,6 +5,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "kernels/cuda/attend_kernels.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/attention_products.h"
 #include "kernels/cuda/block.h"
@@ -23,7 +24,8 @@
 
 namespace canopy::cuda {
 
-/// Ops by the kernels of this folder. Launch is how a kernel is run: launch(stream, kernel, grid).
+/// Ops by the kernels of this folder. Launch is how a kernel is run: launch(stream, kernel, grid),
+/// and loaded, if that is to be done before: launch.load<Kernel>().
 /// Scratch is one buffer for all streams: each call that uses it waits for the one before, by an
 /// event where that was another stream's. A graph has no such events, which it would record and
 /// wait for hundreds of times: once calls were captured, no other stream may use the scratch.
@@ -39,6 +41,7 @@ class BlockOps : public Ops {
   void reserve(const Workload& largest) override {
     const std::lock_guard lock(turn_);
     grow_scratch(scratch_bytes(largest));
+    load_late_kernels(largest.head_dim);
   }
 
  protected:
@@ -408,33 +411,28 @@ class BlockOps : public Ops {
 
   void attend(Stream& stream, DType dtype, const AttentionCall& call, const PartialSums& partial) {
     visit_format(PlainFormats(), dtype, [&]<class Format>(Format) {
-      switch (call.head_dim) {
-        case 64:
-          return attend<Format, 64, true>(stream, call, partial);
-        case 80:
-          return attend<Format, 80, true>(stream, call, partial);
-        case 96:
-          return attend<Format, 96, true>(stream, call, partial);
-        case 128:
-          return attend<Format, 128, true>(stream, call, partial);
-        default:
-          if (call.head_dim <= 64) return attend<Format, 64, false>(stream, call, partial);
-          if (call.head_dim <= 128) return attend<Format, 128, false>(stream, call, partial);
-          return attend<Format, 256, false>(stream, call, partial);
-      }
+      visit_columns(call.head_dim, [&]<int kColumns, bool kExact>() {
+        const auto run = [&](const auto& kernel) { launch_(stream, kernel, kernel.grid()); };
+        constexpr int kMany = rows_of_block<Format, kColumns>();
+        if constexpr (kExact && kMany == 32)
+          if (call.n * call.group <= 8)
+            return run(AttendChunk<Format, kColumns, true, 8>{call, partial});
+        run(AttendChunk<Format, kColumns, kExact, kMany>{call, partial});
+      });
     });
   }
-  template <class Format, int kColumns, bool kExact>
-  void attend(Stream& stream, const AttentionCall& call, const PartialSums& partial) {
-    // So many rows leave room for two blocks on a multiprocessor of 100 KB; heads of 256 columns in
-    // 32 bits have room for one.
-    constexpr bool kWide = kColumns > 128, kInF32 = Format::kBlockBytes > 2;
-    constexpr int kMany = kWide == kInF32 ? (kWide ? 16 : 32) : kWide ? 8 : 16;
-    const auto run = [&](const auto& kernel) { launch_(stream, kernel, kernel.grid()); };
-    if constexpr (kExact && kMany == 32)
-      if (call.n * call.group <= 8)
-        return run(AttendChunk<Format, kColumns, true, 8>{call, partial});
-    run(AttendChunk<Format, kColumns, kExact, kMany>{call, partial});
+  /// Loads the kernels that nothing but a captured call may launch: others take one chunk of keys
+  /// for a short text, and many nodes by products.
+  void load_late_kernels(std::int64_t head_dim) {
+    launch_.template load<MergeChunks>();
+    visit_columns(head_dim, [&]<int kColumns, bool kExact>() {
+      const auto load = [&]<class Format>(Format) {
+        constexpr int kMany = rows_of_block<Format, kColumns>();
+        launch_.template load<AttendChunk<Format, kColumns, kExact, kMany>>();
+      };
+      load(format::F16());
+      load(format::BF16());
+    });
   }
 
   void do_edit_logits(Stream& stream, ConstTensorView logits, const LogitEdits& edits,

@@ -26,6 +26,11 @@ struct CudaLaunch {
     use(ordinal);
     launch(on_gpu(stream), kernel, grid);
   }
+  template <class Kernel>
+  void load() const {
+    use(ordinal);
+    cuda::load<Kernel>();
+  }
 };
 
 class CudaOps final : public BlockOps<CudaLaunch> {

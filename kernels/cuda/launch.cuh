@@ -131,4 +131,11 @@ void launch(cudaStream_t stream, const Kernel& kernel, const Grid& grid) {
   check(cudaGetLastError(), "launching a kernel");
 }
 
+/// Loads a kernel on the current GPU, which its first launch would do.
+template <class Kernel>
+void load() {
+  cudaFuncAttributes attributes{};
+  check(cudaFuncGetAttributes(&attributes, run<Kernel>), "loading a kernel");
+}
+
 }  // namespace canopy::cuda

@@ -313,6 +313,14 @@ TEST_F(DriverTest, ASmallerRingLeavesRoomForKernelsThatLoadLater) {
   EXPECT_LE(device->card().most_held(), card.memory - card.unseen);
 }
 
+TEST_F(DriverTest, KernelsThatALongTextNeedsAreLoadedBeforeTheirGraphIsMade) {
+  EngineOptions o = with_graphs();
+  o.plan.context = 1024;  // in chunks of keys that are merged, but not while the text is short
+  Engine engine = make_with({}, o);
+  text_of(engine);
+  EXPECT_EQ(engine.notes(), Notes{});
+}
+
 TEST_F(DriverTest, WhereGraphsAreRefusedTheDraftGoesOnWithoutThemAndANoteSaysSo) {
   const EngineOptions o = with_graphs();
   Engine engine = make_with({}, o), without = make_with({.graphs = false}, o);

@@ -197,7 +197,73 @@ TEST(EmulatedCuda, GivesWholeUnitsAndNoMoreThanItHas) {
   EXPECT_EQ(device.free_bytes(), 9000u);
   const Buffer b = device.allocate(8001);
   EXPECT_EQ(device.free_bytes(), 0u);
-  EXPECT_THROW(device.allocate(1), Error);
+  EXPECT_THROW(device.allocate(1), DeviceFull);
+}
+
+/// Attention of `nodes` nodes with one head, of a text whose length lies on the device, over a
+/// cache of so many slots.
+struct LongAttention {
+  LongAttention(Device& d, Stream& stream, DType dtype, std::int64_t head_dim, std::int64_t nodes,
+                std::int64_t slots)
+      : q(d.allocate(static_cast<std::size_t>(nodes * head_dim) * sizeof(float))),
+        out(d.allocate(q.bytes())),
+        k(d.allocate(static_cast<std::size_t>(slots) * row_bytes(dtype, head_dim))),
+        v(d.allocate(k.bytes())),
+        block(d.allocate(static_cast<std::size_t>(slots / kKvBlock) * sizeof(std::int32_t))),
+        prefix(d.allocate(sizeof(std::int64_t))) {
+    std::vector<std::int32_t> blocks(static_cast<std::size_t>(slots / kKvBlock));
+    std::iota(blocks.begin(), blocks.end(), 0);
+    d.upload(stream, block.data(), std::as_bytes(std::span(blocks)));
+    call.q = {q.data(), DType::kF32, {nodes, 1, head_dim}};
+    call.out = {out.data(), DType::kF32, {nodes, 1, head_dim}};
+    call.kv = {{k.data(), dtype, {1, slots, head_dim}},
+               {v.data(), dtype, {1, slots, head_dim}},
+               ConstTensorView(block.data(), DType::kI32, {slots / kKvBlock})};
+    call.prefix = {0, reinterpret_cast<const std::int64_t*>(prefix.data())};
+    call.scale = 1;
+  }
+  Buffer q, out, k, v, block, prefix;
+  TreeAttention call;
+};
+
+TEST(EmulatedCuda, KernelsThatACaptureIsTheFirstToLaunchAreLoadedWithTheScratch) {
+  for (const DType dtype : {DType::kF16, DType::kBF16, DType::kF32})
+    for (const std::int64_t head_dim : {40, 64, 80, 96, 120, 128, 256})
+      for (const std::int64_t nodes : {4, 64}) {
+        SCOPED_TRACE(testing::Message() << name(dtype) << ", " << nodes << " nodes, " << head_dim);
+        EmulatedCuda device;
+        device.ops().reserve({.rows = nodes,
+                              .columns = 64,
+                              .vocab = 64,
+                              .heads = 1,
+                              .kv_heads = 1,
+                              .head_dim = head_dim,
+                              .context = 1024});
+        const auto stream = device.make_stream("draft");
+        const LongAttention a(device, *stream, dtype, head_dim, nodes, 1024);
+        const auto work = [&] { device.ops().attend(*stream, a.call); };
+        work();  // of a short text: one chunk, or products
+        std::unique_ptr<Graph> graph;
+        EXPECT_EQ(error_of([&] { graph = stream->capture(work); }), "");
+        if (graph != nullptr) stream->launch(*graph);
+        stream->synchronize();
+      }
+}
+
+TEST(EmulatedCuda, LoadsEachKernelByItselfAndNoneInACapture) {
+  EmulatedCuda device({.driver = {.unit = 256, .fixed = 8000}});
+  const auto stream = device.make_stream("draft");
+  const LongAttention a(device, *stream, DType::kF32, 64, 4, 64);
+  const auto work = [&] { device.ops().attend(*stream, a.call); };
+  const std::size_t free = device.free_bytes();
+  const std::string why = error_of([&] { stream->capture(work); });
+  EXPECT_NE(why.find("in the middle of a capture"), std::string::npos) << why;
+  work();
+  EXPECT_EQ(device.free_bytes(), free - 1000);
+  work();
+  EXPECT_EQ(device.free_bytes(), free - 1000);
+  EXPECT_NE(stream->capture(work), nullptr);
+  stream->synchronize();
 }
 
 TEST(EmulatedCuda, FailsInEveryCallOnceItHasFailed) {
