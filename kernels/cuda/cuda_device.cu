@@ -216,6 +216,7 @@ std::unique_ptr<Device> make_cuda_device(const DeviceChoice& choice) {
   if (choice.ordinal < 0 || choice.ordinal >= count)
     throw Error("there is no GPU " + std::to_string(choice.ordinal) + ": this machine has " +
                 std::to_string(count));
+  open_gpu(choice.ordinal);
   return std::make_unique<CudaDevice>(choice);
 }
 

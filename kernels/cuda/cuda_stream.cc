@@ -39,6 +39,11 @@ class CudaGraph final : public Graph {
 
 }  // namespace
 
+void open_gpu(int ordinal) {
+  check(cudaInitDevice(ordinal, cudaDeviceScheduleBlockingSync, cudaInitDeviceFlagsAreValid),
+        "opening the GPU");
+}
+
 void use(int ordinal) { check(cudaSetDevice(ordinal), "choosing the GPU"); }
 
 SharedMemory::SharedMemory(int ordinal, std::size_t bytes) : ordinal_(ordinal) {

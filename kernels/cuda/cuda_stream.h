@@ -13,6 +13,10 @@
 
 namespace canopy::cuda {
 
+/// Opens the GPU, before any other call for it: so that threads which wait for it sleep, and leave
+/// their core to those that read weights. Throws Error.
+void open_gpu(int ordinal);
+
 /// Makes the calling thread's CUDA calls go to this GPU. Throws Error.
 void use(int ordinal);
 

@@ -19,7 +19,8 @@ struct Runtime {
   std::set<std::string> on_gpu_0;  // calls that a thread made which had not chosen GPU 1
   std::string fails;               // this call does
   cudaError_t sticky = cudaSuccess;
-  int alive = 0;  // events, streams, graphs, locks
+  int alive = 0;       // events, streams, graphs, locks
+  unsigned flags = 0;  // that GPU 1 was opened with
 
   void begin() { *this = {}; }
 };
@@ -47,6 +48,10 @@ cudaError_t make(const char* name, Handle* handle) {
 extern "C" {
 cudaError_t cudaSetDevice(int device) {
   current = device;
+  return runtime.sticky;
+}
+cudaError_t cudaInitDevice(int device, unsigned flags, unsigned which) {
+  if (device == 1 && which == cudaInitDeviceFlagsAreValid) runtime.flags = flags;
   return runtime.sticky;
 }
 cudaError_t cudaGetLastError() { return runtime.sticky; }
@@ -132,6 +137,14 @@ TEST_F(CudaStreams, NoThreadEverTouchesAnotherGpuThanTheChosenOne) {
         [&] { stream->synchronize(); }, [&] { graph.reset(); }, [&] { pin.reset(); },
         [&] { event.reset(), timer.reset(), later.reset(); }, [&] { stream.reset(); },
         [&] { fault.reset(); }});
+}
+
+TEST_F(CudaStreams, ThreadsThatWaitForAGpuSleepAndLeaveTheirCoreToOthers) {
+  open_gpu(kSecond);
+  EXPECT_EQ(runtime.flags, static_cast<unsigned>(cudaDeviceScheduleBlockingSync));
+  EXPECT_EQ(current, 0);  // nothing was opened for the thread
+  runtime.sticky = cudaErrorIllegalAddress;
+  EXPECT_NE(error_of([&] { open_gpu(kSecond); }).find("opening the GPU"), std::string::npos);
 }
 
 TEST_F(CudaStreams, ACaptureThatFailsAnywhereLeavesNothingBehind) {
