@@ -1,5 +1,7 @@
 #include "kernels/library_places.h"
 
+#include <dlfcn.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <sstream>
@@ -87,6 +89,30 @@ std::vector<fs::path> cuda_library_places(const LibraryHints& hints, int major) 
   places.python(local);
   places.python(hints.root / "usr");
   return places.all;
+}
+
+CudaLibrary load_cuda_library(const std::string& name, const std::string& needs, int built_for,
+                              const LibraryHints& hints) {
+  std::vector<int> majors{13, 12};
+  std::stable_partition(majors.begin(), majors.end(), [&](int m) { return m == built_for; });
+  CudaLibrary library;
+  const auto load = [&](const std::string& file) {
+    library.handle = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (library.handle == nullptr) library.tried += "\n  " + std::string(dlerror());
+    return library.handle != nullptr;
+  };
+  for (const int major : majors) {
+    const auto file = [&](const std::string& of) {
+      return "lib" + of + ".so." + std::to_string(major);
+    };
+    if (load(file(name))) return library;
+    for (const fs::path& folder : cuda_library_places(hints, major)) {
+      // The loader looks for what it needs in its own paths alone, or has it already.
+      dlopen((folder / file(needs)).c_str(), RTLD_NOW | RTLD_LOCAL);
+      if (load(folder / file(name))) return library;
+    }
+  }
+  return library;
 }
 
 }  // namespace canopy

@@ -20,4 +20,16 @@ LibraryHints library_hints();
 /// PyTorch brings it. Only those that exist, each once.
 std::vector<std::filesystem::path> cuda_library_places(const LibraryHints& hints, int major);
 
+/// A library of CUDA as the loader gave it, for as long as the program runs; null: none could be
+/// loaded, and `tried` has a line for each attempt.
+struct CudaLibrary {
+  void* handle = nullptr;
+  std::string tried;
+};
+/// Loads libNAME.so.MAJOR, of CUDA `built_for` if it is there, else of another that has the same
+/// functions (13 and 12), from the loader's own paths or those above. `needs`: a library that it
+/// needs from the same folder, named alike.
+CudaLibrary load_cuda_library(const std::string& name, const std::string& needs, int built_for,
+                              const LibraryHints& hints);
+
 }  // namespace canopy

@@ -36,7 +36,15 @@ struct Cublas::Library {
   }
 
   Library() {
-    open();
+    constexpr int kMajor = CUDART_VERSION / 1000;
+    const CudaLibrary library = load_cuda_library("cublas", "cublasLt", kMajor, library_hints());
+    if (library.handle == nullptr)
+      throw Error(
+          "cannot load cuBLAS, which every matrix product on a GPU needs; install CUDA 12 or 13 or "
+          "pip's nvidia-cublas, or name its folder in LD_LIBRARY_PATH, or do without the GPU "
+          "(--device cpu); tried:" +
+          library.tried);
+    handle = library.handle;
     find(create, "cublasCreate_v2");
     find(destroy, "cublasDestroy_v2");
     find(set_stream, "cublasSetStream_v2");
@@ -46,27 +54,6 @@ struct Cublas::Library {
     find(describe, "cublasGetStatusString");
   }
 
-  void open() {
-    constexpr int kMajor = CUDART_VERSION / 1000;
-    const auto library = [](const char* name) {
-      return std::string("lib") + name + ".so." + std::to_string(kMajor);
-    };
-    std::string tried;
-    const auto load = [&](const std::string& file) {
-      handle = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
-      if (handle == nullptr) tried += "\n  " + std::string(dlerror());
-      return handle != nullptr;
-    };
-    if (load(library("cublas"))) return;
-    for (const auto& folder : cuda_library_places(library_hints(), kMajor)) {
-      // It needs another one, which the loader looks for in its own paths alone, or has already.
-      dlopen((folder / library("cublasLt")).c_str(), RTLD_NOW | RTLD_LOCAL);
-      if (load(folder / library("cublas"))) return;
-    }
-    throw Error("cannot load cuBLAS, which every matrix product on a GPU needs; install CUDA " +
-                std::to_string(kMajor) + " or pip's nvidia-cublas, or name its folder in " +
-                "LD_LIBRARY_PATH, or do without the GPU (--device cpu); tried:" + tried);
-  }
   template <class Function>
   void find(Function& function, const char* name) const {
     function = reinterpret_cast<Function>(dlsym(handle, name));
