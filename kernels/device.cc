@@ -19,6 +19,12 @@ void finish_quietly(Stream& stream) noexcept {
   }
 }
 
+const Gpu* Gpus::find(int ordinal) const {
+  for (const Gpu& gpu : all)
+    if (gpu.ordinal == ordinal) return &gpu;
+  return nullptr;
+}
+
 Buffer::Buffer(Device& device, std::byte* data, std::size_t bytes)
     : device_(&device), data_(data), bytes_(bytes) {}
 

@@ -147,6 +147,7 @@ struct DeviceChoice {
   int threads = 0;             // CPU: 0 is one per CPU of `cpus`, or that this process may use
   std::vector<int> cpus = {};  // CPU: thread i is bound to cpus[i % size]; empty: unbound
   std::size_t gpu_memory = 0;  // GPU: bytes of it that may be used; 0: all
+  std::string note = {};       // for the user: a GPU that is there is not used, and why
 };
 /// Throws Error naming the built-in kinds when the asked one is missing.
 std::unique_ptr<Device> make_device(const DeviceChoice& choice);
@@ -155,13 +156,18 @@ struct Gpu {
   std::string name;
   std::uint64_t memory = 0;  // bytes
   std::string pci_address;   // as /sys/bus/pci/devices has it
+  int ordinal = 0;           // in DeviceChoice
 };
-/// The GPUs that make_device() would find, by their ordinals; or why there are none. Opens none of
-/// them: that would take memory on each.
+/// The GPUs that make_device() would open, or why there are none.
 struct Gpus {
   std::vector<Gpu> all;
   std::string why_none;
+  bool refused = false;       // there is a GPU, and why_none says why it cannot be used
+  std::string versions = {};  // of CUDA: the program's and the driver's; "" without the backend
+
+  const Gpu* find(int ordinal) const;  // null: it is none of these
 };
+/// Opens none of them: that would take memory on each.
 Gpus find_gpus();
 
 }  // namespace canopy

@@ -3,6 +3,7 @@
 #include "src/base/error.h"
 #ifdef CANOPY_CUDA
 #include "kernels/cuda/cuda_device.h"
+#include "kernels/cuda/find_gpus.h"
 #endif
 
 namespace canopy {

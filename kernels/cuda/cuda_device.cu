@@ -1,7 +1,6 @@
 // One GPU: its memory, its streams, and Ops by the kernels of this folder and cuBLAS.
 #include <algorithm>
 #include <atomic>
-#include <cctype>
 #include <optional>
 #include <string>
 #include <utility>
@@ -11,6 +10,7 @@
 #include "kernels/cuda/cublas.h"
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/cuda_stream.h"
+#include "kernels/cuda/find_gpus.h"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/small_uploads.h"
 #include "kernels/pinned_ranges.h"
@@ -185,37 +185,8 @@ class CudaDevice final : public Device {
 
 }  // namespace
 
-Gpus find_gpus() {
-  int driver = 0;
-  if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0)
-    return {{}, "no NVIDIA driver is installed"};
-  Gpus found;
-  try {
-    int count = 0;
-    const cudaError_t answer = cudaGetDeviceCount(&count);
-    if (answer == cudaErrorNoDevice) return {{}, "the NVIDIA driver finds no GPU"};
-    check(answer, "no GPU can be used");
-    for (int i = 0; i < count; ++i) {
-      cudaDeviceProp properties{};
-      check(cudaGetDeviceProperties(&properties, i), "reading a GPU's properties");
-      char address[32] = {};
-      check(cudaDeviceGetPCIBusId(address, sizeof address, i), "reading a GPU's address");
-      std::string lower = address;  // as the kernel spells it
-      for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-      found.all.push_back({properties.name, properties.totalGlobalMem, lower});
-    }
-  } catch (const Error& why) {
-    found.why_none = why.what();
-  }
-  return found;
-}
-
 std::unique_ptr<Device> make_cuda_device(const DeviceChoice& choice) {
-  int count = 0;
-  check(cudaGetDeviceCount(&count), "no GPU can be used");
-  if (choice.ordinal < 0 || choice.ordinal >= count)
-    throw Error("there is no GPU " + std::to_string(choice.ordinal) + ": this machine has " +
-                std::to_string(count));
+  require_gpu(choice.ordinal);
   open_gpu(choice.ordinal);
   return std::make_unique<CudaDevice>(choice);
 }

@@ -5,8 +5,6 @@
 
 namespace canopy::cuda {
 
-Gpus find_gpus();  // see kernels/device.h
-
 /// The GPU `choice.ordinal`. Throws Error if there is none such, or if its driver, or cuBLAS,
 /// cannot be used.
 std::unique_ptr<Device> make_cuda_device(const DeviceChoice& choice);

@@ -8,7 +8,10 @@ std::optional<DeviceChoice> device_named(std::string_view name, const std::optio
   constexpr std::string_view kOrdinal = "cuda:";
   DeviceChoice device;
   if (name == "auto") {
-    device.kind = (gpus ? *gpus : find_gpus()).all.empty() ? "cpu" : "cuda";
+    const Gpus found = gpus ? *gpus : find_gpus();
+    device.kind = found.all.empty() ? "cpu" : "cuda";
+    if (!found.all.empty()) device.ordinal = found.all.front().ordinal;
+    if (found.refused) device.note = "all is computed on the CPU: " + found.why_none;
   } else if (name.starts_with(kOrdinal)) {
     device.kind = "cuda";
     const char* const end = name.data() + name.size();

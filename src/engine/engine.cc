@@ -18,8 +18,8 @@ bool on_gpu(const EngineOptions& options) { return options.device.kind == "cuda"
 std::optional<int> node_near(const EngineOptions& options, const Checkpoint& target) {
   if (!on_gpu(options)) return node_of_disk(largest_file(target.files()));
   const Gpus gpus = find_gpus();
-  const auto ordinal = static_cast<std::size_t>(options.device.ordinal);
-  return ordinal < gpus.all.size() ? node_of_pci(gpus.all[ordinal].pci_address) : std::nullopt;
+  const Gpu* const gpu = gpus.find(options.device.ordinal);
+  return gpu == nullptr ? std::nullopt : node_of_pci(gpu->pci_address);
 }
 
 }  // namespace

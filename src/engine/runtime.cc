@@ -35,6 +35,7 @@ Runtime::Runtime(ModelFiles files, const EngineOptions& options, const LoadProgr
   plan = make_plan(request, sweeps, held, scratch_of(*device));
   require_free(plan, held);
   notes = plan.notes;
+  if (!options.device.note.empty()) add_note(notes, options.device.note);
   for (const std::string& note : models.notes()) add_note(notes, note);
   compute = device->make_stream("compute");
   const ModelConfig& t = models.target.config();

@@ -128,8 +128,7 @@ std::unique_ptr<Engine> open_probe(const ModelFiles& models, const EngineOptions
 std::string name_of_device(const EngineOptions& options) {
   if (options.device.kind == "cuda" && !options.make_device) {
     const Gpus gpus = find_gpus();
-    const auto ordinal = static_cast<std::size_t>(options.device.ordinal);
-    if (ordinal < gpus.all.size()) return gpus.all[ordinal].name;
+    if (const Gpu* const gpu = gpus.find(options.device.ordinal)) return gpu->name;
   }  // else opening it says what is wrong
   const Topology topology;
   const Placement placement = choose_placement(topology, options.device.threads,
@@ -185,9 +184,11 @@ HardwareMeasurement measure_hardware(const ModelFiles& models, const EngineOptio
   profile.code = measured_code();
   profile.machine = machine_of(models, options);
   profile.memory_bytes = system_memory().total;
-  if (const auto ordinal = static_cast<std::size_t>(options.device.ordinal);
-      options.device.kind == "cuda")
-    profile.gpu_memory_bytes = find_gpus().all.at(ordinal).memory;
+  if (options.device.kind == "cuda") {
+    const Gpus gpus = find_gpus();
+    if (const Gpu* const gpu = gpus.find(options.device.ordinal))
+      profile.gpu_memory_bytes = gpu->memory;
+  }
   profile.target = fingerprint(models.target);
   if (models.draft) profile.draft = fingerprint(*models.draft);
   const auto now = Clock::now();

@@ -1,6 +1,7 @@
 """canopy doctor finds what is there, in words and as JSON."""
 import os
 import pathlib
+import re
 import unittest
 
 from support import DATA, SMOLLM2, TempDirCase, main, run, run_json
@@ -25,6 +26,12 @@ class Doctor(TempDirCase):
         if not line[2:].startswith("GPU  "):
             self.skipTest("there is a GPU")
         self.assertRegex(line, r"none \(.*\); all is computed on the CPU$")
+
+    def test_names_the_versions_of_cuda_that_the_program_and_the_driver_have(self):
+        cuda = [f["value"] for f in run_json("doctor")["findings"] if f["name"] == "CUDA"]
+        if not re.search(r"\bcuda\b", run("--version").stdout):
+            return self.assertEqual(cuda, [])
+        self.assertRegex(cuda[0], r"the program has CUDA \d+\.\d+, the driver (is not installed|supports CUDA \d+\.\d+)")
 
     def test_names_the_filesystem_under_a_model(self):
         if not pathlib.Path("/dev/shm").is_dir():

@@ -465,6 +465,7 @@ int run_bench_decode(const std::vector<std::string>& words) {
   json out;
   bool stopped = false;
   try {
+    print_notes(options.device);
     DecodeBench bench(asked, options, interrupt);
     out = bench.of();
     print_energy_note(bench.energy());

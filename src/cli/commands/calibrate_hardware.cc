@@ -75,6 +75,7 @@ int run_calibrate_hardware(const std::vector<std::string>& words) {
       ("json", given(as_json), "print the profile itself");
   if (!parse(words, kUsage, flags.add(own).add(model.flags()))) return 0;
   const EngineOptions options = model.engine_options();
+  print_notes(options.device);
 
   const Interrupt interrupt;
   const ModelFiles models = open_models(model.model, draft.value_or(""), {}, model.holes());

@@ -198,12 +198,13 @@ std::vector<Finding> copies(const std::string& gpu, int ordinal) {
 
 std::vector<Finding> gpus() {
   const Gpus found = find_gpus();
-  if (found.all.empty())
-    return {{"GPU", "none (" + found.why_none + "); all is computed on the CPU", json(), ""}};
   std::vector<Finding> findings;
-  for (std::size_t i = 0; i < found.all.size(); ++i) {
-    const Gpu& gpu = found.all[i];
-    const std::string name = "GPU " + std::to_string(i);
+  if (!found.versions.empty()) findings.push_back({"CUDA", found.versions, found.versions, ""});
+  if (found.all.empty())
+    findings.push_back({"GPU", "none (" + found.why_none + "); all is computed on the CPU", json(),
+                        found.refused ? found.why_none : ""});
+  for (const Gpu& gpu : found.all) {
+    const std::string name = "GPU " + std::to_string(gpu.ordinal);
     const std::string speed = pci_attribute(gpu, "current_link_speed");
     const std::string lanes = pci_attribute(gpu, "current_link_width");
     const std::string node = pci_attribute(gpu, "numa_node");
@@ -217,8 +218,7 @@ std::vector<Finding> gpus() {
                         ""});
     findings.push_back({name + ", NUMA node", node.empty() || node == "-1" ? "unknown" : node,
                         node.empty() || node == "-1" ? json() : json(std::stoi(node)), ""});
-    const auto measured =
-        attempt(name + ", copies", [&] { return copies(name, static_cast<int>(i)); });
+    const auto measured = attempt(name + ", copies", [&] { return copies(name, gpu.ordinal); });
     findings.insert(findings.end(), measured.begin(), measured.end());
   }
   return findings;

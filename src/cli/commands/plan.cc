@@ -341,6 +341,7 @@ int run_plan(const std::vector<std::string>& words) {
   };
   Plan plan = plan_for(request);
   for (const std::string& note : models.notes()) add_note(plan.notes, note);
+  if (!options.device.note.empty()) add_note(plan.notes, options.device.note);
   if (!there) require_free(plan, process);
 
   const std::vector<Remedy> remedies =

@@ -198,6 +198,10 @@ void print_notes(const Checkpoint& model) {
     aside() << "note: " << model.root().string() << ": " << note << "\n";
 }
 
+void print_notes(const DeviceChoice& device) {
+  if (!device.note.empty()) aside() << "note: " << device.note << "\n";
+}
+
 void ModelOptions::require_room_to_encode(std::string_view text, const std::string& what) const {
   // While its pieces are cut and merged, prose takes 25 times its size, digits that are pieces each
   // 77 times. Where all of it is one piece, a character has 28 bytes, thrice while lists grow.

@@ -74,5 +74,7 @@ void note_beyond_machine(std::uint64_t memory);
 void print_notes(const Engine& engine);
 /// The same of a model that is not run: what its files say and is taken otherwise.
 void print_notes(const Checkpoint& model);
+/// The same of a choice, where no engine's notes are printed.
+void print_notes(const DeviceChoice& device);
 
 }  // namespace canopy::cli
