@@ -106,6 +106,7 @@ CompletionRequest read_chat_request(const Json& body, const Defaults& defaults) 
   Fields fields(body);
   CompletionRequest request;
   read_messages(fields, request);
+  read_reasoning(fields, request);
   read_common(fields, defaults, request);
   const bool wanted = fields.flag("logprobs").value_or(false);
   if (const auto top = fields.integer("top_logprobs", 0, kMostLogprobs)) {
@@ -122,7 +123,6 @@ CompletionRequest read_chat_request(const Json& body, const Defaults& defaults) 
     Json& variables = request.conversation.variables;
     if (!variables.contains("reasoning_effort")) variables["reasoning_effort"] = *effort;
   }
-  read_reasoning(fields, request);
   if (fields.flag("echo").value_or(false)) fields.fail("echo", "is not supported in a chat");
   if (fields.flag("add_special_tokens").value_or(false))
     fields.fail("add_special_tokens", "can be false alone: they are the template's");

@@ -159,7 +159,7 @@ void read_others(Fields& fields, CompletionRequest& request) {
   }
   for (const char* name : kMeaningless) fields.any(name);
   for (const auto& [name, why] : kHints)
-    if (fields.any(name) != nullptr)
+    if (!fields.knows(name) && fields.any(name) != nullptr)
       request.warnings.push_back(std::string("'").append(name) + "' is not followed: " + why);
   read_penalty_range(fields, request);
   read_sampler_orders(fields, request);
