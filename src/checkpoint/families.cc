@@ -14,6 +14,9 @@ namespace {
 constexpr std::array kBiasedQkv{LayerConfig{.qkv_bias = true}};
 constexpr std::array kNormedQk{LayerConfig{.qk_norm = true}};
 
+constexpr std::array kSeedOssGgufNames{
+    StoredName{TensorRole::kMlpNorm, "blk.#.post_attention_norm.weight"}};
+
 constexpr std::array kExperts{LayerConfig{.experts = true}};
 constexpr std::array kNormedQkExperts{LayerConfig{.qk_norm = true, .experts = true}};
 constexpr std::array kWholeNormedQkExperts{
@@ -116,6 +119,13 @@ constexpr std::array kFamilies{
            .gguf = "qwen3",
            .layer_kinds = kNormedQk,
            .read_config = read_qwen3_config},
+    Family{.name = "seed_oss",
+           .hf_class = "SeedOssForCausalLM",
+           .gguf = "seed_oss",
+           .layer_kinds = kBiasedQkv,
+           .attention_bias_of_qkv = true,
+           .read_config = read_seed_oss_config,
+           .gguf_names = kSeedOssGgufNames},
     Family{.name = "mixtral",
            .hf_class = "MixtralForCausalLM",
            .gguf = "llama",

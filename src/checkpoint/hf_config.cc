@@ -83,9 +83,13 @@ bool is_neutral(const json& value, double neutral) {
 
 [[noreturn]] void refuse(const std::string& what) { refuse_config(what); }
 
+/// `family`: of the model, where it is known.
 void refuse_features(const Fields& config, const std::string& type,
-                     std::span<const Feature> features) {
+                     std::span<const Feature> features, const Family* family = nullptr) {
   for (const Feature& feature : features) {
+    if (family != nullptr && family->attention_bias_of_qkv &&
+        feature.key == std::string_view("attention_bias"))
+      continue;
     const json* value = config.find(feature.key);
     if (value && !is_neutral(*value, feature.neutral))
       refuse("model type " + in_quotes(type) + " has " + feature.what + " (key '" + feature.key +
@@ -100,7 +104,7 @@ const Family& choose_family(const Fields& config, std::span<const Family> famili
   refuse_features(config, type, kParts);
   if (type.empty()) throw Error("key 'model_type' is missing");
   if (!family) refuse("model type " + in_quotes(type));
-  refuse_features(config, type, kSettings);
+  refuse_features(config, type, kSettings, family);
   quantization_of(config.object());  // throws for those that are not read
   require_class(config, family->hf_class);
   return *family;
@@ -283,6 +287,17 @@ ModelConfig read_ministral3_config(const json& json_config, const Family& family
     throw Error("key 'rope_parameters' is missing");
   ModelConfig model = read_decoder_config(json_config, family);
   refuse_window(config, model.max_positions, {});
+  return model;
+}
+
+ModelConfig read_seed_oss_config(const json& json_config, const Family& family) {
+  const Fields config(json_config);
+  require_kv_heads(config);
+  if (!config.find("head_dim")) throw Error("key 'head_dim' is missing");
+  if (config.flag("attention_out_bias", false))
+    refuse("a bias in the attention output (key 'attention_out_bias')");
+  ModelConfig model = read_decoder_config(json_config, family);
+  model.layer_kinds.front().qkv_bias = config.flag("attention_bias", true);
   return model;
 }
 

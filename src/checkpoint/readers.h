@@ -59,6 +59,7 @@ ModelConfig read_mistral_config(const nlohmann::json& config, const Family& fami
 ModelConfig read_ministral3_config(const nlohmann::json& config, const Family& family);
 ModelConfig read_qwen_config(const nlohmann::json& config, const Family& family);
 ModelConfig read_qwen3_config(const nlohmann::json& config, const Family& family);
+ModelConfig read_seed_oss_config(const nlohmann::json& config, const Family& family);
 ModelConfig read_mixtral_config(const nlohmann::json& config, const Family& family);
 ModelConfig read_qwen3_moe_config(const nlohmann::json& config, const Family& family);
 ModelConfig read_olmoe_config(const nlohmann::json& config, const Family& family);

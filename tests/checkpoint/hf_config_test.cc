@@ -303,10 +303,26 @@ TEST(HfConfig, NamesTheSchemeOfQuantisedWeights) {
     EXPECT_EQ(error_with({{key, nullptr}}), "");
 }
 
+TEST(HfConfig, AFamilySaysWhatItsAttentionBiasIsOf) {
+  json config = tiny_config();
+  config.update({{"model_type", "seed_oss"},
+                 {"architectures", {"SeedOssForCausalLM"}},
+                 {"head_dim", 16},
+                 {"attention_bias", true},
+                 {"num_key_value_heads", 2}});
+  EXPECT_TRUE(hf_config(config).layer(0).qkv_bias);
+  EXPECT_FALSE(hf_config(config).layer(0).other_biases);
+  config["attention_bias"] = false;
+  EXPECT_FALSE(hf_config(config).layer(0).qkv_bias);
+  config["attention_out_bias"] = true;
+  EXPECT_TRUE(mentions(error_of([&] { hf_config(config); }), "attention_out_bias"));
+  EXPECT_TRUE(mentions(error_with({{"attention_bias", true}}), "biases in the attention output"));
+}
+
 TEST(HfConfig, RefusesOtherFamiliesByTheirNames) {
-  // Their keys may mean something else: neither glm4 nor seed_oss has a bias in its output.
-  for (const char* family : {"glm4", "seed_oss", "granite", "cohere", "gemma2", "phi3", "olmo2",
-                             "apertus", "smollm3", "nemotron"})
+  // Their keys may mean something else: glm4 has no bias in its output.
+  for (const char* family :
+       {"glm4", "granite", "cohere", "gemma2", "phi3", "olmo2", "apertus", "smollm3", "nemotron"})
     for (const json& key : {json{{"attention_bias", true}}, json{{"logit_scale", 0.0625}},
                             json{{"attn_logit_softcapping", 50.0}}, json{{"no_rope_layers", {0}}},
                             json{{"quantization_config", {{"quant_method", "fp8"}}}}}) {

@@ -134,6 +134,12 @@ CONFIGS |= {
                     rope_theta=10000.0, attention_bias=False, clip_qkv=None, tie_word_embeddings=False,
                     num_experts=8, num_experts_per_tok=3, norm_topk_prob=False, torch_dtype="bfloat16"),
 }
+CONFIGS |= {
+    "seed_oss": family("SeedOssForCausalLM", "seed_oss", **sizes(32, 72, 2, 4, 2, head_dim=12),
+                       rms_norm_eps=1e-4, attention_bias=True, attention_out_bias=False, mlp_bias=False,
+                       attention_dropout=0.1, residual_dropout=0.1, tie_word_embeddings=False,
+                       dtype="bfloat16", rope_parameters=dict(rope_type="default", rope_theta=1e7)),
+}
 MIXTURES = ("mixtral", "qwen3_moe", "olmoe")
 
 GGUF_CONFIGS = {
@@ -151,6 +157,10 @@ GGUF_CONFIGS = {
     "ministral3": family("Ministral3ForCausalLM", "ministral3", **sizes(64, 96, 2, 4, 2, head_dim=32),
                          rms_norm_eps=1e-4, sliding_window=None, tie_word_embeddings=True,
                          rope_parameters=dict(MINISTRAL)),
+    "seed_oss": family("SeedOssForCausalLM", "seed_oss", **sizes(64, 96, 2, 4, 2, head_dim=32),
+                       rms_norm_eps=1e-4, attention_bias=True, attention_out_bias=False, mlp_bias=False,
+                       tie_word_embeddings=False,
+                       rope_parameters=dict(rope_type="default", rope_theta=1e7)),
     "mixtral": family("MixtralForCausalLM", "mixtral", **sizes(64, 96, 2, 4, 2), rms_norm_eps=1e-4,
                       rope_theta=1000000.0, sliding_window=None, tie_word_embeddings=False,
                       num_local_experts=5, num_experts_per_tok=2),
@@ -184,6 +194,7 @@ GGUF_TYPES |= {name: dict(token_embd=Q.Q8_0, output=Q.F16, attn_q=Q.Q8_0, attn_k
                    "mixtral": dict(ffn_gate_exps=Q.Q4_0, ffn_up_exps=Q.Q4_0, ffn_down_exps=Q.Q8_0),
                    "qwen3_moe": dict(ffn_gate_exps=Q.Q8_0, ffn_up_exps=Q.F16, ffn_down_exps=Q.Q4_1),
                    "olmoe": dict(ffn_gate_exps=Q.BF16, ffn_up_exps=Q.Q8_0, ffn_down_exps=Q.F32)}.items()}
+GGUF_TYPES["seed_oss"] = dict(GGUF_TYPES["ministral3"], output=Q.F16)
 GGUF_NAMES = {
     "model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output",
     "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm",
@@ -359,13 +370,15 @@ def write_gguf(path, config, weights, types):
         out.add_rope_scaling_yarn_beta_slow(rope["beta_slow"])
         out.add_rope_scaling_yarn_log_mul(rope["mscale_all_dim"])
         out.add_attn_temperature_scale(rope["llama_4_scaling_beta"])
-    elif rope:
+    elif rope and rope["rope_type"] == "llama3":
         frequency, _ = golden.exact.inverse_frequencies(head_dim, rope["rope_theta"], rope)
         plain, _ = golden.exact.inverse_frequencies(head_dim, rope["rope_theta"])
         out.add_tensor("rope_freqs.weight", (plain / frequency).astype(np.float32))
     stored = {}
     for name, w in split_experts(weights).items():
         target = gguf_name(name)
+        if architecture == "seed_oss":
+            target = target.replace("ffn_norm", "post_attention_norm")
         permuted = heads if "q_proj" in name else kv_heads if "k_proj" in name else 0
         permuted = permuted if architecture in NEIGHBOURS else 0
         kind = types[target.split(".")[-2]] if w.ndim > 1 else Q.F32
