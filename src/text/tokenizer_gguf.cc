@@ -85,8 +85,6 @@ void read_merges(const std::vector<std::string>& merges, Bpe& bpe) {
 /// cut a token in two is a merge of that token's rank.
 void make_merges(const std::vector<std::string>& tokens, const std::vector<float>& scores,
                  Bpe& bpe) {
-  // Bounds the work below; the longest in use are 48 bytes (runs of spaces).
-  constexpr std::size_t kLongest = 256;
   if (scores.size() != tokens.size())
     throw Error("tokenizer.ggml.scores has " + std::to_string(scores.size()) + " entries for " +
                 std::to_string(tokens.size()) + " tokens");
@@ -97,18 +95,12 @@ void make_merges(const std::vector<std::string>& tokens, const std::vector<float
   ranked.erase(std::unique(ranked.begin(), ranked.end()), ranked.end());
   for (const auto& [token, id] : bpe.vocabulary) {
     if (named_byte(token)) continue;
-    if (token.size() > kLongest)
+    if (token.size() > kLongestCut)
       throw Error("token " + std::to_string(id) + " has " + std::to_string(token.size()) +
-                  " bytes; the limit is " + std::to_string(kLongest));
+                  " bytes; the limit is " + std::to_string(kLongestCut));
     const float score = scores[static_cast<std::size_t>(id)];
     const auto rank = std::lower_bound(ranked.begin(), ranked.end(), score, std::greater<>());
-    const std::string_view text = token;
-    for (std::size_t cut = utf8_length(text[0]); cut < text.size(); cut += utf8_length(text[cut])) {
-      const auto left = find(bpe.vocabulary, text.substr(0, cut));
-      const auto right = left ? find(bpe.vocabulary, text.substr(cut)) : std::nullopt;
-      if (right)
-        bpe.merges.add(*left, *right, {static_cast<std::uint32_t>(rank - ranked.begin()), id});
-    }
+    add_cuts(bpe, token, id, static_cast<std::uint32_t>(rank - ranked.begin()));
   }
 }
 

@@ -151,6 +151,15 @@ void add_merge(Bpe& bpe, std::string_view left, std::string_view right, std::uin
   bpe.merges.add(id(left), id(right), {rank, id(std::string(left) + std::string(right))});
 }
 
+void add_cuts(Bpe& bpe, std::string_view token, TokenId id, std::uint32_t rank) {
+  for (std::size_t cut = utf8_length(token[0]); cut < token.size();
+       cut += utf8_length(token[cut])) {
+    const auto left = find(bpe.vocabulary, token.substr(0, cut));
+    const auto right = left ? find(bpe.vocabulary, token.substr(cut)) : std::nullopt;
+    if (right) bpe.merges.add(*left, *right, {rank, id});
+  }
+}
+
 std::array<TokenId, 256> find_byte_tokens(const Bpe& bpe) {
   std::array<TokenId, 256> tokens{};
   for (unsigned b = 0; b < 256; ++b)

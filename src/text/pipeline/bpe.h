@@ -85,6 +85,12 @@ class Bpe {
 /// of the three is not in the vocabulary.
 void add_merge(Bpe& bpe, std::string_view left, std::string_view right, std::uint32_t rank,
                std::string_view where);
+/// Makes each way to cut `token`, at a character, into two tokens of the vocabulary a merge of that
+/// rank: for vocabularies whose tokens are ranked and whose merges are not listed.
+void add_cuts(Bpe& bpe, std::string_view token, TokenId id, std::uint32_t rank);
+/// Bounds the work of add_cuts() on the files that ask for it, in bytes of a token. The longest in
+/// use are 76 (runs of one character).
+inline constexpr std::size_t kLongestCut = 256;
 std::array<TokenId, 256> find_byte_tokens(const Bpe& bpe);
 
 /// "<0x0A>": how vocabularies with byte fallback name a byte.
