@@ -11,7 +11,8 @@ namespace canopy {
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& model,
                                           const Metadata& metadata, int model_vocab) {
   const auto rows = static_cast<std::size_t>(model_vocab);
-  if (std::filesystem::is_directory(model)) return text::tokenizer_from_json(model, metadata, rows);
+  if (std::filesystem::is_directory(model))
+    return text::tokenizer_from_directory(model, metadata, rows);
   return in_context("reading the tokenizer of " + model.string(),
                     [&] { return text::tokenizer_from_gguf(metadata, rows); });
 }

@@ -382,60 +382,17 @@ json read_vocab_and_merges(const std::filesystem::path& directory) {
   });
 }
 
-/// Marks the ids of an "eos_token_id": one, or a list, or none (null).
-void mark_ends(const json& ids, TokenTable& tokens) {
-  const auto mark = [&](const json& id) { tokens.end_at(integer(id, "eos_token_id")); };
-  if (ids.is_array())
-    std::for_each(ids.begin(), ids.end(), mark);
-  else
-    mark(ids);
-}
-
-void read_ends(const std::filesystem::path& directory, const Metadata& config, TokenTable& tokens) {
-  if (const auto* id = config.find<std::int64_t>("eos_token_id")) tokens.end_at(*id);
-  if (const auto* ids = config.find<std::vector<std::int32_t>>("eos_token_id"))
-    for (const std::int32_t id : *ids) tokens.end_at(id);
-  if (const auto file = directory / "generation_config.json"; std::filesystem::exists(file)) {
-    const json document = read_json(file, kMostConfigBytes, FileKind::kOfModel);
-    in_context("reading " + file.string(), [&] {
-      if (const json* ids = optional_member(document, "eos_token_id", "the document"))
-        mark_ends(*ids, tokens);
-    });
-  }
-  if (const auto file = directory / "tokenizer_config.json"; std::filesystem::exists(file)) {
-    const json document = read_json(file, kMostConfigBytes, FileKind::kOfModel);
-    in_context("reading " + file.string(), [&] {
-      const json* eos = optional_member(document, "eos_token", "the document");
-      if (!eos) return;
-      const std::string& text = eos->is_string() ? eos->get_ref<const std::string&>()
-                                                 : string_member(*eos, "content", "eos_token");
-      const auto found = std::find_if(tokens.begin(), tokens.end(),
-                                      [&](const Token& token) { return token.text == text; });
-      if (found == tokens.end()) throw Error("eos_token " + in_quotes(text) + " is no token");
-      found->ends_text = true;
-    });
-  }
-}
-
 }  // namespace
 
-std::unique_ptr<Tokenizer> tokenizer_from_json(const std::filesystem::path& directory,
-                                               const Metadata& config, std::size_t model_vocab) {
-  const auto file = directory / "tokenizer.json", pair = directory / "vocab.json";
-  const bool from_pair = !std::filesystem::exists(file) && std::filesystem::exists(pair) &&
-                         std::filesystem::exists(directory / "merges.txt");
-  if (!from_pair && !std::filesystem::exists(file))
-    throw Error(directory.string() +
-                " has neither tokenizer.json nor vocab.json and merges.txt; save one with "
-                "transformers' AutoTokenizer(...).save_pretrained()");
-  const json document = from_pair ? read_vocab_and_merges(directory)
-                                  : read_json(file, kMostTokenizerBytes, FileKind::kOfModel);
-  Pipeline pipeline =
-      in_context("reading " + (from_pair ? pair.string() + " and merges.txt" : file.string()),
-                 [&] { return read_pipeline(document); });
-  pipeline.tokens.pad_to(model_vocab);
-  read_ends(directory, config, pipeline.tokens);
-  return make_tokenizer(std::move(pipeline));
+Pipeline pipeline_from_json(const std::filesystem::path& file) {
+  const json document = read_json(file, kMostTokenizerBytes, FileKind::kOfModel);
+  return in_context("reading " + file.string(), [&] { return read_pipeline(document); });
+}
+
+Pipeline pipeline_from_vocab_and_merges(const std::filesystem::path& directory) {
+  const json document = read_vocab_and_merges(directory);
+  return in_context("reading " + (directory / "vocab.json").string() + " and merges.txt",
+                    [&] { return read_pipeline(document); });
 }
 
 }  // namespace canopy::text

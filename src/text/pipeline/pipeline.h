@@ -30,8 +30,14 @@ struct Pipeline {
 std::unique_ptr<Tokenizer> make_tokenizer(Pipeline pipeline);
 
 /// The readers, as load_tokenizer() has them. Both throw Error naming the part.
-std::unique_ptr<Tokenizer> tokenizer_from_json(const std::filesystem::path& directory,
-                                               const Metadata& config, std::size_t model_vocab);
+std::unique_ptr<Tokenizer> tokenizer_from_directory(const std::filesystem::path& directory,
+                                                    const Metadata& config,
+                                                    std::size_t model_vocab);
 std::unique_ptr<Tokenizer> tokenizer_from_gguf(const Metadata& metadata, std::size_t model_vocab);
+
+/// Read the files of a directory, without what other files say about ends of texts. Throw Error
+/// naming the file and the part.
+Pipeline pipeline_from_json(const std::filesystem::path& file);
+Pipeline pipeline_from_vocab_and_merges(const std::filesystem::path& directory);
 
 }  // namespace canopy::text
