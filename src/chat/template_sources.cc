@@ -60,6 +60,13 @@ void read_template_files(const fs::path& directory, TemplateSources& out) {
     out.by_name["tool_use"] = read_file(named, jinja::kMostSourceBytes, FileKind::kOfModel);
 }
 
+/// The texts that tekken.json, where it is the tokenizer, has for them in every file.
+void name_tekken_tokens(const fs::path& directory, TemplateSources& out) {
+  if (fs::exists(directory / "tokenizer.json") || !fs::exists(directory / "tekken.json")) return;
+  for (const auto& [key, text] : {std::pair{"bos_token", "<s>"}, std::pair{"eos_token", "</s>"}})
+    if (!out.special_tokens.contains(key)) out.special_tokens[key] = text;
+}
+
 }  // namespace
 
 TemplateSources sources_of_directory(const fs::path& directory) {
@@ -81,6 +88,7 @@ TemplateSources sources_of_directory(const fs::path& directory) {
       read_special_tokens(config, out);
     });
   }
+  name_tekken_tokens(directory, out);
   return out;
 }
 

@@ -49,10 +49,11 @@ class Tokenizer {
   virtual bool ends_text(TokenId token) const = 0;
   virtual int vocab() const = 0;
 };
-/// Reads tokenizer.json, or GPT-2's vocab.json and merges.txt, in `model` when that is a directory,
-/// else GGUF metadata ("tokenizer.ggml.*"). `model_vocab`: rows of the model's embedding; ids up to
-/// there that the files do not name belong to the vocabulary too, without a text. Throws Error
-/// naming the file and the part (normalizer, pre-tokenizer, ...) that is not supported.
+/// Reads tokenizer.json in `model` when that is a directory; where it is missing, Mistral's
+/// tekken.json, or GPT-2's vocab.json and merges.txt; else GGUF metadata ("tokenizer.ggml.*").
+/// `model_vocab`: rows of the model's embedding; ids up to there that the files do not name belong
+/// to the vocabulary too, without a text. Throws Error naming the file and the part (normalizer,
+/// pre-tokenizer, ...) that is not supported.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& model,
                                           const Metadata& metadata, int model_vocab = 0);
 

@@ -51,9 +51,11 @@ void read_ends(const std::filesystem::path& directory, const Metadata& config, T
 Pipeline read_pipeline(const std::filesystem::path& directory) {
   const auto has = [&](const char* name) { return std::filesystem::exists(directory / name); };
   if (has("tokenizer.json")) return pipeline_from_json(directory / "tokenizer.json");
+  if (has("tekken.json")) return pipeline_from_tekken(directory / "tekken.json");
   if (has("vocab.json") && has("merges.txt")) return pipeline_from_vocab_and_merges(directory);
   throw Error(directory.string() +
-              " has neither tokenizer.json nor vocab.json and merges.txt; save one with "
+              " has neither tokenizer.json nor tekken.json nor vocab.json and merges.txt; save the "
+              "first with "
               "transformers' AutoTokenizer(...).save_pretrained()");
 }
 

@@ -41,6 +41,19 @@ TEST(ChatTemplate, PrefersItsOwnFileToTheTokenizersConfig) {
             "Hello");
 }
 
+TEST(ChatTemplate, NamesTheTokensOfTekkenWhereItIsTheTokenizer) {
+  const TempDir dir;
+  dir.write("tekken.json", "{}");
+  const std::string none = error_of([&] { ChatTemplate::load(dir.path(), {}); });
+  EXPECT_NE(none.find("chat_template.jinja"), std::string::npos) << none;
+  dir.write("chat_template.jinja", "{{ bos_token }}|{{ eos_token }}|{{ messages[0].content }}");
+  EXPECT_EQ(render(ChatTemplate::load(dir.path(), {})), "<s>|</s>|Hello");
+  dir.write("tokenizer_config.json", R"({"eos_token": "<other>"})");
+  EXPECT_EQ(render(ChatTemplate::load(dir.path(), {})), "<s>|<other>|Hello");
+  dir.write("tokenizer.json", "{}");
+  EXPECT_EQ(render(ChatTemplate::load(dir.path(), {})), "|<other>|Hello");
+}
+
 TEST(ChatTemplate, TakesTheTemplateForToolsWhereThereIsOne) {
   const TempDir dir;
   dir.write("tokenizer_config.json", R"({"chat_template": [

@@ -58,7 +58,7 @@ class Tokenize(TempDirCase):
         (self.model / "tokenizer.json").unlink()
         result = run("tokenize", "-m", self.model)
         self.assertEqual(result.returncode, 1)
-        self.assertIn("has neither tokenizer.json nor vocab.json", result.stderr)
+        self.assertIn("has neither tokenizer.json nor tekken.json nor vocab.json", result.stderr)
 
     def test_wrong_usage_is_exit_code_2(self):
         self.assertEqual(run("tokenize").returncode, 2)

@@ -146,6 +146,27 @@ void seeds_of_vocab_merges() {
            R"("11":{"content":"<new>","rstrip":true,"normalized":false}}})");
 }
 
+/// tekken.json with all bytes and two longer tokens, with a list of special tokens and without.
+void seeds_of_tekken() {
+  constexpr std::string_view kDigits =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string vocab;
+  for (std::size_t byte = 0; byte < 256; ++byte)
+    vocab.append(R"({"rank":)" + std::to_string(byte) + R"(,"token_bytes":")")
+        .append({kDigits[byte >> 2], kDigits[(byte & 3) << 4]})
+        .append("==\"},");
+  vocab += R"({"rank":256,"token_bytes":"YWE="},{"rank":257,"token_bytes":"SGVsbG8="})";
+  const auto file = [&](const std::string& size, const std::string& version) {
+    return R"({"vocab":[)" + vocab + R"(],"config":{"pattern":"\\s*[\\r\\n]+|\\S+|\\s+",)" +
+           R"("default_vocab_size":)" + size + R"(,"version":")" + version + "\",";
+  };
+  seed("tekken", "unlisted", file("278", "v3") + R"("default_num_special_tokens":20}})");
+  seed("tekken", "listed",
+       file("263", "v13") + R"("default_num_special_tokens":6},"special_tokens":[)" +
+           R"({"rank":0,"token_str":"<unk>","is_control":true},{"rank":1,"token_str":"<s>"},)" +
+           R"({"rank":2,"token_str":"</s>"},{"rank":3,"token_str":"[INST]"}]})");
+}
+
 /// "w", packed, of 3 rows of 70 columns with exceptions, and a norm beside it.
 std::string packed_file() {
   constexpr std::int64_t kRows = 3, kColumns = 70;
@@ -314,6 +335,7 @@ int main(int count, char** words) {
   seeds_of_configs();
   seeds_of_tokenizers();
   seeds_of_vocab_merges();
+  seeds_of_tekken();
   seeds_of_safetensors();
   seeds_of_fp8();
   seeds_of_heads();

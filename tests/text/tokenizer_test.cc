@@ -63,7 +63,7 @@ std::string streamed(const Tokenizer& tokenizer, const std::vector<TokenId>& ids
 }
 
 TEST(Tokenizer, ByteLevelDecodesToWhatItEncoded) {
-  for (const char* name : {"gpt2", "llama3", "smollm", "gguf_default"}) {
+  for (const char* name : {"gpt2", "llama3", "smollm", "gguf_default", "mistral"}) {
     const auto tokenizer = load(name);
     for (std::uint64_t seed = 0; seed < 300; ++seed) {
       SCOPED_TRACE(std::string(name) + ", seed " + std::to_string(seed));

@@ -38,6 +38,7 @@ std::unique_ptr<Tokenizer> tokenizer_from_gguf(const Metadata& metadata, std::si
 /// Read the files of a directory, without what other files say about ends of texts. Throw Error
 /// naming the file and the part.
 Pipeline pipeline_from_json(const std::filesystem::path& file);
+Pipeline pipeline_from_tekken(const std::filesystem::path& file);
 Pipeline pipeline_from_vocab_and_merges(const std::filesystem::path& directory);
 
 }  // namespace canopy::text
