@@ -112,7 +112,8 @@ INSTANTIATE_TEST_SUITE_P(Families, Inflate,
                          testing::Values("llama2", "llama3", "llama_linear", "llama_yarn",
                                          "mistral", "qwen2", "qwen3", "smollm2", "llama.gguf",
                                          "llama3.gguf", "qwen2.gguf", "qwen3.gguf", "ministral3",
-                                         "ministral3.gguf"),
+                                         "ministral3.gguf", "mistral3", "mistral3_tied", "seed_oss",
+                                         "seed_oss.gguf"),
                          [](const auto& info) {
                            std::string name = info.param;
                            for (char& c : name)

@@ -93,8 +93,9 @@ TEST(Pack, EveryFamilyComesBackBitForBitAndHasTheSameLogits) {
 
 // Most of their rows are too short to become smaller.
 TEST(Pack, EveryGoldenModelComesBack) {
-  for (const char* name : {"llama2", "llama2_odd", "llama2_shards", "llama3", "llama_linear",
-                           "llama_yarn", "mistral", "ministral3", "qwen2", "qwen3", "smollm2"}) {
+  for (const char* name :
+       {"llama2", "llama2_odd", "llama2_shards", "llama3", "llama_linear", "llama_yarn", "mistral",
+        "ministral3", "mistral3", "mistral3_tied", "qwen2", "qwen3", "seed_oss", "smollm2"}) {
     SCOPED_TRACE(name);
     const TempDir dir;
     const Checkpoint model = tiny_model(name);

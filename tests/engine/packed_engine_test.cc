@@ -119,7 +119,8 @@ TEST_P(PackedFamily, WritesTheSameTextStreamedAndResidentByTreeAndPlain) {
 INSTANTIATE_TEST_SUITE_P(Goldens, PackedFamily,
                          ::testing::Values("llama2", "llama2_odd", "llama2_shards", "llama3",
                                            "llama_linear", "llama_yarn", "mistral", "qwen2",
-                                           "qwen3", "smollm2", "opt", "opt_after", "bloom"),
+                                           "qwen3", "smollm2", "ministral3", "mistral3", "seed_oss",
+                                           "opt", "opt_after", "bloom"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

@@ -76,7 +76,8 @@ TEST_P(StreamedTest, EqualsResidentOnADeviceWithMemoryOfItsOwn) {
 
 INSTANTIATE_TEST_SUITE_P(Checkpoints, StreamedTest,
                          ::testing::Values("llama2", "llama2_shards", "llama2_odd", "opt",
-                                           "opt_after", "bloom"),
+                                           "opt_after", "bloom", "ministral3", "mistral3",
+                                           "seed_oss"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

@@ -29,15 +29,26 @@ def greedy_text(model, prompt, count):
     return tokens
 
 
+def auto_class(config):
+    """The class of a decoder, or of a model around one that also sees."""
+    wraps = config.get_text_config() is not config
+    return transformers.AutoModelForImageTextToText if wraps else transformers.AutoModelForCausalLM
+
+
 def load(directory):
     """A checkpoint directory in float32."""
-    return transformers.AutoModelForCausalLM.from_pretrained(
+    config = transformers.AutoConfig.from_pretrained(directory)
+    return auto_class(config).from_pretrained(
         directory, dtype=torch.float32, attn_implementation="eager", experts_implementation="eager").eval()
+
+
+def decoder_of(model):
+    return getattr(model.model, "language_model", model.model)
 
 
 def shape_of(model):
     """The shape, its rotary frequencies recomputed in float64 and compared with the library's."""
-    c = model.config
+    c = model.config.get_text_config()
     if c.model_type in exact_layer_norm.NAMES:
         return exact_layer_norm.Shape(c.model_type, c.num_hidden_layers, c.num_attention_heads,
                                       getattr(c, "layer_norm_epsilon", 1e-5),
@@ -45,7 +56,7 @@ def shape_of(model):
     head_dim = getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads
     rope = c.rope_parameters
     frequency, magnitude = exact.inverse_frequencies(head_dim, rope["rope_theta"], rope)
-    rotary = model.model.rotary_emb
+    rotary = decoder_of(model).rotary_emb
     np.testing.assert_allclose(rotary.inv_freq.numpy(), frequency, rtol=1e-6)
     np.testing.assert_allclose(rotary.attention_scaling, magnitude, rtol=1e-6)
     return exact.Shape(c.num_hidden_layers, c.num_attention_heads, c.num_key_value_heads, head_dim,
@@ -61,7 +72,8 @@ def measure(model, prompt, rows, new_tokens, samples):
     The tolerance bounds |ours - reference| <= |ours - exact| + |reference - exact|, and each of the
     two is a float32 evaluation, so twice what float32 rounding does to any checked logit.
     """
-    weights = {k: v.numpy() for k, v in model.state_dict().items()}
+    weights = {k.replace("model.language_model.", "model."): v.numpy()
+               for k, v in model.state_dict().items()}
     shape = shape_of(model)
     tokens = greedy_text(model, prompt, new_tokens)
     ids = prompt + tokens[:-1]
@@ -95,7 +107,7 @@ def measure(model, prompt, rows, new_tokens, samples):
         "tolerance": 2 * spread,
         "reference_error": error,
         "rope_magnitude": shape.magnitude if rotary else 1.0,
-        "inverse_frequency": model.model.rotary_emb.inv_freq.numpy() if rotary else [],
+        "inverse_frequency": decoder_of(model).rotary_emb.inv_freq.numpy() if rotary else [],
         "greedy_tokens": tokens,
         "greedy_margins": margins,
         "logits": reference[:len(rows)],

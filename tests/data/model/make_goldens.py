@@ -142,6 +142,26 @@ CONFIGS |= {
 }
 MIXTURES = ("mixtral", "qwen3_moe", "olmoe")
 
+def with_eyes(text, **keys):
+    """A decoder inside of a model that also sees, as Mistral publishes them."""
+    text = {k: v for k, v in text.items() if k != "architectures"}
+    vision = dict(model_type="pixtral", hidden_size=8, intermediate_size=8, num_hidden_layers=1,
+                  num_attention_heads=1, image_size=8, patch_size=4)
+    return dict(architectures=["Mistral3ForConditionalGeneration"], model_type="mistral3",
+                text_config=text, vision_config=vision, image_token_index=96,
+                spatial_merge_size=2, vision_feature_layer=-1, **keys)
+
+
+EYES_TEXT = family("Ministral3ForCausalLM", "ministral3", **sizes(32, 40, 2, 2, 1, head_dim=24),
+                   rms_norm_eps=1e-4, sliding_window=None, rope_parameters=dict(MINISTRAL))
+CONFIGS |= {
+    # Nobody says that the head is tied, which the wrapper's default is, and a head is stored.
+    "mistral3": with_eyes(EYES_TEXT, dtype="bfloat16"),
+    # The two configs contradict each other.
+    "mistral3_tied": with_eyes(EYES_TEXT | dict(tie_word_embeddings=False), dtype="bfloat16",
+                               tie_word_embeddings=True),
+}
+
 GGUF_CONFIGS = {
     "llama": family("LlamaForCausalLM", "llama", **sizes(64, 96, 2, 4, 2), rms_norm_eps=1e-4,
                     rope_theta=10000.0, tie_word_embeddings=False),
@@ -219,11 +239,11 @@ def random_weights(config, seed):
     rng = np.random.default_rng([seed, 0])
     hf = transformers.AutoConfig.for_model(**config)
     with torch.device("meta"):
-        empty = transformers.AutoModelForCausalLM.from_config(hf)
+        empty = golden.auto_class(hf).from_config(hf)
     weights = {}
     for name, tensor in sorted(empty.state_dict().items()):
         shape = tuple(tensor.shape)
-        if name == "lm_head.weight" and config["tie_word_embeddings"]:
+        if name == "lm_head.weight" and config.get("tie_word_embeddings"):
             continue
         normal = rng.standard_normal(shape)
         if name.endswith(".weight") and len(shape) == 1:
@@ -274,7 +294,17 @@ def as_published(config, weights):
             stored = stem.replace("mlp.", "block_sparse_moe.") if mixtral else stem
             matrix_name = names[matrix] if mixtral else matrix
             published[f"{stored}.{expert}.{matrix_name}.weight"] = of_expert
-    return published
+    return {stored_name(name, config): value for name, value in published.items()}
+
+
+def stored_name(name, config):
+    """What published files call a tensor of transformers 5."""
+    if "text_config" not in config:
+        return name
+    for ours, theirs in (("model.language_model.", "language_model.model."),
+                         ("lm_head.", "language_model.lm_head."), ("model.", "")):
+        if name.startswith(ours):
+            return theirs + name[len(ours):]
 
 
 def write_directory(directory, config, tensors):
