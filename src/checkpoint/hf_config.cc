@@ -293,9 +293,10 @@ ModelConfig read_ministral3_config(const json& json_config, const Family& family
 ModelConfig read_seed_oss_config(const json& json_config, const Family& family) {
   const Fields config(json_config);
   require_kv_heads(config);
-  if (!config.find("head_dim")) throw Error("key 'head_dim' is missing");
+  // transformers' default is that of one model; null means the usual quotient.
+  if (!config.given("head_dim")) throw Error("key 'head_dim' is missing");
   if (config.flag("attention_out_bias", false))
-    refuse("a bias in the attention output (key 'attention_out_bias')");
+    refuse("model type 'seed_oss' with biases in the attention output (key 'attention_out_bias')");
   ModelConfig model = read_decoder_config(json_config, family);
   model.layer_kinds.front().qkv_bias = config.flag("attention_bias", true);
   return model;
