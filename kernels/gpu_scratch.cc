@@ -41,8 +41,7 @@ LinearScratch::LinearScratch(std::int64_t n, std::int64_t k)
 }
 
 ExpertScratch::ExpertScratch(std::int64_t n, std::int64_t dim, std::int64_t hidden)
-    : x(aligned(n * 2 * std::int64_t{sizeof(std::int32_t)})),
-      gate(x + aligned(n * dim * std::int64_t{sizeof(float)})),
+    : gate(aligned(n * dim * std::int64_t{sizeof(float)})),
       up(gate + aligned(n * hidden * std::int64_t{sizeof(float)})),
       y(up + aligned(n * hidden * std::int64_t{sizeof(float)})),
       linear(y + aligned(n * dim * std::int64_t{sizeof(float)})),

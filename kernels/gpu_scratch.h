@@ -37,11 +37,11 @@ struct LinearScratch {
   std::int64_t slice_rows = 0;
 };
 
-/// How an expert of up to n rows lays its scratch out: which rows they are, these, its inner values
-/// twice, what it gives, and the products' own. Plain data.
+/// How an expert of up to n rows lays its scratch out: these, its inner values twice, what it
+/// gives, and the products' own. Plain data.
 struct ExpertScratch {
   ExpertScratch(std::int64_t n, std::int64_t dim, std::int64_t hidden);
-  std::size_t x = 0, gate = 0, up = 0, y = 0, linear = 0, bytes = 0;
+  std::size_t gate = 0, up = 0, y = 0, linear = 0, bytes = 0;
 };
 
 /// What the kernels of a GPU need of scratch for calls up to `largest` (Ops::scratch_bytes): also

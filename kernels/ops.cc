@@ -144,13 +144,6 @@ void Ops::swiglu(Stream& stream, ConstTensorView gate, ConstTensorView up, Tenso
   if (gate.bytes() > 0) do_swiglu(stream, gate, up, y);
 }
 
-void Ops::add(Stream& stream, ConstTensorView x, TensorView y) {
-  constexpr const char* kOp = "add";
-  check(kOp, "x", x, {kAny, kAny}, kF32);
-  check(kOp, "y", y, {x.dim(0), x.dim(1)}, kF32);
-  if (x.bytes() > 0) do_add(stream, x, y);
-}
-
 void Ops::route(Stream& stream, ConstTensorView logits, RouterSoftmax softmax, RoutedRows to) {
   constexpr const char* kOp = "route";
   check(kOp, "logits", logits, {kAny, kAny}, kF32);
@@ -163,23 +156,23 @@ void Ops::route(Stream& stream, ConstTensorView logits, RouterSoftmax softmax, R
   if (n > 0) do_route(stream, logits, softmax, to);
 }
 
-void Ops::expert(Stream& stream, ConstTensorView x, const RoutedRows& rows, int index,
+void Ops::expert(Stream& stream, ConstTensorView x, ConstTensorView weight, ConstTensorView rows,
                  const ExpertWeights& weights, TensorView sum) {
   constexpr const char* kOp = "expert";
   check(kOp, "x", x, {kAny, kAny}, kF32);
   const std::int64_t n = x.dim(0), dim = x.dim(1), hidden = weights.gate.rows();
   check(kOp, "sum", sum, {n, dim}, kF32);
-  check(kOp, "expert", rows.expert, {n, kAny}, {DType::kI32});
-  check(kOp, "weight", rows.weight, {n, rows.expert.dim(1)}, kF32);
+  check(kOp, "weight", weight, {n, kAny}, kF32);
+  check(kOp, "rows", rows, {kAny, 2}, {DType::kI32});
   check(hidden > 0 && weights.gate.columns() == dim && weights.up.rows() == hidden &&
             weights.up.columns() == dim && weights.down.rows() == dim &&
             weights.down.columns() == hidden,
         kOp, [&] {
-          return "the matrices of expert " + std::to_string(index) + " are not [" +
-                 std::to_string(hidden) + ", " + std::to_string(dim) + "] twice and [" +
-                 std::to_string(dim) + ", " + std::to_string(hidden) + "]";
+          return "the matrices of an expert are not [" + std::to_string(hidden) + ", " +
+                 std::to_string(dim) + "] twice and [" + std::to_string(dim) + ", " +
+                 std::to_string(hidden) + "]";
         });
-  if (n > 0) do_expert(stream, x, rows, index, weights, sum);
+  if (rows.dim(0) > 0) do_expert(stream, x, weight, rows, weights, sum);
 }
 
 void Ops::activate(Stream& stream, Activation activation, ConstTensorView x, TensorView y) {

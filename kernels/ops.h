@@ -89,6 +89,12 @@ struct RoutedRows {
   TensorView expert, weight;
 };
 
+/// One of the rows that an expert computes, as two numbers of a tensor: row `row` of x, whose
+/// weight is number `weight` of those of all rows.
+struct ExpertRow {
+  std::int32_t row = 0, weight = 0;
+};
+
 /// How a router's scores become weights: a softmax over those of the chosen experts, or over all.
 enum class RouterSoftmax : bool { kOfAll, kOfChosen };
 
@@ -169,17 +175,15 @@ class Ops {
   void rope(Stream&, TensorView qk, ConstTensorView position, const Rope&);
   /// y = silu(gate) * up. Shapes: all [n, hidden].
   void swiglu(Stream&, ConstTensorView gate, ConstTensorView up, TensorView y);
-  /// y += x. Shapes: both [n, dim].
-  void add(Stream&, ConstTensorView x, TensorView y);
   /// For each row the experts of highest logit, equal ones by lower index, and their weights. A row
   /// with a NaN has weights of NaN. Shapes: logits [n, experts] f32.
   void route(Stream&, ConstTensorView logits, RouterSoftmax, RoutedRows to);
-  /// For each row of x that chose expert `index`, and with weight w: sum = w E(x) + sum, one
-  /// rounding, E(x) = down (silu(gate x) * (up x)). Expert 0 begins the sums of all rows at 0.
-  /// Called by rising index, so that a sum does not depend on the other rows (bit for bit on the
-  /// CPU). Shapes: x, sum [n, dim].
-  void expert(Stream&, ConstTensorView x, const RoutedRows&, int index, const ExpertWeights&,
-              TensorView sum);
+  /// What an expert gives to rows of x, with their weights w: sum = w E(x) + sum, one rounding,
+  /// E(x) = down (silu(gate x) * (up x)). Where experts come by rising index, a sum does not depend
+  /// on the other rows (bit for bit on the CPU). Shapes: x, sum [n, dim]; weight [n, active]; rows
+  /// [at most Workload::rows, 2] i32: an ExpertRow each.
+  void expert(Stream&, ConstTensorView x, ConstTensorView weight, ConstTensorView rows,
+              const ExpertWeights&, TensorView sum);
   /// y = activation(x). y may be x. Shapes: both [n, hidden].
   void activate(Stream&, Activation, ConstTensorView x, TensorView y);
   /// Takes apart what one product gave. Shapes: fused [n, heads, 3, head_dim]; q, k, v [n, heads,
@@ -225,10 +229,9 @@ class Ops {
   virtual void do_layer_norm(Stream&, ConstTensorView, const LayerNorm&, TensorView) = 0;
   virtual void do_rope(Stream&, TensorView, ConstTensorView, const Rope&) = 0;
   virtual void do_swiglu(Stream&, ConstTensorView, ConstTensorView, TensorView) = 0;
-  virtual void do_add(Stream&, ConstTensorView, TensorView) = 0;
   virtual void do_route(Stream&, ConstTensorView, RouterSoftmax, const RoutedRows&) = 0;
-  virtual void do_expert(Stream&, ConstTensorView, const RoutedRows&, int, const ExpertWeights&,
-                         TensorView) = 0;
+  virtual void do_expert(Stream&, ConstTensorView, ConstTensorView, ConstTensorView,
+                         const ExpertWeights&, TensorView) = 0;
   virtual void do_activate(Stream&, Activation, ConstTensorView, TensorView) = 0;
   virtual void do_split_qkv(Stream&, ConstTensorView, const QkvRows&) = 0;
   virtual void do_embed(Stream&, WeightView, ConstTensorView, TensorView, Accumulate) = 0;

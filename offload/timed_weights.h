@@ -38,6 +38,7 @@ class TimedWeights final : public WeightSource {
   UnitLease acquire(std::size_t index, Stream& compute, const std::stop_token& stop = {}) override;
   void abandon_sweep() noexcept override { source_->abandon_sweep(); }
   EmbeddingTable& embedding() override { return embedding_; }
+  ExpertSource* experts() override { return source_->experts(); }
 
  private:
   /// The source's embedding, and how long the host looks rows up.

@@ -10,6 +10,7 @@
 #include "kernels/tensor.h"
 #include "kernels/weight_view.h"
 #include "offload/embedding_table.h"
+#include "offload/expert_source.h"
 #include "src/base/tensor_role.h"
 #include "src/base/types.h"
 #include "src/base/unit_kind.h"
@@ -89,6 +90,9 @@ class WeightSource {
 
   /// Returns the same model's, which lives as long as the source.
   virtual EmbeddingTable& embedding() = 0;
+
+  /// Lends the experts of mixtures where the units have none of theirs; else null. Likewise.
+  virtual ExpertSource* experts() { return nullptr; }
 
  protected:
   UnitLease lend(std::size_t index, UnitWeights weights, Stream& compute);

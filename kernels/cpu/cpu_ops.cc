@@ -83,21 +83,17 @@ void CpuOps::do_swiglu(Stream& stream, ConstTensorView gate, ConstTensorView up,
   queue(stream, 0, [=, this](std::byte*) { cpu::swiglu(pool_, gate, up, y); });
 }
 
-void CpuOps::do_add(Stream& stream, ConstTensorView x, TensorView y) {
-  queue(stream, 0, [=](std::byte*) { cpu::add(x, y); });
-}
-
 void CpuOps::do_route(Stream& stream, ConstTensorView logits, RouterSoftmax softmax,
                       const RoutedRows& to) {
   queue(stream, 0, [=](std::byte*) { cpu::route(logits, softmax, to); });
 }
 
-void CpuOps::do_expert(Stream& stream, ConstTensorView x, const RoutedRows& rows, int index,
-                       const ExpertWeights& weights, TensorView sum) {
+void CpuOps::do_expert(Stream& stream, ConstTensorView x, ConstTensorView weight,
+                       ConstTensorView rows, const ExpertWeights& weights, TensorView sum) {
   const std::size_t bytes =
-      expert_scratch_bytes(x.dim(0), x.dim(1), weights.gate.rows(), pool_.size());
+      expert_scratch_bytes(rows.dim(0), x.dim(1), weights.gate.rows(), pool_.size());
   queue(stream, bytes, [=, this](std::byte* scratch) {
-    cpu::expert(pool_, scratch, x, rows, index, weights, sum);
+    cpu::expert(pool_, scratch, x, weight, rows, weights, sum);
   });
 }
 

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstring>
 
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/linear.h"
@@ -49,14 +48,13 @@ void choose(const float* logit, std::int32_t experts, std::size_t count, std::in
   std::sort(chosen, chosen + count);
 }
 
-/// Where the parts of the scratch of expert() begin, and its size.
+/// Where the parts of the scratch of expert() begin, behind its rows of x, and its size.
 struct ExpertScratch {
-  std::size_t chosen = 0, x, gate, up, y, linear, bytes;
+  std::size_t gate, up, y, linear, bytes;
   ExpertScratch(std::int64_t rows, std::int64_t dim, std::int64_t hidden, std::size_t threads) {
     const std::size_t n = to_size(rows), wide = n * to_size(dim) * sizeof(float),
                       inner = n * to_size(hidden) * sizeof(float);
-    x = aligned(n * 2 * sizeof(std::int32_t));
-    gate = x + aligned(wide);
+    gate = aligned(wide);
     up = gate + aligned(inner);
     y = up + aligned(inner);
     linear = y + aligned(wide);
@@ -65,12 +63,6 @@ struct ExpertScratch {
 };
 
 }  // namespace
-
-void add(ConstTensorView x, TensorView y) {
-  const float* const from = at<float>(x);
-  float* const to = at<float>(y);
-  for (std::int64_t i = 0; i < x.dim(0) * x.dim(1); ++i) to[i] += from[i];
-}
 
 void route(ConstTensorView logits, RouterSoftmax softmax, const RoutedRows& to) {
   const std::size_t active = to_size(to.expert.dim(1)), experts = to_size(logits.dim(1));
@@ -97,38 +89,28 @@ std::size_t expert_scratch_bytes(std::int64_t rows, std::int64_t dim, std::int64
   return ExpertScratch(rows, dim, hidden, threads).bytes;
 }
 
-void expert(Pool& pool, std::byte* scratch, ConstTensorView x, const RoutedRows& rows, int index,
-            const ExpertWeights& weights, TensorView sum) {
-  const std::int64_t dim = x.dim(1), hidden = weights.gate.rows();
-  const std::size_t active = to_size(rows.expert.dim(1)), columns = to_size(dim);
-  if (index == 0) std::memset(sum.data(), 0, sum.bytes());
-  const ExpertScratch parts(x.dim(0), dim, hidden, pool.size());
-  auto* const row = reinterpret_cast<std::int32_t*>(scratch + parts.chosen);
-  auto* const weight = reinterpret_cast<float*>(row + x.dim(0));
-  std::int64_t n = 0;
-  for (std::int64_t i = 0; i < x.dim(0); ++i) {
-    const auto* const chosen = at<std::int32_t>(rows.expert) + to_size(i) * active;
-    const auto* const found = std::lower_bound(chosen, chosen + active, index);
-    if (found == chosen + active || *found != index) continue;
-    row[n] = static_cast<std::int32_t>(i);
-    weight[n++] = at<float>(rows.weight)[to_size(i) * active + to_size(found - chosen)];
-  }
-  if (n == 0) return;
-  const TensorView own(scratch + parts.x, DType::kF32, {n, dim});
-  for (std::int64_t i = 0; i < n; ++i)
-    std::copy_n(at<float>(x) + to_size(row[i]) * columns, columns,
-                at<float>(own) + to_size(i) * columns);
-  const TensorView gate(scratch + parts.gate, DType::kF32, {n, hidden}),
+void expert(Pool& pool, std::byte* scratch, ConstTensorView x, ConstTensorView weight,
+            ConstTensorView own_rows, const ExpertWeights& weights, TensorView sum) {
+  const std::int64_t dim = x.dim(1), hidden = weights.gate.rows(), n = own_rows.dim(0);
+  const std::size_t columns = to_size(dim);
+  const std::span rows(at<ExpertRow>(own_rows), to_size(n));
+  const ExpertScratch parts(n, dim, hidden, pool.size());
+  const TensorView own(scratch, DType::kF32, {n, dim}),
+      gate(scratch + parts.gate, DType::kF32, {n, hidden}),
       up(scratch + parts.up, DType::kF32, {n, hidden}), y(scratch + parts.y, DType::kF32, {n, dim});
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    std::copy_n(at<float>(x) + to_size(rows[i].row) * columns, columns,
+                at<float>(own) + i * columns);
   const std::array gate_up{Projection{weights.gate, {}, gate}, Projection{weights.up, {}, up}};
   linear(pool, scratch + parts.linear, own, gate_up);
   swiglu(pool, gate, up, gate);
   const std::array down{Projection{weights.down, {}, y}};
   linear(pool, scratch + parts.linear, gate, down);
-  for (std::int64_t i = 0; i < n; ++i) {
-    const float* const from = at<float>(y) + to_size(i) * columns;
-    float* const to = at<float>(sum) + to_size(row[i]) * columns;
-    for (std::size_t k = 0; k < columns; ++k) to[k] = std::fma(weight[i], from[k], to[k]);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const float share = at<float>(weight)[to_size(rows[i].weight)];
+    const float* const from = at<float>(y) + i * columns;
+    float* const to = at<float>(sum) + to_size(rows[i].row) * columns;
+    for (std::size_t k = 0; k < columns; ++k) to[k] = std::fma(share, from[k], to[k]);
   }
 }
 

@@ -8,11 +8,10 @@
 namespace canopy::cpu {
 
 /// The ops of the same name in Ops, now.
-void add(ConstTensorView x, TensorView y);
 void route(ConstTensorView logits, RouterSoftmax softmax, const RoutedRows& to);
-/// scratch: expert_scratch_bytes of x's shape and the expert's inner rows, 256-byte aligned.
-void expert(Pool& pool, std::byte* scratch, ConstTensorView x, const RoutedRows& rows, int index,
-            const ExpertWeights& weights, TensorView sum);
+/// scratch: expert_scratch_bytes of so many rows and the expert's shape, 256-byte aligned.
+void expert(Pool& pool, std::byte* scratch, ConstTensorView x, ConstTensorView weight,
+            ConstTensorView rows, const ExpertWeights& weights, TensorView sum);
 /// Grows with each.
 std::size_t expert_scratch_bytes(std::int64_t rows, std::int64_t dim, std::int64_t hidden,
                                  std::size_t threads);

@@ -10,7 +10,6 @@
 #include "kernels/cuda/attention_products.h"
 #include "kernels/cuda/block.h"
 #include "kernels/cuda/edit_logits.h"
-#include "kernels/cuda/expert_routes.h"
 #include "kernels/cuda/matrix_product.h"
 #include "kernels/cuda/mixture.h"
 #include "kernels/cuda/positions.h"
@@ -217,11 +216,6 @@ class BlockOps : public Ops {
     launch_over(stream, Swiglu{at(gate), at(up), at(y), count}, count);
   }
 
-  void do_add(Stream& stream, ConstTensorView x, TensorView y) override {
-    const std::int64_t count = x.dim(0) * x.dim(1);
-    launch_over(stream, AddRows{at(x), at(y), count}, count);
-  }
-
   void do_route(Stream& stream, ConstTensorView logits, RouterSoftmax softmax,
                 const RoutedRows& to) override {
     launch_over(stream,
@@ -231,34 +225,23 @@ class BlockOps : public Ops {
                 logits.dim(0));
   }
 
-  void do_expert(Stream& stream, ConstTensorView x, const RoutedRows& rows, int index,
+  void do_expert(Stream& stream, ConstTensorView x, ConstTensorView weight, ConstTensorView rows,
                  const ExpertWeights& weights, TensorView sum) override {
-    if (stream.capturing())
-      throw Error("the rows of an expert are known when they run: it cannot be captured");
-    if (index == 0) {
-      launch_over(stream, ClearRows{at(sum), sum.dim(0) * sum.dim(1)}, sum.dim(0) * sum.dim(1));
-      routes_.read(device_, stream, rows.expert);
-    }
-    const std::vector<ExpertRow> mine = routes_.rows_of(stream, index);
-    if (mine.empty()) return;
-    const std::int64_t dim = x.dim(1), hidden = weights.gate.rows();
-    const ExpertScratch parts(x.dim(0), dim, hidden);
+    const std::int64_t dim = x.dim(1), hidden = weights.gate.rows(), n = rows.dim(0);
+    const ExpertScratch parts(n, dim, hidden);
     with_scratch(stream, parts.bytes, [&](std::byte* scratch) {
-      const auto n = static_cast<std::int64_t>(mine.size());
-      const auto* const own_rows = reinterpret_cast<const ExpertRow*>(scratch);
-      const TensorView own(scratch + parts.x, DType::kF32, {n, dim}),
+      const auto* const own_rows = at<ExpertRow>(rows);
+      const TensorView own(scratch, DType::kF32, {n, dim}),
           gate(scratch + parts.gate, DType::kF32, {n, hidden}),
           up(scratch + parts.up, DType::kF32, {n, hidden}),
           y(scratch + parts.y, DType::kF32, {n, dim});
-      device_.upload(stream, scratch, std::as_bytes(std::span(mine)));
       launch_(stream, GatherRows{at(x), own_rows, dim, at(own)}, row_grid(n, dim));
       const std::array gate_up{Projection{weights.gate, {}, gate}, Projection{weights.up, {}, up}};
       linear_in(scratch + parts.linear, stream, own, gate_up);
       launch_over(stream, Swiglu{at(gate), at(up), at(gate), n * hidden}, n * hidden);
       const std::array down{Projection{weights.down, {}, y}};
       linear_in(scratch + parts.linear, stream, gate, down);
-      launch_(stream, AddWeighted{at(y), own_rows, at(rows.weight), dim, at(sum)},
-              row_grid(n, dim));
+      launch_(stream, AddWeighted{at(y), own_rows, at(weight), dim, at(sum)}, row_grid(n, dim));
     });
   }
 
@@ -476,7 +459,6 @@ class BlockOps : public Ops {
   Device& device_;
   Launch launch_;
   Fault* const fault_;
-  ExpertRoutes routes_;
   std::mutex turn_;  // guards the scratch
   Buffer scratch_;
   std::unique_ptr<Event> scratch_free_;

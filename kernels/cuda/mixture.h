@@ -6,37 +6,6 @@
 
 namespace canopy::cuda {
 
-/// Ops::add over all elements; any grid covers them.
-struct AddRows {
-  static constexpr int kThreads = 256;
-  const float* x;
-  float* y;
-  std::int64_t count;
-
-  template <class Block>
-  CANOPY_KERNEL void operator()(Block& block) const {
-    block.step([&](int t) {
-      const std::int64_t i = block.index() * kThreads + t;
-      if (i < count) y[i] += x[i];
-    });
-  }
-};
-
-/// Sets all elements to 0; any grid covers them.
-struct ClearRows {
-  static constexpr int kThreads = 256;
-  float* y;
-  std::int64_t count;
-
-  template <class Block>
-  CANOPY_KERNEL void operator()(Block& block) const {
-    block.step([&](int t) {
-      const std::int64_t i = block.index() * kThreads + t;
-      if (i < count) y[i] = 0.0f;
-    });
-  }
-};
-
 /// Ops::route. A thread for each row, which keeps its best experts, best first, where they go, and
 /// then sorts them by index.
 struct RouteRows {
@@ -89,11 +58,6 @@ struct RouteRows {
     }
     for (std::int32_t i = 0; i < active; ++i) share[i] /= sum;
   }
-};
-
-/// A row of an expert: row `row` of x, whose weight is number `weight` of those of all.
-struct ExpertRow {
-  std::int32_t row, weight;
 };
 
 /// Rows of x that an expert computes, side by side. One block per row.

@@ -41,13 +41,13 @@ BufferSizes::BufferSizes(const ModelConfig& c, const Transformer::Limits& limits
                              at(s.heads) * (c.form.fused_qkv ? std::size_t{3} : std::size_t{1}));
   });
   const std::size_t mlp = most(c, [&](const LayerSizes& s) {
-    return s.experts > 0 ? at(c.dim) + at(s.experts) + 2 * at(c.experts.active)
-                         : at(s.hidden_dim) * (gated(c) ? 2 : 1);
+    return s.experts > 0 ? at(s.experts) : at(s.hidden_dim) * (gated(c) ? 2 : 1);
   });
   embedded = c.projects() ? nodes * at(c.embedding_dim) * f32 : 0;
   residual = nodes * at(c.dim) * f32;
-  normed = chunk * at(c.dim) * f32;
+  normed = (c.experts.count > 0 ? nodes : chunk) * at(c.dim) * f32;
   work = chunk * std::max(attention, mlp) * f32;  // attention and MLP take turns
+  routes = nodes * at(c.experts.active) * (sizeof(std::int32_t) + f32 + sizeof(ExpertRow));
   last = c.projects() ? rows * at(c.dim) * f32 : 0;
   logit_input = rows * at(c.embedding_width()) * f32;
   logits = rows * at(c.vocab) * f32;

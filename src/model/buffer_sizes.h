@@ -21,13 +21,13 @@ std::size_t rope_offset(const ModelConfig& config, int layer);
 
 /// Buffers of one model, as byte sizes, so that the budget and the constructor cannot disagree.
 struct BufferSizes {
-  std::size_t embedded, residual, normed, work, last, logit_input, logits, position, prefix, ids,
-      bits, constants;
+  std::size_t embedded, residual, normed, work, routes, last, logit_input, logits, position, prefix,
+      ids, bits, constants;
 
   BufferSizes(const ModelConfig& config, const Transformer::Limits& limits);
   std::size_t total() const {
-    return embedded + residual + normed + work + last + logit_input + logits + position + prefix +
-           ids + bits + constants;
+    return embedded + residual + normed + work + routes + last + logit_input + logits + position +
+           prefix + ids + bits + constants;
   }
 };
 

@@ -4,12 +4,14 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "src/base/error.h"
 #include "src/model/buffer_sizes.h"
+#include "src/model/expert_groups.h"
 #include "src/model/sweep_rows.h"
 
 namespace canopy {
@@ -35,8 +37,9 @@ struct Transformer::Impl {
   WeightSource& weights;
   Limits limits;
 
-  Buffer embedded, residual, normed, work, last, logit_input, logits, position, prefix, ids, bits,
-      constants;
+  Buffer embedded, residual, normed, work, routes, last, logit_input, logits, position, prefix, ids,
+      bits, constants;
+  ExpertGroups groups;  // of the layer that runs
   std::vector<std::int32_t> host_position, host_ids;
   std::vector<std::int64_t> host_prefix;
   std::vector<TokenId> host_tokens;
@@ -56,6 +59,7 @@ struct Transformer::Impl {
     residual = device.allocate(sizes.residual);
     normed = device.allocate(sizes.normed);
     work = device.allocate(sizes.work);
+    routes = device.allocate(sizes.routes);
     last = device.allocate(sizes.last);
     logit_input = device.allocate(sizes.logit_input);
     logits = device.allocate(sizes.logits);
@@ -95,7 +99,7 @@ struct Transformer::Impl {
                const QkvRows& to, TensorView fused, Stream& compute);
   void attention(const UnitWeights& w, int layer, Stream& compute);
   void mlp(const UnitWeights& w, int layer, Stream& compute);
-  void mixture(const UnitWeights& w, Stream& compute);
+  void mixture(const UnitWeights& w, int layer, Stream& compute, const std::stop_token& stop);
   void read_for_head(const UnitWeights& w, Stream& compute);
   TensorView sweep(Stream& compute, const std::stop_token& stop, const OnUnit& on_unit);
   /// Calls body(), which uses the weights and `compute`, and leaves both in order if it throws.
@@ -339,30 +343,40 @@ void Transformer::Impl::mlp(const UnitWeights& w, int layer, Stream& compute) {
   }
 }
 
-/// The experts of a layer, in place of its MLP.
-void Transformer::Impl::mixture(const UnitWeights& w, Stream& compute) {
+/// The experts of a layer, in place of its MLP. Each is used once for all rows of the sweep.
+void Transformer::Impl::mixture(const UnitWeights& w, int layer, Stream& compute,
+                                const std::stop_token& stop) {
+  if (compute.capturing())
+    throw Error("the rows of an expert are known when they run: it cannot be captured");
   Ops& ops = device.ops();
   const ExpertsConfig& experts = config.experts;
+  const int n = now().nodes;
+  const TensorView x = rows_of(residual, 0, n, config.dim), h = rows_of(normed, 0, n, config.dim);
+  const TensorView chosen(routes.data(), DType::kI32, {n, experts.active}),
+      weight(chosen.data() + chosen.bytes(), DType::kF32, {n, experts.active}),
+      rows(weight.data() + weight.bytes(), DType::kI32, {n * experts.active, 2});
   for (const Chunk& chunk : now().chunks) {
-    const std::int64_t n = chunk.rows;
-    const TensorView x = rows_of(residual, chunk.first_row, chunk.rows, config.dim);
-    const TensorView h = rows_of(normed, 0, chunk.rows, config.dim);
-    std::byte* next = work.data();
-    const auto take = [&](DType dtype, std::int64_t columns) {
-      const TensorView view(next, dtype, {n, columns});
-      next += view.bytes();
-      return view;
-    };
-    const TensorView sum = take(DType::kF32, config.dim), logits = take(DType::kF32, experts.count);
-    const RoutedRows rows{take(DType::kI32, experts.active), take(DType::kF32, experts.active)};
-    normalize(x, w, kMlpNorms, h, compute);
+    const auto own = [&](const TensorView& of) { return of.rows(chunk.first_row, chunk.rows); };
+    const TensorView logits = rows_of(work, 0, chunk.rows, experts.count);
+    normalize(own(x), w, kMlpNorms, own(h), compute);
     const std::array router{Projection{w.matrix(TensorRole::kRouter), {}, logits}};
-    ops.linear(compute, h, router);
+    ops.linear(compute, own(h), router);
     ops.route(compute, logits,
-              experts.normalised ? RouterSoftmax::kOfChosen : RouterSoftmax::kOfAll, rows);
-    for (int index = 0; index < experts.count; ++index)
-      ops.expert(compute, h, rows, index, w.experts()[at(index)], sum);
-    ops.add(compute, sum, x);
+              experts.normalised ? RouterSoftmax::kOfChosen : RouterSoftmax::kOfAll,
+              {own(chosen), own(weight)});
+  }
+  groups.read(device, compute, chosen, experts.count);
+  device.upload(compute, rows.data(), std::as_bytes(groups.rows()));
+  ExpertSource* const source = w.experts().empty() ? weights.experts() : nullptr;
+  if (source) source->want(layer, groups.chosen());
+  for (const std::int32_t index : groups.experts()) {
+    std::optional<ExpertLease> lease;
+    if (source) lease.emplace(source->acquire(layer, index, compute, stop));
+    const ExpertWeights& expert = lease ? **lease : w.experts()[at(index)];
+    for (int done = 0; done < groups.count(index); done += limits.chunk) {
+      const int part = std::min(groups.count(index) - done, limits.chunk);
+      ops.expert(compute, h, weight, rows.rows(groups.first(index) + done, part), expert, x);
+    }
   }
 }
 
@@ -401,7 +415,7 @@ TensorView Transformer::Impl::sweep(Stream& compute, const std::stop_token& stop
         break;
       case UnitKind::kMlp:
         if (config.layer(units[i].layer).experts)
-          mixture(*w, compute);
+          mixture(*w, units[i].layer, compute, stop);
         else
           mlp(*w, units[i].layer, compute);
         break;

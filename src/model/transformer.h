@@ -50,7 +50,7 @@ class Transformer {
 
   /// Device bytes that a model of this shape holds beside weights, KV and the ops' scratch. Pure.
   static std::size_t activation_bytes(const ModelConfig& config, const Limits& limits);
-  static constexpr int kAllocations = 12;  // that hold them
+  static constexpr int kAllocations = 13;  // that hold them
   /// What Ops::reserve must be told for it. Pure.
   static Workload workload(const ModelConfig& config, const Limits& limits);
 

@@ -43,24 +43,37 @@ class MixtureOps : public OnEachDevice {
                                 random_floats(at(kDim * kHidden), random_, 0.4f)});
     return experts;
   }
-  /// What all experts give the rows, [n, kDim].
+  /// What all experts give the rows, [n, kDim], on top of a residual.
   std::vector<float> mix(const std::vector<float>& x, const Routes& routes, std::int64_t active,
-                         const Experts& experts) {
+                         const Experts& experts, const std::vector<float>& residual = {}) {
     const std::int64_t n = dim(x.size()) / kDim;
-    OnDevice rows = send(x), expert = send(routes.expert), weight = send(routes.weight),
-             sum = send(std::vector<float>(x.size(), 7.0f));
+    OnDevice rows = send(x), weight = send(routes.weight),
+             sum = send(residual.empty() ? std::vector<float>(x.size()) : residual);
     std::vector<OnDevice> matrices;
     for (const auto& one : experts.values)
       for (const std::vector<float>& matrix : one) matrices.push_back(send(matrix));
-    for (std::size_t i = 0; i < experts.values.size(); ++i)
+    for (std::size_t i = 0; i < experts.values.size(); ++i) {
+      const std::vector<ExpertRow> own = rows_of(routes, active, i);
+      if (own.empty()) continue;
+      OnDevice of_expert = send(own);
       ops().expert(stream(), rows.view(DType::kF32, {n, kDim}),
-                   {expert.view(DType::kI32, {n, active}), weight.view(DType::kF32, {n, active})},
-                   static_cast<int>(i),
+                   weight.view(DType::kF32, {n, active}),
+                   of_expert.view(DType::kI32, {dim(own.size()), 2}),
                    {matrices[3 * i].weights(DType::kF32, kHidden, kDim),
                     matrices[3 * i + 1].weights(DType::kF32, kHidden, kDim),
                     matrices[3 * i + 2].weights(DType::kF32, kDim, kHidden)},
                    sum.view(DType::kF32, {n, kDim}));
+      stream().synchronize();
+    }
     return sum.read<float>();
+  }
+  static std::vector<ExpertRow> rows_of(const Routes& routes, std::int64_t active,
+                                        std::size_t expert) {
+    std::vector<ExpertRow> rows;
+    for (std::size_t i = 0; i < routes.expert.size(); ++i)
+      if (routes.expert[i] == static_cast<std::int32_t>(expert))
+        rows.push_back({static_cast<std::int32_t>(dim(i) / active), static_cast<std::int32_t>(i)});
+    return rows;
   }
   static std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
@@ -172,14 +185,13 @@ TEST_P(MixtureOps, OneExpertOfWeightOneIsTheDenseMlpBitForBit) {
                            residual = random_floats(at(kRows * kDim), random_);
   on_each_instruction_set([&] {
     const Routes routes = route(random_floats(at(kRows), random_), 1, 1, RouterSoftmax::kOfChosen);
-    OnDevice sum = send(mix(x, routes, 1, experts)), mixed = send(residual), dense = send(residual),
-             rows = send(x), gate = send(std::vector<float>(at(kRows * kHidden))),
+    OnDevice dense = send(residual), rows = send(x),
+             gate = send(std::vector<float>(at(kRows * kHidden))),
              up = send(std::vector<float>(at(kRows * kHidden)));
     std::array<OnDevice, 3> w{send(experts.values[0][0]), send(experts.values[0][1]),
                               send(experts.values[0][2])};
     const auto wide = [&](OnDevice& of) { return of.view(DType::kF32, {kRows, kDim}); };
     const auto inner = [&](OnDevice& of) { return of.view(DType::kF32, {kRows, kHidden}); };
-    ops().add(stream(), wide(sum), wide(mixed));
     const std::array gate_up{Projection{w[0].weights(DType::kF32, kHidden, kDim), {}, inner(gate)},
                              Projection{w[1].weights(DType::kF32, kHidden, kDim), {}, inner(up)}};
     ops().linear(stream(), wide(rows), gate_up);
@@ -187,7 +199,7 @@ TEST_P(MixtureOps, OneExpertOfWeightOneIsTheDenseMlpBitForBit) {
     const std::array down{
         Projection{w[2].weights(DType::kF32, kDim, kHidden), {}, wide(dense), 0, Accumulate::kYes}};
     ops().linear(stream(), inner(gate), down);
-    EXPECT_EQ(mixed.read<float>(), dense.read<float>());
+    EXPECT_EQ(mix(x, routes, 1, experts, residual), dense.read<float>());
   });
 }
 
@@ -200,12 +212,16 @@ TEST_P(MixtureOps, ShapesThatDoNotFitAreRefused) {
   EXPECT_THROW(ops().route(stream(), floats.view(DType::kF32, {2, 1}), RouterSoftmax::kOfAll, rows),
                Error)
       << "more of a row than there are";
-  EXPECT_THROW(ops().expert(stream(), x, rows, 0, {wide, tall, tall}, sum), Error);
-  EXPECT_THROW(ops().expert(stream(), x, rows, 0, {wide, wide, wide}, sum), Error);
-  EXPECT_THROW(
-      ops().expert(stream(), x, rows, 0, {wide, wide, tall}, floats.view(DType::kF32, {1, 8})),
-      Error);
-  ops().expert(stream(), x, rows, 1, {wide, wide, tall}, sum);
+  const TensorView own = ids.view(DType::kI32, {1, 2});
+  const auto expert = [&](const TensorView& of, const ExpertWeights& weights,
+                          const TensorView& to) {
+    ops().expert(stream(), x, rows.weight, of, weights, to);
+  };
+  EXPECT_THROW(expert(own, {wide, tall, tall}, sum), Error);
+  EXPECT_THROW(expert(own, {wide, wide, wide}, sum), Error);
+  EXPECT_THROW(expert(own, {wide, wide, tall}, floats.view(DType::kF32, {1, 8})), Error);
+  EXPECT_THROW(expert(ids.view(DType::kI32, {2, 1}), {wide, wide, tall}, sum), Error);
+  expert(own, {wide, wide, tall}, sum);
   stream().synchronize();
 }
 

@@ -1,0 +1,31 @@
+#pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/device.h"
+#include "kernels/ops.h"
+
+namespace canopy {
+
+/// The rows of a sweep by the experts of a layer that they chose.
+class ExpertGroups {
+ public:
+  /// Brings what the rows chose to the host, and waits for it. Shapes: chosen [n, active] i32.
+  void read(Device& device, Stream& stream, const TensorView& chosen, int experts);
+
+  std::span<const std::int32_t> chosen() const { return chosen_; }    // [n, active]
+  std::span<const std::int32_t> experts() const { return experts_; }  // each once, by rising index
+  /// All rows, those of an expert side by side, experts and rows by rising index.
+  std::span<const ExpertRow> rows() const { return rows_; }
+  /// Those of one expert: the first and how many.
+  int first(std::int32_t expert) const { return first_[static_cast<std::size_t>(expert)]; }
+  int count(std::int32_t expert) const { return first(expert + 1) - first(expert); }
+
+ private:
+  std::vector<std::int32_t> chosen_, experts_;
+  std::vector<int> first_;  // of `rows_`, by expert, and the end
+  std::vector<ExpertRow> rows_;
+};
+
+}  // namespace canopy
