@@ -16,6 +16,7 @@
 #include "offload/io/read_pump.h"
 #include "offload/io/slab_pins.h"
 #include "offload/lease_turn.h"
+#include "offload/reading.h"
 #include "offload/ring.h"
 #include "offload/unit_layout.h"
 #include "src/base/error.h"
@@ -85,9 +86,6 @@ struct Streamer::Impl {
        const StreamerOptions& options, const LoadProgress& progress, const std::stop_token& stop);
   ~Impl();
 
-  LinkSample choose_way(const StreamerOptions& options, const std::stop_token& stop) const;
-  std::unique_ptr<ReadEngine> make_engine(const StreamerOptions& options,
-                                          std::span<const std::span<std::byte>> slabs);
   // The reader's thread.
   void read_in_cycle();
   enum class Admission { kDone, kNoRoom, kStop };
@@ -150,9 +148,9 @@ Streamer::Impl::Impl(Device& device, const SweepLayout& swept, const Residency& 
       travel(travelling(sweep, residency)),
       watch(sweep.files),
       ring(checked_ring(sweep, residency, options.ring_bytes), options.ring_node),
-      way(choose_way(options, stop)),
+      way(choose_way(sweep.files, ring.bytes(), options, stop)),
       pins(device, ring.bytes()),
-      engine(make_engine(options, std::array{ring.bytes()})),
+      engine(open_engine(sweep.files, std::array{ring.bytes()}, way, options, notes)),
       pump(*engine, sweep.files, way.read_bytes,
            [this](std::uint64_t owner) {
              return owner == kAtRest ? std::string("the weights that rest in memory")
@@ -165,7 +163,8 @@ Streamer::Impl::Impl(Device& device, const SweepLayout& swept, const Residency& 
   while (pins.lock_next(ring.size(), notes))
     if (stop.stop_requested()) throw Stopped();
   if (residency.table != Tier::kHost) {
-    embedding = std::make_unique<EmbeddingReader>(device, sweep, make_engine(options, {}));
+    embedding = std::make_unique<EmbeddingReader>(
+        device, sweep, open_engine(sweep.files, {}, way, options, notes));
   } else if (device.shares_host_memory()) {
     embedding = std::make_unique<EmbeddingLookup>(device, resting.table());
   } else {
@@ -190,21 +189,6 @@ Streamer::Impl::~Impl() {
   freed.notify_all();
   reader.join();  // it drains its reads
   for (const Slot& slot : slots) wait_quietly(*slot.last_use);
-}
-
-LinkSample Streamer::Impl::choose_way(const StreamerOptions& options,
-                                      const std::stop_token& stop) const {
-  if (!options.trial) return {options.read_bytes, options.queue_depth};
-  Notes same;  // the engine that reads weights says it again
-  return LinkProbe(largest_file(sweep.files), ring.bytes(), options.direct, options.io_uring)
-      .best(options.trial->rounds, options.trial->round, same, stop);
-}
-
-std::unique_ptr<ReadEngine> Streamer::Impl::make_engine(
-    const StreamerOptions& options, std::span<const std::span<std::byte>> slabs) {
-  auto made = make_read_engine(sweep.files, slabs,
-                               {way.queue_depth, options.direct, options.io_uring}, notes);
-  return options.wrap_engine ? options.wrap_engine(std::move(made)) : std::move(made);
 }
 
 void Streamer::Impl::read_in_cycle() {
@@ -337,15 +321,7 @@ void Streamer::Impl::expect_unchanged(const Slot& slot) {
   std::optional<std::uint64_t>& seen = checksums[slot.unit];
   if (!seen) seen = slot.checksum;
   if (*seen == slot.checksum) return;
-  std::string places;
-  for (const Extent& extent : extents)
-    places += (places.empty() ? "" : ", ") +
-              sweep.files[static_cast<std::size_t>(extent.file)].string() + " bytes " +
-              std::to_string(extent.offset) + " to " +
-              std::to_string(extent.offset + extent.needed);
-  throw Error(describe(units[slot.unit]) + " is not what it was when it was first read (" + places +
-              "): the disk or the memory is failing, or the file was overwritten; see dmesg, and "
-              "compare the file with its published checksum");
+  throw changed(describe(units[slot.unit]), sweep.files, extents);
 }
 
 /// Units overlap in flight: on the timeline one begins where the one before it ended.

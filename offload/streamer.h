@@ -107,9 +107,9 @@ std::unique_ptr<WeightSource> load_resident(Device& device, const SweepLayout& s
 std::size_t resident_bytes(const SweepLayout& sweep);         // what load_resident holds on a CPU
 std::size_t device_resident_bytes(const SweepLayout& sweep);  // and on other devices
 
-/// Serves a device with memory of its own: lends from host memory what the residency does not keep
-/// on the device, which nothing of may be on disk; it lies `on` a NUMA node while that has room. As
-/// load_resident in all else.
+/// Lends from host memory what the residency does not keep on a device with memory of its own;
+/// nothing of it may be on disk but the embedding table. It lies `on` a NUMA node while that has
+/// room. As load_resident in all else.
 std::unique_ptr<WeightSource> load_on_host(Device& device, const SweepLayout& sweep,
                                            const Residency& residency, const Loading& loading,
                                            const MemoryNode& on = {});
