@@ -202,7 +202,8 @@ TEST_P(TokenizerFiles, EncodeAlikeAfterGgufAndBack) {
   }
 }
 INSTANTIATE_TEST_SUITE_P(ByteLevel, TokenizerFiles,
-                         testing::Values("gpt2", "llama3", "smaug", "tekken", "qwen2", "smollm"),
+                         testing::Values("gpt2", "llama3", "smaug", "tekken", "qwen2", "smollm",
+                                         "mistral"),
                          [](const auto& info) { return info.param; });
 
 TEST(TokenizerMetadata, NamesOnlyAPreTokenizerThatIsAlikeInAll) {

@@ -12,8 +12,8 @@ namespace canopy {
 GgufMetadata gguf_model_metadata(const Checkpoint& model, std::uint32_t file_type);
 
 /// tokenizer.*: copied from a GGUF source; made from a directory's tokenizer.json if that is a
-/// byte-level BPE with a pre-tokenizer that GGUF knows by name. Empty if the source has none.
-/// Throws: Error naming the part that is not supported.
+/// byte-level BPE with a pre-tokenizer that GGUF knows by name, else from its tekken.json. Empty if
+/// the source has none. Throws: Error naming the part that is not supported.
 GgufMetadata gguf_tokenizer_metadata(const Checkpoint& model);
 
 }  // namespace canopy

@@ -4,6 +4,8 @@
 #include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string_view>
+#include <unordered_map>
 
 #include "src/base/error.h"
 #include "src/base/json.h"
@@ -11,6 +13,7 @@
 #include "src/convert/gguf/gguf_metadata.h"
 #include "src/convert/gguf/pre_tokenizers.h"
 #include "src/convert/source_files.h"
+#include "src/text/tokenizer.h"
 
 namespace canopy {
 
@@ -77,7 +80,10 @@ struct Vocabulary {
   std::vector<std::int32_t> types;
 
   explicit Vocabulary(std::size_t size)
-      : tokens(size), types(size, static_cast<std::int32_t>(TokenType::kUnused)) {}
+      : tokens(size), types(size, static_cast<std::int32_t>(TokenType::kUnused)) {
+    for (std::size_t i = 0; i < size; ++i)  // padding needs distinct names
+      tokens[i] = "[PAD" + std::to_string(i) + "]";
+  }
   void set(const json& id, std::string token, TokenType type) {
     const std::optional<std::size_t> i = integer_in<std::size_t>(id);
     if (!i || *i >= tokens.size())
@@ -105,8 +111,6 @@ GgufMetadata made_from(const json& file, const ModelConfig& config) {
   const std::string name(known_pre_tokenizer(file).names.front());
 
   Vocabulary vocabulary(static_cast<std::size_t>(config.vocab));
-  for (std::size_t i = 0; i < vocabulary.tokens.size(); ++i)  // padding needs distinct names
-    vocabulary.tokens[i] = "[PAD" + std::to_string(i) + "]";
   for (const auto& [token, id] : model.at("vocab").items())
     vocabulary.set(id, token, TokenType::kNormal);
   for (const json& added : file.value("added_tokens", json::array())) {
@@ -130,6 +134,66 @@ GgufMetadata made_from(const json& file, const ModelConfig& config) {
                       {"tokenizer.ggml.add_eos_token", around.after.has_value()}};
   if (around.before) result.emplace_back("tokenizer.ggml.bos_token_id", *around.before);
   return result;
+}
+
+/// The merges of a vocabulary whose tokens are ranked by their ids: all cuts of a token in two, in
+/// the order in which transformers lists them in a tokenizer.json.
+std::vector<std::string> merges_of_ranks(const Tokenizer& tokenizer) {
+  std::unordered_map<std::string_view, TokenId> ids;
+  for (TokenId id = 0; id < tokenizer.vocab(); ++id)
+    if (!tokenizer.is_special(id)) ids.emplace(tokenizer.token_string(id), id);
+  std::vector<std::string> merges;
+  for (TokenId id = 0; id < tokenizer.vocab(); ++id) {
+    if (tokenizer.is_special(id)) continue;
+    const std::string_view text = tokenizer.token_string(id);
+    std::vector<std::pair<TokenId, TokenId>> cuts;
+    for (std::size_t cut = 0; cut < text.size(); cut += utf8_length(text[cut])) {
+      const auto left = ids.find(text.substr(0, cut)), right = ids.find(text.substr(cut));
+      if (cut > 0 && left != ids.end() && right != ids.end())
+        cuts.emplace_back(left->second, right->second);
+    }
+    std::sort(cuts.begin(), cuts.end());
+    for (const auto& [left, right] : cuts)
+      merges.push_back(std::string(tokenizer.token_string(left)) + " " +
+                       std::string(tokenizer.token_string(right)));
+  }
+  return merges;
+}
+
+GgufMetadata made_from_tekken(const Checkpoint& model) {
+  const auto tokenizer = load_tokenizer(model.root(), {}, model.config().vocab);
+  const fs::path file = model.root() / "tekken.json";
+  const json document = read_json(file, kMostTokenizerBytes, FileKind::kOfModel);
+  return in_context("reading " + file.string(), [&] {
+    const auto pattern = document.at("config").at("pattern").get<std::string>();
+    const std::array<std::string_view, 1> patterns{pattern};
+    const json alike{
+        {"pre_tokenizer", json(pre_tokenizer_json({.names = {}, .patterns = patterns}))},
+        {"model", {{"ignore_merges", true}}}};
+    const std::string name(known_pre_tokenizer(alike).names.front());
+    Vocabulary vocabulary(static_cast<std::size_t>(model.config().vocab));
+    for (TokenId id = 0; id < tokenizer->vocab(); ++id)
+      if (const std::string text(tokenizer->token_string(id)); !text.empty())
+        vocabulary.set(id, text,
+                       tokenizer->is_special(id) ? TokenType::kControl : TokenType::kNormal);
+    const TokenId bos = tokenizer->encode("", AddSpecial::kYes).at(0);
+    return GgufMetadata{{"tokenizer.ggml.model", std::string("gpt2")},
+                        {"tokenizer.ggml.pre", name},
+                        {"tokenizer.ggml.tokens", std::move(vocabulary.tokens)},
+                        {"tokenizer.ggml.token_type", std::move(vocabulary.types)},
+                        {"tokenizer.ggml.merges", merges_of_ranks(*tokenizer)},
+                        {"tokenizer.ggml.add_bos_token", true},
+                        {"tokenizer.ggml.add_eos_token", false},
+                        {"tokenizer.ggml.bos_token_id", static_cast<std::uint32_t>(bos)}};
+  });
+}
+
+GgufMetadata made_from_directory(const Checkpoint& model) {
+  const fs::path file = model.root() / "tokenizer.json";
+  if (!fs::exists(file)) return made_from_tekken(model);
+  const json document = read_json(file, kMostTokenizerBytes, FileKind::kOfModel);
+  return in_context("reading " + file.string(),
+                    [&] { return made_from(document, model.config()); });
 }
 
 /// The end tokens under the keys that GGUF has for them, the padding token, and BOS if the template
@@ -161,12 +225,10 @@ void add_special_ids(const Checkpoint& model, GgufMetadata& metadata) {
 
 GgufMetadata gguf_tokenizer_metadata(const Checkpoint& model) {
   if (!fs::is_directory(model.root())) return copied(model.metadata());
-  const fs::path file = model.root() / "tokenizer.json";
-  if (!fs::exists(file)) return {};
+  if (!fs::exists(model.root() / "tokenizer.json") && !fs::exists(model.root() / "tekken.json"))
+    return {};
   try {
-    const json document = read_json(file, kMostTokenizerBytes, FileKind::kOfModel);
-    GgufMetadata metadata =
-        in_context("reading " + file.string(), [&] { return made_from(document, model.config()); });
+    GgufMetadata metadata = made_from_directory(model);
     add_special_ids(model, metadata);
     const fs::path chat = model.root() / "chat_template.jinja",
                    config = model.root() / "tokenizer_config.json";
