@@ -14,6 +14,7 @@ constexpr std::array<std::string_view, 5> kLlama3{"llama-bpe", "llama3", "llama-
 constexpr std::array<std::string_view, 2> kSmaug{"smaug-bpe", "dbrx"};
 constexpr std::array<std::string_view, 2> kQwen2{"qwen2", "deepseek-r1-qwen"};
 constexpr std::array<std::string_view, 1> kTekken{"tekken"};
+constexpr std::array<std::string_view, 1> kSeed{"seed-coder"};
 constexpr std::array<std::string_view, 1> kDefault{"default"};
 
 constexpr std::array<std::string_view, 1> kLlama3Patterns{
@@ -26,6 +27,9 @@ constexpr std::array<std::string_view, 1> kTekkenPatterns{
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)"
     R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)"
     R"(|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)"};
+constexpr std::array<std::string_view, 1> kSeedPatterns{
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1})"
+    R"(| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+)"};
 constexpr std::array<std::string_view, 4> kDefaultPatterns{
     R"([\p{P}\$\+<=>\^~\|]+)",
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S))", R"(\p{N}+)",
@@ -40,6 +44,7 @@ constexpr std::array kKnown{
     GgufPreTokenizer{.names = kQwen2, .patterns = kQwen2Patterns, .nfc = true},
     GgufPreTokenizer{
         .names = kTekken, .patterns = kTekkenPatterns, .whole_words = true, .adds_bos = true},
+    GgufPreTokenizer{.names = kSeed, .patterns = kSeedPatterns},
     GgufPreTokenizer{.names = kDefault, .patterns = kDefaultPatterns},
 };
 

@@ -203,7 +203,7 @@ TEST_P(TokenizerFiles, EncodeAlikeAfterGgufAndBack) {
 }
 INSTANTIATE_TEST_SUITE_P(ByteLevel, TokenizerFiles,
                          testing::Values("gpt2", "llama3", "smaug", "tekken", "qwen2", "smollm",
-                                         "mistral"),
+                                         "mistral", "seed"),
                          [](const auto& info) { return info.param; });
 
 TEST(TokenizerMetadata, NamesOnlyAPreTokenizerThatIsAlikeInAll) {

@@ -50,7 +50,7 @@ INSTANTIATE_TEST_SUITE_P(
                     PreTokenizer{"pixtral", "llama3"}, PreTokenizer{"smaug-bpe", "smaug"},
                     PreTokenizer{"dbrx", "smaug"}, PreTokenizer{"qwen2", "qwen2"},
                     PreTokenizer{"deepseek-r1-qwen", "qwen2"}, PreTokenizer{"tekken", "tekken"},
-                    PreTokenizer{"default", "gguf_default"}),
+                    PreTokenizer{"seed-coder", "seed"}, PreTokenizer{"default", "gguf_default"}),
     [](const auto& info) {
       std::string name = info.param.name;
       std::replace(name.begin(), name.end(), '-', '_');

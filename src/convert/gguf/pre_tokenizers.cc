@@ -20,6 +20,13 @@ ordered_json sequence(ordered_json parts) {
   return {{"type", "Sequence"}, {"pretokenizers", std::move(parts)}};
 }
 
+/// A regular expression with its line ends escaped: as themselves they mean the same.
+std::string escaped(const std::string& pattern) {
+  std::string out;
+  for (const char c : pattern) out += c == '\r' ? "\\r" : c == '\n' ? "\\n" : std::string(1, c);
+  return out;
+}
+
 /// What decides how a part cuts, without what does not (trim_offsets) and with the defaults filled
 /// in.
 std::string signature(const json& part) {
@@ -39,6 +46,9 @@ std::string signature(const json& part) {
     told.push_back(part.value("individual_digits", false));
   } else {
     told.push_back(part);
+    const json pattern = part.value("pattern", json());
+    if (pattern.is_object() && pattern.contains("Regex") && pattern["Regex"].is_string())
+      told.back()["pattern"]["Regex"] = escaped(pattern["Regex"].get<std::string>());
   }
   return told.dump();
 }

@@ -27,6 +27,9 @@ HERE = pathlib.Path(__file__).parent
 LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
           r"|\s*[\r\n]+|\s+(?!\S)|\s+")
 QWEN2 = LLAMA3.replace("{1,3}", "")
+# The line ends of this one are characters of the file, not escapes, where that does not matter.
+SEED = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^CR\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}CR]+|\s*[CR]+|\s+(?!\S)|\s+"
+        .replace("CR", "\r\n"))
 TEKKEN = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
           r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
           r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
@@ -209,6 +212,18 @@ def qwen2():
     save("qwen2", tokenizer)
 
 
+def seed():
+    """Tokens that no word holds show where words are cut."""
+    special = ["<seed:bos>", "<seed:pad>", "<seed:eos>"]
+
+    def across_words(document):
+        merges = [[";", "\u010a"], ["1", "2"]]
+        document["model"]["merges"] = merges + document["model"]["merges"]
+        add_tokens(document, ["".join(pair) for pair in merges])
+
+    save("seed", byte_level(isolate(SEED), 400, special), across_words)
+
+
 def smollm():
     tokenizer = byte_level(pre_tokenizers.Sequence([
         pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]), 400,
@@ -341,7 +356,7 @@ def smollm2(path):
 
 def main():
     write_json(HERE / "texts.json", TEXTS)
-    for make in (gpt2, gpt2_prefix_space, llama3, smaug, tekken, qwen2, smollm, opt, bloom, gguf_default, llama2, metaspace_first, metaspace_unknown,
+    for make in (gpt2, gpt2_prefix_space, llama3, smaug, tekken, qwen2, seed, smollm, opt, bloom, gguf_default, llama2, metaspace_first, metaspace_unknown,
                  added, spm):
         make()
     if len(sys.argv) > 1:
