@@ -91,13 +91,17 @@ std::unique_ptr<WeightSource> load_on_host(Device& device, const SweepLayout& sw
                                            const Residency& residency, const Loading& loading,
                                            const MemoryNode& on) {
   return in_context("loading " + sweep.root.string(), [&] {
-    require(travelling_bytes(sweep, residency) == 0 && residency.table == Tier::kHost,
-            "units on disk take a streamer");
+    require(travelling_bytes(sweep, residency) == 0, "units on disk take a streamer");
     Reading reading(sweep, loading.notes);
+    const auto table_of = [&](WeightView table) -> std::unique_ptr<EmbeddingTable> {
+      if (residency.table != Tier::kHost)
+        return std::make_unique<EmbeddingReader>(
+            device, sweep, make_read_engine(sweep.files, {}, {}, loading.notes));
+      if (device.shares_host_memory()) return std::make_unique<EmbeddingLookup>(device, table);
+      return std::make_unique<HostEmbedding>(device, sweep.embedding, table);
+    };
     return resident(sweep, RestingWeights(device, sweep, residency, reading.pump(), loading, on),
-                    [&](WeightView table) {
-                      return std::make_unique<HostEmbedding>(device, sweep.embedding, table);
-                    });
+                    table_of);
   });
 }
 

@@ -43,11 +43,13 @@ void place(UnitLayout& unit) {
 }
 
 /// A unit of a layer: what the table has of it, and with the first what comes before all of them.
-UnitLayout lay_out_unit(const Checkpoint& checkpoint, const Unit& unit, TensorUnit of, bool first) {
+UnitLayout lay_out_unit(const Checkpoint& checkpoint, const Unit& unit, TensorUnit of, bool first,
+                        ExpertsAre experts) {
   UnitLayout layout{unit, {}, {}, {}, {}};
   const auto add_those_of = [&](int layer, TensorUnit wanted) {
     for_each_tensor_of_layer(checkpoint.config(), layer, [&](const ModelTensor& tensor) {
       if (tensor.spec->unit != wanted) return;
+      if (tensor.expert >= 0 && experts == ExpertsAre::kApart) return;
       (tensor.spec->kind == TensorKind::kMatrix ? layout.matrices : layout.vectors)
           .push_back({tensor.spec->role, entry(checkpoint, tensor), tensor.expert});
     });
@@ -56,6 +58,22 @@ UnitLayout lay_out_unit(const Checkpoint& checkpoint, const Unit& unit, TensorUn
   add_those_of(unit.layer, of);
   place(layout);
   return layout;
+}
+
+void append_experts(const Checkpoint& checkpoint, int layer, std::vector<ExpertLayout>& experts) {
+  const auto first = static_cast<std::ptrdiff_t>(experts.size());
+  for (int expert = 0; expert < checkpoint.config().experts.count; ++expert)
+    experts.push_back({layer, expert, {}, {}});
+  for_each_tensor_of_layer(checkpoint.config(), layer, [&](const ModelTensor& tensor) {
+    if (tensor.expert < 0) return;
+    experts[static_cast<std::size_t>(first + tensor.expert)].matrices.push_back(
+        {tensor.spec->role, entry(checkpoint, tensor), tensor.expert});
+  });
+  for (auto expert = experts.begin() + first; expert != experts.end(); ++expert) {
+    std::vector<const TensorEntry*> tensors;
+    for (const UnitTensor& matrix : expert->matrices) tensors.push_back(&matrix.tensor);
+    expert->read = lay_out(tensors, kReadAlignment);
+  }
 }
 
 void append_head(const Checkpoint& checkpoint, std::vector<UnitLayout>& units) {
@@ -95,20 +113,24 @@ void append_head(const Checkpoint& checkpoint, std::vector<UnitLayout>& units) {
 
 }  // namespace
 
-SweepLayout lay_out_sweep(const Checkpoint& checkpoint) {
+SweepLayout lay_out_sweep(const Checkpoint& checkpoint, ExpertsAre experts) {
   return in_context("laying out " + checkpoint.root().string(), [&] {
     SweepLayout sweep{checkpoint.root(),
                       checkpoint.files(),
                       checkpoint.config(),
                       entry(checkpoint, {&spec_of(TensorRole::kEmbedding)}),
+                      {},
                       {}};
     for (int layer = 0; layer < sweep.config.layers; ++layer) {
       const LayerConfig& own = sweep.config.layer(layer);
       const auto add = [&](UnitKind kind, TensorUnit of) {
-        sweep.units.push_back(lay_out_unit(checkpoint, {layer, kind}, of, sweep.units.empty()));
+        sweep.units.push_back(
+            lay_out_unit(checkpoint, {layer, kind}, of, sweep.units.empty(), experts));
       };
       if (own.attention) add(UnitKind::kAttention, TensorUnit::kAttention);
       if (own.mlp) add(UnitKind::kMlp, TensorUnit::kMlp);
+      if (own.experts && experts == ExpertsAre::kApart)
+        append_experts(checkpoint, layer, sweep.experts);
     }
     append_head(checkpoint, sweep.units);
     return sweep;

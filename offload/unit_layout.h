@@ -38,6 +38,16 @@ struct UnitLayout {
   SlotLayout slot;  // likewise
 };
 
+/// An expert of a mixture that is read and lent alone.
+struct ExpertLayout {
+  int layer = 0, expert = 0;
+  std::vector<UnitTensor> matrices;
+  ReadLayout read;  // of the matrices, in that order
+};
+
+/// Where the experts of mixtures are: in their layers' units, or each alone.
+enum class ExpertsAre : bool { kInUnits, kApart };
+
 /// A model as it is swept: all that sources of weights, and who plans for them, know of it. Made
 /// once, when a model is opened, and shared by all of them. Plain data.
 struct SweepLayout {
@@ -46,6 +56,7 @@ struct SweepLayout {
   ModelConfig config;
   TensorEntry embedding;  // the table, whose rows are looked up
   std::vector<UnitLayout> units;
+  std::vector<ExpertLayout> experts;  // by layer and index; none where units have them
 };
 
 inline constexpr std::int64_t kHeadBlock = 128;  // rows
@@ -53,7 +64,7 @@ inline constexpr std::int64_t kHeadBlock = 128;  // rows
 /// larger than the largest of those units (but of one row at least), cut between blocks of
 /// kHeadBlock rows where one fits. Throws: Error naming a tensor that is missing, or whose shape or
 /// size is not what its dtype and the config say.
-SweepLayout lay_out_sweep(const Checkpoint& checkpoint);
+SweepLayout lay_out_sweep(const Checkpoint& checkpoint, ExpertsAre experts = ExpertsAre::kInUnits);
 
 /// Adds a unit's matrices, as they lie in a slot's memory.
 void place_matrices(const UnitLayout& unit, const std::byte* slot, UnitWeights& weights);

@@ -10,7 +10,7 @@
 #include "kernels/tensor.h"
 #include "kernels/weight_view.h"
 #include "offload/embedding_table.h"
-#include "offload/expert_source.h"
+#include "offload/experts/expert_source.h"
 #include "src/base/tensor_role.h"
 #include "src/base/types.h"
 #include "src/base/unit_kind.h"

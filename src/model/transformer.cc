@@ -343,11 +343,10 @@ void Transformer::Impl::mlp(const UnitWeights& w, int layer, Stream& compute) {
   }
 }
 
-/// The experts of a layer, in place of its MLP. Each is used once for all rows of the sweep.
+/// The experts of a layer, each once for all rows of the sweep.
 void Transformer::Impl::mixture(const UnitWeights& w, int layer, Stream& compute,
                                 const std::stop_token& stop) {
-  if (compute.capturing())
-    throw Error("the rows of an expert are known when they run: it cannot be captured");
+  require(!compute.capturing(), "the rows of an expert, known when they run, cannot be captured");
   Ops& ops = device.ops();
   const ExpertsConfig& experts = config.experts;
   const int n = now().nodes;

@@ -1,8 +1,11 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <numeric>
+#include <string>
 
 #include "offload/device_weights.h"
+#include "offload/experts/expert_cache.h"
 #include "offload/streamer.h"
 #include "src/model/transformer.h"
 #include "tests/kernels/emulated_cuda.h"
@@ -74,6 +77,43 @@ TEST_P(StreamedTest, EqualsResidentOnADeviceWithMemoryOfItsOwn) {
   EXPECT_EQ(logits_of(device, checkpoint.config(), uploaded), expected);
 }
 
+/// A mixture whose experts come out of a cache.
+class CachedTest : public StreamedTest {};
+
+TEST_P(CachedTest, EqualsResidentBitForBitWhateverStays) {
+  const Checkpoint checkpoint =
+      Checkpoint::open(std::filesystem::path(CANOPY_TEST_DATA) / "model" / GetParam());
+  const auto device = make_device({.threads = 2});
+  Notes notes;
+  const auto resident = load_resident(*device, lay_out_sweep(checkpoint), {notes});
+  const std::vector<float> expected = logits_of(*device, checkpoint.config(), *resident);
+  const SweepLayout apart = lay_out_sweep(checkpoint, ExpertsAre::kApart);
+  for (const std::size_t stay : {std::size_t{0}, apart.experts.size() / 3, apart.experts.size()})
+    for (const bool streams : {false, true}) {
+      const Residency residency = streams ? none_resident(apart) : all_resident(apart);
+      std::unique_ptr<WeightSource> units;
+      if (streams)
+        units = std::make_unique<Streamer>(
+            *device, apart, residency, StreamerOptions{.ring_bytes = least_ring(apart, residency)});
+      else
+        units = load_on_host(*device, apart, residency, {notes});
+      WithExperts weights(
+          std::move(units),
+          std::make_unique<ExpertCache>(*device, apart, ExpertCache::spare_slots(apart) + stay,
+                                        StreamerOptions()));
+      EXPECT_EQ(logits_of(*device, checkpoint.config(), weights), expected)
+          << stay << " stay" << (streams ? ", units travel" : "");
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Mixtures, CachedTest,
+                         ::testing::Values("mixtral", "mixtral.gguf", "qwen3_moe", "qwen3_moe.gguf",
+                                           "olmoe", "olmoe.gguf"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::replace(name.begin(), name.end(), '.', '_');
+                           return name;
+                         });
 INSTANTIATE_TEST_SUITE_P(Checkpoints, StreamedTest,
                          ::testing::Values("llama2", "llama2_shards", "llama2_odd", "opt",
                                            "opt_after", "bloom", "ministral3", "mistral3",

@@ -1,0 +1,455 @@
+#include "offload/experts/expert_cache.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "offload/experts/expert_policy.h"
+#include "offload/io/integrity.h"
+#include "offload/io/read_pump.h"
+#include "offload/reading.h"
+#include "src/base/error.h"
+#include "src/machine/cpus.h"
+#include "src/machine/host_slab.h"
+
+namespace canopy {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+std::string describe(const ExpertLayout& expert) {
+  return "expert " + std::to_string(expert.expert) + " of layer " + std::to_string(expert.layer);
+}
+
+std::size_t checked_slots(const SweepLayout& sweep, std::size_t slots) {
+  require(!sweep.experts.empty(), "an expert cache is for a mixture whose experts are apart");
+  const std::size_t least = ExpertCache::spare_slots(sweep);
+  if (slots < least)
+    throw Error("an expert cache of " + std::to_string(slots) + " slots: a layer needs " +
+                std::to_string(least));
+  return slots;
+}
+
+}  // namespace
+
+ExpertTotals& ExpertTotals::operator+=(const ExpertTotals& more) {
+  hits += more.hits;
+  misses += more.misses;
+  link += more.link;
+  return *this;
+}
+
+ExpertTotals operator-(const ExpertTotals& later, const ExpertTotals& earlier) {
+  return {later.hits - earlier.hits, later.misses - earlier.misses, later.link - earlier.link};
+}
+
+/// A slot is free, or an expert's: asked for slots in the order in which they will be used, experts
+/// wait in `queued` until one is free. A slot comes free when an expert that does not stay has been
+/// used, or when one that stayed has to leave, and may be read into once the work on it is done.
+/// Of all slots, so many are spare that a layer never has to wait for its own later experts: those
+/// that are on their way are used first.
+struct ExpertCache::Impl {
+  enum class State { kAbsent, kQueued, kReading, kPresent };
+  struct Expert {
+    State state = State::kAbsent;
+    std::size_t slot = 0;
+    bool needed = false;  // by the sweep, which has not used it yet
+  };
+  struct Slot {
+    std::size_t expert = 0, missing = 0;  // of the sweep's; bytes
+    std::uint64_t checksum = 0;           // of what has arrived
+    Clock::time_point asked;
+    std::unique_ptr<Event> last_use;  // on the compute stream
+  };
+
+  Impl(Device& device, const SweepLayout& swept, std::size_t count, const StreamerOptions& options,
+       const std::stop_token& stop);
+  ~Impl();
+
+  // The reader's thread.
+  void read();
+  bool admit();  // false: stop
+  void queue_reads(std::size_t index);
+  void deliver(std::span<const ReadPump::Arrival> arrivals);
+  void expect_unchanged(const Slot& slot);
+  // The caller's thread.
+  void want(int layer, std::span<const std::int32_t> chosen);
+  ExpertWeights take(int layer, int expert, const std::stop_token& stop);
+  void give_back(std::size_t slot, Stream& compute) noexcept;
+  void abandon() noexcept;
+  // Under the lock.
+  std::size_t index_of(int layer, std::int32_t expert) const {
+    return first.at(static_cast<std::size_t>(layer)) + static_cast<std::size_t>(expert);
+  }
+  std::size_t ordinal(std::size_t index) const { return index / per_layer; }
+  std::int32_t number(std::size_t index) const {
+    return static_cast<std::int32_t>(index % per_layer);
+  }
+  bool stays(std::size_t index) const { return policy.stays(ordinal(index), number(index)); }
+  void credit_sweep();
+  /// Frees the slot of an expert that neither stays nor is needed, once it has arrived.
+  void let_go(std::size_t index);
+
+  const SweepLayout& sweep;
+  const std::size_t per_layer;           // experts
+  const std::vector<std::size_t> first;  // of each layer's experts among all; of others, unused
+  Notes notes;
+  FileWatch watch;  // from before the first read
+  std::vector<std::optional<std::uint64_t>>
+      checksums;  // by expert, once read; empty: not asked for
+  HostSlab slab;
+  const std::size_t bytes_of_slot;
+  const LinkSample way;
+  std::unique_ptr<ReadEngine> engine;  // destroyed before the slab that it reads into
+  ReadPump pump;
+
+  mutable std::mutex mutex;             // guards what follows
+  std::condition_variable_any arrived;  // waits for a stop request, too
+  std::condition_variable asked;        // or a slot came free
+  ExpertPolicy policy;
+  std::vector<Expert> experts;
+  std::vector<Slot> slots;
+  std::deque<std::size_t> free, queued;           // slots; experts
+  std::vector<std::vector<std::int32_t>> routes;  // of the sweep so far, by mixture layer
+  std::optional<std::vector<std::int32_t>> kept;  // rows of it; none: all
+  std::size_t routed = 0;                         // layers of the sweep so far
+  bool stopping = false;
+  std::exception_ptr failure;
+  std::uint64_t hits = 0, misses = 0, disk_bytes = 0;
+  Clock::duration busy{}, stall{}, checking{};
+  std::optional<Clock::time_point> busy_since;
+
+  const std::vector<int> reader_cpus;
+  Trace* const trace;
+  Clock::time_point traced;  // the end of the last span; the reader's thread
+  std::thread reader;
+};
+
+namespace {
+
+std::vector<std::size_t> first_of_layers(const SweepLayout& sweep) {
+  std::vector<std::size_t> first(static_cast<std::size_t>(sweep.config.layers));
+  for (std::size_t i = sweep.experts.size(); i-- > 0;)
+    first[static_cast<std::size_t>(sweep.experts[i].layer)] = i;
+  return first;
+}
+
+}  // namespace
+
+ExpertCache::Impl::Impl(Device& device, const SweepLayout& swept, std::size_t count,
+                        const StreamerOptions& options, const std::stop_token& stop)
+    : sweep(swept),
+      per_layer(static_cast<std::size_t>(sweep.config.experts.count)),
+      first(first_of_layers(sweep)),
+      watch(sweep.files),
+      slab(checked_slots(sweep, count) * slot_bytes(sweep), options.ring_node),
+      bytes_of_slot(slot_bytes(sweep)),
+      way(choose_way(sweep.files, slab.bytes(), options, stop)),
+      engine(open_engine(sweep.files, std::array{slab.bytes()}, way, options, notes)),
+      pump(*engine, sweep.files, way.read_bytes,
+           [this](std::uint64_t slot) { return describe(sweep.experts[slots[slot].expert]); }),
+      policy(sweep.config.experts.count,
+             share_slots(count - spare_slots(sweep), sweep.experts.size() / per_layer,
+                         sweep.config.experts.count)),
+      experts(sweep.experts.size()),
+      slots(count),
+      routes(sweep.experts.size() / per_layer),
+      reader_cpus(options.reader_cpus),
+      trace(options.trace) {
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    slots[i].last_use = device.make_event();
+    free.push_back(i);
+  }
+  if (options.checksums) checksums.resize(experts.size());
+  reader = std::thread([this] { read(); });
+  pthread_setname_np(reader.native_handle(), "expert reader");
+}
+
+ExpertCache::Impl::~Impl() {
+  {
+    const std::lock_guard lock(mutex);
+    stopping = true;
+  }
+  asked.notify_all();
+  reader.join();  // it drains its reads
+  for (const Slot& slot : slots) wait_quietly(*slot.last_use);
+}
+
+void ExpertCache::Impl::read() {
+  try {
+    bind_thread(pthread_self(), reader_cpus);
+    while (admit()) {
+      const auto arrivals = pump.step();
+      pump.submit();  // the link does not wait for checksums
+      deliver(arrivals);
+    }
+    pump.drain();
+  } catch (...) {
+    pump.drain();
+    const std::lock_guard lock(mutex);
+    failure = std::current_exception();
+    busy_since.reset();
+    arrived.notify_all();
+  }
+}
+
+/// Gives queued experts the slots that are free. Waits while nothing is being read: otherwise the
+/// next completion brings the reader back here soon.
+bool ExpertCache::Impl::admit() {
+  std::unique_lock lock(mutex);
+  while (!stopping) {
+    // Who freed the slot had recorded the event before; only then may we ask whether it was
+    // reached.
+    while (!queued.empty() && !free.empty()) {
+      const auto ready = std::find_if(free.begin(), free.end(), [&](std::size_t slot) {
+        return slots[slot].last_use->reached();
+      });
+      if (ready == free.end()) break;
+      const std::size_t slot = *ready, index = queued.front();
+      free.erase(ready);
+      queued.pop_front();
+      experts[index] = {State::kReading, slot, experts[index].needed};
+      queue_reads(index);
+    }
+    if (!pump.idle()) return true;
+    if (!queued.empty() && !free.empty()) {
+      const Event& oldest = *slots[free.front()].last_use;
+      lock.unlock();
+      oldest.wait();
+      lock.lock();
+    } else {
+      asked.wait(lock, [&] { return stopping || (!queued.empty() && !free.empty()); });
+    }
+  }
+  return false;
+}
+
+void ExpertCache::Impl::queue_reads(std::size_t index) {
+  Slot& slot = slots[experts[index].slot];
+  const ReadLayout& read = sweep.experts[index].read;
+  slot.expert = index;
+  slot.missing = read.slab_bytes;
+  slot.checksum = 0;
+  slot.asked = Clock::now();
+  if (!busy_since) busy_since = slot.asked;
+  pump.add(read.extents, slab.data() + experts[index].slot * bytes_of_slot, experts[index].slot);
+}
+
+void ExpertCache::Impl::deliver(std::span<const ReadPump::Arrival> arrivals) {
+  const auto begun = Clock::now();
+  std::vector<std::size_t> complete;  // slots
+  // What a slot that is being read misses is this thread's own affair.
+  for (const ReadPump::Arrival& arrival : arrivals) {
+    Slot& slot = slots[arrival.owner];
+    slot.missing -= arrival.bytes.size();
+    if (!checksums.empty()) slot.checksum += checksum(arrival);
+    if (slot.missing > 0) continue;
+    expect_unchanged(slot);
+    complete.push_back(arrival.owner);
+  }
+  const auto checked = Clock::now();
+  {
+    const std::lock_guard lock(mutex);
+    if (!checksums.empty()) checking += checked - begun;
+    for (const std::size_t at : complete) {
+      const Slot& slot = slots[at];
+      if (trace) {
+        trace->span(Trace::Lane::kLink, describe(sweep.experts[slot.expert]),
+                    std::max(slot.asked, traced), checked,
+                    sweep.experts[slot.expert].read.slab_bytes);
+        traced = checked;
+      }
+      experts[slot.expert].state = State::kPresent;
+      let_go(slot.expert);
+    }
+    disk_bytes = pump.disk_bytes();
+    if (pump.idle() && busy_since) {
+      busy += Clock::now() - *busy_since;
+      busy_since.reset();
+    }
+  }
+  if (!complete.empty()) arrived.notify_all();
+}
+
+/// Throws unless the bytes of an expert that has just arrived are those of the first time.
+void ExpertCache::Impl::expect_unchanged(const Slot& slot) {
+  const ExpertLayout& expert = sweep.experts[slot.expert];
+  for (const Extent& extent : expert.read.extents) watch.check(extent.file);
+  if (checksums.empty()) return;
+  std::optional<std::uint64_t>& seen = checksums[slot.expert];
+  if (!seen) seen = slot.checksum;
+  if (*seen != slot.checksum) throw changed(describe(expert), sweep.files, expert.read.extents);
+}
+
+void ExpertCache::Impl::let_go(std::size_t index) {
+  Expert& expert = experts[index];
+  if (expert.needed || stays(index) || expert.state != State::kPresent) return;
+  expert.state = State::kAbsent;
+  free.push_back(expert.slot);
+}
+
+void ExpertCache::Impl::want(int layer, std::span<const std::int32_t> chosen) {
+  {
+    const std::lock_guard lock(mutex);
+    const std::size_t which = ordinal(index_of(layer, 0));
+    if (which < routed) credit_sweep();
+    routed = which + 1;
+    routes[which].assign(chosen.begin(), chosen.end());
+    std::vector<ExpertDemand> demands;
+    std::vector<int> rows(per_layer);
+    for (const std::int32_t e : chosen) ++rows.at(static_cast<std::size_t>(e));
+    for (std::size_t e = 0; e < per_layer; ++e)
+      if (rows[e] > 0) demands.push_back({static_cast<std::int32_t>(e), rows[e]});
+    const ExpertPolicy::Step step = policy.ask(which, demands);
+    hits += step.hits.size();
+    misses += step.misses.size();
+    for (const std::int32_t e : step.leaving) let_go(index_of(layer, e));
+    for (const ExpertDemand& demand : demands) {
+      Expert& expert = experts[index_of(layer, demand.expert)];
+      expert.needed = true;
+      if (expert.state != State::kAbsent) continue;
+      expert.state = State::kQueued;
+      queued.push_back(index_of(layer, demand.expert));
+    }
+  }
+  asked.notify_all();
+}
+
+/// Tells the policy what the texts chose in the sweep before.
+void ExpertCache::Impl::credit_sweep() {
+  const auto active = static_cast<std::size_t>(sweep.config.experts.active);
+  for (std::size_t layer = 0; layer < routes.size(); ++layer) {
+    const std::span<const std::int32_t> all = routes[layer];
+    const auto credit = [&](std::size_t row) {
+      policy.credit(layer, all.subspan(row * active, active));
+    };
+    if (kept)
+      for (const std::int32_t row : *kept) credit(static_cast<std::size_t>(row));
+    else
+      for (std::size_t row = 0; row < all.size() / active; ++row) credit(row);
+    routes[layer].clear();
+  }
+  kept.reset();
+}
+
+ExpertWeights ExpertCache::Impl::take(int layer, int expert, const std::stop_token& stop) {
+  std::unique_lock lock(mutex);
+  const std::size_t index = index_of(layer, expert);
+  const ExpertLayout& layout = sweep.experts[index];
+  const Expert& mine = experts[index];
+  require(mine.needed, "an expert is acquired that no row has chosen");
+  const auto start = Clock::now();
+  const bool ready =
+      arrived.wait(lock, stop, [&] { return failure || mine.state == State::kPresent; });
+  stall += Clock::now() - start;
+  if (!ready) throw Stopped();
+  if (failure)
+    in_context("waiting for " + describe(layout), [&] { std::rethrow_exception(failure); });
+  UnitWeights weights;
+  for (std::size_t i = 0; i < layout.matrices.size(); ++i)
+    weights.add(layout.matrices[i].role,
+                matrix_at(slab.data() + mine.slot * bytes_of_slot + layout.read.slab_at[i],
+                          layout.matrices[i].tensor),
+                0);
+  return weights.experts()[0];
+}
+
+void ExpertCache::Impl::give_back(std::size_t slot, Stream& compute) noexcept {
+  std::exception_ptr refused;
+  try {
+    compute.record(*slots[slot].last_use);
+  } catch (...) {
+    refused = std::current_exception();
+  }
+  {
+    const std::lock_guard lock(mutex);
+    if (refused) {
+      if (!failure) failure = refused;  // the slot stays the expert's: it may still be in use
+      return;
+    }
+    experts[slots[slot].expert].needed = false;
+    let_go(slots[slot].expert);
+  }
+  asked.notify_all();
+}
+
+void ExpertCache::Impl::abandon() noexcept {
+  {
+    const std::lock_guard lock(mutex);
+    for (const std::size_t index : queued) {
+      experts[index].state = State::kAbsent;
+      policy.drop(ordinal(index), number(index));
+    }
+    queued.clear();
+    for (std::size_t index = 0; index < experts.size(); ++index) {
+      experts[index].needed = false;
+      let_go(index);
+    }
+    for (std::vector<std::int32_t>& of_layer : routes) of_layer.clear();
+    kept.reset();
+    routed = 0;
+  }
+  asked.notify_all();
+}
+
+ExpertCache::ExpertCache(Device& device, const SweepLayout& sweep, std::size_t slots,
+                         const StreamerOptions& options, const std::stop_token& stop)
+    : impl_(in_context("opening " + sweep.root.string() + " for its experts", [&] {
+        return std::make_unique<Impl>(device, sweep, slots, options, stop);
+      })) {}
+
+ExpertCache::~ExpertCache() = default;
+
+void ExpertCache::want(int layer, std::span<const std::int32_t> chosen) {
+  impl_->want(layer, chosen);
+}
+
+ExpertLease ExpertCache::acquire(int layer, int expert, Stream& compute,
+                                 const std::stop_token& stop) {
+  const ExpertWeights weights = impl_->take(layer, expert, stop);
+  return lend(impl_->experts[impl_->index_of(layer, expert)].slot, weights, compute);
+}
+
+void ExpertCache::give_back(std::size_t slot, Stream& compute) noexcept {
+  impl_->give_back(slot, compute);
+}
+
+void ExpertCache::keep_rows(std::span<const std::int32_t> rows) {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->kept.emplace(rows.begin(), rows.end());
+}
+
+void ExpertCache::abandon_sweep() noexcept { impl_->abandon(); }
+
+ExpertTotals ExpertCache::totals() const {
+  const std::lock_guard lock(impl_->mutex);
+  const auto since = impl_->busy_since ? Clock::now() - *impl_->busy_since : Clock::duration{};
+  return {impl_->hits,
+          impl_->misses,
+          {impl_->disk_bytes, impl_->busy + since, impl_->stall, impl_->checking}};
+}
+
+const LinkSample& ExpertCache::way() const { return impl_->way; }
+const Notes& ExpertCache::notes() const { return impl_->notes; }
+
+std::size_t ExpertCache::slot_bytes(const SweepLayout& sweep) {
+  std::size_t most = 0;
+  for (const ExpertLayout& expert : sweep.experts) most = std::max(most, expert.read.slab_bytes);
+  return most;
+}
+
+std::size_t ExpertCache::spare_slots(const SweepLayout& sweep) {
+  return static_cast<std::size_t>(sweep.config.experts.active) + 2;
+}
+
+}  // namespace canopy

@@ -1,0 +1,82 @@
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <stop_token>
+
+#include "offload/experts/expert_source.h"
+#include "offload/streamer.h"
+#include "offload/unit_layout.h"
+#include "offload/weight_source.h"
+
+namespace canopy {
+
+/// What an expert cache has done since it was made: take differences.
+struct ExpertTotals {
+  std::uint64_t hits = 0, misses = 0;  // experts that a layer was asked for, once for each sweep
+  LinkTotals link;
+
+  ExpertTotals& operator+=(const ExpertTotals& more);
+  friend ExpertTotals operator-(const ExpertTotals& later, const ExpertTotals& earlier);
+};
+
+/// Experts of mixtures in memory, read from disk when rows choose them. Some of each layer stay
+/// (offload/experts/expert_policy.h); beyond these a few slots are for what is in use or on its
+/// way. All slots are of one size, and change their owner without a copy. What a layer lacks is
+/// asked for at once, in the order of use, as soon as its routes are known; what it has is computed
+/// meanwhile. A thread of its own reads, and owns the ReadEngine; the figures may be read from any.
+class ExpertCache final : public ExpertSource {
+ public:
+  /// Finds out how the link is best read, then starts the reader; all slots are empty. `options`
+  /// are those of a ring, of any size. The sweep has its experts apart, and must outlive the cache.
+  /// Throws: Error if the slots are fewer than spare_slots(), memory is short or a file cannot be
+  /// read; Stopped on request.
+  ExpertCache(Device& device, const SweepLayout& sweep, std::size_t slots,
+              const StreamerOptions& options, const std::stop_token& stop = {});
+  ~ExpertCache() override;  // stops the reader, drains reads, waits for leased work
+
+  void want(int layer, std::span<const std::int32_t> chosen) override;
+  ExpertLease acquire(int layer, int expert, Stream& compute, const std::stop_token& stop) override;
+  void keep_rows(std::span<const std::int32_t> rows) override;
+  void abandon_sweep() noexcept override;
+
+  ExpertTotals totals() const;
+  const LinkSample& way() const;  // of reading, as Streamer::way
+  const Notes& notes() const;
+
+  static std::size_t slot_bytes(const SweepLayout& sweep);  // of the largest expert
+  /// Slots beyond those of experts that stay: what a token of text asks a layer for, and two more.
+  static std::size_t spare_slots(const SweepLayout& sweep);
+
+ private:
+  void give_back(std::size_t slot, Stream& compute) noexcept override;
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Units of one source, experts of another.
+class WithExperts final : public WeightSource {
+ public:
+  WithExperts(std::unique_ptr<WeightSource> units, std::unique_ptr<ExpertCache> experts)
+      : units_(std::move(units)), experts_(std::move(experts)) {}
+
+  std::span<const Unit> units() const override { return units_->units(); }
+  UnitLease acquire(std::size_t index, Stream& compute, const std::stop_token& stop) override {
+    return units_->acquire(index, compute, stop);
+  }
+  void abandon_sweep() noexcept override {
+    units_->abandon_sweep();
+    experts_->abandon_sweep();
+  }
+  EmbeddingTable& embedding() override { return units_->embedding(); }
+  ExpertSource* experts() override { return experts_.get(); }
+
+ private:
+  void give_back(std::size_t, Stream&) noexcept override {}  // leases are of the units' own source
+
+  const std::unique_ptr<WeightSource> units_;
+  const std::unique_ptr<ExpertCache> experts_;
+};
+
+}  // namespace canopy

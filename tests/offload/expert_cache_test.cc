@@ -1,0 +1,276 @@
+// Experts out of a cache have the bytes of the file, whatever the disk, the sweeps or the caller
+// do.
+#include "offload/experts/expert_cache.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <list>
+#include <random>
+#include <set>
+#include <thread>
+
+#include "src/base/error.h"
+#include "tests/error_of.h"
+#include "tests/offload/faulty_reads.h"
+#include "tests/offload/sweeper.h"
+#include "tests/temp_dir.h"
+
+namespace canopy {
+namespace {
+
+using namespace test;
+
+class ExpertCacheTest : public ::testing::Test {
+ protected:
+  explicit ExpertCacheTest(const char* model = "qwen3_moe")
+      : sweep_(lay_out_sweep(Checkpoint::open(copy_of(model)), ExpertsAre::kApart)) {
+    for (const ExpertLayout& expert : sweep_.experts) {
+      if (layers_.empty() || layers_.back() != expert.layer) layers_.push_back(expert.layer);
+      for (const UnitTensor& matrix : expert.matrices)
+        content_.push_back(content_of(matrix.tensor));
+    }
+  }
+
+  std::filesystem::path copy_of(const char* model) const {
+    const std::filesystem::path to = dir_.path() / model;
+    std::filesystem::copy(std::filesystem::path(CANOPY_TEST_DATA) / "model" / model, to);
+    return to;
+  }
+  std::vector<std::byte> content_of(const TensorEntry& tensor) const {
+    std::vector<std::byte> bytes(tensor.bytes);
+    const int file = open(sweep_.files[static_cast<std::size_t>(tensor.file)].c_str(), O_RDONLY);
+    EXPECT_EQ(pread(file, bytes.data(), bytes.size(), static_cast<off_t>(tensor.offset)),
+              static_cast<ssize_t>(bytes.size()));
+    close(file);
+    return bytes;
+  }
+  std::unique_ptr<ExpertCache> make(std::size_t stay, const StreamerOptions& options = {}) {
+    return std::make_unique<ExpertCache>(*device_, sweep_, least() + stay, options);
+  }
+  std::size_t least() const { return ExpertCache::spare_slots(sweep_); }
+
+  std::vector<std::int32_t> routes(std::size_t rows) {
+    const int count = sweep_.config.experts.count, active = sweep_.config.experts.active;
+    std::vector<std::int32_t> chosen;
+    for (std::size_t row = 0; row < rows; ++row) {
+      std::set<std::int32_t> one;
+      while (std::ssize(one) < active)
+        one.insert(static_cast<std::int32_t>(std::min(random_() % count, random_() % count)));
+      chosen.insert(chosen.end(), one.begin(), one.end());
+    }
+    return chosen;
+  }
+  /// A layer of a sweep: copies what is lent on the stream and gives it back while the copy is
+  /// still queued. `most`: experts, after which the sweep is given up.
+  void run_layer(ExpertCache& cache, int layer, const std::vector<std::int32_t>& chosen,
+                 std::size_t most = SIZE_MAX) {
+    cache.want(layer, chosen);
+    for (const std::int32_t e : std::set<std::int32_t>(chosen.begin(), chosen.end())) {
+      if (most-- == 0) return;
+      const ExpertLease lease = cache.acquire(layer, e, *compute_, {});
+      const std::size_t index = index_of(layer, e);
+      const std::vector<UnitTensor>& matrices = sweep_.experts[index].matrices;
+      for (std::size_t i = 0; i < matrices.size(); ++i) {
+        const WeightView view = matrices[i].role == TensorRole::kExpertGate ? (*lease).gate
+                                : matrices[i].role == TensorRole::kExpertUp ? (*lease).up
+                                                                            : (*lease).down;
+        auto& [of, bytes] = received_.emplace_back(index * 3 + i, view.bytes());
+        device_->download(*compute_, bytes, view.payload());
+      }
+      ++asked_;
+    }
+  }
+  void run_sweep(ExpertCache& cache, std::size_t rows) {
+    for (const int layer : layers_) run_layer(cache, layer, routes(rows));
+  }
+  void expect_right_bytes() {
+    compute_->synchronize();
+    for (const auto& [of, bytes] : received_) ASSERT_TRUE(bytes == content_[of]);
+    received_.clear();
+  }
+  std::size_t index_of(int layer, std::int32_t expert) const {
+    std::size_t i = 0;
+    while (sweep_.experts[i].layer != layer || sweep_.experts[i].expert != expert) ++i;
+    return i;
+  }
+
+  const TempDir dir_;
+  const SweepLayout sweep_;
+  std::vector<int> layers_;
+  std::vector<std::vector<std::byte>> content_;  // by expert, then matrix
+  const std::unique_ptr<Device> device_ = make_device({.threads = 2});
+  const std::unique_ptr<Stream> compute_ = device_->make_stream("compute");
+  std::mt19937 random_{1};
+  std::list<std::pair<std::size_t, std::vector<std::byte>>> received_;
+  std::uint64_t asked_ = 0;
+};
+
+TEST_F(ExpertCacheTest, LendsTheBytesOfTheFileAtEverySize) {
+  for (std::size_t stay = 0; stay <= sweep_.experts.size(); stay += 3) {
+    SCOPED_TRACE(stay);
+    StreamerOptions options;
+    options.read_bytes = 4096u << stay % 3;
+    options.queue_depth = 1 + stay % 5;
+    options.io_uring = stay % 2 == 0;
+    const auto cache = make(stay, options);
+    asked_ = 0;
+    for (const std::size_t rows : {1, 2, 9, 1, 1, 30, 1}) run_sweep(*cache, rows);
+    expect_right_bytes();
+    const ExpertTotals totals = cache->totals();
+    EXPECT_EQ(totals.hits + totals.misses, asked_);
+    if (stay == 0) {
+      EXPECT_EQ(totals.hits, 0u);
+    }
+    if (stay >= sweep_.experts.size()) {
+      EXPECT_LE(totals.misses, sweep_.experts.size());
+    }
+  }
+}
+
+TEST_F(ExpertCacheTest, ReadsWhatItMissesAndNothingElse) {
+  for (const std::size_t stay : {0u, 4u, 9u}) {
+    const auto cache = make(stay);
+    for (int sweep = 0; sweep < 20; ++sweep) run_sweep(*cache, 1);
+    expect_right_bytes();
+    const ExpertTotals totals = cache->totals();
+    const std::size_t bytes = sweep_.experts[0].read.slab_bytes;  // all are of one size, or a page
+    EXPECT_NEAR(static_cast<double>(totals.link.disk_bytes),
+                static_cast<double>(totals.misses * bytes),
+                static_cast<double>(totals.misses * 3 * kReadAlignment));
+    EXPECT_GT(totals.misses, 0u);
+  }
+}
+
+TEST_F(ExpertCacheTest, AsksForAllThatALayerLacksAtOnce) {
+  const auto gate = std::make_shared<Gate>();
+  const auto count = std::make_shared<ReadCount>();
+  StreamerOptions options;
+  options.wrap_engine = with({.hang = 0, .gate = gate, .count = count}, 1);
+  const auto cache = make(8, options);
+  const std::vector<std::int32_t> chosen = routes(1);
+  std::uint64_t reads = 0;
+  for (const std::int32_t e : chosen)
+    reads += sweep_.experts[index_of(layers_[0], e)].read.extents.size();
+  cache->want(layers_[0], chosen);
+  gate->wait_until_reached();
+  EXPECT_EQ(count->asked, reads) << "before the first has come";
+  gate->open();
+  for (const std::int32_t e : chosen) cache->acquire(layers_[0], e, *compute_, {});
+}
+
+TEST_F(ExpertCacheTest, KeepsWhatBecameText) {
+  const auto cache = make(layers_.size() * 3);  // three of each layer
+  const std::vector<std::int32_t> kept{0, 1, 2}, rejected{3, 4, 5};
+  std::vector<std::int32_t> both = kept;
+  both.insert(both.end(), rejected.begin(), rejected.end());
+  for (int i = 0; i < 4; ++i) {
+    for (const int layer : layers_) run_layer(*cache, layer, both);
+    cache->keep_rows(std::vector<std::int32_t>{0});
+  }
+  for (const int layer : layers_) run_layer(*cache, layer, {4, 5, 6});
+  cache->keep_rows({});
+  const ExpertTotals before = cache->totals();
+  for (const int layer : layers_) run_layer(*cache, layer, kept);
+  expect_right_bytes();
+  EXPECT_EQ((cache->totals() - before).hits, 0u) << "the last three had the places";
+  for (const int layer : layers_) run_layer(*cache, layer, {0, 1, 6});
+  for (const int layer : layers_) run_layer(*cache, layer, {0, 1, 2});
+  EXPECT_GE((cache->totals() - before).hits, 4 * layers_.size());
+  expect_right_bytes();
+}
+
+/// Every size and kind of fault by seed; some sweeps end early, some caches too.
+TEST_F(ExpertCacheTest, LosesNothingInTenThousandFaultedSweeps) {
+  int sweeps = 0;
+  for (std::uint64_t seed = 1; seed <= 50; ++seed) {
+    SCOPED_TRACE(seed);
+    StreamerOptions options;
+    options.read_bytes = 4096u << seed % 2;
+    options.queue_depth = 1 + seed % 9;
+    options.io_uring = seed % 4 != 0;
+    options.checksums = seed % 3 == 0;
+    options.wrap_engine =
+        with({.shorten = 0.2, .refuse = 0.02, .delay_us = seed % 10 == 0 ? 50 : 0}, seed);
+    const auto cache = make(seed % (sweep_.experts.size() + 1), options);
+    for (int i = 0; i < 200; ++i, ++sweeps) {
+      if (random_() % 16 == 0) {
+        const std::size_t layer = random_() % layers_.size();
+        for (std::size_t l = 0; l < layer; ++l) run_layer(*cache, layers_[l], routes(2));
+        run_layer(*cache, layers_[layer], routes(3), random_() % 3);
+        cache->abandon_sweep();
+      } else {
+        run_sweep(*cache, random_() % 8 == 0 ? 12 : 1);
+        if (random_() % 2 == 0) cache->keep_rows(std::vector<std::int32_t>{0});
+      }
+      ASSERT_NO_FATAL_FAILURE(expect_right_bytes());
+    }
+    if (seed % 5 == 0) cache->want(layers_[0], routes(4));  // and it goes with reads on their way
+  }
+  EXPECT_EQ(sweeps, 10'000);
+}
+
+TEST_F(ExpertCacheTest, AReadThatFailsNamesFileLayerAndExpert) {
+  StreamerOptions options;
+  options.wrap_engine = with({.fail_from = 0}, 1);
+  const auto cache = make(3, options);
+  cache->want(layers_[0], std::vector<std::int32_t>{1, 4, 6});
+  const std::string error = error_of([&] { cache->acquire(layers_[0], 1, *compute_, {}); });
+  for (const char* part : {"model.safetensors at byte", "expert ", " of layer 0", "failed"})
+    EXPECT_NE(error.find(part), std::string::npos) << part << " is not in " << error;
+  EXPECT_NE(error_of([&] { cache->acquire(layers_[0], 4, *compute_, {}); }), "") << "from now on";
+}
+
+TEST_F(ExpertCacheTest, AStopEndsTheWait) {
+  const auto gate = std::make_shared<Gate>();
+  StreamerOptions options;
+  options.wrap_engine = with({.hang = 0, .gate = gate}, 1);
+  const auto cache = make(3, options);
+  std::stop_source stop;
+  cache->want(layers_[0], std::vector<std::int32_t>{1, 4, 6});
+  std::thread stopper([&] {
+    gate->wait_until_reached();
+    stop.request_stop();
+  });
+  EXPECT_THROW(cache->acquire(layers_[0], 1, *compute_, stop.get_token()), Stopped);
+  stopper.join();
+  cache->abandon_sweep();
+  gate->open();
+  run_sweep(*cache, 1);
+  expect_right_bytes();
+}
+
+TEST_F(ExpertCacheTest, ABitThatDiffersFromTheFirstTimeEndsTheRun) {
+  StreamerOptions options;
+  options.checksums = true;
+  options.queue_depth = 1;
+  options.wrap_engine = with({.flip = 60}, 1);
+  const auto cache = make(0, options);
+  const std::string error = error_of([&] {
+    for (int i = 0; i < 40; ++i)
+      for (const int layer : layers_) run_layer(*cache, layer, {0, 1, 2});
+  });
+  EXPECT_NE(error.find("is not what it was when it was first read"), std::string::npos) << error;
+  compute_->synchronize();
+}
+
+TEST_F(ExpertCacheTest, AFileThatIsWrittenToEndsTheRun) {
+  const auto cache = make(0);
+  run_sweep(*cache, 1);
+  const int file = open(sweep_.files[0].c_str(), O_WRONLY);
+  ASSERT_EQ(pwrite(file, "x", 1, 0), 1);
+  close(file);
+  EXPECT_NE(error_of([&] { run_sweep(*cache, 1); }).find("model.safetensors"), std::string::npos);
+  compute_->synchronize();
+}
+
+TEST_F(ExpertCacheTest, RefusesFewerSlotsThanALayerNeedsAndWhatNobodyChose) {
+  EXPECT_THROW(ExpertCache(*device_, sweep_, least() - 1, {}), Error);
+  const auto cache = make(0);
+  cache->want(layers_[0], std::vector<std::int32_t>{1, 4, 6});
+  EXPECT_THROW(cache->acquire(layers_[0], 2, *compute_, {}), Error);
+}
+
+}  // namespace
+}  // namespace canopy
