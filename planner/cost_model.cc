@@ -85,7 +85,7 @@ Seconds CostModel::draft(const StepQuery& query) const {
 }
 
 double CostModel::bandwidth(const WeightPlan& weights) const {
-  if (weights.sweep_bytes() == 0) return 1;  // nothing asks for it
+  if (weights.sweep_bytes() == 0 && weights.experts.bytes == 0) return 1;  // nothing asks for it
   const double speed =
       weights.uploaded ? profile_.upload_bytes_per_second : profile_.link_bytes_per_second;
   require(speed > 0,
@@ -159,8 +159,12 @@ StepCost CostModel::step(const StepQuery& query, const WeightPlan& weights) cons
   cost.link = link(weights);
   std::vector<std::uint64_t> bytes;
   for (const SweepUnit& unit : weights.units) bytes.push_back(unit.bytes);
+  const Seconds experts(static_cast<double>(weights.experts.bytes_of(nodes + query.prompt_rows)) /
+                        bandwidth(weights));
+  cost.link += experts;
   cost.step = ring_period(bytes, target.unit, cost.draft + cost.verify + target.embed,
-                          weights.ring_bytes, bandwidth(weights));
+                          weights.ring_bytes, bandwidth(weights)) +
+              experts;
   if (weights.disk_bytes > 0) cost.step = std::max(cost.step, cost.link);
   cost.bottleneck = cost.link >= cost.compute + cost.draft ? Bottleneck::kLink
                     : cost.compute >= cost.draft           ? Bottleneck::kCompute

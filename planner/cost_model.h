@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "planner/expert_reads.h"
 #include "planner/hardware_profile.h"
 #include "planner/tree_shape.h"
 #include "src/base/unit_kind.h"
@@ -26,8 +27,9 @@ struct WeightPlan {
   std::vector<SweepUnit> units;
   std::uint64_t ring_bytes = 0, resident_bytes = 0;
   bool uploaded = false;
-  std::uint64_t disk_bytes = 0;  // of each sweep, where uploaded
-  std::uint64_t sweep_bytes() const;
+  std::uint64_t disk_bytes = 0;       // of each sweep, where uploaded
+  ExpertReads experts;                // beside the units
+  std::uint64_t sweep_bytes() const;  // of the units
 };
 
 enum class Bottleneck : std::uint8_t { kLink, kCompute, kDrafting };
@@ -36,7 +38,7 @@ const char* name(Bottleneck bottleneck);
 /// What a step takes, and what its parts would take alone.
 struct StepCost {
   Seconds step{};
-  Seconds link{};                             // the sweep's bytes
+  Seconds link{};                             // the sweep's bytes, experts among them
   Seconds compute{};                          // the target's arithmetic
   Seconds draft{}, verify{};                  // while the target asks for nothing
   Bottleneck bottleneck = Bottleneck::kLink;  // what would shorten the step most, were it free
@@ -57,7 +59,7 @@ struct StepQuery {
 /// arithmetic begins when it is there and the one before is done, its room is free when that ends;
 /// between two sweeps trees are grown and verified, and the ring fills. So with a deep ring a step
 /// takes max(link, compute + draft + verify), and more where the ring is shallow or its units are
-/// unlike. Pure; any thread.
+/// unlike. Experts are read when routes are known, and waited for: that adds up. Pure; any thread.
 class CostModel {
  public:
   explicit CostModel(HardwareProfile profile);

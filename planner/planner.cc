@@ -55,7 +55,7 @@ class Search {
     // A ring that covers drafting, where that is not the least one anyway.
     const auto covers = static_cast<std::uint64_t>(
         in_.cost->bandwidth(*small) * (candidate.cost.draft + candidate.cost.verify).count());
-    if (candidate.sweep_bytes == 0 || covers <= candidate.ring_bytes) return candidate;
+    if (candidate.ring_bytes == 0 || covers <= candidate.ring_bytes) return candidate;
     if (const auto deep = in_.lay_out(candidate.room, places, covers)) {
       Candidate other = candidate;
       other.ring_wish = covers;
@@ -106,7 +106,8 @@ class Search {
                                     weights);
     candidate.ring_bytes = weights.ring_bytes;
     candidate.resident_bytes = weights.resident_bytes;
-    candidate.sweep_bytes = weights.sweep_bytes();
+    candidate.sweep_bytes = weights.sweep_bytes() +
+                            weights.experts.bytes_of(candidate.shape.size() * candidate.sequences);
   }
 
   /// What all places do in the layout of the best candidate; and more room for them, while the best

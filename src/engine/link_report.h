@@ -8,12 +8,15 @@ namespace canopy {
 /// What both links have moved: from disk, and to a device with memory of its own.
 struct LinkReport : LinkTotals {
   std::uint64_t upload_bytes = 0;
-  Seconds upload_busy{};  // with a copy under way
+  Seconds upload_busy{};                             // with a copy under way
+  std::uint64_t expert_hits = 0, expert_misses = 0;  // as ExpertTotals; 0: no such cache
 
   LinkReport& operator+=(const LinkReport& more) {
     LinkTotals::operator+=(more);
     upload_bytes += more.upload_bytes;
     upload_busy += more.upload_busy;
+    expert_hits += more.expert_hits;
+    expert_misses += more.expert_misses;
     return *this;
   }
   friend LinkReport operator-(const LinkReport& later, const LinkReport& earlier) {
@@ -22,6 +25,8 @@ struct LinkReport : LinkTotals {
         static_cast<const LinkTotals&>(later) - static_cast<const LinkTotals&>(earlier);
     difference.upload_bytes = later.upload_bytes - earlier.upload_bytes;
     difference.upload_busy = later.upload_busy - earlier.upload_busy;
+    difference.expert_hits = later.expert_hits - earlier.expert_hits;
+    difference.expert_misses = later.expert_misses - earlier.expert_misses;
     return difference;
   }
 };

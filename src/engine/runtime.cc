@@ -103,7 +103,7 @@ StreamerOptions Runtime::reads(const EngineOptions& options) {
                         .checksums = options.verify_weights,
                         .trace = trace};
   reads.ring_node = ring_node();
-  if (placement.refused) notes.push_back(placement.note);
+  if (placement.refused) add_note(notes, placement.note);
   if (std::filesystem::file_size(largest_file(models.target.files())) > kProbeFrom)
     reads.trial = {kProbeRounds, kProbeRound};
   return reads;
@@ -113,7 +113,7 @@ std::unique_ptr<WeightSource> Runtime::make_target_weights(const EngineOptions& 
                                                            const LoadProgress& progress,
                                                            const std::stop_token& stop) {
   const bool from_disk = !plan.resident && plan.sweep_bytes > 0;
-  if (!from_disk) {
+  if (!from_disk && plan.expert_slots == 0) {
     if (placement.numa_node && !plan.device)
       placement.note = "everything rests in memory: there is no ring to place";
     if (!plan.device) placement.numa_node.reset();
@@ -122,16 +122,27 @@ std::unique_ptr<WeightSource> Runtime::make_target_weights(const EngineOptions& 
   }
   const Loading loading{notes, progress, stop};
   if (plan.resident) return load_resident(*device, sweeps.target, loading);
+  const SweepLayout& units = plan.expert_slots > 0 ? *sweeps.apart : sweeps.target;
   std::unique_ptr<WeightSource> source;
   if (from_disk) {
-    auto made = std::make_unique<Streamer>(*device, sweeps.target, plan.residency, reads(options),
-                                           progress, stop);
+    auto made =
+        std::make_unique<Streamer>(*device, units, plan.residency, reads(options), progress, stop);
     notes.insert(notes.end(), made->notes().begin(), made->notes().end());
     if (made->way().bytes > 0) link_probe = made->way();
     streamer = made.get();
     source = std::move(made);
   } else {
-    source = load_on_host(*device, sweeps.target, plan.residency, loading, ring_node());
+    source = load_on_host(*device, units, plan.residency, loading, ring_node());
+  }
+  if (plan.expert_slots > 0) {
+    StreamerOptions reads_experts = reads(options);
+    if (streamer) reads_experts.trace = nullptr;  // a lane has one reader
+    auto cache =
+        std::make_unique<ExpertCache>(*device, units, plan.expert_slots, reads_experts, stop);
+    notes.insert(notes.end(), cache->notes().begin(), cache->notes().end());
+    if (cache->way().bytes > 0) link_probe = cache->way();
+    experts = cache.get();
+    source = std::make_unique<WithExperts>(std::move(source), std::move(cache));
   }
   if (!plan.device) return source;
   auto made = std::make_unique<UploadedWeights>(*device, sweeps.target, plan.residency,
@@ -143,6 +154,13 @@ std::unique_ptr<WeightSource> Runtime::make_target_weights(const EngineOptions& 
 LinkReport Runtime::link() const {
   LinkReport report;
   if (streamer) static_cast<LinkTotals&>(report) = streamer->totals();
+  if (experts) {
+    const ExpertTotals totals = experts->totals();
+    static_cast<LinkTotals&>(report) += totals.link;
+    report.expert_hits = totals.hits;
+    report.expert_misses = totals.misses;
+    if (!streamer) report.disk_bytes += target_weights->embedding().disk_bytes();
+  }
   if (uploads) {
     const UploadedWeights::Totals totals = uploads->totals();
     report.upload_bytes = totals.bytes;
@@ -157,6 +175,7 @@ std::uint64_t Runtime::disk_bytes() const {
   if (draft_weights && sweeps.draft) bytes += resident_bytes(*sweeps.draft);
   if (inner_weights) bytes += resident_bytes(*sweeps.inner);
   if (plan.resident) bytes += resident_bytes(sweeps.target);
+  if (experts && !streamer) bytes += Streamer::resting_bytes(*sweeps.apart, plan.residency);
   if (plan.device) bytes += plan.device->host_bytes;
   return bytes;
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "offload/device_weights.h"
+#include "offload/experts/expert_cache.h"
 #include "offload/timed_weights.h"
 #include "src/engine/engine.h"
 #include "src/engine/target_model.h"
@@ -32,6 +33,7 @@ struct Runtime {
   std::unique_ptr<WeightSource> draft_weights, inner_weights;
   TimedWeights* draft_times = nullptr;  // with a trace
   Streamer* streamer = nullptr;         // of the target, when weights come from disk
+  ExpertCache* experts = nullptr;       // of the target, where experts are read on demand
   UploadedWeights* uploads = nullptr;   // and when they go to a device with memory of its own
   std::optional<TargetModel> target;
   std::unique_ptr<Transformer> draft, inner;

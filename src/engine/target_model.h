@@ -35,6 +35,10 @@ class TargetModel {
   /// One sweep; see Transformer::forward().
   ConstTensorView forward(std::span<const SequenceRows> rows, const std::stop_token& stop = {},
                           const Transformer::OnUnit& on_unit = {});
+  /// Rows of the last sweep that became text: what their like will ask for is kept at hand.
+  void keep_rows(std::span<const std::int32_t> rows) {
+    if (ExpertSource* const experts = weights_.experts()) experts->keep_rows(rows);
+  }
   ConstTensorView logit_inputs() const { return transformer_.logit_inputs(); }
   /// The units of a sweep, and the times of the last one, once the stream is idle.
   std::span<const Unit> units() const { return weights_.units(); }

@@ -71,6 +71,8 @@ void Metrics::swept(const SweepReport& sweep) {
   if (sweep.tokens > 0) tokens_.observe(sweep.tokens);
   disk_bytes_ += sweep.link.disk_bytes;
   upload_bytes_ += sweep.link.upload_bytes;
+  expert_hits_ += sweep.link.expert_hits;
+  expert_misses_ += sweep.link.expert_misses;
   disk_busy_ += sweep.link.busy.count();
   upload_busy_ += sweep.link.upload_busy.count();
   stall_ += sweep.link.stall.count();
@@ -149,6 +151,10 @@ std::string Metrics::text(const Gauges& now) const {
   line(out, "link_busy_seconds_total", upload_busy_, label("tier", "gpu"));
   metric(out, "stall_seconds_total", "counter", "Time in which arithmetic waited for the link.",
          stall_);
+  head(out, "expert_requests_total", "counter",
+       "Experts that sweeps asked layers of a mixture for, by where they were.");
+  line(out, "expert_requests_total", count(expert_hits_), label("found", "memory"));
+  line(out, "expert_requests_total", count(expert_misses_), label("found", "disk"));
   metric(out, "kv_cache_usage_perc", "gauge", "Share of the KV blocks that texts hold.",
          now.kv_blocks == 0 ? 0 : 1 - double(now.free_kv_blocks) / now.kv_blocks);
   metric(out, "kv_blocks", "gauge", "KV blocks.", now.kv_blocks);

@@ -50,6 +50,7 @@ class Metrics {
   std::uint64_t drafts_ = 0, draft_tokens_ = 0;
   std::vector<std::uint64_t> accepted_at_;  // by position behind the root
   std::uint64_t disk_bytes_ = 0, upload_bytes_ = 0;
+  std::uint64_t expert_hits_ = 0, expert_misses_ = 0;
   double disk_busy_ = 0, upload_busy_ = 0, stall_ = 0;
   Histogram first_token_{{0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500}};
   Histogram per_token_{{0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25}};

@@ -126,6 +126,11 @@ void print(const Plan& plan, const Assumptions& assumed, const std::vector<Remed
   std::cout << "\npredicted: " << fixed(now, 3) << " s per token, " << fixed(best.tokens, 2)
             << " tokens per step of " << fixed(best.cost.step.count(), 3) << " s; the limit is the "
             << name(best.cost.bottleneck) << "\n";
+  if (const ExpertReads& experts = plan.weights.experts; experts.bytes > 0)
+    std::cout << "experts: " << experts.stay << " of " << experts.layers * experts.count
+              << " stay in memory; of the " << experts.layers * experts.active
+              << " that a token asks for, " << fixed(experts.misses(1), 1)
+              << " are expected to be read, " << format_size(experts.bytes_of(1)) << "\n";
   if (plan.max_sequences > best.sequences) {
     const Candidate& full = plan.prediction->full;
     std::cout << "for " << full.sequences << " texts at a time: " << in_words(full.shape) << ", "
@@ -166,6 +171,11 @@ json plan_json(const Plan& plan, const Assumptions& assumed, const std::vector<R
   for (const Candidate& c : plan.prediction->table) out["candidates"].push_back(candidate_json(c));
   for (const Remedy& remedy : remedies)
     if (remedy.best) out["with"][remedy.what] = candidate_json(*remedy.best);
+  if (const ExpertReads& experts = plan.weights.experts; experts.bytes > 0)
+    out["experts"] = {{"stay", experts.stay},
+                      {"of", experts.layers * experts.count},
+                      {"bytes", experts.bytes},
+                      {"misses_per_token", experts.misses(1)}};
   if (plan.device)
     out["gpu"] = {{"memory_bytes", plan.device->memory},
                   {"planned_bytes", plan.device->total()},

@@ -122,6 +122,16 @@ json plan_json(const Engine& engine) {
           {"ledger", ledger_json(plan.ledger)}};
 }
 
+json experts_json(const Plan& plan, const LinkReport& link) {
+  const ExpertReads& experts = plan.weights.experts;
+  const auto asked = static_cast<double>(link.expert_hits + link.expert_misses);
+  return {{"stay", experts.stay},
+          {"of", experts.layers * experts.count},
+          {"hits", link.expert_hits},
+          {"misses", link.expert_misses},
+          {"hit_rate", per(static_cast<double>(link.expert_hits), asked)}};
+}
+
 json device_json(const Plan::DevicePart& device, const BatchReport& report) {
   const auto bytes = static_cast<double>(report.link.upload_bytes);
   return {{"memory_bytes", device.memory},
@@ -172,6 +182,7 @@ json costs_json(const Engine& engine, const BatchReport& report) {
     out["gpu"] = device_json(*plan.device, report);
     out["gpu"]["link_busy"] = share_of_decode(report.link.upload_busy);
   }
+  if (plan.expert_slots > 0) out["experts"] = experts_json(plan, report.link);
   if (const std::string& small = engine.models().target.config().inflated_from; !small.empty())
     out["inflated_from"] = small;
   return out;

@@ -57,6 +57,9 @@ std::string StepLine::describe(const StepProgress& step) const {
   if (const LinkSample& probe = engine_.link_probe(); probe.bytes > 0 && !uploads)
     line << " (" << percent(bytes / step.time.count() / probe.bytes_per_second())
          << " of the probe)";
+  if (const std::uint64_t asked = step.link.expert_hits + step.link.expert_misses; asked > 0)
+    line << ", " << percent(static_cast<double>(step.link.expert_hits) / static_cast<double>(asked))
+         << " of its experts in memory";
   line << ", link busy " << percent((uploads ? step.link.upload_busy : step.link.busy) / step.time);
   return line.str();
 }

@@ -92,6 +92,9 @@ struct MemoryPlan {
   std::uint64_t sweep_bytes = 0;     // target weights that are read from disk in every sweep
   std::uint64_t ring_bytes = 0;      // in transit to where they are computed with
   double resident_layers = 0, ring_layers = 0;  // the same, in layers of this model
+  /// Of experts that are read when rows choose them: then `residency` is of a layout with experts
+  /// apart, and `resident_bytes` counts those that stay. 0: experts are in their layers' units.
+  std::size_t expert_slots = 0;
   /// A device with memory of its own has that budget and these weights; the ring above
   /// is there, and the host has its own where some are read from disk.
   struct DevicePart {
@@ -158,6 +161,7 @@ void plan_for_conversations(PlanRequest& request, bool context_is_asked_for);
 /// The models as they are swept: laid out once, for the plan, the sources of weights and sizes.
 struct ModelSweeps {
   SweepLayout target;
+  std::optional<SweepLayout> apart;         // the target with its experts apart, if it is a mixture
   std::optional<SweepLayout> draft, inner;  // inner: of a hierarchy
 };
 ModelSweeps lay_out_models(const Checkpoint& target, const std::optional<Checkpoint>& draft,
@@ -192,11 +196,11 @@ ScratchBytes scratch_of(Device& device);
 
 /// Lays the budget out before any weight is read: everything that must be there, for as many
 /// sequences as fit next to the least that the target can do with, then the whole target if it
-/// fits, else resident weights and a ring for the others. What the request leaves open, tree,
-/// sequences and ring, is chosen for the fewest predicted seconds per token. Where memory is short
-/// and the request allows it, the context gives way first, then the places of texts that come and
-/// go, then the draft; Plan::notes says so. `process_bytes` is what the process holds already.
-/// Throws BudgetError; Error if a tree is to be chosen and there is no cost model.
+/// fits, else resident weights and a ring for the others, or for experts a cache. What the request
+/// leaves open, tree, sequences and ring, is chosen for the fewest predicted seconds per token.
+/// Where memory is short and the request allows it, the context gives way first, then the places of
+/// texts that come and go, then the draft; Plan::notes says so. `process_bytes` is what the process
+/// holds already. Throws BudgetError; Error if a tree is to be chosen and there is no cost model.
 Plan make_plan(const PlanRequest& request, const ModelSweeps& models, std::uint64_t process_bytes,
                const ScratchBytes& scratch_bytes);
 

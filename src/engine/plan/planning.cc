@@ -153,6 +153,10 @@ void check(const PlanRequest& request, SpeculationMethod method, const ModelSwee
   if (drafts_with_itself(method) && models.target.config.layers < 2)
     throw Error("speculation: " + std::string(name(method)) +
                 " leaves layers out, and the model has only one");
+  if (drafts_with_itself(method) && models.apart)
+    throw Error("speculation: " + std::string(name(method)) +
+                " drafts with layers that rest whole, and this model is a mixture of experts: its "
+                "memory is worth more as a cache of experts; give a small dense draft, or none");
   check_levels(request, method);
   check_beams(request, method, models);
   require(!request.probe || method != SpeculationMethod::kNone,
@@ -165,7 +169,8 @@ Planning::Planning(const PlanRequest& request, const ModelSweeps& models,
                    std::uint64_t process_bytes, const ScratchBytes& scratch_bytes)
     : request_(request),
       target_(models.target),
-      weights_(target_, drafts_with_itself(request.method)),
+      weights_(target_, models.apart ? &*models.apart : nullptr,
+               drafts_with_itself(request.method)),
       process_bytes_(process_bytes),
       scratch_bytes_(scratch_bytes),
       asked_(method_of(request, models.draft || request.draft)),
@@ -350,6 +355,7 @@ Plan Planning::make() {
   plan.acceptance = input_.acceptance;
   plan.cost = request_.cost;
   plan.weights = weights_.seen(plan);
+  if (const auto note = weights_.scarcity(plan)) plan.notes.push_back(*note);
   plan.rows_behind_link = kGivenRows;  // where nothing travels, or nothing was measured
   if (plan.cost)
     plan.rows_behind_link =

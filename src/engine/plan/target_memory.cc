@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "offload/device_weights.h"
+#include "offload/experts/expert_cache.h"
 #include "offload/streamer.h"
 #include "src/base/error.h"
 
@@ -26,11 +27,16 @@ std::string mebibytes(std::uint64_t bytes) {
 
 }  // namespace
 
-TargetMemory::TargetMemory(const SweepLayout& sweep, bool drafts) : sweep_(sweep), drafts_(drafts) {
-  const Residency none = none_resident(sweep_), least = rest(0, Tier::kHost),
-                  on_device = rest(0, Tier::kDevice);
+TargetMemory::TargetMemory(const SweepLayout& sweep, const SweepLayout* apart, bool drafts)
+    : sweep_(sweep), apart_(apart), drafts_(drafts) {
+  const Residency none = none_resident(sweep_), on_device = rest(sweep_, 0, Tier::kDevice);
   whole_ = resident_bytes(sweep_);
-  least_ = least_ring(sweep_, least) + Streamer::resting_bytes(sweep_, least);
+  least_ = least_units(sweep_);
+  if (apart_) {
+    slot_ = ExpertCache::slot_bytes(*apart_);
+    spare_slots_ = ExpertCache::spare_slots(*apart_);
+    least_ = std::min(least_, least_units(*apart_) + spare_slots_ * slot_);
+  }
   whole_on_device_ = device_resident_bytes(sweep_);
   least_on_device_ =
       least_device_ring(sweep_, on_device) + DeviceWeights::bytes_needed(sweep_, on_device);
@@ -46,9 +52,14 @@ TargetMemory::TargetMemory(const SweepLayout& sweep, bool drafts) : sweep_(sweep
   }
 }
 
-Residency TargetMemory::rest(std::uint64_t bytes, Tier tier) const {
-  if (drafts_) return ends_resident(sweep_, bytes, tier);
-  return tier == Tier::kDevice ? spread_on_device(sweep_, bytes) : spread_resident(sweep_, bytes);
+Residency TargetMemory::rest(const SweepLayout& sweep, std::uint64_t bytes, Tier tier) const {
+  if (drafts_) return ends_resident(sweep, bytes, tier);
+  return tier == Tier::kDevice ? spread_on_device(sweep, bytes) : spread_resident(sweep, bytes);
+}
+
+std::uint64_t TargetMemory::least_units(const SweepLayout& sweep) const {
+  const Residency least = rest(sweep, 0, Tier::kHost);
+  return least_ring(sweep, least) + Streamer::resting_bytes(sweep, least);
 }
 
 std::uint64_t TargetMemory::bytes_of_layers(int layers, bool on_device) const {
@@ -91,35 +102,70 @@ std::optional<WeightPlace> TargetMemory::place(const MemoryPlan& plan, const Pla
 
 std::optional<WeightPlace> TargetMemory::place_on_host(const Left& host, const PlanRequest& request,
                                                        std::uint64_t ring_wish) const {
-  WeightPlace place;
   const std::uint64_t left = host.host;
-  const std::optional<std::uint64_t> resident = request.resident;
-  if (resident.value_or(whole_) >= whole_ && whole_ <= left) {
+  if (request.resident.value_or(whole_) >= whole_ && whole_ <= left) {
+    WeightPlace place;
     place.resident = true;
     place.at_rest = whole_;
     return place;
   }
-  if (left < least_ || resident.value_or(0) > left - least_) return std::nullopt;
+  // To measure the disk, whole layers travel, if they can.
+  if (!apart_ || (request.from_disk && least_units(sweep_) <= left))
+    return place_units(sweep_, left, request.resident, ring_wish);
+  return place_experts(left, request, ring_wish);
+}
+
+std::optional<WeightPlace> TargetMemory::place_experts(std::uint64_t left,
+                                                       const PlanRequest& request,
+                                                       std::uint64_t ring_wish) const {
+  const std::uint64_t spare = spare_slots_ * slot_;
+  if (left < spare) return std::nullopt;
+  left -= spare;
+  const SweepLayout& sweep = *apart_;
+  // What every sweep reads comes before what only some do.
+  WeightPlace place;
+  place.residency = all_resident(sweep);
+  place.residency.table = sweep.config.tied_head ? Tier::kHost : Tier::kDisk;
+  place.at_rest = Streamer::resting_bytes(sweep, place.residency);
+  std::uint64_t more = 0;  // slots, for experts that stay
+  if (const auto& resident = request.resident; place.at_rest <= resident.value_or(left)) {
+    if (std::max(place.at_rest, resident.value_or(0)) > left) return std::nullopt;
+    more = std::min<std::uint64_t>((resident.value_or(left) - place.at_rest) / slot_,
+                                   sweep.experts.size());
+  } else {
+    const auto units = place_units(sweep, left, resident, ring_wish);
+    if (!units) return std::nullopt;
+    place = *units;
+  }
+  place.expert_slots = static_cast<std::size_t>(spare_slots_ + more);
+  place.expert_bytes = place.expert_slots * slot_;
+  return place;
+}
+
+std::optional<WeightPlace> TargetMemory::place_units(const SweepLayout& sweep, std::uint64_t left,
+                                                     std::optional<std::uint64_t> resident,
+                                                     std::uint64_t ring_wish) const {
+  const std::uint64_t least = least_units(sweep);
+  if (left < least || resident.value_or(0) > left - least) return std::nullopt;
 
   // Spread what may rest, then hand back what the embedding table, if it rests too, takes beside.
-  const Residency none = none_resident(sweep_);
-  const std::uint64_t smooth = least_ring(sweep_, none) / 2 * kSmoothUnits;
+  WeightPlace place;
+  const Residency none = none_resident(sweep);
+  const std::uint64_t smooth = least_ring(sweep, none) / 2 * kSmoothUnits;
   const std::uint64_t ring = std::min(std::max(smooth, ring_wish), left);
-  const std::uint64_t beside_none =
-      least_ring(sweep_, none) + Streamer::resting_bytes(sweep_, none);
+  const std::uint64_t beside_none = least_ring(sweep, none) + Streamer::resting_bytes(sweep, none);
   std::uint64_t may_rest = resident.value_or(left - std::max(ring, beside_none));
-  const auto beside_ring = [&] { return Streamer::resting_bytes(sweep_, place.residency); };
   while (true) {
-    place.residency = rest(may_rest, Tier::kHost);
-    place.at_rest = beside_ring();
-    const std::uint64_t over = place.at_rest + least_ring(sweep_, place.residency);
+    place.residency = rest(sweep, may_rest, Tier::kHost);
+    place.at_rest = Streamer::resting_bytes(sweep, place.residency);
+    const std::uint64_t over = place.at_rest + least_ring(sweep, place.residency);
     if (over <= left) break;
     may_rest -= std::min(may_rest, over - left);
   }
-  place.sweep = travelling_bytes(sweep_, place.residency);
+  place.sweep = travelling_bytes(sweep, place.residency);
   // A ring that holds a whole sweep has nothing left to read ahead.
   place.ring = std::min(left - place.at_rest,
-                        std::max<std::uint64_t>(place.sweep, least_ring(sweep_, place.residency)));
+                        std::max<std::uint64_t>(place.sweep, least_ring(sweep, place.residency)));
   return place;
 }
 
@@ -153,7 +199,7 @@ std::optional<WeightPlace> TargetMemory::place_on_device(const Left& left,
     place.host_at_rest = staging_bytes();
     return place;
   }
-  const Residency fewest = rest(0, Tier::kDevice);
+  const Residency fewest = rest(sweep_, 0, Tier::kDevice);
   const std::uint64_t least = whole(least_device_ring(sweep_, fewest));
   const std::uint64_t in_any_case = whole(DeviceWeights::bytes_needed(sweep_, fewest));
   if (room < least + in_any_case || resident.value_or(0) > room - least - in_any_case)
@@ -162,7 +208,7 @@ std::optional<WeightPlace> TargetMemory::place_on_device(const Left& left,
       whole(std::max(least / 2 * kSmoothUnits, ring_wish)), least, room - in_any_case);
   const std::uint64_t vectors = whole(DeviceWeights::bytes_needed(sweep_, none_resident(sweep_)));
   const std::uint64_t may_rest = resident.value_or(room - vectors - ring);
-  place.residency = rest(may_rest, Tier::kDevice);
+  place.residency = rest(sweep_, may_rest, Tier::kDevice);
   place.at_rest = whole(DeviceWeights::bytes_needed(sweep_, place.residency));
   place.upload = uploaded_bytes(sweep_, place.residency);
   // A ring that holds a whole sweep has nothing left to bring ahead.
@@ -206,26 +252,38 @@ bool TargetMemory::fill_host(std::uint64_t left, const PlanRequest& request,
 }
 
 WeightPlan TargetMemory::seen(const WeightPlace& place, bool on_device) const {
+  const SweepLayout& sweep = units_of(place.expert_slots > 0);
   WeightPlan seen;
   seen.ring_bytes = place.ring;
   seen.uploaded = on_device;
-  seen.resident_bytes = on_device ? uploaded_ - place.upload : travelling_ - place.sweep;
-  if (place.resident) seen.resident_bytes = on_device ? uploaded_ : travelling_;
+  seen.resident_bytes = resident_of(place, on_device);
   if (on_device) seen.disk_bytes = place.sweep;
-  for (std::size_t i = 0; i < sweep_.units.size(); ++i) {
-    const Unit& unit = sweep_.units[i].unit;
+  if (place.expert_slots > 0)
+    seen.experts = {static_cast<int>(apart_->experts.size()) / sweep_.config.experts.count,
+                    sweep_.config.experts.count, sweep_.config.experts.active, slot_,
+                    static_cast<int>(place.expert_slots - spare_slots_)};
+  for (std::size_t i = 0; i < sweep.units.size(); ++i) {
+    const Unit& unit = sweep.units[i].unit;
     SweepUnit one;
     one.kind = unit.kind;
     if (unit.kind != UnitKind::kHead) one.layer_kind = sweep_.config.kind(unit.layer);
     if (unit.kind == UnitKind::kHead) one.share = static_cast<double>(unit.rows) / head_rows_;
     if (!place.resident) {
       const Tier tier = place.residency.unit[i];
-      if (on_device && tier != Tier::kDevice) one.bytes = sweep_.units[i].slot.bytes;
-      if (!on_device && tier == Tier::kDisk) one.bytes = sweep_.units[i].read.slab_bytes;
+      if (on_device && tier != Tier::kDevice) one.bytes = sweep.units[i].slot.bytes;
+      if (!on_device && tier == Tier::kDisk) one.bytes = sweep.units[i].read.slab_bytes;
     }
     seen.units.push_back(one);
   }
   return seen;
+}
+
+/// Target weights that stay where they are computed with.
+std::uint64_t TargetMemory::resident_of(const WeightPlace& place, bool on_device) const {
+  if (on_device) return place.resident ? uploaded_ : uploaded_ - place.upload;
+  if (place.expert_slots == 0) return place.resident ? travelling_ : travelling_ - place.sweep;
+  return travelling_bytes(*apart_, none_resident(*apart_)) - place.sweep +
+         (place.expert_slots - spare_slots_) * slot_;
 }
 
 WeightPlan TargetMemory::seen(const MemoryPlan& plan) const {
@@ -234,8 +292,21 @@ WeightPlan TargetMemory::seen(const MemoryPlan& plan) const {
   place.residency = plan.residency;
   place.ring = plan.ring_bytes;
   place.sweep = plan.sweep_bytes;
+  place.expert_slots = plan.expert_slots;
   if (plan.device) place.upload = plan.device->upload_bytes;
   return seen(place, plan.device.has_value());
+}
+
+std::optional<std::string> TargetMemory::scarcity(const MemoryPlan& plan) const {
+  if (plan.expert_slots == 0) return std::nullopt;
+  const ExpertReads experts = seen(plan).experts;
+  const int token = experts.layers * experts.active;
+  if (experts.stay >= token) return std::nullopt;
+  return "memory for " + std::to_string(experts.stay) + " of " +
+         std::to_string(experts.layers * experts.count) + " experts, where a token asks for " +
+         std::to_string(token) + ": most are read from disk for each token; " +
+         mebibytes(static_cast<std::uint64_t>(token - experts.stay) * slot_) +
+         " more would hold a token's";
 }
 
 void TargetMemory::enter(MemoryPlan& plan, const WeightPlace& place) const {
@@ -248,12 +319,16 @@ void TargetMemory::enter(MemoryPlan& plan, const WeightPlace& place) const {
   } else {
     plan.residency = place.residency;
     plan.sweep_bytes = place.sweep;
-    plan.resident_bytes = plan.device ? uploaded_ - place.upload : travelling_ - place.sweep;
+    plan.resident_bytes = resident_of(place, plan.device.has_value());
     plan.ring_bytes = place.ring;
+    plan.expert_slots = place.expert_slots;
     plan.resident_layers = static_cast<double>(plan.resident_bytes) / layer_bytes_;
     plan.ring_layers = static_cast<double>(plan.ring_bytes) / layer_bytes_;
-    ledger.push_back({"target weights at rest", place.at_rest});
-    ledger.push_back({kRingEntry, place.ring});
+    ledger.push_back({place.expert_slots > 0 ? "target weights at rest, shared by all tokens"
+                                             : "target weights at rest",
+                      place.at_rest});
+    if (place.expert_slots > 0) enter_experts(plan, place);
+    if (place.ring > 0) ledger.push_back({kRingEntry, place.ring});
   }
   if (!plan.device) return;
   plan.device->upload_bytes = place.upload;
@@ -261,6 +336,15 @@ void TargetMemory::enter(MemoryPlan& plan, const WeightPlace& place) const {
   plan.device->host_ring_bytes = place.host_ring;
   plan.ledger.push_back({"target weights in host memory, and while loading", place.host_at_rest});
   if (place.host_ring > 0) plan.ledger.push_back({"target ring from disk", place.host_ring});
+}
+
+void TargetMemory::enter_experts(MemoryPlan& plan, const WeightPlace& place) const {
+  const std::uint64_t spare = spare_slots_ * slot_;
+  const std::size_t stay = place.expert_slots - spare_slots_, all = apart_->experts.size();
+  plan.ledger.push_back(
+      {"expert cache: " + std::to_string(stay) + " of " + std::to_string(all) + " experts stay",
+       place.expert_bytes - spare});
+  plan.ledger.push_back({"experts in use and on their way", spare});
 }
 
 std::string TargetMemory::least_memory(const MemoryPlan& plan) const {
@@ -291,7 +375,8 @@ void TargetMemory::refuse(MemoryPlan plan, const PlanRequest& request) const {
                 " of weights resident: beside what must be there, " +
                 mebibytes(plan.memory - fixed - least_) + " are left of the budget of " +
                 mebibytes(plan.memory) + "; give more memory, or --resident auto");
-  plan.ledger.push_back({drafts_
+  plan.ledger.push_back({apart_ ? "target: a ring of two units, norms, the experts of a token"
+                         : drafts_
                              ? "target: a ring of two units, norms, what it drafts with at least"
                              : "target: a ring of two units, norms, rows of the embedding",
                          least_});

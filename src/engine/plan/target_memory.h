@@ -18,6 +18,10 @@ struct WeightPlace {
   Residency residency;    // else
   // Bytes where they are computed with, and those that are read from disk in every sweep.
   std::uint64_t at_rest = 0, ring = 0, sweep = 0;
+  // Slots of an expert cache, and their bytes; then the residency is of the layout with experts
+  // apart.
+  std::size_t expert_slots = 0;
+  std::uint64_t expert_bytes = 0;
   // Where that is a device with memory of its own: bytes on the host beside it, and those that go
   // to the device in every sweep.
   std::uint64_t host_at_rest = 0, host_ring = 0, upload = 0;
@@ -26,8 +30,9 @@ struct WeightPlace {
 /// The target's own part of the budget.
 class TargetMemory {
  public:
-  /// The sweep must outlive this. `drafts`: with what rests of it.
-  TargetMemory(const SweepLayout& sweep, bool drafts);
+  /// The sweep must outlive this, and `apart`, with experts apart, which a mixture has. `drafts`:
+  /// with what rests of it.
+  TargetMemory(const SweepLayout& sweep, const SweepLayout* apart, bool drafts);
 
   /// Bytes of so many layers, with the head where the target drafts with what rests; of everything
   /// where there are no more layers.
@@ -41,6 +46,8 @@ class TargetMemory {
   /// The same as the planner sees it.
   WeightPlan seen(const WeightPlace& place, bool on_device) const;
   WeightPlan seen(const MemoryPlan& plan) const;
+  /// Says, in words for the user, that fewer experts stay than a token asks for; nothing: more do.
+  std::optional<std::string> scarcity(const MemoryPlan& plan) const;
   /// The driver's share of a device with memory of its own, in its ledger: for a plan that has
   /// everything but the weights.
   void enter_driver(MemoryPlan& plan, const Decisions& decisions, const PlanRequest& request) const;
@@ -59,6 +66,13 @@ class TargetMemory {
   static std::optional<Left> left_of(const MemoryPlan& plan);
   std::optional<WeightPlace> place_on_host(const Left& left, const PlanRequest& request,
                                            std::uint64_t ring_wish) const;
+  /// Units at rest, as many as the request or `left` has room for, and a ring for the others.
+  std::optional<WeightPlace> place_units(const SweepLayout& sweep, std::uint64_t left,
+                                         std::optional<std::uint64_t> resident,
+                                         std::uint64_t ring_wish) const;
+  /// The same, and experts in a cache.
+  std::optional<WeightPlace> place_experts(std::uint64_t left, const PlanRequest& request,
+                                           std::uint64_t ring_wish) const;
   std::optional<WeightPlace> place_on_device(const Left& left, const PlanRequest& request,
                                              std::uint64_t ring_wish) const;
   /// Slabs of two units while weights go to a device, and rows of the embedding later.
@@ -68,15 +82,22 @@ class TargetMemory {
   bool fill_host(std::uint64_t left, const PlanRequest& request, WeightPlace& place) const;
 
   /// So many bytes at rest, where they are computed with.
-  Residency rest(std::uint64_t bytes, Tier tier) const;
+  Residency rest(const SweepLayout& sweep, std::uint64_t bytes, Tier tier) const;
+  const SweepLayout& units_of(bool experts_apart) const { return experts_apart ? *apart_ : sweep_; }
+  std::uint64_t least_units(const SweepLayout& sweep) const;
+  std::uint64_t resident_of(const WeightPlace& place, bool on_device) const;
+  void enter_experts(MemoryPlan& plan, const WeightPlace& place) const;
 
   const SweepLayout& sweep_;
+  const SweepLayout* const apart_;
   const bool drafts_;
   // Bytes of everything where it is computed with: on the host, on a device of its own.
   std::uint64_t whole_ = 0, whole_on_device_ = 0;
   // The least that the target can do with: on the host; on a device, and then on its host.
   std::uint64_t least_ = 0, least_on_device_ = 0, least_beside_device_ = 0;
   std::uint64_t travelling_ = 0, uploaded_ = 0;
+  // With experts apart: a slot, and slots beyond those of experts that stay.
+  std::uint64_t slot_ = 0, spare_slots_ = 0;
   double layer_bytes_ = 0, head_rows_ = 0;
 };
 

@@ -149,6 +149,8 @@ json state_json(const ServedModel& m) {
             {"link",
              {{"disk_bytes", link.disk_bytes},
               {"upload_bytes", link.upload_bytes},
+              {"expert_hits", link.expert_hits},
+              {"expert_misses", link.expert_misses},
               {"busy_seconds", (plan.device ? link.upload_busy : link.busy).count()},
               {"stall_seconds", link.stall.count()}}},
             {"trees", std::move(trees)}}},
