@@ -115,10 +115,12 @@ struct Streamer::Impl {
   FileWatch watch;                                      // from before the first read
   std::vector<std::optional<std::uint64_t>> checksums;  // by unit, once read; empty: not asked for
   HostSlab ring;
-  const LinkSample way;                // of reading
+  const LinkSample way;  // of reading
+  const std::shared_ptr<LinkClock> clock;
   SlabPins pins;                       // of the ring
   std::unique_ptr<ReadEngine> engine;  // destroyed before the ring that it reads into
   ReadPump pump;
+  LinkReader link{*clock};  // under the lock
   RestingWeights resting;
   std::unique_ptr<EmbeddingTable> embedding;
 
@@ -131,8 +133,7 @@ struct Streamer::Impl {
   LeaseTurn turn{sweep.units.size()};
   bool stopping = false;
   std::exception_ptr failure;
-  Clock::duration busy{}, stall{}, checking{};
-  std::optional<Clock::time_point> busy_since;
+  Clock::duration stall{}, checking{};
   std::uint64_t disk_bytes = 0;  // of weights; the embedding counts its own
 
   const std::vector<int> reader_cpus;
@@ -149,6 +150,7 @@ Streamer::Impl::Impl(Device& device, const SweepLayout& swept, const Residency& 
       watch(sweep.files),
       ring(checked_ring(sweep, residency, options.ring_bytes), options.ring_node),
       way(choose_way(sweep.files, ring.bytes(), options, stop)),
+      clock(options.clock ? options.clock : std::make_shared<LinkClock>()),
       pins(device, ring.bytes()),
       engine(open_engine(sweep.files, std::array{ring.bytes()}, way, options, notes)),
       pump(*engine, sweep.files, way.read_bytes,
@@ -208,7 +210,7 @@ void Streamer::Impl::read_in_cycle() {
     pump.drain();
     const std::lock_guard lock(mutex);
     failure = std::current_exception();
-    busy_since.reset();
+    link.rests();
     arrived.notify_all();
   }
 }
@@ -277,7 +279,7 @@ bool Streamer::Impl::queue_reads(Slot& newest) {
   pump.add(part_of(read.extents, newest.queued, ready), ring.data() + newest.at.begin,
            (next - 1) % slots.size());
   newest.queued = ready;
-  if (!busy_since) busy_since = Clock::now();
+  link.reads();
   return true;
 }
 
@@ -304,10 +306,7 @@ bool Streamer::Impl::deliver(std::span<const ReadPump::Arrival> arrivals) {
       complete = true;
     }
     disk_bytes = pump.disk_bytes();
-    if (pump.idle() && busy_since) {
-      busy += Clock::now() - *busy_since;
-      busy_since.reset();
-    }
+    if (pump.idle()) link.rests();
   }
   if (complete) arrived.notify_all();
   return !stop;
@@ -406,8 +405,7 @@ void Streamer::Impl::rethrow_failure(std::size_t index) const {
 }
 
 LinkTotals Streamer::Impl::totals() const {
-  return {disk_bytes + embedding->disk_bytes(),
-          busy + (busy_since ? Clock::now() - *busy_since : Clock::duration{}), stall, checking};
+  return {disk_bytes + embedding->disk_bytes(), clock->busy(), stall, checking};
 }
 
 Streamer::Streamer(Device& device, const SweepLayout& sweep, const Residency& residency,

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "offload/io/link_clock.h"
 #include "offload/io/link_probe.h"
 #include "offload/io/read_engine.h"
 #include "offload/resting_units.h"
@@ -36,7 +37,8 @@ struct StreamerOptions {
     Seconds round{};
   };
   std::optional<Trial> trial = {};
-  Trace* trace = nullptr;  // gains a span per unit read; must outlive the streamer
+  std::shared_ptr<LinkClock> clock = {};  // of all that share a disk; null: the source's own
+  Trace* trace = nullptr;                 // gains a span per unit read; must outlive the streamer
   /// What stands between the streamer and the disk: tests inject faults here. Empty: nothing.
   std::function<std::unique_ptr<ReadEngine>(std::unique_ptr<ReadEngine>)> wrap_engine = {};
 };
@@ -44,7 +46,7 @@ struct StreamerOptions {
 /// What the link has done since the streamer was made: take differences.
 struct LinkTotals {
   std::uint64_t disk_bytes = 0;  // as read: over-read, prefetches and embedding rows included
-  Seconds busy{};                // with at least one read of weights in flight
+  Seconds busy{};                // with at least one read of weights in flight, by the clock
   Seconds stall{};               // host time spent blocked in acquire()
   Seconds checksums{};           // the reader's time spent on them
 

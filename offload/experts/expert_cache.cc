@@ -110,8 +110,10 @@ struct ExpertCache::Impl {
   HostSlab slab;
   const std::size_t bytes_of_slot;
   const LinkSample way;
+  const std::shared_ptr<LinkClock> clock;
   std::unique_ptr<ReadEngine> engine;  // destroyed before the slab that it reads into
   ReadPump pump;
+  LinkReader link{*clock};  // under the lock
 
   mutable std::mutex mutex;             // guards what follows
   std::condition_variable_any arrived;  // waits for a stop request, too
@@ -126,8 +128,7 @@ struct ExpertCache::Impl {
   bool stopping = false;
   std::exception_ptr failure;
   std::uint64_t hits = 0, misses = 0, disk_bytes = 0;
-  Clock::duration busy{}, stall{}, checking{};
-  std::optional<Clock::time_point> busy_since;
+  Clock::duration stall{}, checking{};
 
   const std::vector<int> reader_cpus;
   Trace* const trace;
@@ -155,6 +156,7 @@ ExpertCache::Impl::Impl(Device& device, const SweepLayout& swept, std::size_t co
       slab(checked_slots(sweep, count) * slot_bytes(sweep), options.ring_node),
       bytes_of_slot(slot_bytes(sweep)),
       way(choose_way(sweep.files, slab.bytes(), options, stop)),
+      clock(options.clock ? options.clock : std::make_shared<LinkClock>()),
       engine(open_engine(sweep.files, std::array{slab.bytes()}, way, options, notes)),
       pump(*engine, sweep.files, way.read_bytes,
            [this](std::uint64_t slot) { return describe(sweep.experts[slots[slot].expert]); }),
@@ -198,7 +200,7 @@ void ExpertCache::Impl::read() {
     pump.drain();
     const std::lock_guard lock(mutex);
     failure = std::current_exception();
-    busy_since.reset();
+    link.rests();
     arrived.notify_all();
   }
 }
@@ -241,7 +243,7 @@ void ExpertCache::Impl::queue_reads(std::size_t index) {
   slot.missing = read.slab_bytes;
   slot.checksum = 0;
   slot.asked = Clock::now();
-  if (!busy_since) busy_since = slot.asked;
+  link.reads();
   pump.add(read.extents, slab.data() + experts[index].slot * bytes_of_slot, experts[index].slot);
 }
 
@@ -273,10 +275,7 @@ void ExpertCache::Impl::deliver(std::span<const ReadPump::Arrival> arrivals) {
       let_go(slot.expert);
     }
     disk_bytes = pump.disk_bytes();
-    if (pump.idle() && busy_since) {
-      busy += Clock::now() - *busy_since;
-      busy_since.reset();
-    }
+    if (pump.idle()) link.rests();
   }
   if (!complete.empty()) arrived.notify_all();
 }
@@ -433,10 +432,9 @@ void ExpertCache::abandon_sweep() noexcept { impl_->abandon(); }
 
 ExpertTotals ExpertCache::totals() const {
   const std::lock_guard lock(impl_->mutex);
-  const auto since = impl_->busy_since ? Clock::now() - *impl_->busy_since : Clock::duration{};
   return {impl_->hits,
           impl_->misses,
-          {impl_->disk_bytes, impl_->busy + since, impl_->stall, impl_->checking}};
+          {impl_->disk_bytes, impl_->clock->busy(), impl_->stall, impl_->checking}};
 }
 
 const LinkSample& ExpertCache::way() const { return impl_->way; }

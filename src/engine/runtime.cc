@@ -101,6 +101,7 @@ StreamerOptions Runtime::reads(const EngineOptions& options) {
   StreamerOptions reads{.ring_bytes = plan.device ? plan.device->host_ring_bytes : plan.ring_bytes,
                         .reader_cpus = placement.reader_cpus,
                         .checksums = options.verify_weights,
+                        .clock = link_clock,
                         .trace = trace};
   reads.ring_node = ring_node();
   if (placement.refused) add_note(notes, placement.note);
@@ -157,6 +158,7 @@ LinkReport Runtime::link() const {
   if (experts) {
     const ExpertTotals totals = experts->totals();
     static_cast<LinkTotals&>(report) += totals.link;
+    report.busy = totals.link.busy;  // by the clock of both
     report.expert_hits = totals.hits;
     report.expert_misses = totals.misses;
     if (!streamer) report.disk_bytes += target_weights->embedding().disk_bytes();

@@ -27,6 +27,7 @@ struct Runtime {
   EnergyMeter* const energy;
   Plan plan;
   LinkSample link_probe;
+  const std::shared_ptr<LinkClock> link_clock = std::make_shared<LinkClock>();
   Notes notes;
   Seconds load_time{};
   std::unique_ptr<TimedWeights> target_weights;
