@@ -206,6 +206,12 @@ class Errors(TempDirCase):
     def test_sizes_are_said_as_they_were_asked_for(self):
         self.fails(1, "inflate", TINY, "-o", self.dir / "big", "--size", "5K", says=["KiB; 5.0 KiB were asked for"])
 
+    def test_experts_or_a_size(self):
+        for words, says in ((["--size", "5M", "--experts", "4", "--active", "2"], "give either --size, or --experts"),
+                            ([], "give either --size, or --experts"), (["--experts", "4"], "go together"),
+                            (["--experts", "4", "--active", "5"], "--active: 1 to the 4")):
+            self.fails(2, "inflate", TINY, "-o", self.dir / "big", *words, says=[says])
+
     def test_directory_without_config(self):
         self.fails(1, "inspect", self.dir, says=["config.json"])
 

@@ -15,6 +15,7 @@
 #include "src/base/file_writer.h"
 #include "src/base/formats/half.h"
 #include "src/checkpoint/fingerprint.h"
+#include "src/checkpoint/model_tensors.h"
 #include "src/convert/enlarge/enlargement.h"
 #include "src/convert/enlarge/random_weights.h"
 #include "src/convert/source_files.h"
@@ -106,6 +107,57 @@ TEST_P(Inflate, RoundsTheSmallModelToBf16) {
       ASSERT_EQ(got, expected) << tensor.name << " row " << row;
     }
   }
+}
+
+InflateRequest experts_in(const TempDir& dir, int experts, int active) {
+  return {.output = dir.path() / "big",
+          .small = dir.path() / "small",
+          .experts = experts,
+          .active = active,
+          .seed = 3};
+}
+
+class InflateExperts : public testing::TestWithParam<const char*> {
+ protected:
+  const TempDir dir_;
+};
+
+TEST_P(InflateExperts, ComputeTheSameFunctionFromBytesOfTheirOwn) {
+  inflate(test::tiny_model(GetParam()), experts_in(dir_, 5, 2), ignore);
+  const Checkpoint small = Checkpoint::open(dir_.path() / "small"),
+                   big = Checkpoint::open(dir_.path() / "big");
+  EXPECT_EQ(big.config().architecture, "mixtral");
+  EXPECT_EQ(big.config().experts.count, 5);
+  EXPECT_EQ(big.config().experts.active, 2);
+  EXPECT_NE(big.config().inflated_from, "");
+  const std::vector<float> expected = test::logits_of(small), got = test::logits_of(big);
+  ASSERT_EQ(got.size(), expected.size());
+  for (std::size_t i = 0; i < got.size(); ++i)
+    EXPECT_NEAR(got[i], expected[i], 1e-4f * (1 + std::abs(expected[i])));
+
+  WeightRows rows(big);
+  std::set<std::vector<float>> matrices;
+  for (int expert = 0; expert < 5; ++expert)
+    for (const TensorRole role :
+         {TensorRole::kExpertGate, TensorRole::kExpertUp, TensorRole::kExpertDown}) {
+      const TensorEntry* const tensor = big.find(tensor_name(role, 1, expert));
+      ASSERT_NE(tensor, nullptr);
+      std::vector<float> matrix, row(static_cast<std::size_t>(WeightRows::columns(*tensor)));
+      for (std::int64_t i = 0; i < WeightRows::rows(*tensor); ++i) {
+        rows.read(*tensor, i, row);
+        matrix.insert(matrix.end(), row.begin(), row.end());
+      }
+      EXPECT_TRUE(matrices.insert(matrix).second) << "expert " << expert;
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Llamas, InflateExperts, testing::Values("llama2", "llama3", "smollm2"));
+
+TEST(InflateExpertsRefused, OtherFamiliesAndFewerThanCompute) {
+  const TempDir dir;
+  EXPECT_THROW(inflate(test::tiny_model("qwen3"), experts_in(dir, 4, 2), ignore), Error);
+  EXPECT_THROW(inflate(test::tiny_model("llama2"), experts_in(dir, 2, 3), ignore), Error);
+  EXPECT_FALSE(fs::exists(dir.path() / "big"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, Inflate,

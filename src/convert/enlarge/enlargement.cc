@@ -7,6 +7,7 @@
 #include "src/base/error.h"
 #include "src/base/size_text.h"
 #include "src/base/utf8.h"
+#include "src/checkpoint/families.h"
 #include "src/checkpoint/model_tensors.h"
 #include "src/convert/output.h"
 
@@ -110,6 +111,21 @@ ModelConfig enlarge(const ModelConfig& small, std::uint64_t bytes) {
               "; " + format_size(bytes) + " were asked for");
 }
 
+ModelConfig with_experts(const ModelConfig& small, int count, int active) {
+  if (small.architecture != "llama")
+    throw Error("experts are made of the MLPs of a Llama, not of architecture '" +
+                small.architecture + "': the result is a Mixtral, which has the same layers else");
+  if (active < 1 || count < active)
+    throw Error(std::to_string(active) + " of " + std::to_string(count) +
+                " experts are to compute for each row");
+  ModelConfig big = small;
+  big.architecture = "mixtral";
+  const Family& family = family_of(big);
+  big.layer_kinds.assign(family.layer_kinds.begin(), family.layer_kinds.end());
+  big.experts = {count, active, small.hidden_dim, true};
+  return big;
+}
+
 int source_layer(int layer, int small_layers, int big_layers) {
   // Layer i of the small one sits in the middle of the i-th of equal parts; parts are at least one
   // layer long, so no two share a place.
@@ -136,15 +152,32 @@ bool is_normed_later(const ModelTensor& tensor, const ModelConfig& config) {
   }
 }
 
+/// The matrix of the small model's MLP that an expert's is made of.
+std::optional<TensorRole> dense_role(TensorRole role) {
+  switch (role) {
+    case TensorRole::kExpertGate:
+      return TensorRole::kGate;
+    case TensorRole::kExpertUp:
+      return TensorRole::kUp;
+    case TensorRole::kExpertDown:
+      return TensorRole::kDown;
+    default:
+      return std::nullopt;
+  }
+}
+
 /// How one tensor of `big` is made; `from` is the small model's, or of a layer that it has not.
 EnlargedTensor enlarged(const ModelTensor& tensor, const TensorEntry* from,
                         const ModelConfig& small, const ModelConfig& big) {
   using Beside = EnlargedTensor::Beside;
   const TensorSpec& spec = *tensor.spec;
-  EnlargedTensor to{tensor.name(), tensor.shape(big)};
+  EnlargedTensor to{stored_name(family_of(big), tensor.name()), tensor.shape(big)};
   to.source = from;
-  to.source_rows = length(spec.rows, small);
-  to.source_columns = length(spec.columns, small);
+  if (spec.role == TensorRole::kRouter) return to;  // random
+  if (tensor.expert >= 0) to.of_expert = tensor;
+  const TensorSpec& of_small = spec_of(dense_role(spec.role).value_or(spec.role));
+  to.source_rows = length(of_small.rows, small);
+  to.source_columns = length(of_small.columns, small);
   // An identity layer adds nothing to the residual stream: its matrices have added rows only, those
   // that write to the stream added columns only.
   const bool reads_stream = spec.kind == TensorKind::kMatrix && spec.rows != Length::kDim;
@@ -168,8 +201,10 @@ std::vector<EnlargedTensor> enlarged_tensors(const Checkpoint& checkpoint, const
   for_each_tensor(big, [&](const ModelTensor& tensor) {
     ModelTensor from = tensor;
     if (tensor.layer >= 0) from.layer = source_layer(tensor.layer, small.layers, big.layers);
+    if (const auto dense = dense_role(tensor.spec->role)) from = {&spec_of(*dense), from.layer};
     const TensorEntry* entry = nullptr;
-    if (tensor.layer < 0 || from.layer >= 0) {
+    const bool is_made_up = tensor.spec->role == TensorRole::kRouter && small.experts.count == 0;
+    if (!is_made_up && (tensor.layer < 0 || from.layer >= 0)) {
       entry = checkpoint.find(from.name());
       if (!entry) throw Error(checkpoint.root().string() + " lacks the tensor " + from.name());
     }

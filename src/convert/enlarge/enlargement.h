@@ -1,10 +1,12 @@
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "src/checkpoint/checkpoint.h"
 #include "src/checkpoint/model_config.h"
+#include "src/checkpoint/model_tensors.h"
 
 namespace canopy {
 
@@ -14,6 +16,11 @@ namespace canopy {
 /// until the size is met. Pure. Throws: Error naming the smallest size possible.
 ModelConfig enlarge(const ModelConfig& small, std::uint64_t bytes);
 
+/// A Mixtral whose experts each compute what the MLP of `small` does: `count` of them in each
+/// layer, of which `active` compute for a row. Pure. Throws: Error if `small` is not a Llama, or if
+/// there are fewer experts than are to compute.
+ModelConfig with_experts(const ModelConfig& small, int count, int active);
+
 /// Bytes of all tensors in BF16.
 std::uint64_t bf16_bytes(const ModelConfig& config);
 
@@ -21,6 +28,9 @@ std::uint64_t bf16_bytes(const ModelConfig& config);
 /// model: copied from `source` (times `scale`, a power of two), or nothing where `source` is null.
 ///   [ source | beside ]      beside: random, or zero where the added columns are written to the
 ///   [ zero   | random ]      residual stream or are biases
+/// An expert's matrices have the rows of gate and up, and the columns of down, in an order of its
+/// own; a row of up and its column of down are multiplied by 2 and 1/2, by 1/2 and 2, or not at
+/// all. So each expert has bytes of its own, and the same function.
 /// A vector is one row. The zeros keep added dimensions of the residual stream at zero, and added
 /// heads and neurons from reading the small model's.
 struct EnlargedTensor {
@@ -31,6 +41,7 @@ struct EnlargedTensor {
   std::int64_t source_rows = 0, source_columns = 0;
   float scale = 1.0f;
   Beside beside = Beside::kRandom;
+  std::optional<ModelTensor> of_expert = {};
 };
 /// All tensors of `big`, in the order a sweep reads them. enlarge()'s result, or the small config
 /// itself for a plain copy. Throws: Error if `small` lacks a tensor.

@@ -1,10 +1,13 @@
 #include "src/convert/enlarge/inflate.h"
 
 #include <algorithm>
+#include <array>
 #include <optional>
+#include <random>
 #include <utility>
 #include <vector>
 
+#include "src/base/counting.h"
 #include "src/base/error.h"
 #include "src/base/formats/half.h"
 #include "src/checkpoint/fingerprint.h"
@@ -22,11 +25,13 @@ namespace {
 /// One row of an enlarged tensor: the small model's values, then what lies beside or below them.
 class EnlargedRow {
  public:
-  EnlargedRow(const Checkpoint& small, std::uint64_t seed) : rows_(small), random_(seed) {}
+  EnlargedRow(const Checkpoint& small, std::uint64_t seed)
+      : rows_(small), random_(seed), random_seed_(seed) {}
 
   std::span<const std::uint16_t> make(const EnlargedTensor& tensor, std::uint64_t name_hash,
                                       std::int64_t row) {
     values_.resize(static_cast<std::size_t>(tensor.shape.back()));
+    if (tensor.of_expert) return make_of_expert(tensor, row);
     const bool beside = row < tensor.source_rows;
     const auto source_columns = static_cast<std::size_t>(tensor.source_columns);
     const std::span<std::uint16_t> all = values_, source = all.first(source_columns),
@@ -43,23 +48,64 @@ class EnlargedRow {
   }
 
  private:
+  /// A row of an expert's matrix: the small model's with its hidden units in another order.
+  std::span<const std::uint16_t> make_of_expert(const EnlargedTensor& tensor, std::int64_t row) {
+    const ModelTensor& expert = *tensor.of_expert;
+    const bool down = expert.spec->role == TensorRole::kExpertDown;
+    const auto units = static_cast<std::size_t>(down ? tensor.source_columns : tensor.source_rows);
+    const std::uint64_t seed =
+        RandomWeights::hash(std::to_string(random_seed_) + "/" + std::to_string(expert.layer) +
+                            "/" + std::to_string(expert.expert));
+    if (units_of_ != seed || unit_.size() != units) order_units(seed, units);
+    if (!down) {
+      const auto at = static_cast<std::size_t>(row);
+      EnlargedTensor one = tensor;
+      if (expert.spec->role == TensorRole::kExpertUp) one.scale = factor_[at];
+      copy_source(one, unit_[at], values_);
+      return values_;
+    }
+    unordered_.resize(units);
+    copy_source(tensor, row, unordered_);
+    for (std::size_t i = 0; i < units; ++i) {
+      const float value = f32_from_bf16(unordered_[static_cast<std::size_t>(unit_[i])]);
+      values_[i] = exactly(tensor, value, 1 / factor_[i]);
+    }
+    return values_;
+  }
+  void order_units(std::uint64_t seed, std::size_t units) {
+    units_of_ = seed;
+    std::mt19937_64 random(seed);
+    unit_ = counting(0, units);
+    factor_.resize(units);
+    for (std::size_t i = units; i > 1; --i) std::swap(unit_[i - 1], unit_[random() % i]);
+    for (float& factor : factor_) factor = std::array{0.5f, 1.0f, 2.0f}[random() % 3];
+  }
+
+  /// Throws Error unless BF16 holds the product: it may be a subnormal, or too large.
+  static std::uint16_t exactly(const EnlargedTensor& tensor, float rounded, float scale) {
+    const std::uint16_t scaled = bf16_from_f32(rounded * scale);
+    if (f32_from_bf16(scaled) / scale != rounded)
+      throw Error("tensor " + tensor.source->name + " holds " + std::to_string(rounded) +
+                  ", which BF16 cannot hold times " + std::to_string(scale));
+    return scaled;
+  }
+
   void copy_source(const EnlargedTensor& tensor, std::int64_t row, std::span<std::uint16_t> out) {
     floats_.resize(out.size());
     rows_.read(*tensor.source, row, floats_);
-    for (std::size_t i = 0; i < out.size(); ++i) {
-      const float rounded = f32_from_bf16(bf16_from_f32(floats_[i]));
-      const float scaled = rounded * tensor.scale;
-      out[i] = bf16_from_f32(scaled);
-      if (f32_from_bf16(out[i]) / tensor.scale != rounded)  // a subnormal, or too large for BF16
-        throw Error("tensor " + tensor.source->name + " holds " + std::to_string(floats_[i]) +
-                    ", which BF16 cannot hold times " + std::to_string(tensor.scale));
-    }
+    for (std::size_t i = 0; i < out.size(); ++i)
+      out[i] = exactly(tensor, f32_from_bf16(bf16_from_f32(floats_[i])), tensor.scale);
   }
 
   WeightRows rows_;
   RandomWeights random_;
+  const std::uint64_t random_seed_;
   std::vector<float> floats_;
-  std::vector<std::uint16_t> values_;
+  std::vector<std::uint16_t> values_, unordered_;
+  // Of the expert that is being written: the small model's units in its order, and their factors.
+  std::uint64_t units_of_ = 0;
+  std::vector<std::int32_t> unit_;
+  std::vector<float> factor_;
 };
 
 void check_shapes(const std::vector<EnlargedTensor>& tensors) {
@@ -99,7 +145,8 @@ void write_weights(const Checkpoint& model, const std::vector<EnlargedTensor>& t
 ModelConfig inflate(const Checkpoint& model, const InflateRequest& request,
                     const Progress& progress) {
   const ModelConfig& small = model.config();
-  const ModelConfig big = enlarge(small, request.bytes);
+  const ModelConfig big = request.experts > 0 ? with_experts(small, request.experts, request.active)
+                                              : enlarge(small, request.bytes);
   const auto big_tensors = enlarged_tensors(model, big),
              small_tensors = enlarged_tensors(model, small);
   check_shapes(big_tensors);
@@ -118,6 +165,7 @@ ModelConfig inflate(const Checkpoint& model, const InflateRequest& request,
                              .source = source_fingerprint(model),
                              .widen = big.dim / small.dim,
                              .layers = small.layers,
+                             .experts = request.experts,
                              .seed = request.seed};
   // The small files first: what cannot be written is then known before the disk is filled.
   write_hf_files(model, small, std::nullopt, small_output.partial());

@@ -10,7 +10,8 @@ namespace canopy {
 struct InflateRequest {
   std::filesystem::path output;  // the enlargement's directory
   std::filesystem::path small;   // the small model's, rounded to BF16
-  std::uint64_t bytes = 0;       // of the enlargement's weights, about
+  std::uint64_t bytes = 0;       // of the enlargement's weights, about; of none with experts
+  int experts = 0, active = 0;   // as with_experts(), in place of a size
   std::uint64_t seed = 0;
 };
 /// Writes a function-preserving enlargement of a model as a Hugging Face directory in BF16, and the

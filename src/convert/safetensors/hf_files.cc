@@ -118,6 +118,13 @@ ordered_json config_json(const Checkpoint& source, const ModelConfig& target) {
   json["head_dim"] = target.head_dim;
   // The double that is exactly the float: other readers then halve and quarter it without rounding.
   json["rms_norm_eps"] = static_cast<double>(target.norm_eps);
+  if (target.experts.count > 0 && target.architecture != source.config().architecture) {
+    json["architectures"] = {family_of(target).hf_class};
+    json["model_type"] = target.architecture;
+    json["num_local_experts"] = target.experts.count;
+    json["num_experts_per_tok"] = target.experts.active;
+    json["sliding_window"] = nullptr;
+  }
   if (json.contains("layer_types"))
     json["layer_types"] =
         std::vector<std::string>(static_cast<std::size_t>(target.layers), "full_attention");
@@ -166,11 +173,9 @@ void write_hf_files(const Checkpoint& source, const ModelConfig& target,
   ordered_json config = config_json(source, target);
   config.erase("canopy_inflated");
   if (label)
-    config["canopy_inflated"] = {{"from", label->from},
-                                 {"source", label->source},
-                                 {"widen", label->widen},
-                                 {"layers", label->layers},
-                                 {"seed", label->seed}};
+    config["canopy_inflated"] = {{"from", label->from},       {"source", label->source},
+                                 {"widen", label->widen},     {"layers", label->layers},
+                                 {"experts", label->experts}, {"seed", label->seed}};
   write_text_file(directory / "config.json", config.dump(2) + "\n");
   if (fs::is_directory(source.root())) return copy_files(source, directory);
   ordered_json generation = ordered_json::object();

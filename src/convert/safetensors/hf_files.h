@@ -15,6 +15,7 @@ struct InflationLabel {
   std::string source;  // its source_fingerprint()
   int widen = 0;       // big dim / small dim
   int layers = 0;      // of the small model
+  int experts = 0;     // of each layer, that compute what its MLP does; 0: it is dense
   std::uint64_t seed = 0;
 };
 
