@@ -73,7 +73,7 @@ struct ExpertCache::Impl {
   };
 
   Impl(Device& device, const SweepLayout& swept, std::size_t count, const StreamerOptions& options,
-       const std::stop_token& stop);
+       const std::stop_token& stop, RouteTrace* route_trace);
   ~Impl();
 
   // The reader's thread.
@@ -118,6 +118,7 @@ struct ExpertCache::Impl {
   mutable std::mutex mutex;             // guards what follows
   std::condition_variable_any arrived;  // waits for a stop request, too
   std::condition_variable asked;        // or a slot came free
+  const std::vector<int> quotas;
   ExpertPolicy policy;
   std::vector<Expert> experts;
   std::vector<Slot> slots;
@@ -132,7 +133,8 @@ struct ExpertCache::Impl {
 
   const std::vector<int> reader_cpus;
   Trace* const trace;
-  Clock::time_point traced;  // the end of the last span; the reader's thread
+  RouteTrace* const written;  // the caller's thread
+  Clock::time_point traced;   // the end of the last span; the reader's thread
   std::thread reader;
 };
 
@@ -148,7 +150,8 @@ std::vector<std::size_t> first_of_layers(const SweepLayout& sweep) {
 }  // namespace
 
 ExpertCache::Impl::Impl(Device& device, const SweepLayout& swept, std::size_t count,
-                        const StreamerOptions& options, const std::stop_token& stop)
+                        const StreamerOptions& options, const std::stop_token& stop,
+                        RouteTrace* route_trace)
     : sweep(swept),
       per_layer(static_cast<std::size_t>(sweep.config.experts.count)),
       first(first_of_layers(sweep)),
@@ -160,14 +163,21 @@ ExpertCache::Impl::Impl(Device& device, const SweepLayout& swept, std::size_t co
       engine(open_engine(sweep.files, std::array{slab.bytes()}, way, options, notes)),
       pump(*engine, sweep.files, way.read_bytes,
            [this](std::uint64_t slot) { return describe(sweep.experts[slots[slot].expert]); }),
-      policy(sweep.config.experts.count,
-             share_slots(count - spare_slots(sweep), sweep.experts.size() / per_layer,
+      quotas(share_slots(count - spare_slots(sweep), sweep.experts.size() / per_layer,
                          sweep.config.experts.count)),
+      policy(sweep.config.experts.count, quotas),
       experts(sweep.experts.size()),
       slots(count),
       routes(sweep.experts.size() / per_layer),
       reader_cpus(options.reader_cpus),
-      trace(options.trace) {
+      trace(options.trace),
+      written(route_trace) {
+  if (written) {
+    std::vector<int> layers;
+    for (std::size_t i = 0; i < sweep.experts.size(); i += per_layer)
+      layers.push_back(sweep.experts[i].layer);
+    written->begin(layers, sweep.config.experts.count, sweep.config.experts.active, quotas);
+  }
   for (std::size_t i = 0; i < slots.size(); ++i) {
     slots[i].last_use = device.make_event();
     free.push_back(i);
@@ -304,6 +314,7 @@ void ExpertCache::Impl::want(int layer, std::span<const std::int32_t> chosen) {
     if (which < routed) credit_sweep();
     routed = which + 1;
     routes[which].assign(chosen.begin(), chosen.end());
+    if (written) written->routed(layer, chosen);
     std::vector<ExpertDemand> demands;
     std::vector<int> rows(per_layer);
     for (const std::int32_t e : chosen) ++rows.at(static_cast<std::size_t>(e));
@@ -327,6 +338,7 @@ void ExpertCache::Impl::want(int layer, std::span<const std::int32_t> chosen) {
 /// Tells the policy what the texts chose in the sweep before.
 void ExpertCache::Impl::credit_sweep() {
   const auto active = static_cast<std::size_t>(sweep.config.experts.active);
+  if (written) written->kept(kept);
   for (std::size_t layer = 0; layer < routes.size(); ++layer) {
     const std::span<const std::int32_t> all = routes[layer];
     const auto credit = [&](std::size_t row) {
@@ -397,14 +409,19 @@ void ExpertCache::Impl::abandon() noexcept {
     for (std::vector<std::int32_t>& of_layer : routes) of_layer.clear();
     kept.reset();
     routed = 0;
+    try {
+      if (written) written->abandoned();
+    } catch (const Error&) {  // closing it says so
+    }
   }
   asked.notify_all();
 }
 
 ExpertCache::ExpertCache(Device& device, const SweepLayout& sweep, std::size_t slots,
-                         const StreamerOptions& options, const std::stop_token& stop)
+                         const StreamerOptions& options, const std::stop_token& stop,
+                         RouteTrace* routes)
     : impl_(in_context("opening " + sweep.root.string() + " for its experts", [&] {
-        return std::make_unique<Impl>(device, sweep, slots, options, stop);
+        return std::make_unique<Impl>(device, sweep, slots, options, stop, routes);
       })) {}
 
 ExpertCache::~ExpertCache() = default;

@@ -6,6 +6,7 @@
 #include <stop_token>
 
 #include "offload/experts/expert_source.h"
+#include "offload/experts/route_trace.h"
 #include "offload/streamer.h"
 #include "offload/unit_layout.h"
 #include "offload/weight_source.h"
@@ -33,7 +34,8 @@ class ExpertCache final : public ExpertSource {
   /// Throws: Error if the slots are fewer than spare_slots(), memory is short or a file cannot be
   /// read; Stopped on request.
   ExpertCache(Device& device, const SweepLayout& sweep, std::size_t slots,
-              const StreamerOptions& options, const std::stop_token& stop = {});
+              const StreamerOptions& options, const std::stop_token& stop = {},
+              RouteTrace* routes = nullptr);
   ~ExpertCache() override;  // stops the reader, drains reads, waits for leased work
 
   void want(int layer, std::span<const std::int32_t> chosen) override;

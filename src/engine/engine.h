@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kernels/device.h"
+#include "offload/experts/route_trace.h"
 #include "offload/io/link_probe.h"
 #include "src/checkpoint/medusa_heads.h"
 #include "src/engine/batch.h"
@@ -46,6 +47,7 @@ struct EngineOptions {
   bool graphs = true;             // on a GPU: the draft's levels are launched as one each
   bool verify_weights = false;    // each streamed unit by a checksum, on every sweep but the first
   Trace* trace = nullptr;         // gains what happens when; must outlive the engine
+  RouteTrace* routes = nullptr;   // gains what a mixture's rows choose; must outlive the engine
   EnergyMeter* energy = nullptr;  // is read around prefill and decode; must outlive the engine
 };
 

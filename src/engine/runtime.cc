@@ -122,6 +122,11 @@ std::unique_ptr<WeightSource> Runtime::make_target_weights(const EngineOptions& 
       notes.push_back("weights are not verified: the model rests in memory, nothing is read twice");
   }
   const Loading loading{notes, progress, stop};
+  if (options.routes && plan.expert_slots == 0)
+    throw Error("routes are recorded where experts come out of a cache, and " +
+                sweeps.target.root.string() +
+                (sweeps.apart ? " has none: all of it is in memory, or travels"
+                              : " is no mixture of experts"));
   if (plan.resident) return load_resident(*device, sweeps.target, loading);
   const SweepLayout& units = plan.expert_slots > 0 ? *sweeps.apart : sweeps.target;
   std::unique_ptr<WeightSource> source;
@@ -138,8 +143,8 @@ std::unique_ptr<WeightSource> Runtime::make_target_weights(const EngineOptions& 
   if (plan.expert_slots > 0) {
     StreamerOptions reads_experts = reads(options);
     if (streamer) reads_experts.trace = nullptr;  // a lane has one reader
-    auto cache =
-        std::make_unique<ExpertCache>(*device, units, plan.expert_slots, reads_experts, stop);
+    auto cache = std::make_unique<ExpertCache>(*device, units, plan.expert_slots, reads_experts,
+                                               stop, options.routes);
     notes.insert(notes.end(), cache->notes().begin(), cache->notes().end());
     if (cache->way().bytes > 0) link_probe = cache->way();
     experts = cache.get();

@@ -98,6 +98,7 @@ void wait_until_free(std::size_t bytes, Clock::time_point until, const std::stop
 EngineOptions probe_of(const ModelFiles& models, const EngineOptions& options) {
   EngineOptions probe = options;
   probe.trace = nullptr;
+  probe.routes = nullptr;
   probe.plan.resident = 0;
   probe.plan.resident_layers.reset();
   probe.plan.from_disk = true;

@@ -71,7 +71,7 @@ struct Options {
   int samples = 1, logprobs = 0;
   std::vector<std::string> stops;
   bool ignore_eos = false, json = false;
-  std::optional<std::string> report, trace;  // files
+  std::optional<std::string> report, trace, route_trace;  // files
   PromptCacheOption prompt_cache;
   DecodeOptions decode;
   BeamOptions beams;
@@ -112,6 +112,8 @@ Flags Options::flags() {
        "--num-samples the totals, and all samples")  //
       ("trace", into(trace, "FILE"),
        "write what happened when: Chrome trace-event JSON, for Perfetto")  //
+      ("route-trace", into(route_trace, "FILE"),
+       "write which experts of a mixture the tokens chose, as lines of JSON")  //
       ("logprobs", into(logprobs, "K", at_least("--logprobs", 0)),
        "with --json, --report or --num-samples: each token's log probability and the K likeliest");
   add_foreign_prompt_flags(text);
@@ -140,6 +142,7 @@ void Options::check() const {
         "--num-beams: a beam search does not go with --stop, --logprobs or --prompt-cache");
   if (json && report == "-")
     throw UsageError("--report -: --json prints the same object; leave one of them out");
+  if (route_trace == "-") throw UsageError("--route-trace -: give a file");
   if (trace == "-") throw UsageError("--trace -: standard output is for the text; give a file");
   if (logprobs > 0 && samples == 1 && !json && !report)
     throw UsageError("--logprobs: needs --json, --report FILE or --num-samples");
@@ -260,18 +263,21 @@ Request request_of(const Options& asked) {
 struct Records {
   std::optional<TextOutput> report;
   std::optional<Trace> trace;
+  std::optional<RouteTrace> routes;
   std::optional<EnergyMeter> energy;
 
   /// The engine is to write to them.
   Records(const Options& asked, EngineOptions& options) {
     if (asked.report) report.emplace(*asked.report);
     if (asked.trace) options.trace = &trace.emplace(*asked.trace);
+    if (asked.route_trace) options.routes = &routes.emplace(*asked.route_trace);
     if (asked.json || asked.report) options.energy = &energy.emplace();
   }
   /// `more`: members beside those of every generation.
   void write(const Options& asked, const Engine& engine, const BatchReport& done,
              const Request& request, const json& more = json::object()) {
     if (trace) trace->close();
+    if (routes) routes->close();
     if (!energy) return;
     json costs = report_json(engine, done, request, asked.stops);
     costs.update(more);

@@ -128,10 +128,13 @@ std::optional<WeightPlace> TargetMemory::place_experts(std::uint64_t left,
   place.residency.table = sweep.config.tied_head ? Tier::kHost : Tier::kDisk;
   place.at_rest = Streamer::resting_bytes(sweep, place.residency);
   std::uint64_t more = 0;  // slots, for experts that stay
-  if (const auto& resident = request.resident; place.at_rest <= resident.value_or(left)) {
-    if (std::max(place.at_rest, resident.value_or(0)) > left) return std::nullopt;
-    more = std::min<std::uint64_t>((resident.value_or(left) - place.at_rest) / slot_,
+  const std::uint64_t shared = travelling_bytes(sweep, none_resident(sweep));
+  const auto& resident = request.resident;
+  if (place.at_rest <= left && resident.value_or(shared) >= shared) {
+    const std::uint64_t room = (left - place.at_rest) / slot_;
+    more = std::min<std::uint64_t>(resident ? (*resident - shared) / slot_ : room,
                                    sweep.experts.size());
+    if (more > room) return std::nullopt;
   } else {
     const auto units = place_units(sweep, left, resident, ring_wish);
     if (!units) return std::nullopt;
