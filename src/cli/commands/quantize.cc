@@ -16,11 +16,11 @@ namespace canopy::cli {
 namespace {
 
 constexpr const char* kUsage =
-    "usage: canopy quantize -m MODEL -o FILE.gguf --type q4_0|q4_1|q8_0|q4_k|q6_k\n\n"
+    "usage: canopy quantize -m MODEL -o FILE.gguf --type q4_0|q4_1|q8_0|q4_k|q6_k|bf16\n\n"
     "Writes a model with its matrices in blocks of weights, embedding and head at 8 bits\n"
     "(6 with q4_k and q6_k): a draft for its own original. q4_k is as small as q4_0 and\n"
     "nearer to the original. Rows that 256 does not divide have no q4_k and q6_k: they\n"
-    "become Q5_0 and Q8_0.";
+    "become Q5_0 and Q8_0. bf16 writes 16 bits, for programs that read GGUF alone.";
 
 DType parse_type(const std::string& given) {
   const std::string text = lower_case(given);
@@ -29,7 +29,8 @@ DType parse_type(const std::string& given) {
   if (text == "q8_0") return DType::kQ8_0;
   if (text == "q4_k") return DType::kQ4_K;
   if (text == "q6_k") return DType::kQ6_K;
-  throw UsageError("--type: '" + given + "' is not q4_0, q4_1, q8_0, q4_k or q6_k");
+  if (text == "bf16") return DType::kBF16;
+  throw UsageError("--type: '" + given + "' is not q4_0, q4_1, q8_0, q4_k, q6_k or bf16");
 }
 
 }  // namespace
@@ -39,11 +40,11 @@ int run_quantize(const std::vector<std::string>& words) {
   int wanted_threads = 0;
   bool show_progress = false, allow_holes = false;
   Flags flags;
-  flags.add_options()                                                     //
-      ("model,m", required(path, "PATH"), kModelHelp)                     //
-      ("allow-holes", given(allow_holes), kHolesHelp)                     //
-      ("output,o", required(output, "FILE"), "GGUF file to write")        //
-      ("type", required(type, "TYPE"), "q4_0, q4_1, q8_0, q4_k or q6_k")  //
+  flags.add_options()                                                           //
+      ("model,m", required(path, "PATH"), kModelHelp)                           //
+      ("allow-holes", given(allow_holes), kHolesHelp)                           //
+      ("output,o", required(output, "FILE"), "GGUF file to write")              //
+      ("type", required(type, "TYPE"), "q4_0, q4_1, q8_0, q4_k, q6_k or bf16")  //
       ("threads,t", into(wanted_threads, "N", at_least("--threads", 0)),
        "threads that quantise (0: one per CPU)")  //
       ("progress", given(show_progress), "report on stderr even if it is not a terminal");

@@ -38,6 +38,12 @@ GgufMetadata gguf_model_metadata(const Checkpoint& model, std::uint32_t file_typ
   number("embedding_length", c.dim);
   number("block_count", c.layers);
   number("feed_forward_length", c.hidden_dim);
+  if (c.experts.count > 0) {
+    number("expert_count", c.experts.count);
+    number("expert_used_count", c.experts.active);
+    if (c.experts.hidden_dim != c.hidden_dim)
+      number("expert_feed_forward_length", c.experts.hidden_dim);
+  }
   number("attention.head_count", c.heads);
   number("attention.head_count_kv", c.kv_heads);
   number("attention.key_length", c.head_dim);

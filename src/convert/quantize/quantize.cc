@@ -4,6 +4,7 @@
 #include <cmath>
 #include <deque>
 #include <exception>
+#include <map>
 #include <string>
 #include <thread>
 #include <utility>
@@ -24,11 +25,15 @@ namespace {
 
 constexpr const char* kRopeFactors = "rope_freqs.weight";
 
-/// A tensor of the output and where its values come from.
+/// A tensor of the output and where its values come from: of one tensor, or of all experts of a
+/// layer, one behind another.
 struct Plan {
   GgufTensor out;
-  const TensorEntry* source = nullptr;
+  std::vector<const TensorEntry*> sources;
   bool head_or_embedding = false;
+
+  const TensorEntry& first() const { return *sources.front(); }
+  std::int64_t rows() const { return WeightRows::rows(first()) * std::ssize(sources); }
 };
 
 /// What has blocks of 32 instead of 256, with a little more than the bits; else the type itself.
@@ -40,28 +45,38 @@ DType in_short_blocks(DType type) {
 
 /// Matrices of whole blocks become blocks. Of embedding and head, rounding shows most.
 DType output_type(const TensorSpec& spec, const TensorEntry& source, DType wanted) {
-  if (spec.kind != TensorKind::kMatrix) return DType::kF32;
-  if (spec.rows == Length::kVocab)
+  if (spec.kind != TensorKind::kMatrix || spec.role == TensorRole::kRouter) return DType::kF32;
+  if (spec.rows == Length::kVocab && in_blocks(wanted))
     wanted = find_format(wanted)->block_elements == 256 ? DType::kQ6_K : DType::kQ8_0;
   for (const DType type : {wanted, in_short_blocks(wanted)})
-    if (WeightRows::columns(source) % find_format(type)->block_elements == 0) return type;
+    if (in_blocks(type) && WeightRows::columns(source) % find_format(type)->block_elements == 0)
+      return type;
   return source.dtype == DType::kF16 ? DType::kF16 : DType::kBF16;
 }
 
 std::vector<Plan> plan_tensors(const Checkpoint& model, DType type) {
   std::vector<Plan> plans;
   const Family& family = family_of(model.config());
-  if (family.mixture)
-    throw Error(model.root().string() +
-                " is a mixture of experts, which is not written as GGUF yet; canopy pack makes its "
-                "files smaller");
+  if (const ExpertsConfig& experts = model.config().experts;
+      experts.count > 0 && experts.normalised != family.gguf_normalised_experts)
+    throw Error(model.root().string() + ": in GGUF, experts of " +
+                std::string(gguf_architecture(model.config())) + " have weights that " +
+                (experts.normalised ? "do not sum to 1" : "sum to 1") + ", and here they " +
+                (experts.normalised ? "do" : "do not"));
+  std::map<std::string, std::size_t> stacked;  // the plans of experts
   for_each_tensor(model.config(), [&](const ModelTensor& tensor) {
     const TensorEntry* const source = model.find(tensor.name());
     if (!source) throw Error(model.root().string() + " lacks the tensor " + tensor.name());
-    plans.push_back(
-        {{gguf_name(family, tensor), output_type(*tensor.spec, *source, type), source->shape},
-         source,
-         tensor.spec->rows == Length::kVocab});
+    const std::string name = gguf_name(family, tensor);
+    if (tensor.expert > 0) return plans[stacked.at(name)].sources.push_back(source);
+    std::vector<std::int64_t> shape = source->shape;
+    if (tensor.expert == 0) {
+      stacked.emplace(name, plans.size());
+      shape.insert(shape.begin(), model.config().experts.count);
+    }
+    plans.push_back({{name, output_type(*tensor.spec, *source, type), std::move(shape)},
+                     {source},
+                     tensor.spec->rows == Length::kVocab});
   });
   // The order is that of other converters: what the model has once, then its layers.
   std::stable_partition(plans.begin(), plans.end(),
@@ -79,7 +94,9 @@ class RowMaker {
 
   /// Row `row` of the output's order.
   std::span<const std::byte> make(const Plan& plan, std::int64_t row) {
-    const TensorEntry& source = *plan.source;
+    const std::int64_t rows = WeightRows::rows(plan.first());
+    const TensorEntry& source = *plan.sources[static_cast<std::size_t>(row / rows)];
+    row %= rows;
     const DType type = plan.out.dtype;
     if (adjacent_pairs_ && is_rotated(source.name)) row = rotated_halves_row(row, head_dim_);
     if (type == source.dtype) return rows_.read_stored(source, row);
@@ -129,7 +146,7 @@ class RowMakers {
   /// Rows [first, first + count) of the output's order, one behind another; valid until the next
   /// call.
   std::span<const std::byte> make(const Plan& plan, std::int64_t first, std::int64_t count) {
-    const std::size_t row = row_bytes(plan.out.dtype, WeightRows::columns(*plan.source));
+    const std::size_t row = row_bytes(plan.out.dtype, WeightRows::columns(plan.first()));
     const auto all = static_cast<std::size_t>(count), makers = std::min(makers_.size(), all);
     bytes_.resize(all * row);
     std::vector<std::exception_ptr> failures(makers);
@@ -168,7 +185,7 @@ class RowMakers {
 QuantizeReport quantize(const Checkpoint& model, const std::filesystem::path& output, DType type,
                         const Progress& progress, int threads) {
   require(threads > 0, "quantize: needs a thread");
-  require(in_blocks(type), "the type to quantise to has no blocks");
+  require(in_blocks(type) || type == DType::kBF16, "the type to quantise to has no blocks");
   const std::vector<Plan> plans = plan_tensors(model, type);
   GgufMetadata metadata = gguf_model_metadata(model, find_format(type)->gguf_file_type);
   for (auto& entry : gguf_tokenizer_metadata(model)) metadata.push_back(std::move(entry));
@@ -180,8 +197,9 @@ QuantizeReport quantize(const Checkpoint& model, const std::filesystem::path& ou
   bool same_function = true;
   for (const Plan& plan : plans) {
     tensors.push_back(plan.out);
-    const bool matrix = plan.source->shape.size() > 1;
-    if (matrix && plan.out.dtype != plan.source->dtype) same_function = false;
+    const bool matrix = plan.first().shape.size() > 1 && plan.out.dtype != DType::kF32;
+    for (const TensorEntry* const source : plan.sources)
+      if (matrix && plan.out.dtype != source->dtype) same_function = false;
   }
 
   QuantizeReport report{.weight_bytes = gguf_data_bytes(tensors),
@@ -195,7 +213,7 @@ QuantizeReport quantize(const Checkpoint& model, const std::filesystem::path& ou
   RowMakers makers(model, threads);
   std::uint64_t done = 0;
   for (const Plan& plan : plans) {
-    const std::int64_t rows = WeightRows::rows(*plan.source);
+    const std::int64_t rows = plan.rows();
     for (std::int64_t row = 0; row < rows; row += makers.batch()) {
       const std::span<const std::byte> bytes =
           makers.make(plan, row, std::min(makers.batch(), rows - row));
