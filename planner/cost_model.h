@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "planner/expert_reads.h"
+#include "planner/experts/expert_reads.h"
 #include "planner/hardware_profile.h"
 #include "planner/tree_shape.h"
 #include "src/base/unit_kind.h"

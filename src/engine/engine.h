@@ -77,7 +77,9 @@ class Engine {
   std::uint64_t disk_bytes() const;  // read so far by all models
   LinkReport link() const;           // what travelled since it was loaded
   const KvPool& kv_pool() const;     // the target's
-  const Notes& notes() const;        // every fallback taken, in words for the user
+  /// Evidence of all sweeps so far about a mixture's experts, for later plans.
+  const LearnedRoutes& routes() const;
+  const Notes& notes() const;  // every fallback taken, in words for the user
 
   /// How the link is read, and what that gave when it was tried out: 0 bytes where nothing streams
   /// or the model is small.

@@ -26,7 +26,8 @@ Runtime::Runtime(ModelFiles files, const EngineOptions& options, const LoadProgr
       sweeps(lay_out_models(models.target, models.draft, models.inner)),
       device(open_device(options, placement)),
       trace(options.trace),
-      energy(options.energy) {
+      energy(options.energy),
+      routes(options.plan.routes) {
   const auto start = Clock::now();
   PlanRequest request = on_device(options.plan, *device);
   // A trace tells of each unit, so it takes them one by one; on the CPU there is nothing to gain.
@@ -155,6 +156,12 @@ std::unique_ptr<WeightSource> Runtime::make_target_weights(const EngineOptions& 
                                                 std::move(source), loading, trace);
   uploads = made.get();
   return made;
+}
+
+void Runtime::learn_routes(std::int64_t rows, std::uint64_t misses) {
+  ExpertReads& reads = plan.weights.experts;
+  routes.add(reads, rows, misses);
+  reads.habits = routes.habits(reads);
 }
 
 LinkReport Runtime::link() const {

@@ -41,6 +41,7 @@ struct Runtime {
   std::unique_ptr<Drafter> drafter;      // none without speculation
   std::unique_ptr<KvCache> draft_cache;  // of a beam search
   bool sampled = false;                  // by the plan
+  LearnedRoutes routes;                  // of a mixture, with those before
   std::optional<Verifier> verifier;
   std::unique_ptr<Stream> compute;  // last, so that its work ends before anything above is freed
 
@@ -50,6 +51,8 @@ struct Runtime {
 
   LinkReport link() const;           // since it was loaded
   std::uint64_t disk_bytes() const;  // likewise, of all models
+  /// A sweep of so many rows, none of them of a prompt, has read so many experts.
+  void learn_routes(std::int64_t rows, std::uint64_t misses);
 
  private:
   /// The target's weights by the plan; `notes` gains each fallback taken.

@@ -182,6 +182,7 @@ void Session::Impl::replan() {
     texts.left += sequence.most - static_cast<int>(sequence.report.tokens.size());
   }
   texts.context /= static_cast<double>(running.size());
+  texts.routes = m.plan.weights.experts.habits;
   replanner->before_sweep(texts, *m.drafter);
 }
 
@@ -318,6 +319,7 @@ void Session::Impl::account_for(Clock::time_point begun, Clock::time_point grown
   last.drafting = grown - begun;
   const LinkReport moved = m.link();
   last.link = moved - std::exchange(told_of, moved);
+  if (last.prompt_rows == 0) m.learn_routes(last.texts * last.tree_nodes, last.link.expert_misses);
   if (m.draft_times) m.draft_times->times();
   if (m.trace) {
     m.trace->span(Trace::Lane::kHost, "step: " + std::to_string(gained) + " tokens", begun, ended);

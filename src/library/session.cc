@@ -25,11 +25,11 @@ struct Session::Impl {
   void keep_what_was_learned() noexcept {
     const auto on_note = [&](const std::string& note) { add_note(model->notes, note); };
     try {
+      keep_routes(model->engine);
       keep_acceptance({model->engine.models(), model->planned_for, model->asked},
                       session->learned(), on_note);
     } catch (const Error& e) {
-      on_note(std::string("how often the draft was right is not kept for later plans: ") +
-              e.what());
+      on_note(std::string("what texts have shown is not kept for later plans: ") + e.what());
     }
   }
 

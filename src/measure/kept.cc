@@ -9,6 +9,7 @@
 
 #include "planner/acceptance.h"
 #include "planner/acceptance_file.h"
+#include "planner/experts/learned_routes.h"
 #include "planner/learned_acceptance.h"
 #include "src/base/cache_dir.h"
 #include "src/base/error.h"
@@ -214,11 +215,18 @@ UniqueFd lock_folder(const fs::path& folder) {
   return lock;
 }
 
+UniqueFd lock_cache() {
+  std::error_code ignored;  // the writer says what is wrong
+  fs::create_directories(cache_dir(), ignored);
+  return lock_folder(cache_dir());
+}
+
 /// Nothing where the file is not there, or, with a note, cannot be used: it costs speed only.
-std::optional<LearnedAcceptance> read_learned(const fs::path& file, const char* what_then,
-                                              const OnNote& on_note) {
+template <class Learned>
+std::optional<Learned> read_learned(const fs::path& file, const char* what_then,
+                                    const OnNote& on_note) {
   try {
-    return read_if_there(file, LearnedAcceptance::from_json);
+    return read_if_there(file, Learned::from_json);
   } catch (const Error& e) {
     on_note(e.what() + std::string(": ") + what_then);
     return std::nullopt;
@@ -240,7 +248,8 @@ std::optional<KeptAcceptance> find_acceptance(const AcceptanceKey& key, Learning
   if (auto measured = read_if_there(files.measured, acceptance_from_json))
     kept = {std::move(measured->acceptance), "measured, " + files.measured.string()};
   if (learning == Learning::kOff) return kept;
-  const auto learned = read_learned(files.learned, "the plan is made without it", on_note);
+  const auto learned =
+      read_learned<LearnedAcceptance>(files.learned, "the plan is made without it", on_note);
   if (!learned || learned->texts() == 0) return kept;
   const Acceptance before =
       kept ? kept->acceptance : default_acceptance(static_cast<double>(key.sampling.temperature));
@@ -254,12 +263,30 @@ void keep_acceptance(const AcceptanceKey& key, const LearnedAcceptance& learned,
                      const OnNote& on_note) {
   if (!key.models.draft || learned.texts() == 0) return;
   const fs::path file = acceptance_files(key).learned;
-  std::error_code ignored;  // the writer says what is wrong
-  fs::create_directories(file.parent_path(), ignored);
-  const UniqueFd lock = lock_folder(file.parent_path());
-  LearnedAcceptance all = read_learned(file, "replaced", on_note).value_or(LearnedAcceptance());
+  const UniqueFd lock = lock_cache();
+  LearnedAcceptance all =
+      read_learned<LearnedAcceptance>(file, "replaced", on_note).value_or(LearnedAcceptance());
   all.add(learned);
   write_file(file, all.to_json());
+}
+
+LearnedRoutes find_routes(const ModelFiles& models, const OnNote& on_note) {
+  if (models.target.config().experts.count == 0) return LearnedRoutes();
+  try {
+    const fs::path file = cache_dir() / routes_file_name(source_fingerprint(models.target));
+    return read_learned<LearnedRoutes>(file, "the plan is made without it", on_note)
+        .value_or(LearnedRoutes());
+  } catch (const Error&) {
+    return LearnedRoutes();  // without a place for measurements there are none
+  }
+}
+
+void keep_routes(const Engine& engine) {
+  const ExpertReads& reads = engine.plan().weights.experts;
+  if (reads.bytes == 0 || !engine.routes().grown()) return;
+  const fs::path file = cache_dir() / routes_file_name(source_fingerprint(engine.models().target));
+  const UniqueFd lock = lock_cache();
+  write_file(file, engine.routes().to_json(reads));
 }
 
 }  // namespace canopy

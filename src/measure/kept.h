@@ -54,4 +54,11 @@ std::optional<KeptAcceptance> find_acceptance(const AcceptanceKey& key, Learning
 void keep_acceptance(const AcceptanceKey& key, const LearnedAcceptance& learned,
                      const OnNote& on_note);
 
+/// The routes that the cache keeps of a mixture; those of the table where there are none. A note
+/// says which file cannot be used.
+LearnedRoutes find_routes(const ModelFiles& models, const OnNote& on_note);
+/// Keeps what an engine's sweeps have shown, with what was there before it. Throws Error where it
+/// cannot be kept.
+void keep_routes(const Engine& engine);
+
 }  // namespace canopy

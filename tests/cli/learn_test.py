@@ -115,7 +115,7 @@ class Learn(TempDirCase):
         fcntl.flock(folder, fcntl.LOCK_EX)
         result = run("generate", *self.words(prompt="1"), env=self.env)
         self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertIn("note: how often the draft was right is not kept", result.stderr)
+        self.assertIn("note: what texts have shown is not kept", result.stderr)
         self.assertIn(str(self.dir / "cache" / "canopy"), result.stderr)
         self.assertEqual(self.texts(), before)
 

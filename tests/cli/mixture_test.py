@@ -1,5 +1,6 @@
 """A mixture from a cache of experts: the same text whatever stays, and the hits that a simulation of its routes gives."""
 import json
+import os
 import sys
 import unittest
 
@@ -45,6 +46,23 @@ class Mixture(TempDirCase):
         report = run_json("generate", *self.words, "--resident", "none")
         token = 2 * len(self.layers())
         self.assertTrue(any(f"where a token asks for {token}" in note for note in report["notes"]), report["notes"])
+
+    def test_plans_learn_what_texts_read(self):
+        of_this_test = dict(os.environ, XDG_CACHE_HOME=str(self.dir / "cache"))
+        a_text = "-n", 200, "--ignore-eos", "--resident"
+        plan = lambda resident: run_json("plan", "-m", self.model, "--resident", resident, env=of_this_test)["experts"]
+        generate = lambda *words: run_json("generate", "-m", self.model, *words, env=of_this_test)
+
+        self.assertIn("another model", plan("180K")["expected_by"])
+        generate("-p", "once upon a time", *a_text, "180K", "--no-learn")
+        self.assertIn("another model", plan("180K")["expected_by"])
+        generate("-p", "once upon a time", *a_text, "180K")
+        for resident, within in (("180K", 0.15), ("260K", 0.25)):  # what was learned in one budget holds in another
+            experts = plan(resident)
+            self.assertIn("sweeps of earlier texts", experts["expected_by"])
+            report = generate("-p", "the other day", *a_text, resident, "--no-learn")
+            measured = report["experts"]["misses"] / (len(report["tokens"]) - 1)
+            self.assertLess(abs(experts["misses_per_token"] / measured - 1), within, (experts, measured))
 
     def test_routes_are_refused_where_there_are_none(self):
         for words, says in ((self.words, "all of it is in memory"),

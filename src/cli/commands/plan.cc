@@ -130,7 +130,8 @@ void print(const Plan& plan, const Assumptions& assumed, const std::vector<Remed
     std::cout << "experts: " << experts.stay << " of " << experts.layers * experts.count
               << " stay in memory; of the " << experts.layers * experts.active
               << " that a token asks for, " << fixed(experts.misses(1), 1)
-              << " are expected to be read, " << format_size(experts.bytes_of(1)) << "\n";
+              << " are expected to be read, " << format_size(experts.bytes_of(1)) << ", by "
+              << assumed.routes_from << "\n";
   if (plan.max_sequences > best.sequences) {
     const Candidate& full = plan.prediction->full;
     std::cout << "for " << full.sequences << " texts at a time: " << in_words(full.shape) << ", "
@@ -175,7 +176,8 @@ json plan_json(const Plan& plan, const Assumptions& assumed, const std::vector<R
     out["experts"] = {{"stay", experts.stay},
                       {"of", experts.layers * experts.count},
                       {"bytes", experts.bytes},
-                      {"misses_per_token", experts.misses(1)}};
+                      {"misses_per_token", experts.misses(1)},
+                      {"expected_by", assumed.routes_from}};
   if (plan.device)
     out["gpu"] = {{"memory_bytes", plan.device->memory},
                   {"planned_bytes", plan.device->total()},

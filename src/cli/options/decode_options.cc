@@ -97,6 +97,9 @@ Assumptions DecodeOptions::find_assumptions(const ModelFiles& models, EngineOpti
   Assumptions found{speculation.profile ? read_profile(*speculation.profile)
                                         : find_profile(models, options, progress, stop),
                     "there is no draft to accept"};
+  if (speculation.learning() == Learning::kOn) options.plan.routes = find_routes(models, on_note);
+  if (const std::int64_t sweeps = options.plan.routes.sweeps(); sweeps > 0)
+    found.routes_from = std::to_string(sweeps) + " sweeps of earlier texts";
   if (options.plan.draft && !speculation.acceptance)
     found.acceptance_from = options.plan.draft->prior_in_words();
   if (!models.draft && !options.plan.draft) return found;
@@ -127,10 +130,10 @@ void DecodeOptions::learn(const Engine& engine, const PlanRequest& plan,
                           const LearnedAcceptance& learned) const {
   if (speculation.no_learn) return;
   try {
+    keep_routes(engine);
     keep_acceptance(acceptance_key(engine.models(), plan), learned, print_note);
   } catch (const Error& e) {
-    print_note("how often the draft was right is not kept for later plans: " +
-               std::string(e.what()));
+    print_note("what texts have shown is not kept for later plans: " + std::string(e.what()));
   }
 }
 

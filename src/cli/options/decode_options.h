@@ -13,7 +13,8 @@ namespace canopy::cli {
 /// What a plan is made from.
 struct Assumptions {
   HardwareProfile profile;
-  std::string acceptance_from;  // in words
+  std::string acceptance_from;                                         // in words
+  std::string routes_from = "the routes of another model, Qwen3-30B";  // of a mixture, likewise
 };
 
 /// The flags of commands that decode.
@@ -30,7 +31,7 @@ struct DecodeOptions {
   /// Throws Stopped on request.
   ModelFiles open(PlanRequest& plan, const std::stop_token& stop) const;
   /// --profile's profile, else what the cache keeps of these models on this machine, else measured
-  /// now, which stderr is told; and the acceptance that the cache keeps, into options.plan.
+  /// now, which stderr is told; and what the cache keeps of texts, into options.plan.
   Assumptions find_assumptions(const ModelFiles& models, EngineOptions& options,
                                ProgressLine& progress, const std::stop_token& stop) const;
   /// Keeps what texts have shown for the plans to come, unless --no-learn; `plan` as it was asked

@@ -121,7 +121,8 @@ Flags SpeculationOptions::flags() {
        "as "
        "far as texts of theirs have shown that it is wrong)")  //
       ("no-learn", given(no_learn),
-       "neither plan with what texts have shown of the draft nor add to it");
+       "neither plan with what texts have shown of the draft, or of a mixture's experts, nor add "
+       "to it");
   return flags.add(method_flags());
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "offload/residency.h"
+#include "planner/experts/learned_routes.h"
 #include "planner/planner.h"
 #include "src/base/error.h"
 #include "src/base/notes.h"
@@ -121,6 +122,7 @@ struct PlanRequest : Speculation {
   DriverShare driver = kGpuDriver;             // what its driver takes of them
   std::shared_ptr<const CostModel> cost;       // of these models on this machine, to choose a tree
   std::optional<Acceptance> acceptance;        // measured; else what a self-draft has
+  LearnedRoutes routes;                        // of a mixture
   int max_prompt = 0, context = 0;             // tokens
   int prompt_rows = 0;       // most of all prompts together in one sweep; 0: all there are
   std::uint64_t beside = 0;  // bytes that the program itself takes: clients' connections, say

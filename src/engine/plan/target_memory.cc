@@ -27,8 +27,9 @@ std::string mebibytes(std::uint64_t bytes) {
 
 }  // namespace
 
-TargetMemory::TargetMemory(const SweepLayout& sweep, const SweepLayout* apart, bool drafts)
-    : sweep_(sweep), apart_(apart), drafts_(drafts) {
+TargetMemory::TargetMemory(const SweepLayout& sweep, const SweepLayout* apart, bool drafts,
+                           const LearnedRoutes& routes)
+    : sweep_(sweep), apart_(apart), drafts_(drafts), routes_(routes) {
   const Residency none = none_resident(sweep_), on_device = rest(sweep_, 0, Tier::kDevice);
   whole_ = resident_bytes(sweep_);
   least_ = least_units(sweep_);
@@ -261,10 +262,12 @@ WeightPlan TargetMemory::seen(const WeightPlace& place, bool on_device) const {
   seen.uploaded = on_device;
   seen.resident_bytes = resident_of(place, on_device);
   if (on_device) seen.disk_bytes = place.sweep;
-  if (place.expert_slots > 0)
+  if (place.expert_slots > 0) {
     seen.experts = {static_cast<int>(apart_->experts.size()) / sweep_.config.experts.count,
                     sweep_.config.experts.count, sweep_.config.experts.active, slot_,
                     static_cast<int>(place.expert_slots - spare_slots_)};
+    seen.experts.habits = routes_.habits(seen.experts);
+  }
   for (std::size_t i = 0; i < sweep.units.size(); ++i) {
     const Unit& unit = sweep.units[i].unit;
     SweepUnit one;

@@ -32,7 +32,8 @@ class TargetMemory {
  public:
   /// The sweep must outlive this, and `apart`, with experts apart, which a mixture has. `drafts`:
   /// with what rests of it.
-  TargetMemory(const SweepLayout& sweep, const SweepLayout* apart, bool drafts);
+  TargetMemory(const SweepLayout& sweep, const SweepLayout* apart, bool drafts,
+               const LearnedRoutes& routes);
 
   /// Bytes of so many layers, with the head where the target drafts with what rests; of everything
   /// where there are no more layers.
@@ -91,6 +92,7 @@ class TargetMemory {
   const SweepLayout& sweep_;
   const SweepLayout* const apart_;
   const bool drafts_;
+  const LearnedRoutes routes_;
   // Bytes of everything where it is computed with: on the host, on a device of its own.
   std::uint64_t whole_ = 0, whole_on_device_ = 0;
   // The least that the target can do with: on the host; on a device, and then on its host.

@@ -1,4 +1,4 @@
-#include "planner/expert_reads.h"
+#include "planner/experts/expert_reads.h"
 
 #include <algorithm>
 #include <array>
@@ -25,14 +25,26 @@ double at_share(std::span<const At> points, double share) {
   return a.value + (b.value - a.value) * (share - a.share) / (b.share - a.share);
 }
 
+/// Share of all experts that stay.
+double share(const ExpertReads& reads) {
+  return std::min(1.0, reads.stay / (double{1} * reads.layers * reads.count));
+}
+
 }  // namespace
+
+double ExpertReads::hits() const {
+  const double table = at_share(kHits, share(*this));
+  return habits.odds * table / (1 - table + habits.odds * table);
+}
+
+double ExpertReads::growth() const {
+  return std::clamp(at_share(kGrowth, share(*this)) + habits.growth, 0.0, 1.0);
+}
 
 double ExpertReads::misses(double rows) const {
   if (bytes == 0) return 0;
-  const double all = double{1} * layers * count;
-  const double share = std::min(1.0, stay / all);
-  const double one = double{1} * layers * active * (1 - at_share(kHits, share));
-  return std::min(one * std::pow(rows, at_share(kGrowth, share)), all - stay);
+  const double one = double{1} * layers * active * (1 - hits());
+  return std::min(one * std::pow(rows, growth()), double{1} * absent());
 }
 
 }  // namespace canopy
