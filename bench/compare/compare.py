@@ -4,6 +4,7 @@
   bench/compare/run             sets up what is missing, then this script: settings are tried, then the headline table; 1.5 hours
   bench/compare/run --quick     a 2 GB model, one round
   bench/compare/run --full      also 4 bits, and over memory and model size; hours; resumes where it was
+  bench/compare/run --mixture   a mixture of 48 experts, of which a token uses 4, in memory for a tenth and for a fifth of them
 
 One system at a time, each run in a memory cgroup of the budget (page cache included), caches dropped before it, the raw disk
 measured before and after it with fio, into small pages and into huge ones (the better is what shares are of); systems take
@@ -61,6 +62,10 @@ SYSTEMS = {
     "deepspeed": ("zero_inference", {}, {"cap when loaded"}),
     "airllm": ("air_llm", {}, set()),
 }
+# Of a mixture's experts Canopy keeps about a tenth and a fifth in these; the others have the same cgroup. Canopy has a draft, and its
+# planner decides whether to use it.
+MIXTURE_MEMORY = (1000 << 20, 1700 << 20)
+MIXTURE_SYSTEMS = ["canopy", "canopy-none", "llama.cpp", "llama.cpp-128k", "accelerate"]
 # What is tried of each before it is measured, {} being the adapter's own; the fastest is taken. Canopy's planner tunes itself.
 TRIED = {
     "llama.cpp-chain": [{"speculation": {"spec-type": "draft-simple", "spec-draft-n-max": n}} for n in (4, 8, 16)],
@@ -124,6 +129,22 @@ class Model:
         text = QUESTION.format(prompt["question"]) if "question" in prompt else prompt["text"]
         done = canopy("tokenize", "-m", self.checkpoint, "--json", input=text, stdout=subprocess.PIPE)
         return json.loads(done.stdout)["tokens"]
+
+
+class Mixture(Model):
+    """SmolLM2-135M-Instruct inflated to a Mixtral: 7.2 GiB, the same function whichever experts a router of random weights takes."""
+
+    def __init__(self, experts=48, active=4):
+        super().__init__(0)
+        self.name = f"SmolLM2-{experts}x{active}"
+        self.checkpoint = MODELS / self.name
+        self.experts, self.active = experts, active
+
+    def path(self, needs=frozenset()):
+        small = MODELS / "SmolLM2-135M-Instruct.Q4_1.gguf"
+        if not self.checkpoint.exists():
+            canopy("inflate", "-m", small, "-o", self.checkpoint, "--experts", self.experts, "--active", self.active, "--progress")
+        return super().path(needs)
 
 
 def text_of(model, tokens):
@@ -330,6 +351,10 @@ def plan(args, done):
                                              "memory_bytes": 3 * GIB if system == "deepspeed" else GIB, "new_tokens": 64,
                                              "settings": settings}
 
+    if args.mixture:
+        for memory in MIXTURE_MEMORY:
+            yield from rounds("mixture", Mixture(), memory, args.temp, args.systems or MIXTURE_SYSTEMS)
+        return
     if args.quick:
         yield from rounds("quick", Model(2), GIB, args.temp, systems, new_tokens=64)
         return
@@ -367,16 +392,18 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a 2 GB model, one round")
     parser.add_argument("--full", action="store_true", help="also 4 bits, and sweeps over size and memory")
+    parser.add_argument("--mixture", action="store_true", help="a mixture of experts, three rounds at temperature 0")
     parser.add_argument("--systems", type=lambda text: text.split(","), help=f"of {','.join(SYSTEMS)}")
-    parser.add_argument("--rounds", type=int, help="runs of each system, each with another prompt; 2, or 1 with --quick")
-    parser.add_argument("--temp", type=float, nargs="+", default=[0, 0.6], help="temperatures")
+    parser.add_argument("--rounds", type=int, help="runs of each system, each with another prompt; 2, or 1 with --quick, 3 with --mixture")
+    parser.add_argument("--temp", type=float, nargs="+", help="temperatures; 0 and 0.6, or 0 with --mixture")
     parser.add_argument("--tokens", type=int, default=96, help="tokens of each run")
     parser.add_argument("--limit", type=float, help="seconds after the first token that a run may take; 15, or 10 with --quick")
     parser.add_argument("--prompts", type=pathlib.Path, default=HERE / "prompts.jsonl", help="JSON lines: an id, and a question or a text")
     parser.add_argument("--settings", type=json.loads, default={}, help="JSON: other settings for the --systems, to a new --out")
     parser.add_argument("--out", type=pathlib.Path, default=WORK / "results.jsonl")
     args = parser.parse_args()
-    args.rounds = args.rounds or (1 if args.quick else 2)
+    args.rounds = args.rounds or (1 if args.quick else 3 if args.mixture else 2)
+    args.temp = args.temp or ([0] if args.mixture else [0, 0.6])
     args.limit = args.limit or (10 if args.quick else 15)
     if unknown := [s for s in args.systems or [] if s not in SYSTEMS]:
         parser.error(f"--systems: {unknown[0]} is none of {', '.join(SYSTEMS)}")
