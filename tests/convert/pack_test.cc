@@ -190,6 +190,23 @@ TEST(Pack, UnitsBeginWhereDirectReadsDoAndAreOneExtent) {
   }
 }
 
+TEST(Pack, SoDoExperts) {
+  const TempDir dir;
+  inflate(enlarged("llama2", dir),
+          {.output = dir / "mixture", .small = dir / "small", .experts = 5, .active = 2, .seed = 3},
+          kSilent);
+  const Checkpoint model = Checkpoint::open(dir / "mixture");
+  EXPECT_GT(pack(model, dir / "packed", 2, kSilent).packed, 0);
+  const SweepLayout sweep = lay_out_sweep(Checkpoint::open(dir / "packed"), ExpertsAre::kApart);
+  ASSERT_FALSE(sweep.experts.empty());
+  for (const ExpertLayout& expert : sweep.experts) {
+    ASSERT_EQ(expert.read.extents.size(), 1u) << expert.layer << ", " << expert.expert;
+    EXPECT_EQ(expert.read.slab_at[0], 0u) << expert.layer << ", " << expert.expert;
+  }
+  unpack(Checkpoint::open(dir / "packed"), dir / "back", 2, kSilent);
+  EXPECT_TRUE(stored(Checkpoint::open(dir / "back")) == stored(model));
+}
+
 TEST(Pack, TheSameModelGivesTheSameBytesWhateverTheThreads) {
   const TempDir dir;
   const Checkpoint model = enlarged("llama2", dir);

@@ -6,6 +6,7 @@
 #include <limits>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -47,20 +48,20 @@ class Checksum {
   std::unique_ptr<XXH3_state_t, Free> state_;
 };
 
-/// A model's tensors in the order of a sweep: those of a unit one behind another, and before all of
-/// them the norms and biases, which are read once.
+/// A model's tensors in the order of a sweep: those of a unit, or of an expert, one behind another,
+/// and before all of them the norms and biases, which are read once.
 struct SweepOrder {
   std::vector<const TensorEntry*> vectors;
   std::vector<std::vector<const TensorEntry*>> units;  // matrices
 
   explicit SweepOrder(const Checkpoint& model) {
-    std::pair<int, TensorUnit> last{-2, TensorUnit::kEmbedding};
+    std::tuple<int, TensorUnit, int> last{-2, TensorUnit::kEmbedding, -1};
     for_each_tensor(model.config(), [&](const ModelTensor& tensor) {
       const TensorEntry* const entry = model.find(tensor.name());
       require(entry != nullptr, "a checkpoint has the tensors of its config");
       if (tensor.spec->kind != TensorKind::kMatrix) return vectors.push_back(entry);
-      if (last != std::pair{tensor.layer, tensor.spec->unit}) units.emplace_back();
-      last = {tensor.layer, tensor.spec->unit};
+      const std::tuple of{tensor.layer, tensor.spec->unit, tensor.expert};
+      if (std::exchange(last, of) != of) units.emplace_back();
       units.back().push_back(entry);
     });
   }
