@@ -38,8 +38,10 @@ def remove(path):
 
 
 def is_json(path):
+    """Also lines of it."""
     try:
-        json.loads(path.read_text())
+        for text in path.read_text().splitlines() if path.suffix == ".jsonl" else [path.read_text()]:
+            json.loads(text)
     except ValueError:
         return False
     return True
@@ -73,6 +75,9 @@ class Killing:
         self.out.mkdir()
         wide = folder / "wide"  # whose rows are long enough to be packed
         subprocess.run([CANOPY, "inflate", "-m", model, "-o", wide, "--size", "3M"], check=True, stderr=subprocess.DEVNULL)
+        mixture = folder / "mixture"  # of which a part stays, in a cache of experts
+        subprocess.run([CANOPY, "inflate", "-m", model, "-o", mixture, "--experts", "9", "--active", "2"], check=True,
+                       stderr=subprocess.DEVNULL)
         out = self.out
         generate = ("generate", "-m", model, "-md", model, "-p", "x", "-n", 8, "--ignore-eos", "-t", 1)
         self.commands = [
@@ -81,6 +86,9 @@ class Killing:
             Command("pack", ("pack", "-m", wide, "-o", out / "packed", "-t", 1), [out / "packed"], True),
             Command("generate", (*generate, "--report", out / "report.json", "--trace", out / "trace.json"),
                     [out / "report.json", out / "trace.json"], False),
+            Command("mixture", ("generate", "-m", mixture, "-p", "x", "-n", 40, "--ignore-eos", "-t", 1, "--resident", "180K",
+                                "--report", out / "mixture.json", "--route-trace", out / "routes.jsonl"),
+                    [out / "mixture.json", out / "routes.jsonl"], False),
             Command("serve", ("serve", "-m", model, "--port", 0, "-t", 1, "--parallel", 2, "-c", 300,
                               "--prompt-cache", out / "texts.kv"), [], False)]
 
@@ -407,6 +415,8 @@ def limits(folder):
         loaders = "error while loading shared libraries" in said or "canopy" not in said.split(":")[0]
         if code in (127, -6) and name == "RLIMIT_AS" and loaders:
             continue  # the loader had no room for the program's libraries
+        if code == -signal.SIGSEGV and name == "RLIMIT_AS" and most < pathlib.Path(CANOPY).stat().st_size and not said:
+            continue  # nor the kernel for the program
         if code == 127 and name == "RLIMIT_NOFILE":
             continue
         if code != 0 and (wrong := refusal(code, said)):
