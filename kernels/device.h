@@ -1,4 +1,9 @@
 #pragma once
+// Room kernels: arithmetic on one device, by the CPU (kernels/cpu) or CUDA (kernels/cuda), through
+// one interface: memory, streams, events, and Ops.
+// In: tensors and weights in any format of src/base/formats. Out: tensors, with bits that
+// docs/math.md states.
+// Must not know: models, families, files, plans.
 #include <cstddef>
 #include <cstdint>
 #include <functional>

@@ -1,4 +1,9 @@
 #pragma once
+// Room offload: weights on their way: read from disk by direct reads, resident or streamed through
+// a ring, experts from a cache, uploads to a GPU.
+// In: a SweepLayout and how much memory each part has. Out: leases of units and experts, in the
+// order of a sweep.
+// Must not know: tokens, trees, plans, the arithmetic that is done with the weights.
 #include <cstdint>
 #include <span>
 #include <stop_token>

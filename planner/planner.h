@@ -1,4 +1,8 @@
 #pragma once
+// Room planner: predictions of what a step costs and gains, and the choice of method, tree and
+// number of texts that takes the fewest seconds a token.
+// In: cost curves, acceptance, places of weights. Out: a Choice. Pure functions on plain data.
+// Must not know: devices, files of models, threads, clocks.
 #include <cstdint>
 #include <functional>
 #include <optional>

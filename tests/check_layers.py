@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Fails when an #include points up the ladder, a vendor header leaves its room, or a file or a folder has grown too large."""
+"""Fails when an #include points up the ladder, a vendor header leaves its room, a file or a folder has grown too large, or no header
+of a room begins by saying what the room is, what goes in and out, and what it must not know."""
 import pathlib
 import re
 import sys
@@ -56,6 +57,9 @@ def room(path):
     return max(rooms, key=len, default=None)
 
 
+PARTS = {"include/canopy", "kernels/cpu", "kernels/cuda", "offload/io"}  # of other rooms
+
+
 root, bad = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "."), []
 for file in sorted(p for p in root.rglob("*") if p.suffix in {".h", ".cc", ".cu", ".cuh"}):
     path = file.relative_to(root).as_posix()
@@ -77,6 +81,9 @@ for file in sorted(p for p in root.rglob("*") if p.suffix in {".h", ".cc", ".cu"
         for prefix, home in FENCED.items():
             if header.startswith(prefix) and not path.startswith(home):
                 bad.append(f"{path}:{number}: {header} belongs in {home}")
+for one in MAY_INCLUDE.keys() - PARTS:
+    if not any(f"\n// Room {one}: " in header.read_text() for header in (root / one).glob("*.h")):
+        bad.append(f"{one}: no header has the sign of the room, // Room {one}: ...")
 for top in {room.split("/")[0] for room in MAY_INCLUDE}:
     for folder in (root / top, *(p for p in (root / top).rglob("*") if p.is_dir())):
         if (count := sum(file.is_file() for file in folder.iterdir())) > MAX_FILES:

@@ -1,4 +1,8 @@
 #pragma once
+// Room src/base: the ground of every other room: errors, JSON, files and UTF-8, random numbers,
+// names of tensors' roles, and formats of weights (src/base/formats) with their exact meaning.
+// In: bytes. Out: values, checked.
+// Must not know: models, devices, threads of others, the command line.
 #include <string_view>
 #include <utility>
 

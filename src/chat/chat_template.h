@@ -1,4 +1,7 @@
 #pragma once
+// Room src/chat: conversations as models expect them: templates, tools, tags of reasoning.
+// In: messages and the model's files. Out: a prompt, and replies parsed into their parts.
+// Must not know: weights, sampling, HTTP.
 #include <ctime>
 #include <filesystem>
 #include <nlohmann/json.hpp>

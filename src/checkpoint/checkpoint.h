@@ -1,4 +1,8 @@
 #pragma once
+// Room src/checkpoint: model files before any weight is read: directories of safetensors and GGUF,
+// configs, families, tensors by name, quantisation schemes.
+// In: a path. Out: a Checkpoint: the config, and where each tensor lies, all checked.
+// Must not know: devices, memory budgets, arithmetic.
 #include <cstdint>
 #include <filesystem>
 #include <optional>

@@ -1,4 +1,7 @@
 #pragma once
+// Room src/cli: the command line: flags, progress, reports as text and JSON, exit codes.
+// In: words and a terminal. Out: calls of the other rooms, and what they return, in print.
+// Must not do: anything that a program linked to the library could need.
 #include <string>
 #include <vector>
 

@@ -1,4 +1,7 @@
 #pragma once
+// Room src/convert: new model files from others: quantize, inflate, pack, unpack.
+// In: a Checkpoint. Out: a GGUF file or a directory that appears when it is complete.
+// Must not know: devices, plans, texts.
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>

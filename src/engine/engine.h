@@ -1,4 +1,8 @@
 #pragma once
+// Room src/engine: models at work: a plan within a memory budget, what it loads, and sessions of
+// texts that share sweeps.
+// In: ModelFiles, EngineOptions, Requests. Out: tokens by events, reports, a Plan with its ledger.
+// Must not know: flags, HTTP, chat formats, where measurements are kept.
 #include <filesystem>
 #include <functional>
 #include <memory>

@@ -1,4 +1,8 @@
 #pragma once
+// Room src/grammar: masks of the tokens that may come next, from a JSON schema, a grammar or a
+// pattern.
+// In: a schema and the vocabulary of src/text. Out: a TokenConstraint.
+// Must not know: logits, devices, requests over HTTP.
 #include <span>
 #include <string_view>
 

@@ -1,4 +1,8 @@
 #pragma once
+// Room src/jinja: the template language of chat formats, as Jinja2 3.1 evaluates it, with limits on
+// steps and memory.
+// In: a template and JSON values. Out: text, or an error with its line.
+// Must not know: chats, models, tokens.
 #include <ctime>
 #include <memory>
 #include <nlohmann/json.hpp>

@@ -1,4 +1,7 @@
 #pragma once
+// Room src/library: the engine for other programs, in C++ with a stable header, canopy/canopy.h.
+// In: Options and Requests. Out: tokens by callbacks, reports.
+// Must not show: any other room's header.
 #include <atomic>
 #include <stop_token>
 #include <utility>

@@ -1,4 +1,8 @@
 #pragma once
+// Room src/machine: the computer: CPUs, caches and NUMA nodes, cgroups, mounts, energy counters,
+// memory of the process, pages for large buffers.
+// In: what Linux reports. Out: plain data, and advice in words for the user.
+// Must not know: models, plans, kernels.
 #include <cstddef>
 #include <memory>
 #include <optional>

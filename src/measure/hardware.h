@@ -1,4 +1,8 @@
 #pragma once
+// Room src/measure: measurements of this machine and these models: cost curves, acceptance,
+// perplexity, methods side by side; the user's cache of them.
+// In: an engine, or its parts by engine_parts.h. Out: profiles, acceptance, tables.
+// Must not know: flags, HTTP.
 #include <chrono>
 #include <filesystem>
 #include <functional>

@@ -1,4 +1,8 @@
 #pragma once
+// Room src/model: the forward pass of a decoder over trees of tokens, and the KV caches.
+// In: a ModelConfig, a WeightSource, rows of tokens. Out: logits, the same bits wherever the
+// weights are.
+// Must not know: files, drafts, sampling, plans.
 #include <functional>
 #include <memory>
 #include <span>

@@ -1,4 +1,9 @@
 #pragma once
+// Room src/server: the engine over HTTP: OpenAI's and llama-server's routes, a page, metrics, a
+// log.
+// In: requests as JSON. Out: replies and streams; texts of many clients share the sweeps of one
+// Session.
+// Must not know: flags, the disk, kernels.
 #include <mutex>
 #include <optional>
 #include <string>

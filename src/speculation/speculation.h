@@ -1,4 +1,8 @@
 #pragma once
+// Room src/speculation: drafts and verdicts: what grows a tree of guesses, and which path of it is
+// accepted so that the text is the target's own.
+// In: a draft model or source, the target's logits. Out: trees, accepted paths, the next token.
+// Must not know: streaming, memory budgets, requests.
 #include <memory>
 #include <optional>
 #include <span>

@@ -1,4 +1,9 @@
 #pragma once
+// Room src/text: text and tokens: tokenizers of all containers, stop strings, constraints on the
+// next token.
+// In: a model's tokenizer files. Out: ids for text and text for ids, as the model's own library has
+// them.
+// Must not know: weights, devices, chat formats.
 #include <filesystem>
 #include <memory>
 #include <optional>
