@@ -146,13 +146,13 @@ HWY_INLINE IntVec sixteens(const uint8_t* word, size_t at) {
   const auto here = hn::TestBit(hn::Set(Ints(), static_cast<std::int32_t>(bits >> at)), lane);
   return hn::IfThenElseZero(here, hn::Set(Ints(), 16));
 }
-/// format::uneven_step of format::nibble, for a vector.
-HWY_INLINE IntVec steps(const uint8_t* codes, size_t at) {
+/// The entry of a table by format::nibble, for a vector.
+HWY_INLINE IntVec steps(const std::int8_t (&of)[16], const uint8_t* codes, size_t at) {
   const hn::Rebind<uint8_t, Floats> bytes;
   const hn::Rebind<std::int8_t, Floats> signed_bytes;
   const auto both = hn::LoadU(bytes, codes + at % 16);
   const auto code = at % 32 < 16 ? hn::And(both, hn::Set(bytes, 15)) : hn::ShiftRight<4>(both);
-  const auto table = hn::LoadU(hn::Full128<std::int8_t>(), format::kUnevenSteps);
+  const auto table = hn::LoadU(hn::Full128<std::int8_t>(), of);
   return hn::PromoteTo(Ints(), hn::TableLookupBytes(table, hn::BitCast(signed_bytes, code)));
 }
 HWY_INLINE IntVec codes_of(format::Q4_0, const uint8_t* block, size_t at) {
@@ -199,10 +199,13 @@ HWY_INLINE IntVec codes_of(format::Q6_K, const uint8_t* block, size_t at) {
   return hn::Sub(hn::Or(low, hn::ShiftLeft<4>(high)), hn::Set(Ints(), 32));
 }
 HWY_INLINE IntVec codes_of(format::IQ4_NL, const uint8_t* block, size_t at) {
-  return steps(block + format::IQ4_NL::kCodesAt, at);
+  return steps(format::kUnevenSteps, block + format::IQ4_NL::kCodesAt, at);
 }
 HWY_INLINE IntVec codes_of(format::IQ4_XS, const uint8_t* block, size_t at) {
-  return steps(block + format::IQ4_XS::kCodesAt + at / 32 * 16, at);
+  return steps(format::kUnevenSteps, block + format::IQ4_XS::kCodesAt + at / 32 * 16, at);
+}
+HWY_INLINE IntVec codes_of(format::MXFP4, const uint8_t* block, size_t at) {
+  return steps(format::kDoubledE2M1, block + format::MXFP4::kCodesAt, at);
 }
 
 /// format::element_of_group for a vector, with the same bits: the products are exact, fused or not.
@@ -217,7 +220,11 @@ requires(Format::kGroupElements > 0) struct BlockVectors<Format> {
 
   HWY_INLINE explicit BlockVectors(const uint8_t* from) : block(from) {
     const auto* const bytes = reinterpret_cast<const std::byte*>(block);
-    const float d = scalar_f16(block + Format::kScaleAt);
+    float d;
+    if constexpr (format::kHasPowerScale<Format>)
+      d = format::scale_of<Format>(bytes);
+    else
+      d = scalar_f16(block + Format::kScaleAt);
     for (size_t g = 0; g < kGroups; ++g)
       scale[g] = d * static_cast<float>(Format::group_scale(bytes, static_cast<int>(g)));
     if constexpr (kHasMinimum) {

@@ -11,9 +11,10 @@ constexpr std::array<std::string_view, 1> kSmollm{"smollm"};
 constexpr std::array<std::string_view, 1> kGpt2{"gpt-2"};
 constexpr std::array<std::string_view, 5> kLlama3{"llama-bpe", "llama3", "llama-v3", "falcon3",
                                                   "pixtral"};
-constexpr std::array<std::string_view, 2> kSmaug{"smaug-bpe", "dbrx"};
+constexpr std::array<std::string_view, 4> kSmaug{"smaug-bpe", "dbrx", "glm4", "chatglm-bpe"};
 constexpr std::array<std::string_view, 2> kQwen2{"qwen2", "deepseek-r1-qwen"};
 constexpr std::array<std::string_view, 1> kTekken{"tekken"};
+constexpr std::array<std::string_view, 2> kO200k{"gpt-4o", "minimax-m2"};
 constexpr std::array<std::string_view, 1> kSeed{"seed-coder"};
 constexpr std::array<std::string_view, 1> kDefault{"default"};
 
@@ -27,6 +28,12 @@ constexpr std::array<std::string_view, 1> kTekkenPatterns{
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)"
     R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)"
     R"(|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)"};
+constexpr std::array<std::string_view, 1> kO200kPatterns{
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)"
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
+    R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)"
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
+    R"(|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)"};
 constexpr std::array<std::string_view, 1> kSeedPatterns{
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1})"
     R"(| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+)"};
@@ -44,6 +51,7 @@ constexpr std::array kKnown{
     GgufPreTokenizer{.names = kQwen2, .patterns = kQwen2Patterns, .nfc = true},
     GgufPreTokenizer{
         .names = kTekken, .patterns = kTekkenPatterns, .whole_words = true, .adds_bos = true},
+    GgufPreTokenizer{.names = kO200k, .patterns = kO200kPatterns},
     GgufPreTokenizer{.names = kSeed, .patterns = kSeedPatterns},
     GgufPreTokenizer{.names = kDefault, .patterns = kDefaultPatterns},
 };

@@ -38,7 +38,7 @@ INSTANTIATE_TEST_SUITE_P(Tokenizers, GoldenTest,
                          testing::Values("gpt2", "gpt2_prefix_space", "llama3", "qwen2", "smollm",
                                          "llama2", "metaspace_first", "metaspace_unknown",
                                          "metaspace_fused", "added", "gguf_default", "smaug",
-                                         "tekken", "opt", "bloom", "mistral", "seed"),
+                                         "tekken", "o200k", "opt", "bloom", "mistral", "seed"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

@@ -48,7 +48,9 @@ INSTANTIATE_TEST_SUITE_P(
                     PreTokenizer{"llama-bpe", "llama3"}, PreTokenizer{"llama3", "llama3"},
                     PreTokenizer{"llama-v3", "llama3"}, PreTokenizer{"falcon3", "llama3"},
                     PreTokenizer{"pixtral", "llama3"}, PreTokenizer{"smaug-bpe", "smaug"},
-                    PreTokenizer{"dbrx", "smaug"}, PreTokenizer{"qwen2", "qwen2"},
+                    PreTokenizer{"dbrx", "smaug"}, PreTokenizer{"glm4", "smaug"},
+                    PreTokenizer{"chatglm-bpe", "smaug"}, PreTokenizer{"gpt-4o", "o200k"},
+                    PreTokenizer{"minimax-m2", "o200k"}, PreTokenizer{"qwen2", "qwen2"},
                     PreTokenizer{"deepseek-r1-qwen", "qwen2"}, PreTokenizer{"tekken", "tekken"},
                     PreTokenizer{"seed-coder", "seed"}, PreTokenizer{"default", "gguf_default"}),
     [](const auto& info) {

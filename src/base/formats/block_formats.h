@@ -47,13 +47,33 @@ CANOPY_HOST_DEVICE inline int long_nibble(const std::byte* codes, int i) {
   return bits(codes[i / 64 * 32 + i % 32], i / 32 % 2 * 4, 4);
 }
 
+/// True if the scale of a block is one byte, a power of two, and not an f16.
+template <class Format>
+inline constexpr bool kHasPowerScale = requires {
+  requires(Format::kPowerScale);
+};
+/// Scale of a block. A byte e stands for 2^(e - 128), as ggml reads it, 255 too.
+template <class Format>
+CANOPY_HOST_DEVICE inline float scale_of(const std::byte* block) {
+  if constexpr (kHasPowerScale<Format>) {
+    const auto e = static_cast<std::uint32_t>(block[Format::kScaleAt]);
+    const std::uint32_t word = e < 2 ? 0x00200000u << e : (e - 1) << 23;
+    float scale;
+    memcpy(&scale, &word, sizeof scale);
+    return scale;
+  } else {
+    return load_f16(block + Format::kScaleAt);
+  }
+}
+
 /// Element i of a block of groups: scale x code, plus the minimum where the format has one. All
 /// parts but the scale d and the minimum m are small whole numbers and their products with an f16
-/// are exact in f32, so that fused or not, the sum is rounded once and has the same bits.
+/// or a power of two are exact in f32, so that fused or not, the sum is rounded once and has the
+/// same bits.
 template <class Format>
 CANOPY_HOST_DEVICE inline float element_of_group(const std::byte* block, int i) {
   const int group = i / Format::kGroupElements;
-  const float product = load_f16(block + Format::kScaleAt) *
+  const float product = scale_of<Format>(block) *
                         static_cast<float>(Format::group_scale(block, group)) *
                         static_cast<float>(Format::code(block, i));
   if constexpr (Format::kMinimumAt < 0)
@@ -310,6 +330,31 @@ struct IQ4_XS : Groups<32> {
   }
   CANOPY_HOST_DEVICE static float decode(const std::byte* block, int i) {
     return element_of_group<IQ4_XS>(block, i);
+  }
+};
+
+/// Twice the sixteen numbers of E2M1: a sign, two bits of exponent, one of mantissa; eight bytes a
+/// word. Code 8 is -0 there and 0 here, which no sum shows.
+inline constexpr std::int8_t kDoubledE2M1[16] = {0, 1,  2,  3,  4,  6,  8,  12,
+                                                 0, -1, -2, -3, -4, -6, -8, -12};
+CANOPY_HOST_DEVICE inline int doubled_e2m1(int code) {
+  constexpr std::uint64_t kMagnitudes = 0x0c08060403020100u;
+  const int magnitude = static_cast<int>(kMagnitudes >> (code % 8 * 8) & 255u);
+  return code < 8 ? magnitude : -magnitude;
+}
+
+/// {u8 e; u4 q[32]}: 2^(e - 128) times twice E2M1(q), the codes as Q4_0 has them.
+struct MXFP4 : OneGroup {
+  static constexpr DType kDType = DType::kMXFP4;
+  static constexpr const char* kName = "MXFP4";
+  static constexpr std::uint32_t kGgufId = 39, kGgufFileType = 38;
+  static constexpr bool kPowerScale = true;
+  static constexpr int kBlockBytes = 17, kScaleAt = 0, kMinimumAt = -1, kCodesAt = 1;
+  CANOPY_HOST_DEVICE static int code(const std::byte* block, int i) {
+    return doubled_e2m1(nibble(block + kCodesAt, i));
+  }
+  CANOPY_HOST_DEVICE static float decode(const std::byte* block, int i) {
+    return element_of_group<MXFP4>(block, i);
   }
 };
 

@@ -10,14 +10,20 @@
 
 namespace canopy {
 
-/// The f16 scale and minimum of a block of weights; a format without a minimum ignores it.
+/// The f16 scale and minimum of a block of weights; a format without a minimum ignores it, and one
+/// whose scales are powers of two takes the nearest.
 struct BlockScales {
   std::uint16_t scale = 0, minimum = 0;
 };
 
 template <class Format>
 void put_scales(BlockScales scales, std::byte* block) {
-  std::memcpy(block + Format::kScaleAt, &scales.scale, sizeof scales.scale);
+  if constexpr (format::kHasPowerScale<Format>) {
+    const float exponent = std::round(std::log2(f32_from_f16(scales.scale)));
+    block[Format::kScaleAt] = static_cast<std::byte>(128 + static_cast<int>(exponent));
+  } else {
+    std::memcpy(block + Format::kScaleAt, &scales.scale, sizeof scales.scale);
+  }
   if constexpr (Format::kMinimumAt >= 0)
     std::memcpy(block + Format::kMinimumAt, &scales.minimum, sizeof scales.minimum);
 }

@@ -4,9 +4,10 @@
 
 namespace canopy {
 
-/// kQ*, kIQ*: GGUF blocks of weights along the last axis (src/base/formats/weight_format.h).
-/// kPacked*: rows of different lengths (src/base/formats/packed_format.h). kE4M3*: rows of bytes,
-/// whose scales lie apart (src/base/formats/fp8_format.h). Only a WeightView has such a dtype.
+/// kQ*, kIQ*, kMXFP4: GGUF blocks of weights along the last axis
+/// (src/base/formats/weight_format.h). kPacked*: rows of different lengths
+/// (src/base/formats/packed_format.h). kE4M3*: rows of bytes, whose scales lie apart
+/// (src/base/formats/fp8_format.h). Only a WeightView has such a dtype.
 enum class DType : std::uint8_t {
   kF32,
   kF16,
@@ -27,6 +28,7 @@ enum class DType : std::uint8_t {
   kQ6_K,
   kIQ4_NL,
   kIQ4_XS,
+  kMXFP4,
   kPackedBF16,
   kE4M3Blocks,
   kE4M3Rows

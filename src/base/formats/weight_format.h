@@ -24,7 +24,8 @@ namespace format {
 // kBlockElements, kBlockBytes; decode(block, i), element i of a block. Those whose elements stand
 // alone have Element, their bits, and encode(), to nearest even. Those in blocks
 // (block_formats.h) have groups of kGroupElements, whose elements are d s q, or d s q + m t: where
-// the f16 d and m lie (kScaleAt; kMinimumAt, -1 without), the whole numbers group_scale(block,
+// the f16 d and m lie (kScaleAt; kMinimumAt, -1 without; a power of two in one byte in place of d
+// with kPowerScale), the whole numbers group_scale(block,
 // group), group_minimum(block, group) and code(block, i).
 
 struct F32 {
@@ -74,9 +75,10 @@ decltype(auto) visit_listed(List<First, Rest...>, DType dtype, const Visit& visi
 }  // namespace format
 
 using PlainFormats = format::List<format::F32, format::F16, format::BF16>;
-using BlockFormats = format::List<format::Q4_0, format::Q4_1, format::Q5_0, format::Q5_1,
-                                  format::Q8_0, format::Q2_K, format::Q3_K, format::Q4_K,
-                                  format::Q5_K, format::Q6_K, format::IQ4_NL, format::IQ4_XS>;
+using BlockFormats =
+    format::List<format::Q4_0, format::Q4_1, format::Q5_0, format::Q5_1, format::Q8_0, format::Q2_K,
+                 format::Q3_K, format::Q4_K, format::Q5_K, format::Q6_K, format::IQ4_NL,
+                 format::IQ4_XS, format::MXFP4>;
 using WeightFormats = decltype(PlainFormats() + BlockFormats());
 
 /// Whether rows are blocks of several elements.

@@ -30,6 +30,9 @@ QWEN2 = LLAMA3.replace("{1,3}", "")
 # The line ends of this one are characters of the file, not escapes, where that does not matter.
 SEED = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^CR\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}CR]+|\s*[CR]+|\s+(?!\S)|\s+"
         .replace("CR", "\r\n"))
+O200K = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+         r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+         r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
 TEKKEN = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
           r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
           r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
@@ -204,6 +207,16 @@ def tekken():
     save("tekken", tokenizer, across_words)
 
 
+def o200k():
+    """Words end where capitals begin, and hold what an apostrophe cuts off elsewhere."""
+    def across_words(document):
+        merges = [["d", "\u00d0"], ["/", "b"], [";", "\u010a"]]  # dС, /b, and a line's end, which is of the word here
+        document["model"]["merges"] = merges + document["model"]["merges"]
+        add_tokens(document, ["".join(pair) for pair in merges])
+
+    save("o200k", byte_level(isolate(O200K), 400, ["<|endoftext|>"]), across_words)
+
+
 def qwen2():
     tokenizer = byte_level(isolate(QWEN2), 420, [], normalizers.NFC())
     tokenizer.add_special_tokens(["<|endoftext|>", "<|im_start|>", "<|im_end|>"])
@@ -356,7 +369,7 @@ def smollm2(path):
 
 def main():
     write_json(HERE / "texts.json", TEXTS)
-    for make in (gpt2, gpt2_prefix_space, llama3, smaug, tekken, qwen2, seed, smollm, opt, bloom, gguf_default, llama2, metaspace_first, metaspace_unknown,
+    for make in (gpt2, gpt2_prefix_space, llama3, smaug, tekken, o200k, qwen2, seed, smollm, opt, bloom, gguf_default, llama2, metaspace_first, metaspace_unknown,
                  added, spm):
         make()
     if len(sys.argv) > 1:
