@@ -127,8 +127,8 @@ TEST_P(QuantizePacked, ReadsBackBitForBitIn16Bits) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, QuantizePacked,
-                         ::testing::Values("llama2", "llama3", "mistral", "qwen2", "qwen3",
-                                           "smollm2"),
+                         ::testing::Values("llama2", "llama3", "mistral", "ministral3", "qwen2",
+                                           "qwen3", "seed_oss", "smollm2"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace
