@@ -34,6 +34,8 @@ SHAPES = {  # layers, dim, hidden, heads, kv heads, head dim, vocab
     "llama-3.1-70b": (80, 8192, 28672, 64, 8, 128, 128256),
     "llama-3.1-8b": (32, 4096, 14336, 32, 8, 128, 128256),
     "llama-3.2-1b": (16, 2048, 8192, 32, 8, 64, 128256),
+    "qwen3-32b": (64, 5120, 25600, 64, 8, 128, 151936),
+    "qwen3-0.6b": (28, 1024, 3072, 16, 8, 128, 151936),
 }
 # Bytes of the GPU's memory that a weight costs in a product: read; or read, unpacked to 16 bits and read again.
 BYTES = {"": 2, "packed": 0.708 * 2 + 4, "q8_0": 34 / 32 + 4, "q4_0": 18 / 32 + 4, "q4_1": 20 / 32 + 4}

@@ -212,6 +212,34 @@ class PlanForAGpuThatIsNotHere(support.TempDirCase):
         self.assertGreater(small["plan"]["seconds_per_step"], 2 * large["plan"]["seconds_per_step"])
         self.assertLessEqual(small["planned_bytes"], 64 << 30)
 
+    def test_shapes_of_qwen3_have_the_bytes_of_their_parameters(self):
+        dense = run_json("plan", "-m", "qwen3-32b", "-md", "qwen3-0.6b", *self.model("H200", "qwen3-0.6b", "qwen3-32b"),
+                         "--gpu-memory", "24G")
+        self.assertTrue(dense["modelled"])
+        self.assertEqual(dense["notes"], [])
+        layer = 2 * (5120 * 128 * (2 * 64 + 2 * 8) + 3 * 5120 * 25600)
+        self.assertAlmostEqual(dense["plan"]["sweep_bytes"] / ((64 - dense["resident_layers"]) * layer), 1, delta=0.05)
+
+    def test_a_mixture_s_shape_is_planned_with_a_cache_of_experts(self):
+        for name, layers, dim, hidden in (("qwen3-30b-a3b", 48, 2048, 768), ("qwen3-235b-a22b", 94, 4096, 1536)):
+            seen = []
+            for memory in ("24G", "48G"):
+                plan = run_json("plan", "-m", name, "--profile", support.PROFILE, "--memory", memory, "--prompt-tokens", 64)
+                experts, one = plan["experts"], 3 * dim * hidden * 2  # bytes of an expert
+                self.assertEqual(experts["of"], 128 * layers)
+                self.assertIn(experts["bytes"] - one, range(3 * 4096))  # direct reads begin at multiples of 4096
+                self.assertTrue(plan["modelled"])
+                self.assertIn("the profile is of another target", " ".join(plan["notes"]))
+                self.assertLessEqual(plan["planned_bytes"], int(memory[:-1]) << 30)
+                self.assertGreater(experts["misses_per_token"], 0)
+                self.assertLessEqual(experts["misses_per_token"], 8 * layers)
+                seen.append((experts["stay"], -experts["misses_per_token"], -plan["plan"]["seconds_per_token"]))
+            self.assertEqual(seen, sorted(seen))
+            self.assertGreater(seen[1][0], seen[0][0])
+            words = run("plan", "-m", name, "--profile", support.PROFILE, "--memory", "24G").stdout
+            self.assertIn("MODELLED, not measured: ", words)
+            self.assertRegex(words, rf"experts: \d+ of {128 * layers} stay in memory; of the {8 * layers} that a token asks for")
+
     def test_says_what_is_missing_or_does_not_fit_together(self):
         for words, what, code in [
                 (self.models, "a shape cannot be measured", 2),

@@ -42,7 +42,7 @@ std::vector<std::uint32_t> bits(const std::vector<float>& values) {
   return result;
 }
 
-class Inflate : public testing::TestWithParam<const char*> {
+class Inflate : public ::testing::TestWithParam<const char*> {
  protected:
   const TempDir dir_;
   const Checkpoint source_ = test::tiny_model(GetParam());
@@ -117,7 +117,7 @@ InflateRequest experts_in(const TempDir& dir, int experts, int active) {
           .seed = 3};
 }
 
-class InflateExperts : public testing::TestWithParam<const char*> {
+class InflateExperts : public ::testing::TestWithParam<const char*> {
  protected:
   const TempDir dir_;
 };
@@ -151,7 +151,7 @@ TEST_P(InflateExperts, ComputeTheSameFunctionFromBytesOfTheirOwn) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Llamas, InflateExperts, testing::Values("llama2", "llama3", "smollm2"));
+INSTANTIATE_TEST_SUITE_P(Llamas, InflateExperts, ::testing::Values("llama2", "llama3", "smollm2"));
 
 TEST(InflateExpertsRefused, OtherFamiliesAndFewerThanCompute) {
   const TempDir dir;
@@ -161,11 +161,11 @@ TEST(InflateExpertsRefused, OtherFamiliesAndFewerThanCompute) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, Inflate,
-                         testing::Values("llama2", "llama3", "llama_linear", "llama_yarn",
-                                         "mistral", "qwen2", "qwen3", "smollm2", "llama.gguf",
-                                         "llama3.gguf", "qwen2.gguf", "qwen3.gguf", "ministral3",
-                                         "ministral3.gguf", "mistral3", "mistral3_tied", "seed_oss",
-                                         "seed_oss.gguf"),
+                         ::testing::Values("llama2", "llama3", "llama_linear", "llama_yarn",
+                                           "mistral", "qwen2", "qwen3", "smollm2", "llama.gguf",
+                                           "llama3.gguf", "qwen2.gguf", "qwen3.gguf", "ministral3",
+                                           "ministral3.gguf", "mistral3", "mistral3_tied",
+                                           "seed_oss", "seed_oss.gguf"),
                          [](const auto& info) {
                            std::string name = info.param;
                            for (char& c : name)

@@ -73,8 +73,8 @@ Checkpoint write_model(const TempDir& dir, const std::filesystem::path& director
 }
 
 TEST(Pack, EveryFamilyComesBackBitForBitAndHasTheSameLogits) {
-  for (const char* name : {"llama2", "llama2_odd", "llama2_shards", "llama3", "mistral", "qwen2",
-                           "qwen3", "smollm2"}) {
+  for (const char* name : {"llama2", "llama2_odd", "llama2_shards", "llama3", "mistral",
+                           "ministral3", "mistral3", "qwen2", "qwen3", "seed_oss", "smollm2"}) {
     SCOPED_TRACE(name);
     const TempDir dir;
     const Checkpoint model = enlarged(name, dir);

@@ -28,7 +28,7 @@ std::vector<float> row_of(WeightRows& rows, const TensorEntry& tensor, std::int6
   return values;
 }
 
-class Quantize : public testing::TestWithParam<const char*> {
+class Quantize : public ::testing::TestWithParam<const char*> {
  protected:
   const TempDir dir_;
   const Checkpoint source_ = test::tiny_model(GetParam());
@@ -115,12 +115,13 @@ TEST_P(Quantize, WritesTheSameBytesWithAnyNumberOfThreads) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, Quantize,
-                         testing::Values("llama2", "llama3", "llama_linear", "llama_yarn",
-                                         "mistral", "qwen2", "qwen3", "smollm2", "llama.gguf",
-                                         "llama3.gguf", "qwen2.gguf", "qwen3.gguf", "ministral3",
-                                         "ministral3.gguf", "mistral3", "mistral3_tied", "seed_oss",
-                                         "seed_oss.gguf", "mixtral", "mixtral.gguf",
-                                         "qwen3_moe.gguf", "olmoe", "olmoe.gguf"),
+                         ::testing::Values("llama2", "llama3", "llama_linear", "llama_yarn",
+                                           "mistral", "qwen2", "qwen3", "smollm2", "llama.gguf",
+                                           "llama3.gguf", "qwen2.gguf", "qwen3.gguf", "ministral3",
+                                           "ministral3.gguf", "mistral3", "mistral3_tied",
+                                           "seed_oss", "seed_oss.gguf", "mixtral", "mixtral.gguf",
+                                           "qwen3_moe.gguf", "qwen3_moe_fp8", "olmoe",
+                                           "olmoe.gguf"),
                          [](const auto& info) {
                            std::string name = info.param;
                            for (char& c : name)
@@ -171,7 +172,7 @@ Metadata as_read(const GgufMetadata& written) {
   return metadata;
 }
 
-class TokenizerFiles : public testing::TestWithParam<const char*> {
+class TokenizerFiles : public ::testing::TestWithParam<const char*> {
  protected:
   const std::filesystem::path data_ = std::filesystem::path(CANOPY_TEST_DATA) / "text";
   const TempDir dir_;
@@ -203,8 +204,8 @@ TEST_P(TokenizerFiles, EncodeAlikeAfterGgufAndBack) {
   }
 }
 INSTANTIATE_TEST_SUITE_P(ByteLevel, TokenizerFiles,
-                         testing::Values("gpt2", "llama3", "smaug", "tekken", "qwen2", "smollm",
-                                         "mistral", "seed"),
+                         ::testing::Values("gpt2", "llama3", "smaug", "tekken", "qwen2", "smollm",
+                                           "mistral", "seed"),
                          [](const auto& info) { return info.param; });
 
 TEST(TokenizerMetadata, NamesOnlyAPreTokenizerThatIsAlikeInAll) {

@@ -54,6 +54,20 @@ TEST(RandomCheckpoint, KeepsTheBytesOfALayerOnceWhereLayersShareThem) {
   }
 }
 
+TEST(RandomCheckpoint, MixturesHaveExpertsOfTheTypeAndRoutersThatQuantisingLeavesAlone) {
+  const ModelConfig shape = shape_from_config(R"({"model_type": "qwen3_moe", "hidden_size": 64,
+      "num_hidden_layers": 2, "intermediate_size": 96, "num_attention_heads": 4, "head_dim": 16,
+      "num_key_value_heads": 2, "num_experts": 6, "num_experts_per_tok": 2, "vocab_size": 97,
+      "moe_intermediate_size": 32, "rms_norm_eps": 1e-6, "max_position_embeddings": 64})");
+  const Checkpoint model =
+      lay_out_random_checkpoint({shape, DType::kQ4_0}, LayerBytes::kOwn, "unwritten");
+  EXPECT_EQ(model.find(tensor_name(TensorRole::kRouter, 1))->dtype, DType::kBF16);
+  const SweepLayout apart = lay_out_sweep(model, ExpertsAre::kApart);
+  ASSERT_EQ(apart.experts.size(), 12u);
+  for (const ExpertLayout& expert : apart.experts)
+    for (const UnitTensor& matrix : expert.matrices) EXPECT_EQ(matrix.tensor.dtype, DType::kQ4_0);
+}
+
 TEST(RandomCheckpoint, PackedRowsAreSoundAndAsLargeAsTrainedOnes) {
   const TempDir dir;
   ModelConfig shape = shape_with({{}}, false);

@@ -15,9 +15,10 @@
 namespace canopy::test {
 
 /// Writes a model of random weights like a tiny one of tests/data/model, of a family that has no
-/// enlargements: rows of 252 columns and more, which become smaller when they are packed.
-inline Checkpoint write_wide_model(const std::string& name,
-                                   const std::filesystem::path& directory) {
+/// enlargements: rows of 252 columns and more, which become smaller when they are packed. `more`:
+/// keys of its config.
+inline Checkpoint write_wide_model(const std::string& name, const std::filesystem::path& directory,
+                                   const nlohmann::json& more = nlohmann::json::object()) {
   const Checkpoint tiny = tiny_model(name);
   std::filesystem::create_directories(directory);
   copy_hf_files(tiny, directory);
@@ -26,6 +27,7 @@ inline Checkpoint write_wide_model(const std::string& name,
   config["word_embed_proj_dim"] = tiny.config().projects() ? 260 : 252;
   config["num_attention_heads"] = config["n_head"] = 6;
   if (name == "bloom") config.erase("num_attention_heads");
+  config.update(more);
   std::ofstream(directory / "config.json") << config.dump();
   const ModelConfig shape = shape_from_config(config.dump());
   const Family& family = family_of(shape);

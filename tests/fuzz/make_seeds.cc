@@ -67,6 +67,51 @@ void seeds_of_gguf() {
   seed("gguf", "scaled.gguf", scaled.bytes());
 }
 
+/// Mixtures, whose experts are stacked, and Mistral 3, whose queries grow.
+void seeds_of_gguf_families() {
+  TinyModel model = tiny_model({.layers = 1,
+                                .dim = 8,
+                                .hidden_dim = 8,
+                                .heads = 2,
+                                .kv_heads = 1,
+                                .head_dim = 4,
+                                .vocab = 8});
+  model.config["model_type"] = "mistral3";
+  GgufWriter mistral = gguf_writer(model);
+  mistral.f32("mistral3.attention.temperature_scale", 0.1f);
+  mistral.text("mistral3.rope.scaling.type", "yarn");
+  mistral.f32("mistral3.rope.scaling.factor", 4);
+  mistral.f32("mistral3.rope.scaling.yarn_log_multiplier", 1);
+  mistral.u32("mistral3.rope.scaling.original_context_length", 32);
+  seed("gguf", "mistral3.gguf", mistral.bytes());
+
+  std::erase_if(model.tensors, [](const FileTensor& tensor) {
+    return tensor.name.find("mlp.") != tensor.name.npos;
+  });
+  std::mt19937_64 random(2);
+  const auto add = [&](const std::string& name, DType type, std::vector<std::int64_t> shape) {
+    model.tensors.push_back(random_tensor(name, type, std::move(shape), random, 0, 1));
+  };
+  add("blk.0.ffn_gate_inp.weight", DType::kF32, {3, 8});
+  for (const char* matrix : {"gate", "up", "down"})
+    add(std::string("blk.0.ffn_") + matrix + "_exps.weight", DType::kBF16, {3, 8, 8});
+  for (const std::string arch : {"llama", "qwen3moe", "olmoe"}) {
+    model.config["model_type"] = arch;
+    TinyModel own = model;
+    if (arch != "llama")
+      for (const char* norm : {"q", "k"}) {
+        const std::int64_t heads = arch == "qwen3moe" ? 1 : norm[0] == 'q' ? 2 : 1;
+        own.tensors.push_back(random_tensor(std::string("blk.0.attn_") + norm + "_norm.weight",
+                                            DType::kF32, {4 * heads}, random, 1, 0));
+      }
+    GgufWriter mixture = gguf_writer(own);
+    mixture.u32(arch + ".expert_count", 3);
+    mixture.u32(arch + ".expert_used_count", 2);
+    mixture.u32(arch + ".expert_feed_forward_length", 8);
+    seed("gguf", "mixture_" + arch + ".gguf", mixture.bytes());
+  }
+}
+
 void seeds_of_fp8() {
   std::mt19937_64 random(4);
   for (const Fp8Form& form : kFp8Forms) {
@@ -332,6 +377,7 @@ int main(int count, char** words) {
   using namespace canopy::testing;
   g_folder = words[1];
   seeds_of_gguf();
+  seeds_of_gguf_families();
   seeds_of_configs();
   seeds_of_tokenizers();
   seeds_of_vocab_merges();

@@ -294,10 +294,10 @@ INSTANTIATE_TEST_SUITE_P(
         TinyCase{"mistral3_tied", "mistral3_tied"}, TinyCase{"seed_oss", "seed_oss"},
         TinyCase{"seed_oss_gguf", "seed_oss.gguf"}, TinyCase{"mixtral", "mixtral"},
         TinyCase{"mixtral_gguf", "mixtral.gguf"}, TinyCase{"qwen3_moe", "qwen3_moe"},
-        TinyCase{"qwen3_moe_gguf", "qwen3_moe.gguf"}, TinyCase{"olmoe", "olmoe"},
-        TinyCase{"olmoe_gguf", "olmoe.gguf"}, TinyCase{"llama_gguf", "llama.gguf"},
-        TinyCase{"llama3_gguf", "llama3.gguf"}, TinyCase{"qwen2_gguf", "qwen2.gguf"},
-        TinyCase{"qwen3_gguf", "qwen3.gguf"}),
+        TinyCase{"qwen3_moe_fp8", "qwen3_moe_fp8"}, TinyCase{"qwen3_moe_gguf", "qwen3_moe.gguf"},
+        TinyCase{"olmoe", "olmoe"}, TinyCase{"olmoe_gguf", "olmoe.gguf"},
+        TinyCase{"llama_gguf", "llama.gguf"}, TinyCase{"llama3_gguf", "llama3.gguf"},
+        TinyCase{"qwen2_gguf", "qwen2.gguf"}, TinyCase{"qwen3_gguf", "qwen3.gguf"}),
     [](const auto& info) {
       std::string name = info.param.checkpoint;
       std::replace(name.begin(), name.end(), '.', '_');

@@ -108,7 +108,7 @@ TEST_P(CachedTest, EqualsResidentBitForBitWhateverStays) {
 
 INSTANTIATE_TEST_SUITE_P(Mixtures, CachedTest,
                          ::testing::Values("mixtral", "mixtral.gguf", "qwen3_moe", "qwen3_moe.gguf",
-                                           "olmoe", "olmoe.gguf"),
+                                           "qwen3_moe_fp8", "olmoe", "olmoe.gguf"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::replace(name.begin(), name.end(), '.', '_');
@@ -117,7 +117,7 @@ INSTANTIATE_TEST_SUITE_P(Mixtures, CachedTest,
 INSTANTIATE_TEST_SUITE_P(Checkpoints, StreamedTest,
                          ::testing::Values("llama2", "llama2_shards", "llama2_odd", "opt",
                                            "opt_after", "bloom", "ministral3", "mistral3",
-                                           "seed_oss"),
+                                           "seed_oss", "qwen3_moe_fp8"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "src/base/error.h"
 #include "src/base/json_text.h"
 #include "src/base/size_text.h"
+#include "src/base/utf8.h"
 #include "src/cli/commands/commands.h"
 #include "src/cli/interrupt.h"
 #include "src/cli/options/decode_options.h"
@@ -259,6 +260,12 @@ ModelFiles open_planned(const DecodeOptions& flags, EngineOptions& options,
   return models;
 }
 
+/// Takes a profile for a shape, of which nothing was measured, whatever the profile was made of.
+Assumptions assume_for_shape(HardwareProfile profile) {
+  profile.modelled = true;
+  return {std::move(profile), "assumed to be a self-draft's (SmolLM2-135M, Q4_0)"};
+}
+
 /// --profile's, if it is given.
 std::optional<HardwareProfile> given_profile(const SpeculationOptions& speculation) {
   if (!speculation.profile) return std::nullopt;
@@ -337,7 +344,7 @@ int run_plan(const std::vector<std::string>& words) {
   ProgressLine progress(asked.decode.model.progress);
   const Assumptions assumed =
       models.tokenizer ? asked.decode.find_assumptions(models, options, progress, interrupt.token())
-                       : Assumptions{*there, "assumed to be a self-draft's (SmolLM2-135M, Q4_0)"};
+                       : assume_for_shape(*there);
   // A machine without a GPU that is not here is taken to have this one's instruction set.
   const auto device = there
                           ? make_device({.kind = "cpu", .threads = options.device.threads})
@@ -353,6 +360,9 @@ int run_plan(const std::vector<std::string>& words) {
   };
   Plan plan = plan_for(request);
   for (const std::string& note : models.notes()) add_note(plan.notes, note);
+  if (!models.tokenizer && there->target != asked.decode.model.model)
+    add_note(plan.notes, "the profile is of another target, " + in_quotes(there->target) +
+                             ": the seconds of arithmetic are that one's");
   if (!options.device.note.empty()) add_note(plan.notes, options.device.note);
   if (!there) require_free(plan, process);
 

@@ -64,8 +64,8 @@ int run_quantize(const std::vector<std::string>& words) {
               << report.relative_error;
   std::cout << "\n";
   if (report.same_function)
-    std::cerr << "canopy quantize: no matrix changed (each is " << type
-              << " already, or has rows that are not whole blocks): the copy is the same function "
+    std::cerr << "canopy quantize: no weight changed (" << type
+              << " holds them all, or rows are not whole blocks): the copy is the same function "
                  "and proves nothing as a draft\n";
   return 0;
 }

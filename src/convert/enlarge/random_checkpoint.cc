@@ -25,7 +25,8 @@ bool is_norm(const TensorEntry& tensor) {
 }
 
 DType type_of(const TensorSpec& spec, DType matrices) {
-  if (spec.kind != TensorKind::kMatrix || matrices == DType::kBF16) return DType::kBF16;
+  if (spec.kind != TensorKind::kMatrix || spec.role == TensorRole::kRouter) return DType::kBF16;
+  if (matrices == DType::kBF16) return DType::kBF16;
   if (is_packed(matrices)) return matrices;
   return spec.rows == Length::kVocab ? DType::kQ8_0 : matrices;
 }

@@ -9,7 +9,7 @@
 namespace canopy {
 
 /// A shape and the type of its matrices: kBF16, kPackedBF16, or a type in blocks, which leave
-/// embedding and head in Q8_0, as canopy quantize does. Norms and biases are BF16.
+/// embedding and head in Q8_0, as canopy quantize does. Norms, biases and routers are BF16.
 struct RandomModel {
   ModelConfig shape;
   DType type = DType::kBF16;

@@ -103,21 +103,24 @@ class RowMaker {
     floats_.resize(static_cast<std::size_t>(WeightRows::columns(source)));
     rows_.read(source, row, floats_);
     bytes_.resize(row_bytes(type, WeightRows::columns(source)));
-    if (!in_blocks(type)) {
+    if (in_blocks(type))
+      in_context("quantising tensor " + source.name, [&] { quantize_row(type, floats_, bytes_); });
+    else
       encode_row(type, floats_, bytes_.data());
-      return bytes_;
-    }
-    in_context("quantising tensor " + source.name, [&] { quantize_row(type, floats_, bytes_); });
-    if (!plan.head_or_embedding) measure(type);
+    if (type != DType::kF32) measure(type, plan.head_or_embedding);  // which holds every source
     return bytes_;
   }
-  double error() const { return error_; }    // sums over the rows that were quantised: of the
+  double error() const { return error_; }    // sums over the rows that were rounded: of the
   double square() const { return square_; }  // squared misses, and of the squares
+  bool changed() const { return changed_; }  // a weight of any matrix
 
  private:
-  void measure(DType type) {
+  void measure(DType type, bool head_or_embedding) {
     back_.resize(floats_.size());
     dequantize_row(type, bytes_.data(), back_);
+    if (std::ranges::equal(floats_, back_)) return;
+    changed_ = true;
+    if (head_or_embedding) return;
     for (std::size_t i = 0; i < floats_.size(); ++i) {
       const double value = static_cast<double>(floats_[i]),
                    miss = value - static_cast<double>(back_[i]);
@@ -132,6 +135,7 @@ class RowMaker {
   std::vector<float> floats_, back_;
   std::vector<std::byte> bytes_;
   double error_ = 0, square_ = 0;
+  bool changed_ = false;
 };
 
 /// Rows that several threads make.
@@ -174,6 +178,7 @@ class RowMakers {
     for (const RowMaker& maker : makers_) error += maker.error(), square += maker.square();
     return square == 0 ? 0 : std::sqrt(error / square);
   }
+  bool changed() const { return std::ranges::any_of(makers_, &RowMaker::changed); }
 
  private:
   std::deque<RowMaker> makers_;  // a thread's each
@@ -194,17 +199,9 @@ QuantizeReport quantize(const Checkpoint& model, const std::filesystem::path& ou
   std::vector<GgufTensor> tensors;
   if (!factors.empty())
     tensors.push_back({kRopeFactors, DType::kF32, {static_cast<std::int64_t>(factors.size())}});
-  bool same_function = true;
-  for (const Plan& plan : plans) {
-    tensors.push_back(plan.out);
-    const bool matrix = plan.first().shape.size() > 1 && plan.out.dtype != DType::kF32;
-    for (const TensorEntry* const source : plan.sources)
-      if (matrix && plan.out.dtype != source->dtype) same_function = false;
-  }
+  for (const Plan& plan : plans) tensors.push_back(plan.out);
 
-  QuantizeReport report{.weight_bytes = gguf_data_bytes(tensors),
-                        .relative_error = 0,
-                        .same_function = same_function};
+  QuantizeReport report{.weight_bytes = gguf_data_bytes(tensors)};
   constexpr std::uint64_t kHeader = std::uint64_t{32}
                                     << 20;  // far beyond any vocabulary's metadata
   StagedOutput staged(output, StagedOutput::Kind::kFile, report.weight_bytes + kHeader);
@@ -226,6 +223,7 @@ QuantizeReport quantize(const Checkpoint& model, const std::filesystem::path& ou
   staged.publish();
   progress(report.weight_bytes, report.weight_bytes);
   report.relative_error = makers.relative_error();
+  report.same_function = !makers.changed();
   return report;
 }
 

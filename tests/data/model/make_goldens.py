@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes the tiny checkpoints of this directory and their goldens (NAME.golden.json).
 
-  make_goldens.py [NAME...]   (needs numpy torch transformers safetensors gguf; about a minute)
+  make_goldens.py [NAME...]   (needs numpy torch transformers safetensors gguf, for FP8 accelerate; about a minute)
 
 Each family of decoder gets a random checkpoint with a real config of its kind, in the spelling of
 transformers 4 or 5; formats get theirs: shards, odd offsets, GGUF with every tensor type. Weights
@@ -21,6 +21,7 @@ import torch
 import transformers
 
 import golden
+from fp8_form import as_fp8
 
 HERE = pathlib.Path(__file__).parent
 VOCAB = 97
@@ -160,6 +161,21 @@ CONFIGS |= {
     # The two configs contradict each other.
     "mistral3_tied": with_eyes(EYES_TEXT | dict(tie_word_embeddings=False), dtype="bfloat16",
                                tie_word_embeddings=True),
+}
+
+# Blocks of 128 x 128 weights: two of them across, or one below the other, and in the experts' and
+# the KV matrices parts of one. transformers 5.24 dequantises a part only where it is alone.
+FP8_CONFIGS = {
+    "qwen3_moe_fp8": family("Qwen3MoeForCausalLM", "qwen3_moe", **sizes(256, 40, 2, 2, 1, head_dim=32),
+                            rms_norm_eps=1e-4, attention_bias=False, use_sliding_window=False,
+                            sliding_window=None, tie_word_embeddings=False, dtype="bfloat16",
+                            num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32,
+                            norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[],
+                            rope_parameters=dict(rope_type="default", rope_theta=1000000.0),
+                            quantization_config=dict(quant_method="fp8", activation_scheme="dynamic", fmt="e4m3",
+                                                     weight_block_size=[128, 128],
+                                                     modules_to_not_convert=["lm_head", "model.layers.0.mlp.gate",
+                                                                             "model.layers.1.mlp.gate"])),
 }
 
 GGUF_CONFIGS = {
@@ -457,6 +473,13 @@ def main():
             write_odd(HERE / "llama2_odd", config, tensors)
             checkpoints += ["llama2_shards", "llama2_odd"]
         make(name, golden.load(HERE / name), checkpoints, seed)
+    for seed, (name, config) in enumerate(FP8_CONFIGS.items(), start=200):
+        if wanted and name not in wanted:
+            continue
+        tensors = {k: torch.from_numpy(np.ascontiguousarray(v)).to(torch.bfloat16)
+                   for k, v in as_published(config, random_weights(config, seed)).items()}
+        write_directory(HERE / name, config, as_fp8(tensors))
+        make(name, golden.load(HERE / name), [name], seed)
     for seed, (name, config) in enumerate(GGUF_CONFIGS.items(), start=100):
         if wanted and f"{name}_gguf" not in wanted:
             continue
