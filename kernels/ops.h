@@ -90,7 +90,7 @@ struct RoutedRows {
 };
 
 /// One of the rows that an expert computes, as two numbers of a tensor: row `row` of x, whose
-/// weight is number `weight` of those of all rows.
+/// weight is number `weight` of those of all rows, or 1 where that is negative.
 struct ExpertRow {
   std::int32_t row = 0, weight = 0;
 };
@@ -122,8 +122,9 @@ struct Rope {
 };
 
 /// What is done with each value by itself: max(x, 0),
-/// x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2 (arXiv:1606.08415), or x / (1 + exp(-x)).
-enum class Activation : std::uint8_t { kRelu, kGeluTanh, kSilu };
+/// x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2 (arXiv:1606.08415), x / (1 + exp(-x)), or
+/// 1 / (1 + exp(-x)).
+enum class Activation : std::uint8_t { kRelu, kGeluTanh, kSilu, kSigmoid };
 
 enum class Replacement : bool { kNo, kYes };
 

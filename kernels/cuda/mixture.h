@@ -88,11 +88,12 @@ struct AddWeighted {
   template <class Block>
   CANOPY_KERNEL void operator()(Block& block) const {
     const ExpertRow of = rows[block.index()];
+    const float share = of.weight < 0 ? 1.0f : weight[of.weight];
     const float* const from = own + block.index() * columns;
     float* const to = sum + of.row * columns;
     block.step([&](int t) {
       for (std::int64_t k = t; k < columns; k += block.threads())
-        to[k] = fmaf(weight[of.weight], from[k], to[k]);
+        to[k] = fmaf(share, from[k], to[k]);
     });
   }
 };

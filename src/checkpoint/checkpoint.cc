@@ -259,7 +259,14 @@ Checkpoint open_gguf(const std::filesystem::path& file, std::span<const Family> 
   auto tensors = in_context("checking the tensors of " + file.string(), [&] {
     const Family& family = *find_family(families, config.architecture);
     std::vector<TensorEntry> each = apart(family, config, std::move(header.tensors));
-    for (TensorEntry& tensor : each) tensor.name = canonical_gguf_name(family, tensor.name);
+    for (TensorEntry& tensor : each) {
+      tensor.name = canonical_gguf_name(family, tensor.name);
+      if (tensor.shape.size() != 1) continue;
+      // A matrix of one row is a vector there.
+      const auto known = find_tensor(tensor.name);
+      if (known && known->spec->rows == Length::kSharedScore)
+        tensor.shape.insert(tensor.shape.begin(), 1);
+    }
     return take_inventory(config, std::move(each));
   });
   if (holes == Holes::kRefused) note_zero_matrices(model.files, tensors, config);

@@ -30,6 +30,15 @@ constexpr auto kMixtralNames = [] {
        {kExpertDown, "model.layers.#.block_sparse_moe.experts.@.w2.weight"}});
 }();
 
+constexpr std::array kBiasedQkvExperts{LayerConfig{.qkv_bias = true, .experts = true}};
+constexpr auto kQwen2MoeNames = [] {
+  using enum TensorRole;
+  return std::to_array<StoredName>(
+      {{kSharedGate, "model.layers.#.mlp.shared_expert.gate_proj.weight"},
+       {kSharedUp, "model.layers.#.mlp.shared_expert.up_proj.weight"},
+       {kSharedDown, "model.layers.#.mlp.shared_expert.down_proj.weight"}});
+}();
+
 constexpr std::array kBiased{LayerConfig{.qkv_bias = true, .other_biases = true}};
 
 constexpr DecoderForm kOptForm{.norm = NormKind::kLayer,
@@ -148,6 +157,17 @@ constexpr std::array kFamilies{
            .mixture = true,
            .gguf_normalised_experts = false,
            .read_config = read_olmoe_config},
+    Family{.name = "qwen2_moe",
+           .hf_class = "Qwen2MoeForCausalLM",
+           .gguf = "qwen2moe",
+           .layer_kinds = kBiasedQkvExperts,
+           .mixture = true,
+           .shared_experts = true,
+           .shared_switch = true,
+           .gguf_normalised_experts = false,
+           .gguf_lacks_parts = true,
+           .read_config = read_qwen2_moe_config,
+           .stored_names = kQwen2MoeNames},
     Family{.name = "opt",
            .hf_class = "OPTForCausalLM",
            .form = kOptForm,

@@ -82,6 +82,9 @@ std::string fingerprint(const Checkpoint& model) {
          {c.experts.count, c.experts.active, c.experts.hidden_dim,
           static_cast<int>(c.experts.normalised), static_cast<int>(c.layer(0).whole_qk_norm)})
       all.add(part);
+  if (c.experts.shared_dim > 0)
+    for (const int part : {c.experts.shared_dim, static_cast<int>(c.experts.shared_switch)})
+      all.add(part);
   if (!c.alibi_slopes.empty()) all.add(c.alibi_slopes);
   all.add(c.norm_eps);
   all.add(c.rope_inverse_frequency);

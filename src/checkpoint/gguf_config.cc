@@ -165,11 +165,11 @@ struct Feature {
   const char* key;
   const char* what;
   double neutral = 0;
-  bool of_scaled_queries = false;  // which families with scaled_queries have
+  bool Family::*unless = nullptr;  // of families that have it
 };
 constexpr Feature kRefused[] = {
-    {"expert_shared_count", "experts that every row has"},
-    {"expert_shared_feed_forward_length", "experts that every row has"},
+    {"expert_shared_count", "experts that every row has", 0, &Family::shared_experts},
+    {"expert_shared_feed_forward_length", "experts that every row has", 0, &Family::shared_experts},
     {"expert_group_count", "experts in groups"},
     {"leading_dense_block_count", "layers without experts before those with"},
     {"interleave_moe_layer_step", "layers without experts between those with"},
@@ -184,7 +184,7 @@ constexpr Feature kRefused[] = {
     {"attention.max_alibi_bias", "positions by a bias of the scores"},
     {"attention.clamp_kqv", "clamped queries, keys and values"},
     {"attention.temperature_length", "queries scaled by their position"},
-    {"attention.temperature_scale", "queries scaled by their position", 0, true},
+    {"attention.temperature_scale", "queries scaled by their position", 0, &Family::scaled_queries},
     {"attention.indexer.top_k", "sparse attention"},
     {"attention.shared_kv_layers", "layers that share keys and values"},
     {"attn_logit_softcapping", "soft-capped scores"},
@@ -203,13 +203,14 @@ constexpr Feature kRefused[] = {
     {"nextn_predict_layers", "layers that guess further tokens"},
     {"embedding_length_per_layer_input", "embeddings of each layer"},
     {"rope.scaling.alpha", "rotary positions scaled by a power"},
-    {"rope.scaling.yarn_log_multiplier", "yarn with a magnitude of its own", 0, true},
+    {"rope.scaling.yarn_log_multiplier", "yarn with a magnitude of its own", 0,
+     &Family::scaled_queries},
 };
 
 /// Throws Error if a key has another value than a neutral one.
 void refuse_features(const Keys& keys, int max_positions, const Family& family) {
   for (const Feature& f : kRefused) {
-    if (f.of_scaled_queries && family.scaled_queries) continue;
+    if (f.unless != nullptr && family.*f.unless) continue;
     for (const double value : keys.numbers(f.key))
       if (value != f.neutral)
         throw Error("metadata key '" + keys.name(f.key) + "' is " + number_text(value) +
@@ -256,8 +257,9 @@ void put_end_tokens(const Metadata& metadata, ModelConfig& model) {
   }
 }
 
-const TensorEntry* find_entry(const GgufHeader& header, const Family& family, TensorRole role) {
-  const std::string wanted = gguf_name(family, {&spec_of(role)});
+const TensorEntry* find_entry(const GgufHeader& header, const Family& family, TensorRole role,
+                              int layer = -1) {
+  const std::string wanted = gguf_name(family, {&spec_of(role), layer});
   for (const TensorEntry& tensor : header.tensors)
     if (tensor.name == wanted) return &tensor;
   return nullptr;
@@ -296,6 +298,15 @@ static ExpertsConfig read_experts(const Keys& keys, const Family& family, int hi
   if (const int function = keys.integer("expert_gating_func", 255, 1, 0); function > 1)
     throw Error("metadata key '" + keys.name("expert_gating_func") + "' is " +
                 std::to_string(function) + ", not 1 (softmax), which is not supported");
+  if (!family.shared_experts) return experts;
+  experts.shared_switch = family.shared_switch;
+  const std::int64_t shared =
+      std::int64_t{keys.integer("expert_shared_count", kMostExperts, 1)} * experts.hidden_dim;
+  const bool given = keys.given("expert_shared_feed_forward_length");
+  if (!given && !family.shared_switch && shared > kMostDim)
+    throw Error("metadata key '" + keys.name("expert_shared_count") + "' is too large");
+  experts.shared_dim = keys.integer("expert_shared_feed_forward_length", kMostDim,
+                                    family.shared_switch ? hidden_dim : static_cast<int>(shared));
   return experts;
 }
 
@@ -322,6 +333,11 @@ ModelConfig gguf_config(const GgufHeader& header, const std::vector<float>& freq
   refuse_features(keys, model.max_positions, *family);
   model.layers = keys.integer("block_count", kMostLayers);
   model.take_turns(family->layer_kinds);
+  if (family->gguf_lacks_parts)
+    for (LayerConfig& kind : model.layer_kinds) {
+      kind.qkv_bias = kind.qkv_bias && find_entry(header, *family, TensorRole::kQueryBias, 0);
+      kind.qk_norm = kind.qk_norm && find_entry(header, *family, TensorRole::kQueryNorm, 0);
+    }
   model.dim = keys.integer("embedding_length", kMostDim);
   // A mixture without dense layers may have the length of its experts alone.
   const bool of_experts = mixture && !keys.given("feed_forward_length");

@@ -130,19 +130,6 @@ void refuse_layer_types(const Fields& config) {
     if (type != "full_attention") refuse("a layer of type " + shown(type));
 }
 
-/// Throws Error if the window of attention, which is `fallback` where its key is absent and none
-/// where it is null, hides anything.
-void refuse_window(const Fields& config, int max_positions, std::optional<int> fallback) {
-  if (config.given("sliding_window") ? !config.find("sliding_window") : !fallback) return;
-  if (config.integer("sliding_window", kMostPositions, fallback) < max_positions)
-    refuse("a sliding attention window (key 'sliding_window')");
-}
-
-/// Null means one head of keys per query head; transformers' other defaults would be a guess.
-void require_kv_heads(const Fields& config) {
-  if (!config.given("num_key_value_heads")) throw Error("key 'num_key_value_heads' is missing");
-}
-
 /// What one object of rotary parameters says, with the keys that may stand outside it.
 RopeScaling read_rope(const Fields& config, const Fields& rope, int max_positions,
                       const Family& family) {
@@ -254,6 +241,16 @@ void require_class(const Fields& config, std::string_view name) {
   if (!classes->is_array()) throw Error("key 'architectures' is not a list");
   for (const json& given : *classes)
     if (given != name) refuse_config("architecture " + shown(given));
+}
+
+void refuse_window(const Fields& config, int max_positions, std::optional<int> fallback) {
+  if (config.given("sliding_window") ? !config.find("sliding_window") : !fallback) return;
+  if (config.integer("sliding_window", kMostPositions, fallback) < max_positions)
+    refuse("a sliding attention window (key 'sliding_window')");
+}
+
+void require_kv_heads(const Fields& config) {
+  if (!config.given("num_key_value_heads")) throw Error("key 'num_key_value_heads' is missing");
 }
 
 ModelConfig hf_config(const json& config, std::span<const Family> families) {

@@ -39,6 +39,8 @@ struct ExpertsConfig {
   int hidden_dim = 0;         // of each
   /// Weights are the softmax of the scores of those that compute; else of all.
   bool normalised = true;
+  int shared_dim = 0;          // of one more that every row has; 0: there is none
+  bool shared_switch = false;  // whose result is multiplied by the sigmoid of a score of its own
   bool operator==(const ExpertsConfig&) const = default;
 };
 

@@ -30,6 +30,14 @@ class Mixture {
            Stream& compute, const std::stop_token& stop);
 
  private:
+  /// MixtureRows::routes as tensors. Shapes: chosen [n, active] i32; weight [n, active] f32;
+  /// shared_weight [n, 1] f32, or [n, 0]; all_weights: both of these; rows [all, 2] i32.
+  struct Routes {
+    TensorView chosen, weight, shared_weight, all_weights, rows;
+  };
+  Routes routes(std::byte* at, std::int64_t n) const;
+  void choose(const UnitWeights& w, const MixtureRows& rows, const Routes& to, Stream& compute);
+
   Device& device_;
   const ModelConfig& config_;
   int chunk_;

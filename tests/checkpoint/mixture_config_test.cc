@@ -40,6 +40,14 @@ TEST(MixtureConfig, SaysWhichLayersHaveExpertsAndHowManyOfThem) {
   const ModelConfig olmoe = hf_config(config_of("olmoe"));
   EXPECT_EQ(olmoe.experts, (ExpertsConfig{8, 3, 24, false}));
   EXPECT_TRUE(olmoe.layer(0).whole_qk_norm);
+
+  const ModelConfig qwen2 = hf_config(config_of("qwen2_moe"));
+  EXPECT_EQ(qwen2.experts, (ExpertsConfig{6, 2, 24, false, 40, true}));
+  EXPECT_TRUE(qwen2.layer(1).experts && qwen2.layer(1).qkv_bias && qwen2.layer(2).qkv_bias);
+  EXPECT_FALSE(qwen2.layer(2).experts);
+  json config = config_of("qwen2_moe");
+  config["qkv_bias"] = false;
+  EXPECT_FALSE(hf_config(config).any_layer(&LayerConfig::qkv_bias));
 }
 
 TEST(MixtureConfig, ReadsEitherGenerationsKeysAndTheirDefaults) {
@@ -71,6 +79,12 @@ TEST(MixtureConfig, RefusesByItsKeyWhatContradictsItself) {
   refused("qwen3_moe", {{"mlp_only_layers", {3}}}, "'mlp_only_layers' has 3, which is no layer");
   refused("qwen3_moe", {{"mlp_only_layers", {0, 1, 2}}}, "leave no layer with experts");
   refused("olmoe", {{"clip_qkv", 8.0}}, "clip_qkv");
+  for (const json& size : {json(nullptr), json(0), json(-4), json("40"), json(1 << 25)})
+    refused("qwen2_moe", {{"shared_expert_intermediate_size", size}},
+            "'shared_expert_intermediate_size'");
+  refused("qwen2_moe", {{"use_sliding_window", true}}, "sliding_window");
+  refused("qwen2_moe", {{"norm_topk_prob", 1}}, "norm_topk_prob");
+  refused("qwen2_moe", {{"qkv_bias", "yes"}}, "qkv_bias");
 }
 
 TEST(MixtureConfig, HasTheStackedExpertsOfAGgufFileEachInAPlaceOfItsOwn) {
@@ -87,6 +101,14 @@ TEST(MixtureConfig, HasTheStackedExpertsOfAGgufFileEachInAPlaceOfItsOwn) {
     EXPECT_EQ(expert(4)->offset, expert(0)->offset + 4 * expert(0)->bytes);
     EXPECT_EQ(expert(1)->shape.size(), 2u);
   }
+}
+
+TEST(MixtureConfig, HasTheScoreOfASharedExpertAsAMatrixOfOneRow) {
+  const Checkpoint model = Checkpoint::open(test_data() / "model" / "qwen2_moe.gguf");
+  EXPECT_EQ(model.config().experts, (ExpertsConfig{6, 2, 32, false, 64, true}));
+  const TensorEntry* const score = model.find("model.layers.1.mlp.shared_expert_gate.weight");
+  ASSERT_TRUE(score);
+  EXPECT_EQ(score->shape, (std::vector<std::int64_t>{1, 64}));
 }
 
 TEST(MixtureConfig, RefusesStackedExpertsThatAreNotAsManyAsTheFileSays) {

@@ -120,7 +120,7 @@ INSTANTIATE_TEST_SUITE_P(Families, Quantize,
                                          "llama3.gguf", "qwen2.gguf", "qwen3.gguf", "ministral3",
                                          "ministral3.gguf", "mistral3", "mistral3_tied", "seed_oss",
                                          "seed_oss.gguf", "mixtral", "mixtral.gguf",
-                                         "qwen3_moe.gguf", "olmoe", "olmoe.gguf"),
+                                         "qwen3_moe.gguf", "olmoe", "olmoe.gguf", "qwen2_moe.gguf"),
                          [](const auto& info) {
                            std::string name = info.param;
                            for (char& c : name)

@@ -53,7 +53,8 @@ class MixtureOps : public OnEachDevice {
     for (const auto& one : experts.values)
       for (const std::vector<float>& matrix : one) matrices.push_back(send(matrix));
     for (std::size_t i = 0; i < experts.values.size(); ++i) {
-      const std::vector<ExpertRow> own = rows_of(routes, active, i);
+      std::vector<ExpertRow> own = rows_of(routes, active, i);
+      for (ExpertRow& row : own) row.weight = weightless_ ? -1 : row.weight;
       if (own.empty()) continue;
       OnDevice of_expert = send(own);
       ops().expert(stream(), rows.view(DType::kF32, {n, kDim}),
@@ -77,6 +78,7 @@ class MixtureOps : public OnEachDevice {
   }
   static std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
+  bool weightless_ = false;
   std::mt19937 random_{11};
 };
 
@@ -154,6 +156,17 @@ TEST_P(MixtureOps, ExpertsAddUpByWeights) {
     for (std::int64_t k = 0; k < kDim; ++k)
       EXPECT_NEAR(got[at(row * kDim + k)], expected[at(k)], 256 * kEps * (1 + size[at(k)]));
   }
+}
+
+TEST_P(MixtureOps, AWeightWithoutANumberIsOne) {
+  constexpr std::int64_t kRows = 5;
+  const Experts experts = random_experts(1);
+  const std::vector<float> x = random_floats(at(kRows * kDim), random_);
+  Routes routes{std::vector<std::int32_t>(at(kRows), 0), std::vector<float>(at(kRows), 1.0f)};
+  const std::vector<float> weighted = mix(x, routes, 1, experts);
+  weightless_ = true;
+  routes.weight.assign(at(kRows), 7.0f);
+  EXPECT_EQ(mix(x, routes, 1, experts), weighted);
 }
 
 TEST_P(MixtureOps, ARowsSumDoesNotDependOnTheRowsBesideIt) {

@@ -72,6 +72,22 @@ ModelConfig read_qwen3_moe_config(const json& json_config, const Family& family)
   return model;
 }
 
+ModelConfig read_qwen2_moe_config(const json& json_config, const Family& family) {
+  const Fields config(json_config);
+  require_kv_heads(config);
+  ModelConfig model = read_decoder_config(json_config, family);
+  // With `layer_types`, which by now are all full, nothing else says what layers have a window.
+  if (!config.find("layer_types") && config.flag("use_sliding_window", false))
+    refuse_window(config, model.max_positions, 4096);
+  model.experts = read_experts(config, "moe_intermediate_size");
+  model.experts.normalised = config.flag("norm_topk_prob", false);
+  model.experts.shared_dim = config.integer("shared_expert_intermediate_size", kMostDim);
+  model.experts.shared_switch = family.shared_switch;
+  model.layer_kinds.front().qkv_bias = config.flag("qkv_bias", true);
+  put_dense_layers(config, model);
+  return model;
+}
+
 ModelConfig read_olmoe_config(const json& json_config, const Family& family) {
   const Fields config(json_config);
   ModelConfig model = read_llama_config(json_config, family);

@@ -43,6 +43,7 @@ GgufMetadata gguf_model_metadata(const Checkpoint& model, std::uint32_t file_typ
     number("expert_used_count", c.experts.active);
     if (c.experts.hidden_dim != c.hidden_dim)
       number("expert_feed_forward_length", c.experts.hidden_dim);
+    if (c.experts.shared_dim > 0) number("expert_shared_feed_forward_length", c.experts.shared_dim);
   }
   number("attention.head_count", c.heads);
   number("attention.head_count_kv", c.kv_heads);

@@ -134,6 +134,13 @@ def logits(weights, shape, ids, rows, seed=None):
             for expert, share in sorted(zip(chosen[row], weight[row])):
                 gate, up = np.split(gate_up[expert], 2)
                 y[row] = noise.relative(y[row] + share * mlp(h[row : row + 1], gate, up, down[expert])[0], 2.0)
+        for shared in (p + "shared_expert.", p + "shared_experts."):
+            if shared + "gate_proj.weight" in weights:
+                own = mlp(h, *(w(shared + f"{part}_proj.weight") for part in ("gate", "up", "down")))
+                if p + "shared_expert_gate.weight" in weights:
+                    score = noise.product(h, w(p + "shared_expert_gate.weight").T)
+                    own = noise.relative(own / (1 + np.exp(-score)))
+                y = noise.relative(y + own, 1.0)
         return y
 
     shape.routes.clear()
