@@ -32,6 +32,7 @@ enum class TensorRole : std::uint8_t {
   kDown,
   kDownBias,
   kRouter,
+  kRouterBias,
   kSharedSwitch,
   kSharedGate,
   kSharedUp,

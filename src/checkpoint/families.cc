@@ -14,7 +14,7 @@ namespace {
 constexpr std::array kBiasedQkv{LayerConfig{.qkv_bias = true}};
 constexpr std::array kNormedQk{LayerConfig{.qk_norm = true}};
 
-constexpr std::array kSeedOssGgufNames{
+constexpr std::array kPostAttentionNorm{
     StoredName{TensorRole::kMlpNorm, "blk.#.post_attention_norm.weight"}};
 
 constexpr std::array kExperts{LayerConfig{.experts = true}};
@@ -38,6 +38,9 @@ constexpr auto kQwen2MoeNames = [] {
        {kSharedUp, "model.layers.#.mlp.shared_expert.up_proj.weight"},
        {kSharedDown, "model.layers.#.mlp.shared_expert.down_proj.weight"}});
 }();
+
+constexpr std::array kNormedBiasedExperts{
+    LayerConfig{.qkv_bias = true, .qk_norm = true, .experts = true}};
 
 constexpr std::array kBiased{LayerConfig{.qkv_bias = true, .other_biases = true}};
 
@@ -134,7 +137,7 @@ constexpr std::array kFamilies{
            .layer_kinds = kBiasedQkv,
            .attention_bias_of_qkv = true,
            .read_config = read_seed_oss_config,
-           .gguf_names = kSeedOssGgufNames},
+           .gguf_names = kPostAttentionNorm},
     Family{.name = "mixtral",
            .hf_class = "MixtralForCausalLM",
            .gguf = "llama",
@@ -168,6 +171,23 @@ constexpr std::array kFamilies{
            .gguf_lacks_parts = true,
            .read_config = read_qwen2_moe_config,
            .stored_names = kQwen2MoeNames},
+    Family{.name = "glm4_moe",
+           .hf_class = "Glm4MoeForCausalLM",
+           .gguf = "glm4moe",
+           .layer_kinds = kNormedBiasedExperts,
+           .mixture = true,
+           .shared_experts = true,
+           .choice_bias = true,
+           .router_score = RouterScore::kSigmoid,
+           .gguf_weight_keys = true,
+           .leading_dense = true,
+           .draft_layers = true,
+           .rotated = 0.5,
+           .attention_bias_of_qkv = true,
+           .gguf_normalised_experts = false,
+           .gguf_lacks_parts = true,
+           .read_config = read_glm4_moe_config,
+           .gguf_names = kPostAttentionNorm},
     Family{.name = "opt",
            .hf_class = "OPTForCausalLM",
            .form = kOptForm,

@@ -34,6 +34,9 @@ constexpr auto kModelTensors = [] {
   };
   constexpr IsIn kDense = [](Model, Layer layer) { return !layer.experts; };
   constexpr IsIn kMixed = [](Model, Layer layer) { return layer.experts; };
+  constexpr IsIn kChosenByBias = [](Model model, Layer layer) {
+    return layer.experts && model.experts.choice_bias;
+  };
   constexpr IsIn kShared = [](Model model, Layer layer) {
     return layer.experts && model.experts.shared_dim > 0;
   };
@@ -109,6 +112,8 @@ constexpr auto kModelTensors = [] {
 
       {kRouter, kMlps, kMatrix, kExperts, kDim, "model.layers.#.mlp.gate.weight",
        "blk.#.ffn_gate_inp.weight", kMixed},
+      {kRouterBias, kMlps, kBias, kOne, kExperts, "model.layers.#.mlp.gate.e_score_correction_bias",
+       "blk.#.exp_probs_b.bias", kChosenByBias},
       {kSharedSwitch, kMlps, kMatrix, kSharedScore, kDim,
        "model.layers.#.mlp.shared_expert_gate.weight", "blk.#.ffn_gate_inp_shexp.weight",
        kSwitched},

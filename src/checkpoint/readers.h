@@ -63,6 +63,7 @@ ModelConfig read_seed_oss_config(const nlohmann::json& config, const Family& fam
 ModelConfig read_mixtral_config(const nlohmann::json& config, const Family& family);
 ModelConfig read_qwen3_moe_config(const nlohmann::json& config, const Family& family);
 ModelConfig read_qwen2_moe_config(const nlohmann::json& config, const Family& family);
+ModelConfig read_glm4_moe_config(const nlohmann::json& config, const Family& family);
 ModelConfig read_olmoe_config(const nlohmann::json& config, const Family& family);
 ModelConfig read_opt_config(const nlohmann::json& config, const Family& family);
 ModelConfig read_bloom_config(const nlohmann::json& config, const Family& family);

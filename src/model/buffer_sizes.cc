@@ -32,6 +32,11 @@ std::size_t rope_offset(const ModelConfig& c, int layer) {
   return offset;
 }
 
+std::int64_t rope_pairs(const ModelConfig& c, int layer) {
+  return std::ssize(c.rope_of_kind.empty() ? c.rope_inverse_frequency
+                                           : c.rope_of_kind.at(c.kind(layer)));
+}
+
 BufferSizes::BufferSizes(const ModelConfig& c, const Transformer::Limits& limits) {
   const auto nodes = at(limits.max_nodes), chunk = at(std::min(limits.chunk, limits.max_nodes));
   const auto rows = at(limits.max_logit_rows), f32 = sizeof(float);

@@ -47,7 +47,8 @@ void Mixture::choose(const UnitWeights& w, const MixtureRows& rows, const Routes
       scores.push_back({w.matrix(TensorRole::kSharedSwitch), {}, own(to.shared_weight)});
     ops.linear(compute, h, scores);
     ops.route(compute, logits,
-              experts.normalised ? RouterSoftmax::kOfChosen : RouterSoftmax::kOfAll,
+              {experts.score, experts.normalised ? Normalised::kYes : Normalised::kNo,
+               experts.scale, w.vector(TensorRole::kRouterBias)},
               {own(to.chosen), own(to.weight)});
     if (weighted)
       ops.activate(compute, Activation::kSigmoid, own(to.shared_weight), own(to.shared_weight));

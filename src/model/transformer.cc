@@ -252,7 +252,8 @@ void Transformer::Impl::project(const UnitWeights& w, int layer, const Chunk& ch
   if (config.form.positions != PositionKind::kRotary) return;
   const std::byte* const frequencies =
       constants.data() + rope_offset(config, layer) * sizeof(float);
-  Rope rope{ConstTensorView(frequencies, DType::kF32, {hd / 2}), config.rope_magnitude,
+  Rope rope{ConstTensorView(frequencies, DType::kF32, {rope_pairs(config, layer)}),
+            config.rope_magnitude,
             config.rope_adjacent_pairs ? RopePairs::kAdjacent : RopePairs::kHalves};
   ops.rope(compute, to.k, positions_of(chunk), rope);
   rope.beta = config.query_beta;

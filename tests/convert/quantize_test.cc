@@ -45,6 +45,8 @@ TEST_P(Quantize, KeepsTheConfig) {
     EXPECT_EQ(ours.*member, theirs.*member);
   EXPECT_EQ(ours.tied_head, theirs.tied_head);
   EXPECT_TRUE(ours.layer_kinds == theirs.layer_kinds);
+  EXPECT_EQ(ours.kind_of_layer, theirs.kind_of_layer);
+  EXPECT_TRUE(ours.experts == theirs.experts);
   EXPECT_EQ(ours.norm_eps, theirs.norm_eps);
   EXPECT_NEAR(ours.rope_magnitude, theirs.rope_magnitude, 1e-6f);
   ASSERT_EQ(ours.rope_inverse_frequency.size(), theirs.rope_inverse_frequency.size());
@@ -120,7 +122,8 @@ INSTANTIATE_TEST_SUITE_P(Families, Quantize,
                                          "llama3.gguf", "qwen2.gguf", "qwen3.gguf", "ministral3",
                                          "ministral3.gguf", "mistral3", "mistral3_tied", "seed_oss",
                                          "seed_oss.gguf", "mixtral", "mixtral.gguf",
-                                         "qwen3_moe.gguf", "olmoe", "olmoe.gguf", "qwen2_moe.gguf"),
+                                         "qwen3_moe.gguf", "olmoe", "olmoe.gguf", "qwen2_moe.gguf",
+                                         "glm4_moe", "glm4_moe.gguf"),
                          [](const auto& info) {
                            std::string name = info.param;
                            for (char& c : name)

@@ -61,6 +61,12 @@ class TransformerTest : public ::testing::TestWithParam<const char*> {
       const bool weighted = std::string(GetParam()) == "switched_mixture";
       if (whole || weighted) config.experts.shared_dim = 28;
       config.experts.shared_switch = weighted;
+      if (whole) {
+        config.experts.score = RouterScore::kSigmoid;
+        config.experts.choice_bias = true;
+        config.experts.scale = 1.5f;
+        config.rope_inverse_frequency.resize(config.rope_inverse_frequency.size() / 2);
+      }
       config.layer_kinds = {{.experts = true}, {}};
       config.kind_of_layer.assign(static_cast<std::size_t>(config.layers), 0);
       config.kind_of_layer.back() = 1;

@@ -59,7 +59,8 @@ std::vector<Plan> plan_tensors(const Checkpoint& model, DType type) {
   std::vector<Plan> plans;
   const Family& family = family_of(model.config());
   if (const ExpertsConfig& experts = model.config().experts;
-      experts.count > 0 && experts.normalised != family.gguf_normalised_experts)
+      experts.count > 0 && !family.gguf_weight_keys &&
+      experts.normalised != family.gguf_normalised_experts)
     throw Error(model.root().string() + ": in GGUF, experts of " +
                 std::string(gguf_architecture(model.config())) + " have weights that " +
                 (experts.normalised ? "do not sum to 1" : "sum to 1") + ", and here they " +

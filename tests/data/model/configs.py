@@ -120,7 +120,7 @@ CONFIGS |= {
                        attention_dropout=0.1, residual_dropout=0.1, tie_word_embeddings=False,
                        dtype="bfloat16", rope_parameters=dict(rope_type="default", rope_theta=1e7)),
 }
-MIXTURES = ("mixtral", "qwen3_moe", "olmoe", "qwen2_moe")
+MIXTURES = ("mixtral", "qwen3_moe", "olmoe", "qwen2_moe", "glm4_moe")
 
 def with_eyes(text, **keys):
     """A decoder inside of a model that also sees, as Mistral publishes them."""
@@ -147,6 +147,20 @@ CONFIGS |= {
     "qwen2_moe": family("Qwen2MoeForCausalLM", "qwen2_moe", **sizes(32, 56, 3, 4, 2), **QWEN2_MOE,
                         moe_intermediate_size=24, shared_expert_intermediate_size=40,
                         mlp_only_layers=[2]),
+}
+
+def glm4_moe(layers, **keys):
+    """The first layer is dense, and one after the last guesses further tokens."""
+    return family("Glm4MoeForCausalLM", "glm4_moe", **sizes(64, 96, layers, 4, 2, head_dim=32),
+                  rms_norm_eps=1e-4, rope_theta=10000.0, rope_scaling=None, partial_rotary_factor=0.5,
+                  attention_bias=True, tie_word_embeddings=False, n_routed_experts=7,
+                  num_experts_per_tok=3, moe_intermediate_size=32, n_shared_experts=1, n_group=1,
+                  topk_group=1, norm_topk_prob=True, routed_scaling_factor=2.5,
+                  first_k_dense_replace=1, num_nextn_predict_layers=1, torch_dtype="bfloat16", **keys)
+
+
+CONFIGS |= {
+    "glm4_moe": glm4_moe(3, use_qk_norm=True),
 }
 
 GGUF_CONFIGS = {
@@ -184,9 +198,12 @@ GGUF_CONFIGS |= {
                         moe_intermediate_size=32, shared_expert_intermediate_size=64,
                         mlp_only_layers=[]),
 }
+GGUF_CONFIGS |= {
+    "glm4_moe": glm4_moe(2, use_qk_norm=False) | dict(n_shared_experts=2),
+}
 # What GGUF calls an architecture, where that is not its model_type.
 GGUF_ARCHITECTURES = {"ministral3": "mistral3", "mixtral": "llama", "qwen3_moe": "qwen3moe",
-                      "qwen2_moe": "qwen2moe"}
+                      "qwen2_moe": "qwen2moe", "glm4_moe": "glm4moe"}
 NEIGHBOURS = ("llama", "mistral3")  # rotate these, so the rows of Q and K are reordered
 # The type of each matrix, so that every type meets every kind of use.
 GGUF_TYPES = {
@@ -208,6 +225,8 @@ GGUF_TYPES |= {name: dict(token_embd=Q.Q8_0, output=Q.F16, attn_q=Q.Q8_0, attn_k
                    "mixtral": dict(ffn_gate_exps=Q.Q4_0, ffn_up_exps=Q.Q4_0, ffn_down_exps=Q.Q8_0),
                    "qwen3_moe": dict(ffn_gate_exps=Q.Q8_0, ffn_up_exps=Q.F16, ffn_down_exps=Q.Q4_1),
                    "qwen2_moe": dict(ffn_gate_exps=Q.Q4_1, ffn_up_exps=Q.Q8_0, ffn_down_exps=Q.Q4_0),
+                   "glm4_moe": dict(ffn_gate_exps=Q.Q8_0, ffn_up_exps=Q.Q4_1, ffn_down_exps=Q.Q8_0,
+                                    ffn_gate=Q.Q8_0, ffn_up=Q.Q4_0, ffn_down=Q.F16),
                    "olmoe": dict(ffn_gate_exps=Q.BF16, ffn_up_exps=Q.Q8_0, ffn_down_exps=Q.F32)}.items()}
 GGUF_TYPES["seed_oss"] = dict(GGUF_TYPES["ministral3"], output=Q.F16)
 GGUF_NAMES = {

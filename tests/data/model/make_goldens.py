@@ -148,6 +148,8 @@ def write_odd(directory, config, tensors):
 def gguf_name(name):
     """'model.layers.3.mlp.up_proj.weight' -> 'blk.3.ffn_up.weight'."""
     stem, _, kind = name.rpartition(".")
+    if kind == "e_score_correction_bias":
+        return f"blk.{name.split('.')[2]}.exp_probs_b.bias"
     if stem.startswith("model.layers."):
         _, _, layer, part = stem.split(".", 3)
         return f"blk.{layer}.{GGUF_NAMES[part]}.{kind}"
@@ -163,6 +165,26 @@ def to_halves(w, heads):
     return w.reshape(heads, -1, 2, w.shape[-1]).swapaxes(1, 2).reshape(w.shape)
 
 
+def add_router_keys(out, config):
+    if config["model_type"] not in golden.SIGMOIDS:
+        return
+    out.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+    if "routed_scaling_factor" in config:
+        out.add_expert_weights_norm(config["norm_topk_prob"])
+        out.add_expert_weights_scale(config["routed_scaling_factor"])
+    if "n_shared_experts" in config:
+        out.add_expert_shared_count(config["n_shared_experts"])
+        out.add_leading_dense_block_count(config["first_k_dense_replace"])
+
+
+def with_draft_layers(config, tensors):
+    """A part of what files have of layers that guess further tokens, which nobody reads."""
+    last, drafts = config.get("num_hidden_layers"), config.get("num_nextn_predict_layers", 0)
+    return tensors | {f"model.layers.{last + i}.{name}": torch.ones(config["hidden_size"])
+                      for i in range(drafts)
+                      for name in ("enorm.weight", "input_layernorm.weight", "mlp.gate.weight")}
+
+
 def write_gguf(path, config, weights, types):
     """Writes the file; returns the weights it stores, dequantised, under Hugging Face names."""
     architecture = GGUF_ARCHITECTURES.get(config["model_type"], config["model_type"])
@@ -171,7 +193,13 @@ def write_gguf(path, config, weights, types):
     rope = config.get("rope_parameters")
     out = gguf.GGUFWriter(path, architecture)
     out.add_name(f"tiny random {architecture}")
-    out.add_block_count(config["num_hidden_layers"])
+    drafts = config.get("num_nextn_predict_layers", 0)
+    out.add_block_count(config["num_hidden_layers"] + drafts)
+    if drafts:
+        out.add_nextn_predict_layers(drafts)
+        for name in ("attn_norm.weight", "nextn.enorm.weight"):
+            out.add_tensor(f"blk.{config['num_hidden_layers']}.{name}",
+                           np.ones(config["hidden_size"], np.float32))
     out.add_context_length(config["max_position_embeddings"])
     out.add_embedding_length(config["hidden_size"])
     out.add_feed_forward_length(config["intermediate_size"])
@@ -181,15 +209,17 @@ def write_gguf(path, config, weights, types):
     out.add_value_length(head_dim)
     out.add_layer_norm_rms_eps(config["rms_norm_eps"])
     if config["model_type"] in MIXTURES:
-        out.add_expert_count(config.get("num_experts") or config["num_local_experts"])
+        counts = ("num_experts", "num_local_experts", "n_routed_experts")
+        out.add_expert_count(next(config[key] for key in counts if key in config))
         out.add_expert_used_count(config["num_experts_per_tok"])
         if "moe_intermediate_size" in config:
             out.add_expert_feed_forward_length(config["moe_intermediate_size"])
         if "shared_expert_intermediate_size" in config:
             out.add_expert_shared_feed_forward_length(config["shared_expert_intermediate_size"])
+    add_router_keys(out, config)
     out.add_rope_freq_base(rope["rope_theta"] if rope else config["rope_theta"])
-    if architecture in NEIGHBOURS:
-        out.add_rope_dimension_count(head_dim)
+    if architecture in NEIGHBOURS or "partial_rotary_factor" in config:
+        out.add_rope_dimension_count(int(head_dim * config.get("partial_rotary_factor", 1)))
     out.add_tokenizer_model("gpt2")
     out.add_tokenizer_pre("default")
     out.add_token_list([chr(33 + i) if i < 94 else f"<{i}>" for i in range(VOCAB)])
@@ -212,7 +242,7 @@ def write_gguf(path, config, weights, types):
     stored = {}
     for name, w in split_experts(weights).items():
         target = gguf_name(name)
-        if architecture == "seed_oss":
+        if architecture in ("seed_oss", "glm4moe"):
             target = target.replace("ffn_norm", "post_attention_norm")
         permuted = heads if "q_proj" in name else kv_heads if "k_proj" in name else 0
         permuted = permuted if architecture in NEIGHBOURS else 0
@@ -256,7 +286,7 @@ def main():
         dtype = getattr(torch, config.get("dtype") or config["torch_dtype"])
         tensors = {k: torch.from_numpy(np.ascontiguousarray(v)).to(dtype)
                    for k, v in as_published(config, random_weights(config, seed)).items()}
-        write_directory(HERE / name, config, tensors)
+        write_directory(HERE / name, config, with_draft_layers(config, tensors))
         checkpoints = [name]
         if name == "llama2":
             write_shards(HERE / "llama2_shards", config, tensors)
