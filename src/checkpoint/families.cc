@@ -31,6 +31,15 @@ constexpr auto kMixtralNames = [] {
 }();
 
 constexpr std::array kBiasedQkvExperts{LayerConfig{.qkv_bias = true, .experts = true}};
+constexpr auto kMinimaxNames = [] {
+  using enum TensorRole;
+  return std::to_array<StoredName>(
+      {{kRouter, "model.layers.#.block_sparse_moe.gate.weight"},
+       {kRouterBias, "model.layers.#.block_sparse_moe.e_score_correction_bias"},
+       {kExpertGate, "model.layers.#.block_sparse_moe.experts.@.w1.weight"},
+       {kExpertUp, "model.layers.#.block_sparse_moe.experts.@.w3.weight"},
+       {kExpertDown, "model.layers.#.block_sparse_moe.experts.@.w2.weight"}});
+}();
 constexpr auto kQwen2MoeNames = [] {
   using enum TensorRole;
   return std::to_array<StoredName>(
@@ -188,6 +197,16 @@ constexpr std::array kFamilies{
            .gguf_lacks_parts = true,
            .read_config = read_glm4_moe_config,
            .gguf_names = kPostAttentionNorm},
+    Family{.name = "minimax_m2",
+           .hf_class = "MiniMaxM2ForCausalLM",
+           .gguf = "minimax-m2",
+           .layer_kinds = kWholeNormedQkExperts,
+           .mixture = true,
+           .choice_bias = true,
+           .router_score = RouterScore::kSigmoid,
+           .rotated = 1,
+           .read_config = read_minimax_m2_config,
+           .stored_names = kMinimaxNames},
     Family{.name = "opt",
            .hf_class = "OPTForCausalLM",
            .form = kOptForm,

@@ -78,6 +78,17 @@ TEST(MixtureConfig, SaysHowExpertsAreChosenAndWhatIsRotated) {
   EXPECT_TRUE(glm.layer(1).experts && glm.layer(2).experts);
   EXPECT_TRUE(glm.layer(0).qkv_bias && glm.layer(1).qk_norm);
   EXPECT_EQ(glm.rope_inverse_frequency.size(), 8u);  // half of the 16 pairs
+  const ModelConfig minimax = hf_config(config_of("minimax_m2"));
+  EXPECT_TRUE(minimax.experts == (ExpertsConfig{.count = 6,
+                                                .active = 2,
+                                                .hidden_dim = 40,
+                                                .score = RouterScore::kSigmoid,
+                                                .choice_bias = true}));
+  EXPECT_TRUE(minimax.layer(0).qk_norm && minimax.layer(0).whole_qk_norm);
+  EXPECT_EQ(minimax.rope_inverse_frequency.size(), 8u);  // of 12 pairs
+  json whole = config_of("minimax_m2");
+  whole.erase("rotary_dim");
+  EXPECT_EQ(hf_config(whole).rope_inverse_frequency.size(), 12u);
   json config = config_of("glm4_moe");
   for (const char* key : {"partial_rotary_factor", "attention_bias", "use_qk_norm", "n_group",
                           "norm_topk_prob", "routed_scaling_factor", "first_k_dense_replace"})
@@ -162,6 +173,15 @@ TEST(MixtureConfig, RefusesByItsKeyWhatContradictsItself) {
   refused("glm4_moe", {{"num_nextn_predict_layers", -1}}, "num_nextn_predict_layers");
   refused("glm4_moe", {{"use_qk_norm", 1}}, "use_qk_norm");
   refused("glm4_moe", {{"attention_bias", 1}}, "attention_bias");
+  refused("minimax_m2", {{"scoring_func", "softmax"}}, "'scoring_func': \"softmax\"");
+  refused("minimax_m2", {{"use_routing_bias", false}}, "use_routing_bias");
+  refused("minimax_m2", {{"use_qk_norm", false}}, "use_qk_norm");
+  refused("minimax_m2", {{"qk_norm_type", "per_head"}}, "qk_norm_type");
+  refused("minimax_m2", {{"shared_intermediate_size", 8}}, "shared_intermediate_size");
+  refused("minimax_m2", {{"attn_type_list", {1, 0}}}, "attn_type_list");
+  refused("minimax_m2", {{"rotary_dim", 26}}, "rotary_dim");
+  refused("minimax_m2", {{"rotary_dim", 15}}, "rotary_dim");
+  refused("minimax_m2", {{"head_dim", nullptr}}, "head_dim");
   refused("qwen2_moe", {{"use_sliding_window", true}}, "sliding_window");
   refused("qwen2_moe", {{"norm_topk_prob", 1}}, "norm_topk_prob");
   refused("qwen2_moe", {{"qkv_bias", "yes"}}, "qkv_bias");

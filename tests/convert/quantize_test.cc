@@ -123,7 +123,8 @@ INSTANTIATE_TEST_SUITE_P(Families, Quantize,
                                          "ministral3.gguf", "mistral3", "mistral3_tied", "seed_oss",
                                          "seed_oss.gguf", "mixtral", "mixtral.gguf",
                                          "qwen3_moe.gguf", "olmoe", "olmoe.gguf", "qwen2_moe.gguf",
-                                         "glm4_moe", "glm4_moe.gguf"),
+                                         "glm4_moe", "glm4_moe.gguf", "minimax_m2",
+                                         "minimax_m2.gguf"),
                          [](const auto& info) {
                            std::string name = info.param;
                            for (char& c : name)

@@ -327,6 +327,7 @@ INSTANTIATE_TEST_SUITE_P(
         TinyCase{"seed_oss_gguf", "seed_oss.gguf"}, TinyCase{"mixtral", "mixtral"},
         TinyCase{"mixtral_gguf", "mixtral.gguf"}, TinyCase{"qwen3_moe", "qwen3_moe"},
         TinyCase{"qwen3_moe_gguf", "qwen3_moe.gguf"}, TinyCase{"olmoe", "olmoe"},
+        TinyCase{"minimax_m2", "minimax_m2"}, TinyCase{"minimax_m2_gguf", "minimax_m2.gguf"},
         TinyCase{"qwen2_moe", "qwen2_moe"}, TinyCase{"qwen2_moe_gguf", "qwen2_moe.gguf"},
         TinyCase{"glm4_moe", "glm4_moe"}, TinyCase{"glm4_moe_gguf", "glm4_moe.gguf"},
         TinyCase{"olmoe_gguf", "olmoe.gguf"}, TinyCase{"llama_gguf", "llama.gguf"},

@@ -139,6 +139,32 @@ ModelConfig read_glm4_moe_config(const json& json_config, const Family& family) 
   return model;
 }
 
+ModelConfig read_minimax_m2_config(const json& json_config, const Family& family) {
+  const Fields config(json_config);
+  require_kv_heads(config);
+  // transformers' default is that of one model.
+  if (!config.find("head_dim")) throw Error("key 'head_dim' is missing");
+  // Files say these, which transformers does not read.
+  const json as_known{{"scoring_func", "sigmoid"},
+                      {"use_routing_bias", true},
+                      {"use_qk_norm", true},
+                      {"qk_norm_type", "per_layer"},
+                      {"shared_intermediate_size", 0}};
+  for (const auto& [key, known] : as_known.items())
+    if (const json* const given = config.find(key.c_str()); given && *given != known)
+      refuse_config("model type 'minimax_m2' with key " + config.name(key.c_str()) + ": " +
+                    shown(*given) + ", not " + shown(known) + ",");
+  if (const json* const types = config.find("attn_type_list"))
+    if (!types->is_array() ||
+        std::any_of(types->begin(), types->end(), [](const json& type) { return type != 1; }))
+      refuse_config("model type 'minimax_m2' with key 'attn_type_list': " + shown(*types) +
+                    ", not all 1,");
+  ModelConfig model = read_decoder_config(json_config, family);
+  refuse_window(config, model.max_positions, {});
+  model.experts = read_experts(config, family, "intermediate_size");
+  return model;
+}
+
 ModelConfig read_olmoe_config(const json& json_config, const Family& family) {
   const Fields config(json_config);
   ModelConfig model = read_llama_config(json_config, family);

@@ -120,7 +120,7 @@ CONFIGS |= {
                        attention_dropout=0.1, residual_dropout=0.1, tie_word_embeddings=False,
                        dtype="bfloat16", rope_parameters=dict(rope_type="default", rope_theta=1e7)),
 }
-MIXTURES = ("mixtral", "qwen3_moe", "olmoe", "qwen2_moe", "glm4_moe")
+MIXTURES = ("mixtral", "qwen3_moe", "olmoe", "qwen2_moe", "glm4_moe", "minimax_m2")
 
 def with_eyes(text, **keys):
     """A decoder inside of a model that also sees, as Mistral publishes them."""
@@ -162,6 +162,13 @@ def glm4_moe(layers, **keys):
 CONFIGS |= {
     "glm4_moe": glm4_moe(3, use_qk_norm=True),
 }
+MINIMAX = dict(rms_norm_eps=1e-4, rope_theta=10000.0, rotary_dim=16, num_local_experts=6,
+               num_experts_per_tok=2, scoring_func="sigmoid", use_routing_bias=True, use_qk_norm=True,
+               qk_norm_type="per_layer", shared_intermediate_size=0, attn_type_list=[1, 1],
+               tie_word_embeddings=False, torch_dtype="bfloat16")
+CONFIGS |= {
+    "minimax_m2": family("MiniMaxM2ForCausalLM", "minimax_m2", **sizes(32, 40, 2, 4, 2, head_dim=24), **MINIMAX),
+}
 
 GGUF_CONFIGS = {
     "llama": family("LlamaForCausalLM", "llama", **sizes(64, 96, 2, 4, 2), rms_norm_eps=1e-4,
@@ -200,10 +207,11 @@ GGUF_CONFIGS |= {
 }
 GGUF_CONFIGS |= {
     "glm4_moe": glm4_moe(2, use_qk_norm=False) | dict(n_shared_experts=2),
+    "minimax_m2": family("MiniMaxM2ForCausalLM", "minimax_m2", **sizes(64, 64, 2, 4, 2, head_dim=32), **MINIMAX),
 }
 # What GGUF calls an architecture, where that is not its model_type.
 GGUF_ARCHITECTURES = {"ministral3": "mistral3", "mixtral": "llama", "qwen3_moe": "qwen3moe",
-                      "qwen2_moe": "qwen2moe", "glm4_moe": "glm4moe"}
+                      "qwen2_moe": "qwen2moe", "glm4_moe": "glm4moe", "minimax_m2": "minimax-m2"}
 NEIGHBOURS = ("llama", "mistral3")  # rotate these, so the rows of Q and K are reordered
 # The type of each matrix, so that every type meets every kind of use.
 GGUF_TYPES = {
@@ -225,6 +233,7 @@ GGUF_TYPES |= {name: dict(token_embd=Q.Q8_0, output=Q.F16, attn_q=Q.Q8_0, attn_k
                    "mixtral": dict(ffn_gate_exps=Q.Q4_0, ffn_up_exps=Q.Q4_0, ffn_down_exps=Q.Q8_0),
                    "qwen3_moe": dict(ffn_gate_exps=Q.Q8_0, ffn_up_exps=Q.F16, ffn_down_exps=Q.Q4_1),
                    "qwen2_moe": dict(ffn_gate_exps=Q.Q4_1, ffn_up_exps=Q.Q8_0, ffn_down_exps=Q.Q4_0),
+                   "minimax_m2": dict(ffn_gate_exps=Q.Q4_0, ffn_up_exps=Q.Q8_0, ffn_down_exps=Q.Q4_1),
                    "glm4_moe": dict(ffn_gate_exps=Q.Q8_0, ffn_up_exps=Q.Q4_1, ffn_down_exps=Q.Q8_0,
                                     ffn_gate=Q.Q8_0, ffn_up=Q.Q4_0, ffn_down=Q.F16),
                    "olmoe": dict(ffn_gate_exps=Q.BF16, ffn_up_exps=Q.Q8_0, ffn_down_exps=Q.F32)}.items()}

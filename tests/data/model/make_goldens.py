@@ -87,11 +87,11 @@ def join_experts(weights):
 def as_published(config, weights):
     """Each expert's matrices under names of their own."""
     names = {"gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"}
-    mixtral, published = config["model_type"] == "mixtral", {}
+    mixtral, published = config["model_type"] in ("mixtral", "minimax_m2"), {}
     for name, value in split_experts(weights).items():
         stem, _, matrix = name.removesuffix(".weight").rpartition(".")
         if not stem.endswith("mlp.experts"):
-            published[name.replace("mlp.gate.", "block_sparse_moe.gate.") if mixtral else name] = value
+            published[name.replace("mlp.", "block_sparse_moe.") if mixtral else name] = value
             continue
         for expert, of_expert in enumerate(value):
             stored = stem.replace("mlp.", "block_sparse_moe.") if mixtral else stem
@@ -218,8 +218,9 @@ def write_gguf(path, config, weights, types):
             out.add_expert_shared_feed_forward_length(config["shared_expert_intermediate_size"])
     add_router_keys(out, config)
     out.add_rope_freq_base(rope["rope_theta"] if rope else config["rope_theta"])
-    if architecture in NEIGHBOURS or "partial_rotary_factor" in config:
-        out.add_rope_dimension_count(int(head_dim * config.get("partial_rotary_factor", 1)))
+    if architecture in NEIGHBOURS or config["model_type"] in golden.SIGMOIDS:
+        out.add_rope_dimension_count(config.get("rotary_dim")
+                                     or int(head_dim * config.get("partial_rotary_factor", 1)))
     out.add_tokenizer_model("gpt2")
     out.add_tokenizer_pre("default")
     out.add_token_list([chr(33 + i) if i < 94 else f"<{i}>" for i in range(VOCAB)])
