@@ -86,6 +86,17 @@ TEST(MixtureConfig, SaysHowExpertsAreChosenAndWhatIsRotated) {
                                                 .choice_bias = true}));
   EXPECT_TRUE(minimax.layer(0).qk_norm && minimax.layer(0).whole_qk_norm);
   EXPECT_EQ(minimax.rope_inverse_frequency.size(), 8u);  // of 12 pairs
+  const ModelConfig dots = hf_config(config_of("dots1"));
+  EXPECT_TRUE(dots.experts == (ExpertsConfig{.count = 7,
+                                             .active = 3,
+                                             .hidden_dim = 24,
+                                             .normalised = false,
+                                             .score = RouterScore::kSigmoid,
+                                             .choice_bias = true,
+                                             .scale = 1.5f,
+                                             .shared_dim = 48}));
+  EXPECT_FALSE(dots.layer(0).experts);
+  EXPECT_TRUE(dots.layer(0).qk_norm && dots.layer(1).experts);
   json whole = config_of("minimax_m2");
   whole.erase("rotary_dim");
   EXPECT_EQ(hf_config(whole).rope_inverse_frequency.size(), 12u);
@@ -182,6 +193,9 @@ TEST(MixtureConfig, RefusesByItsKeyWhatContradictsItself) {
   refused("minimax_m2", {{"rotary_dim", 26}}, "rotary_dim");
   refused("minimax_m2", {{"rotary_dim", 15}}, "rotary_dim");
   refused("minimax_m2", {{"head_dim", nullptr}}, "head_dim");
+  refused("dots1", {{"sliding_window", 64}}, "sliding_window");
+  refused("dots1", {{"n_group", 2}}, "n_group");
+  refused("dots1", {{"attention_bias", true}}, "attention_bias");
   refused("qwen2_moe", {{"use_sliding_window", true}}, "sliding_window");
   refused("qwen2_moe", {{"norm_topk_prob", 1}}, "norm_topk_prob");
   refused("qwen2_moe", {{"qkv_bias", "yes"}}, "qkv_bias");

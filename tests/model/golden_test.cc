@@ -328,6 +328,7 @@ INSTANTIATE_TEST_SUITE_P(
         TinyCase{"mixtral_gguf", "mixtral.gguf"}, TinyCase{"qwen3_moe", "qwen3_moe"},
         TinyCase{"qwen3_moe_gguf", "qwen3_moe.gguf"}, TinyCase{"olmoe", "olmoe"},
         TinyCase{"minimax_m2", "minimax_m2"}, TinyCase{"minimax_m2_gguf", "minimax_m2.gguf"},
+        TinyCase{"dots1", "dots1"}, TinyCase{"dots1_gguf", "dots1.gguf"},
         TinyCase{"qwen2_moe", "qwen2_moe"}, TinyCase{"qwen2_moe_gguf", "qwen2_moe.gguf"},
         TinyCase{"glm4_moe", "glm4_moe"}, TinyCase{"glm4_moe_gguf", "glm4_moe.gguf"},
         TinyCase{"olmoe_gguf", "olmoe.gguf"}, TinyCase{"llama_gguf", "llama.gguf"},

@@ -91,6 +91,17 @@ void refuse_groups(const Fields& config) {
                     ")");
 }
 
+/// Reads experts that are chosen by scores and biases, and those that every row has. `normalised`:
+/// where the config does not say.
+void put_biased_experts(const Fields& config, const Family& family, bool normalised,
+                        ModelConfig& model) {
+  model.experts = read_experts(config, family, "moe_intermediate_size");
+  model.experts.normalised = config.flag("norm_topk_prob", normalised);
+  model.experts.scale = static_cast<float>(config.positive("routed_scaling_factor", 1.0));
+  model.experts.shared_dim = read_shared_dim(config, "n_shared_experts", model.experts.hidden_dim);
+  refuse_groups(config);
+}
+
 }  // namespace
 
 ModelConfig read_mixtral_config(const json& json_config, const Family& family) {
@@ -127,15 +138,24 @@ ModelConfig read_glm4_moe_config(const json& json_config, const Family& family) 
   const Fields config(json_config);
   require_kv_heads(config);
   ModelConfig model = read_decoder_config(json_config, family);
-  model.experts = read_experts(config, family, "moe_intermediate_size");
-  model.experts.normalised = config.flag("norm_topk_prob", true);
-  model.experts.scale = static_cast<float>(config.positive("routed_scaling_factor", 1.0));
-  model.experts.shared_dim = read_shared_dim(config, "n_shared_experts", model.experts.hidden_dim);
-  refuse_groups(config);
+  put_biased_experts(config, family, true, model);
   model.layer_kinds.front().qkv_bias = config.flag("attention_bias", false);
   model.layer_kinds.front().qk_norm = config.flag("use_qk_norm", false);
   put_leading_dense_layers(config, 1, model);
   model.draft_layers = config.integer("num_nextn_predict_layers", 1 << 14, 1, 0);
+  return model;
+}
+
+ModelConfig read_dots1_config(const json& json_config, const Family& family) {
+  const Fields config(json_config);
+  require_kv_heads(config);
+  ModelConfig model = read_decoder_config(json_config, family);
+  // With `layer_types`, which by now are all full, nothing else says what layers have a window.
+  if (!config.find("layer_types") &&
+      config.integer("max_window_layers", kMostPositions, 62, 0) < model.layers)
+    refuse_window(config, model.max_positions, 4096);
+  put_biased_experts(config, family, false, model);
+  put_leading_dense_layers(config, 0, model);
   return model;
 }
 

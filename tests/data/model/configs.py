@@ -120,7 +120,7 @@ CONFIGS |= {
                        attention_dropout=0.1, residual_dropout=0.1, tie_word_embeddings=False,
                        dtype="bfloat16", rope_parameters=dict(rope_type="default", rope_theta=1e7)),
 }
-MIXTURES = ("mixtral", "qwen3_moe", "olmoe", "qwen2_moe", "glm4_moe", "minimax_m2")
+MIXTURES = ("mixtral", "qwen3_moe", "olmoe", "qwen2_moe", "glm4_moe", "minimax_m2", "dots1")
 
 def with_eyes(text, **keys):
     """A decoder inside of a model that also sees, as Mistral publishes them."""
@@ -170,6 +170,16 @@ CONFIGS |= {
     "minimax_m2": family("MiniMaxM2ForCausalLM", "minimax_m2", **sizes(32, 40, 2, 4, 2, head_dim=24), **MINIMAX),
 }
 
+DOTS1 = dict(rms_norm_eps=1e-4, rope_theta=10000.0, rope_scaling=None, attention_bias=False,
+             sliding_window=None, max_window_layers=2, n_routed_experts=7, num_experts_per_tok=3,
+             n_shared_experts=2, n_group=1, topk_group=1, routed_scaling_factor=1.5,
+             first_k_dense_replace=1, scoring_func="noaux_tc", tie_word_embeddings=False,
+             torch_dtype="bfloat16")
+CONFIGS |= {
+    "dots1": family("Dots1ForCausalLM", "dots1", **sizes(32, 56, 3, 4, 2, head_dim=24), **DOTS1,
+                    moe_intermediate_size=24, norm_topk_prob=False),
+}
+
 GGUF_CONFIGS = {
     "llama": family("LlamaForCausalLM", "llama", **sizes(64, 96, 2, 4, 2), rms_norm_eps=1e-4,
                     rope_theta=10000.0, tie_word_embeddings=False),
@@ -209,6 +219,10 @@ GGUF_CONFIGS |= {
     "glm4_moe": glm4_moe(2, use_qk_norm=False) | dict(n_shared_experts=2),
     "minimax_m2": family("MiniMaxM2ForCausalLM", "minimax_m2", **sizes(64, 64, 2, 4, 2, head_dim=32), **MINIMAX),
 }
+GGUF_CONFIGS |= {
+    "dots1": family("Dots1ForCausalLM", "dots1", **sizes(64, 96, 2, 4, 2, head_dim=32), **DOTS1,
+                    moe_intermediate_size=32, norm_topk_prob=True),
+}
 # What GGUF calls an architecture, where that is not its model_type.
 GGUF_ARCHITECTURES = {"ministral3": "mistral3", "mixtral": "llama", "qwen3_moe": "qwen3moe",
                       "qwen2_moe": "qwen2moe", "glm4_moe": "glm4moe", "minimax_m2": "minimax-m2"}
@@ -234,6 +248,8 @@ GGUF_TYPES |= {name: dict(token_embd=Q.Q8_0, output=Q.F16, attn_q=Q.Q8_0, attn_k
                    "qwen3_moe": dict(ffn_gate_exps=Q.Q8_0, ffn_up_exps=Q.F16, ffn_down_exps=Q.Q4_1),
                    "qwen2_moe": dict(ffn_gate_exps=Q.Q4_1, ffn_up_exps=Q.Q8_0, ffn_down_exps=Q.Q4_0),
                    "minimax_m2": dict(ffn_gate_exps=Q.Q4_0, ffn_up_exps=Q.Q8_0, ffn_down_exps=Q.Q4_1),
+                   "dots1": dict(ffn_gate_exps=Q.Q8_0, ffn_up_exps=Q.Q8_0, ffn_down_exps=Q.Q4_0,
+                                 ffn_gate=Q.Q4_1, ffn_up=Q.Q8_0, ffn_down=Q.Q8_0),
                    "glm4_moe": dict(ffn_gate_exps=Q.Q8_0, ffn_up_exps=Q.Q4_1, ffn_down_exps=Q.Q8_0,
                                     ffn_gate=Q.Q8_0, ffn_up=Q.Q4_0, ffn_down=Q.F16),
                    "olmoe": dict(ffn_gate_exps=Q.BF16, ffn_up_exps=Q.Q8_0, ffn_down_exps=Q.F32)}.items()}

@@ -11,7 +11,7 @@ import exact
 import exact_layer_norm
 
 
-SIGMOIDS = ("glm4_moe", "minimax_m2")  # the families whose routers score by them
+SIGMOIDS = ("dots1", "glm4_moe", "minimax_m2")  # the families whose routers score by them
 
 
 def reference_logits(model, ids, rows):
