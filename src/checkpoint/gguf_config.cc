@@ -314,13 +314,18 @@ static ExpertsConfig read_experts(const Keys& keys, const Family& family, int hi
                 ", which is not supported");
   if (!family.shared_experts) return experts;
   experts.shared_switch = family.shared_switch;
+  const char* const key = "expert_shared_feed_forward_length";
   const std::int64_t shared =
-      std::int64_t{keys.integer("expert_shared_count", kMostExperts, 1)} * experts.hidden_dim;
-  const bool given = keys.given("expert_shared_feed_forward_length");
-  if (!given && !family.shared_switch && shared > kMostDim)
-    throw Error("metadata key '" + keys.name("expert_shared_count") + "' is too large");
-  experts.shared_dim = keys.integer("expert_shared_feed_forward_length", kMostDim,
-                                    family.shared_switch ? hidden_dim : static_cast<int>(shared));
+      family.shared_switch
+          ? hidden_dim
+          : std::int64_t{keys.integer("expert_shared_count", kMostExperts, 1)} * experts.hidden_dim;
+  if (shared > kMostDim)
+    throw Error("metadata key '" + keys.name("expert_shared_count") + "' makes " +
+                std::to_string(shared) + " dimensions, more than " + std::to_string(kMostDim));
+  experts.shared_dim = keys.integer(key, kMostDim, static_cast<int>(shared));
+  if (!family.shared_switch && experts.shared_dim != shared)
+    throw Error("metadata key '" + keys.name(key) + "' is " + std::to_string(experts.shared_dim) +
+                ", where " + std::to_string(shared) + " follow from the number of shared experts");
   return experts;
 }
 
