@@ -129,7 +129,12 @@ void Ops::rope(Stream& stream, TensorView qk, ConstTensorView position, const Ro
   check(qk.dim(2) % 2 == 0, kOp,
         [&] { return "head_dim " + std::to_string(qk.dim(2)) + " is odd"; });
   check(kOp, "position", position, {qk.dim(0)}, {DType::kI32});
-  check(kOp, "inverse_frequency", rope.inverse_frequency, {qk.dim(2) / 2}, kF32);
+  check(kOp, "inverse_frequency", rope.inverse_frequency, {kAny}, kF32);
+  check(rope.inverse_frequency.dim(0) >= 1 && 2 * rope.inverse_frequency.dim(0) <= qk.dim(2), kOp,
+        [&] {
+          return std::to_string(rope.inverse_frequency.dim(0)) + " pairs of head_dim " +
+                 std::to_string(qk.dim(2));
+        });
   check(rope.period >= 1 && std::isfinite(rope.beta), kOp, [&] {
     return "period is " + std::to_string(rope.period) + ", beta " + std::to_string(rope.beta);
   });
@@ -144,7 +149,7 @@ void Ops::swiglu(Stream& stream, ConstTensorView gate, ConstTensorView up, Tenso
   if (gate.bytes() > 0) do_swiglu(stream, gate, up, y);
 }
 
-void Ops::route(Stream& stream, ConstTensorView logits, RouterSoftmax softmax, RoutedRows to) {
+void Ops::route(Stream& stream, ConstTensorView logits, const RouterRule& rule, RoutedRows to) {
   constexpr const char* kOp = "route";
   check(kOp, "logits", logits, {kAny, kAny}, kF32);
   const std::int64_t n = logits.dim(0), active = to.expert.dim(1);
@@ -153,7 +158,9 @@ void Ops::route(Stream& stream, ConstTensorView logits, RouterSoftmax softmax, R
   });
   check(kOp, "expert", to.expert, {n, active}, {DType::kI32});
   check(kOp, "weight", to.weight, {n, active}, kF32);
-  if (n > 0) do_route(stream, logits, softmax, to);
+  if (!rule.bias.empty()) check(kOp, "bias", rule.bias, {logits.dim(1)}, kF32);
+  check(std::isfinite(rule.scale), kOp, [&] { return "scale is " + std::to_string(rule.scale); });
+  if (n > 0) do_route(stream, logits, rule, to);
 }
 
 void Ops::expert(Stream& stream, ConstTensorView x, ConstTensorView weight, ConstTensorView rows,

@@ -90,13 +90,22 @@ struct RoutedRows {
 };
 
 /// One of the rows that an expert computes, as two numbers of a tensor: row `row` of x, whose
-/// weight is number `weight` of those of all rows.
+/// weight is number `weight` of those of all rows, or 1 where that is negative.
 struct ExpertRow {
   std::int32_t row = 0, weight = 0;
 };
 
-/// How a router's scores become weights: a softmax over those of the chosen experts, or over all.
-enum class RouterSoftmax : bool { kOfAll, kOfChosen };
+enum class Normalised : bool { kNo, kYes };
+
+/// How a router chooses. The experts of highest score + bias compute, and have as weights their
+/// scores, over the sum of those that compute where normalised, times the scale. `bias`: [experts]
+/// f32, or empty.
+struct RouterRule {
+  RouterScore score = RouterScore::kSoftmax;
+  Normalised normalised = Normalised::kYes;
+  float scale = 1.0f;
+  ConstTensorView bias = {};
+};
 
 /// Gain, bias and epsilon of a layer norm.
 struct LayerNorm {
@@ -112,8 +121,10 @@ struct QkvRows {
 /// Rotary embedding, all variants alike: computed once when the model is loaded.
 enum class RopePairs : bool { kHalves, kAdjacent };  // Hugging Face; GGUF files of llama
 struct Rope {
-  ConstTensorView inverse_frequency;  // [head_dim / 2] f32, after linear, llama3 or yarn scaling
-  float magnitude = 1.0f;             // yarn's attention factor
+  /// [at most head_dim / 2] f32, after linear, llama3 or yarn scaling: of the pairs in front, which
+  /// are rotated.
+  ConstTensorView inverse_frequency;
+  float magnitude = 1.0f;  // yarn's attention factor
   RopePairs pairs = RopePairs::kHalves;
   /// Growth with the position: what is rotated is then multiplied by 1 + beta ln(1 + floor(position
   /// / period)).
@@ -122,8 +133,9 @@ struct Rope {
 };
 
 /// What is done with each value by itself: max(x, 0),
-/// x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2 (arXiv:1606.08415), or x / (1 + exp(-x)).
-enum class Activation : std::uint8_t { kRelu, kGeluTanh, kSilu };
+/// x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2 (arXiv:1606.08415), x / (1 + exp(-x)), or
+/// 1 / (1 + exp(-x)).
+enum class Activation : std::uint8_t { kRelu, kGeluTanh, kSilu, kSigmoid };
 
 enum class Replacement : bool { kNo, kYes };
 
@@ -175,9 +187,9 @@ class Ops {
   void rope(Stream&, TensorView qk, ConstTensorView position, const Rope&);
   /// y = silu(gate) * up. Shapes: all [n, hidden].
   void swiglu(Stream&, ConstTensorView gate, ConstTensorView up, TensorView y);
-  /// For each row the experts of highest logit, equal ones by lower index, and their weights. A row
-  /// with a NaN has weights of NaN. Shapes: logits [n, experts] f32.
-  void route(Stream&, ConstTensorView logits, RouterSoftmax, RoutedRows to);
+  /// For each row the experts that the rule chooses, equal ones by lower index, and their weights.
+  /// A row with a NaN has a weight of NaN. Shapes: logits [n, experts] f32.
+  void route(Stream&, ConstTensorView logits, const RouterRule&, RoutedRows to);
   /// What an expert gives to rows of x, with their weights w: sum = w E(x) + sum, one rounding,
   /// E(x) = down (silu(gate x) * (up x)). Where experts come by rising index, a sum does not depend
   /// on the other rows (bit for bit on the CPU). Shapes: x, sum [n, dim]; weight [n, active]; rows
@@ -229,7 +241,7 @@ class Ops {
   virtual void do_layer_norm(Stream&, ConstTensorView, const LayerNorm&, TensorView) = 0;
   virtual void do_rope(Stream&, TensorView, ConstTensorView, const Rope&) = 0;
   virtual void do_swiglu(Stream&, ConstTensorView, ConstTensorView, TensorView) = 0;
-  virtual void do_route(Stream&, ConstTensorView, RouterSoftmax, const RoutedRows&) = 0;
+  virtual void do_route(Stream&, ConstTensorView, const RouterRule&, const RoutedRows&) = 0;
   virtual void do_expert(Stream&, ConstTensorView, ConstTensorView, ConstTensorView,
                          const ExpertWeights&, TensorView) = 0;
   virtual void do_activate(Stream&, Activation, ConstTensorView, TensorView) = 0;

@@ -83,9 +83,9 @@ void CpuOps::do_swiglu(Stream& stream, ConstTensorView gate, ConstTensorView up,
   queue(stream, 0, [=, this](std::byte*) { cpu::swiglu(pool_, gate, up, y); });
 }
 
-void CpuOps::do_route(Stream& stream, ConstTensorView logits, RouterSoftmax softmax,
+void CpuOps::do_route(Stream& stream, ConstTensorView logits, const RouterRule& rule,
                       const RoutedRows& to) {
-  queue(stream, 0, [=](std::byte*) { cpu::route(logits, softmax, to); });
+  queue(stream, 0, [=](std::byte*) { cpu::route(logits, rule, to); });
 }
 
 void CpuOps::do_expert(Stream& stream, ConstTensorView x, ConstTensorView weight,

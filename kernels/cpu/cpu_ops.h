@@ -28,7 +28,7 @@ class CpuOps final : public Ops {
   void do_layer_norm(Stream&, ConstTensorView x, const LayerNorm& norm, TensorView y) override;
   void do_rope(Stream&, TensorView qk, ConstTensorView position, const Rope&) override;
   void do_swiglu(Stream&, ConstTensorView gate, ConstTensorView up, TensorView y) override;
-  void do_route(Stream&, ConstTensorView logits, RouterSoftmax, const RoutedRows& to) override;
+  void do_route(Stream&, ConstTensorView logits, const RouterRule&, const RoutedRows& to) override;
   void do_expert(Stream&, ConstTensorView x, ConstTensorView weight, ConstTensorView rows,
                  const ExpertWeights&, TensorView sum) override;
   void do_activate(Stream&, Activation, ConstTensorView x, TensorView y) override;

@@ -89,12 +89,12 @@ void layer_norm_row(const float* x, const float* g, const float* b, float eps, s
   }
 }
 
-/// v / (1 + exp(-u)), u of v's sign, through e = exp(-|u|), which cannot overflow: for negative u
-/// it is v * e / (1 + e).
+/// v / (1 + exp(-u)) through e = exp(-|u|), which cannot overflow: for negative u it is
+/// v * e / (1 + e).
 HWY_INLINE Vec times_sigmoid(Vec v, Vec u) {
   const Floats d;
   const Vec e = hn::Exp(d, hn::Neg(hn::Abs(u)));
-  const Vec top = hn::IfThenElse(hn::Lt(v, hn::Zero(d)), hn::Mul(v, e), v);
+  const Vec top = hn::IfThenElse(hn::Lt(u, hn::Zero(d)), hn::Mul(v, e), v);
   return hn::Div(top, hn::Add(hn::Set(d, 1.0f), e));
 }
 
@@ -119,6 +119,15 @@ void silu_row(const float* x, size_t n, float* y) {
   for (size_t k = 0; k < n; k += kLanes) {
     const Vec v = load_padded(reinterpret_cast<const uint8_t*>(x), k, n);
     store_part(times_sigmoid(v, v), y, k, n);
+  }
+}
+
+void sigmoid_row(const float* x, size_t n, float* y) {
+  const Vec one = hn::Set(Floats(), 1.0f);
+  for (size_t k = 0; k < n; k += kLanes) {
+    const Vec v = load_padded(reinterpret_cast<const uint8_t*>(x), k, n);
+    // Of NaN, exp is NaN on some processors alone.
+    store_part(hn::IfThenElse(hn::IsNaN(v), v, times_sigmoid(one, v)), y, k, n);
   }
 }
 
@@ -169,6 +178,7 @@ HWY_EXPORT(swiglu_row);
 HWY_EXPORT(relu_row);
 HWY_EXPORT(gelu_tanh_row);
 HWY_EXPORT(silu_row);
+HWY_EXPORT(sigmoid_row);
 HWY_EXPORT(unpack_whole_row);
 HWY_EXPORT(add_whole_row);
 
@@ -220,9 +230,10 @@ void swiglu(Pool& pool, ConstTensorView gate, ConstTensorView up, TensorView y) 
 }
 
 void activate(Pool& pool, Activation activation, ConstTensorView x, TensorView y) {
-  const auto row = activation == Activation::kRelu   ? HWY_DYNAMIC_DISPATCH(relu_row)
-                   : activation == Activation::kSilu ? HWY_DYNAMIC_DISPATCH(silu_row)
-                                                     : HWY_DYNAMIC_DISPATCH(gelu_tanh_row);
+  const auto row = activation == Activation::kRelu      ? HWY_DYNAMIC_DISPATCH(relu_row)
+                   : activation == Activation::kSilu    ? HWY_DYNAMIC_DISPATCH(silu_row)
+                   : activation == Activation::kSigmoid ? HWY_DYNAMIC_DISPATCH(sigmoid_row)
+                                                        : HWY_DYNAMIC_DISPATCH(gelu_tanh_row);
   const std::size_t n = to_size(x.dim(1));
   const auto* from = reinterpret_cast<const float*>(x.data());
   auto* to = reinterpret_cast<float*>(y.data());

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
+#include <span>
 
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/linear.h"
@@ -29,23 +31,56 @@ const T* at(const ConstTensorView& view) {
   return reinterpret_cast<const T*>(view.data());
 }
 
-/// Indices of the `count` largest, by rising index; equal ones by lower index, NaN before all.
-void choose(const float* logit, std::int32_t experts, std::size_t count, std::int32_t* chosen) {
-  const auto better = [&](std::int32_t a, std::int32_t b) {
-    if (std::isnan(logit[a]) || std::isnan(logit[b]))
-      return std::isnan(logit[a]) > std::isnan(logit[b]);
-    return logit[a] > logit[b];
+/// The router's view of one row.
+class RowScores {
+ public:
+  RowScores(std::span<const float> logit, const RouterRule& rule)
+      : logit_(logit),
+        bias_(rule.bias.empty() ? nullptr : at<float>(rule.bias)),
+        sigmoid_(rule.score == RouterScore::kSigmoid) {
+    if (sigmoid_) return;
+    for (const float one : logit_) largest_ = std::max(largest_, one);
+    if (rule.normalised == Normalised::kYes && bias_ == nullptr) return;
+    for (const float one : logit_) sum_ += std::exp(one - largest_);
+  }
+  /// The score but for the sum of a softmax.
+  float part(std::size_t e) const {
+    return sigmoid_ ? 1.0f / (1.0f + std::exp(-logit_[e])) : std::exp(logit_[e] - largest_);
+  }
+  float sum() const { return sigmoid_ ? 1.0f : sum_; }
+  /// Grows with what an expert is chosen by.
+  float rank(std::size_t e) const {
+    if (bias_ != nullptr) return part(e) / sum() + bias_[e];
+    return sigmoid_ ? part(e) : logit_[e];
+  }
+
+ private:
+  std::span<const float> logit_;
+  const float* bias_;
+  bool sigmoid_;
+  float largest_ = -std::numeric_limits<float>::infinity(), sum_ = 0.0f;
+};
+
+/// Indices of the experts of highest rank, by rising index; equal ones by lower index, NaN before
+/// all. `rank`: scratch of as many numbers.
+void choose(const RowScores& scores, std::size_t experts, std::span<std::int32_t> chosen,
+            float* rank) {
+  const auto better = [](float a, float b) {
+    return std::isnan(a) || std::isnan(b) ? std::isnan(a) > std::isnan(b) : a > b;
   };
   std::size_t kept = 0;  // the best so far, best first
-  for (std::int32_t one = 0; one < experts; ++one) {
+  for (std::size_t one = 0; one < experts; ++one) {
+    const float own = scores.rank(one);
     std::size_t place = kept;
-    while (place > 0 && better(one, chosen[place - 1])) --place;
-    if (place == count) continue;
-    kept = std::min(kept + 1, count);
-    std::copy_backward(chosen + place, chosen + kept - 1, chosen + kept);
-    chosen[place] = one;
+    while (place > 0 && better(own, rank[place - 1])) --place;
+    if (place == chosen.size()) continue;
+    kept = std::min(kept + 1, chosen.size());
+    std::copy_backward(&chosen[place], &chosen[kept - 1], chosen.data() + kept);
+    std::copy_backward(rank + place, rank + kept - 1, rank + kept);
+    chosen[place] = static_cast<std::int32_t>(one);
+    rank[place] = own;
   }
-  std::sort(chosen, chosen + count);
+  std::sort(chosen.begin(), chosen.end());
 }
 
 /// Where the parts of the scratch of expert() begin, behind its rows of x, and its size.
@@ -64,23 +99,22 @@ struct ExpertScratch {
 
 }  // namespace
 
-void route(ConstTensorView logits, RouterSoftmax softmax, const RoutedRows& to) {
+void route(ConstTensorView logits, const RouterRule& rule, const RoutedRows& to) {
   const std::size_t active = to_size(to.expert.dim(1)), experts = to_size(logits.dim(1));
   for (std::int64_t row = 0; row < logits.dim(0); ++row) {
-    const float* const logit = at<float>(logits) + to_size(row) * experts;
-    auto* const chosen = at<std::int32_t>(to.expert) + to_size(row) * active;
+    const RowScores scores({at<float>(logits) + to_size(row) * experts, experts}, rule);
+    const std::span chosen(at<std::int32_t>(to.expert) + to_size(row) * active, active);
     float* const weight = at<float>(to.weight) + to_size(row) * active;
-    choose(logit, static_cast<std::int32_t>(experts), active, chosen);
-    float largest = logit[chosen[0]];
-    for (std::size_t i = 1; i < active; ++i) largest = std::max(largest, logit[chosen[i]]);
+    choose(scores, experts, chosen, weight);
     float sum = 0.0f;
     for (std::size_t i = 0; i < active; ++i) {
-      weight[i] = std::exp(logit[chosen[i]] - largest);
-      if (softmax == RouterSoftmax::kOfChosen) sum += weight[i];
+      weight[i] = scores.part(to_size(chosen[i]));
+      sum += weight[i];
     }
-    if (softmax == RouterSoftmax::kOfAll)
-      for (std::size_t e = 0; e < experts; ++e) sum += std::exp(logit[e] - largest);
-    for (std::size_t i = 0; i < active; ++i) weight[i] /= sum;
+    if (rule.normalised == Normalised::kNo) sum = scores.sum();
+    // So that sigmoids which are all 0 stay that.
+    if (rule.score == RouterScore::kSigmoid) sum += 1e-20f;
+    for (std::size_t i = 0; i < active; ++i) weight[i] = weight[i] / sum * rule.scale;
   }
 }
 
@@ -107,7 +141,7 @@ void expert(Pool& pool, std::byte* scratch, ConstTensorView x, ConstTensorView w
   const std::array down{Projection{weights.down, {}, y}};
   linear(pool, scratch + parts.linear, gate, down);
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    const float share = at<float>(weight)[to_size(rows[i].weight)];
+    const float share = rows[i].weight < 0 ? 1.0f : at<float>(weight)[to_size(rows[i].weight)];
     const float* const from = at<float>(y) + i * columns;
     float* const to = at<float>(sum) + to_size(rows[i].row) * columns;
     for (std::size_t k = 0; k < columns; ++k) to[k] = std::fma(share, from[k], to[k]);

@@ -25,7 +25,7 @@ std::size_t rope_scratch_bytes(std::int64_t head_dim, std::size_t threads) {
 void rope(Pool& pool, std::byte* scratch, TensorView qk, ConstTensorView position,
           const Rope& rope) {
   const std::size_t n = to_size(qk.dim(0)), heads = to_size(qk.dim(1)), hd = to_size(qk.dim(2));
-  const std::size_t half = hd / 2;
+  const std::size_t half = to_size(rope.inverse_frequency.dim(0));
   const bool adjacent = rope.pairs == RopePairs::kAdjacent;
   const std::size_t next_pair = adjacent ? 2 : 1, partner = adjacent ? 1 : half;
   const auto* frequency = reinterpret_cast<const float*>(rope.inverse_frequency.data());

@@ -206,9 +206,9 @@ class BlockOps : public Ops {
   void do_rope(Stream& stream, TensorView qk, ConstTensorView position, const Rope& rope) override {
     launch_(stream,
             RotatePairs{at(qk), qk.dim(1), qk.dim(2), at<std::int32_t>(position),
-                        at(rope.inverse_frequency), rope.magnitude,
+                        at(rope.inverse_frequency), rope.inverse_frequency.dim(0), rope.magnitude,
                         rope.pairs == RopePairs::kAdjacent, rope.beta, rope.period},
-            row_grid(qk.dim(0), qk.dim(1) * qk.dim(2) / 2, RotatePairs::kThreads));
+            row_grid(qk.dim(0), qk.dim(1) * rope.inverse_frequency.dim(0), RotatePairs::kThreads));
   }
 
   void do_swiglu(Stream& stream, ConstTensorView gate, ConstTensorView up, TensorView y) override {
@@ -216,11 +216,13 @@ class BlockOps : public Ops {
     launch_over(stream, Swiglu{at(gate), at(up), at(y), count}, count);
   }
 
-  void do_route(Stream& stream, ConstTensorView logits, RouterSoftmax softmax,
+  void do_route(Stream& stream, ConstTensorView logits, const RouterRule& rule,
                 const RoutedRows& to) override {
     launch_over(stream,
                 RouteRows{at(logits), logits.dim(0), static_cast<std::int32_t>(logits.dim(1)),
-                          static_cast<std::int32_t>(to.expert.dim(1)), softmax,
+                          static_cast<std::int32_t>(to.expert.dim(1)),
+                          rule.score == RouterScore::kSigmoid, rule.normalised == Normalised::kYes,
+                          rule.scale, rule.bias.empty() ? nullptr : at(rule.bias),
                           at<std::int32_t>(to.expert), at(to.weight)},
                 logits.dim(0));
   }

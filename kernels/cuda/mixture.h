@@ -13,7 +13,9 @@ struct RouteRows {
   const float* logits;
   std::int64_t rows;
   std::int32_t experts, active;
-  RouterSoftmax softmax;
+  bool sigmoid, normalised;
+  float scale;
+  const float* bias;  // or null
   std::int32_t* expert;
   float* weight;
 
@@ -26,21 +28,48 @@ struct RouteRows {
   }
 
  private:
-  CANOPY_KERNEL static bool better(const float* logit, std::int32_t a, std::int32_t b) {
-    const bool a_is_nan = isnan(logit[a]), b_is_nan = isnan(logit[b]);
-    return a_is_nan || b_is_nan ? a_is_nan && !b_is_nan : logit[a] > logit[b];
+  /// What a softmax over a row needs to know of all its logits.
+  struct Softmax {
+    float largest, sum;
+  };
+  CANOPY_KERNEL static bool better(float a, float b) {
+    return isnan(a) || isnan(b) ? isnan(a) && !isnan(b) : a > b;
   }
+  CANOPY_KERNEL Softmax softmax_of(const float* logit) const {
+    Softmax of{-INFINITY, 1.0f};
+    if (sigmoid) return of;
+    for (std::int32_t e = 0; e < experts; ++e) of.largest = fmaxf(of.largest, logit[e]);
+    if (normalised && bias == nullptr) return of;
+    of.sum = 0.0f;
+    for (std::int32_t e = 0; e < experts; ++e) of.sum += expf(logit[e] - of.largest);
+    return of;
+  }
+  /// The score but for the sum of a softmax.
+  CANOPY_KERNEL float part(float logit, Softmax of) const {
+    return sigmoid ? 1.0f / (1.0f + expf(-logit)) : expf(logit - of.largest);
+  }
+  /// Grows with what an expert is chosen by.
+  CANOPY_KERNEL float rank(const float* logit, std::int32_t e, Softmax of) const {
+    if (bias != nullptr) return part(logit[e], of) / of.sum + bias[e];
+    return sigmoid ? part(logit[e], of) : logit[e];
+  }
+  /// `share` has the ranks of what is kept before it has the weights.
   CANOPY_KERNEL void route(const float* logit, std::int32_t* chosen, float* share) const {
+    const Softmax of = softmax_of(logit);
     std::int32_t kept = 0;
     for (std::int32_t one = 0; one < experts; ++one) {
+      const float own = rank(logit, one, of);
       std::int32_t place = kept;
-      while (place > 0 && better(logit, one, chosen[place - 1])) --place;
+      while (place > 0 && better(own, share[place - 1])) --place;
       if (place == active) continue;
       if (kept < active) ++kept;
-      for (std::int32_t i = kept - 1; i > place; --i) chosen[i] = chosen[i - 1];
+      for (std::int32_t i = kept - 1; i > place; --i) {
+        chosen[i] = chosen[i - 1];
+        share[i] = share[i - 1];
+      }
       chosen[place] = one;
+      share[place] = own;
     }
-    const float largest = logit[chosen[0]];
     for (std::int32_t i = 1; i < active; ++i)  // few, and nearly in order
       for (std::int32_t j = i; j > 0 && chosen[j] < chosen[j - 1]; --j) {
         const std::int32_t other = chosen[j];
@@ -49,14 +78,12 @@ struct RouteRows {
       }
     float sum = 0.0f;
     for (std::int32_t i = 0; i < active; ++i) {
-      share[i] = expf(logit[chosen[i]] - largest);
+      share[i] = part(logit[chosen[i]], of);
       sum += share[i];
     }
-    if (softmax == RouterSoftmax::kOfAll) {
-      sum = 0.0f;
-      for (std::int32_t e = 0; e < experts; ++e) sum += expf(logit[e] - largest);
-    }
-    for (std::int32_t i = 0; i < active; ++i) share[i] /= sum;
+    if (!normalised) sum = of.sum;
+    if (sigmoid) sum += 1e-20f;  // so that sigmoids which are all 0 stay that
+    for (std::int32_t i = 0; i < active; ++i) share[i] = share[i] / sum * scale;
   }
 };
 
@@ -88,11 +115,12 @@ struct AddWeighted {
   template <class Block>
   CANOPY_KERNEL void operator()(Block& block) const {
     const ExpertRow of = rows[block.index()];
+    const float share = of.weight < 0 ? 1.0f : weight[of.weight];
     const float* const from = own + block.index() * columns;
     float* const to = sum + of.row * columns;
     block.step([&](int t) {
       for (std::int64_t k = t; k < columns; k += block.threads())
-        to[k] = fmaf(weight[of.weight], from[k], to[k]);
+        to[k] = fmaf(share, from[k], to[k]);
     });
   }
 };

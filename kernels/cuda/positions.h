@@ -13,6 +13,7 @@ struct RotatePairs {
   std::int64_t heads, head_dim;
   const std::int32_t* position;
   const float* frequency;
+  std::int64_t half;  // so many of them: pairs of each head that are rotated
   float magnitude;
   bool adjacent;
   float beta;
@@ -20,7 +21,6 @@ struct RotatePairs {
 
   template <class Block>
   CANOPY_KERNEL void operator()(Block& block) const {
-    const std::int64_t half = head_dim / 2;
     float* const row = qk + block.index() * heads * head_dim;
     const std::int32_t whole = position[block.index()];
     const auto at = static_cast<float>(whole);

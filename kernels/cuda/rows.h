@@ -66,10 +66,10 @@ struct NormalizeRows {
   }
 };
 
-/// v / (1 + exp(-u)), u of v's sign, through exp(-|u|), which cannot overflow.
+/// v / (1 + exp(-u)) through exp(-|u|), which cannot overflow.
 CANOPY_KERNEL inline float times_sigmoid(float v, float u) {
   const float e = expf(-fabsf(u));
-  return (v < 0 ? v * e : v) / (1.0f + e);
+  return (u < 0 ? v * e : v) / (1.0f + e);
 }
 
 /// Ops::activate over all elements; any grid covers them.
@@ -90,6 +90,8 @@ struct Activate {
         y[i] = v < 0 ? 0.0f : v;  // NaN stays NaN
       else if (activation == Activation::kSilu)
         y[i] = times_sigmoid(v, v);
+      else if (activation == Activation::kSigmoid)
+        y[i] = times_sigmoid(1.0f, v);
       else  // (1 + tanh(u / 2)) / 2 is the same factor
         y[i] = times_sigmoid(v, 1.5957691216f * v * (1.0f + 0.044715f * (v * v)));
     });

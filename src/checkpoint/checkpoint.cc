@@ -1,6 +1,7 @@
 #include "src/checkpoint/checkpoint.h"
 
 #include <algorithm>
+#include <charconv>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -135,6 +136,19 @@ bool is_hub_id(const std::filesystem::path& model) {
          model.extension() != ".gguf" && model.extension() != ".safetensors";
 }
 
+/// Whether a tensor is of a layer after the last, which the config says is left out.
+bool is_of_draft_layer(std::string_view name, const ModelConfig& config) {
+  for (const std::string_view prefix : {"model.layers.", "blk."}) {
+    if (!name.starts_with(prefix)) continue;
+    int layer = -1;
+    const char *const first = name.data() + prefix.size(), *const end = name.data() + name.size();
+    const auto [rest, error] = std::from_chars(first, end, layer);
+    return error == std::errc() && rest != end && *rest == '.' && layer >= config.layers &&
+           layer - config.layers < config.draft_layers;
+  }
+  return false;
+}
+
 /// Holds the tensors found against those the config asks for.
 class Inventory {
  public:
@@ -169,7 +183,8 @@ class Inventory {
   }
 
   /// The tensors that were asked for. Throws Error on any other that might be part of the function.
-  std::vector<TensorEntry> take(const ModelConfig& config) && {
+  std::vector<TensorEntry> take(ModelConfig& config) && {
+    bool drafts = false;
     std::vector<TensorEntry> result;
     for (std::size_t i = 0; i < tensors_.size(); ++i) {
       TensorEntry& tensor = tensors_[i];
@@ -181,11 +196,16 @@ class Inventory {
       const bool harmless = tensor.name.ends_with("rotary_emb.inv_freq") ||
                             tensor.name == "rope_freqs.weight" ||
                             (config.tied_head && tensor.name == tensor_name(TensorRole::kHead));
-      if (!harmless)
+      const bool of_draft = is_of_draft_layer(tensor.name, config);
+      drafts = drafts || of_draft;
+      if (!harmless && !of_draft)
         throw Error("tensor " + in_quotes(tensor.name) + " is not part of a " +
                     config.architecture + " model of " + std::to_string(config.layers) +
                     " layers with this config: the model may compute something else");
     }
+    if (drafts)
+      add_note(config.notes, "layers after number " + std::to_string(config.layers - 1) +
+                                 ", which guess further tokens, are left out");
     return result;
   }
 
@@ -194,8 +214,7 @@ class Inventory {
   std::vector<bool> used_;
 };
 
-std::vector<TensorEntry> take_inventory(const ModelConfig& config,
-                                        std::vector<TensorEntry> tensors) {
+std::vector<TensorEntry> take_inventory(ModelConfig& config, std::vector<TensorEntry> tensors) {
   Inventory inventory(std::move(tensors));
   for_each_tensor(config, [&](const ModelTensor& tensor) {
     inventory.need(tensor.name(), tensor.spec->kind, tensor.shape(config));
@@ -259,7 +278,14 @@ Checkpoint open_gguf(const std::filesystem::path& file, std::span<const Family> 
   auto tensors = in_context("checking the tensors of " + file.string(), [&] {
     const Family& family = *find_family(families, config.architecture);
     std::vector<TensorEntry> each = apart(family, config, std::move(header.tensors));
-    for (TensorEntry& tensor : each) tensor.name = canonical_gguf_name(family, tensor.name);
+    for (TensorEntry& tensor : each) {
+      tensor.name = canonical_gguf_name(family, tensor.name);
+      if (tensor.shape.size() != 1) continue;
+      // A matrix of one row is a vector there.
+      const auto known = find_tensor(tensor.name);
+      if (known && known->spec->rows == Length::kSharedScore)
+        tensor.shape.insert(tensor.shape.begin(), 1);
+    }
     return take_inventory(config, std::move(each));
   });
   if (holes == Holes::kRefused) note_zero_matrices(model.files, tensors, config);

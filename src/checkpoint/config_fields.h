@@ -108,6 +108,13 @@ inline std::string shown(const nlohmann::json& value) {
 /// Throws Error if the architectures that a config names are others than this class.
 void require_class(const Fields& config, std::string_view name);
 
+/// Throws Error if the window of attention, which is `fallback` where its key is absent and none
+/// where it is null, hides anything.
+void refuse_window(const Fields& config, int max_positions, std::optional<int> fallback);
+/// Throws Error if a config does not say how many heads of keys there are. Null means one for each
+/// query head; transformers' other defaults would be a guess.
+void require_kv_heads(const Fields& config);
+
 /// Throws Error: this is not supported, and what is.
 [[noreturn]] void refuse_config(const std::string& what);
 

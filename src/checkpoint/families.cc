@@ -14,7 +14,7 @@ namespace {
 constexpr std::array kBiasedQkv{LayerConfig{.qkv_bias = true}};
 constexpr std::array kNormedQk{LayerConfig{.qk_norm = true}};
 
-constexpr std::array kSeedOssGgufNames{
+constexpr std::array kPostAttentionNorm{
     StoredName{TensorRole::kMlpNorm, "blk.#.post_attention_norm.weight"}};
 
 constexpr std::array kExperts{LayerConfig{.experts = true}};
@@ -29,6 +29,27 @@ constexpr auto kMixtralNames = [] {
        {kExpertUp, "model.layers.#.block_sparse_moe.experts.@.w3.weight"},
        {kExpertDown, "model.layers.#.block_sparse_moe.experts.@.w2.weight"}});
 }();
+
+constexpr std::array kBiasedQkvExperts{LayerConfig{.qkv_bias = true, .experts = true}};
+constexpr auto kMinimaxNames = [] {
+  using enum TensorRole;
+  return std::to_array<StoredName>(
+      {{kRouter, "model.layers.#.block_sparse_moe.gate.weight"},
+       {kRouterBias, "model.layers.#.block_sparse_moe.e_score_correction_bias"},
+       {kExpertGate, "model.layers.#.block_sparse_moe.experts.@.w1.weight"},
+       {kExpertUp, "model.layers.#.block_sparse_moe.experts.@.w3.weight"},
+       {kExpertDown, "model.layers.#.block_sparse_moe.experts.@.w2.weight"}});
+}();
+constexpr auto kQwen2MoeNames = [] {
+  using enum TensorRole;
+  return std::to_array<StoredName>(
+      {{kSharedGate, "model.layers.#.mlp.shared_expert.gate_proj.weight"},
+       {kSharedUp, "model.layers.#.mlp.shared_expert.up_proj.weight"},
+       {kSharedDown, "model.layers.#.mlp.shared_expert.down_proj.weight"}});
+}();
+
+constexpr std::array kNormedBiasedExperts{
+    LayerConfig{.qkv_bias = true, .qk_norm = true, .experts = true}};
 
 constexpr std::array kBiased{LayerConfig{.qkv_bias = true, .other_biases = true}};
 
@@ -125,7 +146,7 @@ constexpr std::array kFamilies{
            .layer_kinds = kBiasedQkv,
            .attention_bias_of_qkv = true,
            .read_config = read_seed_oss_config,
-           .gguf_names = kSeedOssGgufNames},
+           .gguf_names = kPostAttentionNorm},
     Family{.name = "mixtral",
            .hf_class = "MixtralForCausalLM",
            .gguf = "llama",
@@ -148,6 +169,56 @@ constexpr std::array kFamilies{
            .mixture = true,
            .gguf_normalised_experts = false,
            .read_config = read_olmoe_config},
+    Family{.name = "qwen2_moe",
+           .hf_class = "Qwen2MoeForCausalLM",
+           .gguf = "qwen2moe",
+           .layer_kinds = kBiasedQkvExperts,
+           .mixture = true,
+           .shared_experts = true,
+           .shared_switch = true,
+           .gguf_normalised_experts = false,
+           .gguf_lacks_parts = true,
+           .read_config = read_qwen2_moe_config,
+           .stored_names = kQwen2MoeNames},
+    Family{.name = "glm4_moe",
+           .hf_class = "Glm4MoeForCausalLM",
+           .gguf = "glm4moe",
+           .layer_kinds = kNormedBiasedExperts,
+           .mixture = true,
+           .shared_experts = true,
+           .choice_bias = true,
+           .router_score = RouterScore::kSigmoid,
+           .gguf_weight_keys = true,
+           .leading_dense = true,
+           .draft_layers = true,
+           .rotated = 0.5,
+           .attention_bias_of_qkv = true,
+           .gguf_normalised_experts = false,
+           .gguf_lacks_parts = true,
+           .read_config = read_glm4_moe_config,
+           .gguf_names = kPostAttentionNorm},
+    Family{.name = "dots1",
+           .hf_class = "Dots1ForCausalLM",
+           .gguf = "dots1",
+           .layer_kinds = kNormedQkExperts,
+           .mixture = true,
+           .shared_experts = true,
+           .choice_bias = true,
+           .router_score = RouterScore::kSigmoid,
+           .gguf_weight_keys = true,
+           .leading_dense = true,
+           .gguf_normalised_experts = false,
+           .read_config = read_dots1_config},
+    Family{.name = "minimax_m2",
+           .hf_class = "MiniMaxM2ForCausalLM",
+           .gguf = "minimax-m2",
+           .layer_kinds = kWholeNormedQkExperts,
+           .mixture = true,
+           .choice_bias = true,
+           .router_score = RouterScore::kSigmoid,
+           .rotated = 1,
+           .read_config = read_minimax_m2_config,
+           .stored_names = kMinimaxNames},
     Family{.name = "opt",
            .hf_class = "OPTForCausalLM",
            .form = kOptForm,

@@ -42,8 +42,20 @@ struct Family {
   bool gguf_frequency_factors = false;  // GGUF files may have rope_freqs.weight
   bool scaled_queries = false;          // files may scale queries by position
   bool mixture = false;                 // layers have experts
+  bool shared_experts = false;          // and one that every row has
+  bool shared_switch = false;           // as in ExpertsConfig, as are the next two
+  bool choice_bias = false;
+  RouterScore router_score = RouterScore::kSoftmax;
+  bool gguf_weight_keys = false;  // GGUF files say whether weights are normalised, and their scale
+  bool leading_dense = false;     // GGUF files may have layers without experts before all others
+  bool draft_layers = false;      // files may have some after the last, as in ModelConfig
+  /// The share of each head that is rotated where config.json says none; 0: all, and no file may
+  /// say otherwise.
+  double rotated = 0;
   bool attention_bias_of_qkv = false;   // config.json's attention_bias is of Q, K and V alone
   bool gguf_normalised_experts = true;  // whose weights sum to 1 where GGUF files do not say
+  /// Of the parts that a table of layers has, GGUF files may lack biases and norms of Q and K.
+  bool gguf_lacks_parts = false;
   ConfigReader read_config = read_decoder_config;
   std::span<const StoredName> stored_names = {};  // in safetensors
   std::span<const StoredName> gguf_names = {};    // in GGUF

@@ -82,6 +82,14 @@ std::string fingerprint(const Checkpoint& model) {
          {c.experts.count, c.experts.active, c.experts.hidden_dim,
           static_cast<int>(c.experts.normalised), static_cast<int>(c.layer(0).whole_qk_norm)})
       all.add(part);
+  if (c.experts.score != RouterScore::kSoftmax || c.experts.choice_bias || c.experts.scale != 1) {
+    for (const int part : {static_cast<int>(c.experts.score), int{c.experts.choice_bias}})
+      all.add(part);
+    all.add(c.experts.scale);
+  }
+  if (c.experts.shared_dim > 0)
+    for (const int part : {c.experts.shared_dim, static_cast<int>(c.experts.shared_switch)})
+      all.add(part);
   if (!c.alibi_slopes.empty()) all.add(c.alibi_slopes);
   all.add(c.norm_eps);
   all.add(c.rope_inverse_frequency);

@@ -165,13 +165,15 @@ struct Feature {
   const char* key;
   const char* what;
   double neutral = 0;
-  bool of_scaled_queries = false;  // which families with scaled_queries have
+  bool Family::*unless = nullptr;  // of families that have it
+  std::optional<double> also_neutral = {};
 };
 constexpr Feature kRefused[] = {
-    {"expert_shared_count", "experts that every row has"},
-    {"expert_shared_feed_forward_length", "experts that every row has"},
-    {"expert_group_count", "experts in groups"},
-    {"leading_dense_block_count", "layers without experts before those with"},
+    {"expert_shared_count", "experts that every row has", 0, &Family::shared_experts},
+    {"expert_shared_feed_forward_length", "experts that every row has", 0, &Family::shared_experts},
+    {"expert_group_count", "experts in groups", 0, nullptr, 1},
+    {"leading_dense_block_count", "layers without experts before those with", 0,
+     &Family::leading_dense},
     {"interleave_moe_layer_step", "layers without experts between those with"},
     {"attention.kv_lora_rank", "latent attention"},
     {"attention.q_lora_rank", "latent attention"},
@@ -184,7 +186,7 @@ constexpr Feature kRefused[] = {
     {"attention.max_alibi_bias", "positions by a bias of the scores"},
     {"attention.clamp_kqv", "clamped queries, keys and values"},
     {"attention.temperature_length", "queries scaled by their position"},
-    {"attention.temperature_scale", "queries scaled by their position", 0, true},
+    {"attention.temperature_scale", "queries scaled by their position", 0, &Family::scaled_queries},
     {"attention.indexer.top_k", "sparse attention"},
     {"attention.shared_kv_layers", "layers that share keys and values"},
     {"attn_logit_softcapping", "soft-capped scores"},
@@ -200,18 +202,19 @@ constexpr Feature kRefused[] = {
     {"activation_sparsity_scale", "an MLP of its largest values"},
     {"use_parallel_residual", "attention and MLP side by side"},
     {"swin_norm", "norms of what attention and MLP give"},
-    {"nextn_predict_layers", "layers that guess further tokens"},
+    {"nextn_predict_layers", "layers that guess further tokens", 0, &Family::draft_layers},
     {"embedding_length_per_layer_input", "embeddings of each layer"},
     {"rope.scaling.alpha", "rotary positions scaled by a power"},
-    {"rope.scaling.yarn_log_multiplier", "yarn with a magnitude of its own", 0, true},
+    {"rope.scaling.yarn_log_multiplier", "yarn with a magnitude of its own", 0,
+     &Family::scaled_queries},
 };
 
 /// Throws Error if a key has another value than a neutral one.
 void refuse_features(const Keys& keys, int max_positions, const Family& family) {
   for (const Feature& f : kRefused) {
-    if (f.of_scaled_queries && family.scaled_queries) continue;
+    if (f.unless != nullptr && family.*f.unless) continue;
     for (const double value : keys.numbers(f.key))
-      if (value != f.neutral)
+      if (value != f.neutral && value != f.also_neutral)
         throw Error("metadata key '" + keys.name(f.key) + "' is " + number_text(value) +
                     ", which means " + f.what + " and is not supported");
   }
@@ -256,16 +259,20 @@ void put_end_tokens(const Metadata& metadata, ModelConfig& model) {
   }
 }
 
-const TensorEntry* find_entry(const GgufHeader& header, const Family& family, TensorRole role) {
-  const std::string wanted = gguf_name(family, {&spec_of(role)});
+const TensorEntry* find_entry(const GgufHeader& header, const Family& family, TensorRole role,
+                              int layer = -1) {
+  const std::string wanted = gguf_name(family, {&spec_of(role), layer});
   for (const TensorEntry& tensor : header.tensors)
     if (tensor.name == wanted) return &tensor;
   return nullptr;
 }
 
 /// `factors`: of tensor rope_freqs.weight, one for each pair, or none.
-void put_rope(const Keys& keys, const std::vector<float>& factors, ModelConfig& model) {
-  put_rope(rope_scaling(keys, model.max_positions, model.notes), model);
+void put_rope(const Keys& keys, const std::vector<float>& factors, int rotary_dim,
+              ModelConfig& model) {
+  RopeScaling scaling = rope_scaling(keys, model.max_positions, model.notes);
+  scaling.rotary_dim = rotary_dim;
+  put_rope(scaling, model);
   std::vector<float>& frequency = model.rope_inverse_frequency;
   if (!factors.empty() && factors.size() != frequency.size())
     throw Error("tensor 'rope_freqs.weight' has " + std::to_string(factors.size()) +
@@ -282,6 +289,7 @@ void put_rope(const Keys& keys, const std::vector<float>& factors, ModelConfig& 
 /// Reads the experts of a family's mixture.
 static ExpertsConfig read_experts(const Keys& keys, const Family& family, int hidden_dim) {
   constexpr int kMostExperts = 1 << 14, kMostDim = 1 << 24;
+  constexpr double kMostScale = std::numeric_limits<float>::max();
   ExpertsConfig experts;
   experts.count = keys.integer("expert_count", kMostExperts);
   experts.active = keys.integer("expert_used_count", experts.count);
@@ -289,14 +297,53 @@ static ExpertsConfig read_experts(const Keys& keys, const Family& family, int hi
   experts.normalised = family.gguf_normalised_experts;
   for (const double normalised : keys.numbers("expert_weights_norm"))
     experts.normalised = normalised != 0;
-  for (const double scale : keys.numbers("expert_weights_scale"))
-    if (scale != 0 && scale != 1)
+  experts.score = family.router_score;
+  experts.choice_bias = family.choice_bias;
+  for (const double scale : keys.numbers("expert_weights_scale")) {
+    if (scale == 0 || scale == 1) continue;  // 0: there is none
+    if (!family.gguf_weight_keys || !(scale > 0 && scale <= kMostScale))
       throw Error("metadata key '" + keys.name("expert_weights_scale") + "' is " +
                   number_text(scale) + ", which is not supported");
-  if (const int function = keys.integer("expert_gating_func", 255, 1, 0); function > 1)
+    experts.scale = static_cast<float>(scale);
+  }
+  const bool sigmoid = experts.score == RouterScore::kSigmoid;
+  const int function = keys.integer("expert_gating_func", 255, 0, 0);  // 0: the architecture's own
+  if (function != 0 && function != (sigmoid ? 2 : 1))
     throw Error("metadata key '" + keys.name("expert_gating_func") + "' is " +
-                std::to_string(function) + ", not 1 (softmax), which is not supported");
+                std::to_string(function) + ", not " + (sigmoid ? "2 (sigmoid)" : "1 (softmax)") +
+                ", which is not supported");
+  if (!family.shared_experts) return experts;
+  experts.shared_switch = family.shared_switch;
+  const char* const key = "expert_shared_feed_forward_length";
+  const std::int64_t shared =
+      family.shared_switch
+          ? hidden_dim
+          : std::int64_t{keys.integer("expert_shared_count", kMostExperts, 1)} * experts.hidden_dim;
+  if (shared > kMostDim)
+    throw Error("metadata key '" + keys.name("expert_shared_count") + "' makes " +
+                std::to_string(shared) + " dimensions, more than " + std::to_string(kMostDim));
+  experts.shared_dim = keys.integer(key, kMostDim, static_cast<int>(shared));
+  if (!family.shared_switch && experts.shared_dim != shared)
+    throw Error("metadata key '" + keys.name(key) + "' is " + std::to_string(experts.shared_dim) +
+                ", where " + std::to_string(shared) + " follow from the number of shared experts");
   return experts;
+}
+
+/// Sets what of a mixture's layers is the file's: how many before all others are dense, and how
+/// many after the last guess further tokens, which block_count counts.
+static void put_layers(const Keys& keys, const Family& family, int blocks, ModelConfig& model) {
+  model.draft_layers =
+      family.draft_layers ? keys.integer("nextn_predict_layers", blocks - 1, 0, 0) : 0;
+  model.layers = blocks - model.draft_layers;
+  model.take_turns(family.layer_kinds);
+  const int dense =
+      family.leading_dense ? keys.integer("leading_dense_block_count", model.layers - 1, 0, 0) : 0;
+  if (dense == 0) return;
+  LayerConfig without = model.layer_kinds.front();
+  without.experts = false;
+  model.layer_kinds.push_back(without);
+  model.kind_of_layer.assign(static_cast<std::size_t>(model.layers), 0);
+  std::fill_n(model.kind_of_layer.begin(), dense, 1);
 }
 
 ModelConfig gguf_config(const GgufHeader& header, const std::vector<float>& frequency_factors,
@@ -320,16 +367,21 @@ ModelConfig gguf_config(const GgufHeader& header, const std::vector<float>& freq
   model.rope_adjacent_pairs = family->gguf_adjacent_pairs;
   model.max_positions = keys.integer("context_length", std::numeric_limits<int>::max());
   refuse_features(keys, model.max_positions, *family);
-  model.layers = keys.integer("block_count", kMostLayers);
-  model.take_turns(family->layer_kinds);
+  const int blocks = keys.integer("block_count", kMostLayers);
+  put_layers(keys, *family, blocks, model);
+  if (family->gguf_lacks_parts)
+    for (LayerConfig& kind : model.layer_kinds) {
+      kind.qkv_bias = kind.qkv_bias && find_entry(header, *family, TensorRole::kQueryBias, 0);
+      kind.qk_norm = kind.qk_norm && find_entry(header, *family, TensorRole::kQueryNorm, 0);
+    }
   model.dim = keys.integer("embedding_length", kMostDim);
   // A mixture without dense layers may have the length of its experts alone.
   const bool of_experts = mixture && !keys.given("feed_forward_length");
   model.hidden_dim = keys.of_layers(
-      of_experts ? "expert_feed_forward_length" : "feed_forward_length", model.layers, kMostDim);
+      of_experts ? "expert_feed_forward_length" : "feed_forward_length", blocks, kMostDim);
   if (mixture) model.experts = read_experts(keys, *family, model.hidden_dim);
-  model.heads = keys.of_layers("attention.head_count", model.layers, kMostHeads);
-  model.kv_heads = keys.of_layers("attention.head_count_kv", model.layers, kMostHeads, model.heads);
+  model.heads = keys.of_layers("attention.head_count", blocks, kMostHeads);
+  model.kv_heads = keys.of_layers("attention.head_count_kv", blocks, kMostHeads, model.heads);
   if (model.heads % model.kv_heads != 0)
     throw Error("metadata key '" + keys.name("attention.head_count") + "' is not a multiple of '" +
                 keys.name("attention.head_count_kv") + "'");
@@ -340,7 +392,8 @@ ModelConfig gguf_config(const GgufHeader& header, const std::vector<float>& freq
   if (keys.integer("attention.value_length", 1 << 13, model.dim / model.heads) != model.head_dim)
     throw Error("metadata keys '" + keys.name("attention.key_length") +
                 "' and 'attention.value_length' differ, which is not supported");
-  if (keys.integer("rope.dimension_count", kMostDim, model.head_dim) != model.head_dim)
+  const int rotary_dim = keys.integer("rope.dimension_count", kMostDim, model.head_dim);
+  if (rotary_dim != model.head_dim && family->rotated == 0)
     throw Error("metadata key '" + keys.name("rope.dimension_count") +
                 "' means a partial rotary embedding, which is not supported");
   refuse_odd_layers(keys, model.head_dim);
@@ -354,7 +407,7 @@ ModelConfig gguf_config(const GgufHeader& header, const std::vector<float>& freq
   model.vocab = static_cast<int>(embedding->shape[0]);
   model.tied_head = !find_entry(header, *family, TensorRole::kHead);
 
-  put_rope(keys, frequency_factors, model);
+  put_rope(keys, frequency_factors, rotary_dim, model);
   put_end_tokens(header.metadata, model);
   if (const auto* from = header.metadata.find<std::string>("canopy.inflated_from"))
     model.inflated_from = *from;

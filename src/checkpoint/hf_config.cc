@@ -130,22 +130,30 @@ void refuse_layer_types(const Fields& config) {
     if (type != "full_attention") refuse("a layer of type " + shown(type));
 }
 
-/// Throws Error if the window of attention, which is `fallback` where its key is absent and none
-/// where it is null, hides anything.
-void refuse_window(const Fields& config, int max_positions, std::optional<int> fallback) {
-  if (config.given("sliding_window") ? !config.find("sliding_window") : !fallback) return;
-  if (config.integer("sliding_window", kMostPositions, fallback) < max_positions)
-    refuse("a sliding attention window (key 'sliding_window')");
-}
-
-/// Null means one head of keys per query head; transformers' other defaults would be a guess.
-void require_kv_heads(const Fields& config) {
-  if (!config.given("num_key_value_heads")) throw Error("key 'num_key_value_heads' is missing");
+/// How many dimensions of each head are rotated.
+int read_rotary_dim(const Fields& config, const Fields& rope, int head_dim, const Family& family) {
+  const char* const key = "partial_rotary_factor";
+  std::optional<double> share = rope.number(key);
+  if (!share) share = config.number(key);
+  if (share && !(*share > 0 && *share <= 1))
+    throw Error("key " + config.name(key) + " is " + shown(*share) + ", no share of a head");
+  const int by_share = static_cast<int>(head_dim * share.value_or(family.rotated));
+  const int dim = config.integer("rotary_dim", head_dim, by_share);
+  if (share && dim != by_share)
+    throw Error("keys " + config.name("rotary_dim") + " (" + std::to_string(dim) + ") and " +
+                config.name(key) + " (" + shown(*share) + " of " + std::to_string(head_dim) +
+                ") differ: keep the one that is meant");
+  if (dim < 2 || dim % 2 != 0)
+    throw Error("keys " + config.name(key) + " and " + config.name("rotary_dim") + " rotate " +
+                std::to_string(dim) + " of " + std::to_string(head_dim) +
+                " dimensions, which are no pairs");
+  return dim;
 }
 
 /// What one object of rotary parameters says, with the keys that may stand outside it.
-RopeScaling read_rope(const Fields& config, const Fields& rope, int max_positions,
+RopeScaling read_rope(const Fields& config, const Fields& rope, const ModelConfig& model,
                       const Family& family) {
+  const int max_positions = model.max_positions;
   using Type = RopeScaling::Type;
   RopeScaling s;
   for (const char* layer_type : {"full_attention", "sliding_attention"})
@@ -153,8 +161,9 @@ RopeScaling read_rope(const Fields& config, const Fields& rope, int max_position
       refuse("rotary positions that differ by layer (key " + rope.name(layer_type) + ")");
   s.theta = rope.positive("rope_theta", config.positive("rope_theta", 10000.0));
   for (const Fields* fields : {&rope, &config})
-    if (fields->number("partial_rotary_factor").value_or(1) != 1)
+    if (family.rotated == 0 && fields->number("partial_rotary_factor").value_or(1) != 1)
       refuse("a partial rotary embedding (key " + fields->name("partial_rotary_factor") + ")");
+  if (family.rotated != 0) s.rotary_dim = read_rotary_dim(config, rope, model.head_dim, family);
 
   s.query_beta = rope.number("llama_4_scaling_beta").value_or(0);
   if (s.query_beta != 0) {
@@ -204,12 +213,12 @@ RopeScaling read_rope(const Fields& config, const Fields& rope, int max_position
 
 /// The rotary parameters under either generation's key. transformers takes the older one where both
 /// are there, and nothing of the newer one with it; what the files mean then is a guess.
-RopeScaling rope_scaling(const Fields& config, int max_positions, const Family& family) {
+RopeScaling rope_scaling(const Fields& config, const ModelConfig& model, const Family& family) {
   std::optional<RopeScaling> result;
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
     const json* given = config.find(key);
     if (!given || *given == json::object()) continue;
-    const RopeScaling read = read_rope(config, Fields(*given, key), max_positions, family);
+    const RopeScaling read = read_rope(config, Fields(*given, key), model, family);
     if (result && read != *result)
       throw Error("keys 'rope_scaling' (" + shown(*config.find("rope_scaling")) +
                   ") and 'rope_parameters' (" + shown(*given) +
@@ -218,8 +227,7 @@ RopeScaling rope_scaling(const Fields& config, int max_positions, const Family& 
     result = read;
   }
   const json empty = json::object();
-  return result ? *result
-                : read_rope(config, Fields(empty, "rope_parameters"), max_positions, family);
+  return result ? *result : read_rope(config, Fields(empty, "rope_parameters"), model, family);
 }
 
 }  // namespace
@@ -254,6 +262,16 @@ void require_class(const Fields& config, std::string_view name) {
   if (!classes->is_array()) throw Error("key 'architectures' is not a list");
   for (const json& given : *classes)
     if (given != name) refuse_config("architecture " + shown(given));
+}
+
+void refuse_window(const Fields& config, int max_positions, std::optional<int> fallback) {
+  if (config.given("sliding_window") ? !config.find("sliding_window") : !fallback) return;
+  if (config.integer("sliding_window", kMostPositions, fallback) < max_positions)
+    refuse("a sliding attention window (key 'sliding_window')");
+}
+
+void require_kv_heads(const Fields& config) {
+  if (!config.given("num_key_value_heads")) throw Error("key 'num_key_value_heads' is missing");
 }
 
 ModelConfig hf_config(const json& config, std::span<const Family> families) {
@@ -365,7 +383,7 @@ ModelConfig read_decoder_config(const json& json_config, const Family& family) {
   if (const std::string act = config.text("hidden_act", "silu"); act != "silu" && act != "swish")
     refuse("the activation " + in_quotes(act) + " (key 'hidden_act')");
   refuse_layer_types(config);
-  put_rope(rope_scaling(config, model.max_positions, family), model);
+  put_rope(rope_scaling(config, model, family), model);
   return model;
 }
 

@@ -37,8 +37,13 @@ struct LayerSizes {
 struct ExpertsConfig {
   int count = 0, active = 0;  // 0: the model has no mixture
   int hidden_dim = 0;         // of each
-  /// Weights are the softmax of the scores of those that compute; else of all.
+  /// Weights are the scores of those that compute over their sum; else the scores.
   bool normalised = true;
+  RouterScore score = RouterScore::kSoftmax;
+  bool choice_bias = false;    // by score and bias they are chosen, by score weighted
+  float scale = 1.0f;          // of the weights
+  int shared_dim = 0;          // of one more that every row has; 0: there is none
+  bool shared_switch = false;  // whose result is multiplied by the sigmoid of a score of its own
   bool operator==(const ExpertsConfig&) const = default;
 };
 
@@ -78,7 +83,8 @@ struct ModelConfig {
   std::vector<LayerConfig> layer_kinds = std::vector<LayerConfig>(1);
   std::vector<std::uint8_t> kind_of_layer;  // [layers], of layer_kinds; empty: all are of the first
   float norm_eps = 1e-5f;
-  /// [head_dim / 2], after linear, llama3 or yarn scaling; empty without rotary positions.
+  /// Of the pairs of each head that are rotated, [head_dim / 2] or fewer, after linear, llama3 or
+  /// yarn scaling; empty without rotary positions.
   std::vector<float> rope_inverse_frequency;
   /// By kind of layer, [its head_dim / 2] each, where kinds differ in it; else empty.
   std::vector<std::vector<float>> rope_of_kind;
@@ -89,6 +95,8 @@ struct ModelConfig {
   float query_beta = 0.0f;
   int query_period = 1;
   std::vector<TokenId> end_tokens;
+  int draft_layers =
+      0;  // that files have after the last: they guess further tokens and are left out
   std::string inflated_from;  // not empty: a function-preserving enlargement (docs/formats.md), so
                               // say so in reports
   std::string inflated_source;  // source_fingerprint() of what it was made from, where it says so

@@ -34,6 +34,15 @@ constexpr auto kModelTensors = [] {
   };
   constexpr IsIn kDense = [](Model, Layer layer) { return !layer.experts; };
   constexpr IsIn kMixed = [](Model, Layer layer) { return layer.experts; };
+  constexpr IsIn kChosenByBias = [](Model model, Layer layer) {
+    return layer.experts && model.experts.choice_bias;
+  };
+  constexpr IsIn kShared = [](Model model, Layer layer) {
+    return layer.experts && model.experts.shared_dim > 0;
+  };
+  constexpr IsIn kSwitched = [](Model model, Layer layer) {
+    return layer.experts && model.experts.shared_dim > 0 && model.experts.shared_switch;
+  };
   constexpr IsIn kOthersBiased = [](Model, Layer layer) { return layer.other_biases; };
   constexpr IsIn kPlaced = [](Model model, Layer) {
     return model.form.positions == PositionKind::kLearned;
@@ -103,6 +112,19 @@ constexpr auto kModelTensors = [] {
 
       {kRouter, kMlps, kMatrix, kExperts, kDim, "model.layers.#.mlp.gate.weight",
        "blk.#.ffn_gate_inp.weight", kMixed},
+      {kRouterBias, kMlps, kBias, kOne, kExperts, "model.layers.#.mlp.gate.e_score_correction_bias",
+       "blk.#.exp_probs_b.bias", kChosenByBias},
+      {kSharedSwitch, kMlps, kMatrix, kSharedScore, kDim,
+       "model.layers.#.mlp.shared_expert_gate.weight", "blk.#.ffn_gate_inp_shexp.weight",
+       kSwitched},
+      {kSharedGate, kMlps, kMatrix, kSharedHidden, kDim,
+       "model.layers.#.mlp.shared_experts.gate_proj.weight", "blk.#.ffn_gate_shexp.weight",
+       kShared},
+      {kSharedUp, kMlps, kMatrix, kSharedHidden, kDim,
+       "model.layers.#.mlp.shared_experts.up_proj.weight", "blk.#.ffn_up_shexp.weight", kShared},
+      {kSharedDown, kMlps, kMatrix, kDim, kSharedHidden,
+       "model.layers.#.mlp.shared_experts.down_proj.weight", "blk.#.ffn_down_shexp.weight",
+       kShared},
       {kExpertGate, kMlps, kMatrix, kHidden, kDim, "model.layers.#.mlp.experts.@.gate_proj.weight",
        "blk.#.ffn_gate_exps.weight", kMixed},
       {kExpertUp, kMlps, kMatrix, kHidden, kDim, "model.layers.#.mlp.experts.@.up_proj.weight",
@@ -146,6 +168,7 @@ std::int64_t length(Length of, const ModelConfig& config, int layer) {
   const bool whole = config.layer(layer).whole_qk_norm;
   switch (of) {
     case Length::kOne:
+    case Length::kSharedScore:
       break;
     case Length::kDim:
       return config.dim;
@@ -155,6 +178,8 @@ std::int64_t length(Length of, const ModelConfig& config, int layer) {
       return sizes.hidden_dim;
     case Length::kExperts:
       return sizes.experts;
+    case Length::kSharedHidden:
+      return config.experts.shared_dim;
     case Length::kVocab:
       return config.vocab;
     case Length::kPositionRows:

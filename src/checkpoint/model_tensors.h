@@ -25,6 +25,8 @@ enum class Length : std::uint8_t {
   kEmbeddingDim,
   kHidden,
   kExperts,
+  kSharedHidden,
+  kSharedScore,
   kVocab,
   kPositionRows,
   kQueries,

@@ -62,6 +62,10 @@ ModelConfig read_qwen3_config(const nlohmann::json& config, const Family& family
 ModelConfig read_seed_oss_config(const nlohmann::json& config, const Family& family);
 ModelConfig read_mixtral_config(const nlohmann::json& config, const Family& family);
 ModelConfig read_qwen3_moe_config(const nlohmann::json& config, const Family& family);
+ModelConfig read_qwen2_moe_config(const nlohmann::json& config, const Family& family);
+ModelConfig read_glm4_moe_config(const nlohmann::json& config, const Family& family);
+ModelConfig read_minimax_m2_config(const nlohmann::json& config, const Family& family);
+ModelConfig read_dots1_config(const nlohmann::json& config, const Family& family);
 ModelConfig read_olmoe_config(const nlohmann::json& config, const Family& family);
 ModelConfig read_opt_config(const nlohmann::json& config, const Family& family);
 ModelConfig read_bloom_config(const nlohmann::json& config, const Family& family);

@@ -75,6 +75,12 @@ RopeTable rope_table(const RopeScaling& scaling, int head_dim) {
   using Type = RopeScaling::Type;
   if (head_dim < 2 || head_dim % 2 != 0)
     throw Error("head_dim " + std::to_string(head_dim) + " is odd: rotary positions need pairs");
+  if (const int part = scaling.rotary_dim; part != 0) {
+    if (part < 2 || part > head_dim || part % 2 != 0)
+      throw Error("rotary positions of " + std::to_string(part) + " of " +
+                  std::to_string(head_dim) + " dimensions are not pairs of them");
+    head_dim = part;
+  }
   RopeTable table;
   for (int i = 0; i < head_dim; i += 2) {
     const float exponent = static_cast<float>(i) / static_cast<float>(head_dim);

@@ -10,6 +10,7 @@ namespace canopy {
 struct RopeScaling {
   enum class Type { kDefault, kLinear, kLlama3, kYarn };
   Type type = Type::kDefault;
+  int rotary_dim = 0;  // dimensions of each head that are rotated; 0: all
   double theta = 10000;
   double factor = 1;              // all but kDefault
   double original_positions = 0;  // kLlama3, kYarn: the context length before scaling
@@ -22,13 +23,13 @@ struct RopeScaling {
 };
 
 struct RopeTable {
-  std::vector<float> inverse_frequency;  // [head_dim / 2], radians per position
+  std::vector<float> inverse_frequency;  // [rotary_dim / 2], radians per position
   float magnitude = 1;                   // factor on cos and sin
 };
 
 /// Rounds to f32 where transformers' modeling_rope_utils does, so that both turn a pair by the same
 /// angle at position 100,000.   Source: arXiv:2104.09864 (default), arXiv:2309.00071 (yarn).
-/// Throws Error if head_dim is odd or the numbers give no finite frequencies.
+/// Throws Error if what is rotated is odd or the numbers give no finite frequencies.
 RopeTable rope_table(const RopeScaling& scaling, int head_dim);
 
 /// Fills the rotary part of a config.

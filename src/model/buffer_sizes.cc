@@ -32,6 +32,11 @@ std::size_t rope_offset(const ModelConfig& c, int layer) {
   return offset;
 }
 
+std::int64_t rope_pairs(const ModelConfig& c, int layer) {
+  return std::ssize(c.rope_of_kind.empty() ? c.rope_inverse_frequency
+                                           : c.rope_of_kind.at(c.kind(layer)));
+}
+
 BufferSizes::BufferSizes(const ModelConfig& c, const Transformer::Limits& limits) {
   const auto nodes = at(limits.max_nodes), chunk = at(std::min(limits.chunk, limits.max_nodes));
   const auto rows = at(limits.max_logit_rows), f32 = sizeof(float);
@@ -48,6 +53,7 @@ BufferSizes::BufferSizes(const ModelConfig& c, const Transformer::Limits& limits
   normed = (c.experts.count > 0 ? nodes : chunk) * at(c.dim) * f32;
   work = chunk * std::max(attention, mlp) * f32;  // attention and MLP take turns
   routes = nodes * at(c.experts.active) * (sizeof(std::int32_t) + f32 + sizeof(ExpertRow));
+  if (c.experts.shared_dim > 0) routes += nodes * (f32 + sizeof(ExpertRow));
   last = c.projects() ? rows * at(c.dim) * f32 : 0;
   logit_input = rows * at(c.embedding_width()) * f32;
   logits = rows * at(c.vocab) * f32;
@@ -76,7 +82,7 @@ Workload Transformer::workload(const ModelConfig& config, const Limits& limits) 
             });
   w.head_dim = most(config, [](const LayerSizes& s) { return s.head_dim; });
   w.context = limits.max_context;
-  w.expert_hidden = config.experts.hidden_dim;
+  w.expert_hidden = std::max(config.experts.hidden_dim, config.experts.shared_dim);
   return w;
 }
 

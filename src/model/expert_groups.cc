@@ -4,7 +4,8 @@
 
 namespace canopy {
 
-void ExpertGroups::read(Device& device, Stream& stream, const TensorView& chosen, int experts) {
+void ExpertGroups::read(Device& device, Stream& stream, const TensorView& chosen, int experts,
+                        Shared shared) {
   const auto active = static_cast<std::size_t>(chosen.dim(1));
   chosen_.resize(static_cast<std::size_t>(chosen.dim(0)) * active);
   device.download(stream, std::as_writable_bytes(std::span(chosen_)), chosen.data());
@@ -20,6 +21,10 @@ void ExpertGroups::read(Device& device, Stream& stream, const TensorView& chosen
   for (std::size_t i = 0; i < chosen_.size(); ++i)
     rows_[static_cast<std::size_t>(next[static_cast<std::size_t>(chosen_[i])]++)] = {
         static_cast<std::int32_t>(i / active), static_cast<std::int32_t>(i)};
+  if (shared == Shared::kNone) return;
+  const auto chosen_weights = static_cast<std::int32_t>(chosen_.size());
+  for (std::int32_t row = 0; row < chosen.dim(0); ++row)
+    rows_.push_back({row, shared == Shared::kWeighted ? chosen_weights + row : -1});
 }
 
 }  // namespace canopy

@@ -4,14 +4,14 @@
 #include <array>
 #include <cmath>
 #include <limits>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "src/base/error.h"
 #include "src/model/buffer_sizes.h"
-#include "src/model/expert_groups.h"
+#include "src/model/mixture.h"
+#include "src/model/norms.h"
 #include "src/model/sweep_rows.h"
 
 namespace canopy {
@@ -19,15 +19,6 @@ namespace canopy {
 namespace {
 
 std::size_t at(int i) { return static_cast<std::size_t>(i); }
-
-/// The vectors of a norm.
-struct Norms {
-  TensorRole gain, bias;
-};
-constexpr Norms kEmbeddingNorms{TensorRole::kEmbeddingNorm, TensorRole::kEmbeddingNormBias};
-constexpr Norms kAttentionNorms{TensorRole::kAttentionNorm, TensorRole::kAttentionNormBias};
-constexpr Norms kMlpNorms{TensorRole::kMlpNorm, TensorRole::kMlpNormBias};
-constexpr Norms kFinalNorms{TensorRole::kFinalNorm, TensorRole::kFinalNormBias};
 
 }  // namespace
 
@@ -39,7 +30,7 @@ struct Transformer::Impl {
 
   Buffer embedded, residual, normed, work, routes, last, logit_input, logits, position, prefix, ids,
       bits, constants;
-  ExpertGroups groups;  // of the layer that runs
+  Mixture mixtures;
   std::vector<std::int32_t> host_position, host_ids;
   std::vector<std::int64_t> host_prefix;
   std::vector<TokenId> host_tokens;
@@ -50,7 +41,12 @@ struct Transformer::Impl {
   std::unique_ptr<Event> uploaded;
 
   Impl(Device& d, const ModelConfig& c, WeightSource& w, const Limits& l)
-      : device(d), config(c), weights(w), limits(l), uploaded(d.make_event()) {
+      : device(d),
+        config(c),
+        weights(w),
+        limits(l),
+        mixtures(device, config, limits.chunk),
+        uploaded(d.make_event()) {
     require(limits.max_nodes > 0 && limits.chunk > 0, "a model needs room for at least one node");
     require(config.form.positions != PositionKind::kAlibi || !config.sizes_differ(),
             "slopes of heads are for layers of the same heads");
@@ -87,7 +83,9 @@ struct Transformer::Impl {
   const Layout& now() const { return layouts.at(current); }
   void check(const SequenceRows& part) const;
   void normalize(ConstTensorView x, const UnitWeights& w, Norms norms, TensorView y,
-                 Stream& compute);
+                 Stream& compute) {
+    canopy::normalize(device.ops(), config, x, w, norms, y, compute);
+  }
   ConstTensorView positions_of(const Chunk& chunk) const;
   /// The embedding's rows of this forward's nodes lie here.
   TensorView entry_rows() const {
@@ -197,15 +195,6 @@ void Transformer::Impl::add_layout(std::span<const SequenceRows> parts, Stream& 
                 " of them in trees, and " + std::to_string(limits.max_logit_rows));
 }
 
-void Transformer::Impl::normalize(ConstTensorView x, const UnitWeights& w, Norms norms,
-                                  TensorView y, Stream& compute) {
-  const ConstTensorView gain = w.vector(norms.gain);
-  if (config.form.norm == NormKind::kLayer)
-    device.ops().layer_norm(compute, x, {gain, w.vector(norms.bias), config.norm_eps}, y);
-  else
-    device.ops().rms_norm(compute, x, gain, config.norm_eps, y);
-}
-
 ConstTensorView Transformer::Impl::positions_of(const Chunk& chunk) const {
   return ConstTensorView(position.data(), DType::kI32,
                          {static_cast<std::int64_t>(host_position.size())})
@@ -263,7 +252,8 @@ void Transformer::Impl::project(const UnitWeights& w, int layer, const Chunk& ch
   if (config.form.positions != PositionKind::kRotary) return;
   const std::byte* const frequencies =
       constants.data() + rope_offset(config, layer) * sizeof(float);
-  Rope rope{ConstTensorView(frequencies, DType::kF32, {hd / 2}), config.rope_magnitude,
+  Rope rope{ConstTensorView(frequencies, DType::kF32, {rope_pairs(config, layer)}),
+            config.rope_magnitude,
             config.rope_adjacent_pairs ? RopePairs::kAdjacent : RopePairs::kHalves};
   ops.rope(compute, to.k, positions_of(chunk), rope);
   rope.beta = config.query_beta;
@@ -343,40 +333,13 @@ void Transformer::Impl::mlp(const UnitWeights& w, int layer, Stream& compute) {
   }
 }
 
-/// The experts of a layer, each once for all rows of the sweep.
 void Transformer::Impl::mixture(const UnitWeights& w, int layer, Stream& compute,
                                 const std::stop_token& stop) {
-  require(!compute.capturing(), "the rows of an expert, known when they run, cannot be captured");
-  Ops& ops = device.ops();
-  const ExpertsConfig& experts = config.experts;
   const int n = now().nodes;
-  const TensorView x = rows_of(residual, 0, n, config.dim), h = rows_of(normed, 0, n, config.dim);
-  const TensorView chosen(routes.data(), DType::kI32, {n, experts.active}),
-      weight(chosen.data() + chosen.bytes(), DType::kF32, {n, experts.active}),
-      rows(weight.data() + weight.bytes(), DType::kI32, {n * experts.active, 2});
-  for (const Chunk& chunk : now().chunks) {
-    const auto own = [&](const TensorView& of) { return of.rows(chunk.first_row, chunk.rows); };
-    const TensorView logits = rows_of(work, 0, chunk.rows, experts.count);
-    normalize(own(x), w, kMlpNorms, own(h), compute);
-    const std::array router{Projection{w.matrix(TensorRole::kRouter), {}, logits}};
-    ops.linear(compute, own(h), router);
-    ops.route(compute, logits,
-              experts.normalised ? RouterSoftmax::kOfChosen : RouterSoftmax::kOfAll,
-              {own(chosen), own(weight)});
-  }
-  groups.read(device, compute, chosen, experts.count);
-  device.upload(compute, rows.data(), std::as_bytes(groups.rows()));
-  ExpertSource* const source = w.experts().empty() ? weights.experts() : nullptr;
-  if (source) source->want(layer, groups.chosen());
-  for (const std::int32_t index : groups.experts()) {
-    std::optional<ExpertLease> lease;
-    if (source) lease.emplace(source->acquire(layer, index, compute, stop));
-    const ExpertWeights& expert = lease ? **lease : w.experts()[at(index)];
-    for (int done = 0; done < groups.count(index); done += limits.chunk) {
-      const int part = std::min(groups.count(index) - done, limits.chunk);
-      ops.expert(compute, h, weight, rows.rows(groups.first(index) + done, part), expert, x);
-    }
-  }
+  mixtures.run(w, layer,
+               {rows_of(residual, 0, n, config.dim), rows_of(normed, 0, n, config.dim), work.data(),
+                routes.data()},
+               weights.experts(), compute, stop);
 }
 
 /// Fills logit_input from the last layer's rows.

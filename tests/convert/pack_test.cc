@@ -225,6 +225,11 @@ TEST(Pack, RefusesWhatItIsNotFor) {
               unpack(tiny_model("llama2"), dir / "back", 1, kSilent);
             }).find("is not packed"),
             std::string::npos);
+  quantize(tiny_model("olmoe"), dir / "mixture.gguf", DType::kBF16, kSilent, 1);
+  EXPECT_NE(error_of([&] {
+              pack(Checkpoint::open(dir / "mixture.gguf"), dir / "mixture", 1, kSilent);
+            }).find("is packed from its Hugging Face directory"),
+            std::string::npos);
 }
 
 TEST(Unpack, ADamagedTensorIsNamedAndNothingIsLeft) {

@@ -45,6 +45,8 @@ TEST_P(Quantize, KeepsTheConfig) {
     EXPECT_EQ(ours.*member, theirs.*member);
   EXPECT_EQ(ours.tied_head, theirs.tied_head);
   EXPECT_TRUE(ours.layer_kinds == theirs.layer_kinds);
+  EXPECT_EQ(ours.kind_of_layer, theirs.kind_of_layer);
+  EXPECT_TRUE(ours.experts == theirs.experts);
   EXPECT_EQ(ours.norm_eps, theirs.norm_eps);
   EXPECT_NEAR(ours.rope_magnitude, theirs.rope_magnitude, 1e-6f);
   ASSERT_EQ(ours.rope_inverse_frequency.size(), theirs.rope_inverse_frequency.size());
@@ -115,13 +117,14 @@ TEST_P(Quantize, WritesTheSameBytesWithAnyNumberOfThreads) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, Quantize,
-                         ::testing::Values("llama2", "llama3", "llama_linear", "llama_yarn",
-                                           "mistral", "qwen2", "qwen3", "smollm2", "llama.gguf",
-                                           "llama3.gguf", "qwen2.gguf", "qwen3.gguf", "ministral3",
-                                           "ministral3.gguf", "mistral3", "mistral3_tied",
-                                           "seed_oss", "seed_oss.gguf", "mixtral", "mixtral.gguf",
-                                           "qwen3_moe.gguf", "qwen3_moe_fp8", "olmoe",
-                                           "olmoe.gguf"),
+                         testing::Values("llama2", "llama3", "llama_linear", "llama_yarn",
+                                         "mistral", "qwen2", "qwen3", "smollm2", "llama.gguf",
+                                         "llama3.gguf", "qwen2.gguf", "qwen3.gguf", "ministral3",
+                                         "ministral3.gguf", "mistral3", "mistral3_tied", "seed_oss",
+                                         "seed_oss.gguf", "mixtral", "mixtral.gguf",
+                                         "qwen3_moe.gguf", "qwen3_moe_fp8", "olmoe", "olmoe.gguf",
+                                         "qwen2_moe.gguf", "glm4_moe", "glm4_moe.gguf",
+                                         "minimax_m2", "minimax_m2.gguf", "dots1", "dots1.gguf"),
                          [](const auto& info) {
                            std::string name = info.param;
                            for (char& c : name)

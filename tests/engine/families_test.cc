@@ -74,7 +74,8 @@ TEST_P(LearnedPositions, AContextBehindTheLastOneIsRefused) {
 
 INSTANTIATE_TEST_SUITE_P(Checkpoints, Families,
                          ::testing::Values("opt", "opt_after", "bloom", "ministral3", "mistral3",
-                                           "mixtral", "qwen3_moe", "olmoe"),
+                                           "mixtral", "qwen3_moe", "olmoe", "qwen2_moe", "glm4_moe",
+                                           "minimax_m2", "dots1"),
                          [](const auto& info) { return std::string(info.param); });
 INSTANTIATE_TEST_SUITE_P(Checkpoints, LearnedPositions, ::testing::Values("opt"),
                          [](const auto& info) { return std::string(info.param); });

@@ -62,7 +62,7 @@ TEST_P(LayerNormOps, ActivationsEqualPlainLoopsAndKeepNan) {
     std::vector<float> x = random_floats(n * width, random, 6.0f);
     x[0] = -1000.0f, x[1] = 1000.0f, x[2] = 0.0f, x[3] = NAN;
     for (const Activation activation :
-         {Activation::kRelu, Activation::kGeluTanh, Activation::kSilu}) {
+         {Activation::kRelu, Activation::kGeluTanh, Activation::kSilu, Activation::kSigmoid}) {
       OnDevice xs = send(x), y = send(x);
       ops().activate(stream(), activation, xs.view(DType::kF32, {dim(n), dim(width)}),
                      y.view(DType::kF32, {dim(n), dim(width)}));
@@ -71,16 +71,18 @@ TEST_P(LayerNormOps, ActivationsEqualPlainLoopsAndKeepNan) {
       for (std::size_t i = 4; i < n * width; ++i) {
         const double v = static_cast<double>(x[i]);
         const double gelu = 2 * std::sqrt(2 / M_PI) * (v + 0.044715 * v * v * v);
-        const double u = activation == Activation::kSilu ? v : gelu;
+        const double u = activation == Activation::kGeluTanh ? gelu : v;
+        const double top = activation == Activation::kSigmoid ? 1 : v;
         const double want =
-            activation == Activation::kRelu ? std::max(v, 0.0) : v / (1 + std::exp(-u));
+            activation == Activation::kRelu ? std::max(v, 0.0) : top / (1 + std::exp(-u));
         // u has six roundings, of which exp makes as many times |u|; eight follow.
         const double roundings = activation == Activation::kRelu ? 0 : 12 + 6 * std::abs(u);
         ASSERT_NEAR(got[i], want, roundings * kEps * std::abs(want) + 0x1p-126) << v;
       }
       EXPECT_EQ(got[0], 0.0f);
-      EXPECT_EQ(got[1], 1000.0f);
-      EXPECT_EQ(got[2], 0.0f);
+      const bool sigmoid = activation == Activation::kSigmoid;
+      EXPECT_EQ(got[1], sigmoid ? 1.0f : 1000.0f);
+      EXPECT_EQ(got[2], sigmoid ? 0.5f : 0.0f);
     }
   });
 }

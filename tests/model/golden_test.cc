@@ -213,6 +213,38 @@ const Mutant kMutants[] = {
      [](ModelConfig& c) {
        c.max_positions += std::exchange(c.form.position_offset, 0);  // the table stays as large
      }},
+    {"one expert too many", [](const ModelConfig& c) { return c.experts.active < c.experts.count; },
+     [](ModelConfig& c) { ++c.experts.active; }},
+    {"one expert too few", [](const ModelConfig& c) { return c.experts.active > 1; },
+     [](ModelConfig& c) { --c.experts.active; }},
+    {"weights of experts over their sum, or not over it",
+     [](const ModelConfig& c) { return c.experts.count > 0; },
+     [](ModelConfig& c) { c.experts.normalised = !c.experts.normalised; }},
+    {"weights of experts as they are", [](const ModelConfig& c) { return c.experts.scale != 1; },
+     [](ModelConfig& c) { c.experts.scale = 1; }},
+    {"a softmax over experts instead of sigmoids",
+     [](const ModelConfig& c) { return c.experts.score == RouterScore::kSigmoid; },
+     [](ModelConfig& c) { c.experts.score = RouterScore::kSoftmax; }},
+    {"experts chosen without their bias",
+     [](const ModelConfig& c) { return c.experts.choice_bias; },
+     [](ModelConfig& c) { c.experts.choice_bias = false; }},
+    {"no expert that all rows have", [](const ModelConfig& c) { return c.experts.shared_dim > 0; },
+     [](ModelConfig& c) { c.experts.shared_dim = 0; }},
+    {"the expert that all rows have, without its score",
+     [](const ModelConfig& c) { return c.experts.shared_switch; },
+     [](ModelConfig& c) { c.experts.shared_switch = false; }},
+    {"all of each head rotated",
+     [](const ModelConfig& c) {
+       return is_rotary(c) && 2 * std::ssize(c.rope_inverse_frequency) < c.head_dim;
+     },
+     [](ModelConfig& c) {
+       const auto rotated = static_cast<float>(2 * c.rope_inverse_frequency.size());
+       const float second = c.rope_inverse_frequency.at(1);
+       c.rope_inverse_frequency.clear();
+       for (int i = 0; i < c.head_dim / 2; ++i)
+         c.rope_inverse_frequency.push_back(
+             std::pow(second, static_cast<float>(i) * rotated / static_cast<float>(c.head_dim)));
+     }},
     {"slopes of half the size", [](const ModelConfig& c) { return !c.alibi_slopes.empty(); },
      [](ModelConfig& c) {
        for (float& slope : c.alibi_slopes) slope /= 2;
@@ -295,7 +327,11 @@ INSTANTIATE_TEST_SUITE_P(
         TinyCase{"seed_oss_gguf", "seed_oss.gguf"}, TinyCase{"mixtral", "mixtral"},
         TinyCase{"mixtral_gguf", "mixtral.gguf"}, TinyCase{"qwen3_moe", "qwen3_moe"},
         TinyCase{"qwen3_moe_fp8", "qwen3_moe_fp8"}, TinyCase{"qwen3_moe_gguf", "qwen3_moe.gguf"},
-        TinyCase{"olmoe", "olmoe"}, TinyCase{"olmoe_gguf", "olmoe.gguf"},
+        TinyCase{"olmoe", "olmoe"}, TinyCase{"minimax_m2", "minimax_m2"},
+        TinyCase{"minimax_m2_gguf", "minimax_m2.gguf"}, TinyCase{"dots1", "dots1"},
+        TinyCase{"dots1_gguf", "dots1.gguf"}, TinyCase{"qwen2_moe", "qwen2_moe"},
+        TinyCase{"qwen2_moe_gguf", "qwen2_moe.gguf"}, TinyCase{"glm4_moe", "glm4_moe"},
+        TinyCase{"glm4_moe_gguf", "glm4_moe.gguf"}, TinyCase{"olmoe_gguf", "olmoe.gguf"},
         TinyCase{"llama_gguf", "llama.gguf"}, TinyCase{"llama3_gguf", "llama3.gguf"},
         TinyCase{"qwen2_gguf", "qwen2.gguf"}, TinyCase{"qwen3_gguf", "qwen3.gguf"}),
     [](const auto& info) {

@@ -60,6 +60,13 @@ class RandomWeights final : public WeightSource {
       if (own.other_biases) m.add(kUpBias, vector(hidden, 0.0f)), m.add(kDownBias, vector(d, 0.0f));
       m.add(kMlpNorm, vector(d, 1.0f));
       if (own.experts) m.add(kRouter, matrix(sizes.experts, d));
+      if (own.experts && config.experts.choice_bias)
+        m.add(kRouterBias, vector(sizes.experts, 0.0f));
+      if (const int shared = own.experts ? config.experts.shared_dim : 0; shared > 0) {
+        m.add(kSharedGate, matrix(shared, d)), m.add(kSharedUp, matrix(shared, d));
+        m.add(kSharedDown, matrix(d, shared));
+        if (config.experts.shared_switch) m.add(kSharedSwitch, matrix(1, d));
+      }
       for (int expert = 0; expert < sizes.experts; ++expert) {
         m.add(kExpertGate, matrix(hidden, d), expert);
         m.add(kExpertUp, matrix(hidden, d), expert);

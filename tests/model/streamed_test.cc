@@ -108,7 +108,9 @@ TEST_P(CachedTest, EqualsResidentBitForBitWhateverStays) {
 
 INSTANTIATE_TEST_SUITE_P(Mixtures, CachedTest,
                          ::testing::Values("mixtral", "mixtral.gguf", "qwen3_moe", "qwen3_moe.gguf",
-                                           "qwen3_moe_fp8", "olmoe", "olmoe.gguf"),
+                                           "qwen3_moe_fp8", "olmoe", "olmoe.gguf", "qwen2_moe",
+                                           "qwen2_moe.gguf", "glm4_moe", "glm4_moe.gguf",
+                                           "minimax_m2", "minimax_m2.gguf", "dots1", "dots1.gguf"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::replace(name.begin(), name.end(), '.', '_');

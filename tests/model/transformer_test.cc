@@ -55,8 +55,18 @@ class TransformerTest : public ::testing::TestWithParam<const char*> {
     if (std::string(GetParam()) == "qwen2") config.layer_kinds = {{.qkv_bias = true}};
     if (std::string(GetParam()) == "qwen3") config.layer_kinds = {{.qk_norm = true}};
     if (std::string(GetParam()) == "unequal") config = unequal_config();
-    if (std::string(GetParam()) == "mixture") {
+    if (std::string(GetParam()).ends_with("mixture")) {
       config.experts = {.count = 7, .active = 3, .hidden_dim = 20};
+      const bool whole = std::string(GetParam()) == "shared_mixture";
+      const bool weighted = std::string(GetParam()) == "switched_mixture";
+      if (whole || weighted) config.experts.shared_dim = 28;
+      config.experts.shared_switch = weighted;
+      if (whole) {
+        config.experts.score = RouterScore::kSigmoid;
+        config.experts.choice_bias = true;
+        config.experts.scale = 1.5f;
+        config.rope_inverse_frequency.resize(config.rope_inverse_frequency.size() / 2);
+      }
       config.layer_kinds = {{.experts = true}, {}};
       config.kind_of_layer.assign(static_cast<std::size_t>(config.layers), 0);
       config.kind_of_layer.back() = 1;
@@ -314,7 +324,8 @@ TEST_P(LearnedPositions, ATextEndsAtTheLastOneAndATreeMayReachBehindIt) {
 
 INSTANTIATE_TEST_SUITE_P(Families, TransformerTest,
                          ::testing::Values("llama", "qwen2", "qwen3", "gguf", "opt", "opt_after",
-                                           "bloom", "unequal", "ministral3", "mixture"));
+                                           "bloom", "unequal", "ministral3", "mixture",
+                                           "shared_mixture", "switched_mixture"));
 INSTANTIATE_TEST_SUITE_P(Families, LearnedPositions, ::testing::Values("opt", "opt_after"));
 
 }  // namespace

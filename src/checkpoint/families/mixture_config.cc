@@ -18,9 +18,11 @@ constexpr int kMostExperts = 1 << 14;
 
 /// Reads how many experts there are, and how many of them each row has. Either generation of
 /// transformers' keys.
-ExpertsConfig read_experts(const Fields& config, const char* hidden_key) {
+ExpertsConfig read_experts(const Fields& config, const Family& family, const char* hidden_key) {
   ExpertsConfig experts;
-  const char* const count_key = config.find("num_experts") ? "num_experts" : "num_local_experts";
+  const char* count_key = "num_local_experts";
+  for (const char* const other : {"num_experts", "n_routed_experts"})
+    if (config.find(other)) count_key = other;
   experts.count = config.integer(count_key, kMostExperts);
   experts.active = config.integer("num_experts_per_tok", kMostExperts);
   if (experts.active > experts.count)
@@ -28,7 +30,21 @@ ExpertsConfig read_experts(const Fields& config, const char* hidden_key) {
                 std::to_string(experts.active) + ") exceeds " + config.name(count_key) + " (" +
                 std::to_string(experts.count) + ")");
   experts.hidden_dim = config.integer(hidden_key, kMostDim);
+  experts.score = family.router_score;
+  experts.choice_bias = family.choice_bias;
+  experts.shared_switch = family.shared_switch;
   return experts;
+}
+
+/// Sets the layers that have no experts. `keys`: what says so.
+void put_dense_layers(std::vector<std::uint8_t> dense, const char* keys, ModelConfig& model) {
+  if (std::count(dense.begin(), dense.end(), 0) == 0)
+    throw Error(std::string(keys) + " no layer with experts");
+  if (std::count(dense.begin(), dense.end(), 1) == 0) return;
+  LayerConfig without = model.layer_kinds.front();
+  without.experts = false;
+  model.layer_kinds.push_back(without);
+  model.kind_of_layer = std::move(dense);
 }
 
 /// Sets which layers are dense: those that `mlp_only_layers` names, and all whose number, counted
@@ -46,36 +62,133 @@ void put_dense_layers(const Fields& config, ModelConfig& model) {
       dense[one.get<std::size_t>()] = 1;
     }
   }
-  if (std::count(dense.begin(), dense.end(), 0) == 0)
-    throw Error("keys 'mlp_only_layers' and 'decoder_sparse_step' leave no layer with experts");
-  if (std::count(dense.begin(), dense.end(), 1) == 0) return;
-  LayerConfig without = model.layer_kinds.front();
-  without.experts = false;
-  model.layer_kinds.push_back(without);
-  model.kind_of_layer = std::move(dense);
+  put_dense_layers(std::move(dense), "keys 'mlp_only_layers' and 'decoder_sparse_step' leave",
+                   model);
+}
+
+/// The same of families whose first layers are dense.
+void put_leading_dense_layers(const Fields& config, int otherwise, ModelConfig& model) {
+  const int leading = config.integer("first_k_dense_replace", 1 << 14, otherwise, 0);
+  std::vector<std::uint8_t> dense(static_cast<std::size_t>(model.layers), 0);
+  std::fill_n(dense.begin(), std::min(leading, model.layers), 1);
+  put_dense_layers(std::move(dense), "key 'first_k_dense_replace' leaves", model);
+}
+
+/// Reads the experts that every row has.
+int read_shared_dim(const Fields& config, const char* count_key, int hidden_dim) {
+  const std::int64_t shared = std::int64_t{config.integer(count_key, kMostExperts, 1)} * hidden_dim;
+  if (shared > kMostDim)
+    throw Error("key " + config.name(count_key) + " makes " + std::to_string(shared) +
+                " dimensions, more than " + std::to_string(kMostDim));
+  return static_cast<int>(shared);
+}
+
+/// Throws Error if experts are chosen by groups.
+void refuse_groups(const Fields& config) {
+  for (const char* const key : {"n_group", "topk_group"})
+    if (const int groups = config.integer(key, kMostExperts, 1); groups != 1)
+      refuse_config("experts in groups (key " + config.name(key) + ": " + std::to_string(groups) +
+                    ")");
+}
+
+/// Reads experts that are chosen by scores and biases, and those that every row has. `normalised`:
+/// where the config does not say.
+void put_biased_experts(const Fields& config, const Family& family, bool normalised,
+                        ModelConfig& model) {
+  model.experts = read_experts(config, family, "moe_intermediate_size");
+  model.experts.normalised = config.flag("norm_topk_prob", normalised);
+  model.experts.scale = static_cast<float>(config.positive("routed_scaling_factor", 1.0));
+  model.experts.shared_dim = read_shared_dim(config, "n_shared_experts", model.experts.hidden_dim);
+  refuse_groups(config);
 }
 
 }  // namespace
 
 ModelConfig read_mixtral_config(const json& json_config, const Family& family) {
   ModelConfig model = read_llama_config(json_config, family);
-  model.experts = read_experts(Fields(json_config), "intermediate_size");
+  model.experts = read_experts(Fields(json_config), family, "intermediate_size");
   return model;
 }
 
 ModelConfig read_qwen3_moe_config(const json& json_config, const Family& family) {
   const Fields config(json_config);
   ModelConfig model = read_qwen3_config(json_config, family);
-  model.experts = read_experts(config, "moe_intermediate_size");
+  model.experts = read_experts(config, family, "moe_intermediate_size");
   model.experts.normalised = config.flag("norm_topk_prob", false);
   put_dense_layers(config, model);
+  return model;
+}
+
+ModelConfig read_qwen2_moe_config(const json& json_config, const Family& family) {
+  const Fields config(json_config);
+  require_kv_heads(config);
+  ModelConfig model = read_decoder_config(json_config, family);
+  // With `layer_types`, which by now are all full, nothing else says what layers have a window.
+  if (!config.find("layer_types") && config.flag("use_sliding_window", false))
+    refuse_window(config, model.max_positions, 4096);
+  model.experts = read_experts(config, family, "moe_intermediate_size");
+  model.experts.normalised = config.flag("norm_topk_prob", false);
+  model.experts.shared_dim = config.integer("shared_expert_intermediate_size", kMostDim);
+  model.layer_kinds.front().qkv_bias = config.flag("qkv_bias", true);
+  put_dense_layers(config, model);
+  return model;
+}
+
+ModelConfig read_glm4_moe_config(const json& json_config, const Family& family) {
+  const Fields config(json_config);
+  require_kv_heads(config);
+  ModelConfig model = read_decoder_config(json_config, family);
+  put_biased_experts(config, family, true, model);
+  model.layer_kinds.front().qkv_bias = config.flag("attention_bias", false);
+  model.layer_kinds.front().qk_norm = config.flag("use_qk_norm", false);
+  put_leading_dense_layers(config, 1, model);
+  model.draft_layers = config.integer("num_nextn_predict_layers", 1 << 14, 1, 0);
+  return model;
+}
+
+ModelConfig read_dots1_config(const json& json_config, const Family& family) {
+  const Fields config(json_config);
+  require_kv_heads(config);
+  ModelConfig model = read_decoder_config(json_config, family);
+  // With `layer_types`, which by now are all full, nothing else says what layers have a window.
+  if (!config.find("layer_types") &&
+      config.integer("max_window_layers", kMostPositions, 62, 0) < model.layers)
+    refuse_window(config, model.max_positions, 4096);
+  put_biased_experts(config, family, false, model);
+  put_leading_dense_layers(config, 0, model);
+  return model;
+}
+
+ModelConfig read_minimax_m2_config(const json& json_config, const Family& family) {
+  const Fields config(json_config);
+  require_kv_heads(config);
+  // transformers' default is that of one model.
+  if (!config.find("head_dim")) throw Error("key 'head_dim' is missing");
+  // Files say these, which transformers does not read.
+  const json as_known{{"scoring_func", "sigmoid"},
+                      {"use_routing_bias", true},
+                      {"use_qk_norm", true},
+                      {"qk_norm_type", "per_layer"},
+                      {"shared_intermediate_size", 0}};
+  for (const auto& [key, known] : as_known.items())
+    if (const json* const given = config.find(key.c_str()); given && *given != known)
+      refuse_config("model type 'minimax_m2' with key " + config.name(key.c_str()) + ": " +
+                    shown(*given) + ", not " + shown(known) + ",");
+  if (const json* const types = config.find("attn_type_list"))
+    if (!types->is_array() ||
+        std::any_of(types->begin(), types->end(), [](const json& type) { return type != 1; }))
+      refuse_config("model type 'minimax_m2' with key 'attn_type_list': " + shown(*types) +
+                    ", not all 1,");
+  ModelConfig model = read_decoder_config(json_config, family);
+  refuse_window(config, model.max_positions, {});
+  model.experts = read_experts(config, family, "intermediate_size");
   return model;
 }
 
 ModelConfig read_olmoe_config(const json& json_config, const Family& family) {
   const Fields config(json_config);
   ModelConfig model = read_llama_config(json_config, family);
-  model.experts = read_experts(config, "intermediate_size");
+  model.experts = read_experts(config, family, "intermediate_size");
   model.experts.normalised = config.flag("norm_topk_prob", false);
   return model;
 }

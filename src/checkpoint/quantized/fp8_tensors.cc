@@ -162,12 +162,14 @@ class Join {
 };
 
 /// Throws Error if a layer's matrix is plain though the config does not leave it out.
-void require_agreement(const TensorIndex& index, const Fp8Scheme& scheme, const Family& family) {
+void require_agreement(const TensorIndex& index, const Fp8Scheme& scheme, const Family& family,
+                       int layers) {
   if (!scheme.every_layer) return;
   for (const TensorEntry& tensor : index.tensors) {
     const auto known = find_tensor(canonical_name(family, tensor.name));
-    if (!known || known->layer < 0 || known->spec->kind != TensorKind::kMatrix ||
-        !tensor.name.ends_with(kWeight) || !tensor.companion.empty() || tensor.foreign_dtype)
+    if (!known || known->layer < 0 || known->layer >= layers ||
+        known->spec->kind != TensorKind::kMatrix || !tensor.name.ends_with(kWeight) ||
+        !tensor.companion.empty() || tensor.foreign_dtype)
       continue;  // a type that is not known is refused by its name
     const std::string module = tensor.name.substr(0, tensor.name.size() - kWeight.size());
     if (!scheme.leaves_out(module).value_or(true))
@@ -194,7 +196,7 @@ void join_fp8_tensors(TensorIndex& index, const std::optional<Fp8Scheme>& scheme
       in_context("reading tensor " + in_quotes(tensor.name) + " of " + scheme->name,
                  [&] { join.join(tensor); });
   join.finish();
-  require_agreement(index, *scheme, family);
+  require_agreement(index, *scheme, family, config.layers);
   config.quantization = join.in_words();
 }
 

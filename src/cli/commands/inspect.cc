@@ -148,11 +148,9 @@ int mixed_layers(const ModelConfig& c) {
 /// Null for a dense model.
 json experts_json(const ModelConfig& c) {
   if (c.experts.count == 0) return {};
-  return {{"count", c.experts.count},
-          {"active", c.experts.active},
-          {"hidden_dim", c.experts.hidden_dim},
-          {"normalised", c.experts.normalised},
-          {"layers", mixed_layers(c)}};
+  return {{"count", c.experts.count},           {"active", c.experts.active},
+          {"hidden_dim", c.experts.hidden_dim}, {"normalised", c.experts.normalised},
+          {"shared_dim", c.experts.shared_dim}, {"layers", mixed_layers(c)}};
 }
 
 json rope_json(const Checkpoint& model) {
@@ -291,6 +289,9 @@ void print(const Checkpoint& model, const Sizes& s) {
   if (c.experts.count > 0)
     line("experts", text(c.experts.active) + " of " + text(c.experts.count) + " for each row, " +
                         text(c.experts.hidden_dim) + " dimensions each" +
+                        (c.experts.shared_dim == 0
+                             ? ""
+                             : ", and one of " + text(c.experts.shared_dim) + " for all rows") +
                         (all_mixed ? "" : ", in " + text(mixed_layers(c)) + " layers"));
   line("vocabulary", text(c.vocab));
   line("head", c.tied_head ? "tied to the embedding" : "of its own");

@@ -1,5 +1,6 @@
 #include "src/convert/gguf/gguf_metadata.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "src/base/error.h"
@@ -8,6 +9,22 @@
 #include "src/convert/source_files.h"
 
 namespace canopy {
+
+namespace {
+
+/// Counts the layers without experts before all others, where layers differ in nothing else; else
+/// 0.
+int leading_dense(const ModelConfig& c) {
+  if (c.layer_kinds.size() != 2) return 0;
+  LayerConfig as_dense = c.layer_kinds[0];
+  as_dense.experts = false;
+  if (as_dense != c.layer_kinds[1] || c.layer_kinds[1].experts) return 0;
+  const auto first = std::find(c.kind_of_layer.begin(), c.kind_of_layer.end(), 0);
+  const bool alone = std::find(first, c.kind_of_layer.end(), 1) == c.kind_of_layer.end();
+  return alone ? static_cast<int>(first - c.kind_of_layer.begin()) : 0;
+}
+
+}  // namespace
 
 GgufMetadata gguf_model_metadata(const Checkpoint& model, std::uint32_t file_type) {
   const ModelConfig& c = model.config();
@@ -23,7 +40,8 @@ GgufMetadata gguf_model_metadata(const Checkpoint& model, std::uint32_t file_typ
   const auto real = [&](const char* key, double value) {
     metadata.emplace_back(architecture + "." + key, static_cast<float>(value));
   };
-  if (c.sizes_differ())
+  const int dense = leading_dense(c);
+  if (c.sizes_differ() && !(family.leading_dense && dense > 0))
     throw Error(model.root().string() +
                 ": its layers differ in size, for which Canopy writes no GGUF");
   general("architecture", architecture);
@@ -43,13 +61,23 @@ GgufMetadata gguf_model_metadata(const Checkpoint& model, std::uint32_t file_typ
     number("expert_used_count", c.experts.active);
     if (c.experts.hidden_dim != c.hidden_dim)
       number("expert_feed_forward_length", c.experts.hidden_dim);
+    if (c.experts.shared_dim > 0 && c.experts.shared_switch)
+      number("expert_shared_feed_forward_length", c.experts.shared_dim);
+    else if (c.experts.shared_dim > 0)
+      number("expert_shared_count", c.experts.shared_dim / c.experts.hidden_dim);
+    if (dense > 0) number("leading_dense_block_count", dense);
+    if (c.experts.score == RouterScore::kSigmoid) number("expert_gating_func", 2);
+    if (family.gguf_weight_keys) {
+      metadata.emplace_back(architecture + ".expert_weights_norm", c.experts.normalised);
+      real("expert_weights_scale", static_cast<double>(c.experts.scale));
+    }
   }
   number("attention.head_count", c.heads);
   number("attention.head_count_kv", c.kv_heads);
   number("attention.key_length", c.head_dim);
   number("attention.value_length", c.head_dim);
   real("attention.layer_norm_rms_epsilon", static_cast<double>(c.norm_eps));
-  number("rope.dimension_count", c.head_dim);
+  number("rope.dimension_count", 2 * c.rope_inverse_frequency.size());
 
   const SourceRope rope = source_rope(model);
   const RopeScaling& s = rope.scaling;

@@ -222,6 +222,9 @@ void check_source(const Checkpoint& model) {
                   ", which is small already; packing is for models in BF16, such as the one that "
                   "this was quantised from");
   }
+  if (model.config().experts.count > 0 && !std::filesystem::is_directory(model.root()))
+    throw Error(model.root().string() +
+                ": a mixture of experts is packed from its Hugging Face directory, not from GGUF");
 }
 
 /// Gives `out` the plain values of rows [first, first + count) of a packed matrix.

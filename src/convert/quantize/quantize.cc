@@ -45,7 +45,8 @@ DType in_short_blocks(DType type) {
 
 /// Matrices of whole blocks become blocks. Of embedding and head, rounding shows most.
 DType output_type(const TensorSpec& spec, const TensorEntry& source, DType wanted) {
-  if (spec.kind != TensorKind::kMatrix || spec.role == TensorRole::kRouter) return DType::kF32;
+  const bool scores = spec.role == TensorRole::kRouter || spec.role == TensorRole::kSharedSwitch;
+  if (spec.kind != TensorKind::kMatrix || scores) return DType::kF32;
   if (spec.rows == Length::kVocab && in_blocks(wanted))
     wanted = find_format(wanted)->block_elements == 256 ? DType::kQ6_K : DType::kQ8_0;
   for (const DType type : {wanted, in_short_blocks(wanted)})
@@ -58,7 +59,8 @@ std::vector<Plan> plan_tensors(const Checkpoint& model, DType type) {
   std::vector<Plan> plans;
   const Family& family = family_of(model.config());
   if (const ExpertsConfig& experts = model.config().experts;
-      experts.count > 0 && experts.normalised != family.gguf_normalised_experts)
+      experts.count > 0 && !family.gguf_weight_keys &&
+      experts.normalised != family.gguf_normalised_experts)
     throw Error(model.root().string() + ": in GGUF, experts of " +
                 std::string(gguf_architecture(model.config())) + " have weights that " +
                 (experts.normalised ? "do not sum to 1" : "sum to 1") + ", and here they " +
@@ -70,6 +72,7 @@ std::vector<Plan> plan_tensors(const Checkpoint& model, DType type) {
     const std::string name = gguf_name(family, tensor);
     if (tensor.expert > 0) return plans[stacked.at(name)].sources.push_back(source);
     std::vector<std::int64_t> shape = source->shape;
+    if (tensor.spec->rows == Length::kSharedScore) shape.erase(shape.begin());  // a vector there
     if (tensor.expert == 0) {
       stacked.emplace(name, plans.size());
       shape.insert(shape.begin(), model.config().experts.count);

@@ -105,6 +105,7 @@ SourceRope source_rope(const Checkpoint& checkpoint) {
   RopeScaling& scaling = rope.scaling;
   scaling.query_beta = static_cast<double>(config.query_beta);
   scaling.query_period = config.query_period;
+  scaling.rotary_dim = static_cast<int>(2 * config.rope_inverse_frequency.size());
   if (scaling.type == Type::kYarn) scaling.attention_factor = config.rope_magnitude;
 
   const std::vector<float>& actual = config.rope_inverse_frequency;

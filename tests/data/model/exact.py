@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+BIASES_OF_CHOICE = ("gate.e_score_correction_bias", "e_score_correction_bias")
 UNIT = 2.0**-24  # unit roundoff of float32
 
 
@@ -49,10 +50,12 @@ class Shape:
     inverse_frequency: np.ndarray = field(repr=False, default=None)  # [head_dim / 2]
     magnitude: float = 1.0
     active: int = 0  # experts of a row, in layers that have some
-    normalised: bool = True  # their weights sum to 1
+    normalised: bool = True  # their scores are divided by their sum
     routes: list = field(repr=False, default_factory=list)  # of the last evaluation, by layer
     beta: float = 0.0  # rotated queries times 1 + beta ln(1 + floor(position / period))
     period: int = 1
+    sigmoid: bool = False  # scores of experts; else a softmax
+    scale: float = 1.0  # of their weights
 
 
 def inverse_frequencies(head_dim, theta, scaling=None):
@@ -91,9 +94,10 @@ def rms_norm(x, g, eps, noise):
 
 
 def rope(x, cos, sin):
-    """Rotates the halves of each head. Shapes: x [n, heads, d]; cos, sin [n, 1, d / 2]."""
-    a, b = np.split(x, 2, axis=-1)
-    return np.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1)
+    """Rotates halves of the front of each head. Shapes: x [n, heads, d]; cos, sin [n, 1, r / 2]."""
+    half = cos.shape[-1]
+    a, b, rest = np.split(x, [half, 2 * half], axis=-1)
+    return np.concatenate([a * cos - b * sin, b * cos + a * sin, rest], axis=-1)
 
 
 def logits(weights, shape, ids, rows, seed=None):
@@ -120,20 +124,34 @@ def logits(weights, shape, ids, rows, seed=None):
         return noise.product(noise.relative(gate / (1 + np.exp(-gate)) * up), down.T)
 
     def mixture(h, p):
-        """The experts of highest score, weighted by a softmax of all scores or of theirs."""
-        score = noise.product(h, w(p + "gate.weight").T)
-        chosen = np.argsort(-score, axis=-1, kind="stable")[:, :shape.active]
+        """The experts of highest score and bias, weighted by scores, or by those over their sum."""
+        logit = noise.product(h, w(p + "gate.weight").T)
+        if shape.sigmoid:
+            e = noise.relative(1 / (1 + np.exp(-logit)))
+        else:  # but for their sum
+            e = noise.relative(np.exp(logit - logit.max(axis=-1, keepdims=True)))
+        biases = [w(p + name) for name in BIASES_OF_CHOICE if p + name in weights]
+        rank = e + biases[0] if biases else logit
+        chosen = np.argsort(-rank, axis=-1, kind="stable")[:, :shape.active]
         shape.routes.append(np.sort(chosen, axis=-1))
-        e = noise.relative(np.exp(score - score.max(axis=-1, keepdims=True)))
         weight = np.take_along_axis(e, chosen, axis=-1)
-        all_of = weight if shape.normalised else e
-        weight = noise.relative(weight / all_of.sum(axis=-1, keepdims=True), np.sqrt(score.shape[-1]))
+        if shape.normalised or not shape.sigmoid:
+            all_of = weight if shape.normalised else e
+            weight = noise.relative(weight / all_of.sum(axis=-1, keepdims=True), np.sqrt(logit.shape[-1]))
+        weight *= shape.scale  # rounding as little as what comes next
         gate_up, down = w(p + "experts.gate_up_proj"), w(p + "experts.down_proj")
         y = np.zeros_like(h)
         for row in range(n):
             for expert, share in sorted(zip(chosen[row], weight[row])):
                 gate, up = np.split(gate_up[expert], 2)
                 y[row] = noise.relative(y[row] + share * mlp(h[row : row + 1], gate, up, down[expert])[0], 2.0)
+        for shared in (p + "shared_expert.", p + "shared_experts."):
+            if shared + "gate_proj.weight" in weights:
+                own = mlp(h, *(w(shared + f"{part}_proj.weight") for part in ("gate", "up", "down")))
+                if p + "shared_expert_gate.weight" in weights:
+                    score = noise.product(h, w(p + "shared_expert_gate.weight").T)
+                    own = noise.relative(own / (1 + np.exp(-score)))
+                y = noise.relative(y + own, 1.0)
         return y
 
     shape.routes.clear()

@@ -11,6 +11,9 @@ import exact
 import exact_layer_norm
 
 
+SIGMOIDS = ("dots1", "glm4_moe", "minimax_m2")  # the families whose routers score by them
+
+
 def reference_logits(model, ids, rows):
     """transformers, float32 arithmetic, the plain attention: [len(rows), vocab]."""
     with torch.no_grad():
@@ -55,7 +58,8 @@ def shape_of(model):
                                       not getattr(c, "do_layer_norm_before", True))
     head_dim = getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads
     rope = c.rope_parameters
-    frequency, magnitude = exact.inverse_frequencies(head_dim, rope["rope_theta"], rope)
+    rotary_dim = int(head_dim * rope.get("partial_rotary_factor", 1.0))
+    frequency, magnitude = exact.inverse_frequencies(rotary_dim, rope["rope_theta"], rope)
     rotary = decoder_of(model).rotary_emb
     np.testing.assert_allclose(rotary.inv_freq.numpy(), frequency, rtol=1e-6)
     np.testing.assert_allclose(rotary.attention_scaling, magnitude, rtol=1e-6)
@@ -63,7 +67,8 @@ def shape_of(model):
                        c.rms_norm_eps, frequency, magnitude, getattr(c, "num_experts_per_tok", 0),
                        getattr(c, "norm_topk_prob", True), [],
                        rope.get("llama_4_scaling_beta") or 0.0,
-                       rope.get("original_max_position_embeddings") or 1)
+                       rope.get("original_max_position_embeddings") or 1, c.model_type in SIGMOIDS,
+                       getattr(c, "routed_scaling_factor", 1.0))
 
 
 def measure(model, prompt, rows, new_tokens, samples):

@@ -1,0 +1,89 @@
+#include "src/model/mixture.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <vector>
+
+#include "src/base/error.h"
+#include "src/model/norms.h"
+
+namespace canopy {
+
+namespace {
+
+ExpertGroups::Shared shared_of(const ExpertsConfig& experts) {
+  using enum ExpertGroups::Shared;
+  return experts.shared_dim == 0 ? kNone : experts.shared_switch ? kWeighted : kWhole;
+}
+
+}  // namespace
+
+Mixture::Routes Mixture::routes(std::byte* at, std::int64_t n) const {
+  const std::int64_t active = config_.experts.active,
+                     shared = config_.experts.shared_dim > 0 ? 1 : 0;
+  const TensorView chosen(at, DType::kI32, {n, active}),
+      weight(chosen.data() + chosen.bytes(), DType::kF32, {n, active}),
+      shared_weight(weight.data() + weight.bytes(), DType::kF32, {n, shared}),
+      rows(shared_weight.data() + shared_weight.bytes(), DType::kI32, {n * (active + shared), 2});
+  return {chosen, weight, shared_weight,
+          TensorView(weight.data(), DType::kF32, {n, active + shared}), rows};
+}
+
+/// Normalises the rows, and finds which experts they have and by what weights.
+void Mixture::choose(const UnitWeights& w, const MixtureRows& rows, const Routes& to,
+                     Stream& compute) {
+  Ops& ops = device_.ops();
+  const ExpertsConfig& experts = config_.experts;
+  const std::int64_t n = rows.residual.dim(0);
+  for (std::int64_t first = 0; first < n; first += chunk_) {
+    const std::int64_t count = std::min<std::int64_t>(n - first, chunk_);
+    const auto own = [&](const TensorView& of) { return of.rows(first, count); };
+    const TensorView h = own(rows.normed), logits(rows.work, DType::kF32, {count, experts.count});
+    normalize(ops, config_, own(rows.residual), w, kMlpNorms, h, compute);
+    std::vector<Projection> scores{{w.matrix(TensorRole::kRouter), {}, logits}};
+    const bool weighted = shared_of(experts) == ExpertGroups::Shared::kWeighted;
+    if (weighted)
+      scores.push_back({w.matrix(TensorRole::kSharedSwitch), {}, own(to.shared_weight)});
+    ops.linear(compute, h, scores);
+    ops.route(compute, logits,
+              {experts.score, experts.normalised ? Normalised::kYes : Normalised::kNo,
+               experts.scale, w.vector(TensorRole::kRouterBias)},
+              {own(to.chosen), own(to.weight)});
+    if (weighted)
+      ops.activate(compute, Activation::kSigmoid, own(to.shared_weight), own(to.shared_weight));
+  }
+}
+
+void Mixture::run(const UnitWeights& w, int layer, const MixtureRows& rows, ExpertSource* source,
+                  Stream& compute, const std::stop_token& stop) {
+  require(!compute.capturing(), "the rows of an expert, known when they run, cannot be captured");
+  const ExpertsConfig& experts = config_.experts;
+  const std::int64_t n = rows.residual.dim(0);
+  const Routes routes = this->routes(rows.routes, n);
+  choose(w, rows, routes, compute);
+  groups_.read(device_, compute, routes.chosen, experts.count, shared_of(experts));
+  device_.upload(compute, routes.rows.data(), std::as_bytes(groups_.rows()));
+  if (!w.experts().empty()) source = nullptr;
+  if (source) source->want(layer, groups_.chosen());
+  const auto add = [&](const ExpertWeights& expert, std::int64_t first, std::int64_t count) {
+    for (std::int64_t done = 0; done < count; done += chunk_)
+      device_.ops().expert(
+          compute, rows.normed, routes.all_weights,
+          routes.rows.rows(first + done, std::min<std::int64_t>(count - done, chunk_)), expert,
+          rows.residual);
+  };
+  // The one that every row has comes first: it is there, while others are still being read.
+  if (experts.shared_dim > 0)
+    add({w.matrix(TensorRole::kSharedGate), w.matrix(TensorRole::kSharedUp),
+         w.matrix(TensorRole::kSharedDown)},
+        n * experts.active, n);
+  for (const std::int32_t index : groups_.experts()) {
+    std::optional<ExpertLease> lease;
+    if (source) lease.emplace(source->acquire(layer, index, compute, stop));
+    add(lease ? **lease : w.experts()[static_cast<std::size_t>(index)], groups_.first(index),
+        groups_.count(index));
+  }
+}
+
+}  // namespace canopy
