@@ -97,7 +97,7 @@ struct ExpertRow {
 
 enum class Normalised : bool { kNo, kYes };
 
-/// How a router chooses. The experts of highest score + bias compute, and have as weights their
+/// A router's choice. The experts of highest score + bias compute, and have as weights their
 /// scores, over the sum of those that compute where normalised, times the scale. `bias`: [experts]
 /// f32, or empty.
 struct RouterRule {

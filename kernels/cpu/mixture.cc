@@ -43,7 +43,7 @@ class RowScores {
     if (rule.normalised == Normalised::kYes && bias_ == nullptr) return;
     for (const float one : logit_) sum_ += std::exp(one - largest_);
   }
-  /// The score but for the sum of a softmax.
+  /// Gives the score but for the sum of a softmax.
   float part(std::size_t e) const {
     return sigmoid_ ? 1.0f / (1.0f + std::exp(-logit_[e])) : std::exp(logit_[e] - largest_);
   }
@@ -61,8 +61,8 @@ class RowScores {
   float largest_ = -std::numeric_limits<float>::infinity(), sum_ = 0.0f;
 };
 
-/// Indices of the experts of highest rank, by rising index; equal ones by lower index, NaN before
-/// all. `rank`: scratch of as many numbers.
+/// Finds the experts of highest rank, by rising index; equal ones by lower index, NaN before all.
+/// `rank`: scratch of as many numbers.
 void choose(const RowScores& scores, std::size_t experts, std::span<std::int32_t> chosen,
             float* rank) {
   const auto better = [](float a, float b) {

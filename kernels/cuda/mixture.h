@@ -28,7 +28,7 @@ struct RouteRows {
   }
 
  private:
-  /// What a softmax over a row needs to know of all its logits.
+  /// The figures of all of a row's logits that a softmax needs.
   struct Softmax {
     float largest, sum;
   };
@@ -44,7 +44,7 @@ struct RouteRows {
     for (std::int32_t e = 0; e < experts; ++e) of.sum += expf(logit[e] - of.largest);
     return of;
   }
-  /// The score but for the sum of a softmax.
+  /// Gives the score but for the sum of a softmax.
   CANOPY_KERNEL float part(float logit, Softmax of) const {
     return sigmoid ? 1.0f / (1.0f + expf(-logit)) : expf(logit - of.largest);
   }

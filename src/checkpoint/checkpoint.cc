@@ -136,7 +136,7 @@ bool is_hub_id(const std::filesystem::path& model) {
          model.extension() != ".gguf" && model.extension() != ".safetensors";
 }
 
-/// Whether a tensor is of a layer after the last, which the config says is left out.
+/// Says if a tensor is of a layer after the last, which the config says is left out.
 bool is_of_draft_layer(std::string_view name, const ModelConfig& config) {
   for (const std::string_view prefix : {"model.layers.", "blk."}) {
     if (!name.starts_with(prefix)) continue;

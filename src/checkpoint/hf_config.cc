@@ -130,7 +130,7 @@ void refuse_layer_types(const Fields& config) {
     if (type != "full_attention") refuse("a layer of type " + shown(type));
 }
 
-/// How many dimensions of each head are rotated.
+/// Reads how many dimensions of each head are rotated.
 int read_rotary_dim(const Fields& config, const Fields& rope, int head_dim, const Family& family) {
   const char* const key = "partial_rotary_factor";
   std::optional<double> share = rope.number(key);

@@ -43,6 +43,15 @@ class Inspect(TempDirCase):
         self.assertEqual(rope["scaling"], "linear")
         self.assertAlmostEqual(rope["slowdown"], 4, places=4)
 
+    def test_names_how_experts_are_chosen_and_what_is_rotated(self):
+        config = run_json("inspect", MODELS / "glm4_moe")["config"]
+        self.assertEqual(config["experts"], {"count": 7, "active": 3, "hidden_dim": 32, "normalised": True,
+                                             "sigmoid": True, "scale": 2.5, "shared_dim": 32, "layers": 2})
+        self.assertEqual(config["rope"]["dimensions"], 16)
+        shown = run("inspect", MODELS / "glm4_moe")
+        self.assertIn("of the first 16 dimensions of each head", shown.stdout)
+        self.assertIn("guess further tokens, are left out", shown.stderr)
+
     def test_names_positions_that_are_not_rotary(self):
         for name, positions, norm, mlp in (("opt", "learned", "layer", "relu"), ("bloom", "alibi", "layer", "gelu_tanh"),
                                            ("llama2", "rotary", "rms", "swiglu")):

@@ -66,7 +66,7 @@ void put_dense_layers(const Fields& config, ModelConfig& model) {
                    model);
 }
 
-/// The same of families whose first layers are dense.
+/// Sets the first layers dense, as many as `first_k_dense_replace` says.
 void put_leading_dense_layers(const Fields& config, int otherwise, ModelConfig& model) {
   const int leading = config.integer("first_k_dense_replace", 1 << 14, otherwise, 0);
   std::vector<std::uint8_t> dense(static_cast<std::size_t>(model.layers), 0);

@@ -148,10 +148,18 @@ int mixed_layers(const ModelConfig& c) {
 /// Null for a dense model.
 json experts_json(const ModelConfig& c) {
   if (c.experts.count == 0) return {};
-  return {{"count", c.experts.count},           {"active", c.experts.active},
-          {"hidden_dim", c.experts.hidden_dim}, {"normalised", c.experts.normalised},
-          {"shared_dim", c.experts.shared_dim}, {"layers", mixed_layers(c)}};
+  return {{"count", c.experts.count},
+          {"active", c.experts.active},
+          {"hidden_dim", c.experts.hidden_dim},
+          {"normalised", c.experts.normalised},
+          {"sigmoid", c.experts.score == RouterScore::kSigmoid},
+          {"scale", c.experts.scale},
+          {"shared_dim", c.experts.shared_dim},
+          {"layers", mixed_layers(c)}};
 }
+
+/// Counts the dimensions of each head that are rotated.
+int rotated(const ModelConfig& c) { return static_cast<int>(2 * c.rope_inverse_frequency.size()); }
 
 json rope_json(const Checkpoint& model) {
   const ModelConfig& c = model.config();
@@ -161,7 +169,8 @@ json rope_json(const Checkpoint& model) {
           {"scaling", rope.scaling},
           {"slowdown", rope.slowdown},
           {"magnitude", c.rope_magnitude},
-          {"adjacent_pairs", c.rope_adjacent_pairs}};
+          {"adjacent_pairs", c.rope_adjacent_pairs},
+          {"dimensions", rotated(c)}};
 }
 
 json as_json(const Checkpoint& model, const Sizes& s) {
@@ -258,6 +267,9 @@ std::string rotary_text(const Checkpoint& model) {
   const Rotary rope = rotary(model);
   return "base " + whole_if_it_is(rope.base) + ", pairs " +
          (c.rope_adjacent_pairs ? "adjacent" : "in halves") +
+         (rotated(c) == c.head_dim
+              ? ""
+              : " of the first " + text(rotated(c)) + " dimensions of each head") +
          (rope.scaling == "none"
               ? ", not scaled"
               : ", scaled (" + rope.scaling + ") up to " + text(rope.slowdown) + " times");

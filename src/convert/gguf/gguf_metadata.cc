@@ -59,13 +59,12 @@ GgufMetadata gguf_model_metadata(const Checkpoint& model, std::uint32_t file_typ
   if (c.experts.count > 0) {
     number("expert_count", c.experts.count);
     number("expert_used_count", c.experts.active);
-    if (c.experts.hidden_dim != c.hidden_dim)
-      number("expert_feed_forward_length", c.experts.hidden_dim);
+    number("expert_feed_forward_length", c.experts.hidden_dim);
     if (c.experts.shared_dim > 0 && c.experts.shared_switch)
       number("expert_shared_feed_forward_length", c.experts.shared_dim);
     else if (c.experts.shared_dim > 0)
       number("expert_shared_count", c.experts.shared_dim / c.experts.hidden_dim);
-    if (dense > 0) number("leading_dense_block_count", dense);
+    if (family.leading_dense) number("leading_dense_block_count", dense);
     if (c.experts.score == RouterScore::kSigmoid) number("expert_gating_func", 2);
     if (family.gguf_weight_keys) {
       metadata.emplace_back(architecture + ".expert_weights_norm", c.experts.normalised);
