@@ -14,8 +14,8 @@
 
 #include "error.h"
 
-// What <canopy/canopy.h> offers as canopy::Model and so on. Failures throw canopy::Error, whose
-// what() says what, where and what to do.
+// The names that <canopy/canopy.h> offers as canopy::Model and so on. Failures throw canopy::Error;
+// its message has what failed, where, and the remedy.
 
 namespace canopy {
 #pragma GCC visibility push(default)
@@ -30,10 +30,10 @@ struct Options {
   std::filesystem::path model;  // a Hugging Face directory or a GGUF file
   /// A smaller model with the same vocabulary, which guesses ahead; the text stays the model's own.
   std::filesystem::path draft = {};
-  /// How it guesses: "auto" takes what is predicted to be the fastest; else "none", "chain",
-  /// "adaptive", "sequoia", "specinfer", "spectr", "naive", "topk", "gsd", "gsd-sequoia", "tsd",
-  /// "ssd" or, without a draft, "self-ssd". All are exact; what the command has beyond them is
-  /// refused.
+  /// The method of guessing: "auto" takes what is predicted to be the fastest; else "none",
+  /// "chain", "adaptive", "sequoia", "specinfer", "spectr", "naive", "topk", "gsd", "gsd-sequoia",
+  /// "tsd", "ssd" or, without a draft, "self-ssd". All are exact; what the command has beyond them
+  /// is refused.
   std::string method = "auto";
   /// Each text has a tree of so many nodes checked in a sweep; 0: as many as are predicted to be
   /// best, and more or fewer as the text goes.
@@ -53,22 +53,23 @@ struct Options {
   /// ones.
   std::uint64_t kv_memory = 0;
   double temperature = 0;  // that the plan is made for; a request may have another
-  /// What `canopy calibrate hardware -o FILE` measured. Without one, what the user's cache keeps
-  /// of these models on this machine; where it keeps nothing, open() measures, once, about
-  /// ten seconds; after a stop request the next call goes on from there.
+  /// The file that `canopy calibrate hardware -o FILE` wrote. Without one, the measurements that
+  /// the user's cache keeps of these models on this machine; where it keeps none, open() measures,
+  /// once, about ten seconds; after a stop request the next call goes on from there.
   std::filesystem::path profile = {};
-  /// How often the draft was right is kept in the user's cache, and changes later plans.
+  /// True if the draft's share of right guesses is kept in the user's cache, and changes later
+  /// plans.
   bool learn = true;
 };
 
-/// What will be done with the memory, and what that is predicted to give.
+/// The method, the use of the memory, and the speed that is predicted for them.
 struct Plan {
   std::string method;                  // as in Options, chosen
   int tree_nodes = 1;                  // checked in a sweep for each text; 1: plain decoding
   int sequences = 1;                   // texts that can share a sweep
   int context = 0;                     // tokens of a text, its prompt included
   std::uint64_t memory_bytes = 0;      // the budget of the process
-  std::uint64_t planned_bytes = 0;     // what is taken of it
+  std::uint64_t planned_bytes = 0;     // the part of it that is taken
   std::uint64_t gpu_memory_bytes = 0;  // likewise of a GPU; 0 without one
   std::uint64_t gpu_planned_bytes = 0;
   std::uint64_t resident_bytes = 0;  // weights of the model that stay where they are computed with
@@ -77,7 +78,7 @@ struct Plan {
   double predicted_seconds_per_token = 0;
 };
 
-/// What Model::open() tells, by the thread that calls it, while it works.
+/// Functions that Model::open() calls while it works, on the thread that calls it.
 struct OpenEvents {
   std::function<void(std::string_view what)> on_measure = {};  // is about to be measured
   std::function<void(std::uint64_t done, std::uint64_t all)> on_load = {};  // bytes of weights
@@ -119,8 +120,8 @@ struct Request {
   float min_p = 0;                   // then those of at least P times the likeliest's
   float typical_p = 1;               // then the most typical that make up P
   /// Before all that, of each token: a logit above 0 is divided by the first, any other multiplied,
-  /// where the token stands in the prompt or the text; the others are taken off where it stands in
-  /// the text, once, or as often as it does.
+  /// if the token stands in the prompt or the text; the others are taken off if it stands in the
+  /// text, once, or as often as it does.
   float repetition_penalty = 1, presence_penalty = 0, frequency_penalty = 0;
   std::vector<std::pair<TokenId, float>> logit_bias = {};  // added; minus infinity: never taken
   std::vector<std::string> stop = {};                      // the text ends before the first of them
@@ -128,7 +129,7 @@ struct Request {
   /// and the other texts are; that takes more sweeps. Without one each text is another.
   std::optional<std::uint64_t> seed = {};
   bool ignore_end = false;  // go on past the model's end tokens
-  int logprobs = 0;         // likeliest tokens to tell of beside each; 0: nothing is told
+  int logprobs = 0;         // likeliest tokens to report with each; 0: no log probabilities
 };
 
 struct TokenLogprob {
@@ -152,7 +153,7 @@ struct Text {
   std::chrono::duration<double> time{};  // since it was admitted
 };
 
-/// What is told of a request, by the thread that calls step(). One of the last two ends it.
+/// Functions that report a request, on the thread that calls step(). One of the last two ends it.
 struct Events {
   std::function<void(std::string_view piece)> on_text = {};  // the next whole UTF-8 characters
   std::function<void(const Text&)> on_end = {};
@@ -178,12 +179,13 @@ class Session {
 
   /// Throws Error if the request can never fit the plan, or is none.
   Ticket admit(const Request& request, Events events = {});
-  /// Nothing more is told of it.
+  /// Ends a request: nothing more is reported of it.
   void cancel(Ticket ticket);
 
-  /// One sweep over the model for all that are admitted. false: there was nothing to do, or a
-  /// stop was asked for; then nothing of that sweep is kept, and step() may be called again.
-  /// Throws Error where a read or the device fails: everybody was told, and the session is over.
+  /// Makes one sweep over the model for all that are admitted. Returns false if there was nothing
+  /// to do, or a stop was asked for; then nothing of that sweep is kept, and step() may be called
+  /// again. Throws Error where a read or the device fails: all requests got on_error, and the
+  /// session is over.
   bool step(std::stop_token stop = {});
   /// Steps until there is nothing left to do, or a stop is asked for.
   void run(std::stop_token stop = {});

@@ -13,7 +13,7 @@
 
 namespace canopy::chat {
 
-/// What a template makes of a conversation, for a model to go on from.
+/// The text that a template makes of a conversation, for a model to go on from.
 struct Prompt {
   std::string text;  // as the template wrote it
   /// The same with `mark` in each special token that stands in a message: Tokenizer::encode_marked.

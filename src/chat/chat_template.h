@@ -15,7 +15,7 @@
 
 namespace canopy::chat {
 
-/// What a template writes out, as `transformers`' apply_chat_template takes it.
+/// The input of a template, as `transformers`' apply_chat_template takes it.
 struct Conversation {
   nlohmann::ordered_json messages = nullptr;   // a list of {"role", "content", ...}
   nlohmann::ordered_json tools = nullptr;      // a list of JSON schemas; null: none
@@ -26,7 +26,7 @@ struct Conversation {
 
 struct TemplateSources;
 
-/// Whether a text has anything that Jinja would fill in or obey.
+/// True if a text has anything that Jinja would fill in or obey.
 bool holds_template(std::string_view text);
 
 /// A checkpoint's own template: what makes the text of a conversation that the model was trained

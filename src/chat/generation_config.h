@@ -6,7 +6,7 @@
 
 namespace canopy::chat {
 
-/// How the makers of a model advise to sample from it. What they leave open is empty.
+/// Settings that the makers of a model advise for sampling from it. What they leave open is empty.
 struct GenerationConfig {
   std::optional<float> temperature, top_p, min_p, typical_p, repetition_penalty;
   std::optional<int> top_k;

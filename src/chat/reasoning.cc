@@ -43,7 +43,8 @@ std::optional<std::string> render_messages(const ChatTemplate& chat_template, Js
   return render(chat_template, conversation);
 }
 
-/// What stands between the first `begin` and the first `end` after it.
+/// Returns the text between the first `begin` and the first `end` after it; nothing if one is
+/// missing.
 std::optional<std::string> between(const std::string& text, std::string_view begin,
                                    std::string_view end) {
   const std::size_t first = text.find(begin);
@@ -113,7 +114,7 @@ std::optional<ReasoningTags> tags_cut_off(const std::string& source) {
   return tags_of(found[1]);
 }
 
-/// How long an end of `text` is that `tag` begins with.
+/// Returns the length of the longest end of `text` that begins `tag` but is not all of it; 0: none.
 std::size_t begun_tag(std::string_view text, std::string_view tag) {
   for (std::size_t n = std::min(tag.size() - 1, text.size()); n > 0; --n)
     if (text.ends_with(tag.substr(0, n))) return n;

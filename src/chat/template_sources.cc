@@ -48,7 +48,7 @@ void read_special_tokens(const json& config, TemplateSources& out) {
   }
 }
 
-/// chat_template.jinja, and the named ones of the directory beside it.
+/// Reads chat_template.jinja, and tool_use.jinja of the directory next to it.
 void read_template_files(const fs::path& directory, TemplateSources& out) {
   const fs::path main = directory / "chat_template.jinja";
   out.searched.push_back(main.string());

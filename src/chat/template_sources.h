@@ -12,8 +12,8 @@ namespace canopy::chat {
 /// The templates that a model brings, and the special tokens that they may name.
 struct TemplateSources {
   std::map<std::string, std::string> by_name;  // the one without a name is "default"
-  std::string origin;                          // where they were found
-  std::vector<std::string> searched;           // where it was looked for them
+  std::string origin;                          // the place that they were found in
+  std::vector<std::string> searched;           // the places that were searched for them
   nlohmann::ordered_json special_tokens = nlohmann::ordered_json::object();  // "bos_token": "<s>"
 };
 

@@ -42,7 +42,7 @@ bool spellable(const Edge& edge, const ByteSet& bytes) {
   return false;
 }
 
-/// Who depends on whom: the states whose heights follow from that of a state.
+/// The states whose heights follow from that of a state.
 class Dependents {
  public:
   Dependents(const Automaton& automaton, const ByteSet& bytes) : begin_(automaton.size() + 1) {
@@ -263,7 +263,7 @@ std::vector<StateId> find_empty_loop(const Automaton& automaton) {
         if (marks[target] == Mark::kOpen) first = target;
       });
       if (first) {
-        // What is open lies on the way from the start; the loop is its end.
+        // The open states lie on the way from the start; the loop is its end.
         std::erase_if(path, [&](StateId each) { return marks[each] != Mark::kOpen; });
         path.erase(path.begin(), std::ranges::find(path, *first));
         return path;

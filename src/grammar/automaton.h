@@ -14,8 +14,8 @@ using ByteSet = std::bitset<256>;
 /// No bound on what a rule counts.
 inline constexpr std::uint32_t kUncounted = std::numeric_limits<std::uint32_t>::max();
 
-/// What a transition does to the two counters of its rule: how many more are needed, how many more
-/// may come (characters of a string, items of an array, spaces).
+/// The effect of a transition on the two counters of its rule: those still needed, and those that
+/// may still come (characters of a string, items of an array, spaces).
 enum class Count : std::uint8_t {
   kNone,
   kTake,    // one of them: not if none may come
@@ -102,8 +102,8 @@ class Automaton {
 /// A height that no text has.
 inline constexpr std::uint8_t kNever = 255;
 
-/// How many levels of objects and arrays the flattest way from each state to its rule's end opens;
-/// kNever if there is none of at most kMostLevels that spells with these bytes.
+/// Counts, for each state, the levels of objects and arrays that the flattest way to its rule's end
+/// opens; kNever if there is none of at most kMostLevels that spells with these bytes.
 std::vector<std::uint8_t> heights(const Automaton& automaton, const ByteSet& bytes);
 
 /// The bytes of all texts that can be read from here.

@@ -38,9 +38,9 @@ inline constexpr std::size_t kMostPatternClasses = 256;
 inline constexpr std::size_t kMostPatternStates = 1u << 14;
 inline constexpr std::size_t kMostPatternWork = 3u << 20;
 /// Digits before the point, as many as any 64-bit integer may have whatever they are, and as many
-/// behind it.
+/// after it.
 inline constexpr int kMostDigits = 18;
-/// Spaces behind a line break: eight levels of four.
+/// Spaces after a line break: eight levels of four.
 inline constexpr std::uint32_t kMostIndent = 32;
 /// Masks that are kept: 600 of a vocabulary of 49152, 200 of one of 150000.
 inline constexpr std::size_t kMaskCacheBytes = 4u << 20;

@@ -40,7 +40,7 @@ struct Readings {
 
 /// Reads texts of a grammar byte by byte. Each reading that it follows can be completed: by bytes
 /// that the vocabulary has tokens for, and within kMostLevels. (A counter may bar one reading, but
-/// only beside another that it bars not.) Work and memory of a step are bounded by kMostMoves.
+/// only next to another that it does not bar.) Work and memory of a step are bounded by kMostMoves.
 /// One thread at a time.
 class Machine {
  public:
@@ -72,15 +72,16 @@ class Machine {
   ByteSet bytes_;
   std::vector<std::uint8_t> heights_;
   std::vector<Reading> pending_, seen_;
-  std::vector<Slot> table_;  // what was seen in this step, by hash; open addressing
+  std::vector<Slot> table_;  // readings of this step, by hash; open addressing
   std::uint32_t step_ = 0;
 };
 
 /// Drops the frames that no reading stands on.
 void compact(Stack& stack, Readings& readings);
 
-/// What a mask depends on, as bytes that are equal for equal readings. No token has more than
-/// `longest_token` bytes, so a counter beyond that is as good as any larger one.
+/// Returns the parts of readings that a mask depends on, as bytes that are equal for equal
+/// readings. No token has more than `longest_token` bytes, so a counter beyond that is as good as
+/// any larger one.
 std::string key_of(const Readings& readings, const Stack& stack, std::uint32_t longest_token);
 
 }  // namespace canopy::grammar

@@ -100,7 +100,8 @@ void MaskWalk::close(std::uint32_t node, const Reading& reading, Stack& stack,
   }
 }
 
-/// What may follow the quote that closes this string. The same string is met below many nodes.
+/// Finds what may follow the quote that closes this string. The same string is met below many
+/// nodes.
 void MaskWalk::find_rests(const Reading& reading, Stack& stack) {
   if (rests_known_ && rests_of_.state == reading.state && rests_of_.frame == reading.frame &&
       rests_of_.level == reading.level)

@@ -31,9 +31,9 @@ class MaskWalk {
   Machine& machine_;
   const VocabularyTrie& vocabulary_;
   std::vector<Readings> levels_, rest_levels_;  // by depth in the trie
-  std::vector<std::uint8_t> rests_;             // whether each node of rests() may follow the quote
-  Reading rests_of_;                            // the string that `rests_` was found for,
-  bool rests_known_ = false;                    // if any
+  std::vector<std::uint8_t> rests_;  // set for nodes of rests() that may follow the quote
+  Reading rests_of_;                 // the string that `rests_` was found for,
+  bool rests_known_ = false;         // if any
   std::size_t given_frames_ = 0;
 };
 

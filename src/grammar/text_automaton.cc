@@ -14,7 +14,7 @@ StateId hex_digits(Automaton& automaton, int digits, StateId to) {
   return to;
 }
 
-/// What follows a backslash.
+/// Adds the states for what may follow a backslash.
 StateId escape(Automaton& automaton, StateId between) {
   const StateId two = hex_digits(automaton, 2, between);
   const StateId three = hex_digits(automaton, 1, two);

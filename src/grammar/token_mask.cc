@@ -18,10 +18,10 @@ namespace {
 struct Place {
   Stack stack;
   Readings readings;
-  bool ended = false;  // behind an end token
+  bool ended = false;  // after an end token
 };
 
-/// What the clones of one constraint share. Any number of threads: they take turns.
+/// The parts that the clones of one constraint share. Any number of threads: they take turns.
 class Masks {
  public:
   Masks(std::shared_ptr<const Grammar> grammar, std::shared_ptr<const VocabularyTrie> vocabulary)

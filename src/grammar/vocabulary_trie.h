@@ -26,7 +26,7 @@ class VocabularyTrie {
   /// A word that closes the string.
   struct Closer {
     std::uint32_t word = 0;
-    std::uint32_t rest = 0;  // the node of rests() that it has behind the quote
+    std::uint32_t rest = 0;  // the node of rests() that it has after the quote
     std::uint16_t characters = 0;
     std::uint16_t escapes = 0;
   };

@@ -75,7 +75,7 @@ StateId add_other_keys(Automaton& automaton, std::span<const std::string> keys, 
   }
   if (spelled.empty()) return text;
   const Trie trie(spelled);
-  // A node lies beside the state that `text` would be in behind the same bytes.
+  // Holds, for each node, the state that `text` would be in after the same bytes.
   std::vector<StateId> beside(trie.nodes.size(), Automaton::kDead);
   beside[0] = text;
   for (std::size_t i = 0; i < trie.nodes.size(); ++i) {

@@ -25,7 +25,7 @@ Value no_attribute(Runtime& runtime, const Value& object, std::string_view name)
   return runtime.undefined(joined({"'", object_name(object), "' has no attribute '", name, "'"}));
 }
 
-/// Whether Python has it and Jinja's sandbox forbids it: what changes lists and dicts.
+/// True if Python has it and Jinja's sandbox forbids it: it changes a list or a dict.
 bool is_unsafe(const Value& object, std::string_view name) {
   static constexpr std::array<std::string_view, 8> kOfLists{"append", "extend", "insert",  "pop",
                                                             "remove", "clear",  "reverse", "sort"};

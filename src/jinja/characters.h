@@ -26,7 +26,8 @@ std::string_view strip_right(std::string_view text);
 std::string_view strip_left(std::string_view text, std::string_view set);
 std::string_view strip_right(std::string_view text, std::string_view set);
 
-/// Where `part` is in `text` from byte `from` on, or npos. In linear time, however hostile both.
+/// Finds `part` in `text` from byte `from` on; npos if absent. In linear time, however hostile
+/// both.
 std::size_t find_text(std::string_view text, std::string_view part, std::size_t from = 0);
 
 }  // namespace canopy::jinja

@@ -7,8 +7,7 @@
 
 namespace canopy::jinja {
 
-/// What went wrong in a template, and where. what() has the place and any context behind the
-/// message.
+/// An error in a template, with its place. what() has the place, and any context after the message.
 class __attribute__((visibility("default"))) TemplateError : public Error {
  public:
   TemplateError(std::string message, int line, int column, const char* file = __builtin_FILE(),

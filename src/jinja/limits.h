@@ -3,8 +3,8 @@
 
 namespace canopy::jinja {
 
-/// What one template may ask of the machine. Templates come from strangers; the reasons count what
-/// published ones and long conversations need.
+/// Limits of what one template may ask of the machine. Templates come from strangers; the reasons
+/// count what published ones and long conversations need.
 struct Limits {
   /// Counts of evaluations, turns of loops, values made, and what is copied: 256 bytes or 4 items;
   /// of what is read by character, 8 bytes. A thousand messages of 800 bytes take less than 3

@@ -10,11 +10,11 @@
 
 namespace canopy::jinja {
 
-// What Python's operators do, as templates see them. All throw TemplateError through `runtime`.
+// Python's operators, as templates see them. All throw TemplateError through `runtime`.
 
 bool truthy(const Value& value);
 bool equal(Runtime& runtime, const Value& a, const Value& b);
-/// Whether a < b. `op` is what the message for values without an order says.
+/// True if a < b. `op`: the operator that the message for values without an order names.
 bool less(Runtime& runtime, const Value& a, const Value& b, std::string_view op = "<");
 bool contains(Runtime& runtime, const Value& container, const Value& item);
 Value arithmetic(Runtime& runtime, Operator op, const Value& a, const Value& b);
@@ -34,7 +34,7 @@ Value item(Runtime& runtime, const Value& object, const Value& key);
 /// object[start:stop:step]; what is left out is none.
 Value slice(Runtime& runtime, const Value& object, const Value& start, const Value& stop,
             const Value& step);
-/// What a loop runs over, held for as long as it runs.
+/// The items that a loop runs over, held for as long as it runs.
 class Items {
  public:
   Items(std::shared_ptr<const List> list) : list_(std::move(list)) {}

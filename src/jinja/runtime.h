@@ -14,8 +14,8 @@
 
 namespace canopy::jinja {
 
-/// What one render has used of its limits and where it is; makes values that are paid for. Outlives
-/// them all. One thread.
+/// The use that one render has made of its limits, and its place. Makes values that are paid for,
+/// and outlives them all. One thread.
 class Runtime {
  public:
   Runtime(const Limits& limits, std::string_view source, const std::tm& now)
@@ -28,7 +28,7 @@ class Runtime {
   /// All of these throw TemplateError where a limit is reached.
   void step(std::size_t count = 1);
   void read(std::size_t bytes) { step(bytes / 256); }
-  /// What goes through a text by character takes longer.
+  /// Counts a pass over a text by character, which takes longer.
   void walk(std::size_t bytes) { step(bytes / 8); }
   void take(std::size_t bytes);
   void give_back(std::size_t bytes) { memory_ -= bytes; }

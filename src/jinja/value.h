@@ -46,7 +46,7 @@ struct Text {
 enum class ListKind : std::uint8_t {
   kList,
   kTuple,
-  kGenerator,  // what filters such as map() give: true however empty, without length, read once
+  kGenerator,  // the result of filters such as map(): true however empty, without length, read once
 };
 
 struct List {
@@ -112,7 +112,7 @@ struct Undefined {
   std::shared_ptr<const std::string> why;  // the message for who uses it
 };
 
-/// What an expression is: immutable but for namespaces, shared, cheap to copy. One thread at a
+/// The value of an expression: immutable but for namespaces, shared, cheap to copy. One thread at a
 /// time, except literals.
 class Value {
  public:
@@ -156,7 +156,7 @@ class Value {
   }
   const Macro& macro() const { return *std::get<const Macro*>(storage_); }
   const std::string* why_undefined() const { return std::get<Undefined>(storage_).why.get(); }
-  /// Whether both are one object: `is sameas`.
+  /// True if both are one object: `is sameas`.
   bool same_object(const Value& other) const;
   /// Lists and dicts inside each other.
   int depth() const;

@@ -45,7 +45,7 @@ const char* field_of(SpeculationField field) {
   }
 }
 
-/// All but what the models and their profile tell.
+/// Returns the options, but for what comes from the models and their profile.
 EngineOptions engine_options(const Options& options) {
   EngineOptions engine;
   const auto device = device_named(options.device);
@@ -97,7 +97,7 @@ Sampling planned_for(const Options& options) {
   return sampling;
 }
 
-/// What the plan is made from, into `engine.plan`.
+/// Finds the assumptions of the plan, which it adds to `engine.plan`: costs, routes, acceptance.
 void find_assumptions(const Options& options, const ModelFiles& models, EngineOptions& engine,
                       const ProfileEvents& events, const std::stop_token& stop) {
   HardwareProfile profile;

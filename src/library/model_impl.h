@@ -16,7 +16,7 @@ struct Model::Impl {
   Engine engine;
   Plan plan;
   std::atomic<bool> in_session = false;
-  bool learns = false;  // a session keeps what its texts taught about the draft
+  bool learns = false;  // a session keeps what its texts have shown of the draft
   Sampling planned_for;
   SpeculationMethod asked = SpeculationMethod::kAuto;
 

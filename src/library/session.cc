@@ -72,7 +72,7 @@ canopy::Request engine_request(const Request& request, const ModelFiles& models)
   return asked;
 }
 
-/// Makes text of a request's tokens, for as long as the engine tells of them.
+/// A maker of text from a request's tokens, for as long as the engine reports them.
 class Teller {
  public:
   Teller(const Tokenizer& tokenizer, const Request& request, Events events)

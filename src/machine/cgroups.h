@@ -12,8 +12,8 @@ struct Cgroup {
   std::filesystem::path directory;  // with its files
 };
 
-/// Those that may limit `controller` ("memory", "cpu"), each before the one above it. Of the files
-/// under root, which tests replace.
+/// Returns those that may limit `controller` ("memory", "cpu"), each before the one above it. Of
+/// the files under root, which tests replace.
 std::vector<Cgroup> cgroups_of(const std::string& controller, const std::filesystem::path& root);
 
 }  // namespace canopy

@@ -15,10 +15,10 @@ using Joules = std::vector<double>;
 Joules operator-(const Joules& later, const Joules& earlier);
 Joules& operator+=(Joules& sum, const Joules& more);  // an empty sum becomes `more`
 
-/// What the machine's counters say was used, by whomever: RAPL's processor packages and their
-/// memory, from Linux's powercap files, and NVIDIA's GPUs, from NVML. Nothing is counted twice:
-/// parts of a package are left out, and so is the whole platform (psys) where packages count.
-/// One thread.
+/// A meter of the energy that the machine's counters report, used by whomever: RAPL's processor
+/// packages and their memory, from Linux's powercap files, and NVIDIA's GPUs, from NVML. Nothing is
+/// counted twice: parts of a package are left out, and so is the whole platform (psys) where
+/// packages count. One thread.
 /// Source: Linux, Documentation/power/powercap; NVML API reference.
 class EnergyMeter {
  public:
@@ -27,13 +27,13 @@ class EnergyMeter {
                        const std::string& nvml = "libnvidia-ml.so.1");
 
   std::vector<std::string> counters() const;
-  /// What the machine lacks or refuses, and why.
+  /// Returns counters that the machine lacks or refuses, with the reasons.
   const std::vector<std::string>& missing() const { return missing_; }
 
   /// Used since the meter was made.
   Joules read();
   /// Reads if the last time was long ago: RAPL's counters begin again within minutes, and only one
-  /// such turn between two readings can be told.
+  /// such turn between two readings can be noticed.
   void keep_up();
 
  private:

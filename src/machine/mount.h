@@ -7,7 +7,7 @@ namespace canopy {
 /// The mount that a file lies on, as /proc/self/mounts names it.
 struct Mount {
   std::string device, point, type = "unknown", options;
-  /// Files there are memory themselves, no disk behind them.
+  /// True if files there are memory themselves, without a disk.
   bool in_memory() const { return type == "tmpfs" || type == "ramfs"; }
 };
 

@@ -20,13 +20,13 @@ std::optional<int> node_of_disk(const std::filesystem::path& file,
 std::optional<int> node_of_pci(const std::string& address,
                                const std::filesystem::path& sys = "/sys");
 
-/// Where an engine's threads run and where its ring lies. Plain data: print it, compare it.
+/// The CPUs of an engine's threads and the node of its ring. Plain data: print it, compare it.
 struct Placement {
   int threads = 0;               // that compute
   std::vector<int> cpus;         // thread i is bound to cpus[i]; empty: unbound
   std::vector<int> reader_cpus;  // the reader may run on these; empty: on any
-  std::optional<int> numa_node;  // where the ring lies, and on a GPU's host what rests beside it;
-                                 // nothing: where the kernel puts it
+  std::optional<int> numa_node;  // of the ring, and on a GPU's host of the weights that stay next
+                                 // to it; nothing: the kernel's choice
   std::string note;              // why so, for the user
   bool refused = false;          // the ring belongs on a node, but the kernel will not place it
 };

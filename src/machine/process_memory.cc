@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// "key value" lines, a colon behind the key and a unit behind the value left out.
+/// Reads "key value" lines, leaving out a colon after the key and a unit after the value.
 std::map<std::string, std::uint64_t> read_fields(const fs::path& path) {
   std::map<std::string, std::uint64_t> fields;
   std::ifstream file(path);
@@ -45,7 +45,7 @@ std::optional<std::uint64_t> read_number(const fs::path& path) {
   return file >> value ? std::optional(value) : std::nullopt;
 }
 
-/// What the two versions call the same things.
+/// Names that the two versions of cgroups give to the same things.
 struct Names {
   const char *limit, *unlimited, *used;
   std::vector<std::string> reclaimable;  // of memory.stat

@@ -19,11 +19,11 @@ struct CgroupMemory {
   std::uint64_t used = 0;  // page cache that the kernel would give back is not counted
 };
 
-/// What this process could still take without making anybody swap. Bytes.
+/// Memory that this process could still take without making anybody swap. Bytes.
 struct SystemMemory {
   std::uint64_t total = 0, available = 0;  // of the machine: MemTotal, MemAvailable
   std::vector<CgroupMemory> cgroups;       // its own and those above it
-  /// What the kernel still promises to anybody; no limit unless vm.overcommit_memory is 2.
+  /// Bytes that the kernel still promises to anybody; no limit unless vm.overcommit_memory is 2.
   std::uint64_t promised = UINT64_MAX;
   /// The least of what the machine, each cgroup and the kernel's promises have left.
   std::uint64_t free() const;

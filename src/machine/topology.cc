@@ -28,7 +28,8 @@ std::vector<int> indices(hwloc_const_bitmap_t set) {
   return all;
 }
 
-/// What the cgroup, which hwloc heeds itself, and the calling thread's own affinity allow.
+/// Returns the CPUs that the cgroup, which hwloc heeds itself, and the calling thread's own
+/// affinity allow.
 Bitmap usable_cpus(hwloc_topology_t topology) {
   Bitmap set = make_bitmap();
   if (hwloc_get_cpubind(topology, set.get(), HWLOC_CPUBIND_THREAD) != 0)

@@ -30,7 +30,8 @@ class Topology {
   /// The first of each physical core, in the order given. A CPU that is not there is its own core.
   std::vector<int> one_per_core(std::span<const int> cpus) const;
 
-  /// Bytes of the last level of caches, all of them together; 0 where the machine does not tell.
+  /// Bytes of the last level of caches, all of them together; 0 where the machine does not report
+  /// them.
   std::size_t last_level_cache() const;
 
   /// Asks that pages not touched so far come from that node while it has room, and from the others
@@ -44,7 +45,7 @@ class Topology {
   std::unique_ptr<hwloc_topology, Destroy> topology_;
 };
 
-/// Where memory should lie: on a node of a topology, or, without one, where the kernel puts it.
+/// A place for memory: a node of a topology, or, without one, the kernel's choice.
 struct MemoryNode {
   const Topology* topology = nullptr;
   int node = 0;

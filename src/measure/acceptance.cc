@@ -62,8 +62,8 @@ class Measurement {
     if (on_progress_) on_progress_(progress_);
   }
   void sweep();
-  /// Tries what was drafted for one text against the row of logits behind it; the text gains a
-  /// token. `rows`: what the target ran of it.
+  /// Tries what was drafted for one text against the row of logits after the text; the text gains a
+  /// token. `rows`: those that the target ran of it.
   void judge(Probe& probe, const Draft& draft, const ConstTensorView& row,
              const SequenceRows& rows);
   /// Texts that are long enough give their place to the next prompts.

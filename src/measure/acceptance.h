@@ -25,7 +25,7 @@ struct AcceptanceProgress {
   Seconds since_start{};
 };
 
-/// Continues each prompt by the target's own text, and tells at each position what the rule makes
+/// Continues each prompt by the target's own text, and reports at each position what the rule makes
 /// of the draft's best or drawn children: one for each prompt, in their order. As many share each
 /// sweep as the plan has caches for, a row of the target each. The plan must have been made with
 /// `children`. Throws Stopped on request, Error if a prompt does not fit.

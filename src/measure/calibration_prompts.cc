@@ -28,7 +28,7 @@ std::vector<PromptCut> cut_prompts(const Tokenizer& tokenizer, std::span<const s
   struct Text {
     int number;
     std::vector<TokenId> before, ids;
-    int last_offset;  // where the last full cut begins
+    int last_offset;  // the beginning of the last full cut
   };
   std::vector<Text> all;
   for (std::size_t i = 0; i < texts.size(); ++i) {

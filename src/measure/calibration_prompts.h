@@ -8,7 +8,7 @@
 namespace canopy {
 
 /// Texts to measure acceptance on where the user names none: encyclopaedia, stories, dialogue,
-/// chat, instructions, lists, letters, code and five languages beside English, about 130 words
+/// chat, instructions, lists, letters, code and five languages besides English, about 130 words
 /// each. Written for this project, under its licence.
 std::vector<std::string> default_prompts();
 
@@ -18,10 +18,10 @@ struct PromptCut {
   std::vector<TokenId> tokens;
 };
 
-/// `count` different prompts of `tokens` tokens, from all texts in turn: each is cut as often as
-/// needed, at offsets spread evenly over it, behind the tokens that the model wants before any
-/// text. A shorter text is taken whole, once. Fewer than `count` where the texts have no more.
-/// Texts without any token are left out.
+/// Cuts `count` different prompts of `tokens` tokens, from all texts in turn: each is cut as often
+/// as needed, at offsets spread evenly over it, after the tokens that the model's template puts
+/// before any text. A shorter text is taken whole, once. Fewer than `count` where the texts have no
+/// more. Texts without any token are left out.
 std::vector<PromptCut> cut_prompts(const Tokenizer& tokenizer, std::span<const std::string> texts,
                                    int count, int tokens);
 

@@ -40,7 +40,7 @@ namespace {
 /// Sums over texts.
 struct Counts {
   double tokens = 0, steps = 0, checked = 0, drafted = 0, copied = 0;
-  double gained = 0;  // drafted tokens that were accepted, also those behind a text's end
+  double gained = 0;  // drafted tokens that were accepted, also those after a text's end
   double logprobs = 0, told = 0, texts = 0;
 
   void add(const TextReport& text) {

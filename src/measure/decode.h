@@ -18,7 +18,7 @@ StepTally tally_steps(const TextReport& text, Loops loops);
 /// The ratio of their sums; its error from how the texts differ.
 Estimate tokens_per_step(std::span<const StepTally> tallies);
 
-/// What an engine's method gains, and what that costs, behind the first step of each text.
+/// The gain of an engine's method, and its cost, after the first step of each text.
 struct DecodeMeasurement {
   Estimate tokens_per_step, outside_loops;
   double seconds_per_token = 0, bytes_per_token = 0;  // bytes from disk
@@ -36,8 +36,8 @@ struct DecodeMeasurement {
   double perplexity = 0;
   std::vector<std::vector<TokenId>> texts;  // one per request
 };
-/// Continues all requests, as many at once as the plan has caches for. `on_step` is told which of
-/// them is the first of those that share the sweep. Throws Error, Stopped.
+/// Continues all requests, as many at once as the plan has caches for. `on_step` is given the first
+/// of those that share the sweep. Throws Error, Stopped.
 DecodeMeasurement measure_decode(
     Engine& engine, std::span<const Request> requests,
     const std::function<void(std::size_t first, const StepProgress&)>& on_step = {},

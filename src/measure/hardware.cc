@@ -125,7 +125,7 @@ std::unique_ptr<Engine> open_probe(const ModelFiles& models, const EngineOptions
   }
 }
 
-/// What the device calls itself. A GPU is not opened for that: it would take memory there.
+/// Returns the device's own name. A GPU is not opened for that: it would take memory there.
 std::string name_of_device(const EngineOptions& options) {
   if (options.device.kind == "cuda" && !options.make_device) {
     const Gpus gpus = find_gpus();

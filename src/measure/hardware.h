@@ -17,8 +17,8 @@
 
 namespace canopy {
 
-/// What a measurement depends on beside the models: the device, its threads, the disk that holds
-/// the target.
+/// Names what a measurement depends on besides the models: the device, its threads, the disk that
+/// holds the target.
 std::string machine_of(const ModelFiles& models, const EngineOptions& options);
 
 /// A hash of the sources of everything that is measured, and of how: a profile made by other code
@@ -33,7 +33,7 @@ struct MeasureOptions {
 };
 struct HardwareMeasurement {
   HardwareProfile profile;
-  std::string why_long;  // how long it took and where the time went, if that was above most_time
+  std::string why_long;  // the time it took, and its parts, if that was above most_time
 };
 /// Times what a step is made of: the link, and arithmetic by rows, on sweeps over the first layers
 /// of the target, streamed within options.plan.memory; levels of the draft; verification. What is
@@ -44,7 +44,7 @@ HardwareMeasurement measure_hardware(const ModelFiles& models, const EngineOptio
                                      MeasuredSamples& samples, const MeasureOptions& how = {},
                                      std::stop_token stop = {});
 
-/// Where the user's cache keeps a profile of these models on this machine.
+/// Returns the file of the user's cache for a profile of these models on this machine.
 std::filesystem::path profile_file(const HardwareProfile& profile);
 std::filesystem::path profile_file(const ModelFiles& models, const EngineOptions& options);
 

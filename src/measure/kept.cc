@@ -27,7 +27,8 @@ std::string read_settings(const fs::path& file) {
   return read_file(file, kMostSettingsBytes, FileKind::kOfUser);
 }
 
-/// Where the profile of these models on this machine is kept; nothing, with a note, if nowhere.
+/// Returns the file that keeps the profile of these models on this machine; nothing, with a note,
+/// if there is no place for it.
 std::optional<fs::path> kept_profile(const ModelFiles& models, const EngineOptions& options,
                                      const ProfileEvents& events) {
   if (const std::string ignored = ignored_cache_dir(); !ignored.empty()) events.on_note(ignored);
@@ -144,7 +145,7 @@ HardwareMeasurement measure(const ModelFiles& models, const EngineOptions& optio
     kept.cut();
     throw;
   } catch (...) {
-    kept.remove();  // what was kept may be what is wrong
+    kept.remove();  // the kept samples may be at fault
     throw;
   }
 }
@@ -173,7 +174,7 @@ HardwareProfile find_profile(const ModelFiles& models, const EngineOptions& opti
 
 namespace {
 
-/// Where the acceptance of a pair is kept.
+/// The files that keep the acceptance of a pair.
 struct AcceptanceFiles {
   fs::path measured, learned;
 };
@@ -186,7 +187,7 @@ AcceptanceFiles acceptance_files(const AcceptanceKey& key) {
           cache_dir() / learned_file_name(target, draft, name(drawing), key.sampling)};
 }
 
-/// What `parse` makes of the file's content; nothing if it is not there. Throws Error naming it.
+/// Parses the file's content with `parse`; nothing if it is not there. Throws Error naming it.
 template <class Parse>
 auto read_if_there(const fs::path& file, const Parse& parse) -> std::optional<decltype(parse(""))> {
   std::error_code out_of_reach;

@@ -12,9 +12,9 @@
 
 namespace canopy {
 
-// What plans are made from: the user's cache keeps what was measured of these models.
+// The measurements that plans are made from: the user's cache keeps those of these models.
 
-/// What whoever waits for a profile is told.
+/// Functions that report to whoever waits for a profile.
 struct ProfileEvents {
   std::function<void(const std::string&)> on_note;  // a sentence for the user
   OnMeasure on_measure;
@@ -28,13 +28,13 @@ HardwareProfile find_profile(const ModelFiles& models, const EngineOptions& opti
 /// A profile from the content of `file`. Throws Error naming it.
 HardwareProfile parse_profile(const std::string& file, const std::string& content);
 
-/// How a pair of models is used: what its acceptance depends on.
+/// The use of a pair of models: all that its acceptance depends on.
 struct AcceptanceKey {
   const ModelFiles& models;
   Sampling sampling;
   SpeculationMethod method = SpeculationMethod::kAuto;
 };
-/// Whether plans are made from what texts have shown, and texts add to it.
+/// Use of what texts have shown: if on, plans are made from it, and texts add to it.
 enum class Learning : bool { kOff, kOn };
 /// Takes a sentence for the user.
 using OnNote = std::function<void(const std::string&)>;

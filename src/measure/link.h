@@ -21,7 +21,8 @@ struct LinkTurn {
   double cpu_seconds_per_gb = 0;  // in the sweep
 };
 
-/// How much of the disk under a model a run can use at best. One thread.
+/// A measurement of the speed of the disk under a model, and of the part that a run can use at
+/// best. One thread.
 class LinkMeasurement {
  public:
   explicit LinkMeasurement(const Checkpoint& model);
@@ -32,7 +33,8 @@ class LinkMeasurement {
 
   /// The fastest of some sizes and depths of reads into that ring. Throws Error, Stopped.
   LinkSample best_reads(const StreamerOptions& options, const std::stop_token& stop) const;
-  /// `on_unit` is told how many units of the sweep have come. Throws Error, Stopped.
+  /// Takes one turn. `on_unit` is given the number of units of the sweep that have come. Throws
+  /// Error, Stopped.
   LinkTurn turn(const StreamerOptions& options, const std::function<void(std::size_t)>& on_unit,
                 const std::stop_token& stop);
 

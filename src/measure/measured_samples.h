@@ -14,7 +14,7 @@ namespace canopy {
 class MeasuredSamples {
  public:
   void add(std::string_view name, Sample sample);
-  /// Those of this name, in their order; none if it was not timed.
+  /// Returns the samples of this name, in their order; none if it was not timed.
   std::span<const Sample> all(std::string_view name) const;
   /// The times of those of one size.
   std::vector<Seconds> times(std::string_view name, double size) const;

@@ -4,10 +4,10 @@
 
 namespace canopy {
 
-/// What measure_products() takes of the memory: its weights, twice while they are made.
+/// Bytes of memory that measure_products() takes: its weights, twice while they are made.
 inline constexpr std::uint64_t kProductBytes = 320u << 20;
 
-/// What the CPU gives to products with a matrix that is too large for its caches, as a sweep makes
+/// Rates of the CPU in products with a matrix that is too large for its caches, as a sweep makes
 /// them.
 struct ProductRates {
   std::string device;

@@ -1,4 +1,4 @@
-// What a step is made of, timed on real sweeps over the first layers of the target.
+// The parts of a step, timed on real sweeps over the first layers of the target.
 #include "src/measure/step_costs.h"
 
 #include <algorithm>
@@ -124,7 +124,7 @@ class StepCosts {
     time_text(1);
     time_verification();
     if (!m_.draft()) return;
-    m_.set_drafter(nullptr);  // what follows takes its place in the plan
+    m_.set_drafter(nullptr);  // the parts timed next take its place in the plan
     draft_kv_.emplace(device(), m_.draft()->config(), plan_.slots, plan_.kv);
     time_levels(kFewRows, 1);
     time_draft_text(1);
@@ -302,7 +302,7 @@ class StepCosts {
     return before.x > 0 && before.t * width / before.x > kLongest;
   }
 
-  /// What a sweep over all layers reads.
+  /// Returns the bytes that a sweep over all layers reads.
   double bytes_of_all() const {
     double bytes = 0;
     const ModelConfig& config = engine_.models().target.config();
@@ -438,7 +438,7 @@ class StepCosts {
   const StepTiming& timing_;
   MeasuredSamples& samples_;
   const std::stop_token& stop_;
-  bool more_ = false;          // what is needed is there
+  bool more_ = false;          // set once all that is needed is there
   Clock::duration longest_{};  // step but the first
   int sweeps_ = 0;
   Seconds sweeping_{}, growing_{};

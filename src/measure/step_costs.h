@@ -19,7 +19,7 @@ TreeShape two_levels(int width);
 
 struct StepTiming {
   std::vector<int> layers;  // of the target, by kind; the engine has fewer, each kind at least once
-  Clock::time_point until;  // what can be done without is timed until then
+  Clock::time_point until;  // the end of the time for what can be done without
   std::function<void(std::string_view what)> before = {};  // each step, which is about to be timed
 };
 /// Times what steps cost, on an engine of a few of a target's layers: first what a profile cannot

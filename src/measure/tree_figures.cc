@@ -8,7 +8,7 @@
 namespace canopy {
 namespace {
 
-/// How many nodes lie in an n-gram that two or more nodes end; the root is in none.
+/// Counts the nodes in n-grams that two or more nodes end; the root is in none.
 std::size_t nodes_in_recurring(const CheckedTree& tree, int n) {
   std::map<std::vector<TokenId>, std::vector<std::vector<NodeId>>> places;
   for (NodeId end = 1; end < std::ssize(tree.parents); ++end) {

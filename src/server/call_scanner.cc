@@ -47,7 +47,7 @@ std::vector<ToolCall> CallScanner::push(std::string_view text) {
   for (const char c : text) {
     if (place_ == Place::kArguments) {
       read_arguments(c, pieces);
-    } else if (place_ == Place::kBehind) {  // the next call of a list begins behind a comma
+    } else if (place_ == Place::kBehind) {  // the next call of a list begins after a comma
       if (c == ',') place_ = Place::kHead;
     } else if (place_ == Place::kHead) {
       head_ += c;

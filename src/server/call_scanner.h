@@ -13,18 +13,18 @@ struct ToolCall {
   std::string id, name, arguments;  // arguments: JSON
 };
 
-/// Follows calls while they are written, `{"name": NAME, "arguments": {...}}`, or "parameters" in
-/// place of "arguments", one or a list of them: the arguments are told as they come. What is
-/// written in another way is not followed, nor what comes after it. One thread.
+/// A scanner that follows calls while they are written, `{"name": NAME, "arguments": {...}}`, or
+/// "parameters" in place of "arguments", one or a list of them: the arguments are reported as they
+/// come. What is written in another way is not followed, nor what comes after it. One thread.
 class CallScanner {
  public:
   explicit CallScanner(std::vector<std::string> names) : names_(std::move(names)) {}
 
-  /// What `text` adds, without ids; at most one piece of each call.
+  /// Returns the pieces of calls that `text` adds, without ids; at most one of each call.
   std::vector<ToolCall> push(std::string_view text);
   /// The answer is over: a call of which there is the name alone.
   std::vector<ToolCall> end() const;
-  /// Whether a call was told.
+  /// True if a call was reported.
   bool told() const { return told_; }
 
  private:

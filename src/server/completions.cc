@@ -61,7 +61,7 @@ class Recording {
   RequestRecord& record_;
 };
 
-/// Who reads a stream: the client that asked for it, and, where it may be resumed, its log.
+/// The readers of a stream: the client that asked for it and, where it may be resumed, its log.
 class Listener {
  public:
   Listener(http::Exchange& exchange, std::shared_ptr<ResumableStream> log,
@@ -81,7 +81,7 @@ class Listener {
   }
   /// Some clients end a stream that has no chunk for long.
   bool wants_chunk() const { return Clock::now() - chunk_sent_ >= options_.data_ping; }
-  /// With nothing to tell: a comment, where the stream was silent for long.
+  /// Sends events to both. Without any, sends a comment if the stream was silent for long.
   void tell(const std::string& events) {
     const auto now = Clock::now();
     if (events.empty()) {

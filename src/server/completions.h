@@ -25,10 +25,10 @@ class Completions {
 
   /// Replies, whole or in pieces. Throws ApiError, Busy.
   void complete(http::Exchange& exchange, Api api, RequestRecord& record);
-  /// Goes on with a stream that was asked for with `resume`, behind the event that the client names
+  /// Goes on with a stream that was asked for with `resume`, after the event that the client names
   /// by Last-Event-ID. Throws ApiError.
   void resume(http::Exchange& exchange, const std::string& id);
-  /// What the template makes of a chat request. Throws ApiError.
+  /// Renders a chat request by the model's template. Throws ApiError.
   chat::Prompt render(const CompletionRequest& request) const;
 
  private:
@@ -43,10 +43,10 @@ class Completions {
   std::shared_ptr<const TokenConstraint> constraint_of(const CompletionRequest& request);
   void reply_whole(http::Exchange& exchange, Answer& answer, RequestRecord& record);
   void reply_in_pieces(http::Exchange& exchange, Answer& answer, RequestRecord& record);
-  /// Whether the time is over and no token has come.
+  /// True if the time is over and no token has come.
   bool too_late(const Answer& answer) const;
   ApiError timeout_error() const;
-  /// What a client is told of these news, as events.
+  /// Writes these news as events for the client.
   std::string events_of(Answer& answer, const News& news,
                         const std::vector<std::vector<ToolCall>>& new_calls) const;
   std::string first_events(const Answer& answer) const;

@@ -18,17 +18,17 @@ struct JobRequest {
   std::vector<Request> texts;  // its choices
   std::vector<std::string> stops;
   std::optional<std::chrono::steady_clock::time_point> deadline;  // ends them at their next token
-  int top_logprobs = 0;        // alternatives to tell of each token, where logprobs are asked for
+  int top_logprobs = 0;        // alternatives to report of each token, where logprobs are asked for
   std::vector<TokenId> named;  // special tokens that are shown by their names
 };
 
-/// What is new of a job since it was last looked at.
+/// The news of a job since it was last looked at.
 struct News {
   struct Choice {
     std::string reasoning;              // before the text, where a reader separates it
     std::string text;                   // whole characters, up to a stop string
-    std::vector<TokenId> tokens;        // those that the text is of, held back or not
-    std::vector<TokenReport> logprobs;  // where asked for: one per token
+    std::vector<TokenId> tokens;        // of the text, held back or not
+    std::vector<TokenReport> logprobs;  // one per token, if asked for
     std::string finish_reason;          // "stop", "length"; "" while it goes on
     std::string stopping_word;          // the stop string that ended it, if one did
     int sweeps = 0;                     // when it has ended
@@ -43,7 +43,7 @@ struct News {
   bool ended = false;                      // nothing more will come
 };
 
-/// A job on its way: the engine's thread tells, the client's thread takes.
+/// A job on its way: the engine's thread adds news, the client's thread takes them.
 class Job : public std::enable_shared_from_this<Job> {
  public:
   Job(const JobRequest& request, const Tokenizer& tokenizer, Metrics& metrics);
@@ -56,7 +56,7 @@ class Job : public std::enable_shared_from_this<Job> {
   RequestEvents events_of(int choice);
   void tell_progress(const TextReport& first);
   void fail(const std::string& what);
-  /// What was told since the last call is there to be taken: once a sweep.
+  /// Makes the news since the last call ready to be taken: once a sweep.
   void publish();
 
  private:
@@ -67,7 +67,7 @@ class Job : public std::enable_shared_from_this<Job> {
   const Tokenizer& tokenizer_;
   const std::optional<std::chrono::steady_clock::time_point> deadline_;
   std::vector<ShownText> shown_;
-  std::vector<char> late_;  // whether the deadline ended it, by choice
+  std::vector<char> late_;  // set if the deadline ended it, by choice
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   News pending_;

@@ -25,16 +25,16 @@ class Histogram {
   double sum_ = 0;
 };
 
-/// What is so now, beside what is counted.
+/// Values of the moment, next to those that are counted.
 struct Gauges {
   int texts = 0, running = 0;
   int kv_blocks = 0, free_kv_blocks = 0;
   std::map<std::string, std::uint64_t> memory;  // bytes, by lines of the ledger
   std::uint64_t resident_bytes = 0;             // of weights that stay
-  const char* tier = "host";                    // where they do
+  const char* tier = "host";                    // the memory that they stay in: "host" or "gpu"
 };
 
-/// What a server has done since it began, in Prometheus' text format. Any thread.
+/// Counters of a server's work since it began, in Prometheus' text format. Any thread.
 class Metrics {
  public:
   void swept(const SweepReport& sweep);
@@ -48,7 +48,7 @@ class Metrics {
   std::map<std::string, std::uint64_t> ended_;
   std::uint64_t prompt_tokens_ = 0, cached_tokens_ = 0, generated_tokens_ = 0;
   std::uint64_t drafts_ = 0, draft_tokens_ = 0;
-  std::vector<std::uint64_t> accepted_at_;  // by position behind the root
+  std::vector<std::uint64_t> accepted_at_;  // by position after the root
   std::uint64_t disk_bytes_ = 0, upload_bytes_ = 0;
   std::uint64_t expert_hits_ = 0, expert_misses_ = 0;
   double disk_busy_ = 0, upload_busy_ = 0, stall_ = 0;

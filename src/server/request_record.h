@@ -6,8 +6,8 @@ namespace canopy::server {
 
 /// A request and what became of it, for a log.
 struct RequestRecord {
-  std::string id;            // what the client called it by x-request-id, or made here
-  std::string method, path;  // "" where they could not be read
+  std::string id;            // the client's, by x-request-id, or made here
+  std::string method, path;  // "" if they could not be read
   int status = 0;            // 0: the client went away before a reply
   std::chrono::duration<double> time{};
   std::string reason;  // of an error, also of one in a stream

@@ -14,7 +14,7 @@ namespace canopy::server {
 class ResumableStream {
  public:
   using Clock = std::chrono::steady_clock;
-  /// How long it waits for a client to come back.
+  /// Time that it waits for a client to come back.
   static constexpr std::chrono::seconds kPatience{60};
 
   /// `events`: one or more, each with its empty line. They are numbered from 1.
@@ -26,7 +26,7 @@ class ResumableStream {
     std::size_t last = 0;  // the number of the last
     bool ended = false;    // nothing follows
   };
-  /// What follows event `seen`; waits so long for something.
+  /// Returns the events after event `seen`; waits for one as long as `patience`.
   Events after(std::size_t seen, std::chrono::milliseconds patience);
 
   // Clients that read it.

@@ -102,7 +102,7 @@ void Scheduler::step(const std::stop_token& stop) {
     }
   } catch (const Stopped&) {
     return;
-  } catch (const Error&) {  // everybody was told; those who come now may fare better
+  } catch (const Error&) {  // every client has the error; those who come now may fare better
     tell();
     const std::lock_guard lock(mutex_);
     learned_.add(session_->learned());
@@ -128,7 +128,7 @@ void Scheduler::run(const std::stop_token& stop, std::chrono::milliseconds grace
     if (asked.wait(lock, over, [&] { return stop.stop_requested(); })) {
       try {
         telling = std::jthread([&] { on_ending(texts()); });
-      } catch (const std::system_error&) {  // no thread to be had: it ends untold
+      } catch (const std::system_error&) {  // no thread to be had: it ends without the call
       }
       asked.wait_for(lock, over, grace, [] { return false; });
     }

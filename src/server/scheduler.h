@@ -46,9 +46,9 @@ class Scheduler {
   /// Its client has gone: it leaves with the sweep.
   void cancel(Job& job);
 
-  /// Sweeps for as long as `stop` allows. Then no job is taken any more, `on_ending` is told how
-  /// many texts are on their way (by a thread that nothing else waits for), and they have `grace`
-  /// to end; clients of the others are told that the server stopped.
+  /// Sweeps for as long as `stop` allows. Then no job is taken any more, `on_ending` is given the
+  /// number of texts on their way (by a thread that only the end of run() waits for), and they have
+  /// `grace` to end; the others fail, so that their clients get the reason.
   void run(const std::stop_token& stop, std::chrono::milliseconds grace,
            const std::function<void(int texts)>& on_ending);
 

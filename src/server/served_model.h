@@ -36,7 +36,7 @@ struct ServedModel {
   Scheduler& scheduler;
   Metrics& metrics;
   std::optional<chat::ChatTemplate> chat_template;
-  std::string why_no_chat;  // where there is no template
+  std::string why_no_chat;  // the reason, if there is no template
   std::optional<ToolForm> tool_form;
   std::optional<chat::ReasoningTags> reasoning;
   std::size_t longest_token = 1;  // in bytes

@@ -55,7 +55,7 @@ bool same_letters(std::string_view a, std::string_view b) {  // in upper or lowe
                     [&](char x, char y) { return lower(x) == lower(y); });
 }
 
-/// Whether "host" or "host:port" is this machine whatever a name server says: localhost, or an
+/// True if "host" or "host:port" is this machine whatever a name server answers: localhost, or an
 /// address in digits. 127.evil.com is a name.
 bool is_this_machine(std::string_view host) {
   const std::size_t colon = host.rfind(':');
@@ -78,7 +78,7 @@ json piece_json(const Tokenizer& tokenizer, TokenId token) {
   return bytes;
 }
 
-/// Compares in a time that does not tell how much was right.
+/// Compares in a time that does not depend on how much was right.
 bool same_key(std::string_view a, std::string_view b) {
   unsigned char differ = a.size() == b.size() ? 0 : 1;
   for (std::size_t i = 0; i < a.size(); ++i)

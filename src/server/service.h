@@ -20,7 +20,7 @@ class Service {
  public:
   explicit Service(ServiceOptions options) : options_(std::move(options)) {}
 
-  /// What is asked from now on is answered by these, which must outlive all calls of handle().
+  /// Answers requests from now on with these, which must outlive all calls of handle().
   void ready(Engine& engine, Scheduler& scheduler, Metrics& metrics,
              std::optional<chat::ChatTemplate> chat_template, std::string why_no_chat);
   /// Replies to one request. Any thread; throws nothing.

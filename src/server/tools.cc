@@ -34,7 +34,8 @@ std::string any_call_id(ToolForm form) {
   return id;
 }
 
-/// How long an end of `text` is that `mark` begins with.
+/// Returns the length of the longest end of `text` that begins `mark` but is not all of it; 0:
+/// none.
 std::size_t begun_mark(std::string_view text, std::string_view mark) {
   for (std::size_t n = std::min(mark.size() - 1, text.size()); n > 0; --n)
     if (text.ends_with(mark.substr(0, n))) return n;
@@ -149,7 +150,7 @@ bool ToolCallReader::add_calls(const std::string& json, Found& found) const {
       if (!call) return false;
       calls.push_back(std::move(*call));
     }
-    // The arguments are told as they were written, as a stream has them.
+    // The arguments are reported as they were written, as in a stream.
     std::vector<ToolCall> written = CallScanner(names_).push(json);
     const bool all = !calls.empty();
     add_with_ids(written.size() == calls.size() ? std::move(written) : std::move(calls), found);
@@ -159,7 +160,7 @@ bool ToolCallReader::add_calls(const std::string& json, Found& found) const {
   }
 }
 
-/// Tells what `held_` has of a call up to `end`.
+/// Reports what `held_` has of a call up to `end`.
 void ToolCallReader::follow(std::size_t end, Found& found) {
   if (tell_ == TellCalls::kWhole || end <= followed_) return;
   add_with_ids(scanner_.push(std::string_view(held_).substr(followed_, end - followed_)), found);

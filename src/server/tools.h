@@ -11,7 +11,8 @@
 
 namespace canopy::server {
 
-/// How a model writes that it calls a tool. Known from what its template makes of such a message.
+/// Forms in which a model writes that it calls a tool. Known from what its template makes of such a
+/// message.
 enum class ToolForm : std::uint8_t {
   kHermes,   // <tool_call>\n{"name": ..., "arguments": {...}}\n</tool_call>
   kLlama,    // {"name": ..., "parameters": {...}}
@@ -20,7 +21,7 @@ enum class ToolForm : std::uint8_t {
 /// Nothing where the template writes calls in another form, or none.
 std::optional<ToolForm> find_tool_form(const chat::ChatTemplate& chat_template);
 
-/// What Mistral's calls begin with.
+/// Text of the token that Mistral's calls begin with.
 inline constexpr const char* kMistralCalls = "[TOOL_CALLS]";
 
 /// A tool that a client offers.
@@ -32,14 +33,15 @@ struct Tool {
 /// One call of one of these tools, as the form has it. Throws Error naming the schema's keyword.
 grammar::Grammar call_grammar(ToolForm form, const std::vector<Tool>& tools);
 
-/// When a call is told. What turns out to be none is text where nothing was told of it.
+/// Times at which a call is reported. What turns out to be no call is text, unless a part of it was
+/// reported.
 enum class TellCalls : std::uint8_t {
   kWhole,     // each when it is whole
   kAsWritten  // its name, and then its arguments as they come, be they JSON in the end or not
 };
 
-/// Tells calls from text, piece by piece. What may be a call is held back until it is known. One
-/// thread.
+/// A reader that separates calls from text, piece by piece. What may be a call is held back until
+/// it is known. One thread.
 class ToolCallReader {
  public:
   /// `begun`: the answer is a call from its first token on, of the form's grammar. It is reported

@@ -4,8 +4,8 @@
 
 namespace canopy::text {
 
-/// How long the steps of a tokenizer may make a text, and until when they may work. Forty rules
-/// that double it would ask for a terabyte.
+/// Limits of a tokenizer's steps: the bytes that they may make of a text, and a request to stop.
+/// Forty rules that double it would ask for a terabyte.
 class Bounds {
  public:
   /// Bounds the steps from `bytes` of text on. The longest that steps in use make of a text is

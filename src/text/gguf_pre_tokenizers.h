@@ -5,7 +5,7 @@
 
 namespace canopy::text {
 
-/// How a byte-level tokenizer of a GGUF file cuts words, and what goes with it.
+/// The way in which a byte-level tokenizer of a GGUF file cuts words, and what goes with it.
 struct GgufPreTokenizer {
   std::span<const std::string_view> names;  // values of tokenizer.ggml.pre; the first is written
   /// Regular expressions in the dialect of tokenizer.json, whose matches become pieces of their
@@ -15,7 +15,7 @@ struct GgufPreTokenizer {
   bool gpt2_last = false;     // and words as GPT-2 has them after it
   bool nfc = false;           // texts are normalised
   bool whole_words = false;   // a word that is a token is not merged from smaller ones
-  bool adds_bos = false;      // where the file has a BOS and does not say
+  bool adds_bos = false;      // if the file has a BOS and does not say
 };
 
 /// All that are known. Source of the patterns: the tokenizer.json of the models that the names

@@ -16,7 +16,7 @@ StopStrings::StopStrings(std::vector<std::string> stops) : stops_(std::move(stop
 std::string StopStrings::push(std::string_view text) {
   if (which_) return {};
   held_ += text;
-  std::size_t end = std::string::npos;  // where the first stop string begins
+  std::size_t end = std::string::npos;  // the beginning of the first stop string
   for (std::size_t i = 0; i < stops_.size(); ++i) {
     const std::size_t at = held_.find(stops_[i]);
     if (at >= end) continue;

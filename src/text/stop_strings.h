@@ -17,7 +17,7 @@ class StopStrings {
   /// Throws Error if one of them is empty.
   explicit StopStrings(std::vector<std::string> stops);
 
-  /// What can be shown of the text so far; the stop string and what follows it never are.
+  /// Returns what can be shown of the text now: never the stop string, nor what follows it.
   std::string push(std::string_view text);
   /// The text ended by itself: what was held back.
   std::string flush();
@@ -31,9 +31,9 @@ class StopStrings {
   std::optional<std::size_t> which_;
 };
 
-/// What a reader sees of a text whose tokens come one by one: whole characters, up to a stop
-/// string, and nothing of the token that ended it. Special tokens have no text, but a stop string
-/// that names some stops at them, too. One thread at a time.
+/// The part that a reader sees of a text whose tokens come one by one: whole characters, up to a
+/// stop string, and nothing of the token that ended it. Special tokens have no text, but a stop
+/// string that names some stops at them, too. One thread at a time.
 class ShownText {
  public:
   /// `named`: special tokens that are shown by their names.

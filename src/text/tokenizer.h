@@ -18,8 +18,8 @@
 
 namespace canopy {
 
-/// Whether encode() adds what the model's template asks for (BOS, EOS): `add_special_tokens` of
-/// Hugging Face.
+/// A choice: encode() adds what the model's template asks for (BOS, EOS), or not.
+/// `add_special_tokens` of Hugging Face.
 enum class AddSpecial : bool { kNo, kYes };
 
 /// Bytes to tokens and back. Immutable after construction: any number of threads.

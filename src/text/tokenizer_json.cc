@@ -179,7 +179,7 @@ void read_decoder(const json& document, PieceSteps& steps, TextStart& start) {
       });
 }
 
-/// What the post-processor puts around a single text.
+/// Reads the tokens that the post-processor puts around a single text.
 void read_post_processor(const json& document, Pipeline& pipeline) {
   for_each_step(
       document, "post_processor", "processors",
@@ -323,7 +323,7 @@ json read_merges(const std::filesystem::path& file) {
   return merges;
 }
 
-/// What tokenizer_config.json calls a special token: "</s>", or {"content": "</s>", ...}.
+/// Reads a special token of tokenizer_config.json: "</s>", or {"content": "</s>", ...}.
 json special_token(const json& config, const char* key, const json& vocabulary) {
   const json& given = member(config, key, "the document");
   json token = given.is_string() ? json{{"content", given}} : given;

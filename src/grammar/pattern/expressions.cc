@@ -10,7 +10,7 @@
 namespace canopy::grammar {
 namespace {
 
-/// What is kept counts by its memory: about ten bytes for a step.
+/// Steps that a kept node or derivative counts as, by its memory: about ten bytes for a step.
 constexpr std::size_t kWorkOfANode = 12, kWorkOfADerivative = 4;
 
 }  // namespace
@@ -109,7 +109,7 @@ ExpressionId Expressions::join(Kind kind, std::span<const ExpressionId> joined) 
   if (parts.size() == 1) return parts[0];
   const auto has = [&](ExpressionId id) { return has_empty(id); };
   const bool empty = either ? std::ranges::any_of(parts, has) : std::ranges::all_of(parts, has);
-  // Where the empty text is all that one part has, the others decide about it alone.
+  // If the empty text is all that one part has, the others decide about it alone.
   if (!either && std::ranges::find(parts, this->empty()) != parts.end())
     return empty ? this->empty() : nothing();
   return keep({.kind = kind, .empty = empty, .parts = std::move(parts)});

@@ -8,7 +8,7 @@
 
 namespace canopy::grammar {
 
-/// What a schema says of strings that regular expressions are a part of.
+/// A schema's rules for strings, regular expressions among them.
 struct StringRules {
   std::vector<std::string> patterns;  // of ECMA-262
   std::vector<std::string> formats;   // that add_format() knows

@@ -15,12 +15,12 @@ struct Member {
   bool required = false;
 };
 
-/// How JSON is written: the pieces that values of every schema are made of.
+/// The pieces of JSON text that values of every schema are made of.
 class JsonParts {
  public:
   explicit JsonParts(Automaton& automaton);
 
-  /// Rules. Members come in this order; further ones, with other keys, behind them, unless
+  /// Add rules. Members come in this order; after them further ones, with other keys, unless
   /// `additional` is kDead.
   StateId object(std::span<const Member> members, StateId additional);
   /// `first` for the items at the start, one each, then `item` for each of the others.

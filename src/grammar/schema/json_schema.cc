@@ -29,7 +29,7 @@ class SchemaCompiler {
 
   Grammar compile() {
     const StateId start = value({.schema = &document_, .pointer = "#"}, values_);
-    // What references point to may point on; a queue, as they may be many.
+    // A reference may lead to further ones; a queue, as they may be many.
     while (!pending_.empty()) {
       const Pending next = std::move(pending_.front());
       pending_.pop_front();
@@ -164,7 +164,8 @@ class SchemaCompiler {
     return values == Values::kObjects ? Automaton::kDead : string(parts);
   }
 
-  /// What all of these say of an object, in which `tag` is required, too, if it is one.
+  /// Adds a rule for objects that satisfy all of these, with `tag` required, too, unless it is
+  /// empty.
   StateId object(std::span<const SchemaPlace> parts, const std::string& tag = {}) {
     std::vector<std::string> required;
     if (!tag.empty()) required.push_back(tag);
@@ -365,7 +366,7 @@ class SchemaCompiler {
   StateId any_ = Automaton::kDead;
   std::map<StringRules, StateId> matching_;
   PatternWork pattern_work_;
-  std::map<std::tuple<std::string, Values, bool, std::string>, StateId> later_;  // what they are of
+  std::map<std::tuple<std::string, Values, bool, std::string>, StateId> later_;  // by their schema
   std::deque<Pending> pending_;
   std::vector<std::pair<StateId, std::string>> made_;  // inner schemas before outer ones
 };

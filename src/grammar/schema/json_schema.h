@@ -14,7 +14,7 @@ enum class Values : bool { kAll, kObjects };
 /// malformed, larger than limits.h allows, or satisfied by no text.
 Grammar json_grammar(const nlohmann::ordered_json& schema, Values values = Values::kAll);
 
-/// Whether the schema says nothing of an object but that it is one.
+/// True if the schema demands nothing of an object but that it is one.
 bool accepts_any_object(const nlohmann::ordered_json& schema);
 
 }  // namespace canopy::grammar

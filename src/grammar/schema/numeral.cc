@@ -11,7 +11,7 @@
 namespace canopy::grammar {
 namespace {
 
-/// Whether the digits so far are those of the least number, of the greatest: then the next digit
+/// Bounds that the digits so far agree with, the least number and the greatest: then the next digit
 /// decides. Else they are within.
 struct Tight {
   bool least = false, most = false;
@@ -76,7 +76,7 @@ class Magnitudes {
     return most_ ? digit_at(most_->value.fraction, place) : '9';
   }
 
-  /// Whether a number may end behind so many digits of its fraction.
+  /// True if a number may end after so many digits of its fraction.
   bool may_end(int place, Tight tight) const {
     const auto read = static_cast<std::size_t>(place);
     if (tight.least && (least_.value.fraction.size() > read || !least_.included)) return false;

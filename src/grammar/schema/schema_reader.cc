@@ -379,7 +379,7 @@ std::optional<std::vector<ordered_json>> listed_values(const SchemaPlace& place,
   return values_of(inside);
 }
 
-/// Whether each two of the objects differ in this property's values.
+/// True if each two of the objects differ in this property's values.
 bool differ_in(const std::vector<SchemaPlace>& objects, const std::string& property) {
   std::vector<ordered_json> seen;
   for (const SchemaPlace& object : objects) {

@@ -15,7 +15,7 @@ struct SchemaPlace {
   const nlohmann::ordered_json* schema = nullptr;
   std::string pointer = "#";
 
-  /// What lies under a keyword, under a name or number in there.
+  /// Returns the schema under a keyword, under a name or number in there.
   SchemaPlace under(std::string_view keyword) const;
   SchemaPlace under(std::string_view keyword, std::string_view name) const;
   SchemaPlace under(std::string_view keyword, std::size_t index) const;
@@ -31,12 +31,12 @@ inline constexpr int kTypes = 7;
 
 using Types = std::bitset<kTypes>;
 
-/// Whether it has keywords but this one and annotations.
+/// True if it has keywords other than this one and annotations.
 bool says_more_than(const SchemaPlace& place, std::string_view keyword);
 /// Throws Error unless the schema is an object of keywords that are supported, and that do not
 /// stand next to others that Canopy cannot join them with.
 void check_keywords(const SchemaPlace& place);
-/// What `type` says; else the types that the keywords speak of; else all.
+/// Returns the types that `type` names; else those that the keywords are about; else all.
 Types types_of(const SchemaPlace& place);
 /// A keyword that counts characters or items; `absent` if it is not there.
 std::uint32_t count_of(const SchemaPlace& place, std::string_view keyword, std::uint32_t absent);
@@ -44,9 +44,10 @@ std::uint32_t count_of(const SchemaPlace& place, std::string_view keyword, std::
 std::string format_of(const SchemaPlace& place);
 std::string pattern_of(const SchemaPlace& place);
 [[noreturn]] void fail_by_format(const SchemaPlace& place, const std::string& format);
-/// What `minimum` and the like leave, and a `format` of numbers. Throws Error if that is nothing.
+/// Returns the numbers that `minimum` and the like leave, and a `format` of numbers. Throws Error
+/// if there are none.
 Range range_of(const SchemaPlace& place);
-/// What `enum` and `const` leave of values, by `type` too; absent without these keywords.
+/// Returns the values that `enum` and `const` leave, by `type` too; absent without these keywords.
 std::optional<std::vector<nlohmann::ordered_json>> values_of(const SchemaPlace& place);
 /// The names of `required`, each once.
 std::vector<std::string> required_of(const SchemaPlace& place);
@@ -60,9 +61,10 @@ struct Choices {
   std::vector<SchemaPlace> places;
   std::string tag;
 };
-/// Those of `oneOf`. Throws Error where that is not plain to see.
+/// Returns the choices of `oneOf`. Throws Error where it is not plain to see that a value satisfies
+/// one at most.
 Choices exclusive_choices_of(const SchemaPlace& place, const nlohmann::ordered_json& document);
-/// What `$ref` points to. Throws Error unless it is a place in the document.
+/// Returns the schema that `$ref` points to. Throws Error unless it is a place in the document.
 SchemaPlace resolve(const SchemaPlace& place, const nlohmann::ordered_json& document);
 
 }  // namespace canopy::grammar

@@ -22,7 +22,7 @@ class Parameters {
   std::string_view string(std::size_t index, std::string_view otherwise) const;
   std::string_view require_string(std::size_t index) const;
   std::int64_t integer(std::size_t index, std::int64_t otherwise) const;
-  /// Whether it is given and not none.
+  /// True if it is given and not none.
   bool has(std::size_t index) const { return given_[index] && !given_[index]->is(Kind::kNone); }
 
  private:

@@ -12,10 +12,10 @@ namespace canopy::jinja {
 
 namespace {
 
-/// A number with `decimals` behind the point.
+/// Writes a number with `decimals` after the point.
 std::string fixed_text(Runtime& runtime, const Value& value, int decimals) {
   if (!value.is_number()) runtime.fail("must be real number, not " + std::string(type_name(value)));
-  char buffer[512];  // 309 digits before the point and 99 behind it
+  char buffer[512];  // 309 digits before the point and 99 after it
   const double number = value.number();
   if (!std::isfinite(number)) return float_text(number);
   const auto end =

@@ -68,7 +68,8 @@ Value items(Runtime& runtime, const Value& subject, const Arguments& arguments) 
   return runtime.list(std::move(pairs), ListKind::kGenerator);
 }
 
-/// What items are ordered or told apart by: of strings without case, unless it is asked for.
+/// Returns the key that items are ordered or compared by: of strings without case, unless case is
+/// asked for.
 Value order_key(Runtime& runtime, const Value& item, const Value* path, bool case_sensitive) {
   const Value key = path ? attribute_path(runtime, item, *path) : item;
   if (case_sensitive || !key.is(Kind::kString)) return key;
@@ -136,7 +137,8 @@ Value reverse(Runtime& runtime, const Value& subject, const Arguments& arguments
   return runtime.list(std::move(out), ListKind::kGenerator);
 }
 
-/// What map() and its like run over: nothing where the value is false, so none has no items.
+/// Returns the items that map() and its like run over: no items where the value is false, so that
+/// none is allowed.
 Items items_if_any(Runtime& runtime, const Value& subject) {
   return truthy(subject) ? iterate(runtime, subject) : iterate(runtime, Value());
 }

@@ -1,4 +1,4 @@
-// What stands behind `is`.
+// The tests that may follow `is`.
 #include <array>
 
 #include "src/base/utf8.h"
@@ -38,7 +38,7 @@ bool callable(const Value& v) {  // an undefined value has the method, which the
   return v.is(Kind::kMethod) || v.is(Kind::kMacro) || v.is(Kind::kUndefined);
 }
 
-/// Whether str(value) has letters, and `change` leaves it as it is.
+/// True if the value is a string with letters, and `change` leaves it as it is.
 template <std::string (*change)(std::string_view)>
 bool is_case(Runtime& runtime, const Value& subject, const Arguments& arguments) {
   Parameters(runtime, "the test", arguments, {});

@@ -33,7 +33,8 @@ Value capitalize(Runtime& runtime, const Value& subject, const Arguments& argume
   return through_method(runtime, subject, "capitalize", arguments);
 }
 
-/// Words begin behind spaces and -({[< here, not behind every other character as in str.title().
+/// Capitalises words. They begin after spaces and -({[< here, not after every other character as in
+/// str.title().
 Value title(Runtime& runtime, const Value& subject, const Arguments& arguments) {
   Parameters(runtime, "title", arguments, {});
   const Value text = to_string(runtime, subject);

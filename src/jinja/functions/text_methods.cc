@@ -119,7 +119,7 @@ Value join(Runtime& runtime, const Value& self, const Arguments& arguments) {
   return runtime.string(std::move(out).take());
 }
 
-/// Whether it has characters, and all of them are so.
+/// Returns true if the text has characters, and all of them are so.
 template <bool (*holds)(char32_t)>
 Value all_are(Runtime& runtime, const Value& self, const Arguments& arguments) {
   Parameters(runtime, "the method", arguments, {});

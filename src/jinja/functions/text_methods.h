@@ -7,7 +7,7 @@ namespace canopy::jinja {
 
 /// The methods of str.
 std::span<const Method> text_methods();
-/// Those of them that search and cut.
+/// Returns those of them that search and cut.
 std::span<const Method> text_search_methods();
 
 }  // namespace canopy::jinja

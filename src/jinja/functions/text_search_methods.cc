@@ -20,7 +20,8 @@ Value part_of(Runtime& runtime, const Value& self, const Parameters& given, std:
   return slice(runtime, self, end(index), end(index + 1), Value(None{}));
 }
 
-/// Whether the text has one of the parts, a string or a tuple of them, where `at_end` says.
+/// Returns true if the text has one of the parts, a string or a tuple of them, at the end that
+/// `at_end` looks at.
 Value has_end(Runtime& runtime, const Value& self, const Arguments& arguments,
               std::string_view name, bool (*at_end)(std::string_view, std::string_view)) {
   const Parameters given(runtime, name, arguments, {"prefix", "start", "end"});
@@ -111,7 +112,7 @@ std::vector<Value> split_at_spaces(Runtime& runtime, std::string_view rest, std:
     }
     if (from_right) {
       while (cut > 0 && !space_at(cut - 1)) --cut;
-      // The space's last byte may be behind its first.
+      // The space may have more bytes after its first.
       std::size_t begin = cut;
       while (begin < rest.size() && (static_cast<unsigned char>(rest[begin]) & 0xC0) == 0x80)
         ++begin;

@@ -106,7 +106,7 @@ struct Expr {
   std::uint32_t offset;
 };
 
-/// What is assigned to: a name, namespace.member, or several in a tuple.
+/// A target of an assignment: a name, namespace.member, or several in a tuple.
 struct Target {
   std::string name, member;
   std::vector<Target> parts;  // of a tuple

@@ -48,7 +48,7 @@ class Lexer {
   /// The '-' or '+' at a tag's begin, taken.
   char take_sign() { return starts("-") || starts("+") ? source_[at_++] : ' '; }
 
-  /// Where the next '{%', '{{' or '{#' is, or npos.
+  /// Finds the next '{%', '{{' or '{#'; npos if there is none.
   std::size_t next_tag(std::size_t from) const {
     std::size_t tag = source_.find('{', from);
     while (tag != std::string_view::npos) {
@@ -91,7 +91,7 @@ class Lexer {
     return strip_left(data.substr(line)).empty() ? data.substr(0, line) : data;
   }
 
-  /// What follows a block or a comment whose last sign is `sign`.
+  /// Skips the space that a block or a comment whose last sign is `sign` takes after it.
   void skip_after_block(char sign) {
     if (sign == '-') skip_spaces();
     if (sign == ' ') skip_line_end();
@@ -268,7 +268,7 @@ class Lexer {
     add(TokenKind::kString, begin, std::move(text));
   }
 
-  /// What follows a backslash, as Python reads it; what it does not know stays as it is.
+  /// Reads what follows a backslash, as Python does; what Python does not know stays as it is.
   void read_escape(std::string& text) {
     static constexpr std::string_view kLetters = "\\'\"abfnrtv";
     static constexpr std::string_view kMeanings = "\\'\"\a\b\f\n\r\t\v";

@@ -30,7 +30,7 @@ struct Token {
 std::string normalized_source(std::string_view source);
 
 /// The tokens of a normalized source, kEnd the last. Blocks take the spaces before them on their
-/// line and the line end behind them (lstrip_blocks and trim_blocks), as `transformers` has it.
+/// line and the line end after them (lstrip_blocks and trim_blocks), as `transformers` has it.
 /// Throws TemplateError.
 std::vector<Token> tokenize(std::string_view source);
 

@@ -67,7 +67,7 @@ class ExpressionParser {
   /// The same, with no `x if y else z` outside of brackets: what a loop runs over.
   ExprPtr without_condition();
   ExprPtr conditional();
-  ExprPtr unary_call();  // what {% call %} calls
+  ExprPtr unary_call();  // the call of {% call %}
   /// a.b or (a, b) or a, b
   Target target(bool members);
   /// name(arguments)|name..., of a block's text.

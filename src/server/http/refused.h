@@ -11,8 +11,8 @@
 namespace canopy::http {
 
 /// Connections that were refused, until their clients have read why: where one is closed while its
-/// request arrives, it is reset, and the client may lose what it was told. Bounded in number and
-/// time, by the oldest. One thread, which never waits here.
+/// request arrives, it is reset, and the client may lose the reply. Bounded in number and time, by
+/// the oldest. One thread, which never waits here.
 class Refused {
  public:
   /// Sends the reply, as far as the connection takes it, and that nothing follows.

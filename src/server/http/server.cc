@@ -147,10 +147,11 @@ class BeastExchange final : public Exchange {
   bool keep_alive_, chunked_ = false, begun_ = false, done_ = false, gone_ = false;
 };
 
-// How long a client that was refused may go on sending.
+// Time that a refused client has to go on sending: between two pieces, and in all.
 constexpr std::chrono::milliseconds kLingerIdle{2000}, kLinger{10'000};
 
-/// What is wrong with a request that cannot be read, and the status for it; none: say nothing.
+/// Returns the status for a request that cannot be read, and what is wrong with it; nothing if no
+/// reply is due.
 std::optional<std::pair<int, std::string>> refusal(const error_code& error, const Limits& limits) {
   if (error == beast::error::end_of_stream || error == boost::asio::error::eof) return std::nullopt;
   if (error == beast::error::body_limit)

@@ -23,9 +23,9 @@ class Socket {
   bool peer_gone() const;
   /// Reads and writes end at once, here and at the other end. Any thread.
   void shut_down() const;
-  /// Tells the other end that nothing more comes, and takes what it still sends, until it has
-  /// ended or nothing came for `idle`, or `longest` is over. Closed before, a connection is reset,
-  /// and the other end may lose what was sent to it last.
+  /// Closes the sending half, and takes what the other end still sends, until it has ended or
+  /// nothing came for `idle`, or `longest` is over. Closed before, a connection is reset, and the
+  /// other end may lose what was sent to it last.
   void linger(std::chrono::milliseconds idle, std::chrono::milliseconds longest);
   void close() { descriptor_ = UniqueFd(); }
 

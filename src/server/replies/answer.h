@@ -22,15 +22,15 @@ struct Answer {
   std::vector<std::string> before;  // echoed text, by choice
   std::optional<chat::Prompt> prompt;
   std::vector<News::Choice> texts;   // all there is of each choice, without its calls
-  std::vector<std::size_t> offsets;  // of the next token told with logprobs, by choice
+  std::vector<std::size_t> offsets;  // of the next token reported with logprobs, by choice
   std::vector<std::vector<ToolCall>> calls;
-  std::vector<int> begun_calls;                  // by choice: told or not
+  std::vector<int> begun_calls;                  // by choice: reported or not
   std::vector<ToolCallReader> readers;           // one for each choice, where there are tools
   std::vector<chat::ReasoningReader> reasoners;  // one for each choice, where it is separated
   std::optional<TokenId> calls_begin;            // the token
   std::chrono::steady_clock::time_point begun = std::chrono::steady_clock::now();
 
-  /// Adds what is new, and turns it into what a client is told: text is not what calls were.
+  /// Adds what is new, and changes it into what the client gets: text without what calls were.
   void take(News& news, std::vector<std::vector<ToolCall>>& new_calls);
   Usage usage() const;
   /// Adds to a request's record.

@@ -8,7 +8,8 @@ namespace canopy::server {
 
 namespace {
 
-/// Where " (server/tools.cc:12)" ends that begins here; nothing: it is something else.
+/// Finds the end of a place like " (server/tools.cc:12)" that begins here; npos if it is something
+/// else.
 std::size_t end_of_place(const std::string& text, std::size_t begin) {
   static constexpr std::array<const char*, 4> kFiles{".cc:", ".h:", ".cu:", ".cuh:"};
   const std::size_t end = text.find_first_of(" )\n", begin + 2);

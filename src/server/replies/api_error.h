@@ -6,7 +6,7 @@
 
 namespace canopy::server {
 
-/// What a client is told instead of an answer, in OpenAI's form.
+/// An error in OpenAI's form, which a client gets instead of an answer.
 struct ApiError : std::exception {
   int status;
   std::string message, type, param;

@@ -6,11 +6,11 @@
 
 namespace canopy::server {
 
-// What a server tells of itself. Any thread.
+// Descriptions that a server gives of itself. Any thread.
 
 /// /v1/models, also while the model is loading: null.
 nlohmann::json models_json(const ServiceOptions& options, const ServedModel* model);
-/// How tokens are drawn, by llama-server's names.
+/// Lists the settings by which tokens are drawn, under llama-server's names.
 nlohmann::json params_json(const Sampling& sampling, const LogitEditing& edits);
 /// /props and /slots, as llama-server has them; the plan under "canopy".
 nlohmann::json props_json(const ServiceOptions& options, const ServedModel& model);

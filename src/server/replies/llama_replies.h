@@ -7,7 +7,7 @@ namespace canopy::server {
 
 // Objects of llama-server's /completion.
 
-/// What is new of a choice, for a stream.
+/// Describes what is new of a choice, for a stream.
 nlohmann::json llama_piece_json(const Answer& answer, std::size_t choice, const News::Choice& more,
                                 const Tokenizer& tokenizer);
 /// A choice that has ended, with its text; in a stream, which has sent it, without.

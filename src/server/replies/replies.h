@@ -16,7 +16,7 @@ enum class Api : std::uint8_t {
   kLlama  // llama-server's /completion
 };
 
-/// What all parts of one answer have in common.
+/// Members that all parts of one answer have in common.
 struct ReplyHead {
   Api api = Api::kText;
   std::string id, model;
@@ -44,14 +44,14 @@ nlohmann::json usage_json(const Usage& usage);
 /// `ended`: of the first choice.
 nlohmann::json timings_json(const News::Choice& ended, const Usage& usage,
                             double link_bytes_per_second);
-/// Log probabilities of tokens, as the chat API has them, or the older one's columns. `offset`:
-/// characters of the text before them, which moves to behind them.
+/// Lists log probabilities of tokens, as the chat API has them, or in the older one's columns.
+/// `offset`: for the columns, characters of the text before the tokens; it moves to after them.
 nlohmann::json logprobs_json(Api api, const News::Choice& choice, const Tokenizer& tokenizer,
                              std::size_t& offset);
 /// A piece of a stream for one choice.
 nlohmann::json chunk_json(const ReplyHead& head, int index, nlohmann::json delta,
                           nlohmann::json finish_reason, nlohmann::json logprobs = nullptr);
-/// The same without a choice: for usage, and what is told while nothing is written.
+/// Makes the same without a choice, for usage.
 nlohmann::json empty_chunk_json(const ReplyHead& head);
 /// Reasoning under both names that clients read: DeepSeek's, and OpenRouter's and vLLM's.
 nlohmann::json reasoning_json(const std::string& reasoning);

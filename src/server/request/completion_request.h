@@ -11,7 +11,7 @@
 
 namespace canopy::server {
 
-/// What a request that says nothing else takes.
+/// Values that a request takes where it gives none, and limits of its own.
 struct Defaults {
   Sampling sampling;
   LogitEditing edits;
@@ -19,7 +19,7 @@ struct Defaults {
   int most_choices = 1;  // texts of one request
 };
 
-/// What becomes of the reasoning that a model writes before its answer, in a chat.
+/// Treatments of the reasoning that a model writes before its answer, in a chat.
 enum class ReasoningFormat : std::uint8_t {
   kSeparate,  // a member of its own
   kInText,    // a part of the text, with its tags
@@ -28,15 +28,15 @@ enum class ReasoningFormat : std::uint8_t {
 
 /// The body of a request for texts, checked.
 struct CompletionRequest {
-  /// What a completion continues: each is text or tokens. Empty for a chat.
+  /// Beginnings that completions continue: each is text or tokens. Empty for a chat.
   std::vector<std::variant<std::string, std::vector<TokenId>>> prompts;
   chat::Conversation conversation;  // of a chat
   ReasoningFormat reasoning = ReasoningFormat::kSeparate;
   std::optional<nlohmann::ordered_json> schema;   // that the text must satisfy
-  const char* schema_member = "response_format";  // where it stands
+  const char* schema_member = "response_format";  // the member that it came in
   std::vector<Tool> tools;                        // that may be called; none where none may
   bool must_call = false;                         // one of them
-  bool one_call = false;                          // at most: what is written behind it is not told
+  bool one_call = false;                          // at most: what follows it is left out
 
   Sampling sampling;
   LogitEditing edits;

@@ -20,8 +20,9 @@ struct Neutral {
   std::vector<Json> values;
 };
 
-/// What draws tokens in ways that this server does not have, where it is off; and what is said of
-/// prompts and texts that is so here in any case.
+/// Returns members with the values at which they change nothing: ways of drawing tokens that this
+/// server does not have, switched off; and properties of prompts and texts that hold here in any
+/// case.
 const std::vector<Neutral>& neutral_members() {
   const Json none = Json::array(), nothing = Json::object();
   static const std::vector<Neutral> kMembers{
@@ -77,7 +78,7 @@ const std::vector<Neutral>& neutral_members() {
       {"functions", {none}},
       {"function_call", {"none", "auto"}},
       {"prompt_logprobs", {0, false}},
-      // What is replied.
+      // Replies.
       {"skip_special_tokens", {true}},
       {"spaces_between_special_tokens", {true, false}},
       {"detokenize", {true}},
@@ -94,7 +95,7 @@ const std::vector<Neutral>& neutral_members() {
   return kMembers;
 }
 
-/// What says more of one of those, and nothing where it is off; and what is about a server.
+/// Members that qualify one of those, without effect while it is off; and members about a server.
 constexpr std::array kMeaningless{
     "mirostat_tau",       "mirostat_eta",       "dry_base",
     "dry_allowed_length", "dry_penalty_last_n", "dry_sequence_breakers",
@@ -104,7 +105,8 @@ constexpr std::array kMeaningless{
     "n_discard",          "api_type",           "api_server",
     "legacy_api",         "use_mancer",         "use_aphrodite"};
 
-/// What asks for something that changes no text, or may be left undone, and is not done here.
+/// Members that ask for something that changes no text, or may be left undone, and is not done
+/// here; with the reason.
 constexpr std::array<std::pair<const char*, const char*>, 15> kHints{{
     {"verbosity", "no template has it"},
     {"prediction", "the draft is the server's"},

@@ -84,7 +84,7 @@ bool AddedTokens::inside_word(std::string_view before, std::string_view after) c
 
 std::vector<Segment> AddedTokens::split(std::string_view text) const {
   std::vector<Segment> segments;
-  std::size_t plain = 0;  // where the text that belongs to no token begins
+  std::size_t plain = 0;  // the beginning of the text that belongs to no token
   const auto put = [&](std::size_t begin, std::size_t end, std::optional<TokenId> token) {
     if (begin < end) segments.push_back({text.substr(begin, end - begin), token});
   };

@@ -21,12 +21,12 @@ struct StripToken {
 };
 std::string strip(const StripToken& step, std::string_view text);
 
-/// What a token's text goes through to become its bytes, in order. Throws Error if they grow too
-/// long (Bounds).
+/// The steps from a token's text to its bytes, in order. Throws Error if they grow too long
+/// (Bounds).
 using PieceSteps = std::vector<std::variant<Replace, ByteFallback, FromByteLevel, StripToken>>;
 std::string make_piece(const PieceSteps& steps, std::string_view token);
 
-/// What decoding a whole text does to its beginning, and a continuation must not.
+/// The changes that decoding makes to the beginning of a whole text, but not of a continuation.
 struct TextStart {
   StripToken strip;
   std::string drop_from_first;  // this character vanishes from the first token

@@ -174,7 +174,7 @@ class Matcher {
         data_(owned(pcre2_match_data_create(1, nullptr))),
         context_(owned(pcre2_match_context_create(nullptr))),
         left_(kMostSteps + kMostStepsPerByte * text.size()) {
-    // What the interpreter takes where there is no JIT, in KiB.
+    // Limits the memory of the interpreter, which runs where there is no JIT; in KiB.
     pcre2_set_heap_limit(context_.get(), kMostStackBytes >> 10);
   }
 

@@ -18,7 +18,7 @@ std::string without(std::string_view text, std::string_view mark) {
   return rest;
 }
 
-/// `text` with the mark behind each character: no token can be found in it, nor begin in it.
+/// Appends `text` with the mark after each character: no token can be found in it, nor begin in it.
 void append_cut(std::string& out, std::string_view text, std::string_view mark) {
   while (!text.empty()) {
     const std::size_t bytes = utf8_step(text).bytes;

@@ -24,7 +24,7 @@ struct Pipeline {
   AddedTokens normalized_added;  // found after it
   PreTokenizer pre_tokenizer;
   Bpe model;
-  std::vector<TokenId> before, after;  // what AddSpecial::kYes puts around a text
+  std::vector<TokenId> before, after;  // the tokens that AddSpecial::kYes puts around a text
   TextStart text_start;
 };
 std::unique_ptr<Tokenizer> make_tokenizer(Pipeline pipeline);

@@ -26,7 +26,7 @@ struct Split {
   };
   Pattern pattern;
   Behavior behavior = Behavior::kIsolated;
-  bool invert = false;  // what lies between the matches plays the part of the matches
+  bool invert = false;  // set if the parts between the matches take the matches' place
 };
 /// Puts a space before each piece that has none.
 struct PrefixSpace {};
@@ -44,7 +44,7 @@ struct Metaspace {
 using PreTokenizer = std::vector<std::variant<Split, PrefixSpace, ByteLevel, Metaspace>>;
 void pre_tokenize(const PreTokenizer& steps, Pieces& pieces, const Bounds& bounds);
 
-/// How GPT-2 cuts words; what "ByteLevel" means by "use_regex".
+/// Returns the cuts that GPT-2 makes between words: "use_regex" of "ByteLevel".
 Split gpt2_split();
 /// Numerals of any script, each alone (kIsolated) or a run as one piece (kContiguous).
 Split digit_split(Split::Behavior behavior);
