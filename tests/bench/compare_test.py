@@ -12,7 +12,7 @@ import compare  # noqa: E402
 
 def arguments(**changed):
     usual = {"prompts": compare.HERE / "prompts.jsonl", "systems": None, "tokens": 96, "rounds": 1, "temp": [0], "limit": 15,
-             "settings": {}, "quick": False, "full": False}
+             "settings": {}, "quick": False, "full": False, "mixture": False}
     return types.SimpleNamespace(**{**usual, **changed})
 
 
@@ -45,6 +45,12 @@ class CompareTest(unittest.TestCase):
     def test_settings_that_are_given_are_not_tuned(self):
         runs = list(compare.plan(arguments(settings={"resident": 0.1}, systems=["accelerate"]), []))
         self.assertEqual([(work["group"], work["settings"]) for _, _, work in runs], [("headline", {"resident": 0.1})])
+
+    def test_a_mixture_is_measured_in_both_budgets_and_nothing_is_tuned(self):
+        runs = list(compare.plan(arguments(mixture=True), []))
+        self.assertEqual({work["group"] for _, _, work in runs}, {"mixture"})
+        self.assertEqual({work["memory_bytes"] for _, _, work in runs}, set(compare.MIXTURE_MEMORY))
+        self.assertEqual([system for system, _, _ in runs], 2 * compare.MIXTURE_SYSTEMS)
 
     def test_a_tree_with_changes_is_refused_and_named(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -168,6 +168,9 @@ class Documented(TempDirCase):
                 subprocess.run(["rm", "-r", made], check=True)
             for name in ("BIG", "SMALL", "MODEL", "DRAFT"):
                 self.model(name)
+            if any("MIXTURE" in command for _, command in commands):
+                subprocess.run([CANOPY, "inflate", "-m", "BIG", "-o", "MIXTURE", "--experts", "4", "--active", "2"], check=True,
+                               cwd=self.dir, stderr=subprocess.DEVNULL)
             for number, command in commands:
                 self.run_as_documented(self.words(command), f"{page.name}:{number}: {command}")
                 count += 1
