@@ -14,13 +14,14 @@ import time
 from protocol import Channel
 
 CANOPY = os.environ["CANOPY"]
+OWN = 32 << 20  # bytes of the cgroup that this adapter takes
 
 with Channel().failures() as channel:
     job = channel.job
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # canopy stops after its step, and reports
     report = tempfile.NamedTemporaryFile(suffix=".json")
     flags = ["-m", job["model"], "--tokens", ",".join(map(str, job["prompt"])), "-n", job["new_tokens"], "--ignore-eos",
-             "--temp", job["temperature"], "--memory", job["memory"], "-t", job["threads"], "--report", report.name,
+             "--temp", job["temperature"], "--memory", job["memory"] - OWN, "-t", job["threads"], "--report", report.name,
              *job["settings"]["flags"]]
     if "none" not in job["settings"]["flags"]:
         flags += ["-md", job["draft"]]
