@@ -16,7 +16,7 @@
 
 namespace canopy {
 
-/// What the formats are made of. All are little-endian.
+/// A type for each format. All are little-endian.
 namespace format {
 
 // Each has: kDType; kName; kSafetensorsName, or null where such files cannot hold it; kGgufId,
@@ -79,7 +79,7 @@ using BlockFormats = format::List<format::Q4_0, format::Q4_1, format::Q5_0, form
                                   format::Q5_K, format::Q6_K, format::IQ4_NL, format::IQ4_XS>;
 using WeightFormats = decltype(PlainFormats() + BlockFormats());
 
-/// Whether rows are blocks of several elements.
+/// True if rows are blocks of several elements.
 template <class Format>
 inline constexpr bool kInBlocks = requires {
   requires(Format::kBlockElements > 1);
