@@ -100,7 +100,7 @@ CONFIGS |= {
                               layer_norm_epsilon=1e-4, slow_but_exact=False, pretraining_tp=1,
                               apply_residual_connection_post_layernorm=False, seq_length=256,
                               torch_dtype="bfloat16"),
-    # as OPT-350M: norms behind each part, projections around the layers
+    # as OPT-350M: norms after each part, projections around the layers
     "opt_after": with_layer_norms("OPTForCausalLM", "opt", hidden_size=32, ffn_dim=88,
                                   num_hidden_layers=2, num_attention_heads=4,
                                   word_embed_proj_dim=24, max_position_embeddings=64,
