@@ -9,12 +9,12 @@ root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ".").resolve()
 CODE = (".h", ".cc", ".cu", ".cuh", ".py")
 # Where a path may begin: at the root, or in one of these, as C++ includes and the shell have it.
 BASES = ("", "src", "tests", "docs", "docs/results", "include")
-# What lies beside the rooms; all else there was left by a command and added unseen.
+# The files next to the rooms; all else there was left by a command and added unseen.
 AT_ROOT = {".clang-format", ".clang-tidy", ".dockerignore", ".gitignore", "CHANGELOG.md", "CMakeLists.txt", "CMakePresets.json",
            "CONTRIBUTING.md", "Containerfile", "LICENSE", "README.md", "SECURITY.md", "THIRD_PARTY.md", "mkdocs.yml"}
 OTHERS = ("highway.h", "hwy/", "build/")  # of libraries, and made
 PATH = re.compile(r"(?:[\w.-]+/)*[\w-]+\.(?:h|cc|cu|cuh|py|md|txt|json|in|map)\b")
-# A path without its extension, or of a folder: only what begins with a room can be told from other words.
+# A path without its extension, or of a folder: only those that begin with a room are surely paths.
 IN_ROOM = re.compile(r"(?<![\w/.-])(?:src|tests|kernels|offload|planner|bench|scripts|docs)/[\w./-]*\w")
 SYMBOL = re.compile(r"^(?:[a-z_]\w*|[A-Z]\w+)(?:::~?\w+)*(?:\(\))?$")
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <thread>
 
-// What tests of threads wait for instead of a time.
+// Conditions that tests of threads wait for, instead of a time.
 namespace canopy::test {
 
 /// Holds whoever passes until it is opened. Any thread.
@@ -27,7 +27,7 @@ class Gate {
   std::atomic<bool> open_{false}, reached_{false};
 };
 
-/// Whether a thread of this process waits for something (state S of /proc/PID/task/TID/stat).
+/// Returns true if a thread of this process waits (state S of /proc/PID/task/TID/stat).
 inline bool asleep(int tid) {
   std::ifstream file("/proc/self/task/" + std::to_string(tid) + "/stat");
   std::string line;

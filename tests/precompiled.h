@@ -1,4 +1,5 @@
-/// What nearly every test includes, compiled once for all rooms' programs (tests/CMakeLists.txt).
+/// Headers that nearly every test includes, compiled once for all rooms' programs
+/// (tests/CMakeLists.txt).
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -4,7 +4,7 @@
 
 namespace canopy {
 
-// What a program asks of the world around it. Rooms below the front doors are told instead.
+// The day and a random seed, from the system. Rooms from src/engine down are given them instead.
 
 std::string today();  // "2026-01-31", UTC
 /// A random seed that nobody has used.

@@ -18,7 +18,7 @@ namespace canopy {
 
 namespace {
 
-/// How long to wait for a pipe's writer; a shell has started it long before.
+/// The longest wait for a pipe's writer; a shell has started it long before.
 constexpr std::chrono::seconds kWriterMayTake{1};
 constexpr int kStopLatencyMs = 50;
 
@@ -70,7 +70,7 @@ class Reader {
   }
 
  private:
-  /// What poll() says, 0 if nothing happened for a while. Throws Stopped.
+  /// Returns the events of poll(), 0 if none came within kStopLatencyMs. Throws Stopped.
   int wait() const {
     if (stop_.stop_requested()) throw Stopped();
     pollfd wanted{descriptor_, POLLIN, 0};

@@ -10,7 +10,7 @@
 namespace canopy {
 
 /// Writes a file that a user names, front to back. It appears whole or not at all: it is written
-/// beside its place (Partial), where links lead, and takes its name in finish(). Only what is no
+/// next to its place (Partial), where links lead, and takes its name in finish(). Only what is no
 /// regular file (a device, a pipe, /dev/stdout) is written in place. One thread.
 class FileWriter {
  public:

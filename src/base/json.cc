@@ -91,7 +91,7 @@ class Builder final : public nlohmann::json_sax<Json> {
     keys_.pop_back();
     return true;
   }
-  /// Where the next value belongs.
+  /// Returns the place of the next value. Throws Error for more than kMostJsonValues.
   Json& place() {
     if (++values_ > kMostJsonValues)
       throw Error("this JSON has more than " + std::to_string(kMostJsonValues) + " values");

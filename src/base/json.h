@@ -26,7 +26,7 @@ inline constexpr std::size_t kMostOrderedMembers = 10'000;
 /// Parses JSON that may be hostile. Throws Error: not JSON (with the byte), nested deeper than
 /// kMostJsonDepth, more than kMostJsonValues, or a key given twice in one object.
 nlohmann::json parse_json(std::string_view text);
-/// What becomes of integers that 64 bits do not hold.
+/// The treatment of integers that 64 bits do not hold.
 enum class LargeIntegers : bool { kRounded, kKept };
 /// The same; keys keep their order, and an object of more than kMostOrderedMembers is refused.
 nlohmann::ordered_json parse_ordered_json(std::string_view text,
@@ -53,7 +53,7 @@ std::optional<T> integer_in(const Json& value) {
   return std::nullopt;
 }
 
-/// What nlohmann says of a syntax error, without what it says of itself: one line in quotes.
+/// Returns nlohmann's message on a syntax error without its prefix: one line in quotes.
 std::string syntax_error(const nlohmann::json::exception& error);
 
 /// The text with the literals NaN, Infinity and -Infinity, which Python's json writes and JSON does

@@ -19,12 +19,12 @@ namespace {
 namespace fs = std::filesystem;
 
 void lock(const UniqueFd& descriptor, const fs::path& name) {
-  // Some network file systems have no locks: two runs are then told apart by nothing.
+  // Some network file systems have no locks: another run is then not noticed.
   if (flock(descriptor.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
     throw Error(name.string() + " is being written by another run");
 }
 
-/// What has this name now is not what is open under it.
+/// Returns true unless the open file still has this name.
 bool was_replaced(const UniqueFd& descriptor, const fs::path& name) {
   struct stat open_one {
   }, named{};

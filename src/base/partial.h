@@ -6,9 +6,9 @@
 
 namespace canopy {
 
-/// An output until it is complete: PATH.canopy-partial, beside the place that it will take. What
-/// lies under that name is a killed run's, and is replaced; a run that still writes it holds a
-/// lock. One thread.
+/// An output until it is complete: PATH.canopy-partial, next to the place that it will take. A file
+/// of that name is a killed run's, and is replaced; a run that still writes it holds a lock. One
+/// thread.
 class Partial {
  public:
   enum class Kind : std::uint8_t { kFile, kDirectory };

@@ -3,7 +3,7 @@
 
 namespace canopy {
 
-/// What a tensor is to the decoder, whatever a container calls it.
+/// A tensor's part in the decoder, whatever a container calls it.
 enum class TensorRole : std::uint8_t {
   kEmbedding,
   kProjectIn,

@@ -24,7 +24,7 @@ class Trace {
   Trace(const Trace&) = delete;
   Trace& operator=(const Trace&) = delete;
 
-  /// `name` is shown on the span; bytes, where not 0, beside it.
+  /// Writes a span that shows `name` and, where not 0, its bytes.
   void span(Lane lane, std::string_view name, Clock::time_point begin, Clock::time_point end,
             std::uint64_t bytes = 0);
   /// Throws Error if anything could not be written.

@@ -10,8 +10,8 @@ using Seconds = std::chrono::duration<double>;
 using Clock = std::chrono::steady_clock;
 inline Seconds since(Clock::time_point start) { return Clock::now() - start; }
 
-/// How tokens are drawn from logits, in this order: temperature, top-k, top-p, min-p, typical-p.
-/// temperature 0 means greedy. Ops::probabilities says what each does.
+/// The numbers by which tokens are drawn from logits, applied in this order: temperature, top-k,
+/// top-p, min-p, typical-p. temperature 0 means greedy. Ops::probabilities defines each.
 struct Sampling {
   float temperature = 0.0f;
   int top_k = 0;  // 0: all

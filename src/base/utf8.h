@@ -6,7 +6,7 @@
 
 namespace canopy {
 
-/// What stands at the front of some bytes (Unicode 15, table 3-7).
+/// The first character of some bytes, or its fault (Unicode 15, table 3-7).
 struct Utf8Step {
   enum class Kind : std::uint8_t { kCharacter, kInvalid, kIncomplete };
   Kind kind;

@@ -60,7 +60,7 @@ TEST(Json, ThatIsNestedAMillionDeepIsRefused) {
 }
 
 TEST(Json, OfTooManyValuesIsRefused) {
-  const int most = static_cast<int>(kMostJsonValues) - 1;  // beside the outermost
+  const int most = static_cast<int>(kMostJsonValues) - 1;  // besides the outermost
   const auto list = [](std::string_view value, int times) {
     return repeated("[", 1).append(repeated(value, times)).append("0]");
   };

@@ -1,4 +1,4 @@
-// Where a checkpoint's template is found, and what it is given.
+// A checkpoint's chat template: its place, the names that it is given, and its errors.
 #include "src/chat/chat_template.h"
 
 #include <gtest/gtest.h>

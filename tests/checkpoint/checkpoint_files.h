@@ -387,7 +387,7 @@ inline GgufWriter gguf_writer(
   return out;
 }
 
-/// Whether an error's message contains `words`; "" is no error at all.
+/// Returns success if an error's message contains `words`; "" is no error at all.
 inline ::testing::AssertionResult mentions(const std::string& message, std::string_view words) {
   if (message.empty()) return ::testing::AssertionFailure() << "no Error was thrown";
   if (message.find(words) != message.npos) return ::testing::AssertionSuccess();

@@ -80,7 +80,7 @@ TEST(Checkpoint, NamesTheSchemeThatAFileNextToTheConfigGivesTheWeights) {
   EXPECT_TRUE(mentions(error_with("{"), "hf_quant_config.json"));
 }
 
-/// What every Checkpoint promises, looked up in its files.
+/// Expects all that Checkpoint promises, looked up in its files.
 void expect_consistent(const Checkpoint& model) {
   std::vector<TensorEntry> tensors = model.tensors();
   for (const TensorEntry& t : tensors) {
@@ -343,7 +343,7 @@ std::string damaged(std::string file, std::size_t end, std::mt19937_64& random) 
 /// and no allocation may exceed what the files themselves hold.
 void survive(const std::filesystem::path& model, const std::filesystem::path& file,
              std::size_t header_bytes, int cases) {
-  // Beside a file's own bytes: buffers of streams, and tables of a few hundred bytes per tensor.
+  // Besides a file's own bytes: buffers of streams, and tables of a few hundred bytes per tensor.
   constexpr std::size_t kAllowance = 64 << 10;
   const std::string whole = read_file(file);
   int opened = 0, refused = 0;

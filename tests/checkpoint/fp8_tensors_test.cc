@@ -1,4 +1,4 @@
-// What directories of FP8 weights say, and what of it is refused.
+// Directories of FP8 weights: their values, and those that are refused.
 #include <gtest/gtest.h>
 
 #include "src/base/formats/packed_format.h"

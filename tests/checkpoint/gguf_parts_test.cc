@@ -1,5 +1,5 @@
-// GGUF models in parts: they open by the first one, and every way in which parts do not fit is told
-// with the file and what to do.
+// GGUF models in parts: they open by the first one. Parts that do not fit are an error that names
+// the file and what to do.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -33,7 +33,7 @@ class GgufParts : public ::testing::Test {
     const auto tensors = static_cast<std::int32_t>(model_.tensors.size());
     for (int part = 0; part < kCount; ++part) write_part(part, part, kCount, tensors);
   }
-  /// What part `part` of the model holds, in the file of that name, with these keys.
+  /// Writes part `part` of the model, with these keys, to the file of that name.
   void write_part(int part, int number, int count, std::int32_t tensors) {
     TinyModel some = model_;
     some.tensors.clear();

@@ -1,4 +1,4 @@
-// What config.json says of Ministral 3 and of no other family: queries scaled by position, and
+// Keys of config.json that Ministral 3 alone has: queries scaled by position, and
 // defaults that are one model's.
 #include <gtest/gtest.h>
 

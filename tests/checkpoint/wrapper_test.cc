@@ -17,8 +17,8 @@ namespace {
 
 using nlohmann::json;
 
-/// What files of one version of the libraries put before the names of the decoder's tensors, the
-/// head's, and those of the other parts.
+/// The prefixes that files of one version of the libraries put before the names of the decoder's
+/// tensors, the head's, and those of the other parts.
 struct Spelling {
   const char *decoder, *head, *others;
 };

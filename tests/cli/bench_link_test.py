@@ -1,4 +1,4 @@
-"""canopy bench link: sweeps beside raw reads, and what it refuses."""
+"""canopy bench link: sweeps against raw reads, and what it refuses."""
 import json
 import unittest
 

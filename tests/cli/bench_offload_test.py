@@ -25,7 +25,7 @@ class BenchOffloadTest(TempDirCase):
 
     def rows(self, done):
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertEqual([f.name for f in self.dir.iterdir() if f.is_dir()], [])  # nothing is left behind
+        self.assertEqual([f.name for f in self.dir.iterdir() if f.is_dir()], [])  # no folder is left over
         return [json.loads(line) for line in done.stdout.splitlines()]
 
     def test_streams_every_layer_from_disk_in_every_step(self):

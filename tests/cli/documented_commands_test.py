@@ -76,7 +76,7 @@ def flags_of(words):
 
 
 def told_flags(words):
-    """What the program of these words tells of its flags; its source, where a module that it needs is not installed."""
+    """The help of the program of these words; its source, where a module that it needs is not installed."""
     flags = flags_of(words)
     told = subprocess.run([REPO / words[0], *(["--device", "cuda"] if "--device" in flags else []), "--help"], cwd=REPO,
                           stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)

@@ -1,4 +1,4 @@
-"""Where the system refuses a fast path, the text is the same, and what was refused, what it costs and how to mend it is told."""
+"""Fast paths that the system refuses: the text is the same, and a note has what was refused, its cost and its remedy."""
 import ctypes
 import errno
 import json
@@ -79,7 +79,7 @@ class Fallbacks(TempDirCase):
         return ("generate", "-m", model, "-p", "Three rivers are", "-n", 6, "--memory", memory, "--resident", "none", "--ignore-eos")
 
     def generate(self, model=SMOLLM2, **options):
-        """The report; its tokens are those of the plain run, and stderr tells each note once."""
+        """The report; its tokens are those of the plain run, and stderr has each note once."""
         self.assertGreater(self.plain["plan"]["ring_bytes"], 8 << 20)
         result = run(*self.words(model), "--json", **options)
         self.assertEqual(result.returncode, 0, result.stderr)
@@ -172,7 +172,7 @@ class Fallbacks(TempDirCase):
         self.assertEqual(found["filesystem"]["value"]["type"], filesystem)
 
     def test_a_filesystem_without_direct_reads_leaves_nothing_in_the_page_cache(self):
-        # ext4 that journals its data takes O_DIRECT and reads through the page cache: only statx tells.
+        # ext4 that journals its data takes O_DIRECT and reads through the page cache: only statx reports it.
         image = self.dir / "image"
         with open(image, "wb") as file:
             file.truncate(160 << 20)

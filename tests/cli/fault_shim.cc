@@ -17,7 +17,7 @@ bool is_file(int descriptor) {
   return fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode);
 }
 
-/// How many of `bytes` still fit; -1, with errno, if there are some and none does.
+/// Returns how many of `bytes` still fit; -1, with errno, if there are some and none does.
 ssize_t room_for(int descriptor, size_t bytes) {
   static const char* const given = std::getenv("CANOPY_FULL_AFTER");
   static std::atomic<long long> left{given ? std::atoll(given) : 0};

@@ -139,7 +139,7 @@ class Killing:
             self.say(f"{command.name} {when}: {name} is left")
 
     def ask(self, process):
-        """One text of a server that has just been started, True if it was told; reads its log to the end meanwhile."""
+        """Asks a server that has just been started for one text, once its log has "serving". True if it gave one."""
         for line in process.stderr:
             if found := re.search(rb"listening on http://[^ ]*:(\d+)", line):
                 port = int(found[1])

@@ -84,7 +84,7 @@ class Generate(TempDirCase):
             self.assertLess(tree["steps"], most * plain["steps"])
             self.assertEqual(tree["plan"]["spec"], words[1] if words[0] == "--spec" else "sequoia")
             self.assertEqual(tree["step"]["predicted"].keys() - tree["step"]["measured"].keys(), {"bottleneck"})
-            # The first sweep may carry less of it, beside the prompt.
+            # The first sweep may carry less of it, next to the prompt.
             self.assertIn(tree["plan"]["tree_size"], [shape["tree_size"] for shape in tree["shapes"][:2]])
             self.assertEqual(len(tree["step_seconds"]), tree["steps"])
             self.assertGreaterEqual(sum(tree["step_tokens"]), 24)  # the last may gain more than is wanted

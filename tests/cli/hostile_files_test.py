@@ -206,7 +206,7 @@ class HostileFiles(TempDirCase):
                 reader = subprocess.Popen([CANOPY, *words, str(fifo), "-m", str(self.model)], stdin=subprocess.DEVNULL,
                                           stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
                 with open(fifo, "wb"):
-                    # The writer's open returns when the reader has opened, behind which signals are stop requests.
+                    # The writer's open returns when the reader has opened, after which signals are stop requests.
                     reader.send_signal(signal)
                     self.assertEqual(reader.wait(), 0 if words[0] == "serve" else code, words)  # so a server ends
                 reader.stderr.close()

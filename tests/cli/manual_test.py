@@ -42,7 +42,7 @@ class Manual(TempDirCase):
             self.assertEqual(result.stderr, "", page.name)
 
     def complete(self, *words):
-        """What bash offers behind these words."""
+        """Returns the words that bash offers after these."""
         script = self.dir / "completions" / "canopy.bash"
         ask = 'source "$0"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _canopy 2>/dev/null; printf "%s\\n" "${COMPREPLY[@]}"'
         result = subprocess.run(["bash", "-c", ask, script, "canopy", *words], capture_output=True, text=True, check=True,

@@ -89,7 +89,7 @@ class Pack(TempDirCase):
         fresh = dict(os.environ, XDG_CACHE_HOME=str(self.dir / "cache"))  # so that it is measured first
         self.fails("generate", "-m", self.packed, "-p", "x", "-n", "4", says=["the MLP of layer 0"], env=fresh)
         self.fails("unpack", "-m", self.packed, "-o", self.dir / "back", says=[name, "damaged"])
-        with_byte(name + ".packed", 40, 1)  # another weight: only the checksum tells
+        with_byte(name + ".packed", 40, 1)  # another weight: only the checksum shows it
         self.fails("unpack", "-m", self.packed, "-o", self.dir / "back", says=[name, "damaged"])
         self.assertFalse((self.dir / "back").exists())
 

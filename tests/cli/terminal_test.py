@@ -1,4 +1,4 @@
-"""The text on a terminal is the text, at every width; the progress line leaves nothing behind. The terminal is tmux's."""
+"""The text on a terminal is the text, at every width; the progress line leaves no trace. The terminal is tmux's."""
 import itertools
 import json
 import os

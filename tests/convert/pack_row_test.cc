@@ -128,7 +128,7 @@ TEST(PackedRow, FloatsAreTheSameValues) {
   for (std::size_t i = 0; i < row.size(); ++i) EXPECT_EQ(out[i], f32_from_bf16(row[i]));
 }
 
-// What the format means is said by decode_group(), a group and a bit at a time.
+// decode_group() defines the format, a group and a bit at a time.
 TEST(PackedRow, IsUnpackedAsTheFormatSaysDamagedOrNot) {
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
     SCOPED_TRACE(seed);
@@ -147,13 +147,13 @@ TEST(PackedRow, IsUnpackedAsTheFormatSaysDamagedOrNot) {
   }
 }
 
-/// How many of the weights are NaN.
+/// Counts the weights that are NaN.
 std::ptrdiff_t lost(const std::vector<std::byte>& bytes, std::size_t columns) {
   return std::ranges::count_if(unpacked(bytes, columns),
                                [](std::uint16_t bits) { return std::isnan(f32_from_bf16(bits)); });
 }
 
-// A damaged row gives NaN for the blocks that contradict themselves, and reads nothing beside it
+// A damaged row gives NaN for the blocks that contradict themselves, and reads nothing outside it
 // (which the address sanitizer sees: the row is a heap block of its own).
 TEST(PackedRow, ContradictionsBecomeNaN) {
   std::mt19937_64 random(9);

@@ -1,4 +1,4 @@
-// What a GGUF file that quantize writes says of its model.
+// Metadata in the GGUF files that quantize writes.
 #include <gtest/gtest.h>
 
 #include "src/convert/quantize/quantize.h"

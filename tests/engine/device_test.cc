@@ -211,7 +211,7 @@ TEST_P(DeviceTest, RunsRandomWeightsOfAShapeWhoseLayersShareTheirBytes) {
   }
 }
 
-/// What a GPU's driver does to an engine, on the emulated device.
+/// Engines on the emulated device, whose driver takes memory as a GPU's does.
 class DriverTest : public WithUploads {
  protected:
   /// A driver that is as greedy, for a tiny model, as a GPU's is for a large one.
@@ -233,7 +233,7 @@ class DriverTest : public WithUploads {
     };
     return Engine(models(o.plan.method != SpeculationMethod::kNone), o);
   }
-  /// What must be on such a card beside the ring.
+  /// Returns the bytes that must be on such a card besides the ring.
   static std::uint64_t least_of(EngineOptions o, const DriverShare& driver) {
     o.plan.resident = 0;
     const Engine engine = make_with({.memory = std::size_t{1} << 30, .driver = driver}, o);

@@ -55,7 +55,7 @@ void write_with_vocabulary(const std::filesystem::path& model, const std::filesy
 struct Sampled {
   SpeculationMethod method;
   double temperature, top_p;
-  const char* model_free = "";  // what drafts in place of a model: such a draft, or "heads"
+  const char* model_free = "";  // the draft in place of a model: such a draft, or "heads"
 };
 /// A model of six tokens and a draft that is often wrong about them, so that every text of three
 /// tokens comes up often enough to be counted.
@@ -119,7 +119,7 @@ class SampledText : public ::testing::TestWithParam<Sampled> {
   static inline std::unique_ptr<TempDir> dir_;
 };
 
-/// What sampling makes of log probabilities: temperature, then the smallest set of at least top_p.
+/// Warps log probabilities as sampling does: temperature, then the smallest set of at least top_p.
 std::vector<double> warped(std::vector<double> p, double temperature, double top_p) {
   double sum = 0;
   for (double& x : p) sum += x = std::exp(x / temperature);

@@ -49,7 +49,7 @@ class EditsTest : public TinyEngine {
   }
 };
 
-/// Log probabilities of every token behind a text, before edits: logits but for a constant.
+/// Returns every token's log probability after a text, before edits: logits but for a constant.
 std::vector<double> next_logprobs(Engine& engine, const std::vector<TokenId>& text, int vocab) {
   Request r;
   r.prompt = text;
@@ -171,7 +171,7 @@ TEST_F(EditsTest, ATextThatMustEndEndsThereThoughItsTreeGoesOn) {
   const int n = files.target.config().vocab;
   files.tokenizer = std::make_unique<NumberTokenizer>(n, std::vector{end});
   Engine engine(std::move(files), options(SpeculationMethod::kChain, 6));
-  LogitEditing editing;  // three tokens, then the end, and nothing behind it
+  LogitEditing editing;  // three tokens, then the end, and nothing after it
   editing.constraint =
       std::make_shared<ToyConstraint>(n, [](std::span<const TokenId> text, TokenId next) {
         if (!text.empty() && text.back() == 9) return false;

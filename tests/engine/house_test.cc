@@ -111,7 +111,7 @@ TEST_F(HousePlan, OneTextIsAsFastAsWithOnePlaceButForTheMemoryOfTheOthers) {
   EXPECT_TRUE(house.notes.empty());
 }
 
-/// What several processes of one run would do: one decides, for the smallest budget.
+/// Several processes of one run: one decides, for the smallest budget.
 TEST_F(HousePlan, EachProcessLaysOutItsOwnMemoryForTheSameDecisions) {
   const Plan least = plan(request(3072 * kMiB, 4));
   const Decisions& decided = least;
@@ -203,7 +203,7 @@ TEST_F(HousePlan, AnIdleDraftIsNamedWithWhatItWouldTake) {
   EXPECT_NE(note.find("with it at least"), std::string::npos) << note;
 }
 
-/// What sweeps texts get that come and go on a tiny model.
+/// Texts that come and go on a tiny model, and the sweeps that they get.
 class House : public SessionTest {
  protected:
   static constexpr int kTexts = 4, kLong = 120;

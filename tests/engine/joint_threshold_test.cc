@@ -47,8 +47,7 @@ TEST_F(JointThreshold, MtadOfThresholdOneIsPlainDecodingBitForBit) {
   }
 }
 
-/// What a model alone says of the token behind a text: ln of each one's probability, at
-/// temperature 1.
+/// A model alone: ln of the probability of each token after a text, at temperature 1.
 class Alone {
  public:
   explicit Alone(const std::filesystem::path& path) : engine_(open(path), options()) {}

@@ -9,7 +9,7 @@
 
 namespace canopy {
 
-/// What a request was told.
+/// The events that a request was given.
 struct Told {
   std::vector<TokenId> tokens;
   int ends = 0, stop_after = 0;

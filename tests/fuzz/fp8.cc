@@ -15,7 +15,7 @@ void decode(const TensorEntry& tensor, std::string_view file) {
   for (std::int64_t i = 0; i < std::min(tensor.shape[0], kMostRows); ++i) {
     const ByteRange place = place_of_rows(tensor, i, 1);
     expect(tensor.offset + place.offset + place.bytes <= file.size(), "a row inside of its file");
-    // A copy, so that a byte read beside it is found.
+    // A copy, so that a byte read outside it is found.
     const std::string bytes(file.substr(tensor.offset + place.offset, place.bytes));
     row_as_f32(tensor.dtype, row_at(reinterpret_cast<const std::byte*>(bytes.data()), tensor, i),
                out);

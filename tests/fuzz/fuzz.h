@@ -1,6 +1,6 @@
 #pragma once
-// What the fuzz targets share. A target is a file of this folder with a definition of fuzz_one();
-// libFuzzer runs it where CANOPY_FUZZ is on, tests/fuzz/replay.cc everywhere else.
+// Functions that the fuzz targets share. A target is a file of this folder with a definition of
+// fuzz_one(); libFuzzer runs it where CANOPY_FUZZ is on, tests/fuzz/replay.cc everywhere else.
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>

@@ -1,5 +1,5 @@
-// Changes a GGUF header as the structure that it is, so that what is behind a changed part is still
-// read. Linked into the targets whose inputs are GGUF files.
+// Changes a GGUF header as the structure that it is, so that the bytes after a changed part are
+// still read. Linked into the targets whose inputs are GGUF files.
 #include <optional>
 #include <utility>
 #include <vector>

@@ -10,7 +10,7 @@
 namespace canopy::fuzz {
 namespace {
 
-/// Goes on with the first allowed token behind a random place, for some tokens.
+/// Accepts some tokens: each the first allowed one from a random id on.
 void follow(TokenConstraint& constraint, const grammar::VocabularyTrie& vocabulary) {
   constexpr int kTokens = 24;
   std::minstd_rand random(1);

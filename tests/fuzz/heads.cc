@@ -1,4 +1,4 @@
-// A file of Medusa heads beside a model of 32 dimensions and 97 tokens.
+// A file of Medusa heads for a model of 32 dimensions and 97 tokens.
 #include <numeric>
 
 #include "src/checkpoint/medusa_heads.h"

@@ -1,4 +1,4 @@
-// model.safetensors.index.json, beside two shards that are as they should be.
+// model.safetensors.index.json, next to two shards that are as they should be.
 #include "src/checkpoint/readers.h"
 #include "tests/fuzz/fuzz.h"
 

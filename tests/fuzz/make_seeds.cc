@@ -212,7 +212,7 @@ void seeds_of_tekken() {
            R"({"rank":2,"token_str":"</s>"},{"rank":3,"token_str":"[INST]"}]})");
 }
 
-/// "w", packed, of 3 rows of 70 columns with exceptions, and a norm beside it.
+/// Returns a file of "w", packed, 3 rows of 70 columns with exceptions, and of a norm.
 std::string packed_file() {
   constexpr std::int64_t kRows = 3, kColumns = 70;
   std::mt19937_64 random(1);

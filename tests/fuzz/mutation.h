@@ -1,5 +1,5 @@
 #pragma once
-// What the mutators of whole structures share.
+// Functions that the mutators of whole structures share.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -34,7 +34,7 @@ inline std::uint64_t odd_number(std::uint64_t value, Random& random) {
   return base + random() % 5 - 2;
 }
 
-/// What a mutator hands back: `bytes`, as far as there is room.
+/// Writes `bytes` to `data` as far as there is room, and returns how many: a mutator's result.
 inline std::size_t give(std::string_view bytes, std::uint8_t* data, std::size_t most) {
   const std::size_t size = bytes.size() < most ? bytes.size() : most;
   std::memcpy(data, bytes.data(), size);

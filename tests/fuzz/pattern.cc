@@ -1,4 +1,4 @@
-// A regular expression of a tokenizer, and a text: what stands behind the first zero byte.
+// A regular expression of a tokenizer, and a text: the bytes after the first zero byte.
 #include "src/text/pipeline/pattern.h"
 
 #include "src/base/utf8.h"

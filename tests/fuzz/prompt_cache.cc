@@ -1,5 +1,5 @@
-// A prompt cache. The first byte of an input says what it is: a file, or the list of blocks of one
-// whose header and checksums are put around it, with bytes for the blocks behind the first zero
+// A prompt cache. The first byte of an input gives its kind: a file, or the list of blocks of one
+// whose header and checksums are put around it, with bytes for the blocks after the first zero
 // byte.
 #include <xxhash.h>
 

@@ -17,7 +17,7 @@ void unpack(const TensorEntry& tensor, std::string_view file) {
     const TensorEntry row = rows_of(tensor, i, 1);
     expect(row.offset + row.bytes <= file.size(), "a row inside of its file");
     expect(row.bytes <= longest_row(tensor), "no row longer than the longest");
-    // A copy, so that a byte read beside it is found.
+    // A copy, so that a byte read outside it is found.
     const std::string bytes(file.substr(row.offset, row.bytes));
     unpack_row(tensor.dtype,
                {reinterpret_cast<const std::byte*>(bytes.data()), bytes.size(), tensor.shape[1]},

@@ -1,4 +1,5 @@
-// What a model writes where it may call tools, in pieces of any length: the first byte says how.
+// A model's answer where it may call tools. The first byte gives the form of calls and the length
+// of the pieces.
 #include "src/server/tools.h"
 #include "tests/fuzz/fuzz.h"
 

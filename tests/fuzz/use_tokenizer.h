@@ -1,5 +1,5 @@
 #pragma once
-// What the targets that read tokenizers do with one.
+// The use of a tokenizer in the targets that read one.
 #include <algorithm>
 
 #include "src/base/utf8.h"

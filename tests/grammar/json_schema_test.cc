@@ -1,4 +1,4 @@
-// What each keyword allows and refuses, byte by byte and through masks of a toy vocabulary.
+// Texts that each keyword allows and refuses, byte by byte and through masks of a toy vocabulary.
 #include "src/grammar/schema/json_schema.h"
 
 #include <gtest/gtest.h>
@@ -158,7 +158,7 @@ TEST(JsonSchema, WritesNoOtherPropertiesWhereSomeAreNamed) {
   expect(R"({"type": "object", "properties": {"a": {"type": "null"}}})", {"{}", R"({"a": null})"},
          {R"({"b": 1})", R"({"a": null, "b": 1})"});
   expect(R"({"type": "object", "properties": {}})", {"{}"}, {R"({"b": 1})"});
-  // What is required is there, also where nothing else is said of it.
+  // A required property is there, even where the schema has no other word on it.
   expect(R"({"properties": {"a": {"type": "null"}}, "required": ["b", "a"]})",
          {R"({"a": null, "b": [1]})"}, {R"({"a": null})", R"({"a": null, "b": 1, "c": 1})"});
   expect(R"({"type": "object", "required": ["a"]})", {R"({"a": 1, "b": 2})"}, {"{}"});

@@ -30,7 +30,7 @@ class ByteReader {
       : machine_(std::move(grammar), bytes) {
     machine_.begin(stack_, readings_);
   }
-  /// Whether the grammar has this whole text; goes back to the start before it.
+  /// Returns true if the grammar has this whole text, read from the start.
   bool reads(std::string_view text) {
     stack_.clear();
     machine_.begin(stack_, readings_);
@@ -45,7 +45,7 @@ class ByteReader {
     }
     return true;
   }
-  /// Whether the text may go on so; stays where it is.
+  /// Returns true if the text may go on so. The reader keeps its place.
   bool may_read(std::string_view text) {
     const Readings before = readings_;
     const std::size_t frames = stack_.size();

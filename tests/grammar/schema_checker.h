@@ -1,5 +1,5 @@
 #pragma once
-// What a schema says of a value, read off the specification: for tests alone.
+// A schema's verdict on a value, read off the specification: for tests alone.
 #include <nlohmann/json.hpp>
 #include <string>
 

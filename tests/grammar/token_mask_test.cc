@@ -151,7 +151,7 @@ TEST(TokenMask, LeavesOnlyTheEndWhereNothingElseMayFollow) {
   EXPECT_EQ(allowed_by(*constraint, bytes("true")), end);
   auto path = bytes("true");
   path.push_back(kTokenizer.end());
-  EXPECT_EQ(allowed_by(*constraint, path), end);  // a tree may have nodes behind the end
+  EXPECT_EQ(allowed_by(*constraint, path), end);  // a tree may have nodes after the end
   path.push_back(kTokenizer.end());
   EXPECT_EQ(allowed_by(*constraint, path), end);
   path.push_back('t');

@@ -144,7 +144,7 @@ TEST(TemplateLimits, BoundTheMemoryThatIsHeld) {
         failure(source, {}, {.memory_bytes = 4u << 20}).message.find("more than 4 MiB of memory"),
         std::string::npos);
   }
-  // What is let go does not count.
+  // Memory that is let go does not count.
   EXPECT_EQ(render("{% for i in range(1000) %}{% set s = 'x' * 100000 %}{% endfor %}{{ s }}", {},
                    {.memory_bytes = 4u << 20}),
             "");

@@ -17,7 +17,7 @@ std::map<int, std::string> threads_now() {
   return test::thread_cpus();
 }
 
-/// Those that `before` does not know, sorted.
+/// Returns the CPUs of the threads that `before` does not have, sorted.
 std::vector<std::string> cpus_of_new_threads(const std::map<int, std::string>& before) {
   std::vector<std::string> cpus;
   for (const auto& [id, list] : test::thread_cpus())

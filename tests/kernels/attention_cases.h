@@ -1,5 +1,5 @@
 #pragma once
-// What tests of Ops::attend share: cases, their data, and plain loops to compare with.
+// Cases for tests of Ops::attend, their data, and plain loops to compare with.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -138,7 +138,7 @@ inline PlainRow plain_row(const Case& c, double slope, const float* q, const flo
   return row;
 }
 
-enum class By { kLoops, kProducts };  // how a device attends: math.md (C3), (C5)
+enum class By { kLoops, kProducts };  // a device's way to attend: math.md (C3), (C5)
 /// A GPU takes products for calls of many nodes over keys in 16 bits.
 inline By way_of(const Case& c, const std::string& device) {
   return device != "cpu" && c.n >= 64 && c.dtype != DType::kF32 && c.head_dim % 8 == 0
@@ -146,7 +146,7 @@ inline By way_of(const Case& c, const std::string& device) {
              : By::kLoops;
 }
 
-/// How far element j may be off.
+/// Returns the largest error that element j may have.
 inline double tolerance(By by, const Case& c, const PlainRow& row, std::size_t keys,
                         std::size_t j) {
   constexpr double kEps = 0x1p-24;

@@ -30,7 +30,7 @@ class AttentionByProducts : public AttentionTest {
     SCOPED_TRACE(in_words(c));
     ASSERT_EQ(way_of(c, "cuda"), By::kProducts);
     Data d = data(c);
-    d.paths.back() = {d.paths.size() - 1};  // behind the text it sees itself alone
+    d.paths.back() = {d.paths.size() - 1};  // after the text it sees itself alone
     const std::vector<float> out = attend_in(c, d);
     const std::vector<float> k = widened(d.k, c.dtype), v = widened(d.v, c.dtype);
     for (std::size_t i = c.n - 1; i < c.n; i -= 1 + c.n / 5) {  // until it runs around
@@ -67,7 +67,7 @@ TEST_P(AttentionByProducts, EqualsPlainLoopsWhereACallIsCutIntoSlicesAndARowSees
 }
 
 // Without queries all weights are 1, and sums of small numbers are exact: a key too many, or one
-// that is missing or counted twice, cannot hide behind rounding.
+// that is missing or counted twice, cannot pass for rounding.
 TEST_P(AttentionByProducts, CountsEachKeyThatANodeSeesOnceAndNoOther) {
   for (const auto& [prefix, first, n] : {std::tuple{0, 0, 70}, {1023, 3, 65}, {512, 64, 64}})
     for (const DType dtype : {DType::kF16, DType::kBF16}) {

@@ -9,7 +9,7 @@
 namespace canopy {
 namespace {
 
-/// What a row is to become: its edits by token, and the tokens that are allowed.
+/// A row's edits by token, and the tokens that are allowed.
 struct RowEdits {
   std::map<std::int32_t, LogitEdit> own, shared;
   std::optional<std::vector<bool>> allowed;

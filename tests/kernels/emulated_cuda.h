@@ -303,7 +303,7 @@ class EmulatedCuda final : public Device {
   struct Options {
     std::size_t memory = std::size_t{4} << 30;
     DriverShare driver = {.unit = 256};
-    std::size_t unseen = 0;  // bytes that are not to be had, though they are told as free
+    std::size_t unseen = 0;  // bytes that cannot be had, though they are reported as free
     bool graphs = true;      // else each capture fails
     std::size_t most_pinned = std::numeric_limits<std::size_t>::max();  // bytes; more is refused
   };

@@ -1,4 +1,5 @@
-// What the emulated GPU refuses, as a GPU does; and what stands between the two and their callers.
+// Calls that the emulated GPU refuses, as a GPU does; and the code between the two and their
+// callers.
 #include "tests/kernels/emulated_cuda.h"
 
 #include <atomic>
@@ -84,7 +85,7 @@ TEST(SmallUploads, ArriveWholeFromAnyAddressToAnyAddressWithoutTheCopyEngine) {
   EXPECT_EQ(device.largest_copy(), data.size());  // the zeros; what was small came the other way
 }
 
-/// What is queued on the stream from now on waits until `open`.
+/// Holds up the work that is queued on the stream from now on, until `open`.
 void hold_up(Stream& stream, const std::atomic<bool>& open) {
   dynamic_cast<EmulatedStream&>(stream).enqueue([gate = &open] {
     while (!*gate) std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -97,7 +98,7 @@ TEST(SmallUploads, AStreamThatIsHeldUpHoldsNoOtherUp) {
   const Buffer to = device.allocate(1 << 20);
   const std::vector<std::byte> bytes(4096);
   std::atomic<bool> open = false;
-  hold_up(*copies, open);  // as behind gigabytes of matrices
+  hold_up(*copies, open);  // as after gigabytes of matrices
   auto held_up = std::async(std::launch::async, [&] {
     for (int i = 0; i < 32; ++i) device.upload(*copies, to.data(), bytes);
   });

@@ -92,7 +92,7 @@ TEST_P(Fp8OnTheCpu, ProductsOnTheCpuHaveTheBitsOfTheWeightsInF32) {
 }
 
 TEST_P(Fp8, ProductsAreThoseOfTheDefinition) {
-  // What is multiplied: on a GPU weights and inputs are rounded to f16.
+  // A factor of a product: on a GPU weights and inputs are rounded to f16.
   const auto multiplied = [&](float value) {
     return static_cast<double>(GetParam() == "cpu" ? value : f32_from_f16(f16_from_f32(value)));
   };

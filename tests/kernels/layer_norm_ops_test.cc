@@ -1,4 +1,4 @@
-// What decoders with layer norms need beside the others' ops, against plain loops.
+// Ops that decoders with layer norms need besides the others', against plain loops.
 #include <cmath>
 
 #include "tests/error_of.h"

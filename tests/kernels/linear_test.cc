@@ -14,9 +14,9 @@ std::size_t whole_blocks(const WeightFormat& format, std::size_t k) {
 
 class Linear : public OnEachDevice {
  protected:
-  /// What a GPU adds to the error of a product: it rounds x to the 16-bit format of its matrix
-  /// units, F16 for packed weights, which are then rounded too. Relative; and absolute per |w|,
-  /// below F16's normal range.
+  /// Returns the error that a GPU adds to a product's: it rounds x to the 16-bit format of its
+  /// matrix units, F16 for packed weights, which are then rounded too. Relative; and absolute per
+  /// |w|, below F16's normal range.
   std::pair<double, double> input_rounding(DType dtype) const {
     if (GetParam() == "cpu" || dtype == DType::kF32) return {0, 0};
     if (dtype == DType::kBF16) return {0x1p-8, 0};

@@ -1,5 +1,5 @@
-// A mixture of experts against plain loops: which experts a row has, what they add up to, and that
-// neither depends on the rows beside it.
+// A mixture of experts against plain loops: a row's experts, their sum, and that neither depends on
+// the other rows.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -43,7 +43,7 @@ class MixtureOps : public OnEachDevice {
                                 random_floats(at(kDim * kHidden), random_, 0.4f)});
     return experts;
   }
-  /// What all experts give the rows, [n, kDim], on top of a residual.
+  /// Returns the sums of all experts for the rows, [n, kDim], on top of a residual.
   std::vector<float> mix(const std::vector<float>& x, const Routes& routes, std::int64_t active,
                          const Experts& experts, const std::vector<float>& residual = {}) {
     const std::int64_t n = dim(x.size()) / kDim;

@@ -1,6 +1,6 @@
 #pragma once
-// What the op tests share: a device by kind, host arrays sent to it and brought back with guard
-// bytes around them, and the instruction sets to try on the CPU.
+// Parts that the op tests share: a device by kind, host arrays sent to it and brought back with
+// guard bytes around them, and the instruction sets to try on the CPU.
 #include <gtest/gtest.h>
 
 #include <cstdint>

@@ -18,8 +18,8 @@ std::vector<std::size_t> ranked(const float* logits, std::size_t n) {
   return ids;
 }
 
-/// How many of these weights, in their order, make up `share` of their sum; the last crosses it.
-/// Lowers `margin` to how far the cut was from falling elsewhere.
+/// Returns how many of these weights, in their order, make up `share` of their sum; the last
+/// crosses it. Lowers `margin` to how far the cut was from falling elsewhere.
 std::size_t that_make_up(double share, const std::vector<double>& weights, double& margin) {
   const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
   double reached = 0;

@@ -26,7 +26,7 @@ class Scattered {
   const std::vector<std::byte>& pool() const { return pool_; }
   std::size_t pool_slots() const { return (block_.size() + kSpare) * kKvBlock; }
 
-  /// What a pool of the same blocks holds, as a cache in one piece.
+  /// Returns the bytes of a pool of the same blocks as a cache in one piece.
   std::vector<std::byte> cache_in(const std::vector<std::byte>& pool) const {
     std::vector<std::byte> cache(heads_ * slots_ * row_);
     for (std::size_t head = 0; head < heads_; ++head)

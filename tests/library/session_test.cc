@@ -35,7 +35,7 @@ class Library : public testing::Test {
   static Request of(std::vector<TokenId> tokens, int max_new_tokens) {
     return {.tokens = std::move(tokens), .max_new_tokens = max_new_tokens, .ignore_end = true};
   }
-  /// What `request` gives in a session of its own.
+  /// Returns the text of `request` in a session of its own.
   static Text text_of(const Request& request) {
     Session session(*model_);
     Text text;

@@ -26,7 +26,7 @@ class EnergyMeterTest : public testing::Test {
     std::ofstream(folder / "max_energy_range_uj") << range << "\n";
     std::ofstream(folder / "energy_uj") << microjoules << "\n";
   }
-  /// A server of two sockets, with what real ones list beside their packages.
+  /// Writes a server of two sockets, with all that real ones list besides their packages.
   void two_sockets(std::uint64_t base) {
     domain("intel-rapl:0", "package-0", base + 1'000'000);
     domain("intel-rapl:0:0", "core", base + 900'000);

@@ -1,5 +1,5 @@
-// What EnergyMeter calls of NVML, for a machine of two GPUs of which the second cannot count. The
-// first has used 2000 mJ more at each reading, from a million on.
+// The functions of NVML that EnergyMeter calls, for a machine of two GPUs of which the second
+// cannot count. The first has used 2000 mJ more at each reading, from a million on.
 #include <cstring>
 
 extern "C" {

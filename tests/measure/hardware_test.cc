@@ -76,7 +76,7 @@ TEST(Hardware, ALayerOfEachKindIsMeasured) {
       << "each kind has one layer there";
   EXPECT_GT(samples.times("text of kind 4", 0).size(), 0u);
   EXPECT_EQ(samples.times("text of kind 3", 0).size(), 0u) << "it has no attention";
-  // What is planned by it knows the kind of each unit.
+  // A plan made by it has the kind of each unit.
   EngineOptions options = in_memory(512 << 20);
   options.plan.method = SpeculationMethod::kNone;
   options.plan.max_prompt = 20;

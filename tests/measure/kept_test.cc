@@ -1,4 +1,4 @@
-// What the user's cache keeps of a machine: whole profiles, and measurements that were cut.
+// Profiles in the user's cache, whole and cut.
 #include "src/measure/kept.h"
 
 #include <gtest/gtest.h>

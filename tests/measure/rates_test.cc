@@ -1,4 +1,4 @@
-// What a machine gives: copies, and the link under a model.
+// Rates of a machine: of copies, and of the link under a model.
 #include <gtest/gtest.h>
 
 #include "src/base/error.h"

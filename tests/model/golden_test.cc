@@ -28,7 +28,7 @@ namespace {
 
 const std::filesystem::path kData = test_data() / "model";
 
-/// What the reference says of a checkpoint. columns is empty where logits holds whole rows.
+/// The reference's values of a checkpoint. columns is empty where logits holds whole rows.
 struct Golden {
   std::vector<TokenId> prompt, greedy;
   std::vector<std::int32_t> rows;
@@ -138,10 +138,10 @@ void expect_same_greedy_text(const Checkpoint& checkpoint, const Golden& golden)
             static_cast<int>(golden.greedy.size()) - 2);
 }
 
-/// What a GPU may add to a logit's error. It rounds the activations before each product to 16 bits,
-/// of BF16 by 2^-8 at most: four times on the way through a layer and once before the head. Each
-/// moves the logits by about its share of their size, and they are independent. An estimate, and
-/// twice that for its roughness; that a wrong equation does not pass shows that it is narrow
+/// Returns the tolerance of a logit on a GPU. It rounds the activations before each product to 16
+/// bits, of BF16 by 2^-8 at most: four times on the way through a layer and once before the head.
+/// Each moves the logits by about its share of their size, and they are independent. An estimate,
+/// and twice that for its roughness; that a wrong equation does not pass shows that it is narrow
 /// enough.
 float tolerance_on_a_gpu(const ModelConfig& config, const Golden& golden) {
   float largest = 0;
@@ -169,7 +169,7 @@ struct Mutant {
 bool is_rotary(const ModelConfig& c) { return c.form.positions == PositionKind::kRotary; }
 const Mutant kMutants[] = {
     {"the default rms_norm_eps instead of the file's",
-     // Norms behind parts see values of order one, beside which either epsilon is rounding.
+     // Norms after parts see values of order one, next to which either epsilon is rounding.
      [](const ModelConfig& c) { return c.norm_eps != 1e-6f && !c.form.norm_after; },
      [](ModelConfig& c) { c.norm_eps = 1e-6f; }, true},
     {"a rope theta that is one percent too large", is_rotary,

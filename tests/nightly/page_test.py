@@ -1,4 +1,4 @@
-"""The page of canopy serve in a browser: a conversation, the machine beside it, by the keyboard, wide and narrow."""
+"""The page of canopy serve in a browser: a conversation, the machine next to it, by the keyboard, wide and narrow."""
 import os
 import pathlib
 import sys
@@ -15,7 +15,7 @@ QUESTION = "Tell me a story about a river."
 ANSWER = "(document.querySelector('#turns li:last-child.assistant .body')?.innerText ?? '')"
 META = "document.querySelector('#turns li:last-child .meta')?.innerText ?? ''"
 RUNNING = "!document.getElementById('stop').hidden"
-# Text that stands out too little from what is behind it, by the rule of WCAG 2: 4.5 to 1.
+# Text that stands out too little from its background, by the rule of WCAG 2: 4.5 to 1.
 FAINT = """(() => {
   const parts = colour => colour.match(/[\\d.]+/g).map(Number);
   const light = ([r, g, b]) => [r, g, b].map(c => (c /= 255) <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4)

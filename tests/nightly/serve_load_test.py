@@ -138,7 +138,7 @@ class Load(ServerCase):
                 done = f"connection: {type(error).__name__}"  # refused connections may be reset
                 if isinstance(error, TimeoutError):
                     self.wrong.append(f"{kind.__name__}: no answer in time")
-            except Exception as error:  # noqa: BLE001: told at the end
+            except Exception as error:  # noqa: BLE001: reported at the end
                 self.wrong.append(f"{kind.__name__}: {error}")
                 return
             with self.lock:

@@ -20,7 +20,7 @@ TEST(Ring, GivesNoByteToTwoStretchesAndComesToEachInTheEnd) {
       std::size_t ready = 0;
     };
     std::deque<Live> live;
-    std::vector<int> owners(ring, 0);  // how many stretches have the byte
+    std::vector<int> owners(ring, 0);  // the number of stretches that have the byte
     int made = 0;
     const auto claim = [&](Live& newest) {
       const std::size_t free = free_of(newest.at, live.size() == 1 ? nullptr : &live.front().at);

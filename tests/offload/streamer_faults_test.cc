@@ -209,7 +209,7 @@ TEST_F(StreamerFaults, StopsInTheMiddleOfAUnit) {
     made.reset();
   });
   stopping.wait(0);
-  wait_until_asleep(stopping);  // it has told the reader, and waits for it
+  wait_until_asleep(stopping);  // it has asked the reader to stop, and waits for it
   const std::uint64_t at_stop = count->asked;
   gate->open();
   stopper.join();
@@ -331,7 +331,7 @@ TEST_F(StreamerFaults, AnExceptionInComputeLeavesItUsable) {
   Sweeper sweeper(*device_, tiny, *streamer);
   for (std::size_t at = 0; at < sweeper.units(); ++at) {
     sweeper.sweep();
-    // On the device: the work behind it is skipped, its memory is free all the same.
+    // On the device: the work after it is skipped, its memory is free all the same.
     auto& compute = dynamic_cast<cpu::CpuStream&>(sweeper.compute());
     for (std::size_t i = 0; i < sweeper.units(); ++i) {
       const UnitLease lease = streamer->acquire(i, compute);

@@ -90,7 +90,7 @@ TEST_F(StreamerTest, RefusesAModelThatAllRests) {
   EXPECT_THROW(Streamer(*device_, tiny.sweep, all, {.ring_bytes = 1 << 20}), Error);
 }
 
-/// Without what is read beside it.
+/// Returns the bytes of the matrices alone, without those that are read around them.
 std::uint64_t asked_for(const UnitLayout& unit) {
   std::uint64_t bytes = 0;
   for (const UnitTensor& matrix : unit.matrices) bytes += matrix.tensor.bytes;
@@ -202,7 +202,7 @@ TEST_F(StreamerTest, LeavesThePageCacheAsItWas) {
       for (int sweep = 0; sweep < 3; ++sweep) sweeper.sweep();
       if (direct && !streamer.notes().empty()) GTEST_SKIP() << streamer.notes()[0];
     }
-    EXPECT_LE(cached_share(file), 0.01);  // without O_DIRECT each page is dropped behind its read
+    EXPECT_LE(cached_share(file), 0.01);  // without O_DIRECT each page is dropped after its read
   }
 }
 

@@ -1,5 +1,4 @@
-// What sweeps show of a mixture's routes: plain decoding, trees, and other budgets than they ran
-// in.
+// A mixture's routes, learned from sweeps of plain decoding and of trees, for other budgets too.
 #include "planner/experts/learned_routes.h"
 
 #include <gtest/gtest.h>

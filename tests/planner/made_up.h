@@ -48,7 +48,7 @@ inline WeightPlan made_up_weights(std::uint64_t sweep_bytes) {
 }
 
 /// The same in a budget: a node takes a megabyte; units rest, evenly spread, as far as they fit
-/// beside the ring.
+/// next to the ring.
 inline std::optional<WeightPlan> lay_out_in(std::uint64_t memory, std::uint64_t model,
                                             const TreeRoom& room, std::uint64_t ring) {
   WeightPlan weights = made_up_weights(model);

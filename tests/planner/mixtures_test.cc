@@ -1,4 +1,4 @@
-// What is chosen for mixtures whose experts are read when rows choose them: rows cost bytes there.
+// Choices for mixtures whose experts are read when rows choose them: rows cost bytes there.
 #include <gtest/gtest.h>
 
 #include "planner/planner.h"

@@ -50,7 +50,8 @@ Acceptance prior(const std::string& temperature) {
   return default_acceptance(temperature == "0" ? 0 : 0.6);
 }
 
-/// Walks down trees of a shape along a text, and tells of each node as the engine does; the sweeps.
+/// Walks down trees of a shape along a text, and reports each node as the engine does. Returns the
+/// number of sweeps.
 template <class Tell>
 int walk(const TreeShape& shape, const Text& text, const Tell& tell) {
   std::vector<NodeId> first(static_cast<std::size_t>(shape.size()));
@@ -102,8 +103,8 @@ struct LevelCost {
   double of_16, of_32, of_64;  // nodes
   double of(int nodes) const { return nodes == 16 ? of_16 : nodes == 32 ? of_32 : of_64; }
 };
-/// Drafting that hides after the link; a slow link; all of the recorded pair in memory, as canopy
-/// plan predicted on two cores.
+/// A link that hides all drafting; a slow link; all of the recorded pair in memory, as canopy plan
+/// predicted on two cores.
 constexpr LevelCost kCosts[] = {
     {"free", 0, 0, 0}, {"a hundredth", .01, .01, .01}, {"in memory", .37, .19, .10}};
 constexpr int kSizes[] = {16, 32, 64};
@@ -137,8 +138,7 @@ TreeShape plan(const Case& of, const Acceptance& vector) {
   }
   return best;
 }
-/// What these texts leave behind, each of which was written by the trees that those before it led
-/// to.
+/// Learns from these texts, each of which was written by the trees that those before it led to.
 LearnedAcceptance learn(const Case& of, const Texts& texts) {
   LearnedAcceptance learned;
   const Acceptance before = prior(of.temperature);
@@ -279,8 +279,9 @@ TEST(OtherTexts, GainByWhatTextsHaveShownOfADraftThatThePriorMisjudges) {
   }
 }
 
-/// How well a tree's walks show the shares of all positions: the first child's by all nodes alike,
-/// by the roots alone, and by the counts of TextAcceptance; those of the next two by the latter.
+/// The shares of all positions against those that a tree's walks show: the first child's by all
+/// nodes alike, by the roots alone, and by the counts of TextAcceptance; the next two's by these
+/// counts.
 TEST(OtherTexts, ShowTheSharesOfAllTheirPositionsWhateverTheTree) {
   for (const char* temperature : {"0", "0.6"}) {
     const Texts all = all_recorded(temperature);

@@ -93,7 +93,7 @@ TEST(PaperChoice, PassesOverSizesThatNoTreeHas) {
   EXPECT_THROW(best_choice(cost_of(always(1), 0), acceptance, {}, 3), Error);
 }
 
-/// What a printed number may have been before it was rounded to hundredths.
+/// The range of a printed number before it was rounded to hundredths.
 struct Rounded {
   double low, high;
   explicit Rounded(double printed) : low(printed - 0.005), high(printed + 0.005) {}

@@ -133,7 +133,7 @@ TEST(Planner, KindsThatTakeNoPartAreNotChosen) {
   EXPECT_EQ(choose(in)->best.shape.size(), 1);
 }
 
-/// A plan whose tree hides behind the link, and what a sweep beside a prompt takes of it.
+/// A plan whose link takes longer than its tree, and the part of the tree in a sweep with a prompt.
 struct FirstSweep {
   CostModel cost{made_up_profile()};
   Acceptance acceptance = default_acceptance(0.6);

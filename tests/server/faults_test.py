@@ -1,4 +1,4 @@
-"""A model that fails in the middle of a sweep: every client is told, and the server stays."""
+"""A model that fails in the middle of a sweep: every client is given an error, and the server stays."""
 import os
 
 from serving import Server, TempDirCase, bytes_model, main, run

@@ -136,7 +136,7 @@ class Waiting(ServerCase):
         first, = self.server.get("/slots")
         decoded = lambda slot: slot["next_token"][0]["n_decoded"]
         second = first
-        while decoded(second) == decoded(first):  # what the client reads may be behind the slot
+        while decoded(second) == decoded(first):  # the client's text may lag the slot's
             stream.until_text()
             second, = self.server.get("/slots")
         self.assertTrue(first["is_processing"])

@@ -51,7 +51,7 @@ struct Read {
   std::vector<std::string> calls;  // "name arguments"
 };
 
-/// What a reader makes of an answer that comes in pieces of `cut` bytes.
+/// Reads an answer that comes in pieces of `cut` bytes.
 Read read(ToolForm form, const std::string& answer, std::size_t cut, bool begun = false,
           TellCalls tell = TellCalls::kWhole) {
   ToolCallReader reader(form, kTools, begun, tell);
@@ -120,7 +120,7 @@ TEST(ToolCallReader, TellsArgumentsAsTheyAreWritten) {
   EXPECT_EQ(
       pieces_of(ToolForm::kHermes, R"(<tool_call>{"name": "now", "arguments": {}}</tool_call>)"),
       (Pieces{"now {", "}"}));
-  // What was told stays told, though it comes to no end.
+  // Pieces that were given stay, though the call comes to no end.
   EXPECT_EQ(pieces_of(ToolForm::kMistral,
                       R"([{"name": "now", "arguments": {}}, {"name": "add", "arguments": {"a)"),
             (Pieces{"now {", "}", "add {", "\"", "a"}));

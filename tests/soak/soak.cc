@@ -104,7 +104,7 @@ class Soak {
   Soak(const Options& base, std::uint64_t least, std::uint64_t most, unsigned seed)
       : base_(base), least_(least), most_(most), random_(seed), known_(asked()) {}
 
-  /// What plain decoding writes.
+  /// Writes all texts by plain decoding.
   void learn_texts() {
     const Model model = Model::open(with("none", most_));
     Session session(model);
@@ -237,7 +237,7 @@ class Soak {
                 {"peak_bytes", peak}});
   }
 
-  /// What is left of a model that was closed.
+  /// Adds to a row what a closed model leaves: bytes of memory, descriptors, threads.
   static void close(json& row) {
     row["idle_bytes"] = resident_bytes();
     row["descriptors"] = entries("/proc/self/fd");

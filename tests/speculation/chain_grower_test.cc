@@ -151,7 +151,8 @@ Text step(Courses& courses, const ChainGrower::Limits& limits, ConfidenceTracker
   return text;
 }
 
-/// The distribution of texts of two steps, the second by what the first has taught.
+/// Returns the distribution of texts of two steps, the second by what the tracker learned in the
+/// first.
 Texts two_steps(const ChainGrower::Limits& limits, const Model& target, const Model& draft,
                 std::size_t length, std::set<std::size_t>& lengths) {
   Texts texts;
@@ -218,9 +219,9 @@ TEST(ChainGrower, IsSeenToBeWrongWhereTheDrawnTokenDecidesAndIsDropped) {
   EXPECT_GT(worst_of_a_look_at(0.3), kWrong);
 }
 
-/// What BiLD's loop writes behind `run`: the draft goes on while it is sure, and the target's token
-/// ends the step where it is not, where the run is full, or in place of a token it finds too
-/// unlikely.
+/// Adds the texts that BiLD's loop writes after `run`: the draft goes on while it is sure, and the
+/// target's token ends the step where it is not, where the run is full, or in place of a token it
+/// finds too unlikely.
 void write_bild(const ChainGrower::Limits& limits, double rollback, const Model& target,
                 const Model& draft, const Text& run, double chance, Texts& texts) {
   const std::vector<double> p = target(run), q = draft(run);

@@ -4,9 +4,9 @@
 
 namespace canopy::testing {
 
-/// Whether counts fit a distribution: Pearson's statistic is below the 99.9 % point of its
-/// chi-square law, found by Wilson and Hilferty's cube-root approximation. Cells expected fewer
-/// than 8 times are pooled; an outcome of probability 0 never fits.
+/// Returns true if counts fit a distribution: Pearson's statistic is below the 99.9 % point of its
+/// chi-square law, by Wilson and Hilferty's cube-root approximation. Cells expected fewer than 8
+/// times are pooled; an outcome of probability 0 never fits.
 template <class Outcome>
 bool fits(const std::map<Outcome, int>& counts, const std::map<Outcome, double>& distribution) {
   double total = 0, statistic = 0, rare_expected = 0, rare_seen = 0;

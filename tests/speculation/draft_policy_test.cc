@@ -240,7 +240,7 @@ TEST_F(DraftPolicyTest, GrowsTheSameTreesFromCapturedLevels) {
       step(number, sampled);
       EXPECT_EQ(captured.captured(), number > 0);
     }
-    // What a graph has in it is not what the next step asks for: it is made anew.
+    // The next step asks for other work than the graph holds: it is made anew.
     step(6, {0.5f, 0, 1.0f});
     EXPECT_FALSE(captured.captured());
     step(7, {0.5f, 0, 1.0f});
@@ -279,7 +279,7 @@ TEST(DraftPolicyOnAGpu, WaitsAsOftenForADeepTreeAsForAFlatOne) {
     EXPECT_EQ(waits(TreeShape::chain(3), graphs), waits(TreeShape::sequences(3, 12), graphs));
 }
 
-/// Penalties, bias, and about half of the tokens behind each text.
+/// Returns penalties, bias, and a constraint to about half of the tokens after each text.
 LogitEditing some_edits(int vocab) {
   LogitEditing editing;
   editing.repetition = 1.5f;
@@ -446,7 +446,7 @@ TEST_F(DraftPolicyTest, LeavesTheCacheAsItWasWhenStopped) {
   const DraftPolicy::Request request{prompt, &kv, {}, {}};
   EXPECT_THROW(policy.grow(model, {&request, 1}, *stream, stop.get_token()), Stopped);
   EXPECT_EQ(kv.length(), 0);
-  // The tree does not fit behind the text: fails after the text was committed.
+  // The tree does not fit after the text: fails after the text was committed.
   KvCache tight(*device, config, static_cast<int>(prompt.size()), {});
   const DraftPolicy::Request deep{prompt, &tight, {}, {}};
   EXPECT_THROW(policy.grow(model, {&deep, 1}, *stream), Error);

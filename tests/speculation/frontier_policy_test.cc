@@ -73,7 +73,7 @@ TEST_F(FrontierPolicyTest, GivesEachNodesRowBitForBitAsOfItsPathAlone) {
   const std::vector<std::vector<std::vector<DraftedNode>>> scripts{
       {{{1, 0}, {2, 0}, {3, 0}}, {{4, 1}, {5, 3}, {6, 3}}, {{7, 5}}},
       {},
-      // A chain that is asked for at once, as guesses are, then more behind its middle.
+      // A chain that is asked for at once, as guesses are, then more after its middle.
       {{{1, 0}, {2, 1}, {3, 2}}, {{4, 2}, {5, 4}}, {{6, 5}}}};
   for (const float temperature : {0.0f, 0.7f}) {
     const Sampling sampling{.temperature = temperature, .top_p = 0.9f};

@@ -104,7 +104,7 @@ struct Golden {
   Model draft;
   Growth growth;
   GraphGrower::Limits limits;
-  nlohmann::json made;  // what the slow twin made of it
+  nlohmann::json made;  // the slow twin's result
 };
 
 /// Graphs that a slow twin grew and unfolded: tests/data/speculation/make_graphs.py.
@@ -215,13 +215,13 @@ TEST(GraphGrower, CopiesWereNeverRunAndWhatWasRunComesFirstOnAPath) {
   }
 }
 
-/// How a step of sampled graphs is drafted and verified, its faults included.
+/// A step of sampled graphs: its drafting, its verification and its faults.
 struct Step {
   Drawing drawing = Drawing::kSequoia;
   Growth growth;
   GraphGrower::Limits limits{100, 2, 100};  // two nodes of a level are run: few courses
-  bool drops_leaves = false;                // what the draft thinks little of is not even checked
-  bool own_rows = false;                    // copies are judged by the rows of their own paths
+  bool drops_leaves = false;  // tokens that the draft finds unlikely are not even checked
+  bool own_rows = false;      // copies are judged by the rows of their own paths
 };
 
 GrownTree without_leaves(const GrownTree& grown, double least) {

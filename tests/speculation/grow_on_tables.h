@@ -7,7 +7,7 @@
 
 namespace canopy::testing {
 
-/// What a grower made of a draft.
+/// A grower's work on a draft.
 struct Grown {
   GrownTree tree;
   int forwards = 0;

@@ -74,7 +74,7 @@ class HeadDrafterTest : public ::testing::Test {
     });
     return order;
   }
-  /// A text goes on behind `node` of a tree of two nodes, for which these rows were read.
+  /// Goes on with a text after `node` of a tree of two nodes, for which these rows were read.
   void conclude(HeadDrafter& drafter, DraftState& state, const std::vector<float>& read,
                 NodeId node) {
     const Draft draft = root_only(1);
@@ -198,7 +198,7 @@ TEST(AcceptanceOfHeads, IsALevelsOwnAndNothingBehindTheLastHead) {
   const TreeShape shape = TreeShape::branching(std::array{2, 2});
   EXPECT_NEAR(expected_tokens(shape, acceptance), 1 + 0.8 * (1 + 0.5), 1e-12);
   EXPECT_EQ(best_tree(7, 9, acceptance).levels(), 3);
-  // Where all heads are alike, the best tree is that of one vector for all levels.
+  // For heads that are all alike, the best tree is that of one vector for all levels.
   const Acceptance alike = acceptance_of_heads(3, {{0.5, 0.2, 0.1}});
   for (const int nodes : {2, 5, 9, 13})
     EXPECT_EQ(best_tree(nodes, 4, alike), best_tree(nodes, 4, Acceptance{{0.5, 0.2, 0.1}}));

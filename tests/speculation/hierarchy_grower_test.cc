@@ -72,7 +72,7 @@ TEST(HierarchyGrower, OfPerfectGuessesTakesTheFewestForwards) {
   };
   const Text text{0};
   HierarchyGrower grower(text, {9, 3}, perfect, std::nullopt);
-  // The root gives one token; each forward behind it runs one and three guesses, and gives four.
+  // The root gives one token; each forward after it runs one and three guesses, and gives four.
   EXPECT_EQ(grow_on_tables(grower, draft).forwards, 3);
 }
 

@@ -26,7 +26,7 @@ std::vector<double> row(std::size_t vocab, unsigned seed) {
   return random_model(vocab, seed, 1, 1)({});
 }
 
-/// What the first token of a step is distributed as.
+/// Returns the distribution of a step's first token.
 std::vector<double> first_token(const Rule& rule, int children, const std::vector<double>& p,
                                 const std::vector<double>& q, double* accepted = nullptr) {
   std::vector<double> out(p.size(), 0.0);

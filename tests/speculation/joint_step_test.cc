@@ -15,7 +15,7 @@ constexpr std::size_t kVocab = 3;
 constexpr int kTokens = 3;               // of the chain
 constexpr int kBeams = kVocab * kVocab;  // so many that the search looks at every text
 
-/// What the twin may do wrong.
+/// A mistake that the twin may make.
 enum class Mistake { kNone, kFirstFailureEnds, kResidual, kUnwarpedDraft };
 
 struct Models {

@@ -39,7 +39,7 @@ std::vector<float> edited_by_definition(std::vector<float> row, const LogitEditi
   return row;
 }
 
-/// What an editor makes of the row behind `path`. Rows that cannot be reached stay.
+/// Returns the row after `path` as an editor edits it. Rows that cannot be reached stay.
 std::vector<float> edited_by(LogitEditor& editor, std::vector<float> row, const Text& path) {
   std::vector<std::uint32_t> bits(editor.words(), 0);
   if (editor.masks() && editor.allow(path, bits) != LogitEditor::Reach::kReached) return row;

@@ -1,4 +1,4 @@
-// What may be asked of speculation, and the list of numbers that flags are made from.
+// Requests that speculation takes, and the list of numbers that flags are made from.
 #include "src/speculation/speculation.h"
 
 #include <gtest/gtest.h>

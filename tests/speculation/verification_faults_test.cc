@@ -22,12 +22,12 @@ enum class Fault {
   kLikeliestSiblingFirst,
   kBonusFromTarget,
   kNoDivision,        // rho = 1 however many children
-  kResidualOfOneTry,  // what one refusal leaves, not what all do
+  kResidualOfOneTry,  // the rest after one refusal, not after all
 };
 
 double total(const std::vector<double>& x) { return std::accumulate(x.begin(), x.end(), 0.0); }
 
-/// What is owed after a token was drawn from `draft` and refused; `from` again if that is nothing.
+/// Returns the rest after a token was drawn from `draft` and refused; `from` if nothing is left.
 std::vector<double> owed(const std::vector<double>& from, const std::vector<double>& draft,
                          double division, double times) {
   std::vector<double> rest(from.size());
@@ -57,7 +57,7 @@ NodeId try_children(Drawing drawing, Fault fault, const TokenTree& tree, NodeId 
   const double division = k_seq ? static_cast<double>(std::max(range.count, 1)) : 1;
 
   std::set<TokenId> refused;
-  double uniform_above = 0;  // what earlier siblings told of a shared uniform
+  double uniform_above = 0;  // a shared uniform lies above this, as earlier siblings were refused
   for (const NodeId child : order) {
     const std::size_t t = at(child);
     double chance = draft[t] > 0 ? std::min(1.0, residual[t] / (division * draft[t])) : 0.0;
@@ -157,10 +157,10 @@ INSTANTIATE_TEST_SUITE_P(
                       Mutant{Drawing::kSpecTr, Fault::kLikeliestSiblingFirst},
                       Mutant{Drawing::kSpecTr, Fault::kBonusFromTarget}));
 
-// Where the target decides, the tree is only where its samples are looked up.
+// Rules by which the target decides: its samples are only looked up in the tree.
 
-/// Samples of the target with one uniform for all levels: what the levels above told of it narrows
-/// the next level's choice.
+/// Follows the target's samples with one uniform for all levels: each level's choice narrows the
+/// next one's.
 Verdict with_one_uniform(const TokenTree& tree, const LendRow& p, const LendRow&, Choices& c) {
   double low = 0, high = 1;
   return follow_samples(tree, [&](NodeId node) {

@@ -150,7 +150,7 @@ TEST_P(VerifierOnAGpu, AsksForAllBestTokensOnceHoweverLongThePath) {
       draft.tree.add_children(node,
                               std::vector<TokenId>{node < accepted ? best : (best + 1) % kTokens});
     }
-    // What the walk does not visit may be anything.
+    // Rows that the walk does not visit may hold anything.
     if (accepted + 1 < kNodes) logits.back() = std::numeric_limits<float>::quiet_NaN();
     const Buffer rows = upload(logits);
     const std::int64_t before = calls();

@@ -8,7 +8,7 @@
 
 namespace canopy {
 
-/// What a GGUF file of the byte-level tokenizer in NAME/tokenizer.json would say.
+/// Returns the metadata of a GGUF file of the byte-level tokenizer in NAME/tokenizer.json.
 inline Metadata gguf_metadata(const std::string& name, const std::string& pre) {
   const nlohmann::json document = golden::load(name + "/tokenizer.json");
   const auto& vocabulary = document.at("model").at("vocab");

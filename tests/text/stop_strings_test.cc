@@ -47,7 +47,7 @@ TEST(ShownText, LacksWhatEndsItThoughTheFileDoesNotCallThatSpecial) {
   } tokenizer;
   EXPECT_EQ(shown_text(tokenizer, std::vector<TokenId>{0, 2, 1}, {}, false), "ab");
   EXPECT_EQ(shown_text(tokenizer, std::vector<TokenId>{0, 2, 0}, {"b"}, false), "a");
-  // A text that was to go on behind such tokens: they are text like any other.
+  // A text that was to go on after such tokens: they are text like any other.
   EXPECT_EQ(shown_text(tokenizer, std::vector<TokenId>{0, 1, 1, 2}, {}, true), "a</s></s>b");
   EXPECT_EQ(shown_text(tokenizer, std::vector<TokenId>{0, 1, 1}, {}, true), "a</s></s>");
   EXPECT_EQ(shown_text(tokenizer, std::vector<TokenId>{0, 1, 1}, {}, false), "a</s>");
@@ -85,7 +85,7 @@ TEST(ShownText, StopsAtASpecialTokenThatAStopStringNames) {
   // Not a part of the name, nor what only its neighbours make.
   for (const char* stop : {"<", "<|im_start", "|>", "|>user", "<|im_start|> user", "<|im_end|>c"})
     EXPECT_EQ(shown({stop}), "auser\nbc") << stop;
-  // What the reader sees stops though special tokens that others name lie in it.
+  // Shown text ends at a stop string though special tokens that others name lie in it.
   EXPECT_EQ(shown({"auser", "<|im_start|>system"}), "");
   // A name in ordinary tokens is text.
   std::vector<TokenId> letters;

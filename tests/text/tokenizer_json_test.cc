@@ -1,4 +1,4 @@
-// What tokenizer.json may say, and what a hostile one gets for an answer.
+// Contents that tokenizer.json may have, and the errors for a hostile one.
 #include <gtest/gtest.h>
 
 #include "src/base/error.h"

@@ -1,4 +1,4 @@
-// What tekken.json means to Mistral's own library, and what a malformed one gets for an answer.
+// tekken.json as Mistral's own library reads it, and the errors for a malformed one.
 #include <gtest/gtest.h>
 
 #include "src/base/error.h"

@@ -83,14 +83,14 @@ CANOPY_HOST_DEVICE inline float element_of_group(const std::byte* block, int i) 
                          static_cast<float>(Format::group_minimum(block, group));
 }
 
-/// What formats in blocks of one group of 32 have in common.
+/// Members that formats in blocks of one group of 32 share.
 struct OneGroup {
   static constexpr const char* kSafetensorsName = nullptr;
   static constexpr int kBlockElements = 32, kGroupElements = 32;
   CANOPY_HOST_DEVICE static int group_scale(const std::byte*, int) { return 1; }
   CANOPY_HOST_DEVICE static int group_minimum(const std::byte*, int) { return 1; }
 };
-/// What formats in blocks of 256 weights have in common: groups with scales of their own.
+/// Members that formats in blocks of 256 weights share. Their groups have scales of their own.
 template <int kElements>
 struct Groups {
   static constexpr const char* kSafetensorsName = nullptr;
@@ -215,9 +215,10 @@ struct Q3_K : Groups<16> {
   }
 };
 
-/// What Q4_K and Q5_K begin with: {f16 d; f16 dmin; u6 s[8], m[8]}. The first four s, then the
-/// first four m, are the low six bits of the twelve bytes' first eight. The others have their low
-/// four bits in the last four bytes, s below m, and their high two where the first eight have room.
+/// The beginning of a block of Q4_K or Q5_K: {f16 d; f16 dmin; u6 s[8], m[8]}. The first four s,
+/// then the first four m, are the low six bits of the twelve bytes' first eight. The others have
+/// their low four bits in the last four bytes, s below m, and their high two where the first eight
+/// have room.
 struct SixBitScales : Groups<32> {
   static constexpr int kScaleAt = 0, kMinimumAt = 2, kGroupsAt = 4;
   CANOPY_HOST_DEVICE static int group_scale(const std::byte* block, int group) {

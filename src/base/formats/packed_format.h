@@ -81,7 +81,7 @@ struct RowOffsets {
 ///   zeros up to a multiple of four bytes.
 /// Code c < 7 stands for the exponent base + c. Columns past the last have code 0 and rest 0.
 /// Weight i of a group has the place that lets two interleavings of bytes, 16 by 16, put its
-/// exponent beside the rest of it and all weights in order: place().
+/// exponent next to the rest of it and all weights in order: place().
 struct PackedBF16 : RowOffsets<PackedBF16> {
   static constexpr DType kDType = DType::kPackedBF16;
   static constexpr const char *kName = "packed BF16", *kCodec = "bf16-window-512";
@@ -131,7 +131,7 @@ struct PackedBF16 : RowOffsets<PackedBF16> {
     const std::byte* group;       // the first of its groups
     const std::byte* exceptions;  // the first of its exceptions
     int groups, base;
-    bool sound;  // whether its exceptions are as many as its neighbours say, and in the row
+    bool sound;  // its exceptions are as many as its neighbours say, and in the row
   };
   CANOPY_HOST_DEVICE static Block block(const StoredRow& row, std::int64_t index) {
     int exceptions = 0;
@@ -229,7 +229,7 @@ inline constexpr bool kIsPacked = requires {
   typename Format::Plain;
 };
 
-/// What a file says of a packed matrix.
+/// A packed format as data.
 struct PackedFormat {
   DType dtype, plain;
   const char *name, *codec;

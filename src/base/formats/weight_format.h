@@ -16,7 +16,7 @@
 
 namespace canopy {
 
-/// What the formats are made of. All are little-endian.
+/// A type for each format. All are little-endian.
 namespace format {
 
 // Each has: kDType; kName; kSafetensorsName, or null where such files cannot hold it; kGgufId,
@@ -81,7 +81,7 @@ using BlockFormats =
                  format::IQ4_XS, format::MXFP4>;
 using WeightFormats = decltype(PlainFormats() + BlockFormats());
 
-/// Whether rows are blocks of several elements.
+/// True if rows are blocks of several elements.
 template <class Format>
 inline constexpr bool kInBlocks = requires {
   requires(Format::kBlockElements > 1);

@@ -1,6 +1,6 @@
 """OPT and BLOOM in float64, and what rounding to float32 may do to their logits.
 
-Beside exact.py, whose noise it uses; written from the papers' equations (arXiv:2205.01068,
+With the noise of exact.py; written from the papers' equations (arXiv:2205.01068,
 arXiv:2211.05100; positions of the latter: arXiv:2108.12409), not from a library.
 """
 
@@ -17,7 +17,7 @@ class Shape:
     layers: int
     heads: int
     eps: float
-    after: bool = False  # norms lie behind each part, and none before the head
+    after: bool = False  # norms lie after each part, and none before the head
 
 
 # What each family calls its tensors.
@@ -68,7 +68,7 @@ def logits(weights, shape, ids, rows, seed=None):
         return layer_norm(x, w(name + ".weight"), w(name + ".bias"), shape.eps, noise)
 
     def part(x, name, body):
-        """The residual stream behind a part, whose norm lies before or behind it."""
+        """Returns the residual stream after a part, whose norm lies before or after it."""
         if shape.after:
             return norm(noise.relative(x + body(x), 1.0), name)
         return noise.relative(x + body(norm(x, name)), 1.0)

@@ -4,7 +4,7 @@
     pip install tokenizers sentencepiece gguf
     make_tokenizer_goldens.py [SmolLM2-135M-Instruct.Q4_1.gguf]
 
-For each tokenizer NAME: NAME/tokenizer.json and NAME/golden.json, lists beside texts.json:
+For each tokenizer NAME: NAME/tokenizer.json and NAME/golden.json, lists in the order of texts.json:
   plain     ids without special tokens
   special   ids with them
   decoded   the text of `special`, special tokens spelled out

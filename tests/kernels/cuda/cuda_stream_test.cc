@@ -14,7 +14,7 @@
 
 namespace {
 
-/// What was asked of the runtime.
+/// The state of the runtime, by the calls made to it.
 struct Runtime {
   std::set<std::string> on_gpu_0;  // calls that a thread made which had not chosen GPU 1
   std::string fails;               // this call does

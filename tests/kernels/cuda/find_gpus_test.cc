@@ -1,4 +1,4 @@
-// What is said of a machine's GPUs, by a CUDA runtime that is played.
+// Reports on a machine's GPUs, from a CUDA runtime that is played.
 #include "kernels/cuda/find_gpus.h"
 
 #include <cuda_runtime.h>
