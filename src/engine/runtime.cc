@@ -159,6 +159,7 @@ std::unique_ptr<WeightSource> Runtime::make_target_weights(const EngineOptions& 
 }
 
 void Runtime::learn_routes(std::int64_t rows, std::uint64_t misses) {
+  if (!experts) return;
   ExpertReads& reads = plan.weights.experts;
   routes.add(reads, rows, misses);
   reads.habits = routes.habits(reads);

@@ -110,7 +110,9 @@ class RowMaker {
       in_context("quantising tensor " + source.name, [&] { quantize_row(type, floats_, bytes_); });
     else
       encode_row(type, floats_, bytes_.data());
-    if (type != DType::kF32) measure(type, plan.head_or_embedding);  // which holds every source
+    if (type != DType::kF32)  // which holds every source
+      in_context("tensor " + source.name + ", row " + std::to_string(row),
+                 [&] { measure(type, plan.head_or_embedding); });
     return bytes_;
   }
   double error() const { return error_; }    // sums over the rows that were rounded: of the
@@ -118,11 +120,16 @@ class RowMaker {
   bool changed() const { return changed_; }  // a weight of any matrix
 
  private:
+  /// Adds up how far the row is from its source. Throws Error where a finite weight became infinite.
   void measure(DType type, bool head_or_embedding) {
     back_.resize(floats_.size());
     dequantize_row(type, bytes_.data(), back_);
     if (std::ranges::equal(floats_, back_)) return;
     changed_ = true;
+    for (std::size_t i = 0; i < floats_.size(); ++i)
+      if (std::isfinite(floats_[i]) && !std::isfinite(back_[i]))
+        throw Error("the weight " + std::to_string(floats_[i]) + " is beyond what " +
+                    std::string(name(type)) + " can hold; choose a type with a wider range");
     if (head_or_embedding) return;
     for (std::size_t i = 0; i < floats_.size(); ++i) {
       const double value = static_cast<double>(floats_[i]),
