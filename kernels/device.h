@@ -95,7 +95,7 @@ class HostPin {
   virtual ~HostPin() = default;
 };
 
-/// What the driver of a device with memory of its own takes of it beside what is allocated.
+/// Memory that the driver of a device with memory of its own takes besides what is allocated.
 struct DriverShare {
   std::size_t unit = 1;   // bytes: an allocation takes whole ones
   std::size_t fixed = 0;  // kernels, which are loaded when they first run, libraries, stacks

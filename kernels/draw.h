@@ -25,8 +25,8 @@ constexpr double draw_part_sum(const Left& left, std::size_t first, std::size_t 
          ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
 }
 
-/// Where a draw looks for its token: the part, the sum of all parts before it, and the sum that the
-/// token's own must be the first to exceed.
+/// Place where a draw looks for its token: the part, the sum of all parts before it, and the sum
+/// that the token's own must be the first to exceed.
 struct DrawPlace {
   std::size_t part;
   double below, target;
@@ -57,8 +57,8 @@ constexpr std::size_t draw_within(const Left& left, std::size_t first, std::size
   return last;
 }
 
-/// Where a walk ran into a part without support, which begins at `first`: the nearest token of n
-/// that has some; n if none has.
+/// Finds, where a walk ran into a part without support, which begins at `first`, the nearest token
+/// of n that has some; n if none has.
 template <class Left>
 constexpr std::size_t draw_nearest(const Left& left, std::size_t first, std::size_t n) {
   for (std::size_t i = first; i-- > 0;)
@@ -79,7 +79,7 @@ constexpr std::size_t draw_token(const Left& left, std::size_t n, const double* 
   return token < n ? token : draw_nearest(left, first, n);
 }
 
-/// Where the support is used up: uniform over the `undrawn` tokens that were not drawn yet.
+/// Draws where the support is used up: uniform over the `undrawn` tokens that were not drawn yet.
 template <class Left>
 constexpr std::size_t draw_any(const Left& left, std::size_t undrawn, double u) {
   auto skip = static_cast<std::size_t>(u * static_cast<double>(undrawn));

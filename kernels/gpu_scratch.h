@@ -14,7 +14,7 @@ inline constexpr std::size_t kGpuSliceBytes = std::size_t{32} << 20;
 inline constexpr std::size_t kGpuExpandedBytes = std::size_t{128} << 20;
 inline constexpr std::size_t kGpuAlignment = 256;  // bytes, of what lies in the scratch
 
-/// How attention by matrix products lays its scratch out (kernels/cuda/attention_products.h): nodes
+/// Layout of the scratch of attention by matrix products (kernels/cuda/attention_products.h): nodes
 /// in slices, and for each slice the keys in chunks. Plain data.
 struct AttentionSlices {
   static constexpr std::int64_t kLeastNodes = 64;  // of a call: fewer are not worth its launches
@@ -29,7 +29,7 @@ struct AttentionSlices {
               bytes = 0;
 };
 
-/// How a product of n rows of k columns lays its scratch out: rounded inputs, then a slice of
+/// Layout of the scratch of a product of n rows of k columns: rounded inputs, then a slice of
 /// expanded weights. Plain data.
 struct LinearScratch {
   LinearScratch(std::int64_t n, std::int64_t k);
@@ -37,15 +37,15 @@ struct LinearScratch {
   std::int64_t slice_rows = 0;
 };
 
-/// How an expert of up to n rows lays its scratch out: these, its inner values twice, what it
+/// Layout of the scratch of an expert of up to n rows: these, its inner values twice, what it
 /// gives, and the products' own. Plain data.
 struct ExpertScratch {
   ExpertScratch(std::int64_t n, std::int64_t dim, std::int64_t hidden);
   std::size_t gate = 0, up = 0, y = 0, linear = 0, bytes = 0;
 };
 
-/// What the kernels of a GPU need of scratch for calls up to `largest` (Ops::scratch_bytes): also
-/// where there is none, to plan for one. Pure.
+/// Bytes of scratch that the kernels of a GPU need for calls up to `largest` (Ops::scratch_bytes):
+/// also where there is none, to plan for one. Pure.
 std::size_t gpu_scratch_bytes(const Workload& largest);
 
 }  // namespace canopy

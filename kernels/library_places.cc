@@ -17,7 +17,7 @@ std::string variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-/// What is in a folder, by name; nothing where it cannot be read.
+/// Lists a folder, by name; nothing where it cannot be read.
 std::vector<fs::path> entries(const fs::path& folder) {
   std::vector<fs::path> found;
   std::error_code ignored;

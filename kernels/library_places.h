@@ -5,8 +5,8 @@
 
 namespace canopy {
 
-/// What says where a shared library may be, apart from the loader's own paths (which
-/// LD_LIBRARY_PATH is one of): values of environment variables, "" where they are not set.
+/// Hints of where a shared library may be, apart from the loader's own paths (which LD_LIBRARY_PATH
+/// is one of): values of environment variables, "" where they are not set.
 struct LibraryHints {
   std::string cuda_home, cuda_path;       // CUDA_HOME, CUDA_PATH: a toolkit
   std::string virtual_env, conda_prefix;  // VIRTUAL_ENV, CONDA_PREFIX: a Python

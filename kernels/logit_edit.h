@@ -6,9 +6,9 @@
 
 namespace canopy {
 
-/// What edit_logits writes for a token that is not allowed. No temperature up to the highest leaves
-/// it a probability above 0, as edited logits stay above -kMostEdited; and it is finite, so that
-/// what is not finite still shows a damaged model.
+/// Logit that edit_logits writes for a token that is not allowed. No temperature up to the highest
+/// leaves it a probability above 0, as edited logits stay above -kMostEdited; and it is finite, so
+/// that what is not finite still shows a damaged model.
 inline constexpr float kMaskedLogit = -1e30f;
 inline constexpr float kMostEdited = 1e20f;  // edited logits lie within it, up and down
 inline constexpr float kHighestTemperature = 1e6f;
@@ -21,7 +21,7 @@ struct LogitEdit {
   bool operator==(const LogitEdit&) const = default;
 };
 
-/// Which edits a row has: its own, numbers [first, end), and [shared_first, shared_end), which it
+/// Edits that a row has: its own, numbers [first, end), and [shared_first, shared_end), which it
 /// has in common with other rows, but for tokens that have one of its own.
 struct LogitEditRow {
   std::int32_t first = 0, end = 0, shared_first = 0, shared_end = 0;
@@ -37,7 +37,7 @@ CANOPY_HOST_DEVICE inline float bounded_logit(float x) {
   return x > kMostEdited ? kMostEdited : x < -kMostEdited ? -kMostEdited : x;
 }
 
-/// What is not finite stays as it is.
+/// Leaves what is not finite as it is.
 CANOPY_HOST_DEVICE inline float edited_logit(float x, const LogitEdit& edit) {
   if (!is_finite(x)) return x;
   x += edit.add;

@@ -72,7 +72,7 @@ void check_slots(const char* op, const KvView& kv, std::int64_t first, std::int6
   });
 }
 
-/// Throws unless nodes [first_node, first_node + count) behind the prefix do.
+/// Throws unless nodes [first_node, first_node + count) after the prefix do.
 void check_nodes(const char* op, const KvView& kv, std::int64_t prefix, std::int64_t first_node,
                  std::int64_t count) {
   check_slots(op, kv, prefix, 0);

@@ -8,8 +8,8 @@
 
 namespace canopy {
 
-/// Which host memory is locked, lock by lock. A driver copies at once only what lies in one lock,
-/// or in none. Any thread.
+/// Record of the host memory that is locked, lock by lock. A driver copies at once only what lies
+/// in one lock, or in none. Any thread.
 class PinnedRanges {
  public:
   void add(std::span<const std::byte> range) {
@@ -33,7 +33,7 @@ class PinnedRanges {
     std::vector<std::span<const std::byte>> found;
     const std::byte* const last = copy.data() + copy.size();
     for (const std::byte* at = copy.data(); at < last;) {
-      const auto behind = end_.upper_bound(at);  // the first lock that begins behind `at`
+      const auto behind = end_.upper_bound(at);  // the first lock that begins after `at`
       const std::byte* end = behind == end_.end() ? last : std::min(last, behind->first);
       if (behind != end_.begin())
         if (const std::byte* const of_lock = std::prev(behind)->second; of_lock > at)

@@ -9,10 +9,10 @@
 namespace canopy {
 
 /// Non-owning view of a matrix of weights in one of the formats of src/base/formats/weight_format.h
-/// or src/base/formats/packed_format.h, in a device's memory or the host's: rows one behind
-/// another, of whole blocks or packed, and in the same memory the companion of a format that has
-/// one. Its bytes do not follow from the shape, so that it is no TensorView. Copying a view copies
-/// the pointers. The memory must outlive all work queued on it.
+/// or src/base/formats/packed_format.h, in a device's memory or the host's: rows one after another,
+/// of whole blocks or packed, and in the same memory the companion of a format that has one. Its
+/// bytes do not follow from the shape, so that it is no TensorView. Copying a view copies the
+/// pointers. The memory must outlive all work queued on it.
 class WeightView {
  public:
   WeightView() = default;  // empty: there is no such matrix

@@ -15,7 +15,7 @@ std::size_t aligned(std::size_t bytes) {
   return (bytes + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment;
 }
 
-/// The table in pieces of so many bytes, or of a row.
+/// Cuts the table into pieces of at most `bytes` bytes, or of one row where a row is longer.
 std::vector<TensorEntry> slices(const TensorEntry& table, std::size_t bytes) {
   const std::int64_t unit = slice_unit(table);
   const std::int64_t rows =
@@ -121,7 +121,7 @@ DeviceWeights::DeviceWeights(Device& device, const SweepLayout& sweep, const Res
                              ReadPump& pump, const Loading& loading)
     : memory_(device.allocate(bytes_needed(sweep, residency))), units_(sweep.units.size()) {
   const std::vector<UnitLayout>& units = sweep.units;
-  // Where everything goes: what is read as one, then the vectors.
+  // Places everything: first what is read as one, then the vectors.
   std::vector<Load> loads;
   std::size_t end = 0, slab_bytes = 0;
   const auto add = [&](Load load) {

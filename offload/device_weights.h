@@ -15,7 +15,7 @@
 
 namespace canopy {
 
-/// What stays in the memory of a device that has its own: the matrices of the units of
+/// Weights that stay in the memory of a device that has its own: the matrices of the units of
 /// Tier::kDevice, every unit's vectors, and the embedding table if that is of this tier. Immutable
 /// once loaded.
 class DeviceWeights {
@@ -31,7 +31,7 @@ class DeviceWeights {
   WeightView table() const { return table_; }  // [vocab, dim]; empty unless it rests here
   std::size_t bytes() const { return memory_.bytes(); }
 
-  /// What bytes() will be. Pure.
+  /// Predicts bytes(). Pure.
   static std::size_t bytes_needed(const SweepLayout& sweep, const Residency& residency);
 
  private:

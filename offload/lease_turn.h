@@ -8,7 +8,7 @@
 
 namespace canopy {
 
-/// Whose turn it is: units are lent in the order of the sweep, round and round, one at a time.
+/// Turn of the units: they are lent in the order of the sweep, round and round, one at a time.
 class LeaseTurn {
  public:
   explicit LeaseTurn(std::size_t units) : units_(units) {}

@@ -10,8 +10,8 @@ namespace canopy {
 
 using LoadProgress = std::function<void(std::uint64_t done_bytes, std::uint64_t all_bytes)>;
 
-/// What goes with every load of weights: who is told how far it is, what ends it, and the notes
-/// that gain each fallback taken.
+/// Companions of every load of weights: the notes that gain each fallback taken, the callback that
+/// reports progress, and the token that ends it.
 struct Loading {
   Notes& notes;
   LoadProgress progress = {};

@@ -15,7 +15,7 @@
 
 namespace canopy {
 
-/// How the link is best read, tried out into `memory` where the options ask for that.
+/// Returns how the link is best read, tried out into `memory` where the options ask for that.
 LinkSample choose_way(const std::vector<std::filesystem::path>& files, std::span<std::byte> memory,
                       const StreamerOptions& options, const std::stop_token& stop);
 std::unique_ptr<ReadEngine> open_engine(std::span<const std::filesystem::path> files,

@@ -6,9 +6,9 @@ namespace canopy {
 
 namespace {
 
-/// Keeps a unit in `tier` wherever the bytes there lag behind `share` of those that the open units
-/// had so far: the error never exceeds half a unit. The others go to `below`. Returns the bytes
-/// kept.
+/// Keeps a unit in `tier` wherever the bytes there are short of `share` of those that the open
+/// units had so far: the error never exceeds half a unit. The others go to `below`. Returns the
+/// bytes kept.
 struct Spread {
   std::span<const std::size_t> bytes;  // of each unit
   const std::vector<bool>& open;

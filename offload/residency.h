@@ -8,7 +8,7 @@
 
 namespace canopy {
 
-/// Where a unit's matrices are between two sweeps. On a device that shares the host's memory only
+/// Place of a unit's matrices between two sweeps. On a device that shares the host's memory only
 /// those of kDisk travel; on another those of kHost do, too, and those of kDisk through the host.
 enum class Tier : std::uint8_t { kDisk, kHost, kDevice };
 
@@ -28,17 +28,17 @@ Residency all_resident(const SweepLayout& sweep, Tier tier = Tier::kHost);
 /// case.
 Residency spread_resident(const SweepLayout& sweep, std::size_t bytes,
                           std::span<const Tier> on_device = {});
-/// What rests where a model of at least two layers drafts with that: the head and the embedding
-/// table, then whole layers, the first and the last, the second and so on, as many as `bytes` hold,
-/// since what is left out of a forward does least harm in the middle (docs/results/methods.md). One
-/// layer travels in any case; the head, the table, the first layer and, of three, the last one rest
-/// in any case. On a device with memory of its own (Tier::kDevice) all others, and the table, are
-/// in host memory.
+/// Keeps what a model of at least two layers drafts with: the head and the embedding table, then
+/// whole layers, the first and the last, the second and so on, as many as `bytes` hold, since what
+/// is left out of a forward does least harm in the middle (docs/results/methods.md). One layer
+/// travels in any case; the head, the table, the first layer and, of three, the last one stay in
+/// any case. On a device with memory of its own (Tier::kDevice) all others, and the table, are in
+/// host memory.
 Residency ends_resident(const SweepLayout& sweep, std::size_t bytes, Tier tier = Tier::kHost);
-/// Bytes of those weights where so many layers rest, or the fewest that rest in any case.
+/// Bytes of those weights where `layers` layers stay, or the fewest that stay in any case.
 std::size_t ends_bytes(const SweepLayout& sweep, int layers, Tier tier = Tier::kHost);
-/// Keeps as many bytes of units as `bytes` hold on a device with memory of its own, spread
-/// likewise; all others, and the table, are in host memory. One unit travels in any case.
+/// Keeps as many bytes of units as `bytes` hold on a device with memory of its own, spread evenly,
+/// too; all others, and the table, are in host memory. One unit travels in any case.
 Residency spread_on_device(const SweepLayout& sweep, std::size_t bytes);
 
 /// Bytes that are read in one sweep.

@@ -26,7 +26,7 @@ std::vector<const TensorEntry*> resting_matrices(const SweepLayout& sweep,
   return tensors;
 }
 
-/// Where each vector goes, as f32, and the bytes of all.
+/// Places of the vectors, as f32, and the bytes of all.
 struct VectorPlan {
   std::vector<const TensorEntry*> tensors;  // each once: every slice of the head has the same norm
   std::vector<std::size_t> at;

@@ -16,7 +16,7 @@ namespace canopy {
 /// Immutable once loaded.
 class RestingWeights {
  public:
-  /// Reads them through the pump, in file order; beside them, one unit's vectors are held for a
+  /// Reads them through the pump, in file order; next to them, one unit's vectors are held for a
   /// moment. The matrices are locked for copies to the device, and lie `on` a NUMA node while it
   /// has room. Throws: Error as the pump does; Stopped on request.
   RestingWeights(Device& device, const SweepLayout& sweep, const Residency& residency,
@@ -27,7 +27,7 @@ class RestingWeights {
   WeightView table() const { return table_; }  // [vocab, dim]; empty unless it rests
   std::size_t bytes() const { return matrices_.size() + vectors_.size(); }
 
-  /// What bytes() will be. Pure.
+  /// Predicts bytes(). Pure.
   static std::size_t bytes_needed(const SweepLayout& sweep, const Residency& residency);
 
  private:

@@ -12,8 +12,8 @@ struct Stretch {
 };
 
 /// Stretches are made and freed in one order, so that the live ones are together (around the end of
-/// the ring). Where one of `bytes` more can begin, behind the newest; nothing if the oldest is in
-/// its way. Without live ones both are null.
+/// the ring). Returns where one of `bytes` more can begin, after the newest; nothing if the oldest
+/// is in its way. Without live ones both are null.
 inline std::optional<std::size_t> room_in_ring(std::size_t ring, const Stretch* oldest,
                                                const Stretch* newest, std::size_t bytes) {
   if (oldest == nullptr) return bytes <= ring ? std::optional<std::size_t>(0) : std::nullopt;
@@ -24,9 +24,9 @@ inline std::optional<std::size_t> room_in_ring(std::size_t ring, const Stretch* 
   return oldest->begin >= bytes ? std::optional<std::size_t>(0) : std::nullopt;
 }
 
-/// Finds a place for the next stretch, which older ones may still hold: behind the newest, or at
-/// the ring's start where it would run over the end. Nothing where live stretches already run
-/// around the end and it would have to as well.
+/// Finds a place for the next stretch, which older ones may still hold: after the newest, or at the
+/// ring's start where it would run over the end. Nothing where live stretches already run around
+/// the end and it would have to as well.
 inline std::optional<std::size_t> place_in_ring(std::size_t ring, const Stretch* oldest,
                                                 const Stretch* newest, std::size_t bytes) {
   if (oldest == nullptr) return bytes <= ring ? std::optional<std::size_t>(0) : std::nullopt;

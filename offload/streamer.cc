@@ -221,7 +221,7 @@ void Streamer::Impl::read_in_cycle() {
 Streamer::Impl::Admission Streamer::Impl::admit() {
   std::unique_lock lock(mutex);
   while (!stopping) {
-    // The give-back told us that the event was recorded; only then may we ask whether it was
+    // The event was recorded before the slot was given back; only then may we ask whether it was
     // reached (house rule: two locks for one slot).
     while (first < taken && slot(first).state == State::kReturned &&
            slot(first).last_use->reached())
@@ -285,7 +285,7 @@ bool Streamer::Impl::queue_reads(Slot& newest) {
 
 bool Streamer::Impl::deliver(std::span<const ReadPump::Arrival> arrivals) {
   const auto begun = Clock::now();
-  // Which unit a slot is for, and what it misses, are this thread's own affair.
+  // The unit that a slot is for, and the bytes it misses, are known to this thread alone.
   for (const ReadPump::Arrival& arrival : arrivals) {
     Slot& slot = slots[arrival.owner];
     slot.missing -= arrival.bytes.size();
@@ -388,7 +388,7 @@ void Streamer::Impl::abandon() noexcept {
   const std::lock_guard lock(mutex);
   const auto behind = std::lower_bound(travel.begin(), travel.end(), turn.next());
   turn.restart();
-  // Before the first travelling unit and behind the last, what is on its way is for a whole sweep.
+  // Before the first travelling unit and after the last, what is on its way is for a whole sweep.
   if (behind == travel.begin() || behind == travel.end()) return;
   for (; taken < next; ++taken) {
     Slot& skipped = slot(taken);

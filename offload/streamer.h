@@ -26,12 +26,12 @@ struct StreamerOptions {
   bool io_uring = true;  // else the pread pool
   std::size_t read_bytes = 1u << 20;  // one read request
   std::size_t queue_depth = 16;       // most reads in flight
-  MemoryNode ring_node = {};          // where the ring lies, and what rests beside it for a device
-                              // with memory of its own; the topology must outlive the making
+  MemoryNode ring_node = {};  // of the ring, and of the host's weights for a device with memory of
+                              // its own; the topology must outlive the making
   std::vector<int> reader_cpus = {};  // the reader's thread is bound to these; empty: unbound
   bool checksums = false;             // compare each unit with what it was when first read
-  /// How the link is best read is tried out first, into the ring, in `rounds` of so long:
-  /// read_bytes and queue_depth are then what that found.
+  /// Search for the best way to read the link, before the first sweep, into the ring, in `rounds`
+  /// of `round` each: it sets read_bytes and queue_depth.
   struct Trial {
     int rounds = 0;
     Seconds round{};
@@ -39,11 +39,12 @@ struct StreamerOptions {
   std::optional<Trial> trial = {};
   std::shared_ptr<LinkClock> clock = {};  // of all that share a disk; null: the source's own
   Trace* trace = nullptr;                 // gains a span per unit read; must outlive the streamer
-  /// What stands between the streamer and the disk: tests inject faults here. Empty: nothing.
+  /// Wraps the engine between the streamer and the disk: tests inject faults here. Empty: nothing
+  /// does.
   std::function<std::unique_ptr<ReadEngine>(std::unique_ptr<ReadEngine>)> wrap_engine = {};
 };
 
-/// What the link has done since the streamer was made: take differences.
+/// Totals of the link since the streamer was made: take differences.
 struct LinkTotals {
   std::uint64_t disk_bytes = 0;  // as read: over-read, prefetches and embedding rows included
   Seconds busy{};                // with at least one read of weights in flight, by the clock
@@ -88,11 +89,11 @@ class Streamer final : public WeightSource {
   std::vector<RestingUnit> resting() const;
 
   LinkTotals totals() const;
-  /// How weights are read, and what that gave in the trial: 0 bytes without one.
+  /// Returns how weights are read, and what that gave in the trial: 0 bytes without one.
   const LinkSample& way() const;
   const Notes& notes() const;
 
-  /// What held_bytes() is beside the ring. Pure: opens nothing.
+  /// Predicts held_bytes() without the ring. Pure: opens nothing.
   static std::size_t resting_bytes(const SweepLayout& sweep, const Residency& residency);
 
  private:

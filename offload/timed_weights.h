@@ -14,7 +14,7 @@
 
 namespace canopy {
 
-/// What the arithmetic of a sweep took.
+/// Times that the arithmetic of a sweep took.
 struct SweepTimes {
   std::vector<Seconds> unit;
   Seconds embed{};

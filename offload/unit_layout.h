@@ -20,8 +20,8 @@ struct UnitTensor {
   int expert = -1;  // that it is of; -1: of none
 };
 
-/// A unit's matrices lie so on a device with memory of its own: one behind the other, without
-/// what was read beside them, each at a multiple of kSlotAlignment (device_bytes()).
+/// Places of a unit's matrices on a device with memory of its own: one after the other, without
+/// what was read besides, each at a multiple of kSlotAlignment (device_bytes()).
 struct SlotLayout {
   std::vector<std::size_t> at;  // of each matrix, in the order of the unit's
   std::size_t bytes = 0;
@@ -35,7 +35,7 @@ struct UnitLayout {
   std::vector<UnitTensor> matrices;
   std::vector<UnitTensor> vectors;
   ReadLayout read;  // of the matrices, in that order
-  SlotLayout slot;  // likewise
+  SlotLayout slot;  // of the matrices, on a device with memory of its own
 };
 
 /// An expert of a mixture that is read and lent alone.
@@ -45,7 +45,7 @@ struct ExpertLayout {
   ReadLayout read;  // of the matrices, in that order
 };
 
-/// Where the experts of mixtures are: in their layers' units, or each alone.
+/// Place of the experts of mixtures: in their layers' units, or each alone.
 enum class ExpertsAre : bool { kInUnits, kApart };
 
 /// A model as it is swept: all that sources of weights, and who plans for them, know of it. Made

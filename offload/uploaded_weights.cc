@@ -19,8 +19,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// What another copy to the device may have to wait for: 0.7 ms of a PCIe 4 link. A copy has a fixed
-// cost of some microseconds (bench/gpu_probe.cu, h2d and latency).
+// Most bytes that another copy to the device may have to wait for: 0.7 ms of a PCIe 4 link. A copy
+// has a fixed cost of some microseconds (bench/gpu_probe.cu, h2d and latency).
 constexpr std::size_t kPieceBytes = std::size_t{16} << 20;
 
 DeviceWeights load(Device& device, const SweepLayout& sweep, const Residency& residency,
@@ -208,7 +208,7 @@ UploadedWeights::Impl::Slot* UploadedWeights::Impl::make_slot(std::size_t slot_b
   freed.wait(lock, [&] {
     if (stopping || cycle != of_cycle) return true;
     while (!live.empty() && live.front().state == State::kReturned) {
-      // The give-back told us that the event was recorded; only then may a stream wait for it
+      // The event was recorded before the slot was given back; only then may a stream wait for it
       // (house rule: two locks for one slot).
       if (live.front().used) copy->wait(*live.front().events->last_use);
       gone.push_back(std::move(live.front().events));

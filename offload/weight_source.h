@@ -22,9 +22,9 @@
 
 namespace canopy {
 
-/// What is read, lent and given back as one: the attention or the MLP of a layer, or a slice of the
-/// head's rows. Small enough that two or three fit any budget; large enough that one read keeps the
-/// link busy.
+/// Part of a model that is read, lent and given back as one: the attention or the MLP of a layer,
+/// or a slice of the head's rows. Small enough that two or three fit any budget; large enough that
+/// one read keeps the link busy.
 struct Unit {
   int layer = 0;  // layer_count for the head
   UnitKind kind = UnitKind::kAttention;
@@ -96,7 +96,8 @@ class WeightSource {
   /// Returns the same model's, which lives as long as the source.
   virtual EmbeddingTable& embedding() = 0;
 
-  /// Lends the experts of mixtures where the units have none of theirs; else null. Likewise.
+  /// Lends the experts of mixtures where the units have none of theirs; else null. They, too, live
+  /// as long as the source.
   virtual ExpertSource* experts() { return nullptr; }
 
  protected:

@@ -5,10 +5,10 @@
 
 namespace canopy {
 
-/// What a tree is planned with until the acceptance of this draft and target has been measured: the
-/// values of a self-draft (the target's own weights rounded to Q4_0). Measured for this project on
-/// SmolLM2-135M-Instruct: f32 arithmetic, teacher-forced on the target's own continuations of web
-/// text and chat prompts at the same temperature, 3,072 positions at temperature 0 (did the
+/// Acceptance that trees are planned with until that of this draft and target has been measured:
+/// the values of a self-draft (the target's own weights rounded to Q4_0). Measured for this project
+/// on SmolLM2-135M-Instruct: f32 arithmetic, teacher-forced on the target's own continuations of
+/// web text and chat prompts at the same temperature, 3,072 positions at temperature 0 (did the
 /// target's best token have this rank in the draft?) and 3,038 at 0.6 (Sequoia's rule). The first
 /// entry has a standard error of 0.020 and 0.012 over continuations. Raw: best_tree makes the tail
 /// monotone. A wrong vector costs speed, never exactness.

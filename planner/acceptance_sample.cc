@@ -24,7 +24,7 @@ struct Sums {
   double values() const { return total(value); }
   double counts() const { return total(count); }
   double mean() const { return counts() > 0 ? values() / counts() : 0; }
-  /// How far text g pulls the mean: mean = sum / count, linearised.
+  /// Returns how far text g pulls the mean: mean = sum / count, linearised.
   double pull(std::size_t g) const {
     return counts() > 0 ? (value[g] - mean() * count[g]) / counts() : 0;
   }

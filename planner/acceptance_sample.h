@@ -51,7 +51,7 @@ struct AcceptanceAfter {
                             // judged where fewer than ten texts get so far
 };
 
-/// What a sample says of a pair of models. docs/math.md, "Measuring acceptance".
+/// Estimate of a pair of models' acceptance from a sample. docs/math.md, "Measuring acceptance".
 struct AcceptanceEstimate {
   int runs = 0, texts = 0;
   std::int64_t positions = 0;

@@ -17,7 +17,7 @@ class AcceptanceTracker {
   /// `level`: how many levels below the root; it counts where the first vector depends on that.
   void observe(int level, int children, int accepted);
   Acceptance estimate() const;
-  /// Lets all that came before count for at most so many nodes.
+  /// Lets all that came before count for at most `nodes` nodes.
   void fade_to(double nodes);
 
  private:

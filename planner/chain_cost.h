@@ -2,11 +2,11 @@
 
 namespace canopy {
 
-// What a chain of g drafted tokens gains, where each is accepted with chance alpha, whatever came
+// Gain of a chain of g drafted tokens, where each is accepted with chance alpha, whatever came
 // before. Costs are relative to the target's: c, the time of a forward of the draft to that of a
 // sweep; c_ops, the same of arithmetic operations per row. docs/math.md, "What a chain gains".
-// Source: arXiv:2211.17192, 3.1 to 3.5, whose names these are. All throw Error unless 0 <= alpha
-// <= 1, g >= 0 and the costs are not negative.
+// Source: arXiv:2211.17192, 3.1 to 3.5, whose names these are. All throw Error unless 0 <= alpha <=
+// 1, g >= 0 and the costs are not negative.
 
 /// Expected tokens of a step: (1 - alpha^(g+1)) / (1 - alpha). Bytes read per token shrink by it.
 double chain_tokens(double alpha, int g);

@@ -20,22 +20,23 @@ struct SweepUnit {
   std::size_t layer_kind = 0;  // of HardwareProfile::layers
 };
 
-/// Where the target's weights are to be: what travels, through how large a ring. On a device with
-/// memory of its own the ring is there, and of what travels to it `disk_bytes` come from disk,
-/// through a ring of the host that is deep enough for the slower of the two links to set the pace.
+/// Places that the target's weights are to have: what travels, through how large a ring. On a
+/// device with memory of its own the ring is there, and of what travels to it `disk_bytes` come
+/// from disk, through a ring of the host that is deep enough for the slower of the two links to set
+/// the pace.
 struct WeightPlan {
   std::vector<SweepUnit> units;
   std::uint64_t ring_bytes = 0, resident_bytes = 0;
   bool uploaded = false;
   std::uint64_t disk_bytes = 0;       // of each sweep, where uploaded
-  ExpertReads experts;                // beside the units
+  ExpertReads experts;                // next to the units
   std::uint64_t sweep_bytes() const;  // of the units
 };
 
 enum class Bottleneck : std::uint8_t { kLink, kCompute, kDrafting };
 const char* name(Bottleneck bottleneck);
 
-/// What a step takes, and what its parts would take alone.
+/// Time that a step takes, and those that its parts would take alone.
 struct StepCost {
   Seconds step{};
   Seconds link{};                             // the sweep's bytes, experts among them
@@ -47,9 +48,9 @@ struct StepCost {
 /// A step to be predicted: `sequences` trees of one shape share the sweep.
 struct StepQuery {
   const TreeShape* shape = nullptr;
-  double tokens = 1;  // that one sequence is expected to gain: so many nodes are verified
+  double tokens = 1;  // that one sequence is expected to gain: as many nodes are verified
   int sequences = 1;
-  double context = 0;   // tokens of text behind each tree
+  double context = 0;   // tokens of text before each tree
   bool sampled = true;  // children are drawn from q: not at temperature 0
   int prompt_rows = 0;  // that the sweep reads besides; nobody asks for their logits
 };
@@ -66,8 +67,8 @@ class CostModel {
   /// Throws Error if the ring does not hold its largest unit, if the tree has more than its root
   /// and the profile no draft, or if the profile lacks a kind of layer.
   StepCost step(const StepQuery& query, const WeightPlan& weights) const;
-  /// The most rows of a sweep whose arithmetic takes no longer than its bytes travel; at least 1.
-  /// Nothing where no weights travel. `context`: tokens of text behind each row.
+  /// Finds the most rows of a sweep whose arithmetic takes no longer than its bytes travel; at
+  /// least 1. Nothing where no weights travel. `context`: tokens of text before each row.
   std::optional<int> rows_behind_link(const WeightPlan& weights, double context) const;
   const HardwareProfile& profile() const { return profile_; }
   /// Bytes per second of the link that fills the ring. Throws Error if the profile has none.
@@ -76,7 +77,7 @@ class CostModel {
  private:
   Seconds draft(const StepQuery& query) const;
   Seconds link(const WeightPlan& weights) const;
-  /// What each unit takes, and the embedding before them.
+  /// Time that each unit takes, and the embedding before them.
   struct Arithmetic {
     std::vector<Seconds> unit;
     Seconds embed{}, total{};

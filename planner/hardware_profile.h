@@ -9,7 +9,7 @@
 
 namespace canopy {
 
-/// What one pair of models costs on one machine, as measured on real sweeps, or modelled; rows are
+/// Costs of one pair of models on one machine, as measured on real sweeps, or modelled; rows are
 /// tokens that a forward runs over. Plain data, kept between runs as JSON.
 struct HardwareProfile {
   std::string machine;        // device, threads, cores
@@ -22,7 +22,7 @@ struct HardwareProfile {
   std::uint64_t gpu_memory_bytes = 0;
 
   double link_bytes_per_second = 0;    // from disk, while compute goes on
-  double upload_bytes_per_second = 0;  // likewise to a device with memory of its own; 0: none such
+  double upload_bytes_per_second = 0;  // to a device with memory of its own; 0: none such
   Curve embed = {};                    // rows -> s, fetching their embeddings
   /// A kind of layer: rows -> s of each unit's arithmetic, after a short text. A curve of a
   /// unit that it lacks has no knots.

@@ -5,7 +5,7 @@
 namespace canopy {
 namespace {
 
-/// ordered(a, b): mean b may stand behind mean a.
+/// ordered(a, b): mean b may come after mean a.
 template <class Ordered>
 std::vector<double> pool_violators(std::span<const double> values, Ordered ordered) {
   struct Pool {

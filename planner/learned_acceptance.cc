@@ -17,7 +17,7 @@ constexpr const char* kVersionKey = "canopy_learned_acceptance";
 constexpr int kVersion = 2;
 constexpr std::int64_t kMaxPositions = std::int64_t{1} << 40;  // of a text: none is as long
 
-/// Positions that so many of one text count for among those of others: (B1).
+/// Positions that `positions` of one text count for among those of others: (B1).
 double weight_of(double positions) {
   return positions / (1 + std::max(positions - 1, 0.0) / LearnedAcceptance::kTextPositions);
 }

@@ -14,7 +14,7 @@ constexpr std::array kSizes{2,  3,  4,  5,   6,   8,   10,  12,  16,  20,  24,  
 constexpr std::array kLevels{2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 18, 20, 22, 24, 28, 32};
 constexpr double kWorthIt = 0.999;  // of the seconds per token: a larger tree must beat this
 
-/// Nodes of the complete tree of so many levels, at most `most`.
+/// Counts the nodes of the complete tree of `levels` levels, at most `most`.
 int largest_tree(int levels, std::size_t children, int most) {
   std::int64_t all = 1, level = 1;
   for (int l = 1; l < levels && all < most; ++l) {
@@ -110,7 +110,7 @@ class Search {
                             weights.experts.bytes_of(candidate.shape.size() * candidate.sequences);
   }
 
-  /// What all places do in the layout of the best candidate; and more room for them, while the best
+  /// Plans all places in the layout of the best candidate, and gives them more room while the best
   /// candidate is as good as before.
   void fill_house() {
     Candidate& best = choice_.best;

@@ -28,7 +28,7 @@ struct Candidate {
   Seconds per_token() const { return cost.step / (tokens * sequences) + catch_up; }
 };
 
-/// What there is to choose from.
+/// Choices that the planner has.
 struct PlannerInput {
   const CostModel* cost = nullptr;
   Acceptance acceptance;
@@ -57,18 +57,18 @@ struct Choice {
   std::vector<Candidate> table;
 };
 
-/// What is predicted of trees of this shape for so many texts, in the best layout for so many
-/// places; nothing if none fits.
+/// Predicts trees of this shape for `texts` texts, in the best layout for `places` places; nothing
+/// if none fits.
 std::optional<Candidate> predict(const PlannerInput& input, const TreeShape& shape, int texts,
                                  int places);
 
-/// The best trees for so many texts in a layout that is there: these weights, this room for trees.
-/// `input.lay_out` is not asked.
+/// Finds the best trees for `texts` texts in a layout that is there: these weights, this room for
+/// trees. `input.lay_out` is not asked.
 std::optional<Choice> choose_within(PlannerInput input, const WeightPlan& weights,
                                     const TreeRoom& room, int texts);
 
-/// How much of a tree pays for itself in a sweep that also reads `prompt_rows` rows of prompts: the
-/// part that minimises the sweep's seconds less what its tokens would take at the pace of the
+/// Cuts a tree to what pays for itself in a sweep that also reads `prompt_rows` rows of prompts:
+/// the part that minimises the sweep's seconds less what its tokens would take at the pace of the
 /// sweeps to come, whose trees `step` describes. At least the root. docs/math.md, "The first
 /// token".
 TreeShape tree_beside_prompt(const CostModel& cost, const WeightPlan& weights, StepQuery step,

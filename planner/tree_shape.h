@@ -50,7 +50,7 @@ struct TreeRoom {
   int proposals = 0;  // of all levels: as many for each inner node as any of its level has children
 
   static TreeRoom of(const TreeShape& shape);
-  /// Any trees of so many nodes together.
+  /// Any trees of `nodes` nodes together.
   static TreeRoom of_nodes(int nodes);
   bool holds(const TreeRoom& needed) const;
   TreeRoom for_texts(int texts) const;    // that need as much each
@@ -68,21 +68,21 @@ struct Acceptance {
   /// node lies; the last one holds for all below that, too. Empty: `accept` holds everywhere.
   std::vector<std::vector<double>> deeper = {};
 
-  /// The vector for the children of a node that lies so many levels below the root.
+  /// The vector for the children of a node that lies `level` levels below the root.
   const std::vector<double>& below(int level) const {
     if (level == 0 || deeper.empty()) return accept;
     return deeper[std::min(static_cast<std::size_t>(level), deeper.size()) - 1];
   }
 };
 
-/// The tree of exactly `nodes` nodes and at most `levels` levels (the root's included) that
+/// Builds the tree of exactly `nodes` nodes and at most `levels` levels (the root's included) that
 /// maximises E[tokens]; docs/math.md, "The best tree". Built with a heap, O(n log n). A vector that
 /// is not non-increasing is first replaced by the nearest one that is. Children of probability 0
 /// are used only when nothing else is left, to make the size exact.
-/// Throws Error if no such tree exists (too few levels or ranks for so many nodes), or if the
-/// vector is not one of probabilities.
+/// Throws Error if no such tree exists (too few levels or ranks for the nodes), or if the vector is
+/// not one of probabilities.
 /// Source: arXiv:2402.12374, Sec. 3.1, App. C.2, whose recursion is the tests' oracle; a vector for
-/// each level changes nothing, as a node's score still bounds those below it and behind it.
+/// each level changes nothing, as a node's score still bounds those below and after it.
 TreeShape best_tree(int nodes, int levels, const Acceptance& acceptance);
 
 /// The `nodes` nodes of a tree that are most likely to be reached; all if it has no more. Ranks

@@ -31,8 +31,8 @@ using std::size_t;
 using std::uint8_t;
 
 constexpr size_t kPanelRows = 2 * kTileSide;  // weight rows that are unpacked together
-// A row of a panel takes these. They are no power of two, so that a tile's rows lie in cache beside
-// each other.
+// A row of a panel takes these. They are no power of two, so that a tile's rows lie in cache next
+// to each other.
 constexpr size_t kPanelRowBytes = 2 * kTiledBlock + 64;
 constexpr size_t kPanelBytes = kPanelRows * kPanelRowBytes;
 constexpr size_t kFewTiles = 4;  // parts of x, up to which the weights set the pace
@@ -51,7 +51,7 @@ bool cpu_has_tiles() {
   return __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a & kVectorBF16) != 0;
 }
 
-/// What all eight tiles look like, as LDTILECFG reads it.
+/// Shapes of all eight tiles, as LDTILECFG reads them.
 struct alignas(64) TileShapes {
   uint8_t palette = 1, start_row = 0, reserved[14] = {};
   std::uint16_t row_bytes[16] = {};
@@ -171,7 +171,7 @@ CANOPY_AMX Panel load_panel(const TiledWeights& w, size_t n, size_t k0, size_t r
   return {to, kPanelRowBytes};
 }
 
-/// Whether tiles can be loaded from where the weights lie. That saves a copy, but mostly the loads
+/// True if tiles can be loaded from where the weights lie. That saves a copy, but mostly the loads
 /// cross cache lines, so it is worth it where each tile is loaded once or twice.
 CANOPY_AMX bool is_loaded_in_place(const TiledWeights& w, size_t n, size_t rows, size_t across) {
   return w.plain != nullptr && w.k % kTileStep == 0 && n + rows <= w.count && across <= kFewTiles;

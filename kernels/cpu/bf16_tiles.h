@@ -20,7 +20,7 @@ constexpr std::size_t kTileBytes = 1024;
 constexpr std::size_t tiles_across(std::size_t rows) {
   return (3 * rows + kTileSide - 1) / kTileSide;
 }
-/// What `rows` rows of `columns` columns of x take as tiles.
+/// Bytes that `rows` rows of `columns` columns of x take as tiles.
 constexpr std::size_t tiled_bytes(std::size_t rows, std::size_t columns) {
   return tiles_across(rows) * ((columns + kTileStep - 1) / kTileStep) * kTileBytes;
 }

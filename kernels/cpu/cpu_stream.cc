@@ -185,7 +185,7 @@ void CpuStream::serve() {
       skip = error_ != nullptr;
     }
     std::exception_ptr error;
-    if (!slot->work) {  // honoured behind a failure too: points keep their meaning
+    if (!slot->work) {  // honoured after a failure too: points keep their meaning
       slot->until.timeline->wait(slot->until.at);
       slot->until = {};
     } else if (!skip) {

@@ -37,8 +37,8 @@ class Work {
   void (*run_)(void*) = nullptr;
 };
 
-/// How far a stream has come: the number of its pieces of work that are finished. Outlives the
-/// stream while an event points at it. Any thread.
+/// Progress of a stream: the number of its pieces of work that are finished. Outlives the stream
+/// while an event points at it. Any thread.
 class Timeline {
  public:
   bool reached(std::uint64_t point) const;
@@ -75,7 +75,7 @@ class CpuEvent final : public Timer {
   Point point_;
 };
 
-/// What a stream has captured, piece by piece.
+/// Work that a stream has captured, piece by piece.
 class CpuGraph final : public Graph {
  private:
   friend class CpuStream;
@@ -98,7 +98,7 @@ class CpuStream final : public Stream {
 
   void record(Event& event) override;
   void wait(const Event& event) override;
-  /// Throws the Error of the first work that failed since the last call. Work behind a failure is
+  /// Throws the Error of the first work that failed since the last call. Work after a failure is
   /// skipped, though its events are still reached; after the throw the stream works again.
   void synchronize() override;
 

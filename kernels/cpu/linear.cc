@@ -89,7 +89,7 @@ void run_tiled_strip(const std::byte* tiles, std::size_t m, const Strip& strip,
   }
 }
 
-/// Whether this set is that of the processors with a matrix unit, and this is one of them.
+/// True if this set is that of the processors with a matrix unit, and this is one of them.
 bool uses_tiles() { return HWY_TARGET == HWY_AVX3_DL && has_bf16_tiles(); }
 const char* target_name() { return uses_tiles() ? "AVX3_DL, AMX" : hwy::TargetName(HWY_TARGET); }
 void pack(const float* x, std::size_t m, std::size_t k, std::size_t k0, float* packed) {

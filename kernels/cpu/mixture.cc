@@ -1,5 +1,5 @@
 // A mixture of experts: which experts a row has, and what one of them gives to all rows that have
-// it. Products are those of linear(), so that a row's values do not depend on the rows beside it.
+// it. Products are those of linear(), so that a row's values do not depend on the rows next to it.
 #include "kernels/cpu/mixture.h"
 
 #include <algorithm>
@@ -83,7 +83,7 @@ void choose(const RowScores& scores, std::size_t experts, std::span<std::int32_t
   std::sort(chosen.begin(), chosen.end());
 }
 
-/// Where the parts of the scratch of expert() begin, behind its rows of x, and its size.
+/// Places of the parts of expert()'s scratch, after its rows of x, and its size.
 struct ExpertScratch {
   std::size_t gate, up, y, linear, bytes;
   ExpertScratch(std::int64_t rows, std::int64_t dim, std::int64_t hidden, std::size_t threads) {

@@ -9,7 +9,7 @@ namespace canopy::cpu {
 
 /// The ops of the same name in Ops, now.
 void route(ConstTensorView logits, const RouterRule& rule, const RoutedRows& to);
-/// scratch: expert_scratch_bytes of so many rows and the expert's shape, 256-byte aligned.
+/// scratch: expert_scratch_bytes of these rows and the expert's shape, 256-byte aligned.
 void expert(Pool& pool, std::byte* scratch, ConstTensorView x, ConstTensorView weight,
             ConstTensorView rows, const ExpertWeights& weights, TensorView sum);
 /// Grows with each.

@@ -1,4 +1,4 @@
-// What depends on where a token stands: rotary embedding, and rows of the KV cache.
+// Operations that depend on where a token stands: rotary embedding, and rows of the KV cache.
 #include <algorithm>
 #include <cmath>
 #include <cstring>

@@ -142,7 +142,7 @@ void select_best(const float* logits, std::size_t n, std::size_t count, Key* key
   std::sort_heap(keys, keys + count, std::greater<>());
 }
 
-/// Brings the best `count` of keys[sorted, n) into order behind keys[0, sorted).
+/// Brings the best `count` of keys[sorted, n) into order after keys[0, sorted).
 void sort_best(Key* keys, std::size_t sorted, std::size_t count, std::size_t n) {
   count = std::min(count, n - sorted);
   if (sorted + count < n)
@@ -150,8 +150,9 @@ void sort_best(Key* keys, std::size_t sorted, std::size_t count, std::size_t n) 
   std::sort(keys + sorted, keys + sorted + count, std::greater<>());
 }
 
-/// How many of keys[0, candidates), best first, make up `enough` together: the last one crosses it.
-/// The best `sorted` are in order; the others are brought into order as they are needed.
+/// Counts how many of keys[0, candidates), best first, make up `enough` together: the last one
+/// crosses it. The best `sorted` are in order; the others are brought into order as they are
+/// needed.
 std::size_t best_that_reach(double enough, const float* e, std::size_t sorted,
                             std::size_t candidates, Key* keys) {
   double reached = 0;
@@ -185,7 +186,7 @@ std::size_t all_at_least(float bound, const Row& row, Key* keys) {
   return count;
 }
 
-/// Which tokens survive top-k, then top-p: keys[0, result), best first.
+/// Leaves the tokens that survive top-k, then top-p: keys[0, result), best first.
 std::size_t cut_to_likeliest(const Row& row, Sampling sampling, Key* keys) {
   std::size_t candidates = 0, sorted = 0;
   double sum = row.sum;
@@ -206,8 +207,9 @@ std::size_t cut_to_likeliest(const Row& row, Sampling sampling, Key* keys) {
                          keys);
 }
 
-/// Which of keys[0, kept) survive typical-p. With z = (logit - largest) / temperature, -log p is
-/// log sum - z, and the entropy is log sum - (the mean of z): their difference is the mean less z.
+/// Leaves those of keys[0, kept) that survive typical-p. With z = (logit - largest) / temperature,
+/// -log p is log sum - z, and the entropy is log sum - (the mean of z): their difference is the
+/// mean less z.
 std::size_t cut_to_typical(const Row& row, Sampling sampling, std::size_t kept, Key* keys) {
   const auto z = [&](std::size_t id) {
     return static_cast<double>((row.logits[id] - row.largest) / sampling.temperature);
@@ -226,7 +228,7 @@ std::size_t cut_to_typical(const Row& row, Sampling sampling, std::size_t kept, 
   return best_that_reach(static_cast<double>(sampling.typical_p) * sum, row.e, 0, kept, keys);
 }
 
-/// Which tokens survive all cuts: keys[0, result).
+/// Leaves the tokens that survive all cuts: keys[0, result).
 std::size_t cut(const Row& row, Sampling sampling, Key* keys) {
   std::size_t kept = 0;
   if ((sampling.top_k > 0 && to_size(sampling.top_k) < row.n) || sampling.top_p < 1.0f) {
@@ -289,7 +291,7 @@ void draw_row(const float* q, std::size_t n, std::size_t count, Replacement repl
     if (replacement == Replacement::kYes) continue;
     left[drawn] = -1;
     --undrawn;
-    sum_part(drawn / kDrawPart);  // summed again, so that no rounding stays behind
+    sum_part(drawn / kDrawPart);  // summed again, so that no rounding is left
   }
 }
 

@@ -42,7 +42,7 @@ constexpr size_t kTileRows = HWY_ARCH_X86 && HWY_TARGET >= HWY_AVX2 ? 3 : 6;
 // lanes are then added in a fixed tree. Neither depends on R.
 
 /// The sums over the lanes of a, b, c, d: always lane l with l + 8, then + 4, + 2, + 1, as far as
-/// there are so many.
+/// the vector has that many lanes.
 template <class V>  // so that only the branch of this vector width is compiled
 HWY_INLINE hn::Vec128<float> sums_of_lanes(V a, V b, V c, V d) {
   const hn::Full128<float> four;
@@ -263,7 +263,7 @@ HWY_INLINE void products_of_many(const float* packed, size_t m, size_t m0, size_
         rows.row[r] = w.data + std::min(n + r, w.count - 1) * w.row_bytes + k0 * 2;
       return rows;
     });
-  // What four rows will be asked for next: their next block, or the next four rows.
+  // Fetches what four rows will be asked for next: their next block, or the next four rows.
   const auto fetch_next = [&](size_t n, size_t k0) HWY_ATTR {
     const size_t k1 = k0 + kBlock < w.k ? k0 + kBlock : 0;
     for (size_t r = 0; r < kTileColumns; ++r) {

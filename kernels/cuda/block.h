@@ -1,5 +1,5 @@
 #pragma once
-// How the kernels of this folder are written.
+// Form of the kernels of this folder.
 //
 // A kernel is a small struct of arguments. Its call operator says what one block of threads does,
 // as a row of steps; between two steps all threads meet:
@@ -56,7 +56,7 @@
 
 namespace canopy::cuda {
 
-/// How many blocks of how many threads, and the bytes of memory that each shares.
+/// Number of blocks, of threads in each, and the bytes of memory that each shares.
 struct Grid {
   std::int64_t blocks = 0;
   int threads = 32;
@@ -70,7 +70,7 @@ struct SharedSum {
   CANOPY_KERNEL std::uint64_t value() const { return std::uint64_t{high} << 32 | low; }
 };
 
-/// What a kernel found wrong with its data. In memory that the host sees: the next synchronize()
+/// Error that a kernel found in its data. In memory that the host sees: the next synchronize()
 /// throws it. Of several, any.
 struct Fault {
   enum Kind : int { kNone, kTokenId, kCacheRow };
@@ -89,7 +89,7 @@ template <class T>
 CANOPY_KERNEL T ceil_div(T value, T by) {
   return (value + by - 1) / by;
 }
-/// How many threads a row of `columns` keeps busy, in whole warps.
+/// Threads that a row of `columns` keeps busy, in whole warps.
 inline int threads_for(std::int64_t columns, int most) {
   const auto wanted = static_cast<int>(columns < most ? columns : most);
   return ceil_div(wanted > 0 ? wanted : 1, 32) * 32;
@@ -105,7 +105,7 @@ CANOPY_KERNEL inline float rounded_product(float a, float b) {
 }
 
 /// A T at an address that is a multiple of its size. Sixteen bytes are moved as one vector: nvcc
-/// forgets what it is told of an alignment where the value is copied once more.
+/// forgets a declared alignment where the value is copied once more.
 template <class T>
 CANOPY_KERNEL T load(const std::byte* from) {
   T value;
@@ -132,8 +132,8 @@ CANOPY_KERNEL void store(std::byte* to, T value) {
   memcpy(__builtin_assume_aligned(to, sizeof(T)), &value, sizeof value);
 }
 
-/// Four words of global memory, at a multiple of 16 bytes, as one vector. The compiler is told so:
-/// it makes four stores of what was computed in four registers.
+/// Four words of global memory, at a multiple of 16 bytes, as one vector. The code says so to the
+/// compiler: it makes four stores of what was computed in four registers.
 CANOPY_KERNEL inline void store_words(std::byte* to, std::uint32_t a, std::uint32_t b,
                                       std::uint32_t c, std::uint32_t d) {
 #if defined(__CUDA_ARCH__)

@@ -90,7 +90,7 @@ class BlockOps : public Ops {
     return {rows, threads_for(columns, most_threads)};
   }
 
-  /// What the projections of one call share.
+  /// Input that the projections of one call share.
   struct LinearInput {
     ConstTensorView x;
     std::byte* rounded;              // x, as the matrix units take it
@@ -113,8 +113,8 @@ class BlockOps : public Ops {
                    [&]<class Format>(Format) { project<Format>(stream, input, p); });
   }
 
-  /// What the matrix units multiply: a plain format. Packed weights are unpacked to theirs, weights
-  /// in blocks or with scales in a companion are expanded to F16.
+  /// Format that the matrix units multiply: a plain one. Packed weights are unpacked to theirs,
+  /// weights in blocks or with scales in a companion are expanded to F16.
   template <class Format>
   static auto multiplied() {
     if constexpr (kIsPacked<Format>)
@@ -465,7 +465,7 @@ class BlockOps : public Ops {
   Buffer scratch_;
   std::unique_ptr<Event> scratch_free_;
   const Stream* last_user_ = nullptr;    // by address: a stream that is gone has finished its work
-  const Stream* captured_on_ = nullptr;  // likewise: its graphs may run at any time
+  const Stream* captured_on_ = nullptr;  // by address, too: its graphs may run at any time
 };
 
 }  // namespace canopy::cuda

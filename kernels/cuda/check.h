@@ -10,7 +10,7 @@ namespace canopy::cuda {
 /// Throws Error unless the call succeeded; `what` was being done.
 inline void check(cudaError_t status, const char* what) {
   if (status == cudaSuccess) return;
-  cudaGetLastError();  // an error that was told is not told again by the next call
+  cudaGetLastError();  // an error that was reported is not reported again by the next call
   throw Error(std::string("CUDA: ") + what + ": " + cudaGetErrorString(status) + " (" +
               cudaGetErrorName(status) + ")");
 }

@@ -6,7 +6,7 @@
 
 namespace canopy::cuda {
 
-/// What a fault says, as the CPU's kernels do.
+/// Puts a fault in words, as the CPU's kernels do.
 inline Error error_of(const Fault& fault) {
   const std::string value = std::to_string(fault.value), limit = std::to_string(fault.limit);
   return fault.kind == Fault::kTokenId

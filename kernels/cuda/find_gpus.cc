@@ -28,7 +28,7 @@ std::string versions() {
          (driver == 0 ? "is not installed" : "supports CUDA " + version(driver));
 }
 
-/// Those that the driver has, of any age. Throws Error if it cannot be used.
+/// Counts the GPUs that the driver has, of any age. Throws Error if it cannot be used.
 int count_gpus() {
   int count = 0;
   const cudaError_t answer = cudaGetDeviceCount(&count);

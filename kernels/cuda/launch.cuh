@@ -118,7 +118,7 @@ template <class Kernel>
 void launch(cudaStream_t stream, const Kernel& kernel, const Grid& grid) {
   if (grid.blocks == 0) return;
   constexpr std::size_t kWithoutAsking = 48u << 10;  // bytes; more must be asked for
-  // ptxas makes one load of 16 bytes out of two of 8, also where the second is behind a branch:
+  // ptxas makes one load of 16 bytes out of two of 8, also where the second comes after a branch:
   // that load must not end outside of the block's memory.
   constexpr std::size_t kLargestLoad = 16;
   const std::size_t shared = ceil_div(grid.shared_bytes, kLargestLoad) * kLargestLoad;

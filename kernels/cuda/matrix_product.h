@@ -6,8 +6,8 @@
 
 namespace canopy::cuda {
 
-/// What is left for the matrix units: y[i, j] = or += the dot product of rows i of x and j of w.
-/// Shapes: x [n, k] of w's dtype, w [m, k] F32, BF16 or F16, y [n, stride] f32. Sums in f32.
+/// Product that is left for the matrix units: y[i, j] = or += the dot product of rows i of x and j
+/// of w. Shapes: x [n, k] of w's dtype, w [m, k] F32, BF16 or F16, y [n, stride] f32. Sums in f32.
 struct MatrixProduct {
   const std::byte *x, *w;
   DType dtype;
@@ -16,7 +16,7 @@ struct MatrixProduct {
   std::int64_t stride;
   bool accumulate = false;
   bool by_columns = false;  // w is [k, m]: columns take the place of its rows
-  /// So many products at once, each of whose x, w and y follows that of the one before.
+  /// Number of products at once, each of whose x, w and y follows that of the one before.
   std::int64_t count = 1;
 };
 

@@ -13,7 +13,7 @@ struct RotatePairs {
   std::int64_t heads, head_dim;
   const std::int32_t* position;
   const float* frequency;
-  std::int64_t half;  // so many of them: pairs of each head that are rotated
+  std::int64_t half;  // number of them: pairs of each head that are rotated
   float magnitude;
   bool adjacent;
   float beta;

@@ -206,7 +206,7 @@ struct Dequantize {
   }
 };
 
-/// Calls take(k, weight) for the weights of a packed row that are thread t's of so many.
+/// Calls take(k, weight) for the weights of a packed row that are thread t's of `threads`.
 template <class Format, class Take>
 CANOPY_KERNEL void for_weights_of_thread(const StoredRow& row, int t, int threads,
                                          const Take& take) {

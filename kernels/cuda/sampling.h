@@ -258,7 +258,7 @@ struct TakeTokens {
 /// Ops::draw_tokens. All threads sum the parts, and copy the part that a draw falls into to memory
 /// that they share; what is added in order is added by one thread, from there.
 struct DrawTokens {
-  static constexpr int kThreads = 1024, kLanes = 8;  // a part is summed by so many threads
+  static constexpr int kThreads = 1024, kLanes = 8;  // kLanes: threads that sum a part
   const float* q;
   std::int64_t vocab;
   int count;
@@ -315,7 +315,7 @@ struct DrawTokens {
         if (replacement == Replacement::kYes) return;
         drawn[one / 64] |= std::uint64_t{1} << (one % 64);
         --undrawn;
-        // Summed again, so that no rounding stays behind.
+        // Summed again, so that no rounding is left.
         if (found) {
           values[one - first] = -1.0f;
           parts[part] = draw_part_sum(near, first, end);
@@ -329,7 +329,7 @@ struct DrawTokens {
   }
 
  private:
-  /// What may still be drawn of a token, as kernels/draw.h has it.
+  /// Probability of a token that may still be drawn, as kernels/draw.h has it.
   struct Left {
     const float* row;
     const std::uint64_t* drawn;

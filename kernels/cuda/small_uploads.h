@@ -1,7 +1,7 @@
 #pragma once
 // Small data on its way to a GPU. Copies of one direction share an engine, so one that is small
-// waits behind a matrix that is not, for milliseconds. This one takes another way: the host writes
-// it to locked memory that the GPU reads, and a kernel moves it on.
+// waits for a matrix that is not, for milliseconds. This one takes another way: the host writes it
+// to locked memory that the GPU reads, and a kernel moves it on.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -89,7 +89,7 @@ class SmallUploads {
   struct Slots {
     const Stream* stream = nullptr;  // the last that used them
     std::size_t next = 0;
-    std::array<std::unique_ptr<Event>, kSlots> free;  // recorded behind a slot's last use
+    std::array<std::unique_ptr<Event>, kSlots> free;  // recorded after a slot's last use
     bool idle() const {
       return std::ranges::all_of(free, [](const auto& event) { return event->reached(); });
     }

@@ -56,7 +56,7 @@ ExpertTotals operator-(const ExpertTotals& later, const ExpertTotals& earlier) {
 /// A slot is free, or an expert's: asked for slots in the order in which they will be used, experts
 /// wait in `queued` until one is free. A slot comes free when an expert that does not stay has been
 /// used, or when one that stayed has to leave, and may be read into once the work on it is done.
-/// Of all slots, so many are spare that a layer never has to wait for its own later experts: those
+/// Enough of all slots are spare that a layer never has to wait for its own later experts: those
 /// that are on their way are used first.
 struct ExpertCache::Impl {
   enum class State { kAbsent, kQueued, kReading, kPresent };
@@ -220,7 +220,7 @@ void ExpertCache::Impl::read() {
 bool ExpertCache::Impl::admit() {
   std::unique_lock lock(mutex);
   while (!stopping) {
-    // Who freed the slot had recorded the event before; only then may we ask whether it was
+    // The event was recorded before the slot was freed; only then may we ask whether it was
     // reached.
     while (!queued.empty() && !free.empty()) {
       const auto ready = std::find_if(free.begin(), free.end(), [&](std::size_t slot) {
@@ -260,7 +260,7 @@ void ExpertCache::Impl::queue_reads(std::size_t index) {
 void ExpertCache::Impl::deliver(std::span<const ReadPump::Arrival> arrivals) {
   const auto begun = Clock::now();
   std::vector<std::size_t> complete;  // slots
-  // What a slot that is being read misses is this thread's own affair.
+  // The bytes that a slot still misses are known to this thread alone.
   for (const ReadPump::Arrival& arrival : arrivals) {
     Slot& slot = slots[arrival.owner];
     slot.missing -= arrival.bytes.size();
@@ -335,7 +335,7 @@ void ExpertCache::Impl::want(int layer, std::span<const std::int32_t> chosen) {
   asked.notify_all();
 }
 
-/// Tells the policy what the texts chose in the sweep before.
+/// Credits the policy with what the texts chose in the sweep before.
 void ExpertCache::Impl::credit_sweep() {
   const auto active = static_cast<std::size_t>(sweep.config.experts.active);
   if (written) written->kept(kept);

@@ -13,7 +13,7 @@
 
 namespace canopy {
 
-/// What an expert cache has done since it was made: take differences.
+/// Totals of an expert cache since it was made: take differences.
 struct ExpertTotals {
   std::uint64_t hits = 0, misses = 0;  // experts that a layer was asked for, once for each sweep
   LinkTotals link;

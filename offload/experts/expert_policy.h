@@ -11,10 +11,11 @@ struct ExpertDemand {
   int rows = 0;
 };
 
-/// Which experts of each layer stay in memory between sweeps: of so many for each layer, those that
-/// texts have chosen most often lately. Layers do not compete, so that a sweep whose layers ask for
-/// more than all of memory still finds some of each. Knows nothing of memory or of time, so that
-/// the same demands give the same hits on every machine. Plain data; one thread.
+/// Choice of the experts of each layer that stay in memory between sweeps: as many as the layer's
+/// quota, those that texts have chosen most often lately. Layers do not compete, so that a sweep
+/// whose layers ask for more than all of memory still finds some of each. Knows nothing of memory
+/// or of time, so that the same demands give the same hits on every machine. Plain data; one
+/// thread.
 class ExpertPolicy {
  public:
   /// Tokens after which a choice counts half. With it more requests were answered on recorded
@@ -28,8 +29,9 @@ class ExpertPolicy {
     std::vector<std::int32_t> hits, misses;  // of the demands; both rising
     std::vector<std::int32_t> leaving;       // stayed until now; none of the demands
   };
-  /// What a sweep asks a layer for, by rising index. All of it stays where the quota holds as many,
-  /// next to the most frequent of the others; else the hits, and the misses of most rows.
+  /// Answers a sweep's demands of a layer, given by rising index. All of it stays where the quota
+  /// holds as many, next to the most frequent of the others; else the hits, and the misses of most
+  /// rows.
   Step ask(std::size_t layer, std::span<const ExpertDemand> wanted);
   bool stays(std::size_t layer, std::int32_t expert) const { return at(layer, expert).stays; }
   /// The expert has not come after all.

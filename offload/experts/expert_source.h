@@ -17,8 +17,8 @@ class ExpertLease;
 class ExpertSource {
  public:
   virtual ~ExpertSource() = default;
-  /// What the rows of the sweep chose at a layer: reads begin, nothing waits. Layers come in the
-  /// order of the sweep. Shapes: chosen [rows, active], each row rising.
+  /// Begins to read what the rows of the sweep chose at a layer; waits for nothing. Layers come in
+  /// the order of the sweep. Shapes: chosen [rows, active], each row rising.
   virtual void want(int layer, std::span<const std::int32_t> chosen) = 0;
   /// Lends one of them, the next by index: makes `compute` wait for its arrival. Throws Error if a
   /// read failed, naming layer and expert; the source is then unusable. Throws Stopped where `stop`

@@ -9,7 +9,8 @@
 
 namespace canopy {
 
-/// What the rows of each sweep chose, as lines of JSON, to try other ways to keep experts on:
+/// Record of what the rows of each sweep chose, as lines of JSON, to try other ways to keep experts
+/// on:
 ///   {"layers": [0, ...], "experts": 128, "active": 8, "stay": [25, ...]}   once
 ///   {"layer": 0, "rows": [[3, 17, ...], ...]}                              each mixture layer
 ///   {"kept": [0, 2]}                          each sweep: rows that became text; null: all

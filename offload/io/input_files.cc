@@ -26,10 +26,10 @@ int open_retrying(const char* path, int flags) {
   return descriptor;
 }
 
-/// Why direct reads of an open file will not do; empty if they will. Some filesystems accept the
-/// flag and then refuse the read, so one is tried; some accept both and read through the page cache
-/// all the same (ext4 with data=journal), which only statx tells. What else may be wrong shows when
-/// the weights are read.
+/// Returns why direct reads of an open file will not do; empty if they will. Some filesystems
+/// accept the flag and then refuse the read, so one is tried; some accept both and read through the
+/// page cache all the same (ext4 with data=journal), which only statx reports. What else may be
+/// wrong shows when the weights are read.
 std::string objection(int descriptor) {
 #ifdef STATX_DIOALIGN
   struct statx info {};

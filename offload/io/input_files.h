@@ -15,7 +15,7 @@ namespace canopy {
 std::string why_not_direct(const std::filesystem::path& file);
 
 /// The open files of a read engine: with O_DIRECT where the filesystem allows it, else through the
-/// page cache, whose pages are then dropped behind each read so that the cache does not grow.
+/// page cache, whose pages are then dropped after each read so that the cache does not grow.
 /// Immutable once made.
 class InputFiles {
  public:

@@ -52,7 +52,7 @@ void FileWatch::check(int file) const {
 }
 
 std::uint64_t checksum(const ReadPump::Arrival& piece) {
-  // The place as a seed tells equal pieces apart.
+  // With the place as the seed equal pieces differ.
   return XXH3_64bits_withSeed(piece.bytes.data(), piece.needed, piece.offset);
 }
 

@@ -10,7 +10,7 @@
 
 namespace canopy {
 
-/// How reads are made, and what that gave.
+/// Settings of reads, and the bytes and time that they gave.
 struct LinkSample {
   std::size_t read_bytes = 1u << 20;  // one request; a multiple of kReadAlignment
   std::size_t queue_depth = 16;

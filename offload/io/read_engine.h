@@ -10,7 +10,7 @@
 
 namespace canopy {
 
-/// What direct reads are aligned to, in the file and in memory: a page serves every common disk. A
+/// Alignment of direct reads, in the file and in memory: a page serves every common disk. A
 /// filesystem that wants more is read through the page cache (and a note says so).
 inline constexpr std::size_t kReadAlignment = 4096;
 

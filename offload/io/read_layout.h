@@ -18,7 +18,7 @@ struct Extent {
   std::size_t slab_offset = 0;  // where it lands in the slab
 };
 
-/// How a set of tensors is read: few aligned extents, in file order, packed into one slab.
+/// Reads of a set of tensors: few aligned extents, in file order, packed into one slab.
 struct ReadLayout {
   std::vector<Extent> extents;       // extents that touch or overlap are one
   std::vector<std::size_t> slab_at;  // of each tensor, as given: its first byte in the slab; any
@@ -29,7 +29,7 @@ struct ReadLayout {
 /// Throws Error if alignment is not a power of two. Tensors may repeat and lie in several files.
 ReadLayout lay_out(std::span<const TensorEntry* const> tensors, std::size_t alignment);
 
-/// What of the extents lands in bytes [begin, end) of the slab; both are multiples of the
+/// Returns what of the extents lands in bytes [begin, end) of the slab; both are multiples of the
 /// alignment.
 std::vector<Extent> part_of(std::span<const Extent> extents, std::size_t begin, std::size_t end);
 

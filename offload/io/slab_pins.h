@@ -10,8 +10,8 @@
 namespace canopy {
 
 /// Locks pages for copies to the device, a piece at a time: locking takes a second for some
-/// gigabytes, in which nothing can be stopped. Where it is refused the pages behind are not locked,
-/// copies from them are slower, and Notes says so. Destroy it before the pages. One thread.
+/// gigabytes, in which nothing can be stopped. Where it is refused the pages after it are not
+/// locked, copies from them are slower, and Notes says so. Destroy it before the pages. One thread.
 class SlabPins {
  public:
   SlabPins() = default;

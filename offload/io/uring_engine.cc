@@ -71,7 +71,8 @@ class UringEngine final : public ReadEngine {
       reads_[slot] = request;
       io_uring_sqe_set_data64(entry, slot);
     }
-    // What the kernel cannot take now (EAGAIN, EBUSY, EINTR) stays queued, and wait() hands it in.
+    // Requests that the kernel cannot take now (EAGAIN, EBUSY, EINTR) stay queued, and wait() hands
+    // them in.
     check_submitted(io_uring_submit(ring_.get()));
   }
 

@@ -3,7 +3,7 @@
 
 namespace canopy {
 
-/// How texts' routes differ from those that ExpertReads' table was measured on. Plain data.
+/// Difference of texts' routes from those that ExpertReads' table was measured on. Plain data.
 struct RouteHabits {
   double odds = 1;    // of a row to find its experts among as many that stay, times the table's
   double growth = 0;  // added to the table's g
@@ -21,7 +21,7 @@ struct ExpertReads {
   /// Share of its experts that a row of plain decoding is expected to find in memory, and g.
   double hits() const;
   double growth() const;
-  /// Experts that a sweep of so many rows of text is expected to read: those of one row less what
+  /// Experts that a sweep of `rows` rows of text is expected to read: those of one row less what
   /// stays, times rows^g, and no more than there are. How often a row finds its experts and how g
   /// grows with their share is measured on routes of Qwen3-30B (docs/math.md, "What experts cost").
   double misses(double rows) const;

@@ -26,7 +26,8 @@ class LearnedRoutes {
   std::int64_t sweeps() const;  // with those before; kMostSweeps at most
   bool grown() const;           // since it was made
 
-  /// Of what a run leaves to the next: the habits, and the sweeps behind them.
+  /// Writes what a run leaves to the next: the habits, and the number of sweeps that they come
+  /// from.
   std::string to_json(const ExpertReads& now) const;
   /// Throws Error saying what is wrong.
   static LearnedRoutes from_json(std::string_view text);

@@ -34,14 +34,14 @@ struct BatchReport {
 struct StepProgress {
   int step = 0, new_tokens = 0, total_tokens = 0;
   int texts_done = 0;
-  int layer = 0, layers = 0;      // of the target's sweep; the head is behind the last layer
+  int layer = 0, layers = 0;      // of the target's sweep; the head is after the last layer
   LinkReport link;                // of this step so far
-  Seconds time{}, since_start{};  // likewise; of the generation
+  Seconds time{}, since_start{};  // of this step so far; of the generation
   Seconds compute{}, drafting{};  // of the step, once it ends: the target's arithmetic, the trees
-  std::span<const CheckedTree> trees;  // likewise
+  std::span<const CheckedTree> trees;  // of the step, once it ends
 };
 
-/// What a caller may watch. `request`: the text's place among the requests.
+/// Events that a caller may watch. `request`: the text's place among the requests.
 struct GenerateEvents {
   std::function<bool(std::size_t request, TokenId)> on_token;  // false: that text stops with it
   std::function<void(std::size_t request, const TextReport&)> on_text;  // it is complete

@@ -28,7 +28,7 @@
 
 namespace canopy {
 
-/// What can be known of the models before any weight is read.
+/// Contents of the models' files that are known before any weight is read.
 struct ModelFiles {
   Checkpoint target;
   std::optional<Checkpoint> draft;
@@ -55,7 +55,7 @@ struct EngineOptions {
   EnergyMeter* energy = nullptr;  // is read around prefill and decode; must outlive the engine
 };
 
-/// Where an engine with these options computes, of the CPUs that `topology` has.
+/// Chooses where an engine with these options computes, of the CPUs that `topology` has.
 Placement place_engine(const Topology& topology, const Checkpoint& target,
                        const EngineOptions& options);
 /// The device that it computes on, with the threads of that placement.
@@ -85,8 +85,8 @@ class Engine {
   const LearnedRoutes& routes() const;
   const Notes& notes() const;  // every fallback taken, in words for the user
 
-  /// How the link is read, and what that gave when it was tried out: 0 bytes where nothing streams
-  /// or the model is small.
+  /// Returns how the link is read, and what that gave when it was tried out: 0 bytes where nothing
+  /// streams or the model is small.
   const LinkSample& link_probe() const;
 
   /// Continues each prompt. As many texts as the plan has caches for share each sweep; when one

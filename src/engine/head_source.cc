@@ -41,7 +41,7 @@ std::uint64_t bytes_needed(const MedusaHeads& heads, const Checkpoint& model) {
   return bytes + (heads.heads.front().matrix ? 0 : device_bytes(shared_matrix(heads, model)));
 }
 
-/// Puts one tensor behind the other into memory of the device.
+/// Puts one tensor after the other into memory of the device.
 class Loader {
  public:
   Loader(Device& device, std::byte* to) : device_(device), to_(to) {}

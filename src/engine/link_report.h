@@ -5,7 +5,8 @@
 
 namespace canopy {
 
-/// What both links have moved: from disk, and to a device with memory of its own.
+/// Bytes that both links have moved, and the time they took: from disk, and to a device with memory
+/// of its own.
 struct LinkReport : LinkTotals {
   std::uint64_t upload_bytes = 0;
   Seconds upload_busy{};                             // with a copy under way

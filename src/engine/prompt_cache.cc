@@ -31,9 +31,9 @@ std::string_view text_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-/// What must agree between the run that wrote a file and the one that reads it. A GGUF file and its
-/// packed copy have one fingerprint, but not always the same keys: the packed copy has Hugging
-/// Face's order of rows, and frequencies that its config gives.
+/// Describes what must agree between the run that wrote a file and the one that reads it. A GGUF
+/// file and its packed copy have one fingerprint, but not always the same keys: the packed copy has
+/// Hugging Face's order of rows, and frequencies that its config gives.
 json model_json(const Runtime& runtime) {
   const ModelConfig& config = runtime.models.target.config();
   json model{{"fingerprint", source_fingerprint(runtime.models.target)},
@@ -150,7 +150,7 @@ int load_blocks(const json& list, Reader& reader, Runtime& runtime) {
     reader.read(bytes);
     if (XXH3_64bits(bytes.data(), bytes.size()) != integer_in<std::uint64_t>(one.at("xxh3")))
       throw Error("a block of it is damaged: its checksum differs");
-    // What has no room is left out, and what goes on from it.
+    // A block without room is left out, and so are those that go on from it.
     const bool goes_on = parent < 0 || loaded[static_cast<std::size_t>(parent)].block >= 0;
     loaded.push_back({parent, std::move(own)});
     if (!goes_on || tokens / kKvBlock >= pool.blocks()) continue;

@@ -16,7 +16,7 @@ constexpr Seconds kBetweenLooks{2.0};
 constexpr int kMostSweeps = 16;         // between two looks
 constexpr double kWorthAChange = 0.97;  // of the predicted seconds per token
 
-// While decoding is plain, a chain is tried: after so many sweeps at first, after twice as many
+// While decoding is plain, a chain is tried: after kFirstTrial sweeps at first, after twice as many
 // each time that it did not pay. A text that the draft never knows costs about log2(sweeps) trials.
 constexpr int kFirstTrial = 16;
 constexpr int kTrialNodes = 4, kTrialSweeps = 4;
@@ -97,7 +97,7 @@ TreeShape Replanner::shape_beside_prompts(int texts, int rows) const {
   step.shape = &shape_;
   step.tokens = expected_tokens(shape_, planned_);
   step.sequences = texts;
-  step.context = rows / (2.0 * texts);  // behind the rows of a prompt, in the mean
+  step.context = rows / (2.0 * texts);  // before the rows of a prompt, in the mean
   step.sampled = sampled_;
   return tree_beside_prompt(*cost_, weights_, step, rows, planned_);
 }

@@ -13,8 +13,8 @@ namespace canopy {
 struct SharingTexts {
   std::vector<AcceptanceTracker*> trackers;  // what was accepted of each
   double context = 0;                        // mean tokens
-  int missed = 0;      // tokens that the draft has not read, as decoding was plain
-  int left = 0;        // tokens that they may still gain, at most
+  int missed = 0;        // tokens that the draft has not read, as decoding was plain
+  int left = 0;          // tokens that they may still gain, at most
   RouteHabits routes{};  // of a mixture, as sweeps have shown them
 };
 
@@ -28,12 +28,12 @@ class Replanner {
   /// The plan's tree was chosen, not given.
   Replanner(const Plan& plan, bool sampled);
 
-  /// What follows a text that begins.
+  /// Makes what follows a text that begins.
   AcceptanceTracker tracker() const { return AcceptanceTracker(planned_); }
   /// The shape of the trees of the next sweep; the root alone: plain decoding.
   const TreeShape& shape() const { return shape_; }
 
-  /// That of a sweep which also reads so many rows of the prompts of `texts` texts that begin.
+  /// The shape of a sweep that also reads `rows` rows of the prompts of `texts` texts that begin.
   TreeShape shape_beside_prompts(int texts, int rows) const;
 
   /// Before every sweep, of at least one text; true if shape() has changed. Chooses anew where the
@@ -47,7 +47,7 @@ class Replanner {
   TreeShape best_shape(const SharingTexts& texts, const Drafter& drafter,
                        const TreeShape* kept) const;
   Seconds catch_up(const SharingTexts& texts) const;
-  /// The shape that the plan has for so many texts, where it says.
+  /// The shape that the plan has for `texts` texts, where it has one.
   const TreeShape* planned_for(int texts) const;
   bool change_to(TreeShape shape);
 

@@ -12,7 +12,8 @@ namespace canopy {
 
 namespace {
 
-// How the link is best read is tried out on models that are not read in a moment anyway.
+// Bytes of a model from which on the best way to read the link is tried out: smaller ones are read
+// in a moment anyway.
 constexpr std::uint64_t kProbeFrom = 256u << 20;
 constexpr int kProbeRounds = 3;
 constexpr Seconds kProbeRound{0.2};
@@ -30,7 +31,7 @@ Runtime::Runtime(ModelFiles files, const EngineOptions& options, const LoadProgr
       routes(options.plan.routes) {
   const auto start = Clock::now();
   PlanRequest request = on_device(options.plan, *device);
-  // A trace tells of each unit, so it takes them one by one; on the CPU there is nothing to gain.
+  // A trace reports each unit, so it takes them one by one; on the CPU there is nothing to gain.
   request.graphs = options.graphs && !trace && !device->shares_host_memory();
   const std::uint64_t held = resident_memory();
   plan = make_plan(request, sweeps, held, scratch_of(*device));

@@ -15,7 +15,7 @@
 
 namespace canopy {
 
-/// What an engine has loaded by its plan, and what every sweep is made of: sessions and
+/// Models that an engine has loaded by its plan, and the parts of every sweep: sessions and
 /// measurements use it in turn. One thread.
 struct Runtime {
   ModelFiles models;
@@ -50,8 +50,8 @@ struct Runtime {
           const std::stop_token& stop);
 
   LinkReport link() const;           // since it was loaded
-  std::uint64_t disk_bytes() const;  // likewise, of all models
-  /// A sweep of so many rows, none of them of a prompt, has read so many experts.
+  std::uint64_t disk_bytes() const;  // since it was loaded, of all models
+  /// Learns from a sweep of `rows` rows, none of them of a prompt, that has read `misses` experts.
   void learn_routes(std::int64_t rows, std::uint64_t misses);
 
  private:
@@ -62,7 +62,7 @@ struct Runtime {
   /// The draft's: of a model of its own, or what rests of the target.
   std::unique_ptr<WeightSource> make_draft_weights(const LoadProgress& progress,
                                                    const std::stop_token& stop);
-  /// What guesses the draft model's tokens, of a hierarchy; else null.
+  /// Makes what guesses the draft model's tokens, of a hierarchy; else null.
   std::unique_ptr<Drafter> make_inner_drafter(const LoadProgress& progress,
                                               const std::stop_token& stop);
   StreamerOptions reads(const EngineOptions& options);

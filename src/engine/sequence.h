@@ -21,29 +21,29 @@ struct Sequence {
   Clock::time_point admitted;
   int most = 0;                              // tokens to generate
   KvCaches::Loan kv;                         // the target's, while it runs
-  std::unique_ptr<DraftState> draft;         // likewise, where there is a drafter
+  std::unique_ptr<DraftState> draft;         // the drafter's, where there is one, while it runs
   std::unique_ptr<LogitEditor> editor;       // where the request edits logits
   std::vector<TokenId> text;                 // prompt and what was gained; the last is the root
   std::optional<AcceptanceTracker> tracker;  // where the plan follows the text
   TextAcceptance shown;                      // for the plans of other texts
   TextReport report;
-  std::vector<TokenId> gained;  // by the last sweep, not yet told
+  std::vector<TokenId> gained;  // by the last sweep, not yet reported
   std::vector<NodeId> path;     // of its last tree, which became text
   std::vector<TokenReport> logprobs;
   std::string error;
   int missed = 0;        // tokens that its draft has not read, as decoding was plain
   int reads = 0;         // rows of its prompt in the next sweep
-  bool has_tree = true;  // the whole prompt has been read behind them: its tree is checked, too
+  bool has_tree = true;  // they complete the prompt: its tree is checked, too
   bool ended = false;
 
   StepRng rng() const {
     return {request.seed, request.sequence, static_cast<std::uint64_t>(report.steps)};
   }
-  /// A reproducible text's token behind the root has a number that is keyed by its place alone.
+  /// Keys the number of a reproducible text's token after the root by its place alone.
   StepRng rng_of_token() const {
     return {request.seed, request.sequence, static_cast<std::uint64_t>(report.tokens.size())};
   }
-  /// Where the target's own sample decides, nothing is gained by drawing the draft's tokens.
+  /// True where the target's own sample decides: nothing is gained by drawing the draft's tokens.
   bool takes_best_tokens(bool exact) const {
     return request.sampling.temperature == 0 || (request.reproducible && exact);
   }

@@ -52,14 +52,14 @@ struct Session::Impl {
   const TreeShape& shape() const { return replanner ? replanner->shape() : m.plan.policy.shape; }
   /// Chooses the shape of the next sweep's trees, where the plan leaves that open.
   void replan();
-  /// Whether this sweep reads a block of its prompt for another text: it takes that over then.
+  /// True if this sweep reads a block of its prompt for another text: it takes that over then.
   bool is_read_by_another(const Sequence& sequence) const;
   /// Says who reads how much of a prompt in the next sweep, and who has a tree; returns its shape.
   TreeShape share_sweep();
   /// Grow, sweep, verify: one sweep for all that run. Each gains a token at least or an error,
   /// unless it reads a part of its prompt.
   void run(const std::stop_token& stop, const Transformer::OnUnit& on_unit);
-  /// What the sweep that began and whose trees were grown then took and moved, in last and trace.
+  /// Enters what the sweep took and moved, in last and trace. `grown`: when its trees were.
   void account_for(Clock::time_point begun, Clock::time_point grown, std::size_t gained);
   /// A draft for each that has a tree; the others' prompts are read.
   std::vector<Draft> grow(const TreeShape& shape, const std::stop_token& stop);
@@ -73,7 +73,7 @@ struct Session::Impl {
   /// Finds out where the sequence's values cease to be finite: that is its error.
   void fail(Sequence& sequence, const Draft& draft, const std::stop_token& stop);
 
-  /// Tells of what the sequence gained, up to the text's end.
+  /// Reports what the sequence gained, up to the text's end.
   void tell(Sequence& sequence);
   void end_for_all(const std::string& why);
   bool is_cancelled(Ticket ticket) {

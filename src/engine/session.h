@@ -46,8 +46,8 @@ struct TokenReport {
 /// One generated text.
 struct TextReport {
   int cached_tokens = 0;  // of the prompt: their keys and values were there already
-  /// A text that was remembered began with so many tokens of the prompt, as far as its whole blocks
-  /// tell. That is more than cached_tokens where the two part within a block.
+  /// Tokens of the prompt that a remembered text began with, as far as its whole blocks show. That
+  /// is more than cached_tokens where the two part within a block.
   int known_tokens = 0;
   int prompt_read = 0;          // tokens of the prompt that need no reading any more
   std::vector<TokenId> tokens;  // without the prompt
@@ -68,8 +68,8 @@ struct RequestEvents {
   std::function<bool(TokenId token, const TokenReport* logprobs)> on_token;
   std::function<void(const TextReport&)> on_end;
   std::function<void(const std::string& what)> on_error;
-  /// Before a step's tokens are told: what the model's head read for each of them, [tokens, dim].
-  /// The last of a text may be more than are kept.
+  /// Called before a step's tokens are reported, with what the model's head read for each of them,
+  /// [tokens, dim]. The last of a text may be more than are kept.
   std::function<void(std::span<const float> rows, std::span<const TokenId> tokens)> on_read;
 };
 
@@ -91,7 +91,7 @@ struct CheckedTree {
   TokenId next = 0;          // follows it
 };
 
-/// What a sweep did for all that shared it.
+/// Results of a sweep for all that shared it.
 struct SweepReport {
   int texts = 0;                             // that shared it
   int tokens = 0;                            // that they gained and kept
@@ -108,13 +108,13 @@ struct SweepReport {
 struct Runtime;
 
 /// Texts that share the sweeps of one engine. They come and go between sweeps: each is admitted
-/// when one of the plan's caches is free, in the order of admit(). A prompt that nobody waits
-/// beside is read in one sweep; beside others it is spread over sweeps, so that they wait little
-/// longer, and their trees may be smaller meanwhile (row_budget.h). At temperature 0 the tokens
-/// equal plain decoding's; at any other they are distributed as the target's own. Where the device
-/// computes a row alike whatever else shares the sweep, as the CPU does, greedy and reproducible
-/// texts depend on their own requests alone; the tokens of other sampled ones also depend on the
-/// shapes of their trees, and so on the plan and on the texts that share their sweeps.
+/// when one of the plan's caches is free, in the order of admit(). A prompt is read in one sweep
+/// where no other text waits; else it is spread over sweeps, so that they wait little longer, and
+/// their trees may be smaller meanwhile (row_budget.h). At temperature 0 the tokens equal plain
+/// decoding's; at any other they are distributed as the target's own. Where the device computes a
+/// row alike whatever else shares the sweep, as the CPU does, greedy and reproducible texts depend
+/// on their own requests alone; the tokens of other sampled ones also depend on the shapes of their
+/// trees, and so on the plan and on the texts that share their sweeps.
 ///
 /// One thread calls step(); admit() and cancel() may be called from any, also from events.
 class Session {
@@ -126,13 +126,13 @@ class Session {
 
   /// Throws Error if the request can never fit the plan, or asks for what cannot be done.
   Ticket admit(Request request, RequestEvents events = {});
-  /// Nothing more is told of it. Its rows run to the end of the sweep, unless nobody else is left:
-  /// then the sweep ends with the unit that it is at.
+  /// Ends its reports. Its rows run to the end of the sweep, unless nobody else is left: then the
+  /// sweep ends with the unit that it is at.
   void cancel(Ticket ticket);
 
-  /// One sweep for all that are admitted; false: there was nothing to do. Throws Stopped on
+  /// Runs one sweep for all that are admitted; false: there was nothing to do. Throws Stopped on
   /// request: nothing of that sweep is kept, and step() may be called again. Throws Error where a
-  /// read or the device fails: everybody was told, and the session is over.
+  /// read or the device fails: that was reported to every text, and the session is over.
   bool step(std::stop_token stop = {}, const Transformer::OnUnit& on_unit = {});
 
   /// The thread that steps may ask for the sweep of the last step (of no texts: that step kept

@@ -23,9 +23,9 @@ inline Verdict draw_walk(const TokenTree& tree, const Acceptance& acceptance, co
 }
 
 /// Goes along the nodes of a verdict: `tell` takes each one's level, how many children it had, and
-/// which of them was accepted, -1 for none. Where the drafter grew less than a shape of so many
-/// nodes and levels, and the walk ended for want of a child, it had nothing to be right about: that
-/// counts as one child that was refused.
+/// which of them was accepted, -1 for none. Where the drafter grew less than a shape of `nodes` and
+/// `levels`, and the walk ended for want of a child, it had nothing to be right about: that counts
+/// as one child that was refused.
 template <class Tell>
 void observe(const TokenTree& tree, const Verdict& verdict, int nodes, int levels,
              const Tell& tell) {

@@ -16,7 +16,7 @@ namespace {
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
-/// The nodes of a sweep: the last token that all beams share, their tokens behind it, and what the
+/// The nodes of a sweep: the last token that all beams share, their tokens after it, and what the
 /// draft puts below.
 struct Nodes {
   std::vector<TokenId> token;
@@ -147,13 +147,13 @@ class Search {
   /// The beams' ends among the nodes, which gain them.
   std::vector<NodeId> hang_beams(Nodes& nodes) const;
   void draft(Nodes& nodes, std::span<const NodeId> ends, const std::stop_token& stop);
-  /// What all beams have in common becomes text.
+  /// Appends what all beams have in common to the text.
   void join(const Nodes& nodes);
 
   Runtime& m_;
   const BeamRoom room_;
   std::vector<TokenId> text_;  // what all beams share; the last token is the root
-  int shared_ = 0;             // tokens of it behind the prompt
+  int shared_ = 0;             // tokens of it after the prompt
   const std::vector<TokenId> ends_;
   BeamSet beams_;
   const KvCaches::Loan kv_;

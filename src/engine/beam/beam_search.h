@@ -15,7 +15,7 @@ struct BeamRequest {
   bool ignore_end = false;  // go on past the model's end tokens
 };
 
-/// What a search has found, and what it took.
+/// Texts that a search has found, and what it took.
 struct BeamReport {
   std::vector<FoundText> texts;  // the best first; as many as there are beams at most
   std::int64_t target_rows = 0, drafted_rows = 0;

@@ -71,7 +71,7 @@ void BeamSet::extend(std::span<const std::span<const float>> logits) {
   const auto beams = static_cast<std::size_t>(limits_.beams);
   std::vector<double> start;
   for (const Beam& beam : live_) start.push_back(beam.log_probability);
-  // Each beam can end in as many ways as there are end tokens: behind them all others are left.
+  // Each beam can end in as many ways as there are end tokens: after them all others are left.
   const auto candidates = heaviest(start, logits, beams * (1 + ends_.size()));
 
   std::vector<Beam> next;

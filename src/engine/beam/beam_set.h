@@ -21,8 +21,8 @@ struct FoundText {
 /// double; of equal ones those of the earlier beam and the lower token come first. Host only, one
 /// thread.
 ///
-/// With Limits::joint the text is decided so many tokens at a time: then the heaviest beam goes on
-/// alone, or the text that ended in them is what was found, where that is heavier.
+/// With Limits::joint the text is decided that number of tokens at a time: then the heaviest beam
+/// goes on alone, or the text that ended in them is what was found, where that is heavier.
 /// Source: "Optimized Multi-Token Joint Decoding ..." (MTJD), Section 3, with W beams for the
 /// argmax.
 class BeamSet {
@@ -46,7 +46,7 @@ class BeamSet {
   /// Goes a token further. `logits`: of each beam's next token, [vocab] each. Throws Error unless
   /// all are finite.
   void extend(std::span<const std::span<const float>> logits);
-  /// What was found, the best first; beams that have not ended count as they are.
+  /// Returns what was found, the best first; beams that have not ended count as they are.
   std::vector<FoundText> texts() const;
 
  private:

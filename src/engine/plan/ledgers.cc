@@ -12,9 +12,9 @@ namespace canopy {
 
 namespace {
 
-// What comes on top of everything counted: thread stacks, page tables, the rings of the kernel,
-// allocator slack, the text itself. tests/cli/memory_test.py holds it against a cgroup's own
-// figure.
+// Bytes that come on top of everything counted: thread stacks, page tables, the rings of the
+// kernel, allocator slack, the text itself. tests/cli/memory_test.py holds it against a cgroup's
+// own figure.
 constexpr std::uint64_t kAllowance = 24u << 20;
 
 class Ledgers {
@@ -114,8 +114,8 @@ void Ledgers::enter_pool(const std::string& whose, const ModelConfig& config) {
         KvPool::kAllocations + texts * KvCache::kAllocations);
 }
 
-/// The bytes lie on the device, where that has memory of its own: it gives whole units of that to
-/// each of so many allocations.
+/// Enters bytes of the device, where that has memory of its own: it gives whole units of that to
+/// each of `allocations`.
 void Ledgers::enter(std::string what, std::uint64_t bytes, std::uint64_t allocations) {
   if (plan_.device)
     bytes = request_.driver.whole_units(bytes) + (allocations - 1) * request_.driver.unit;

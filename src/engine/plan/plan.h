@@ -31,15 +31,15 @@ struct LedgerEntry {
   std::uint64_t bytes = 0;
 };
 
-/// What a beam search may run at a time. Plain data.
+/// Most that a beam search may run at a time. Plain data.
 struct BeamRoom {
   int beams = 1;                    // of the target
   int draft_beams = 0, levels = 0;  // of the draft, and how far it goes ahead; 0: without one
-  int tokens = 0;                   // of a text, behind its prompt
+  int tokens = 0;                   // of a text, after its prompt
   int joint = 0;                    // as BeamSet::Limits::joint
 
   BeamRoom with_tokens(int count) const { return {beams, draft_beams, levels, count, joint}; }
-  /// A sweep has so many at most: the root, all that the beams may not share, what is drafted.
+  /// Most nodes of a sweep: the root, all that the beams may not share, what is drafted.
   int nodes() const {
     return 1 + beams * (joint > 0 ? std::min(joint, tokens) : tokens) + drafted();
   }
@@ -53,14 +53,14 @@ struct Decisions {
   DraftPolicy::Config policy;                // its shape is the root alone for kNone
   std::shared_ptr<const DraftSource> draft;  // what drafts in place of a model
   std::shared_ptr<const DraftSource> inner;  // of a hierarchy: what guesses in place of a model
-  DraftPolicy::Config inner_policy;          // likewise, of a second draft model
+  DraftPolicy::Config inner_policy;          // of a second draft model, its shape as above
   std::optional<InexactRule> inexact;        // texts are not exactly the target's
   std::optional<BeamRoom> beams;             // a beam search, in place of all that
   KvTypes kv;
   Transformer::Limits target_limits, draft_limits, inner_limits;
   int max_sequences = 1;            // that can share a sweep, each with KV caches of its own
   int max_prompt = 0, context = 0;  // tokens
-  int rows_behind_link = 0;         // of a sweep: more than so many hold it up
+  int rows_behind_link = 0;         // of a sweep: more than these hold it up
   bool probe = false;               // acceptance is measured: the target runs roots alone
   int slots = 0;                    // most of a KV cache: the text and then the tree
   int kv_blocks = 0;                // of each model's KV pool, for all sequences
@@ -111,7 +111,7 @@ struct MemoryPlan {
 
 /// Both, for a process that decides alone.
 struct Plan : Decisions, MemoryPlan {
-  /// What of the request had to give way, with what it would take, in words for the user.
+  /// Parts of the request that had to give way, with what they would take, in words for the user.
   Notes notes;
 };
 
@@ -131,7 +131,7 @@ struct PlanRequest : Speculation {
   /// Acceptance is to be measured: the draft proposes kProbeChildren at each position, or as many
   /// tokens as both models know, and the target runs none of them.
   bool probe = false;
-  int logit_rows = 0;             // most rows of target logits beside the tree's (perplexity)
+  int logit_rows = 0;             // most rows of target logits next to the tree's (perplexity)
   std::optional<BeamRoom> beams;  // a beam search, which takes no method
   double temperature = 0;
   int max_sequences = 1;  // that may share a sweep; the plan may have room for fewer
@@ -147,7 +147,7 @@ struct PlanRequest : Speculation {
   std::optional<DType> kv;
   std::optional<std::uint64_t> kv_memory;  // bytes of both pools; else every text can be full
   /// Bytes of target weights that stay where they are computed with; without a value as many as fit
-  /// beside a small ring: a byte at rest saves its reading in every sweep, a byte of the ring at
+  /// next to a small ring: a byte at rest saves its reading in every sweep, a byte of the ring at
   /// most as much, and only while the ring can fill (docs/math.md, "A byte at rest or a byte in the
   /// ring"). Of the others as many as fit rest in host memory; none, to measure the disk.
   std::optional<std::uint64_t> resident;
@@ -169,7 +169,8 @@ struct ModelSweeps {
 ModelSweeps lay_out_models(const Checkpoint& target, const std::optional<Checkpoint>& draft,
                            const std::optional<Checkpoint>& inner = std::nullopt);
 
-/// What a process may take when nobody names a budget: what it holds and most of what is free.
+/// Returns what a process may take when nobody names a budget: what it holds and most of what is
+/// free.
 std::uint64_t safe_memory();
 /// A budget is too small. The message has the ledger and the smallest budget that would do.
 class BudgetError : public Error {
@@ -179,19 +180,19 @@ class BudgetError : public Error {
 
 /// The request on this device: budgets that nobody named are what is safe, or all of a GPU.
 PlanRequest on_device(PlanRequest request, const Device& device);
-/// The same on a machine that only its profile tells of. Throws Error if that does not say how much
-/// memory there is where the request leaves it open.
+/// The same on a machine that is known by its profile alone. Throws Error if that does not say how
+/// much memory there is where the request leaves it open.
 PlanRequest on_machine(PlanRequest request, const HardwareProfile& machine);
 
-/// The plan with a smaller ring on the device: where its driver leaves less than it told.
+/// The plan with a smaller ring on the device: where its driver leaves less than it reported.
 Plan with_ring(Plan plan, std::uint64_t bytes);
 
 /// Throws Error, with what is free, if this machine has not what the plan takes beyond what the
 /// process holds already.
 void require_free(const Plan& plan, std::uint64_t process_bytes);
 
-/// What the kernels need of scratch for calls up to `largest`: Ops::scratch_bytes, or, for a GPU
-/// that is not here, gpu_scratch_bytes.
+/// Bytes of scratch that the kernels need for calls up to `largest`: Ops::scratch_bytes, or, for a
+/// GPU that is not here, gpu_scratch_bytes.
 using ScratchBytes = std::function<std::size_t(const Workload& largest)>;
 /// Asks a device that is here, and outlives the answer.
 ScratchBytes scratch_of(Device& device);

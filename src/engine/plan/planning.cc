@@ -94,7 +94,8 @@ std::optional<TreeShape> given_shape(const PlanRequest& request, SpeculationMeth
   return std::nullopt;
 }
 
-/// A learned position is a row of a table: there are none behind the last.
+/// Throws Error where the context is longer than a table of learned positions: none come after the
+/// last.
 void require_positions(const SweepLayout& sweep, const char* whose, int context) {
   const ModelConfig& config = sweep.config;
   if (config.form.positions == PositionKind::kLearned && context > config.max_positions)

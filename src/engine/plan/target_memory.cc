@@ -123,7 +123,7 @@ std::optional<WeightPlace> TargetMemory::place_experts(std::uint64_t left,
   if (left < spare) return std::nullopt;
   left -= spare;
   const SweepLayout& sweep = *apart_;
-  // What every sweep reads comes before what only some do.
+  // First comes what every sweep reads, then what only some do.
   WeightPlace place;
   place.residency = all_resident(sweep);
   place.residency.table = sweep.config.tied_head ? Tier::kHost : Tier::kDisk;
@@ -152,7 +152,7 @@ std::optional<WeightPlace> TargetMemory::place_units(const SweepLayout& sweep, s
   const std::uint64_t least = least_units(sweep);
   if (left < least || resident.value_or(0) > left - least) return std::nullopt;
 
-  // Spread what may rest, then hand back what the embedding table, if it rests too, takes beside.
+  // Spread what may stay, then hand back what the embedding table takes besides, if it stays, too.
   WeightPlace place;
   const Residency none = none_resident(sweep);
   const std::uint64_t smooth = least_ring(sweep, none) / 2 * kSmoothUnits;
@@ -223,7 +223,7 @@ std::optional<WeightPlace> TargetMemory::place_on_device(const Left& left,
   return place;
 }
 
-/// What is not on the device rests in host memory, all of it or as much as fits beside a ring.
+/// Keeps what is not on the device in host memory, all of it or as much as fits next to a ring.
 bool TargetMemory::fill_host(std::uint64_t left, const PlanRequest& request,
                              WeightPlace& place) const {
   const std::uint64_t staging = staging_bytes();

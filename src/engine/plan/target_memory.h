@@ -12,7 +12,7 @@
 
 namespace canopy {
 
-/// Where the target's weights lie.
+/// Place of the target's weights.
 struct WeightPlace {
   bool resident = false;  // all of them, where they are computed with
   Residency residency;    // else
@@ -22,8 +22,8 @@ struct WeightPlace {
   // apart.
   std::size_t expert_slots = 0;
   std::uint64_t expert_bytes = 0;
-  // Where that is a device with memory of its own: bytes on the host beside it, and those that go
-  // to the device in every sweep.
+  // Of a device with memory of its own: bytes on the host besides, and those that go to the device
+  // in every sweep.
   std::uint64_t host_at_rest = 0, host_ring = 0, upload = 0;
 };
 
@@ -35,13 +35,14 @@ class TargetMemory {
   TargetMemory(const SweepLayout& sweep, const SweepLayout* apart, bool drafts,
                const LearnedRoutes& routes);
 
-  /// Bytes of so many layers, with the head where the target drafts with what rests; of everything
+  /// Bytes of `layers` layers, with the head where the target drafts with what rests; of everything
   /// where there are no more layers.
   std::uint64_t bytes_of_layers(int layers, bool on_device) const;
   /// Throws Error where the target drafts with what rests and `resident` bytes are too few for it.
   void require_drafting(std::uint64_t resident, bool on_device) const;
-  /// What the plan's budget leaves room for beside what it has: the whole target, or weights at
-  /// rest and a ring of at least `ring_wish` bytes if that can be. Nothing if it does not fit.
+  /// Places what the plan's budget leaves room for, next to what it has: the whole target, or
+  /// weights at rest and a ring of at least `ring_wish` bytes if that can be. Nothing if it does
+  /// not fit.
   std::optional<WeightPlace> place(const MemoryPlan& plan, const PlanRequest& request,
                                    std::uint64_t ring_wish) const;
   /// The same as the planner sees it.
@@ -82,7 +83,7 @@ class TargetMemory {
                         const std::vector<LedgerEntry>& ledger) const;
   bool fill_host(std::uint64_t left, const PlanRequest& request, WeightPlace& place) const;
 
-  /// So many bytes at rest, where they are computed with.
+  /// Keeps `bytes` bytes in memory, where they are computed with.
   Residency rest(const SweepLayout& sweep, std::uint64_t bytes, Tier tier) const;
   const SweepLayout& units_of(bool experts_apart) const { return experts_apart ? *apart_ : sweep_; }
   std::uint64_t least_units(const SweepLayout& sweep) const;
