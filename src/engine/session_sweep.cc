@@ -1,0 +1,245 @@
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "src/base/counting.h"
+#include "src/base/error.h"
+#include "src/engine/row_budget.h"
+#include "src/engine/session_impl.h"
+#include "src/engine/tree_walk.h"
+
+namespace canopy {
+
+void Session::Impl::replan() {
+  SharingTexts texts;
+  for (Sequence& sequence : running) {
+    texts.trackers.push_back(&*sequence.tracker);
+    texts.context += static_cast<double>(sequence.text.size());
+    texts.missed += sequence.missed;
+    texts.left += sequence.most - static_cast<int>(sequence.report.tokens.size());
+  }
+  texts.context /= static_cast<double>(running.size());
+  texts.weights = &m.plan.weights;
+  texts.routes = m.plan.weights.experts.habits;
+  replanner->before_sweep(texts, *m.drafter);
+}
+
+bool Session::Impl::is_read_by_another(const Sequence& sequence) const {
+  const auto length = static_cast<std::size_t>(sequence.kv->length());
+  if (length % kKvBlock != 0) return false;
+  for (const Sequence& other : running) {
+    if (&other == &sequence) return false;  // of two the first reads
+    const auto behind = other.kv->length() + other.reads;
+    const auto common = std::mismatch(sequence.text.begin(), sequence.text.end() - 1,
+                                      other.text.begin(), other.text.begin() + behind);
+    const auto blocks = (common.first - sequence.text.begin()) / kKvBlock;
+    if (other.reads > 0 && blocks * kKvBlock > static_cast<std::ptrdiff_t>(length)) return true;
+  }
+  return false;
+}
+
+TreeShape Session::Impl::share_sweep() {
+  int trees = 0, prompts = 0;
+  for (Sequence& sequence : running) {
+    if (!sequence.behind().empty()) adopt(sequence);
+    sequence.reads = static_cast<int>(sequence.behind().size());
+    sequence.has_tree = sequence.reads == 0 || !is_read_by_another(sequence);
+    if (!sequence.has_tree) sequence.reads = 0;
+    if (sequence.has_tree) ++(sequence.reads == 0 ? trees : prompts);
+  }
+  int asked = 0;
+  for (const Sequence& sequence : running) asked += sequence.reads;
+  const bool somebody_waits = trees > 0 && prompts > 0;
+  const RowShare share = somebody_waits
+                             ? share_rows(m.plan.rows_behind_link, trees, shape().size(), asked)
+                             : RowShare{shape().size(), asked};
+  // A text that was sent back may have grown longer than the prompts that the plan has room for.
+  int left = std::min(share.prompt_rows, m.plan.target_limits.max_nodes -
+                                             static_cast<int>(running.size()) * shape().size());
+  for (Sequence& sequence : running) {  // those who came first are read first
+    const int wanted = sequence.reads;
+    sequence.reads = std::min(wanted, left);
+    sequence.has_tree = sequence.has_tree && sequence.reads == wanted;
+    left -= sequence.reads;
+  }
+  if (replanner && trees == 0) {  // only texts that begin
+    int begin = 0, rows = 0;
+    for (const Sequence& sequence : running) {
+      begin += sequence.has_tree ? 1 : 0;
+      rows += sequence.reads;
+    }
+    if (begin > 0) return replanner->shape_beside_prompts(begin, rows);
+  }
+  return share.tree_nodes < shape().size() ? pruned(shape(), share.tree_nodes, m.plan.acceptance)
+                                           : shape();
+}
+
+std::vector<Draft> Session::Impl::grow(const TreeShape& shape, const std::stop_token& stop) {
+  std::vector<Draft> drafts;
+  std::vector<DraftRequest> requests;
+  for (const Sequence& s : running) {
+    if (s.has_tree) {
+      drafts.push_back(root_only(s.text.back()));
+      requests.push_back({s.draft.get(), s.text, s.request.sampling, s.rng(),
+                          s.takes_best_tokens(!m.plan.inexact), s.editor.get()});
+    } else if (s.draft && s.reads > 0) {
+      const auto read = static_cast<std::size_t>(s.kv->length() + s.reads);
+      m.drafter->read(*s.draft, std::span(s.text).first(read), *m.compute, stop);
+    }
+  }
+  if (shape.size() == 1 || drafts.empty()) return drafts;
+  return m.drafter->grow(requests, shape, *m.compute, stop);
+}
+
+void Session::Impl::run(const std::stop_token& stop, const Transformer::OnUnit& on_unit) {
+  const auto begun = Clock::now();
+  const TreeShape swept_shape = share_sweep();
+  const std::vector<Draft> drafts = grow(swept_shape, stop);
+  const auto grown = Clock::now();
+
+  last = {};
+  last.texts = static_cast<int>(running.size());
+  last.tree_nodes = swept_shape.size();
+  last.tree_levels = swept_shape.levels();
+  std::vector<SequenceRows> rows;
+  std::vector<RowsOfSequence> storage;
+  storage.reserve(running.size());  // rows point into it
+  auto draft = drafts.begin();
+  for (const Sequence& sequence : running) {
+    last.prompt_rows += sequence.reads;
+    if (sequence.has_tree)
+      storage.emplace_back(sequence, draft++->tree, rows);
+    else if (sequence.reads > 0)
+      storage.emplace_back(sequence, sequence.reads, rows);
+  }
+  const ConstTensorView logits = m.target->forward(rows, stop, on_unit);
+  const ConstTensorView read = m.target->logit_inputs();
+
+  std::vector<std::pair<Sequence*, const Draft*>> failed;
+  std::vector<std::int32_t> kept;  // rows of the sweep
+  std::int32_t swept = 0;
+  std::int64_t row = 0;
+  std::size_t gained = 0;
+  draft = drafts.begin();
+  for (Sequence& sequence : running) {
+    for (int i = 0; i < sequence.reads; ++i) kept.push_back(swept++);
+    if (!sequence.has_tree) {
+      sequence.kv->commit(counting(0, static_cast<std::size_t>(sequence.reads)), *m.compute);
+      sequence.kv->share(sequence.text);
+      if (sequence.report.steps == 0) sequence.report.prompt_read = sequence.kv->length();
+      continue;
+    }
+    const int nodes = draft->tree.size();
+    try {
+      gained += conclude(sequence, *draft, logits.rows(row, nodes), read.rows(row, nodes));
+      for (const NodeId node : sequence.path) kept.push_back(swept + node);
+    } catch (const NotFinite&) {
+      failed.emplace_back(&sequence, &*draft);
+    } catch (const NothingAllowed& nothing) {
+      sequence.error = nothing.what();
+    }
+    row += nodes;
+    swept += nodes;
+    ++draft;
+  }
+  m.target->keep_rows(kept);
+  m.compute->synchronize();
+
+  account_for(begun, grown, gained);
+  for (const auto& [sequence, tree] : failed) fail(*sequence, *tree, stop);
+}
+
+void Session::Impl::account_for(Clock::time_point begun, Clock::time_point grown,
+                                std::size_t gained) {
+  const auto ended = Clock::now();
+  last.time = ended - begun;
+  last.compute = m.target->times().total();
+  last.drafting = grown - begun;
+  const LinkReport moved = m.link();
+  last.link = moved - std::exchange(told_of, moved);
+  last.pool = m.pool();
+  if (last.prompt_rows == 0) m.learn_routes(last.texts * last.tree_nodes, last.link.expert_misses);
+  if (m.draft_times) m.draft_times->times();
+  if (m.trace) {
+    m.trace->span(Trace::Lane::kHost, "step: " + std::to_string(gained) + " tokens", begun, ended);
+    if (m.drafter) m.trace->span(Trace::Lane::kHost, "grow the tree", begun, grown);
+    m.trace->span(Trace::Lane::kHost, "sweep and verify", grown, ended);
+  }
+}
+
+std::size_t Session::Impl::conclude(Sequence& sequence, const Draft& draft,
+                                    const ConstTensorView& logits, const ConstTensorView& read) {
+  const Request& request = sequence.request;
+  Verdict verdict =
+      m.plan.inexact
+          ? m.verifier->verify_inexactly(draft, *m.plan.inexact, logits, request.sampling,
+                                         sequence.rng(), *m.compute, sequence.editor.get())
+      : request.reproducible
+          ? m.verifier->verify_by_sample(draft.tree, logits, request.sampling,
+                                         sequence.rng_of_token(), *m.compute, sequence.editor.get())
+          : m.verifier->verify(draft, logits, request.sampling, sequence.rng(), *m.compute,
+                               sequence.editor.get());
+  if (synthetic) verdict = draw_walk(draft.tree, *synthetic, sequence.rng());
+  std::vector<TokenId>& gained = sequence.gained;
+  for (std::size_t i = 1; i < verdict.path.size(); ++i)
+    gained.push_back(draft.tree.token(verdict.path[i]));
+  gained.push_back(verdict.next);
+  for (std::size_t i = 0; request.logprobs > 0 && i < gained.size(); ++i)
+    sequence.logprobs.push_back(
+        m.target->report_token(logits, verdict.path[i], gained[i], request.logprobs));
+
+  if (sequence.events.on_read && !is_cancelled(sequence.ticket))
+    sequence.events.on_read(m.target->download_rows(read, verdict.path), gained);
+  const auto gain = static_cast<int>(sequence.behind().size() + gained.size());
+  sequence.missed = last.tree_nodes == 1 ? sequence.missed + gain : 0;
+  sequence.kv->commit(counting(0, sequence.behind().size()), *m.compute);
+  sequence.kv->commit(verdict.path, *m.compute);
+  sequence.path = verdict.path;
+  if (draft.tree.size() > 1 || (m.drafter && m.drafter->reads_hidden()))
+    m.drafter->conclude(*sequence.draft, draft, verdict, read, *m.compute);
+  const bool teaches = !synthetic && !sequence.editor && !m.plan.inexact &&
+                       draft.drawing == m.plan.policy.drawing &&
+                       m.plan.policy.growth.kind == Growth::Kind::kShape;
+  observe(draft.tree, verdict, m.plan.draft && !m.plan.draft->has_heads() ? last.tree_nodes : 0,
+          last.tree_levels, [&](int level, int children, int accepted) {
+            if (sequence.tracker) sequence.tracker->observe(level, children, accepted);
+            if (teaches) sequence.shown.observe(level, children, accepted);
+          });
+  TextReport& report = sequence.report;
+  report.checked_nodes += draft.tree.size() - 1;
+  report.drafted_rows += draft.drafted;
+  if (!draft.copied.empty() && draft.copied[static_cast<std::size_t>(verdict.path.back())])
+    ++report.copied_steps;
+  if (sequence.editor) follow(sequence);
+  CheckedTree& checked = last.trees.emplace_back();
+  checked.text = sequence.ticket;
+  for (NodeId node = 0; node < draft.tree.size(); ++node)
+    checked.parents.push_back(draft.tree.parent(node));
+  checked.tokens.assign(draft.tree.tokens().begin(), draft.tree.tokens().end());
+  checked.path = verdict.path;
+  checked.next = verdict.next;
+  sequence.text.insert(sequence.text.end(), gained.begin(), gained.end());
+  sequence.kv->share(sequence.text);
+  return gained.size();
+}
+
+void Session::Impl::follow(Sequence& sequence) const {
+  for (const TokenId token : sequence.gained) {
+    if (!sequence.request.ignore_end && m.models.tokenizer->ends_text(token)) return;
+    sequence.editor->accept(token);
+  }
+}
+
+void Session::Impl::fail(Sequence& sequence, const Draft& draft, const std::stop_token& stop) {
+  std::vector<SequenceRows> rows;
+  const RowsOfSequence again(sequence, draft.tree, rows);
+  try {
+    m.target->refuse_not_finite(rows, stop);
+  } catch (const Stopped&) {  // the others have gained already: the next sweep is what stops
+    sequence.error = NotFinite().what();
+  } catch (const Error& error) {
+    sequence.error = error.what();
+  }
+}
+
+}  // namespace canopy
