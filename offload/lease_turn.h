@@ -26,6 +26,7 @@ class LeaseTurn {
     next_ = (index + 1) % units_;
   }
   void give_back() { lent_.reset(); }
+  bool is_lent() const { return lent_.has_value(); }
   std::size_t next() const { return next_; }
   void restart() { next_ = 0; }
 

@@ -140,6 +140,65 @@ Residency spread_on_device(const SweepLayout& sweep, std::size_t bytes) {
   return residency;
 }
 
+Residency fixed_part(const SweepLayout& sweep, const Residency& residency) {
+  Residency fixed = none_resident(sweep);
+  fixed.table = residency.table;
+  if (residency.table != Tier::kHost || !sweep.config.tied_head) return fixed;
+  for (std::size_t i = 0; i < sweep.units.size(); ++i)
+    if (sweep.units[i].unit.kind == UnitKind::kHead) fixed.unit[i] = residency.unit[i];
+  return fixed;
+}
+
+std::optional<std::size_t> next_change(const SweepLayout& sweep, const Residency& residency,
+                                       Tier tier, const std::vector<bool>& may_change) {
+  const std::size_t count = sweep.units.size();
+  const auto bytes = [&](std::size_t i) { return sweep.units[i].read.slab_bytes; };
+  const auto changes = [&](std::size_t i) { return residency.unit[i] == tier && bytes(i) > 0; };
+  // Bytes from unit i on, in the cycle of sweeps, as far as units are (or are not) of the tier.
+  const auto run = [&](std::size_t i, bool of_tier, std::size_t step) {
+    std::size_t sum = 0;
+    for (std::size_t n = 1; n < count; ++n) {
+      i = (i + step) % count;
+      if (bytes(i) > 0 && changes(i) != of_tier) break;
+      sum += bytes(i);
+    }
+    return sum;
+  };
+  const auto both_ways = [&](std::size_t i, bool of_tier) {
+    return std::pair(run(i, of_tier, 1), run(i, of_tier, count - 1));
+  };
+  // The change joins what lies on both sides of the unit: the less, the better. Where that is
+  // nothing, the unit in the middle of the longest run is the best.
+  std::optional<std::size_t> best;
+  std::pair<std::size_t, std::size_t> least{};
+  for (std::size_t i = 0; i < count; ++i) {
+    if (!changes(i) || !may_change[i]) continue;
+    const auto joined = both_ways(i, false), around = both_ways(i, true);
+    const std::pair cost{joined.first + joined.second,
+                         SIZE_MAX - std::min(around.first, around.second)};
+    if (best && cost >= least) continue;
+    best = i;
+    least = cost;
+  }
+  return best;
+}
+
+Residency filled(const SweepLayout& sweep, Residency residency, std::size_t bytes) {
+  std::size_t travelling = travelling_bytes(sweep, residency);
+  std::vector<bool> fits(sweep.units.size());
+  while (true) {
+    for (std::size_t i = 0; i < fits.size(); ++i) {
+      const std::size_t own = sweep.units[i].read.slab_bytes;
+      fits[i] = own <= bytes && own < travelling;
+    }
+    const auto unit = next_change(sweep, residency, Tier::kDisk, fits);
+    if (!unit) return residency;
+    residency.unit[*unit] = Tier::kHost;
+    bytes -= sweep.units[*unit].read.slab_bytes;
+    travelling -= sweep.units[*unit].read.slab_bytes;
+  }
+}
+
 std::size_t travelling_bytes(const SweepLayout& sweep, const Residency& residency) {
   const std::vector<UnitLayout>& units = sweep.units;
   std::size_t bytes = 0;

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -40,6 +41,18 @@ std::size_t ends_bytes(const SweepLayout& sweep, int layers, Tier tier = Tier::k
 /// Keeps as many bytes of units as `bytes` hold on a device with memory of its own, spread evenly,
 /// too; all others, and the table, are in host memory. One unit travels in any case.
 Residency spread_on_device(const SweepLayout& sweep, std::size_t bytes);
+
+/// The part of a residency that stays as it is where units come and go: the head, if it is also the
+/// embedding table and that rests. All others are on disk.
+Residency fixed_part(const SweepLayout& sweep, const Residency& residency);
+/// Chooses among the units of `tier` that may change: the one whose change leaves the units that
+/// rest spread most evenly over the sweep, so that the next change is as good. Nothing: there is
+/// none. `may_change`: by unit.
+std::optional<std::size_t> next_change(const SweepLayout& sweep, const Residency& residency,
+                                       Tier tier, const std::vector<bool>& may_change);
+/// Lets as many bytes more rest as `bytes` hold, unit by unit by next_change(); one unit travels in
+/// any case.
+Residency filled(const SweepLayout& sweep, Residency residency, std::size_t bytes);
 
 /// Bytes that are read in one sweep.
 std::size_t travelling_bytes(const SweepLayout& sweep, const Residency& residency);

@@ -30,6 +30,7 @@ struct StreamerOptions {
                               // its own; the topology must outlive the making
   std::vector<int> reader_cpus = {};  // the reader's thread is bound to these; empty: unbound
   bool checksums = false;             // compare each unit with what it was when first read
+  bool units_change = false;          // evict() and keep() will be called
   /// Search for the best way to read the link, before the first sweep, into the ring, in `rounds`
   /// of `round` each: it sets read_bytes and queue_depth.
   struct Trial {
@@ -83,6 +84,20 @@ class Streamer final : public WeightSource {
   void abandon_sweep() noexcept override;
   EmbeddingTable& embedding() override;
 
+  // Where options.units_change, between two sweeps, by the thread that acquires. The bits of no
+  // text depend on it.
+  /// Tells the units that stay, or will as soon as they have passed through the ring, from those
+  /// that travel.
+  Residency residency() const;
+  /// Frees the memory of a unit that stays, whose last use is over: it travels from the next sweep
+  /// on.
+  void evict(std::size_t unit);
+  /// Says if to evict this unit drops what is in the ring already, since the reader is behind it.
+  bool is_passed(std::size_t unit) const;
+  /// Lets a unit that travels stay, from when it has next been acquired. Throws there: Error if
+  /// memory is short.
+  void keep(std::size_t unit);
+
   std::size_t held_bytes() const;  // in memory: the ring, and what rests
   /// The units that do not travel, on a device that shares the host's memory; their weights stay
   /// where they are for as long as the streamer lives.
@@ -94,7 +109,8 @@ class Streamer final : public WeightSource {
   const Notes& notes() const;
 
   /// Predicts held_bytes() without the ring. Pure: opens nothing.
-  static std::size_t resting_bytes(const SweepLayout& sweep, const Residency& residency);
+  static std::size_t resting_bytes(const SweepLayout& sweep, const Residency& residency,
+                                   bool units_change = false);
 
  private:
   void give_back(std::size_t index, Stream& compute) noexcept override;

@@ -150,6 +150,13 @@ std::string describe(const Unit& unit) {
          std::to_string(unit.first_row + unit.rows - 1);
 }
 
+void add_matrices_at(const UnitLayout& unit, const std::byte* slab, UnitWeights& weights) {
+  for (std::size_t i = 0; i < unit.matrices.size(); ++i)
+    weights.add(unit.matrices[i].role,
+                matrix_at(slab + unit.read.slab_at[i], unit.matrices[i].tensor),
+                unit.matrices[i].expert);
+}
+
 void place_matrices(const UnitLayout& unit, const std::byte* slot, UnitWeights& weights) {
   for (std::size_t i = 0; i < unit.matrices.size(); ++i)
     weights.add(unit.matrices[i].role,

@@ -66,6 +66,8 @@ inline constexpr std::int64_t kHeadBlock = 128;  // rows
 /// size is not what its dtype and the config say.
 SweepLayout lay_out_sweep(const Checkpoint& checkpoint, ExpertsAre experts = ExpertsAre::kInUnits);
 
+/// Adds a unit's matrices, as they were read into host memory.
+void add_matrices_at(const UnitLayout& unit, const std::byte* slab, UnitWeights& weights);
 /// Adds a unit's matrices, as they lie in a slot's memory.
 void place_matrices(const UnitLayout& unit, const std::byte* slot, UnitWeights& weights);
 
