@@ -131,6 +131,12 @@ class Device {
   virtual DriverShare driver_share() const = 0;  // nothing on the CPU
 
   virtual Buffer allocate(std::size_t bytes) = 0;  // 256-byte aligned; throws DeviceFull, or Error
+  /// Memory as allocate() gives, whose pages are taken when they are first written, and given back
+  /// by discard(). Where page_bytes() is 0, all is taken at once and discard() does nothing.
+  virtual Buffer allocate_sparse(std::size_t bytes) { return allocate(bytes); }
+  virtual std::size_t page_bytes() const { return 0; }
+  /// Whole pages of sparse memory that no work uses: they are zero when they are next read.
+  virtual void discard(std::span<std::byte>) noexcept {}
   virtual std::unique_ptr<HostPin> pin(std::span<std::byte> pages) = 0;
   virtual std::unique_ptr<Stream> make_stream(std::string_view name) = 0;
   virtual std::unique_ptr<Event> make_event() = 0;

@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <cstdlib>
@@ -30,7 +31,7 @@ std::size_t round_up(std::size_t value, std::size_t step) {
   return padded / step * step;
 }
 
-std::size_t page_bytes() { return static_cast<std::size_t>(sysconf(_SC_PAGESIZE)); }
+std::size_t bytes_of_page() { return static_cast<std::size_t>(sysconf(_SC_PAGESIZE)); }
 
 int pool_size(const DeviceChoice& choice) {
   if (choice.threads < 0 || choice.threads > 4096)
@@ -70,7 +71,7 @@ std::size_t CpuDevice::free_bytes() const { return system_memory().free(); }
 Buffer CpuDevice::allocate(std::size_t bytes) {
   void* data = nullptr;
   if (bytes >= kMapBytes) {
-    data = mmap(nullptr, round_up(bytes, page_bytes()), PROT_READ | PROT_WRITE,
+    data = mmap(nullptr, round_up(bytes, bytes_of_page()), PROT_READ | PROT_WRITE,
                 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (data == MAP_FAILED) data = nullptr;
     // Advice only: what computes on it finds its pages more quickly.
@@ -86,16 +87,29 @@ Buffer CpuDevice::allocate(std::size_t bytes) {
   return Buffer(*this, static_cast<std::byte*>(data), bytes);
 }
 
+Buffer CpuDevice::allocate_sparse(std::size_t bytes) {
+  Buffer memory = allocate(std::max(bytes, kMapBytes));
+  // Huge pages would be taken for what lies around the bytes that are written.
+  madvise(memory.data(), memory.bytes(), MADV_NOHUGEPAGE);
+  return memory;
+}
+
+std::size_t CpuDevice::page_bytes() const { return bytes_of_page(); }
+
+void CpuDevice::discard(std::span<std::byte> pages) noexcept {
+  madvise(pages.data(), pages.size(), MADV_DONTNEED);
+}
+
 void CpuDevice::release(std::byte* data, std::size_t bytes) noexcept {
   if (bytes >= kMapBytes) {
-    munmap(data, (bytes + page_bytes() - 1) / page_bytes() * page_bytes());
+    munmap(data, (bytes + bytes_of_page() - 1) / bytes_of_page() * bytes_of_page());
   } else {
     std::free(data);
   }
 }
 
 std::unique_ptr<HostPin> CpuDevice::pin(std::span<std::byte> pages) {
-  if (reinterpret_cast<std::uintptr_t>(pages.data()) % page_bytes() != 0)
+  if (reinterpret_cast<std::uintptr_t>(pages.data()) % bytes_of_page() != 0)
     throw Error("only whole pages can be pinned: the range does not start at one");
   return std::make_unique<NoPin>();
 }

@@ -1,5 +1,6 @@
 #pragma once
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "kernels/cpu/cpu_ops.h"
@@ -18,6 +19,9 @@ class CpuDevice final : public Device {
   bool shares_host_memory() const override { return true; }
   DriverShare driver_share() const override { return {}; }
   Buffer allocate(std::size_t bytes) override;
+  Buffer allocate_sparse(std::size_t bytes) override;
+  std::size_t page_bytes() const override;
+  void discard(std::span<std::byte> pages) noexcept override;
   std::unique_ptr<HostPin> pin(std::span<std::byte> pages) override;
   std::unique_ptr<Stream> make_stream(std::string_view name) override;
   std::unique_ptr<Event> make_event() override;

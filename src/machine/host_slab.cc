@@ -32,6 +32,8 @@ bool populate(std::byte* data, std::size_t bytes) {
 
 }  // namespace
 
+std::size_t page_bytes() { return static_cast<std::size_t>(sysconf(_SC_PAGESIZE)); }
+
 HostSlab::HostSlab(std::size_t bytes, const MemoryNode& on, Touch touch) : bytes_(bytes) {
   if (bytes == 0) return;
   void* const pages =
@@ -49,8 +51,7 @@ HostSlab::HostSlab(std::size_t bytes, const MemoryNode& on, Touch touch) : bytes
     }
   }
   if (touch == Touch::kAsFilled || populate(data_, bytes)) return;
-  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-  for (std::size_t at = 0; at < bytes; at += page) data_[at] = std::byte{0};
+  for (std::size_t at = 0; at < bytes; at += page_bytes()) data_[at] = std::byte{0};
 }
 
 HostSlab::~HostSlab() {

@@ -7,6 +7,8 @@
 
 namespace canopy {
 
+std::size_t page_bytes();  // of this machine's memory
+
 /// When a slab takes its pages from the system: when it is made, so that a budget is met then and
 /// not in the middle of a run; or as it is filled, for a long load that can be watched and stopped.
 enum class Touch { kNow, kAsFilled };

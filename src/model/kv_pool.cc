@@ -1,5 +1,7 @@
 #include "src/model/kv_pool.h"
 
+#include <algorithm>
+#include <functional>
 #include <utility>
 
 namespace canopy {
@@ -25,6 +27,28 @@ std::size_t KvPool::bytes_needed(const ModelConfig& config, int blocks, KvTypes 
   return bytes;
 }
 
+bool KvPool::is_of_pages(const ModelConfig& config, KvTypes types, std::size_t page_bytes) {
+  for (int layer = 0; layer < config.layers; ++layer) {
+    const LayerSizes sizes = config.sizes(layer);
+    for (const DType type : {types.k, types.v})
+      if (sizes.kv_heads > 0 && head_bytes(type, 1, sizes.head_dim) % page_bytes != 0) return false;
+  }
+  return true;
+}
+
+template <class Op>
+void KvPool::for_pieces(int block, const Op& op) const {
+  for (int layer = 0; layer < layers(); ++layer) {
+    if (!has(layer)) continue;
+    for (const TensorView& half : {keys(layer), values(layer)})
+      for (std::int64_t head = 0; head < half.dim(0); ++head) {
+        const std::size_t row = half.bytes() / static_cast<std::size_t>(half.dim(0) * half.dim(1));
+        const std::int64_t slot = head * half.dim(1) + std::int64_t{block} * kKvBlock;
+        op(half.data() + static_cast<std::size_t>(slot) * row, kKvBlock * row);
+      }
+  }
+}
+
 KvPool::KvPool(Device& device, const ModelConfig& config, int blocks, KvTypes types)
     : device_(&device),
       blocks_(blocks),
@@ -39,8 +63,11 @@ KvPool::KvPool(Device& device, const ModelConfig& config, int blocks, KvTypes ty
     layers_.push_back({end, bytes, sizes.kv_heads, sizes.head_dim});
     end += bytes;
   }
-  storage_ = device.allocate(bytes_needed(config, blocks, types));
-  for (int block = blocks; block-- > 0;) free_.push_back(block);  // the first is taken first
+  block_bytes_ = end / static_cast<std::size_t>(blocks);
+  storage_ = device.allocate_sparse(end);
+  sparse_ = device.page_bytes() > 0 && is_of_pages(config, types, device.page_bytes());
+  std::vector<int>& all = sparse_ ? bare_ : free_;
+  for (int block = blocks; block-- > 0;) all.push_back(block);  // the first is taken first
 }
 
 TensorView KvPool::keys(int layer) const {
@@ -56,32 +83,70 @@ TensorView KvPool::values(int layer) const {
 }
 
 int KvPool::free_blocks() const {
-  int count = static_cast<int>(free_.size());
+  int count = static_cast<int>(free_.size() + bare_.size());
   for (std::size_t block = 0; block < holders_.size(); ++block)
     count += node_of_[block] != nullptr && holders_[block] == 0 ? 1 : 0;
   return count;
 }
 
+std::size_t KvPool::held_bytes() const {
+  return (static_cast<std::size_t>(blocks_) - bare_.size()) * block_bytes_;
+}
+
 int KvPool::take() {
-  if (free_.empty()) forget_one();
+  if (free_.empty() && !bare_.empty() && make_room_) make_room_(block_bytes_);
+  if (free_.empty() && !bare_.empty()) {
+    free_.push_back(bare_.back());
+    bare_.pop_back();
+  }
+  if (free_.empty()) {
+    Node* const node = oldest();
+    if (node == nullptr) throw KvPoolFull();
+    forget(node);
+  }
   const int block = free_.back();
   free_.pop_back();
   holders_[static_cast<std::size_t>(block)] = 1;
   return block;
 }
 
-void KvPool::forget_one() {
+KvPool::Node* KvPool::oldest() const {
   Node* oldest = nullptr;  // a leaf: what hangs below a block cannot be found without it
   for (std::size_t block = 0; block < holders_.size(); ++block) {
     Node* const node = node_of_[block];
     if (node == nullptr || holders_[block] > 0 || !node->children.empty()) continue;
     if (oldest == nullptr || node->used < oldest->used) oldest = node;
   }
-  if (oldest == nullptr) throw KvPoolFull();
-  free_.push_back(oldest->block);
-  node_of_[static_cast<std::size_t>(oldest->block)] = nullptr;
-  const std::vector<TokenId> tokens = oldest->tokens;
-  oldest->parent->children.erase(tokens);
+  return oldest;
+}
+
+void KvPool::forget(Node* node) {
+  free_.push_back(node->block);
+  node_of_[static_cast<std::size_t>(node->block)] = nullptr;
+  const std::vector<TokenId> tokens = node->tokens;
+  node->parent->children.erase(tokens);
+}
+
+void KvPool::forget_before(std::uint64_t mark) {
+  for (Node* node = oldest(); node != nullptr && node->used <= mark; node = oldest()) forget(node);
+}
+
+std::size_t KvPool::release_free() {
+  if (!sparse_ || free_.empty()) return 0;
+  std::ranges::sort(free_, std::greater());                // the first is taken first
+  for (auto last = free_.begin(); last != free_.end();) {  // runs of blocks have runs of pieces
+    auto first = last;
+    while (first + 1 != free_.end() && *(first + 1) == *first - 1) ++first;
+    const auto run = static_cast<std::size_t>(first - last) + 1;
+    for_pieces(*first, [&](std::byte* piece, std::size_t bytes) {
+      device_->discard({piece, run * bytes});
+    });
+    last = first + 1;
+  }
+  const std::size_t bytes = free_.size() * block_bytes_;
+  bare_.insert(bare_.end(), free_.begin(), free_.end());
+  free_.clear();
+  return bytes;
 }
 
 std::vector<int> KvPool::find(std::span<const TokenId> text) {
@@ -162,22 +227,7 @@ std::vector<KvPool::Remembered> KvPool::remembered() const {
   return list;
 }
 
-std::size_t KvPool::block_bytes() const {
-  return storage_.bytes() / static_cast<std::size_t>(blocks_);
-}
-
-template <class Op>
-void KvPool::for_pieces(int block, const Op& op) const {
-  for (int layer = 0; layer < layers(); ++layer) {
-    if (!has(layer)) continue;
-    for (const TensorView& half : {keys(layer), values(layer)})
-      for (std::int64_t head = 0; head < half.dim(0); ++head) {
-        const std::size_t row = half.bytes() / static_cast<std::size_t>(half.dim(0) * half.dim(1));
-        const std::int64_t slot = head * half.dim(1) + std::int64_t{block} * kKvBlock;
-        op(half.data() + static_cast<std::size_t>(slot) * row, kKvBlock * row);
-      }
-  }
-}
+std::size_t KvPool::block_bytes() const { return block_bytes_; }
 
 void KvPool::read(int block, std::span<std::byte> to, Stream& stream) const {
   for_pieces(block, [&](const std::byte* piece, std::size_t bytes) {

@@ -1,8 +1,10 @@
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "kernels/ops.h"
@@ -39,6 +41,8 @@ class KvPool {
   KvPool(Device& device, const ModelConfig& config, int blocks, KvTypes types);
   /// What the constructor will hold. Pure.
   static std::size_t bytes_needed(const ModelConfig& config, int blocks, KvTypes types);
+  /// Says if each part of a block fills whole pages, so that a block can give its memory back.
+  static bool is_of_pages(const ModelConfig& config, KvTypes types, std::size_t page_bytes);
   static constexpr int kAllocations = 1;  // that hold it
   static int blocks_for(int slots) { return (slots + kKvBlock - 1) / kKvBlock; }
 
@@ -53,7 +57,27 @@ class KvPool {
   TensorView keys(int layer) const;
   TensorView values(int layer) const;
 
-  /// A block for one cache. Throws KvPoolFull.
+  bool gives_back() const { return sparse_; }  // the memory of free blocks
+  /// Bytes of the blocks that have taken memory: those in use, those remembered, and those that are
+  /// free but were not released. All of the pool where its device takes memory at once, or where
+  /// blocks are not of whole pages.
+  std::size_t held_bytes() const;
+  std::size_t free_bytes() const {
+    return free_.size() * block_bytes_;
+  }  // that release_free() would give
+  /// Has `make_room` called with a block's bytes before the pool takes memory for one more. It may
+  /// release and forget blocks; it throws where there is no room.
+  void on_growth(std::function<void(std::size_t bytes)> make_room) {
+    make_room_ = std::move(make_room);
+  }
+  /// Gives the memory of free blocks back to the system, where that can be done; returns the bytes.
+  std::size_t release_free();
+  /// Counts lookups and memories, so that a place in time has a number.
+  std::uint64_t uses() const { return uses_; }
+  /// Forgets the blocks that no cache holds and nobody has used since uses() was `mark`.
+  void forget_before(std::uint64_t mark);
+
+  /// A block for one cache. Throws KvPoolFull, or what `make_room` throws.
   int take();
   /// The blocks that hold the beginning of this text, as far as it is known; they count as held
   /// by one cache more.
@@ -92,7 +116,8 @@ class KvPool {
     std::size_t begin = 0, bytes = 0;
     int kv_heads = 0, head_dim = 0;
   };
-  void forget_one();  // of the blocks that are only remembered
+  Node* oldest() const;  // of the blocks that are only remembered, and that no other hangs below
+  void forget(Node* node);
   /// Calls op(address, bytes) with each piece of a block.
   template <class Op>
   void for_pieces(int block, const Op& op) const;
@@ -101,11 +126,14 @@ class KvPool {
   std::vector<Layer> layers_;
   int blocks_;
   KvTypes types_;
+  std::size_t block_bytes_;
   Buffer storage_;
+  bool sparse_;  // free blocks can give their memory back
+  std::function<void(std::size_t)> make_room_;
   Node root_;
-  std::vector<Node*> node_of_;  // by block; null: not remembered
-  std::vector<int> holders_;    // caches, by block
-  std::vector<int> free_;
+  std::vector<Node*> node_of_;    // by block; null: not remembered
+  std::vector<int> holders_;      // caches, by block
+  std::vector<int> free_, bare_;  // with memory and without
   std::uint64_t uses_ = 0;
 };
 

@@ -152,5 +152,86 @@ TEST_F(KvPoolTest, RandomTextsNeverShareABlockThatTheyShouldNot) {
   }
 }
 
+/// Heads of 16 numbers in f32: 64 slots of a head are a page.
+class KvPoolOfPages : public KvPoolTest {
+ protected:
+  static ModelConfig paged() {
+    ModelConfig c = config();
+    c.head_dim = 16;
+    return c;
+  }
+  static constexpr std::size_t kBlock = std::size_t{2} * 2 * 2 * 64 * 16 * 4;  // bytes
+  KvPool paged_pool(int blocks) { return KvPool(*device_, paged(), blocks, {}); }
+};
+
+TEST_F(KvPoolOfPages, TakesMemoryByTheBlockAndGivesItBack) {
+  if (device_->page_bytes() != 4096) GTEST_SKIP() << "pages are of another size";
+  KvPool blocks = paged_pool(32);
+  ASSERT_TRUE(blocks.gives_back());
+  EXPECT_EQ(blocks.block_bytes(), kBlock);
+  EXPECT_EQ(blocks.held_bytes(), 0u);
+  std::vector<std::size_t> asked;
+  blocks.on_growth([&](std::size_t bytes) { asked.push_back(bytes); });
+  KvCache a(blocks, 1024), b(blocks, 1024);
+  run(a, text(1, 300));
+  EXPECT_EQ(blocks.held_bytes(), 5 * kBlock);
+  EXPECT_EQ(asked, std::vector<std::size_t>(5, kBlock));
+  a.truncate(0);  // four whole blocks are remembered
+  EXPECT_EQ(blocks.held_bytes(), 5 * kBlock);
+  EXPECT_EQ(blocks.free_bytes(), kBlock);
+  EXPECT_EQ(blocks.release_free(), kBlock);
+  EXPECT_EQ(blocks.held_bytes(), 4 * kBlock);
+  EXPECT_EQ(blocks.free_blocks(), 32);
+  run(b, text(2, 64));  // what is remembered has its memory as long as there is other
+  EXPECT_EQ(blocks.held_bytes(), 5 * kBlock);
+  EXPECT_EQ(blocks.known_prefix(text(1, 300)), 256);
+}
+
+TEST_F(KvPoolOfPages, BlocksThatWereReleasedReadAsZeroAndAreNobodyElses) {
+  if (device_->page_bytes() != 4096) GTEST_SKIP() << "pages are of another size";
+  KvPool blocks = paged_pool(8);
+  const std::vector<std::byte> ones(blocks.block_bytes(), std::byte{1});
+  std::vector<int> taken;
+  for (int i = 0; i < 8; ++i) taken.push_back(blocks.take());
+  for (const int block : taken) blocks.write(block, ones, *stream_);
+  for (const int block : {1, 2, 3, 6}) blocks.give_back(block);
+  EXPECT_EQ(blocks.release_free(), 4 * kBlock);
+  std::vector<std::byte> content(blocks.block_bytes());
+  for (const int block : taken) {
+    blocks.read(block, content, *stream_);
+    const bool gone = block == 1 || block == 2 || block == 3 || block == 6;
+    EXPECT_EQ(content, std::vector<std::byte>(content.size(), gone ? std::byte{0} : std::byte{1}))
+        << block;
+  }
+}
+
+TEST_F(KvPoolOfPages, ForgetsWhatNobodyHasUsedSince) {
+  KvPool blocks = paged_pool(32);
+  KvCache a(blocks, 1024), b(blocks, 1024), c(blocks, 1024);
+  run(a, text(1, 300));
+  run(b, text(2, 200));
+  a.truncate(0);
+  const std::uint64_t mark = blocks.uses();
+  run(c, text(3, 200));
+  c.truncate(0);
+  blocks.forget_before(mark);
+  EXPECT_EQ(blocks.known_prefix(text(1, 300)), 0);
+  EXPECT_EQ(blocks.known_prefix(text(2, 200)), 192) << "a cache holds it";
+  EXPECT_EQ(blocks.known_prefix(text(3, 200)), 192) << "it is younger";
+}
+
+TEST_F(KvPoolTest, BlocksThatShareAPageKeepTheirMemory) {
+  KvPool blocks = pool(8);  // heads of 8
+  EXPECT_FALSE(blocks.gives_back());
+  const std::size_t all = blocks.held_bytes();
+  EXPECT_EQ(all, 8 * blocks.block_bytes());
+  blocks.on_growth([](std::size_t) { FAIL() << "it has all its memory from the start"; });
+  KvCache a(blocks, 512);
+  run(a, text(1, 200));
+  a.truncate(0);
+  EXPECT_EQ(blocks.release_free(), 0u);
+  EXPECT_EQ(blocks.held_bytes(), all);
+}
+
 }  // namespace
 }  // namespace canopy
