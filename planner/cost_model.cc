@@ -14,6 +14,18 @@ std::uint64_t WeightPlan::sweep_bytes() const {
   return sum;
 }
 
+bool WeightPlan::gives_way() const { return std::ranges::any_of(units, &SweepUnit::gives_way); }
+
+WeightPlan WeightPlan::when_full() const {
+  WeightPlan full = *this;
+  for (SweepUnit& unit : full.units) {
+    if (!unit.gives_way || unit.bytes > 0) continue;
+    unit.bytes = unit.own_bytes;
+    full.resident_bytes -= unit.own_bytes;
+  }
+  return full;
+}
+
 const char* name(Bottleneck bottleneck) {
   switch (bottleneck) {
     case Bottleneck::kLink:

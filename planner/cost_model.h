@@ -15,9 +15,11 @@ namespace canopy {
 /// One unit of the target's sweep, as the planner sees it.
 struct SweepUnit {
   UnitKind kind = UnitKind::kAttention;
-  double share = 1;            // kHead: of the head's rows
-  std::uint64_t bytes = 0;     // that travel through the ring in every sweep; 0: none
-  std::size_t layer_kind = 0;  // of HardwareProfile::layers
+  double share = 1;             // kHead: of the head's rows
+  std::uint64_t bytes = 0;      // that travel through the ring in every sweep; 0: none
+  bool gives_way = false;       // rests only while texts leave it the memory
+  std::uint64_t own_bytes = 0;  // of one that gives way
+  std::size_t layer_kind = 0;   // of HardwareProfile::layers
 };
 
 /// Places that the target's weights are to have: what travels, through how large a ring. On a
@@ -31,6 +33,8 @@ struct WeightPlan {
   std::uint64_t disk_bytes = 0;       // of each sweep, where uploaded
   ExpertReads experts;                // next to the units
   std::uint64_t sweep_bytes() const;  // of the units
+  bool gives_way() const;             // some unit does
+  WeightPlan when_full() const;       // where texts have taken all the memory that they may
 };
 
 enum class Bottleneck : std::uint8_t { kLink, kCompute, kDrafting };

@@ -83,7 +83,9 @@ class Search {
     }
     if (choice_.table.empty()) return std::nullopt;
     choice_.full = choice_.best;
-    if (choice_.best.places > choice_.best.sequences) fill_house();
+    const Candidate& best = choice_.best;
+    const WeightPlan weights = *in_.lay_out(best.room, best.places, best.ring_wish);
+    if (best.places > best.sequences || weights.gives_way()) fill_house();
     return std::move(choice_);
   }
 
@@ -115,14 +117,19 @@ class Search {
   void fill_house() {
     Candidate& best = choice_.best;
     const int places = best.places;
+    PlannerInput any = in_;
+    if (in_.full_context > 0) any.context = in_.full_context;
     if (!in_.roomy) {  // the shape is the same whatever texts are there
-      choice_.full = *evaluate(best.shape, places, places);
+      any.lay_out = [&](const TreeRoom& room, int count, std::uint64_t ring) {
+        auto weights = in_.lay_out(room, count, ring);
+        return weights ? std::optional(weights->when_full()) : std::nullopt;
+      };
+      choice_.full = *Search(any).evaluate(best.shape, places, places);
       return;
     }
-    PlannerInput any = in_;
     any.plain = any.chains = any.trees = true;
     const auto house = [&](const WeightPlan& weights, const TreeRoom& room) {
-      auto choice = choose_within(any, weights, room, places);
+      auto choice = choose_within(any, weights.when_full(), room, places);
       require(choice.has_value(), "planner: a text of each place has no room for its root");
       Candidate full = std::move(choice->best);
       full.places = places;

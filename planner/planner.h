@@ -34,7 +34,9 @@ struct PlannerInput {
   Acceptance acceptance;
   bool sampled = true;  // StepQuery::sampled
   double context = 0;   // tokens of text before a tree, in the mean
-  int places = 1;       // for texts that may share a sweep, at most
+  double full_context =
+      0;           // the same where all places are taken and weights give way; 0: as context
+  int places = 1;  // for texts that may share a sweep, at most
   int least_places = 1;
   int texts = 0;  // whose seconds per token are to be the fewest; 0: as many as there are places
   int max_nodes = 1024;                            // of all trees of a step together
@@ -51,7 +53,7 @@ struct PlannerInput {
 
 struct Choice {
   Candidate best;
-  Candidate full;  // all places taken, in the layout of the best
+  Candidate full;  // all places taken, in the layout of the best, with texts of full length
   /// The best of each kind: plain decoding, the best chain, the best tree of each size tried; by
   /// rising size.
   std::vector<Candidate> table;

@@ -81,6 +81,7 @@ Seconds Engine::load_time() const { return runtime_->load_time; }
 std::string Engine::device_name() const { return runtime_->device->name(); }
 std::uint64_t Engine::disk_bytes() const { return runtime_->disk_bytes(); }
 LinkReport Engine::link() const { return runtime_->link(); }
+PoolReport Engine::pool() const { return runtime_->pool(); }
 const LearnedRoutes& Engine::routes() const { return runtime_->routes; }
 const KvPool& Engine::kv_pool() const { return runtime_->target->kv().pool(); }
 const Notes& Engine::notes() const { return runtime_->notes; }

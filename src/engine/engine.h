@@ -81,6 +81,7 @@ class Engine {
   std::uint64_t disk_bytes() const;  // read so far by all models
   LinkReport link() const;           // what travelled since it was loaded
   const KvPool& kv_pool() const;     // the target's
+  PoolReport pool() const;           // what weights and texts share
   /// Evidence of all sweeps so far about a mixture's experts, for later plans.
   const LearnedRoutes& routes() const;
   const Notes& notes() const;  // every fallback taken, in words for the user

@@ -12,6 +12,7 @@ Verifier& EngineParts::verifier() { return *runtime_.verifier; }
 Drafter* EngineParts::drafter() { return runtime_.drafter.get(); }
 void EngineParts::set_drafter(std::unique_ptr<Drafter> drafter) {
   runtime_.drafter = std::move(drafter);
+  runtime_.share_memory();
 }
 Transformer* EngineParts::draft() { return runtime_.draft.get(); }
 

@@ -64,6 +64,7 @@ Replanner::Replanner(const Plan& plan, bool sampled)
 
 bool Replanner::before_sweep(const SharingTexts& texts, const Drafter& drafter) {
   const auto count = static_cast<int>(texts.trackers.size());
+  if (texts.weights) weights_ = *texts.weights;
   weights_.experts.habits = texts.routes;
   TreeShape next;
   if (std::exchange(texts_, count) != count) {

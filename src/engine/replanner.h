@@ -13,9 +13,10 @@ namespace canopy {
 struct SharingTexts {
   std::vector<AcceptanceTracker*> trackers;  // what was accepted of each
   double context = 0;                        // mean tokens
-  int missed = 0;        // tokens that the draft has not read, as decoding was plain
-  int left = 0;          // tokens that they may still gain, at most
-  RouteHabits routes{};  // of a mixture, as sweeps have shown them
+  int missed = 0;                       // tokens that the draft has not read, as decoding was plain
+  int left = 0;                         // tokens that they may still gain, at most
+  const WeightPlan* weights = nullptr;  // where these are now; null: as when it was made
+  RouteHabits routes{};                 // of a mixture, as sweeps have shown them
 };
 
 /// Chooses the shape of each sweep's trees: the one that is predicted to be the fastest for as many

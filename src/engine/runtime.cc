@@ -1,6 +1,7 @@
 #include "src/engine/runtime.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "src/base/error.h"
@@ -69,6 +70,7 @@ Runtime::Runtime(ModelFiles files, const EngineOptions& options, const LoadProgr
                  TargetModel::Limits{plan.target_limits, plan.kv_room(), plan.max_sequences});
   verifier.emplace(*device, t.vocab, plan.slots);
   if (uploads) begin_uploads();
+  share_memory();
   load_time = since(start);
 }
 
@@ -92,6 +94,23 @@ std::unique_ptr<Drafter> Runtime::make_inner_drafter(const LoadProgress& progres
   return plan.inner->make(*device, plan.inner_bounds());
 }
 
+void Runtime::share_memory() {
+  memory.reset();
+  if (plan.pool_bytes == 0) return;
+  std::vector<KvPool*> pools{&target->kv().pool()};
+  if (drafter) std::ranges::copy(drafter->kv_pools(), std::back_inserter(pools));
+  memory = std::make_unique<MemoryPool>(*streamer, sweeps.target, *compute, plan.pool_bytes, pools);
+}
+
+void Runtime::let_weights_give_way(int texts) {
+  if (!memory) return;
+  memory->before_sweep(texts, memory->worth_keeping(plan));
+  if (!memory->describe(plan.weights)) return;
+  if (!plan.cost) return;
+  if (const auto rows = plan.cost->rows_behind_link(plan.weights, plan.priced_context))
+    plan.rows_behind_link = *rows;
+}
+
 /// Last of all that takes memory of the device: it is the one thing that can do with less.
 void Runtime::begin_uploads() {
   uploads->begin(plan.ring_bytes, notes);
@@ -107,6 +126,7 @@ StreamerOptions Runtime::reads(const EngineOptions& options) {
                         .trace = trace};
   reads.ring_node = ring_node();
   if (placement.refused) add_note(notes, placement.note);
+  reads.units_change = plan.pool_bytes > 0;
   if (std::filesystem::file_size(largest_file(models.target.files())) > kProbeFrom)
     reads.trial = {kProbeRounds, kProbeRound};
   return reads;

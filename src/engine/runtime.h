@@ -9,6 +9,7 @@
 #include "offload/experts/expert_cache.h"
 #include "offload/timed_weights.h"
 #include "src/engine/engine.h"
+#include "src/engine/memory_pool.h"
 #include "src/engine/target_model.h"
 #include "src/speculation/drafter.h"
 #include "src/speculation/verifier.h"
@@ -39,6 +40,7 @@ struct Runtime {
   std::optional<TargetModel> target;
   std::unique_ptr<Transformer> draft, inner;
   std::unique_ptr<Drafter> drafter;      // none without speculation
+  std::unique_ptr<MemoryPool> memory;    // where weights give way to texts
   std::unique_ptr<KvCache> draft_cache;  // of a beam search
   bool sampled = false;                  // by the plan
   LearnedRoutes routes;                  // of a mixture, with those before
@@ -49,10 +51,16 @@ struct Runtime {
   Runtime(ModelFiles files, const EngineOptions& options, const LoadProgress& progress,
           const std::stop_token& stop);
 
-  LinkReport link() const;           // since it was loaded
+  LinkReport link() const;  // since it was loaded
+  PoolReport pool() const { return memory ? memory->report() : PoolReport(); }
   std::uint64_t disk_bytes() const;  // since it was loaded, of all models
+  /// Before a sweep of so many texts: shares memory out anew between resident weights and texts.
+  void let_weights_give_way(int texts);
   /// Learns from a sweep of `rows` rows, none of them of a prompt, that has read `misses` experts.
   void learn_routes(std::int64_t rows, std::uint64_t misses);
+
+  /// Makes `memory` for the KV pools that there are, where the plan has one.
+  void share_memory();
 
  private:
   /// The target's weights by the plan; `notes` gains each fallback taken.

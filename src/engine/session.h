@@ -10,6 +10,7 @@
 #include "planner/acceptance.h"
 #include "planner/learned_acceptance.h"
 #include "src/engine/link_report.h"
+#include "src/engine/pool_report.h"
 #include "src/model/transformer.h"
 #include "src/speculation/logits/logit_edits.h"
 
@@ -102,6 +103,7 @@ struct SweepReport {
   Seconds time{};
   Seconds compute{}, drafting{};  // the target's arithmetic; growing the trees
   LinkReport link;                // what travelled meanwhile
+  PoolReport pool;                // as the sweep ended
   std::vector<CheckedTree> trees;
 };
 

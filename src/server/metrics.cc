@@ -160,6 +160,17 @@ std::string Metrics::text(const Gauges& now) const {
   metric(out, "kv_blocks", "gauge", "KV blocks.", now.kv_blocks);
   head(out, "resident_bytes", "gauge", "Weights that stay where they are computed with.");
   line(out, "resident_bytes", count(now.resident_bytes), label("tier", now.tier));
+  if (now.pool.bytes > 0) {
+    head(out, "pool_bytes", "gauge", "Memory that weights and texts share, by who has it.");
+    line(out, "pool_bytes", count(now.pool.weights), label("of", "weights"));
+    line(out, "pool_bytes", count(now.pool.texts), label("of", "texts"));
+    line(out, "pool_bytes", count(now.pool.bytes - now.pool.weights - now.pool.texts),
+         label("of", "nobody"));
+    head(out, "pool_units_total", "counter",
+         "Units of weights that gave way to texts, or came back.");
+    line(out, "pool_units_total", count(now.pool.evicted), label("moved", "out"));
+    line(out, "pool_units_total", count(now.pool.returned), label("moved", "in"));
+  }
   head(out, "memory_bytes", "gauge", "What was planned, by lines of the ledger.");
   for (const auto& [what, bytes] : now.memory)
     line(out, "memory_bytes", count(bytes), label("what", what));

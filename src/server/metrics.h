@@ -31,6 +31,7 @@ struct Gauges {
   int kv_blocks = 0, free_kv_blocks = 0;
   std::map<std::string, std::uint64_t> memory;  // bytes, by lines of the ledger
   std::uint64_t resident_bytes = 0;             // of weights that stay
+  PoolReport pool;                              // as the last sweep ended
   const char* tier = "host";                    // the memory that they stay in: "host" or "gpu"
 };
 

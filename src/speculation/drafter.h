@@ -7,6 +7,7 @@
 
 #include "planner/tree_shape.h"
 #include "src/base/rng.h"
+#include "src/model/kv_pool.h"
 #include "src/speculation/draft.h"
 #include "src/speculation/rules/verification_rule.h"
 
@@ -63,6 +64,8 @@ class Drafter {
   bool has_room(const TreeShape& shape, int texts) const {
     return room().holds(TreeRoom::of(shape).for_texts(texts));
   }
+  /// The pools of keys and values that its texts grow in.
+  virtual std::vector<KvPool*> kv_pools() { return {}; }
   /// Every fallback that it has taken, in words for the user; "" for none.
   virtual std::string note() const { return {}; }
 };

@@ -133,11 +133,15 @@ void print(const Plan& plan, const Assumptions& assumed, const std::vector<Remed
               << " that a token asks for, " << fixed(experts.misses(1), 1)
               << " are expected to be read, " << format_size(experts.bytes_of(1)) << ", by "
               << assumed.routes_from << "\n";
-  if (plan.max_sequences > best.sequences) {
-    const Candidate& full = plan.prediction->full;
-    std::cout << "for " << full.sequences << " texts at a time: " << in_words(full.shape) << ", "
+  const Candidate& full = plan.prediction->full;
+  if (plan.pool_bytes > 0)
+    std::cout << "weights and texts share " << format_size(plan.pool_bytes) << ": "
+              << format_size(plan.resident_bytes) << " of weights stay at first, "
+              << format_size(plan.full_resident_bytes) << " with the longest texts\n";
+  if (plan.max_sequences > best.sequences || plan.pool_bytes > 0)
+    std::cout << "for " << full.sequences << (full.sequences == 1 ? " text" : " texts at a time")
+              << (plan.pool_bytes > 0 ? " of full length: " : ": ") << in_words(full.shape) << ", "
               << fixed(full.per_token().count(), 3) << " s per token\n";
-  }
   for (const std::string& note : plan.notes) std::cout << "note: " << note << "\n";
   for (const Remedy& remedy : remedies) {
     if (!remedy.best) continue;
@@ -166,6 +170,7 @@ json plan_json(const Plan& plan, const Assumptions& assumed, const std::vector<R
            {"context", plan.context},
            {"places", plan.max_sequences},
            {"full_house", candidate_json(plan.prediction->full)},
+           {"pool_bytes", plan.pool_bytes},
            {"notes", plan.notes},
            {"ledger", ledger_json(plan.ledger)}};
   const std::span<const NodeId> parents = plan.prediction->best.shape.parents();

@@ -102,6 +102,18 @@ json ledger_json(const std::vector<LedgerEntry>& entries) {
   return ledger;
 }
 
+json pool_json(const Plan& plan, const PoolReport& pool) {
+  if (pool.bytes == 0) return {};
+  return {{"bytes", pool.bytes},
+          {"weights", pool.weights},
+          {"texts", pool.texts},
+          {"resident_bytes", pool.resident},
+          {"resident_bytes_when_full", plan.full_resident_bytes},
+          {"sweep_bytes_when_full", plan.full_sweep_bytes},
+          {"units_evicted", pool.evicted},
+          {"units_returned", pool.returned}};
+}
+
 json plan_json(const Engine& engine) {
   const Plan& plan = engine.plan();
   const bool heads = plan.draft && plan.draft->has_heads();
@@ -116,6 +128,7 @@ json plan_json(const Engine& engine) {
           {"ring_layers", plan.ring_layers},
           {"ring_bytes", plan.ring_bytes},
           {"sweep_bytes", plan.sweep_bytes},
+          {"pool", pool_json(plan, engine.pool())},
           {"memory_bytes", plan.memory},
           {"planned_bytes", plan.total()},
           {"placement", placement_json(engine.placement())},

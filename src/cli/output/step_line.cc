@@ -60,6 +60,8 @@ std::string StepLine::describe(const StepProgress& step) const {
   if (const std::uint64_t asked = step.link.expert_hits + step.link.expert_misses; asked > 0)
     line << ", " << percent(static_cast<double>(step.link.expert_hits) / static_cast<double>(asked))
          << " of its experts in memory";
+  if (const PoolReport pool = engine_.pool(); pool.evicted + pool.returned > 0)
+    line << ", " << format_size(pool.resident) << " resident";
   line << ", link busy " << percent((uploads ? step.link.upload_busy : step.link.busy) / step.time);
   return line.str();
 }

@@ -130,6 +130,10 @@ void Deciding::size_caches() {
     return std::clamp(of_texts + trees, one, places * one);
   };
   made_.kv_blocks = blocks(full);
+  const int expected = request_.texts > 0 ? std::min(request_.texts, places) : places;
+  const int tokens = request_.priced_text > 0 ? std::min(request_.priced_text, context)
+                                              : (request_.max_prompt + context) / 2;
+  made_.expected_blocks = std::min(made_.kv_blocks, expected * KvPool::blocks_for(tokens) + trees);
   if (!request_.kv_memory) return;
   std::uint64_t block = KvPool::bytes_needed(target_, 1, made_.kv);
   if (drafts_) block += KvPool::bytes_needed(models_.outer->config, 1, made_.kv);
@@ -141,6 +145,7 @@ void Deciding::size_caches() {
                       " tokens and its tree take " +
                       format_size(block * static_cast<std::uint64_t>(one)));
   made_.kv_blocks = static_cast<int>(std::min(given, static_cast<std::uint64_t>(blocks(places))));
+  made_.expected_blocks = std::min(made_.expected_blocks, made_.kv_blocks);
 }
 
 void Deciding::limit_draft() {

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "src/machine/host_slab.h"
 #include "src/model/kv_caches.h"
 #include "src/speculation/drafters/model_drafter.h"
 #include "src/speculation/verifier.h"
@@ -107,6 +108,11 @@ void Ledgers::enter_model(const std::string& whose, const DraftModel& model,
 }
 
 void Ledgers::enter_pool(const std::string& whose, const ModelConfig& config) {
+  if (!plan_.device && KvPool::is_of_pages(config, does_.kv, page_bytes())) {
+    plan_.kv_bytes += KvPool::bytes_needed(config, does_.kv_blocks, does_.kv);
+    plan_.idle_kv_bytes +=
+        KvPool::bytes_needed(config, does_.kv_blocks - does_.expected_blocks, does_.kv);
+  }
   const auto texts = static_cast<std::uint64_t>(does_.max_sequences);
   enter(whose + " KV cache, " + std::to_string(does_.kv_blocks * kKvBlock) + " slots",
         KvPool::bytes_needed(config, does_.kv_blocks, does_.kv) +

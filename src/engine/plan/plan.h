@@ -61,12 +61,14 @@ struct Decisions {
   int max_sequences = 1;            // that can share a sweep, each with KV caches of its own
   int max_prompt = 0, context = 0;  // tokens
   int rows_behind_link = 0;         // of a sweep: more than these hold it up
+  double priced_context = 0;        // tokens of text, that its steps are predicted with
   bool probe = false;               // acceptance is measured: the target runs roots alone
   int slots = 0;                    // most of a KV cache: the text and then the tree
   int kv_blocks = 0;                // of each model's KV pool, for all sequences
-  bool adaptive = false;  // the tree was chosen, with room for others: it may follow the texts
-  Acceptance acceptance;  // that it was made with
-  WeightPlan weights;     // where the target's units lie, as the planner sees it
+  int expected_blocks = 0;  // of these, in use while texts are as many and as long as is priced
+  bool adaptive = false;    // the tree was chosen, with room for others: it may follow the texts
+  Acceptance acceptance;    // that it was made with
+  WeightPlan weights;       // where the target's units lie, as the planner sees it
   std::uint64_t ring_wish = 0;            // bytes of the target's ring, if that can be
   std::shared_ptr<const CostModel> cost;  // that it was made with; may be none
   /// Figures that are predicted, and what else was considered, if a tree was to be chosen. Nothing
@@ -96,6 +98,15 @@ struct MemoryPlan {
   /// Of experts that are read when rows choose them: then `residency` is of a layout with experts
   /// apart, and `resident_bytes` counts those that stay. 0: experts are in their layers' units.
   std::size_t expert_slots = 0;
+  /// Texts and resident weights share this memory where it is not 0 (src/engine/memory_pool.h): the
+  /// KV pools, which the ledger has as if they were full, and the units that may go.  Then
+  /// `residency` is that of the texts that are expected, and the others that with full pools.
+  std::uint64_t pool_bytes = 0;
+  std::optional<Residency> full_residency;
+  std::uint64_t full_resident_bytes = 0, full_sweep_bytes = 0;
+  /// Bytes of the KV pools that can give memory back, and of these those that no expected text
+  /// takes.
+  std::uint64_t kv_bytes = 0, idle_kv_bytes = 0;
   /// A device with memory of its own has that budget and these weights; the ring above
   /// is there, and the host has its own where some are read from disk.
   struct DevicePart {

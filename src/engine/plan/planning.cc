@@ -200,6 +200,7 @@ PlannerInput Planning::planner_input() {
   input.sampled = request_.temperature > 0;
   input.context = request_.priced_text > 0 ? std::min(request_.priced_text, request_.context)
                                            : 0.5 * (request_.max_prompt + request_.context);
+  input.full_context = request_.context;
   input.places = request_.max_sequences;
   if (request_.texts > 0) input.least_places = input.places;
   input.texts = request_.texts;
@@ -355,6 +356,7 @@ Plan Planning::make() {
   static_cast<MemoryPlan&>(plan) = memory_of(plan);
   plan.acceptance = input_.acceptance;
   plan.cost = request_.cost;
+  plan.priced_context = input_.context;
   plan.weights = weights_.seen(plan);
   if (const auto note = weights_.scarcity(plan)) plan.notes.push_back(*note);
   plan.rows_behind_link = kGivenRows;  // where nothing travels, or nothing was measured

@@ -98,16 +98,27 @@ std::optional<WeightPlace> TargetMemory::place(const MemoryPlan& plan, const Pla
   const auto left = left_of(plan);
   if (!left) return std::nullopt;
   return plan.device ? place_on_device(*left, request, ring_wish)
-                     : place_on_host(*left, request, ring_wish);
+                     : place_on_host(*left, request, ring_wish, plan.idle_kv_bytes);
 }
 
 std::optional<WeightPlace> TargetMemory::place_on_host(const Left& host, const PlanRequest& request,
-                                                       std::uint64_t ring_wish) const {
+                                                       std::uint64_t ring_wish,
+                                                       std::uint64_t idle_kv_bytes) const {
   const std::uint64_t left = host.host;
   if (request.resident.value_or(whole_) >= whole_ && whole_ <= left) {
     WeightPlace place;
     place.resident = true;
     place.at_rest = whole_;
+    return place;
+  }
+  // What the user or a measurement fixed stays, as does what a draft is made of.
+  if (idle_kv_bytes > 0 && !apart_ && !drafts_ && !request.resident && !request.from_disk &&
+      !request.beams && !request.probe) {
+    auto place = place_units(sweep_, left, {}, ring_wish, true);
+    if (!place) return std::nullopt;
+    place->full = place->residency;
+    place->residency = filled(sweep_, std::move(place->residency), idle_kv_bytes);
+    place->sweep = travelling_bytes(sweep_, place->residency);
     return place;
   }
   // To measure the disk, whole layers travel, if they can.
@@ -148,8 +159,11 @@ std::optional<WeightPlace> TargetMemory::place_experts(std::uint64_t left,
 
 std::optional<WeightPlace> TargetMemory::place_units(const SweepLayout& sweep, std::uint64_t left,
                                                      std::optional<std::uint64_t> resident,
-                                                     std::uint64_t ring_wish) const {
+                                                     std::uint64_t ring_wish, bool give_way) const {
   const std::uint64_t least = least_units(sweep);
+  const auto least_of = [&](const Residency& residency) {
+    return least_ring(sweep, give_way ? fixed_part(sweep, residency) : residency);
+  };
   if (left < least || resident.value_or(0) > left - least) return std::nullopt;
 
   // Spread what may stay, then hand back what the embedding table takes besides, if it stays, too.
@@ -161,15 +175,15 @@ std::optional<WeightPlace> TargetMemory::place_units(const SweepLayout& sweep, s
   std::uint64_t may_rest = resident.value_or(left - std::max(ring, beside_none));
   while (true) {
     place.residency = rest(sweep, may_rest, Tier::kHost);
-    place.at_rest = Streamer::resting_bytes(sweep, place.residency);
-    const std::uint64_t over = place.at_rest + least_ring(sweep, place.residency);
+    place.at_rest = Streamer::resting_bytes(sweep, place.residency, give_way);
+    const std::uint64_t over = place.at_rest + least_of(place.residency);
     if (over <= left) break;
     may_rest -= std::min(may_rest, over - left);
   }
   place.sweep = travelling_bytes(sweep, place.residency);
   // A ring that holds a whole sweep has nothing left to read ahead.
   place.ring = std::min(left - place.at_rest,
-                        std::max<std::uint64_t>(place.sweep, least_ring(sweep, place.residency)));
+                        std::max<std::uint64_t>(place.sweep, least_of(place.residency)));
   return place;
 }
 
@@ -278,6 +292,10 @@ WeightPlan TargetMemory::seen(const WeightPlace& place, bool on_device) const {
       const Tier tier = place.residency.unit[i];
       if (on_device && tier != Tier::kDevice) one.bytes = sweep.units[i].slot.bytes;
       if (!on_device && tier == Tier::kDisk) one.bytes = sweep.units[i].read.slab_bytes;
+      if (place.full && place.full->unit[i] == Tier::kDisk) {
+        one.gives_way = true;
+        one.own_bytes = sweep.units[i].read.slab_bytes;
+      }
     }
     seen.units.push_back(one);
   }
@@ -300,6 +318,7 @@ WeightPlan TargetMemory::seen(const MemoryPlan& plan) const {
   place.sweep = plan.sweep_bytes;
   place.expert_slots = plan.expert_slots;
   if (plan.device) place.upload = plan.device->upload_bytes;
+  place.full = plan.full_residency;
   return seen(place, plan.device.has_value());
 }
 
@@ -327,10 +346,12 @@ void TargetMemory::enter(MemoryPlan& plan, const WeightPlace& place) const {
     plan.sweep_bytes = place.sweep;
     plan.resident_bytes = resident_of(place, plan.device.has_value());
     plan.ring_bytes = place.ring;
+    if (place.full) let_share(plan, *place.full);
     plan.expert_slots = place.expert_slots;
     plan.resident_layers = static_cast<double>(plan.resident_bytes) / layer_bytes_;
     plan.ring_layers = static_cast<double>(plan.ring_bytes) / layer_bytes_;
     ledger.push_back({place.expert_slots > 0 ? "target weights at rest, shared by all tokens"
+                      : place.full           ? "target weights at rest, with full KV caches"
                                              : "target weights at rest",
                       place.at_rest});
     if (place.expert_slots > 0) enter_experts(plan, place);
@@ -342,6 +363,16 @@ void TargetMemory::enter(MemoryPlan& plan, const WeightPlace& place) const {
   plan.device->host_ring_bytes = place.host_ring;
   plan.ledger.push_back({"target weights in host memory, and while loading", place.host_at_rest});
   if (place.host_ring > 0) plan.ledger.push_back({"target ring from disk", place.host_ring});
+}
+
+/// The units that texts may make go, and their KV pools, are in one memory.
+void TargetMemory::let_share(MemoryPlan& plan, const Residency& full) const {
+  const Residency fixed = fixed_part(sweep_, full);
+  plan.pool_bytes =
+      plan.kv_bytes + travelling_bytes(sweep_, fixed) - travelling_bytes(sweep_, full);
+  plan.full_residency = full;
+  plan.full_sweep_bytes = travelling_bytes(sweep_, full);
+  plan.full_resident_bytes = travelling_ - plan.full_sweep_bytes;
 }
 
 void TargetMemory::enter_experts(MemoryPlan& plan, const WeightPlace& place) const {

@@ -18,6 +18,9 @@ struct WeightPlace {
   Residency residency;    // else
   // Bytes where they are computed with, and those that are read from disk in every sweep.
   std::uint64_t at_rest = 0, ring = 0, sweep = 0;
+  // Where units give way to texts: with full KV pools. Then `at_rest` and `ring` are for these, and
+  // the others are of the texts that are expected.
+  std::optional<Residency> full;
   // Slots of an expert cache, and their bytes; then the residency is of the layout with experts
   // apart.
   std::size_t expert_slots = 0;
@@ -67,11 +70,12 @@ class TargetMemory {
   };
   static std::optional<Left> left_of(const MemoryPlan& plan);
   std::optional<WeightPlace> place_on_host(const Left& left, const PlanRequest& request,
-                                           std::uint64_t ring_wish) const;
+                                           std::uint64_t ring_wish,
+                                           std::uint64_t idle_kv_bytes) const;
   /// Units at rest, as many as the request or `left` has room for, and a ring for the others.
   std::optional<WeightPlace> place_units(const SweepLayout& sweep, std::uint64_t left,
                                          std::optional<std::uint64_t> resident,
-                                         std::uint64_t ring_wish) const;
+                                         std::uint64_t ring_wish, bool give_way = false) const;
   /// The same, and experts in a cache.
   std::optional<WeightPlace> place_experts(std::uint64_t left, const PlanRequest& request,
                                            std::uint64_t ring_wish) const;
@@ -89,6 +93,7 @@ class TargetMemory {
   std::uint64_t least_units(const SweepLayout& sweep) const;
   std::uint64_t resident_of(const WeightPlace& place, bool on_device) const;
   void enter_experts(MemoryPlan& plan, const WeightPlace& place) const;
+  void let_share(MemoryPlan& plan, const Residency& full) const;
 
   const SweepLayout& sweep_;
   const SweepLayout* const apart_;

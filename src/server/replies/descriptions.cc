@@ -93,6 +93,11 @@ json props_json(const ServiceOptions& options, const ServedModel& m) {
                    {"sweep_bytes", plan.sweep_bytes},
                    {"memory_bytes", plan.memory},
                    {"ledger", ledger(plan.ledger)}};
+  if (plan.pool_bytes > 0) {
+    out["canopy"]["pool_bytes"] = plan.pool_bytes;
+    out["canopy"]["full_resident_bytes"] = plan.full_resident_bytes;
+    out["canopy"]["full_sweep_bytes"] = plan.full_sweep_bytes;
+  }
   if (plan.prediction)
     out["canopy"]["predicted"] = {{"one_text", candidate_json(plan.prediction->best)},
                                   {"full_house", candidate_json(plan.prediction->full)}};
@@ -154,6 +159,13 @@ json state_json(const ServedModel& m) {
               {"busy_seconds", (plan.device ? link.upload_busy : link.busy).count()},
               {"stall_seconds", link.stall.count()}}},
             {"trees", std::move(trees)}}},
+          {"pool",
+           {{"bytes", last.pool.bytes},
+            {"weights", last.pool.weights},
+            {"texts", last.pool.texts},
+            {"resident_bytes", last.pool.resident},
+            {"units_evicted", last.pool.evicted},
+            {"units_returned", last.pool.returned}}},
           {"texts", {{"all", m.scheduler.texts()}, {"most_sharing", plan.max_sequences}}},
           {"kv",
            {{"blocks", plan.kv_blocks}, {"free", now.free_kv_blocks}, {"block_tokens", kKvBlock}}}};
@@ -167,7 +179,8 @@ std::string metrics_text(const ServedModel& m) {
   now.running = std::min(now.texts, plan.max_sequences);
   now.kv_blocks = plan.kv_blocks;
   now.free_kv_blocks = sweep.free_kv_blocks;
-  now.resident_bytes = plan.resident_bytes;
+  now.pool = sweep.last.pool;
+  now.resident_bytes = now.pool.bytes > 0 ? now.pool.resident : plan.resident_bytes;
   now.tier = plan.device ? "gpu" : "host";
   for (const LedgerEntry& entry : plan.ledger) now.memory[entry.what] += entry.bytes;
   if (plan.device)

@@ -24,6 +24,7 @@ class InnerDrafter final : public Drafter {
   std::vector<Draft> grow(std::span<const DraftRequest> requests, const TreeShape& shape,
                           Stream& stream, std::stop_token stop) override;
   void conclude(DraftState&, const Draft&, const Verdict&, ConstTensorView, Stream&) override {}
+  std::vector<KvPool*> kv_pools() override { return {&caches_.pool()}; }
   TreeRoom room() const override { return TreeRoom::of(longest_); }
 
  private:

@@ -1,4 +1,6 @@
 #pragma once
+#include <algorithm>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -28,6 +30,11 @@ class ModelDrafter final : public Drafter {
   void conclude(DraftState& state, const Draft& draft, const Verdict& verdict, ConstTensorView read,
                 Stream& stream) override;
   TreeRoom room() const override { return DraftPolicy::room_of(config_); }
+  std::vector<KvPool*> kv_pools() override {
+    std::vector<KvPool*> pools{&caches_.pool()};
+    if (inner_) std::ranges::copy(inner_->kv_pools(), std::back_inserter(pools));
+    return pools;
+  }
   std::string note() const override;
 
   /// Device bytes of what grows its trees. Pure.

@@ -1,0 +1,182 @@
+// Weights give way to texts and come back: the texts are the same, and the pool is never overdrawn.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "src/convert/enlarge/random_checkpoint.h"
+#include "tests/engine/session_kit.h"
+#include "tests/tiny_config.h"
+
+namespace canopy {
+namespace {
+
+class MemoryPoolTest : public TinyEngine {
+ protected:
+  static constexpr int kContext = 512, kTexts = 4;
+
+  static ModelConfig config(int layers) {
+    ModelConfig c = tiny_config();  // whose heads of 16 make blocks of whole pages
+    c.layers = layers;
+    c.dim = 128;
+    c.hidden_dim = 512;
+    c.heads = 8;
+    c.kv_heads = 4;
+    return c;
+  }
+  static ModelFiles files(bool with_draft) {
+    ModelFiles files{write_random_checkpoint({config(32)}, dir_->path() / "pool"), {}, nullptr};
+    if (with_draft) files.draft = write_random_checkpoint({config(2)}, dir_->path() / "pool-draft");
+    files.tokenizer =
+        std::make_unique<NumberTokenizer>(files.target.config().vocab, std::vector<TokenId>{});
+    return files;
+  }
+  static EngineOptions asked(SpeculationMethod method, std::uint64_t memory) {
+    EngineOptions o;
+    o.device.threads = 2;
+    o.plan.method = method;
+    o.plan.cost = made_up_cost();
+    o.plan.tree_size = method == SpeculationMethod::kNone ? 0 : 12;
+    o.plan.tree_levels = method == SpeculationMethod::kNone ? 0 : 4;
+    o.plan.context = kContext;
+    o.plan.max_prompt = kContext - 1;
+    o.plan.max_sequences = o.plan.least_sequences = kTexts;
+    o.plan.texts = 1;
+    o.plan.priced_text = 64;
+    o.plan.memory = memory;
+    return o;
+  }
+  /// With memory for all but about half of the target's weights, all KV blocks being in use.
+  static Engine make(SpeculationMethod method,
+                     std::optional<std::uint64_t> resident = std::nullopt) {
+    const bool drafts = method != SpeculationMethod::kNone;
+    std::uint64_t fixed = 0, whole = 0;
+    {
+      const Engine all(files(drafts), asked(method, std::uint64_t{1} << 32));
+      for (const LedgerEntry& entry : all.plan().ledger)
+        (entry.what.starts_with("target weights") ? whole : fixed) += entry.bytes;
+    }
+    EngineOptions options = asked(method, fixed + whole / 2);
+    options.plan.resident = resident;
+    return Engine(files(drafts), options);
+  }
+  static std::vector<TokenId> text(unsigned seed, int tokens) {
+    std::mt19937 random(seed);
+    std::vector<TokenId> ids;
+    for (int i = 0; i < tokens; ++i) ids.push_back(static_cast<TokenId>(random() % 61));
+    return ids;
+  }
+  static Request greedy(std::vector<TokenId> prompt, int tokens) {
+    Request r;
+    r.prompt = std::move(prompt);
+    r.max_new_tokens = tokens;
+    r.ignore_end = true;
+    return r;
+  }
+  static void expect_in_budget(const Engine& engine) {
+    const PoolReport pool = engine.pool();
+    EXPECT_LE(pool.weights + pool.texts, pool.bytes);
+  }
+};
+
+TEST_F(MemoryPoolTest, WeightsFillWhatExpectedTextsLeave) {
+  const Engine engine = make(SpeculationMethod::kNone);
+  const Plan& plan = engine.plan();
+  ASSERT_GT(plan.pool_bytes, 0u);
+  EXPECT_GT(plan.resident_bytes, plan.full_resident_bytes + plan.kv_bytes / 2);
+  EXPECT_LT(plan.sweep_bytes, plan.full_sweep_bytes);
+  EXPECT_LE(plan.total(), plan.memory);
+  EXPECT_EQ(engine.pool().bytes, plan.pool_bytes);
+  EXPECT_EQ(engine.pool().resident, plan.resident_bytes);
+  EXPECT_EQ(plan.resident_bytes, plan.weights.resident_bytes);
+  EXPECT_EQ(plan.full_resident_bytes, plan.weights.when_full().resident_bytes);
+  EXPECT_EQ(plan.full_sweep_bytes, plan.weights.when_full().sweep_bytes());
+  expect_in_budget(engine);
+}
+
+TEST_F(MemoryPoolTest, WhatTheUserFixedStays) {
+  const Engine engine = make(SpeculationMethod::kNone, 1 << 20);
+  EXPECT_EQ(engine.plan().pool_bytes, 0u);
+  EXPECT_EQ(engine.pool().bytes, 0u);
+}
+
+TEST_F(MemoryPoolTest, AFullHouseOfFullTextsEndsAndWeightsComeBack) {
+  for (const SpeculationMethod method : {SpeculationMethod::kNone, SpeculationMethod::kSequoia}) {
+    SCOPED_TRACE(name(method));
+    Engine engine = make(method);
+    const std::uint64_t at_first = engine.pool().resident;
+    Session session = engine.open_session();
+    std::vector<Told> told(kTexts);
+    for (unsigned i = 0; i < kTexts; ++i)
+      session.admit(greedy(text(i, kContext - 40), 40), told[i].events());
+    std::uint64_t least = at_first;
+    while (session.step()) {
+      expect_in_budget(engine);
+      least = std::min(least, engine.pool().resident);
+    }
+    for (const Told& one : told) {
+      EXPECT_EQ(one.error, "");
+      EXPECT_EQ(one.finish_reason, "length");
+      EXPECT_EQ(one.tokens.size(), 40u);
+    }
+    EXPECT_LT(least, at_first) << "some weights gave way";
+    EXPECT_GE(least, engine.plan().full_resident_bytes * 9 / 10) << "and no more than planned";
+    // Short texts let remembered ones grow old: what they held is weights' again.
+    for (unsigned i = 0; i < 400 && engine.pool().resident < at_first; ++i) {
+      session.admit(greedy(text(100 + i, 10), 20));
+      while (session.step()) expect_in_budget(engine);
+    }
+    EXPECT_GE(engine.pool().resident, at_first);
+    EXPECT_GT(engine.pool().returned, 0u);
+  }
+}
+
+TEST_F(MemoryPoolTest, TextsAreTheSameWhateverComesAndGoes) {
+  const auto length = [](unsigned seed) { return 10 + static_cast<int>(seed * 37 % 430); };
+  Engine resident(files(false), asked(SpeculationMethod::kNone, std::uint64_t{1} << 32));
+  ASSERT_TRUE(resident.plan().resident);
+  std::map<unsigned, std::vector<TokenId>> expected;
+  for (unsigned seed = 0; seed < 12; ++seed)
+    expected[seed] = resident.generate(greedy(text(seed, length(seed)), 30)).tokens;
+  for (const SpeculationMethod method : {SpeculationMethod::kNone, SpeculationMethod::kSequoia}) {
+    SCOPED_TRACE(name(method));
+    Engine engine = make(method);
+    Session session = engine.open_session();
+    std::mt19937 random(7);
+    struct Running {
+      unsigned seed = 0;
+      Ticket ticket = 0;
+      Told told;
+    };
+    std::vector<std::unique_ptr<Running>> texts;
+    std::vector<Ticket> open;
+    for (int sweep = 0; sweep < 300; ++sweep) {
+      if (random() % 4 == 0 && session.running().size() < kTexts + 2) {
+        Running& one = *texts.emplace_back(std::make_unique<Running>());
+        one.seed = static_cast<unsigned>(random() % 12);
+        one.ticket = session.admit(greedy(text(one.seed, length(one.seed)), 30), one.told.events());
+      }
+      if (random() % 16 == 0 && !texts.empty())
+        session.cancel(texts[random() % texts.size()]->ticket);
+      session.step();
+      expect_in_budget(engine);
+    }
+    while (session.step()) expect_in_budget(engine);
+    int whole = 0;
+    for (const auto& one : texts) {
+      EXPECT_EQ(one->told.error, "");
+      if (one->told.ends == 0) continue;  // cancelled
+      EXPECT_EQ(one->told.tokens, expected[one->seed]) << one->seed;
+      ++whole;
+    }
+    EXPECT_GT(whole, 10);
+    EXPECT_GT(engine.pool().evicted, 20u);
+    EXPECT_GT(engine.pool().returned, 20u);
+  }
+}
+
+}  // namespace
+}  // namespace canopy
