@@ -8,7 +8,7 @@
 
 namespace canopy {
 
-/// What a draft model that is damaged, or overflows, ends in.
+/// Error of a draft model that is damaged, or overflows.
 inline constexpr const char* kDraftNotFinite =
     "the draft's logits are not all finite numbers: its file is damaged, or it overflows";
 

@@ -61,7 +61,7 @@ class DraftPolicy {
 
   const TreeShape& shape() const { return config_.shape; }
   const TreeRoom& room() const { return config_.room; }
-  /// Whether the levels have been captured: all but the root's, whose `pending` differs in length.
+  /// True if the levels have been captured: all but the root's, whose `pending` differs in length.
   bool captured() const { return graph_ != nullptr; }
   /// Why no graphs are made any more, though they were asked for; "" while they are.
   const std::string& why_no_graphs() const { return why_no_graphs_; }
@@ -69,7 +69,7 @@ class DraftPolicy {
   void reshape(TreeShape shape);
 
   /// Runs `pending`, then the tree. Commits `pending` but its last token to the draft's KV cache;
-  /// behind it the inner nodes wait in scratch slots (Draft::row), the root in slot 0.
+  /// after it the inner nodes are in scratch slots (Draft::row), the root in slot 0.
   /// Tokens from Config::vocab on are never proposed; those of `pending` that the draft has no row
   /// for are run as another. At temperature 0 prefer kTopK: from a
   /// one-hot q all children but the first are arbitrary, or the same (and the text still exact).
@@ -89,7 +89,7 @@ class DraftPolicy {
     std::vector<std::uint64_t> ancestors;  // [count, ceil((first + count) / 64)]
     std::vector<std::int32_t> logit_rows;  // all
   };
-  /// Where an inner node comes from: its parent's number among inner nodes, and which child it is.
+  /// Origin of an inner node: its parent's number among inner nodes, and which child it is.
   struct Origin {
     int parent = 0, child = 0;
   };
@@ -108,7 +108,7 @@ class DraftPolicy {
                       std::span<Draft>, Stream&, const std::stop_token&);
   void prepare_level(Transformer&, std::span<const Request>, const Level&, std::size_t depth,
                      std::span<const Draft>, Stream&);
-  /// All levels behind the root's, whose tokens never leave the device.
+  /// Grows all levels below the root's, whose tokens never leave the device.
   void grow_at_once(Transformer&, std::span<const Request>, Stream&, const std::stop_token&);
   void prepare_tree(Transformer&, std::span<const Request>, Stream&);
   void run_tree(Transformer&, std::span<const Request>, Stream&, const std::stop_token&);
@@ -116,7 +116,7 @@ class DraftPolicy {
   void edit(std::span<const Request>, const Level&, std::span<const Draft>, TensorView logits,
             Stream&);
   void propose(std::span<const Request>, const Level&, ConstTensorView logits, Stream&);
-  /// What the level's nodes of so many requests propose, and their own tokens.
+  /// The proposals of the level's nodes of `requests` requests, and their own tokens.
   TensorView proposals_of(const Level&, std::size_t requests) const;
   TensorView tokens_of(const Level&, std::size_t requests, const Buffer& of) const;
   /// Reads what these levels, which follow one another, have proposed, and hangs it into the trees.
@@ -137,7 +137,7 @@ class DraftPolicy {
   std::vector<StepRng> host_rngs_;  // of the requests
   std::vector<std::int32_t> host_picks_;
 
-  /// What the captured levels have in them besides the shape.
+  /// Contents of the captured levels besides the shape.
   struct CapturedFor {
     struct Cached {
       const std::byte* table;  // of the cache: its blocks may change

@@ -24,14 +24,14 @@ std::size_t q_bytes(const DraftPolicy::Config& config) {
   return at(config.max_requests) * rows_of_text(config) * at(config.vocab) * sizeof(float);
 }
 
-/// What children are drawn from. At temperature 0 there is one way only, but the others' chances
+/// Returns how children are drawn. At temperature 0 there is one way only, but the others' chances
 /// say how sure the draft is.
 Sampling drawn_by(const Sampling& sampling) {
   return sampling.temperature > 0 ? sampling : Sampling{.temperature = 1};
 }
 
-/// Whether what says how sure the draft is is not what children are drawn from: BiLD looks at the
-/// softmax at temperature 1, whatever the text's sampling is.
+/// True if the probabilities that say how sure the draft is are not those that children are drawn
+/// from: BiLD looks at the softmax at temperature 1, whatever the text's sampling is.
 bool judges_apart(const DraftPolicy::Config& config, const Sampling& sampling) {
   return config.growth.kind == Growth::Kind::kConfidence &&
          drawn_by(sampling) != Sampling{.temperature = 1};
@@ -154,7 +154,7 @@ void FrontierPolicy::edit(std::span<const Request> requests, std::span<const Fro
         row.path.insert(row.path.begin(), frontier.nodes[at(up)].token);
     }
   }
-  // Where nothing may follow, nothing is accepted.
+  // Nothing is accepted where nothing may follow.
   if (edited) row_editor_->edit(stream, logits, rows, logits);
 }
 

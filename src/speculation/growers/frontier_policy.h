@@ -32,7 +32,7 @@ class FrontierPolicy {
                           const std::stop_token& stop);
 
  private:
-  /// What the grower of one text asked for.
+  /// Nodes that the grower of one text asked for.
   struct Frontier {
     std::vector<DraftedNode> nodes;  // all that were run or are about to be
     std::vector<int> depth;
