@@ -339,7 +339,7 @@ ModelConfig read_qwen3_config(const json& config, const Family& family) {
 }
 
 ModelConfig read_sizes(const Fields& config, const Family& family, const SizeKeys& keys) {
-  constexpr int kMostLayers = 1 << 14, kMostHeads = 1 << 16;  // of a model that anyone has
+  constexpr int kMostLayers = 1 << 14, kMostHeads = 1 << 16;  // larger than any model's
   ModelConfig model;
   model.architecture = family.name;
   model.form = family.form;
