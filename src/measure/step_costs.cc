@@ -23,7 +23,7 @@ namespace {
 constexpr int kRowsAfterText = 16;                 // that attend to a long text
 constexpr std::array kFewRows{1, 4, 16, 64, 256};  // of the first round
 constexpr std::array kRows{1, 2, 4, 8, 16, 32, 64, 128, 256, kMostTimedRows};
-// A tree whose arithmetic takes so many times the link's and the single row's is never the best.
+// A tree whose arithmetic takes this many times the link's and the single row's is never the best.
 constexpr double kEnough = 4;
 // A wider sweep, or level, is not timed: far beyond where memory is the limit, a curve goes on
 // straight. So long, too, a stop request may have to wait for a unit.
@@ -284,7 +284,7 @@ class StepCosts {
     return std::any_of(kRows.begin(), kRows.end(),
                        [&](int fewer) { return fewer < rows && enough(fewer, kEnough); });
   }
-  /// More rows take at most so many times as long.
+  /// More rows take at most as many times as long.
   bool disturbed(int rows, int before) const {
     return arithmetic(rows) > 1.25 * arithmetic(before) * rows / before;
   }

@@ -31,10 +31,10 @@ struct News {
     std::vector<TokenReport> logprobs;  // one per token, if asked for
     std::string finish_reason;          // "stop", "length"; "" while it goes on
     std::string stopping_word;          // the stop string that ended it, if one did
-    int sweeps = 0;                     // when it has ended
-    int drafted = 0, accepted = 0;      // likewise: tokens of its trees, and those of them it took
-    Seconds first_sweep{}, time{};      // likewise: until the first token; in all
-    int cached_tokens = 0;              // likewise: of its prompt
+    int sweeps = 0;                     // this and the next three lines: when it has ended
+    int drafted = 0, accepted = 0;      // tokens of its trees, and those of them it took
+    Seconds first_sweep{}, time{};      // until the first token; in all
+    int cached_tokens = 0;              // of its prompt
     int known_tokens = 0;               // TextReport::known_tokens
   };
   std::vector<Choice> choices;

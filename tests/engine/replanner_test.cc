@@ -115,7 +115,7 @@ class ReplannerWithASlowDraft : public ReplannerTest {
     files.draft = Checkpoint::open(path);
     return files;
   }
-  /// The shapes of so many sweeps, of a text whose draft is right where `knows` says so.
+  /// The shapes of `sweeps` sweeps, of a text whose draft is right where `knows` says so.
   template <class Knows>
   static std::vector<int> sizes(const Plan& planned, int sweeps, const Knows& knows) {
     const RoomOf drafter(planned);

@@ -9,7 +9,7 @@
 
 namespace canopy::server {
 
-/// Whose replies an answer has.
+/// Interface whose replies an answer has.
 enum class Api : std::uint8_t {
   kChat,  // OpenAI's /v1/chat/completions
   kText,  // OpenAI's /v1/completions
@@ -57,7 +57,7 @@ nlohmann::json empty_chunk_json(const ReplyHead& head);
 nlohmann::json reasoning_json(const std::string& reasoning);
 /// Pieces of calls, of which the last belongs to call `calls` - 1.
 nlohmann::json call_pieces_json(const std::vector<ToolCall>& pieces, std::size_t calls);
-/// The whole answer; `texts`: each choice, all of it; `calls`: likewise.
+/// The whole answer; `texts`: each choice, all of it; `calls`: those of each.
 nlohmann::json reply_json(const ReplyHead& head, const std::vector<News::Choice>& texts,
                           const std::vector<std::vector<ToolCall>>& calls, bool logprobs,
                           const Tokenizer& tokenizer);
