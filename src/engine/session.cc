@@ -47,7 +47,7 @@ struct Session::Impl {
   void adopt(Sequence& sequence);  // what the pool has of what it has not read
   void leave(Sequence& sequence);  // its cache is free again
   /// The KV pool is full: the youngest text waits again, with its tokens so far.
-  void send_youngest_back();
+  void preempt_youngest();
 
   const TreeShape& shape() const { return replanner ? replanner->shape() : m.plan.policy.shape; }
   /// Chooses the shape of the next sweep's trees, where the plan leaves that open.
@@ -130,7 +130,7 @@ void Session::Impl::leave(Sequence& sequence) {
   sequence.draft.reset();
 }
 
-void Session::Impl::send_youngest_back() {
+void Session::Impl::preempt_youngest() {
   const auto youngest =
       std::max_element(running.begin(), running.end(),
                        [](const Sequence& a, const Sequence& b) { return a.ticket < b.ticket; });
@@ -505,7 +505,7 @@ bool Session::step(std::stop_token stop, const Transformer::OnUnit& on_unit) {
       s.end_for_all(full.what());
       throw;
     }
-    s.send_youngest_back();
+    s.preempt_youngest();
     return true;  // the others sweep next time
   } catch (const Error& error) {
     s.end_for_all(error.what());
