@@ -66,14 +66,14 @@ LinkTotals operator-(const LinkTotals& later, const LinkTotals& earlier) {
 
 /// Slots are numbered without end: [first, taken) are lent or given back, [taken, next) are on
 /// their way or have arrived; number n lives in slots[n % slots.size()]. They are made and freed in
-/// this order, so the ring of bytes is always one stretch (around its end) of live slots. The
+/// this order, so the ring of bytes is always one range (around its end) of live slots. The
 /// newest may still wait for a part of its memory: what is free of it is read into meanwhile.
 struct Streamer::Impl {
   enum class State { kReading, kArrived, kLent, kReturned };
   struct Slot {
     std::size_t unit = 0, missing = 0;  // bytes
     std::size_t queued = 0;             // the first of them, which have been asked for
-    Stretch at;                         // of the ring
+    Range at;                           // of the ring
     std::uint64_t checksum = 0;         // of what has arrived
     Clock::time_point asked;
     State state = State::kReturned;
