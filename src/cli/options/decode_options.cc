@@ -10,7 +10,7 @@
 #include "src/cli/options/values.h"
 #include "src/cli/output/aside.h"
 #include "src/engine/head_source.h"
-#include "src/measure/kept.h"
+#include "src/measure/measurement_cache.h"
 
 namespace canopy::cli {
 

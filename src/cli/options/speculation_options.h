@@ -5,7 +5,7 @@
 
 #include "src/cli/options/flags.h"
 #include "src/engine/plan/plan.h"
-#include "src/measure/kept.h"
+#include "src/measure/measurement_cache.h"
 
 namespace canopy::cli {
 
