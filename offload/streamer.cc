@@ -115,7 +115,7 @@ struct Streamer::Impl {
   FileWatch watch;                                      // from before the first read
   std::vector<std::optional<std::uint64_t>> checksums;  // by unit, once read; empty: not asked for
   HostSlab ring;
-  const LinkSample way;  // of reading
+  const LinkSample read_settings;  // of reading
   const std::shared_ptr<LinkClock> clock;
   SlabPins pins;                       // of the ring
   std::unique_ptr<ReadEngine> engine;  // destroyed before the ring that it reads into
@@ -149,11 +149,11 @@ Streamer::Impl::Impl(Device& device, const SweepLayout& swept, const Residency& 
       travel(travelling(sweep, residency)),
       watch(sweep.files),
       ring(checked_ring(sweep, residency, options.ring_bytes), options.ring_node),
-      way(choose_way(sweep.files, ring.bytes(), options, stop)),
+      read_settings(choose_read_settings(sweep.files, ring.bytes(), options, stop)),
       clock(options.clock ? options.clock : std::make_shared<LinkClock>()),
       pins(device, ring.bytes()),
-      engine(open_engine(sweep.files, std::array{ring.bytes()}, way, options, notes)),
-      pump(*engine, sweep.files, way.read_bytes,
+      engine(open_engine(sweep.files, std::array{ring.bytes()}, read_settings, options, notes)),
+      pump(*engine, sweep.files, read_settings.read_bytes,
            [this](std::uint64_t owner) {
              return owner == kAtRest ? std::string("the weights that rest in memory")
                                      : describe(units[slot(owner).unit]);
@@ -166,7 +166,7 @@ Streamer::Impl::Impl(Device& device, const SweepLayout& swept, const Residency& 
     if (stop.stop_requested()) throw Stopped();
   if (residency.table != Tier::kHost) {
     embedding = std::make_unique<EmbeddingReader>(
-        device, sweep, open_engine(sweep.files, {}, way, options, notes));
+        device, sweep, open_engine(sweep.files, {}, read_settings, options, notes));
   } else if (device.shares_host_memory()) {
     embedding = std::make_unique<EmbeddingLookup>(device, resting.table());
   } else {
@@ -447,7 +447,7 @@ LinkTotals Streamer::totals() const {
   return impl_->totals();
 }
 
-const LinkSample& Streamer::way() const { return impl_->way; }
+const LinkSample& Streamer::read_settings() const { return impl_->read_settings; }
 const Notes& Streamer::notes() const { return impl_->notes; }
 
 std::size_t Streamer::resting_bytes(const SweepLayout& sweep, const Residency& residency) {

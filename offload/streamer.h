@@ -90,7 +90,7 @@ class Streamer final : public WeightSource {
 
   LinkTotals totals() const;
   /// Returns how weights are read, and what that gave in the trial: 0 bytes without one.
-  const LinkSample& way() const;
+  const LinkSample& read_settings() const;
   const Notes& notes() const;
 
   /// Predicts held_bytes() without the ring. Pure: opens nothing.
