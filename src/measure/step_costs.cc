@@ -14,7 +14,7 @@
 #include "src/base/error.h"
 #include "src/base/size_text.h"
 #include "src/engine/engine_parts.h"
-#include "src/speculation/growers/draft_policy.h"
+#include "src/speculation/growers/shape_grower.h"
 
 namespace canopy {
 
@@ -241,8 +241,8 @@ class StepCosts {
     };
     if (!missing(round)) return;
     step("a level of " + std::to_string(width) + " of the draft", [&] {
-      policy_.reset();
-      policy_.emplace(device(), config_of(width, drawing));
+      grower_.reset();
+      grower_.emplace(device(), config_of(width, drawing));
       grow(0, drawing);
       do samples_.add(name, {static_cast<double>(width), grow_while_reading(drawing)});
       while (reading_ && missing(kRounds));
@@ -252,8 +252,8 @@ class StepCosts {
   void time_draft_text(int round) {
     if (samples_.times(kDraftText, 0).size() >= static_cast<std::size_t>(round)) return;
     step("the draft after a long text", [&] {
-      policy_.reset();
-      policy_.emplace(device(), config_of(kRowsAfterText, Drawing::kTopK));
+      grower_.reset();
+      grower_.emplace(device(), config_of(kRowsAfterText, Drawing::kTopK));
       grow(0, Drawing::kTopK);
       for (const int text : {0, long_text()})
         samples_.add(kDraftText, {static_cast<double>(text), grow(text, Drawing::kTopK)});
@@ -382,7 +382,7 @@ class StepCosts {
     return of;
   }
 
-  DraftPolicy::Config config_of(int width, Drawing drawing) const {
+  ShapeGrower::Config config_of(int width, Drawing drawing) const {
     return {.shape = two_levels(width),
             .drawing = drawing,
             .vocab = plan_.policy.vocab,
@@ -402,11 +402,11 @@ class StepCosts {
     pretend(kv, text);
     const TokenId root = 1;
     const Sampling sampling = drawing == Drawing::kTopK ? Sampling{} : kSampling;
-    const DraftPolicy::Request request{{&root, 1}, &kv, sampling, {.seed = 1}};
+    const ShapeGrower::Request request{{&root, 1}, &kv, sampling, {.seed = 1}};
     stream().synchronize();
     const Seconds busy = link_busy();
     const auto start = Clock::now();
-    policy_->grow(*m_.draft(), {&request, 1}, stream(), stop_);
+    grower_->grow(*m_.draft(), {&request, 1}, stream(), stop_);
     const Seconds time = since(start);
     reading_ = link_busy() - busy > kBusy * time;
     growing_ += time;
@@ -444,7 +444,7 @@ class StepCosts {
   Seconds sweeping_{}, growing_{};
   bool reading_ = false;  // the link was busy to the end of the last tree
   std::optional<KvCache> draft_kv_;
-  std::optional<DraftPolicy> policy_;
+  std::optional<ShapeGrower> grower_;
 };
 
 Curve level_curve(std::span<const Sample> trees) {

@@ -35,8 +35,8 @@ class Script final : public Grower {
 struct FrontierPolicyTest : public TinyDraft {
   static constexpr int kTexts = 3;
 
-  DraftPolicy::Config room(Growth::Kind kind, Drawing drawing = Drawing::kTopK) const {
-    DraftPolicy::Config c;
+  ShapeGrower::Config room(Growth::Kind kind, Drawing drawing = Drawing::kTopK) const {
+    ShapeGrower::Config c;
     c.shape = TreeShape::chain(16);
     c.drawing = drawing;
     c.vocab = config.vocab;
@@ -160,7 +160,7 @@ TEST_F(FrontierPolicyTest, LeavesEachCacheAsItWasWhenItIsStoppedOrHasNoRoom) {
 TEST_F(FrontierPolicyTest, TakesTheMemoryThatIsPlanned) {
   for (const Growth::Kind kind : {Growth::Kind::kGraph, Growth::Kind::kConfidence})
     for (const Drawing drawing : {Drawing::kTopK, Drawing::kSequoia}) {
-      const DraftPolicy::Config c = room(kind, drawing);
+      const ShapeGrower::Config c = room(kind, drawing);
       const std::size_t row = static_cast<std::size_t>(config.vocab) * sizeof(float);
       const std::size_t q = kTexts * (uses_q(drawing) ? 16 : 8) * row;
       const std::size_t judged = kind == Growth::Kind::kConfidence ? kTexts * 8 * row : 0;

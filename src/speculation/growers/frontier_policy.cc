@@ -15,12 +15,12 @@ namespace {
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 /// Rows of q that a text keeps: all, where the verifier reads them; else those of a level.
-std::size_t rows_of_text(const DraftPolicy::Config& config) {
-  const TreeRoom room = DraftPolicy::room_of(config).for_each_of(config.max_requests);
+std::size_t rows_of_text(const ShapeGrower::Config& config) {
+  const TreeRoom room = ShapeGrower::room_of(config).for_each_of(config.max_requests);
   return at(uses_q(config.drawing) ? room.inner : room.widest);
 }
 
-std::size_t q_bytes(const DraftPolicy::Config& config) {
+std::size_t q_bytes(const ShapeGrower::Config& config) {
   return at(config.max_requests) * rows_of_text(config) * at(config.vocab) * sizeof(float);
 }
 
@@ -32,30 +32,30 @@ Sampling drawn_by(const Sampling& sampling) {
 
 /// True if the probabilities that say how sure the draft is are not those that children are drawn
 /// from: BiLD looks at the softmax at temperature 1, whatever the text's sampling is.
-bool judges_apart(const DraftPolicy::Config& config, const Sampling& sampling) {
+bool judges_apart(const ShapeGrower::Config& config, const Sampling& sampling) {
   return config.growth.kind == Growth::Kind::kConfidence &&
          drawn_by(sampling) != Sampling{.temperature = 1};
 }
 
-std::size_t judged_bytes(const DraftPolicy::Config& config) {
+std::size_t judged_bytes(const ShapeGrower::Config& config) {
   if (config.growth.kind != Growth::Kind::kConfidence) return 0;
-  return at(DraftPolicy::widest_forward(config)) * at(config.vocab) * sizeof(float);
+  return at(ShapeGrower::widest_forward(config)) * at(config.vocab) * sizeof(float);
 }
 
 }  // namespace
 
-FrontierPolicy::FrontierPolicy(Device& device, const DraftPolicy::Config& config)
+FrontierPolicy::FrontierPolicy(Device& device, const ShapeGrower::Config& config)
     : device_(&device),
       config_(config),
       rows_of_text_(rows_of_text(config)),
       q_(device.allocate(q_bytes(config))) {
   if (const std::size_t bytes = judged_bytes(config); bytes > 0) judged_ = device.allocate(bytes);
-  if (config.edited_context > 0) row_editor_.emplace(device, DraftPolicy::room_of_edits(config));
+  if (config.edited_context > 0) row_editor_.emplace(device, ShapeGrower::room_of_edits(config));
 }
 
-std::size_t FrontierPolicy::device_bytes(const DraftPolicy::Config& config) {
+std::size_t FrontierPolicy::device_bytes(const ShapeGrower::Config& config) {
   return q_bytes(config) + judged_bytes(config) +
-         (config.edited_context > 0 ? RowEditor::device_bytes(DraftPolicy::room_of_edits(config))
+         (config.edited_context > 0 ? RowEditor::device_bytes(ShapeGrower::room_of_edits(config))
                                     : 0);
 }
 
@@ -73,7 +73,7 @@ std::vector<Draft> FrontierPolicy::grow(Transformer& model, std::span<const Requ
   std::vector<Frontier> frontiers(requests.size());
   std::vector<int> length;
   for (std::size_t r = 0; r < requests.size(); ++r) {
-    const DraftPolicy::Request& text = requests[r].text;
+    const ShapeGrower::Request& text = requests[r].text;
     require(text.editor == nullptr || row_editor_, "draft: no room was made for edits of logits");
     pending.push_back({text.pending, text.kv});
     length.push_back(text.kv->length());
@@ -88,7 +88,7 @@ std::vector<Draft> FrontierPolicy::grow(Transformer& model, std::span<const Requ
       judge(requests, frontiers, logits, stream);
     }
   } catch (...) {
-    finish_quietly(stream);  // what is queued uses memory of this policy and of its caller
+    finish_quietly(stream);  // what is queued uses memory of this grower and of its caller
     for (std::size_t r = 0; r < requests.size(); ++r) requests[r].text.kv->truncate(length[r]);
     throw;
   }

@@ -3,8 +3,8 @@
 #include <optional>
 #include <vector>
 
-#include "src/speculation/growers/draft_policy.h"
 #include "src/speculation/growers/grower.h"
+#include "src/speculation/growers/shape_grower.h"
 
 namespace canopy {
 
@@ -14,16 +14,16 @@ namespace canopy {
 /// to step, so they are launched kernel by kernel. One thread at a time.
 class FrontierPolicy {
  public:
-  /// A text's part of a step of drafting, as of DraftPolicy, with what grows its tree.
+  /// A text's part of a step of drafting, as of ShapeGrower, with what grows its tree.
   struct Request {
-    DraftPolicy::Request text;
+    ShapeGrower::Request text;
     Grower* grower = nullptr;
   };
 
   /// `config`: its shape and room bound the trees and their levels.
-  FrontierPolicy(Device& device, const DraftPolicy::Config& config);
+  FrontierPolicy(Device& device, const ShapeGrower::Config& config);
   /// Device bytes that one holds. Pure.
-  static std::size_t device_bytes(const DraftPolicy::Config& config);
+  static std::size_t device_bytes(const ShapeGrower::Config& config);
   static constexpr int kAllocations = 2 + RowEditor::kAllocations;
 
   /// Runs what is pending, then the levels. Draft::row is a node's scratch slot and its row of q.
@@ -49,7 +49,7 @@ class FrontierPolicy {
   void probabilities(ConstTensorView logits, const Sampling&, TensorView to, Stream&);
 
   Device* device_;
-  DraftPolicy::Config config_;
+  ShapeGrower::Config config_;
   std::size_t rows_of_text_;
   Buffer q_;       // [texts, rows of each, vocab]: all of a text's where its drawing uses q
   Buffer judged_;  // [rows of a level, vocab], where they are not those of q

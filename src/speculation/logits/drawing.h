@@ -31,7 +31,7 @@ constexpr const char* name(Drawing drawing) {
   return "spectr";
 }
 
-/// True if siblings are drawn at random, from probabilities that the policy must make.
+/// True if siblings are drawn at random, from probabilities that the grower must make.
 constexpr bool uses_q(Drawing drawing) { return drawing != Drawing::kTopK; }
 
 /// True if the target's own sample decides, whatever the children are.

@@ -20,7 +20,7 @@ namespace canopy {
 /// level, one forward of the draft model for each; only inner nodes are run, as nothing hangs below
 /// a leaf. What a level proposes becomes the next one's tokens on the device: the host waits once
 /// for the whole tree. One thread at a time.
-class DraftPolicy {
+class ShapeGrower {
  public:
   /// One sequence's part of a step of drafting.
   struct Request {
@@ -29,13 +29,13 @@ class DraftPolicy {
     KvCache* kv = nullptr;  // the draft's, holding all text before `pending`
     Sampling sampling;
     StepRng rng;
-    bool best_tokens = false;  // its tree is of kTopK, whatever the policy draws
+    bool best_tokens = false;  // its tree is of kTopK, whatever the grower draws
     /// Edits each node's row by the way to it, before its children are proposed; null: none.
     LogitEditor* editor = nullptr;
   };
 
   struct Config {
-    TreeShape shape;  // at least two nodes; root_only() needs no policy
+    TreeShape shape;  // at least two nodes; root_only() needs no grower
     Drawing drawing = Drawing::kTopK;
     int vocab = 0;         // tokens that both models know: the ids below the smaller vocabulary
     int max_requests = 1;  // most sequences of one grow
@@ -48,11 +48,11 @@ class DraftPolicy {
     /// draft and target; 0: none can be made.
     int edited_context = 0, edited_vocab = 0;
   };
-  DraftPolicy(Device& device, const Config& config);
-  /// Room that the buffers of such a policy have; and for edits. Pure.
+  ShapeGrower(Device& device, const Config& config);
+  /// Room that the buffers of such a grower have; and for edits. Pure.
   static TreeRoom room_of(const Config& config);
   static RowEditor::Room room_of_edits(const Config& config);
-  /// Device bytes such a policy holds; q, a row for each inner node, is most of it. Pure.
+  /// Device bytes such a grower holds; q, a row for each inner node, is most of it. Pure.
   static std::size_t device_bytes(const Config& config);
   static constexpr int kAllocations = 5 + RowEditor::kAllocations;  // that hold them
   /// Most nodes, and as many rows of logits, that a level asks of the draft model, for all
