@@ -64,7 +64,7 @@ std::vector<Draft> ModelDrafter::grow_by_rows(std::span<const DraftRequest> requ
                                               const TreeShape& shape, Stream& stream,
                                               const std::stop_token& stop) {
   std::vector<std::unique_ptr<Grower>> growers;
-  std::vector<FrontierPolicy::Request> growing;
+  std::vector<FrontierGrower::Request> growing;
   for (std::size_t r = 0; r < texts.size(); ++r) {
     growers.push_back(grower_of(requests[r], texts[r], shape, stream, stop));
     growing.push_back({texts[r], growers.back().get()});
@@ -128,7 +128,7 @@ std::unique_ptr<Grower> ModelDrafter::grower_of(const DraftRequest& request,
 
 std::size_t ModelDrafter::grower_bytes(const ShapeGrower::Config& config) {
   return config.growth.kind == Growth::Kind::kShape ? ShapeGrower::device_bytes(config)
-                                                    : FrontierPolicy::device_bytes(config);
+                                                    : FrontierGrower::device_bytes(config);
 }
 
 void ModelDrafter::read(DraftState& state, std::span<const TokenId> text, Stream& stream,

@@ -5,7 +5,7 @@
 
 #include "src/model/kv_caches.h"
 #include "src/speculation/drafter.h"
-#include "src/speculation/growers/frontier_policy.h"
+#include "src/speculation/growers/frontier_grower.h"
 #include "src/speculation/growers/shape_grower.h"
 
 namespace canopy {
@@ -48,7 +48,7 @@ class ModelDrafter final : public Drafter {
   ShapeGrower::Config config_;
   std::unique_ptr<Drafter> inner_;           // of a hierarchy
   std::optional<ShapeGrower> shape_grower_;  // for trees of a shape
-  std::optional<FrontierPolicy> frontier_;   // for those that the draft's own rows end
+  std::optional<FrontierGrower> frontier_;   // for those that the draft's own rows end
   KvCaches caches_;
 };
 

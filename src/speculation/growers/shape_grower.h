@@ -42,7 +42,7 @@ class ShapeGrower {
     /// Of all sequences of a grow together; where it is empty, what max_requests trees of the shape
     /// need.
     TreeRoom room = {};
-    Growth growth = {};   // kShape, or what a FrontierPolicy is made for
+    Growth growth = {};   // kShape, or what a FrontierGrower is made for
     bool graphs = false;  // the levels are captured once and then launched as one
     /// Room for edits of logits: the longest text, tree included, and the larger vocabulary of
     /// draft and target; 0: none can be made.

@@ -1,4 +1,4 @@
-#include "src/speculation/growers/frontier_policy.h"
+#include "src/speculation/growers/frontier_grower.h"
 
 #include <algorithm>
 #include <cmath>
@@ -44,7 +44,7 @@ std::size_t judged_bytes(const ShapeGrower::Config& config) {
 
 }  // namespace
 
-FrontierPolicy::FrontierPolicy(Device& device, const ShapeGrower::Config& config)
+FrontierGrower::FrontierGrower(Device& device, const ShapeGrower::Config& config)
     : device_(&device),
       config_(config),
       rows_of_text_(rows_of_text(config)),
@@ -53,19 +53,19 @@ FrontierPolicy::FrontierPolicy(Device& device, const ShapeGrower::Config& config
   if (config.edited_context > 0) row_editor_.emplace(device, ShapeGrower::room_of_edits(config));
 }
 
-std::size_t FrontierPolicy::device_bytes(const ShapeGrower::Config& config) {
+std::size_t FrontierGrower::device_bytes(const ShapeGrower::Config& config) {
   return q_bytes(config) + judged_bytes(config) +
          (config.edited_context > 0 ? RowEditor::device_bytes(ShapeGrower::room_of_edits(config))
                                     : 0);
 }
 
-TensorView FrontierPolicy::q_of(std::size_t text, int row, int count) const {
+TensorView FrontierGrower::q_of(std::size_t text, int row, int count) const {
   const std::size_t row_bytes = at(config_.vocab) * sizeof(float);
   return TensorView(q_.data() + (text * rows_of_text_ + at(row)) * row_bytes, DType::kF32,
                     {count, config_.vocab});
 }
 
-std::vector<Draft> FrontierPolicy::grow(Transformer& model, std::span<const Request> requests,
+std::vector<Draft> FrontierGrower::grow(Transformer& model, std::span<const Request> requests,
                                         Stream& stream, const std::stop_token& stop) {
   require(!requests.empty() && requests.size() <= at(config_.max_requests),
           "draft: between 1 and max_requests sequences can grow together");
@@ -109,7 +109,7 @@ std::vector<Draft> FrontierPolicy::grow(Transformer& model, std::span<const Requ
   return drafts;
 }
 
-TensorView FrontierPolicy::run_level(Transformer& model, std::span<const Request> requests,
+TensorView FrontierGrower::run_level(Transformer& model, std::span<const Request> requests,
                                      std::span<const Frontier> frontiers, Stream& stream,
                                      const std::stop_token& stop) {
   struct Rows {
@@ -138,7 +138,7 @@ TensorView FrontierPolicy::run_level(Transformer& model, std::span<const Request
   return model.forward(parts, stream, stop);
 }
 
-void FrontierPolicy::edit(std::span<const Request> requests, std::span<const Frontier> frontiers,
+void FrontierGrower::edit(std::span<const Request> requests, std::span<const Frontier> frontiers,
                           TensorView logits, Stream& stream) {
   std::vector<RowEditor::Row> rows;
   bool edited = false;
@@ -158,14 +158,14 @@ void FrontierPolicy::edit(std::span<const Request> requests, std::span<const Fro
   if (edited) row_editor_->edit(stream, logits, rows, logits);
 }
 
-void FrontierPolicy::probabilities(ConstTensorView logits, const Sampling& sampling, TensorView to,
+void FrontierGrower::probabilities(ConstTensorView logits, const Sampling& sampling, TensorView to,
                                    Stream& stream) {
   for_common_columns(logits, config_.vocab, [&](ConstTensorView rows, std::int64_t i) {
     device_->ops().probabilities(stream, rows, sampling, to.rows(i, rows.dim(0)));
   });
 }
 
-void FrontierPolicy::judge(std::span<const Request> requests, std::span<Frontier> frontiers,
+void FrontierGrower::judge(std::span<const Request> requests, std::span<Frontier> frontiers,
                            ConstTensorView logits, Stream& stream) {
   edit(requests, frontiers,
        TensorView(const_cast<std::byte*>(logits.data()), DType::kF32,
@@ -204,7 +204,7 @@ void FrontierPolicy::judge(std::span<const Request> requests, std::span<Frontier
   ask(requests, frontiers);
 }
 
-void FrontierPolicy::ask(std::span<const Request> requests, std::span<Frontier> frontiers) {
+void FrontierGrower::ask(std::span<const Request> requests, std::span<Frontier> frontiers) {
   const auto columns = at(config_.vocab);
   std::size_t done = 0;
   for (std::size_t r = 0; r < requests.size(); ++r) {

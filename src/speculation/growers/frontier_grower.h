@@ -12,7 +12,7 @@ namespace canopy {
 /// level by level, one forward of the draft model for the frontiers of all texts. Each level's
 /// probabilities travel to the host, where a Grower says what is run next; levels differ from step
 /// to step, so they are launched kernel by kernel. One thread at a time.
-class FrontierPolicy {
+class FrontierGrower {
  public:
   /// A text's part of a step of drafting, as of ShapeGrower, with what grows its tree.
   struct Request {
@@ -21,7 +21,7 @@ class FrontierPolicy {
   };
 
   /// `config`: its shape and room bound the trees and their levels.
-  FrontierPolicy(Device& device, const ShapeGrower::Config& config);
+  FrontierGrower(Device& device, const ShapeGrower::Config& config);
   /// Device bytes that one holds. Pure.
   static std::size_t device_bytes(const ShapeGrower::Config& config);
   static constexpr int kAllocations = 2 + RowEditor::kAllocations;
