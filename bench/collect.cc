@@ -85,7 +85,7 @@ void write_head(const Checkpoint& model, const std::filesystem::path& file) {
   out.finish_with("", bytes);
 }
 
-/// What texts show, which share sweeps: kept by text, written when one has ended.
+/// Keeps what texts that share sweeps show, by text, and writes it when one has ended.
 class Collector {
  public:
   Collector(const std::filesystem::path& directory, const ModelConfig& config, std::size_t texts,
@@ -95,7 +95,7 @@ class Collector {
         tokens_(directory / "tokens.i32", positions * 4),
         of_text_(texts) {}
 
-  /// Bytes that it holds of so many texts that are written at once.
+  /// Bytes that it holds of `texts` texts that are written at once.
   static std::uint64_t bytes(const ModelConfig& config, int texts, int tokens) {
     constexpr std::uint64_t kWriters = std::uint64_t{2} << 20, kMore = 2;  // a vector's growth
     const std::uint64_t position =
@@ -169,8 +169,8 @@ std::string describe(const StepProgress& p, std::uint64_t before, std::uint64_t 
   return line.str();
 }
 
-/// Lets the engine write, and the collector take, until it has so many positions or there are no
-/// more requests: as many texts at a time as would do if none ended early. Throws Stopped.
+/// Lets the engine write, and the collector take, until it has `positions` positions or there are
+/// no more requests: as many texts at a time as would do if none ended early. Throws Stopped.
 void collect(Engine& engine, std::span<const Request> requests, std::uint64_t positions,
              Collector& collector, ProgressLine& progress, const std::stop_token& stop) {
   std::size_t first = 0;

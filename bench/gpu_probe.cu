@@ -1,4 +1,4 @@
-// What a GPU and its driver do that no data sheet says, and that the CUDA backend depends on.
+// Probes of what a GPU and its driver do that no data sheet says and the CUDA backend relies on.
 //
 //   nvcc -std=c++20 -O2 -arch=native -o gpu_probe bench/gpu_probe.cu -ldl
 //   gpu_probe [PROBE ...]      those, or all of them; two minutes
@@ -41,8 +41,8 @@ void machine() {
       mib_free(), p.pageableMemoryAccess, p.pageableMemoryAccessUsesHostPageTables);
 }
 
-/// What becomes of a * b + c where a * b has more bits than a float: written plainly, and as the
-/// backend has it (kernels/cuda/block.h, rounded_product).
+/// Computes a * b + c where a * b has more bits than a float: written plainly, and as the backend
+/// has it (kernels/cuda/block.h, rounded_product).
 __global__ void products(float a, float b, float c, float* out) {
   out[0] = a * b + c;
   out[1] = __fmul_rn(a, b) + c;
@@ -65,8 +65,8 @@ void rounding() {
   if (values[1] != 0) throw std::runtime_error("RoPE's products are not rounded");
 }
 
-/// Which calls of a thread that has chosen no GPU open GPU 0, where another is in use: why each
-/// thread of the backend chooses first. In a process of its own, as what is open stays open.
+/// Finds which calls of a thread that has chosen no GPU open GPU 0, where another is in use: why
+/// each thread of the backend chooses first. In a process of its own, as what is open stays open.
 void chosen_gpu() {
   int gpus = 0;
   CHECK(cudaGetDeviceCount(&gpus));
@@ -305,7 +305,7 @@ void graphs() {
   };
   cost("graph-events (none)", kMarks, [&] { kernels(kMarks); });
   cost("graph-events (records and waits)", 3 * kMarks, with_events);
-  // Which of a graph's records does a wait from outside bind to?
+  // Finds which of a graph's records a wait from outside binds to.
   const Graph graph(stream, with_events);
   CHECK(cudaMemsetAsync(counter, 0, sizeof(int), stream.s));
   CHECK(cudaGraphLaunch(graph.exec, stream.s));
@@ -488,7 +488,7 @@ struct Probe {
   const char* name;
   void (*run)();
 };
-// What a first use costs comes before others have used it; the slow ones come last.
+// Costs of a first use come before others have used it; the slow ones come last.
 constexpr Probe kProbes[] = {{"machine", machine},
                              {"lazy-capture", lazy_capture},
                              {"malloc", malloc_granularity},

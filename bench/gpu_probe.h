@@ -1,6 +1,6 @@
 #pragma once
-// What the probes of gpu_probe.cu are written with: lines, errors, owners of what the runtime gives
-// out, times by events.
+// Tools that the probes of gpu_probe.cu are written with: lines, errors, owners of what the runtime
+// gives out, times by events.
 #include <cuda_runtime.h>
 #include <sys/mman.h>
 
@@ -59,7 +59,7 @@ double taken(std::size_t before) {
 }
 double mib_free() { return mib(static_cast<double>(free_bytes())); }
 
-// Owners: a probe that throws leaves nothing behind for the next.
+// Owners: a probe that throws leaves nothing to the next.
 struct Owner {
   Owner() = default;
   Owner(const Owner&) = delete;
@@ -121,7 +121,7 @@ struct Pages : Owner {
 struct Graph : Owner {
   cudaGraph_t graph = nullptr;
   cudaGraphExec_t exec = nullptr;
-  /// What work() queues on the stream.
+  /// Captures what work() queues on the stream.
   Graph(const Stream& stream, const std::function<void()>& work) {
     CHECK(cudaStreamBeginCapture(stream.s, cudaStreamCaptureModeThreadLocal));
     work();
@@ -136,7 +136,7 @@ struct Graph : Owner {
   }
 };
 
-/// Seconds of what work() queues, by events; the median of some rounds behind a first one.
+/// Seconds of what work() queues, by events; the median of some rounds after a first one.
 double timed(const Stream& stream, int rounds, const std::function<void()>& work) {
   Event begin, end;
   std::vector<double> seconds;

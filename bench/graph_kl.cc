@@ -1,6 +1,7 @@
-// What merging costs a graph of drafts: a merged node lends the children of another node that ends
-// with the same tokens. How far is the distribution that it lends from its own? One model runs
-// every merged node on its own path, too. Source: "Graph-Structured Speculative Decoding", Table 5.
+// Measures what merging costs a graph of drafts: a merged node lends the children of another node
+// that ends with the same tokens. How far is the distribution that it lends from its own? One model
+// runs every merged node on its own path, too. Source: "Graph-Structured Speculative Decoding",
+// Table 5.
 #include <algorithm>
 #include <boost/program_options.hpp>
 #include <cmath>
@@ -69,7 +70,7 @@ class Reader {
     kv_->commit(counting(0, count), model_.stream());
   }
 
-  /// The probabilities behind each of these nodes of a tree.
+  /// The probabilities after each of these nodes of a tree.
   std::vector<Row> run(std::span<const TokenId> tokens, std::span<const NodeId> parents,
                        std::span<const NodeId> wanted) {
     const int count = static_cast<int>(tokens.size());

@@ -1,8 +1,8 @@
-// How close linear comes to this machine: its share of the FMA peak for many rows, and of the RAM's
-// read bandwidth for few. The ceilings are measured beside every point, because a shared machine
-// changes from one second to the next. Between linear and the FMA peak lies a third: the peak of a
-// loop that loads its operands from L1, as every tile must. A weight type is timed only after it
-// matched its plain definition.
+// Measures how close linear comes to this machine: its share of the FMA peak for many rows, and of
+// the RAM's read bandwidth for few. The ceilings are measured next to every point, because a shared
+// machine changes from one second to the next. Between linear and the FMA peak lies a third: the
+// peak of a loop that loads its operands from L1, as every tile must. A weight type is timed only
+// after it matched its plain definition.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "bench/linear.cc"
 #include "hwy/foreach_target.h"  // before highway.h

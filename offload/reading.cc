@@ -6,8 +6,9 @@
 
 namespace canopy {
 
-LinkSample choose_way(const std::vector<std::filesystem::path>& files, std::span<std::byte> memory,
-                      const StreamerOptions& options, const std::stop_token& stop) {
+LinkSample choose_read_settings(const std::vector<std::filesystem::path>& files,
+                                std::span<std::byte> memory, const StreamerOptions& options,
+                                const std::stop_token& stop) {
   if (!options.trial) return {options.read_bytes, options.queue_depth};
   Notes same;  // the engine that reads weights says it again
   return LinkProbe(largest_file(files), memory, options.direct, options.io_uring)
@@ -16,10 +17,10 @@ LinkSample choose_way(const std::vector<std::filesystem::path>& files, std::span
 
 std::unique_ptr<ReadEngine> open_engine(std::span<const std::filesystem::path> files,
                                         std::span<const std::span<std::byte>> slabs,
-                                        const LinkSample& way, const StreamerOptions& options,
+                                        const LinkSample& settings, const StreamerOptions& options,
                                         Notes& notes) {
-  auto made =
-      make_read_engine(files, slabs, {way.queue_depth, options.direct, options.io_uring}, notes);
+  auto made = make_read_engine(files, slabs,
+                               {settings.queue_depth, options.direct, options.io_uring}, notes);
   return options.wrap_engine ? options.wrap_engine(std::move(made)) : std::move(made);
 }
 

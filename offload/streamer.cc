@@ -58,11 +58,11 @@ Streamer::Impl::Impl(Device& device, const SweepLayout& swept, const Residency& 
       ring(checked_ring(sweep, options.units_change ? fixed_part(sweep, residency) : residency,
                         options.ring_bytes),
            options.ring_node),
-      way(choose_way(sweep.files, ring.bytes(), options, stop)),
+      read_settings(choose_read_settings(sweep.files, ring.bytes(), options, stop)),
       clock(options.clock ? options.clock : std::make_shared<LinkClock>()),
       pins(device, ring.bytes()),
-      engine(open_engine(sweep.files, std::array{ring.bytes()}, way, options, notes)),
-      pump(*engine, sweep.files, way.read_bytes,
+      engine(open_engine(sweep.files, std::array{ring.bytes()}, read_settings, options, notes)),
+      pump(*engine, sweep.files, read_settings.read_bytes,
            [this](std::uint64_t owner) {
              return owner == kAtRest ? std::string("the weights that rest in memory")
                                      : describe(units[slot(owner).unit]);
@@ -78,7 +78,7 @@ Streamer::Impl::Impl(Device& device, const SweepLayout& swept, const Residency& 
     if (stop.stop_requested()) throw Stopped();
   if (residency.table != Tier::kHost) {
     embedding = std::make_unique<EmbeddingReader>(
-        device, sweep, open_engine(sweep.files, {}, way, options, notes));
+        device, sweep, open_engine(sweep.files, {}, read_settings, options, notes));
   } else if (device.shares_host_memory()) {
     embedding = std::make_unique<EmbeddingLookup>(device, resting.table());
   } else {
@@ -181,7 +181,7 @@ void Streamer::Impl::begin_sweep() {
   if (read_sweep < sweep_now) read_sweep = sweep_now, read_unit = 0;  // the others rested
 }
 
-/// What is on its way will not be acquired: the reader begins with the sweep that is now.
+/// Gives up what is on its way: the reader begins with the sweep that is now.
 void Streamer::Impl::drop_ahead() {
   for (; taken < next; ++taken) {
     Slot& skipped = slot(taken);
@@ -196,7 +196,7 @@ void Streamer::Impl::drop_ahead() {
 void Streamer::Impl::abandon() noexcept {
   const std::lock_guard lock(mutex);
   turn.restart();
-  // Before the first travelling unit and behind the last, what is on its way is for a whole sweep.
+  // Before the first travelling unit and after the last, what is on its way is for a whole sweep.
   if (!took) return;
   const bool all_read =
       read_sweep > sweep_now || std::find(rests.begin() + static_cast<std::ptrdiff_t>(read_unit),
@@ -300,7 +300,7 @@ LinkTotals Streamer::totals() const {
   return impl_->totals();
 }
 
-const LinkSample& Streamer::way() const { return impl_->way; }
+const LinkSample& Streamer::read_settings() const { return impl_->read_settings; }
 const Notes& Streamer::notes() const { return impl_->notes; }
 
 std::size_t Streamer::resting_bytes(const SweepLayout& sweep, const Residency& residency,

@@ -84,18 +84,18 @@ class Streamer final : public WeightSource {
   void abandon_sweep() noexcept override;
   EmbeddingTable& embedding() override;
 
-  // Where options.units_change, between two sweeps, by the thread that acquires. The bits of no
-  // text depend on it.
-  /// Tells the units that stay, or will as soon as they have passed through the ring, from those
-  /// that travel.
+  // The next four take options.units_change. They are called between two sweeps, by the thread that
+  // acquires. The bits of no text depend on them.
+  /// Returns where units are: those that will stay as soon as they have passed through the ring
+  /// count as staying.
   Residency residency() const;
-  /// Frees the memory of a unit that stays, whose last use is over: it travels from the next sweep
-  /// on.
+  /// Frees the memory of a unit that stays and whose last use is over: it travels from the next
+  /// sweep on.
   void evict(std::size_t unit);
-  /// Says if to evict this unit drops what is in the ring already, since the reader is behind it.
+  /// Says if the reader has passed the unit: to evict it drops what is in the ring.
   bool is_passed(std::size_t unit) const;
-  /// Lets a unit that travels stay, from when it has next been acquired. Throws there: Error if
-  /// memory is short.
+  /// Lets a unit that travels stay, from its next acquisition on, which throws Error if memory is
+  /// short.
   void keep(std::size_t unit);
 
   std::size_t held_bytes() const;  // in memory: the ring, and what rests
@@ -105,7 +105,7 @@ class Streamer final : public WeightSource {
 
   LinkTotals totals() const;
   /// Returns how weights are read, and what that gave in the trial: 0 bytes without one.
-  const LinkSample& way() const;
+  const LinkSample& read_settings() const;
   const Notes& notes() const;
 
   /// Predicts held_bytes() without the ring. Pure: opens nothing.

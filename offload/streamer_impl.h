@@ -27,7 +27,7 @@ namespace canopy {
 
 /// Slots are numbered without end: [first, taken) are lent or given back, [taken, next) are on
 /// their way or have arrived; number n lives in slots[n % slots.size()]. They are made and freed in
-/// this order, so the ring of bytes is always one stretch (around its end) of live slots. The
+/// this order, so the ring of bytes is always one range (around its end) of live slots. The
 /// newest may still wait for a part of its memory: what is free of it is read into meanwhile.
 struct Streamer::Impl {
   using Clock = std::chrono::steady_clock;
@@ -36,7 +36,7 @@ struct Streamer::Impl {
     std::size_t unit = 0, missing = 0;  // bytes
     std::uint64_t sweep = 0;            // that it is for
     std::size_t queued = 0;             // the first of them, which have been asked for
-    Stretch at;                         // of the ring
+    Range at;                           // of the ring
     std::uint64_t checksum = 0;         // of what has arrived
     Clock::time_point asked;
     State state = State::kReturned;
@@ -85,7 +85,7 @@ struct Streamer::Impl {
   FileWatch watch;                                      // from before the first read
   std::vector<std::optional<std::uint64_t>> checksums;  // by unit, once read; empty: not asked for
   HostSlab ring;
-  const LinkSample way;  // of reading
+  const LinkSample read_settings;  // of reading
   const std::shared_ptr<LinkClock> clock;
   SlabPins pins;                       // of the ring
   std::unique_ptr<ReadEngine> engine;  // destroyed before the ring that it reads into

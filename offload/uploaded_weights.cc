@@ -48,7 +48,7 @@ struct UploadedWeights::Impl {
     std::size_t unit = 0;
   };
   struct Slot {
-    Stretch at;  // of the ring
+    Range at;  // of the ring
     std::unique_ptr<Events> events;
     State state = State::kFilling;
     bool abandoned = false;  // nobody will acquire it

@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
-"""Documents and comments name only files and symbols that exist, and no file is kept by mistake. Usage: check_docs.py ROOT"""
+"""Documents and comments name only files and symbols that exist, comments keep to the house's words, and no file is kept by mistake.
+Usage: check_docs.py ROOT [--counts]        with --counts each room's words, before the verdict"""
+import ast
+import collections
 import pathlib
 import re
 import subprocess
@@ -18,6 +21,73 @@ PATH = re.compile(r"(?:[\w.-]+/)*[\w-]+\.(?:h|cc|cu|cuh|py|md|txt|json|in|map)\b
 IN_ROOM = re.compile(r"(?<![\w/.-])(?:src|tests|kernels|offload|planner|bench|scripts|docs)/[\w./-]*\w")
 SYMBOL = re.compile(r"^(?:[a-z_]\w*|[A-Z]\w+)(?:::~?\w+)*(?:\(\))?$")
 
+# ---- The house's words: a comment's first word, and words that have a plainer one. Each room may have as many as are written here, of
+# C++ and of Python's docstrings; a room without a line, none. The numbers only fall.
+OPENER = re.compile(r"\W*(What|How|Whether|Where|Who|Those)\b")
+PLAINER = re.compile(r"\b(behind|beside|tells?|told|taught|likewise|so many(?! that))\b", re.IGNORECASE)
+INSTEAD = "begin with a verb or a noun; write after, next to, besides, reports, given, or the name of the number"
+ALLOWED = {  # room: openers, words
+    "kernels": (7, 13), "src/checkpoint": (3, 2), "src/model": (1, 1),
+    "Python bench": (18, 16),
+}
+QUOTED = re.compile(r"`[^`]*`")
+# Strings first, so that a comment's marks inside of one are none; then numbers, whose marks are no quotes.
+CPP = re.compile(r'''(?:u8|[uUL])?R"(?P<d>[^()\\\s]{0,16})\((?s:.*?)\)(?P=d)"|"(?:\\.|[^"\\\n])*"|\b\d(?:[\w.]|'(?=\w))*'''
+                 r"""|'(?:\\.|[^'\\\n])*'|(?P<comment>//[^\n]*|/\*(?s:.*?)\*/)""")
+
+
+def cpp_comments(text):
+    """Yields the line and the words of each block of comments: lines of // that stand in one column, one after the other, are one."""
+    block, last, column = None, 0, 0
+    for match in CPP.finditer(text):
+        if match["comment"]:
+            line, at = text.count("\n", 0, match.start()) + 1, match.start() - text.rfind("\n", 0, match.start()) - 1
+            words = re.sub(r"^///?<?|^/\*+|\*/$", "", match["comment"]).strip()
+            alone = not text[match.start() - at:match.start()].strip()
+            if block and alone and line == last + 1 and at == column:
+                block = (block[0], f"{block[1]} {words}")
+            else:
+                if block:
+                    yield block
+                block = (line, words)
+            last, column = line + match["comment"].count("\n"), at
+    if block:
+        yield block
+
+
+def docstrings(text):
+    """Yields the line and the words of each docstring."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(node):
+            yield node.body[0].lineno, ast.get_docstring(node)
+
+
+def room_of(path):
+    parts = path.parts
+    room = "/".join(parts[:2]) if parts[0] == "src" else parts[0]
+    return f"Python {room}" if path.suffix == ".py" else room
+
+
+def check_words(code, show):
+    """Returns what is wrong with the words of comments: a room that has more of them than it may."""
+    openers, words = collections.defaultdict(list), collections.defaultdict(list)
+    for file in code:
+        path = file.relative_to(root)
+        comments = docstrings if file.suffix == ".py" else cpp_comments
+        for line, comment in comments(file.read_text()):
+            if opener := OPENER.match(comment):
+                openers[room_of(path)].append(f"{path}:{line}: {opener[1]}")
+            words[room_of(path)] += [f"{path}:{line}: {word}" for word in PLAINER.findall(QUOTED.sub("", comment))]
+    bad = []
+    for room in sorted({*openers, *words}):
+        if show:
+            print(f"{room}: {len(openers[room])} openers, {len(words[room])} words")
+        for found, allowed, kind in zip((openers[room], words[room]), ALLOWED.get(room, (0, 0)), ("openers", "words")):
+            if len(found) > allowed:
+                bad.append(f"{room}: {len(found)} {kind} of comments that the house does not use, {allowed} at most: {INSTEAD}")
+                bad += [f"  {one}" for one in found]
+    return bad
+
 
 def tracked():
     listed = subprocess.run(["git", "-C", root, "ls-files"], capture_output=True, text=True, check=True).stdout
@@ -34,7 +104,7 @@ def missing_in_room(text):
 
 
 def methods():
-    """What --spec takes: the names in the table of methods."""
+    """Returns what --spec takes: the names in the table of methods."""
     return re.findall(r'Method\{SpeculationMethod::\w+,\s*"([\w-]+)"', (root / "src/speculation/method.h").read_text())
 
 
@@ -49,6 +119,7 @@ def main():
            for file in files if file.parent == root and file.name not in AT_ROOT]
     named = set(re.findall(r"[\w-]+", (root / "docs/generate.md").read_text()))
     bad += [f"docs/generate.md: --spec {method} is not named" for method in methods() if method not in named]
+    bad += check_words(code, "--counts" in sys.argv)
     words_of_readme = len((root / "README.md").read_text().split())
     if words_of_readme > 900:
         bad.append(f"README.md: {words_of_readme} words, more than 900: move some to a page of docs")

@@ -32,7 +32,7 @@ using paper::kHardwareAware, paper::kOffloading, paper::kOnChip, paper::kPlainSe
 constexpr int kUnlimited = std::numeric_limits<int>::max();
 
 std::string field(double value) {
-  if (!std::isfinite(value)) return "";  // nothing to tell
+  if (!std::isfinite(value)) return "";  // nothing to report
   char text[32];
   std::snprintf(text, sizeof text, "%.5g", value);
   return text;
@@ -113,7 +113,7 @@ void growth_rate() {
   }
 }
 
-/// What a step costs on the paper's hardware, in forwards of the target over one token: by equation
+/// Cost of a step on the paper's hardware, in forwards of the target over one token: by equation
 /// (1), tokens / speedup = t(n) + d c. The rows of one system, which have one n, part it into t(n)
 /// and c by least squares.
 struct SystemCost {
@@ -154,7 +154,7 @@ void step_costs() {
   }
 }
 
-/// SpecInfer's shape of `count` sequences, as Tables 4 and 7 have it beside Sequoia's.
+/// SpecInfer's shape of `count` sequences, as Tables 4 and 7 have it next to Sequoia's.
 struct Sequences {
   const char* name;
   int count;
@@ -166,7 +166,7 @@ std::array<Sequences, 2> specinfer_of(const paper::OnChip& row) {
       {{"5x8", 5, row.speedup_5x8, row.tokens_5x8}, {"8x8", 8, row.speedup_8x8, row.tokens_8x8}}};
 }
 
-/// Where `f`, which grows, is 0 between `low` and `high`; nothing if it is not.
+/// Finds where `f`, which grows, is 0 between `low` and `high`; nothing if it is not.
 std::optional<double> root_of(double low, double high, const std::function<double(double)>& f) {
   if (!(f(low) <= 0 && f(high) >= 0)) return std::nullopt;
   for (int i = 0; i < 60; ++i) {
@@ -407,7 +407,7 @@ std::string file_of(const paper::OnChip& row) {
          names.at(row.target) + (row.temperature == 0 ? "-greedy.json" : "-stochastic.json");
 }
 
-/// Tables 4 and 7: the published vector's tokens beside the measured ones, for the best tree and,
+/// Tables 4 and 7: the published vector's tokens next to the measured ones, for the best tree and,
 /// where `folder` has it, for the published shape.
 void shapes(const std::filesystem::path& folder) {
   if (!std::filesystem::is_directory(folder)) throw Error(folder.string() + ": no such folder");

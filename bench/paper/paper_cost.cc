@@ -8,7 +8,7 @@
 namespace canopy {
 namespace {
 
-/// Whether a tree of so many nodes exists: levels hold 1, k, k^2, ... nodes.
+/// True if a tree of `nodes` nodes exists: levels hold 1, k, k^2, ... nodes.
 bool fits(int nodes, int levels, std::size_t k) {
   const auto wanted = static_cast<std::size_t>(nodes);
   std::size_t width = 1, held = 1;

@@ -9,7 +9,7 @@ namespace canopy {
 /// When the draft grows its tree.
 enum class Drafting {
   kBeforeSweep,  // nothing overlaps: the paper's sum
-  kDuringSweep,  // all of it hides behind the sweep, or the sweep behind it: the ideal
+  kDuringSweep,  // at the same time as the sweep, the longer of the two counts: the ideal
 };
 
 /// The cost model of the Sequoia paper, for its own tables; that of this system is `CostModel`,

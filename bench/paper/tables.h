@@ -16,7 +16,7 @@ struct OnChip {
   const char* text;
   int nodes, levels;
   double speedup, tokens;
-  /// SpecInfer beside it: 5 and 8 independent sequences of 8 tokens.
+  /// SpecInfer next to it: 5 and 8 independent sequences of 8 tokens.
   double speedup_5x8, tokens_5x8, speedup_8x8, tokens_8x8;
 };
 
@@ -117,9 +117,9 @@ inline Acceptance fitted(const Offloading& row) {
   return from_rejection(32, [&](int k) { return (1 - row.p1) * std::pow(k, -row.b); });
 }
 
-/// What the rules make of the same children, drawn for the same positions: measured for this
-/// project on the pair of planner/acceptance.h, which has Sequoia's rule at temperature 0.6, in the
-/// same way (3,038 positions at 0.6, 2,905 at 1). SpecInfer draws with replacement.
+/// Acceptance that the rules make of the same children, drawn for the same positions: measured for
+/// this project on the pair of planner/acceptance.h, which has Sequoia's rule at temperature 0.6,
+/// in the same way (3,038 positions at 0.6, 2,905 at 1). SpecInfer draws with replacement.
 inline constexpr double kSpecInferAt06[] = {
     0.756264, 0.065017, 0.030397, 0.018847, 0.013376, 0.010113, 0.008,    0.006513,
     0.005467, 0.004684, 0.004047, 0.003552, 0.003145, 0.002805, 0.002535, 0.00229,

@@ -25,7 +25,7 @@ using TokenId = std::int32_t;
 
 const char* version();  // "0.1.0"
 
-/// Which models, and what they may take.
+/// Models to open, and what they may take.
 struct Options {
   std::filesystem::path model;  // a Hugging Face directory or a GGUF file
   /// A smaller model with the same vocabulary, which guesses ahead; the text stays the model's own.
@@ -35,7 +35,7 @@ struct Options {
   /// "tsd", "ssd" or, without a draft, "self-ssd". All are exact; what the command has beyond them
   /// is refused.
   std::string method = "auto";
-  /// Each text has a tree of so many nodes checked in a sweep; 0: as many as are predicted to be
+  /// Nodes of the tree that each text has checked in a sweep; 0: as many as are predicted to be
   /// best, and more or fewer as the text goes.
   int tree_nodes = 0;
   std::string device = "auto";   // "auto" (a GPU, if there is one), "cpu", "cuda" or "cuda:N"
@@ -70,7 +70,7 @@ struct Plan {
   int context = 0;                     // tokens of a text, its prompt included
   std::uint64_t memory_bytes = 0;      // the budget of the process
   std::uint64_t planned_bytes = 0;     // the part of it that is taken
-  std::uint64_t gpu_memory_bytes = 0;  // likewise of a GPU; 0 without one
+  std::uint64_t gpu_memory_bytes = 0;  // the same of a GPU; 0 without one
   std::uint64_t gpu_planned_bytes = 0;
   std::uint64_t resident_bytes = 0;  // weights of the model that stay where they are computed with
   std::uint64_t read_bytes = 0;      // weights that are read from disk in every sweep

@@ -109,7 +109,7 @@ struct ExpertCache::Impl {
       checksums;  // by expert, once read; empty: not asked for
   HostSlab slab;
   const std::size_t bytes_of_slot;
-  const LinkSample way;
+  const LinkSample read_settings;
   const std::shared_ptr<LinkClock> clock;
   std::unique_ptr<ReadEngine> engine;  // destroyed before the slab that it reads into
   ReadPump pump;
@@ -158,10 +158,10 @@ ExpertCache::Impl::Impl(Device& device, const SweepLayout& swept, std::size_t co
       watch(sweep.files),
       slab(checked_slots(sweep, count) * slot_bytes(sweep), options.ring_node),
       bytes_of_slot(slot_bytes(sweep)),
-      way(choose_way(sweep.files, slab.bytes(), options, stop)),
+      read_settings(choose_read_settings(sweep.files, slab.bytes(), options, stop)),
       clock(options.clock ? options.clock : std::make_shared<LinkClock>()),
-      engine(open_engine(sweep.files, std::array{slab.bytes()}, way, options, notes)),
-      pump(*engine, sweep.files, way.read_bytes,
+      engine(open_engine(sweep.files, std::array{slab.bytes()}, read_settings, options, notes)),
+      pump(*engine, sweep.files, read_settings.read_bytes,
            [this](std::uint64_t slot) { return describe(sweep.experts[slots[slot].expert]); }),
       quotas(share_slots(count - spare_slots(sweep), sweep.experts.size() / per_layer,
                          sweep.config.experts.count)),
@@ -454,7 +454,7 @@ ExpertTotals ExpertCache::totals() const {
           {impl_->disk_bytes, impl_->clock->busy(), impl_->stall, impl_->checking}};
 }
 
-const LinkSample& ExpertCache::way() const { return impl_->way; }
+const LinkSample& ExpertCache::read_settings() const { return impl_->read_settings; }
 const Notes& ExpertCache::notes() const { return impl_->notes; }
 
 std::size_t ExpertCache::slot_bytes(const SweepLayout& sweep) {

@@ -44,7 +44,7 @@ class ExpertCache final : public ExpertSource {
   void abandon_sweep() noexcept override;
 
   ExpertTotals totals() const;
-  const LinkSample& way() const;  // of reading, as Streamer::way
+  const LinkSample& read_settings() const;  // of reading, as Streamer::read_settings
   const Notes& notes() const;
 
   static std::size_t slot_bytes(const SweepLayout& sweep);  // of the largest expert

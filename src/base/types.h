@@ -21,8 +21,8 @@ struct Sampling {
   bool operator==(const Sampling&) const = default;
 };
 
-/// What makes scores of a mixture's router: a softmax over all of its logits, or the sigmoid of
-/// each.
+/// Function that makes scores of a mixture's router: a softmax over all of its logits, or the
+/// sigmoid of each.
 enum class RouterScore : std::uint8_t { kSoftmax, kSigmoid };
 
 }  // namespace canopy

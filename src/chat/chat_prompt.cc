@@ -100,7 +100,7 @@ void AnswerMemory::remember(const Prompt& prompt, std::span<const TokenId> promp
     text.marked += tokenizer.piece(token);
     text.tokens.push_back(token);
   }
-  if (!is_utf8(text.marked)) return;  // likewise
+  if (!is_utf8(text.marked)) return;  // no message gives it back, either
   bytes_ += text.marked.size();
   texts_.push_front(std::move(text));
   while (bytes_ > most_bytes_) {

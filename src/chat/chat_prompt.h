@@ -31,7 +31,7 @@ Prompt render_prompt(const ChatTemplate& chat_template, const Tokenizer& tokeniz
 /// One thread at a time.
 class AnswerMemory {
  public:
-  /// Forgets the texts used least recently beyond so many bytes of text.
+  /// Forgets the texts used least recently beyond `most_bytes` bytes of text.
   explicit AnswerMemory(std::size_t most_bytes = 16u << 20) : most_bytes_(most_bytes) {}
 
   /// The longest remembered text that a prompt begins with.

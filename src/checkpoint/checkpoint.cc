@@ -122,7 +122,7 @@ void require_disjoint(std::vector<TensorEntry>& tensors) {
 
 namespace {
 
-/// Whether anything has this name. Paths too long or out of reach count as absent: opening them
+/// True if anything has this name. Paths too long or out of reach count as absent: opening them
 /// reports why.
 bool is_there(const std::filesystem::path& path) {
   std::error_code ignored;
@@ -302,7 +302,7 @@ Checkpoint open_directory(const std::filesystem::path& directory, std::span<cons
   const nlohmann::json whole = read_json(config_file, kMostConfigBytes, FileKind::kOfModel);
   nlohmann::json json =
       in_context("reading " + config_file.string(), [&] { return text_config(whole); });
-  // What transformers' generate() stops at, where the two differ.
+  // End tokens are those that transformers' generate() stops at, where the two differ.
   const auto generation_file = directory / "generation_config.json";
   nlohmann::json generation;
   if (is_there(generation_file))

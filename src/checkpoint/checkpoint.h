@@ -20,8 +20,8 @@ namespace canopy {
 
 struct Family;
 
-/// Where one tensor lies on disk. Nothing may be assumed about offset: safetensors files
-/// in the wild start bf16 tensors at odd bytes.
+/// Place of one tensor on disk. Nothing may be assumed about offset: safetensors files in the wild
+/// start bf16 tensors at odd bytes.
 struct TensorEntry {
   std::string name;  // canonical (Hugging Face) name, whatever the container calls it
   DType dtype;
@@ -29,12 +29,12 @@ struct TensorEntry {
   int file = 0;              // index into Checkpoint::files()
   std::uint64_t offset = 0;  // bytes from the start of the file
   std::uint64_t bytes = 0;
-  /// What a matrix has apart from its rows, which begin at `offset`; empty for most formats.
+  /// Data of a matrix apart from its rows, which begin at `offset`; empty for most formats.
   Companion companion = {};
-  /// XXH3 (64 bits) of the values in their plain format, row by row, where a packed file tells.
+  /// XXH3 (64 bits) of the values in their plain format, row by row, where a packed file has it.
   std::optional<std::uint64_t> checksum = {};
-  /// What its file calls its dtype, where that is none that a DType names; `dtype` means nothing
-  /// then. Only readers see such a tensor: no Checkpoint has one.
+  /// Name of its dtype in its file, where no DType is meant; `dtype` means nothing then. Only
+  /// readers see such a tensor: no Checkpoint has one.
   std::optional<std::string> foreign_dtype = {};
 };
 

@@ -85,8 +85,8 @@ class Fields {
   std::string path_;
 };
 
-/// What a config.json calls the sizes of a decoder. Without `hidden_dim` an MLP is four times as
-/// wide as the model; `max_positions` counts where the config has none.
+/// Names of a decoder's sizes in a config.json. Without `hidden_dim` an MLP is four times as wide
+/// as the model; `max_positions` counts where the config has none.
 struct SizeKeys {
   const char* layers = "num_hidden_layers";
   const char* dim = "hidden_size";

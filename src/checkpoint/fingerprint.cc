@@ -16,7 +16,7 @@
 namespace canopy {
 namespace {
 
-/// XXH3 over fields; what has no fixed size goes in behind its size, so that no two lists of fields
+/// XXH3 over fields; what has no fixed size goes in after its size, so that no two lists of fields
 /// look alike.
 class Fingerprint {
  public:
@@ -62,7 +62,7 @@ std::string fingerprint(const Checkpoint& model) {
   // Measurements of models whose layers are alike were kept before there were kinds of layers.
   for (std::size_t kind = 1; kind < c.layer_kinds.size(); ++kind)
     for (const bool has : {c.layer_kinds[kind].qkv_bias, c.layer_kinds[kind].qk_norm}) all.add(has);
-  // Likewise before layers could differ in more.
+  // Others were kept before layers could differ in more.
   for (const std::uint8_t kind : c.kind_of_layer) all.add(static_cast<int>(kind));
   if (c.sizes_differ())
     for (int i = 0; i < c.layers; ++i) {
@@ -70,7 +70,7 @@ std::string fingerprint(const Checkpoint& model) {
       for (const int size : {sizes.heads, sizes.kv_heads, sizes.head_dim, sizes.hidden_dim})
         all.add(size);
     }
-  // Likewise before there were other forms than llama's.
+  // Others yet were kept before there were other forms than llama's.
   if (c.form != DecoderForm())
     for (const int part :
          {static_cast<int>(c.form.norm), static_cast<int>(c.form.positions),

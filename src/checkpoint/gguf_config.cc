@@ -128,7 +128,7 @@ RopeScaling rope_scaling(const Keys& keys, int max_positions, Notes& notes) {
                   "' differs from 1, which is not supported");
     const double usual = 1 + 0.1 * std::log(std::max(factor, 1.0));
     if (magnitude != 1) s.attention_factor = magnitude * usual;
-    // How converters write Hugging Face's mscale_all_dim, of models whose mscale is 1.
+    // Converters write Hugging Face's mscale_all_dim under this key, of models whose mscale is 1.
     for (const double log_multiplier : keys.numbers("rope.scaling.yarn_log_multiplier")) {
       if (s.attention_factor && log_multiplier != 0)
         throw Error("metadata keys '" + keys.name("rope.scaling.yarn_log_multiplier") + "' and '" +

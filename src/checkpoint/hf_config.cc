@@ -30,12 +30,12 @@ struct Feature {
   const char* what;
   double neutral = 0;
 };
-/// What they say in a config of any family without experts.
+/// Keys and their meaning in a config of any family without experts.
 constexpr std::array kMixture{Feature{"num_experts", "a mixture of experts"},
                               Feature{"num_local_experts", "a mixture of experts"},
                               Feature{"n_routed_experts", "a mixture of experts"},
                               Feature{"moe_intermediate_size", "a mixture of experts"}};
-/// What they say in a config of any family.
+/// Keys and their meaning in a config of any family.
 constexpr std::array kParts{
     Feature{"kv_lora_rank", "latent attention"},
     Feature{"q_lora_rank", "latent attention"},
@@ -46,7 +46,7 @@ constexpr std::array kParts{
     Feature{"audio_config", "an audio encoder"},
     Feature{"text_config", "a text model inside another"},
 };
-/// What they say in those of the families here; others may mean something else.
+/// Keys and their meaning in those of the families here; others may mean something else.
 constexpr std::array kSettings{
     Feature{"attention_bias", "biases in the attention output"},
     Feature{"mlp_bias", "biases in the MLP"},
@@ -150,7 +150,7 @@ int read_rotary_dim(const Fields& config, const Fields& rope, int head_dim, cons
   return dim;
 }
 
-/// What one object of rotary parameters says, with the keys that may stand outside it.
+/// Reads one object of rotary parameters, with the keys that may stand outside it.
 RopeScaling read_rope(const Fields& config, const Fields& rope, const ModelConfig& model,
                       const Family& family) {
   const int max_positions = model.max_positions;
@@ -339,7 +339,7 @@ ModelConfig read_qwen3_config(const json& config, const Family& family) {
 }
 
 ModelConfig read_sizes(const Fields& config, const Family& family, const SizeKeys& keys) {
-  constexpr int kMostLayers = 1 << 14, kMostHeads = 1 << 16;  // likewise
+  constexpr int kMostLayers = 1 << 14, kMostHeads = 1 << 16;  // larger than any model's
   ModelConfig model;
   model.architecture = family.name;
   model.form = family.form;

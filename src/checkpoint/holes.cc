@@ -35,7 +35,7 @@ void refuse_holes(const std::filesystem::path& file, std::span<const TensorEntry
   const auto size = static_cast<off_t>(regular_file_bytes(descriptor.get(), file));
   for (off_t at = 0; at < size;) {
     const off_t hole = lseek(descriptor.get(), at, SEEK_HOLE);
-    if (hole < 0 || hole >= size) return;  // none, or the file system cannot tell
+    if (hole < 0 || hole >= size) return;  // none, or the file system does not know
     const off_t data = lseek(descriptor.get(), hole, SEEK_DATA);
     at = data < 0 ? size : data;
     const auto begin = static_cast<std::uint64_t>(hole), end = static_cast<std::uint64_t>(at);

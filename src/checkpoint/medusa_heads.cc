@@ -47,7 +47,7 @@ std::optional<std::size_t> take_number(std::string_view& text, std::size_t most)
   return number;
 }
 
-/// What a tensor is called behind its prefix, taken apart.
+/// Parts of a tensor's name after its prefix.
 struct Place {
   std::size_t head = 0, layer = 0;
   std::string_view what;  // "linear.weight", "linear.bias", "weight"

@@ -8,9 +8,9 @@
 
 namespace canopy {
 
-/// Heads beside a model's own: head i guesses, from the row of values that the model's head reads,
-/// the token i + 1 places behind the next. z = h; z += silu(W z + b) for each block; logits = U z.
-/// Source: arXiv:2401.10774, 2.1.1. Where their tensors lie; plain data.
+/// Heads next to a model's own: head i guesses, from the row of values that the model's head reads,
+/// the token i + 1 places after the next. z = h; z += silu(W z + b) for each block; logits = U z.
+/// Source: arXiv:2401.10774, 2.1.1. Plain data: the places of their tensors.
 struct MedusaHeads {
   struct Block {
     TensorEntry weight;               // [dim, dim]
@@ -31,7 +31,7 @@ struct MedusaHeads {
 
 /// The heads of a safetensors file, or of a directory's medusa_lm_head.safetensors or
 /// model.safetensors: tensors "I.L.linear.weight", "I.L.linear.bias" for block L of head I and
-/// "I.L.weight" for the matrix behind the last block, as published checkpoints have them, with or
+/// "I.L.weight" for the matrix after the last block, as published checkpoints have them, with or
 /// without "medusa_head.", "medusa_heads." or "medusa." in front; "acceptance" [heads, ranks], if
 /// it is there. `model` may be an enlargement of the model that they name. Throws Error naming the
 /// tensor; where the heads are another model's, by its fingerprint or their shapes.

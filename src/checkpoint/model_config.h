@@ -12,7 +12,7 @@
 
 namespace canopy {
 
-/// What layers of a decoder differ in.
+/// Settings in which layers of a decoder differ.
 struct LayerConfig {
   bool qkv_bias = false, qk_norm = false;
   bool whole_qk_norm = false;         // over all heads of a row at once; with qk_norm
@@ -52,13 +52,13 @@ enum class NormKind : std::uint8_t { kRms, kLayer };  // a layer norm has a bias
 enum class PositionKind : std::uint8_t { kRotary, kLearned, kAlibi };
 enum class MlpKind : std::uint8_t { kSwiglu, kRelu, kGeluTanh };  // the last two have no gate
 
-/// What all layers of a decoder have in common. What has no field has one form: attention over the
-/// whole text. Readers refuse a config that asks for another.
+/// Settings that all layers of a decoder have in common. What has no field has one form: attention
+/// over the whole text. Readers refuse a config that asks for another.
 struct DecoderForm {
   NormKind norm = NormKind::kRms;
   PositionKind positions = PositionKind::kRotary;
   MlpKind mlp = MlpKind::kSwiglu;
-  /// What attention and MLP add up to is normalised, in place of what they read; and no norm lies
+  /// The sums of attention and MLP are normalised, in place of what they read; and no norm lies
   /// between the last layer and the head.
   bool norm_after = false;
   bool embedding_norm = false;  // the embedding is normalised before the first layer
@@ -128,7 +128,7 @@ struct ModelConfig {
             own.experts ? experts.hidden_dim : pick(own.mlp, own.hidden_dim, hidden_dim),
             own.experts ? experts.count : 0};
   }
-  /// Whether layers differ in size, or lack a unit.
+  /// True if layers differ in size, or lack a unit.
   bool sizes_differ() const {
     return std::any_of(layer_kinds.begin(), layer_kinds.end(), [&](const LayerConfig& layer) {
       return !layer.attention || !layer.mlp || layer.heads || layer.kv_heads || layer.head_dim ||

@@ -12,9 +12,9 @@
 
 namespace canopy {
 
-/// What a tensor is read and lent together with. The embedding is looked up row by row. kEntry:
-/// what its rows meet before the first layer, with whose attention it is lent. kHead: what lies
-/// between the last layer and the logits.
+/// Unit that a tensor is read and lent with. The embedding is looked up row by row. kEntry: what
+/// its rows meet before the first layer, with whose attention it is lent. kHead: what lies between
+/// the last layer and the logits.
 enum class TensorUnit : std::uint8_t { kEmbedding, kEntry, kAttention, kMlp, kHead };
 /// Matrices may be quantised. Norms and biases are vectors, and never are.
 enum class TensorKind : std::uint8_t { kMatrix, kNorm, kBias };
@@ -39,7 +39,7 @@ enum class Length : std::uint8_t {
 /// In this layer; in the first where none is given.
 std::int64_t length(Length of, const ModelConfig& config, int layer = 0);
 
-/// Whether a model has a tensor. `layer`: the kind of the tensor's layer, if it has one.
+/// True if a model has a tensor. `layer`: the kind of the tensor's layer, if it has one.
 using IsIn = bool (*)(const ModelConfig& model, const LayerConfig& layer);
 
 /// One row of the table: a tensor of the model, or one of each layer.
@@ -48,8 +48,8 @@ struct TensorSpec {
   TensorUnit unit;
   TensorKind kind;
   Length rows, columns;  // a vector is one row
-  /// What Hugging Face's files call it, which is the canonical name, and what GGUF files do, but
-  /// for families that have others. A '#' stands for the number of the layer, a '@' for that of the
+  /// Its name in Hugging Face's files, which is the canonical one, and in GGUF files, but for
+  /// families that have others. A '#' stands for the number of the layer, a '@' for that of the
   /// expert; GGUF files have the experts of a layer in one tensor.
   std::string_view name, gguf;
   IsIn is_in = nullptr;  // null: every model has it
@@ -72,15 +72,15 @@ struct ModelTensor {
   std::vector<std::int64_t> shape(const ModelConfig& config) const;  // of a vector: [columns]
   bool is_in(const ModelConfig& config) const;
 };
-/// Those that a model of this config has, in the order of a sweep.
+/// Visits the tensors that a model of this config has, in the order of a sweep.
 void for_each_tensor(const ModelConfig& config,
                      const std::function<void(const ModelTensor&)>& visit);
-/// Those of one layer; of layer -1, those that come before and after all layers.
+/// Visits the tensors of one layer; of layer -1, those that come before and after all layers.
 void for_each_tensor_of_layer(const ModelConfig& config, int layer,
                               const std::function<void(const ModelTensor&)>& visit);
 
 std::string tensor_name(TensorRole role, int layer = -1, int expert = -1);  // canonical
-/// Which tensor has this canonical name.
+/// Finds the tensor of this canonical name.
 std::optional<ModelTensor> find_tensor(std::string_view canonical_name);
 
 /// The numbers in a tensor's name, in digits; "" where it has none.

@@ -96,7 +96,7 @@ class Stored {
     const auto at = by_name_.find(name);
     return at == by_name_.end() ? nullptr : &at->second;
   }
-  /// What was not taken.
+  /// Returns what was not taken.
   std::vector<TensorEntry> rest() && {
     std::vector<TensorEntry> tensors;
     for (auto& [name, tensor] : by_name_) {
@@ -125,7 +125,7 @@ TensorEntry packed_entry(const std::string& name, const json& description, Store
   if (rows.shape[0] != tensor.shape[0] + 1)
     throw Error("it has " + std::to_string(tensor.shape[0]) + " rows, but " +
                 std::to_string(rows.shape[0]) + " offsets, which are one more");
-  // What has a row offset per row lies in the file, so this allocates no more than the file has.
+  // The file has an offset for each row, so this allocates no more than the file has.
   std::vector<std::byte> offsets(static_cast<std::size_t>(rows.bytes));
   reader.skip_to(rows.offset);
   reader.read(offsets.data(), rows.bytes);

@@ -10,7 +10,7 @@
 
 namespace canopy {
 
-/// What packed safetensors files call their parts (docs/formats.md, "Packed models").
+/// Names of the parts of packed safetensors files (docs/formats.md, "Packed models").
 namespace packed {
 /// A key of __metadata__: JSON of what the file says of each of its tensors.
 inline constexpr std::string_view kDescriptions = "canopy.tensors";

@@ -6,7 +6,7 @@
 
 namespace canopy {
 
-/// How a model's rotary frequencies are made, as config files spell it.
+/// Recipe of a model's rotary frequencies, as config files spell it.
 struct RopeScaling {
   enum class Type { kDefault, kLinear, kLlama3, kYarn };
   Type type = Type::kDefault;

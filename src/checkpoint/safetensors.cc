@@ -113,8 +113,8 @@ class HeaderEvents final : public json::json_sax_t {
     if (--depth_ != 1 || in_metadata()) return true;
     if (seen_.size() != 3) fail("dtype, shape or data_offsets is missing");
     if (begin_ > end_) fail("data_offsets run backwards");
-    // What a foreign type takes is not known, unless it has bytes: whoever needs the tensor refuses
-    // the type by name.
+    // The size of a foreign type is not known, unless it has bytes: whoever needs the tensor
+    // refuses the type by name.
     const std::string type = tensor_.foreign_dtype.value_or(name(tensor_.dtype));
     const std::uint64_t expected = in_context(where(), [&] {
       return tensor_.foreign_dtype && !type.starts_with("F8_")
@@ -162,7 +162,7 @@ class HeaderEvents final : public json::json_sax_t {
   std::string source_;
 };
 
-/// What one file holds. Offsets count from its start.
+/// Contents of one file. Offsets count from its start.
 struct FileTensors {
   std::vector<TensorEntry> tensors;
   std::string source;  // TensorIndex::source

@@ -19,7 +19,7 @@ struct Command {
   std::string_view name, summary;
   int (*run)(const std::vector<std::string>& words);
 };
-/// What a first word chooses from: canopy itself (no name), or one of its commands.
+/// Choices of a first word: canopy itself (no name), or one of its commands.
 struct CommandGroup {
   std::string_view name, summary;
   std::span<const Command> commands;

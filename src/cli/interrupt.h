@@ -16,7 +16,8 @@ class Interrupt {
   Interrupt(const Interrupt&) = delete;
   Interrupt& operator=(const Interrupt&) = delete;
   std::stop_token token() const;
-  /// What was to stop has stopped, and the process goes on: the next Ctrl-C is a first one again.
+  /// Begins anew, once what was to stop has stopped and the process goes on: the next Ctrl-C is a
+  /// first one again.
   void renew();
   /// SIGTERM asked for the stop: nothing goes on.
   static bool terminated();

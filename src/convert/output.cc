@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::size_t kBufferBytes = std::size_t{1} << 20;
-/// How much may lie dirty in the page cache: one window under write-back, one being filled.
+/// Bytes that may lie dirty in the page cache: one window under write-back, one being filled.
 constexpr std::uint64_t kWindowBytes = std::uint64_t{16} << 20;
 
 std::string reason(int error) { return std::strerror(error); }

@@ -15,15 +15,15 @@
 namespace canopy {
 
 /// Called now and then while an output is written: bytes done, bytes in all. May throw to end the
-/// work; nothing is left behind then.
+/// work; nothing is left then.
 using Progress = std::function<void(std::uint64_t done, std::uint64_t total)>;
 
-/// An output that exists whole or not at all: it is written beside its place (Partial), and takes
+/// An output that exists whole or not at all: it is written next to its place (Partial), and takes
 /// its name when it is complete. One thread.
 class StagedOutput {
  public:
   using Kind = Partial::Kind;
-  /// What becomes of a directory that has the name already and is not empty.
+  /// Treatment of a directory that has the name already and is not empty.
   enum class Existing : std::uint8_t { kRefused, kKeptIfTheSame };
   /// Refuses to replace a file or a directory that is not empty, a place that cannot be written,
   /// and a file system with less than `bytes` free. Throws: Error.
@@ -60,8 +60,8 @@ class OutputFile {
 
   /// Forgets all from byte `at` on, which write() then continues with. Throws: Error.
   void cut(std::uint64_t at);
-  /// Finishes a file whose length was not known: it has so many bytes by now, and `start`
-  /// takes the place of the first of them. Throws: Error.
+  /// Finishes a file whose length was not known: it has `bytes` bytes by now, and `start` takes the
+  /// place of the first of them. Throws: Error.
   void finish_with(const std::string& start, std::uint64_t bytes);
 
  private:

@@ -9,7 +9,7 @@
 
 namespace canopy {
 
-/// What was made of some rows, one behind another, and of each its bytes where they differ.
+/// Bytes made of some rows, one after another, and of each its bytes where they differ.
 struct MadeRows {
   std::vector<std::byte> bytes;
   std::vector<std::size_t> row_bytes;

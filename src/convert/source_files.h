@@ -5,7 +5,7 @@
 
 namespace canopy {
 
-/// What to call a model in labels: general.name of a GGUF file, else its file or directory.
+/// Names a model in labels: general.name of a GGUF file, else its file or directory.
 std::string model_name(const Checkpoint& model);
 
 }  // namespace canopy

@@ -24,7 +24,7 @@ class WeightRows {
   void read(const TensorEntry& tensor, std::int64_t row, std::span<float> out);
   /// The row's bytes as they are stored; valid until the next call. Throws: Error.
   std::span<const std::byte> read_stored(const TensorEntry& tensor, std::int64_t row);
-  /// Those of `count` rows from `first` on, one behind another. Throws: Error.
+  /// Reads `count` rows from `first` on, as they are stored, one after another. Throws: Error.
   void read_stored(const TensorEntry& tensor, std::int64_t first, std::int64_t count,
                    std::vector<std::byte>& into);
 
@@ -37,12 +37,12 @@ class WeightRows {
   std::vector<std::byte> bytes_;
 };
 
-/// Where row `row` of a Hugging Face Q or K matrix lies in a llama GGUF file, which interleaves the
-/// two halves of each head: rotated pairs are then neighbours. Its own inverse is
+/// Finds where row `row` of a Hugging Face Q or K matrix lies in a llama GGUF file, which
+/// interleaves the two halves of each head: rotated pairs are then neighbours. Its own inverse is
 /// `rotated_halves_row`.
 std::int64_t adjacent_pairs_row(std::int64_t row, std::int64_t head_dim);
 std::int64_t rotated_halves_row(std::int64_t row, std::int64_t head_dim);
-/// Whether the rows of this (canonically named) tensor are rotated by position: Q and K.
+/// True if the rows of this (canonically named) tensor are rotated by position: Q and K.
 bool is_rotated(const std::string& tensor_name);
 
 }  // namespace canopy

@@ -26,13 +26,13 @@ class MemoryPool {
   MemoryPool(const MemoryPool&) = delete;
   MemoryPool& operator=(const MemoryPool&) = delete;
 
-  /// Before a sweep of so many texts: forgets what nobody has used for `idle_sweeps` sweeps, and
-  /// lets units come back that fit next to one block more for each text.
+  /// Forgets texts that nobody has used for `idle_sweeps` sweeps, and lets units come back that fit
+  /// next to one block more for each of the `texts` texts of the next sweep.
   void before_sweep(int texts, int idle_sweeps);
   /// Counts the sweeps after which a remembered block has cost as much as reading its tokens anew
   /// would: as weights in its place would not have travelled. 256 where nothing was measured.
   int worth_keeping(const Plan& plan) const;
-  /// Tells the planner's view of the weights what rests now; true if that has changed.
+  /// Puts what rests now into the planner's view of the weights; true if that has changed.
   bool describe(WeightPlan& weights);
   PoolReport report() const;
 

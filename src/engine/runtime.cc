@@ -156,7 +156,7 @@ std::unique_ptr<WeightSource> Runtime::make_target_weights(const EngineOptions& 
     auto made =
         std::make_unique<Streamer>(*device, units, plan.residency, reads(options), progress, stop);
     notes.insert(notes.end(), made->notes().begin(), made->notes().end());
-    if (made->way().bytes > 0) link_probe = made->way();
+    if (made->read_settings().bytes > 0) link_probe = made->read_settings();
     streamer = made.get();
     source = std::move(made);
   } else {
@@ -168,7 +168,7 @@ std::unique_ptr<WeightSource> Runtime::make_target_weights(const EngineOptions& 
     auto cache = std::make_unique<ExpertCache>(*device, units, plan.expert_slots, reads_experts,
                                                stop, options.routes);
     notes.insert(notes.end(), cache->notes().begin(), cache->notes().end());
-    if (cache->way().bytes > 0) link_probe = cache->way();
+    if (cache->read_settings().bytes > 0) link_probe = cache->read_settings();
     experts = cache.get();
     source = std::make_unique<WithExperts>(std::move(source), std::move(cache));
   }

@@ -54,7 +54,7 @@ struct Runtime {
   LinkReport link() const;  // since it was loaded
   PoolReport pool() const { return memory ? memory->report() : PoolReport(); }
   std::uint64_t disk_bytes() const;  // since it was loaded, of all models
-  /// Before a sweep of so many texts: shares memory out anew between resident weights and texts.
+  /// Shares memory out anew between resident weights and the `texts` texts of the next sweep.
   void let_weights_give_way(int texts);
   /// Learns from a sweep of `rows` rows, none of them of a prompt, that has read `misses` experts.
   void learn_routes(std::int64_t rows, std::uint64_t misses);

@@ -57,7 +57,7 @@ void Session::Impl::leave(Sequence& sequence) {
   sequence.draft.reset();
 }
 
-void Session::Impl::send_youngest_back() {
+void Session::Impl::preempt_youngest() {
   const auto youngest =
       std::max_element(running.begin(), running.end(),
                        [](const Sequence& a, const Sequence& b) { return a.ticket < b.ticket; });
@@ -202,7 +202,7 @@ bool Session::step(std::stop_token stop, const Transformer::OnUnit& on_unit) {
       s.end_for_all(full.what());
       throw;
     }
-    s.send_youngest_back();
+    s.preempt_youngest();
     return true;  // the others sweep next time
   } catch (const Error& error) {
     s.end_for_all(error.what());

@@ -48,7 +48,7 @@ struct Session::Impl {
   void adopt(Sequence& sequence);  // what the pool has of what it has not read
   void leave(Sequence& sequence);  // its cache is free again
   /// The KV pool is full: the youngest text waits again, with its tokens so far.
-  void send_youngest_back();
+  void preempt_youngest();
 
   const TreeShape& shape() const { return replanner ? replanner->shape() : m.plan.policy.shape; }
   /// Chooses the shape of the next sweep's trees, where the plan leaves that open.

@@ -63,7 +63,7 @@ bool Value::same_object(const Value& other) const {
       return large_integer().digits == other.large_integer().digits;
     case Kind::kFloat:
       return number() == other.number();
-    case Kind::kString:  // equal ones are one object where a template can tell
+    case Kind::kString:  // equal ones are one object where a template can see it
       return string() == other.string();
     case Kind::kList:
       return &list() == &other.list();

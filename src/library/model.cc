@@ -7,7 +7,7 @@
 #include "src/engine/device_name.h"
 #include "src/library/model_impl.h"
 #include "src/machine/cpus.h"
-#include "src/measure/kept.h"
+#include "src/measure/measurement_cache.h"
 
 namespace canopy::api {
 

@@ -5,7 +5,7 @@
 #include "src/base/ambient.h"
 #include "src/base/error.h"
 #include "src/library/model_impl.h"
-#include "src/measure/kept.h"
+#include "src/measure/measurement_cache.h"
 #include "src/text/stop_strings.h"
 
 namespace canopy::api {

@@ -33,7 +33,7 @@ constexpr std::chrono::seconds kClosing{1};  // of a measurement's time, to free
 constexpr std::chrono::milliseconds kLeastWait{500}, kMostWait{2000};  // until memory is free
 constexpr Seconds kOften{0.5};  // between two lines of progress
 
-/// The layers of the target that are timed: the first of each kind, and so many at least.
+/// The layers of the target that are timed: the first of each kind, and kLayers at least.
 std::vector<int> layers_to_time(const ModelConfig& config) {
   std::vector<int> layers;
   std::set<std::size_t> kinds;

@@ -14,7 +14,7 @@
 #include "src/base/error.h"
 #include "src/base/size_text.h"
 #include "src/engine/engine_parts.h"
-#include "src/speculation/growers/draft_policy.h"
+#include "src/speculation/growers/shape_grower.h"
 
 namespace canopy {
 
@@ -23,7 +23,7 @@ namespace {
 constexpr int kRowsAfterText = 16;                 // that attend to a long text
 constexpr std::array kFewRows{1, 4, 16, 64, 256};  // of the first round
 constexpr std::array kRows{1, 2, 4, 8, 16, 32, 64, 128, 256, kMostTimedRows};
-// A tree whose arithmetic takes so many times the link's and the single row's is never the best.
+// A tree whose arithmetic takes this many times the link's and the single row's is never the best.
 constexpr double kEnough = 4;
 // A wider sweep, or level, is not timed: far beyond where memory is the limit, a curve goes on
 // straight. So long, too, a stop request may have to wait for a unit.
@@ -241,8 +241,8 @@ class StepCosts {
     };
     if (!missing(round)) return;
     step("a level of " + std::to_string(width) + " of the draft", [&] {
-      policy_.reset();
-      policy_.emplace(device(), config_of(width, drawing));
+      grower_.reset();
+      grower_.emplace(device(), config_of(width, drawing));
       grow(0, drawing);
       do samples_.add(name, {static_cast<double>(width), grow_while_reading(drawing)});
       while (reading_ && missing(kRounds));
@@ -252,8 +252,8 @@ class StepCosts {
   void time_draft_text(int round) {
     if (samples_.times(kDraftText, 0).size() >= static_cast<std::size_t>(round)) return;
     step("the draft after a long text", [&] {
-      policy_.reset();
-      policy_.emplace(device(), config_of(kRowsAfterText, Drawing::kTopK));
+      grower_.reset();
+      grower_.emplace(device(), config_of(kRowsAfterText, Drawing::kTopK));
       grow(0, Drawing::kTopK);
       for (const int text : {0, long_text()})
         samples_.add(kDraftText, {static_cast<double>(text), grow(text, Drawing::kTopK)});
@@ -284,7 +284,7 @@ class StepCosts {
     return std::any_of(kRows.begin(), kRows.end(),
                        [&](int fewer) { return fewer < rows && enough(fewer, kEnough); });
   }
-  /// More rows take at most so many times as long.
+  /// More rows take at most as many times as long.
   bool disturbed(int rows, int before) const {
     return arithmetic(rows) > 1.25 * arithmetic(before) * rows / before;
   }
@@ -382,7 +382,7 @@ class StepCosts {
     return of;
   }
 
-  DraftPolicy::Config config_of(int width, Drawing drawing) const {
+  ShapeGrower::Config config_of(int width, Drawing drawing) const {
     return {.shape = two_levels(width),
             .drawing = drawing,
             .vocab = plan_.policy.vocab,
@@ -402,11 +402,11 @@ class StepCosts {
     pretend(kv, text);
     const TokenId root = 1;
     const Sampling sampling = drawing == Drawing::kTopK ? Sampling{} : kSampling;
-    const DraftPolicy::Request request{{&root, 1}, &kv, sampling, {.seed = 1}};
+    const ShapeGrower::Request request{{&root, 1}, &kv, sampling, {.seed = 1}};
     stream().synchronize();
     const Seconds busy = link_busy();
     const auto start = Clock::now();
-    policy_->grow(*m_.draft(), {&request, 1}, stream(), stop_);
+    grower_->grow(*m_.draft(), {&request, 1}, stream(), stop_);
     const Seconds time = since(start);
     reading_ = link_busy() - busy > kBusy * time;
     growing_ += time;
@@ -444,7 +444,7 @@ class StepCosts {
   Seconds sweeping_{}, growing_{};
   bool reading_ = false;  // the link was busy to the end of the last tree
   std::optional<KvCache> draft_kv_;
-  std::optional<DraftPolicy> policy_;
+  std::optional<ShapeGrower> grower_;
 };
 
 Curve level_curve(std::span<const Sample> trees) {

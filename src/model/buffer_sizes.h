@@ -10,7 +10,7 @@
 namespace canopy {
 
 inline bool gated(const ModelConfig& c) { return c.form.mlp == MlpKind::kSwiglu; }
-/// 64-bit words that hold so many bits.
+/// Counts the 64-bit words that hold `bits` bits.
 inline int words_for(int bits) { return (bits + 63) / 64; }
 
 /// Gives what is known of positions before any: rotary frequencies, those of each kind of layer

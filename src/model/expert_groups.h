@@ -23,7 +23,7 @@ class ExpertGroups {
   /// All rows, those of an expert side by side, experts and rows by rising index, then those of the
   /// expert that every row has.
   std::span<const ExpertRow> rows() const { return rows_; }
-  /// Those of one expert: the first and how many.
+  /// Rows of one expert: the first, and their number.
   int first(std::int32_t expert) const { return first_[static_cast<std::size_t>(expert)]; }
   int count(std::int32_t expert) const { return first(expert + 1) - first(expert); }
 

@@ -70,7 +70,7 @@ void KvCache::adopt(std::span<const TokenId> text, Stream& stream) {
     length_ = shared_ = static_cast<int>(blocks_.size()) * kKvBlock;
     send_table(stream);
   }
-  // Those that it has already, or did not take.
+  // Blocks that it has already, or did not take.
   for (std::size_t i = 0; i < std::min(kept, found.size()); ++i) pool_->give_back(found[i]);
 }
 

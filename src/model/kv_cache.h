@@ -9,7 +9,7 @@
 namespace canopy {
 
 /// Keys and values of one sequence: a table of blocks of a pool. Slots [0, length()) are committed;
-/// behind them is scratch: a forward over nodes [f, f + n) writes slots [length() + f, length() + f
+/// after them is scratch: a forward over nodes [f, f + n) writes slots [length() + f, length() + f
 /// + n), and commit keeps a path of them. The table lies at one address of the device for as long
 /// as the cache lives. One thread at a time; device work is enqueued on the stream given, always
 /// the same one.
@@ -23,7 +23,7 @@ class KvCache {
   KvCache(KvCache&&) noexcept = default;
   KvCache& operator=(KvCache&&) = delete;
   ~KvCache();
-  /// What the first constructor will hold beside the pool. Pure.
+  /// Predicts what the first constructor will hold besides the pool. Pure.
   static std::size_t bytes_needed(int capacity);
   static constexpr int kAllocations = 2;  // that hold it
 

@@ -13,12 +13,12 @@
 
 namespace canopy {
 
-/// How keys and values rest in the cache: f32, f16 or bf16 each.
+/// Types of keys and values in the cache: f32, f16 or bf16 each.
 struct KvTypes {
   DType k = DType::kF32, v = DType::kF32;
 };
 
-/// What caches are made of: blocks that they share, and the most slots of one.
+/// Room that caches are made of: blocks that they share, and the most slots of one.
 struct KvRoom {
   int blocks = 0, slots = 0;
   KvTypes types;
@@ -39,7 +39,7 @@ class KvPool {
  public:
   /// Throws Error if the device is full.
   KvPool(Device& device, const ModelConfig& config, int blocks, KvTypes types);
-  /// What the constructor will hold. Pure.
+  /// Predicts what the constructor will hold. Pure.
   static std::size_t bytes_needed(const ModelConfig& config, int blocks, KvTypes types);
   /// Says if each part of a block fills whole pages, so that a block can give its memory back.
   static bool is_of_pages(const ModelConfig& config, KvTypes types, std::size_t page_bytes);
@@ -48,7 +48,7 @@ class KvPool {
 
   Device& device() const { return *device_; }
   int layers() const { return static_cast<int>(layers_.size()); }
-  /// Whether this layer attends: others have no storage.
+  /// True if this layer attends: others have no storage.
   bool has(int layer) const { return layers_.at(static_cast<std::size_t>(layer)).kv_heads > 0; }
   int blocks() const { return blocks_; }
   int free_blocks() const;  // those that are only remembered count
@@ -83,7 +83,7 @@ class KvPool {
   /// by one cache more.
   std::vector<int> find(std::span<const TokenId> text);
   /// Counts the tokens of this text with which a remembered one begins, as far as its whole blocks
-  /// tell: there the two part, within a block perhaps.
+  /// show: there the two part, within a block perhaps.
   int known_prefix(std::span<const TokenId> text) const;
   void give_back(int block) noexcept;
   /// `blocks` hold the beginning of `text`, all committed: whole ones can be found from now on.

@@ -14,7 +14,7 @@
 
 namespace canopy {
 
-/// What one forward runs over: nodes of a tree hung below a committed prefix.
+/// Rows that one forward runs over: nodes of a tree hung below a committed prefix.
 /// A prompt is the degenerate tree, a chain; so prefill and decode are one code path.
 struct TreeBatch {
   std::span<const TokenId> tokens;         // [n]: nodes [first_node, first_node + n) of the tree
@@ -33,7 +33,7 @@ struct SequenceRows {
   TreeBatch batch;
   KvCache* kv = nullptr;
   int first_scratch_slot =
-      0;  // slots behind kv->length() that earlier parts of this sweep fill: they count as prefix
+      0;  // slots after kv->length() that earlier parts of this sweep fill: they count as prefix
 };
 
 /// A decoder of any Family. Draft and target are two objects of this one class; only their
@@ -52,10 +52,10 @@ class Transformer {
               const Limits& limits);
   ~Transformer();
 
-  /// Device bytes that a model of this shape holds beside weights, KV and the ops' scratch. Pure.
+  /// Device bytes that a model of this shape holds besides weights, KV and the ops' scratch. Pure.
   static std::size_t activation_bytes(const ModelConfig& config, const Limits& limits);
   static constexpr int kAllocations = 13;  // that hold them
-  /// What Ops::reserve must be told for it. Pure.
+  /// Work that Ops::reserve needs for it. Pure.
   static Workload workload(const ModelConfig& config, const Limits& limits);
 
   const ModelConfig& config() const;
@@ -64,21 +64,21 @@ class Transformer {
   using OnUnit = std::function<void(const Unit&)>;
   /// One sweep: each unit is acquired once, however many parts and nodes. Returns logits [sum of
   /// logit_rows, vocab] f32, the caller's until the next forward, ready when `compute` gets there.
-  /// Allocates no device memory. on_unit is told of each unit whose work is about to be queued: for
-  /// a streamed model, of each that has arrived. A stop request ends the sweep at the next unit:
+  /// Allocates no device memory. on_unit hears of each unit whose work is about to be queued: for a
+  /// streamed model, of each that has arrived. A stop request ends the sweep at the next unit:
   /// throws Stopped; the caches' committed slots are intact. Whatever it throws, `compute` is idle
   /// by then.
   TensorView forward(std::span<const SequenceRows> parts, Stream& compute,
                      std::stop_token stop = {}, const OnUnit& on_unit = {});
 
-  /// What enters the next unit: while a forward runs on_unit, the result of the units before; after
-  /// it, of the last layer. Shapes: [nodes of the forward, dim] f32, and [nodes, embedding_width()]
-  /// of what enters the first. Ready when `compute` gets there.
+  /// Returns what enters the next unit: while a forward runs on_unit, the result of the units
+  /// before; after it, of the last layer. Shapes: [nodes of the forward, dim] f32, and [nodes,
+  /// embedding_width()] of what enters the first. Ready when `compute` gets there.
   ConstTensorView hidden() const;
 
-  /// What the head read for each row of the last forward's logits: of the last layer, normalised
-  /// and projected where the model does so. Shapes: [sum of logit_rows, embedding_width()] f32, the
-  /// caller's until the next forward.
+  /// Returns what the head read for each row of the last forward's logits: of the last layer,
+  /// normalised and projected where the model does so. Shapes: [sum of logit_rows,
+  /// embedding_width()] f32, the caller's until the next forward.
   ConstTensorView logit_inputs() const;
 
   /// forward() in two halves, the second of which can be captured (Stream::capture) where weights
@@ -94,7 +94,7 @@ class Transformer {
   /// vocabulary. Needs embeds_on_device().
   TensorView run(std::size_t forward, ConstTensorView tokens, Stream& compute,
                  std::stop_token stop = {});
-  /// Whether the embedding table rests where the device can look tokens up.
+  /// True if the embedding table is where the device can look tokens up.
   bool embeds_on_device() const;
 
  private:

@@ -40,11 +40,11 @@ std::string any_id(const char* prefix) {
   return std::string(prefix) + digits.data();
 }
 
-json progress_json(const Answer& answer, const News& news) {
+json progress_json(const Answer& answer, const JobUpdate& update) {
   const std::chrono::duration<double, std::milli> time = Clock::now() - answer.begun;
   return {{"total", answer.prompts.front().size()},
-          {"cache", news.cached_tokens},
-          {"processed", news.prompt_read},
+          {"cache", update.cached_tokens},
+          {"processed", update.prompt_read},
           {"time_ms", time.count()}};
 }
 
@@ -295,7 +295,7 @@ void Completions::complete(http::Exchange& exchange, Api api, RequestRecord& rec
 bool Completions::too_late(const Answer& answer) const {
   return options_.timeout && Clock::now() - answer.begun >= *options_.timeout &&
          std::all_of(answer.texts.begin(), answer.texts.end(),
-                     [](const News::Choice& text) { return text.tokens.empty(); });
+                     [](const JobUpdate::Choice& text) { return text.tokens.empty(); });
 }
 
 ApiError Completions::timeout_error() const {
@@ -306,7 +306,7 @@ ApiError Completions::timeout_error() const {
 void Completions::remember(const Answer& answer) {
   if (!answer.prompt) return;
   const std::lock_guard lock(mutex_);
-  for (const News::Choice& text : answer.texts)
+  for (const JobUpdate::Choice& text : answer.texts)
     answers_.remember(*answer.prompt, answer.prompts.front(), text.tokens, model_.tokenizer());
 }
 
@@ -314,16 +314,16 @@ void Completions::reply_whole(http::Exchange& exchange, Answer& answer, RequestR
   std::vector<std::vector<ToolCall>> new_calls;
   const Recording recording(answer, record);
   while (true) {
-    std::optional<News> news = answer.job->take(kTick);
+    std::optional<JobUpdate> update = answer.job->take(kTick);
     if (exchange.client_gone()) return model_.scheduler.cancel(*answer.job);
-    if (!news && too_late(answer)) {
+    if (!update && too_late(answer)) {
       model_.scheduler.cancel(*answer.job);
       throw timeout_error();
     }
-    if (!news) continue;
-    answer.take(*news, new_calls);
-    if (!news->error.empty()) throw ApiError(500, told(news->error));
-    if (news->ended) break;
+    if (!update) continue;
+    answer.take(*update, new_calls);
+    if (!update->error.empty()) throw ApiError(500, told(update->error));
+    if (update->ended) break;
   }
   remember(answer);
   if (answer.head.api == Api::kLlama) {
@@ -359,7 +359,7 @@ std::string Completions::first_events(const Answer& answer) const {
   return out;
 }
 
-std::string Completions::events_of(Answer& answer, const News& news,
+std::string Completions::events_of(Answer& answer, const JobUpdate& update,
                                    const std::vector<std::vector<ToolCall>>& new_calls) const {
   const ReplyHead& head = answer.head;
   std::string out;
@@ -367,8 +367,8 @@ std::string Completions::events_of(Answer& answer, const News& news,
     if (answer.request.usage_in_chunks) chunk["usage"] = usage_json(answer.usage());
     out += event(chunk);
   };
-  for (std::size_t i = 0; i < news.choices.size(); ++i) {
-    const News::Choice& more = news.choices[i];
+  for (std::size_t i = 0; i < update.choices.size(); ++i) {
+    const JobUpdate::Choice& more = update.choices[i];
     if (head.api == Api::kLlama) {
       if (!more.text.empty() || !more.logprobs.empty()) {
         json piece = llama_piece_json(answer, i, more, model_.tokenizer());
@@ -417,7 +417,7 @@ std::string Completions::last_events(const Answer& answer) const {
 
 json Completions::empty_chunk(const Answer& answer) const {
   if (answer.head.api == Api::kLlama)
-    return llama_piece_json(answer, 0, News::Choice(), model_.tokenizer());
+    return llama_piece_json(answer, 0, JobUpdate::Choice(), model_.tokenizer());
   return chunk_json(answer.head, 0, json::object(), nullptr);
 }
 
@@ -434,24 +434,24 @@ void Completions::reply_in_pieces(http::Exchange& exchange, Answer& answer, Requ
   bool ended = false;
   std::vector<std::vector<ToolCall>> new_calls;
   while (!ended) {
-    std::optional<News> news = answer.job->take(out.empty() ? kTick : kTick * 0);
+    std::optional<JobUpdate> update = answer.job->take(out.empty() ? kTick : kTick * 0);
     if (!listener.still_wanted()) return model_.scheduler.cancel(*answer.job);
     std::optional<ApiError> error;
-    if (!news && too_late(answer)) {
+    if (!update && too_late(answer)) {
       model_.scheduler.cancel(*answer.job);
       error = timeout_error();
     }
-    if (news) {
-      answer.take(*news, new_calls);
-      ended = news->ended;
-      if (answer.request.return_progress && news->prompt_read > prompt_told) {
-        prompt_told = news->prompt_read;
+    if (update) {
+      answer.take(*update, new_calls);
+      ended = update->ended;
+      if (answer.request.return_progress && update->prompt_read > prompt_told) {
+        prompt_told = update->prompt_read;
         json chunk = empty_chunk(answer);
-        chunk["prompt_progress"] = progress_json(answer, *news);
+        chunk["prompt_progress"] = progress_json(answer, *update);
         out += event(chunk);
       }
-      out += events_of(answer, *news, new_calls);
-      if (!news->error.empty()) error = ApiError(500, told(news->error));
+      out += events_of(answer, *update, new_calls);
+      if (!update->error.empty()) error = ApiError(500, told(update->error));
     }
     if (error) {
       record.reason = error->message;

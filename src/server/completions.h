@@ -46,8 +46,8 @@ class Completions {
   /// True if the time is over and no token has come.
   bool too_late(const Answer& answer) const;
   ApiError timeout_error() const;
-  /// Writes these news as events for the client.
-  std::string events_of(Answer& answer, const News& news,
+  /// Writes this update as events for the client.
+  std::string events_of(Answer& answer, const JobUpdate& update,
                         const std::vector<std::vector<ToolCall>>& new_calls) const;
   std::string first_events(const Answer& answer) const;
   std::string last_events(const Answer& answer) const;

@@ -17,17 +17,17 @@ Job::Job(const JobRequest& request, const Tokenizer& tokenizer, Metrics& metrics
   pending_.choices.resize(shown_.size());
 }
 
-std::optional<News> Job::take(std::chrono::milliseconds patience) {
+std::optional<JobUpdate> Job::take(std::chrono::milliseconds patience) {
   std::unique_lock lock(mutex_);
   if (!changed_.wait_for(lock, patience, [&] { return published_; })) return std::nullopt;
   published_ = false;
-  News news = std::move(pending_);
-  news.ended = unfinished_ == 0;
+  JobUpdate update = std::move(pending_);
+  update.ended = unfinished_ == 0;
   pending_ = {};
   pending_.choices.resize(shown_.size());
-  pending_.prompt_read = news.prompt_read;
-  pending_.cached_tokens = news.cached_tokens;
-  return news;
+  pending_.prompt_read = update.prompt_read;
+  pending_.cached_tokens = update.cached_tokens;
+  return update;
 }
 
 int Job::unfinished() const {
@@ -41,11 +41,11 @@ RequestEvents Job::events_of(int choice) {
   RequestEvents events;
   events.on_token = [this, self, at](TokenId token, const TokenReport* logprobs) {
     const std::lock_guard lock(mutex_);
-    News::Choice& news = pending_.choices[at];
-    news.text += shown_[at].push(token);
-    news.tokens.push_back(token);
+    JobUpdate::Choice& more = pending_.choices[at];
+    more.text += shown_[at].push(token);
+    more.tokens.push_back(token);
     if (logprobs != nullptr) {
-      std::vector<TokenLogprob>& top = news.logprobs.emplace_back(*logprobs).top;
+      std::vector<TokenLogprob>& top = more.logprobs.emplace_back(*logprobs).top;
       if (top.size() > top_logprobs_) top.resize(top_logprobs_);
     }
     const bool late = deadline_ && std::chrono::steady_clock::now() >= *deadline_;
@@ -56,17 +56,17 @@ RequestEvents Job::events_of(int choice) {
     const std::lock_guard lock(mutex_);
     const std::string reason = late_[at] != 0 ? "length" : report.finish_reason;
     metrics_.ended(report, reason);
-    News::Choice& news = pending_.choices[at];
-    news.text += shown_[at].end(reason != "stop");
-    news.finish_reason = reason;
-    news.stopping_word = shown_[at].stopping_word();
-    news.sweeps = report.steps;
-    news.drafted = report.checked_nodes;
-    for (const int gained : report.step_tokens) news.accepted += std::max(0, gained - 1);
-    news.first_sweep = report.step_ends.front();
-    news.time = report.step_ends.back();
-    news.cached_tokens = report.cached_tokens;
-    news.known_tokens = report.known_tokens;
+    JobUpdate::Choice& more = pending_.choices[at];
+    more.text += shown_[at].end(reason != "stop");
+    more.finish_reason = reason;
+    more.stopping_word = shown_[at].stopping_word();
+    more.sweeps = report.steps;
+    more.drafted = report.checked_nodes;
+    for (const int gained : report.step_tokens) more.accepted += std::max(0, gained - 1);
+    more.first_sweep = report.step_ends.front();
+    more.time = report.step_ends.back();
+    more.cached_tokens = report.cached_tokens;
+    more.known_tokens = report.known_tokens;
     --unfinished_;
     if (at > 0) return;
     pending_.prompt_read = report.prompt_read;

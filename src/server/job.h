@@ -22,8 +22,8 @@ struct JobRequest {
   std::vector<TokenId> named;  // special tokens that are shown by their names
 };
 
-/// The news of a job since it was last looked at.
-struct News {
+/// Update of a job: all that is new since it was last looked at.
+struct JobUpdate {
   struct Choice {
     std::string reasoning;              // before the text, where a reader separates it
     std::string text;                   // whole characters, up to a stop string
@@ -31,10 +31,10 @@ struct News {
     std::vector<TokenReport> logprobs;  // one per token, if asked for
     std::string finish_reason;          // "stop", "length"; "" while it goes on
     std::string stopping_word;          // the stop string that ended it, if one did
-    int sweeps = 0;                     // when it has ended
-    int drafted = 0, accepted = 0;      // likewise: tokens of its trees, and those of them it took
-    Seconds first_sweep{}, time{};      // likewise: until the first token; in all
-    int cached_tokens = 0;              // likewise: of its prompt
+    int sweeps = 0;                     // this and the next three lines: when it has ended
+    int drafted = 0, accepted = 0;      // tokens of its trees, and those of them it took
+    Seconds first_sweep{}, time{};      // until the first token; in all
+    int cached_tokens = 0;              // of its prompt
     int known_tokens = 0;               // TextReport::known_tokens
   };
   std::vector<Choice> choices;
@@ -43,20 +43,20 @@ struct News {
   bool ended = false;                      // nothing more will come
 };
 
-/// A job on its way: the engine's thread adds news, the client's thread takes them.
+/// A job on its way: the engine's thread adds to its update, the client's thread takes it.
 class Job : public std::enable_shared_from_this<Job> {
  public:
   Job(const JobRequest& request, const Tokenizer& tokenizer, Metrics& metrics);
 
   /// Waits until something is new, for so long; nothing by then: nothing.
-  std::optional<News> take(std::chrono::milliseconds patience);
+  std::optional<JobUpdate> take(std::chrono::milliseconds patience);
   int unfinished() const;  // choices
 
   // The engine's thread.
   RequestEvents events_of(int choice);
   void tell_progress(const TextReport& first);
   void fail(const std::string& what);
-  /// Makes the news since the last call ready to be taken: once a sweep.
+  /// Makes the update since the last call ready to be taken: once a sweep.
   void publish();
 
  private:
@@ -70,7 +70,7 @@ class Job : public std::enable_shared_from_this<Job> {
   std::vector<char> late_;  // set if the deadline ended it, by choice
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  News pending_;
+  JobUpdate pending_;
   int unfinished_;
   bool published_ = false;
 };

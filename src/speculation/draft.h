@@ -8,7 +8,7 @@
 
 namespace canopy {
 
-/// What a draft model that is damaged, or overflows, ends in.
+/// Error of a draft model that is damaged, or overflows.
 inline constexpr const char* kDraftNotFinite =
     "the draft's logits are not all finite numbers: its file is damaged, or it overflows";
 
@@ -20,7 +20,7 @@ struct Draft {
   /// it.
   std::vector<std::int32_t> row;
   /// [inner nodes, vocab both models share] f32, what siblings were drawn from; empty for kTopK.
-  /// Target tokens beyond its columns had no chance to be drawn. Lives in the policy until its next
+  /// Target tokens beyond its columns had no chance to be drawn. Lives in the grower until its next
   /// grow.
   ConstTensorView q;
   std::vector<double> log_q = {};  // per node, of its token; only for rules that ask for it

@@ -27,8 +27,8 @@ struct DraftBytes {
   std::uint64_t bytes = 0;
   int allocations = 1;  // that hold them
 };
-/// Needs of a drafter: bytes of the host, bytes where the target is computed, and what
-/// Ops::reserve must be told for it.
+/// Needs of a drafter: bytes of the host, bytes where the target is computed, and the work that
+/// Ops::reserve needs for it.
 struct DraftNeeds {
   std::vector<DraftBytes> host, device;
   Workload workload;

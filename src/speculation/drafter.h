@@ -16,8 +16,8 @@ namespace canopy {
 class LogitEditor;
 class Stream;
 
-/// What a drafter keeps of one text: a draft model's KV cache, counts of n-grams. Made and given
-/// back by Drafter alone; used with the text that it was opened for.
+/// State that a drafter keeps of one text: a draft model's KV cache, counts of n-grams. Made and
+/// given back by Drafter alone; used with the text that it was opened for.
 class DraftState {
  public:
   virtual ~DraftState() = default;
@@ -49,18 +49,18 @@ class Drafter {
   /// Reads a part of a prompt, up to the end of `text`, for drafts to come, where it reads texts
   /// before they are drafted for.
   virtual void read(DraftState&, std::span<const TokenId>, Stream&, std::stop_token) {}
-  /// The text of a draft goes on by this verdict's path and its next token. `read`: what the
-  /// target's head read for each node of the tree, ready when `stream` gets there, its own until
-  /// the next sweep; empty where nobody knows. Of a root alone this is told only where
+  /// Takes the verdict on a draft: its text goes on by this path and the next token. `read`: what
+  /// the target's head read for each node of the tree, ready when `stream` gets there, its own
+  /// until the next sweep; empty where nobody knows. Called for a root alone only where
   /// reads_hidden(). Shapes: read [nodes, the target's dim] f32.
   virtual void conclude(DraftState& state, const Draft& draft, const Verdict& verdict,
                         ConstTensorView read, Stream& stream) = 0;
-  /// Whether it goes by what the target's head reads.
+  /// True if it goes by what the target's head reads.
   virtual bool reads_hidden() const { return false; }
 
   /// Room that it was made with, for the trees of all texts together.
   virtual TreeRoom room() const = 0;
-  /// Says if so many texts can have trees of this shape.
+  /// Says if `texts` texts can have trees of this shape.
   bool has_room(const TreeShape& shape, int texts) const {
     return room().holds(TreeRoom::of(shape).for_texts(texts));
   }

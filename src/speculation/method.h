@@ -11,7 +11,7 @@
 
 namespace canopy {
 
-/// How a text is speculated.
+/// Method of speculation for a text.
 enum class SpeculationMethod : std::uint8_t {
   kAuto,
   kNone,
@@ -100,29 +100,29 @@ inline std::string method_names() {
   for (const Method& method : kMethods) names.append(names.empty() ? "" : ", ").append(method.name);
   return names;
 }
-/// How siblings are drawn. At temperature 0 independent draws would all be the same token, and
-/// draws without replacement arbitrary after the first: the draft's best tokens are every method's
-/// children.
+/// Returns how siblings are drawn. At temperature 0 independent draws would all be the same token,
+/// and draws without replacement arbitrary after the first: the draft's best tokens are every
+/// method's children.
 constexpr Drawing drawing_of(SpeculationMethod id, double temperature) {
   return temperature == 0 ? Drawing::kTopK : row_of(id).drawing;
 }
-/// Whether its trees can come from a draft without a model, whose children are not drawn from
+/// True if its trees can come from a draft without a model, whose children are not drawn from
 /// probabilities: the target's own sample decides then.
 constexpr bool works_without_model(SpeculationMethod id) {
   if (row_of(id).growth != Growth::Kind::kShape) return false;
   return id == SpeculationMethod::kAuto || row_of(id).form == TreeForm::kNone ||
          row_of(id).form == TreeForm::kChain || row_of(id).drawing == Drawing::kTopK;
 }
-/// Whether it can be verified leniently: by the rejection rule of one token, or of Sequoia's.
+/// True if it can be verified leniently: by the rejection rule of one token, or of Sequoia's.
 constexpr bool takes_lenience(SpeculationMethod id) {
   return row_of(id).drawing == Drawing::kSequoia && row_of(id).form != TreeForm::kNone &&
          row_of(id).form != TreeForm::kGraph;
 }
-/// Whether the target drafts with its own resting units: it has no other draft.
+/// True if the target drafts with its own resident units: it has no other draft.
 constexpr bool drafts_with_itself(SpeculationMethod id) {
   return id == SpeculationMethod::kSelfSsd;
 }
-/// Whether a second draft guesses what the first one would write.
+/// True if a second draft guesses what the first one would write.
 constexpr bool takes_inner_draft(SpeculationMethod id) {
   return row_of(id).growth == Growth::Kind::kHierarchy;
 }

@@ -31,7 +31,7 @@ struct Speculation {
   double joint_threshold = 0.1;
   int joint_tokens = 4;
   std::optional<TreeShape> shape;  // the tree, if the planner is not to choose it
-  int tree_size = 0;               // its nodes likewise, where not 0
+  int tree_size = 0;               // its nodes, where not 0
   int tree_levels = 0;             // its most levels
 };
 

@@ -128,8 +128,8 @@ Verdict Verifier::follow_best(const TokenTree& tree, ConstTensorView target_logi
     if (token < 0) throw NotFinite();
     return token;
   };
-  // A device beside the host reads all rows in less time than it takes to answer once; the CPU, and
-  // edits, which are of a node's own path, are asked for what the walk visits.
+  // A device apart from the host reads all rows in less time than it takes to answer once; the CPU,
+  // and edits, which are of a node's own path, are asked for what the walk visits.
   if (!device_->shares_host_memory() && editor == nullptr) {
     std::vector<TokenId> best(static_cast<std::size_t>(tree.size()));
     best_tokens(target_logits, best, stream);

@@ -51,19 +51,19 @@ class Verifier {
 
   /// The same, but the target's own sample decides, whatever the tree is: the text is plain
   /// sampling's for any draft. rng.step is the place of the root's next token in the text; the
-  /// token behind a node `depth` levels below the root has the uniform of step + depth.
+  /// token after a node `depth` levels below the root has the uniform of step + depth.
   Verdict verify_by_sample(const TokenTree& tree, ConstTensorView target_logits,
                            const Sampling& sampling, const StepRng& rng, Stream& stream,
                            LogitEditor* editor = nullptr);
 
-  /// The same by a rule that is not exact. Tokens behind a node are drawn by (rng, node).
+  /// The same by a rule that is not exact. Tokens after a node are drawn by (rng, node).
   Verdict verify_inexactly(const Draft& draft, const InexactRule& rule,
                            ConstTensorView target_logits, const Sampling& sampling,
                            const StepRng& rng, Stream& stream, LogitEditor* editor = nullptr);
 
-  /// What the rule makes of the root's children, and the token that it ends with: distributed as
-  /// the target's own. Waits for the stream. Shapes: target_logits [1, vocab] f32, the root's.
-  /// Throws like verify.
+  /// Reports what the rule makes of the root's children, and the token that it ends with:
+  /// distributed as the target's own. Waits for the stream. Shapes: target_logits [1, vocab] f32,
+  /// the root's. Throws like verify.
   Trial try_children(const Draft& draft, ConstTensorView target_logits, const Sampling& sampling,
                      const StepRng& rng, Stream& stream);
 
@@ -72,7 +72,7 @@ class Verifier {
   ConstTensorView edited(const TokenTree&, ConstTensorView logits, NodeId node, LogitEditor*,
                          Stream&);
   void check(const TokenTree& tree, ConstTensorView target_logits) const;
-  /// What the node's children were drawn from; empty if it has none.
+  /// The row that the node's children were drawn from; empty if it has none.
   static ConstTensorView draft_row(const Draft& draft, NodeId node);
   /// Probabilities of a row of logits. A row of the draft's q, if it is given, comes to q_row_ in
   /// the same wait.
@@ -88,7 +88,7 @@ class Verifier {
   int vocab_;
   Buffer probabilities_;                 // [1, vocab] f32; or best_tokens' answers
   Buffer edited_;                        // [1, vocab] f32, where there may be editors
-  std::optional<RowEditor> row_editor_;  // likewise
+  std::optional<RowEditor> row_editor_;  // where there may be editors
   std::vector<float> p_, q_;             // rows on their way to doubles; q_ has its columns
   std::vector<double> p_row_, q_row_;    // lent to the rule
 };

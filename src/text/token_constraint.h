@@ -7,9 +7,9 @@
 
 namespace canopy {
 
-/// Which tokens may follow a text: what a grammar, say, leaves of the vocabulary. It stands at a
-/// place in one text. A masked distribution is the target's own under that condition, so
-/// speculation stays exact. One thread at a time.
+/// Constraint on the tokens that may follow a text: what a grammar, say, leaves of the vocabulary.
+/// It stands at a place in one text. A masked distribution is the target's own under that
+/// condition, so speculation stays exact. One thread at a time.
 class TokenConstraint {
  public:
   virtual ~TokenConstraint() = default;

@@ -1,4 +1,4 @@
-// Bytes of weights that nobody wrote: in every container, and where the file system cannot tell.
+// Bytes of weights that nobody wrote: in every container, and where the file system does not know.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -211,7 +211,7 @@ class OnATerminal(ChatCase):
         return shown
 
     def until_it_asks(self):
-        """What is typed before the prompt is there may be lost."""
+        """Waits for the prompt: what is typed before it may be lost."""
         deadline = time.monotonic() + 60
         while not (shown := self.tmux("capture-pane", "-p", "-J", "-S", "-", "-t", "chat:")).rstrip().endswith("\n>"):
             self.assertLess(time.monotonic(), deadline, shown)

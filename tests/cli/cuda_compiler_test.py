@@ -1,4 +1,4 @@
-"""What the build makes of CUDA compilers of other versions, which a script plays."""
+"""The build with CUDA compilers of other versions, which a script plays."""
 import subprocess
 
 from support import REPO, TempDirCase, main

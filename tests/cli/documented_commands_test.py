@@ -1,7 +1,7 @@
 """The commands that documents show, in blocks and in lines: their flags exist, and those that the guides show in blocks run as
 they stand, on tiny models.
 
-A command that the machine of a test cannot run is marked above its block: <!-- only parsed: why -->. Pages of results tell how
+A command that the machine of a test cannot run is marked above its block: <!-- only parsed: why -->. Pages of results say how
 something was measured on models of their own; their commands are only parsed, too."""
 import importlib.machinery
 import importlib.util
@@ -65,7 +65,7 @@ def commands_of(page):
 
 
 def words_of(command):
-    """Those before a pipe, a redirection or another command; brackets stand around what may be left out."""
+    """Returns the words before a pipe, a redirection or another command; brackets stand around what may be left out."""
     words = shlex.split(command.replace("[", " ").replace("]", " "), comments=True)
     cut = next((i for i, word in enumerate(words) if word in ("|", ">", "2>", "<") or word.endswith(";")), len(words))
     return words[:cut] + [word.rstrip(";") for word in words[cut:cut + 1] if word.endswith(";")]

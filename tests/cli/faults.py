@@ -1,4 +1,4 @@
-"""What scripts/faults and its quick test share: kills at random moments, and faults of the system around the program."""
+"""Parts that scripts/faults and its quick test share: kills at random moments, and faults of the system around the program."""
 import contextlib
 import ctypes
 import errno
@@ -209,7 +209,7 @@ def spend(*words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, within=60
 
 
 def refusal(code, said, *words, codes=(1,)):
-    """What is wrong with a run that had to fail in one line that has these words; "" if nothing is."""
+    """Says what is wrong with a run that had to fail in one line that has these words; "" if nothing is."""
     # hwloc itself says what it misses.
     lines = [line for line in said.splitlines() if not line.startswith(("note: ", "warning: ", "[hwloc"))]
     if code not in codes:
@@ -226,7 +226,7 @@ def nothing_left(folder, *kept):
 
 @contextlib.contextmanager
 def small_disk(folder, kib):
-    """A file system of so many KiB; None where none can be mounted."""
+    """Makes a file system of that many KiB; None where none can be mounted."""
     folder.mkdir()
     if LIBC.mount(b"tmpfs", str(folder).encode(), b"tmpfs", 0, f"size={kib}k".encode()) != 0:
         yield None

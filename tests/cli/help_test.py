@@ -1,4 +1,4 @@
-"""What --help says, what the documents say and what the program does agree."""
+"""The help, the documents and the program agree."""
 import re
 import unittest
 

@@ -179,7 +179,7 @@ class HostileFiles(TempDirCase):
                         self.assert_cheap(seconds, peak, usual)
 
     def test_invalid_text_of_gguf(self):
-        """What a GGUF calls itself may be any bytes; a token may not, where JSON is to hold it."""
+        """A GGUF's name of itself may be any bytes; a token may not, where JSON is to hold it."""
         data, bad, big = GGUF.read_bytes(), self.dir / "bad.gguf", self.dir / "big"
         bad.write_bytes(data.replace(b"tiny random llama", b"tiny \xff\xfe\x80\x00\n  llama"))
         code, lines, _, _ = self.spend("inflate", "-m", bad, "-o", big, "--size", "1M")

@@ -1,4 +1,4 @@
-"""What texts show of a draft is kept for the plans of others, and can be left alone."""
+"""The evidence of texts on a draft is kept for the plans of others, and can be left alone."""
 import fcntl
 import json
 import os

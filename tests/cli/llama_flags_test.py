@@ -102,7 +102,7 @@ class Quiet(TempDirCase):
 
 class DumbTerminal(TempDirCase):
     def shown(self, words, typed="", **environment):
-        """What a program shows on a terminal, standard output and error alike."""
+        """Returns what a program shows on a terminal, standard output and error alike."""
         main_end, terminal = pty.openpty()
         process = subprocess.Popen([CANOPY, *map(str, words)], stdin=terminal, stdout=terminal, stderr=terminal,
                                    env={**os.environ, **environment}, start_new_session=True)

@@ -1,6 +1,6 @@
-// Plays a script on the program's own progress line, for terminal_test.py: a JSON list of
-// ["show", TEXT], ["text"], ["write", TEXT], ["columns", N] (waits for the terminal to have so
-// many) and ["end"]. Prints "@" at its end, and waits to be killed.
+// Plays a script on the program's own progress line, for terminal_test.py: a JSON list of ["show",
+// TEXT], ["text"], ["write", TEXT], ["columns", N] (waits for the terminal to have that many) and
+// ["end"]. Prints "@" at its end, and waits to be killed.
 #include <sys/ioctl.h>
 #include <unistd.h>
 

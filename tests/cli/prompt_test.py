@@ -1,4 +1,4 @@
-"""What generate takes as a prompt and for how long it goes on, on a model that runs in no time."""
+"""Prompts that generate takes, and the lengths that it goes on for, on a model that runs in no time."""
 import json
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""What commands say of weights that are stored otherwise than a model's config says, and of those that were never written."""
+"""Messages on weights that are stored otherwise than a model's config says, and of those that were never written."""
 import json
 import os
 import struct

@@ -1,4 +1,4 @@
-"""What the command-line tests share: the program, models to run it on, and a way to run it."""
+"""Parts that the command-line tests share: the program, models to run it on, and a way to run it."""
 import contextlib
 import json
 import os

@@ -1,4 +1,4 @@
-"""What is written is whole or not there, links and devices stay, and what cannot be written is said before the work."""
+"""A written file is whole or not there, links and devices stay, and what cannot be written is said before the work."""
 import json
 import os
 import pathlib

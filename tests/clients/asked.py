@@ -1,4 +1,4 @@
-"""What the scripts for clients have in common: where the server is, and what they ask it."""
+"""Parts that the scripts for clients have in common: where the server is, and what they ask it."""
 import os
 
 import pydantic

@@ -1,4 +1,4 @@
-// Which type each matrix of a quantised model gets.
+// Types that the matrices of a quantised model get.
 #include <gtest/gtest.h>
 
 #include "src/convert/quantize/quantize.h"

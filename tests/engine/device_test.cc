@@ -45,7 +45,7 @@ class DeviceTest : public WithUploads, public ::testing::WithParamInterface<std:
                                   {"some on the device, the others on disk", 40'000, true},
                                   {"all on disk", 0, true}};
 
-  /// An engine on a GPU of so many bytes; the GPU is the engine's.
+  /// An engine on a GPU of `memory` bytes; the GPU is the engine's.
   static Engine make_on(std::size_t memory, EngineOptions o, EmulatedCuda** device = nullptr,
                         std::optional<ModelFiles> files = {}) {
     o.plan.cost = cost();

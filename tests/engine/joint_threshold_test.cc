@@ -12,7 +12,7 @@ namespace {
 
 using JointThreshold = TinyEngine;
 
-/// MTAD with so many beams, tokens and this threshold.
+/// MTAD with these beams, tokens and threshold.
 EngineOptions mtad(EngineOptions o, int beams, int gamma, double threshold) {
   o.plan.growth.beams = beams;
   o.plan.joint_tokens = gamma;

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "src/engine/session.h"
-#include "src/speculation/growers/draft_policy.h"
+#include "src/speculation/growers/shape_grower.h"
 #include "tests/engine/tiny_engine.h"
 
 namespace canopy {
@@ -27,7 +27,7 @@ class RoomOf final : public Drafter {
 
  private:
   std::unique_ptr<Device> device_;
-  DraftPolicy policy_;
+  ShapeGrower policy_;
 };
 
 class ReplannerTest : public TinyEngine {
@@ -115,7 +115,7 @@ class ReplannerWithASlowDraft : public ReplannerTest {
     files.draft = Checkpoint::open(path);
     return files;
   }
-  /// The shapes of so many sweeps, of a text whose draft is right where `knows` says so.
+  /// The shapes of `sweeps` sweeps, of a text whose draft is right where `knows` says so.
   template <class Knows>
   static std::vector<int> sizes(const Plan& planned, int sweeps, const Knows& knows) {
     const RoomOf drafter(planned);

@@ -1,5 +1,5 @@
-// Runs a fuzz target without libFuzzer: over the files and folders that are given, and over a
-// few hundred changes of each file (--changes=N: so many) that depend on nothing but its bytes.
+// Runs a fuzz target without libFuzzer: over the files and folders that are given, and over a few
+// hundred changes of each file (--changes=N: their number) that depend on nothing but its bytes.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>

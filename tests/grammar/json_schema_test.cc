@@ -50,7 +50,7 @@ void expect(std::string_view schema, const Texts& allowed, const Texts& refused)
   for (const std::string& text : refused) check(text, false);
 }
 
-/// A string of so many letters.
+/// A string of `count` letters.
 std::string letters(std::size_t count) { return '"' + std::string(count, 'a') + '"'; }
 
 std::string indented(std::size_t spaces) {

@@ -89,7 +89,7 @@ TEST_P(Attention, WithoutAncestorsIsACausalChain) {
 TEST_P(Attention, ALongContextGivesTheSameBitsInFewerRowsAtATime) {
   if (GetParam() != "cpu") GTEST_SKIP() << "a property of the CPU backend";
   std::mt19937 random(9);
-  // 48 rows of scores over so many slots exceed the bound of a thread's scratch.
+  // 48 rows of scores over these slots exceed the bound of a thread's scratch.
   const Case c{8, 1, 4, 70000, 0, 20, DType::kBF16};
   const std::size_t slots = c.prefix + c.n, row = c.group * c.head_dim;
   const auto k = cache_of(random_floats(slots * c.head_dim, random), c.dtype);

@@ -202,7 +202,7 @@ TEST(EmulatedCuda, GivesWholeUnitsAndNoMoreThanItHas) {
 }
 
 /// Attention of `nodes` nodes with one head, of a text whose length lies on the device, over a
-/// cache of so many slots.
+/// cache of `slots` slots.
 struct LongAttention {
   LongAttention(Device& d, Stream& stream, DType dtype, std::int64_t head_dim, std::int64_t nodes,
                 std::int64_t slots)

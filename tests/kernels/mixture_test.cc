@@ -112,7 +112,7 @@ TEST_P(MixtureOps, RowsHaveTheExpertsOfHighestScoreByRisingIndex) {
             const auto rank = [&](std::int32_t e) { return ranks[static_cast<std::size_t>(e)]; };
             std::stable_sort(best.begin(), best.end(),
                              [&](std::int32_t a, std::int32_t b) { return rank(a) > rank(b); });
-            // Which of two is chosen whose ranks are a rounding apart is left open.
+            // The choice between two whose ranks are a rounding apart is left open.
             const bool close = active < kExperts &&
                                rank(best[at(active) - 1]) - rank(best[at(active)]) < 64 * kEps;
             if (close) continue;

@@ -35,7 +35,7 @@ class Scattered {
     return cache;
   }
 
-  /// A table for so many slots: random blocks of a pool that has some to spare.
+  /// A table for `slots` slots: random blocks of a pool that has some to spare.
   static std::vector<std::int32_t> table(std::size_t slots, std::mt19937& random) {
     const std::size_t blocks = (slots + kKvBlock - 1) / kKvBlock;
     std::vector<std::int32_t> all(blocks + kSpare);

@@ -97,7 +97,7 @@ TEST(Hardware, ABudgetWithoutRoomForItIsRefusedWithTheLedger) {
   EXPECT_NE(why.find("too small"), std::string::npos) << why;
 }
 
-/// Rounds of a sweep of so many rows.
+/// Rounds of a sweep of `rows` rows.
 std::size_t rounds(const MeasuredSamples& samples, int rows) {
   return samples.times("arithmetic", rows).size();
 }

@@ -74,7 +74,7 @@ def of_canopy(model, prompts, tokens):
 
 
 def compare(theirs, ours):
-    """How many tokens are the same, by how much a log-probability differs at most, and Canopy's margin where the texts part."""
+    """Counts the tokens that are the same; also the largest difference of a log-probability, and Canopy's margin where the texts part."""
     common = next((i for i, (a, b) in enumerate(zip(theirs, ours)) if a[0] != b[0]), min(len(theirs), len(ours)))
     noise = max((abs(a[1] - b[1]) for a, b in zip(theirs[:common], ours[:common])), default=0)
     margin = 0

@@ -26,7 +26,7 @@ onload = () => {
 
 
 def ask(folder, page, width):
-    """What of the page goes beyond a window of that width; how many tables scroll, and say so."""
+    """Lists what of the page goes beyond a window of that width, and counts the tables that scroll and say so."""
     asking = folder / "ask.html"
     asking.write_text(ASK % (page.replace("&", "&amp;").replace('"', "&quot;"), width))
     words = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", f"--user-data-dir={folder}/profile",

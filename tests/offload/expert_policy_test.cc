@@ -1,4 +1,4 @@
-// Which experts stay, against a simulation that keeps every choice and sorts at every step.
+// Experts that stay, against a simulation that keeps every choice and sorts at every step.
 #include "offload/experts/expert_policy.h"
 
 #include <gtest/gtest.h>

@@ -16,11 +16,11 @@ TEST(Ring, GivesNoByteToTwoStretchesAndComesToEachInTheEnd) {
     std::mt19937 random(seed);
     const std::size_t ring = 20 + random() % 60;
     struct Live {
-      Stretch at;
+      Range at;
       std::size_t ready = 0;
     };
     std::deque<Live> live;
-    std::vector<int> owners(ring, 0);  // the number of stretches that have the byte
+    std::vector<int> owners(ring, 0);  // the number of ranges that have the byte
     int made = 0;
     const auto claim = [&](Live& newest) {
       const std::size_t free = free_of(newest.at, live.size() == 1 ? nullptr : &live.front().at);
@@ -53,7 +53,7 @@ TEST(Ring, GivesNoByteToTwoStretchesAndComesToEachInTheEnd) {
 }
 
 TEST(Ring, ReadsIntoWhatIsFreeOfAPlaceWhileTheOldestStillHasTheRest) {
-  const Stretch oldest{30, 40}, newest{70, 30};  // a ring of 100
+  const Range oldest{30, 40}, newest{70, 30};  // a ring of 100
   ASSERT_EQ(place_in_ring(100, &oldest, &newest, 50), 0u);
   EXPECT_EQ(free_of({0, 50}, &oldest), 30u);
   EXPECT_EQ(free_of({0, 50}, &newest), 50u);  // the oldest has gone

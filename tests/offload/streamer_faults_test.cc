@@ -216,8 +216,8 @@ TEST_F(StreamerFaults, StopsInTheMiddleOfAUnit) {
   EXPECT_LE(count->asked - at_stop, 4u) << "a queue; an MLP takes 8192 * 64 * 2 * 3 / 4096 reads";
 }
 
-/// Changes one byte in the middle of a file. If `seen` its time of change is later by a second
-/// (the clock of files may be too coarse to tell), else what it was.
+/// Changes one byte in the middle of a file. If `seen` its time of change is later by a second (the
+/// clock of files may be too coarse to show it), else what it was.
 void overwrite(const std::filesystem::path& file, bool seen) {
   struct stat before {};
   stat(file.c_str(), &before);

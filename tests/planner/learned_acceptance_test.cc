@@ -18,7 +18,8 @@ constexpr double kErrors = LearnedAcceptance::kErrors;
 constexpr std::size_t kMost = LearnedAcceptance::kMaxTexts;
 const Acceptance kPrior{{0.5, 0.2, 0.1}};
 
-/// A text of so many positions, each of which had so many children, of which this was accepted.
+/// A text of `positions` positions, each of which had `children` children, of which this was
+/// accepted.
 TextAcceptance text(int positions, int children, int accepted) {
   TextAcceptance shown;
   for (int i = 0; i < positions; ++i) shown.observe(0, children, accepted);

@@ -16,11 +16,11 @@ ExpertReads reads(double share) {
   return reads;
 }
 
-/// Sweeps that read so many each, after those which fill the cache.
+/// Sweeps that read `misses` each, after those which fill the cache.
 void show(LearnedRoutes& routes, const ExpertReads& now, int sweeps, std::int64_t rows,
           double misses) {
   routes.add(now, rows, static_cast<std::uint64_t>(now.stay));
-  double owed = 0;  // whole experts, so many in the mean
+  double owed = 0;  // whole experts, `misses` in the mean
   for (int i = 0; i < sweeps; ++i) {
     owed += misses;
     const double whole = std::floor(owed);

@@ -34,7 +34,7 @@ inline HardwareProfile made_up_profile() {
   return p;
 }
 
-/// Layers of attention and MLP, then the head, together so many bytes that travel.
+/// Layers of attention and MLP, then the head, together `sweep_bytes` bytes that travel.
 inline WeightPlan made_up_weights(std::uint64_t sweep_bytes) {
   WeightPlan weights;
   const std::uint64_t unit = sweep_bytes / (2 * kLayers + 1);

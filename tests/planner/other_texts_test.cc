@@ -123,8 +123,8 @@ std::vector<Case> cases() {
   return all;
 }
 
-/// The tree of so many nodes that a planner takes by this vector: of all depths that of the least
-/// time per token.
+/// The tree of the case's nodes that a planner takes by this vector: of all depths that of the
+/// least time per token.
 TreeShape plan(const Case& of, const Acceptance& vector) {
   constexpr int kMaxLevels = 32;
   TreeShape best;
@@ -286,7 +286,7 @@ TEST(OtherTexts, ShowTheSharesOfAllTheirPositionsWhateverTheTree) {
   for (const char* temperature : {"0", "0.6"}) {
     const Texts all = all_recorded(temperature);
     const Acceptance truth = measured(all);
-    // The error of a share over so many texts, by which texts they are.
+    // The error of a share over all texts, by which texts they are.
     const auto by_chance = [&](double share) {
       return std::sqrt(share * (1 - share) / LearnedAcceptance::kTextPositions /
                        static_cast<double>(all.size()));

@@ -113,7 +113,8 @@ TEST(BestTree, EqualsThePapersRecursionForMonotoneVectors) {
   }
 }
 
-/// Looks at every shape of so many nodes and at most so many levels. kNone says that there is none.
+/// Looks at every shape of `nodes` nodes and at most `levels` levels. kNone says that there is
+/// none.
 double most_tokens(int nodes, int levels, const Acceptance& acceptance) {
   double best = kNone;
   for_every_shape(nodes, [&](const TreeShape& shape) {

@@ -163,7 +163,7 @@ class CallsChecked:
 
 
 class ForcedCalls(CallsChecked):
-    """What holds of a forced call whatever form the template has."""
+    """Properties of a forced call, whatever form the template has."""
 
     def test_a_call_is_forced(self):
         for choice in "required", {"type": "function", "function": {"name": "weather"}}:
@@ -224,7 +224,7 @@ class ForcedCalls(CallsChecked):
         self.assertTrue(any(len(self.streamed(body)[1]) > 1 for _ in range(10)))
 
     def streamed(self, body):
-        """What a stream's events add, and what of it are calls."""
+        """Collects what a stream's events add, and what of it are calls."""
         deltas = [c["delta"] for e in self.server.stream(CHAT, body) for c in e["choices"]]
         return deltas, [one for delta in deltas for one in delta.get("tool_calls", [])]
 

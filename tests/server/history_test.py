@@ -1,4 +1,4 @@
-"""What a chat request's messages and tools become before a template sees them."""
+"""A chat request's messages and tools, as a template sees them."""
 from serving import ServerCase, main
 
 CHAT = "/v1/chat/completions"

@@ -66,7 +66,7 @@ class Wire:
         return int(re.fullmatch(r"HTTP/1\.[01] (\d{3}) .*", status)[1]), headers, content
 
     def closed(self):
-        """Whether the server has ended the connection, with nothing more to read."""
+        """True if the server has ended the connection, with nothing more to read."""
         try:
             return self.left + self.socket.recv(1) == b""
         except ConnectionResetError:

@@ -1,4 +1,4 @@
-"""What only a real tokenizer and a model with slow steps show: characters in pieces, special tokens, silence in streams."""
+"""Properties that only a real tokenizer and a model with slow steps show: characters in pieces, special tokens, silence in streams."""
 import json
 import time
 

@@ -8,7 +8,7 @@ BODY = {"prompt": "The river", "max_tokens": 300, "stream": True, "temperature":
 
 
 def read(response, lines=None):
-    """So many lines, or all there are; without comments."""
+    """Reads that many lines, or all there are; without comments."""
     out = []
     while (lines is None or len(out) < lines) and (line := response.readline()):
         if line != b":\n":

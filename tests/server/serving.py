@@ -1,4 +1,4 @@
-"""What the tests of canopy serve share: a server as a process of its own, and clients that check all they are sent."""
+"""Parts that the tests of canopy serve share: a server as a process of its own, and clients that check all they are sent."""
 import contextlib
 import http.client
 import json
@@ -206,7 +206,7 @@ class Server:
         return self.post("/v1/completions", {"prompt": prompt, "max_tokens": most, **more})["choices"][0]["text"]
 
     def until_texts(self, count, within=2):
-        """Waits until so many texts wait or run, by /metrics; how many there are then."""
+        """Waits until that many texts wait or run, by /metrics; returns their number then."""
         deadline = time.monotonic() + within
         while (now := sum(self.gauges())) != count and time.monotonic() < deadline:
             time.sleep(0.02)

@@ -168,10 +168,10 @@ TEST(Answer, TellsOneCallWhereOneIsAskedForHoweverItComes) {
       std::vector<std::vector<ToolCall>> told;
       std::size_t names = 0;
       for (const char c : add + "\n" + add) {
-        News news;
-        news.choices.resize(1);
-        news.choices[0].text = std::string(1, c);
-        answer.take(news, told);
+        JobUpdate update;
+        update.choices.resize(1);
+        update.choices[0].text = std::string(1, c);
+        answer.take(update, told);
         for (const ToolCall& call : told[0]) names += call.name.empty() ? 0 : 1;
       }
       ASSERT_EQ(names, one ? 1U : 2U);

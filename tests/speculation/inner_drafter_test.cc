@@ -15,11 +15,11 @@ struct InnerDrafterTest : public TinyDraft {
   static constexpr int kGuesses = 4, kTexts = 2;
 
   InnerDrafter make() {
-    DraftPolicy::Config policy;
-    policy.shape = TreeShape::chain(kGuesses + 1);
-    policy.vocab = config.vocab;
+    ShapeGrower::Config of;
+    of.shape = TreeShape::chain(kGuesses + 1);
+    of.vocab = config.vocab;
     const int slots = 200;
-    return {*device, model, policy, KvRoom{kTexts * KvPool::blocks_for(slots), slots, {}}, kTexts};
+    return {*device, model, of, KvRoom{kTexts * KvPool::blocks_for(slots), slots, {}}, kTexts};
   }
   Tokens guess(InnerDrafter& drafter, DraftState& state, const Tokens& text, int most = kGuesses) {
     DraftRequest request;

@@ -142,7 +142,7 @@ TEST_P(VerifierOnAGpu, AsksForAllBestTokensOnceHoweverLongThePath) {
   std::vector<std::int64_t> asked;
   for (const int accepted : {0, 1, 70, kNodes - 1}) {
     SCOPED_TRACE(accepted);
-    Draft draft = root_only(0);  // a chain, of which so many nodes are the best tokens
+    Draft draft = root_only(0);  // a chain, of which `accepted` nodes are the best tokens
     std::vector<float> logits = random_logits(kNodes, kTokens, 5);
     for (NodeId node = 0; node + 1 < kNodes; ++node) {
       const auto row = logits.begin() + node * kTokens;
@@ -300,7 +300,7 @@ TEST_F(VerifierTest, SamplesFromRowsThatAreEditedAlongTheWayItWalks) {
     EXPECT_EQ(verdict.path, (std::vector<NodeId>{0, 2, 4, 6}));
     EXPECT_EQ(verdict.next, 3);
   }
-  EXPECT_EQ(download(logits), rows);  // reports tell of the model's own
+  EXPECT_EQ(download(logits), rows);  // reports are of the model's own
   Verifier without_room(*device, kVocab);
   EXPECT_THROW(without_room.verify(draft, logits, {}, {}, *stream, &editor), Error);
 }

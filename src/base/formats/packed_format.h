@@ -17,8 +17,8 @@
 
 namespace canopy {
 
-/// Rows of a packed matrix begin at multiples of so many bytes of its first row, and so count their
-/// offsets: 32 bits reach 16 GiB.
+/// Rows of a packed matrix begin at multiples of this many bytes from its first row, and so count
+/// their offsets: 32 bits reach 16 GiB.
 inline constexpr std::size_t kPackedAlignment = 4;
 
 /// A packed matrix has rows + 1 of them: where each row begins, and the last one ends, in units of
@@ -208,7 +208,7 @@ struct PackedBF16 : RowOffsets<PackedBF16> {
 };
 
 /// Throws Error unless the rows begin at the matrix's first byte, follow one another and have from
-/// `least` to `most` bytes each, for so many columns.
+/// `least` to `most` bytes each, for `columns` columns.
 void check_row_offsets(std::span<const std::byte> companion, std::int64_t rows,
                        std::int64_t columns, std::size_t least, std::size_t most);
 template <class Format>
@@ -250,7 +250,7 @@ constexpr const PackedFormat* find_packed_format(DType dtype) {
 }
 constexpr bool is_packed(DType dtype) { return find_packed_format(dtype) != nullptr; }
 
-/// The companion of a packed matrix whose rows take so many bytes each.
+/// The companion of a packed matrix whose rows take `row_bytes` bytes each.
 Companion companion_of_rows(const PackedFormat& format, std::span<const std::size_t> row_bytes,
                             std::int64_t columns);
 

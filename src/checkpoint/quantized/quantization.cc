@@ -1,4 +1,4 @@
-// What Hugging Face directories say of quantised weights.
+// Quantised weights, as Hugging Face directories describe them.
 #include <array>
 #include <cstdint>
 #include <nlohmann/json.hpp>

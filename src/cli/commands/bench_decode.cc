@@ -128,7 +128,8 @@ json chain_json(const std::optional<ChainFigures>& chain) {
   return out;
 }
 
-/// What ended the runs of a draft that goes on while it is sure; null where no draft does.
+/// Describes what ended the runs of a draft that goes on while it is sure; null where no draft
+/// does.
 json runs_json(const Row& r) {
   json out{{"run_length", {}}, {"fallbacks_per_100_tokens", {}}, {"rollbacks_per_100_tokens", {}}};
   const double per_step = r.measured.tokens_per_step.mean;
@@ -224,7 +225,7 @@ bool is_tree(SpeculationMethod method) {
   return form != TreeForm::kNone && form != TreeForm::kChain;
 }
 
-/// What one method is asked for, so that all have about as many nodes where a size is given: a
+/// Makes the request for one method, so that all have about as many nodes where a size is given: a
 /// chain exactly as many, without a size the length that generate would take.
 PlanRequest request_for(const PlanRequest& common, SpeculationMethod method) {
   constexpr int kLength = 8;  // of a sequence, as SpecInfer's (arXiv:2402.12374, Sec. 4)
@@ -253,7 +254,7 @@ PlanRequest request_for(const PlanRequest& common, SpeculationMethod method) {
 }
 
 /// Each method with the numbers of nodes that it runs with, one after another; 0: as generate has
-/// it. A chain has those of the trees beside its own.
+/// it. A chain has those of the trees besides its own.
 std::vector<std::pair<SpeculationMethod, int>> runs_of(
     const std::vector<SpeculationMethod>& methods, const std::vector<int>& sizes,
     const std::optional<TreeShape>& shape) {
@@ -310,7 +311,7 @@ class DecodeBench {
         {"references", std::ranges::count_if(references_, [](auto& r) { return r.has_value(); })}};
   }
 
-  /// What all rows are of.
+  /// Returns what all rows are of.
   const json& of() const { return of_; }
   const EnergyMeter& energy() const { return energy_; }
 
@@ -355,8 +356,8 @@ class DecodeBench {
   void end() { progress_.clear(); }
 
  private:
-  /// What each prompt's continuation is compared with. A cut prompt's would be another. Throws
-  /// UsageError.
+  /// Takes what each prompt's continuation is compared with. A cut prompt's would be another.
+  /// Throws UsageError.
   void take_references(const Tokenizer& tokenizer, std::span<const PromptText> texts) {
     for (const PromptCut& prompt : prompts_) {
       const PromptText& from = texts[static_cast<std::size_t>(prompt.text)];

@@ -66,7 +66,7 @@ struct Options {
   }
 };
 
-/// What figures are shown in.
+/// Unit that figures are shown in.
 struct Scale {
   const char* name;
   double size;

@@ -91,7 +91,7 @@ double deviation(const std::vector<double>& values) {
   return std::sqrt(squares / static_cast<double>(values.size() - 1));
 }
 
-/// Tests of so many tokens each, with commas between; 0 is none.
+/// Adds tests of these numbers of tokens, with commas between; 0 is none.
 void add_tests(std::string_view flag, const std::string& lengths, bool prefill,
                std::vector<Test>& tests) {
   for (const int length : parse_numbers(flag, lengths, 0, kMostTokens))

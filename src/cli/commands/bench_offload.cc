@@ -50,7 +50,7 @@ constexpr const char* kUsage =
     "one layer's bytes of host memory, or of a file in --dir; each travels by itself.\n"
     "A row is printed when it ends; one that fails says why, the others run all the same.";
 
-/// Where the random weights lie while they are needed.
+/// Folder of the random weights while they are needed.
 class Folder {
  public:
   explicit Folder(const std::string& where) {
@@ -141,7 +141,7 @@ struct Pair {
   std::string target, draft;
 };
 
-/// What every row has in common. Throws UsageError before anything is written or run.
+/// Settings that every row has in common. Throws UsageError before anything is written or run.
 struct Wanted {
   Pair names;
   std::vector<int> sizes;
@@ -210,7 +210,7 @@ class OffloadBench {
            "; tokens per step expected of " + vector_;
   }
 
-  /// What was run, and where: in every row, so that a row stands by itself.
+  /// Describes what was run, and where: in every row, so that a row stands by itself.
   json facts() const {
     return {{"label", label()},
             {"target", request_.names.target},
@@ -221,7 +221,7 @@ class OffloadBench {
             {"version", CANOPY_VERSION}};
   }
 
-  /// What is known before it runs: a failed row has this, and the reason.
+  /// Describes what is known before it runs: a failed row has this, and the reason.
   json row_of(int size) const {
     json row = facts();
     row["tree_size"] = size;
@@ -273,7 +273,7 @@ class OffloadBench {
     return options;
   }
 
-  /// The steps behind the prompt's, each as it ended.
+  /// Runs the steps after the prompt's, and returns each as it ended.
   std::vector<StepProgress> run_steps(Engine& engine, const EngineOptions& options, int nodes,
                                       Joules& used) {
     std::vector<TokenId> prompt;
@@ -284,7 +284,7 @@ class OffloadBench {
     request.sampling.temperature = temperature_;
     request.max_new_tokens = options.plan.context - options.plan.max_prompt;
     request.ignore_end = true;
-    // Steps, not tokens, are wanted: it is stopped behind the last.
+    // Steps, not tokens, are wanted: it is stopped after the last.
     std::stop_source enough;
     const std::stop_callback forward(stop_, [&] { enough.request_stop(); });
     std::vector<StepProgress> done;

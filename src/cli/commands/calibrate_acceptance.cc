@@ -251,7 +251,7 @@ std::string walks_of(const std::vector<AcceptanceRun>& runs) {
 
 // ---- the measurement
 
-/// What will be measured, and how. Throws UsageError.
+/// Makes the request of what will be measured, and how. Throws UsageError.
 AcceptanceRequest request_for(const Options& asked, PlanRequest& plan) {
   AcceptanceRequest request;
   request.sampling = asked.sampling.sampling();

@@ -362,7 +362,7 @@ int Chat::run(LineReader& lines, Interrupt& interrupt) {
   return failed && !lines.on_terminal() ? 1 : 0;  // who types has seen it; a script has not
 }
 
-/// Where lines are remembered; nowhere if there is no folder for it.
+/// Names the file where lines are kept; nowhere if there is no folder for it.
 std::filesystem::path history_file() {
   try {
     std::filesystem::create_directories(cache_dir());

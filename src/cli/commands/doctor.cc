@@ -85,7 +85,7 @@ Finding kernel() {
           old ? "use Linux 5.11 or later: io_uring is older or missing here" : ""};
 }
 
-/// What the read engine says when it is opened for nothing.
+/// Reports what the read engine says when it is opened for nothing.
 std::vector<Finding> io_uring() {
   Notes notes;
   const auto engine = make_uring_engine({}, {}, {}, notes);
@@ -93,7 +93,7 @@ std::vector<Finding> io_uring() {
            notes.empty() ? "" : notes.front()}};
 }
 
-/// Whether a ring can be registered is tried: the limit counts only for those without privilege.
+/// Tries if a ring can be registered: the limit counts only for those without privilege.
 std::vector<Finding> locked_memory() {
   rlimit limit{};
   getrlimit(RLIMIT_MEMLOCK, &limit);
@@ -171,8 +171,8 @@ std::vector<Finding> processor() {
           {"products", fixed(rates.flops / 1e9, 0) + " GFLOP/s, 64 rows by BF16", rates.flops, ""}};
 }
 
-/// What the kernel knows of a GPU's place: "16.0 GT/s PCIe", lanes, NUMA node; "" where it does
-/// not.
+/// Reads what the kernel knows of a GPU's place: "16.0 GT/s PCIe", lanes, NUMA node; "" where it
+/// does not.
 std::string pci_attribute(const Gpu& gpu, const std::string& name) {
   std::ifstream in("/sys/bus/pci/devices/" + gpu.pci_address + "/" + name);
   std::string value;
@@ -310,7 +310,7 @@ int run_doctor(const std::vector<std::string>& words) {
       ("allow-holes", given(allow_holes), kHolesHelp)  //
       ("json", given(as_object), "print one JSON object; bytes, bytes or operations per second");
   if (!parse(words, kUsage, flags)) return 0;
-  std::optional<Checkpoint> model;  // a wrong path is told before the seconds of measuring
+  std::optional<Checkpoint> model;  // a wrong path is reported before the seconds of measuring
   if (path) {
     model = Checkpoint::open(*path, holes_by(allow_holes));
     print_notes(*model);

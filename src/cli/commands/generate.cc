@@ -189,7 +189,7 @@ class SampleLines {
     lines_[sample] = json_text(line) + "\n";
     for (; next_ < lines_.size() && !lines_[next_].empty(); ++next_) write(next_);
   }
-  /// Those that wait for one that will not come.
+  /// Writes the lines that wait for one that will not come.
   void flush() {
     for (; next_ < lines_.size(); ++next_) write(next_);
   }
@@ -225,8 +225,8 @@ json report_json(const Engine& engine, const BatchReport& report, const Request&
   return out;
 }
 
-/// Why the text is not longer, where the user may wonder; the exit code. `room`: tokens that fit
-/// the context behind the prompt.
+/// Reports why the text is not longer, where the user may wonder; returns the exit code. `room`:
+/// tokens that fit the context after the prompt.
 int tell_the_end(const BatchReport& report, const Options& wanted, int context, int room) {
   const auto cancelled =
       std::count_if(report.texts.begin(), report.texts.end(),
@@ -259,7 +259,7 @@ Request request_of(const Options& asked) {
   return request;
 }
 
-/// What a run leaves beside the text. Files are opened before the work.
+/// Files that a run leaves next to the text. They are opened before the work.
 struct Records {
   std::optional<TextOutput> report;
   std::optional<Trace> trace;
@@ -273,7 +273,7 @@ struct Records {
     if (asked.route_trace) options.routes = &routes.emplace(*asked.route_trace);
     if (asked.json || asked.report) options.energy = &energy.emplace();
   }
-  /// `more`: members beside those of every generation.
+  /// `more`: members besides those of every generation.
   void write(const Options& asked, const Engine& engine, const BatchReport& done,
              const Request& request, const json& more = json::object()) {
     if (trace) trace->close();

@@ -14,7 +14,7 @@ namespace canopy::cli {
 
 namespace {
 
-/// What pack and unpack are told.
+/// Arguments of pack and unpack.
 struct Conversion {
   Checkpoint model;
   std::string output;

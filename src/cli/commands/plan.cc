@@ -204,8 +204,8 @@ Acceptance better_draft(const Acceptance& acceptance) {
   return better;
 }
 
-/// What could be bought for the same request, and the plan that each would give. `acceptance`: of
-/// the draft that it was planned with; null without one.
+/// Finds what could be bought for the same request, and the plan that each would give.
+/// `acceptance`: of the draft that it was planned with; null without one.
 std::vector<Remedy> find_remedies(const PlanRequest& request, const HardwareProfile& profile,
                                   const Acceptance* acceptance,
                                   const std::function<Plan(const PlanRequest&)>& plan_for) {

@@ -10,13 +10,13 @@
 #include "src/cli/options/values.h"
 #include "src/cli/output/aside.h"
 #include "src/engine/head_source.h"
-#include "src/measure/kept.h"
+#include "src/measure/measurement_cache.h"
 
 namespace canopy::cli {
 
 namespace {
 
-/// About so many bytes of `text`, up to the end of a line if they have one, else of a character.
+/// About `bytes` bytes of `text`, up to the end of a line if they have one, else of a character.
 std::string_view portion_of(std::string_view text, std::size_t bytes) {
   if (text.size() <= bytes) return text;
   if (const std::size_t line = text.rfind('\n', bytes - 1); line != text.npos)

@@ -10,11 +10,11 @@
 
 namespace canopy::cli {
 
-/// What a plan is made from.
+/// Figures that a plan is made from.
 struct Assumptions {
   HardwareProfile profile;
   std::string acceptance_from;                                         // in words
-  std::string routes_from = "the routes of another model, Qwen3-30B";  // of a mixture, likewise
+  std::string routes_from = "the routes of another model, Qwen3-30B";  // of a mixture, in words
 };
 
 /// The flags of commands that decode.
@@ -25,13 +25,13 @@ struct DecodeOptions {
 
   /// Adds them to a command's own, as three groups.
   void add_flags(Flags& all);
-  /// Those of the model, and what to speculate with. Throws UsageError.
+  /// Makes the options of the model, and of what to speculate with. Throws UsageError.
   EngineOptions engine_options(const std::optional<Gpus>& gpus = std::nullopt) const;
   /// -m, and -md where `plan` is to use it: a model, or a corpus, which goes into the plan.
   /// Throws Stopped on request.
   ModelFiles open(PlanRequest& plan, const std::stop_token& stop) const;
   /// --profile's profile, else what the cache keeps of these models on this machine, else measured
-  /// now, which stderr is told; and what the cache keeps of texts, into options.plan.
+  /// now, which stderr reports; and what the cache keeps of texts, into options.plan.
   Assumptions find_assumptions(const ModelFiles& models, EngineOptions& options,
                                ProgressLine& progress, const std::stop_token& stop) const;
   /// Keeps what texts have shown for the plans to come, unless --no-learn; `plan` as it was asked

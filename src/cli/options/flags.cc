@@ -134,7 +134,7 @@ std::string flag_of(const std::string& variable, const Flags& flags) {
   return name;
 }
 
-/// What the words leave open; they count where both say something.
+/// Stores what the words leave open; they count where both say something.
 void store_environment(const Flags& flags, po::variables_map& values) {
   const auto name = [&](const std::string& variable) { return flag_of(variable, flags); };
   const po::parsed_options parsed = po::parse_environment(flags, name);

@@ -14,14 +14,14 @@
 namespace canopy::cli {
 
 // A command's flags are bound to the fields of a struct, its options: parse() fills them in, and
-// everything behind it reads the struct. The struct stays where it is until parse() has returned.
+// everything after it reads the struct. The struct stays where it is until parse() has returned.
 
 using Flags = boost::program_options::options_description;
 template <class T>
 using FlagValue = boost::program_options::typed_value<T>*;
 
 enum class Environment : bool { kIgnored, kTaken };
-/// What the words without a flag are: the model, or the model and then a --prompt.
+/// Meaning of the words without a flag: the model, or the model and then a --prompt.
 enum class BareWords : bool { kModel, kModelAndPrompt };
 
 /// Parses `words` by `flags` into the fields that these are bound to. Adds --help, answers it on
@@ -35,7 +35,7 @@ enum class BareWords : bool { kModel, kModelAndPrompt };
 bool parse(const std::vector<std::string>& words, std::string_view usage, Flags flags,
            Environment environment = Environment::kIgnored, BareWords bare = BareWords::kModel);
 
-/// What a value must pass; throws UsageError.
+/// Check that a value must pass; throws UsageError.
 template <class T>
 using FlagCheck = std::function<void(const T&)>;
 

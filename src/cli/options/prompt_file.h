@@ -13,7 +13,7 @@ struct PromptText {
   std::optional<std::string> reference = {};
 };
 
-/// What help says of --prompts.
+/// Help of --prompts.
 inline constexpr const char* kPromptsHelp =
     "prompts: JSON lines with a \"text\" each, or one prompt a line; - reads stdin (default: a set "
     "that comes with the program)";
@@ -22,10 +22,10 @@ inline constexpr const char* kPromptsHelp =
 /// one a line; blank lines do not count. "-" is standard input. Throws Error naming the file and
 /// the line; Stopped.
 std::vector<PromptText> read_prompt_file(const std::string& path, const std::stop_token& stop);
-/// Those of --prompts, or the set that comes with the program, which has no references.
+/// Reads the prompts of --prompts, or the set that comes with the program, which has no references.
 std::vector<PromptText> read_prompts(const std::optional<std::string>& file,
                                      const std::stop_token& stop);
-/// What --prompts names, for messages.
+/// Says what --prompts names, for messages.
 std::string prompts_name(const std::optional<std::string>& file);
 /// Their texts alone.
 std::vector<std::string> texts_of(std::span<const PromptText> prompts);

@@ -11,16 +11,16 @@
 
 namespace canopy::cli {
 
-/// How tokens are drawn.
+/// Options of how tokens are drawn.
 struct SamplingOptions {
-  // What the user said; empty is what nobody said.
+  // Values that the user gave; empty where nobody gave any.
   std::optional<float> temperature, top_p, min_p, typical_p;
   std::optional<int> top_k;
   std::optional<float> repetition, presence, frequency;  // of commands that offer edit_flags()
-  std::vector<std::pair<TokenId, float>> bias;           // likewise
+  std::vector<std::pair<TokenId, float>> bias;           // of these, too
   std::optional<std::uint64_t> seed;
 
-  /// What the makers of a model advise, for what the user leaves open: into these.
+  /// Advice of a model's makers, for what the user leaves open.
   Sampling advised;
   LogitEditing advised_edits;
 

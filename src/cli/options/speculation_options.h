@@ -5,11 +5,11 @@
 
 #include "src/cli/options/flags.h"
 #include "src/engine/plan/plan.h"
-#include "src/measure/kept.h"
+#include "src/measure/measurement_cache.h"
 
 namespace canopy::cli {
 
-/// The flags of commands that decode, beside the sampling's: -md, -mdd, --draft-corpus, --medusa,
+/// The flags of commands that decode, besides the sampling's: -md, -mdd, --draft-corpus, --medusa,
 /// --spec, --adaptive, --lenience, --tree, --tree-size, --tree-depth, --profile, --acceptance,
 /// --no-learn, and the numbers of single methods.
 struct SpeculationOptions {
@@ -29,7 +29,7 @@ struct SpeculationOptions {
   bool typical_acceptance = false;
   std::optional<double> posterior_threshold, posterior_alpha;
   std::optional<std::string> profile;     // a file
-  std::optional<std::string> acceptance;  // likewise
+  std::optional<std::string> acceptance;  // a file, too
   bool no_learn = false;
   bool every_method = false;  // many are measured: the numbers of any method may be given
 
@@ -54,7 +54,7 @@ struct SpeculationOptions {
 /// ... Throws Error naming it.
 Acceptance read_acceptance(const std::string& file);
 
-/// What -md or -mdd names, if it is a draft without a model. Throws UsageError.
+/// Makes what -md or -mdd names, if it is a draft without a model. Throws UsageError.
 std::shared_ptr<const DraftSource> draft_without_model(const std::string& draft,
                                                        const char* flag = "--model-draft");
 

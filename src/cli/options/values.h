@@ -9,7 +9,7 @@
 
 namespace canopy::cli {
 
-// What the texts of flags mean. All throw UsageError naming `flag`.
+// Parsers of the texts of flags. All throw UsageError naming `flag`.
 
 /// "1G", "512M", "1.5GiB", "4096": bytes; K, M, G, T are powers of 1024.
 std::uint64_t parse_size(std::string_view flag, std::string_view text);

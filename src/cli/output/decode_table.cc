@@ -144,7 +144,7 @@ void print_graphs(const std::vector<json>& rows) {
   }
 }
 
-/// What ended BiLD's runs, and how many tokens of MTAD's chains were kept.
+/// Prints what ended BiLD's runs, and how many tokens of MTAD's chains were kept.
 void print_runs(const std::vector<json>& rows) {
   for (const json& r : rows) {
     if (!r["run_length"].is_null())

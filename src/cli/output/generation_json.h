@@ -14,10 +14,11 @@ namespace canopy::cli {
 nlohmann::json text_json(const Tokenizer& tokenizer, const TextReport& report,
                          const std::vector<std::string>& stops);
 
-/// What each of a text's steps gained, and when it was over, in seconds since the generation began.
+/// Describes what each of a text's steps gained, and when it was over, in seconds since the
+/// generation began.
 nlohmann::json steps_json(const TextReport& report);
 
-/// What a generation cost, in all and per token, and the plan that it followed.
+/// Describes what a generation cost, in all and per token, and the plan that it followed.
 nlohmann::json costs_json(const Engine& engine, const BatchReport& report);
 
 }  // namespace canopy::cli

@@ -17,16 +17,16 @@ namespace canopy::cli {
 
 namespace {
 
-// What every terminal since the VT100 knows. The cursor rests in front of the line, or behind the
-// text: a terminal that wraps its lines anew when it is resized moves it with them, and all that is
-// below it is the line. Its own row first: some terminals keep a screen that is cleared from its
-// first row on in their history.
+// Escapes that every terminal since the VT100 knows. The cursor rests in front of the line, or
+// after the text: a terminal that wraps its lines anew when it is resized moves it with them, and
+// all that is below it is the line. Its own row first: some terminals keep a screen that is cleared
+// from its first row on in their history.
 constexpr const char* kWipeLine = "\r\033[2K\033[J";
 // Down and up again first, so that there is a line below the text even at the bottom of the screen.
 constexpr const char* kToLineBelow = "\033D\033[A\0337\033[B\r\033[J";
 constexpr const char* kBackToText = "\0338";
 
-/// Whether lines can be rewritten on stderr: an editor's or a log's terminal, "dumb", knows no
+/// True if lines can be rewritten on stderr: an editor's or a log's terminal, "dumb", knows no
 /// escapes.
 bool draws_on_terminal() {
   const char* const kind = std::getenv("TERM");
@@ -40,7 +40,7 @@ winsize terminal_size() {
   return size;
 }
 
-/// What fits one line of this terminal: a longer text would wrap.
+/// Cuts a text to one line of this terminal: a longer text would wrap.
 std::string cut_to(int columns, std::string_view text) {
   std::string out;
   int at = 0;
@@ -62,7 +62,7 @@ ProgressLine::ProgressLine(bool lines)
 ProgressLine::~ProgressLine() {
   try {
     clear();
-  } catch (const OutputError&) {  // whatever ends the run has been told
+  } catch (const OutputError&) {  // whatever ends the run has been reported
   }
 }
 

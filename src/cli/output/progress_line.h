@@ -24,13 +24,13 @@ class ProgressLine {
   /// terminal.
   void make_way_for_text();
   /// UTF-8, whole characters. Throws OutputError. A character that fills the terminal's last column
-  /// waits for the next: no cursor that has been moved finds its place behind it again.
+  /// waits for the next: no cursor that has been moved finds its place after it again.
   void write(const std::string& text);
   /// Text that is written from here on is dim, or no more, where stdout is a terminal that may show
   /// it (NO_COLOR).
   void dim(bool on);
   void end();    // leaves the last line standing, below the text
-  void clear();  // takes it away: what it told of is over
+  void clear();  // takes it away: what it reported is over
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -6,11 +6,11 @@
 
 namespace canopy::cli {
 
-/// What the live line tells of a generation: how far the step is or what it gave, how long the rest
+/// Text of the live line of a generation: how far the step is or what it gave, how long the rest
 /// will take, how the link fares. What matters most comes first: a narrow terminal cuts the end.
 class StepLine {
  public:
-  /// Tells of so many texts, with so many tokens each where that is known.
+  /// `tokens`: of each text, where that is known.
   StepLine(const Engine& engine, int texts, std::optional<int> tokens)
       : engine_(engine), texts_(texts), tokens_(tokens) {}
 
@@ -18,8 +18,8 @@ class StepLine {
 
  private:
   std::string describe(const StepProgress& step) const;
-  /// How long the rest will take, at the pace of all steps but the first, which runs the prompt.
-  /// Nothing before the second step is over.
+  /// Estimates how long the rest will take, at the pace of all steps but the first, which runs the
+  /// prompt. Nothing before the second step is over.
   std::optional<Seconds> time_left(const StepProgress& now) const;
 
   struct Point {

@@ -7,8 +7,8 @@
 
 namespace canopy::cli {
 
-/// What inflate and quantize show on stderr while they write, from the third second on. One thread;
-/// made before any other (Interrupt).
+/// Line that inflate and quantize show on stderr while they write, from the third second on. One
+/// thread; made before any other (Interrupt).
 class WriteProgress {
  public:
   explicit WriteProgress(bool lines) : line_(lines) {}  // as ProgressLine

@@ -139,7 +139,7 @@ int source_layer(int layer, int small_layers, int big_layers) {
 
 namespace {
 
-/// Whether a norm of Q or K takes what this tensor makes.
+/// True if a norm of Q or K takes what this tensor makes.
 bool is_normed_later(const ModelTensor& tensor, const ModelConfig& config) {
   switch (tensor.spec->role) {
     case TensorRole::kQuery:
@@ -166,7 +166,7 @@ std::optional<TensorRole> dense_role(TensorRole role) {
   }
 }
 
-/// How one tensor of `big` is made; `from` is the small model's, or of a layer that it has not.
+/// Makes one tensor of `big`; `from` is the small model's, or of a layer that it has not.
 EnlargedTensor enlarged(const ModelTensor& tensor, const TensorEntry* from,
                         const ModelConfig& small, const ModelConfig& big) {
   using Beside = EnlargedTensor::Beside;
@@ -187,7 +187,7 @@ EnlargedTensor enlarged(const ModelTensor& tensor, const TensorEntry* from,
   const bool normed = spec.kind == TensorKind::kNorm && spec.columns == Length::kDim;
   if (normed || is_normed_later(tensor, big))
     to.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(big.dim) / small.dim));
-  // What is added to the stream's input is zero: columns of the embedding, and biases.
+  // Zero is added to the stream's input: columns of the embedding, and biases.
   const bool adds_zero = spec.kind == TensorKind::kBias || spec.unit == TensorUnit::kEmbedding;
   to.beside = adds_zero ? Beside::kZero : Beside::kRandom;
   return to;

@@ -26,8 +26,8 @@ std::uint64_t bf16_bytes(const ModelConfig& config);
 
 /// One tensor of an enlargement. Its first source_rows x source_columns values belong to the small
 /// model: copied from `source` (times `scale`, a power of two), or nothing where `source` is null.
-///   [ source | beside ]      beside: random, or zero where the added columns are written to the
-///   [ zero   | random ]      residual stream or are biases
+///   [ source | added  ]      added, by `beside`: random, or zero where the columns are written to
+///   [ zero   | random ]      the residual stream or are biases
 /// An expert's matrices have the rows of gate and up, and the columns of down, in an order of its
 /// own; a row of up and its column of down are multiplied by 2 and 1/2, by 1/2 and 2, or not at
 /// all. So each expert has bytes of its own, and the same function.

@@ -22,7 +22,7 @@ namespace canopy {
 
 namespace {
 
-/// One row of an enlarged tensor: the small model's values, then what lies beside or below them.
+/// One row of an enlarged tensor: the small model's values, then what lies next to or below them.
 class EnlargedRow {
  public:
   EnlargedRow(const Checkpoint& small, std::uint64_t seed)

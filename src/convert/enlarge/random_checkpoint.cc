@@ -31,8 +31,9 @@ DType type_of(const TensorSpec& spec, DType matrices) {
   return spec.rows == Length::kVocab ? DType::kQ8_0 : matrices;
 }
 
-/// A packed row of so many columns whose exponents have the distribution of trained ones. All rows
-/// of a random matrix have its codes, so that all are as long; signs and mantissas are their own.
+/// A packed row of `columns` columns whose exponents have the distribution of trained ones. All
+/// rows of a random matrix have its codes, so that all are as long; signs and mantissas are their
+/// own.
 std::vector<std::byte> packed_pattern(std::int64_t columns) {
   std::vector<std::uint16_t> values(static_cast<std::size_t>(columns));
   RandomWeights(1).fill(0, 0, values);
@@ -91,7 +92,7 @@ Checkpoint lay_out_random_checkpoint(const RandomModel& model, LayerBytes layers
               shape.kv_heads > 0 && shape.head_dim > 0 && shape.heads % shape.kv_heads == 0,
           "a shape needs layers, dimensions, heads and a vocabulary");
   std::vector<TensorEntry> tensors;
-  // Where the first are that have this role and shape.
+  // Places of the first that have a role and shape.
   std::map<std::pair<TensorRole, std::vector<std::int64_t>>, std::uint64_t> shared;
   std::uint64_t end = 0;
   for_each_tensor(shape, [&](const ModelTensor& tensor) {

@@ -19,8 +19,8 @@ struct RandomModel {
 /// nothing else is said, in host memory; over a link each goes by itself.
 enum class LayerBytes : std::uint8_t { kShared, kOwn };
 
-/// Where the tensors of such a model would lie in `file`, which need not exist. Throws Error if the
-/// shape is none, or if its rows are not whole blocks of the type.
+/// Places the tensors of such a model in `file`, which need not exist. Throws Error if the shape is
+/// none, or if its rows are not whole blocks of the type.
 Checkpoint lay_out_random_checkpoint(const RandomModel& model, LayerBytes layers,
                                      const std::filesystem::path& file);
 

@@ -45,7 +45,7 @@ GgufMetadata copied(const Metadata& source) {
   return result;
 }
 
-/// What a post-processor puts before and after one text.
+/// Tokens that a post-processor puts before and after one text.
 struct Template {
   std::optional<std::uint32_t> before, after;
 };
@@ -197,7 +197,7 @@ GgufMetadata made_from_directory(const Checkpoint& model) {
 }
 
 /// The end tokens under the keys that GGUF has for them, the padding token, and BOS if the template
-/// has not told it.
+/// has not given it.
 void add_special_ids(const Checkpoint& model, GgufMetadata& metadata) {
   constexpr std::array kEndKeys{"eos", "eot", "eom"};
   const std::vector<TokenId>& ends = model.config().end_tokens;

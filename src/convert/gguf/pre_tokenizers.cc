@@ -27,8 +27,8 @@ std::string escaped(const std::string& pattern) {
   return out;
 }
 
-/// What decides how a part cuts, without what does not (trim_offsets) and with the defaults filled
-/// in.
+/// Keeps what decides how a part cuts, without what does not (trim_offsets) and with the defaults
+/// filled in.
 std::string signature(const json& part) {
   if (!part.is_object()) return "?";
   const std::string type = part.value("type", "?");

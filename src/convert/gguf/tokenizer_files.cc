@@ -14,7 +14,7 @@ using nlohmann::ordered_json;
 
 namespace {
 
-/// What the template adds around one text.
+/// Describes what the template adds around one text.
 ordered_json post_processor(const std::vector<std::string>& tokens, const std::int64_t* bos,
                             const std::int64_t* eos) {
   if (bos == nullptr && eos == nullptr) return nullptr;
@@ -45,7 +45,7 @@ bool flag(const Metadata& metadata, std::string_view key, bool otherwise) {
   return value ? *value : otherwise;
 }
 
-/// What JSON can hold.
+/// Throws Error unless JSON can hold the text.
 void require_utf8(const std::string& text, const std::string& what) {
   if (!is_utf8(text)) throw Error(what + " is not UTF-8: " + in_quotes(text));
 }

@@ -48,7 +48,7 @@ class Checksum {
   std::unique_ptr<XXH3_state_t, Free> state_;
 };
 
-/// A model's tensors in the order of a sweep: those of a unit, or of an expert, one behind another,
+/// A model's tensors in the order of a sweep: those of a unit, or of an expert, one after another,
 /// and before all of them the norms and biases, which are read once.
 struct SweepOrder {
   std::vector<const TensorEntry*> vectors;

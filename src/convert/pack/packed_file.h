@@ -23,7 +23,8 @@ class PackedFile {
   PackedFile(const std::filesystem::path& path, std::span<const std::string> names,
              std::uint64_t about_bytes);
 
-  /// What follows begins at a multiple of kUnitAlignment: reads past the page cache begin there.
+  /// Lets what follows begin at a multiple of kUnitAlignment: reads past the page cache begin
+  /// there.
   void align();
   static constexpr std::size_t kUnitAlignment = 4096;
 

@@ -1,5 +1,5 @@
 #pragma once
-// How values become a scale, a minimum and whole codes with the least squared error. Private to the
+// Fit of a scale, a minimum and whole codes to values, with the least squared error. Private to the
 // quantiser.
 #include <algorithm>
 #include <array>
@@ -13,7 +13,7 @@
 
 namespace canopy {
 
-/// What f16 makes of a scale. Throws Error if it is too large.
+/// Rounds a scale to f16. Throws Error if it is too large.
 inline float as_f16(float value) {
   const float rounded = f32_from_f16(f16_from_f32(value));
   if (!std::isfinite(rounded)) throw Error("a block's scale exceeds the range of f16");

@@ -6,7 +6,7 @@
 
 namespace canopy {
 
-/// What quantize_row() can make.
+/// Formats that quantize_row() can make.
 using WrittenFormats = format::List<format::Q4_0, format::Q4_1, format::Q5_0, format::Q8_0,
                                     format::Q4_K, format::Q6_K>;
 

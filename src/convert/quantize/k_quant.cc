@@ -17,7 +17,7 @@ constexpr std::size_t kBlock = 256;
 constexpr float kMostF16 = 65504;
 using Block = std::span<const float, kBlock>;
 
-/// What the codes, the scales and the minima of a format's groups may be.
+/// Ranges of the codes, the scales and the minima of a format's groups.
 struct Ranges {
   CodeRange codes, scales, minima;
 };

@@ -26,7 +26,7 @@ namespace {
 constexpr const char* kRopeFactors = "rope_freqs.weight";
 
 /// A tensor of the output and where its values come from: of one tensor, or of all experts of a
-/// layer, one behind another.
+/// layer, one after another.
 struct Plan {
   GgufTensor out;
   std::vector<const TensorEntry*> sources;
@@ -36,7 +36,8 @@ struct Plan {
   std::int64_t rows() const { return WeightRows::rows(first()) * std::ssize(sources); }
 };
 
-/// What has blocks of 32 instead of 256, with a little more than the bits; else the type itself.
+/// Finds a type with blocks of 32 instead of 256 and a little more than the bits; else the type
+/// itself.
 DType in_short_blocks(DType type) {
   if (type == DType::kQ4_K) return DType::kQ5_0;
   if (type == DType::kQ6_K) return DType::kQ8_0;
@@ -154,10 +155,10 @@ class RowMakers {
   RowMakers(const Checkpoint& model, int threads) {
     for (int i = 0; i < threads; ++i) makers_.emplace_back(model);
   }
-  /// How many rows make() should be asked for at once.
+  /// Rows that make() should be asked for at once.
   std::int64_t batch() const { return 64 * std::ssize(makers_); }
 
-  /// Rows [first, first + count) of the output's order, one behind another; valid until the next
+  /// Rows [first, first + count) of the output's order, one after another; valid until the next
   /// call.
   std::span<const std::byte> make(const Plan& plan, std::int64_t first, std::int64_t count) {
     const std::size_t row = row_bytes(plan.out.dtype, WeightRows::columns(plan.first()));

@@ -6,12 +6,12 @@
 
 namespace canopy {
 
-/// How a checkpoint's rotary frequencies are made, as another container can be told.
+/// Recipe of a checkpoint's rotary frequencies, as another container can have it.
 struct SourceRope {
   RopeScaling scaling;
-  /// What divides the default frequencies, where that is not a matter of `scaling.type` none,
-  /// linear or yarn: llama3's scaling, which GGUF files carry as rope_freqs.weight. [head_dim / 2]
-  /// or empty.
+  /// Divisors of the default frequencies, where that is not a matter of `scaling.type` none, linear
+  /// or yarn: llama3's scaling, which GGUF files carry as rope_freqs.weight. [head_dim / 2] or
+  /// empty.
   std::vector<float> frequency_factors;
 };
 

@@ -134,7 +134,7 @@ ordered_json config_json(const Checkpoint& source, const ModelConfig& target) {
   return json;
 }
 
-/// What belongs to the model's text side, wherever it is there.
+/// Files of the model's text side, where they are there.
 constexpr std::array kCopied{"tokenizer.json",
                              "tokenizer_config.json",
                              "special_tokens_map.json",

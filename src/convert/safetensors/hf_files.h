@@ -19,10 +19,10 @@ struct InflationLabel {
   std::uint64_t seed = 0;
 };
 
-/// Everything of a Hugging Face directory beside the weights, into `directory`: config.json (the
-/// source's own with `target`'s sizes, or one made from GGUF metadata), generation_config.json, and
-/// the tokenizer's files (copied, or made from GGUF metadata). dtype is bfloat16. Throws: Error if
-/// a GGUF file's tokenizer or rotary scaling has no counterpart.
+/// Writes everything of a Hugging Face directory besides the weights, into `directory`: config.json
+/// (the source's own with `target`'s sizes, or one made from GGUF metadata),
+/// generation_config.json, and the tokenizer's files (copied, or made from GGUF metadata). dtype is
+/// bfloat16. Throws: Error if a GGUF file's tokenizer or rotary scaling has no counterpart.
 void write_hf_files(const Checkpoint& source, const ModelConfig& target,
                     const std::optional<InflationLabel>& label,
                     const std::filesystem::path& directory);

@@ -20,7 +20,7 @@ constexpr int kWidestLevel = 32;
 constexpr int kRowsOnDevice = 1024;
 
 /// Room that a growth takes for one text where its levels are not the shape's; else none.
-TreeRoom room_of_growth(const DraftPolicy::Config& config) {
+TreeRoom room_of_growth(const ShapeGrower::Config& config) {
   const int nodes = config.shape.size();
   if (config.growth.kind == Growth::Kind::kGraph)
     return {nodes, nodes, std::min(nodes, kWidestLevel), nodes};
@@ -89,7 +89,7 @@ void Deciding::put_request() {
 }
 
 void Deciding::put_trees() {
-  DraftPolicy::Config& policy = made_.policy;
+  ShapeGrower::Config& policy = made_.policy;
   policy.shape = trees_.shape;
   policy.drawing =
       request_.draft ? Drawing::kTopK : drawing_of(trees_.method, request_.temperature);
@@ -150,14 +150,14 @@ void Deciding::size_caches() {
 
 void Deciding::limit_draft() {
   const ModelConfig& config = models_.outer->config;
-  DraftPolicy::Config& policy = made_.policy;
+  ShapeGrower::Config& policy = made_.policy;
   policy.vocab = std::min(target_.vocab, config.vocab);
   policy.edited_context = made_.slots;
   policy.edited_vocab = std::max(target_.vocab, config.vocab);
   const auto& beams = request_.beams;
   Transformer::Limits& limits = made_.draft_limits;
   limits.max_logit_rows =
-      beams ? std::max(beams->beams, beams->draft_beams) : DraftPolicy::widest_forward(policy);
+      beams ? std::max(beams->beams, beams->draft_beams) : ShapeGrower::widest_forward(policy);
   limits.max_tree = scratch_rows_;
   limits.max_nodes =
       beams ? made_.target_limits.max_nodes : std::max(prompt_rows_, limits.max_tree);
@@ -168,7 +168,7 @@ void Deciding::limit_inner_draft() {
   made_.inner_policy.shape = TreeShape::chain(made_.policy.growth.guesses + 1);
   made_.inner_policy.vocab = std::min(made_.policy.vocab, models_.inner->config.vocab);
   made_.inner_limits = made_.draft_limits;
-  made_.inner_limits.max_logit_rows = DraftPolicy::widest_forward(made_.inner_policy);
+  made_.inner_limits.max_logit_rows = ShapeGrower::widest_forward(made_.inner_policy);
 }
 
 }  // namespace

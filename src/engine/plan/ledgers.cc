@@ -79,14 +79,14 @@ void Ledgers::enter_draft() {
   if (does_.inner) enter_source("draft's draft", *does_.inner, does_.inner_bounds());
   enter_model("draft", *models_.outer, does_.draft_limits);
   if (!does_.beams)
-    enter("draft probabilities", ModelDrafter::policy_bytes(does_.policy),
-          DraftPolicy::kAllocations);
+    enter("draft probabilities", ModelDrafter::grower_bytes(does_.policy),
+          ShapeGrower::kAllocations);
 }
 
 void Ledgers::enter_inner_draft() {
   enter_model("draft's draft", *models_.inner, does_.inner_limits);
-  enter("draft's draft: proposals", DraftPolicy::device_bytes(does_.inner_policy),
-        DraftPolicy::kAllocations);
+  enter("draft's draft: proposals", ShapeGrower::device_bytes(does_.inner_policy),
+        ShapeGrower::kAllocations);
 }
 
 void Ledgers::enter_target() {

@@ -14,7 +14,7 @@
 #include "src/base/error.h"
 #include "src/base/notes.h"
 #include "src/checkpoint/checkpoint.h"
-#include "src/speculation/growers/draft_policy.h"
+#include "src/speculation/growers/shape_grower.h"
 #include "src/speculation/speculation.h"
 
 namespace canopy {
@@ -50,10 +50,10 @@ struct BeamRoom {
 /// model's rows would have to agree on. Plain data.
 struct Decisions {
   SpeculationMethod method = SpeculationMethod::kNone;
-  DraftPolicy::Config policy;                // its shape is the root alone for kNone
+  ShapeGrower::Config policy;                // its shape is the root alone for kNone
   std::shared_ptr<const DraftSource> draft;  // what drafts in place of a model
   std::shared_ptr<const DraftSource> inner;  // of a hierarchy: what guesses in place of a model
-  DraftPolicy::Config inner_policy;          // of a second draft model, its shape as above
+  ShapeGrower::Config inner_policy;          // of a second draft model, its shape as above
   std::optional<InexactRule> inexact;        // texts are not exactly the target's
   std::optional<BeamRoom> beams;             // a beam search, in place of all that
   KvTypes kv;

@@ -111,7 +111,7 @@ std::optional<WeightPlace> TargetMemory::place_on_host(const Left& host, const P
     place.at_rest = whole_;
     return place;
   }
-  // What the user or a measurement fixed stays, as does what a draft is made of.
+  // Weights that the user or a measurement fixed stay, and those that a draft is made of.
   if (idle_kv_bytes > 0 && !apart_ && !drafts_ && !request.resident && !request.from_disk &&
       !request.beams && !request.probe) {
     auto place = place_units(sweep_, left, {}, ring_wish, true);

@@ -18,8 +18,8 @@ struct WeightPlace {
   Residency residency;    // else
   // Bytes where they are computed with, and those that are read from disk in every sweep.
   std::uint64_t at_rest = 0, ring = 0, sweep = 0;
-  // Where units give way to texts: with full KV pools. Then `at_rest` and `ring` are for these, and
-  // the others are of the texts that are expected.
+  // Places of units with full KV pools, if they give way to texts. Then `at_rest` and `ring` are
+  // for these, and the others are for the texts that are expected.
   std::optional<Residency> full;
   // Slots of an expert cache, and their bytes; then the residency is of the layout with experts
   // apart.

@@ -5,7 +5,7 @@
 
 namespace canopy::grammar {
 
-/// Which of the values that a schema accepts.
+/// Choice among the values that a schema accepts.
 enum class Values : bool { kAll, kObjects };
 
 /// JSON texts that the schema accepts, without white space around them; docs/grammar.md says which

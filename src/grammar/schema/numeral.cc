@@ -29,7 +29,7 @@ class Magnitudes {
         least_(std::move(least)),
         most_(std::move(most)),
         end_(end) {
-    // No number that may be written has so many digits.
+    // No number that may be written has that many digits.
     if (most_ && most_->value.whole.size() > kMostDigits) most_.reset();
   }
 
@@ -76,7 +76,7 @@ class Magnitudes {
     return most_ ? digit_at(most_->value.fraction, place) : '9';
   }
 
-  /// True if a number may end after so many digits of its fraction.
+  /// True if a number may end after `place` digits of its fraction.
   bool may_end(int place, Tight tight) const {
     const auto read = static_cast<std::size_t>(place);
     if (tight.least && (least_.value.fraction.size() > read || !least_.included)) return false;

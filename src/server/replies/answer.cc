@@ -5,11 +5,11 @@
 
 namespace canopy::server {
 
-void Answer::take(News& news, std::vector<std::vector<ToolCall>>& new_calls) {
+void Answer::take(JobUpdate& update, std::vector<std::vector<ToolCall>>& new_calls) {
   new_calls.assign(texts.size(), {});
   for (std::size_t i = 0; i < texts.size(); ++i) {
-    News::Choice& more = news.choices[i];
-    News::Choice& text = texts[i];
+    JobUpdate::Choice& more = update.choices[i];
+    JobUpdate::Choice& text = texts[i];
     if (!reasoners.empty()) find_reasoning(i, more);
     if (!readers.empty()) find_calls(i, more, new_calls[i]);
     text.reasoning += more.reasoning;
@@ -29,7 +29,7 @@ void Answer::take(News& news, std::vector<std::vector<ToolCall>>& new_calls) {
   }
 }
 
-void Answer::find_reasoning(std::size_t choice, News::Choice& more) {
+void Answer::find_reasoning(std::size_t choice, JobUpdate::Choice& more) {
   const auto add = [&](chat::ReasoningReader::Found found) {
     if (request.reasoning == ReasoningFormat::kSeparate) more.reasoning += found.reasoning;
     return std::move(found.text);
@@ -38,7 +38,7 @@ void Answer::find_reasoning(std::size_t choice, News::Choice& more) {
   if (!more.finish_reason.empty()) more.text += add(reasoners[choice].end());
 }
 
-void Answer::find_calls(std::size_t choice, News::Choice& more,
+void Answer::find_calls(std::size_t choice, JobUpdate::Choice& more,
                         std::vector<ToolCall>& found_calls) {
   const bool begin = calls_begin && std::find(more.tokens.begin(), more.tokens.end(),
                                               *calls_begin) != more.tokens.end();
@@ -78,7 +78,7 @@ Usage Answer::usage() const {
 
 void Answer::describe(RequestRecord& record) const {
   const Usage all = usage();
-  const News::Choice& first = texts.front();
+  const JobUpdate::Choice& first = texts.front();
   record.texts = true;
   record.prompt_tokens = all.prompt_tokens;
   record.completion_tokens = all.completion_tokens;
@@ -87,7 +87,7 @@ void Answer::describe(RequestRecord& record) const {
   if (first.sweeps > 0) record.tokens_per_sweep = tokens / first.sweeps;
   if (tokens > 1)
     record.seconds_per_token = (first.time - first.first_sweep).count() / (tokens - 1);
-  for (const News::Choice& text : texts) {
+  for (const JobUpdate::Choice& text : texts) {
     if (!record.finish.empty()) record.finish += ',';
     record.finish += text.finish_reason.empty() ? "cancelled" : text.finish_reason;
   }

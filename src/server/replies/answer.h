@@ -21,8 +21,8 @@ struct Answer {
   std::vector<std::vector<TokenId>> prompts;
   std::vector<std::string> before;  // echoed text, by choice
   std::optional<chat::Prompt> prompt;
-  std::vector<News::Choice> texts;   // all there is of each choice, without its calls
-  std::vector<std::size_t> offsets;  // of the next token reported with logprobs, by choice
+  std::vector<JobUpdate::Choice> texts;  // all there is of each choice, without its calls
+  std::vector<std::size_t> offsets;      // of the next token reported with logprobs, by choice
   std::vector<std::vector<ToolCall>> calls;
   std::vector<int> begun_calls;                  // by choice: reported or not
   std::vector<ToolCallReader> readers;           // one for each choice, where there are tools
@@ -31,14 +31,14 @@ struct Answer {
   std::chrono::steady_clock::time_point begun = std::chrono::steady_clock::now();
 
   /// Adds what is new, and changes it into what the client gets: text without what calls were.
-  void take(News& news, std::vector<std::vector<ToolCall>>& new_calls);
+  void take(JobUpdate& update, std::vector<std::vector<ToolCall>>& new_calls);
   Usage usage() const;
   /// Adds to a request's record.
   void describe(RequestRecord& record) const;
 
  private:
-  void find_reasoning(std::size_t choice, News::Choice& more);
-  void find_calls(std::size_t choice, News::Choice& more, std::vector<ToolCall>& found_calls);
+  void find_reasoning(std::size_t choice, JobUpdate::Choice& more);
+  void find_calls(std::size_t choice, JobUpdate::Choice& more, std::vector<ToolCall>& found_calls);
 };
 
 }  // namespace canopy::server

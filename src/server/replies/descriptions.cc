@@ -60,7 +60,7 @@ json models_json(const ServiceOptions& options, const ServedModel* model) {
 
 namespace {
 
-/// Describes the prediction for so many texts in a plan.
+/// Describes the prediction for a number of texts in a plan.
 json candidate_json(const Candidate& one) {
   return {{"texts", one.sequences},
           {"tree_nodes", one.shape.size()},

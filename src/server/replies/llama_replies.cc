@@ -12,7 +12,7 @@ const std::vector<TokenId>& prompt_of(const Answer& answer, std::size_t choice) 
   return answer.prompts[choice / static_cast<std::size_t>(answer.request.choices)];
 }
 
-json base(const Answer& answer, std::size_t choice, const News::Choice& of,
+json base(const Answer& answer, std::size_t choice, const JobUpdate::Choice& of,
           const Tokenizer& tokenizer) {
   json out{{"index", choice},
            {"content", of.text},
@@ -42,22 +42,22 @@ json settings_json(const CompletionRequest& request) {
   return out;
 }
 
-const char* stop_type(const News::Choice& ended) {
+const char* stop_type(const JobUpdate::Choice& ended) {
   if (ended.finish_reason == "length") return "limit";
   return ended.stopping_word.empty() ? "eos" : "word";
 }
 
 }  // namespace
 
-json llama_piece_json(const Answer& answer, std::size_t choice, const News::Choice& more,
+json llama_piece_json(const Answer& answer, std::size_t choice, const JobUpdate::Choice& more,
                       const Tokenizer& tokenizer) {
   return base(answer, choice, more, tokenizer);
 }
 
 json llama_end_json(const Answer& answer, std::size_t choice, const Tokenizer& tokenizer,
                     double link_bytes_per_second) {
-  const News::Choice& ended = answer.texts[choice];
-  json out = base(answer, choice, answer.request.stream ? News::Choice() : ended, tokenizer);
+  const JobUpdate::Choice& ended = answer.texts[choice];
+  json out = base(answer, choice, answer.request.stream ? JobUpdate::Choice() : ended, tokenizer);
   const auto prompt = static_cast<int>(prompt_of(answer, choice).size());
   const Usage usage{.prompt_tokens = prompt,
                     .cached_tokens = ended.cached_tokens,

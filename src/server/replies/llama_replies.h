@@ -8,8 +8,8 @@ namespace canopy::server {
 // Objects of llama-server's /completion.
 
 /// Describes what is new of a choice, for a stream.
-nlohmann::json llama_piece_json(const Answer& answer, std::size_t choice, const News::Choice& more,
-                                const Tokenizer& tokenizer);
+nlohmann::json llama_piece_json(const Answer& answer, std::size_t choice,
+                                const JobUpdate::Choice& more, const Tokenizer& tokenizer);
 /// A choice that has ended, with its text; in a stream, which has sent it, without.
 nlohmann::json llama_end_json(const Answer& answer, std::size_t choice, const Tokenizer& tokenizer,
                               double link_bytes_per_second);

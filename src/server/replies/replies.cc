@@ -44,7 +44,7 @@ json base(const ReplyHead& head, const char* object) {
           {"system_fingerprint", "canopy"}};
 }
 
-json message_json(const News::Choice& text, const std::vector<ToolCall>& calls) {
+json message_json(const JobUpdate::Choice& text, const std::vector<ToolCall>& calls) {
   json message{{"role", "assistant"}, {"content", text.text}, {"refusal", nullptr}};
   if (!text.reasoning.empty()) message.update(reasoning_json(text.reasoning));
   if (calls.empty()) return message;
@@ -77,7 +77,8 @@ json usage_json(const Usage& usage) {
           {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}}};
 }
 
-json timings_json(const News::Choice& ended, const Usage& usage, double link_bytes_per_second) {
+json timings_json(const JobUpdate::Choice& ended, const Usage& usage,
+                  double link_bytes_per_second) {
   const auto tokens = static_cast<double>(ended.tokens.size());
   const double decode = (ended.time - ended.first_sweep).count();
   json out{{"cache_n", usage.cached_tokens},
@@ -95,7 +96,7 @@ json timings_json(const News::Choice& ended, const Usage& usage, double link_byt
   return out;
 }
 
-json logprobs_json(Api api, const News::Choice& choice, const Tokenizer& tokenizer,
+json logprobs_json(Api api, const JobUpdate::Choice& choice, const Tokenizer& tokenizer,
                    std::size_t& offset) {
   if (api == Api::kChat) {
     json content = json::array();
@@ -164,13 +165,13 @@ json call_pieces_json(const std::vector<ToolCall>& pieces, std::size_t calls) {
   return out;
 }
 
-json reply_json(const ReplyHead& head, const std::vector<News::Choice>& texts,
+json reply_json(const ReplyHead& head, const std::vector<JobUpdate::Choice>& texts,
                 const std::vector<std::vector<ToolCall>>& calls, bool logprobs,
                 const Tokenizer& tokenizer) {
   json out = base(head, head.api == Api::kChat ? "chat.completion" : "text_completion");
   out["choices"] = json::array();
   int index = 0;
-  for (const News::Choice& text : texts) {
+  for (const JobUpdate::Choice& text : texts) {
     json choice{{"index", index++}, {"finish_reason", text.finish_reason}};
     std::size_t offset = 0;
     choice["logprobs"] = logprobs ? logprobs_json(head.api, text, tokenizer, offset) : json();

@@ -9,7 +9,7 @@
 
 namespace canopy::server {
 
-/// Whose replies an answer has.
+/// Interface whose replies an answer has.
 enum class Api : std::uint8_t {
   kChat,  // OpenAI's /v1/chat/completions
   kText,  // OpenAI's /v1/completions
@@ -42,11 +42,11 @@ std::string shown_token(const Tokenizer& tokenizer, TokenId token);
 
 nlohmann::json usage_json(const Usage& usage);
 /// `ended`: of the first choice.
-nlohmann::json timings_json(const News::Choice& ended, const Usage& usage,
+nlohmann::json timings_json(const JobUpdate::Choice& ended, const Usage& usage,
                             double link_bytes_per_second);
 /// Lists log probabilities of tokens, as the chat API has them, or in the older one's columns.
 /// `offset`: for the columns, characters of the text before the tokens; it moves to after them.
-nlohmann::json logprobs_json(Api api, const News::Choice& choice, const Tokenizer& tokenizer,
+nlohmann::json logprobs_json(Api api, const JobUpdate::Choice& choice, const Tokenizer& tokenizer,
                              std::size_t& offset);
 /// A piece of a stream for one choice.
 nlohmann::json chunk_json(const ReplyHead& head, int index, nlohmann::json delta,
@@ -57,8 +57,8 @@ nlohmann::json empty_chunk_json(const ReplyHead& head);
 nlohmann::json reasoning_json(const std::string& reasoning);
 /// Pieces of calls, of which the last belongs to call `calls` - 1.
 nlohmann::json call_pieces_json(const std::vector<ToolCall>& pieces, std::size_t calls);
-/// The whole answer; `texts`: each choice, all of it; `calls`: likewise.
-nlohmann::json reply_json(const ReplyHead& head, const std::vector<News::Choice>& texts,
+/// The whole answer; `texts`: each choice, all of it; `calls`: those of each.
+nlohmann::json reply_json(const ReplyHead& head, const std::vector<JobUpdate::Choice>& texts,
                           const std::vector<std::vector<ToolCall>>& calls, bool logprobs,
                           const Tokenizer& tokenizer);
 

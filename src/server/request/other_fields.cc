@@ -54,7 +54,7 @@ const std::vector<Neutral>& neutral_members() {
       {"use_beam_search", {false}},
       {"logits_processors", {none}},
       {"lora", {none}},
-      // Which tokens may come.
+      // Fields on the tokens that may come.
       {"stop_token_ids", {none}},
       {"min_tokens", {0, 1}},
       {"min_length", {0, 1}},

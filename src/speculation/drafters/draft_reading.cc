@@ -9,8 +9,8 @@ namespace canopy {
 
 namespace {
 
-/// What the draft runs for a token that only the target's embedding has (a longer padded tail). The
-/// rows it proposes from are then of another text, which costs acceptance and never exactness.
+/// Token that the draft runs for one that only the target's embedding has (a longer padded tail).
+/// The rows it proposes from are then of another text, which costs acceptance and never exactness.
 constexpr TokenId kStandIn = 0;
 
 std::vector<TokenId> known_to(const Transformer& model, std::span<const TokenId> tokens) {

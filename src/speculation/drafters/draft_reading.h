@@ -7,7 +7,7 @@
 
 namespace canopy {
 
-// How a draft model reads the texts that it drafts for.
+// Reading, by a draft model, of the texts that it drafts for.
 
 /// Committed tokens that a draft has not run yet, at least one; the last is the root of a tree.
 struct PendingText {
@@ -20,10 +20,10 @@ struct PendingText {
 void read_text(Transformer& model, std::span<const TokenId> tokens, KvCache& kv, Stream& stream,
                const std::stop_token& stop);
 
-/// Runs what is pending of each text, in one forward but for a draft that is far behind, and
-/// commits all but the roots, which are then their caches' scratch slot 0. Returns the roots'
-/// logits: [texts, the draft's vocab] f32. Throws Error if the model was set up for fewer nodes
-/// than there are texts, Stopped.
+/// Runs what is pending of each text, in one forward but for a draft that lags far, and commits all
+/// but the roots, which are then their caches' scratch slot 0. Returns the roots' logits: [texts,
+/// the draft's vocab] f32. Throws Error if the model was set up for fewer nodes than there are
+/// texts, Stopped.
 TensorView run_pending(Transformer& model, std::span<const PendingText> texts, Stream& stream,
                        const std::stop_token& stop);
 

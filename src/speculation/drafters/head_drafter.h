@@ -22,15 +22,15 @@ struct HeadWeights {
   std::vector<WeightView> matrices;        // [vocab, dim], of each head, or one for all
 };
 
-/// Returns the acceptance that trees of so many heads are planned with: `measured`, by head, else
-/// what those of SmolLM2-135M-Instruct had (docs/results/methods.md). Behind the last head nothing
+/// Returns the acceptance that trees of `heads` heads are planned with: `measured`, by head, else
+/// what those of SmolLM2-135M-Instruct had (docs/results/methods.md). After the last head nothing
 /// is accepted.
 Acceptance acceptance_of_heads(int heads, const std::vector<std::vector<double>>& measured);
 
 /// Proposes, on level i of a tree, the best tokens of head i: the same ones below each node. The
 /// heads read what the target's head read for the last node that was accepted, which is known only
-/// behind a text's first sweep: the first tree is the root alone, and so is a tree's part behind
-/// the last head. Always of kTopK: children are a function of the text, chosen before the target's
+/// after a text's first sweep: the first tree is the root alone, and so is a tree's part below the
+/// last head. Always of kTopK: children are a function of the text, chosen before the target's
 /// sample is drawn. One thread.
 /// Source: arXiv:2401.10774, 2.1 and 2.2.
 class HeadDrafter final : public Drafter {
@@ -43,10 +43,10 @@ class HeadDrafter final : public Drafter {
   };
   /// Weights that have no memory of their own must outlive it. Throws Error if the device is full.
   HeadDrafter(Device& device, HeadWeights weights, const Limits& limits);
-  /// Device bytes that one holds beside its weights. Pure.
+  /// Device bytes that one holds besides its weights. Pure.
   static std::size_t device_bytes(int heads, const Limits& limits);
   static constexpr int kAllocations = 6;  // that hold them
-  /// What Ops::reserve must be told for it. Pure.
+  /// Work that Ops::reserve needs for it. Pure.
   static Workload workload(int heads, const Limits& limits);
 
   std::unique_ptr<DraftState> open() override;

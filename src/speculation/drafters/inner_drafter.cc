@@ -26,11 +26,11 @@ class InnerDrafter::State final : public DraftState {
   std::vector<TokenId> read_;  // the cache's slots hold its beginning
 };
 
-InnerDrafter::InnerDrafter(Device& device, Transformer& model, const DraftPolicy::Config& policy,
+InnerDrafter::InnerDrafter(Device& device, Transformer& model, const ShapeGrower::Config& config,
                            KvRoom room, int texts)
     : model_(model),
-      longest_(policy.shape),
-      policy_(device, policy),
+      longest_(config.shape),
+      grower_(device, config),
       caches_(device, model.config(), room, texts) {}
 
 std::unique_ptr<DraftState> InnerDrafter::open() { return std::make_unique<State>(caches_.lend()); }
@@ -39,17 +39,17 @@ std::vector<Draft> InnerDrafter::grow(std::span<const DraftRequest> requests,
                                       const TreeShape& shape, Stream& stream,
                                       std::stop_token stop) {
   require(requests.size() == 1, "the inner draft guesses for one text at a time");
-  if (policy_.shape() != shape) policy_.reshape(shape);
+  if (grower_.shape() != shape) grower_.reshape(shape);
   const DraftRequest& request = requests.front();
   KvCache& cache = static_cast<State&>(*request.state).cache_for(request.text);
-  const DraftPolicy::Request guess{request.text.subspan(static_cast<std::size_t>(cache.length())),
+  const ShapeGrower::Request guess{request.text.subspan(static_cast<std::size_t>(cache.length())),
                                    &cache,
                                    {},
                                    {},
                                    true,
                                    nullptr};
   return in_context("the draft's draft", [&] {
-    return policy_.grow(model_, {&guess, 1}, stream, std::move(stop));
+    return grower_.grow(model_, {&guess, 1}, stream, std::move(stop));
   });
 }
 

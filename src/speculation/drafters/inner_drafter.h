@@ -4,7 +4,7 @@
 
 #include "src/model/kv_caches.h"
 #include "src/speculation/drafter.h"
-#include "src/speculation/growers/draft_policy.h"
+#include "src/speculation/growers/shape_grower.h"
 
 namespace canopy {
 
@@ -15,9 +15,9 @@ namespace canopy {
 /// no edits are made. One text at a time is grown for.
 class InnerDrafter final : public Drafter {
  public:
-  /// `model` must outlive the drafter. `policy` has the longest chain for its shape and is of
+  /// `model` must outlive the drafter. `config` has the longest chain for its shape and is of
   /// kTopK, for one request; `texts` can be open at a time. Throws Error if the device is full.
-  InnerDrafter(Device& device, Transformer& model, const DraftPolicy::Config& policy, KvRoom room,
+  InnerDrafter(Device& device, Transformer& model, const ShapeGrower::Config& config, KvRoom room,
                int texts);
 
   std::unique_ptr<DraftState> open() override;
@@ -31,7 +31,7 @@ class InnerDrafter final : public Drafter {
   class State;
   Transformer& model_;
   TreeShape longest_;
-  DraftPolicy policy_;
+  ShapeGrower grower_;
   KvCaches caches_;
 };
 

@@ -25,7 +25,7 @@ class ModelDrafter::State final : public DraftState {
   std::vector<double> confidences;  // of the last chain
 };
 
-ModelDrafter::ModelDrafter(Device& device, Transformer& model, const DraftPolicy::Config& config,
+ModelDrafter::ModelDrafter(Device& device, Transformer& model, const ShapeGrower::Config& config,
                            KvRoom room, std::unique_ptr<Drafter> inner)
     : model_(model),
       config_(config),
@@ -34,7 +34,7 @@ ModelDrafter::ModelDrafter(Device& device, Transformer& model, const DraftPolicy
   require((inner_ != nullptr) == (config.growth.kind == Growth::Kind::kHierarchy),
           "draft: a hierarchy has a second draft, and nothing else has");
   if (config.growth.kind == Growth::Kind::kShape)
-    policy_.emplace(device, config);
+    shape_grower_.emplace(device, config);
   else
     frontier_.emplace(device, config);
 }
@@ -46,8 +46,8 @@ std::unique_ptr<DraftState> ModelDrafter::open() {
 std::vector<Draft> ModelDrafter::grow(std::span<const DraftRequest> requests,
                                       const TreeShape& shape, Stream& stream,
                                       std::stop_token stop) {
-  if (policy_ && policy_->shape() != shape) policy_->reshape(shape);
-  std::vector<DraftPolicy::Request> growing;
+  if (shape_grower_ && shape_grower_->shape() != shape) shape_grower_->reshape(shape);
+  std::vector<ShapeGrower::Request> growing;
   for (const DraftRequest& request : requests) {
     KvCache& cache = *static_cast<State&>(*request.state).cache;
     cache.share(request.text);
@@ -55,16 +55,16 @@ std::vector<Draft> ModelDrafter::grow(std::span<const DraftRequest> requests,
     growing.push_back({request.text.subspan(static_cast<std::size_t>(cache.length())), &cache,
                        request.sampling, request.rng, request.best_tokens, request.editor});
   }
-  if (policy_) return policy_->grow(model_, growing, stream, std::move(stop));
+  if (shape_grower_) return shape_grower_->grow(model_, growing, stream, std::move(stop));
   return grow_by_rows(requests, growing, shape, stream, stop);
 }
 
 std::vector<Draft> ModelDrafter::grow_by_rows(std::span<const DraftRequest> requests,
-                                              std::span<const DraftPolicy::Request> texts,
+                                              std::span<const ShapeGrower::Request> texts,
                                               const TreeShape& shape, Stream& stream,
                                               const std::stop_token& stop) {
   std::vector<std::unique_ptr<Grower>> growers;
-  std::vector<FrontierPolicy::Request> growing;
+  std::vector<FrontierGrower::Request> growing;
   for (std::size_t r = 0; r < texts.size(); ++r) {
     growers.push_back(grower_of(requests[r], texts[r], shape, stream, stop));
     growing.push_back({texts[r], growers.back().get()});
@@ -78,13 +78,13 @@ std::vector<Draft> ModelDrafter::grow_by_rows(std::span<const DraftRequest> requ
 }
 
 std::unique_ptr<Grower> ModelDrafter::grower_of(const DraftRequest& request,
-                                                const DraftPolicy::Request& text,
+                                                const ShapeGrower::Request& text,
                                                 const TreeShape& shape, Stream& stream,
                                                 const std::stop_token& stop) const {
   const TokenId root = text.pending.back();
   const bool draws = text.sampling.temperature > 0 && !text.best_tokens;
   const auto rng = draws ? std::optional(text.rng) : std::nullopt;
-  const TreeRoom room = DraftPolicy::room_of(config_).for_each_of(config_.max_requests);
+  const TreeRoom room = ShapeGrower::room_of(config_).for_each_of(config_.max_requests);
   switch (config_.growth.kind) {
     case Growth::Kind::kGraph: {
       GraphGrower::Propose propose;
@@ -126,9 +126,9 @@ std::unique_ptr<Grower> ModelDrafter::grower_of(const DraftRequest& request,
   }
 }
 
-std::size_t ModelDrafter::policy_bytes(const DraftPolicy::Config& config) {
-  return config.growth.kind == Growth::Kind::kShape ? DraftPolicy::device_bytes(config)
-                                                    : FrontierPolicy::device_bytes(config);
+std::size_t ModelDrafter::grower_bytes(const ShapeGrower::Config& config) {
+  return config.growth.kind == Growth::Kind::kShape ? ShapeGrower::device_bytes(config)
+                                                    : FrontierGrower::device_bytes(config);
 }
 
 void ModelDrafter::read(DraftState& state, std::span<const TokenId> text, Stream& stream,
@@ -151,8 +151,9 @@ void ModelDrafter::conclude(DraftState& state, const Draft& draft, const Verdict
 }
 
 std::string ModelDrafter::note() const {
-  if (!policy_ || policy_->why_no_graphs().empty()) return {};
-  return "the draft's levels could not be launched as CUDA graphs (" + policy_->why_no_graphs() +
+  if (!shape_grower_ || shape_grower_->why_no_graphs().empty()) return {};
+  return "the draft's levels could not be launched as CUDA graphs (" +
+         shape_grower_->why_no_graphs() +
          "); its kernels are launched one by one, as with --enforce-eager";
 }
 

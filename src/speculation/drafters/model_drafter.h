@@ -7,8 +7,8 @@
 
 #include "src/model/kv_caches.h"
 #include "src/speculation/drafter.h"
-#include "src/speculation/growers/draft_policy.h"
-#include "src/speculation/growers/frontier_policy.h"
+#include "src/speculation/growers/frontier_grower.h"
+#include "src/speculation/growers/shape_grower.h"
 
 namespace canopy {
 
@@ -19,7 +19,7 @@ class ModelDrafter final : public Drafter {
   /// `model` must outlive the drafter. config.max_requests texts can be open at a time. `inner`, of
   /// a hierarchy alone: guesses what the model would write, for as many texts. Throws Error if the
   /// device is full.
-  ModelDrafter(Device& device, Transformer& model, const DraftPolicy::Config& config, KvRoom room,
+  ModelDrafter(Device& device, Transformer& model, const ShapeGrower::Config& config, KvRoom room,
                std::unique_ptr<Drafter> inner = nullptr);
 
   std::unique_ptr<DraftState> open() override;
@@ -29,7 +29,7 @@ class ModelDrafter final : public Drafter {
             std::stop_token stop) override;
   void conclude(DraftState& state, const Draft& draft, const Verdict& verdict, ConstTensorView read,
                 Stream& stream) override;
-  TreeRoom room() const override { return DraftPolicy::room_of(config_); }
+  TreeRoom room() const override { return ShapeGrower::room_of(config_); }
   std::vector<KvPool*> kv_pools() override {
     std::vector<KvPool*> pools{&caches_.pool()};
     if (inner_) std::ranges::copy(inner_->kv_pools(), std::back_inserter(pools));
@@ -38,24 +38,24 @@ class ModelDrafter final : public Drafter {
   std::string note() const override;
 
   /// Device bytes of what grows its trees. Pure.
-  static std::size_t policy_bytes(const DraftPolicy::Config& config);
+  static std::size_t grower_bytes(const ShapeGrower::Config& config);
 
  private:
   class State;
   std::vector<Draft> grow_by_rows(std::span<const DraftRequest> requests,
-                                  std::span<const DraftPolicy::Request> texts,
+                                  std::span<const ShapeGrower::Request> texts,
                                   const TreeShape& shape, Stream& stream,
                                   const std::stop_token& stop);
 
-  std::unique_ptr<Grower> grower_of(const DraftRequest& request, const DraftPolicy::Request& text,
+  std::unique_ptr<Grower> grower_of(const DraftRequest& request, const ShapeGrower::Request& text,
                                     const TreeShape& shape, Stream& stream,
                                     const std::stop_token& stop) const;
 
   Transformer& model_;
-  DraftPolicy::Config config_;
-  std::unique_ptr<Drafter> inner_;          // of a hierarchy
-  std::optional<DraftPolicy> policy_;       // for trees of a shape
-  std::optional<FrontierPolicy> frontier_;  // for those that the draft's own rows end
+  ShapeGrower::Config config_;
+  std::unique_ptr<Drafter> inner_;           // of a hierarchy
+  std::optional<ShapeGrower> shape_grower_;  // for trees of a shape
+  std::optional<FrontierGrower> frontier_;   // for those that the draft's own rows end
   KvCaches caches_;
 };
 

@@ -24,7 +24,7 @@ bool contains(std::span<const TokenId> tokens, TokenId token) {
   return std::find(tokens.begin(), tokens.end(), token) != tokens.end();
 }
 
-/// How many tokens before tokens[end] are those that end the path; at most kLongestMatch.
+/// Counts the tokens before tokens[end] that are those that end the path; at most kLongestMatch.
 int length_of_match(std::span<const TokenId> tokens, std::size_t end,
                     std::span<const TokenId> path) {
   const std::size_t most = std::min({end, path.size(), std::size_t{ModelFreeDraft::kLongestMatch}});
@@ -58,8 +58,8 @@ std::string name(const ModelFreeDraft& draft) {
 
 Acceptance typical_acceptance(const ModelFreeDraft& draft, double temperature) {
   // Measured for this project on SmolLM2-135M-Instruct, 40 continuations of 96 tokens of the
-  // default prompts at temperature 0 and .6: canopy calibrate acceptance -md copy --examples 40
-  // -n 96. Small models repeat themselves: larger ones will teach less, while they write.
+  // default prompts at temperature 0 and .6: canopy calibrate acceptance -md copy --examples 40 -n
+  // 96. Small models repeat themselves: there is less to learn from larger ones, while they write.
   const bool greedy = temperature == 0;
   switch (draft.kind) {
     case Kind::kCopy:

@@ -20,7 +20,7 @@ struct ModelFreeDraft {
 
   Kind kind = Kind::kCopy;
   int length = kLeastMatch;  // kNgram: 1 or 2 tokens; kCopy: fewest tokens of a match
-  /// A text to count and to copy from beside the one that is written; null: none.
+  /// A text to count and to copy from besides the one that is written; null: none.
   std::shared_ptr<const std::vector<TokenId>> corpus;
 };
 
@@ -51,7 +51,7 @@ class ModelFreeDrafter final : public Drafter {
   /// `nodes`: most of all trees that grow at a time; `vocab`: the target's tokens. Throws Error if
   /// the corpus has others.
   ModelFreeDrafter(ModelFreeDraft draft, int vocab, int nodes);
-  /// Bytes of the host that one holds beside the corpus itself, for texts of `context` tokens.
+  /// Bytes of the host that one holds besides the corpus itself, for texts of `context` tokens.
   /// Pure.
   static std::size_t host_bytes(const ModelFreeDraft& draft, int vocab, int context);
 

@@ -9,7 +9,7 @@ namespace canopy {
 
 /// Grows the chain of greatest joint probability that a beam search of the draft finds: of all
 /// continuations of the beams by one token the `beams` heaviest are kept, or as many are drawn by
-/// their joint probability, none twice. Beams do not end at end tokens: what stands behind one is
+/// their joint probability, none twice. Beams do not end at end tokens: what stands after one is
 /// cut off with the text.
 /// Source: "Optimized Multi-Token Joint Decoding ..." (MTAD), 3.2, whose lost algorithm this
 /// follows but for duplicates, which would waste a beam.

@@ -10,10 +10,11 @@
 
 namespace canopy {
 
-/// How often a draft was right when it was so sure: acceptance by the highest probability of the
-/// row that a token came from, in 16 bins. Recent tokens count more, as in AcceptanceTracker. Where
-/// a bin has seen little, what all tokens showed counts: refusals beside those that there would be
-/// if the draft were as often right as it is sure, which is what a text begins with. One thread.
+/// Record of how often a draft was right when it was so sure: acceptance by the highest probability
+/// of the row that a token came from, in 16 bins. Recent tokens count more, as in
+/// AcceptanceTracker. Where a bin has seen little, what all tokens showed counts: refusals next to
+/// those that there would be if the draft were as often right as it is sure, which is what a text
+/// begins with. One thread.
 class ConfidenceTracker {
  public:
   static constexpr std::size_t kBins = 16;
@@ -62,7 +63,7 @@ class ChainGrower final : public Grower {
   double reach_ = 1;
 };
 
-/// What a verdict shows of a chain whose tokens had these confidences.
+/// Records what a verdict shows of a chain whose tokens had these confidences.
 void observe(ConfidenceTracker& tracker, std::span<const double> confidences,
              const Verdict& verdict);
 

@@ -66,7 +66,7 @@ class GraphGrower final : public Grower {
   std::vector<int> add_children(int parent, std::span<const float> row);
   std::vector<TokenId> last_tokens(int node) const;
   bool reaches(int from, int to) const;
-  /// Whether it is to be run: neither a leaf nor merged, which it is from now on.
+  /// True if it is to be run: neither a leaf nor merged, which it is from now on.
   bool goes_on(int node, double best_sibling);
   /// The node whose children serve this one: itself, or what it is merged into.
   int original(int node) const;

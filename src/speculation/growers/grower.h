@@ -8,7 +8,7 @@
 
 namespace canopy {
 
-/// What ends a draft model's tree before the planned shape does. Plain data.
+/// Rule that ends a draft model's tree before the planned shape does. Plain data.
 struct Growth {
   enum class Kind : std::uint8_t {
     kShape,       // nothing: each tree has the shape
@@ -36,7 +36,7 @@ struct DraftedNode {
   int parent = -1;  // its number among the nodes that were run; the root is number 0
 };
 
-/// What a grower has made of a text.
+/// Tree that a grower has made of a text.
 struct GrownTree {
   TokenTree tree;
   /// Per node: its number among the nodes that were run, which is its scratch slot; -1: never run.

@@ -10,15 +10,15 @@
 namespace canopy {
 
 /// Grows a chain of the draft model's tokens, which a second draft guesses: the model runs the next
-/// token together with guesses of those behind it, and its own tokens are taken for as long as they
+/// token together with guesses of those after it, and its own tokens are taken for as long as they
 /// are the guessed ones. Each token is drawn from its row by the number that is keyed by its place,
 /// so the chain is the one that ChainGrower would grow, in fewer forwards of the model, whatever
-/// the guesses are. Rows of wrong guesses stay behind in scratch slots. Source: arXiv:2211.17192,
-/// 6, names hierarchies; that the inner tokens are the model's own sample keeps the outer rule as
-/// it is.
+/// the guesses are. Rows of wrong guesses are left in scratch slots. Source: arXiv:2211.17192, 6,
+/// names hierarchies; that the inner tokens are the model's own sample keeps the outer rule as it
+/// is.
 class HierarchyGrower final : public Grower {
  public:
-  /// At most so many tokens that are likely to follow the text.
+  /// At most `most` tokens that are likely to follow the text.
   using Guess = std::function<std::vector<TokenId>(std::span<const TokenId> text, int most)>;
   struct Limits {
     int longest = 0;  // tokens of the chain

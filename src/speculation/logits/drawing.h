@@ -3,7 +3,7 @@
 
 namespace canopy {
 
-/// How siblings are drawn and, by that, the rule that verifies them. Each proof (docs/math.md,
+/// Way to draw siblings and, by that, the rule that verifies them. Each proof (docs/math.md,
 /// "Verification") is of such a pair, so the pair has one name, which travels with the tree. The
 /// rejection rule for a single sequence (arXiv:2211.17192) is kSequoia on a chain.
 enum class Drawing : std::uint8_t {
@@ -14,7 +14,7 @@ enum class Drawing : std::uint8_t {
   kSpecTr,     // drawn from q independently; k-sequential selection (arXiv:2310.15141)
 };
 
-/// What the names of files call it.
+/// Returns its name in the names of files.
 constexpr const char* name(Drawing drawing) {
   switch (drawing) {
     case Drawing::kTopK:
@@ -31,10 +31,10 @@ constexpr const char* name(Drawing drawing) {
   return "spectr";
 }
 
-/// Whether siblings are drawn at random, from probabilities that the policy must make.
+/// True if siblings are drawn at random, from probabilities that the grower must make.
 constexpr bool uses_q(Drawing drawing) { return drawing != Drawing::kTopK; }
 
-/// Whether the target's own sample decides, whatever the children are.
+/// True if the target's own sample decides, whatever the children are.
 constexpr bool target_decides(Drawing drawing) {
   return drawing == Drawing::kTopK || drawing == Drawing::kNaive;
 }

@@ -20,16 +20,16 @@ class NothingAllowed : public Error {
   explicit NothingAllowed(const std::string& why) : Error("the text cannot go on: " + why) {}
 };
 
-/// What edits make of one text's logits, at the text's end and behind each way on from there. A
-/// row's edits are a function of the text before it alone (docs/math.md, "Edits along a path"). One
-/// thread at a time.
+/// Edits of one text's logits, at the text's end and after each way on from there. A row's edits
+/// are a function of the text before it alone (docs/math.md, "Edits along a path"). One thread at a
+/// time.
 class LogitEditor {
  public:
   static constexpr std::size_t kMostBiases = 1024;
 
   using Ends = std::function<bool(TokenId)>;
-  /// The text begins behind `prompt`. `vocab`: the target's. `ends`: which tokens end the text; the
-  /// constraint is never asked behind one; empty: none does. Throws Error where a number is out of
+  /// The text begins after `prompt`. `vocab`: the target's. `ends`: which tokens end the text; the
+  /// constraint is never asked after one; empty: none does. Throws Error where a number is out of
   /// range or a token is none.
   LogitEditor(const LogitEditing& editing, std::span<const TokenId> prompt, int vocab,
               Ends ends = {});
@@ -39,7 +39,7 @@ class LogitEditor {
 
   /// The edits of all rows, but for tokens that own() names.
   const std::vector<LogitEdit>& shared() const { return shared_; }
-  /// Adds those that the row behind `path` has instead.
+  /// Adds those that the row after `path` has instead.
   void own(std::span<const TokenId> path, std::vector<LogitEdit>& to) const;
 
   enum class Reach : std::uint8_t {
@@ -47,7 +47,7 @@ class LogitEditor {
     kUnreachable,  // `path` is not allowed, or the text has ended: no token of its row counts
     kNothingLeft,  // `path` is allowed, and no token may follow: why_nothing() says why
   };
-  /// Whether some tokens are not allowed behind some path.
+  /// True if some tokens are not allowed after some path.
   bool masks() const { return constraint_ != nullptr || !banned_.empty(); }
   /// Sets the bits of tokens that may follow `path` as TokenConstraint::allow does, without those
   /// that the bias bans. `bits`: words() of them.
@@ -84,8 +84,8 @@ class LogitEditor {
 /// time.
 class RowEditor {
  public:
-  /// What the largest call needs: rows, texts that they are of, edits that the texts share, edits
-  /// of single rows, all rows together; and the larger vocabulary of target and draft.
+  /// Needs of the largest call: rows, texts that they are of, edits that the texts share, edits of
+  /// single rows, all rows together; and the larger vocabulary of target and draft.
   struct Room {
     std::size_t rows = 0, texts = 0, shared = 0, own = 0, vocab = 0;
   };

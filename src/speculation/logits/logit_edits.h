@@ -11,17 +11,18 @@ namespace canopy {
 /// infinity.
 inline constexpr float kMostEdit = 1e6f;
 
-/// How a text's logits are changed before its tokens are drawn from them (docs/math.md, "Edits
-/// along a path"): bias and constraint first, then the penalties.
+/// Changes of a text's logits before its tokens are drawn from them (docs/math.md, "Edits along a
+/// path"): bias and constraint first, then the penalties.
 struct LogitEditing {
   /// > 0. Of each token that stands in the prompt or in the text, once: a logit above 0 is divided
   /// by it, any other multiplied.
   float repetition = 1;
   float presence = 0;   // taken off the logit of each token that was generated
-  float frequency = 0;  // likewise, as many times as it was
+  float frequency = 0;  // the same, as many times as it was
   /// Added to the token's logit; minus infinity: the token is never taken.
   std::vector<std::pair<TokenId, float>> bias;
-  /// What may follow the prompt; it stands where the generated text begins. Null: everything.
+  /// Constraint on what may follow the prompt; it stands where the generated text begins. Null:
+  /// everything.
   std::shared_ptr<const TokenConstraint> constraint;
 
   bool none() const {

@@ -32,7 +32,7 @@ double chance_of(std::span<const double> row, TokenId token) {
   return row[at];
 }
 
-/// The target's own token behind a node: full p, no residual.
+/// The target's own token after a node: full p, no residual.
 TokenId own_token(const InexactRows& rows, NodeId node, Choices& choices) {
   if (rows.greedy) return likeliest(normalised(rows.plain, node));
   return choices.draw(node, normalised(rows.p, node));
@@ -77,7 +77,7 @@ Verdict roll_back(const TokenTree& tree, double most, const InexactRows& rows, C
 }
 
 /// The path to the first of the deepest of these nodes, which hang below each other, and the token
-/// behind it.
+/// after it.
 Verdict longest_path(const TokenTree& tree, std::span<const NodeId> kept, const InexactRows& rows,
                      Choices& choices) {
   NodeId deepest = 0;

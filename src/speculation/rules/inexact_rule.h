@@ -7,9 +7,9 @@
 
 namespace canopy {
 
-/// What keeps more of a draft than the target's own distribution would: a user asks for it by name,
-/// and every report says so. Pure rules over the same trees, rows and choices as verify_tree; none
-/// is a Drawing, as those are pairs with a proof. Plain data.
+/// Rule that keeps more of a draft than the target's own distribution would: a user asks for it by
+/// name, and every report says so. Pure rules over the same trees, rows and choices as verify_tree;
+/// none is a Drawing, as those are pairs with a proof. Plain data.
 struct InexactRule {
   enum class Kind : std::uint8_t {
     kLenience,  // a token is kept with chance p / (l q) instead of p / q; at temperature 0, where
@@ -42,7 +42,7 @@ struct InexactRows {
       {};  // kJoint, kRatio: per node, ln q of its token; the root's is 0
 };
 
-/// The path that the rule keeps, and the token behind it: drawn from p as it is, or the likeliest,
+/// The path that the rule keeps, and the token after it: drawn from p as it is, or the likeliest,
 /// but for kLenience, whose last token comes from what the rule leaves of p. kRollback and kJoint
 /// want chains; kRatio at temperature 0 is exact; kTypical there goes by plain. p and plain are
 /// asked for the nodes of the path and, where it goes on, for none below the first that is refused

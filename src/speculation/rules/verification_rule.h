@@ -48,7 +48,7 @@ Verdict verify_tree(const TokenTree& tree, Drawing drawing, const LendRow& p_row
 /// is accepted by the rejection rule. Source: arXiv:2211.17192, Corollary 3.6.
 double overlap(std::span<const double> p, std::span<const double> q);
 
-/// What the rule makes of siblings, with none of its choices made.
+/// Chances that the rule gives siblings, with none of its choices made.
 struct SiblingChances {
   std::vector<double> accept;  // per child: that it is the accepted one, given that its parent was
   double none = 1;             // that none is; then the next token is drawn from what is left of p

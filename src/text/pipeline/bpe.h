@@ -22,7 +22,7 @@ struct StringHash {
 using Vocabulary = std::unordered_map<std::string, TokenId, StringHash, std::equal_to<>>;
 std::optional<TokenId> find(const Vocabulary& vocabulary, std::string_view text);
 
-/// Which two neighbouring tokens become one, and how urgently: a hash table by pairs.
+/// Pairs of neighbouring tokens that become one, and how urgently: a hash table.
 class Merges {
  public:
   struct Merge {

@@ -192,7 +192,7 @@ class Matcher {
         take(limit);
         limit = std::min(limit * kHarder, kMostAtOnce);
       } else {
-        if (limit > kEasySteps) take(limit / kHarder);  // so many at least
+        if (limit > kEasySteps) take(limit / kHarder);  // at least these
         if (found == PCRE2_ERROR_NOMATCH) return std::nullopt;
         if (found < 0) fail(pcre2_message(found));
         const std::size_t* const ends = pcre2_get_ovector_pointer(data_.get());

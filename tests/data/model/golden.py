@@ -1,4 +1,4 @@
-"""What one golden file holds, and how it is measured: transformers in float32, against exact.py."""
+"""Content of one golden file, and how it is measured: transformers in float32, against exact.py."""
 
 import json
 import re

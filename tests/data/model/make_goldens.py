@@ -102,7 +102,7 @@ def as_published(config, weights):
 
 
 def stored_name(name, config):
-    """What published files call a tensor of transformers 5."""
+    """Returns the name that published files have for a tensor of transformers 5."""
     if "text_config" not in config:
         return name
     for ours, theirs in (("model.language_model.", "language_model.model."),

@@ -124,7 +124,7 @@ class Twin:
         return tree if g["within_level"] else self.unfold()
 
     def below(self, entry, number):
-        """What hangs below a node of the tree: (path in the tree, node of the graph, parent, copy)."""
+        """Returns what hangs below a node of the tree: (path in the tree, node of the graph, parent, copy)."""
         path, node, _, copy = entry
         original = self.merged.get(node, node)
         return [(path + child[-1:], child, number, copy or original != node)

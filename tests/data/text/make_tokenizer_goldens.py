@@ -262,7 +262,7 @@ def bloom():
 
 
 def gguf_default():
-    """How llama.cpp cuts words for the pre-tokenizer named "default", as a sequence of splits."""
+    """Cuts words as llama.cpp does for the pre-tokenizer named "default", as a sequence of splits."""
     patterns = [r"[\p{P}\$\+<=>\^~\|]+",
                 r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)", r"\p{N}+", "[0-9][0-9][0-9]"]
     pre = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in patterns]

@@ -10,7 +10,7 @@
 
 namespace canopy::cli {
 
-/// What help says of -m, of --allow-holes and of --progress.
+/// Help of -m, of --allow-holes and of --progress.
 inline constexpr const char* kModelHelp =
     "model: a Hugging Face directory or a GGUF file; -m may be left out";
 inline constexpr const char* kHolesHelp =
@@ -18,7 +18,7 @@ inline constexpr const char* kHolesHelp =
 inline constexpr const char* kProgressHelp =
     "report progress on stderr even when it is not a terminal";
 
-/// What --allow-holes means.
+/// Returns what --allow-holes means.
 inline Holes holes_by(bool allowed) { return allowed ? Holes::kAllowed : Holes::kRefused; }
 
 /// --device, --gpu-memory and --enforce-eager.
@@ -45,7 +45,7 @@ struct ModelOptions {
   std::optional<std::vector<int>> cpus;  // --cpu-list
   std::optional<DType> cache_type_k, cache_type_v;
   bool progress = false;
-  /// What help says of these two defaults, which depend on the command.
+  /// Help of these two defaults, which depend on the command.
   std::string default_context = "as much as the request needs";
   std::string default_kv_memory = "every text that shares a sweep can be as long as --ctx-size";
 
@@ -60,7 +60,7 @@ struct ModelOptions {
   void require_room_to_encode(std::string_view text, const std::string& what) const;
 };
 
-/// What a model's file or directory is called, wherever it lies.
+/// Names a model's file or directory, wherever it lies.
 std::string model_name(const Checkpoint& model);
 
 /// -t: at most the CPUs that this process may use; a note on stderr where `wanted` is more.

@@ -7,10 +7,10 @@
 
 namespace canopy::cli {
 
-/// "llama-2-70b", or another name of shape_names(), or a config.json; with ":packed", ":q8_0"
-/// or the like behind it the weights have that form. Throws Error naming what is wrong.
+/// "llama-2-70b", or another name of shape_names(), or a config.json; with ":packed", ":q8_0" or
+/// the like after it the weights have that form. Throws Error naming what is wrong.
 RandomModel parse_model_shape(const std::string& text);
-/// Whether a word that could be a path to a model is a shape instead: a name that no file has, or a
+/// True if a word that could be a path to a model is a shape instead: a name that no file has, or a
 /// config.json.
 bool names_model_shape(const std::string& text);
 std::string shape_names();  // for a usage text, in words

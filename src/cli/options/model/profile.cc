@@ -8,7 +8,7 @@
 #include "src/base/size_text.h"
 #include "src/cli/options/values.h"
 #include "src/cli/output/aside.h"
-#include "src/measure/kept.h"
+#include "src/measure/measurement_cache.h"
 
 namespace canopy::cli {
 

@@ -16,8 +16,8 @@ HardwareProfile measure_profile(const ModelFiles& models, const EngineOptions& o
 /// A file of the user's cache, whose folder is made if it is not there. Throws Error.
 TextOutput open_in_cache(const std::filesystem::path& file);
 
-/// What the cache keeps of these models on this machine, else measured now, and kept there if it
-/// can be; notes on stderr say so.
+/// Finds what the cache keeps of these models on this machine, else measures now, and keeps it
+/// there if it can; notes on stderr say so.
 HardwareProfile find_profile(const ModelFiles& models, const EngineOptions& options,
                              ProgressLine& progress, const std::stop_token& stop);
 

@@ -1,4 +1,4 @@
-#include "src/speculation/growers/frontier_policy.h"
+#include "src/speculation/growers/frontier_grower.h"
 
 #include <algorithm>
 #include <cmath>
@@ -15,57 +15,57 @@ namespace {
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 /// Rows of q that a text keeps: all, where the verifier reads them; else those of a level.
-std::size_t rows_of_text(const DraftPolicy::Config& config) {
-  const TreeRoom room = DraftPolicy::room_of(config).for_each_of(config.max_requests);
+std::size_t rows_of_text(const ShapeGrower::Config& config) {
+  const TreeRoom room = ShapeGrower::room_of(config).for_each_of(config.max_requests);
   return at(uses_q(config.drawing) ? room.inner : room.widest);
 }
 
-std::size_t q_bytes(const DraftPolicy::Config& config) {
+std::size_t q_bytes(const ShapeGrower::Config& config) {
   return at(config.max_requests) * rows_of_text(config) * at(config.vocab) * sizeof(float);
 }
 
-/// What children are drawn from. At temperature 0 there is one way only, but the others' chances
+/// Returns how children are drawn. At temperature 0 there is one way only, but the others' chances
 /// say how sure the draft is.
 Sampling drawn_by(const Sampling& sampling) {
   return sampling.temperature > 0 ? sampling : Sampling{.temperature = 1};
 }
 
-/// Whether what says how sure the draft is is not what children are drawn from: BiLD looks at the
-/// softmax at temperature 1, whatever the text's sampling is.
-bool judges_apart(const DraftPolicy::Config& config, const Sampling& sampling) {
+/// True if the probabilities that say how sure the draft is are not those that children are drawn
+/// from: BiLD looks at the softmax at temperature 1, whatever the text's sampling is.
+bool judges_apart(const ShapeGrower::Config& config, const Sampling& sampling) {
   return config.growth.kind == Growth::Kind::kConfidence &&
          drawn_by(sampling) != Sampling{.temperature = 1};
 }
 
-std::size_t judged_bytes(const DraftPolicy::Config& config) {
+std::size_t judged_bytes(const ShapeGrower::Config& config) {
   if (config.growth.kind != Growth::Kind::kConfidence) return 0;
-  return at(DraftPolicy::widest_forward(config)) * at(config.vocab) * sizeof(float);
+  return at(ShapeGrower::widest_forward(config)) * at(config.vocab) * sizeof(float);
 }
 
 }  // namespace
 
-FrontierPolicy::FrontierPolicy(Device& device, const DraftPolicy::Config& config)
+FrontierGrower::FrontierGrower(Device& device, const ShapeGrower::Config& config)
     : device_(&device),
       config_(config),
       rows_of_text_(rows_of_text(config)),
       q_(device.allocate(q_bytes(config))) {
   if (const std::size_t bytes = judged_bytes(config); bytes > 0) judged_ = device.allocate(bytes);
-  if (config.edited_context > 0) row_editor_.emplace(device, DraftPolicy::room_of_edits(config));
+  if (config.edited_context > 0) row_editor_.emplace(device, ShapeGrower::room_of_edits(config));
 }
 
-std::size_t FrontierPolicy::device_bytes(const DraftPolicy::Config& config) {
+std::size_t FrontierGrower::device_bytes(const ShapeGrower::Config& config) {
   return q_bytes(config) + judged_bytes(config) +
-         (config.edited_context > 0 ? RowEditor::device_bytes(DraftPolicy::room_of_edits(config))
+         (config.edited_context > 0 ? RowEditor::device_bytes(ShapeGrower::room_of_edits(config))
                                     : 0);
 }
 
-TensorView FrontierPolicy::q_of(std::size_t text, int row, int count) const {
+TensorView FrontierGrower::q_of(std::size_t text, int row, int count) const {
   const std::size_t row_bytes = at(config_.vocab) * sizeof(float);
   return TensorView(q_.data() + (text * rows_of_text_ + at(row)) * row_bytes, DType::kF32,
                     {count, config_.vocab});
 }
 
-std::vector<Draft> FrontierPolicy::grow(Transformer& model, std::span<const Request> requests,
+std::vector<Draft> FrontierGrower::grow(Transformer& model, std::span<const Request> requests,
                                         Stream& stream, const std::stop_token& stop) {
   require(!requests.empty() && requests.size() <= at(config_.max_requests),
           "draft: between 1 and max_requests sequences can grow together");
@@ -73,7 +73,7 @@ std::vector<Draft> FrontierPolicy::grow(Transformer& model, std::span<const Requ
   std::vector<Frontier> frontiers(requests.size());
   std::vector<int> length;
   for (std::size_t r = 0; r < requests.size(); ++r) {
-    const DraftPolicy::Request& text = requests[r].text;
+    const ShapeGrower::Request& text = requests[r].text;
     require(text.editor == nullptr || row_editor_, "draft: no room was made for edits of logits");
     pending.push_back({text.pending, text.kv});
     length.push_back(text.kv->length());
@@ -88,7 +88,7 @@ std::vector<Draft> FrontierPolicy::grow(Transformer& model, std::span<const Requ
       judge(requests, frontiers, logits, stream);
     }
   } catch (...) {
-    finish_quietly(stream);  // what is queued uses memory of this policy and of its caller
+    finish_quietly(stream);  // what is queued uses memory of this grower and of its caller
     for (std::size_t r = 0; r < requests.size(); ++r) requests[r].text.kv->truncate(length[r]);
     throw;
   }
@@ -109,7 +109,7 @@ std::vector<Draft> FrontierPolicy::grow(Transformer& model, std::span<const Requ
   return drafts;
 }
 
-TensorView FrontierPolicy::run_level(Transformer& model, std::span<const Request> requests,
+TensorView FrontierGrower::run_level(Transformer& model, std::span<const Request> requests,
                                      std::span<const Frontier> frontiers, Stream& stream,
                                      const std::stop_token& stop) {
   struct Rows {
@@ -138,7 +138,7 @@ TensorView FrontierPolicy::run_level(Transformer& model, std::span<const Request
   return model.forward(parts, stream, stop);
 }
 
-void FrontierPolicy::edit(std::span<const Request> requests, std::span<const Frontier> frontiers,
+void FrontierGrower::edit(std::span<const Request> requests, std::span<const Frontier> frontiers,
                           TensorView logits, Stream& stream) {
   std::vector<RowEditor::Row> rows;
   bool edited = false;
@@ -154,18 +154,18 @@ void FrontierPolicy::edit(std::span<const Request> requests, std::span<const Fro
         row.path.insert(row.path.begin(), frontier.nodes[at(up)].token);
     }
   }
-  // Where nothing may follow, nothing is accepted.
+  // Nothing is accepted where nothing may follow.
   if (edited) row_editor_->edit(stream, logits, rows, logits);
 }
 
-void FrontierPolicy::probabilities(ConstTensorView logits, const Sampling& sampling, TensorView to,
+void FrontierGrower::probabilities(ConstTensorView logits, const Sampling& sampling, TensorView to,
                                    Stream& stream) {
   for_common_columns(logits, config_.vocab, [&](ConstTensorView rows, std::int64_t i) {
     device_->ops().probabilities(stream, rows, sampling, to.rows(i, rows.dim(0)));
   });
 }
 
-void FrontierPolicy::judge(std::span<const Request> requests, std::span<Frontier> frontiers,
+void FrontierGrower::judge(std::span<const Request> requests, std::span<Frontier> frontiers,
                            ConstTensorView logits, Stream& stream) {
   edit(requests, frontiers,
        TensorView(const_cast<std::byte*>(logits.data()), DType::kF32,
@@ -204,7 +204,7 @@ void FrontierPolicy::judge(std::span<const Request> requests, std::span<Frontier
   ask(requests, frontiers);
 }
 
-void FrontierPolicy::ask(std::span<const Request> requests, std::span<Frontier> frontiers) {
+void FrontierGrower::ask(std::span<const Request> requests, std::span<Frontier> frontiers) {
   const auto columns = at(config_.vocab);
   std::size_t done = 0;
   for (std::size_t r = 0; r < requests.size(); ++r) {

@@ -3,8 +3,8 @@
 #include <optional>
 #include <vector>
 
-#include "src/speculation/growers/draft_policy.h"
 #include "src/speculation/growers/grower.h"
+#include "src/speculation/growers/shape_grower.h"
 
 namespace canopy {
 
@@ -12,18 +12,18 @@ namespace canopy {
 /// level by level, one forward of the draft model for the frontiers of all texts. Each level's
 /// probabilities travel to the host, where a Grower says what is run next; levels differ from step
 /// to step, so they are launched kernel by kernel. One thread at a time.
-class FrontierPolicy {
+class FrontierGrower {
  public:
-  /// A text's part of a step of drafting, as of DraftPolicy, with what grows its tree.
+  /// A text's part of a step of drafting, as of ShapeGrower, with what grows its tree.
   struct Request {
-    DraftPolicy::Request text;
+    ShapeGrower::Request text;
     Grower* grower = nullptr;
   };
 
   /// `config`: its shape and room bound the trees and their levels.
-  FrontierPolicy(Device& device, const DraftPolicy::Config& config);
+  FrontierGrower(Device& device, const ShapeGrower::Config& config);
   /// Device bytes that one holds. Pure.
-  static std::size_t device_bytes(const DraftPolicy::Config& config);
+  static std::size_t device_bytes(const ShapeGrower::Config& config);
   static constexpr int kAllocations = 2 + RowEditor::kAllocations;
 
   /// Runs what is pending, then the levels. Draft::row is a node's scratch slot and its row of q.
@@ -32,7 +32,7 @@ class FrontierPolicy {
                           const std::stop_token& stop);
 
  private:
-  /// What the grower of one text asked for.
+  /// Nodes that the grower of one text asked for.
   struct Frontier {
     std::vector<DraftedNode> nodes;  // all that were run or are about to be
     std::vector<int> depth;
@@ -49,7 +49,7 @@ class FrontierPolicy {
   void probabilities(ConstTensorView logits, const Sampling&, TensorView to, Stream&);
 
   Device* device_;
-  DraftPolicy::Config config_;
+  ShapeGrower::Config config_;
   std::size_t rows_of_text_;
   Buffer q_;       // [texts, rows of each, vocab]: all of a text's where its drawing uses q
   Buffer judged_;  // [rows of a level, vocab], where they are not those of q

@@ -1,4 +1,4 @@
-#include "src/speculation/growers/frontier_policy.h"
+#include "src/speculation/growers/frontier_grower.h"
 
 #include <gtest/gtest.h>
 
@@ -32,11 +32,11 @@ class Script final : public Grower {
   std::size_t at_ = 0;
 };
 
-struct FrontierPolicyTest : public TinyDraft {
+struct FrontierGrowerTest : public TinyDraft {
   static constexpr int kTexts = 3;
 
-  DraftPolicy::Config room(Growth::Kind kind, Drawing drawing = Drawing::kTopK) const {
-    DraftPolicy::Config c;
+  ShapeGrower::Config room(Growth::Kind kind, Drawing drawing = Drawing::kTopK) const {
+    ShapeGrower::Config c;
     c.shape = TreeShape::chain(16);
     c.drawing = drawing;
     c.vocab = config.vocab;
@@ -69,7 +69,7 @@ std::vector<Tokens> texts_of(const Tokens& text,
   return texts;
 }
 
-TEST_F(FrontierPolicyTest, GivesEachNodesRowBitForBitAsOfItsPathAlone) {
+TEST_F(FrontierGrowerTest, GivesEachNodesRowBitForBitAsOfItsPathAlone) {
   const std::vector<std::vector<std::vector<DraftedNode>>> scripts{
       {{{1, 0}, {2, 0}, {3, 0}}, {{4, 1}, {5, 3}, {6, 3}}, {{7, 5}}},
       {},
@@ -78,17 +78,17 @@ TEST_F(FrontierPolicyTest, GivesEachNodesRowBitForBitAsOfItsPathAlone) {
   for (const float temperature : {0.0f, 0.7f}) {
     const Sampling sampling{.temperature = temperature, .top_p = 0.9f};
     const Sampling expected = temperature > 0 ? sampling : Sampling{.temperature = 1};
-    FrontierPolicy policy(*device, room(Growth::Kind::kGraph));
+    FrontierGrower frontier(*device, room(Growth::Kind::kGraph));
     std::vector<Tokens> texts{{3, 1, 4}, {1}, {5, 9, 2, 6}};
     std::vector<KvCache> caches;
     std::vector<std::unique_ptr<Script>> growers;
-    std::vector<FrontierPolicy::Request> requests;
+    std::vector<FrontierGrower::Request> requests;
     for (std::size_t r = 0; r < scripts.size(); ++r) caches.push_back(cache());
     for (std::size_t r = 0; r < scripts.size(); ++r) {
       growers.push_back(std::make_unique<Script>(scripts[r]));
       requests.push_back({{texts[r], &caches[r], sampling, {}}, growers[r].get()});
     }
-    const std::vector<Draft> drafts = policy.grow(model, requests, *stream, {});
+    const std::vector<Draft> drafts = frontier.grow(model, requests, *stream, {});
     for (std::size_t r = 0; r < scripts.size(); ++r) {
       const std::vector<Tokens> run = texts_of(texts[r], scripts[r]);
       ASSERT_EQ(growers[r]->drawn.size(), run.size());
@@ -102,15 +102,15 @@ TEST_F(FrontierPolicyTest, GivesEachNodesRowBitForBitAsOfItsPathAlone) {
   }
 }
 
-TEST_F(FrontierPolicyTest, JudgesConfidenceByThePlainSoftmaxWhateverIsDrawn) {
+TEST_F(FrontierGrowerTest, JudgesConfidenceByThePlainSoftmaxWhateverIsDrawn) {
   const Sampling sampling{.temperature = 0.5f, .top_k = 3};
-  FrontierPolicy policy(*device, room(Growth::Kind::kConfidence));
+  FrontierGrower frontier(*device, room(Growth::Kind::kConfidence));
   const Tokens text{3, 1, 4};
   const std::vector<std::vector<DraftedNode>> script{{{1, 0}}, {{2, 1}}};
   KvCache kv = cache();
   Script grower(script);
-  const FrontierPolicy::Request request{{text, &kv, sampling, {}}, &grower};
-  policy.grow(model, {&request, 1}, *stream, {});
+  const FrontierGrower::Request request{{text, &kv, sampling, {}}, &grower};
+  frontier.grow(model, {&request, 1}, *stream, {});
   const std::vector<Tokens> run = texts_of(text, script);
   for (std::size_t i = 0; i < run.size(); ++i) {
     EXPECT_EQ(grower.drawn[i], row_after(run[i], sampling));
@@ -118,17 +118,17 @@ TEST_F(FrontierPolicyTest, JudgesConfidenceByThePlainSoftmaxWhateverIsDrawn) {
   }
 }
 
-TEST_F(FrontierPolicyTest, KeepsTheRowsThatAVerifierAsksFor) {
+TEST_F(FrontierGrowerTest, KeepsTheRowsThatAVerifierAsksFor) {
   const Sampling sampling{.temperature = 0.8f};
-  FrontierPolicy policy(*device, room(Growth::Kind::kReach, Drawing::kSequoia));
+  FrontierGrower frontier(*device, room(Growth::Kind::kReach, Drawing::kSequoia));
   const Tokens texts[] = {{3, 1, 4}, {2, 7}};
   const std::vector<std::vector<DraftedNode>> script{{{1, 0}}, {{2, 1}}, {{3, 2}}};
   std::vector<KvCache> caches;
   for (int r = 0; r < 2; ++r) caches.push_back(cache());
   Script first(script), second({script[0]});
-  const FrontierPolicy::Request requests[] = {{{texts[0], &caches[0], sampling, {}}, &first},
+  const FrontierGrower::Request requests[] = {{{texts[0], &caches[0], sampling, {}}, &first},
                                               {{texts[1], &caches[1], sampling, {}}, &second}};
-  const std::vector<Draft> drafts = policy.grow(model, requests, *stream, {});
+  const std::vector<Draft> drafts = frontier.grow(model, requests, *stream, {});
   for (std::size_t r = 0; r < 2; ++r) {
     const Script& grower = r == 0 ? first : second;
     for (std::size_t i = 0; i < grower.drawn.size(); ++i) {
@@ -141,30 +141,30 @@ TEST_F(FrontierPolicyTest, KeepsTheRowsThatAVerifierAsksFor) {
   }
 }
 
-TEST_F(FrontierPolicyTest, LeavesEachCacheAsItWasWhenItIsStoppedOrHasNoRoom) {
-  FrontierPolicy policy(*device, room(Growth::Kind::kGraph));
+TEST_F(FrontierGrowerTest, LeavesEachCacheAsItWasWhenItIsStoppedOrHasNoRoom) {
+  FrontierGrower frontier(*device, room(Growth::Kind::kGraph));
   const Tokens text{3, 1, 4};
   KvCache kv = cache();
   std::stop_source stop;
   stop.request_stop();
   Script grower({{{1, 0}}});
-  const FrontierPolicy::Request request{{text, &kv, {}, {}}, &grower};
-  EXPECT_THROW(policy.grow(model, {&request, 1}, *stream, stop.get_token()), Stopped);
+  const FrontierGrower::Request request{{text, &kv, {}, {}}, &grower};
+  EXPECT_THROW(frontier.grow(model, {&request, 1}, *stream, stop.get_token()), Stopped);
   EXPECT_EQ(kv.length(), 0);
   Script wide({std::vector<DraftedNode>(30, {1, 0})});
-  const FrontierPolicy::Request too_wide{{text, &kv, {}, {}}, &wide};
-  EXPECT_THROW(policy.grow(model, {&too_wide, 1}, *stream, {}), Error);
+  const FrontierGrower::Request too_wide{{text, &kv, {}, {}}, &wide};
+  EXPECT_THROW(frontier.grow(model, {&too_wide, 1}, *stream, {}), Error);
   EXPECT_EQ(kv.length(), 0);
 }
 
-TEST_F(FrontierPolicyTest, TakesTheMemoryThatIsPlanned) {
+TEST_F(FrontierGrowerTest, TakesTheMemoryThatIsPlanned) {
   for (const Growth::Kind kind : {Growth::Kind::kGraph, Growth::Kind::kConfidence})
     for (const Drawing drawing : {Drawing::kTopK, Drawing::kSequoia}) {
-      const DraftPolicy::Config c = room(kind, drawing);
+      const ShapeGrower::Config c = room(kind, drawing);
       const std::size_t row = static_cast<std::size_t>(config.vocab) * sizeof(float);
       const std::size_t q = kTexts * (uses_q(drawing) ? 16 : 8) * row;
       const std::size_t judged = kind == Growth::Kind::kConfidence ? kTexts * 8 * row : 0;
-      EXPECT_EQ(FrontierPolicy::device_bytes(c), q + judged);
+      EXPECT_EQ(FrontierGrower::device_bytes(c), q + judged);
     }
 }
 

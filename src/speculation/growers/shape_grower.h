@@ -20,7 +20,7 @@ namespace canopy {
 /// level, one forward of the draft model for each; only inner nodes are run, as nothing hangs below
 /// a leaf. What a level proposes becomes the next one's tokens on the device: the host waits once
 /// for the whole tree. One thread at a time.
-class DraftPolicy {
+class ShapeGrower {
  public:
   /// One sequence's part of a step of drafting.
   struct Request {
@@ -29,30 +29,30 @@ class DraftPolicy {
     KvCache* kv = nullptr;  // the draft's, holding all text before `pending`
     Sampling sampling;
     StepRng rng;
-    bool best_tokens = false;  // its tree is of kTopK, whatever the policy draws
+    bool best_tokens = false;  // its tree is of kTopK, whatever the grower draws
     /// Edits each node's row by the way to it, before its children are proposed; null: none.
     LogitEditor* editor = nullptr;
   };
 
   struct Config {
-    TreeShape shape;  // at least two nodes; root_only() needs no policy
+    TreeShape shape;  // at least two nodes; root_only() needs no grower
     Drawing drawing = Drawing::kTopK;
     int vocab = 0;         // tokens that both models know: the ids below the smaller vocabulary
     int max_requests = 1;  // most sequences of one grow
     /// Of all sequences of a grow together; where it is empty, what max_requests trees of the shape
     /// need.
     TreeRoom room = {};
-    Growth growth = {};   // kShape, or what a FrontierPolicy is made for
+    Growth growth = {};   // kShape, or what a FrontierGrower is made for
     bool graphs = false;  // the levels are captured once and then launched as one
     /// Room for edits of logits: the longest text, tree included, and the larger vocabulary of
     /// draft and target; 0: none can be made.
     int edited_context = 0, edited_vocab = 0;
   };
-  DraftPolicy(Device& device, const Config& config);
-  /// Room that the buffers of such a policy have; and for edits. Pure.
+  ShapeGrower(Device& device, const Config& config);
+  /// Room that the buffers of such a grower have; and for edits. Pure.
   static TreeRoom room_of(const Config& config);
   static RowEditor::Room room_of_edits(const Config& config);
-  /// Device bytes such a policy holds; q, a row for each inner node, is most of it. Pure.
+  /// Device bytes such a grower holds; q, a row for each inner node, is most of it. Pure.
   static std::size_t device_bytes(const Config& config);
   static constexpr int kAllocations = 5 + RowEditor::kAllocations;  // that hold them
   /// Most nodes, and as many rows of logits, that a level asks of the draft model, for all
@@ -61,7 +61,7 @@ class DraftPolicy {
 
   const TreeShape& shape() const { return config_.shape; }
   const TreeRoom& room() const { return config_.room; }
-  /// Whether the levels have been captured: all but the root's, whose `pending` differs in length.
+  /// True if the levels have been captured: all but the root's, whose `pending` differs in length.
   bool captured() const { return graph_ != nullptr; }
   /// Why no graphs are made any more, though they were asked for; "" while they are.
   const std::string& why_no_graphs() const { return why_no_graphs_; }
@@ -69,7 +69,7 @@ class DraftPolicy {
   void reshape(TreeShape shape);
 
   /// Runs `pending`, then the tree. Commits `pending` but its last token to the draft's KV cache;
-  /// behind it the inner nodes wait in scratch slots (Draft::row), the root in slot 0.
+  /// after it the inner nodes are in scratch slots (Draft::row), the root in slot 0.
   /// Tokens from Config::vocab on are never proposed; those of `pending` that the draft has no row
   /// for are run as another. At temperature 0 prefer kTopK: from a
   /// one-hot q all children but the first are arbitrary, or the same (and the text still exact).
@@ -89,7 +89,7 @@ class DraftPolicy {
     std::vector<std::uint64_t> ancestors;  // [count, ceil((first + count) / 64)]
     std::vector<std::int32_t> logit_rows;  // all
   };
-  /// Where an inner node comes from: its parent's number among inner nodes, and which child it is.
+  /// Origin of an inner node: its parent's number among inner nodes, and which child it is.
   struct Origin {
     int parent = 0, child = 0;
   };
@@ -108,7 +108,7 @@ class DraftPolicy {
                       std::span<Draft>, Stream&, const std::stop_token&);
   void prepare_level(Transformer&, std::span<const Request>, const Level&, std::size_t depth,
                      std::span<const Draft>, Stream&);
-  /// All levels behind the root's, whose tokens never leave the device.
+  /// Grows all levels below the root's, whose tokens never leave the device.
   void grow_at_once(Transformer&, std::span<const Request>, Stream&, const std::stop_token&);
   void prepare_tree(Transformer&, std::span<const Request>, Stream&);
   void run_tree(Transformer&, std::span<const Request>, Stream&, const std::stop_token&);
@@ -116,7 +116,7 @@ class DraftPolicy {
   void edit(std::span<const Request>, const Level&, std::span<const Draft>, TensorView logits,
             Stream&);
   void propose(std::span<const Request>, const Level&, ConstTensorView logits, Stream&);
-  /// What the level's nodes of so many requests propose, and their own tokens.
+  /// The proposals of the level's nodes of `requests` requests, and their own tokens.
   TensorView proposals_of(const Level&, std::size_t requests) const;
   TensorView tokens_of(const Level&, std::size_t requests, const Buffer& of) const;
   /// Reads what these levels, which follow one another, have proposed, and hangs it into the trees.
@@ -137,7 +137,7 @@ class DraftPolicy {
   std::vector<StepRng> host_rngs_;  // of the requests
   std::vector<std::int32_t> host_picks_;
 
-  /// What the captured levels have in them besides the shape.
+  /// Contents of the captured levels besides the shape.
   struct CapturedFor {
     struct Cached {
       const std::byte* table;  // of the cache: its blocks may change

@@ -1,4 +1,4 @@
-#include "src/measure/kept.h"
+#include "src/measure/measurement_cache.h"
 
 #include <fcntl.h>
 #include <sys/file.h>

@@ -1,4 +1,4 @@
-#include "src/speculation/growers/draft_policy.h"
+#include "src/speculation/growers/shape_grower.h"
 
 #include <algorithm>
 #include <utility>
@@ -12,14 +12,14 @@ namespace {
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
-bool has_editor(std::span<const DraftPolicy::Request> requests) {
+bool has_editor(std::span<const ShapeGrower::Request> requests) {
   return std::any_of(requests.begin(), requests.end(),
                      [](const auto& request) { return request.editor != nullptr; });
 }
 
 }  // namespace
 
-DraftPolicy::Layout::Layout(const TreeShape& shape) : row(at(shape.size()), -1) {
+ShapeGrower::Layout::Layout(const TreeShape& shape) : row(at(shape.size()), -1) {
   std::vector<NodeId> parents;    // of the tree of inner nodes
   std::vector<int> depth, child;  // which of its parent's each node is
   for (NodeId node = 0; node < shape.size(); ++node) {
@@ -47,12 +47,12 @@ DraftPolicy::Layout::Layout(const TreeShape& shape) : row(at(shape.size()), -1) 
   }
 }
 
-TreeRoom DraftPolicy::room_of(const Config& config) {
+TreeRoom ShapeGrower::room_of(const Config& config) {
   if (config.room.nodes > 0) return config.room;
   return TreeRoom::of(config.shape).for_texts(config.max_requests);
 }
 
-RowEditor::Room DraftPolicy::room_of_edits(const Config& config) {
+RowEditor::Room ShapeGrower::room_of_edits(const Config& config) {
   const TreeRoom room = room_of(config);
   const std::size_t vocab = at(config.edited_vocab);
   return {.rows = at(room.widest),
@@ -66,14 +66,14 @@ RowEditor::Room DraftPolicy::room_of_edits(const Config& config) {
 
 namespace {
 
-std::size_t q_bytes(const DraftPolicy::Config& config) {
+std::size_t q_bytes(const ShapeGrower::Config& config) {
   if (!uses_q(config.drawing)) return 0;
-  return at(DraftPolicy::room_of(config).inner) * at(config.vocab) * sizeof(float);
+  return at(ShapeGrower::room_of(config).inner) * at(config.vocab) * sizeof(float);
 }
 
 }  // namespace
 
-DraftPolicy::DraftPolicy(Device& device, const Config& config)
+ShapeGrower::ShapeGrower(Device& device, const Config& config)
     : device_(&device), config_(config), layout_(TreeShape()) {
   require(config.max_requests > 0, "draft: max_requests must be at least 1");
   config_.room = room_of(config);
@@ -90,7 +90,7 @@ DraftPolicy::DraftPolicy(Device& device, const Config& config)
   reshape(config.shape);
 }
 
-std::size_t DraftPolicy::device_bytes(const Config& config) {
+std::size_t ShapeGrower::device_bytes(const Config& config) {
   const TreeRoom room = room_of(config);
   std::size_t bytes = at(room.proposals) * sizeof(TokenId);
   bytes += at(room.inner) * (sizeof(TokenId) + sizeof(std::int32_t));
@@ -99,9 +99,9 @@ std::size_t DraftPolicy::device_bytes(const Config& config) {
   return bytes + q_bytes(config);
 }
 
-int DraftPolicy::widest_forward(const Config& config) { return room_of(config).widest; }
+int ShapeGrower::widest_forward(const Config& config) { return room_of(config).widest; }
 
-void DraftPolicy::reshape(TreeShape shape) {
+void ShapeGrower::reshape(TreeShape shape) {
   require(shape.size() > 1, "draft: a tree of the root alone needs no draft model");
   require(room().holds(TreeRoom::of(shape)), "draft: no room was made for so large a tree");
   Layout layout(shape);
@@ -114,20 +114,20 @@ void DraftPolicy::reshape(TreeShape shape) {
   graph_.reset();
 }
 
-TensorView DraftPolicy::q_of(std::size_t request) const {
+TensorView ShapeGrower::q_of(std::size_t request) const {
   const TensorView one(q_.data(), DType::kF32,
                        {static_cast<std::int64_t>(layout_.inner.size()), config_.vocab});
   return TensorView(q_.data() + request * one.bytes(), DType::kF32, {one.dim(0), one.dim(1)});
 }
 
-std::vector<Draft> DraftPolicy::grow(Transformer& model, std::span<const Request> requests,
+std::vector<Draft> ShapeGrower::grow(Transformer& model, std::span<const Request> requests,
                                      Stream& stream, std::stop_token stop) {
   require(!requests.empty() && requests.size() <= at(config_.max_requests),
           "draft: between 1 and max_requests sequences can grow together");
   require(room().holds(TreeRoom::of(config_.shape).for_texts(static_cast<int>(requests.size()))),
           "draft: no room was made for so many trees of this size");
   require(model.config().vocab >= config_.vocab,
-          "draft: the model has fewer tokens than the policy was made for");
+          "draft: the model has fewer tokens than the grower was made for");
   std::vector<int> length;
   std::vector<PendingText> pending;
   std::vector<Draft> drafts;
@@ -160,7 +160,7 @@ std::vector<Draft> DraftPolicy::grow(Transformer& model, std::span<const Request
   return drafts;
 }
 
-void DraftPolicy::forget_graphs_of_others(const Transformer& model,
+void ShapeGrower::forget_graphs_of_others(const Transformer& model,
                                           std::span<const Request> requests, const Stream& stream) {
   CapturedFor wanted{&model, &stream, {}};
   for (const Request& request : requests)
@@ -172,14 +172,14 @@ void DraftPolicy::forget_graphs_of_others(const Transformer& model,
   graph_.reset();
 }
 
-void DraftPolicy::send_rngs(std::span<const Request> requests, Stream& stream) {
+void ShapeGrower::send_rngs(std::span<const Request> requests, Stream& stream) {
   if (!uses_q(config_.drawing)) return;
   host_rngs_.clear();  // since the last upload the host has waited for the stream
   for (const Request& request : requests) host_rngs_.push_back(request.rng);
   device_->upload(stream, rngs_.data(), std::as_bytes(std::span(host_rngs_)));
 }
 
-void DraftPolicy::grow_by_levels(Transformer& model, std::span<const Request> requests,
+void ShapeGrower::grow_by_levels(Transformer& model, std::span<const Request> requests,
                                  TensorView root_logits, std::span<Draft> drafts, Stream& stream,
                                  const std::stop_token& stop) {
   for (std::size_t depth = 0; depth < layout_.levels.size(); ++depth) {
@@ -195,7 +195,7 @@ void DraftPolicy::grow_by_levels(Transformer& model, std::span<const Request> re
   }
 }
 
-void DraftPolicy::prepare_level(Transformer& model, std::span<const Request> requests,
+void ShapeGrower::prepare_level(Transformer& model, std::span<const Request> requests,
                                 const Level& level, std::size_t depth,
                                 std::span<const Draft> drafts, Stream& stream) {
   std::vector<std::vector<TokenId>> tokens(requests.size());
@@ -211,7 +211,7 @@ void DraftPolicy::prepare_level(Transformer& model, std::span<const Request> req
   model.prepare(parts, stream);
 }
 
-void DraftPolicy::grow_at_once(Transformer& model, std::span<const Request> requests,
+void ShapeGrower::grow_at_once(Transformer& model, std::span<const Request> requests,
                                Stream& stream, const std::stop_token& stop) {
   if (layout_.levels.size() == 1) return;
   prepare_tree(model, requests, stream);
@@ -232,7 +232,7 @@ void DraftPolicy::grow_at_once(Transformer& model, std::span<const Request> requ
   run_tree(model, requests, stream, stop);
 }
 
-void DraftPolicy::prepare_tree(Transformer& model, std::span<const Request> requests,
+void ShapeGrower::prepare_tree(Transformer& model, std::span<const Request> requests,
                                Stream& stream) {
   const int count = static_cast<int>(requests.size());
   const std::vector<TokenId> unknown(layout_.inner.size());
@@ -263,7 +263,7 @@ void DraftPolicy::prepare_tree(Transformer& model, std::span<const Request> requ
   model.prepare_all(forwards, stream);
 }
 
-void DraftPolicy::run_tree(Transformer& model, std::span<const Request> requests, Stream& stream,
+void ShapeGrower::run_tree(Transformer& model, std::span<const Request> requests, Stream& stream,
                            const std::stop_token& stop) {
   const Level& last = layout_.levels.back();
   const ConstTensorView proposals(
@@ -279,18 +279,18 @@ void DraftPolicy::run_tree(Transformer& model, std::span<const Request> requests
   }
 }
 
-TensorView DraftPolicy::proposals_of(const Level& level, std::size_t requests) const {
+TensorView ShapeGrower::proposals_of(const Level& level, std::size_t requests) const {
   return TensorView(proposals_.data() + requests * level.first_draw * sizeof(TokenId), DType::kI32,
                     {static_cast<std::int64_t>(requests) * level.count, level.children});
 }
 
-TensorView DraftPolicy::tokens_of(const Level& level, std::size_t requests,
+TensorView ShapeGrower::tokens_of(const Level& level, std::size_t requests,
                                   const Buffer& of) const {
   return TensorView(of.data() + requests * at(level.first) * sizeof(TokenId), DType::kI32,
                     {static_cast<std::int64_t>(requests) * level.count});
 }
 
-void DraftPolicy::edit(std::span<const Request> requests, const Level& level,
+void ShapeGrower::edit(std::span<const Request> requests, const Level& level,
                        std::span<const Draft> drafts, TensorView logits, Stream& stream) {
   std::vector<RowEditor::Row> rows;
   for (std::size_t r = 0; r < requests.size(); ++r)
@@ -303,7 +303,7 @@ void DraftPolicy::edit(std::span<const Request> requests, const Level& level,
   row_editor_->edit(stream, logits, rows, logits);  // where nothing may follow, nothing is accepted
 }
 
-void DraftPolicy::propose(std::span<const Request> requests, const Level& level,
+void ShapeGrower::propose(std::span<const Request> requests, const Level& level,
                           ConstTensorView logits, Stream& stream) {
   Ops& ops = device_->ops();
   const TensorView proposals = proposals_of(level, requests.size());
@@ -329,7 +329,7 @@ void DraftPolicy::propose(std::span<const Request> requests, const Level& level,
   }
 }
 
-void DraftPolicy::add_children(std::span<const Level> levels, std::span<Draft> drafts,
+void ShapeGrower::add_children(std::span<const Level> levels, std::span<Draft> drafts,
                                Stream& stream) {
   const Level& last = levels.back();
   const std::size_t behind = last.first_draw + at(last.count * last.children);

@@ -1,5 +1,5 @@
 // Profiles in the user's cache, whole and cut.
-#include "src/measure/kept.h"
+#include "src/measure/measurement_cache.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "src/speculation/growers/draft_policy.h"
+#include "src/speculation/growers/shape_grower.h"
 
 #include <gtest/gtest.h>
 
@@ -21,16 +21,16 @@ Tokens joined(Tokens text, std::span<const TokenId> more) {
   return text;
 }
 
-class DraftPolicyTest : public TinyDraft {
+class ShapeGrowerTest : public TinyDraft {
  protected:
   std::vector<float> logits_after(const Tokens& text) {
     KvCache kv = cache();
     return download(TinyDraft::logits_after(text, kv));
   }
-  Draft grow(DraftPolicy& policy, KvCache& kv, const Tokens& pending, Sampling sampling = {},
+  Draft grow(ShapeGrower& grower, KvCache& kv, const Tokens& pending, Sampling sampling = {},
              StepRng rng = {}) {
-    const DraftPolicy::Request request{pending, &kv, sampling, rng};
-    return policy.grow(model, {&request, 1}, *stream).front();
+    const ShapeGrower::Request request{pending, &kv, sampling, rng};
+    return grower.grow(model, {&request, 1}, *stream).front();
   }
   Tokens path_of(const TokenTree& tree, NodeId node) {
     Tokens path;
@@ -68,10 +68,10 @@ class DraftPolicyTest : public TinyDraft {
   const Sampling sampled{0.8f, 0, 1.0f};
 };
 
-TEST_F(DraftPolicyTest, FillsTheShapeWithTheBestTokensAfterEachPathAtTemperatureZero) {
-  DraftPolicy policy(*device, {shape, Drawing::kTopK, config.vocab, 1});
+TEST_F(ShapeGrowerTest, FillsTheShapeWithTheBestTokensAfterEachPathAtTemperatureZero) {
+  ShapeGrower grower(*device, {shape, Drawing::kTopK, config.vocab, 1});
   KvCache kv = cache();
-  const Draft draft = grow(policy, kv, prompt);
+  const Draft draft = grow(grower, kv, prompt);
   EXPECT_EQ(kv.length(), static_cast<int>(prompt.size()) - 1);
   ASSERT_EQ(draft.tree.size(), shape.size());
   EXPECT_EQ(draft.tree.token(0), prompt.back());
@@ -92,15 +92,15 @@ TEST_F(DraftPolicyTest, FillsTheShapeWithTheBestTokensAfterEachPathAtTemperature
   }
 }
 
-TEST_F(DraftPolicyTest, DrawsDistinctChildrenFromTheQThatItHandsOver) {
-  DraftPolicy policy(*device, {shape, Drawing::kSequoia, config.vocab, 1});
+TEST_F(ShapeGrowerTest, DrawsDistinctChildrenFromTheQThatItHandsOver) {
+  ShapeGrower grower(*device, {shape, Drawing::kSequoia, config.vocab, 1});
   const Sampling sampling{0.8f, 20, 0.95f};
   // Logits stay within 30 of each other: three roundings of their quotients, then exp and log.
   constexpr float kRounding = 3 * 30 / 0.8f * 0x1p-23f + 8 * 0x1p-23f;
   for (std::uint64_t step = 0; step < 20; ++step) {
     SCOPED_TRACE(step);
     KvCache kv = cache();
-    const Draft draft = grow(policy, kv, prompt, sampling, {1, 0, step});
+    const Draft draft = grow(grower, kv, prompt, sampling, {1, 0, step});
     ASSERT_EQ(draft.q.dim(1), config.vocab);
     int inner = 0;
     for (NodeId node = 0; node < shape.size(); ++node) {
@@ -127,21 +127,21 @@ TEST_F(DraftPolicyTest, DrawsDistinctChildrenFromTheQThatItHandsOver) {
   }
 }
 
-TEST_F(DraftPolicyTest, DrawsEachChildByItsProbabilityOnEveryLevel) {
+TEST_F(ShapeGrowerTest, DrawsEachChildByItsProbabilityOnEveryLevel) {
   // Grandchildren given children: as no uniform serves two levels, pairs are independent draws.
   config.vocab = 6;
   RandomWeights small(*device, config, 9);
   Transformer draft_model(
       *device, config, small,
       {.max_nodes = 16, .max_tree = 16, .max_logit_rows = 8, .max_context = 64, .chunk = 16});
-  DraftPolicy policy(*device, {TreeShape::chain(3), Drawing::kSequoia, config.vocab, 1});
+  ShapeGrower grower(*device, {TreeShape::chain(3), Drawing::kSequoia, config.vocab, 1});
   std::map<std::pair<TokenId, TokenId>, int> counts;
   std::map<std::pair<TokenId, TokenId>, double> expected;
   const Tokens pending{2};
   for (std::uint64_t step = 0; step < 4000; ++step) {
     KvCache kv(*device, config, 8, {});
-    const DraftPolicy::Request request{pending, &kv, {2.5f, 0, 1.0f}, {3, 0, step}};
-    const Draft draft = policy.grow(draft_model, {&request, 1}, *stream).front();
+    const ShapeGrower::Request request{pending, &kv, {2.5f, 0, 1.0f}, {3, 0, step}};
+    const Draft draft = grower.grow(draft_model, {&request, 1}, *stream).front();
     const std::vector<float> q = download(draft.q);
     const TokenId child = draft.tree.token(1);
     ++counts[{child, draft.tree.token(2)}];
@@ -152,7 +152,7 @@ TEST_F(DraftPolicyTest, DrawsEachChildByItsProbabilityOnEveryLevel) {
   EXPECT_TRUE(fits(counts, expected));
 }
 
-TEST_F(DraftPolicyTest, DrawsSiblingsAsTheDrawingSays) {
+TEST_F(ShapeGrowerTest, DrawsSiblingsAsTheDrawingSays) {
   config.vocab = 6;
   RandomWeights small(*device, config, 9);
   Transformer draft_model(
@@ -162,13 +162,13 @@ TEST_F(DraftPolicyTest, DrawsSiblingsAsTheDrawingSays) {
   for (const Drawing drawing :
        {Drawing::kNaive, Drawing::kSequoia, Drawing::kSpecInfer, Drawing::kSpecTr}) {
     SCOPED_TRACE(static_cast<int>(drawing));
-    DraftPolicy policy(*device, {TreeShape::from_parents({-1, 0, 0}), drawing, config.vocab, 1});
+    ShapeGrower grower(*device, {TreeShape::from_parents({-1, 0, 0}), drawing, config.vocab, 1});
     std::map<std::pair<TokenId, TokenId>, int> counts;
     std::vector<float> q;  // the same in each step
     for (std::uint64_t step = 0; step < 4000; ++step) {
       KvCache kv(*device, config, 8, {});
-      const DraftPolicy::Request request{pending, &kv, {2.5f, 0, 1.0f}, {3, 0, step}};
-      const Draft draft = policy.grow(draft_model, {&request, 1}, *stream).front();
+      const ShapeGrower::Request request{pending, &kv, {2.5f, 0, 1.0f}, {3, 0, step}};
+      const Draft draft = grower.grow(draft_model, {&request, 1}, *stream).front();
       EXPECT_EQ(draft.drawing, drawing);
       ++counts[{draft.tree.token(1), draft.tree.token(2)}];
       q = download(draft.q);
@@ -186,17 +186,17 @@ TEST_F(DraftPolicyTest, DrawsSiblingsAsTheDrawingSays) {
   }
 }
 
-TEST_F(DraftPolicyTest, GrowsTheSameTreeFromTheCacheAsFromTheWholeText) {
+TEST_F(ShapeGrowerTest, GrowsTheSameTreeFromTheCacheAsFromTheWholeText) {
   for (const Drawing drawing : {Drawing::kTopK, Drawing::kSequoia, Drawing::kSpecInfer}) {
-    DraftPolicy policy(*device, {shape, drawing, config.vocab, 1});
+    ShapeGrower grower(*device, {shape, drawing, config.vocab, 1});
     KvCache kv = cache();
     Tokens text = prompt, pending = prompt;
     for (std::uint64_t step = 0; step < 8; ++step) {
       SCOPED_TRACE(step);
       const StepRng rng{2, 0, step};
-      const Draft draft = grow(policy, kv, pending, sampled, rng);
+      const Draft draft = grow(grower, kv, pending, sampled, rng);
       KvCache fresh = cache();
-      EXPECT_EQ(tokens_of(draft), tokens_of(grow(policy, fresh, text, sampled, rng)));
+      EXPECT_EQ(tokens_of(draft), tokens_of(grow(grower, fresh, text, sampled, rng)));
       EXPECT_EQ(kv.length(), fresh.length());
 
       // Accept the path to some node, then a token of the target.
@@ -208,19 +208,19 @@ TEST_F(DraftPolicyTest, GrowsTheSameTreeFromTheCacheAsFromTheWholeText) {
   }
 }
 
-TEST_F(DraftPolicyTest, GrowsTheSameTreesFromCapturedLevels) {
+TEST_F(ShapeGrowerTest, GrowsTheSameTreesFromCapturedLevels) {
   for (const Drawing drawing : {Drawing::kTopK, Drawing::kSequoia, Drawing::kSpecInfer}) {
     SCOPED_TRACE(static_cast<int>(drawing));
-    DraftPolicy::Config of{shape, drawing, config.vocab, 2};
-    DraftPolicy plain(*device, of);
+    ShapeGrower::Config of{shape, drawing, config.vocab, 2};
+    ShapeGrower plain(*device, of);
     of.graphs = true;
-    DraftPolicy captured(*device, of);
+    ShapeGrower captured(*device, of);
     std::vector<KvCache> caches;
-    for (int i = 0; i < 4; ++i) caches.push_back(cache());  // two of each policy
+    for (int i = 0; i < 4; ++i) caches.push_back(cache());  // two of each grower
     Tokens pending[] = {prompt, {8}};
     const auto step = [&](std::uint64_t number, Sampling sampling) {
       SCOPED_TRACE(number);
-      std::vector<DraftPolicy::Request> requests[2];
+      std::vector<ShapeGrower::Request> requests[2];
       for (std::uint32_t i = 0; i < 4; ++i)
         requests[i / 2].push_back({pending[i % 2], &caches[i], sampling, {6, i % 2, number}});
       const std::vector<Draft> expected = plain.grow(model, requests[0], *stream);
@@ -245,12 +245,12 @@ TEST_F(DraftPolicyTest, GrowsTheSameTreesFromCapturedLevels) {
     EXPECT_FALSE(captured.captured());
     step(7, {0.5f, 0, 1.0f});
     EXPECT_TRUE(captured.captured());
-    for (DraftPolicy* policy : {&plain, &captured}) policy->reshape(TreeShape::chain(4));
+    for (ShapeGrower* grower : {&plain, &captured}) grower->reshape(TreeShape::chain(4));
     EXPECT_FALSE(captured.captured());
   }
 }
 
-TEST(DraftPolicyOnAGpu, WaitsAsOftenForADeepTreeAsForAFlatOne) {
+TEST(ShapeGrowerOnAGpu, WaitsAsOftenForADeepTreeAsForAFlatOne) {
   const ModelConfig config = tiny_config();
   EmulatedCuda device;
   const std::unique_ptr<Stream> stream = device.make_stream("test");
@@ -259,20 +259,20 @@ TEST(DraftPolicyOnAGpu, WaitsAsOftenForADeepTreeAsForAFlatOne) {
       device, config, weights,
       {.max_nodes = 128, .max_tree = 64, .max_logit_rows = 64, .max_context = 256, .chunk = 32});
   const auto waits = [&](const TreeShape& shape, bool graphs) {
-    DraftPolicy::Config of{shape, Drawing::kSequoia, config.vocab};
+    ShapeGrower::Config of{shape, Drawing::kSequoia, config.vocab};
     of.graphs = graphs;
-    DraftPolicy policy(device, of);
+    ShapeGrower grower(device, of);
     KvCache kv(device, config, 256, {});
     const Tokens pending{8};
     std::vector<std::int64_t> each;
     for (std::uint64_t step = 0; step < 3; ++step) {  // loads, captures, launches
-      const DraftPolicy::Request request{pending, &kv, {0.8f, 0, 1.0f}, {6, 0, step}};
+      const ShapeGrower::Request request{pending, &kv, {0.8f, 0, 1.0f}, {6, 0, step}};
       const std::int64_t before = device.card().waits();
-      const Draft draft = policy.grow(model, {&request, 1}, *stream).front();
+      const Draft draft = grower.grow(model, {&request, 1}, *stream).front();
       each.push_back(device.card().waits() - before);
       EXPECT_EQ(draft.tree.size(), shape.size());
     }
-    EXPECT_EQ(policy.captured(), graphs);
+    EXPECT_EQ(grower.captured(), graphs);
     return each;
   };
   for (const bool graphs : {false, true})
@@ -293,23 +293,23 @@ LogitEditing some_edits(int vocab) {
   return editing;
 }
 
-TEST_F(DraftPolicyTest, ProposesFromRowsThatAreEditedAlongEachPath) {
+TEST_F(ShapeGrowerTest, ProposesFromRowsThatAreEditedAlongEachPath) {
   for (const Drawing drawing : {Drawing::kTopK, Drawing::kSequoia, Drawing::kSpecInfer}) {
     SCOPED_TRACE(static_cast<int>(drawing));
     constexpr int kTarget = 80;  // the target has more tokens
-    DraftPolicy::Config of{shape, drawing, config.vocab, 2};
+    ShapeGrower::Config of{shape, drawing, config.vocab, 2};
     of.edited_context = 256;
     of.edited_vocab = kTarget;
     of.graphs = true;
-    DraftPolicy policy(*device, of);
+    ShapeGrower grower(*device, of);
     LogitEditor editor(some_edits(kTarget), prompt, kTarget);
     const Tokens other{8};
     KvCache kv = cache(), kv_of_other = cache(), alone = cache();
-    const std::vector<DraftPolicy::Request> requests{
+    const std::vector<ShapeGrower::Request> requests{
         {other, &kv_of_other, sampled, {2, 0, 0}},  // not edited
         {prompt, &kv, sampled, {3, 0, 0}, false, &editor}};
-    const std::vector<Draft> drafts = policy.grow(model, requests, *stream);
-    EXPECT_FALSE(policy.captured());
+    const std::vector<Draft> drafts = grower.grow(model, requests, *stream);
+    EXPECT_FALSE(grower.captured());
     const TokenTree& tree = drafts[1].tree;
     const std::vector<float> q = uses_q(drawing) ? download(drafts[1].q) : std::vector<float>();
     RowEditor row_editor(*device, {1, 1, kTarget, 16, kTarget});
@@ -339,27 +339,27 @@ TEST_F(DraftPolicyTest, ProposesFromRowsThatAreEditedAlongEachPath) {
       }
       for (const TokenId child : children) EXPECT_NE(child, 9) << "which is banned";
     }
-    DraftPolicy plain(*device, {shape, drawing, config.vocab, 1});
+    ShapeGrower plain(*device, {shape, drawing, config.vocab, 1});
     EXPECT_EQ(tokens_of(drafts[0]), tokens_of(grow(plain, alone, other, sampled, {2, 0, 0})));
   }
 }
 
-TEST_F(DraftPolicyTest, RefusesEditsThatNoRoomWasMadeFor) {
-  DraftPolicy policy(*device, {shape, Drawing::kTopK, config.vocab, 1});
+TEST_F(ShapeGrowerTest, RefusesEditsThatNoRoomWasMadeFor) {
+  ShapeGrower grower(*device, {shape, Drawing::kTopK, config.vocab, 1});
   LogitEditor editor(some_edits(config.vocab), prompt, config.vocab);
   KvCache kv = cache();
-  const DraftPolicy::Request request{prompt, &kv, {}, {}, false, &editor};
-  EXPECT_THROW(policy.grow(model, {&request, 1}, *stream), Error);
+  const ShapeGrower::Request request{prompt, &kv, {}, {}, false, &editor};
+  EXPECT_THROW(grower.grow(model, {&request, 1}, *stream), Error);
 }
 
-TEST_F(DraftPolicyTest, GrowsSeveralTreesTogetherAsEachAlone) {
+TEST_F(ShapeGrowerTest, GrowsSeveralTreesTogetherAsEachAlone) {
   for (const Drawing drawing : {Drawing::kTopK, Drawing::kSequoia, Drawing::kSpecInfer}) {
-    DraftPolicy together(*device, {shape, drawing, config.vocab, 3});
-    DraftPolicy alone(*device, {shape, drawing, config.vocab, 1});
+    ShapeGrower together(*device, {shape, drawing, config.vocab, 3});
+    ShapeGrower alone(*device, {shape, drawing, config.vocab, 1});
     const Tokens texts[] = {prompt, {8}, {2, 7, 1}};
     std::vector<KvCache> caches;
     for (int i = 0; i < 3; ++i) caches.push_back(cache());
-    std::vector<DraftPolicy::Request> requests;
+    std::vector<ShapeGrower::Request> requests;
     for (std::uint32_t i = 0; i < 3; ++i)
       requests.push_back({texts[i], &caches[i], sampled, {4, i, 0}});
     const std::vector<Draft> drafts = together.grow(model, requests, *stream);
@@ -377,13 +377,13 @@ TEST_F(DraftPolicyTest, GrowsSeveralTreesTogetherAsEachAlone) {
   }
 }
 
-TEST_F(DraftPolicyTest, NeverProposesTokensThatTheTargetDoesNotKnow) {
+TEST_F(ShapeGrowerTest, NeverProposesTokensThatTheTargetDoesNotKnow) {
   constexpr int kCommon = 10;
   for (const Drawing drawing : {Drawing::kTopK, Drawing::kSequoia, Drawing::kSpecInfer}) {
-    DraftPolicy policy(*device, {shape, drawing, kCommon, 1});
+    ShapeGrower grower(*device, {shape, drawing, kCommon, 1});
     for (std::uint64_t step = 0; step < 20; ++step) {
       KvCache kv = cache();
-      const Draft draft = grow(policy, kv, prompt, sampled, {5, 0, step});
+      const Draft draft = grow(grower, kv, prompt, sampled, {5, 0, step});
       for (const TokenId token : tokens_of(draft)) EXPECT_LT(token, kCommon);
       if (drawing == Drawing::kTopK) continue;
       ASSERT_EQ(draft.q.dim(1), kCommon);
@@ -395,20 +395,20 @@ TEST_F(DraftPolicyTest, NeverProposesTokensThatTheTargetDoesNotKnow) {
   }
 }
 
-TEST_F(DraftPolicyTest, RunsAnotherTokenWhereItHasNoRowForOneThatTheTargetHas) {
-  DraftPolicy policy(*device, {shape, Drawing::kTopK, config.vocab, 1});
+TEST_F(ShapeGrowerTest, RunsAnotherTokenWhereItHasNoRowForOneThatTheTargetHas) {
+  ShapeGrower grower(*device, {shape, Drawing::kTopK, config.vocab, 1});
   Tokens strange = prompt, tame = prompt;
   strange[2] = config.vocab + 5;
   tame[2] = 0;
   KvCache one = cache(), other = cache();
-  EXPECT_EQ(tokens_of(grow(policy, one, strange)), tokens_of(grow(policy, other, tame)));
+  EXPECT_EQ(tokens_of(grow(grower, one, strange)), tokens_of(grow(grower, other, tame)));
   strange.back() = config.vocab;  // the root keeps its own name
   KvCache third = cache();
-  EXPECT_EQ(grow(policy, third, strange).tree.token(0), config.vocab);
+  EXPECT_EQ(grow(grower, third, strange).tree.token(0), config.vocab);
 }
 
-TEST_F(DraftPolicyTest, CatchesUpInPiecesWhereMoreIsPendingThanTheModelTakes) {
-  DraftPolicy policy(*device, {shape, Drawing::kSequoia, config.vocab, 2});
+TEST_F(ShapeGrowerTest, CatchesUpInPiecesWhereMoreIsPendingThanTheModelTakes) {
+  ShapeGrower grower(*device, {shape, Drawing::kSequoia, config.vocab, 2});
   const auto text = [&](int count, int seed) {
     Tokens tokens;
     for (int i = 0; i < count; ++i) tokens.push_back((i * 7 + seed) % config.vocab);
@@ -419,64 +419,64 @@ TEST_F(DraftPolicyTest, CatchesUpInPiecesWhereMoreIsPendingThanTheModelTakes) {
   std::vector<KvCache> caches;
   caches.push_back(cache());
   caches.push_back(cache());
-  const std::vector<DraftPolicy::Request> requests{{longer, &caches[0], sampled, rng},
+  const std::vector<ShapeGrower::Request> requests{{longer, &caches[0], sampled, rng},
                                                    {shorter, &caches[1], sampled, rng}};
-  const std::vector<Draft> drafts = policy.grow(model, requests, *stream);
+  const std::vector<Draft> drafts = grower.grow(model, requests, *stream);
   const std::vector<float> q = download(drafts[0].q), q_of_shorter = download(drafts[1].q);
   EXPECT_EQ(caches[0].length(), 230);
   EXPECT_EQ(caches[1].length(), 69);
 
   KvCache kv = cache();
   for (int begin = 0; begin < 200; begin += 100) {  // never more than the model takes
-    grow(policy, kv, {longer.begin() + begin, longer.begin() + begin + 101}, sampled, rng);
+    grow(grower, kv, {longer.begin() + begin, longer.begin() + begin + 101}, sampled, rng);
     ASSERT_EQ(kv.length(), begin + 100);
   }
-  const Draft draft = grow(policy, kv, {longer.begin() + 200, longer.end()}, sampled, rng);
+  const Draft draft = grow(grower, kv, {longer.begin() + 200, longer.end()}, sampled, rng);
   EXPECT_EQ(tokens_of(draft), tokens_of(drafts[0]));
   EXPECT_EQ(download(draft.q), q);
   KvCache fresh = cache();
-  EXPECT_EQ(download(grow(policy, fresh, shorter, sampled, rng).q), q_of_shorter);
+  EXPECT_EQ(download(grow(grower, fresh, shorter, sampled, rng).q), q_of_shorter);
 }
 
-TEST_F(DraftPolicyTest, LeavesTheCacheAsItWasWhenStopped) {
-  DraftPolicy policy(*device, {shape, Drawing::kTopK, config.vocab, 1});
+TEST_F(ShapeGrowerTest, LeavesTheCacheAsItWasWhenStopped) {
+  ShapeGrower grower(*device, {shape, Drawing::kTopK, config.vocab, 1});
   KvCache kv = cache();
   std::stop_source stop;
   stop.request_stop();
-  const DraftPolicy::Request request{prompt, &kv, {}, {}};
-  EXPECT_THROW(policy.grow(model, {&request, 1}, *stream, stop.get_token()), Stopped);
+  const ShapeGrower::Request request{prompt, &kv, {}, {}};
+  EXPECT_THROW(grower.grow(model, {&request, 1}, *stream, stop.get_token()), Stopped);
   EXPECT_EQ(kv.length(), 0);
   // The tree does not fit after the text: fails after the text was committed.
   KvCache tight(*device, config, static_cast<int>(prompt.size()), {});
-  const DraftPolicy::Request deep{prompt, &tight, {}, {}};
-  EXPECT_THROW(policy.grow(model, {&deep, 1}, *stream), Error);
+  const ShapeGrower::Request deep{prompt, &tight, {}, {}};
+  EXPECT_THROW(grower.grow(model, {&deep, 1}, *stream), Error);
   EXPECT_EQ(tight.length(), 0);
   KvCache fresh = cache();
-  EXPECT_EQ(tokens_of(grow(policy, kv, prompt)), tokens_of(grow(policy, fresh, prompt)));
+  EXPECT_EQ(tokens_of(grow(grower, kv, prompt)), tokens_of(grow(grower, fresh, prompt)));
 }
 
-TEST_F(DraftPolicyTest, CountsItsBytesAndItsWidestForwardBeforehand) {
+TEST_F(ShapeGrowerTest, CountsItsBytesAndItsWidestForwardBeforehand) {
   // Inner nodes by level: 1, 2, 3, 1. Proposals: 3, 2 x 2, 3 x 1, 1 x 2.
-  EXPECT_EQ(DraftPolicy::widest_forward({shape, Drawing::kTopK, 61, 2}), 6);
-  EXPECT_EQ(DraftPolicy::device_bytes({shape, Drawing::kTopK, 61, 2}), 2u * (12 * 4 + 7 * 8));
-  EXPECT_EQ(DraftPolicy::device_bytes({shape, Drawing::kSequoia, 61, 2}),
+  EXPECT_EQ(ShapeGrower::widest_forward({shape, Drawing::kTopK, 61, 2}), 6);
+  EXPECT_EQ(ShapeGrower::device_bytes({shape, Drawing::kTopK, 61, 2}), 2u * (12 * 4 + 7 * 8));
+  EXPECT_EQ(ShapeGrower::device_bytes({shape, Drawing::kSequoia, 61, 2}),
             2u * (12 * 4 + 7 * 8 + 24 + 7 * 61 * 4));  // a random key is 24 bytes
 }
 
-TEST_F(DraftPolicyTest, RefusesWhatItCannotGrow) {
+TEST_F(ShapeGrowerTest, RefusesWhatItCannotGrow) {
   const auto make = [&](const TreeShape& form, int vocab, int requests) {
-    return DraftPolicy(*device, {form, Drawing::kTopK, vocab, requests});
+    return ShapeGrower(*device, {form, Drawing::kTopK, vocab, requests});
   };
   EXPECT_THROW(make(TreeShape(), 61, 1), Error);
   EXPECT_THROW(make(shape, 2, 1), Error);  // three children of two tokens
   EXPECT_THROW(make(shape, 61, 0), Error);
-  DraftPolicy wide = make(shape, 62, 1);
-  DraftPolicy policy = make(shape, 61, 1);
+  ShapeGrower wide = make(shape, 62, 1);
+  ShapeGrower grower = make(shape, 61, 1);
   KvCache kv = cache();
   EXPECT_THROW(grow(wide, kv, prompt), Error);
-  EXPECT_THROW(grow(policy, kv, {}), Error);
-  const std::vector<DraftPolicy::Request> two(2, DraftPolicy::Request{prompt, &kv, {}, {}});
-  EXPECT_THROW(policy.grow(model, two, *stream), Error);
+  EXPECT_THROW(grow(grower, kv, {}), Error);
+  const std::vector<ShapeGrower::Request> two(2, ShapeGrower::Request{prompt, &kv, {}, {}});
+  EXPECT_THROW(grower.grow(model, two, *stream), Error);
 }
 
 }  // namespace
