@@ -11,6 +11,7 @@
 
 #include "hwy/contrib/math/math-inl.h"
 #include "kernels/cpu/tile-inl.h"
+#include "kernels/tree_mask.h"
 
 #ifndef CANOPY_KERNELS_CPU_ATTENTION_ONCE
 #define CANOPY_KERNELS_CPU_ATTENTION_ONCE
@@ -94,63 +95,36 @@ HWY_INLINE void weigh_rows(const float* p, size_t ldp, const float* v, size_t wi
   for (; c < width; c += kLanes) weigh_tile<R, 1>(p, ldp, v + c, ldv, count, out + c, ld);
 }
 
-/// Says how far a query row stands behind the first slot after the prefix, along its path, and
-/// behind node j of that path. A path's nodes stand in the order of their numbers.
-struct PathDistance {
-  const std::uint64_t* bits;  // of the row's ancestors and itself; null: a chain
-  size_t words, chain_node;   // chain_node: the row's place in the chain
-
-  HWY_INLINE size_t after(size_t j) const {  // ancestors behind node j, and the row itself
-    if (bits == nullptr) return chain_node - j;
-    size_t count = 0;
-    for (size_t w = j / 64; w < words; ++w) {
-      const std::uint64_t behind = w == j / 64 ? ~std::uint64_t{0} << (j % 64) << 1 : ~0ull;
-      count += static_cast<size_t>(__builtin_popcountll(bits[w] & behind));
-    }
-    return count;
-  }
-  HWY_INLINE size_t depth() const {
-    if (bits == nullptr) return chain_node;
-    size_t count = 0;
-    for (size_t w = 0; w < words; ++w) count += static_cast<size_t>(__builtin_popcountll(bits[w]));
-    return count - 1;
-  }
-};
-
 /// Takes slope x distance from each score. Each has two roundings, one by one and in a vector.
-HWY_INLINE void lean(float* scores, size_t total, size_t prefix, float slope,
-                     const PathDistance& distance) {
+HWY_INLINE void lean(float* scores, size_t total, float slope, const TreeMask& mask, size_t node) {
   const Floats d;
-  const size_t depth = distance.depth();
+  const auto row = static_cast<std::int64_t>(node);
+  const auto prefix = static_cast<size_t>(mask.prefix.value);
   const Vec slopes = hn::Set(d, slope);
   size_t t = 0;
-  for (; t + kLanes <= prefix; t += kLanes) {
-    const Vec apart = hn::Sub(hn::Set(d, static_cast<float>(prefix + depth - t)), hn::Iota(d, 0));
-    hn::Store(hn::Sub(hn::Load(d, scores + t), hn::Mul(slopes, apart)), d, scores + t);
+  if (t < prefix) {
+    const auto apart = static_cast<size_t>(mask.distance(row, 0));
+    for (; t + kLanes <= prefix; t += kLanes) {
+      const Vec distance = hn::Sub(hn::Set(d, static_cast<float>(apart - t)), hn::Iota(d, 0));
+      hn::Store(hn::Sub(hn::Load(d, scores + t), hn::Mul(slopes, distance)), d, scores + t);
+    }
+    for (; t < prefix; ++t) scores[t] -= slope * static_cast<float>(apart - t);
   }
-  for (; t < prefix; ++t) scores[t] -= slope * static_cast<float>(prefix + depth - t);
   for (; t < total; ++t) {
-    const size_t j = t - prefix;
-    const bool own = distance.bits == nullptr ? j <= distance.chain_node
-                                              : (distance.bits[j / 64] >> (j % 64) & 1) != 0;
-    if (own) scores[t] -= slope * static_cast<float>(distance.after(j));
+    const auto slot = static_cast<std::int64_t>(t);
+    if (mask.sees(row, slot)) scores[t] -= slope * static_cast<float>(mask.distance(row, slot));
   }
 }
 
 /// Scores of one query row become weights exp(score - max); slots it does not see weigh zero.
-HWY_INLINE void weigh_slots(float* scores, size_t total, size_t ld, size_t prefix, size_t node,
-                            const TreeAttention& call) {
+HWY_INLINE void weigh_slots(float* scores, size_t total, size_t ld, const TreeMask& mask,
+                            size_t node) {
   const Floats d;
   constexpr float kUnseen = -std::numeric_limits<float>::infinity();
-  const size_t first_node = static_cast<size_t>(call.first_node);
-  if (call.ancestors.empty()) {
-    for (size_t j = first_node + node + 1; prefix + j < total; ++j) scores[prefix + j] = kUnseen;
-  } else {
-    const size_t words = static_cast<size_t>(call.ancestors.dim(1));
-    const auto* bits = reinterpret_cast<const std::uint64_t*>(call.ancestors.data()) + node * words;
-    for (size_t j = 0; prefix + j < total; ++j)
-      if ((bits[j / 64] >> (j % 64) & 1) == 0) scores[prefix + j] = kUnseen;
-  }
+  const auto row = static_cast<std::int64_t>(node), behind = static_cast<std::int64_t>(total);
+  std::int64_t slot = mask.ancestors == nullptr ? mask.end(row) : mask.prefix.value;
+  for (; slot < behind; ++slot)
+    if (!mask.sees(row, slot)) scores[slot] = kUnseen;
   for (size_t t = total; t < ld; ++t) scores[t] = kUnseen;
   Vec largest = hn::Set(d, kUnseen);
   for (size_t t = 0; t < ld; t += kLanes) largest = hn::Max(largest, hn::Load(d, scores + t));
@@ -163,10 +137,11 @@ void attend_block(const QueryBlock& block) {
   const TreeAttention& call = *block.call;
   const size_t hd = static_cast<size_t>(call.q.dim(2)), heads = static_cast<size_t>(call.q.dim(1));
   const size_t slots = static_cast<size_t>(call.kv.k.dim(1));
-  const size_t prefix = static_cast<size_t>(call.prefix.value), n = block.count;
+  const size_t n = block.count;
+  const TreeMask mask = tree_mask(call);
+  const auto node_of = [&](size_t i) { return (block.first + i) / block.group; };
   // The block's last node sees no later one: nodes are numbered parents first.
-  const size_t last_node = (block.first + n - 1) / block.group;
-  const size_t total = prefix + static_cast<size_t>(call.first_node) + last_node + 1;
+  const auto total = static_cast<size_t>(mask.end(static_cast<std::int64_t>(node_of(n - 1))));
   const Layout at(n, hd, total);
   const size_t width = round_up(hd, kLanes);  // of sums and values; a vector for the weights' sum
   float* const x = block.scratch + at.x;
@@ -199,18 +174,13 @@ void attend_block(const QueryBlock& block) {
     t = end;
   }
   const auto* slopes = reinterpret_cast<const float*>(call.slopes.data());
-  const auto* ancestors = reinterpret_cast<const std::uint64_t*>(call.ancestors.data());
-  for (size_t i = 0; slopes != nullptr && i < n; ++i) {
-    const size_t row = block.first + i, node = row / block.group;
-    const size_t words = call.ancestors.empty() ? 0 : static_cast<size_t>(call.ancestors.dim(1));
-    lean(scores + i * at.score_ld, total, prefix,
-         slopes[block.kv_head * block.group + row % block.group],
-         {words == 0 ? nullptr : ancestors + node * words, words,
-          static_cast<size_t>(call.first_node) + node});
+  for (size_t i = 0; i < n; ++i) {
+    float* const row = scores + i * at.score_ld;
+    if (slopes != nullptr)
+      lean(row, total, slopes[block.kv_head * block.group + (block.first + i) % block.group], mask,
+           node_of(i));
+    weigh_slots(row, total, at.score_ld, mask, node_of(i));
   }
-  for (size_t i = 0; i < n; ++i)
-    weigh_slots(scores + i * at.score_ld, total, at.score_ld, prefix,
-                (block.first + i) / block.group, call);
 
   std::fill(sums, sums + n * at.value_ld, 0.0f);
   for (size_t t = 0; t < kValueRows; ++t)

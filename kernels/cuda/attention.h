@@ -9,72 +9,10 @@
 #include <type_traits>
 
 #include "kernels/cuda/block.h"
-#include "kernels/ops.h"
+#include "kernels/cuda/key_chunks.h"
+#include "kernels/tree_mask.h"
 
 namespace canopy::cuda {
-
-/// Where a tree's node sits and what it sees. Rows of a call are nodes [first_node, first_node +
-/// n).
-struct TreeMask {
-  const std::uint64_t* ancestors;  // [n, words]; null: a causal chain
-  std::int64_t words;
-  DeviceScalar<std::int64_t> prefix;
-  std::int64_t first_node;
-
-  /// Slots that row `row` may see lie below this.
-  CANOPY_KERNEL std::int64_t end(std::int64_t row) const {
-    return prefix.value + first_node + row + 1;
-  }
-  CANOPY_KERNEL bool sees(std::int64_t row, std::int64_t slot) const {
-    if (slot < prefix.value) return true;
-    const std::int64_t node = slot - prefix.value;
-    if (node > first_node + row) return false;
-    return ancestors == nullptr ||
-           (ancestors[row * words + node / 64] >> (node % 64) & std::uint64_t{1}) != 0;
-  }
-  /// How far row `row` stands behind a slot that it sees, along its path, whose nodes stand in the
-  /// order of their numbers.
-  CANOPY_KERNEL std::int64_t distance(std::int64_t row, std::int64_t slot) const {
-    const std::int64_t node = slot - prefix.value;
-    if (ancestors == nullptr) return first_node + row - node;
-    std::int64_t behind = node < 0 ? -node - 1 : 0;  // the path's nodes behind the slot
-    const std::int64_t first = node < 0 ? 0 : node + 1;
-    for (std::int64_t w = first / 64; w < words; ++w) {
-      std::uint64_t bits = ancestors[row * words + w];
-      if (w == first / 64) bits &= ~std::uint64_t{0} << (first % 64);
-      behind += ones_of(bits);
-    }
-    return behind;
-  }
-
- private:
-  CANOPY_KERNEL static int ones_of(std::uint64_t bits) {
-#if defined(__CUDA_ARCH__)
-    return __popcll(bits);
-#else
-    return __builtin_popcountll(bits);
-#endif
-  }
-};
-
-/// This says where the keys of a text are cut. It depends on a key's place alone, neither on how
-/// many rows read it nor on the device: so a row's sums do not depend on what else shares the call.
-/// Eight chunks of 256 keys, then eight of 512, and so on: a short text keeps many blocks of
-/// threads busy, a long one has few chunks to merge.
-struct KeyChunks {
-  static constexpr std::int64_t kFirst = 4 * kKvBlock, kOfALength = 8;
-
-  CANOPY_KERNEL static std::int64_t begin(std::int64_t chunk) {
-    const std::int64_t length = kFirst << (chunk / kOfALength);
-    return length * (kOfALength + chunk % kOfALength) - kFirst * kOfALength;
-  }
-  /// Chunks that hold the first so many keys.
-  CANOPY_KERNEL static std::int64_t count(std::int64_t keys) {
-    std::int64_t chunk = 0;
-    while (begin(chunk + kOfALength) < keys) chunk += kOfALength;
-    return chunk + ceil_div(keys - begin(chunk), kFirst << (chunk / kOfALength));
-  }
-};
 
 /// Four floats at a multiple of 16 bytes, which a thread reads at once.
 struct alignas(16) Quad {
@@ -158,19 +96,6 @@ struct AttentionCall {
   /// group, and of head row % group of its group.
   CANOPY_KERNEL std::int64_t vector_of(std::int64_t row, std::int64_t kv_head) const {
     return row / group * heads() + kv_head * group + row % group;
-  }
-};
-
-/// What chunks of keys contribute to each row: [n, heads, chunks] records of the largest score, the
-/// sum of weights, two floats of padding, and the weighted values.
-struct PartialSums {
-  float* record;  // null: there is one chunk, whose block writes the result
-  std::int64_t chunks;
-
-  static constexpr std::int64_t kHead = 4;
-  CANOPY_KERNEL static std::int64_t floats(std::int64_t head_dim) { return kHead + head_dim; }
-  CANOPY_KERNEL float* at(std::int64_t vector, std::int64_t chunk, std::int64_t head_dim) const {
-    return record + (vector * chunks + chunk) * floats(head_dim);
   }
 };
 

@@ -322,23 +322,19 @@ class BlockOps : public Ops {
     if (columns > 256)
       throw Error("attend: heads of " + std::to_string(columns) +
                   " columns; on a GPU at most 256 are supported");
-    AttentionCall rows{at(call.q),
-                       call.kv.k.data(),
-                       call.kv.v.data(),
-                       n,
-                       call.q.dim(1) / kv_heads,
-                       kv_heads,
-                       columns,
-                       call.kv.k.dim(1),
-                       slot_table(call.kv),
-                       {nullptr, 0, call.prefix, call.first_node},
-                       call.scale,
-                       at(call.out),
-                       call.slopes.empty() ? nullptr : at(call.slopes)};
-    if (!call.ancestors.empty()) {
-      rows.tree.ancestors = at<std::uint64_t>(call.ancestors);
-      rows.tree.words = call.ancestors.dim(1);
-    }
+    const AttentionCall rows{at(call.q),
+                             call.kv.k.data(),
+                             call.kv.v.data(),
+                             n,
+                             call.q.dim(1) / kv_heads,
+                             kv_heads,
+                             columns,
+                             call.kv.k.dim(1),
+                             slot_table(call.kv),
+                             tree_mask(call),
+                             call.scale,
+                             at(call.out),
+                             call.slopes.empty() ? nullptr : at(call.slopes)};
     if (n >= AttentionSlices::kLeastNodes && row_bytes(call.kv.k.dtype(), 1) == 2 &&
         columns % 8 == 0 && !stream.capturing())
       return attend_by_products(stream, call.kv.k.dtype(), rows);

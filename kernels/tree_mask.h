@@ -1,0 +1,59 @@
+#pragma once
+#include <cstdint>
+
+#include "kernels/ops.h"
+#include "src/base/formats/weight_format.h"
+
+namespace canopy {
+
+/// The slots that the nodes of a tree see: one text for all backends, host and device. Rows of a
+/// call are nodes [first_node, first_node + n).
+struct TreeMask {
+  const std::uint64_t* ancestors;  // [n, words]; null: a causal chain
+  std::int64_t words;
+  DeviceScalar<std::int64_t> prefix;
+  std::int64_t first_node;
+
+  /// Slots that row `row` may see lie below this.
+  CANOPY_HOST_DEVICE std::int64_t end(std::int64_t row) const {
+    return prefix.value + first_node + row + 1;
+  }
+  CANOPY_HOST_DEVICE bool sees(std::int64_t row, std::int64_t slot) const {
+    if (slot < prefix.value) return true;
+    const std::int64_t node = slot - prefix.value;
+    if (node > first_node + row) return false;
+    return ancestors == nullptr ||
+           (ancestors[row * words + node / 64] >> (node % 64) & std::uint64_t{1}) != 0;
+  }
+  /// How far row `row` stands behind a slot that it sees, along its path, whose nodes stand in the
+  /// order of their numbers.
+  CANOPY_HOST_DEVICE std::int64_t distance(std::int64_t row, std::int64_t slot) const {
+    const std::int64_t node = slot - prefix.value;
+    if (ancestors == nullptr) return first_node + row - node;
+    std::int64_t behind = node < 0 ? -node - 1 : 0;  // the path's nodes behind the slot
+    const std::int64_t first = node < 0 ? 0 : node + 1;
+    for (std::int64_t w = first / 64; w < words; ++w) {
+      std::uint64_t bits = ancestors[row * words + w];
+      if (w == first / 64) bits &= ~std::uint64_t{0} << (first % 64);
+      behind += ones_of(bits);
+    }
+    return behind;
+  }
+
+ private:
+  CANOPY_HOST_DEVICE static int ones_of(std::uint64_t bits) {
+#if defined(__CUDA_ARCH__)
+    return __popcll(bits);
+#else
+    return __builtin_popcountll(bits);
+#endif
+  }
+};
+
+inline TreeMask tree_mask(const TreeAttention& call) {
+  const auto* const bits = reinterpret_cast<const std::uint64_t*>(call.ancestors.data());
+  return {call.ancestors.empty() ? nullptr : bits,
+          call.ancestors.empty() ? 0 : call.ancestors.dim(1), call.prefix, call.first_node};
+}
+
+}  // namespace canopy
