@@ -13,11 +13,14 @@ struct TreeMask {
   std::int64_t words;
   DeviceScalar<std::int64_t> prefix;
   std::int64_t first_node;
+  std::int64_t window = 0;  // TreeAttention::window
 
   /// Slots that row `row` may see lie below this.
   CANOPY_HOST_DEVICE std::int64_t end(std::int64_t row) const {
     return prefix.value + first_node + row + 1;
   }
+  /// Says whether the slot is the row's own or lies before it on its path: within a window it is
+  /// seen from first() on.
   CANOPY_HOST_DEVICE bool sees(std::int64_t row, std::int64_t slot) const {
     if (slot < prefix.value) return true;
     const std::int64_t node = slot - prefix.value;
@@ -39,8 +42,34 @@ struct TreeMask {
     }
     return behind;
   }
+  /// The first slot in row `row`'s window. A path's slots rise, so that all its later ones are seen
+  /// and no earlier one.
+  CANOPY_HOST_DEVICE std::int64_t first(std::int64_t row) const {
+    if (window == 0) return 0;
+    if (ancestors == nullptr) return from_zero(end(row) - window);
+    std::int64_t left = window;
+    for (std::int64_t w = words - 1; w >= 0; --w) {
+      std::uint64_t bits = ancestors[row * words + w];
+      std::int64_t more = ones_of(bits) - left;
+      if (more < 0) {
+        left = -more;
+        continue;
+      }
+      for (; more > 0; --more) bits &= bits - 1;
+      return prefix.value + 64 * w + ones_of(~bits & (bits - 1));
+    }
+    return from_zero(prefix.value - left);
+  }
+  /// The least first() of this and later rows, or less: of a tree, what its roots see.
+  CANOPY_HOST_DEVICE std::int64_t least_first(std::int64_t row) const {
+    if (window == 0) return 0;
+    return from_zero((ancestors == nullptr ? end(row) : prefix.value + 1) - window);
+  }
 
  private:
+  CANOPY_HOST_DEVICE static std::int64_t from_zero(std::int64_t slot) {
+    return slot < 0 ? 0 : slot;
+  }
   CANOPY_HOST_DEVICE static int ones_of(std::uint64_t bits) {
 #if defined(__CUDA_ARCH__)
     return __popcll(bits);
@@ -53,7 +82,8 @@ struct TreeMask {
 inline TreeMask tree_mask(const TreeAttention& call) {
   const auto* const bits = reinterpret_cast<const std::uint64_t*>(call.ancestors.data());
   return {call.ancestors.empty() ? nullptr : bits,
-          call.ancestors.empty() ? 0 : call.ancestors.dim(1), call.prefix, call.first_node};
+          call.ancestors.empty() ? 0 : call.ancestors.dim(1), call.prefix, call.first_node,
+          call.window};
 }
 
 }  // namespace canopy
