@@ -15,7 +15,7 @@ struct TreeMask {
   std::int64_t first_node;
   std::int64_t window = 0;  // TreeAttention::window
 
-  /// Slots that row `row` may see lie below this.
+  /// Returns the slot after row `row`'s own: it may see those before.
   CANOPY_HOST_DEVICE std::int64_t end(std::int64_t row) const {
     return prefix.value + first_node + row + 1;
   }
@@ -28,22 +28,22 @@ struct TreeMask {
     return ancestors == nullptr ||
            (ancestors[row * words + node / 64] >> (node % 64) & std::uint64_t{1}) != 0;
   }
-  /// How far row `row` stands behind a slot that it sees, along its path, whose nodes stand in the
-  /// order of their numbers.
+  /// Returns the distance from row `row` back to a slot that it sees, along its path, whose nodes
+  /// stand in the order of their numbers.
   CANOPY_HOST_DEVICE std::int64_t distance(std::int64_t row, std::int64_t slot) const {
     const std::int64_t node = slot - prefix.value;
     if (ancestors == nullptr) return first_node + row - node;
-    std::int64_t behind = node < 0 ? -node - 1 : 0;  // the path's nodes behind the slot
+    std::int64_t after = node < 0 ? -node - 1 : 0;  // the path's nodes after the slot
     const std::int64_t first = node < 0 ? 0 : node + 1;
     for (std::int64_t w = first / 64; w < words; ++w) {
       std::uint64_t bits = ancestors[row * words + w];
       if (w == first / 64) bits &= ~std::uint64_t{0} << (first % 64);
-      behind += ones_of(bits);
+      after += ones_of(bits);
     }
-    return behind;
+    return after;
   }
-  /// The first slot in row `row`'s window. A path's slots rise, so that all its later ones are seen
-  /// and no earlier one.
+  /// Returns the first slot in row `row`'s window. A path's slots rise, so that all its later ones
+  /// are seen and no earlier one.
   CANOPY_HOST_DEVICE std::int64_t first(std::int64_t row) const {
     if (window == 0) return 0;
     if (ancestors == nullptr) return from_zero(end(row) - window);
@@ -60,7 +60,7 @@ struct TreeMask {
     }
     return from_zero(prefix.value - left);
   }
-  /// The least first() of this and later rows, or less: of a tree, what its roots see.
+  /// Returns the least first() of this and later rows, or less: of a tree, what its roots see.
   CANOPY_HOST_DEVICE std::int64_t least_first(std::int64_t row) const {
     if (window == 0) return 0;
     return from_zero((ancestors == nullptr ? end(row) : prefix.value + 1) - window);

@@ -181,7 +181,7 @@ void attend_block(const QueryBlock& block) {
   const auto* keys =
       reinterpret_cast<const uint8_t*>(call.kv.k.data()) + block.kv_head * head_bytes;
   const SlotTable table = slot_table(call.kv);
-  for (size_t t = span.first; t < span.end;) {  // blocks one behind the other are one matrix
+  for (size_t t = span.first; t < span.end;) {  // blocks in a row are one matrix
     const size_t place = static_cast<size_t>(table[static_cast<std::int64_t>(t)]);
     size_t end = std::min(t + kKvBlock, span.end);
     while (end < span.end &&

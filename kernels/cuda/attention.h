@@ -160,7 +160,7 @@ struct AttendChunk {
     auto outputs = block.template each<Outputs>();
 
     block.step([&](int t) {
-      if (call.sinks != nullptr) softmax[t] = of_sink(rows, t / kLanes, begin, behind);
+      if (call.sinks != nullptr) softmax[t] = of_sink(rows, t / kLanes, behind);
       if (call.tree.window != 0 && t < rows.count)
         shared.first[t] = rows.mask.first((rows.first + t) / call.group);
       fetch(pieces[t], call.k, rows, begin, end, t);
@@ -277,12 +277,9 @@ struct AttendChunk {
     rows.begin = rows.mask.least_first(rows.first / call.group) / kKeys * kKeys;
     return rows;
   }
-  /// What a row begins with in slots [begin, behind): its sink, where its own key lies.
-  CANOPY_KERNEL Softmax of_sink(const Rows& rows, int r, std::int64_t begin,
-                                std::int64_t behind) const {
-    if (r >= rows.count) return {};
-    const std::int64_t end = rows.mask.end((rows.first + r) / call.group);
-    if (end <= begin || end > behind) return {};
+  /// Returns a row's beginning in slots up to `behind`: its sink, where its own key is one of them.
+  CANOPY_KERNEL Softmax of_sink(const Rows& rows, int r, std::int64_t behind) const {
+    if (r >= rows.count || rows.mask.end((rows.first + r) / call.group) > behind) return {};
     const float sink = call.sink_of(rows.kv_head * call.group + (rows.first + r) % call.group);
     return {sink, sink == -INFINITY ? 0.0f : 1.0f};
   }

@@ -8,11 +8,11 @@
 
 namespace canopy::cuda {
 
-/// This says where the keys of a text are cut. It depends on a key's place alone, neither on how
-/// many rows read it nor on the device: so a row's sums do not depend on what else shares the call.
+/// Chunks of a text's keys. A cut depends on a key's place and the window alone, neither on the
+/// rows that read it nor on the device: so a row's sums do not depend on what else shares the call.
 /// Eight chunks of 256 keys, then eight of 512, and so on: a short text keeps many blocks of
 /// threads busy, a long one has few chunks to merge. Within a window all have the length of that
-/// chunk which would hold its last key, so that a window lies in 17 at most wherever it is.
+/// chunk which would hold its last key: wherever it is, it lies in 17 at most.
 struct KeyChunks {
   static constexpr std::int64_t kFirst = 4 * kKvBlock, kOfALength = 8;
   int bits = 0;  // each has 2^bits keys; 0: they grow
@@ -28,22 +28,22 @@ struct KeyChunks {
     const std::int64_t length = kFirst << (chunk / kOfALength);
     return length * (kOfALength + chunk % kOfALength) - kFirst * kOfALength;
   }
-  /// Chunks that hold the first so many keys.
+  /// Returns the number of chunks that hold the first `keys` keys.
   CANOPY_KERNEL std::int64_t count(std::int64_t keys) const {
     if (bits > 0) return (keys + (std::int64_t{1} << bits) - 1) >> bits;
     std::int64_t chunk = 0;
     while (begin(chunk + kOfALength) < keys) chunk += kOfALength;
     return chunk + ceil_div(keys - begin(chunk), kFirst << (chunk / kOfALength));
   }
-  /// The chunk before which no row from `row` on sees a key.
+  /// Returns the chunk before which no row from `row` on sees a key.
   CANOPY_KERNEL std::int64_t first(const TreeMask& mask, std::int64_t row) const {
     return mask.window == 0 ? 0 : count(mask.least_first(row) + 1) - 1;
   }
-  /// Chunks in which a call's n rows see keys, and those between them.
+  /// Counts the chunks in which a call's n rows see keys, and those between them.
   std::int64_t needed(const TreeMask& mask, std::int64_t n) const {
     return count(mask.end(n - 1)) - first(mask, 0);
   }
-  /// At most so many, whatever the prefix of a text in so many slots.
+  /// Returns the most that are needed, whatever the prefix of a text in `slots` slots.
   std::int64_t most(const TreeMask& mask, std::int64_t n, std::int64_t slots) const {
     if (bits == 0) return count(slots);
     const std::int64_t keys =
