@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <initializer_list>
+#include <limits>
 #include <string>
 
 #include "src/base/error.h"
@@ -238,6 +239,11 @@ void Ops::attend(Stream& stream, const TreeAttention& call) {
   if (!call.ancestors.empty())
     check(kOp, "ancestors", call.ancestors, {n, (call.first_node + n + 63) / 64}, {DType::kU64});
   if (!call.slopes.empty()) check(kOp, "slopes", call.slopes, {heads}, kF32);
+  if (!call.sinks.empty()) check(kOp, "sinks", call.sinks, {heads}, kF32);
+  check(call.window >= 0 && call.window <= std::numeric_limits<std::int32_t>::max(), kOp, [&] {
+    return "window is " + std::to_string(call.window) +
+           ", not a number of keys below 2^31, or 0 for all";
+  });
   if (call.q.bytes() > 0) do_attend(stream, call);
 }
 

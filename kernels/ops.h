@@ -62,6 +62,11 @@ struct TreeAttention {
   float scale = 0.0f;  // 1 / sqrt(head_dim)
   TensorView out;
   ConstTensorView slopes = {};  // [heads] f32: a key loses slope x its distance along the path
+  /// A key is seen whose distance along the path is less; 0: all are. At most 2^31 - 1.
+  std::int64_t window = 0;
+  /// [heads] f32: one more logit of each softmax, which has no value (OpenAI, "gpt-oss-120b &
+  /// gpt-oss-20b Model Card", arXiv:2508.10925). It takes part in the maximum; -inf weighs nothing.
+  ConstTensorView sinks = {};
 };
 
 enum class Accumulate : bool { kNo, kYes };

@@ -1,6 +1,7 @@
 // Attention over the committed prefix and a node's ancestors. Softmax uses the exact maximum, and
 // weights meet values one slot after another: a masked slot adds an exact zero wherever it lies, so
 // a tree node's output has the bits of decoding its path alone (math.md "Arithmetic on the CPU").
+// Blocks of slots that lie before the windows of all its queries are not read.
 #include "kernels/cpu/attention.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -11,6 +12,7 @@
 
 #include "hwy/contrib/math/math-inl.h"
 #include "kernels/cpu/tile-inl.h"
+#include "kernels/tree_mask.h"
 
 #ifndef CANOPY_KERNELS_CPU_ATTENTION_ONCE
 #define CANOPY_KERNELS_CPU_ATTENTION_ONCE
@@ -18,6 +20,7 @@ namespace canopy::cpu {
 
 constexpr std::size_t kQueryRows = 48;  // query rows (of all heads that share a key) per block
 constexpr std::size_t kValueRows = 32;  // rows of V unpacked at a time
+constexpr float kUnseen = -std::numeric_limits<float>::infinity();
 
 inline std::size_t round_up(std::size_t value, std::size_t step) {
   return (value + step - 1) / step * step;
@@ -29,6 +32,12 @@ struct QueryBlock {
   std::size_t kv_head, group;  // group: query heads per kv head
   std::size_t first, count;    // query rows of this kv head: node * group + head within the group
   float* scratch;
+};
+
+/// The slots that some query of a block sees, and those between them.
+struct Span {
+  std::size_t first, end;  // first: a multiple of kKvBlock
+  std::size_t size() const { return end - first; }
 };
 
 /// A thread's scratch, in floats from its start.
@@ -94,80 +103,64 @@ HWY_INLINE void weigh_rows(const float* p, size_t ldp, const float* v, size_t wi
   for (; c < width; c += kLanes) weigh_tile<R, 1>(p, ldp, v + c, ldv, count, out + c, ld);
 }
 
-/// Says how far a query row stands behind the first slot after the prefix, along its path, and
-/// behind node j of that path. A path's nodes stand in the order of their numbers.
-struct PathDistance {
-  const std::uint64_t* bits;  // of the row's ancestors and itself; null: a chain
-  size_t words, chain_node;   // chain_node: the row's place in the chain
-
-  HWY_INLINE size_t after(size_t j) const {  // ancestors behind node j, and the row itself
-    if (bits == nullptr) return chain_node - j;
-    size_t count = 0;
-    for (size_t w = j / 64; w < words; ++w) {
-      const std::uint64_t behind = w == j / 64 ? ~std::uint64_t{0} << (j % 64) << 1 : ~0ull;
-      count += static_cast<size_t>(__builtin_popcountll(bits[w] & behind));
-    }
-    return count;
-  }
-  HWY_INLINE size_t depth() const {
-    if (bits == nullptr) return chain_node;
-    size_t count = 0;
-    for (size_t w = 0; w < words; ++w) count += static_cast<size_t>(__builtin_popcountll(bits[w]));
-    return count - 1;
-  }
-};
-
 /// Takes slope x distance from each score. Each has two roundings, one by one and in a vector.
-HWY_INLINE void lean(float* scores, size_t total, size_t prefix, float slope,
-                     const PathDistance& distance) {
+HWY_INLINE void lean(float* scores, const Span& span, float slope, const TreeMask& mask,
+                     std::int64_t node) {
   const Floats d;
-  const size_t depth = distance.depth();
+  const auto slot_of = [&](size_t t) { return static_cast<std::int64_t>(span.first + t); };
+  const auto prefix = static_cast<size_t>(mask.prefix.value);
+  const size_t of_prefix = prefix > span.first ? prefix - span.first : 0;
   const Vec slopes = hn::Set(d, slope);
   size_t t = 0;
-  for (; t + kLanes <= prefix; t += kLanes) {
-    const Vec apart = hn::Sub(hn::Set(d, static_cast<float>(prefix + depth - t)), hn::Iota(d, 0));
-    hn::Store(hn::Sub(hn::Load(d, scores + t), hn::Mul(slopes, apart)), d, scores + t);
+  if (t < of_prefix) {
+    const auto apart = static_cast<size_t>(mask.distance(node, slot_of(0)));
+    for (; t + kLanes <= of_prefix; t += kLanes) {
+      const Vec distance = hn::Sub(hn::Set(d, static_cast<float>(apart - t)), hn::Iota(d, 0));
+      hn::Store(hn::Sub(hn::Load(d, scores + t), hn::Mul(slopes, distance)), d, scores + t);
+    }
+    for (; t < of_prefix; ++t) scores[t] -= slope * static_cast<float>(apart - t);
   }
-  for (; t < prefix; ++t) scores[t] -= slope * static_cast<float>(prefix + depth - t);
-  for (; t < total; ++t) {
-    const size_t j = t - prefix;
-    const bool own = distance.bits == nullptr ? j <= distance.chain_node
-                                              : (distance.bits[j / 64] >> (j % 64) & 1) != 0;
-    if (own) scores[t] -= slope * static_cast<float>(distance.after(j));
-  }
+  for (; t < span.size(); ++t)
+    if (mask.sees(node, slot_of(t)))
+      scores[t] -= slope * static_cast<float>(mask.distance(node, slot_of(t)));
 }
 
 /// Scores of one query row become weights exp(score - max); slots it does not see weigh zero.
-HWY_INLINE void weigh_slots(float* scores, size_t total, size_t ld, size_t prefix, size_t node,
-                            const TreeAttention& call) {
+/// Returns the weight of the row's sink.
+HWY_INLINE float weigh_slots(float* scores, const Span& span, size_t ld, float sink,
+                             const TreeMask& mask, std::int64_t node) {
   const Floats d;
-  constexpr float kUnseen = -std::numeric_limits<float>::infinity();
-  const size_t first_node = static_cast<size_t>(call.first_node);
-  if (call.ancestors.empty()) {
-    for (size_t j = first_node + node + 1; prefix + j < total; ++j) scores[prefix + j] = kUnseen;
-  } else {
-    const size_t words = static_cast<size_t>(call.ancestors.dim(1));
-    const auto* bits = reinterpret_cast<const std::uint64_t*>(call.ancestors.data()) + node * words;
-    for (size_t j = 0; prefix + j < total; ++j)
-      if ((bits[j / 64] >> (j % 64) & 1) == 0) scores[prefix + j] = kUnseen;
-  }
-  for (size_t t = total; t < ld; ++t) scores[t] = kUnseen;
-  Vec largest = hn::Set(d, kUnseen);
+  const auto behind = static_cast<std::int64_t>(span.end);
+  const auto begin = static_cast<std::int64_t>(span.first);
+  std::fill_n(scores, mask.first(node) - begin, kUnseen);
+  std::int64_t slot = mask.ancestors == nullptr ? mask.end(node) : mask.prefix.value;
+  for (slot = std::max(slot, begin); slot < behind; ++slot)
+    if (!mask.sees(node, slot)) scores[slot - begin] = kUnseen;
+  for (size_t t = span.size(); t < ld; ++t) scores[t] = kUnseen;
+  Vec largest = hn::Set(d, sink);
   for (size_t t = 0; t < ld; t += kLanes) largest = hn::Max(largest, hn::Load(d, scores + t));
   largest = hn::MaxOfLanes(d, largest);
   for (size_t t = 0; t < ld; t += kLanes)
     hn::Store(hn::Exp(d, hn::Sub(hn::Load(d, scores + t), largest)), d, scores + t);
+  return hn::GetLane(hn::Exp(d, hn::Sub(hn::Set(d, sink), largest)));
 }
 
 void attend_block(const QueryBlock& block) {
   const TreeAttention& call = *block.call;
   const size_t hd = static_cast<size_t>(call.q.dim(2)), heads = static_cast<size_t>(call.q.dim(1));
   const size_t slots = static_cast<size_t>(call.kv.k.dim(1));
-  const size_t prefix = static_cast<size_t>(call.prefix.value), n = block.count;
+  const size_t n = block.count;
+  const TreeMask mask = tree_mask(call);
+  const auto node_of = [&](size_t i) {
+    return static_cast<std::int64_t>((block.first + i) / block.group);
+  };
+  std::int64_t first = mask.first(node_of(0));
+  for (std::int64_t node = node_of(0); node <= node_of(n - 1); ++node)
+    first = std::min(first, mask.first(node));
   // The block's last node sees no later one: nodes are numbered parents first.
-  const size_t last_node = (block.first + n - 1) / block.group;
-  const size_t total = prefix + static_cast<size_t>(call.first_node) + last_node + 1;
-  const Layout at(n, hd, total);
+  const Span span{static_cast<size_t>(first / kKvBlock * kKvBlock),
+                  static_cast<size_t>(mask.end(node_of(n - 1)))};
+  const Layout at(n, hd, span.size());
   const size_t width = round_up(hd, kLanes);  // of sums and values; a vector for the weights' sum
   float* const x = block.scratch + at.x;
   float* const packed = block.scratch + at.packed;
@@ -188,31 +181,28 @@ void attend_block(const QueryBlock& block) {
   const auto* keys =
       reinterpret_cast<const uint8_t*>(call.kv.k.data()) + block.kv_head * head_bytes;
   const SlotTable table = slot_table(call.kv);
-  for (size_t t = 0; t < total;) {  // blocks that lie one behind the other are one matrix
-    const size_t first = static_cast<size_t>(table[static_cast<std::int64_t>(t)]);
-    size_t end = std::min(t + kKvBlock, total);
-    while (end < total &&
-           static_cast<size_t>(table[static_cast<std::int64_t>(end)]) == first + end - t)
-      end = std::min(end + kKvBlock, total);
-    products(packed, n, 0, n, weight_rows_of(dtype, keys + first * bytes, end - t, hd), scores + t,
-             at.score_ld, block.scratch + at.panels);
+  for (size_t t = span.first; t < span.end;) {  // blocks in a row are one matrix
+    const size_t place = static_cast<size_t>(table[static_cast<std::int64_t>(t)]);
+    size_t end = std::min(t + kKvBlock, span.end);
+    while (end < span.end &&
+           static_cast<size_t>(table[static_cast<std::int64_t>(end)]) == place + end - t)
+      end = std::min(end + kKvBlock, span.end);
+    products(packed, n, 0, n, weight_rows_of(dtype, keys + place * bytes, end - t, hd),
+             scores + t - span.first, at.score_ld, block.scratch + at.panels);
     t = end;
   }
   const auto* slopes = reinterpret_cast<const float*>(call.slopes.data());
-  const auto* ancestors = reinterpret_cast<const std::uint64_t*>(call.ancestors.data());
-  for (size_t i = 0; slopes != nullptr && i < n; ++i) {
-    const size_t row = block.first + i, node = row / block.group;
-    const size_t words = call.ancestors.empty() ? 0 : static_cast<size_t>(call.ancestors.dim(1));
-    lean(scores + i * at.score_ld, total, prefix,
-         slopes[block.kv_head * block.group + row % block.group],
-         {words == 0 ? nullptr : ancestors + node * words, words,
-          static_cast<size_t>(call.first_node) + node});
-  }
-  for (size_t i = 0; i < n; ++i)
-    weigh_slots(scores + i * at.score_ld, total, at.score_ld, prefix,
-                (block.first + i) / block.group, call);
-
+  const auto* sinks = reinterpret_cast<const float*>(call.sinks.data());
   std::fill(sums, sums + n * at.value_ld, 0.0f);
+  for (size_t i = 0; i < n; ++i) {
+    float* const row = scores + i * at.score_ld;
+    const size_t head = block.kv_head * block.group + (block.first + i) % block.group;
+    if (slopes != nullptr) lean(row, span, slopes[head], mask, node_of(i));
+    const float sink = sinks == nullptr ? kUnseen : sinks[head];
+    // The first term of the weights' sum.
+    sums[i * at.value_ld + width] = weigh_slots(row, span, at.score_ld, sink, mask, node_of(i));
+  }
+
   for (size_t t = 0; t < kValueRows; ++t)
     std::fill(values + t * at.value_ld + width, values + (t + 1) * at.value_ld, 1.0f);
   const std::byte* const rows = call.kv.v.data() + block.kv_head * head_bytes;
@@ -221,10 +211,10 @@ void attend_block(const QueryBlock& block) {
     return {rows + place * bytes, bytes, static_cast<std::int64_t>(hd)};
   };
   const Unpack unpack = unpack_of(dtype);
-  for (size_t t = 0; t < total; t += kValueRows) {
-    const size_t count = std::min(kValueRows, total - t);
+  for (size_t t = 0; t < span.size(); t += kValueRows) {
+    const size_t count = std::min(kValueRows, span.size() - t);
     for (size_t j = 0; j < count; ++j)
-      unpack(value_row(t + j), 0, hd, values + j * at.value_ld, kLanes);
+      unpack(value_row(span.first + t + j), 0, hd, values + j * at.value_ld, kLanes);
     size_t i = 0;
     for (; i + 3 <= n; i += 3)
       weigh_rows<3>(scores + i * at.score_ld + t, at.score_ld, values, width + kLanes, at.value_ld,
@@ -261,6 +251,13 @@ std::size_t thread_floats(std::size_t query_rows, std::size_t head_dim, std::siz
   return round_up(Layout(0, head_dim, context).end + std::min(all, bound), 64);
 }
 
+/// The size that no block's span exceeds.
+std::size_t longest_span(const TreeAttention& call) {
+  const TreeMask mask = tree_mask(call);
+  const std::int64_t first = mask.least_first(0) / kKvBlock * kKvBlock;
+  return to_size(mask.end(call.q.dim(0) - 1) - first);
+}
+
 }  // namespace
 
 std::size_t attention_scratch_bytes(const Workload& largest, std::size_t threads) {
@@ -274,12 +271,12 @@ void attend(Pool& pool, std::byte* scratch, const TreeAttention& call) {
   const auto run = HWY_DYNAMIC_DISPATCH(attend_block);
   const std::size_t n = to_size(call.q.dim(0)), kv_heads = to_size(call.kv.k.dim(0));
   const std::size_t group = to_size(call.q.dim(1)) / kv_heads, rows = n * group;
-  const std::size_t context = to_size(call.prefix.value + call.first_node) + n;
-  const std::size_t floats = thread_floats(rows, to_size(call.q.dim(2)), context);
+  const std::size_t span = longest_span(call);
+  const std::size_t floats = thread_floats(rows, to_size(call.q.dim(2)), span);
   // Rows per block change no bits: as many as share keys well, fit in the scratch, and leave work
   // for every thread.
   const std::size_t even = (rows * kv_heads + pool.size() - 1) / pool.size();
-  const std::size_t fit = kScoreFloats / round_up(context, kMaxLanes);
+  const std::size_t fit = kScoreFloats / round_up(span, kMaxLanes);
   const std::size_t length = std::max<std::size_t>(1, std::min({kQueryRows, even, fit, rows}));
   const std::size_t blocks = (rows + length - 1) / length;
   pool.for_each(blocks * kv_heads, [&](std::size_t index, std::size_t worker) {

@@ -9,72 +9,10 @@
 #include <type_traits>
 
 #include "kernels/cuda/block.h"
-#include "kernels/ops.h"
+#include "kernels/cuda/key_chunks.h"
+#include "kernels/tree_mask.h"
 
 namespace canopy::cuda {
-
-/// Where a tree's node sits and what it sees. Rows of a call are nodes [first_node, first_node +
-/// n).
-struct TreeMask {
-  const std::uint64_t* ancestors;  // [n, words]; null: a causal chain
-  std::int64_t words;
-  DeviceScalar<std::int64_t> prefix;
-  std::int64_t first_node;
-
-  /// Slots that row `row` may see lie below this.
-  CANOPY_KERNEL std::int64_t end(std::int64_t row) const {
-    return prefix.value + first_node + row + 1;
-  }
-  CANOPY_KERNEL bool sees(std::int64_t row, std::int64_t slot) const {
-    if (slot < prefix.value) return true;
-    const std::int64_t node = slot - prefix.value;
-    if (node > first_node + row) return false;
-    return ancestors == nullptr ||
-           (ancestors[row * words + node / 64] >> (node % 64) & std::uint64_t{1}) != 0;
-  }
-  /// How far row `row` stands behind a slot that it sees, along its path, whose nodes stand in the
-  /// order of their numbers.
-  CANOPY_KERNEL std::int64_t distance(std::int64_t row, std::int64_t slot) const {
-    const std::int64_t node = slot - prefix.value;
-    if (ancestors == nullptr) return first_node + row - node;
-    std::int64_t behind = node < 0 ? -node - 1 : 0;  // the path's nodes behind the slot
-    const std::int64_t first = node < 0 ? 0 : node + 1;
-    for (std::int64_t w = first / 64; w < words; ++w) {
-      std::uint64_t bits = ancestors[row * words + w];
-      if (w == first / 64) bits &= ~std::uint64_t{0} << (first % 64);
-      behind += ones_of(bits);
-    }
-    return behind;
-  }
-
- private:
-  CANOPY_KERNEL static int ones_of(std::uint64_t bits) {
-#if defined(__CUDA_ARCH__)
-    return __popcll(bits);
-#else
-    return __builtin_popcountll(bits);
-#endif
-  }
-};
-
-/// This says where the keys of a text are cut. It depends on a key's place alone, neither on how
-/// many rows read it nor on the device: so a row's sums do not depend on what else shares the call.
-/// Eight chunks of 256 keys, then eight of 512, and so on: a short text keeps many blocks of
-/// threads busy, a long one has few chunks to merge.
-struct KeyChunks {
-  static constexpr std::int64_t kFirst = 4 * kKvBlock, kOfALength = 8;
-
-  CANOPY_KERNEL static std::int64_t begin(std::int64_t chunk) {
-    const std::int64_t length = kFirst << (chunk / kOfALength);
-    return length * (kOfALength + chunk % kOfALength) - kFirst * kOfALength;
-  }
-  /// Chunks that hold the first so many keys.
-  CANOPY_KERNEL static std::int64_t count(std::int64_t keys) {
-    std::int64_t chunk = 0;
-    while (begin(chunk + kOfALength) < keys) chunk += kOfALength;
-    return chunk + ceil_div(keys - begin(chunk), kFirst << (chunk / kOfALength));
-  }
-};
 
 /// Four floats at a multiple of 16 bytes, which a thread reads at once.
 struct alignas(16) Quad {
@@ -140,8 +78,8 @@ struct AttentionCall {
   SlotTable table;
   TreeMask tree;
   float scale;
-  float* out;           // [n, heads, head_dim]
-  const float* slopes;  // [heads] or null
+  float* out;                   // [n, heads, head_dim]
+  const float *slopes, *sinks;  // [heads] or null
 
   CANOPY_KERNEL std::int64_t heads() const { return group * kv_heads; }
   /// The call's nodes [first, first + count).
@@ -159,18 +97,8 @@ struct AttentionCall {
   CANOPY_KERNEL std::int64_t vector_of(std::int64_t row, std::int64_t kv_head) const {
     return row / group * heads() + kv_head * group + row % group;
   }
-};
-
-/// What chunks of keys contribute to each row: [n, heads, chunks] records of the largest score, the
-/// sum of weights, two floats of padding, and the weighted values.
-struct PartialSums {
-  float* record;  // null: there is one chunk, whose block writes the result
-  std::int64_t chunks;
-
-  static constexpr std::int64_t kHead = 4;
-  CANOPY_KERNEL static std::int64_t floats(std::int64_t head_dim) { return kHead + head_dim; }
-  CANOPY_KERNEL float* at(std::int64_t vector, std::int64_t chunk, std::int64_t head_dim) const {
-    return record + (vector * chunks + chunk) * floats(head_dim);
+  CANOPY_KERNEL float sink_of(std::int64_t head) const {
+    return sinks == nullptr ? -INFINITY : sinks[head];
   }
 };
 
@@ -199,7 +127,7 @@ struct AttendChunk {
 
   static constexpr std::size_t kSharedBytes =
       (kRows * (kQueryFloats + kScoreFloats) + 3 * kRows) * sizeof(float) +
-      std::size_t{kKeys} * kTileBytes;
+      kRows * sizeof(std::int64_t) + std::size_t{kKeys} * kTileBytes;
 
   AttentionCall call;
   PartialSums partial;
@@ -210,13 +138,17 @@ struct AttendChunk {
   CANOPY_KERNEL void operator()(Block& block) const {
     // Blocks that share keys are neighbours.
     const Rows rows = rows_of(block.index() % (call.kv_heads * tiles()));
-    const std::int64_t chunk = block.index() / (call.kv_heads * tiles());
-    const std::int64_t begin = KeyChunks::begin(chunk), behind = KeyChunks::begin(chunk + 1);
+    const std::int64_t number = block.index() / (call.kv_heads * tiles());
+    const std::int64_t chunk = partial.cut.first(rows.mask, 0) + number;
+    const std::int64_t behind = partial.cut.begin(chunk + 1);
     const std::int64_t end = rows.end < behind ? rows.end : behind;
+    std::int64_t begin = partial.cut.begin(chunk);
+    if (begin < rows.begin) begin = rows.begin;
     if (begin >= end) return;
 
     Shared shared;
     shared.tile = block.template shared<std::byte>(kKeys * kTileBytes);
+    shared.first = block.template shared<std::int64_t>(kRows);
     shared.queries = block.template shared<float>(kRows * kQueryFloats);
     shared.scores = block.template shared<float>(kRows * kScoreFloats);
     shared.shrink = block.template shared<float>(kRows);
@@ -228,6 +160,9 @@ struct AttendChunk {
     auto outputs = block.template each<Outputs>();
 
     block.step([&](int t) {
+      if (call.sinks != nullptr) softmax[t] = of_sink(rows, t / kLanes, behind);
+      if (call.tree.window != 0 && t < rows.count)
+        shared.first[t] = rows.mask.first((rows.first + t) / call.group);
       fetch(pieces[t], call.k, rows, begin, end, t);
       for (int i = t; i < kRows * kQueryFloats; i += kThreads) {
         const int r = i / kQueryFloats, d = i % kQueryFloats;
@@ -260,18 +195,19 @@ struct AttendChunk {
       shared.most[t / kLanes] = softmax[t].most;
       shared.sum[t / kLanes] = softmax[t].sum;
     });
-    block.step([&](int t) { write(rows, chunk, shared, outputs[t], t); });
+    block.step([&](int t) { write(rows, number, shared, outputs[t], t); });
   }
 
  private:
-  /// Rows of a block, and the slots that the last of them may see.
+  /// Rows of a block, and the tiles that some of them may see.
   struct Rows {
-    std::int64_t kv_head, first, end;
+    std::int64_t kv_head, first, begin, end;
     int count;
     TreeMask mask;
   };
   struct Shared {
-    std::byte* tile;  // keys, then values
+    std::byte* tile;      // keys, then values
+    std::int64_t* first;  // of each row's window
     float *queries, *scores, *shrink, *most, *sum;
   };
   struct Outputs {
@@ -333,12 +269,19 @@ struct AttendChunk {
     return call.vector_of(rows.first + r, rows.kv_head);
   }
   CANOPY_KERNEL Rows rows_of(std::int64_t index) const {
-    Rows rows{index / tiles(), index % tiles() * kRows, 0, kRows, call.tree};
+    Rows rows{index / tiles(), index % tiles() * kRows, 0, 0, kRows, call.tree};
     rows.mask.prefix = call.tree.prefix.now();  // once
     const std::int64_t left = call.n * call.group - rows.first;
     if (left < kRows) rows.count = static_cast<int>(left);
     rows.end = rows.mask.end((rows.first + rows.count - 1) / call.group);
+    rows.begin = rows.mask.least_first(rows.first / call.group) / kKeys * kKeys;
     return rows;
+  }
+  /// Returns a row's beginning in slots up to `behind`: its sink, where its own key is one of them.
+  CANOPY_KERNEL Softmax of_sink(const Rows& rows, int r, std::int64_t behind) const {
+    if (r >= rows.count || rows.mask.end((rows.first + r) / call.group) > behind) return {};
+    const float sink = call.sink_of(rows.kv_head * call.group + (rows.first + r) % call.group);
+    return {sink, sink == -INFINITY ? 0.0f : 1.0f};
   }
 
   CANOPY_KERNEL const std::byte* stored(const std::byte* cache, const Rows& rows,
@@ -410,15 +353,21 @@ struct AttendChunk {
         shared.scores[r * kScoreFloats + c] = seen ? dots[i][j] : -INFINITY;
       }
     }
-    if (call.slopes != nullptr) lean(rows, key, shared, t);
+    if (call.slopes != nullptr || call.tree.window != 0) adjust(rows, key, shared, t);
   }
-  /// Takes slope x distance off the thread's scores: by themselves, as registers are short above.
-  CANOPY_KERNEL void lean(const Rows& rows, std::int64_t key, const Shared& shared, int t) const {
+  /// Hides what lies before a row's window from it, and takes slope x distance off the thread's
+  /// other scores: by themselves, as registers are short above.
+  CANOPY_KERNEL void adjust(const Rows& rows, std::int64_t key, const Shared& shared, int t) const {
     for (int i = 0; i < kOwnRows * kOwnKeys; ++i) {
       const int r = t / kAcross + kDown * (i / kOwnKeys),
                 c = t % kAcross + kAcross * (i % kOwnKeys);
       float& score = shared.scores[r * kScoreFloats + c];
       if (r >= rows.count || score == -INFINITY) continue;
+      if (call.tree.window != 0 && key + c < shared.first[r]) {
+        score = -INFINITY;
+        continue;
+      }
+      if (call.slopes == nullptr) continue;
       const std::int64_t head = rows.kv_head * call.group + (rows.first + r) % call.group;
       const std::int64_t apart = rows.mask.distance((rows.first + r) / call.group, key + c);
       score -= rounded_product(call.slopes[head], static_cast<float>(apart));
@@ -450,7 +399,7 @@ struct AttendChunk {
     }
   }
 
-  CANOPY_KERNEL void write(const Rows& rows, std::int64_t chunk, const Shared& shared,
+  CANOPY_KERNEL void write(const Rows& rows, std::int64_t number, const Shared& shared,
                            const Outputs& mine, int t) const {
     const int across = t % kAcross, down = t / kAcross;
     CANOPY_UNROLL
@@ -459,7 +408,7 @@ struct AttendChunk {
       if (r >= rows.count) continue;
       const std::int64_t vector = at(rows, r);
       const bool whole = partial.record == nullptr;
-      float* const record = whole ? nullptr : partial.at(vector, chunk, columns());
+      float* const record = whole ? nullptr : partial.at(vector, number, columns());
       float* const to = whole ? call.out + vector * columns() : record + PartialSums::kHead;
       const float by = whole ? shared.sum[r] : 1.0f;
       CANOPY_UNROLL
@@ -486,15 +435,17 @@ struct MergeChunks {
     TreeMask mask = call.tree;
     mask.prefix = call.tree.prefix.now();
     const std::int64_t vector = block.index();
-    const std::int64_t chunks = KeyChunks::count(mask.end(vector / call.heads()));
+    const std::int64_t node = vector / call.heads(), before = partial.cut.first(mask, 0);
+    const std::int64_t first = partial.cut.first(mask, node) - before;
+    const std::int64_t chunks = partial.cut.count(mask.end(node)) - before;
     const auto record = [&](std::int64_t c) { return partial.at(vector, c, call.head_dim); };
     block.step([&](int t) {
       float most = -INFINITY, sum = 0.0f;
-      for (std::int64_t c = 0; c < chunks; ++c) most = fmaxf(most, record(c)[0]);
-      for (std::int64_t c = 0; c < chunks; ++c) sum += record(c)[1] * expf(record(c)[0] - most);
+      for (std::int64_t c = first; c < chunks; ++c) most = fmaxf(most, record(c)[0]);
+      for (std::int64_t c = first; c < chunks; ++c) sum += record(c)[1] * expf(record(c)[0] - most);
       for (std::int64_t d = t; d < call.head_dim; d += block.threads()) {
         float value = 0.0f;
-        for (std::int64_t c = 0; c < chunks; ++c)
+        for (std::int64_t c = first; c < chunks; ++c)
           value += record(c)[PartialSums::kHead + d] * expf(record(c)[0] - most);
         call.out[vector * call.head_dim + d] = value / sum;
       }

@@ -49,6 +49,11 @@ struct SliceOfAttention {
   }
   /// Keys that some row sees lie below this.
   CANOPY_KERNEL std::int64_t end() const { return call.tree.end(call.n - 1); }
+  /// No row sees a key of a chunk before this one's.
+  CANOPY_KERNEL std::int64_t first() const {
+    return call.tree.least_first(0) / AttentionSlices::kKeys * AttentionSlices::kKeys;
+  }
+  CANOPY_KERNEL bool at_first() const { return begin == first(); }
   void go_to(std::int64_t key) {
     begin = key;
     const std::int64_t left = end() - begin;
@@ -76,7 +81,7 @@ struct SliceOfAttention {
             .k = keys,
             .y = sums,
             .stride = call.head_dim,
-            .accumulate = begin > 0,
+            .accumulate = !at_first(),
             .by_columns = true,
             .count = call.kv_heads};
   }
@@ -149,7 +154,8 @@ struct WeighScores {
     block.template lanes_most<kLanes>(largest);
     block.step([&](int t) {
       if (row_of(t) >= of.all_rows()) return;
-      const float before = of.begin == 0 ? -INFINITY : of.most[row_of(t)];
+      const float before =
+          of.at_first() ? of.call.sink_of(of.head_of(row_of(t))) : of.most[row_of(t)];
       largest[t] = fmaxf(largest[t], before);
       // A row that has seen nothing yet has nothing to rescale: exp(-inf - -inf) would be NaN.
       shrink[t] = before == -INFINITY ? 0.0f : expf(before - largest[t]);
@@ -159,12 +165,13 @@ struct WeighScores {
     block.step([&](int t) {
       const std::int64_t row = row_of(t);
       if (row >= of.all_rows()) return;
-      if (of.begin > 0 && shrink[t] != 1.0f)
+      if (!of.at_first() && shrink[t] != 1.0f)
         for (std::int64_t d = t % kLanes; d < of.call.head_dim; d += kLanes)
           of.sums[row * of.call.head_dim + d] *= shrink[t];
       if (t % kLanes != 0) return;
       of.most[row] = largest[t];
-      of.sum[row] = (of.begin == 0 ? 0.0f : of.sum[row] * shrink[t]) + sums[t];
+      // Before the first chunk there is the sink, of weight 1.
+      of.sum[row] = (of.at_first() ? 1.0f : of.sum[row]) * shrink[t] + sums[t];
     });
   }
 
@@ -180,7 +187,8 @@ struct WeighScores {
   CANOPY_KERNEL float read(std::int64_t row, int lane, Scores& scores) const {
     const std::int64_t node = row % of.rows() / of.call.group;
     const float slope = of.call.slopes == nullptr ? 0.0f : of.call.slopes[of.head_of(row)];
-    const bool all_seen = of.begin + of.keys <= of.call.tree.prefix.value;
+    const std::int64_t from = of.call.tree.first(node);
+    const bool all_seen = of.begin >= from && of.begin + of.keys <= of.call.tree.prefix.value;
     float largest = -INFINITY;
     CANOPY_UNROLL
     for (int j = 0; j < kQuads; ++j) {
@@ -191,7 +199,7 @@ struct WeighScores {
       CANOPY_UNROLL
       for (int e = 0; e < 4; ++e) {
         const std::int64_t slot = of.begin + first + e;
-        if (!all_seen && !of.call.tree.sees(node, slot))
+        if (!all_seen && (slot < from || !of.call.tree.sees(node, slot)))
           quad.of[e] = -INFINITY;
         else if (slope != 0.0f)
           quad.of[e] -=

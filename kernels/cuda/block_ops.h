@@ -322,31 +322,29 @@ class BlockOps : public Ops {
     if (columns > 256)
       throw Error("attend: heads of " + std::to_string(columns) +
                   " columns; on a GPU at most 256 are supported");
-    AttentionCall rows{at(call.q),
-                       call.kv.k.data(),
-                       call.kv.v.data(),
-                       n,
-                       call.q.dim(1) / kv_heads,
-                       kv_heads,
-                       columns,
-                       call.kv.k.dim(1),
-                       slot_table(call.kv),
-                       {nullptr, 0, call.prefix, call.first_node},
-                       call.scale,
-                       at(call.out),
-                       call.slopes.empty() ? nullptr : at(call.slopes)};
-    if (!call.ancestors.empty()) {
-      rows.tree.ancestors = at<std::uint64_t>(call.ancestors);
-      rows.tree.words = call.ancestors.dim(1);
-    }
+    const AttentionCall rows{at(call.q),
+                             call.kv.k.data(),
+                             call.kv.v.data(),
+                             n,
+                             call.q.dim(1) / kv_heads,
+                             kv_heads,
+                             columns,
+                             call.kv.k.dim(1),
+                             slot_table(call.kv),
+                             tree_mask(call),
+                             call.scale,
+                             at(call.out),
+                             call.slopes.empty() ? nullptr : at(call.slopes),
+                             call.sinks.empty() ? nullptr : at(call.sinks)};
     if (n >= AttentionSlices::kLeastNodes && row_bytes(call.kv.k.dtype(), 1) == 2 &&
         columns % 8 == 0 && !stream.capturing())
       return attend_by_products(stream, call.kv.k.dtype(), rows);
+    const auto cut = KeyChunks::of_window(call.window);
     // A graph is launched again with longer texts.
     const bool may_grow = stream.capturing() && call.prefix.at != nullptr;
     const std::int64_t chunks =
-        KeyChunks::count(may_grow ? call.kv.slots() : call.prefix.value + call.first_node + n);
-    if (chunks == 1) return attend(stream, call.kv.k.dtype(), rows, {nullptr, 1});
+        may_grow ? cut.most(rows.tree, n, call.kv.slots()) : cut.needed(rows.tree, n);
+    if (chunks == 1) return attend(stream, call.kv.k.dtype(), rows, {nullptr, 1, cut});
     const auto bytes_of_node =
         static_cast<std::size_t>(rows.heads() * chunks * PartialSums::floats(columns)) *
         sizeof(float);
@@ -354,7 +352,7 @@ class BlockOps : public Ops {
     const std::int64_t at_once = std::clamp<std::int64_t>(most, 1, n);
     with_scratch(stream, static_cast<std::size_t>(at_once) * bytes_of_node,
                  [&](std::byte* scratch) {
-                   const PartialSums partial{reinterpret_cast<float*>(scratch), chunks};
+                   const PartialSums partial{reinterpret_cast<float*>(scratch), chunks, cut};
                    for (std::int64_t first = 0; first < n; first += at_once) {
                      const AttentionCall some = rows.nodes(first, std::min(at_once, n - first));
                      attend(stream, call.kv.k.dtype(), some, partial);
@@ -381,7 +379,7 @@ class BlockOps : public Ops {
   void attend_slice(Stream& stream, SliceOfAttention slice) {
     const RoundQueries<Format> round{slice};
     launch_over(stream, round, round.count());
-    for (std::int64_t key = 0; key < slice.end(); key += AttentionSlices::kKeys) {
+    for (std::int64_t key = slice.first(); key < slice.end(); key += AttentionSlices::kKeys) {
       slice.go_to(key);
       const GatherKeys gather{slice};
       launch_(stream, gather, gather.grid());

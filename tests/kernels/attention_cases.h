@@ -16,6 +16,8 @@ struct Case {
   std::size_t head_dim, kv_heads, group, prefix, first_node, n;
   DType dtype;
   float slope = 0;  // of the first head; 0: distances count for nothing
+  std::size_t window = 0;
+  std::vector<float> sinks = {};  // of each head, or none
 
   float slope_of(std::size_t head) const { return slope / static_cast<float>(head + 1); }
 };
@@ -23,7 +25,16 @@ inline std::string in_words(const Case& c) {
   return "head_dim " + std::to_string(c.head_dim) + " kv_heads " + std::to_string(c.kv_heads) +
          " group " + std::to_string(c.group) + " prefix " + std::to_string(c.prefix) + " first " +
          std::to_string(c.first_node) + " n " + std::to_string(c.n) + " " + name(c.dtype) +
-         " slope " + std::to_string(c.slope);
+         " slope " + std::to_string(c.slope) + " window " + std::to_string(c.window) + " sinks " +
+         (c.sinks.empty() ? "none" : std::to_string(c.sinks[0]));
+}
+
+/// A row of a case by itself: one node, whose earlier ones already sit in their slots.
+inline Case row_of(const Case& c, std::size_t row) {
+  Case one = c;
+  one.n = 1;
+  one.first_node = c.first_node + row;
+  return one;
 }
 
 /// A random tree over [0, nodes), parents first: for each node its path from the root, itself last.
@@ -50,6 +61,20 @@ inline std::vector<float> widened(const std::vector<std::byte>& cache, DType dty
   return values;
 }
 
+/// Rows of a head-major cache [kv_heads, slots, head_dim] named by `from`, packed one after
+/// another.
+inline std::vector<std::byte> gather(const std::vector<std::byte>& cache, const Case& c,
+                                     std::size_t slots, const std::vector<std::size_t>& from) {
+  const std::size_t row = row_bytes(c.dtype, static_cast<std::int64_t>(c.head_dim));
+  std::vector<std::byte> kept;
+  for (std::size_t head = 0; head < c.kv_heads; ++head)
+    for (const std::size_t slot : from) {
+      const auto at = cache.begin() + static_cast<std::ptrdiff_t>((head * slots + slot) * row);
+      kept.insert(kept.end(), at, at + static_cast<std::ptrdiff_t>(row));
+    }
+  return kept;
+}
+
 class AttentionTest : public OnEachDevice {
  protected:
   std::vector<float> attend(const Case& c, const std::vector<float>& q,
@@ -63,8 +88,10 @@ class AttentionTest : public OnEachDevice {
     OnDevice out = send(std::vector<float>(q.size(), -7.0f));
     std::vector<float> slopes;
     for (std::size_t h = 0; h < c.kv_heads * c.group; ++h) slopes.push_back(c.slope_of(h));
-    OnDevice leans = send(slopes);
+    OnDevice leans = send(slopes), sinks = send(c.sinks);
     TreeAttention call;
+    call.window = dim(c.window);
+    if (!c.sinks.empty()) call.sinks = sinks.view(DType::kF32, {dim(c.sinks.size())});
     if (c.slope != 0) call.slopes = leans.view(DType::kF32, {dim(slopes.size())});
     const auto rows = {dim(c.n), dim(c.kv_heads * c.group), dim(c.head_dim)};
     const auto cache = {dim(c.kv_heads), dim(keys.pool_slots()), dim(c.head_dim)};
@@ -97,13 +124,20 @@ class AttentionTest : public OnEachDevice {
 struct PlainRow {
   std::vector<double> out, absolute, values;  // [head_dim]: sum p v / P, sum p |v| / P, sum |v|
   double weight = 0;                          // P = sum p, at least 1
+  std::size_t terms = 0;                      // of P
   // The largest of all keys: sum_j |q_j k_tj| scale, slope x distance, and sum_j |k_tj|.
   double dot = 0, lean = 0, key = 0;
+  double sink = 0;  // if it is positive: where it is the maximum, all scores are that far from it
 };
-inline PlainRow plain_row(const Case& c, double slope, const float* q, const float* k,
-                          const float* v, const std::vector<std::size_t>& seen) {
+inline PlainRow plain_row(const Case& c, std::size_t head, const float* q, const float* k,
+                          const float* v, const std::vector<std::size_t>& path) {
   const std::size_t hd = c.head_dim;
   PlainRow row{std::vector<double>(hd), std::vector<double>(hd), std::vector<double>(hd)};
+  const auto slope = static_cast<double>(c.slope_of(head));
+  std::vector<std::size_t> seen;
+  for (std::size_t t = 0; t < path.size(); ++t)
+    if (const std::size_t apart = path.size() - 1 - t; c.window == 0 || apart < c.window)
+      seen.push_back(path[t]);
   std::vector<double> score(seen.size());
   const double scale = 1.0 / std::sqrt(static_cast<double>(hd));
   double largest = -1e300;
@@ -123,6 +157,14 @@ inline PlainRow plain_row(const Case& c, double slope, const float* q, const flo
     row.lean = std::max(row.lean, lean);
     row.dot = std::max(row.dot, dot);
     row.key = std::max(row.key, key);
+  }
+  row.terms = seen.size();
+  if (!c.sinks.empty()) {
+    const auto sink = static_cast<double>(c.sinks[head]);
+    largest = std::max(largest, sink);
+    row.sink = std::max(0.0, sink);
+    row.weight = std::exp(sink - largest);
+    ++row.terms;
   }
   for (std::size_t t = 0; t < seen.size(); ++t) {
     const double p = std::exp(score[t] - largest);
@@ -147,36 +189,35 @@ inline By way_of(const Case& c, const std::string& device) {
 }
 
 /// Returns the largest error that element j may have.
-inline double tolerance(By by, const Case& c, const PlainRow& row, std::size_t keys,
-                        std::size_t j) {
+inline double tolerance(By by, const Case& c, const PlainRow& row, std::size_t j) {
   constexpr double kEps = 0x1p-24;
-  const auto hd = static_cast<double>(c.head_dim), n = static_cast<double>(keys);
-  if (by == By::kLoops) return (2 * (hd + 9) * row.dot + 2 * n + 6) * kEps * row.absolute[j];
+  const auto hd = static_cast<double>(c.head_dim), n = static_cast<double>(row.terms);
+  if (by == By::kLoops)
+    return (2 * (hd + 9) * row.dot + 2 * row.sink + 2 * n + 6) * kEps * row.absolute[j];
   const double u = c.dtype == DType::kF16 ? 0x1p-11 : 0x1p-8;
   const double least = c.dtype == DType::kF16 ? 0x1p-25 : 0;  // half of the smallest number
   const double chunks = std::ceil(static_cast<double>(c.prefix + c.first_node + c.n) / 512);
-  const double t = u * row.dot + (hd + 11) * kEps * (row.dot + row.lean) + least * row.key + u +
-                   (n + 6 * chunks + 6) * kEps;
+  const double t = u * row.dot + (hd + 11) * kEps * (row.dot + row.lean + row.sink) +
+                   least * row.key + u + (n + 6 * chunks + 6) * kEps;
   return std::expm1(2 * t) * row.absolute[j] +
          least * std::exp(2 * t) * (row.values[j] + n * row.absolute[j]) / row.weight;
 }
 
-/// Compares all heads of one node, which sees those slots.
+/// Compares all heads of one node, on whose path those slots lie.
 inline void compare(const Case& c, const std::vector<float>& q, const std::vector<float>& k,
                     const std::vector<float>& v, std::size_t slots, std::size_t node,
-                    const std::vector<std::size_t>& seen, const std::vector<float>& out, By by) {
+                    const std::vector<std::size_t>& path, const std::vector<float>& out, By by) {
   const std::size_t hd = c.head_dim, heads = c.kv_heads * c.group;
   for (std::size_t h = 0; h < heads; ++h) {
     const std::size_t at = (node * heads + h) * hd, cache = h / c.group * slots * hd;
-    const PlainRow row =
-        plain_row(c, static_cast<double>(c.slope_of(h)), &q[at], &k[cache], &v[cache], seen);
+    const PlainRow row = plain_row(c, h, &q[at], &k[cache], &v[cache], path);
     for (std::size_t j = 0; j < hd; ++j)
-      ASSERT_NEAR(out[at + j], row.out[j], tolerance(by, c, row, seen.size(), j))
+      ASSERT_NEAR(out[at + j], row.out[j], tolerance(by, c, row, j))
           << "node " << node << " head " << h << " element " << j;
   }
 }
 
-/// The slots that a node of a case sees, and all nodes' bits, of such paths.
+/// The slots on a node's path, and all nodes' bits, of such paths.
 inline std::vector<std::size_t> seen_by(const Case& c, std::size_t node,
                                         const std::vector<std::vector<std::size_t>>& paths) {
   std::vector<std::size_t> seen(c.prefix);

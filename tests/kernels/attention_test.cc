@@ -8,20 +8,6 @@ namespace {
 
 class Attention : public AttentionTest {};
 
-/// Rows of a head-major cache [kv_heads, slots, head_dim] named by `from`, packed one after
-/// another.
-std::vector<std::byte> gather(const std::vector<std::byte>& cache, const Case& c, std::size_t slots,
-                              const std::vector<std::size_t>& from) {
-  const std::size_t row = row_bytes(c.dtype, static_cast<std::int64_t>(c.head_dim));
-  std::vector<std::byte> kept;
-  for (std::size_t head = 0; head < c.kv_heads; ++head)
-    for (const std::size_t slot : from) {
-      const auto at = cache.begin() + static_cast<std::ptrdiff_t>((head * slots + slot) * row);
-      kept.insert(kept.end(), at, at + static_cast<std::ptrdiff_t>(row));
-    }
-  return kept;
-}
-
 TEST_P(Attention, EqualsPlainLoopsAndATreeNodeHasTheBitsOfItsPathAlone) {
   std::mt19937 random(3);
   std::vector<Case> cases;
@@ -103,14 +89,6 @@ TEST_P(Attention, ALongContextGivesTheSameBitsInFewerRowsAtATime) {
   const std::vector<float> alone =
       attend(one, {at, at + static_cast<std::ptrdiff_t>(row)}, k, v, slots, {});
   EXPECT_EQ(std::memcmp(alone.data(), &out[13 * row], row * sizeof(float)), 0);
-}
-
-/// A row of a case by itself: one node, whose earlier ones already sit in their slots.
-Case row_of(const Case& c, std::size_t row) {
-  Case one = c;
-  one.n = 1;
-  one.first_node = c.first_node + row;
-  return one;
 }
 
 TEST_P(Attention, ARowHasTheSameBitsWhateverSharesTheCallAndHoweverManyKeysThereAre) {
@@ -200,14 +178,14 @@ TEST_P(Attention, AGraphReadsTextsThatHaveGrownByManyChunks) {
 }
 
 TEST(KeyChunks, FollowOneAnotherAndGrow) {
-  using cuda::KeyChunks;
+  const cuda::KeyChunks chunks;
   std::int64_t end = 0;
   for (std::int64_t chunk = 0; chunk < 60; ++chunk) {
-    EXPECT_EQ(KeyChunks::begin(chunk), end);
-    end = KeyChunks::begin(chunk + 1);
-    EXPECT_EQ(end - KeyChunks::begin(chunk), std::int64_t{256} << chunk / 8);
-    EXPECT_EQ(KeyChunks::count(end), chunk + 1);
-    EXPECT_EQ(KeyChunks::count(end + 1), chunk + 2);
+    EXPECT_EQ(chunks.begin(chunk), end);
+    end = chunks.begin(chunk + 1);
+    EXPECT_EQ(end - chunks.begin(chunk), std::int64_t{256} << chunk / 8);
+    EXPECT_EQ(chunks.count(end), chunk + 1);
+    EXPECT_EQ(chunks.count(end + 1), chunk + 2);
   }
 }
 
