@@ -32,7 +32,7 @@ enum class TensorRole : std::uint8_t {
   kDown,
   kDownBias,
   kRouter,
-  kRouterBias,
+  kChoiceBias,
   kSharedSwitch,
   kSharedGate,
   kSharedUp,

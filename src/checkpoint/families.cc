@@ -35,7 +35,7 @@ constexpr auto kMinimaxNames = [] {
   using enum TensorRole;
   return std::to_array<StoredName>(
       {{kRouter, "model.layers.#.block_sparse_moe.gate.weight"},
-       {kRouterBias, "model.layers.#.block_sparse_moe.e_score_correction_bias"},
+       {kChoiceBias, "model.layers.#.block_sparse_moe.e_score_correction_bias"},
        {kExpertGate, "model.layers.#.block_sparse_moe.experts.@.w1.weight"},
        {kExpertUp, "model.layers.#.block_sparse_moe.experts.@.w3.weight"},
        {kExpertDown, "model.layers.#.block_sparse_moe.experts.@.w2.weight"}});

@@ -112,7 +112,7 @@ constexpr auto kModelTensors = [] {
 
       {kRouter, kMlps, kMatrix, kExperts, kDim, "model.layers.#.mlp.gate.weight",
        "blk.#.ffn_gate_inp.weight", kMixed},
-      {kRouterBias, kMlps, kBias, kOne, kExperts, "model.layers.#.mlp.gate.e_score_correction_bias",
+      {kChoiceBias, kMlps, kBias, kOne, kExperts, "model.layers.#.mlp.gate.e_score_correction_bias",
        "blk.#.exp_probs_b.bias", kChosenByBias},
       {kSharedSwitch, kMlps, kMatrix, kSharedScore, kDim,
        "model.layers.#.mlp.shared_expert_gate.weight", "blk.#.ffn_gate_inp_shexp.weight",

@@ -61,7 +61,7 @@ class RandomWeights final : public WeightSource {
       m.add(kMlpNorm, vector(d, 1.0f));
       if (own.experts) m.add(kRouter, matrix(sizes.experts, d));
       if (own.experts && config.experts.choice_bias)
-        m.add(kRouterBias, vector(sizes.experts, 0.0f));
+        m.add(kChoiceBias, vector(sizes.experts, 0.0f));
       if (const int shared = own.experts ? config.experts.shared_dim : 0; shared > 0) {
         m.add(kSharedGate, matrix(shared, d)), m.add(kSharedUp, matrix(shared, d));
         m.add(kSharedDown, matrix(d, shared));
