@@ -62,6 +62,8 @@ struct TreeAttention {
   float scale = 0.0f;  // 1 / sqrt(head_dim)
   TensorView out;
   ConstTensorView slopes = {};  // [heads] f32: a key loses slope x its distance along the path
+  std::int64_t window = 0;      // keys of a smaller distance along the path alone are seen; 0: all
+  ConstTensorView sinks = {};   // [heads] f32: one more score, without a value
 };
 
 enum class Accumulate : bool { kNo, kYes };
