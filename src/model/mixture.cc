@@ -70,7 +70,7 @@ void Mixture::run(const UnitWeights& w, int layer, const MixtureRows& rows, Expe
     for (std::int64_t done = 0; done < count; done += chunk_)
       device_.ops().expert(
           compute, rows.normed, routes.all_weights,
-          routes.rows.rows(first + done, std::min<std::int64_t>(count - done, chunk_)), expert,
+          routes.rows.rows(first + done, std::min<std::int64_t>(count - done, chunk_)), expert, {},
           rows.residual);
   };
   // The one that every row has comes first: it is there, while others are still being read.
