@@ -142,12 +142,28 @@ void Ops::rope(Stream& stream, TensorView qk, ConstTensorView position, const Ro
   if (qk.bytes() > 0) do_rope(stream, qk, position, rope);
 }
 
-void Ops::swiglu(Stream& stream, ConstTensorView gate, ConstTensorView up, TensorView y) {
+namespace {
+
+void check_gating(const char* op, const Gating& gating) {
+  const bool clamped = gating.kind == GatingKind::kClamped;
+  check(!clamped ||
+            (gating.limit > 0.0f && std::isfinite(gating.limit) && std::isfinite(gating.alpha)),
+        op, [&] {
+          return "limit is " + std::to_string(gating.limit) + ", alpha " +
+                 std::to_string(gating.alpha);
+        });
+}
+
+}  // namespace
+
+void Ops::swiglu(Stream& stream, ConstTensorView gate, ConstTensorView up, TensorView y,
+                 const Gating& gating) {
   constexpr const char* kOp = "swiglu";
   check(kOp, "gate", gate, {kAny, kAny}, kF32);
   check(kOp, "up", up, {gate.dim(0), gate.dim(1)}, kF32);
   check(kOp, "y", y, {gate.dim(0), gate.dim(1)}, kF32);
-  if (gate.bytes() > 0) do_swiglu(stream, gate, up, y);
+  check_gating(kOp, gating);
+  if (gate.bytes() > 0) do_swiglu(stream, gate, up, y, gating);
 }
 
 void Ops::route(Stream& stream, ConstTensorView logits, const RouterRule& rule, RoutedRows to) {
@@ -165,7 +181,7 @@ void Ops::route(Stream& stream, ConstTensorView logits, const RouterRule& rule, 
 }
 
 void Ops::expert(Stream& stream, ConstTensorView x, ConstTensorView weight, ConstTensorView rows,
-                 const ExpertWeights& weights, TensorView sum) {
+                 const ExpertWeights& weights, const ExpertForm& form, TensorView sum) {
   constexpr const char* kOp = "expert";
   check(kOp, "x", x, {kAny, kAny}, kF32);
   const std::int64_t n = x.dim(0), dim = x.dim(1), hidden = weights.gate.rows();
@@ -180,7 +196,14 @@ void Ops::expert(Stream& stream, ConstTensorView x, ConstTensorView weight, Cons
                  std::to_string(dim) + "] twice and [" + std::to_string(dim) + ", " +
                  std::to_string(hidden) + "]";
         });
-  if (rows.dim(0) > 0) do_expert(stream, x, weight, rows, weights, sum);
+  check_gating(kOp, form.gating);
+  const auto check_bias = [&](const char* what, const ConstTensorView& bias, std::int64_t length) {
+    if (!bias.empty()) check(kOp, what, bias, {length}, kF32);
+  };
+  check_bias("the gate's bias", form.gate_bias, hidden);
+  check_bias("up's bias", form.up_bias, hidden);
+  check_bias("down's bias", form.down_bias, dim);
+  if (rows.dim(0) > 0) do_expert(stream, x, weight, rows, weights, form, sum);
 }
 
 void Ops::activate(Stream& stream, Activation activation, ConstTensorView x, TensorView y) {

@@ -88,6 +88,13 @@ struct ExpertWeights {
   WeightView gate, up, down;
 };
 
+/// What an expert has besides its matrices. Shapes: biases of gate and up [hidden] f32, of down
+/// [dim] f32; each may be empty.
+struct ExpertForm {
+  Gating gating = {};
+  ConstTensorView gate_bias = {}, up_bias = {}, down_bias = {};
+};
+
 /// The experts that rows of a mixture chose, by rising index, and their weights. Shapes: expert
 /// [n, active] i32; weight [n, active] f32.
 struct RoutedRows {
@@ -190,17 +197,19 @@ class Ops {
   void layer_norm(Stream&, ConstTensorView x, const LayerNorm&, TensorView y);
   /// Rotates pairs in place. Shapes: qk [n, heads, head_dim]; position [n] i32.
   void rope(Stream&, TensorView qk, ConstTensorView position, const Rope&);
-  /// y = silu(gate) * up. Shapes: all [n, hidden].
-  void swiglu(Stream&, ConstTensorView gate, ConstTensorView up, TensorView y);
+  /// y = what the gating makes of gate and up, where it names none silu(gate) * up. Shapes: all
+  /// [n, hidden].
+  void swiglu(Stream&, ConstTensorView gate, ConstTensorView up, TensorView y, const Gating& = {});
   /// For each row the experts that the rule chooses, equal ones by lower index, and their weights.
   /// A row with a NaN has a weight of NaN. Shapes: logits [n, experts] f32.
   void route(Stream&, ConstTensorView logits, const RouterRule&, RoutedRows to);
   /// What an expert gives to rows of x, with their weights w: sum = w E(x) + sum, one rounding,
-  /// E(x) = down (silu(gate x) * (up x)). Where experts come by rising index, a sum does not depend
-  /// on the other rows (bit for bit on the CPU). Shapes: x, sum [n, dim]; weight [n, active]; rows
-  /// [at most Workload::rows, 2] i32: an ExpertRow each.
+  /// E(x) = down y + its bias, y what the gating makes of gate x + its bias and up x + its. Where
+  /// experts come by rising index, a sum does not depend on the other rows (bit for bit on the
+  /// CPU). Shapes: x, sum [n, dim]; weight [n, active]; rows [at most Workload::rows, 2] i32: an
+  /// ExpertRow each.
   void expert(Stream&, ConstTensorView x, ConstTensorView weight, ConstTensorView rows,
-              const ExpertWeights&, TensorView sum);
+              const ExpertWeights&, const ExpertForm&, TensorView sum);
   /// y = activation(x). y may be x. Shapes: both [n, hidden].
   void activate(Stream&, Activation, ConstTensorView x, TensorView y);
   /// Takes apart what one product gave. Shapes: fused [n, heads, 3, head_dim]; q, k, v [n, heads,
@@ -245,10 +254,10 @@ class Ops {
   virtual void do_rms_norm(Stream&, ConstTensorView, ConstTensorView, float, TensorView) = 0;
   virtual void do_layer_norm(Stream&, ConstTensorView, const LayerNorm&, TensorView) = 0;
   virtual void do_rope(Stream&, TensorView, ConstTensorView, const Rope&) = 0;
-  virtual void do_swiglu(Stream&, ConstTensorView, ConstTensorView, TensorView) = 0;
+  virtual void do_swiglu(Stream&, ConstTensorView, ConstTensorView, TensorView, const Gating&) = 0;
   virtual void do_route(Stream&, ConstTensorView, const RouterRule&, const RoutedRows&) = 0;
   virtual void do_expert(Stream&, ConstTensorView, ConstTensorView, ConstTensorView,
-                         const ExpertWeights&, TensorView) = 0;
+                         const ExpertWeights&, const ExpertForm&, TensorView) = 0;
   virtual void do_activate(Stream&, Activation, ConstTensorView, TensorView) = 0;
   virtual void do_split_qkv(Stream&, ConstTensorView, const QkvRows&) = 0;
   virtual void do_embed(Stream&, WeightView, ConstTensorView, TensorView, Accumulate) = 0;

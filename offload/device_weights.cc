@@ -77,7 +77,7 @@ std::size_t vector_bytes(std::span<const UnitLayout> units) {
   std::size_t bytes = 0;
   for (const UnitLayout& unit : units)
     for (const UnitTensor& vector : unit.vectors)
-      bytes += aligned(row_bytes(DType::kF32, vector.tensor.shape[0]));
+      bytes += aligned(row_bytes(DType::kF32, vector_length(vector.tensor)));
   return bytes;
 }
 
@@ -163,7 +163,7 @@ DeviceWeights::DeviceWeights(Device& device, const SweepLayout& sweep, const Res
     for (const UnitTensor& vector : units[i].vectors) {
       const ConstTensorView from = vectors.unit(i).vector(vector.role);
       device.upload(*stream, memory_.data() + end, {from.data(), from.bytes()});
-      units_[i].add(vector.role, ConstTensorView(memory_.data() + end, DType::kF32, {from.dim(0)}));
+      units_[i].add(vector.role, vector_at(memory_.data() + end, vector.tensor));
       end += aligned(from.bytes());
     }
   upload_companions_of_units(device, *stream, sweep, residency, memory_.data());

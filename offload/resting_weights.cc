@@ -41,7 +41,7 @@ VectorPlan plan_vectors(std::span<const UnitLayout> units) {
       if (!plan.at_name.emplace(vector.tensor.name, plan.bytes).second) continue;
       plan.tensors.push_back(&vector.tensor);
       plan.at.push_back(plan.bytes);
-      const std::size_t bytes = row_bytes(DType::kF32, vector.tensor.shape[0]);
+      const std::size_t bytes = row_bytes(DType::kF32, vector_length(vector.tensor));
       plan.bytes += (bytes + kVectorAlignment - 1) / kVectorAlignment * kVectorAlignment;
     }
   return plan;
@@ -96,14 +96,14 @@ RestingWeights::RestingWeights(Device& device, const SweepLayout& sweep, const R
     for (std::size_t i = 0; i < batch.size(); ++i) {
       auto* const to = reinterpret_cast<float*>(vectors_.data() + vectors.at[first + i]);
       dequantize_row(batch[i]->dtype, staging.data() + read.slab_at[i],
-                     {to, static_cast<std::size_t>(batch[i]->shape[0])});
+                     {to, static_cast<std::size_t>(vector_length(*batch[i]))});
     }
   }
 
   for (std::size_t i = 0; i < units.size(); ++i)
     for (const UnitTensor& vector : units[i].vectors) {
       const std::byte* const data = vectors_.data() + vectors.at_name.at(vector.tensor.name);
-      units_[i].add(vector.role, ConstTensorView(data, DType::kF32, {vector.tensor.shape[0]}));
+      units_[i].add(vector.role, vector_at(data, vector.tensor));
     }
   check_in(all);
 }

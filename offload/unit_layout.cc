@@ -1,6 +1,7 @@
 #include "offload/unit_layout.h"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 
 #include "offload/io/read_engine.h"
@@ -135,6 +136,16 @@ SweepLayout lay_out_sweep(const Checkpoint& checkpoint, ExpertsAre experts) {
     append_head(checkpoint, sweep.units);
     return sweep;
   });
+}
+
+ConstTensorView vector_at(const std::byte* data, const TensorEntry& tensor) {
+  if (tensor.shape.size() == 1) return {data, DType::kF32, {tensor.shape[0]}};
+  return {data, DType::kF32, {tensor.shape[0], tensor.shape[1]}};
+}
+
+std::int64_t vector_length(const TensorEntry& tensor) {
+  return std::accumulate(tensor.shape.begin(), tensor.shape.end(), std::int64_t{1},
+                         std::multiplies<>());
 }
 
 std::string describe(const Unit& unit) {

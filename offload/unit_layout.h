@@ -20,6 +20,10 @@ struct UnitTensor {
   int expert = -1;  // that it is of; -1: of none
 };
 
+/// A vector as f32: [n], or [experts, n] where each expert has one.
+ConstTensorView vector_at(const std::byte* data, const TensorEntry& tensor);
+std::int64_t vector_length(const TensorEntry& tensor);  // all of its numbers
+
 /// Places of a unit's matrices on a device with memory of its own: one after the other, without
 /// what was read besides, each at a multiple of kSlotAlignment (device_bytes()).
 struct SlotLayout {

@@ -42,7 +42,8 @@ class UnitWeights {
     return experts_.at(static_cast<std::size_t>(expert)).*member(role);
   }
   std::span<const ExpertWeights> experts() const { return experts_; }
-  /// [n] f32, a norm or a bias; empty where the unit has none of this role.
+  /// [n] f32, a norm or a bias, or [experts, n], a bias of each; empty where the unit has none of
+  /// this role.
   ConstTensorView vector(TensorRole role) const { return find(vectors_, role); }
   /// Each role once, and once for each expert.
   void add(TensorRole role, const WeightView& matrix, int expert = -1) {

@@ -79,8 +79,9 @@ void CpuOps::do_rope(Stream& stream, TensorView qk, ConstTensorView position, co
         [=, this](std::byte* scratch) { cpu::rope(pool_, scratch, qk, position, rope); });
 }
 
-void CpuOps::do_swiglu(Stream& stream, ConstTensorView gate, ConstTensorView up, TensorView y) {
-  queue(stream, 0, [=, this](std::byte*) { cpu::swiglu(pool_, gate, up, y); });
+void CpuOps::do_swiglu(Stream& stream, ConstTensorView gate, ConstTensorView up, TensorView y,
+                       const Gating& gating) {
+  queue(stream, 0, [=, this](std::byte*) { cpu::swiglu(pool_, gate, up, y, gating); });
 }
 
 void CpuOps::do_route(Stream& stream, ConstTensorView logits, const RouterRule& rule,
@@ -89,11 +90,12 @@ void CpuOps::do_route(Stream& stream, ConstTensorView logits, const RouterRule& 
 }
 
 void CpuOps::do_expert(Stream& stream, ConstTensorView x, ConstTensorView weight,
-                       ConstTensorView rows, const ExpertWeights& weights, TensorView sum) {
+                       ConstTensorView rows, const ExpertWeights& weights, const ExpertForm& form,
+                       TensorView sum) {
   const std::size_t bytes =
       expert_scratch_bytes(rows.dim(0), x.dim(1), weights.gate.rows(), pool_.size());
   queue(stream, bytes, [=, this](std::byte* scratch) {
-    cpu::expert(pool_, scratch, x, weight, rows, weights, sum);
+    cpu::expert(pool_, scratch, x, weight, rows, weights, form, sum);
   });
 }
 

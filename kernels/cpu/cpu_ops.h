@@ -27,10 +27,11 @@ class CpuOps final : public Ops {
   void do_rms_norm(Stream&, ConstTensorView x, ConstTensorView g, float eps, TensorView y) override;
   void do_layer_norm(Stream&, ConstTensorView x, const LayerNorm& norm, TensorView y) override;
   void do_rope(Stream&, TensorView qk, ConstTensorView position, const Rope&) override;
-  void do_swiglu(Stream&, ConstTensorView gate, ConstTensorView up, TensorView y) override;
+  void do_swiglu(Stream&, ConstTensorView gate, ConstTensorView up, TensorView y,
+                 const Gating& gating) override;
   void do_route(Stream&, ConstTensorView logits, const RouterRule&, const RoutedRows& to) override;
   void do_expert(Stream&, ConstTensorView x, ConstTensorView weight, ConstTensorView rows,
-                 const ExpertWeights&, TensorView sum) override;
+                 const ExpertWeights&, const ExpertForm&, TensorView sum) override;
   void do_activate(Stream&, Activation, ConstTensorView x, TensorView y) override;
   void do_split_qkv(Stream&, ConstTensorView fused, const QkvRows& to) override;
   void do_embed(Stream&, WeightView table, ConstTensorView id, TensorView y, Accumulate) override;

@@ -107,6 +107,21 @@ void swiglu_row(const float* gate, const float* up, size_t n, float* y) {
 }
 
 /// NaN stays NaN.
+void clamped_row(const float* gate, const float* up, float limit, float alpha, size_t n, float* y) {
+  const Floats d;
+  const Vec most = hn::Set(d, limit), least = hn::Neg(most), steep = hn::Set(d, alpha),
+            one = hn::Set(d, 1.0f);
+  for (size_t k = 0; k < n; k += kLanes) {
+    Vec g = load_padded(reinterpret_cast<const uint8_t*>(gate), k, n);
+    Vec u = load_padded(reinterpret_cast<const uint8_t*>(up), k, n);
+    g = hn::IfThenElse(hn::Gt(g, most), most, g);
+    u = hn::IfThenElse(hn::Gt(u, most), most, u);
+    u = hn::IfThenElse(hn::Lt(u, least), least, u);
+    store_part(hn::Mul(times_sigmoid(g, hn::Mul(steep, g)), hn::Add(u, one)), y, k, n);
+  }
+}
+
+/// NaN stays NaN.
 void relu_row(const float* x, size_t n, float* y) {
   const Floats d;
   for (size_t k = 0; k < n; k += kLanes) {
@@ -175,6 +190,7 @@ namespace canopy::cpu {
 HWY_EXPORT(rms_norm_row);
 HWY_EXPORT(layer_norm_row);
 HWY_EXPORT(swiglu_row);
+HWY_EXPORT(clamped_row);
 HWY_EXPORT(relu_row);
 HWY_EXPORT(gelu_tanh_row);
 HWY_EXPORT(silu_row);
@@ -219,14 +235,20 @@ void layer_norm(Pool& pool, ConstTensorView x, const LayerNorm& norm, TensorView
            [&](std::size_t i) { row(from + i * n, g, b, norm.eps, n, to + i * n); });
 }
 
-void swiglu(Pool& pool, ConstTensorView gate, ConstTensorView up, TensorView y) {
+void swiglu(Pool& pool, ConstTensorView gate, ConstTensorView up, TensorView y,
+            const Gating& gating) {
   const auto row = HWY_DYNAMIC_DISPATCH(swiglu_row);
+  const auto clamped = HWY_DYNAMIC_DISPATCH(clamped_row);
   const std::size_t n = to_size(gate.dim(1));
   const auto* gates = reinterpret_cast<const float*>(gate.data());
   const auto* ups = reinterpret_cast<const float*>(up.data());
   auto* to = reinterpret_cast<float*>(y.data());
-  for_rows(pool, to_size(gate.dim(0)), n,
-           [&](std::size_t i) { row(gates + i * n, ups + i * n, n, to + i * n); });
+  for_rows(pool, to_size(gate.dim(0)), n, [&](std::size_t i) {
+    if (gating.kind == GatingKind::kClamped)
+      clamped(gates + i * n, ups + i * n, gating.limit, gating.alpha, n, to + i * n);
+    else
+      row(gates + i * n, ups + i * n, n, to + i * n);
+  });
 }
 
 void activate(Pool& pool, Activation activation, ConstTensorView x, TensorView y) {

@@ -10,7 +10,8 @@ namespace canopy::cpu {
 /// The ops of the same name in Ops, now, on the pool.
 void rms_norm(Pool& pool, ConstTensorView x, ConstTensorView g, float eps, TensorView y);
 void layer_norm(Pool& pool, ConstTensorView x, const LayerNorm& norm, TensorView y);
-void swiglu(Pool& pool, ConstTensorView gate, ConstTensorView up, TensorView y);
+void swiglu(Pool& pool, ConstTensorView gate, ConstTensorView up, TensorView y,
+            const Gating& gating);
 void activate(Pool& pool, Activation activation, ConstTensorView x, TensorView y);
 void split_qkv(Pool& pool, ConstTensorView fused, const QkvRows& to);
 /// Throws Error if an id is outside the table.

@@ -124,7 +124,8 @@ std::size_t expert_scratch_bytes(std::int64_t rows, std::int64_t dim, std::int64
 }
 
 void expert(Pool& pool, std::byte* scratch, ConstTensorView x, ConstTensorView weight,
-            ConstTensorView own_rows, const ExpertWeights& weights, TensorView sum) {
+            ConstTensorView own_rows, const ExpertWeights& weights, const ExpertForm& form,
+            TensorView sum) {
   const std::int64_t dim = x.dim(1), hidden = weights.gate.rows(), n = own_rows.dim(0);
   const std::size_t columns = to_size(dim);
   const std::span rows(at<ExpertRow>(own_rows), to_size(n));
@@ -135,10 +136,11 @@ void expert(Pool& pool, std::byte* scratch, ConstTensorView x, ConstTensorView w
   for (std::size_t i = 0; i < rows.size(); ++i)
     std::copy_n(at<float>(x) + to_size(rows[i].row) * columns, columns,
                 at<float>(own) + i * columns);
-  const std::array gate_up{Projection{weights.gate, {}, gate}, Projection{weights.up, {}, up}};
+  const std::array gate_up{Projection{weights.gate, form.gate_bias, gate},
+                           Projection{weights.up, form.up_bias, up}};
   linear(pool, scratch + parts.linear, own, gate_up);
-  swiglu(pool, gate, up, gate);
-  const std::array down{Projection{weights.down, {}, y}};
+  swiglu(pool, gate, up, gate, form.gating);
+  const std::array down{Projection{weights.down, form.down_bias, y}};
   linear(pool, scratch + parts.linear, gate, down);
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const float share = rows[i].weight < 0 ? 1.0f : at<float>(weight)[to_size(rows[i].weight)];

@@ -211,9 +211,10 @@ class BlockOps : public Ops {
             row_grid(qk.dim(0), qk.dim(1) * rope.inverse_frequency.dim(0), RotatePairs::kThreads));
   }
 
-  void do_swiglu(Stream& stream, ConstTensorView gate, ConstTensorView up, TensorView y) override {
+  void do_swiglu(Stream& stream, ConstTensorView gate, ConstTensorView up, TensorView y,
+                 const Gating& gating) override {
     const std::int64_t count = gate.dim(0) * gate.dim(1);
-    launch_over(stream, Swiglu{at(gate), at(up), at(y), count}, count);
+    launch_over(stream, Swiglu{at(gate), at(up), at(y), count, gating}, count);
   }
 
   void do_route(Stream& stream, ConstTensorView logits, const RouterRule& rule,
@@ -228,7 +229,7 @@ class BlockOps : public Ops {
   }
 
   void do_expert(Stream& stream, ConstTensorView x, ConstTensorView weight, ConstTensorView rows,
-                 const ExpertWeights& weights, TensorView sum) override {
+                 const ExpertWeights& weights, const ExpertForm& form, TensorView sum) override {
     const std::int64_t dim = x.dim(1), hidden = weights.gate.rows(), n = rows.dim(0);
     const ExpertScratch parts(n, dim, hidden);
     with_scratch(stream, parts.bytes, [&](std::byte* scratch) {
@@ -238,10 +239,11 @@ class BlockOps : public Ops {
           up(scratch + parts.up, DType::kF32, {n, hidden}),
           y(scratch + parts.y, DType::kF32, {n, dim});
       launch_(stream, GatherRows{at(x), own_rows, dim, at(own)}, row_grid(n, dim));
-      const std::array gate_up{Projection{weights.gate, {}, gate}, Projection{weights.up, {}, up}};
+      const std::array gate_up{Projection{weights.gate, form.gate_bias, gate},
+                               Projection{weights.up, form.up_bias, up}};
       linear_in(scratch + parts.linear, stream, own, gate_up);
-      launch_over(stream, Swiglu{at(gate), at(up), at(gate), n * hidden}, n * hidden);
-      const std::array down{Projection{weights.down, {}, y}};
+      launch_over(stream, Swiglu{at(gate), at(up), at(gate), n * hidden, form.gating}, n * hidden);
+      const std::array down{Projection{weights.down, form.down_bias, y}};
       linear_in(scratch + parts.linear, stream, gate, down);
       launch_(stream, AddWeighted{at(y), own_rows, at(weight), dim, at(sum)}, row_grid(n, dim));
     });

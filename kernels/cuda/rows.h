@@ -123,14 +123,24 @@ struct Swiglu {
   const float *gate, *up;
   float* y;  // may be gate or up
   std::int64_t count;
+  Gating gating;
 
   template <class Block>
   CANOPY_KERNEL void operator()(Block& block) const {
     block.step([&](int t) {
       const std::int64_t i = block.index() * kThreads + t;
       if (i >= count) return;
-      y[i] = times_sigmoid(gate[i], gate[i]) * up[i];
+      y[i] = gating.kind == GatingKind::kClamped ? clamped(gate[i], up[i])
+                                                 : times_sigmoid(gate[i], gate[i]) * up[i];
     });
+  }
+
+ private:
+  /// NaN stays NaN.
+  CANOPY_KERNEL float clamped(float g, float u) const {
+    g = g > gating.limit ? gating.limit : g;
+    u = u > gating.limit ? gating.limit : u < -gating.limit ? -gating.limit : u;
+    return times_sigmoid(g, gating.alpha * g) * (u + 1.0f);
   }
 };
 

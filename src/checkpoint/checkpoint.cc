@@ -293,6 +293,18 @@ Checkpoint open_gguf(const std::filesystem::path& file, std::span<const Family> 
           std::move(header.metadata)};
 }
 
+/// Throws Error if the weights of this family are read from GGUF files alone.
+void refuse_unless_read(const nlohmann::json& config, std::span<const Family> families) {
+  if (!config.is_object()) return;
+  const auto type = config.find("model_type");
+  if (type == config.end() || !type->is_string()) return;
+  const Family* const family = find_family(families, type->get<std::string>());
+  if (family != nullptr && family->gguf_alone)
+    throw Error("a directory of model type " + in_quotes(family->name) +
+                " is not supported, a GGUF file is: convert to GGUF with llama.cpp's "
+                "convert_hf_to_gguf.py");
+}
+
 Checkpoint open_directory(const std::filesystem::path& directory, std::span<const Family> families,
                           Holes holes) {
   const auto config_file = directory / "config.json";
@@ -302,6 +314,7 @@ Checkpoint open_directory(const std::filesystem::path& directory, std::span<cons
   const nlohmann::json whole = read_json(config_file, kMostConfigBytes, FileKind::kOfModel);
   nlohmann::json json =
       in_context("reading " + config_file.string(), [&] { return text_config(whole); });
+  in_context("reading " + config_file.string(), [&] { refuse_unless_read(json, families); });
   // End tokens are those that transformers' generate() stops at, where the two differ.
   const auto generation_file = directory / "generation_config.json";
   nlohmann::json generation;

@@ -35,7 +35,7 @@ constexpr auto kMinimaxNames = [] {
   using enum TensorRole;
   return std::to_array<StoredName>(
       {{kRouter, "model.layers.#.block_sparse_moe.gate.weight"},
-       {kRouterBias, "model.layers.#.block_sparse_moe.e_score_correction_bias"},
+       {kChoiceBias, "model.layers.#.block_sparse_moe.e_score_correction_bias"},
        {kExpertGate, "model.layers.#.block_sparse_moe.experts.@.w1.weight"},
        {kExpertUp, "model.layers.#.block_sparse_moe.experts.@.w3.weight"},
        {kExpertDown, "model.layers.#.block_sparse_moe.experts.@.w2.weight"}});
@@ -46,6 +46,14 @@ constexpr auto kQwen2MoeNames = [] {
       {{kSharedGate, "model.layers.#.mlp.shared_expert.gate_proj.weight"},
        {kSharedUp, "model.layers.#.mlp.shared_expert.up_proj.weight"},
        {kSharedDown, "model.layers.#.mlp.shared_expert.down_proj.weight"}});
+}();
+
+/// The window's width is a placeholder: see Family::windows.
+constexpr auto kSunkExperts = [] {
+  LayerConfig windowed{.qkv_bias = true, .other_biases = true, .sinks = true, .experts = true};
+  const LayerConfig full = windowed;
+  windowed.window = 1;
+  return std::array{windowed, full};
 }();
 
 constexpr std::array kNormedBiasedExperts{
@@ -144,7 +152,7 @@ constexpr std::array kFamilies{
            .hf_class = "SeedOssForCausalLM",
            .gguf = "seed_oss",
            .layer_kinds = kBiasedQkv,
-           .attention_bias_of_qkv = true,
+           .own_attention_bias = true,
            .read_config = read_seed_oss_config,
            .gguf_names = kPostAttentionNorm},
     Family{.name = "mixtral",
@@ -192,7 +200,7 @@ constexpr std::array kFamilies{
            .leading_dense = true,
            .draft_layers = true,
            .rotated = 0.5,
-           .attention_bias_of_qkv = true,
+           .own_attention_bias = true,
            .gguf_normalised_experts = false,
            .gguf_lacks_parts = true,
            .read_config = read_glm4_moe_config,
@@ -219,6 +227,18 @@ constexpr std::array kFamilies{
            .rotated = 1,
            .read_config = read_minimax_m2_config,
            .stored_names = kMinimaxNames},
+    Family{.name = "gpt_oss",
+           .hf_class = "GptOssForCausalLM",
+           .gguf = "gpt-oss",
+           .layer_kinds = kSunkExperts,
+           .mixture = true,
+           .own_attention_bias = true,
+           .windows = true,
+           .gating = {GatingKind::kClamped, 7.0f, 1.702f},
+           .gguf_truncated_yarn = false,
+           .gguf_alone = true,
+           .read_config = read_gpt_oss_config,
+           .gguf_names = kPostAttentionNorm},
     Family{.name = "opt",
            .hf_class = "OPTForCausalLM",
            .form = kOptForm,

@@ -52,10 +52,15 @@ struct Family {
   /// The share of each head that is rotated where config.json says none; 0: all, and no file may
   /// say otherwise.
   double rotated = 0;
-  bool attention_bias_of_qkv = false;   // config.json's attention_bias is of Q, K and V alone
+  bool own_attention_bias = false;      // whose reader reads config.json's attention_bias
   bool gguf_normalised_experts = true;  // whose weights sum to 1 where GGUF files do not say
   /// Of the parts that a table of layers has, GGUF files may lack biases and norms of Q and K.
   bool gguf_lacks_parts = false;
+  bool windows = false;  // those of the table's layers are as wide as the files say
+  Gating gating = {};    // of experts, where files do not say
+  /// In GGUF files, yarn's ramp is bounded by whole pairs; Hugging Face's say whether it is.
+  bool gguf_truncated_yarn = true;
+  bool gguf_alone = false;  // Canopy reads the weights from GGUF files, and from no directories
   ConfigReader read_config = read_decoder_config;
   std::span<const StoredName> stored_names = {};  // in safetensors
   std::span<const StoredName> gguf_names = {};    // in GGUF

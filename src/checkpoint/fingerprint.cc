@@ -90,6 +90,13 @@ std::string fingerprint(const Checkpoint& model) {
   if (c.experts.shared_dim > 0)
     for (const int part : {c.experts.shared_dim, static_cast<int>(c.experts.shared_switch)})
       all.add(part);
+  for (const LayerConfig& kind : c.layer_kinds)
+    if (kind.window != 0 || kind.sinks || (kind.experts && kind.other_biases))
+      for (const int part : {kind.window, int{kind.sinks}, int{kind.other_biases}}) all.add(part);
+  if (c.experts.gating != Gating()) {
+    all.add(static_cast<int>(c.experts.gating.kind));
+    for (const float number : {c.experts.gating.limit, c.experts.gating.alpha}) all.add(number);
+  }
   if (!c.alibi_slopes.empty()) all.add(c.alibi_slopes);
   all.add(c.norm_eps);
   all.add(c.rope_inverse_frequency);

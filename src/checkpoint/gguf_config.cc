@@ -95,8 +95,9 @@ class Keys {
 };
 
 constexpr double kRopeBase = 10000;
+constexpr int kMostLayers = 1 << 14;
 
-RopeScaling rope_scaling(const Keys& keys, int max_positions, Notes& notes) {
+RopeScaling rope_scaling(const Keys& keys, const Family& family, int max_positions, Notes& notes) {
   RopeScaling s;
   for (const double beta : keys.numbers("attention.temperature_scale")) s.query_beta = beta;
   if (s.query_beta != 0)
@@ -119,6 +120,7 @@ RopeScaling rope_scaling(const Keys& keys, int max_positions, Notes& notes) {
     s.type = RopeScaling::Type::kLinear;
   } else if (type == "yarn") {
     s.type = RopeScaling::Type::kYarn;
+    s.truncate = family.gguf_truncated_yarn;
     s.original_positions = keys.integer("rope.scaling.original_context_length",
                                         std::numeric_limits<int>::max(), max_positions);
     s.beta_fast = keys.positive("rope.scaling.yarn_beta_fast", 32.0);
@@ -218,6 +220,7 @@ void refuse_features(const Keys& keys, int max_positions, const Family& family) 
         throw Error("metadata key '" + keys.name(f.key) + "' is " + number_text(value) +
                     ", which means " + f.what + " and is not supported");
   }
+  if (family.windows) return;
   const int window =
       keys.integer("attention.sliding_window", std::numeric_limits<int>::max(), 0, 0);
   if (window != 0 && window < max_positions)
@@ -268,9 +271,9 @@ const TensorEntry* find_entry(const GgufHeader& header, const Family& family, Te
 }
 
 /// `factors`: of tensor rope_freqs.weight, one for each pair, or none.
-void put_rope(const Keys& keys, const std::vector<float>& factors, int rotary_dim,
-              ModelConfig& model) {
-  RopeScaling scaling = rope_scaling(keys, model.max_positions, model.notes);
+void put_rope(const Keys& keys, const Family& family, const std::vector<float>& factors,
+              int rotary_dim, ModelConfig& model) {
+  RopeScaling scaling = rope_scaling(keys, family, model.max_positions, model.notes);
   scaling.rotary_dim = rotary_dim;
   put_rope(scaling, model);
   std::vector<float>& frequency = model.rope_inverse_frequency;
@@ -298,6 +301,7 @@ static ExpertsConfig read_experts(const Keys& keys, const Family& family, int hi
   for (const double normalised : keys.numbers("expert_weights_norm"))
     experts.normalised = normalised != 0;
   experts.score = family.router_score;
+  experts.gating = family.gating;
   experts.choice_bias = family.choice_bias;
   for (const double scale : keys.numbers("expert_weights_scale")) {
     if (scale == 0 || scale == 1) continue;  // 0: there is none
@@ -308,7 +312,9 @@ static ExpertsConfig read_experts(const Keys& keys, const Family& family, int hi
   }
   const bool sigmoid = experts.score == RouterScore::kSigmoid;
   const int function = keys.integer("expert_gating_func", 255, 0, 0);  // 0: the architecture's own
-  if (function != 0 && function != (sigmoid ? 2 : 1))
+  // 3 is a softmax of the chosen alone, which is that of all over the sum of theirs.
+  const bool same = function == 3 && !sigmoid && experts.normalised;
+  if (function != 0 && function != (sigmoid ? 2 : 1) && !same)
     throw Error("metadata key '" + keys.name("expert_gating_func") + "' is " +
                 std::to_string(function) + ", not " + (sigmoid ? "2 (sigmoid)" : "1 (softmax)") +
                 ", which is not supported");
@@ -336,6 +342,13 @@ static void put_layers(const Keys& keys, const Family& family, int blocks, Model
       family.draft_layers ? keys.integer("nextn_predict_layers", blocks - 1, 0, 0) : 0;
   model.layers = blocks - model.draft_layers;
   model.take_turns(family.layer_kinds);
+  if (family.windows) {
+    model.set_window(keys.integer("attention.sliding_window", std::numeric_limits<int>::max()));
+    const char* const pattern = "attention.sliding_window_pattern";  // every how manieth has none
+    if (keys.integer(pattern, kMostLayers, 2) != 2)
+      throw Error("metadata key '" + keys.name(pattern) +
+                  "' is not 2: other layers with windows than every second are not supported");
+  }
   const int dense =
       family.leading_dense ? keys.integer("leading_dense_block_count", model.layers - 1, 0, 0) : 0;
   if (dense == 0) return;
@@ -348,7 +361,7 @@ static void put_layers(const Keys& keys, const Family& family, int blocks, Model
 
 ModelConfig gguf_config(const GgufHeader& header, const std::vector<float>& frequency_factors,
                         std::span<const Family> families) {
-  constexpr int kMostLayers = 1 << 14, kMostHeads = 1 << 16, kMostDim = 1 << 24;
+  constexpr int kMostHeads = 1 << 16, kMostDim = 1 << 24;
   const auto* architecture = header.metadata.find<std::string>("general.architecture");
   if (!architecture) throw Error("metadata key 'general.architecture' is missing");
   const Keys keys(header.metadata, *architecture);
@@ -407,7 +420,7 @@ ModelConfig gguf_config(const GgufHeader& header, const std::vector<float>& freq
   model.vocab = static_cast<int>(embedding->shape[0]);
   model.tied_head = !find_entry(header, *family, TensorRole::kHead);
 
-  put_rope(keys, frequency_factors, rotary_dim, model);
+  put_rope(keys, *family, frequency_factors, rotary_dim, model);
   put_end_tokens(header.metadata, model);
   if (const auto* from = header.metadata.find<std::string>("canopy.inflated_from"))
     model.inflated_from = *from;

@@ -87,7 +87,7 @@ bool is_neutral(const json& value, double neutral) {
 void refuse_features(const Fields& config, const std::string& type,
                      std::span<const Feature> features, const Family* family = nullptr) {
   for (const Feature& feature : features) {
-    if (family != nullptr && family->attention_bias_of_qkv &&
+    if (family != nullptr && family->own_attention_bias &&
         feature.key == std::string_view("attention_bias"))
       continue;
     const json* value = config.find(feature.key);
@@ -128,6 +128,23 @@ void refuse_layer_types(const Fields& config) {
   if (!types->is_array()) throw Error("key 'layer_types' is not a list");
   for (const json& type : *types)
     if (type != "full_attention") refuse("a layer of type " + shown(type));
+}
+
+/// Reads which layers have a window, where the family's table is of one with and one without, and
+/// how wide it is.
+void put_windows(const Fields& config, ModelConfig& model) {
+  model.set_window(config.integer("sliding_window", kMostPositions));
+  const json* const types = config.find("layer_types");
+  if (!types) return;
+  if (!types->is_array() || std::ssize(*types) != model.layers)
+    throw Error("key 'layer_types' is not a list of " + std::to_string(model.layers) +
+                " layers' types");
+  for (std::size_t layer = 0; layer < types->size(); ++layer) {
+    const json& type = (*types)[layer];
+    if (type != "sliding_attention" && type != "full_attention")
+      refuse("a layer of type " + shown(type));
+    model.kind_of_layer.at(layer) = type == "full_attention" ? 1 : 0;
+  }
 }
 
 /// Reads how many dimensions of each head are rotated.
@@ -382,7 +399,10 @@ ModelConfig read_decoder_config(const json& json_config, const Family& family) {
   model.norm_eps = static_cast<float>(config.positive("rms_norm_eps", 1e-6));
   if (const std::string act = config.text("hidden_act", "silu"); act != "silu" && act != "swish")
     refuse("the activation " + in_quotes(act) + " (key 'hidden_act')");
-  refuse_layer_types(config);
+  if (family.windows)
+    put_windows(config, model);
+  else
+    refuse_layer_types(config);
   put_rope(rope_scaling(config, model, family), model);
   return model;
 }

@@ -15,10 +15,12 @@ namespace canopy {
 /// Settings in which layers of a decoder differ.
 struct LayerConfig {
   bool qkv_bias = false, qk_norm = false;
-  bool whole_qk_norm = false;         // over all heads of a row at once; with qk_norm
-  bool other_biases = false;          // of the attention's output and of the MLP
+  bool whole_qk_norm = false;  // over all heads of a row at once; with qk_norm
+  bool other_biases = false;   // of the attention's output, of the MLP, of router and experts
+  bool sinks = false;          // each head has one more score, without a value
   bool attention = true, mlp = true;  // the units that the layer has
   bool experts = false;               // its MLP is a mixture: ModelConfig::experts
+  int window = 0;                     // the last keys alone are seen, so many; 0: all
   /// Sizes that are other than the model's; 0: the model's.
   int heads = 0, kv_heads = 0, head_dim = 0, hidden_dim = 0;
   bool operator==(const LayerConfig&) const = default;
@@ -44,6 +46,7 @@ struct ExpertsConfig {
   float scale = 1.0f;          // of the weights
   int shared_dim = 0;          // of one more that every row has; 0: there is none
   bool shared_switch = false;  // whose result is multiplied by the sigmoid of a score of its own
+  Gating gating = {};          // of each
   bool operator==(const ExpertsConfig&) const = default;
 };
 
@@ -134,6 +137,11 @@ struct ModelConfig {
       return !layer.attention || !layer.mlp || layer.heads || layer.kv_heads || layer.head_dim ||
              layer.hidden_dim || layer.experts != layer_kinds.front().experts;
     });
+  }
+  /// Sets how many keys the layers see that do not see all.
+  void set_window(int window) {
+    for (LayerConfig& kind : layer_kinds)
+      if (kind.window != 0) kind.window = window;
   }
   bool any_layer(bool LayerConfig::*property) const {
     return std::any_of(layer_kinds.begin(), layer_kinds.end(),

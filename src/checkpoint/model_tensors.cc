@@ -44,6 +44,13 @@ constexpr auto kModelTensors = [] {
     return layer.experts && model.experts.shared_dim > 0 && model.experts.shared_switch;
   };
   constexpr IsIn kOthersBiased = [](Model, Layer layer) { return layer.other_biases; };
+  constexpr IsIn kDenseBiased = [](Model, Layer layer) {
+    return layer.other_biases && !layer.experts;
+  };
+  constexpr IsIn kMixedBiased = [](Model, Layer layer) {
+    return layer.other_biases && layer.experts;
+  };
+  constexpr IsIn kSunk = [](Model, Layer layer) { return layer.sinks; };
   constexpr IsIn kPlaced = [](Model model, Layer) {
     return model.form.positions == PositionKind::kLearned;
   };
@@ -90,6 +97,8 @@ constexpr auto kModelTensors = [] {
        "blk.#.attn_q_norm.weight", kNormed},
       {kKeyNorm, kAttends, kNorm, kOne, kNormedKey, "model.layers.#.self_attn.k_norm.weight",
        "blk.#.attn_k_norm.weight", kNormed},
+      {kSinks, kAttends, kBias, kOne, kHeads, "model.layers.#.self_attn.sinks",
+       "blk.#.attn_sinks.weight", kSunk},
       {kOutput, kAttends, kMatrix, kDim, kQueries, "model.layers.#.self_attn.o_proj.weight",
        "blk.#.attn_output.weight"},
       {kOutputBias, kAttends, kBias, kOne, kDim, "model.layers.#.self_attn.o_proj.bias",
@@ -104,15 +113,17 @@ constexpr auto kModelTensors = [] {
       {kUp, kMlps, kMatrix, kHidden, kDim, "model.layers.#.mlp.up_proj.weight",
        "blk.#.ffn_up.weight", kDense},
       {kUpBias, kMlps, kBias, kOne, kHidden, "model.layers.#.mlp.up_proj.bias", "blk.#.ffn_up.bias",
-       kOthersBiased},
+       kDenseBiased},
       {kDown, kMlps, kMatrix, kDim, kHidden, "model.layers.#.mlp.down_proj.weight",
        "blk.#.ffn_down.weight", kDense},
       {kDownBias, kMlps, kBias, kOne, kDim, "model.layers.#.mlp.down_proj.bias",
-       "blk.#.ffn_down.bias", kOthersBiased},
+       "blk.#.ffn_down.bias", kDenseBiased},
 
       {kRouter, kMlps, kMatrix, kExperts, kDim, "model.layers.#.mlp.gate.weight",
        "blk.#.ffn_gate_inp.weight", kMixed},
-      {kRouterBias, kMlps, kBias, kOne, kExperts, "model.layers.#.mlp.gate.e_score_correction_bias",
+      {kRouterBias, kMlps, kBias, kOne, kExperts, "model.layers.#.mlp.gate.bias",
+       "blk.#.ffn_gate_inp.bias", kMixedBiased},
+      {kChoiceBias, kMlps, kBias, kOne, kExperts, "model.layers.#.mlp.gate.e_score_correction_bias",
        "blk.#.exp_probs_b.bias", kChosenByBias},
       {kSharedSwitch, kMlps, kMatrix, kSharedScore, kDim,
        "model.layers.#.mlp.shared_expert_gate.weight", "blk.#.ffn_gate_inp_shexp.weight",
@@ -125,6 +136,12 @@ constexpr auto kModelTensors = [] {
       {kSharedDown, kMlps, kMatrix, kDim, kSharedHidden,
        "model.layers.#.mlp.shared_experts.down_proj.weight", "blk.#.ffn_down_shexp.weight",
        kShared},
+      {kExpertGateBias, kMlps, kBias, kExperts, kHidden,
+       "model.layers.#.mlp.experts.gate_proj.bias", "blk.#.ffn_gate_exps.bias", kMixedBiased},
+      {kExpertUpBias, kMlps, kBias, kExperts, kHidden, "model.layers.#.mlp.experts.up_proj.bias",
+       "blk.#.ffn_up_exps.bias", kMixedBiased},
+      {kExpertDownBias, kMlps, kBias, kExperts, kDim, "model.layers.#.mlp.experts.down_proj.bias",
+       "blk.#.ffn_down_exps.bias", kMixedBiased},
       {kExpertGate, kMlps, kMatrix, kHidden, kDim, "model.layers.#.mlp.experts.@.gate_proj.weight",
        "blk.#.ffn_gate_exps.weight", kMixed},
       {kExpertUp, kMlps, kMatrix, kHidden, kDim, "model.layers.#.mlp.experts.@.up_proj.weight",
@@ -186,6 +203,8 @@ std::int64_t length(Length of, const ModelConfig& config, int layer) {
       return std::int64_t{config.max_positions} + config.form.position_offset;
     case Length::kQkvRows:
       return std::int64_t{3} * sizes.heads * sizes.head_dim;
+    case Length::kHeads:
+      return sizes.heads;
     case Length::kQueries:
       return std::int64_t{sizes.heads} * sizes.head_dim;
     case Length::kKeys:
@@ -206,7 +225,8 @@ std::string ModelTensor::name() const {
 
 std::vector<std::int64_t> ModelTensor::shape(const ModelConfig& config) const {
   const int of = std::max(layer, 0);
-  if (spec->kind != TensorKind::kMatrix) return {length(spec->columns, config, of)};
+  if (spec->kind != TensorKind::kMatrix && spec->rows == Length::kOne)
+    return {length(spec->columns, config, of)};
   return {length(spec->rows, config, of), length(spec->columns, config, of)};
 }
 

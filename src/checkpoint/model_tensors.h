@@ -29,6 +29,7 @@ enum class Length : std::uint8_t {
   kSharedScore,
   kVocab,
   kPositionRows,
+  kHeads,
   kQueries,
   kKeys,
   kQkvRows,
@@ -47,7 +48,7 @@ struct TensorSpec {
   TensorRole role;
   TensorUnit unit;
   TensorKind kind;
-  Length rows, columns;  // a vector is one row
+  Length rows, columns;  // a vector is one row; those of all experts have one each
   /// Its name in Hugging Face's files, which is the canonical one, and in GGUF files, but for
   /// families that have others. A '#' stands for the number of the layer, a '@' for that of the
   /// expert; GGUF files have the experts of a layer in one tensor.
@@ -68,8 +69,9 @@ struct ModelTensor {
   const TensorSpec* spec = nullptr;
   int layer = -1, expert = -1;
 
-  std::string name() const;                                          // canonical
-  std::vector<std::int64_t> shape(const ModelConfig& config) const;  // of a vector: [columns]
+  std::string name() const;  // canonical
+  /// [rows, columns], of one vector [columns].
+  std::vector<std::int64_t> shape(const ModelConfig& config) const;
   bool is_in(const ModelConfig& config) const;
 };
 /// Visits the tensors that a model of this config has, in the order of a sweep.

@@ -12,6 +12,19 @@ namespace canopy {
 
 namespace {
 
+/// Gives the form of an expert, whose biases the unit has with those of all.
+ExpertForm form_of(const UnitWeights& w, const Gating& gating, std::int32_t expert) {
+  const auto own = [&](TensorRole role) {
+    const ConstTensorView all = w.vector(role);
+    return all.empty() ? all
+                       : ConstTensorView(all.data() + expert * all.dim(1) *
+                                                          static_cast<std::int64_t>(sizeof(float)),
+                                         DType::kF32, {all.dim(1)});
+  };
+  return {gating, own(TensorRole::kExpertGateBias), own(TensorRole::kExpertUpBias),
+          own(TensorRole::kExpertDownBias)};
+}
+
 ExpertGroups::Shared shared_of(const ExpertsConfig& experts) {
   using enum ExpertGroups::Shared;
   return experts.shared_dim == 0 ? kNone : experts.shared_switch ? kWeighted : kWhole;
@@ -41,14 +54,15 @@ void Mixture::choose(const UnitWeights& w, const MixtureRows& rows, const Routes
     const auto own = [&](const TensorView& of) { return of.rows(first, count); };
     const TensorView h = own(rows.normed), logits(rows.work, DType::kF32, {count, experts.count});
     normalize(ops, config_, own(rows.residual), w, kMlpNorms, h, compute);
-    std::vector<Projection> scores{{w.matrix(TensorRole::kRouter), {}, logits}};
+    std::vector<Projection> scores{
+        {w.matrix(TensorRole::kRouter), w.vector(TensorRole::kRouterBias), logits}};
     const bool weighted = shared_of(experts) == ExpertGroups::Shared::kWeighted;
     if (weighted)
       scores.push_back({w.matrix(TensorRole::kSharedSwitch), {}, own(to.shared_weight)});
     ops.linear(compute, h, scores);
     ops.route(compute, logits,
               {experts.score, experts.normalised ? Normalised::kYes : Normalised::kNo,
-               experts.scale, w.vector(TensorRole::kRouterBias)},
+               experts.scale, w.vector(TensorRole::kChoiceBias)},
               {own(to.chosen), own(to.weight)});
     if (weighted)
       ops.activate(compute, Activation::kSigmoid, own(to.shared_weight), own(to.shared_weight));
@@ -66,23 +80,24 @@ void Mixture::run(const UnitWeights& w, int layer, const MixtureRows& rows, Expe
   device_.upload(compute, routes.rows.data(), std::as_bytes(groups_.rows()));
   if (!w.experts().empty()) source = nullptr;
   if (source) source->want(layer, groups_.chosen());
-  const auto add = [&](const ExpertWeights& expert, std::int64_t first, std::int64_t count) {
+  const auto add = [&](const ExpertWeights& expert, const ExpertForm& form, std::int64_t first,
+                       std::int64_t count) {
     for (std::int64_t done = 0; done < count; done += chunk_)
       device_.ops().expert(
           compute, rows.normed, routes.all_weights,
           routes.rows.rows(first + done, std::min<std::int64_t>(count - done, chunk_)), expert,
-          rows.residual);
+          form, rows.residual);
   };
   // The one that every row has comes first: it is there, while others are still being read.
   if (experts.shared_dim > 0)
     add({w.matrix(TensorRole::kSharedGate), w.matrix(TensorRole::kSharedUp),
          w.matrix(TensorRole::kSharedDown)},
-        n * experts.active, n);
+        {experts.gating}, n * experts.active, n);
   for (const std::int32_t index : groups_.experts()) {
     std::optional<ExpertLease> lease;
     if (source) lease.emplace(source->acquire(layer, index, compute, stop));
-    add(lease ? **lease : w.experts()[static_cast<std::size_t>(index)], groups_.first(index),
-        groups_.count(index));
+    add(lease ? **lease : w.experts()[static_cast<std::size_t>(index)],
+        form_of(w, experts.gating, index), groups_.first(index), groups_.count(index));
   }
 }
 

@@ -263,6 +263,7 @@ void Transformer::Impl::project(const UnitWeights& w, int layer, const Chunk& ch
 
 void Transformer::Impl::attention(const UnitWeights& w, int layer, Stream& compute) {
   Ops& ops = device.ops();
+  const LayerConfig& own = config.layer(layer);
   const LayerSizes sizes = config.sizes(layer);
   const int heads = sizes.heads, kv_heads = sizes.kv_heads, hd = sizes.head_dim;
   ConstTensorView slopes;
@@ -291,9 +292,9 @@ void Transformer::Impl::attention(const UnitWeights& w, int layer, Stream& compu
       if (!s.chain)
         ancestors = ConstTensorView(bits.data() + s.bits_offset * sizeof(std::uint64_t),
                                     DType::kU64, {s.rows, words_for(s.first_node + s.rows)});
-      ops.attend(compute,
-                 {q.rows(skip, s.rows), kv, ancestors, s.prefix, s.first_node,
-                  1.0f / std::sqrt(static_cast<float>(hd)), out.rows(skip, s.rows), slopes});
+      ops.attend(compute, {q.rows(skip, s.rows), kv, ancestors, s.prefix, s.first_node,
+                           1.0f / std::sqrt(static_cast<float>(hd)), out.rows(skip, s.rows), slopes,
+                           own.window, w.vector(TensorRole::kSinks)});
     }
     const std::array output{Projection{w.matrix(TensorRole::kOutput),
                                        w.vector(TensorRole::kOutputBias), x, 0, Accumulate::kYes}};

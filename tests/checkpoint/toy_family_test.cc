@@ -48,7 +48,7 @@ TEST_F(ToyFamily, IsRefusedByNameWhereNobodyBringsIt) {
                        "model type 'toy' is not supported; Canopy runs llama, mistral, "
                        "ministral3, qwen2, qwen3, seed_oss, mixtral, qwen3_moe, olmoe, qwen2_moe, "
                        "glm4_moe, dots1, minimax_m2, "
-                       "opt and bloom decoders"));
+                       "gpt_oss, opt and bloom decoders"));
 }
 
 }  // namespace

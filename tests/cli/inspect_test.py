@@ -46,11 +46,21 @@ class Inspect(TempDirCase):
     def test_names_how_experts_are_chosen_and_what_is_rotated(self):
         config = run_json("inspect", MODELS / "glm4_moe")["config"]
         self.assertEqual(config["experts"], {"count": 7, "active": 3, "hidden_dim": 32, "normalised": True,
-                                             "sigmoid": True, "scale": 2.5, "shared_dim": 32, "layers": 2})
+                                             "sigmoid": True, "scale": 2.5, "shared_dim": 32, "gating": "swiglu",
+                                             "layers": 2})
+        self.assertEqual((config["windows"], config["sinks"]), (None, False))
         self.assertEqual(config["rope"]["dimensions"], 16)
         shown = run("inspect", MODELS / "glm4_moe")
         self.assertIn("of the first 16 dimensions of each head", shown.stdout)
         self.assertIn("guess further tokens, are left out", shown.stderr)
+
+    def test_names_windows_sinks_and_a_clamped_gate(self):
+        config = run_json("inspect", MODELS / "gpt_oss.gguf")["config"]
+        self.assertEqual(config["windows"], {"keys": 8, "layers": 2})
+        self.assertEqual((config["sinks"], config["experts"]["gating"]), (True, "clamped"))
+        shown = run("inspect", MODELS / "gpt_oss.gguf").stdout
+        for words in (", with sinks", "the last 8 keys in 2 of 3 layers", "24 dimensions each, clamped at 7"):
+            self.assertIn(words, shown)
 
     def test_names_positions_that_are_not_rotary(self):
         for name, positions, norm, mlp in (("opt", "learned", "layer", "relu"), ("bloom", "alibi", "layer", "gelu_tanh"),

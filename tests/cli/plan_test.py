@@ -240,6 +240,13 @@ class PlanForAGpuThatIsNotHere(support.TempDirCase):
             self.assertIn("MODELLED, not measured: ", words)
             self.assertRegex(words, rf"experts: \d+ of {128 * layers} stay in memory; of the {8 * layers} that a token asks for")
 
+    def test_shapes_of_gpt_oss_have_experts_of_four_bits(self):
+        for name, layers, experts in (("gpt-oss-20b", 24, 32), ("gpt-oss-120b", 36, 128)):
+            plan = run_json("plan", "-m", f"{name}:mxfp4", "--profile", support.PROFILE, "--memory", "8G", "--prompt-tokens", 64)
+            one = 3 * 2880 * 2880 // 32 * 17
+            self.assertEqual(plan["experts"]["of"], experts * layers)
+            self.assertIn(plan["experts"]["bytes"] - one, range(3 * 4096))
+
     def test_says_what_is_missing_or_does_not_fit_together(self):
         for words, what, code in [
                 (self.models, "a shape cannot be measured", 2),

@@ -75,8 +75,13 @@ TEST_P(LearnedPositions, AContextBehindTheLastOneIsRefused) {
 INSTANTIATE_TEST_SUITE_P(Checkpoints, Families,
                          ::testing::Values("opt", "opt_after", "bloom", "ministral3", "mistral3",
                                            "mixtral", "qwen3_moe", "olmoe", "qwen2_moe", "glm4_moe",
-                                           "minimax_m2", "dots1"),
-                         [](const auto& info) { return std::string(info.param); });
+                                           "minimax_m2", "dots1", "gpt_oss.gguf",
+                                           "gpt_oss_mxfp4.gguf"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::replace(name.begin(), name.end(), '.', '_');
+                           return name;
+                         });
 INSTANTIATE_TEST_SUITE_P(Checkpoints, LearnedPositions, ::testing::Values("opt"),
                          [](const auto& info) { return std::string(info.param); });
 

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <array>
+#include <bit>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -49,10 +51,33 @@ class NumberTokenizer final : public Tokenizer {
   std::vector<TokenId> ends_;
 };
 
-/// A copy of a checkpoint of one BF16 safetensors file whose weights are off by about `noise` each:
-/// a draft that agrees with its target now and then.
+/// A copy of a GGUF file whose F32 and BF16 weights are off by about `noise` each.
+inline void write_noisy_gguf(const std::filesystem::path& model, const std::filesystem::path& to,
+                             float noise) {
+  std::ifstream in(model, std::ios::binary);
+  std::string bytes{std::istreambuf_iterator<char>(in), {}};
+  std::mt19937 random(3);
+  std::normal_distribution<float> normal(1.0f, noise);
+  for (const TensorEntry& tensor : Checkpoint::open(model).tensors()) {
+    const std::size_t size = tensor.dtype == DType::kF32    ? 4
+                             : tensor.dtype == DType::kBF16 ? 2
+                                                            : tensor.bytes + 1;
+    for (std::size_t at = 0; at + size <= tensor.bytes; at += size) {
+      char* const place = bytes.data() + tensor.offset + at;
+      std::array<char, 4> number{};  // a BF16 is the upper half of a float
+      std::memcpy(number.data() + 4 - size, place, size);
+      const float noisy = std::bit_cast<float>(number) * normal(random);
+      std::memcpy(place, std::bit_cast<std::array<char, 4>>(noisy).data() + 4 - size, size);
+    }
+  }
+  std::ofstream(to, std::ios::binary) << bytes;
+}
+
+/// A copy of a checkpoint of one BF16 safetensors file or one GGUF file whose weights are off by
+/// about `noise` each: a draft that agrees with its target now and then.
 inline std::filesystem::path write_noisy_copy(const std::filesystem::path& model,
                                               const std::filesystem::path& to, float noise) {
+  if (!std::filesystem::is_directory(model)) return write_noisy_gguf(model, to, noise), to;
   std::filesystem::create_directories(to);
   std::filesystem::copy(model / "config.json", to / "config.json");
   std::ifstream in(model / "model.safetensors", std::ios::binary);

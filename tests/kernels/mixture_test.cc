@@ -43,6 +43,18 @@ class MixtureOps : public OnEachDevice {
                                 random_floats(at(kDim * kHidden), random_, 0.4f)});
     return experts;
   }
+  /// Of experts, in the same order; none where they have none.
+  using Biases = Experts;
+  Biases random_biases(int count) {
+    Biases biases;
+    for (int i = 0; i < count; ++i)
+      biases.values.push_back({random_floats(at(kHidden), random_),
+                               random_floats(at(kHidden), random_),
+                               random_floats(at(kDim), random_)});
+    return biases;
+  }
+  void expect_sums_of_five(bool clamped);
+
   /// Returns the sums of all experts for the rows, [n, kDim], on top of a residual.
   std::vector<float> mix(const std::vector<float>& x, const Routes& routes, std::int64_t active,
                          const Experts& experts, const std::vector<float>& residual = {}) {
@@ -57,13 +69,22 @@ class MixtureOps : public OnEachDevice {
       for (ExpertRow& row : own) row.weight = weightless_ ? -1 : row.weight;
       if (own.empty()) continue;
       OnDevice of_expert = send(own);
+      std::vector<OnDevice> biases;
+      for (std::size_t bias = 0; bias < 3 && !biases_.values.empty(); ++bias)
+        biases.push_back(send(biases_.values[i][bias]));
+      ExpertForm form;
+      if (!biases.empty())
+        form = {{GatingKind::kClamped, 7.0f, 1.702f},
+                biases[0].view(DType::kF32, {kHidden}),
+                biases[1].view(DType::kF32, {kHidden}),
+                biases[2].view(DType::kF32, {kDim})};
       ops().expert(stream(), rows.view(DType::kF32, {n, kDim}),
                    weight.view(DType::kF32, {n, active}),
                    of_expert.view(DType::kI32, {dim(own.size()), 2}),
                    {matrices[3 * i].weights(DType::kF32, kHidden, kDim),
                     matrices[3 * i + 1].weights(DType::kF32, kHidden, kDim),
                     matrices[3 * i + 2].weights(DType::kF32, kDim, kHidden)},
-                   sum.view(DType::kF32, {n, kDim}));
+                   form, sum.view(DType::kF32, {n, kDim}));
       stream().synchronize();
     }
     return sum.read<float>();
@@ -79,6 +100,7 @@ class MixtureOps : public OnEachDevice {
   static std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
   bool weightless_ = false;
+  Biases biases_;
   std::mt19937 random_{11};
 };
 
@@ -165,10 +187,17 @@ TEST_P(MixtureOps, AScoreThatIsNotANumberShowsInItsRow) {
   EXPECT_FALSE(std::isnan(got.weight[2]));
 }
 
-TEST_P(MixtureOps, ExpertsAddUpByWeights) {
+TEST_P(MixtureOps, ExpertsAddUpByWeightsPlainOrWithBiasesAndClamped) {
+  for (const bool clamped : {false, true}) {
+    biases_ = clamped ? random_biases(5) : Biases();
+    expect_sums_of_five(clamped);
+  }
+}
+
+void MixtureOps::expect_sums_of_five(bool clamped) {
   constexpr std::int64_t kExperts = 5, kActive = 2, kRows = 70;
   const Experts experts = random_experts(kExperts);
-  const std::vector<float> x = random_floats(at(kRows * kDim), random_);
+  const std::vector<float> x = random_floats(at(kRows * kDim), random_, clamped ? 6.0f : 1.0f);
   Routes routes;
   for (std::int64_t row = 0; row < kRows; ++row) {
     const auto first = static_cast<std::int32_t>(row % (kExperts - 1));
@@ -176,10 +205,12 @@ TEST_P(MixtureOps, ExpertsAddUpByWeights) {
     routes.weight.insert(routes.weight.end(), {0.25f, 0.75f - 0.01f * static_cast<float>(row)});
   }
   const std::vector<float> got = mix(x, routes, kActive, experts);
+  int beyond = 0;  // the limits
   for (std::int64_t row = 0; row < kRows; ++row) {
     std::vector<double> expected(at(kDim)), size(at(kDim));
     for (std::int64_t a = 0; a < kActive; ++a) {
-      const auto& [gate, up, down] = experts.values[at(routes.expert[at(row * kActive + a)])];
+      const std::size_t index = at(routes.expert[at(row * kActive + a)]);
+      const auto& [gate, up, down] = experts.values[index];
       const double weight = double{routes.weight[at(row * kActive + a)]};
       for (std::int64_t h = 0; h < kHidden; ++h) {
         double g = 0, u = 0;
@@ -187,17 +218,28 @@ TEST_P(MixtureOps, ExpertsAddUpByWeights) {
           g += double{gate[at(h * kDim + k)]} * double{x[at(row * kDim + k)]};
           u += double{up[at(h * kDim + k)]} * double{x[at(row * kDim + k)]};
         }
-        const double inner = g / (1 + std::exp(-g)) * u;
+        double inner = g / (1 + std::exp(-g)) * u, large = std::abs(inner);
+        if (clamped) {
+          const auto& [of_gate, of_up, of_down] = biases_.values[index];
+          g += double{of_gate[at(h)]}, u += double{of_up[at(h)]};
+          beyond += g > 7 || std::abs(u) > 7 ? 1 : 0;
+          g = std::min(g, 7.0), u = std::clamp(u, -7.0, 7.0);
+          inner = (u + 1) * g / (1 + std::exp(-double{1.702f} * g));
+          large = (std::abs(u) + 1) * (std::abs(g) + 1);
+        }
         for (std::int64_t k = 0; k < kDim; ++k) {
-          const double term = weight * double{down[at(k * kHidden + h)]} * inner;
-          expected[at(k)] += term;
-          size[at(k)] += std::abs(term);
+          const double down_weight = weight * double{down[at(k * kHidden + h)]};
+          expected[at(k)] += down_weight * inner;
+          size[at(k)] += std::abs(down_weight) * large;
         }
       }
+      for (std::int64_t k = 0; clamped && k < kDim; ++k)
+        expected[at(k)] += weight * double{biases_.values[index][2][at(k)]};
     }
     for (std::int64_t k = 0; k < kDim; ++k)
       EXPECT_NEAR(got[at(row * kDim + k)], expected[at(k)], 256 * kEps * (1 + size[at(k)]));
   }
+  EXPECT_EQ(beyond > 1000, clamped);
 }
 
 TEST_P(MixtureOps, AWeightWithoutANumberIsOne) {
@@ -274,9 +316,10 @@ TEST_P(MixtureOps, ShapesThatDoNotFitAreRefused) {
   EXPECT_THROW(ops().route(stream(), floats.view(DType::kF32, {2, 4}), {.scale = INFINITY}, rows),
                Error);
   const TensorView own = ids.view(DType::kI32, {1, 2});
+  ExpertForm form;
   const auto expert = [&](const TensorView& of, const ExpertWeights& weights,
                           const TensorView& to) {
-    ops().expert(stream(), x, rows.weight, of, weights, to);
+    ops().expert(stream(), x, rows.weight, of, weights, form, to);
   };
   EXPECT_THROW(expert(own, {wide, tall, tall}, sum), Error);
   EXPECT_THROW(expert(own, {wide, wide, wide}, sum), Error);
@@ -284,6 +327,15 @@ TEST_P(MixtureOps, ShapesThatDoNotFitAreRefused) {
   EXPECT_THROW(expert(ids.view(DType::kI32, {2, 1}), {wide, wide, tall}, sum), Error);
   expert(own, {wide, wide, tall}, sum);
   stream().synchronize();
+  const ConstTensorView fits_hidden = floats.view(DType::kF32, {4}),
+                        fits_dim = floats.view(DType::kF32, {8});
+  for (const ExpertForm& wrong :
+       {ExpertForm{.gate_bias = fits_dim}, ExpertForm{.up_bias = fits_dim},
+        ExpertForm{.down_bias = fits_hidden},
+        ExpertForm{.gating = {GatingKind::kClamped, NAN, 1.7f}}}) {
+    form = wrong;
+    EXPECT_THROW(expert(own, {wide, wide, tall}, sum), Error);
+  }
 }
 
 CANOPY_ON_EACH_DEVICE(MixtureOps);

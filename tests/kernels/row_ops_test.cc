@@ -150,6 +150,43 @@ TEST_P(RowOps, SwigluEqualsPlainLoopsAndSurvivesExtremeGates) {
   });
 }
 
+TEST_P(RowOps, AClampedGatingEqualsPlainLoopsAtItsLimitsAndBeyond) {
+  std::mt19937 random(14);
+  on_each_instruction_set([&] {
+    const std::size_t n = 3, width = 1003;
+    const Gating gating{GatingKind::kClamped, 7.0f, 1.702f};
+    std::vector<float> gate = random_floats(n * width, random, 6.0f),
+                       up = random_floats(n * width, random, 6.0f);
+    const float edges[] = {-1000, -7.5f, -7, -6.5f, 0, 6.5f, 7, 7.5f, 1000};
+    std::size_t next = 0;
+    for (const float g : edges)
+      for (const float u : edges) gate[next] = g, up[next++] = u;
+    OnDevice gates = send(gate), ups = send(up);
+    ops().swiglu(stream(), gates.view(DType::kF32, {dim(n), dim(width)}),
+                 ups.view(DType::kF32, {dim(n), dim(width)}),
+                 gates.view(DType::kF32, {dim(n), dim(width)}), gating);
+    const std::vector<float> got = gates.read<float>();
+    for (std::size_t i = 0; i < n * width; ++i) {
+      const double g = std::min(static_cast<double>(gate[i]), 7.0),
+                   u = std::clamp(static_cast<double>(up[i]), -7.0, 7.0);
+      const double want = (u + 1) * g / (1 + std::exp(static_cast<double>(-1.702f) * g));
+      // As of swiglu, and alpha g is rounded before the exponential.
+      const double relative = (16 + 2 * std::abs(g)) * kEps;
+      ASSERT_NEAR(got[i], want, relative * std::abs(want) + 0x1p-126) << g << ", " << u;
+    }
+  });
+}
+
+TEST_P(RowOps, AGatingLeavesWhatIsNotANumber) {
+  OnDevice gates = send(std::vector<float>{NAN, 1, NAN}), ups = send(std::vector<float>{1, NAN, 9});
+  for (const Gating gating : {Gating(), Gating{GatingKind::kClamped, 7.0f, 1.702f}}) {
+    OnDevice y = send(std::vector<float>(3));
+    ops().swiglu(stream(), gates.view(DType::kF32, {1, 3}), ups.view(DType::kF32, {1, 3}),
+                 y.view(DType::kF32, {1, 3}), gating);
+    for (const float value : y.read<float>()) EXPECT_TRUE(std::isnan(value));
+  }
+}
+
 TEST_P(RowOps, EmbedReadsRowsOfEveryWeightType) {
   std::mt19937 random(5);
   on_each_instruction_set([&] {
@@ -298,6 +335,10 @@ TEST_P(RowOps, ChecksNameTheOpAndTheMismatch) {
          ops().swiglu(s, f32({2, 8}), f32({2, 9}), f32({2, 8}));
        }),
        "swiglu: up"},
+      {error_of([&] {
+         ops().swiglu(s, f32({2, 8}), f32({2, 8}), f32({2, 8}), {GatingKind::kClamped, 0, 1.7f});
+       }),
+       "swiglu: limit is 0"},
       {error_of([&] {
          ops().embed(s, data.weights(DType::kF32, 4, 8), f32({2}), f32({2, 8}));
        }),

@@ -19,6 +19,7 @@
 #include "kernels/device.h"
 #include "offload/streamer.h"
 #include "src/checkpoint/checkpoint.h"
+#include "src/checkpoint/rope_scaling.h"
 #include "src/model/transformer.h"
 #include "tests/kernels/emulated_cuda.h"
 #include "tests/test_data.h"
@@ -167,6 +168,8 @@ struct Mutant {
   bool fine = false;  // less than what rounding to 16 bits does
 };
 bool is_rotary(const ModelConfig& c) { return c.form.positions == PositionKind::kRotary; }
+bool has_windows(const ModelConfig& c) { return c.layer(0).window != 0; }
+bool is_clamped(const ModelConfig& c) { return c.experts.gating.kind == GatingKind::kClamped; }
 const Mutant kMutants[] = {
     {"the default rms_norm_eps instead of the file's",
      // Norms after parts see values of order one, next to which either epsilon is rounding.
@@ -245,6 +248,38 @@ const Mutant kMutants[] = {
          c.rope_inverse_frequency.push_back(
              std::pow(second, static_cast<float>(i) * rotated / static_cast<float>(c.head_dim)));
      }},
+    {"a window of one key too many", has_windows,
+     [](ModelConfig& c) { c.set_window(c.layer(0).window + 1); }},
+    {"a window of one key too few", has_windows,
+     [](ModelConfig& c) { c.set_window(c.layer(0).window - 1); }},
+    {"windows in the other layers", has_windows,
+     [](ModelConfig& c) {
+       for (std::uint8_t& kind : c.kind_of_layer) kind = kind == 0 ? 1 : 0;
+     }},
+    {"no windows", has_windows, [](ModelConfig& c) { c.set_window(0); }},
+    {"windows in all layers", has_windows,
+     [](ModelConfig& c) { c.layer_kinds.back().window = c.layer(0).window; }},
+    {"no sinks", [](const ModelConfig& c) { return c.any_layer(&LayerConfig::sinks); },
+     [](ModelConfig& c) {
+       for (LayerConfig& kind : c.layer_kinds) kind.sinks = false;
+     }},
+    {"experts that are not clamped", is_clamped,
+     [](ModelConfig& c) { c.experts.gating.limit = 1e9f; }},
+    {"experts that are clamped a little later", is_clamped,
+     [](ModelConfig& c) { c.experts.gating.limit *= 1.1f; }, true},
+    {"a gate that is a little less steep", is_clamped,
+     [](ModelConfig& c) { c.experts.gating.alpha = 1.6f; }, true},
+    {"experts with the usual gate", is_clamped,
+     [](ModelConfig& c) { c.experts.gating = Gating(); }},
+    {"yarn between whole pairs", [](const ModelConfig& c) { return c.architecture == "gpt_oss"; },
+     [](ModelConfig& c) {  // of the files' numbers
+       RopeScaling whole;
+       whole.type = RopeScaling::Type::kYarn;
+       whole.factor = whole.beta_fast = 4;
+       whole.original_positions = 64;
+       put_rope(whole, c);
+     },
+     true},
     {"slopes of half the size", [](const ModelConfig& c) { return !c.alibi_slopes.empty(); },
      [](ModelConfig& c) {
        for (float& slope : c.alibi_slopes) slope /= 2;
@@ -313,6 +348,21 @@ TEST_P(TinyCheckpoint, WithOneWrongEquationExceedsTheTolerance) {
   expect_mutants_exceed_tolerance(checkpoint_, golden_, golden_.tolerance);
 }
 
+TEST_P(TinyCheckpoint, WithGateAndUpTheOtherWayRoundExceedsTheTolerance) {
+  if (checkpoint_.config().form.mlp != MlpKind::kSwiglu) GTEST_SKIP() << "there is no gate";
+  std::vector<TensorEntry> tensors = checkpoint_.tensors();
+  for (TensorEntry& tensor : tensors)
+    for (const auto& [from, to] :
+         {std::pair{".gate_proj.", ".up_proj."}, {".up_proj.", ".gate_proj."}})
+      if (const std::size_t at = tensor.name.find(from); at != std::string::npos) {
+        tensor.name.replace(at, std::string(from).size(), to);
+        break;
+      }
+  const Checkpoint swapped(checkpoint_.root(), checkpoint_.files(), std::move(tensors),
+                           checkpoint_.config(), checkpoint_.metadata());
+  EXPECT_GT(largest_deviation(swapped, golden_), golden_.tolerance);
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Families, TinyCheckpoint,
     ::testing::Values(
@@ -332,8 +382,10 @@ INSTANTIATE_TEST_SUITE_P(
         TinyCase{"dots1_gguf", "dots1.gguf"}, TinyCase{"qwen2_moe", "qwen2_moe"},
         TinyCase{"qwen2_moe_gguf", "qwen2_moe.gguf"}, TinyCase{"glm4_moe", "glm4_moe"},
         TinyCase{"glm4_moe_gguf", "glm4_moe.gguf"}, TinyCase{"olmoe_gguf", "olmoe.gguf"},
-        TinyCase{"llama_gguf", "llama.gguf"}, TinyCase{"llama3_gguf", "llama3.gguf"},
-        TinyCase{"qwen2_gguf", "qwen2.gguf"}, TinyCase{"qwen3_gguf", "qwen3.gguf"}),
+        TinyCase{"gpt_oss_gguf", "gpt_oss.gguf"},
+        TinyCase{"gpt_oss_mxfp4_gguf", "gpt_oss_mxfp4.gguf"}, TinyCase{"llama_gguf", "llama.gguf"},
+        TinyCase{"llama3_gguf", "llama3.gguf"}, TinyCase{"qwen2_gguf", "qwen2.gguf"},
+        TinyCase{"qwen3_gguf", "qwen3.gguf"}),
     [](const auto& info) {
       std::string name = info.param.checkpoint;
       std::replace(name.begin(), name.end(), '.', '_');

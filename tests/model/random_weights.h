@@ -52,16 +52,24 @@ class RandomWeights final : public WeightSource {
           a.add(kQueryBias, vector(q, 0.0f)), a.add(kKeyBias, vector(k, 0.0f)),
               a.add(kValueBias, vector(k, 0.0f));
         if (own.other_biases) a.add(kOutputBias, vector(d, 0.0f));
+        if (own.sinks) a.add(kSinks, vector(heads, 1.0f));
         if (own.qk_norm)
           a.add(kQueryNorm, vector(head_dim, 1)), a.add(kKeyNorm, vector(head_dim, 1));
         add({layer, UnitKind::kAttention, 0, 0}, a);
       }
       if (!own.mlp) continue;
-      if (own.other_biases) m.add(kUpBias, vector(hidden, 0.0f)), m.add(kDownBias, vector(d, 0.0f));
+      if (own.other_biases && !own.experts)
+        m.add(kUpBias, vector(hidden, 0.0f)), m.add(kDownBias, vector(d, 0.0f));
+      if (own.other_biases && own.experts) {
+        m.add(kRouterBias, vector(sizes.experts, 0.0f));
+        m.add(kExpertGateBias, vectors(sizes.experts, hidden));
+        m.add(kExpertUpBias, vectors(sizes.experts, hidden));
+        m.add(kExpertDownBias, vectors(sizes.experts, d));
+      }
       m.add(kMlpNorm, vector(d, 1.0f));
       if (own.experts) m.add(kRouter, matrix(sizes.experts, d));
       if (own.experts && config.experts.choice_bias)
-        m.add(kRouterBias, vector(sizes.experts, 0.0f));
+        m.add(kChoiceBias, vector(sizes.experts, 0.0f));
       if (const int shared = own.experts ? config.experts.shared_dim : 0; shared > 0) {
         m.add(kSharedGate, matrix(shared, d)), m.add(kSharedUp, matrix(shared, d));
         m.add(kSharedDown, matrix(d, shared));
@@ -118,6 +126,9 @@ class RandomWeights final : public WeightSource {
     std::normal_distribution<float> normal(around, 0.3f);
     for (float& x : v) x = normal(random_);
     return {reinterpret_cast<const std::byte*>(v.data()), DType::kF32, {n}};
+  }
+  ConstTensorView vectors(int rows, int n) {
+    return {vector(rows * n, 0.0f).data(), DType::kF32, {rows, n}};
   }
   WeightView matrix(int rows, int columns, float scale = 0) {
     std::vector<float>& v = store_.emplace_back(static_cast<std::size_t>(rows * columns));

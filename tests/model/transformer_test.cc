@@ -71,6 +71,13 @@ class TransformerTest : public ::testing::TestWithParam<const char*> {
       config.kind_of_layer.assign(static_cast<std::size_t>(config.layers), 0);
       config.kind_of_layer.back() = 1;
     }
+    if (std::string(GetParam()) == "gpt_oss") {
+      const Family& family = *find_family(known_families(), "gpt_oss");
+      config.take_turns(family.layer_kinds);
+      config.set_window(5);  // deep trees lie across its edge
+      config.experts = {.count = 7, .active = 3, .hidden_dim = 20};
+      config.experts.gating = {GatingKind::kClamped, 1.5f, 1.702f};
+    }
     if (std::string(GetParam()) == "gguf") config.rope_adjacent_pairs = true;
     if (std::string(GetParam()) == "ministral3") {
       config.query_beta = 0.5f;
@@ -325,7 +332,7 @@ TEST_P(LearnedPositions, ATextEndsAtTheLastOneAndATreeMayReachBehindIt) {
 INSTANTIATE_TEST_SUITE_P(Families, TransformerTest,
                          ::testing::Values("llama", "qwen2", "qwen3", "gguf", "opt", "opt_after",
                                            "bloom", "unequal", "ministral3", "mixture",
-                                           "shared_mixture", "switched_mixture"));
+                                           "shared_mixture", "switched_mixture", "gpt_oss"));
 INSTANTIATE_TEST_SUITE_P(Families, LearnedPositions, ::testing::Values("opt", "opt_after"));
 
 }  // namespace

@@ -185,6 +185,25 @@ ModelConfig read_minimax_m2_config(const json& json_config, const Family& family
   return model;
 }
 
+ModelConfig read_gpt_oss_config(const json& json_config, const Family& family) {
+  const Fields config(json_config);
+  require_kv_heads(config);
+  // transformers' defaults for these are those of one model.
+  for (const char* const key : {"head_dim", "sliding_window", "rms_norm_eps"})
+    if (!config.find(key)) throw Error("key " + config.name(key) + " is missing");
+  if (!config.find("rope_parameters") && !config.find("rope_scaling"))
+    throw Error("key 'rope_parameters' is missing");
+  if (!config.flag("attention_bias", true))
+    refuse_config("model type 'gpt_oss' without biases in the attention (key 'attention_bias')");
+  ModelConfig model = read_decoder_config(json_config, family);
+  model.experts = read_experts(config, family, "intermediate_size");
+  Gating& gating = model.experts.gating;
+  gating = family.gating;
+  gating.limit = static_cast<float>(config.positive("swiglu_limit", double{gating.limit}));
+  gating.alpha = static_cast<float>(config.positive("swiglu_alpha", double{gating.alpha}));
+  return model;
+}
+
 ModelConfig read_olmoe_config(const json& json_config, const Family& family) {
   const Fields config(json_config);
   ModelConfig model = read_llama_config(json_config, family);

@@ -133,6 +133,9 @@ const char* name_of(NormKind norm) { return norm == NormKind::kLayer ? "layer" :
 const char* name_of(MlpKind mlp) {
   return mlp == MlpKind::kRelu ? "relu" : mlp == MlpKind::kGeluTanh ? "gelu_tanh" : "swiglu";
 }
+const char* name_of(GatingKind gating) {
+  return gating == GatingKind::kClamped ? "clamped" : "swiglu";
+}
 const char* name_of(PositionKind positions) {
   return positions == PositionKind::kLearned ? "learned"
          : positions == PositionKind::kAlibi ? "alibi"
@@ -145,6 +148,25 @@ int mixed_layers(const ModelConfig& c) {
   return mixed;
 }
 
+/// How many keys the layers see that do not see all, and how many layers these are; 0 and 0 of a
+/// model without.
+struct Windows {
+  int keys = 0, layers = 0;
+};
+Windows windows(const ModelConfig& c) {
+  Windows all;
+  for (int i = 0; i < c.layers; ++i)
+    if (const int keys = c.layer(i).window; keys != 0) all = {keys, all.layers + 1};
+  return all;
+}
+
+/// Null for a model without.
+json windows_json(const ModelConfig& c) {
+  const Windows all = windows(c);
+  if (all.layers == 0) return {};
+  return {{"keys", all.keys}, {"layers", all.layers}};
+}
+
 /// Null for a dense model.
 json experts_json(const ModelConfig& c) {
   if (c.experts.count == 0) return {};
@@ -155,6 +177,7 @@ json experts_json(const ModelConfig& c) {
           {"sigmoid", c.experts.score == RouterScore::kSigmoid},
           {"scale", c.experts.scale},
           {"shared_dim", c.experts.shared_dim},
+          {"gating", name_of(c.experts.gating.kind)},
           {"layers", mixed_layers(c)}};
 }
 
@@ -193,6 +216,8 @@ json as_json(const Checkpoint& model, const Sizes& s) {
             {"kv_heads", c.kv_heads},
             {"head_dim", c.head_dim},
             {"hidden_dim", c.hidden_dim},
+            {"windows", windows_json(c)},
+            {"sinks", c.any_layer(&LayerConfig::sinks)},
             {"experts", experts_json(c)},
             {"vocab", c.vocab},
             {"max_positions", c.max_positions},
@@ -294,7 +319,11 @@ void print(const Checkpoint& model, const Sizes& s) {
   line("heads", text(c.heads) + " of " + text(c.head_dim) + ", " + text(c.kv_heads) +
                     " for keys and values" +
                     (c.any_layer(&LayerConfig::qkv_bias) ? ", with biases" : "") +
-                    (c.any_layer(&LayerConfig::qk_norm) ? ", Q and K normalised" : ""));
+                    (c.any_layer(&LayerConfig::qk_norm) ? ", Q and K normalised" : "") +
+                    (c.any_layer(&LayerConfig::sinks) ? ", with sinks" : ""));
+  if (const Windows some = windows(c); some.layers != 0)
+    line("windows", "the last " + text(some.keys) + " keys in " + text(some.layers) + " of " +
+                        text(c.layers) + " layers");
   const bool all_mixed = std::all_of(c.layer_kinds.begin(), c.layer_kinds.end(),
                                      [](const LayerConfig& layer) { return layer.experts; });
   if (!all_mixed) line("MLP", text(c.hidden_dim) + " dimensions, " + name_of(c.form.mlp));
@@ -304,6 +333,9 @@ void print(const Checkpoint& model, const Sizes& s) {
                         (c.experts.shared_dim == 0
                              ? ""
                              : ", and one of " + text(c.experts.shared_dim) + " for all rows") +
+                        (c.experts.gating.kind == GatingKind::kSwiglu
+                             ? ""
+                             : ", clamped at " + text(c.experts.gating.limit)) +
                         (all_mixed ? "" : ", in " + text(mixed_layers(c)) + " layers"));
   line("vocabulary", text(c.vocab));
   line("head", c.tied_head ? "tied to the embedding" : "of its own");

@@ -28,6 +28,8 @@ DType type_of(const TensorSpec& spec, DType matrices) {
   if (spec.kind != TensorKind::kMatrix || spec.role == TensorRole::kRouter) return DType::kBF16;
   if (matrices == DType::kBF16) return DType::kBF16;
   if (is_packed(matrices)) return matrices;
+  // As files of GPT-OSS have it: experts alone.
+  if (matrices == DType::kMXFP4 && !spec.of_experts()) return DType::kQ8_0;
   return spec.rows == Length::kVocab ? DType::kQ8_0 : matrices;
 }
 

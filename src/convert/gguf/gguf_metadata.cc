@@ -71,6 +71,7 @@ GgufMetadata gguf_model_metadata(const Checkpoint& model, std::uint32_t file_typ
       real("expert_weights_scale", static_cast<double>(c.experts.scale));
     }
   }
+  if (family.windows) number("attention.sliding_window", c.layer(0).window);
   number("attention.head_count", c.heads);
   number("attention.head_count_kv", c.kv_heads);
   number("attention.key_length", c.head_dim);
@@ -97,8 +98,9 @@ GgufMetadata gguf_model_metadata(const Checkpoint& model, std::uint32_t file_typ
   metadata.emplace_back(architecture + ".rope.scaling.type", std::string(yarn ? "yarn" : "linear"));
   real("rope.scaling.factor", s.factor);
   if (!yarn) return metadata;
-  if (!s.truncate)
-    throw Error(model.root().string() + ": GGUF has no yarn scaling without 'truncate'");
+  if (s.truncate != family.gguf_truncated_yarn)
+    throw Error(model.root().string() + ": GGUF has no yarn scaling " +
+                (s.truncate ? "with" : "without") + " 'truncate' for " + architecture);
   number("rope.scaling.original_context_length", s.original_positions);
   real("rope.scaling.yarn_beta_fast", s.beta_fast);
   real("rope.scaling.yarn_beta_slow", s.beta_slow);

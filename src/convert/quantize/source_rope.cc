@@ -72,9 +72,10 @@ RopeScaling from_hf(const Keys& keys, int max_positions) {
   return s;
 }
 
-RopeScaling from_gguf(const Keys& keys, std::string_view architecture, int max_positions) {
-  const std::string rope = std::string(architecture) + ".rope.";
+RopeScaling from_gguf(const Keys& keys, const Family& family, int max_positions) {
+  const std::string rope = std::string(family.gguf) + ".rope.";
   RopeScaling s;
+  s.truncate = family.gguf_truncated_yarn;
   s.theta = keys.number({rope + "freq_base"}).value_or(s.theta);
   s.factor = keys.number({rope + "scaling.factor", rope + "scale_linear"}).value_or(1.0);
   s.type = type_named(keys.text({rope + "scaling.type"}, s.factor == 1 ? "none" : "linear"));
@@ -101,7 +102,7 @@ SourceRope source_rope(const Checkpoint& checkpoint) {
   const bool hf = std::filesystem::is_directory(checkpoint.root());
   SourceRope rope;
   rope.scaling = hf ? from_hf(keys, config.max_positions)
-                    : from_gguf(keys, family_of(config).gguf, config.max_positions);
+                    : from_gguf(keys, family_of(config), config.max_positions);
   RopeScaling& scaling = rope.scaling;
   scaling.query_beta = static_cast<double>(config.query_beta);
   scaling.query_period = config.query_period;

@@ -87,7 +87,7 @@ ordered_json config_from_gguf(const Checkpoint& gguf) {
   }
   json["rope_scaling"] = scaling;
   json[kTied] = c.tied_head;
-  json["attention_bias"] = family_of(c).attention_bias_of_qkv && c.layer(0).qkv_bias;
+  json["attention_bias"] = family_of(c).own_attention_bias && c.layer(0).qkv_bias;
   json["attention_dropout"] = 0.0;
   json["initializer_range"] = 0.02;
   json["use_cache"] = true;

@@ -120,7 +120,7 @@ CONFIGS |= {
                        attention_dropout=0.1, residual_dropout=0.1, tie_word_embeddings=False,
                        dtype="bfloat16", rope_parameters=dict(rope_type="default", rope_theta=1e7)),
 }
-MIXTURES = ("mixtral", "qwen3_moe", "olmoe", "qwen2_moe", "glm4_moe", "minimax_m2", "dots1")
+MIXTURES = ("mixtral", "qwen3_moe", "olmoe", "qwen2_moe", "glm4_moe", "minimax_m2", "dots1", "gpt_oss")
 
 def with_eyes(text, **keys):
     """A decoder inside of a model that also sees, as Mistral publishes them."""
@@ -238,9 +238,21 @@ GGUF_CONFIGS |= {
     "dots1": family("Dots1ForCausalLM", "dots1", **sizes(64, 96, 2, 4, 2, head_dim=32), **DOTS1,
                     moe_intermediate_size=32, norm_topk_prob=True),
 }
+# A text longer than the window and than `original`, and a ramp of yarn between whole pairs. GGUF has
+# no key for the gating's numbers, so that they are transformers' defaults.
+GPT_OSS = dict(rms_norm_eps=1e-4, sliding_window=8, attention_bias=True, tie_word_embeddings=False,
+               rope_parameters=dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, beta_fast=4.0,
+                                    beta_slow=1.0, truncate=False, original_max_position_embeddings=64))
+GGUF_CONFIGS |= {
+    "gpt_oss": family("GptOssForCausalLM", "gpt_oss", **sizes(32, 24, 3, 4, 2, head_dim=24), **GPT_OSS,
+                      num_local_experts=5, num_experts_per_tok=2),
+    "gpt_oss_mxfp4": family("GptOssForCausalLM", "gpt_oss", **sizes(64, 32, 2, 4, 1, head_dim=32), **GPT_OSS,
+                            num_local_experts=6, num_experts_per_tok=3),
+}
 # What GGUF calls an architecture, where that is not its model_type.
 GGUF_ARCHITECTURES = {"ministral3": "mistral3", "mixtral": "llama", "qwen3_moe": "qwen3moe",
-                      "qwen2_moe": "qwen2moe", "glm4_moe": "glm4moe", "minimax_m2": "minimax-m2"}
+                      "qwen2_moe": "qwen2moe", "glm4_moe": "glm4moe", "minimax_m2": "minimax-m2",
+                      "gpt_oss": "gpt-oss"}
 NEIGHBOURS = ("llama", "mistral3")  # rotate these, so the rows of Q and K are reordered
 # The type of each matrix, so that every type meets every kind of use.
 GGUF_TYPES = {
@@ -268,6 +280,10 @@ GGUF_TYPES |= {name: dict(token_embd=Q.Q8_0, output=Q.F16, attn_q=Q.Q8_0, attn_k
                    "glm4_moe": dict(ffn_gate_exps=Q.Q8_0, ffn_up_exps=Q.Q4_1, ffn_down_exps=Q.Q8_0,
                                     ffn_gate=Q.Q8_0, ffn_up=Q.Q4_0, ffn_down=Q.F16),
                    "olmoe": dict(ffn_gate_exps=Q.BF16, ffn_up_exps=Q.Q8_0, ffn_down_exps=Q.F32)}.items()}
+GGUF_TYPES |= {name: dict(token_embd=Q.BF16, output=Q.BF16, attn_q=Q.F32, attn_k=Q.BF16, attn_v=Q.F32,
+                          attn_output=Q.BF16, ffn_gate_inp=Q.F32, ffn_gate_exps=experts,
+                          ffn_up_exps=Q.BF16 if experts == Q.F32 else experts, ffn_down_exps=experts)
+               for name, experts in (("gpt_oss", Q.F32), ("gpt_oss_mxfp4", Q.MXFP4))}
 GGUF_TYPES["seed_oss"] = dict(GGUF_TYPES["ministral3"], output=Q.F16)
 GGUF_NAMES = {
     "model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output",
@@ -277,7 +293,7 @@ GGUF_NAMES = {
     "self_attn.k_norm": "attn_k_norm", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down", "mlp.gate": "ffn_gate_inp", "mlp.experts.gate_proj": "ffn_gate_exps",
     "mlp.experts.up_proj": "ffn_up_exps", "mlp.experts.down_proj": "ffn_down_exps",
-    "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
+    "mlp.shared_expert_gate": "ffn_gate_inp_shexp", "mlp.router": "ffn_gate_inp",
 }
 
 

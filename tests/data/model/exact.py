@@ -56,6 +56,8 @@ class Shape:
     period: int = 1
     sigmoid: bool = False  # scores of experts; else a softmax
     scale: float = 1.0  # of their weights
+    windows: list = field(default_factory=list)  # keys that a layer sees, 0: all; empty: all layers
+    clamp: tuple = ()  # limit and alpha of experts whose gate is clamped
 
 
 def inverse_frequencies(head_dim, theta, scaling=None):
@@ -78,8 +80,9 @@ def inverse_frequencies(head_dim, theta, scaling=None):
     fast, slow = scaling.get("beta_fast", 32), scaling.get("beta_slow", 1)
     dimension = lambda turns: (
         head_dim * np.log(original / (turns * 2 * np.pi)) / (2 * np.log(theta)))
-    first = max(np.floor(dimension(fast)), 0)
-    last = min(np.ceil(dimension(slow)), head_dim - 1)
+    whole = (np.floor, np.ceil) if scaling.get("truncate", True) else (float, float)
+    first = max(whole[0](dimension(fast)), 0)
+    last = min(whole[1](dimension(slow)), head_dim - 1)
     keep = 1 - np.clip((np.arange(head_dim // 2) - first) / max(last - first, 1e-3), 0.0, 1.0)
     scale = lambda m: 0.1 * m * np.log(factor) + 1.0
     magnitude = scaling.get("attention_factor") or scale(1.0)
@@ -119,13 +122,27 @@ def logits(weights, shape, ids, rows, seed=None):
         y = noise.product(x, w(name + ".weight").T)
         return y + w(name + ".bias") if name + ".bias" in weights else y
 
-    def mlp(h, gate, up, down):
-        gate, up = noise.product(h, gate.T), noise.product(h, up.T)
-        return noise.product(noise.relative(gate / (1 + np.exp(-gate)) * up), down.T)
+    def mlp(h, gate, up, down, biases=(0.0, 0.0, 0.0)):
+        gate, up = noise.product(h, gate.T) + biases[0], noise.product(h, up.T) + biases[1]
+        if not shape.clamp:
+            return noise.product(noise.relative(gate / (1 + np.exp(-gate)) * up), down.T)
+        limit, alpha = shape.clamp
+        gate, up = np.minimum(gate, limit), np.clip(up, -limit, limit)
+        inner = (up + 1) * gate / (1 + np.exp(-alpha * gate))  # whose exponent is rounded
+        return noise.product(noise.relative(inner, Noise.FEW + alpha * np.abs(gate)), down.T) + biases[2]
+
+    def expert_of(p, expert):
+        """gate, up and down [out, in] of one expert, and their biases."""
+        gate_up, down = w(p + "gate_up_proj")[expert], w(p + "down_proj")[expert]
+        if p + "gate_up_proj_bias" not in weights:
+            return *np.split(gate_up, 2), down
+        biases, of_down = w(p + "gate_up_proj_bias")[expert], w(p + "down_proj_bias")[expert]
+        rows = gate_up.T  # gate and up take turns
+        return rows[::2], rows[1::2], down.T, (biases[::2], biases[1::2], of_down)
 
     def mixture(h, p):
         """The experts of highest score and bias, weighted by scores, or by those over their sum."""
-        logit = noise.product(h, w(p + "gate.weight").T)
+        logit = linear(h, p + ("router" if p + "router.weight" in weights else "gate"))
         if shape.sigmoid:
             e = noise.relative(1 / (1 + np.exp(-logit)))
         else:  # but for their sum
@@ -139,12 +156,11 @@ def logits(weights, shape, ids, rows, seed=None):
             all_of = weight if shape.normalised else e
             weight = noise.relative(weight / all_of.sum(axis=-1, keepdims=True), np.sqrt(logit.shape[-1]))
         weight *= shape.scale  # rounding as little as what comes next
-        gate_up, down = w(p + "experts.gate_up_proj"), w(p + "experts.down_proj")
         y = np.zeros_like(h)
         for row in range(n):
             for expert, share in sorted(zip(chosen[row], weight[row])):
-                gate, up = np.split(gate_up[expert], 2)
-                y[row] = noise.relative(y[row] + share * mlp(h[row : row + 1], gate, up, down[expert])[0], 2.0)
+                own = mlp(h[row : row + 1], *expert_of(p + "experts.", expert))[0]
+                y[row] = noise.relative(y[row] + share * own, 2.0)
         for shared in (p + "shared_expert.", p + "shared_experts."):
             if shared + "gate_proj.weight" in weights:
                 own = mlp(h, *(w(shared + f"{part}_proj.weight") for part in ("gate", "up", "down")))
@@ -173,12 +189,17 @@ def logits(weights, shape, ids, rows, seed=None):
         for head in range(shape.heads):
             score = noise.product(q[:, head], k[:, head // group].T) / np.sqrt(shape.head_dim)
             score += future
+            if shape.windows and shape.windows[layer]:
+                score += np.tril(np.full((n, n), -np.inf), -shape.windows[layer])
+            if p + "self_attn.sinks" in weights:  # one more score, whose value is zero
+                score = np.column_stack([score, np.full(n, w(p + "self_attn.sinks")[head])])
             e = noise.relative(np.exp(score - score.max(axis=-1, keepdims=True)))
             e /= noise.relative(e.sum(axis=-1, keepdims=True), np.sqrt(n))
+            e = e[:, :n]
             mixed[:, head] = noise.product(e, v[:, head // group])
         x = noise.relative(x + linear(mixed.reshape(n, -1), p + "self_attn.o_proj"), 1.0)
         h = rms_norm(x, w(p + "post_attention_layernorm.weight"), shape.eps, noise)
-        if p + "mlp.gate.weight" in weights:
+        if p + "mlp.gate.weight" in weights or p + "mlp.router.weight" in weights:
             h = mixture(h, p + "mlp.")
         else:
             h = mlp(h, *(w(p + f"mlp.{part}_proj.weight") for part in ("gate", "up", "down")))

@@ -49,6 +49,14 @@ def decoder_of(model):
     return getattr(model.model, "language_model", model.model)
 
 
+def of_gpt_oss(config):
+    """Windows by layer, and the numbers of a clamped gate."""
+    if config.model_type != "gpt_oss":
+        return [], ()
+    windows = [config.sliding_window if kind == "sliding_attention" else 0 for kind in config.layer_types]
+    return windows, (config.swiglu_limit, config.swiglu_alpha)
+
+
 def shape_of(model):
     """The shape, its rotary frequencies recomputed in float64 and compared with the library's."""
     c = model.config.get_text_config()
@@ -68,7 +76,7 @@ def shape_of(model):
                        getattr(c, "norm_topk_prob", True), [],
                        rope.get("llama_4_scaling_beta") or 0.0,
                        rope.get("original_max_position_embeddings") or 1, c.model_type in SIGMOIDS,
-                       getattr(c, "routed_scaling_factor", 1.0))
+                       getattr(c, "routed_scaling_factor", 1.0), *of_gpt_oss(c))
 
 
 def measure(model, prompt, rows, new_tokens, samples):

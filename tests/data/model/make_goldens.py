@@ -50,7 +50,11 @@ def random_weights(config, seed):
         if name == "lm_head.weight" and config.get("tie_word_embeddings"):
             continue
         normal = rng.standard_normal(shape)
-        if name.endswith(".weight") and len(shape) == 1:
+        if "mlp.experts" in name and config["model_type"] == "gpt_oss":
+            value = of_gpt_oss(name, normal)
+        elif name.endswith("self_attn.sinks"):
+            value = 1.0 + normal
+        elif name.endswith(".weight") and len(shape) == 1:
             value = 1.0 + 0.3 * normal
         elif name.endswith(".bias"):
             value = 0.5 * normal
@@ -62,11 +66,29 @@ def random_weights(config, seed):
     return weights
 
 
+def of_gpt_oss(name, normal):
+    """Matrices [experts, in, out] and biases: large enough that some values are cut at either limit."""
+    if name.endswith("_bias"):
+        return 0.5 * normal
+    return (3.0 if "gate_up" in name else 0.7) * normal / np.sqrt(normal.shape[1])
+
+
 def split_experts(weights):
     """transformers has gate and up of all experts in one tensor; files have them apart."""
     split = {}
     for name, value in weights.items():
-        if name.endswith("mlp.experts.gate_up_proj"):
+        stem, _, part = name.partition("mlp.experts.")
+        stem += "mlp.experts."
+        if part == "gate_up_proj_bias":  # of GPT-OSS, where gate and up take turns
+            split |= {stem + "gate_proj.bias": value[:, ::2], stem + "up_proj.bias": value[:, 1::2]}
+        elif part == "gate_up_proj" and name + "_bias" in weights:
+            rows = value.swapaxes(1, 2)
+            split |= {stem + "gate_proj.weight": rows[:, ::2], stem + "up_proj.weight": rows[:, 1::2]}
+        elif part == "down_proj_bias":
+            split[stem + "down_proj.bias"] = value
+        elif part == "down_proj" and name + "_bias" in weights:
+            split[stem + "down_proj.weight"] = value.swapaxes(1, 2)
+        elif name.endswith("mlp.experts.gate_up_proj"):
             gate, up = np.split(value, 2, axis=1)
             split[name.replace("gate_up_proj", "gate_proj.weight")] = gate
             split[name.replace("gate_up_proj", "up_proj.weight")] = up
@@ -76,12 +98,26 @@ def split_experts(weights):
 
 
 def join_experts(weights):
+    if any(name.endswith("mlp.experts.gate_proj.bias") for name in weights):
+        return join_gpt_oss(weights)
     joined = {k: v for k, v in weights.items() if "mlp.experts." not in k}
     for name, gate in weights.items():
         if name.endswith("mlp.experts.gate_proj.weight"):
             stem = name.removesuffix("gate_proj.weight")
             joined[stem + "gate_up_proj"] = np.concatenate([gate, weights[stem + "up_proj.weight"]], axis=1)
             joined[stem + "down_proj"] = weights[stem + "down_proj.weight"]
+    return joined
+
+
+def join_gpt_oss(weights):
+    joined = {k: v for k, v in weights.items() if "mlp.experts." not in k}
+    turns = lambda gate, up: np.stack([gate, up], axis=2).reshape(gate.shape[0], -1, *gate.shape[2:])
+    for name, gate in weights.items():
+        stem, _, kind = name.partition("gate_proj.")
+        if stem.endswith("mlp.experts."):
+            end, swap = ("", lambda w: w.swapaxes(1, 2)) if kind == "weight" else ("_bias", lambda w: w)
+            joined[stem + "gate_up_proj" + end] = swap(turns(gate, weights[stem + "up_proj." + kind]))
+            joined[stem + "down_proj" + end] = swap(weights[stem + "down_proj." + kind])
     return joined
 
 
@@ -151,6 +187,8 @@ def gguf_name(name):
     stem, _, kind = name.rpartition(".")
     if kind == "e_score_correction_bias":
         return f"blk.{name.split('.')[2]}.exp_probs_b.bias"
+    if kind == "sinks":
+        return f"blk.{name.split('.')[2]}.attn_sinks.weight"
     if stem.startswith("model.layers."):
         _, _, layer, part = stem.split(".", 3)
         return f"blk.{layer}.{GGUF_NAMES[part]}.{kind}"
@@ -213,8 +251,10 @@ def write_gguf(path, config, weights, types):
         counts = ("num_experts", "num_local_experts", "n_routed_experts")
         out.add_expert_count(next(config[key] for key in counts if key in config))
         out.add_expert_used_count(config["num_experts_per_tok"])
-        if "moe_intermediate_size" in config:
-            out.add_expert_feed_forward_length(config["moe_intermediate_size"])
+        if "moe_intermediate_size" in config or architecture == "gpt-oss":
+            out.add_expert_feed_forward_length(config.get("moe_intermediate_size") or config["intermediate_size"])
+        if architecture == "gpt-oss":
+            out.add_sliding_window(config["sliding_window"])
         if "shared_expert_intermediate_size" in config:
             out.add_expert_shared_feed_forward_length(config["shared_expert_intermediate_size"])
     add_router_keys(out, config)
@@ -235,8 +275,9 @@ def write_gguf(path, config, weights, types):
         out.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
         out.add_rope_scaling_yarn_beta_fast(rope["beta_fast"])
         out.add_rope_scaling_yarn_beta_slow(rope["beta_slow"])
-        out.add_rope_scaling_yarn_log_mul(rope["mscale_all_dim"])
-        out.add_attn_temperature_scale(rope["llama_4_scaling_beta"])
+        if "mscale_all_dim" in rope:
+            out.add_rope_scaling_yarn_log_mul(rope["mscale_all_dim"])
+            out.add_attn_temperature_scale(rope["llama_4_scaling_beta"])
     elif rope and rope["rope_type"] == "llama3":
         frequency, _ = golden.exact.inverse_frequencies(head_dim, rope["rope_theta"], rope)
         plain, _ = golden.exact.inverse_frequencies(head_dim, rope["rope_theta"])
@@ -244,11 +285,11 @@ def write_gguf(path, config, weights, types):
     stored = {}
     for name, w in split_experts(weights).items():
         target = gguf_name(name)
-        if architecture in ("seed_oss", "glm4moe"):
+        if architecture in ("seed_oss", "glm4moe", "gpt-oss"):
             target = target.replace("ffn_norm", "post_attention_norm")
         permuted = heads if "q_proj" in name else kv_heads if "k_proj" in name else 0
         permuted = permuted if architecture in NEIGHBOURS else 0
-        kind = types[target.split(".")[-2]] if w.ndim > 1 else Q.F32
+        kind = types[target.split(".")[-2]] if w.ndim > 1 and not name.endswith(".bias") else Q.F32
         raw = gguf.quants.quantize(to_pairs(w, permuted) if permuted else w, kind)
         raw = raw.reshape(-1) if "ffn_gate_inp_shexp" in target else raw
         out.add_tensor(target, raw, raw_dtype=kind)

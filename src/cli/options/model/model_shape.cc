@@ -63,6 +63,21 @@ constexpr std::array kShapes{
     "head_dim": 128, "num_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 1536,
     "norm_topk_prob": true, "vocab_size": 151936, "rms_norm_eps": 1e-6, "rope_theta": 1000000,
     "max_position_embeddings": 40960})"},
+    // transformers' GptOssConfig, and what the models' config.json files have in its place.
+    NamedShape{"gpt-oss-20b",
+               R"({"model_type": "gpt_oss", "num_hidden_layers": 24, "hidden_size": 2880,
+    "intermediate_size": 2880, "num_attention_heads": 64, "num_key_value_heads": 8,
+    "head_dim": 64, "num_local_experts": 32, "num_experts_per_tok": 4, "sliding_window": 128,
+    "vocab_size": 201088, "rms_norm_eps": 1e-5, "rope_parameters": {"rope_type": "yarn",
+    "rope_theta": 150000, "factor": 32, "beta_fast": 32, "beta_slow": 1, "truncate": false,
+    "original_max_position_embeddings": 4096}, "max_position_embeddings": 131072})"},
+    NamedShape{"gpt-oss-120b",
+               R"({"model_type": "gpt_oss", "num_hidden_layers": 36, "hidden_size": 2880,
+    "intermediate_size": 2880, "num_attention_heads": 64, "num_key_value_heads": 8,
+    "head_dim": 64, "num_local_experts": 128, "num_experts_per_tok": 4, "sliding_window": 128,
+    "vocab_size": 201088, "rms_norm_eps": 1e-5, "rope_parameters": {"rope_type": "yarn",
+    "rope_theta": 150000, "factor": 32, "beta_fast": 32, "beta_slow": 1, "truncate": false,
+    "original_max_position_embeddings": 4096}, "max_position_embeddings": 131072})"},
     NamedShape{"smollm2-135m",
                R"({"model_type": "llama", "num_hidden_layers": 30, "hidden_size": 576,
     "intermediate_size": 1536, "num_attention_heads": 9, "num_key_value_heads": 3,
@@ -74,9 +89,10 @@ constexpr std::array kShapes{
     "vocab_size": 49152, "rms_norm_eps": 1e-5, "rope_theta": 130000,
     "max_position_embeddings": 8192, "tie_word_embeddings": true})"}};
 constexpr std::array kTypes{
-    std::pair{":q8_0", DType::kQ8_0}, std::pair{":q4_0", DType::kQ4_0},
-    std::pair{":q4_1", DType::kQ4_1}, std::pair{":packed", DType::kPackedBF16},
-    std::pair{":q4_k", DType::kQ4_K}, std::pair{":q6_k", DType::kQ6_K}};
+    std::pair{":q8_0", DType::kQ8_0},  std::pair{":q4_0", DType::kQ4_0},
+    std::pair{":q4_1", DType::kQ4_1},  std::pair{":packed", DType::kPackedBF16},
+    std::pair{":q4_k", DType::kQ4_K},  std::pair{":q6_k", DType::kQ6_K},
+    std::pair{":mxfp4", DType::kMXFP4}};
 
 class NoTokenizer final : public Tokenizer {
  public:
