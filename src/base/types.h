@@ -25,8 +25,9 @@ struct Sampling {
 /// sigmoid of each.
 enum class RouterScore : std::uint8_t { kSoftmax, kSigmoid };
 
-/// What an MLP makes of a gate g and the value u that it lets through. kSwiglu: u g sigmoid(g).
-/// kClamped: (u + 1) g sigmoid(alpha g), of g cut to at most `limit` and u to [-limit, limit].
+/// The product that an MLP makes of a gate g and the value u that it lets through. kSwiglu: u g
+/// sigmoid(g). kClamped: (u + 1) g sigmoid(alpha g), of g cut to at most `limit` and u to [-limit,
+/// limit].
 enum class GatingKind : std::uint8_t { kSwiglu, kClamped };
 struct Gating {
   GatingKind kind = GatingKind::kSwiglu;

@@ -20,7 +20,7 @@ struct LayerConfig {
   bool sinks = false;          // each head has one more score, without a value
   bool attention = true, mlp = true;  // the units that the layer has
   bool experts = false;               // its MLP is a mixture: ModelConfig::experts
-  int window = 0;                     // the last keys alone are seen, so many; 0: all
+  int window = 0;                     // number of the last keys, which alone are seen; 0: all
   /// Sizes that are other than the model's; 0: the model's.
   int heads = 0, kv_heads = 0, head_dim = 0, hidden_dim = 0;
   bool operator==(const LayerConfig&) const = default;

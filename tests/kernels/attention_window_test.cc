@@ -33,7 +33,7 @@ Paths chain_of(std::size_t nodes) {
 
 class AttentionWindow : public AttentionTest {
  protected:
-  /// What a case is computed from, and the slots that there are.
+  /// Input of a case, and the slots that there are.
   struct Text {
     std::size_t slots;
     std::vector<std::byte> k, v;

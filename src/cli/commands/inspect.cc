@@ -148,8 +148,8 @@ int mixed_layers(const ModelConfig& c) {
   return mixed;
 }
 
-/// How many keys the layers see that do not see all, and how many layers these are; 0 and 0 of a
-/// model without.
+/// Number of keys that a layer with a window sees, and of layers that have one; 0 and 0 of a model
+/// without.
 struct Windows {
   int keys = 0, layers = 0;
 };
