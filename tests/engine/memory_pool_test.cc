@@ -16,7 +16,7 @@ namespace {
 
 class MemoryPoolTest : public TinyEngine {
  protected:
-  static constexpr int kContext = 512, kTexts = 4;
+  static constexpr int kContext = 512, kTexts = 2;
 
   static ModelConfig config(int layers) {
     ModelConfig c = tiny_config();  // whose heads of 16 make blocks of whole pages
@@ -27,9 +27,24 @@ class MemoryPoolTest : public TinyEngine {
     c.kv_heads = 4;
     return c;
   }
+  /// A model of small random weights, each layer with bytes of its own.
+  static Checkpoint write(int layers, const std::filesystem::path& file) {
+    Checkpoint model = lay_out_random_checkpoint({config(layers)}, LayerBytes::kOwn, file);
+    if (std::filesystem::exists(file)) return model;
+    std::uint64_t end = 0;
+    for (const TensorEntry& tensor : model.tensors())
+      end = std::max<std::uint64_t>(end, tensor.offset + tensor.bytes);
+    std::mt19937 random(5);
+    std::vector<std::uint16_t> weights(end / 2 + 1);
+    for (std::uint16_t& weight : weights)  // in BF16, from 2^-7 to 2^-4 of either sign
+      weight = static_cast<std::uint16_t>(((random() & 1) << 15) | (0x3c00 + random() % 0x180));
+    std::ofstream(file, std::ios::binary)
+        .write(reinterpret_cast<const char*>(weights.data()), static_cast<std::streamsize>(end));
+    return model;
+  }
   static ModelFiles files(bool with_draft) {
-    ModelFiles files{write_random_checkpoint({config(32)}, dir_->path() / "pool"), {}, nullptr};
-    if (with_draft) files.draft = write_random_checkpoint({config(2)}, dir_->path() / "pool-draft");
+    ModelFiles files{write(32, dir_->path() / "pool"), {}, nullptr};
+    if (with_draft) files.draft = write(2, dir_->path() / "pool-draft");
     files.tokenizer =
         std::make_unique<NumberTokenizer>(files.target.config().vocab, std::vector<TokenId>{});
     return files;
@@ -49,7 +64,7 @@ class MemoryPoolTest : public TinyEngine {
     o.plan.memory = memory;
     return o;
   }
-  /// With memory for all but about half of the target's weights, all KV blocks being in use.
+  /// With memory for about a quarter of the target's weights, all KV blocks being in use.
   static Engine make(SpeculationMethod method,
                      std::optional<std::uint64_t> resident = std::nullopt) {
     const bool drafts = method != SpeculationMethod::kNone;
@@ -59,7 +74,7 @@ class MemoryPoolTest : public TinyEngine {
       for (const LedgerEntry& entry : all.plan().ledger)
         (entry.what.starts_with("target weights") ? whole : fixed) += entry.bytes;
     }
-    EngineOptions options = asked(method, fixed + whole / 2);
+    EngineOptions options = asked(method, fixed + whole / 4);
     options.plan.resident = resident;
     return Engine(files(drafts), options);
   }
@@ -86,7 +101,7 @@ TEST_F(MemoryPoolTest, WeightsFillWhatExpectedTextsLeave) {
   const Engine engine = make(SpeculationMethod::kNone);
   const Plan& plan = engine.plan();
   ASSERT_GT(plan.pool_bytes, 0u);
-  EXPECT_GT(plan.resident_bytes, plan.full_resident_bytes + plan.kv_bytes / 2);
+  EXPECT_GT(plan.resident_bytes, 2 * plan.full_resident_bytes);
   EXPECT_LT(plan.sweep_bytes, plan.full_sweep_bytes);
   EXPECT_LE(plan.total(), plan.memory);
   EXPECT_EQ(engine.pool().bytes, plan.pool_bytes);
@@ -153,13 +168,13 @@ TEST_F(MemoryPoolTest, TextsAreTheSameWhateverComesAndGoes) {
     };
     std::vector<std::unique_ptr<Running>> texts;
     std::vector<Ticket> open;
-    for (int sweep = 0; sweep < 300; ++sweep) {
-      if (random() % 4 == 0 && session.running().size() < kTexts + 2) {
+    for (int sweep = 0; sweep < 120; ++sweep) {
+      if (random() % 2 == 0 && session.running().size() < kTexts) {
         Running& one = *texts.emplace_back(std::make_unique<Running>());
         one.seed = static_cast<unsigned>(random() % 12);
         one.ticket = session.admit(greedy(text(one.seed, length(one.seed)), 30), one.told.events());
       }
-      if (random() % 16 == 0 && !texts.empty())
+      if (random() % 12 == 0 && !texts.empty())
         session.cancel(texts[random() % texts.size()]->ticket);
       session.step();
       expect_in_budget(engine);
@@ -172,7 +187,7 @@ TEST_F(MemoryPoolTest, TextsAreTheSameWhateverComesAndGoes) {
       EXPECT_EQ(one->told.tokens, expected[one->seed]) << one->seed;
       ++whole;
     }
-    EXPECT_GT(whole, 10);
+    EXPECT_GT(whole, 3);
     EXPECT_GT(engine.pool().evicted, 20u);
     EXPECT_GT(engine.pool().returned, 20u);
   }

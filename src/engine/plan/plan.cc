@@ -69,7 +69,7 @@ PlanRequest on_machine(PlanRequest request, const HardwareProfile& machine) {
 }
 
 void plan_for_conversations(PlanRequest& request, bool context_is_asked_for) {
-  constexpr int kTypicalText = 1024, kLeastContext = 512;  // tokens
+  constexpr int kTypicalText = 1024, kLeastContext = 64;  // tokens
   request.max_prompt = request.context - 1;
   request.texts = 1;
   request.full_texts = 1;
@@ -122,8 +122,10 @@ std::vector<Size> sizes_of(const PlanRequest& request) {
       sizes.push_back(next);
     }
   };
-  halve(&Size::context, request.least_context);
+  // Short texts in all places come before longer ones in fewer, and very short ones last.
+  if (request.least_context > 0) halve(&Size::context, std::max(request.least_context, kShortText));
   if (request.texts > 0) halve(&Size::places, request.least_sequences);
+  halve(&Size::context, request.least_context);
   return sizes;
 }
 
@@ -160,6 +162,7 @@ Plan make_plan(const PlanRequest& request, const ModelSweeps& models, std::uint6
   const std::vector<Size> sizes = sizes_of(request);
   std::optional<Plan> plain;  // the first one that fits, without the draft that there is
   for (const Size& size : sizes) {
+    if (plain && size.context < kShortText) break;  // a draft is not worth that
     try {
       Plan plan = planning(size).make();
       if (plan.notes.empty()) return note_cuts(std::move(plan));
