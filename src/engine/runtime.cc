@@ -1,7 +1,6 @@
 #include "src/engine/runtime.h"
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 #include "src/base/error.h"
@@ -98,7 +97,8 @@ void Runtime::share_memory() {
   memory.reset();
   if (plan.pool_bytes == 0) return;
   std::vector<KvPool*> pools{&target->kv().pool()};
-  if (drafter) std::ranges::copy(drafter->kv_pools(), std::back_inserter(pools));
+  if (drafter)
+    for (KvPool* const pool : drafter->kv_pools()) pools.push_back(pool);
   memory = std::make_unique<MemoryPool>(*streamer, sweeps.target, *compute, plan.pool_bytes, pools);
 }
 

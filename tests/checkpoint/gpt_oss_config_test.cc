@@ -48,7 +48,7 @@ json small_config() {
           {"max_position_embeddings", 256},
           {"eos_token_id", 2}};
 }
-std::string error_with(const json& changes) {
+std::string gpt_oss_error(const json& changes) {
   json config = small_config();
   config.update(changes);
   return error_of([&] { hf_config(config); });
@@ -60,7 +60,7 @@ GgufHeader header_with(const std::string& key, Metadata::Value value) {
   header.metadata.set("gpt-oss." + key, std::move(value));
   return header;
 }
-std::string error_of_header(const std::string& key, Metadata::Value value) {
+std::string error_of_file_with(const std::string& key, Metadata::Value value) {
   return error_of([&] { gguf_config(header_with(key, std::move(value)), {}); });
 }
 
@@ -121,9 +121,9 @@ TEST(GptOssConfig, RefusesADirectoryAndSaysWhatToDo) {
 }
 
 TEST(GptOssConfig, RefusesByKeyWhatIsMissingOrMeansAnotherModel) {
-  EXPECT_EQ(error_with(json::object()), "");
+  EXPECT_EQ(gpt_oss_error(json::object()), "");
   const auto refused = [](const json& changes, const char* part) {
-    EXPECT_TRUE(mentions(error_with(changes), part)) << part << ": " << error_with(changes);
+    EXPECT_TRUE(mentions(gpt_oss_error(changes), part)) << part << ": " << gpt_oss_error(changes);
   };
   for (const char* const key : {"sliding_window", "head_dim", "rms_norm_eps", "num_local_experts",
                                 "num_experts_per_tok", "intermediate_size"})
@@ -151,9 +151,10 @@ TEST(GptOssConfig, OfAGgufFileNeedsItsWindowAndNoOtherPattern) {
   EXPECT_TRUE(mentions(error_of([&] { gguf_config(header, {}); }),
                        "'gpt-oss.attention.sliding_window' is missing"));
   for (const std::int64_t window : {std::int64_t{0}, std::int64_t{-1}})
-    EXPECT_TRUE(mentions(error_of_header("attention.sliding_window", window), "sliding_window'"));
-  EXPECT_EQ(error_of_header("attention.sliding_window_pattern", std::int64_t{2}), "");
-  EXPECT_TRUE(mentions(error_of_header("attention.sliding_window_pattern", std::int64_t{6}),
+    EXPECT_TRUE(
+        mentions(error_of_file_with("attention.sliding_window", window), "sliding_window'"));
+  EXPECT_EQ(error_of_file_with("attention.sliding_window_pattern", std::int64_t{2}), "");
+  EXPECT_TRUE(mentions(error_of_file_with("attention.sliding_window_pattern", std::int64_t{6}),
                        "every second"));
   EXPECT_EQ(
       gguf_config(header_with("attention.sliding_window", std::int64_t{17}), {}).layer(2).window,
@@ -162,8 +163,8 @@ TEST(GptOssConfig, OfAGgufFileNeedsItsWindowAndNoOtherPattern) {
 
 TEST(GptOssConfig, TakesTheSoftmaxOfTheChosenByEitherName) {
   for (const std::int64_t function : {0, 1, 3})
-    EXPECT_EQ(error_of_header("expert_gating_func", function), "");
-  EXPECT_TRUE(mentions(error_of_header("expert_gating_func", std::int64_t{2}), "is 2, not 1"));
+    EXPECT_EQ(error_of_file_with("expert_gating_func", function), "");
+  EXPECT_TRUE(mentions(error_of_file_with("expert_gating_func", std::int64_t{2}), "is 2, not 1"));
 }
 
 TEST(GptOssConfig, ChangesAModelsFingerprint) {

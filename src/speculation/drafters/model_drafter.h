@@ -1,6 +1,4 @@
 #pragma once
-#include <algorithm>
-#include <iterator>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -32,7 +30,8 @@ class ModelDrafter final : public Drafter {
   TreeRoom room() const override { return ShapeGrower::room_of(config_); }
   std::vector<KvPool*> kv_pools() override {
     std::vector<KvPool*> pools{&caches_.pool()};
-    if (inner_) std::ranges::copy(inner_->kv_pools(), std::back_inserter(pools));
+    if (!inner_) return pools;
+    for (KvPool* const pool : inner_->kv_pools()) pools.push_back(pool);
     return pools;
   }
   std::string note() const override;
