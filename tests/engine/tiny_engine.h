@@ -58,7 +58,8 @@ inline void write_noisy_gguf(const std::filesystem::path& model, const std::file
   std::string bytes{std::istreambuf_iterator<char>(in), {}};
   std::mt19937 random(3);
   std::normal_distribution<float> normal(1.0f, noise);
-  for (const TensorEntry& tensor : Checkpoint::open(model).tensors()) {
+  const Checkpoint source = Checkpoint::open(model);
+  for (const TensorEntry& tensor : source.tensors()) {
     const std::size_t size = tensor.dtype == DType::kF32    ? 4
                              : tensor.dtype == DType::kBF16 ? 2
                                                             : tensor.bytes + 1;
