@@ -117,7 +117,6 @@ TEST(GptOssConfig, RefusesADirectoryAndSaysWhatToDo) {
   const std::string error = error_of([&] { Checkpoint::open(dir.path()); });
   EXPECT_TRUE(mentions(error, "a directory of model type 'gpt_oss' is not supported")) << error;
   EXPECT_TRUE(mentions(error, "convert to GGUF with llama.cpp's convert_hf_to_gguf.py")) << error;
-  EXPECT_EQ(error.find('\n'), std::string::npos);
 }
 
 TEST(GptOssConfig, RefusesByKeyWhatIsMissingOrMeansAnotherModel) {

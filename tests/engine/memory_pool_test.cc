@@ -113,7 +113,7 @@ TEST_F(MemoryPoolTest, WeightsFillWhatExpectedTextsLeave) {
 }
 
 TEST_F(MemoryPoolTest, WhatTheUserFixedStays) {
-  const Engine engine = make(SpeculationMethod::kNone, 1 << 20);
+  const Engine engine = make(SpeculationMethod::kNone, 1 << 16);
   EXPECT_EQ(engine.plan().pool_bytes, 0u);
   EXPECT_EQ(engine.pool().bytes, 0u);
 }

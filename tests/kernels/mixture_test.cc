@@ -197,7 +197,7 @@ TEST_P(MixtureOps, ExpertsAddUpByWeightsPlainOrWithBiasesAndClamped) {
 void MixtureOps::expect_sums_of_five(bool clamped) {
   constexpr std::int64_t kExperts = 5, kActive = 2, kRows = 70;
   const Experts experts = random_experts(kExperts);
-  const std::vector<float> x = random_floats(at(kRows * kDim), random_, clamped ? 6.0f : 1.0f);
+  const std::vector<float> x = random_floats(at(kRows * kDim), random_, clamped ? 24.0f : 1.0f);
   Routes routes;
   for (std::int64_t row = 0; row < kRows; ++row) {
     const auto first = static_cast<std::int32_t>(row % (kExperts - 1));

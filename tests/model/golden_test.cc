@@ -115,28 +115,34 @@ float largest_deviation(const Checkpoint& checkpoint, const Golden& golden,
   return worst;
 }
 
-/// Feeds the reference's text token by token and compares each choice whose margin is above the
-/// tolerance. Returns how many were.
-int compare_greedy_text(const Checkpoint& checkpoint, const Golden& golden, float tolerance,
-                        const std::string& device) {
+/// Counts of choices whose margin is above the tolerance: all, and those that are not the
+/// reference's.
+struct Choices {
+  int compared = 0, other = 0;
+};
+
+/// Feeds the reference's text token by token and compares its choices.
+Choices compare_greedy_text(const Checkpoint& checkpoint, const Golden& golden, float tolerance,
+                            const std::string& device) {
   Model model(checkpoint, golden, device);
   const auto last = static_cast<std::int32_t>(golden.prompt.size()) - 1;
   std::vector<float> logits = model.feed(golden.prompt, {last});
-  int compared = 0;
+  Choices choices;
   for (std::size_t i = 0; i < golden.greedy.size(); ++i) {
     if (golden.margins[i] > tolerance) {
       const auto best = std::max_element(logits.begin(), logits.end()) - logits.begin();
-      EXPECT_EQ(best, golden.greedy[i]) << "token " << i << ", margin " << golden.margins[i];
-      ++compared;
+      choices.other += best != golden.greedy[i] ? 1 : 0;
+      ++choices.compared;
     }
     logits = model.feed({golden.greedy[i]}, {0});
   }
-  return compared;
+  return choices;
 }
 
 void expect_same_greedy_text(const Checkpoint& checkpoint, const Golden& golden) {
-  EXPECT_GE(compare_greedy_text(checkpoint, golden, golden.tolerance, "cpu"),
-            static_cast<int>(golden.greedy.size()) - 2);
+  const Choices choices = compare_greedy_text(checkpoint, golden, golden.tolerance, "cpu");
+  EXPECT_EQ(choices.other, 0);
+  EXPECT_GE(choices.compared, static_cast<int>(golden.greedy.size()) - 2);
 }
 
 /// Returns the tolerance of a logit on a GPU. It rounds the activations before each product to 16
@@ -156,8 +162,11 @@ void expect_as_on_a_gpu(const Checkpoint& checkpoint, const Golden& golden,
                         const std::string& device) {
   const float tolerance = tolerance_on_a_gpu(checkpoint.config(), golden);
   EXPECT_LE(largest_deviation(checkpoint, golden, device), tolerance);
-  EXPECT_GT(compare_greedy_text(checkpoint, golden, tolerance, device),
-            static_cast<int>(golden.greedy.size()) / 2);
+  const Choices choices = compare_greedy_text(checkpoint, golden, tolerance, device);
+  EXPECT_GT(choices.compared, static_cast<int>(golden.greedy.size()) / 2);
+  // Where a router's scores are closer than rounding to 16 bits, a row has another expert, which no
+  // tolerance of logits covers: of a mixture a choice in eight may be such a row's.
+  EXPECT_LE(choices.other, checkpoint.config().experts.count > 0 ? choices.compared / 8 : 0);
 }
 
 /// An implementer's mistake: a config that differs from the file's in one point of the equations.
