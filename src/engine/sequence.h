@@ -1,5 +1,6 @@
 #pragma once
 // Private to sessions.
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -10,6 +11,7 @@
 #include "src/base/counting.h"
 #include "src/engine/runtime.h"
 #include "src/engine/session.h"
+#include "src/engine/token_score.h"
 
 namespace canopy {
 
@@ -31,9 +33,10 @@ struct Sequence {
   std::vector<NodeId> path;     // of its last tree, which became text
   std::vector<TokenReport> logprobs;
   std::string error;
-  int missed = 0;        // tokens that its draft has not read, as decoding was plain
-  int reads = 0;         // rows of its prompt in the next sweep
-  bool has_tree = true;  // they complete the prompt: its tree is checked, too
+  int missed = 0;          // tokens that its draft has not read, as decoding was plain
+  int reads = 0;           // rows of its prompt in the next sweep
+  std::size_t scores = 0;  // those of them that score it
+  bool has_tree = true;    // they complete the prompt: its tree is checked, too
   bool ended = false;
 
   StepRng rng() const {
@@ -49,23 +52,59 @@ struct Sequence {
   }
   /// All before the root.
   std::span<const TokenId> known() const { return std::span(text).first(text.size() - 1); }
+  /// Tokens of the prompt after the first whose log probabilities are known, or not asked for.
+  std::size_t scored() const {
+    return request.prompt_logprobs ? report.prompt_logprobs.size() : request.prompt.size() - 1;
+  }
+  bool is_scored() const { return scored() == request.prompt.size() - 1; }
+  /// The part of known() that it may take over from others: rows that are to be scored must run.
+  std::span<const TokenId> adoptable() const {
+    return is_scored() ? known() : known().first(scored());
+  }
+  /// True if its prompt lacks log probabilities that the other's has, or will have.
+  bool is_scored_by(const Sequence& other) const {
+    return !is_scored() && other.request.prompt_logprobs >= request.prompt_logprobs;
+  }
+  /// Takes over what the other's prompt has in common with its own.
+  void take_scores(const Sequence& other);
+  /// Enters what the rows of a sweep said of its prompt. Throws NotFinite.
+  void enter(std::span<TokenScore> of_rows) {
+    for (TokenScore& score : of_rows) report.prompt_logprobs.push_back(std::move(score).report());
+  }
+  /// False where a prompt is scored and no tree would be asked for a second token.
+  bool wants_guesses() const { return !request.prompt_logprobs || most > 1; }
   /// Tokens before the root that the target has not run: the prompt, once.
   std::span<const TokenId> behind() const {
     return known().subspan(static_cast<std::size_t>(kv->length()));
   }
 };
 
+inline void Sequence::take_scores(const Sequence& other) {
+  const std::vector<TokenId>&mine = request.prompt, &others = other.request.prompt;
+  const auto common = std::mismatch(mine.begin(), mine.end(), others.begin(), others.end()).first;
+  const auto last =
+      std::min<std::ptrdiff_t>(std::ssize(other.report.prompt_logprobs), common - mine.begin() - 1);
+  for (auto i = std::ssize(report.prompt_logprobs); i < last; ++i) {
+    TokenReport& one = report.prompt_logprobs.emplace_back(
+        other.report.prompt_logprobs[static_cast<std::size_t>(i)]);
+    const auto count = static_cast<std::size_t>(*request.prompt_logprobs);
+    one.top.resize(std::min(one.top.size(), count));
+  }
+}
+
 /// One sequence's rows of a sweep and what they point to: what the target has not run of its text,
 /// then the tree below it; or a part of a prompt alone.
 struct RowsOfSequence {
-  std::vector<std::int32_t> chain_position, position, logit_rows;
+  std::vector<std::int32_t> chain_position, scored, position, logit_rows;
   std::vector<std::uint64_t> bits;
 
   RowsOfSequence(const Sequence& sequence, int of_prompt, std::vector<SequenceRows>& rows)
-      : chain_position(counting(sequence.kv->length(), static_cast<std::size_t>(of_prompt))) {
-    rows.push_back({{sequence.behind().first(chain_position.size()), chain_position, {}, 0, {}},
-                    sequence.kv.get(),
-                    0});
+      : chain_position(counting(sequence.kv->length(), static_cast<std::size_t>(of_prompt))),
+        scored(rows_to_score(sequence, of_prompt)) {
+    rows.push_back(
+        {{sequence.behind().first(chain_position.size()), chain_position, {}, 0, {}, scored},
+         sequence.kv.get(),
+         0});
   }
 
   RowsOfSequence(const Sequence& sequence, const TokenTree& tree, std::vector<SequenceRows>& rows) {
@@ -74,11 +113,32 @@ struct RowsOfSequence {
     const auto chain = static_cast<int>(behind.size());
     const int base = kv->length();
     chain_position = counting(base, behind.size());
+    scored = rows_to_score(sequence, chain);
     logit_rows = counting(0, static_cast<std::size_t>(tree.size()));
     for (NodeId i = 0; i < tree.size(); ++i) position.push_back(base + chain + tree.depth(i));
     bits = tree.ancestor_bits();
-    if (chain > 0) rows.push_back({{behind, chain_position, {}, 0, {}}, kv, 0});
+    if (chain > 0) rows.push_back({{behind, chain_position, {}, 0, {}, scored}, kv, 0});
     rows.push_back({{tree.tokens(), position, bits, 0, logit_rows}, kv, chain});
+  }
+
+  /// A score for each row of `scored`.
+  void add_scores(const Sequence& sequence, std::vector<TokenScore>& scores) const {
+    const Request& request = sequence.request;
+    for (const std::int32_t row : scored)
+      scores.emplace_back(
+          request
+              .prompt[static_cast<std::size_t>(chain_position[static_cast<std::size_t>(row)]) + 1],
+          *request.prompt_logprobs);
+  }
+
+ private:
+  /// Of `count` rows after the committed text, returns which say how likely the prompt's next
+  /// tokens are, where nobody knows yet.
+  static std::vector<std::int32_t> rows_to_score(const Sequence& sequence, int count) {
+    const int length = sequence.kv->length();
+    const int first = std::max(0, static_cast<int>(sequence.scored()) - length);
+    const int last = std::min(count, static_cast<int>(sequence.request.prompt.size()) - 1 - length);
+    return counting(first, static_cast<std::size_t>(std::max(0, last - first)));
   }
 };
 

@@ -18,8 +18,9 @@ int Session::Impl::most_tokens(const Request& request) const {
   require(request.sequence < StepRng::kSequences, "there are no random numbers for so many texts");
   const int context = m.plan.context;
   const auto prompt = static_cast<int>(request.prompt.size());
+  require(request.max_new_tokens >= 0, "a text cannot have fewer than no tokens");
   const int most = std::min(request.max_new_tokens, context - prompt);
-  if (prompt > m.plan.max_prompt || most < 1)
+  if (prompt > m.plan.max_prompt || most < std::min(1, request.max_new_tokens))
     throw Error("a prompt of " + std::to_string(prompt) + " tokens does not fit the context of " +
                 std::to_string(context));
   return most;
@@ -45,7 +46,7 @@ void Session::Impl::begin(Sequence sequence) {
 
 void Session::Impl::adopt(Sequence& sequence) {
   const int before = sequence.kv->length();
-  sequence.kv->adopt(sequence.known(), *m.compute);
+  sequence.kv->adopt(sequence.adoptable(), *m.compute);
   TextReport& report = sequence.report;
   if (report.steps > 0) return;  // one that was sent back finds its own tokens, too
   report.cached_tokens += sequence.kv->length() - before;
@@ -113,6 +114,14 @@ void Session::Impl::tell(Sequence& sequence) {
   if (++report.steps == 1) {
     last.prompt_tokens += report.prompt_read;
     last.cached_tokens += report.cached_tokens;
+    const RequestEvents& events = sequence.events;
+    if (sequence.request.prompt_logprobs && events.on_prompt && !is_cancelled(sequence.ticket))
+      events.on_prompt(sequence.request.prompt, report.prompt_logprobs);
+    if (sequence.most == 0) {
+      sequence.gained.clear();
+      sequence.ended = true;
+      report.finish_reason = "length";
+    }
   }
   report.step_tokens.push_back(static_cast<int>(sequence.gained.size()));
   report.step_ends.push_back(since(sequence.admitted));

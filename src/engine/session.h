@@ -3,6 +3,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <stop_token>
 #include <string>
 #include <vector>
@@ -28,10 +29,13 @@ struct Request {
   /// only its distribution is promised. Under a plan with an inexact rule it means nothing.
   bool reproducible = false;
   std::uint32_t sequence =
-      0;  // which continuation of this seed: each has random numbers of its own
-  int max_new_tokens = 0;
+      0;                    // which continuation of this seed: each has random numbers of its own
+  int max_new_tokens = 0;   // 0: the prompt is read, and scored where that is asked for
   bool ignore_end = false;  // go on past the model's end tokens
   int logprobs = 0;         // most likely alternatives to report per token; 0: none
+  /// Most likely alternatives to report for each token of the prompt but the first; nothing: the
+  /// prompt is not scored.
+  std::optional<int> prompt_logprobs;
 };
 
 struct TokenLogprob {
@@ -55,16 +59,22 @@ struct TextReport {
   /// "stop" (an end token, or on_token's wish), "length"; "cancelled" until it ends.
   std::string finish_reason;
   std::vector<TokenReport> logprobs;  // when asked: one per token
-  int steps = 0;                      // sweeps of the target that checked a tree of it
-  int checked_nodes = 0;              // of its trees, their roots left out
-  int drafted_rows = 0;               // that a draft model ran for them
-  int copied_steps = 0;               // that gained tokens of nodes which stand for others
-  std::vector<int> step_tokens;       // what each gained; the last may be more than was kept
-  std::vector<Seconds> step_ends;     // when each was over, since the text was admitted
+  /// When asked: one for each token of the prompt but the first, as far as it was read.
+  std::vector<TokenReport> prompt_logprobs;
+  int steps = 0;                   // sweeps of the target that checked a tree of it
+  int checked_nodes = 0;           // of its trees, their roots left out
+  int drafted_rows = 0;            // that a draft model ran for them
+  int copied_steps = 0;            // that gained tokens of nodes which stand for others
+  std::vector<int> step_tokens;    // what each gained; the last may be more than was kept
+  std::vector<Seconds> step_ends;  // when each was over, since the text was admitted
 };
 
 /// Reports of a request, by the thread that calls step(). on_end or on_error ends it.
 struct RequestEvents {
+  /// Called once, before any token, where the prompt's log probabilities were asked for; `logprobs`
+  /// are those of all its tokens but the first.
+  std::function<void(std::span<const TokenId> prompt, std::span<const TokenReport> logprobs)>
+      on_prompt;
   /// `logprobs` is null where they were not asked for. False: the text stops with this token.
   std::function<bool(TokenId token, const TokenReport* logprobs)> on_token;
   std::function<void(const TextReport&)> on_end;
@@ -116,7 +126,8 @@ struct Runtime;
 /// decoding's; at any other they are distributed as the target's own. Where the device computes a
 /// row alike whatever else shares the sweep, as the CPU does, greedy and reproducible texts depend
 /// on their own requests alone; the tokens of other sampled ones also depend on the shapes of their
-/// trees, and so on the plan and on the texts that share their sweeps.
+/// trees, and so on the plan and on the texts that share their sweeps. So are a prompt's log
+/// probabilities its own; keys and values of others are taken over only where theirs are, too.
 ///
 /// One thread calls step(); admit() and cancel() may be called from any, also from events.
 class Session {

@@ -64,6 +64,8 @@ struct Session::Impl {
   void account_for(Clock::time_point begun, Clock::time_point grown, std::size_t gained);
   /// A draft for each that has a tree; the others' prompts are read.
   std::vector<Draft> grow(const TreeShape& shape, const std::stop_token& stop);
+  /// Commits a part of its prompt, which was read.
+  void read_on(Sequence& sequence);
   /// Verifies one sequence's tree and commits what the walk accepted. `logits`: its nodes' rows.
   /// `read`: what the head read for them. Returns how many tokens that is. Throws NotFinite or
   /// NothingAllowed, with nothing committed.
@@ -71,8 +73,9 @@ struct Session::Impl {
                        const ConstTensorView& read);
   /// Its editor learns what it gained, up to the text's end.
   void follow(Sequence& sequence) const;
-  /// Finds out where the sequence's values cease to be finite: that is its error.
-  void fail(Sequence& sequence, const Draft& draft, const std::stop_token& stop);
+  /// Finds out where the sequence's values cease to be finite: that is its error. `draft`: null
+  /// where a part of its prompt was read.
+  void fail(Sequence& sequence, const Draft* draft, const std::stop_token& stop);
 
   /// Reports what the sequence gained, up to the text's end.
   void tell(Sequence& sequence);

@@ -29,10 +29,13 @@ bool Session::Impl::is_read_by_another(const Sequence& sequence) const {
   if (length % kKvBlock != 0) return false;
   for (const Sequence& other : running) {
     if (&other == &sequence) return false;  // of two the first reads
+    if (!sequence.is_scored() && !sequence.is_scored_by(other)) continue;
     const auto behind = other.kv->length() + other.reads;
     const auto common = std::mismatch(sequence.text.begin(), sequence.text.end() - 1,
                                       other.text.begin(), other.text.begin() + behind);
-    const auto blocks = (common.first - sequence.text.begin()) / kKvBlock;
+    // The last row in common scores a token that may not be.
+    const auto rows = common.first - sequence.text.begin() - (sequence.is_scored() ? 0 : 1);
+    const auto blocks = rows / kKvBlock;
     if (other.reads > 0 && blocks * kKvBlock > static_cast<std::ptrdiff_t>(length)) return true;
   }
   return false;
@@ -80,15 +83,24 @@ std::vector<Draft> Session::Impl::grow(const TreeShape& shape, const std::stop_t
   for (const Sequence& s : running) {
     if (s.has_tree) {
       drafts.push_back(root_only(s.text.back()));
-      requests.push_back({s.draft.get(), s.text, s.request.sampling, s.rng(),
-                          s.takes_best_tokens(!m.plan.inexact), s.editor.get()});
-    } else if (s.draft && s.reads > 0) {
+      if (s.wants_guesses())
+        requests.push_back({s.draft.get(), s.text, s.request.sampling, s.rng(),
+                            s.takes_best_tokens(!m.plan.inexact), s.editor.get()});
+    } else if (s.draft && s.reads > 0 && s.wants_guesses()) {
       const auto read = static_cast<std::size_t>(s.kv->length() + s.reads);
       m.drafter->read(*s.draft, std::span(s.text).first(read), *m.compute, stop);
     }
   }
-  if (shape.size() == 1 || drafts.empty()) return drafts;
-  return m.drafter->grow(requests, shape, *m.compute, stop);
+  if (shape.size() == 1 || requests.empty()) return drafts;
+  std::vector<Draft> grown = m.drafter->grow(requests, shape, *m.compute, stop);
+  auto next = grown.begin();
+  auto draft = drafts.begin();
+  for (const Sequence& s : running) {
+    if (!s.has_tree) continue;
+    if (s.wants_guesses()) *draft = std::move(*next++);
+    ++draft;
+  }
+  return drafts;
 }
 
 void Session::Impl::run(const std::stop_token& stop, const Transformer::OnUnit& on_unit) {
@@ -104,15 +116,18 @@ void Session::Impl::run(const std::stop_token& stop, const Transformer::OnUnit& 
   std::vector<SequenceRows> rows;
   std::vector<RowsOfSequence> storage;
   storage.reserve(running.size());  // rows point into it
+  std::vector<TokenScore> scores;   // of all their prompts
   auto draft = drafts.begin();
-  for (const Sequence& sequence : running) {
+  for (Sequence& sequence : running) {
     last.prompt_rows += sequence.reads;
+    const std::size_t first_score = scores.size();
     if (sequence.has_tree)
-      storage.emplace_back(sequence, draft++->tree, rows);
+      storage.emplace_back(sequence, draft++->tree, rows).add_scores(sequence, scores);
     else if (sequence.reads > 0)
-      storage.emplace_back(sequence, sequence.reads, rows);
+      storage.emplace_back(sequence, sequence.reads, rows).add_scores(sequence, scores);
+    sequence.scores = scores.size() - first_score;
   }
-  const ConstTensorView logits = m.target->forward(rows, stop, on_unit);
+  const ConstTensorView logits = m.target->forward(rows, scores, stop, on_unit);
   const ConstTensorView read = m.target->logit_inputs();
 
   std::vector<std::pair<Sequence*, const Draft*>> failed;
@@ -120,33 +135,44 @@ void Session::Impl::run(const std::stop_token& stop, const Transformer::OnUnit& 
   std::int32_t swept = 0;
   std::int64_t row = 0;
   std::size_t gained = 0;
+  std::span<TokenScore> left = scores;
   draft = drafts.begin();
   for (Sequence& sequence : running) {
     for (int i = 0; i < sequence.reads; ++i) kept.push_back(swept++);
-    if (!sequence.has_tree) {
-      sequence.kv->commit(counting(0, static_cast<std::size_t>(sequence.reads)), *m.compute);
-      sequence.kv->share(sequence.text);
-      if (sequence.report.steps == 0) sequence.report.prompt_read = sequence.kv->length();
-      continue;
-    }
-    const int nodes = draft->tree.size();
+    const Draft* const grown_draft = sequence.has_tree ? &*draft++ : nullptr;
+    const int nodes = grown_draft == nullptr ? 0 : grown_draft->tree.size();
+    const std::span<TokenScore> own = left.first(sequence.scores);
+    left = left.subspan(sequence.scores);
     try {
-      gained += conclude(sequence, *draft, logits.rows(row, nodes), read.rows(row, nodes));
-      for (const NodeId node : sequence.path) kept.push_back(swept + node);
+      sequence.enter(own);
+      if (grown_draft == nullptr) {
+        read_on(sequence);
+      } else {
+        gained += conclude(sequence, *grown_draft, logits.rows(row, nodes), read.rows(row, nodes));
+        for (const NodeId node : sequence.path) kept.push_back(swept + node);
+      }
     } catch (const NotFinite&) {
-      failed.emplace_back(&sequence, &*draft);
+      failed.emplace_back(&sequence, grown_draft);
     } catch (const NothingAllowed& nothing) {
       sequence.error = nothing.what();
     }
     row += nodes;
     swept += nodes;
-    ++draft;
   }
+  for (Sequence& sequence : running)
+    for (const Sequence& other : running)
+      if (sequence.is_scored_by(other)) sequence.take_scores(other);
   m.target->keep_rows(kept);
   m.compute->synchronize();
 
   account_for(begun, grown, gained);
-  for (const auto& [sequence, tree] : failed) fail(*sequence, *tree, stop);
+  for (const auto& [sequence, tree] : failed) fail(*sequence, tree, stop);
+}
+
+void Session::Impl::read_on(Sequence& sequence) {
+  sequence.kv->commit(counting(0, static_cast<std::size_t>(sequence.reads)), *m.compute);
+  sequence.kv->share(sequence.text);
+  if (sequence.report.steps == 0) sequence.report.prompt_read = sequence.kv->length();
 }
 
 void Session::Impl::account_for(Clock::time_point begun, Clock::time_point grown,
@@ -200,8 +226,10 @@ std::size_t Session::Impl::conclude(Sequence& sequence, const Draft& draft,
   const bool teaches = !synthetic && !sequence.editor && !m.plan.inexact &&
                        draft.drawing == m.plan.policy.drawing &&
                        m.plan.policy.growth.kind == Growth::Kind::kShape;
-  observe(draft.tree, verdict, m.plan.draft && !m.plan.draft->has_heads() ? last.tree_nodes : 0,
-          last.tree_levels, [&](int level, int children, int accepted) {
+  const bool grown_by_model =
+      m.plan.draft && !m.plan.draft->has_heads() && sequence.wants_guesses();
+  observe(draft.tree, verdict, grown_by_model ? last.tree_nodes : 0, last.tree_levels,
+          [&](int level, int children, int accepted) {
             if (sequence.tracker) sequence.tracker->observe(level, children, accepted);
             if (teaches) sequence.shown.observe(level, children, accepted);
           });
@@ -230,9 +258,10 @@ void Session::Impl::follow(Sequence& sequence) const {
   }
 }
 
-void Session::Impl::fail(Sequence& sequence, const Draft& draft, const std::stop_token& stop) {
+void Session::Impl::fail(Sequence& sequence, const Draft* draft, const std::stop_token& stop) {
   std::vector<SequenceRows> rows;
-  const RowsOfSequence again(sequence, draft.tree, rows);
+  const RowsOfSequence again = draft != nullptr ? RowsOfSequence(sequence, draft->tree, rows)
+                                                : RowsOfSequence(sequence, sequence.reads, rows);
   try {
     m.target->refuse_not_finite(rows, stop);
   } catch (const Stopped&) {  // the others have gained already: the next sweep is what stops

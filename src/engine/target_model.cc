@@ -2,12 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <optional>
 #include <string>
 
 #include "src/base/error.h"
-#include "src/base/log_of_sum.h"
 
 namespace canopy {
 
@@ -44,6 +42,27 @@ ConstTensorView TargetModel::forward(std::span<const SequenceRows> rows,
   return transformer_.forward(rows, stream_, stop, on_unit);
 }
 
+ConstTensorView TargetModel::forward(std::span<const SequenceRows> rows,
+                                     std::span<TokenScore> scores, const std::stop_token& stop,
+                                     const Transformer::OnUnit& on_unit) {
+  if (scores.empty()) return forward(rows, stop, on_unit);
+  const auto add = [&](int first_row, std::int64_t first_token, const ConstTensorView& logits) {
+    const auto tokens = static_cast<std::size_t>(logits.dim(1));
+    const auto at_once = static_cast<std::int64_t>(row_.size() / tokens);
+    for (std::int64_t row = 0; row < logits.dim(0); row += at_once) {
+      const std::int64_t count = std::min(at_once, logits.dim(0) - row);
+      const std::span<float> values =
+          std::span(row_).first(static_cast<std::size_t>(count) * tokens);
+      device_.download(stream_, std::as_writable_bytes(values), logits.rows(row, count).data());
+      stream_.synchronize();
+      for (std::int64_t i = 0; i < count; ++i)
+        scores[static_cast<std::size_t>(first_row + row + i)].add(
+            first_token, values.subspan(static_cast<std::size_t>(i) * tokens, tokens));
+    }
+  };
+  return transformer_.forward(rows, stream_, stop, on_unit, add);
+}
+
 std::vector<float> TargetModel::download_rows(const ConstTensorView& matrix,
                                               std::span<const NodeId> rows) {
   const auto columns = static_cast<std::size_t>(matrix.dim(1));
@@ -61,18 +80,9 @@ TokenReport TargetModel::report_token(const ConstTensorView& logits, std::int64_
   const ConstTensorView view = logits.rows(row, 1);
   device_.download(stream_, std::as_writable_bytes(std::span(row_)), view.data());
   stream_.synchronize();
-  const double log_sum = log_of_sum(row_);
-  if (std::isnan(log_sum)) throw NotFinite();
-  std::vector<TokenId> order(row_.size());
-  std::iota(order.begin(), order.end(), 0);
-  const auto logit = [&](TokenId id) { return row_[static_cast<std::size_t>(id)]; };
-  const auto best = order.begin() + std::min<std::ptrdiff_t>(count, std::ssize(order));
-  std::partial_sort(order.begin(), best, order.end(), [&](TokenId a, TokenId b) {
-    return logit(a) != logit(b) ? logit(a) > logit(b) : a < b;
-  });
-  TokenReport report{{chosen, logit(chosen) - log_sum}, {}};
-  for (auto id = order.begin(); id != best; ++id) report.top.push_back({*id, logit(*id) - log_sum});
-  return report;
+  TokenScore score(chosen, count);
+  score.add(0, row_);
+  return std::move(score).report();
 }
 
 void TargetModel::refuse_not_finite(std::span<const SequenceRows> rows,

@@ -7,6 +7,7 @@
 #include "offload/timed_weights.h"
 #include "src/checkpoint/checkpoint.h"
 #include "src/engine/session.h"
+#include "src/engine/token_score.h"
 #include "src/model/kv_caches.h"
 #include "src/model/transformer.h"
 #include "src/speculation/verifier.h"
@@ -35,6 +36,9 @@ class TargetModel {
   /// One sweep; see Transformer::forward().
   ConstTensorView forward(std::span<const SequenceRows> rows, const std::stop_token& stop = {},
                           const Transformer::OnUnit& on_unit = {});
+  /// The same, with a score for each of the rows' read_rows, in their order.
+  ConstTensorView forward(std::span<const SequenceRows> rows, std::span<TokenScore> scores,
+                          const std::stop_token& stop, const Transformer::OnUnit& on_unit);
   /// Rows of the last sweep that became text: what their like will ask for is kept at hand.
   void keep_rows(std::span<const std::int32_t> rows) {
     if (ExpertSource* const experts = weights_.experts()) experts->keep_rows(rows);
@@ -62,7 +66,7 @@ class TargetModel {
   TimedWeights& weights_;
   Transformer transformer_;
   KvCaches kv_;
-  std::vector<float> row_;  // of logits, on its way to a report
+  std::vector<float> row_;  // logits on their way to reports, as many as a row has
 };
 
 }  // namespace canopy

@@ -52,14 +52,16 @@ BufferSizes::BufferSizes(const ModelConfig& c, const Transformer::Limits& limits
   residual = nodes * at(c.dim) * f32;
   normed = (c.experts.count > 0 ? nodes : chunk) * at(c.dim) * f32;
   work = chunk * std::max(attention, mlp) * f32;  // attention and MLP take turns
+  if (limits.max_read_rows > 0) work = std::max(work, at(c.vocab) * f32);  // and pieces of logits
   routes = nodes * at(c.experts.active) * (sizeof(std::int32_t) + f32 + sizeof(ExpertRow));
   if (c.experts.shared_dim > 0) routes += nodes * (f32 + sizeof(ExpertRow));
   last = c.projects() ? rows * at(c.dim) * f32 : 0;
   logit_input = rows * at(c.embedding_width()) * f32;
   logits = rows * at(c.vocab) * f32;
   position = nodes * sizeof(std::int32_t);
-  prefix = nodes * sizeof(std::int64_t);               // of each part, which has a node at least
-  ids = std::max(rows, nodes) * sizeof(std::int32_t);  // of several forwards, see prepare_all
+  prefix = nodes * sizeof(std::int64_t);  // of each part, which has a node at least
+  logit_ids = std::max(rows, nodes) * sizeof(std::int32_t);  // of several forwards, see prepare_all
+  ids = logit_ids + at(limits.max_read_rows) * sizeof(std::int32_t);
   bits = at(limits.max_tree) * at(words_for(limits.max_tree)) * sizeof(std::uint64_t);
   constants = position_constants(c).size() * f32;
 }

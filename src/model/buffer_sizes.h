@@ -24,6 +24,7 @@ std::int64_t rope_pairs(const ModelConfig& config, int layer);
 struct BufferSizes {
   std::size_t embedded, residual, normed, work, routes, last, logit_input, logits, position, prefix,
       ids, bits, constants;
+  std::size_t logit_ids;  // the part of `ids` before those of read_rows
 
   BufferSizes(const ModelConfig& config, const Transformer::Limits& limits);
   std::size_t total() const {

@@ -6,8 +6,13 @@
 
 #include "kernels/ops.h"
 #include "src/model/kv_cache.h"
+#include "src/model/transformer.h"
 
 namespace canopy {
+
+/// Throws Error if a model of this shape and these limits cannot run the part.
+void check_part(const SequenceRows& part, const ModelConfig& config,
+                const Transformer::Limits& limits);
 
 /// Rows of one part that lie in one chunk: what attention, the cache and RoPE see at once.
 struct Segment {
@@ -25,7 +30,7 @@ struct Chunk {
 /// A forward that was prepared: its chunks, and where its positions and its logit rows begin among
 /// those of all.
 struct Layout {
-  int nodes = 0, logit_rows = 0;
+  int nodes = 0, logit_rows = 0, read_rows = 0;
   std::size_t first_position = 0, first_id = 0;
   std::vector<Chunk> chunks;
 };

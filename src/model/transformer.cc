@@ -31,7 +31,7 @@ struct Transformer::Impl {
   Buffer embedded, residual, normed, work, routes, last, logit_input, logits, position, prefix, ids,
       bits, constants;
   Mixture mixtures;
-  std::vector<std::int32_t> host_position, host_ids;
+  std::vector<std::int32_t> host_position, host_ids, host_read_ids;
   std::vector<std::int64_t> host_prefix;
   std::vector<TokenId> host_tokens;
   std::vector<std::uint64_t> host_bits;
@@ -39,6 +39,7 @@ struct Transformer::Impl {
   std::size_t current = 0;      // the one that runs
   bool entered = false;         // its nodes have left the embedding for the residual stream
   std::unique_ptr<Event> uploaded;
+  std::size_t logit_ids = 0;  // bytes of `ids` before those of read_rows
 
   Impl(Device& d, const ModelConfig& c, WeightSource& w, const Limits& l)
       : device(d),
@@ -62,6 +63,7 @@ struct Transformer::Impl {
     position = device.allocate(sizes.position);
     prefix = device.allocate(sizes.prefix);
     ids = device.allocate(sizes.ids);
+    logit_ids = sizes.logit_ids;
     bits = device.allocate(sizes.bits);
     constants = device.allocate(sizes.constants);
     device.ops().reserve(workload(config, limits));
@@ -81,7 +83,6 @@ struct Transformer::Impl {
   void lay_out(const Forwards& forwards, Stream& compute);
   void add_layout(std::span<const SequenceRows> parts, Stream& compute);
   const Layout& now() const { return layouts.at(current); }
-  void check(const SequenceRows& part) const;
   void normalize(ConstTensorView x, const UnitWeights& w, Norms norms, TensorView y,
                  Stream& compute) {
     canopy::normalize(device.ops(), config, x, w, norms, y, compute);
@@ -98,48 +99,27 @@ struct Transformer::Impl {
   void attention(const UnitWeights& w, int layer, Stream& compute);
   void mlp(const UnitWeights& w, int layer, Stream& compute);
   void mixture(const UnitWeights& w, int layer, Stream& compute, const std::stop_token& stop);
-  void read_for_head(const UnitWeights& w, Stream& compute);
-  TensorView sweep(Stream& compute, const std::stop_token& stop, const OnUnit& on_unit);
+  void read_for_head(const UnitWeights& w, const std::byte* row_ids, const TensorView& x,
+                     const TensorView& to, Stream& compute);
+  void hand_out(const UnitWeights& w, const Unit& slice, const OnLogits& read, Stream& compute);
+  TensorView sweep(Stream& compute, const std::stop_token& stop, const OnUnit& on_unit,
+                   const OnLogits& on_logits);
   /// Calls body(), which uses the weights and `compute`, and leaves both in order if it throws.
   template <class Body>
   auto or_abandon(Stream& compute, const Body& body);
 };
 
-void Transformer::Impl::check(const SequenceRows& part) const {
-  const TreeBatch& b = part.batch;
-  const auto n = static_cast<int>(b.tokens.size());
-  require(part.kv != nullptr && n > 0, "a sweep part needs tokens and a KV cache");
-  require(b.position.size() == b.tokens.size(), "one position per token");
-  require(b.ancestor_bits.empty() ||
-              b.ancestor_bits.size() == b.tokens.size() * at(words_for(b.first_node + n)),
-          "ancestor bits must be [n, ceil((first_node + n) / 64)]");
-  for (const TokenId id : b.tokens)
-    if (id < 0 || id >= config.vocab)
-      throw Error("token " + std::to_string(id) + " is outside the vocabulary of " +
-                  std::to_string(config.vocab));
-  if (config.form.positions == PositionKind::kLearned && b.ancestor_bits.empty())
-    for (const std::int32_t at : b.position)
-      if (at >= config.max_positions)
-        throw Error("position " + std::to_string(at) + " is outside the " +
-                    std::to_string(config.max_positions) + " that the model has learned");
-  for (const std::int32_t row : b.logit_rows)
-    require(row >= 0 && row < n, "a logit row is outside the batch");
-  const int end = part.kv->length() + part.first_scratch_slot + b.first_node + n;
-  if (end > limits.max_context)
-    throw Error("the sequence needs " + std::to_string(end) +
-                " slots and the model was set up for " + std::to_string(limits.max_context));
-}
-
 template <class Forwards>
 void Transformer::Impl::lay_out(const Forwards& forwards, Stream& compute) {
   uploaded->wait();  // the previous sweep's copies of the vectors below
   host_position.clear(), host_prefix.clear(), host_ids.clear(), host_tokens.clear();
-  host_bits.clear(), layouts.clear();
+  host_bits.clear(), host_read_ids.clear(), layouts.clear();
   current = 0;
   for (const std::span<const SequenceRows> parts : forwards) add_layout(parts, compute);
   device.upload(compute, position.data(), std::as_bytes(std::span(host_position)));
   device.upload(compute, prefix.data(), std::as_bytes(std::span(host_prefix)));
   device.upload(compute, ids.data(), std::as_bytes(std::span(host_ids)));
+  device.upload(compute, ids.data() + logit_ids, std::as_bytes(std::span(host_read_ids)));
   device.upload(compute, bits.data(), std::as_bytes(std::span(host_bits)));
   compute.record(*uploaded);
 }
@@ -150,7 +130,7 @@ void Transformer::Impl::add_layout(std::span<const SequenceRows> parts, Stream& 
   layout.first_position = first_position, layout.first_id = first_id;
   std::vector<Chunk>& chunks = layout.chunks;
   for (const SequenceRows& part : parts) {
-    check(part);
+    check_part(part, config, limits);
     const TreeBatch& b = part.batch;
     const auto n = static_cast<int>(b.tokens.size());
     part.kv->reserve(part.kv->length() + part.first_scratch_slot + b.first_node + n, compute);
@@ -160,6 +140,7 @@ void Transformer::Impl::add_layout(std::span<const SequenceRows> parts, Stream& 
         reinterpret_cast<const std::int64_t*>(prefix.data()) + host_prefix.size());
     host_prefix.push_back(prefix_of_part.value);
     for (const std::int32_t row : b.logit_rows) host_ids.push_back(base + row);
+    for (const std::int32_t row : b.read_rows) host_read_ids.push_back(base + row);
     host_tokens.insert(host_tokens.end(), b.tokens.begin(), b.tokens.end());
     // A tree may reach behind the last position that was learned, where no text does.
     const int last = config.form.positions == PositionKind::kLearned
@@ -187,6 +168,11 @@ void Transformer::Impl::add_layout(std::span<const SequenceRows> parts, Stream& 
   }
   layout.nodes = static_cast<int>(host_position.size() - first_position);
   layout.logit_rows = static_cast<int>(host_ids.size() - first_id);
+  layout.read_rows = static_cast<int>(host_read_ids.size());
+  require(layout.read_rows == 0 || layouts.size() == 1,
+          "forwards prepared together have no reader");
+  require(layout.read_rows <= limits.max_read_rows,
+          "more rows of logits are to be read than the model was set up for");
   if (host_position.size() > at(limits.max_nodes) || layout.logit_rows > limits.max_logit_rows ||
       host_bits.size() * sizeof(std::uint64_t) > bits.bytes())
     throw Error("a sweep of " + std::to_string(host_position.size()) + " nodes and " +
@@ -343,24 +329,44 @@ void Transformer::Impl::mixture(const UnitWeights& w, int layer, Stream& compute
                weights.experts(), compute, stop);
 }
 
-/// Fills logit_input from the last layer's rows.
-void Transformer::Impl::read_for_head(const UnitWeights& w, Stream& compute) {
+/// Gathers what the head reads for some rows of the last layer. Shapes: row_ids [n] i32, x [n,
+/// dim], to [n, embedding_width()], which is x where the model does not project.
+void Transformer::Impl::read_for_head(const UnitWeights& w, const std::byte* row_ids,
+                                      const TensorView& x, const TensorView& to, Stream& compute) {
   Ops& ops = device.ops();
-  const int rows = now().logit_rows;
-  const ConstTensorView ids_of_rows(ids.data() + now().first_id * sizeof(std::int32_t), DType::kI32,
-                                    {rows});
-  const TensorView x = rows_of(config.projects() ? last : logit_input, 0, rows, config.dim);
-  ops.embed(compute, WeightView(residual.data(), DType::kF32, now().nodes, config.dim), ids_of_rows,
-            x);
+  ops.embed(compute, WeightView(residual.data(), DType::kF32, now().nodes, config.dim),
+            ConstTensorView(row_ids, DType::kI32, {x.dim(0)}), x);
   if (!config.form.norm_after) normalize(x, w, kFinalNorms, x, compute);
   if (!config.projects()) return;
-  const std::array out{Projection{
-      w.matrix(TensorRole::kProjectOut), {}, rows_of(logit_input, 0, rows, config.embedding_dim)}};
+  const std::array out{Projection{w.matrix(TensorRole::kProjectOut), {}, to}};
   ops.linear(compute, x, out);
 }
 
+/// Hands out this slice's logits of the rows that somebody reads, in pieces that the layers'
+/// activations have made room for.
+void Transformer::Impl::hand_out(const UnitWeights& w, const Unit& slice, const OnLogits& read,
+                                 Stream& compute) {
+  const int rows = now().read_rows;
+  const auto tokens = static_cast<std::int64_t>(w.matrix(TensorRole::kHead).rows());
+  const int room =
+      static_cast<int>(work.bytes() / (static_cast<std::size_t>(tokens) * sizeof(float)));
+  const int most = std::min({room, limits.chunk, limits.max_nodes});
+  for (int first = 0; first < rows; first += most) {
+    const int n = std::min(most, rows - first);
+    const TensorView x = rows_of(normed, 0, n, config.dim);
+    // The matrix that projects comes with the first slice; the embedding's rows have left by then.
+    const TensorView in = config.projects() ? rows_of(embedded, first, n, config.embedding_dim) : x;
+    if (!config.projects() || slice.first_row == 0)
+      read_for_head(w, ids.data() + logit_ids + at(first) * sizeof(std::int32_t), x, in, compute);
+    const TensorView out(work.data(), DType::kF32, {n, tokens});
+    const std::array head{Projection{w.matrix(TensorRole::kHead), {}, out}};
+    device.ops().linear(compute, in, head);
+    read(first, slice.first_row, out);
+  }
+}
+
 TensorView Transformer::Impl::sweep(Stream& compute, const std::stop_token& stop,
-                                    const OnUnit& on_unit) {
+                                    const OnUnit& on_unit, const OnLogits& on_logits) {
   const int rows = now().logit_rows;
   const TensorView head_in = rows_of(logit_input, 0, rows, config.embedding_width());
   const TensorView out = rows_of(logits, 0, rows, config.vocab);
@@ -383,11 +389,16 @@ TensorView Transformer::Impl::sweep(Stream& compute, const std::stop_token& stop
           mlp(*w, units[i].layer, compute);
         break;
       case UnitKind::kHead:
-        if (rows == 0) break;
-        if (!std::exchange(gathered, true)) read_for_head(*w, compute);
-        const std::array slice{
-            Projection{w->matrix(TensorRole::kHead), {}, out, units[i].first_row}};
-        device.ops().linear(compute, head_in, slice);
+        if (rows > 0) {
+          if (!std::exchange(gathered, true))
+            read_for_head(*w, ids.data() + now().first_id * sizeof(std::int32_t),
+                          config.projects() ? rows_of(last, 0, rows, config.dim) : head_in, head_in,
+                          compute);
+          const std::array slice{
+              Projection{w->matrix(TensorRole::kHead), {}, out, units[i].first_row}};
+          device.ops().linear(compute, head_in, slice);
+        }
+        if (on_logits) hand_out(*w, units[i], on_logits, compute);
         break;
     }
   }
@@ -414,9 +425,10 @@ const ModelConfig& Transformer::config() const { return impl_->config; }
 const Transformer::Limits& Transformer::limits() const { return impl_->limits; }
 
 TensorView Transformer::forward(std::span<const SequenceRows> parts, Stream& compute,
-                                std::stop_token stop, const OnUnit& on_unit) {
+                                std::stop_token stop, const OnUnit& on_unit,
+                                const OnLogits& on_logits) {
   prepare(parts, compute);
-  return run(compute, std::move(stop), on_unit);
+  return run(compute, std::move(stop), on_unit, on_logits);
 }
 
 ConstTensorView Transformer::hidden() const {
@@ -437,8 +449,10 @@ void Transformer::prepare(std::span<const SequenceRows> parts, Stream& compute) 
   });
 }
 
-TensorView Transformer::run(Stream& compute, std::stop_token stop, const OnUnit& on_unit) {
-  return impl_->or_abandon(compute, [&] { return impl_->sweep(compute, stop, on_unit); });
+TensorView Transformer::run(Stream& compute, std::stop_token stop, const OnUnit& on_unit,
+                            const OnLogits& on_logits) {
+  return impl_->or_abandon(compute,
+                           [&] { return impl_->sweep(compute, stop, on_unit, on_logits); });
 }
 
 void Transformer::prepare_all(std::span<const std::vector<SequenceRows>> forwards,
@@ -453,7 +467,7 @@ TensorView Transformer::run(std::size_t forward, ConstTensorView tokens, Stream&
   return impl_->or_abandon(compute, [&] {
     impl_->device.ops().embed(compute, impl_->weights.embedding().on_device(), tokens,
                               impl_->entry_rows());
-    return impl_->sweep(compute, stop, {});
+    return impl_->sweep(compute, stop, {}, {});
   });
 }
 

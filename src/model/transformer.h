@@ -23,6 +23,8 @@ struct TreeBatch {
   int first_node = 0;  // > 0: earlier nodes already sit in the cache's scratch slots
   std::span<const std::int32_t>
       logit_rows;  // which of the n rows need logits, ascending: few, as they are big
+  /// Rows whose logits a reader of the forward is handed, ascending: as many as one likes.
+  std::span<const std::int32_t> read_rows = {};
 };
 
 /// One sequence's share of a sweep. Several sequences may share one: each layer is then read once
@@ -46,6 +48,7 @@ class Transformer {
     int max_logit_rows = 0;  // most rows of logits of one forward
     int max_context = 0;     // longest prefix + tree
     int chunk = 256;         // rows worked on at once inside a layer: bounds the activations
+    int max_read_rows = 0;   // most rows whose logits are handed to a reader
   };
   /// `weights` must outlive the model. Throws Error if the device is full.
   Transformer(Device& device, const ModelConfig& config, WeightSource& weights,
@@ -62,14 +65,21 @@ class Transformer {
   const Limits& limits() const;
 
   using OnUnit = std::function<void(const Unit&)>;
+  /// Reads a piece of the logits of all read_rows of a forward, counted over its parts: rows
+  /// [first_row, first_row + n) of tokens [first_token, first_token + m). A row's pieces come in
+  /// the order of the tokens. Shape: logits [n, m] f32, ready when `compute` gets there, and the
+  /// reader's until it returns, by when `compute` must be there.
+  using OnLogits =
+      std::function<void(int first_row, std::int64_t first_token, const ConstTensorView& logits)>;
   /// One sweep: each unit is acquired once, however many parts and nodes. Returns logits [sum of
   /// logit_rows, vocab] f32, the caller's until the next forward, ready when `compute` gets there.
   /// Allocates no device memory. on_unit hears of each unit whose work is about to be queued: for a
-  /// streamed model, of each that has arrived. A stop request ends the sweep at the next unit:
-  /// throws Stopped; the caches' committed slots are intact. Whatever it throws, `compute` is idle
-  /// by then.
+  /// streamed model, of each that has arrived. Without on_logits nobody computes read_rows'. A stop
+  /// request ends the sweep at the next unit: throws Stopped; the caches' committed slots are
+  /// intact. Whatever it throws, `compute` is idle by then.
   TensorView forward(std::span<const SequenceRows> parts, Stream& compute,
-                     std::stop_token stop = {}, const OnUnit& on_unit = {});
+                     std::stop_token stop = {}, const OnUnit& on_unit = {},
+                     const OnLogits& on_logits = {});
 
   /// Returns what enters the next unit: while a forward runs on_unit, the result of the units
   /// before; after it, of the last layer. Shapes: [nodes of the forward, dim] f32, and [nodes,
@@ -85,7 +95,8 @@ class Transformer {
   /// rest: run() queues the same work after each prepare() of parts that differ in no more than
   /// their tokens, positions, bits and lengths of text.
   void prepare(std::span<const SequenceRows> parts, Stream& compute);
-  TensorView run(Stream& compute, std::stop_token stop = {}, const OnUnit& on_unit = {});
+  TensorView run(Stream& compute, std::stop_token stop = {}, const OnUnit& on_unit = {},
+                 const OnLogits& on_logits = {});
 
   /// The same for several forwards, of which nobody knows yet on the host what tokens they run:
   /// those of the parts stand for them. All together have no more nodes than one forward may have.

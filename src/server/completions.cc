@@ -215,6 +215,7 @@ JobRequest Completions::job_of(const CompletionRequest& request, const Answer& a
         std::min({request.most_tokens.value_or(room), options_.most_tokens.value_or(room), room});
     one.ignore_end = request.ignore_end;
     one.logprobs = request.logprobs ? std::max(1, *request.logprobs) : 0;
+    if (request.echo) one.prompt_logprobs = request.logprobs;
     for (int i = 0; i < request.choices; ++i) {
       one.sequence = static_cast<std::uint32_t>(i);
       job.texts.push_back(one);
@@ -348,10 +349,12 @@ std::string Completions::first_events(const Answer& answer) const {
   if (answer.head.api == Api::kLlama) return out;
   const bool chat = answer.head.api == Api::kChat;
   for (std::size_t i = 0; i < answer.texts.size(); ++i) {
-    const json delta = chat ? json{{"role", "assistant"}, {"content", nullptr}}
-                            : json{{"content", answer.before[i]}};
+    // An echo with log probabilities comes when the prompt has been read.
+    const std::string before = answer.request.scores_prompts() ? "" : answer.before[i];
+    const json delta =
+        chat ? json{{"role", "assistant"}, {"content", nullptr}} : json{{"content", before}};
     const bool warns = i == 0 && !answer.request.warnings.empty();
-    if (!chat && answer.before[i].empty() && !warns) continue;
+    if (!chat && before.empty() && !warns) continue;
     json chunk = chunk_json(answer.head, static_cast<int>(i), delta, nullptr);
     if (warns) chunk["warnings"] = answer.request.warnings;
     out += event(chunk);
@@ -383,12 +386,12 @@ std::string Completions::events_of(Answer& answer, const JobUpdate& update,
     const int index = static_cast<int>(i);
     if (!more.reasoning.empty())
       send(chunk_json(head, index, reasoning_json(more.reasoning), nullptr));
-    if (!more.text.empty() || !more.logprobs.empty()) {
-      json chunk =
-          chunk_json(head, index, {{"content", more.text}}, nullptr,
-                     more.logprobs.empty()
-                         ? json()
-                         : logprobs_json(head.api, more, model_.tokenizer(), answer.offsets[i]));
+    const std::string text = (more.prompt ? answer.before[i] : "") + more.text;
+    const bool reports = more.prompt || !more.logprobs.empty();
+    if (!text.empty() || reports) {
+      json chunk = chunk_json(
+          head, index, {{"content", text}}, nullptr,
+          reports ? logprobs_json(head.api, more, model_.tokenizer(), answer.offsets[i]) : json());
       if (answer.request.timings_per_token)
         chunk["timings"] = timings_json(answer.texts[i], answer.usage(), link_rate());
       send(std::move(chunk));

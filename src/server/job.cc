@@ -39,6 +39,11 @@ RequestEvents Job::events_of(int choice) {
   const auto at = static_cast<std::size_t>(choice);
   const std::shared_ptr<Job> self = shared_from_this();  // a client may go at any time
   RequestEvents events;
+  events.on_prompt = [this, self, at](std::span<const TokenId> prompt,
+                                      std::span<const TokenReport> logprobs) {
+    const std::lock_guard lock(mutex_);
+    pending_.choices[at].prompt = {prompt.front(), {logprobs.begin(), logprobs.end()}};
+  };
   events.on_token = [this, self, at](TokenId token, const TokenReport* logprobs) {
     const std::lock_guard lock(mutex_);
     JobUpdate::Choice& more = pending_.choices[at];

@@ -22,20 +22,27 @@ struct JobRequest {
   std::vector<TokenId> named;  // special tokens that are shown by their names
 };
 
+/// A prompt with the log probabilities of its tokens, but of the first, which follows nothing.
+struct ScoredPrompt {
+  TokenId first = 0;
+  std::vector<TokenReport> rest;
+};
+
 /// Update of a job: all that is new since it was last looked at.
 struct JobUpdate {
   struct Choice {
-    std::string reasoning;              // before the text, where a reader separates it
-    std::string text;                   // whole characters, up to a stop string
-    std::vector<TokenId> tokens;        // of the text, held back or not
-    std::vector<TokenReport> logprobs;  // one per token, if asked for
-    std::string finish_reason;          // "stop", "length"; "" while it goes on
-    std::string stopping_word;          // the stop string that ended it, if one did
-    int sweeps = 0;                     // this and the next three lines: when it has ended
-    int drafted = 0, accepted = 0;      // tokens of its trees, and those of them it took
-    Seconds first_sweep{}, time{};      // until the first token; in all
-    int cached_tokens = 0;              // of its prompt
-    int known_tokens = 0;               // TextReport::known_tokens
+    std::optional<ScoredPrompt> prompt;  // once it was read, if it is to be scored
+    std::string reasoning;               // before the text, where a reader separates it
+    std::string text;                    // whole characters, up to a stop string
+    std::vector<TokenId> tokens;         // of the text, held back or not
+    std::vector<TokenReport> logprobs;   // one per token, if asked for
+    std::string finish_reason;           // "stop", "length"; "" while it goes on
+    std::string stopping_word;           // the stop string that ended it, if one did
+    int sweeps = 0;                      // this and the next three lines: when it has ended
+    int drafted = 0, accepted = 0;       // tokens of its trees, and those of them it took
+    Seconds first_sweep{}, time{};       // until the first token; in all
+    int cached_tokens = 0;               // of its prompt
+    int known_tokens = 0;                // TextReport::known_tokens
   };
   std::vector<Choice> choices;
   int prompt_read = 0, cached_tokens = 0;  // of the first choice's prompt, so far

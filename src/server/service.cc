@@ -216,6 +216,7 @@ void Service::route(http::Exchange& exchange, RequestRecord& record) {
                                       {"/completion", "POST", nullptr, Api::kLlama},
                                       {"/tokenize", "POST", &Service::tokenize},
                                       {"/detokenize", "POST", &Service::detokenize},
+                                      {"/tokenizer_info", "GET", &Service::tokenizer_info},
                                       {"/apply-template", "POST", &Service::apply_template}};
   static constexpr std::string_view kStream = "/stream/";
   if (path.starts_with(kStream) && request.method == "GET") {
@@ -271,14 +272,17 @@ void Service::tokenize(http::Exchange& exchange) {
   const Tokenizer& tokenizer = model().tokenizer();
   const Json asked = parse_body(exchange.request());
   Fields fields(asked);
+  // The names are llama-server's, or vLLM's, which adds special tokens unless asked not to.
   const auto content = fields.text("content");
-  if (!content) fields.fail("content", "is missing");
-  const bool special = fields.flag("add_special").value_or(false);
+  const auto prompt = content ? std::nullopt : fields.text("prompt");
+  if (!content && !prompt) fields.fail("content", "is missing");
+  const bool special = content ? fields.flag("add_special").value_or(false)
+                               : fields.flag("add_special_tokens").value_or(true);
   const bool pieces = fields.flag("with_pieces").value_or(false);
   fields.refuse_others();
   json tokens = json::array();
-  for (const TokenId id :
-       tokenizer.encode(*content, special ? AddSpecial::kYes : AddSpecial::kNo)) {
+  for (const TokenId id : tokenizer.encode(content ? *content : *prompt,
+                                           special ? AddSpecial::kYes : AddSpecial::kNo)) {
     if (pieces)
       tokens.push_back({{"id", id}, {"piece", piece_json(tokenizer, id)}});
     else
@@ -301,7 +305,12 @@ void Service::detokenize(http::Exchange& exchange) {
       fields.fail("tokens", "holds something that is no token id");
     tokens.push_back(*token);
   }
-  reply_json_to(exchange, {{"content", tokenizer.decode(tokens, AddSpecial::kYes)}});
+  const std::string text = tokenizer.decode(tokens, AddSpecial::kYes);
+  reply_json_to(exchange, {{"content", text}, {"prompt", text}});  // llama-server's name, vLLM's
+}
+
+void Service::tokenizer_info(http::Exchange& exchange) {
+  reply_json_to(exchange, tokenizer_json(model()));
 }
 
 void Service::apply_template(http::Exchange& exchange) {

@@ -43,6 +43,7 @@ class Service {
   void state(http::Exchange& exchange);
   void tokenize(http::Exchange& exchange);
   void detokenize(http::Exchange& exchange);
+  void tokenizer_info(http::Exchange& exchange);
   void apply_template(http::Exchange& exchange);
 
   ServiceOptions options_;  // the context is known when the model is there

@@ -2,9 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
+#include <random>
+#include <vector>
 
 namespace canopy {
 namespace {
@@ -14,6 +17,23 @@ TEST(LogOfSum, IsThatOfTheExponentials) {
               std::log(std::exp(1) + std::exp(2) + std::exp(-3)), 1e-15);
   EXPECT_EQ(log_of_sum(std::array{5.0f}), 5.0);
   EXPECT_NEAR(log_of_sum(std::array{3e38f, 3e38f}), 3e38, 1e31);  // exp() of it is infinite
+}
+
+TEST(LogOfSum, HasTheSameBitsWhereverItsNumbersAreCut) {
+  for (unsigned seed = 0; seed < 20; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937 random(seed);
+    std::normal_distribution<float> normal(0, 8);
+    std::vector<float> x(200);
+    for (float& one : x) one = normal(random);
+    LogOfSum pieces;
+    for (std::size_t first = 0; first < x.size();) {
+      const std::size_t count = std::min<std::size_t>(random() % 50, x.size() - first);
+      pieces.add(std::span(x).subspan(first, count));
+      first += count;
+    }
+    EXPECT_EQ(pieces.value(), log_of_sum(x));
+  }
 }
 
 TEST(LogOfSum, IsNoNumberWhereOneIsNotFinite) {

@@ -74,6 +74,23 @@ TEST_P(NotFiniteWeights, StopTheScoringOfAText) {
   EXPECT_NE(message.find("the MLP of layer 1"), std::string::npos) << message;
 }
 
+TEST_P(NotFiniteWeights, StopThePromptThatIsScoredAndNameTheLayer) {
+  for (const int rows : {0, 6}) {  // of a sweep: the prompt is read at once, or in pieces
+    SCOPED_TRACE(rows);
+    ModelFiles files{Checkpoint::open(damaged("model.layers.1.mlp.down_proj.weight", 0x7fc0)),
+                     std::nullopt, models(false).tokenizer};
+    EngineOptions o = options(SpeculationMethod::kNone);
+    o.plan.prompt_rows = rows;
+    if (GetParam() == "emulated") o.make_device = [] { return std::make_unique<EmulatedCuda>(); };
+    Engine engine(std::move(files), o);
+    Request r = request(prompt(1));
+    r.prompt_logprobs = 0;
+    r.max_new_tokens = 0;
+    const std::string message = error_of([&] { engine.generate(r); });
+    EXPECT_NE(message.find("the MLP of layer 1"), std::string::npos) << message;
+  }
+}
+
 TEST_P(NotFiniteWeights, EndABeamSearchAndNameTheModel) {
   const std::filesystem::path bad = damaged("model.layers.1.mlp.down_proj.weight", 0x7fc0);
   const auto message_of_search = [&](const std::filesystem::path& target,

@@ -102,7 +102,8 @@ class TransformerTest : public ::testing::TestWithParam<const char*> {
     }
   }
   Transformer make(int chunk = 64) {
-    return Transformer(*device, config, weights(), {kContext, kContext, kContext, kContext, chunk});
+    return Transformer(*device, config, weights(),
+                       {kContext, kContext, kContext, kContext, chunk, kContext});
   }
   RandomWeights& weights() {
     if (!weights_) weights_ = std::make_unique<RandomWeights>(*device, config, 5);
@@ -297,6 +298,48 @@ TEST_P(TransformerTest, SaysWhatTheHeadReadForEachRowOfLogits) {
     EXPECT_TRUE(std::equal(row, row + config.embedding_width(), logits[i].begin())) << i;
   }
   EXPECT_NE(logits[0], logits[1]);
+}
+
+TEST_P(TransformerTest, RowsThatAReaderIsHandedHaveTheBitsOfThoseThatAreKept) {
+  Transformer whole = make();
+  KvCache whole_kv = cache();
+  const Rows expected = run_chain(whole, whole_kv, text);
+  const std::vector<TokenId> other = Tree(12, 77, config.vocab).tokens;
+  KvCache other_kv = cache();
+  const Rows others = run_chain(whole, other_kv, other);
+  for (const int chunk : {1, 7, 64}) {
+    SCOPED_TRACE(chunk);
+    Transformer model = make(chunk);
+    KvCache a = cache(), b = cache();
+    const auto position_a = counting(0, text.size()), position_b = counting(0, other.size());
+    const auto read_a = counting(3, text.size() - 3), read_b = counting(0, other.size() - 1);
+    const std::vector<std::int32_t> kept{1, 76};
+    const SequenceRows parts[] = {{{text, position_a, {}, 0, {}, read_a}, &a, 0},
+                                  {{other, position_b, {}, 0, kept, read_b}, &b, 0}};
+    Rows read(read_a.size() + read_b.size());
+    const auto reader = [&](int first_row, std::int64_t first_token,
+                            const ConstTensorView& logits) {
+      stream->synchronize();
+      for (std::int64_t i = 0; i < logits.dim(0); ++i) {
+        std::vector<float>& row = read.at(static_cast<std::size_t>(first_row + i));
+        ASSERT_EQ(std::ssize(row), first_token);
+        const auto* values = reinterpret_cast<const float*>(logits.rows(i, 1).data());
+        row.insert(row.end(), values, values + logits.dim(1));
+      }
+    };
+    const ConstTensorView logits = model.forward(parts, *stream, {}, {}, reader);
+    stream->synchronize();
+    for (std::size_t i = 0; i < kept.size(); ++i) {
+      const auto* row =
+          reinterpret_cast<const float*>(logits.rows(static_cast<std::int64_t>(i), 1).data());
+      ASSERT_EQ(std::vector(row, row + config.vocab), others[static_cast<std::size_t>(kept[i])]);
+    }
+    for (std::size_t i = 0; i < read.size(); ++i)
+      ASSERT_EQ(read[i], i < read_a.size() ? expected[i + 3] : others[i - read_a.size()]) << i;
+    // Without a reader they are as if nobody had asked.
+    model.forward(parts, *stream);
+    stream->synchronize();
+  }
 }
 
 TEST_P(TransformerTest, RefusesWhatItWasNotSetUpFor) {

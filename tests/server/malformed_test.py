@@ -133,7 +133,6 @@ class Malformed(ServerCase):
         self.refused_both("modalities", [["audio"], ["text", "audio"], "text"], CHAT)
         self.refused_both("chat_template_kwargs", [3, [], "x"], CHAT)
         self.refused_both("add_generation_prompt", ["x", 1], CHAT)
-        self.refused(TEXT, {"prompt": "a", "echo": True, "logprobs": 1}, "echo")
 
     def test_choices_of_tools(self):
         tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}

@@ -86,7 +86,8 @@ class Routes(ServerCase):
         for text in "hello world", "tab\tand\nline", "\"'\\{}[]<>", "":
             tokens = self.server.post("/tokenize", {"content": text})["tokens"]
             self.assertEqual(len(tokens), len(text))
-            self.assertEqual(self.server.post("/detokenize", {"tokens": tokens}), {"content": text})
+            self.assertEqual(self.server.post("/detokenize", {"tokens": tokens}), {"content": text, "prompt": text})
+            self.assertEqual(self.server.post("/tokenize", {"prompt": text, "add_special_tokens": False})["tokens"], tokens)
             pieces = self.server.post("/tokenize", {"content": text, "with_pieces": True})["tokens"]
             self.assertEqual([(p["id"], p["piece"]) for p in pieces], list(zip(tokens, text)))
 
@@ -95,9 +96,20 @@ class Routes(ServerCase):
         self.refused("/tokenize", {"content": 3}, "content")
         self.refused("/tokenize", {"content": "a", "with_pieces": "yes"}, "with_pieces")
         self.refused("/tokenize", {"content": "a", "pieces": True}, "pieces")
+        self.refused("/tokenize", {"content": "a", "prompt": "a"}, "prompt")
+        self.refused("/tokenize", {"content": "a", "add_special_tokens": False}, "add_special_tokens")
+        self.refused("/tokenize", {"prompt": 3}, "prompt")
         self.refused("/detokenize", {}, "tokens")
         for bad in "text", 3, [97], [-1], [1.5], ["a"], [[1]], [10 ** 30], [None]:
             self.refused("/detokenize", {"tokens": bad}, "tokens")
+
+    def test_a_client_learns_with_which_tokens_texts_begin_and_end(self):
+        info = self.server.get("/tokenizer_info")
+        self.assertEqual(sorted(info), ["bos_token", "chat_template", "eos_token", "tokenizer_class"])
+        for name in "bos_token", "eos_token":
+            if info[name] is not None:
+                self.assertEqual(len(self.server.post("/tokenize", {"content": info[name]})["tokens"]), 1, name)
+        self.assertIn("messages", info["chat_template"])
 
     def test_a_template_is_applied_to_messages(self):
         messages = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}]

@@ -116,6 +116,7 @@ void Deciding::limit_target() {
   limits.max_nodes = prompt_rows_ + tree_rows_;
   limits.max_logit_rows = request_.beams ? request_.beams->beams + request_.beams->drafted()
                                          : std::max(tree_rows_, request_.logit_rows);
+  limits.max_read_rows = request_.beams ? 0 : limits.max_nodes;  // of prompts that are scored
   limits.max_context = made_.slots;
 }
 

@@ -12,6 +12,7 @@ void Answer::take(JobUpdate& update, std::vector<std::vector<ToolCall>>& new_cal
     JobUpdate::Choice& text = texts[i];
     if (!reasoners.empty()) find_reasoning(i, more);
     if (!readers.empty()) find_calls(i, more, new_calls[i]);
+    if (more.prompt) text.prompt = more.prompt;
     text.reasoning += more.reasoning;
     text.text += more.text;
     text.tokens.insert(text.tokens.end(), more.tokens.begin(), more.tokens.end());

@@ -38,6 +38,19 @@ json params_json(const Sampling& sampling, const LogitEditing& edits) {
           {"frequency_penalty", edits.frequency}};
 }
 
+json tokenizer_json(const ServedModel& model) {
+  const Tokenizer& tokenizer = model.tokenizer();
+  const std::vector<TokenId> before = tokenizer.encode("", AddSpecial::kYes);
+  const auto& ends = model.engine.models().target.config().end_tokens;
+  const auto name = [&](const std::vector<TokenId>& tokens) {
+    return tokens.empty() ? json() : json(tokenizer.token_string(tokens.front()));
+  };
+  return {{"tokenizer_class", "canopy"},
+          {"bos_token", name(before)},
+          {"eos_token", name(ends)},
+          {"chat_template", model.chat_template ? json(model.chat_template->source()) : json()}};
+}
+
 json models_json(const ServiceOptions& options, const ServedModel* model) {
   json one{{"id", options.model_name},
            {"object", "model"},

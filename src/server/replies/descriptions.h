@@ -8,6 +8,9 @@ namespace canopy::server {
 
 // Descriptions that a server gives of itself. Any thread.
 
+/// /tokenizer_info, as vLLM has it: the tokens that texts begin and end with, null where they have
+/// none, and the chat template.
+nlohmann::json tokenizer_json(const ServedModel& model);
 /// /v1/models, also while the model is loading: null.
 nlohmann::json models_json(const ServiceOptions& options, const ServedModel* model);
 /// Lists the settings by which tokens are drawn, under llama-server's names.

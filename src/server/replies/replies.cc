@@ -113,17 +113,26 @@ json logprobs_json(Api api, const JobUpdate::Choice& choice, const Tokenizer& to
            {"token_logprobs", json::array()},
            {"top_logprobs", json::array()},
            {"text_offset", json::array()}};
-  for (const TokenReport& token : choice.logprobs) {
-    const std::string text = shown_token(tokenizer, token.chosen.token);
-    out["tokens"].push_back(text);
-    out["token_logprobs"].push_back(finite(token.chosen.logprob));
-    json top = json::object();
-    for (const TokenLogprob& one : token.top)
-      top[shown_token(tokenizer, one.token)] = finite(one.logprob);
+  const auto add = [&](TokenId token, json logprob, json top) {
+    out["tokens"].push_back(shown_token(tokenizer, token));
+    out["token_logprobs"].push_back(std::move(logprob));
     out["top_logprobs"].push_back(std::move(top));
     out["text_offset"].push_back(offset);
-    offset += characters(text);
+    offset += characters(tokenizer.piece(token));
+  };
+  const auto add_all = [&](const std::vector<TokenReport>& tokens) {
+    for (const TokenReport& token : tokens) {
+      json top = json::object();  // of tokens that look alike, the likeliest
+      for (const TokenLogprob& one : token.top)
+        top.emplace(shown_token(tokenizer, one.token), finite(one.logprob));
+      add(token.chosen.token, finite(token.chosen.logprob), std::move(top));
+    }
+  };
+  if (choice.prompt) {
+    add(choice.prompt->first, nullptr, nullptr);
+    add_all(choice.prompt->rest);
   }
+  add_all(choice.logprobs);
   return out;
 }
 

@@ -44,7 +44,8 @@ nlohmann::json usage_json(const Usage& usage);
 /// `ended`: of the first choice.
 nlohmann::json timings_json(const JobUpdate::Choice& ended, const Usage& usage,
                             double link_bytes_per_second);
-/// Lists log probabilities of tokens, as the chat API has them, or in the older one's columns.
+/// Lists log probabilities of tokens, as the chat API has them, or in the older one's columns,
+/// which begin with the prompt's where it was scored.
 /// `offset`: for the columns, characters of the text before the tokens; it moves to after them.
 nlohmann::json logprobs_json(Api api, const JobUpdate::Choice& choice, const Tokenizer& tokenizer,
                              std::size_t& offset);

@@ -21,8 +21,9 @@ void read_common(Fields& fields, const Defaults& defaults, CompletionRequest& re
   for (const char* name :
        {"max_tokens", "max_completion_tokens", "n_predict", "max_new_tokens", "num_predict"})
     if (const auto most = fields.integer(name, -1, kMostTokens)) {
-      if (*most == 0) fields.fail(name, "must be at least 1");
-      if (*most > 0) request.most_tokens = *most;
+      if (*most == 0 && !request.echo)
+        fields.fail(name, "must be at least 1; with echo it can be 0, in a completion");
+      if (*most >= 0) request.most_tokens = *most;
     }
   request.choices = fields.integer("n", 1, defaults.most_choices).value_or(1);
   request.stops = read_stops(fields);
@@ -139,12 +140,10 @@ CompletionRequest read_text_request(const Json& body, const Defaults& defaults) 
   Fields fields(body);
   CompletionRequest request;
   read_prompts(fields, defaults, request);
+  request.echo = fields.flag("echo").value_or(false);
   read_common(fields, defaults, request);
   check_choices(fields, defaults, request);
   if (const auto top = fields.integer("logprobs", 0, kMostLogprobs)) request.logprobs = *top;
-  request.echo = fields.flag("echo").value_or(false);
-  if (request.echo && request.logprobs)
-    fields.fail("echo", "is not supported with logprobs: a prompt's are not computed");
   if (!fields.flag("add_special_tokens").value_or(true))
     fields.fail("add_special_tokens", "can be true alone");
   if (const auto suffix = fields.text("suffix"); suffix && !suffix->empty())

@@ -41,7 +41,7 @@ struct CompletionRequest {
   Sampling sampling;
   LogitEditing edits;
   std::optional<std::uint64_t> seed;
-  std::optional<int> most_tokens;  // nothing: until the context is full
+  std::optional<int> most_tokens;  // nothing: until the context is full; 0: the echo alone
   bool ignore_end = false;
   int choices = 1;  // for each prompt
   std::vector<std::string> stops;
@@ -54,6 +54,8 @@ struct CompletionRequest {
   bool resume = false;  // a client that lost the stream may come back to it
   std::optional<std::string> model;
   std::vector<std::string> warnings;  // of what was asked for and is not done
+
+  bool scores_prompts() const { return echo && logprobs; }
 };
 
 /// Throws ApiError 400 naming the member: not what the API has, or not supported.
