@@ -13,11 +13,10 @@
 #include "src/base/types.h"
 #include "src/grammar/schema/json_schema.h"
 #include "src/server/replies/api_error.h"
-#include "src/server/replies/llama_replies.h"
+#include "src/server/replies/reply_form.h"
 
 namespace canopy::server {
 
-using nlohmann::json;
 using Json = nlohmann::ordered_json;
 
 namespace {
@@ -38,14 +37,6 @@ std::string any_id(const char* prefix) {
   std::snprintf(digits.data(), digits.size(), "%016llx",
                 static_cast<unsigned long long>(any_seed()));
   return std::string(prefix) + digits.data();
-}
-
-json progress_json(const Answer& answer, const JobUpdate& update) {
-  const std::chrono::duration<double, std::milli> time = Clock::now() - answer.begun;
-  return {{"total", answer.prompts.front().size()},
-          {"cache", update.cached_tokens},
-          {"processed", update.prompt_read},
-          {"time_ms", time.count()}};
 }
 
 /// Writes down what there is of an answer in the end, however that comes.
@@ -194,7 +185,8 @@ void Completions::check_length(const std::string& text, const char* param) const
   if (least >= static_cast<std::size_t>(options_.context)) refuse_length(least, param);
 }
 
-JobRequest Completions::job_of(const CompletionRequest& request, const Answer& answer) {
+JobRequest Completions::job_of(const Answer& answer) {
+  const CompletionRequest& request = answer.request;
   const std::shared_ptr<const TokenConstraint> constraint = constraint_of(request);
   JobRequest job;
   job.stops = request.stops;
@@ -223,7 +215,7 @@ JobRequest Completions::job_of(const CompletionRequest& request, const Answer& a
   return job;
 }
 
-Answer Completions::begin(const CompletionRequest& request, Api api) {
+Answer Completions::prepare(const CompletionRequest& request, Api api) {
   if (request.model && *request.model != options_.model_name &&
       *request.model != options_.model_name + ".gguf")
     throw ApiError(
@@ -249,15 +241,19 @@ Answer Completions::begin(const CompletionRequest& request, Api api) {
         chat::encode(*answer.prompt, std::move(beginning), model_.tokenizer()));
   }
   if (!request.tools.empty()) prepare_calls(answer);
-  const bool separated = chat && separates_reasoning(request);
   for (const auto& prompt : request.prompts) {
     const auto* const text = std::get_if<std::string>(&prompt);
     if (text != nullptr) check_length(*text, "prompt");
     answer.prompts.push_back(text != nullptr ? model_.tokenizer().encode(*text, AddSpecial::kYes)
                                              : std::get<std::vector<TokenId>>(prompt));
   }
-  JobRequest job = job_of(request, answer);
-  if (separated) {
+  return answer;
+}
+
+void Completions::submit(Answer& answer) {
+  const CompletionRequest& request = answer.request;
+  JobRequest job = job_of(answer);
+  if (answer.prompt && separates_reasoning(request)) {
     job.named = chat::special_tokens_of(*model_.reasoning, model_.tokenizer());
     answer.reasoners.assign(
         job.texts.size(),
@@ -268,7 +264,6 @@ Answer Completions::begin(const CompletionRequest& request, Api api) {
     answer.before.insert(answer.before.end(), static_cast<std::size_t>(request.choices),
                          request.echo ? model_.tokenizer().decode(tokens, AddSpecial::kNo) : "");
   answer.texts.resize(job.texts.size());
-  answer.offsets.resize(job.texts.size());
   answer.calls.resize(job.texts.size());
   answer.begun_calls.resize(job.texts.size());
   if (!request.tools.empty())
@@ -277,7 +272,6 @@ Answer Completions::begin(const CompletionRequest& request, Api api) {
         ToolCallReader(*model_.tool_form, request.tools, request.must_call,
                        request.stream ? TellCalls::kAsWritten : TellCalls::kWhole));
   answer.job = model_.scheduler.submit(job);
-  return answer;
 }
 
 void Completions::complete(http::Exchange& exchange, Api api, RequestRecord& record) {
@@ -285,7 +279,8 @@ void Completions::complete(http::Exchange& exchange, Api api, RequestRecord& rec
   const auto read = api == Api::kChat   ? read_chat_request
                     : api == Api::kText ? read_text_request
                                         : read_llama_request;
-  Answer answer = begin(read(body, options_.defaults), api);
+  Answer answer = prepare(read(body, options_.defaults), api);
+  submit(answer);
   if (answer.request.stream)
     reply_in_pieces(exchange, answer, record);
   else
@@ -326,99 +321,7 @@ void Completions::reply_whole(http::Exchange& exchange, Answer& answer, RequestR
     if (update->ended) break;
   }
   remember(answer);
-  if (answer.head.api == Api::kLlama) {
-    json replies = json::array();
-    for (std::size_t i = 0; i < answer.texts.size(); ++i)
-      replies.push_back(llama_end_json(answer, i, model_.tokenizer(), link_rate()));
-    return exchange.reply(200, kJson, json_text(replies.size() == 1 ? replies[0] : replies));
-  }
-  const Usage usage = answer.usage();
-  for (std::size_t i = 0; i < answer.texts.size(); ++i)
-    answer.texts[i].text = answer.before[i] + answer.texts[i].text;
-  json reply = reply_json(answer.head, answer.texts, answer.calls,
-                          answer.request.logprobs.has_value(), model_.tokenizer());
-  reply["usage"] = usage_json(usage);
-  reply["timings"] = timings_json(answer.texts.front(), usage, link_rate());
-  if (!answer.request.warnings.empty()) reply["warnings"] = answer.request.warnings;
-  exchange.reply(200, kJson, json_text(reply));
-}
-
-std::string Completions::first_events(const Answer& answer) const {
-  std::string out;
-  if (answer.head.api == Api::kLlama) return out;
-  const bool chat = answer.head.api == Api::kChat;
-  for (std::size_t i = 0; i < answer.texts.size(); ++i) {
-    const json delta = chat ? json{{"role", "assistant"}, {"content", nullptr}}
-                            : json{{"content", answer.before[i]}};
-    const bool warns = i == 0 && !answer.request.warnings.empty();
-    if (!chat && answer.before[i].empty() && !warns) continue;
-    json chunk = chunk_json(answer.head, static_cast<int>(i), delta, nullptr);
-    if (warns) chunk["warnings"] = answer.request.warnings;
-    out += event(chunk);
-  }
-  return out;
-}
-
-std::string Completions::events_of(Answer& answer, const JobUpdate& update,
-                                   const std::vector<std::vector<ToolCall>>& new_calls) const {
-  const ReplyHead& head = answer.head;
-  std::string out;
-  const auto send = [&](json chunk) {
-    if (answer.request.usage_in_chunks) chunk["usage"] = usage_json(answer.usage());
-    out += event(chunk);
-  };
-  for (std::size_t i = 0; i < update.choices.size(); ++i) {
-    const JobUpdate::Choice& more = update.choices[i];
-    if (head.api == Api::kLlama) {
-      if (!more.text.empty() || !more.logprobs.empty()) {
-        json piece = llama_piece_json(answer, i, more, model_.tokenizer());
-        if (answer.request.timings_per_token)
-          piece["timings"] = timings_json(answer.texts[i], answer.usage(), link_rate());
-        out += event(piece);
-      }
-      if (!more.finish_reason.empty())
-        out += event(llama_end_json(answer, i, model_.tokenizer(), link_rate()));
-      continue;
-    }
-    const int index = static_cast<int>(i);
-    if (!more.reasoning.empty())
-      send(chunk_json(head, index, reasoning_json(more.reasoning), nullptr));
-    if (!more.text.empty() || !more.logprobs.empty()) {
-      json chunk =
-          chunk_json(head, index, {{"content", more.text}}, nullptr,
-                     more.logprobs.empty()
-                         ? json()
-                         : logprobs_json(head.api, more, model_.tokenizer(), answer.offsets[i]));
-      if (answer.request.timings_per_token)
-        chunk["timings"] = timings_json(answer.texts[i], answer.usage(), link_rate());
-      send(std::move(chunk));
-    }
-    if (const std::vector<ToolCall>& calls = new_calls[i]; !calls.empty()) {
-      const json pieces = call_pieces_json(calls, answer.calls[i].size());
-      send(chunk_json(head, index, {{"tool_calls", pieces}}, nullptr));
-    }
-    if (!more.finish_reason.empty())
-      send(chunk_json(head, index, json::object(), more.finish_reason));
-  }
-  return out;
-}
-
-std::string Completions::last_events(const Answer& answer) const {
-  std::string out;
-  if (answer.head.api == Api::kLlama) return out;
-  if (answer.request.include_usage) {
-    json chunk = empty_chunk_json(answer.head);
-    chunk["usage"] = usage_json(answer.usage());
-    chunk["timings"] = timings_json(answer.texts.front(), answer.usage(), link_rate());
-    out += event(chunk);
-  }
-  return out + "data: [DONE]\n\n";
-}
-
-json Completions::empty_chunk(const Answer& answer) const {
-  if (answer.head.api == Api::kLlama)
-    return llama_piece_json(answer, 0, JobUpdate::Choice(), model_.tokenizer());
-  return chunk_json(answer.head, 0, json::object(), nullptr);
+  exchange.reply(200, kJson, json_text(form_of(answer, model_)->whole()));
 }
 
 void Completions::reply_in_pieces(http::Exchange& exchange, Answer& answer, RequestRecord& record) {
@@ -429,7 +332,8 @@ void Completions::reply_in_pieces(http::Exchange& exchange, Answer& answer, Requ
   const std::shared_ptr<ResumableStream> log =
       answer.request.resume ? streams_.add(answer.head.id) : nullptr;
   Listener listener(exchange, log, options_);
-  std::string out = first_events(answer);
+  const std::unique_ptr<ReplyForm> form = form_of(answer, model_);
+  std::string out = form->first();
   int prompt_told = -1;
   bool ended = false;
   std::vector<std::vector<ToolCall>> new_calls;
@@ -446,23 +350,21 @@ void Completions::reply_in_pieces(http::Exchange& exchange, Answer& answer, Requ
       ended = update->ended;
       if (answer.request.return_progress && update->prompt_read > prompt_told) {
         prompt_told = update->prompt_read;
-        json chunk = empty_chunk(answer);
-        chunk["prompt_progress"] = progress_json(answer, *update);
-        out += event(chunk);
+        out += form->progress(*update);
       }
-      out += events_of(answer, *update, new_calls);
+      out += form->more(*update, new_calls);
       if (!update->error.empty()) error = ApiError(500, told(update->error));
     }
     if (error) {
       record.reason = error->message;
-      listener.tell(out + event(error->body()));
+      listener.tell(out + form->error(*error));
       return listener.end();
     }
-    if (out.empty() && listener.wants_chunk()) out = event(empty_chunk(answer));
+    if (out.empty() && listener.wants_chunk()) out = form->idle();
     listener.tell(std::exchange(out, {}));
   }
   remember(answer);
-  listener.tell(last_events(answer));
+  listener.tell(form->last());
   listener.end();
 }
 

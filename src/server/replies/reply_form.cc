@@ -1,0 +1,25 @@
+#include "src/server/replies/reply_form.h"
+
+#include <chrono>
+#include <utility>
+
+namespace canopy::server {
+
+using nlohmann::json;
+
+std::string ReplyForm::progress(const JobUpdate& update) const {
+  const std::chrono::duration<double, std::milli> time =
+      std::chrono::steady_clock::now() - answer_.begun;
+  json chunk = empty_chunk();
+  chunk["prompt_progress"] = {{"total", answer_.prompts.front().size()},
+                              {"cache", update.cached_tokens},
+                              {"processed", update.prompt_read},
+                              {"time_ms", time.count()}};
+  return written(chunk);
+}
+
+std::unique_ptr<ReplyForm> form_of(const Answer& answer, const ServedModel& model) {
+  return answer.head.api == Api::kLlama ? llama_form(answer, model) : openai_form(answer, model);
+}
+
+}  // namespace canopy::server
