@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cstdio>
 #include <ctime>
+#include <string_view>
 
 #include "src/base/ambient.h"
 #include "src/base/error.h"
@@ -37,6 +38,14 @@ std::string any_id(const char* prefix) {
   std::snprintf(digits.data(), digits.size(), "%016llx",
                 static_cast<unsigned long long>(any_seed()));
   return std::string(prefix) + digits.data();
+}
+
+/// True if a pattern, in which one * may stand for any text, is all of a name.
+bool matches(std::string_view pattern, std::string_view name) {
+  const std::size_t star = pattern.find('*');
+  if (star == pattern.npos) return pattern == name;
+  return name.size() + 1 >= pattern.size() && name.starts_with(pattern.substr(0, star)) &&
+         name.ends_with(pattern.substr(star + 1));
 }
 
 /// Writes down what there is of an answer in the end, however that comes.
@@ -215,12 +224,19 @@ JobRequest Completions::job_of(const Answer& answer) {
   return job;
 }
 
+void Completions::check_model(const std::string& asked) const {
+  const std::string& own = options_.model_name;
+  if (asked == own || asked == own + ".gguf") return;
+  std::string names = "'" + own + "'";
+  for (const std::string& alias : options_.aliases) {
+    if (matches(alias, asked)) return;
+    names += ", '" + alias + "'";
+  }
+  throw ApiError(404, "there is no model '" + asked + "' here, only " + names, "model");
+}
+
 Answer Completions::prepare(const CompletionRequest& request, Api api) {
-  if (request.model && *request.model != options_.model_name &&
-      *request.model != options_.model_name + ".gguf")
-    throw ApiError(
-        404, "there is no model '" + *request.model + "' here, only '" + options_.model_name + "'",
-        "model");
+  if (request.model) check_model(*request.model);
   Answer answer;
   answer.request = request;
   if (options_.most_tokens && request.most_tokens > options_.most_tokens)

@@ -32,6 +32,8 @@ class Completions {
   chat::Prompt render(const CompletionRequest& request) const;
 
  private:
+  /// Throws ApiError 404: the model has not that name.
+  void check_model(const std::string& asked) const;
   /// Reads the prompts. Nothing is on its way yet.
   Answer prepare(const CompletionRequest& request, Api api);
   void submit(Answer& answer);
