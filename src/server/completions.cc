@@ -194,13 +194,14 @@ void Completions::check_length(const std::string& text, const char* param) const
   if (least >= static_cast<std::size_t>(options_.context)) refuse_length(least, param);
 }
 
-JobRequest Completions::job_of(const Answer& answer) {
+JobRequest Completions::job_of(Answer& answer) {
   const CompletionRequest& request = answer.request;
   const std::shared_ptr<const TokenConstraint> constraint = constraint_of(request);
   JobRequest job;
   job.stops = request.stops;
   if (options_.timeout) job.deadline = answer.begun + *options_.timeout;
   job.top_logprobs = request.logprobs.value_or(0);
+  int least_room = options_.context;
   for (const std::vector<TokenId>& tokens : answer.prompts) {
     if (tokens.empty()) throw ApiError(400, "the prompt has no tokens", "prompt");
     const int room = options_.context - static_cast<int>(tokens.size());
@@ -214,6 +215,7 @@ JobRequest Completions::job_of(const Answer& answer) {
     one.seed = request.seed ? *request.seed : any_seed();
     one.max_new_tokens =
         std::min({request.most_tokens.value_or(room), options_.most_tokens.value_or(room), room});
+    least_room = std::min(least_room, room);
     one.ignore_end = request.ignore_end;
     one.logprobs = request.logprobs ? std::max(1, *request.logprobs) : 0;
     for (int i = 0; i < request.choices; ++i) {
@@ -221,6 +223,10 @@ JobRequest Completions::job_of(const Answer& answer) {
       job.texts.push_back(one);
     }
   }
+  if (request.most_tokens.value_or(0) > least_room)
+    answer.request.warnings.push_back("the context (-c) has room for a text of " +
+                                      std::to_string(least_room) + " tokens, not of " +
+                                      std::to_string(*request.most_tokens));
   return job;
 }
 
@@ -242,9 +248,12 @@ Answer Completions::prepare(const CompletionRequest& request, Api api) {
   if (options_.most_tokens && request.most_tokens > options_.most_tokens)
     answer.request.warnings.push_back("a text has " + std::to_string(*options_.most_tokens) +
                                       " tokens at most here (-n)");
-  const bool chat = api == Api::kChat;
-  answer.head = {api, any_id(chat ? "chatcmpl-" : "cmpl-"), options_.model_name,
-                 std::time(nullptr)};
+  const bool chat = api == Api::kChat || api == Api::kAnthropic;
+  answer.head = {api,
+                 any_id(api == Api::kAnthropic ? "msg_"
+                        : chat                 ? "chatcmpl-"
+                                               : "cmpl-"),
+                 options_.model_name, std::time(nullptr)};
   if (chat) {
     answer.prompt = render(request);
     check_length(answer.prompt->text, "messages");
@@ -292,15 +301,27 @@ void Completions::submit(Answer& answer) {
 
 void Completions::complete(http::Exchange& exchange, Api api, RequestRecord& record) {
   const Json body = parse_body(exchange.request());
-  const auto read = api == Api::kChat   ? read_chat_request
-                    : api == Api::kText ? read_text_request
-                                        : read_llama_request;
+  const auto read_messages = [](const Json& asked, const Defaults& defaults) {
+    return read_anthropic_request(asked, defaults, AnthropicAsk::kText);
+  };
+  const auto read = api == Api::kChat    ? read_chat_request
+                    : api == Api::kText  ? read_text_request
+                    : api == Api::kLlama ? read_llama_request
+                                         : +read_messages;
   Answer answer = prepare(read(body, options_.defaults), api);
   submit(answer);
   if (answer.request.stream)
     reply_in_pieces(exchange, answer, record);
   else
     reply_whole(exchange, answer, record);
+}
+
+void Completions::count(http::Exchange& exchange) {
+  const CompletionRequest request = read_anthropic_request(parse_body(exchange.request()),
+                                                           options_.defaults, AnthropicAsk::kCount);
+  const Answer answer = prepare(request, Api::kAnthropic);
+  const Json counted{{"input_tokens", answer.usage().prompt_tokens}};
+  exchange.reply(200, kJson, json_text(counted));
 }
 
 bool Completions::too_late(const Answer& answer) const {
@@ -337,7 +358,7 @@ void Completions::reply_whole(http::Exchange& exchange, Answer& answer, RequestR
     if (update->ended) break;
   }
   remember(answer);
-  exchange.reply(200, kJson, json_text(form_of(answer, model_)->whole()));
+  exchange.reply(200, kJson, form_of(answer, model_)->whole());
 }
 
 void Completions::reply_in_pieces(http::Exchange& exchange, Answer& answer, RequestRecord& record) {

@@ -25,6 +25,9 @@ class Completions {
 
   /// Replies, whole or in pieces. Throws ApiError, Busy.
   void complete(http::Exchange& exchange, Api api, RequestRecord& record);
+  /// Replies with the number of tokens of the prompt that a text of Anthropic's API would have.
+  /// Throws ApiError.
+  void count(http::Exchange& exchange);
   /// Goes on with a stream that was asked for with `resume`, after the event that the client names
   /// by Last-Event-ID. Throws ApiError.
   void resume(http::Exchange& exchange, const std::string& id);
@@ -37,7 +40,7 @@ class Completions {
   /// Reads the prompts. Nothing is on its way yet.
   Answer prepare(const CompletionRequest& request, Api api);
   void submit(Answer& answer);
-  JobRequest job_of(const Answer& answer);
+  JobRequest job_of(Answer& answer);
   [[noreturn]] void refuse_length(std::size_t tokens, const char* param) const;
   /// Refuses a text that has too many tokens whatever they are: before they take any memory.
   void check_length(const std::string& text, const char* param) const;

@@ -247,7 +247,9 @@ int run_serve(const std::vector<std::string>& words) try {
   http::Server http(
       asked.host, static_cast<std::uint16_t>(asked.port), limits,
       [&](http::Exchange& exchange) { service.handle(exchange); },
-      [&](int status, const std::string& message) { return service.refuse(status, message); });
+      [&](int status, const std::string& message, std::string_view path) {
+        return service.refuse(status, message, path);
+      });
   const std::string url = url_of(asked.host, http.port());
   std::cerr << "listening on " << url << ", loading\n";
 

@@ -1,3 +1,4 @@
+#include "src/base/json_text.h"
 #include "src/server/replies/descriptions.h"
 #include "src/server/replies/reply_form.h"
 
@@ -73,11 +74,11 @@ class LlamaForm final : public ReplyForm {
  public:
   LlamaForm(const Answer& answer, const ServedModel& model) : ReplyForm(answer), model_(model) {}
 
-  json whole() const override {
+  std::string whole() const override {
     json replies = json::array();
     for (std::size_t i = 0; i < answer_.texts.size(); ++i)
       replies.push_back(end_json(answer_, i, tokenizer(), link_rate()));
-    return replies.size() == 1 ? replies[0] : replies;
+    return json_text(replies.size() == 1 ? replies[0] : replies);
   }
 
   std::string first() const override { return {}; }

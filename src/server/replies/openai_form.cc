@@ -1,5 +1,6 @@
 #include <utility>
 
+#include "src/base/json_text.h"
 #include "src/server/replies/reply_form.h"
 
 namespace canopy::server {
@@ -13,7 +14,7 @@ class OpenAiForm final : public ReplyForm {
  public:
   OpenAiForm(const Answer& answer, const ServedModel& model) : ReplyForm(answer), model_(model) {}
 
-  json whole() const override {
+  std::string whole() const override {
     std::vector<JobUpdate::Choice> texts = answer_.texts;
     for (std::size_t i = 0; i < texts.size(); ++i)
       texts[i].text = answer_.before[i] + texts[i].text;
@@ -22,7 +23,7 @@ class OpenAiForm final : public ReplyForm {
     reply["usage"] = usage_json(answer_.usage());
     reply["timings"] = timings_json(texts.front(), answer_.usage(), link_rate());
     if (!answer_.request.warnings.empty()) reply["warnings"] = answer_.request.warnings;
-    return reply;
+    return json_text(reply);
   }
 
   std::string first() const override {

@@ -19,7 +19,16 @@ std::string ReplyForm::progress(const JobUpdate& update) const {
 }
 
 std::unique_ptr<ReplyForm> form_of(const Answer& answer, const ServedModel& model) {
-  return answer.head.api == Api::kLlama ? llama_form(answer, model) : openai_form(answer, model);
+  switch (answer.head.api) {
+    case Api::kLlama:
+      return llama_form(answer, model);
+    case Api::kAnthropic:
+      return anthropic_form(answer);
+    case Api::kChat:
+    case Api::kText:
+      break;
+  }
+  return openai_form(answer, model);
 }
 
 }  // namespace canopy::server

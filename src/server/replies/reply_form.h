@@ -19,8 +19,8 @@ class ReplyForm {
   ReplyForm(const ReplyForm&) = delete;
   ReplyForm& operator=(const ReplyForm&) = delete;
 
-  /// Writes the whole of an answer that has ended.
-  virtual nlohmann::json whole() const = 0;
+  /// Writes the whole of an answer that has ended, as JSON.
+  virtual std::string whole() const = 0;
 
   // Events of a stream, "" for none: those before the first update, those of an update that the
   // answer has taken, those after the last.
@@ -49,5 +49,6 @@ std::unique_ptr<ReplyForm> form_of(const Answer& answer, const ServedModel& mode
 
 std::unique_ptr<ReplyForm> openai_form(const Answer& answer, const ServedModel& model);
 std::unique_ptr<ReplyForm> llama_form(const Answer& answer, const ServedModel& model);
+std::unique_ptr<ReplyForm> anthropic_form(const Answer& answer);
 
 }  // namespace canopy::server

@@ -14,7 +14,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int kMostLogprobs = 20;
-constexpr int kMostTokens = 10'000'000;
 
 void read_common(Fields& fields, const Defaults& defaults, CompletionRequest& request) {
   read_sampling(fields, defaults, request);
