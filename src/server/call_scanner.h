@@ -11,6 +11,7 @@ namespace canopy::server {
 /// before it.
 struct ToolCall {
   std::string id, name, arguments;  // arguments: JSON
+  std::size_t at = 0;               // bytes of the answer's text before it
 };
 
 /// A scanner that follows calls while they are written, `{"name": NAME, "arguments": {...}}`, or

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cstdio>
 #include <ctime>
+#include <string_view>
 
 #include "src/base/ambient.h"
 #include "src/base/error.h"
@@ -13,11 +14,10 @@
 #include "src/base/types.h"
 #include "src/grammar/schema/json_schema.h"
 #include "src/server/replies/api_error.h"
-#include "src/server/replies/llama_replies.h"
+#include "src/server/replies/reply_form.h"
 
 namespace canopy::server {
 
-using nlohmann::json;
 using Json = nlohmann::ordered_json;
 
 namespace {
@@ -40,12 +40,12 @@ std::string any_id(const char* prefix) {
   return std::string(prefix) + digits.data();
 }
 
-json progress_json(const Answer& answer, const JobUpdate& update) {
-  const std::chrono::duration<double, std::milli> time = Clock::now() - answer.begun;
-  return {{"total", answer.prompts.front().size()},
-          {"cache", update.cached_tokens},
-          {"processed", update.prompt_read},
-          {"time_ms", time.count()}};
+/// True if a pattern, in which one * may stand for any text, is all of a name.
+bool matches(std::string_view pattern, std::string_view name) {
+  const std::size_t star = pattern.find('*');
+  if (star == pattern.npos) return pattern == name;
+  return name.size() + 1 >= pattern.size() && name.starts_with(pattern.substr(0, star)) &&
+         name.ends_with(pattern.substr(star + 1));
 }
 
 /// Writes down what there is of an answer in the end, however that comes.
@@ -194,12 +194,14 @@ void Completions::check_length(const std::string& text, const char* param) const
   if (least >= static_cast<std::size_t>(options_.context)) refuse_length(least, param);
 }
 
-JobRequest Completions::job_of(const CompletionRequest& request, const Answer& answer) {
+JobRequest Completions::job_of(Answer& answer) {
+  const CompletionRequest& request = answer.request;
   const std::shared_ptr<const TokenConstraint> constraint = constraint_of(request);
   JobRequest job;
   job.stops = request.stops;
   if (options_.timeout) job.deadline = answer.begun + *options_.timeout;
   job.top_logprobs = request.logprobs.value_or(0);
+  int least_room = options_.context;
   for (const std::vector<TokenId>& tokens : answer.prompts) {
     if (tokens.empty()) throw ApiError(400, "the prompt has no tokens", "prompt");
     const int room = options_.context - static_cast<int>(tokens.size());
@@ -213,6 +215,7 @@ JobRequest Completions::job_of(const CompletionRequest& request, const Answer& a
     one.seed = request.seed ? *request.seed : any_seed();
     one.max_new_tokens =
         std::min({request.most_tokens.value_or(room), options_.most_tokens.value_or(room), room});
+    least_room = std::min(least_room, room);
     one.ignore_end = request.ignore_end;
     one.logprobs = request.logprobs ? std::max(1, *request.logprobs) : 0;
     if (request.echo) one.prompt_logprobs = request.logprobs;
@@ -221,23 +224,37 @@ JobRequest Completions::job_of(const CompletionRequest& request, const Answer& a
       job.texts.push_back(one);
     }
   }
+  if (request.most_tokens.value_or(0) > least_room)
+    answer.request.warnings.push_back("the context (-c) has room for a text of " +
+                                      std::to_string(least_room) + " tokens, not of " +
+                                      std::to_string(*request.most_tokens));
   return job;
 }
 
-Answer Completions::begin(const CompletionRequest& request, Api api) {
-  if (request.model && *request.model != options_.model_name &&
-      *request.model != options_.model_name + ".gguf")
-    throw ApiError(
-        404, "there is no model '" + *request.model + "' here, only '" + options_.model_name + "'",
-        "model");
+void Completions::check_model(const std::string& asked) const {
+  const std::string& own = options_.model_name;
+  if (asked == own || asked == own + ".gguf") return;
+  std::string names = "'" + own + "'";
+  for (const std::string& alias : options_.aliases) {
+    if (matches(alias, asked)) return;
+    names += ", '" + alias + "'";
+  }
+  throw ApiError(404, "there is no model '" + asked + "' here, only " + names, "model");
+}
+
+Answer Completions::prepare(const CompletionRequest& request, Api api) {
+  if (request.model) check_model(*request.model);
   Answer answer;
   answer.request = request;
   if (options_.most_tokens && request.most_tokens > options_.most_tokens)
     answer.request.warnings.push_back("a text has " + std::to_string(*options_.most_tokens) +
                                       " tokens at most here (-n)");
-  const bool chat = api == Api::kChat;
-  answer.head = {api, any_id(chat ? "chatcmpl-" : "cmpl-"), options_.model_name,
-                 std::time(nullptr)};
+  const bool chat = api == Api::kChat || api == Api::kAnthropic;
+  answer.head = {api,
+                 any_id(api == Api::kAnthropic ? "msg_"
+                        : chat                 ? "chatcmpl-"
+                                               : "cmpl-"),
+                 options_.model_name, std::time(nullptr)};
   if (chat) {
     answer.prompt = render(request);
     check_length(answer.prompt->text, "messages");
@@ -250,15 +267,19 @@ Answer Completions::begin(const CompletionRequest& request, Api api) {
         chat::encode(*answer.prompt, std::move(beginning), model_.tokenizer()));
   }
   if (!request.tools.empty()) prepare_calls(answer);
-  const bool separated = chat && separates_reasoning(request);
   for (const auto& prompt : request.prompts) {
     const auto* const text = std::get_if<std::string>(&prompt);
     if (text != nullptr) check_length(*text, "prompt");
     answer.prompts.push_back(text != nullptr ? model_.tokenizer().encode(*text, AddSpecial::kYes)
                                              : std::get<std::vector<TokenId>>(prompt));
   }
-  JobRequest job = job_of(request, answer);
-  if (separated) {
+  return answer;
+}
+
+void Completions::submit(Answer& answer) {
+  const CompletionRequest& request = answer.request;
+  JobRequest job = job_of(answer);
+  if (answer.prompt && separates_reasoning(request)) {
     job.named = chat::special_tokens_of(*model_.reasoning, model_.tokenizer());
     answer.reasoners.assign(
         job.texts.size(),
@@ -269,7 +290,6 @@ Answer Completions::begin(const CompletionRequest& request, Api api) {
     answer.before.insert(answer.before.end(), static_cast<std::size_t>(request.choices),
                          request.echo ? model_.tokenizer().decode(tokens, AddSpecial::kNo) : "");
   answer.texts.resize(job.texts.size());
-  answer.offsets.resize(job.texts.size());
   answer.calls.resize(job.texts.size());
   answer.begun_calls.resize(job.texts.size());
   if (!request.tools.empty())
@@ -278,19 +298,31 @@ Answer Completions::begin(const CompletionRequest& request, Api api) {
         ToolCallReader(*model_.tool_form, request.tools, request.must_call,
                        request.stream ? TellCalls::kAsWritten : TellCalls::kWhole));
   answer.job = model_.scheduler.submit(job);
-  return answer;
 }
 
 void Completions::complete(http::Exchange& exchange, Api api, RequestRecord& record) {
   const Json body = parse_body(exchange.request());
-  const auto read = api == Api::kChat   ? read_chat_request
-                    : api == Api::kText ? read_text_request
-                                        : read_llama_request;
-  Answer answer = begin(read(body, options_.defaults), api);
+  const auto read_messages = [](const Json& asked, const Defaults& defaults) {
+    return read_anthropic_request(asked, defaults, AnthropicAsk::kText);
+  };
+  const auto read = api == Api::kChat    ? read_chat_request
+                    : api == Api::kText  ? read_text_request
+                    : api == Api::kLlama ? read_llama_request
+                                         : +read_messages;
+  Answer answer = prepare(read(body, options_.defaults), api);
+  submit(answer);
   if (answer.request.stream)
     reply_in_pieces(exchange, answer, record);
   else
     reply_whole(exchange, answer, record);
+}
+
+void Completions::count(http::Exchange& exchange) {
+  const CompletionRequest request = read_anthropic_request(parse_body(exchange.request()),
+                                                           options_.defaults, AnthropicAsk::kCount);
+  const Answer answer = prepare(request, Api::kAnthropic);
+  const Json counted{{"input_tokens", answer.usage().prompt_tokens}};
+  exchange.reply(200, kJson, json_text(counted));
 }
 
 bool Completions::too_late(const Answer& answer) const {
@@ -327,101 +359,7 @@ void Completions::reply_whole(http::Exchange& exchange, Answer& answer, RequestR
     if (update->ended) break;
   }
   remember(answer);
-  if (answer.head.api == Api::kLlama) {
-    json replies = json::array();
-    for (std::size_t i = 0; i < answer.texts.size(); ++i)
-      replies.push_back(llama_end_json(answer, i, model_.tokenizer(), link_rate()));
-    return exchange.reply(200, kJson, json_text(replies.size() == 1 ? replies[0] : replies));
-  }
-  const Usage usage = answer.usage();
-  for (std::size_t i = 0; i < answer.texts.size(); ++i)
-    answer.texts[i].text = answer.before[i] + answer.texts[i].text;
-  json reply = reply_json(answer.head, answer.texts, answer.calls,
-                          answer.request.logprobs.has_value(), model_.tokenizer());
-  reply["usage"] = usage_json(usage);
-  reply["timings"] = timings_json(answer.texts.front(), usage, link_rate());
-  if (!answer.request.warnings.empty()) reply["warnings"] = answer.request.warnings;
-  exchange.reply(200, kJson, json_text(reply));
-}
-
-std::string Completions::first_events(const Answer& answer) const {
-  std::string out;
-  if (answer.head.api == Api::kLlama) return out;
-  const bool chat = answer.head.api == Api::kChat;
-  for (std::size_t i = 0; i < answer.texts.size(); ++i) {
-    // An echo with log probabilities comes when the prompt has been read.
-    const std::string before = answer.request.scores_prompts() ? "" : answer.before[i];
-    const json delta =
-        chat ? json{{"role", "assistant"}, {"content", nullptr}} : json{{"content", before}};
-    const bool warns = i == 0 && !answer.request.warnings.empty();
-    if (!chat && before.empty() && !warns) continue;
-    json chunk = chunk_json(answer.head, static_cast<int>(i), delta, nullptr);
-    if (warns) chunk["warnings"] = answer.request.warnings;
-    out += event(chunk);
-  }
-  return out;
-}
-
-std::string Completions::events_of(Answer& answer, const JobUpdate& update,
-                                   const std::vector<std::vector<ToolCall>>& new_calls) const {
-  const ReplyHead& head = answer.head;
-  std::string out;
-  const auto send = [&](json chunk) {
-    if (answer.request.usage_in_chunks) chunk["usage"] = usage_json(answer.usage());
-    out += event(chunk);
-  };
-  for (std::size_t i = 0; i < update.choices.size(); ++i) {
-    const JobUpdate::Choice& more = update.choices[i];
-    if (head.api == Api::kLlama) {
-      if (!more.text.empty() || !more.logprobs.empty()) {
-        json piece = llama_piece_json(answer, i, more, model_.tokenizer());
-        if (answer.request.timings_per_token)
-          piece["timings"] = timings_json(answer.texts[i], answer.usage(), link_rate());
-        out += event(piece);
-      }
-      if (!more.finish_reason.empty())
-        out += event(llama_end_json(answer, i, model_.tokenizer(), link_rate()));
-      continue;
-    }
-    const int index = static_cast<int>(i);
-    if (!more.reasoning.empty())
-      send(chunk_json(head, index, reasoning_json(more.reasoning), nullptr));
-    const std::string text = (more.prompt ? answer.before[i] : "") + more.text;
-    const bool reports = more.prompt || !more.logprobs.empty();
-    if (!text.empty() || reports) {
-      json chunk = chunk_json(
-          head, index, {{"content", text}}, nullptr,
-          reports ? logprobs_json(head.api, more, model_.tokenizer(), answer.offsets[i]) : json());
-      if (answer.request.timings_per_token)
-        chunk["timings"] = timings_json(answer.texts[i], answer.usage(), link_rate());
-      send(std::move(chunk));
-    }
-    if (const std::vector<ToolCall>& calls = new_calls[i]; !calls.empty()) {
-      const json pieces = call_pieces_json(calls, answer.calls[i].size());
-      send(chunk_json(head, index, {{"tool_calls", pieces}}, nullptr));
-    }
-    if (!more.finish_reason.empty())
-      send(chunk_json(head, index, json::object(), more.finish_reason));
-  }
-  return out;
-}
-
-std::string Completions::last_events(const Answer& answer) const {
-  std::string out;
-  if (answer.head.api == Api::kLlama) return out;
-  if (answer.request.include_usage) {
-    json chunk = empty_chunk_json(answer.head);
-    chunk["usage"] = usage_json(answer.usage());
-    chunk["timings"] = timings_json(answer.texts.front(), answer.usage(), link_rate());
-    out += event(chunk);
-  }
-  return out + "data: [DONE]\n\n";
-}
-
-json Completions::empty_chunk(const Answer& answer) const {
-  if (answer.head.api == Api::kLlama)
-    return llama_piece_json(answer, 0, JobUpdate::Choice(), model_.tokenizer());
-  return chunk_json(answer.head, 0, json::object(), nullptr);
+  exchange.reply(200, kJson, form_of(answer, model_)->whole());
 }
 
 void Completions::reply_in_pieces(http::Exchange& exchange, Answer& answer, RequestRecord& record) {
@@ -432,7 +370,8 @@ void Completions::reply_in_pieces(http::Exchange& exchange, Answer& answer, Requ
   const std::shared_ptr<ResumableStream> log =
       answer.request.resume ? streams_.add(answer.head.id) : nullptr;
   Listener listener(exchange, log, options_);
-  std::string out = first_events(answer);
+  const std::unique_ptr<ReplyForm> form = form_of(answer, model_);
+  std::string out = form->first();
   int prompt_told = -1;
   bool ended = false;
   std::vector<std::vector<ToolCall>> new_calls;
@@ -449,23 +388,21 @@ void Completions::reply_in_pieces(http::Exchange& exchange, Answer& answer, Requ
       ended = update->ended;
       if (answer.request.return_progress && update->prompt_read > prompt_told) {
         prompt_told = update->prompt_read;
-        json chunk = empty_chunk(answer);
-        chunk["prompt_progress"] = progress_json(answer, *update);
-        out += event(chunk);
+        out += form->progress(*update);
       }
-      out += events_of(answer, *update, new_calls);
+      out += form->more(*update, new_calls);
       if (!update->error.empty()) error = ApiError(500, told(update->error));
     }
     if (error) {
       record.reason = error->message;
-      listener.tell(out + event(error->body()));
+      listener.tell(out + form->error(*error));
       return listener.end();
     }
-    if (out.empty() && listener.wants_chunk()) out = event(empty_chunk(answer));
+    if (out.empty() && listener.wants_chunk()) out = form->idle();
     listener.tell(std::exchange(out, {}));
   }
   remember(answer);
-  listener.tell(last_events(answer));
+  listener.tell(form->last());
   listener.end();
 }
 

@@ -25,6 +25,9 @@ class Completions {
 
   /// Replies, whole or in pieces. Throws ApiError, Busy.
   void complete(http::Exchange& exchange, Api api, RequestRecord& record);
+  /// Replies with the number of tokens of the prompt that a text of Anthropic's API would have.
+  /// Throws ApiError.
+  void count(http::Exchange& exchange);
   /// Goes on with a stream that was asked for with `resume`, after the event that the client names
   /// by Last-Event-ID. Throws ApiError.
   void resume(http::Exchange& exchange, const std::string& id);
@@ -32,8 +35,12 @@ class Completions {
   chat::Prompt render(const CompletionRequest& request) const;
 
  private:
-  Answer begin(const CompletionRequest& request, Api api);
-  JobRequest job_of(const CompletionRequest& request, const Answer& answer);
+  /// Throws ApiError 404: the model has not that name.
+  void check_model(const std::string& asked) const;
+  /// Reads the prompts. Nothing is on its way yet.
+  Answer prepare(const CompletionRequest& request, Api api);
+  void submit(Answer& answer);
+  JobRequest job_of(Answer& answer);
   [[noreturn]] void refuse_length(std::size_t tokens, const char* param) const;
   /// Refuses a text that has too many tokens whatever they are: before they take any memory.
   void check_length(const std::string& text, const char* param) const;
@@ -46,14 +53,6 @@ class Completions {
   /// True if the time is over and no token has come.
   bool too_late(const Answer& answer) const;
   ApiError timeout_error() const;
-  /// Writes this update as events for the client.
-  std::string events_of(Answer& answer, const JobUpdate& update,
-                        const std::vector<std::vector<ToolCall>>& new_calls) const;
-  std::string first_events(const Answer& answer) const;
-  std::string last_events(const Answer& answer) const;
-  /// A chunk that adds nothing to the text.
-  nlohmann::json empty_chunk(const Answer& answer) const;
-  double link_rate() const { return model_.scheduler.link_rate(); }
   void remember(const Answer& answer);
 
   ServedModel& model_;

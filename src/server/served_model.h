@@ -17,6 +17,7 @@ namespace canopy::server {
 
 struct ServiceOptions {
   std::string model_name;
+  std::vector<std::string> aliases;  // more names for it; a * in one is any text
   Defaults defaults;
   std::vector<std::string> keys;               // none: everybody may ask
   std::vector<std::string> origins;            // of pages that may ask; "*": any

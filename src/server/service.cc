@@ -86,15 +86,25 @@ bool same_key(std::string_view a, std::string_view b) {
   return differ == 0;
 }
 
+/// True for a path of Anthropic's API, whose errors have a form of their own.
+bool is_anthropic(std::string_view path) {
+  if (path.starts_with("/v1/")) path.remove_prefix(3);
+  return path == "/messages" || path.starts_with("/messages/");
+}
+
+json error_json(const ApiError& error, std::string_view path) {
+  return is_anthropic(path) ? error.anthropic_body() : error.body();
+}
+
 }  // namespace
 
-std::string Service::refuse(int status, const std::string& message) const {
+std::string Service::refuse(int status, const std::string& message, std::string_view path) const {
   RequestRecord record;
   record.id = any_request_id();
   record.status = status;
   record.reason = message;
   if (options_.on_request) options_.on_request(record);
-  return json_text(ApiError(status, message).body());
+  return json_text(error_json(ApiError(status, message), path));
 }
 
 void Service::ready(Engine& engine, Scheduler& scheduler, Metrics& metrics,
@@ -128,11 +138,13 @@ void Service::handle(http::Exchange& exchange) {
   record.method = request.method;
   record.path = request.path;
   exchange.add_header(kIdHeader, record.id);
+  const bool anthropic = is_anthropic(request.path);
+  if (anthropic) exchange.add_header("request-id", record.id);
   const auto begun = std::chrono::steady_clock::now();
   const auto fail = [&](const ApiError& error) {
     record.reason = error.message;
     if (exchange.begun()) {  // of a stream: the status has been sent
-      exchange.write(event(error.body()));
+      exchange.write((anthropic ? "event: error\n" : "") + event(error_json(error, request.path)));
       exchange.end_stream();
       return;
     }
@@ -140,7 +152,8 @@ void Service::handle(http::Exchange& exchange) {
       exchange.add_header("Retry-After", std::to_string(kRetryAfter));
       exchange.add_header("x-should-retry", "true");
     }
-    exchange.reply(error.status, kJson, json_text(error.body()));
+    exchange.reply(anthropic ? error.anthropic_status() : error.status, kJson,
+                   json_text(error_json(error, request.path)));
   };
   try {
     route(exchange, record);
@@ -178,7 +191,8 @@ void Service::check_access(http::Exchange& exchange) const {
     exchange.add_header("Vary", "Origin");
     exchange.add_header("Access-Control-Allow-Methods", "GET, POST, OPTIONS");
     exchange.add_header("Access-Control-Allow-Headers",
-                        "Authorization, Content-Type, X-Api-Key, X-Request-Id");
+                        "Authorization, Content-Type, X-Api-Key, X-Request-Id, Anthropic-Version, "
+                        "Anthropic-Beta, Anthropic-Dangerous-Direct-Browser-Access");
     exchange.add_header("Access-Control-Expose-Headers", kIdHeader);
   }
   static constexpr std::array kOpen{"/", "/health", "/v1/health", "/models", "/v1/models"};
@@ -214,6 +228,8 @@ void Service::route(http::Exchange& exchange, RequestRecord& record) {
                                       {"/chat/completions", "POST", nullptr, Api::kChat},
                                       {"/completions", "POST", nullptr, Api::kText},
                                       {"/completion", "POST", nullptr, Api::kLlama},
+                                      {"/messages", "POST", nullptr, Api::kAnthropic},
+                                      {"/messages/count_tokens", "POST", &Service::count_tokens},
                                       {"/tokenize", "POST", &Service::tokenize},
                                       {"/detokenize", "POST", &Service::detokenize},
                                       {"/tokenizer_info", "GET", &Service::tokenizer_info},
@@ -318,6 +334,11 @@ void Service::apply_template(http::Exchange& exchange) {
   const CompletionRequest request =
       read_chat_request(parse_body(exchange.request()), options_.defaults);
   reply_json_to(exchange, {{"prompt", completions_->render(request).text}});
+}
+
+void Service::count_tokens(http::Exchange& exchange) {
+  model();
+  completions_->count(exchange);
 }
 
 }  // namespace canopy::server

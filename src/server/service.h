@@ -1,12 +1,13 @@
 #pragma once
-// Room src/server: the engine over HTTP: OpenAI's and llama-server's routes, a page, metrics, a
-// log.
+// Room src/server: the engine over HTTP: routes of OpenAI, llama-server and Anthropic, a page,
+// metrics, a log.
 // In: requests as JSON. Out: replies and streams; texts of many clients share the sweeps of one
 // Session.
 // Must not know: flags, the disk, kernels.
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "src/server/completions.h"
@@ -25,8 +26,9 @@ class Service {
              std::optional<chat::ChatTemplate> chat_template, std::string why_no_chat);
   /// Replies to one request. Any thread; throws nothing.
   void handle(http::Exchange& exchange);
-  /// The body of an error, of a request that the HTTP server refused.
-  std::string refuse(int status, const std::string& message) const;
+  /// The body of an error, of a request that the HTTP server refused; `path`: "" where it could
+  /// not be read.
+  std::string refuse(int status, const std::string& message, std::string_view path) const;
 
  private:
   void route(http::Exchange& exchange, RequestRecord& record);
@@ -45,6 +47,7 @@ class Service {
   void detokenize(http::Exchange& exchange);
   void tokenizer_info(http::Exchange& exchange);
   void apply_template(http::Exchange& exchange);
+  void count_tokens(http::Exchange& exchange);
 
   ServiceOptions options_;  // the context is known when the model is there
   std::mutex mutex_;        // until the model is there; then it stays as it is

@@ -134,14 +134,15 @@ std::optional<ToolCall> ToolCallReader::call_of(const Json& call) const {
   return ToolCall{"", call["name"], exact_json_text(arguments)};
 }
 
-void ToolCallReader::add_with_ids(std::vector<ToolCall> calls, Found& found) const {
+void ToolCallReader::add_calls(std::vector<ToolCall> calls, Found& found) const {
   for (ToolCall& call : calls) {
     if (!call.name.empty()) call.id = any_call_id(form_);
+    call.at = said_ + found.text.size();
     found.calls.push_back(std::move(call));
   }
 }
 
-bool ToolCallReader::add_calls(const std::string& json, Found& found) const {
+bool ToolCallReader::read_calls(const std::string& json, Found& found) const {
   try {
     const Json parsed = parse_ordered_json(json, LargeIntegers::kKept);
     std::vector<ToolCall> calls;
@@ -153,7 +154,7 @@ bool ToolCallReader::add_calls(const std::string& json, Found& found) const {
     // The arguments are reported as they were written, as in a stream.
     std::vector<ToolCall> written = CallScanner(names_).push(json);
     const bool all = !calls.empty();
-    add_with_ids(written.size() == calls.size() ? std::move(written) : std::move(calls), found);
+    add_calls(written.size() == calls.size() ? std::move(written) : std::move(calls), found);
     return all;
   } catch (const Error&) {  // it only looked like one
     return false;
@@ -163,7 +164,7 @@ bool ToolCallReader::add_calls(const std::string& json, Found& found) const {
 /// Reports what `held_` has of a call up to `end`.
 void ToolCallReader::follow(std::size_t end, Found& found) {
   if (tell_ == TellCalls::kWhole || end <= followed_) return;
-  add_with_ids(scanner_.push(std::string_view(held_).substr(followed_, end - followed_)), found);
+  add_calls(scanner_.push(std::string_view(held_).substr(followed_, end - followed_)), found);
   followed_ = end;
 }
 
@@ -179,7 +180,7 @@ void ToolCallReader::read_hermes(Found& found) {
     if (!in_call_) {
       found.text += without_end_space(before);  // white space before a call belongs to its form
       scanner_ = CallScanner(names_);
-    } else if (scanner_.told() || add_calls(before, found)) {
+    } else if (scanner_.told() || read_calls(before, found)) {
       called_ = true;
     } else {
       found.text.append(kBegin).append(before).append(kEnd);
@@ -194,6 +195,12 @@ void ToolCallReader::read_hermes(Found& found) {
 }
 
 ToolCallReader::Found ToolCallReader::push(const std::string& text, bool calls_begin) {
+  Found found = read(text, calls_begin);
+  said_ += found.text.size();
+  return found;
+}
+
+ToolCallReader::Found ToolCallReader::read(const std::string& text, bool calls_begin) {
   Found found;
   held_ += text;
   if (form_ == ToolForm::kHermes) {
@@ -219,10 +226,10 @@ ToolCallReader::Found ToolCallReader::end() {
   if (in_call_) follow(held_.size(), found);
   std::string rest = std::exchange(held_, {});
   if (forced_) {  // cut off, what there is of it is no text
-    if (in_call_) add_with_ids(scanner_.end(), found);
+    if (in_call_) add_calls(scanner_.end(), found);
     return found;
   }
-  if (in_call_ && (scanner_.told() || add_calls(rest, found))) return found;
+  if (in_call_ && (scanner_.told() || read_calls(rest, found))) return found;
   if (in_call_ && form_ == ToolForm::kHermes) found.text = kBegin;
   found.text += called_ ? without_end_space(rest) : rest;
   return found;

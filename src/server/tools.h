@@ -58,17 +58,19 @@ class ToolCallReader {
   Found end();
 
  private:
+  Found read(const std::string& text, bool calls_begin);
   void read_hermes(Found& found);
   void follow(std::size_t end, Found& found);
-  bool add_calls(const std::string& json, Found& found) const;
+  bool read_calls(const std::string& json, Found& found) const;
   std::optional<ToolCall> call_of(const nlohmann::ordered_json& call) const;
-  void add_with_ids(std::vector<ToolCall> calls, Found& found) const;
+  void add_calls(std::vector<ToolCall> calls, Found& found) const;
 
   ToolForm form_;
   TellCalls tell_;
   bool forced_;
   std::vector<std::string> names_;  // of the tools
   std::string held_;
+  std::size_t said_ = 0;      // bytes of text that were found
   CallScanner scanner_;       // of the call that is being written
   std::size_t followed_ = 0;  // bytes of `held_` that it has seen
   bool in_call_;

@@ -13,6 +13,7 @@ void answers(Body&& body) {
     reads(body);
   } catch (const server::ApiError& error) {
     expect(error.status >= 400 && error.status < 500, "an error of the client's");
+    error.anthropic_body().dump();
     error.body().dump();  // where names stand as the client wrote them
   }
 }
@@ -36,6 +37,12 @@ void fuzz_one(std::string_view input) {
       for (const auto form : {server::ToolForm::kHermes, server::ToolForm::kLlama})
         server::call_grammar(form, chat.tools);
   });
+  for (const auto ask : {server::AnthropicAsk::kText, server::AnthropicAsk::kCount})
+    answers([&] {
+      const server::CompletionRequest chat = server::read_anthropic_request(body, kDefaults, ask);
+      for (const auto& message : chat.conversation.messages)
+        expect(message.contains("role") && message.contains("content"), "messages of a chat");
+    });
   answers([&] {
     const server::CompletionRequest text = server::read_text_request(body, kDefaults);
     expect(!text.prompts.empty(), "prompts");

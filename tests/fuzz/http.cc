@@ -38,7 +38,7 @@ http::Server& server() {
                                     .keep_alive = milliseconds(200),
                                     .whole_request = milliseconds(500)};
   static http::Server server("127.0.0.1", 0, kLimits, answer,
-                             [](int, const std::string& why) { return why; });
+                             [](int, const std::string& why, std::string_view) { return why; });
   return server;
 }
 

@@ -6,7 +6,7 @@ import re
 import urllib.parse
 import uuid
 
-from serving import NEEDS_REAL_MODEL, REPO, Server, ServerCase, bytes_model, joined, main
+from serving import NEEDS_REAL_MODEL, REPO, Server, ServerCase, joined, main, quoting_model
 
 CHAT = "/v1/chat/completions"
 CAT = {"type": "object", "additionalProperties": False, "required": ["name", "age", "colors"], "properties": {
@@ -25,21 +25,6 @@ def ask(text, **more):
 
 def schema_of(schema):
     return {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
-
-
-def quoting_model(to, special):
-    """A random model that may write quotes, which its copy ends a text with, and these special tokens by id."""
-    model = bytes_model(to)
-    tokenizer = json.loads((model / "tokenizer.json").read_text())
-    tokenizer["added_tokens"] = [{"id": id, "content": name, "special": True, "single_word": False, "lstrip": False,
-                                  "rstrip": False, "normalized": False} for id, name in special.items()]
-    for piece in [piece for piece, id in tokenizer["model"]["vocab"].items() if id in special]:
-        del tokenizer["model"]["vocab"][piece]
-    (model / "tokenizer.json").write_text(json.dumps(tokenizer))
-    (model / "tokenizer_config.json").write_text(json.dumps({"bos_token": "^", "eos_token": "~"}))
-    config = json.loads((model / "config.json").read_text())
-    (model / "config.json").write_text(json.dumps(config | {"eos_token_id": 94}))  # '~'; the copy's is a quote
-    return model
 
 
 def check_cat(self, text):

@@ -265,6 +265,7 @@ class Starting(ServerCase):
         port = str(self.server.port)
         for flags, code, part in ((("--port", "x"), 2, "--port"), (("--port", port), 1, port), (("--port", 65536), 2, "--port"),
                                   (("--parallel", 0), 2, "--parallel"), (("--api-key", ""), 2, "--api-key"), (("-c", 1), 2, "--ctx-size"),
+                                  (("--alias", ""), 2, "--alias"), (("--alias", "a*b*"), 2, "a*b*"),
                                   (("--api-key-file", self.dir / "none"), 1, "none"), (("--host", "no such host"), 1, "no such host"),
                                   (("--chat-template-file", self.dir / "none"), 1, "none")):
             result = run("serve", "-m", self.model, *(() if "--port" in flags else ("--port", 0)), *flags, timeout=60)
@@ -279,6 +280,21 @@ class Starting(ServerCase):
             with Server(model) as server:
                 self.assertIn(f"context: {context} tokens; -c N takes another\n", server.log)
                 self.assertEqual(server.get("/props")["default_generation_settings"]["n_ctx"], context)
+
+    def test_a_model_answers_to_all_its_names(self):
+        names = ("--alias", "claude-*", "--alias", "*-mini", "--alias", "o*1", "--alias", "small")
+        with Server(self.model, *names, alias="big") as server:
+            self.assertEqual(server.get("/v1/models")["data"][0]["id"], "big")
+            for name in "big", "big.gguf", "small", "claude-", "claude-sonnet-4-5", "gpt-mini", "-mini", "o1", "o-1":
+                reply = server.post("/v1/completions", {"model": name, "prompt": "a", "max_tokens": 1})
+                self.assertEqual(reply["model"], "big")
+            for name in "", "claude", "small-", "a-claude-x", "mini", "gpt-mini-", "o", "1", "o12", self.model.name:
+                error = server.post("/v1/completions", {"model": name, "prompt": "a", "max_tokens": 1}, status=404)["error"]
+                self.assertEqual(error["message"], f"there is no model '{name}' here, only 'big', 'claude-*', '*-mini', 'o*1', 'small'")
+        with Server(self.model, "--alias", "claude-*", alias=None) as server:
+            self.assertEqual(server.get("/v1/models")["data"][0]["id"], self.model.name)
+            reply = server.post("/v1/completions", {"model": "claude-x", "prompt": "a", "max_tokens": 1})
+            self.assertEqual(reply["model"], self.model.name)
 
     def test_without_a_template_there_are_completions_alone(self):
         with Server(self.model) as server:

@@ -65,6 +65,21 @@ class Stream:
         self.connection.close()
 
 
+def quoting_model(to, special):
+    """A random model that may write quotes, which its copy ends a text with, and these special tokens by id."""
+    model = bytes_model(to)
+    tokenizer = json.loads((model / "tokenizer.json").read_text())
+    tokenizer["added_tokens"] = [{"id": id, "content": name, "special": True, "single_word": False, "lstrip": False,
+                                  "rstrip": False, "normalized": False} for id, name in special.items()]
+    for piece in [piece for piece, id in tokenizer["model"]["vocab"].items() if id in special]:
+        del tokenizer["model"]["vocab"][piece]
+    (model / "tokenizer.json").write_text(json.dumps(tokenizer))
+    (model / "tokenizer_config.json").write_text(json.dumps({"bos_token": "^", "eos_token": "~"}))
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps(config | {"eos_token_id": 94}))  # '~'; the copy's is a quote
+    return model
+
+
 def piece(choice):
     """The text in one choice of a chunk."""
     return choice["text"] if "text" in choice else choice["delta"].get("content") or ""

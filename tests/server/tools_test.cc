@@ -96,6 +96,27 @@ std::vector<std::string> pieces_of(ToolForm form, const std::string& answer) {
   return pieces;
 }
 
+TEST(ToolCallReader, SaysHowMuchTextStandsBeforeACallHoweverItComes) {
+  const std::string now = "<tool_call>{\"name\": \"now\", \"arguments\": {}}</tool_call>";
+  const std::string answer = "one " + now + "\n" + now + " two\n\n" + now + "three";
+  for (const TellCalls tell : {TellCalls::kWhole, TellCalls::kAsWritten})
+    for (std::size_t cut = 1; cut <= answer.size(); ++cut) {
+      ToolCallReader reader(ToolForm::kHermes, kTools, false, tell);
+      std::string text;
+      std::vector<std::string> before;
+      const auto add = [&](const ToolCallReader::Found& found) {
+        text += found.text;
+        for (const ToolCall& call : found.calls)
+          if (!call.name.empty()) before.push_back(text.substr(0, call.at));
+      };
+      for (std::size_t at = 0; at < answer.size(); at += cut)
+        add(reader.push(answer.substr(at, cut), false));
+      add(reader.end());
+      EXPECT_EQ(before, (std::vector<std::string>{"one", "one", "one two"})) << cut;
+      EXPECT_EQ(text, "one twothree") << cut;
+    }
+}
+
 TEST(ToolCallReader, TellsHermesCallsFromText) {
   const std::string add =
       "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": [1, 2]}}\n</tool_call>";

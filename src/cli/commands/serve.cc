@@ -46,9 +46,9 @@ struct Options {
   std::string host = "127.0.0.1";
   int port = 8080, queue = 64, grace = 5;
   std::optional<int> parallel;
-  std::optional<std::string> alias, key_file;
+  std::optional<std::string> key_file;
   TemplateOption chat_template;
-  std::vector<std::string> keys, origins;
+  std::vector<std::string> aliases, keys, origins;
   int ping = 5, connections = 256;
   std::optional<int> most_tokens, timeout;
   std::string log = "on";
@@ -66,6 +66,11 @@ struct Options {
     const auto is_port = [](const int& value) {
       if (value < 0 || value > 65535) throw UsageError("--port: must be from 0 to 65535");
     };
+    const auto is_alias = [](const std::string& name) {
+      if (name.empty()) throw UsageError("--alias: is empty");
+      if (std::count(name.begin(), name.end(), '*') > 1)
+        throw UsageError("--alias: " + name + " has more than one *");
+    };
     const auto is_on_or_off = [](const std::string& text) {
       if (text != "on" && text != "off") throw UsageError("--log: must be on or off");
     };
@@ -77,9 +82,11 @@ struct Options {
          "most texts that share a sweep (default: 4, or fewer where memory is short)")  //
         ("queue", into(queue, "N", at_least("--queue", 0)),
          "texts that may wait; more are refused with status 429")  //
-        ("alias,a", into(alias, "NAME"), "the model's name for clients (default: of its folder)")(
-            "api-key", into_all(keys, "KEY", not_empty("--api-key")),
-            "clients must show this key; may be repeated")  //
+        ("alias,a", into_all(aliases, "NAME", is_alias),
+         "the model's name for clients (default: of its folder); may be repeated: more names, a * "
+         "in one is any text")  //
+        ("api-key", into_all(keys, "KEY", not_empty("--api-key")),
+         "clients must show this key; may be repeated")  //
         ("api-key-file", into(key_file, "FILE"), "the same, a line for each")(
             "cors-origin", into_all(origins, "ORIGIN", not_empty("--cors-origin")),
             "pages from there may use the server (*: from anywhere); may be repeated")  //
@@ -183,8 +190,13 @@ server::ServiceOptions service_options(const Options& asked, const Checkpoint& m
   options.loopback = is_loopback(asked.host);
   options.ping = std::chrono::seconds(asked.ping);
   options.context = plan.context;
-  options.model_name =
-      asked.alias.value_or(name_of(std::filesystem::weakly_canonical(model.root()).filename()));
+  for (const std::string& alias : asked.aliases)
+    if (options.model_name.empty() && alias.find('*') == alias.npos)
+      options.model_name = alias;
+    else
+      options.aliases.push_back(alias);
+  if (options.model_name.empty())
+    options.model_name = name_of(std::filesystem::weakly_canonical(model.root()).filename());
   options.most_tokens = asked.most_tokens;
   if (asked.timeout) options.timeout = std::chrono::seconds(*asked.timeout);
   options.build = version_line();
@@ -235,7 +247,9 @@ int run_serve(const std::vector<std::string>& words) try {
   http::Server http(
       asked.host, static_cast<std::uint16_t>(asked.port), limits,
       [&](http::Exchange& exchange) { service.handle(exchange); },
-      [&](int status, const std::string& message) { return service.refuse(status, message); });
+      [&](int status, const std::string& message, std::string_view path) {
+        return service.refuse(status, message, path);
+      });
   const std::string url = url_of(asked.host, http.port());
   std::cerr << "listening on " << url << ", loading\n";
 

@@ -56,13 +56,14 @@ UniqueFd listen_on(const std::string& host, std::uint16_t port) {
   throw Error("cannot listen on " + where + ": " + std::generic_category().message(why));
 }
 
+std::string_view path_of(std::string_view target) { return target.substr(0, target.find('?')); }
+
 Request parsed(beast::request<beast::string_body>&& from) {
   Request request;
   request.method = text_of(from.method_string());
   const std::string target = text_of(from.target());
-  const std::size_t question = target.find('?');
-  request.path = target.substr(0, question);
-  if (question != std::string::npos) request.query = target.substr(question + 1);
+  request.path = path_of(target);
+  if (request.path.size() < target.size()) request.query = target.substr(request.path.size() + 1);
   for (const auto& field : from) {
     std::string name = text_of(field.name_string());
     for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
@@ -175,13 +176,12 @@ std::string_view Request::header(std::string_view name) const {
 }
 
 struct Server::Impl {
-  Impl(const Limits& limits, Handler handler,
-       std::function<std::string(int, const std::string&)> refuse)
+  Impl(const Limits& limits, Handler handler, Refusal refuse)
       : limits(limits), handler(std::move(handler)), refuse(std::move(refuse)) {}
 
   const Limits limits;
   const Handler handler;
-  const std::function<std::string(int, const std::string&)> refuse;
+  const Refusal refuse;
   UniqueFd listener, wake;  // wake: an eventfd, readable once the server is closed
   std::atomic<bool> closed = false;
   std::mutex mutex;
@@ -238,7 +238,7 @@ void Server::Impl::accept_all() {
     setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
     Connection* const one = add(fd);
     if (one == nullptr) {
-      const std::string body = refuse(503, "the server has as many connections as it takes");
+      const std::string body = refuse(503, "the server has as many connections as it takes", "");
       const std::string text =
           "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 5\r\n"
           "x-should-retry: true\r\nConnection: close\r\nContent-Length: " +
@@ -272,7 +272,9 @@ std::optional<BeastExchange> Server::Impl::next(Connection& connection,
     if (const auto why = refusal(error, limits); why && (buffer.size() > 0 || parser.got_some())) {
       socket.give_up_after(limits.write_idle);
       BeastExchange exchange(socket, {}, 11, false);
-      exchange.reply(why->first, "application/json", refuse(why->first, why->second));
+      const std::string target = text_of(parser.get().target());
+      exchange.reply(why->first, "application/json",
+                     refuse(why->first, why->second, path_of(target)));
       socket.linger(kLingerIdle, kLinger);
     }
     return std::nullopt;
@@ -319,7 +321,7 @@ void Server::Impl::serve(Connection& connection) {
 }
 
 Server::Server(const std::string& host, std::uint16_t port, const Limits& limits, Handler handler,
-               std::function<std::string(int, const std::string&)> refuse)
+               Refusal refuse)
     : impl_(std::make_unique<Impl>(limits, std::move(handler), std::move(refuse))) {
   impl_->listener = listen_on(host, port);
   impl_->wake = UniqueFd(eventfd(0, EFD_CLOEXEC));

@@ -49,6 +49,9 @@ class Exchange {
 };
 
 using Handler = std::function<void(Exchange&)>;
+/// Writes the body of what the server itself replies to requests that it refuses: (status, what was
+/// wrong, the path, "" where it could not be read).
+using Refusal = std::function<std::string(int, const std::string&, std::string_view)>;
 
 struct Limits {
   std::size_t header_bytes = 16u << 10;
@@ -63,11 +66,10 @@ struct Limits {
 /// An HTTP/1.1 server: a thread for each connection. Handlers must not throw.
 class Server {
  public:
-  /// Listens from now on. `port` 0: any that is free. `refuse` writes the body of what the server
-  /// itself replies: (status, what was wrong). Throws Error: the address is none, the port is
-  /// taken.
+  /// Listens from now on. `port` 0: any that is free. Throws Error: the address is none, the port
+  /// is taken.
   Server(const std::string& host, std::uint16_t port, const Limits& limits, Handler handler,
-         std::function<std::string(int, const std::string&)> refuse);
+         Refusal refuse);
   /// Ends everything at once.
   ~Server();
 

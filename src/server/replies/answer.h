@@ -22,7 +22,6 @@ struct Answer {
   std::vector<std::string> before;  // echoed text, by choice
   std::optional<chat::Prompt> prompt;
   std::vector<JobUpdate::Choice> texts;  // all there is of each choice, without its calls
-  std::vector<std::size_t> offsets;      // of the next token reported with logprobs, by choice
   std::vector<std::vector<ToolCall>> calls;
   std::vector<int> begun_calls;                  // by choice: reported or not
   std::vector<ToolCallReader> readers;           // one for each choice, where there are tools

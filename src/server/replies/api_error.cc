@@ -25,6 +25,18 @@ std::size_t end_of_place(const std::string& text, std::size_t begin) {
 
 }  // namespace
 
+nlohmann::json ApiError::anthropic_body() const {
+  std::string text = message, kind = type;
+  if (status == 413) kind = "request_too_large";
+  if (status == 503) kind = "overloaded_error";
+  if (status == 500) kind = "api_error";
+  if (more.is_object() && more.contains("n_prompt_tokens"))
+    // Clients know by these words that a conversation must be made shorter.
+    text = "prompt is too long: " + more["n_prompt_tokens"].dump() + " tokens > " +
+           std::to_string(more["n_ctx"].get<int>() - 1) + " maximum";
+  return {{"type", "error"}, {"error", {{"type", kind}, {"message", text}}}};
+}
+
 std::string told(std::string text) {
   for (std::size_t at = 0; (at = text.find(" (", at)) != std::string::npos;) {
     const std::size_t end = end_of_place(text, at);

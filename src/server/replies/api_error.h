@@ -6,7 +6,7 @@
 
 namespace canopy::server {
 
-/// An error in OpenAI's form, which a client gets instead of an answer.
+/// An error that a client gets instead of an answer, by the names of OpenAI's API.
 struct ApiError : std::exception {
   int status;
   std::string message, type, param;
@@ -35,6 +35,10 @@ struct ApiError : std::exception {
     if (more.is_object()) error.update(more);
     return {{"error", std::move(error)}};
   }
+
+  // The same by Anthropic's API.
+  nlohmann::json anthropic_body() const;
+  int anthropic_status() const { return status == 503 ? 529 : status; }
 };
 
 /// An error's message for a client: without the places in our sources, on one line.

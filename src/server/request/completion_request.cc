@@ -14,7 +14,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int kMostLogprobs = 20;
-constexpr int kMostTokens = 10'000'000;
 
 void read_common(Fields& fields, const Defaults& defaults, CompletionRequest& request) {
   read_sampling(fields, defaults, request);
@@ -26,7 +25,7 @@ void read_common(Fields& fields, const Defaults& defaults, CompletionRequest& re
       if (*most >= 0) request.most_tokens = *most;
     }
   request.choices = fields.integer("n", 1, defaults.most_choices).value_or(1);
-  request.stops = read_stops(fields);
+  request.stops = read_stops(fields, {"stop", "stopping_strings", "stop_sequence"});
   request.stream = fields.flag("stream").value_or(false);
   if (const Json* options = fields.any("stream_options")) {
     if (!request.stream) fields.fail("stream_options", "is for streams: set stream to true");

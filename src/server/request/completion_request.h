@@ -58,10 +58,18 @@ struct CompletionRequest {
   bool scores_prompts() const { return echo && logprobs; }
 };
 
+inline constexpr int kMostTokens = 10'000'000;  // that a request can ask for
+
+/// Questions that a request by Anthropic's API may ask: for a text, or for its prompt's tokens.
+enum class AnthropicAsk : std::uint8_t { kText, kCount };
+
 /// Throws ApiError 400 naming the member: not what the API has, or not supported.
 CompletionRequest read_chat_request(const nlohmann::ordered_json& body, const Defaults& defaults);
 CompletionRequest read_text_request(const nlohmann::ordered_json& body, const Defaults& defaults);
 /// Of llama-server's /completion.
 CompletionRequest read_llama_request(const nlohmann::ordered_json& body, const Defaults& defaults);
+/// Of Anthropic's /v1/messages.
+CompletionRequest read_anthropic_request(const nlohmann::ordered_json& body,
+                                         const Defaults& defaults, AnthropicAsk ask);
 
 }  // namespace canopy::server

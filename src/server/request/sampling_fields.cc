@@ -63,9 +63,9 @@ TokenId token_of(const Json& value, const std::string& name, int vocab, const Fi
   return *id;
 }
 
-std::vector<std::string> read_stops(Fields& fields) {
+std::vector<std::string> read_stops(Fields& fields, std::initializer_list<const char*> names) {
   std::vector<std::string> stops;
-  for (const char* name : {"stop", "stopping_strings", "stop_sequence"}) {
+  for (const char* name : names) {
     const Json* value = fields.any(name);
     if (value == nullptr) continue;
     const auto add = [&](const Json& one) {

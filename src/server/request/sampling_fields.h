@@ -1,4 +1,5 @@
 #pragma once
+#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -12,7 +13,8 @@ TokenId token_of(const nlohmann::ordered_json& value, const std::string& name, i
                  const Fields& fields);
 /// Reads the members that say how tokens are drawn. Throws ApiError 400.
 void read_sampling(Fields& fields, const Defaults& defaults, CompletionRequest& request);
-/// The strings of `stop` and of its other names. Throws ApiError 400.
-std::vector<std::string> read_stops(Fields& fields);
+/// The strings of the members with these names, each a string or a list of them. Throws ApiError
+/// 400.
+std::vector<std::string> read_stops(Fields& fields, std::initializer_list<const char*> names);
 
 }  // namespace canopy::server

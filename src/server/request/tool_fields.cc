@@ -15,14 +15,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-bool is_tool_name(const std::string& name) {
-  constexpr std::size_t kLongest = 64;
-  return !name.empty() && name.size() <= kLongest &&
-         std::all_of(name.begin(), name.end(), [](unsigned char c) {
-           return std::isalnum(c) != 0 || c == '_' || c == '-' || c == '.';
-         });
-}
-
 /// The arguments of a call in the history, as templates take them: an object. Clients send them as
 /// JSON in a string; for a function without parameters as "", null or nothing.
 Json arguments_of(const Json& function, const std::string& place) {
@@ -78,15 +70,45 @@ std::string chosen_function(const Json& choice) {
 
 }  // namespace
 
+bool is_tool_name(const std::string& name, std::size_t longest) {
+  return !name.empty() && name.size() <= longest &&
+         std::all_of(name.begin(), name.end(), [](unsigned char c) {
+           return std::isalnum(c) != 0 || c == '_' || c == '-' || c == '.';
+         });
+}
+
+void check_tool_count(const Fields& fields, const Json& tools) {
+  constexpr std::size_t kMostTools = 128;
+  if (!tools.is_array()) fields.fail("tools", "must be a list");
+  if (tools.size() > kMostTools)
+    fields.fail("tools", "has more than " + std::to_string(kMostTools) + " entries");
+}
+
+void offer_tools(const Fields& fields, ToolOffer offer, CompletionRequest& request) {
+  using Choice = ToolOffer::Choice;
+  if (offer.choice == Choice::kNone) return;
+  if (offer.choice != Choice::kAuto) {
+    request.must_call = true;
+    if (offer.tools.empty()) fields.fail("tool_choice", "needs tools");
+    if (offer.choice == Choice::kOne) {
+      std::erase_if(offer.tools, [&](const Tool& tool) { return tool.name != offer.one; });
+      if (offer.tools.empty()) fields.fail("tool_choice", "names no tool of the request");
+    }
+    if (request.schema)
+      fields.fail("tool_choice",
+                  std::string("asks for a call, and ") + request.schema_member + " for text");
+  }
+  if (!offer.tools.empty()) request.conversation.tools = std::move(offer.described);
+  request.tools = std::move(offer.tools);
+}
+
 void read_tools(Fields& fields, CompletionRequest& request) {
   read_arguments(request.conversation.messages);
-  constexpr std::size_t kMostTools = 128;
-  std::vector<Tool> tools;
-  const Json* offered = fields.any("tools");
-  if (offered != nullptr) {
-    if (!offered->is_array()) fields.fail("tools", "must be a list");
-    if (offered->size() > kMostTools)
-      fields.fail("tools", "has more than " + std::to_string(kMostTools) + " entries");
+  constexpr std::size_t kLongestName = 64;
+  ToolOffer offer;
+  if (const Json* offered = fields.any("tools")) {
+    check_tool_count(fields, *offered);
+    offer.described = *offered;
     for (std::size_t i = 0; i < offered->size(); ++i) {
       const std::string place = "tools[" + std::to_string(i) + "].";
       Fields tool((*offered)[i], place);
@@ -95,33 +117,29 @@ void read_tools(Fields& fields, CompletionRequest& request) {
       if (described == nullptr) tool.fail("function", "is missing");
       Fields function(*described, place + "function.");
       const std::string name = function.text("name").value_or("");
-      if (!is_tool_name(name))
+      if (!is_tool_name(name, kLongestName))
         function.fail("name", "must be 1 to 64 letters, digits, underscores, dashes and dots");
       const Json* parameters = function.any("parameters");
-      tools.push_back({name, parameters != nullptr ? *parameters : Json{{"type", "object"}}});
+      offer.tools.push_back({name, parameters != nullptr ? *parameters : Json{{"type", "object"}}});
       function.pass_over({"description", "strict"});
       function.refuse_others();
       tool.refuse_others();
     }
   }
   request.one_call = fields.flag("parallel_tool_calls") == false;
-  const Json* choice = fields.any("tool_choice");
-  const bool none = choice != nullptr && *choice == "none";
-  if (none) return;
-  if (choice != nullptr && *choice != "auto") {
-    request.must_call = true;
-    if (tools.empty()) fields.fail("tool_choice", "needs tools");
+  if (const Json* choice = fields.any("tool_choice")) {
     if (choice->is_object()) {
-      const std::string name = chosen_function(*choice);
-      std::erase_if(tools, [&](const Tool& tool) { return tool.name != name; });
-      if (tools.empty()) fields.fail("tool_choice", "names no tool of the request");
-    } else if (*choice != "required") {
+      offer.choice = ToolOffer::Choice::kOne;
+      if (!offer.tools.empty()) offer.one = chosen_function(*choice);
+    } else if (*choice == "none") {
+      offer.choice = ToolOffer::Choice::kNone;
+    } else if (*choice == "required") {
+      offer.choice = ToolOffer::Choice::kAny;
+    } else if (*choice != "auto") {
       fields.fail("tool_choice", "must be none, auto, required or a function");
     }
-    if (request.schema) fields.fail("tool_choice", "asks for a call, and response_format for text");
   }
-  if (offered != nullptr && !tools.empty()) request.conversation.tools = *offered;
-  request.tools = std::move(tools);
+  offer_tools(fields, std::move(offer), request);
 }
 
 }  // namespace canopy::server

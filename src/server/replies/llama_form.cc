@@ -1,6 +1,6 @@
-#include "src/server/replies/llama_replies.h"
-
+#include "src/base/json_text.h"
 #include "src/server/replies/descriptions.h"
+#include "src/server/replies/reply_form.h"
 
 namespace canopy::server {
 
@@ -47,15 +47,8 @@ const char* stop_type(const JobUpdate::Choice& ended) {
   return ended.stopping_word.empty() ? "eos" : "word";
 }
 
-}  // namespace
-
-json llama_piece_json(const Answer& answer, std::size_t choice, const JobUpdate::Choice& more,
-                      const Tokenizer& tokenizer) {
-  return base(answer, choice, more, tokenizer);
-}
-
-json llama_end_json(const Answer& answer, std::size_t choice, const Tokenizer& tokenizer,
-                    double link_bytes_per_second) {
+json end_json(const Answer& answer, std::size_t choice, const Tokenizer& tokenizer,
+              double link_bytes_per_second) {
   const JobUpdate::Choice& ended = answer.texts[choice];
   json out = base(answer, choice, answer.request.stream ? JobUpdate::Choice() : ended, tokenizer);
   const auto prompt = static_cast<int>(prompt_of(answer, choice).size());
@@ -74,6 +67,54 @@ json llama_end_json(const Answer& answer, std::size_t choice, const Tokenizer& t
               {"timings", timings_json(ended, usage, link_bytes_per_second)}});
   if (!answer.request.warnings.empty()) out["warnings"] = answer.request.warnings;
   return out;
+}
+
+/// Texts of /completion.
+class LlamaForm final : public ReplyForm {
+ public:
+  LlamaForm(const Answer& answer, const ServedModel& model) : ReplyForm(answer), model_(model) {}
+
+  std::string whole() const override {
+    json replies = json::array();
+    for (std::size_t i = 0; i < answer_.texts.size(); ++i)
+      replies.push_back(end_json(answer_, i, tokenizer(), link_rate()));
+    return json_text(replies.size() == 1 ? replies[0] : replies);
+  }
+
+  std::string first() const override { return {}; }
+  std::string last() const override { return {}; }
+
+  std::string more(const JobUpdate& update,
+                   const std::vector<std::vector<ToolCall>>& /*new_calls*/) override {
+    std::string out;
+    for (std::size_t i = 0; i < update.choices.size(); ++i) {
+      const JobUpdate::Choice& added = update.choices[i];
+      if (!added.text.empty() || !added.logprobs.empty()) {
+        json piece = base(answer_, i, added, tokenizer());
+        if (answer_.request.timings_per_token)
+          piece["timings"] = timings_json(answer_.texts[i], answer_.usage(), link_rate());
+        out += event(piece);
+      }
+      if (!added.finish_reason.empty())
+        out += event(end_json(answer_, i, tokenizer(), link_rate()));
+    }
+    return out;
+  }
+
+ protected:
+  json empty_chunk() const override { return base(answer_, 0, JobUpdate::Choice(), tokenizer()); }
+
+ private:
+  const Tokenizer& tokenizer() const { return model_.tokenizer(); }
+  double link_rate() const { return model_.scheduler.link_rate(); }
+
+  const ServedModel& model_;
+};
+
+}  // namespace
+
+std::unique_ptr<ReplyForm> llama_form(const Answer& answer, const ServedModel& model) {
+  return std::make_unique<LlamaForm>(answer, model);
 }
 
 }  // namespace canopy::server
