@@ -43,7 +43,8 @@ set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_STRIP_FILES ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
-set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)  # what the program is linked with, and nothing else
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)  # what the program is linked with
+set(CPACK_DEBIAN_PACKAGE_DEPENDS ca-certificates)  # by which canopy pull trusts the Hub
 if(CANOPY_CUDA)  # cuBLAS and the driver are looked for at run time
   set(CPACK_PACKAGE_NAME canopy-cuda)
   set(CPACK_DEBIAN_PACKAGE_PROVIDES canopy)

@@ -14,6 +14,7 @@ MAY_INCLUDE = {  # room -> what it may include besides itself (a room or one hea
     "src/grammar": ("src/base/", "src/text/"),
     "src/chat": ("src/base/", "src/jinja/", "src/text/"),
     "src/checkpoint": ("src/base/",),
+    "src/hub": ("src/base/",),
     "planner": ("src/base/",),
     "kernels": ("src/base/",),
     "kernels/cpu": ("src/base/", "src/machine/", "kernels/"),
@@ -43,6 +44,7 @@ FENCED = {  # header prefix -> the only place that may include it
     "src/engine/runtime.h": "src/engine/", "src/engine/plan/decisions.h": "src/engine/plan/",
     "src/engine/plan/ledgers.h": "src/engine/plan/", "src/engine/plan/planning.h": "src/engine/plan/",
     "src/engine/plan/target_memory.h": "src/engine/plan/", "src/engine/engine_parts.h": ("src/engine/", "src/measure/"),
+    "curl/": "src/hub/connection.cc", "openssl/": "src/hub/sha256.cc",
     "pcre2": "src/text/", "histedit": "src/cli/chat/line_reader.cc",
     "kernels/cpu/": "kernels/", "kernels/cuda/": "kernels/",  # backends are reached by make_device only
 }

@@ -386,8 +386,8 @@ Checkpoint Checkpoint::open(const std::filesystem::path& model, std::span<const 
   if (std::filesystem::status(model, error).type() == std::filesystem::file_type::not_found)
     throw Error("there is no model " + model.string() +
                 (is_hub_id(model)
-                     ? ": to download it from the Hugging Face Hub: hf download " + model.string() +
-                           " --local-dir " + model.filename().string() + "; then give that folder"
+                     ? ": to take it from the Hugging Face Hub, give -hf " + model.string() +
+                           " in place of -m, or download it first: canopy pull " + model.string()
                      : ": a model is a Hugging Face directory or a GGUF file"));
   return open_gguf(model, families, holes);
 }

@@ -28,6 +28,7 @@ constexpr Command kCommands[] = {
     {"pack", "write a model in fewer bytes, which hold the same weights", run_pack},
     {"perplexity", "score a text", run_perplexity},
     {"plan", "show what generate would do with a budget, and why", run_plan},
+    {"pull", "download a model of the Hugging Face Hub, or find it in its cache", run_pull},
     {"quantize", "write a GGUF of 4 or 8 bits, a draft for its own original", run_quantize},
     {"serve", "serve a model over HTTP", run_serve},
     {"tokenize", "turn text into token ids", run_tokenize},

@@ -225,8 +225,8 @@ class HostileFiles(TempDirCase):
         self.assertIn("git lfs pull", self.spend("inspect", self.dir / "x.gguf")[1][0])
 
     def test_a_model_that_is_not_here(self):
-        self.assertIn("hf download Qwen/Qwen2.5-7B", self.spend("inspect", "Qwen/Qwen2.5-7B")[1][0])
-        self.assertNotIn("hf download", self.spend("inspect", self.dir / "nothing")[1][0])
+        self.assertIn("canopy pull Qwen/Qwen2.5-7B", self.spend("inspect", "Qwen/Qwen2.5-7B")[1][0])
+        self.assertNotIn("canopy pull", self.spend("inspect", self.dir / "nothing")[1][0])
 
     def test_a_number_too_large_for_a_float_names_its_key(self):
         config = json.loads((self.model / "config.json").read_text())

@@ -11,6 +11,7 @@
 #include "src/checkpoint/checkpoint.h"
 #include "src/cli/commands/commands.h"
 #include "src/cli/interrupt.h"
+#include "src/cli/options/model/hub_model.h"
 #include "src/cli/options/model/model_options.h"
 #include "src/cli/options/values.h"
 #include "src/cli/output/aside.h"
@@ -48,8 +49,8 @@ struct Options {
 
   Flags flags() {
     Flags flags("Flags");
-    flags.add_options()                                   //
-        ("model,m", required(model, "PATH"), kModelHelp)  //
+    add_model_flag(flags, model);
+    flags.add_options()  //
         ("repetitions,r", into(repetitions, "N", at_least("--repetitions", 1)),
          "turns: a second of raw reads, then a sweep")  //
         ("ring", into(ring, "SIZE", "--ring", parse_budget),
@@ -99,7 +100,9 @@ struct Figures {
 class LinkBench {
  public:
   LinkBench(const Options& asked, const Interrupt& interrupt)
-      : stop_(interrupt.token()), progress_(asked.progress), link_(Checkpoint::open(asked.model)) {
+      : stop_(interrupt.token()),
+        progress_(asked.progress),
+        link_(Checkpoint::open(local_model(asked.model, stop_))) {
     options_.direct = !asked.no_direct_io;
     options_.io_uring = !asked.no_io_uring;
     const std::uint64_t least = link_.least_ring();

@@ -18,6 +18,7 @@
 #include "src/cli/commands/commands.h"
 #include "src/cli/interrupt.h"
 #include "src/cli/options/length_options.h"
+#include "src/cli/options/model/hub_model.h"
 #include "src/cli/options/model/model_options.h"
 #include "src/cli/options/model/profile.h"
 #include "src/cli/options/prompt_file.h"
@@ -63,6 +64,7 @@ struct Options {
          "tokens of each prompt; a shorter text is taken whole")  //
         (kLengthFlag, into(new_tokens, "N", tokens_from(1, "--n-predict")),
          "tokens of each continuation, unless the model ends it");
+    add_draft_repository_flag(what);
     Flags output_flags("Output");
     output_flags.add_options()                                                //
         ("json", given(json), "print one JSON object instead of the tables")  //
@@ -343,8 +345,10 @@ int run_calibrate_acceptance(const std::vector<std::string>& words) {
   AcceptanceRequest request = request_for(asked, options.plan);
 
   const Interrupt interrupt;
-  ModelFiles models = open_models(asked.model.model, options.plan.draft ? "" : *asked.draft, {},
-                                  asked.model.holes());
+  ModelFiles models =
+      open_models(local_model(asked.model.model, interrupt.token()),
+                  options.plan.draft ? "" : local_model(*asked.draft, interrupt.token()), {},
+                  asked.model.holes());
   MeasuredAcceptance measured = facts_of(asked, models);
   const std::vector<PromptCut> prompts = find_prompts(asked, *models.tokenizer, interrupt.token());
   request.prompts = prompts;

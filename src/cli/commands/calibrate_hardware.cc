@@ -5,6 +5,7 @@
 #include "src/base/error.h"
 #include "src/cli/commands/commands.h"
 #include "src/cli/interrupt.h"
+#include "src/cli/options/model/hub_model.h"
 #include "src/cli/options/model/model_options.h"
 #include "src/cli/options/model/profile.h"
 #include "src/cli/output/aside.h"
@@ -73,12 +74,15 @@ int run_calibrate_hardware(const std::vector<std::string>& words) {
        "-md: the draft model; without one, plain decoding alone can be planned")                  //
       ("output,o", into(file, "FILE"), "where to write the profile (default: the user's cache)")  //
       ("json", given(as_json), "print the profile itself");
+  add_draft_repository_flag(own);
   if (!parse(words, kUsage, flags.add(own).add(model.flags()))) return 0;
   const EngineOptions options = model.engine_options();
   print_notes(options.device);
 
   const Interrupt interrupt;
-  const ModelFiles models = open_models(model.model, draft.value_or(""), {}, model.holes());
+  const ModelFiles models =
+      open_models(local_model(model.model, interrupt.token()),
+                  local_model(draft.value_or(""), interrupt.token()), {}, model.holes());
   ProgressLine progress(model.progress);
   HardwareProfile profile;
   const std::filesystem::path kept =

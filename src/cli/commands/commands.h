@@ -23,6 +23,7 @@ int run_inspect(const std::vector<std::string>& words);
 int run_pack(const std::vector<std::string>& words);
 int run_perplexity(const std::vector<std::string>& words);
 int run_plan(const std::vector<std::string>& words);
+int run_pull(const std::vector<std::string>& words);
 int run_quantize(const std::vector<std::string>& words);
 int run_serve(const std::vector<std::string>& words);
 int run_tokenize(const std::vector<std::string>& words);

@@ -21,6 +21,7 @@
 #include "src/base/size_text.h"
 #include "src/checkpoint/checkpoint.h"
 #include "src/cli/commands/commands.h"
+#include "src/cli/options/model/hub_model.h"
 #include "src/cli/options/model/model_options.h"
 #include "src/cli/output/table.h"
 #include "src/machine/advice.h"
@@ -305,14 +306,14 @@ int run_doctor(const std::vector<std::string>& words) {
   std::optional<std::string> path;
   bool as_object = false, allow_holes = false;
   Flags flags;
+  add_model_flag(flags, path);
   flags.add_options()                                  //
-      ("model,m", into(path, "PATH"), kModelHelp)      //
       ("allow-holes", given(allow_holes), kHolesHelp)  //
       ("json", given(as_object), "print one JSON object; bytes, bytes or operations per second");
   if (!parse(words, kUsage, flags)) return 0;
   std::optional<Checkpoint> model;  // a wrong path is reported before the seconds of measuring
   if (path) {
-    model = Checkpoint::open(*path, holes_by(allow_holes));
+    model = Checkpoint::open(local_model(*path), holes_by(allow_holes));
     print_notes(*model);
   }
 

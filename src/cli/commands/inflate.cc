@@ -5,6 +5,7 @@
 
 #include "src/base/size_text.h"
 #include "src/cli/commands/commands.h"
+#include "src/cli/options/model/hub_model.h"
 #include "src/cli/options/model/model_options.h"
 #include "src/cli/options/values.h"
 #include "src/cli/output/write_progress.h"
@@ -28,8 +29,8 @@ int run_inflate(const std::vector<std::string>& words) {
   InflateRequest request;
   bool show_progress = false, allow_holes = false;
   Flags flags;
+  add_model_flag(flags, path);
   flags.add_options()                                  //
-      ("model,m", required(path, "PATH"), kModelHelp)  //
       ("allow-holes", given(allow_holes), kHolesHelp)  //
       ("output,o", required(output, "DIR"),
        "directory to write; the small model in BF16 goes to DIR-small")  //
@@ -54,7 +55,7 @@ int run_inflate(const std::vector<std::string>& words) {
   if (request.experts < 0 || request.active < 0 || request.active > request.experts)
     throw UsageError("--active: 1 to the " + std::to_string(request.experts) + " of --experts");
   if (!size.empty()) request.bytes = parse_budget("--size", size);
-  const Checkpoint model = Checkpoint::open(path, holes_by(allow_holes));
+  const Checkpoint model = Checkpoint::open(local_model(path), holes_by(allow_holes));
   print_notes(model);
 
   WriteProgress progress(show_progress);

@@ -12,6 +12,7 @@
 #include "src/base/size_text.h"
 #include "src/checkpoint/families.h"
 #include "src/cli/commands/commands.h"
+#include "src/cli/options/model/hub_model.h"
 #include "src/cli/options/model/model_options.h"
 #include "src/cli/output/table.h"
 
@@ -371,12 +372,12 @@ int run_inspect(const std::vector<std::string>& words) {
   std::string path;
   bool as_object = false, allow_holes = false;
   Flags flags;
+  add_model_flag(flags, path);
   flags.add_options()                                  //
-      ("model,m", required(path, "PATH"), kModelHelp)  //
       ("allow-holes", given(allow_holes), kHolesHelp)  //
       ("json", given(as_object), "print one JSON object; sizes in bytes");
   if (!parse(words, kUsage, flags)) return 0;
-  const Checkpoint model = Checkpoint::open(path, holes_by(allow_holes));
+  const Checkpoint model = Checkpoint::open(local_model(path), holes_by(allow_holes));
   print_notes(model);
   const Sizes sizes = measure(model);
   if (as_object)

@@ -6,6 +6,7 @@
 
 #include "src/base/size_text.h"
 #include "src/cli/commands/commands.h"
+#include "src/cli/options/model/hub_model.h"
 #include "src/cli/options/model/model_options.h"
 #include "src/cli/output/write_progress.h"
 #include "src/machine/cpus.h"
@@ -28,8 +29,8 @@ int convert(const std::vector<std::string>& words, std::string_view usage, const
   int wanted_threads = 0;
   bool show_progress = false, allow_holes = false;
   Flags flags;
+  add_model_flag(flags, path);
   flags.add_options()                                              //
-      ("model,m", required(path, "PATH"), kModelHelp)              //
       ("allow-holes", given(allow_holes), kHolesHelp)              //
       ("output,o", required(output, "DIR"), "directory to write")  //
       ("threads,t", into(wanted_threads, "N", at_least("--threads", 0)),
@@ -37,7 +38,7 @@ int convert(const std::vector<std::string>& words, std::string_view usage, const
       ("progress", given(show_progress), "report on stderr even if it is not a terminal");
   if (!parse(words, usage, flags)) return 0;
   const int threads = usable_threads(wanted_threads);
-  const Conversion conversion{Checkpoint::open(path, holes_by(allow_holes)), output,
+  const Conversion conversion{Checkpoint::open(local_model(path), holes_by(allow_holes)), output,
                               threads > 0 ? threads : static_cast<int>(allowed_cpus().size())};
   print_notes(conversion.model);
   WriteProgress progress(show_progress);

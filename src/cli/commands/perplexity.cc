@@ -10,6 +10,7 @@
 #include "src/base/json_text.h"
 #include "src/cli/commands/commands.h"
 #include "src/cli/interrupt.h"
+#include "src/cli/options/model/hub_model.h"
 #include "src/cli/options/model/model_options.h"
 #include "src/cli/options/values.h"
 #include "src/cli/output/progress_line.h"
@@ -46,7 +47,8 @@ int run_perplexity(const std::vector<std::string>& words) {
   if (options.plan.context == 1) throw UsageError("--ctx-size: a window needs at least 2 tokens");
 
   const Interrupt interrupt;
-  ModelFiles models = open_models(given_options.model, "", {}, given_options.holes());
+  ModelFiles models = open_models(local_model(given_options.model, interrupt.token()), "", {},
+                                  given_options.holes());
   const std::string text = read_text(file, kMostTextBytes, interrupt.token());
   given_options.require_room_to_encode(text, file == "-" ? "the text" : file);
   const std::vector<TokenId> tokens =

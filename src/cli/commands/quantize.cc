@@ -6,6 +6,7 @@
 
 #include "src/base/size_text.h"
 #include "src/cli/commands/commands.h"
+#include "src/cli/options/model/hub_model.h"
 #include "src/cli/options/model/model_options.h"
 #include "src/cli/options/values.h"
 #include "src/cli/output/write_progress.h"
@@ -40,8 +41,8 @@ int run_quantize(const std::vector<std::string>& words) {
   int wanted_threads = 0;
   bool show_progress = false, allow_holes = false;
   Flags flags;
+  add_model_flag(flags, path);
   flags.add_options()                                                           //
-      ("model,m", required(path, "PATH"), kModelHelp)                           //
       ("allow-holes", given(allow_holes), kHolesHelp)                           //
       ("output,o", required(output, "FILE"), "GGUF file to write")              //
       ("type", required(type, "TYPE"), "q4_0, q4_1, q8_0, q4_k, q6_k or bf16")  //
@@ -51,7 +52,7 @@ int run_quantize(const std::vector<std::string>& words) {
   if (!parse(words, kUsage, flags)) return 0;
   const DType dtype = parse_type(type);
   const int threads = usable_threads(wanted_threads);
-  const Checkpoint model = Checkpoint::open(path, holes_by(allow_holes));
+  const Checkpoint model = Checkpoint::open(local_model(path), holes_by(allow_holes));
   print_notes(model);
   WriteProgress progress(show_progress);
   const QuantizeReport report =

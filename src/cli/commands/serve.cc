@@ -15,6 +15,7 @@
 #include "src/cli/options/decode_options.h"
 #include "src/cli/options/foreign_flag.h"
 #include "src/cli/options/model/conversation.h"
+#include "src/cli/options/model/model_options.h"
 #include "src/cli/options/model/template_option.h"
 #include "src/cli/options/prompt_cache_option.h"
 #include "src/cli/output/aside.h"
@@ -22,6 +23,7 @@
 #include "src/cli/output/request_log.h"
 #include "src/cli/output/standard_output.h"
 #include "src/cli/version.h"
+#include "src/hub/cache.h"
 #include "src/server/replies/api_error.h"
 #include "src/server/service.h"
 
@@ -196,7 +198,10 @@ server::ServiceOptions service_options(const Options& asked, const Checkpoint& m
     else
       options.aliases.push_back(alias);
   if (options.model_name.empty())
-    options.model_name = name_of(std::filesystem::weakly_canonical(model.root()).filename());
+    options.model_name =
+        name_of(hub::name_in_cache(model.root()).empty()
+                    ? std::filesystem::weakly_canonical(model.root()).filename().string()
+                    : model_name(model));
   options.most_tokens = asked.most_tokens;
   if (asked.timeout) options.timeout = std::chrono::seconds(*asked.timeout);
   options.build = version_line();

@@ -9,6 +9,7 @@
 #include "src/base/json_text.h"
 #include "src/checkpoint/checkpoint.h"
 #include "src/cli/commands/commands.h"
+#include "src/cli/options/model/hub_model.h"
 #include "src/cli/options/model/model_options.h"
 #include "src/cli/options/values.h"
 #include "src/cli/output/standard_output.h"
@@ -37,7 +38,7 @@ struct Options {
 
   Flags detokenize_flags() {
     Flags flags;
-    flags.add_options()("model,m", required(model, "PATH"), kModelHelp);
+    add_model_flag(flags, model);
     return flags;
   }
   Flags tokenize_flags() {
@@ -53,7 +54,8 @@ struct Options {
 };
 
 std::unique_ptr<Tokenizer> open_tokenizer(const std::string& path) {
-  const Checkpoint model = Checkpoint::open(path, Holes::kAllowed);  // no weight is read
+  const Checkpoint model =
+      Checkpoint::open(local_model(path), Holes::kAllowed);  // no weight is read
   return load_tokenizer(model.root(), model.metadata(), model.config().vocab);
 }
 

@@ -6,6 +6,7 @@
 
 #include "src/base/error.h"
 #include "src/base/utf8.h"
+#include "src/cli/options/model/hub_model.h"
 #include "src/cli/options/model/profile.h"
 #include "src/cli/options/values.h"
 #include "src/cli/output/aside.h"
@@ -63,8 +64,10 @@ ModelFiles DecodeOptions::open(PlanRequest& plan, const std::stop_token& stop) c
   const bool drafted = plan.method != SpeculationMethod::kNone && !drafts_with_itself(plan.method);
   const bool by_model = drafted && !plan.draft;
   const bool by_second = speculation.inner_draft && takes_inner_draft(plan.method) && !plan.inner;
-  ModelFiles models = open_models(model.model, by_model ? speculation.draft.value_or("") : "",
-                                  by_second ? *speculation.inner_draft : "", model.holes());
+  ModelFiles models =
+      open_models(local_model(model.model, stop),
+                  by_model ? local_model(speculation.draft.value_or(""), stop) : "",
+                  by_second ? local_model(*speculation.inner_draft, stop) : "", model.holes());
   if (speculation.medusa && drafted) {
     models.heads = open_medusa_heads(*speculation.medusa, models.target, model.holes());
     plan.draft = head_source(*models.heads, models.target);

@@ -27,8 +27,8 @@ struct DecodeOptions {
   void add_flags(Flags& all);
   /// Makes the options of the model, and of what to speculate with. Throws UsageError.
   EngineOptions engine_options(const std::optional<Gpus>& gpus = std::nullopt) const;
-  /// -m, and -md where `plan` is to use it: a model, or a corpus, which goes into the plan.
-  /// Throws Stopped on request.
+  /// -m, and -md where `plan` is to use it: a model, or a corpus, which goes into the plan. Models
+  /// of the Hub are downloaded where they are missing. Throws Stopped on request.
   ModelFiles open(PlanRequest& plan, const std::stop_token& stop) const;
   /// --profile's profile, else what the cache keeps of these models on this machine, else measured
   /// now, which stderr reports; and what the cache keeps of texts, into options.plan.

@@ -5,8 +5,10 @@
 #include <cctype>
 #include <iostream>
 
+#include "src/base/error.h"
 #include "src/cli/options/spelling.h"
 #include "src/cli/output/aside.h"
+#include "src/hub/repository.h"
 
 namespace canopy::cli {
 
@@ -19,15 +21,17 @@ constexpr int kStyle = style::allow_long | style::long_allow_adjacent | style::l
                        style::allow_short | style::allow_dash_for_short | style::short_allow_next;
 
 /// llama.cpp's long flags with one dash, and what they are called here.
-constexpr std::array<std::array<std::string_view, 2>, 9> kOneDash{{{"-md", "model-draft"},
-                                                                   {"-mdd", "model-draft-draft"},
-                                                                   {"-ctk", "cache-type-k"},
-                                                                   {"-ctv", "cache-type-v"},
-                                                                   {"-ngl", "n-gpu-layers"},
-                                                                   {"-sys", "system-prompt"},
-                                                                   {"-np", "parallel"},
-                                                                   {"-fa", "flash-attn"},
-                                                                   {"-ub", "ubatch-size"}}};
+constexpr std::array<std::array<std::string_view, 2>, 11> kOneDash{{{"-hf", "hf-repo"},
+                                                                    {"-hfd", "hf-repo-draft"},
+                                                                    {"-md", "model-draft"},
+                                                                    {"-mdd", "model-draft-draft"},
+                                                                    {"-ctk", "cache-type-k"},
+                                                                    {"-ctv", "cache-type-v"},
+                                                                    {"-ngl", "n-gpu-layers"},
+                                                                    {"-sys", "system-prompt"},
+                                                                    {"-np", "parallel"},
+                                                                    {"-fa", "flash-attn"},
+                                                                    {"-ub", "ubatch-size"}}};
 
 /// llama.cpp's flag whose value may be left out: a word after it is its value only if it is one.
 constexpr std::string_view kSwitch = "flash-attn";
@@ -92,9 +96,38 @@ bool has(const po::parsed_options& parsed, std::string_view name) {
                      [&](const po::option& option) { return option.string_key == name; });
 }
 
+/// Makes -hf REPO the model hf:REPO, and -hfd the draft. Throws UsageError: no name of a
+/// repository, or a model that is named by its path, too.
+void name_by_repository(po::parsed_options& parsed, const Flags& flags) {
+  static constexpr std::array<std::array<std::string_view, 2>, 2> kPlaces{
+      {{"hf-repo", "model"}, {"hf-repo-draft", "model-draft"}}};
+  for (const auto& [flag, place] : kPlaces) {
+    if (flags.find_nothrow(std::string(place), false) == nullptr) continue;
+    const auto names_path = [place = place](const po::option& option) {
+      return option.string_key == place && option.position_key < 0;
+    };
+    for (po::option& option : parsed.options) {
+      if (option.string_key != flag) continue;
+      if (std::any_of(parsed.options.begin(), parsed.options.end(), names_path))
+        throw UsageError("--" + std::string(place) + ", --" + std::string(flag) +
+                         ": a model is named by one of the two, once");
+      try {
+        hub::parse_repository(option.value.front());
+      } catch (const Error& e) {
+        throw UsageError("--" + std::string(flag) + ": " + e.what());
+      }
+      option.string_key = place;
+      option.value.front().insert(0, kHubPrefix);
+    }
+  }
+}
+
 /// One word without a flag is the model, where a command takes one.
 void check_words(const po::parsed_options& parsed) {
-  bool model = false;
+  bool model =
+      std::any_of(parsed.options.begin(), parsed.options.end(), [](const po::option& option) {
+        return option.string_key == "model" && option.position_key < 0;
+      });
   for (const po::option& option : parsed.options) {
     if (option.string_key != "model") continue;
     if (model && option.position_key >= 0)
@@ -137,7 +170,8 @@ std::string flag_of(const std::string& variable, const Flags& flags) {
 /// Stores what the words leave open; they count where both say something.
 void store_environment(const Flags& flags, po::variables_map& values) {
   const auto name = [&](const std::string& variable) { return flag_of(variable, flags); };
-  const po::parsed_options parsed = po::parse_environment(flags, name);
+  po::parsed_options parsed = po::parse_environment(flags, name);
+  name_by_repository(parsed, flags);
   for (const po::option& option : parsed.options)
     if (values.count(option.string_key) == 0 || values[option.string_key].defaulted())
       aside() << "note: --" << option.string_key << " is taken from the environment\n";
@@ -158,7 +192,9 @@ bool parse(const std::vector<std::string>& words, std::string_view usage, Flags 
     return false;
   }
   po::positional_options_description positional;
-  if (flags.find_nothrow("model", false) != nullptr) positional.add("model", -1);
+  for (const char* const named : {"model", "hf-repo"})
+    if (positional.max_total_count() == 0 && flags.find_nothrow(named, false) != nullptr)
+      positional.add(named, -1);
   po::variables_map values;
   try {
     po::parsed_options parsed = po::command_line_parser(words)
@@ -172,6 +208,7 @@ bool parse(const std::vector<std::string>& words, std::string_view usage, Flags 
       return false;
     }
     if (has(parsed, "quiet")) be_quiet();  // before the first note
+    name_by_repository(parsed, flags);
     if (bare == BareWords::kModelAndPrompt) take_prompt(parsed);
     check_words(parsed);
     po::store(parsed, values);

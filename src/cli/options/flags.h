@@ -20,14 +20,18 @@ using Flags = boost::program_options::options_description;
 template <class T>
 using FlagValue = boost::program_options::typed_value<T>*;
 
+/// Begins a model that is named by its repository on the Hugging Face Hub: -hf REPO is
+/// -m hf:REPO. A file of such a name is ./hf:...
+inline constexpr std::string_view kHubPrefix = "hf:";
+
 enum class Environment : bool { kIgnored, kTaken };
 /// Meaning of the words without a flag: the model, or the model and then a --prompt.
 enum class BareWords : bool { kModel, kModelAndPrompt };
 
 /// Parses `words` by `flags` into the fields that these are bound to. Adds --help, answers it on
 /// stdout with `usage` as its first lines, and is false then. Where "model" is a flag, a word
-/// without a flag is its value. Unknown flags, missing values and repeated ones throw UsageError.
-/// Flags are never guessed from a prefix.
+/// without a flag is its value; else it is that of "hf-repo", where that is one. Unknown flags,
+/// missing values and repeated ones throw UsageError. Flags are never guessed from a prefix.
 ///
 /// Environment::kTaken: a flag that is not among the words is taken from the environment,
 /// --ctx-size from CANOPY_ARG_CTX_SIZE, and a note on stderr says so. A variable of that prefix

@@ -8,6 +8,7 @@
 #include "planner/shape_text.h"
 #include "src/base/error.h"
 #include "src/base/json.h"
+#include "src/cli/options/model/hub_model.h"
 #include "src/cli/options/values.h"
 
 namespace canopy::cli {
@@ -123,6 +124,7 @@ Flags SpeculationOptions::flags() {
       ("no-learn", given(no_learn),
        "neither plan with what texts have shown of the draft, or of a mixture's experts, nor add "
        "to it");
+  add_draft_repository_flag(flags);
   return flags.add(method_flags());
 }
 

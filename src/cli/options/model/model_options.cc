@@ -9,9 +9,11 @@
 #include "src/base/size_text.h"
 #include "src/cli/options/foreign_flag.h"
 #include "src/cli/options/length_options.h"
+#include "src/cli/options/model/hub_model.h"
 #include "src/cli/options/values.h"
 #include "src/cli/output/aside.h"
 #include "src/engine/device_name.h"
+#include "src/hub/cache.h"
 #include "src/machine/cpus.h"
 #include "src/machine/process_memory.h"
 
@@ -77,8 +79,8 @@ Flags ModelOptions::flags() {
       default_kv_memory + ")";
   const std::string context_help = "context in tokens (default: " + default_context + ")";
   Flags flags("Model and memory");
+  add_model_flag(flags, model);
   flags.add_options()                                         //
-      ("model,m", required(model, "PATH"), kModelHelp)        //
       ("device", into(device.device, "D"),                    //
        "auto (a GPU, if there is one), cpu, cuda or cuda:N")  //
       ("memory,host-memory", into(memory, "SIZE", "--memory", parse_budget_above_zero),
@@ -222,6 +224,8 @@ void ModelOptions::require_room_to_encode(std::string_view text, const std::stri
 }
 
 std::string model_name(const Checkpoint& model) {
+  if (std::filesystem::is_directory(model.root()))
+    if (std::string name = hub::name_in_cache(model.root()); !name.empty()) return name;
   const std::filesystem::path path = std::filesystem::absolute(model.root()).lexically_normal();
   return (path.has_filename() ? path : path.parent_path()).filename().string();
 }

@@ -10,9 +10,7 @@
 
 namespace canopy::cli {
 
-/// Help of -m, of --allow-holes and of --progress.
-inline constexpr const char* kModelHelp =
-    "model: a Hugging Face directory or a GGUF file; -m may be left out";
+/// Help of --allow-holes and of --progress.
 inline constexpr const char* kHolesHelp =
     "take weights with bytes that nobody wrote, of a copy made sparse on purpose: they are zeros";
 inline constexpr const char* kProgressHelp =
@@ -34,7 +32,7 @@ struct DeviceOptions {
 
 /// The flags that every command which runs a model shares.
 struct ModelOptions {
-  std::string model;
+  std::string model;  // a path, or hf:REPO
   DeviceOptions device;
   std::optional<std::uint64_t> memory, kv_memory;
   std::optional<std::string> resident;      // "auto", "none" or a size
@@ -60,7 +58,8 @@ struct ModelOptions {
   void require_room_to_encode(std::string_view text, const std::string& what) const;
 };
 
-/// Names a model's file or directory, wherever it lies.
+/// Names a model's file or directory, wherever it lies; its repository, for a folder in the Hugging
+/// Face cache, whose own name is a commit.
 std::string model_name(const Checkpoint& model);
 
 /// -t: at most the CPUs that this process may use; a note on stderr where `wanted` is more.
