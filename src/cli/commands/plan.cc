@@ -266,8 +266,11 @@ ModelFiles open_planned(const DecodeOptions& flags, EngineOptions& options,
 }
 
 /// Takes a profile for a shape, of which nothing was measured, whatever the profile was made of.
-Assumptions assume_for_shape(HardwareProfile profile) {
+/// Of a profile of another target with one kind of layer, that stands for all kinds.
+Assumptions assume_for_shape(HardwareProfile profile, const ModelConfig& shape) {
   profile.modelled = true;
+  if (profile.layers.size() == 1)
+    profile.layers.resize(shape.layer_kinds.size(), profile.layers.front());
   return {std::move(profile), "assumed to be a self-draft's (SmolLM2-135M, Q4_0)"};
 }
 
@@ -349,7 +352,7 @@ int run_plan(const std::vector<std::string>& words) {
   ProgressLine progress(asked.decode.model.progress);
   const Assumptions assumed =
       models.tokenizer ? asked.decode.find_assumptions(models, options, progress, interrupt.token())
-                       : assume_for_shape(*there);
+                       : assume_for_shape(*there, models.target.config());
   // A machine without a GPU that is not here is taken to have this one's instruction set.
   const auto device = there
                           ? make_device({.kind = "cpu", .threads = options.device.threads})
