@@ -12,8 +12,10 @@ Job::Job(const JobRequest& request, const Tokenizer& tokenizer, Metrics& metrics
       deadline_(request.deadline),
       late_(request.texts.size()),
       unfinished_(static_cast<int>(request.texts.size())) {
-  for (std::size_t i = 0; i < request.texts.size(); ++i)
+  for (const Request& text : request.texts) {
     shown_.emplace_back(tokenizer, request.stops, request.named);
+    goes_on_.push_back(text.ignore_end);
+  }
   pending_.choices.resize(shown_.size());
 }
 
@@ -54,7 +56,7 @@ RequestEvents Job::events_of(int choice) {
       if (top.size() > top_logprobs_) top.resize(top_logprobs_);
     }
     const bool late = deadline_ && std::chrono::steady_clock::now() >= *deadline_;
-    late_[at] = late && !shown_[at].stopped() && !tokenizer_.ends_text(token);
+    late_[at] = late && !shown_[at].stopped() && (goes_on_[at] || !tokenizer_.ends_text(token));
     return !shown_[at].stopped() && !late;
   };
   events.on_end = [this, self, at](const TextReport& report) {

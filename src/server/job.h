@@ -74,7 +74,8 @@ class Job : public std::enable_shared_from_this<Job> {
   const Tokenizer& tokenizer_;
   const std::optional<std::chrono::steady_clock::time_point> deadline_;
   std::vector<ShownText> shown_;
-  std::vector<char> late_;  // set if the deadline ended it, by choice
+  std::vector<char> late_;     // set if the deadline ended it, by choice
+  std::vector<char> goes_on_;  // set if an end token does not end it, by choice
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   JobUpdate pending_;

@@ -310,7 +310,7 @@ TEST_F(PromptLogprobs, OfASweepThatWasStoppedAreMadeByTheNext) {
   std::stop_source stop;
   EXPECT_THROW(session.step(stop.get_token(),
                             [&](const Unit& unit) {
-                              if (unit.kind == UnitKind::kHead) stop.request_stop();
+                              if (unit.kind == UnitKind::kMlp) stop.request_stop();
                             }),
                Stopped);
   EXPECT_EQ(told.prompts, 0);

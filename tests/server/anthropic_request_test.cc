@@ -146,7 +146,7 @@ TEST(AnthropicRequest, TakesWhatClientsSendAndNamesWhatIsNotFollowed) {
       read(kUser + R"(, "model": "claude-x", "stop_sequences": ["a", "b"], "temperature": 0.5,
         "top_p": 0.9, "top_k": 5, "stream": true, "metadata": {"user_id": "u"},
         "service_tier": "auto", "cache_control": {"type": "ephemeral"}, "container": null,
-        "mcp_servers": [], "speed": "standard", "inference_geo": null})");
+        "mcp_servers": [], "speed": "standard", "inference_geo": null)");
   EXPECT_EQ(request.model, "claude-x");
   EXPECT_EQ(request.stops, (std::vector<std::string>{"a", "b"}));
   EXPECT_EQ(request.sampling.temperature, 0.5f);

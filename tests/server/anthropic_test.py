@@ -96,11 +96,14 @@ class Anthropic(Asking, ServerCase):
 
     def test_a_message(self):
         message = self.message()
-        text = self.chat(USER)["choices"][0]["message"]["content"]
-        self.assertEqual(message["content"], [{"type": "text", "text": text}])
+        reply = self.chat(USER)
+        choice, written = reply["choices"][0], reply["usage"]["completion_tokens"]
+        self.assertEqual(message["content"], [{"type": "text", "text": choice["message"]["content"]}])
+        reason = {"stop": "end_turn", "length": "max_tokens"}[choice["finish_reason"]]
         self.assertEqual([message[k] for k in ("type", "role", "model", "stop_reason", "stop_sequence")],
-                         ["message", "assistant", "tiny", "max_tokens", None])
-        self.assertEqual(message["usage"], {"input_tokens": len("u:hello\na:"), "output_tokens": 16, "cache_creation_input_tokens": 0})
+                         ["message", "assistant", "tiny", reason, None])
+        self.assertEqual(message["usage"], {"input_tokens": len("u:hello\na:"), "output_tokens": written, "cache_creation_input_tokens": 0})
+        self.assertEqual(self.message(max_tokens=3)["stop_reason"], "max_tokens")
         self.assertNotIn("warnings", message)
 
     def test_a_stream_begins_with_a_ping_and_usage(self):
@@ -129,7 +132,7 @@ class Anthropic(Asking, ServerCase):
 
     def test_a_length_beyond_the_context_is_bounded_and_said(self):
         message = self.message(max_tokens=32_000)
-        self.assertEqual((message["stop_reason"], message["usage"]["output_tokens"]), ("max_tokens", 400 - len("u:hello\na:")))
+        self.assertLessEqual(message["usage"]["output_tokens"], 400 - len("u:hello\na:"))
         self.assertIn("32000", message["warnings"][0])
 
     def test_models_by_their_names(self):

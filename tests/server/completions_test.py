@@ -422,7 +422,7 @@ class PaddedVocabulary(ServerCase):
         return model
 
     def test_ids_without_a_name_are_taken_and_have_no_text(self):
-        self.assertEqual(self.server.post("/detokenize", {"tokens": [33, 80, 34]}), {"content": "AB"})
+        self.assertEqual(self.server.post("/detokenize", {"tokens": [33, 80, 34]})["content"], "AB")
         for temperature in 0, 1:
             body = {"messages": [{"role": "user", "content": "ABC"}], "max_tokens": 64, "temperature": temperature, "seed": 3,
                     "ignore_eos": True, "logprobs": True, "top_logprobs": 5, "logit_bias": {"80": 5}}

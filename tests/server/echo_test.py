@@ -57,7 +57,7 @@ class Echo(ServerCase):
         self.assertEqual(self.columns(self.ids(first)), alone[0])
 
     def test_each_choice_has_its_prompt(self):
-        choices = self.ask(["hello", "yes"], 3, n=2, temperature=1, seed=3)["choices"]
+        choices = self.ask(["hello", "yes"], 3, n=2, temperature=1, seed=3, ignore_eos=True)["choices"]
         self.assertEqual([choice["text"][:3] for choice in choices], ["hel", "hel", "yes", "yes"])
         found = [self.columns_of(choice) for choice in choices]
         self.assertEqual(found[0]["token_logprobs"][:5], found[1]["token_logprobs"][:5])

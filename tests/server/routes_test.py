@@ -282,8 +282,8 @@ class Starting(ServerCase):
                 self.assertEqual(server.get("/props")["default_generation_settings"]["n_ctx"], context)
 
     def test_a_model_answers_to_all_its_names(self):
-        names = ("--alias", "claude-*", "--alias", "*-mini", "--alias", "o*1", "--alias", "small")
-        with Server(self.model, *names, alias="big") as server:
+        names = ("--alias", "big", "--alias", "claude-*", "--alias", "*-mini", "--alias", "o*1", "--alias", "small")
+        with Server(self.model, *names, alias=None) as server:
             self.assertEqual(server.get("/v1/models")["data"][0]["id"], "big")
             for name in "big", "big.gguf", "small", "claude-", "claude-sonnet-4-5", "gpt-mini", "-mini", "o1", "o-1":
                 reply = server.post("/v1/completions", {"model": name, "prompt": "a", "max_tokens": 1})

@@ -131,7 +131,7 @@ std::vector<Size> sizes_of(const PlanRequest& request) {
 
 PlanRequest with_size(PlanRequest request, const Size& size) {
   request.context = size.context;
-  request.max_prompt = std::min(request.max_prompt, size.context - 1);
+  request.max_prompt = std::min(request.max_prompt, size.context);
   request.max_sequences = size.places;
   return request;
 }
