@@ -120,7 +120,7 @@ class Outputs(TempDirCase):
 
     @counts_own_memory
     def test_limits_on_memory_are_named(self):
-        limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (30 << 20, 30 << 20))
+        limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (60 << 20, 60 << 20))
         result = run(*self.generate, preexec_fn=limit)
         self.assertEqual(result.returncode, 1, result.stderr)
         self.assertRegex(result.stderr, "memory")
