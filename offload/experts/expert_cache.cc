@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "offload/experts/expert_policy.h"
+#include "offload/experts/expert_choices.h"
 #include "offload/io/integrity.h"
 #include "offload/io/read_pump.h"
 #include "offload/reading.h"
@@ -87,22 +87,11 @@ struct ExpertCache::Impl {
   ExpertWeights take(int layer, int expert, const std::stop_token& stop);
   void give_back(std::size_t slot, Stream& compute) noexcept;
   void abandon() noexcept;
-  // Under the lock.
-  std::size_t index_of(int layer, std::int32_t expert) const {
-    return first.at(static_cast<std::size_t>(layer)) + static_cast<std::size_t>(expert);
-  }
-  std::size_t ordinal(std::size_t index) const { return index / per_layer; }
-  std::int32_t number(std::size_t index) const {
-    return static_cast<std::int32_t>(index % per_layer);
-  }
-  bool stays(std::size_t index) const { return policy.stays(ordinal(index), number(index)); }
-  void credit_sweep();
-  /// Frees the slot of an expert that neither stays nor is needed, once it has arrived.
+  /// Frees the slot of an expert that neither stays nor is needed, once it has arrived. Under the
+  /// lock.
   void let_go(std::size_t index);
 
   const SweepLayout& sweep;
-  const std::size_t per_layer;           // experts
-  const std::vector<std::size_t> first;  // of each layer's experts among all; of others, unused
   Notes notes;
   FileWatch watch;  // from before the first read
   std::vector<std::optional<std::uint64_t>>
@@ -118,43 +107,25 @@ struct ExpertCache::Impl {
   mutable std::mutex mutex;             // guards what follows
   std::condition_variable_any arrived;  // waits for a stop request, too
   std::condition_variable asked;        // or a slot came free
-  const std::vector<int> quotas;
-  ExpertPolicy policy;
+  ExpertChoices choices;
   std::vector<Expert> experts;
   std::vector<Slot> slots;
-  std::deque<std::size_t> free, queued;           // slots; experts
-  std::vector<std::vector<std::int32_t>> routes;  // of the sweep so far, by mixture layer
-  std::optional<std::vector<std::int32_t>> kept;  // rows of it; none: all
-  std::size_t routed = 0;                         // layers of the sweep so far
+  std::deque<std::size_t> free, queued;  // slots; experts
   bool stopping = false;
   std::exception_ptr failure;
-  std::uint64_t hits = 0, misses = 0, disk_bytes = 0;
+  std::uint64_t disk_bytes = 0;
   Clock::duration stall{}, checking{};
 
   const std::vector<int> reader_cpus;
   Trace* const trace;
-  RouteTrace* const written;  // the caller's thread
-  Clock::time_point traced;   // the end of the last span; the reader's thread
+  Clock::time_point traced;  // the end of the last span; the reader's thread
   std::thread reader;
 };
-
-namespace {
-
-std::vector<std::size_t> first_of_layers(const SweepLayout& sweep) {
-  std::vector<std::size_t> first(static_cast<std::size_t>(sweep.config.layers));
-  for (std::size_t i = sweep.experts.size(); i-- > 0;)
-    first[static_cast<std::size_t>(sweep.experts[i].layer)] = i;
-  return first;
-}
-
-}  // namespace
 
 ExpertCache::Impl::Impl(Device& device, const SweepLayout& swept, std::size_t count,
                         const StreamerOptions& options, const std::stop_token& stop,
                         RouteTrace* route_trace)
     : sweep(swept),
-      per_layer(static_cast<std::size_t>(sweep.config.experts.count)),
-      first(first_of_layers(sweep)),
       watch(sweep.files),
       slab(checked_slots(sweep, count) * slot_bytes(sweep), options.ring_node),
       bytes_of_slot(slot_bytes(sweep)),
@@ -163,21 +134,11 @@ ExpertCache::Impl::Impl(Device& device, const SweepLayout& swept, std::size_t co
       engine(open_engine(sweep.files, std::array{slab.bytes()}, read_settings, options, notes)),
       pump(*engine, sweep.files, read_settings.read_bytes,
            [this](std::uint64_t slot) { return describe(sweep.experts[slots[slot].expert]); }),
-      quotas(share_slots(count - spare_slots(sweep), sweep.experts.size() / per_layer,
-                         sweep.config.experts.count)),
-      policy(sweep.config.experts.count, quotas),
+      choices(sweep, count - spare_slots(sweep), route_trace),
       experts(sweep.experts.size()),
       slots(count),
-      routes(sweep.experts.size() / per_layer),
       reader_cpus(options.reader_cpus),
-      trace(options.trace),
-      written(route_trace) {
-  if (written) {
-    std::vector<int> layers;
-    for (std::size_t i = 0; i < sweep.experts.size(); i += per_layer)
-      layers.push_back(sweep.experts[i].layer);
-    written->begin(layers, sweep.config.experts.count, sweep.config.experts.active, quotas);
-  }
+      trace(options.trace) {
   for (std::size_t i = 0; i < slots.size(); ++i) {
     slots[i].last_use = device.make_event();
     free.push_back(i);
@@ -302,7 +263,7 @@ void ExpertCache::Impl::expect_unchanged(const Slot& slot) {
 
 void ExpertCache::Impl::let_go(std::size_t index) {
   Expert& expert = experts[index];
-  if (expert.needed || stays(index) || expert.state != State::kPresent) return;
+  if (expert.needed || choices.stays(index) || expert.state != State::kPresent) return;
   expert.state = State::kAbsent;
   free.push_back(expert.slot);
 }
@@ -310,52 +271,22 @@ void ExpertCache::Impl::let_go(std::size_t index) {
 void ExpertCache::Impl::want(int layer, std::span<const std::int32_t> chosen) {
   {
     const std::lock_guard lock(mutex);
-    const std::size_t which = ordinal(index_of(layer, 0));
-    if (which < routed) credit_sweep();
-    routed = which + 1;
-    routes[which].assign(chosen.begin(), chosen.end());
-    if (written) written->routed(layer, chosen);
-    std::vector<ExpertDemand> demands;
-    std::vector<int> rows(per_layer);
-    for (const std::int32_t e : chosen) ++rows.at(static_cast<std::size_t>(e));
-    for (std::size_t e = 0; e < per_layer; ++e)
-      if (rows[e] > 0) demands.push_back({static_cast<std::int32_t>(e), rows[e]});
-    const ExpertPolicy::Step step = policy.ask(which, demands);
-    hits += step.hits.size();
-    misses += step.misses.size();
-    for (const std::int32_t e : step.leaving) let_go(index_of(layer, e));
-    for (const ExpertDemand& demand : demands) {
-      Expert& expert = experts[index_of(layer, demand.expert)];
+    const ExpertChoices::Wanted wanted = choices.want(layer, chosen);
+    for (const std::size_t index : wanted.leaving) let_go(index);
+    for (const std::size_t index : wanted.experts) {
+      Expert& expert = experts[index];
       expert.needed = true;
       if (expert.state != State::kAbsent) continue;
       expert.state = State::kQueued;
-      queued.push_back(index_of(layer, demand.expert));
+      queued.push_back(index);
     }
   }
   asked.notify_all();
 }
 
-/// Credits the policy with what the texts chose in the sweep before.
-void ExpertCache::Impl::credit_sweep() {
-  const auto active = static_cast<std::size_t>(sweep.config.experts.active);
-  if (written) written->kept(kept);
-  for (std::size_t layer = 0; layer < routes.size(); ++layer) {
-    const std::span<const std::int32_t> all = routes[layer];
-    const auto credit = [&](std::size_t row) {
-      policy.credit(layer, all.subspan(row * active, active));
-    };
-    if (kept)
-      for (const std::int32_t row : *kept) credit(static_cast<std::size_t>(row));
-    else
-      for (std::size_t row = 0; row < all.size() / active; ++row) credit(row);
-    routes[layer].clear();
-  }
-  kept.reset();
-}
-
 ExpertWeights ExpertCache::Impl::take(int layer, int expert, const std::stop_token& stop) {
   std::unique_lock lock(mutex);
-  const std::size_t index = index_of(layer, expert);
+  const std::size_t index = choices.index_of(layer, expert);
   const ExpertLayout& layout = sweep.experts[index];
   const Expert& mine = experts[index];
   require(mine.needed, "an expert is acquired that no row has chosen");
@@ -399,20 +330,14 @@ void ExpertCache::Impl::abandon() noexcept {
     const std::lock_guard lock(mutex);
     for (const std::size_t index : queued) {
       experts[index].state = State::kAbsent;
-      policy.drop(ordinal(index), number(index));
+      choices.drop(index);
     }
     queued.clear();
     for (std::size_t index = 0; index < experts.size(); ++index) {
       experts[index].needed = false;
       let_go(index);
     }
-    for (std::vector<std::int32_t>& of_layer : routes) of_layer.clear();
-    kept.reset();
-    routed = 0;
-    try {
-      if (written) written->abandoned();
-    } catch (const Error&) {  // closing it says so
-    }
+    choices.abandon_sweep();
   }
   asked.notify_all();
 }
@@ -433,7 +358,7 @@ void ExpertCache::want(int layer, std::span<const std::int32_t> chosen) {
 ExpertLease ExpertCache::acquire(int layer, int expert, Stream& compute,
                                  const std::stop_token& stop) {
   const ExpertWeights weights = impl_->take(layer, expert, stop);
-  return lend(impl_->experts[impl_->index_of(layer, expert)].slot, weights, compute);
+  return lend(impl_->experts[impl_->choices.index_of(layer, expert)].slot, weights, compute);
 }
 
 void ExpertCache::give_back(std::size_t slot, Stream& compute) noexcept {
@@ -442,15 +367,15 @@ void ExpertCache::give_back(std::size_t slot, Stream& compute) noexcept {
 
 void ExpertCache::keep_rows(std::span<const std::int32_t> rows) {
   const std::lock_guard lock(impl_->mutex);
-  impl_->kept.emplace(rows.begin(), rows.end());
+  impl_->choices.keep_rows(rows);
 }
 
 void ExpertCache::abandon_sweep() noexcept { impl_->abandon(); }
 
 ExpertTotals ExpertCache::totals() const {
   const std::lock_guard lock(impl_->mutex);
-  return {impl_->hits,
-          impl_->misses,
+  return {impl_->choices.hits(),
+          impl_->choices.misses(),
           {impl_->disk_bytes, impl_->clock->busy(), impl_->stall, impl_->checking}};
 }
 
