@@ -1,11 +1,11 @@
 #include <memory>
 #include <vector>
 
-#include "offload/device_weights.h"
 #include "offload/embedding.h"
 #include "offload/resting_weights.h"
 #include "offload/streamer.h"
 #include "offload/unit_layout.h"
+#include "offload/upload/device_weights.h"
 #include "src/base/error.h"
 
 namespace canopy {

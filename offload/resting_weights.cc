@@ -50,33 +50,23 @@ VectorPlan plan_vectors(std::span<const UnitLayout> units) {
 }  // namespace
 
 std::size_t RestingWeights::bytes_needed(const SweepLayout& sweep, const Residency& residency) {
-  return lay_out(resting_matrices(sweep, residency), kReadAlignment).slab_bytes +
+  return LockedTensors::bytes_needed(resting_matrices(sweep, residency)) +
          plan_vectors(sweep.units).bytes;
 }
 
 RestingWeights::RestingWeights(Device& device, const SweepLayout& sweep, const Residency& residency,
                                ReadPump& pump, const Loading& loading, const MemoryNode& on)
-    : units_(sweep.units.size()) {
+    : matrices_(device, resting_matrices(sweep, residency), pump, loading,
+                bytes_needed(sweep, residency), on),
+      units_(sweep.units.size()) {
   const std::vector<UnitLayout>& units = sweep.units;
   const std::vector<const TensorEntry*> matrices = resting_matrices(sweep, residency);
-  const ReadLayout layout = lay_out(matrices, kReadAlignment);
-  matrices_ = HostSlab(layout.slab_bytes, on, Touch::kAsFilled);
   const VectorPlan vectors = plan_vectors(units);
   vectors_ = HostSlab(vectors.bytes);
-
-  const std::uint64_t all = layout.slab_bytes + vectors.bytes;
-  const auto check_in = [&](std::size_t done) { loading.check_in(done, all); };
-  // Locked as they are filled: the pages are there, and who waits sees both go on.
-  pins_ = SlabPins(device, matrices_.bytes());
-  const auto lock_up_to = [&](std::size_t done) {
-    check_in(done);
-    while (pins_.lock_next(done, loading.notes)) check_in(done);
-  };
-  read_all(pump, layout, matrices_.data(), lock_up_to);
-  lock_up_to(matrices_.size());
+  const std::uint64_t all = matrices_.bytes() + vectors.bytes;
   std::size_t matrix = 0;  // in the order of resting_matrices()
   const auto next_matrix = [&] {
-    const std::byte* const data = matrices_.data() + layout.slab_at[matrix];
+    const std::byte* const data = matrices_.at(matrix);
     return matrix_at(data, *matrices[matrix++]);
   };
   for (std::size_t i = 0; i < units.size(); ++i)
@@ -92,7 +82,8 @@ RestingWeights::RestingWeights(Device& device, const SweepLayout& sweep, const R
     const auto batch = all_vectors.subspan(first, std::min(kBatch, all_vectors.size() - first));
     const ReadLayout read = lay_out(batch, kReadAlignment);
     const HostSlab staging(read.slab_bytes);
-    read_all(pump, read, staging.data(), [&](std::size_t) { check_in(layout.slab_bytes); });
+    read_all(pump, read, staging.data(),
+             [&](std::size_t) { loading.check_in(matrices_.bytes(), all); });
     for (std::size_t i = 0; i < batch.size(); ++i) {
       auto* const to = reinterpret_cast<float*>(vectors_.data() + vectors.at[first + i]);
       dequantize_row(batch[i]->dtype, staging.data() + read.slab_at[i],
@@ -105,7 +96,7 @@ RestingWeights::RestingWeights(Device& device, const SweepLayout& sweep, const R
       const std::byte* const data = vectors_.data() + vectors.at_name.at(vector.tensor.name);
       units_[i].add(vector.role, vector_at(data, vector.tensor));
     }
-  check_in(all);
+  loading.check_in(all, all);
 }
 
 }  // namespace canopy

@@ -3,8 +3,8 @@
 #include <vector>
 
 #include "offload/io/read_pump.h"
-#include "offload/io/slab_pins.h"
 #include "offload/loading.h"
+#include "offload/locked_tensors.h"
 #include "offload/residency.h"
 #include "offload/unit_layout.h"
 #include "offload/weight_source.h"
@@ -25,14 +25,14 @@ class RestingWeights {
   /// Unit i has its vectors [n] f32, and its matrices if they rest; other fields are empty.
   const UnitWeights& unit(std::size_t i) const { return units_[i]; }
   WeightView table() const { return table_; }  // [vocab, dim]; empty unless it rests
-  std::size_t bytes() const { return matrices_.size() + vectors_.size(); }
+  std::size_t bytes() const { return matrices_.bytes() + vectors_.size(); }
 
   /// Predicts bytes(). Pure.
   static std::size_t bytes_needed(const SweepLayout& sweep, const Residency& residency);
 
  private:
-  HostSlab matrices_, vectors_;
-  SlabPins pins_;  // of the matrices
+  LockedTensors matrices_;
+  HostSlab vectors_;
   std::vector<UnitWeights> units_;
   WeightView table_;
 };

@@ -62,7 +62,7 @@ struct LinkTotals {
 /// The ring is one slab of bytes, so that a small unit leaves room for more of the next. Norms and
 /// biases rest in memory, and what the residency says; an embedding table that does not is read
 /// row by row. A unit is lent where it landed: for a device with memory of its own, UploadedWeights
-/// (offload/device_weights.h) takes it from there.
+/// (offload/upload/device_weights.h) takes it from there.
 /// One thread calls acquire, give-back and abandon_sweep, and holds one lease at a time; one
 /// thread, maybe another, looks rows of the embedding up; the figures may be read from any. A
 /// reader thread of its own owns the ReadEngine.

@@ -60,7 +60,7 @@ class ExpertCache final : public ExpertSource {
 /// Units of one source, experts of another.
 class WithExperts final : public WeightSource {
  public:
-  WithExperts(std::unique_ptr<WeightSource> units, std::unique_ptr<ExpertCache> experts)
+  WithExperts(std::unique_ptr<WeightSource> units, std::unique_ptr<ExpertSource> experts)
       : units_(std::move(units)), experts_(std::move(experts)) {}
 
   std::span<const Unit> units() const override { return units_->units(); }
@@ -78,7 +78,7 @@ class WithExperts final : public WeightSource {
   void give_back(std::size_t, Stream&) noexcept override {}  // leases are of the units' own source
 
   const std::unique_ptr<WeightSource> units_;
-  const std::unique_ptr<ExpertCache> experts_;
+  const std::unique_ptr<ExpertSource> experts_;
 };
 
 }  // namespace canopy

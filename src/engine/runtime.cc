@@ -68,7 +68,7 @@ Runtime::Runtime(ModelFiles files, const EngineOptions& options, const LoadProgr
   target.emplace(*device, *compute, models.target, *target_weights,
                  TargetModel::Limits{plan.target_limits, plan.kv_room(), plan.max_sequences});
   verifier.emplace(*device, t.vocab, plan.slots);
-  if (uploads) begin_uploads();
+  begin_uploads();
   share_memory();
   load_time = since(start);
 }
@@ -113,6 +113,11 @@ void Runtime::let_weights_give_way(int texts) {
 
 /// Last of all that takes memory of the device: it is the one thing that can do with less.
 void Runtime::begin_uploads() {
+  if (uploaded_experts) {
+    uploaded_experts->begin(plan.expert_slots, notes);
+    plan = with_expert_slots(std::move(plan), uploaded_experts->slots());
+  }
+  if (!uploads) return;
   uploads->begin(plan.ring_bytes, notes);
   if (uploads->ring_bytes() != plan.ring_bytes)
     plan = with_ring(std::move(plan), uploads->ring_bytes());
@@ -150,6 +155,14 @@ std::unique_ptr<WeightSource> Runtime::make_target_weights(const EngineOptions& 
                 (sweeps.apart ? " has none: all of it is in memory, or travels"
                               : " is no mixture of experts"));
   if (plan.resident) return load_resident(*device, sweeps.target, loading);
+  if (plan.device && plan.expert_slots > 0) {
+    HostExperts host(*device, *sweeps.apart, loading, ring_node());
+    auto made = std::make_unique<UploadedExperts>(*device, *sweeps.apart, std::move(host),
+                                                  options.routes, trace);
+    uploaded_experts = made.get();
+    return std::make_unique<WithExperts>(load_resident(*device, *sweeps.apart, loading),
+                                         std::move(made));
+  }
   const SweepLayout& units = plan.expert_slots > 0 ? *sweeps.apart : sweeps.target;
   std::unique_ptr<WeightSource> source;
   if (from_disk) {
@@ -180,7 +193,7 @@ std::unique_ptr<WeightSource> Runtime::make_target_weights(const EngineOptions& 
 }
 
 void Runtime::learn_routes(std::int64_t rows, std::uint64_t misses) {
-  if (!experts) return;
+  if (plan.expert_slots == 0) return;
   ExpertReads& reads = plan.weights.experts;
   routes.add(reads, rows, misses);
   reads.habits = routes.habits(reads);
@@ -202,6 +215,13 @@ LinkReport Runtime::link() const {
     report.upload_bytes = totals.bytes;
     report.upload_busy = totals.busy;
     report.stall = totals.stall;  // the compute thread's; the streamer's is the uploader's
+  }
+  if (uploaded_experts) {
+    const UploadedExperts::Totals totals = uploaded_experts->totals();
+    report.upload_bytes = totals.uploads.bytes;
+    report.upload_busy = totals.uploads.busy;
+    report.expert_hits = totals.hits;
+    report.expert_misses = totals.misses;
   }
   return report;
 }

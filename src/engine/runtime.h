@@ -5,9 +5,10 @@
 #include <stop_token>
 #include <vector>
 
-#include "offload/device_weights.h"
 #include "offload/experts/expert_cache.h"
+#include "offload/experts/uploaded_experts.h"
 #include "offload/timed_weights.h"
+#include "offload/upload/device_weights.h"
 #include "src/engine/engine.h"
 #include "src/engine/memory_pool.h"
 #include "src/engine/target_model.h"
@@ -37,6 +38,7 @@ struct Runtime {
   Streamer* streamer = nullptr;         // of the target, when weights come from disk
   ExpertCache* experts = nullptr;       // of the target, where experts are read on demand
   UploadedWeights* uploads = nullptr;   // and when they go to a device with memory of its own
+  UploadedExperts* uploaded_experts = nullptr;  // experts there, on demand
   std::optional<TargetModel> target;
   std::unique_ptr<Transformer> draft, inner;
   std::unique_ptr<Drafter> drafter;      // none without speculation

@@ -5,6 +5,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "offload/experts/uploaded_experts.h"
+#include "offload/residency.h"
 #include "src/base/error.h"
 #include "src/convert/enlarge/random_checkpoint.h"
 #include "tests/engine/tiny_engine.h"
@@ -81,6 +83,45 @@ TEST_P(DeviceTest, AMixturesTextIsTheSameWhereverItsExpertsRest) {
       if (expected.empty()) expected = text;
       EXPECT_EQ(text, expected);
     }
+}
+
+TEST_P(DeviceTest, AMixturesExpertsStayAsFarAsThereIsRoomAndTheTextIsTheSame) {
+  const Checkpoint mixture = Checkpoint::open(test_data() / "model" / "qwen3_moe");
+  const SweepLayout apart = lay_out_sweep(mixture, ExpertsAre::kApart);
+  const std::uint64_t shared = uploaded_bytes(apart, none_resident(apart)),
+                      slot = UploadedExperts::slot_bytes(apart);
+  std::vector<TokenId> expected;
+  std::uint64_t misses_before = UINT64_MAX;
+  for (const std::uint64_t stay :
+       {std::uint64_t{0}, apart.experts.size() / 2, apart.experts.size()}) {
+    SCOPED_TRACE(stay);
+    EngineOptions o = options(SpeculationMethod::kNone, 0, 0);
+    o.plan.resident = shared + stay * slot;
+    ModelFiles files{mixture, std::nullopt,
+                     std::make_unique<NumberTokenizer>(97, std::vector<TokenId>{})};
+    EmulatedCuda* device = nullptr;
+    Engine engine = make_on(std::size_t{1} << 30, o, &device, std::move(files));
+    const Plan& plan = engine.plan();
+    EXPECT_EQ(plan.weights.experts.stay, static_cast<int>(stay));
+    EXPECT_EQ(plan.resident_bytes, shared + stay * slot);
+    EXPECT_EQ(plan.sweep_bytes, 0u);
+    Request r = request(prompt(1));
+    for (TokenId& token : r.prompt) token %= 97;
+    const BatchReport report = engine.generate(std::vector{r});
+    if (expected.empty()) expected = report.texts.front().tokens;
+    EXPECT_EQ(report.texts.front().tokens, expected);
+    EXPECT_EQ(report.link.upload_bytes, report.link.expert_misses * slot);
+    EXPECT_GT(report.link.expert_misses, 0u);
+    EXPECT_LT(report.link.expert_misses, misses_before);
+    EXPECT_EQ(report.link.disk_bytes, 0u);
+    misses_before = report.link.expert_misses;
+    if (stay == apart.experts.size()) {
+      EXPECT_LE(report.link.expert_misses, apart.experts.size());
+    }
+    if (device) {
+      EXPECT_LE(device->card().most_held(), plan.device->total());
+    }
+  }
 }
 
 TEST_P(DeviceTest, TheTextIsTheSameWhereverWeightsRestAndWhateverTheTree) {

@@ -3,8 +3,8 @@
 
 #include <numeric>
 
-#include "offload/device_weights.h"
 #include "offload/streamer.h"
+#include "offload/upload/device_weights.h"
 #include "src/model/transformer.h"
 #include "tests/checkpoint/fp8_files.h"
 #include "tests/kernels/emulated_cuda.h"

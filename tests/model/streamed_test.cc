@@ -4,9 +4,9 @@
 #include <numeric>
 #include <string>
 
-#include "offload/device_weights.h"
 #include "offload/experts/expert_cache.h"
 #include "offload/streamer.h"
+#include "offload/upload/device_weights.h"
 #include "src/model/transformer.h"
 #include "tests/kernels/emulated_cuda.h"
 

@@ -1,4 +1,4 @@
-#include "offload/device_weights.h"
+#include "offload/upload/device_weights.h"
 
 #include "tests/kernels/emulated_cuda.h"
 #include "tests/offload/sweeper.h"

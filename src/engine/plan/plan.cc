@@ -89,6 +89,19 @@ Plan with_ring(Plan plan, std::uint64_t bytes) {
   return plan;
 }
 
+Plan with_expert_slots(Plan plan, std::size_t slots) {
+  ExpertReads& experts = plan.weights.experts;
+  const auto fewer = static_cast<int>(plan.expert_slots - slots);
+  const std::uint64_t bytes = static_cast<std::uint64_t>(fewer) * experts.bytes;
+  plan.expert_slots = slots;
+  experts.stay -= fewer;
+  plan.resident_bytes -= bytes;
+  plan.weights.resident_bytes -= bytes;
+  for (LedgerEntry& entry : plan.device->ledger)
+    if (entry.what.starts_with(kExpertCacheEntry)) entry.bytes -= bytes;
+  return plan;
+}
+
 void require_free(const Plan& plan, std::uint64_t process_bytes) {
   const std::uint64_t free = system_memory().free();
   if (plan.total() <= process_bytes + free) return;

@@ -24,7 +24,8 @@ inline constexpr int kProbeChildren = 32;
 
 /// Tokens of a text that is not a full one, in the KV pools.
 inline constexpr int kShortText = 512;
-inline constexpr const char* kRingEntry = "target ring";  // of the ledger
+inline constexpr const char* kRingEntry = "target ring";          // of the ledger
+inline constexpr const char* kExpertCacheEntry = "expert cache";  // how its entry begins
 /// One line of the memory budget.
 struct LedgerEntry {
   std::string what;
@@ -195,8 +196,10 @@ PlanRequest on_device(PlanRequest request, const Device& device);
 /// much memory there is where the request leaves it open.
 PlanRequest on_machine(PlanRequest request, const HardwareProfile& machine);
 
-/// The plan with a smaller ring on the device: where its driver leaves less than it reported.
+/// The plan with a smaller ring on the device, or with fewer slots of its expert cache: where its
+/// driver leaves less than it reported.
 Plan with_ring(Plan plan, std::uint64_t bytes);
+Plan with_expert_slots(Plan plan, std::size_t slots);
 
 /// Throws Error, with what is free, if this machine has not what the plan takes beyond what the
 /// process holds already.

@@ -6,9 +6,10 @@
 #include <string>
 #include <utility>
 
-#include "offload/device_weights.h"
 #include "offload/experts/expert_cache.h"
+#include "offload/experts/uploaded_experts.h"
 #include "offload/streamer.h"
+#include "offload/upload/device_weights.h"
 #include "src/base/error.h"
 
 namespace canopy {
@@ -38,9 +39,16 @@ TargetMemory::TargetMemory(const SweepLayout& sweep, const SweepLayout* apart, b
     spare_slots_ = ExpertCache::spare_slots(*apart_);
     least_ = std::min(least_, least_units(*apart_) + spare_slots_ * slot_);
   }
+  if (apart_) {
+    device_slot_ = UploadedExperts::slot_bytes(*apart_);
+    host_experts_ = HostExperts::bytes_needed(*apart_);
+    shared_on_device_ = device_resident_bytes(*apart_);
+  }
   whole_on_device_ = device_resident_bytes(sweep_);
   least_on_device_ =
       least_device_ring(sweep_, on_device) + DeviceWeights::bytes_needed(sweep_, on_device);
+  if (apart_)
+    least_on_device_ = std::min(least_on_device_, shared_on_device_ + spare_slots_ * device_slot_);
   least_beside_device_ =
       least_ring(sweep_, none) + Streamer::resting_bytes(sweep_, none) + staging_bytes();
   travelling_ = travelling_bytes(sweep_, none);
@@ -217,6 +225,8 @@ std::optional<WeightPlace> TargetMemory::place_on_device(const Left& left,
     place.host_at_rest = staging_bytes();
     return place;
   }
+  if (apart_ && !drafts_ && !request.from_disk)
+    if (auto apart = place_experts_on_device(left, request)) return apart;
   const Residency fewest = rest(sweep_, 0, Tier::kDevice);
   const std::uint64_t least = whole(least_device_ring(sweep_, fewest));
   const std::uint64_t in_any_case = whole(DeviceWeights::bytes_needed(sweep_, fewest));
@@ -234,6 +244,30 @@ std::optional<WeightPlace> TargetMemory::place_on_device(const Left& left,
       room - place.at_rest,
       whole(std::max<std::uint64_t>(place.upload, least_device_ring(sweep_, place.residency))));
   if (!fill_host(left.host, request, place)) return std::nullopt;
+  return place;
+}
+
+std::optional<WeightPlace> TargetMemory::place_experts_on_device(const Left& left,
+                                                                 const PlanRequest& request) const {
+  const auto whole = [&](std::uint64_t bytes) { return request.driver.whole_units(bytes); };
+  WeightPlace place;
+  place.residency = all_resident(*apart_, Tier::kDevice);
+  place.at_rest = whole(shared_on_device_) + request.driver.unit;
+  place.host_at_rest = host_experts_ + staging_bytes();
+  const std::uint64_t room = left.device / request.driver.unit * request.driver.unit;
+  const std::uint64_t spare = spare_slots_ * device_slot_;
+  if (place.at_rest + whole(spare) > room || place.host_at_rest > left.host) return std::nullopt;
+  const std::uint64_t most = (room - place.at_rest - spare) / device_slot_;
+  std::uint64_t stay = std::min<std::uint64_t>(most, apart_->experts.size());
+  if (request.resident) {
+    const std::uint64_t shared = uploaded_bytes(*apart_, none_resident(*apart_));
+    if (*request.resident < shared) return std::nullopt;
+    stay = std::min<std::uint64_t>((*request.resident - shared) / device_slot_,
+                                   apart_->experts.size());
+    if (stay > most) return std::nullopt;
+  }
+  place.expert_slots = static_cast<std::size_t>(spare_slots_ + stay);
+  place.expert_bytes = whole(place.expert_slots * device_slot_);
   return place;
 }
 
@@ -278,7 +312,7 @@ WeightPlan TargetMemory::seen(const WeightPlace& place, bool on_device) const {
   if (on_device) seen.disk_bytes = place.sweep;
   if (place.expert_slots > 0) {
     seen.experts = {static_cast<int>(apart_->experts.size()) / sweep_.config.experts.count,
-                    sweep_.config.experts.count, sweep_.config.experts.active, slot_,
+                    sweep_.config.experts.count, sweep_.config.experts.active, slot_of(on_device),
                     static_cast<int>(place.expert_slots - spare_slots_)};
     seen.experts.habits = routes_.habits(seen.experts);
   }
@@ -304,6 +338,9 @@ WeightPlan TargetMemory::seen(const WeightPlace& place, bool on_device) const {
 
 /// Target weights that stay where they are computed with.
 std::uint64_t TargetMemory::resident_of(const WeightPlace& place, bool on_device) const {
+  if (on_device && place.expert_slots > 0)
+    return uploaded_bytes(*apart_, none_resident(*apart_)) +
+           (place.expert_slots - spare_slots_) * device_slot_;
   if (on_device) return place.resident ? uploaded_ : uploaded_ - place.upload;
   if (place.expert_slots == 0) return place.resident ? travelling_ : travelling_ - place.sweep;
   return travelling_bytes(*apart_, none_resident(*apart_)) - place.sweep +
@@ -329,8 +366,9 @@ std::optional<std::string> TargetMemory::scarcity(const MemoryPlan& plan) const 
   if (experts.stay >= token) return std::nullopt;
   return "memory for " + std::to_string(experts.stay) + " of " +
          std::to_string(experts.layers * experts.count) + " experts, where a token asks for " +
-         std::to_string(token) + ": most are read from disk for each token; " +
-         mebibytes(static_cast<std::uint64_t>(token - experts.stay) * slot_) +
+         std::to_string(token) + ": most are " +
+         (plan.device ? "copied from host memory" : "read from disk") + " for each token; " +
+         mebibytes(static_cast<std::uint64_t>(token - experts.stay) * experts.bytes) +
          " more would hold a token's";
 }
 
@@ -359,9 +397,13 @@ void TargetMemory::enter(MemoryPlan& plan, const WeightPlace& place) const {
   }
   if (!plan.device) return;
   plan.device->upload_bytes = place.upload;
-  plan.device->host_bytes = place.upload - std::min(place.upload, place.sweep);
+  plan.device->host_bytes =
+      place.expert_slots > 0 ? host_experts_ : place.upload - std::min(place.upload, place.sweep);
   plan.device->host_ring_bytes = place.host_ring;
-  plan.ledger.push_back({"target weights in host memory, and while loading", place.host_at_rest});
+  plan.ledger.push_back({place.expert_slots > 0
+                             ? "experts in host memory, and while loading"
+                             : "target weights in host memory, and while loading",
+                         place.host_at_rest});
   if (place.host_ring > 0) plan.ledger.push_back({"target ring from disk", place.host_ring});
 }
 
@@ -376,12 +418,13 @@ void TargetMemory::let_share(MemoryPlan& plan, const Residency& full) const {
 }
 
 void TargetMemory::enter_experts(MemoryPlan& plan, const WeightPlace& place) const {
-  const std::uint64_t spare = spare_slots_ * slot_;
+  const std::uint64_t spare = spare_slots_ * slot_of(plan.device.has_value());
   const std::size_t stay = place.expert_slots - spare_slots_, all = apart_->experts.size();
-  plan.ledger.push_back(
-      {"expert cache: " + std::to_string(stay) + " of " + std::to_string(all) + " experts stay",
-       place.expert_bytes - spare});
-  plan.ledger.push_back({"experts in use and on their way", spare});
+  auto& ledger = plan.device ? plan.device->ledger : plan.ledger;
+  ledger.push_back({std::string(kExpertCacheEntry) + ": " + std::to_string(stay) + " of " +
+                        std::to_string(all) + " experts stay",
+                    place.expert_bytes - spare});
+  ledger.push_back({"experts in use and on their way", spare});
 }
 
 std::string TargetMemory::least_memory(const MemoryPlan& plan) const {

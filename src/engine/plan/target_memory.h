@@ -81,6 +81,11 @@ class TargetMemory {
                                            std::uint64_t ring_wish) const;
   std::optional<WeightPlace> place_on_device(const Left& left, const PlanRequest& request,
                                              std::uint64_t ring_wish) const;
+  /// What every sweep reads on the device, experts in a cache there, and all of them in host
+  /// memory.
+  std::optional<WeightPlace> place_experts_on_device(const Left& left,
+                                                     const PlanRequest& request) const;
+  std::uint64_t slot_of(bool on_device) const { return on_device ? device_slot_ : slot_; }
   /// Slabs of two units while weights go to a device, and rows of the embedding later.
   std::uint64_t staging_bytes() const;
   BudgetError too_small(const char* what, std::uint64_t budget, std::uint64_t least,
@@ -104,8 +109,10 @@ class TargetMemory {
   // The least that the target can do with: on the host; on a device, and then on its host.
   std::uint64_t least_ = 0, least_on_device_ = 0, least_beside_device_ = 0;
   std::uint64_t travelling_ = 0, uploaded_ = 0;
-  // With experts apart: a slot, and slots beyond those of experts that stay.
-  std::uint64_t slot_ = 0, spare_slots_ = 0;
+  // With experts apart: a slot, on the host and on a device, slots beyond those of experts that
+  // stay, and all of them in host memory.
+  std::uint64_t slot_ = 0, device_slot_ = 0, spare_slots_ = 0, host_experts_ = 0;
+  std::uint64_t shared_on_device_ = 0;  // what is not of experts, where it is computed with
   double layer_bytes_ = 0, head_rows_ = 0;
 };
 

@@ -8,9 +8,9 @@
 #include <thread>
 
 #include "kernels/stream_clock.h"
-#include "offload/device_weights.h"
 #include "offload/lease_turn.h"
 #include "offload/ring.h"
+#include "offload/upload/device_weights.h"
 #include "src/base/error.h"
 
 namespace canopy {
@@ -18,10 +18,6 @@ namespace canopy {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-// Most bytes that another copy to the device may have to wait for: 0.7 ms of a PCIe 4 link. A copy
-// has a fixed cost of some microseconds (bench/gpu_probe.cu, h2d and latency).
-constexpr std::size_t kPieceBytes = std::size_t{16} << 20;
 
 DeviceWeights load(Device& device, const SweepLayout& sweep, const Residency& residency,
                    const Loading& loading) {
@@ -260,11 +256,8 @@ void UploadedWeights::Impl::copy_unit(std::size_t unit, const UnitWeights& from,
   const UnitLayout& layout = sweep.units[unit];
   for (std::size_t i = 0; i < layout.matrices.size(); ++i) {
     const WeightView matrix = from.matrix(layout.matrices[i].role, layout.matrices[i].expert);
-    std::byte* const to = ring.data() + slot.at.begin + layout.slot.at[i];
-    for (std::size_t at = 0; at < matrix.bytes(); at += kPieceBytes)
-      device.upload(*copy, to + at,
-                    {matrix.payload() + at, std::min(kPieceBytes, matrix.bytes() - at)});
-    upload_companion(device, *copy, to, layout.matrices[i].tensor);
+    upload_matrix(device, *copy, ring.data() + slot.at.begin + layout.slot.at[i],
+                  {matrix.payload(), matrix.bytes()}, layout.matrices[i].tensor);
   }
   copy->record(*slot.events->arrived);
 }

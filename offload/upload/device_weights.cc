@@ -1,4 +1,4 @@
-#include "offload/device_weights.h"
+#include "offload/upload/device_weights.h"
 
 #include <algorithm>
 #include <array>

@@ -1,0 +1,293 @@
+#include "offload/experts/uploaded_experts.h"
+
+#include <algorithm>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/stream_clock.h"
+#include "offload/experts/expert_cache.h"
+#include "offload/experts/expert_choices.h"
+#include "src/base/error.h"
+
+namespace canopy {
+
+namespace {
+
+std::size_t bytes_on_device(const ExpertLayout& expert) {
+  std::size_t bytes = 0;
+  for (const UnitTensor& matrix : expert.matrices) bytes += device_bytes(matrix.tensor);
+  return bytes;
+}
+
+}  // namespace
+
+/// A slot is free, or an expert's. It comes free when an expert that does not stay has been used,
+/// or when one that stayed has to leave; the copy that takes it waits for its last use on the
+/// device, not here.
+struct UploadedExperts::Impl {
+  enum class State { kAbsent, kQueued, kPresent };
+  struct Expert {
+    State state = State::kAbsent;
+    std::size_t slot = 0;
+    bool needed = false;  // by the sweep, which has not used it yet
+  };
+  struct Slot {
+    std::size_t expert = 0;
+    std::unique_ptr<Event> arrived;   // on the copy stream
+    std::unique_ptr<Event> last_use;  // on compute
+    const Stream* after = nullptr;    // whose work comes after the arrival in any case
+    bool used = false;                // last_use says until when
+  };
+  /// Copies that were queued together, of one layer.
+  struct Batch {
+    std::unique_ptr<Timer> begun, ended;
+    int layer = 0;
+    std::uint64_t bytes = 0;
+  };
+
+  Impl(Device& d, const SweepLayout& swept, HostExperts experts_on_host, RouteTrace* route_trace,
+       Trace* t)
+      : device(d),
+        sweep(swept),
+        host(std::move(experts_on_host)),
+        routes(route_trace),
+        trace(t),
+        copy(device.make_stream("experts")),
+        experts(sweep.experts.size()) {
+    if (trace) clock.emplace(device);
+  }
+  ~Impl() {
+    finish_quietly(*copy);
+    for (const Slot& slot : slots)
+      if (slot.used) wait_quietly(*slot.last_use);
+  }
+  void begin(std::size_t count, Notes& notes);
+  std::byte* memory_of(std::size_t slot) { return memory.data() + slot * bytes_of_slot; }
+  void queue_copies();
+  void copy_expert(std::size_t index, std::size_t slot);
+  void let_go(std::size_t index);
+  void time_copies();
+
+  Device& device;
+  const SweepLayout& sweep;
+  const HostExperts host;
+  RouteTrace* const routes;
+  Trace* const trace;
+  const std::size_t bytes_of_slot = slot_bytes(sweep);
+  Buffer memory;
+  const std::unique_ptr<Stream> copy;
+  std::optional<ExpertChoices> choices;  // once there are slots
+  std::vector<Expert> experts;
+  std::vector<Slot> slots;
+  std::deque<std::size_t> free, queued;  // slots; experts, in the order of use
+  std::exception_ptr failure;            // of a slot given back: there nothing can be thrown
+
+  std::optional<StreamClock> clock;  // with a trace
+  std::mutex mutex;                  // guards what follows
+  std::deque<Batch> under_way;       // not yet timed, in their order
+  std::vector<Batch> spare;
+  Totals totals;
+};
+
+void UploadedExperts::Impl::begin(std::size_t count, Notes& notes) {
+  const std::size_t least = ExpertCache::spare_slots(sweep);
+  if (count < least)
+    throw Error("a cache of " + std::to_string(count) + " experts on " + device.name() +
+                ": a layer needs " + std::to_string(least));
+  const std::size_t kept = device.driver_share().fixed, wished = count;
+  while (memory.bytes() == 0) {
+    try {
+      const Buffer left = count < wished ? device.allocate(kept) : Buffer();
+      memory = device.allocate(count * bytes_of_slot);
+    } catch (const DeviceFull& full) {
+      if (count == least) throw full.with("making room for the experts of a layer at least");
+      count = std::max(least, count - std::max<std::size_t>(1, count / 16));
+    }
+  }
+  if (count < wished)
+    add_note(notes, "the GPU had less memory left than it reported: " + std::to_string(count) +
+                        " experts have room there, not " + std::to_string(wished));
+  slots.resize(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    slots[i].arrived = device.make_event();
+    slots[i].last_use = device.make_event();
+    free.push_back(i);
+  }
+  choices.emplace(sweep, count - least, routes);
+}
+
+/// Queues copies of what waits for slots, as far as slots are free.
+void UploadedExperts::Impl::queue_copies() {
+  if (queued.empty() || free.empty()) return;
+  Batch batch;
+  {
+    const std::lock_guard lock(mutex);
+    time_copies();
+    if (spare.empty()) {
+      batch = {device.make_timer(), device.make_timer(), 0, 0};
+    } else {
+      batch = std::move(spare.back());
+      spare.pop_back();
+    }
+  }
+  batch.layer = sweep.experts[queued.front()].layer;
+  batch.bytes = 0;
+  for (bool first = true; !queued.empty() && !free.empty(); first = false) {
+    const std::size_t index = queued.front(), slot = free.front();
+    if (slots[slot].used) copy->wait(*slots[slot].last_use);
+    if (first) copy->record(*batch.begun);
+    copy_expert(index, slot);
+    batch.bytes += bytes_on_device(sweep.experts[index]);
+    queued.pop_front();
+    free.pop_front();
+  }
+  copy->record(*batch.ended);
+  const std::lock_guard lock(mutex);
+  totals.uploads.bytes += batch.bytes;
+  under_way.push_back(std::move(batch));
+}
+
+void UploadedExperts::Impl::copy_expert(std::size_t index, std::size_t slot) {
+  const std::vector<UnitTensor>& matrices = sweep.experts[index].matrices;
+  std::byte* to = memory_of(slot);
+  for (std::size_t m = 0; m < matrices.size(); ++m) {
+    upload_matrix(device, *copy, to, host.matrix(index, m), matrices[m].tensor);
+    to += device_bytes(matrices[m].tensor);
+  }
+  copy->record(*slots[slot].arrived);
+  slots[slot].expert = index;
+  slots[slot].after = nullptr;
+  experts[index].state = State::kPresent;
+  experts[index].slot = slot;
+}
+
+/// Frees the slot of an expert that neither stays nor is needed.
+void UploadedExperts::Impl::let_go(std::size_t index) {
+  Expert& expert = experts[index];
+  if (expert.needed || choices->stays(index) || expert.state != State::kPresent) return;
+  expert.state = State::kAbsent;
+  free.push_back(expert.slot);
+}
+
+/// Adds up the batches that have arrived. Under the lock.
+void UploadedExperts::Impl::time_copies() {
+  for (; !under_way.empty() && under_way.front().ended->reached(); under_way.pop_front()) {
+    Batch& batch = under_way.front();
+    totals.uploads.busy += batch.ended->since(*batch.begun);
+    if (trace)
+      trace->span(Trace::Lane::kUpload, "experts of layer " + std::to_string(batch.layer),
+                  clock->when(*batch.begun), clock->when(*batch.ended), batch.bytes);
+    spare.push_back(std::move(batch));
+  }
+}
+
+UploadedExperts::UploadedExperts(Device& device, const SweepLayout& sweep, HostExperts host,
+                                 RouteTrace* routes, Trace* trace)
+    : impl_(std::make_unique<Impl>(device, sweep, std::move(host), routes, trace)) {}
+
+UploadedExperts::~UploadedExperts() = default;
+
+void UploadedExperts::begin(std::size_t slots, Notes& notes) { impl_->begin(slots, notes); }
+
+std::size_t UploadedExperts::slots() const { return impl_->slots.size(); }
+
+void UploadedExperts::want(int layer, std::span<const std::int32_t> chosen) {
+  Impl& m = *impl_;
+  require(m.choices.has_value(), "experts are uploaded once there are slots for them");
+  if (m.failure) std::rethrow_exception(m.failure);
+  if (m.clock && layer == m.sweep.experts[0].layer) {
+    m.copy->synchronize();
+    const std::lock_guard lock(m.mutex);
+    m.time_copies();
+    m.clock->set(*m.copy);
+  }
+  const ExpertChoices::Wanted wanted = m.choices->want(layer, chosen);
+  {
+    const std::lock_guard lock(m.mutex);
+    m.totals.hits = m.choices->hits();
+    m.totals.misses = m.choices->misses();
+  }
+  for (const std::size_t index : wanted.leaving) m.let_go(index);
+  for (const std::size_t index : wanted.experts) {
+    Impl::Expert& expert = m.experts[index];
+    expert.needed = true;
+    if (expert.state != Impl::State::kAbsent) continue;
+    expert.state = Impl::State::kQueued;
+    m.queued.push_back(index);
+  }
+  m.queue_copies();
+}
+
+ExpertLease UploadedExperts::acquire(int layer, int expert, Stream& compute,
+                                     const std::stop_token& stop) {
+  Impl& m = *impl_;
+  if (m.failure) std::rethrow_exception(m.failure);
+  if (stop.stop_requested()) throw Stopped();
+  const std::size_t index = m.choices->index_of(layer, expert);
+  const Impl::Expert& mine = m.experts[index];
+  require(mine.needed, "an expert is acquired that no row has chosen");
+  require(mine.state == Impl::State::kPresent, "experts are acquired by rising index");
+  Impl::Slot& slot = m.slots[mine.slot];
+  if (slot.after != &compute) compute.wait(*slot.arrived);
+  slot.after = &compute;
+  UnitWeights weights;
+  const std::byte* at = m.memory_of(mine.slot);
+  for (const UnitTensor& matrix : m.sweep.experts[index].matrices) {
+    weights.add(matrix.role, matrix_on_device(at, matrix.tensor), 0);
+    at += device_bytes(matrix.tensor);
+  }
+  return lend(mine.slot, weights.experts()[0], compute);
+}
+
+void UploadedExperts::give_back(std::size_t slot, Stream& compute) noexcept {
+  Impl& m = *impl_;
+  try {
+    compute.record(*m.slots[slot].last_use);
+    m.slots[slot].used = true;
+    m.experts[m.slots[slot].expert].needed = false;
+    m.let_go(m.slots[slot].expert);
+    m.queue_copies();
+  } catch (...) {
+    if (!m.failure) m.failure = std::current_exception();
+  }
+}
+
+void UploadedExperts::keep_rows(std::span<const std::int32_t> rows) {
+  impl_->choices->keep_rows(rows);
+}
+
+void UploadedExperts::abandon_sweep() noexcept {
+  Impl& m = *impl_;
+  if (!m.choices) return;
+  for (const std::size_t index : m.queued) {
+    m.experts[index].state = Impl::State::kAbsent;
+    m.choices->drop(index);
+  }
+  m.queued.clear();
+  for (std::size_t index = 0; index < m.experts.size(); ++index) {
+    m.experts[index].needed = false;
+    m.let_go(index);
+  }
+  m.choices->abandon_sweep();
+}
+
+UploadedExperts::Totals UploadedExperts::totals() const {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->time_copies();
+  return impl_->totals;
+}
+
+std::size_t UploadedExperts::held_bytes() const { return impl_->memory.bytes(); }
+
+std::size_t UploadedExperts::slot_bytes(const SweepLayout& sweep) {
+  std::size_t most = 0;
+  for (const ExpertLayout& expert : sweep.experts) most = std::max(most, bytes_on_device(expert));
+  return most;
+}
+
+}  // namespace canopy

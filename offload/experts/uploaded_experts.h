@@ -1,0 +1,55 @@
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <stop_token>
+
+#include "offload/experts/expert_source.h"
+#include "offload/experts/host_experts.h"
+#include "offload/experts/route_trace.h"
+#include "offload/unit_layout.h"
+#include "offload/upload/device_weights.h"
+
+namespace canopy {
+
+/// Experts of mixtures in the memory of a device that has its own, copied from host memory when
+/// rows choose them. Some of each layer stay (offload/experts/expert_policy.h); beyond these a few
+/// slots are for what is in use or on its way. What a layer lacks is queued in the order of use, as
+/// soon as its routes are known, as far as slots are free; compute waits for each arrival on the
+/// device, and the host for nothing. One thread; the figures may be read from any.
+class UploadedExperts final : public ExpertSource {
+ public:
+  /// The sweep has its experts apart, and must outlive the source, as must the traces, which may be
+  /// null: `trace` gains a span for the copies of each layer.
+  UploadedExperts(Device& device, const SweepLayout& sweep, HostExperts host,
+                  RouteTrace* routes = nullptr, Trace* trace = nullptr);
+  ~UploadedExperts() override;  // waits for copies, and for leased work
+  /// Makes the slots, all empty: once, when all else that is to be on the device is there. Where
+  /// the device has less left, after all, they are fewer, and Notes says so. Throws Error if they
+  /// are fewer than ExpertCache::spare_slots(), or where even as many do not fit.
+  void begin(std::size_t slots, Notes& notes);
+  std::size_t slots() const;
+
+  void want(int layer, std::span<const std::int32_t> chosen) override;
+  ExpertLease acquire(int layer, int expert, Stream& compute, const std::stop_token& stop) override;
+  void keep_rows(std::span<const std::int32_t> rows) override;
+  void abandon_sweep() noexcept override;
+
+  /// Totals since it was made. A hit is an expert that a layer found on the device.
+  struct Totals {
+    std::uint64_t hits = 0, misses = 0;
+    UploadedWeights::Totals uploads;
+  };
+  Totals totals() const;
+  std::size_t held_bytes() const;  // of the device
+
+  static std::size_t slot_bytes(const SweepLayout& sweep);  // of the largest expert
+
+ private:
+  void give_back(std::size_t slot, Stream& compute) noexcept override;
+  struct Impl;
+  const std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace canopy

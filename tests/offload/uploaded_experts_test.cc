@@ -1,0 +1,112 @@
+// Experts on a device with memory of its own have the bytes of the file, and are copied when they
+// are missing and at no other time.
+#include "offload/experts/uploaded_experts.h"
+
+#include "tests/error_of.h"
+#include "tests/kernels/emulated_cuda.h"
+#include "tests/offload/expert_sweeps.h"
+
+namespace canopy {
+namespace {
+
+using namespace test;
+
+class UploadedExpertsTest : public ExpertSweeps {
+ protected:
+  UploadedExpertsTest() : ExpertSweeps(std::make_unique<EmulatedCuda>()) {}
+  std::unique_ptr<UploadedExperts> make(std::size_t stay) {
+    auto made = std::make_unique<UploadedExperts>(*device_, sweep_,
+                                                  HostExperts(*device_, sweep_, Loading{notes_}));
+    made->begin(least() + stay, notes_);
+    return made;
+  }
+
+  Notes notes_;
+};
+
+TEST_F(UploadedExpertsTest, LendsTheBytesOfTheFileAtEverySize) {
+  for (std::size_t stay = 0; stay <= sweep_.experts.size(); stay += 3) {
+    SCOPED_TRACE(stay);
+    const auto source = make(stay);
+    asked_ = 0;
+    for (const std::size_t rows : {1, 2, 9, 1, 1, 30, 1}) run_sweep(*source, rows);
+    expect_right_bytes();
+    const UploadedExperts::Totals totals = source->totals();
+    EXPECT_EQ(totals.hits + totals.misses, asked_);
+    EXPECT_EQ(totals.uploads.bytes, totals.misses * UploadedExperts::slot_bytes(sweep_));
+    EXPECT_GT(totals.uploads.busy.count(), 0);
+    EXPECT_EQ(source->held_bytes(), (least() + stay) * UploadedExperts::slot_bytes(sweep_));
+    if (stay == 0) {
+      EXPECT_EQ(totals.hits, 0u);
+    }
+    if (stay >= sweep_.experts.size()) {
+      EXPECT_LE(totals.misses, sweep_.experts.size());
+    }
+  }
+  EXPECT_EQ(notes_, Notes{});
+}
+
+TEST_F(UploadedExpertsTest, FindsAsManyAsACacheThatReadsFromDisk) {
+  for (const std::size_t stay : {3u, 7u, 12u}) {
+    SCOPED_TRACE(stay);
+    const auto host = make_device({.threads = 1});
+    const auto stream = host->make_stream("compute");
+    ExpertCache cache(*host, sweep_, least() + stay, {});
+    const auto source = make(stay);
+    for (int sweep = 0; sweep < 30; ++sweep) {
+      const std::size_t rows = 1 + random_() % 3;
+      for (const int layer : layers_) {
+        const std::vector<std::int32_t> chosen = routes(rows);
+        run_layer(*source, layer, chosen);
+        cache.want(layer, chosen);
+        for (const std::int32_t e : std::set<std::int32_t>(chosen.begin(), chosen.end()))
+          cache.acquire(layer, e, *stream, {});
+      }
+      const std::vector<std::int32_t> kept{static_cast<std::int32_t>(random_() % rows)};
+      source->keep_rows(kept);
+      cache.keep_rows(kept);
+    }
+    expect_right_bytes();
+    EXPECT_EQ(source->totals().hits, cache.totals().hits);
+    EXPECT_EQ(source->totals().misses, cache.totals().misses);
+    EXPECT_GT(source->totals().hits, 0u);
+  }
+}
+
+TEST_F(UploadedExpertsTest, GoesOnAfterSweepsThatWereGivenUp) {
+  const auto source = make(5);
+  for (int sweep = 0; sweep < 60; ++sweep) {
+    const std::size_t until = random_() % (layers_.size() + 1);
+    for (std::size_t i = 0; i < until; ++i)
+      run_layer(*source, layers_[i], routes(1 + random_() % 20));
+    if (until < layers_.size()) {
+      run_layer(*source, layers_[until], routes(12), random_() % 4);
+      source->abandon_sweep();
+    }
+  }
+  expect_right_bytes();
+}
+
+TEST_F(UploadedExpertsTest, HasFewerSlotsWhereTheDeviceHasLessAndSaysSo) {
+  const std::size_t slot = UploadedExperts::slot_bytes(sweep_),
+                    fixed = device_->driver_share().fixed;
+  UploadedExperts source(*device_, sweep_, HostExperts(*device_, sweep_, Loading{notes_}));
+  std::vector<Buffer> others;
+  others.push_back(device_->allocate(device_->free_bytes() - fixed - (least() + 4) * slot));
+  source.begin(least() + 9, notes_);
+  EXPECT_LE(source.slots(), least() + 4);
+  EXPECT_GE(source.slots(), least());
+  ASSERT_EQ(notes_.size(), 1u);
+  EXPECT_NE(notes_[0].find("experts have room there, not"), std::string::npos) << notes_[0];
+  for (int sweep = 0; sweep < 5; ++sweep) run_sweep(source, 3);
+  expect_right_bytes();
+}
+
+TEST_F(UploadedExpertsTest, RefusesFewerSlotsThanALayerNeeds) {
+  UploadedExperts source(*device_, sweep_, HostExperts(*device_, sweep_, Loading{notes_}));
+  const std::string why = error_of([&] { source.begin(least() - 1, notes_); });
+  EXPECT_NE(why.find("a layer needs " + std::to_string(least())), std::string::npos) << why;
+}
+
+}  // namespace
+}  // namespace canopy
