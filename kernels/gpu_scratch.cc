@@ -47,6 +47,11 @@ ExpertScratch::ExpertScratch(std::int64_t n, std::int64_t dim, std::int64_t hidd
       linear(y + aligned(n * dim * std::int64_t{sizeof(float)})),
       bytes(linear + std::max(LinearScratch(n, dim).bytes, LinearScratch(n, hidden).bytes)) {}
 
+FewExpertsScratch::FewExpertsScratch(std::int64_t n, std::int64_t rows, std::int64_t dim,
+                                     std::int64_t hidden)
+    : inner(aligned(n * dim * std::int64_t{sizeof(std::uint16_t)})),
+      bytes(inner + aligned(rows * hidden * std::int64_t{sizeof(std::uint16_t)})) {}
+
 std::size_t gpu_scratch_bytes(const Workload& largest) {
   const auto rows = static_cast<std::size_t>(largest.rows);
   const auto columns = static_cast<std::size_t>(largest.columns);
@@ -58,10 +63,14 @@ std::size_t gpu_scratch_bytes(const Workload& largest) {
   if (largest.rows >= AttentionSlices::kLeastNodes && largest.heads > 0)
     of_attention =
         AttentionSlices(largest.rows, largest.heads, largest.kv_heads, largest.head_dim).bytes;
+  constexpr std::int64_t kMostRows = 72;  // of few rows of several experts (few_rows.h)
   const std::size_t of_expert =
       largest.expert_hidden == 0
           ? 0
-          : ExpertScratch(largest.rows, largest.columns, largest.expert_hidden).bytes;
+          : std::max(
+                ExpertScratch(largest.rows, largest.columns, largest.expert_hidden).bytes,
+                FewExpertsScratch(largest.rows, kMostRows, largest.columns, largest.expert_hidden)
+                    .bytes);
   return std::max({of_linear, of_keep_kv, of_attention, of_expert});
 }
 

@@ -44,6 +44,13 @@ struct ExpertScratch {
   std::size_t gate = 0, up = 0, y = 0, linear = 0, bytes = 0;
 };
 
+/// Layout of the scratch of a few rows of several experts: n rows of x, then inner values of `rows`
+/// rows. Plain data.
+struct FewExpertsScratch {
+  FewExpertsScratch(std::int64_t n, std::int64_t rows, std::int64_t dim, std::int64_t hidden);
+  std::size_t inner = 0, bytes = 0;
+};
+
 /// Bytes of scratch that the kernels of a GPU need for calls up to `largest` (Ops::scratch_bytes):
 /// also where there is none, to plan for one. Pure.
 std::size_t gpu_scratch_bytes(const Workload& largest);

@@ -180,30 +180,40 @@ void Ops::route(Stream& stream, ConstTensorView logits, const RouterRule& rule, 
   if (n > 0) do_route(stream, logits, rule, to);
 }
 
-void Ops::expert(Stream& stream, ConstTensorView x, ConstTensorView weight, ConstTensorView rows,
-                 const ExpertWeights& weights, const ExpertForm& form, TensorView sum) {
-  constexpr const char* kOp = "expert";
+void Ops::experts(Stream& stream, ConstTensorView x, ConstTensorView weight,
+                  std::span<const ExpertUse> uses, TensorView sum) {
+  constexpr const char* kOp = "experts";
   check(kOp, "x", x, {kAny, kAny}, kF32);
-  const std::int64_t n = x.dim(0), dim = x.dim(1), hidden = weights.gate.rows();
+  const std::int64_t n = x.dim(0), dim = x.dim(1);
   check(kOp, "sum", sum, {n, dim}, kF32);
   check(kOp, "weight", weight, {n, kAny}, kF32);
-  check(kOp, "rows", rows, {kAny, 2}, {DType::kI32});
-  check(hidden > 0 && weights.gate.columns() == dim && weights.up.rows() == hidden &&
-            weights.up.columns() == dim && weights.down.rows() == dim &&
-            weights.down.columns() == hidden,
-        kOp, [&] {
-          return "the matrices of an expert are not [" + std::to_string(hidden) + ", " +
-                 std::to_string(dim) + "] twice and [" + std::to_string(dim) + ", " +
-                 std::to_string(hidden) + "]";
-        });
-  check_gating(kOp, form.gating);
-  const auto check_bias = [&](const char* what, const ConstTensorView& bias, std::int64_t length) {
-    if (!bias.empty()) check(kOp, what, bias, {length}, kF32);
-  };
-  check_bias("the gate's bias", form.gate_bias, hidden);
-  check_bias("up's bias", form.up_bias, hidden);
-  check_bias("down's bias", form.down_bias, dim);
-  if (rows.dim(0) > 0) do_expert(stream, x, weight, rows, weights, form, sum);
+  for (const auto& [weights, form, rows] : uses) {
+    check(kOp, "rows", rows, {kAny, 2}, {DType::kI32});
+    const std::int64_t hidden = weights.gate.rows();
+    check(hidden > 0 && weights.gate.columns() == dim && weights.up.rows() == hidden &&
+              weights.up.columns() == dim && weights.down.rows() == dim &&
+              weights.down.columns() == hidden,
+          kOp, [&] {
+            return "the matrices of an expert are not [" + std::to_string(hidden) + ", " +
+                   std::to_string(dim) + "] twice and [" + std::to_string(dim) + ", " +
+                   std::to_string(hidden) + "]";
+          });
+    check_gating(kOp, form.gating);
+    const auto check_bias = [&](const char* what, const ConstTensorView& bias,
+                                std::int64_t length) {
+      if (!bias.empty()) check(kOp, what, bias, {length}, kF32);
+    };
+    check_bias("the gate's bias", form.gate_bias, hidden);
+    check_bias("up's bias", form.up_bias, hidden);
+    check_bias("down's bias", form.down_bias, dim);
+  }
+  if (!uses.empty()) do_experts(stream, x, weight, uses, sum);
+}
+
+void Ops::do_experts(Stream& stream, ConstTensorView x, ConstTensorView weight,
+                     std::span<const ExpertUse> uses, TensorView sum) {
+  for (const auto& [weights, form, rows] : uses)
+    if (rows.dim(0) > 0) do_expert(stream, x, weight, rows, weights, form, sum);
 }
 
 void Ops::activate(Stream& stream, Activation activation, ConstTensorView x, TensorView y) {

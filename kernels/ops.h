@@ -95,6 +95,14 @@ struct ExpertForm {
   ConstTensorView gate_bias = {}, up_bias = {}, down_bias = {};
 };
 
+/// An expert and the rows that it computes. Shapes: rows [at most Workload::rows, 2] i32: an
+/// ExpertRow each.
+struct ExpertUse {
+  ExpertWeights weights;
+  ExpertForm form = {};
+  ConstTensorView rows;
+};
+
 /// The experts that rows of a mixture chose, by rising index, and their weights. Shapes: expert
 /// [n, active] i32; weight [n, active] f32.
 struct RoutedRows {
@@ -203,13 +211,12 @@ class Ops {
   /// For each row the experts that the rule chooses, equal ones by lower index, and their weights.
   /// A row with a NaN has a weight of NaN. Shapes: logits [n, experts] f32.
   void route(Stream&, ConstTensorView logits, const RouterRule&, RoutedRows to);
-  /// What an expert gives to rows of x, with their weights w: sum = w E(x) + sum, one rounding,
-  /// E(x) = down y + its bias, y what the gating makes of gate x + its bias and up x + its. Where
-  /// experts come by rising index, a sum does not depend on the other rows (bit for bit on the
-  /// CPU). Shapes: x, sum [n, dim]; weight [n, active]; rows [at most Workload::rows, 2] i32: an
-  /// ExpertRow each.
-  void expert(Stream&, ConstTensorView x, ConstTensorView weight, ConstTensorView rows,
-              const ExpertWeights&, const ExpertForm&, TensorView sum);
+  /// Adds what experts give to rows of x, one expert after the other, with the rows' weights w: sum
+  /// = w E(x) + sum, one rounding, E(x) = down y + its bias, y what the gating makes of gate x +
+  /// its bias and up x + its. Where experts come by rising index, a sum does not depend on the
+  /// other rows (bit for bit on the CPU). Shapes: x, sum [n, dim]; weight [n, active].
+  void experts(Stream&, ConstTensorView x, ConstTensorView weight, std::span<const ExpertUse>,
+               TensorView sum);
   /// y = activation(x). y may be x. Shapes: both [n, hidden].
   void activate(Stream&, Activation, ConstTensorView x, TensorView y);
   /// Takes apart what one product gave. Shapes: fused [n, heads, 3, head_dim]; q, k, v [n, heads,
@@ -256,6 +263,9 @@ class Ops {
   virtual void do_rope(Stream&, TensorView, ConstTensorView, const Rope&) = 0;
   virtual void do_swiglu(Stream&, ConstTensorView, ConstTensorView, TensorView, const Gating&) = 0;
   virtual void do_route(Stream&, ConstTensorView, const RouterRule&, const RoutedRows&) = 0;
+  /// The default calls do_expert() for each that has rows.
+  virtual void do_experts(Stream&, ConstTensorView, ConstTensorView, std::span<const ExpertUse>,
+                          TensorView);
   virtual void do_expert(Stream&, ConstTensorView, ConstTensorView, ConstTensorView,
                          const ExpertWeights&, const ExpertForm&, TensorView) = 0;
   virtual void do_activate(Stream&, Activation, ConstTensorView, TensorView) = 0;

@@ -50,8 +50,10 @@
 #define CANOPY_KERNEL CANOPY_HOST_DEVICE
 #if defined(__CUDA_ARCH__)
 #define CANOPY_UNROLL _Pragma("unroll")
+#define CANOPY_UNROLL_BY_4 _Pragma("unroll 4")
 #else
 #define CANOPY_UNROLL
+#define CANOPY_UNROLL_BY_4
 #endif
 
 namespace canopy::cuda {

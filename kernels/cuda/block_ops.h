@@ -10,6 +10,7 @@
 #include "kernels/cuda/attention_products.h"
 #include "kernels/cuda/block.h"
 #include "kernels/cuda/edit_logits.h"
+#include "kernels/cuda/few_rows.h"
 #include "kernels/cuda/matrix_product.h"
 #include "kernels/cuda/mixture.h"
 #include "kernels/cuda/positions.h"
@@ -113,17 +114,6 @@ class BlockOps : public Ops {
                    [&]<class Format>(Format) { project<Format>(stream, input, p); });
   }
 
-  /// Format that the matrix units multiply: a plain one. Packed weights are unpacked to theirs,
-  /// weights in blocks or with scales in a companion are expanded to F16.
-  template <class Format>
-  static auto multiplied() {
-    if constexpr (kIsPacked<Format>)
-      return typename Format::Plain();
-    else if constexpr (kInBlocks<Format> || kHasCompanion<Format>)
-      return format::F16();
-    else
-      return Format();
-  }
   template <class Format>
   static MatrixRows<Format> rows_of(const WeightView& w) {
     return {w.payload(), w.companion().data, w.columns()};
@@ -144,19 +134,20 @@ class BlockOps : public Ops {
 
   template <class Format>
   void project(Stream& stream, LinearInput& input, const Projection& p) {
-    using Multiplied = decltype(multiplied<Format>());
+    using Multiplied = MultipliedAs<Format>;
     constexpr bool kExpanded = !std::is_same_v<Multiplied, Format>;
     const std::int64_t n = input.x.dim(0), k = input.x.dim(1), m = p.w.rows(), stride = p.y.dim(1);
     const float* const bias = p.bias.empty() ? nullptr : at(p.bias);
     const bool accumulate = p.accumulate == Accumulate::kYes;
     const std::byte* const x = round_input<Multiplied>(stream, input);
-    if constexpr (kExpanded && !kIsPacked<Format>) {
-      using Few = FewRows<Format>;
-      if (n <= Few::kMostRows)
-        return launch_(
-            stream,
-            Few{x, n, rows_of<Format>(p.w), m, bias, at(p.y), stride, p.first_column, accumulate},
-            Grid{ceil_div<std::int64_t>(m, Few::kWarps), 32 * Few::kWarps});
+    // Plain weights and packed ones, which have the same bits, go to the same products.
+    if constexpr (kExpanded && kByPieces<Format>) {
+      using Few = FewRows<Format, Multiplied>;
+      if (n <= Few::kMostRows && k % kPiece == 0)
+        return launch_(stream,
+                       Few{x, static_cast<int>(n), rows_of<Format>(p.w), m, bias, at(p.y), stride,
+                           p.first_column, accumulate},
+                       Grid{ceil_div<std::int64_t>(m, Few::kWarps), Few::kThreads});
     }
     MatrixProduct product{
         x,      p.w.payload(), Multiplied::kDType, n, m, k, at(p.y) + p.first_column,
@@ -219,13 +210,13 @@ class BlockOps : public Ops {
 
   void do_route(Stream& stream, ConstTensorView logits, const RouterRule& rule,
                 const RoutedRows& to) override {
-    launch_over(stream,
-                RouteRows{at(logits), logits.dim(0), static_cast<std::int32_t>(logits.dim(1)),
-                          static_cast<std::int32_t>(to.expert.dim(1)),
-                          rule.score == RouterScore::kSigmoid, rule.normalised == Normalised::kYes,
-                          rule.scale, rule.bias.empty() ? nullptr : at(rule.bias),
-                          at<std::int32_t>(to.expert), at(to.weight)},
-                logits.dim(0));
+    launch_(stream,
+            RouteRows{at(logits), static_cast<std::int32_t>(logits.dim(1)),
+                      static_cast<std::int32_t>(to.expert.dim(1)),
+                      rule.score == RouterScore::kSigmoid, rule.normalised == Normalised::kYes,
+                      rule.scale, rule.bias.empty() ? nullptr : at(rule.bias),
+                      at<std::int32_t>(to.expert), at(to.weight)},
+            RouteRows::grid(logits.dim(0), logits.dim(1)));
   }
 
   void do_expert(Stream& stream, ConstTensorView x, ConstTensorView weight, ConstTensorView rows,
@@ -247,6 +238,36 @@ class BlockOps : public Ops {
       linear_in(scratch + parts.linear, stream, gate, down);
       launch_(stream, AddWeighted{at(y), own_rows, at(weight), dim, at(sum)}, row_grid(n, dim));
     });
+  }
+
+  void do_experts(Stream& stream, ConstTensorView x, ConstTensorView weight,
+                  std::span<const ExpertUse> uses, TensorView sum) override {
+    for (; uses.size() > ExpertParts::kMost; uses = uses.subspan(ExpertParts::kMost))
+      do_experts(stream, x, weight, uses.first(ExpertParts::kMost), sum);
+    const WeightView &gate = uses[0].weights.gate, &down = uses[0].weights.down;
+    const bool done =
+        are_few_and_alike(uses) && visit_format(MatrixFormats(), gate.format(), [&]<class In>(In) {
+          return visit_format(MatrixFormats(), down.format(), [&]<class Out>(Out) {
+            using Multiplied = MultipliedAs<In>;
+            if constexpr (!kByPieces<In> || !kByPieces<Out> ||
+                          !std::is_same_v<Multiplied, MultipliedAs<Out>>) {
+              return false;
+            } else {
+              const FewExperts few(x, weight, uses, sum);
+              with_scratch(stream, few.scratch_bytes(), [&](std::byte* scratch) {
+                launch_over(stream, few.rounded<Multiplied>(scratch), few.values_of_x());
+                const auto in = few.in<In, Multiplied>(scratch);
+                launch_(stream, in, in.grid());
+                const auto out = few.out<Out, Multiplied>(scratch);
+                launch_(stream, out, out.grid());
+              });
+              return true;
+            }
+          });
+        });
+    if (done) return;
+    for (const auto& [weights, form, rows] : uses)
+      if (rows.dim(0) > 0) do_expert(stream, x, weight, rows, weights, form, sum);
   }
 
   void do_activate(Stream& stream, Activation activation, ConstTensorView x,

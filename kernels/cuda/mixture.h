@@ -6,12 +6,11 @@
 
 namespace canopy::cuda {
 
-/// Ops::route. A thread for each row, which keeps its best experts, best first, where they go, and
-/// then sorts them by index.
+/// Ops::route. A block for each row. An expert's place among all is the number of those that are
+/// better, and its place among the chosen ones the number of chosen ones before it.
 struct RouteRows {
-  static constexpr int kThreads = 64;
+  static constexpr int kThreads = 128;
   const float* logits;
-  std::int64_t rows;
   std::int32_t experts, active;
   bool sigmoid, normalised;
   float scale;
@@ -19,71 +18,76 @@ struct RouteRows {
   std::int32_t* expert;
   float* weight;
 
+  static Grid grid(std::int64_t rows, std::int64_t experts) {
+    return {rows, threads_for(experts, kThreads),
+            static_cast<std::size_t>(experts + 2) * 3 * sizeof(float)};
+  }
   template <class Block>
   CANOPY_KERNEL void operator()(Block& block) const {
+    const float* const logit = logits + block.index() * experts;
+    std::int32_t* const chosen = expert + block.index() * active;
+    float* const share = weight + block.index() * active;
+    float* const parts = block.template shared<float>(experts);
+    float* const ranks = block.template shared<float>(experts);
+    auto* const is_chosen = block.template shared<std::int32_t>(experts);
+    float* const sum = block.template shared<float>(1);
+
+    auto largest = block.template each<float>();
     block.step([&](int t) {
-      const std::int64_t row = block.index() * kThreads + t;
-      if (row < rows) route(logits + row * experts, expert + row * active, weight + row * active);
+      largest[t] = -INFINITY;
+      for (std::int32_t e = t; e < experts; e += block.threads())
+        largest[t] = fmaxf(largest[t], logit[e]);
+    });
+    const float most = block.most(largest);
+    block.step([&](int t) {
+      for (std::int32_t e = t; e < experts; e += block.threads())
+        parts[e] = sigmoid ? 1.0f / (1.0f + expf(-logit[e])) : expf(logit[e] - most);
+    });
+    // By rising index, as on the CPU.
+    block.step([&](int t) {
+      if (t != 0) return;
+      *sum = 1.0f;
+      if (sigmoid || (normalised && bias == nullptr)) return;
+      *sum = 0.0f;
+      for (std::int32_t e = 0; e < experts; ++e) *sum += parts[e];
+    });
+    block.step([&](int t) {
+      for (std::int32_t e = t; e < experts; e += block.threads())
+        ranks[e] = bias != nullptr ? parts[e] / *sum + bias[e] : sigmoid ? parts[e] : logit[e];
+    });
+    block.step([&](int t) {
+      for (std::int32_t e = t; e < experts; e += block.threads()) {
+        std::int32_t place = 0;
+        for (std::int32_t other = 0; other < experts; ++other)
+          if (better(ranks[other], ranks[e]) || (other < e && !better(ranks[e], ranks[other])))
+            ++place;
+        is_chosen[e] = place < active ? 1 : 0;
+      }
+    });
+    block.step([&](int t) {
+      for (std::int32_t e = t; e < experts; e += block.threads()) {
+        if (is_chosen[e] == 0) continue;
+        std::int32_t place = 0;
+        for (std::int32_t before = 0; before < e; ++before) place += is_chosen[before];
+        chosen[place] = e;
+        share[place] = parts[e];
+      }
+    });
+    block.step([&](int t) {
+      if (t != 0) return;
+      float all = *sum;
+      if (normalised) {
+        all = 0.0f;
+        for (std::int32_t i = 0; i < active; ++i) all += share[i];
+      }
+      if (sigmoid) all += 1e-20f;  // so that sigmoids which are all 0 stay that
+      for (std::int32_t i = 0; i < active; ++i) share[i] = share[i] / all * scale;
     });
   }
 
  private:
-  /// The figures of all of a row's logits that a softmax needs.
-  struct Softmax {
-    float largest, sum;
-  };
   CANOPY_KERNEL static bool better(float a, float b) {
     return isnan(a) || isnan(b) ? isnan(a) && !isnan(b) : a > b;
-  }
-  CANOPY_KERNEL Softmax softmax_of(const float* logit) const {
-    Softmax of{-INFINITY, 1.0f};
-    if (sigmoid) return of;
-    for (std::int32_t e = 0; e < experts; ++e) of.largest = fmaxf(of.largest, logit[e]);
-    if (normalised && bias == nullptr) return of;
-    of.sum = 0.0f;
-    for (std::int32_t e = 0; e < experts; ++e) of.sum += expf(logit[e] - of.largest);
-    return of;
-  }
-  /// Gives the score but for the sum of a softmax.
-  CANOPY_KERNEL float part(float logit, Softmax of) const {
-    return sigmoid ? 1.0f / (1.0f + expf(-logit)) : expf(logit - of.largest);
-  }
-  /// Grows with what an expert is chosen by.
-  CANOPY_KERNEL float rank(const float* logit, std::int32_t e, Softmax of) const {
-    if (bias != nullptr) return part(logit[e], of) / of.sum + bias[e];
-    return sigmoid ? part(logit[e], of) : logit[e];
-  }
-  /// `share` has the ranks of what is kept before it has the weights.
-  CANOPY_KERNEL void route(const float* logit, std::int32_t* chosen, float* share) const {
-    const Softmax of = softmax_of(logit);
-    std::int32_t kept = 0;
-    for (std::int32_t one = 0; one < experts; ++one) {
-      const float own = rank(logit, one, of);
-      std::int32_t place = kept;
-      while (place > 0 && better(own, share[place - 1])) --place;
-      if (place == active) continue;
-      if (kept < active) ++kept;
-      for (std::int32_t i = kept - 1; i > place; --i) {
-        chosen[i] = chosen[i - 1];
-        share[i] = share[i - 1];
-      }
-      chosen[place] = one;
-      share[place] = own;
-    }
-    for (std::int32_t i = 1; i < active; ++i)  // few, and nearly in order
-      for (std::int32_t j = i; j > 0 && chosen[j] < chosen[j - 1]; --j) {
-        const std::int32_t other = chosen[j];
-        chosen[j] = chosen[j - 1];
-        chosen[j - 1] = other;
-      }
-    float sum = 0.0f;
-    for (std::int32_t i = 0; i < active; ++i) {
-      share[i] = part(logit[chosen[i]], of);
-      sum += share[i];
-    }
-    if (!normalised) sum = of.sum;
-    if (sigmoid) sum += 1e-20f;  // so that sigmoids which are all 0 stay that
-    for (std::int32_t i = 0; i < active; ++i) share[i] = share[i] / sum * scale;
   }
 };
 

@@ -117,6 +117,14 @@ struct SplitQkv {
   }
 };
 
+/// What the gating makes of a gate and an up. NaN stays NaN.
+CANOPY_KERNEL inline float gated(float g, float u, const Gating& gating) {
+  if (gating.kind != GatingKind::kClamped) return times_sigmoid(g, g) * u;
+  g = g > gating.limit ? gating.limit : g;
+  u = u > gating.limit ? gating.limit : u < -gating.limit ? -gating.limit : u;
+  return times_sigmoid(g, gating.alpha * g) * (u + 1.0f);
+}
+
 /// Ops::swiglu over all elements; any grid covers them.
 struct Swiglu {
   static constexpr int kThreads = 256;
@@ -129,18 +137,8 @@ struct Swiglu {
   CANOPY_KERNEL void operator()(Block& block) const {
     block.step([&](int t) {
       const std::int64_t i = block.index() * kThreads + t;
-      if (i >= count) return;
-      y[i] = gating.kind == GatingKind::kClamped ? clamped(gate[i], up[i])
-                                                 : times_sigmoid(gate[i], gate[i]) * up[i];
+      if (i < count) y[i] = gated(gate[i], up[i], gating);
     });
-  }
-
- private:
-  /// NaN stays NaN.
-  CANOPY_KERNEL float clamped(float g, float u) const {
-    g = g > gating.limit ? gating.limit : g;
-    u = u > gating.limit ? gating.limit : u < -gating.limit ? -gating.limit : u;
-    return times_sigmoid(g, gating.alpha * g) * (u + 1.0f);
   }
 };
 
@@ -154,6 +152,20 @@ struct MatrixRows {
     return stored_row<Format>(payload, companion, columns, row);
   }
 };
+
+/// Format that the matrix units multiply: a plain one. Packed weights are unpacked to theirs,
+/// weights in blocks or with scales in a companion are expanded to F16.
+template <class Format>
+auto multiplied_as() {
+  if constexpr (kIsPacked<Format>)
+    return typename Format::Plain();
+  else if constexpr (kInBlocks<Format> || kHasCompanion<Format>)
+    return format::F16();
+  else
+    return Format();
+}
+template <class Format>
+using MultipliedAs = decltype(multiplied_as<Format>());
 
 /// Ops::embed. One block per id.
 template <class Format>
@@ -256,55 +268,6 @@ struct EmbedPacked {
             to[k] = accumulate ? to[k] + value : value;
           });
     });
-  }
-};
-
-/// y = (Accumulate: y +) x W^T + bias for few rows of x and quantised W: nothing is expanded, so W
-/// is read once, packed. x is F16, and weights are rounded to it, as the matrix units would have
-/// them: the sums of few rows and of many differ by their order alone. A warp per row of W, kWarps
-/// of them per block.
-template <class Format>
-struct FewRows {
-  static constexpr int kWarps = 4, kMostRows = 8;
-  const std::byte* x;
-  std::int64_t rows;
-  MatrixRows<Format> w;
-  std::int64_t outputs;
-  const float* bias;  // or null
-  float* y;
-  std::int64_t stride, first_column;
-  bool accumulate;
-
-  template <class Block>
-  CANOPY_KERNEL void operator()(Block& block) const {
-    struct Sums {
-      float of[kMostRows] = {};
-    };
-    auto sums = block.template each<Sums>();
-    block.step([&](int t) {
-      const std::int64_t output = block.index() * kWarps + t / 32;
-      if (output >= outputs) return;
-      const StoredRow row = w[output];
-      for (std::int64_t k = t % 32; k < w.columns; k += 32) {
-        const float weight = f32_from_f16(f16_from_f32(weight_at<Format>(row, k)));
-        CANOPY_UNROLL
-        for (int i = 0; i < kMostRows; ++i)
-          if (i < rows) sums[t].of[i] += weight_at<format::F16>(x, i * w.columns + k) * weight;
-      }
-    });
-    CANOPY_UNROLL
-    for (int i = 0; i < kMostRows; ++i) {
-      auto one = block.template each<float>();
-      block.step([&](int t) { one[t] = sums[t].of[i]; });
-      block.template lanes_sum<32>(one);
-      block.step([&](int t) {
-        const std::int64_t output = block.index() * kWarps + t / 32;
-        if (t % 32 != 0 || i >= rows || output >= outputs) return;
-        const float value = one[t] + (bias != nullptr ? bias[output] : 0.0f);
-        float& to = y[i * stride + first_column + output];
-        to = accumulate ? to + value : value;
-      });
-    }
   }
 };
 

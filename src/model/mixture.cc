@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <optional>
 #include <vector>
 
 #include "src/base/error.h"
@@ -80,25 +79,38 @@ void Mixture::run(const UnitWeights& w, int layer, const MixtureRows& rows, Expe
   device_.upload(compute, routes.rows.data(), std::as_bytes(groups_.rows()));
   if (!w.experts().empty()) source = nullptr;
   if (source) source->want(layer, groups_.chosen());
+  // Those that are computed together. Where computing is quick and a launch is not, as many as a
+  // row has, since a source can lend as many at once; else each as soon as it is there.
+  const std::size_t together =
+      device_.shares_host_memory() ? 1 : static_cast<std::size_t>(experts.active);
+  std::vector<ExpertLease> leases;
+  std::vector<ExpertUse> uses;
+  const auto compute_these = [&] {
+    device_.ops().experts(compute, rows.normed, routes.all_weights, uses, rows.residual);
+    uses.clear();
+    leases.clear();
+  };
   const auto add = [&](const ExpertWeights& expert, const ExpertForm& form, std::int64_t first,
                        std::int64_t count) {
     for (std::int64_t done = 0; done < count; done += chunk_)
-      device_.ops().expert(
-          compute, rows.normed, routes.all_weights,
-          routes.rows.rows(first + done, std::min<std::int64_t>(count - done, chunk_)), expert,
-          form, rows.residual);
+      uses.push_back(
+          {expert, form,
+           routes.rows.rows(first + done, std::min<std::int64_t>(count - done, chunk_))});
   };
   // The one that every row has comes first: it is there, while others are still being read.
   if (experts.shared_dim > 0)
     add({w.matrix(TensorRole::kSharedGate), w.matrix(TensorRole::kSharedUp),
          w.matrix(TensorRole::kSharedDown)},
         {experts.gating}, n * experts.active, n);
+  if (!uses.empty() && together == 1) compute_these();
+  std::size_t waiting = 0;
   for (const std::int32_t index : groups_.experts()) {
-    std::optional<ExpertLease> lease;
-    if (source) lease.emplace(source->acquire(layer, index, compute, stop));
-    add(lease ? **lease : w.experts()[static_cast<std::size_t>(index)],
+    if (source) leases.push_back(source->acquire(layer, index, compute, stop));
+    add(source ? *leases.back() : w.experts()[static_cast<std::size_t>(index)],
         form_of(w, experts.gating, index), groups_.first(index), groups_.count(index));
+    if (++waiting % together == 0) compute_these();
   }
+  if (!uses.empty()) compute_these();
 }
 
 }  // namespace canopy

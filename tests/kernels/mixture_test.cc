@@ -78,13 +78,14 @@ class MixtureOps : public OnEachDevice {
                 biases[0].view(DType::kF32, {kHidden}),
                 biases[1].view(DType::kF32, {kHidden}),
                 biases[2].view(DType::kF32, {kDim})};
-      ops().expert(stream(), rows.view(DType::kF32, {n, kDim}),
-                   weight.view(DType::kF32, {n, active}),
-                   of_expert.view(DType::kI32, {dim(own.size()), 2}),
-                   {matrices[3 * i].weights(DType::kF32, kHidden, kDim),
-                    matrices[3 * i + 1].weights(DType::kF32, kHidden, kDim),
-                    matrices[3 * i + 2].weights(DType::kF32, kDim, kHidden)},
-                   form, sum.view(DType::kF32, {n, kDim}));
+      const ExpertUse use{{matrices[3 * i].weights(DType::kF32, kHidden, kDim),
+                           matrices[3 * i + 1].weights(DType::kF32, kHidden, kDim),
+                           matrices[3 * i + 2].weights(DType::kF32, kDim, kHidden)},
+                          form,
+                          of_expert.view(DType::kI32, {dim(own.size()), 2})};
+      ops().experts(stream(), rows.view(DType::kF32, {n, kDim}),
+                    weight.view(DType::kF32, {n, active}), {&use, 1},
+                    sum.view(DType::kF32, {n, kDim}));
       stream().synchronize();
     }
     return sum.read<float>();
@@ -319,7 +320,8 @@ TEST_P(MixtureOps, ShapesThatDoNotFitAreRefused) {
   ExpertForm form;
   const auto expert = [&](const TensorView& of, const ExpertWeights& weights,
                           const TensorView& to) {
-    ops().expert(stream(), x, rows.weight, of, weights, form, to);
+    const ExpertUse use{weights, form, of};
+    ops().experts(stream(), x, rows.weight, {&use, 1}, to);
   };
   EXPECT_THROW(expert(own, {wide, tall, tall}, sum), Error);
   EXPECT_THROW(expert(own, {wide, wide, wide}, sum), Error);

@@ -15,6 +15,7 @@
 //
 #include "hwy/aligned_allocator.h"
 #include "kernels/cpu/tile-inl.h"
+#include "kernels/cuda/few_rows.h"
 #include "kernels/cuda/rows.h"
 #include "tests/kernels/on_device.h"
 
@@ -172,7 +173,7 @@ TEST(ToyFormat, IsLookedUpExpandedAndMultipliedByTheCudaKernels) {
     value = f32_from_f16(rounded.back());
   }
   std::vector<float> y(kInputs * kRows);
-  using Few = cuda::FewRows<Toy>;
+  using Few = cuda::FewRows<Toy, format::F16>;
   run(Few{reinterpret_cast<const std::byte*>(rounded.data()), kInputs, rows, kRows, nullptr,
           y.data(), kRows, 0, false},
       {(kRows + Few::kWarps - 1) / Few::kWarps, 32 * Few::kWarps});

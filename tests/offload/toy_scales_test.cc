@@ -17,6 +17,7 @@
 //
 #include "hwy/aligned_allocator.h"
 #include "kernels/cpu/tile-inl.h"
+#include "kernels/cuda/few_rows.h"
 #include "kernels/cuda/rows.h"
 #include "offload/upload/device_weights.h"
 #include "src/convert/pack/pack.h"
@@ -218,7 +219,7 @@ void for_each_matrix(const ToyModel& model, WeightSource& source, Stream& comput
 
 TEST(ToyScales, StreamAndAreMultipliedByTheTilesOfEveryInstructionSet) {
   const TempDir dir;
-  const ToyModel model = make_toy(dir.path(), 320, 1500);
+  const ToyModel model = make_toy(dir.path(), 320, 1504);
   const auto device = make_device({.kind = "cpu", .threads = 1});
   const Residency residency = none_resident(model.sweep);
   Streamer streamer(*device, model.sweep, residency,
@@ -295,10 +296,10 @@ void expect_of_kernels(const WeightView& view, const Values& w, std::size_t firs
     rounded.push_back(f16_from_f32(value));
     value = f32_from_f16(rounded.back());
   }
-  using Few = cuda::FewRows<Toy>;
+  using Few = cuda::FewRows<Toy, format::F16>;
   std::vector<float> y(kInputs * static_cast<std::size_t>(view.rows()));
-  run(Few{reinterpret_cast<const std::byte*>(rounded.data()), dim(kInputs), rows, view.rows(),
-          nullptr, y.data(), view.rows(), 0, false},
+  run(Few{reinterpret_cast<const std::byte*>(rounded.data()), static_cast<int>(kInputs), rows,
+          view.rows(), nullptr, y.data(), view.rows(), 0, false},
       {(view.rows() + Few::kWarps - 1) / Few::kWarps, 32 * Few::kWarps});
   for (std::size_t i = 0; i < kInputs; ++i)
     for (std::size_t j = 0; j < static_cast<std::size_t>(view.rows()); ++j) {
@@ -312,7 +313,7 @@ void expect_of_kernels(const WeightView& view, const Values& w, std::size_t firs
 
 TEST(ToyScales, AreCopiedToADeviceFromEveryTierAndMultipliedThereByItsKernels) {
   const TempDir dir;
-  const ToyModel model = make_toy(dir.path(), 320, 1500);
+  const ToyModel model = make_toy(dir.path(), 320, 1504);
   EmulatedCuda device;
   Notes notes;
   Residency residency = none_resident(model.sweep);
