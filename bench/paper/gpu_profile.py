@@ -28,7 +28,7 @@ OF_MEMORY, OF_BF16, OF_F32 = 0.8, 0.6, 0.4
 # the L2 of all of these (50 MB and more), which no data sheet gives a rate of: assumed, unless the memory is faster.
 OF_SCORE, SLICE, CHUNK, LAUNCHES, L2 = 12, 32 << 20, 512, 4, 2500 * GB
 LAUNCH, VERIFY = 5e-6, 1e-3  # seconds: a kernel; an accepted node's row to the host
-SHAPES = {  # layers, dim, hidden, heads, kv heads, head dim, vocab
+SHAPES = {  # layers, dim, hidden, heads, kv heads, head dim, vocab; of mixtures hidden is an expert's: experts, those of a row
     "llama-2-70b": (80, 8192, 28672, 64, 8, 128, 32000),
     "llama-2-7b": (32, 4096, 11008, 32, 32, 128, 32000),
     "llama-3.1-70b": (80, 8192, 28672, 64, 8, 128, 128256),
@@ -36,9 +36,15 @@ SHAPES = {  # layers, dim, hidden, heads, kv heads, head dim, vocab
     "llama-3.2-1b": (16, 2048, 8192, 32, 8, 64, 128256),
     "qwen3-32b": (64, 5120, 25600, 64, 8, 128, 151936),
     "qwen3-0.6b": (28, 1024, 3072, 16, 8, 128, 151936),
+    "qwen3-30b-a3b": (48, 2048, 768, 32, 4, 128, 151936, 128, 8),
+    "qwen3-235b-a22b": (94, 4096, 1536, 64, 4, 128, 151936, 128, 8),
+    "gpt-oss-20b": (24, 2880, 2880, 64, 8, 64, 201088, 32, 4),
+    "gpt-oss-120b": (36, 2880, 2880, 64, 8, 64, 201088, 128, 4),
 }
 # Bytes of the GPU's memory that a weight costs in a product: read; or read, unpacked to 16 bits and read again.
-BYTES = {"": 2, "packed": 0.708 * 2 + 4, "q8_0": 34 / 32 + 4, "q4_0": 18 / 32 + 4, "q4_1": 20 / 32 + 4}
+BYTES = {"": 2, "packed": 0.708 * 2 + 4, "q8_0": 34 / 32 + 4, "q4_0": 18 / 32 + 4, "q4_1": 20 / 32 + 4, "q4_k": 144 / 256 + 4,
+         "mxfp4": 17 / 32 + 4}
+FEW, TOGETHER = 8, 9  # rows of an expert that are not unpacked first, and experts in three launches (kernels/cuda/few_rows.h)
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
@@ -62,6 +68,17 @@ def main():
         return [[n, max(BYTES[packed] * parameters / (OF_MEMORY * gpu["memory"]), 2 * n * parameters / (OF_BF16 * gpu["bf16"]))
                  + kernels * LAUNCH] for n in ROWS]
 
+    def experts(dim, hidden, count, active, packed):
+        """Rows choose as if by chance: so many of the experts are read."""
+        curve, parameters = [], 3 * dim * hidden
+        for n in ROWS:
+            used = count * (1 - (1 - active / count) ** n)
+            few = n * active / used <= FEW
+            read = (BYTES[packed] - 4 if few and packed else BYTES[packed]) * used * parameters / (OF_MEMORY * gpu["memory"])
+            kernels = 8 + (3 * used / TOGETHER if few else 7 * used)
+            curve.append([n, max(read, 2 * n * active * parameters / (OF_BF16 * gpu["bf16"])) + kernels * LAUNCH])
+        return curve
+
     def attention_by_kernels(heads, head_dim):
         return 4 * heads * head_dim / (OF_F32 * gpu["f32"])
 
@@ -70,11 +87,11 @@ def main():
         return heads * max(work, LAUNCHES * LAUNCH / SLICE * (6 + (6 * head_dim + 8) / CHUNK))
 
     def parts(text, to_text):
-        (layers, dim, hidden, heads, kv, head_dim, vocab), packed = shape_of(text)
+        (layers, dim, hidden, heads, kv, head_dim, vocab, *mixture), packed = shape_of(text)
         attention = dim * head_dim * (2 * heads + 2 * kv)
         head_type = packed if packed in ("", "packed") else "q8_0"
-        return layers, product(attention, packed, 12), product(3 * dim * hidden, packed, 8), product(vocab * dim, head_type, 4), \
-            to_text(heads, head_dim)
+        mlp = experts(dim, hidden, *mixture, packed) if mixture else product(3 * dim * hidden, packed, 8)
+        return layers, product(attention, packed, 12), mlp, product(vocab * dim, head_type, 4), to_text(heads, head_dim)
 
     _, attention, mlp, head, context = parts(args.target, attention_by_products)
     draft_layers, draft_attention, draft_mlp, draft_head, draft_context = parts(args.draft, attention_by_kernels)

@@ -79,8 +79,8 @@ void Mixture::run(const UnitWeights& w, int layer, const MixtureRows& rows, Expe
   device_.upload(compute, routes.rows.data(), std::as_bytes(groups_.rows()));
   if (!w.experts().empty()) source = nullptr;
   if (source) source->want(layer, groups_.chosen());
-  // Those that are computed together. Where computing is quick and a launch is not, as many as a
-  // row has, since a source can lend as many at once; else each as soon as it is there.
+  // Number of experts that are computed together. Where computing is quick and a launch is not, as
+  // many as a row has, since a source can lend as many at once; else each as soon as it is there.
   const std::size_t together =
       device_.shares_host_memory() ? 1 : static_cast<std::size_t>(experts.active);
   std::vector<ExpertLease> leases;

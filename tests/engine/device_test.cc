@@ -124,6 +124,19 @@ TEST_P(DeviceTest, AMixturesExpertsStayAsFarAsThereIsRoomAndTheTextIsTheSame) {
   }
 }
 
+TEST_P(DeviceTest, SaysWhenExpertsTravelWithTheirLayers) {
+  EngineOptions o = options(SpeculationMethod::kNone, 0, 0);
+  o.plan.resident = 0;
+  const Engine engine =
+      make_on(std::size_t{1} << 30, o, nullptr,
+              ModelFiles{Checkpoint::open(test_data() / "model" / "qwen3_moe"), std::nullopt,
+                         std::make_unique<NumberTokenizer>(97, std::vector<TokenId>{})});
+  ASSERT_FALSE(engine.notes().empty());
+  EXPECT_NE(engine.notes()[0].find("layers travel to the GPU with all of their experts"),
+            std::string::npos)
+      << engine.notes()[0];
+}
+
 TEST_P(DeviceTest, TheTextIsTheSameWhereverWeightsRestAndWhateverTheTree) {
   std::map<SpeculationMethod, std::vector<TokenId>> texts;
   const std::vector<TokenId> p = prompt(1);

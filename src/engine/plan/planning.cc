@@ -358,7 +358,8 @@ Plan Planning::make() {
   plan.cost = request_.cost;
   plan.priced_context = input_.context;
   plan.weights = weights_.seen(plan);
-  if (const auto note = weights_.scarcity(plan)) plan.notes.push_back(*note);
+  if (!request_.from_disk)
+    if (const auto note = weights_.scarcity(plan)) plan.notes.push_back(*note);
   plan.rows_behind_link = kGivenRows;  // where nothing travels, or nothing was measured
   if (plan.cost)
     plan.rows_behind_link =

@@ -360,6 +360,12 @@ WeightPlan TargetMemory::seen(const MemoryPlan& plan) const {
 }
 
 std::optional<std::string> TargetMemory::scarcity(const MemoryPlan& plan) const {
+  if (apart_ && plan.device && !plan.resident && plan.expert_slots == 0)
+    return "layers travel to the GPU with all of their experts: to have those that texts choose "
+           "there takes at least " +
+           mebibytes(shared_on_device_ + spare_slots_ * device_slot_) +
+           " of GPU memory for weights, and " + mebibytes(host_experts_ + staging_bytes()) +
+           " of the host's";
   if (plan.expert_slots == 0) return std::nullopt;
   const ExpertReads experts = seen(plan).experts;
   const int token = experts.layers * experts.active;

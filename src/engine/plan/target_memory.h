@@ -51,7 +51,8 @@ class TargetMemory {
   /// The same as the planner sees it.
   WeightPlan seen(const WeightPlace& place, bool on_device) const;
   WeightPlan seen(const MemoryPlan& plan) const;
-  /// Says, in words for the user, that fewer experts stay than a token asks for; nothing: more do.
+  /// Says, in words for the user, that fewer experts stay than a token asks for, or none by
+  /// themselves; nothing: more do.
   std::optional<std::string> scarcity(const MemoryPlan& plan) const;
   /// The driver's share of a device with memory of its own, in its ledger: for a plan that has
   /// everything but the weights.
