@@ -82,8 +82,8 @@ class TargetMemory {
                                            std::uint64_t ring_wish) const;
   std::optional<WeightPlace> place_on_device(const Left& left, const PlanRequest& request,
                                              std::uint64_t ring_wish) const;
-  /// What every sweep reads on the device, experts in a cache there, and all of them in host
-  /// memory.
+  /// Place of what every sweep reads on the device, of experts in a cache there, and of all of them
+  /// in host memory.
   std::optional<WeightPlace> place_experts_on_device(const Left& left,
                                                      const PlanRequest& request) const;
   std::uint64_t slot_of(bool on_device) const { return on_device ? device_slot_ : slot_; }
