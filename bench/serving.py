@@ -4,12 +4,14 @@
     bench/serving.py sharing  -m MODEL -md DRAFT --memory 1G [--requests 8] [-n 96]
     bench/serving.py fairness -m MODEL -md DRAFT --memory 2G [--prompt 2000]
     bench/serving.py places   -m MODEL -md DRAFT --memory 1G,1536M,3G,4G [--places 1,2,4,8] [-n 96]
+    bench/serving.py pool     -m MODEL --memory 1G,2G,3G [--places 1,2,8] [--prompt 48] [-n 16]
     bench/serving.py peer     -m MODEL -md DRAFT --memory 1G --llama-server PROGRAM --gguf MODEL.gguf
 
 sharing: the same requests one after another, then at once, each on a fresh server: tokens per second of all of them, and
 whether each text is what it was alone. fairness: a long prompt alone, then beside a text that is being written: how much
 longer it takes until its first token, and how much longer the text's sweeps become. places: one text alone on servers of
-so many places and budgets, what was predicted of it and what it took; another build by --canopy. peer: the requests of sharing at once,
+so many places and budgets, what was predicted of it and what it took; another build by --canopy. pool: one text without a draft
+where weights give way to texts, and where as many weights rest as full caches leave room for (--resident). peer: the requests of sharing at once,
 to canopy serve and to llama-server with the same draft and as many slots, each in a memory cgroup of the budget (as root);
 llama-server with chains of 4, 8 and 16 tokens and without a draft, as which is fastest depends on the machine.
 Seconds are of this machine; the ratios are the result. A machine that does something else gives other ratios."""
@@ -169,6 +171,35 @@ def places(args):
     return 0
 
 
+def pool(args):
+    """The last sweep of a text, by what its server reports; a server for each."""
+    def last_sweep(count, *resident):
+        with server(args, "--spec", "none", "--parallel", count, *resident, cache=()) as port:
+            def ask(path):
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}") as reply:
+                    return json.load(reply)
+            plan = ask("/props")["canopy"]
+            write(port, prompts(port, 1, args.prompt)[0], args.tokens)
+            state = ask("/canopy/state")
+            rests = state["pool"]["resident_bytes"] if state["pool"]["bytes"] else plan["resident_bytes"]
+            return state["last"]["seconds"], plan["predicted"]["one_text"]["seconds_per_token"], rests, plan.get("full_resident_bytes")
+
+    print(f"{'memory':>8} {'places':>6}  {'pool: measured':>14} {'predicted':>9} {'GB rest':>7}  {'fixed: measured':>15} {'GB rest':>7} {'ratio':>6}"
+          "  s/token of one text")
+    for args.memory in args.memory.split(","):
+        for count in map(int, args.places.split(",")):
+            try:
+                seconds, predicted, rests, full = last_sweep(count)
+                row = f"{args.memory:>8} {count:>6}  {seconds:>14.3f} {predicted:>9.3f} {rests / 1e9:>7.2f}"
+                if full is not None:
+                    fixed, _, fixed_rests, _ = last_sweep(count, "--resident", full)
+                    row += f"  {fixed:>15.3f} {fixed_rests / 1e9:>7.2f} {fixed / seconds:>6.2f}"
+                print(row, flush=True)
+            except SystemExit as refused:
+                print(f"{args.memory:>8} {count:>6}  refused: {str(refused).splitlines()[-1][:80]}", flush=True)
+    return 0
+
+
 @contextlib.contextmanager
 def llama_server(args, *flags, join):
     """As server(), of llama.cpp; without a prompt cache, whose memory would come on top."""
@@ -232,7 +263,7 @@ def peer(args):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["sharing", "fairness", "places", "peer"])
+    parser.add_argument("what", choices=["sharing", "fairness", "places", "pool", "peer"])
     parser.add_argument("-m", "--model", required=True)
     parser.add_argument("-md", "--draft")
     parser.add_argument("--memory", required=True)
@@ -245,7 +276,7 @@ def main():
     parser.add_argument("--llama-server", help="the program, for peer; bench/compare/run builds one")
     parser.add_argument("--gguf", help="the model as llama-server wants it, in 16 bits")
     args = parser.parse_args()
-    return {"sharing": sharing, "fairness": fairness, "places": places, "peer": peer}[args.what](args)
+    return {"sharing": sharing, "fairness": fairness, "places": places, "pool": pool, "peer": peer}[args.what](args)
 
 
 if __name__ == "__main__":

@@ -109,12 +109,13 @@ CostModel::Arithmetic CostModel::arithmetic(double rows, double head_rows, doubl
                                             const WeightPlan& weights) const {
   struct Layer {
     std::optional<Seconds> attention, mlp;
+    Seconds per_token{};  // of text
   };
   std::vector<Layer> layers;
   for (const HardwareProfile::LayerCosts& kind : profile_.layers) {
     Layer& layer = layers.emplace_back();
-    if (!kind.attention.knots().empty())
-      layer.attention = kind.attention.at(rows) + rows * context * kind.context;
+    layer.per_token = rows * kind.context;
+    if (!kind.attention.knots().empty()) layer.attention = kind.attention.at(rows);
     if (!kind.mlp.knots().empty()) layer.mlp = kind.mlp.at(rows);
   }
   const Seconds head = profile_.head.at(head_rows);
@@ -124,6 +125,9 @@ CostModel::Arithmetic CostModel::arithmetic(double rows, double head_rows, doubl
     if (unit.layer_kind < layers.size()) {
       const Layer& layer = layers[unit.layer_kind];
       cost = unit.kind == UnitKind::kAttention ? layer.attention : layer.mlp;
+      if (cost && unit.kind == UnitKind::kAttention)
+        *cost +=
+            layer.per_token * (unit.window == 0 ? context : std::min<double>(context, unit.window));
     }
     if (!cost)
       throw Error("cost model: this profile was measured of a model whose layers are of " +

@@ -20,6 +20,7 @@ struct SweepUnit {
   bool gives_way = false;       // rests only while texts leave it the memory
   std::uint64_t own_bytes = 0;  // of one that gives way
   std::size_t layer_kind = 0;   // of HardwareProfile::layers
+  int window = 0;  // kAttention: number of the last tokens, which alone are seen; 0: all
 };
 
 /// Places that the target's weights are to have: what travels, through how large a ring. On a

@@ -69,7 +69,7 @@ def main():
                  + kernels * LAUNCH] for n in ROWS]
 
     def experts(dim, hidden, count, active, packed):
-        """Rows choose as if by chance: so many of the experts are read."""
+        """Rows choose as if by chance; used: experts that some row chose."""
         curve, parameters = [], 3 * dim * hidden
         for n in ROWS:
             used = count * (1 - (1 - active / count) ** n)

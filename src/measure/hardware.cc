@@ -179,7 +179,7 @@ HardwareMeasurement measure_hardware(const ModelFiles& models, const EngineOptio
   engine.reset();
   HardwareMeasurement done;
   HardwareProfile& profile = done.profile;
-  put_costs(samples, models.target.config().layer_kinds.size(), profile);
+  put_costs(samples, models.target.config().layer_kinds, profile);
   profile.version = CANOPY_VERSION;
   profile.date = today();
   profile.code = measured_code();

@@ -74,8 +74,9 @@ double rate_of(std::span<const Sample> samples) {
   return sum.t.count() > 0 ? sum.x / sum.t.count() : 0;
 }
 
-/// Seconds per row and token of text: what the times grow by, from no text to some.
-Seconds slope_of(std::span<const Sample> samples) {
+/// Seconds per row and token of text that is seen: what the times grow by, from no text to some.
+/// `window`: the most tokens that are; 0: all.
+Seconds slope_of(std::span<const Sample> samples, int window = 0) {
   std::vector<Seconds> near;
   for (const Sample& sample : samples)
     if (sample.x == 0) near.push_back(sample.t);
@@ -84,7 +85,9 @@ Seconds slope_of(std::span<const Sample> samples) {
   std::vector<Seconds> slopes;
   for (const Sample& sample : samples)
     if (sample.x > 0)
-      slopes.push_back(std::max(Seconds(0), sample.t - without) / (kRowsAfterText * sample.x));
+      slopes.push_back(
+          std::max(Seconds(0), sample.t - without) /
+          (kRowsAfterText * (window == 0 ? sample.x : std::min<double>(sample.x, window))));
   require(!slopes.empty(), "attention to a text was not timed");
   return median(slopes);
 }
@@ -468,16 +471,17 @@ std::string time_steps(Engine& engine, const StepTiming& timing, MeasuredSamples
   return StepCosts(engine, timing, samples, stop).run();
 }
 
-void put_costs(const MeasuredSamples& samples, std::size_t kinds, HardwareProfile& profile) {
+void put_costs(const MeasuredSamples& samples, std::span<const LayerConfig> kinds,
+               HardwareProfile& profile) {
   profile.link_bytes_per_second = rate_of(samples.all(kLink));
   profile.upload_bytes_per_second = rate_of(samples.all(kUpload));
   profile.embed = Curve::fit(samples.all(kEmbed));
-  profile.layers.assign(kinds, {});
-  for (std::size_t kind = 0; kind < kinds; ++kind) {
+  profile.layers.assign(kinds.size(), {});
+  for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
     HardwareProfile::LayerCosts& layer = profile.layers[kind];
     if (const auto timed = samples.all(of_kind(kAttention, kind)); !timed.empty()) {
       layer.attention = Curve::fit(timed);
-      layer.context = slope_of(samples.all(of_kind(kText, kind)));
+      layer.context = slope_of(samples.all(of_kind(kText, kind)), kinds[kind].window);
     }
     if (const auto timed = samples.all(of_kind(kMlp, kind)); !timed.empty())
       layer.mlp = Curve::fit(timed);

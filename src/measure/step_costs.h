@@ -30,6 +30,7 @@ std::string time_steps(Engine& engine, const StepTiming& timing, MeasuredSamples
                        const std::stop_token& stop);
 
 /// Makes a profile's costs of what was timed, all that is needed. `kinds`: of layers.
-void put_costs(const MeasuredSamples& samples, std::size_t kinds, HardwareProfile& profile);
+void put_costs(const MeasuredSamples& samples, std::span<const LayerConfig> kinds,
+               HardwareProfile& profile);
 
 }  // namespace canopy

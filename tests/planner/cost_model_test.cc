@@ -110,6 +110,20 @@ TEST(CostModel, ALongerTextCostsAttention) {
   EXPECT_NEAR((far.draft - near.draft).count(), 3 * 1000 * profile.drafting->context.count(), 1e-9);
 }
 
+TEST(CostModel, ALayerWithAWindowCostsNoMoreThanItsWindow) {
+  const CostModel model(made_up_profile());
+  WeightPlan weights = made_up_weights(1000);
+  ASSERT_EQ(weights.units[2].kind, UnitKind::kAttention);
+  weights.units[2].window = 200;
+  const TreeShape shape = TreeShape::chain(4);
+  const auto compute = [&](double context) {
+    return model.step({.shape = &shape, .context = context}, weights).compute.count();
+  };
+  const double of_token = 4 * model.profile().layers[0].context.count();
+  EXPECT_NEAR(compute(200) - compute(100), testing::kLayers * 100 * of_token, 1e-12);
+  EXPECT_NEAR(compute(1200) - compute(200), (testing::kLayers - 1) * 1000 * of_token, 1e-12);
+}
+
 TEST(CostModel, EachUnitCostsWhatItsKindOfLayerDoes) {
   HardwareProfile profile = made_up_profile();
   const HardwareProfile::LayerCosts first = profile.layers.front();

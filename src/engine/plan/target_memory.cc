@@ -320,7 +320,10 @@ WeightPlan TargetMemory::seen(const WeightPlace& place, bool on_device) const {
     const Unit& unit = sweep.units[i].unit;
     SweepUnit one;
     one.kind = unit.kind;
-    if (unit.kind != UnitKind::kHead) one.layer_kind = sweep_.config.kind(unit.layer);
+    if (unit.kind != UnitKind::kHead) {
+      one.layer_kind = sweep_.config.kind(unit.layer);
+      one.window = sweep_.config.layer(unit.layer).window;
+    }
     if (unit.kind == UnitKind::kHead) one.share = static_cast<double>(unit.rows) / head_rows_;
     if (!place.resident) {
       const Tier tier = place.residency.unit[i];
