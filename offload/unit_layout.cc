@@ -148,6 +148,13 @@ std::int64_t vector_length(const TensorEntry& tensor) {
                          std::multiplies<>());
 }
 
+std::vector<std::size_t> first_experts(const SweepLayout& sweep) {
+  std::vector<std::size_t> first(static_cast<std::size_t>(sweep.config.layers));
+  for (std::size_t i = sweep.experts.size(); i-- > 0;)
+    first[static_cast<std::size_t>(sweep.experts[i].layer)] = i;
+  return first;
+}
+
 std::string describe(const Unit& unit) {
   switch (unit.kind) {
     case UnitKind::kAttention:

@@ -75,6 +75,9 @@ void add_matrices_at(const UnitLayout& unit, const std::byte* slab, UnitWeights&
 /// Adds a unit's matrices, as they lie in a slot's memory.
 void place_matrices(const UnitLayout& unit, const std::byte* slot, UnitWeights& weights);
 
+/// The index of each layer's first expert among all; of a layer without experts, any.
+std::vector<std::size_t> first_experts(const SweepLayout& sweep);
+
 std::string describe(const Unit& unit);  // "attention of layer 3", "head rows 0..4095"
 
 }  // namespace canopy

@@ -39,7 +39,10 @@ class UnitWeights {
   WeightView matrix(TensorRole role) const { return find(matrices_, role); }
   WeightView matrix(TensorRole role, int expert) const {
     if (expert < 0) return matrix(role);
-    return experts_.at(static_cast<std::size_t>(expert)).*member(role);
+    return matrix_of(experts_.at(static_cast<std::size_t>(expert)), role);
+  }
+  static const WeightView& matrix_of(const ExpertWeights& expert, TensorRole role) {
+    return expert.*member(role);
   }
   std::span<const ExpertWeights> experts() const { return experts_; }
   /// [n] f32, a norm or a bias, or [experts, n], a bias of each; empty where the unit has none of

@@ -175,8 +175,14 @@ StepCost CostModel::step(const StepQuery& query, const WeightPlan& weights) cons
   cost.link = link(weights);
   std::vector<std::uint64_t> bytes;
   for (const SweepUnit& unit : weights.units) bytes.push_back(unit.bytes);
-  const Seconds experts(static_cast<double>(weights.experts.bytes_of(nodes + query.prompt_rows)) /
-                        bandwidth(weights));
+  const int rows = nodes + query.prompt_rows;
+  Seconds experts(static_cast<double>(weights.experts.bytes_of(rows)) / bandwidth(weights));
+  if (weights.host_experts.bytes > 0) {
+    require(profile_.link_bytes_per_second > 0,
+            "cost model: this profile has no speed of the disk, from which experts must come");
+    experts += Seconds(static_cast<double>(weights.host_experts.bytes_of(rows)) /
+                       profile_.link_bytes_per_second);
+  }
   cost.link += experts;
   cost.step = ring_period(bytes, target.unit, cost.draft + cost.verify + target.embed,
                           weights.ring_bytes, bandwidth(weights)) +

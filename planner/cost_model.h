@@ -33,6 +33,7 @@ struct WeightPlan {
   bool uploaded = false;
   std::uint64_t disk_bytes = 0;       // of each sweep, where uploaded
   ExpertReads experts;                // next to the units
+  ExpertReads host_experts;           // of these, what the host reads from disk, where uploaded
   std::uint64_t sweep_bytes() const;  // of the units
   bool gives_way() const;             // some unit does
   WeightPlan when_full() const;       // where texts have taken all the memory that they may

@@ -16,6 +16,7 @@
 #include "offload/experts/expert_choices.h"
 #include "offload/io/integrity.h"
 #include "offload/io/read_pump.h"
+#include "offload/io/slab_pins.h"
 #include "offload/reading.h"
 #include "src/base/error.h"
 #include "src/machine/cpus.h"
@@ -97,6 +98,7 @@ struct ExpertCache::Impl {
   std::vector<std::optional<std::uint64_t>>
       checksums;  // by expert, once read; empty: not asked for
   HostSlab slab;
+  SlabPins pins;  // for copies to a device with memory of its own
   const std::size_t bytes_of_slot;
   const LinkSample read_settings;
   const std::shared_ptr<LinkClock> clock;
@@ -128,6 +130,7 @@ ExpertCache::Impl::Impl(Device& device, const SweepLayout& swept, std::size_t co
     : sweep(swept),
       watch(sweep.files),
       slab(checked_slots(sweep, count) * slot_bytes(sweep), options.ring_node),
+      pins(device, slab.bytes()),
       bytes_of_slot(slot_bytes(sweep)),
       read_settings(choose_read_settings(sweep.files, slab.bytes(), options, stop)),
       clock(options.clock ? options.clock : std::make_shared<LinkClock>()),
@@ -144,6 +147,7 @@ ExpertCache::Impl::Impl(Device& device, const SweepLayout& swept, std::size_t co
     free.push_back(i);
   }
   if (options.checksums) checksums.resize(experts.size());
+  pins.lock_all(notes);
   reader = std::thread([this] { read(); });
   pthread_setname_np(reader.native_handle(), "expert reader");
 }
@@ -353,6 +357,12 @@ ExpertCache::~ExpertCache() = default;
 
 void ExpertCache::want(int layer, std::span<const std::int32_t> chosen) {
   impl_->want(layer, chosen);
+}
+
+bool ExpertCache::is_there(int layer, int expert) const {
+  const std::lock_guard lock(impl_->mutex);
+  const std::size_t index = impl_->choices.index_of(layer, expert);
+  return impl_->failure || impl_->experts[index].state == Impl::State::kPresent;
 }
 
 ExpertLease ExpertCache::acquire(int layer, int expert, Stream& compute,

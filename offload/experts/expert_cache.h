@@ -39,6 +39,7 @@ class ExpertCache final : public ExpertSource {
   ~ExpertCache() override;  // stops the reader, drains reads, waits for leased work
 
   void want(int layer, std::span<const std::int32_t> chosen) override;
+  bool is_there(int layer, int expert) const override;
   ExpertLease acquire(int layer, int expert, Stream& compute, const std::stop_token& stop) override;
   void keep_rows(std::span<const std::int32_t> rows) override;
   void abandon_sweep() noexcept override;

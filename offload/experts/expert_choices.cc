@@ -6,13 +6,6 @@ namespace canopy {
 
 namespace {
 
-std::vector<std::size_t> first_of_layers(const SweepLayout& sweep) {
-  std::vector<std::size_t> first(static_cast<std::size_t>(sweep.config.layers));
-  for (std::size_t i = sweep.experts.size(); i-- > 0;)
-    first[static_cast<std::size_t>(sweep.experts[i].layer)] = i;
-  return first;
-}
-
 std::size_t layers_of(const SweepLayout& sweep) {
   require(!sweep.experts.empty(), "an expert cache is for a mixture whose experts are apart");
   return sweep.experts.size() / static_cast<std::size_t>(sweep.config.experts.count);
@@ -23,7 +16,7 @@ std::size_t layers_of(const SweepLayout& sweep) {
 ExpertChoices::ExpertChoices(const SweepLayout& sweep, std::size_t staying, RouteTrace* trace)
     : per_layer_(static_cast<std::size_t>(sweep.config.experts.count)),
       active_(static_cast<std::size_t>(sweep.config.experts.active)),
-      first_(first_of_layers(sweep)),
+      first_(first_experts(sweep)),
       policy_(sweep.config.experts.count,
               share_slots(staying, layers_of(sweep), sweep.config.experts.count)),
       routes_(layers_of(sweep)),
@@ -43,7 +36,8 @@ ExpertChoices::Wanted ExpertChoices::want(int layer, std::span<const std::int32_
   routes_[which].assign(chosen.begin(), chosen.end());
   if (trace_) trace_->routed(layer, chosen);
   std::vector<int> rows(per_layer_);
-  for (const std::int32_t e : chosen) ++rows.at(static_cast<std::size_t>(e));
+  for (const std::int32_t e : chosen)
+    if (e >= 0) ++rows.at(static_cast<std::size_t>(e));
   std::vector<ExpertDemand> demands;
   Wanted wanted;
   for (std::size_t e = 0; e < per_layer_; ++e)

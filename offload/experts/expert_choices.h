@@ -28,7 +28,7 @@ class ExpertChoices {
     std::vector<std::size_t> experts;  // in the order of their use
     std::vector<std::size_t> leaving;  // that stayed until now; none of these
   };
-  /// Enters what the rows of a sweep chose at a layer: ExpertSource::want().
+  /// Enters what the rows of a sweep chose at a layer, as ExpertSource::want() has it.
   Wanted want(int layer, std::span<const std::int32_t> chosen);
   bool stays(std::size_t expert) const { return policy_.stays(layer_of(expert), number(expert)); }
   /// The expert has not come after all.

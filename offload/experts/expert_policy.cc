@@ -46,7 +46,8 @@ ExpertPolicy::Step ExpertPolicy::ask(std::size_t layer, std::span<const ExpertDe
 void ExpertPolicy::credit(std::size_t layer, std::span<const std::int32_t> chosen) {
   static const double kept = std::exp2(-1 / kHalfLife);
   for (std::size_t e = 0; e < count_; ++e) experts_[layer * count_ + e].frequency *= kept;
-  for (const std::int32_t e : chosen) at(layer, e).frequency += 1;
+  for (const std::int32_t e : chosen)
+    if (e >= 0) at(layer, e).frequency += 1;
 }
 
 std::vector<int> share_slots(std::size_t slots, std::size_t layers, int experts) {

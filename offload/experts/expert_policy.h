@@ -36,7 +36,7 @@ class ExpertPolicy {
   bool stays(std::size_t layer, std::int32_t expert) const { return at(layer, expert).stays; }
   /// The expert has not come after all.
   void drop(std::size_t layer, std::int32_t expert) { at(layer, expert).stays = false; }
-  /// A token of a text has chosen these.
+  /// A token of a text has chosen these; -1: one that does not count.
   void credit(std::size_t layer, std::span<const std::int32_t> chosen);
 
  private:

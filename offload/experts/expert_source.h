@@ -17,9 +17,12 @@ class ExpertLease;
 class ExpertSource {
  public:
   virtual ~ExpertSource() = default;
-  /// Begins to read what the rows of the sweep chose at a layer; waits for nothing. Layers come in
-  /// the order of the sweep. Shapes: chosen [rows, active], each row rising.
+  /// Begins to bring what the rows of the sweep chose at a layer; waits for nothing. Layers come in
+  /// the order of the sweep. Shapes: chosen [rows, active], each row rising; -1 in place of an
+  /// expert that is not asked for here.
   virtual void want(int layer, std::span<const std::int32_t> chosen) = 0;
+  /// True if acquire() would not wait for one of them.
+  virtual bool is_there(int layer, int expert) const = 0;
   /// Lends one of them, the next by index: makes `compute` wait for its arrival. Throws Error if a
   /// read failed, naming layer and expert; the source is then unusable. Throws Stopped where `stop`
   /// is requested while it waits: the sweep is to be abandoned.

@@ -32,7 +32,18 @@ LockedTensors read(Device& device, const SweepLayout& sweep, const Loading& load
 
 HostExperts::HostExperts(Device& device, const SweepLayout& sweep, const Loading& loading,
                          const MemoryNode& on)
-    : sweep_(sweep), tensors_(read(device, sweep, loading, on)) {}
+    : sweep_(sweep), tensors_(read(device, sweep, loading, on)), first_(first_experts(sweep)) {}
+
+ExpertLease HostExperts::acquire(int layer, int expert, Stream& copy, const std::stop_token&) {
+  const std::size_t index =
+      first_[static_cast<std::size_t>(layer)] + static_cast<std::size_t>(expert);
+  const std::vector<UnitTensor>& matrices = sweep_.experts[index].matrices;
+  UnitWeights weights;
+  for (std::size_t m = 0; m < matrices.size(); ++m)
+    weights.add(matrices[m].role,
+                matrix_at(tensors_.at(index * matrices.size() + m), matrices[m].tensor), 0);
+  return lend(index, weights.experts()[0], copy);
+}
 
 std::size_t HostExperts::bytes_needed(const SweepLayout& sweep) {
   return LockedTensors::bytes_needed(tensors_of(sweep));

@@ -1,6 +1,7 @@
 #include "offload/experts/uploaded_experts.h"
 
 #include <algorithm>
+#include <chrono>
 #include <deque>
 #include <exception>
 #include <mutex>
@@ -50,13 +51,13 @@ struct UploadedExperts::Impl {
     std::uint64_t bytes = 0;
   };
 
-  Impl(Device& d, const SweepLayout& swept, HostExperts experts_on_host, RouteTrace* route_trace,
-       Trace* t)
+  Impl(Device& d, const SweepLayout& swept, std::unique_ptr<ExpertSource> experts_on_host,
+       RouteTrace* route_trace, Trace* t)
       : device(d),
         sweep(swept),
-        host(std::move(experts_on_host)),
         routes(route_trace),
         trace(t),
+        host(std::move(experts_on_host)),
         copy(device.make_stream("experts")),
         experts(sweep.experts.size()) {
     if (trace) clock.emplace(device);
@@ -68,19 +69,21 @@ struct UploadedExperts::Impl {
   }
   void begin(std::size_t count, Notes& notes);
   std::byte* memory_of(std::size_t slot) { return memory.data() + slot * bytes_of_slot; }
-  void queue_copies();
-  void copy_expert(std::size_t index, std::size_t slot);
+  /// Queues copies of what waits for slots, as far as slots are free and the host has it: waits for
+  /// the host until `awaited` has its copy. Throws what the host does.
+  void queue_copies(std::optional<std::size_t> awaited = {}, const std::stop_token& stop = {});
+  void copy_expert(std::size_t index, std::size_t slot, const std::stop_token& stop);
   void let_go(std::size_t index);
   void time_copies();
 
   Device& device;
   const SweepLayout& sweep;
-  const HostExperts host;
   RouteTrace* const routes;
   Trace* const trace;
   const std::size_t bytes_of_slot = slot_bytes(sweep);
   Buffer memory;
-  const std::unique_ptr<Stream> copy;
+  const std::unique_ptr<ExpertSource> host;
+  const std::unique_ptr<Stream> copy;    // before the host's memory, which it reads, is freed
   std::optional<ExpertChoices> choices;  // once there are slots
   std::vector<Expert> experts;
   std::vector<Slot> slots;
@@ -121,9 +124,15 @@ void UploadedExperts::Impl::begin(std::size_t count, Notes& notes) {
   choices.emplace(sweep, count - least, routes);
 }
 
-/// Queues copies of what waits for slots, as far as slots are free.
-void UploadedExperts::Impl::queue_copies() {
-  if (queued.empty() || free.empty()) return;
+void UploadedExperts::Impl::queue_copies(std::optional<std::size_t> awaited,
+                                         const std::stop_token& stop) {
+  const auto may_copy = [&] {
+    if (queued.empty() || free.empty()) return false;
+    const ExpertLayout& next = sweep.experts[queued.front()];
+    return (awaited && experts[*awaited].state == State::kQueued) ||
+           host->is_there(next.layer, next.expert);
+  };
+  if (!may_copy()) return;
   Batch batch;
   {
     const std::lock_guard lock(mutex);
@@ -137,11 +146,11 @@ void UploadedExperts::Impl::queue_copies() {
   }
   batch.layer = sweep.experts[queued.front()].layer;
   batch.bytes = 0;
-  for (bool first = true; !queued.empty() && !free.empty(); first = false) {
+  for (bool first = true; may_copy(); first = false) {
     const std::size_t index = queued.front(), slot = free.front();
     if (slots[slot].used) copy->wait(*slots[slot].last_use);
     if (first) copy->record(*batch.begun);
-    copy_expert(index, slot);
+    copy_expert(index, slot, stop);
     batch.bytes += bytes_on_device(sweep.experts[index]);
     queued.pop_front();
     free.pop_front();
@@ -152,12 +161,15 @@ void UploadedExperts::Impl::queue_copies() {
   under_way.push_back(std::move(batch));
 }
 
-void UploadedExperts::Impl::copy_expert(std::size_t index, std::size_t slot) {
-  const std::vector<UnitTensor>& matrices = sweep.experts[index].matrices;
+void UploadedExperts::Impl::copy_expert(std::size_t index, std::size_t slot,
+                                        const std::stop_token& stop) {
+  const ExpertLayout& expert = sweep.experts[index];
+  const ExpertLease lease = host->acquire(expert.layer, expert.expert, *copy, stop);
   std::byte* to = memory_of(slot);
-  for (std::size_t m = 0; m < matrices.size(); ++m) {
-    upload_matrix(device, *copy, to, host.matrix(index, m), matrices[m].tensor);
-    to += device_bytes(matrices[m].tensor);
+  for (const UnitTensor& matrix : expert.matrices) {
+    const WeightView& from = UnitWeights::matrix_of(*lease, matrix.role);
+    upload_matrix(device, *copy, to, {from.payload(), from.bytes()}, matrix.tensor);
+    to += device_bytes(matrix.tensor);
   }
   copy->record(*slots[slot].arrived);
   slots[slot].expert = index;
@@ -186,8 +198,9 @@ void UploadedExperts::Impl::time_copies() {
   }
 }
 
-UploadedExperts::UploadedExperts(Device& device, const SweepLayout& sweep, HostExperts host,
-                                 RouteTrace* routes, Trace* trace)
+UploadedExperts::UploadedExperts(Device& device, const SweepLayout& sweep,
+                                 std::unique_ptr<ExpertSource> host, RouteTrace* routes,
+                                 Trace* trace)
     : impl_(std::make_unique<Impl>(device, sweep, std::move(host), routes, trace)) {}
 
 UploadedExperts::~UploadedExperts() = default;
@@ -220,7 +233,15 @@ void UploadedExperts::want(int layer, std::span<const std::int32_t> chosen) {
     expert.state = Impl::State::kQueued;
     m.queued.push_back(index);
   }
+  std::vector<std::int32_t> missing(chosen.begin(), chosen.end());
+  for (std::int32_t& e : missing)
+    if (m.experts[m.choices->index_of(layer, e)].state == Impl::State::kPresent) e = -1;
+  m.host->want(layer, missing);
   m.queue_copies();
+}
+
+bool UploadedExperts::is_there(int layer, int expert) const {
+  return impl_->experts[impl_->choices->index_of(layer, expert)].state == Impl::State::kPresent;
 }
 
 ExpertLease UploadedExperts::acquire(int layer, int expert, Stream& compute,
@@ -231,6 +252,12 @@ ExpertLease UploadedExperts::acquire(int layer, int expert, Stream& compute,
   const std::size_t index = m.choices->index_of(layer, expert);
   const Impl::Expert& mine = m.experts[index];
   require(mine.needed, "an expert is acquired that no row has chosen");
+  if (mine.state == Impl::State::kQueued) {
+    const auto start = std::chrono::steady_clock::now();
+    m.queue_copies(index, stop);
+    const std::lock_guard lock(m.mutex);
+    m.totals.uploads.stall += std::chrono::steady_clock::now() - start;
+  }
   require(mine.state == Impl::State::kPresent, "experts are acquired by rising index");
   Impl::Slot& slot = m.slots[mine.slot];
   if (slot.after != &compute) compute.wait(*slot.arrived);
@@ -259,6 +286,7 @@ void UploadedExperts::give_back(std::size_t slot, Stream& compute) noexcept {
 
 void UploadedExperts::keep_rows(std::span<const std::int32_t> rows) {
   impl_->choices->keep_rows(rows);
+  impl_->host->keep_rows(rows);
 }
 
 void UploadedExperts::abandon_sweep() noexcept {
@@ -274,6 +302,7 @@ void UploadedExperts::abandon_sweep() noexcept {
     m.let_go(index);
   }
   m.choices->abandon_sweep();
+  m.host->abandon_sweep();
 }
 
 UploadedExperts::Totals UploadedExperts::totals() const {

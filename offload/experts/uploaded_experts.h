@@ -6,23 +6,25 @@
 #include <stop_token>
 
 #include "offload/experts/expert_source.h"
-#include "offload/experts/host_experts.h"
 #include "offload/experts/route_trace.h"
 #include "offload/unit_layout.h"
 #include "offload/upload/device_weights.h"
 
 namespace canopy {
 
-/// Experts of mixtures in the memory of a device that has its own, copied from host memory when
-/// rows choose them. Some of each layer stay (offload/experts/expert_policy.h); beyond these a few
-/// slots are for what is in use or on its way. What a layer lacks is queued in the order of use, as
-/// soon as its routes are known, as far as slots are free; compute waits for each arrival on the
-/// device, and the host for nothing. One thread; the figures may be read from any.
+/// Experts of mixtures in the memory of a device that has its own, copied from host memory, which
+/// may have a cache of its own, when rows choose them. Some of each layer stay
+/// (offload/experts/expert_policy.h); beyond these a few slots are for what is in use or on its
+/// way. What a layer lacks is queued in the order of use, as soon as its routes are known, as far
+/// as slots are free and the host has it; compute waits for each arrival on the device, and the
+/// caller for what the host does not have yet. One thread; the figures may be read from any.
 class UploadedExperts final : public ExpertSource {
  public:
-  /// The sweep has its experts apart, and must outlive the source, as must the traces, which may be
-  /// null: `trace` gains a span for the copies of each layer.
-  UploadedExperts(Device& device, const SweepLayout& sweep, HostExperts host,
+  /// `host` lends host memory: all experts, or those out of a cache, which is asked for what the
+  /// device lacks and credited with that alone. The sweep has its experts apart, and must outlive
+  /// the source, as must the traces, which may be null: `trace` gains a span for the copies of each
+  /// layer.
+  UploadedExperts(Device& device, const SweepLayout& sweep, std::unique_ptr<ExpertSource> host,
                   RouteTrace* routes = nullptr, Trace* trace = nullptr);
   ~UploadedExperts() override;  // waits for copies, and for leased work
   /// Makes the slots, all empty: once, when all else that is to be on the device is there. Where
@@ -32,6 +34,7 @@ class UploadedExperts final : public ExpertSource {
   std::size_t slots() const;
 
   void want(int layer, std::span<const std::int32_t> chosen) override;
+  bool is_there(int layer, int expert) const override;
   ExpertLease acquire(int layer, int expert, Stream& compute, const std::stop_token& stop) override;
   void keep_rows(std::span<const std::int32_t> rows) override;
   void abandon_sweep() noexcept override;

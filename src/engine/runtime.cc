@@ -156,7 +156,11 @@ std::unique_ptr<WeightSource> Runtime::make_target_weights(const EngineOptions& 
                               : " is no mixture of experts"));
   if (plan.resident) return load_resident(*device, sweeps.target, loading);
   if (plan.device && plan.expert_slots > 0) {
-    HostExperts host(*device, *sweeps.apart, loading, ring_node());
+    std::unique_ptr<ExpertSource> host;
+    if (plan.device->host_expert_slots > 0)
+      host = make_expert_cache(plan.device->host_expert_slots, options, stop);
+    else
+      host = std::make_unique<HostExperts>(*device, *sweeps.apart, loading, ring_node());
     auto made = std::make_unique<UploadedExperts>(*device, *sweeps.apart, std::move(host),
                                                   options.routes, trace);
     uploaded_experts = made.get();
@@ -176,13 +180,7 @@ std::unique_ptr<WeightSource> Runtime::make_target_weights(const EngineOptions& 
     source = load_on_host(*device, units, plan.residency, loading, ring_node());
   }
   if (plan.expert_slots > 0) {
-    StreamerOptions reads_experts = reads(options);
-    if (streamer) reads_experts.trace = nullptr;  // a lane has one reader
-    auto cache = std::make_unique<ExpertCache>(*device, units, plan.expert_slots, reads_experts,
-                                               stop, options.routes);
-    notes.insert(notes.end(), cache->notes().begin(), cache->notes().end());
-    if (cache->read_settings().bytes > 0) link_probe = cache->read_settings();
-    experts = cache.get();
+    auto cache = make_expert_cache(plan.expert_slots, options, stop);
     source = std::make_unique<WithExperts>(std::move(source), std::move(cache));
   }
   if (!plan.device) return source;
@@ -190,6 +188,20 @@ std::unique_ptr<WeightSource> Runtime::make_target_weights(const EngineOptions& 
                                                 std::move(source), loading, trace);
   uploads = made.get();
   return made;
+}
+
+std::unique_ptr<ExpertSource> Runtime::make_expert_cache(std::size_t slots,
+                                                         const EngineOptions& options,
+                                                         const std::stop_token& stop) {
+  StreamerOptions reads_experts = reads(options);
+  if (streamer) reads_experts.trace = nullptr;  // a lane has one reader
+  // The routes are those of the source that the model asks.
+  auto cache = std::make_unique<ExpertCache>(*device, *sweeps.apart, slots, reads_experts, stop,
+                                             plan.device ? nullptr : options.routes);
+  notes.insert(notes.end(), cache->notes().begin(), cache->notes().end());
+  if (cache->read_settings().bytes > 0) link_probe = cache->read_settings();
+  experts = cache.get();
+  return cache;
 }
 
 void Runtime::learn_routes(std::int64_t rows, std::uint64_t misses) {
@@ -208,7 +220,7 @@ LinkReport Runtime::link() const {
     report.busy = totals.link.busy;  // by the clock of both
     report.expert_hits = totals.hits;
     report.expert_misses = totals.misses;
-    if (!streamer) report.disk_bytes += target_weights->embedding().disk_bytes();
+    if (!streamer && !plan.device) report.disk_bytes += target_weights->embedding().disk_bytes();
   }
   if (uploads) {
     const UploadedWeights::Totals totals = uploads->totals();
@@ -231,7 +243,8 @@ std::uint64_t Runtime::disk_bytes() const {
   if (draft_weights && sweeps.draft) bytes += resident_bytes(*sweeps.draft);
   if (inner_weights) bytes += resident_bytes(*sweeps.inner);
   if (plan.resident) bytes += resident_bytes(sweeps.target);
-  if (experts && !streamer) bytes += Streamer::resting_bytes(*sweeps.apart, plan.residency);
+  if (experts && !streamer && !plan.device)
+    bytes += Streamer::resting_bytes(*sweeps.apart, plan.residency);
   if (plan.device) bytes += plan.device->host_bytes;
   return bytes;
 }

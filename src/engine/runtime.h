@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "offload/experts/expert_cache.h"
+#include "offload/experts/host_experts.h"
 #include "offload/experts/uploaded_experts.h"
 #include "offload/timed_weights.h"
 #include "offload/upload/device_weights.h"
@@ -75,6 +76,9 @@ struct Runtime {
   /// Makes what guesses the draft model's tokens, of a hierarchy; else null.
   std::unique_ptr<Drafter> make_inner_drafter(const LoadProgress& progress,
                                               const std::stop_token& stop);
+  /// The target's experts out of a cache in host memory.
+  std::unique_ptr<ExpertSource> make_expert_cache(std::size_t slots, const EngineOptions& options,
+                                                  const std::stop_token& stop);
   StreamerOptions reads(const EngineOptions& options);
   void begin_uploads();
   MemoryNode ring_node() const {

@@ -5,10 +5,13 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "offload/experts/expert_cache.h"
 #include "offload/experts/uploaded_experts.h"
 #include "offload/residency.h"
 #include "src/base/error.h"
 #include "src/convert/enlarge/random_checkpoint.h"
+#include "src/machine/process_memory.h"
+#include "tests/engine/small_numbers.h"
 #include "tests/engine/tiny_engine.h"
 #include "tests/error_of.h"
 #include "tests/kernels/emulated_cuda.h"
@@ -121,6 +124,44 @@ TEST_P(DeviceTest, AMixturesExpertsStayAsFarAsThereIsRoomAndTheTextIsTheSame) {
     if (device) {
       EXPECT_LE(device->card().most_held(), plan.device->total());
     }
+  }
+}
+
+TEST_P(DeviceTest, ExpertsThatTheHostDoesNotHoldComeFromDiskAndTheTextIsTheSame) {
+  if (GetParam() == "cuda") GTEST_SKIP() << "a driver's memory is not of this budget";
+  // Experts of megabytes, of which the process's own memory, which comes and goes, hides none.
+  ModelConfig shape = Checkpoint::open(test_data() / "model" / "qwen3_moe").config();
+  shape.experts.hidden_dim = 8192;
+  const std::filesystem::path file = dir_->path() / "mixture";
+  const Checkpoint mixture =
+      lay_out_random_checkpoint({shape, DType::kBF16}, LayerBytes::kOwn, file);
+  const SweepLayout apart = lay_out_sweep(mixture, ExpertsAre::kApart);
+  write_small_numbers(file, apart);
+  const std::uint64_t slot = ExpertCache::slot_bytes(apart);
+  std::vector<TokenId> expected;
+  std::uint64_t besides = 0;  // the process as it stood
+  for (const std::uint64_t fewer : {0u, 4u}) {
+    SCOPED_TRACE(fewer);
+    EngineOptions o = options(SpeculationMethod::kNone, 0, 0);
+    o.plan.resident =
+        uploaded_bytes(apart, none_resident(apart)) + 3 * UploadedExperts::slot_bytes(apart);
+    if (fewer > 0) o.plan.memory = resident_memory() + besides - fewer * slot;
+    Engine engine =
+        make_on(std::size_t{1} << 30, o, nullptr,
+                ModelFiles{mixture, std::nullopt,
+                           std::make_unique<NumberTokenizer>(97, std::vector<TokenId>{})});
+    const Plan& plan = engine.plan();
+    if (fewer == 0) besides = plan.total() - plan.ledger.front().bytes;
+    EXPECT_EQ(plan.device->host_expert_slots > 0, fewer > 0);
+    EXPECT_LE(plan.total(), plan.memory);
+    EXPECT_EQ(plan.weights.host_experts.bytes > 0, fewer > 0);
+    Request r = request(std::vector<TokenId>{3, 1, 4, 1, 5});
+    r.max_new_tokens = 6;
+    const BatchReport report = engine.generate(std::vector{r});
+    if (expected.empty()) expected = report.texts.front().tokens;
+    EXPECT_EQ(report.texts.front().tokens, expected);
+    EXPECT_EQ(report.link.disk_bytes > 0, fewer > 0);
+    EXPECT_GT(report.link.upload_bytes, 0u);
   }
 }
 

@@ -2,6 +2,9 @@
 // are missing and at no other time.
 #include "offload/experts/uploaded_experts.h"
 
+#include <optional>
+
+#include "offload/experts/host_experts.h"
 #include "tests/error_of.h"
 #include "tests/kernels/emulated_cuda.h"
 #include "tests/offload/expert_sweeps.h"
@@ -14,14 +17,25 @@ using namespace test;
 class UploadedExpertsTest : public ExpertSweeps {
  protected:
   UploadedExpertsTest() : ExpertSweeps(std::make_unique<EmulatedCuda>()) {}
-  std::unique_ptr<UploadedExperts> make(std::size_t stay) {
-    auto made = std::make_unique<UploadedExperts>(*device_, sweep_,
-                                                  HostExperts(*device_, sweep_, Loading{notes_}));
+  /// `on_host`: experts that stay in host memory, where it does not hold all of them.
+  std::unique_ptr<UploadedExperts> make(std::size_t stay,
+                                        std::optional<std::size_t> on_host = std::nullopt) {
+    std::unique_ptr<ExpertSource> host;
+    if (on_host) {
+      auto cache =
+          std::make_unique<ExpertCache>(*device_, sweep_, least() + *on_host, StreamerOptions{});
+      cache_ = cache.get();
+      host = std::move(cache);
+    } else {
+      host = std::make_unique<HostExperts>(*device_, sweep_, Loading{notes_});
+    }
+    auto made = std::make_unique<UploadedExperts>(*device_, sweep_, std::move(host));
     made->begin(least() + stay, notes_);
     return made;
   }
 
   Notes notes_;
+  ExpertCache* cache_ = nullptr;
 };
 
 TEST_F(UploadedExpertsTest, LendsTheBytesOfTheFileAtEverySize) {
@@ -44,6 +58,27 @@ TEST_F(UploadedExpertsTest, LendsTheBytesOfTheFileAtEverySize) {
     }
   }
   EXPECT_EQ(notes_, Notes{});
+}
+
+TEST_F(UploadedExpertsTest, AsksTheHostsCacheForWhatTheDeviceLacksAndNothingElse) {
+  for (const std::size_t on_device : {0u, 5u})
+    for (const std::size_t on_host : {0u, 6u}) {
+      SCOPED_TRACE(testing::Message() << on_device << " on the device, " << on_host);
+      const auto source = make(on_device, on_host);
+      asked_ = 0;
+      for (int sweep = 0; sweep < 12; ++sweep) {
+        const std::size_t rows = sweep % 4 == 3 ? 20 : 1;
+        run_sweep(*source, rows);
+        source->keep_rows(std::vector<std::int32_t>{static_cast<std::int32_t>(rows) - 1});
+      }
+      run_layer(*source, layers_[0], routes(12), 2);
+      source->abandon_sweep();
+      for (int sweep = 0; sweep < 3; ++sweep) run_sweep(*source, 2);
+      expect_right_bytes();
+      EXPECT_EQ(cache_->totals().hits + cache_->totals().misses, source->totals().misses);
+      EXPECT_EQ(cache_->totals().hits > 0, on_host > 0);
+      EXPECT_EQ(source->totals().hits > 0, on_device > 0);
+    }
 }
 
 TEST_F(UploadedExpertsTest, FindsAsManyAsACacheThatReadsFromDisk) {
@@ -90,7 +125,8 @@ TEST_F(UploadedExpertsTest, GoesOnAfterSweepsThatWereGivenUp) {
 TEST_F(UploadedExpertsTest, HasFewerSlotsWhereTheDeviceHasLessAndSaysSo) {
   const std::size_t slot = UploadedExperts::slot_bytes(sweep_),
                     fixed = device_->driver_share().fixed;
-  UploadedExperts source(*device_, sweep_, HostExperts(*device_, sweep_, Loading{notes_}));
+  UploadedExperts source(*device_, sweep_,
+                         std::make_unique<HostExperts>(*device_, sweep_, Loading{notes_}));
   std::vector<Buffer> others;
   others.push_back(device_->allocate(device_->free_bytes() - fixed - (least() + 4) * slot));
   source.begin(least() + 9, notes_);
@@ -103,7 +139,8 @@ TEST_F(UploadedExpertsTest, HasFewerSlotsWhereTheDeviceHasLessAndSaysSo) {
 }
 
 TEST_F(UploadedExpertsTest, RefusesFewerSlotsThanALayerNeeds) {
-  UploadedExperts source(*device_, sweep_, HostExperts(*device_, sweep_, Loading{notes_}));
+  UploadedExperts source(*device_, sweep_,
+                         std::make_unique<HostExperts>(*device_, sweep_, Loading{notes_}));
   const std::string why = error_of([&] { source.begin(least() - 1, notes_); });
   EXPECT_NE(why.find("a layer needs " + std::to_string(least())), std::string::npos) << why;
 }

@@ -117,6 +117,8 @@ struct MemoryPlan {
     std::uint64_t upload_bytes = 0;  // target weights that go to the device in every sweep
     std::uint64_t host_bytes = 0;    // of those, what stays in host memory
     std::uint64_t host_ring_bytes = 0;
+    // Slots of the host's cache of experts, where its memory does not hold all of them; else 0.
+    std::size_t host_expert_slots = 0;
   };
   std::optional<DevicePart> device;
 };

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "offload/experts/expert_cache.h"
+#include "offload/experts/host_experts.h"
 #include "offload/experts/uploaded_experts.h"
 #include "offload/streamer.h"
 #include "offload/upload/device_weights.h"
@@ -20,13 +21,13 @@ namespace {
 // host is between two sweeps and while one unit's compute is slow.
 constexpr std::size_t kSmoothUnits = 4;
 
-std::string mebibytes(std::uint64_t bytes) {
+}  // namespace
+
+std::string in_mebibytes(std::uint64_t bytes) {
   std::array<char, 32> text{};
   std::snprintf(text.data(), text.size(), "%.1f MiB", static_cast<double>(bytes) / 0x1p20);
   return text.data();
 }
-
-}  // namespace
 
 TargetMemory::TargetMemory(const SweepLayout& sweep, const SweepLayout* apart, bool drafts,
                            const LearnedRoutes& routes)
@@ -38,8 +39,6 @@ TargetMemory::TargetMemory(const SweepLayout& sweep, const SweepLayout* apart, b
     slot_ = ExpertCache::slot_bytes(*apart_);
     spare_slots_ = ExpertCache::spare_slots(*apart_);
     least_ = std::min(least_, least_units(*apart_) + spare_slots_ * slot_);
-  }
-  if (apart_) {
     device_slot_ = UploadedExperts::slot_bytes(*apart_);
     host_experts_ = HostExperts::bytes_needed(*apart_);
     shared_on_device_ = device_resident_bytes(*apart_);
@@ -50,7 +49,10 @@ TargetMemory::TargetMemory(const SweepLayout& sweep, const SweepLayout* apart, b
   if (apart_)
     least_on_device_ = std::min(least_on_device_, shared_on_device_ + spare_slots_ * device_slot_);
   least_beside_device_ =
-      least_ring(sweep_, none) + Streamer::resting_bytes(sweep_, none) + staging_bytes();
+      least_ring(sweep_, none) + Streamer::resting_bytes(sweep_, none) + staging_bytes(sweep_);
+  if (apart_)
+    least_beside_device_ =
+        std::min(least_beside_device_, spare_slots_ * slot_ + staging_bytes(*apart_));
   travelling_ = travelling_bytes(sweep_, none);
   uploaded_ = uploaded_bytes(sweep_, none);
   for (const UnitLayout& unit : sweep_.units) {
@@ -82,13 +84,12 @@ void TargetMemory::require_drafting(std::uint64_t resident, bool on_device) cons
   const std::uint64_t least = drafts_ ? ends_bytes(sweep_, 0, tier) : 0;
   if (resident < least)
     throw Error("speculation (self-ssd) drafts with the weights that rest: at least " +
-                mebibytes(least) + " of " + sweep_.root.string() + " must, not " +
-                mebibytes(resident));
+                in_mebibytes(least) + " of " + sweep_.root.string() + " must, not " +
+                in_mebibytes(resident));
 }
 
-std::uint64_t TargetMemory::staging_bytes() const {
-  return least_ring(sweep_, none_resident(sweep_)) +
-         EmbeddingUpload::bytes_needed(sweep_.embedding);
+std::uint64_t TargetMemory::staging_bytes(const SweepLayout& sweep) const {
+  return least_ring(sweep, none_resident(sweep)) + EmbeddingUpload::bytes_needed(sweep.embedding);
 }
 
 std::optional<TargetMemory::Left> TargetMemory::left_of(const MemoryPlan& plan) {
@@ -135,36 +136,6 @@ std::optional<WeightPlace> TargetMemory::place_on_host(const Left& host, const P
   return place_experts(left, request, ring_wish);
 }
 
-std::optional<WeightPlace> TargetMemory::place_experts(std::uint64_t left,
-                                                       const PlanRequest& request,
-                                                       std::uint64_t ring_wish) const {
-  const std::uint64_t spare = spare_slots_ * slot_;
-  if (left < spare) return std::nullopt;
-  left -= spare;
-  const SweepLayout& sweep = *apart_;
-  // First comes what every sweep reads, then what only some do.
-  WeightPlace place;
-  place.residency = all_resident(sweep);
-  place.residency.table = sweep.config.tied_head ? Tier::kHost : Tier::kDisk;
-  place.at_rest = Streamer::resting_bytes(sweep, place.residency);
-  std::uint64_t more = 0;  // slots, for experts that stay
-  const std::uint64_t shared = travelling_bytes(sweep, none_resident(sweep));
-  const auto& resident = request.resident;
-  if (place.at_rest <= left && resident.value_or(shared) >= shared) {
-    const std::uint64_t room = (left - place.at_rest) / slot_;
-    more = std::min<std::uint64_t>(resident ? (*resident - shared) / slot_ : room,
-                                   sweep.experts.size());
-    if (more > room) return std::nullopt;
-  } else {
-    const auto units = place_units(sweep, left, resident, ring_wish);
-    if (!units) return std::nullopt;
-    place = *units;
-  }
-  place.expert_slots = static_cast<std::size_t>(spare_slots_ + more);
-  place.expert_bytes = place.expert_slots * slot_;
-  return place;
-}
-
 std::optional<WeightPlace> TargetMemory::place_units(const SweepLayout& sweep, std::uint64_t left,
                                                      std::optional<std::uint64_t> resident,
                                                      std::uint64_t ring_wish, bool give_way) const {
@@ -201,7 +172,7 @@ void TargetMemory::enter_driver(MemoryPlan& plan, const Decisions& decisions,
   // a tree may change its shape.
   const int levels = decisions.policy.shape.levels();
   const auto graphs = static_cast<std::uint64_t>(decisions.adaptive ? 2 * levels : levels);
-  const std::uint64_t pinned = std::min(request.memory, travelling_ + staging_bytes());
+  const std::uint64_t pinned = std::min(request.memory, travelling_ + staging_bytes(sweep_));
   plan.device->ledger.push_back(
       {"driver: kernels, graphs, tables of locked memory",
        request.driver.whole_units(
@@ -219,10 +190,10 @@ std::optional<WeightPlace> TargetMemory::place_on_device(const Left& left,
   const std::uint64_t room = left.device / request.driver.unit * request.driver.unit;
   if (!request.from_disk && resident.value_or(whole_on_device_) >= whole_on_device_ &&
       whole_with_ids <= room) {
-    if (staging_bytes() > left.host) return std::nullopt;
+    if (staging_bytes(sweep_) > left.host) return std::nullopt;
     place.resident = true;
     place.at_rest = whole_with_ids;
-    place.host_at_rest = staging_bytes();
+    place.host_at_rest = staging_bytes(sweep_);
     return place;
   }
   if (apart_ && !drafts_ && !request.from_disk)
@@ -247,34 +218,10 @@ std::optional<WeightPlace> TargetMemory::place_on_device(const Left& left,
   return place;
 }
 
-std::optional<WeightPlace> TargetMemory::place_experts_on_device(const Left& left,
-                                                                 const PlanRequest& request) const {
-  const auto whole = [&](std::uint64_t bytes) { return request.driver.whole_units(bytes); };
-  WeightPlace place;
-  place.residency = all_resident(*apart_, Tier::kDevice);
-  place.at_rest = whole(shared_on_device_) + request.driver.unit;
-  place.host_at_rest = host_experts_ + staging_bytes();
-  const std::uint64_t room = left.device / request.driver.unit * request.driver.unit;
-  const std::uint64_t spare = spare_slots_ * device_slot_;
-  if (place.at_rest + whole(spare) > room || place.host_at_rest > left.host) return std::nullopt;
-  const std::uint64_t most = (room - place.at_rest - spare) / device_slot_;
-  std::uint64_t stay = std::min<std::uint64_t>(most, apart_->experts.size());
-  if (request.resident) {
-    const std::uint64_t shared = uploaded_bytes(*apart_, none_resident(*apart_));
-    if (*request.resident < shared) return std::nullopt;
-    stay = std::min<std::uint64_t>((*request.resident - shared) / device_slot_,
-                                   apart_->experts.size());
-    if (stay > most) return std::nullopt;
-  }
-  place.expert_slots = static_cast<std::size_t>(spare_slots_ + stay);
-  place.expert_bytes = whole(place.expert_slots * device_slot_);
-  return place;
-}
-
 /// Keeps what is not on the device in host memory, all of it or as much as fits next to a ring.
 bool TargetMemory::fill_host(std::uint64_t left, const PlanRequest& request,
                              WeightPlace& place) const {
-  const std::uint64_t staging = staging_bytes();
+  const std::uint64_t staging = staging_bytes(sweep_);
   if (left < staging) return false;
   left -= staging;
   const std::uint64_t all = RestingWeights::bytes_needed(sweep_, place.residency);
@@ -315,6 +262,13 @@ WeightPlan TargetMemory::seen(const WeightPlace& place, bool on_device) const {
                     sweep_.config.experts.count, sweep_.config.experts.active, slot_of(on_device),
                     static_cast<int>(place.expert_slots - spare_slots_)};
     seen.experts.habits = routes_.habits(seen.experts);
+    if (place.host_expert_slots > 0) {
+      seen.host_experts = seen.experts;
+      seen.host_experts.bytes = slot_;
+      seen.host_experts.stay =
+          std::min(seen.experts.stay + static_cast<int>(place.host_expert_slots - spare_slots_),
+                   static_cast<int>(apart_->experts.size()));
+    }
   }
   for (std::size_t i = 0; i < sweep.units.size(); ++i) {
     const Unit& unit = sweep.units[i].unit;
@@ -357,28 +311,12 @@ WeightPlan TargetMemory::seen(const MemoryPlan& plan) const {
   place.ring = plan.ring_bytes;
   place.sweep = plan.sweep_bytes;
   place.expert_slots = plan.expert_slots;
-  if (plan.device) place.upload = plan.device->upload_bytes;
+  if (plan.device) {
+    place.upload = plan.device->upload_bytes;
+    place.host_expert_slots = plan.device->host_expert_slots;
+  }
   place.full = plan.full_residency;
   return seen(place, plan.device.has_value());
-}
-
-std::optional<std::string> TargetMemory::scarcity(const MemoryPlan& plan) const {
-  if (apart_ && plan.device && !plan.resident && plan.expert_slots == 0)
-    return "layers travel to the GPU with all of their experts: to have those that texts choose "
-           "there takes at least " +
-           mebibytes(shared_on_device_ + spare_slots_ * device_slot_) +
-           " of GPU memory for weights, and " + mebibytes(host_experts_ + staging_bytes()) +
-           " of the host's";
-  if (plan.expert_slots == 0) return std::nullopt;
-  const ExpertReads experts = seen(plan).experts;
-  const int token = experts.layers * experts.active;
-  if (experts.stay >= token) return std::nullopt;
-  return "memory for " + std::to_string(experts.stay) + " of " +
-         std::to_string(experts.layers * experts.count) + " experts, where a token asks for " +
-         std::to_string(token) + ": most are " +
-         (plan.device ? "copied from host memory" : "read from disk") + " for each token; " +
-         mebibytes(static_cast<std::uint64_t>(token - experts.stay) * experts.bytes) +
-         " more would hold a token's";
 }
 
 void TargetMemory::enter(MemoryPlan& plan, const WeightPlace& place) const {
@@ -406,13 +344,18 @@ void TargetMemory::enter(MemoryPlan& plan, const WeightPlace& place) const {
   }
   if (!plan.device) return;
   plan.device->upload_bytes = place.upload;
-  plan.device->host_bytes =
-      place.expert_slots > 0 ? host_experts_ : place.upload - std::min(place.upload, place.sweep);
+  plan.device->host_bytes = place.upload - std::min(place.upload, place.sweep);
   plan.device->host_ring_bytes = place.host_ring;
-  plan.ledger.push_back({place.expert_slots > 0
-                             ? "experts in host memory, and while loading"
-                             : "target weights in host memory, and while loading",
-                         place.host_at_rest});
+  plan.device->host_expert_slots = place.host_expert_slots;
+  std::string what = "target weights";
+  if (place.host_expert_slots > 0) {
+    what = std::to_string(place.host_expert_slots - spare_slots_) + " of " +
+           std::to_string(apart_->experts.size()) + " experts, and those on their way,";
+  } else if (place.expert_slots > 0) {
+    what = "experts";
+    plan.device->host_bytes = host_experts_;
+  }
+  plan.ledger.push_back({what + " in host memory, and while loading", place.host_at_rest});
   if (place.host_ring > 0) plan.ledger.push_back({"target ring from disk", place.host_ring});
 }
 
@@ -426,20 +369,10 @@ void TargetMemory::let_share(MemoryPlan& plan, const Residency& full) const {
   plan.full_resident_bytes = travelling_ - plan.full_sweep_bytes;
 }
 
-void TargetMemory::enter_experts(MemoryPlan& plan, const WeightPlace& place) const {
-  const std::uint64_t spare = spare_slots_ * slot_of(plan.device.has_value());
-  const std::size_t stay = place.expert_slots - spare_slots_, all = apart_->experts.size();
-  auto& ledger = plan.device ? plan.device->ledger : plan.ledger;
-  ledger.push_back({std::string(kExpertCacheEntry) + ": " + std::to_string(stay) + " of " +
-                        std::to_string(all) + " experts stay",
-                    place.expert_bytes - spare});
-  ledger.push_back({"experts in use and on their way", spare});
-}
-
 std::string TargetMemory::least_memory(const MemoryPlan& plan) const {
-  if (!plan.device) return mebibytes(plan.total() + least_);
-  return mebibytes(plan.device->total() + least_on_device_) + " of GPU memory and " +
-         mebibytes(plan.total() + least_beside_device_);
+  if (!plan.device) return in_mebibytes(plan.total() + least_);
+  return in_mebibytes(plan.device->total() + least_on_device_) + " of GPU memory and " +
+         in_mebibytes(plan.total() + least_beside_device_);
 }
 
 void TargetMemory::refuse(MemoryPlan plan, const PlanRequest& request) const {
@@ -453,17 +386,17 @@ void TargetMemory::refuse(MemoryPlan plan, const PlanRequest& request) const {
       throw too_small("a GPU memory budget", device.memory, device.total(), device.ledger);
     if (plan.total() > plan.memory)
       throw too_small("a memory budget", plan.memory, plan.total(), plan.ledger);
-    throw Error("cannot keep " + mebibytes(resident.value_or(0)) +
+    throw Error("cannot keep " + in_mebibytes(resident.value_or(0)) +
                 " of weights on the GPU: beside what must be there, " +
-                mebibytes(device.memory - device.total()) + " are left of " +
-                mebibytes(device.memory) + "; give more, or --resident auto");
+                in_mebibytes(device.memory - device.total()) + " are left of " +
+                in_mebibytes(device.memory) + "; give more, or --resident auto");
   }
   const std::uint64_t fixed = plan.total();
   if (plan.memory >= fixed + least_ && resident)
-    throw Error("cannot keep " + mebibytes(*resident) +
+    throw Error("cannot keep " + in_mebibytes(*resident) +
                 " of weights resident: beside what must be there, " +
-                mebibytes(plan.memory - fixed - least_) + " are left of the budget of " +
-                mebibytes(plan.memory) + "; give more memory, or --resident auto");
+                in_mebibytes(plan.memory - fixed - least_) + " are left of the budget of " +
+                in_mebibytes(plan.memory) + "; give more memory, or --resident auto");
   plan.ledger.push_back({apart_ ? "target: a ring of two units, norms, the experts of a token"
                          : drafts_
                              ? "target: a ring of two units, norms, what it drafts with at least"
@@ -474,10 +407,10 @@ void TargetMemory::refuse(MemoryPlan plan, const PlanRequest& request) const {
 
 BudgetError TargetMemory::too_small(const char* what, std::uint64_t budget, std::uint64_t least,
                                     const std::vector<LedgerEntry>& ledger) const {
-  std::string message = std::string(what) + " of " + mebibytes(budget) + " is too small for " +
-                        sweep_.root.string() + ": at least " + mebibytes(least) + " are needed";
+  std::string message = std::string(what) + " of " + in_mebibytes(budget) + " is too small for " +
+                        sweep_.root.string() + ": at least " + in_mebibytes(least) + " are needed";
   for (const LedgerEntry& entry : ledger)
-    message += "\n  " + mebibytes(entry.bytes) + "  " + entry.what;
+    message += "\n  " + in_mebibytes(entry.bytes) + "  " + entry.what;
   return BudgetError(message);
 }
 

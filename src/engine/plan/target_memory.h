@@ -12,6 +12,8 @@
 
 namespace canopy {
 
+std::string in_mebibytes(std::uint64_t bytes);  // "1.5 MiB"
+
 /// Place of the target's weights.
 struct WeightPlace {
   bool resident = false;  // all of them, where they are computed with
@@ -25,6 +27,7 @@ struct WeightPlace {
   // apart.
   std::size_t expert_slots = 0;
   std::uint64_t expert_bytes = 0;
+  std::size_t host_expert_slots = 0;  // as MemoryPlan::DevicePart has them
   // Of a device with memory of its own: bytes on the host besides, and those that go to the device
   // in every sweep.
   std::uint64_t host_at_rest = 0, host_ring = 0, upload = 0;
@@ -83,12 +86,12 @@ class TargetMemory {
   std::optional<WeightPlace> place_on_device(const Left& left, const PlanRequest& request,
                                              std::uint64_t ring_wish) const;
   /// Place of what every sweep reads on the device, of experts in a cache there, and of all of them
-  /// in host memory.
+  /// in host memory, or of as many as it holds.
   std::optional<WeightPlace> place_experts_on_device(const Left& left,
                                                      const PlanRequest& request) const;
   std::uint64_t slot_of(bool on_device) const { return on_device ? device_slot_ : slot_; }
   /// Slabs of two units while weights go to a device, and rows of the embedding later.
-  std::uint64_t staging_bytes() const;
+  std::uint64_t staging_bytes(const SweepLayout& sweep) const;
   BudgetError too_small(const char* what, std::uint64_t budget, std::uint64_t least,
                         const std::vector<LedgerEntry>& ledger) const;
   bool fill_host(std::uint64_t left, const PlanRequest& request, WeightPlace& place) const;
