@@ -7,7 +7,7 @@ namespace canopy::server {
 
 using nlohmann::json;
 
-std::string ReplyForm::progress(const JobUpdate& update) const {
+std::string ReplyForm::progress(const JobUpdate& update) {
   const std::chrono::duration<double, std::milli> time =
       std::chrono::steady_clock::now() - answer_.begun;
   json chunk = empty_chunk();

@@ -115,10 +115,7 @@ CompletionRequest read_chat_request(const Json& body, const Defaults& defaults) 
   } else if (wanted) {
     request.logprobs = 0;
   }
-  if (const Json* variables = fields.any("chat_template_kwargs")) {
-    if (!variables->is_object()) fields.fail("chat_template_kwargs", "must be an object");
-    request.conversation.variables = *variables;
-  }
+  read_variables(fields, request);
   if (const auto effort = fields.text("reasoning_effort")) {
     Json& variables = request.conversation.variables;
     if (!variables.contains("reasoning_effort")) variables["reasoning_effort"] = *effort;
