@@ -24,6 +24,8 @@ std::unique_ptr<ReplyForm> form_of(const Answer& answer, const ServedModel& mode
       return llama_form(answer, model);
     case Api::kAnthropic:
       return anthropic_form(answer);
+    case Api::kResponses:
+      return responses_form(answer);
     case Api::kChat:
     case Api::kText:
       break;

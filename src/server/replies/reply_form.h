@@ -45,10 +45,14 @@ class ReplyForm {
 /// The form of the answer's API. Both must outlive it.
 std::unique_ptr<ReplyForm> form_of(const Answer& answer, const ServedModel& model);
 
-// The forms, one for each maker of an API.
+// The forms, one for each API or two that are much alike.
 
 std::unique_ptr<ReplyForm> openai_form(const Answer& answer, const ServedModel& model);
 std::unique_ptr<ReplyForm> llama_form(const Answer& answer, const ServedModel& model);
 std::unique_ptr<ReplyForm> anthropic_form(const Answer& answer);
+/// Of OpenAI's Responses API; the request has its terms.
+std::unique_ptr<ReplyForm> responses_form(const Answer& answer);
+/// Lists the items of such a reply's output, of an answer that has ended.
+nlohmann::ordered_json response_output(const Answer& answer);
 
 }  // namespace canopy::server
