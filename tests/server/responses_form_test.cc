@@ -6,7 +6,7 @@
 #include "src/base/json.h"
 #include "src/server/replies/reply_form.h"
 
-namespace canopy::server {
+namespace canopy::server::responses {  // names of other forms' tests stand next to these
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -245,4 +245,4 @@ TEST(ResponsesForm, SaysWhatIsKnownAndFailsByEventsOfItsOwn) {
 }
 
 }  // namespace
-}  // namespace canopy::server
+}  // namespace canopy::server::responses

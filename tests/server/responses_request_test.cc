@@ -121,13 +121,13 @@ TEST(ResponsesRequest, GoesOnFromAStoredResponse) {
   }
 }
 
-const std::string kTools = R"(, "tools": [
+const std::string kFunctions = R"(, "tools": [
     {"type": "function", "name": "f", "description": "d", "strict": true,
      "parameters": {"type": "object", "properties": {}}},
     {"type": "function", "name": "g", "parameters": null}])";
 
 TEST(ResponsesRequest, OffersToolsAsTemplatesTakeThem) {
-  const CompletionRequest request = read(kInput + kTools);
+  const CompletionRequest request = read(kInput + kFunctions);
   EXPECT_EQ(request.conversation.tools.dump(),
             R"([{"type":"function","function":{"name":"f","description":"d","parameters":)"
             R"({"type":"object","properties":{}}}},{"type":"function","function":{"name":"g"}}])");
@@ -140,7 +140,7 @@ TEST(ResponsesRequest, OffersToolsAsTemplatesTakeThem) {
 
 TEST(ResponsesRequest, ChoosesAmongTools) {
   const auto choose = [](const std::string& choice) {
-    return read(kInput + kTools + R"(, "tool_choice": )" + choice);
+    return read(kInput + kFunctions + R"(, "tool_choice": )" + choice);
   };
   EXPECT_FALSE(choose(R"("auto")").must_call);
   EXPECT_TRUE(choose(R"("required")").must_call);
@@ -151,7 +151,7 @@ TEST(ResponsesRequest, ChoosesAmongTools) {
   EXPECT_TRUE(one.must_call);
   const CompletionRequest none = choose(R"("none")");
   EXPECT_TRUE(none.tools.empty() && none.conversation.tools.is_null() && !none.must_call);
-  EXPECT_TRUE(read(kInput + kTools + R"(, "parallel_tool_calls": false)").one_call);
+  EXPECT_TRUE(read(kInput + kFunctions + R"(, "parallel_tool_calls": false)").one_call);
 }
 
 TEST(ResponsesRequest, TakesSchemasReasoningAndLengths) {
