@@ -19,12 +19,12 @@ bool holds(const ordered_json& value, std::string_view text) {
   return false;
 }
 
-/// A noncharacter of Unicode that stands nowhere in these values.
-std::string find_mark(std::span<const ordered_json* const> values) {
+/// A noncharacter of Unicode that stands nowhere in these values, and is another than `taken`.
+std::string find_mark(std::span<const ordered_json* const> values, std::string_view taken = {}) {
   for (char32_t character = 0xFDD0; character <= 0xFDEF; ++character) {
     std::string mark;
     append_utf8(mark, character);
-    bool used = false;
+    bool used = mark == taken;
     for (const ordered_json* value : values) used = used || holds(*value, mark);
     if (!used) return mark;
   }
@@ -53,6 +53,21 @@ std::string without(std::string text, std::string_view mark) {
   return text;
 }
 
+constexpr std::string_view kSpace = " \t\r\n";
+
+/// Cuts a rendered text off where its last message, `content`, ends. That is where `end` stands,
+/// which was put there with a blank after it: where the blank is gone, the template has taken the
+/// space at the end of messages away, and would have taken the message's own.
+void cut_after(const std::string& content, std::string_view end, std::string& text) {
+  const std::size_t at = text.rfind(end);
+  if (at == text.npos)
+    throw Error("the last message cannot be continued: the template leaves it out");
+  const bool keeps_space = text.compare(at + end.size(), 1, " ") == 0;
+  text.resize(at);
+  const std::size_t last = content.find_last_not_of(kSpace);
+  if (!keeps_space && last != content.npos) text.resize(at - (content.size() - last - 1));
+}
+
 }  // namespace
 
 Prompt render_prompt(const ChatTemplate& chat_template, const Tokenizer& tokenizer,
@@ -65,7 +80,15 @@ Prompt render_prompt(const ChatTemplate& chat_template, const Tokenizer& tokeniz
   quote(conversation.tools, tokenizer, prompt.mark);
   quote(conversation.documents, tokenizer, prompt.mark);
   quote(conversation.variables, tokenizer, prompt.mark);
-  prompt.marked = chat_template.render(conversation, now);
+  if (conversation.continue_final_message) {
+    auto& content = conversation.messages.back()["content"].get_ref<std::string&>();
+    const std::string said = content, end = find_mark(written, prompt.mark);
+    content += end + " ";
+    prompt.marked = chat_template.render(conversation, now);
+    cut_after(said, end, prompt.marked);
+  } else {
+    prompt.marked = chat_template.render(conversation, now);
+  }
   prompt.text = without(prompt.marked, prompt.mark);
   return prompt;
 }

@@ -22,7 +22,9 @@ struct Prompt {
 };
 
 /// Renders a conversation. What its messages say is text, whatever stands in it: no special token
-/// comes from there, only from the template. Throws what ChatTemplate::render() throws.
+/// comes from there, only from the template. A last message that is to be continued must have a
+/// string as its content; all that the template writes after it is left out. Throws what
+/// ChatTemplate::render() throws, and Error where the template does not write that message.
 Prompt render_prompt(const ChatTemplate& chat_template, const Tokenizer& tokenizer,
                      Conversation conversation, const std::tm& now);
 

@@ -21,6 +21,7 @@ struct Conversation {
   nlohmann::ordered_json tools = nullptr;      // a list of JSON schemas; null: none
   nlohmann::ordered_json documents = nullptr;  // a list of {"title", "text"}; null: none
   bool add_generation_prompt = true;           // end where the model's answer begins
+  bool continue_final_message = false;         // end where the last message's text does
   nlohmann::ordered_json variables = nullptr;  // an object: more for the template; null: none
 };
 

@@ -144,6 +144,11 @@ bool opens_reasoning(const ReasoningTags& tags, std::string_view prompt) {
   return trimmed(prompt).ends_with(tags.open);
 }
 
+bool leaves_open(const ReasoningTags& tags, std::string_view answer) {
+  const std::size_t open = answer.rfind(tags.open);
+  return open != answer.npos && answer.find(tags.close, open) == answer.npos;
+}
+
 std::vector<TokenId> special_tokens_of(const ReasoningTags& tags, const Tokenizer& tokenizer) {
   std::vector<TokenId> special;
   for (const std::string& tag : {tags.open, tags.close})

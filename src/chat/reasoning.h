@@ -23,6 +23,9 @@ std::optional<ReasoningTags> find_reasoning_tags(const ChatTemplate& chat_templa
 /// True if a prompt ends inside of an opened block, so that the answer has no opening tag.
 bool opens_reasoning(const ReasoningTags& tags, std::string_view prompt);
 
+/// True if the beginning of an answer ends inside of a block.
+bool leaves_open(const ReasoningTags& tags, std::string_view answer);
+
 /// Special tokens that the tags are written with: they must be shown for a reader to see the tags.
 std::vector<TokenId> special_tokens_of(const ReasoningTags& tags, const Tokenizer& tokenizer);
 

@@ -13,8 +13,10 @@
 #include "src/base/json_text.h"
 #include "src/base/types.h"
 #include "src/grammar/schema/json_schema.h"
+#include "src/server/model_names.h"
 #include "src/server/replies/api_error.h"
 #include "src/server/replies/reply_form.h"
+#include "src/text/least_length.h"
 
 namespace canopy::server {
 
@@ -40,12 +42,26 @@ std::string any_id(const char* prefix) {
   return std::string(prefix) + digits.data();
 }
 
-/// True if a pattern, in which one * may stand for any text, is all of a name.
-bool matches(std::string_view pattern, std::string_view name) {
-  const std::size_t star = pattern.find('*');
-  if (star == pattern.npos) return pattern == name;
-  return name.size() + 1 >= pattern.size() && name.starts_with(pattern.substr(0, star)) &&
-         name.ends_with(pattern.substr(star + 1));
+/// Beginning of the ids of an API's answers.
+const char* id_prefix(Api api) {
+  switch (api) {
+    case Api::kChat:
+      return "chatcmpl-";
+    case Api::kAnthropic:
+      return "msg_";
+    case Api::kResponses:
+      return "resp_";
+    case Api::kText:
+    case Api::kLlama:
+      break;
+  }
+  return "cmpl-";
+}
+
+/// The member of a request that its prompt is made of.
+const char* prompt_member(Api api) {
+  const bool text = api == Api::kText || api == Api::kLlama;
+  return text ? "prompt" : api == Api::kResponses ? "input" : "messages";
 }
 
 /// Writes down what there is of an answer in the end, however that comes.
@@ -129,7 +145,8 @@ chat::Prompt Completions::render(const CompletionRequest& request) const {
     return chat::render_prompt(*model_.chat_template, model_.tokenizer(), request.conversation,
                                local_time());
   } catch (const Error& error) {
-    throw ApiError(400, std::string("the chat template: ") + told(error), "messages");
+    throw ApiError(400, std::string("the chat template: ") + told(error),
+                   request.response ? "input" : "messages");
   }
 }
 
@@ -153,9 +170,20 @@ bool Completions::separates_reasoning(const CompletionRequest& request) const {
          !request.must_call;
 }
 
+std::shared_ptr<const TokenConstraint> Completions::least_length(
+    const CompletionRequest& request) const {
+  if (request.least_tokens == 0) return nullptr;
+  std::vector<TokenId> ends = request.stop_tokens;
+  for (TokenId token = 0; token < model_.tokenizer().vocab() && !request.ignore_end; ++token)
+    if (model_.tokenizer().ends_text(token)) ends.push_back(token);
+  if (ends.empty()) return nullptr;
+  return std::make_shared<LeastLength>(request.least_tokens, std::move(ends),
+                                       options_.defaults.vocab);
+}
+
 std::shared_ptr<const TokenConstraint> Completions::constraint_of(
     const CompletionRequest& request) {
-  if (!request.schema && !request.must_call) return nullptr;
+  if (!request.schema && !request.must_call) return least_length(request);
   std::string key = request.schema ? exact_json_text(*request.schema) : "";
   if (request.must_call)
     for (const Tool& tool : request.tools)
@@ -199,13 +227,15 @@ JobRequest Completions::job_of(Answer& answer) {
   const std::shared_ptr<const TokenConstraint> constraint = constraint_of(request);
   JobRequest job;
   job.stops = request.stops;
+  job.stop_tokens = request.stop_tokens;
+  job.least_tokens = request.least_tokens;
   if (options_.timeout) job.deadline = answer.begun + *options_.timeout;
   job.top_logprobs = request.logprobs.value_or(0);
   int least_room = options_.context;
   for (const std::vector<TokenId>& tokens : answer.prompts) {
     if (tokens.empty()) throw ApiError(400, "the prompt has no tokens", "prompt");
     const int room = options_.context - static_cast<int>(tokens.size());
-    if (room < 1) refuse_length(tokens.size(), answer.prompt ? "messages" : "prompt");
+    if (room < 1) refuse_length(tokens.size(), prompt_member(answer.head.api));
     Request one;
     one.prompt = tokens;
     one.sampling = request.sampling;
@@ -231,33 +261,17 @@ JobRequest Completions::job_of(Answer& answer) {
   return job;
 }
 
-void Completions::check_model(const std::string& asked) const {
-  const std::string& own = options_.model_name;
-  if (asked == own || asked == own + ".gguf") return;
-  std::string names = "'" + own + "'";
-  for (const std::string& alias : options_.aliases) {
-    if (matches(alias, asked)) return;
-    names += ", '" + alias + "'";
-  }
-  throw ApiError(404, "there is no model '" + asked + "' here, only " + names, "model");
-}
-
 Answer Completions::prepare(const CompletionRequest& request, Api api) {
-  if (request.model) check_model(*request.model);
+  if (request.model) check_model(options_, *request.model);
   Answer answer;
   answer.request = request;
   if (options_.most_tokens && request.most_tokens > options_.most_tokens)
     answer.request.warnings.push_back("a text has " + std::to_string(*options_.most_tokens) +
                                       " tokens at most here (-n)");
-  const bool chat = api == Api::kChat || api == Api::kAnthropic;
-  answer.head = {api,
-                 any_id(api == Api::kAnthropic ? "msg_"
-                        : chat                 ? "chatcmpl-"
-                                               : "cmpl-"),
-                 options_.model_name, std::time(nullptr)};
-  if (chat) {
+  answer.head = {api, any_id(id_prefix(api)), options_.model_name, std::time(nullptr)};
+  if (request.prompts.empty()) {
     answer.prompt = render(request);
-    check_length(answer.prompt->text, "messages");
+    check_length(answer.prompt->text, prompt_member(api));
     chat::AnswerMemory::Beginning beginning;
     {
       const std::lock_guard lock(mutex_);
@@ -281,10 +295,12 @@ void Completions::submit(Answer& answer) {
   JobRequest job = job_of(answer);
   if (answer.prompt && separates_reasoning(request)) {
     job.named = chat::special_tokens_of(*model_.reasoning, model_.tokenizer());
-    answer.reasoners.assign(
-        job.texts.size(),
-        chat::ReasoningReader(*model_.reasoning,
-                              chat::opens_reasoning(*model_.reasoning, answer.prompt->text)));
+    const chat::Conversation& asked = request.conversation;
+    const bool open = asked.continue_final_message
+                          ? chat::leaves_open(*model_.reasoning,
+                                              asked.messages.back()["content"].get<std::string>())
+                          : chat::opens_reasoning(*model_.reasoning, answer.prompt->text);
+    answer.reasoners.assign(job.texts.size(), chat::ReasoningReader(*model_.reasoning, open));
   }
   for (const std::vector<TokenId>& tokens : answer.prompts)
     answer.before.insert(answer.before.end(), static_cast<std::size_t>(request.choices),
@@ -300,16 +316,25 @@ void Completions::submit(Answer& answer) {
   answer.job = model_.scheduler.submit(job);
 }
 
+CompletionRequest Completions::read(const Json& body, Api api) const {
+  switch (api) {
+    case Api::kText:
+      return read_text_request(body, options_.defaults);
+    case Api::kLlama:
+      return read_llama_request(body, options_.defaults);
+    case Api::kAnthropic:
+      return read_anthropic_request(body, options_.defaults, AnthropicAsk::kText);
+    case Api::kResponses:
+      return read_responses_request(body, options_.defaults, responses_);
+    case Api::kChat:
+      break;
+  }
+  return read_chat_request(body, options_.defaults);
+}
+
 void Completions::complete(http::Exchange& exchange, Api api, RequestRecord& record) {
   const Json body = parse_body(exchange.request());
-  const auto read_messages = [](const Json& asked, const Defaults& defaults) {
-    return read_anthropic_request(asked, defaults, AnthropicAsk::kText);
-  };
-  const auto read = api == Api::kChat    ? read_chat_request
-                    : api == Api::kText  ? read_text_request
-                    : api == Api::kLlama ? read_llama_request
-                                         : +read_messages;
-  Answer answer = prepare(read(body, options_.defaults), api);
+  Answer answer = prepare(read(body, api), api);
   submit(answer);
   if (answer.request.stream)
     reply_in_pieces(exchange, answer, record);
@@ -343,6 +368,13 @@ void Completions::remember(const Answer& answer) {
     answers_.remember(*answer.prompt, answer.prompts.front(), text.tokens, model_.tokenizer());
 }
 
+void Completions::store(const Answer& answer, const ReplyForm& form) {
+  if (!answer.request.response || !answer.request.response->stored) return;
+  Json items = answer.request.response->items;
+  for (Json& item : response_output(answer)) items.push_back(std::move(item));
+  responses_.add(answer.head.id, {form.whole(), exact_json_text(items)});
+}
+
 void Completions::reply_whole(http::Exchange& exchange, Answer& answer, RequestRecord& record) {
   std::vector<std::vector<ToolCall>> new_calls;
   const Recording recording(answer, record);
@@ -359,7 +391,9 @@ void Completions::reply_whole(http::Exchange& exchange, Answer& answer, RequestR
     if (update->ended) break;
   }
   remember(answer);
-  exchange.reply(200, kJson, form_of(answer, model_)->whole());
+  const std::unique_ptr<ReplyForm> form = form_of(answer, model_);
+  store(answer, *form);
+  exchange.reply(200, kJson, form->whole());
 }
 
 void Completions::reply_in_pieces(http::Exchange& exchange, Answer& answer, RequestRecord& record) {
@@ -402,8 +436,22 @@ void Completions::reply_in_pieces(http::Exchange& exchange, Answer& answer, Requ
     listener.tell(std::exchange(out, {}));
   }
   remember(answer);
+  store(answer, *form);
   listener.tell(form->last());
   listener.end();
+}
+
+void Completions::stored_response(http::Exchange& exchange, const std::string& id) {
+  const http::Request& request = exchange.request();
+  if (request.query.find("stream=true") != request.query.npos)
+    throw ApiError(400, "a response that is stored comes whole: 'stream' is not supported here",
+                   "stream");
+  const auto found = responses_.find(id);
+  if (!found) throw ApiError(404, responses_.why_none(id), "response_id");
+  if (request.method != "DELETE") return exchange.reply(200, kJson, found->reply);
+  responses_.remove(id);
+  const Json gone{{"id", id}, {"object", "response"}, {"deleted", true}};
+  exchange.reply(200, kJson, json_text(gone));
 }
 
 void Completions::resume(http::Exchange& exchange, const std::string& id) {

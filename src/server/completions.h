@@ -11,8 +11,10 @@
 #include "src/server/http/server.h"
 #include "src/server/replies/answer.h"
 #include "src/server/replies/api_error.h"
+#include "src/server/replies/reply_form.h"
 #include "src/server/resumable.h"
 #include "src/server/served_model.h"
+#include "src/server/stored_responses.h"
 
 namespace canopy::server {
 
@@ -31,12 +33,13 @@ class Completions {
   /// Goes on with a stream that was asked for with `resume`, after the event that the client names
   /// by Last-Event-ID. Throws ApiError.
   void resume(http::Exchange& exchange, const std::string& id);
+  /// Replies with a response that is stored, or, to DELETE, drops it. Throws ApiError 404.
+  void stored_response(http::Exchange& exchange, const std::string& id);
   /// Renders a chat request by the model's template. Throws ApiError.
   chat::Prompt render(const CompletionRequest& request) const;
 
  private:
-  /// Throws ApiError 404: the model has not that name.
-  void check_model(const std::string& asked) const;
+  CompletionRequest read(const nlohmann::ordered_json& body, Api api) const;
   /// Reads the prompts. Nothing is on its way yet.
   Answer prepare(const CompletionRequest& request, Api api);
   void submit(Answer& answer);
@@ -46,7 +49,9 @@ class Completions {
   void check_length(const std::string& text, const char* param) const;
   void prepare_calls(Answer& answer) const;
   bool separates_reasoning(const CompletionRequest& request) const;
-  /// The request's schema, or call, as a mask; null: nothing is asked for.
+  /// The request's least length as a mask; null: nothing needs one.
+  std::shared_ptr<const TokenConstraint> least_length(const CompletionRequest& request) const;
+  /// The request's schema, call or least length as a mask; null: nothing is asked for.
   std::shared_ptr<const TokenConstraint> constraint_of(const CompletionRequest& request);
   void reply_whole(http::Exchange& exchange, Answer& answer, RequestRecord& record);
   void reply_in_pieces(http::Exchange& exchange, Answer& answer, RequestRecord& record);
@@ -54,10 +59,13 @@ class Completions {
   bool too_late(const Answer& answer) const;
   ApiError timeout_error() const;
   void remember(const Answer& answer);
+  /// Keeps an answer that has ended, if it is a response that is to be stored.
+  void store(const Answer& answer, const ReplyForm& form);
 
   ServedModel& model_;
   const ServiceOptions& options_;
   ResumableStreams streams_;
+  StoredResponses responses_;
   std::mutex mutex_;  // of what follows
   chat::AnswerMemory answers_;
   std::shared_ptr<const grammar::VocabularyTrie> vocabulary_;  // once somebody needs it

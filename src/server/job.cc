@@ -10,10 +10,11 @@ Job::Job(const JobRequest& request, const Tokenizer& tokenizer, Metrics& metrics
       top_logprobs_(static_cast<std::size_t>(request.top_logprobs)),
       tokenizer_(tokenizer),
       deadline_(request.deadline),
+      stop_tokens_(request.stop_tokens),
       late_(request.texts.size()),
       unfinished_(static_cast<int>(request.texts.size())) {
   for (const Request& text : request.texts) {
-    shown_.emplace_back(tokenizer, request.stops, request.named);
+    shown_.emplace_back(tokenizer, request.stops, request.named, request.least_tokens);
     goes_on_.push_back(text.ignore_end);
   }
   pending_.choices.resize(shown_.size());
@@ -49,15 +50,19 @@ RequestEvents Job::events_of(int choice) {
   events.on_token = [this, self, at](TokenId token, const TokenReport* logprobs) {
     const std::lock_guard lock(mutex_);
     JobUpdate::Choice& more = pending_.choices[at];
-    more.text += shown_[at].push(token);
+    const bool stops =
+        std::find(stop_tokens_.begin(), stop_tokens_.end(), token) != stop_tokens_.end();
+    if (!stops) more.text += shown_[at].push(token);
     more.tokens.push_back(token);
+    more.ends.push_back(more.text.size());
     if (logprobs != nullptr) {
       std::vector<TokenLogprob>& top = more.logprobs.emplace_back(*logprobs).top;
       if (top.size() > top_logprobs_) top.resize(top_logprobs_);
     }
     const bool late = deadline_ && std::chrono::steady_clock::now() >= *deadline_;
-    late_[at] = late && !shown_[at].stopped() && (goes_on_[at] || !tokenizer_.ends_text(token));
-    return !shown_[at].stopped() && !late;
+    const bool stopped = stops || shown_[at].stopped();
+    late_[at] = late && !stopped && (goes_on_[at] || !tokenizer_.ends_text(token));
+    return !stopped && !late;
   };
   events.on_end = [this, self, at](const TextReport& report) {
     const std::lock_guard lock(mutex_);

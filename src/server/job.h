@@ -17,6 +17,8 @@ namespace canopy::server {
 struct JobRequest {
   std::vector<Request> texts;  // its choices
   std::vector<std::string> stops;
+  std::vector<TokenId> stop_tokens;  // end a text as the model's end tokens do
+  int least_tokens = 0;              // of a text before a stop string counts
   std::optional<std::chrono::steady_clock::time_point> deadline;  // ends them at their next token
   int top_logprobs = 0;        // alternatives to report of each token, where logprobs are asked for
   std::vector<TokenId> named;  // special tokens that are shown by their names
@@ -35,6 +37,8 @@ struct JobUpdate {
     std::string reasoning;               // before the text, where a reader separates it
     std::string text;                    // whole characters, up to a stop string
     std::vector<TokenId> tokens;         // of the text, held back or not
+    std::vector<std::size_t> ends;       // bytes of `text` up to the end of each token
+    int reasoning_tokens = 0;            // before the text, where a reader separates it
     std::vector<TokenReport> logprobs;   // one per token, if asked for
     std::string finish_reason;           // "stop", "length"; "" while it goes on
     std::string stopping_word;           // the stop string that ended it, if one did
@@ -73,6 +77,7 @@ class Job : public std::enable_shared_from_this<Job> {
   const std::size_t top_logprobs_;
   const Tokenizer& tokenizer_;
   const std::optional<std::chrono::steady_clock::time_point> deadline_;
+  const std::vector<TokenId> stop_tokens_;
   std::vector<ShownText> shown_;
   std::vector<char> late_;     // set if the deadline ended it, by choice
   std::vector<char> goes_on_;  // set if an end token does not end it, by choice

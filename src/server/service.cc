@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "src/base/json.h"
 #include "src/base/json_text.h"
 #include "src/base/utf8.h"
+#include "src/server/model_names.h"
 #include "src/server/page.h"
 #include "src/server/replies/descriptions.h"
 #include "src/server/replies/replies.h"
@@ -27,6 +29,8 @@ namespace {
 
 constexpr int kRetryAfter = 5;  // seconds
 constexpr const char* kIdHeader = "x-request-id";
+// Routes whose paths end with a name.
+constexpr std::string_view kStream = "/stream/", kResponse = "/responses/", kModel = "/models/";
 
 std::string any_request_id() {
   std::array<char, 32> digits{};
@@ -84,6 +88,20 @@ bool same_key(std::string_view a, std::string_view b) {
   for (std::size_t i = 0; i < a.size(); ++i)
     differ |= static_cast<unsigned char>(a[i] ^ (b.empty() ? 1 : b[i % b.size()]));
   return differ == 0;
+}
+
+/// A part of a path with the characters that stand in it as %2F and the like.
+std::string unescaped(std::string_view part) {
+  std::string out;
+  for (std::size_t i = 0; i < part.size(); ++i) {
+    unsigned char byte = 0;
+    const char* const digits = part.data() + i + 1;
+    const bool escape = part[i] == '%' && i + 2 < part.size() &&
+                        std::from_chars(digits, digits + 2, byte, 16).ptr == digits + 2;
+    out += escape ? static_cast<char>(byte) : part[i];
+    if (escape) i += 2;
+  }
+  return out;
 }
 
 /// True for a path of Anthropic's API, whose errors have a form of their own.
@@ -189,14 +207,15 @@ void Service::check_access(http::Exchange& exchange) const {
                               " may not use this server; --cors-origin allows them");
     exchange.add_header("Access-Control-Allow-Origin", std::string(origin));
     exchange.add_header("Vary", "Origin");
-    exchange.add_header("Access-Control-Allow-Methods", "GET, POST, OPTIONS");
+    exchange.add_header("Access-Control-Allow-Methods", "GET, POST, DELETE, OPTIONS");
     exchange.add_header("Access-Control-Allow-Headers",
                         "Authorization, Content-Type, X-Api-Key, X-Request-Id, Anthropic-Version, "
                         "Anthropic-Beta, Anthropic-Dangerous-Direct-Browser-Access");
     exchange.add_header("Access-Control-Expose-Headers", kIdHeader);
   }
   static constexpr std::array kOpen{"/", "/health", "/v1/health", "/models", "/v1/models"};
-  const bool open = std::find(kOpen.begin(), kOpen.end(), request.path) != kOpen.end();
+  const bool open = std::find(kOpen.begin(), kOpen.end(), request.path) != kOpen.end() ||
+                    request.path.starts_with(kModel) || request.path.starts_with("/v1/models/");
   if (options_.keys.empty() || open || request.method == "OPTIONS") return;
   std::string_view key = request.header("x-api-key");
   if (const std::string_view bearer = request.header("authorization");
@@ -228,17 +247,23 @@ void Service::route(http::Exchange& exchange, RequestRecord& record) {
                                       {"/chat/completions", "POST", nullptr, Api::kChat},
                                       {"/completions", "POST", nullptr, Api::kText},
                                       {"/completion", "POST", nullptr, Api::kLlama},
+                                      {"/responses", "POST", nullptr, Api::kResponses},
                                       {"/messages", "POST", nullptr, Api::kAnthropic},
                                       {"/messages/count_tokens", "POST", &Service::count_tokens},
                                       {"/tokenize", "POST", &Service::tokenize},
                                       {"/detokenize", "POST", &Service::detokenize},
                                       {"/tokenizer_info", "GET", &Service::tokenizer_info},
                                       {"/apply-template", "POST", &Service::apply_template}};
-  static constexpr std::string_view kStream = "/stream/";
+  const bool reads = request.method == "GET" || request.method == "HEAD";
   if (path.starts_with(kStream) && request.method == "GET") {
     model();
     return completions_->resume(exchange, path.substr(kStream.size()));
   }
+  if (path.starts_with(kResponse) && (reads || request.method == "DELETE")) {
+    model();
+    return completions_->stored_response(exchange, path.substr(kResponse.size()));
+  }
+  if (path.starts_with(kModel) && reads) return one_model(exchange, path.substr(kModel.size()));
   const auto* const found = std::find_if(std::begin(kRoutes), std::end(kRoutes),
                                          [&](const Route& one) { return path == one.path; });
   if (found == std::end(kRoutes)) throw ApiError(404, "there is no " + request.path);
@@ -268,6 +293,15 @@ void Service::health(http::Exchange& exchange) {
 void Service::models(http::Exchange& exchange) {
   const std::lock_guard lock(mutex_);
   reply_json_to(exchange, models_json(options_, model_ ? &*model_ : nullptr));
+}
+
+void Service::one_model(http::Exchange& exchange, const std::string& name) {
+  const std::lock_guard lock(mutex_);
+  const std::string asked = unescaped(name);
+  check_model(options_, asked);
+  json one = models_json(options_, model_ ? &*model_ : nullptr)["data"][0];
+  one["id"] = asked;
+  reply_json_to(exchange, one);
 }
 
 void Service::props(http::Exchange& exchange) {

@@ -39,6 +39,7 @@ class Service {
   void front(http::Exchange& exchange);  // the page
   void health(http::Exchange& exchange);
   void models(http::Exchange& exchange);
+  void one_model(http::Exchange& exchange, const std::string& name);  // throws ApiError 404
   void props(http::Exchange& exchange);
   void slots(http::Exchange& exchange);
   void metrics(http::Exchange& exchange);

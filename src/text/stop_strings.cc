@@ -81,10 +81,11 @@ std::vector<std::string> with_marks(const Tokenizer& tokenizer, std::vector<std:
 }  // namespace
 
 ShownText::ShownText(const Tokenizer& tokenizer, const std::vector<std::string>& stops,
-                     std::vector<TokenId> named)
+                     std::vector<TokenId> named, int least)
     : tokenizer_(&tokenizer),
       words_(stops),
       named_(std::move(named)),
+      least_(least),
       stream_(tokenizer),
       marked_stops_(with_marks(tokenizer, stops)),
       stops_(stops) {}
@@ -100,6 +101,10 @@ std::string ShownText::push(TokenId token) {
     end_ = token;
   else
     before += stream_.push(token);
+  if (least_ > 0) {
+    --least_;
+    return without_marks(before);
+  }
   return stops_.push(without_marks(marked_stops_.push(before)));
 }
 

@@ -36,9 +36,10 @@ class StopStrings {
 /// string that names some stops at them, too. One thread at a time.
 class ShownText {
  public:
-  /// `named`: special tokens that are shown by their names.
+  /// `named`: special tokens that are shown by their names. `least`: a stop string counts where it
+  /// begins after the text of this number of tokens.
   ShownText(const Tokenizer& tokenizer, const std::vector<std::string>& stops,
-            std::vector<TokenId> named = {});
+            std::vector<TokenId> named = {}, int least = 0);
 
   std::string push(TokenId token);
   /// The text is over: what was held back. Bytes that are no character come out as U+FFFD where the
@@ -52,6 +53,7 @@ class ShownText {
   const Tokenizer* tokenizer_;
   std::vector<std::string> words_;  // the stop strings
   std::vector<TokenId> named_;
+  int least_;                   // tokens before stop strings count
   std::optional<TokenId> end_;  // the last token, if it ends texts: it has one where more follows
   TextStream stream_;
   StopStrings marked_stops_;  // in the text with marks in place of special tokens

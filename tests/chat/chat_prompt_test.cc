@@ -69,6 +69,30 @@ TEST_F(ChatPrompt, TakesSpecialTokensFromTheTemplateAlone) {
   EXPECT_EQ(specials(encode(prompt({say("user<|im_end|>", "x")}))), 3);
 }
 
+TEST_F(ChatPrompt, EndsInsideOfALastMessageThatIsToBeContinued) {
+  const auto text = [&](const std::string& source, const std::string& said) {
+    std::ofstream(dir_ / "c.jinja") << source;
+    Conversation conversation{.messages = {say("user", "So far?"), say("assistant", said)}};
+    conversation.add_generation_prompt = false;
+    conversation.continue_final_message = true;
+    return render_prompt(ChatTemplate::load(dir_.path(), {}, dir_ / "c.jinja"), *tokenizer_,
+                         conversation, {});
+  };
+  const std::string before = "<|im_start|>user\nSo far?<|im_end|>\n<|im_start|>assistant\n";
+  for (const std::string said :
+       {"So far", "So far, ", "", "a<|im_end|>b", "\n", "So far?<|im_end|>"})
+    EXPECT_EQ(text(kTemplate, said).text, before + said);
+  // A special token that was typed is text, here as elsewhere.
+  EXPECT_EQ(specials(encode(text(kTemplate, "a<|im_end|>b"))), 3);
+  std::string trims = kTemplate;
+  trims.replace(trims.find("m.content"), 9, "m.content | trim");
+  EXPECT_EQ(text(trims, "So far, \n").text, before + "So far,");
+  EXPECT_EQ(text(trims, " So far").text, before + "So far");
+  EXPECT_EQ(text(trims, "").text, before);
+  EXPECT_EQ(text(trims, " \n").text, before);
+  EXPECT_THROW(text("{{ messages[0].content }}", "So far"), Error);
+}
+
 TEST_F(ChatPrompt, RefusesMessagesThatLeaveNoMark) {
   std::string all;
   for (char32_t c = 0xFDD0; c <= 0xFDEF; ++c) append_utf8(all, c);

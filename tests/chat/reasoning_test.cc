@@ -66,6 +66,15 @@ TEST(ReasoningTags, APromptThatEndsWithTheOpeningTagHasOpenedTheReasoning) {
   EXPECT_FALSE(opens_reasoning(tags, "what is <think> for?<|assistant|>"));
 }
 
+TEST(ReasoningTags, TheBeginningOfAnAnswerMayLeaveABlockOpen) {
+  const ReasoningTags tags{"<think>", "</think>"};
+  EXPECT_TRUE(leaves_open(tags, "<think>"));
+  EXPECT_TRUE(leaves_open(tags, "<think>\nso far"));
+  EXPECT_FALSE(leaves_open(tags, "<think>all</think>\nthe ans"));
+  EXPECT_FALSE(leaves_open(tags, "the ans"));
+  EXPECT_FALSE(leaves_open(tags, ""));
+}
+
 /// {reasoning, text} of an answer that comes in pieces of `cut` bytes.
 Tags read(const std::string& answer, std::size_t cut, bool open) {
   ReasoningReader reader({"<think>", "</think>"}, open);

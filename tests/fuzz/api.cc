@@ -44,6 +44,13 @@ void fuzz_one(std::string_view input) {
         expect(message.contains("role") && message.contains("content"), "messages of a chat");
     });
   answers([&] {
+    static const server::StoredResponses kNone;
+    const server::CompletionRequest chat = server::read_responses_request(body, kDefaults, kNone);
+    for (const auto& message : chat.conversation.messages)
+      expect(message.contains("role") && message.contains("content"), "messages of a chat");
+    expect(chat.response && chat.response->items.is_array(), "items");
+  });
+  answers([&] {
     const server::CompletionRequest text = server::read_text_request(body, kDefaults);
     expect(!text.prompts.empty(), "prompts");
   });

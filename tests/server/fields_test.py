@@ -67,7 +67,7 @@ class Fields(ServerCase):
         self.chat(tools=None, tool_choice=None, response_format=None, stream_options=None, logprobs=None, top_logprobs=None)
 
     def test_values_that_change_nothing_pass(self):
-        for fields in ({"min_tokens": 1}, {"mirostat": 0}, {"dry_multiplier": 0.0}, {"stop_token_ids": []}, {"echo": False}, {"tfs": 1.0},
+        for fields in ({"min_tokens": 0}, {"mirostat": 0}, {"dry_multiplier": 0.0}, {"stop_token_ids": []}, {"echo": False}, {"tfs": 1.0},
                        {"function_call": "none"}, {"functions": []}, {"add_special_tokens": False}, {"cfg_scale": 1}, {"lora": []}):
             self.assertNotIn("warnings", self.chat(**fields), fields)
 
@@ -81,8 +81,8 @@ class Fields(ServerCase):
         self.assertFalse(any("warnings" in event for event in events[1:]))
 
     def test_what_would_change_the_text_is_refused(self):
-        for fields in ({"mirostat": 2}, {"dry_multiplier": 0.8}, {"xtc_probability": 0.5}, {"stop_token_ids": [3]}, {"min_tokens": 2},
-                       {"truncate_prompt_tokens": 5}, {"tfs": 0.9}, {"top_n_sigma": 1}, {"grammar": "root ::= x"}, {"guided_regex": "a+"},
+        for fields in ({"mirostat": 2}, {"dry_multiplier": 0.8}, {"xtc_probability": 0.5}, {"stop_token_ids": [97]}, {"stop_token_ids": 3}, {"min_tokens": 20, "max_tokens": 3},
+                       {"min_tokens": 2, "ignore_eos": True, "stop_token_ids": [3]}, {"truncate_prompt_tokens": 5}, {"tfs": 0.9}, {"top_n_sigma": 1}, {"grammar": "root ::= x"}, {"guided_regex": "a+"},
                        {"skip_special_tokens": False}, {"num_beams": 4}, {"smoothing_factor": 0.1}, {"negative_prompt": "a"},
                        {"functions": [{"name": "f"}]}, {"function_call": {"name": "f"}}, {"repeat_last_n": 64, "repeat_penalty": 1.1},
                        {"rep_pen_range": 64, "rep_pen": 1.1}, {"no_such_field": 0}, {"banned_strings": ["a"]}, {"mirostat": False}):
@@ -90,6 +90,13 @@ class Fields(ServerCase):
                 self.refused(path, {**asked, **fields}, next(iter(fields)))
         self.refused(TEXT, {"prompt": "a", "add_special_tokens": False}, "add_special_tokens")
         self.refused(CHAT, {"messages": USER, "echo": True}, "echo")
+        self.refused(CHAT, {"messages": USER, "min_tokens": 2, "response_format": {"type": "json_object"}}, "min_tokens")
+        for more in {}, {"add_generation_prompt": True}:
+            self.refused(CHAT, {"messages": [*USER, {"role": "assistant", "content": "a"}], "continue_final_message": True, **more},
+                         "continue_final_message")
+        for messages in USER, [*USER, {"role": "assistant", "content": None}]:
+            self.refused(CHAT, {"messages": messages, "continue_final_message": True, "add_generation_prompt": False}, "continue_final_message")
+        self.refused(TEXT, {"prompt": "a", "continue_final_message": True}, "continue_final_message")
         self.assertIn('0 or -1', self.refused(TEXT, {"prompt": "a", "top_n_sigma": 3}, "top_n_sigma"))
 
     def test_an_order_of_samplers_that_draws_the_same_passes(self):

@@ -48,6 +48,14 @@ class Reasoning(ServerCase):
             self.assertEqual(deltas(events, name), self.reasoning)
         self.assertEqual(deltas(events, "content"), self.answer)
 
+    def test_a_message_that_is_continued_goes_on_with_the_block_that_it_leaves_open(self):
+        for said, open in (("<r>so f", True), ("so f", False)):
+            asked = {**BODY, "messages": [*BODY["messages"], {"role": "assistant", "content": said}], "add_generation_prompt": False,
+                     "continue_final_message": True}
+            raw = message(self.server.post(CHAT, {**asked, "reasoning_format": "none"}))["content"]
+            got = message(self.server.post(CHAT, asked))
+            self.assertEqual((got.get("reasoning_content", ""), got["content"]), (raw.strip(), "") if open else ("", raw))
+
     def test_each_choice_has_its_own(self):
         reply = self.closing.post(CHAT, {**BODY, "n": 2})
         for choice in reply["choices"]:

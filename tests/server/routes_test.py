@@ -58,6 +58,16 @@ class Routes(ServerCase):
             self.assertEqual(model["meta"] | {"size": 0},
                              {"n_vocab": 97, "n_ctx": 128, "n_ctx_train": 256, "n_embd": 32, "n_params": 31456, "size": 0})
 
+    def test_a_model_is_described_by_each_of_its_names(self):
+        with Server(self.model, "-c", 128, "--alias", "org/big", "--alias", "claude-*", "--api-key", "k", alias=None) as server:
+            listed, = server.get("/v1/models")["data"]
+            self.assertEqual(listed["id"], "org/big")
+            for path, name in (("org/big", "org/big"), ("org%2Fbig", "org/big"), ("claude-4%20x", "claude-4 x")):
+                model = server.get(f"/v1/models/{path}")
+                self.assertEqual({**model, "created": 0}, {**listed, "created": 0, "id": name})
+            error = server.ask("GET", "/v1/models/gpt-4").json["error"]
+            self.assertEqual((error["code"], error["param"]), (404, "model"))
+
     def test_props_name_the_model_and_what_is_the_default(self):
         props = self.server.get("/props")
         self.assertEqual(props["model_path"], str(self.model))
@@ -117,6 +127,14 @@ class Routes(ServerCase):
         self.assertEqual(self.server.post("/apply-template", {"messages": messages, "add_generation_prompt": False}),
                          {"prompt": "u:hi\na:ho\n"})
         self.refused("/apply-template", {"messages": []}, "messages")
+
+    def test_a_last_message_is_continued(self):
+        messages = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho "}]
+        asked = {"messages": messages, "add_generation_prompt": False, "continue_final_message": True}
+        self.assertEqual(self.server.post("/apply-template", asked), {"prompt": "u:hi\na:ho "})
+        reply = self.server.post("/v1/chat/completions", {**asked, "temperature": 0, "max_tokens": 8})
+        self.assertEqual(reply["choices"][0]["message"]["content"], self.server.text("u:hi\na:ho ", 8, temperature=0))
+        self.assertEqual(reply["usage"]["prompt_tokens"], len("u:hi\na:ho "))
 
     def test_metrics_follow_the_text_format(self):
         self.server.text("a", 2)

@@ -53,6 +53,21 @@ TEST(ShownText, LacksWhatEndsItThoughTheFileDoesNotCallThatSpecial) {
   EXPECT_EQ(shown_text(tokenizer, std::vector<TokenId>{0, 1, 1}, {}, false), "a</s>");
 }
 
+TEST(ShownText, CountsStopStringsThatBeginAfterTheLeastOfItsTokens) {
+  const ToyTokenizer tokenizer({"a", "b", "c"});
+  const auto shown = [&](int least, const std::vector<TokenId>& tokens) {
+    ShownText text(tokenizer, {"bc"}, {}, least);
+    std::string all;
+    for (const TokenId token : tokens) all += text.push(token);
+    EXPECT_EQ(text.stopping_word(), text.stopped() ? "bc" : "");
+    return all + (text.stopped() ? "." : text.end(false));
+  };
+  const std::vector<TokenId> tokens{0, 1, 2, 0, 1, 2, 0};  // abcabca
+  for (const int least : {0, 1}) EXPECT_EQ(shown(least, tokens), "a.");
+  for (const int least : {2, 3, 4}) EXPECT_EQ(shown(least, tokens), "abca.");
+  for (const int least : {5, 6, 7, 9}) EXPECT_EQ(shown(least, tokens), "abcabca");
+}
+
 TEST(ShownText, HasTheNamesOfTheSpecialTokensThatAreAskedFor) {
   const auto tokenizer = load_tokenizer(test_data() / "text" / "smollm", {});
   const std::vector<TokenId> tokens =

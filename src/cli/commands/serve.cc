@@ -33,10 +33,10 @@ namespace {
 
 constexpr const char* kUsage =
     "usage: canopy serve -m MODEL [-md DRAFT] [--port N] [--parallel N] [FLAG ...]\n\n"
-    "Serves a model over HTTP, by OpenAI's API and llama-server's: /v1/chat/completions,\n"
-    "/v1/completions, /completion, /v1/models, /health, /props, /slots, /tokenize, /detokenize,\n"
-    "/apply-template, /metrics; a browser finds a page to chat on at /. Texts of all clients\n"
-    "share the sweeps over the model.\n\n"
+    "Serves a model over HTTP, by the APIs of OpenAI, llama-server and Anthropic:\n"
+    "/v1/chat/completions, /v1/completions, /v1/responses, /completion, /v1/messages, /v1/models,\n"
+    "/health, /props, /slots, /tokenize, /detokenize, /apply-template, /metrics; a browser finds\n"
+    "a page to chat on at /. Texts of all clients share the sweeps over the model.\n\n"
     "Each flag may stand in the environment, too: --ctx-size as CANOPY_ARG_CTX_SIZE. The words\n"
     "count where both say something.";
 

@@ -1,6 +1,7 @@
 #include "src/server/replies/answer.h"
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 namespace canopy::server {
@@ -14,6 +15,7 @@ void Answer::take(JobUpdate& update, std::vector<std::vector<ToolCall>>& new_cal
     if (!readers.empty()) find_calls(i, more, new_calls[i]);
     if (more.prompt) text.prompt = more.prompt;
     text.reasoning += more.reasoning;
+    text.reasoning_tokens += more.reasoning_tokens;
     text.text += more.text;
     text.tokens.insert(text.tokens.end(), more.tokens.begin(), more.tokens.end());
     text.logprobs.insert(text.logprobs.end(), more.logprobs.begin(), more.logprobs.end());
@@ -31,12 +33,22 @@ void Answer::take(JobUpdate& update, std::vector<std::vector<ToolCall>>& new_cal
 }
 
 void Answer::find_reasoning(std::size_t choice, JobUpdate::Choice& more) {
+  const std::string written = std::exchange(more.text, {});
+  answers.resize(texts.size());
+  char& answering = answers[choice];
   const auto add = [&](chat::ReasoningReader::Found found) {
     if (request.reasoning == ReasoningFormat::kSeparate) more.reasoning += found.reasoning;
-    return std::move(found.text);
+    more.text += found.text;
+    if (!found.text.empty()) answering = 1;
   };
-  more.text = add(reasoners[choice].push(more.text));
-  if (!more.finish_reason.empty()) more.text += add(reasoners[choice].end());
+  std::size_t from = 0;
+  for (const std::size_t end : more.ends) {
+    add(reasoners[choice].push(std::string_view(written).substr(from, end - from)));
+    from = end;
+    if (answering == 0) ++more.reasoning_tokens;
+  }
+  add(reasoners[choice].push(std::string_view(written).substr(from)));
+  if (!more.finish_reason.empty()) add(reasoners[choice].end());
 }
 
 void Answer::find_calls(std::size_t choice, JobUpdate::Choice& more,

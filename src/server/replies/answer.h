@@ -26,6 +26,7 @@ struct Answer {
   std::vector<int> begun_calls;                  // by choice: reported or not
   std::vector<ToolCallReader> readers;           // one for each choice, where there are tools
   std::vector<chat::ReasoningReader> reasoners;  // one for each choice, where it is separated
+  std::vector<char> answers;                     // by choice: set once its reasoning is over
   std::optional<TokenId> calls_begin;            // the token
   std::chrono::steady_clock::time_point begun = std::chrono::steady_clock::now();
 

@@ -84,7 +84,7 @@ class AnthropicForm final : public ReplyForm {
     return exact_json_text(reply);
   }
 
-  std::string first() const override {
+  std::string first() override {
     return written({{"type", "message_start"}, {"message", message()}}) + idle();
   }
 
@@ -117,7 +117,7 @@ class AnthropicForm final : public ReplyForm {
     return out;
   }
 
-  std::string last() const override {
+  std::string last() override {
     return written({{"type", "message_delta"},
                     {"delta", stop_of(answer_.texts.front())},
                     {"usage", usage_of(answer_)}}) +
@@ -127,7 +127,7 @@ class AnthropicForm final : public ReplyForm {
  protected:
   json empty_chunk() const override { return {{"type", "ping"}}; }
   json error_json(const ApiError& why) const override { return why.anthropic_body(); }
-  std::string written(const json& chunk) const override {
+  std::string written(const json& chunk) override {
     return "event: " + chunk["type"].get<std::string>() + "\n" + event(chunk);
   }
 
@@ -150,7 +150,7 @@ class AnthropicForm final : public ReplyForm {
         {{"type", "content_block_start"}, {"index", index_}, {"content_block", std::move(block)}});
   }
 
-  void add(json delta, std::string& out) const {
+  void add(json delta, std::string& out) {
     out +=
         written({{"type", "content_block_delta"}, {"index", index_}, {"delta", std::move(delta)}});
   }

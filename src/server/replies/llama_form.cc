@@ -81,8 +81,8 @@ class LlamaForm final : public ReplyForm {
     return json_text(replies.size() == 1 ? replies[0] : replies);
   }
 
-  std::string first() const override { return {}; }
-  std::string last() const override { return {}; }
+  std::string first() override { return {}; }
+  std::string last() override { return {}; }
 
   std::string more(const JobUpdate& update,
                    const std::vector<std::vector<ToolCall>>& /*new_calls*/) override {

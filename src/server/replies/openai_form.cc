@@ -26,7 +26,7 @@ class OpenAiForm final : public ReplyForm {
     return json_text(reply);
   }
 
-  std::string first() const override {
+  std::string first() override {
     std::string out;
     for (std::size_t i = 0; i < answer_.texts.size(); ++i) {
       // An echo with log probabilities comes when the prompt has been read.
@@ -76,7 +76,7 @@ class OpenAiForm final : public ReplyForm {
     return out;
   }
 
-  std::string last() const override {
+  std::string last() override {
     std::string out;
     if (answer_.request.include_usage) {
       json chunk = empty_chunk_json(answer_.head);

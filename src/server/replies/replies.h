@@ -11,10 +11,11 @@ namespace canopy::server {
 
 /// Interface whose replies an answer has.
 enum class Api : std::uint8_t {
-  kChat,      // OpenAI's /v1/chat/completions
-  kText,      // OpenAI's /v1/completions
-  kLlama,     // llama-server's /completion
-  kAnthropic  // Anthropic's /v1/messages
+  kChat,       // OpenAI's /v1/chat/completions
+  kText,       // OpenAI's /v1/completions
+  kLlama,      // llama-server's /completion
+  kAnthropic,  // Anthropic's /v1/messages
+  kResponses   // OpenAI's /v1/responses
 };
 
 /// Members that all parts of one answer have in common.

@@ -7,7 +7,7 @@ namespace canopy::server {
 
 using nlohmann::json;
 
-std::string ReplyForm::progress(const JobUpdate& update) const {
+std::string ReplyForm::progress(const JobUpdate& update) {
   const std::chrono::duration<double, std::milli> time =
       std::chrono::steady_clock::now() - answer_.begun;
   json chunk = empty_chunk();
@@ -24,6 +24,8 @@ std::unique_ptr<ReplyForm> form_of(const Answer& answer, const ServedModel& mode
       return llama_form(answer, model);
     case Api::kAnthropic:
       return anthropic_form(answer);
+    case Api::kResponses:
+      return responses_form(answer);
     case Api::kChat:
     case Api::kText:
       break;

@@ -65,6 +65,13 @@ void read_messages(Fields& fields, CompletionRequest& request) {
   }
 }
 
+void read_variables(Fields& fields, CompletionRequest& request) {
+  const Json* variables = fields.any("chat_template_kwargs");
+  if (variables == nullptr) return;
+  if (!variables->is_object()) fields.fail("chat_template_kwargs", "must be an object");
+  request.conversation.variables = *variables;
+}
+
 void read_format(Fields& fields, CompletionRequest& request) {
   const Json* format = fields.any("response_format");
   if (format == nullptr) return;

@@ -17,6 +17,14 @@ void read_format(Fields& fields, CompletionRequest& request);
 /// `tools` and what is said of them, after the messages and the format.
 void read_tools(Fields& fields, CompletionRequest& request);
 
+/// `chat_template_kwargs`.
+void read_variables(Fields& fields, CompletionRequest& request);
+
+/// The arguments of a call in the history, as templates take them: an object. Clients send them as
+/// JSON in a string; for a function without parameters as "", null or nothing. `place`: where they
+/// stand. Throws ApiError 400.
+nlohmann::ordered_json call_arguments(nlohmann::ordered_json given, const std::string& place);
+
 /// Tools that a request offers, and its choice among them.
 struct ToolOffer {
   enum class Choice : std::uint8_t { kAuto, kNone, kAny, kOne };

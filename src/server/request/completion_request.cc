@@ -54,7 +54,13 @@ void read_common(Fields& fields, const Defaults& defaults, CompletionRequest& re
                     "prompt_cache_retention"});
   if (const auto tier = fields.text("service_tier"); tier && *tier != "auto" && *tier != "default")
     request.warnings.emplace_back("'service_tier' is not followed: there is one");
+}
+
+/// Reads what is left, after all members that a route has of its own.
+void read_rest(Fields& fields, const Defaults& defaults, CompletionRequest& request) {
+  read_ends(fields, defaults, request);
   read_others(fields, request);
+  fields.refuse_others();
 }
 
 void read_prompts(Fields& fields, const Defaults& defaults, CompletionRequest& request) {
@@ -102,6 +108,18 @@ static void read_reasoning(Fields& fields, CompletionRequest& request) {
   if (fields.flag("include_reasoning") == false) request.reasoning = ReasoningFormat::kLeftOut;
 }
 
+static void read_continuation(Fields& fields, chat::Conversation& conversation) {
+  const char* const name = "continue_final_message";
+  if (!fields.flag(name).value_or(false)) return;
+  if (conversation.add_generation_prompt)
+    fields.fail(name, "needs add_generation_prompt: false, which would begin another message");
+  const Json& last = conversation.messages.back();
+  if (last["role"] != "assistant" || !last.contains("content") || !last["content"].is_string() ||
+      last.contains("tool_calls"))
+    fields.fail(name, "needs a last message of the assistant that is a text, without calls");
+  conversation.continue_final_message = true;
+}
+
 CompletionRequest read_chat_request(const Json& body, const Defaults& defaults) {
   Fields fields(body);
   CompletionRequest request;
@@ -115,10 +133,7 @@ CompletionRequest read_chat_request(const Json& body, const Defaults& defaults) 
   } else if (wanted) {
     request.logprobs = 0;
   }
-  if (const Json* variables = fields.any("chat_template_kwargs")) {
-    if (!variables->is_object()) fields.fail("chat_template_kwargs", "must be an object");
-    request.conversation.variables = *variables;
-  }
+  read_variables(fields, request);
   if (const auto effort = fields.text("reasoning_effort")) {
     Json& variables = request.conversation.variables;
     if (!variables.contains("reasoning_effort")) variables["reasoning_effort"] = *effort;
@@ -127,11 +142,12 @@ CompletionRequest read_chat_request(const Json& body, const Defaults& defaults) 
   if (fields.flag("add_special_tokens").value_or(false))
     fields.fail("add_special_tokens", "can be false alone: they are the template's");
   request.conversation.add_generation_prompt = fields.flag("add_generation_prompt").value_or(true);
+  read_continuation(fields, request.conversation);
   read_format(fields, request);
   read_tools(fields, request);
   if (const auto modalities = fields.any("modalities"); modalities && *modalities != Json{"text"})
     fields.fail("modalities", "can be [\"text\"] alone");
-  fields.refuse_others();
+  read_rest(fields, defaults, request);
   return request;
 }
 
@@ -147,7 +163,7 @@ CompletionRequest read_text_request(const Json& body, const Defaults& defaults) 
     fields.fail("add_special_tokens", "can be true alone");
   if (const auto suffix = fields.text("suffix"); suffix && !suffix->empty())
     fields.fail("suffix", "is not supported");
-  fields.refuse_others();
+  read_rest(fields, defaults, request);
   return request;
 }
 
@@ -162,7 +178,7 @@ CompletionRequest read_llama_request(const Json& body, const Defaults& defaults)
     request.schema = *schema, request.schema_member = "json_schema";
   read_common(fields, defaults, request);
   check_choices(fields, defaults, request);
-  fields.refuse_others();
+  read_rest(fields, defaults, request);
   return request;
 }
 

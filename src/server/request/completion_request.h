@@ -7,6 +7,7 @@
 
 #include "src/chat/chat_template.h"
 #include "src/engine/session.h"
+#include "src/server/stored_responses.h"
 #include "src/server/tools.h"
 
 namespace canopy::server {
@@ -26,6 +27,14 @@ enum class ReasoningFormat : std::uint8_t {
   kLeftOut
 };
 
+/// Parts of a request by OpenAI's Responses API that its reply needs.
+struct ResponseTerms {
+  nlohmann::ordered_json repeated;  // members of the reply, as they are in the request
+  nlohmann::ordered_json items;     // of the whole conversation so far: a list
+  bool stored = true;               // for later requests
+  bool seals_reasoning = false;     // has it as `encrypted_content`, too
+};
+
 /// The body of a request for texts, checked.
 struct CompletionRequest {
   /// Beginnings that completions continue: each is text or tokens. Empty for a chat.
@@ -37,6 +46,7 @@ struct CompletionRequest {
   std::vector<Tool> tools;                        // that may be called; none where none may
   bool must_call = false;                         // one of them
   bool one_call = false;                          // at most: what follows it is left out
+  std::optional<ResponseTerms> response;          // of that API alone
 
   Sampling sampling;
   LogitEditing edits;
@@ -45,7 +55,9 @@ struct CompletionRequest {
   bool ignore_end = false;
   int choices = 1;  // for each prompt
   std::vector<std::string> stops;
-  std::optional<int> logprobs;  // alternatives to report for each token
+  std::vector<TokenId> stop_tokens;  // end the text, too
+  int least_tokens = 0;              // before anything ends it but its length
+  std::optional<int> logprobs;       // alternatives to report for each token
 
   bool echo = false;  // the prompt stands before the text
   bool stream = false, include_usage = false, return_progress = false, timings_per_token = false;
@@ -71,5 +83,8 @@ CompletionRequest read_llama_request(const nlohmann::ordered_json& body, const D
 /// Of Anthropic's /v1/messages.
 CompletionRequest read_anthropic_request(const nlohmann::ordered_json& body,
                                          const Defaults& defaults, AnthropicAsk ask);
+/// Of OpenAI's /v1/responses; `stored`: what it may go on from.
+CompletionRequest read_responses_request(const nlohmann::ordered_json& body,
+                                         const Defaults& defaults, const StoredResponses& stored);
 
 }  // namespace canopy::server

@@ -55,8 +55,6 @@ const std::vector<Neutral>& neutral_members() {
       {"logits_processors", {none}},
       {"lora", {none}},
       // Fields on the tokens that may come.
-      {"stop_token_ids", {none}},
-      {"min_tokens", {0, 1}},
       {"min_length", {0, 1}},
       {"max_tokens_second", {0}},
       {"t_max_predict_ms", {0, -1}},

@@ -83,6 +83,27 @@ std::vector<std::string> read_stops(Fields& fields, std::initializer_list<const 
   return stops;
 }
 
+void read_ends(Fields& fields, const Defaults& defaults, CompletionRequest& request) {
+  constexpr std::size_t kMostTokensThatStop = 256;
+  if (const Json* ids = fields.any("stop_token_ids")) {
+    if (!ids->is_array() || ids->size() > kMostTokensThatStop)
+      fields.fail("stop_token_ids", "must be a list of at most " +
+                                        std::to_string(kMostTokensThatStop) + " token ids");
+    for (const Json& id : *ids)
+      request.stop_tokens.push_back(token_of(id, "stop_token_ids", defaults.vocab, fields));
+  }
+  request.least_tokens = fields.integer("min_tokens", 0, kMostTokens).value_or(0);
+  if (request.most_tokens && request.least_tokens > *request.most_tokens)
+    fields.fail("min_tokens", "is more than the text may have");
+  const bool has_grammar = request.schema || request.must_call;
+  if (has_grammar && request.least_tokens > 1)
+    fields.fail("min_tokens",
+                "can be 0 or 1 alone with a schema or a call that must be: these say when the "
+                "text is over");
+  if (request.ignore_end && request.least_tokens > 0 && !request.stop_tokens.empty())
+    fields.fail("min_tokens", "is not supported together with ignore_eos and stop_token_ids");
+}
+
 void read_sampling(Fields& fields, const Defaults& defaults, CompletionRequest& request) {
   const auto set = [&](const char* name, double least, double most, float& value) {
     if (const auto given = fields.number(name, least, most)) value = static_cast<float>(*given);

@@ -17,4 +17,8 @@ void read_sampling(Fields& fields, const Defaults& defaults, CompletionRequest& 
 /// 400.
 std::vector<std::string> read_stops(Fields& fields, std::initializer_list<const char*> names);
 
+/// Reads `stop_token_ids` and `min_tokens`, once the other members about lengths, schemas and tools
+/// are read. Throws ApiError 400.
+void read_ends(Fields& fields, const Defaults& defaults, CompletionRequest& request);
+
 }  // namespace canopy::server

@@ -15,28 +15,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// The arguments of a call in the history, as templates take them: an object. Clients send them as
-/// JSON in a string; for a function without parameters as "", null or nothing.
-Json arguments_of(const Json& function, const std::string& place) {
-  const auto refuse = [&](const std::string& what) -> Json {
-    throw ApiError(400, in_quotes(place) + " " + what, place);
-  };
-  const auto given = function.find("arguments");
-  Json arguments = given == function.end() ? Json() : *given;
-  if (arguments.is_string()) {
-    const auto& text = arguments.get_ref<const std::string&>();
-    if (text.find_first_not_of(" \t\r\n") == std::string::npos) return Json::object();
-    try {
-      arguments = parse_ordered_json(text, LargeIntegers::kKept);
-    } catch (const Error& error) {
-      return refuse("is not JSON that can be read: " + told(error));
-    }
-  }
-  if (arguments.is_null()) return Json::object();
-  if (!arguments.is_object()) return refuse("must be a JSON object");
-  return arguments;
-}
-
 void read_arguments(Json& messages) {
   for (std::size_t i = 0; i < messages.size(); ++i) {
     Json& message = messages[i];
@@ -50,7 +28,8 @@ void read_arguments(Json& messages) {
       if (!call.is_object() || !call.contains("function") || !call["function"].is_object())
         throw ApiError(400, in_quotes(place) + " must be an object", place);
       Json& function = call["function"];
-      function["arguments"] = arguments_of(function, place + ".arguments");
+      function["arguments"] =
+          call_arguments(function.value("arguments", Json()), place + ".arguments");
     }
   }
 }
@@ -69,6 +48,24 @@ std::string chosen_function(const Json& choice) {
 }
 
 }  // namespace
+
+Json call_arguments(Json given, const std::string& place) {
+  const auto refuse = [&](const std::string& what) -> Json {
+    throw ApiError(400, in_quotes(place) + " " + what, place);
+  };
+  if (given.is_string()) {
+    const auto& text = given.get_ref<const std::string&>();
+    if (text.find_first_not_of(" \t\r\n") == std::string::npos) return Json::object();
+    try {
+      given = parse_ordered_json(text, LargeIntegers::kKept);
+    } catch (const Error& error) {
+      return refuse("is not JSON that can be read: " + told(error));
+    }
+  }
+  if (given.is_null()) return Json::object();
+  if (!given.is_object()) return refuse("must be a JSON object");
+  return given;
+}
 
 bool is_tool_name(const std::string& name, std::size_t longest) {
   return !name.empty() && name.size() <= longest &&

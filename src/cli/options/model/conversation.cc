@@ -7,6 +7,7 @@
 #include "src/chat/generation_config.h"
 #include "src/cli/output/aside.h"
 #include "src/engine/plan/plan.h"
+#include "src/server/stored_responses.h"
 
 namespace canopy::cli {
 
@@ -74,13 +75,14 @@ void fit_service(std::optional<int> parallel, int connections, DecodeOptions& op
                  PlanRequest& plan) {
   constexpr int kPlaces = 4;            // for texts, where no flag says
   constexpr double kTemperature = 0.6;  // where texts are greedy unless a client says so
-  // A connection has a thread's stack and buffers, and some large requests are on their way to
-  // tokens.
+  // A connection has a thread's stack and buffers, some large requests are on their way to tokens,
+  // and responses are stored.
   constexpr std::uint64_t kConnection = 96u << 10, kLargeRequests = 8;
   plan.max_sequences = parallel.value_or(kPlaces);
   plan.least_sequences = parallel.value_or(1);
   plan.beside = kConnection * static_cast<std::uint64_t>(connections) +
-                kLargeRequests * largest_request(plan.context);
+                kLargeRequests * largest_request(plan.context) +
+                server::StoredResponses::kMostBytes;
   if (plan.temperature != 0) return;
   plan.temperature = kTemperature;  // what texts show of the draft is kept as theirs
   options.sampling.temperature = static_cast<float>(kTemperature);
