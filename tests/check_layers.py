@@ -32,11 +32,12 @@ MAY_INCLUDE = {  # room -> what it may include besides itself (a room or one hea
                     "src/engine/", "kernels/", "planner/", "offload/"),
     "src/library": ("include/canopy/", "src/base/", "src/machine/", "src/text/", "src/chat/", "src/checkpoint/", "src/model/",
                     "src/speculation/", "src/engine/", "src/measure/", "kernels/", "planner/", "offload/"),
+    "python": ("include/canopy/",),
     "src/cli": ("src/", "kernels/", "planner/", "offload/"),
 }
 FENCED = {  # header prefix -> the only place that may include it
     "cuda": "kernels/cuda/", "cublas": "kernels/cuda/", "nvtx3/": "kernels/cuda/",
-    "hwy/": "kernels/cpu/",
+    "hwy/": "kernels/cpu/", "nanobind/": "python/",
     "liburing": "offload/io/uring_engine.cc", "hwloc": "src/machine/topology.cc",
     "xxhash": ("offload/io/integrity.cc", "src/checkpoint/fingerprint.cc", "src/convert/pack/pack.cc",
                "src/engine/prompt_cache.cc"),
