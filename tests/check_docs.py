@@ -14,7 +14,8 @@ CODE = (".h", ".cc", ".cu", ".cuh", ".py")
 BASES = ("", "src", "tests", "docs", "docs/results", "include")
 # The files next to the rooms; all else there was left by a command and added unseen.
 AT_ROOT = {".clang-format", ".clang-tidy", ".dockerignore", ".gitignore", "CHANGELOG.md", "CMakeLists.txt", "CMakePresets.json",
-           "CONTRIBUTING.md", "Containerfile", "LICENSE", "README.md", "SECURITY.md", "THIRD_PARTY.md", "mkdocs.yml"}
+           "CONTRIBUTING.md", "Containerfile", "LICENSE", "README.md", "SECURITY.md", "THIRD_PARTY.md", "mkdocs.yml",
+           "pyproject.toml"}
 OTHERS = ("highway.h", "hwy/", "build/")  # of libraries, and made
 PATH = re.compile(r"(?:[\w.-]+/)*[\w-]+\.(?:h|cc|cu|cuh|py|md|txt|json|in|map)\b")
 # A path without its extension, or of a folder: only those that begin with a room are surely paths.

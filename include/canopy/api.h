@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "budget_error.h"
 #include "error.h"
 
 // The names that <canopy/canopy.h> offers as canopy::Model and so on. Failures throw canopy::Error;
@@ -24,6 +25,9 @@ namespace api {
 using TokenId = std::int32_t;
 
 const char* version();  // "0.1.0"
+/// The bytes that "4G", "512M", "1.5GiB" or "1048576" are; K, M, G and T are powers of 1024. Throws
+/// Error for what is no size, and for a budget whose unit was forgotten ("4").
+std::uint64_t parse_size(std::string_view text);
 
 /// Models to open, and what they may take.
 struct Options {
@@ -62,6 +66,12 @@ struct Options {
   bool learn = true;
 };
 
+/// A line of the plan: what takes memory, and how much.
+struct LedgerLine {
+  std::string what;
+  std::uint64_t bytes = 0;
+};
+
 /// The method, the use of the memory, and the speed that is predicted for them.
 struct Plan {
   std::string method;                  // as in Options, chosen
@@ -76,6 +86,9 @@ struct Plan {
   std::uint64_t read_bytes = 0;      // weights that are read from disk in every sweep
   double predicted_tokens_per_sweep = 0;  // of all texts together
   double predicted_seconds_per_token = 0;
+  /// All that makes up planned_bytes and gpu_planned_bytes. The first has a line for what the
+  /// process held when the plan was made.
+  std::vector<LedgerLine> ledger, gpu_ledger;
 };
 
 /// Functions that Model::open() calls while it works, on the thread that calls it.
@@ -84,12 +97,20 @@ struct OpenEvents {
   std::function<void(std::uint64_t done, std::uint64_t all)> on_load = {};  // bytes of weights
 };
 
+/// A conversation for the model's own chat template. Its parts are JSON, as `apply_chat_template`
+/// of transformers takes them.
+struct Conversation {
+  std::string messages;        // a list of {"role", "content", ...}
+  std::string tools = {};      // a list of JSON schemas; empty: none
+  std::string variables = {};  // an object with more that the template may ask for; empty: none
+};
+
 /// A model, its draft and the plan, ready to run. A handle: copies are the same model. Its const
 /// functions may be called from any thread, but for notes().
 class Model {
  public:
   /// Opens, measures where that is needed, plans, and loads what is to stay in memory. Throws
-  /// Error if a model is refused or the budget too small; Stopped on request.
+  /// Error if a model is refused, BudgetError if the budget is too small; Stopped on request.
   static Model open(const Options& options, const OpenEvents& events = {},
                     std::stop_token stop = {});
 
@@ -98,6 +119,10 @@ class Model {
   std::vector<std::string> notes() const;  // each fallback taken, in words; between sweeps
   /// The tokens of a prompt: with those that the model's template begins or ends a text with.
   std::vector<TokenId> tokenize(std::string_view text) const;
+  /// The tokens of a conversation, up to where the model's answer begins. What its messages say is
+  /// text: special tokens come from the template alone. Throws Error if the model has no template,
+  /// or if that, or a part of the conversation, cannot be used.
+  std::vector<TokenId> tokenize(const Conversation& conversation) const;
   /// Always UTF-8: malformed bytes become U+FFFD. Special tokens have no text. Throws Error for
   /// an id outside the vocabulary.
   std::string detokenize(std::span<const TokenId> tokens) const;
@@ -113,12 +138,12 @@ class Model {
 struct Request {
   std::string prompt = {};
   std::vector<TokenId> tokens = {};  // the prompt, where it is not given as text
-  int max_new_tokens = 128;          // fewer where the context is full
-  float temperature = 0;             // 0 takes the likeliest token
-  int top_k = 0;                     // keep the K likeliest; 0: all
-  float top_p = 1;                   // then keep the likeliest that make up P of the probability
-  float min_p = 0;                   // then those of at least P times the likeliest's
-  float typical_p = 1;               // then the most typical that make up P
+  int max_new_tokens = 128;  // fewer where the context is full; 0: the prompt is scored, no more
+  float temperature = 0;     // 0 takes the likeliest token
+  int top_k = 0;             // keep the K likeliest; 0: all
+  float top_p = 1;           // then keep the likeliest that make up P of the probability
+  float min_p = 0;           // then those of at least P times the likeliest's
+  float typical_p = 1;       // then the most typical that make up P
   /// Before all that, of each token: a logit above 0 is divided by the first, any other multiplied,
   /// if the token stands in the prompt or the text; the others are taken off if it stands in the
   /// text, once, or as often as it does.
@@ -130,6 +155,9 @@ struct Request {
   std::optional<std::uint64_t> seed = {};
   bool ignore_end = false;  // go on past the model's end tokens
   int logprobs = 0;         // likeliest tokens to report with each; 0: no log probabilities
+  /// Likeliest tokens to report with each of the prompt's tokens but the first, which are scored
+  /// then. Without a value they are not.
+  std::optional<int> prompt_logprobs = {};
 };
 
 struct TokenLogprob {
@@ -145,8 +173,10 @@ struct TokenLogprobs {
 /// A generated text, without its prompt.
 struct Text {
   std::string text;
-  std::vector<TokenId> tokens;           // a stop string's own are the last
-  std::vector<TokenLogprobs> logprobs;   // of each token, where asked for
+  std::vector<TokenId> tokens;          // a stop string's own are the last
+  std::vector<TokenLogprobs> logprobs;  // of each token, where asked for
+  /// Of each token of the prompt but the first, where asked for.
+  std::vector<TokenLogprobs> prompt_logprobs;
   int cached_tokens = 0;                 // of the prompt that need not be read: others began so
   std::string finish_reason;             // "stop": the model or a stop string ended it; "length"
   int sweeps = 0;                        // over the model that gained tokens for it

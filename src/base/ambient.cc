@@ -1,7 +1,6 @@
 #include "src/base/ambient.h"
 
 #include <array>
-#include <ctime>
 #include <random>
 
 namespace canopy {
@@ -13,6 +12,13 @@ std::string today() {
   std::array<char, 16> text{};
   std::strftime(text.data(), text.size(), "%Y-%m-%d", &utc);
   return text.data();
+}
+
+std::tm local_time() {
+  const std::time_t now = std::time(nullptr);
+  std::tm local{};
+  localtime_r(&now, &local);
+  return local;
 }
 
 std::uint64_t any_seed() {

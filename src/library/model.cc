@@ -2,8 +2,12 @@
 #include <utility>
 
 #include "planner/tree_shape.h"
+#include "src/base/ambient.h"
 #include "src/base/error.h"
 #include "src/base/file.h"
+#include "src/base/json.h"
+#include "src/base/size_text.h"
+#include "src/chat/chat_prompt.h"
 #include "src/engine/device_name.h"
 #include "src/library/model_impl.h"
 #include "src/machine/cpus.h"
@@ -118,6 +122,12 @@ void find_assumptions(const Options& options, const ModelFiles& models, EngineOp
     engine.plan.acceptance = std::move(kept->acceptance);
 }
 
+std::vector<LedgerLine> lines_of(const std::vector<LedgerEntry>& ledger) {
+  std::vector<LedgerLine> lines;
+  for (const LedgerEntry& entry : ledger) lines.push_back({entry.what, entry.bytes});
+  return lines;
+}
+
 Plan summary(const canopy::Plan& plan) {
   Plan told;
   told.method = name(plan.method);
@@ -132,6 +142,8 @@ Plan summary(const canopy::Plan& plan) {
   }
   told.resident_bytes = plan.resident_bytes;
   told.read_bytes = plan.sweep_bytes;
+  told.ledger = lines_of(plan.ledger);
+  if (plan.device) told.gpu_ledger = lines_of(plan.device->ledger);
   if (plan.prediction) {
     const Candidate& best = plan.prediction->best;
     told.predicted_tokens_per_sweep = best.tokens * best.sequences;
@@ -143,6 +155,22 @@ Plan summary(const canopy::Plan& plan) {
 }  // namespace
 
 const char* version() { return CANOPY_VERSION; }
+
+std::uint64_t parse_size(std::string_view text) {
+  const auto size = read_size(text);
+  if (!size) throw Error(not_a_size(text));
+  if (const auto question = size->forgotten_unit()) throw Error(*question);
+  return static_cast<std::uint64_t>(size->bytes);
+}
+
+const chat::ChatTemplate& Model::Impl::chat_template() {
+  const std::lock_guard lock(mutex_);
+  if (!chat_template_) {
+    const Checkpoint& target = engine.models().target;
+    chat_template_ = chat::ChatTemplate::load(target.root(), target.metadata());
+  }
+  return *chat_template_;
+}
 
 Model::Model(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
@@ -174,6 +202,22 @@ std::vector<std::string> Model::notes() const {
 
 std::vector<TokenId> Model::tokenize(std::string_view text) const {
   return impl_->engine.models().tokenizer->encode(text, AddSpecial::kYes);
+}
+
+std::vector<TokenId> Model::tokenize(const Conversation& conversation) const {
+  const auto part = [](const char* name, const std::string& text) {
+    if (text.empty()) return nlohmann::ordered_json();
+    return in_context(std::string("reading Conversation::") + name,
+                      [&] { return parse_ordered_json(text); });
+  };
+  const ModelFiles& models = impl_->engine.models();
+  const chat::Prompt prompt =
+      chat::render_prompt(impl_->chat_template(), *models.tokenizer,
+                          {.messages = part("messages", conversation.messages),
+                           .tools = part("tools", conversation.tools),
+                           .variables = part("variables", conversation.variables)},
+                          local_time());
+  return chat::encode(prompt, {}, *models.tokenizer);
 }
 
 std::string Model::detokenize(std::span<const TokenId> tokens) const {

@@ -3,10 +3,13 @@
 // In: Options and Requests. Out: tokens by callbacks, reports.
 // Must not show: any other room's header.
 #include <atomic>
+#include <mutex>
+#include <optional>
 #include <stop_token>
 #include <utility>
 
 #include "include/canopy/api.h"
+#include "src/chat/chat_template.h"
 #include "src/engine/engine.h"
 
 namespace canopy::api {
@@ -24,6 +27,13 @@ struct Model::Impl {
   Impl(ModelFiles models, const EngineOptions& options, const LoadProgress& progress,
        std::stop_token stop)
       : engine(std::move(models), options, progress, std::move(stop)) {}
+
+  /// The model's own, read when it is first asked for. Throws Error: ChatTemplate::load().
+  const chat::ChatTemplate& chat_template();
+
+ private:
+  std::mutex mutex_;
+  std::optional<chat::ChatTemplate> chat_template_;
 };
 
 }  // namespace canopy::api

@@ -46,8 +46,12 @@ canopy::Request engine_request(const Request& request, const ModelFiles& models)
   require(request.min_p >= 0 && request.min_p <= 1, "Request::min_p: must be from 0 to 1");
   require(request.typical_p > 0 && request.typical_p <= 1,
           "Request::typical_p: must be above 0 and at most 1");
-  require(request.max_new_tokens >= 1, "Request::max_new_tokens: must be at least 1");
+  require(request.max_new_tokens >= 0, "Request::max_new_tokens: must be at least 0");
+  require(
+      request.max_new_tokens > 0 || request.prompt_logprobs,
+      "Request::max_new_tokens: is 0, and the prompt is not to be scored: nothing is asked for");
   require(request.logprobs >= 0, "Request::logprobs: must be at least 0");
+  require(request.prompt_logprobs.value_or(0) >= 0, "Request::prompt_logprobs: must be at least 0");
   require(request.prompt.empty() || request.tokens.empty(),
           "Request: give the prompt as text or as tokens, not both");
   canopy::Request asked;
@@ -65,6 +69,7 @@ canopy::Request engine_request(const Request& request, const ModelFiles& models)
   asked.edits.frequency = request.frequency_penalty;
   asked.edits.bias = request.logit_bias;
   asked.logprobs = request.logprobs;
+  asked.prompt_logprobs = request.prompt_logprobs;
   asked.reproducible = request.seed.has_value();
   asked.seed = request.seed ? *request.seed : any_seed();
   asked.max_new_tokens = request.max_new_tokens;
@@ -86,8 +91,9 @@ class Teller {
   void end(const TextReport& report) {
     tell(shown_.end(report.finish_reason != "stop"));
     if (!events_.on_end) return;
-    events_.on_end({std::move(text_), report.tokens, logprobs(report), report.cached_tokens,
-                    report.finish_reason, report.steps, report.step_ends.back()});
+    events_.on_end({std::move(text_), report.tokens, logprobs(report.logprobs),
+                    logprobs(report.prompt_logprobs), report.cached_tokens, report.finish_reason,
+                    report.steps, report.step_ends.back()});
   }
   void fail(const std::string& what) {
     if (events_.on_error) events_.on_error(what);
@@ -98,9 +104,9 @@ class Teller {
     text_ += piece;
     if (events_.on_text && !piece.empty()) events_.on_text(piece);
   }
-  static std::vector<TokenLogprobs> logprobs(const TextReport& report) {
+  static std::vector<TokenLogprobs> logprobs(std::span<const TokenReport> reports) {
     std::vector<TokenLogprobs> told;
-    for (const TokenReport& token : report.logprobs) {
+    for (const TokenReport& token : reports) {
       TokenLogprobs& one = told.emplace_back();
       one.chosen = {token.chosen.token, token.chosen.logprob};
       for (const canopy::TokenLogprob& other : token.top)

@@ -28,13 +28,6 @@ namespace {
 constexpr std::chrono::milliseconds kTick{200};
 constexpr std::size_t kConstraints = 16;  // that are remembered, with their masks
 
-std::tm local_time() {
-  const std::time_t now = std::time(nullptr);
-  std::tm local{};
-  localtime_r(&now, &local);
-  return local;
-}
-
 std::string any_id(const char* prefix) {
   std::array<char, 32> digits{};
   std::snprintf(digits.data(), digits.size(), "%016llx",

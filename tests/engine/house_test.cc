@@ -35,7 +35,6 @@ class HousePlan : public ::testing::Test {
     request.memory = memory;
     request.max_sequences = request.least_sequences = places;
     request.context = 2048;
-    request.prompt_rows = 512;
     request.cost = cost();
     plan_for_conversations(request, true);
     return request;

@@ -1,7 +1,9 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 
+#include <fstream>
 #include <limits>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -24,6 +26,8 @@ class Library : public testing::Test {
     const fs::path folder = *folder_ / "model";
     fs::copy(test_data() / "model" / "llama3", folder);
     fs::copy(test_data() / "text" / "llama3" / "tokenizer.json", folder);
+    std::ofstream(folder / "chat_template.jinja")
+        << "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}{{ ending }}";
     options_ = new Options{.model = folder, .device = "cpu", .context = 64, .sequences = 2};
     model_ = new Model(Model::open(*options_));
   }
@@ -146,6 +150,73 @@ TEST_F(Library, LogprobsAreToldOfEachToken) {
   }
 }
 
+TEST_F(Library, APromptIsScoredWithThoseThatShareItsSweepsOrAlone) {
+  const std::vector<std::vector<TokenId>> prompts{{1, 2, 3, 4, 5}, {9, 8, 7}, {6}};
+  std::vector<Text> texts(prompts.size());
+  {
+    Session session(*model_);
+    for (std::size_t i = 0; i < prompts.size(); ++i)
+      session.admit({.tokens = prompts[i], .max_new_tokens = 0, .prompt_logprobs = 2},
+                    {.on_end = [&, i](const Text& text) { texts[i] = text; }});
+    session.run();
+  }
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    EXPECT_TRUE(texts[i].tokens.empty());
+    EXPECT_EQ(texts[i].finish_reason, "length");
+    ASSERT_EQ(texts[i].prompt_logprobs.size(), prompts[i].size() - 1);
+    for (std::size_t k = 0; k + 1 < prompts[i].size(); ++k) {  // as a text's own, one token on
+      const TokenLogprobs& scored = texts[i].prompt_logprobs[k];
+      EXPECT_EQ(scored.chosen.token, prompts[i][k + 1]);
+      Request next = of({prompts[i].begin(), prompts[i].begin() + static_cast<int>(k) + 1}, 1);
+      next.logprobs = 2;
+      const Text text = text_of(next);
+      ASSERT_EQ(scored.top.size(), 2u);
+      EXPECT_EQ(scored.top[0].token, text.tokens[0]);
+      EXPECT_EQ(scored.top[0].logprob, text.logprobs[0].top[0].logprob);
+      EXPECT_EQ(scored.top[1].logprob, text.logprobs[0].top[1].logprob);
+      EXPECT_LE(scored.chosen.logprob, scored.top[0].logprob);
+    }
+  }
+  Request both = of(prompts[0], 3);
+  const Text plain = text_of(both);
+  EXPECT_TRUE(plain.prompt_logprobs.empty());
+  both.prompt_logprobs = 0;
+  EXPECT_EQ(text_of(both).tokens, plain.tokens);
+  EXPECT_EQ(text_of(both).prompt_logprobs.size(), prompts[0].size() - 1);
+}
+
+TEST_F(Library, TheLedgerAddsUpToThePlan) {
+  const Plan& plan = model_->plan();
+  const auto sum = [](const std::vector<LedgerLine>& ledger) {
+    return std::accumulate(
+        ledger.begin(), ledger.end(), std::uint64_t{0},
+        [](std::uint64_t bytes, const LedgerLine& line) { return bytes + line.bytes; });
+  };
+  EXPECT_FALSE(plan.ledger.empty());
+  EXPECT_EQ(sum(plan.ledger), plan.planned_bytes);
+  EXPECT_EQ(sum(plan.gpu_ledger), plan.gpu_planned_bytes);
+}
+
+TEST_F(Library, AConversationIsWrittenByTheModelsOwnTemplate) {
+  const Conversation one{.messages = R"([{"role": "user", "content": "ab"}])",
+                         .variables = R"({"ending": "cd"})"};
+  EXPECT_EQ(model_->detokenize(model_->tokenize(one)), "user: ab\ncd");
+  const auto refuses = [](const Conversation& conversation, const char* what) {
+    EXPECT_NE(error_of([&] { model_->tokenize(conversation); }).find(what), std::string::npos);
+  };
+  refuses({.messages = "[{]"}, "Conversation::messages");
+  refuses({.messages = ""}, "messages");
+  refuses({.messages = "[]", .tools = "7"}, "tools");
+}
+
+TEST_F(Library, SizesAreReadAsThoseOfFlags) {
+  EXPECT_EQ(parse_size("4G"), std::uint64_t{4} << 30);
+  EXPECT_EQ(parse_size("1.5MiB"), std::uint64_t{3} << 19);
+  EXPECT_EQ(parse_size("2000000"), 2'000'000u);
+  EXPECT_NE(error_of([] { parse_size("4X"); }).find("'4X' is not a size"), std::string::npos);
+  EXPECT_NE(error_of([] { parse_size("4"); }).find("did you mean 4G?"), std::string::npos);
+}
+
 TEST_F(Library, WhatTextsTeachAboutTheDraftIsKeptWhereItMayBe) {
   const auto kept = [] {
     int files = 0;
@@ -250,6 +321,9 @@ TEST_F(Library, RefusesSayingWhich) {
   refuses([](Options& o) { o.cpus = {sched_getcpu()}, o.threads = 2; }, "more than the CPUs");
   refuses([](Options& o) { o.context = 1; }, "Options::context");
   refuses([](Options& o) { o.memory = 1; }, "memory budget");
+  Options small = *options_;
+  small.memory = 1;
+  EXPECT_THROW(Model::open(small), BudgetError);
 
   Session session(*model_);
   const auto refuses_request = [&](const Request& request, const char* what) {
@@ -258,6 +332,7 @@ TEST_F(Library, RefusesSayingWhich) {
   refuses_request({.prompt = "a", .tokens = {1}}, "not both");
   refuses_request(of({1'000'000}, 1), "outside the vocabulary");
   refuses_request(of({1}, 0), "max_new_tokens");
+  refuses_request({.tokens = {1}, .prompt_logprobs = -1}, "Request::prompt_logprobs");
   refuses_request({.tokens = {1}, .min_p = 2}, "Request::min_p");
   refuses_request({.tokens = {1}, .repetition_penalty = 0}, "repetition penalty");
   refuses_request({.tokens = {1}, .logit_bias = {{-1, 1.0f}}}, "outside the vocabulary");

@@ -1,6 +1,5 @@
 // canopy chat: a conversation with a model.
 #include <algorithm>
-#include <ctime>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -90,13 +89,6 @@ struct Options {
     return all;
   }
 };
-
-std::tm local_time() {
-  const std::time_t now = std::time(nullptr);
-  std::tm local{};
-  localtime_r(&now, &local);
-  return local;
-}
 
 ordered_json message(const char* role, std::string content) {
   return {{"role", role}, {"content", std::move(content)}};

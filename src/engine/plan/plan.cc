@@ -70,7 +70,11 @@ PlanRequest on_machine(PlanRequest request, const HardwareProfile& machine) {
 
 void plan_for_conversations(PlanRequest& request, bool context_is_asked_for) {
   constexpr int kTypicalText = 1024, kLeastContext = 64;  // tokens
+  // Rows of prompts in one sweep, of all texts: their arithmetic takes longer than any link, and
+  // their memory stays small.
+  constexpr int kPromptRows = 512;
   request.max_prompt = request.context - 1;
+  request.prompt_rows = kPromptRows;
   request.texts = 1;
   request.full_texts = 1;
   request.priced_text = std::min(kTypicalText, request.context / 2);

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "include/canopy/budget_error.h"
 #include "offload/residency.h"
 #include "planner/experts/learned_routes.h"
 #include "planner/planner.h"
@@ -169,9 +170,9 @@ struct PlanRequest : Speculation {
   bool from_disk = false;
 };
 
-/// Plans for texts that come and go, of any length up to the context: one text is to be fast, the
-/// pools have room for a full one next to short ones, and a context that nobody asked for may give
-/// way where memory is short.
+/// Plans for texts that come and go, of any length up to the context: one text is to be fast, long
+/// prompts take several sweeps, the pools have room for a full one next to short ones, and a
+/// context that nobody asked for may give way where memory is short.
 void plan_for_conversations(PlanRequest& request, bool context_is_asked_for);
 
 /// The models as they are swept: laid out once, for the plan, the sources of weights and sizes.
@@ -186,12 +187,6 @@ ModelSweeps lay_out_models(const Checkpoint& target, const std::optional<Checkpo
 /// Returns what a process may take when nobody names a budget: what it holds and most of what is
 /// free.
 std::uint64_t safe_memory();
-/// A budget is too small. The message has the ledger and the smallest budget that would do.
-class BudgetError : public Error {
- public:
-  using Error::Error;
-};
-
 /// The request on this device: budgets that nobody named are what is safe, or all of a GPU.
 PlanRequest on_device(PlanRequest request, const Device& device);
 /// The same on a machine that is known by its profile alone. Throws Error if that does not say how

@@ -13,10 +13,6 @@ namespace canopy::cli {
 
 namespace {
 
-// Rows of prompts in one sweep, of all texts: their arithmetic takes longer than any link, and
-// their memory stays small.
-constexpr int kPromptRows = 512;
-
 void take_advice(const std::filesystem::path& model, SamplingOptions& options) {
   const chat::GenerationConfig advice = chat::read_generation_config(model);
   Sampling& sampling = options.advised;
@@ -63,7 +59,6 @@ void fit_conversations(const ModelConfig& model, PlanRequest& plan) {
                                            : kConversationContext;
   if (plan.context < 2) throw UsageError("--ctx-size: a conversation takes two tokens at least");
   plan_for_conversations(plan, asked);
-  plan.prompt_rows = kPromptRows;
 }
 
 std::size_t largest_request(int context) {
