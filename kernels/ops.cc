@@ -73,6 +73,11 @@ void check_slots(const char* op, const KvView& kv, std::int64_t first, std::int6
   });
 }
 
+void check_cap(const char* op, float cap) {
+  check(cap >= 0.0f && std::isfinite(cap), op,
+        [&] { return "cap is " + std::to_string(cap) + ", not positive, or 0 for none"; });
+}
+
 /// Throws unless nodes [first_node, first_node + count) after the prefix do.
 void check_nodes(const char* op, const KvView& kv, std::int64_t prefix, std::int64_t first_node,
                  std::int64_t count) {
@@ -117,7 +122,7 @@ void Ops::layer_norm(Stream& stream, ConstTensorView x, const LayerNorm& norm, T
   check(kOp, "x", x, {kAny, kAny}, kF32);
   check(x.dim(1) > 0, kOp, [] { return "x has no columns"; });
   check(kOp, "g", norm.g, {x.dim(1)}, kF32);
-  check(kOp, "b", norm.b, {x.dim(1)}, kF32);
+  if (!norm.b.empty()) check(kOp, "b", norm.b, {x.dim(1)}, kF32);
   check(kOp, "y", y, {x.dim(0), x.dim(1)}, kF32);
   check(norm.eps >= 0.0f && std::isfinite(norm.eps), kOp,
         [&] { return "eps is " + std::to_string(norm.eps); });
@@ -223,6 +228,22 @@ void Ops::activate(Stream& stream, Activation activation, ConstTensorView x, Ten
   if (x.bytes() > 0) do_activate(stream, activation, x, y);
 }
 
+void Ops::add(Stream& stream, ConstTensorView x, float factor, TensorView y) {
+  constexpr const char* kOp = "add";
+  check(kOp, "x", x, {kAny, kAny}, kF32);
+  check(kOp, "y", y, {x.dim(0), x.dim(1)}, kF32);
+  check(std::isfinite(factor), kOp, [&] { return "factor is " + std::to_string(factor); });
+  if (x.bytes() > 0) do_add(stream, x, factor, y);
+}
+
+void Ops::scale(Stream& stream, TensorView x, float factor, float cap) {
+  constexpr const char* kOp = "scale";
+  check(kOp, "x", x, {kAny, kAny}, kF32);
+  check(std::isfinite(factor), kOp, [&] { return "factor is " + std::to_string(factor); });
+  check_cap(kOp, cap);
+  if (x.bytes() > 0) do_scale(stream, x, factor, cap);
+}
+
 void Ops::split_qkv(Stream& stream, ConstTensorView fused, const QkvRows& to) {
   constexpr const char* kOp = "split_qkv";
   check(kOp, "fused", fused, {kAny, kAny, 3, kAny}, kF32);
@@ -273,6 +294,7 @@ void Ops::attend(Stream& stream, const TreeAttention& call) {
     check(kOp, "ancestors", call.ancestors, {n, (call.first_node + n + 63) / 64}, {DType::kU64});
   if (!call.slopes.empty()) check(kOp, "slopes", call.slopes, {heads}, kF32);
   if (!call.sinks.empty()) check(kOp, "sinks", call.sinks, {heads}, kF32);
+  check_cap(kOp, call.cap);
   check(call.window >= 0 && call.window <= std::numeric_limits<std::int32_t>::max(), kOp, [&] {
     return "window is " + std::to_string(call.window) +
            ", not a number of keys below 2^31, or 0 for all";

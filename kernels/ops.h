@@ -67,6 +67,9 @@ struct TreeAttention {
   /// [heads] f32: one more logit of each softmax, which has no value (OpenAI, "gpt-oss-120b &
   /// gpt-oss-20b Model Card", arXiv:2508.10925). It takes part in the maximum; -inf weighs nothing.
   ConstTensorView sinks = {};
+  /// A scaled score s becomes cap tanh(s / cap) before anything else is done with it (Gemma 2,
+  /// arXiv:2408.00118); 0: it stays.
+  float cap = 0.0f;
 };
 
 enum class Accumulate : bool { kNo, kYes };
@@ -127,7 +130,7 @@ struct RouterRule {
   ConstTensorView bias = {};
 };
 
-/// Gain, bias and epsilon of a layer norm.
+/// Gain, bias (or none) and epsilon of a layer norm.
 struct LayerNorm {
   ConstTensorView g, b;
   float eps = 0.0f;
@@ -153,9 +156,9 @@ struct Rope {
 };
 
 /// What is done with each value by itself: max(x, 0),
-/// x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2 (arXiv:1606.08415), x / (1 + exp(-x)), or
-/// 1 / (1 + exp(-x)).
-enum class Activation : std::uint8_t { kRelu, kGeluTanh, kSilu, kSigmoid };
+/// x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2 (arXiv:1606.08415), x / (1 + exp(-x)),
+/// 1 / (1 + exp(-x)), or max(x, 0)^2 (arXiv:2109.08668).
+enum class Activation : std::uint8_t { kRelu, kGeluTanh, kSilu, kSigmoid, kReluSquared };
 
 enum class Replacement : bool { kNo, kYes };
 
@@ -219,6 +222,10 @@ class Ops {
                TensorView sum);
   /// y = activation(x). y may be x. Shapes: both [n, hidden].
   void activate(Stream&, Activation, ConstTensorView x, TensorView y);
+  /// y += factor x, one rounding. Shapes: x, y [n, dim].
+  void add(Stream&, ConstTensorView x, float factor, TensorView y);
+  /// x = factor x, and then, where cap is not 0, cap tanh(x / cap). Shape: x [n, dim].
+  void scale(Stream&, TensorView x, float factor, float cap = 0.0f);
   /// Takes apart what one product gave. Shapes: fused [n, heads, 3, head_dim]; q, k, v [n, heads,
   /// head_dim].
   void split_qkv(Stream&, ConstTensorView fused, const QkvRows& to);
@@ -269,6 +276,8 @@ class Ops {
   virtual void do_expert(Stream&, ConstTensorView, ConstTensorView, ConstTensorView,
                          const ExpertWeights&, const ExpertForm&, TensorView) = 0;
   virtual void do_activate(Stream&, Activation, ConstTensorView, TensorView) = 0;
+  virtual void do_add(Stream&, ConstTensorView, float, TensorView) = 0;
+  virtual void do_scale(Stream&, TensorView, float, float) = 0;
   virtual void do_split_qkv(Stream&, ConstTensorView, const QkvRows&) = 0;
   virtual void do_embed(Stream&, WeightView, ConstTensorView, TensorView, Accumulate) = 0;
   virtual void do_store_kv(Stream&, ConstTensorView, ConstTensorView, DeviceScalar<std::int64_t>,

@@ -88,6 +88,8 @@ RestingWeights::RestingWeights(Device& device, const SweepLayout& sweep, const R
       auto* const to = reinterpret_cast<float*>(vectors_.data() + vectors.at[first + i]);
       dequantize_row(batch[i]->dtype, staging.data() + read.slab_at[i],
                      {to, static_cast<std::size_t>(vector_length(*batch[i]))});
+      if (batch[i]->plus != 0)
+        for (std::int64_t k = 0; k < vector_length(*batch[i]); ++k) to[k] += batch[i]->plus;
     }
   }
 

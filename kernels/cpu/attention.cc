@@ -11,6 +11,7 @@
 #include <limits>
 
 #include "hwy/contrib/math/math-inl.h"
+#include "kernels/cpu/cap-inl.h"
 #include "kernels/cpu/tile-inl.h"
 #include "kernels/tree_mask.h"
 
@@ -101,6 +102,14 @@ HWY_INLINE void weigh_rows(const float* p, size_t ldp, const float* v, size_t wi
   for (; c + 4 * kLanes <= width; c += 4 * kLanes)
     weigh_tile<R, 4>(p, ldp, v + c, ldv, count, out + c, ld);
   for (; c < width; c += kLanes) weigh_tile<R, 1>(p, ldp, v + c, ldv, count, out + c, ld);
+}
+
+/// Bounds the scores of a row, `ld` in whole vectors.
+HWY_INLINE void bound(float* scores, size_t ld, float cap) {
+  const Floats d;
+  const Vec caps = hn::Set(d, cap);
+  for (size_t t = 0; t < ld; t += kLanes)
+    hn::Store(capped(hn::Load(d, scores + t), caps), d, scores + t);
 }
 
 /// Takes slope x distance from each score. Each has two roundings, one by one and in a vector.
@@ -197,6 +206,7 @@ void attend_block(const QueryBlock& block) {
   for (size_t i = 0; i < n; ++i) {
     float* const row = scores + i * at.score_ld;
     const size_t head = block.kv_head * block.group + (block.first + i) % block.group;
+    if (call.cap != 0) bound(row, at.score_ld, call.cap);
     if (slopes != nullptr) lean(row, span, slopes[head], mask, node_of(i));
     const float sink = sinks == nullptr ? kUnseen : sinks[head];
     // The first term of the weights' sum.

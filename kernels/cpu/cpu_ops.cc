@@ -103,6 +103,14 @@ void CpuOps::do_activate(Stream& stream, Activation activation, ConstTensorView 
   queue(stream, 0, [=, this](std::byte*) { cpu::activate(pool_, activation, x, y); });
 }
 
+void CpuOps::do_add(Stream& stream, ConstTensorView x, float factor, TensorView y) {
+  queue(stream, 0, [=, this](std::byte*) { cpu::add(pool_, x, factor, y); });
+}
+
+void CpuOps::do_scale(Stream& stream, TensorView x, float factor, float cap) {
+  queue(stream, 0, [=, this](std::byte*) { cpu::scale(pool_, x, factor, cap); });
+}
+
 void CpuOps::do_split_qkv(Stream& stream, ConstTensorView fused, const QkvRows& to) {
   queue(stream, 0, [=, this](std::byte*) { cpu::split_qkv(pool_, fused, to); });
 }

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "hwy/contrib/math/math-inl.h"
+#include "kernels/cpu/cap-inl.h"
 #include "kernels/cpu/tile-inl.h"
 #include "src/base/error.h"
 
@@ -83,9 +84,8 @@ void layer_norm_row(const float* x, const float* g, const float* b, float eps, s
   const Vec rs = hn::Set(d, 1.0f / std::sqrt(squares / width + eps));
   for (size_t k = 0; k < n; k += kLanes) {
     const Vec normed = hn::Mul(hn::Sub(load_padded(bytes_of(x), k, n), means), rs);
-    store_part(
-        hn::Add(hn::Mul(load_padded(bytes_of(g), k, n), normed), load_padded(bytes_of(b), k, n)), y,
-        k, n);
+    const Vec scaled = hn::Mul(load_padded(bytes_of(g), k, n), normed);
+    store_part(b == nullptr ? scaled : hn::Add(scaled, load_padded(bytes_of(b), k, n)), y, k, n);
   }
 }
 
@@ -146,15 +146,52 @@ void sigmoid_row(const float* x, size_t n, float* y) {
   }
 }
 
-/// (1 + tanh(u)) / 2 is 1 / (1 + exp(-2 u)), which is as exact where it is small.
-void gelu_tanh_row(const float* x, size_t n, float* y) {
+void relu_squared_row(const float* x, size_t n, float* y) {
   const Floats d;
-  const Vec one = hn::Set(d, 1.0f);
-  const Vec twice = hn::Set(d, 1.5957691216f), cubic = hn::Set(d, 0.044715f);  // 2 sqrt(2 / pi)
   for (size_t k = 0; k < n; k += kLanes) {
     const Vec v = load_padded(reinterpret_cast<const uint8_t*>(x), k, n);
-    const Vec u2 = hn::Mul(hn::Mul(twice, v), hn::MulAdd(cubic, hn::Mul(v, v), one));
-    store_part(times_sigmoid(v, u2), y, k, n);
+    const Vec top = hn::IfThenZeroElse(hn::Lt(v, hn::Zero(d)), v);
+    store_part(hn::Mul(top, top), y, k, n);
+  }
+}
+
+/// (1 + tanh(u)) / 2 is 1 / (1 + exp(-2 u)), which is as exact where it is small.
+HWY_INLINE Vec gelu(Vec v) {
+  const Floats d;
+  const Vec twice = hn::Set(d, 1.5957691216f), cubic = hn::Set(d, 0.044715f);  // 2 sqrt(2 / pi)
+  const Vec u2 = hn::Mul(hn::Mul(twice, v), hn::MulAdd(cubic, hn::Mul(v, v), hn::Set(d, 1.0f)));
+  return times_sigmoid(v, u2);
+}
+
+void gelu_tanh_row(const float* x, size_t n, float* y) {
+  for (size_t k = 0; k < n; k += kLanes)
+    store_part(gelu(load_padded(reinterpret_cast<const uint8_t*>(x), k, n)), y, k, n);
+}
+
+void geglu_row(const float* gate, const float* up, size_t n, float* y) {
+  for (size_t k = 0; k < n; k += kLanes) {
+    const Vec g = load_padded(reinterpret_cast<const uint8_t*>(gate), k, n);
+    const Vec u = load_padded(reinterpret_cast<const uint8_t*>(up), k, n);
+    store_part(hn::Mul(gelu(g), u), y, k, n);
+  }
+}
+
+void add_row(const float* x, float factor, size_t n, float* y) {
+  const Vec factors = hn::Set(Floats(), factor);
+  for (size_t k = 0; k < n; k += kLanes) {
+    const Vec v = load_padded(reinterpret_cast<const uint8_t*>(x), k, n);
+    const Vec sum = load_padded(reinterpret_cast<const uint8_t*>(y), k, n);
+    store_part(hn::MulAdd(factors, v, sum), y, k, n);
+  }
+}
+
+void scale_row(float* x, float factor, float cap, size_t n) {
+  const Floats d;
+  const Vec factors = hn::Set(d, factor), caps = hn::Set(d, cap);
+  for (size_t k = 0; k < n; k += kLanes) {
+    Vec v = hn::Mul(factors, load_padded(reinterpret_cast<const uint8_t*>(x), k, n));
+    if (cap != 0) v = capped(v, caps);
+    store_part(v, x, k, n);
   }
 }
 
@@ -192,7 +229,11 @@ HWY_EXPORT(layer_norm_row);
 HWY_EXPORT(swiglu_row);
 HWY_EXPORT(clamped_row);
 HWY_EXPORT(relu_row);
+HWY_EXPORT(relu_squared_row);
 HWY_EXPORT(gelu_tanh_row);
+HWY_EXPORT(geglu_row);
+HWY_EXPORT(add_row);
+HWY_EXPORT(scale_row);
 HWY_EXPORT(silu_row);
 HWY_EXPORT(sigmoid_row);
 HWY_EXPORT(unpack_whole_row);
@@ -237,7 +278,8 @@ void layer_norm(Pool& pool, ConstTensorView x, const LayerNorm& norm, TensorView
 
 void swiglu(Pool& pool, ConstTensorView gate, ConstTensorView up, TensorView y,
             const Gating& gating) {
-  const auto row = HWY_DYNAMIC_DISPATCH(swiglu_row);
+  const auto row = gating.kind == GatingKind::kGelu ? HWY_DYNAMIC_DISPATCH(geglu_row)
+                                                    : HWY_DYNAMIC_DISPATCH(swiglu_row);
   const auto clamped = HWY_DYNAMIC_DISPATCH(clamped_row);
   const std::size_t n = to_size(gate.dim(1));
   const auto* gates = reinterpret_cast<const float*>(gate.data());
@@ -252,14 +294,31 @@ void swiglu(Pool& pool, ConstTensorView gate, ConstTensorView up, TensorView y,
 }
 
 void activate(Pool& pool, Activation activation, ConstTensorView x, TensorView y) {
-  const auto row = activation == Activation::kRelu      ? HWY_DYNAMIC_DISPATCH(relu_row)
-                   : activation == Activation::kSilu    ? HWY_DYNAMIC_DISPATCH(silu_row)
-                   : activation == Activation::kSigmoid ? HWY_DYNAMIC_DISPATCH(sigmoid_row)
-                                                        : HWY_DYNAMIC_DISPATCH(gelu_tanh_row);
+  const auto row = activation == Activation::kRelu          ? HWY_DYNAMIC_DISPATCH(relu_row)
+                   : activation == Activation::kSilu        ? HWY_DYNAMIC_DISPATCH(silu_row)
+                   : activation == Activation::kSigmoid     ? HWY_DYNAMIC_DISPATCH(sigmoid_row)
+                   : activation == Activation::kReluSquared ? HWY_DYNAMIC_DISPATCH(relu_squared_row)
+                                                            : HWY_DYNAMIC_DISPATCH(gelu_tanh_row);
   const std::size_t n = to_size(x.dim(1));
   const auto* from = reinterpret_cast<const float*>(x.data());
   auto* to = reinterpret_cast<float*>(y.data());
   for_rows(pool, to_size(x.dim(0)), n, [&](std::size_t i) { row(from + i * n, n, to + i * n); });
+}
+
+void add(Pool& pool, ConstTensorView x, float factor, TensorView y) {
+  const auto row = HWY_DYNAMIC_DISPATCH(add_row);
+  const std::size_t n = to_size(x.dim(1));
+  const auto* from = reinterpret_cast<const float*>(x.data());
+  auto* to = reinterpret_cast<float*>(y.data());
+  for_rows(pool, to_size(x.dim(0)), n,
+           [&](std::size_t i) { row(from + i * n, factor, n, to + i * n); });
+}
+
+void scale(Pool& pool, TensorView x, float factor, float cap) {
+  const auto row = HWY_DYNAMIC_DISPATCH(scale_row);
+  const std::size_t n = to_size(x.dim(1));
+  auto* rows = reinterpret_cast<float*>(x.data());
+  for_rows(pool, to_size(x.dim(0)), n, [&](std::size_t i) { row(rows + i * n, factor, cap, n); });
 }
 
 void split_qkv(Pool& pool, ConstTensorView fused, const QkvRows& to) {

@@ -13,6 +13,8 @@ void layer_norm(Pool& pool, ConstTensorView x, const LayerNorm& norm, TensorView
 void swiglu(Pool& pool, ConstTensorView gate, ConstTensorView up, TensorView y,
             const Gating& gating);
 void activate(Pool& pool, Activation activation, ConstTensorView x, TensorView y);
+void add(Pool& pool, ConstTensorView x, float factor, TensorView y);
+void scale(Pool& pool, TensorView x, float factor, float cap);
 void split_qkv(Pool& pool, ConstTensorView fused, const QkvRows& to);
 /// Throws Error if an id is outside the table.
 void embed(Pool& pool, WeightView table, ConstTensorView id, TensorView y, Accumulate accumulate);

@@ -80,6 +80,7 @@ struct AttentionCall {
   float scale;
   float* out;                   // [n, heads, head_dim]
   const float *slopes, *sinks;  // [heads] or null
+  float cap;                    // of scores, or 0
 
   CANOPY_KERNEL std::int64_t heads() const { return group * kv_heads; }
   /// The call's nodes [first, first + count).
@@ -353,10 +354,11 @@ struct AttendChunk {
         shared.scores[r * kScoreFloats + c] = seen ? dots[i][j] : -INFINITY;
       }
     }
-    if (call.slopes != nullptr || call.tree.window != 0) adjust(rows, key, shared, t);
+    if (call.slopes != nullptr || call.tree.window != 0 || call.cap != 0.0f)
+      adjust(rows, key, shared, t);
   }
-  /// Hides what lies before a row's window from it, and takes slope x distance off the thread's
-  /// other scores: by themselves, as registers are short above.
+  /// Hides what lies before a row's window from it, bounds the thread's other scores, and takes
+  /// slope x distance off them: by themselves, as registers are short above.
   CANOPY_KERNEL void adjust(const Rows& rows, std::int64_t key, const Shared& shared, int t) const {
     for (int i = 0; i < kOwnRows * kOwnKeys; ++i) {
       const int r = t / kAcross + kDown * (i / kOwnKeys),
@@ -367,6 +369,7 @@ struct AttendChunk {
         score = -INFINITY;
         continue;
       }
+      if (call.cap != 0.0f) score = capped(score, call.cap);
       if (call.slopes == nullptr) continue;
       const std::int64_t head = rows.kv_head * call.group + (rows.first + r) % call.group;
       const std::int64_t apart = rows.mask.distance((rows.first + r) / call.group, key + c);

@@ -201,7 +201,9 @@ struct WeighScores {
         const std::int64_t slot = of.begin + first + e;
         if (!all_seen && (slot < from || !of.call.tree.sees(node, slot)))
           quad.of[e] = -INFINITY;
-        else if (slope != 0.0f)
+        else if (of.call.cap != 0.0f)
+          quad.of[e] = capped(quad.of[e], of.call.cap);
+        if (slope != 0.0f && quad.of[e] != -INFINITY)
           quad.of[e] -=
               rounded_product(slope, static_cast<float>(of.call.tree.distance(node, slot)));
         largest = fmaxf(largest, quad.of[e]);

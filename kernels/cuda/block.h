@@ -106,6 +106,9 @@ CANOPY_KERNEL inline float rounded_product(float a, float b) {
 #endif
 }
 
+/// cap tanh(v / cap). NaN stays NaN.
+CANOPY_KERNEL inline float capped(float v, float cap) { return cap * tanhf(v / cap); }
+
 /// A T at an address that is a multiple of its size. Sixteen bytes are moved as one vector: nvcc
 /// forgets a declared alignment where the value is copied once more.
 template <class T>

@@ -190,7 +190,9 @@ class BlockOps : public Ops {
 
   void do_layer_norm(Stream& stream, ConstTensorView x, const LayerNorm& norm,
                      TensorView y) override {
-    launch_(stream, NormalizeRows{at(x), at(norm.g), at(norm.b), norm.eps, x.dim(1), at(y)},
+    launch_(stream,
+            NormalizeRows{at(x), at(norm.g), norm.b.empty() ? nullptr : at(norm.b), norm.eps,
+                          x.dim(1), at(y)},
             row_grid(x.dim(0), x.dim(1), NormalizeRows::kThreads));
   }
 
@@ -276,6 +278,16 @@ class BlockOps : public Ops {
     launch_over(stream, Activate{activation, at(x), at(y), count}, count);
   }
 
+  void do_add(Stream& stream, ConstTensorView x, float factor, TensorView y) override {
+    const std::int64_t count = x.dim(0) * x.dim(1);
+    launch_over(stream, AddScaled{at(x), factor, at(y), count}, count);
+  }
+
+  void do_scale(Stream& stream, TensorView x, float factor, float cap) override {
+    const std::int64_t count = x.dim(0) * x.dim(1);
+    launch_over(stream, ScaleValues{at(x), factor, cap, count}, count);
+  }
+
   void do_split_qkv(Stream& stream, ConstTensorView fused, const QkvRows& to) override {
     const std::int64_t count = fused.dim(0) * fused.dim(1) * 3 * fused.dim(3);
     launch_over(stream, SplitQkv{at(fused), fused.dim(3), count, at(to.q), at(to.k), at(to.v)},
@@ -358,7 +370,8 @@ class BlockOps : public Ops {
                              call.scale,
                              at(call.out),
                              call.slopes.empty() ? nullptr : at(call.slopes),
-                             call.sinks.empty() ? nullptr : at(call.sinks)};
+                             call.sinks.empty() ? nullptr : at(call.sinks),
+                             call.cap};
     if (n >= AttentionSlices::kLeastNodes && row_bytes(call.kv.k.dtype(), 1) == 2 &&
         columns % 8 == 0 && !stream.capturing())
       return attend_by_products(stream, call.kv.k.dtype(), rows);

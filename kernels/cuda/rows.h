@@ -40,7 +40,7 @@ struct RmsNorm {
 /// Ops::layer_norm. One block per row.
 struct NormalizeRows {
   static constexpr int kThreads = 1024;
-  const float *x, *g, *b;
+  const float *x, *g, *b;  // b: or null
   float eps;
   std::int64_t columns;
   float* y;  // may be x
@@ -61,7 +61,7 @@ struct NormalizeRows {
     const float r = 1.0f / sqrtf(block.sum(squares) / static_cast<float>(columns) + eps);
     block.step([&](int t) {
       for (std::int64_t k = t; k < columns; k += block.threads())
-        to[k] = g[k] * ((from[k] - mean) * r) + b[k];
+        to[k] = g[k] * ((from[k] - mean) * r) + (b == nullptr ? 0.0f : b[k]);
     });
   }
 };
@@ -70,6 +70,11 @@ struct NormalizeRows {
 CANOPY_KERNEL inline float times_sigmoid(float v, float u) {
   const float e = expf(-fabsf(u));
   return (u < 0 ? v * e : v) / (1.0f + e);
+}
+
+/// v (1 + tanh(u / 2)) / 2 is the same as v / (1 + exp(-u)).
+CANOPY_KERNEL inline float gelu(float v) {
+  return times_sigmoid(v, 1.5957691216f * v * (1.0f + 0.044715f * (v * v)));
 }
 
 /// Ops::activate over all elements; any grid covers them.
@@ -92,8 +97,45 @@ struct Activate {
         y[i] = times_sigmoid(v, v);
       else if (activation == Activation::kSigmoid)
         y[i] = times_sigmoid(1.0f, v);
-      else  // (1 + tanh(u / 2)) / 2 is the same factor
-        y[i] = times_sigmoid(v, 1.5957691216f * v * (1.0f + 0.044715f * (v * v)));
+      else if (activation == Activation::kReluSquared)
+        y[i] = v < 0 ? 0.0f : v * v;
+      else
+        y[i] = gelu(v);
+    });
+  }
+};
+
+/// Ops::add over all elements; any grid covers them.
+struct AddScaled {
+  static constexpr int kThreads = 256;
+  const float* x;
+  float factor;
+  float* y;
+  std::int64_t count;
+
+  template <class Block>
+  CANOPY_KERNEL void operator()(Block& block) const {
+    block.step([&](int t) {
+      const std::int64_t i = block.index() * kThreads + t;
+      if (i < count) y[i] = fmaf(factor, x[i], y[i]);
+    });
+  }
+};
+
+/// Ops::scale over all elements; any grid covers them.
+struct ScaleValues {
+  static constexpr int kThreads = 256;
+  float* x;
+  float factor, cap;
+  std::int64_t count;
+
+  template <class Block>
+  CANOPY_KERNEL void operator()(Block& block) const {
+    block.step([&](int t) {
+      const std::int64_t i = block.index() * kThreads + t;
+      if (i >= count) return;
+      const float v = factor * x[i];
+      x[i] = cap == 0.0f ? v : capped(v, cap);
     });
   }
 };
@@ -119,6 +161,7 @@ struct SplitQkv {
 
 /// What the gating makes of a gate and an up. NaN stays NaN.
 CANOPY_KERNEL inline float gated(float g, float u, const Gating& gating) {
+  if (gating.kind == GatingKind::kGelu) return gelu(g) * u;
   if (gating.kind != GatingKind::kClamped) return times_sigmoid(g, g) * u;
   g = g > gating.limit ? gating.limit : g;
   u = u > gating.limit ? gating.limit : u < -gating.limit ? -gating.limit : u;

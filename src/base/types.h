@@ -27,8 +27,8 @@ enum class RouterScore : std::uint8_t { kSoftmax, kSigmoid };
 
 /// The product that an MLP makes of a gate g and the value u that it lets through. kSwiglu: u g
 /// sigmoid(g). kClamped: (u + 1) g sigmoid(alpha g), of g cut to at most `limit` and u to [-limit,
-/// limit].
-enum class GatingKind : std::uint8_t { kSwiglu, kClamped };
+/// limit]. kGelu: u g (1 + tanh(sqrt(2 / pi) (g + 0.044715 g^3))) / 2.
+enum class GatingKind : std::uint8_t { kSwiglu, kClamped, kGelu };
 struct Gating {
   GatingKind kind = GatingKind::kSwiglu;
   float limit = 0.0f, alpha = 0.0f;  // kClamped

@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "src/base/error.h"
+#include "src/base/formats/half.h"
 #include "src/base/json.h"
 #include "src/base/utf8.h"
 #include "src/checkpoint/families/wrapper.h"
@@ -268,6 +269,68 @@ std::vector<TensorEntry> apart(const Family& family, const ModelConfig& config,
   return all;
 }
 
+/// Takes tensors apart that hold the rows of several matrices of a layer. `pattern`: what the
+/// container calls them. Other tensors stay; names are then canonical, but of those.
+void split_fused(const Family& family, const ModelConfig& config,
+                 std::string_view FusedRows::*pattern, std::vector<TensorEntry>& tensors) {
+  std::vector<TensorEntry> all;
+  for (TensorEntry& tensor : tensors) {
+    const auto fused = std::find_if(
+        family.fused.begin(), family.fused.end(),
+        [&](const FusedRows& each) { return numbers_in(each.*pattern, tensor.name).has_value(); });
+    if (fused == family.fused.end()) {
+      all.push_back(std::move(tensor));
+      continue;
+    }
+    const int layer = std::stoi(std::string(numbers_in((*fused).*pattern, tensor.name)->layer));
+    if (layer >= config.layers) {
+      all.push_back(std::move(tensor));  // which is no part of the model
+      continue;
+    }
+    require_known_dtype(tensor);
+    std::int64_t rows = 0;
+    for (const std::optional<TensorRole> part : fused->parts)
+      if (part) rows += length(spec_of(*part).rows, config, layer);
+    if (tensor.shape.size() != 2 || tensor.shape[0] != rows)
+      throw Error("tensor " + in_quotes(tensor.name) + " has shape " + to_string(tensor.shape) +
+                  ", but the config asks for " + std::to_string(rows) + " rows");
+    std::int64_t first = 0;
+    for (const std::optional<TensorRole> part : fused->parts) {
+      if (!part) continue;
+      const std::int64_t own = length(spec_of(*part).rows, config, layer);
+      TensorEntry one = rows_of(tensor, first, own);
+      one.name = tensor_name(*part, layer);
+      first += own;
+      all.push_back(std::move(one));
+    }
+  }
+  tensors = std::move(all);
+}
+
+/// Sets what is added to norms as they are read, of a family whose directories have them less 1.
+void add_ones(const Family& family, std::vector<TensorEntry>& tensors) {
+  if (!family.norms_less_one) return;
+  for (TensorEntry& tensor : tensors)
+    if (const auto known = find_tensor(tensor.name);
+        known && known->spec->kind == TensorKind::kNorm)
+      tensor.plus = 1.0f;
+}
+
+/// Rounds the factor of a scaled embedding to the type of its weights, as transformers does.
+void round_embedding_factor(const Family& family, const std::vector<TensorEntry>& tensors,
+                            ModelConfig& config) {
+  if (!family.scaled_embedding) return;
+  const auto at = std::find_if(tensors.begin(), tensors.end(), [](const TensorEntry& tensor) {
+    return tensor.name == tensor_name(TensorRole::kEmbedding);
+  });
+  if (at == tensors.end()) return;
+  float& factor = config.factors.embedding;
+  if (at->dtype == DType::kF16)
+    factor = f32_from_f16(f16_from_f32(factor));
+  else if (at->dtype != DType::kF32)  // what is packed was BF16
+    factor = f32_from_bf16(bf16_from_f32(factor));
+}
+
 Checkpoint open_gguf(const std::filesystem::path& file, std::span<const Family> families,
                      Holes holes) {
   GgufModel model = read_gguf_model(file, holes);
@@ -277,9 +340,10 @@ Checkpoint open_gguf(const std::filesystem::path& file, std::span<const Family> 
   });
   auto tensors = in_context("checking the tensors of " + file.string(), [&] {
     const Family& family = *find_family(families, config.architecture);
+    split_fused(family, config, &FusedRows::gguf, header.tensors);
     std::vector<TensorEntry> each = apart(family, config, std::move(header.tensors));
     for (TensorEntry& tensor : each) {
-      tensor.name = canonical_gguf_name(family, tensor.name);
+      if (!find_tensor(tensor.name)) tensor.name = canonical_gguf_name(family, tensor.name);
       if (tensor.shape.size() != 1) continue;
       // A matrix of one row is a vector there.
       const auto known = find_tensor(tensor.name);
@@ -342,7 +406,11 @@ Checkpoint open_directory(const std::filesystem::path& directory, std::span<cons
     for (std::string& module : scheme->left_out) module = unwrapped_name(module);
   in_context("reading the scales of " + directory.string(),
              [&] { join_fp8_tensors(index, scheme, *family, config); });
+  in_context("checking the tensors of " + directory.string(),
+             [&] { split_fused(*family, config, &FusedRows::name, index.tensors); });
   for (TensorEntry& tensor : index.tensors) tensor.name = canonical_name(*family, tensor.name);
+  add_ones(*family, index.tensors);
+  round_embedding_factor(*family, index.tensors, config);
   untie_stored_head(index, config);
   auto tensors = in_context("checking the tensors of " + directory.string(),
                             [&] { return take_inventory(config, std::move(index.tensors)); });

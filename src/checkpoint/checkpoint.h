@@ -31,6 +31,8 @@ struct TensorEntry {
   std::uint64_t bytes = 0;
   /// Data of a matrix apart from its rows, which begin at `offset`; empty for most formats.
   Companion companion = {};
+  /// Added to each value of a norm when it is read, after which it is what ModelConfig means.
+  float plus = 0.0f;
   /// XXH3 (64 bits) of the values in their plain format, row by row, where a packed file has it.
   std::optional<std::uint64_t> checksum = {};
   /// Name of its dtype in its file, where no DType is meant; `dtype` means nothing then. Only

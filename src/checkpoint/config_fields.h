@@ -111,6 +111,15 @@ void require_class(const Fields& config, std::string_view name);
 /// Throws Error if the window of attention, which is `fallback` where its key is absent and none
 /// where it is null, hides anything.
 void refuse_window(const Fields& config, int max_positions, std::optional<int> fallback);
+/// Reads which layers have a window, where the table of kinds is of one with and one without, and
+/// how wide it is.
+void put_windows(const Fields& config, ModelConfig& model);
+/// Gives all layers the window of `sliding_window`, which is `fallback` where the key is absent and
+/// none where it is null, unless it hides nothing.
+void put_uniform_window(const Fields& config, std::optional<int> fallback, ModelConfig& model);
+/// Reads the rotary positions of a model whose sizes and windows are set, under either generation's
+/// keys, with a note on what is taken otherwise. Throws Error naming the key.
+void put_rope(const Fields& config, const Family& family, ModelConfig& model);
 /// Throws Error if a config does not say how many heads of keys there are. Null means one for each
 /// query head; transformers' other defaults would be a guess.
 void require_kv_heads(const Fields& config);

@@ -2,122 +2,16 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "src/base/error.h"
 #include "src/base/utf8.h"
+#include "src/checkpoint/families/tables.h"
 #include "src/checkpoint/readers.h"
 
 namespace canopy {
 
 namespace {
-
-constexpr std::array kBiasedQkv{LayerConfig{.qkv_bias = true}};
-constexpr std::array kNormedQk{LayerConfig{.qk_norm = true}};
-
-constexpr std::array kPostAttentionNorm{
-    StoredName{TensorRole::kMlpNorm, "blk.#.post_attention_norm.weight"}};
-
-constexpr std::array kExperts{LayerConfig{.experts = true}};
-constexpr std::array kNormedQkExperts{LayerConfig{.qk_norm = true, .experts = true}};
-constexpr std::array kWholeNormedQkExperts{
-    LayerConfig{.qk_norm = true, .whole_qk_norm = true, .experts = true}};
-constexpr auto kMixtralNames = [] {
-  using enum TensorRole;
-  return std::to_array<StoredName>(
-      {{kRouter, "model.layers.#.block_sparse_moe.gate.weight"},
-       {kExpertGate, "model.layers.#.block_sparse_moe.experts.@.w1.weight"},
-       {kExpertUp, "model.layers.#.block_sparse_moe.experts.@.w3.weight"},
-       {kExpertDown, "model.layers.#.block_sparse_moe.experts.@.w2.weight"}});
-}();
-
-constexpr std::array kBiasedQkvExperts{LayerConfig{.qkv_bias = true, .experts = true}};
-constexpr auto kMinimaxNames = [] {
-  using enum TensorRole;
-  return std::to_array<StoredName>(
-      {{kRouter, "model.layers.#.block_sparse_moe.gate.weight"},
-       {kChoiceBias, "model.layers.#.block_sparse_moe.e_score_correction_bias"},
-       {kExpertGate, "model.layers.#.block_sparse_moe.experts.@.w1.weight"},
-       {kExpertUp, "model.layers.#.block_sparse_moe.experts.@.w3.weight"},
-       {kExpertDown, "model.layers.#.block_sparse_moe.experts.@.w2.weight"}});
-}();
-constexpr auto kQwen2MoeNames = [] {
-  using enum TensorRole;
-  return std::to_array<StoredName>(
-      {{kSharedGate, "model.layers.#.mlp.shared_expert.gate_proj.weight"},
-       {kSharedUp, "model.layers.#.mlp.shared_expert.up_proj.weight"},
-       {kSharedDown, "model.layers.#.mlp.shared_expert.down_proj.weight"}});
-}();
-
-/// The window's width is a placeholder: see Family::windows.
-constexpr auto kSunkExperts = [] {
-  LayerConfig windowed{.qkv_bias = true, .other_biases = true, .sinks = true, .experts = true};
-  const LayerConfig full = windowed;
-  windowed.window = 1;
-  return std::array{windowed, full};
-}();
-
-constexpr std::array kNormedBiasedExperts{
-    LayerConfig{.qkv_bias = true, .qk_norm = true, .experts = true}};
-
-constexpr std::array kBiased{LayerConfig{.qkv_bias = true, .other_biases = true}};
-
-constexpr DecoderForm kOptForm{.norm = NormKind::kLayer,
-                               .positions = PositionKind::kLearned,
-                               .mlp = MlpKind::kRelu,
-                               .position_offset = 2};
-constexpr auto kOptNames = [] {
-  using enum TensorRole;
-  return std::to_array<StoredName>(
-      {{kEmbedding, "model.decoder.embed_tokens.weight"},
-       {kProjectIn, "model.decoder.project_in.weight"},
-       {kPositions, "model.decoder.embed_positions.weight"},
-       {kAttentionNorm, "model.decoder.layers.#.self_attn_layer_norm.weight"},
-       {kAttentionNormBias, "model.decoder.layers.#.self_attn_layer_norm.bias"},
-       {kQuery, "model.decoder.layers.#.self_attn.q_proj.weight"},
-       {kKey, "model.decoder.layers.#.self_attn.k_proj.weight"},
-       {kValue, "model.decoder.layers.#.self_attn.v_proj.weight"},
-       {kQueryBias, "model.decoder.layers.#.self_attn.q_proj.bias"},
-       {kKeyBias, "model.decoder.layers.#.self_attn.k_proj.bias"},
-       {kValueBias, "model.decoder.layers.#.self_attn.v_proj.bias"},
-       {kOutput, "model.decoder.layers.#.self_attn.out_proj.weight"},
-       {kOutputBias, "model.decoder.layers.#.self_attn.out_proj.bias"},
-       {kMlpNorm, "model.decoder.layers.#.final_layer_norm.weight"},
-       {kMlpNormBias, "model.decoder.layers.#.final_layer_norm.bias"},
-       {kUp, "model.decoder.layers.#.fc1.weight"},
-       {kUpBias, "model.decoder.layers.#.fc1.bias"},
-       {kDown, "model.decoder.layers.#.fc2.weight"},
-       {kDownBias, "model.decoder.layers.#.fc2.bias"},
-       {kFinalNorm, "model.decoder.final_layer_norm.weight"},
-       {kFinalNormBias, "model.decoder.final_layer_norm.bias"},
-       {kProjectOut, "model.decoder.project_out.weight"}});
-}();
-
-constexpr DecoderForm kBloomForm{.norm = NormKind::kLayer,
-                                 .positions = PositionKind::kAlibi,
-                                 .mlp = MlpKind::kGeluTanh,
-                                 .embedding_norm = true,
-                                 .fused_qkv = true};
-constexpr auto kBloomNames = [] {
-  using enum TensorRole;
-  return std::to_array<StoredName>(
-      {{kEmbedding, "transformer.word_embeddings.weight"},
-       {kEmbeddingNorm, "transformer.word_embeddings_layernorm.weight"},
-       {kEmbeddingNormBias, "transformer.word_embeddings_layernorm.bias"},
-       {kAttentionNorm, "transformer.h.#.input_layernorm.weight"},
-       {kAttentionNormBias, "transformer.h.#.input_layernorm.bias"},
-       {kFusedQkv, "transformer.h.#.self_attention.query_key_value.weight"},
-       {kFusedQkvBias, "transformer.h.#.self_attention.query_key_value.bias"},
-       {kOutput, "transformer.h.#.self_attention.dense.weight"},
-       {kOutputBias, "transformer.h.#.self_attention.dense.bias"},
-       {kMlpNorm, "transformer.h.#.post_attention_layernorm.weight"},
-       {kMlpNormBias, "transformer.h.#.post_attention_layernorm.bias"},
-       {kUp, "transformer.h.#.mlp.dense_h_to_4h.weight"},
-       {kUpBias, "transformer.h.#.mlp.dense_h_to_4h.bias"},
-       {kDown, "transformer.h.#.mlp.dense_4h_to_h.weight"},
-       {kDownBias, "transformer.h.#.mlp.dense_4h_to_h.bias"},
-       {kFinalNorm, "transformer.ln_f.weight"},
-       {kFinalNormBias, "transformer.ln_f.bias"}});
-}();
 
 constexpr std::array kFamilies{
     Family{.name = "llama",
@@ -131,6 +25,7 @@ constexpr std::array kFamilies{
            .gguf = "llama",
            .gguf_adjacent_pairs = true,
            .gguf_frequency_factors = true,
+           .uniform_window = true,
            .read_config = read_mistral_config},
     Family{.name = "ministral3",
            .hf_class = "Ministral3ForCausalLM",
@@ -155,6 +50,143 @@ constexpr std::array kFamilies{
            .own_attention_bias = true,
            .read_config = read_seed_oss_config,
            .gguf_names = kPostAttentionNorm},
+    Family{.name = "phi3",
+           .hf_class = "Phi3ForCausalLM",
+           .gguf = "phi3",
+           .rotated = 1,
+           .uniform_window = true,
+           .short_longrope = true,
+           .read_config = read_phi3_config,
+           .fused = kFusedQkvAndGateUp},
+    Family{.name = "gemma2",
+           .hf_class = "Gemma2ForCausalLM",
+           .gguf = "gemma2",
+           .form = kGemmaForm,
+           .layer_kinds = kWindowedAndFull,
+           .windows = true,
+           .period = 2,
+           .norms_less_one = true,
+           .scaled_embedding = true,
+           .usual_logit_cap = 30,
+           .usual_score_cap = 50,
+           .layers_scaled_by_width = 46,
+           .own_keys = kGemma2Keys,
+           .read_config = read_gemma2_config,
+           .stored_names = kGemmaNames},
+    Family{.name = "gemma3_text",
+           .hf_class = "Gemma3ForCausalLM",
+           .gguf = "gemma3",
+           .form = kGemmaForm,
+           .layer_kinds = kNormedWindowedAndFull,
+           .windows = true,
+           .period = 6,
+           .norms_less_one = true,
+           .scaled_embedding = true,
+           .layers_scaled_by_width = 62,
+           .theta = 1e6,
+           .local_theta = 1e4,
+           .own_keys = kGemma3Keys,
+           .read_config = read_gemma3_config,
+           .stored_names = kGemmaNames},
+    Family{.name = "olmo2",
+           .hf_class = "Olmo2ForCausalLM",
+           .gguf = "olmo2",
+           .form = kOnlyResultsNormedForm,
+           .layer_kinds = kWholeNormedQk,
+           .read_config = read_olmo2_config,
+           .stored_names = kResultNormNames},
+    Family{.name = "olmo3",
+           .hf_class = "Olmo3ForCausalLM",
+           .gguf = "olmo2",
+           .form = kOnlyResultsNormedForm,
+           .layer_kinds = kWholeNormedWindowedAndFull,
+           .windows = true,
+           .period = 4,
+           .theta = 500000,
+           .local_theta = 500000,
+           .read_config = read_olmo3_config,
+           .stored_names = kResultNormNames},
+    Family{.name = "exaone4",
+           .hf_class = "Exaone4ForCausalLM",
+           .gguf = "exaone4",
+           .form = kOnlyResultsNormedForm,
+           .layer_kinds = kNormedWindowedAndFullUnrotated,
+           .gguf_frequency_factors = true,
+           .windows = true,
+           .windows_may_lack = true,
+           .period = 4,
+           .read_config = read_exaone4_config,
+           .stored_names = kResultNormNames},
+    Family{.name = "glm4",
+           .hf_class = "Glm4ForCausalLM",
+           .gguf = "glm4",
+           .form = kNormedResultsForm,
+           .layer_kinds = kBiasedQkv,
+           .adjacent_pairs = true,
+           .rotated = 0.5,
+           .own_attention_bias = true,
+           .gguf_lacks_parts = true,
+           .read_config = read_glm4_config,
+           .stored_names = kGlm4Names,
+           .fused = kFusedGateUp},
+    Family{.name = "granite",
+           .hf_class = "GraniteForCausalLM",
+           .gguf = "granite",
+           .gguf_adjacent_pairs = true,
+           .factors = true,
+           .gguf_divides_logits = true,
+           .own_keys = kGraniteKeys,
+           .read_config = read_granite_config},
+    Family{.name = "smollm3",
+           .hf_class = "SmolLM3ForCausalLM",
+           .gguf = "smollm3",
+           .layer_kinds = kRotatedAndNot,
+           .gguf_adjacent_pairs = true,
+           .period = 4,
+           .theta = 2000000,
+           .own_keys = kSmolLm3Keys,
+           .read_config = read_smollm3_config},
+    Family{.name = "cohere",
+           .hf_class = "CohereForCausalLM",
+           .gguf = "command-r",
+           .form = kCohereForm,
+           .adjacent_pairs = true,
+           .factors = true,
+           .theta = 500000,
+           .own_keys = kCohereKeys,
+           .read_config = read_cohere_config},
+    Family{.name = "cohere2",
+           .hf_class = "Cohere2ForCausalLM",
+           .gguf = "cohere2",
+           .form = kCohereForm,
+           .layer_kinds = kWindowedAndFullUnrotated,
+           .adjacent_pairs = true,
+           .windows = true,
+           .factors = true,
+           .period = 4,
+           .own_keys = kCohereKeys,
+           .read_config = read_cohere2_config},
+    Family{.name = "arcee",
+           .hf_class = "ArceeForCausalLM",
+           .gguf = "arcee",
+           .form = kSquaredReluForm,
+           .gguf_adjacent_pairs = true,
+           .read_config = read_arcee_config},
+    Family{.name = "nemotron",
+           .hf_class = "NemotronForCausalLM",
+           .gguf = "nemotron",
+           .form = kNemotronForm,
+           .rotated = 0.5,
+           .norms_less_one = true,
+           .read_config = read_nemotron_config},
+    Family{.name = "starcoder2",
+           .hf_class = "Starcoder2ForCausalLM",
+           .gguf = "starcoder2",
+           .form = kStarcoder2Form,
+           .layer_kinds = kBiased,
+           .uniform_window = true,
+           .read_config = read_starcoder2_config,
+           .stored_names = kStarcoder2Names},
     Family{.name = "mixtral",
            .hf_class = "MixtralForCausalLM",
            .gguf = "llama",
@@ -296,6 +328,23 @@ std::string canonical_name(const Family& family, std::string_view stored_name) {
   return std::string(stored_name);
 }
 
+const char* gguf_epsilon_key(const Family& family) {
+  return family.form.norm == NormKind::kLayer ? "attention.layer_norm_epsilon"
+                                              : "attention.layer_norm_rms_epsilon";
+}
+
+float gguf_score_factor(const Family& family, const ModelConfig& config) {
+  const bool by_width = config.layers == family.layers_scaled_by_width;
+  return 1.0f /
+         std::sqrt(static_cast<float>(by_width ? config.dim / config.heads : config.head_dim));
+}
+
+const FusedRows* fused_of(const Family& family, TensorRole role) {
+  for (const FusedRows& fused : family.fused)
+    if (std::find(fused.parts.begin(), fused.parts.end(), role) != fused.parts.end()) return &fused;
+  return nullptr;
+}
+
 std::string stored_name(const Family& family, std::string_view canonical_name) {
   for (const StoredName& stored : family.stored_names)
     if (const auto numbers = numbers_in(spec_of(stored.role).name, canonical_name))
@@ -315,6 +364,9 @@ std::string_view gguf_pattern(const Family& family, const TensorSpec& spec) {
 }  // namespace
 
 std::string canonical_gguf_name(const Family& family, std::string_view gguf_name) {
+  for (const StoredName& own : family.gguf_names)  // which may be another family's of another role
+    if (const auto numbers = numbers_in(own.name, gguf_name))
+      return with_numbers(spec_of(own.role).name, *numbers);
   for (const TensorSpec& spec : model_tensors())
     if (const auto numbers = numbers_in(gguf_pattern(family, spec), gguf_name);
         numbers && !spec.of_experts())

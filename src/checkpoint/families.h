@@ -26,6 +26,12 @@ struct StoredName {
   std::string_view name;
 };
 
+/// Matrices of a layer whose rows files have in one tensor, one after the other.
+struct FusedRows {
+  std::string_view name, gguf;                     // in safetensors, in GGUF
+  std::array<std::optional<TensorRole>, 3> parts;  // in their order
+};
+
 inline constexpr std::array kPlainLayers{LayerConfig{}};
 
 /// A family of models as data: with its row here and, where its config.json has something of its
@@ -38,6 +44,7 @@ struct Family {
   std::string_view gguf = {};
   DecoderForm form = {};                                    // as in ModelConfig
   std::span<const LayerConfig> layer_kinds = kPlainLayers;  // they take turns
+  bool adjacent_pairs = false;          // in both containers, neighbours are rotated
   bool gguf_adjacent_pairs = false;     // converters reorder the rows of Q and K (docs/formats.md)
   bool gguf_frequency_factors = false;  // GGUF files may have rope_freqs.weight
   bool scaled_queries = false;          // files may scale queries by position
@@ -56,14 +63,32 @@ struct Family {
   bool gguf_normalised_experts = true;  // whose weights sum to 1 where GGUF files do not say
   /// Of the parts that a table of layers has, GGUF files may lack biases and norms of Q and K.
   bool gguf_lacks_parts = false;
-  bool windows = false;  // those of the table's layers are as wide as the files say
-  Gating gating = {};    // of experts, where files do not say
+  bool windows = false;              // those of the table's layers are as wide as the files say
+  bool windows_may_lack = false;     // without a width all layers are full, and as the first else
+  bool uniform_window = false;       // files may give all layers one
+  bool short_longrope = false;       // files may have longrope, which is read for short texts
+  bool factors = false;              // files may have them, as in DecoderFactors
+  bool gguf_divides_logits = false;  // by the factor of GGUF files
+  /// Every so manieth layer is of the table's second kind, the others of the first; 0: all kinds
+  /// take turns.
+  int period = 0;
+  bool norms_less_one = false;    // directories have the norms' weights less 1
+  bool scaled_embedding = false;  // by the root of the model's width, rounded to its type
+  float usual_logit_cap = 0, usual_score_cap = 0;  // where files do not say; 0: there are none
+  /// In GGUF, models of this number of layers have scores divided by the root of dim / heads,
+  /// others by that of head_dim; 0: all by that.
+  int layers_scaled_by_width = 0;
+  double theta = 10000;    // of rotary positions, where files do not say
+  double local_theta = 0;  // of layers with windows, which no scaling changes; 0: that of all
+  Gating gating = {};      // of experts, where files do not say
   /// In GGUF files, yarn's ramp is bounded by whole pairs; Hugging Face's say whether it is.
   bool gguf_truncated_yarn = true;
   bool gguf_alone = false;  // Canopy reads the weights from GGUF files, and from no directories
+  std::span<const std::string_view> own_keys = {};  // that its reader reads, and others refuse
   ConfigReader read_config = read_decoder_config;
   std::span<const StoredName> stored_names = {};  // in safetensors
   std::span<const StoredName> gguf_names = {};    // in GGUF
+  std::span<const FusedRows> fused = {};
   std::string_view bare_lacks = {};  // how stored names begin, but for files of the bare decoder
 };
 
@@ -77,6 +102,15 @@ const Family& family_of(const ModelConfig& config);
 
 /// The general.architecture of a model's GGUF files. Throws Error if Canopy knows none.
 std::string_view gguf_architecture(const ModelConfig& config);
+
+/// The key of a family's GGUF files for the epsilon of norms, after the architecture.
+const char* gguf_epsilon_key(const Family& family);
+/// The factor of scores in a model's GGUF files, which have no key for it, where the family scales
+/// its embedding.
+float gguf_score_factor(const Family& family, const ModelConfig& config);
+
+/// The tensor that a family's files have a matrix of a layer in, with others; null for most.
+const FusedRows* fused_of(const Family& family, TensorRole role);
 
 /// The canonical name of a tensor of a family's safetensors file.
 std::string canonical_name(const Family& family, std::string_view stored_name);

@@ -97,6 +97,15 @@ std::string fingerprint(const Checkpoint& model) {
     all.add(static_cast<int>(c.experts.gating.kind));
     for (const float number : {c.experts.gating.limit, c.experts.gating.alpha}) all.add(number);
   }
+  // The same of forms and factors that came later.
+  if (const DecoderForm& f = c.form; !f.norm_bias || !f.norm_inputs || f.norm_results || f.parallel)
+    for (const bool part : {f.norm_bias, f.norm_inputs, f.norm_results, f.parallel}) all.add(part);
+  if (const DecoderFactors& f = c.factors; f != DecoderFactors())
+    for (const float part : {f.embedding, f.branch, f.logit, f.logit_cap, f.score, f.score_cap})
+      all.add(part);
+  for (const LayerConfig& kind : c.layer_kinds)
+    if (!kind.rotated) all.add(kind.rotated);
+  for (const float magnitude : c.rope_magnitude_of_kind) all.add(magnitude);
   if (!c.alibi_slopes.empty()) all.add(c.alibi_slopes);
   all.add(c.norm_eps);
   all.add(c.rope_inverse_frequency);

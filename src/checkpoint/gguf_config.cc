@@ -1,13 +1,12 @@
 // GGUF metadata and names -> ModelConfig and canonical names.
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstdio>
 #include <limits>
 #include <optional>
 
 #include "src/base/error.h"
 #include "src/base/utf8.h"
+#include "src/checkpoint/gguf_keys.h"
 #include "src/checkpoint/model_tensors.h"
 #include "src/checkpoint/readers.h"
 #include "src/checkpoint/rope_scaling.h"
@@ -16,85 +15,6 @@ namespace canopy {
 
 namespace {
 
-std::string number_text(double value) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.9g", value);
-  return text.data();
-}
-
-/// The keys "<architecture>.<key>" of the metadata.
-class Keys {
- public:
-  Keys(const Metadata& metadata, std::string architecture)
-      : metadata_(metadata), architecture_(std::move(architecture)) {}
-  std::string name(const char* key) const { return architecture_ + "." + key; }
-  bool given(const char* key) const { return metadata_.contains(name(key)); }
-
-  int integer(const char* key, int most, std::optional<int> fallback = {}, int least = 1) const {
-    if (!given(key)) {
-      if (fallback) return *fallback;
-      throw Error("metadata key '" + name(key) + "' is missing");
-    }
-    const auto* value = metadata_.find<std::int64_t>(name(key));
-    if (!value) throw Error("metadata key '" + name(key) + "' is not one integer");
-    return in_range(key, *value, most, least);
-  }
-  /// Of all layers: one integer, or an array of one for each layer, which must be equal.
-  int of_layers(const char* key, int layers, int most, std::optional<int> fallback = {}) const {
-    const auto* each = metadata_.find<std::vector<std::int32_t>>(name(key));
-    if (!each) return integer(key, most, fallback);
-    if (std::ssize(*each) != layers)
-      throw Error("metadata key '" + name(key) + "' has " + std::to_string(each->size()) +
-                  " numbers for " + std::to_string(layers) + " layers");
-    for (const std::int32_t value : *each)
-      if (value != each->front())
-        throw Error("metadata key '" + name(key) + "' has " + std::to_string(each->front()) +
-                    " and " + std::to_string(value) + "; layers that differ are not supported");
-    return in_range(key, each->front(), most, 1);
-  }
-  double positive(const char* key, std::optional<double> fallback = {}) const {
-    if (!given(key) && fallback) return *fallback;
-    const auto* value = metadata_.find<double>(name(key));
-    if (!value) throw Error("metadata key '" + name(key) + "' is missing or not a float");
-    constexpr auto kMost = std::numeric_limits<float>::max();  // arithmetic is in floats
-    if (!(*value > 0 && *value <= static_cast<double>(kMost)))
-      throw Error("metadata key '" + name(key) + "' is not a positive number up to 3.4e38");
-    return *value;
-  }
-  /// The number under a key, or those of its array; none without it. Booleans are 0 and 1.
-  std::vector<double> numbers(const char* key) const {
-    if (!given(key)) return {};
-    const std::string full = name(key);
-    if (const auto* flag = metadata_.find<bool>(full)) return {*flag ? 1.0 : 0.0};
-    if (const auto* integer = metadata_.find<std::int64_t>(full))
-      return {static_cast<double>(*integer)};
-    if (const auto* real = metadata_.find<double>(full)) return {*real};
-    if (const auto* integers = metadata_.find<std::vector<std::int32_t>>(full))
-      return {integers->begin(), integers->end()};
-    if (const auto* reals = metadata_.find<std::vector<float>>(full))
-      return {reals->begin(), reals->end()};
-    throw Error("metadata key '" + full + "' is neither a number nor an array of numbers");
-  }
-  std::string text(const char* key, const char* fallback) const {
-    if (!given(key)) return fallback;
-    const auto* value = metadata_.find<std::string>(name(key));
-    if (!value) throw Error("metadata key '" + name(key) + "' is not a string");
-    return *value;
-  }
-
- private:
-  int in_range(const char* key, std::int64_t value, int most, int least) const {
-    if (value < least || value > most)
-      throw Error("metadata key '" + name(key) + "' is " + std::to_string(value) + ", outside " +
-                  std::to_string(least) + " to " + std::to_string(most));
-    return static_cast<int>(value);
-  }
-
-  const Metadata& metadata_;
-  std::string architecture_;
-};
-
-constexpr double kRopeBase = 10000;
 constexpr int kMostLayers = 1 << 14;
 
 RopeScaling rope_scaling(const Keys& keys, const Family& family, int max_positions, Notes& notes) {
@@ -103,7 +23,7 @@ RopeScaling rope_scaling(const Keys& keys, const Family& family, int max_positio
   if (s.query_beta != 0)
     s.query_period =
         keys.integer("rope.scaling.original_context_length", std::numeric_limits<int>::max());
-  s.theta = keys.positive("rope.freq_base", kRopeBase);
+  s.theta = keys.positive("rope.freq_base", family.theta);
   // Old files have another key for the factor. A factor without a type is that of a linear scaling;
   // with the type "none" it has no effect.
   const double factor =
@@ -191,12 +111,12 @@ constexpr Feature kRefused[] = {
     {"attention.temperature_scale", "queries scaled by their position", 0, &Family::scaled_queries},
     {"attention.indexer.top_k", "sparse attention"},
     {"attention.shared_kv_layers", "layers that share keys and values"},
-    {"attn_logit_softcapping", "soft-capped scores"},
-    {"final_logit_softcapping", "soft-capped logits"},
+    {"attn_logit_softcapping", "soft-capped scores", 0, &Family::scaled_embedding},
+    {"final_logit_softcapping", "soft-capped logits", 0, &Family::scaled_embedding},
     {"router_logit_softcapping", "soft-capped scores of experts"},
-    {"logit_scale", "a scale", 1},
-    {"residual_scale", "a scale", 1},
-    {"embedding_scale", "a scale", 1},
+    {"logit_scale", "a scale", 1, &Family::factors},
+    {"residual_scale", "a scale", 1, &Family::factors},
+    {"embedding_scale", "a scale", 1, &Family::factors},
     {"attention.output_scale", "a scale", 1},
     {"attention.value_scale", "a scale", 1},
     {"swiglu_clamp_exp", "a clamped MLP"},
@@ -220,7 +140,7 @@ void refuse_features(const Keys& keys, int max_positions, const Family& family) 
         throw Error("metadata key '" + keys.name(f.key) + "' is " + number_text(value) +
                     ", which means " + f.what + " and is not supported");
   }
-  if (family.windows) return;
+  if (family.windows || family.uniform_window) return;
   const int window =
       keys.integer("attention.sliding_window", std::numeric_limits<int>::max(), 0, 0);
   if (window != 0 && window < max_positions)
@@ -229,20 +149,21 @@ void refuse_features(const Keys& keys, int max_positions, const Family& family) 
 }
 
 /// The same of keys that are neutral where they say what holds without them.
-void refuse_odd_layers(const Keys& keys, int head_dim) {
+void refuse_odd_layers(const Keys& keys, const Family& family, int head_dim) {
   const auto require = [&](const char* key, double usual, const char* what) {
     for (const double value : keys.numbers(key))  // a float in the file
       if (!(std::abs(value - usual) <= 0x1p-22 * usual))
         throw Error("metadata key '" + keys.name(key) + "' is " + number_text(value) + ", not " +
                     number_text(usual) + ": " + what);
   };
-  if (keys.numbers("attention.scale") != std::vector{0.0})
+  if (!family.factors && keys.numbers("attention.scale") != std::vector{0.0})
     require("attention.scale", 1 / std::sqrt(head_dim), "another scale of scores is not supported");
   for (const char* key :
        {"attention.key_length_swa", "attention.value_length_swa", "rope.dimension_count_swa"})
     require(key, head_dim, "heads that differ by layer are not supported");
-  require("rope.freq_base_swa", keys.positive("rope.freq_base", kRopeBase),
-          "rotary positions that differ by layer are not supported");
+  if (family.local_theta == 0)
+    require("rope.freq_base_swa", keys.positive("rope.freq_base", family.theta),
+            "rotary positions that differ by layer are not supported");
 }
 
 void put_end_tokens(const Metadata& metadata, ModelConfig& model) {
@@ -285,6 +206,37 @@ void put_rope(const Keys& keys, const Family& family, const std::vector<float>& 
       throw Error("tensor 'rope_freqs.weight' has a value that is not positive");
     frequency[i] /= factors[i];
   }
+  if (family.local_theta == 0) return;
+  RopeScaling local;
+  local.theta =
+      keys.positive("rope.freq_base_swa",
+                    family.local_theta == family.theta ? scaling.theta : family.local_theta);
+  put_local_rope(local, model);
+}
+
+/// Sets the factors and bounds of a family that has some.
+void put_factors(const Keys& keys, const Family& family, ModelConfig& model) {
+  DecoderFactors& factors = model.factors;
+  const auto factor = [&](const char* key) { return static_cast<float>(keys.positive(key, 1.0)); };
+  const auto cap = [&](const char* key, float usual) {
+    for (const double value : keys.numbers(key)) usual = static_cast<float>(value);
+    if (!(usual >= 0 && std::isfinite(usual)))
+      throw Error("metadata key '" + keys.name(key) + "' is not positive, nor 0");
+    return usual;
+  };
+  if (family.factors) {
+    factors.embedding = factor("embedding_scale");
+    factors.branch = factor("residual_scale");
+    factors.logit = factor("logit_scale");
+    if (family.gguf_divides_logits) factors.logit = 1 / factors.logit;
+    for (const double scale : keys.numbers("attention.scale"))
+      if (scale != 0) factors.score = factor("attention.scale");
+  }
+  if (!family.scaled_embedding) return;
+  factors.embedding = std::sqrt(static_cast<float>(model.dim));
+  factors.logit_cap = cap("final_logit_softcapping", family.usual_logit_cap);
+  factors.score_cap = cap("attn_logit_softcapping", family.usual_score_cap);
+  factors.score = gguf_score_factor(family, model);
 }
 
 }  // namespace
@@ -335,6 +287,31 @@ static ExpertsConfig read_experts(const Keys& keys, const Family& family, int hi
   return experts;
 }
 
+/// Sets how wide the windows of layers are, and which layers have one.
+static void put_windows(const Keys& keys, const Family& family, ModelConfig& model) {
+  constexpr int kMost = std::numeric_limits<int>::max();
+  const char* const width = "attention.sliding_window";
+  if (family.uniform_window) {
+    const int window = keys.integer(width, kMost, 0, 0);
+    if (window != 0 && window < model.max_positions)
+      for (LayerConfig& kind : model.layer_kinds) kind.window = window;
+  }
+  if (!family.windows) return;
+  if (family.windows_may_lack && keys.integer(width, kMost, 0, 0) == 0) return model.make_alike();
+  model.set_window(keys.integer(width, kMost));
+  const char* const pattern = "attention.sliding_window_pattern";  // a period, or a flag a layer
+  const std::vector<double> given = keys.numbers(pattern);
+  if (given.size() == 1 && model.layers > 1) {
+    model.set_every(keys.integer(pattern, kMostLayers));
+  } else if (!given.empty()) {
+    if (std::ssize(given) != model.layers)
+      throw Error("metadata key '" + keys.name(pattern) + "' has " + std::to_string(given.size()) +
+                  " numbers for " + std::to_string(model.layers) + " layers");
+    for (std::size_t layer = 0; layer < given.size(); ++layer)
+      model.kind_of_layer.at(layer) = given[layer] == 0 ? 1 : 0;
+  }
+}
+
 /// Sets what of a mixture's layers is the file's: how many before all others are dense, and how
 /// many after the last guess further tokens, which block_count counts.
 static void put_layers(const Keys& keys, const Family& family, int blocks, ModelConfig& model) {
@@ -342,13 +319,8 @@ static void put_layers(const Keys& keys, const Family& family, int blocks, Model
       family.draft_layers ? keys.integer("nextn_predict_layers", blocks - 1, 0, 0) : 0;
   model.layers = blocks - model.draft_layers;
   model.take_turns(family.layer_kinds);
-  if (family.windows) {
-    model.set_window(keys.integer("attention.sliding_window", std::numeric_limits<int>::max()));
-    const char* const pattern = "attention.sliding_window_pattern";  // every how manieth has none
-    if (keys.integer(pattern, kMostLayers, 2) != 2)
-      throw Error("metadata key '" + keys.name(pattern) +
-                  "' is not 2: other layers with windows than every second are not supported");
-  }
+  if (family.period != 0) model.set_every(family.period);
+  put_windows(keys, family, model);
   const int dense =
       family.leading_dense ? keys.integer("leading_dense_block_count", model.layers - 1, 0, 0) : 0;
   if (dense == 0) return;
@@ -367,9 +339,15 @@ ModelConfig gguf_config(const GgufHeader& header, const std::vector<float>& freq
   const Keys keys(header.metadata, *architecture);
   const std::vector<double> experts = keys.numbers("expert_count");
   const bool mixture = !experts.empty() && experts.front() != 0;
-  const auto family = std::find_if(families.begin(), families.end(), [&](const Family& f) {
-    return !f.gguf.empty() && f.gguf == *architecture && f.mixture == mixture;
-  });
+  // Of two families that share an architecture, one has windows.
+  const bool windows = keys.given("attention.sliding_window");
+  const auto find = [&](auto&& fits) {
+    return std::find_if(families.begin(), families.end(), [&](const Family& f) {
+      return !f.gguf.empty() && f.gguf == *architecture && f.mixture == mixture && fits(f);
+    });
+  };
+  auto family = find([&](const Family& f) { return (f.windows || f.uniform_window) == windows; });
+  if (family == families.end()) family = find([](const Family&) { return true; });
   if (family == families.end())
     throw Error(
         "architecture " + in_quotes(*architecture) +
@@ -377,7 +355,8 @@ ModelConfig gguf_config(const GgufHeader& header, const std::vector<float>& freq
         " is not supported; Canopy runs " + family_names() + " decoders");
   ModelConfig model;
   model.architecture = family->name;
-  model.rope_adjacent_pairs = family->gguf_adjacent_pairs;
+  model.form = family->form;
+  model.rope_adjacent_pairs = family->gguf_adjacent_pairs || family->adjacent_pairs;
   model.max_positions = keys.integer("context_length", std::numeric_limits<int>::max());
   refuse_features(keys, model.max_positions, *family);
   const int blocks = keys.integer("block_count", kMostLayers);
@@ -409,8 +388,8 @@ ModelConfig gguf_config(const GgufHeader& header, const std::vector<float>& freq
   if (rotary_dim != model.head_dim && family->rotated == 0)
     throw Error("metadata key '" + keys.name("rope.dimension_count") +
                 "' means a partial rotary embedding, which is not supported");
-  refuse_odd_layers(keys, model.head_dim);
-  model.norm_eps = static_cast<float>(keys.positive("attention.layer_norm_rms_epsilon"));
+  refuse_odd_layers(keys, *family, model.head_dim);
+  model.norm_eps = static_cast<float>(keys.positive(gguf_epsilon_key(*family)));
 
   const TensorEntry* embedding = find_entry(header, *family, TensorRole::kEmbedding);
   if (!embedding || embedding->shape.size() != 2)
@@ -421,6 +400,7 @@ ModelConfig gguf_config(const GgufHeader& header, const std::vector<float>& freq
   model.tied_head = !find_entry(header, *family, TensorRole::kHead);
 
   put_rope(keys, *family, frequency_factors, rotary_dim, model);
+  put_factors(keys, *family, model);
   put_end_tokens(header.metadata, model);
   if (const auto* from = header.metadata.find<std::string>("canopy.inflated_from"))
     model.inflated_from = *from;

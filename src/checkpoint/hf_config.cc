@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -15,7 +14,6 @@
 #include "src/checkpoint/families/wrapper.h"
 #include "src/checkpoint/quantized/fp8_scheme.h"
 #include "src/checkpoint/readers.h"
-#include "src/checkpoint/rope_scaling.h"
 
 namespace canopy {
 
@@ -83,6 +81,11 @@ bool is_neutral(const json& value, double neutral) {
 
 [[noreturn]] void refuse(const std::string& what) { refuse_config(what); }
 
+/// Says if a key that other families refuse is one that the family's reader reads.
+bool reads(const Family& family, std::string_view key) {
+  return std::find(family.own_keys.begin(), family.own_keys.end(), key) != family.own_keys.end();
+}
+
 /// `family`: of the model, where it is known.
 void refuse_features(const Fields& config, const std::string& type,
                      std::span<const Feature> features, const Family* family = nullptr) {
@@ -90,6 +93,7 @@ void refuse_features(const Fields& config, const std::string& type,
     if (family != nullptr && family->own_attention_bias &&
         feature.key == std::string_view("attention_bias"))
       continue;
+    if (family != nullptr && reads(*family, feature.key)) continue;
     const json* value = config.find(feature.key);
     if (value && !is_neutral(*value, feature.neutral))
       refuse("model type " + in_quotes(type) + " has " + feature.what + " (key '" + feature.key +
@@ -111,10 +115,10 @@ const Family& choose_family(const Fields& config, std::span<const Family> famili
 }
 
 /// Throws Error if scores are multiplied by anything but 1 / sqrt(head_dim).
-void refuse_scales_of_scores(const Fields& config, int head_dim) {
+void refuse_scales_of_scores(const Fields& config, const Family& family, int head_dim) {
   const auto require = [&](const char* key, double usual) {
     const std::optional<double> value = config.number(key);
-    if (value && !(std::abs(*value - usual) <= 0x1p-22 * usual))
+    if (value && !reads(family, key) && !(std::abs(*value - usual) <= 0x1p-22 * usual))
       refuse("a scale of scores (key " + config.name(key) + ": " + shown(*config.find(key)) +
              ", not " + shown(usual) + ")");
   };
@@ -128,123 +132,6 @@ void refuse_layer_types(const Fields& config) {
   if (!types->is_array()) throw Error("key 'layer_types' is not a list");
   for (const json& type : *types)
     if (type != "full_attention") refuse("a layer of type " + shown(type));
-}
-
-/// Reads which layers have a window, where the family's table is of one with and one without, and
-/// how wide it is.
-void put_windows(const Fields& config, ModelConfig& model) {
-  model.set_window(config.integer("sliding_window", kMostPositions));
-  const json* const types = config.find("layer_types");
-  if (!types) return;
-  if (!types->is_array() || std::ssize(*types) != model.layers)
-    throw Error("key 'layer_types' is not a list of " + std::to_string(model.layers) +
-                " layers' types");
-  for (std::size_t layer = 0; layer < types->size(); ++layer) {
-    const json& type = (*types)[layer];
-    if (type != "sliding_attention" && type != "full_attention")
-      refuse("a layer of type " + shown(type));
-    model.kind_of_layer.at(layer) = type == "full_attention" ? 1 : 0;
-  }
-}
-
-/// Reads how many dimensions of each head are rotated.
-int read_rotary_dim(const Fields& config, const Fields& rope, int head_dim, const Family& family) {
-  const char* const key = "partial_rotary_factor";
-  std::optional<double> share = rope.number(key);
-  if (!share) share = config.number(key);
-  if (share && !(*share > 0 && *share <= 1))
-    throw Error("key " + config.name(key) + " is " + shown(*share) + ", no share of a head");
-  const int by_share = static_cast<int>(head_dim * share.value_or(family.rotated));
-  const int dim = config.integer("rotary_dim", head_dim, by_share);
-  if (share && dim != by_share)
-    throw Error("keys " + config.name("rotary_dim") + " (" + std::to_string(dim) + ") and " +
-                config.name(key) + " (" + shown(*share) + " of " + std::to_string(head_dim) +
-                ") differ: keep the one that is meant");
-  if (dim < 2 || dim % 2 != 0)
-    throw Error("keys " + config.name(key) + " and " + config.name("rotary_dim") + " rotate " +
-                std::to_string(dim) + " of " + std::to_string(head_dim) +
-                " dimensions, which are no pairs");
-  return dim;
-}
-
-/// Reads one object of rotary parameters, with the keys that may stand outside it.
-RopeScaling read_rope(const Fields& config, const Fields& rope, const ModelConfig& model,
-                      const Family& family) {
-  const int max_positions = model.max_positions;
-  using Type = RopeScaling::Type;
-  RopeScaling s;
-  for (const char* layer_type : {"full_attention", "sliding_attention"})
-    if (rope.find(layer_type))
-      refuse("rotary positions that differ by layer (key " + rope.name(layer_type) + ")");
-  s.theta = rope.positive("rope_theta", config.positive("rope_theta", 10000.0));
-  for (const Fields* fields : {&rope, &config})
-    if (family.rotated == 0 && fields->number("partial_rotary_factor").value_or(1) != 1)
-      refuse("a partial rotary embedding (key " + fields->name("partial_rotary_factor") + ")");
-  if (family.rotated != 0) s.rotary_dim = read_rotary_dim(config, rope, model.head_dim, family);
-
-  s.query_beta = rope.number("llama_4_scaling_beta").value_or(0);
-  if (s.query_beta != 0) {
-    if (!family.scaled_queries)
-      refuse("queries scaled by their position (key " + rope.name("llama_4_scaling_beta") + ")");
-    s.query_period = rope.integer("original_max_position_embeddings", kMostPositions);
-  }
-
-  const std::string type = rope.text("rope_type", rope.text("type", "default").c_str());
-  if (type == "default") return s;
-  if (type == "linear")
-    s.type = Type::kLinear;
-  else if (type == "llama3")
-    s.type = Type::kLlama3;
-  else if (type == "yarn")
-    s.type = Type::kYarn;
-  else
-    throw Error("rotary scaling of type " + in_quotes(type) +
-                " is not supported; Canopy knows default, linear, llama3 and yarn");
-  if (s.type != Type::kLinear)
-    s.original_positions = config.positive(
-        "original_max_position_embeddings",
-        rope.positive("original_max_position_embeddings", static_cast<double>(max_positions)));
-  if (s.type == Type::kYarn && rope.given("factor") && !rope.find("factor"))
-    s.factor = max_positions / s.original_positions;  // a null factor, as transformers reads it
-  else
-    s.factor = rope.positive("factor");
-  if (s.type == Type::kLlama3) {
-    s.low_freq_factor = rope.positive("low_freq_factor");
-    s.high_freq_factor = rope.positive("high_freq_factor");
-    if (s.high_freq_factor <= s.low_freq_factor)
-      throw Error("key " + rope.name("high_freq_factor") + " does not exceed 'low_freq_factor'");
-  }
-  if (s.type == Type::kYarn) {
-    s.attention_factor = rope.number("attention_factor");
-    s.mscale = rope.number("mscale");
-    s.mscale_all_dim = rope.number("mscale_all_dim");
-    const auto or_default = [](double value, double otherwise) {
-      return value == 0 ? otherwise : value;
-    };
-    s.beta_fast = or_default(rope.number("beta_fast").value_or(0), 32);
-    s.beta_slow = or_default(rope.number("beta_slow").value_or(0), 1);
-    s.truncate = rope.flag("truncate", true);
-  }
-  return s;
-}
-
-/// The rotary parameters under either generation's key. transformers takes the older one where both
-/// are there, and nothing of the newer one with it; what the files mean then is a guess.
-RopeScaling rope_scaling(const Fields& config, const ModelConfig& model, const Family& family) {
-  std::optional<RopeScaling> result;
-  for (const char* key : {"rope_scaling", "rope_parameters"}) {
-    const json* given = config.find(key);
-    if (!given || *given == json::object()) continue;
-    const RopeScaling read = read_rope(config, Fields(*given, key), model, family);
-    if (result && read != *result)
-      throw Error("keys 'rope_scaling' (" + shown(*config.find("rope_scaling")) +
-                  ") and 'rope_parameters' (" + shown(*given) +
-                  ") mean different rotary positions: keep the one that is meant, with its "
-                  "'rope_theta', and remove the other");
-    result = read;
-  }
-  const json empty = json::object();
-  return result ? *result : read_rope(config, Fields(empty, "rope_parameters"), model, family);
 }
 
 }  // namespace
@@ -287,6 +174,28 @@ void refuse_window(const Fields& config, int max_positions, std::optional<int> f
     refuse("a sliding attention window (key 'sliding_window')");
 }
 
+void put_windows(const Fields& config, ModelConfig& model) {
+  model.set_window(config.integer("sliding_window", kMostPositions));
+  const json* const types = config.find("layer_types");
+  if (!types) return;
+  if (!types->is_array() || std::ssize(*types) != model.layers)
+    throw Error("key 'layer_types' is not a list of " + std::to_string(model.layers) +
+                " layers' types");
+  for (std::size_t layer = 0; layer < types->size(); ++layer) {
+    const json& type = (*types)[layer];
+    if (type != "sliding_attention" && type != "full_attention")
+      refuse("a layer of type " + shown(type));
+    model.kind_of_layer.at(layer) = type == "full_attention" ? 1 : 0;
+  }
+}
+
+void put_uniform_window(const Fields& config, std::optional<int> fallback, ModelConfig& model) {
+  if (config.given("sliding_window") ? !config.find("sliding_window") : !fallback) return;
+  const int window = config.integer("sliding_window", kMostPositions, fallback);
+  if (window >= model.max_positions) return;  // which hides nothing
+  for (LayerConfig& kind : model.layer_kinds) kind.window = window;
+}
+
 void require_kv_heads(const Fields& config) {
   if (!config.given("num_key_value_heads")) throw Error("key 'num_key_value_heads' is missing");
 }
@@ -294,7 +203,7 @@ void require_kv_heads(const Fields& config) {
 ModelConfig hf_config(const json& config, std::span<const Family> families) {
   const Family& family = choose_family(Fields(config), families);
   ModelConfig model = family.read_config(config, family);
-  refuse_scales_of_scores(Fields(config), model.head_dim);
+  refuse_scales_of_scores(Fields(config), family, model.head_dim);
   return model;
 }
 
@@ -309,7 +218,7 @@ ModelConfig read_mistral_config(const json& json_config, const Family& family) {
   const Fields config(json_config);
   require_kv_heads(config);
   ModelConfig model = read_decoder_config(json_config, family);
-  refuse_window(config, model.max_positions, 4096);  // transformers' default
+  put_uniform_window(config, 4096, model);  // transformers' default
   return model;
 }
 
@@ -337,16 +246,52 @@ ModelConfig read_seed_oss_config(const json& json_config, const Family& family) 
   return model;
 }
 
+namespace {
+
+/// Sets the windows of the layers from `max_window_layers` on, or of those that `layer_types`
+/// names.
+void put_late_windows(const Fields& config, ModelConfig& model) {
+  const int first = config.integer("max_window_layers", kMostPositions, 28, 0);
+  const bool wanted = config.flag("use_sliding_window", false) &&
+                      (!config.given("sliding_window") || config.find("sliding_window"));
+  const int window = wanted ? config.integer("sliding_window", kMostPositions, 4096) : 0;
+  LayerConfig windowed = model.layer_kinds.front();
+  windowed.window = window;
+  std::vector<std::uint8_t> is_full(static_cast<std::size_t>(model.layers), 1);
+  if (const json* const types = config.find("layer_types")) {
+    ModelConfig typed = model;
+    typed.layer_kinds = {windowed, model.layer_kinds.front()};
+    typed.kind_of_layer = is_full;
+    json known = config.object();
+    known["sliding_window"] = window == 0 ? 1 : window;
+    put_windows(Fields(known), typed);
+    is_full = typed.kind_of_layer;
+    if (window == 0 && std::find(is_full.begin(), is_full.end(), 0) != is_full.end())
+      throw Error("key 'layer_types' has " + shown(*types) +
+                  ", but 'use_sliding_window' and 'sliding_window' give no window");
+  } else if (window != 0) {
+    for (int layer = first; layer < model.layers; ++layer)
+      is_full[static_cast<std::size_t>(layer)] = 0;
+  }
+  const auto windows = std::count(is_full.begin(), is_full.end(), 0);
+  if (windows == 0 || window >= model.max_positions) return;
+  if (windows == model.layers) {
+    model.layer_kinds = {windowed};
+    return;
+  }
+  model.layer_kinds.insert(model.layer_kinds.begin(), windowed);
+  model.kind_of_layer = std::move(is_full);
+}
+
+}  // namespace
+
 ModelConfig read_qwen_config(const json& json_config, const Family& family) {
   const Fields config(json_config);
   require_kv_heads(config);
-  ModelConfig model = read_decoder_config(json_config, family);
-  // With `layer_types`, which by now are all full, nothing else says what layers have a window.
-  const bool some_layers =
-      !config.find("layer_types") &&
-      config.integer("max_window_layers", kMostPositions, 28, 0) < model.layers;
-  if (config.flag("use_sliding_window", false) && some_layers)
-    refuse_window(config, model.max_positions, 4096);
+  json without_types = json_config;
+  without_types.erase("layer_types");
+  ModelConfig model = read_decoder_config(without_types, family);
+  put_late_windows(config, model);
   return model;
 }
 
@@ -362,6 +307,8 @@ ModelConfig read_sizes(const Fields& config, const Family& family, const SizeKey
   model.form = family.form;
   model.layers = config.integer(keys.layers, kMostLayers);
   model.take_turns(family.layer_kinds);
+  if (family.period != 0) model.set_every(family.period);
+  model.rope_adjacent_pairs = family.adjacent_pairs;
   model.dim = config.integer(keys.dim, keys.hidden_dim ? kMostDim : kMostDim / 4);
   model.hidden_dim = keys.hidden_dim ? config.integer(keys.hidden_dim, kMostDim) : 4 * model.dim;
   model.heads = config.integer(keys.heads, kMostHeads);
@@ -403,7 +350,7 @@ ModelConfig read_decoder_config(const json& json_config, const Family& family) {
     put_windows(config, model);
   else
     refuse_layer_types(config);
-  put_rope(rope_scaling(config, model, family), model);
+  put_rope(config, family, model);
   return model;
 }
 

@@ -21,6 +21,7 @@ struct LayerConfig {
   bool attention = true, mlp = true;  // the units that the layer has
   bool experts = false;               // its MLP is a mixture: ModelConfig::experts
   int window = 0;                     // number of the last keys, which alone are seen; 0: all
+  bool rotated = true;                // queries and keys, where the model rotates any
   /// Sizes that are other than the model's; 0: the model's.
   int heads = 0, kv_heads = 0, head_dim = 0, hidden_dim = 0;
   bool operator==(const LayerConfig&) const = default;
@@ -53,7 +54,8 @@ struct ExpertsConfig {
 enum class NormKind : std::uint8_t { kRms, kLayer };  // a layer norm has a bias
 /// kLearned: a table of vectors that are added to the embedding; kAlibi: arXiv:2108.12409.
 enum class PositionKind : std::uint8_t { kRotary, kLearned, kAlibi };
-enum class MlpKind : std::uint8_t { kSwiglu, kRelu, kGeluTanh };  // the last two have no gate
+/// The gate passes through silu or, of kGeglu, through GELU by tanh; the others have none.
+enum class MlpKind : std::uint8_t { kSwiglu, kRelu, kGeluTanh, kGeglu, kReluSquared };
 
 /// Settings that all layers of a decoder have in common. What has no field has one form: attention
 /// over the whole text. Readers refuse a config that asks for another.
@@ -64,10 +66,26 @@ struct DecoderForm {
   /// The sums of attention and MLP are normalised, in place of what they read; and no norm lies
   /// between the last layer and the head.
   bool norm_after = false;
+  bool norm_bias = true;        // of NormKind::kLayer: its norms have biases
+  bool norm_inputs = true;      // attention and MLP read normalised rows, but for norm_after
+  bool norm_results = false;    // what attention and MLP give is normalised, and then added
+  bool parallel = false;        // the MLP reads the rows that the layer's attention has read
   bool embedding_norm = false;  // the embedding is normalised before the first layer
   bool fused_qkv = false;       // one matrix of rows [heads, 3, head_dim]
   int position_offset = 0;      // kLearned: rows of the table before position 0's
+  bool gated() const { return mlp == MlpKind::kSwiglu || mlp == MlpKind::kGeglu; }
   bool operator==(const DecoderForm&) const = default;
+};
+
+/// Factors of what flows through a decoder, and bounds of what it scores.
+struct DecoderFactors {
+  float embedding = 1.0f;  // of the embedding's rows
+  float branch = 1.0f;     // of what attention and MLP give, before it is added
+  float logit = 1.0f;
+  float logit_cap = 0.0f;  // a logit x becomes cap tanh(x / cap); 0: it stays
+  float score = 0.0f;      // of products of queries and keys; 0: 1 / sqrt(head_dim)
+  float score_cap = 0.0f;  // of scores, as of logits
+  bool operator==(const DecoderFactors&) const = default;
 };
 
 /// The shape of a decoder, as plain data that every room may read. Filled by src/checkpoint from
@@ -76,6 +94,7 @@ struct DecoderForm {
 struct ModelConfig {
   std::string architecture;  // a Family's name
   DecoderForm form;
+  DecoderFactors factors;
   int layers = 0, dim = 0, hidden_dim = 0;
   int heads = 0, kv_heads = 0, head_dim = 0;  // of layers that have no others of their own
   int vocab = 0, max_positions = 0;
@@ -91,12 +110,15 @@ struct ModelConfig {
   std::vector<float> rope_inverse_frequency;
   /// By kind of layer, [its head_dim / 2] each, where kinds differ in it; else empty.
   std::vector<std::vector<float>> rope_of_kind;
-  std::vector<float> alibi_slopes;   // [heads]; empty without ALiBi
-  float rope_magnitude = 1.0f;       // yarn's attention factor
-  bool rope_adjacent_pairs = false;  // GGUF files of llama and mistral; Hugging Face rotates halves
+  std::vector<float> alibi_slopes;            // [heads]; empty without ALiBi
+  float rope_magnitude = 1.0f;                // yarn's attention factor
+  std::vector<float> rope_magnitude_of_kind;  // by kind of layer, where kinds differ; else empty
+  /// Of GLM-4 and Cohere, and of GGUF files of llama and others; the rest rotate halves.
+  bool rope_adjacent_pairs = false;
   /// Rotated queries are multiplied by 1 + beta ln(1 + floor(position / period)); 0: by nothing.
   float query_beta = 0.0f;
   int query_period = 1;
+  bool bounded = false;  // no text has more than max_positions
   std::vector<TokenId> end_tokens;
   int draft_layers =
       0;  // that files have after the last: they guess further tokens and are left out
@@ -116,6 +138,21 @@ struct ModelConfig {
     kind_of_layer.clear();
     for (int i = 0; layer_kinds.size() > 1 && i < layers; ++i)
       kind_of_layer.push_back(static_cast<std::uint8_t>(i % std::ssize(layer_kinds)));
+  }
+  /// Sets which of two kinds layers are of: each `period`-th is of the second, others of the first.
+  void set_every(int period) {
+    kind_of_layer.assign(static_cast<std::size_t>(layers), 0);
+    for (int i = period - 1; i < layers; i += period)
+      kind_of_layer[static_cast<std::size_t>(i)] = 1;
+  }
+  /// Makes all layers of the first kind, less its window.
+  void make_alike() {
+    layer_kinds.resize(1);
+    layer_kinds.front().window = 0;
+    kind_of_layer.clear();
+  }
+  float magnitude(int layer) const {
+    return rope_magnitude_of_kind.empty() ? rope_magnitude : rope_magnitude_of_kind[kind(layer)];
   }
   std::size_t kind(int layer) const {
     return kind_of_layer.empty() ? 0 : kind_of_layer.at(static_cast<std::size_t>(layer));

@@ -26,11 +26,20 @@ constexpr auto kModelTensors = [] {
   constexpr IsIn kFusedBiased = [](Model model, Layer layer) {
     return model.form.fused_qkv && layer.qkv_bias;
   };
-  constexpr IsIn kLayerNorm = [](Model model, Layer) {
-    return model.form.norm == NormKind::kLayer;
+  constexpr IsIn kNormedInput = [](Model model, Layer) { return model.form.norm_inputs; };
+  constexpr IsIn kNormedInputBiased = [](Model model, Layer) {
+    return model.form.norm_inputs && model.form.norm == NormKind::kLayer && model.form.norm_bias;
   };
+  constexpr IsIn kOwnNormedInput = [](Model model, Layer) {
+    return model.form.norm_inputs && !model.form.parallel;
+  };
+  constexpr IsIn kOwnNormedInputBiased = [](Model model, Layer) {
+    return model.form.norm_inputs && !model.form.parallel && model.form.norm == NormKind::kLayer &&
+           model.form.norm_bias;
+  };
+  constexpr IsIn kNormedResult = [](Model model, Layer) { return model.form.norm_results; };
   constexpr IsIn kGated = [](Model model, Layer layer) {
-    return model.form.mlp == MlpKind::kSwiglu && !layer.experts;
+    return model.form.gated() && !layer.experts;
   };
   constexpr IsIn kDense = [](Model, Layer layer) { return !layer.experts; };
   constexpr IsIn kMixed = [](Model, Layer layer) { return layer.experts; };
@@ -58,7 +67,7 @@ constexpr auto kModelTensors = [] {
   constexpr IsIn kProjected = [](Model model, Layer) { return model.projects(); };
   constexpr IsIn kNormedLast = [](Model model, Layer) { return !model.form.norm_after; };
   constexpr IsIn kLayerNormedLast = [](Model model, Layer) {
-    return model.form.norm == NormKind::kLayer && !model.form.norm_after;
+    return model.form.norm == NormKind::kLayer && model.form.norm_bias && !model.form.norm_after;
   };
   constexpr IsIn kUntied = [](Model model, Layer) { return !model.tied_head; };
   return std::to_array<TensorSpec>({
@@ -74,9 +83,9 @@ constexpr auto kModelTensors = [] {
        "token_embd_norm.bias", kNormedFirst},
 
       {kAttentionNorm, kAttends, kNorm, kOne, kDim, "model.layers.#.input_layernorm.weight",
-       "blk.#.attn_norm.weight"},
+       "blk.#.attn_norm.weight", kNormedInput},
       {kAttentionNormBias, kAttends, kBias, kOne, kDim, "model.layers.#.input_layernorm.bias",
-       "blk.#.attn_norm.bias", kLayerNorm},
+       "blk.#.attn_norm.bias", kNormedInputBiased},
       {kFusedQkv, kAttends, kMatrix, kQkvRows, kDim, "model.layers.#.self_attn.qkv_proj.weight",
        "blk.#.attn_qkv.weight", kFused},
       {kFusedQkvBias, kAttends, kBias, kOne, kQkvRows, "model.layers.#.self_attn.qkv_proj.bias",
@@ -103,11 +112,14 @@ constexpr auto kModelTensors = [] {
        "blk.#.attn_output.weight"},
       {kOutputBias, kAttends, kBias, kOne, kDim, "model.layers.#.self_attn.o_proj.bias",
        "blk.#.attn_output.bias", kOthersBiased},
+      {kAttentionResultNorm, kAttends, kNorm, kOne, kDim,
+       "model.layers.#.attention_result_norm.weight", "blk.#.post_attention_norm.weight",
+       kNormedResult},
 
       {kMlpNorm, kMlps, kNorm, kOne, kDim, "model.layers.#.post_attention_layernorm.weight",
-       "blk.#.ffn_norm.weight"},
+       "blk.#.ffn_norm.weight", kOwnNormedInput},
       {kMlpNormBias, kMlps, kBias, kOne, kDim, "model.layers.#.post_attention_layernorm.bias",
-       "blk.#.ffn_norm.bias", kLayerNorm},
+       "blk.#.ffn_norm.bias", kOwnNormedInputBiased},
       {kGate, kMlps, kMatrix, kHidden, kDim, "model.layers.#.mlp.gate_proj.weight",
        "blk.#.ffn_gate.weight", kGated},
       {kUp, kMlps, kMatrix, kHidden, kDim, "model.layers.#.mlp.up_proj.weight",
@@ -118,6 +130,8 @@ constexpr auto kModelTensors = [] {
        "blk.#.ffn_down.weight", kDense},
       {kDownBias, kMlps, kBias, kOne, kDim, "model.layers.#.mlp.down_proj.bias",
        "blk.#.ffn_down.bias", kDenseBiased},
+      {kMlpResultNorm, kMlps, kNorm, kOne, kDim, "model.layers.#.mlp_result_norm.weight",
+       "blk.#.post_ffw_norm.weight", kNormedResult},
 
       {kRouter, kMlps, kMatrix, kExperts, kDim, "model.layers.#.mlp.gate.weight",
        "blk.#.ffn_gate_inp.weight", kMixed},

@@ -69,6 +69,20 @@ void apply_yarn(const RopeScaling& s, int head_dim, std::vector<float>& inverse_
   }
 }
 
+void apply_longrope(const RopeScaling& s, std::vector<float>& inverse_frequency) {
+  if (s.short_factors.size() != inverse_frequency.size())
+    throw Error("longrope has " + std::to_string(s.short_factors.size()) + " short factors for " +
+                std::to_string(inverse_frequency.size()) + " pairs");
+  for (std::size_t i = 0; i < inverse_frequency.size(); ++i)
+    inverse_frequency[i] = 1.0f / (s.short_factors[i] * (1.0f / inverse_frequency[i]));
+}
+
+float longrope_magnitude(const RopeScaling& s) {
+  if (s.attention_factor) return f32(*s.attention_factor);
+  if (s.factor <= 1) return 1.0f;
+  return f32(std::sqrt(1 + std::log(s.factor) / std::log(s.original_positions)));
+}
+
 }  // namespace
 
 RopeTable rope_table(const RopeScaling& scaling, int head_dim) {
@@ -99,6 +113,10 @@ RopeTable rope_table(const RopeScaling& scaling, int head_dim) {
       apply_yarn(scaling, head_dim, table.inverse_frequency);
       table.magnitude = yarn_magnitude(scaling);
       break;
+    case Type::kLongrope:
+      apply_longrope(scaling, table.inverse_frequency);
+      table.magnitude = longrope_magnitude(scaling);
+      break;
   }
   for (const float f : table.inverse_frequency)
     if (!std::isfinite(f) || f <= 0)
@@ -115,6 +133,13 @@ void put_rope(const RopeScaling& scaling, ModelConfig& model) {
   model.rope_magnitude = table.magnitude;
   model.query_beta = f32(scaling.query_beta);
   model.query_period = static_cast<int>(scaling.query_period);
+}
+
+void put_local_rope(const RopeScaling& scaling, ModelConfig& model) {
+  RopeTable table = rope_table(scaling, model.head_dim);
+  model.rope_of_kind = {std::move(table.inverse_frequency), model.rope_inverse_frequency};
+  if (table.magnitude != model.rope_magnitude)
+    model.rope_magnitude_of_kind = {table.magnitude, model.rope_magnitude};
 }
 
 }  // namespace canopy

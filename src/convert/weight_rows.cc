@@ -10,6 +10,7 @@
 
 #include "src/base/error.h"
 #include "src/base/formats/packed_format.h"
+#include "src/checkpoint/families.h"
 #include "src/checkpoint/model_tensors.h"
 
 namespace canopy {
@@ -31,8 +32,9 @@ bool is_rotated(const std::string& tensor_name) {
 
 WeightRows::WeightRows(const Checkpoint& checkpoint)
     : checkpoint_(&checkpoint), descriptors_(checkpoint.files().size(), -1) {
-  require(!(checkpoint.config().rope_adjacent_pairs &&
-            checkpoint.config().any_layer(&LayerConfig::qkv_bias)),
+  const Family* const family = find_family(known_families(), checkpoint.config().architecture);
+  reorders_ = checkpoint.config().rope_adjacent_pairs && !(family && family->adjacent_pairs);
+  require(!(reorders_ && checkpoint.config().any_layer(&LayerConfig::qkv_bias)),
           "biases of Q and K in the order of adjacent pairs are not supported");
 }
 
@@ -48,7 +50,7 @@ std::int64_t WeightRows::rows(const TensorEntry& tensor) {
 std::int64_t WeightRows::columns(const TensorEntry& tensor) { return tensor.shape.back(); }
 
 bool WeightRows::reordered(const TensorEntry& tensor) const {
-  return checkpoint_->config().rope_adjacent_pairs && is_rotated(tensor.name);
+  return reorders_ && is_rotated(tensor.name);
 }
 
 void WeightRows::read_at(const TensorEntry& tensor, std::uint64_t offset,
@@ -99,6 +101,8 @@ void WeightRows::read(const TensorEntry& tensor, std::int64_t row, std::span<flo
     dequantize_row(tensor.dtype, stored.data(), out);
   else
     row_as_f32(tensor.dtype, row_at(stored.data(), tensor, row), out);
+  if (tensor.plus != 0)
+    for (float& value : out) value += tensor.plus;
   for (const float value : out)
     if (!std::isfinite(value))
       throw Error(checkpoint_->root().string() + ": tensor " + tensor.name + ", row " +

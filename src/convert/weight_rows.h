@@ -33,6 +33,7 @@ class WeightRows {
   void read_at(const TensorEntry& tensor, std::uint64_t offset, std::span<std::byte> into);
 
   const Checkpoint* checkpoint_;
+  bool reorders_ = false;  // rows of Q and K
   std::vector<int> descriptors_;
   std::vector<std::byte> bytes_;
 };

@@ -48,6 +48,8 @@ json model_json(const Runtime& runtime) {
              {"block", kKvBlock}};
   // Not of each model: files of those without are as they were.
   if (!config.rope_of_kind.empty()) model["inverse_frequency_of_kind"] = config.rope_of_kind;
+  if (!config.rope_magnitude_of_kind.empty())
+    model["magnitude_of_kind"] = config.rope_magnitude_of_kind;
   if (config.query_beta != 0) model["query_growth"] = {config.query_beta, config.query_period};
   return model;
 }

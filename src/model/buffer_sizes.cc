@@ -46,11 +46,11 @@ BufferSizes::BufferSizes(const ModelConfig& c, const Transformer::Limits& limits
                              at(s.heads) * (c.form.fused_qkv ? std::size_t{3} : std::size_t{1}));
   });
   const std::size_t mlp = most(c, [&](const LayerSizes& s) {
-    return s.experts > 0 ? at(s.experts) : at(s.hidden_dim) * (gated(c) ? 2 : 1);
+    return s.experts > 0 ? at(s.experts) : at(s.hidden_dim) * (c.form.gated() ? 2 : 1);
   });
   embedded = c.projects() ? nodes * at(c.embedding_dim) * f32 : 0;
   residual = nodes * at(c.dim) * f32;
-  normed = (c.experts.count > 0 ? nodes : chunk) * at(c.dim) * f32;
+  normed = (c.experts.count > 0 || c.form.parallel ? nodes : chunk) * at(c.dim) * f32;
   work = chunk * std::max(attention, mlp) * f32;  // attention and MLP take turns
   if (limits.max_read_rows > 0) work = std::max(work, at(c.vocab) * f32);  // and pieces of logits
   routes = nodes * at(c.experts.active) * (sizeof(std::int32_t) + f32 + sizeof(ExpertRow));

@@ -9,7 +9,6 @@
 
 namespace canopy {
 
-inline bool gated(const ModelConfig& c) { return c.form.mlp == MlpKind::kSwiglu; }
 /// Counts the 64-bit words that hold `bits` bits.
 inline int words_for(int bits) { return (bits + 63) / 64; }
 

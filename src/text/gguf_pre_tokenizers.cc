@@ -7,8 +7,9 @@ namespace canopy::text {
 
 namespace {
 
-constexpr std::array<std::string_view, 1> kSmollm{"smollm"};
-constexpr std::array<std::string_view, 1> kGpt2{"gpt-2"};
+constexpr std::array<std::string_view, 5> kSmollm{"smollm", "command-r", "starcoder", "refact",
+                                                  "exaone"};
+constexpr std::array<std::string_view, 4> kGpt2{"gpt-2", "olmo", "exaone4", "phi-2"};
 constexpr std::array<std::string_view, 5> kLlama3{"llama-bpe", "llama3", "llama-v3", "falcon3",
                                                   "pixtral"};
 constexpr std::array<std::string_view, 4> kSmaug{"smaug-bpe", "dbrx", "glm4", "chatglm-bpe"};

@@ -139,7 +139,7 @@ TEST(GptOssConfig, RefusesByKeyWhatIsMissingOrMeansAnotherModel) {
       refused({{key, value}}, key);
 }
 
-TEST(GptOssConfig, OfAGgufFileNeedsItsWindowAndNoOtherPattern) {
+TEST(GptOssConfig, OfAGgufFileNeedsItsWindowAndMayHaveAnotherPattern) {
   GgufHeader header = read_gguf(kFile);
   Metadata without;
   for (const char* key : {"context_length", "block_count", "expert_count", "expert_used_count"})
@@ -153,8 +153,18 @@ TEST(GptOssConfig, OfAGgufFileNeedsItsWindowAndNoOtherPattern) {
     EXPECT_TRUE(
         mentions(error_of_file_with("attention.sliding_window", window), "sliding_window'"));
   EXPECT_EQ(error_of_file_with("attention.sliding_window_pattern", std::int64_t{2}), "");
-  EXPECT_TRUE(mentions(error_of_file_with("attention.sliding_window_pattern", std::int64_t{6}),
-                       "every second"));
+  const auto window_of = [](Metadata::Value pattern, int layer) {
+    return gguf_config(header_with("attention.sliding_window_pattern", std::move(pattern)), {})
+        .layer(layer)
+        .window;
+  };
+  for (int layer = 0; layer < 3; ++layer) {
+    EXPECT_EQ(window_of(std::int64_t{3}, layer), layer == 2 ? 0 : 8);
+    EXPECT_EQ(window_of(std::vector<std::int32_t>{0, 1, 1}, layer), layer == 0 ? 0 : 8);
+  }
+  EXPECT_TRUE(mentions(
+      error_of_file_with("attention.sliding_window_pattern", std::vector<std::int32_t>{0, 1}),
+      "2 numbers for 3 layers"));
   EXPECT_EQ(
       gguf_config(header_with("attention.sliding_window", std::int64_t{17}), {}).layer(2).window,
       17);

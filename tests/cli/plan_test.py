@@ -247,6 +247,12 @@ class PlanForAGpuThatIsNotHere(support.TempDirCase):
             self.assertEqual(plan["experts"]["of"], experts * layers)
             self.assertIn(plan["experts"]["bytes"] - one, range(3 * 4096))
 
+    def test_shapes_of_gemma_and_phi_are_known(self):
+        for name, billions in (("gemma-3-27b", 27.0), ("phi-4", 14.7)):
+            plan = run_json("plan", "-m", f"{name}:q4_0", "--profile", support.PROFILE, "--memory", "8G", "--prompt-tokens", 64)
+            self.assertLess(abs(plan["plan"]["sweep_bytes"] + plan["plan"]["resident_bytes"] - billions * 1e9 * 18 / 32),
+                            0.12 * billions * 1e9)
+
     def test_says_what_is_missing_or_does_not_fit_together(self):
         for words, what, code in [
                 (self.models, "a shape cannot be measured", 2),

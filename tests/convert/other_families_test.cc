@@ -1,5 +1,6 @@
-// Families of layer norms in the converters: what packs them keeps the names of their files, and
-// what cannot be made of them is refused by name before anything is written.
+// Families of layer norms, or with other norms and factors, in the converters: what packs them
+// keeps the names of their files, and what cannot be made of them is refused by name before
+// anything is written.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -21,11 +22,15 @@ const Progress kSilent = [](std::uint64_t, std::uint64_t) {};
 
 class OtherFamilies : public ::testing::TestWithParam<const char*> {
  protected:
+  void expect_to_come_back_packed() const;
   Checkpoint wide_model() const { return write_wide_model(GetParam(), dir_ / "wide"); }
   const TempDir dir_;
 };
 
-TEST_P(OtherFamilies, PackedAndUnpackedTheyComputeTheSameUnderTheNamesOfTheirFiles) {
+/// Families that may be GGUF files, too.
+class NormedFamilies : public OtherFamilies {};
+
+void OtherFamilies::expect_to_come_back_packed() const {
   const Checkpoint model = wide_model();
   const PackReport report = pack(model, dir_ / "packed", 2, kSilent);
   EXPECT_GT(report.packed, 8);
@@ -43,6 +48,23 @@ TEST_P(OtherFamilies, PackedAndUnpackedTheyComputeTheSameUnderTheNamesOfTheirFil
   EXPECT_EQ(names(dir_ / "packed"), names(dir_ / "wide"));
 }
 
+TEST_P(OtherFamilies, PackedAndUnpackedTheyComputeTheSameUnderTheNamesOfTheirFiles) {
+  expect_to_come_back_packed();
+}
+TEST_P(NormedFamilies, PackedAndUnpackedTheyComputeTheSameUnderTheNamesOfTheirFiles) {
+  expect_to_come_back_packed();
+}
+
+TEST_P(NormedFamilies, NoEnlargementIsMadeOfThem) {
+  EXPECT_NE(error_of([&] {
+              inflate(tiny_model(GetParam()),
+                      {.output = dir_ / "big", .small = dir_ / "small", .bytes = 9'000'000},
+                      kSilent);
+            }).find("is not enlarged"),
+            std::string::npos);
+  EXPECT_TRUE(entries(dir_.path()).empty());
+}
+
 TEST_P(OtherFamilies, NeitherAnEnlargementNorAGgufFileIsMadeOfThem) {
   const Checkpoint model = tiny_model(GetParam());
   EXPECT_NE(error_of([&] {
@@ -58,6 +80,8 @@ TEST_P(OtherFamilies, NeitherAnEnlargementNorAGgufFileIsMadeOfThem) {
   EXPECT_TRUE(entries(dir_.path()).empty());
 }
 
+INSTANTIATE_TEST_SUITE_P(Names, NormedFamilies,
+                         ::testing::Values("gemma2", "olmo2", "granite", "cohere2"));
 INSTANTIATE_TEST_SUITE_P(Names, OtherFamilies, ::testing::Values("opt", "opt_after", "bloom"));
 
 }  // namespace

@@ -38,7 +38,8 @@ TEST_P(Quantize, KeepsTheConfig) {
   quantize(source_, dir_.path() / "q.gguf", DType::kQ8_0, ignore);
   const ModelConfig ours = Checkpoint::open(dir_.path() / "q.gguf").config(),
                     theirs = source_.config();
-  EXPECT_EQ(ours.architecture, theirs.architecture == "mistral" ? "llama" : theirs.architecture);
+  const bool as_llama = theirs.architecture == "mistral" && theirs.layer(0).window == 0;
+  EXPECT_EQ(ours.architecture, as_llama ? "llama" : theirs.architecture);
   for (const auto member : {&ModelConfig::layers, &ModelConfig::dim, &ModelConfig::hidden_dim,
                             &ModelConfig::heads, &ModelConfig::kv_heads, &ModelConfig::head_dim,
                             &ModelConfig::vocab, &ModelConfig::max_positions})
@@ -49,6 +50,16 @@ TEST_P(Quantize, KeepsTheConfig) {
   EXPECT_TRUE(ours.experts == theirs.experts);
   EXPECT_EQ(ours.norm_eps, theirs.norm_eps);
   EXPECT_NEAR(ours.rope_magnitude, theirs.rope_magnitude, 1e-6f);
+  EXPECT_EQ(ours.rope_of_kind.size(), theirs.rope_of_kind.size());
+  EXPECT_EQ(ours.rope_magnitude_of_kind.size(), theirs.rope_magnitude_of_kind.size());
+  EXPECT_TRUE(ours.form == theirs.form);
+  const float unrounded = std::sqrt(static_cast<float>(theirs.dim));  // of Gemma
+  EXPECT_EQ(ours.factors.embedding,
+            theirs.form.mlp == MlpKind::kGeglu ? unrounded : theirs.factors.embedding);
+  for (const auto member :
+       {&DecoderFactors::branch, &DecoderFactors::logit, &DecoderFactors::logit_cap,
+        &DecoderFactors::score, &DecoderFactors::score_cap})
+    EXPECT_NEAR(ours.factors.*member, theirs.factors.*member, 1e-6f);
   ASSERT_EQ(ours.rope_inverse_frequency.size(), theirs.rope_inverse_frequency.size());
   for (std::size_t i = 0; i < ours.rope_inverse_frequency.size(); ++i)
     // Keys are f32, and frequency factors round twice more.
@@ -116,22 +127,37 @@ TEST_P(Quantize, WritesTheSameBytesWithAnyNumberOfThreads) {
   EXPECT_EQ(alone.same_function, together.same_function);
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, Quantize,
-                         testing::Values("llama2", "llama3", "llama_linear", "llama_yarn",
-                                         "mistral", "qwen2", "qwen3", "smollm2", "llama.gguf",
-                                         "llama3.gguf", "qwen2.gguf", "qwen3.gguf", "ministral3",
-                                         "ministral3.gguf", "mistral3", "mistral3_tied", "seed_oss",
-                                         "seed_oss.gguf", "mixtral", "mixtral.gguf",
-                                         "qwen3_moe.gguf", "qwen3_moe_fp8", "olmoe", "olmoe.gguf",
-                                         "qwen2_moe.gguf", "glm4_moe", "glm4_moe.gguf",
-                                         "minimax_m2", "minimax_m2.gguf", "dots1", "dots1.gguf",
-                                         "gpt_oss.gguf", "gpt_oss_mxfp4.gguf"),
-                         [](const auto& info) {
-                           std::string name = info.param;
-                           for (char& c : name)
-                             if (c == '.') c = '_';
-                           return name;
-                         });
+TEST(QuantizeRefusals, NameWhatGgufHasNoKeyFor) {
+  const TempDir dir;
+  for (const auto& [name, part] :
+       {std::pair{"qwen2_window", "GGUF files of qwen2 have no key for windows"},
+        {"gemma3", "GGUF files of gemma3 have no key for the factor of scores"},
+        {"phi3_longrope", "'longrope' cannot be written"}}) {
+    const Checkpoint model = test::tiny_model(name);
+    const std::string error =
+        error_of([&] { quantize(model, dir.path() / "q.gguf", DType::kQ8_0, ignore); });
+    EXPECT_NE(error.find(part), std::string::npos) << error;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Families, Quantize,
+    testing::Values("llama2", "llama3", "llama_linear", "llama_yarn", "mistral", "qwen2", "qwen3",
+                    "smollm2", "llama.gguf", "llama3.gguf", "qwen2.gguf", "qwen3.gguf",
+                    "ministral3", "ministral3.gguf", "mistral3", "mistral3_tied", "seed_oss",
+                    "seed_oss.gguf", "mixtral", "mixtral.gguf", "qwen3_moe.gguf", "qwen3_moe_fp8",
+                    "olmoe", "olmoe.gguf", "qwen2_moe.gguf", "glm4_moe", "glm4_moe.gguf",
+                    "minimax_m2", "minimax_m2.gguf", "dots1", "dots1.gguf", "gpt_oss.gguf",
+                    "gpt_oss_mxfp4.gguf", "mistral_window", "phi3", "phi3.gguf", "gemma2.gguf",
+                    "gemma3.gguf", "olmo2", "olmo3", "olmo3.gguf", "exaone4", "exaone4_full",
+                    "glm4", "glm4.gguf", "granite", "granite.gguf", "smollm3", "cohere", "cohere2",
+                    "arcee", "nemotron", "starcoder2"),
+    [](const auto& info) {
+      std::string name = info.param;
+      for (char& c : name)
+        if (c == '.') c = '_';
+      return name;
+    });
 
 TEST(QuantizeOutput, LeavesNothingBehindWhenStoppedAndReplacesNothing) {
   const TempDir dir;

@@ -18,6 +18,7 @@ struct Case {
   float slope = 0;  // of the first head; 0: distances count for nothing
   std::size_t window = 0;
   std::vector<float> sinks = {};  // of each head, or none
+  float cap = 0;
 
   float slope_of(std::size_t head) const { return slope / static_cast<float>(head + 1); }
 };
@@ -26,7 +27,7 @@ inline std::string in_words(const Case& c) {
          " group " + std::to_string(c.group) + " prefix " + std::to_string(c.prefix) + " first " +
          std::to_string(c.first_node) + " n " + std::to_string(c.n) + " " + name(c.dtype) +
          " slope " + std::to_string(c.slope) + " window " + std::to_string(c.window) + " sinks " +
-         (c.sinks.empty() ? "none" : std::to_string(c.sinks[0]));
+         (c.sinks.empty() ? "none" : std::to_string(c.sinks[0])) + " cap " + std::to_string(c.cap);
 }
 
 /// A row of a case by itself: one node, whose earlier ones already sit in their slots.
@@ -91,6 +92,7 @@ class AttentionTest : public OnEachDevice {
     OnDevice leans = send(slopes), sinks = send(c.sinks);
     TreeAttention call;
     call.window = dim(c.window);
+    call.cap = c.cap;
     if (!c.sinks.empty()) call.sinks = sinks.view(DType::kF32, {dim(c.sinks.size())});
     if (c.slope != 0) call.slopes = leans.view(DType::kF32, {dim(slopes.size())});
     const auto rows = {dim(c.n), dim(c.kv_heads * c.group), dim(c.head_dim)};
@@ -127,6 +129,7 @@ struct PlainRow {
   std::size_t terms = 0;                      // of P
   // The largest of all keys: sum_j |q_j k_tj| scale, slope x distance, and sum_j |k_tj|.
   double dot = 0, lean = 0, key = 0;
+  double cap = 0;   // of the scores
   double sink = 0;  // if it is positive: where it is the maximum, all scores are that far from it
 };
 inline PlainRow plain_row(const Case& c, std::size_t head, const float* q, const float* k,
@@ -149,6 +152,11 @@ inline PlainRow plain_row(const Case& c, std::size_t head, const float* q, const
       score[t] += term;
       dot += std::abs(term);
       key += std::abs(of_key);
+    }
+    if (c.cap != 0) {
+      const auto cap = static_cast<double>(c.cap);
+      score[t] = cap * std::tanh(score[t] / cap);
+      row.cap = cap;
     }
     // Slots are seen in the order of the path.
     const double lean = slope * static_cast<double>(seen.size() - 1 - t);
@@ -192,13 +200,16 @@ inline By way_of(const Case& c, const std::string& device) {
 inline double tolerance(By by, const Case& c, const PlainRow& row, std::size_t j) {
   constexpr double kEps = 0x1p-24;
   const auto hd = static_cast<double>(c.head_dim), n = static_cast<double>(row.terms);
+  // A quotient, tanh within 8 eps, and a product; the slope of tanh is at most 1.
+  const double bounding = 11 * row.cap;
   if (by == By::kLoops)
-    return (2 * (hd + 9) * row.dot + 2 * row.sink + 2 * n + 6) * kEps * row.absolute[j];
+    return (2 * (hd + 9) * row.dot + 2 * bounding + 2 * row.sink + 2 * n + 6) * kEps *
+           row.absolute[j];
   const double u = c.dtype == DType::kF16 ? 0x1p-11 : 0x1p-8;
   const double least = c.dtype == DType::kF16 ? 0x1p-25 : 0;  // half of the smallest number
   const double chunks = std::ceil(static_cast<double>(c.prefix + c.first_node + c.n) / 512);
   const double t = u * row.dot + (hd + 11) * kEps * (row.dot + row.lean + row.sink) +
-                   least * row.key + u + (n + 6 * chunks + 6) * kEps;
+                   bounding * kEps + least * row.key + u + (n + 6 * chunks + 6) * kEps;
   return std::expm1(2 * t) * row.absolute[j] +
          least * std::exp(2 * t) * (row.values[j] + n * row.absolute[j]) / row.weight;
 }

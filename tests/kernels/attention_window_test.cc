@@ -126,6 +126,46 @@ TEST_P(AttentionWindow, EqualsPlainLoopsWithinWindowsOfAllSizesWithAndWithoutSin
   });
 }
 
+TEST_P(AttentionWindow, BoundsScoresBeforeAllElse) {
+  std::vector<Case> cases;
+  for (const auto& [prefix, first, n] : {Shape{0, 0, 1}, {37, 5, 2}, {300, 60, 11}, {500, 0, 70}})
+    for (const float cap : {0.5f, 3.0f, 50.0f})
+      for (const DType dtype : {DType::kF32, DType::kF16}) {
+        cases.push_back({dtype == DType::kF32 ? std::size_t{24} : std::size_t{64}, 1, 2, prefix,
+                         first, n, dtype, cap == 3 ? 0.25f : 0.0f});
+        cases.back().cap = cap;
+        if (cap != 50) cases.back().window = 40;
+        if (cap == 50) cases.back().sinks = some_sinks(cases.back());
+      }
+  on_each_instruction_set([&] {
+    for (const Case& c : cases) {
+      SCOPED_TRACE(in_words(c));
+      const Text text = tree_of(c);
+      const std::vector<float> out = attend_all(c, text);
+      expect_plain_loops(c, text, out, 1 + c.n / 12);
+      if (HasFatalFailure()) return;
+      Case free = c;
+      free.cap = 0;
+      if (c.cap < 50) {
+        EXPECT_NE(attend_all(free, text), out);
+      }
+    }
+  });
+}
+
+TEST_P(AttentionWindow, BoundedScoresOfATreesNodeHaveTheBitsOfItsPath) {
+  if (GetParam() != "cpu") GTEST_SKIP() << "of the CPU";
+  on_each_instruction_set([&] {
+    Case c{24, 1, 2, 90, 0, 31, DType::kF32};
+    c.cap = 2;
+    c.window = 33;
+    const Text text = tree_of(c);
+    const std::vector<float> all = attend_all(c, text);
+    for (std::size_t node = 0; node < c.n; ++node)
+      ASSERT_EQ(attend_rows(c, text, node, 1), rows(c, all, node, 1)) << node;
+  });
+}
+
 TEST_P(AttentionWindow, EqualsPlainLoopsByProducts) {
   if (GetParam() == "cpu") GTEST_SKIP() << "a GPU's way";
   for (const auto& [prefix, first, n] : {Shape{0, 0, 70}, {1000, 5, 64}, {1600, 60, 100}})

@@ -61,8 +61,8 @@ TEST_P(LayerNormOps, ActivationsEqualPlainLoopsAndKeepNan) {
     const std::size_t n = 3, width = 1003;
     std::vector<float> x = random_floats(n * width, random, 6.0f);
     x[0] = -1000.0f, x[1] = 1000.0f, x[2] = 0.0f, x[3] = NAN;
-    for (const Activation activation :
-         {Activation::kRelu, Activation::kGeluTanh, Activation::kSilu, Activation::kSigmoid}) {
+    for (const Activation activation : {Activation::kRelu, Activation::kGeluTanh, Activation::kSilu,
+                                        Activation::kSigmoid, Activation::kReluSquared}) {
       OnDevice xs = send(x), y = send(x);
       ops().activate(stream(), activation, xs.view(DType::kF32, {dim(n), dim(width)}),
                      y.view(DType::kF32, {dim(n), dim(width)}));
@@ -73,15 +73,17 @@ TEST_P(LayerNormOps, ActivationsEqualPlainLoopsAndKeepNan) {
         const double gelu = 2 * std::sqrt(2 / M_PI) * (v + 0.044715 * v * v * v);
         const double u = activation == Activation::kGeluTanh ? gelu : v;
         const double top = activation == Activation::kSigmoid ? 1 : v;
-        const double want =
-            activation == Activation::kRelu ? std::max(v, 0.0) : top / (1 + std::exp(-u));
+        const bool squares = activation == Activation::kReluSquared;
+        const double want = activation == Activation::kRelu ? std::max(v, 0.0)
+                            : squares                       ? std::pow(std::max(v, 0.0), 2)
+                                                            : top / (1 + std::exp(-u));
         // u has six roundings, of which exp makes as many times |u|; eight follow.
         const double roundings = activation == Activation::kRelu ? 0 : 12 + 6 * std::abs(u);
         ASSERT_NEAR(got[i], want, roundings * kEps * std::abs(want) + 0x1p-126) << v;
       }
       EXPECT_EQ(got[0], 0.0f);
       const bool sigmoid = activation == Activation::kSigmoid;
-      EXPECT_EQ(got[1], sigmoid ? 1.0f : 1000.0f);
+      EXPECT_EQ(got[1], sigmoid ? 1.0f : activation == Activation::kReluSquared ? 1e6f : 1000.0f);
       EXPECT_EQ(got[2], sigmoid ? 0.5f : 0.0f);
     }
   });

@@ -177,9 +177,68 @@ TEST_P(RowOps, AClampedGatingEqualsPlainLoopsAtItsLimitsAndBeyond) {
   });
 }
 
+TEST_P(RowOps, AGatingByGeluEqualsPlainLoops) {
+  std::mt19937 random(15);
+  on_each_instruction_set([&] {
+    const std::size_t n = 3, width = 1003;
+    std::vector<float> gate = random_floats(n * width, random, 6.0f);
+    const std::vector<float> up = random_floats(n * width, random);
+    gate[0] = -1000.0f, gate[1] = 1000.0f, gate[2] = 0.0f;
+    OnDevice gates = send(gate), ups = send(up);
+    ops().swiglu(stream(), gates.view(DType::kF32, {dim(n), dim(width)}),
+                 ups.view(DType::kF32, {dim(n), dim(width)}),
+                 gates.view(DType::kF32, {dim(n), dim(width)}), {GatingKind::kGelu});
+    const std::vector<float> got = gates.read<float>();
+    for (std::size_t i = 0; i < n * width; ++i) {
+      const double g = static_cast<double>(gate[i]);
+      const double u = 2 * std::sqrt(2 / M_PI) * (g + 0.044715 * g * g * g);
+      const double want = g / (1 + std::exp(-u)) * static_cast<double>(up[i]);
+      // u has six roundings, of which exp makes as many times |u|; nine follow.
+      ASSERT_NEAR(got[i], want, (13 + 6 * std::abs(u)) * kEps * std::abs(want) + 0x1p-126) << g;
+    }
+  });
+}
+
+TEST_P(RowOps, AddAndScaleEqualPlainLoops) {
+  std::mt19937 random(16);
+  on_each_instruction_set([&] {
+    const std::size_t n = 3, width = 1003;
+    const auto shape = {dim(n), dim(width)};
+    const std::vector<float> x = random_floats(n * width, random, 60.0f),
+                             y = random_floats(n * width, random);
+    OnDevice xs = send(x), ys = send(y);
+    ops().add(stream(), xs.view(DType::kF32, shape), 0.3f, ys.view(DType::kF32, shape));
+    const std::vector<float> sums = ys.read<float>();
+    for (std::size_t i = 0; i < x.size(); ++i) ASSERT_EQ(sums[i], std::fma(0.3f, x[i], y[i]));
+    for (const float cap : {0.0f, 30.0f}) {
+      OnDevice scaled = send(x);
+      ops().scale(stream(), scaled.view(DType::kF32, shape), 0.7f, cap);
+      const std::vector<float> got = scaled.read<float>();
+      for (std::size_t i = 0; i < x.size(); ++i) {
+        const float product = 0.7f * x[i];
+        if (cap == 0) {
+          ASSERT_EQ(got[i], product);
+          continue;
+        }
+        const auto bound = static_cast<double>(cap);
+        const double want = bound * std::tanh(static_cast<double>(product) / bound);
+        // A quotient, tanh within 8 eps, and a product.
+        ASSERT_NEAR(got[i], want, 11 * kEps * std::abs(want)) << product;
+      }
+    }
+    OnDevice odd = send(std::vector<float>{NAN, INFINITY, -INFINITY});
+    ops().scale(stream(), odd.view(DType::kF32, {1, 3}), 2.0f, 30.0f);
+    const std::vector<float> got = odd.read<float>();
+    EXPECT_TRUE(std::isnan(got[0]));
+    EXPECT_EQ(got[1], 30.0f);
+    EXPECT_EQ(got[2], -30.0f);
+  });
+}
+
 TEST_P(RowOps, AGatingLeavesWhatIsNotANumber) {
   OnDevice gates = send(std::vector<float>{NAN, 1, NAN}), ups = send(std::vector<float>{1, NAN, 9});
-  for (const Gating gating : {Gating(), Gating{GatingKind::kClamped, 7.0f, 1.702f}}) {
+  for (const Gating gating :
+       {Gating(), Gating{GatingKind::kClamped, 7.0f, 1.702f}, Gating{GatingKind::kGelu}}) {
     OnDevice y = send(std::vector<float>(3));
     ops().swiglu(stream(), gates.view(DType::kF32, {1, 3}), ups.view(DType::kF32, {1, 3}),
                  y.view(DType::kF32, {1, 3}), gating);
@@ -339,6 +398,14 @@ TEST_P(RowOps, ChecksNameTheOpAndTheMismatch) {
          ops().swiglu(s, f32({2, 8}), f32({2, 8}), f32({2, 8}), {GatingKind::kClamped, 0, 1.7f});
        }),
        "swiglu: limit is 0"},
+      {error_of([&] {
+         ops().add(s, f32({2, 8}), 1, f32({2, 7}));
+       }),
+       "add: y"},
+      {error_of([&] {
+         ops().scale(s, f32({2, 8}), 1, -1);
+       }),
+       "scale: cap is -1"},
       {error_of([&] {
          ops().embed(s, data.weights(DType::kF32, 4, 8), f32({2}), f32({2, 8}));
        }),

@@ -19,9 +19,9 @@
 #include "kernels/device.h"
 #include "offload/streamer.h"
 #include "src/checkpoint/checkpoint.h"
-#include "src/checkpoint/rope_scaling.h"
 #include "src/model/transformer.h"
 #include "tests/kernels/emulated_cuda.h"
+#include "tests/model/mutants.h"
 #include "tests/test_data.h"
 
 namespace canopy {
@@ -169,132 +169,6 @@ void expect_as_on_a_gpu(const Checkpoint& checkpoint, const Golden& golden,
   EXPECT_LE(choices.other, checkpoint.config().experts.count > 0 ? choices.compared / 8 : 0);
 }
 
-/// An implementer's mistake: a config that differs from the file's in one point of the equations.
-struct Mutant {
-  const char* what;
-  bool (*applies)(const ModelConfig&);
-  void (*apply)(ModelConfig&);
-  bool fine = false;  // less than what rounding to 16 bits does
-};
-bool is_rotary(const ModelConfig& c) { return c.form.positions == PositionKind::kRotary; }
-bool has_windows(const ModelConfig& c) { return c.layer(0).window != 0; }
-bool is_clamped(const ModelConfig& c) { return c.experts.gating.kind == GatingKind::kClamped; }
-const Mutant kMutants[] = {
-    {"the default rms_norm_eps instead of the file's",
-     // Norms after parts see values of order one, next to which either epsilon is rounding.
-     [](const ModelConfig& c) { return c.norm_eps != 1e-6f && !c.form.norm_after; },
-     [](ModelConfig& c) { c.norm_eps = 1e-6f; }, true},
-    {"a rope theta that is one percent too large", is_rotary,
-     [](ModelConfig& c) {
-       const auto n = c.rope_inverse_frequency.size();
-       for (std::size_t i = 0; i < n; ++i)
-         c.rope_inverse_frequency[i] *=
-             std::pow(1.01f, -static_cast<float>(i) / static_cast<float>(n));
-     },
-     true},
-    {"rotated pairs of the other kind", is_rotary,
-     [](ModelConfig& c) { c.rope_adjacent_pairs = !c.rope_adjacent_pairs; }},
-    {"no attention factor", [](const ModelConfig& c) { return c.rope_magnitude != 1.0f; },
-     [](ModelConfig& c) { c.rope_magnitude = 1.0f; }},
-    {"queries of one size at all positions", [](const ModelConfig& c) { return c.query_beta != 0; },
-     [](ModelConfig& c) { c.query_beta = 0; }},
-    {"queries that grow from one position on too late",
-     [](const ModelConfig& c) { return c.query_beta != 0; },
-     [](ModelConfig& c) { ++c.query_period; }, true},
-    {"no QKV bias", [](const ModelConfig& c) { return c.layer(0).qkv_bias; },
-     [](ModelConfig& c) { c.layer_kinds.front().qkv_bias = false; }},
-    {"no norm of queries and keys", [](const ModelConfig& c) { return c.layer(0).qk_norm; },
-     [](ModelConfig& c) { c.layer_kinds.front().qk_norm = false; }},
-    {"no bias of the output and the MLP",
-     [](const ModelConfig& c) { return c.layer(0).other_biases; },
-     [](ModelConfig& c) { c.layer_kinds.front().other_biases = false; }},
-    {"RMS norms instead of layer norms",
-     [](const ModelConfig& c) { return c.form.norm == NormKind::kLayer; },
-     [](ModelConfig& c) { c.form.norm = NormKind::kRms; }},
-    {"layer norms behind each part instead of before it",
-     [](const ModelConfig& c) { return c.form.norm == NormKind::kLayer && !c.form.norm_after; },
-     [](ModelConfig& c) { c.form.norm_after = true; }},
-    {"the embedding as it is", [](const ModelConfig& c) { return c.form.embedding_norm; },
-     [](ModelConfig& c) { c.form.embedding_norm = false; }},
-    {"ReLU instead of GELU", [](const ModelConfig& c) { return c.form.mlp == MlpKind::kGeluTanh; },
-     [](ModelConfig& c) { c.form.mlp = MlpKind::kRelu; }},
-    {"GELU instead of ReLU", [](const ModelConfig& c) { return c.form.mlp == MlpKind::kRelu; },
-     [](ModelConfig& c) { c.form.mlp = MlpKind::kGeluTanh; }},
-    {"positions from the table's first row on",
-     [](const ModelConfig& c) { return c.form.position_offset != 0; },
-     [](ModelConfig& c) {
-       c.max_positions += std::exchange(c.form.position_offset, 0);  // the table stays as large
-     }},
-    {"one expert too many", [](const ModelConfig& c) { return c.experts.active < c.experts.count; },
-     [](ModelConfig& c) { ++c.experts.active; }},
-    {"one expert too few", [](const ModelConfig& c) { return c.experts.active > 1; },
-     [](ModelConfig& c) { --c.experts.active; }},
-    {"weights of experts over their sum, or not over it",
-     [](const ModelConfig& c) { return c.experts.count > 0; },
-     [](ModelConfig& c) { c.experts.normalised = !c.experts.normalised; }},
-    {"weights of experts as they are", [](const ModelConfig& c) { return c.experts.scale != 1; },
-     [](ModelConfig& c) { c.experts.scale = 1; }},
-    {"a softmax over experts instead of sigmoids",
-     [](const ModelConfig& c) { return c.experts.score == RouterScore::kSigmoid; },
-     [](ModelConfig& c) { c.experts.score = RouterScore::kSoftmax; }},
-    {"experts chosen without their bias",
-     [](const ModelConfig& c) { return c.experts.choice_bias; },
-     [](ModelConfig& c) { c.experts.choice_bias = false; }},
-    {"no expert that all rows have", [](const ModelConfig& c) { return c.experts.shared_dim > 0; },
-     [](ModelConfig& c) { c.experts.shared_dim = 0; }},
-    {"the expert that all rows have, without its score",
-     [](const ModelConfig& c) { return c.experts.shared_switch; },
-     [](ModelConfig& c) { c.experts.shared_switch = false; }},
-    {"all of each head rotated",
-     [](const ModelConfig& c) {
-       return is_rotary(c) && 2 * std::ssize(c.rope_inverse_frequency) < c.head_dim;
-     },
-     [](ModelConfig& c) {
-       const auto rotated = static_cast<float>(2 * c.rope_inverse_frequency.size());
-       const float second = c.rope_inverse_frequency.at(1);
-       c.rope_inverse_frequency.clear();
-       for (int i = 0; i < c.head_dim / 2; ++i)
-         c.rope_inverse_frequency.push_back(
-             std::pow(second, static_cast<float>(i) * rotated / static_cast<float>(c.head_dim)));
-     }},
-    {"a window of one key too many", has_windows,
-     [](ModelConfig& c) { c.set_window(c.layer(0).window + 1); }},
-    {"a window of one key too few", has_windows,
-     [](ModelConfig& c) { c.set_window(c.layer(0).window - 1); }},
-    {"windows in the other layers", has_windows,
-     [](ModelConfig& c) {
-       for (std::uint8_t& kind : c.kind_of_layer) kind = kind == 0 ? 1 : 0;
-     }},
-    {"no windows", has_windows, [](ModelConfig& c) { c.set_window(0); }},
-    {"windows in all layers", has_windows,
-     [](ModelConfig& c) { c.layer_kinds.back().window = c.layer(0).window; }},
-    {"no sinks", [](const ModelConfig& c) { return c.any_layer(&LayerConfig::sinks); },
-     [](ModelConfig& c) {
-       for (LayerConfig& kind : c.layer_kinds) kind.sinks = false;
-     }},
-    {"experts that are not clamped", is_clamped,
-     [](ModelConfig& c) { c.experts.gating.limit = 1e9f; }},
-    {"experts that are clamped a little later", is_clamped,
-     [](ModelConfig& c) { c.experts.gating.limit *= 1.1f; }, true},
-    {"a gate that is a little less steep", is_clamped,
-     [](ModelConfig& c) { c.experts.gating.alpha = 1.6f; }, true},
-    {"experts with the usual gate", is_clamped,
-     [](ModelConfig& c) { c.experts.gating = Gating(); }},
-    {"yarn between whole pairs", [](const ModelConfig& c) { return c.architecture == "gpt_oss"; },
-     [](ModelConfig& c) {  // of the files' numbers
-       RopeScaling whole;
-       whole.type = RopeScaling::Type::kYarn;
-       whole.factor = whole.beta_fast = 4;
-       whole.original_positions = 64;
-       put_rope(whole, c);
-     },
-     true},
-    {"slopes of half the size", [](const ModelConfig& c) { return !c.alibi_slopes.empty(); },
-     [](ModelConfig& c) {
-       for (float& slope : c.alibi_slopes) slope /= 2;
-     }},
-};
-
 Checkpoint mutated(const Checkpoint& from, const Mutant& mutant) {
   ModelConfig config = from.config();
   mutant.apply(config);
@@ -329,6 +203,21 @@ void PrintTo(const TinyCase& c, std::ostream* out) { *out << c.checkpoint; }
 
 class TinyCheckpoint : public ::testing::TestWithParam<TinyCase> {
  protected:
+  Checkpoint with(std::vector<TensorEntry> tensors, ModelConfig config) const {
+    return Checkpoint(checkpoint_.root(), checkpoint_.files(), std::move(tensors),
+                      std::move(config), checkpoint_.metadata());
+  }
+  Checkpoint with_names_swapped(const std::string& one, const std::string& other) const {
+    std::vector<TensorEntry> tensors = checkpoint_.tensors();
+    for (TensorEntry& tensor : tensors)
+      for (const auto& [from, to] : {std::pair{one, other}, {other, one}})
+        if (const std::size_t at = tensor.name.find(from); at != std::string::npos) {
+          tensor.name.replace(at, from.size(), to);
+          break;
+        }
+    return with(std::move(tensors), checkpoint_.config());
+  }
+
   Checkpoint checkpoint_ = Checkpoint::open(kData / GetParam().checkpoint);
   Golden golden_ = read_golden(GetParam().golden);
 };
@@ -358,18 +247,45 @@ TEST_P(TinyCheckpoint, WithOneWrongEquationExceedsTheTolerance) {
 }
 
 TEST_P(TinyCheckpoint, WithGateAndUpTheOtherWayRoundExceedsTheTolerance) {
-  if (checkpoint_.config().form.mlp != MlpKind::kSwiglu) GTEST_SKIP() << "there is no gate";
+  if (!checkpoint_.config().form.gated()) GTEST_SKIP() << "there is no gate";
+  EXPECT_GT(largest_deviation(with_names_swapped(".gate_proj.", ".up_proj."), golden_),
+            golden_.tolerance);
+}
+
+TEST_P(TinyCheckpoint, WithNormsInEachOthersPlaceExceedsTheTolerance) {
+  const DecoderForm& form = checkpoint_.config().form;
+  if (!form.norm_results) GTEST_SKIP() << "results have no norms";
+  const char* const other =
+      form.norm_inputs ? ".post_attention_layernorm." : ".mlp_result_norm.";  // canonical
+  EXPECT_GT(largest_deviation(with_names_swapped(".attention_result_norm.", other), golden_),
+            golden_.tolerance);
+}
+
+TEST_P(TinyCheckpoint, WithNormsThatAreOffByOneExceedsTheTolerance) {
+  const auto of_directory = [](const TensorEntry& tensor) { return tensor.plus != 0; };
+  const auto& all = checkpoint_.tensors();
+  if (std::none_of(all.begin(), all.end(), of_directory)) GTEST_SKIP() << "nothing is added";
+  for (const float plus : {0.0f, 2.0f}) {
+    std::vector<TensorEntry> tensors = all;
+    for (TensorEntry& tensor : tensors)
+      if (tensor.plus != 0) tensor.plus = plus;
+    EXPECT_GT(largest_deviation(with(std::move(tensors), checkpoint_.config()), golden_),
+              golden_.tolerance);
+  }
+}
+
+TEST_P(TinyCheckpoint, WithAnMlpThatReadsWhatTheAttentionLeavesExceedsTheTolerance) {
+  if (!is_parallel(checkpoint_.config())) GTEST_SKIP() << "it does so";
   std::vector<TensorEntry> tensors = checkpoint_.tensors();
-  for (TensorEntry& tensor : tensors)
-    for (const auto& [from, to] :
-         {std::pair{".gate_proj.", ".up_proj."}, {".up_proj.", ".gate_proj."}})
-      if (const std::size_t at = tensor.name.find(from); at != std::string::npos) {
-        tensor.name.replace(at, std::string(from).size(), to);
-        break;
-      }
-  const Checkpoint swapped(checkpoint_.root(), checkpoint_.files(), std::move(tensors),
-                           checkpoint_.config(), checkpoint_.metadata());
-  EXPECT_GT(largest_deviation(swapped, golden_), golden_.tolerance);
+  for (std::size_t i = 0, n = tensors.size(); i < n; ++i)
+    if (const std::size_t at = tensors[i].name.find("input_layernorm"); at != std::string::npos) {
+      tensors.push_back(tensors[i]);
+      tensors.back().name.replace(at, 15, "post_attention_layernorm");
+    }
+  ModelConfig config = checkpoint_.config();
+  config.form.parallel = false;
+  EXPECT_GT(largest_deviation(with(std::move(tensors), std::move(config)), golden_),
+            golden_.tolerance);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -391,7 +307,23 @@ INSTANTIATE_TEST_SUITE_P(
         TinyCase{"dots1_gguf", "dots1.gguf"}, TinyCase{"qwen2_moe", "qwen2_moe"},
         TinyCase{"qwen2_moe_gguf", "qwen2_moe.gguf"}, TinyCase{"glm4_moe", "glm4_moe"},
         TinyCase{"glm4_moe_gguf", "glm4_moe.gguf"}, TinyCase{"olmoe_gguf", "olmoe.gguf"},
-        TinyCase{"gpt_oss_gguf", "gpt_oss.gguf"},
+        TinyCase{"mistral_window", "mistral_window"}, TinyCase{"qwen2_window", "qwen2_window"},
+        TinyCase{"phi3", "phi3"}, TinyCase{"phi3_longrope", "phi3_longrope"},
+        TinyCase{"gemma2", "gemma2"}, TinyCase{"gemma3", "gemma3"},
+        TinyCase{"gemma3_eyes", "gemma3_eyes"}, TinyCase{"olmo2", "olmo2"},
+        TinyCase{"olmo3", "olmo3"}, TinyCase{"exaone4", "exaone4"},
+        TinyCase{"exaone4_full", "exaone4_full"}, TinyCase{"glm4", "glm4"},
+        TinyCase{"granite", "granite"}, TinyCase{"smollm3", "smollm3"},
+        TinyCase{"cohere", "cohere"}, TinyCase{"cohere2", "cohere2"}, TinyCase{"arcee", "arcee"},
+        TinyCase{"nemotron", "nemotron"}, TinyCase{"starcoder2", "starcoder2"},
+        TinyCase{"mistral_window_gguf", "mistral_window.gguf"}, TinyCase{"phi3_gguf", "phi3.gguf"},
+        TinyCase{"gemma2_gguf", "gemma2.gguf"}, TinyCase{"gemma3_gguf", "gemma3.gguf"},
+        TinyCase{"olmo2_gguf", "olmo2.gguf"}, TinyCase{"olmo3_gguf", "olmo3.gguf"},
+        TinyCase{"exaone4_gguf", "exaone4.gguf"}, TinyCase{"glm4_gguf", "glm4.gguf"},
+        TinyCase{"granite_gguf", "granite.gguf"}, TinyCase{"smollm3_gguf", "smollm3.gguf"},
+        TinyCase{"cohere_gguf", "cohere.gguf"}, TinyCase{"cohere2_gguf", "cohere2.gguf"},
+        TinyCase{"arcee_gguf", "arcee.gguf"}, TinyCase{"nemotron_gguf", "nemotron.gguf"},
+        TinyCase{"starcoder2_gguf", "starcoder2.gguf"}, TinyCase{"gpt_oss_gguf", "gpt_oss.gguf"},
         TinyCase{"gpt_oss_mxfp4_gguf", "gpt_oss_mxfp4.gguf"}, TinyCase{"llama_gguf", "llama.gguf"},
         TinyCase{"llama3_gguf", "llama3.gguf"}, TinyCase{"qwen2_gguf", "qwen2.gguf"},
         TinyCase{"qwen3_gguf", "qwen3.gguf"}),

@@ -32,8 +32,10 @@ class RandomWeights final : public WeightSource {
                 hidden = sizes.hidden_dim;
       const int q = heads * head_dim, k = kv_heads * head_dim;
       UnitWeights& first = own.attention ? a : m;
-      const bool layer_norm = form.norm == NormKind::kLayer;
-      a.add(kAttentionNorm, vector(d, 1.0f));
+      const bool layer_norm = form.norm == NormKind::kLayer && form.norm_bias;
+      if (form.norm_inputs) a.add(kAttentionNorm, vector(d, 1.0f));
+      if (form.norm_results)
+        a.add(kAttentionResultNorm, vector(d, 1.0f)), m.add(kMlpResultNorm, vector(d, 1.0f));
       if (layer == 0 && config.projects()) first.add(kProjectIn, matrix(d, e));
       if (layer == 0 && form.positions == PositionKind::kLearned)
         first.add(kPositions, matrix(config.max_positions + form.position_offset, d, 1.0f));
@@ -66,7 +68,7 @@ class RandomWeights final : public WeightSource {
         m.add(kExpertUpBias, vectors(sizes.experts, hidden));
         m.add(kExpertDownBias, vectors(sizes.experts, d));
       }
-      m.add(kMlpNorm, vector(d, 1.0f));
+      if (form.norm_inputs && !form.parallel) m.add(kMlpNorm, vector(d, 1.0f));
       if (own.experts) m.add(kRouter, matrix(sizes.experts, d));
       if (own.experts && config.experts.choice_bias)
         m.add(kChoiceBias, vector(sizes.experts, 0.0f));
@@ -80,14 +82,15 @@ class RandomWeights final : public WeightSource {
         m.add(kExpertUp, matrix(hidden, d), expert);
         m.add(kExpertDown, matrix(d, hidden), expert);
       }
-      if (form.mlp == MlpKind::kSwiglu && !own.experts) m.add(kGate, matrix(hidden, d));
+      if (form.gated() && !own.experts) m.add(kGate, matrix(hidden, d));
       if (!own.experts) m.add(kUp, matrix(hidden, d)), m.add(kDown, matrix(d, hidden));
       add({layer, UnitKind::kMlp, 0, 0}, m);
     }
     UnitWeights head, rest;
     const bool normed = !config.form.norm_after;
     if (normed) head.add(kFinalNorm, vector(d, 1.0f));
-    if (normed && config.form.norm == NormKind::kLayer) head.add(kFinalNormBias, vector(d, 0.0f));
+    if (normed && config.form.norm == NormKind::kLayer && config.form.norm_bias)
+      head.add(kFinalNormBias, vector(d, 0.0f));
     const WeightView all = matrix(config.vocab, e, 2.0f / std::sqrt(static_cast<float>(e)));
     head_ = &store_.back();
     const int cut = config.vocab / 3;

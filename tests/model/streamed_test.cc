@@ -120,7 +120,8 @@ INSTANTIATE_TEST_SUITE_P(Mixtures, CachedTest,
 INSTANTIATE_TEST_SUITE_P(Checkpoints, StreamedTest,
                          ::testing::Values("llama2", "llama2_shards", "llama2_odd", "opt",
                                            "opt_after", "bloom", "ministral3", "mistral3",
-                                           "seed_oss", "qwen3_moe_fp8"),
+                                           "seed_oss", "qwen3_moe_fp8", "phi3", "gemma3", "glm4",
+                                           "cohere2"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

@@ -78,6 +78,23 @@ class TransformerTest : public ::testing::TestWithParam<const char*> {
       config.experts = {.count = 7, .active = 3, .hidden_dim = 20};
       config.experts.gating = {GatingKind::kClamped, 1.5f, 1.702f};
     }
+    for (const std::string name : {"gemma2", "olmo3", "cohere2"}) {
+      if (GetParam() != name) continue;
+      const Family& family = *find_family(known_families(), name);
+      config.form = family.form;
+      config.take_turns(family.layer_kinds);
+      for (LayerConfig& kind : config.layer_kinds) kind.whole_qk_norm = false;
+      config.set_window(5);  // deep trees lie across its edge
+      if (name == "gemma2")
+        config.factors = {.embedding = 1.5f, .logit_cap = 3, .score = 0.3f, .score_cap = 2};
+      if (name == "cohere2") config.factors = {.branch = 1, .logit = 0.5f};
+      if (name == "olmo3") {
+        config.factors.branch = 0.7f;
+        config.rope_of_kind = {config.rope_inverse_frequency, config.rope_inverse_frequency};
+        for (float& frequency : config.rope_of_kind.back()) frequency *= 0.5f;
+        config.rope_magnitude_of_kind = {1.0f, 1.2f};
+      }
+    }
     if (std::string(GetParam()) == "gguf") config.rope_adjacent_pairs = true;
     if (std::string(GetParam()) == "ministral3") {
       config.query_beta = 0.5f;
@@ -375,7 +392,8 @@ TEST_P(LearnedPositions, ATextEndsAtTheLastOneAndATreeMayReachBehindIt) {
 INSTANTIATE_TEST_SUITE_P(Families, TransformerTest,
                          ::testing::Values("llama", "qwen2", "qwen3", "gguf", "opt", "opt_after",
                                            "bloom", "unequal", "ministral3", "mixture",
-                                           "shared_mixture", "switched_mixture", "gpt_oss"));
+                                           "shared_mixture", "switched_mixture", "gpt_oss",
+                                           "gemma2", "olmo3", "cohere2"));
 INSTANTIATE_TEST_SUITE_P(Families, LearnedPositions, ::testing::Values("opt", "opt_after"));
 
 }  // namespace

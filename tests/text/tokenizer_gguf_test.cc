@@ -45,14 +45,18 @@ TEST_P(GgufPreTokenizer, EncodesAsTheReferenceLibrary) {
 INSTANTIATE_TEST_SUITE_P(
     Names, GgufPreTokenizer,
     testing::Values(PreTokenizer{"gpt-2", "gpt2"}, PreTokenizer{"smollm", "smollm"},
-                    PreTokenizer{"llama-bpe", "llama3"}, PreTokenizer{"llama3", "llama3"},
-                    PreTokenizer{"llama-v3", "llama3"}, PreTokenizer{"falcon3", "llama3"},
-                    PreTokenizer{"pixtral", "llama3"}, PreTokenizer{"smaug-bpe", "smaug"},
-                    PreTokenizer{"dbrx", "smaug"}, PreTokenizer{"glm4", "smaug"},
-                    PreTokenizer{"chatglm-bpe", "smaug"}, PreTokenizer{"gpt-4o", "o200k"},
-                    PreTokenizer{"minimax-m2", "o200k"}, PreTokenizer{"qwen2", "qwen2"},
-                    PreTokenizer{"deepseek-r1-qwen", "qwen2"}, PreTokenizer{"tekken", "tekken"},
-                    PreTokenizer{"seed-coder", "seed"}, PreTokenizer{"default", "gguf_default"}),
+                    PreTokenizer{"command-r", "smollm"}, PreTokenizer{"starcoder", "smollm"},
+                    PreTokenizer{"refact", "smollm"}, PreTokenizer{"exaone", "smollm"},
+                    PreTokenizer{"olmo", "gpt2"}, PreTokenizer{"exaone4", "gpt2"},
+                    PreTokenizer{"phi-2", "gpt2"}, PreTokenizer{"llama-bpe", "llama3"},
+                    PreTokenizer{"llama3", "llama3"}, PreTokenizer{"llama-v3", "llama3"},
+                    PreTokenizer{"falcon3", "llama3"}, PreTokenizer{"pixtral", "llama3"},
+                    PreTokenizer{"smaug-bpe", "smaug"}, PreTokenizer{"dbrx", "smaug"},
+                    PreTokenizer{"glm4", "smaug"}, PreTokenizer{"chatglm-bpe", "smaug"},
+                    PreTokenizer{"gpt-4o", "o200k"}, PreTokenizer{"minimax-m2", "o200k"},
+                    PreTokenizer{"qwen2", "qwen2"}, PreTokenizer{"deepseek-r1-qwen", "qwen2"},
+                    PreTokenizer{"tekken", "tekken"}, PreTokenizer{"seed-coder", "seed"},
+                    PreTokenizer{"default", "gguf_default"}),
     [](const auto& info) {
       std::string name = info.param.name;
       std::replace(name.begin(), name.end(), '-', '_');

@@ -113,6 +113,8 @@ ModelConfig read_mixtral_config(const json& json_config, const Family& family) {
 ModelConfig read_qwen3_moe_config(const json& json_config, const Family& family) {
   const Fields config(json_config);
   ModelConfig model = read_qwen3_config(json_config, family);
+  for (const LayerConfig& kind : model.layer_kinds)
+    if (kind.window != 0) refuse_config("a sliding attention window (key 'sliding_window')");
   model.experts = read_experts(config, family, "moe_intermediate_size");
   model.experts.normalised = config.flag("norm_topk_prob", false);
   put_dense_layers(config, model);

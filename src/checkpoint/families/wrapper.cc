@@ -25,6 +25,7 @@ struct Wrapper {
   std::string_view hf_class;  // in the architectures of config.json
 };
 constexpr std::array kWrappers{
+    Wrapper{"gemma3", "Gemma3ForConditionalGeneration"},
     Wrapper{"mistral3", "Mistral3ForConditionalGeneration"},
 };
 

@@ -132,7 +132,19 @@ std::string printable(const std::string& text) {
 
 const char* name_of(NormKind norm) { return norm == NormKind::kLayer ? "layer" : "rms"; }
 const char* name_of(MlpKind mlp) {
-  return mlp == MlpKind::kRelu ? "relu" : mlp == MlpKind::kGeluTanh ? "gelu_tanh" : "swiglu";
+  switch (mlp) {
+    case MlpKind::kSwiglu:
+      return "swiglu";
+    case MlpKind::kRelu:
+      return "relu";
+    case MlpKind::kGeluTanh:
+      return "gelu_tanh";
+    case MlpKind::kGeglu:
+      return "geglu";
+    case MlpKind::kReluSquared:
+      return "relu_squared";
+  }
+  return "";
 }
 const char* name_of(GatingKind gating) {
   return gating == GatingKind::kClamped ? "clamped" : "swiglu";
@@ -185,6 +197,35 @@ json experts_json(const ModelConfig& c) {
 /// Counts the dimensions of each head that are rotated.
 int rotated(const ModelConfig& c) { return static_cast<int>(2 * c.rope_inverse_frequency.size()); }
 
+int unrotated_layers(const ModelConfig& c) {
+  int layers = 0;
+  for (int layer = 0; layer < c.layers; ++layer) layers += c.layer(layer).rotated ? 0 : 1;
+  return layers;
+}
+
+const char* norm_place(const DecoderForm& form) {
+  return form.norm_after     ? "after"
+         : !form.norm_inputs ? "results"
+         : form.norm_results ? "both"
+         : form.parallel     ? "once"
+                             : "before";
+}
+const char* norm_place_text(const DecoderForm& form) {
+  return form.norm_after     ? ", behind each part"
+         : !form.norm_inputs ? ", of what each part gives"
+         : form.norm_results ? ", before each part and of what it gives"
+         : form.parallel     ? ", one for attention and MLP, which read the same"
+                             : "";
+}
+
+/// Null for a model without.
+json factors_json(const DecoderFactors& factors) {
+  if (factors == DecoderFactors()) return {};
+  return {{"embedding", factors.embedding}, {"branch", factors.branch},
+          {"logit", factors.logit},         {"logit_cap", factors.logit_cap},
+          {"score", factors.score},         {"score_cap", factors.score_cap}};
+}
+
 json rope_json(const Checkpoint& model) {
   const ModelConfig& c = model.config();
   if (c.form.positions != PositionKind::kRotary) return nullptr;
@@ -228,7 +269,9 @@ json as_json(const Checkpoint& model, const Sizes& s) {
             {"qk_norm", c.any_layer(&LayerConfig::qk_norm)},
             {"end_tokens", c.end_tokens},
             {"norm", name_of(c.form.norm)},
-            {"norm_place", c.form.norm_after ? "after" : "before"},
+            {"norm_place", norm_place(c.form)},
+            {"factors", factors_json(c.factors)},
+            {"unrotated_layers", unrotated_layers(c)},
             {"mlp", name_of(c.form.mlp)},
             {"positions", name_of(c.form.positions)},
             {"rope", rope_json(model)}}},
@@ -252,6 +295,22 @@ std::string text(const T& value) {
   std::ostringstream out;
   out << value;
   return out.str();
+}
+
+/// Lists the factors and bounds that a model has.
+std::string factors_text(const DecoderFactors& factors) {
+  std::string all;
+  const auto add = [&](const char* what, float value, float neutral) {
+    if (value != neutral) all.append(all.empty() ? "" : ", ").append(what).append(text(value));
+  };
+  const DecoderFactors neutral;
+  add("embedding x ", factors.embedding, neutral.embedding);
+  add("results x ", factors.branch, neutral.branch);
+  add("logits x ", factors.logit, neutral.logit);
+  add("logits within ", factors.logit_cap, neutral.logit_cap);
+  add("scores x ", factors.score, neutral.score);
+  add("scores within ", factors.score_cap, neutral.score_cap);
+  return all;
 }
 
 /// "1000000", not "1e+06".
@@ -341,10 +400,16 @@ void print(const Checkpoint& model, const Sizes& s) {
   line("vocabulary", text(c.vocab));
   line("head", c.tied_head ? "tied to the embedding" : "of its own");
   line("positions", text(c.max_positions) + ", " + name_of(c.form.positions));
-  if (c.form.positions == PositionKind::kRotary) line("rotary", rotary_text(model));
+  if (c.form.positions == PositionKind::kRotary)
+    line("rotary",
+         rotary_text(model) + (unrotated_layers(c) == 0
+                                   ? ""
+                                   : "; not in " + text(unrotated_layers(c)) + " of the layers"));
   if (!c.quantization.empty()) line("weights", c.quantization);
   line("norms", std::string(name_of(c.form.norm)) + ", epsilon " + text(c.norm_eps) +
-                    (c.form.norm_after ? ", behind each part" : ""));
+                    norm_place_text(c.form));
+  if (const std::string factors = factors_text(c.factors); !factors.empty())
+    line("factors", factors);
 
   std::cout << "\nWeights\n";
   size_line("embedding", s.embedding, c.tied_head ? "the head, too" : "");

@@ -66,6 +66,10 @@ ModelConfig enlarge(const ModelConfig& small, std::uint64_t bytes) {
   if (small.form != DecoderForm())
     throw Error("a model of architecture '" + small.architecture +
                 "' is not enlarged: its layer norms would see the mean of what is added");
+  if (small.factors != DecoderFactors() || !family_of(small).fused.empty() ||
+      small.layer(0).window != 0)
+    throw Error("a model of architecture '" + small.architecture +
+                "' with factors, windows or matrices in one is not enlarged");
   if (small.layer_kinds.size() > 1 || small.sizes_differ())
     throw Error(
         "a model whose layers differ in kind is not enlarged: added layers would shift them");

@@ -24,6 +24,63 @@ int leading_dense(const ModelConfig& c) {
   return alone ? static_cast<int>(first - c.kind_of_layer.begin()) : 0;
 }
 
+/// Throws Error: GGUF cannot say this of the model.
+[[noreturn]] void refuse_gguf(const Checkpoint& model, const std::string& what) {
+  throw Error(model.root().string() + ": GGUF files of " +
+              std::string(gguf_architecture(model.config())) + " " + what);
+}
+
+/// Says which layers have a window, and how wide it is.
+void add_windows(const Checkpoint& model, const Family& family, GgufMetadata& metadata) {
+  const ModelConfig& c = model.config();
+  const std::string architecture(family.gguf);
+  const bool alike = c.layer_kinds.size() == 1;
+  int window = 0;
+  for (const LayerConfig& kind : c.layer_kinds) window = std::max(window, kind.window);
+  ModelConfig usual = c;
+  usual.set_every(family.period != 0 ? family.period : 2);
+  // The usual pattern needs no key.
+  const bool as_usual = alike || usual.kind_of_layer == c.kind_of_layer;
+  if (window == 0) {
+    if (family.period != 0 && !as_usual)
+      refuse_gguf(model, "have every " + std::to_string(family.period) +
+                             "th layer unrotated, and this model has others");
+    return;
+  }
+  if (!family.windows && !(family.uniform_window && alike))
+    refuse_gguf(model, "have no key for windows, which this model has");
+  metadata.emplace_back(architecture + ".attention.sliding_window",
+                        static_cast<std::uint32_t>(window));
+  if (as_usual) return;
+  std::vector<std::int32_t> windowed;
+  for (const std::uint8_t kind : c.kind_of_layer) windowed.push_back(kind == 0 ? 1 : 0);
+  metadata.emplace_back(architecture + ".attention.sliding_window_pattern", std::move(windowed));
+}
+
+/// Says what is multiplied and bounded, or throws Error where the format has no key for it.
+void add_factors(const Checkpoint& model, const Family& family, GgufMetadata& metadata) {
+  const DecoderFactors& factors = model.config().factors;
+  const std::string architecture(family.gguf);
+  const auto real = [&](const char* key, float value) {
+    metadata.emplace_back(architecture + "." + key, value);
+  };
+  if (family.factors) {
+    if (factors.embedding != 1) real("embedding_scale", factors.embedding);
+    if (factors.branch != 1) real("residual_scale", factors.branch);
+    real("logit_scale", family.gguf_divides_logits ? 1 / factors.logit : factors.logit);
+    if (factors.score != 0) real("attention.scale", factors.score);
+  }
+  if (!family.scaled_embedding) return;
+  if (factors.logit_cap != family.usual_logit_cap)
+    real("final_logit_softcapping", factors.logit_cap);
+  if (factors.score_cap != family.usual_score_cap)
+    real("attn_logit_softcapping", factors.score_cap);
+  const float implied = gguf_score_factor(family, model.config());
+  if (std::abs(factors.score - implied) > 0x1p-20f * implied)
+    refuse_gguf(model, "have no key for the factor of scores, which is " +
+                           std::to_string(factors.score) + " and not " + std::to_string(implied));
+}
+
 }  // namespace
 
 GgufMetadata gguf_model_metadata(const Checkpoint& model, std::uint32_t file_type) {
@@ -71,17 +128,20 @@ GgufMetadata gguf_model_metadata(const Checkpoint& model, std::uint32_t file_typ
       real("expert_weights_scale", static_cast<double>(c.experts.scale));
     }
   }
-  if (family.windows) number("attention.sliding_window", c.layer(0).window);
+  add_windows(model, family, metadata);
+  add_factors(model, family, metadata);
   number("attention.head_count", c.heads);
   number("attention.head_count_kv", c.kv_heads);
   number("attention.key_length", c.head_dim);
   number("attention.value_length", c.head_dim);
-  real("attention.layer_norm_rms_epsilon", static_cast<double>(c.norm_eps));
+  real(gguf_epsilon_key(family), static_cast<double>(c.norm_eps));
   number("rope.dimension_count", 2 * c.rope_inverse_frequency.size());
 
   const SourceRope rope = source_rope(model);
   const RopeScaling& s = rope.scaling;
   real("rope.freq_base", s.theta);
+  if (rope.local_theta && *rope.local_theta != s.theta)
+    real("rope.freq_base_swa", *rope.local_theta);
   if (!rope.frequency_factors.empty() && !family.gguf_frequency_factors)
     throw Error(model.root().string() + ": GGUF has no llama3 rotary scaling for " + architecture);
   const bool yarn = s.type == RopeScaling::Type::kYarn;

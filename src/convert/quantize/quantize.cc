@@ -26,14 +26,18 @@ namespace {
 constexpr const char* kRopeFactors = "rope_freqs.weight";
 
 /// A tensor of the output and where its values come from: of one tensor, or of all experts of a
-/// layer, one after another.
+/// layer, or of matrices that the output has in one, one after another.
 struct Plan {
   GgufTensor out;
   std::vector<const TensorEntry*> sources;
   bool head_or_embedding = false;
 
   const TensorEntry& first() const { return *sources.front(); }
-  std::int64_t rows() const { return WeightRows::rows(first()) * std::ssize(sources); }
+  std::int64_t rows() const {
+    std::int64_t all = 0;
+    for (const TensorEntry* source : sources) all += WeightRows::rows(*source);
+    return all;
+  }
 };
 
 /// Finds a type with blocks of 32 instead of 256 and a little more than the bits; else the type
@@ -66,11 +70,20 @@ std::vector<Plan> plan_tensors(const Checkpoint& model, DType type) {
                 std::string(gguf_architecture(model.config())) + " have weights that " +
                 (experts.normalised ? "do not sum to 1" : "sum to 1") + ", and here they " +
                 (experts.normalised ? "do" : "do not"));
-  std::map<std::string, std::size_t> stacked;  // the plans of experts
+  std::map<std::string, std::size_t> stacked;  // the plans of experts, and of several matrices
   for_each_tensor(model.config(), [&](const ModelTensor& tensor) {
     const TensorEntry* const source = model.find(tensor.name());
     if (!source) throw Error(model.root().string() + " lacks the tensor " + tensor.name());
-    const std::string name = gguf_name(family, tensor);
+    std::string name = gguf_name(family, tensor);
+    if (const FusedRows* const fused = fused_of(family, tensor.spec->role)) {
+      name = with_numbers(fused->gguf, {std::to_string(tensor.layer), ""});
+      if (tensor.spec->role != fused->parts.front()) {
+        Plan& whole = plans[stacked.at(name)];
+        whole.out.shape.front() += source->shape.front();
+        return whole.sources.push_back(source);
+      }
+      stacked.emplace(name, plans.size());
+    }
     if (tensor.expert > 0) return plans[stacked.at(name)].sources.push_back(source);
     std::vector<std::int64_t> shape = source->shape;
     if (tensor.spec->rows == Length::kSharedScore) shape.erase(shape.begin());  // a vector there
@@ -98,12 +111,13 @@ class RowMaker {
 
   /// Row `row` of the output's order.
   std::span<const std::byte> make(const Plan& plan, std::int64_t row) {
-    const std::int64_t rows = WeightRows::rows(plan.first());
-    const TensorEntry& source = *plan.sources[static_cast<std::size_t>(row / rows)];
-    row %= rows;
+    std::size_t of = 0;
+    for (; row >= WeightRows::rows(*plan.sources[of]); ++of)
+      row -= WeightRows::rows(*plan.sources[of]);
+    const TensorEntry& source = *plan.sources[of];
     const DType type = plan.out.dtype;
     if (adjacent_pairs_ && is_rotated(source.name)) row = rotated_halves_row(row, head_dim_);
-    if (type == source.dtype) return rows_.read_stored(source, row);
+    if (type == source.dtype && source.plus == 0) return rows_.read_stored(source, row);
     floats_.resize(static_cast<std::size_t>(WeightRows::columns(source)));
     rows_.read(source, row, floats_);
     bytes_.resize(row_bytes(type, WeightRows::columns(source)));
@@ -121,7 +135,8 @@ class RowMaker {
   bool changed() const { return changed_; }  // a weight of any matrix
 
  private:
-  /// Adds up how far the row is from its source. Throws Error where a finite weight became infinite.
+  /// Adds up how far the row is from its source. Throws Error where a finite weight became
+  /// infinite.
   void measure(DType type, bool head_or_embedding) {
     back_.resize(floats_.size());
     dequantize_row(type, bytes_.data(), back_);

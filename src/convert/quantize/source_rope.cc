@@ -48,16 +48,21 @@ Type type_named(const std::string& name) {
   throw Error("rotary scaling of type " + in_quotes(name) + " cannot be written");
 }
 
-RopeScaling from_hf(const Keys& keys, int max_positions) {
+RopeScaling from_hf(const Keys& keys, const Family& family, int max_positions) {
   const auto number = [&](const std::string& key, double otherwise) {
-    return keys.number({"rope_parameters." + key, "rope_scaling." + key}).value_or(otherwise);
+    return keys
+        .number({"rope_parameters.full_attention." + key, "rope_parameters." + key,
+                 "rope_scaling." + key})
+        .value_or(otherwise);
   };
   RopeScaling s;
-  s.type = type_named(keys.text({"rope_parameters.rope_type", "rope_parameters.type",
-                                 "rope_scaling.rope_type", "rope_scaling.type"},
-                                "default"));
-  s.theta = keys.number({"rope_parameters.rope_theta", "rope_scaling.rope_theta", "rope_theta"})
-                .value_or(s.theta);
+  s.type =
+      type_named(keys.text({"rope_parameters.full_attention.rope_type", "rope_parameters.rope_type",
+                            "rope_parameters.type", "rope_scaling.rope_type", "rope_scaling.type"},
+                           "default"));
+  s.theta = keys.number({"rope_parameters.full_attention.rope_theta", "rope_parameters.rope_theta",
+                         "rope_scaling.rope_theta", "rope_theta"})
+                .value_or(family.theta);
   s.original_positions = keys.number({"original_max_position_embeddings"})
                              .value_or(number("original_max_position_embeddings", max_positions));
   s.factor = number("factor", s.type == Type::kYarn ? max_positions / s.original_positions : 1.0);
@@ -67,7 +72,8 @@ RopeScaling from_hf(const Keys& keys, int max_positions) {
   s.beta_slow = number("beta_slow", s.beta_slow);
   s.mscale = number("mscale", 0);
   s.mscale_all_dim = number("mscale_all_dim", 0);
-  for (const char* object : {"rope_parameters.", "rope_scaling."})
+  for (const char* object :
+       {"rope_parameters.full_attention.", "rope_parameters.", "rope_scaling."})
     if (const bool* truncate = keys.flag(std::string(object) + "truncate")) s.truncate = *truncate;
   return s;
 }
@@ -76,7 +82,7 @@ RopeScaling from_gguf(const Keys& keys, const Family& family, int max_positions)
   const std::string rope = std::string(family.gguf) + ".rope.";
   RopeScaling s;
   s.truncate = family.gguf_truncated_yarn;
-  s.theta = keys.number({rope + "freq_base"}).value_or(s.theta);
+  s.theta = keys.number({rope + "freq_base"}).value_or(family.theta);
   s.factor = keys.number({rope + "scaling.factor", rope + "scale_linear"}).value_or(1.0);
   s.type = type_named(keys.text({rope + "scaling.type"}, s.factor == 1 ? "none" : "linear"));
   s.original_positions =
@@ -94,6 +100,20 @@ bool close(const std::vector<float>& a, const std::vector<float>& b) {
                     [](float x, float y) { return std::abs(x - y) <= 1e-6f * std::abs(y); });
 }
 
+/// Finds the base of the frequencies that layers with windows have for themselves.
+void put_local_theta(const Keys& keys, const ModelConfig& config, SourceRope& rope) {
+  const Family& family = family_of(config);
+  if (family.local_theta == 0) return;
+  RopeScaling local;
+  local.theta =
+      keys.number({"rope_parameters.sliding_attention.rope_theta", "rope_local_base_freq",
+                   std::string(family.gguf) + ".rope.freq_base_swa"})
+          .value_or(family.local_theta == family.theta ? rope.scaling.theta : family.local_theta);
+  if (!close(rope_table(local, config.head_dim).inverse_frequency, config.rope_of_kind.at(0)))
+    throw Error("the rotary frequencies of layers with windows are not understood");
+  rope.local_theta = local.theta;
+}
+
 }  // namespace
 
 SourceRope source_rope(const Checkpoint& checkpoint) {
@@ -101,7 +121,7 @@ SourceRope source_rope(const Checkpoint& checkpoint) {
   const Keys keys(checkpoint.metadata());
   const bool hf = std::filesystem::is_directory(checkpoint.root());
   SourceRope rope;
-  rope.scaling = hf ? from_hf(keys, config.max_positions)
+  rope.scaling = hf ? from_hf(keys, family_of(config), config.max_positions)
                     : from_gguf(keys, family_of(config), config.max_positions);
   RopeScaling& scaling = rope.scaling;
   scaling.query_beta = static_cast<double>(config.query_beta);
@@ -109,6 +129,7 @@ SourceRope source_rope(const Checkpoint& checkpoint) {
   scaling.rotary_dim = static_cast<int>(2 * config.rope_inverse_frequency.size());
   if (scaling.type == Type::kYarn) scaling.attention_factor = config.rope_magnitude;
 
+  put_local_theta(keys, config, rope);
   const std::vector<float>& actual = config.rope_inverse_frequency;
   const auto default_table = [&] {
     RopeScaling plain = scaling;

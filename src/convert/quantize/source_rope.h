@@ -1,4 +1,5 @@
 #pragma once
+#include <optional>
 #include <vector>
 
 #include "src/checkpoint/checkpoint.h"
@@ -13,6 +14,8 @@ struct SourceRope {
   /// or yarn: llama3's scaling, which GGUF files carry as rope_freqs.weight. [head_dim / 2] or
   /// empty.
   std::vector<float> frequency_factors;
+  /// The base of the frequencies of layers with windows, where they have their own.
+  std::optional<double> local_theta = {};
 };
 
 /// Reads the keys that Checkpoint::open has checked. A GGUF file's factors are recognised as

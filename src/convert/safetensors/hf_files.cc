@@ -43,6 +43,8 @@ ordered_json rope_json(const RopeScaling& s) {
           {"low_freq_factor", s.low_freq_factor},
           {"high_freq_factor", s.high_freq_factor},
           {"original_max_position_embeddings", static_cast<std::int64_t>(s.original_positions)}};
+    case Type::kLongrope:
+      throw Error("longrope cannot be written from GGUF");
     case Type::kYarn:
       break;
   }
@@ -65,8 +67,20 @@ void set_token_ids(const Checkpoint& gguf, ordered_json& json) {
     json["eos_token_id"] = end;
 }
 
+/// Throws Error where a config.json of the family says more than config_from_gguf() writes.
+void require_plain_config(const Checkpoint& gguf) {
+  const ModelConfig& c = gguf.config();
+  const Family& family = family_of(c);
+  if (c.form == DecoderForm() && c.factors == DecoderFactors() && c.layer_kinds.size() == 1 &&
+      c.layer(0).window == 0 && family.fused.empty() && !family.adjacent_pairs)
+    return;
+  throw Error(gguf.root().string() + ": Canopy writes no config.json of a " + c.architecture +
+              " model from GGUF; use the model's Hugging Face directory");
+}
+
 ordered_json config_from_gguf(const Checkpoint& gguf) {
   const ModelConfig& c = gguf.config();
+  if (c.experts.count == 0) require_plain_config(gguf);
   const SourceRope rope = source_rope(gguf);
   if (!rope.frequency_factors.empty() && rope.scaling.type != RopeScaling::Type::kLlama3)
     throw Error(gguf.root().string() +

@@ -1,23 +1,7 @@
 """The configs of the tiny checkpoints that make_goldens.py makes, and what GGUF calls their parts."""
 
-import gguf
-
-VOCAB = 97
-Q = gguf.GGMLQuantizationType
-
-# Keys every config shares; each family below adds its own, as such files do in the wild.
-COMMON = dict(hidden_act="silu", vocab_size=VOCAB, max_position_embeddings=256, bos_token_id=1,
-              eos_token_id=2, initializer_range=0.02, use_cache=True)
-
-
-def family(architecture, model_type, **keys):
-    return dict(COMMON, architectures=[architecture], model_type=model_type, **keys)
-
-
-def sizes(hidden, inner, layers, heads, kv_heads, **keys):
-    return dict(hidden_size=hidden, intermediate_size=inner, num_hidden_layers=layers,
-                num_attention_heads=heads, num_key_value_heads=kv_heads, **keys)
-
+import dense_configs
+from families import VOCAB, Q, family, sizes
 
 CONFIGS = {
     # transformers 4 spelling, multi-head attention
@@ -122,14 +106,15 @@ CONFIGS |= {
 }
 MIXTURES = ("mixtral", "qwen3_moe", "olmoe", "qwen2_moe", "glm4_moe", "minimax_m2", "dots1", "gpt_oss")
 
-def with_eyes(text, **keys):
-    """A decoder inside of a model that also sees, as Mistral publishes them."""
+def with_eyes(text, architecture="Mistral3ForConditionalGeneration", model_type="mistral3", vision="pixtral", **keys):
+    """A decoder inside of a model that also sees, as Mistral and Google publish them."""
     text = {k: v for k, v in text.items() if k != "architectures"}
-    vision = dict(model_type="pixtral", hidden_size=8, intermediate_size=8, num_hidden_layers=1,
+    vision = dict(model_type=vision, hidden_size=8, intermediate_size=8, num_hidden_layers=1,
                   num_attention_heads=1, image_size=8, patch_size=4)
-    return dict(architectures=["Mistral3ForConditionalGeneration"], model_type="mistral3",
-                text_config=text, vision_config=vision, image_token_index=96,
-                spatial_merge_size=2, vision_feature_layer=-1, **keys)
+    if model_type == "mistral3":
+        keys |= dict(spatial_merge_size=2, vision_feature_layer=-1)
+    return dict(architectures=[architecture], model_type=model_type, text_config=text, vision_config=vision,
+                image_token_index=96, **keys)
 
 
 EYES_TEXT = family("Ministral3ForCausalLM", "ministral3", **sizes(32, 40, 2, 2, 1, head_dim=24),
@@ -299,3 +284,12 @@ GGUF_NAMES = {
 
 GGUF_NAMES |= {f"mlp.{shared}.{part}_proj": f"ffn_{part}_shexp"
                for shared in ("shared_expert", "shared_experts") for part in ("gate", "up", "down")}
+CONFIGS |= dense_configs.CONFIGS
+GGUF_CONFIGS |= dense_configs.GGUF_CONFIGS
+GGUF_ARCHITECTURES |= dense_configs.GGUF_ARCHITECTURES
+GGUF_TYPES |= dense_configs.GGUF_TYPES
+NEIGHBOURS += dense_configs.NEIGHBOURS
+CONFIGS["gemma3_eyes"] = with_eyes(dense_configs.gemma3(sizes(32, 40, 7, 2, 1, head_dim=20), 30),
+                                   "Gemma3ForConditionalGeneration", "gemma3", "siglip_vision_model",
+                                   tie_word_embeddings=True, mm_tokens_per_image=4, boi_token_index=94,
+                                   eoi_token_index=95, dtype="bfloat16")

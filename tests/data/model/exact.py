@@ -58,6 +58,21 @@ class Shape:
     scale: float = 1.0  # of their weights
     windows: list = field(default_factory=list)  # keys that a layer sees, 0: all; empty: all layers
     clamp: tuple = ()  # limit and alpha of experts whose gate is clamped
+    tables: list = field(repr=False, default_factory=list)  # frequencies and magnitude by layer, where they differ
+    rotated: list = field(default_factory=list)  # by layer; empty: all are
+    neighbours: bool = False  # are rotated, in place of halves
+    # Of what the attention reads, of what it gives, and the same of the MLP; "" where there is none.
+    norms: tuple = ("input_layernorm", "", "post_attention_layernorm", "")
+    plus: float = 0.0  # added to the weights of norms
+    layer_norm: bool = False
+    parallel: bool = False  # the MLP reads what the attention has read
+    activation: str = "silu"  # of the gate; "relu2" and "gelu_up": there is none
+    embedding: float = 1.0  # these five are factors
+    branch: float = 1.0
+    logit: float = 1.0
+    score: float = 0.0  # 0: 1 / sqrt(head_dim)
+    logit_cap: float = 0.0
+    score_cap: float = 0.0
 
 
 def inverse_frequencies(head_dim, theta, scaling=None):
@@ -67,7 +82,7 @@ def inverse_frequencies(head_dim, theta, scaling=None):
     kind = scaling and scaling["rope_type"]
     if not scaling or kind == "default":
         return plain, 1.0
-    factor = scaling["factor"]
+    factor = scaling.get("factor")
     if kind == "linear":
         return plain / factor, 1.0
     original = scaling["original_max_position_embeddings"]
@@ -76,6 +91,10 @@ def inverse_frequencies(head_dim, theta, scaling=None):
         turns = original * plain / (2 * np.pi)
         keep = np.clip((turns - low) / (high - low), 0.0, 1.0)
         return plain * (keep + (1 - keep) / factor), 1.0
+    if kind == "longrope":  # of texts of the original length
+        stretch = scaling.get("factor") or scaling["max"] / original
+        magnitude = 1.0 if stretch <= 1 else np.sqrt(1 + np.log(stretch) / np.log(original))
+        return plain / np.asarray(scaling["short_factor"]), scaling.get("attention_factor") or magnitude
     assert kind == "yarn", kind
     fast, slow = scaling.get("beta_fast", 32), scaling.get("beta_slow", 1)
     dimension = lambda turns: (
@@ -96,9 +115,33 @@ def rms_norm(x, g, eps, noise):
     return noise.relative(x / np.sqrt(mean + eps) * g)
 
 
-def rope(x, cos, sin):
+def layer_norm(x, g, b, eps, noise):
+    width = np.sqrt(x.shape[-1])
+    # A mean of values of both signs errs by the size of the values, not by its own.
+    size = np.sqrt(np.mean(x * x, axis=-1, keepdims=True))
+    mean = x.mean(axis=-1, keepdims=True) + (noise.relative(size, 1.0) - size)
+    apart = noise.relative(x - mean, 1.0)
+    variance = noise.relative(np.mean(apart * apart, axis=-1, keepdims=True), width)
+    return noise.relative(noise.relative(apart / np.sqrt(variance + eps) * g) + b, 1.0)
+
+
+def gelu(x):
+    return x * 0.5 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+
+
+def capped(x, cap, noise):
+    return noise.relative(cap * np.tanh(x / cap)) if cap else x
+
+
+def rope(x, cos, sin, neighbours=False):
     """Rotates halves of the front of each head. Shapes: x [n, heads, d]; cos, sin [n, 1, r / 2]."""
     half = cos.shape[-1]
+    if neighbours:
+        front = x[..., : 2 * half]
+        halves = np.concatenate([front[..., ::2], front[..., 1::2], x[..., 2 * half:]], axis=-1)
+        turned = rope(halves, cos, sin)
+        pairs = np.stack([turned[..., :half], turned[..., half : 2 * half]], axis=-1)
+        return np.concatenate([pairs.reshape(front.shape), x[..., 2 * half:]], axis=-1)
     a, b, rest = np.split(x, [half, 2 * half], axis=-1)
     return np.concatenate([a * cos - b * sin, b * cos + a * sin, rest], axis=-1)
 
@@ -111,11 +154,32 @@ def logits(weights, shape, ids, rows, seed=None):
     noise = Noise(seed)
     w = lambda name: np.asarray(weights[name], dtype=np.float64)
     n = len(ids)
-    # A float32 table of frequencies, then a float32 angle: both rounded before the cosine.
-    angle = np.arange(n)[:, None] * noise.relative(shape.inverse_frequency, 2.0)
-    angle = noise.relative(angle, 1.0)[:, None, :]
-    cos = noise.relative(np.cos(angle) * shape.magnitude, 2.0)
-    sin = noise.relative(np.sin(angle) * shape.magnitude, 2.0)
+
+    def turns(frequency, magnitude):
+        """A float32 table of frequencies, then a float32 angle: both rounded before the cosine."""
+        angle = np.arange(n)[:, None] * noise.relative(frequency, 2.0)
+        angle = noise.relative(angle, 1.0)[:, None, :]
+        return noise.relative(np.cos(angle) * magnitude, 2.0), noise.relative(np.sin(angle) * magnitude, 2.0)
+
+    def norm(x, name):
+        g = w(name + ".weight") + shape.plus
+        if not shape.layer_norm:
+            return rms_norm(x, g, shape.eps, noise)
+        b = w(name + ".bias") if name + ".bias" in weights else np.zeros_like(g)
+        return layer_norm(x, g, b, shape.eps, noise)
+
+    def dense(h, p):
+        if shape.activation == "silu":
+            return mlp(h, *(w(p + f"{part}_proj.weight") for part in ("gate", "up", "down")))
+        if shape.activation == "relu2":
+            inner = np.maximum(linear(h, p + "up_proj"), 0.0)
+            return linear(noise.relative(inner * inner, 1.0), p + "down_proj")
+        if shape.activation == "gelu_up":
+            return linear(noise.relative(gelu(linear(h, p + "c_fc"))), p + "c_proj")
+        inner = gelu(linear(h, p + "gate_proj")) * linear(h, p + "up_proj")
+        return linear(noise.relative(inner, 6.0), p + "down_proj")
+
+    cos, sin = turns(shape.inverse_frequency, shape.magnitude)
     future = np.triu(np.full((n, n), -np.inf), 1)
 
     def linear(x, name):
@@ -172,23 +236,30 @@ def logits(weights, shape, ids, rows, seed=None):
 
     shape.routes.clear()
     x = w("model.embed_tokens.weight")[ids]
+    if shape.embedding != 1:
+        x = noise.relative(x * shape.embedding, 1.0)
     for layer in range(shape.layers):
         p = f"model.layers.{layer}."
-        h = rms_norm(x, w(p + "input_layernorm.weight"), shape.eps, noise)
+        before, attended, between, given = (p + name if name else "" for name in shape.norms)
+        if shape.tables:
+            cos, sin = turns(*shape.tables[layer])
+        h = norm(x, before) if before else x
         q, k, v = (linear(h, p + f"self_attn.{c}_proj").reshape(n, -1, shape.head_dim)
                    for c in "qkv")
         if p + "self_attn.q_norm.weight" in weights:  # of a head, or of a whole row
-            norm = lambda t, g: rms_norm(t.reshape(n, -1, len(g)), g, shape.eps, noise).reshape(t.shape)
-            q, k = norm(q, w(p + "self_attn.q_norm.weight")), norm(k, w(p + "self_attn.k_norm.weight"))
-        q, k = (noise.relative(rope(t, cos, sin), 2.0) for t in (q, k))
+            own = lambda t, g: rms_norm(t.reshape(n, -1, len(g)), g + shape.plus, shape.eps, noise).reshape(t.shape)
+            q, k = own(q, w(p + "self_attn.q_norm.weight")), own(k, w(p + "self_attn.k_norm.weight"))
+        if not shape.rotated or shape.rotated[layer]:
+            q, k = (noise.relative(rope(t, cos, sin, shape.neighbours), 2.0) for t in (q, k))
         if shape.beta:
             periods = (np.arange(n) // shape.period)[:, None, None]
             q = noise.relative(q * (1.0 + shape.beta * np.log(1.0 + periods)), 3.0)
         group = shape.heads // shape.kv_heads
         mixed = np.empty_like(q)
         for head in range(shape.heads):
-            score = noise.product(q[:, head], k[:, head // group].T) / np.sqrt(shape.head_dim)
-            score += future
+            scale = shape.score or 1 / np.sqrt(shape.head_dim)
+            score = noise.product(q[:, head], k[:, head // group].T) * scale
+            score = capped(score, shape.score_cap, noise) + future
             if shape.windows and shape.windows[layer]:
                 score += np.tril(np.full((n, n), -np.inf), -shape.windows[layer])
             if p + "self_attn.sinks" in weights:  # one more score, whose value is zero
@@ -197,16 +268,23 @@ def logits(weights, shape, ids, rows, seed=None):
             e /= noise.relative(e.sum(axis=-1, keepdims=True), np.sqrt(n))
             e = e[:, :n]
             mixed[:, head] = noise.product(e, v[:, head // group])
-        x = noise.relative(x + linear(mixed.reshape(n, -1), p + "self_attn.o_proj"), 1.0)
-        h = rms_norm(x, w(p + "post_attention_layernorm.weight"), shape.eps, noise)
+        result = linear(mixed.reshape(n, -1), p + "self_attn.o_proj")
+        result = norm(result, attended) if attended else result
+        x = noise.relative(x + result * shape.branch, 1.0)
+        if not shape.parallel:
+            h = norm(x, between) if between else x
         if p + "mlp.gate.weight" in weights or p + "mlp.router.weight" in weights:
             h = mixture(h, p + "mlp.")
         else:
-            h = mlp(h, *(w(p + f"mlp.{part}_proj.weight") for part in ("gate", "up", "down")))
-        x = noise.relative(x + h, 1.0)
-    x = rms_norm(x[rows], w("model.norm.weight"), shape.eps, noise)
+            h = dense(h, p + "mlp.")
+        h = norm(h, given) if given else h
+        x = noise.relative(x + h * shape.branch, 1.0)
+    x = norm(x[rows], "model.norm")
     head = "lm_head.weight" if "lm_head.weight" in weights else "model.embed_tokens.weight"
-    return noise.product(x, w(head).T)
+    result = noise.product(x, w(head).T)
+    if shape.logit != 1:
+        result = noise.relative(result * shape.logit, 1.0)
+    return capped(result, shape.logit_cap, noise)
 
 
 def rounding_spread(evaluate, exact, samples):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from exact import Noise
+from exact import Noise, gelu, layer_norm
 
 
 @dataclass
@@ -37,20 +37,6 @@ def slopes(heads):
     m = 2 ** int(np.log2(heads))
     first = [2.0 ** (-8 * i / m) for i in range(1, m + 1)]
     return np.array(first + [2.0 ** (-4 * i / m) for i in range(1, 2 * (heads - m), 2)])
-
-
-def layer_norm(x, g, b, eps, noise):
-    width = np.sqrt(x.shape[-1])
-    # A mean of values of both signs errs by the size of the values, not by its own.
-    size = np.sqrt(np.mean(x * x, axis=-1, keepdims=True))
-    mean = x.mean(axis=-1, keepdims=True) + (noise.relative(size, 1.0) - size)
-    apart = noise.relative(x - mean, 1.0)
-    variance = noise.relative(np.mean(apart * apart, axis=-1, keepdims=True), width)
-    return noise.relative(noise.relative(apart / np.sqrt(variance + eps) * g) + b, 1.0)
-
-
-def gelu(x):
-    return x * 0.5 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
 
 
 def logits(weights, shape, ids, rows, seed=None):

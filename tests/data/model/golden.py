@@ -41,20 +41,95 @@ def auto_class(config):
 def load(directory):
     """A checkpoint directory in float32."""
     config = transformers.AutoConfig.from_pretrained(directory)
-    return auto_class(config).from_pretrained(
+    model = auto_class(config).from_pretrained(
         directory, dtype=torch.float32, attn_implementation="eager", experts_implementation="eager").eval()
+    return round_embedding_factor(model, config.dtype)
+
+
+def round_embedding_factor(model, dtype):
+    """Gemma multiplies its embedding by a factor that has the type of its weights, as they are stored."""
+    if model.config.get_text_config().model_type in ("gemma2", "gemma3_text"):
+        table = decoder_of(model).embed_tokens
+        table.embed_scale = table.embed_scale.to(dtype).to(torch.float32)
+    return model
 
 
 def decoder_of(model):
     return getattr(model.model, "language_model", model.model)
 
 
-def of_gpt_oss(config):
-    """Windows by layer, and the numbers of a clamped gate."""
-    if config.model_type != "gpt_oss":
-        return [], ()
-    windows = [config.sliding_window if kind == "sliding_attention" else 0 for kind in config.layer_types]
-    return windows, (config.swiglu_limit, config.swiglu_alpha)
+def windows_of(config):
+    """By layer, as transformers' models read their configs; empty where there is none."""
+    window = getattr(config, "sliding_window", None)
+    if not window:
+        return []
+    if config.model_type in ("mistral", "phi3", "starcoder2"):
+        return [window] * config.num_hidden_layers
+    return [window if kind == "sliding_attention" else 0 for kind in getattr(config, "layer_types", [])]
+
+
+def clamp_of(config):
+    """The numbers of a clamped gate."""
+    return (config.swiglu_limit, config.swiglu_alpha) if config.model_type == "gpt_oss" else ()
+
+
+RESULTS = ("", "post_attention_layernorm", "", "post_feedforward_layernorm")
+GEMMA = ("input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm")
+GLM4 = ("input_layernorm", "post_self_attn_layernorm", "post_attention_layernorm", "post_mlp_layernorm")
+NORMS = {"gemma2": GEMMA, "gemma3_text": GEMMA, "glm4": GLM4, "olmo2": RESULTS, "olmo3": RESULTS,
+         "exaone4": RESULTS, "cohere": ("input_layernorm", "", "", ""), "cohere2": ("input_layernorm", "", "", "")}
+ACTIVATIONS = {"gemma2": "gelu", "gemma3_text": "gelu", "arcee": "relu2", "nemotron": "relu2",
+               "starcoder2": "gelu_up"}
+
+
+def own_parts(model, c):
+    """Returns what a dense family has besides Llama's equations, as fields of exact.Shape."""
+    kind = c.model_type
+    parts = dict(activation=ACTIVATIONS.get(kind, "silu"), plus=float(kind in ("gemma2", "gemma3_text", "nemotron")),
+                 neighbours=kind in ("glm4", "cohere", "cohere2"), parallel=kind in ("cohere", "cohere2"),
+                 layer_norm=kind in ("cohere", "cohere2", "nemotron", "starcoder2"))
+    if kind in NORMS:
+        parts["norms"] = NORMS[kind]
+    if kind in ("gemma2", "gemma3_text"):
+        parts |= dict(embedding=float(decoder_of(model).embed_tokens.embed_scale), score=c.query_pre_attn_scalar**-0.5,
+                      logit_cap=c.final_logit_softcapping or 0.0,
+                      score_cap=c.attn_logit_softcapping or 0.0 if kind == "gemma2" else 0.0)
+    if kind == "granite":
+        parts |= dict(embedding=c.embedding_multiplier, branch=c.residual_multiplier, logit=1 / c.logits_scaling,
+                      score=c.attention_multiplier)
+    if kind in ("cohere", "cohere2"):
+        parts["logit"] = c.logit_scale
+    if kind == "smollm3":
+        parts["rotated"] = c.no_rope_layers
+    if kind == "cohere2" or (kind == "exaone4" and c.sliding_window):
+        parts["rotated"] = [kind == "sliding_attention" for kind in c.layer_types]
+    return parts
+
+
+def unfused(weights):
+    """Rows of several matrices under names of their own."""
+    apart = {}
+    for name, value in weights.items():
+        if name.endswith("mlp.gate_up_proj.weight"):
+            for part, rows in zip(("gate", "up"), np.split(value, 2)):
+                apart[name.replace("gate_up_proj", part + "_proj")] = rows
+        elif name.endswith("self_attn.qkv_proj.weight"):
+            queries = weights[name.replace("qkv_proj", "o_proj")].shape[1]
+            kv = (len(value) - queries) // 2
+            for part, rows in zip("qkv", np.split(value, [queries, queries + kv])):
+                apart[name.replace("qkv_proj", part + "_proj")] = rows
+        else:
+            apart[name] = value
+    return apart
+
+
+EPSILONS = ("rms_norm_eps", "layer_norm_eps", "norm_eps", "norm_epsilon")
+
+
+def rotary_of(model, kind=""):
+    """The library's frequencies and magnitude, of layers of this kind where they differ."""
+    rotary, prefix = decoder_of(model).rotary_emb, kind + "_" if kind else ""
+    return getattr(rotary, prefix + "inv_freq").numpy(), getattr(rotary, prefix + "attention_scaling")
 
 
 def shape_of(model):
@@ -65,18 +140,26 @@ def shape_of(model):
                                       getattr(c, "layer_norm_epsilon", 1e-5),
                                       not getattr(c, "do_layer_norm_before", True))
     head_dim = getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads
-    rope = c.rope_parameters
-    rotary_dim = int(head_dim * rope.get("partial_rotary_factor", 1.0))
-    frequency, magnitude = exact.inverse_frequencies(rotary_dim, rope["rope_theta"], rope)
-    rotary = decoder_of(model).rotary_emb
-    np.testing.assert_allclose(rotary.inv_freq.numpy(), frequency, rtol=1e-6)
-    np.testing.assert_allclose(rotary.attention_scaling, magnitude, rtol=1e-6)
+    own = own_parts(model, c)
+    rope, tables = c.rope_parameters, {}
+    for kind in ("full_attention", "sliding_attention") if "full_attention" in rope else ("",):
+        mine = rope[kind] if kind else rope
+        rotary_dim = int(head_dim * mine.get("partial_rotary_factor", 1.0))
+        tables[kind] = exact.inverse_frequencies(rotary_dim, mine["rope_theta"],
+                                                 mine | dict(max=c.max_position_embeddings))
+        for ours, theirs in zip(tables[kind], rotary_of(model, kind)):
+            np.testing.assert_allclose(theirs, ours, rtol=1e-6)
+    frequency, magnitude = tables.get("full_attention") or tables[""]
+    if "full_attention" in rope:
+        own["tables"] = [tables[kind] for kind in c.layer_types]
+        rope = rope["full_attention"]
     return exact.Shape(c.num_hidden_layers, c.num_attention_heads, c.num_key_value_heads, head_dim,
-                       c.rms_norm_eps, frequency, magnitude, getattr(c, "num_experts_per_tok", 0),
+                       next(getattr(c, key) for key in EPSILONS if hasattr(c, key)), frequency, magnitude,
+                       getattr(c, "num_experts_per_tok", 0),
                        getattr(c, "norm_topk_prob", True), [],
                        rope.get("llama_4_scaling_beta") or 0.0,
                        rope.get("original_max_position_embeddings") or 1, c.model_type in SIGMOIDS,
-                       getattr(c, "routed_scaling_factor", 1.0), *of_gpt_oss(c))
+                       getattr(c, "routed_scaling_factor", 1.0), windows_of(c), clamp_of(c), **own)
 
 
 def measure(model, prompt, rows, new_tokens, samples):
@@ -85,8 +168,8 @@ def measure(model, prompt, rows, new_tokens, samples):
     The tolerance bounds |ours - reference| <= |ours - exact| + |reference - exact|, and each of the
     two is a float32 evaluation, so twice what float32 rounding does to any checked logit.
     """
-    weights = {k.replace("model.language_model.", "model."): v.numpy()
-               for k, v in model.state_dict().items()}
+    weights = unfused({k.replace("model.language_model.", "model."): v.numpy()
+                       for k, v in model.state_dict().items()})
     shape = shape_of(model)
     tokens = greedy_text(model, prompt, new_tokens)
     ids = prompt + tokens[:-1]
@@ -120,7 +203,7 @@ def measure(model, prompt, rows, new_tokens, samples):
         "tolerance": 2 * spread,
         "reference_error": error,
         "rope_magnitude": shape.magnitude if rotary else 1.0,
-        "inverse_frequency": decoder_of(model).rotary_emb.inv_freq.numpy() if rotary else [],
+        "inverse_frequency": rotary_of(model, "full_attention" if shape.tables else "")[0] if rotary else [],
         "greedy_tokens": tokens,
         "greedy_margins": margins,
         "logits": reference[:len(rows)],

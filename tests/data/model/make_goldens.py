@@ -9,6 +9,7 @@ are random (norms and biases too) and large enough that a wrong equation moves t
 the tolerance, which tests/model/golden_test.cc checks. Deterministic for given library versions.
 """
 
+import copy
 import json
 import pathlib
 import struct
@@ -20,6 +21,7 @@ import safetensors.torch
 import torch
 import transformers
 
+import dense_configs
 import golden
 from configs import (CONFIGS, FP8_CONFIGS, GGUF_ARCHITECTURES, GGUF_CONFIGS, GGUF_NAMES, GGUF_TYPES, MIXTURES,
                      NEIGHBOURS, Q, VOCAB)
@@ -41,7 +43,7 @@ def prompt_of(seed):
 def random_weights(config, seed):
     """Float32 arrays by Hugging Face name."""
     rng = np.random.default_rng([seed, 0])
-    hf = transformers.AutoConfig.for_model(**config)
+    hf = transformers.AutoConfig.for_model(**copy.deepcopy(config))  # which writes into what it is given
     with torch.device("meta"):
         empty = golden.auto_class(hf).from_config(hf)
     weights = {}
@@ -55,7 +57,8 @@ def random_weights(config, seed):
         elif name.endswith("self_attn.sinks"):
             value = 1.0 + normal
         elif name.endswith(".weight") and len(shape) == 1:
-            value = 1.0 + 0.3 * normal
+            text = config.get("text_config", config)
+            value = (text["model_type"] not in dense_configs.LESS_ONE) + 0.3 * normal
         elif name.endswith(".bias"):
             value = 0.5 * normal
         elif "embed" in name:
@@ -182,7 +185,7 @@ def write_odd(directory, config, tensors):
     (directory / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
 
 
-def gguf_name(name):
+def gguf_name(name, own=None):
     """'model.layers.3.mlp.up_proj.weight' -> 'blk.3.ffn_up.weight'."""
     stem, _, kind = name.rpartition(".")
     if kind == "e_score_correction_bias":
@@ -191,7 +194,7 @@ def gguf_name(name):
         return f"blk.{name.split('.')[2]}.attn_sinks.weight"
     if stem.startswith("model.layers."):
         _, _, layer, part = stem.split(".", 3)
-        return f"blk.{layer}.{GGUF_NAMES[part]}.{kind}"
+        return f"blk.{layer}.{(own or {}).get(part) or GGUF_NAMES[part]}.{kind}"
     return f"{GGUF_NAMES[stem]}.{kind}"
 
 
@@ -229,7 +232,8 @@ def write_gguf(path, config, weights, types):
     architecture = GGUF_ARCHITECTURES.get(config["model_type"], config["model_type"])
     heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
     head_dim = config.get("head_dim") or config["hidden_size"] // heads
-    rope = config.get("rope_parameters")
+    rope = config.get("rope_parameters") or config.get("rope_scaling")
+    theta = (rope or {}).get("rope_theta") or config.get("rope_theta", 10000.0)
     out = gguf.GGUFWriter(path, architecture)
     out.add_name(f"tiny random {architecture}")
     drafts = config.get("num_nextn_predict_layers", 0)
@@ -246,7 +250,11 @@ def write_gguf(path, config, weights, types):
     out.add_head_count_kv(kv_heads)
     out.add_key_length(head_dim)
     out.add_value_length(head_dim)
-    out.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    if "rms_norm_eps" in config:
+        out.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    else:
+        out.add_layer_norm_eps(next(config[key] for key in golden.EPSILONS if key in config))
+    dense_configs.add_own_keys(out, config, architecture)
     if config["model_type"] in MIXTURES:
         counts = ("num_experts", "num_local_experts", "n_routed_experts")
         out.add_expert_count(next(config[key] for key in counts if key in config))
@@ -258,8 +266,8 @@ def write_gguf(path, config, weights, types):
         if "shared_expert_intermediate_size" in config:
             out.add_expert_shared_feed_forward_length(config["shared_expert_intermediate_size"])
     add_router_keys(out, config)
-    out.add_rope_freq_base(rope["rope_theta"] if rope else config["rope_theta"])
-    if architecture in NEIGHBOURS or config["model_type"] in golden.SIGMOIDS:
+    out.add_rope_freq_base(theta)
+    if architecture in NEIGHBOURS or "partial_rotary_factor" in config or config["model_type"] in golden.SIGMOIDS:
         out.add_rope_dimension_count(config.get("rotary_dim")
                                      or int(head_dim * config.get("partial_rotary_factor", 1)))
     out.add_tokenizer_model("gpt2")
@@ -278,22 +286,27 @@ def write_gguf(path, config, weights, types):
         if "mscale_all_dim" in rope:
             out.add_rope_scaling_yarn_log_mul(rope["mscale_all_dim"])
             out.add_attn_temperature_scale(rope["llama_4_scaling_beta"])
+    elif rope and rope["rope_type"] == "linear":
+        out.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
+        out.add_rope_scaling_factor(rope["factor"])
     elif rope and rope["rope_type"] == "llama3":
         frequency, _ = golden.exact.inverse_frequencies(head_dim, rope["rope_theta"], rope)
         plain, _ = golden.exact.inverse_frequencies(head_dim, rope["rope_theta"])
         out.add_tensor("rope_freqs.weight", (plain / frequency).astype(np.float32))
     stored = {}
     for name, w in split_experts(weights).items():
-        target = gguf_name(name)
+        target = gguf_name(name, dense_configs.GGUF_NAMES.get(architecture))
         if architecture in ("seed_oss", "glm4moe", "gpt-oss"):
             target = target.replace("ffn_norm", "post_attention_norm")
         permuted = heads if "q_proj" in name else kv_heads if "k_proj" in name else 0
         permuted = permuted if architecture in NEIGHBOURS else 0
         kind = types[target.split(".")[-2]] if w.ndim > 1 and not name.endswith(".bias") else Q.F32
-        raw = gguf.quants.quantize(to_pairs(w, permuted) if permuted else w, kind)
+        # Converters add 1 to norms that directories have less 1.
+        plus = float(config["model_type"] in dense_configs.LESS_ONE and name.endswith("norm.weight"))
+        raw = gguf.quants.quantize(to_pairs(w, permuted) if permuted else w + np.float32(plus), kind)
         raw = raw.reshape(-1) if "ffn_gate_inp_shexp" in target else raw
         out.add_tensor(target, raw, raw_dtype=kind)
-        back = gguf.quants.dequantize(raw, kind).astype(np.float32).reshape(w.shape)
+        back = gguf.quants.dequantize(raw, kind).astype(np.float32).reshape(w.shape) - np.float32(plus)
         stored[name] = to_halves(back, permuted) if permuted else back
     out.write_header_to_file()
     out.write_kv_data_to_file()
@@ -304,7 +317,7 @@ def write_gguf(path, config, weights, types):
 
 def reference_of(config, weights):
     """The library's model of these float32 weights."""
-    hf = transformers.AutoConfig.for_model(**config)
+    hf = transformers.AutoConfig.for_model(**copy.deepcopy(config))
     hf._attn_implementation = hf._experts_implementation = "eager"
     model = transformers.AutoModelForCausalLM.from_config(hf, dtype=torch.float32).eval()
     state = {k: torch.from_numpy(v) for k, v in weights.items()}

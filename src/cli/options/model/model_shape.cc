@@ -63,6 +63,17 @@ constexpr std::array kShapes{
     "head_dim": 128, "num_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 1536,
     "norm_topk_prob": true, "vocab_size": 151936, "rms_norm_eps": 1e-6, "rope_theta": 1000000,
     "max_position_embeddings": 40960})"},
+    // Of the models' config.json files, with what transformers' Gemma3TextConfig has in its place.
+    NamedShape{"gemma-3-27b",
+               R"({"model_type": "gemma3_text", "num_hidden_layers": 62, "hidden_size": 5376,
+    "intermediate_size": 21504, "num_attention_heads": 32, "num_key_value_heads": 16,
+    "head_dim": 128, "query_pre_attn_scalar": 168, "sliding_window": 1024, "vocab_size": 262208,
+    "rope_scaling": {"rope_type": "linear", "factor": 8}})"},
+    NamedShape{"phi-4",
+               R"({"model_type": "phi3", "num_hidden_layers": 40, "hidden_size": 5120,
+    "intermediate_size": 17920, "num_attention_heads": 40, "num_key_value_heads": 10,
+    "vocab_size": 100352, "rms_norm_eps": 1e-5, "rope_theta": 250000,
+    "max_position_embeddings": 16384})"},
     // transformers' GptOssConfig, and what the models' config.json files have in its place.
     NamedShape{"gpt-oss-20b",
                R"({"model_type": "gpt_oss", "num_hidden_layers": 24, "hidden_size": 2880,

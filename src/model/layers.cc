@@ -1,0 +1,216 @@
+// The equations of a decoder's layers, and of what comes before and after them.
+#include "src/model/transformer_impl.h"
+
+namespace canopy {
+
+ConstTensorView Transformer::Impl::positions_of(const Chunk& chunk) const {
+  return ConstTensorView(position.data(), DType::kI32,
+                         {static_cast<std::int64_t>(host_position.size())})
+      .rows(static_cast<std::int64_t>(now().first_position) + chunk.first_row, chunk.rows);
+}
+
+/// What the embedding's rows meet before the first layer.
+void Transformer::Impl::enter(const UnitWeights& w, Stream& compute) {
+  for (const Chunk& chunk : now().chunks) {
+    const TensorView x = rows_of(residual, chunk.first_row, chunk.rows, config.dim);
+    if (config.projects()) {
+      const std::array in{Projection{w.matrix(TensorRole::kProjectIn), {}, x}};
+      device.ops().linear(compute,
+                          rows_of(embedded, chunk.first_row, chunk.rows, config.embedding_dim), in);
+    }
+    if (config.factors.embedding != 1) device.ops().scale(compute, x, config.factors.embedding);
+    if (config.form.positions == PositionKind::kLearned)
+      device.ops().embed(compute, w.matrix(TensorRole::kPositions), positions_of(chunk), x,
+                         Accumulate::kYes);
+    if (config.form.embedding_norm) normalize(x, w, kEmbeddingNorms, x, compute);
+  }
+  entered = true;
+}
+
+/// q, k and v of a chunk's rows [n, dim], rotated if the family rotates them. `fused` has room for
+/// all three where the model has them in one matrix.
+void Transformer::Impl::project(const UnitWeights& w, int layer, const Chunk& chunk,
+                                ConstTensorView h, const QkvRows& to, TensorView fused,
+                                Stream& compute) {
+  Ops& ops = device.ops();
+  const std::int64_t n = chunk.rows, hd = config.sizes(layer).head_dim;
+  const auto flat = [&](const TensorView& t) {
+    return TensorView(t.data(), DType::kF32, {n, t.dim(1) * hd * (t.rank() == 4 ? 3 : 1)});
+  };
+  if (config.form.fused_qkv) {
+    const std::array qkv{Projection{w.matrix(TensorRole::kFusedQkv),
+                                    w.vector(TensorRole::kFusedQkvBias), flat(fused)}};
+    ops.linear(compute, h, qkv);
+    ops.split_qkv(compute, fused, to);
+  } else {
+    const std::array qkv{
+        Projection{w.matrix(TensorRole::kQuery), w.vector(TensorRole::kQueryBias), flat(to.q)},
+        Projection{w.matrix(TensorRole::kKey), w.vector(TensorRole::kKeyBias), flat(to.k)},
+        Projection{w.matrix(TensorRole::kValue), w.vector(TensorRole::kValueBias), flat(to.v)}};
+    ops.linear(compute, h, qkv);
+  }
+  if (config.layer(layer).qk_norm) {
+    const auto per_head = [&](const TensorView& t, const ConstTensorView& g) {
+      const std::int64_t heads = config.layer(layer).whole_qk_norm ? t.dim(1) : 1;
+      const TensorView rows(t.data(), DType::kF32, {n * t.dim(1) / heads, heads * hd});
+      ops.rms_norm(compute, rows, g, config.norm_eps, rows);
+    };
+    per_head(to.q, w.vector(TensorRole::kQueryNorm));
+    per_head(to.k, w.vector(TensorRole::kKeyNorm));
+  }
+  if (config.form.positions != PositionKind::kRotary || !config.layer(layer).rotated) return;
+  const std::byte* const frequencies =
+      constants.data() + rope_offset(config, layer) * sizeof(float);
+  Rope rope{ConstTensorView(frequencies, DType::kF32, {rope_pairs(config, layer)}),
+            config.magnitude(layer),
+            config.rope_adjacent_pairs ? RopePairs::kAdjacent : RopePairs::kHalves};
+  ops.rope(compute, to.k, positions_of(chunk), rope);
+  rope.beta = config.query_beta;
+  rope.period = config.query_period;
+  ops.rope(compute, to.q, positions_of(chunk), rope);
+}
+
+/// Adds what attention or MLP gives to the residual stream: the product of `of` with a matrix,
+/// whose rows y are the stream's.
+void Transformer::Impl::add_result(const UnitWeights& w, Norms norms, ConstTensorView of,
+                                   Projection product, Stream& compute) {
+  Ops& ops = device.ops();
+  const TensorView x = product.y;
+  const bool as_it_is = !config.form.norm_results && config.factors.branch == 1;
+  if (!as_it_is) product.y = rows_of(normed, 0, static_cast<int>(x.dim(0)), config.dim);
+  product.accumulate = as_it_is ? Accumulate::kYes : Accumulate::kNo;
+  ops.linear(compute, of, std::array{product});
+  if (as_it_is) return;
+  if (config.form.norm_results) normalize(product.y, w, norms, product.y, compute);
+  ops.add(compute, product.y, config.factors.branch, x);
+}
+
+void Transformer::Impl::attention(const UnitWeights& w, int layer, Stream& compute) {
+  Ops& ops = device.ops();
+  const LayerConfig& own = config.layer(layer);
+  const LayerSizes sizes = config.sizes(layer);
+  const int heads = sizes.heads, kv_heads = sizes.kv_heads, hd = sizes.head_dim;
+  const float scale =
+      config.factors.score != 0 ? config.factors.score : 1.0f / std::sqrt(static_cast<float>(hd));
+  ConstTensorView slopes;
+  if (config.form.positions == PositionKind::kAlibi)
+    slopes = ConstTensorView(constants.data(), DType::kF32, {heads});
+  for (const Chunk& chunk : now().chunks) {
+    const int n = chunk.rows;
+    const TensorView x = rows_of(residual, chunk.first_row, n, config.dim);
+    const TensorView h = input_rows(chunk);
+    std::byte* next = work.data();
+    const auto take = [&](int count) {
+      const TensorView view(next, DType::kF32, {n, count, hd});
+      next += view.bytes();
+      return view;
+    };
+    const TensorView q = take(heads), k = take(kv_heads), v = take(kv_heads), out = take(heads);
+    const TensorView fused(out.data(), DType::kF32, {n, heads, config.form.fused_qkv ? 3 : 0, hd});
+
+    if (norms_inputs()) normalize(x, w, kAttentionNorms, h, compute);
+    project(w, layer, chunk, h, {q, k, v}, fused, compute);
+    for (const Segment& s : chunk.segments) {
+      const int skip = s.first_row - chunk.first_row;
+      const KvView kv = s.kv->layer(layer);
+      ops.store_kv(compute, k.rows(skip, s.rows), v.rows(skip, s.rows), s.prefix, s.first_node, kv);
+      ConstTensorView ancestors;
+      if (!s.chain)
+        ancestors = ConstTensorView(bits.data() + s.bits_offset * sizeof(std::uint64_t),
+                                    DType::kU64, {s.rows, words_for(s.first_node + s.rows)});
+      ops.attend(compute, {q.rows(skip, s.rows), kv, ancestors, s.prefix, s.first_node, scale,
+                           out.rows(skip, s.rows), slopes, own.window, w.vector(TensorRole::kSinks),
+                           config.factors.score_cap});
+    }
+    add_result(w, kAttentionResultNorms, TensorView(out.data(), DType::kF32, {n, heads * hd}),
+               {w.matrix(TensorRole::kOutput), w.vector(TensorRole::kOutputBias), x}, compute);
+    if (config.form.norm_after) normalize(x, w, kAttentionNorms, x, compute);
+  }
+}
+
+void Transformer::Impl::mlp(const UnitWeights& w, int layer, Stream& compute) {
+  Ops& ops = device.ops();
+  const int hidden_dim = config.sizes(layer).hidden_dim;
+  for (const Chunk& chunk : now().chunks) {
+    const int n = chunk.rows;
+    const TensorView x = rows_of(residual, chunk.first_row, n, config.dim);
+    const TensorView h = input_rows(chunk);
+    const TensorView inner = rows_of(work, 0, n, hidden_dim);
+    if (norms_inputs() && !config.form.parallel) normalize(x, w, kMlpNorms, h, compute);
+    if (config.form.gated()) {
+      const TensorView up = rows_of(work, n, n, hidden_dim);
+      const std::array gate_up{
+          Projection{w.matrix(TensorRole::kGate), {}, inner},
+          Projection{w.matrix(TensorRole::kUp), w.vector(TensorRole::kUpBias), up}};
+      ops.linear(compute, h, gate_up);
+      const bool by_gelu = config.form.mlp == MlpKind::kGeglu;
+      ops.swiglu(compute, inner, up, inner, {by_gelu ? GatingKind::kGelu : GatingKind::kSwiglu});
+    } else {
+      const std::array up{
+          Projection{w.matrix(TensorRole::kUp), w.vector(TensorRole::kUpBias), inner}};
+      ops.linear(compute, h, up);
+      ops.activate(compute,
+                   config.form.mlp == MlpKind::kRelu          ? Activation::kRelu
+                   : config.form.mlp == MlpKind::kReluSquared ? Activation::kReluSquared
+                                                              : Activation::kGeluTanh,
+                   inner, inner);
+    }
+    add_result(w, kMlpResultNorms, inner,
+               {w.matrix(TensorRole::kDown), w.vector(TensorRole::kDownBias), x}, compute);
+    if (config.form.norm_after) normalize(x, w, kMlpNorms, x, compute);
+  }
+}
+
+void Transformer::Impl::mixture(const UnitWeights& w, int layer, Stream& compute,
+                                const std::stop_token& stop) {
+  const int n = now().nodes;
+  mixtures.run(w, layer,
+               {rows_of(residual, 0, n, config.dim), rows_of(normed, 0, n, config.dim), work.data(),
+                routes.data()},
+               weights.experts(), compute, stop);
+}
+
+/// Gathers what the head reads for some rows of the last layer. Shapes: row_ids [n] i32, x [n,
+/// dim], to [n, embedding_width()], which is x where the model does not project.
+void Transformer::Impl::read_for_head(const UnitWeights& w, const std::byte* row_ids,
+                                      const TensorView& x, const TensorView& to, Stream& compute) {
+  Ops& ops = device.ops();
+  ops.embed(compute, WeightView(residual.data(), DType::kF32, now().nodes, config.dim),
+            ConstTensorView(row_ids, DType::kI32, {x.dim(0)}), x);
+  if (!config.form.norm_after) normalize(x, w, kFinalNorms, x, compute);
+  if (!config.projects()) return;
+  const std::array out{Projection{w.matrix(TensorRole::kProjectOut), {}, to}};
+  ops.linear(compute, x, out);
+}
+
+void Transformer::Impl::scale_logits(TensorView of_rows, Stream& compute) {
+  const DecoderFactors& factors = config.factors;
+  if (factors.logit != 1 || factors.logit_cap != 0)
+    device.ops().scale(compute, of_rows, factors.logit, factors.logit_cap);
+}
+
+/// Hands out this slice's logits of the rows that somebody reads, in pieces that the layers'
+/// activations have made room for.
+void Transformer::Impl::hand_out(const UnitWeights& w, const Unit& slice, const OnLogits& read,
+                                 Stream& compute) {
+  const int rows = now().read_rows;
+  const auto tokens = static_cast<std::int64_t>(w.matrix(TensorRole::kHead).rows());
+  const int room =
+      static_cast<int>(work.bytes() / (static_cast<std::size_t>(tokens) * sizeof(float)));
+  const int most = std::min({room, limits.chunk, limits.max_nodes});
+  for (int first = 0; first < rows; first += most) {
+    const int n = std::min(most, rows - first);
+    const TensorView x = rows_of(normed, 0, n, config.dim);
+    // The matrix that projects comes with the first slice; the embedding's rows have left by then.
+    const TensorView in = config.projects() ? rows_of(embedded, first, n, config.embedding_dim) : x;
+    if (!config.projects() || slice.first_row == 0)
+      read_for_head(w, ids.data() + logit_ids + at(first) * sizeof(std::int32_t), x, in, compute);
+    const TensorView out(work.data(), DType::kF32, {n, tokens});
+    const std::array head{Projection{w.matrix(TensorRole::kHead), {}, out}};
+    device.ops().linear(compute, in, head);
+    scale_logits(out, compute);
+    read(first, slice.first_row, out);
+  }
+}
+
+}  // namespace canopy

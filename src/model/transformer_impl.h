@@ -1,0 +1,126 @@
+#pragma once
+// Private to the transformer: what a forward works with. Its rows are laid out and swept in
+// transformer.cc; layers.cc has the equations of a layer.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "src/base/error.h"
+#include "src/model/buffer_sizes.h"
+#include "src/model/mixture.h"
+#include "src/model/norms.h"
+#include "src/model/sweep_rows.h"
+#include "src/model/transformer.h"
+
+namespace canopy {
+
+inline std::size_t at(int i) { return static_cast<std::size_t>(i); }
+
+struct Transformer::Impl {
+  Device& device;
+  ModelConfig config;
+  WeightSource& weights;
+  Limits limits;
+
+  Buffer embedded, residual, normed, work, routes, last, logit_input, logits, position, prefix, ids,
+      bits, constants;
+  Mixture mixtures;
+  std::vector<std::int32_t> host_position, host_ids, host_read_ids;
+  std::vector<std::int64_t> host_prefix;
+  std::vector<TokenId> host_tokens;
+  std::vector<std::uint64_t> host_bits;
+  std::vector<Layout> layouts;  // of the forwards that were prepared together
+  std::size_t current = 0;      // the one that runs
+  bool entered = false;         // its nodes have left the embedding for the residual stream
+  std::unique_ptr<Event> uploaded;
+  std::size_t logit_ids = 0;  // bytes of `ids` before those of read_rows
+
+  Impl(Device& d, const ModelConfig& c, WeightSource& w, const Limits& l)
+      : device(d),
+        config(c),
+        weights(w),
+        limits(l),
+        mixtures(device, config, limits.chunk),
+        uploaded(d.make_event()) {
+    require(limits.max_nodes > 0 && limits.chunk > 0, "a model needs room for at least one node");
+    require(config.form.positions != PositionKind::kAlibi || !config.sizes_differ(),
+            "slopes of heads are for layers of the same heads");
+    require(config.experts.count == 0 || (config.form.norm_inputs && !config.form.norm_results &&
+                                          !config.form.parallel && config.factors.branch == 1),
+            "a mixture's results are added as they are");
+    require(!config.form.parallel || (!config.form.norm_results && config.factors.branch == 1),
+            "rows that attention and MLP both read have no room for results");
+    const BufferSizes sizes(config, limits);
+    embedded = device.allocate(sizes.embedded);
+    residual = device.allocate(sizes.residual);
+    normed = device.allocate(sizes.normed);
+    work = device.allocate(sizes.work);
+    routes = device.allocate(sizes.routes);
+    last = device.allocate(sizes.last);
+    logit_input = device.allocate(sizes.logit_input);
+    logits = device.allocate(sizes.logits);
+    position = device.allocate(sizes.position);
+    prefix = device.allocate(sizes.prefix);
+    ids = device.allocate(sizes.ids);
+    logit_ids = sizes.logit_ids;
+    bits = device.allocate(sizes.bits);
+    constants = device.allocate(sizes.constants);
+    device.ops().reserve(workload(config, limits));
+    const auto stream = device.make_stream("setup");
+    const std::vector<float> known = position_constants(config);
+    device.upload(*stream, constants.data(), std::as_bytes(std::span(known)));
+    stream->synchronize();
+  }
+
+  TensorView rows_of(const Buffer& buffer, int first, int rows, std::int64_t columns) const {
+    return TensorView(buffer.data(), DType::kF32, {first + rows, columns}).rows(first, rows);
+  }
+
+  /// Lays each forward's parts out as one list of nodes, cut into chunks, and sends what is known
+  /// of them to the device.
+  template <class Forwards>
+  void lay_out(const Forwards& forwards, Stream& compute);
+  void add_layout(std::span<const SequenceRows> parts, Stream& compute);
+  const Layout& now() const { return layouts.at(current); }
+  void normalize(ConstTensorView x, const UnitWeights& w, Norms norms, TensorView y,
+                 Stream& compute) {
+    canopy::normalize(device.ops(), config, x, w, norms, y, compute);
+  }
+  ConstTensorView positions_of(const Chunk& chunk) const;
+  /// The rows that attention and MLP of a chunk read: those of the residual stream, or normalised.
+  TensorView input_rows(const Chunk& chunk) const {
+    if (config.form.norm_after || !config.form.norm_inputs)
+      return rows_of(residual, chunk.first_row, chunk.rows, config.dim);
+    // The MLP finds what the attention has left there.
+    return rows_of(normed, config.form.parallel ? chunk.first_row : 0, chunk.rows, config.dim);
+  }
+  bool norms_inputs() const { return config.form.norm_inputs && !config.form.norm_after; }
+  /// The embedding's rows of this forward's nodes lie here.
+  TensorView entry_rows() const {
+    return rows_of(config.projects() ? embedded : residual, 0, now().nodes,
+                   config.embedding_width());
+  }
+  void enter(const UnitWeights& w, Stream& compute);
+  void project(const UnitWeights& w, int layer, const Chunk& chunk, ConstTensorView h,
+               const QkvRows& to, TensorView fused, Stream& compute);
+  void add_result(const UnitWeights& w, Norms norms, ConstTensorView of, Projection product,
+                  Stream& compute);
+  void scale_logits(TensorView of_rows, Stream& compute);
+  void attention(const UnitWeights& w, int layer, Stream& compute);
+  void mlp(const UnitWeights& w, int layer, Stream& compute);
+  void mixture(const UnitWeights& w, int layer, Stream& compute, const std::stop_token& stop);
+  void read_for_head(const UnitWeights& w, const std::byte* row_ids, const TensorView& x,
+                     const TensorView& to, Stream& compute);
+  void hand_out(const UnitWeights& w, const Unit& slice, const OnLogits& read, Stream& compute);
+  TensorView sweep(Stream& compute, const std::stop_token& stop, const OnUnit& on_unit,
+                   const OnLogits& on_logits);
+  /// Calls body(), which uses the weights and `compute`, and leaves both in order if it throws.
+  template <class Body>
+  auto or_abandon(Stream& compute, const Body& body);
+};
+
+}  // namespace canopy

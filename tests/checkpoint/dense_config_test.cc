@@ -1,0 +1,233 @@
+// Dense families that differ from Llama in norms, windows, factors or what is rotated: what their
+// files mean, and what is refused.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "src/checkpoint/checkpoint.h"
+#include "src/checkpoint/fingerprint.h"
+#include "tests/checkpoint/checkpoint_files.h"
+#include "tests/checkpoint/config_errors.h"
+#include "tests/test_data.h"
+
+namespace canopy::testing {
+namespace {
+
+using nlohmann::json;
+
+const std::filesystem::path kModels = test_data() / "model";
+
+json config_of(const std::string& name) {
+  return json::parse(std::ifstream(kModels / name / "config.json"));
+}
+ModelConfig config_with(const std::string& name, const json& changes) {
+  json config = config_of(name);
+  config.update(changes);
+  return hf_config(config);
+}
+void expect_refused(const std::string& name, const json& changes, const char* part) {
+  const std::string error = config_error_with(config_of(name), changes);
+  EXPECT_TRUE(mentions(error, part)) << error;
+}
+/// The windows of the layers.
+std::vector<int> windows(const ModelConfig& model) {
+  std::vector<int> all;
+  for (int layer = 0; layer < model.layers; ++layer) all.push_back(model.layer(layer).window);
+  return all;
+}
+using Windows = std::vector<int>;
+
+TEST(DenseConfig, Phi3HasItsMatricesInOneAndAPartOfItsHeadsRotated) {
+  const Checkpoint model = Checkpoint::open(kModels / "phi3");
+  EXPECT_EQ(windows(model.config()), (Windows{9, 9}));
+  EXPECT_EQ(model.config().rope_inverse_frequency.size(), 6u);  // of 8 pairs
+  const TensorEntry *const q = model.find("model.layers.1.self_attn.q_proj.weight"),
+                           *const v = model.find("model.layers.1.self_attn.v_proj.weight");
+  ASSERT_TRUE(q && v);
+  EXPECT_EQ(q->shape, (std::vector<std::int64_t>{64, 64}));
+  EXPECT_EQ(v->shape, (std::vector<std::int64_t>{32, 64}));
+  EXPECT_EQ(v->offset, q->offset + (64 + 32) * 64 * 2);
+  EXPECT_EQ(config_with("phi3", {{"sliding_window", nullptr}}).layer(0).window, 0);
+  expect_refused("phi3", {{"attention_bias", true}}, "biases in the attention output");
+}
+
+TEST(DenseConfig, OfLongropeTheShortFrequenciesAreReadAndTheContextEndsWhereTheyDo) {
+  const ModelConfig model = config_with("phi3_longrope", json::object());
+  EXPECT_TRUE(model.bounded);
+  EXPECT_EQ(model.max_positions, 64);
+  EXPECT_FLOAT_EQ(model.rope_magnitude, std::sqrt(1 + std::log(4.0f) / std::log(64.0f)));
+  ASSERT_EQ(model.notes.size(), 1u);
+  EXPECT_TRUE(mentions(model.notes[0], "more than 64 tokens")) << model.notes[0];
+  json rope = config_of("phi3_longrope")["rope_scaling"];
+  rope["short_factor"] = {1, 2};
+  expect_refused("phi3_longrope", {{"rope_scaling", rope}}, "2 short factors for 6 pairs");
+  rope["short_factor"] = {1, 2, 3, 4, 5, 0};
+  expect_refused("phi3_longrope", {{"rope_scaling", rope}}, "'rope_scaling.short_factor'");
+  expect_refused("mistral_window", {{"rope_scaling", rope}}, "'longrope'");
+}
+
+TEST(DenseConfig, Gemma2HasBoundsAndWindowsInEverySecondLayer) {
+  const Checkpoint file = Checkpoint::open(kModels / "gemma2");
+  const ModelConfig& model = file.config();
+  EXPECT_EQ(windows(model), (Windows{8, 0, 8}));
+  EXPECT_EQ(model.factors.logit_cap, 3);
+  EXPECT_EQ(model.factors.score_cap, 4);
+  EXPECT_FLOAT_EQ(model.factors.score, 1 / std::sqrt(30.0f));
+  EXPECT_EQ(model.factors.embedding, 6.9375f);  // the root of 48 in BF16
+  EXPECT_TRUE(model.tied_head);
+  for (const TensorEntry& tensor : file.tensors())
+    EXPECT_EQ(tensor.plus, mentions(tensor.name, "norm") ? 1.0f : 0.0f) << tensor.name;
+  json by_default = config_of("gemma2");
+  for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping", "sliding_window",
+                          "query_pre_attn_scalar", "tie_word_embeddings"})
+    by_default.erase(key);
+  by_default["max_position_embeddings"] = 8192;
+  const ModelConfig usual = hf_config(by_default);
+  EXPECT_EQ(usual.factors.logit_cap, 30);
+  EXPECT_EQ(usual.factors.score_cap, 50);
+  EXPECT_EQ(usual.factors.score, 0.0625f);
+  EXPECT_EQ(usual.layer(0).window, 4096);
+  EXPECT_TRUE(usual.tied_head);
+  const json none{{"attn_logit_softcapping", nullptr}, {"final_logit_softcapping", nullptr}};
+  EXPECT_EQ(config_with("gemma2", none).factors.logit_cap, 0);
+  EXPECT_EQ(config_with("gemma2", none).factors.score_cap, 0);
+  expect_refused("gemma2", {{"attn_logit_softcapping", -1}}, "'attn_logit_softcapping'");
+  expect_refused("gemma2", {{"hidden_activation", "gelu"}}, "activation 'gelu'");
+  expect_refused("gemma2", {{"use_bidirectional_attention", true}}, "both directions");
+}
+
+TEST(DenseConfig, Gemma3HasFrequenciesByKindOfLayer) {
+  const ModelConfig model = config_with("gemma3", json::object());
+  EXPECT_EQ(windows(model), (Windows{8, 8, 8, 8, 8, 0, 8}));
+  ASSERT_EQ(model.rope_of_kind.size(), 2u);
+  EXPECT_FLOAT_EQ(model.rope_of_kind[0][1], std::pow(100.0f, -0.1f));
+  EXPECT_FLOAT_EQ(model.rope_of_kind[1][0], 0.125f);
+  EXPECT_EQ(model.rope_of_kind[1], model.rope_inverse_frequency);
+  // As transformers 5 writes it.
+  json newer = config_of("gemma3");
+  for (const char* key : {"rope_theta", "rope_scaling", "rope_local_base_freq"}) newer.erase(key);
+  newer["rope_parameters"] = {
+      {"full_attention", {{"rope_type", "linear"}, {"factor", 8.0}, {"rope_theta", 1e6}}},
+      {"sliding_attention", {{"rope_type", "default"}, {"rope_theta", 100.0}}}};
+  EXPECT_EQ(hf_config(newer).rope_of_kind, model.rope_of_kind);
+  newer["rope_scaling"] = {{"rope_type", "linear"}, {"factor", 4.0}};
+  EXPECT_TRUE(mentions(error_of([&] { hf_config(newer); }), "keep one"));
+  EXPECT_EQ(windows(config_with("gemma3", {{"sliding_window_pattern", 3}})),
+            (Windows{8, 8, 0, 8, 8, 0, 8}));
+  expect_refused("gemma3", {{"attn_logit_softcapping", 50.0}}, "soft-capped scores");
+}
+
+TEST(DenseConfig, Gemma3InsideAModelThatSeesMayLeaveOutItsSizes) {
+  const Checkpoint model = Checkpoint::open(kModels / "gemma3_eyes");
+  EXPECT_EQ(model.config().architecture, "gemma3_text");
+  EXPECT_EQ(model.find("vision_tower"), nullptr);
+  bool left_out = false;
+  for (const std::string& note : model.config().notes)
+    left_out = left_out || (mentions(note, "vision_tower") && mentions(note, "multi_modal"));
+  EXPECT_TRUE(left_out);
+  json config = config_of("gemma3_eyes");
+  json& text = config["text_config"];
+  for (const char* key : {"num_attention_heads", "num_key_value_heads", "head_dim", "vocab_size",
+                          "max_position_embeddings", "query_pre_attn_scalar", "rms_norm_eps"})
+    text.erase(key);
+  const ModelConfig whole = shape_from_config(config.dump());
+  EXPECT_EQ(whole.heads, 8);
+  EXPECT_EQ(whole.kv_heads, 4);
+  EXPECT_EQ(whole.head_dim, 256);
+  EXPECT_EQ(whole.vocab, 262208);
+  EXPECT_EQ(whole.factors.score, 0.0625f);
+}
+
+TEST(DenseConfig, OlmoNormalisesWhatItsPartsGive) {
+  for (const char* name : {"olmo2", "olmo3"}) {
+    const Checkpoint model = Checkpoint::open(kModels / name);
+    EXPECT_FALSE(model.config().form.norm_inputs);
+    EXPECT_TRUE(model.find("model.layers.0.attention_result_norm.weight"));
+    EXPECT_TRUE(model.find("model.layers.0.mlp_result_norm.weight"));
+    EXPECT_FALSE(model.find("model.layers.0.post_attention_layernorm.weight"));
+  }
+  const ModelConfig model = config_with("olmo3", json::object());
+  EXPECT_EQ(windows(model), (Windows{8, 8, 8, 0, 8}));
+  EXPECT_EQ(model.magnitude(0), 1.0f);  // yarn is not of layers with windows
+  EXPECT_FLOAT_EQ(model.magnitude(3), 1.2079442f);
+  // Of two families with one architecture in GGUF the file's windows say which it is.
+  EXPECT_EQ(Checkpoint::open(kModels / "olmo2.gguf").config().architecture, "olmo2");
+  EXPECT_EQ(Checkpoint::open(kModels / "olmo3.gguf").config().architecture, "olmo3");
+}
+
+TEST(DenseConfig, LayersOfExaoneCohereAndSmolLm3MayBeUnrotated) {
+  for (const char* name : {"exaone4", "cohere2", "smollm3"}) {
+    const ModelConfig model = config_with(name, json::object());
+    for (int layer = 0; layer < model.layers; ++layer)
+      EXPECT_EQ(model.layer(layer).rotated, layer % 4 != 3) << name << layer;
+  }
+  const ModelConfig full = config_with("exaone4_full", json::object());
+  EXPECT_EQ(windows(full), (Windows{0, 0}));
+  EXPECT_TRUE(full.layer(0).rotated && full.layer(1).rotated);
+  json pattern = config_of("exaone4");
+  pattern.erase("layer_types");
+  pattern["sliding_window_pattern"] = "LG";
+  EXPECT_EQ(hf_config(pattern).layer(1).window, 0);
+  pattern["sliding_window_pattern"] = "LX";
+  EXPECT_TRUE(mentions(error_of([&] { hf_config(pattern); }), "a text of L and G"));
+  const json every_second{{"no_rope_layers", {1, 0, 1, 0, 1}}};
+  EXPECT_FALSE(config_with("smollm3", every_second).layer(1).rotated);
+  expect_refused("smollm3", {{"no_rope_layers", {1, 0}}}, "list of 5 layers");
+  expect_refused("smollm3", {{"no_rope_layers", {1, 0, 2, 1, 1}}}, "has 2, not 0 or 1");
+  expect_refused("smollm3", {{"use_sliding_window", true}, {"sliding_window", 8}}, "with windows");
+}
+
+TEST(DenseConfig, NeighboursAreRotatedInBothContainersOfGlmAndCohere) {
+  for (const char* name : {"glm4", "glm4.gguf", "cohere", "cohere.gguf", "cohere2.gguf"})
+    EXPECT_TRUE(Checkpoint::open(kModels / name).config().rope_adjacent_pairs) << name;
+  for (const char* name : {"granite", "smollm3", "olmo2.gguf", "gemma3.gguf"})
+    EXPECT_FALSE(Checkpoint::open(kModels / name).config().rope_adjacent_pairs) << name;
+  expect_refused("cohere", {{"use_qk_norm", true}}, "layer norms of queries and keys");
+}
+
+TEST(DenseConfig, FactorsOfTheTwoContainersAreTheSame) {
+  for (const char* name : {"granite", "cohere", "cohere2", "gemma2"}) {
+    const DecoderFactors
+        of_directory = config_with(name, json::object()).factors,
+        of_file = Checkpoint::open(kModels / (std::string(name) + ".gguf")).config().factors;
+    EXPECT_FLOAT_EQ(of_file.branch, of_directory.branch) << name;
+    EXPECT_FLOAT_EQ(of_file.logit, of_directory.logit) << name;
+    EXPECT_EQ(of_file.logit_cap, of_directory.logit_cap) << name;
+    EXPECT_EQ(of_file.score_cap, of_directory.score_cap) << name;
+  }
+  // In GGUF, Granite's divides and Cohere's multiplies.
+  EXPECT_FLOAT_EQ(config_with("granite", json::object()).factors.logit, 1 / 0.6f);
+  EXPECT_FLOAT_EQ(config_with("cohere", json::object()).factors.logit, 0.8f);
+  expect_refused("granite", {{"residual_multiplier", 0}}, "'residual_multiplier'");
+}
+
+TEST(DenseConfig, ActivationsAndEpsilonsStandUnderTheFamiliesKeys) {
+  EXPECT_EQ(config_with("nemotron", {{"norm_eps", 0.25}}).norm_eps, 0.25f);
+  EXPECT_EQ(config_with("starcoder2", {{"norm_epsilon", 0.25}}).norm_eps, 0.25f);
+  EXPECT_EQ(config_with("cohere", {{"layer_norm_eps", 0.25}}).norm_eps, 0.25f);
+  expect_refused("arcee", {{"hidden_act", "silu"}}, "activation 'silu'");
+  expect_refused("nemotron", {{"hidden_act", "silu"}}, "activation 'silu'");
+  expect_refused("starcoder2", {{"use_bias", false}}, "without biases");
+  expect_refused("granite", {{"hidden_act", "gelu"}}, "activation 'gelu'");
+}
+
+TEST(DenseConfig, WhatIsOwnToThemChangesAModelsFingerprint) {
+  const Checkpoint model = Checkpoint::open(kModels / "gemma2");
+  const auto changed = [&](auto&& change) {
+    ModelConfig config = model.config();
+    change(config);
+    return fingerprint(Checkpoint(model.root(), model.files(), model.tensors(), std::move(config),
+                                  model.metadata()));
+  };
+  const std::string own = changed([](ModelConfig&) {});
+  EXPECT_NE(changed([](ModelConfig& c) { c.factors.score_cap = 5; }), own);
+  EXPECT_NE(changed([](ModelConfig& c) { c.factors.embedding = 7; }), own);
+  EXPECT_NE(changed([](ModelConfig& c) { c.form.norm_results = false; }), own);
+  EXPECT_NE(changed([](ModelConfig& c) { c.form.mlp = MlpKind::kSwiglu; }), own);
+  EXPECT_NE(changed([](ModelConfig& c) { c.layer_kinds[1].rotated = false; }), own);
+}
+
+}  // namespace
+}  // namespace canopy::testing

@@ -1,0 +1,183 @@
+"""Configs of the tiny checkpoints of dense families that differ from Llama in more than sizes.
+
+Texts are longer than the windows, and layers enough for more than one period of them.
+"""
+
+from families import Q, family, sizes
+
+PLAIN = dict(rope_type="default", rope_theta=10000.0)
+TIED = dict(tie_word_embeddings=True)
+UNTIED = dict(tie_word_embeddings=False)
+PHI3_SHORT = [1.0, 1.05, 1.1, 1.2, 1.3, 1.5]
+EVERY_FOURTH = dict(sliding_window=8, layer_types=(["sliding_attention"] * 3 + ["full_attention"]) * 2)
+
+
+def phi3(hidden, inner, **keys):
+    return family("Phi3ForCausalLM", "phi3", **sizes(hidden, inner, 2, 4, 2), rms_norm_eps=1e-4,
+                  embd_pdrop=0.0, resid_pdrop=0.0, attention_dropout=0.0, pad_token_id=0, **UNTIED, **keys)
+
+
+def gemma(architecture, model_type, shape, **keys):
+    """The factor of the embedding, the root of the width, is none that BF16 has."""
+    config = family(architecture, model_type, **shape, rms_norm_eps=1e-4, attention_bias=False,
+                    hidden_activation="gelu_pytorch_tanh", sliding_window=8, pad_token_id=0, **TIED, **keys)
+    return {k: v for k, v in config.items() if k != "hidden_act"}
+
+
+def gemma2(shape, scalar):
+    return gemma("Gemma2ForCausalLM", "gemma2", shape, query_pre_attn_scalar=scalar, rope_theta=10000.0,
+                 attn_logit_softcapping=4.0, final_logit_softcapping=3.0)
+
+
+def gemma3(shape, scalar):
+    """Bases that are far apart, and a scaling that is not of the layers with windows."""
+    return gemma("Gemma3ForCausalLM", "gemma3_text", shape, query_pre_attn_scalar=scalar,
+                 rope_theta=1000000.0, rope_local_base_freq=100.0,
+                 rope_scaling=dict(rope_type="linear", factor=8.0))
+
+
+def olmo2(shape):
+    return family("Olmo2ForCausalLM", "olmo2", **shape, rms_norm_eps=1e-4, attention_bias=False,
+                  rope_theta=500000.0, rope_scaling=None, pad_token_id=0, **UNTIED)
+
+
+def olmo3(shape):
+    return family("Olmo3ForCausalLM", "olmo3", **shape, rms_norm_eps=1e-4, attention_bias=False,
+                  rope_theta=500000.0, pad_token_id=0, **UNTIED, sliding_window=8,
+                  rope_scaling=dict(rope_type="yarn", factor=8.0, attention_factor=1.2079441541679836,
+                                    beta_fast=32.0, beta_slow=1.0, original_max_position_embeddings=32))
+
+
+def exaone4(shape, **keys):
+    return family("Exaone4ForCausalLM", "exaone4", **shape, rms_norm_eps=1e-4, pad_token_id=0, **TIED,
+                  rope_parameters=dict(PLAIN, rope_theta=1000000.0), **keys)
+
+
+def glm4(shape):
+    return family("Glm4ForCausalLM", "glm4", **shape, rms_norm_eps=1.5625e-4, attention_bias=True,
+                  partial_rotary_factor=0.5, rope_theta=10000.0, pad_token_id=0, **UNTIED)
+
+
+def granite(shape):
+    return family("GraniteForCausalLM", "granite", **shape, rms_norm_eps=1e-4, attention_bias=False,
+                  mlp_bias=False, rope_theta=10000.0, rope_scaling=None, pad_token_id=0, **TIED,
+                  embedding_multiplier=6.0, attention_multiplier=0.3, residual_multiplier=0.7,
+                  logits_scaling=0.6)
+
+
+def smollm3(shape):
+    return family("SmolLM3ForCausalLM", "smollm3", **shape, rms_norm_eps=1e-4, attention_bias=False,
+                  mlp_bias=False, rope_theta=5000000.0, rope_scaling=None, pad_token_id=0, **TIED,
+                  no_rope_layer_interval=4, no_rope_layers=[1, 1, 1, 0, 1], use_sliding_window=False,
+                  sliding_window=None)
+
+
+def cohere(architecture, model_type, shape, **keys):
+    return family(architecture, model_type, **shape, layer_norm_eps=1e-4, attention_bias=False,
+                  rope_theta=10000.0, logit_scale=0.8, pad_token_id=0, **TIED, **keys)
+
+
+def arcee(shape):
+    return family("ArceeForCausalLM", "arcee", **shape, rms_norm_eps=1e-4, attention_bias=False,
+                  mlp_bias=False, pad_token_id=0, **UNTIED,
+                  rope_scaling=dict(rope_type="yarn", factor=4.0, beta_fast=32.0, beta_slow=1.0,
+                                    original_max_position_embeddings=32)) | dict(hidden_act="relu2")
+
+
+def nemotron(shape):
+    return family("NemotronForCausalLM", "nemotron", **shape, norm_eps=1e-4, attention_bias=False,
+                  mlp_bias=False, partial_rotary_factor=0.5, rope_theta=10000.0, pad_token_id=0,
+                  **UNTIED) | dict(hidden_act="relu2")
+
+
+def starcoder2(shape):
+    return family("Starcoder2ForCausalLM", "starcoder2", **shape, norm_epsilon=1e-4, use_bias=True,
+                  rope_theta=10000.0, sliding_window=8, pad_token_id=0,
+                  **TIED) | dict(hidden_act="gelu_pytorch_tanh")
+
+
+BF16 = dict(torch_dtype="bfloat16")
+CONFIGS = {
+    "mistral_window": family("MistralForCausalLM", "mistral", **sizes(32, 72, 2, 4, 2), rms_norm_eps=1e-4,
+                             rope_theta=10000.0, sliding_window=8, **UNTIED),
+    "qwen2_window": family("Qwen2ForCausalLM", "qwen2", **sizes(32, 72, 3, 4, 2), rms_norm_eps=1e-4,
+                           rope_theta=1000000.0, use_sliding_window=True, sliding_window=8,
+                           max_window_layers=1, **UNTIED),
+    "phi3": phi3(64, 72, partial_rotary_factor=0.75, rope_theta=10000.0, rope_scaling=None, sliding_window=9),
+    "phi3_longrope": phi3(64, 40, partial_rotary_factor=0.75, rope_theta=10000.0, sliding_window=256,
+                          original_max_position_embeddings=64,
+                          rope_scaling=dict(type="longrope", short_factor=PHI3_SHORT, long_factor=[8.0] * 6)),
+    "gemma2": gemma2(sizes(48, 40, 3, 2, 1, head_dim=20), 30),
+    "gemma3": gemma3(sizes(48, 40, 7, 2, 1, head_dim=20), 30),
+    "olmo2": olmo2(sizes(32, 72, 2, 4, 2)),
+    "olmo3": olmo3(sizes(32, 40, 5, 4, 2)),
+    "exaone4": exaone4(sizes(32, 40, 8, 2, 1, head_dim=20), **EVERY_FOURTH),
+    "exaone4_full": exaone4(sizes(32, 40, 2, 4, 2, head_dim=12), sliding_window=None,
+                            layer_types=["full_attention"] * 2),
+    "glm4": glm4(sizes(32, 72, 2, 4, 2, head_dim=16)),
+    "granite": granite(sizes(32, 72, 2, 4, 2)),
+    "smollm3": smollm3(sizes(32, 40, 5, 2, 1)),
+    "cohere": cohere("CohereForCausalLM", "cohere", sizes(32, 72, 2, 4, 2), use_qk_norm=False),
+    "cohere2": cohere("Cohere2ForCausalLM", "cohere2", sizes(32, 40, 8, 2, 1), **EVERY_FOURTH),
+    "arcee": arcee(sizes(32, 72, 2, 4, 2)),
+    "nemotron": nemotron(sizes(32, 72, 2, 4, 2)),
+    "starcoder2": starcoder2(sizes(32, 72, 2, 4, 2)),
+}
+CONFIGS = {name: config | BF16 for name, config in CONFIGS.items()}
+
+SMALL = sizes(64, 64, 2, 2, 1, head_dim=32)
+GGUF_CONFIGS = {
+    "mistral_window": family("MistralForCausalLM", "mistral", **sizes(64, 96, 2, 4, 2), rms_norm_eps=1e-4,
+                             rope_theta=10000.0, sliding_window=8, **UNTIED),
+    "phi3": phi3(64, 96, rope_theta=10000.0, rope_scaling=None, sliding_window=9),
+    "gemma2": gemma2(sizes(64, 64, 3, 2, 1, head_dim=32), 32),
+    "gemma3": gemma3(sizes(64, 32, 7, 2, 1, head_dim=32), 32) | dict(rope_local_base_freq=10000.0),
+    "olmo2": olmo2(sizes(64, 64, 2, 4, 2)),
+    "olmo3": olmo3(sizes(64, 32, 5, 2, 1)),
+    "exaone4": exaone4(sizes(64, 32, 8, 2, 1, head_dim=32), **EVERY_FOURTH),
+    "glm4": glm4(SMALL),
+    "granite": granite(sizes(64, 64, 2, 2, 1)),
+    "smollm3": smollm3(sizes(64, 32, 5, 2, 1)),
+    "cohere": cohere("CohereForCausalLM", "cohere", sizes(64, 64, 2, 2, 1), use_qk_norm=False),
+    "cohere2": cohere("Cohere2ForCausalLM", "cohere2", sizes(64, 32, 8, 2, 1), **EVERY_FOURTH),
+    "arcee": arcee(sizes(64, 64, 2, 2, 1)),
+    "nemotron": nemotron(sizes(64, 64, 2, 2, 1)),
+    "starcoder2": starcoder2(sizes(64, 64, 2, 2, 1)),
+}
+GGUF_ARCHITECTURES = {"gemma3_text": "gemma3", "olmo3": "olmo2", "cohere": "command-r", "mistral": "llama"}
+NEIGHBOURS = ("granite", "smollm3", "arcee")  # whose rows of Q and K are reordered
+GGUF_TYPES = {name: dict(token_embd=Q.Q8_0, output=Q.F16, attn_q=Q.Q8_0, attn_k=Q.F16, attn_v=Q.Q8_0,
+                         attn_qkv=Q.Q8_0, attn_output=Q.Q8_0, ffn_gate=Q.Q8_0, ffn_up=Q.Q4_1,
+                         ffn_down=Q.Q8_0) for name in GGUF_CONFIGS}
+RESULTS = {"post_attention_layernorm": "post_attention_norm", "post_feedforward_layernorm": "post_ffw_norm"}
+GGUF_NAMES = {
+    "gemma2": RESULTS | {"pre_feedforward_layernorm": "ffn_norm"},
+    "olmo2": RESULTS, "exaone4": RESULTS,
+    "glm4": {"post_self_attn_layernorm": "post_attention_norm", "post_mlp_layernorm": "post_ffw_norm",
+             "mlp.gate_up_proj": "ffn_up"},
+    "phi3": {"self_attn.qkv_proj": "attn_qkv", "mlp.gate_up_proj": "ffn_up"},
+    "starcoder2": {"mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"},
+}
+GGUF_NAMES["gemma3"] = GGUF_NAMES["gemma2"]
+LESS_ONE = ("gemma2", "gemma3_text", "nemotron")  # directories have norms less 1
+
+
+def add_own_keys(out, config, architecture):
+    """The keys of GGUF that these families have."""
+    kind, window = config["model_type"], config.get("sliding_window")
+    if window and kind != "qwen2":
+        out.add_sliding_window(window)
+    if kind in ("olmo3", "exaone4"):
+        types = config.get("layer_types") or [
+            "full_attention" if i % 4 == 3 else "sliding_attention" for i in range(config["num_hidden_layers"])]
+        out.add_sliding_window_pattern([t == "sliding_attention" for t in types])
+    if kind == "gemma2":
+        out.add_attn_logit_softcapping(config["attn_logit_softcapping"])
+        out.add_final_logit_softcapping(config["final_logit_softcapping"])
+    if kind == "granite":
+        out.add_embedding_scale(config["embedding_multiplier"])
+        out.add_residual_scale(config["residual_multiplier"])
+        out.add_attention_scale(config["attention_multiplier"])
+        out.add_logit_scale(config["logits_scaling"])
+    if kind in ("cohere", "cohere2"):
+        out.add_logit_scale(config["logit_scale"])
