@@ -1,20 +1,36 @@
 #pragma once
 #include <bit>
 #include <cstdint>
+#include <type_traits>
 
 namespace canopy {
 
 /// Scalar conversions between f32 and the 16-bit formats, which travel as their bits. To 16 bits
-/// they round to nearest, ties to even; a NaN stays a NaN; what is too large becomes infinity.
+/// they round to nearest, ties to even; a NaN stays a NaN; what is too large becomes infinity. A
+/// GPU has an instruction for each, with the same bits but for those of a NaN.
 constexpr float f32_from_bf16(std::uint16_t bits) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
 }
 constexpr std::uint16_t bf16_from_f32(float value) {
+#if defined(__CUDA_ARCH__)
+  if (!std::is_constant_evaluated()) {
+    std::uint16_t rounded = 0;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(rounded) : "f"(value));
+    return rounded;
+  }
+#endif
   const auto bits = std::bit_cast<std::uint32_t>(value);
   if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<std::uint16_t>(bits >> 16 | 0x40u);
   return static_cast<std::uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
 }
 constexpr float f32_from_f16(std::uint16_t bits) {
+#if defined(__CUDA_ARCH__)
+  if (!std::is_constant_evaluated()) {
+    float value = 0;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
+    return value;
+  }
+#endif
   const std::uint32_t sign = (bits & 0x8000u) << 16;
   const std::uint32_t exponent = bits >> 10 & 31u, fraction = bits & 1023u;
   if (exponent == 31) return std::bit_cast<float>(sign | 0x7f800000u | fraction << 13);
@@ -23,6 +39,13 @@ constexpr float f32_from_f16(std::uint16_t bits) {
   return sign != 0 ? -magnitude : magnitude;
 }
 constexpr std::uint16_t f16_from_f32(float value) {
+#if defined(__CUDA_ARCH__)
+  if (!std::is_constant_evaluated()) {
+    std::uint16_t rounded = 0;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(rounded) : "f"(value));
+    return rounded;
+  }
+#endif
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7fffffffu;
   std::uint32_t half = 0;
