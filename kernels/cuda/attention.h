@@ -38,37 +38,10 @@ struct Widened {
       const auto piece = load<Piece>(from + first * Format::kBlockBytes);
       CANOPY_UNROLL
       for (int i = 0; i < kBytes / Format::kBlockBytes; ++i)
-        of[first + i] = one(piece.of + i * Format::kBlockBytes);
+        of[first + i] = Format::decode(piece.of + i * Format::kBlockBytes, 0);
     }
-  }
-
- private:
-  CANOPY_KERNEL static float one(const std::byte* from) {
-#if defined(__CUDA_ARCH__)
-    if constexpr (Format::kDType == DType::kF16) {  // one instruction instead of four branches
-      float value;
-      asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(load<std::uint16_t>(from)));
-      return value;
-    }
-#endif
-    return Format::decode(from, 0);
   }
 };
-
-/// A number in a 16-bit format, rounded to nearest even.
-template <class Format>
-CANOPY_KERNEL inline std::uint16_t rounded(float value) {
-#if defined(__CUDA_ARCH__)
-  std::uint16_t bits;  // one instruction instead of four branches
-  if constexpr (Format::kDType == DType::kF16)
-    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
-  else
-    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(value));
-  return bits;
-#else
-  return Format::encode(value);
-#endif
-}
 
 /// What a call of attention works on.
 struct AttentionCall {

@@ -226,7 +226,7 @@ struct WeighScores {
       for (int e = 0; e < 4; ++e) {
         const float score = scores.of[j].of[e];
         const std::uint16_t weight =
-            rounded<Format>(score == -INFINITY ? 0.0f : expf(score - largest));
+            Format::encode(score == -INFINITY ? 0.0f : expf(score - largest));
         four.of[e] = weight;
         sum += Format::decode(reinterpret_cast<const std::byte*>(&weight), 0);
       }

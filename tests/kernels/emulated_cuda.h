@@ -14,6 +14,7 @@
 #include <numeric>
 #include <set>
 #include <shared_mutex>
+#include <span>
 #include <string>
 #include <typeindex>
 #include <utility>
@@ -25,6 +26,7 @@
 #include "kernels/cuda/small_uploads.h"
 #include "kernels/ops.h"
 #include "kernels/pinned_ranges.h"
+#include "tests/kernels/kernel_runner.h"
 
 namespace canopy {
 
@@ -278,10 +280,10 @@ struct SerialLaunch {
     auto& ours = dynamic_cast<EmulatedStream&>(stream);
     ours.load(typeid(Kernel));
     ours.enqueue([=, fault = fault] {
-      for (std::int64_t index = 0; index < grid.blocks; ++index) {
-        SerialBlock block(index, grid);
-        kernel(block);
-      }
+      if (KernelRunner* const runner = KernelRunner::installed)
+        runner->run(typeid(Kernel), std::as_bytes(std::span(&kernel, 1)), grid);
+      else
+        run_serially(kernel, grid);
       if (fault->kind != cuda::Fault::kNone)
         throw cuda::error_of(std::exchange(*fault, cuda::Fault()));
     });
@@ -289,6 +291,13 @@ struct SerialLaunch {
   template <class Kernel>
   void load() const {
     card->load(typeid(Kernel), false);
+  }
+  template <class Kernel>
+  static void run_serially(const Kernel& kernel, const cuda::Grid& grid) {
+    for (std::int64_t index = 0; index < grid.blocks; ++index) {
+      SerialBlock block(index, grid);
+      kernel(block);
+    }
   }
 };
 
@@ -326,6 +335,7 @@ class EmulatedCuda final : public Device {
     std::fill_n(data, bytes, std::byte{0});
     const std::lock_guard lock(mutex_);
     allocated_[data] = data + bytes;
+    if (KernelRunner::installed != nullptr) KernelRunner::installed->allocated(data, bytes);
     return Buffer(*this, data, bytes);
   }
   std::unique_ptr<HostPin> pin(std::span<std::byte> pages) override {
@@ -411,6 +421,7 @@ class EmulatedCuda final : public Device {
     {
       const std::lock_guard lock(mutex_);
       allocated_.erase(data);
+      if (KernelRunner::installed != nullptr) KernelRunner::installed->released(data);
     }
     std::free(data);
     card_.give_back(taken_by(bytes));
@@ -423,8 +434,10 @@ class EmulatedCuda final : public Device {
   mutable std::mutex mutex_;  // guards what follows
   std::map<const std::byte*, const std::byte*> allocated_;
   cuda::Fault fault_;
+  const KernelRunner::Memory fault_page_{&fault_, sizeof fault_};
   const std::unique_ptr<Ops> ops_ = make_emulated_ops(*this, {&card_, &fault_});
   std::vector<std::byte> shared_ = std::vector<std::byte>(SmallUploads::kBytes);
+  const KernelRunner::Memory shared_pages_{shared_.data(), shared_.size()};
   SmallUploads small_{*this, SerialLaunch{&card_, &fault_}, shared_.data()};
 };
 

@@ -109,6 +109,8 @@ TEST(SmallUploads, AStreamThatIsHeldUpHoldsNoOtherUp) {
   EXPECT_EQ(other.wait_for(std::chrono::seconds(20)), std::future_status::ready);
   EXPECT_EQ(held_up.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
   open = true;
+  held_up.get();
+  copies->synchronize();  // before its memory is given back
 }
 
 TEST(SmallUploads, StreamsTakeOverTheSlotsOfThoseThatAreDone) {

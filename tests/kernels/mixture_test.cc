@@ -303,7 +303,8 @@ TEST_P(MixtureOps, OneExpertOfWeightOneIsTheDenseMlpBitForBit) {
 
 TEST_P(MixtureOps, ShapesThatDoNotFitAreRefused) {
   OnDevice floats = send(std::vector<float>(600)), ids = send(std::vector<std::int32_t>(60));
-  const TensorView x = floats.view(DType::kF32, {2, 8}), sum = floats.view(DType::kF32, {2, 8});
+  OnDevice sums = send(std::vector<float>(16));
+  const TensorView x = floats.view(DType::kF32, {2, 8}), sum = sums.view(DType::kF32, {2, 8});
   const RoutedRows rows{ids.view(DType::kI32, {2, 2}), floats.view(DType::kF32, {2, 2})};
   const WeightView wide = floats.weights(DType::kF32, 4, 8),
                    tall = floats.weights(DType::kF32, 8, 4);

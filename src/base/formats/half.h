@@ -7,14 +7,14 @@ namespace canopy {
 
 /// Scalar conversions between f32 and the 16-bit formats, which travel as their bits. To 16 bits
 /// they round to nearest, ties to even; a NaN stays a NaN; what is too large becomes infinity. A
-/// GPU does the same by one instruction.
+/// GPU has an instruction for each, with the same bits but for those of a NaN.
 constexpr float f32_from_bf16(std::uint16_t bits) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
 }
 constexpr std::uint16_t bf16_from_f32(float value) {
 #if defined(__CUDA_ARCH__)
   if (!std::is_constant_evaluated()) {
-    std::uint16_t rounded;
+    std::uint16_t rounded = 0;
     asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(rounded) : "f"(value));
     return rounded;
   }
@@ -26,7 +26,7 @@ constexpr std::uint16_t bf16_from_f32(float value) {
 constexpr float f32_from_f16(std::uint16_t bits) {
 #if defined(__CUDA_ARCH__)
   if (!std::is_constant_evaluated()) {
-    float value;
+    float value = 0;
     asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
     return value;
   }
@@ -41,7 +41,7 @@ constexpr float f32_from_f16(std::uint16_t bits) {
 constexpr std::uint16_t f16_from_f32(float value) {
 #if defined(__CUDA_ARCH__)
   if (!std::is_constant_evaluated()) {
-    std::uint16_t rounded;
+    std::uint16_t rounded = 0;
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(rounded) : "f"(value));
     return rounded;
   }

@@ -1,0 +1,141 @@
+// The work that kernels make for a card, by instructions as nvcc wrote them down: what
+// traffic_of_nvcc.json has of a few calls of usual shapes, written there by scripts/ptx_traffic.
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tests/ptx/nvcc_kernels.h"
+
+namespace canopy::ptx {
+namespace {
+
+constexpr const char* kTable = CANOPY_PTX_SOURCE "/traffic_of_nvcc.json";
+
+class KernelTraffic : public NvccKernels {
+ protected:
+  void run_all() {
+    run_rows();
+    run_products();
+    run_attention(8);
+    run_attention(64);
+    run_sampling();
+  }
+
+  /// For each kernel that ran: instructions of warps, bytes of sectors for each byte that lanes
+  /// asked for, and turns of the banks for each that there must be.
+  nlohmann::json measured() const {
+    nlohmann::json kernels = nlohmann::json::object();
+    for (const Kernel* const kernel : runner().module().used()) {
+      Traffic all;
+      for (const Traffic& one : kernel->traffic) {
+        all.sectors += one.sectors;
+        all.bytes += one.bytes;
+        all.turns += one.turns;
+        all.at_least += one.at_least;
+      }
+      auto& of = kernels[kernel->name];
+      of["instructions"] = kernel->warp_instructions;
+      if (all.bytes != 0) of["sectors"] = rounded(32 * all.sectors, all.bytes);
+      if (all.at_least != 0) of["banks"] = rounded(all.turns, all.at_least);
+    }
+    return kernels;
+  }
+
+ private:
+  static double rounded(std::uint64_t a, std::uint64_t b) {
+    return std::round(100.0 * static_cast<double>(a) / static_cast<double>(b)) / 100;
+  }
+  TensorView halves(DType dtype, std::initializer_list<std::int64_t> shape) {
+    std::int64_t count = 1;
+    for (const std::int64_t size : shape) count *= size;
+    return {send(random_weights(dtype, 1, static_cast<std::size_t>(count), random())), dtype,
+            shape};
+  }
+  TensorView numbers(const std::vector<std::int32_t>& values) {
+    return {send(values), DType::kI32, {dim(values.size())}};
+  }
+  WeightView weights(DType format, std::int64_t rows, std::int64_t columns) {
+    return {send(random_weights(format, static_cast<std::size_t>(rows),
+                                static_cast<std::size_t>(columns), random())),
+            format, rows, columns};
+  }
+
+  void run_rows() {
+    constexpr std::int64_t kRows = 4, kColumns = 2048;
+    const TensorView x = floats({kRows, kColumns}), y = floats({kRows, kColumns});
+    ops().rms_norm(stream(), x, halves(DType::kBF16, {kColumns}), 1e-5f, y);
+    ops().layer_norm(stream(), x, {floats({kColumns}), floats({kColumns}), 1e-5f}, y);
+    ops().rope(stream(), {x.data(), DType::kF32, {kRows, 16, 128}}, numbers({3, 4, 5, 90}),
+               {.inverse_frequency = floats({64})});
+    ops().swiglu(stream(), x, y, y);
+    ops().embed(
+        stream(),
+        {send(random_weights(DType::kBF16, 8, kColumns, random())), DType::kBF16, 8, kColumns},
+        numbers({1, 7, 0, 7}), y);
+  }
+  void run_products() {
+    constexpr std::int64_t kColumns = 512, kOutputs = 256;
+    for (const std::int64_t n : {1, 64})
+      for (const DType format : {DType::kQ4_0, DType::kQ4_K, DType::kQ6_K, DType::kQ8_0}) {
+        const std::array one{
+            Projection{weights(format, kOutputs, kColumns), {}, floats({n, kOutputs})}};
+        ops().linear(stream(), floats({n, kColumns}), one);
+      }
+  }
+  void run_attention(std::int64_t n) {
+    constexpr std::int64_t kHeads = 8, kKvHeads = 2, kColumns = 128, kSlots = 10 * kKvBlock;
+    TreeAttention call;
+    call.q = floats({n, kHeads, kColumns});
+    call.kv = {halves(DType::kBF16, {kKvHeads, kSlots, kColumns}),
+               halves(DType::kBF16, {kKvHeads, kSlots, kColumns}),
+               numbers({0, 1, 2, 3, 4, 5, 6, 7, 8, 9})};
+    call.prefix = kSlots - 64;
+    call.scale = 0.1f;
+    call.out = floats({n, kHeads, kColumns});
+    ops().store_kv(stream(), floats({n, kKvHeads, kColumns}), floats({n, kKvHeads, kColumns}),
+                   call.prefix, 0, call.kv);
+    ops().attend(stream(), call);
+  }
+  void run_sampling() {
+    constexpr std::int64_t kRows = 2, kVocab = 16000, kDraws = 4;
+    const TensorView logits = floats({kRows, kVocab}), p = floats({kRows, kVocab});
+    const TensorView tokens = numbers(std::vector<std::int32_t>(kRows * kDraws));
+    const TensorView drawn(tokens.data(), DType::kI32, {kRows, kDraws});
+    ops().probabilities(stream(), logits, {.temperature = 0.6f, .top_p = 0.9f}, p);
+    ops().top_tokens(stream(), logits, kDraws, drawn);
+    ops().draw_tokens(stream(), p, kDraws, Replacement::kNo, StepRng{}, 0, drawn);
+  }
+};
+
+TEST_F(KernelTraffic, IsThatOfTheTable) {
+  std::ifstream in(kTable);
+  const nlohmann::json table = nlohmann::json::parse(in);
+  const std::string release = table.at("nvcc");
+  start(text());
+  if (runner().module().compiler() != release && std::getenv("CANOPY_PTX_WRITE") == nullptr)
+    GTEST_SKIP() << "the table is of nvcc " << release << ", the kernels are of "
+                 << runner().module().compiler();
+  run_all();
+  ASSERT_EQ(found(), "");
+  const nlohmann::json kernels = measured();
+  if (const char* const to = std::getenv("CANOPY_PTX_WRITE")) {
+    std::ofstream(to)
+        << nlohmann::json{{"nvcc", runner().module().compiler()}, {"kernels", kernels}}.dump(1)
+        << "\n";
+    return;
+  }
+  constexpr double kMargin = 0.05;  // compilers of one release differ a little
+  for (const auto& [kernel, expected] : table.at("kernels").items()) {
+    if (!kernels.contains(kernel)) {
+      ADD_FAILURE() << kernel << " did not run";
+      continue;
+    }
+    for (const auto& [what, value] : expected.items())
+      EXPECT_NEAR(kernels[kernel].value(what, 0.0), value.get<double>(),
+                  kMargin * value.get<double>())
+          << kernel << ", " << what << ": if that is better, scripts/ptx_traffic writes it down";
+  }
+  EXPECT_EQ(kernels.size(), table.at("kernels").size());
+}
+
+}  // namespace
+}  // namespace canopy::ptx
