@@ -1,6 +1,5 @@
 #pragma once
 #include <algorithm>
-#include <mutex>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -16,6 +15,7 @@
 #include "kernels/cuda/positions.h"
 #include "kernels/cuda/rows.h"
 #include "kernels/cuda/sampling.h"
+#include "kernels/cuda/shared_scratch.h"
 #include "kernels/cuda/unpack.h"
 #include "kernels/device.h"
 #include "kernels/gpu_scratch.h"
@@ -26,21 +26,17 @@ namespace canopy::cuda {
 
 /// Ops by the kernels of this folder. Launch is how a kernel is run: launch(stream, kernel, grid),
 /// and loaded, if that is to be done before: launch.load<Kernel>().
-/// Scratch is one buffer for all streams: each call that uses it waits for the one before, by an
-/// event where that was another stream's. A graph has no such events, which it would record and
-/// wait for hundreds of times: once calls were captured, no other stream may use the scratch.
 template <class Launch>
 class BlockOps : public Ops {
  public:
   BlockOps(Device& device, Launch launch, Fault* fault)
-      : device_(device), launch_(launch), fault_(fault), scratch_free_(device.make_event()) {}
+      : launch_(launch), fault_(fault), scratch_(device) {}
 
   std::size_t scratch_bytes(const Workload& largest) const override {
     return gpu_scratch_bytes(largest);
   }
   void reserve(const Workload& largest) override {
-    const std::lock_guard lock(turn_);
-    grow_scratch(scratch_bytes(largest));
+    scratch_.reserve(scratch_bytes(largest));
     load_late_kernels(largest.head_dim);
   }
 
@@ -48,32 +44,6 @@ class BlockOps : public Ops {
   virtual void multiply(Stream& stream, const MatrixProduct& product) = 0;
 
  private:
-  /// Lends the scratch to body(scratch), in the order of the calls.
-  template <class Body>
-  void with_scratch(Stream& stream, std::size_t bytes, const Body& body) {
-    const std::lock_guard lock(turn_);
-    grow_scratch(bytes, stream.capturing());
-    const bool another = last_user_ != nullptr && last_user_ != &stream;
-    if (stream.capturing()) captured_on_ = &stream;
-    if (another && captured_on_ != nullptr)
-      throw Error("kernels that were captured as a graph share their scratch with no other stream");
-    if (another) stream.wait(*scratch_free_);
-    last_user_ = &stream;
-    body(scratch_.data());
-    if (!stream.capturing()) stream.record(*scratch_free_);
-  }
-  /// Graphs have the scratch's address in them.
-  void grow_scratch(std::size_t bytes, bool capturing = false) {
-    if (bytes <= scratch_.bytes()) return;
-    if (capturing || captured_on_ != nullptr)
-      throw Error("scratch of " + std::to_string(scratch_.bytes()) +
-                  " bytes is part of a graph and cannot grow to " + std::to_string(bytes) +
-                  ": reserve() must come before, with the largest call");
-    scratch_free_->wait();
-    scratch_ = Buffer();  // first, so that both never exist at once
-    scratch_ = device_.allocate(bytes);
-  }
-
   template <class T = float>
   static T* at(const TensorView& view) {
     return reinterpret_cast<T*>(view.data());
@@ -102,8 +72,8 @@ class BlockOps : public Ops {
 
   void do_linear(Stream& stream, ConstTensorView x,
                  std::span<const Projection> projections) override {
-    with_scratch(stream, LinearScratch(x.dim(0), x.dim(1)).bytes,
-                 [&](std::byte* scratch) { linear_in(scratch, stream, x, projections); });
+    scratch_.lend(stream, LinearScratch(x.dim(0), x.dim(1)).bytes,
+                  [&](std::byte* scratch) { linear_in(scratch, stream, x, projections); });
   }
   void linear_in(std::byte* scratch, Stream& stream, ConstTensorView x,
                  std::span<const Projection> projections) {
@@ -225,7 +195,7 @@ class BlockOps : public Ops {
                  const ExpertWeights& weights, const ExpertForm& form, TensorView sum) override {
     const std::int64_t dim = x.dim(1), hidden = weights.gate.rows(), n = rows.dim(0);
     const ExpertScratch parts(n, dim, hidden);
-    with_scratch(stream, parts.bytes, [&](std::byte* scratch) {
+    scratch_.lend(stream, parts.bytes, [&](std::byte* scratch) {
       const auto* const own_rows = at<ExpertRow>(rows);
       const TensorView own(scratch, DType::kF32, {n, dim}),
           gate(scratch + parts.gate, DType::kF32, {n, hidden}),
@@ -256,7 +226,7 @@ class BlockOps : public Ops {
               return false;
             } else {
               const FewExperts few(x, weight, uses, sum);
-              with_scratch(stream, few.scratch_bytes(), [&](std::byte* scratch) {
+              scratch_.lend(stream, few.scratch_bytes(), [&](std::byte* scratch) {
                 launch_over(stream, few.rounded<Multiplied>(scratch), few.values_of_x());
                 const auto in = few.in<In, Multiplied>(scratch);
                 launch_(stream, in, in.grid());
@@ -331,7 +301,7 @@ class BlockOps : public Ops {
     const std::int64_t rows = path.dim(0), heads = kv.k.dim(0);
     const std::size_t row = row_bytes(kv.k.dtype(), kv.k.dim(2));
     const std::size_t bytes = static_cast<std::size_t>(rows * heads) * row;
-    with_scratch(stream, bytes, [&](std::byte* scratch) {
+    scratch_.lend(stream, bytes, [&](std::byte* scratch) {
       for (const TensorView& cache : {kv.k, kv.v}) {
         MoveRows move{MoveRows::Way::kOut,
                       at<std::int32_t>(path),
@@ -386,23 +356,23 @@ class BlockOps : public Ops {
         sizeof(float);
     const auto most = static_cast<std::int64_t>(kGpuSliceBytes / bytes_of_node);
     const std::int64_t at_once = std::clamp<std::int64_t>(most, 1, n);
-    with_scratch(stream, static_cast<std::size_t>(at_once) * bytes_of_node,
-                 [&](std::byte* scratch) {
-                   const PartialSums partial{reinterpret_cast<float*>(scratch), chunks, cut};
-                   for (std::int64_t first = 0; first < n; first += at_once) {
-                     const AttentionCall some = rows.nodes(first, std::min(at_once, n - first));
-                     attend(stream, call.kv.k.dtype(), some, partial);
-                     const MergeChunks merge{some, partial};
-                     launch_(stream, merge, merge.grid());
-                   }
-                 });
+    scratch_.lend(stream, static_cast<std::size_t>(at_once) * bytes_of_node,
+                  [&](std::byte* scratch) {
+                    const PartialSums partial{reinterpret_cast<float*>(scratch), chunks, cut};
+                    for (std::int64_t first = 0; first < n; first += at_once) {
+                      const AttentionCall some = rows.nodes(first, std::min(at_once, n - first));
+                      attend(stream, call.kv.k.dtype(), some, partial);
+                      const MergeChunks merge{some, partial};
+                      launch_(stream, merge, merge.grid());
+                    }
+                  });
   }
   /// Rows have other bits than by the kernels that fewer rows take: tensor cores round what they
   /// multiply to 16 bits. A graph, which may be launched with longer texts, takes those kernels.
   void attend_by_products(Stream& stream, DType dtype, AttentionCall call) {
     call.tree.prefix = call.tree.prefix.value;
     const AttentionSlices slices(call.n, call.heads(), call.kv_heads, call.head_dim);
-    with_scratch(stream, slices.bytes, [&](std::byte* scratch) {
+    scratch_.lend(stream, slices.bytes, [&](std::byte* scratch) {
       for (std::int64_t first = 0; first < call.n; first += slices.nodes) {
         const AttentionCall some = call.nodes(first, std::min(slices.nodes, call.n - first));
         visit_format(format::List<format::F16, format::BF16>(), dtype, [&]<class Format>(Format) {
@@ -505,14 +475,9 @@ class BlockOps : public Ops {
     launch_(stream, kernel, kernel.grid(q.dim(0)));
   }
 
-  Device& device_;
   Launch launch_;
   Fault* const fault_;
-  std::mutex turn_;  // guards the scratch
-  Buffer scratch_;
-  std::unique_ptr<Event> scratch_free_;
-  const Stream* last_user_ = nullptr;    // by address: a stream that is gone has finished its work
-  const Stream* captured_on_ = nullptr;  // by address, too: its graphs may run at any time
+  SharedScratch scratch_;
 };
 
 }  // namespace canopy::cuda

@@ -1,4 +1,4 @@
-"""What the configs of all tiny checkpoints have in common."""
+"""Settings that the configs of all tiny checkpoints have in common."""
 
 import gguf
 
