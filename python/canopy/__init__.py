@@ -337,7 +337,7 @@ class LLM:
     def _result_of(self, generation: _canopy.Generation) -> tuple[Any, ...]:
         """Waits for the end of a text; the arguments of Text, with the scores of the prompt as the fourth."""
         try:
-            result = generation.result()
+            result: Any = generation.result()
         except BaseException:
             generation.cancel()
             raise
