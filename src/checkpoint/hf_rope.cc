@@ -165,7 +165,7 @@ RopeScaling rope_of_layers(const Fields& config, const ModelConfig& model, const
   }
   if (!windowed) return rope_scaling(config, model, family);
   RopeScaling plain;
-  // A file says a base once that both have.
+  // A file says the base once if both have the same.
   plain.theta = family.local_theta == family.theta
                     ? rope_scaling(config, model, family).theta
                     : config.positive("rope_local_base_freq", family.local_theta);

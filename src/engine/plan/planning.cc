@@ -210,11 +210,7 @@ PlannerInput Planning::planner_input() {
   if (request_.tree_levels != 0) input.max_levels = request_.tree_levels;
   input.plain = asked_ == SpeculationMethod::kAuto;
   input.valued = row_of(asked_).growth == Growth::Kind::kValued;
-  // Trees of a temperature above 0 are planned for texts whose children are drawn.
-  const bool may_be_valued = asked_ == SpeculationMethod::kAuto && request_.temperature == 0 &&
-                             drafts_.outer && !request_.draft && !request_.lenience &&
-                             !request_.typical && !request_.probe;
-  if (input.valued || may_be_valued) {
+  if (input.valued) {
     const ChanceKind kind = chance_kind(request_.temperature);
     input.gain.emplace(request_.calibrated.of(kind).sizes, kind, input.acceptance);
   }

@@ -1,4 +1,4 @@
-"""Settings that the configs of all tiny checkpoints have in common."""
+"""Keys and sizes that the configs of all tiny checkpoints share."""
 
 import gguf
 
