@@ -287,6 +287,7 @@ TEST(InflateOutput, RefusesAPlaceThatIsNoDirectory) {
 
 TEST(Enlargement, MeetsSizesFromOneToAHundredGigabytes) {
   ModelConfig smollm2;
+  smollm2.architecture = "llama";
   smollm2.layers = 30, smollm2.dim = 576, smollm2.hidden_dim = 1536;
   smollm2.heads = 9, smollm2.kv_heads = 3, smollm2.head_dim = 64;
   smollm2.vocab = 49152, smollm2.tied_head = true;

@@ -146,7 +146,7 @@ TEST_P(AttentionWindow, BoundsScoresBeforeAllElse) {
       if (HasFatalFailure()) return;
       Case free = c;
       free.cap = 0;
-      if (c.cap < 50) {
+      if (c.cap < 50 && c.prefix + c.n > 1) {  // one key has all the weight, whatever its score
         EXPECT_NE(attend_all(free, text), out);
       }
     }

@@ -77,7 +77,7 @@ class Library(TempDirCase):
         symbols = checked("nm", "--demangle", "--dynamic", "--defined-only", self.library()).stdout.splitlines()
         names = [line.split(maxsplit=2)[2] for line in symbols]
         self.assertIn("canopy::api::Session::run(std::stop_token)", names)
-        ours = re.compile(r"((typeinfo|typeinfo name|vtable) for )?canopy::(api::|Error|Stopped)")
+        ours = re.compile(r"((typeinfo|typeinfo name|vtable) for )?canopy::(api::|Error|BudgetError|Stopped)")
         self.assertEqual([name for name in names if not ours.match(name)], [])
 
 

@@ -80,6 +80,7 @@ void define_floats(Definitions& all) {
   define<float(float)>(all, "ex2.approx.ftz.f32", [](float x) {
     return flushed(static_cast<float>(std::exp2(double{flushed(x)})));
   });
+  define<float(float)>(all, "rcp.approx.ftz.f32", [](float x) { return flushed(1 / flushed(x)); });
 }
 
 }  // namespace canopy::ptx
