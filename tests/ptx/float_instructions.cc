@@ -80,6 +80,8 @@ void define_floats(Definitions& all) {
   define<float(float)>(all, "ex2.approx.ftz.f32", [](float x) {
     return flushed(static_cast<float>(std::exp2(double{flushed(x)})));
   });
+  define<float(float, float)>(all, "copysign.f32",
+                              [](float sign, float of) { return std::copysign(of, sign); });
   define<float(float)>(all, "rcp.approx.ftz.f32", [](float x) { return flushed(1 / flushed(x)); });
 }
 
