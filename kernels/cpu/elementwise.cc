@@ -176,13 +176,18 @@ void geglu_row(const float* gate, const float* up, size_t n, float* y) {
   }
 }
 
+/// y_k += factor x_k, rounded once, also where vectors have no such instruction.
 void add_row(const float* x, float factor, size_t n, float* y) {
+#if HWY_NATIVE_FMA
   const Vec factors = hn::Set(Floats(), factor);
   for (size_t k = 0; k < n; k += kLanes) {
     const Vec v = load_padded(reinterpret_cast<const uint8_t*>(x), k, n);
     const Vec sum = load_padded(reinterpret_cast<const uint8_t*>(y), k, n);
     store_part(hn::MulAdd(factors, v, sum), y, k, n);
   }
+#else
+  for (size_t k = 0; k < n; ++k) y[k] = std::fma(factor, x[k], y[k]);
+#endif
 }
 
 void scale_row(float* x, float factor, float cap, size_t n) {
@@ -303,6 +308,10 @@ void activate(Pool& pool, Activation activation, ConstTensorView x, TensorView y
   const auto* from = reinterpret_cast<const float*>(x.data());
   auto* to = reinterpret_cast<float*>(y.data());
   for_rows(pool, to_size(x.dim(0)), n, [&](std::size_t i) { row(from + i * n, n, to + i * n); });
+}
+
+void add_to_row(std::span<const float> x, float factor, float* y) {
+  HWY_DYNAMIC_DISPATCH(add_row)(x.data(), factor, x.size(), y);
 }
 
 void add(Pool& pool, ConstTensorView x, float factor, TensorView y) {

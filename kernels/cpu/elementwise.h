@@ -1,6 +1,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "kernels/cpu/pool.h"
 #include "kernels/ops.h"
@@ -14,6 +15,8 @@ void swiglu(Pool& pool, ConstTensorView gate, ConstTensorView up, TensorView y,
             const Gating& gating);
 void activate(Pool& pool, Activation activation, ConstTensorView x, TensorView y);
 void add(Pool& pool, ConstTensorView x, float factor, TensorView y);
+/// The same of one row.
+void add_to_row(std::span<const float> x, float factor, float* y);
 void scale(Pool& pool, TensorView x, float factor, float cap);
 void split_qkv(Pool& pool, ConstTensorView fused, const QkvRows& to);
 /// Throws Error if an id is outside the table.

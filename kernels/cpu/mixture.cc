@@ -144,9 +144,8 @@ void expert(Pool& pool, std::byte* scratch, ConstTensorView x, ConstTensorView w
   linear(pool, scratch + parts.linear, gate, down);
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const float share = rows[i].weight < 0 ? 1.0f : at<float>(weight)[to_size(rows[i].weight)];
-    const float* const from = at<float>(y) + i * columns;
-    float* const to = at<float>(sum) + to_size(rows[i].row) * columns;
-    for (std::size_t k = 0; k < columns; ++k) to[k] = std::fma(share, from[k], to[k]);
+    add_to_row({at<float>(y) + i * columns, columns}, share,
+               at<float>(sum) + to_size(rows[i].row) * columns);
   }
 }
 
