@@ -359,6 +359,7 @@ def main():
     for seed, (name, config) in enumerate(GGUF_CONFIGS.items(), start=100):
         if wanted and f"{name}_gguf" not in wanted:
             continue
+        seed = dense_configs.GGUF_SEEDS.get(name, seed)
         file = f"{name}.gguf"
         stored = write_gguf(HERE / file, config, random_weights(config, seed), GGUF_TYPES[name])
         make(f"{name}_gguf", reference_of(config, stored), [file], seed)
