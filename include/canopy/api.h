@@ -175,7 +175,7 @@ struct Text {
   std::string text;
   std::vector<TokenId> tokens;          // a stop string's own are the last
   std::vector<TokenLogprobs> logprobs;  // of each token, where asked for
-  /// Of each token of the prompt but the first, where asked for.
+  /// Log probabilities of each token of the prompt but the first, where asked for.
   std::vector<TokenLogprobs> prompt_logprobs;
   int cached_tokens = 0;                 // of the prompt that need not be read: others began so
   std::string finish_reason;             // "stop": the model or a stop string ended it; "length"

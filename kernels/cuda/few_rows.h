@@ -36,7 +36,7 @@ CANOPY_KERNEL void decode_piece(const StoredRow& row, std::int64_t k, float (&to
     const std::byte* const block = row.data + std::int64_t{piece / kPieces} * Format::kBlockBytes;
     const int first = static_cast<int>(piece % kPieces) * kPiece;
     const int group = first / Format::kGroupElements;
-    // As element_of_group() has them.
+    // The factors of element_of_group(), once for the piece.
     const float scale =
         format::scale_of<Format>(block) * static_cast<float>(Format::group_scale(block, group));
     float minimum = 0.0f;
@@ -149,7 +149,7 @@ struct ExpertPart {
   std::int32_t count, first;
 };
 
-/// What experts have in common.
+/// The experts of a launch, which have their shapes in common.
 struct ExpertParts {
   static constexpr int kMost = 9;  // each with as many rows as there are sums: FewExpertsScratch
   std::int32_t count;

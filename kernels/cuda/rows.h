@@ -159,7 +159,7 @@ struct SplitQkv {
   }
 };
 
-/// What the gating makes of a gate and an up. NaN stays NaN.
+/// Gates an up as the gating says. NaN stays NaN.
 CANOPY_KERNEL inline float gated(float g, float u, const Gating& gating) {
   if (gating.kind == GatingKind::kGelu) return gelu(g) * u;
   if (gating.kind != GatingKind::kClamped) return times_sigmoid(g, g) * u;

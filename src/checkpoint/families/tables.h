@@ -44,7 +44,7 @@ constexpr auto kQwen2MoeNames = [] {
        {kSharedDown, "model.layers.#.mlp.shared_expert.down_proj.weight"}});
 }();
 
-/// The window's width is a placeholder: see Family::windows.
+/// 1 marks the layers with a window; a model's files say its width (Family::windows).
 constexpr auto kSunkExperts = [] {
   LayerConfig windowed{.qkv_bias = true, .other_biases = true, .sinks = true, .experts = true};
   const LayerConfig full = windowed;
