@@ -5,6 +5,7 @@
 
 #include "src/base/json.h"
 #include "src/server/replies/reply_form.h"
+#include "tests/server/api_kit.h"
 
 namespace canopy::server {
 namespace {
@@ -50,38 +51,17 @@ JobUpdate piece_of(const std::string& text, std::size_t at, std::size_t cut, con
 Json whole(const std::string& text, const Ending& ending = {}) {
   Answer answer = answer_of(/*stream=*/false);
   const auto form = anthropic_form(answer);
-  std::vector<std::vector<ToolCall>> calls;
-  JobUpdate update = piece_of(text, 0, text.size(), ending);
-  answer.take(update, calls);
-  return parse_ordered_json(form->whole(), LargeIntegers::kKept);
-}
-
-/// Events of a stream, each with the name that its type is.
-std::vector<Json> events_of(const std::string& written) {
-  std::vector<Json> events;
-  for (std::size_t at = 0; at < written.size();) {
-    const std::size_t line = written.find('\n', at), end = written.find("\n\n", at);
-    const std::string name = written.substr(at, line - at);
-    const std::string data = written.substr(line + 1, end - line - 1);
-    EXPECT_TRUE(data.starts_with("data: ")) << data;
-    events.push_back(Json::parse(data.substr(6)));
-    EXPECT_EQ(name, "event: " + events.back()["type"].get<std::string>());
-    at = end + 2;
-  }
-  return events;
+  return testing::whole_reply(answer, *form, text, [&](std::size_t at, std::size_t cut) {
+    return piece_of(text, at, cut, ending);
+  });
 }
 
 std::vector<Json> stream(const std::string& text, std::size_t cut, const Ending& ending = {}) {
   Answer answer = answer_of(/*stream=*/true);
   const auto form = anthropic_form(answer);
-  std::string out = form->first();
-  std::vector<std::vector<ToolCall>> calls;
-  for (std::size_t at = 0; at < text.size(); at += cut) {
-    JobUpdate update = piece_of(text, at, cut, ending);
-    answer.take(update, calls);
-    out += form->more(update, calls);
-  }
-  return events_of(out + form->last());
+  return testing::streamed_reply(answer, *form, text, cut, [&](std::size_t at, std::size_t size) {
+    return piece_of(text, at, size, ending);
+  });
 }
 
 /// Joins a stream into its message, as clients do; fails where an event stands at a wrong place.
@@ -199,7 +179,7 @@ TEST(AnthropicForm, PingsAndFailsByEventsOfItsOwn) {
   const Answer answer = answer_of(/*stream=*/true);
   const auto form = anthropic_form(answer);
   EXPECT_EQ(form->idle(), "event: ping\ndata: {\"type\":\"ping\"}\n\n");
-  const std::vector<Json> events = events_of(form->error({503, "later"}));
+  const std::vector<Json> events = testing::events_of(form->error({503, "later"}));
   ASSERT_EQ(events.size(), 1u);
   EXPECT_EQ(events[0]["type"], "error");
   EXPECT_EQ(events[0]["error"], Json::parse(R"({"message": "later", "type": "overloaded_error"})"));

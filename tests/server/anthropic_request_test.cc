@@ -6,6 +6,7 @@
 #include "src/base/json.h"
 #include "src/server/replies/api_error.h"
 #include "src/server/request/completion_request.h"
+#include "tests/server/api_kit.h"
 
 namespace canopy::server {
 namespace {
@@ -177,16 +178,7 @@ TEST(AnthropicRequest, NeedsItsLengthForATextAlone) {
 
 TEST(AnthropicRequest, RefusesByTheName) {
   const auto refused = [](const std::string& members, const std::string& name) {
-    try {
-      read(members);
-    } catch (const ApiError& error) {
-      EXPECT_EQ(error.status, 400);
-      EXPECT_EQ(error.param, name) << members;
-      EXPECT_NE(error.message.find(name), std::string::npos) << error.message;
-      return error.message;
-    }
-    ADD_FAILURE() << members;
-    return std::string();
+    return testing::refusal_of([](const std::string& of) { return read(of); }, members, name);
   };
   const auto user = [](const std::string& content) {
     return R"("messages": [{"role": "user", "content": )" + content + "}]";

@@ -5,6 +5,7 @@
 
 #include "src/base/json.h"
 #include "src/server/replies/reply_form.h"
+#include "tests/server/api_kit.h"
 
 namespace canopy::server::responses {  // names of other forms' tests stand next to these
 namespace {
@@ -49,40 +50,25 @@ JobUpdate piece_of(const std::string& text, std::size_t at, std::size_t cut,
 Json whole(const std::string& text, const std::string& reason = "stop") {
   Answer answer = answer_of(/*stream=*/false);
   const auto form = responses_form(answer);
-  std::vector<std::vector<ToolCall>> calls;
-  JobUpdate update = piece_of(text, 0, text.size(), reason);
-  answer.take(update, calls);
-  return parse_ordered_json(form->whole(), LargeIntegers::kKept);
+  return testing::whole_reply(answer, *form, text, [&](std::size_t at, std::size_t cut) {
+    return piece_of(text, at, cut, reason);
+  });
 }
 
-/// Events of a stream, each with the name that its type is and the next number.
-std::vector<Json> events_of(const std::string& written) {
-  std::vector<Json> events;
-  for (std::size_t at = 0; at < written.size();) {
-    const std::size_t line = written.find('\n', at), end = written.find("\n\n", at);
-    const std::string name = written.substr(at, line - at);
-    const std::string data = written.substr(line + 1, end - line - 1);
-    EXPECT_TRUE(data.starts_with("data: ")) << data;
-    events.push_back(Json::parse(data.substr(6)));
-    EXPECT_EQ(name, "event: " + events.back()["type"].get<std::string>());
-    EXPECT_EQ(events.back()["sequence_number"], events.size() - 1);
-    at = end + 2;
-  }
-  return events;
+/// Expects that each event has the next number.
+void expect_numbered(const std::vector<Json>& events) {
+  for (std::size_t i = 0; i < events.size(); ++i) EXPECT_EQ(events[i]["sequence_number"], i);
 }
 
 std::vector<Json> stream(const std::string& text, std::size_t cut,
                          const std::string& reason = "stop") {
   Answer answer = answer_of(/*stream=*/true);
   const auto form = responses_form(answer);
-  std::string out = form->first();
-  std::vector<std::vector<ToolCall>> calls;
-  for (std::size_t at = 0; at < text.size(); at += cut) {
-    JobUpdate update = piece_of(text, at, cut, reason);
-    answer.take(update, calls);
-    out += form->more(update, calls);
-  }
-  return events_of(out + form->last());
+  std::vector<Json> events = testing::streamed_reply(
+      answer, *form, text, cut,
+      [&](std::size_t at, std::size_t size) { return piece_of(text, at, size, reason); });
+  expect_numbered(events);
+  return events;
 }
 
 /// The member that an item's text stands in.
@@ -230,7 +216,8 @@ TEST(ResponsesForm, SaysWhatIsKnownAndFailsByEventsOfItsOwn) {
   std::string out = form->first();
   out += form->idle();
   out += form->error({503, "late"});
-  const std::vector<Json> events = events_of(out);
+  const std::vector<Json> events = testing::events_of(out);
+  expect_numbered(events);
   ASSERT_EQ(events.size(), 4u);
   for (const std::size_t i : {1u, 2u}) {
     EXPECT_EQ(events[i]["type"], "response.in_progress");

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "src/base/utf8.h"
+#include "src/server/request/turns.h"
 
 namespace canopy::server {
 
@@ -15,22 +16,6 @@ using Json = nlohmann::ordered_json;
 
 [[noreturn]] void refuse(const std::string& place, const std::string& what) {
   throw ApiError(400, in_quotes(place) + " " + what, place);
-}
-
-std::string in_list(const std::string& place, std::size_t at) {
-  return place + "[" + std::to_string(at) + "]";
-}
-
-void add_line(std::string& text, const std::string& line) {
-  if (!text.empty() && !line.empty()) text += "\n";
-  text += line;
-}
-
-/// The text that a block must have.
-std::string required(Fields& block, const char* name) {
-  std::optional<std::string> text = block.text(name);
-  if (!text) block.fail(name, "is missing");
-  return *std::move(text);
 }
 
 /// The blocks of a content: a string is one block of text.
@@ -45,7 +30,7 @@ Json blocks_of(const Json& content, const std::string& place) {
 }
 
 std::string read_text_block(Fields& block) {
-  std::string text = required(block, "text");
+  std::string text = required_text(block, "text");
   block.pass_over({"cache_control", "citations"});
   block.refuse_others();
   return text;
@@ -57,7 +42,7 @@ std::string read_text(const Json& content, const std::string& place) {
   std::string text;
   for (std::size_t i = 0; i < blocks.size(); ++i) {
     Fields block(blocks[i], in_list(place, i) + ".");
-    const std::string type = required(block, "type");
+    const std::string type = required_text(block, "type");
     if (type != "text") refuse_type(block, type);
     add_line(text, read_text_block(block));
   }
@@ -80,7 +65,7 @@ class Turns {
     bool results = false;
     for (std::size_t i = 0; i < blocks.size(); ++i) {
       Fields block(blocks[i], in_list(place, i) + ".");
-      const std::string type = required(block, "type");
+      const std::string type = required_text(block, "type");
       if (type == "text") {
         add_line(text, read_text_block(block));
       } else if (type == "tool_result") {
@@ -100,11 +85,11 @@ class Turns {
     Json calls = Json::array();
     for (std::size_t i = 0; i < blocks.size(); ++i) {
       Fields block(blocks[i], in_list(place, i) + ".");
-      const std::string type = required(block, "type");
+      const std::string type = required_text(block, "type");
       if (type == "text") {
         add_line(text, read_text_block(block));
       } else if (type == "thinking") {
-        add_line(reasoning, required(block, "thinking"));
+        add_line(reasoning, required_text(block, "thinking"));
         block.pass_over({"signature", "cache_control"});
         block.refuse_others();
       } else if (type == "redacted_thinking") {
@@ -132,7 +117,7 @@ class Turns {
 
  private:
   Json read_call(Fields& block) {
-    const std::string id = required(block, "id"), name = required(block, "name");
+    const std::string id = required_text(block, "id"), name = required_text(block, "name");
     const Json* input = block.any("input");
     if (input == nullptr || !input->is_object()) block.fail("input", "must be an object");
     block.pass_over({"cache_control", "caller"});
@@ -143,7 +128,7 @@ class Turns {
   }
 
   void read_result(Fields& block, const std::string& place) {
-    const std::string id = required(block, "tool_use_id");
+    const std::string id = required_text(block, "tool_use_id");
     const auto called = names_.find(id);
     if (called == names_.end())
       block.fail("tool_use_id", "is " + in_quotes(id) + ", which no tool_use before it has");
@@ -157,20 +142,8 @@ class Turns {
   }
 
   void add(Json turn) {
-    if (messages_.empty() || turn["role"] == "tool" || messages_.back()["role"] != turn["role"]) {
-      messages_.push_back(std::move(turn));
-      return;
-    }
-    Json& last = messages_.back();
-    for (const char* name : {"content", "reasoning_content"}) {
-      if (!turn.contains(name)) continue;
-      std::string text = last.contains(name) ? last[name].get<std::string>() : "";
-      add_line(text, turn[name]);
-      last[name] = std::move(text);
-    }
-    if (!turn.contains("tool_calls")) return;
-    if (!last.contains("tool_calls")) last["tool_calls"] = Json::array();
-    for (Json& call : turn["tool_calls"]) last["tool_calls"].push_back(std::move(call));
+    const bool joins = turn["role"] != "tool";
+    add_turn(messages_, std::move(turn), joins);
   }
 
   CompletionRequest& request_;
@@ -192,7 +165,7 @@ void read_turns(Fields& fields, CompletionRequest& request) {
   for (std::size_t i = 0; i < messages->size(); ++i) {
     const std::string place = in_list("messages", i);
     Fields message((*messages)[i], place + ".");
-    role = required(message, "role");
+    role = required_text(message, "role");
     const Json* content = message.any("content");
     if (content == nullptr) message.fail("content", "is missing");
     if (role == "user")

@@ -9,6 +9,7 @@
 
 #include "src/base/utf8.h"
 #include "src/server/request/chat_fields.h"
+#include "src/server/request/turns.h"
 
 namespace canopy::server {
 
@@ -18,22 +19,6 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kSeal = "canopy:";  // what follows it is the reasoning itself
 
-std::string in_list(const std::string& place, std::size_t at) {
-  return place + "[" + std::to_string(at) + "]";
-}
-
-void add_line(std::string& text, const std::string& line) {
-  if (!text.empty() && !line.empty()) text += "\n";
-  text += line;
-}
-
-/// The text that an object must have.
-std::string required(Fields& object, const char* name) {
-  std::optional<std::string> text = object.text(name);
-  if (!text) object.fail(name, "is missing");
-  return *std::move(text);
-}
-
 /// The text of a list of parts of these types; `place`: the list's.
 std::string joined_parts(const Json& parts, const std::string& place,
                          std::initializer_list<std::string_view> types) {
@@ -42,10 +27,10 @@ std::string joined_parts(const Json& parts, const std::string& place,
   std::string text;
   for (std::size_t i = 0; i < parts.size(); ++i) {
     Fields part(parts[i], in_list(place, i) + ".");
-    const std::string type = required(part, "type");
+    const std::string type = required_text(part, "type");
     if (std::find(types.begin(), types.end(), type) == types.end())
       part.fail("type", "is " + in_quotes(type) + ": this server takes text alone here");
-    text += required(part, "text");
+    text += required_text(part, "text");
     part.pass_over({"annotations", "logprobs", "prompt_cache_breakpoint"});
     part.refuse_others();
   }
@@ -101,7 +86,7 @@ class Items {
   }
 
   void read_message(Fields& item, const std::string& place) {
-    std::string role = required(item, "role");
+    std::string role = required_text(item, "role");
     if (role == "developer") role = "system";
     if (role != "system" && role != "user" && role != "assistant")
       item.fail("role", "must be user, assistant, system or developer");
@@ -112,7 +97,7 @@ class Items {
   }
 
   void read_call(Fields& item, const std::string& place) {
-    const std::string id = required(item, "call_id"), name = required(item, "name");
+    const std::string id = required_text(item, "call_id"), name = required_text(item, "name");
     const Json* given = item.any("arguments");
     item.pass_over({"caller"});
     names_[id] = name;
@@ -126,7 +111,7 @@ class Items {
   }
 
   void read_output(Fields& item, const std::string& place) {
-    const std::string id = required(item, "call_id");
+    const std::string id = required_text(item, "call_id");
     const auto called = names_.find(id);
     if (called == names_.end())
       item.fail("call_id", "is " + in_quotes(id) + ", which no function_call before it has");
@@ -155,20 +140,7 @@ class Items {
   /// Adds a message, to the last one where both are the model's or both are instructions.
   void add(Json message) {
     const bool joins = message["role"] == "assistant" || message["role"] == "system";
-    if (!joins || messages_.empty() || messages_.back()["role"] != message["role"]) {
-      messages_.push_back(std::move(message));
-      return;
-    }
-    Json& last = messages_.back();
-    for (const char* name : {"content", "reasoning_content"}) {
-      if (!message.contains(name)) continue;
-      std::string text = last.contains(name) ? last[name].get<std::string>() : "";
-      add_line(text, message[name]);
-      last[name] = std::move(text);
-    }
-    if (!message.contains("tool_calls")) return;
-    if (!last.contains("tool_calls")) last["tool_calls"] = Json::array();
-    for (Json& call : message["tool_calls"]) last["tool_calls"].push_back(std::move(call));
+    add_turn(messages_, std::move(message), joins);
   }
 
   CompletionRequest& request_;
