@@ -145,9 +145,11 @@ std::unique_ptr<WeightSource> Runtime::make_target_weights(const EngineOptions& 
     if (placement.numa_node && !plan.device)
       placement.note = "everything rests in memory: there is no ring to place";
     if (!plan.device) placement.numa_node.reset();
-    if (options.verify_weights)
-      notes.push_back("weights are not verified: the model rests in memory, nothing is read twice");
   }
+  const bool experts_from_disk =
+      plan.expert_slots > 0 && (!plan.device || plan.device->host_expert_slots > 0);
+  if (options.verify_weights && !from_disk && !experts_from_disk)
+    notes.push_back("weights are not verified: the model rests in memory, nothing is read twice");
   const Loading loading{notes, progress, stop};
   if (options.routes && plan.expert_slots == 0)
     throw Error("routes are recorded where experts come out of a cache, and " +

@@ -100,12 +100,16 @@ TEST_P(DeviceTest, AMixturesExpertsStayAsFarAsThereIsRoomAndTheTextIsTheSame) {
     SCOPED_TRACE(stay);
     EngineOptions o = options(SpeculationMethod::kNone, 0, 0);
     o.plan.resident = shared + stay * slot;
+    o.verify_weights = true;
     ModelFiles files{mixture, std::nullopt,
                      std::make_unique<NumberTokenizer>(97, std::vector<TokenId>{})};
     EmulatedCuda* device = nullptr;
     Engine engine = make_on(std::size_t{1} << 30, o, &device, std::move(files));
     const Plan& plan = engine.plan();
     EXPECT_EQ(plan.weights.experts.stay, static_cast<int>(stay));
+    EXPECT_TRUE(std::ranges::any_of(engine.notes(), [](const std::string& note) {
+      return note.starts_with("weights are not verified");
+    }));
     EXPECT_EQ(plan.resident_bytes, shared + stay * slot);
     EXPECT_EQ(plan.sweep_bytes, 0u);
     Request r = request(prompt(1));
