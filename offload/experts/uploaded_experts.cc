@@ -13,6 +13,7 @@
 #include "kernels/stream_clock.h"
 #include "offload/experts/expert_cache.h"
 #include "offload/experts/expert_choices.h"
+#include "offload/upload/what_fits.h"
 #include "src/base/error.h"
 
 namespace canopy {
@@ -72,7 +73,10 @@ struct UploadedExperts::Impl {
   /// Queues copies of what waits for slots, as far as slots are free and the host has it: waits for
   /// the host until `awaited` has its copy. Throws what the host does.
   void queue_copies(std::optional<std::size_t> awaited = {}, const std::stop_token& stop = {});
-  void copy_expert(std::size_t index, std::size_t slot, const std::stop_token& stop);
+  bool may_copy() const;
+  void queue_batch(const std::stop_token& stop);
+  Batch spare_batch();
+  void copy_expert(std::size_t index, const ExpertWeights& from, std::size_t slot);
   void let_go(std::size_t index);
   void time_copies();
 
@@ -102,16 +106,9 @@ void UploadedExperts::Impl::begin(std::size_t count, Notes& notes) {
   if (count < least)
     throw Error("a cache of " + std::to_string(count) + " experts on " + device.name() +
                 ": a layer needs " + std::to_string(least));
-  const std::size_t kept = device.driver_share().fixed, wished = count;
-  while (memory.bytes() == 0) {
-    try {
-      const Buffer left = count < wished ? device.allocate(kept) : Buffer();
-      memory = device.allocate(count * bytes_of_slot);
-    } catch (const DeviceFull& full) {
-      if (count == least) throw full.with("making room for the experts of a layer at least");
-      count = std::max(least, count - std::max<std::size_t>(1, count / 16));
-    }
-  }
+  memory = allocate_what_fits(device, count * bytes_of_slot, least * bytes_of_slot, bytes_of_slot,
+                              "making room for the experts of a layer at least");
+  const std::size_t wished = std::exchange(count, memory.bytes() / bytes_of_slot);
   if (count < wished)
     add_note(notes, "the GPU had less memory left than it reported: " + std::to_string(count) +
                         " experts have room there, not " + std::to_string(wished));
@@ -126,49 +123,57 @@ void UploadedExperts::Impl::begin(std::size_t count, Notes& notes) {
 
 void UploadedExperts::Impl::queue_copies(std::optional<std::size_t> awaited,
                                          const std::stop_token& stop) {
-  const auto may_copy = [&] {
-    if (queued.empty() || free.empty()) return false;
-    const ExpertLayout& next = sweep.experts[queued.front()];
-    return (awaited && experts[*awaited].state == State::kQueued) ||
-           host->is_there(next.layer, next.expert);
-  };
-  if (!may_copy()) return;
-  Batch batch;
-  {
-    const std::lock_guard lock(mutex);
-    time_copies();
-    if (spare.empty()) {
-      batch = {device.make_timer(), device.make_timer(), 0, 0};
-    } else {
-      batch = std::move(spare.back());
-      spare.pop_back();
-    }
-  }
+  while (may_copy() || (awaited && experts[*awaited].state == State::kQueued && !free.empty()))
+    queue_batch(stop);
+}
+
+/// True if the next expert has a slot and is in host memory.
+bool UploadedExperts::Impl::may_copy() const {
+  if (queued.empty() || free.empty()) return false;
+  const ExpertLayout& next = sweep.experts[queued.front()];
+  return host->is_there(next.layer, next.expert);
+}
+
+/// Queues the copies of the next expert, and of those after it that need no waiting. The link's
+/// time begins when the first of them is in host memory.
+void UploadedExperts::Impl::queue_batch(const std::stop_token& stop) {
+  Batch batch = spare_batch();
   batch.layer = sweep.experts[queued.front()].layer;
-  batch.bytes = 0;
-  for (bool first = true; may_copy(); first = false) {
+  bool begun = false;
+  do {
     const std::size_t index = queued.front(), slot = free.front();
+    const ExpertLayout& expert = sweep.experts[index];
+    const ExpertLease lease = host->acquire(expert.layer, expert.expert, *copy, stop);
     if (slots[slot].used) copy->wait(*slots[slot].last_use);
-    if (first) copy->record(*batch.begun);
-    copy_expert(index, slot, stop);
-    batch.bytes += bytes_on_device(sweep.experts[index]);
+    if (!begun) copy->record(*batch.begun);
+    begun = true;
+    copy_expert(index, *lease, slot);
+    batch.bytes += bytes_on_device(expert);
     queued.pop_front();
     free.pop_front();
-  }
+  } while (may_copy());
   copy->record(*batch.ended);
   const std::lock_guard lock(mutex);
   totals.uploads.bytes += batch.bytes;
   under_way.push_back(std::move(batch));
 }
 
-void UploadedExperts::Impl::copy_expert(std::size_t index, std::size_t slot,
-                                        const std::stop_token& stop) {
-  const ExpertLayout& expert = sweep.experts[index];
-  const ExpertLease lease = host->acquire(expert.layer, expert.expert, *copy, stop);
+UploadedExperts::Impl::Batch UploadedExperts::Impl::spare_batch() {
+  const std::lock_guard lock(mutex);
+  time_copies();
+  if (spare.empty()) return {device.make_timer(), device.make_timer(), 0, 0};
+  Batch batch = std::move(spare.back());
+  spare.pop_back();
+  batch.bytes = 0;
+  return batch;
+}
+
+void UploadedExperts::Impl::copy_expert(std::size_t index, const ExpertWeights& from,
+                                        std::size_t slot) {
   std::byte* to = memory_of(slot);
-  for (const UnitTensor& matrix : expert.matrices) {
-    const WeightView& from = UnitWeights::matrix_of(*lease, matrix.role);
-    upload_matrix(device, *copy, to, {from.payload(), from.bytes()}, matrix.tensor);
+  for (const UnitTensor& matrix : sweep.experts[index].matrices) {
+    const WeightView& bytes = UnitWeights::matrix_of(from, matrix.role);
+    upload_matrix(device, *copy, to, {bytes.payload(), bytes.bytes()}, matrix.tensor);
     to += device_bytes(matrix.tensor);
   }
   copy->record(*slots[slot].arrived);

@@ -11,6 +11,7 @@
 #include "offload/lease_turn.h"
 #include "offload/ring.h"
 #include "offload/upload/device_weights.h"
+#include "offload/upload/what_fits.h"
 #include "src/base/error.h"
 
 namespace canopy {
@@ -122,18 +123,7 @@ void UploadedWeights::Impl::begin(std::size_t ring_bytes, Notes& notes) {
     throw Error("a device ring of " + std::to_string(ring_bytes) +
                 " bytes cannot bring one unit while another is in use: it needs " +
                 std::to_string(least));
-  // A ring as planned leaves what the plan keeps for the driver. A smaller one is of a device that
-  // has less than it said, so that much is asked for, too, and given back: kernels load later.
-  const std::size_t kept = device.driver_share().fixed;
-  for (std::size_t size = ring_bytes; ring.bytes() == 0;) {
-    try {
-      const Buffer spare = size < ring_bytes ? device.allocate(kept) : Buffer();
-      ring = device.allocate(size);
-    } catch (const DeviceFull& full) {
-      if (size == least) throw full.with("making room for two units at least");
-      size = std::max(least, size - std::max<std::size_t>(1, size / 16));
-    }
-  }
+  ring = allocate_what_fits(device, ring_bytes, least, 1, "making room for two units at least");
   if (ring.bytes() < ring_bytes)
     add_note(notes,
              "the GPU had less memory left than it told: " + std::to_string(ring.bytes() >> 20) +
