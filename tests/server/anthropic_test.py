@@ -208,7 +208,7 @@ class Anthropic(Asking, ServerCase):
 
 
 class Keys(Asking, ServerCase):
-    FLAGS = ("-c", 400, "--parallel", 1, "--queue", 0, "--api-key", "right")
+    FLAGS = ("-c", 20_000, "--parallel", 1, "--queue", 0, "--api-key", "right")
     HEADERS = {"x-api-key": "right"}
 
     def test_keys(self):
@@ -219,7 +219,7 @@ class Keys(Asking, ServerCase):
             self.assertEqual(self.server.post(MESSAGES, BODY, headers=headers)["type"], "message")
 
     def test_a_full_house(self):
-        stream = self.server.open(MESSAGES, {**BODY, "max_tokens": 380}, headers=self.HEADERS)
+        stream = self.server.open(MESSAGES, {**BODY, "max_tokens": 15_000, "ignore_eos": True}, headers=self.HEADERS)
         with contextlib.closing(stream):
             reply = self.server.ask("POST", MESSAGES, BODY, self.HEADERS)
             self.assertEqual((reply.status, reply.json["error"]["type"]), (429, "rate_limit_error"))
