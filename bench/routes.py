@@ -64,6 +64,13 @@ def policy_hits(trace, quotas):
         if "abandoned" in event:
             sweep.clear()
             continue
+        if "stay" in event:  # the recorded run's own cache grew or shrank
+            if quotas is trace.stay:
+                quota = dict(zip(trace.layers, event["stay"]))
+                for layer, of_layer in stay.items():
+                    ranked = sorted(of_layer, key=lambda e: (-frequency[layer][e], -asked[layer][e], e))
+                    stay[layer] = set(ranked[:quota[layer]])
+            continue
         layer, rows = event["layer"], event["rows"]
         sweep.append((layer, rows))
         clock += 1

@@ -14,7 +14,9 @@ std::uint64_t WeightPlan::sweep_bytes() const {
   return sum;
 }
 
-bool WeightPlan::gives_way() const { return std::ranges::any_of(units, &SweepUnit::gives_way); }
+bool WeightPlan::gives_way() const {
+  return least_stay || std::ranges::any_of(units, &SweepUnit::gives_way);
+}
 
 WeightPlan WeightPlan::when_full() const {
   WeightPlan full = *this;
@@ -22,6 +24,10 @@ WeightPlan WeightPlan::when_full() const {
     if (!unit.gives_way || unit.bytes > 0) continue;
     unit.bytes = unit.own_bytes;
     full.resident_bytes -= unit.own_bytes;
+  }
+  if (least_stay) {
+    full.resident_bytes -= static_cast<std::uint64_t>(experts.stay - *least_stay) * experts.bytes;
+    full.experts.stay = *least_stay;
   }
   return full;
 }

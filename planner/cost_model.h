@@ -33,9 +33,10 @@ struct WeightPlan {
   bool uploaded = false;
   std::uint64_t disk_bytes = 0;       // of each sweep, where uploaded
   ExpertReads experts;                // next to the units
+  std::optional<int> least_stay;      // of these, where texts have taken all that they may
   ExpertReads host_experts;           // of these, what the host reads from disk, where uploaded
   std::uint64_t sweep_bytes() const;  // of the units
-  bool gives_way() const;             // some unit does
+  bool gives_way() const;             // some unit does, or experts do
   WeightPlan when_full() const;       // where texts have taken all the memory that they may
 };
 

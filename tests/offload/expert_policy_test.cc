@@ -128,6 +128,20 @@ TEST(ExpertPolicy, KeepsNoMoreThanAQuotaAndSaysWhoLeaves) {
   }
 }
 
+TEST(ExpertPolicy, ASmallerQuotaKeepsWhatIsChosenMostAndALargerOneWhatComes) {
+  ExpertPolicy policy(kExperts, {0, 4});
+  for (const Row& row : {Row{1}, Row{5}, Row{5}, Row{9}, Row{9}, Row{9}, Row{2}, Row{2}}) {
+    policy.ask(1, demands_of({row}));
+    policy.credit(1, row);
+  }
+  EXPECT_EQ(policy.set_quota(1, 2), (std::vector<std::int32_t>{1, 5}));
+  EXPECT_EQ(policy.set_quota(1, 3), std::vector<std::int32_t>{});
+  for (const std::int32_t e : {1, 2, 5, 9}) EXPECT_EQ(policy.stays(1, e), e == 2 || e == 9) << e;
+  policy.ask(1, demands_of({{7}}));
+  for (const std::int32_t e : {2, 7, 9}) EXPECT_TRUE(policy.stays(1, e)) << e;
+  EXPECT_EQ(policy.set_quota(1, 0).size(), 3u);
+}
+
 TEST(ExpertPolicy, WhatIsChosenOftenOutlivesWhatWasChosenLast) {
   ExpertPolicy policy(kExperts, {2});
   const Row often{4};

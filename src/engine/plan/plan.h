@@ -100,11 +100,13 @@ struct MemoryPlan {
   /// Of experts that are read when rows choose them: then `residency` is of a layout with experts
   /// apart, and `resident_bytes` counts those that stay. 0: experts are in their layers' units.
   std::size_t expert_slots = 0;
-  /// Texts and resident weights share this memory where it is not 0 (src/engine/memory_pool.h): the
-  /// KV pools, which the ledger has as if they were full, and the units that may go.  Then
-  /// `residency` is that of the texts that are expected, and the others that with full pools.
+  /// Texts and resident weights share this memory where it is not 0
+  /// (src/engine/pool/memory_pool.h): the KV pools, which the ledger has as if they were full, and
+  /// the units or experts that may go. Then `residency` and `expert_slots` are those of the texts
+  /// that are expected, and the others those with full pools.
   std::uint64_t pool_bytes = 0;
   std::optional<Residency> full_residency;
+  std::size_t full_expert_slots = 0, most_expert_slots = 0;  // with full pools; with empty ones
   std::uint64_t full_resident_bytes = 0, full_sweep_bytes = 0;
   /// Bytes of the KV pools that can give memory back, and of these those that no expected text
   /// takes.
