@@ -21,7 +21,7 @@ class PooledWeights {
   virtual int give(std::uint64_t bytes) = 0;
   /// Bytes of the smallest that could come back; UINT64_MAX: all rest.
   virtual std::uint64_t least_return() const = 0;
-  /// Lets weights come back into at most so many bytes. Returns how many.
+  /// Lets weights come back into at most that many bytes. Returns how many.
   virtual int take(std::uint64_t bytes) = 0;
   /// Puts what rests now into the planner's view.
   virtual void describe(WeightPlan& weights) const = 0;
