@@ -13,7 +13,8 @@
 namespace canopy {
 
 /// Scale and minimum of a block of weights; a format without a minimum ignores it. Each takes the
-/// nearest that it has, and one whose groups alone have scales gives all of them this one.
+/// nearest that it has. One whose groups alone have scales gives each this one or a neighbour of
+/// it, as the bits in its place say.
 struct BlockScales {
   float scale = 0, minimum = 0;
 };
@@ -47,7 +48,9 @@ inline void put_scale(format::NVFP4 to, float scale, std::byte* block) {
     if (std::abs(static_cast<float>(to.whole_scale(byte)) - wanted) <
         std::abs(static_cast<float>(to.whole_scale(nearest)) - wanted))
       nearest = byte;
-  std::fill_n(block, to.kCodesAt, static_cast<std::byte>(nearest));
+  for (std::byte* group = block; group < block + to.kCodesAt; ++group)
+    *group =
+        static_cast<std::byte>(std::clamp(nearest + std::to_integer<int>(*group) % 3 - 1, 0, 126));
 }
 
 template <class Format>
