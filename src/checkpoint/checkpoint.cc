@@ -331,6 +331,22 @@ void round_embedding_factor(const Family& family, const std::vector<TensorEntry>
     factor = f32_from_bf16(bf16_from_f32(factor));
 }
 
+/// Throws Error if a tensor of one number multiplies what the matrix of its name gives, as
+/// converters of NVFP4 write them: NAME.scale next to NAME.weight.
+void refuse_scales_of_products(std::span<const TensorEntry> tensors) {
+  constexpr std::string_view kEnd = ".scale";
+  for (const TensorEntry& scale : tensors) {
+    if (!scale.name.ends_with(kEnd)) continue;
+    const std::string weight = scale.name.substr(0, scale.name.size() - kEnd.size()) + ".weight";
+    const auto at = std::ranges::find(tensors, weight, &TensorEntry::name);
+    if (at != tensors.end() && at->dtype == DType::kNVFP4)
+      throw Error("tensor " + in_quotes(scale.name) + " multiplies the products of " +
+                  in_quotes(weight) +
+                  " (NVFP4), which is not supported; take the model in a file " +
+                  "of another type, or of NVFP4 without such tensors");
+  }
+}
+
 Checkpoint open_gguf(const std::filesystem::path& file, std::span<const Family> families,
                      Holes holes) {
   GgufModel model = read_gguf_model(file, holes);
@@ -340,6 +356,7 @@ Checkpoint open_gguf(const std::filesystem::path& file, std::span<const Family> 
   });
   auto tensors = in_context("checking the tensors of " + file.string(), [&] {
     const Family& family = *find_family(families, config.architecture);
+    refuse_scales_of_products(header.tensors);
     split_fused(family, config, &FusedRows::gguf, header.tensors);
     std::vector<TensorEntry> each = apart(family, config, std::move(header.tensors));
     for (TensorEntry& tensor : each) {

@@ -79,7 +79,7 @@ INSTANTIATE_TEST_SUITE_P(Checkpoints, Families,
                                            "phi3", "gemma2", "gemma3", "olmo2", "olmo3", "exaone4",
                                            "glm4", "granite", "smollm3", "cohere", "cohere2",
                                            "arcee", "nemotron", "starcoder2", "gpt_oss.gguf",
-                                           "gpt_oss_mxfp4.gguf"),
+                                           "gpt_oss_mxfp4.gguf", "llama_iq.gguf"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::replace(name.begin(), name.end(), '.', '_');

@@ -326,7 +326,7 @@ INSTANTIATE_TEST_SUITE_P(
         TinyCase{"starcoder2_gguf", "starcoder2.gguf"}, TinyCase{"gpt_oss_gguf", "gpt_oss.gguf"},
         TinyCase{"gpt_oss_mxfp4_gguf", "gpt_oss_mxfp4.gguf"}, TinyCase{"llama_gguf", "llama.gguf"},
         TinyCase{"llama3_gguf", "llama3.gguf"}, TinyCase{"qwen2_gguf", "qwen2.gguf"},
-        TinyCase{"qwen3_gguf", "qwen3.gguf"}),
+        TinyCase{"qwen3_gguf", "qwen3.gguf"}, TinyCase{"llama_iq_gguf", "llama_iq.gguf"}),
     [](const auto& info) {
       std::string name = info.param.checkpoint;
       std::replace(name.begin(), name.end(), '.', '_');

@@ -4,7 +4,7 @@
 
 namespace canopy {
 
-/// kQ*, kIQ*, kMXFP4: GGUF blocks of weights along the last axis
+/// kQ*, kIQ*, kMXFP4, kNVFP4: GGUF blocks of weights along the last axis
 /// (src/base/formats/weight_format.h). kPacked*: rows of different lengths
 /// (src/base/formats/packed_format.h). kE4M3*: rows of bytes, whose scales lie apart
 /// (src/base/formats/fp8_format.h). Only a WeightView has such a dtype.
@@ -29,6 +29,14 @@ enum class DType : std::uint8_t {
   kIQ4_NL,
   kIQ4_XS,
   kMXFP4,
+  kIQ2_XXS,
+  kIQ2_XS,
+  kIQ2_S,
+  kIQ3_XXS,
+  kIQ3_S,
+  kIQ1_S,
+  kIQ1_M,
+  kNVFP4,
   kPackedBF16,
   kE4M3Blocks,
   kE4M3Rows

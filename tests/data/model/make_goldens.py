@@ -23,6 +23,7 @@ import transformers
 
 import dense_configs
 import golden
+import random_blocks
 from configs import (CONFIGS, FP8_CONFIGS, GGUF_ARCHITECTURES, GGUF_CONFIGS, GGUF_NAMES, GGUF_TYPES, MIXTURES,
                      NEIGHBOURS, Q, VOCAB)
 from fp8_form import as_fp8
@@ -303,7 +304,7 @@ def write_gguf(path, config, weights, types):
         kind = types[target.split(".")[-2]] if w.ndim > 1 and not name.endswith(".bias") else Q.F32
         # Converters add 1 to norms that directories have less 1.
         plus = float(config["model_type"] in dense_configs.LESS_ONE and name.endswith("norm.weight"))
-        raw = gguf.quants.quantize(to_pairs(w, permuted) if permuted else w + np.float32(plus), kind)
+        raw = random_blocks.quantize(target, to_pairs(w, permuted) if permuted else w + np.float32(plus), kind)
         raw = raw.reshape(-1) if "ffn_gate_inp_shexp" in target else raw
         out.add_tensor(target, raw, raw_dtype=kind)
         back = gguf.quants.dequantize(raw, kind).astype(np.float32).reshape(w.shape) - np.float32(plus)
