@@ -89,6 +89,13 @@ Seconds CostModel::draft(const StepQuery& query) const {
           "cost model: this profile was measured without a draft model");
   const auto& costs = *profile_.drafting;
   const Curve& level = query.sampled ? costs.level_sampled : costs.level_greedy;
+  if (query.valued) {
+    const auto forward = [&](double rows) {
+      return level.at(rows) + rows * query.context * costs.context;
+    };
+    return forward(query.sequences) +
+           query.valued->forwards * forward(query.valued->rows * query.sequences);
+  }
   std::vector<int> inner(static_cast<std::size_t>(shape.levels()), 0);  // nodes that are run
   NodeId node = 0;
   for (std::size_t l = 0; l < inner.size(); ++l)

@@ -455,11 +455,24 @@ class BlockOps : public Ops {
             Probabilities::grid(logits.dim(0)));
   }
 
-  void do_top_tokens(Stream& stream, ConstTensorView logits, int count, TensorView token) override {
+  static TopTokens top_of(const char* op, ConstTensorView logits, std::int64_t count,
+                          TensorView token) {
     if (count > TopTokens::kMost)
-      throw Error("top_tokens: " + std::to_string(count) + " tokens of a row; on a GPU at most " +
-                  std::to_string(TopTokens::kMost) + " can be taken");
-    const TopTokens kernel{at(logits), logits.dim(1), count, at<std::int32_t>(token)};
+      throw Error(std::string(op) + ": " + std::to_string(count) +
+                  " tokens of a row; on a GPU at most " + std::to_string(TopTokens::kMost) +
+                  " can be taken");
+    return {at(logits), logits.dim(1), static_cast<int>(count), at<std::int32_t>(token)};
+  }
+
+  void do_top_tokens(Stream& stream, ConstTensorView logits, int count, TensorView token) override {
+    const TopTokens kernel = top_of("top_tokens", logits, count, token);
+    launch_(stream, kernel, kernel.grid(logits.dim(0)));
+  }
+
+  void do_top_probabilities(Stream& stream, ConstTensorView logits, float temperature,
+                            const BestOfRows& to) override {
+    const TopProbabilities kernel{top_of("top_probabilities", logits, to.token.dim(1), to.token),
+                                  temperature, at(to.probability), at(to.entropy)};
     launch_(stream, kernel, kernel.grid(logits.dim(0)));
   }
 

@@ -61,7 +61,7 @@ Runtime::Runtime(ModelFiles files, const EngineOptions& options, const LoadProgr
       draft_cache = std::make_unique<KvCache>(*device, d, plan.slots, plan.kv);
     else
       drafter = std::make_unique<ModelDrafter>(*device, *draft, plan.policy, plan.kv_room(),
-                                               make_inner_drafter(progress, stop));
+                                               make_inner_drafter(progress, stop), plan.calibrated);
   }
   if (const auto changes = plan.changes())
     notes.push_back("the text is not exactly the model's (" + *changes + ")");

@@ -197,6 +197,8 @@ void Session::cancel(Ticket ticket) {
 bool Session::step(std::stop_token stop, const Transformer::OnUnit& on_unit) {
   Impl& s = *impl_;
   s.take_turns();
+  if (s.m.drafter)  // of the texts that have ended, too
+    if (const Calibrated shown = s.m.drafter->take_shown(); !s.synthetic) s.learned.add(shown);
   if (s.running.empty()) return false;
   s.last = {}, s.m.let_weights_give_way(static_cast<int>(s.running.size()));
   if (s.replanner) s.replan();

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "planner/calibrated/prices.h"
 #include "src/engine/replanner.h"
 #include "src/engine/runtime.h"
 #include "src/engine/sequence.h"
@@ -22,6 +23,7 @@ struct Session::Impl {
   const std::optional<Acceptance> synthetic;
   std::optional<Replanner> replanner;  // where the plan is adaptive
   LearnedAcceptance learned;
+  RecentTokens recent;
   std::vector<Sequence> running;
   SweepReport last;
   LinkReport told_of = m.link();  // by the last report: links go on between sweeps
@@ -62,6 +64,9 @@ struct Session::Impl {
   void run(const std::stop_token& stop, const Transformer::OnUnit& on_unit);
   /// Enters what the sweep took and moved, in last and trace. `grown`: when its trees were.
   void account_for(Clock::time_point begun, Clock::time_point grown, std::size_t gained);
+  /// Gives the drafter the costs that trees of up to this shape's nodes grow by, where the draft's
+  /// rows value them.
+  void price_trees(const TreeShape& shape);
   /// A draft for each that has a tree; the others' prompts are read.
   std::vector<Draft> grow(const TreeShape& shape, const std::stop_token& stop);
   /// Commits a part of its prompt, which was read.

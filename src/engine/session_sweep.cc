@@ -77,6 +77,25 @@ TreeShape Session::Impl::share_sweep() {
                                            : shape();
 }
 
+void Session::Impl::price_trees(const TreeShape& shape) {
+  if (m.plan.policy.growth.kind != Growth::Kind::kValued || !m.plan.cost) return;
+  StepQuery step;
+  step.shape = &shape;
+  step.tokens = recent.mean(m.plan.prediction ? m.plan.prediction->best.tokens : 1);
+  step.sequences = 0;
+  for (const Sequence& sequence : running) {
+    if (!sequence.has_tree) continue;
+    ++step.sequences;
+    step.context += static_cast<double>(sequence.text.size());
+  }
+  step.context /= step.sequences;
+  step.sampled = m.sampled;
+  step.valued = valued_forwards(shape, step.tokens);
+  GrowthPrices prices = growth_prices(*m.plan.cost, m.plan.weights, step, step.tokens);
+  if (!m.plan.adaptive) prices.node = 0;  // a size that is asked for is grown
+  m.drafter->set_prices(prices);
+}
+
 std::vector<Draft> Session::Impl::grow(const TreeShape& shape, const std::stop_token& stop) {
   std::vector<Draft> drafts;
   std::vector<DraftRequest> requests;
@@ -92,6 +111,7 @@ std::vector<Draft> Session::Impl::grow(const TreeShape& shape, const std::stop_t
     }
   }
   if (shape.size() == 1 || requests.empty()) return drafts;
+  price_trees(shape);
   std::vector<Draft> grown = m.drafter->grow(requests, shape, *m.compute, stop);
   auto next = grown.begin();
   auto draft = drafts.begin();
@@ -165,6 +185,8 @@ void Session::Impl::run(const std::stop_token& stop, const Transformer::OnUnit& 
   m.target->keep_rows(kept);
   m.compute->synchronize();
 
+  if (!drafts.empty() && swept_shape.size() > 1)
+    recent.add(static_cast<double>(gained) / static_cast<double>(drafts.size()));
   account_for(begun, grown, gained);
   for (const auto& [sequence, tree] : failed) fail(*sequence, tree, stop);
 }
@@ -225,14 +247,18 @@ std::size_t Session::Impl::conclude(Sequence& sequence, const Draft& draft,
     m.drafter->conclude(*sequence.draft, draft, verdict, read, *m.compute);
   const bool teaches = !synthetic && !sequence.editor && !m.plan.inexact &&
                        draft.drawing == m.plan.policy.drawing &&
-                       m.plan.policy.growth.kind == Growth::Kind::kShape;
+                       (m.plan.policy.growth.kind == Growth::Kind::kShape ||
+                        m.plan.policy.growth.kind == Growth::Kind::kValued);
   const bool grown_by_model =
       m.plan.draft && !m.plan.draft->has_heads() && sequence.wants_guesses();
-  observe(draft.tree, verdict, grown_by_model ? last.tree_nodes : 0, last.tree_levels,
-          [&](int level, int children, int accepted) {
-            if (sequence.tracker) sequence.tracker->observe(level, children, accepted);
-            if (teaches) sequence.shown.observe(level, children, accepted);
-          });
+  const auto tell = [&](int level, int children, int accepted) {
+    if (sequence.tracker) sequence.tracker->observe(level, children, accepted);
+    if (teaches) sequence.shown.observe(level, children, accepted);
+  };
+  if (draft.best.empty())
+    observe(draft.tree, verdict, grown_by_model ? last.tree_nodes : 0, last.tree_levels, tell);
+  else
+    observe_ranks(draft, verdict, tell);
   TextReport& report = sequence.report;
   report.checked_nodes += draft.tree.size() - 1;
   report.drafted_rows += draft.drafted;

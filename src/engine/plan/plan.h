@@ -70,6 +70,7 @@ struct Decisions {
   int expected_blocks = 0;  // of these, in use while texts are as many and as long as is priced
   bool adaptive = false;    // the tree was chosen, with room for others: it may follow the texts
   Acceptance acceptance;    // that it was made with
+  Calibrated calibrated;    // of valued trees: what was known of the pair
   WeightPlan weights;       // where the target's units lie, as the planner sees it
   std::uint64_t ring_wish = 0;            // bytes of the target's ring, if that can be
   std::shared_ptr<const CostModel> cost;  // that it was made with; may be none
@@ -139,6 +140,7 @@ struct PlanRequest : Speculation {
   DriverShare driver = kGpuDriver;             // what its driver takes of them
   std::shared_ptr<const CostModel> cost;       // of these models on this machine, to choose a tree
   std::optional<Acceptance> acceptance;        // measured; else what a self-draft has
+  Calibrated calibrated;                       // of valued trees: what is known of the pair
   LearnedRoutes routes;                        // of a mixture
   int max_prompt = 0, context = 0;             // tokens
   int prompt_rows = 0;       // most of all prompts together in one sweep; 0: all there are
