@@ -194,9 +194,10 @@ class Inventory {
         continue;
       }
       // Tables that old exporters stored, and a tied model's head that equals its embedding.
-      const bool harmless = tensor.name.ends_with("rotary_emb.inv_freq") ||
-                            tensor.name == "rope_freqs.weight" ||
-                            (config.tied_head && tensor.name == tensor_name(TensorRole::kHead));
+      const bool harmless =
+          tensor.name.ends_with("rotary_emb.inv_freq") || tensor.name == "rope_freqs.weight" ||
+          (!config.rope_long_frequency.empty() && tensor.name.starts_with("rope_factors_")) ||
+          (config.tied_head && tensor.name == tensor_name(TensorRole::kHead));
       const bool of_draft = is_of_draft_layer(tensor.name, config);
       drafts = drafts || of_draft;
       if (!harmless && !of_draft)
@@ -223,13 +224,13 @@ std::vector<TensorEntry> take_inventory(ModelConfig& config, std::vector<TensorE
   return std::move(inventory).take(config);
 }
 
-/// The few values of rope_freqs.weight; empty if the model has none.
-std::vector<float> read_frequency_factors(const GgufModel& model) {
+/// The few values of a tensor that is no part of a layer; empty if the model has none.
+std::vector<float> read_factors(const GgufModel& model, std::string_view called) {
   constexpr std::uint64_t kMostBytes = 64 << 10;
   for (const TensorEntry& tensor : model.header.tensors) {
-    if (tensor.name != "rope_freqs.weight") continue;
+    if (tensor.name != called) continue;
     if (tensor.dtype != DType::kF32 || tensor.shape.size() != 1 || tensor.bytes > kMostBytes)
-      throw Error("tensor 'rope_freqs.weight' must be a short F32 vector, not " +
+      throw Error("tensor " + in_quotes(called) + " must be a short F32 vector, not " +
                   std::string(name(tensor.dtype)) + " " + to_string(tensor.shape));
     HeaderReader reader(model.files[static_cast<std::size_t>(tensor.file)],
                         tensor.offset + tensor.bytes);
@@ -239,6 +240,12 @@ std::vector<float> read_frequency_factors(const GgufModel& model) {
     return factors;
   }
   return {};
+}
+
+RopeFactors read_rope_factors(const GgufModel& model) {
+  return {read_factors(model, "rope_freqs.weight"),
+          read_factors(model, "rope_factors_short.weight"),
+          read_factors(model, "rope_factors_long.weight")};
 }
 
 /// The tensors of a GGUF file, with the experts that it has in one tensor [experts, rows, columns]
@@ -336,7 +343,7 @@ Checkpoint open_gguf(const std::filesystem::path& file, std::span<const Family> 
   GgufModel model = read_gguf_model(file, holes);
   GgufHeader& header = model.header;
   ModelConfig config = in_context("reading " + file.string(), [&] {
-    return gguf_config(header, read_frequency_factors(model), families);
+    return gguf_config(header, read_rope_factors(model), families);
   });
   auto tensors = in_context("checking the tensors of " + file.string(), [&] {
     const Family& family = *find_family(families, config.architecture);

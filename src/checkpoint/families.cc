@@ -55,7 +55,7 @@ constexpr std::array kFamilies{
            .gguf = "phi3",
            .rotated = 1,
            .uniform_window = true,
-           .short_longrope = true,
+           .longrope = true,
            .read_config = read_phi3_config,
            .fused = kFusedQkvAndGateUp},
     Family{.name = "gemma2",

@@ -191,21 +191,48 @@ const TensorEntry* find_entry(const GgufHeader& header, const Family& family, Te
   return nullptr;
 }
 
-/// `factors`: of tensor rope_freqs.weight, one for each pair, or none.
-void put_rope(const Keys& keys, const Family& family, const std::vector<float>& factors,
+/// Throws Error if a value is not positive.
+void require_factors(const char* tensor, const std::vector<float>& factors) {
+  for (const float factor : factors)
+    if (!(factor > 0) || !std::isfinite(factor))
+      throw Error(std::string("tensor '") + tensor + "' has a value that is not positive");
+}
+
+/// Reads what files with factors for short and for long texts say besides.
+RopeScaling longrope_of(const Keys& keys, const RopeFactors& factors) {
+  RopeScaling s;
+  s.type = RopeScaling::Type::kLongrope;
+  s.short_factors = factors.short_texts;
+  s.long_factors = factors.long_texts;
+  require_factors("rope_factors_short.weight", s.short_factors);
+  require_factors("rope_factors_long.weight", s.long_factors);
+  s.original_positions =
+      keys.integer("rope.scaling.original_context_length", std::numeric_limits<int>::max());
+  s.attention_factor = keys.positive("rope.scaling.attn_factor");
+  const std::string type = keys.text("rope.scaling.type", "longrope");
+  if (type != "longrope" && type != "none" && type != "yarn")
+    throw Error("rotary scaling of type " + in_quotes(type) +
+                " and tensors 'rope_factors_short.weight' and 'rope_factors_long.weight' mean "
+                "different positions");
+  return s;
+}
+
+void put_rope(const Keys& keys, const Family& family, const RopeFactors& rope_factors,
               int rotary_dim, ModelConfig& model) {
-  RopeScaling scaling = rope_scaling(keys, family, model.max_positions, model.notes);
+  const std::vector<float>& factors = rope_factors.all;
+  const bool longrope =
+      family.longrope && (!rope_factors.short_texts.empty() || !rope_factors.long_texts.empty());
+  RopeScaling scaling = longrope ? longrope_of(keys, rope_factors)
+                                 : rope_scaling(keys, family, model.max_positions, model.notes);
+  if (longrope) scaling.theta = keys.positive("rope.freq_base", family.theta);
   scaling.rotary_dim = rotary_dim;
   put_rope(scaling, model);
   std::vector<float>& frequency = model.rope_inverse_frequency;
   if (!factors.empty() && factors.size() != frequency.size())
     throw Error("tensor 'rope_freqs.weight' has " + std::to_string(factors.size()) +
                 " values for " + std::to_string(frequency.size()) + " pairs");
-  for (std::size_t i = 0; i < factors.size(); ++i) {
-    if (!(factors[i] > 0) || !std::isfinite(factors[i]))
-      throw Error("tensor 'rope_freqs.weight' has a value that is not positive");
-    frequency[i] /= factors[i];
-  }
+  require_factors("rope_freqs.weight", factors);
+  for (std::size_t i = 0; i < factors.size(); ++i) frequency[i] /= factors[i];
   if (family.local_theta == 0) return;
   RopeScaling local;
   local.theta =
@@ -331,7 +358,7 @@ static void put_layers(const Keys& keys, const Family& family, int blocks, Model
   std::fill_n(model.kind_of_layer.begin(), dense, 1);
 }
 
-ModelConfig gguf_config(const GgufHeader& header, const std::vector<float>& frequency_factors,
+ModelConfig gguf_config(const GgufHeader& header, const RopeFactors& factors,
                         std::span<const Family> families) {
   constexpr int kMostHeads = 1 << 16, kMostDim = 1 << 24;
   const auto* architecture = header.metadata.find<std::string>("general.architecture");
@@ -399,7 +426,7 @@ ModelConfig gguf_config(const GgufHeader& header, const std::vector<float>& freq
   model.vocab = static_cast<int>(embedding->shape[0]);
   model.tied_head = !find_entry(header, *family, TensorRole::kHead);
 
-  put_rope(keys, *family, frequency_factors, rotary_dim, model);
+  put_rope(keys, *family, factors, rotary_dim, model);
   put_factors(keys, *family, model);
   put_end_tokens(header.metadata, model);
   if (const auto* from = header.metadata.find<std::string>("canopy.inflated_from"))

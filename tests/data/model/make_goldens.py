@@ -277,7 +277,8 @@ def write_gguf(path, config, weights, types):
     out.add_token_merges([])
     out.add_bos_token_id(1)
     out.add_eos_token_id(2)
-    if rope and rope["rope_type"] == "yarn":
+    kind = rope and rope.get("rope_type")
+    if kind == "yarn":
         out.add_rope_scaling_type(gguf.RopeScalingType.YARN)
         out.add_rope_scaling_factor(rope["factor"])
         out.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
@@ -286,10 +287,10 @@ def write_gguf(path, config, weights, types):
         if "mscale_all_dim" in rope:
             out.add_rope_scaling_yarn_log_mul(rope["mscale_all_dim"])
             out.add_attn_temperature_scale(rope["llama_4_scaling_beta"])
-    elif rope and rope["rope_type"] == "linear":
+    elif kind == "linear":
         out.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
         out.add_rope_scaling_factor(rope["factor"])
-    elif rope and rope["rope_type"] == "llama3":
+    elif kind == "llama3":
         frequency, _ = golden.exact.inverse_frequencies(head_dim, rope["rope_theta"], rope)
         plain, _ = golden.exact.inverse_frequencies(head_dim, rope["rope_theta"])
         out.add_tensor("rope_freqs.weight", (plain / frequency).astype(np.float32))
