@@ -26,9 +26,10 @@ struct StoredName {
   std::string_view name;
 };
 
-/// Matrices of a layer whose rows files have in one tensor, one after the other.
+/// Matrices of a layer whose rows files have in one tensor, one after the other; of experts, in one
+/// tensor [experts, rows, columns].
 struct FusedRows {
-  std::string_view name, gguf;                     // in safetensors, in GGUF
+  std::string_view name, gguf;                     // in safetensors, in GGUF; "": apart there
   std::array<std::optional<TensorRole>, 3> parts;  // in their order
 };
 

@@ -96,7 +96,7 @@ constexpr Feature kRefused[] = {
     {"expert_group_count", "experts in groups", 0, nullptr, 1},
     {"leading_dense_block_count", "layers without experts before those with", 0,
      &Family::leading_dense},
-    {"interleave_moe_layer_step", "layers without experts between those with"},
+    {"interleave_moe_layer_step", "layers without experts between those with", 0, nullptr, 1},
     {"attention.kv_lora_rank", "latent attention"},
     {"attention.q_lora_rank", "latent attention"},
     {"ssm.state_size", "linear attention"},
@@ -301,9 +301,10 @@ static ExpertsConfig read_experts(const Keys& keys, const Family& family, int hi
   experts.shared_switch = family.shared_switch;
   const char* const key = "expert_shared_feed_forward_length";
   const std::int64_t shared =
-      family.shared_switch
-          ? hidden_dim
-          : std::int64_t{keys.integer("expert_shared_count", kMostExperts, 1)} * experts.hidden_dim;
+      family.shared_switch ? hidden_dim
+                           : std::int64_t{keys.integer("expert_shared_count", kMostExperts, 0, 0)} *
+                                 experts.hidden_dim;
+  if (shared == 0) return experts;
   if (shared > kMostDim)
     throw Error("metadata key '" + keys.name("expert_shared_count") + "' makes " +
                 std::to_string(shared) + " dimensions, more than " + std::to_string(kMostDim));

@@ -88,6 +88,8 @@ ModelConfig read_qwen2_moe_config(const nlohmann::json& config, const Family& fa
 ModelConfig read_glm4_moe_config(const nlohmann::json& config, const Family& family);
 ModelConfig read_minimax_m2_config(const nlohmann::json& config, const Family& family);
 ModelConfig read_dots1_config(const nlohmann::json& config, const Family& family);
+ModelConfig read_granitemoe_config(const nlohmann::json& config, const Family& family);
+ModelConfig read_ernie4_5_moe_config(const nlohmann::json& config, const Family& family);
 ModelConfig read_gpt_oss_config(const nlohmann::json& config, const Family& family);
 ModelConfig read_olmoe_config(const nlohmann::json& config, const Family& family);
 ModelConfig read_opt_config(const nlohmann::json& config, const Family& family);

@@ -86,7 +86,8 @@ std::vector<Plan> plan_tensors(const Checkpoint& model, DType type) {
     const TensorEntry* const source = model.find(tensor.name());
     if (!source) throw Error(model.root().string() + " lacks the tensor " + tensor.name());
     std::string name = gguf_name(family, tensor);
-    if (const FusedRows* const fused = fused_of(family, tensor.spec->role)) {
+    if (const FusedRows* const fused = fused_of(family, tensor.spec->role);
+        fused && !fused->gguf.empty()) {
       name = with_numbers(fused->gguf, {std::to_string(tensor.layer), ""});
       if (tensor.spec->role != fused->parts.front()) {
         Plan& whole = plans[stacked.at(name)];

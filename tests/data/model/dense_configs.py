@@ -195,7 +195,7 @@ def add_own_keys(out, config, architecture):
     if kind == "gemma2":
         out.add_attn_logit_softcapping(config["attn_logit_softcapping"])
         out.add_final_logit_softcapping(config["final_logit_softcapping"])
-    if kind == "granite":
+    if kind in ("granite", "granitemoe"):
         out.add_embedding_scale(config["embedding_multiplier"])
         out.add_residual_scale(config["residual_multiplier"])
         out.add_attention_scale(config["attention_multiplier"])

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-BIASES_OF_CHOICE = ("gate.e_score_correction_bias", "e_score_correction_bias")
+BIASES_OF_CHOICE = ("gate.e_score_correction_bias", "e_score_correction_bias",
+                    "gate.moe_statics.e_score_correction_bias")
 UNIT = 2.0**-24  # unit roundoff of float32
 
 
@@ -214,7 +215,8 @@ def logits(weights, shape, ids, rows, seed=None):
         else:  # but for their sum
             e = noise.relative(np.exp(logit - logit.max(axis=-1, keepdims=True)))
         biases = [w(p + name) for name in BIASES_OF_CHOICE if p + name in weights]
-        rank = e + biases[0] if biases else logit
+        score = e if shape.sigmoid else e / e.sum(axis=-1, keepdims=True)
+        rank = score + biases[0].reshape(-1) if biases else logit
         chosen = np.argsort(-rank, axis=-1, kind="stable")[:, :shape.active]
         shape.routes.append(np.sort(chosen, axis=-1))
         weight = np.take_along_axis(e, chosen, axis=-1)

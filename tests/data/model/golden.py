@@ -86,7 +86,7 @@ def own_parts(model, c):
     """Returns what a dense family has besides Llama's equations, as fields of exact.Shape."""
     kind = c.model_type
     parts = dict(activation=ACTIVATIONS.get(kind, "silu"), plus=float(kind in ("gemma2", "gemma3_text", "nemotron")),
-                 neighbours=kind in ("glm4", "cohere", "cohere2"), parallel=kind in ("cohere", "cohere2"),
+                 neighbours=kind in ("glm4", "cohere", "cohere2", "ernie4_5_moe"), parallel=kind in ("cohere", "cohere2"),
                  layer_norm=kind in ("cohere", "cohere2", "nemotron", "starcoder2"))
     if kind in NORMS:
         parts["norms"] = NORMS[kind]
@@ -94,7 +94,7 @@ def own_parts(model, c):
         parts |= dict(embedding=float(decoder_of(model).embed_tokens.embed_scale), score=c.query_pre_attn_scalar**-0.5,
                       logit_cap=c.final_logit_softcapping or 0.0,
                       score_cap=c.attn_logit_softcapping or 0.0 if kind == "gemma2" else 0.0)
-    if kind == "granite":
+    if kind in ("granite", "granitemoe"):
         parts |= dict(embedding=c.embedding_multiplier, branch=c.residual_multiplier, logit=1 / c.logits_scaling,
                       score=c.attention_multiplier)
     if kind in ("cohere", "cohere2"):
@@ -184,7 +184,8 @@ def measure(model, prompt, rows, new_tokens, samples):
     The tolerance bounds |ours - reference| <= |ours - exact| + |reference - exact|, and each of the
     two is a float32 evaluation, so twice what float32 rounding does to any checked logit.
     """
-    weights = unfused({k.replace("model.language_model.", "model."): v.numpy()
+    plain = lambda k: k.replace("model.language_model.", "model.").replace("block_sparse_moe.", "mlp.")
+    weights = unfused({plain(k): v.numpy()
                        for k, v in model.state_dict().items()})
     shape = shape_of(model)
     rotary = isinstance(shape, exact.Shape)
