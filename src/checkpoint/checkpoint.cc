@@ -139,6 +139,7 @@ bool is_hub_id(const std::filesystem::path& model) {
 
 /// Says if a tensor is of a layer after the last, which the config says is left out.
 bool is_of_draft_layer(std::string_view name, const ModelConfig& config) {
+  if (name.starts_with("model.mtp_")) return config.draft_layers > 0;  // of Ernie
   for (const std::string_view prefix : {"model.layers.", "blk."}) {
     if (!name.starts_with(prefix)) continue;
     int layer = -1;
@@ -194,9 +195,10 @@ class Inventory {
         continue;
       }
       // Tables that old exporters stored, and a tied model's head that equals its embedding.
-      const bool harmless = tensor.name.ends_with("rotary_emb.inv_freq") ||
-                            tensor.name == "rope_freqs.weight" ||
-                            (config.tied_head && tensor.name == tensor_name(TensorRole::kHead));
+      const bool harmless =
+          tensor.name.ends_with("rotary_emb.inv_freq") || tensor.name == "rope_freqs.weight" ||
+          (!config.rope_long_frequency.empty() && tensor.name.starts_with("rope_factors_")) ||
+          (config.tied_head && tensor.name == tensor_name(TensorRole::kHead));
       const bool of_draft = is_of_draft_layer(tensor.name, config);
       drafts = drafts || of_draft;
       if (!harmless && !of_draft)
@@ -223,13 +225,13 @@ std::vector<TensorEntry> take_inventory(ModelConfig& config, std::vector<TensorE
   return std::move(inventory).take(config);
 }
 
-/// The few values of rope_freqs.weight; empty if the model has none.
-std::vector<float> read_frequency_factors(const GgufModel& model) {
+/// The few values of a tensor that is no part of a layer; empty if the model has none.
+std::vector<float> read_factors(const GgufModel& model, std::string_view called) {
   constexpr std::uint64_t kMostBytes = 64 << 10;
   for (const TensorEntry& tensor : model.header.tensors) {
-    if (tensor.name != "rope_freqs.weight") continue;
+    if (tensor.name != called) continue;
     if (tensor.dtype != DType::kF32 || tensor.shape.size() != 1 || tensor.bytes > kMostBytes)
-      throw Error("tensor 'rope_freqs.weight' must be a short F32 vector, not " +
+      throw Error("tensor " + in_quotes(called) + " must be a short F32 vector, not " +
                   std::string(name(tensor.dtype)) + " " + to_string(tensor.shape));
     HeaderReader reader(model.files[static_cast<std::size_t>(tensor.file)],
                         tensor.offset + tensor.bytes);
@@ -239,6 +241,21 @@ std::vector<float> read_frequency_factors(const GgufModel& model) {
     return factors;
   }
   return {};
+}
+
+RopeFactors read_rope_factors(const GgufModel& model) {
+  return {read_factors(model, "rope_freqs.weight"),
+          read_factors(model, "rope_factors_short.weight"),
+          read_factors(model, "rope_factors_long.weight")};
+}
+
+/// The matrix of one expert in a tensor of those of all [experts, rows, columns].
+TensorEntry expert_of(const TensorEntry& all, std::int64_t expert) {
+  TensorEntry one = all;
+  one.shape.erase(one.shape.begin());
+  one.bytes = all.bytes / static_cast<std::uint64_t>(all.shape.front());  // of whole rows
+  one.offset += static_cast<std::uint64_t>(expert) * one.bytes;
+  return one;
 }
 
 /// The tensors of a GGUF file, with the experts that it has in one tensor [experts, rows, columns]
@@ -256,14 +273,9 @@ std::vector<TensorEntry> apart(const Family& family, const ModelConfig& config,
       throw Error("tensor " + in_quotes(tensor.name) + " has shape " + to_string(tensor.shape) +
                   ", not [experts, rows, columns] of " + std::to_string(config.experts.count) +
                   " experts");
-    const auto experts = static_cast<std::uint64_t>(tensor.shape[0]);
-    for (std::uint64_t expert = 0; expert < experts; ++expert) {
-      TensorEntry one = tensor;
-      one.name = tensor_name(found->spec->role, found->layer, static_cast<int>(expert));
-      one.shape = {tensor.shape[1], tensor.shape[2]};
-      one.bytes = tensor.bytes / experts;  // of whole rows
-      one.offset += expert * one.bytes;
-      all.push_back(std::move(one));
+    for (int expert = 0; expert < config.experts.count; ++expert) {
+      all.push_back(expert_of(tensor, expert));
+      all.back().name = tensor_name(found->spec->role, found->layer, expert);
     }
   }
   return all;
@@ -288,20 +300,27 @@ void split_fused(const Family& family, const ModelConfig& config,
       continue;
     }
     require_known_dtype(tensor);
-    std::int64_t rows = 0;
+    std::vector<std::int64_t> shape(1);
     for (const std::optional<TensorRole> part : fused->parts)
-      if (part) rows += length(spec_of(*part).rows, config, layer);
-    if (tensor.shape.size() != 2 || tensor.shape[0] != rows)
+      if (part) shape[0] += length(spec_of(*part).rows, config, layer);
+    shape.push_back(length(spec_of(*fused->parts.front()).columns, config, layer));
+    const bool of_experts = spec_of(*fused->parts.front()).of_experts();
+    const int experts = of_experts ? config.sizes(layer).experts : 1;
+    std::vector<std::int64_t> wanted = shape;
+    if (of_experts) wanted.insert(wanted.begin(), experts);
+    if (tensor.shape != wanted)
       throw Error("tensor " + in_quotes(tensor.name) + " has shape " + to_string(tensor.shape) +
-                  ", but the config asks for " + std::to_string(rows) + " rows");
-    std::int64_t first = 0;
-    for (const std::optional<TensorRole> part : fused->parts) {
-      if (!part) continue;
-      const std::int64_t own = length(spec_of(*part).rows, config, layer);
-      TensorEntry one = rows_of(tensor, first, own);
-      one.name = tensor_name(*part, layer);
-      first += own;
-      all.push_back(std::move(one));
+                  ", but the config asks for " + to_string(wanted));
+    for (int expert = 0; expert < experts; ++expert) {
+      TensorEntry own = of_experts ? expert_of(tensor, expert) : tensor;
+      std::int64_t first = 0;
+      for (const std::optional<TensorRole> part : fused->parts) {
+        if (!part) continue;
+        const std::int64_t rows = length(spec_of(*part).rows, config, layer);
+        all.push_back(rows_of(own, first, rows));
+        all.back().name = tensor_name(*part, layer, of_experts ? expert : -1);
+        first += rows;
+      }
     }
   }
   tensors = std::move(all);
@@ -352,7 +371,7 @@ Checkpoint open_gguf(const std::filesystem::path& file, std::span<const Family> 
   GgufModel model = read_gguf_model(file, holes);
   GgufHeader& header = model.header;
   ModelConfig config = in_context("reading " + file.string(), [&] {
-    return gguf_config(header, read_frequency_factors(model), families);
+    return gguf_config(header, read_rope_factors(model), families);
   });
   auto tensors = in_context("checking the tensors of " + file.string(), [&] {
     const Family& family = *find_family(families, config.architecture);
@@ -425,7 +444,13 @@ Checkpoint open_directory(const std::filesystem::path& directory, std::span<cons
              [&] { join_fp8_tensors(index, scheme, *family, config); });
   in_context("checking the tensors of " + directory.string(),
              [&] { split_fused(*family, config, &FusedRows::name, index.tensors); });
-  for (TensorEntry& tensor : index.tensors) tensor.name = canonical_name(*family, tensor.name);
+  for (TensorEntry& tensor : index.tensors) {
+    tensor.name = canonical_name(*family, tensor.name);
+    const auto known = find_tensor(tensor.name);  // Ernie's biases are rows of a matrix
+    if (known && known->spec->role == TensorRole::kChoiceBias && tensor.shape.size() == 2 &&
+        tensor.shape.front() == 1)
+      tensor.shape.erase(tensor.shape.begin());
+  }
   add_ones(*family, index.tensors);
   round_embedding_factor(*family, index.tensors, config);
   untie_stored_head(index, config);

@@ -46,7 +46,12 @@ struct Session::Impl {
   std::unique_ptr<LogitEditor> editor_of(const Request& request) const;
   /// Lets go who has ended or was cancelled; those who wait take the caches that are free.
   void take_turns();
-  void begin(Sequence sequence);   // it runs from now on
+  void begin(Sequence sequence);  // it runs from now on
+  /// Has its cache hold texts of its length. Where it has grown out of another, it is read again.
+  void turn(Sequence& sequence);
+  /// True if it has guesses at tokens in trees of this shape. Trees do not reach from texts of one
+  /// length into those of another.
+  bool wants_guesses(const Sequence& sequence, const TreeShape& shape) const;
   void adopt(Sequence& sequence);  // what the pool has of what it has not read
   void leave(Sequence& sequence);  // its cache is free again
   /// The KV pool is full: the youngest text waits again, with its tokens so far.

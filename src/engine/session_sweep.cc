@@ -29,6 +29,7 @@ bool Session::Impl::is_read_by_another(const Sequence& sequence) const {
   if (length % kKvBlock != 0) return false;
   for (const Sequence& other : running) {
     if (&other == &sequence) return false;  // of two the first reads
+    if (other.kv->text_length() != sequence.kv->text_length()) continue;
     if (!sequence.is_scored() && !sequence.is_scored_by(other)) continue;
     const auto behind = other.kv->length() + other.reads;
     const auto common = std::mismatch(sequence.text.begin(), sequence.text.end() - 1,
@@ -44,6 +45,7 @@ bool Session::Impl::is_read_by_another(const Sequence& sequence) const {
 TreeShape Session::Impl::share_sweep() {
   int trees = 0, prompts = 0;
   for (Sequence& sequence : running) {
+    turn(sequence);
     if (!sequence.behind().empty()) adopt(sequence);
     sequence.reads = static_cast<int>(sequence.behind().size());
     sequence.has_tree = sequence.reads == 0 || !is_read_by_another(sequence);
@@ -96,13 +98,23 @@ void Session::Impl::price_trees(const TreeShape& shape) {
   m.drafter->set_prices(prices);
 }
 
+bool Session::Impl::wants_guesses(const Sequence& sequence, const TreeShape& shape) const {
+  const ModelConfig& config = m.models.target.config();
+  const bool by_shape = m.plan.policy.growth.kind == Growth::Kind::kShape;
+  const int deepest = (by_shape ? shape.levels() : shape.size()) - 1;
+  const std::size_t grown = sequence.text.size() + static_cast<std::size_t>(deepest);
+  return sequence.wants_guesses() &&
+         config.text_length(grown) == config.text_length(sequence.text.size());
+}
+
 std::vector<Draft> Session::Impl::grow(const TreeShape& shape, const std::stop_token& stop) {
   std::vector<Draft> drafts;
   std::vector<DraftRequest> requests;
-  for (const Sequence& s : running) {
+  for (Sequence& s : running) {
+    s.guesses = s.has_tree && wants_guesses(s, shape);
     if (s.has_tree) {
       drafts.push_back(root_only(s.text.back()));
-      if (s.wants_guesses())
+      if (s.guesses)
         requests.push_back({s.draft.get(), s.text, s.request.sampling, s.rng(),
                             s.takes_best_tokens(!m.plan.inexact), s.editor.get()});
     } else if (s.draft && s.reads > 0 && s.wants_guesses()) {
@@ -117,7 +129,7 @@ std::vector<Draft> Session::Impl::grow(const TreeShape& shape, const std::stop_t
   auto draft = drafts.begin();
   for (const Sequence& s : running) {
     if (!s.has_tree) continue;
-    if (s.wants_guesses()) *draft = std::move(*next++);
+    if (s.guesses) *draft = std::move(*next++);
     ++draft;
   }
   return drafts;
@@ -249,8 +261,7 @@ std::size_t Session::Impl::conclude(Sequence& sequence, const Draft& draft,
                        draft.drawing == m.plan.policy.drawing &&
                        (m.plan.policy.growth.kind == Growth::Kind::kShape ||
                         m.plan.policy.growth.kind == Growth::Kind::kValued);
-  const bool grown_by_model =
-      m.plan.draft && !m.plan.draft->has_heads() && sequence.wants_guesses();
+  const bool grown_by_model = m.plan.draft && !m.plan.draft->has_heads() && sequence.guesses;
   const auto tell = [&](int level, int children, int accepted) {
     if (sequence.tracker) sequence.tracker->observe(level, children, accepted);
     if (teaches) sequence.shown.observe(level, children, accepted);

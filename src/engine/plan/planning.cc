@@ -94,15 +94,15 @@ std::optional<TreeShape> given_shape(const PlanRequest& request, SpeculationMeth
   return std::nullopt;
 }
 
-/// Throws Error where the context is longer than a table of learned positions, or than rotary
-/// frequencies are known for: none come after the last.
+/// Throws Error where the context is longer than a table of learned positions: none come after the
+/// last.
 void require_positions(const SweepLayout& sweep, const char* whose, int context) {
   const ModelConfig& config = sweep.config;
   const bool learned = config.form.positions == PositionKind::kLearned;
-  if ((learned || config.bounded) && context > config.max_positions)
+  if (learned && context > config.max_positions)
     throw Error("a context of " + std::to_string(context) + " tokens is beyond the " +
                 std::to_string(config.max_positions) + " positions that the " + whose +
-                (learned ? " has learned" : " is read for"));
+                " has learned");
 }
 
 /// The method, where the request alone decides it.
