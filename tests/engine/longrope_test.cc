@@ -155,7 +155,8 @@ TEST_F(Longrope, BeamsDoNotGrowBeyondTheBoundary) {
     o.plan.context = 220;
     o.plan.beams = BeamRoom{2, 0, 0, 12};
     Engine engine(std::move(files), o);
-    return engine.search({asked(prompt, 1).prompt, 1.0, tokens, true}).texts.front().tokens;
+    const BeamRequest request{asked(prompt, 1).prompt, 1.0, tokens, true};
+    return engine.search(request).texts.front().tokens;
   };
   EXPECT_NE(error_of([&] { search(115, 12); }).find("beyond 120 tokens"), std::string::npos);
   for (const int prompt : {109, 121})  // the last token follows 120 tokens, or all follow more
