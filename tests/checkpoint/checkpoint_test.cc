@@ -40,6 +40,7 @@ std::string error_of_model(const TinyModel& model) {
 
 TEST(Checkpoint, RefusesAScaleOfAMatrixOfNvfp4ByName) {
   TinyOptions options;
+  options.hidden_dim = 128;  // of whole blocks
   options.matrices = DType::kNVFP4;
   TinyModel model = tiny_model(options);
   const TempDir dir;
