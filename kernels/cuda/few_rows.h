@@ -29,7 +29,7 @@ CANOPY_KERNEL void decode_piece(const StoredRow& row, std::int64_t k, float (&to
     const typename Multiplied::Element bits = Multiplied::encode(value);
     return Multiplied::decode(reinterpret_cast<const std::byte*>(&bits), 0);
   };
-  if constexpr (kInBlocks<Format>) {
+  if constexpr (requires { Format::kGroupElements; }) {
     constexpr unsigned kPieces = Format::kBlockElements / kPiece;
     static_assert(Format::kGroupElements % kPiece == 0);
     const auto piece = static_cast<std::uint32_t>(k / kPiece);
