@@ -388,12 +388,13 @@ std::optional<std::size_t> ExpertCache::Impl::clear_slot() {
 void ExpertCache::Impl::resize(std::size_t count) {
   std::unique_lock lock(mutex);
   require(count >= fewest && count <= slots.size(), "slots are beyond their bounds");
-  for (const std::size_t index : choices.set_staying(count - spare_slots(sweep))) let_go(index);
   for (std::size_t i = 0; i < more.size() && there() < count; ++i) {
     if (more[i].size() > 0) continue;
     more[i] = HostSlab(bytes_of_slot, node, Touch::kAsFilled);
     free.push_back(fewest + i);
   }
+  // More stay only once their slots are there: else a layer could wait for ever.
+  for (const std::size_t index : choices.set_staying(count - spare_slots(sweep))) let_go(index);
   while (there() > count) {
     std::optional<std::size_t> slot;
     arrived.wait(lock, [&] { return failure || (slot = clear_slot()); });

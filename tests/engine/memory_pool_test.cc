@@ -43,7 +43,7 @@ class MemoryPoolTest : public TinyEngine {
         .write(reinterpret_cast<const char*>(weights.data()), static_cast<std::streamsize>(end));
     return model;
   }
-  /// As wide, with experts in place of each MLP.
+  /// A shape as wide, with experts in place of each MLP.
   static ModelConfig mixture() {
     ModelConfig c = config(12);
     c.layer_kinds = {{.experts = true}};
@@ -124,7 +124,7 @@ class MemoryPoolTest : public TinyEngine {
       struct Running {
         unsigned seed = 0;
         Ticket ticket = 0;
-        Told told;
+        Told given;
       };
       std::vector<std::unique_ptr<Running>> texts;
       std::vector<Ticket> open;
@@ -133,7 +133,7 @@ class MemoryPoolTest : public TinyEngine {
           Running& one = *texts.emplace_back(std::make_unique<Running>());
           one.seed = static_cast<unsigned>(random() % 12);
           one.ticket =
-              session.admit(greedy(text(one.seed, length(one.seed)), 30), one.told.events());
+              session.admit(greedy(text(one.seed, length(one.seed)), 30), one.given.events());
         }
         if (random() % 12 == 0 && !texts.empty())
           session.cancel(texts[random() % texts.size()]->ticket);
@@ -143,9 +143,9 @@ class MemoryPoolTest : public TinyEngine {
       while (session.step()) expect_in_budget(engine);
       int whole = 0;
       for (const auto& one : texts) {
-        EXPECT_EQ(one->told.error, "");
-        if (one->told.ends == 0) continue;  // cancelled
-        EXPECT_EQ(one->told.tokens, expected[one->seed]) << one->seed;
+        EXPECT_EQ(one->given.error, "");
+        if (one->given.ends == 0) continue;  // cancelled
+        EXPECT_EQ(one->given.tokens, expected[one->seed]) << one->seed;
         ++whole;
       }
       EXPECT_GT(whole, 3);

@@ -26,7 +26,7 @@ struct WeightPlace {
   // Slots of an expert cache, and their bytes; then the residency is of the layout with experts
   // apart.
   std::size_t expert_slots = 0;
-  // Of these, those with full KV pools, if experts give way to texts; then `expert_bytes` is for
+  // Number of these with full KV pools, if experts give way to texts; then `expert_bytes` is for
   // them.
   std::size_t full_expert_slots = 0;
   std::uint64_t expert_bytes = 0;

@@ -15,13 +15,13 @@ namespace canopy {
 /// Memory that resident weights share with texts. Weights fill what texts do not need: where a KV
 /// pool takes a block more, first memory that free blocks still have goes, then remembered texts
 /// that are past their time, then weights: units, or the experts that texts choose least. Between
-/// two sweeps they come back into what texts have left. All KV
-/// blocks of the plan have room at any time, so a text that was admitted ends. No bit of a text
-/// depends on what is resident. One thread, that of the sweeps.
+/// two sweeps they come back into what texts have left. All KV blocks of the plan have room at any
+/// time, so a text that was admitted ends. No bit of a text depends on what is resident. One
+/// thread, that of the sweeps.
 class MemoryPool {
  public:
-  /// Of `pools` those take part that give memory back; each asks
-  /// this object before it grows, so it must outlive the last text.
+  /// Takes those of `pools` that give memory back; each asks this object before it grows, so it
+  /// must outlive the last text.
   MemoryPool(std::unique_ptr<PooledWeights> weights, Stream& compute, std::uint64_t bytes,
              const std::vector<KvPool*>& pools);
   MemoryPool(const MemoryPool&) = delete;
