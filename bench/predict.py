@@ -1,0 +1,139 @@
+#!/usr/bin/env python3
+"""Seconds per token, predicted and measured, for settings drawn from the ranges below by a fixed seed.
+
+    bench/predict.py -m MODEL -md DRAFT [-m MODEL -md DRAFT ...] [--prompts FILE] [--acceptance FILE] [--settings N] [--seed S]
+
+A setting is a model and its draft, a budget between the least that works and a tenth more than the model, a method, a size of its
+trees and a temperature. Each is first planned, and its prediction printed; then it runs. A setting that the plan refuses is said and
+drawn anew. Seconds are measured, so nothing else should run. The last lines say in how many settings the prediction was within 5 %,
+10 % and 20 %, and for each that was not within 5 % which term is off: tokens of a sweep, the target, the draft or the link."""
+import argparse
+import json
+import math
+import pathlib
+import random
+import re
+import subprocess
+import sys
+
+REPO = pathlib.Path(__file__).resolve().parents[1]
+CANOPY = REPO / "build/release/canopy"
+PROMPTS = REPO / "docs/results/methods/calibrated_prompts.jsonl"
+METHODS = ("none", "chain", "sequoia", "topk", "calibrated")
+TEMPERATURES = (0, .6, 1)
+NODES = (4, 64)  # drawn so that each doubling is as likely as the next
+EXAMPLES, TOKENS, PROMPT_TOKENS = 8, 96, 64
+
+
+def bytes_of(model):
+    path = pathlib.Path(model)
+    return sum(file.stat().st_size for file in path.glob("*.safetensors")) if path.is_dir() else path.stat().st_size
+
+
+def canopy(*words):
+    return subprocess.run([str(CANOPY), *map(str, words)], capture_output=True, text=True)
+
+
+def least_budget(model, draft):
+    """Bytes, from the error of a budget that cannot do."""
+    error = canopy("plan", "-m", model, "-md", draft, "--memory", "1M").stderr
+    found = re.search(r"at least ([\d.]+) (MiB|GiB) are needed", error)
+    if not found:
+        sys.exit(f"predict.py: canopy plan of {model} within 1M does not say what is needed:\n{error}")
+    return float(found[1]) * (2**30 if found[2] == "GiB" else 2**20)
+
+
+def draw(generator, pairs):
+    model, draft = generator.choice(pairs)
+    least = least_budget(model, draft)
+    memory = math.exp(generator.uniform(math.log(1.02 * least), math.log(max(1.1 * (bytes_of(model) + bytes_of(draft)), 1.1 * least))))
+    method = generator.choice(METHODS)
+    nodes = round(math.exp(generator.uniform(*map(math.log, NODES))))
+    return {"model": model, "draft": draft, "memory": f"{int(memory) >> 20}M", "method": method,
+            "nodes": 1 if method == "none" else nodes, "temperature": generator.choice(TEMPERATURES)}
+
+
+def in_words(setting):
+    return f"{setting['memory']:>7} {setting['method']:10} {setting['nodes']:>5} {setting['temperature']:>4}"
+
+
+def flags(setting, args):
+    words = ["-m", setting["model"], "-md", setting["draft"], "--memory", setting["memory"], "--temp", setting["temperature"]]
+    if setting["method"] == "calibrated" and setting["temperature"] > 0:
+        words.append("--reproducible")
+    return words + (["--acceptance", args.acceptance] if args.acceptance else [])
+
+
+def predict(setting, args):
+    """The plan's s/token, or None and the refusal."""
+    size = ["--tree-size", setting["nodes"]] if setting["method"] != "none" else []
+    result = canopy("plan", *flags(setting, args), "--spec", setting["method"], *size, "-n", PROMPT_TOKENS + TOKENS, "--json")
+    if result.returncode:
+        return None, next((line for line in result.stderr.splitlines() if line.startswith("canopy")), result.stderr)
+    return json.loads(result.stdout)["plan"]["seconds_per_token"], None
+
+
+def measure(setting, args):
+    size = ["--tree-sizes", setting["nodes"]] if setting["method"] != "none" else []
+    result = canopy("bench", "decode", *flags(setting, args), "--methods", setting["method"], *size, "--examples", EXAMPLES, "-n", TOKENS,
+                    "--prompt-tokens", PROMPT_TOKENS, "--prompts", args.prompts, "--no-learn", "--json")
+    if result.returncode:
+        sys.exit(f"predict.py: {setting}: {result.stderr}")
+    return json.loads(result.stdout)["rows"][-1]
+
+
+def term_off(row):
+    """The name of the term whose error changes seconds per token most."""
+    step, wrong = row["seconds_per_step"], {}
+    wrong["tokens of a sweep"] = abs(math.log(row["predicted_tokens_per_step"] / row["tokens_per_step"]))
+    for name, key in (("target", "compute_seconds"), ("draft", "draft_seconds")):
+        wrong[name] = abs(row["predicted_" + key] - row[key]) / step
+    rest = abs(row["predicted_seconds_per_step"] - step) / step
+    wrong["link"] = max(0, rest - wrong["target"] - wrong["draft"])
+    return max(wrong, key=wrong.get)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-m", dest="models", action="append", required=True)
+    parser.add_argument("-md", dest="drafts", action="append", required=True)
+    parser.add_argument("--prompts", default=PROMPTS)
+    parser.add_argument("--acceptance", help="what canopy calibrate acceptance measured of the pair (one pair alone)")
+    parser.add_argument("--settings", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=20261127)
+    parser.add_argument("--out", help="writes the rows as JSON")
+    args = parser.parse_args()
+    if len(args.models) != len(args.drafts):
+        parser.error("one -md for each -m")
+    generator, rows, refused = random.Random(args.seed), [], 0
+    pairs = list(zip(args.models, args.drafts))
+    print(f"{'memory':>7} {'method':10} {'nodes':>5} {'temp':>4}  {'predicted':>9} {'measured':>9} {'ratio':>6}  "
+          "tokens of a sweep: predicted, measured")
+    while len(rows) < args.settings:
+        setting = draw(generator, pairs)
+        words = in_words(setting)
+        predicted, refusal = predict(setting, args)
+        if predicted is None:
+            refused += 1
+            print(f"{words}  refused: {refusal}", flush=True)
+            if refused > 2 * args.settings:
+                sys.exit("predict.py: most settings are refused")
+            continue
+        print(f"{words}  {predicted:>9.4f}", end=" ", flush=True)
+        row = measure(setting, args)
+        measured = row["seconds_per_token"]
+        print(f"{measured:>9.4f} {measured / predicted:>6.2f}  {row['predicted_tokens_per_step']:.2f}, {row['tokens_per_step']:.2f} "
+              f"± {row['tokens_per_step_half_width']:.2f}", flush=True)
+        rows.append({**setting, "predicted": predicted, "measured": measured, "row": row})
+        if args.out:
+            pathlib.Path(args.out).write_text(json.dumps(rows, indent=1) + "\n")
+    errors = [abs(math.log(row["measured"] / row["predicted"])) for row in rows]
+    shares = {share: sum(error <= math.log(1 + share / 100) for error in errors) for share in (5, 10, 20)}
+    print("within " + ", ".join(f"{share} %: {count} of {len(rows)}" for share, count in shares.items()))
+    for row, error in zip(rows, errors):
+        if error > math.log(1.05):
+            print(f"{in_words(row)}  {row['measured'] / row['predicted']:.2f}: {term_off(row['row'])}")
+
+
+if __name__ == "__main__":
+    main()
