@@ -204,7 +204,7 @@ class Fallbacks(TempDirCase):
             unasked = run_json("generate", "-m", SMOLLM2, "-p", "Three rivers are", "-n", 6, "--ignore-eos",
                                preexec_fn=join)
             self.assertEqual(unasked["tokens"], self.plain["tokens"])
-            self.assertLess(unasked["plan"]["memory_bytes"], 96 << 20)
+            self.assertLessEqual(unasked["plan"]["memory_bytes"], 96 << 20)
             (self.dir / "digits").write_text("1234567890" * 400_000)  # encoded, it would take 300 MB
             too_long = run("perplexity", "-m", SMOLLM2, "-f", self.dir / "digits", preexec_fn=join)
             self.assertEqual(too_long.returncode, 1, too_long.stderr)

@@ -40,8 +40,12 @@ DraftBounds Decisions::inner_bounds() const {
 std::uint64_t MemoryPlan::DevicePart::total() const { return sum_of(ledger); }
 
 std::uint64_t safe_memory() {
-  return resident_memory() +
-         static_cast<std::uint64_t>(kSafeShare * static_cast<double>(system_memory().free()));
+  const SystemMemory system = system_memory();
+  std::uint64_t bytes = resident_memory() +
+                        static_cast<std::uint64_t>(kSafeShare * static_cast<double>(system.free()));
+  // A program's own pages are resident here, and often charged to another cgroup.
+  for (const CgroupMemory& group : system.cgroups) bytes = std::min(bytes, group.limit);
+  return bytes;
 }
 
 PlanRequest on_device(PlanRequest request, const Device& device) {

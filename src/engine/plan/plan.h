@@ -189,7 +189,7 @@ ModelSweeps lay_out_models(const Checkpoint& target, const std::optional<Checkpo
                            const std::optional<Checkpoint>& inner = std::nullopt);
 
 /// Returns what a process may take when nobody names a budget: what it holds and most of what is
-/// free.
+/// free, and no more than its memory cgroup may. Bytes.
 std::uint64_t safe_memory();
 /// The request on this device: budgets that nobody named are what is safe, or all of a GPU.
 PlanRequest on_device(PlanRequest request, const Device& device);
