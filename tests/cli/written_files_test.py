@@ -120,7 +120,8 @@ class Outputs(TempDirCase):
 
     @counts_own_memory
     def test_limits_on_memory_are_named(self):
-        limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (60 << 20, 60 << 20))
+        space = os.stat(CANOPY).st_size + (24 << 20)  # for the program and its libraries, and little more
+        limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (space, space))
         result = run(*self.generate, preexec_fn=limit)
         self.assertEqual(result.returncode, 1, result.stderr)
         self.assertRegex(result.stderr, "memory")

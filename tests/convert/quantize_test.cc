@@ -137,7 +137,8 @@ TEST(QuantizeRefusals, NameWhatGgufHasNoKeyFor) {
   const TempDir dir;
   for (const auto& [name, part] :
        {std::pair{"qwen2_window", "GGUF files of qwen2 have no key for windows"},
-        {"gemma3", "GGUF files of gemma3 have no key for the factor of scores"}}) {
+        {"gemma3", "GGUF files of gemma3 have no key for the factor of scores"},
+        {"ernie4_5_moe", "its layers differ in size, for which Canopy writes no GGUF"}}) {
     const Checkpoint model = test::tiny_model(name);
     const std::string error =
         error_of([&] { quantize(model, dir.path() / "q.gguf", DType::kQ8_0, ignore); });
@@ -153,7 +154,7 @@ INSTANTIATE_TEST_SUITE_P(
                     "seed_oss.gguf", "mixtral", "mixtral.gguf", "qwen3_moe.gguf", "qwen3_moe_fp8",
                     "olmoe", "olmoe.gguf", "qwen2_moe.gguf", "glm4_moe", "glm4_moe.gguf",
                     "minimax_m2", "minimax_m2.gguf", "granitemoe", "granitemoe.gguf",
-                    "ernie4_5_moe", "ernie4_5_moe.gguf", "dots1", "dots1.gguf", "gpt_oss.gguf",
+                    "ernie4_5_moe.gguf", "dots1", "dots1.gguf", "gpt_oss.gguf",
                     "gpt_oss_mxfp4.gguf", "mistral_window", "phi3", "phi3.gguf", "phi3_longrope",
                     "phi3_longrope.gguf", "gemma2.gguf", "gemma3.gguf", "olmo2", "olmo3",
                     "olmo3.gguf", "exaone4", "exaone4_full", "glm4", "glm4.gguf", "granite",

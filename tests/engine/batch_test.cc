@@ -24,7 +24,8 @@ class Batch : public TinyEngine {
       o.plan.cost = nullptr;
     if (method == SpeculationMethod::kMtad)
       o.plan.joint_tokens = 4;
-    else if (row_of(method).form == TreeForm::kChain || row_of(method).form == TreeForm::kGraph)
+    else if (row_of(method).form == TreeForm::kChain || row_of(method).form == TreeForm::kGraph ||
+             row_of(method).growth == Growth::Kind::kValued)
       o.plan.tree_size = 5;
     else if (method != SpeculationMethod::kNone)
       o.plan.shape = TreeShape::from_parents({-1, 0, 0, 0, 1, 1, 2, 4});

@@ -56,7 +56,7 @@ std::vector<float> logits_of(const Checkpoint& checkpoint, std::unique_ptr<Devic
 class PackedModel : public ::testing::TestWithParam<WeightFormat> {
  protected:
   void SetUp() override {
-    const bool wide = GetParam().block_elements == 256;
+    const bool wide = GetParam().block_elements > 32;
     TinyModel model = tiny_model({.layers = kLayers,
                                   .dim = wide ? 256 : 64,
                                   .hidden_dim = wide ? 512 : 96,
