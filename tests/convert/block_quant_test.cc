@@ -151,7 +151,8 @@ TEST(QuantizeRow, HasTheErrorsOnNormalRowsThatTheDocsSay) {
     for (float& value : row) value = normal(random);
     const double squares = error_of(row, std::vector<float>(row.size(), 0.0f));
     // docs/formats.md; their last digit, for the chance in 25,600 values
-    for (const auto& [type, relative] : {std::pair{DType::kQ4_0, 0.081},
+    for (const auto& [type, relative] : {std::pair{DType::kQ2_K, 0.259},
+                                         {DType::kQ4_0, 0.081},
                                          {DType::kQ4_1, 0.072},
                                          {DType::kQ4_K, 0.071},
                                          {DType::kQ5_0, 0.040},
@@ -208,7 +209,7 @@ TEST(QuantizeRow, KeepsTinyValuesOfKTypesApartFromZero) {
   // f16 would lose scales this small; its smallest number takes their place.
   std::vector<float> x(256);
   for (std::size_t i = 0; i < x.size(); ++i) x[i] = (i % 2 == 0 ? 1.0f : -1.0f) * 0x1p-20f;
-  for (const DType type : {DType::kQ4_K, DType::kQ6_K}) {
+  for (const DType type : {DType::kQ2_K, DType::kQ4_K, DType::kQ6_K}) {
     const std::vector<float> back = there_and_back(type, x);
     for (std::size_t i = 0; i < x.size(); ++i)
       EXPECT_NEAR(back[i], x[i], 0x1p-24f) << name(type) << " " << i;

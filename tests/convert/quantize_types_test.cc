@@ -13,7 +13,9 @@ TEST(QuantizeTypes, AreShortBlocksWhere256DoesNotDivideTheRows) {
     int dim;
     DType matrices, vocab;
   };
-  for (const Case& c : {Case{DType::kQ4_K, 256, DType::kQ4_K, DType::kQ6_K},
+  for (const Case& c : {Case{DType::kQ2_K, 256, DType::kQ2_K, DType::kQ6_K},
+                        Case{DType::kQ2_K, 96, DType::kQ4_0, DType::kQ8_0},
+                        Case{DType::kQ4_K, 256, DType::kQ4_K, DType::kQ6_K},
                         Case{DType::kQ6_K, 256, DType::kQ6_K, DType::kQ6_K},
                         Case{DType::kQ4_K, 96, DType::kQ5_0, DType::kQ8_0},
                         Case{DType::kQ6_K, 96, DType::kQ8_0, DType::kQ8_0},

@@ -17,21 +17,23 @@ namespace canopy::cli {
 namespace {
 
 constexpr const char* kUsage =
-    "usage: canopy quantize -m MODEL -o FILE.gguf --type q4_0|q4_1|q8_0|q4_k|q6_k|bf16\n\n"
+    "usage: canopy quantize -m MODEL -o FILE.gguf --type q4_0|q4_1|q8_0|q2_k|q4_k|q6_k|bf16\n\n"
     "Writes a model with its matrices in blocks of weights, embedding and head at 8 bits\n"
-    "(6 with q4_k and q6_k): a draft for its own original. q4_k is as small as q4_0 and\n"
-    "nearer to the original. Rows that 256 does not divide have no q4_k and q6_k: they\n"
-    "become Q5_0 and Q8_0. bf16 writes 16 bits, for programs that read GGUF alone.";
+    "(6 with q2_k, q4_k and q6_k): a draft for its own original. q4_k is as small as q4_0\n"
+    "and nearer to the original, q2_k little more than half of it and further from it. Rows\n"
+    "that 256 does not divide become Q4_0 for q2_k, Q5_0 for q4_k and Q8_0 for q6_k. bf16 writes "
+    "16 bits, for programs that read GGUF alone.";
 
 DType parse_type(const std::string& given) {
   const std::string text = lower_case(given);
   if (text == "q4_0") return DType::kQ4_0;
   if (text == "q4_1") return DType::kQ4_1;
   if (text == "q8_0") return DType::kQ8_0;
+  if (text == "q2_k") return DType::kQ2_K;
   if (text == "q4_k") return DType::kQ4_K;
   if (text == "q6_k") return DType::kQ6_K;
   if (text == "bf16") return DType::kBF16;
-  throw UsageError("--type: '" + given + "' is not q4_0, q4_1, q8_0, q4_k, q6_k or bf16");
+  throw UsageError("--type: '" + given + "' is not q4_0, q4_1, q8_0, q2_k, q4_k, q6_k or bf16");
 }
 
 }  // namespace
@@ -42,10 +44,10 @@ int run_quantize(const std::vector<std::string>& words) {
   bool show_progress = false, allow_holes = false;
   Flags flags;
   add_model_flag(flags, path);
-  flags.add_options()                                                           //
-      ("allow-holes", given(allow_holes), kHolesHelp)                           //
-      ("output,o", required(output, "FILE"), "GGUF file to write")              //
-      ("type", required(type, "TYPE"), "q4_0, q4_1, q8_0, q4_k, q6_k or bf16")  //
+  flags.add_options()                                                                 //
+      ("allow-holes", given(allow_holes), kHolesHelp)                                 //
+      ("output,o", required(output, "FILE"), "GGUF file to write")                    //
+      ("type", required(type, "TYPE"), "q4_0, q4_1, q8_0, q2_k, q4_k, q6_k or bf16")  //
       ("threads,t", into(wanted_threads, "N", at_least("--threads", 0)),
        "threads that quantise (0: one per CPU)")  //
       ("progress", given(show_progress), "report on stderr even if it is not a terminal");

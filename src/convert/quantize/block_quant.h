@@ -8,7 +8,7 @@ namespace canopy {
 
 /// Formats that quantize_row() can make.
 using WrittenFormats = format::List<format::Q4_0, format::Q4_1, format::Q5_0, format::Q8_0,
-                                    format::Q4_K, format::Q6_K>;
+                                    format::Q2_K, format::Q4_K, format::Q6_K>;
 
 /// One row of weights as blocks of `type` (src/base/formats/block_formats.h has them), to nearest.
 /// Q8_0's scale is that of the largest magnitude. The others search: several candidate scales (and

@@ -119,6 +119,20 @@ Groups<N> fit_groups(Block x, const std::array<Line, kBlock / N>& lines, const R
   return best;
 }
 
+/// Lines of the groups, each fitted alone, with codes up to `most` and minima of at most zero.
+template <std::size_t N>
+std::array<Line, kBlock / N> lines_below_zero(Block x, float most) {
+  std::array<Line, kBlock / N> lines;
+  for (std::size_t g = 0; g < lines.size(); ++g) {
+    const auto values = group<N>(x, g);
+    const float low = std::min(0.0f, *std::min_element(values.begin(), values.end()));
+    lines[g] = fit_line<N>(values, low, most, [](Line line) {
+                 return Line{line.scale, std::min(line.minimum, 0.0f)};
+               }).line;
+  }
+  return lines;
+}
+
 void store_f16(float value, std::byte* out) {
   const std::uint16_t bits = f16_from_f32(value);
   std::memcpy(out, &bits, sizeof bits);
@@ -131,17 +145,27 @@ unsigned code(const Groups<N>& groups, std::size_t i, float offset) {
 
 }  // namespace
 
+void quantize_block(format::Q2_K, Block x, std::byte* out) {
+  constexpr std::size_t kGroup = format::Q2_K::kGroupElements;
+  const Groups<kGroup> best =
+      fit_groups<kGroup>(x, lines_below_zero<kGroup>(x, 3), {{0, 3}, {0, 15}, {-15, 0}});
+  store_f16(best.d, out + format::Q2_K::kScaleAt);
+  store_f16(best.m, out + format::Q2_K::kMinimumAt);
+  for (std::size_t g = 0; g < best.s.size(); ++g)
+    out[g] = static_cast<std::byte>(static_cast<unsigned>(best.s[g]) |
+                                    static_cast<unsigned>(-best.t[g]) << 4);
+  for (std::size_t i = 0; i < kBlock / 4; ++i) {
+    const std::size_t first = i / 32 * 128 + i % 32;
+    unsigned four = 0;
+    for (std::size_t j = 0; j < 4; ++j) four |= code(best, first + 32 * j, 0) << 2 * j;
+    out[format::Q2_K::kCodesAt + i] = static_cast<std::byte>(four);
+  }
+}
+
 void quantize_block(format::Q4_K, Block x, std::byte* out) {
   constexpr std::size_t kGroup = format::Q4_K::kGroupElements;
-  std::array<Line, kBlock / kGroup> lines;
-  for (std::size_t g = 0; g < lines.size(); ++g) {
-    const auto values = group<kGroup>(x, g);
-    const float low = std::min(0.0f, *std::min_element(values.begin(), values.end()));
-    lines[g] = fit_line<kGroup>(values, low, 15, [](Line line) {
-                 return Line{line.scale, std::min(line.minimum, 0.0f)};
-               }).line;
-  }
-  const Groups<kGroup> best = fit_groups<kGroup>(x, lines, {{0, 15}, {0, 63}, {-63, 0}});
+  const Groups<kGroup> best =
+      fit_groups<kGroup>(x, lines_below_zero<kGroup>(x, 15), {{0, 15}, {0, 63}, {-63, 0}});
   store_f16(best.d, out + format::Q4_K::kScaleAt);
   store_f16(best.m, out + format::Q4_K::kMinimumAt);
   std::byte* const scales = out + format::Q4_K::kGroupsAt;

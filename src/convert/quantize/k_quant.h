@@ -10,6 +10,7 @@ namespace canopy {
 /// scales that the block can hold next to these are then tried, and the block's own scale and
 /// minimum refitted by least squares to all codes, until that helps no more. The squared error
 /// decides throughout. Throws Error if a scale exceeds f16.
+void quantize_block(format::Q2_K, std::span<const float, 256> x, std::byte* out);
 void quantize_block(format::Q4_K, std::span<const float, 256> x, std::byte* out);
 void quantize_block(format::Q6_K, std::span<const float, 256> x, std::byte* out);
 

@@ -54,6 +54,7 @@ struct Plan {
 /// Finds a type with blocks of 32 instead of 256 and a little more than the bits; else the type
 /// itself.
 DType in_short_blocks(DType type) {
+  if (type == DType::kQ2_K) return DType::kQ4_0;
   if (type == DType::kQ4_K) return DType::kQ5_0;
   if (type == DType::kQ6_K) return DType::kQ8_0;
   return type;
