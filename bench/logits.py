@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Canopy's log probabilities of a random model beside PyTorch's, on a GPU or the CPU.
+"""Canopy's log probabilities of a random model next to PyTorch's, on a GPU or the CPU.
 
   bench/logits.py CANOPY [--device cuda] [--layers N] [--shape 1b|8b]     (needs torch and transformers)
 

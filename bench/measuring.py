@@ -1,4 +1,4 @@
-"""What the measuring scripts see from outside: memory cgroups, the kernel's counters, the raw disk."""
+"""Figures that the measuring scripts see from outside: memory cgroups, the kernel's counters, the raw disk."""
 import bisect
 import contextlib
 import ctypes
@@ -38,7 +38,7 @@ class MemoryCgroup:
         return int((self.path / self._now).read_text())
 
     def anonymous(self):
-        """What its processes hold, without the page cache of files that they read."""
+        """Bytes that its processes hold, without the page cache of files that they read."""
         stat = dict(line.split() for line in (self.path / "memory.stat").read_text().splitlines())
         return int(stat.get("anon", stat.get("rss")))
 
@@ -100,7 +100,7 @@ class Counters:
 
     @property
     def energy_missing(self):
-        """What energy could not be read, and why."""
+        """Names the energy that could not be read, and why."""
         return self._energy.missing
 
     def between(self, begin, end):
@@ -141,7 +141,7 @@ def fio(files, size, depth, huge_pages=False, seconds=2):
 
 
 class RawDisk:
-    """What fio reads at its best, into small pages and into huge ones: the best ways are found once, then measured again and
+    """Measures what fio reads at its best, into small pages and into huge ones: the best ways are found once, then measured again and
     again, as a disk drifts."""
 
     def __init__(self, path):

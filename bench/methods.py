@@ -4,12 +4,12 @@
     bench/methods.py TABLE ... -m MODEL -md DRAFT [--medusa HEADS] [--acceptance FILE] [--prompts FILE] [--out DIR] [-- FLAG ...]
 
 TABLE is one or more of those below. Each makes DIR/TABLE.json, which bench/report draws, and prints what the page shows. A row of
-another draft or other flags than the table's names them behind its method. Seconds are measured, so nothing else should run.
+another draft or other flags than the table's names them after its method. Seconds are measured, so nothing else should run.
 
   all         every method with the draft model; then drafts without a model
   bild        BiLD over its two thresholds
   mtad        MTAD over its beams and its threshold
-  medusa      heads beside no draft, a chain and a tree of the draft model, each with a plan of its own
+  medusa      heads next to no draft, a chain and a tree of the draft model, each with a plan of its own
   calibrated  chains, trees by rank and trees by a learned chance, of 16, 32 and 64 nodes; above temperature 0 with the flag
               --reproducible, so that the model's own sample decides, as for requests with a seed. Weights begin at the prior
 
@@ -71,7 +71,7 @@ def decode(options, words):
 
 
 def table(options, calls):
-    """What the first call says, with the rows of all."""
+    """Returns the report of the first call, with the rows of all."""
     result, rows = None, []
     for label, words in calls:
         if options.acceptance and options.draft in words:

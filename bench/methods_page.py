@@ -1,4 +1,4 @@
-"""What `canopy bench decode --json` says, as a section of bench/report's page: exact methods above a line, the others below."""
+"""The report of `canopy bench decode --json` as a section of bench/report's page: exact methods above a line, the others below."""
 import html
 
 from page import html_table, markdown
@@ -104,7 +104,7 @@ def conditions(result):
 
 
 def notes(result):
-    """What each method that is not exact changes; why there is no energy."""
+    """Yields what each method that is not exact changes, and why there is no energy."""
     rows = result["rows"]
     for changed in dict.fromkeys((label(r), r["changes"]) for r in rows if not r["exact"]):
         yield f"{changed[0]} is not exact: {changed[1]}."

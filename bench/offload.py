@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How much of the link a run uses, and what memory and model size do to it.
+"""The share of the link that a run uses, and what memory and model size do to it.
 
   bench/offload.py link MODEL...           plain decoding against fio on the same files, in turns
   bench/offload.py busy MODEL DRAFT        the link's busy share with a tree, against the formula in docs/math.md
@@ -7,7 +7,7 @@
   bench/offload.py sizes MODEL MODEL...    time per token as the model grows, one budget
 
 Needs a release build (scripts/build release); `link` needs fio, `budgets` the right to make memory cgroups (root).
-A disk drifts, so everything runs in turns, --rounds of them, and each figure is a median beside its range.
+A disk drifts, so everything runs in turns, --rounds of them, and each figure is a median next to its range.
 """
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""One HTML page that needs nothing beside it: its look, its tables, its plots."""
+"""One HTML page that needs no other file: its look, its tables, its plots."""
 import html
 import io
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What caches of experts would have found, from routes that `canopy generate --route-trace FILE` recorded.
+"""Hits that caches of experts would have had, from routes that `canopy generate --route-trace FILE` recorded.
 
   bench/routes.py FILE [--shares 5,10,20,40]
 
-For each share of all experts that fits into memory: requests that find their expert under Canopy's policy (so many of
+For each share of all experts that fits into memory: requests that find their expert under Canopy's policy (a quota for
 each layer, the least often chosen lately leaves), under least-recently-used over each layer and over all layers, and
-under the best there could be (Belady: who is needed last leaves), and misses beside the best. The first line is what
+under the best there could be (Belady: who is needed last leaves), and misses against the best. The first line is what
 the recorded run itself had room for.
 """
 import argparse

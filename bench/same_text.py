@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Whether two builds of canopy write the same texts, bit for bit: eight prompts, five methods, three budgets, streamed
+"""Checks that two builds of canopy write the same texts, bit for bit: eight prompts, five methods, three budgets, streamed
 and resident, greedy and sampled. For refactorings, which must not change a bit.
 
     bench/same_text.py OLD NEW -m MODEL -md DRAFT [--budgets 512M,1G,4G] [-n 24] [--profile FILE]

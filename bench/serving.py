@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What sharing sweeps is worth, and what it costs the others: canopy serve under requests that come together.
+"""The worth of sharing sweeps, and its cost for the others: canopy serve under requests that come together.
 
     bench/serving.py sharing  -m MODEL -md DRAFT --memory 1G [--requests 8] [-n 96]
     bench/serving.py fairness -m MODEL -md DRAFT --memory 2G [--prompt 2000]
@@ -8,9 +8,9 @@
     bench/serving.py peer     -m MODEL -md DRAFT --memory 1G --llama-server PROGRAM --gguf MODEL.gguf
 
 sharing: the same requests one after another, then at once, each on a fresh server: tokens per second of all of them, and
-whether each text is what it was alone. fairness: a long prompt alone, then beside a text that is being written: how much
+whether each text is what it was alone. fairness: a long prompt alone, then next to a text that is being written: how much
 longer it takes until its first token, and how much longer the text's sweeps become. places: one text alone on servers of
-so many places and budgets, what was predicted of it and what it took; another build by --canopy. pool: one text without a draft
+these places and budgets, what was predicted of it and what it took; another build by --canopy. pool: one text without a draft
 where weights give way to texts, and where as many weights rest as full caches leave room for (--resident). peer: the requests of sharing at once,
 to canopy serve and to llama-server with the same draft and as many slots, each in a memory cgroup of the budget (as root);
 llama-server with chains of 4, 8 and 16 tokens and without a draft, as which is fastest depends on the machine.
@@ -70,7 +70,7 @@ def post(port, path, body):
 
 
 def prompts(port, count, tokens):
-    """Texts of so many tokens each, numbered, so that none begins like another and finds that read."""
+    """Texts of that many tokens each, numbered, so that none begins like another and finds that read."""
     out = []
     for i in range(count):
         text = f"{i + 1}. " + " ".join(TEXTS[i % len(TEXTS):] + TEXTS[:i % len(TEXTS)])

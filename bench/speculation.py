@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What speculation gains on real models, against what is predicted.
+"""Gains of speculation on real models, against what is predicted.
 
   bench/speculation.py growth MODEL DRAFT              tokens per step against G(n, d), both on the same prompts
   bench/speculation.py methods MODEL DRAFT             every method of --spec at about the same number of nodes
@@ -108,7 +108,7 @@ def rejection(flags):
 
 
 def choice(flags):
-    """Seconds per step on MODEL of each shape beside the chosen one, which runs before and after it, because a machine drifts
+    """Seconds per step on MODEL of each shape next to the chosen one, which runs before and after it, because a machine drifts
     more than shapes differ; tokens per step on --small, the same function in memory, over more prompts than MODEL could
     continue in the time."""
     models = ("-m", flags.model, "-md", flags.draft, "--memory", flags.memory)
@@ -144,8 +144,8 @@ def choice(flags):
 
 
 def learned(flags):
-    """Pairs of runs on prompts other than those that taught, which of the two comes first in turns. Each has the same profile, and
-    each of the second kind the same vectors: those of the three texts."""
+    """Pairs of runs on prompts other than those that were learned from, which of the two comes first in turns. Each has the same
+    profile, and each of the second kind the same vectors: those of the three texts."""
     cache = pathlib.Path(os.environ["XDG_CACHE_HOME"])
     run = lambda prompt, *words: canopy("generate", "-m", flags.model, "-md", flags.draft, "--memory", flags.memory, "-p", prompt,
                                         "-n", flags.tokens, "--ignore-eos", "--json", *words)

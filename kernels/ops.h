@@ -24,7 +24,7 @@ struct KvView {
   std::int64_t slots() const { return block.dim(0) * kKvBlock; }
 };
 
-/// Tells code that runs on the device where a text's slots lie.
+/// Places of a text's slots, for code that runs on the device.
 struct SlotTable {
   const std::int32_t* block;
   constexpr std::int64_t operator[](std::int64_t slot) const {
@@ -91,7 +91,7 @@ struct ExpertWeights {
   WeightView gate, up, down;
 };
 
-/// What an expert has besides its matrices. Shapes: biases of gate and up [hidden] f32, of down
+/// Gate and biases of an expert. Shapes: biases of gate and up [hidden] f32, of down
 /// [dim] f32; each may be empty.
 struct ExpertForm {
   Gating gating = {};
@@ -161,7 +161,7 @@ struct Rope {
   std::int32_t period = 1;
 };
 
-/// What is done with each value by itself: max(x, 0),
+/// A function of each value by itself: max(x, 0),
 /// x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2 (arXiv:1606.08415), x / (1 + exp(-x)),
 /// 1 / (1 + exp(-x)), or max(x, 0)^2 (arXiv:2109.08668).
 enum class Activation : std::uint8_t { kRelu, kGeluTanh, kSilu, kSigmoid, kReluSquared };

@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
 """Documents and comments name only files and symbols that exist, comments keep to the house's words, and no file is kept by mistake.
-Usage: check_docs.py ROOT [--counts]        with --counts each room's words, before the verdict"""
+Usage: check_docs.py ROOT"""
 import ast
-import collections
 import pathlib
 import re
 import subprocess
@@ -22,15 +21,10 @@ PATH = re.compile(r"(?:[\w.-]+/)*[\w-]+\.(?:h|cc|cu|cuh|py|md|txt|json|in|map)\b
 IN_ROOM = re.compile(r"(?<![\w/.-])(?:src|tests|kernels|offload|planner|bench|scripts|docs)/[\w./-]*\w")
 SYMBOL = re.compile(r"^(?:[a-z_]\w*|[A-Z]\w+)(?:::~?\w+)*(?:\(\))?$")
 
-# ---- The house's words: a comment's first word, and words that have a plainer one. Each room may have as many as are written here, of
-# C++ and of Python's docstrings; a room without a line, none. The numbers only fall.
+# ---- The house's words: no comment of C++ or docstring begins with these, or has one that has a plainer one.
 OPENER = re.compile(r"\W*(What|How|Whether|Where|Who|Those)\b")
 PLAINER = re.compile(r"\b(behind|beside|tells?|told|taught|likewise|so many(?! that))\b", re.IGNORECASE)
 INSTEAD = "begin with a verb or a noun; write after, next to, besides, reports, given, or the name of the number"
-ALLOWED = {  # room: openers, words
-    "kernels": (7, 13), "src/checkpoint": (3, 2), "src/model": (1, 1),
-    "Python bench": (18, 16),
-}
 QUOTED = re.compile(r"`[^`]*`")
 # Strings first, so that a comment's marks inside of one are none; then numbers, whose marks are no quotes.
 CPP = re.compile(r'''(?:u8|[uUL])?R"(?P<d>[^()\\\s]{0,16})\((?s:.*?)\)(?P=d)"|"(?:\\.|[^"\\\n])*"|\b\d(?:[\w.]|'(?=\w))*'''
@@ -63,30 +57,16 @@ def docstrings(text):
             yield node.body[0].lineno, ast.get_docstring(node)
 
 
-def room_of(path):
-    parts = path.parts
-    room = "/".join(parts[:2]) if parts[0] == "src" else parts[0]
-    return f"Python {room}" if path.suffix == ".py" else room
-
-
-def check_words(code, show):
-    """Returns what is wrong with the words of comments: a room that has more of them than it may."""
-    openers, words = collections.defaultdict(list), collections.defaultdict(list)
+def check_words(code):
+    """Returns what is wrong with the words of comments."""
+    bad = []
     for file in code:
         path = file.relative_to(root)
         comments = docstrings if file.suffix == ".py" else cpp_comments
         for line, comment in comments(file.read_text()):
             if opener := OPENER.match(comment):
-                openers[room_of(path)].append(f"{path}:{line}: {opener[1]}")
-            words[room_of(path)] += [f"{path}:{line}: {word}" for word in PLAINER.findall(QUOTED.sub("", comment))]
-    bad = []
-    for room in sorted({*openers, *words}):
-        if show:
-            print(f"{room}: {len(openers[room])} openers, {len(words[room])} words")
-        for found, allowed, kind in zip((openers[room], words[room]), ALLOWED.get(room, (0, 0)), ("openers", "words")):
-            if len(found) > allowed:
-                bad.append(f"{room}: {len(found)} {kind} of comments that the house does not use, {allowed} at most: {INSTEAD}")
-                bad += [f"  {one}" for one in found]
+                bad.append(f"{path}:{line}: a comment begins with {opener[1]}: {INSTEAD}")
+            bad += [f"{path}:{line}: {word} in a comment: {INSTEAD}" for word in PLAINER.findall(QUOTED.sub("", comment))]
     return bad
 
 
@@ -120,7 +100,7 @@ def main():
            for file in files if file.parent == root and file.name not in AT_ROOT]
     named = set(re.findall(r"[\w-]+", (root / "docs/generate.md").read_text()))
     bad += [f"docs/generate.md: --spec {method} is not named" for method in methods() if method not in named]
-    bad += check_words(code, "--counts" in sys.argv)
+    bad += check_words(code)
     words_of_readme = len((root / "README.md").read_text().split())
     if words_of_readme > 900:
         bad.append(f"README.md: {words_of_readme} words, more than 900: move some to a page of docs")

@@ -83,7 +83,7 @@ def canopy(*words, **options):
 
 
 class Model:
-    """A SmolLM2-135M-Instruct of about so many GB, in 16 or 4 bits, and its other forms, made when first asked for."""
+    """A SmolLM2-135M-Instruct of about that many GB, in 16 or 4 bits, and its other forms, made when first asked for."""
 
     def __init__(self, gigabytes, bits=16):
         self.gigabytes, self.bits = gigabytes, bits
@@ -153,7 +153,7 @@ def text_of(model, tokens):
 
 
 def calibrate(model, needs, memory):
-    """What the first canopy generate would do by itself, and keep: some seconds, once for models and machine."""
+    """Measures what the first canopy generate would measure by itself, and keeps it: some seconds, once for models and machine."""
     begin = time.monotonic()
     for draft in (["-md", model.draft], []):
         canopy("calibrate", "hardware", "-m", model.path(needs), *draft, "--memory", memory, stdout=subprocess.DEVNULL,
@@ -323,14 +323,14 @@ def compare_texts(records, model, memory):
 
 
 def best_settings(done, system):
-    """Those that gave the least seconds per token on the prompts for tuning; {} where nothing was tried."""
+    """Settings that gave the least seconds per token on the prompts for tuning; {} where nothing was tried."""
     tried = [r for r in done if r["group"] == "tuning" and r["system"] == system and not r["failed"]]
     of = lambda settings: statistics.fmean(r["seconds_per_token"] for r in tried if r["asked"] == settings)
     return min((r["asked"] for r in tried), key=of, default={})
 
 
 def plan(args, done):
-    """What to run: (system, model, work) in order. `done` grows meanwhile."""
+    """Yields what to run: (system, model, work) in order. `done` grows meanwhile."""
     prompts = [json.loads(line) for line in args.prompts.read_text().splitlines() if line.strip()]
     systems = args.systems or list(SYSTEMS)
 

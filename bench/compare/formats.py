@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Canopy's greedy texts of GGUF files beside llama.cpp's, one line per type of block.
+"""Canopy's greedy texts of GGUF files next to llama.cpp's, one line per type of block.
 
     bench/compare/formats.py -m MODEL.gguf [--llama DIR] [--types Q2_K,Q4_K_M] [-n 64]
 
@@ -34,7 +34,7 @@ PORT = 18081
 
 
 def quantized(args, type_, source, to):
-    """How many matrices of each type of block the new file has."""
+    """Returns the number of matrices of each type of block in the new file."""
     done = subprocess.run([args.llama / "llama-quantize", "--allow-requantize", *TYPES.get(type_, []), source, to,
                            type_.rstrip("+")], capture_output=True, text=True)
     if done.returncode:
@@ -79,8 +79,8 @@ def of_canopy(args, path):
 
 
 def compare(theirs, ours):
-    """How many tokens are the same, the largest difference of their log-probabilities, and the margin where the texts part; it is
-    infinite where one ends and the other goes on."""
+    """Returns the number of tokens that are the same, the largest difference of their log-probabilities, and the margin where the texts part; it
+    is infinite where one ends and the other goes on."""
     shorter = min(len(theirs), len(ours))
     common = next((i for i in range(shorter) if theirs[i][0] != ours[i][0]), shorter)
     noise = max((abs(a[1] - b[1]) for a, b in zip(theirs[:common], ours[:common])), default=0)

@@ -91,7 +91,7 @@ HWY_INLINE IntVec steps(const std::int8_t (&of)[16], Codes codes) {
   const auto table = hn::LoadU(hn::Full128<std::int8_t>(), of);
   return hn::PromoteTo(Ints(), hn::TableLookupBytes(table, hn::BitCast(signed_bytes, codes)));
 }
-/// Those by format::nibble, for a vector.
+/// Entries by format::nibble, for a vector.
 HWY_INLINE IntVec steps(const std::int8_t (&of)[16], const uint8_t* codes, size_t at) {
   const hn::Rebind<uint8_t, Floats> bytes;
   const auto both = hn::LoadU(bytes, codes + at % 16);

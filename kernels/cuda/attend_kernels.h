@@ -27,7 +27,7 @@ void visit_columns(std::int64_t head_dim, const Visit& visit) {
   }
 }
 
-/// AttendChunk's rows of a block, where there are many. So many leave room for two blocks on a
+/// AttendChunk's rows of a block, where there are many. That number leaves room for two blocks on a
 /// multiprocessor of 100 KB; heads of 256 columns in 32 bits have room for one.
 template <class Format, int kColumns>
 constexpr int rows_of_block() {

@@ -43,7 +43,7 @@ struct Widened {
   }
 };
 
-/// What a call of attention works on.
+/// Arguments of a call of attention.
 struct AttentionCall {
   const float* q;          // [n, heads, head_dim]
   const std::byte *k, *v;  // [kv_heads, slots, head_dim]
@@ -89,7 +89,7 @@ struct AttendChunk {
   static constexpr int kAcross = 16, kDown = kThreads / kAcross;
   static constexpr int kOwnRows = kRows / kDown, kOwnKeys = kKeys / kAcross;
   static constexpr int kQuads = (kColumns + 4 * kAcross - 1) / (4 * kAcross);
-  // Softmax: so many threads, neighbours, share a row.
+  // Softmax: that many neighbouring threads share a row.
   static constexpr int kLanes = kThreads / kRows, kOwnQuads = kKeys / 4 / kLanes;
   static_assert(kOwnRows > 0 && kLanes <= 16 && kColumns % 8 == 0);
   // Rows lie so far apart in shared memory: more than they take, so as to start in different banks.
@@ -356,7 +356,7 @@ struct AttendChunk {
     for (int i = 0; i < kOwnRows; ++i) CANOPY_UNROLL
     for (int j = 0; j < kQuads; ++j) CANOPY_UNROLL
     for (int e = 0; e < 4; ++e) mine.of[i][j].of[e] *= shared.shrink[down + kDown * i];
-    for (int c = 0; c < keys; c += 4) {  // weights behind them are zero
+    for (int c = 0; c < keys; c += 4) {  // weights after them are zero
       Quad weights[kOwnRows];
       CANOPY_UNROLL
       for (int i = 0; i < kOwnRows; ++i)

@@ -17,11 +17,11 @@ namespace canopy::cuda {
 /// gathered from the blocks that they lie in.
 struct SliceOfAttention {
   AttentionCall call;                // of the slice's nodes
-  std::int64_t begin = 0, keys = 0;  // of the chunk; whole blocks, zeros behind the last key
+  std::int64_t begin = 0, keys = 0;  // of the chunk; whole blocks, zeros after the last key
   std::byte *k, *v;                  // [kv_heads, keys, head_dim] 16 bits
   std::byte* queries;                // [kv_heads, rows, head_dim] 16 bits
   float* scores;                     // [kv_heads, rows, keys]
-  std::byte* weights;                // likewise, 16 bits
+  std::byte* weights;                // of that shape, 16 bits
   float* sums;                       // [kv_heads, rows, head_dim], of weighted values
   float *most, *sum;                 // [kv_heads, rows]: largest score, sum of weights
 
@@ -42,7 +42,7 @@ struct SliceOfAttention {
   CANOPY_KERNEL std::int64_t head_of(std::int64_t row) const {
     return row / rows() * call.group + row % rows() % call.group;
   }
-  /// Where element i of [kv_heads, rows, head_dim] lies in the call's q and out.
+  /// Place of element i of [kv_heads, rows, head_dim] in the call's q and out.
   CANOPY_KERNEL std::int64_t place_of(std::int64_t i) const {
     const std::int64_t row = i / call.head_dim;
     return call.vector_of(row % rows(), row / rows()) * call.head_dim + i % call.head_dim;

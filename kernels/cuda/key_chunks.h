@@ -52,9 +52,9 @@ struct KeyChunks {
   }
 };
 
-/// What chunks of keys contribute to each row: [n, heads, chunks] records of the largest score, the
-/// sum of weights, two floats of padding, and the weighted values. The first is of the chunk where
-/// the call's first window may begin.
+/// Contributions of chunks of keys to each row: [n, heads, chunks] records of the largest score,
+/// the sum of weights, two floats of padding, and the weighted values. The first is of the chunk
+/// where the call's first window may begin.
 struct PartialSums {
   float* record;  // null: there is one chunk, whose block writes the result
   std::int64_t chunks;

@@ -19,7 +19,7 @@ using ConfigReader = ModelConfig (*)(const nlohmann::json& config, const Family&
 /// say, wraps it.
 ModelConfig read_decoder_config(const nlohmann::json& config, const Family& family);
 
-/// What a family's files call a tensor, where that is not the table's name. A '#' stands for the
+/// A family's own name of a tensor, where it is not the table's. A '#' stands for the
 /// number of the layer.
 struct StoredName {
   TensorRole role;
@@ -93,7 +93,7 @@ struct Family {
   std::string_view bare_lacks = {};  // how stored names begin, but for files of the bare decoder
 };
 
-/// Those that Canopy runs.
+/// Returns the families that Canopy runs.
 std::span<const Family> known_families();
 /// "llama, mistral, qwen2, ... and bloom", for messages.
 std::string family_names();

@@ -9,7 +9,7 @@ ConstTensorView Transformer::Impl::positions_of(const Chunk& chunk) const {
       .rows(static_cast<std::int64_t>(now().first_position) + chunk.first_row, chunk.rows);
 }
 
-/// What the embedding's rows meet before the first layer.
+/// Makes the embedding's rows the first layer's input.
 void Transformer::Impl::enter(const UnitWeights& w, Stream& compute) {
   for (const Chunk& chunk : now().chunks) {
     const TensorView x = rows_of(residual, chunk.first_row, chunk.rows, config.dim);

@@ -37,7 +37,7 @@ void Transformer::Impl::add_layout(std::span<const SequenceRows> parts, Stream& 
     for (const std::int32_t row : b.logit_rows) host_ids.push_back(base + row);
     for (const std::int32_t row : b.read_rows) host_read_ids.push_back(base + row);
     host_tokens.insert(host_tokens.end(), b.tokens.begin(), b.tokens.end());
-    // A tree may reach behind the last position that was learned, where no text does.
+    // A tree may reach past the last position that was learned, where no text does.
     const int last = config.form.positions == PositionKind::kLearned
                          ? config.max_positions - 1
                          : std::numeric_limits<int>::max();

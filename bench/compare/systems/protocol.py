@@ -1,4 +1,4 @@
-"""How a system under measurement talks to compare.py.
+"""The protocol between compare.py and a system under measurement.
 
 An adapter is a program: one JSON job on stdin, JSON lines on stdout, nothing else there. A job has `model` and `draft`
 (paths), `prompt` (token ids), `new_tokens`, `temperature`, `seed`, `memory` (bytes that the process may use, page cache

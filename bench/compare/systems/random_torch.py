@@ -4,7 +4,7 @@ One JSON job on stdin: `how` (accelerate-cpu, accelerate-disk or deepspeed-cpu),
 `device` (cuda or cpu), `gpu_memory` (bytes, or null), `prompt_tokens`, `tokens`, `folder` (for what is offloaded to disk), `packages` (a folder, or null).
 One JSON object on the last line of stdout. Needs torch, transformers and the system itself.
 
-Settings: as many layers stay on the device as its budget has room for beside embedding, head, two travelling layers and a
+Settings: as many layers stay on the device as its budget has room for next to embedding, head, two travelling layers and a
 share for activations (Accelerate); all parameters are pinned in host memory and fetched a layer ahead (DeepSpeed).
 With Accelerate all layers share one layer's bytes, as with canopy bench offload; each travels by itself.
 """
@@ -98,7 +98,7 @@ def with_deepspeed():
 
 
 def decode(model):
-    """Seconds of the prompt and of each token behind it; joules of all these tokens, None where none are counted."""
+    """Seconds of the prompt and of each token after it; joules of all these tokens, None where none are counted."""
     meter, used = EnergyMeter(), []
     ids, cache, seconds = torch.arange(job["prompt_tokens"], device=device)[None] * 7919 % config.vocab_size, None, []
     with torch.inference_mode():

@@ -36,7 +36,7 @@ ModelConfig read_opt_config(const nlohmann::json& json, const Family& family) {
   if (width != model.dim) model.embedding_dim = width;
   if (const std::string act = config.text("activation_function", "relu"); act != "relu")
     refuse_config("the activation " + in_quotes(act) + " (key 'activation_function')");
-  model.norm_eps = 1e-5f;  // which no key tells
+  model.norm_eps = 1e-5f;  // no key gives it
   return model;
 }
 
