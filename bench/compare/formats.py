@@ -79,8 +79,8 @@ def of_canopy(args, path):
 
 
 def compare(theirs, ours):
-    """Returns the number of tokens that are the same, the largest difference of their log-probabilities, and the margin where the texts part; it
-    is infinite where one ends and the other goes on."""
+    """Returns the number of tokens that are the same, the largest difference of their log-probabilities, and the margin where the
+    texts part; it is infinite where one ends and the other goes on."""
     shorter = min(len(theirs), len(ours))
     common = next((i for i in range(shorter) if theirs[i][0] != ours[i][0]), shorter)
     noise = max((abs(a[1] - b[1]) for a, b in zip(theirs[:common], ours[:common])), default=0)
