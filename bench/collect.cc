@@ -214,7 +214,7 @@ int run_collect(const std::vector<std::string>& words) {
   plan.max_prompt = asked.prompt_tokens;
   plan.context = asked.prompt_tokens + asked.new_tokens;
   plan.max_sequences = asked.parallel;
-  plan.beside = Collector::bytes(config, asked.parallel, asked.new_tokens);
+  plan.reserved_bytes = Collector::bytes(config, asked.parallel, asked.new_tokens);
   const std::string own_fingerprint = source_fingerprint(models.target);
 
   const auto positions = static_cast<std::uint64_t>(asked.positions);

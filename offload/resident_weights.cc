@@ -2,7 +2,7 @@
 #include <vector>
 
 #include "offload/embedding.h"
-#include "offload/resting_weights.h"
+#include "offload/host_weights.h"
 #include "offload/streamer.h"
 #include "offload/unit_layout.h"
 #include "offload/upload/device_weights.h"
@@ -26,7 +26,7 @@ class Reading {
   ReadPump pump_;
 };
 
-/// Lends what rests: RestingWeights or DeviceWeights. One thread at a time.
+/// Lends what rests: HostWeights or DeviceWeights. One thread at a time.
 template <class Weights>
 class ResidentWeights final : public WeightSource {
  public:
@@ -68,9 +68,8 @@ std::unique_ptr<WeightSource> load_resident(Device& device, const SweepLayout& s
       return std::make_unique<EmbeddingLookup>(device, table);
     };
     if (device.shares_host_memory())
-      return resident(sweep,
-                      RestingWeights(device, sweep, all_resident(sweep), reading.pump(), loading),
-                      lookup);
+      return resident(
+          sweep, HostWeights(device, sweep, all_resident(sweep), reading.pump(), loading), lookup);
     return resident(
         sweep,
         DeviceWeights(device, sweep, all_resident(sweep, Tier::kDevice), reading.pump(), loading),
@@ -79,7 +78,7 @@ std::unique_ptr<WeightSource> load_resident(Device& device, const SweepLayout& s
 }
 
 std::size_t resident_bytes(const SweepLayout& sweep) {
-  return RestingWeights::bytes_needed(sweep, all_resident(sweep)) + EmbeddingLookup::bytes_needed();
+  return HostWeights::bytes_needed(sweep, all_resident(sweep)) + EmbeddingLookup::bytes_needed();
 }
 
 std::size_t device_resident_bytes(const SweepLayout& sweep) {
@@ -100,7 +99,7 @@ std::unique_ptr<WeightSource> load_on_host(Device& device, const SweepLayout& sw
       if (device.shares_host_memory()) return std::make_unique<EmbeddingLookup>(device, table);
       return std::make_unique<HostEmbedding>(device, sweep.embedding, table);
     };
-    return resident(sweep, RestingWeights(device, sweep, residency, reading.pump(), loading, on),
+    return resident(sweep, HostWeights(device, sweep, residency, reading.pump(), loading, on),
                     table_of);
   });
 }

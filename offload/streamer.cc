@@ -307,7 +307,7 @@ std::size_t Streamer::resting_bytes(const SweepLayout& sweep, const Residency& r
                                     bool units_change) {
   const Residency fixed = units_change ? fixed_part(sweep, residency) : residency;
   std::size_t bytes =
-      RestingWeights::bytes_needed(sweep, fixed) +
+      HostWeights::bytes_needed(sweep, fixed) +
       (residency.table == Tier::kHost ? EmbeddingLookup::bytes_needed()
                                       : EmbeddingReader::bytes_needed(sweep.embedding));
   for (std::size_t i = 0; i < sweep.units.size(); ++i)

@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
+#include "offload/host_weights.h"
 #include "offload/io/link_clock.h"
 #include "offload/io/link_probe.h"
 #include "offload/io/read_engine.h"
 #include "offload/resting_units.h"
-#include "offload/resting_weights.h"
 #include "offload/weight_source.h"
 #include "src/base/trace.h"
 #include "src/base/types.h"

@@ -13,12 +13,12 @@
 #include <vector>
 
 #include "offload/embedding.h"
+#include "offload/host_weights.h"
 #include "offload/io/integrity.h"
 #include "offload/io/read_pump.h"
 #include "offload/io/slab_pins.h"
 #include "offload/kept_units.h"
 #include "offload/lease_turn.h"
-#include "offload/resting_weights.h"
 #include "offload/ring.h"
 #include "offload/streamer.h"
 #include "src/machine/host_slab.h"
@@ -91,7 +91,7 @@ struct Streamer::Impl {
   std::unique_ptr<ReadEngine> engine;  // destroyed before the ring that it reads into
   ReadPump pump;
   LinkReader link{*clock};  // under the lock
-  RestingWeights resting;   // for good
+  HostWeights resting;      // for good
   KeptUnits kept{sweep};    // until their memory is wanted
   std::unique_ptr<EmbeddingTable> embedding;
 

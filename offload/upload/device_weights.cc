@@ -156,8 +156,8 @@ DeviceWeights::DeviceWeights(Device& device, const SweepLayout& sweep, const Res
   read_loads(loads, slab_bytes, device, pump, loading, memory_);
 
   // The vectors come through host memory as f32.
-  const RestingWeights vectors(device, sweep, all_resident(sweep, Tier::kDevice), pump,
-                               {loading.notes, {}, loading.stop});
+  const HostWeights vectors(device, sweep, all_resident(sweep, Tier::kDevice), pump,
+                            {loading.notes, {}, loading.stop});
   const auto stream = device.make_stream("load");
   for (std::size_t i = 0; i < units.size(); ++i)
     for (const UnitTensor& vector : units[i].vectors) {

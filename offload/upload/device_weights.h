@@ -5,10 +5,10 @@
 #include <vector>
 
 #include "offload/embedding.h"
+#include "offload/host_weights.h"
 #include "offload/io/read_pump.h"
 #include "offload/residency.h"
 #include "offload/resting_units.h"
-#include "offload/resting_weights.h"
 #include "offload/unit_layout.h"
 #include "offload/weight_source.h"
 #include "src/base/trace.h"

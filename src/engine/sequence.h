@@ -60,7 +60,7 @@ struct Sequence {
   }
   bool is_scored() const { return scored() == request.prompt.size() - 1; }
   /// The part of known() that it may take over from others: rows that are to be scored must run.
-  std::span<const TokenId> adoptable() const {
+  std::span<const TokenId> reusable_prefix() const {
     return is_scored() ? known() : known().first(scored());
   }
   /// True if its prompt lacks log probabilities that the other's has, or will have.

@@ -40,7 +40,7 @@ void Session::Impl::begin(Sequence sequence) {
   if (sequence.report.steps == 0)
     sequence.report.known_tokens =
         m.target->kv().pool().known_prefix(sequence.known(), sequence.kv->text_length());
-  adopt(sequence);
+  reuse_prefix(sequence);
   if (m.drafter) sequence.draft = m.drafter->open();
   if (replanner && !sequence.tracker) sequence.tracker = replanner->tracker();
   running.push_back(std::move(sequence));
@@ -54,9 +54,9 @@ void Session::Impl::turn(Sequence& sequence) {
                         "(longrope): it was read again");
 }
 
-void Session::Impl::adopt(Sequence& sequence) {
+void Session::Impl::reuse_prefix(Sequence& sequence) {
   const int before = sequence.kv->length();
-  sequence.kv->adopt(sequence.adoptable(), *m.compute);
+  sequence.kv->reuse_prefix(sequence.reusable_prefix(), *m.compute);
   TextReport& report = sequence.report;
   if (report.steps > 0) return;  // one that was sent back finds its own tokens, too
   report.cached_tokens += sequence.kv->length() - before;

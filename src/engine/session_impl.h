@@ -52,8 +52,8 @@ struct Session::Impl {
   /// True if it has guesses at tokens in trees of this shape. Trees do not reach from texts of one
   /// length into those of another.
   bool wants_guesses(const Sequence& sequence, const TreeShape& shape) const;
-  void adopt(Sequence& sequence);  // what the pool has of what it has not read
-  void leave(Sequence& sequence);  // its cache is free again
+  void reuse_prefix(Sequence& sequence);  // what the pool has of what it has not read
+  void leave(Sequence& sequence);         // its cache is free again
   /// The KV pool is full: the youngest text waits again, with its tokens so far.
   void preempt_youngest();
 

@@ -46,7 +46,7 @@ TreeShape Session::Impl::share_sweep() {
   int trees = 0, prompts = 0;
   for (Sequence& sequence : running) {
     turn(sequence);
-    if (!sequence.behind().empty()) adopt(sequence);
+    if (!sequence.behind().empty()) reuse_prefix(sequence);
     sequence.reads = static_cast<int>(sequence.behind().size());
     sequence.has_tree = sequence.reads == 0 || !is_read_by_another(sequence);
     if (!sequence.has_tree) sequence.reads = 0;

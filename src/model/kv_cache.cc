@@ -66,7 +66,7 @@ void KvCache::reserve(int slots, Stream& stream) {
   send_table(stream);
 }
 
-void KvCache::adopt(std::span<const TokenId> text, Stream& stream) {
+void KvCache::reuse_prefix(std::span<const TokenId> text, Stream& stream) {
   if (length_ % kKvBlock != 0) return;  // the block that it is in is its own
   const std::vector<int> found = pool_->find(text, text_length_);
   const auto kept = static_cast<std::size_t>(length_ / kKvBlock);

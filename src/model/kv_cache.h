@@ -42,8 +42,8 @@ class KvCache {
   void reserve(int slots, Stream& stream);
   /// Takes over what the pool remembers of this text, beyond what is committed already; `text`
   /// begins with that. The committed length grows by whole blocks.
-  void adopt(std::span<const TokenId> text, Stream& stream);
-  /// The committed slots hold the beginning of `text`: others may adopt it.
+  void reuse_prefix(std::span<const TokenId> text, Stream& stream);
+  /// The committed slots hold the beginning of `text`: others may reuse it.
   void share(std::span<const TokenId> text);
 
   /// Moves the slots of `path` (node ids counted from length(), ascending) to the front of the

@@ -288,7 +288,7 @@ TEST_F(Library, TextsComeBackFromTheirTokens) {
   EXPECT_EQ(model_->detokenize(model_->tokenize(text)), text);
 }
 
-TEST_F(Library, AModelMayDraftWithItsRestingWeights) {
+TEST_F(Library, AModelMayDraftWithItsResidentWeights) {
   Options options = *options_;
   options.method = "self-ssd";
   options.tree_nodes = 4;

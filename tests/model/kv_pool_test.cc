@@ -26,7 +26,7 @@ class KvPoolTest : public ::testing::Test {
   KvPool pool(int blocks) { return KvPool(*device_, config(), blocks, {}); }
   /// Leaves the cache as a model does that ran these tokens.
   void run(KvCache& kv, std::span<const TokenId> text) {
-    kv.adopt(text.first(text.size() - 1), *stream_);
+    kv.reuse_prefix(text.first(text.size() - 1), *stream_);
     const auto more = text.size() - static_cast<std::size_t>(kv.length());
     kv.reserve(static_cast<int>(text.size()), *stream_);
     kv.commit(counting(0, more), *stream_);
@@ -66,7 +66,7 @@ TEST_F(KvPoolTest, TextsWithACommonBeginningHoldItOnce) {
   EXPECT_EQ(blocks.free_blocks(), 32);
 
   KvCache later(blocks, 1024);  // they are remembered for those who come later
-  later.adopt(one, *stream_);
+  later.reuse_prefix(one, *stream_);
   EXPECT_EQ(later.length(), 576);
 }
 
@@ -91,15 +91,15 @@ TEST_F(KvPoolTest, ForgetsWhatWasUsedLeastRecentlyAndNothingThatIsHeld) {
     run(kv, text(seed, 128));
     kv.truncate(0);
   }
-  kv.adopt(text(1, 129), *stream_);  // used again
+  kv.reuse_prefix(text(1, 129), *stream_);  // used again
   EXPECT_EQ(kv.length(), 128);
   KvCache large(blocks, 512);
   large.reserve(4 * kKvBlock, *stream_);  // two that are free, two of text 2
   kv.truncate(0);
   KvCache look(blocks, 512);
-  look.adopt(text(2, 129), *stream_);
+  look.reuse_prefix(text(2, 129), *stream_);
   EXPECT_EQ(look.length(), 0);
-  look.adopt(text(3, 129), *stream_);
+  look.reuse_prefix(text(3, 129), *stream_);
   EXPECT_EQ(look.length(), 128);
   EXPECT_THROW(look.reserve(512, *stream_), KvPoolFull);
 }

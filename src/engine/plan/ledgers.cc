@@ -33,8 +33,9 @@ class Ledgers {
     if (request_.device_memory) plan_.device.emplace().memory = *request_.device_memory;
     plan_.ledger.push_back({"the process as it stands: code, libraries, tokenizer", process_bytes});
     plan_.ledger.push_back({"allowance: thread stacks, page tables, text", kAllowance});
-    if (request_.beside > 0)
-      plan_.ledger.push_back({"beside the engine: connections, requests, rows", request_.beside});
+    if (request_.reserved_bytes > 0)
+      plan_.ledger.push_back(
+          {"around the engine: connections, requests, rows", request_.reserved_bytes});
     const bool speculates = does_.method != SpeculationMethod::kNone;
     if (does_.draft) enter_source("draft", *does_.draft, does_.draft_bounds(target_));
     if ((speculates || does_.beams) && models_.outer) enter_draft();

@@ -143,9 +143,10 @@ struct PlanRequest : Speculation {
   Calibrated calibrated;                       // of valued trees: what is known of the pair
   LearnedRoutes routes;                        // of a mixture
   int max_prompt = 0, context = 0;             // tokens
-  int prompt_rows = 0;       // most of all prompts together in one sweep; 0: all there are
-  std::uint64_t beside = 0;  // bytes that the program itself takes: clients' connections, say
-  int full_texts = 0;        // that the KV pools have room for, next to short ones; 0: all are full
+  int prompt_rows = 0;  // most of all prompts together in one sweep; 0: all there are
+  std::uint64_t reserved_bytes =
+      0;                // bytes that the program itself takes: clients' connections, say
+  int full_texts = 0;   // that the KV pools have room for, next to short ones; 0: all are full
   int priced_text = 0;  // tokens of a text whose step is predicted; 0: in the middle of the request
   /// Acceptance is to be measured: the draft proposes kProbeChildren at each position, or as many
   /// tokens as both models know, and the target runs none of them.

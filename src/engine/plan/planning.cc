@@ -253,7 +253,7 @@ Decisions Planning::decide_for(const TreeShape& shape, const TreeRoom& room, int
                 target_.config, drafts_);
 }
 
-MemoryPlan Planning::beside(const Decisions& decisions) const {
+MemoryPlan Planning::memory_without_weights(const Decisions& decisions) const {
   MemoryPlan plan =
       open_ledgers(decisions, request_, target_.config, drafts_, process_bytes_, scratch_bytes_);
   if (plan.device) weights_.enter_driver(plan, decisions, request_);
@@ -263,7 +263,7 @@ MemoryPlan Planning::beside(const Decisions& decisions) const {
 std::optional<WeightPlace> Planning::place(const TreeShape& shape, const TreeRoom& room, int places,
                                            std::uint64_t ring) const {
   try {
-    return weights_.place(beside(decide_for(shape, room, places)), request_, ring);
+    return weights_.place(memory_without_weights(decide_for(shape, room, places)), request_, ring);
   } catch (const BudgetError&) {  // of keys and values
     return std::nullopt;
   }
@@ -307,7 +307,8 @@ std::string Planning::least_memory() const {
                                                                           : given_.value_or(shape_);
   const int places = input_.least_places;
   try {
-    return weights_.least_memory(beside(decide_for(least, room_of(least, places), places)));
+    return weights_.least_memory(
+        memory_without_weights(decide_for(least, room_of(least, places), places)));
   } catch (const BudgetError&) {  // of keys and values
     return "more memory for keys and values";
   }
@@ -333,7 +334,7 @@ void Planning::note_idle_draft(Plan& plan) const {
 }
 
 MemoryPlan Planning::memory_of(const Decisions& decisions) const {
-  MemoryPlan plan = beside(decisions);
+  MemoryPlan plan = memory_without_weights(decisions);
   const auto placed = weights_.place(plan, request_, decisions.ring_wish);
   if (!placed) weights_.refuse(std::move(plan), request_);
   if (placed->resident && drafts_with_itself(decisions.method))

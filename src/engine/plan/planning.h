@@ -27,7 +27,7 @@ class Planning {
   PlannerInput planner_input();
   Decisions decide_for(const TreeShape& shape, const TreeRoom& room, int places) const;
   /// The ledgers of everything but the target's weights.
-  MemoryPlan beside(const Decisions& decisions) const;
+  MemoryPlan memory_without_weights(const Decisions& decisions) const;
   std::optional<WeightPlace> place(const TreeShape& shape, const TreeRoom& room, int places,
                                    std::uint64_t ring) const;
   bool fits(const TreeShape& shape, const TreeRoom& room, int places) const {

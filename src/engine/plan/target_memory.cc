@@ -233,7 +233,7 @@ bool TargetMemory::fill_host(std::uint64_t left, const PlanRequest& request,
   const std::uint64_t staging = staging_bytes(sweep_);
   if (left < staging) return false;
   left -= staging;
-  const std::uint64_t all = RestingWeights::bytes_needed(sweep_, place.residency);
+  const std::uint64_t all = HostWeights::bytes_needed(sweep_, place.residency);
   if (!request.from_disk && all <= left) {
     place.host_at_rest = all + staging;
     return true;

@@ -105,7 +105,7 @@ std::vector<Draft> ModelDrafter::grow(std::span<const DraftRequest> requests,
     KvCache& cache = *static_cast<State&>(*request.state).cache;
     cache.share(request.text);
     cache.turn_to(model_.config().text_length(request.text.size()));
-    cache.adopt(request.text.first(request.text.size() - 1), stream);
+    cache.reuse_prefix(request.text.first(request.text.size() - 1), stream);
     growing.push_back({request.text.subspan(static_cast<std::size_t>(cache.length())), &cache,
                        request.sampling, request.rng, request.best_tokens, request.editor});
   }
@@ -247,7 +247,7 @@ void ModelDrafter::read(DraftState& state, std::span<const TokenId> text, Stream
                         std::stop_token stop) {
   KvCache& cache = *static_cast<State&>(state).cache;
   cache.turn_to(model_.config().text_length(text.size()));
-  cache.adopt(text, stream);
+  cache.reuse_prefix(text, stream);
   const auto known = static_cast<std::size_t>(cache.length());  // more than `text`: after a stop
   read_text(model_, text.subspan(std::min(known, text.size())), cache, stream, stop);
 }

@@ -75,9 +75,9 @@ void fit_service(std::optional<int> parallel, int connections, DecodeOptions& op
   constexpr std::uint64_t kConnection = 96u << 10, kLargeRequests = 8;
   plan.max_sequences = parallel.value_or(kPlaces);
   plan.least_sequences = parallel.value_or(1);
-  plan.beside = kConnection * static_cast<std::uint64_t>(connections) +
-                kLargeRequests * largest_request(plan.context) +
-                server::StoredResponses::kMostBytes;
+  plan.reserved_bytes = kConnection * static_cast<std::uint64_t>(connections) +
+                        kLargeRequests * largest_request(plan.context) +
+                        server::StoredResponses::kMostBytes;
   if (plan.temperature != 0) return;
   plan.temperature = kTemperature;  // what texts show of the draft is kept as theirs
   options.sampling.temperature = static_cast<float>(kTemperature);

@@ -1,4 +1,4 @@
-#include "offload/resting_weights.h"
+#include "offload/host_weights.h"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@ namespace canopy {
 namespace {
 
 // A model of 140 GB is loaded for minutes.
-class RestingWeightsTest : public testing::Test {
+class HostWeightsTest : public testing::Test {
  protected:
   const TempDir dir_;
   const test::TinyCheckpoint model_ = test::make_tiny(
@@ -20,7 +20,7 @@ class RestingWeightsTest : public testing::Test {
   Notes notes_;
 };
 
-TEST_F(RestingWeightsTest, TakeMemoryAsTheyAreRead) {
+TEST_F(HostWeightsTest, TakeMemoryAsTheyAreRead) {
   const std::uint64_t before = resident_memory();
   std::uint64_t at_first = 0, last = 0, bytes = 0;
   const auto weights =
@@ -36,7 +36,7 @@ TEST_F(RestingWeightsTest, TakeMemoryAsTheyAreRead) {
   EXPECT_GE(resident_memory() - before, bytes / 10 * 9);
 }
 
-TEST_F(RestingWeightsTest, StopWhileTheyAreRead) {
+TEST_F(HostWeightsTest, StopWhileTheyAreRead) {
   std::stop_source stop;
   std::uint64_t last = 0;
   const auto load = [&] {

@@ -1,4 +1,4 @@
-#include "offload/resting_weights.h"
+#include "offload/host_weights.h"
 
 #include <algorithm>
 #include <map>
@@ -49,13 +49,13 @@ VectorPlan plan_vectors(std::span<const UnitLayout> units) {
 
 }  // namespace
 
-std::size_t RestingWeights::bytes_needed(const SweepLayout& sweep, const Residency& residency) {
+std::size_t HostWeights::bytes_needed(const SweepLayout& sweep, const Residency& residency) {
   return LockedTensors::bytes_needed(resting_matrices(sweep, residency)) +
          plan_vectors(sweep.units).bytes;
 }
 
-RestingWeights::RestingWeights(Device& device, const SweepLayout& sweep, const Residency& residency,
-                               ReadPump& pump, const Loading& loading, const MemoryNode& on)
+HostWeights::HostWeights(Device& device, const SweepLayout& sweep, const Residency& residency,
+                         ReadPump& pump, const Loading& loading, const MemoryNode& on)
     : matrices_(device, resting_matrices(sweep, residency), pump, loading,
                 bytes_needed(sweep, residency), on),
       units_(sweep.units.size()) {

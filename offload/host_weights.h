@@ -14,13 +14,13 @@ namespace canopy {
 
 /// The weights that stay in host memory for a whole run.
 /// Immutable once loaded.
-class RestingWeights {
+class HostWeights {
  public:
   /// Reads them through the pump, in file order; next to them, one unit's vectors are held for a
   /// moment. The matrices are locked for copies to the device, and lie `on` a NUMA node while it
   /// has room. Throws: Error as the pump does; Stopped on request.
-  RestingWeights(Device& device, const SweepLayout& sweep, const Residency& residency,
-                 ReadPump& pump, const Loading& loading, const MemoryNode& on = {});
+  HostWeights(Device& device, const SweepLayout& sweep, const Residency& residency, ReadPump& pump,
+              const Loading& loading, const MemoryNode& on = {});
 
   /// Unit i has its vectors [n] f32, and its matrices if they rest; other fields are empty.
   const UnitWeights& unit(std::size_t i) const { return units_[i]; }
