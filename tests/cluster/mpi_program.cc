@@ -1,6 +1,7 @@
 // Started by mpirun in tests/cluster/mpi_test.py: gathers over MPI, and what a rank does to the
 // others that fails, dies or stops.
 //   mpi_program SECONDS gather | fail RANK | kill RANK | stop RANK    SECONDS: the timeout
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <iostream>
@@ -46,6 +47,8 @@ int run(Seconds timeout, const std::string& mode, int of_rank) {
     for (int turn = 0; turn < kTurns; ++turn) {
       if (turn == kTurns / 2 && share.rank == of_rank) {
         if (mode == "fail") throw Error("the disk is gone");
+        const auto now = std::chrono::system_clock::now().time_since_epoch();
+        std::cout << "raised " + std::to_string(Seconds(now).count()) + "\n" << std::flush;
         std::raise(mode == "kill" ? SIGKILL : SIGSTOP);
       }
       const std::string command = std::to_string(turn);
