@@ -1,4 +1,4 @@
-// What ranks read of a model: the rows of all of them are its rows, in every format and container.
+// Rows that ranks read of a model: those of all together are its own, in every format and container.
 #include <gtest/gtest.h>
 
 #include <algorithm>
