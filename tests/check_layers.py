@@ -28,7 +28,7 @@ MAY_INCLUDE = {  # room -> what it may include besides itself (a room or one hea
                         "src/text/token_constraint.h"),
     "src/convert": ("src/base/", "src/text/", "src/checkpoint/", "kernels/"),
     "src/engine": ("include/canopy/budget_error.h", "src/base/", "src/machine/", "src/text/", "src/checkpoint/", "src/model/",
-                   "src/speculation/", "kernels/", "planner/", "offload/"),
+                   "src/cluster/", "src/speculation/", "kernels/", "planner/", "offload/"),
     "src/server": ("src/base/", "src/text/", "src/chat/", "src/grammar/", "src/checkpoint/", "src/model/",
                    "src/speculation/", "src/engine/", "kernels/", "planner/", "offload/"),
     "src/measure": ("src/base/", "src/machine/", "src/text/", "src/checkpoint/", "src/model/", "src/speculation/",
