@@ -1,4 +1,6 @@
+#include "kernels/arithmetic.h"
 #include "kernels/cpu/cpu_device.h"
+#include "kernels/cpu/linear.h"
 #include "kernels/device.h"
 #include "src/base/error.h"
 #ifdef CANOPY_CUDA
@@ -18,6 +20,8 @@ std::unique_ptr<Device> make_device(const DeviceChoice& choice) {
 #endif
   throw Error("this build has no device of kind '" + choice.kind + "'; built in: " + kBuiltIn);
 }
+
+std::string cpu_arithmetic() { return cpu::instruction_set(); }
 
 Gpus find_gpus() {
 #ifdef CANOPY_CUDA

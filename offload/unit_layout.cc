@@ -32,6 +32,20 @@ const TensorEntry& entry(const Checkpoint& checkpoint, const ModelTensor& tensor
   return *found;
 }
 
+/// The rows that a share has of a matrix; all of a tensor that is not cut. Of no rows where there
+/// are none.
+TensorEntry part_of(const TensorEntry& tensor, TensorRole role, const Share& share) {
+  if (share.is_whole() || !is_cut_by_rows(role)) return tensor;
+  if (share.block % slice_unit(tensor) != 0)
+    throw Error("tensor " + tensor.name + " of " + dtype_name(tensor) + " is cut at multiples of " +
+                std::to_string(slice_unit(tensor)) +
+                " rows, and a share of the rows at multiples "
+                "of " +
+                std::to_string(share.block));
+  const RowRange own = share.own(tensor.shape[0]);
+  return rows_of(tensor, own.first, own.count);
+}
+
 /// Lays the unit's matrices out where they are read and where they are copied.
 void place(UnitLayout& unit) {
   std::vector<const TensorEntry*> tensors;
@@ -45,14 +59,18 @@ void place(UnitLayout& unit) {
 
 /// A unit of a layer: what the table has of it, and with the first what comes before all of them.
 UnitLayout lay_out_unit(const Checkpoint& checkpoint, const Unit& unit, TensorUnit of, bool first,
-                        ExpertsAre experts) {
+                        ExpertsAre experts, const Share& share) {
   UnitLayout layout{unit, {}, {}, {}, {}};
   const auto add_those_of = [&](int layer, TensorUnit wanted) {
     for_each_tensor_of_layer(checkpoint.config(), layer, [&](const ModelTensor& tensor) {
       if (tensor.spec->unit != wanted) return;
       if (tensor.expert >= 0 && experts == ExpertsAre::kApart) return;
-      (tensor.spec->kind == TensorKind::kMatrix ? layout.matrices : layout.vectors)
-          .push_back({tensor.spec->role, entry(checkpoint, tensor), tensor.expert});
+      const TensorRole role = tensor.spec->role;
+      if (tensor.spec->kind != TensorKind::kMatrix)
+        return static_cast<void>(
+            layout.vectors.push_back({role, entry(checkpoint, tensor), tensor.expert}));
+      const TensorEntry own = part_of(entry(checkpoint, tensor), role, share);
+      if (own.shape[0] > 0) layout.matrices.push_back({role, own, tensor.expert});
     });
   };
   if (first) add_those_of(-1, TensorUnit::kEntry);
@@ -77,10 +95,12 @@ void append_experts(const Checkpoint& checkpoint, int layer, std::vector<ExpertL
   }
 }
 
-void append_head(const Checkpoint& checkpoint, std::vector<UnitLayout>& units) {
+void append_head(const Checkpoint& checkpoint, const Share& share, std::vector<UnitLayout>& units) {
   const ModelConfig& c = checkpoint.config();
-  const TensorEntry& head =
-      entry(checkpoint, {&spec_of(c.tied_head ? TensorRole::kEmbedding : TensorRole::kHead)});
+  const TensorEntry head = part_of(
+      entry(checkpoint, {&spec_of(c.tied_head ? TensorRole::kEmbedding : TensorRole::kHead)}),
+      TensorRole::kHead, share);
+  const RowRange own = share.own(c.vocab);
   std::size_t most_bytes = 0;
   for (const UnitLayout& unit : units) most_bytes = std::max(most_bytes, unit.read.slab_bytes);
   const auto most_rows = static_cast<std::int64_t>(
@@ -90,14 +110,15 @@ void append_head(const Checkpoint& checkpoint, std::vector<UnitLayout>& units) {
   // wherever its format can be.
   const std::int64_t unit_rows = slice_unit(head);
   const std::int64_t block = most_rows >= kHeadBlock ? std::lcm(kHeadBlock, unit_rows) : unit_rows;
-  const std::int64_t blocks = (c.vocab + block - 1) / block,
+  const std::int64_t blocks = (own.count + block - 1) / block,
                      most_blocks = std::max<std::int64_t>(1, most_rows / block);
-  const std::int64_t slices = (blocks + most_blocks - 1) / most_blocks;
+  // A rank without rows of the head still has what comes before it.
+  const std::int64_t slices = std::max<std::int64_t>(1, (blocks + most_blocks - 1) / most_blocks);
   for (std::int64_t slice = 0; slice < slices; ++slice) {  // sizes differ by one block at most
     const std::int64_t first = blocks * slice / slices * block;
     const std::int64_t last =
-        std::min<std::int64_t>(c.vocab, blocks * (slice + 1) / slices * block);
-    UnitLayout unit{{c.layers, UnitKind::kHead, first, last - first}, {}, {}, {}, {}};
+        std::min<std::int64_t>(own.count, blocks * (slice + 1) / slices * block);
+    UnitLayout unit{{c.layers, UnitKind::kHead, own.first + first, last - first}, {}, {}, {}, {}};
     const auto add_if_it_is_in = [&](TensorRole role, std::vector<UnitTensor>& to) {
       const ModelTensor tensor{&spec_of(role)};
       if (tensor.is_in(c)) to.push_back({role, entry(checkpoint, tensor)});
@@ -106,7 +127,8 @@ void append_head(const Checkpoint& checkpoint, std::vector<UnitLayout>& units) {
     add_if_it_is_in(TensorRole::kFinalNormBias, unit.vectors);
     if (slice == 0) add_if_it_is_in(TensorRole::kProjectOut, unit.matrices);
     // The embedding, where the head is tied to it, is the head here.
-    unit.matrices.push_back({TensorRole::kHead, rows_of(head, first, last - first)});
+    if (last > first)
+      unit.matrices.push_back({TensorRole::kHead, rows_of(head, first, last - first)});
     place(unit);
     units.push_back(std::move(unit));
   }
@@ -114,7 +136,8 @@ void append_head(const Checkpoint& checkpoint, std::vector<UnitLayout>& units) {
 
 }  // namespace
 
-SweepLayout lay_out_sweep(const Checkpoint& checkpoint, ExpertsAre experts) {
+SweepLayout lay_out_sweep(const Checkpoint& checkpoint, ExpertsAre experts, const Share& share) {
+  require_valid(share);
   return in_context("laying out " + checkpoint.root().string(), [&] {
     SweepLayout sweep{checkpoint.root(),
                       checkpoint.files(),
@@ -126,14 +149,14 @@ SweepLayout lay_out_sweep(const Checkpoint& checkpoint, ExpertsAre experts) {
       const LayerConfig& own = sweep.config.layer(layer);
       const auto add = [&](UnitKind kind, TensorUnit of) {
         sweep.units.push_back(
-            lay_out_unit(checkpoint, {layer, kind}, of, sweep.units.empty(), experts));
+            lay_out_unit(checkpoint, {layer, kind}, of, sweep.units.empty(), experts, share));
       };
       if (own.attention) add(UnitKind::kAttention, TensorUnit::kAttention);
       if (own.mlp) add(UnitKind::kMlp, TensorUnit::kMlp);
       if (own.experts && experts == ExpertsAre::kApart)
         append_experts(checkpoint, layer, sweep.experts);
     }
-    append_head(checkpoint, sweep.units);
+    append_head(checkpoint, share, sweep.units);
     return sweep;
   });
 }

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/ranks.h"
 #include "offload/io/read_layout.h"
 #include "offload/placed_matrix.h"
 #include "offload/weight_source.h"
@@ -49,6 +50,25 @@ struct ExpertLayout {
   ReadLayout read;  // of the matrices, in that order
 };
 
+/// Says if processes that share a model's rows have some rows of such a matrix each. They have the
+/// others whole: these are small, are looked up, or belong to experts.
+constexpr bool is_cut_by_rows(TensorRole role) {
+  switch (role) {
+    case TensorRole::kFusedQkv:
+    case TensorRole::kQuery:
+    case TensorRole::kKey:
+    case TensorRole::kValue:
+    case TensorRole::kOutput:
+    case TensorRole::kGate:
+    case TensorRole::kUp:
+    case TensorRole::kDown:
+    case TensorRole::kHead:
+      return true;
+    default:
+      return false;
+  }
+}
+
 /// Place of the experts of mixtures: in their layers' units, or each alone.
 enum class ExpertsAre : bool { kInUnits, kApart };
 
@@ -66,9 +86,12 @@ struct SweepLayout {
 inline constexpr std::int64_t kHeadBlock = 128;  // rows
 /// The sweep: attention and MLP of each layer, as far as it has them, then the head in slices no
 /// larger than the largest of those units (but of one row at least), cut between blocks of
-/// kHeadBlock rows where one fits. Throws: Error naming a tensor that is missing, or whose shape or
-/// size is not what its dtype and the config say.
-SweepLayout lay_out_sweep(const Checkpoint& checkpoint, ExpertsAre experts = ExpertsAre::kInUnits);
+/// kHeadBlock rows where one fits. Of a share of the rows: of each matrix that is cut by rows
+/// (is_cut_by_rows()) those of its rank, none where it has none; the other tensors whole. Throws:
+/// Error naming a tensor that is missing, whose shape or size is not what its dtype and the config
+/// say, or whose format cannot be cut as the share is.
+SweepLayout lay_out_sweep(const Checkpoint& checkpoint, ExpertsAre experts = ExpertsAre::kInUnits,
+                          const Share& share = {});
 
 /// Adds a unit's matrices, as they were read into host memory.
 void add_matrices_at(const UnitLayout& unit, const std::byte* slab, UnitWeights& weights);

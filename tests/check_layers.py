@@ -22,12 +22,13 @@ MAY_INCLUDE = {  # room -> what it may include besides itself (a room or one hea
     "offload/io": ("src/base/", "src/machine/", "src/checkpoint/", "kernels/"),
     "offload": ("src/base/", "src/machine/", "src/checkpoint/", "kernels/", "offload/io/"),
     "src/model": ("src/base/", "kernels/", "offload/weight_source.h", "offload/embedding_table.h", "src/checkpoint/model_config.h"),
+    "src/cluster": ("src/base/", "kernels/"),
     "src/speculation": ("src/base/", "kernels/", "planner/tree_shape.h", "planner/curve.h",
                         "planner/calibrated/chance.h", "planner/calibrated/valued_trees.h", "src/model/",
                         "src/text/token_constraint.h"),
     "src/convert": ("src/base/", "src/text/", "src/checkpoint/", "kernels/"),
     "src/engine": ("include/canopy/budget_error.h", "src/base/", "src/machine/", "src/text/", "src/checkpoint/", "src/model/",
-                   "src/speculation/", "kernels/", "planner/", "offload/"),
+                   "src/cluster/", "src/speculation/", "kernels/", "planner/", "offload/"),
     "src/server": ("src/base/", "src/text/", "src/chat/", "src/grammar/", "src/checkpoint/", "src/model/",
                    "src/speculation/", "src/engine/", "kernels/", "planner/", "offload/"),
     "src/measure": ("src/base/", "src/machine/", "src/text/", "src/checkpoint/", "src/model/", "src/speculation/",
@@ -39,7 +40,7 @@ MAY_INCLUDE = {  # room -> what it may include besides itself (a room or one hea
 }
 FENCED = {  # header prefix -> the only place that may include it
     "cuda": "kernels/cuda/", "cublas": "kernels/cuda/", "nvtx3/": "kernels/cuda/",
-    "hwy/": "kernels/cpu/", "nanobind/": "python/",
+    "hwy/": "kernels/cpu/", "nanobind/": "python/", "mpi": "src/cluster/mpi_transport.cc",
     "liburing": "offload/io/uring_engine.cc", "hwloc": "src/machine/topology.cc",
     "xxhash": ("offload/io/integrity.cc", "src/checkpoint/fingerprint.cc", "src/convert/pack/pack.cc",
                "src/engine/prompt_cache.cc"),

@@ -106,6 +106,7 @@ void Engine::save_prompts(const std::filesystem::path& file, std::string_view co
   save_prompt_cache(file, *runtime_, code);
 }
 LoadedPrompts Engine::load_prompts(const std::filesystem::path& file, std::string_view code) {
+  require(!runtime_->cluster, "a prompt cache is not read by several processes yet: use one");
   return load_prompt_cache(file, *runtime_, code);
 }
 

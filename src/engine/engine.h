@@ -43,15 +43,20 @@ struct ModelFiles {
 ModelFiles open_models(const std::filesystem::path& target, const std::filesystem::path& draft,
                        const std::filesystem::path& inner = {}, Holes holes = Holes::kRefused);
 
+class Cluster;
+
 struct EngineOptions {
   DeviceChoice device;  // threads 0: one per physical core; cpus: all that may be used
   /// Makes another device than make_device() would: tests put one of their own here.
   std::function<std::unique_ptr<Device>()> make_device = {};
-  PlanRequest plan;               // plan.memory 0: a safe share of what is free
-  bool graphs = true;             // on a GPU: the draft's levels are launched as one each
-  bool verify_weights = false;    // each streamed unit by a checksum, on every sweep but the first
-  Trace* trace = nullptr;         // gains what happens when; must outlive the engine
-  RouteTrace* routes = nullptr;   // gains what a mixture's rows choose; must outlive the engine
+  PlanRequest plan;              // plan.memory 0: a safe share of what is free
+  bool graphs = true;            // on a GPU: the draft's levels are launched as one each
+  bool verify_weights = false;   // each streamed unit by a checksum, on every sweep but the first
+  Trace* trace = nullptr;        // gains what happens when; must outlive the engine
+  RouteTrace* routes = nullptr;  // gains what a mixture's rows choose; must outlive the engine
+  /// The processes that share the target's rows, of which this one is the first: the others follow
+  /// (src/engine/ranks/follow.h). Null: it has all rows. Must outlive the engine.
+  Cluster* cluster = nullptr;
   EnergyMeter* energy = nullptr;  // is read around prefill and decode; must outlive the engine
 };
 

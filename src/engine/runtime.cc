@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "kernels/arithmetic.h"
 #include "src/base/error.h"
+#include "src/checkpoint/fingerprint.h"
+#include "src/engine/ranks/plan_together.h"
 #include "src/machine/process_memory.h"
 #include "src/speculation/drafters/inner_drafter.h"
 #include "src/speculation/drafters/model_drafter.h"
@@ -24,17 +27,25 @@ Runtime::Runtime(ModelFiles files, const EngineOptions& options, const LoadProgr
                  const std::stop_token& stop)
     : models(std::move(files)),
       placement(place_engine(topology, models.target, options)),
-      sweeps(lay_out_models(models.target, models.draft, models.inner)),
+      sweeps(lay_out_models(models.target, models.draft, models.inner,
+                            options.cluster ? options.cluster->share() : Share())),
       device(open_device(options, placement)),
       trace(options.trace),
       energy(options.energy),
+      cluster(options.cluster),
       routes(options.plan.routes) {
   const auto start = Clock::now();
   PlanRequest request = on_device(options.plan, *device);
   // A trace reports each unit, so it takes them one by one; on the CPU there is nothing to gain.
   request.graphs = options.graphs && !trace && !device->shares_host_memory();
   const std::uint64_t held = resident_memory();
-  plan = make_plan(request, sweeps, held, scratch_of(*device));
+  if (cluster) {
+    agree(*cluster, facts_of_ranks());
+    request.may_share_memory = false;
+    plan = plan_together(*cluster, request, sweeps, held, scratch_of(*device));
+  } else {
+    plan = make_plan(request, sweeps, held, scratch_of(*device));
+  }
   require_free(plan, held);
   notes = plan.notes;
   if (!options.device.note.empty()) add_note(notes, options.device.note);
@@ -66,11 +77,22 @@ Runtime::Runtime(ModelFiles files, const EngineOptions& options, const LoadProgr
   if (const auto changes = plan.changes())
     notes.push_back("the text is not exactly the model's (" + *changes + ")");
   target.emplace(*device, *compute, models.target, *target_weights,
-                 TargetModel::Limits{plan.target_limits, plan.kv_room(), plan.max_sequences});
+                 TargetModel::Limits{plan.target_limits, plan.kv_room(), plan.max_sequences},
+                 cluster);
   verifier.emplace(*device, t.vocab, plan.slots);
   begin_uploads();
   share_memory();
   load_time = since(start);
+}
+
+std::vector<SharedFact> Runtime::facts_of_ranks() const {
+  std::string parts;
+  for (const std::int64_t part : cluster->share().parts)
+    parts += (parts.empty() ? "" : ",") + std::to_string(part);
+  return {{"the model's fingerprint", fingerprint(models.target)},
+          {"shares of the rows", parts},
+          {"rows of a block", std::to_string(cluster->share().block)},
+          {"the CPU's instruction set", cpu_arithmetic()}};
 }
 
 std::unique_ptr<WeightSource> Runtime::make_draft_weights(const LoadProgress& progress,

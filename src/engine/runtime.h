@@ -10,6 +10,7 @@
 #include "offload/experts/uploaded_experts.h"
 #include "offload/timed_weights.h"
 #include "offload/upload/device_weights.h"
+#include "src/cluster/agreement.h"
 #include "src/engine/engine.h"
 #include "src/engine/pool/memory_pool.h"
 #include "src/engine/target_model.h"
@@ -28,6 +29,7 @@ struct Runtime {
   std::unique_ptr<Device> device;
   Trace* const trace;
   EnergyMeter* const energy;
+  Cluster* const cluster;  // null: this process has all rows
   Plan plan;
   LinkSample link_probe;
   const std::shared_ptr<LinkClock> link_clock = std::make_shared<LinkClock>();
@@ -50,7 +52,8 @@ struct Runtime {
   std::optional<Verifier> verifier;
   std::unique_ptr<Stream> compute;  // last, so that its work ends before anything above is freed
 
-  /// Plans first, then loads. Throws Error if the plan does not fit, Stopped on request.
+  /// Plans first, then loads; one of several ranks agrees with the others before. Throws Error if
+  /// the plan does not fit, Stopped on request.
   Runtime(ModelFiles files, const EngineOptions& options, const LoadProgress& progress,
           const std::stop_token& stop);
 
@@ -81,6 +84,7 @@ struct Runtime {
                                                   const EngineOptions& options,
                                                   const std::stop_token& stop);
   StreamerOptions reads(const EngineOptions& options);
+  std::vector<SharedFact> facts_of_ranks() const;
   void begin_uploads();
   MemoryNode ring_node() const {
     return placement.numa_node ? MemoryNode{&topology, *placement.numa_node} : MemoryNode();

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "src/base/error.h"
+#include "src/engine/ranks/sweep_messages.h"
 
 namespace canopy {
 
@@ -27,18 +28,32 @@ std::string name(const Unit& unit) {
 }  // namespace
 
 TargetModel::TargetModel(Device& device, Stream& stream, const Checkpoint& checkpoint,
-                         TimedWeights& weights, const Limits& limits)
+                         TimedWeights& weights, const Limits& limits, Cluster* cluster)
     : device_(device),
       stream_(stream),
       checkpoint_(checkpoint),
       weights_(weights),
-      transformer_(device, checkpoint.config(), weights, limits.sweep),
+      announces_to_(cluster && cluster->share().rank == 0 ? cluster : nullptr),
+      transformer_(device, checkpoint.config(), weights, limits.sweep, cluster),
       kv_(device, checkpoint.config(), limits.kv, limits.texts),
-      row_(static_cast<std::size_t>(checkpoint.config().vocab)) {}
+      row_(static_cast<std::size_t>(checkpoint.config().vocab)) {
+  if (announces_to_)
+    kv_.pool().on_keep([this](const KvState& state, std::span<const NodeId> path) {
+      announces_to_->announce(keep_message(state, path));
+    });
+}
 
 ConstTensorView TargetModel::forward(std::span<const SequenceRows> rows,
                                      const std::stop_token& stop,
                                      const Transformer::OnUnit& on_unit) {
+  if (announces_to_) {
+    // Takes the blocks that the rows need, which the message names.
+    for (const SequenceRows& part : rows)
+      part.kv->reserve(part.kv->length() + part.first_scratch_slot + part.batch.first_node +
+                           static_cast<int>(part.batch.tokens.size()),
+                       stream_);
+    announces_to_->announce(sweep_message(rows));
+  }
   return transformer_.forward(rows, stream_, stop, on_unit);
 }
 
@@ -46,6 +61,8 @@ ConstTensorView TargetModel::forward(std::span<const SequenceRows> rows,
                                      std::span<TokenScore> scores, const std::stop_token& stop,
                                      const Transformer::OnUnit& on_unit) {
   if (scores.empty()) return forward(rows, stop, on_unit);
+  require(announces_to_ == nullptr,
+          "log probabilities of a prompt are not computed by several processes yet: use one");
   const auto add = [&](int first_row, std::int64_t first_token, const ConstTensorView& logits) {
     const auto tokens = static_cast<std::size_t>(logits.dim(1));
     const auto at_once = static_cast<std::int64_t>(row_.size() / tokens);

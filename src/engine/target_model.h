@@ -6,6 +6,7 @@
 
 #include "offload/timed_weights.h"
 #include "src/checkpoint/checkpoint.h"
+#include "src/cluster/cluster.h"
 #include "src/engine/session.h"
 #include "src/engine/token_score.h"
 #include "src/model/kv_caches.h"
@@ -22,9 +23,11 @@ class TargetModel {
     KvRoom kv;
     int texts = 1;  // that have a cache each
   };
-  /// Keeps what it is given, which must outlive it. Throws Error if the device is full.
+  /// Keeps what it is given, which must outlive it. Of several ranks that share its rows, the first
+  /// announces what it runs, and the others run what was announced (follow()). Throws Error if the
+  /// device is full.
   TargetModel(Device& device, Stream& stream, const Checkpoint& checkpoint, TimedWeights& weights,
-              const Limits& limits);
+              const Limits& limits, Cluster* cluster = nullptr);
 
   const ModelConfig& config() const { return checkpoint_.config(); }
   Stream& stream() { return stream_; }
@@ -64,6 +67,7 @@ class TargetModel {
   Stream& stream_;
   const Checkpoint& checkpoint_;
   TimedWeights& weights_;
+  Cluster* const announces_to_;  // the other ranks; null: there are none, or this is one of them
   Transformer transformer_;
   KvCaches kv_;
   std::vector<float> row_;  // logits on their way to reports, as many as a row has

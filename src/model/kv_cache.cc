@@ -34,7 +34,30 @@ KvCache::KvCache(Device& device, const ModelConfig& config, int capacity, KvType
 
 KvCache::~KvCache() {
   if (uploaded_) wait_quietly(*uploaded_);  // none: it was moved from
-  for (const std::int32_t block : blocks_) pool_->give_back(block);
+  give_back_all();
+}
+
+void KvCache::give_back_all() noexcept {
+  if (!mirrors_)
+    for (const std::int32_t block : blocks_) pool_->give_back(block);
+  blocks_.clear();
+}
+
+void KvCache::mirror(const KvState& state, Stream& stream) {
+  require(mirrors_ || blocks_.empty(), "a cache that holds a text does not mirror another");
+  require(std::ssize(state.blocks) <= KvPool::blocks_for(capacity_) &&
+              state.length <= static_cast<int>(state.blocks.size()) * kKvBlock &&
+              std::ranges::all_of(
+                  state.blocks,
+                  [&](std::int32_t block) { return block >= 0 && block < pool_->blocks(); }),
+          "a mirrored cache has other blocks than its pool");
+  mirrors_ = true;
+  length_ = state.length;
+  text_length_ = state.text_length;
+  if (std::ranges::equal(state.blocks, blocks_)) return;
+  uploaded_->wait();
+  blocks_.assign(state.blocks.begin(), state.blocks.end());
+  send_table(stream);
 }
 
 KvView KvCache::layer(int index) const {
@@ -61,6 +84,7 @@ void KvCache::reserve(int slots, Stream& stream) {
                 std::to_string(capacity_));
   const auto wanted = static_cast<std::size_t>(KvPool::blocks_for(slots));
   if (blocks_.size() >= wanted) return;
+  require(!mirrors_, "a mirrored cache has no blocks for what it is to hold");
   uploaded_->wait();
   while (blocks_.size() < wanted) blocks_.push_back(pool_->take());
   send_table(stream);
@@ -103,6 +127,7 @@ void KvCache::commit(std::span<const NodeId> path, Stream& stream) {
     host_path_.assign(path.begin(), path.end());
     pool_->device().upload(stream, path_.data(), std::as_bytes(std::span(host_path_)));
     stream.record(*uploaded_);
+    if (!mirrors_) pool_->kept(state(), path);
     const ConstTensorView rows(path_.data(), DType::kI32, {count});
     for (int i = 0; i < pool_->layers(); ++i)
       if (pool_->has(i)) pool_->device().ops().keep_kv(stream, rows, length_, layer(i));
@@ -117,8 +142,7 @@ void KvCache::truncate(int length) {
   if (length > 0) return;
   shared_ = 0;
   wait_quietly(*uploaded_);
-  for (const std::int32_t block : blocks_) pool_->give_back(block);
-  blocks_.clear();
+  give_back_all();
 }
 
 }  // namespace canopy

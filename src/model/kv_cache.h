@@ -8,6 +8,14 @@
 
 namespace canopy {
 
+/// A cache as a process that holds the same may have it: its committed slots and its table of
+/// blocks.
+struct KvState {
+  int length = 0;
+  TextLength text_length = TextLength::kShort;
+  std::span<const std::int32_t> blocks;
+};
+
 /// Keys and values of one sequence: a table of blocks of a pool. Slots [0, length()) are committed;
 /// after them is scratch: a forward over nodes [f, f + n) writes slots [length() + f, length() + f
 /// + n), and commit keeps a path of them. The table lies at one address of the device for as long
@@ -54,13 +62,22 @@ class KvCache {
   /// than is committed, or cuts into what others may hold.
   void truncate(int length);
 
+  /// Its state; the blocks are lent until the cache changes.
+  KvState state() const { return {length_, text_length_, blocks_}; }
+  /// Takes the state of a cache of another process, whose pool has the same blocks as this one's:
+  /// from now on it has the other's blocks, and takes and gives back none of its own. Throws Error
+  /// if there are no such blocks, or more than it has room for.
+  void mirror(const KvState& state, Stream& stream);
+
  private:
   KvCache(std::unique_ptr<KvPool> own, int capacity);
   void send_table(Stream& stream);
+  void give_back_all() noexcept;
 
   std::unique_ptr<KvPool> own_;
   KvPool* pool_;
   int capacity_, length_ = 0, shared_ = 0;  // slots
+  bool mirrors_ = false;                    // blocks are another process' to choose
   TextLength text_length_ = TextLength::kShort;
   Buffer table_, path_;
   std::vector<std::int32_t> blocks_;     // what the table has; its memory never moves

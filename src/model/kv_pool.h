@@ -24,6 +24,8 @@ struct KvRoom {
   KvTypes types;
 };
 
+struct KvState;  // of kv_cache.h
+
 /// Thrown where every block of a pool is in use.
 class KvPoolFull : public Error {
  public:
@@ -69,6 +71,14 @@ class KvPool {
   /// release and forget blocks; it throws where there is no room.
   void on_growth(std::function<void(std::size_t bytes)> make_room) {
     make_room_ = std::move(make_room);
+  }
+  /// Has `keep` called with the state of a cache, before what follows its committed slots moves
+  /// there, and the path that moves: for those who hold the same elsewhere.
+  void on_keep(std::function<void(const KvState&, std::span<const std::int32_t>)> keep) {
+    on_keep_ = std::move(keep);
+  }
+  void kept(const KvState& state, std::span<const std::int32_t> path) const {
+    if (on_keep_) on_keep_(state, path);
   }
   /// Gives the memory of free blocks back to the system, where that can be done; returns the bytes.
   std::size_t release_free();
@@ -136,6 +146,7 @@ class KvPool {
   Buffer storage_;
   bool sparse_;  // free blocks can give their memory back
   std::function<void(std::size_t)> make_room_;
+  std::function<void(const KvState&, std::span<const std::int32_t>)> on_keep_;
   Node root_, long_root_;         // of short texts and of long ones, whose keys differ
   std::vector<Node*> node_of_;    // by block; null: not remembered
   std::vector<int> holders_;      // caches, by block

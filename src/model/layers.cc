@@ -9,6 +9,45 @@ ConstTensorView Transformer::Impl::positions_of(const Chunk& chunk) const {
       .rows(static_cast<std::int64_t>(now().first_position) + chunk.first_row, chunk.rows);
 }
 
+void Transformer::Impl::multiply(ConstTensorView x, std::span<const Projection> products,
+                                 Stream& compute) {
+  if (!ranks) return device.ops().linear(compute, x, products);
+  projected.clear();
+  for (Projection product : products) {
+    const RowRange own = ranks->share().own(product.y.dim(1));
+    if (own.count == 0) continue;
+    require(product.w.rows() == own.count,
+            "a matrix has the rows of another share than that of its rank");
+    product.first_column = own.first;
+    if (!product.bias.empty())
+      product.bias = ConstTensorView(
+          product.bias.data() + own.first * static_cast<std::int64_t>(sizeof(float)), DType::kF32,
+          {own.count});
+    projected.push_back(product);
+  }
+  if (!projected.empty()) device.ops().linear(compute, x, projected);
+}
+
+void Transformer::Impl::gather(std::initializer_list<TensorView> ys, Stream& compute,
+                               Ranks::To to) {
+  if (!ranks) return;
+  compute.synchronize();
+  ranks->gather(to, std::span(ys.begin(), ys.size()), stop_at_gather);
+}
+
+template <class Op>
+void Transformer::Impl::for_own_columns(std::int64_t rows, std::int64_t columns,
+                                        const Op& op) const {
+  if (!ranks) return op([](const TensorView& y) { return y; });
+  const RowRange own = ranks->share().own(columns);
+  for (std::int64_t row = 0; row < rows && own.count > 0; ++row)
+    op([&](const TensorView& y) {
+      return TensorView(
+          y.data() + (row * columns + own.first) * static_cast<std::int64_t>(sizeof(float)),
+          DType::kF32, {1, own.count});
+    });
+}
+
 /// Makes the embedding's rows the first layer's input.
 void Transformer::Impl::enter(const UnitWeights& w, Stream& compute) {
   for (const Chunk& chunk : now().chunks) {
@@ -40,14 +79,16 @@ void Transformer::Impl::project(const UnitWeights& w, int layer, const Chunk& ch
   if (config.form.fused_qkv) {
     const std::array qkv{Projection{w.matrix(TensorRole::kFusedQkv),
                                     w.vector(TensorRole::kFusedQkvBias), flat(fused)}};
-    ops.linear(compute, h, qkv);
+    multiply(h, qkv, compute);
+    gather({flat(fused)}, compute);
     ops.split_qkv(compute, fused, to);
   } else {
     const std::array qkv{
         Projection{w.matrix(TensorRole::kQuery), w.vector(TensorRole::kQueryBias), flat(to.q)},
         Projection{w.matrix(TensorRole::kKey), w.vector(TensorRole::kKeyBias), flat(to.k)},
         Projection{w.matrix(TensorRole::kValue), w.vector(TensorRole::kValueBias), flat(to.v)}};
-    ops.linear(compute, h, qkv);
+    multiply(h, qkv, compute);
+    gather({flat(to.q), flat(to.k), flat(to.v)}, compute);
   }
   if (config.layer(layer).qk_norm) {
     const auto per_head = [&](const TensorView& t, const ConstTensorView& g) {
@@ -85,7 +126,8 @@ void Transformer::Impl::add_result(const UnitWeights& w, Norms norms, ConstTenso
   const bool as_it_is = !config.form.norm_results && config.factors.branch == 1;
   if (!as_it_is) product.y = rows_of(normed, 0, static_cast<int>(x.dim(0)), config.dim);
   product.accumulate = as_it_is ? Accumulate::kYes : Accumulate::kNo;
-  ops.linear(compute, of, std::array{product});
+  multiply(of, std::array{product}, compute);
+  gather({product.y}, compute);
   if (as_it_is) return;
   if (config.form.norm_results) normalize(product.y, w, norms, product.y, compute);
   ops.add(compute, product.y, config.factors.branch, x);
@@ -134,8 +176,23 @@ void Transformer::Impl::attention(const UnitWeights& w, int layer, Stream& compu
   }
 }
 
-void Transformer::Impl::mlp(const UnitWeights& w, int layer, Stream& compute) {
+void Transformer::Impl::activate(const TensorView& inner, const TensorView& up, Stream& compute) {
   Ops& ops = device.ops();
+  const MlpKind kind = config.form.mlp;
+  for_own_columns(inner.dim(0), inner.dim(1), [&](const auto& own) {
+    if (config.form.gated())
+      ops.swiglu(compute, own(inner), own(up), own(inner),
+                 {kind == MlpKind::kGeglu ? GatingKind::kGelu : GatingKind::kSwiglu});
+    else
+      ops.activate(compute,
+                   kind == MlpKind::kRelu          ? Activation::kRelu
+                   : kind == MlpKind::kReluSquared ? Activation::kReluSquared
+                                                   : Activation::kGeluTanh,
+                   own(inner), own(inner));
+  });
+}
+
+void Transformer::Impl::mlp(const UnitWeights& w, int layer, Stream& compute) {
   const int hidden_dim = config.sizes(layer).hidden_dim;
   for (const Chunk& chunk : now().chunks) {
     const int n = chunk.rows;
@@ -143,24 +200,13 @@ void Transformer::Impl::mlp(const UnitWeights& w, int layer, Stream& compute) {
     const TensorView h = input_rows(chunk);
     const TensorView inner = rows_of(work, 0, n, hidden_dim);
     if (norms_inputs() && !config.form.parallel) normalize(x, w, kMlpNorms, h, compute);
-    if (config.form.gated()) {
-      const TensorView up = rows_of(work, n, n, hidden_dim);
-      const std::array gate_up{
-          Projection{w.matrix(TensorRole::kGate), {}, inner},
-          Projection{w.matrix(TensorRole::kUp), w.vector(TensorRole::kUpBias), up}};
-      ops.linear(compute, h, gate_up);
-      const bool by_gelu = config.form.mlp == MlpKind::kGeglu;
-      ops.swiglu(compute, inner, up, inner, {by_gelu ? GatingKind::kGelu : GatingKind::kSwiglu});
-    } else {
-      const std::array up{
-          Projection{w.matrix(TensorRole::kUp), w.vector(TensorRole::kUpBias), inner}};
-      ops.linear(compute, h, up);
-      ops.activate(compute,
-                   config.form.mlp == MlpKind::kRelu          ? Activation::kRelu
-                   : config.form.mlp == MlpKind::kReluSquared ? Activation::kReluSquared
-                                                              : Activation::kGeluTanh,
-                   inner, inner);
-    }
+    const TensorView up = config.form.gated() ? rows_of(work, n, n, hidden_dim) : inner;
+    const std::array products{
+        Projection{w.matrix(TensorRole::kGate), {}, inner},
+        Projection{w.matrix(TensorRole::kUp), w.vector(TensorRole::kUpBias), up}};
+    multiply(h, std::span(products).last(config.form.gated() ? 2 : 1), compute);
+    activate(inner, up, compute);
+    gather({inner}, compute);
     add_result(w, kMlpResultNorms, inner,
                {w.matrix(TensorRole::kDown), w.vector(TensorRole::kDownBias), x}, compute);
     if (config.form.norm_after) normalize(x, w, kMlpNorms, x, compute);

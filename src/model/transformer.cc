@@ -78,15 +78,19 @@ void Transformer::Impl::add_layout(std::span<const SequenceRows> parts, Stream& 
 
 TensorView Transformer::Impl::sweep(Stream& compute, const std::stop_token& stop,
                                     const OnUnit& on_unit, const OnLogits& on_logits) {
+  require(!ranks || !on_logits,
+          "log probabilities of a prompt are not computed by several processes yet: use one");
+  stop_at_gather = ranks ? stop : std::stop_token();
+  const std::stop_token own_stop = ranks ? std::stop_token() : stop;
   const int rows = now().logit_rows;
   const TensorView head_in = rows_of(logit_input, 0, rows, config.embedding_width());
   const TensorView out = rows_of(logits, 0, rows, config.vocab);
   bool gathered = false;
   const std::span<const Unit> units = weights.units();
   for (std::size_t i = 0; i < units.size(); ++i) {
-    if (stop.stop_requested()) throw Stopped();
+    if (own_stop.stop_requested()) throw Stopped();
     // Every unit is acquired, needed or not: sources prefetch in this order.
-    const UnitLease w = weights.acquire(i, compute, stop);
+    const UnitLease w = weights.acquire(i, compute, own_stop);
     if (on_unit) on_unit(units[i]);
     if (i == 0) enter(*w, compute);
     switch (units[i].kind) {
@@ -95,7 +99,7 @@ TensorView Transformer::Impl::sweep(Stream& compute, const std::stop_token& stop
         break;
       case UnitKind::kMlp:
         if (config.layer(units[i].layer).experts)
-          mixture(*w, units[i].layer, compute, stop);
+          mixture(*w, units[i].layer, compute, own_stop);
         else
           mlp(*w, units[i].layer, compute);
         break;
@@ -107,13 +111,16 @@ TensorView Transformer::Impl::sweep(Stream& compute, const std::stop_token& stop
                           compute);
           const std::array slice{
               Projection{w->matrix(TensorRole::kHead), {}, out, units[i].first_row}};
-          device.ops().linear(compute, head_in, slice);
+          if (units[i].rows > 0) device.ops().linear(compute, head_in, slice);
         }
         if (on_logits) hand_out(*w, units[i], on_logits, compute);
         break;
     }
   }
-  if (rows > 0) scale_logits(out, compute);
+  if (rows > 0) {
+    gather({out}, compute, Ranks::To::kFirst);
+    scale_logits(out, compute);
+  }
   return out;
 }
 
@@ -129,8 +136,8 @@ auto Transformer::Impl::or_abandon(Stream& compute, const Body& body) {
 }
 
 Transformer::Transformer(Device& device, const ModelConfig& config, WeightSource& weights,
-                         const Limits& limits)
-    : impl_(std::make_unique<Impl>(device, config, weights, limits)) {}
+                         const Limits& limits, Ranks* ranks)
+    : impl_(std::make_unique<Impl>(device, config, weights, limits, ranks)) {}
 Transformer::~Transformer() = default;
 
 const ModelConfig& Transformer::config() const { return impl_->config; }

@@ -9,6 +9,7 @@
 #include <stop_token>
 #include <vector>
 
+#include "kernels/ranks.h"
 #include "offload/weight_source.h"
 #include "src/model/kv_cache.h"
 
@@ -50,9 +51,12 @@ class Transformer {
     int chunk = 256;         // rows worked on at once inside a layer: bounds the activations
     int max_read_rows = 0;   // most rows whose logits are handed to a reader
   };
-  /// `weights` must outlive the model. Throws Error if the device is full.
+  /// `weights` must outlive the model. Where `ranks` share its rows, the weights are laid out for
+  /// their Share, all ranks run the same forwards, and the first alone has the logits; stop
+  /// requests then count at the next gather, on all of them. Throws Error if the device is full, or
+  /// has memory of its own that ranks cannot gather in.
   Transformer(Device& device, const ModelConfig& config, WeightSource& weights,
-              const Limits& limits);
+              const Limits& limits, Ranks* ranks = nullptr);
   ~Transformer();
 
   /// Device bytes that a model of this shape holds besides weights, KV and the ops' scratch. Pure.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <initializer_list>
 #include <limits>
 #include <string>
 #include <utility>
@@ -25,6 +26,7 @@ struct Transformer::Impl {
   ModelConfig config;
   WeightSource& weights;
   Limits limits;
+  Ranks* const ranks;  // null: this process has all rows
 
   Buffer embedded, residual, normed, work, routes, last, logit_input, logits, position, prefix, ids,
       bits, constants;
@@ -37,16 +39,22 @@ struct Transformer::Impl {
   std::size_t current = 0;      // the one that runs
   bool entered = false;         // its nodes have left the embedding for the residual stream
   std::unique_ptr<Event> uploaded;
-  std::size_t logit_ids = 0;  // bytes of `ids` before those of read_rows
+  std::size_t logit_ids = 0;          // bytes of `ids` before those of read_rows
+  std::stop_token stop_at_gather;     // of the sweep that runs, with ranks
+  std::vector<Projection> projected;  // of own rows, while they are queued
 
-  Impl(Device& d, const ModelConfig& c, WeightSource& w, const Limits& l)
+  Impl(Device& d, const ModelConfig& c, WeightSource& w, const Limits& l, Ranks* r)
       : device(d),
         config(c),
         weights(w),
         limits(l),
+        ranks(r && !r->share().is_whole() ? r : nullptr),
         mixtures(device, config, limits.chunk),
         uploaded(d.make_event()) {
     require(limits.max_nodes > 0 && limits.chunk > 0, "a model needs room for at least one node");
+    require(ranks == nullptr || device.shares_host_memory(),
+            "rows are shared between processes on CPUs alone: a GPU's columns cannot be gathered "
+            "yet; use --device cpu");
     require(config.form.positions != PositionKind::kAlibi || !config.sizes_differ(),
             "slopes of heads are for layers of the same heads");
     require(config.experts.count == 0 ||
@@ -106,6 +114,17 @@ struct Transformer::Impl {
     return rows_of(config.projects() ? embedded : residual, 0, now().nodes,
                    config.embedding_width());
   }
+  /// Computes this process' columns of products with matrices that are cut by rows: all of them
+  /// where it has all rows. Each y has the columns of the whole matrix.
+  void multiply(ConstTensorView x, std::span<const Projection> products, Stream& compute);
+  /// Gathers the columns of rows y [n, columns] that ranks have computed; waits for `compute`.
+  void gather(std::initializer_list<TensorView> ys, Stream& compute,
+              Ranks::To to = Ranks::To::kAll);
+  /// Calls op(part) with views of the columns of y [n, columns] that this process computes: all
+  /// rows in one where it has all columns, else row by row.
+  template <class Op>
+  void for_own_columns(std::int64_t rows, std::int64_t columns, const Op& op) const;
+  void activate(const TensorView& inner, const TensorView& up, Stream& compute);
   void enter(const UnitWeights& w, Stream& compute);
   void project(const UnitWeights& w, int layer, const Chunk& chunk, ConstTensorView h,
                const QkvRows& to, TensorView fused, Stream& compute);

@@ -120,9 +120,10 @@ void require_free(const Plan& plan, std::uint64_t process_bytes) {
 }
 
 ModelSweeps lay_out_models(const Checkpoint& target, const std::optional<Checkpoint>& draft,
-                           const std::optional<Checkpoint>& inner) {
-  ModelSweeps models{lay_out_sweep(target), {}, {}, {}};
-  if (target.config().experts.count > 0) models.apart = lay_out_sweep(target, ExpertsAre::kApart);
+                           const std::optional<Checkpoint>& inner, const Share& share) {
+  ModelSweeps models{lay_out_sweep(target, ExpertsAre::kInUnits, share), {}, {}, {}};
+  if (target.config().experts.count > 0)
+    models.apart = lay_out_sweep(target, ExpertsAre::kApart, share);
   if (draft) models.draft = lay_out_sweep(*draft);
   if (inner) models.inner = lay_out_sweep(*inner);
   return models;

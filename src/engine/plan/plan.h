@@ -173,6 +173,9 @@ struct PlanRequest : Speculation {
   std::optional<std::uint64_t> resident;
   std::optional<int> resident_layers;  // the same, in layers of this model
   bool from_disk = false;
+  /// Resident weights may give way to texts. Not with several processes: each would have to know
+  /// the others' texts.
+  bool may_share_memory = true;
 };
 
 /// Plans for texts that come and go, of any length up to the context: one text is to be fast, long
@@ -186,8 +189,10 @@ struct ModelSweeps {
   std::optional<SweepLayout> apart;         // the target with its experts apart, if it is a mixture
   std::optional<SweepLayout> draft, inner;  // inner: of a hierarchy
 };
+/// `share`: of the target's rows, of which this process has some or all; a draft is whole.
 ModelSweeps lay_out_models(const Checkpoint& target, const std::optional<Checkpoint>& draft,
-                           const std::optional<Checkpoint>& inner = std::nullopt);
+                           const std::optional<Checkpoint>& inner = std::nullopt,
+                           const Share& share = {});
 
 /// Returns what a process may take when nobody names a budget: what it holds and most of what is
 /// free, and no more than its memory cgroup may. Bytes.

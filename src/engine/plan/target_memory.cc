@@ -121,8 +121,8 @@ std::optional<WeightPlace> TargetMemory::place_on_host(const Left& host, const P
     return place;
   }
   // Weights that the user or a measurement fixed stay, and those that a draft is made of.
-  const bool give_way = idle_kv_bytes > 0 && !drafts_ && !request.resident && !request.from_disk &&
-                        !request.beams && !request.probe;
+  const bool give_way = idle_kv_bytes > 0 && request.may_share_memory && !drafts_ &&
+                        !request.resident && !request.from_disk && !request.beams && !request.probe;
   if (give_way && !apart_) {
     auto place = place_units(sweep_, left, {}, ring_wish, true);
     if (!place) return std::nullopt;
@@ -289,7 +289,8 @@ WeightPlan TargetMemory::seen(const WeightPlace& place, bool on_device) const {
       one.layer_kind = sweep_.config.kind(unit.layer);
       one.window = sweep_.config.layer(unit.layer).window;
     }
-    if (unit.kind == UnitKind::kHead) one.share = static_cast<double>(unit.rows) / head_rows_;
+    if (unit.kind == UnitKind::kHead && head_rows_ > 0)
+      one.share = static_cast<double>(unit.rows) / head_rows_;
     if (!place.resident) {
       const Tier tier = place.residency.unit[i];
       if (on_device && tier != Tier::kDevice) one.bytes = sweep.units[i].slot.bytes;

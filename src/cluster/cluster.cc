@@ -1,0 +1,372 @@
+#include "src/cluster/cluster.h"
+
+#include <algorithm>
+#include <array>
+#include <condition_variable>
+#include <cstring>
+#include <mutex>
+#include <optional>
+#include <sstream>
+#include <thread>
+#include <utility>
+
+#include "src/base/error.h"
+
+namespace canopy {
+
+namespace {
+
+enum class Kind : std::uint32_t { kBeat, kGather, kAnnounce, kCollect, kFailed, kEnded };
+
+/// The beginning of each message: a rank that is out of step is recognised by it.
+struct Header {
+  Kind kind = Kind::kBeat;
+  std::uint32_t asked_to_stop = 0;
+  std::uint64_t number = 0;  // of the exchange
+  std::uint64_t shape = 0;   // a mixture of the shapes that are gathered
+  std::uint64_t bytes = 0;   // after the header
+};
+static_assert(sizeof(Header) == 32);
+
+const char* name_of(Kind kind) {
+  constexpr std::array kNames{"a sign of life", "columns",  "an announcement",
+                              "an answer",      "an error", "its end"};
+  const auto index = static_cast<std::size_t>(kind);
+  return index < kNames.size() ? kNames[index] : "what no rank sends";
+}
+
+std::string text_of(Seconds seconds) {
+  std::ostringstream text;
+  text << seconds.count() << " s";
+  return text.str();
+}
+
+std::uint64_t mixture_of(std::span<const TensorView> ys) {
+  std::uint64_t shape = 1469598103934665603u;  // FNV-1a
+  for (const TensorView& y : ys)
+    for (const std::int64_t extent : {y.dim(0), y.dim(1)})
+      shape = (shape ^ static_cast<std::uint64_t>(extent)) * 1099511628211u;
+  return shape;
+}
+
+/// Copies a rank's columns of y to a message, or from one.
+enum class Way : bool { kOut, kIn };
+std::byte* copy_columns(Way way, const TensorView& y, RowRange columns, std::byte* at) {
+  const auto width = static_cast<std::size_t>(columns.count) * sizeof(float),
+             row = static_cast<std::size_t>(y.dim(1)) * sizeof(float);
+  std::byte* place = y.data() + static_cast<std::size_t>(columns.first) * sizeof(float);
+  for (std::int64_t i = 0; i < y.dim(0) && width > 0; ++i, place += row, at += width) {
+    if (way == Way::kOut)
+      std::memcpy(at, place, width);
+    else
+      std::memcpy(place, at, width);
+  }
+  return at;
+}
+
+}  // namespace
+
+struct Cluster::Impl {
+  /// One of the other ranks, as it is seen from here.
+  struct Peer {
+    Clock::time_point heard;
+    bool left = false, lost = false;
+    MessageBytes arrived;
+  };
+
+  Impl(std::unique_ptr<Transport> over, Share of, const ClusterOptions& given)
+      : transport(std::move(over)),
+        share(std::move(of)),
+        options(given),
+        peers(static_cast<std::size_t>(transport->ranks())) {
+    require_valid(share);
+    require(share.rank == transport->rank() && share.ranks() == transport->ranks(),
+            "a share has the rank and the ranks of its transport");
+    require(options.beat < options.timeout, "signs of life come more often than the timeout ends");
+    beats = std::jthread([this](const std::stop_token& stop) { beat(stop); });
+  }
+
+  Peer& peer(int rank) { return peers[static_cast<std::size_t>(rank)]; }
+  std::string name(int rank) const {
+    return "rank " + std::to_string(rank) + " (" + transport->host(rank) + ")";
+  }
+  std::vector<int> others() const {
+    std::vector<int> all;
+    for (int rank = 0; rank < share.ranks(); ++rank)
+      if (rank != share.rank) all.push_back(rank);
+    return all;
+  }
+
+  /// A message that has left, or a new one, with its header; the caller fills what follows.
+  std::shared_ptr<MessageBytes> start_message(Header header, std::size_t bytes) {
+    const auto left = std::ranges::find_if(
+        messages, [](const std::shared_ptr<MessageBytes>& m) { return m.use_count() == 1; });
+    const auto message =
+        left != messages.end() ? *left : messages.emplace_back(std::make_shared<MessageBytes>());
+    header.bytes = bytes;
+    message->resize(sizeof header + bytes);
+    std::memcpy(message->data(), &header, sizeof header);
+    return message;
+  }
+  std::shared_ptr<MessageBytes> start_message(Header header, std::span<const std::byte> bytes) {
+    auto message = start_message(header, bytes.size());
+    std::ranges::copy(bytes, message->data() + sizeof header);
+    return message;
+  }
+  void send(std::span<const int> to, const Message& message) {
+    const std::lock_guard lock(mutex);
+    for (const int rank : to) transport->send(rank, message);
+    sent_at = Clock::now();
+  }
+
+  /// Sends a sign of life to all wherever nothing else was sent for a while. Messages also make
+  /// their way while it asks.
+  void beat(const std::stop_token& stop) {
+    const auto alive = std::make_shared<MessageBytes>();
+    const Header header;
+    alive->resize(sizeof header);
+    std::memcpy(alive->data(), &header, sizeof header);
+    std::unique_lock lock(mutex);
+    while (!stop.stop_requested()) {
+      waiting.wait_for(lock, stop, options.beat / 2, [] { return false; });
+      if (stop.stop_requested()) return;
+      try {
+        transport->all_sent();
+        if (since(sent_at) < options.beat / 2) continue;
+        for (const int rank : others()) transport->send(rank, alive);
+        sent_at = Clock::now();
+      } catch (const Error&) {
+        return;  // the thread that waits for other ranks meets the same error
+      }
+    }
+  }
+
+  /// Takes the next message of a rank that is more than a sign of life; nothing if there is none.
+  /// Throws the rank's own error.
+  std::optional<Header> receive(int rank) {
+    Peer& from = peer(rank);
+    while (true) {
+      {
+        const std::lock_guard lock(mutex);
+        if (!transport->receive(rank, from.arrived)) return std::nullopt;
+      }
+      from.heard = Clock::now();
+      Header header;
+      require(from.arrived.size() >= sizeof header, "a rank has sent less than a header");
+      std::memcpy(&header, from.arrived.data(), sizeof header);
+      if (header.kind != Kind::kBeat) return header;
+    }
+  }
+  std::span<const std::byte> arrived_from(int rank) {
+    return peer(rank).arrived.bytes().subspan(sizeof(Header));
+  }
+
+  /// Throws unless the message is the one that is due.
+  void expect(int rank, const Header& header, const Header& due) {
+    const auto text = arrived_from(rank);
+    if (header.kind == Kind::kFailed) {
+      peer(rank).left = true;
+      of_another.assign(reinterpret_cast<const char*>(text.data()), text.size());
+      throw Error(of_another);
+    }
+    if (header.kind == Kind::kEnded) {
+      peer(rank).left = true;
+      throw Error(name(rank) + " has ended while others wait for it");
+    }
+    if (header.kind != due.kind || header.number != due.number || header.shape != due.shape ||
+        header.bytes != text.size())
+      throw Error(name(rank) + " is out of step: it has sent " + name_of(header.kind) +
+                  " as exchange " + std::to_string(header.number) + " where " + name_of(due.kind) +
+                  " as exchange " + std::to_string(due.number) +
+                  " was due; all ranks need the same program, model and flags");
+  }
+
+  /// Waits for the message that is due from each of these ranks, and until what was sent has left.
+  /// take(rank, header): gets each as it comes.
+  template <class Take>
+  void wait_for(std::vector<int> missing, const Header& due, const Take& take) {
+    const auto begun = Clock::now();
+    for (const int rank : missing) peer(rank).heard = begun;
+    while (true) {
+      const std::size_t before = missing.size();
+      std::erase_if(missing, [&](int rank) {
+        const std::optional<Header> header = receive(rank);
+        if (!header) return false;
+        expect(rank, *header, due);
+        take(rank, *header);
+        return true;
+      });
+      bool sent = false;
+      {
+        const std::lock_guard lock(mutex);
+        sent = transport->all_sent();
+      }
+      if (missing.empty() && sent) return;
+      for (const int rank : missing)
+        if (since(peer(rank).heard) > options.timeout) {
+          peer(rank).lost = true;
+          throw Error(name(rank) + " did not answer for " + text_of(options.timeout) +
+                      " at exchange " + std::to_string(due.number));
+        }
+      if (missing.empty() && since(begun) > options.timeout) {
+        stuck = true;
+        throw Error("a rank did not take exchange " + std::to_string(due.number) + " for " +
+                    text_of(options.timeout));
+      }
+      if (missing.size() == before) pause(begun);
+    }
+  }
+  /// Lets others compute on this core: for the first 50 us by a moment, then by longer ones.
+  static void pause(Clock::time_point begun) {
+    if (since(begun) < Seconds(50e-6))
+      std::this_thread::yield();
+    else
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+  }
+
+  void gather(To to, std::span<const TensorView> ys, bool asked_to_stop);
+  bool leave(std::string_view error);
+
+  const std::unique_ptr<Transport> transport;
+  const Share share;
+  const ClusterOptions options;
+  std::vector<Peer> peers;
+  std::vector<std::shared_ptr<MessageBytes>> messages;
+  std::uint64_t number = 0;
+  ClusterTotals totals;
+  std::vector<std::byte> announced;
+  std::string of_another;  // the error of another rank that ended the run
+  bool stuck = false, has_left = false, in_order = false;
+
+  std::mutex mutex;  // guards the transport, and:
+  std::condition_variable_any waiting;
+  Clock::time_point sent_at = Clock::now();
+  std::jthread beats;  // last: uses all above
+};
+
+void Cluster::Impl::gather(To to, std::span<const TensorView> ys, bool asked_to_stop) {
+  Header due{Kind::kGather, asked_to_stop ? 1u : 0u, number++, mixture_of(ys), 0};
+  const auto bytes_of = [&](int rank) {
+    std::size_t bytes = 0;
+    for (const TensorView& y : ys)
+      bytes +=
+          static_cast<std::size_t>(y.dim(0) * share.rows_of(rank, y.dim(1)).count) * sizeof(float);
+    return bytes;
+  };
+  std::vector<int> targets = others(), sources = targets;
+  if (to == To::kFirst && share.rank == 0) targets.clear();
+  if (to == To::kFirst && share.rank != 0) targets = {0}, sources.clear();
+  if (!targets.empty()) {
+    const auto message = start_message(due, bytes_of(share.rank));
+    std::byte* at = message->data() + sizeof due;
+    for (const TensorView& y : ys) at = copy_columns(Way::kOut, y, share.own(y.dim(1)), at);
+    send(targets, message);
+    totals.bytes_sent += targets.size() * bytes_of(share.rank);
+  }
+  ++totals.exchanges;
+  bool stop = to == To::kAll && asked_to_stop;
+  wait_for(std::move(sources), due, [&](int rank, const Header& header) {
+    const auto columns = arrived_from(rank);
+    if (columns.size() != bytes_of(rank))
+      throw Error(name(rank) + " has sent " + std::to_string(columns.size()) + " bytes of " +
+                  std::to_string(bytes_of(rank)) + ": its share of the rows is another");
+    stop |= header.asked_to_stop != 0;
+    // Written to the tensors, though the function that copies both ways takes no constant memory.
+    std::byte* at = peer(rank).arrived.data() + sizeof header;
+    for (const TensorView& y : ys)
+      at = copy_columns(Way::kIn, y, share.rows_of(rank, y.dim(1)), at);
+  });
+  if (stop) throw Stopped();
+}
+
+bool Cluster::Impl::leave(std::string_view error) {
+  beats.request_stop();
+  beats.join();
+  const bool lost = stuck || std::ranges::any_of(peers, &Peer::lost);
+  if (!lost) {
+    const Kind kind = error.empty() ? Kind::kEnded : Kind::kFailed;
+    const std::string text = error.empty()         ? ""
+                             : !of_another.empty() ? of_another
+                                                   : name(share.rank) + ": " + std::string(error);
+    send(others(), start_message({kind, 0, number, 0, 0}, std::as_bytes(std::span(text))));
+    // Takes whatever ranks have sent that do not know yet, until each has left.
+    const auto begun = Clock::now();
+    for (const int rank : others()) peer(rank).heard = begun;
+    while (true) {
+      bool waits = false;
+      for (const int rank : others()) {
+        while (!peer(rank).left) {
+          const std::optional<Header> header = receive(rank);
+          if (!header) break;
+          peer(rank).left = header->kind == Kind::kFailed || header->kind == Kind::kEnded;
+        }
+        waits |= !peer(rank).left;
+        if (!peer(rank).left && since(peer(rank).heard) > options.timeout) peer(rank).lost = true;
+      }
+      const std::lock_guard lock(mutex);
+      if (transport->all_sent() && !waits) return true;
+      if (std::ranges::any_of(peers, &Peer::lost) || (!waits && since(begun) > options.timeout))
+        break;
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+  }
+  transport->abort();
+  return false;
+}
+
+Cluster::Cluster(std::unique_ptr<Transport> transport, Share share, const ClusterOptions& options)
+    : impl_(std::make_unique<Impl>(std::move(transport), std::move(share), options)) {}
+
+Cluster::~Cluster() { leave("it has ended early"); }
+
+const Share& Cluster::share() const { return impl_->share; }
+std::string Cluster::name(int rank) const { return impl_->name(rank); }
+ClusterTotals Cluster::totals() const { return impl_->totals; }
+
+void Cluster::gather(To to, std::span<const TensorView> ys, const std::stop_token& stop) {
+  for (const TensorView& y : ys)
+    require(y.rank() == 2 && y.dtype() == DType::kF32, "columns of rows of f32 are gathered");
+  impl_->gather(to, ys, stop.stop_requested());
+}
+
+std::span<const std::byte> Cluster::announce(std::span<const std::byte> of_first) {
+  Impl& m = *impl_;
+  const Header due{Kind::kAnnounce, 0, m.number++, 0, 0};
+  if (m.share.rank == 0) {
+    m.send(m.others(), m.start_message(due, of_first));
+    m.wait_for({}, due, [](int, const Header&) {});
+    m.announced.assign(of_first.begin(), of_first.end());
+  } else {
+    m.wait_for({0}, due, [&](int rank, const Header&) {
+      const auto bytes = m.arrived_from(rank);
+      m.announced.assign(bytes.begin(), bytes.end());
+    });
+  }
+  return m.announced;
+}
+
+std::vector<std::vector<std::byte>> Cluster::collect(std::span<const std::byte> mine) {
+  Impl& m = *impl_;
+  const Header due{Kind::kCollect, 0, m.number++, 0, 0};
+  std::vector<std::vector<std::byte>> all(m.peers.size());
+  all[static_cast<std::size_t>(m.share.rank)].assign(mine.begin(), mine.end());
+  m.send(m.others(), m.start_message(due, mine));
+  m.wait_for(m.others(), due, [&](int rank, const Header&) {
+    const auto bytes = m.arrived_from(rank);
+    all[static_cast<std::size_t>(rank)].assign(bytes.begin(), bytes.end());
+  });
+  return all;
+}
+
+bool Cluster::leave(std::string_view error) noexcept {
+  Impl& m = *impl_;
+  if (std::exchange(m.has_left, true)) return m.in_order;
+  try {
+    m.in_order = m.leave(error);
+  } catch (const std::exception&) {  // the connections are broken
+    m.transport->abort();
+  }
+  return m.in_order;
+}
+
+}  // namespace canopy

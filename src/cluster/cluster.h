@@ -1,0 +1,63 @@
+#pragma once
+// Room src/cluster: processes that share the rows of a model's matrices: messages between them,
+// deadlines, and errors that reach every one of them.
+// In: a Transport, a Share. Out: gathered columns, announcements of the first rank, agreement.
+// Must not know: models, plans, files of weights, flags.
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/ranks.h"
+#include "src/base/types.h"
+#include "src/cluster/transport.h"
+
+namespace canopy {
+
+struct ClusterOptions {
+  Seconds timeout{60};  // without a sign of life of a rank that is waited for, after which all end
+  Seconds beat{10};     // from one such sign to the next, of a rank that has nothing to send
+};
+
+/// Counts since the start.
+struct ClusterTotals {
+  std::uint64_t exchanges = 0;   // calls to gather()
+  std::uint64_t bytes_sent = 0;  // of columns, once for each rank they went to
+};
+
+/// One rank's end of a run over several processes. Its functions are called by one thread, and by
+/// all ranks in the same order. Where one of them throws an Error, the run is over: the rank
+/// leaves, and that error reaches all.
+class Cluster final : public Ranks {
+ public:
+  /// Takes its place among the ranks of the transport, of which the share must be. Throws Error.
+  Cluster(std::unique_ptr<Transport> transport, Share share, const ClusterOptions& options = {});
+  ~Cluster() override;  // leaves, if that was not done: other ranks then end with an error
+
+  const Share& share() const override;
+  /// Names a rank and its machine: "rank 2 (host b)".
+  std::string name(int rank) const;
+  void gather(To to, std::span<const TensorView> ys, const std::stop_token& stop) override;
+  /// Returns the first rank's bytes, on every rank; those of others are ignored. They are lent
+  /// until the next call. Throws Error as gather() does.
+  std::span<const std::byte> announce(std::span<const std::byte> of_first);
+  /// Returns every rank's bytes, by rank, on every rank. Throws Error as gather() does.
+  std::vector<std::vector<std::byte>> collect(std::span<const std::byte> mine);
+
+  /// Ends this rank's part: with its error, which is thrown on every rank that still waits for this
+  /// one and names it, or "" where all is done. Waits until all ranks have left; where one does not
+  /// within the timeout, the run is aborted, and a process of MPI ends here. Returns true if all
+  /// have left. Afterwards nothing but totals() may be called.
+  bool leave(std::string_view error) noexcept;
+
+  ClusterTotals totals() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace canopy

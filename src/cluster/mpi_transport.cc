@@ -1,0 +1,147 @@
+#include "src/cluster/mpi_transport.h"
+
+#include <cstdlib>
+
+#include "src/base/error.h"
+
+#ifdef CANOPY_MPI
+#define OMPI_SKIP_MPICXX  // the C++ bindings that MPI has given up
+#include <mpi.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <climits>
+#include <deque>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "src/base/types.h"
+#endif
+
+namespace canopy {
+
+bool is_one_of_several() {
+  for (const char* const name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"})
+    if (const char* const size = std::getenv(name)) return std::atoi(size) > 1;
+  return false;
+}
+
+#ifndef CANOPY_MPI
+
+std::unique_ptr<Transport> join_by_mpi() {
+  throw Error(
+      "this program was built without MPI and cannot share a model with other processes: install "
+      "libopenmpi-dev and openmpi-bin, and build it anew");
+}
+
+#else
+
+namespace {
+
+constexpr int kTag = 1;
+constexpr Seconds kAbortTakes{5};  // before the process ends by itself
+
+/// Throws Error where a call has failed.
+void check(int code, const char* call) {
+  if (code == MPI_SUCCESS) return;
+  char text[MPI_MAX_ERROR_STRING + 1] = {};
+  int length = 0;
+  MPI_Error_string(code, text, &length);
+  throw Error(std::string(call) + " failed: " + text);
+}
+
+class MpiTransport final : public Transport {
+ public:
+  MpiTransport() {
+    int has = MPI_THREAD_SINGLE;
+    check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &has), "MPI_Init_thread");
+    if (has < MPI_THREAD_SERIALIZED)
+      throw Error("this MPI takes calls of one thread alone: build it with MPI_THREAD_SERIALIZED");
+    check(MPI_Comm_dup(MPI_COMM_WORLD, &comm_), "MPI_Comm_dup");
+    check(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+    check(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank");
+    check(MPI_Comm_size(comm_, &ranks_), "MPI_Comm_size");
+    std::vector<char> mine(MPI_MAX_PROCESSOR_NAME, 0),
+        all(mine.size() * static_cast<std::size_t>(ranks_));
+    int length = 0;
+    check(MPI_Get_processor_name(mine.data(), &length), "MPI_Get_processor_name");
+    check(MPI_Allgather(mine.data(), MPI_MAX_PROCESSOR_NAME, MPI_CHAR, all.data(),
+                        MPI_MAX_PROCESSOR_NAME, MPI_CHAR, comm_),
+          "MPI_Allgather");
+    for (int rank = 0; rank < ranks_; ++rank)
+      hosts_.emplace_back(&all[static_cast<std::size_t>(rank) * mine.size()]);
+  }
+  MpiTransport(const MpiTransport&) = delete;
+  ~MpiTransport() override {
+    // All ranks have left in order, or this process has ended by abort().
+    MPI_Finalize();
+  }
+
+  int rank() const override { return rank_; }
+  int ranks() const override { return ranks_; }
+  std::string host(int rank) const override { return hosts_[static_cast<std::size_t>(rank)]; }
+
+  void send(int to, const Message& message) override {
+    const std::size_t bytes = message->size();
+    if (bytes > INT_MAX)
+      throw Error("a message of " + std::to_string(bytes) + " bytes: MPI sends less than 2^31");
+    Sent& sent = sent_.emplace_back(Sent{message, MPI_REQUEST_NULL});
+    check(MPI_Isend(message->data(), static_cast<int>(bytes), MPI_BYTE, to, kTag, comm_,
+                    &sent.request),
+          "MPI_Isend");
+  }
+
+  bool receive(int from, MessageBytes& into) override {
+    int arrived = 0, bytes = 0;
+    MPI_Message message = MPI_MESSAGE_NULL;
+    MPI_Status status;
+    check(MPI_Improbe(from, kTag, comm_, &arrived, &message, &status), "MPI_Improbe");
+    if (!arrived) return false;
+    check(MPI_Get_count(&status, MPI_BYTE, &bytes), "MPI_Get_count");
+    into.resize(static_cast<std::size_t>(bytes));
+    check(MPI_Mrecv(into.data(), bytes, MPI_BYTE, &message, MPI_STATUS_IGNORE), "MPI_Mrecv");
+    return true;
+  }
+
+  bool all_sent() override {
+    std::erase_if(sent_, [](Sent& sent) {
+      int has_left = 0;
+      check(MPI_Test(&sent.request, &has_left, MPI_STATUS_IGNORE), "MPI_Test");
+      return has_left != 0;
+    });
+    return sent_.empty();
+  }
+
+  void abort() noexcept override {
+    std::thread([] {
+      std::this_thread::sleep_for(kAbortTakes);
+      _exit(1);
+    }).detach();
+    MPI_Abort(MPI_COMM_WORLD, 1);
+    _exit(1);
+  }
+
+ private:
+  struct Sent {
+    Message message;
+    MPI_Request request;
+  };
+
+  MPI_Comm comm_ = MPI_COMM_NULL;
+  int rank_ = 0, ranks_ = 1;
+  std::vector<std::string> hosts_;
+  std::deque<Sent> sent_;
+};
+
+}  // namespace
+
+std::unique_ptr<Transport> join_by_mpi() {
+  return in_context("joining the other processes by MPI",
+                    [] { return std::make_unique<MpiTransport>(); });
+}
+
+#endif
+
+}  // namespace canopy

@@ -1,0 +1,66 @@
+#include "src/engine/ranks/plan_together.h"
+
+#include <cstring>
+#include <type_traits>
+
+#include "src/base/error.h"
+
+namespace canopy {
+
+namespace {
+
+/// The part of Decisions that ranks without a draft need.
+struct TargetDecisions {
+  Transformer::Limits limits;
+  KvTypes kv;
+  int max_sequences = 0, max_prompt = 0, context = 0, slots = 0, kv_blocks = 0;
+};
+static_assert(std::is_trivially_copyable_v<TargetDecisions>);
+
+/// Asks for nothing but the target, read and multiplied as is decided.
+PlanRequest without_draft(PlanRequest request) {
+  static_cast<Speculation&>(request) = {};
+  request.method = SpeculationMethod::kNone;
+  request.cost.reset();
+  request.acceptance.reset();
+  request.least_context = 0;
+  return request;
+}
+
+}  // namespace
+
+void require_for_ranks(const PlanRequest& request) {
+  require(!request.beams, "a beam search is not shared between processes yet: use one");
+  require(!drafts_with_itself(request.method),
+          "a model that drafts with its own layers needs all of their rows: give another draft, or "
+          "use one process");
+}
+
+Plan plan_together(Cluster& cluster, const PlanRequest& request, const ModelSweeps& models,
+                   std::uint64_t process_bytes, const ScratchBytes& scratch_bytes) {
+  require_for_ranks(request);
+  TargetDecisions decided;
+  if (cluster.share().rank == 0) {
+    Plan plan = make_plan(request, models, process_bytes, scratch_bytes);
+    decided = {plan.target_limits, plan.kv,    plan.max_sequences, plan.max_prompt,
+               plan.context,       plan.slots, plan.kv_blocks};
+    cluster.announce(std::as_bytes(std::span(&decided, 1)));
+    return plan;
+  }
+  const auto bytes = cluster.announce({});
+  require(bytes.size() == sizeof decided, "the first rank's decisions are of another program");
+  std::memcpy(&decided, bytes.data(), sizeof decided);
+  Plan plan;
+  plan.target_limits = decided.limits;
+  plan.kv = decided.kv;
+  plan.max_sequences = decided.max_sequences;
+  plan.max_prompt = decided.max_prompt;
+  plan.context = decided.context;
+  plan.slots = decided.slots;
+  plan.kv_blocks = plan.expected_blocks = decided.kv_blocks;
+  static_cast<MemoryPlan&>(plan) =
+      plan_memory(plan, without_draft(request), models, process_bytes, scratch_bytes);
+  return plan;
+}
+
+}  // namespace canopy

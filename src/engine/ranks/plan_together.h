@@ -1,0 +1,16 @@
+#pragma once
+#include "src/cluster/cluster.h"
+#include "src/engine/plan/plan.h"
+
+namespace canopy {
+
+/// Plans for all ranks of a run: the first decides, by its own budget and request, and each lays
+/// its memory out for what is decided, in its own. Throws Error, on every rank: BudgetError of the
+/// rank whose budget is too small.
+Plan plan_together(Cluster& cluster, const PlanRequest& request, const ModelSweeps& models,
+                   std::uint64_t process_bytes, const ScratchBytes& scratch_bytes);
+
+/// Throws Error where a request is for what several processes cannot do yet.
+void require_for_ranks(const PlanRequest& request);
+
+}  // namespace canopy
