@@ -208,6 +208,14 @@ HWY_INLINE IntVec codes_of(format::MXFP4, const uint8_t* block, size_t at) {
   return steps(format::kDoubledE2M1, block + format::MXFP4::kCodesAt, at);
 }
 
+template <int kBits, int kElements>
+HWY_INLINE IntVec codes_of(format::Integers<kBits, kElements>, const uint8_t* block, size_t at) {
+  using F = format::Integers<kBits, kElements>;
+  const uint8_t* const codes = block + F::kCodesAt;
+  const auto q = kBits == 4 ? nibbles(codes + at / 32 * 16, at % 32) : bits_of<8>(codes + at, 0);
+  return hn::Sub(q, hn::Set(Ints(), block[F::kZeroAt]));
+}
+
 /// format::element_of_group for a vector, with the same bits: the products are exact, fused or not.
 template <class Format>
 requires(Format::kGroupElements > 0) struct BlockVectors<Format> {
@@ -221,7 +229,7 @@ requires(Format::kGroupElements > 0) struct BlockVectors<Format> {
   HWY_INLINE explicit BlockVectors(const uint8_t* from) : block(from) {
     const auto* const bytes = reinterpret_cast<const std::byte*>(block);
     float d;
-    if constexpr (format::kHasPowerScale<Format>)
+    if constexpr (format::kHasPowerScale<Format> || format::kHasOwnScale<Format>)
       d = format::scale_of<Format>(bytes);
     else
       d = scalar_f16(block + Format::kScaleAt);

@@ -16,6 +16,8 @@
 #include "src/checkpoint/header_reader.h"
 #include "src/checkpoint/model_tensors.h"
 #include "src/checkpoint/quantized/fp8_tensors.h"
+#include "src/checkpoint/quantized/integer_tensors.h"
+#include "src/checkpoint/quantized/quantization.h"
 #include "src/checkpoint/readers.h"
 
 namespace canopy {
@@ -70,10 +72,20 @@ TensorEntry rows_of(const TensorEntry& matrix, std::int64_t first, std::int64_t 
   TensorEntry part = matrix;
   part.shape[0] = rows;
   part.checksum.reset();
-  part.offset += place.offset;
+  if (part.integers) {
+    auto integers = std::make_shared<IntegerMatrix>(*part.integers);
+    integers->first_row += first;
+    part.integers = std::move(integers);
+  } else {
+    part.offset += place.offset;
+  }
   part.bytes = place.bytes;
   if (!part.companion.empty()) part.companion = matrix.companion.slice(first, rows);
   return part;
+}
+
+ByteRange place_in_file(const TensorEntry& tensor) {
+  return {tensor.offset, tensor.integers ? tensor.integers->codes.bytes : tensor.bytes};
 }
 
 std::int64_t slice_unit(const TensorEntry& matrix) {
@@ -370,7 +382,7 @@ void refuse_unless_read(const nlohmann::json& config, std::span<const Family> fa
 }
 
 Checkpoint open_directory(const std::filesystem::path& directory, std::span<const Family> families,
-                          Holes holes) {
+                          Holes holes, Rows rows) {
   const auto config_file = directory / "config.json";
   if (!is_there(config_file))
     throw Error(directory.string() +
@@ -397,15 +409,24 @@ Checkpoint open_directory(const std::filesystem::path& directory, std::span<cons
     in_context("reading " + directory.string(), [&] {
       refuse_quantization_file(read_json(file, kMostConfigBytes, FileKind::kOfModel));
     });
+  Quantization scheme = quantization_of(json);
+  if (scheme.integers && rows == Rows::kThere)
+    throw Error(directory.string() + " has weights by " + scheme.integers->name +
+                ", which do not lie by rows: write them so once, with the same values, by "
+                "`canopy pack -m " +
+                directory.string() + " -o DIR`, and take DIR as the model");
   TensorIndex index = read_safetensors(directory, holes);
   if (is_wrapped(whole)) unwrap_tensors(whole, index, config);
   const Family* const family = find_family(families, config.architecture);
   require(family != nullptr, "the reader of a family's config.json leaves the family's name");
-  std::optional<Fp8Scheme> scheme = quantization_of(json);
-  if (scheme && is_wrapped(whole))
-    for (std::string& module : scheme->left_out) module = unwrapped_name(module);
-  in_context("reading the scales of " + directory.string(),
-             [&] { join_fp8_tensors(index, scheme, *family, config); });
+  if (scheme.fp8 && is_wrapped(whole))
+    for (std::string& module : scheme.fp8->left_out) module = unwrapped_name(module);
+  in_context("reading the scales of " + directory.string(), [&] {
+    if (scheme.integers)
+      join_integer_tensors(index, *scheme.integers, config);
+    else
+      join_fp8_tensors(index, scheme.fp8, *family, config);
+  });
   in_context("checking the tensors of " + directory.string(),
              [&] { split_fused(*family, config, &FusedRows::name, index.tensors); });
   for (TensorEntry& tensor : index.tensors) tensor.name = canonical_name(*family, tensor.name);
@@ -441,14 +462,15 @@ const TensorEntry* Checkpoint::find(std::string_view name) const {
   return at == tensors_.end() || at->name != name ? nullptr : &*at;
 }
 
-Checkpoint Checkpoint::open(const std::filesystem::path& model, Holes holes) {
-  return open(model, known_families(), holes);
+Checkpoint Checkpoint::open(const std::filesystem::path& model, Holes holes, Rows rows) {
+  return open(model, known_families(), holes, rows);
 }
 
 Checkpoint Checkpoint::open(const std::filesystem::path& model, std::span<const Family> families,
-                            Holes holes) {
+                            Holes holes, Rows rows) {
   std::error_code error;
-  if (std::filesystem::is_directory(model, error)) return open_directory(model, families, holes);
+  if (std::filesystem::is_directory(model, error))
+    return open_directory(model, families, holes, rows);
   if (model.extension() == ".safetensors")
     throw Error(model.string() + " alone lacks a config; give the directory that holds it");
   if (std::filesystem::status(model, error).type() == std::filesystem::file_type::not_found)

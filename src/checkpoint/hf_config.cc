@@ -12,7 +12,7 @@
 #include "src/base/utf8.h"
 #include "src/checkpoint/config_fields.h"
 #include "src/checkpoint/families/wrapper.h"
-#include "src/checkpoint/quantized/fp8_scheme.h"
+#include "src/checkpoint/quantized/quantization.h"
 #include "src/checkpoint/readers.h"
 
 namespace canopy {

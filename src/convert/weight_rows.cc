@@ -12,6 +12,7 @@
 #include "src/base/formats/packed_format.h"
 #include "src/checkpoint/families.h"
 #include "src/checkpoint/model_tensors.h"
+#include "src/convert/integer_rows.h"
 
 namespace canopy {
 
@@ -82,6 +83,13 @@ void WeightRows::read_stored(const TensorEntry& tensor, std::int64_t first, std:
     into.resize(tensor.bytes);
     return read_at(tensor, tensor.offset, into);
   }
+  if (tensor.integers)
+    return make_integer_rows(
+        tensor, first, count,
+        [&](const TensorEntry& part, std::uint64_t offset, std::span<std::byte> bytes) {
+          read_at(part, offset, bytes);
+        },
+        into);
   const ByteRange rows = place_of_rows(tensor, first, count);
   into.resize(rows.bytes);
   if (!reordered(tensor)) return read_at(tensor, tensor.offset + rows.offset, into);

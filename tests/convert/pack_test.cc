@@ -22,8 +22,6 @@
 namespace canopy::test {
 namespace {
 
-const Progress kSilent = [](std::uint64_t, std::uint64_t) {};
-
 /// The stored bytes of each tensor of a model, with its dtype.
 std::map<std::string, std::string> stored(const Checkpoint& model) {
   std::map<std::string, std::string> tensors;

@@ -52,10 +52,17 @@ template <class Format>
 inline constexpr bool kHasPowerScale = requires {
   requires(Format::kPowerScale);
 };
+/// True if the format itself says what the scale of a block is.
+template <class Format>
+inline constexpr bool kHasOwnScale = requires(const std::byte* block) {
+  Format::scale(block);
+};
 /// Scale of a block. A byte e stands for 2^(e - 128), as ggml reads it, 255 too.
 template <class Format>
 CANOPY_HOST_DEVICE inline float scale_of(const std::byte* block) {
-  if constexpr (kHasPowerScale<Format>) {
+  if constexpr (kHasOwnScale<Format>) {
+    return Format::scale(block);
+  } else if constexpr (kHasPowerScale<Format>) {
     const auto e = static_cast<std::uint32_t>(block[Format::kScaleAt]);
     const std::uint32_t word = e < 2 ? 0x00200000u << e : (e - 1) << 23;
     float scale;

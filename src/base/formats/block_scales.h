@@ -18,7 +18,9 @@ struct BlockScales {
 
 template <class Format>
 void put_scales(BlockScales scales, std::byte* block) {
-  if constexpr (format::kHasPowerScale<Format>) {
+  if constexpr (format::kHasOwnScale<Format>) {
+    Format::put_scale(block, {scales.scale, format::ScaleType::kF16});
+  } else if constexpr (format::kHasPowerScale<Format>) {
     const float exponent = std::round(std::log2(f32_from_f16(scales.scale)));
     block[Format::kScaleAt] = static_cast<std::byte>(128 + static_cast<int>(exponent));
   } else {

@@ -1,4 +1,6 @@
 // Quantised weights, as Hugging Face directories describe them.
+#include "src/checkpoint/quantized/quantization.h"
+
 #include <array>
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -8,7 +10,6 @@
 #include "src/base/json.h"
 #include "src/base/utf8.h"
 #include "src/checkpoint/config_fields.h"
-#include "src/checkpoint/quantized/fp8_scheme.h"
 #include "src/checkpoint/readers.h"
 
 namespace canopy {
@@ -24,8 +25,6 @@ struct Scheme {
 constexpr std::array kSchemes{
     Scheme{"fp8", "FP8", "Q8_0"},
     Scheme{"fbgemm_fp8", "FP8 (FBGEMM)", "Q8_0"},
-    Scheme{"awq", "AWQ", "Q4_K"},
-    Scheme{"gptq", "GPTQ", "Q4_K"},
     Scheme{"mxfp4", "MXFP4", "Q4_K"},
     Scheme{"compressed-tensors", "compressed-tensors", "Q8_0 or Q4_K"},
     Scheme{"bitsandbytes", "bitsandbytes", "Q8_0 or Q4_K"},
@@ -70,9 +69,9 @@ std::string detail_of(const json& object) {
 
 }  // namespace
 
-std::optional<Fp8Scheme> quantization_of(const json& object_of_config) {
+Quantization quantization_of(const json& object_of_config) {
   const Fields config(object_of_config);
-  std::optional<Fp8Scheme> scheme;
+  Quantization scheme;
   // The second is an older name of the first, and the third is MLX's own.
   for (const char* key : {"quantization_config", "compression_config", "quantization"}) {
     const json* object = config.find(key);
@@ -85,9 +84,15 @@ std::optional<Fp8Scheme> quantization_of(const json& object_of_config) {
       method = named.dump();
     const bool says_nothing = method.empty() || method == "compressed-tensors";
     if (method == "fp8")
-      scheme = read_fp8(*object, key);
+      scheme.fp8 = read_fp8(*object, key);
     else if (says_nothing && is_of_floats(*object))
-      scheme = read_compressed_tensors(*object, key);
+      scheme.fp8 = read_compressed_tensors(*object, key);
+    else if (says_nothing && is_pack_quantized(*object))
+      scheme.integers = read_pack_quantized(*object, key);
+    else if (method == "awq")
+      scheme.integers = read_awq(*object, key);
+    else if (method == "gptq")
+      scheme.integers = read_gptq(*object, key);
     else
       refuse_scheme(*object, method, "key " + config.name(key));
   }

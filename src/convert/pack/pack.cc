@@ -3,6 +3,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 #include <memory>
 #include <string>
@@ -72,9 +73,23 @@ struct SweepOrder {
   }
 };
 
-std::uint64_t plain_bytes(const TensorEntry& tensor) {
-  const PackedFormat* const packed = find_packed_format(tensor.dtype);
-  return packed == nullptr ? tensor.bytes : tensor_bytes(packed->plain, tensor.shape);
+/// The type that holds a tensor's values as they are, one by one.
+DType plain_type(const TensorEntry& tensor) {
+  if (const PackedFormat* const packed = find_packed_format(tensor.dtype)) return packed->plain;
+  return is_of_integers(tensor.dtype) ? DType::kF32 : tensor.dtype;
+}
+
+/// Gives `out` the values of rows of whole numbers as f32.
+void integers_as_f32(const TensorEntry& tensor, std::span<const std::byte> stored,
+                     std::vector<std::byte>& out) {
+  const auto columns = static_cast<std::size_t>(tensor.shape[1]);
+  const std::size_t row = row_bytes(tensor.dtype, tensor.shape[1]);
+  std::vector<float> values(columns);
+  out.resize(stored.size() / row * columns * sizeof(float));
+  for (std::size_t at = 0, to = 0; at < stored.size(); at += row, to += columns * sizeof(float)) {
+    dequantize_row(tensor.dtype, &stored[at], values);
+    std::memcpy(&out[to], values.data(), columns * sizeof(float));
+  }
 }
 
 class Packer {
@@ -95,6 +110,11 @@ class Packer {
     for (const auto& unit : order.units) {
       file_.align();
       for (const TensorEntry* matrix : unit) {
+        if (matrix->integers) {
+          write_integers(*matrix);
+          ++report_.by_rows;
+          continue;
+        }
         const bool packed = matrix->dtype == DType::kBF16 && write_packed(*matrix);
         if (!packed) write_plain(*matrix);
         ++(packed ? report_.packed : report_.plain);
@@ -135,6 +155,23 @@ class Packer {
           [&](const RowBatch& batch) { return take(batch.stored), true; });
     file_.end(tensor.dtype, tensor.shape);
     descriptions_.push_back({name, {{}, {}, checksum.value()}});
+  }
+
+  /// Writes rows as pass_rows() gives them. Their checksum is that of their values as f32.
+  void write_integers(const TensorEntry& tensor) {
+    Checksum checksum;
+    const std::string name = stored_name(family_, tensor.name);
+    file_.begin(name + std::string(packed::kPayload));
+    const auto make = [&](std::int64_t, std::int64_t, std::span<const std::byte> stored,
+                          MadeRows& made) { integers_as_f32(tensor, stored, made.bytes); };
+    pass_rows(rows_, tensor, threads_, make, [&](const RowBatch& batch) {
+      for (const MadeRows& made : batch.made) checksum.add(made.bytes);
+      file_.write(batch.stored);
+      advance(batch.stored.size());
+      return true;
+    });
+    file_.end(DType::kU8, {static_cast<std::int64_t>(tensor.bytes)});
+    descriptions_.push_back({name, {canopy::name(tensor.dtype), tensor.shape, checksum.value()}});
   }
 
   /// A row that cannot be packed has no bytes.
@@ -216,7 +253,10 @@ void check_source(const Checkpoint& model) {
     if (is_packed(tensor.dtype))
       throw Error(model.root().string() + " is packed already: tensor " + in_quotes(tensor.name) +
                   " is " + name(tensor.dtype));
-    if (in_blocks(tensor.dtype) || !tensor.companion.empty())
+    if (is_of_integers(tensor.dtype) && !tensor.integers)
+      throw Error(model.root().string() + " lies by rows already: tensor " +
+                  in_quotes(tensor.name) + " is " + name(tensor.dtype));
+    if ((in_blocks(tensor.dtype) && !tensor.integers) || !tensor.companion.empty())
       throw Error(model.root().string() + ": tensor " + in_quotes(tensor.name) + " is " +
                   dtype_name(tensor) +
                   ", which is small already; packing is for models in BF16, such as the one that "
@@ -246,12 +286,17 @@ void unpack_rows(const TensorEntry& tensor, std::int64_t first, std::int64_t cou
 template <class Take>
 void pass_values(WeightRows& rows, const TensorEntry& tensor, int threads, const Take& take) {
   if (tensor.shape.size() == 1) return take(rows.read_stored(tensor, 0));
-  if (!is_packed(tensor.dtype))
+  if (plain_type(tensor) == tensor.dtype)
     return pass_rows(
         rows, tensor, 1, [](auto&&...) {},
         [&](const RowBatch& batch) { return take(batch.stored), true; });
   const auto make = [&](std::int64_t first, std::int64_t count, std::span<const std::byte> stored,
-                        MadeRows& made) { unpack_rows(tensor, first, count, stored, made.bytes); };
+                        MadeRows& made) {
+    if (is_packed(tensor.dtype))
+      unpack_rows(tensor, first, count, stored, made.bytes);
+    else
+      integers_as_f32(tensor, stored, made.bytes);
+  };
   pass_rows(rows, tensor, threads, make, [&](const RowBatch& batch) {
     for (const MadeRows& made : batch.made) take(made.bytes);
     return true;
@@ -278,17 +323,15 @@ PackReport pack(const Checkpoint& model, const std::filesystem::path& output, in
 UnpackReport unpack(const Checkpoint& model, const std::filesystem::path& output, int threads,
                     const Progress& progress) {
   require(threads > 0, "unpack: needs a thread");
-  if (std::ranges::none_of(model.tensors(), [](const auto& t) { return is_packed(t.dtype); }))
+  if (std::ranges::all_of(model.tensors(), [](const auto& t) { return plain_type(t) == t.dtype; }))
     throw Error(model.root().string() + " is not packed");
   UnpackReport report;
   const Family& family = family_of(model.config());
   std::vector<PlannedTensor> planned;
   const std::vector<const TensorEntry*> tensors = SweepOrder(model).all();
   for (const TensorEntry* tensor : tensors) {
-    const PackedFormat* const packed = find_packed_format(tensor->dtype);
-    planned.push_back(
-        {stored_name(family, tensor->name), tensor->shape, packed ? packed->plain : tensor->dtype});
-    report.bytes += plain_bytes(*tensor);
+    planned.push_back({stored_name(family, tensor->name), tensor->shape, plain_type(*tensor)});
+    report.bytes += tensor_bytes(planned.back().dtype, tensor->shape);
   }
   StagedOutput staged(output, StagedOutput::Kind::kDirectory, report.bytes + kOtherFiles);
   copy_hf_files(model, staged.partial());

@@ -180,6 +180,37 @@ FP8_CONFIGS = {
                                                                              "model.layers.1.mlp.gate"])),
 }
 
+
+def integers_of(**weights):
+    """The quantization_config of compressed-tensors for these arguments of weights."""
+    return dict(quant_method="compressed-tensors", format="pack-quantized", ignore=["lm_head"],
+                config_groups=dict(group_0=dict(targets=["Linear"], weights=dict(type="int", **weights))))
+
+
+# Matrices of layers in 4 or 8 bits that do not lie by rows.
+INTEGER_CONFIGS = {
+    "qwen2_awq": family("Qwen2ForCausalLM", "qwen2", **sizes(128, 256, 2, 4, 2),
+                        rms_norm_eps=1e-4, rope_theta=1000000.0, use_sliding_window=False, sliding_window=128,
+                        max_window_layers=2, tie_word_embeddings=True, torch_dtype="float16",
+                        quantization_config=dict(quant_method="awq", bits=4, group_size=128, zero_point=True,
+                                                 version="gemm", modules_to_not_convert=None)),
+    "llama_gptq": family("LlamaForCausalLM", "llama", **sizes(64, 160, 2, 4, 2),
+                         rms_norm_eps=1e-4, rope_theta=10000.0, rope_scaling=None, tie_word_embeddings=False,
+                         attention_bias=False, mlp_bias=False, torch_dtype="float16",
+                         quantization_config=dict(quant_method="gptq", bits=4, group_size=32, desc_act=False,
+                                                  sym=False, checkpoint_format="gptq")),
+    "mistral_packed": family("MistralForCausalLM", "mistral", **sizes(64, 96, 2, 4, 2, head_dim=24),
+                             rms_norm_eps=1e-4, rope_theta=1000000.0, sliding_window=None,
+                             tie_word_embeddings=False, torch_dtype="bfloat16",
+                             quantization_config=integers_of(num_bits=4, strategy="group", group_size=32,
+                                                             symmetric=False)),
+    "llama_packed_8": family("LlamaForCausalLM", "llama", **sizes(64, 96, 2, 4, 4),
+                             rms_norm_eps=1e-4, rope_theta=10000.0, rope_scaling=None,
+                             tie_word_embeddings=False, attention_bias=False, mlp_bias=False,
+                             torch_dtype="bfloat16",
+                             quantization_config=integers_of(num_bits=8, strategy="channel", symmetric=True)),
+}
+
 GGUF_CONFIGS = {
     "llama": family("LlamaForCausalLM", "llama", **sizes(64, 96, 2, 4, 2), rms_norm_eps=1e-4,
                     rope_theta=10000.0, tie_word_embeddings=False),

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Makes the tiny checkpoints of this directory and their goldens (NAME.golden.json).
 
-  make_goldens.py [NAME...]   (needs numpy torch transformers safetensors gguf, for FP8 accelerate; about a minute)
+  make_goldens.py [NAME...]   (needs numpy torch transformers safetensors gguf, for FP8 accelerate,
+  for whole numbers compressed-tensors; about a minute)
 
 Each family of decoder gets a random checkpoint with a real config of its kind, in the spelling of
 transformers 4 or 5; formats get theirs: shards, odd offsets, GGUF with every tensor type. Weights
@@ -23,9 +24,10 @@ import transformers
 
 import dense_configs
 import golden
-from configs import (CONFIGS, FP8_CONFIGS, GGUF_ARCHITECTURES, GGUF_CONFIGS, GGUF_NAMES, GGUF_TYPES, MIXTURES,
-                     NEIGHBOURS, Q, VOCAB)
+from configs import (CONFIGS, FP8_CONFIGS, GGUF_ARCHITECTURES, GGUF_CONFIGS, GGUF_NAMES, GGUF_TYPES, INTEGER_CONFIGS,
+                     MIXTURES, NEIGHBOURS, Q, VOCAB)
 from fp8_form import as_fp8
+from integer_form import as_integers
 
 HERE = pathlib.Path(__file__).parent
 PROMPT, NEW_TOKENS = 40, 24
@@ -356,6 +358,14 @@ def main():
                    for k, v in as_published(config, random_weights(config, seed)).items()}
         write_directory(HERE / name, config, as_fp8(tensors))
         make(name, golden.load(HERE / name), [name], seed)
+    for seed, (name, config) in enumerate(INTEGER_CONFIGS.items(), start=300):
+        if wanted and name not in wanted:
+            continue
+        scheme = config["quantization_config"]
+        plain = {key: value for key, value in config.items() if key != "quantization_config"}
+        tensors, weights = as_integers(random_weights(plain, seed), scheme, getattr(torch, config["torch_dtype"]))
+        write_directory(HERE / name, config, tensors)
+        make(name, reference_of(plain, weights), [name], seed)
     for seed, (name, config) in enumerate(GGUF_CONFIGS.items(), start=100):
         if wanted and f"{name}_gguf" not in wanted:
             continue
